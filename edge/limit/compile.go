@@ -1,0 +1,322 @@
+package limit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	defaultMaxCost = 1_000_000
+	maxRates       = 8
+	maxLimit       = 1 << 53 // exact in JSON and in Lua
+)
+
+var (
+	nameForm      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+	attributeForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$|^header\.[A-Za-z0-9-]+$`)
+)
+
+// Compile checks the documents and turns them into a Set. It reports every
+// mistake, and returns no set if there is one. Paths in problems start at
+// their document's root; At tells which document.
+func Compile(docs ...Document) (*Set, []Problems) {
+	c := compiler{set: &Set{namespaces: map[string]*Namespace{}}}
+	all := make([]Problems, len(docs))
+	failed := false
+	for i := range docs {
+		c.problems = nil
+		c.document(&docs[i])
+		all[i] = c.problems
+		failed = failed || len(c.problems) > 0
+	}
+	if failed {
+		return nil, all
+	}
+	return c.set, nil
+}
+
+type compiler struct {
+	set      *Set
+	problems Problems
+	ns       *Namespace
+	doc      *Document
+}
+
+func (c *compiler) problem(path, code, hint, format string, args ...any) {
+	c.problems = append(c.problems, Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (c *compiler) document(doc *Document) {
+	c.doc = doc
+	c.ns = &Namespace{Name: doc.Namespace, slots: map[string]int{}}
+	for i, name := range fixedNames {
+		c.ns.slots[name] = i
+	}
+	switch {
+	case !nameForm.MatchString(doc.Namespace):
+		c.problem("namespace", "E101", `such as "acme": letters, digits, "_", "." and "-", at most 63`, "%q is not a name", doc.Namespace)
+	case c.set.namespaces[doc.Namespace] != nil:
+		c.problem("namespace", "E102", "one document a namespace", "namespace %q was already read from another document", doc.Namespace)
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Keys)) {
+		c.keySource("keys."+name, name, doc.Keys[name])
+	}
+	if len(doc.Rules) == 0 {
+		c.problem("rules", "E103", "", "there is no rule")
+	}
+	first := map[string]int{}
+	groups := map[string][]*Rule{}
+	for i := range doc.Rules {
+		spec := &doc.Rules[i]
+		path := fmt.Sprintf("rules[%d]", i)
+		if j, dup := first[spec.Name]; dup {
+			c.problem(path+".name", "E112", "", "%q is already the name of rule %d", spec.Name, j+1)
+		} else {
+			first[spec.Name] = i
+		}
+		groups[spec.Group] = append(groups[spec.Group], c.rule(path, spec))
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[name]
+		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
+		c.ns.groups = append(c.ns.groups, g)
+	}
+	c.set.namespaces[doc.Namespace] = c.ns
+}
+
+func (c *compiler) keySource(path, name string, k KeySource) {
+	if !attributeForm.MatchString(name) {
+		c.problem(path, "E121", "", "%q is not a name for a key", name)
+	}
+	for i, from := range k.From {
+		if !attributeForm.MatchString(from) {
+			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E122", `client_ip, method, path, host, header.NAME, or a name that callers send`, "%q is not an attribute", from)
+		}
+	}
+	if k.IPv4Prefix < 0 || k.IPv4Prefix > 32 {
+		c.problem(path+".ipv4_prefix", "E123", "0 to 32 bits", "%d bits", k.IPv4Prefix)
+	}
+	if k.IPv6Prefix < 0 || k.IPv6Prefix > 128 {
+		c.problem(path+".ipv6_prefix", "E123", "0 to 128 bits", "%d bits", k.IPv6Prefix)
+	}
+}
+
+func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
+	r := &Rule{
+		Index: len(c.set.rules), Namespace: c.doc.Namespace, Name: spec.Name, Priority: spec.Priority,
+		Allow: spec.Allow, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, 429),
+		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, defaultMaxCost),
+		identity: identity(c.doc.Namespace, spec),
+	}
+	c.set.rules = append(c.set.rules, r)
+	if !nameForm.MatchString(spec.Name) {
+		c.problem(path+".name", "E111", `such as "api-per-user"`, "%q is not a name", spec.Name)
+	}
+	r.Mode = enum(c, path+".mode", modeNames, cmp.Or(spec.Mode, c.doc.Defaults.Mode, "enforce"))
+	c.consistency(path+".consistency", spec.Consistency)
+	c.onLimit(path+".on_limit", spec, r)
+	c.match(path+".match", &spec.Match, &r.match)
+	for i, name := range spec.Key {
+		r.key = append(r.key, c.keyPart(fmt.Sprintf("%s.key[%d]", path, i), name))
+	}
+	c.cost(path+".cost", &spec.Cost, r)
+	switch {
+	case spec.Allow && len(spec.Rates) > 0:
+		c.problem(path+".rates", "E131", "drop the rates, or allow", "a rule that allows has no rates")
+	case !spec.Allow && len(spec.Rates) == 0:
+		c.problem(path+".rates", "E132", `such as: rates: [{limit: 100, per: 1m}]`, "there is no rate")
+	case len(spec.Rates) > maxRates:
+		c.problem(path+".rates", "E133", "", "%d rates; a rule has at most %d", len(spec.Rates), maxRates)
+	}
+	if m := spec.Margin.SoftPercent; m < 0 || m > 1000 || math.IsNaN(m) {
+		c.problem(path+".margin.soft", "E134", "0% to 1000%", "%v%% is out of range", m)
+	}
+	names := map[string]bool{}
+	for i := range spec.Rates {
+		p := fmt.Sprintf("%s.rates[%d]", path, i)
+		rate := c.rate(p, spec, &spec.Rates[i])
+		if names[rate.Name] {
+			c.problem(p+".name", "E142", "name the rates apart", "%q is already the name of a rate of this rule", rate.Name)
+		}
+		names[rate.Name] = true
+		r.Rates = append(r.Rates, rate)
+	}
+	return r
+}
+
+func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
+	if r.Status < 400 || r.Status > 599 {
+		c.problem(path+".status", "E151", "429", "%d is not an HTTP error status", r.Status)
+	}
+	if len(r.Headers) == 0 {
+		r.Headers = []string{HeaderProfiles[0]}
+	}
+	for i, h := range r.Headers {
+		if !slices.Contains(HeaderProfiles, h) {
+			c.problem(fmt.Sprintf("%s.headers[%d]", path, i), "E152", strings.Join(HeaderProfiles, ", "), "%q is no header profile", h)
+		}
+	}
+	r.Show = enum(c, path+".show_headers", showNames, cmp.Or(spec.OnLimit.ShowHeaders, "tightest"))
+}
+
+func (c *compiler) match(path string, spec *MatchSpec, m *match) {
+	for i, s := range spec.Path {
+		p, err := compilePattern(s)
+		if err != nil {
+			c.problem(fmt.Sprintf("%s.path[%d]", path, i), "E161", `such as "/api/**" or "/users/*/keys"`, "%v", err)
+		}
+		m.paths = append(m.paths, p)
+	}
+	for i, s := range spec.Methods {
+		if s == "" || s != strings.ToUpper(s) {
+			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", strings.ToUpper(s), "%q is not a method: they are upper case", s)
+		}
+		m.methods = append(m.methods, s)
+	}
+	for i, s := range spec.Has {
+		m.has = append(m.has, c.sources(fmt.Sprintf("%s.has[%d]", path, i), s))
+	}
+	for i, s := range spec.Lacks {
+		m.lacks = append(m.lacks, c.sources(fmt.Sprintf("%s.lacks[%d]", path, i), s))
+	}
+}
+
+func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
+	if r.cost > r.maxCost {
+		c.problem(path+".default", "E171", "", "%d is above max, %d", r.cost, r.maxCost)
+	}
+	for _, route := range slices.Sorted(maps.Keys(spec.ByRoute)) {
+		method, path2, ok := strings.Cut(route, " ")
+		if !ok {
+			method, path2 = "", route
+		}
+		p, err := compilePattern(path2)
+		if err != nil {
+			c.problem(path+".by_route", "E172", `such as "POST /api/search": 5`, "%v", err)
+			continue
+		}
+		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
+	}
+}
+
+func (c *compiler) keyPart(path, name string) keyPart {
+	src := c.doc.Keys[name]
+	return keyPart{
+		name: name, slots: c.sources(path, name),
+		ip: src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP]),
+		v4: cmp.Or(src.IPv4Prefix, 32), v6: cmp.Or(src.IPv6Prefix, 64),
+	}
+}
+
+// sources are the slots that a name in a key, in has or in lacks stands for:
+// the attribute of that name itself, then what the keys section says.
+func (c *compiler) sources(path, name string) []int {
+	src, named := c.doc.Keys[name]
+	if !named && !attributeForm.MatchString(name) {
+		c.problem(path, "E124", "define it under keys, or name an attribute", "%q is neither a key nor an attribute", name)
+		return nil
+	}
+	found := []int{c.slot(name)}
+	for _, from := range src.From {
+		if s := c.slot(from); !slices.Contains(found, s) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func (c *compiler) slot(name string) int {
+	name = canonicalAttribute(name)
+	if s, ok := c.ns.slots[name]; ok {
+		return s
+	}
+	s := len(c.ns.slots)
+	c.ns.slots[name] = s
+	if h, ok := strings.CutPrefix(name, headerPrefix); ok {
+		c.ns.headers = append(c.ns.headers, headerSlot{name: h, slot: s})
+	}
+	return s
+}
+
+func (c *compiler) consistency(path, value string) {
+	switch value {
+	case "", "loose":
+	case "adaptive", "strict":
+		c.problem(path, "E181", "loose", "consistency %q is not built yet", value)
+	default:
+		c.problem(path, "E180", "loose", "%q is no consistency", value)
+	}
+}
+
+func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
+	r := &Rate{Name: cmp.Or(spec.Name, windowName(spec.Per)), Limit: spec.Limit, Ceiling: spec.Limit, Window: spec.Per}
+	r.Policy = rule.Name + "." + r.Name
+	if spec.Name != "" && !nameForm.MatchString(spec.Name) {
+		c.problem(path+".name", "E141", `such as "minute"`, "%q is not a name", spec.Name)
+	}
+	if spec.Limit > maxLimit {
+		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
+	}
+	if spec.Limit == 0 && rule.Margin.SoftPercent > 0 {
+		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a soft margin on a limit of 0 admits nothing")
+	}
+	r.Ceiling += uint64(float64(spec.Limit) * rule.Margin.SoftPercent / 100)
+	if spec.Per < MinWindow || spec.Per > MaxWindow || spec.Per%time.Millisecond != 0 {
+		c.problem(path+".per", "E145", "whole milliseconds, 25ms to 366d", "a window of %v is out of range", spec.Per)
+		r.Window = time.Second
+	}
+	c.consistency(path+".consistency", cmp.Or(spec.Consistency, rule.Consistency, c.doc.Defaults.Consistency))
+	r.Scope = enum(c, path+".scope", scopeNames, cmp.Or(spec.Scope, c.doc.Defaults.Scope, "global"))
+	r.Algorithm = enum(c, path+".algorithm", algorithmNames, cmp.Or(spec.Algorithm, c.doc.Defaults.Algorithm, "sub_windows"))
+	c.words(path, spec, r)
+	r.Generation = generation(rule, c.doc.Namespace, r)
+	return r
+}
+
+// words reads the words that belong to one algorithm, and refuses those of
+// another.
+func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
+	r.Slices, r.Width = 1, r.Window
+	rounding := "none"
+	switch r.Algorithm {
+	case SubWindows:
+		n := cmp.Or(spec.Slices, DefaultSlices)
+		if n < 1 || n > MaxSlices {
+			c.problem(path+".slices", "E146", fmt.Sprintf("1 to %d", MaxSlices), "%d slices", n)
+			n = DefaultSlices
+		}
+		r.Slices, r.Width = Narrow(r.Window, n)
+		r.Oldest = enum(c, path+".oldest", oldestNames, cmp.Or(spec.Oldest, "linear"))
+	case SlidingWindow:
+		rounding = "down"
+	}
+	r.Round = enum(c, path+".round", roundingNames, cmp.Or(spec.Round, rounding))
+	if spec.Slices != 0 && r.Algorithm != SubWindows {
+		c.problem(path+".slices", "E147", "", "slices belongs to sub_windows, not to %s", r.Algorithm)
+	}
+	if spec.Oldest != "" && r.Algorithm != SubWindows {
+		c.problem(path+".oldest", "E147", "", "oldest belongs to sub_windows, not to %s", r.Algorithm)
+	}
+	switch {
+	case spec.Align == "" || spec.Align == "epoch" && r.Algorithm == FixedWindow:
+	case r.Algorithm != FixedWindow:
+		c.problem(path+".align", "E147", "", "align belongs to fixed_window, not to %s", r.Algorithm)
+	default:
+		c.problem(path+".align", "E148", "epoch", "align %q is not built yet", spec.Align)
+	}
+}
+
+// enum looks a word up and reports it where it is unknown.
+func enum[T ~uint8](c *compiler, path string, words map[string]T, word string) T {
+	v, ok := words[word]
+	if !ok {
+		c.problem(path, "E180", strings.Join(slices.Sorted(maps.Keys(words)), ", "), "%q is not one of its values", word)
+	}
+	return v
+}

@@ -1,0 +1,62 @@
+package limit
+
+import "time"
+
+// Zone says where in its rate an admitted or denied request fell.
+type Zone uint8
+
+const (
+	ZoneNormal Zone = iota + 1 // under the limit
+	ZoneSoft                   // over the limit, inside the soft margin: admitted
+	ZoneHard                   // over: denied
+	ZoneShadow                 // over a shadow rule's limit: admitted, and would have been denied
+)
+
+func (z Zone) String() string {
+	switch z {
+	case ZoneNormal:
+		return "normal"
+	case ZoneSoft:
+		return "soft"
+	case ZoneHard:
+		return "hard"
+	case ZoneShadow:
+		return "shadow"
+	}
+	return "none"
+}
+
+// Decision is the answer to one request. It is a value: it may be kept.
+type Decision struct {
+	Allowed bool
+	Zone    Zone
+
+	// Rule and Rate are the one that decided: of a denied request the denying
+	// rate with the longest wait, else the tightest (the smallest part of its
+	// limit left). Nil where no rule applies.
+	Rule *Rule
+	Rate *Rate
+
+	Cost       uint64
+	Limit      uint64
+	Remaining  uint64        // after this request
+	RetryAfter time.Duration // until the same request would pass; 0 when allowed
+	Basis      Basis
+}
+
+// Basis is what a decision was made from.
+type Basis struct {
+	Local   uint64        // cost that this edge counted in the window
+	Merged  uint64        // cost that all others counted, as last heard
+	Age     time.Duration // since the key was last heard of; -1: never
+	Regions int           // regions that the view includes, the own one counted
+}
+
+// State is one rate's part in a decision, for headers that show several.
+type State struct {
+	Rule       *Rule
+	Rate       *Rate
+	Remaining  uint64
+	RetryAfter time.Duration
+	Denied     bool
+}

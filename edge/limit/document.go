@@ -1,0 +1,118 @@
+package limit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Document is the rules of one namespace as an operator writes them. Zero
+// fields take the defaults named beside them. Readers (package configs) fill
+// it and keep where each field stood, so that a Problem can be shown there.
+type Document struct {
+	Namespace string // Envoy's domain
+	Defaults  Defaults
+	Keys      map[string]KeySource
+	Rules     []RuleSpec
+}
+
+// Defaults apply to the rules and rates of the document that name nothing.
+type Defaults struct {
+	Algorithm   string // sub_windows
+	Mode        string // enforce
+	Consistency string // loose
+	Scope       string // global
+}
+
+// KeySource says where the value of a key comes from.
+type KeySource struct {
+	From       []string // attributes in order of preference: "client_ip", "header.X-User-Id"
+	IPv4Prefix int      // bits of an IPv4 address that make the key; 0: 32
+	IPv6Prefix int      // bits of an IPv6 address; 0: 64, so that one machine is one client
+	IP         bool     // the value is an address (set where a prefix is given, or from is client_ip)
+}
+
+// RuleSpec is one rule.
+type RuleSpec struct {
+	Name        string
+	Priority    int    // highest first; the first match of a group applies
+	Group       string // rules of different groups apply together; "": the default group
+	Generation  uint32 // raise it to start counting afresh
+	Match       MatchSpec
+	Key         []string // names of keys or attributes; none: one counter for everybody
+	Rates       []RateSpec
+	Mode        string // enforce | shadow
+	Consistency string
+	Allow       bool // no limit: lower rules of the group are not asked
+	Margin      MarginSpec
+	Cost        CostSpec
+	OnLimit     OnLimitSpec
+}
+
+// MarginSpec is how far over the limit a rule admits.
+type MarginSpec struct {
+	SoftPercent float64 // 10: admits up to 110 % and marks what is above 100 %
+}
+
+// MatchSpec is which requests a rule is for: all that is given must hold.
+type MatchSpec struct {
+	Path    []string // patterns: "*" is one segment, a last "**" the rest
+	Methods []string
+	Has     []string // attributes that must be present
+	Lacks   []string // attributes that must be absent
+}
+
+// RateSpec is a limit per window.
+type RateSpec struct {
+	Name        string // "": the window as written, "1m"
+	Limit       uint64
+	Per         time.Duration
+	Algorithm   string
+	Slices      int    // sub_windows: 40
+	Oldest      string // sub_windows: linear | full
+	Round       string // down | none | up
+	Scope       string // edge (local) | region | global
+	Align       string // fixed_window: epoch
+	Consistency string
+}
+
+// CostSpec is what a request costs.
+type CostSpec struct {
+	Default uint64            // 1
+	ByRoute map[string]uint64 // "POST /api/search": 5
+	Max     uint64            // bounds what a caller may name; 0: 1,000,000
+}
+
+// OnLimitSpec is what a denied client is told.
+type OnLimitSpec struct {
+	Status      int      // 429
+	Headers     []string // draft-11
+	ShowHeaders string   // tightest | all | none
+}
+
+// Problem is one mistake in a document.
+type Problem struct {
+	Path   string // "rules[0].rates[1].per": where, from the document's root
+	Code   string // "E104": stable, for tools
+	Detail string // what is wrong
+	Hint   string // how to mend it
+}
+
+func (p Problem) Error() string {
+	s := fmt.Sprintf("%s: %s", p.Path, p.Detail)
+	if p.Hint != "" {
+		s += " (" + p.Hint + ")"
+	}
+	return s
+}
+
+// Problems are all mistakes of a document, in the order of the document.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,157 @@
+package limit
+
+import (
+	"net/textproto"
+	"strings"
+	"sync"
+)
+
+// Slots of the attributes that every namespace knows. The others are numbered
+// when the rules are compiled, so that a request is a short array and not a
+// map.
+const (
+	slotMethod = iota
+	slotPath
+	slotHost
+	slotClientIP
+	fixedSlots
+)
+
+const headerPrefix = "header."
+
+var fixedNames = [fixedSlots]string{"method", "path", "host", "client_ip"}
+
+// Namespace is the compiled rules of one namespace.
+type Namespace struct {
+	Name   string
+	groups [][]*Rule // each by falling priority; the first match of each applies
+	slots  map[string]int
+	// headers are the request headers that some rule reads.
+	headers []headerSlot
+	pool    sync.Pool
+}
+
+type headerSlot struct {
+	name string // canonical
+	slot int
+}
+
+// Request describes what a decision is asked for. It comes from
+// Namespace.NewRequest, serves one goroutine, and goes back with Release.
+type Request struct {
+	ns    *Namespace
+	attrs []string
+
+	Cost    uint64 // 0: as the rule says
+	Peek    bool   // decide, charge nothing
+	Details bool   // fill States
+
+	// States has, after a Check with Details, one row for each rate asked.
+	States []State
+
+	rules []*Rule
+	key   []byte
+}
+
+// NewRequest returns an empty request. It allocates only until the pool is
+// warm.
+func (ns *Namespace) NewRequest() *Request {
+	if req, ok := ns.pool.Get().(*Request); ok {
+		return req
+	}
+	return &Request{ns: ns, attrs: make([]string, len(ns.slots)), rules: make([]*Rule, 0, len(ns.groups)), key: make([]byte, 0, 128)}
+}
+
+// Release gives the request back. Nothing of it may be used afterwards.
+func (req *Request) Release() {
+	clear(req.attrs)
+	clear(req.States)
+	*req = Request{ns: req.ns, attrs: req.attrs, States: req.States[:0], rules: req.rules[:0], key: req.key[:0]}
+	req.ns.pool.Put(req)
+}
+
+// Namespace is the one that the request was made for.
+func (req *Request) Namespace() *Namespace { return req.ns }
+
+// Set gives an attribute its value. An attribute that no rule reads is left
+// out; known says whether one does.
+func (req *Request) Set(name, value string) (known bool) {
+	slot, ok := req.ns.slots[name]
+	if !ok && strings.HasPrefix(name, headerPrefix) {
+		slot, ok = req.ns.slots[canonicalAttribute(name)]
+	}
+	if ok {
+		req.attrs[slot] = value
+	}
+	return ok
+}
+
+// Get is the value of an attribute, "" where it is absent or no rule reads it.
+func (req *Request) Get(name string) string {
+	if slot, ok := req.ns.slots[name]; ok {
+		return req.attrs[slot]
+	}
+	return ""
+}
+
+// SetHTTP sets method, path, host and client_ip, and every header that a rule
+// reads, from header (canonical names, as net/http has them). It allocates
+// nothing.
+func (req *Request) SetHTTP(method, path, host, clientIP string, header map[string][]string) {
+	req.attrs[slotMethod] = method
+	req.attrs[slotPath] = path
+	req.attrs[slotHost] = host
+	req.attrs[slotClientIP] = clientIP
+	for _, h := range req.ns.headers {
+		if v := header[h.name]; len(v) > 0 {
+			req.attrs[h.slot] = v[0]
+		}
+	}
+}
+
+// Rules are the rules that apply: the first match of each group. The slice
+// serves until the next call or Release.
+func (req *Request) Rules() []*Rule {
+	req.rules = req.rules[:0]
+	for _, group := range req.ns.groups {
+		for _, r := range group {
+			if r.match.matches(req) && r.hasKey(req) {
+				req.rules = append(req.rules, r)
+				break
+			}
+		}
+	}
+	return req.rules
+}
+
+// Scratch is a buffer for building keys; hand back what it grew to.
+func (req *Request) Scratch() []byte { return req.key[:0] }
+
+// KeepScratch keeps the buffer that Scratch gave and appending made larger.
+func (req *Request) KeepScratch(b []byte) { req.key = b }
+
+func (req *Request) first(slots []int) string {
+	for _, slot := range slots {
+		if v := req.attrs[slot]; v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func (r *Rule) hasKey(req *Request) bool {
+	for i := range r.key {
+		if req.first(r.key[i].slots) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// canonicalAttribute writes "header.x-user-id" as "header.X-User-Id".
+func canonicalAttribute(name string) string {
+	if h, ok := strings.CutPrefix(name, headerPrefix); ok {
+		return headerPrefix + textproto.CanonicalMIMEHeaderKey(h)
+	}
+	return name
+}

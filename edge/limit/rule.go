@@ -1,0 +1,226 @@
+package limit
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Mode says what a rule does with a request that is over its limit.
+type Mode uint8
+
+const (
+	Enforce Mode = iota + 1 // deny it
+	Shadow                  // admit it, charge it, and say that it would have been denied
+)
+
+var modeNames = map[string]Mode{"enforce": Enforce, "shadow": Shadow}
+
+func (m Mode) String() string { return nameOf(modeNames, m) }
+
+// Show says which rates a rule tells its clients of.
+type Show uint8
+
+const (
+	ShowTightest Show = iota + 1
+	ShowAll
+	ShowNone
+)
+
+var showNames = map[string]Show{"tightest": ShowTightest, "all": ShowAll, "none": ShowNone}
+
+// HeaderProfiles are the names of the response header sets that a rule may
+// ask for; the surfaces write them.
+var HeaderProfiles = []string{"draft-11", "x-ratelimit", "github", "ietf-06", "none"}
+
+// Rule is a compiled rule: immutable and shared. Index is its place in the
+// Set, so that others can keep something a rule in a slice.
+type Rule struct {
+	Index     int
+	Namespace string
+	Name      string
+	Priority  int
+	Mode      Mode
+	Allow     bool
+	Rates     []*Rate
+	Status    int
+	Headers   []string
+	Show      Show
+
+	match    match
+	key      []keyPart
+	cost     uint64
+	maxCost  uint64
+	byRoute  []routeCost
+	identity []byte
+}
+
+type keyPart struct {
+	name  string
+	slots []int // attributes in order of preference
+	ip    bool
+	v4    int
+	v6    int
+}
+
+type routeCost struct {
+	method string // "": any
+	path   pattern
+	cost   uint64
+}
+
+// Identity is what tells this rule's counters from those of any other rule:
+// hash it, together with the key, into the name of a counter.
+func (r *Rule) Identity() []byte { return r.identity }
+
+// AppendKey appends the request's key under this rule to dst, each part with
+// its length before it, so that no two different keys read alike. ok is false
+// where a part of the key is absent: then the rule does not apply.
+func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
+	for i := range r.key {
+		p := &r.key[i]
+		value := req.first(p.slots)
+		if value == "" {
+			return dst, false
+		}
+		if p.ip {
+			if addr, err := netip.ParseAddr(value); err == nil {
+				dst = p.appendPrefix(dst, addr)
+				continue
+			}
+		}
+		dst = append(dst, 's', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
+		dst = append(dst, value...)
+	}
+	return dst, true
+}
+
+func (p *keyPart) appendPrefix(dst []byte, addr netip.Addr) []byte {
+	addr = addr.Unmap()
+	n := p.v6
+	if addr.Is4() {
+		n = p.v4
+	}
+	prefix, err := addr.WithZone("").Prefix(n)
+	if err != nil {
+		return dst
+	}
+	if addr.Is4() {
+		b := prefix.Addr().As4()
+		return append(append(dst, '4'), b[:]...)
+	}
+	b := prefix.Addr().As16()
+	return append(append(dst, '6'), b[:]...)
+}
+
+// KeyText is the request's key in clear, for the operator's eyes.
+func (r *Rule) KeyText(req *Request) string {
+	text := ""
+	for i := range r.key {
+		if i > 0 {
+			text += ","
+		}
+		text += r.key[i].name + "=" + req.first(r.key[i].slots)
+	}
+	return text
+}
+
+// CostOf is what the request costs under this rule: what the caller named,
+// else the cost of its route, else the rule's default. Bounded by the rule.
+func (r *Rule) CostOf(req *Request) uint64 {
+	if req.Cost > 0 {
+		return min(req.Cost, r.maxCost)
+	}
+	for i := range r.byRoute {
+		rc := &r.byRoute[i]
+		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(req.attrs[slotPath]) {
+			return rc.cost
+		}
+	}
+	return r.cost
+}
+
+// Set is the compiled rules of all namespaces: immutable and shared.
+type Set struct {
+	namespaces map[string]*Namespace
+	rules      []*Rule
+}
+
+// Namespace finds a namespace by name; nil where there is none.
+func (s *Set) Namespace(name string) *Namespace {
+	if s == nil {
+		return nil
+	}
+	return s.namespaces[name]
+}
+
+// Only is the namespace of a set that has exactly one, else nil: requests that
+// name none are meant for it.
+func (s *Set) Only() *Namespace {
+	if s == nil || len(s.namespaces) != 1 {
+		return nil
+	}
+	for _, ns := range s.namespaces {
+		return ns
+	}
+	return nil
+}
+
+// Names are the namespaces' names in order.
+func (s *Set) Names() []string {
+	names := make([]string, 0, len(s.namespaces))
+	for name := range s.namespaces {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Rules are all rules of the set, each at its Index.
+func (s *Set) Rules() []*Rule { return s.rules }
+
+// generation hashes what decides the meaning of a count: two rates with equal
+// generations may share counters, whoever compiled them.
+func generation(rule *RuleSpec, ns string, r *Rate) uint64 {
+	h := fnv.New64a()
+	field := func(s string) {
+		_, _ = h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) // a hash never fails
+	}
+	field(ns)
+	field(rule.Name)
+	for _, k := range rule.Key {
+		field(k)
+	}
+	field(strconv.FormatUint(uint64(rule.Generation), 10))
+	field(r.Name)
+	field(r.Algorithm.String())
+	field(r.Scope.String())
+	field(r.Window.String())
+	field(strconv.Itoa(r.Slices))
+	return h.Sum64()
+}
+
+func identity(ns string, rule *RuleSpec) []byte {
+	var b []byte
+	for _, s := range append([]string{ns, rule.Name, strconv.FormatUint(uint64(rule.Generation), 10)}, rule.Key...) {
+		b = strconv.AppendInt(b, int64(len(s)), 10)
+		b = append(b, ':')
+		b = append(b, s...)
+	}
+	return b
+}
+
+// windowName is a duration as rules write it: "1m", not "1m0s".
+func windowName(d time.Duration) string {
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if d >= u.unit && d%u.unit == 0 {
+			return strconv.FormatInt(int64(d/u.unit), 10) + u.name
+		}
+	}
+	return d.String()
+}

@@ -1,0 +1,69 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// ErrStore is returned, wrapped, when the store cannot be reached or refuses.
+// Nothing is lost by it: the caller merges the same vectors again later.
+var ErrStore = errors.New("store unavailable")
+
+// Source says which of a key's two G-counters an entry belongs to.
+type Source uint8
+
+const (
+	FromEdge   Source = iota + 1 // an edge of this region
+	FromRegion                   // the subtotal of another region
+)
+
+// Vector is what one replica counted for a key.
+type Vector struct {
+	Source  Source
+	Replica crdt.Replica
+	Cells   []crdt.Cell // ascending by slice, no zero cell
+}
+
+// Item is a key with vectors to merge, or with what the store holds.
+type Item struct {
+	Key   deltasync.Key
+	Width time.Duration // of a slice; with Slices it says how long counts are kept
+	// Slices is the number of slices of a window.
+	Slices int
+	// Version is the state of the key that the caller last saw in an answer;
+	// 0: none.
+	Version uint64
+	Vectors []Vector
+}
+
+// Store joins the counts of all aggregators of a region and outlives them.
+// Every vector in it is a lower bound of the truth; merging is by maximum per
+// cell, atomic per key, idempotent, and the order does not matter. Counts
+// expire by themselves once their slice is a window and max(1 s, two slices)
+// old. Implementations: memstore, redisstore; both pass storetest.
+type Store interface {
+	// Merge joins a batch. The answer is aligned with it: for each key the
+	// version now stored, and, where the version stored before differs from
+	// the one the caller named (somebody else wrote, or the caller never
+	// looked), all live vectors of the key, else none. It blocks until the
+	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
+	// part of the batch may have been stored. It keeps no reference to batch.
+	Merge(ctx context.Context, batch []Item) ([]Item, error)
+
+	// Load reads keys (Key, Width and Slices; the rest is ignored) and
+	// answers like a Merge that changed nothing.
+	Load(ctx context.Context, keys []Item) ([]Item, error)
+
+	// Epoch changes when the store may have lost counts (a wipe, a failover,
+	// a restart without persistence): then owners merge again all that they
+	// hold, and edges send again what is live. It costs at most one round
+	// trip.
+	Epoch(ctx context.Context) (uint64, error)
+
+	// Close releases what the store holds open.
+	Close() error
+}

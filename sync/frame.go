@@ -1,0 +1,156 @@
+package deltasync
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+const (
+	// Version is the protocol version of the frames written here. Readers
+	// accept it and the one before it, and refuse newer ones by name.
+	Version = 1
+	// MaxFrame is the largest encoded frame, in bytes.
+	MaxFrame = 64 << 10
+	// MaxLanes is the largest number of lanes.
+	MaxLanes = 64
+)
+
+// Key names a counter: a keyed hash (see Keyer), so that neither tenants nor
+// clients' keys travel, nor can be aimed at each other.
+type Key uint64
+
+// Lane is the lane, of n, that the key belongs to.
+func (k Key) Lane(n int) int { return int((uint64(k) >> 32) % uint64(n)) }
+
+// Kind says who sends an Up frame.
+type Kind uint8
+
+const (
+	KindEdge   Kind = 1 // an edge, to the aggregators of its region
+	KindRegion Kind = 2 // a region's aggregator, to those of another
+)
+
+// Status is the answer to a frame as a whole.
+type Status uint8
+
+const (
+	StatusOK          Status = 1
+	StatusNotOwner    Status = 2 // counts are good, weights are missing
+	StatusClock       Status = 3 // slices too far ahead were refused: mend the clock
+	StatusOverloaded  Status = 4 // send less: see Pace
+	StatusStoreDown   Status = 5 // counts are good, but not yet stored
+	StatusUnsupported Status = 6 // newer version, or lanes that do not fit
+	StatusForbidden   Status = 7 // sender and subject do not agree
+)
+
+// Flags of a delta.
+type Flags uint8
+
+const (
+	FlagUrgent  Flags = 1 << 0 // near the limit, first touched after idle, or denied
+	FlagTouch   Flags = 1 << 1 // read only: tell me, I have nothing new
+	FlagRefresh Flags = 1 << 2 // sent again against loss: export it again too
+)
+
+// Shape is what the counters of one section have in common: enough for an
+// aggregator, which has no rules, to keep, expire and report them.
+type Shape struct {
+	Generation uint64        // of the rate; see limit.Rate
+	Width      time.Duration // of a slice
+	Slices     int           // slices of a window, the current one included
+	Limit      uint64        // cost a window; 0: unknown
+	Regional   bool          // stays inside its region
+}
+
+// Window is the time that the shape's slices span.
+func (s Shape) Window() time.Duration { return s.Width * time.Duration(s.Slices) }
+
+// Delta is the absolute counts of one key in the slices that changed: a small
+// state to be joined, not a difference to be added.
+type Delta struct {
+	Key   Key
+	Flags Flags
+	Cells []crdt.Cell // ascending by slice
+}
+
+// Section is the deltas of keys of one shape, written under one life.
+type Section struct {
+	Shape  Shape
+	Life   uint32
+	Deltas []Delta
+}
+
+// Up is what an edge sends to its region, or a region to another: here are my
+// absolute counts for the keys that changed; tell me what everybody else did.
+type Up struct {
+	Kind        Kind
+	Region      string // of the sender
+	Pop         string // of the sending edge
+	Name        string // of the sending edge or aggregator
+	Node        uint64 // see NodeID; of an aggregator: its region's
+	Incarnation uint64 // of the sender, in milliseconds since 1970; 0 of a region
+	Lane        int
+	Lanes       int
+	Seq         uint64
+	SentAt      int64 // sender's clock, nanoseconds since 1970
+	Sections    []Section
+}
+
+// Replica is the entry that the sender's counts of the given life belong to.
+func (u *Up) Replica(life uint32) crdt.Replica {
+	if u.Kind == KindRegion {
+		return crdt.Replica{Node: u.Node}
+	}
+	return crdt.Replica{Node: u.Node, Incarnation: u.Incarnation<<LifeBits | uint64(life)}
+}
+
+// LifeBits is the low part of a replica's incarnation that counts its lives.
+const LifeBits = 20
+
+// Totals is what everybody else did to one key, by slice, ascending.
+type Totals struct {
+	Others []crdt.Cell // other regions, as last heard
+	Peers  []crdt.Cell // the own region, less the stored entry of the asker
+}
+
+// Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,
+// counted over its sections. To a region, Peers alone is filled: the replier's
+// own region, to be kept as that region's entry.
+type Down struct {
+	Status      Status
+	Region      string // of the replier
+	Node        uint64 // of the replier's region
+	Seq         uint64 // of the Up
+	EchoSentAt  int64  // SentAt of the Up
+	ReceivedAt  int64  // replier's clock
+	SentAt      int64  // replier's clock
+	StoreEpoch  uint64 // changes when the store may have lost counts: send again what is live
+	Pace        time.Duration
+	LiveEdges   int
+	LiveRegions int // regions heard of lately, the own one counted
+	Totals      []Totals
+}
+
+// Hot tells all edges of a region what is counted for keys that crossed a
+// threshold of their limit, or changed above it.
+type Hot struct {
+	Region      string
+	Lane        int
+	SentAt      int64
+	LiveRegions int
+	Sections    []HotSection
+}
+
+// HotSection is the keys of one shape.
+type HotSection struct {
+	Shape Shape
+	Keys  []HotKey
+}
+
+// HotKey is a key's totals: Peers includes every edge of the region, so a
+// receiver takes its own counts off.
+type HotKey struct {
+	Key Key
+	Totals
+}

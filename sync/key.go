@@ -1,0 +1,59 @@
+package deltasync
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dchest/siphash"
+)
+
+// MinSecret is the shortest cluster secret, in bytes.
+const MinSecret = 16
+
+// ErrSecret is returned, wrapped, for a cluster secret that is too short.
+var ErrSecret = errors.New("cluster secret too short")
+
+// Keyer names counters under the cluster secret: SipHash-2-4 (Aumasson and
+// Bernstein, "SipHash: a fast short-input PRF", 2012), keyed, because clients
+// choose their keys and could aim an unkeyed hash at each other. All edges and
+// aggregators of a cluster share the secret.
+type Keyer struct{ k0, k1 uint64 }
+
+// NewKeyer derives a Keyer from the cluster secret, at least MinSecret bytes.
+func NewKeyer(secret []byte) (Keyer, error) {
+	if len(secret) < MinSecret {
+		return Keyer{}, fmt.Errorf("%w: %d bytes, want at least %d", ErrSecret, len(secret), MinSecret)
+	}
+	k0, k1 := siphash.Hash128(binary.LittleEndian.Uint64(secret), binary.LittleEndian.Uint64(secret[8:]), secret)
+	return Keyer{k0, k1}, nil
+}
+
+// Sub is a Keyer for one rule: the rule's identity is hashed once, when rules
+// are compiled, and not with every request.
+func (k Keyer) Sub(identity []byte) Keyer {
+	k0, k1 := siphash.Hash128(k.k0, k.k1, identity)
+	return Keyer{k0, k1}
+}
+
+// Key names the counter of key material under a rule's Keyer and the
+// generation of one of its rates. It allocates nothing.
+func (k Keyer) Key(material []byte, generation uint64) Key {
+	return Key(mix(siphash.Hash(k.k0, k.k1, material) ^ generation))
+}
+
+// mix is the finalizer of MurmurHash3: a bijection, so that distinct inputs
+// stay distinct.
+func mix(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	x ^= x >> 33
+	return max(x, 1) // 0 marks an empty place in tables
+}
+
+// NodeID names an edge, or with empty pop and name a whole region.
+func NodeID(region, pop, name string) uint64 {
+	return siphash.Hash(0x7370696c6c676174, 0x6e6f6465, fmt.Appendf(nil, "%d:%s%d:%s%d:%s", len(region), region, len(pop), pop, len(name), name))
+}
