@@ -18,7 +18,7 @@ var ErrSecret = errors.New("cluster secret too short")
 // Bernstein, "SipHash: a fast short-input PRF", 2012), keyed, because clients
 // choose their keys and could aim an unkeyed hash at each other. All edges and
 // aggregators of a cluster share the secret.
-type Keyer struct{ k0, k1 uint64 }
+type Keyer [2]uint64
 
 // NewKeyer derives a Keyer from the cluster secret, at least MinSecret bytes.
 func NewKeyer(secret []byte) (Keyer, error) {
@@ -32,15 +32,20 @@ func NewKeyer(secret []byte) (Keyer, error) {
 // Sub is a Keyer for one rule: the rule's identity is hashed once, when rules
 // are compiled, and not with every request.
 func (k Keyer) Sub(identity []byte) Keyer {
-	k0, k1 := siphash.Hash128(k.k0, k.k1, identity)
+	k0, k1 := siphash.Hash128(k[0], k[1], identity)
 	return Keyer{k0, k1}
 }
 
-// Key names the counter of key material under a rule's Keyer and the
-// generation of one of its rates. It allocates nothing.
-func (k Keyer) Key(material []byte, generation uint64) Key {
-	return Key(mix(siphash.Hash(k.k0, k.k1, material) ^ generation))
-}
+// Hash is the keyed hash of key material; Key makes it the name of a counter.
+// A rule with several rates hashes once. It allocates nothing.
+func (k Keyer) Hash(material []byte) Hash { return Hash(siphash.Hash(k[0], k[1], material)) }
+
+// Hash is a keyed hash of a request's key under one rule.
+type Hash uint64
+
+// Key names the counter of the rate with the given generation. Without the
+// secret nobody can aim two keys at one name, as the hash is already a keyed one.
+func (h Hash) Key(generation uint64) Key { return Key(mix(uint64(h) ^ generation)) }
 
 // mix is the finalizer of MurmurHash3: a bijection, so that distinct inputs
 // stay distinct.

@@ -49,6 +49,11 @@ type Rule struct {
 	Headers   []string
 	Show      Show
 
+	// Sub is a secret of this rule's own for naming its counters; see Seal.
+	Sub [2]uint64
+	// Epoch tells the rules of one sealed set from those of the next.
+	Epoch uint32
+
 	match    match
 	key      []keyPart
 	cost     uint64
@@ -70,10 +75,6 @@ type routeCost struct {
 	path   pattern
 	cost   uint64
 }
-
-// Identity is what tells this rule's counters from those of any other rule:
-// hash it, together with the key, into the name of a counter.
-func (r *Rule) Identity() []byte { return r.identity }
 
 // AppendKey appends the request's key under this rule to dst, each part with
 // its length before it, so that no two different keys read alike. ok is false
@@ -180,6 +181,15 @@ func (s *Set) Names() []string {
 
 // Rules are all rules of the set, each at its Index.
 func (s *Set) Rules() []*Rule { return s.rules }
+
+// Seal gives every rule its Sub, made by sub from the rule's identity (what
+// tells its counters from those of any other rule), and its Epoch. It is called
+// once, before the set is shared.
+func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
+	for _, r := range s.rules {
+		r.Sub, r.Epoch = sub(r.identity), epoch
+	}
+}
 
 // generation hashes what decides the meaning of a count: two rates with equal
 // generations may share counters, whoever compiled them.
