@@ -1,0 +1,96 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// pollEvery is the pause between two looks at something awaited.
+const pollEvery = 10 * time.Millisecond
+
+// Until looks again and again until done returns nil, and ends the test with
+// done's last error if that takes longer than within.
+func Until(t testing.TB, within time.Duration, done func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := poll(ctx, done); err != nil {
+		t.Fatalf("not within %v: %v", within, err)
+	}
+}
+
+// poll calls done until it returns nil or ctx ends, and returns its last error.
+func poll(ctx context.Context, done func() error) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := done()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// Ports handed out lie below 32768, where Linux begins to take the local ports
+// of outgoing connections: else a client could take the port of a server that
+// a test has killed and means to start again.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// FreeAddr returns an address of 127.0.0.1 with a port that nobody listens on.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	var last error
+	for range 100 {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			last = err
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatalf("free port: %v", err)
+		}
+		return l.Addr().String()
+	}
+	t.Fatalf("no free port between %d and %d: %v", firstPort, lastPort, last)
+	return ""
+}
+
+// FreePort is the port of a FreeAddr.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(FreeAddr(t))
+	if err != nil {
+		t.Fatalf("free port: %v", err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatalf("free port: %v", err)
+	}
+	return n
+}
+
+// Dials is a Ready function: the server listens on addr.
+func Dials(addr string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return fmt.Errorf("dial %s: %w", addr, err)
+		}
+		return c.Close()
+	}
+}
