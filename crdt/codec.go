@@ -1,14 +1,17 @@
 package crdt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 )
 
-// The canonical form of a counter: equal counters have equal bytes, and Decode
-// refuses every other spelling. All integers are minimal LEB128 varints, as
-// encoding/binary writes them.
+// The canonical form of a counter: equal counters have equal bytes, and
+// UnmarshalBinary refuses every other spelling. All integers are minimal LEB128
+// varints, as encoding/binary writes them.
 //
 //	counter  = entries:uvarint entry*                  ascending by replica
 //	entry    = node:8 incarnation:8 vector             big endian
@@ -18,8 +21,8 @@ import (
 // gap is the distance from the slice before (0 in the first cell, else at
 // least 1); one of the counts is not zero.
 
-// ErrEncoding is what Decode returns, wrapped, for bytes that are not the
-// canonical form of a counter.
+// ErrEncoding is what UnmarshalBinary returns, wrapped, for bytes that are not
+// the canonical form of a counter.
 var ErrEncoding = errors.New("not a canonical counter")
 
 // AppendBinary appends the canonical form of g to dst.
@@ -57,21 +60,27 @@ func (v *Vector) appendBinary(dst []byte) []byte {
 func (g *GCounter) UnmarshalBinary(src []byte) error {
 	r := reader{src: src}
 	var out GCounter
+	var cells []Cell
 	n := r.uvarint()
-	var prev Replica
 	for i := uint64(0); i < n && r.err == nil; i++ {
-		rep := Replica{Node: r.fixed(), Incarnation: r.fixed()}
-		if i > 0 && prev.Compare(rep) >= 0 {
+		e := Entry{Replica: Replica{Node: r.fixed(), Incarnation: r.fixed()}}
+		if i > 0 && out.entries[i-1].Replica.Compare(e.Replica) >= 0 {
 			r.fail("replicas out of order")
 		}
-		prev = rep
-		r.vector(func(c Cell) { out.Join(rep, c) })
+		cells = r.vector(&e.Vector, cells)
+		out.entries = append(out.entries, e)
 	}
 	if r.err == nil && r.at != len(src) {
 		r.fail("bytes after the end")
 	}
 	if r.err != nil {
 		return fmt.Errorf("decode counter at byte %d: %w", r.at, r.err)
+	}
+	// In order of slice: summed entry by entry, hostile input could make each
+	// cell go in front of all others.
+	slices.SortFunc(cells, func(a, b Cell) int { return cmp.Compare(a.Slice, b.Slice) })
+	for _, c := range cells {
+		out.sums.Add(c)
 	}
 	*g = out
 	return nil
@@ -128,7 +137,8 @@ func (r *reader) fixed() uint64 {
 	return x
 }
 
-func (r *reader) vector(each func(Cell)) {
+// vector reads the cells of one vector into v and appends them to all.
+func (r *reader) vector(v *Vector, all []Cell) []Cell {
 	n := r.uvarint()
 	if r.err == nil && n == 0 {
 		r.fail("empty vector")
@@ -137,19 +147,20 @@ func (r *reader) vector(each func(Cell)) {
 	for i := uint64(0); i < n && r.err == nil; i++ {
 		gap := r.uvarint()
 		c := Cell{Charges: r.uvarint(), Refunds: r.uvarint()}
-		switch next := at + int64(gap); {
+		switch {
 		case r.err != nil:
-			return
 		case (i == 0) != (gap == 0):
 			r.fail("slices out of order")
-		case next < at || int64(gap) < 0:
+		case gap > uint64(math.MaxInt64)-uint64(at): // what is left above at, exact in uint64
 			r.fail("slice out of range")
 		case c.Zero():
 			r.fail("cell without a count")
 		default:
-			at = next
+			at = int64(uint64(at) + gap)
 			c.Slice = Slice(at)
-			each(c)
+			v.Join(c)
+			all = append(all, c)
 		}
 	}
+	return all
 }

@@ -233,11 +233,15 @@ func (v *Vector) widen(c Cell, first Slice) {
 	if first == v.first && w.offset == v.offset && w.count == v.count && w.refunds == v.refunds {
 		return
 	}
-	if v.n > 0 {
-		w.buf = make([]byte, int(v.n)*w.stride(), (int(v.n)+1)*w.stride())
-		for i := range v.Len() {
-			w.put(i, v.At(i))
-		}
+	if need := int(v.n) * w.stride(); need <= cap(v.buf) && first == v.first {
+		w.buf = v.buf[:need]
+	} else {
+		w.buf = make([]byte, need, need+w.stride())
+	}
+	// From the back: a cell's new place ends after its old one, so in place
+	// nothing is overwritten before it was read.
+	for i := v.Len() - 1; i >= 0; i-- {
+		w.put(i, v.At(i))
 	}
 	*v = w
 }
