@@ -30,7 +30,7 @@ func Compile(docs ...Document) (*Set, []Problems) {
 	all := make([]Problems, len(docs))
 	failed := false
 	for i := range docs {
-		c.problems = nil
+		c.problems, c.told = nil, map[[2]string]bool{}
 		c.document(&docs[i])
 		all[i] = c.problems
 		failed = failed || len(c.problems) > 0
@@ -44,11 +44,17 @@ func Compile(docs ...Document) (*Set, []Problems) {
 type compiler struct {
 	set      *Set
 	problems Problems
+	told     map[[2]string]bool // paths and codes
 	ns       *Namespace
 	doc      *Document
 }
 
 func (c *compiler) problem(path, code, hint, format string, args ...any) {
+	if at := [2]string{path, code}; c.told[at] {
+		return // a mistake in the defaults, met again in the next rule
+	} else {
+		c.told[at] = true
+	}
 	c.problems = append(c.problems, Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
 }
 
@@ -67,6 +73,7 @@ func (c *compiler) document(doc *Document) {
 	for _, name := range slices.Sorted(maps.Keys(doc.Keys)) {
 		c.keySource("keys."+name, name, doc.Keys[name])
 	}
+	c.consistency(word{"defaults.consistency", doc.Defaults.Consistency})
 	if len(doc.Rules) == 0 {
 		c.problem("rules", "E103", "", "there is no rule")
 	}
@@ -100,10 +107,10 @@ func (c *compiler) keySource(path, name string, k KeySource) {
 		}
 	}
 	if k.IPv4Prefix < 0 || k.IPv4Prefix > 32 {
-		c.problem(path+".ipv4_prefix", "E123", "0 to 32 bits", "%d bits", k.IPv4Prefix)
+		c.problem(path+".ipv4_prefix", "E123", "1 to 32 bits", "%d bits", k.IPv4Prefix)
 	}
 	if k.IPv6Prefix < 0 || k.IPv6Prefix > 128 {
-		c.problem(path+".ipv6_prefix", "E123", "0 to 128 bits", "%d bits", k.IPv6Prefix)
+		c.problem(path+".ipv6_prefix", "E123", "1 to 128 bits", "%d bits", k.IPv6Prefix)
 	}
 }
 
@@ -118,8 +125,8 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	if !nameForm.MatchString(spec.Name) {
 		c.problem(path+".name", "E111", `such as "api-per-user"`, "%q is not a name", spec.Name)
 	}
-	r.Mode = enum(c, path+".mode", modeNames, cmp.Or(spec.Mode, c.doc.Defaults.Mode, "enforce"))
-	c.consistency(path+".consistency", spec.Consistency)
+	r.Mode = enum(c, modeNames, word{path + ".mode", spec.Mode}, word{"defaults.mode", c.doc.Defaults.Mode}, word{"", "enforce"})
+	c.consistency(word{path + ".consistency", spec.Consistency})
 	c.onLimit(path+".on_limit", spec, r)
 	c.match(path+".match", &spec.Match, &r.match)
 	for i, name := range spec.Key {
@@ -141,7 +148,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	for i := range spec.Rates {
 		p := fmt.Sprintf("%s.rates[%d]", path, i)
 		rate := c.rate(p, spec, &spec.Rates[i])
-		if names[rate.Name] {
+		if names[rate.Name] && (spec.Rates[i].Name != "" || spec.Rates[i].Per > 0) {
 			c.problem(p+".name", "E142", "name the rates apart", "%q is already the name of a rate of this rule", rate.Name)
 		}
 		names[rate.Name] = true
@@ -158,11 +165,13 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 		r.Headers = []string{HeaderProfiles[0]}
 	}
 	for i, h := range r.Headers {
-		if !slices.Contains(HeaderProfiles, h) {
+		if unbuilt(h) {
+			c.problem(fmt.Sprintf("%s.headers[%d]", path, i), "E181", strings.Join(HeaderProfiles, ", "), "header profile %q is not built yet", h)
+		} else if !slices.Contains(HeaderProfiles, h) {
 			c.problem(fmt.Sprintf("%s.headers[%d]", path, i), "E152", strings.Join(HeaderProfiles, ", "), "%q is no header profile", h)
 		}
 	}
-	r.Show = enum(c, path+".show_headers", showNames, cmp.Or(spec.OnLimit.ShowHeaders, "tightest"))
+	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
 }
 
 func (c *compiler) match(path string, spec *MatchSpec, m *match) {
@@ -198,8 +207,11 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 		}
 		p, err := compilePattern(path2)
 		if err != nil {
-			c.problem(path+".by_route", "E172", `such as "POST /api/search": 5`, "%v", err)
+			c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
 			continue
+		}
+		if cost := spec.ByRoute[route]; cost > r.maxCost {
+			c.problem(path+".by_route."+route, "E171", "", "%d is above max, %d", cost, r.maxCost)
 		}
 		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
 	}
@@ -244,14 +256,8 @@ func (c *compiler) slot(name string) int {
 	return s
 }
 
-func (c *compiler) consistency(path, value string) {
-	switch value {
-	case "", "loose":
-	case "adaptive", "strict":
-		c.problem(path, "E181", "loose", "consistency %q is not built yet", value)
-	default:
-		c.problem(path, "E180", "loose", "%q is no consistency", value)
-	}
+func (c *compiler) consistency(ws ...word) {
+	enum(c, map[string]uint8{"loose": 1}, append(ws, word{"", "loose"})...)
 }
 
 func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
@@ -271,9 +277,9 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.problem(path+".per", "E145", "whole milliseconds, 25ms to 366d", "a window of %v is out of range", spec.Per)
 		r.Window = time.Second
 	}
-	c.consistency(path+".consistency", cmp.Or(spec.Consistency, rule.Consistency, c.doc.Defaults.Consistency))
-	r.Scope = enum(c, path+".scope", scopeNames, cmp.Or(spec.Scope, c.doc.Defaults.Scope, "global"))
-	r.Algorithm = enum(c, path+".algorithm", algorithmNames, cmp.Or(spec.Algorithm, c.doc.Defaults.Algorithm, "sub_windows"))
+	c.consistency(word{path + ".consistency", spec.Consistency})
+	r.Scope = enum(c, scopeNames, word{path + ".scope", spec.Scope}, word{"defaults.scope", c.doc.Defaults.Scope}, word{"", "global"})
+	r.Algorithm = enum(c, algorithmNames, word{path + ".algorithm", spec.Algorithm}, word{"defaults.algorithm", c.doc.Defaults.Algorithm}, word{"", "sub_windows"})
 	c.words(path, spec, r)
 	r.Generation = generation(rule, c.doc.Namespace, r)
 	return r
@@ -292,11 +298,11 @@ func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
 			n = DefaultSlices
 		}
 		r.Slices, r.Width = Narrow(r.Window, n)
-		r.Oldest = enum(c, path+".oldest", oldestNames, cmp.Or(spec.Oldest, "linear"))
+		r.Oldest = enum(c, oldestNames, word{path + ".oldest", spec.Oldest}, word{"", "linear"})
 	case SlidingWindow:
 		rounding = "down"
 	}
-	r.Round = enum(c, path+".round", roundingNames, cmp.Or(spec.Round, rounding))
+	r.Round = enum(c, roundingNames, word{path + ".round", spec.Round}, word{"", rounding})
 	if spec.Slices != 0 && r.Algorithm != SubWindows {
 		c.problem(path+".slices", "E147", "", "slices belongs to sub_windows, not to %s", r.Algorithm)
 	}
@@ -312,11 +318,30 @@ func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
 	}
 }
 
-// enum looks a word up and reports it where it is unknown.
-func enum[T ~uint8](c *compiler, path string, words map[string]T, word string) T {
-	v, ok := words[word]
-	if !ok {
-		c.problem(path, "E180", strings.Join(slices.Sorted(maps.Keys(words)), ", "), "%q is not one of its values", word)
+// word is a value that a document may give, with the place that it came from.
+type word struct{ path, value string }
+
+// enum looks up the first word that is given, and reports it where it stands
+// if it is unknown.
+func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
+	i := slices.IndexFunc(given, func(w word) bool { return w.value != "" })
+	v, ok := words[given[i].value]
+	switch hint := strings.Join(slices.Sorted(maps.Keys(words)), ", "); {
+	case ok:
+	case unbuilt(given[i].value):
+		c.problem(given[i].path, "E181", hint, "%q is not built yet", given[i].value)
+	default:
+		c.problem(given[i].path, "E180", hint, "%q is not one of its values", given[i].value)
 	}
 	return v
+}
+
+// unbuilt says whether a word belongs to the language of rules, but not to
+// this version of it.
+func unbuilt(word string) bool {
+	switch word {
+	case "adaptive", "strict", "sliding_log", "token_bucket", "leaky_bucket", "concurrency", "envoy":
+		return true
+	}
+	return strings.HasPrefix(word, "group:")
 }

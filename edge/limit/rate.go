@@ -82,13 +82,13 @@ func (s Scope) String() string {
 	}
 }
 
-func nameOf[T comparable](names map[string]T, want T) string {
+func nameOf[T ~uint8](names map[string]T, want T) string {
 	for name, v := range names {
 		if v == want {
 			return name
 		}
 	}
-	return fmt.Sprintf("unknown (%v)", want)
+	return fmt.Sprintf("unknown (%d)", want) // %v would call String, and that calls us
 }
 
 const (
