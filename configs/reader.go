@@ -1,0 +1,280 @@
+package configs
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxVisited bounds the values read from one file once aliases are followed,
+// so that ten lines of aliases cannot stand for a billion rules.
+const maxVisited = 1_000_000
+
+// reader turns a tree into values. It remembers where each path stood, for
+// mistakes that only show later, and which paths it has reported already.
+type reader struct {
+	src      *source
+	mistakes []Mistake
+	at       map[string]position
+	bad      map[string]bool
+	visited  int
+}
+
+func newReader(src *source) *reader {
+	return &reader{src: src, at: map[string]position{}, bad: map[string]bool{}}
+}
+
+func (r *reader) mistake(path string, at position, code, hint, format string, args ...any) {
+	r.bad[path] = true
+	if len(r.mistakes) < maxMistakes {
+		r.mistakes = append(r.mistakes, Mistake{
+			File: r.src.name, Line: at.line, Column: at.column, Code: code, Path: path,
+			Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: r.src.excerpt(at),
+		})
+	}
+}
+
+// placeOf is where a path stands, or the nearest thing around it that is
+// written down.
+func (r *reader) placeOf(path string) position {
+	for {
+		if at, ok := r.at[path]; ok {
+			return at
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return r.at[""]
+		}
+		path = path[:cut]
+	}
+}
+
+// reported says whether a mistake at path would only repeat one that was
+// reported there or around it.
+func (r *reader) reported(path string) bool {
+	for !r.bad[path] {
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return r.bad[""]
+		}
+		path = path[:cut]
+	}
+	return true
+}
+
+// read is how a value is read; its path is for mistakes.
+type read func(path string, n *node)
+
+type field struct {
+	name     string
+	required bool
+	read     read
+}
+
+// object reads a mapping with the given fields. Words in unbuilt belong to
+// the language, but not to this version of it.
+func (r *reader) object(path string, n *node, fields []field, unbuilt ...string) {
+	if n.kind != kindMapping {
+		r.wrongKind(path, n, "a mapping", "")
+		return
+	}
+	r.at[path] = n.at
+	seen := make([]bool, len(fields))
+	foreign := false // has words that are not built: then the built ones may well be absent
+	var misspelt []string
+	for _, e := range n.entries {
+		if !r.visit(n) {
+			return
+		}
+		at := join(path, e.key)
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == e.key })
+		switch {
+		case i >= 0:
+			seen[i] = true
+			r.at[at] = e.value.at
+			fields[i].read(at, e.value)
+		case slices.Contains(unbuilt, e.key):
+			foreign = true
+			r.mistake(at, e.at, "E008", "leave it out", "%q is not built yet in this version", e.key)
+		default:
+			names := unbuilt
+			for _, f := range fields {
+				names = append(names, f.name)
+			}
+			hint := "one of: " + strings.Join(names[len(unbuilt):], ", ")
+			if near := suggest(e.key, names); near != "" {
+				hint = fmt.Sprintf("did you mean %q?", near)
+				misspelt = append(misspelt, near)
+			}
+			r.mistake(at, e.at, "E007", hint, "%q is not known here", clip(e.key))
+		}
+	}
+	for i, f := range fields {
+		if f.required && !seen[i] && foreign {
+			r.bad[join(path, f.name)] = true
+		} else if f.required && !seen[i] && !slices.Contains(misspelt, f.name) {
+			r.mistake(join(path, f.name), n.at, "E014", "", "%s is missing", f.name)
+		}
+	}
+	for _, name := range misspelt {
+		r.bad[join(path, name)] = true // what lacks it need not be told too
+	}
+}
+
+func (r *reader) visit(n *node) bool {
+	r.visited++
+	if r.visited == maxVisited+1 {
+		r.mistake("", n.at, "E010", "write it out, or split it into several files", "more than %d values once aliases are followed", maxVisited)
+	}
+	return r.visited <= maxVisited
+}
+
+func (r *reader) wrongKind(path string, n *node, want, hint string) {
+	r.mistake(path, n.at, "E009", hint, "%s, where %s is wanted", n.describe(), want)
+}
+
+// describe is what a node is, for a message.
+func (n *node) describe() string {
+	switch n.kind {
+	case kindText, kindInteger, kindFloat, kindBool:
+		return fmt.Sprintf("%q is %s", clip(n.text), n.kind)
+	}
+	return "this is " + n.kind.String()
+}
+
+// each reads a list, item by item.
+func (r *reader) each(path string, n *node, item read) {
+	if n.kind != kindList {
+		r.wrongKind(path, n, "a list", "")
+		return
+	}
+	for i, v := range n.items {
+		if !r.visit(v) {
+			return
+		}
+		at := path + "[" + strconv.Itoa(i) + "]"
+		r.at[at] = v.at
+		item(at, v)
+	}
+}
+
+// text reads a word. Numbers are not words: 007 would become 7 somewhere.
+func (r *reader) text(dst *string) read {
+	return func(path string, n *node) {
+		switch {
+		case n.kind == kindInteger, n.kind == kindFloat, n.kind == kindBool:
+			r.wrongKind(path, n, "text", "put it in quotes")
+		case n.kind != kindText:
+			r.wrongKind(path, n, "text", "")
+		case n.text == "":
+			r.mistake(path, n.at, "E009", "leave it out", "empty text")
+		default:
+			*dst = n.text
+		}
+	}
+}
+
+// texts reads a list of words, or one word.
+func (r *reader) texts(dst *[]string) read {
+	return func(path string, n *node) {
+		word := func(path string, n *node) {
+			s := ""
+			r.text(&s)(path, n)
+			*dst = append(*dst, s)
+		}
+		if n.kind == kindText {
+			word(path, n)
+			r.at[path+"[0]"] = n.at
+			return
+		}
+		r.each(path, n, word)
+	}
+}
+
+func (r *reader) flag(dst *bool) read {
+	return func(path string, n *node) {
+		if n.kind != kindBool {
+			r.wrongKind(path, n, "true or false", "")
+			return
+		}
+		*dst = n.text == "true" || n.text == "True" || n.text == "TRUE"
+	}
+}
+
+// whole reads a whole number from lo to hi.
+func whole[T int | uint32 | uint64](r *reader, dst *T, lo int64, hi uint64) read {
+	return func(path string, n *node) {
+		if n.kind != kindInteger {
+			hint := ""
+			if _, err := strconv.ParseInt(n.text, 10, 64); n.kind == kindText && err == nil {
+				hint = "without the quotes"
+			}
+			r.wrongKind(path, n, "a whole number", hint)
+			return
+		}
+		digits := strings.ReplaceAll(n.text, "_", "")
+		unsigned := strings.TrimPrefix(digits, "-")
+		if strings.Trim(unsigned, "0123456789") != "" || len(unsigned) > 1 && unsigned[0] == '0' {
+			r.mistake(path, n.at, "E009", "plain decimal digits", "%q: only decimal numbers without a leading zero or sign are read", clip(n.text))
+			return
+		}
+		var err error
+		if unsigned != digits {
+			var v int64
+			v, err = strconv.ParseInt(digits, 10, 64)
+			if err == nil && v >= lo {
+				*dst = T(v)
+				return
+			}
+		} else {
+			var v uint64
+			v, err = strconv.ParseUint(digits, 10, 64)
+			if err == nil && v <= hi && (lo <= 0 || v >= uint64(lo)) {
+				*dst = T(v)
+				return
+			}
+		}
+		r.mistake(path, n.at, "E013", fmt.Sprintf("%d to %d", lo, hi), "%s is out of range", clip(n.text))
+	}
+}
+
+func (r *reader) duration(dst *time.Duration) read {
+	return func(path string, n *node) {
+		if n.kind != kindText && n.kind != kindInteger {
+			r.wrongKind(path, n, "a duration", "such as 1m")
+			return
+		}
+		d, err := ParseDuration(n.text)
+		if err != nil {
+			r.mistake(path, n.at, "E145", durationHint(n.text), "%v", err)
+			return
+		}
+		*dst = d
+	}
+}
+
+// percent reads "10%".
+func (r *reader) percent(dst *float64) read {
+	return func(path string, n *node) {
+		number, ok := strings.CutSuffix(n.text, "%")
+		v, err := strconv.ParseFloat(number, 64)
+		switch {
+		case n.kind == kindText && ok && err == nil && !math.IsInf(v, 0) && !math.IsNaN(v):
+			*dst = v
+		case n.kind == kindInteger || n.kind == kindFloat:
+			r.wrongKind(path, n, "a percentage", n.text+"%")
+		default:
+			r.wrongKind(path, n, "a percentage", `such as 10%`)
+		}
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,182 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// ErrNoRules is returned where the paths hold no rules file at all.
+var ErrNoRules = errors.New("there is no rules file")
+
+// parsed is one document with what is needed to show mistakes in it.
+type parsed struct {
+	doc    limit.Document
+	reader *reader
+}
+
+// ParseRules reads the documents of one file and compiles them. The error is a
+// *RulesError with all mistakes.
+func ParseRules(name string, text []byte) (*limit.Set, error) {
+	docs, mistakes := parseFile(name, text)
+	return compile(docs, mistakes)
+}
+
+// LoadRules reads rules files, and the *.yaml and *.yml files of directories,
+// into one set: all or nothing. The error is a *RulesError where the files
+// could be read, but not understood.
+func LoadRules(paths ...string) (*limit.Set, error) {
+	files, err := readRules(paths)
+	if err != nil {
+		return nil, err
+	}
+	return compileFiles(files)
+}
+
+type rulesFile struct {
+	name string
+	text []byte
+}
+
+func compileFiles(files []rulesFile) (*limit.Set, error) {
+	var docs []parsed
+	var mistakes []Mistake
+	for _, f := range files {
+		d, m := parseFile(f.name, f.text)
+		docs = append(docs, d...)
+		mistakes = append(mistakes, m...)
+	}
+	return compile(docs, mistakes)
+}
+
+func parseFile(name string, text []byte) ([]parsed, []Mistake) {
+	src := newSource(name, text)
+	trees, mistakes := parseTree(src, text)
+	if len(trees) == 0 && len(mistakes) == 0 {
+		return nil, []Mistake{{File: name, Code: "E004", Detail: "the file is empty", Hint: "it starts with: schema: " + RulesSchema}}
+	}
+	docs := make([]parsed, len(trees))
+	for i, tree := range trees {
+		r := newReader(src)
+		docs[i] = parsed{doc: r.document(tree), reader: r}
+		mistakes = append(mistakes, r.mistakes...)
+	}
+	return docs, sortMistakes(mistakes)
+}
+
+// compile compiles the documents even where reading them found mistakes, so
+// that all are told at once; what follows from one already told is left out.
+func compile(docs []parsed, mistakes []Mistake) (*limit.Set, error) {
+	specs := make([]limit.Document, len(docs))
+	for i := range docs {
+		specs[i] = docs[i].doc
+	}
+	set, problems := limit.Compile(specs...)
+	for i, ps := range problems {
+		r := docs[i].reader
+		told := len(r.mistakes)
+		for _, p := range ps {
+			if !r.reported(p.Path) {
+				at := r.placeOf(p.Path)
+				r.mistakes = append(r.mistakes, Mistake{
+					File: r.src.name, Line: at.line, Column: at.column, Code: p.Code, Path: p.Path,
+					Detail: p.Detail, Hint: p.Hint, Excerpt: r.src.excerpt(at),
+				})
+			}
+		}
+		mistakes = append(mistakes, r.mistakes[told:]...)
+	}
+	if len(mistakes) > 0 {
+		return nil, &RulesError{Mistakes: inOrder(mistakes)}
+	}
+	return set, nil
+}
+
+// inOrder sorts the mistakes of several files: by file as they were given,
+// then by place.
+func inOrder(mistakes []Mistake) []Mistake {
+	var names []string
+	byFile := map[string][]Mistake{}
+	for _, m := range mistakes {
+		if byFile[m.File] == nil {
+			names = append(names, m.File)
+		}
+		byFile[m.File] = append(byFile[m.File], m)
+	}
+	ordered := mistakes[:0:0]
+	for _, name := range names {
+		ordered = append(ordered, sortMistakes(byFile[name])...)
+	}
+	return ordered[:min(len(ordered), maxMistakes)]
+}
+
+// readRules reads the files that the paths stand for, each once.
+func readRules(paths []string) ([]rulesFile, error) {
+	var names []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("rules: %w", err)
+		case !info.IsDir():
+			names = append(names, path)
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		for _, e := range entries {
+			if name := filepath.Join(path, e.Name()); rulesName(e.Name()) && !isDir(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	var files []rulesFile
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		text, err := readFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		files = append(files, rulesFile{name, text})
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("rules: %w in %s", ErrNoRules, strings.Join(paths, ", "))
+	}
+	return files, nil
+}
+
+// rulesName leaves out hidden files: editors' and Kubernetes' own.
+func rulesName(name string) bool {
+	ext := filepath.Ext(name)
+	return (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(name, ".")
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name) // follows links: a ConfigMap's files are links
+	return err == nil && info.IsDir()
+}
+
+// readFile reads at most one byte more than a file may have; parseTree says
+// then that it is too long.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return text, nil
+}

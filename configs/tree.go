@@ -1,0 +1,295 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds on a file. The parser takes time quadratic in the keys of one mapping
+// and in the documents of one file, and recurses with depth, so that these are
+// checked on the tokens, before it runs.
+const (
+	maxFileBytes   = 4 << 20
+	maxTokens      = 1_000_000
+	maxDepth       = 64
+	maxMappingKeys = 1024
+	maxDocuments   = 1024
+	maxAnchors     = 1024
+)
+
+type kind uint8
+
+const (
+	kindNull kind = iota
+	kindText
+	kindInteger
+	kindFloat
+	kindBool
+	kindList
+	kindMapping
+)
+
+func (k kind) String() string {
+	return [...]string{"empty", "text", "a whole number", "a number with a fraction", "true or false", "a list", "a mapping"}[k]
+}
+
+// node is a YAML value with its place. Aliases are followed: the same node may
+// hang in several places, but never below itself.
+type node struct {
+	kind    kind
+	text    string // of a scalar, unquoted
+	at      position
+	items   []*node
+	entries []entry
+}
+
+type entry struct {
+	key   string
+	at    position
+	value *node
+}
+
+// parseTree reads a file's documents. Where it reports a mistake the documents
+// are incomplete or absent.
+func parseTree(src *source, text []byte) (docs []*node, mistakes []Mistake) {
+	b := &treeBuilder{src: src, anchors: map[string]*node{}}
+	defer func() {
+		// The parser is not ours, and what it reads may come over a network
+		// one day: a bug in it must not end the process.
+		if r := recover(); r != nil {
+			docs, mistakes = nil, b.mistakes
+			mistakes = append(mistakes, Mistake{File: src.name, Code: "E003", Detail: fmt.Sprintf("cannot be read as YAML: %v", r)})
+		}
+	}()
+	switch {
+	case len(text) > maxFileBytes:
+		b.mistake(position{}, "E002", "split it into several files", "%d bytes; a file has at most %d", len(text), maxFileBytes)
+	case !utf8.Valid(text):
+		b.mistake(invalidAt(text), "E001", "save the file as UTF-8", "not UTF-8 text")
+	default:
+		docs = b.read(string(text))
+	}
+	return docs, b.mistakes
+}
+
+type treeBuilder struct {
+	src      *source
+	mistakes []Mistake
+	anchors  map[string]*node
+}
+
+func (b *treeBuilder) mistake(at position, code, hint, format string, args ...any) {
+	if len(b.mistakes) < maxMistakes {
+		b.mistakes = append(b.mistakes, Mistake{
+			File: b.src.name, Line: at.line, Column: at.column, Code: code,
+			Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: b.src.excerpt(at),
+		})
+	}
+}
+
+func (b *treeBuilder) read(text string) []*node {
+	text = strings.TrimPrefix(text, "\uFEFF")
+	for i, line := range b.src.lines {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+		if tab := strings.IndexByte(indent, '\t'); tab >= 0 && strings.TrimSpace(line) != "" && !strings.HasPrefix(line[len(indent):], "#") {
+			b.mistake(position{i + 1, tab + 1}, "E006", "indent with spaces", "a tab in the indentation")
+			return nil
+		}
+	}
+	tokens := lexer.Tokenize(text)
+	if !b.bounded(tokens) {
+		return nil
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		b.syntax(err)
+		return nil
+	}
+	var docs []*node
+	for _, d := range file.Docs {
+		clear(b.anchors) // an anchor lives in its document
+		if d.Body == nil {
+			continue
+		}
+		if n := b.node(d.Body); n.kind != kindNull {
+			docs = append(docs, n)
+		}
+	}
+	return docs
+}
+
+func (b *treeBuilder) syntax(err error) {
+	var e yaml.Error
+	if errors.As(err, &e) && e.GetToken() != nil {
+		b.mistake(placeOf(e.GetToken()), "E003", "", "%s", clip(e.GetMessage()))
+		return
+	}
+	b.mistake(position{}, "E003", "", "cannot be read as YAML: %s", clip(err.Error()))
+}
+
+// bounded checks what would cost the parser too much.
+func (b *treeBuilder) bounded(tokens token.Tokens) bool {
+	if len(tokens) > maxTokens {
+		b.mistake(position{}, "E002", "split it into several files", "%d words and signs; a file has at most %d", len(tokens), maxTokens)
+		return false
+	}
+	// open holds the columns of the block mappings and lists that the current
+	// token stands in, and how many keys each has had.
+	type level struct{ column, keys int }
+	var open []level
+	flow, anchors, documents := 0, 0, 0
+	for i, t := range tokens {
+		at, key := t, false
+		switch t.Type {
+		case token.DocumentHeaderType:
+			documents++
+			open, flow = open[:0], 0
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow--
+		case token.AnchorType:
+			anchors++
+		case token.TagType:
+			b.mistake(placeOf(t), "E003", "drop the tag", "tags such as %q are not used here", clip(t.Value))
+			return false
+		case token.MappingValueType:
+			if i > 0 {
+				at, key = tokens[i-1], true
+			}
+		}
+		if flow <= 0 && (key || t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType) {
+			column := at.Position.Column
+			for len(open) > 0 && open[len(open)-1].column > column {
+				open = open[:len(open)-1]
+			}
+			if len(open) == 0 || open[len(open)-1].column < column {
+				open = append(open, level{column: column})
+			}
+			if key {
+				open[len(open)-1].keys++
+			}
+		}
+		switch {
+		case len(open)+max(flow, 0) > maxDepth:
+			b.mistake(placeOf(t), "E011", "", "nested more than %d deep", maxDepth)
+		case len(open) > 0 && open[len(open)-1].keys > maxMappingKeys:
+			b.mistake(placeOf(t), "E011", "", "more than %d keys in one mapping", maxMappingKeys)
+		case documents > maxDocuments:
+			b.mistake(placeOf(t), "E011", "split it into several files", "more than %d documents", maxDocuments)
+		case anchors > maxAnchors:
+			b.mistake(placeOf(t), "E011", "", "more than %d anchors", maxAnchors)
+		default:
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+func (b *treeBuilder) node(n ast.Node) *node {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return b.mapping(n.GetToken(), n.IsFlowStyle, n.Values)
+	case *ast.MappingValueNode:
+		return b.mapping(n.GetToken(), false, []*ast.MappingValueNode{n})
+	case *ast.SequenceNode:
+		list := &node{kind: kindList, at: placeOf(n.GetToken())}
+		for _, v := range n.Values {
+			list.items = append(list.items, b.node(v))
+		}
+		return list
+	case *ast.AnchorNode:
+		v := b.node(n.Value)
+		b.anchors[n.Name.GetToken().Value] = v // only now: an anchor cannot stand in itself
+		return v
+	case *ast.AliasNode:
+		name := n.Value.GetToken()
+		if v, ok := b.anchors[name.Value]; ok {
+			return v
+		}
+		b.mistake(placeOf(n.GetToken()), "E010", "define it before its use", "there is no anchor %q", clip(name.Value))
+		return &node{at: placeOf(n.GetToken())}
+	case nil:
+		return &node{}
+	}
+	return scalar(n)
+}
+
+func (b *treeBuilder) mapping(start *token.Token, flow bool, values []*ast.MappingValueNode) *node {
+	m := &node{kind: kindMapping, at: placeOf(start)}
+	first := map[string]position{}
+	for i, v := range values {
+		key := v.Key.GetToken()
+		if _, scalarKey := v.Key.(ast.ScalarNode); !scalarKey {
+			b.mistake(placeOf(key), "E003", "", "a key is a plain word; lists, mappings, aliases and << do not stand here")
+			continue
+		}
+		at := placeOf(key)
+		if i == 0 && !flow {
+			m.at = at
+		}
+		if before, dup := first[key.Value]; dup {
+			b.mistake(at, "E005", "drop one", "%q stands here twice; first on line %d", clip(key.Value), before.line)
+			continue
+		}
+		first[key.Value] = at
+		value := b.node(v.Value)
+		if value.at.line == 0 || value.kind == kindNull {
+			value = &node{kind: value.kind, at: at}
+		}
+		m.entries = append(m.entries, entry{key: key.Value, at: at, value: value})
+	}
+	return m
+}
+
+func scalar(n ast.Node) *node {
+	v := &node{kind: kindText, at: placeOf(n.GetToken()), text: n.GetToken().Value}
+	switch n := n.(type) {
+	case *ast.NullNode:
+		v.kind, v.text = kindNull, ""
+	case *ast.IntegerNode:
+		v.kind = kindInteger
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		v.kind = kindFloat
+	case *ast.BoolNode:
+		v.kind = kindBool
+	case *ast.StringNode:
+		v.text = n.Value
+	case *ast.LiteralNode:
+		v.text = n.Value.Value
+	}
+	return v
+}
+
+func placeOf(t *token.Token) position {
+	if t == nil || t.Position == nil {
+		return position{}
+	}
+	return position{t.Position.Line, t.Position.Column}
+}
+
+func invalidAt(text []byte) position {
+	at := position{1, 1}
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return at
+		case r == '\n':
+			at = position{at.line + 1, 1}
+		default:
+			at.column++
+		}
+		text = text[n:]
+	}
+	return at
+}
