@@ -30,8 +30,11 @@ type Vector struct {
 
 // Item is a key with vectors to merge, or with what the store holds.
 type Item struct {
-	Key   deltasync.Key
-	Width time.Duration // of a slice; with Slices it says how long counts are kept
+	Key deltasync.Key
+	// Width is the width of a slice, in whole milliseconds. With Slices it says
+	// how long counts are kept. (A calendar slice is named by its start in
+	// milliseconds: 1 ms wide, and as many Slices as the period has.)
+	Width time.Duration
 	// Slices is the number of slices of a window.
 	Slices int
 	// Version is the state of the key that the caller last saw in an answer;
@@ -44,14 +47,17 @@ type Item struct {
 // Every vector in it is a lower bound of the truth; merging is by maximum per
 // cell, atomic per key, idempotent, and the order does not matter. Counts
 // expire by themselves once their slice is a window and max(1 s, two slices)
-// old. Implementations: memstore, redisstore; both pass storetest.
+// old. Cells outside of Item.Live by the store's clock are left out, of what
+// is stored and of answers. Any number of goroutines may call it.
+// Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the
 	// version now stored, and, where the version stored before differs from
 	// the one the caller named (somebody else wrote, or the caller never
 	// looked), all live vectors of the key, else none. It blocks until the
 	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
-	// part of the batch may have been stored. It keeps no reference to batch.
+	// part of the batch may have been stored. It keeps no reference to batch,
+	// in which a key may stand twice.
 	Merge(ctx context.Context, batch []Item) ([]Item, error)
 
 	// Load reads keys (Key, Width and Slices; the rest is ignored) and
