@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,6 +123,8 @@ func readRules(paths []string) ([]rulesFile, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("rules: %w at %s", ErrNoRules, path)
 		case err != nil:
 			return nil, fmt.Errorf("rules: %w", err)
 		case !info.IsDir():

@@ -1,0 +1,246 @@
+package configs
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// minSecret is the least length of the cluster secret, in bytes: that of the
+// SipHash key that it becomes.
+const minSecret = 16
+
+// EdgeSettings is what `edge serve` is told.
+type EdgeSettings struct {
+	Listen           string // HTTP, for everybody
+	AdminListen      string // health and metrics; loopback only
+	Region, PoP      string
+	Name             string // unique in the PoP
+	RulesPath        string // a file, or a directory of *.yaml
+	DefaultNamespace string // of requests that name none; "": the only one there is
+	TrustedProxies   []netip.Prefix
+	Secret           []byte // the cluster's; the same on every edge
+	Lanes            int    // the same on every edge and aggregator
+	MaxKeys          int
+	ViewMaxBytes     int64
+	NATS             NATSSettings
+	Sync             SyncSettings
+	Log              LogSettings
+
+	effective []Effective
+}
+
+// AggregatorSettings is what `aggregator serve` is told.
+type AggregatorSettings struct {
+	AdminListen string // health and metrics; loopback only
+	Region      string
+	Name        string   // unique in the region
+	Peers       []string // the other regions
+	RedisURL    string   // "": counts live in memory alone
+	Lanes       int
+	MaxKeys     int
+	NATS        NATSSettings
+	Sync        SyncSettings
+	Log         LogSettings
+
+	effective []Effective
+}
+
+// NATSSettings is how to reach and enter the NATS servers.
+type NATSSettings struct {
+	URLs                   []string
+	Creds                  string // file with a JWT and its key
+	NKey                   string // file with a seed
+	TLSCA, TLSCert, TLSKey string // files
+}
+
+// SyncSettings is the pace of the exchange.
+type SyncSettings struct {
+	Interval       time.Duration // between flushes of changed keys
+	UrgentInterval time.Duration // the least time between flushes of keys near their limit
+	Timeout        time.Duration // a frame without a reply is sent again
+}
+
+// LogSettings is what is logged, and how.
+type LogSettings struct {
+	Level  slog.Level
+	Format string // text | json
+}
+
+// Effective is every setting with where it came from, secrets masked.
+func (s *EdgeSettings) Effective() []Effective { return s.effective }
+
+// Effective is every setting with where it came from, secrets masked.
+func (s *AggregatorSettings) Effective() []Effective { return s.effective }
+
+// BindEdgeFlags defines a flag for each of the edge's settings, and --config.
+func BindEdgeFlags(fs *pflag.FlagSet) {
+	bindFlags(fs, edgeTable(&EdgeSettings{}, new(secretFrom)), "edge")
+}
+
+// BindAggregatorFlags defines a flag for each of the aggregator's settings,
+// and --config.
+func BindAggregatorFlags(fs *pflag.FlagSet) {
+	bindFlags(fs, aggregatorTable(&AggregatorSettings{}), "aggregator")
+}
+
+// LoadEdge reads the edge's settings from flags bound with BindEdgeFlags, the
+// environment and the file. What is wrong with them is one *SettingsError.
+func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
+	s, secret := &EdgeSettings{}, &secretFrom{}
+	l, err := load(flags, edgeTable(s, secret))
+	if err != nil {
+		return nil, err
+	}
+	if s.PoP == "" {
+		s.PoP = s.Region
+		l.show("pop", s.PoP)
+	}
+	s.Secret = secret.read(l)
+	s.NATS.check(l)
+	s.Sync.check(l)
+	s.effective = l.effective
+	return s, l.err()
+}
+
+// LoadAggregator reads the aggregator's settings from flags bound with
+// BindAggregatorFlags, the environment and the file. What is wrong with them
+// is one *SettingsError.
+func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
+	s := &AggregatorSettings{}
+	l, err := load(flags, aggregatorTable(s))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range s.Peers {
+		if p == s.Region && p != "" {
+			l.mistake("peers", "E203", "name the other regions only", "%q is this region", p)
+		}
+	}
+	s.NATS.check(l)
+	s.Sync.check(l)
+	s.effective = l.effective
+	return s, l.err()
+}
+
+func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
+	return append([]setting{
+		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener", parse: asListen(&s.Listen)},
+		{key: "admin.listen", fallback: "127.0.0.1:6070", usage: "`address` of the admin listener, loopback only", parse: asLoopback(&s.AdminListen)},
+		{key: "region", usage: "`name` of this edge's region", parse: asToken(&s.Region, true)},
+		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},
+		{key: "name", fallback: hostToken(), usage: "`name` of this edge, unique in its PoP", parse: asToken(&s.Name, true)},
+		{key: "rules.path", usage: "rules `file`, or directory of *.yaml", path: true, parse: required(&s.RulesPath)},
+		{key: "default_namespace", usage: "`namespace` of requests that name none", parse: asText(&s.DefaultNamespace)},
+		{key: "trusted_proxies", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
+		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
+		{key: "secret_file", usage: "`file` that holds the cluster's secret", path: true, parse: asText(&secret.file)},
+		{key: "max_keys", fallback: "1000000", usage: "most keys counted in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
+		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
+	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
+}
+
+func aggregatorTable(s *AggregatorSettings) []setting {
+	return append([]setting{
+		{key: "admin.listen", fallback: "127.0.0.1:6071", usage: "`address` of the listener for health and metrics, loopback only", parse: asLoopback(&s.AdminListen)},
+		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
+		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
+		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
+		{key: "redis.url", usage: "Redis `URL`; without it counts live in memory alone", mask: maskURLs, parse: asURL(&s.RedisURL, "redis", "rediss", "unix")},
+		{key: "max_keys", fallback: "1000000", usage: "most keys kept in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
+	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
+}
+
+func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) []setting {
+	return []setting{
+		{key: "lanes", fallback: "8", usage: "lanes of the key space; the same on every edge and aggregator", parse: asInt(lanes, 1, 64)},
+		{key: "nats.urls", fallback: "nats://127.0.0.1:4222", usage: "NATS `URLs`, separated by commas", list: true, mask: maskURLs, parse: asURLs(&n.URLs, "nats", "tls", "ws", "wss")},
+		{key: "nats.creds", usage: "`file` with NATS credentials", path: true, parse: asText(&n.Creds)},
+		{key: "nats.nkey", usage: "`file` with an NKey seed", path: true, parse: asText(&n.NKey)},
+		{key: "nats.tls.ca", usage: "`file` with the certificates that sign NATS servers'", path: true, parse: asText(&n.TLSCA)},
+		{key: "nats.tls.cert", usage: "`file` with this client's certificate", path: true, parse: asText(&n.TLSCert)},
+		{key: "nats.tls.key", usage: "`file` with this client's key", path: true, parse: asText(&n.TLSKey)},
+		{key: "sync.interval", fallback: "100ms", usage: "time between flushes of changed keys", parse: asDuration(&s.Interval, 10*time.Millisecond, time.Minute)},
+		{key: "sync.urgent_interval", fallback: "20ms", usage: "least time between flushes of keys near their limit", parse: asDuration(&s.UrgentInterval, time.Millisecond, time.Minute)},
+		{key: "sync.timeout", fallback: "250ms", usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
+		{key: "log.level", fallback: "info", usage: "debug, info, warn or error", parse: asLevel(&l.Level)},
+		{key: "log.format", fallback: "text", usage: "text or json", parse: asWord(&l.Format, "text", "json")},
+	}
+}
+
+func required(dst *string) parseFunc {
+	return func(value string) error {
+		if *dst = value; value == "" {
+			return errors.New("is missing")
+		}
+		return nil
+	}
+}
+
+func (n *NATSSettings) check(l *loader) {
+	if n.Creds != "" && n.NKey != "" {
+		l.mistake("nats.nkey", "E203", "one of the two", "nats.creds is set too")
+	}
+	if (n.TLSCert == "") != (n.TLSKey == "") {
+		key, other := "nats.tls.cert", "nats.tls.key"
+		if n.TLSCert == "" {
+			key, other = other, key
+		}
+		l.mistake(key, "E203", "a client certificate is both", "%s is not set", other)
+	}
+}
+
+func (s *SyncSettings) check(l *loader) {
+	if s.UrgentInterval > s.Interval && s.Interval > 0 {
+		l.mistake("sync.urgent_interval", "E203", "", "%v is longer than sync.interval, %v", s.UrgentInterval, s.Interval)
+	}
+}
+
+// secretFrom is the two ways to give the cluster's secret.
+type secretFrom struct{ value, file string }
+
+func (s *secretFrom) read(l *loader) []byte {
+	const hint = "make one with: openssl rand -hex 32"
+	secret, key := []byte(s.value), "secret"
+	switch {
+	case s.value != "" && s.file != "":
+		l.mistake("secret_file", "E203", "one of the two", "secret is set too")
+		return nil
+	case s.file != "":
+		text, err := readFile(s.file)
+		if err != nil {
+			l.mistake("secret_file", "E203", hint, "%v", err)
+			return nil
+		}
+		secret, key = bytes.TrimRight(text, "\r\n"), "secret_file"
+	case s.value == "":
+		l.mistake(key, "E203", "set SPILLGATE_SECRET or secret_file; "+hint, "is missing")
+		return nil
+	}
+	if len(secret) < minSecret {
+		l.mistake(key, "E203", hint, "%d bytes; at least %d", len(secret), minSecret)
+	}
+	return secret
+}
+
+// hostToken is this machine's name, as a token of subjects.
+func hostToken() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	host, _, _ = strings.Cut(host, ".")
+	token := strings.Map(func(r rune) rune {
+		if r < 0x80 && tokenForm.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	return token[:min(len(token), 63)]
+}
