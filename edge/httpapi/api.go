@@ -1,0 +1,234 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Limiter is what decides: a node of the edge.
+type Limiter interface {
+	// Rules are the current rules, nil before any were loaded. They are read
+	// once a request, so that a reload never mixes two sets in one answer.
+	Rules() *limit.Set
+	// Check decides at now, and charges unless req is a peek. It never blocks.
+	// req was made from the set that Rules returned.
+	Check(now time.Time, req *limit.Request) limit.Decision
+	// Ready is nil once rules are loaded. A view that is stale does not unready
+	// an edge: it goes on deciding, and says how old its view is.
+	Ready() error
+}
+
+const (
+	defaultJitter      = 0.1
+	defaultProblemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	maxJitter          = 1.0
+)
+
+// Config is how the surface behaves. The zero value is usable.
+type Config struct {
+	// TrustedProxies are the networks whose X-Forwarded-* and X-Original-*
+	// headers are believed. Default: none, since whoever is believed chooses
+	// the address that is limited. Peers on a unix socket are always believed:
+	// the socket's file mode says who they are.
+	TrustedProxies Proxies
+
+	// RetryJitter is the part of a wait by which Retry-After is lengthened at
+	// the most, at random, so that clients denied together do not come back
+	// together. Default (0): 0.1. Negative: none. More spreads better and
+	// makes clients wait longer than they must.
+	RetryJitter float64
+
+	// ProblemType is the type URI of the problem+json that a denied client
+	// gets. Default: IANA's quota-exceeded.
+	ProblemType string
+
+	// Logger gets panics, and proxies that are not believed. Default: nowhere.
+	Logger *slog.Logger
+
+	// Metrics counts decisions. Several APIs may share one. Default: counted
+	// and not exported.
+	Metrics *Metrics
+
+	// Now and Rand (uniform in [0, 1)) are the clock and the jitter's source.
+	// Default: time.Now and math/rand/v2. Tests set them.
+	Now  func() time.Time
+	Rand func() float64
+}
+
+// Validate reports every mistake, each by its field.
+func (c *Config) Validate() error {
+	var errs []error
+	for i, p := range c.TrustedProxies {
+		switch {
+		case !p.IsValid():
+			errs = append(errs, fmt.Errorf("TrustedProxies[%d]: is not a network (such as 10.0.0.0/8)", i))
+		case p.Addr().Is4In6():
+			errs = append(errs, fmt.Errorf("TrustedProxies[%d]: %v would match nothing (write the IPv4 network itself)", i, p))
+		}
+	}
+	if !(c.RetryJitter <= maxJitter) {
+		errs = append(errs, fmt.Errorf("RetryJitter: %v is above %v (0.1 lengthens a wait by up to a tenth)", c.RetryJitter, maxJitter))
+	}
+	return errors.Join(errs...)
+}
+
+// API is the handler of the data listener. It is safe for concurrent use.
+type API struct {
+	limiter  Limiter
+	cfg      Config
+	log      *slog.Logger
+	metrics  *Metrics
+	view     atomic.Pointer[view]
+	draining atomic.Bool
+	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
+}
+
+var _ http.Handler = (*API)(nil)
+
+// New returns the API of a limiter. It starts nothing.
+func New(limiter Limiter, cfg Config) (*API, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("httpapi config: %w", err)
+	}
+	if cfg.RetryJitter == 0 {
+		cfg.RetryJitter = defaultJitter
+	}
+	if cfg.ProblemType == "" {
+		cfg.ProblemType = defaultProblemType
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	return &API{limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics}, nil
+}
+
+// ServeHTTP routes by hand: the paths are few, and a mux would clean and
+// redirect paths, and allocate for the namespace.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer a.failOnPanic(w, r)
+	switch r.URL.Path {
+	case "/v1/check":
+		a.check(w, r)
+	case "/v1/check/batch":
+		a.checkBatch(w, r)
+	case "/v1/auth":
+		a.auth(w, r, "")
+	case "/healthz":
+		a.healthz(w, r)
+	case "/readyz":
+		a.readyz(w, r)
+	default:
+		if ns, ok := strings.CutPrefix(r.URL.Path, "/v1/auth/"); ok && !strings.Contains(ns, "/") {
+			a.auth(w, r, ns)
+			return
+		}
+		a.refuse(w, &inputError{
+			status: http.StatusNotFound, field: "path", detail: "nothing is served at " + short(r.URL.Path),
+			hint: "/v1/check, /v1/check/batch, /v1/auth, /healthz and /readyz are",
+		})
+	}
+}
+
+// failOnPanic answers 500 in place of a crash; it is the deferred call itself,
+// as recover asks for.
+func (a *API) failOnPanic(w http.ResponseWriter, r *http.Request) {
+	if p := recover(); p != nil {
+		a.panicked(r, p)
+		writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the limiter failed; its log says where"})
+	}
+}
+
+// passOnPanic is failOnPanic for callers who asked to fail open.
+func (a *API) passOnPanic(w http.ResponseWriter, r *http.Request) {
+	if p := recover(); p != nil {
+		a.panicked(r, p)
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+func (a *API) panicked(r *http.Request, p any) {
+	if p == http.ErrAbortHandler {
+		panic(p) // net/http's own way of dropping a connection
+	}
+	a.metrics.panics.Inc()
+	a.metrics.undecided.Inc()
+	a.log.Error("panic in a handler", "path", short(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+}
+
+// refuse tells the caller what was wrong with the call; nothing was counted
+// against a limit.
+func (a *API) refuse(w http.ResponseWriter, e *inputError) {
+	writeProblem(w, &problem{status: e.status, detail: e.Error(), field: e.field})
+}
+
+// refuseDecision is refuse where a decision was asked for.
+func (a *API) refuseDecision(w http.ResponseWriter, e *inputError) {
+	a.metrics.undecided.Inc()
+	a.refuse(w, e)
+}
+
+// notReady says that there are no rules to decide by.
+func (a *API) notReady(w http.ResponseWriter) {
+	a.metrics.undecided.Inc()
+	detail := "no rules are loaded yet"
+	if err := a.limiter.Ready(); err != nil {
+		detail = err.Error()
+	}
+	writeProblem(w, &problem{
+		status: http.StatusServiceUnavailable, kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+		title: "Not ready", detail: detail, retryAfter: 1,
+	})
+}
+
+// namespaceOf finds the rules that a call is meant for.
+func namespaceOf(set *limit.Set, name string) (*limit.Namespace, *inputError) {
+	if name == "" {
+		if ns := set.Only(); ns != nil {
+			return ns, nil
+		}
+		return nil, &inputError{
+			status: http.StatusBadRequest, field: "namespace", detail: "is missing, and the rules have several",
+			hint: "name the one that is meant",
+		}
+	}
+	if ns := set.Namespace(name); ns != nil {
+		return ns, nil
+	}
+	return nil, &inputError{
+		status: http.StatusNotFound, field: "namespace", detail: "there are no rules for " + short(name),
+		hint: "it is the namespace: of a rules file",
+	}
+}
+
+// allowMethod answers 405 unless the request's method is one of methods.
+func (a *API) allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
+	for _, m := range methods {
+		if r.Method == m {
+			return true
+		}
+	}
+	allowed := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allowed)
+	a.refuse(w, &inputError{
+		status: http.StatusMethodNotAllowed, field: "method", detail: short(r.Method) + " is not served at this path", hint: "use " + allowed,
+	})
+	return false
+}

@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// authOptions are the query parameters of /v1/auth.
+type authOptions struct {
+	denyStatus int // 0: the rule's own
+	cost       uint64
+	peek       bool
+	failOpen   bool
+}
+
+// parseAuthOptions reads the query of /v1/auth. It stands in a proxy's
+// configuration, so a parameter that is not known is a slip of the operator's,
+// and said out loud.
+func parseAuthOptions(query string) (o authOptions, bad *inputError) {
+	seen := [3]bool{}
+	once := func(i int, name string) *inputError {
+		if seen[i] {
+			return badRequest(name, "give it once", "stands twice in the query")
+		}
+		seen[i] = true
+		return nil
+	}
+	for query != "" && bad == nil {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "deny_status":
+			n, err := strconv.Atoi(value)
+			if bad = once(0, name); bad == nil && (err != nil || n < 400 || n > 599) {
+				bad = badRequest(name, "400 to 599, such as 403", "%s is not an HTTP error status", short(value))
+			}
+			o.denyStatus = n
+		case "cost":
+			if bad = once(1, name); bad == nil {
+				o.cost, bad = parseCost(name, value)
+			}
+			o.peek = o.cost == 0
+		case "fail":
+			if bad = once(2, name); bad == nil && value != "open" && value != "closed" {
+				bad = badRequest(name, "open lets requests pass where nothing can be decided; closed, the default, answers 503",
+					"%s is neither open nor closed", short(value))
+			}
+			o.failOpen = value == "open"
+		case "":
+			// "?a=1&&b=2": nothing stands between.
+		default:
+			bad = badRequest(short(name), "deny_status, cost and fail are", "is not a parameter of /v1/auth")
+		}
+	}
+	return o, bad
+}
+
+// auth answers /v1/auth, which proxies ask before they pass a request on.
+func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
+	options, bad := parseAuthOptions(r.URL.RawQuery)
+	if bad != nil {
+		a.refuseDecision(w, bad)
+		return
+	}
+	if options.failOpen {
+		defer a.passOnPanic(w, r)
+	}
+	set := a.limiter.Rules()
+	if set == nil {
+		if options.failOpen {
+			a.metrics.undecided.Inc()
+			w.WriteHeader(http.StatusOK)
+			return
+		}
+		a.notReady(w)
+		return
+	}
+	ns, bad := namespaceOf(set, namespace)
+	if bad != nil {
+		a.refuseDecision(w, bad)
+		return
+	}
+	req := ns.NewRequest()
+	defer req.Release()
+	ignored, err := FillHTTP(req, r, a.cfg.TrustedProxies)
+	if err != nil {
+		a.refuseDecision(w, err.(*inputError))
+		return
+	}
+	now := a.cfg.Now()
+	if ignored {
+		a.warnIgnored(r, now)
+	}
+	req.Cost, req.Peek = options.cost, options.peek
+
+	x := exchanges.Get().(*exchange)
+	defer x.release()
+	v := a.viewOf(set)
+	a.ask(x, v, req, now)
+	x.fields.set(w.Header())
+	if x.answer.decision.Allowed {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	a.deny(w, x, options.denyStatus)
+}
+
+// deny writes the denial in x.answer. A proxy that knows only 401 and 403
+// (nginx makes a 500 of a 429) asks for one of them, and reads in
+// X-RateLimit-Status what to tell its client.
+func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
+	d := &x.answer.decision
+	status, h := d.Rule.Status, w.Header()
+	if denyStatus != 0 {
+		h["X-Ratelimit-Status"] = []string{strconv.Itoa(status)}
+		status = denyStatus
+	}
+	h["Content-Type"] = problemType
+	h["Cache-Control"] = noStore
+	w.WriteHeader(status)
+	x.out = a.appendDenial(x.out[:0], &x.answer, status)
+	_, _ = w.Write(x.out) // a caller that is gone cannot be told so
+}
+
+// appendDenial appends the problem+json of a denial. A rule that shows no
+// headers does not show its name and numbers here either.
+func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
+	d := &x.decision
+	dst = append(dst, `{"type":`...)
+	dst = appendString(dst, a.cfg.ProblemType)
+	dst = append(dst, `,"title":"Quota exceeded","status":`...)
+	dst = strconv.AppendInt(dst, int64(status), 10)
+	if d.Rate != nil && shows(d.Rule) {
+		dst = append(dst, `,"detail":"`...)
+		dst = strconv.AppendUint(dst, d.Limit, 10)
+		dst = append(dst, ` per `...)
+		dst = append(dst, d.Rate.Window.String()...)
+		dst = append(dst, ` are used up"`...)
+		dst = appendViolated(dst, x)
+	}
+	dst = append(dst, `,"instance":"/v1/decisions/`...)
+	dst = append(appendID(dst, x.now), `","retry_after":`...)
+	dst = strconv.AppendUint(dst, x.retry, 10)
+	return append(dst, '}', '\n')
+}
+
+// appendViolated appends the policies that denied: those of rules that show
+// all, where it is known, else the one that decided.
+func appendViolated(dst []byte, x *answer) []byte {
+	dst = append(dst, `,"violated-policies":[`...)
+	dst = appendString(dst, x.decision.Rate.Policy)
+	for i := range x.states {
+		s := &x.states[i]
+		if s.Denied && s.Rule.Mode == limit.Enforce && s.Rule.Show == limit.ShowAll && s.Rate != x.decision.Rate {
+			dst = append(dst, ',')
+			dst = appendString(dst, s.Rate.Policy)
+		}
+	}
+	return append(dst, ']')
+}
+
+// warnEvery is how often a proxy that is not trusted is logged.
+const warnEvery = int64(time.Minute / time.Second)
+
+// warnIgnored tells the operator that a proxy is not believed: most likely it
+// is missing from trusted_proxies, and its clients share one address.
+func (a *API) warnIgnored(r *http.Request, now time.Time) {
+	a.metrics.ignored.Inc()
+	last, at := a.warned.Load(), now.Unix()
+	if last != 0 && at-last < warnEvery || !a.warned.CompareAndSwap(last, at) {
+		return
+	}
+	a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", r.RemoteAddr)
+}

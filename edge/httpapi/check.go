@@ -1,0 +1,168 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+const (
+	maxCheckBody = 64 << 10
+	maxBatchBody = 1 << 20
+)
+
+// check answers POST /v1/check.
+func (a *API) check(w http.ResponseWriter, r *http.Request) {
+	if !a.allowMethod(w, r, http.MethodPost) {
+		return
+	}
+	x := exchanges.Get().(*exchange)
+	defer x.release()
+	text, bad := x.read(r, maxCheckBody)
+	if bad == nil {
+		bad = x.dec.check(text)
+	}
+	if bad != nil {
+		a.refuseDecision(w, bad)
+		return
+	}
+	set := a.limiter.Rules()
+	if set == nil {
+		a.notReady(w)
+		return
+	}
+	c := &x.dec.calls[0]
+	ns, bad := namespaceOf(set, c.namespace)
+	if bad != nil {
+		a.refuseDecision(w, bad)
+		return
+	}
+	x.out = x.out[:0]
+	a.decide(x, a.viewOf(set), ns, c, a.cfg.Now())
+	writeJSON(w, x)
+}
+
+// checkBatch answers POST /v1/check/batch. The whole body is read before the
+// first call is decided, so that a batch that is refused counts nothing.
+func (a *API) checkBatch(w http.ResponseWriter, r *http.Request) {
+	if !a.allowMethod(w, r, http.MethodPost) {
+		return
+	}
+	x := exchanges.Get().(*exchange)
+	defer x.release()
+	text, bad := x.read(r, maxBatchBody)
+	if bad == nil {
+		bad = x.dec.batch(text)
+	}
+	if bad != nil {
+		a.refuseDecision(w, bad)
+		return
+	}
+	set := a.limiter.Rules()
+	if set == nil {
+		a.notReady(w)
+		return
+	}
+	v := a.viewOf(set)
+	x.out = append(x.out[:0], `{"results":[`...)
+	now := a.cfg.Now()
+	for i := range x.dec.calls {
+		if i > 0 {
+			x.out = append(x.out, ',')
+		}
+		now = a.batchItem(x, v, &x.dec.calls[i], now)
+	}
+	x.out = append(x.out, `]}`...)
+	writeJSON(w, x)
+}
+
+func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time) time.Time {
+	bad := c.mistake
+	if bad == nil {
+		var ns *limit.Namespace
+		if ns, bad = namespaceOf(v.set, c.namespace); bad == nil {
+			return a.decide(x, v, ns, c, now)
+		}
+	}
+	a.metrics.undecided.Inc()
+	p := problem{status: bad.status, detail: bad.Error(), field: bad.field}
+	x.out = append(x.out, `{"error":`...)
+	x.out = append(p.append(x.out), '}')
+	return now
+}
+
+// decide asks the limiter about a call and appends the reply.
+func (a *API) decide(x *exchange, v *view, ns *limit.Namespace, c *call, now time.Time) time.Time {
+	req := ns.NewRequest()
+	defer req.Release()
+	for _, attr := range x.dec.attributes[c.first:c.last] {
+		req.Set(attr.name, attr.value)
+	}
+	req.Cost, req.Peek = c.cost, c.peek
+	done := a.ask(x, v, req, now)
+	x.out = x.appendReply(x.out)
+	x.answer.states = nil // they go back with the request
+	return done
+}
+
+// appendReply appends what /v1/check says of x.answer. Fields of the rule are
+// left out where no rule applies, and those of the rate where the rule has
+// none. An age_ms of -1 says that nothing was ever heard of the key.
+func (x *exchange) appendReply(dst []byte) []byte {
+	d := &x.answer.decision
+	dst = append(dst, `{"allowed":`...)
+	dst = strconv.AppendBool(dst, d.Allowed)
+	dst = append(dst, `,"decision_id":"`...)
+	dst = append(appendID(dst, x.answer.now), '"')
+	if d.Rule == nil {
+		return append(dst, '}')
+	}
+	dst = append(dst, `,"rule":`...)
+	dst = appendString(dst, d.Rule.Name)
+	if d.Rate == nil {
+		return append(dst, '}')
+	}
+	dst = append(dst, `,"policy":`...)
+	dst = appendString(dst, d.Rate.Name)
+	dst = append(dst, `,"limit":`...)
+	dst = strconv.AppendUint(dst, d.Limit, 10)
+	dst = append(dst, `,"remaining":`...)
+	dst = strconv.AppendUint(dst, d.Remaining, 10)
+	dst = append(dst, `,"retry_after_ms":`...)
+	dst = strconv.AppendInt(dst, ceilMilliseconds(d.RetryAfter), 10)
+	dst = append(dst, `,"zone":`...)
+	dst = appendString(dst, d.Zone.String())
+	dst = append(dst, `,"basis":{"local":`...)
+	dst = strconv.AppendUint(dst, d.Basis.Local, 10)
+	dst = append(dst, `,"merged":`...)
+	dst = strconv.AppendUint(dst, d.Basis.Merged, 10)
+	dst = append(dst, `,"age_ms":`...)
+	age := int64(-1)
+	if d.Basis.Age >= 0 {
+		age = d.Basis.Age.Milliseconds()
+	}
+	dst = strconv.AppendInt(dst, age, 10)
+	dst = append(dst, `,"regions":`...)
+	dst = strconv.AppendInt(dst, int64(d.Basis.Regions), 10)
+	dst = append(dst, `},"headers":`...)
+	return append(x.fields.append(dst), '}')
+}
+
+// ceilMilliseconds is d in milliseconds, rounded up, so that waiting as long
+// is enough.
+func ceilMilliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
+
+func writeJSON(w http.ResponseWriter, x *exchange) {
+	w.Header()["Content-Type"] = jsonType
+	x.out = append(x.out, '\n')
+	// A caller that is gone cannot be told so.
+	_, _ = w.Write(x.out)
+}

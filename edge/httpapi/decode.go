@@ -1,0 +1,327 @@
+package httpapi
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+const (
+	maxCost       = 1_000_000
+	maxBatch      = 100
+	maxAttributes = 64 // of one call; also what keeps the search for duplicates short
+)
+
+type attribute struct{ name, value string }
+
+// call is one decision that is asked for.
+type call struct {
+	namespace   string
+	first, last int // its attributes: decoder.attributes[first:last]
+	cost        uint64
+	peek        bool
+	// mistake is the first one in what the call says. The rest of the call was
+	// then only read to find its end, so that in a batch the others are served.
+	mistake *inputError
+}
+
+// decoder reads the bodies of /v1/check and /v1/check/batch. Reading again
+// overwrites what was read before.
+type decoder struct {
+	scanner
+	attributes []attribute
+	calls      []call
+}
+
+// start sets the decoder to a body, which is refused unless it is UTF-8. A
+// replacement character in place of what a caller sent would give different
+// keys one counter.
+func (d *decoder) start(text string) *inputError {
+	d.forget()
+	d.scanner = scanner{text: text}
+	if !utf8.ValidString(text) {
+		for i, r := range text {
+			if _, n := utf8.DecodeRuneInString(text[i:]); r == utf8.RuneError && n == 1 {
+				return badRequest("body", "send JSON in UTF-8", "is not UTF-8 at byte %d", i)
+			}
+		}
+	}
+	if d.space(); d.at == len(text) {
+		return badRequest("body", `send a JSON object, such as {"attributes":{"user":"u1"}}`, "is empty")
+	}
+	return nil
+}
+
+// forget drops what was read, so that a pooled decoder keeps no caller's text.
+func (d *decoder) forget() {
+	clear(d.attributes)
+	clear(d.calls)
+	d.scanner, d.attributes, d.calls = scanner{}, d.attributes[:0], d.calls[:0]
+}
+
+// check reads the body of a single check.
+func (d *decoder) check(text string) *inputError {
+	if bad := d.start(text); bad != nil {
+		return bad
+	}
+	if bad := d.call(); bad != nil {
+		return bad
+	}
+	if bad := d.end(); bad != nil {
+		return bad
+	}
+	return d.calls[0].mistake
+}
+
+// batch reads the body of a batch. Mistakes within a call stay with the call;
+// all others refuse the batch.
+func (d *decoder) batch(text string) *inputError {
+	const hint = `send {"checks":[{"attributes":{"user":"u1"}}]}`
+	if bad := d.start(text); bad != nil {
+		return bad
+	}
+	if !d.take('{') {
+		return d.syntax(`"{"`)
+	}
+	seen := false
+	for n := 0; ; n++ {
+		name, more, bad := d.member(n)
+		if bad != nil {
+			return bad
+		}
+		if !more {
+			break
+		}
+		switch {
+		case name != "checks":
+			return badRequest(short(name), hint, "is not a field of a batch")
+		case seen:
+			return badRequest("checks", "send it once", "stands twice")
+		}
+		seen = true
+		if bad := d.callList(); bad != nil {
+			return bad
+		}
+	}
+	if bad := d.end(); bad != nil {
+		return bad
+	}
+	if !seen {
+		return badRequest("checks", hint, "is missing")
+	}
+	return nil
+}
+
+func (d *decoder) callList() *inputError {
+	if kind := d.kind(); kind != "an array" && kind != "" {
+		return badRequest("checks", "send an array of checks", "is %s", kind)
+	}
+	if !d.take('[') {
+		return d.syntax(`"["`)
+	}
+	for n := 0; ; n++ {
+		more, bad := d.element(n)
+		if bad != nil || !more {
+			return bad
+		}
+		if n == maxBatch {
+			return badRequest("checks", "split the batch", "has more than %d checks", maxBatch)
+		}
+		if bad := d.call(); bad != nil {
+			return bad
+		}
+	}
+}
+
+// end makes sure that nothing follows the value.
+func (d *decoder) end() *inputError {
+	if d.space(); d.at < len(d.text) {
+		return d.syntax("the end of the body")
+	}
+	return nil
+}
+
+// Fields of a call, as bits, to find those that stand twice.
+const (
+	fieldNamespace = 1 << iota
+	fieldAttributes
+	fieldCost
+	fieldPeek
+)
+
+// call reads one call. What it returns is a mistake in the JSON; mistakes in
+// what the JSON says are kept in the call.
+func (d *decoder) call() *inputError {
+	d.calls = append(d.calls, call{first: len(d.attributes), last: len(d.attributes)})
+	c := &d.calls[len(d.calls)-1]
+	if kind := d.kind(); kind != "an object" && kind != "" {
+		c.note(badRequest("check", `send an object, such as {"attributes":{"user":"u1"}}`, "is %s", kind))
+		return d.skip(1)
+	}
+	if !d.take('{') {
+		return d.syntax(`"{"`)
+	}
+	seen := 0
+	for n := 0; ; n++ {
+		name, more, bad := d.member(n)
+		if bad != nil || !more {
+			c.last = len(d.attributes)
+			return bad
+		}
+		field := 0
+		switch name {
+		case "namespace":
+			field = fieldNamespace
+		case "attributes":
+			field = fieldAttributes
+		case "cost":
+			field = fieldCost
+		case "peek":
+			field = fieldPeek
+		default:
+			c.note(badRequest(short(name), "the fields are namespace, attributes, cost and peek; what rules read goes into attributes", "is not a field of a check"))
+		}
+		if seen&field != 0 {
+			c.note(badRequest(name, "send it once", "stands twice"))
+			field = 0
+		}
+		seen |= field
+		if bad := d.value(c, field); bad != nil {
+			return bad
+		}
+	}
+}
+
+func (d *decoder) value(c *call, field int) (bad *inputError) {
+	kind := d.kind()
+	switch {
+	case field == fieldNamespace && kind == "a string":
+		c.namespace, bad = d.str()
+	case field == fieldNamespace:
+		c.wrongKind("namespace", kind, `send a string, such as "acme", or leave it out where the rules have only one`)
+		bad = d.skip(1)
+	case field == fieldAttributes && kind == "an object":
+		bad = d.attributeList(c)
+	case field == fieldAttributes:
+		c.wrongKind("attributes", kind, `send an object of strings, such as {"user":"u1"}`)
+		bad = d.skip(1)
+	case field == fieldCost && kind == "a number":
+		var text string
+		if text, bad = d.number(); bad == nil {
+			c.setCost(text)
+		}
+	case field == fieldCost:
+		c.wrongKind("cost", kind, "send a whole number from 0 to 1000000, or leave it out for the cost that the rule says")
+		bad = d.skip(1)
+	case field == fieldPeek && kind == "a boolean":
+		var word string
+		if word, bad = d.literal(); word == "true" {
+			c.peek = true
+		}
+	case field == fieldPeek:
+		c.wrongKind("peek", kind, "send true to ask without being counted, or leave it out")
+		bad = d.skip(1)
+	default:
+		bad = d.skip(1)
+	}
+	return bad
+}
+
+func (d *decoder) attributeList(c *call) *inputError {
+	d.take('{')
+	for n := 0; ; n++ {
+		name, more, bad := d.member(n)
+		if bad != nil || !more {
+			return bad
+		}
+		if kind := d.kind(); kind != "a string" {
+			c.wrongKind(attributePath(name), kind, "attributes are strings: quote it, or leave it out")
+			if bad := d.skip(1); bad != nil {
+				return bad
+			}
+			continue
+		}
+		value, bad := d.str()
+		if bad != nil {
+			return bad
+		}
+		switch {
+		case n >= maxAttributes:
+			if n == maxAttributes {
+				c.note(badRequest("attributes", "send those that the rules read", "are more than %d", maxAttributes))
+			}
+		case d.stands(c, name):
+			c.note(badRequest(attributePath(name), "send it once", "stands twice"))
+		default:
+			d.attributes = append(d.attributes, attribute{name, value})
+		}
+	}
+}
+
+func (d *decoder) stands(c *call, name string) bool {
+	for i := c.first; i < len(d.attributes); i++ {
+		if d.attributes[i].name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// attributePath names an attribute in a message, cut where a caller made it long.
+func attributePath(attribute string) string {
+	if len(attribute) > shortest {
+		return "attributes." + short(attribute)
+	}
+	return "attributes." + attribute
+}
+
+// note keeps the first mistake of a call.
+func (c *call) note(e *inputError) {
+	if c.mistake == nil {
+		c.mistake = e
+	}
+}
+
+// wrongKind notes a value of the wrong kind; where there is no value at all,
+// reading on says so.
+func (c *call) wrongKind(field, kind, hint string) {
+	if kind != "" && c.mistake == nil {
+		c.mistake = badRequest(field, hint, "is %s", kind)
+	}
+}
+
+func (c *call) setCost(text string) {
+	cost, bad := parseCost("cost", text)
+	if bad != nil {
+		c.note(bad)
+		return
+	}
+	if cost == 0 {
+		c.peek = true
+	}
+	c.cost = cost
+}
+
+// parseCost reads a cost that a caller names. Zero asks what would be decided
+// without being counted, as a peek does.
+func parseCost(field, text string) (uint64, *inputError) {
+	cost, err := strconv.ParseUint(text, 10, 64)
+	switch {
+	case err == nil && cost <= maxCost:
+		return cost, nil
+	case len(text) > 0 && text[0] == '-':
+		return 0, badRequest(field, "send 0 to 1000000", "%s is negative", short(text))
+	case err == nil || isDigits(text):
+		return 0, badRequest(field, "send 0 to 1000000", "%s is above %d", short(text), maxCost)
+	default:
+		return 0, badRequest(field, "send 0 to 1000000", "%s is not a whole number", short(text))
+	}
+}
+
+func isDigits(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,17 @@
+// Package httpapi is the HTTP surface of an edge: it reads a request, asks the
+// limiter, and tells the caller what was decided and why.
+//
+//	POST /v1/check         one decision; 200 whether allowed or denied, so that
+//	                       client libraries never retry the limiter itself
+//	POST /v1/check/batch   up to 100 decisions, answered in the same order
+//	ANY  /v1/auth[/{ns}]   for proxies (nginx auth_request, Caddy forward_auth,
+//	                       Traefik ForwardAuth): 200, or 429 with its headers
+//	GET  /healthz, /readyz the process lives; it has rules and is not draining
+//
+// Nothing else is served on the data listener. Metrics and profiles stand on
+// the admin handler, which belongs on a loopback address.
+//
+// A call that cannot be decided (malformed, unknown namespace, no rules yet)
+// is answered with problem+json (RFC 9457) that names the field and how to
+// mend it, and counts against no limit.
+package httpapi

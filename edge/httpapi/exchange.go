@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// exchange is what one request is read into and answered from.
+type exchange struct {
+	in     []byte
+	out    []byte
+	dec    decoder
+	fields fields
+	answer answer
+}
+
+var exchanges = sync.Pool{New: func() any {
+	return &exchange{in: make([]byte, 0, 1024), out: make([]byte, 0, 1024)}
+}}
+
+// largestKept is the largest buffer that goes back to the pool: one batch of a
+// megabyte does not make every exchange that large for good.
+const largestKept = 128 << 10
+
+func (x *exchange) release() {
+	if cap(x.in) > largestKept || cap(x.out) > largestKept {
+		return
+	}
+	x.dec.forget()
+	x.answer = answer{}
+	exchanges.Put(x)
+}
+
+// read reads the body, at most max bytes of it, as JSON text.
+func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
+	if kind := r.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
+		return "", &inputError{
+			status: http.StatusUnsupportedMediaType, field: "Content-Type", detail: short(kind) + " is not JSON",
+			hint: "send application/json, as curl does with --json",
+		}
+	}
+	tooLarge := &inputError{
+		status: http.StatusRequestEntityTooLarge, field: "body", detail: "is larger than " + byteCount(max),
+		hint: "send only the attributes that the rules read; split batches",
+	}
+	if r.ContentLength > max {
+		return "", tooLarge
+	}
+	x.in = x.in[:0]
+	for {
+		if len(x.in) == cap(x.in) {
+			x.in = append(x.in, 0)[:len(x.in)]
+		}
+		n, err := r.Body.Read(x.in[len(x.in):cap(x.in)])
+		x.in = x.in[:len(x.in)+n]
+		switch {
+		case int64(len(x.in)) > max:
+			return "", tooLarge
+		case errors.Is(err, io.EOF):
+			return string(x.in), nil
+		case err != nil:
+			return "", badRequest("body", "send as many bytes as Content-Length says, without long pauses", "could not be read to its end")
+		}
+	}
+}
+
+func byteCount(n int64) string {
+	if n >= 1<<20 {
+		return "1 MiB"
+	}
+	return "64 KiB"
+}
+
+// isJSON says whether a media type is JSON: application/json, or another that
+// ends in +json.
+func isJSON(kind string) bool {
+	kind, _, _ = strings.Cut(kind, ";")
+	kind = strings.TrimSpace(kind)
+	return strings.EqualFold(kind, "application/json") ||
+		len(kind) > len("+json") && strings.EqualFold(kind[len(kind)-len("+json"):], "+json")
+}
+
+// ask asks the limiter, counts what it says, and leaves it in x.answer. The
+// time that it gives back is when the decision stood, so that a batch reads the
+// clock once a call.
+func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.Time {
+	ns := req.Namespace()
+	req.Details = v.namespaces[ns].details
+	d := a.limiter.Check(now, req)
+	x.answer = answer{decision: d, states: req.States, now: now}
+	if !d.Allowed {
+		x.answer.retry = a.retrySeconds(d.RetryAfter)
+	}
+	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
+	x.fields.write(v, &x.answer)
+	done := a.cfg.Now()
+	a.metrics.observe(done.Sub(now))
+	return done
+}

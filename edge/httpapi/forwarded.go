@@ -1,0 +1,224 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Proxies are networks whose word about a request is taken.
+type Proxies []netip.Prefix
+
+// Contains says whether addr is in one of the networks; an IPv4 address in
+// IPv6 clothes counts as the IPv4 address.
+func (p Proxies) Contains(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	for _, network := range p {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// The names as net/http has them.
+const (
+	forwardedFor    = "X-Forwarded-For"
+	forwardedHost   = "X-Forwarded-Host"
+	forwardedMethod = "X-Forwarded-Method"
+	forwardedURI    = "X-Forwarded-Uri"
+	originalMethod  = "X-Original-Method"
+	originalURI     = "X-Original-Uri"
+)
+
+// FillHTTP gives req the attributes of the request that a proxy asks about
+// with r: method, path, host, client_ip, and the headers that rules read. What
+// the proxy's headers say is taken only where the peer is trusted; ignored
+// says that there were such headers and that they were not believed. The path
+// is absent where no header told it: r's own path is only that of this API.
+// FillHTTP allocates nothing for requests written plainly.
+func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool, err error) {
+	h := r.Header
+	method, host, uri := r.Method, r.Host, ""
+	peer, clientIP, known := parseHop(r.RemoteAddr)
+	switch {
+	case !onUnixSocket(r.RemoteAddr) && !(known && trusted.Contains(peer)):
+		ignored = h[forwardedFor] != nil || h[forwardedURI] != nil || h[originalURI] != nil ||
+			h[forwardedMethod] != nil || h[originalMethod] != nil || h[forwardedHost] != nil
+	default:
+		m, bad := agreed(h, forwardedMethod, originalMethod)
+		if bad != nil {
+			return false, bad
+		}
+		if uri, bad = agreed(h, forwardedURI, originalURI); bad != nil {
+			return false, bad
+		}
+		if m != "" {
+			method = m
+		}
+		if v := h[forwardedHost]; len(v) > 0 {
+			host = v[len(v)-1]
+		}
+		clientIP = clientOf(h[forwardedFor], clientIP, trusted)
+	}
+	req.SetHTTP(method, pathOf(uri), hostOf(host), clientIP, h)
+	return ignored, nil
+}
+
+// onUnixSocket says whether a peer's address, as net/http writes it, is that
+// of a unix socket: "@" where the peer's end has no name, as is usual.
+func onUnixSocket(addr string) bool {
+	return addr != "" && (addr[0] == '@' || addr[0] == '/')
+}
+
+// agreed is what two headers say, of which a proxy sets one. A proxy passes
+// its client's headers on, so whichever came first in rank, a client could
+// send the other one and choose what is limited: they must not differ.
+func agreed(h http.Header, a, b string) (string, *inputError) {
+	var value string
+	for _, name := range [...]string{a, b} {
+		for _, v := range h[name] {
+			switch {
+			case value == "":
+				value = v
+			case v != value && v != "":
+				return "", badRequest(name, "the proxy must set one of "+a+" and "+b+" and clear the other, else its clients choose what is limited",
+					"%s differs from %s", short(v), short(value))
+			}
+		}
+	}
+	return value, nil
+}
+
+// clientOf is the right-most address of X-Forwarded-For that is not a trusted
+// proxy: what stands left of it is what the client itself may have written.
+// Where an entry is no address, the hop that wrote it is the client.
+func clientOf(lines []string, peer string, trusted Proxies) string {
+	client := peer
+	for i := len(lines) - 1; i >= 0; i-- {
+		for rest, more := lines[i], true; more; {
+			var hop string
+			if cut := strings.LastIndexByte(rest, ','); cut >= 0 {
+				rest, hop = rest[:cut], rest[cut+1:]
+			} else {
+				hop, more = rest, false
+			}
+			addr, text, ok := parseHop(hop)
+			if !ok {
+				return client
+			}
+			client = text
+			if !trusted.Contains(addr) {
+				return client
+			}
+		}
+	}
+	return client
+}
+
+// maxHop is longer than any address with its zone, brackets and port.
+const maxHop = 96
+
+// parseHop reads an address with or without a port: "192.0.2.1", "192.0.2.1:80",
+// "2001:db8::1", "[2001:db8::1]:80". text is the address alone, without zone,
+// and in IPv4 form where it is an IPv4 address in IPv6 clothes.
+func parseHop(s string) (addr netip.Addr, text string, ok bool) {
+	text = strings.TrimSpace(s)
+	if text == "" || len(text) > maxHop {
+		return addr, "", false
+	}
+	if text[0] == '[' {
+		end := strings.IndexByte(text, ']')
+		if end < 0 || end+1 < len(text) && !isPort(text[end+1:]) {
+			return addr, "", false
+		}
+		text = text[1:end]
+	} else if i := strings.IndexByte(text, ':'); i >= 0 && i == strings.LastIndexByte(text, ':') {
+		if !isPort(text[i:]) {
+			return addr, "", false
+		}
+		text = text[:i]
+	}
+	if i := strings.IndexByte(text, '%'); i >= 0 {
+		text = text[:i] // netip would intern the zone, which the caller chose
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, "", false
+	}
+	if addr.Is4In6() {
+		addr = addr.Unmap()
+		if dotted := text[strings.LastIndexByte(text, ':')+1:]; strings.IndexByte(dotted, '.') > 0 {
+			return addr, dotted, true
+		}
+		return addr, addr.String(), true
+	}
+	return addr, text, true
+}
+
+// isPort says whether s is a colon and a port.
+func isPort(s string) bool {
+	if len(s) < 2 || len(s) > 6 || s[0] != ':' {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// pathOf is the path of a request target, as an origin would route it: without
+// query, with escapes read and dots and double slashes resolved. Otherwise a
+// client could write "/login" as "//login" or "/%6Cogin" and miss its rule, or
+// add a query and have a counter of its own.
+func pathOf(target string) string {
+	if i := strings.IndexAny(target, "?#"); i >= 0 {
+		target = target[:i]
+	}
+	if target != "" && target[0] != '/' {
+		_, rest, ok := strings.Cut(target, "://")
+		if !ok {
+			return target // "*", as OPTIONS has it
+		}
+		i := strings.IndexByte(rest, '/')
+		if i < 0 {
+			return "/"
+		}
+		target = rest[i:]
+	}
+	if strings.IndexByte(target, '%') < 0 && !strings.Contains(target, "//") && !strings.Contains(target, "/.") {
+		return target
+	}
+	plain, err := url.PathUnescape(target)
+	if err != nil {
+		plain = target // an origin refuses it or takes it as it is
+	}
+	clean := path.Clean(plain)
+	if clean != "/" && strings.HasSuffix(plain, "/") {
+		clean += "/"
+	}
+	return clean
+}
+
+// hostOf is a host without port, in lower case, and of a list the last, which
+// the nearest proxy wrote.
+func hostOf(host string) string {
+	if i := strings.LastIndexByte(host, ','); i >= 0 {
+		host = host[i+1:]
+	}
+	host = strings.TrimSpace(host)
+	if strings.HasPrefix(host, "[") {
+		if end := strings.IndexByte(host, ']'); end >= 0 {
+			host = host[1:end]
+		}
+	} else if i := strings.LastIndexByte(host, ':'); i >= 0 && isPort(host[i:]) {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// maxRuleLabels is how many rules have a label of their own in the metrics,
+// over the life of the process; the rest are "other".
+const maxRuleLabels = 1000
+
+const otherRule = "other"
+
+// result is what became of a call, as the metrics name it.
+type result uint8
+
+const (
+	resultAllow result = iota
+	resultSoft
+	resultDeny
+	resultShadowDeny
+	resultNone // no rule applies
+	results
+)
+
+var resultNames = [results]string{"allow", "soft", "deny", "shadow_deny", "none"}
+
+// resultError names calls that could not be decided. They have no rule, and
+// their namespace is only what the caller wrote, so they bear neither label.
+const resultError = "error"
+
+func resultOf(d *limit.Decision) result {
+	switch {
+	case d.Rule == nil:
+		return resultNone
+	case !d.Allowed:
+		return resultDeny
+	case d.Zone == limit.ZoneSoft:
+		return resultSoft
+	case d.Zone == limit.ZoneShadow:
+		return resultShadowDeny
+	default:
+		return resultAllow
+	}
+}
+
+// Metrics counts what the HTTP surface decides.
+type Metrics struct {
+	decisions *prometheus.CounterVec
+	cost      *prometheus.CounterVec
+	duration  prometheus.Observer
+	undecided prometheus.Counter
+	panics    prometheus.Counter
+	ignored   prometheus.Counter
+
+	mu     sync.Mutex           // guards labels
+	labels map[[2]string]string // namespace and rule -> rule label
+}
+
+// NewMetrics registers the metrics with reg; nil leaves them unexported.
+// Registering twice with one registry panics: share the Metrics instead.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_decisions_total",
+			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), deny, shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
+		}, []string{"namespace", "rule", "result"}),
+		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_decision_cost_total",
+			Help: "Cost of the requests that were admitted, by the rule that decided.",
+		}, []string{"namespace", "rule"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillgate_http_panics_total",
+			Help: "Panics in HTTP handlers; each is a bug, and was answered with 500.",
+		}),
+		ignored: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillgate_http_forwarded_ignored_total",
+			Help: "Calls to /v1/auth whose forwarding headers were ignored because the peer is not in trusted_proxies.",
+		}),
+		labels: map[[2]string]string{},
+	}
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "spillgate_decision_duration_seconds",
+		Help:    "Time from a request that was read to its decision.",
+		Buckets: []float64{250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 200e-6, 1e-3, 10e-3, 100e-3},
+	}, []string{"transport"})
+	m.duration = duration.WithLabelValues("http")
+	m.undecided = m.decisions.WithLabelValues("", "", resultError)
+	if reg != nil {
+		reg.MustRegister(m.decisions, m.cost, m.panics, m.ignored, duration)
+	}
+	return m
+}
+
+// ruleLabel is the label of a rule: its name, as long as labels are left.
+func (m *Metrics) ruleLabel(namespace, rule string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := [2]string{namespace, rule}
+	if label, ok := m.labels[key]; ok {
+		return label
+	}
+	if len(m.labels) >= maxRuleLabels {
+		return otherRule
+	}
+	m.labels[key] = rule
+	return rule
+}
+
+// series are the counters of one rule. Each is looked up when it is first
+// used, so that a rule exports only what has happened, and no request after
+// the first pays for a lookup by label.
+type series struct {
+	namespace, rule string
+	decisions       [results]atomic.Pointer[prometheus.Counter]
+	cost            atomic.Pointer[prometheus.Counter]
+}
+
+func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
+	res := resultOf(d)
+	c := s.decisions[res].Load()
+	if c == nil {
+		fresh := m.decisions.WithLabelValues(s.namespace, s.rule, resultNames[res])
+		c = &fresh
+		s.decisions[res].Store(c)
+	}
+	(*c).Inc()
+	if !d.Allowed || peek || d.Cost == 0 {
+		return
+	}
+	if c = s.cost.Load(); c == nil {
+		fresh := m.cost.WithLabelValues(s.namespace, s.rule)
+		c = &fresh
+		s.cost.Store(c)
+	}
+	(*c).Add(float64(d.Cost))
+}
+
+// observe records how long a decision took.
+func (m *Metrics) observe(d time.Duration) { m.duration.Observe(d.Seconds()) }

@@ -1,0 +1,64 @@
+package httpapi
+
+import "github.com/spillgate/spillgate/edge/limit"
+
+// view is what this surface keeps beside a set of rules, resolved once so that
+// a request looks nothing up by name. It is immutable but for its counters.
+type view struct {
+	set        *limit.Set
+	rules      []ruleView // by limit.Rule.Index
+	namespaces map[*limit.Namespace]*namespaceView
+}
+
+type ruleView struct {
+	series   series
+	profiles []profile
+}
+
+type namespaceView struct {
+	unmatched series // calls to which no rule applied
+	details   bool   // some rule shows all its rates or none, or is a shadow rule
+}
+
+// viewOf is the view of a set. Two requests that both meet a new set may both
+// build one; the counters behind them are the same.
+func (a *API) viewOf(set *limit.Set) *view {
+	if v := a.view.Load(); v != nil && v.set == set {
+		return v
+	}
+	v := a.newView(set)
+	a.view.Store(v)
+	return v
+}
+
+func (a *API) newView(set *limit.Set) *view {
+	rules := set.Rules()
+	v := &view{set: set, rules: make([]ruleView, len(rules)), namespaces: map[*limit.Namespace]*namespaceView{}}
+	for _, name := range set.Names() {
+		nv := &namespaceView{}
+		nv.unmatched.namespace = name
+		v.namespaces[set.Namespace(name)] = nv
+	}
+	for i, rule := range rules {
+		rv := &v.rules[i]
+		rv.series.namespace = rule.Namespace
+		rv.series.rule = a.metrics.ruleLabel(rule.Namespace, rule.Name)
+		for _, name := range rule.Headers {
+			if p := profiles[name]; p != nil {
+				rv.profiles = append(rv.profiles, p)
+			}
+		}
+		if rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow {
+			v.namespaces[set.Namespace(rule.Namespace)].details = true
+		}
+	}
+	return v
+}
+
+// seriesOf are the counters that a decision in a namespace belongs to.
+func (v *view) seriesOf(ns *limit.Namespace, d *limit.Decision) *series {
+	if d.Rule == nil {
+		return &v.namespaces[ns].unmatched
+	}
+	return &v.rules[d.Rule.Index].series
+}
