@@ -1,0 +1,53 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// BenchmarkCheck decides on a population of keys with Zipf-distributed
+// popularity (s = 1.1): one rule, one rate of 40 sub-windows, the building of
+// the request included; now is an argument.
+//
+//	go test -run '^$' -bench Check -cpu 1,2 ./edge
+func BenchmarkCheck(b *testing.B) {
+	for _, keys := range []int{1_000, 1_000_000} {
+		for _, allow := range []bool{true, false} {
+			limitOf := uint64(1 << 40)
+			name := "allowed"
+			if !allow {
+				limitOf, name = 1, "denied"
+			}
+			b.Run(fmt.Sprintf("keys=%d/%s", keys, name), func(b *testing.B) {
+				n := newNode(b, Config{MaxKeys: max(8*keys, shards*maxCounters)}, perUser(limit.RateSpec{Limit: limitOf, Per: time.Minute}))
+				users := make([]string, keys)
+				for i := range users {
+					users[i] = fmt.Sprintf("user-%d", i)
+					check(n, start, users[i])
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					zipf := rand.NewZipf(rand.New(rand.NewPCG(1, rand.Uint64())), 1.1, 1, uint64(keys-1))
+					order := make([]uint32, 1<<16)
+					for i := range order {
+						order[i] = uint32(zipf.Uint64())
+					}
+					ns := n.Rules().Only()
+					now := start
+					for i := 0; pb.Next(); i++ {
+						req := ns.NewRequest()
+						req.Set("user", users[order[i&(1<<16-1)]])
+						n.Check(now, req)
+						req.Release()
+						now = now.Add(100 * time.Nanosecond)
+					}
+				})
+			})
+		}
+	}
+}

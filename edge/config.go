@@ -1,0 +1,94 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Config is what a node is made from. Region, Pop, Name and Secret must be
+// given; the zero value of every other field is its default.
+type Config struct {
+	// Region, Pop and Name say who this edge is: three tokens of
+	// [a-z0-9-]. No two living edges may share all three.
+	Region, Pop, Name string
+
+	// Secret is the cluster's: at least 16 bytes, the same at every edge, or
+	// the edges count different keys.
+	Secret []byte
+
+	// Incarnation tells this life of the process from earlier ones, in
+	// milliseconds since 1970; it must grow from start to start. 0: the clock.
+	Incarnation uint64
+
+	// Lanes shard the key space over aggregators (8). It must be the same at
+	// every edge and aggregator of the region.
+	Lanes int
+
+	// Interval is the longest that a change waits to be published (100 ms),
+	// Urgent the shortest distance of two flushes for keys near their limit
+	// (20 ms). Timeout is how long a frame may stay unanswered (250 ms).
+	// Shorter is more exact and costs more messages.
+	Interval, Urgent, Timeout time.Duration
+
+	// MaxKeys bounds the live keys (1,000,000). When it is reached, the key
+	// with the smallest share of its limit in use is forgotten first.
+	MaxKeys int
+
+	// View keeps what may be forgotten. Nil: nothing is kept.
+	View View
+
+	// Logger says what happens at the boundary (discarded).
+	Logger *slog.Logger
+
+	// Registerer takes the node's metrics; nil: none.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults fills zero fields and reports all mistakes at once.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	for _, t := range []struct{ field, token string }{{"Region", c.Region}, {"Pop", c.Pop}, {"Name", c.Name}} {
+		if err := deltasync.ValidToken(t.token); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", t.field, err))
+		}
+	}
+	if c.Lanes == 0 {
+		c.Lanes = 8
+	}
+	if c.Lanes < 1 || c.Lanes > deltasync.MaxLanes {
+		errs = append(errs, fmt.Errorf("Lanes: %d, want 1 to %d", c.Lanes, deltasync.MaxLanes))
+	}
+	for _, d := range []struct {
+		field string
+		value *time.Duration
+		def   time.Duration
+	}{{"Interval", &c.Interval, 100 * time.Millisecond}, {"Urgent", &c.Urgent, 20 * time.Millisecond}, {"Timeout", &c.Timeout, 250 * time.Millisecond}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+		if *d.value < time.Millisecond || *d.value > time.Minute {
+			errs = append(errs, fmt.Errorf("%s: %v, want 1ms to 1m", d.field, *d.value))
+		}
+	}
+	if c.Urgent > c.Interval {
+		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = 1_000_000
+	}
+	if c.MaxKeys < shards*maxCounters {
+		errs = append(errs, fmt.Errorf("MaxKeys: %d, want at least %d", c.MaxKeys, shards*maxCounters))
+	}
+	if c.View == nil {
+		c.View = noView{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}

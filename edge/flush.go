@@ -1,0 +1,335 @@
+package edge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Outgoing is a frame to be sent as a request. Its reply goes to Receive, its
+// loss to Lost.
+type Outgoing struct {
+	Lane    int
+	Seq     uint64
+	Subject string
+	Payload []byte
+}
+
+// Urgent says that some key should not wait for the next regular Flush.
+func (n *Node) Urgent() bool { return n.hurry.Load() }
+
+// Flush hands out frames with the counts that changed since the last one, as
+// many as may be in flight. Call it every Interval, and when Urgent, but not
+// more often than every Config.Urgent.
+func (n *Node) Flush(now time.Time) []Outgoing {
+	t := now.UnixNano()
+	n.hurry.Store(false)
+	var batch []pending
+	for i := range n.shards {
+		s := &n.shards[i]
+		batch = s.drain(t, batch[:0])
+		if len(batch) > 0 {
+			n.enqueue(s, batch)
+		}
+	}
+	return n.frames(t)
+}
+
+// pending is a delta on its way from the ledger to an outbox.
+type pending struct {
+	shape deltasync.Shape
+	life  uint32
+	delta deltasync.Delta
+}
+
+// drain takes the deltas of all dirty records.
+func (s *shard) drain(now int64, batch []pending) []pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range s.dirty {
+		r := s.find(key)
+		if r == nil || r.flags&dirty == 0 {
+			continue // forgotten, or drained under an earlier entry
+		}
+		b := r.block
+		r.settle()
+		d := deltasync.Delta{Key: key}
+		if r.flags&charged != 0 {
+			b.own.Retire(b.rate.Reach(now))
+			d.Cells = b.own.From(b.unsent, nil)
+		}
+		switch {
+		case len(d.Cells) > 0:
+			b.sentAt = now
+		case r.flags&touch != 0:
+			d.Flags |= deltasync.FlagTouch
+		default:
+			r.flags, b.unsent = 0, nothing
+			continue
+		}
+		if r.flags&urgent != 0 {
+			d.Flags |= deltasync.FlagUrgent
+		}
+		if r.flags&again != 0 {
+			d.Flags |= deltasync.FlagRefresh
+		}
+		r.flags, b.unsent = 0, nothing
+		batch = append(batch, pending{shape: shapeOf(b.rate), life: b.life, delta: d})
+	}
+	s.dirty = s.dirty[:0]
+	return batch
+}
+
+func shapeOf(rate *limit.Rate) deltasync.Shape {
+	return deltasync.Shape{
+		Generation: rate.Generation, Width: rate.Width, Slices: rate.Slices,
+		Limit: rate.Limit, Regional: rate.Scope == limit.ScopeRegion,
+	}
+}
+
+// enqueue puts deltas into their lanes' outboxes. What does not fit stays
+// dirty in the ledger: it waits, it is not lost.
+func (n *Node) enqueue(s *shard, batch []pending) {
+	n.mu.Lock()
+	refused := batch[:0]
+	for _, p := range batch {
+		if !n.outboxes[p.delta.Key.Lane(n.cfg.Lanes)].Put(p.shape, p.life, p.delta) {
+			refused = append(refused, p)
+		}
+	}
+	n.mu.Unlock()
+	if len(refused) == 0 {
+		return
+	}
+	n.stats.outboxFull.Add(uint64(len(refused)))
+	n.hurry.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range refused {
+		s.restore(p)
+	}
+}
+
+// restore marks as unsent what was drained in vain.
+func (s *shard) restore(p pending) {
+	r := s.find(p.delta.Key)
+	if r == nil || r.block.life != p.life {
+		return
+	}
+	if len(p.delta.Cells) == 0 {
+		s.mark(r, touch)
+		return
+	}
+	r.block.unsent = min(r.block.unsent, p.delta.Cells[0].Slice)
+	s.mark(r, charged)
+}
+
+// frames takes what the outboxes have to send.
+func (n *Node) frames(now int64) []Outgoing {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []Outgoing
+	for lane, box := range n.outboxes {
+		if now < n.paused[lane].until {
+			continue
+		}
+		head := n.self
+		head.Lane, head.SentAt = lane, now
+		for up := box.Next(head); up != nil; up = box.Next(head) {
+			payload, err := up.AppendBinary(nil)
+			if err != nil { // our own bug: the outbox fits frames to size
+				box.Done(up.Seq)
+				n.stats.unencodable.Add(1)
+				n.cfg.Logger.Error("frame dropped", "lane", lane, "seq", up.Seq, "err", err)
+				continue
+			}
+			n.stats.framesSent.Add(1)
+			n.stats.bytesSent.Add(uint64(len(payload)))
+			out = append(out, Outgoing{
+				Lane: lane, Seq: up.Seq, Payload: payload,
+				Subject: deltasync.EdgeSubject(n.cfg.Region, lane, n.cfg.Pop, n.cfg.Name),
+			})
+		}
+	}
+	return out
+}
+
+// Lost takes back a frame that nobody answered: its counts go out again, with
+// what was added since. The lane rests a little longer each time.
+func (n *Node) Lost(now time.Time, lane int, seq uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.outboxes[lane].Lost(seq)
+	p := &n.paused[lane]
+	p.until = now.UnixNano() + int64(min(n.cfg.Interval<<min(p.fails, 4), time.Second))
+	p.fails++
+	n.stats.framesLost.Add(1)
+}
+
+// Receive takes in the reply to a frame. An error says that the reply cannot be
+// used; the frame then counts as lost.
+func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
+	var down deltasync.Down
+	if err := down.UnmarshalBinary(payload); err != nil {
+		n.stats.badReplies.Add(1)
+		return fmt.Errorf("reply on lane %d: %w", lane, err)
+	}
+	t := now.UnixNano()
+	n.mu.Lock()
+	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden {
+		n.mu.Unlock()
+		n.stats.refused(down.Status)
+		return fmt.Errorf("reply on lane %d: aggregator of %s refused the frame: %s", lane, down.Region, down.Status)
+	}
+	up := n.outboxes[lane].Done(down.Seq)
+	if up != nil {
+		n.paused[lane] = pause{}
+		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
+		n.pace = down.Pace
+		n.learnEpoch(t, down.StoreEpoch)
+	}
+	n.mu.Unlock()
+	n.stats.replied(t, down.Status)
+	if up == nil {
+		n.stats.lateReplies.Add(1)
+		return nil // answered twice, or given up: the counts went out again
+	}
+	i := 0
+	for si := range up.Sections {
+		sec := &up.Sections[si]
+		for di := range sec.Deltas {
+			if i < len(down.Totals) {
+				n.hear(t, sec.Deltas[di].Key, sec.Life, &down.Totals[i], uint16(min(down.LiveRegions, 1<<16-1)))
+			}
+			i++
+		}
+	}
+	if i != len(down.Totals) {
+		n.stats.badReplies.Add(1)
+		return fmt.Errorf("reply on lane %d: %d totals for %d keys", lane, len(down.Totals), i)
+	}
+	return nil
+}
+
+// learnEpoch has everything live sent again when the store, or the aggregator
+// before it, is one that we do not know: it may lack our counts.
+func (n *Node) learnEpoch(now int64, epoch uint64) {
+	if slices.Contains(n.stores, epoch) {
+		return
+	}
+	if len(n.stores) > 0 {
+		n.resend = now
+		n.stats.resends.Add(1)
+		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
+	}
+	const known = 16
+	n.stores = append(n.stores, epoch)
+	if len(n.stores) > known {
+		n.stores = slices.Delete(n.stores, 0, 1)
+	}
+}
+
+// hear joins a reply's totals for one key. They leave out the counts stored
+// under this life, so they are all others', earlier lives of ours included.
+func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync.Totals, regions uint16) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil || r.block.life != life {
+		return
+	}
+	b := r.block
+	cells := totals.Peers
+	if b.rate.Scope == limit.ScopeGlobal {
+		cells = s.plus(totals.Others, totals.Peers)
+	}
+	n.learn(s, r, now, cells, regions)
+}
+
+// learn joins what others counted and, if that rose, folds at once.
+func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, regions uint16) {
+	b := r.block
+	reach, horizon := b.rate.Reach(now), b.rate.SliceAt(now+int64(maxAhead))
+	rose := false
+	for _, c := range cells {
+		if c.Slice >= reach && c.Slice <= horizon && !b.others.Join(c).Zero() {
+			rose = true
+		}
+	}
+	r.heard, r.regions = now, regions
+	if rose {
+		r.until = 0 // the next decision folds
+	}
+}
+
+// maxAhead is how far ahead of our clock a slice may be and still count.
+const maxAhead = time.Second
+
+// plus is the sums by slice of two ascending lists, in the shard's scratch.
+func (s *shard) plus(a, b []crdt.Cell) []crdt.Cell {
+	s.scratch = s.scratch[:0]
+	i, j := 0, 0
+	for i < len(a) || j < len(b) {
+		switch {
+		case j == len(b) || i < len(a) && a[i].Slice < b[j].Slice:
+			s.scratch = append(s.scratch, a[i])
+			i++
+		case i == len(a) || b[j].Slice < a[i].Slice:
+			s.scratch = append(s.scratch, b[j])
+			j++
+		default:
+			s.scratch = append(s.scratch, a[i].Plus(b[j]))
+			i++
+			j++
+		}
+	}
+	return s.scratch
+}
+
+// ReceiveHot takes in a push: totals of keys near their limit, every edge's
+// counts included. Of keys that are not live here the view keeps them, so that
+// a key spread thinly over many edges finds its limit used up at its first
+// request.
+func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
+	var hot deltasync.Hot
+	if err := hot.UnmarshalBinary(payload); err != nil {
+		n.stats.badPushes.Add(1)
+		return fmt.Errorf("push: %w", err)
+	}
+	t := now.UnixNano()
+	n.stats.pushes.Add(1)
+	for i := range hot.Sections {
+		sec := &hot.Sections[i]
+		for k := range sec.Keys {
+			n.hearHot(t, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
+		}
+	}
+	return nil
+}
+
+func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
+	s := n.shard(hot.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cells := hot.Peers
+	if !shape.Regional {
+		cells = s.plus(hot.Others, hot.Peers)
+	}
+	r := s.find(hot.Key)
+	if r == nil {
+		n.cfg.View.Set(hot.Key, slices.Clone(cells), shape.Window()+shape.Width)
+		return
+	}
+	// What the region holds of us is at most what we hold ourselves, so the
+	// rest is at most what others counted: still a lower bound.
+	r.settle()
+	for i := range cells {
+		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
+	}
+	n.learn(s, r, now, cells, regions)
+}

@@ -1,0 +1,56 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Belief is what the node thinks is used of one rate for one key.
+type Belief struct {
+	Rule  *limit.Rule // nil from Believe
+	Rate  *limit.Rate
+	Key   deltasync.Key
+	Own   uint64        // cost that counts against the limit, counted here
+	Total uint64        // cost that counts against the limit, by whomever
+	Age   time.Duration // since the key was last heard of; -1: never
+	Live  bool          // the key stands in the ledger
+}
+
+// Inspect says what the node believes of every rate that the request falls
+// under. It decides, counts and asks nothing.
+func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
+	var room [maxCounters]counter
+	var out []Belief
+	for _, c := range n.counters(req, room[:0]) {
+		belief := n.Believe(now, c.rate, c.key)
+		belief.Rule = c.rule
+		out = append(out, belief)
+	}
+	return out
+}
+
+// Believe says what the node believes of one rate of one key.
+func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belief {
+	t := now.UnixNano()
+	belief := Belief{Rate: rate, Key: key, Age: -1}
+	used := func(cells []crdt.Cell) uint64 { return rate.Rounded(rate.Used(cells, limit.Carry{}, t)) }
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil {
+		belief.Total = used(n.cfg.View.Get(key))
+		return belief
+	}
+	r.settle()
+	belief.Live = true
+	belief.Own = used(r.block.own.Cells(nil))
+	belief.Total = used(s.sums(r.block))
+	if r.heard != 0 {
+		belief.Age = time.Duration(max(0, t-r.heard))
+	}
+	return belief
+}

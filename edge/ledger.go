@@ -1,0 +1,221 @@
+package edge
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// record is the header of a live key: all that a decision reads and writes
+// while the allowance lasts. It fills one cache line.
+type record struct {
+	key       deltasync.Key // 0: an empty place
+	until     int64         // the allowance is good before this instant, in ns since 1970
+	allowance uint64        // cost that may be admitted without folding
+	fresh     uint64        // cost charged in block.slice since the last fold
+	block     *block
+	local     uint32 // own cost in the window at the last fold, saturating
+	merged    uint32 // others' cost likewise
+	heard     int64  // when the key was last heard of, in ns since 1970; 0: never
+	epoch     uint32 // of the rules that the allowance was made under
+	regions   uint16
+	flags     flags
+}
+
+type flags uint16
+
+const (
+	dirty   flags = 1 << iota // stands in its shard's dirty list
+	charged                   // block.unsent names slices with unsent counts
+	urgent                    // should not wait for the next regular flush
+	touch                     // others' counts are wanted, whatever was charged
+	again                     // goes out as a refresh: somebody may have lost it
+)
+
+const _ = uint(64 - unsafe.Sizeof(record{})) // a record outgrew its cache line
+
+// block is what a record needs only when it folds, flushes or hears.
+type block struct {
+	rate   *limit.Rate
+	own    crdt.Vector // this edge, this life
+	others crdt.Vector // everybody else in scope, as last heard
+	slice  crdt.Slice  // the slice that fresh belongs to
+	unsent crdt.Slice  // own slices from here on have counts that the outbox lacks
+	sentAt int64       // when own counts were last handed over; 0: never under this life
+	life   uint32
+}
+
+// nothing marks a block with no unsent slice.
+const nothing = crdt.Slice(1<<63 - 1)
+
+// shard is a part of the ledger under one lock.
+type shard struct {
+	mu      sync.Mutex // guards everything below; held for one decision or one delta
+	table   []record   // power of two, linear probing, never full
+	used    int
+	max     int // records at most
+	dirty   []deltasync.Key
+	free    []*block
+	scratch []crdt.Cell
+	_       [40]byte // keeps neighbouring locks off one cache line
+}
+
+const smallestTable = 16
+
+func (s *shard) mask() uint64 { return uint64(len(s.table) - 1) }
+
+// find is the live record of key, or nil. It is good until the next insert or
+// remove.
+func (s *shard) find(key deltasync.Key) *record {
+	if len(s.table) == 0 {
+		return nil
+	}
+	for i := uint64(key) & s.mask(); ; i = (i + 1) & s.mask() {
+		switch r := &s.table[i]; r.key {
+		case key:
+			return r
+		case 0:
+			return nil
+		}
+	}
+}
+
+// insert makes a record for key, which must be absent, with an empty block.
+// The caller has made room: see node.admit.
+func (s *shard) insert(key deltasync.Key) *record {
+	if (s.used+1)*8 > len(s.table)*7 {
+		s.grow()
+	}
+	r := s.place(key)
+	*r = record{key: key, block: s.newBlock()}
+	s.used++
+	return r
+}
+
+func (s *shard) place(key deltasync.Key) *record {
+	i := uint64(key) & s.mask()
+	for s.table[i].key != 0 {
+		i = (i + 1) & s.mask()
+	}
+	return &s.table[i]
+}
+
+func (s *shard) grow() {
+	old := s.table
+	s.table = make([]record, max(smallestTable, 2*len(old)))
+	for i := range old {
+		if old[i].key != 0 {
+			*s.place(old[i].key) = old[i]
+		}
+	}
+}
+
+// remove takes out the record at place i and closes the gap, so that probing
+// still finds what stood behind it (Knuth, TAOCP 3, §6.4, algorithm R).
+func (s *shard) remove(i uint64) {
+	s.recycle(s.table[i].block)
+	s.used--
+	for j := i; ; {
+		s.table[i] = record{}
+		for {
+			j = (j + 1) & s.mask()
+			if s.table[j].key == 0 {
+				return
+			}
+			home := uint64(s.table[j].key) & s.mask()
+			if (j-home)&s.mask() >= (j-i)&s.mask() {
+				break // its probe path runs through the gap
+			}
+		}
+		s.table[i] = s.table[j]
+		i = j
+	}
+}
+
+func (s *shard) newBlock() *block {
+	if n := len(s.free); n > 0 {
+		b := s.free[n-1]
+		s.free = s.free[:n-1]
+		return b
+	}
+	return &block{unsent: nothing}
+}
+
+// recycle keeps a block and the memory of its vectors for the next key.
+func (s *shard) recycle(b *block) {
+	if len(s.free) >= 1024 {
+		return
+	}
+	own, others := b.own, b.others
+	own.Reset()
+	others.Reset()
+	*b = block{own: own, others: others, unsent: nothing}
+	s.free = append(s.free, b)
+}
+
+// settle moves the record's fresh charges into its block.
+func (r *record) settle() {
+	if r.fresh > 0 {
+		r.block.own.Add(crdt.Cell{Slice: r.block.slice, Charges: r.fresh})
+		r.local = saturate(uint64(r.local) + r.fresh)
+		r.fresh = 0
+	}
+}
+
+// fold sums what is counted and sets the allowance for the slice of now.
+func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
+	b := r.block
+	r.settle()
+	b.rate = rate
+	b.slice = rate.SliceAt(now)
+	reach := rate.Reach(now)
+	b.own.Retire(reach)
+	b.others.Retire(reach)
+	s.scratch = b.own.Cells(s.scratch[:0])
+	local := rate.Rounded(rate.Used(s.scratch, limit.Carry{}, now))
+	level := rate.Used(s.sums(b), limit.Carry{}, now)
+	total := rate.Rounded(level)
+	r.allowance = rate.Room(level)
+	r.until = rate.StartOf(b.slice + 1)
+	r.epoch = rule.Epoch
+	r.local = saturate(local)
+	r.merged = saturate(crdt.SatSub(total, local))
+}
+
+// sums is own and others' cells by slice, in the shard's scratch.
+func (s *shard) sums(b *block) []crdt.Cell {
+	s.scratch = mergeCells(s.scratch[:0], &b.own, &b.others)
+	return s.scratch
+}
+
+// mergeCells appends the sums by slice of two vectors.
+func mergeCells(dst []crdt.Cell, a, b *crdt.Vector) []crdt.Cell {
+	i, j := 0, 0
+	for i < a.Len() && j < b.Len() {
+		ca, cb := a.At(i), b.At(j)
+		switch {
+		case ca.Slice < cb.Slice:
+			dst = append(dst, ca)
+			i++
+		case ca.Slice > cb.Slice:
+			dst = append(dst, cb)
+			j++
+		default:
+			dst = append(dst, ca.Plus(cb))
+			i++
+			j++
+		}
+	}
+	for ; i < a.Len(); i++ {
+		dst = append(dst, a.At(i))
+	}
+	for ; j < b.Len(); j++ {
+		dst = append(dst, b.At(j))
+	}
+	return dst
+}
+
+func saturate(x uint64) uint32 { return uint32(min(x, 1<<32-1)) }

@@ -1,0 +1,163 @@
+package edge
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// stats are the node's counters. They are atomics beside the ledger, so that
+// metrics cost a decision nothing; decisions themselves are counted by the
+// surface that asked for them.
+type stats struct {
+	evicted, evictedUnsent                       atomic.Uint64
+	outboxFull, unencodable                      atomic.Uint64
+	framesSent, framesLost, bytesSent            atomic.Uint64
+	badReplies, badPushes, lateReplies, refusals atomic.Uint64
+	pushes, resends                              atomic.Uint64
+	lastReply                                    atomic.Int64 // ns since 1970
+	lastStatus                                   atomic.Uint32
+}
+
+func (s *stats) replied(now int64, status deltasync.Status) {
+	s.lastReply.Store(now)
+	s.lastStatus.Store(uint32(status))
+}
+
+func (s *stats) refused(status deltasync.Status) {
+	s.refusals.Add(1)
+	s.lastStatus.Store(uint32(status))
+}
+
+// Stats is a reading of what the node did and how it stands.
+type Stats struct {
+	Keys        int
+	Outbox      int    // deltas that wait or are in flight
+	FramesSent  uint64 // since the start, as all counts below
+	FramesLost  uint64
+	BytesSent   uint64
+	BadReplies  uint64
+	Refused     uint64 // frames that the aggregator would not have
+	Evicted     uint64 // keys forgotten to make room, their counts known elsewhere
+	EvictedLost uint64 // keys forgotten with counts that nobody else had yet
+	Resends     uint64 // times that everything live was sent again
+	Pushes      uint64
+
+	ViewAge     time.Duration // since the last reply; -1: there was none
+	ClockOffset time.Duration // of the region's aggregators against ours
+	Status      deltasync.Status
+}
+
+// Stats reads the node's counters.
+func (n *Node) Stats(now time.Time) Stats {
+	st := Stats{
+		Keys:       n.Keys(),
+		FramesSent: n.stats.framesSent.Load(), FramesLost: n.stats.framesLost.Load(), BytesSent: n.stats.bytesSent.Load(),
+		BadReplies: n.stats.badReplies.Load() + n.stats.badPushes.Load(), Refused: n.stats.refusals.Load(),
+		Evicted: n.stats.evicted.Load(), EvictedLost: n.stats.evictedUnsent.Load(),
+		Resends: n.stats.resends.Load(), Pushes: n.stats.pushes.Load(),
+		ViewAge: -1, Status: deltasync.Status(n.stats.lastStatus.Load()),
+	}
+	if last := n.stats.lastReply.Load(); last != 0 {
+		st.ViewAge = max(0, time.Duration(now.UnixNano()-last))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, box := range n.outboxes {
+		st.Outbox += box.Pending()
+	}
+	st.ClockOffset, _, _ = n.clock.best()
+	return st
+}
+
+// Degraded says why decisions rest on less than they should: "" when they do
+// not, else "sync" (no reply for ten intervals, at least a second) or the
+// status that the region answers with.
+func (n *Node) Degraded(now time.Time) string {
+	st := n.Stats(now)
+	switch {
+	case st.ViewAge < 0 || st.ViewAge > max(time.Second, 10*n.cfg.Interval):
+		return "sync"
+	case st.Status != deltasync.StatusOK:
+		return st.Status.String()
+	}
+	return ""
+}
+
+// degradations are the reasons that Degraded may give, each a series.
+var degradations = []string{
+	"sync", deltasync.StatusNotOwner.String(), deltasync.StatusClock.String(), deltasync.StatusOverloaded.String(),
+	deltasync.StatusStoreDown.String(), deltasync.StatusUnsupported.String(), deltasync.StatusForbidden.String(),
+}
+
+// metrics reads the node's stats when it is scraped.
+type metrics struct{ node *Node }
+
+func newMetrics(reg prometheus.Registerer, n *Node) *metrics {
+	m := &metrics{node: n}
+	if reg != nil {
+		reg.MustRegister(m)
+	}
+	return m
+}
+
+var (
+	keysDesc     = prometheus.NewDesc("spillgate_keys_tracked", "Live keys in the ledger of this edge.", nil, nil)
+	evictedDesc  = prometheus.NewDesc("spillgate_keys_evicted_total", "Keys forgotten to make room: acked, when others hold their counts; unsent, when some counts were lost.", []string{"reason"}, nil)
+	outboxDesc   = prometheus.NewDesc("spillgate_sync_outbox_deltas", "Keys whose counts wait to be sent or acknowledged.", nil, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full waits in the ledger and loses nothing.", []string{"reason"}, nil)
+	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to the region's aggregators.", nil, nil)
+	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent, by what became of them.", []string{"result"}, nil)
+	viewAgeDesc  = prometheus.NewDesc("spillgate_view_age_seconds", "Time since the region last answered this edge; -1 before the first answer.", nil, nil)
+	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while decisions rest on less than they should, by reason.", []string{"reason"}, nil)
+	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this edge.", nil, nil)
+	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
+	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region's store was new.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	st := m.node.Stats(now)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(keysDesc, float64(st.Keys))
+	gauge(outboxDesc, float64(st.Outbox))
+	gauge(viewAgeDesc, seconds(st.ViewAge))
+	gauge(offsetDesc, st.ClockOffset.Seconds())
+	count(evictedDesc, st.Evicted, "acked")
+	count(evictedDesc, st.EvictedLost, "unsent")
+	count(droppedDesc, m.node.stats.outboxFull.Load(), "outbox_full")
+	count(droppedDesc, m.node.stats.unencodable.Load(), "unencodable")
+	count(sentDesc, st.BytesSent)
+	count(framesDesc, st.FramesSent, "sent")
+	count(framesDesc, st.FramesLost, "lost")
+	count(framesDesc, st.Refused, "refused")
+	count(framesDesc, m.node.stats.lateReplies.Load(), "late")
+	count(pushesDesc, st.Pushes)
+	count(resendsDesc, st.Resends)
+	current := m.node.Degraded(now)
+	for _, reason := range degradations {
+		v := 0.0
+		if reason == current {
+			v = 1
+		}
+		gauge(degradedDesc, v, reason)
+	}
+}
+
+func seconds(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Seconds()
+}

@@ -1,0 +1,237 @@
+package edge
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// shards of the ledger. Each is locked for one decision at a time, so a few
+// hundred keep two decisions from meeting.
+const shards = 256
+
+// Node decides and counts. Its methods may be called by many goroutines.
+type Node struct {
+	cfg   Config
+	keyer deltasync.Keyer
+	self  deltasync.Up // head of every frame
+
+	rules  atomic.Pointer[limit.Set]
+	epochs atomic.Uint32 // of rule sets
+
+	life   atomic.Uint32 // that new records are born under
+	hurry  atomic.Bool   // some record is urgent
+	shards [shards]shard
+
+	mu       sync.Mutex // guards what follows; never held together with a shard's
+	outboxes []*deltasync.Outbox
+	paused   []pause  // by lane
+	stores   []uint64 // store epochs seen of late
+	resend   int64    // own counts last sent before this instant are sent again
+	swept    int      // next shard for Tick
+	clock    offsets
+	pace     time.Duration
+
+	stats   stats
+	metrics *metrics
+}
+
+// pause is how long a lane rests after frames that nobody answered.
+type pause struct {
+	until int64
+	fails int
+}
+
+// New makes a node. It starts nothing: call SetRules, then Run.
+func New(cfg Config) (*Node, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("edge config: %w", err)
+	}
+	keyer, err := deltasync.NewKeyer(cfg.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("edge config: Secret: %w", err)
+	}
+	if cfg.Incarnation == 0 {
+		cfg.Incarnation = uint64(time.Now().UnixMilli())
+	}
+	n := &Node{
+		cfg: cfg, keyer: keyer,
+		self: deltasync.Up{
+			Kind: deltasync.KindEdge, Region: cfg.Region, Pop: cfg.Pop, Name: cfg.Name,
+			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
+			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
+		},
+		paused: make([]pause, cfg.Lanes),
+	}
+	for range cfg.Lanes {
+		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{}))
+	}
+	for i := range n.shards {
+		n.shards[i].max = cfg.MaxKeys / shards
+	}
+	n.metrics = newMetrics(cfg.Registerer, n)
+	return n, nil
+}
+
+// SetRules puts a compiled set in force. Counts of rates whose meaning did not
+// change go on; a changed limit applies to what is already counted. The set
+// belongs to the node from then on.
+func (n *Node) SetRules(set *limit.Set) {
+	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
+	n.rules.Store(set)
+}
+
+// Rules is the set in force, nil before the first.
+func (n *Node) Rules() *limit.Set { return n.rules.Load() }
+
+// Ready says why the node cannot decide yet; nil when it can. Stale views do
+// not make it unready: it goes on deciding from what it has.
+func (n *Node) Ready() error {
+	if n.rules.Load() == nil {
+		return fmt.Errorf("no rules loaded")
+	}
+	return nil
+}
+
+func (n *Node) shard(key deltasync.Key) *shard { return &n.shards[uint64(key)>>56] }
+
+// admit makes a record for key in s, forgetting another if the shard is full,
+// and seeds it with what the view remembers. keep are keys that this decision
+// needs too.
+func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, keep []counter) *record {
+	for s.used >= s.max {
+		n.evict(s, key, now, keep)
+	}
+	r := s.insert(key)
+	b := r.block
+	b.rate, b.life, b.slice = rate, n.life.Load(), rate.SliceAt(now)
+	for _, c := range n.cfg.View.Get(key) {
+		b.others.Join(c)
+	}
+	return r
+}
+
+// evict forgets, of a stretch of the table, the record with the smallest share
+// of its limit in use; those with counts that nobody else has yet come last.
+func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) {
+	const stretch = 32
+	victim, lowest := -1, 3.0
+	for step, i := 0, uint64(near)&s.mask(); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, (i+1)&s.mask() {
+		r := &s.table[i]
+		if r.key == 0 || kept(keep, r.key) {
+			continue
+		}
+		share := min(1, (float64(r.local)+float64(r.merged)+float64(r.fresh))/float64(max(1, r.block.rate.Limit)))
+		if r.flags&charged != 0 {
+			share++
+		}
+		if share < lowest {
+			victim, lowest = int(i), share
+		}
+	}
+	if lowest >= 1 {
+		n.stats.evictedUnsent.Add(1)
+	} else {
+		n.stats.evicted.Add(1)
+	}
+	n.forget(s, uint64(victim), now)
+}
+
+func kept(keep []counter, key deltasync.Key) bool {
+	for i := range keep {
+		if keep[i].key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// forget removes the record at place i. If others hold counts of it under the
+// present life, the node goes on under the next: born again under the old one,
+// the key would hide behind its old maximum.
+func (n *Node) forget(s *shard, i uint64, now int64) {
+	r := &s.table[i]
+	b := r.block
+	r.settle()
+	reach := b.rate.Reach(now)
+	b.own.Retire(reach)
+	if b.sentAt != 0 && b.own.Len() > 0 {
+		n.life.CompareAndSwap(b.life, b.life+1)
+	}
+	b.others.Retire(reach)
+	if b.own.Len()+b.others.Len() > 0 {
+		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
+		n.cfg.View.Set(r.key, totals, b.rate.Window+b.rate.Width)
+	}
+	s.remove(i)
+}
+
+// Tick retires idle keys and marks for sending again what was last sent long
+// ago. Call it about ten times a second: each call looks at a tenth of the
+// ledger.
+func (n *Node) Tick(now time.Time) {
+	t := now.UnixNano()
+	n.mu.Lock()
+	from, resend := n.swept, n.resend
+	n.swept = (from + shards/10 + 1) % shards
+	n.mu.Unlock()
+	for k := range shards/10 + 1 {
+		n.sweep(&n.shards[(from+k)%shards], t, resend)
+	}
+}
+
+func (n *Node) sweep(s *shard, now, resend int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := 0; i < len(s.table); i++ {
+		r := &s.table[i]
+		if r.key == 0 {
+			continue
+		}
+		b := r.block
+		r.settle()
+		reach := b.rate.Reach(now)
+		b.own.Retire(reach)
+		b.others.Retire(reach)
+		if b.own.Len()+b.others.Len() == 0 && r.flags&dirty == 0 && now >= r.until {
+			s.remove(uint64(i))
+			i-- // another may have moved here
+			continue
+		}
+		if b.own.Len() > 0 && b.rate.Scope != limit.ScopeEdge && b.sentAt != 0 &&
+			(b.sentAt < resend || now-b.sentAt > int64(refreshAfter(b.rate))) {
+			b.unsent = min(b.unsent, reach)
+			s.mark(r, charged|again)
+		}
+	}
+}
+
+// refreshAfter is how long counts rest before they are sent again unasked,
+// against losses that nobody noticed.
+func refreshAfter(rate *limit.Rate) time.Duration { return max(5*time.Second, rate.Window/6) }
+
+// mark puts the record on the dirty list.
+func (s *shard) mark(r *record, f flags) {
+	if r.flags&dirty == 0 {
+		s.dirty = append(s.dirty, r.key)
+	}
+	r.flags |= dirty | f
+}
+
+// Keys is the number of live keys.
+func (n *Node) Keys() int {
+	total := 0
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		total += s.used
+		s.mu.Unlock()
+	}
+	return total
+}

@@ -1,0 +1,78 @@
+package edge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dgraph-io/ristretto/v2"
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// View keeps totals of keys that are not live here: pushed by the region, or
+// left by keys on their way out. It is a cache: it may forget anything at any
+// time, which costs accuracy until the region has been asked again, and never
+// a count. It must be safe for concurrent use and must not block.
+type View interface {
+	// Get returns the totals last set, ascending by slice, not to be changed;
+	// nil where there are none.
+	Get(key deltasync.Key) []crdt.Cell
+	// Set keeps totals for at most ttl. The view owns them from then on.
+	Set(key deltasync.Key, totals []crdt.Cell, ttl time.Duration)
+	// Close releases the view's memory and goroutines.
+	Close()
+}
+
+// noView forgets everything at once.
+type noView struct{}
+
+func (noView) Get(deltasync.Key) []crdt.Cell                 { return nil }
+func (noView) Set(deltasync.Key, []crdt.Cell, time.Duration) {}
+func (noView) Close()                                        {}
+
+var (
+	_ View = noView{}
+	_ View = (*CacheView)(nil)
+)
+
+// CacheView is the View over ristretto.
+type CacheView struct {
+	cache *ristretto.Cache[uint64, []crdt.Cell]
+}
+
+// cellBytes is the cost of a cell and of an entry as ristretto accounts it.
+const (
+	cellBytes  = 24
+	entryBytes = 96
+)
+
+// NewCacheView makes a view that holds about maxBytes of totals.
+func NewCacheView(maxBytes int64) (*CacheView, error) {
+	cache, err := ristretto.NewCache(&ristretto.Config[uint64, []crdt.Cell]{
+		NumCounters: max(1000, maxBytes/entryBytes*10/2), // ten for each entry of two cells or so, as its authors advise
+		MaxCost:     maxBytes,
+		BufferItems: 64,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("view of %d bytes: %w", maxBytes, err)
+	}
+	return &CacheView{cache: cache}, nil
+}
+
+// Get implements View.
+func (v *CacheView) Get(key deltasync.Key) []crdt.Cell {
+	totals, _ := v.cache.Get(uint64(key))
+	return totals
+}
+
+// Set implements View. Ristretto applies it a little later, or drops it when
+// its buffers are full.
+func (v *CacheView) Set(key deltasync.Key, totals []crdt.Cell, ttl time.Duration) {
+	v.cache.SetWithTTL(uint64(key), totals, int64(entryBytes+cellBytes*len(totals)), ttl)
+}
+
+// Wait blocks until what was set so far can be got.
+func (v *CacheView) Wait() { v.cache.Wait() }
+
+// Close implements View.
+func (v *CacheView) Close() { v.cache.Close() }
