@@ -1,0 +1,169 @@
+package limit_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func plainRule() limit.RuleSpec {
+	return limit.RuleSpec{Name: "a", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}}
+}
+
+// One case for each code, by the smallest change to a document that is right.
+func TestCompileNamesEachMistake(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(*limit.Document)
+		code  string
+		path  string
+	}{
+		"namespace's name":       {func(d *limit.Document) { d.Namespace = "a b" }, "E101", "namespace"},
+		"no rule":                {func(d *limit.Document) { d.Rules = nil }, "E103", "rules"},
+		"rule's name":            {func(d *limit.Document) { d.Rules[0].Name = "" }, "E111", "rules[0].name"},
+		"rule's name twice":      {func(d *limit.Document) { d.Rules = append(d.Rules, plainRule()) }, "E112", "rules[1].name"},
+		"key's name":             {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"a-b": {}} }, "E121", "keys.a-b"},
+		"key's source":           {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {From: []string{"ip", "x y"}}} }, "E122", "keys.k.from[1]"},
+		"IPv4 prefix":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv4Prefix: 33}} }, "E123", "keys.k.ipv4_prefix"},
+		"IPv6 prefix":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv6Prefix: -1}} }, "E123", "keys.k.ipv6_prefix"},
+		"key of a rule":          {func(d *limit.Document) { d.Rules[0].Key = []string{"user", "a b"} }, "E124", "rules[0].key[1]"},
+		"has":                    {func(d *limit.Document) { d.Rules[0].Match.Has = []string{""} }, "E124", "rules[0].match.has[0]"},
+		"lacks":                  {func(d *limit.Document) { d.Rules[0].Match.Lacks = []string{"?"} }, "E124", "rules[0].match.lacks[0]"},
+		"allow with rates":       {func(d *limit.Document) { d.Rules[0].Allow = true }, "E131", "rules[0].rates"},
+		"no rates":               {func(d *limit.Document) { d.Rules[0].Rates = nil }, "E132", "rules[0].rates"},
+		"nine rates":             {func(d *limit.Document) { d.Rules[0].Rates = nineRates() }, "E133", "rules[0].rates"},
+		"margin":                 {func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 1001 }, "E134", "rules[0].margin.soft"},
+		"rate's name":            {func(d *limit.Document) { d.Rules[0].Rates[0].Name = "a b" }, "E141", "rules[0].rates[0].name"},
+		"rate's name twice":      {func(d *limit.Document) { d.Rules[0].Rates = append(d.Rules[0].Rates, d.Rules[0].Rates[0]) }, "E142", "rules[0].rates[1].name"},
+		"limit":                  {func(d *limit.Document) { d.Rules[0].Rates[0].Limit = 1<<53 + 1 }, "E143", "rules[0].rates[0].limit"},
+		"margin on nothing":      {func(d *limit.Document) { d.Rules[0].Rates[0].Limit, d.Rules[0].Margin.SoftPercent = 0, 10 }, "E144", "rules[0].rates[0].limit"},
+		"window too short":       {func(d *limit.Document) { d.Rules[0].Rates[0].Per = time.Millisecond }, "E145", "rules[0].rates[0].per"},
+		"window of microseconds": {func(d *limit.Document) { d.Rules[0].Rates[0].Per = time.Second + time.Microsecond }, "E145", "rules[0].rates[0].per"},
+		"slices":                 {func(d *limit.Document) { d.Rules[0].Rates[0].Slices = 1025 }, "E146", "rules[0].rates[0].slices"},
+		"slices of a fixed window": {func(d *limit.Document) {
+			d.Rules[0].Rates[0].Slices, d.Rules[0].Rates[0].Algorithm = 3, "fixed_window"
+		}, "E147", "rules[0].rates[0].slices"},
+		"oldest of a fixed window": {func(d *limit.Document) {
+			d.Rules[0].Rates[0].Oldest, d.Rules[0].Rates[0].Algorithm = "full", "fixed_window"
+		}, "E147", "rules[0].rates[0].oldest"},
+		"align of sub-windows": {func(d *limit.Document) { d.Rules[0].Rates[0].Align = "epoch" }, "E147", "rules[0].rates[0].align"},
+		"align": {func(d *limit.Document) {
+			d.Rules[0].Rates[0].Align, d.Rules[0].Rates[0].Algorithm = "first_hit", "fixed_window"
+		}, "E148", "rules[0].rates[0].align"},
+		"status":             {func(d *limit.Document) { d.Rules[0].OnLimit.Status = 200 }, "E151", "rules[0].on_limit.status"},
+		"header profile":     {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"none", "draft-1"} }, "E152", "rules[0].on_limit.headers[1]"},
+		"later profile":      {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"envoy"} }, "E181", "rules[0].on_limit.headers[0]"},
+		"path":               {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a", "b"} }, "E161", "rules[0].match.path[1]"},
+		"stars":              {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a*"} }, "E161", "rules[0].match.path[0]"},
+		"stars in the midst": {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/**/a"} }, "E161", "rules[0].match.path[0]"},
+		"method":             {func(d *limit.Document) { d.Rules[0].Match.Methods = []string{"get"} }, "E162", "rules[0].match.methods[0]"},
+		"cost above max":     {func(d *limit.Document) { d.Rules[0].Cost = limit.CostSpec{Default: 3, Max: 2} }, "E171", "rules[0].cost.default"},
+		"route above max": {func(d *limit.Document) {
+			d.Rules[0].Cost = limit.CostSpec{ByRoute: map[string]uint64{"GET /a": 3}, Max: 2}
+		}, "E171", "rules[0].cost.by_route.GET /a"},
+		"route":               {func(d *limit.Document) { d.Rules[0].Cost.ByRoute = map[string]uint64{"GET a": 3} }, "E172", "rules[0].cost.by_route.GET a"},
+		"algorithm":           {func(d *limit.Document) { d.Rules[0].Rates[0].Algorithm = "subwindows" }, "E180", "rules[0].rates[0].algorithm"},
+		"default mode":        {func(d *limit.Document) { d.Defaults.Mode = "on" }, "E180", "defaults.mode"},
+		"mode":                {func(d *limit.Document) { d.Rules[0].Mode = "on" }, "E180", "rules[0].mode"},
+		"scope":               {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "world" }, "E180", "rules[0].rates[0].scope"},
+		"rounding":            {func(d *limit.Document) { d.Rules[0].Rates[0].Round = "off" }, "E180", "rules[0].rates[0].round"},
+		"oldest":              {func(d *limit.Document) { d.Rules[0].Rates[0].Oldest = "half" }, "E180", "rules[0].rates[0].oldest"},
+		"show":                {func(d *limit.Document) { d.Rules[0].OnLimit.ShowHeaders = "some" }, "E180", "rules[0].on_limit.show_headers"},
+		"consistency":         {func(d *limit.Document) { d.Rules[0].Consistency = "tight" }, "E180", "rules[0].consistency"},
+		"later algorithm":     {func(d *limit.Document) { d.Defaults.Algorithm = "token_bucket" }, "E181", "defaults.algorithm"},
+		"later scope":         {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
+		"later consistency":   {func(d *limit.Document) { d.Rules[0].Rates[0].Consistency = "strict" }, "E181", "rules[0].rates[0].consistency"},
+		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "adaptive" }, "E181", "defaults.consistency"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := limit.Document{Namespace: "test", Rules: []limit.RuleSpec{plainRule()}}
+			if _, problems := limit.Compile(doc); problems != nil {
+				t.Fatalf("the document is wrong before it is broken: %v", problems)
+			}
+			tc.spoil(&doc)
+			set, problems := limit.Compile(doc)
+			if set != nil || len(problems) != 1 {
+				t.Fatalf("Compile = %v, %v, want no set and the problems of one document", set, problems)
+			}
+			if p := problems[0]; len(p) != 1 || p[0].Code != tc.code || p[0].Path != tc.path || p[0].Detail == "" {
+				t.Errorf("problems:\n%v\nwant one, %s at %s", p, tc.code, tc.path)
+			}
+		})
+	}
+}
+
+func nineRates() []limit.RateSpec {
+	rates := make([]limit.RateSpec, 9)
+	for i := range rates {
+		rates[i] = limit.RateSpec{Limit: 1, Per: time.Duration(i+1) * time.Minute}
+	}
+	return rates
+}
+
+func TestCompileTellsEverythingOfEveryDocument(t *testing.T) {
+	good := limit.Document{Namespace: "good", Rules: []limit.RuleSpec{plainRule()}}
+	bad := limit.Document{Namespace: "", Defaults: limit.Defaults{Mode: "on"}, Rules: []limit.RuleSpec{plainRule(), plainRule()}}
+	set, problems := limit.Compile(good, bad, good)
+	if set != nil {
+		t.Fatal("Compile returned a set in spite of problems")
+	}
+	var codes []string
+	for _, ps := range problems {
+		line := ""
+		for _, p := range ps {
+			line += p.Code + " "
+		}
+		codes = append(codes, strings.TrimSpace(line))
+	}
+	want := []string{"", "E101 E180 E112", "E102"} // the mode once, though two rules take it
+	if strings.Join(codes, "|") != strings.Join(want, "|") {
+		t.Errorf("codes by document %q, want %q", codes, want)
+	}
+}
+
+func TestGenerationFollowsWhatACountMeans(t *testing.T) {
+	base := func() limit.Document { return limit.Document{Namespace: "test", Rules: []limit.RuleSpec{plainRule()}} }
+	generation := func(change func(*limit.Document)) uint64 {
+		doc := base()
+		change(&doc)
+		set, problems := limit.Compile(doc)
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		return set.Rules()[0].Rates[0].Generation
+	}
+	same := generation(func(*limit.Document) {})
+	for name, change := range map[string]func(*limit.Document){
+		"limit":    func(d *limit.Document) { d.Rules[0].Rates[0].Limit = 99 },
+		"priority": func(d *limit.Document) { d.Rules[0].Priority = 9 },
+		"mode":     func(d *limit.Document) { d.Rules[0].Mode = "shadow" },
+		"margin":   func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 5 },
+	} {
+		if generation(change) != same {
+			t.Errorf("a change of %s gives another generation, and so forgets every count", name)
+		}
+	}
+	for name, change := range map[string]func(*limit.Document){
+		"namespace":  func(d *limit.Document) { d.Namespace = "other" },
+		"rule":       func(d *limit.Document) { d.Rules[0].Name = "b" },
+		"key":        func(d *limit.Document) { d.Rules[0].Key = []string{"user"} },
+		"generation": func(d *limit.Document) { d.Rules[0].Generation = 1 },
+		"window":     func(d *limit.Document) { d.Rules[0].Rates[0].Per, d.Rules[0].Rates[0].Name = time.Hour, "1m" },
+		"slices":     func(d *limit.Document) { d.Rules[0].Rates[0].Slices = 20 },
+		"algorithm":  func(d *limit.Document) { d.Rules[0].Rates[0].Algorithm = "fixed_window" },
+		"scope":      func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "region" },
+	} {
+		if generation(change) == same {
+			t.Errorf("a change of %s keeps the generation, and so mixes counts of two meanings", name)
+		}
+	}
+}
+
+func TestUnknownWordsHaveAString(t *testing.T) {
+	for _, got := range []string{limit.Algorithm(99).String(), limit.Oldest(0).String(), limit.Rounding(9).String(), limit.Mode(0).String()} {
+		if !strings.HasPrefix(got, "unknown (") {
+			t.Errorf("String of an unknown value = %q", got)
+		}
+	}
+}
