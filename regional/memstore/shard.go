@@ -1,0 +1,214 @@
+package memstore
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// shard holds a part of the keys.
+type shard struct {
+	mu      sync.Mutex              // guards all below
+	index   map[deltasync.Key]int32 // of a key's record
+	records []record                // some of them free
+	free    []int32                 // records that hold no key
+	hand    int                     // the record whose expiry is looked at next
+	version uint64                  // last one given to a key; never given twice
+}
+
+// record is one key. Its zero value is free.
+type record struct {
+	key     deltasync.Key
+	version uint64 // 0: free
+	expires int64  // when its newest slice is no longer kept, in nanoseconds since 1970
+	first   crdt.Slice
+	entries []entry
+}
+
+// entry is what one replica counted.
+type entry struct {
+	source  regional.Source
+	replica crdt.Replica
+	vector  crdt.Vector
+}
+
+// merge joins the vectors of it; ok is false when there was no room for the key.
+func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
+	first, last := it.Live(now)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.sweep(s, now, steps)
+
+	at, held := sh.index[it.Key]
+	before := uint64(0)
+	if held {
+		before = sh.records[at].version
+		sh.records[at].retire(first)
+	}
+	changed := false
+	for i := range it.Vectors {
+		v := &it.Vectors[i]
+		var e *entry
+		for _, c := range v.Cells {
+			if c.Slice < first || c.Slice > last {
+				continue
+			}
+			if !held {
+				if at, held = sh.take(s, it.Key); !held {
+					return regional.Item{}, false
+				}
+				sh.records[at].first = first
+			}
+			r := &sh.records[at]
+			if e == nil {
+				e = r.entry(v.Source, v.Replica)
+			}
+			if !e.vector.Join(c).Zero() {
+				changed = true
+				r.expires = max(r.expires, (int64(c.Slice)+1)*int64(it.Width)+int64(it.Kept()))
+			}
+		}
+	}
+	if changed {
+		sh.records[at].version = sh.nextVersion()
+	}
+	return sh.answer(it, it.Version, before, last), true
+}
+
+// load answers what is held of it.Key; it never fails.
+func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
+	first, last := it.Live(now)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.sweep(s, now, steps)
+	before := uint64(0)
+	if at, held := sh.index[it.Key]; held {
+		before = sh.records[at].version
+		sh.records[at].retire(first)
+	}
+	return sh.answer(it, 0, before, last), true
+}
+
+// answer is what is said of a key to a caller who last saw version named, when
+// before was stored. The vectors are copies. Under mu.
+func (sh *shard) answer(it *regional.Item, named, before uint64, last crdt.Slice) regional.Item {
+	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices}
+	at, held := sh.index[it.Key]
+	if !held {
+		return out
+	}
+	r := &sh.records[at]
+	out.Version = r.version
+	if before == named {
+		return out
+	}
+	n := 0
+	for i := range r.entries {
+		n += r.entries[i].vector.Len()
+	}
+	cells := make([]crdt.Cell, 0, n)
+	out.Vectors = make([]regional.Vector, 0, len(r.entries))
+	for i := range r.entries {
+		e := &r.entries[i]
+		from := len(cells)
+		cells = e.vector.Cells(cells)
+		// A clock set back: what was stored before is ahead of it for a while.
+		for len(cells) > from && cells[len(cells)-1].Slice > last {
+			cells = cells[:len(cells)-1]
+		}
+		if len(cells) > from {
+			out.Vectors = append(out.Vectors, regional.Vector{Source: e.source, Replica: e.replica, Cells: cells[from:len(cells):len(cells)]})
+		}
+	}
+	return out
+}
+
+// entry finds or makes the entry of a replica.
+func (r *record) entry(source regional.Source, replica crdt.Replica) *entry {
+	for i := range r.entries {
+		if e := &r.entries[i]; e.replica == replica && e.source == source {
+			return e
+		}
+	}
+	r.entries = append(r.entries, entry{source: source, replica: replica})
+	return &r.entries[len(r.entries)-1]
+}
+
+// retire drops what came before slice first.
+func (r *record) retire(first crdt.Slice) {
+	if first <= r.first {
+		return
+	}
+	r.first = first
+	kept := r.entries[:0]
+	for i := range r.entries {
+		r.entries[i].vector.Retire(first)
+		if r.entries[i].vector.Len() > 0 {
+			kept = append(kept, r.entries[i])
+		}
+	}
+	clear(r.entries[len(kept):])
+	r.entries = kept
+}
+
+// steps is how many records the hand passes with each item: more than the one
+// that an item may add, so that it gains on them.
+const steps = 2
+
+// sweep drops the keys among the next n records that have expired. Under mu.
+func (sh *shard) sweep(s *Store, now time.Time, n int) {
+	t := now.UnixNano()
+	for range min(n, len(sh.records)) {
+		if sh.hand >= len(sh.records) {
+			sh.hand = 0
+		}
+		if r := &sh.records[sh.hand]; r.version != 0 && r.expires <= t {
+			delete(sh.index, r.key)
+			*r = record{}
+			sh.free = append(sh.free, int32(sh.hand))
+			s.keys.Add(-1)
+		}
+		sh.hand++
+	}
+}
+
+// take finds a record for a new key; ok is false when the store is full.
+func (sh *shard) take(s *Store, k deltasync.Key) (at int32, ok bool) {
+	if s.keys.Add(1) > s.max || len(sh.records) == math.MaxInt32 {
+		s.keys.Add(-1)
+		return 0, false
+	}
+	if n := len(sh.free); n > 0 {
+		at, sh.free = sh.free[n-1], sh.free[:n-1]
+	} else {
+		at = int32(len(sh.records))
+		sh.records = append(sh.records, record{})
+	}
+	sh.records[at].key = k
+	sh.index[k] = at
+	return at, true
+}
+
+// nextVersion is a version that no key of this shard ever had; 0 means none.
+func (sh *shard) nextVersion() uint64 {
+	sh.version++
+	if sh.version == 0 {
+		sh.version++
+	}
+	return sh.version
+}
+
+// wipe forgets all keys and returns how many there were. Versions go on, so
+// that none is ever given twice.
+func (sh *shard) wipe() int {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n := len(sh.index)
+	sh.index = make(map[deltasync.Key]int32)
+	sh.records, sh.free, sh.hand = nil, nil, 0
+	return n
+}
