@@ -1,0 +1,55 @@
+// Package deltasync is what travels between edges and aggregators: absolute
+// counts up, totals down. It holds the frames and their codec, the names that
+// counters and subjects have, the queues at both ends, and the Bus that carries
+// it all. It has no loops: edge and regional drive it. It lives in the folder
+// sync; the name keeps it apart from the standard library's.
+//
+// # What travels
+//
+// One verb at two levels. An Up says "here are my absolute counts for the keys
+// that changed; tell me what everybody else did", from an edge to its region or
+// from a region to another. The Down that answers it holds the totals of the
+// same keys in the same order. A Hot is pushed to all edges of a region when a
+// key crosses a threshold of its limit.
+//
+// A Delta is a small state to be joined by maximum, not a difference to be
+// added, so frames may be lost, doubled, reordered or sent to two aggregators,
+// and whoever is unsure sends again. At most two frames of a sender are under
+// way in a lane, none is above MaxFrame, and what could not be sent yet is
+// coalesced in the Outbox: the newest absolute count replaces the older one.
+//
+// # The wire
+//
+// Frames are protobuf messages; frame.proto in this folder is the
+// specification, byte by byte, with all fields of version 1, those included
+// that nobody sets yet. The codec is written by hand: it reads columns straight
+// into counts and refuses what breaks a rule, with the name of the field.
+//
+//	Up      = version 1, head, Section*
+//	Section = Shape, life, base, keys, flags, Cells
+//	Down    = version 1, head, Totals
+//	Hot     = version 1, head, (Shape, keys, Totals)*
+//	Totals  = base, Cells of other regions, Cells of the own region
+//	Cells   = counts, slices, charges, refunds
+//
+// Keys, flags and the parts of Cells are packed columns. Columns of zeros are
+// left out and slices are written as distances, so that a key with one cell
+// takes ten or eleven bytes up: eight of the key, one of the charge, one of the
+// slice where keys differ in it, one of flags where any is set.
+//
+// Readers skip fields that they do not know, accept the version before theirs,
+// and refuse newer ones by a VersionError.
+//
+// # Subjects
+//
+//	sg.v1.up.<region>.<lane>.e.<pop>.<edge>   an edge's Up, request and reply
+//	sg.v1.up.<region>.<lane>.r.<from>         another region's Up, likewise
+//	sg.v1.hot.<region>.<lane>                 pushes
+//	sg.v1.snap.<region>                       kept for snapshots for starting edges
+//	sg.v1.audit.<region>                      kept for audits of drift
+//
+// <region> is the one addressed; its aggregators serve under the queue
+// agg-<region>. Neither tenants nor keys stand in subjects, and keys in frames
+// are hashed under the cluster's secret. A PoP's permissions bind it to its own
+// subjects; Inbox checks that a frame says the same of its sender.
+package deltasync

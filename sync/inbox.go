@@ -1,0 +1,232 @@
+package deltasync
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxSenders bounds what an Inbox remembers; whoever was silent longest is
+// forgotten first, which costs nothing but figures.
+const maxSenders = 4096
+
+// Reasons for which an Inbox refuses a frame, as Refused names them.
+const (
+	reasonSubject   = "subject"   // not the subject of an Up, or of another region
+	reasonVersion   = "version"   // of a version that is not spoken here
+	reasonMalformed = "malformed" // not a frame
+	reasonIdentity  = "identity"  // frame and subject name different senders
+	reasonLoop      = "loop"      // from a region to itself
+	reasonLanes     = "lanes"     // other lanes than ours
+)
+
+// Inbox is where an aggregator takes frames in: it reads them, checks that they
+// come from whom the subject says, and remembers who was heard of. It is safe
+// for concurrent use.
+type Inbox struct {
+	region string
+	lanes  int
+
+	mu         sync.Mutex // guards everything below
+	senders    map[senderID]*list.Element
+	byArrival  *list.List // of *sender; who was heard of last stands first
+	refused    map[string]uint64
+	duplicates uint64
+}
+
+// senderID is one process that sends. A region's aggregators share a node.
+type senderID struct {
+	kind Kind
+	node uint64
+	name string
+}
+
+type sender struct {
+	id          senderID
+	seen        int64
+	incarnation uint64
+	lanes       []arrivals
+}
+
+// NewInbox makes the Inbox of an aggregator of region.
+func NewInbox(region string, lanes int) *Inbox {
+	return &Inbox{
+		region: region, lanes: lanes,
+		senders: map[senderID]*list.Element{}, byArrival: list.New(), refused: map[string]uint64{},
+	}
+}
+
+// Admit reads a frame that arrived on subject and checks that its sender is who
+// the subject says. On an error there is no frame, and the status is what to
+// answer. A frame that was seen before is admitted again: joining it changes
+// nothing, and its sender may have missed the answer.
+func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, error) {
+	u, status, reason, err := in.check(subject, payload)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err != nil {
+		in.refused[reason]++
+		return nil, status, err
+	}
+	in.note(now, u)
+	return u, StatusOK, nil
+}
+
+func (in *Inbox) check(subject string, payload []byte) (u *Up, status Status, reason string, err error) {
+	from, err := ParseUp(subject)
+	if err != nil {
+		return nil, StatusForbidden, reasonSubject, fmt.Errorf("admit frame: %w", err)
+	}
+	if from.Region != in.region {
+		return nil, StatusForbidden, reasonSubject, fmt.Errorf("admit frame on %s: it is addressed to %s, this is %s", subject, from.Region, in.region)
+	}
+	u = new(Up)
+	if err := u.UnmarshalBinary(payload); err != nil {
+		reason = reasonMalformed
+		if v := (*VersionError)(nil); errors.As(err, &v) {
+			reason = reasonVersion
+		}
+		return nil, StatusUnsupported, reason, fmt.Errorf("admit frame on %s: %w", subject, err)
+	}
+	if from.Kind == KindRegion && from.From == in.region {
+		return nil, StatusForbidden, reasonLoop, fmt.Errorf("admit frame on %s: a region does not send to itself", subject)
+	}
+	if err := identify(from, u); err != nil {
+		return nil, StatusForbidden, reasonIdentity, fmt.Errorf("admit frame on %s: %w", subject, err)
+	}
+	if err := in.fit(from, u); err != nil {
+		return nil, StatusUnsupported, reasonLanes, fmt.Errorf("admit frame on %s: %w", subject, err)
+	}
+	return u, StatusOK, "", nil
+}
+
+// identify says where the frame and its subject name different senders.
+func identify(from Sender, u *Up) error {
+	switch {
+	case u.Kind != from.Kind:
+		return fmt.Errorf("kind: %d, subject says %d", u.Kind, from.Kind)
+	case u.Region != from.From:
+		return fmt.Errorf("region: %q, subject says %q", u.Region, from.From)
+	case u.Kind == KindEdge && u.Pop != from.Pop:
+		return fmt.Errorf("pop: %q, subject says %q", u.Pop, from.Pop)
+	case u.Kind == KindEdge && u.Name != from.Name:
+		return fmt.Errorf("name: %q, subject says %q", u.Name, from.Name)
+	}
+	// from.Pop and from.Name are empty of a region.
+	if want := NodeID(from.From, from.Pop, from.Name); u.Node != want {
+		return fmt.Errorf("node: %016x, want %016x", u.Node, want)
+	}
+	return nil
+}
+
+// fit says where the frame's lane is not one of ours.
+func (in *Inbox) fit(from Sender, u *Up) error {
+	switch {
+	case u.Lanes != in.lanes:
+		return fmt.Errorf("lanes: %d, this region has %d: set the same number everywhere", u.Lanes, in.lanes)
+	case u.Lane != from.Lane:
+		return fmt.Errorf("lane: %d, subject says %d", u.Lane, from.Lane)
+	}
+	for i := range u.Sections {
+		for j := range u.Sections[i].Deltas {
+			if k := u.Sections[i].Deltas[j].Key; k.Lane(u.Lanes) != u.Lane {
+				return fmt.Errorf("keys: %016x belongs to lane %d, frame is of lane %d", uint64(k), k.Lane(u.Lanes), u.Lane)
+			}
+		}
+	}
+	return nil
+}
+
+// note remembers that the frame's sender was heard of.
+func (in *Inbox) note(now int64, u *Up) {
+	id := senderID{u.Kind, u.Node, u.Name}
+	at := in.senders[id]
+	if at == nil {
+		if len(in.senders) >= maxSenders {
+			last := in.byArrival.Back()
+			delete(in.senders, in.byArrival.Remove(last).(*sender).id)
+		}
+		at = in.byArrival.PushFront(&sender{id: id, incarnation: u.Incarnation, lanes: make([]arrivals, in.lanes)})
+		in.senders[id] = at
+	}
+	in.byArrival.MoveToFront(at)
+	s := at.Value.(*sender)
+	s.seen = now
+	switch {
+	case u.Incarnation < s.incarnation:
+		return // a late frame of an earlier start, which counted on its own
+	case u.Incarnation > s.incarnation:
+		s.incarnation = u.Incarnation
+		clear(s.lanes)
+	}
+	if s.lanes[u.Lane].note(u.Seq, u.SentAt) {
+		in.duplicates++
+	}
+}
+
+// arrivals is which of a sender's frames arrived in a lane.
+type arrivals struct {
+	last   uint64 // highest sequence number
+	sentAt int64  // its time
+	seen   uint64 // bit i: last-i arrived
+}
+
+// note says whether the frame arrived before. A frame too old to tell counts
+// as new. A number that falls while its time rises is a sender that started
+// again without a new incarnation, as aggregators do.
+func (a *arrivals) note(seq uint64, sentAt int64) (duplicate bool) {
+	switch {
+	case seq > a.last || sentAt > a.sentAt && a.seen != 0:
+		restart := seq <= a.last
+		if shift := seq - a.last; restart || shift > 63 {
+			a.seen = 0
+		} else {
+			a.seen <<= shift
+		}
+		a.last, a.sentAt = seq, sentAt
+		a.seen |= 1
+		return false
+	case a.last-seq > 63:
+		return false
+	}
+	bit := uint64(1) << (a.last - seq)
+	duplicate = a.seen&bit != 0
+	a.seen |= bit
+	return duplicate
+}
+
+// Live is the number of this region's edges, and of regions, this one counted,
+// that were heard of not longer than within before now.
+func (in *Inbox) Live(now int64, within time.Duration) (edges, regions int) {
+	var others []uint64 // a region has few peers, and several aggregators
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for at := in.byArrival.Front(); at != nil; at = at.Next() {
+		switch s := at.Value.(*sender); {
+		case now-s.seen > int64(within):
+		case s.id.kind == KindEdge:
+			edges++
+		case !slices.Contains(others, s.id.node):
+			others = append(others, s.id.node)
+		}
+	}
+	return edges, len(others) + 1
+}
+
+// Refused is the number of frames refused so far, by reason.
+func (in *Inbox) Refused() map[string]uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return maps.Clone(in.refused)
+}
+
+// Duplicates is the number of admitted frames that had arrived before.
+func (in *Inbox) Duplicates() uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.duplicates
+}

@@ -1,0 +1,285 @@
+package deltasync
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// OutboxConfig bounds an Outbox.
+type OutboxConfig struct {
+	// MaxDeltas is the number of deltas held, pending and in flight; 0: 65536.
+	// More ride out a longer cut without the caller keeping records dirty, at
+	// about 200 bytes each.
+	MaxDeltas int
+	// MaxInFlight is the number of frames under way; 0: 2. More hide the delay
+	// of a far region, and let a slow one be swamped.
+	MaxInFlight int
+	// MaxFrame is the largest encoded frame in bytes, 1024 to MaxFrame; 0:
+	// MaxFrame. Whatever lies outside is brought inside.
+	MaxFrame int
+}
+
+const (
+	defaultMaxDeltas   = 65536
+	defaultMaxInFlight = 2
+	// minFrame leaves room for the largest head, a section and some cells, so
+	// that each frame makes progress.
+	minFrame = 1024
+	// spareBytes is the largest memory that an entry keeps while it is spare.
+	spareBytes = 256
+)
+
+// Outbox holds the deltas of one sender and lane until they are acknowledged:
+// bounded, and coalescing, so that after a cut the newest count goes out once.
+// Urgent deltas go first, the others first in first out. Nothing in it depends
+// on the order of a map. It is not safe for concurrent use; its owner has the
+// lock.
+type Outbox struct {
+	cfg      OutboxConfig
+	sections map[sectionID]*section
+	entries  map[entryID]*entry
+	urgent   queue
+	normal   queue
+	flights  []*Up // oldest first
+	inFlight int   // deltas in flights
+	seq      uint64
+	free     *entry // spare entries, linked by next; never more than MaxDeltas
+}
+
+type sectionID struct {
+	shape Shape
+	life  uint32
+}
+
+// section is a sectionID, interned while entries use it.
+type section struct {
+	sectionID
+	entries int
+	place   int // in the frame being filled, plus 1; 0: not in it
+}
+
+type entryID struct {
+	section *section
+	key     Key
+}
+
+// entry is the pending delta of one key. Its cells are packed: see Vector.
+type entry struct {
+	entryID
+	flags      Flags
+	cells      crdt.Vector
+	prev, next *entry
+}
+
+// NewOutbox makes an empty Outbox.
+func NewOutbox(cfg OutboxConfig) *Outbox {
+	if cfg.MaxDeltas <= 0 {
+		cfg.MaxDeltas = defaultMaxDeltas
+	}
+	if cfg.MaxInFlight <= 0 {
+		cfg.MaxInFlight = defaultMaxInFlight
+	}
+	if cfg.MaxFrame <= 0 {
+		cfg.MaxFrame = MaxFrame
+	}
+	cfg.MaxFrame = min(max(cfg.MaxFrame, minFrame), MaxFrame)
+	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: map[entryID]*entry{}}
+}
+
+// Put joins d, which it keeps no part of, with what is pending for the same
+// shape, life and key. It is false when the outbox is full and the key is not
+// in it, or when d could not be encoded: then the caller keeps its record
+// dirty and comes again.
+func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
+	if d.Key == 0 || life > maxLife || shape.check() != nil || checkCells(d.Cells) != nil {
+		return false
+	}
+	id := sectionID{shape, life}
+	s := o.sections[id]
+	if s == nil || o.entries[entryID{s, d.Key}] == nil {
+		if len(o.entries)+o.inFlight >= o.cfg.MaxDeltas {
+			return false
+		}
+	}
+	o.join(id, &d)
+	return true
+}
+
+// join puts d into the queue, where it may stand already.
+func (o *Outbox) join(id sectionID, d *Delta) {
+	s := o.sections[id]
+	if s == nil {
+		s = &section{sectionID: id}
+		o.sections[id] = s
+	}
+	e := o.entries[entryID{s, d.Key}]
+	if e == nil {
+		e = o.take()
+		e.entryID = entryID{s, d.Key}
+		o.entries[e.entryID] = e
+		s.entries++
+		o.queue(d.Flags).push(e)
+	} else if e.flags&FlagUrgent == 0 && d.Flags&FlagUrgent != 0 {
+		o.normal.remove(e)
+		o.urgent.push(e)
+	}
+	for _, c := range d.Cells {
+		e.cells.Join(c)
+	}
+	// While nothing gets through slices grow old. What has left every window
+	// is dropped; the count bounds memory even if a clock jumped.
+	if over := e.cells.Len() - keep(id.shape); over > 0 {
+		e.cells.Retire(e.cells.At(over).Slice)
+	}
+	if e.flags |= d.Flags; e.cells.Len() > 0 {
+		e.flags &^= FlagTouch
+	}
+}
+
+// keep is the number of slices of a shape that anybody may still ask for: those
+// of a window, the one that leaves it, and on both sides as many as a store
+// keeps longer, which is a second or two slices.
+func keep(s Shape) int {
+	slack := max(2, int((time.Second+s.Width-1)/s.Width))
+	return min(s.Slices+1+2*slack, maxCells)
+}
+
+// Next is a frame of what is pending, with what head says of the sender, or nil
+// when nothing is or MaxInFlight frames are under way. It fits in MaxFrame. The
+// outbox keeps the frame until Done or Lost names its Seq: do not change it.
+func (o *Outbox) Next(head Up) *Up {
+	if len(o.entries) == 0 || len(o.flights) >= o.cfg.MaxInFlight {
+		return nil
+	}
+	o.seq++
+	head.Seq, head.Sections = o.seq, nil
+	f := newFilling(&head, o.cfg.MaxFrame)
+	if o.fill(f, &o.urgent) {
+		o.fill(f, &o.normal)
+	}
+	f.close()
+	o.inFlight += f.deltas
+	o.flights = append(o.flights, &head)
+	return &head
+}
+
+// fill moves deltas of q into the frame and says whether all of them fitted.
+func (o *Outbox) fill(f *filling, q *queue) bool {
+	for q.first != nil {
+		e := q.first
+		switch n := f.add(e); {
+		case n == e.cells.Len():
+			o.drop(q, e)
+		case n > 0:
+			e.cells.Retire(e.cells.At(n).Slice) // the rest goes with the next frame
+			return false
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Done takes note that the frame was answered and returns it, so that the
+// totals can be aligned with its deltas. It is nil where the frame is unknown
+// or was answered or given up before.
+func (o *Outbox) Done(seq uint64) *Up {
+	i := slices.IndexFunc(o.flights, func(u *Up) bool { return u.Seq == seq })
+	if i < 0 {
+		return nil
+	}
+	u := o.flights[i]
+	o.flights = slices.Delete(o.flights, i, i+1)
+	o.inFlight -= deltas(u)
+	return u
+}
+
+// Lost takes note that the frame was given up: its deltas are pending again,
+// joined with newer ones. They go behind the others, so that a frame that never
+// gets through holds nobody up.
+func (o *Outbox) Lost(seq uint64) {
+	u := o.Done(seq)
+	if u == nil {
+		return
+	}
+	for i := range u.Sections {
+		s := &u.Sections[i]
+		for j := range s.Deltas {
+			o.join(sectionID{s.Shape, s.Life}, &s.Deltas[j])
+		}
+	}
+}
+
+// Pending is the number of deltas that wait.
+func (o *Outbox) Pending() int { return len(o.entries) }
+
+// InFlight is the number of frames under way.
+func (o *Outbox) InFlight() int { return len(o.flights) }
+
+// Urgent says whether an urgent delta waits.
+func (o *Outbox) Urgent() bool { return o.urgent.first != nil }
+
+func (o *Outbox) queue(f Flags) *queue {
+	if f&FlagUrgent != 0 {
+		return &o.urgent
+	}
+	return &o.normal
+}
+
+func (o *Outbox) take() *entry {
+	if e := o.free; e != nil {
+		o.free, e.next = e.next, nil
+		return e
+	}
+	return &entry{}
+}
+
+// drop forgets e, which is pending in q, and keeps its memory for another.
+func (o *Outbox) drop(q *queue, e *entry) {
+	q.remove(e)
+	delete(o.entries, e.entryID)
+	if e.section.entries--; e.section.entries == 0 {
+		delete(o.sections, e.section.sectionID)
+	}
+	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
+		e.cells = crdt.Vector{}
+	}
+	*e = entry{cells: e.cells, next: o.free}
+	o.free = e
+}
+
+func deltas(u *Up) int {
+	n := 0
+	for i := range u.Sections {
+		n += len(u.Sections[i].Deltas)
+	}
+	return n
+}
+
+// queue is a list of entries in the order in which they came.
+type queue struct{ first, last *entry }
+
+func (q *queue) push(e *entry) {
+	if e.prev = q.last; e.prev != nil {
+		e.prev.next = e
+	} else {
+		q.first = e
+	}
+	q.last = e
+}
+
+func (q *queue) remove(e *entry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		q.first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		q.last = e.prev
+	}
+	e.prev, e.next = nil, nil
+}

@@ -1,0 +1,103 @@
+package deltasync
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// filling is a frame on its way to be full. It counts what each delta adds to
+// the encoded frame, from above and within a few bytes: sizes of columns that
+// the codec can leave out are counted too.
+type filling struct {
+	frame  *Up
+	room   int // bytes left
+	parts  []part
+	deltas int
+	cells  []crdt.Cell // of deltas, several to one allocation
+}
+
+// part is a section of the frame.
+type part struct {
+	section *section
+	ref     crdt.Slice // what the next first slice is written relative to
+	started bool       // ref is set
+}
+
+const (
+	// sectionSize bounds what a section takes beside its deltas: the shape (36
+	// bytes), the life, the base, and tag and length of nine records.
+	sectionSize = 84
+	// cellsChunk is the number of cells to one allocation.
+	cellsChunk = 512
+)
+
+func newFilling(head *Up, room int) *filling {
+	var buf [160]byte // no head is larger
+	// An error will meet the caller again when it encodes the frame.
+	b, _ := head.AppendBinary(buf[:0])
+	return &filling{frame: head, room: room - len(b)}
+}
+
+// add puts e's delta into the frame and returns the number of its cells that
+// fitted, or -1 if not even the key did. A delta is cut in two only where it is
+// larger than a frame; each part is a state like any other.
+func (f *filling) add(e *entry) int {
+	size := 8 + protowire.SizeVarint(uint64(e.flags)) + protowire.SizeVarint(maxCells)
+	p := part{section: e.section}
+	if i := e.section.place - 1; i >= 0 {
+		p = f.parts[i]
+	} else {
+		size += sectionSize
+	}
+	fit := 0
+	for prev := p.ref; fit < e.cells.Len(); fit++ {
+		c := e.cells.At(fit)
+		if fit == 0 && !p.started {
+			prev = c.Slice
+		}
+		more := protowire.SizeVarint(protowire.EncodeZigZag(int64(c.Slice-prev))) +
+			protowire.SizeVarint(c.Charges) + protowire.SizeVarint(c.Refunds)
+		if size+more > f.room {
+			break
+		}
+		size += more
+		prev = c.Slice
+	}
+	if size > f.room || fit < e.cells.Len() && f.deltas > 0 {
+		return -1
+	}
+	f.put(e, fit)
+	f.room -= size
+	f.deltas++
+	return fit
+}
+
+func (f *filling) put(e *entry, n int) {
+	if e.section.place == 0 {
+		f.parts = append(f.parts, part{section: e.section})
+		f.frame.Sections = append(f.frame.Sections, Section{Shape: e.section.shape, Life: e.section.life})
+		e.section.place = len(f.parts)
+	}
+	p := &f.parts[e.section.place-1]
+	d := Delta{Key: e.key, Flags: e.flags}
+	if n > 0 {
+		p.ref, p.started = e.cells.At(0).Slice, true
+		if cap(f.cells)-len(f.cells) < n {
+			f.cells = make([]crdt.Cell, 0, max(n, cellsChunk))
+		}
+		from := len(f.cells)
+		for i := range n {
+			f.cells = append(f.cells, e.cells.At(i))
+		}
+		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
+	}
+	s := &f.frame.Sections[e.section.place-1]
+	s.Deltas = append(s.Deltas, d)
+}
+
+// close lets go of the sections, for the next frame.
+func (f *filling) close() {
+	for i := range f.parts {
+		f.parts[i].section.place = 0
+	}
+}

@@ -1,0 +1,111 @@
+package deltasync
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// maxToken is the longest name that stands in a subject, in bytes.
+const maxToken = 32
+
+// Subjects begin with the name of the system and of the protocol's major
+// version: daemons that share a NATS cluster with an incompatible one never
+// hear it.
+const (
+	upPrefix    = "sg.v1.up."
+	hotPrefix   = "sg.v1.hot."
+	queuePrefix = "agg-"
+	edgeMark    = "e"
+	regionMark  = "r"
+)
+
+// Sender is who sent an Up and to whom, as its subject says. The bus can be
+// told who may publish where; nothing binds what a frame says of itself.
+type Sender struct {
+	Region string // that the frame is addressed to
+	Lane   int
+	Kind   Kind
+	Pop    string // of an edge
+	Name   string // of an edge
+	From   string // region that the sender belongs to
+}
+
+// EdgeSubject is where an edge sends frames of a lane.
+func EdgeSubject(region string, lane int, pop, edge string) string {
+	return upPrefix + region + "." + strconv.Itoa(lane) + "." + edgeMark + "." + pop + "." + edge
+}
+
+// RegionSubject is where the aggregators of region from send frames of a lane
+// to region to.
+func RegionSubject(to string, lane int, from string) string {
+	return upPrefix + to + "." + strconv.Itoa(lane) + "." + regionMark + "." + from
+}
+
+// HotSubject is where the owner of a lane pushes to the edges of its region.
+func HotSubject(region string, lane int) string {
+	return hotPrefix + region + "." + strconv.Itoa(lane)
+}
+
+// UpSubjects is what the aggregators of a region serve: all frames addressed
+// to it.
+func UpSubjects(region string) string { return upPrefix + region + ".>" }
+
+// HotSubjects is what the edges of a region subscribe to: pushes of all lanes.
+func HotSubjects(region string) string { return hotPrefix + region + ".*" }
+
+// Queue is the queue group of a region's aggregators. It names the region,
+// because a queue name that regions share would hand each message to one of
+// them only.
+func Queue(region string) string { return queuePrefix + region }
+
+// ParseUp reads the subject of an Up.
+func ParseUp(subject string) (Sender, error) {
+	rest, ok := strings.CutPrefix(subject, upPrefix)
+	if !ok {
+		return Sender{}, fmt.Errorf("subject %.200q: want it to begin with %s", subject, upPrefix)
+	}
+	t := strings.SplitN(rest, ".", 6)
+	var s Sender
+	switch {
+	case len(t) == 5 && t[2] == edgeMark:
+		s = Sender{Region: t[0], Kind: KindEdge, Pop: t[3], Name: t[4], From: t[0]}
+	case len(t) == 4 && t[2] == regionMark:
+		s = Sender{Region: t[0], Kind: KindRegion, From: t[3]}
+	default:
+		return Sender{}, fmt.Errorf("subject %.200q: want %s<region>.<lane>.e.<pop>.<edge> or .r.<region>", subject, upPrefix)
+	}
+	for i, token := range t {
+		if i == 1 || i == 2 {
+			continue
+		}
+		if err := ValidToken(token); err != nil {
+			return Sender{}, fmt.Errorf("subject %.200q: %w", subject, err)
+		}
+	}
+	lane, err := strconv.Atoi(t[1])
+	if err != nil || lane < 0 || lane >= MaxLanes || strconv.Itoa(lane) != t[1] {
+		return Sender{}, fmt.Errorf("subject %.200q: lane %.20q, want 0 to %d", subject, t[1], MaxLanes-1)
+	}
+	s.Lane = lane
+	return s, nil
+}
+
+// ValidToken says what keeps s from being the name of a region, PoP, edge or
+// aggregator: they are parts of subjects.
+func ValidToken(s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("name is empty: want 1 to %d of a-z, 0-9 and -", maxToken)
+	case len(s) > maxToken:
+		return fmt.Errorf("name %.32q… has %d bytes, want at most %d", s, len(s), maxToken)
+	case s[0] == '-':
+		return fmt.Errorf("name %q begins with -: want a letter or a digit", s)
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("name %q: %q is not allowed, want a-z, 0-9 and -", s, c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package deltasync
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// ErrFrame is what the codec returns, wrapped together with the name of the
+// field, for a frame that breaks a rule of frame.proto.
+var ErrFrame = errors.New("bad frame")
+
+// VersionError is returned for a frame of a version that is not spoken here.
+type VersionError struct {
+	Got uint32 // version of the frame
+	Max uint32 // newest version that is read here
+}
+
+func (e *VersionError) Error() string {
+	if e.Got > e.Max {
+		return fmt.Sprintf("frame of version %d, newest known is %d: upgrade the receiver first", e.Got, e.Max)
+	}
+	return fmt.Sprintf("frame of version %d is no longer read (newest known is %d): upgrade the sender", e.Got, e.Max)
+}
+
+// oldestVersion is the oldest version that readers accept. Version 0 has never
+// existed: it would look like a frame that names none.
+const oldestVersion = max(1, Version-1)
+
+// Limits of what a frame may say; whoever needs more is mistaken or hostile.
+const (
+	maxCells       = 4096 // a key: 1024 slices, and those on their way in and out
+	maxSlice       = crdt.Slice(1) << 53
+	maxSlices      = 1024
+	minWidth       = time.Millisecond
+	maxWindow      = 366 * 24 * time.Hour
+	maxPace        = time.Hour
+	maxLive        = 1 << 20
+	maxIncarnation = 1<<(64-LifeBits) - 1 // shares 64 bits with a life: see Up.Replica
+	maxLife        = 1<<LifeBits - 1
+)
+
+func (s Shape) check() error {
+	switch {
+	case s.Width < minWidth || s.Width > maxWindow:
+		return fmt.Errorf("shape.width: %v, want %v to %v", s.Width, minWidth, maxWindow)
+	case s.Slices < 1 || s.Slices > maxSlices:
+		return fmt.Errorf("shape.slices: %d, want 1 to %d", s.Slices, maxSlices)
+	case s.Width > maxWindow/time.Duration(s.Slices):
+		return fmt.Errorf("shape.width: %d slices of %v are more than %v", s.Slices, s.Width, maxWindow)
+	}
+	return nil
+}
+
+// checkCell says what is wrong with c, which follows a cell of slice prev or,
+// where first, none.
+func checkCell(c crdt.Cell, prev crdt.Slice, first bool) error {
+	switch {
+	case c.Slice < -maxSlice || c.Slice > maxSlice:
+		return fmt.Errorf("slices: %d is out of range", c.Slice)
+	case !first && c.Slice <= prev:
+		return fmt.Errorf("slices: %d after %d, want them to ascend", c.Slice, prev)
+	case c.Zero():
+		return fmt.Errorf("charges: slice %d has neither charges nor refunds", c.Slice)
+	}
+	return nil
+}
+
+func checkCells(cells []crdt.Cell) error {
+	if len(cells) > maxCells {
+		return fmt.Errorf("counts: %d cells of one key, want at most %d", len(cells), maxCells)
+	}
+	prev := crdt.Slice(0)
+	for i, c := range cells {
+		if err := checkCell(c, prev, i == 0); err != nil {
+			return err
+		}
+		prev = c.Slice
+	}
+	return nil
+}
+
+func checkToken(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	if err := ValidToken(s); err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	return nil
+}
+
+// checkRange is for what is an int here and unsigned on the wire.
+func checkRange(field string, v, limit int64) error {
+	if v < 0 || v > limit {
+		return fmt.Errorf("%s: %d, want 0 to %d", field, v, limit)
+	}
+	return nil
+}
+
+// checkHead is the rules for an Up that hold on both sides, its sections aside.
+func (u *Up) checkHead() error {
+	var lane error
+	switch {
+	case u.Lanes < 1 || u.Lanes > MaxLanes:
+		lane = fmt.Errorf("lanes: %d, want 1 to %d", u.Lanes, MaxLanes)
+	case u.Lane < 0 || u.Lane >= u.Lanes:
+		lane = fmt.Errorf("lane: %d, want 0 to %d", u.Lane, u.Lanes-1)
+	}
+	var kind, incarnation error
+	if u.Kind != KindEdge && u.Kind != KindRegion {
+		kind = fmt.Errorf("kind: %d is unknown", u.Kind)
+	}
+	if u.Incarnation > maxIncarnation {
+		incarnation = fmt.Errorf("incarnation: %d, want at most %d", u.Incarnation, uint64(maxIncarnation))
+	}
+	return firstOf(kind, lane, incarnation,
+		checkToken("region", u.Region), checkToken("pop", u.Pop), checkToken("name", u.Name))
+}
+
+func (d *Down) checkHead() error {
+	var status error
+	if d.Status == 0 {
+		status = errors.New("status: missing")
+	}
+	return firstOf(status, checkToken("region", d.Region),
+		checkRange("pace", int64(d.Pace), int64(maxPace)),
+		checkRange("live_edges", int64(d.LiveEdges), maxLive),
+		checkRange("live_regions", int64(d.LiveRegions), maxLive))
+}
+
+func (h *Hot) checkHead() error {
+	return firstOf(checkToken("region", h.Region),
+		checkRange("lane", int64(h.Lane), MaxLanes-1),
+		checkRange("live_regions", int64(h.LiveRegions), maxLive))
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fits returns the frame that was appended to dst, or the error that kept it
+// from being one.
+func fits(dst []byte, w *writer, err error, what string) ([]byte, error) {
+	n := len(w.b) - len(dst)
+	switch {
+	case err != nil:
+		return dst, fmt.Errorf("encode %s: %w: %w", what, ErrFrame, err)
+	case n > MaxFrame:
+		return dst, fmt.Errorf("encode %s: %w: %d bytes, want at most %d: split it", what, ErrTooLarge, n, MaxFrame)
+	}
+	return w.b, nil
+}
+
+// open checks size and version of a frame, before anything else is read.
+func open(b []byte, what string) error {
+	if len(b) > MaxFrame {
+		return fmt.Errorf("decode %s: %w: %d bytes, want at most %d", what, ErrTooLarge, len(b), MaxFrame)
+	}
+	m := message{rest: b}
+	if !m.next() || m.num != upVersion {
+		return fmt.Errorf("decode %s: %w: version: missing, it has to stand first", what, ErrFrame)
+	}
+	v := uint32(m.uint("version", math.MaxUint32))
+	switch {
+	case m.err != nil:
+		return fmt.Errorf("decode %s: %w: %w", what, ErrFrame, m.err)
+	case v == 0:
+		return fmt.Errorf("decode %s: %w: version: missing", what, ErrFrame)
+	case v < oldestVersion || v > Version:
+		return fmt.Errorf("decode %s: %w", what, &VersionError{Got: v, Max: Version})
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package deltasync
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// lists are lists of cells, one a key.
+type lists struct {
+	n  int
+	at func(i int) []crdt.Cell
+}
+
+// firstSlice is the slice that a message's cells are written relative to: the first
+// one of all, so that it costs its full length once.
+func firstSlice(of ...lists) crdt.Slice {
+	for _, l := range of {
+		for i := range l.n {
+			if cells := l.at(i); len(cells) > 0 {
+				return cells[0].Slice
+			}
+		}
+	}
+	return 0
+}
+
+// cells appends a block of cells, unless it is empty and may be left out.
+func (w *writer) cells(num protowire.Number, base crdt.Slice, l lists, optional bool) error {
+	total, single, moved, refunded := 0, true, false, false
+	for i := range l.n {
+		cells := l.at(i)
+		if err := checkCells(cells); err != nil {
+			return err
+		}
+		total += len(cells)
+		single = single && len(cells) == 1
+		for _, c := range cells {
+			moved = moved || c.Slice != base
+			refunded = refunded || c.Refunds != 0
+		}
+	}
+	if total == 0 && optional {
+		return nil
+	}
+	block := w.open(num)
+	if !single {
+		at := w.open(cellsCounts)
+		for i := range l.n {
+			w.b = protowire.AppendVarint(w.b, uint64(len(l.at(i))))
+		}
+		w.close(at)
+	}
+	if moved {
+		w.slices(base, l)
+	}
+	if total > 0 {
+		at := w.open(cellsCharges)
+		for i := range l.n {
+			for _, c := range l.at(i) {
+				w.b = protowire.AppendVarint(w.b, c.Charges)
+			}
+		}
+		w.close(at)
+	}
+	if refunded {
+		at := w.open(cellsRefunds)
+		for i := range l.n {
+			for _, c := range l.at(i) {
+				w.b = protowire.AppendVarint(w.b, c.Refunds)
+			}
+		}
+		w.close(at)
+	}
+	w.close(block)
+	return nil
+}
+
+func (w *writer) slices(base crdt.Slice, l lists) {
+	at := w.open(cellsSlices)
+	for i := range l.n {
+		prev := base
+		for j, c := range l.at(i) {
+			w.b = protowire.AppendVarint(w.b, protowire.EncodeZigZag(int64(c.Slice-prev)))
+			if prev = c.Slice; j == 0 {
+				base = c.Slice
+			}
+		}
+	}
+	w.close(at)
+}
+
+// cellColumns is a block of cells as it stands on the wire.
+type cellColumns struct {
+	counts, slices, charges, refunds column
+}
+
+// cells gathers the columns of a field that is a block of cells.
+func (m *message) cells(field string, c *cellColumns) {
+	in := m.message(field)
+	for in.next() {
+		switch in.num {
+		case cellsCounts:
+			in.column("counts", &c.counts)
+		case cellsSlices:
+			in.column("slices", &c.slices)
+		case cellsCharges:
+			in.column("charges", &c.charges)
+		case cellsRefunds:
+			in.column("refunds", &c.refunds)
+		}
+	}
+	if in.err != nil && m.err == nil {
+		m.err = fmt.Errorf("%s.%w", field, in.err)
+	}
+}
+
+// lists is the number of lists in the block.
+func (c *cellColumns) lists() int {
+	if c.counts.set {
+		return c.counts.len()
+	}
+	return c.charges.len()
+}
+
+// read hands out the lists of the block, one after the other; an absent block
+// has none with a cell. They share one allocation, as large as the column of
+// charges says, whatever the counts claim.
+func (c *cellColumns) read(n int, base crdt.Slice, put func(i int, cells []crdt.Cell)) error {
+	total := c.charges.len()
+	switch {
+	case c.slices.set && c.slices.len() != total:
+		return fmt.Errorf("slices: %d of them for %d charges", c.slices.len(), total)
+	case c.refunds.set && c.refunds.len() != total:
+		return fmt.Errorf("refunds: %d of them for %d charges", c.refunds.len(), total)
+	case !c.counts.set && total == 0:
+		return nil
+	case c.lists() != n:
+		return fmt.Errorf("counts: %d lists of cells for %d keys", c.lists(), n)
+	}
+	free := make([]crdt.Cell, total)
+	for i := range n {
+		k := uint64(1)
+		if c.counts.set {
+			var ok bool
+			if k, ok = c.counts.next(); !ok {
+				return fmt.Errorf("counts: %w", errCut)
+			}
+		}
+		switch {
+		case k > maxCells:
+			return fmt.Errorf("counts: %d cells of one key, want at most %d", k, maxCells)
+		case k > uint64(len(free)):
+			return fmt.Errorf("counts: more cells than the %d charges", total)
+		case k == 0:
+			continue
+		}
+		cells := free[:k:k]
+		free = free[k:]
+		if err := c.list(cells, base); err != nil {
+			return err
+		}
+		base = cells[0].Slice
+		put(i, cells)
+	}
+	if len(free) > 0 {
+		return fmt.Errorf("counts: fewer cells than the %d charges", total)
+	}
+	return nil
+}
+
+// list fills cells, relative to slice prev.
+func (c *cellColumns) list(cells []crdt.Cell, prev crdt.Slice) error {
+	for j := range cells {
+		var distance, charges, refunds uint64
+		ok := true
+		if c.slices.set {
+			distance, ok = c.slices.next()
+		}
+		if ok {
+			charges, ok = c.charges.next()
+		}
+		if ok && c.refunds.set {
+			refunds, ok = c.refunds.next()
+		}
+		if !ok {
+			return errors.New("malformed number in slices, charges or refunds")
+		}
+		d := protowire.DecodeZigZag(distance)
+		if d < -2*int64(maxSlice) || d > 2*int64(maxSlice) {
+			return fmt.Errorf("slices: a distance of %d is out of range", d)
+		}
+		cells[j] = crdt.Cell{Slice: prev + crdt.Slice(d), Charges: charges, Refunds: refunds}
+		if err := checkCell(cells[j], prev, j == 0); err != nil {
+			return err
+		}
+		prev = cells[j].Slice
+	}
+	return nil
+}

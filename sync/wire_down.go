@@ -1,0 +1,161 @@
+package deltasync
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// AppendBinary appends the frame to dst. On an error, which wraps ErrFrame or
+// ErrTooLarge, it returns dst as it was.
+func (d *Down) AppendBinary(dst []byte) ([]byte, error) {
+	w := writer{b: dst}
+	return fits(dst, &w, d.append(&w), "down")
+}
+
+func (d *Down) append(w *writer) error {
+	if err := d.checkHead(); err != nil {
+		return err
+	}
+	w.uint(upVersion, Version)
+	w.uint(downStatus, uint64(d.Status))
+	w.text(downRegion, d.Region)
+	w.fixed(downNode, d.Node)
+	w.uint(downSeq, d.Seq)
+	w.fixed(downEchoSentAt, uint64(d.EchoSentAt))
+	w.fixed(downReceivedAt, uint64(d.ReceivedAt))
+	w.fixed(downSentAt, uint64(d.SentAt))
+	w.fixed(downStoreEpoch, d.StoreEpoch)
+	w.uint(downPace, uint64(d.Pace))
+	w.uint(downLiveEdges, uint64(d.LiveEdges))
+	w.uint(downLiveRegions, uint64(d.LiveRegions))
+	if len(d.Totals) == 0 {
+		return nil
+	}
+	// The block of peers alone says how many keys there are: never left out.
+	return w.totals(downTotals, len(d.Totals), func(i int) *Totals { return &d.Totals[i] }, false)
+}
+
+// UnmarshalBinary replaces d by the frame in b, which it keeps no part of. On
+// an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, d is left as
+// it was. It allocates no more than a small multiple of len(b).
+func (d *Down) UnmarshalBinary(b []byte) error {
+	if err := open(b, "down"); err != nil {
+		return err
+	}
+	var out Down
+	if err := out.read(message{rest: b}); err != nil {
+		return fmt.Errorf("decode down: %w: %w", ErrFrame, err)
+	}
+	*d = out
+	return nil
+}
+
+func (d *Down) read(m message) error {
+	var totals totalColumns
+	for m.next() {
+		switch m.num {
+		case downStatus:
+			d.Status = Status(m.uint("status", math.MaxUint8))
+		case downRegion:
+			d.Region = m.token("region")
+		case downNode:
+			d.Node = m.fixed("node")
+		case downSeq:
+			d.Seq = m.uint("seq", math.MaxUint64)
+		case downEchoSentAt:
+			d.EchoSentAt = int64(m.fixed("echo_sent_at"))
+		case downReceivedAt:
+			d.ReceivedAt = int64(m.fixed("received_at"))
+		case downSentAt:
+			d.SentAt = int64(m.fixed("sent_at"))
+		case downStoreEpoch:
+			d.StoreEpoch = m.fixed("store_epoch")
+		case downPace:
+			d.Pace = time.Duration(m.uint("pace", uint64(maxPace)))
+		case downLiveEdges:
+			d.LiveEdges = int(m.uint("live_edges", maxLive))
+		case downLiveRegions:
+			d.LiveRegions = int(m.uint("live_regions", maxLive))
+		case downTotals:
+			m.totals(&totals)
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	n := totals.peers.lists()
+	if n > maxKeys {
+		return fmt.Errorf("totals.peers.counts: %d keys, want at most %d", n, maxKeys)
+	}
+	if n > 0 {
+		d.Totals = make([]Totals, n)
+	}
+	if err := totals.read(n, func(i int) *Totals { return &d.Totals[i] }); err != nil {
+		return err
+	}
+	return d.checkHead()
+}
+
+// maxKeys is the number of keys that an Up can ask about: a key takes eight
+// bytes in it.
+const maxKeys = MaxFrame / 8
+
+// totals appends the totals of n keys; optional ones are left out if no key
+// has a cell.
+func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, optional bool) error {
+	others := lists{n, func(i int) []crdt.Cell { return at(i).Others }}
+	peers := lists{n, func(i int) []crdt.Cell { return at(i).Peers }}
+	base := firstSlice(others, peers)
+	start := len(w.b)
+	block := w.open(num)
+	w.sint(totalsBase, int64(base))
+	if err := w.cells(totalsOthers, base, others, true); err != nil {
+		return fmt.Errorf("totals.others.%w", err)
+	}
+	if err := w.cells(totalsPeers, base, peers, optional); err != nil {
+		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if len(w.b) == block {
+		w.b = w.b[:start]
+		return nil
+	}
+	w.close(block)
+	return nil
+}
+
+// totalColumns is the totals as they stand on the wire.
+type totalColumns struct {
+	base          crdt.Slice
+	others, peers cellColumns
+}
+
+func (m *message) totals(t *totalColumns) {
+	in := m.message("totals")
+	for in.next() {
+		switch in.num {
+		case totalsBase:
+			t.base = in.slice("base")
+		case totalsOthers:
+			in.cells("others", &t.others)
+		case totalsPeers:
+			in.cells("peers", &t.peers)
+		}
+	}
+	if in.err != nil && m.err == nil {
+		m.err = fmt.Errorf("totals.%w", in.err)
+	}
+}
+
+func (t *totalColumns) read(n int, at func(i int) *Totals) error {
+	if err := t.others.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Others = c }); err != nil {
+		return fmt.Errorf("totals.others.%w", err)
+	}
+	if err := t.peers.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
+		return fmt.Errorf("totals.peers.%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package deltasync
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// Field numbers of frame.proto, which says what they mean. All of version 1
+// stand here; a test compares them with the file. Those below "not yet used"
+// have no field in Go so far: readers skip them as they skip unknown ones, and
+// their numbers must never go to anything else.
+const (
+	upVersion     protowire.Number = 1 // also of Down and Hot
+	upKind        protowire.Number = 2
+	upRegion      protowire.Number = 3
+	upPop         protowire.Number = 4
+	upName        protowire.Number = 5
+	upNode        protowire.Number = 6
+	upIncarnation protowire.Number = 7
+	upLane        protowire.Number = 8
+	upLanes       protowire.Number = 9
+	upSeq         protowire.Number = 10
+	upSentAt      protowire.Number = 11
+	upSections    protowire.Number = 12
+	// Not yet used.
+	upFeatures   protowire.Number = 13
+	upReceivedAt protowire.Number = 14
+	upEchoSentAt protowire.Number = 15
+	upEchoAge    protowire.Number = 16
+	upEchoSeq    protowire.Number = 17
+	upLiveEdges  protowire.Number = 18
+)
+
+const (
+	shapeGeneration protowire.Number = 1
+	shapeWidth      protowire.Number = 2
+	shapeSlices     protowire.Number = 3
+	shapeLimit      protowire.Number = 4
+	shapeRegional   protowire.Number = 5
+)
+
+const (
+	cellsCounts  protowire.Number = 1
+	cellsSlices  protowire.Number = 2
+	cellsCharges protowire.Number = 3
+	cellsRefunds protowire.Number = 4
+)
+
+const (
+	sectionShape protowire.Number = 1
+	sectionLife  protowire.Number = 2
+	sectionBase  protowire.Number = 3
+	sectionKeys  protowire.Number = 4
+	sectionFlags protowire.Number = 5
+	sectionCells protowire.Number = 6
+	// Not yet used.
+	sectionUntil        protowire.Number = 7
+	sectionCarrySlices  protowire.Number = 8
+	sectionCarryLevels  protowire.Number = 9
+	sectionDemandFast   protowire.Number = 10
+	sectionDemandMid    protowire.Number = 11
+	sectionDemandSlow   protowire.Number = 12
+	sectionDemandWindow protowire.Number = 13
+	sectionAdmitted     protowire.Number = 14
+	sectionAdmittedAge  protowire.Number = 15
+)
+
+const (
+	totalsBase   protowire.Number = 1
+	totalsOthers protowire.Number = 2
+	totalsPeers  protowire.Number = 3
+	// Not yet used.
+	totalsSeen         protowire.Number = 4
+	totalsOwn          protowire.Number = 5
+	totalsOthersSums   protowire.Number = 6
+	totalsPeersSums    protowire.Number = 7
+	totalsOmega        protowire.Number = 8
+	totalsWeight       protowire.Number = 9
+	totalsDemandSum    protowire.Number = 10
+	totalsDemandWindow protowire.Number = 11
+	totalsAdmitted     protowire.Number = 12
+	totalsLimitInForce protowire.Number = 13
+	totalsUntil        protowire.Number = 14
+	totalsCarrySlices  protowire.Number = 15
+	totalsCarryLevels  protowire.Number = 16
+)
+
+const (
+	downStatus      protowire.Number = 2
+	downRegion      protowire.Number = 3
+	downNode        protowire.Number = 4
+	downSeq         protowire.Number = 5
+	downEchoSentAt  protowire.Number = 6
+	downReceivedAt  protowire.Number = 7
+	downSentAt      protowire.Number = 8
+	downStoreEpoch  protowire.Number = 9
+	downPace        protowire.Number = 10
+	downLiveEdges   protowire.Number = 11
+	downLiveRegions protowire.Number = 12
+	downTotals      protowire.Number = 13
+	// Not yet used.
+	downFeatures    protowire.Number = 14
+	downEchoAge     protowire.Number = 15
+	downEpochs      protowire.Number = 16
+	storeEpochTag   protowire.Number = 1
+	storeEpochEpoch protowire.Number = 2
+)
+
+const (
+	hotRegion      protowire.Number = 2
+	hotLane        protowire.Number = 3
+	hotSentAt      protowire.Number = 4
+	hotLiveRegions protowire.Number = 5
+	hotSections    protowire.Number = 6
+	// Not yet used.
+	hotLanes         protowire.Number = 7
+	hotSeq           protowire.Number = 8
+	hotLiveEdges     protowire.Number = 9
+	hotTaken         protowire.Number = 10
+	hotFeatures      protowire.Number = 11
+	hotStoreEpoch    protowire.Number = 12
+	hotPace          protowire.Number = 13
+	takenNode        protowire.Number = 1
+	takenIncarnation protowire.Number = 2
+	takenSeq         protowire.Number = 3
+)
+
+const (
+	hotSectionShape  protowire.Number = 1
+	hotSectionKeys   protowire.Number = 2
+	hotSectionTotals protowire.Number = 3
+)

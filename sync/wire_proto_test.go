@@ -1,0 +1,259 @@
+package deltasync
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/bufbuild/protocompile"
+	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+var compileSpec = sync.OnceValues(func() (protoreflect.FileDescriptor, error) {
+	c := protocompile.Compiler{Resolver: &protocompile.SourceResolver{}}
+	files, err := c.Compile(context.Background(), "frame.proto")
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+})
+
+// spec is frame.proto, compiled.
+func spec(t testing.TB) protoreflect.FileDescriptor {
+	t.Helper()
+	if _, err := os.Stat("frame.proto"); err != nil {
+		t.Fatalf("frame.proto stands beside the tests: %v", err)
+	}
+	f, err := compileSpec()
+	if err != nil {
+		t.Fatalf("compile frame.proto: %v", err)
+	}
+	return f
+}
+
+func newMessage(t testing.TB, name protoreflect.Name) *dynamicpb.Message {
+	t.Helper()
+	md := spec(t).Messages().ByName(name)
+	if md == nil {
+		t.Fatalf("frame.proto has no message %s", name)
+	}
+	return dynamicpb.NewMessage(md)
+}
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatalf("marshal by frame.proto: %v", err)
+	}
+	return b
+}
+
+// pb builds a message by the names of frame.proto and by the words of its
+// comments, sharing nothing with the codec: the dumb twin that it is held
+// against.
+type pb struct{ protoreflect.Message }
+
+func (m pb) field(name protoreflect.Name) protoreflect.FieldDescriptor {
+	fd := m.Descriptor().Fields().ByName(name)
+	if fd == nil {
+		panic("frame.proto: no field " + string(name) + " in " + string(m.Descriptor().Name()))
+	}
+	return fd
+}
+
+func (m pb) set(name protoreflect.Name, v any) {
+	fd := m.field(name)
+	if fd.Kind() == protoreflect.EnumKind {
+		v = protoreflect.EnumNumber(v.(int))
+	}
+	m.Set(fd, protoreflect.ValueOf(v))
+}
+
+func (m pb) child(name protoreflect.Name) pb {
+	return pb{m.Mutable(m.field(name)).Message()}
+}
+
+func (m pb) element(name protoreflect.Name) pb {
+	return pb{m.Mutable(m.field(name)).List().AppendMutable().Message()}
+}
+
+func setColumn[T uint32 | uint64 | int64](m pb, name protoreflect.Name, values []T, optional bool) {
+	zero := true
+	for _, v := range values {
+		zero = zero && v == 0
+	}
+	if zero && optional {
+		return
+	}
+	list := m.Mutable(m.field(name)).List()
+	for _, v := range values {
+		list.Append(protoreflect.ValueOf(v))
+	}
+}
+
+func (m pb) shape(s Shape) {
+	c := m.child("shape")
+	c.set("generation", s.Generation)
+	c.set("width", uint64(s.Width))
+	c.set("slices", uint32(s.Slices))
+	c.set("limit", s.Limit)
+	c.set("regional", s.Regional)
+}
+
+func (m pb) cells(name protoreflect.Name, base crdt.Slice, lists [][]crdt.Cell, optional bool) {
+	var counts []uint32
+	var slices []int64
+	var charges, refunds []uint64
+	ones := true
+	before := base
+	for _, cells := range lists {
+		counts = append(counts, uint32(len(cells)))
+		ones = ones && len(cells) == 1
+		for i, c := range cells {
+			if i == 0 {
+				slices = append(slices, int64(c.Slice-before))
+				before = c.Slice
+			} else {
+				slices = append(slices, int64(c.Slice-cells[i-1].Slice))
+			}
+			charges = append(charges, c.Charges)
+			refunds = append(refunds, c.Refunds)
+		}
+	}
+	if len(charges) == 0 && optional {
+		return
+	}
+	c := m.child(name)
+	if !ones {
+		setColumn(c, "counts", counts, false)
+	}
+	setColumn(c, "slices", slices, true)
+	setColumn(c, "charges", charges, false)
+	setColumn(c, "refunds", refunds, true)
+}
+
+func baseOf(lists ...[][]crdt.Cell) crdt.Slice {
+	for _, l := range lists {
+		for _, cells := range l {
+			if len(cells) > 0 {
+				return cells[0].Slice
+			}
+		}
+	}
+	return 0
+}
+
+func (m pb) totals(totals []Totals, optional bool) {
+	var others, peers [][]crdt.Cell
+	empty := true
+	for _, t := range totals {
+		others, peers = append(others, t.Others), append(peers, t.Peers)
+		empty = empty && len(t.Others)+len(t.Peers) == 0
+	}
+	if len(totals) == 0 || optional && empty {
+		return
+	}
+	base := baseOf(others, peers)
+	c := m.child("totals")
+	c.set("base", int64(base))
+	c.cells("others", base, others, true)
+	c.cells("peers", base, peers, optional)
+}
+
+func specUp(t testing.TB, u *Up) *dynamicpb.Message {
+	msg := newMessage(t, "Up")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("kind", int(u.Kind))
+	m.set("region", u.Region)
+	m.set("pop", u.Pop)
+	m.set("name", u.Name)
+	m.set("node", u.Node)
+	m.set("incarnation", u.Incarnation)
+	m.set("lane", uint32(u.Lane))
+	m.set("lanes", uint32(u.Lanes))
+	m.set("seq", u.Seq)
+	m.set("sent_at", u.SentAt)
+	for _, s := range u.Sections {
+		e := m.element("sections")
+		e.shape(s.Shape)
+		e.set("life", s.Life)
+		var keys []uint64
+		var flags []uint32
+		var lists [][]crdt.Cell
+		for _, d := range s.Deltas {
+			keys, flags, lists = append(keys, uint64(d.Key)), append(flags, uint32(d.Flags)), append(lists, d.Cells)
+		}
+		e.set("base", int64(baseOf(lists)))
+		setColumn(e, "keys", keys, true)
+		setColumn(e, "flags", flags, true)
+		e.cells("cells", baseOf(lists), lists, true)
+	}
+	return msg
+}
+
+func specDown(t testing.TB, d *Down) *dynamicpb.Message {
+	msg := newMessage(t, "Down")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("status", int(d.Status))
+	m.set("region", d.Region)
+	m.set("node", d.Node)
+	m.set("seq", d.Seq)
+	m.set("echo_sent_at", d.EchoSentAt)
+	m.set("received_at", d.ReceivedAt)
+	m.set("sent_at", d.SentAt)
+	m.set("store_epoch", d.StoreEpoch)
+	m.set("pace", uint64(d.Pace))
+	m.set("live_edges", uint32(d.LiveEdges))
+	m.set("live_regions", uint32(d.LiveRegions))
+	m.totals(d.Totals, false)
+	return msg
+}
+
+func specHot(t testing.TB, h *Hot) *dynamicpb.Message {
+	msg := newMessage(t, "Hot")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("region", h.Region)
+	m.set("lane", uint32(h.Lane))
+	m.set("sent_at", h.SentAt)
+	m.set("live_regions", uint32(h.LiveRegions))
+	for _, s := range h.Sections {
+		e := m.element("sections")
+		e.shape(s.Shape)
+		var keys []uint64
+		var totals []Totals
+		for _, k := range s.Keys {
+			keys, totals = append(keys, uint64(k.Key)), append(totals, k.Totals)
+		}
+		setColumn(e, "keys", keys, true)
+		e.totals(totals, true)
+	}
+	return msg
+}
+
+// unknown is the fields of m that frame.proto does not name.
+func unknown(m protoreflect.Message) (found []string) {
+	if len(m.GetUnknown()) > 0 {
+		found = append(found, string(m.Descriptor().Name()))
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.Message() == nil:
+		case fd.IsList():
+			for i := range v.List().Len() {
+				found = append(found, unknown(v.List().Get(i).Message())...)
+			}
+		default:
+			found = append(found, unknown(v.Message())...)
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,131 @@
+package deltasync
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// frames makes random valid frames, extremes included.
+type frames struct{ *rand.Rand }
+
+func newFrames(seed uint64) frames { return frames{rand.New(rand.NewPCG(seed, 1))} }
+
+// number is small, or has any number of bits.
+func (r frames) number() uint64 {
+	if r.IntN(2) == 0 {
+		return r.Uint64N(4)
+	}
+	return r.Uint64() >> r.IntN(64)
+}
+
+func (r frames) token() string {
+	names := []string{"", "eu", "us-east-1", "0", "a2345678901234567890123456789-2"}
+	return names[r.IntN(len(names))]
+}
+
+func (r frames) key() Key { return Key(max(1, r.Uint64())) }
+
+func (r frames) shape() Shape {
+	widths := []time.Duration{time.Millisecond, 1500 * time.Millisecond, time.Minute, 366 * 24 * time.Hour}
+	s := Shape{Generation: r.number(), Width: widths[r.IntN(len(widths))], Slices: 1, Limit: r.number(), Regional: r.IntN(2) == 0}
+	if most := int(min(1024, maxWindow/s.Width)); r.IntN(2) == 0 {
+		s.Slices = 1 + r.IntN(most)
+	}
+	return s
+}
+
+func (r frames) cells(around crdt.Slice) []crdt.Cell {
+	var cells []crdt.Cell
+	at := around + crdt.Slice(r.IntN(3))
+	if r.IntN(8) == 0 {
+		at = -maxSlice + crdt.Slice(r.Uint64N(uint64(2*maxSlice)))
+	}
+	for range r.IntN(4) {
+		c := crdt.Cell{Slice: at, Charges: r.number()}
+		if r.IntN(4) == 0 {
+			c.Refunds = r.number()
+		}
+		if c.Zero() {
+			c.Charges = 1
+		}
+		cells = append(cells, c)
+		if at += crdt.Slice(1 + r.IntN(3)); r.IntN(16) == 0 {
+			at += maxSlice / 2
+		}
+		if at > maxSlice {
+			break
+		}
+	}
+	return cells
+}
+
+func (r frames) up() *Up {
+	u := &Up{
+		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
+		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()),
+	}
+	u.Lane = r.IntN(u.Lanes)
+	for range r.IntN(4) {
+		s := Section{Shape: r.shape(), Life: r.Uint32N(maxLife + 1)}
+		around, plain := crdt.Slice(r.IntN(1<<31)), r.IntN(3) == 0
+		for range r.IntN(20) {
+			d := Delta{Key: r.key()}
+			if plain {
+				d.Cells = []crdt.Cell{{Slice: around, Charges: 1 + r.number()>>1}}
+			} else {
+				d.Flags, d.Cells = Flags(r.IntN(256)), r.cells(around)
+			}
+			s.Deltas = append(s.Deltas, d)
+		}
+		u.Sections = append(u.Sections, s)
+	}
+	return u
+}
+
+func (r frames) totals(around crdt.Slice) Totals {
+	var t Totals
+	if r.IntN(3) > 0 {
+		t.Others = r.cells(around)
+	}
+	if r.IntN(3) > 0 {
+		t.Peers = r.cells(around)
+	}
+	return t
+}
+
+func (r frames) down() *Down {
+	d := &Down{
+		Status: StatusOK + Status(r.IntN(7)), Region: r.token(), Node: r.number(), Seq: r.number(),
+		EchoSentAt: int64(r.number()), ReceivedAt: int64(r.number()), SentAt: int64(r.number()), StoreEpoch: r.number(),
+		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1),
+	}
+	around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
+	for range r.IntN(30) {
+		if silent {
+			d.Totals = append(d.Totals, Totals{})
+		} else {
+			d.Totals = append(d.Totals, r.totals(around))
+		}
+	}
+	return d
+}
+
+func (r frames) hot() *Hot {
+	h := &Hot{Region: r.token(), Lane: r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()), LiveRegions: r.IntN(100)}
+	for range r.IntN(4) {
+		s := HotSection{Shape: r.shape()}
+		around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
+		for range r.IntN(10) {
+			k := HotKey{Key: r.key()}
+			if !silent {
+				k.Totals = r.totals(around)
+			}
+			s.Keys = append(s.Keys, k)
+		}
+		h.Sections = append(h.Sections, s)
+	}
+	return h
+}

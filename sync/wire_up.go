@@ -1,0 +1,229 @@
+package deltasync
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// AppendBinary appends the frame to dst. On an error, which wraps ErrFrame or
+// ErrTooLarge, it returns dst as it was.
+func (u *Up) AppendBinary(dst []byte) ([]byte, error) {
+	w := writer{b: dst}
+	return fits(dst, &w, u.append(&w), "up")
+}
+
+func (u *Up) append(w *writer) error {
+	if err := u.checkHead(); err != nil {
+		return err
+	}
+	w.uint(upVersion, Version)
+	w.uint(upKind, uint64(u.Kind))
+	w.text(upRegion, u.Region)
+	w.text(upPop, u.Pop)
+	w.text(upName, u.Name)
+	w.fixed(upNode, u.Node)
+	w.uint(upIncarnation, u.Incarnation)
+	w.uint(upLane, uint64(u.Lane))
+	w.uint(upLanes, uint64(u.Lanes))
+	w.uint(upSeq, u.Seq)
+	w.fixed(upSentAt, uint64(u.SentAt))
+	for i := range u.Sections {
+		at := w.open(upSections)
+		if err := u.Sections[i].append(w); err != nil {
+			return fmt.Errorf("sections[%d].%w", i, err)
+		}
+		w.close(at)
+	}
+	return nil
+}
+
+// UnmarshalBinary replaces u by the frame in b, which it keeps no part of. On
+// an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, u is left as
+// it was. It allocates no more than a small multiple of len(b).
+func (u *Up) UnmarshalBinary(b []byte) error {
+	if err := open(b, "up"); err != nil {
+		return err
+	}
+	var out Up
+	if err := out.read(message{rest: b}); err != nil {
+		return fmt.Errorf("decode up: %w: %w", ErrFrame, err)
+	}
+	*u = out
+	return nil
+}
+
+func (u *Up) read(m message) error {
+	for m.next() {
+		switch m.num {
+		case upKind:
+			u.Kind = Kind(m.uint("kind", math.MaxUint8))
+		case upRegion:
+			u.Region = m.token("region")
+		case upPop:
+			u.Pop = m.token("pop")
+		case upName:
+			u.Name = m.token("name")
+		case upNode:
+			u.Node = m.fixed("node")
+		case upIncarnation:
+			u.Incarnation = m.uint("incarnation", maxIncarnation)
+		case upLane:
+			u.Lane = int(m.uint("lane", MaxLanes-1))
+		case upLanes:
+			u.Lanes = int(m.uint("lanes", MaxLanes))
+		case upSeq:
+			u.Seq = m.uint("seq", math.MaxUint64)
+		case upSentAt:
+			u.SentAt = int64(m.fixed("sent_at"))
+		case upSections:
+			var s Section
+			if err := s.read(m.message("sections")); err != nil {
+				return fmt.Errorf("sections[%d].%w", len(u.Sections), err)
+			}
+			u.Sections = append(u.Sections, s)
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	return u.checkHead()
+}
+
+func (w *writer) shape(num protowire.Number, s Shape) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	at := w.open(num)
+	w.fixed(shapeGeneration, s.Generation)
+	w.uint(shapeWidth, uint64(s.Width))
+	w.uint(shapeSlices, uint64(s.Slices))
+	w.uint(shapeLimit, s.Limit)
+	if s.Regional {
+		w.uint(shapeRegional, 1)
+	}
+	w.close(at)
+	return nil
+}
+
+func (m *message) shape(s *Shape) {
+	in := m.message("shape")
+	for in.next() {
+		switch in.num {
+		case shapeGeneration:
+			s.Generation = in.fixed("generation")
+		case shapeWidth:
+			s.Width = time.Duration(in.uint("width", uint64(maxWindow)))
+		case shapeSlices:
+			s.Slices = int(in.uint("slices", maxSlices))
+		case shapeLimit:
+			s.Limit = in.uint("limit", math.MaxUint64)
+		case shapeRegional:
+			s.Regional = in.uint("regional", math.MaxUint64) != 0
+		}
+	}
+	if in.err != nil && m.err == nil {
+		m.err = fmt.Errorf("shape.%w", in.err)
+	}
+}
+
+func (s *Section) lists() lists {
+	return lists{len(s.Deltas), func(i int) []crdt.Cell { return s.Deltas[i].Cells }}
+}
+
+func (s *Section) append(w *writer) error {
+	if err := w.shape(sectionShape, s.Shape); err != nil {
+		return err
+	}
+	if err := checkRange("life", int64(s.Life), maxLife); err != nil {
+		return err
+	}
+	w.uint(sectionLife, uint64(s.Life))
+	if len(s.Deltas) == 0 {
+		return nil
+	}
+	cells := s.lists()
+	base := firstSlice(cells)
+	w.sint(sectionBase, int64(base))
+	at := w.open(sectionKeys)
+	var flags Flags
+	for i := range s.Deltas {
+		if s.Deltas[i].Key == 0 {
+			return errZeroKey
+		}
+		w.b = protowire.AppendFixed64(w.b, uint64(s.Deltas[i].Key))
+		flags |= s.Deltas[i].Flags
+	}
+	w.close(at)
+	if flags != 0 {
+		at := w.open(sectionFlags)
+		for i := range s.Deltas {
+			w.b = protowire.AppendVarint(w.b, uint64(s.Deltas[i].Flags))
+		}
+		w.close(at)
+	}
+	if err := w.cells(sectionCells, base, cells, true); err != nil {
+		return fmt.Errorf("cells.%w", err)
+	}
+	return nil
+}
+
+func (s *Section) read(m message) error {
+	var (
+		base        crdt.Slice
+		keys, flags column
+		cells       cellColumns
+	)
+	for m.next() {
+		switch m.num {
+		case sectionShape:
+			m.shape(&s.Shape)
+		case sectionLife:
+			s.Life = uint32(m.uint("life", maxLife))
+		case sectionBase:
+			base = m.slice("base")
+		case sectionKeys:
+			m.column("keys", &keys)
+		case sectionFlags:
+			m.column("flags", &flags)
+		case sectionCells:
+			m.cells("cells", &cells)
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	if err := s.Shape.check(); err != nil {
+		return err
+	}
+	n, err := keys.keys()
+	if err != nil {
+		return err
+	}
+	if flags.set && flags.len() != n {
+		return fmt.Errorf("flags: %d of them for %d keys", flags.len(), n)
+	}
+	if n > 0 {
+		s.Deltas = make([]Delta, n)
+	}
+	for i := range s.Deltas {
+		if s.Deltas[i].Key, err = keys.key(); err != nil {
+			return err
+		}
+		if flags.set {
+			// Bits above the eighth are a later version's: dropped.
+			v, ok := flags.next()
+			if !ok {
+				return fmt.Errorf("flags: %w", errCut)
+			}
+			s.Deltas[i].Flags = Flags(v)
+		}
+	}
+	if err := cells.read(n, base, func(i int, c []crdt.Cell) { s.Deltas[i].Cells = c }); err != nil {
+		return fmt.Errorf("cells.%w", err)
+	}
+	return nil
+}
