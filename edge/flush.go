@@ -128,6 +128,10 @@ func (s *shard) restore(p pending) {
 	s.mark(r, charged)
 }
 
+// beat is how many intervals an edge with nothing to tell keeps silent. Its
+// region then still knows that it lives, and it that its region does.
+const beat = 5
+
 // frames takes what the outboxes have to send.
 func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
@@ -139,7 +143,12 @@ func (n *Node) frames(now int64) []Outgoing {
 		}
 		head := n.self
 		head.Lane, head.SentAt = lane, now
-		for up := box.Next(head); up != nil; up = box.Next(head) {
+		up := box.Next(head)
+		if up == nil && lane == 0 && now-n.sent >= int64(beat*n.cfg.Interval) {
+			up = box.Beat(head)
+		}
+		for ; up != nil; up = box.Next(head) {
+			n.sent = now
 			payload, err := up.AppendBinary(nil)
 			if err != nil { // our own bug: the outbox fits frames to size
 				box.Done(up.Seq)

@@ -34,6 +34,7 @@ type Node struct {
 	stores   []uint64 // store epochs seen of late
 	resend   int64    // own counts last sent before this instant are sent again
 	swept    int      // next shard for Tick
+	sent     int64    // when the last frame left
 	clock    offsets
 	pace     time.Duration
 

@@ -335,13 +335,33 @@ func TestIdleKeysRetire(t *testing.T) {
 		now = now.Add(100 * time.Millisecond)
 		for _, out := range n.Flush(now) {
 			up := upOf(t, []Outgoing{out})
-			answer(t, n, now, up, make([]deltasync.Totals, len(up.Sections[0].Deltas))...)
+			deltas := 0
+			for _, sec := range up.Sections {
+				deltas += len(sec.Deltas)
+			}
+			answer(t, n, now, up, make([]deltasync.Totals, deltas)...)
 		}
 		n.Tick(now)
 	}
 	if got := n.Keys(); got != 0 {
 		t.Fatalf("%d keys live after four windows of rest, want none", got)
 	}
+}
+
+func TestSilentNodeStillBeats(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Second}))
+	up := upOf(t, n.Flush(start))
+	if len(up.Sections) != 0 {
+		t.Fatalf("a node with nothing to tell sends %+v", up)
+	}
+	answer(t, n, start.Add(time.Millisecond), up)
+	if st := n.Stats(start.Add(time.Millisecond)); st.ViewAge != 0 {
+		t.Fatalf("view age %v right after the answer, want 0", st.ViewAge)
+	}
+	if out := n.Flush(start.Add(100 * time.Millisecond)); len(out) != 0 {
+		t.Fatalf("%d frames an interval later, want silence", len(out))
+	}
+	upOf(t, n.Flush(start.Add(500*time.Millisecond)))
 }
 
 func TestRuleChangeKeepsCounts(t *testing.T) {

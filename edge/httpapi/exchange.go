@@ -42,7 +42,7 @@ func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
 	if kind := r.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
 		return "", &inputError{
 			status: http.StatusUnsupportedMediaType, field: "Content-Type", detail: short(kind) + " is not JSON",
-			hint: "send application/json, as curl does with --json",
+			hint: "send application/json; curl: -H 'Content-Type: application/json'",
 		}
 	}
 	tooLarge := &inputError{

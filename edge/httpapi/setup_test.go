@@ -54,7 +54,7 @@ type bench struct {
 
 func newBench(tb testing.TB, docs ...limit.Document) *bench {
 	tb.Helper()
-	b := &bench{limiter: limitertest.New(tb, docs...), registry: prometheus.NewRegistry(), now: testStart.Add(15 * time.Second)}
+	b := &bench{limiter: limitertest.New(tb, docs...), now: testStart.Add(15 * time.Second)}
 	b.api = b.over(tb, b.limiter)
 	return b
 }
@@ -62,10 +62,9 @@ func newBench(tb testing.TB, docs ...limit.Document) *bench {
 // over is an API with the bench's clock over another limiter.
 func (b *bench) over(tb testing.TB, limiter Limiter) *API {
 	tb.Helper()
-	b.registry = prometheus.NewRegistry()
 	api, err := New(limiter, Config{
 		TrustedProxies: Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")},
-		Metrics:        NewMetrics(b.registry),
+		Metrics:        NewMetrics(b.registryAnew()),
 		Now:            func() time.Time { return b.now },
 		Rand:           func() float64 { return b.rand },
 	})
@@ -73,6 +72,12 @@ func (b *bench) over(tb testing.TB, limiter Limiter) *API {
 		tb.Fatal(err)
 	}
 	return api
+}
+
+// registryAnew gives the bench a registry of its own again.
+func (b *bench) registryAnew() *prometheus.Registry {
+	b.registry = prometheus.NewRegistry()
+	return b.registry
 }
 
 // listen serves the API on loopback.

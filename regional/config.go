@@ -1,0 +1,100 @@
+package regional
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Config is what an aggregator is made from. Region and Name must be given;
+// the zero value of every other field is its default.
+type Config struct {
+	// Region is the one that this aggregator serves; Name tells it from
+	// others of the region.
+	Region, Name string
+
+	// Peers are the other regions: subtotals go to each (full mesh).
+	Peers []string
+
+	// Lanes must be the same at every edge and aggregator (8).
+	Lanes int
+
+	// Incarnation tells this life of the process from earlier ones, in
+	// milliseconds since 1970. 0: the clock.
+	Incarnation uint64
+
+	// Interval is the longest that a changed subtotal waits to be sent to
+	// other regions (100 ms), Urgent the shortest distance of two exchanges or
+	// pushes (20 ms). Timeout bounds an exchange (1 s) and StoreTimeout a call
+	// to the store (200 ms: edges wait 250).
+	Interval, Urgent, Timeout, StoreTimeout time.Duration
+
+	// MaxKeys bounds the keys in memory (4,000,000). Beyond it new keys are
+	// refused with StatusOverloaded until old ones retire.
+	MaxKeys int
+
+	// Logger says what happens at the boundary (discarded).
+	Logger *slog.Logger
+
+	// Registerer takes the aggregator's metrics; nil: none.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults fills zero fields and reports all mistakes at once.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	for _, t := range []struct{ field, token string }{{"Region", c.Region}, {"Name", c.Name}} {
+		if err := deltasync.ValidToken(t.token); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", t.field, err))
+		}
+	}
+	for i, p := range c.Peers {
+		switch err := deltasync.ValidToken(p); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("Peers[%d]: %w", i, err))
+		case p == c.Region:
+			errs = append(errs, fmt.Errorf("Peers[%d]: %q is the own region", i, p))
+		case slices.Contains(c.Peers[:i], p):
+			errs = append(errs, fmt.Errorf("Peers[%d]: %q stands there twice", i, p))
+		}
+	}
+	if c.Lanes == 0 {
+		c.Lanes = 8
+	}
+	if c.Lanes < 1 || c.Lanes > deltasync.MaxLanes {
+		errs = append(errs, fmt.Errorf("Lanes: %d, want 1 to %d", c.Lanes, deltasync.MaxLanes))
+	}
+	for _, d := range []struct {
+		field string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"Interval", &c.Interval, 100 * time.Millisecond}, {"Urgent", &c.Urgent, 20 * time.Millisecond},
+		{"Timeout", &c.Timeout, time.Second}, {"StoreTimeout", &c.StoreTimeout, 200 * time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+		if *d.value < time.Millisecond || *d.value > time.Minute {
+			errs = append(errs, fmt.Errorf("%s: %v, want 1ms to 1m", d.field, *d.value))
+		}
+	}
+	if c.Urgent > c.Interval {
+		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = 4_000_000
+	}
+	if c.MaxKeys < c.Lanes {
+		errs = append(errs, fmt.Errorf("MaxKeys: %d, want at least one a lane", c.MaxKeys))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, errors.Join(errs...)
+}

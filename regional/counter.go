@@ -1,0 +1,170 @@
+package regional
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// counter is what an aggregator holds of one key.
+type counter struct {
+	shape   deltasync.Shape
+	edges   crdt.GCounter // entries of the own region's edges
+	regions crdt.GCounter // subtotals of other regions
+	version uint64        // of the key in the store, as last answered; 0: never asked
+	missing []missing     // what the store lacks
+	crossed uint8         // thresholds crossed, a bit each
+	pushed  bool          // stands in its lane's list of keys to push
+	retried bool          // stands in its lane's list of keys to write again
+}
+
+// missing names cells that the store does not have yet.
+type missing struct {
+	source  Source
+	replica crdt.Replica
+	from    crdt.Slice
+}
+
+// maxAhead is how far ahead of our clock a slice may start. What is further
+// ahead is refused: it is never moved to another slice.
+const maxAhead = time.Second
+
+// retirement is the first slice of a shape that is still kept at now, here as
+// in the store.
+func retirement(shape deltasync.Shape, now int64) crdt.Slice {
+	kept := Item{Width: shape.Width, Slices: shape.Slices}
+	return sliceAt(shape, now-int64(kept.Kept()))
+}
+
+// reach is the first slice that may still count in a window that ends at now.
+func reach(shape deltasync.Shape, now int64) crdt.Slice {
+	return sliceAt(shape, now) - crdt.Slice(shape.Slices)
+}
+
+func sliceAt(shape deltasync.Shape, now int64) crdt.Slice { return floorDiv(now, shape.Width) }
+
+// of is the G-counter that entries of a source belong to.
+func (c *counter) of(source Source) *crdt.GCounter {
+	if source == FromRegion {
+		return &c.regions
+	}
+	return &c.edges
+}
+
+// join raises one replica's cells and returns the first slice that rose.
+func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (from crdt.Slice, rose bool) {
+	g := c.of(source)
+	for _, cell := range cells {
+		if cell.Slice < oldest || g.Join(replica, cell).Zero() {
+			continue
+		}
+		if !rose || cell.Slice < from {
+			from, rose = cell.Slice, true
+		}
+	}
+	return from, rose
+}
+
+// lacks notes that the store does not have these cells yet.
+func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
+	for i := range c.missing {
+		if m := &c.missing[i]; m.source == source && m.replica == replica {
+			m.from = min(m.from, from)
+			return
+		}
+	}
+	c.missing = append(c.missing, missing{source, replica, from})
+}
+
+// lacksAll notes that the store may have nothing of the key.
+func (c *counter) lacksAll() {
+	c.missing = c.missing[:0]
+	for _, source := range []Source{FromEdge, FromRegion} {
+		for _, e := range c.of(source).Entries() {
+			if e.Vector.Len() > 0 {
+				c.missing = append(c.missing, missing{source, e.Replica, e.Vector.At(0).Slice})
+			}
+		}
+	}
+}
+
+// item is what the store is to be told of the key, and asked.
+func (c *counter) item(key deltasync.Key) Item {
+	it := Item{Key: key, Width: c.shape.Width, Slices: c.shape.Slices, Version: c.version}
+	for _, m := range c.missing {
+		v := c.of(m.source).Of(m.replica)
+		if v == nil {
+			continue // retired meanwhile
+		}
+		if cells := v.From(m.from, nil); len(cells) > 0 {
+			it.Vectors = append(it.Vectors, Vector{Source: m.source, Replica: m.replica, Cells: cells})
+		}
+	}
+	return it
+}
+
+// totals is what everybody but the asking edge did in slices from oldest on.
+func (c *counter) totals(asker crdt.Replica, oldest crdt.Slice) deltasync.Totals {
+	t := deltasync.Totals{
+		Others: c.regions.Sums().From(oldest, nil),
+		Peers:  c.edges.Sums().From(oldest, nil),
+	}
+	own := c.edges.Of(asker)
+	if own == nil {
+		return t
+	}
+	left := t.Peers[:0]
+	for _, cell := range t.Peers {
+		if cell = cell.Less(own.Get(cell.Slice)); !cell.Zero() {
+			left = append(left, cell)
+		}
+	}
+	t.Peers = left
+	return t
+}
+
+// used is about what counts against the limit: all slices in reach in full.
+func (c *counter) used(oldest crdt.Slice) uint64 {
+	sum := uint64(0)
+	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
+		for i := v.Len() - 1; i >= 0; i-- {
+			cell := v.At(i)
+			if cell.Slice < oldest {
+				break
+			}
+			sum = crdt.SatAdd(sum, cell.Net())
+		}
+	}
+	return sum
+}
+
+// thresholds are the parts of a limit, in percent, whose upward crossing is
+// pushed; each is armed again rearm percent below.
+var thresholds = [...]uint64{50, 80, 95, 100}
+
+const rearm = 5
+
+// contended is the threshold from which on every change is pushed.
+const contended = 1
+
+// crossing updates what is crossed and says whether edges should hear of it.
+func (c *counter) crossing(oldest crdt.Slice) bool {
+	if c.shape.Limit == 0 {
+		return false
+	}
+	used := c.used(oldest)
+	percent := func(p uint64) bool { return used >= c.shape.Limit/100*p+c.shape.Limit%100*p/100 }
+	news := false
+	for i, p := range thresholds {
+		bit := uint8(1) << i
+		switch {
+		case percent(p) && c.crossed&bit == 0:
+			c.crossed |= bit
+			news = true
+		case c.crossed&bit != 0 && !percent(p-rearm):
+			c.crossed &^= bit
+		}
+	}
+	return news || c.crossed&(1<<contended) != 0
+}

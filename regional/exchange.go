@@ -1,0 +1,246 @@
+package regional
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Outgoing is a frame for another region, to be sent as a request. Its reply
+// goes to Receive, its loss to Lost.
+type Outgoing struct {
+	Peer    string
+	Lane    int
+	Seq     uint64
+	Subject string
+	Payload []byte
+}
+
+// Push is a message for all edges of the region, to be published.
+type Push struct {
+	Subject string
+	Payload []byte
+}
+
+// Urgent says that some export or push should not wait for the next interval.
+func (a *Aggregator) Urgent() bool { return a.hurry.Load() }
+
+// Exports hands out frames with the subtotals that changed, as many as may be
+// in flight. Call it every Interval, and when Urgent, but not more often than
+// every Config.Urgent.
+func (a *Aggregator) Exports(now time.Time) []Outgoing {
+	a.hurry.Store(false)
+	t := now.UnixNano()
+	var out []Outgoing
+	for i, l := range a.lanes {
+		l.mu.Lock()
+		for j := range l.peers {
+			if t >= l.peers[j].until {
+				out = a.frames(out, i, j, t)
+			}
+		}
+		l.mu.Unlock()
+	}
+	return out
+}
+
+// beat is how many intervals a region with nothing to tell keeps silent.
+const beat = 5
+
+// frames takes what one lane has for one peer.
+func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64) []Outgoing {
+	p := &a.lanes[lane].peers[j]
+	box := p.outbox
+	head := a.self
+	head.Lane, head.SentAt = lane, now
+	up := box.Next(head)
+	if up == nil && lane == 0 && now-p.sent >= int64(beat*a.cfg.Interval) {
+		up = box.Beat(head)
+	}
+	for ; up != nil; up = box.Next(head) {
+		p.sent = now
+		payload, err := up.AppendBinary(nil)
+		if err != nil { // our own bug: the outbox fits frames to size
+			box.Done(up.Seq)
+			a.cfg.Logger.Error("export dropped", "lane", lane, "seq", up.Seq, "err", err)
+			continue
+		}
+		a.stats.framesSent.Add(1)
+		a.stats.bytesSent.Add(uint64(len(payload)))
+		to := a.cfg.Peers[j]
+		out = append(out, Outgoing{Peer: to, Lane: lane, Seq: up.Seq, Payload: payload,
+			Subject: deltasync.RegionSubject(to, lane, a.cfg.Region)})
+	}
+	return out
+}
+
+// Lost takes back an export that nobody answered. The peer rests a little
+// longer each time.
+func (a *Aggregator) Lost(now time.Time, o Outgoing) {
+	l := a.lanes[o.Lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
+	p.outbox.Lost(o.Seq)
+	p.until = now.UnixNano() + int64(min(a.cfg.Interval<<min(p.fails, 4), time.Second))
+	p.fails++
+	a.stats.framesLost.Add(1)
+}
+
+// Receive takes in a peer's reply to an export: the peer's own subtotals of
+// the same keys. An error says that the reply cannot be used; the export then
+// counts as lost.
+func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
+	var down deltasync.Down
+	if err := down.UnmarshalBinary(payload); err != nil {
+		return fmt.Errorf("reply of %s: %w", o.Peer, err)
+	}
+	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden {
+		return fmt.Errorf("reply of %s: it refused the frame: %s", o.Peer, down.Status)
+	}
+	if want := deltasync.NodeID(o.Peer, "", ""); down.Node != want {
+		return fmt.Errorf("reply of %s: it speaks for region %q", o.Peer, down.Region)
+	}
+	t := now.UnixNano()
+	l := a.lanes[o.Lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
+	up := p.outbox.Done(down.Seq)
+	if up == nil {
+		return nil // answered twice, or given up: the counts went out again
+	}
+	p.until, p.fails = 0, 0
+	a.stats.heard(o.Peer, t)
+	a.learnEpoch(l, p, down.StoreEpoch)
+	i := 0
+	for si := range up.Sections {
+		sec := &up.Sections[si]
+		oldest := retirement(sec.Shape, t)
+		horizon := sliceAt(sec.Shape, t+int64(maxAhead))
+		for di := range sec.Deltas {
+			if i < len(down.Totals) {
+				a.hear(l, sec.Deltas[di].Key, crdt.Replica{Node: down.Node}, down.Totals[i].Peers, oldest, horizon, t)
+			}
+			i++
+		}
+	}
+	return nil
+}
+
+// hear joins a peer's subtotal that came with a reply.
+func (a *Aggregator) hear(l *lane, key deltasync.Key, region crdt.Replica, cells []crdt.Cell, oldest, horizon crdt.Slice, now int64) {
+	c := l.counters[key]
+	if c == nil {
+		return
+	}
+	cells, _ = within(cells, horizon)
+	if from, rose := c.join(FromRegion, region, cells, oldest); rose {
+		c.lacks(FromRegion, region, from)
+		l.again(key, c)
+		a.changed(l, key, c, now)
+	}
+}
+
+// learnEpoch sends all live subtotals to a peer whose store, or aggregator, is
+// one that we do not know: it may lack them.
+func (a *Aggregator) learnEpoch(l *lane, p *peer, epoch uint64) {
+	if slices.Contains(p.epochs, epoch) {
+		return
+	}
+	first := len(p.epochs) == 0
+	const known = 16
+	p.epochs = append(p.epochs, epoch)
+	if len(p.epochs) > known {
+		p.epochs = slices.Delete(p.epochs, 0, 1)
+	}
+	if first {
+		return
+	}
+	for key, c := range l.counters {
+		if cells := c.edges.Sums().Cells(nil); len(cells) > 0 && !c.shape.Regional {
+			if !p.outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagRefresh, Cells: cells}) {
+				a.stats.exportFull.Add(1)
+			}
+		}
+	}
+}
+
+// Pushes hands out the totals of keys whose edges should hear at once.
+func (a *Aggregator) Pushes(now time.Time) []Push {
+	t := now.UnixNano()
+	var out []Push
+	for i, l := range a.lanes {
+		l.mu.Lock()
+		out = a.pushes(out, i, l, t)
+		l.mu.Unlock()
+	}
+	return out
+}
+
+// pushes empties one lane's list into messages of at most MaxFrame.
+func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
+	if len(l.push) == 0 {
+		return out
+	}
+	_, regions := a.inbox.Live(now, max(time.Second, 10*a.cfg.Interval))
+	hot := deltasync.Hot{Region: a.cfg.Region, Lane: lane, SentAt: now, LiveRegions: regions}
+	size := 0
+	send := func() {
+		payload, err := hot.AppendBinary(nil)
+		if err != nil { // our own bug
+			a.cfg.Logger.Error("push dropped", "lane", lane, "err", err)
+		} else {
+			a.stats.pushed.Add(1)
+			out = append(out, Push{Subject: deltasync.HotSubject(a.cfg.Region, lane), Payload: payload})
+		}
+		hot.Sections, size = nil, 0
+	}
+	keys := l.push
+	l.push = nil
+	slices.SortFunc(keys, func(x, y deltasync.Key) int { // keys of a shape in one section, the same order every run
+		cx, cy := l.counters[x], l.counters[y]
+		if cx == nil || cy == nil {
+			return cmp.Compare(x, y)
+		}
+		return cmp.Or(cmp.Compare(cx.shape.Generation, cy.shape.Generation), cmp.Compare(x, y))
+	})
+	for _, key := range keys {
+		c := l.counters[key]
+		if c == nil {
+			continue
+		}
+		c.pushed = false
+		oldest := reach(c.shape, now)
+		hk := deltasync.HotKey{Key: key, Totals: deltasync.Totals{
+			Others: c.regions.Sums().From(oldest, nil),
+			Peers:  c.edges.Sums().From(oldest, nil),
+		}}
+		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
+			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
+			size += hotHead
+		}
+		sec := &hot.Sections[len(hot.Sections)-1]
+		sec.Keys = append(sec.Keys, hk)
+		size += hotKey + hotCell*(len(hk.Others)+len(hk.Peers))
+		if size > deltasync.MaxFrame/2 {
+			send()
+		}
+	}
+	if len(hot.Sections) > 0 {
+		send()
+	}
+	return out
+}
+
+// Upper bounds of what a section, a key and a cell take in a push, in bytes.
+// A key has at most 2 × 1026 cells, so half a frame and one more key fit.
+const (
+	hotHead = 64
+	hotKey  = 32
+	hotCell = 24
+)

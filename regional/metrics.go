@@ -1,0 +1,149 @@
+package regional
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// stats are the aggregator's counters.
+type stats struct {
+	merges, ahead, full, misshapen    atomic.Uint64
+	exportFull, storeErrors           atomic.Uint64
+	framesSent, framesLost, bytesSent atomic.Uint64
+	pushed, storeEpochs               atomic.Uint64
+	storeDuration                     prometheus.Histogram
+
+	mu      sync.Mutex // guards replies
+	replies map[string]int64
+}
+
+func (s *stats) stored(took time.Duration, err error) {
+	if err != nil {
+		s.storeErrors.Add(1)
+	}
+	if s.storeDuration != nil {
+		s.storeDuration.Observe(took.Seconds())
+	}
+}
+
+func (s *stats) heard(peer string, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replies == nil {
+		s.replies = map[string]int64{}
+	}
+	s.replies[peer] = now
+}
+
+// Stats is a reading of what the aggregator did and how it stands.
+type Stats struct {
+	Keys                   int
+	LiveEdges, LiveRegions int
+	Merges                 uint64 // cells received, since the start as all counts below
+	Ahead                  uint64 // deltas with slices too far in the future
+	Full                   uint64 // keys refused for want of room
+	Refused                map[string]uint64
+	Duplicates             uint64
+	FramesSent, FramesLost uint64
+	BytesSent, Pushes      uint64
+	StoreErrors, StoreLost uint64 // calls that failed; times that the store may have lost counts
+	Unstored               int    // keys that the store lacks counts of
+	StoreDown              bool
+	PeerAge                map[string]time.Duration // since a peer last answered; absent: never
+}
+
+// Stats reads the aggregator's counters.
+func (a *Aggregator) Stats(now time.Time) Stats {
+	s := &a.stats
+	st := Stats{
+		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(),
+		Refused: a.inbox.Refused(), Duplicates: a.inbox.Duplicates(),
+		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
+		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
+		StoreDown: a.storeDown.Load(), PeerAge: map[string]time.Duration{},
+	}
+	st.LiveEdges, st.LiveRegions = a.inbox.Live(now.UnixNano(), max(time.Second, 10*a.cfg.Interval))
+	for _, l := range a.lanes {
+		l.mu.Lock()
+		st.Keys += len(l.counters)
+		st.Unstored += len(l.retry)
+		l.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for peer, at := range s.replies {
+		st.PeerAge[peer] = max(0, time.Duration(now.UnixNano()-at))
+	}
+	return st
+}
+
+var (
+	keysDesc     = prometheus.NewDesc("spillgate_keys_tracked", "Keys that this aggregator holds in memory.", nil, nil)
+	edgesDesc    = prometheus.NewDesc("spillgate_live_edges", "Edges of the region heard of lately.", nil, nil)
+	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
+	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason.", []string{"reason"}, nil)
+	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
+	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
+	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason; the edges' refresh brings them again.", []string{"reason"}, nil)
+	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys published.", nil, nil)
+	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
+	unstoredDesc = prometheus.NewDesc("spillgate_aggregator_unstored_keys", "Keys with counts that the store lacks.", nil, nil)
+	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
+	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
+)
+
+// collector reads the aggregator's stats when it is scraped.
+type collector struct{ aggregator *Aggregator }
+
+func newCollector(a *Aggregator) *collector {
+	a.stats.storeDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "spillgate_aggregator_merge_duration_seconds",
+		Help:    "Time to merge a frame's keys into the store.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 14),
+	})
+	return &collector{a}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	st := c.aggregator.Stats(time.Now())
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(keysDesc, float64(st.Keys))
+	gauge(edgesDesc, float64(st.LiveEdges))
+	gauge(unstoredDesc, float64(st.Unstored))
+	count(mergesDesc, st.Merges)
+	for reason, n := range st.Refused {
+		count(refusedDesc, n, reason)
+	}
+	count(refusedDesc, st.Ahead, "slice_ahead")
+	count(refusedDesc, st.Full, "keys_full")
+	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
+	count(duplicates, st.Duplicates)
+	count(framesDesc, st.FramesSent, "sent")
+	count(framesDesc, st.FramesLost, "lost")
+	count(sentDesc, st.BytesSent)
+	count(droppedDesc, c.aggregator.stats.exportFull.Load(), "outbox_full")
+	count(pushesDesc, st.Pushes)
+	count(redisErrDesc, st.StoreErrors, "merge")
+	for peer, age := range st.PeerAge {
+		gauge(lagDesc, age.Seconds(), peer)
+	}
+	down := 0.0
+	if st.StoreDown {
+		down = 1
+	}
+	gauge(degradedDesc, down, "store_down")
+	c.aggregator.stats.storeDuration.Collect(ch)
+}

@@ -1,0 +1,111 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Run serves the region until ctx ends, then finishes what is in hand, writes
+// what the store still lacks, and returns when all its goroutines are gone.
+//
+//	bus's goroutines ──► Handle ──► store
+//	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
+//	       └─ Pushes ──► publish
+//	ticker ── Sync ──► store;  Tick
+func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
+	if err := a.Sync(ctx, time.Now()); err != nil {
+		a.cfg.Logger.Error("starting without the store", "err", err)
+	}
+	sub, err := bus.Serve(deltasync.UpSubjects(a.cfg.Region), deltasync.Queue(a.cfg.Region), func(ctx context.Context, subject string, payload []byte) []byte {
+		return a.Handle(ctx, time.Now(), subject, payload)
+	})
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", a.cfg.Region, err)
+	}
+	var frames, store sync.WaitGroup
+	store.Go(func() { a.keepStore(ctx) }) // waited for below; ctx stops it
+	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a.loop(ctx, sending, bus, &frames)
+
+	err = sub.Stop()
+	a.send(sending, bus, &frames, a.Exports(time.Now()))
+	deadline := time.AfterFunc(a.cfg.Timeout, stop)
+	frames.Wait()
+	deadline.Stop()
+	stop()
+	store.Wait()
+	if serr := a.Sync(context.WithoutCancel(ctx), time.Now()); serr != nil {
+		a.cfg.Logger.Error("stopping with counts that the store lacks; edges will send them again", "err", serr)
+	}
+	if err != nil && !errors.Is(err, deltasync.ErrClosed) {
+		return fmt.Errorf("stop serving %s: %w", a.cfg.Region, err)
+	}
+	return nil
+}
+
+// loop sends exports and pushes until ctx ends.
+func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frames *sync.WaitGroup) {
+	ticker := time.NewTicker(a.cfg.Urgent)
+	defer ticker.Stop()
+	var sent, ticked time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if a.Urgent() || now.Sub(sent) >= a.cfg.Interval {
+				sent = now
+				a.send(sending, bus, frames, a.Exports(now))
+				for _, p := range a.Pushes(now) {
+					if err := bus.Publish(p.Subject, p.Payload); err != nil {
+						a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
+					}
+				}
+			}
+			if now.Sub(ticked) >= time.Second {
+				ticked = now
+				a.Tick(now)
+			}
+		}
+	}
+}
+
+// keepStore calls Sync every Interval until ctx ends.
+func (a *Aggregator) keepStore(ctx context.Context) {
+	ticker := time.NewTicker(a.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if err := a.Sync(ctx, now); err != nil && ctx.Err() == nil {
+				a.cfg.Logger.Debug("store not in step", "err", err)
+			}
+		}
+	}
+}
+
+// send makes each export a request. The goroutines end with the reply, the
+// timeout, or ctx; frames waits for them.
+func (a *Aggregator) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, out []Outgoing) {
+	for _, o := range out {
+		frames.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+			defer cancel()
+			reply, err := bus.Request(ctx, o.Subject, o.Payload)
+			if err == nil {
+				err = a.Receive(time.Now(), o, reply)
+			}
+			if err != nil {
+				a.Lost(time.Now(), o)
+				a.cfg.Logger.Debug("export lost", "peer", o.Peer, "lane", o.Lane, "seq", o.Seq, "err", err)
+			}
+		})
+	}
+}
