@@ -44,6 +44,26 @@ const (
 	StatusForbidden   Status = 7 // sender and subject do not agree
 )
 
+func (s Status) String() string {
+	switch s {
+	case StatusOK:
+		return "ok"
+	case StatusNotOwner:
+		return "not_owner"
+	case StatusClock:
+		return "clock"
+	case StatusOverloaded:
+		return "overloaded"
+	case StatusStoreDown:
+		return "store_down"
+	case StatusUnsupported:
+		return "unsupported"
+	case StatusForbidden:
+		return "forbidden"
+	}
+	return "unknown"
+}
+
 // Flags of a delta.
 type Flags uint8
 
@@ -102,10 +122,11 @@ func (u *Up) Replica(life uint32) crdt.Replica {
 	if u.Kind == KindRegion {
 		return crdt.Replica{Node: u.Node}
 	}
-	return crdt.Replica{Node: u.Node, Incarnation: u.Incarnation<<LifeBits | uint64(life)}
+	return crdt.Replica{Node: u.Node, Incarnation: u.Incarnation<<LifeBits + uint64(life)}
 }
 
-// LifeBits is the low part of a replica's incarnation that counts its lives.
+// LifeBits leaves room for 2^20 lives a millisecond between two starts of an
+// edge, so that no life of one is ever a life of the other.
 const LifeBits = 20
 
 // Totals is what everybody else did to one key, by slice, ascending.

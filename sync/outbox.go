@@ -165,6 +165,18 @@ func (o *Outbox) Next(head Up) *Up {
 	return &head
 }
 
+// Beat is an empty frame, so that sender and receiver hear of each other while
+// there is nothing to tell; nil while a frame is under way, which does as well.
+func (o *Outbox) Beat(head Up) *Up {
+	if len(o.flights) > 0 {
+		return nil
+	}
+	o.seq++
+	head.Seq, head.Sections = o.seq, nil
+	o.flights = append(o.flights, &head)
+	return &head
+}
+
 // fill moves deltas of q into the frame and says whether all of them fitted.
 func (o *Outbox) fill(f *filling, q *queue) bool {
 	for q.first != nil {
