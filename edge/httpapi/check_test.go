@@ -250,7 +250,7 @@ func TestBatchRefused(t *testing.T) {
 		{"checks twice", `{"checks":[],"checks":[]}`, 400, "checks", "stands twice"},
 		{"other field", `{"cheques":[]}`, 400, `"cheques"`, "is not a field of a batch"},
 		{"a bare array", `[]`, 400, "body", `"{"`},
-		{"too large", `{"checks":[` + strings.Repeat(" ", maxBatchBody) + `]}`, 413, "body", "is larger than 1 MiB"},
+		{"too large", `{"checks":[` + strings.Repeat(" ", maxBatchBody) + `]}`, 413, "body", "is larger than 1024 KiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) { wantProblem(t, send(t, "POST", url, c.body), c.status, c.field, c.says) })
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,12 +46,8 @@ func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
 			hint: "send application/json; curl: -H 'Content-Type: application/json'",
 		}
 	}
-	tooLarge := &inputError{
-		status: http.StatusRequestEntityTooLarge, field: "body", detail: "is larger than " + byteCount(max),
-		hint: "send only the attributes that the rules read; split batches",
-	}
 	if r.ContentLength > max {
-		return "", tooLarge
+		return "", tooLarge(max)
 	}
 	x.in = x.in[:0]
 	for {
@@ -61,7 +58,7 @@ func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
 		x.in = x.in[:len(x.in)+n]
 		switch {
 		case int64(len(x.in)) > max:
-			return "", tooLarge
+			return "", tooLarge(max)
 		case errors.Is(err, io.EOF):
 			return string(x.in), nil
 		case err != nil:
@@ -70,11 +67,11 @@ func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
 	}
 }
 
-func byteCount(n int64) string {
-	if n >= 1<<20 {
-		return "1 MiB"
+func tooLarge(max int64) *inputError {
+	return &inputError{
+		status: http.StatusRequestEntityTooLarge, field: "body", detail: "is larger than " + strconv.FormatInt(max>>10, 10) + " KiB",
+		hint: "send only the attributes that the rules read; split batches",
 	}
-	return "64 KiB"
 }
 
 // isJSON says whether a media type is JSON: application/json, or another that

@@ -59,6 +59,7 @@ func (f *fields) set(h http.Header) {
 
 // append appends the fields as a JSON object.
 func (f *fields) append(dst []byte) []byte {
+	text := string(f.text)
 	dst = append(dst, '{')
 	for i, s := range f.list {
 		if i > 0 {
@@ -66,7 +67,7 @@ func (f *fields) append(dst []byte) []byte {
 		}
 		dst = appendString(dst, s.name.shown)
 		dst = append(dst, ':')
-		dst = appendString(dst, string(f.text[s.start:s.end]))
+		dst = appendString(dst, text[s.start:s.end])
 	}
 	return append(dst, '}')
 }

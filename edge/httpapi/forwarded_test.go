@@ -141,12 +141,12 @@ func TestFillHTTPAllocatesNothing(t *testing.T) {
 	ns := newBench(t, doc).limiter.Rules().Only()
 	trusted := Proxies{netip.MustParsePrefix("10.0.0.0/8")}
 	r := proxied("u1")
+	req := ns.NewRequest() // outside: under -race a pool drops some of what it is given
+	defer req.Release()
 	if n := testing.AllocsPerRun(1000, func() {
-		req := ns.NewRequest()
 		if _, err := FillHTTP(req, r, trusted); err != nil {
 			t.Fatal(err)
 		}
-		req.Release()
 	}); n != 0 {
 		t.Errorf("building a request from net/http allocates %v times, want 0", n)
 	}

@@ -48,6 +48,9 @@ func (l *Limiter) SetRules(tb testing.TB, docs ...limit.Document) {
 	l.set.Store(set)
 }
 
+// DropRules leaves the limiter without rules, as before it had any.
+func (l *Limiter) DropRules() { l.set.Store(nil) }
+
 // Rules are the rules set last.
 func (l *Limiter) Rules() *limit.Set { return l.set.Load() }
 

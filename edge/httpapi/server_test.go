@@ -1,0 +1,229 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func TestHealth(t *testing.T) {
+	b := newBench(t)
+	admin := httptest.NewServer(b.api.Admin(b.registry))
+	t.Cleanup(admin.Close)
+	for _, url := range []string{b.listen(t), admin.URL} {
+		step := func(name, path string, status int, text string) {
+			t.Helper()
+			if r := send(t, "GET", url+path, ""); r.status != status || r.text != text {
+				t.Errorf("%s: %s = %d %q, want %d %q", name, path, r.status, r.text, status, text)
+			}
+		}
+		b.limiter.DropRules()
+		step("no rules", "/healthz", 200, "ok\n")
+		step("no rules", "/readyz", 503, "[-] rules: no rules are loaded yet\n")
+		b.limiter.SetRules(t, acme())
+		step("rules", "/readyz", 200, "ready\n")
+		step("rules", "/readyz?verbose", 200, "[+] rules: ok\n[+] serving: ok\nready\n")
+		b.api.SetDraining(true)
+		step("draining", "/healthz", 200, "ok\n")
+		step("draining", "/readyz", 503, "[-] serving: the edge is draining\n")
+		step("draining", "/readyz?verbose", 503, "[+] rules: ok\n[-] serving: the edge is draining\n")
+		b.api.SetDraining(false)
+		wantProblem(t, send(t, "POST", url+"/readyz", ""), 405, "method", "use GET, HEAD")
+	}
+}
+
+func TestAdmin(t *testing.T) {
+	b := newBench(t, acme())
+	if r := send(t, "POST", b.listen(t)+"/v1/check", `{"attributes":{"user":"u"}}`); r.status != 200 {
+		t.Fatalf("check = %d", r.status)
+	}
+	admin := httptest.NewServer(b.api.Admin(b.registry))
+	t.Cleanup(admin.Close)
+	for path, want := range map[string]string{
+		"/metrics":                       `spillgate_decisions_total{namespace="acme",result="allow",rule="api-per-user"} 1`,
+		"/debug/pprof/goroutine?debug=1": "goroutine",
+		"/debug/pprof/cmdline":           "httpapi",
+	} {
+		if r := send(t, "GET", admin.URL+path, ""); r.status != 200 || !strings.Contains(r.text, want) {
+			t.Errorf("%s = %d %.200s, want 200 with %q", path, r.status, r.text, want)
+		}
+	}
+	if r := send(t, "POST", admin.URL+"/v1/check", `{}`); r.status != 404 {
+		t.Errorf("check on the admin listener = %d, want 404", r.status)
+	}
+}
+
+// held is a limiter whose Check waits until it is let go.
+type held struct {
+	Limiter
+	entered, letGo chan struct{}
+}
+
+func (h *held) Check(now time.Time, req *limit.Request) limit.Decision {
+	close(h.entered)
+	<-h.letGo
+	return h.Limiter.Check(now, req)
+}
+
+// serve runs a server of the API on a unix socket until stop is called.
+func serve(t *testing.T, api *API, cfg ServerConfig) (client *http.Client, stop context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	ln, err := Listen("unix:" + filepath.Join(t.TempDir(), "edge.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	done := make(chan error, 1)
+	// Ends with ctx; every test receives from ended.
+	go func() { done <- NewServer(api, cfg).Serve(ctx, ln) }()
+	client = &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", ln.Addr().String())
+		},
+	}}
+	return client, stop, done
+}
+
+func await(t *testing.T, what string, ended <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: not after 20 s", what)
+		return nil
+	}
+}
+
+func TestServerDrains(t *testing.T) {
+	b := newBench(t, acme())
+	limiter := &held{Limiter: b.limiter, entered: make(chan struct{}), letGo: make(chan struct{})}
+	api := b.over(t, limiter)
+	unready := make(chan struct{})
+	client, stop, ended := serve(t, api, ServerConfig{Unready: func() { api.SetDraining(true); close(unready) }})
+	answered := make(chan error, 1)
+	// Ends when the call is answered, for which the test waits.
+	go func() {
+		resp, err := client.Post("http://edge/v1/check", "application/json", strings.NewReader(`{"attributes":{"user":"u"}}`))
+		if err == nil {
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if !bytes.Contains(text, []byte(`"allowed":true`)) {
+				err = errors.New("answer: " + string(text))
+			}
+		}
+		answered <- err
+	}()
+	<-limiter.entered
+	stop()
+	<-unready
+	close(limiter.letGo)
+	if err := await(t, "the call under way", answered); err != nil {
+		t.Errorf("the call under way when draining began: %v", err)
+	}
+	if err := await(t, "Serve", ended); err != nil {
+		t.Errorf("Serve = %v, want nil after a clean drain", err)
+	}
+	if _, err := client.Get("http://edge/healthz"); err == nil {
+		t.Error("the server still answers after Serve returned")
+	}
+}
+
+func TestServerCutsOffWhatDoesNotEnd(t *testing.T) {
+	b := newBench(t, acme())
+	limiter := &held{Limiter: b.limiter, entered: make(chan struct{}), letGo: make(chan struct{})}
+	client, stop, ended := serve(t, b.over(t, limiter), ServerConfig{DrainTimeout: 10 * time.Millisecond})
+	answered := make(chan error, 1)
+	// Ends when the connection is cut off, for which the test waits.
+	go func() {
+		_, err := client.Post("http://edge/v1/check", "application/json", strings.NewReader(`{}`))
+		answered <- err
+	}()
+	<-limiter.entered
+	stop()
+	if err := await(t, "Serve", ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Serve = %v, want a deadline", err)
+	}
+	if err := await(t, "the call", answered); err == nil {
+		t.Error("the call that was cut off was answered")
+	}
+	close(limiter.letGo)
+}
+
+func TestServerAnswersDuringTheDrainDelay(t *testing.T) {
+	b := newBench(t, acme())
+	unready := make(chan struct{})
+	client, stop, ended := serve(t, b.api, ServerConfig{
+		Unready:    func() { b.api.SetDraining(true); close(unready) },
+		DrainDelay: time.Second,
+	})
+	stop()
+	<-unready
+	resp, err := client.Get("http://edge/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 503 {
+		t.Errorf("readyz while draining = %d, want 503", resp.StatusCode)
+	}
+	if err := await(t, "Serve", ended); err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
+func TestServeReportsABrokenListener(t *testing.T) {
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	if err := NewServer(http.NotFoundHandler(), ServerConfig{}).Serve(t.Context(), ln); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Serve = %v, want the listener's error", err)
+	}
+}
+
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "edge.sock")
+	first, err := Listen("unix:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ln, err := Listen("unix:" + path); err == nil {
+		ln.Close()
+		t.Fatal("a socket on which somebody listens was taken over")
+	}
+	first.(*net.UnixListener).SetUnlinkOnClose(false) // as a crash leaves it
+	first.Close()
+	second, err := Listen("unix:" + path)
+	if err != nil {
+		t.Fatalf("a socket left behind: %v", err)
+	}
+	second.Close()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there after closing: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ln, err := Listen("unix:" + path); err == nil {
+		ln.Close()
+		t.Error("a file that is no socket was replaced")
+	}
+	if _, err := Listen("8080"); err == nil || !strings.Contains(err.Error(), "host:port") {
+		t.Errorf("Listen(8080) = %v, want an error that says how to write it", err)
+	}
+}
