@@ -47,8 +47,8 @@ type Item struct {
 // Every vector in it is a lower bound of the truth; merging is by maximum per
 // cell, atomic per key, idempotent, and the order does not matter. Counts
 // expire by themselves once their slice is a window and max(1 s, two slices)
-// old. Cells outside of Item.Live by the store's clock are left out, of what
-// is stored and of answers. Any number of goroutines may call it.
+// old: by the store's clock, cells outside of Item.Live are not stored, and
+// those before it are not in answers. Any number of goroutines may call it.
 // Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the

@@ -76,12 +76,12 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 	if changed {
 		sh.records[at].version = sh.nextVersion()
 	}
-	return sh.answer(it, it.Version, before, last), true
+	return sh.answer(it, it.Version, before), true
 }
 
 // load answers what is held of it.Key; it never fails.
 func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
-	first, last := it.Live(now)
+	first, _ := it.Live(now)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.sweep(s, now, steps)
@@ -90,12 +90,12 @@ func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer region
 		before = sh.records[at].version
 		sh.records[at].retire(first)
 	}
-	return sh.answer(it, 0, before, last), true
+	return sh.answer(it, 0, before), true
 }
 
 // answer is what is said of a key to a caller who last saw version named, when
 // before was stored. The vectors are copies. Under mu.
-func (sh *shard) answer(it *regional.Item, named, before uint64, last crdt.Slice) regional.Item {
+func (sh *shard) answer(it *regional.Item, named, before uint64) regional.Item {
 	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices}
 	at, held := sh.index[it.Key]
 	if !held {
@@ -116,13 +116,7 @@ func (sh *shard) answer(it *regional.Item, named, before uint64, last crdt.Slice
 		e := &r.entries[i]
 		from := len(cells)
 		cells = e.vector.Cells(cells)
-		// A clock set back: what was stored before is ahead of it for a while.
-		for len(cells) > from && cells[len(cells)-1].Slice > last {
-			cells = cells[:len(cells)-1]
-		}
-		if len(cells) > from {
-			out.Vectors = append(out.Vectors, regional.Vector{Source: e.source, Replica: e.replica, Cells: cells[from:len(cells):len(cells)]})
-		}
+		out.Vectors = append(out.Vectors, regional.Vector{Source: e.source, Replica: e.replica, Cells: cells[from:len(cells):len(cells)]})
 	}
 	return out
 }

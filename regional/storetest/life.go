@@ -18,18 +18,18 @@ func brief(vectors ...regional.Vector) regional.Item {
 func testExpiry(s *subject) {
 	it := brief()
 	now := crdt.Slice(s.Now().UnixNano() / int64(it.Width))
-	it.Vectors = []regional.Vector{edge(1, charge(now, 5), charge(now+40, 6))} // 40 slices are 1 s
+	it.Vectors = []regional.Vector{edge(1, charge(now, 5), charge(now+70, 6))} // in 1.75 s
 	first := s.merge(it)[0]
 	s.same("just merged", s.load(it)[0].Vectors, it.Vectors)
 
 	// The first of the two is gone, the second is not.
 	s.Advance(it.Kept() + 2*it.Width)
-	s.same("when the first has expired", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+40, 6))})
+	s.same("when the first has expired", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 	late := brief(edge(2, charge(now, 9)))
 	s.merge(late)
-	s.same("when a late count came", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+40, 6))})
+	s.same("when a late count came", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 
-	s.Advance(41 * it.Width)
+	s.Advance(71 * it.Width)
 	s.same("when both have expired", s.load(it)[0].Vectors, nil)
 
 	// Born again, it is not mistaken for what it was.
@@ -43,7 +43,7 @@ func testExpiry(s *subject) {
 func testDead(s *subject) {
 	shape := brief()
 	first, last := shape.Live(s.Now())
-	for _, dead := range []crdt.Slice{math.MinInt64, -1 << 62, -1, 0, first - 100, first - 1, last + 40, last + 1000, 1 << 62, math.MaxInt64} {
+	for _, dead := range []crdt.Slice{math.MinInt64, -1 << 62, -1, 0, first - 100, first - 1, last + 400, last + 1000, 1 << 62, math.MaxInt64} {
 		it := brief(edge(1, charge(dead, 5)))
 		if got := s.merge(it)[0]; got.Version != 0 || len(got.Vectors) > 0 {
 			s.Errorf("slice %d, with %d to %d alive: the answer is %v, want nothing stored", dead, first, last, got)

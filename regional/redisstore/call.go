@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+)
+
+const (
+	// maxVersion is the modulus of versions: doubles are exact up to the sum of
+	// two of them.
+	maxVersion = 1 << 52
+	// noVersion is one that no key has.
+	noVersion = -1
+)
+
+// errReply is wrapped in errors about answers that the script does not give.
+var errReply = errors.New("unexpected reply")
+
+// call is one call of the script: its arguments, and where the answers go.
+type call struct {
+	prefix string
+	keys   []string
+	args   []any
+	places []place
+	reply  *redis.Cmd
+}
+
+// place is what a call knows of one of its items.
+type place struct {
+	at    int           // in the batch
+	item  regional.Item // without vectors
+	size  int64         // of its groups, in slices
+	first int64         // the first of the groups asked for
+	count int64         // of the groups asked for
+}
+
+func newCall(prefix string, nonce uint64) *call {
+	return &call{prefix: prefix, args: []any{nonce}}
+}
+
+// add appends an item, which is the batch's item number at.
+func (c *call) add(at int, it regional.Item, now time.Time) {
+	first, last := it.Live(now)
+	size := groupSize(&it)
+	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
+	p.item.Vectors = nil
+	p.count = floorDiv(int64(last), size) - p.first + 1
+	c.places = append(c.places, p)
+
+	named := int64(noVersion)
+	if it.Version <= maxVersion {
+		named = int64(it.Version)
+	}
+	c.args = append(c.args, named, p.count)
+	name := keyName(c.prefix, &it)
+	millis, kept := it.Width.Milliseconds(), it.Kept().Milliseconds()
+	for g := p.first; g < p.first+p.count; g++ {
+		from, end := crdt.Slice(g*size), crdt.Slice((g+1)*size)
+		c.keys = append(c.keys, name+strconv.FormatInt(g, 10))
+		c.args = append(c.args, int64(end)*millis+kept, 0)
+		vectors := len(c.args) - 1
+		n := 0
+		for i := range it.Vectors {
+			v := &it.Vectors[i]
+			if cells := between(v.Cells, max(first, from), min(last+1, end)); len(cells) > 0 {
+				c.args = append(c.args, appendField(nil, v.Source, v.Replica), appendVector(nil, from, cells))
+				n++
+			}
+		}
+		c.args[vectors] = n
+	}
+}
+
+func (c *call) evalsha(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
+	return p.EvalSha(ctx, mergeScript.Hash(), c.keys, c.args...)
+}
+
+func (c *call) eval(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
+	return p.Eval(ctx, mergeSource, c.keys, c.args...)
+}
+
+// read puts the answers in their places of out.
+func (c *call) read(out []regional.Item) error {
+	reply, err := c.reply.Slice()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errReply, err)
+	}
+	if len(reply) != 1+len(c.places) {
+		return fmt.Errorf("%w: %d answers to %d keys", errReply, len(reply)-1, len(c.places))
+	}
+	millis, ok := reply[0].(int64)
+	if !ok {
+		return fmt.Errorf("%w: the time is %v", errReply, reply[0])
+	}
+	for i := range c.places {
+		p := &c.places[i]
+		if out[p.at], err = p.read(reply[1+i], time.UnixMilli(millis)); err != nil {
+			return fmt.Errorf("key %016x: %w", uint64(p.item.Key), err)
+		}
+	}
+	return nil
+}
+
+// read reads the answer to one item, given at now by Redis's clock.
+func (p *place) read(reply any, now time.Time) (regional.Item, error) {
+	out := p.item
+	if version, ok := reply.(int64); ok {
+		out.Version = uint64(version)
+		return out, nil
+	}
+	answer, _ := reply.([]any)
+	if len(answer)%2 == 0 {
+		return out, fmt.Errorf("%w: %T with %d parts", errReply, reply, len(answer))
+	}
+	version, ok := answer[0].(int64)
+	if !ok {
+		return out, fmt.Errorf("%w: the version is %v", errReply, answer[0])
+	}
+	out.Version = uint64(version)
+	var parts []part
+	for i := 1; i < len(answer); i += 2 {
+		group, ok := answer[i].(int64)
+		fields, ok2 := answer[i+1].([]any)
+		if !ok || !ok2 || group < 0 || group >= p.count || len(fields)%2 != 0 {
+			return out, fmt.Errorf("%w: group %v is %T", errReply, answer[i], answer[i+1])
+		}
+		for j := 0; j < len(fields); j += 2 {
+			if pt, ok := partOf(fields[j], fields[j+1], p.first+group); ok {
+				parts = append(parts, pt)
+			}
+		}
+	}
+	first, _ := out.Live(now)
+	out.Vectors = joinParts(parts, p.size, first)
+	return out, nil
+}
+
+// part is what a replica counted in one group.
+type part struct {
+	source  regional.Source
+	replica crdt.Replica
+	group   int64
+	packed  string
+}
+
+// partOf reads a field of a group; ok is false for the version and for fields
+// that are none of ours.
+func partOf(name, value any, group int64) (p part, ok bool) {
+	field, ok := name.(string)
+	if !ok {
+		return part{}, false
+	}
+	if p.packed, ok = value.(string); !ok {
+		return part{}, false
+	}
+	p.group = group
+	p.source, p.replica, ok = replicaOf(field)
+	return p, ok
+}
+
+// joinParts puts together the vectors of each replica over its groups, without
+// the slices before first. What does not parse was not written by us: it is
+// left out, since no count of anybody's is lost with it, and it expires.
+func joinParts(parts []part, size int64, first crdt.Slice) []regional.Vector {
+	slices.SortFunc(parts, func(a, b part) int {
+		if a.source != b.source {
+			return int(a.source) - int(b.source)
+		}
+		if c := a.replica.Compare(b.replica); c != 0 {
+			return c
+		}
+		return int(a.group - b.group)
+	})
+	var out []regional.Vector
+	for i := 0; i < len(parts); {
+		v := regional.Vector{Source: parts[i].source, Replica: parts[i].replica}
+		for ; i < len(parts) && parts[i].source == v.Source && parts[i].replica == v.Replica; i++ {
+			cells, err := appendCells(v.Cells, parts[i].packed, crdt.Slice(parts[i].group*size), size)
+			if err == nil {
+				v.Cells = cells
+			}
+		}
+		v.Cells = between(v.Cells, first, maxSlice)
+		if len(v.Cells) > 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// groupSize is the number of slices in a group of the item's key: a window, but
+// at least four slices and 2 s, so that what lives is in few groups.
+func groupSize(it *regional.Item) int64 {
+	const shortest = 2 * time.Second
+	return max(int64(it.Slices), 4, int64((shortest+it.Width-1)/it.Width))
+}
+
+// keyName is what the names of a key's groups begin with.
+func keyName(prefix string, it *regional.Item) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s{%02x}%014x:%dx%d:", prefix, tagOf(it.Key), uint64(it.Key)>>8, it.Width.Milliseconds(), it.Slices)
+	return b.String()
+}
+
+// tags is the number of hash tags.
+const tags = 256
+
+func tagOf(k deltasync.Key) int { return int(k % tags) }
+
+const maxSlice = crdt.Slice(1<<63 - 1)
+
+// between is the cells of slices from up to, and without, end.
+func between(cells []crdt.Cell, from, end crdt.Slice) []crdt.Cell {
+	order := func(c crdt.Cell, s crdt.Slice) int {
+		if c.Slice < s {
+			return -1
+		}
+		return 1
+	}
+	i, _ := slices.BinarySearchFunc(cells, from, order)
+	j, _ := slices.BinarySearchFunc(cells[i:], end, order)
+	return cells[i : i+j]
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

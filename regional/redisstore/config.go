@@ -1,0 +1,146 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// DefaultPrefix begins every name in Redis where the Config says nothing.
+	DefaultPrefix = "sg"
+	// DefaultTimeout is Timeout where the Config says none.
+	DefaultTimeout = 200 * time.Millisecond
+)
+
+// Config says which Redis to use.
+type Config struct {
+	// Addrs are host:port. One is a single server; several are seeds of a
+	// cluster, or, with MasterName, the sentinels.
+	Addrs []string
+	// MasterName is the name under which sentinels know the master.
+	MasterName string
+	// Username and Password are those of Redis; empty: none are sent.
+	Username, Password string
+	// DB is the number of the database; a cluster has only 0.
+	DB int
+	// TLS, if set, is how connections are encrypted.
+	TLS *tls.Config
+	// Prefix begins every name, so that several regions can share a Redis in a
+	// test. Braces are not allowed: they mark the hash tag. Empty:
+	// DefaultPrefix.
+	Prefix string
+	// Timeout bounds dialling, each write and each wait for an answer; 0:
+	// DefaultTimeout. There is one retry, so a call that meets a frozen server
+	// returns after about twice as long. Nothing waits for it but the
+	// write-through of counts.
+	Timeout time.Duration
+}
+
+// Validate returns every mistake, each by the path of its field.
+func (c *Config) Validate() error {
+	var errs []error
+	if len(c.Addrs) == 0 {
+		errs = append(errs, errors.New("addrs: none; name at least one host:port"))
+	}
+	for i, a := range c.Addrs {
+		if _, port, err := net.SplitHostPort(a); err != nil || !isPort(port) {
+			errs = append(errs, fmt.Errorf("addrs[%d]: %q is not host:port", i, a))
+		}
+	}
+	if c.DB < 0 {
+		errs = append(errs, fmt.Errorf("db: %d is below 0", c.DB))
+	}
+	if c.DB > 0 && len(c.Addrs) > 1 && c.MasterName == "" {
+		errs = append(errs, fmt.Errorf("db: %d, but a cluster (several addrs and no master_name) has only 0", c.DB))
+	}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		errs = append(errs, fmt.Errorf("prefix: %q has a brace; those mark the hash tag", c.Prefix))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout: %v is below 0", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// ParseURL reads redis://[user[:password]@]host[:port][/db], or rediss:// for
+// TLS. Its errors never show the URL, which may hold a password.
+func ParseURL(raw string) (Config, error) {
+	bad := func(format string, args ...any) (Config, error) {
+		return Config{}, fmt.Errorf("redis URL: %s; want redis://[user[:password]@]host[:port][/db]", fmt.Sprintf(format, args...))
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return bad("malformed")
+	}
+	var c Config
+	switch u.Scheme {
+	case "redis":
+	case "rediss":
+		c.TLS = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	default:
+		return bad("the scheme is %q", u.Scheme)
+	}
+	switch {
+	case u.Hostname() == "":
+		return bad("no host")
+	case u.RawQuery != "" || u.Fragment != "":
+		return bad("parameters are not supported")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "6379"
+	}
+	c.Addrs = []string{net.JoinHostPort(u.Hostname(), port)}
+	c.Username = u.User.Username()
+	c.Password, _ = u.User.Password()
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if c.DB, err = strconv.Atoi(db); err != nil {
+			return bad("the database %q is not a number", db)
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, fmt.Errorf("redis URL: %w", err)
+	}
+	return c, nil
+}
+
+// options are those of the client: short timeouts, one retry of what is
+// idempotent anyway, and nothing sent that a Redis 6.2 or Valkey does not know.
+func (c *Config) options() *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:      c.Addrs,
+		MasterName: c.MasterName,
+		Username:   c.Username,
+		Password:   c.Password,
+		DB:         c.DB,
+		TLSConfig:  c.TLS,
+
+		Protocol:                 2,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+
+		DialTimeout:           c.Timeout,
+		ReadTimeout:           c.Timeout,
+		WriteTimeout:          c.Timeout,
+		PoolTimeout:           c.Timeout,
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1,
+		MaxRetries:            1,
+		MinRetryBackoff:       5 * time.Millisecond,
+		MaxRetryBackoff:       20 * time.Millisecond,
+	}
+}

@@ -1,0 +1,63 @@
+// Package redisstore is the regional.Store in Redis (6.2 or later, Valkey;
+// single, under Sentinel, or a Cluster): the place where the counts of all
+// aggregators of a region join, and what survives their restarts.
+//
+// # Layout
+//
+// A group is a run of slices, aligned to 1970: as long as a window, and at
+// least 2 s and four slices, so that what is alive of a key lies in two or
+// three groups, rarely four. Each (key, group) is one hash:
+//
+//	<prefix>{tt}kkkkkkkkkkkkkk:<width>x<slices>:<group>
+//
+// where tt is the low byte of the key in hex, the hash tag that places all
+// groups of a key on one shard of a cluster, kk... the other seven bytes, and
+// then, in decimal, the slice width in milliseconds, the slices of a window and
+// the number of the group. The shape stands in the name so that counts of
+// different shapes can never be taken for each other. Its fields:
+//
+//	"v"                         the group's version, in decimal
+//	"e" node:8 incarnation:8    what an edge of the region counted
+//	"r" node:8 incarnation:8    the subtotal of another region
+//
+// with node and incarnation as big-endian bytes. No sums are kept: they would
+// have to be kept right. A field holds the packed vector of the replica's
+// slices in the group:
+//
+//	vector = 0x10|o:1 c<<4|r:1 cell*      1 <= o <= 6, 1 <= c <= 8, 0 <= r <= 8
+//	cell   = offset:o charges:c refunds:r  big endian, ascending by offset
+//
+// so o, c and r are the bytes that an offset, a charge and a refund take, the
+// same for all cells: as many as the largest needs, and none for refunds
+// before the first one. The offset is counted from the first slice of the
+// group. There is at least one cell, and none is zero in both counts. 40 slices
+// of fewer than 65536 hits take 122 bytes.
+//
+// A group expires, by PEXPIREAT, when its last slice would: a window and
+// max(1 s, two slices) after its end. Answers leave out the slices that have
+// expired before.
+//
+// # Merging
+//
+// One script (merge.lua) joins vectors and reads what the caller has not seen.
+// It is atomic, and idempotent, so a retry is harmless. It compares bytes: Lua
+// counts in doubles, exact only to 2^53, and its < on strings asks the locale.
+//
+// # Versions
+//
+// A group's version is a random number of 51 bits when the group is made, and
+// rises by one with each change. A key's version is the sum of its groups'
+// versions modulo 2^52: any write changes it by the number of changes, and a
+// group that is born, expires or is wiped changes it by a random number. It
+// repeats only by chance, one in 2^51 a comparison.
+//
+// # Epochs
+//
+// Each tag has a canary, a random string without expiry that is written when
+// it is missing: <prefix>{tt}epoch. It goes with FLUSHALL and with a restart
+// without persistence. The epoch is a hash of all canaries and of each master's
+// replication id, which changes with a promotion.
+//
+// Counters carry an expiry and canaries do not, so with `maxmemory-policy
+// volatile-ttl` a full Redis sheds the oldest counters and goes on.
+package redisstore

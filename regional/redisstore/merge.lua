@@ -1,0 +1,152 @@
+-- Joins vectors into groups and answers what the caller has not seen; the
+-- package comment of redisstore describes both. Plain Lua 5.1: no struct, cjson
+-- or bit library, nothing newer than Redis 6.2.
+--
+-- KEYS: the groups of the first key, then those of the second, ...
+-- ARGV: nonce, then for each key: version that the caller saw, number of groups,
+--       then for each of these groups: when it expires (ms), number of vectors,
+--       and for each of these: field, packed vector.
+-- Answer: the time (ms), then for each key its version now, or, if the version
+-- before was not the one named, {version, group's index, its HGETALL, ...}.
+
+local byte, sub, rep, floor = string.byte, string.sub, string.rep, math.floor
+local call = redis.call
+local MODULUS = 4503599627370496 -- 2^52
+
+-- Widths of offset, charges and refunds, or nil if s is not a packed vector.
+local function widths(s)
+  local f, w = byte(s, 1, 2)
+  if not w or f < 17 or f > 22 then return nil end
+  local o, c, r = f - 16, floor(w / 16), w % 16
+  if c < 1 or c > 8 or r > 8 then return nil end
+  if #s == 2 or (#s - 2) % (o + c + r) ~= 0 then return nil end
+  return o, c, r
+end
+
+-- The number in n bytes of s from p on; offsets have at most 6.
+local function number(s, p, n)
+  local x = 0
+  for i = p, p + n - 1 do x = x * 256 + byte(s, i) end
+  return x
+end
+
+-- The larger of two big-endian numbers of equal length.
+local function larger(a, b)
+  if a == b then return a end
+  for i = 1, #a do
+    local x, y = byte(a, i), byte(b, i)
+    if x > y then return a end
+    if x < y then return b end
+  end
+end
+
+-- s, whose widths are o, c and r, in widths O, C and R, none of them less.
+local function widen(s, o, c, r, O, C, R)
+  if o == O and c == C and r == R then return s end
+  local po, pc, pr = rep('\0', O - o), rep('\0', C - c), rep('\0', R - r)
+  local out = {sub(s, 1, 2)}
+  for p = 3, #s, o + c + r do
+    out[#out + 1] = po .. sub(s, p, p + o - 1)
+      .. pc .. sub(s, p + o, p + o + c - 1)
+      .. pr .. sub(s, p + o + c, p + o + c + r - 1)
+  end
+  return table.concat(out)
+end
+
+-- The join of a, as stored, and b; nil if it is a.
+local function join(a, b)
+  local ao, ac, ar = widths(a)
+  if not ao then return b end -- not ours: nobody's count is lost with it
+  local bo, bc, br = widths(b)
+  local o, c, r = math.max(ao, bo), math.max(ac, bc), math.max(ar, br)
+  a, b = widen(a, ao, ac, ar, o, c, r), widen(b, bo, bc, br, o, c, r)
+  local stride = o + c + r
+  local n = (#a - 2) / stride
+  local out, from, low = {string.char(16 + o, c * 16 + r)}, 3, 0 -- from: first byte not copied yet
+  for p = 3, #b, stride do
+    local want, high = number(b, p, o), n
+    if low < n and number(a, 3 + (n - 1) * stride, o) < want then low = n end -- most are newer
+    while low < high do
+      local mid = floor((low + high) / 2)
+      if number(a, 3 + mid * stride, o) < want then low = mid + 1 else high = mid end
+    end
+    local q = 3 + low * stride
+    if low < n and number(a, q, o) == want then
+      local old = sub(a, q + o, q + stride - 1)
+      local new = larger(sub(old, 1, c), sub(b, p + o, p + o + c - 1))
+        .. larger(sub(old, c + 1), sub(b, p + o + c, p + stride - 1))
+      if new ~= old then
+        out[#out + 1] = sub(a, from, q + o - 1)
+        out[#out + 1] = new
+        from = q + stride
+      end
+    else
+      out[#out + 1] = sub(a, from, q - 1)
+      out[#out + 1] = sub(b, p, p + stride - 1)
+      from = q
+    end
+  end
+  if #out == 1 then return nil end
+  out[#out + 1] = sub(a, from)
+  return table.concat(out)
+end
+
+local function version(s)
+  local v = s and tonumber(s)
+  if v and v >= 1 and v <= MODULUS and v % 1 == 0 then return v end
+  return 0
+end
+
+local function plus(a, b)
+  local s = a + b
+  if s > MODULUS then return s - MODULUS end
+  return s
+end
+
+local time = call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000)
+local nonce = tonumber(ARGV[1])
+local out, k, a = {now}, 1, 2
+while k <= #KEYS do
+  local named, groups = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  local first, before, after = k, 0, 0
+  a = a + 2
+  for _ = 1, groups do
+    local key, expires, vectors = KEYS[k], tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+    k, a = k + 1, a + 2
+    local old = version(call('HGET', key, 'v'))
+    local new = old
+    if expires > now then
+      for i = a, a + 2 * vectors - 2, 2 do
+        local held = call('HGET', key, ARGV[i])
+        local joined = ARGV[i + 1]
+        if held then joined = join(held, joined) end
+        if joined then
+          call('HSET', key, ARGV[i], joined)
+          new = -1
+        end
+      end
+    end
+    if new == -1 then
+      if old == 0 then new = nonce else new = plus(old, 1) end
+      call('HSET', key, 'v', string.format('%.0f', new))
+      if old == 0 then call('PEXPIREAT', key, ARGV[a - 2]) end
+    end
+    a = a + 2 * vectors
+    before, after = plus(before, old), plus(after, new)
+  end
+  if before == named then
+    out[#out + 1] = after
+  else
+    local answer = {after}
+    for g = first, k - 1 do
+      local fields = call('HGETALL', KEYS[g])
+      if #fields > 0 then
+        answer[#answer + 1] = g - first
+        answer[#answer + 1] = fields
+      end
+    end
+    out[#out + 1] = answer
+  end
+end
+return out
