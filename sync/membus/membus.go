@@ -44,7 +44,7 @@ func connect(h *hub) *Bus {
 // Request implements deltasync.Bus. A request to several queues is offered to
 // all of them before the first reply is awaited.
 func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]byte, error) {
-	if err := b.check(subject, payload); err != nil {
+	if err := check(b.closed, subject, payload); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -70,7 +70,7 @@ func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]by
 
 // Publish implements deltasync.Bus.
 func (b *Bus) Publish(subject string, payload []byte) error {
-	if err := b.check(subject, payload); err != nil {
+	if err := check(b.closed, subject, payload); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	for _, s := range b.hub.subscribers(subject) {
@@ -79,10 +79,11 @@ func (b *Bus) Publish(subject string, payload []byte) error {
 	return nil
 }
 
-// check returns why subject and payload cannot be sent.
-func (b *Bus) check(subject string, payload []byte) error {
+// check returns why subject and payload cannot be sent by a bus that is closed
+// when closed has ended.
+func check(closed context.Context, subject string, payload []byte) error {
 	switch {
-	case b.closed.Err() != nil:
+	case closed.Err() != nil:
 		return deltasync.ErrClosed
 	case len(payload) > deltasync.MaxPayload:
 		return fmt.Errorf("%w: %d bytes on %.100q, at most %d", deltasync.ErrTooLarge, len(payload), subject, deltasync.MaxPayload)

@@ -3,6 +3,7 @@ package membus
 import (
 	"context"
 	"testing"
+	"time"
 
 	deltasync "github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/bustest"
@@ -12,6 +13,21 @@ func TestBus(t *testing.T) {
 	bustest.Run(t, func(*testing.T) (a, b deltasync.Bus) {
 		bus := New()
 		return bus, bus.Connect()
+	})
+}
+
+func TestImpairedByNothing(t *testing.T) {
+	bustest.Run(t, func(*testing.T) (a, b deltasync.Bus) {
+		bus := New()
+		return Impair(bus, Faults{}), Impair(bus.Connect(), Faults{})
+	})
+}
+
+func TestImpairedByDelay(t *testing.T) {
+	slow := Faults{Link: func(string) Link { return Link{Delay: time.Millisecond} }}
+	bustest.Run(t, func(*testing.T) (a, b deltasync.Bus) {
+		bus := New()
+		return Impair(bus, slow), Impair(bus.Connect(), slow)
 	})
 }
 
