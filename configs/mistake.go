@@ -90,8 +90,12 @@ type source struct {
 }
 
 func newSource(name string, text []byte) *source {
-	return &source{name: name, lines: strings.Split(strings.ToValidUTF8(string(text), "\uFFFD"), "\n")}
+	return &source{name: name, lines: strings.Split(oneBreak.Replace(strings.ToValidUTF8(string(text), "\uFFFD")), "\n")}
 }
+
+// oneBreak makes all of YAML's line breaks the same, so that lines and columns
+// are counted as editors count them.
+var oneBreak = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
 // excerpt shows the line at a position with a caret under it. A long line is
 // cut around the place.
@@ -99,7 +103,7 @@ func (s *source) excerpt(at position) string {
 	if at.line < 1 || at.line > len(s.lines) || at.column < 1 {
 		return ""
 	}
-	line := []rune(strings.TrimRight(s.lines[at.line-1], "\r"))
+	line := []rune(s.lines[at.line-1])
 	column := min(at.column-1, len(line))
 	if from := column - maxExcerpt/2; from > 0 {
 		line, column = line[from:], column-from

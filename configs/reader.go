@@ -11,7 +11,7 @@ import (
 
 // maxVisited bounds the values read from one file once aliases are followed,
 // so that ten lines of aliases cannot stand for a billion rules.
-const maxVisited = 1_000_000
+const maxVisited = 500_000
 
 // reader turns a tree into values. It remembers where each path stood, for
 // mistakes that only show later, and which paths it has reported already.
@@ -69,9 +69,9 @@ func (r *reader) reported(path string) bool {
 type read func(path string, n *node)
 
 type field struct {
-	name     string
-	required bool
-	read     read
+	name string
+	must string // not "": the field is required, and this is how to give it
+	read read
 }
 
 // object reads a mapping with the given fields. Words in unbuilt belong to
@@ -83,7 +83,9 @@ func (r *reader) object(path string, n *node, fields []field, unbuilt ...string)
 	}
 	r.at[path] = n.at
 	seen := make([]bool, len(fields))
-	foreign := false // has words that are not built: then the built ones may well be absent
+	// Where some words could not be read or are not built, the required ones
+	// may well be meant by them.
+	partial := n.partial
 	var misspelt []string
 	for _, e := range n.entries {
 		if !r.visit(n) {
@@ -97,7 +99,7 @@ func (r *reader) object(path string, n *node, fields []field, unbuilt ...string)
 			r.at[at] = e.value.at
 			fields[i].read(at, e.value)
 		case slices.Contains(unbuilt, e.key):
-			foreign = true
+			partial = true
 			r.mistake(at, e.at, "E008", "leave it out", "%q is not built yet in this version", e.key)
 		default:
 			names := unbuilt
@@ -113,11 +115,16 @@ func (r *reader) object(path string, n *node, fields []field, unbuilt ...string)
 		}
 	}
 	for i, f := range fields {
-		if f.required && !seen[i] && foreign {
-			r.bad[join(path, f.name)] = true
-		} else if f.required && !seen[i] && !slices.Contains(misspelt, f.name) {
-			r.mistake(join(path, f.name), n.at, "E014", "", "%s is missing", f.name)
+		switch at := join(path, f.name); {
+		case f.must == "" || seen[i] || slices.Contains(misspelt, f.name):
+		case partial:
+			r.bad[at] = true
+		default:
+			r.mistake(at, n.at, "E014", f.must, "%s is missing", f.name)
 		}
+	}
+	if n.partial {
+		r.bad[path] = true
 	}
 	for _, name := range misspelt {
 		r.bad[join(path, name)] = true // what lacks it need not be told too
@@ -133,6 +140,10 @@ func (r *reader) visit(n *node) bool {
 }
 
 func (r *reader) wrongKind(path string, n *node, want, hint string) {
+	if n.kind == kindBroken {
+		r.bad[path] = true
+		return
+	}
 	r.mistake(path, n.at, "E009", hint, "%s, where %s is wanted", n.describe(), want)
 }
 
@@ -197,7 +208,8 @@ func (r *reader) texts(dst *[]string) read {
 func (r *reader) flag(dst *bool) read {
 	return func(path string, n *node) {
 		if n.kind != kindBool {
-			r.wrongKind(path, n, "true or false", "")
+			hint := map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}[strings.ToLower(n.text)]
+			r.wrongKind(path, n, "true or false", hint)
 			return
 		}
 		*dst = n.text == "true" || n.text == "True" || n.text == "TRUE"
@@ -207,6 +219,9 @@ func (r *reader) flag(dst *bool) read {
 // whole reads a whole number from lo to hi.
 func whole[T int | uint32 | uint64](r *reader, dst *T, lo int64, hi uint64) read {
 	return func(path string, n *node) {
+		if n.kind == kindText && len(n.text) > 18 && strings.Trim(n.text, "0123456789_") == "" {
+			n = &node{kind: kindInteger, text: n.text, at: n.at} // text only because it does not fit
+		}
 		if n.kind != kindInteger {
 			hint := ""
 			if _, err := strconv.ParseInt(n.text, 10, 64); n.kind == kindText && err == nil {

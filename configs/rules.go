@@ -66,6 +66,9 @@ func parseFile(name string, text []byte) ([]parsed, []Mistake) {
 	for i, tree := range trees {
 		r := newReader(src)
 		docs[i] = parsed{doc: r.document(tree), reader: r}
+		if r.bad[""] { // not a document, or one that never ends: there is nothing to compile
+			docs[i].doc = limit.Document{}
+		}
 		mistakes = append(mistakes, r.mistakes...)
 	}
 	return docs, sortMistakes(mistakes)

@@ -14,11 +14,11 @@ const RulesSchema = "spillgate/v1"
 func (r *reader) document(n *node) limit.Document {
 	var doc limit.Document
 	r.object("", n, []field{
-		{"schema", true, r.schema},
-		{"namespace", true, r.text(&doc.Namespace)},
-		{"defaults", false, r.defaults(&doc.Defaults)},
-		{"keys", false, r.keys(&doc)},
-		{"rules", true, func(path string, n *node) {
+		{"schema", "schema: " + RulesSchema, r.schema},
+		{"namespace", "such as namespace: acme", r.text(&doc.Namespace)},
+		{"defaults", "", r.defaults(&doc.Defaults)},
+		{"keys", "", r.keys(&doc)},
+		{"rules", "such as rules: [{name: all, key: [client_ip], rates: [{limit: 100, per: 1m}]}]", func(path string, n *node) {
 			r.each(path, n, func(path string, n *node) { doc.Rules = append(doc.Rules, r.rule(path, n)) })
 		}},
 	}, "tenants")
@@ -36,10 +36,10 @@ func (r *reader) schema(path string, n *node) {
 func (r *reader) defaults(d *limit.Defaults) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"algorithm", false, r.text(&d.Algorithm)},
-			{"mode", false, r.text(&d.Mode)},
-			{"consistency", false, r.text(&d.Consistency)},
-			{"scope", false, r.text(&d.Scope)},
+			{"algorithm", "", r.text(&d.Algorithm)},
+			{"mode", "", r.text(&d.Mode)},
+			{"consistency", "", r.text(&d.Consistency)},
+			{"scope", "", r.text(&d.Scope)},
 		}, "on_partition", "surge", "charge")
 	}
 }
@@ -53,8 +53,8 @@ func (r *reader) keys(doc *limit.Document) read {
 		doc.Keys = make(map[string]limit.KeySource, len(n.entries))
 		for _, e := range n.entries {
 			at := join(path, e.key)
-			r.at[at] = e.at
 			doc.Keys[e.key] = r.key(at, e.value)
+			r.at[at] = e.at // what is wrong with the whole is wrong with its name
 		}
 	}
 }
@@ -62,9 +62,9 @@ func (r *reader) keys(doc *limit.Document) read {
 func (r *reader) key(path string, n *node) limit.KeySource {
 	var k limit.KeySource
 	r.object(path, n, []field{
-		{"from", false, r.texts(&k.From)},
-		{"ipv4_prefix", false, whole(r, &k.IPv4Prefix, 1, 32)},
-		{"ipv6_prefix", false, whole(r, &k.IPv6Prefix, 1, 128)},
+		{"from", "", r.texts(&k.From)},
+		{"ipv4_prefix", "", whole(r, &k.IPv4Prefix, 1, 32)},
+		{"ipv6_prefix", "", whole(r, &k.IPv6Prefix, 1, 128)},
 	}, "hash")
 	k.IP = k.IPv4Prefix > 0 || k.IPv6Prefix > 0 || slices.Contains(k.From, "client_ip")
 	return k
@@ -73,32 +73,35 @@ func (r *reader) key(path string, n *node) limit.KeySource {
 func (r *reader) rule(path string, n *node) limit.RuleSpec {
 	var s limit.RuleSpec
 	r.object(path, n, []field{
-		{"name", true, r.text(&s.Name)},
-		{"priority", false, whole(r, &s.Priority, math.MinInt32, math.MaxInt32)},
-		{"group", false, r.text(&s.Group)},
-		{"generation", false, whole(r, &s.Generation, 0, math.MaxUint32)},
-		{"match", false, r.match(&s.Match)},
-		{"key", false, r.texts(&s.Key)},
-		{"rates", false, func(path string, n *node) {
+		{"name", "such as name: api-per-user", r.text(&s.Name)},
+		{"priority", "", whole(r, &s.Priority, math.MinInt32, math.MaxInt32)},
+		{"group", "", r.text(&s.Group)},
+		{"generation", "", whole(r, &s.Generation, 0, math.MaxUint32)},
+		{"match", "", r.match(&s.Match)},
+		{"key", "", r.texts(&s.Key)},
+		{"rates", "", func(path string, n *node) {
 			r.each(path, n, func(path string, n *node) { s.Rates = append(s.Rates, r.rate(path, n)) })
 		}},
-		{"mode", false, r.text(&s.Mode)},
-		{"consistency", false, r.text(&s.Consistency)},
-		{"allow", false, r.flag(&s.Allow)},
-		{"margin", false, r.margin(&s.Margin)},
-		{"cost", false, r.cost(&s.Cost)},
-		{"on_limit", false, r.onLimit(&s.OnLimit)},
+		{"mode", "", r.text(&s.Mode)},
+		{"consistency", "", r.text(&s.Consistency)},
+		{"allow", "", r.flag(&s.Allow)},
+		{"margin", "", r.margin(&s.Margin)},
+		{"cost", "", r.cost(&s.Cost)},
+		{"on_limit", "", r.onLimit(&s.OnLimit)},
 	}, "candidate", "min_gap", "count_when", "parent", "on_partition", "surge", "charge")
+	if r.bad[path+".allow"] {
+		r.bad[path+".rates"] = true // whether there should be any is not known
+	}
 	return s
 }
 
 func (r *reader) match(m *limit.MatchSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"path", false, r.texts(&m.Path)},
-			{"methods", false, r.texts(&m.Methods)},
-			{"has", false, r.texts(&m.Has)},
-			{"lacks", false, r.texts(&m.Lacks)},
+			{"path", "", r.texts(&m.Path)},
+			{"methods", "", r.texts(&m.Methods)},
+			{"has", "", r.texts(&m.Has)},
+			{"lacks", "", r.texts(&m.Lacks)},
 		}, "when")
 	}
 }
@@ -106,33 +109,33 @@ func (r *reader) match(m *limit.MatchSpec) read {
 func (r *reader) rate(path string, n *node) limit.RateSpec {
 	var s limit.RateSpec
 	r.object(path, n, []field{
-		{"name", false, r.text(&s.Name)},
+		{"name", "", r.text(&s.Name)},
 		// Without a limit a rate would deny everything; that must be said.
-		{"limit", true, whole(r, &s.Limit, 0, 1<<53)},
-		{"per", true, r.duration(&s.Per)},
-		{"algorithm", false, r.text(&s.Algorithm)},
-		{"slices", false, whole(r, &s.Slices, 1, limit.MaxSlices)},
-		{"oldest", false, r.text(&s.Oldest)},
-		{"round", false, r.text(&s.Round)},
-		{"scope", false, r.text(&s.Scope)},
-		{"align", false, r.text(&s.Align)},
-		{"consistency", false, r.text(&s.Consistency)},
+		{"limit", "such as limit: 100; 0 denies everything", whole(r, &s.Limit, 0, 1<<53)},
+		{"per", "such as per: 1m", r.duration(&s.Per)},
+		{"algorithm", "", r.text(&s.Algorithm)},
+		{"slices", "", whole(r, &s.Slices, 1, limit.MaxSlices)},
+		{"oldest", "", r.text(&s.Oldest)},
+		{"round", "", r.text(&s.Round)},
+		{"scope", "", r.text(&s.Scope)},
+		{"align", "", r.text(&s.Align)},
+		{"consistency", "", r.text(&s.Consistency)},
 	}, "capacity", "refill", "initial", "outflow", "queue", "max_wait", "lease", "count_denied", "surge", "weights")
 	return s
 }
 
 func (r *reader) margin(m *limit.MarginSpec) read {
 	return func(path string, n *node) {
-		r.object(path, n, []field{{"soft", false, r.percent(&m.SoftPercent)}}, "elastic")
+		r.object(path, n, []field{{"soft", "", r.percent(&m.SoftPercent)}}, "elastic")
 	}
 }
 
 func (r *reader) cost(c *limit.CostSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"default", false, whole(r, &c.Default, 1, 1<<53)},
-			{"by_route", false, r.byRoute(c)},
-			{"max", false, whole(r, &c.Max, 1, 1<<53)},
+			{"default", "", whole(r, &c.Default, 1, 1<<53)},
+			{"by_route", "", r.byRoute(c)},
+			{"max", "", whole(r, &c.Max, 1, 1<<53)},
 		}, "from_header")
 	}
 }
@@ -157,9 +160,9 @@ func (r *reader) byRoute(c *limit.CostSpec) read {
 func (r *reader) onLimit(o *limit.OnLimitSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"status", false, whole(r, &o.Status, 400, 599)},
-			{"headers", false, r.texts(&o.Headers)},
-			{"show_headers", false, r.text(&o.ShowHeaders)},
+			{"status", "", whole(r, &o.Status, 400, 599)},
+			{"headers", "", r.texts(&o.Headers)},
+			{"show_headers", "", r.text(&o.ShowHeaders)},
 		}, "delay", "queue")
 	}
 }

@@ -91,6 +91,9 @@ func load(flags *pflag.FlagSet, settings []setting) (*loader, error) {
 	if err := l.openFile(settings); err != nil {
 		return nil, err
 	}
+	if l.file != "" && l.tree == nil { // what the file would have set is not missing
+		return nil, l.err()
+	}
 	for i := range settings {
 		s := &settings[i]
 		if f := flags.Lookup(s.flag()); f != nil {
@@ -124,36 +127,36 @@ func (l *loader) openFile(settings []setting) error {
 	}
 	src := newSource(l.file, text)
 	docs, mistakes := parseTree(src, text)
-	l.mistakes = append(l.mistakes, mistakes...)
+	if len(mistakes) > 0 {
+		l.mistakes = mistakes
+		return nil
+	}
 	l.tree = newReader(src)
 	l.tree.at[""] = position{1, 1}
-	switch {
-	case len(mistakes) > 0 || len(docs) == 0:
-		return nil // an empty file sets nothing
-	case len(docs) > 1:
-		l.tree.mistake("", docs[1].at, "E201", "one file, one process", "a second document")
-	default:
-		l.known("", docs[0], settings)
-	}
-	l.mistakes = append(l.mistakes, l.tree.mistakes...)
-	if len(l.mistakes) > 0 {
-		return nil
-	}
 	if len(docs) == 0 {
-		return nil
+		return nil // an empty file sets nothing
 	}
+	l.known("", docs[0], settings)
+	if len(docs) > 1 {
+		l.tree.mistake("", docs[1].at, "E201", "one file, one process", "a second document")
+	}
+	l.mistakes = l.tree.mistakes
 	// The values go in as they are written: a second YAML reader would turn
 	// a secret of digits into a number.
-	return l.v.MergeConfigMap(plain(docs[0]).(map[string]any))
+	if values, ok := l.plain("", docs[0]).(map[string]any); ok {
+		return l.v.MergeConfigMap(values)
+	}
+	return nil
 }
 
-func plain(n *node) any {
+// plain is a value as viper takes it, without what is wrong in it.
+func (l *loader) plain(path string, n *node) any {
 	switch n.kind {
 	case kindMapping:
 		m := make(map[string]any, len(n.entries))
 		for _, e := range n.entries {
-			if e.value.kind != kindNull {
-				m[e.key] = plain(e.value)
+			if at := join(path, e.key); e.value.kind != kindNull && !l.tree.bad[at] {
+				m[e.key] = l.plain(at, e.value)
 			}
 		}
 		return m
@@ -207,7 +210,7 @@ func (l *loader) resolve(s *setting) {
 		value = filepath.Join(filepath.Dir(l.file), value)
 	}
 	l.values[s.key], l.origins[s.key] = value, from
-	if err := s.parse(value); err != nil {
+	if err := s.parse(value); err != nil && !(l.tree != nil && l.tree.bad[s.key]) {
 		l.mistake(s.key, "E202", "", "%v", err)
 	}
 	shown := value

@@ -35,10 +35,11 @@ const (
 	kindBool
 	kindList
 	kindMapping
+	kindBroken // told already
 )
 
 func (k kind) String() string {
-	return [...]string{"empty", "text", "a whole number", "a number with a fraction", "true or false", "a list", "a mapping"}[k]
+	return [...]string{"empty", "text", "a whole number", "a number with a fraction", "true or false", "a list", "a mapping", "broken"}[k]
 }
 
 // node is a YAML value with its place. Aliases are followed: the same node may
@@ -49,6 +50,7 @@ type node struct {
 	at      position
 	items   []*node
 	entries []entry
+	partial bool // a mapping with keys that could not be read, and were told
 }
 
 type entry struct {
@@ -75,7 +77,7 @@ func parseTree(src *source, text []byte) (docs []*node, mistakes []Mistake) {
 	case !utf8.Valid(text):
 		b.mistake(invalidAt(text), "E001", "save the file as UTF-8", "not UTF-8 text")
 	default:
-		docs = b.read(string(text))
+		docs = b.read(oneBreak.Replace(string(text)))
 	}
 	return docs, b.mistakes
 }
@@ -179,6 +181,9 @@ func (b *treeBuilder) bounded(tokens token.Tokens) bool {
 			}
 		}
 		switch {
+		case flow > 0 && i > 0 && t.Type == token.MappingValueType && gluedColon(tokens, i):
+			// The parser takes {url: [nats://h:1]} for a mapping of h to 1.
+			b.mistake(placeOf(t), "E003", "put the whole word in quotes, or a space after the colon", "a colon inside a word, between braces")
 		case len(open)+max(flow, 0) > maxDepth:
 			b.mistake(placeOf(t), "E011", "", "nested more than %d deep", maxDepth)
 		case len(open) > 0 && open[len(open)-1].keys > maxMappingKeys:
@@ -193,6 +198,20 @@ func (b *treeBuilder) bounded(tokens token.Tokens) bool {
 		return false
 	}
 	return true
+}
+
+// gluedColon says whether the colon at i, after a word without quotes, has
+// another word right behind it.
+func gluedColon(tokens token.Tokens, i int) bool {
+	if q := tokens[i-1].Type; q == token.SingleQuoteType || q == token.DoubleQuoteType || i+1 == len(tokens) {
+		return false
+	}
+	colon, next := tokens[i].Position, tokens[i+1]
+	switch next.Type {
+	case token.CollectEntryType, token.MappingEndType, token.SequenceEndType:
+		return false
+	}
+	return next.Position.Line == colon.Line && next.Position.Column == colon.Column+1
 }
 
 func (b *treeBuilder) node(n ast.Node) *node {
@@ -217,7 +236,7 @@ func (b *treeBuilder) node(n ast.Node) *node {
 			return v
 		}
 		b.mistake(placeOf(n.GetToken()), "E010", "define it before its use", "there is no anchor %q", clip(name.Value))
-		return &node{at: placeOf(n.GetToken())}
+		return &node{kind: kindBroken, at: placeOf(n.GetToken())}
 	case nil:
 		return &node{}
 	}
@@ -229,7 +248,8 @@ func (b *treeBuilder) mapping(start *token.Token, flow bool, values []*ast.Mappi
 	first := map[string]position{}
 	for i, v := range values {
 		key := v.Key.GetToken()
-		if _, scalarKey := v.Key.(ast.ScalarNode); !scalarKey {
+		if _, scalarKey := v.Key.(ast.ScalarNode); !scalarKey || v.Key.IsMergeKey() {
+			m.partial = true
 			b.mistake(placeOf(key), "E003", "", "a key is a plain word; lists, mappings, aliases and << do not stand here")
 			continue
 		}
@@ -243,8 +263,8 @@ func (b *treeBuilder) mapping(start *token.Token, flow bool, values []*ast.Mappi
 		}
 		first[key.Value] = at
 		value := b.node(v.Value)
-		if value.at.line == 0 || value.kind == kindNull {
-			value = &node{kind: value.kind, at: at}
+		if value.kind == kindNull {
+			value = &node{at: at} // nothing is written there
 		}
 		m.entries = append(m.entries, entry{key: key.Value, at: at, value: value})
 	}

@@ -1,0 +1,302 @@
+package configs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const testSecret = "0123456789012345678901234567890123456789"
+
+// cleanEnv hides the settings of whoever runs the tests.
+func cleanEnv(t *testing.T) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, EnvPrefix+"_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+func loadEdge(t *testing.T, args ...string) (*EdgeSettings, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("edge", pflag.ContinueOnError)
+	BindEdgeFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return LoadEdge(fs)
+}
+
+func loadAggregator(t *testing.T, args ...string) (*AggregatorSettings, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("aggregator", pflag.ContinueOnError)
+	BindAggregatorFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return LoadAggregator(fs)
+}
+
+func settingsFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	writeFile(t, file, text)
+	return file
+}
+
+func TestShippedSettingsLoad(t *testing.T) {
+	cleanEnv(t)
+	t.Setenv("SPILLGATE_SECRET", testSecret)
+	edge, err := loadEdge(t, "--config", "edge.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.AdminListen != "127.0.0.1:6070" || edge.RulesPath != "rules.yaml" ||
+		edge.Lanes != 8 || edge.MaxKeys != 1_000_000 || edge.ViewMaxBytes != 64<<20 || string(edge.Secret) != testSecret ||
+		fmt.Sprint(edge.NATS.URLs) != "[nats://127.0.0.1:4222]" || edge.Log != (LogSettings{slog.LevelInfo, "text"}) ||
+		edge.Sync != (SyncSettings{100 * time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond}) {
+		t.Errorf("edge.yaml says %+v", edge)
+	}
+	if _, err := LoadRules(edge.RulesPath); err != nil {
+		t.Errorf("the rules that edge.yaml names: %v", err)
+	}
+	aggregator, err := loadAggregator(t, "--config", "aggregator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if aggregator.Region != "local" || aggregator.RedisURL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 {
+		t.Errorf("aggregator.yaml says %+v", aggregator)
+	}
+}
+
+// What a shipped file shows as a comment is a setting too: with the comments
+// taken away each key is known.
+func TestShippedCommentsNameRealSettings(t *testing.T) {
+	cleanEnv(t)
+	t.Setenv("SPILLGATE_SECRET", testSecret)
+	for _, name := range []string{"edge.yaml", "aggregator.yaml"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commented := 0
+		var lines []string
+		for line := range strings.Lines(string(text)) {
+			indent, rest, ok := strings.Cut(line, "# ")
+			key, _, isKey := strings.Cut(strings.TrimLeft(rest, " "), ":")
+			if ok && strings.TrimSpace(indent) == "" && isKey && strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") == "" {
+				line, commented = indent+rest, commented+1
+			}
+			lines = append(lines, line)
+		}
+		if commented < 8 {
+			t.Errorf("%s: only %d settings found in comments", name, commented)
+		}
+		file := settingsFile(t, strings.Join(lines, ""))
+		if name == "edge.yaml" {
+			_, err = loadEdge(t, "--config", file)
+		} else {
+			_, err = loadAggregator(t, "--config", file)
+		}
+		var e *SettingsError
+		if !errors.As(err, &e) { // at least nkey beside creds is wrong
+			t.Fatalf("%s with everything in force: %v", name, err)
+		}
+		for _, m := range e.Mistakes {
+			if m.Code == "E007" || m.Code == "E009" || m.Code == "E003" {
+				t.Errorf("%s: a comment shows what is no setting: %v", name, m)
+			}
+		}
+	}
+}
+
+func TestFlagWinsOverEnvironmentOverFile(t *testing.T) {
+	cleanEnv(t)
+	file := settingsFile(t, "region: file\npop: file\nname: file\nlanes: 3\nrules: {path: r.yaml}\nsecret: 01234567890123456\nnats:\n  urls: [nats://a:1, nats://b:2]\ntrusted_proxies: [10.0.0.0/8, 2001:db8::1]\n")
+	t.Setenv("SPILLGATE_POP", "env")
+	t.Setenv("SPILLGATE_NAME", "env")
+	t.Setenv("SPILLGATE_SYNC_INTERVAL", "1s")
+	s, err := loadEdge(t, "-c", file, "--name", "flag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Region != "file" || s.PoP != "env" || s.Name != "flag" || s.Lanes != 3 || s.Sync.Interval != time.Second || fmt.Sprint(s.NATS.URLs) != "[nats://a:1 nats://b:2]" {
+		t.Errorf("settings %+v", s)
+	}
+	if s.RulesPath != filepath.Join(filepath.Dir(file), "r.yaml") {
+		t.Errorf("rules.path %q does not start at the file that names it", s.RulesPath)
+	}
+	if string(s.Secret) != "01234567890123456" {
+		t.Errorf("a secret of digits was read as %q", s.Secret)
+	}
+	if fmt.Sprint(s.TrustedProxies) != "[10.0.0.0/8 2001:db8::1/128]" {
+		t.Errorf("trusted proxies %v", s.TrustedProxies)
+	}
+	from := map[string]Origin{}
+	for _, e := range s.Effective() {
+		from[e.Key] = e.From
+	}
+	for key, want := range map[string]Origin{"region": FromFile, "pop": FromEnv, "name": FromFlag, "sync.interval": FromEnv, "listen": FromDefault} {
+		if from[key] != want {
+			t.Errorf("%s comes from %q, want %q", key, from[key], want)
+		}
+	}
+}
+
+func TestSecretsAreNeverShown(t *testing.T) {
+	cleanEnv(t)
+	file := settingsFile(t, "secret: hunter2-hunter2-hunter2\nsecert: hunter2\nlanes: [hunter2]\nnats: {urls: [\"nats://u:hunter2@h:1\", \"hunter2@h\"]}\n")
+	s, err := loadEdge(t, "-c", file)
+	if err == nil {
+		t.Fatal("a file with mistakes was taken")
+	}
+	if strings.Contains(fmt.Sprint(err), "hunter2") {
+		t.Errorf("the error shows a secret:\n%v", err)
+	}
+	t.Setenv("SPILLGATE_SECRET", "hunter2")
+	t.Setenv("SPILLGATE_NATS_URLS", "nats://u:hunter2@h:1,nats://hunter2@h,hunter2@h")
+	s, err = loadEdge(t, "--region", "eu")
+	if shown := fmt.Sprint(err, s.Effective()); strings.Contains(shown, "hunter2") {
+		t.Errorf("a secret is shown:\n%s", shown)
+	}
+	a, err := loadAggregator(t, "--region", "eu", "--redis-url", "redis://:hunter2@h:1/0", "--nats-urls", "nats://h")
+	if shown := fmt.Sprint(err, a.Effective()); err != nil || strings.Contains(shown, "hunter2") || !strings.Contains(shown, "@h:1/0") {
+		t.Errorf("the Redis URL is shown as %s", shown)
+	}
+}
+
+func TestSettingsMistakesAllAtOnce(t *testing.T) {
+	cleanEnv(t)
+	file := settingsFile(t, "region: e u\nlanes: 65\nview: {max_bytes: 3}\nadmin: {listen: \"0.0.0.0:6070\"}\nlog: {level: loud}\n")
+	t.Setenv("SPILLGATE_SYNC_TIMEOUT", "fast")
+	_, err := loadEdge(t, "-c", file, "--max-keys", "0", "--nats-tls-cert", "c.pem", "--sync-urgent-interval", "2s", "--rules-path", "r", "--trusted-proxies", "10.0.0.0/33")
+	var e *SettingsError
+	if !errors.As(err, &e) {
+		t.Fatalf("error %v, want a *SettingsError", err)
+	}
+	text := strings.ReplaceAll(err.Error(), file, "FILE")
+	for _, want := range []string{
+		"FILE:1:9: E202 region: ", "FILE:2:8: E202 lanes: 65 is out of range; 1 to 64", "FILE:3:19: E202 view.max_bytes: ",
+		"FILE:4:17: E202 admin.listen: \"0.0.0.0:6070\" is not a loopback address", "FILE:5:14: E202 log.level: ",
+		"environment SPILLGATE_SYNC_TIMEOUT: E202 sync.timeout: \"fast\" is not a duration",
+		"flag --max-keys: E202 max_keys: 0 is out of range", "nats.tls.cert: nats.tls.key is not set",
+		"flag --sync-urgent-interval: E203 sync.urgent_interval: 2s is longer than sync.interval, 100ms",
+		"flag --trusted-proxies: E202 trusted_proxies: ", "settings: E203 secret: is missing (hint: set SPILLGATE_SECRET",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the error has no %q", want)
+		}
+	}
+	if len(e.Mistakes) != 11 || t.Failed() {
+		t.Errorf("%d mistakes, want 11:\n%s", len(e.Mistakes), text)
+	}
+}
+
+func TestUnknownKeysInTheFile(t *testing.T) {
+	cleanEnv(t)
+	for text, want := range map[string]string{
+		"regoin: eu\n":                             `1:1: E007 regoin: "regoin" is not known here (hint: did you mean "region"?)`,
+		"region: eu\nRegion: eu\n":                 `2:1: E007 Region: "Region" is not known here (hint: did you mean "region"?)`,
+		"region: eu\nnats:\n  url: nats://h\n":     `3:3: E007 nats.url: "url" is not known here (hint: did you mean "urls"?)`,
+		"region: eu\nnats.urls: nats://h\n":        `2:1: E007 nats.urls:`,
+		"region: eu\nnats: nats://h\n":             `2:7: E009 nats: "nats://h" is text, where a mapping is wanted`,
+		"region: [eu]\n":                           `1:9: E009 region: this is a list, where one value is wanted`,
+		"region: eu\npeers: [{name: us}]\n":        `2:9: E009 peers[0]: this is a mapping, where one value is wanted`,
+		"region: eu\nregion: us\n":                 `2:1: E005 "region" stands here twice`,
+		"region: eu\nnats: {urls: [nats://h:1]}\n": `2:23: E003 a colon inside a word, between braces (hint: put the whole word in quotes`,
+		"region: eu\n---\nregion: us\n":            `3:1: E201 a second document`,
+		"region: eu\nlanes: 0x10\n":                `2:8: E202 lanes: "0x10" is not a whole number`,
+		"region: eu\npeers: [us, eu]\n":            `2:8: E203 peers: "eu" is this region`,
+		"region: eu\nredis: {url: localhost}\n":    `2:14: E202 redis.url: not a URL that starts with redis://`,
+	} {
+		_, err := loadAggregator(t, "-c", settingsFile(t, text))
+		var e *SettingsError
+		if !errors.As(err, &e) || len(e.Mistakes) != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %s", text, err, want)
+		}
+	}
+	if _, err := loadAggregator(t, "-c", settingsFile(t, "# nothing\n"), "--region", "eu"); err != nil {
+		t.Errorf("an empty file: %v", err)
+	}
+	if _, err := loadAggregator(t, "-c", settingsFile(t, "region: eu\nnats:\n  # urls: x\n")); err != nil {
+		t.Errorf("a mapping with everything commented out: %v", err)
+	}
+	if _, err := loadAggregator(t, "-c", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "E204") {
+		t.Errorf("no such file: %v, want E204", err)
+	}
+}
+
+func TestSecretFile(t *testing.T) {
+	cleanEnv(t)
+	good := []string{"--region", "eu", "--rules-path", "r"}
+	file := settingsFile(t, testSecret+"\n")
+	s, err := loadEdge(t, append(good, "--secret-file", file)...)
+	if err != nil || !bytes.Equal(s.Secret, []byte(testSecret)) {
+		t.Errorf("secret %q, %v", s.Secret, err)
+	}
+	for name, args := range map[string][]string{
+		"both":      {"--secret-file", file, "--secret", testSecret},
+		"too short": {"--secret", "0123456789abcde"},
+		"no file":   {"--secret-file", file + "x"},
+	} {
+		var e *SettingsError
+		if _, err := loadEdge(t, append(good, args...)...); !errors.As(err, &e) || len(e.Mistakes) != 1 || !strings.HasPrefix(e.Mistakes[0].Path, "secret") {
+			t.Errorf("%s: %v, want one mistake about the secret", name, err)
+		}
+	}
+}
+
+func TestAdminListenersStayOnLoopback(t *testing.T) {
+	for addr, ok := range map[string]bool{
+		"127.0.0.1:6070": true, "[::1]:6070": true, "localhost:6070": true, "127.8.8.8:0": true,
+		":6070": false, "0.0.0.0:6070": false, "[::]:6070": false, "192.0.2.1:6070": false, "example.com:6070": false, "127.0.0.1": false, "127.0.0.1:99999": false,
+	} {
+		var dst string
+		if err := asLoopback(&dst)(addr); (err == nil) != ok {
+			t.Errorf("admin.listen %q: %v, want it taken: %v", addr, err, ok)
+		}
+	}
+}
+
+func TestDurationsAndSizes(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1m": time.Minute, "1m30s": 90 * time.Second, "24h": 24 * time.Hour, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour,
+		"1d12h": 36 * time.Hour, "1.5h": 90 * time.Minute, "0.5d": 12 * time.Hour, "250ms": 250 * time.Millisecond,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "1", "-1s", "+1s", "1 m", "m", "1x", "1m ", "9999999999w", "15251w1d", strings.Repeat("1s", 100), "1..5s"} {
+		if got, err := ParseDuration(text); err == nil {
+			t.Errorf("ParseDuration(%q) = %v, want an error", text, got)
+		}
+	}
+	for text, want := range map[string]string{
+		"60": "60s", "1 min": "1m", "2 hours": "2h", "3days": "3d", "500 msec": "500ms", "1 Week": "1w", "5 seconds": "5s",
+		"2 months": "calendar periods are not built yet; 30d is a fixed window of 30 days", "soon": "such as 30s, 1m, 1m30s, 24h or 7d", "1 year": "such as 30s, 1m, 1m30s, 24h or 7d",
+	} {
+		if got := durationHint(text); got != want {
+			t.Errorf("durationHint(%q) = %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]uint64{"4096": 4096, "64MiB": 64 << 20, "1 GB": 1e9, "2kB": 2000, "7B": 7} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("parseSize(%q) = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1B", "1.5GiB", "99999999999TiB", "1XB"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", text, got)
+		}
+	}
+}
