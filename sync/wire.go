@@ -127,6 +127,7 @@ func (d *Down) checkHead() error {
 		status = errors.New("status: missing")
 	}
 	return firstOf(status, checkToken("region", d.Region),
+		checkRange("totals", int64(len(d.Totals)), maxKeys),
 		checkRange("pace", int64(d.Pace), int64(maxPace)),
 		checkRange("live_edges", int64(d.LiveEdges), maxLive),
 		checkRange("live_regions", int64(d.LiveRegions), maxLive))

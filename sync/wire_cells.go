@@ -103,13 +103,13 @@ func (m *message) cells(field string, c *cellColumns) {
 	for in.next() {
 		switch in.num {
 		case cellsCounts:
-			in.column("counts", &c.counts)
+			in.varints("counts", &c.counts)
 		case cellsSlices:
-			in.column("slices", &c.slices)
+			in.varints("slices", &c.slices)
 		case cellsCharges:
-			in.column("charges", &c.charges)
+			in.varints("charges", &c.charges)
 		case cellsRefunds:
-			in.column("refunds", &c.refunds)
+			in.varints("refunds", &c.refunds)
 		}
 	}
 	if in.err != nil && m.err == nil {

@@ -189,6 +189,14 @@ func (m *message) column(field string, c *column) {
 	}
 }
 
+// varints is a packed column of varints.
+func (m *message) varints(field string, c *column) {
+	m.column(field, c)
+	if n := len(c.b); m.err == nil && n > 0 && c.b[n-1] >= 0x80 {
+		m.fail(field, errCut)
+	}
+}
+
 // column is a packed column: varints, or numbers of eight bytes.
 type column struct {
 	b   []byte

@@ -22,13 +22,15 @@ var (
 	_ frame = (*Hot)(nil)
 )
 
-// kinds are the three frames, each with its message in frame.proto.
-var kinds = []struct {
+type kind struct {
 	name protoreflect.Name
 	zero func() frame
 	rand func(frames) frame
 	spec func(testing.TB, frame) *dynamicpb.Message
-}{
+}
+
+// kinds are the three frames, each with its message in frame.proto.
+var kinds = []kind{
 	{"Up", func() frame { return new(Up) }, func(r frames) frame { return r.up() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specUp(t, f.(*Up)) }},
 	{"Down", func() frame { return new(Down) }, func(r frames) frame { return r.down() },

@@ -188,7 +188,7 @@ func (s *Section) read(m message) error {
 		case sectionKeys:
 			m.column("keys", &keys)
 		case sectionFlags:
-			m.column("flags", &flags)
+			m.varints("flags", &flags)
 		case sectionCells:
 			m.cells("cells", &cells)
 		}
