@@ -1,0 +1,378 @@
+package deltasync
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+var head = Up{Kind: KindEdge, Region: "eu", Pop: "ams", Name: "edge-1", Node: 1, Incarnation: 2, Lanes: 1, SentAt: 3}
+
+func mustPut(t *testing.T, o *Outbox, shape Shape, life uint32, d Delta) {
+	t.Helper()
+	if !o.Put(shape, life, d) {
+		t.Fatalf("Put(%v) = false with %d pending", d, o.Pending())
+	}
+}
+
+func keysOf(u *Up) (keys []Key) {
+	for _, s := range u.Sections {
+		for _, d := range s.Deltas {
+			keys = append(keys, d.Key)
+		}
+	}
+	return keys
+}
+
+func TestOutboxCoalesces(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch})
+	mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagRefresh, Cells: []crdt.Cell{{Slice: 5, Charges: 3, Refunds: 1}}})
+	mustPut(t, o, minute, 1, Delta{Key: 1, Cells: []crdt.Cell{{Slice: 4, Charges: 9}, {Slice: 5, Charges: 2, Refunds: 2}}})
+	mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch})
+	mustPut(t, o, minute, 2, Delta{Key: 1, Cells: cell(5, 1)}) // another life
+	other := minute
+	other.Generation++
+	mustPut(t, o, other, 1, Delta{Key: 1, Flags: FlagTouch}) // another shape
+	if o.Pending() != 3 {
+		t.Errorf("Pending = %d, want 3", o.Pending())
+	}
+	want := head
+	want.Seq = 1
+	want.Sections = []Section{
+		{minute, 1, []Delta{{1, FlagRefresh, []crdt.Cell{{Slice: 4, Charges: 9}, {Slice: 5, Charges: 3, Refunds: 2}}}}},
+		{minute, 2, []Delta{{1, 0, cell(5, 1)}}},
+		{other, 1, []Delta{{1, FlagTouch, nil}}},
+	}
+	u := o.Next(head)
+	if !reflect.DeepEqual(u, &want) {
+		t.Errorf("Next = %+v, want %+v", u, &want)
+	}
+	if o.Pending() != 0 || o.InFlight() != 1 || o.Next(head) != nil {
+		t.Errorf("after Next: %d pending, %d in flight", o.Pending(), o.InFlight())
+	}
+	if got := o.Done(1); got != u {
+		t.Errorf("Done = %p, want the frame %p", got, u)
+	}
+	if o.Done(1) != nil || o.Done(7) != nil || o.InFlight() != 0 {
+		t.Error("a frame was done twice, or one that never was")
+	}
+	o.Lost(1)
+	if o.Pending() != 0 {
+		t.Error("a frame was done, then lost")
+	}
+}
+
+func TestOutboxOrder(t *testing.T) {
+	o := NewOutbox(OutboxConfig{MaxInFlight: 1})
+	for k := Key(1); k <= 6; k++ {
+		mustPut(t, o, minute, 1, Delta{Key: k, Cells: cell(1, uint64(k))})
+	}
+	if o.Urgent() {
+		t.Error("Urgent, want nothing urgent")
+	}
+	mustPut(t, o, minute, 1, Delta{Key: 5, Flags: FlagUrgent})
+	mustPut(t, o, minute, 1, Delta{Key: 2, Flags: FlagUrgent, Cells: cell(1, 20)})
+	mustPut(t, o, minute, 1, Delta{Key: 5, Cells: cell(2, 1)}) // stays urgent, and in its place
+	if !o.Urgent() {
+		t.Error("not Urgent, want two")
+	}
+	u := o.Next(head)
+	if got, want := keysOf(u), []Key{5, 2, 1, 3, 4, 6}; !slices.Equal(got, want) {
+		t.Errorf("keys %v, want %v", got, want)
+	}
+	mustPut(t, o, minute, 1, Delta{Key: 7, Cells: cell(1, 1)})
+	mustPut(t, o, minute, 1, Delta{Key: 3, Cells: cell(1, 30)})
+	if o.Next(head) != nil {
+		t.Error("a second frame under way, want at most 1")
+	}
+	o.Lost(u.Seq)
+	u = o.Next(head)
+	if got, want := keysOf(u), []Key{5, 2, 7, 3, 1, 4, 6}; !slices.Equal(got, want) {
+		t.Errorf("keys after a loss %v, want %v", got, want)
+	}
+	if got, want := u.Sections[0].Deltas[3].Cells, cell(1, 30); !slices.Equal(got, want) {
+		t.Errorf("cells after a loss %v, want the newer %v", got, want)
+	}
+	if u.Seq != 2 {
+		t.Errorf("Seq = %d, want 2", u.Seq)
+	}
+}
+
+func TestOutboxFull(t *testing.T) {
+	o := NewOutbox(OutboxConfig{MaxDeltas: 3, MaxInFlight: 1})
+	for k := Key(1); k <= 3; k++ {
+		mustPut(t, o, minute, 1, Delta{Key: k, Cells: cell(1, 1)})
+	}
+	if o.Put(minute, 1, Delta{Key: 4, Cells: cell(1, 1)}) || o.Put(minute, 2, Delta{Key: 1, Cells: cell(1, 1)}) {
+		t.Error("Put into a full outbox = true")
+	}
+	if len(o.sections) != 1 {
+		t.Errorf("a refused delta left a section: %d", len(o.sections))
+	}
+	mustPut(t, o, minute, 1, Delta{Key: 2, Cells: cell(1, 2)}) // is in already
+	u := o.Next(head)
+	if o.Put(minute, 1, Delta{Key: 4, Cells: cell(1, 1)}) {
+		t.Error("Put = true, though what is in flight may come back")
+	}
+	o.Done(u.Seq)
+	mustPut(t, o, minute, 1, Delta{Key: 4, Cells: cell(1, 1)})
+}
+
+func TestOutboxRefuses(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	for name, put := range map[string]bool{
+		"key 0":      o.Put(minute, 1, Delta{Cells: cell(1, 1)}),
+		"no shape":   o.Put(Shape{}, 1, Delta{Key: 1}),
+		"large life": o.Put(minute, 1<<LifeBits, Delta{Key: 1}),
+		"zero cell":  o.Put(minute, 1, Delta{Key: 1, Cells: cell(1, 0)}),
+		"slices":     o.Put(minute, 1, Delta{Key: 1, Cells: append(cell(2, 1), cell(1, 1)...)}),
+	} {
+		if put {
+			t.Errorf("Put with %s = true: it could not be encoded", name)
+		}
+	}
+	if o.Pending() != 0 || o.Next(head) != nil {
+		t.Error("something refused is pending")
+	}
+}
+
+// TestOutboxKeeps: under a long cut slices that have left every window go.
+func TestOutboxKeeps(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	for s := range crdt.Slice(100_000) {
+		mustPut(t, o, minute, 1, Delta{Key: 1, Cells: cell(s, 1)})
+	}
+	cells := o.Next(head).Sections[0].Deltas[0].Cells
+	if n := len(cells); n < minute.Slices+1 || n > minute.Slices+10 || cells[n-1].Slice != 99_999 {
+		t.Errorf("%d cells from %d on, want those of a window and some slack", n, cells[0].Slice)
+	}
+}
+
+// TestOutboxFits: whatever is put, frames stay within their bound, use most of
+// it, and everything arrives.
+func TestOutboxFits(t *testing.T) {
+	for _, most := range []int{1, minFrame, 5000, 0} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			for seed := range uint64(20) {
+				r := newFrames(seed)
+				o := NewOutbox(OutboxConfig{MaxFrame: most, MaxInFlight: 1})
+				want := map[Key]*crdt.Vector{}
+				for range 3000 {
+					key := Key(1 + r.IntN(2500))
+					life := uint32(uint64(key) % 3)
+					shape := minute
+					shape.Generation = uint64(key) % 5
+					if seed%2 == 0 { // extremes
+						shape.Generation, shape.Limit, shape.Width, life = math.MaxUint64-uint64(key)%2, math.MaxUint64, maxWindow/40, maxLife-life
+					}
+					d := Delta{Key: key, Flags: Flags(r.IntN(256)), Cells: r.cells(crdt.Slice(r.IntN(5)))}
+					mustPut(t, o, shape, life, d)
+					if want[key] == nil {
+						want[key] = &crdt.Vector{}
+					}
+					for _, c := range d.Cells {
+						want[key].Join(c)
+					}
+				}
+				long := head
+				long.Region, long.Pop, long.Name = "a2345678901234567890123456789012", "a2345678901234567890123456789012", "a2345678901234567890123456789012"
+				long.Node, long.Incarnation, long.SentAt = math.MaxUint64, maxIncarnation, -1
+				for o.Pending() > 0 {
+					u := o.Next(long)
+					b := encode(t, u)
+					limit := o.cfg.MaxFrame
+					if len(b) > limit {
+						t.Fatalf("seed %d: frame of %d bytes, want at most %d", seed, len(b), limit)
+					}
+					if o.Pending() > 0 && len(b) < limit*3/5-200 {
+						t.Errorf("seed %d: frame of %d bytes with %d deltas pending, want it fuller: %d", seed, len(b), o.Pending(), limit)
+					}
+					for _, s := range o.Done(u.Seq).Sections {
+						for _, d := range s.Deltas {
+							for _, c := range d.Cells {
+								if got := want[d.Key].Get(c.Slice); got != c {
+									t.Fatalf("seed %d: key %d sent %v, want %v", seed, d.Key, c, got)
+								}
+							}
+							if n := len(d.Cells); n > 0 {
+								want[d.Key].Retire(d.Cells[n-1].Slice + 1)
+							}
+						}
+					}
+				}
+				for key, v := range want {
+					if v.Len() > 0 {
+						t.Fatalf("seed %d: key %d: %v never sent", seed, key, v.Cells(nil))
+					}
+				}
+				if len(o.sections)+len(o.entries)+o.inFlight != 0 {
+					t.Errorf("seed %d: an empty outbox holds %d sections, %d entries, %d in flight", seed, len(o.sections), len(o.entries), o.inFlight)
+				}
+			}
+		})
+	}
+}
+
+// TestOutboxCuts: a delta larger than a frame goes in parts.
+func TestOutboxCuts(t *testing.T) {
+	o := NewOutbox(OutboxConfig{MaxFrame: minFrame, MaxInFlight: 1})
+	wide := Shape{Width: 30 * time.Second, Slices: 1024}
+	var cells []crdt.Cell
+	for s := range crdt.Slice(1000) {
+		cells = append(cells, crdt.Cell{Slice: s, Charges: math.MaxUint64, Refunds: 1})
+	}
+	mustPut(t, o, wide, 1, Delta{Key: 1, Flags: FlagUrgent, Cells: cells})
+	var got []crdt.Cell
+	for o.Pending() > 0 {
+		u := o.Next(head)
+		if n := len(encode(t, u)); n > minFrame {
+			t.Fatalf("frame of %d bytes, want at most %d", n, minFrame)
+		}
+		d := u.Sections[0].Deltas[0]
+		if d.Flags != FlagUrgent || len(d.Cells) == 0 {
+			t.Fatalf("part %d has flags %d and %d cells", u.Seq, d.Flags, len(d.Cells))
+		}
+		got = append(got, d.Cells...)
+		o.Done(u.Seq)
+	}
+	if !slices.Equal(got, cells) {
+		t.Errorf("%d cells in parts, want the %d that were put", len(got), len(cells))
+	}
+}
+
+// TestOutboxLaws drives an outbox at random and checks that every count that
+// it took was acknowledged, or is held at no smaller value; that it stays
+// within its bounds; and that it does the same again, given the same.
+func TestOutboxLaws(t *testing.T) {
+	for seed := range uint64(60) {
+		one, two := outboxRun(t, seed), outboxRun(t, seed)
+		if !reflect.DeepEqual(one, two) {
+			t.Fatalf("seed %d: two runs sent different frames", seed)
+		}
+	}
+}
+
+type counterID struct {
+	generation uint64
+	life       uint32
+	key        Key
+}
+
+type counters map[counterID]*crdt.Vector
+
+func (c counters) join(s Section) {
+	for _, d := range s.Deltas {
+		id := counterID{s.Shape.Generation, s.Life, d.Key}
+		if c[id] == nil {
+			c[id] = &crdt.Vector{}
+		}
+		for _, cell := range d.Cells {
+			c[id].Join(cell)
+		}
+	}
+}
+
+func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
+	const maxDeltas, maxInFlight = 200, 3
+	r := newFrames(seed)
+	o := NewOutbox(OutboxConfig{MaxDeltas: maxDeltas, MaxInFlight: maxInFlight, MaxFrame: minFrame})
+	taken, acked := counters{}, counters{}
+	var flying []uint64
+	step := func(n int) {
+		switch {
+		case n < 60:
+			s := Section{Shape: minute, Life: r.Uint32N(2)}
+			s.Shape.Generation = r.Uint64N(3)
+			d := Delta{Key: Key(1 + r.IntN(100)), Flags: Flags(r.IntN(8)), Cells: r.cells(crdt.Slice(r.IntN(4)))}
+			if o.Put(s.Shape, s.Life, d) {
+				s.Deltas = []Delta{d}
+				taken.join(s)
+			}
+		case n < 80:
+			if u := o.Next(head); u != nil {
+				sent = append(sent, u)
+				flying = append(flying, u.Seq)
+			}
+		case len(flying) > 0:
+			i := r.IntN(len(flying))
+			seq := flying[i]
+			flying = slices.Delete(flying, i, i+1)
+			if n < 90 {
+				o.Lost(seq)
+				break
+			}
+			for _, s := range o.Done(seq).Sections {
+				acked.join(s)
+			}
+		}
+	}
+	for range 3000 {
+		step(r.IntN(100))
+		if n := o.Pending() + o.inFlight; n > maxDeltas+maxInFlight || o.InFlight() > maxInFlight || o.InFlight() != len(flying) {
+			t.Fatalf("seed %d: %d deltas and %d frames held, want at most %d and %d", seed, n, o.InFlight(), maxDeltas, maxInFlight)
+		}
+	}
+	held := counters{}
+	for id, v := range acked {
+		held[id] = &crdt.Vector{}
+		held[id].Merge(v)
+	}
+	for _, u := range o.flights {
+		for _, s := range u.Sections {
+			held.join(s)
+		}
+	}
+	for _, e := range o.entries {
+		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: e.cells.Cells(nil)}}})
+	}
+	for id, v := range taken {
+		for _, c := range v.Cells(nil) {
+			if got := held[id].Get(c.Slice); got != c {
+				t.Fatalf("seed %d: counter %v: took %v, holds %v", seed, id, c, got)
+			}
+		}
+	}
+	// Once nothing is lost any more, all of it arrives.
+	for o.Pending()+o.InFlight() > 0 {
+		if u := o.Next(head); u != nil {
+			flying = append(flying, u.Seq)
+		}
+		for _, s := range o.Done(flying[0]).Sections {
+			acked.join(s)
+		}
+		flying = flying[1:]
+	}
+	for id, v := range taken {
+		for _, c := range v.Cells(nil) {
+			if got := acked[id].Get(c.Slice); got != c {
+				t.Fatalf("seed %d: counter %v: took %v, delivered %v", seed, id, c, got)
+			}
+		}
+	}
+	return sent
+}
+
+func BenchmarkOutbox(b *testing.B) {
+	const keys = 10_000
+	o := NewOutbox(OutboxConfig{})
+	b.ReportAllocs()
+	for b.Loop() {
+		for k := range Key(keys) {
+			o.Put(minute, 1, Delta{Key: k + 1, Cells: cell(crdt.Slice(k%2), uint64(k)+1)})
+		}
+		for {
+			u := o.Next(head)
+			if u == nil {
+				break
+			}
+			o.Done(u.Seq)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/keys, "ns/key")
+}
