@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -117,6 +118,16 @@ func ParseURL(raw string) (Config, error) {
 	}
 	return c, nil
 }
+
+// silent drops what go-redis writes to stderr of its own accord, a line for each
+// failed attempt to connect: the same comes back as an error, and is logged
+// once by who asked.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// go-redis has one logger for the process, read without a lock.
+func init() { redis.SetLogger(silent{}) }
 
 // options are those of the client: short timeouts, one retry of what is
 // idempotent anyway, and nothing sent that a Redis 6.2 or Valkey does not know.

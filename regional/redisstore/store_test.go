@@ -56,24 +56,28 @@ func serverNow(t testing.TB, client *redis.Client) time.Time {
 	return now
 }
 
+// advance returns when Redis's clock is d further.
+func advance(t testing.TB, client *redis.Client, d time.Duration) {
+	t.Helper()
+	end := serverNow(t, client).Add(d)
+	proc.Until(t, d+30*time.Second, func() error {
+		if now := serverNow(t, client); now.Before(end) {
+			return fmt.Errorf("it is %v, not yet %v", now, end)
+		}
+		return nil
+	})
+}
+
 func TestStore(t *testing.T) {
 	server := proc.Redis(t)
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		s, client := open(t, server.Addr)
 		flush(t, client)
 		return storetest.Subject{
-			Store: s,
-			Now:   func() time.Time { return serverNow(t, client) },
-			Advance: func(d time.Duration) {
-				end := serverNow(t, client).Add(d)
-				proc.Until(t, d+30*time.Second, func() error {
-					if now := serverNow(t, client); now.Before(end) {
-						return fmt.Errorf("it is %v, not yet %v", now, end)
-					}
-					return nil
-				})
-			},
-			Wipe: func() { flush(t, client) },
+			Store:   s,
+			Now:     func() time.Time { return serverNow(t, client) },
+			Advance: func(d time.Duration) { advance(t, client, d) },
+			Wipe:    func() { flush(t, client) },
 		}
 	})
 }
