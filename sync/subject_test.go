@@ -1,0 +1,78 @@
+package deltasync
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSubjects(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{EdgeSubject("eu", 3, "ams", "edge-1"), "sg.v1.up.eu.3.e.ams.edge-1"},
+		{RegionSubject("eu", 63, "us"), "sg.v1.up.eu.63.r.us"},
+		{HotSubject("eu", 0), "sg.v1.hot.eu.0"},
+		{UpSubjects("eu"), "sg.v1.up.eu.>"},
+		{HotSubjects("eu"), "sg.v1.hot.eu.*"},
+		{Queue("eu"), "agg-eu"},
+	} {
+		if c.got != c.want {
+			t.Errorf("subject %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestParseUp(t *testing.T) {
+	for _, lane := range []int{0, 9, 63} {
+		want := Sender{Region: "eu", Lane: lane, Kind: KindEdge, Pop: "ams", Name: "e1", From: "eu"}
+		if got, err := ParseUp(EdgeSubject("eu", lane, "ams", "e1")); err != nil || got != want {
+			t.Errorf("ParseUp = %+v, %v, want %+v", got, err, want)
+		}
+		want = Sender{Region: "eu", Lane: lane, Kind: KindRegion, From: "us"}
+		if got, err := ParseUp(RegionSubject("eu", lane, "us")); err != nil || got != want {
+			t.Errorf("ParseUp = %+v, %v, want %+v", got, err, want)
+		}
+	}
+	for _, bad := range []string{
+		"", "sg", "sg.v1.up.", "sg.v1.up.eu", "sg.v1.up.eu.0", "sg.v1.up.eu.0.e", "sg.v1.up.eu.0.e.ams", "sg.v1.up.eu.0.e.ams.e1.x",
+		"sg.v1.up.eu.0.r", "sg.v1.up.eu.0.r.us.x", "sg.v1.up.eu.0.x.us", "sg.v2.up.eu.0.r.us", "sg.v1.hot.eu.0",
+		"sg.v1.up.eu.64.r.us", "sg.v1.up.eu.-1.r.us", "sg.v1.up.eu.+1.r.us", "sg.v1.up.eu.01.r.us", "sg.v1.up.eu..r.us", "sg.v1.up.eu.1e1.r.us",
+		"sg.v1.up.EU.0.r.us", "sg.v1.up..0.r.us", "sg.v1.up.eu.0.r.", "sg.v1.up.eu.0.r.*", "sg.v1.up.eu.0.e.>.e1", "sg.v1.up.eu.0.e.ams.-e", "sg.v1.up.*.0.r.us",
+		"sg.v1.up.eu.0.r." + strings.Repeat("a", 1<<20), "sg.v1.up." + strings.Repeat(".", 1<<20),
+	} {
+		got, err := ParseUp(bad)
+		if err == nil || got != (Sender{}) {
+			t.Errorf("ParseUp(%.60q) = %+v, %v, want an error", bad, got, err)
+		} else if len(err.Error()) > 1000 {
+			t.Errorf("ParseUp(%.60q): an error of %d bytes", bad, len(err.Error()))
+		}
+	}
+}
+
+func TestValidToken(t *testing.T) {
+	for s, ok := range map[string]bool{
+		"a": true, "0": true, "eu-west-1": true, "a-": true, strings.Repeat("z", 32): true,
+		"": false, "-a": false, "A": false, "a.b": false, "a b": false, "a_b": false, "ä": false, "a\x00": false, "*": false, ">": false,
+		strings.Repeat("z", 33): false,
+	} {
+		if err := ValidToken(s); (err == nil) != ok {
+			t.Errorf("ValidToken(%q) = %v, want valid: %v", s, err, ok)
+		}
+	}
+}
+
+func FuzzParseUp(f *testing.F) {
+	f.Add(EdgeSubject("eu", 3, "ams", "edge-1"))
+	f.Add(RegionSubject("eu", 3, "us"))
+	f.Fuzz(func(t *testing.T, subject string) {
+		s, err := ParseUp(subject)
+		if err != nil {
+			return
+		}
+		again := RegionSubject(s.Region, s.Lane, s.From)
+		if s.Kind == KindEdge {
+			again = EdgeSubject(s.Region, s.Lane, s.Pop, s.Name)
+		}
+		if again != subject {
+			t.Errorf("ParseUp(%q) = %+v, which is %q", subject, s, again)
+		}
+	})
+}
