@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	goodRules = "../../configs/rules.yaml"
+	badRules  = "../../configs/testdata/bad_per_words.yaml"
+)
+
+// cleanEnv hides the settings of whoever runs the tests.
+func cleanEnv(t *testing.T) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "SPILLGATE_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+func TestCommandLines(t *testing.T) {
+	cleanEnv(t)
+	for _, tc := range []struct {
+		line           string
+		code           int
+		stdout, stderr string
+	}{
+		{"", 0, "Exit codes: 0 ok", ""},
+		{"--help", 0, "validate", ""},
+		{"version", 0, "edge ", ""},
+		{"version now", 2, "", "Try: edge version --help"},
+		{"validat", 2, "", `did you mean "validate"?`},
+		{"--loud", 2, "", "unknown flag: --loud"},
+		{"validate", 2, "", "Try: edge validate --help"},
+		{"validate --loud x", 2, "", "unknown flag: --loud"},
+		{"validate " + goodRules, 0, "ok: 1 namespace, 4 rules\n", ""},
+		{"validate " + badRules, 3, "", badRules + ":7:23: E145 rules[0].rates[0].per: \"1 min\" is not a duration (hint: 1m)\n      - {limit: 100, per: 1 min}\n" + strings.Repeat(" ", 4+22) + "^\n"},
+		{"validate " + goodRules + " " + badRules, 3, "", "E145"},
+		{"validate ../../configs/testdata/none.yaml", 3, "", "there is no rules file"},
+		{"config", 0, "effective", ""},
+		{"config effectiv", 2, "", `did you mean "effective"?`},
+		{"config effective --region eu --rules-path r --secret 0123456789abcdef", 0, "********", ""},
+		{"config effective --region e.u --rules-path r --secret 0123456789abcdef", 3, "e.u", "flag --region: E202 region: "},
+		{"config effective -c ../../configs/none.yaml", 3, "", "E204"},
+	} {
+		t.Run(tc.line, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := run(strings.Fields(tc.line), strings.NewReader(""), &stdout, &stderr)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if !strings.Contains(stdout.String(), tc.stdout) {
+				t.Errorf("stdout %q, want it to have %q", &stdout, tc.stdout)
+			}
+			if !strings.Contains(stderr.String(), tc.stderr) || tc.stderr == "" && stderr.Len() > 0 {
+				t.Errorf("stderr %q, want it to have %q", &stderr, tc.stderr)
+			}
+			if strings.Contains(stdout.String()+stderr.String(), "0123456789abcdef") {
+				t.Error("the secret is shown")
+			}
+		})
+	}
+}
+
+// Every command explains itself, and takes no argument that it does not name.
+func TestCommandsAreDescribed(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Short == "" {
+			t.Errorf("%s has no description", cmd.CommandPath())
+		}
+		if cmd.RunE == nil {
+			t.Errorf("%s has no RunE: its failures would not reach the exit code", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCommand())
+}
+
+func TestBuiltBinaryExits(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "edge")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for file, want := range map[string]int{goodRules: 0, badRules: 3} {
+		cmd := exec.Command(binary, "validate", file)
+		out, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != want {
+			t.Errorf("edge validate %s exits with %d (%v), want %d\n%s", file, got, err, want, out)
+		}
+	}
+}
