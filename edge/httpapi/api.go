@@ -41,6 +41,11 @@ type Config struct {
 	// the socket's file mode says who they are.
 	TrustedProxies Proxies
 
+	// DefaultNamespace is the one that calls are meant for which name none.
+	// Default: the only one that the rules have; where they have several, such
+	// calls are refused.
+	DefaultNamespace string
+
 	// RetryJitter is the part of a wait by which Retry-After is lengthened at
 	// the most, at random, so that clients denied together do not come back
 	// together. Default (0): 0.1. Negative: none. More spreads better and
@@ -199,7 +204,10 @@ func (a *API) notReady(w http.ResponseWriter) {
 }
 
 // namespaceOf finds the rules that a call is meant for.
-func namespaceOf(set *limit.Set, name string) (*limit.Namespace, *inputError) {
+func (a *API) namespaceOf(set *limit.Set, name string) (*limit.Namespace, *inputError) {
+	if name == "" {
+		name = a.cfg.DefaultNamespace
+	}
 	if name == "" {
 		if ns := set.Only(); ns != nil {
 			return ns, nil

@@ -80,7 +80,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		a.notReady(w)
 		return
 	}
-	ns, bad := namespaceOf(set, namespace)
+	ns, bad := a.namespaceOf(set, namespace)
 	if bad != nil {
 		a.refuseDecision(w, bad)
 		return

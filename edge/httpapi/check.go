@@ -34,7 +34,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &x.dec.calls[0]
-	ns, bad := namespaceOf(set, c.namespace)
+	ns, bad := a.namespaceOf(set, c.namespace)
 	if bad != nil {
 		a.refuseDecision(w, bad)
 		return
@@ -82,7 +82,7 @@ func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time) time.Time 
 	bad := c.mistake
 	if bad == nil {
 		var ns *limit.Namespace
-		if ns, bad = namespaceOf(v.set, c.namespace); bad == nil {
+		if ns, bad = a.namespaceOf(v.set, c.namespace); bad == nil {
 			return a.decide(x, v, ns, c, now)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -10,16 +10,16 @@ import (
 
 // Exit codes, the same for every command.
 const (
-	exitOK            = 0
-	exitFailure       = 1
-	exitUsage         = 2
-	exitInvalidConfig = 3
-	exitUnreachable   = 4
+	ExitOK            = 0
+	ExitFailure       = 1
+	ExitUsage         = 2
+	ExitInvalidConfig = 3
+	ExitUnreachable   = 4
 )
 
-// errUnreachable is wrapped where a server that the command needs cannot be
+// ErrUnreachable is wrapped where a server that the command needs cannot be
 // reached.
-var errUnreachable = errors.New("unreachable")
+var ErrUnreachable = errors.New("unreachable")
 
 // usageError is a command line that was not understood.
 type usageError struct {
@@ -30,37 +30,37 @@ type usageError struct {
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// reportedError is a failure that the command has told about already.
-type reportedError struct{ code int }
+// Reported is a failure that the command has told about already.
+type Reported struct{ Code int }
 
-func (e *reportedError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+func (e *Reported) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
 func exitCode(err error) int {
 	var usage *usageError
 	var rules *configs.RulesError
 	var settings *configs.SettingsError
-	var reported *reportedError
+	var reported *Reported
 	switch {
 	case err == nil:
-		return exitOK
+		return ExitOK
 	case errors.As(err, &reported):
-		return reported.code
+		return reported.Code
 	case errors.As(err, &usage):
-		return exitUsage
+		return ExitUsage
 	case errors.As(err, &rules), errors.As(err, &settings), errors.Is(err, configs.ErrNoRules):
-		return exitInvalidConfig
-	case errors.Is(err, errUnreachable):
-		return exitUnreachable
+		return ExitInvalidConfig
+	case errors.Is(err, ErrUnreachable):
+		return ExitUnreachable
 	}
-	return exitFailure
+	return ExitFailure
 }
 
 // report says on stderr what went wrong.
-func report(stderr io.Writer, err error) {
+func report(stderr io.Writer, process string, err error) {
 	var usage *usageError
 	var rules *configs.RulesError
 	var settings *configs.SettingsError
-	var reported *reportedError
+	var reported *Reported
 	switch {
 	case errors.As(err, &reported):
 	case errors.As(err, &usage):
@@ -68,6 +68,6 @@ func report(stderr io.Writer, err error) {
 	case errors.As(err, &rules), errors.As(err, &settings):
 		fmt.Fprintln(stderr, err) // as a compiler prints it: tools read FILE:LINE:COLUMN from the start of a line
 	default:
-		fmt.Fprintf(stderr, "edge: %v\n", err)
+		fmt.Fprintf(stderr, "%s: %v\n", process, err)
 	}
 }

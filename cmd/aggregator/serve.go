@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillgate/spillgate/cmd/internal/cli"
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/adminapi"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/regional/redisstore"
+	"github.com/spillgate/spillgate/sync/natsbus"
+)
+
+func newServeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run an aggregator",
+		Long: `Run an aggregator: join the counts of the region's edges, keep them in Redis,
+exchange subtotals with the other regions.
+
+It starts without NATS or Redis and says so. Without redis.url it keeps counts
+in memory: they are gone when it stops, but for what living edges send again.`,
+		Example: "  aggregator serve --config configs/aggregator.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := configs.LoadAggregator(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			ctx, stop := cli.UntilSignal(cmd.Context())
+			defer stop()
+			return serve(ctx, settings, cli.Logger(cmd.ErrOrStderr(), settings.Log))
+		},
+	}
+	configs.BindAggregatorFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs an aggregator until ctx ends.
+//
+//	bus ──► aggregator ──► store          admin listener ──► stats
+//
+// Teardown, last in first out: aggregator (stops serving, last exports and
+// writes), admin listener, bus, store.
+func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger) (err error) {
+	store, err := openStore(s, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	reg := cli.Registry(cli.Version())
+	agg, err := regional.New(regional.Config{
+		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxKeys: s.MaxKeys,
+		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Logger: log, Registerer: reg,
+	}, store)
+	if err != nil {
+		return err
+	}
+	bus, err := natsbus.Connect(cli.NATS(s.NATS, "aggregator "+s.Region+"/"+s.Name, s.Region+"."+s.Name, log))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bus.Close()) }()
+	admin, err := httpapi.Listen(s.AdminListen)
+	if err != nil {
+		return err
+	}
+	log.Info("aggregator serves", "region", s.Region, "name", s.Name, "peers", s.Peers, "admin", admin.Addr().String())
+
+	outer := cli.NewStage(context.WithoutCancel(ctx))
+	outer.Go("admin listener", func(ctx context.Context) error {
+		handler := adminapi.New(agg, func() bool { return bus.Status().Connected }, reg)
+		return httpapi.NewServer(handler, httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
+	})
+	inner := cli.NewStage(ctx)
+	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })
+	select {
+	case <-inner.Done():
+	case <-outer.Done():
+	}
+	log.Info("aggregator drains")
+	return errors.Join(inner.Stop(), outer.Stop())
+}
+
+func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store, error) {
+	if s.RedisURL == "" {
+		log.Warn("no redis.url: counts live in memory alone and are gone when this process stops")
+		return memstore.New(memstore.Config{MaxKeys: s.MaxKeys}), nil
+	}
+	cfg, err := redisstore.ParseURL(s.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	return redisstore.New(cfg)
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/spillgate/spillgate/cmd/internal/cli"
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync/natsbus"
+)
+
+func newServeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run an edge",
+		Long: `Run an edge: decide over HTTP, publish counts over NATS, follow the rules files.
+
+It starts without NATS and says so: it decides from its own counts until the
+servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
+calls, send what is left, exit.`,
+		Example: "  SPILLGATE_SECRET=... edge serve --config configs/edge.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := configs.LoadEdge(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			ctx, stop := cli.UntilSignal(cmd.Context())
+			defer stop()
+			return serve(ctx, settings, cli.Logger(cmd.ErrOrStderr(), settings.Log))
+		},
+	}
+	configs.BindEdgeFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs an edge until ctx ends.
+//
+//	listeners ──► httpapi ──► node ◄── rules watcher
+//	                           │ ▲
+//	                     bus ◄─┘ └── bus
+//
+// Teardown, last in first out: unready, listeners and calls, rules watcher;
+// then the node's last flush; then bus and view.
+func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err error) {
+	watcher, err := configs.WatchRules(s.RulesPath)
+	if err != nil {
+		return err
+	}
+	reg := cli.Registry(cli.Version())
+	view, err := edge.NewCacheView(s.ViewMaxBytes)
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	node, err := edge.New(edge.Config{
+		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes,
+		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Timeout: s.Sync.Timeout,
+		MaxKeys: s.MaxKeys, View: view, Logger: log, Registerer: reg,
+	})
+	if err != nil {
+		return err
+	}
+	reloads := newReloads(reg)
+	node.SetRules(watcher.Set())
+	api, err := httpapi.New(node, httpapi.Config{
+		TrustedProxies: s.TrustedProxies, DefaultNamespace: s.DefaultNamespace, Logger: log, Metrics: httpapi.NewMetrics(reg),
+	})
+	if err != nil {
+		return err
+	}
+	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bus.Close()) }()
+
+	data, err := httpapi.Listen(s.Listen)
+	if err != nil {
+		return err
+	}
+	admin, err := httpapi.Listen(s.AdminListen)
+	if err != nil {
+		return errors.Join(err, data.Close())
+	}
+	log.Info("edge serves", "listen", data.Addr().String(), "admin", admin.Addr().String(),
+		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", len(watcher.Set().Rules()))
+
+	// The node outlives the listeners: calls under way still count.
+	nodes := cli.NewStage(context.WithoutCancel(ctx))
+	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
+	nodes.Go("admin listener", func(ctx context.Context) error {
+		return httpapi.NewServer(api.Admin(reg), httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
+	})
+	nodes.Go("watch degraded", func(ctx context.Context) error { return tellDegraded(ctx, node, log) })
+	front := cli.NewStage(ctx)
+	front.Go("listener", func(ctx context.Context) error {
+		return httpapi.NewServer(api, httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
+	})
+	front.Go("rules", func(ctx context.Context) error {
+		return watcher.Run(ctx, func(set *limit.Set) {
+			node.SetRules(set)
+			reloads.ok(len(set.Rules()), log)
+		}, func(err error) { reloads.failed(err, log) })
+	})
+	front.Go("SIGHUP", func(ctx context.Context) error { return reloadOnHangup(ctx, watcher) })
+	select {
+	case <-front.Done():
+	case <-nodes.Done():
+	}
+	log.Info("edge drains")
+	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// reloadOnHangup has SIGHUP read the rules again.
+func reloadOnHangup(ctx context.Context, watcher *configs.RulesWatcher) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			watcher.Reload()
+		}
+	}
+}
+
+// tellDegraded logs when the edge begins to decide on less than it should, and
+// when that ends.
+func tellDegraded(ctx context.Context, node *edge.Node, log *slog.Logger) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			reason := node.Degraded(now)
+			if reason == last {
+				continue
+			}
+			last = reason
+			if reason == "" {
+				log.Info("in step with the region")
+			} else {
+				log.Warn("degraded: deciding from own counts and what was last heard", "reason", reason)
+			}
+		}
+	}
+}
+
+// reloads counts what became of changed rules.
+type reloads struct {
+	version prometheus.Gauge
+	total   *prometheus.CounterVec
+}
+
+func newReloads(reg prometheus.Registerer) *reloads {
+	r := &reloads{
+		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_config_version", Help: "Rule sets put in force since the start."}),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_config_reloads_total", Help: "Changed rules read, by result: ok, or error, when the last good rules stay in force.",
+		}, []string{"result"}),
+	}
+	r.version.Set(1)
+	r.total.WithLabelValues("ok")
+	r.total.WithLabelValues("error")
+	reg.MustRegister(r.version, r.total)
+	return r
+}
+
+func (r *reloads) ok(rules int, log *slog.Logger) {
+	r.version.Inc()
+	r.total.WithLabelValues("ok").Inc()
+	log.Info("rules reloaded", "rules", rules)
+}
+
+func (r *reloads) failed(err error, log *slog.Logger) {
+	r.total.WithLabelValues("error").Inc()
+	log.Error("rules not reloaded, the last good ones stay in force", "err", fmt.Sprint(err))
+}

@@ -1,0 +1,74 @@
+// Package adminapi is the aggregator's admin listener: health, readiness,
+// metrics and profiles. It asks nobody who they are, so it belongs on a
+// loopback address.
+package adminapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/spillgate/spillgate/regional"
+)
+
+// Subject is what the listener tells about: an aggregator.
+type Subject interface {
+	Stats(now time.Time) regional.Stats
+}
+
+var _ Subject = (*regional.Aggregator)(nil)
+
+// New is the handler of the admin listener. connected says whether the bus has
+// its server.
+func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		status, text := ready(subject.Stats(time.Now()), connected(), r.URL.Query().Has("verbose"))
+		plain(w, status, text)
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// ready is 503 while no edge can reach the aggregator. A store that is away
+// does not unready it: it serves from memory, which verbose tells.
+func ready(st regional.Stats, connected, verbose bool) (status int, text string) {
+	status = http.StatusOK
+	if !connected {
+		status = http.StatusServiceUnavailable
+		text += "[-] nats: not connected\n"
+	} else if verbose {
+		text += "[+] nats: ok\n"
+	}
+	if verbose {
+		if st.StoreDown {
+			text += fmt.Sprintf("[!] store: away, serving from memory, %d keys to be written\n", st.Unstored)
+		} else {
+			text += "[+] store: ok\n"
+		}
+		text += fmt.Sprintf("[ ] %d edges and %d regions heard of lately, %d keys\n", st.LiveEdges, st.LiveRegions, st.Keys)
+	}
+	if status == http.StatusOK {
+		text += "ready\n"
+	}
+	return status, text
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // a caller that is gone cannot be told so
+}

@@ -1,0 +1,71 @@
+package adminapi
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+)
+
+func TestListener(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	agg, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Registerer: reg}, memstore.New(memstore.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := true
+	srv := httptest.NewServer(New(agg, func() bool { return connected }, reg))
+	defer srv.Close()
+	get := func(path string) (int, string) {
+		t.Helper()
+		res, err := http.Get(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(b)
+	}
+	for _, c := range []struct {
+		name, path string
+		connected  bool
+		status     int
+		has        string
+	}{
+		{"alive", "/healthz", true, 200, "ok"},
+		{"ready", "/readyz", true, 200, "ready"},
+		{"ready, verbose", "/readyz?verbose", true, 200, "[+] store: ok"},
+		{"without NATS", "/readyz", false, 503, "nats: not connected"},
+		{"alive without NATS", "/healthz", false, 200, "ok"},
+		{"metrics", "/metrics", true, 200, "spillgate_keys_tracked 0"},
+		{"nothing there", "/x", true, 404, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			connected = c.connected
+			if status, body := get(c.path); status != c.status || !strings.Contains(body, c.has) {
+				t.Errorf("GET %s = %d %q, want %d with %q", c.path, status, body, c.status, c.has)
+			}
+		})
+	}
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("metrics: %v, %v", problems, err)
+	}
+}
+
+func TestReadyTellsThatTheStoreIsAway(t *testing.T) {
+	status, text := ready(regional.Stats{StoreDown: true, Unstored: 3}, true, true)
+	if status != 200 || !strings.Contains(text, "3 keys to be written") {
+		t.Errorf("ready = %d %q, want 200 and the keys to be written", status, text)
+	}
+}
