@@ -39,6 +39,7 @@ const (
 type Outbox struct {
 	cfg      OutboxConfig
 	sections map[sectionID]*section
+	last     *section // the one that was looked up last; may be nil
 	entries  map[entryID]*entry
 	urgent   queue
 	normal   queue
@@ -97,19 +98,26 @@ func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 		return false
 	}
 	id := sectionID{shape, life}
-	s := o.sections[id]
-	if s == nil || o.entries[entryID{s, d.Key}] == nil {
-		if len(o.entries)+o.inFlight >= o.cfg.MaxDeltas {
-			return false
-		}
+	s := o.section(id)
+	if (s == nil || o.entries[entryID{s, d.Key}] == nil) && len(o.entries)+o.inFlight >= o.cfg.MaxDeltas {
+		return false
 	}
 	o.join(id, &d)
 	return true
 }
 
+// section is the section that entries of id belong to, or nil. What was asked
+// for last is at hand: deltas of one rate come in rows.
+func (o *Outbox) section(id sectionID) *section {
+	if o.last == nil || o.last.sectionID != id {
+		o.last = o.sections[id]
+	}
+	return o.last
+}
+
 // join puts d into the queue, where it may stand already.
 func (o *Outbox) join(id sectionID, d *Delta) {
-	s := o.sections[id]
+	s := o.section(id)
 	if s == nil {
 		s = &section{sectionID: id}
 		o.sections[id] = s
@@ -254,6 +262,7 @@ func (o *Outbox) drop(q *queue, e *entry) {
 	delete(o.entries, e.entryID)
 	if e.section.entries--; e.section.entries == 0 {
 		delete(o.sections, e.section.sectionID)
+		o.last = nil
 	}
 	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
 		e.cells = crdt.Vector{}

@@ -92,6 +92,9 @@ func (f *filling) put(e *entry, n int) {
 		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
 	}
 	s := &f.frame.Sections[e.section.place-1]
+	if s.Deltas == nil {
+		s.Deltas = make([]Delta, 0, min(e.section.entries, f.room/10+1))
+	}
 	s.Deltas = append(s.Deltas, d)
 }
 

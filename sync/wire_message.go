@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -197,14 +198,16 @@ func (m *message) varints(field string, c *column) {
 	}
 }
 
-// column is a packed column: varints, or numbers of eight bytes.
+// column is a packed column: varints, or numbers of eight bytes. It is read by
+// moving an index: moving the slice would cost a write barrier a number.
 type column struct {
 	b   []byte
+	at  int
 	set bool
 }
 
 // len is the number of varints: of bytes that end one.
-func (c column) len() int {
+func (c *column) len() int {
 	n := 0
 	for _, x := range c.b {
 		if x < 0x80 {
@@ -216,20 +219,21 @@ func (c column) len() int {
 
 // next takes the next varint; ok is false at the end and for a malformed one.
 func (c *column) next() (v uint64, ok bool) {
-	if len(c.b) > 0 && c.b[0] < 0x80 {
-		v, c.b = uint64(c.b[0]), c.b[1:]
+	if c.at < len(c.b) && c.b[c.at] < 0x80 {
+		v = uint64(c.b[c.at])
+		c.at++
 		return v, true
 	}
-	v, k := protowire.ConsumeVarint(c.b)
+	v, k := protowire.ConsumeVarint(c.b[c.at:])
 	if k < 0 {
 		return 0, false
 	}
-	c.b = c.b[k:]
+	c.at += k
 	return v, true
 }
 
 // keys is the number of keys in a column of keys.
-func (c column) keys() (int, error) {
+func (c *column) keys() (int, error) {
 	if len(c.b)%8 != 0 {
 		return 0, fmt.Errorf("keys: %d bytes are no multiple of 8", len(c.b))
 	}
@@ -238,8 +242,8 @@ func (c column) keys() (int, error) {
 
 // key takes the next key; there must be one.
 func (c *column) key() (Key, error) {
-	v, k := protowire.ConsumeFixed64(c.b)
-	c.b = c.b[k:]
+	v := binary.LittleEndian.Uint64(c.b[c.at:])
+	c.at += 8
 	if v == 0 {
 		return 0, errZeroKey
 	}
