@@ -7,7 +7,8 @@
 // its context, and so does one to a server that is frozen: until its silence
 // is noticed, after at most 6 s, nothing tells it from a slow one. Only when
 // so much was sent into the silence that the socket is full, a call may take
-// up to writeTimeout more than its context allows.
+// longer than its context allows, by writeTimeout and dialTimeout at most: the
+// client holds its lock while it writes and while it connects.
 package natsbus
 
 import (
@@ -18,6 +19,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,11 +44,18 @@ const (
 	// that comes back meets all its edges in the same instant.
 	reconnectWait   = 250 * time.Millisecond
 	reconnectJitter = 500 * time.Millisecond
-	// writeTimeout bounds one write to the socket. The client holds its lock
-	// meanwhile, so this is also how long a full socket can hold up a caller.
+	// writeTimeout bounds one write to the socket. It is short because callers
+	// wait for the client's lock meanwhile.
 	writeTimeout = time.Second
 	// flushTimeout bounds the wait for the server to learn of a subscription.
 	flushTimeout = time.Second
+)
+
+// Values of Bus.link.
+const (
+	linkUnknown = iota // no callback was called yet
+	linkUp
+	linkDown
 )
 
 // Bus is a connection to NATS.
@@ -58,10 +67,15 @@ type Bus struct {
 
 	teardown sync.Once
 
+	// link is what the client's callbacks said last. The client's own word
+	// costs its lock, for which one waits while it tries to connect.
+	link atomic.Int32
+
 	mu       sync.Mutex
 	ended    bool                   // guarded by mu; no handler starts from then on
 	own      map[*receiver]struct{} // guarded by mu
 	lost     uint64                 // guarded by mu; of receivers that were stopped
+	outage   error                  // guarded by mu; why there is no connection, as last heard
 	handlers sync.WaitGroup         // Add only with mu held and ended false
 }
 
@@ -94,14 +108,10 @@ func Connect(cfg Config) (*Bus, error) {
 		nats.MaxPingsOutstanding(maxPings),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),
-		nats.ConnectHandler(func(nc *nats.Conn) { b.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted()) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { b.log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if b.closed.Err() == nil {
-				b.log.Warn("lost NATS", "error", err)
-			}
-		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.log.Debug("NATS is out of reach", "error", err) }),
+		nats.ConnectHandler(b.up),
+		nats.ReconnectHandler(b.up),
+		nats.DisconnectErrHandler(b.down),
+		nats.ReconnectErrHandler(b.down),
 		nats.ErrorHandler(b.asyncError),
 	)
 	b.nc, err = nats.Connect(strings.Join(cfg.URLs, ","), opts...)
@@ -109,7 +119,43 @@ func Connect(cfg Config) (*Bus, error) {
 		b.close()
 		return nil, fmt.Errorf("nats: %w", err)
 	}
+	// The callbacks come late, and the caller wants to send now; but they know
+	// better if they have come.
+	now := int32(linkDown)
+	if b.nc.IsConnected() {
+		now = linkUp
+	}
+	b.link.CompareAndSwap(linkUnknown, now)
 	return b, nil
+}
+
+// connected reports whether there is a server, without waiting.
+func (b *Bus) connected() bool { return b.link.Load() == linkUp }
+
+// up is told of a connection.
+func (b *Bus) up(nc *nats.Conn) {
+	b.mu.Lock()
+	b.outage = nil
+	b.mu.Unlock()
+	b.link.Store(linkUp)
+	b.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
+}
+
+// down is told why a connection was lost or not found, for each attempt. Only
+// the first of an outage is worth a warning.
+func (b *Bus) down(_ *nats.Conn, err error) {
+	b.link.Store(linkDown)
+	if err == nil {
+		err = errors.New("the connection was closed")
+	}
+	b.mu.Lock()
+	level := slog.LevelDebug
+	if b.outage == nil && !b.ended {
+		level = slog.LevelWarn
+	}
+	b.outage = err
+	b.mu.Unlock()
+	b.log.Log(context.Background(), level, "NATS is out of reach; looking on", "error", err)
 }
 
 // asyncError is told what the client or the server found wrong outside any
@@ -126,6 +172,12 @@ func (b *Bus) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]byte, error) {
 	if err := b.check(subject, payload); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("request %s: %w", subject, err)
+	}
+	if !b.connected() {
+		return nil, fmt.Errorf("request %s: %w: %w", subject, deltasync.ErrNoResponders, ErrDisconnected)
 	}
 	under, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,6 +202,9 @@ func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]by
 func (b *Bus) Publish(subject string, payload []byte) error {
 	if err := b.check(subject, payload); err != nil {
 		return fmt.Errorf("publish: %w", err)
+	}
+	if !b.connected() {
+		return fmt.Errorf("publish %s: %w", subject, ErrDisconnected)
 	}
 	if err := b.nc.Publish(subject, payload); err != nil {
 		return fmt.Errorf("publish %s: %w", subject, b.failure(err))
@@ -205,7 +260,7 @@ func (b *Bus) Close() error {
 // flush waits until the server has read everything sent so far. When it does
 // not answer there is nothing to be done: what was sent goes to the next one.
 func (b *Bus) flush() {
-	if !b.nc.IsConnected() {
+	if !b.connected() {
 		return
 	}
 	if err := b.nc.FlushTimeout(flushTimeout); err != nil {

@@ -95,10 +95,11 @@ func (p *Process) Restart() {
 }
 
 // Pause freezes the process by SIGSTOP: its connections stay open and nothing
-// answers.
+// answers. It returns when that is so, which is some time after the signal.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
+	Until(p.t, exitWithin, func() error { return stopped(p.run.process.Pid) })
 }
 
 // Continue thaws a paused process.

@@ -2,8 +2,25 @@
 
 package proc
 
-import "os/exec"
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
 
 // dieWithParent does nothing where the kernel has no such thing: there the
 // test's cleanup alone ends the process.
 func dieWithParent(*exec.Cmd) {}
+
+// stopped returns nil if the process is stopped.
+func stopped(pid int) error {
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return fmt.Errorf("state of pid %d: %w", pid, err)
+	}
+	if !strings.HasPrefix(strings.TrimSpace(string(state)), "T") {
+		return fmt.Errorf("pid %d has state %q, want T", pid, state)
+	}
+	return nil
+}
