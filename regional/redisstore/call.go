@@ -16,13 +16,9 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-const (
-	// maxVersion is the modulus of versions: doubles are exact up to the sum of
-	// two of them.
-	maxVersion = 1 << 52
-	// noVersion is one that no key has.
-	noVersion = -1
-)
+// maxVersion is the modulus of versions: doubles are exact up to the sum of two
+// of them.
+const maxVersion = 1 << 52
 
 // errReply is wrapped in errors about answers that the script does not give.
 var errReply = errors.New("unexpected reply")
@@ -58,11 +54,9 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
-	named := int64(noVersion)
-	if it.Version <= maxVersion {
-		named = int64(it.Version)
-	}
-	c.args = append(c.args, named, p.count)
+	// A version above maxVersion is none of ours. Lua rounds it, but not down to
+	// one that is.
+	c.args = append(c.args, it.Version, p.count)
 	name := keyName(c.prefix, &it)
 	millis, kept := it.Width.Milliseconds(), it.Kept().Milliseconds()
 	for g := p.first; g < p.first+p.count; g++ {

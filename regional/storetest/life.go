@@ -24,7 +24,8 @@ func testExpiry(s *subject) {
 
 	// The first of the two is gone, the second is not.
 	s.Advance(it.Kept() + 2*it.Width)
-	s.same("when the first has expired", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
+	s.same("when the first has expired", s.merge(brief())[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
+	s.same("when the first has expired, loaded", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 	late := brief(edge(2, charge(now, 9)))
 	s.merge(late)
 	s.same("when a late count came", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})

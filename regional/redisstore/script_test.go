@@ -1,0 +1,98 @@
+package redisstore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+func testStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := New(Config{Addrs: []string{proc.Redis(t).Addr}, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// An aggregator whose clock is behind sends what Redis knows to be too late.
+func TestRedisDecidesWhatIsLate(t *testing.T) {
+	s := testStore(t)
+	behind := time.Now().Add(-time.Hour)
+	it := regional.Item{Key: 1, Width: time.Second, Slices: 60, Vectors: []regional.Vector{{
+		Source: regional.FromEdge,
+		Cells:  []crdt.Cell{{Slice: crdt.Slice(behind.Unix()), Charges: 5}},
+	}}}
+	c := newCall(s.prefix, 1)
+	c.add(0, it, behind)
+	out := make([]regional.Item, 1)
+	if err := s.run(t.Context(), []*call{c}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.read(out); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.client.DBSize(t.Context()).Result(); err != nil || n != 0 || out[0].Version != 0 {
+		t.Errorf("DBSIZE = %d, %v, version %d; want nothing stored", n, err, out[0].Version)
+	}
+}
+
+// Vectors that are narrow in one place and wide in another must meet: offsets,
+// charges and refunds of every width, in one group.
+func TestJoinOfAllWidths(t *testing.T) {
+	s := testStore(t)
+	it := regional.Item{Key: 9, Width: time.Millisecond, Slices: 1_000_000}
+	now := time.Now().UnixMilli()
+	for now%int64(it.Slices) < int64(it.Slices)/2 {
+		it.Slices += 1000 // so that the group that now is in has long begun
+	}
+	start := crdt.Slice(now - now%int64(it.Slices))
+	offsets := []crdt.Slice{0, 1, 200, 255, 256, 300, 65535, 65536, 65537, 400_000}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		it.Key++
+		var want crdt.Vector
+		for step := range 40 {
+			var v crdt.Vector
+			for range 1 + r.IntN(3) {
+				c := crdt.Cell{Slice: start + offsets[r.IntN(min(len(offsets), 3+step/3))], Charges: r.Uint64() >> r.UintN(64)}
+				if r.IntN(3) == 0 {
+					c.Refunds = r.Uint64() >> r.UintN(64)
+				}
+				v.Join(c)
+			}
+			want.Merge(&v)
+			it.Vectors = []regional.Vector{{Source: regional.FromEdge, Cells: v.Cells(nil)}}
+			if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Load(t.Context(), []regional.Item{it})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got[0].Vectors) != 1 || !slices.Equal(got[0].Vectors[0].Cells, want.Cells(nil)) {
+				t.Fatalf("seed %d, step %d: merging %v gave %v, want %v", seed, step, it.Vectors, got[0].Vectors, want.Cells(nil))
+			}
+		}
+	}
+}
+
+// The script must run on servers without the libraries that Redis adds to Lua.
+func TestScriptIsPlainLua(t *testing.T) {
+	for _, foreign := range []string{"cjson", "cmsgpack", "struct.", "bit.", "pcall", "loadstring", "redis.log", "redis.sha1hex", "goto "} {
+		if strings.Contains(strings.SplitN(mergeSource, "\nlocal", 2)[1], foreign) {
+			t.Errorf("merge.lua uses %q", foreign)
+		}
+	}
+}
