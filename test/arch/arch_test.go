@@ -1,0 +1,232 @@
+// Package arch holds the shape of the repository: which package may import
+// which, and what stands at the top level.
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spillgate/spillgate"
+
+// pkg is what `go list` tells of a package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+// ban forbids packages an import, with the reason.
+type ban struct {
+	from   string   // package, or with a trailing "/..." it and all below
+	except []string // packages below from that the ban does not meet
+	to     []string // likewise; a prefix of an import path
+	reason string
+}
+
+// own is a package of ours, by its path in the repository.
+func own(path string) string { return module + "/" + path }
+
+// rings gives each package its place: an import may only point to a lower
+// ring, or to what allowed names. (design.md §3)
+var rings = map[string]int{
+	"crdt":       0,
+	"edge/limit": 1, "sync": 1,
+	"edge": 2, "regional": 2,
+	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
+	"regional/redisstore": 3, "regional/memstore": 3, "regional/adminapi": 3,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3,
+	"sync/bustest": 3, "regional/storetest": 3,
+	"configs":          4,
+	"test/sim":         4,
+	"test/proc":        4,
+	"cmd/internal/cli": 5, "cmd/edge/demo": 5, "cmd/edge": 6, "cmd/aggregator": 6,
+}
+
+var bans = []ban{
+	{from: "crdt", to: []string{"."}, reason: "the CRDT is pure: std only"},
+	{from: "crdt", to: []string{"time", "math/rand", "sync", "log", "log/slog", "os", "net"}, reason: "no clock, randomness, lock or I/O in the CRDT"},
+	{from: "edge/limit", to: []string{"."}, reason: "the limiter's core is std and crdt only: embedders pay for nothing else"},
+	{from: "edge/limit", to: []string{"math/rand", "log", "log/slog", "os", "net/http"}, reason: "the limiter's core has no I/O and no state"},
+	{from: "sync", to: []string{"github.com/nats-io", "github.com/redis", "github.com/prometheus"}, reason: "deltas and frames know no transport"},
+	{from: "edge", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "embedders of the node link no server's dependencies"},
+	{from: "regional", to: []string{own("edge/httpapi"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "the aggregator knows its bus and store by their interfaces"},
+	{from: "sync/natsbus", to: []string{"github.com/nats-io/nats-server"}, reason: "only natsbus/embedded links the server"},
+	{from: "regional/redisstore", to: []string{"github.com/nats-io", "github.com/prometheus", "github.com/spf13"}, reason: "the Redis store is go-redis and nothing else"},
+	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings"},
+}
+
+// onlyIn says which packages alone may import something directly.
+var onlyIn = map[string][]string{
+	"github.com/spf13/viper":           {"configs"},
+	"github.com/redis/go-redis":        {"regional/redisstore"},
+	"github.com/dgraph-io/ristretto":   {"edge"},
+	"github.com/nats-io/nats.go":       {"sync/natsbus", "sync/natsbus/embedded"},
+	"github.com/nats-io/nats-server":   {"sync/natsbus/embedded"},
+	"github.com/goccy/go-yaml":         {"configs"},
+	"github.com/bufbuild/protocompile": {},
+	"github.com/dunglas/httpsfv":       {},
+}
+
+func list(t testing.TB) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
+	cmd.Dir = root(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	pkgs := map[string]pkg{}
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for dec.More() {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		pkgs[p.ImportPath] = p
+	}
+	return pkgs
+}
+
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func within(path, prefix string) bool { return path == prefix || strings.HasPrefix(path, prefix+"/") }
+
+// violations is everything that breaks the rings, the bans or the owners.
+func violations(pkgs map[string]pkg) (found []string) {
+	for _, p := range pkgs {
+		if !within(p.ImportPath, module) {
+			continue
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		ring, known := rings[name]
+		if !known {
+			found = append(found, fmt.Sprintf("%s has no ring: give it one in test/arch", name))
+			continue
+		}
+		for _, imp := range p.Imports {
+			below, ours := rings[strings.TrimPrefix(imp, module+"/")]
+			switch {
+			case within(imp, module) && ours && below >= ring && !sideways(name, imp):
+				found = append(found, fmt.Sprintf("%s (ring %d) imports %s (ring %d): imports only point down", name, ring, imp, below))
+			}
+			for what, owners := range onlyIn {
+				if within(imp, what) && !slices.Contains(owners, name) {
+					found = append(found, fmt.Sprintf("%s imports %s, which only %v may", name, imp, owners))
+				}
+			}
+		}
+		found = append(found, banned(pkgs, name, p)...)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// sideways are the imports within a ring that are meant: a child of its parent.
+func sideways(name, imp string) bool {
+	return within(own(name), strings.TrimSuffix(imp, "/")) || name == "test/sim" && imp == own("configs")
+}
+
+func banned(pkgs map[string]pkg, name string, p pkg) (found []string) {
+	for _, b := range bans {
+		if b.from != name {
+			continue
+		}
+		for _, to := range b.to {
+			deps := p.Deps
+			if pkgs[to].Standard || !strings.Contains(to, ".") {
+				deps = p.Imports // of the standard library only what is named counts
+			}
+			for _, dep := range deps {
+				third := to == "." && strings.Contains(dep, ".") && !within(dep, module)
+				if third || to != "." && within(dep, to) {
+					found = append(found, fmt.Sprintf("%s depends on %s: %s", name, dep, b.reason))
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestImports(t *testing.T) {
+	for _, v := range violations(list(t)) {
+		t.Error(v)
+	}
+}
+
+// TestImportsSeesViolations plants one violation of each kind.
+func TestImportsSeesViolations(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    pkg
+		want string
+	}{
+		{"upwards", pkg{ImportPath: own("crdt"), Imports: []string{own("edge")}}, "imports only point down"},
+		{"sideways", pkg{ImportPath: own("edge"), Imports: []string{own("regional")}}, "imports only point down"},
+		{"banned", pkg{ImportPath: own("edge"), Deps: []string{"github.com/nats-io/nats.go"}}, "embedders of the node"},
+		{"third party in crdt", pkg{ImportPath: own("crdt"), Deps: []string{"example.com/x"}}, "std only"},
+		{"clock in crdt", pkg{ImportPath: own("crdt"), Imports: []string{"time"}}, "no clock"},
+		{"owner", pkg{ImportPath: own("edge/httpapi"), Imports: []string{"github.com/spf13/viper"}}, "which only [configs] may"},
+		{"unknown", pkg{ImportPath: own("edge/manager")}, "has no ring"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := strings.Join(violations(map[string]pkg{c.p.ImportPath: c.p}), "\n")
+			if !strings.Contains(got, c.want) {
+				t.Errorf("violations = %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// topLevel is fixed by the user.
+var topLevel = []string{"go.mod", "go.sum", "cmd", "edge", "sync", "crdt", "regional", "configs", "deploy", "test", "README.md", "LICENSE"}
+
+func strangers(entries []string) (found []string) {
+	for _, e := range entries {
+		if !strings.HasPrefix(e, ".") && !slices.Contains(topLevel, e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func TestTopLevel(t *testing.T) {
+	cmd := exec.Command("git", "ls-files", "-z")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	var entries []string
+	for _, f := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+		entries = append(entries, strings.SplitN(f, "/", 2)[0])
+	}
+	if s := strangers(entries); len(s) > 0 {
+		t.Errorf("the top level is fixed; it does not have %v", s)
+	}
+	for _, want := range topLevel {
+		if _, err := os.Stat(filepath.Join(root(t), want)); err != nil {
+			t.Errorf("the top level lacks %s", want)
+		}
+	}
+	if s := strangers([]string{"pkg", ".ci", "edge"}); !slices.Equal(s, []string{"pkg"}) {
+		t.Errorf("strangers = %v, want [pkg]: the check sees nothing", s)
+	}
+}
