@@ -162,7 +162,7 @@ func (n *Node) forget(s *shard, i uint64, now int64) {
 	r.settle()
 	reach := b.rate.Reach(now)
 	b.own.Retire(reach)
-	if b.sentAt != 0 && b.own.Len() > 0 {
+	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
 		n.life.CompareAndSwap(b.life, b.life+1)
 	}
 	b.others.Retire(reach)

@@ -129,6 +129,11 @@ func (u *Up) Replica(life uint32) crdt.Replica {
 // edge, so that no life of one is ever a life of the other.
 const LifeBits = 20
 
+// MaxLife is the last life of an incarnation: 2^30 lives reach one second into
+// the incarnations after it, and no edge starts twice within a second of
+// having forgotten a billion times.
+const MaxLife = 1<<30 - 1
+
 // Totals is what everybody else did to one key, by slice, ascending.
 type Totals struct {
 	Others []crdt.Cell // other regions, as last heard

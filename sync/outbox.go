@@ -94,7 +94,7 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 // in it, or when d could not be encoded: then the caller keeps its record
 // dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
-	if d.Key == 0 || life > maxLife || shape.check() != nil || checkCells(d.Cells) != nil {
+	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil {
 		return false
 	}
 	id := sectionID{shape, life}

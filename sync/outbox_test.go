@@ -129,7 +129,7 @@ func TestOutboxRefuses(t *testing.T) {
 	for name, put := range map[string]bool{
 		"key 0":      o.Put(minute, 1, Delta{Cells: cell(1, 1)}),
 		"no shape":   o.Put(Shape{}, 1, Delta{Key: 1}),
-		"large life": o.Put(minute, 1<<LifeBits, Delta{Key: 1}),
+		"large life": o.Put(minute, MaxLife+1, Delta{Key: 1}),
 		"zero cell":  o.Put(minute, 1, Delta{Key: 1, Cells: cell(1, 0)}),
 		"slices":     o.Put(minute, 1, Delta{Key: 1, Cells: append(cell(2, 1), cell(1, 1)...)}),
 	} {
@@ -169,7 +169,7 @@ func TestOutboxFits(t *testing.T) {
 					shape := minute
 					shape.Generation = uint64(key) % 5
 					if seed%2 == 0 { // extremes
-						shape.Generation, shape.Limit, shape.Width, life = math.MaxUint64-uint64(key)%2, math.MaxUint64, maxWindow/40, maxLife-life
+						shape.Generation, shape.Limit, shape.Width, life = math.MaxUint64-uint64(key)%2, math.MaxUint64, maxWindow/40, MaxLife-life
 					}
 					d := Delta{Key: key, Flags: Flags(r.IntN(256)), Cells: r.cells(crdt.Slice(r.IntN(5)))}
 					mustPut(t, o, shape, life, d)

@@ -40,7 +40,6 @@ const (
 	maxPace        = time.Hour
 	maxLive        = 1 << 20
 	maxIncarnation = 1<<(64-LifeBits) - 1 // shares 64 bits with a life: see Up.Replica
-	maxLife        = 1<<LifeBits - 1
 )
 
 func (s Shape) check() error {

@@ -69,7 +69,7 @@ func (r frames) up() *Up {
 	}
 	u.Lane = r.IntN(u.Lanes)
 	for range r.IntN(4) {
-		s := Section{Shape: r.shape(), Life: r.Uint32N(maxLife + 1)}
+		s := Section{Shape: r.shape(), Life: r.Uint32N(MaxLife + 1)}
 		around, plain := crdt.Slice(r.IntN(1<<31)), r.IntN(3) == 0
 		for range r.IntN(20) {
 			d := Delta{Key: r.key()}

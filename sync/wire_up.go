@@ -138,7 +138,7 @@ func (s *Section) append(w *writer) error {
 	if err := w.shape(sectionShape, s.Shape); err != nil {
 		return err
 	}
-	if err := checkRange("life", int64(s.Life), maxLife); err != nil {
+	if err := checkRange("life", int64(s.Life), MaxLife); err != nil {
 		return err
 	}
 	w.uint(sectionLife, uint64(s.Life))
@@ -182,7 +182,7 @@ func (s *Section) read(m message) error {
 		case sectionShape:
 			m.shape(&s.Shape)
 		case sectionLife:
-			s.Life = uint32(m.uint("life", maxLife))
+			s.Life = uint32(m.uint("life", MaxLife))
 		case sectionBase:
 			base = m.slice("base")
 		case sectionKeys:
