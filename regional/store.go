@@ -57,7 +57,7 @@ type Store interface {
 	// looked), all live vectors of the key, else none. It blocks until the
 	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
 	// part of the batch may have been stored. It keeps no reference to batch,
-	// in which a key may stand twice.
+	// in which a key may stand twice, as may a replica in a key.
 	Merge(ctx context.Context, batch []Item) ([]Item, error)
 
 	// Load reads keys (Key, Width and Slices; the rest is ignored) and

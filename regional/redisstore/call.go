@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,11 +56,12 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	// A version above maxVersion is none of ours. Lua rounds it, but not down to
 	// one that is.
 	c.args = append(c.args, it.Version, p.count)
-	name := keyName(c.prefix, &it)
+	var room [64]byte
+	name := appendName(room[:0], c.prefix, &it)
 	millis, kept := it.Width.Milliseconds(), it.Kept().Milliseconds()
 	for g := p.first; g < p.first+p.count; g++ {
 		from, end := crdt.Slice(g*size), crdt.Slice((g+1)*size)
-		c.keys = append(c.keys, name+strconv.FormatInt(g, 10))
+		c.keys = append(c.keys, string(strconv.AppendInt(name, g, 10)))
 		c.args = append(c.args, int64(end)*millis+kept, 0)
 		vectors := len(c.args) - 1
 		n := 0
@@ -200,11 +200,19 @@ func groupSize(it *regional.Item) int64 {
 	return max(int64(it.Slices), 4, int64((shortest+it.Width-1)/it.Width))
 }
 
-// keyName is what the names of a key's groups begin with.
-func keyName(prefix string, it *regional.Item) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s{%02x}%014x:%dx%d:", prefix, tagOf(it.Key), uint64(it.Key)>>8, it.Width.Milliseconds(), it.Slices)
-	return b.String()
+// appendName appends what the names of a key's groups begin with.
+func appendName(dst []byte, prefix string, it *regional.Item) []byte {
+	const digits = "0123456789abcdef"
+	hex := func(b byte) { dst = append(dst, digits[b>>4], digits[b&15]) }
+	dst = append(append(dst, prefix...), '{')
+	hex(byte(tagOf(it.Key)))
+	dst = append(dst, '}')
+	for shift := 56; shift > 0; shift -= 8 {
+		hex(byte(it.Key >> shift))
+	}
+	dst = strconv.AppendInt(append(dst, ':'), it.Width.Milliseconds(), 10)
+	dst = strconv.AppendInt(append(dst, 'x'), int64(it.Slices), 10)
+	return append(dst, ':')
 }
 
 // tags is the number of hash tags.

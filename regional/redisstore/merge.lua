@@ -115,21 +115,25 @@ while k <= #KEYS do
     local key, expires, vectors = KEYS[k], tonumber(ARGV[a]), tonumber(ARGV[a + 1])
     k, a = k + 1, a + 2
     local old = version(call('HGET', key, 'v'))
-    local new = old
+    local new, changed, field, value = old, false, nil, nil
     if expires > now then
       for i = a, a + 2 * vectors - 2, 2 do
+        if field then -- now, for the same one may stand in the batch again
+          call('HSET', key, field, value)
+          field = nil
+        end
         local held = call('HGET', key, ARGV[i])
         local joined = ARGV[i + 1]
         if held then joined = join(held, joined) end
         if joined then
-          call('HSET', key, ARGV[i], joined)
-          new = -1
+          changed, field, value = true, ARGV[i], joined
         end
       end
     end
-    if new == -1 then
+    if changed then
       if old == 0 then new = nonce else new = plus(old, 1) end
-      call('HSET', key, 'v', string.format('%.0f', new))
+      local v = string.format('%.0f', new)
+      if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
       if old == 0 then call('PEXPIREAT', key, ARGV[a - 2]) end
     end
     a = a + 2 * vectors

@@ -144,8 +144,8 @@ func testConcurrent(s *subject) {
 				if err := exchange(w, []regional.Item{item(key)}); err != nil {
 					s.Fatalf("seed %d, writer %d, last exchange: %v", seed, w, err)
 				}
-				if got := views[w].vectors(key); !equal(got, want.vectors(key)) {
-					s.Fatalf("seed %d, writer %d, key %d: it knows %v, want %v: some write escaped its versions", seed, w, key, got, want.vectors(key))
+				if err := differ(views[w].vectors(key), want.vectors(key)); err != nil {
+					s.Fatalf("seed %d, writer %d, key %d: some write escaped its versions: it believes: %v", seed, w, key, err)
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -153,6 +154,8 @@ func testSpans(s *subject) {
 }
 
 func testKeyTwice(s *subject) {
+	s.merge(item(2, edge(1, charge(s.at(2), 5)), edge(1, charge(s.at(1), 6)), edge(1, charge(s.at(2), 4))))
+	s.holds(2, edge(1, charge(s.at(2), 5), charge(s.at(1), 6)))
 	s.merge(item(1, edge(1, charge(s.at(1), 5))), item(1, edge(1, charge(s.at(1), 4), charge(s.at(0), 1))), item(1, edge(2, charge(s.at(1), 9))))
 	s.holds(1, edge(1, charge(s.at(1), 5), charge(s.at(0), 1)), edge(2, charge(s.at(1), 9)))
 }
@@ -183,9 +186,7 @@ func testLargeBatch(s *subject) {
 	}
 	s.merge(batch...)
 	for i, got := range s.load(batch...) {
-		if !equal(got.Vectors, batch[i].Vectors) {
-			s.Fatalf("key %d of %d: %v, want %v", i, n, got.Vectors, batch[i].Vectors)
-		}
+		s.same(fmt.Sprintf("key %d of %d", i, n), got.Vectors, batch[i].Vectors)
 	}
 }
 

@@ -158,16 +158,32 @@ func (s *subject) holds(key deltasync.Key, want ...regional.Vector) {
 
 func (s *subject) same(what string, got, want []regional.Vector) {
 	s.Helper()
-	if !equal(got, want) {
-		s.Fatalf("%s: the vectors are %v, want %v", what, got, want)
+	if err := differ(got, want); err != nil {
+		s.Fatalf("%s: %v", what, err)
 	}
 }
 
-// equal compares vectors in any order.
-func equal(a, b []regional.Vector) bool {
-	return slices.EqualFunc(sorted(a), sorted(b), func(a, b regional.Vector) bool {
-		return a.Source == b.Source && a.Replica == b.Replica && slices.Equal(a.Cells, b.Cells)
-	})
+// differ returns the first difference between vectors in any order.
+func differ(got, want []regional.Vector) error {
+	got, want = sorted(got), sorted(want)
+	for i := range min(len(got), len(want)) {
+		g, w := got[i], want[i]
+		if g.Source != w.Source || g.Replica != w.Replica {
+			return fmt.Errorf("vector %d is of source %d, replica %v, want %d, %v", i, g.Source, g.Replica, w.Source, w.Replica)
+		}
+		for j := range min(len(g.Cells), len(w.Cells)) {
+			if g.Cells[j] != w.Cells[j] {
+				return fmt.Errorf("source %d, replica %v: cell %d is %v, want %v", g.Source, g.Replica, j, g.Cells[j], w.Cells[j])
+			}
+		}
+		if len(g.Cells) != len(w.Cells) {
+			return fmt.Errorf("source %d, replica %v: %d cells, want %d", g.Source, g.Replica, len(g.Cells), len(w.Cells))
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%d vectors, want %d", len(got), len(want))
+	}
+	return nil
 }
 
 func sorted(vs []regional.Vector) []regional.Vector {
