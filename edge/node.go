@@ -205,13 +205,25 @@ func (n *Node) sweep(s *shard, now, resend int64) {
 			i-- // another may have moved here
 			continue
 		}
-		if b.own.Len() > 0 && b.rate.Scope != limit.ScopeEdge && b.sentAt != 0 &&
-			(b.sentAt < resend || now-b.sentAt > int64(refreshAfter(b.rate))) {
+		if b.own.Len() == 0 || b.rate.Scope == limit.ScopeEdge || b.sentAt == 0 {
+			continue
+		}
+		switch {
+		case b.sentAt < resend || now-b.sentAt > int64(refreshAfter(b.rate)):
 			b.unsent = min(b.unsent, reach)
 			s.mark(r, charged|again)
+		case now-b.sentAt > int64(afterword) && r.heard < b.sentAt+int64(afterword) &&
+			(uint64(r.local)+uint64(r.merged))*4 >= b.rate.Limit:
+			s.mark(r, touch)
 		}
 	}
 }
+
+// afterword is how long after its last counts an edge asks once more about a
+// key that has a quarter of its limit used: what others counted meanwhile has
+// come round by then. Without it, edges that fell silent together would not
+// agree before the next refresh.
+const afterword = 500 * time.Millisecond
 
 // refreshAfter is how long counts rest before they are sent again unasked,
 // against losses that nobody noticed.
