@@ -138,10 +138,10 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "name", fallback: hostToken(), usage: "`name` of this edge, unique in its PoP", parse: asToken(&s.Name, true)},
 		{key: "rules.path", usage: "rules `file`, or directory of *.yaml", path: true, parse: required(&s.RulesPath)},
 		{key: "default_namespace", usage: "`namespace` of requests that name none", parse: asText(&s.DefaultNamespace)},
-		{key: "trusted_proxies", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
+		{key: "trusted_proxies", fallback: "127.0.0.0/8,::1/128", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
 		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
 		{key: "secret_file", usage: "`file` that holds the cluster's secret", path: true, parse: asText(&secret.file)},
-		{key: "max_keys", fallback: "1000000", usage: "most keys counted in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
+		{key: "max_keys", fallback: "1000000", usage: "most keys counted in memory", parse: asInt(&s.MaxKeys, 8192, 1<<31-1)},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
 	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
 }
