@@ -66,6 +66,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		return err
 	}
 	defer func() { err = errors.Join(err, bus.Close()) }()
+	cli.NATSMetrics(reg, bus.Status)
 	admin, err := httpapi.Listen(s.AdminListen)
 	if err != nil {
 		return err

@@ -85,6 +85,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, bus.Close()) }()
+	cli.NATSMetrics(reg, bus.Status)
 
 	data, err := httpapi.Listen(s.Listen)
 	if err != nil {
