@@ -225,10 +225,6 @@ func (n *Node) sweep(s *shard, now, resend int64) {
 // agree before the next refresh.
 const afterword = 500 * time.Millisecond
 
-// refreshAfter is how long counts rest before they are sent again unasked,
-// against losses that nobody noticed.
-func refreshAfter(rate *limit.Rate) time.Duration { return max(5*time.Second, rate.Window/6) }
-
 // mark puts the record on the dirty list.
 func (s *shard) mark(r *record, f flags) {
 	if r.flags&dirty == 0 {

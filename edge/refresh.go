@@ -1,0 +1,49 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// refreshAfter is how long counts rest before they are sent again unasked,
+// against losses that nobody noticed.
+func refreshAfter(rate *limit.Rate) time.Duration { return max(5*time.Second, rate.Window/6) }
+
+// NextRefresh is when Tick will next send resting counts again, if nothing is
+// charged until then; the zero time where no live key has counts that would
+// still matter. It looks at every live key: it is for a loop on virtual time,
+// which may rest until then.
+func (n *Node) NextRefresh() time.Time {
+	next := int64(0)
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for j := range s.table {
+			if at := s.table[j].refresh(); at != 0 && (next == 0 || at < next) {
+				next = at
+			}
+		}
+		s.mu.Unlock()
+	}
+	if next == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, next).UTC()
+}
+
+// refresh is when the record's counts are due again, 0: never.
+func (r *record) refresh() int64 {
+	if r.key == 0 {
+		return 0
+	}
+	b := r.block
+	if b.sentAt == 0 || b.rate.Scope == limit.ScopeEdge || b.own.Len() == 0 {
+		return 0
+	}
+	at := b.sentAt + int64(refreshAfter(b.rate)) + 1
+	if b.own.At(b.own.Len()-1).Slice < b.rate.Reach(at) {
+		return 0
+	}
+	return at
+}
