@@ -86,6 +86,34 @@ func (p *Process) Terminate() {
 	p.end(syscall.SIGTERM)
 }
 
+// Signal sends a signal and returns at once. After one that ends the process
+// call ExitCode, else the end counts as an accident.
+func (p *Process) Signal(sig syscall.Signal) {
+	p.t.Helper()
+	p.signal(sig)
+}
+
+// ExitCode waits for a process that was told to end, and returns its exit
+// code: -1 if a signal ended it.
+func (p *Process) ExitCode() int {
+	p.t.Helper()
+	r := p.run
+	if r == nil {
+		p.t.Fatalf("exit code of %s: it is not running", p.cmd.Name)
+	}
+	select {
+	case <-r.done:
+	case <-time.After(exitWithin):
+		p.t.Fatalf("%s (pid %d) is still there after %v", p.cmd.Name, r.process.Pid, exitWithin)
+	}
+	p.run = nil
+	var exit *exec.ExitError
+	if errors.As(r.err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
 // Restart starts the process again with the same arguments, so on the same
 // port, and returns when it is ready. One that still runs is killed first.
 func (p *Process) Restart() {

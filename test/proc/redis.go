@@ -20,6 +20,18 @@ type RedisServer struct {
 // empty and has the same address.
 func Redis(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
+	return redis(t, append([]string{"--save", "", "--appendonly", "no"}, args...))
+}
+
+// RedisFrom starts a redis-server from a configuration file, but for its
+// address and folder, which are as with Redis.
+func RedisFrom(t testing.TB, file string) *RedisServer {
+	t.Helper()
+	return redis(t, []string{file})
+}
+
+func redis(t testing.TB, args []string) *RedisServer {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Fatalf("%v; run ./test/run, which installs it (apt-get install redis-server)", err)
@@ -29,7 +41,7 @@ func Redis(t testing.TB, args ...string) *RedisServer {
 	if err != nil {
 		t.Fatalf("redis-server: %v", err)
 	}
-	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, args...)
+	args = append(args, "--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir())
 	return &RedisServer{Addr: addr, Process: Start(t, Command{
 		Name:  "redis-server",
 		Path:  path,
