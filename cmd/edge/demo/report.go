@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// banner is the first thing that is seen: what runs, where, and what to try.
+func banner(w io.Writer, c *cluster, rules rulesText, about string) {
+	store := "memory"
+	if c.cfg.RedisURL != "" {
+		store = "Redis"
+	}
+	fmt.Fprintf(w, "Spillgate: one rate limit over %s, decided in memory at each of %s.\n",
+		counted(len(c.regions), "region"), counted(len(c.regions)*c.cfg.Edges, "edge"))
+	fmt.Fprintf(w, "Embedded NATS, counts in %s, %v one way between regions; %s.\n\n", store, c.cfg.Delay, about)
+
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "REGION\tEDGE\tURL")
+	for _, r := range c.regions {
+		for _, s := range r.edges {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", r.name, s.name, s.url)
+		}
+	}
+	_ = table.Flush() // as with all progress, a reader that is gone is no reason to stop
+	fmt.Fprintf(w, "\nTry, in another terminal:\n%s\n", try(c, rules))
+	for _, cut := range c.cfg.Cuts {
+		fmt.Fprintf(w, "%s is cut off from %v to %v.\n", cut.Region, cut.After, cut.After+cut.Length)
+	}
+	fmt.Fprint(w, "Drift is how wrong the worst edge is now, over-admission how far the worst window\nwas above its limit, both as a part of that limit. Ctrl-C ends it.\n\n")
+}
+
+// try is a command to paste: with the demo's own rules it spends one user's
+// five a minute over all regions, and is denied from then on, wherever it asks.
+func try(c *cluster, rules rulesText) string {
+	const header = "-H 'Content-Type: application/json'"
+	first := c.regions[0].edges[0]
+	if !rules.own() {
+		return fmt.Sprintf("  curl -s %s/v1/check %s \\\n    -d '{\"namespace\":%q,\"attributes\":{\"path\":\"/\",\"client_ip\":\"192.0.2.1\"}}'\n", first.url, header, first.ns)
+	}
+	var ports []string
+	for _, r := range c.regions[:min(3, len(c.regions))] {
+		url := r.edges[0].url
+		ports = append(ports, url[strings.LastIndexByte(url, ':')+1:])
+	}
+	if len(ports) == 1 {
+		ports = append(ports, ports[0])
+	}
+	base := first.url[:strings.LastIndexByte(first.url, ':')]
+	return fmt.Sprintf("  for port in %s; do for n in 1 2 3; do\n    curl -s %s:$port/v1/check %s -d '{\"attributes\":{\"user\":\"you\"}}'\n    sleep 0.2; done; done\n"+
+		"It spends the five a minute of user \"you\" over the regions, then sees \"allowed\":false.\n", strings.Join(ports, " "), base, header)
+}
+
+// status is the live line.
+func (d *show) status(s Sample) string {
+	at := time.Duration(s.Millis) * time.Millisecond
+	var decisions, denied uint64
+	for _, r := range d.regions {
+		all, no := r.decided()
+		decisions, denied = decisions+all, denied+no
+	}
+	text := fmt.Sprintf("%4ds  %s decisions, %s denied  drift %s  over %s (worst %s)", int(at.Seconds()+0.5),
+		thousands(decisions), thousands(denied), percent(s.Drift), percent(s.Over), percent(d.meter.over()))
+	if cut := d.cuts(at); len(cut) > 0 {
+		text += "  cut: " + strings.Join(cut, ",")
+	}
+	return text
+}
+
+// closing is the last line.
+func closing(w io.Writer, sum Summary) error {
+	drift := 0.0
+	for _, r := range sum.Regions {
+		drift = max(drift, r.Drift)
+	}
+	_, err := fmt.Fprintf(w, "%d s: %s decisions, %s allowed, %s denied; worst drift %s, worst over-admission %s.\n", (sum.Millis+500)/1000,
+		thousands(sum.Decisions), thousands(sum.Allowed), thousands(sum.Denied), percent(drift), percent(sum.Over))
+	return err
+}
+
+// line is the progress: on a terminal one line that is rewritten, else a line
+// each time.
+type line struct {
+	w       io.Writer
+	rewrite bool
+	written bool
+}
+
+func newLine(w io.Writer, rewrite bool) *line { return &line{w: w, rewrite: rewrite} }
+
+func (l *line) write(text string) {
+	l.written = true
+	if l.rewrite {
+		fmt.Fprintf(l.w, "\r\x1b[K%s", text)
+		return
+	}
+	fmt.Fprintln(l.w, text)
+}
+
+func (l *line) end() {
+	if l.rewrite && l.written {
+		fmt.Fprintln(l.w)
+	}
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(uint64(n)) + " " + noun + "s"
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 1, 64) + "%" }

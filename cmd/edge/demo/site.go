@@ -1,0 +1,86 @@
+package demo
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+	deltasync "github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim"
+)
+
+// site is an edge whose decisions are watched: whether they come from the
+// replayed traffic or from the user's own calls, all pass through Check.
+type site struct {
+	node   *edge.Node
+	ns     string // namespace of the traffic, and of calls that name none
+	global *sim.Oracle
+	region *sim.Oracle // for rates of scope region
+
+	decisions, denied atomic.Uint64
+
+	mu   sync.Mutex // guards used
+	used map[deltasync.Key]struct{}
+}
+
+var _ httpapi.Limiter = (*site)(nil)
+
+// Rules implements httpapi.Limiter.
+func (s *site) Rules() *limit.Set { return s.node.Rules() }
+
+// Ready implements httpapi.Limiter.
+func (s *site) Ready() error { return s.node.Ready() }
+
+// Check implements httpapi.Limiter: the node decides, and what it admits is
+// logged under every rate that it was charged to. Shadow rules admit what is
+// over their limit, and rates of scope edge are a matter of this edge alone, so
+// neither can be over-admitted, and they are not logged.
+func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
+	d := s.node.Check(now, req)
+	if req.Peek {
+		return d
+	}
+	s.decisions.Add(1)
+	beliefs := s.node.Inspect(now, req)
+	s.use(beliefs)
+	if !d.Allowed {
+		s.denied.Add(1)
+		return d
+	}
+	for _, b := range beliefs {
+		if b.Rule.Mode == limit.Shadow {
+			continue
+		}
+		switch b.Rate.Scope {
+		case limit.ScopeGlobal:
+			s.global.Admit(now, b.Rate, b.Key, b.Rule.CostOf(req))
+		case limit.ScopeRegion:
+			s.region.Admit(now, b.Rate, b.Key, b.Rule.CostOf(req))
+		}
+	}
+	return d
+}
+
+// namespace is the one that the traffic is decided in.
+func (s *site) namespace() *limit.Namespace { return s.Rules().Namespace(s.ns) }
+
+// use notes which counters were decided about.
+func (s *site) use(beliefs []edge.Belief) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range beliefs {
+		s.used[b.Key] = struct{}{}
+	}
+}
+
+// takeUsed is the counters that were decided about since the last call.
+func (s *site) takeUsed() map[deltasync.Key]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used := s.used
+	s.used = make(map[deltasync.Key]struct{}, len(used))
+	return used
+}
