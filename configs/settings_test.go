@@ -155,7 +155,7 @@ func TestFlagWinsOverEnvironmentOverFile(t *testing.T) {
 func TestSecretsAreNeverShown(t *testing.T) {
 	cleanEnv(t)
 	file := settingsFile(t, "secret: hunter2-hunter2-hunter2\nsecert: hunter2\nlanes: [hunter2]\nnats: {urls: [\"nats://u:hunter2@h:1\", \"hunter2@h\"]}\n")
-	s, err := loadEdge(t, "-c", file)
+	_, err := loadEdge(t, "-c", file)
 	if err == nil {
 		t.Fatal("a file with mistakes was taken")
 	}
@@ -164,7 +164,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	}
 	t.Setenv("SPILLGATE_SECRET", "hunter2")
 	t.Setenv("SPILLGATE_NATS_URLS", "nats://u:hunter2@h:1,nats://hunter2@h,hunter2@h")
-	s, err = loadEdge(t, "--region", "eu")
+	s, err := loadEdge(t, "--region", "eu")
 	if shown := fmt.Sprint(err, s.Effective()); strings.Contains(shown, "hunter2") {
 		t.Errorf("a secret is shown:\n%s", shown)
 	}

@@ -62,7 +62,7 @@ func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onErr
 	if err != nil {
 		return fmt.Errorf("watch rules: %w", err)
 	}
-	defer notify.Close()
+	defer func() { _ = notify.Close() }() // nothing of it is left that could fail
 	if err := w.follow(notify); err != nil {
 		return err
 	}

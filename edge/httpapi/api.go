@@ -170,7 +170,7 @@ func (a *API) passOnPanic(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) panicked(r *http.Request, p any) {
-	if p == http.ErrAbortHandler {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // net/http's own way of dropping a connection
 	}
 	a.metrics.panics.Inc()

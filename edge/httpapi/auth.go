@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -89,7 +90,11 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	defer req.Release()
 	ignored, err := FillHTTP(req, r, a.cfg.TrustedProxies)
 	if err != nil {
-		a.refuseDecision(w, err.(*inputError))
+		var bad *inputError
+		if !errors.As(err, &bad) {
+			bad = &inputError{status: http.StatusBadRequest, field: "request", detail: err.Error()}
+		}
+		a.refuseDecision(w, bad)
 		return
 	}
 	now := a.cfg.Now()

@@ -103,7 +103,8 @@ func TestSeedMakesEpochsRepeatable(t *testing.T) {
 		}
 		return e
 	}
-	if epoch(1) != epoch(1) || epoch(1) == epoch(2) || epoch(0) == epoch(0) {
+	one, again, random, other := epoch(1), epoch(1), epoch(0), epoch(0)
+	if one != again || one == epoch(2) || random == other {
 		t.Error("want equal epochs of equal seeds, others of other seeds, and random ones of none")
 	}
 }

@@ -170,7 +170,7 @@ func TestEpochChanges(t *testing.T) {
 	replica := proc.Redis(t)
 	_, follower := open(t, replica.Addr)
 	host, port, _ := strings.Cut(server.Addr, ":")
-	if err := follower.SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := follower.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	proc.Until(t, 30*time.Second, func() error {
@@ -180,7 +180,7 @@ func TestEpochChanges(t *testing.T) {
 		}
 		return err
 	})
-	if err := follower.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := follower.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	s, _ = open(t, replica.Addr)

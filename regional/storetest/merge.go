@@ -209,7 +209,7 @@ func testLoad(s *subject) {
 	ask := item(1, edge(1, charge(s.at(1), 6), charge(s.at(0), 6))) // vectors are ignored
 	ask.Version = version                                           // and so is the version
 	got := s.load(item(2), ask)
-	if got[0].Version != 0 || got[0].Vectors != nil && len(got[0].Vectors) > 0 {
+	if got[0].Version != 0 || len(got[0].Vectors) > 0 {
 		s.Errorf("Load of a key never merged = %v, want nothing", got[0])
 	}
 	s.same("loaded", got[1].Vectors, []regional.Vector{v})

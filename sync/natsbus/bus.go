@@ -27,7 +27,7 @@ import (
 	deltasync "github.com/spillgate/spillgate/sync"
 )
 
-// ErrDisconnected: no server is connected now. Requests that fail with it also
+// ErrDisconnected says that no server is connected now. Requests that fail with it also
 // fail with deltasync.ErrNoResponders.
 var ErrDisconnected = errors.New("not connected to NATS")
 
