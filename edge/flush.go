@@ -191,7 +191,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	n.mu.Lock()
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden {
 		n.mu.Unlock()
-		n.stats.refused(down.Status)
+		n.stats.refused(t, down.Status)
 		return fmt.Errorf("reply on lane %d: aggregator of %s refused the frame: %s", lane, down.Region, down.Status)
 	}
 	up := n.outboxes[lane].Done(down.Seq)

@@ -18,6 +18,7 @@ type stats struct {
 	badReplies, badPushes, lateReplies, refusals atomic.Uint64
 	pushes, resends                              atomic.Uint64
 	lastReply                                    atomic.Int64 // ns since 1970
+	lastRefusal                                  atomic.Int64 // ns since 1970
 	lastStatus                                   atomic.Uint32
 }
 
@@ -26,8 +27,9 @@ func (s *stats) replied(now int64, status deltasync.Status) {
 	s.lastStatus.Store(uint32(status))
 }
 
-func (s *stats) refused(status deltasync.Status) {
+func (s *stats) refused(now int64, status deltasync.Status) {
 	s.refusals.Add(1)
+	s.lastRefusal.Store(now)
 	s.lastStatus.Store(uint32(status))
 }
 
@@ -73,15 +75,17 @@ func (n *Node) Stats(now time.Time) Stats {
 }
 
 // Degraded says why decisions rest on less than they should: "" when they do
-// not, else "sync" (no reply for ten intervals, at least a second) or the
-// status that the region answers with.
+// not, else "sync" (nobody answered for ten intervals, at least a second) or
+// the status that the region answers with. A refusal is an answer: to look for
+// a broken network then would be to look in the wrong place.
 func (n *Node) Degraded(now time.Time) string {
-	st := n.Stats(now)
+	answered := max(n.stats.lastReply.Load(), n.stats.lastRefusal.Load())
+	status := deltasync.Status(n.stats.lastStatus.Load())
 	switch {
-	case st.ViewAge < 0 || st.ViewAge > max(time.Second, 10*n.cfg.Interval):
+	case answered == 0 || now.UnixNano()-answered > int64(max(time.Second, 10*n.cfg.Interval)):
 		return "sync"
-	case st.Status != deltasync.StatusOK:
-		return st.Status.String()
+	case status != deltasync.StatusOK:
+		return status.String()
 	}
 	return ""
 }
