@@ -7,15 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-)
 
-// tokenForm is what may stand between the dots of a subject.
-var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+	"github.com/spillgate/spillgate/sync"
+)
 
 type parseFunc = func(value string) error
 
@@ -33,8 +31,8 @@ func asToken(dst *string, required bool) parseFunc {
 		switch {
 		case value == "" && required:
 			return errors.New("is missing")
-		case value != "" && !tokenForm.MatchString(value):
-			return fmt.Errorf(`%q: letters, digits, "-" and "_", at most 63`, clip(value))
+		case value != "":
+			return deltasync.ValidToken(value)
 		}
 		return nil
 	}
@@ -44,8 +42,8 @@ func asTokens(dst *[]string) parseFunc {
 	return func(value string) error {
 		*dst = splitList(value)
 		for i, s := range *dst {
-			if !tokenForm.MatchString(s) {
-				return fmt.Errorf(`%q: letters, digits, "-" and "_", at most 63`, clip(s))
+			if err := deltasync.ValidToken(s); err != nil {
+				return err
 			}
 			if slices.Contains((*dst)[:i], s) {
 				return fmt.Errorf("%q stands here twice", s)

@@ -8,8 +8,11 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/pflag"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // minSecret is the least length of the cluster secret, in bytes: that of the
@@ -235,12 +238,18 @@ func hostToken() string {
 	if err != nil {
 		return ""
 	}
+	return tokenOf(host)
+}
+
+// tokenOf makes a token of a host's name; "" where nothing of it can stay. Of
+// a long one the end stays: that is where pods and instances differ.
+func tokenOf(host string) string {
 	host, _, _ = strings.Cut(host, ".")
 	token := strings.Map(func(r rune) rune {
-		if r < 0x80 && tokenForm.MatchString(string(r)) {
+		if r = unicode.ToLower(r); deltasync.ValidToken(string(r)) == nil {
 			return r
 		}
 		return '-'
 	}, host)
-	return token[:min(len(token), 63)]
+	return strings.Trim(token[max(0, len(token)-deltasync.MaxToken):], "-")
 }

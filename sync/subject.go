@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxToken is the longest name that stands in a subject, in bytes.
-const maxToken = 32
+// MaxToken is the longest name that stands in a subject, in bytes.
+const MaxToken = 32
 
 // Subjects begin with the name of the system and of the protocol's major
 // version: daemons that share a NATS cluster with an incompatible one never
@@ -96,9 +96,9 @@ func ParseUp(subject string) (Sender, error) {
 func ValidToken(s string) error {
 	switch {
 	case s == "":
-		return fmt.Errorf("name is empty: want 1 to %d of a-z, 0-9 and -", maxToken)
-	case len(s) > maxToken:
-		return fmt.Errorf("name %.32q… has %d bytes, want at most %d", s, len(s), maxToken)
+		return fmt.Errorf("name is empty: want 1 to %d of a-z, 0-9 and -", MaxToken)
+	case len(s) > MaxToken:
+		return fmt.Errorf("name %.32q… has %d bytes, want at most %d", s, len(s), MaxToken)
 	case s[0] == '-':
 		return fmt.Errorf("name %q begins with -: want a letter or a digit", s)
 	}

@@ -164,8 +164,8 @@ func (m *message) token(field string) string {
 	if !m.is(protowire.BytesType, field) {
 		return ""
 	}
-	if len(m.payload) > maxToken {
-		m.fail(field, fmt.Errorf("%d bytes, want at most %d", len(m.payload), maxToken))
+	if len(m.payload) > MaxToken {
+		m.fail(field, fmt.Errorf("%d bytes, want at most %d", len(m.payload), MaxToken))
 		return ""
 	}
 	return string(m.payload)
