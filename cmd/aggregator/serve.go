@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -59,11 +60,11 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Logger: log, Registerer: reg,
 	}, store)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "aggregator "+s.Region+"/"+s.Name, s.Region+"."+s.Name, log))
-	if err != nil {
-		return err
+	if err != nil { // a server that is away is none
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	defer func() { err = errors.Join(err, bus.Close()) }()
 	cli.NATSMetrics(reg, bus.Status)
@@ -95,7 +96,11 @@ func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store,
 	}
 	cfg, err := redisstore.ParseURL(s.RedisURL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
-	return redisstore.New(cfg)
+	store, err := redisstore.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+	}
+	return store, nil
 }

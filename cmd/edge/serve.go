@@ -61,7 +61,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	reg := cli.Registry(cli.Version())
 	view, err := edge.NewCacheView(s.ViewMaxBytes)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	defer view.Close()
 	node, err := edge.New(edge.Config{
@@ -70,7 +70,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		MaxKeys: s.MaxKeys, View: view, Logger: log, Registerer: reg,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	reloads := newReloads(reg)
 	node.SetRules(watcher.Set())
@@ -78,11 +78,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		TrustedProxies: s.TrustedProxies, DefaultNamespace: s.DefaultNamespace, Logger: log, Metrics: httpapi.NewMetrics(reg),
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
-	if err != nil {
-		return err
+	if err != nil { // a server that is away is none
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	defer func() { err = errors.Join(err, bus.Close()) }()
 	cli.NATSMetrics(reg, bus.Status)

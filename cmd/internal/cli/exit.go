@@ -21,6 +21,10 @@ const (
 // reached.
 var ErrUnreachable = errors.New("unreachable")
 
+// ErrInvalidConfig is wrapped where settings can be read, and nothing can be
+// made from them.
+var ErrInvalidConfig = errors.New("invalid config")
+
 // usageError is a command line that was not understood.
 type usageError struct {
 	command string
@@ -47,7 +51,7 @@ func exitCode(err error) int {
 		return reported.Code
 	case errors.As(err, &usage):
 		return ExitUsage
-	case errors.As(err, &rules), errors.As(err, &settings), errors.Is(err, configs.ErrNoRules):
+	case errors.As(err, &rules), errors.As(err, &settings), errors.Is(err, configs.ErrNoRules), errors.Is(err, ErrInvalidConfig):
 		return ExitInvalidConfig
 	case errors.Is(err, ErrUnreachable):
 		return ExitUnreachable
