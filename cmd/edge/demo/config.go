@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillgate/spillgate/regional/redisstore"
 )
 
 // Bounds of what can be asked for.
@@ -77,6 +79,11 @@ func (c *Config) Validate() error {
 	for _, cut := range c.Cuts {
 		if !slices.Contains(names, cut.Region) {
 			bad("--cut %v: there is no region %q; there are %s", cut, cut.Region, strings.Join(names, ", "))
+		}
+	}
+	if c.RedisURL != "" {
+		if _, err := redisstore.ParseURL(c.RedisURL); err != nil {
+			bad("--redis-url: %w", err)
 		}
 	}
 	switch _, port, err := splitListen(c.Listen); {

@@ -114,6 +114,7 @@ type Summary struct {
 	Allowed   uint64          `json:"allowed"`
 	Denied    uint64          `json:"denied"`
 	Over      float64         `json:"over_admitted_ratio"` // of the worst window of any counter
+	Unlogged  uint64          `json:"unlogged,omitempty"`  // admissions that the exact log had no room for: drift and over are wrong then
 	Regions   []RegionSummary `json:"regions"`
 	Samples   []Sample        `json:"samples"`
 }
@@ -130,13 +131,14 @@ type RegionSummary struct {
 
 // summary is the run so far.
 func (m *meter) summary(now time.Time) Summary {
-	sum := Summary{Millis: now.Sub(m.c.begun).Milliseconds(), Over: round(m.over()), Samples: []Sample{}}
+	sum := Summary{Millis: now.Sub(m.c.begun).Milliseconds(), Over: round(m.over()), Unlogged: m.c.global.Missed(), Samples: []Sample{}}
 	for i, r := range m.c.regions {
 		rs := RegionSummary{Name: r.name, Edges: len(r.edges), Drift: round(m.worst[i]), ViewAge: -1}
 		if age := viewAge(r, now); age >= 0 {
 			rs.ViewAge = age.Milliseconds()
 		}
 		rs.Decisions, rs.Denied = r.decided()
+		sum.Unlogged += r.oracle.Missed()
 		sum.Decisions += rs.Decisions
 		sum.Denied += rs.Denied
 		sum.Regions = append(sum.Regions, rs)

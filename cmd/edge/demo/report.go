@@ -79,6 +79,9 @@ func closing(w io.Writer, sum Summary) error {
 	}
 	_, err := fmt.Fprintf(w, "%d s: %s decisions, %s allowed, %s denied; worst drift %s, worst over-admission %s.\n", (sum.Millis+500)/1000,
 		thousands(sum.Decisions), thousands(sum.Allowed), thousands(sum.Denied), percent(drift), percent(sum.Over))
+	if err == nil && sum.Unlogged > 0 {
+		_, err = fmt.Fprintf(w, "%s admissions did not fit into the exact log, so drift and over-admission are not what they were.\n", thousands(sum.Unlogged))
+	}
 	return err
 }
 

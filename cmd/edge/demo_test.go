@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillgate/spillgate/cmd/edge/demo"
+)
+
+func TestDemoCommandLines(t *testing.T) {
+	cleanEnv(t)
+	empty := filepath.Join(t.TempDir(), "empty.log")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		line           string
+		code           int
+		stdout, stderr string
+	}{
+		{"demo --help", 0, "10 % of requests roam", ""},
+		{"demo --show-rules", 0, demo.Rules, ""},
+		{"demo now", 2, "", "Try: edge demo --help"},
+		{"demo --cut eu", 2, "", "want REGION@AFTER+LENGTH, such as eu@5s+5s"},
+		{"demo --cut sa@1s+1s", 2, "", `there is no region "sa"; there are eu, us, ap`},
+		{"demo --regions 0 --edges 51", 2, "", "--regions 0: want 1 to 20\n--edges 51: want 1 to 50"},
+		{"demo --listen 127.0.0.1:65534", 2, "", "--listen 127.0.0.1:65534: 6 edges take the ports up to 65539"},
+		{"demo --for soon", 2, "", "--for"},
+		{"demo -o yaml", 2, "", "--output yaml: want text or json"},
+		{"demo --log " + empty, 1, "", "no request in combined log format: it is empty"},
+		{"demo --log none.log", 1, "", "none.log"},
+		{"demo --rules " + badRules, 3, "", badRules + ":7:23: E145"},
+		{"demo --rules none.yaml", 3, "", "there is no rules file at none.yaml"},
+		{"demo --redis-url redis://127.0.0.1:1", 4, "", "--redis-url: unreachable"},
+		{"demo --redis-url http://127.0.0.1:1", 2, "", "the scheme is \"http\""},
+		{"demo --listen 127.0.0.1:0 --for 600ms --rules " + goodRules, 0, "worst over-admission", ""},
+		{"demo --listen 127.0.0.1:0 --for 600ms --regions 1 --edges 1 -o json", 0, `"name": "eu"`, "http://127.0.0.1:"},
+	} {
+		t.Run(tc.line, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := run(strings.Fields(tc.line), strings.NewReader(""), &stdout, &stderr)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if !strings.Contains(stdout.String(), tc.stdout) {
+				t.Errorf("stdout %q, want it to have %q", &stdout, tc.stdout)
+			}
+			if !strings.Contains(stderr.String(), tc.stderr) || tc.stderr == "" && stderr.Len() > 0 {
+				t.Errorf("stderr %q, want it to have %q", &stderr, tc.stderr)
+			}
+		})
+	}
+}
