@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // slowly advances in steps too short for a jump.
@@ -99,6 +101,39 @@ func TestNewsAfterSilenceIsUrgent(t *testing.T) {
 	w.Advance(w.Now().Add(50 * time.Millisecond))
 	if got := believed(w, "us-1", "u"); got != 61 {
 		t.Errorf("us-1 believes %d 200 ms later, want 61", got)
+	}
+}
+
+// TestPushedTotalsOfUnknownKeysAreKept: an edge that never held the key denies
+// its first request when the others have used the limit up.
+func TestPushedTotalsOfUnknownKeysAreKept(t *testing.T) {
+	w := newWorld(t, rules(limit.RateSpec{Limit: 100, Per: time.Minute}))
+	w.Advance(start.Add(time.Second))
+	for range 100 {
+		check(w, "eu-1", "u")
+	}
+	w.Advance(w.Now().Add(time.Second))
+	if d := check(w, "us-2", "u"); d.Allowed {
+		t.Errorf("us-2 admits a request of a key whose limit was used up elsewhere: %+v", d.Basis)
+	}
+	w.Advance(w.Now().Add(2 * time.Minute))
+	if d := check(w, "eu-2", "u"); !d.Allowed {
+		t.Errorf("eu-2 denies a request after the window: %+v", d.Basis)
+	}
+}
+
+func TestViewForgetsWhatExpired(t *testing.T) {
+	now := start
+	v := newView(func() time.Time { return now })
+	for k := range deltasync.Key(10 * smallestSweep) {
+		v.Set(k+1, []crdt.Cell{{Slice: 1, Charges: 1}}, time.Second)
+		now = now.Add(time.Millisecond)
+	}
+	if got := len(v.totals); got > 4*smallestSweep {
+		t.Errorf("%d totals are kept, of which about 1000 have not expired", got)
+	}
+	if v.Get(1) != nil || v.Get(10*smallestSweep) == nil {
+		t.Error("Get of an expired key, or of one that has not expired, is wrong")
 	}
 }
 

@@ -126,7 +126,7 @@ func New(cfg Config) (*World, error) {
 func (w *World) newSite(region, name string) (*site, error) {
 	node, err := edge.New(edge.Config{
 		Region: region, Pop: "pop", Name: name, Secret: secret, Lanes: 1,
-		Incarnation: uint64(w.cfg.Start.UnixMilli()), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout,
+		Incarnation: uint64(w.cfg.Start.UnixMilli()), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, View: newView(w.Now),
 	})
 	if err != nil {
 		return nil, err
