@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// TestEdgeDrains: told to stop with a call under way, an edge says that it is
+// not ready, finishes the call, counts it, tells its region, and exits with 0.
+func TestEdgeDrains(t *testing.T) {
+	t.Parallel()
+	nats := startNATS(t, proc.FreeAddr(t))
+	startAggregator(t, "eu", "us", nats.URL, startRedis(t).Addr)
+	leaving := startEdge(t, "eu", "eu-1", nats.URL, "testdata/rules.yaml")
+	staying := startEdge(t, "eu", "eu-2", nats.URL, "testdata/rules.yaml")
+
+	// Half a call: the edge waits for the rest of its body.
+	addr := strings.TrimPrefix(leaving.url, "http://")
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatalf("deadline: %v", err)
+	}
+	body := `{"attributes":{"account":"drained"}}`
+	fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", addr, len(body))
+	reader := bufio.NewReader(conn)
+	// The handler has begun to read the body: the call is under way.
+	if line, err := reader.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+		t.Fatalf("interim answer %q, %v, want 100 Continue", line, err)
+	}
+	if _, err := reader.ReadString('\n'); err != nil {
+		t.Fatalf("end of the interim answer: %v", err)
+	}
+	fmt.Fprint(conn, body[:10])
+
+	leaving.Signal(syscall.SIGTERM)
+	proc.Until(t, 5*time.Second, func() error {
+		_, err := get(leaving.Admin + "/readyz")
+		if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "draining") {
+			return fmt.Errorf("readyz: %v, want 503, draining", err)
+		}
+		return nil
+	})
+	proc.Until(t, 5*time.Second, func() error {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+			return fmt.Errorf("%s still takes new connections", addr)
+		}
+		return nil
+	})
+
+	fmt.Fprint(conn, body[10:])
+	resp, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatalf("answer to the call that was under way: %v", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), `"allowed":true`) {
+		t.Errorf("call under way: %s, %s, %v, want it allowed", resp.Status, text, err)
+	}
+	if code := leaving.ExitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	agree(t, heals, counts{"drained": 1}, staying)
+}
+
+// TestAggregatorExitsWithZero on SIGTERM, with all its servers there and with
+// none.
+func TestAggregatorExitsWithZero(t *testing.T) {
+	t.Parallel()
+	nats, redis := startNATS(t, proc.FreeAddr(t)), startRedis(t)
+	for _, name := range []string{"with its servers", "without"} {
+		t.Run(name, func(t *testing.T) {
+			aggregator := startAggregator(t, "eu", "us", nats.URL, redis.Addr)
+			aggregator.Signal(syscall.SIGTERM)
+			if code := aggregator.ExitCode(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+		})
+		redis.Kill()
+		nats.Kill()
+	}
+}

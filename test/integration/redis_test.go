@@ -1,0 +1,39 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// redisClient is a client of its own, to see what an aggregator wrote.
+func redisClient(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// expiring counts the counters in Redis, and fails on one that would stay for
+// ever or longer than longest.
+func expiring(ctx context.Context, client *redis.Client, longest time.Duration) (counters int, err error) {
+	keys := client.Scan(ctx, 0, "sg{*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if strings.HasSuffix(keys.Val(), "}epoch") {
+			continue // a canary: it lives as long as the store does
+		}
+		ttl, err := client.PTTL(ctx, keys.Val()).Result()
+		if err != nil {
+			return 0, fmt.Errorf("PTTL %s: %w", keys.Val(), err)
+		}
+		if ttl <= 0 || ttl > longest {
+			return 0, fmt.Errorf("%s lives for %v, want more than 0 and at most %v", keys.Val(), ttl, longest)
+		}
+		counters++
+	}
+	return counters, keys.Err()
+}

@@ -1,0 +1,76 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// limited is a rules file with one limit for each user.
+func limited(limit int) string {
+	return fmt.Sprintf(`schema: spillgate/v1
+namespace: test
+rules:
+  - name: per-user
+    key: user
+    rates: [{name: hour, limit: %d, per: 1h}]
+`, limit)
+}
+
+// TestRulesReload: bad rules change nothing, good ones hold at once, and what
+// was counted stays counted.
+func TestRulesReload(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	rewrite := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatalf("rewrite rules: %v", err)
+		}
+	}
+	rewrite(limited(10))
+	nobody := "nats://" + proc.FreeAddr(t)
+	e := startEdge(t, "eu", "eu-1", nobody, rules)
+	ask := func(allowed bool, limit, remaining uint64) {
+		t.Helper()
+		r, err := e.check(call{Attributes: map[string]string{"user": "u1"}})
+		if err != nil || r.Allowed != allowed || r.Limit != limit || r.Remaining != remaining {
+			t.Errorf("check = %+v, %v, want allowed %v, limit %d, remaining %d", r, err, allowed, limit, remaining)
+		}
+	}
+	const failures, successes = `spillgate_config_reloads_total{result="error"}`, `spillgate_config_reloads_total{result="ok"}`
+	for i := range uint64(6) {
+		ask(true, 10, 9-i)
+	}
+
+	rewrite("schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    rates: [{limit: many, per: 1h}]\n")
+	e.Signal(syscall.SIGHUP)
+	awaitMetric(t, 2*time.Second, e.Admin, failures, 1)
+	awaitMetric(t, 2*time.Second, e.Admin, successes, 0)
+	ask(true, 10, 3)
+
+	rewrite(limited(8))
+	e.Signal(syscall.SIGHUP)
+	awaitMetric(t, 2*time.Second, e.Admin, successes, 1)
+	ask(true, 8, 0)
+	ask(false, 8, 0)
+
+	// Without a signal too: the file is watched.
+	rewrite(limited(9))
+	awaitMetric(t, 2*time.Second, e.Admin, "spillgate_config_version", 3)
+	ask(true, 9, 0)
+	ask(false, 9, 0)
+	awaitMetric(t, 2*time.Second, e.Admin, failures, 1)
+
+	// A file that is gone is bad rules, and no reason to let everybody pass.
+	if err := os.Remove(rules); err != nil {
+		t.Fatalf("remove rules: %v", err)
+	}
+	awaitMetric(t, 2*time.Second, e.Admin, failures, 2)
+	ask(false, 9, 0)
+}
