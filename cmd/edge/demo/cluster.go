@@ -178,7 +178,7 @@ func (c *cluster) newEdge(r *region, nth int, rules rulesText) (*edgeSite, error
 	}
 	node.SetRules(set)
 	s := &site{node: node, ns: mainNamespace(set), global: c.global, region: r.oracle, used: map[deltasync.Key]struct{}{}}
-	api, err := httpapi.New(s, httpapi.Config{DefaultNamespace: s.ns, Logger: c.log})
+	api, err := httpapi.New(s, httpapi.Config{DefaultNamespace: s.ns, TrustedProxies: httpapi.Loopback, Logger: c.log})
 	if err != nil {
 		return nil, err
 	}
