@@ -144,7 +144,7 @@ func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 		dst = append(dst, `,"detail":"`...)
 		dst = strconv.AppendUint(dst, d.Limit, 10)
 		dst = append(dst, ` per `...)
-		dst = append(dst, d.Rate.Window.String()...)
+		dst = append(dst, limit.WindowName(d.Rate.Window)...)
 		dst = append(dst, ` are used up"`...)
 		dst = appendViolated(dst, x)
 	}

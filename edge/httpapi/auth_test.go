@@ -31,7 +31,7 @@ func TestAuth(t *testing.T) {
 	}
 	instance, _ := r.body["instance"].(string)
 	want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-		`"detail":"1 per 1m0s are used up","violated-policies":["per-client.minute"],"instance":"` + instance + `","retry_after":45}` + "\n"
+		`"detail":"1 per 1m are used up","violated-policies":["per-client.minute"],"instance":"` + instance + `","retry_after":45}` + "\n"
 	if r.text != want || len(instance) != len("/v1/decisions/")+idLength {
 		t.Errorf("denial:\n%swant\n%s", r.text, want)
 	}

@@ -16,7 +16,6 @@ type Proxies []netip.Prefix
 // Loopback believes proxies on this machine.
 var Loopback = Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-
 // Contains says whether addr is in one of the networks; an IPv4 address in
 // IPv6 clothes counts as the IPv4 address.
 func (p Proxies) Contains(addr netip.Addr) bool {

@@ -261,7 +261,7 @@ func (c *compiler) consistency(ws ...word) {
 }
 
 func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
-	r := &Rate{Name: cmp.Or(spec.Name, windowName(spec.Per)), Limit: spec.Limit, Ceiling: spec.Limit, Window: spec.Per}
+	r := &Rate{Name: cmp.Or(spec.Name, WindowName(spec.Per)), Limit: spec.Limit, Ceiling: spec.Limit, Window: spec.Per}
 	r.Policy = rule.Name + "." + r.Name
 	if spec.Name != "" && !nameForm.MatchString(spec.Name) {
 		c.problem(path+".name", "E141", `such as "minute"`, "%q is not a name", spec.Name)

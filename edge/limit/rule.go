@@ -222,8 +222,8 @@ func identity(ns string, rule *RuleSpec) []byte {
 	return b
 }
 
-// windowName is a duration as rules write it: "1m", not "1m0s".
-func windowName(d time.Duration) string {
+// WindowName is a duration as rules write it: "1m", not "1m0s".
+func WindowName(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
 		name string
