@@ -29,9 +29,9 @@ func ParseRules(name string, text []byte) (*limit.Set, error) {
 	return compile(docs, mistakes)
 }
 
-// LoadRules reads rules files, and the *.yaml and *.yml files of directories,
-// into one set: all or nothing. The error is a *RulesError where the files
-// could be read, but not understood.
+// LoadRules reads rules files, and the *.yaml and *.yml files of directories
+// (but not their *.test.yaml), into one set: all or nothing. The error is a
+// *RulesError where the files could be read, but not understood.
 func LoadRules(paths ...string) (*limit.Set, error) {
 	files, err := readRules(paths)
 	if err != nil {
@@ -161,10 +161,11 @@ func readRules(paths []string) ([]rulesFile, error) {
 	return files, nil
 }
 
-// rulesName leaves out hidden files: editors' and Kubernetes' own.
+// rulesName leaves out hidden files, editors' and Kubernetes' own, and the
+// tests that stand beside the rules: shop.test.yaml.
 func rulesName(name string) bool {
 	ext := filepath.Ext(name)
-	return (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(name, ".")
+	return (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(name, ".") && filepath.Ext(strings.TrimSuffix(name, ext)) != ".test"
 }
 
 func isDir(name string) bool {

@@ -131,7 +131,11 @@ func (b *treeBuilder) read(text string) []*node {
 func (b *treeBuilder) syntax(err error) {
 	var e yaml.Error
 	if errors.As(err, &e) && e.GetToken() != nil {
-		b.mistake(placeOf(e.GetToken()), "E003", "", "%s", clip(e.GetMessage()))
+		hint := ""
+		if strings.HasPrefix(e.GetMessage(), "mapping value is not allowed") {
+			hint = "text that holds a colon stands in quotes"
+		}
+		b.mistake(placeOf(e.GetToken()), "E003", hint, "%s", clip(e.GetMessage()))
 		return
 	}
 	b.mistake(position{}, "E003", "", "cannot be read as YAML: %s", clip(err.Error()))
