@@ -19,19 +19,33 @@ func banner(w io.Writer, c *cluster, rules rulesText, about string) {
 		counted(len(c.regions), "region"), counted(len(c.regions)*c.cfg.Edges, "edge"))
 	fmt.Fprintf(w, "Embedded NATS, counts in %s, %v one way between regions; %s.\n\n", store, c.cfg.Delay, about)
 
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "REGION\tEDGE\tURL")
-	for _, r := range c.regions {
-		for _, s := range r.edges {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", r.name, s.name, s.url)
-		}
-	}
-	_ = table.Flush() // as with all progress, a reader that is gone is no reason to stop
+	where(w, c)
 	fmt.Fprintf(w, "\nTry, in another terminal:\n%s\n", try(c, rules))
 	for _, cut := range c.cfg.Cuts {
 		fmt.Fprintf(w, "%s is cut off from %v to %v.\n", cut.Region, cut.After, cut.After+cut.Length)
 	}
 	fmt.Fprint(w, "Drift is how wrong the worst edge is now, over-admission how far the worst window\nwas above its limit, both as a part of that limit. Ctrl-C ends it.\n\n")
+}
+
+// longTable is how many edges are listed one by one.
+const longTable = 30
+
+// where says at which address each edge listens.
+func where(w io.Writer, c *cluster) {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "REGION\tEDGE\tURL")
+	_, port, _ := splitListen(c.cfg.Listen) // it was checked
+	inARow := port > 0 && len(c.regions)*c.cfg.Edges > longTable
+	for _, r := range c.regions {
+		if last := r.edges[len(r.edges)-1]; inARow && len(r.edges) > 1 {
+			fmt.Fprintf(table, "%s\t%s to %s\t%s to %s\n", r.name, r.edges[0].name, last.name, r.edges[0].url, last.url)
+			continue
+		}
+		for _, s := range r.edges {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", r.name, s.name, s.url)
+		}
+	}
+	_ = table.Flush() // as with all progress, a reader that is gone is no reason to stop
 }
 
 // try is a command to paste: with the demo's own rules it spends one user's
@@ -63,12 +77,12 @@ func (d *show) status(s Sample) string {
 		all, no := r.decided()
 		decisions, denied = decisions+all, denied+no
 	}
-	text := fmt.Sprintf("%4ds  %s decisions, %s denied  drift %s  over %s (worst %s)", int(at.Seconds()+0.5),
-		thousands(decisions), thousands(denied), percent(s.Drift), percent(s.Over), percent(d.meter.over()))
+	text := fmt.Sprintf("%4ds", int(at.Seconds()+0.5))
 	if cut := d.cuts(at); len(cut) > 0 {
-		text += "  cut: " + strings.Join(cut, ",")
+		text += "  (" + strings.Join(cut, ", ") + " cut off)"
 	}
-	return text
+	return fmt.Sprintf("%s  %s decisions, %s denied  drift %s  over %s (worst %s)", text,
+		thousands(decisions), thousands(denied), percent(s.Drift), percent(s.Over), percent(d.meter.over()))
 }
 
 // closing is the last line.
@@ -80,7 +94,7 @@ func closing(w io.Writer, sum Summary) error {
 	_, err := fmt.Fprintf(w, "%d s: %s decisions, %s allowed, %s denied; worst drift %s, worst over-admission %s.\n", (sum.Millis+500)/1000,
 		thousands(sum.Decisions), thousands(sum.Allowed), thousands(sum.Denied), percent(drift), percent(sum.Over))
 	if err == nil && sum.Unlogged > 0 {
-		_, err = fmt.Fprintf(w, "%s admissions did not fit into the exact log, so drift and over-admission are not what they were.\n", thousands(sum.Unlogged))
+		_, err = fmt.Fprintf(w, "%s admissions did not fit into the exact log: drift and over-admission are wrong since then.\n", thousands(sum.Unlogged))
 	}
 	return err
 }
@@ -98,7 +112,8 @@ func newLine(w io.Writer, rewrite bool) *line { return &line{w: w, rewrite: rewr
 func (l *line) write(text string) {
 	l.written = true
 	if l.rewrite {
-		fmt.Fprintf(l.w, "\r\x1b[K%s", text)
+		// Clipped at the right edge, not wrapped: a second row would stay.
+		fmt.Fprintf(l.w, "\r\x1b[K\x1b[?7l%s\x1b[?7h", text)
 		return
 	}
 	fmt.Fprintln(l.w, text)

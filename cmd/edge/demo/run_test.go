@@ -271,6 +271,50 @@ func check(t *testing.T, client *http.Client, url, body string) (a answer) {
 	return a
 }
 
+func TestRedisKeepsTheCounts(t *testing.T) {
+	t.Parallel()
+	redis := proc.Redis(t)
+	cfg := quick(1500 * time.Millisecond)
+	cfg.RedisURL = "redis://" + redis.Addr
+	sum, progress := runJSON(t, cfg)
+	if sum.Decisions == 0 || !strings.Contains(progress, "counts in Redis") {
+		t.Errorf("%d decisions; stderr:\n%s", sum.Decisions, progress)
+	}
+	conn, err := net.Dial("tcp", redis.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, region := range []string{"eu", "us", "ap"} {
+		if _, err := fmt.Fprintf(conn, "EVAL \"return #redis.call('KEYS', 'sgdemo-%s*')\" 0\r\n", region); err != nil {
+			t.Fatal(err)
+		}
+		var keys int
+		if _, err := fmt.Fscanf(conn, ":%d\r\n", &keys); err != nil || keys == 0 {
+			t.Errorf("%d keys of %s in Redis (%v), want some", keys, region, err)
+		}
+	}
+}
+
+func TestBannerOfManyEdges(t *testing.T) {
+	cfg := Default()
+	cfg.Regions, cfg.Edges, cfg.Listen, cfg.NoTraffic = 2, 20, proc.FreeAddr(t), true
+	c := &cluster{cfg: cfg}
+	for i, name := range regionNames[:2] {
+		r := &region{name: name}
+		for k := range cfg.Edges {
+			r.edges = append(r.edges, &edgeSite{site: &site{}, name: fmt.Sprint(name, "-", k+1), url: fmt.Sprint("http://h:", 100+i*cfg.Edges+k)})
+		}
+		c.regions = append(c.regions, r)
+	}
+	var out bytes.Buffer
+	where(&out, c)
+	want := "REGION   EDGE            URL\neu       eu-1 to eu-20   http://h:100 to http://h:119\nus       us-1 to us-20   http://h:120 to http://h:139\n"
+	if out.String() != want {
+		t.Errorf("table:\n%swant:\n%s", &out, want)
+	}
+}
+
 func TestPortInUse(t *testing.T) {
 	_, port, err := net.SplitHostPort(proc.FreeAddr(t))
 	if err != nil {

@@ -22,8 +22,8 @@ type site struct {
 
 	decisions, denied atomic.Uint64
 
-	mu   sync.Mutex // guards used
-	used map[deltasync.Key]struct{}
+	mu   sync.Mutex                 // guards used
+	used map[deltasync.Key]struct{} // counters decided about; each sample takes them
 }
 
 var _ httpapi.Limiter = (*site)(nil)
