@@ -24,6 +24,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable.`,
 		newDemoCommand(),
 		newServeCommand(),
 		newValidateCommand(),
+		newTestCommand(),
 		newConfigCommand(),
 	)
 }

@@ -46,7 +46,7 @@ func TestCommandLines(t *testing.T) {
 		{"validate " + goodRules + " " + badRules, 3, "", "E145"},
 		{"validate ../../configs/testdata/none.yaml", 3, "", "there is no rules file"},
 		{"config", 0, "effective", ""},
-		{"config effectiv", 2, "", `did you mean "effective"?`},
+		{"config efective", 2, "", `did you mean "effective"?`},
 		{"config effective --region eu --rules-path r --secret 0123456789abcdef", 0, "********", ""},
 		{"config effective --region e.u --rules-path r --secret 0123456789abcdef", 3, "e.u", "flag --region: E202 region: "},
 		{"config effective -c ../../configs/none.yaml", 3, "", "E204"},

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/configs"
+)
+
+// caseResult is what became of a case.
+type caseResult struct {
+	File     string        `json:"file"`
+	Line     int           `json:"line"`
+	Name     string        `json:"name"`
+	Passed   bool          `json:"passed"`
+	Steps    int           `json:"steps"`
+	Requests int           `json:"requests"`
+	Failures []stepFailure `json:"failures,omitempty"`
+}
+
+// stepFailure is a step that came out otherwise than expected.
+type stepFailure struct {
+	Line        int          `json:"line"`
+	Step        int          `json:"step"` // from 1
+	Want        verdicts     `json:"want"`
+	Got         verdicts     `json:"got"`
+	Differences []difference `json:"differences"`
+	Decision    decisionJSON `json:"decision"`
+
+	step *configs.TestStep
+	why  *decision
+	at   time.Time // of why
+}
+
+// decisionJSON is the first decision that was not expected.
+type decisionJSON struct {
+	Request      int       `json:"request"` // from 1
+	At           time.Time `json:"at"`
+	Allowed      bool      `json:"allowed"`
+	Zone         string    `json:"zone"`
+	Rule         string    `json:"rule"`
+	Policy       string    `json:"policy"`
+	Limit        uint64    `json:"limit"`
+	Cost         uint64    `json:"cost"`
+	Remaining    uint64    `json:"remaining"`
+	RetryAfterMS int64     `json:"retry_after_ms"`
+	Local        uint64    `json:"local"`
+	Merged       uint64    `json:"merged"`
+	AgeMS        int64     `json:"age_ms"` // -1: never heard of
+	Regions      int       `json:"regions"`
+}
+
+func resultOf(test *configs.RuleTest, c *configs.TestCase, outcomes []outcome) *caseResult {
+	result := &caseResult{File: test.File, Line: c.Line, Name: c.Name, Passed: true, Steps: len(c.Steps)}
+	for i := range c.Steps {
+		step := &c.Steps[i]
+		result.Requests += step.Times
+		found, why := outcomes[i].differences(step)
+		if len(found) == 0 {
+			continue
+		}
+		result.Passed = false
+		at := c.Start.Add(why.at)
+		result.Failures = append(result.Failures, stepFailure{
+			Line: step.Line, Step: i + 1, Want: verdicts{step.Allow, step.Deny}, Got: outcomes[i].got, Differences: found,
+			Decision: decisionJSON{
+				Request: why.index, At: at, Allowed: why.Allowed, Zone: why.Zone.String(), Rule: why.rule(), Policy: why.policy(),
+				Limit: why.Limit, Cost: why.Cost, Remaining: why.Remaining, RetryAfterMS: milliseconds(why.RetryAfter),
+				Local: why.Basis.Local, Merged: why.Basis.Merged, AgeMS: milliseconds(why.Basis.Age), Regions: why.Basis.Regions,
+			},
+			step: step, why: why, at: at,
+		})
+	}
+	return result
+}
+
+// milliseconds rounds up; what is negative says never.
+func milliseconds(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return roundLike(time.Millisecond, d).Milliseconds()
+}
+
+// textReport shows results as go test does.
+type textReport struct {
+	w        io.Writer
+	requests int
+}
+
+func (t *textReport) result(c *caseResult) error {
+	t.requests += c.Requests
+	var b strings.Builder
+	word := "ok  "
+	if !c.Passed {
+		word = "FAIL"
+	}
+	fmt.Fprintf(&b, "%s  %s: %s (%s, %s)\n", word, c.File, c.Name, count(c.Steps, "step"), count(c.Requests, "request"))
+	for i := range c.Failures {
+		c.Failures[i].write(&b, c.File)
+	}
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+func (f *stepFailure) write(b *strings.Builder, file string) {
+	fmt.Fprintf(b, "    %s:%d: step %d at %v, %s\n", file, f.Line, f.Step, f.step.At, describe(f.step))
+	for _, d := range f.Differences {
+		fmt.Fprintf(b, "        %s: want %s, got %s\n", d.What, d.Want, d.Got)
+	}
+	d := f.why
+	fmt.Fprintf(b, "      request %d, at %v (%s), was %s\n", d.index, d.at, f.at.Format(time.RFC3339Nano), d.verdict())
+	if d.Rule == nil {
+		b.WriteString("        no rule limits it\n")
+		return
+	}
+	fmt.Fprintf(b, "        rule %s, policy %s, limit %d, remaining %d, zone %s", d.rule(), d.policy(), d.Limit, d.Remaining, d.Zone)
+	if d.RetryAfter > 0 {
+		fmt.Fprintf(b, ", retry after %v", roundLike(time.Millisecond, d.RetryAfter))
+	}
+	fmt.Fprintf(b, "\n        %s\n", d.basis())
+}
+
+// describe is a step's request in words.
+func describe(step *configs.TestStep) string {
+	text := count(step.Times, "request")
+	if step.Every > 0 {
+		text += fmt.Sprintf(" every %v", step.Every)
+	}
+	text += " to " + step.Edge
+	if len(step.Attributes) > 0 {
+		var words []string
+		for _, name := range slices.Sorted(maps.Keys(step.Attributes)) {
+			words = append(words, name+": "+step.Attributes[name])
+		}
+		text += " {" + strings.Join(words, ", ") + "}"
+	}
+	return text
+}
+
+func (t *textReport) sum(passed, failed int) error {
+	var err error
+	if failed > 0 {
+		_, err = fmt.Fprintf(t.w, "FAIL: %d of %s\n", failed, count(passed+failed, "case"))
+	} else {
+		_, err = fmt.Fprintf(t.w, "ok: %s, %s\n", count(passed, "case"), count(t.requests, "request"))
+	}
+	return err
+}
+
+// jsonReport shows all results as one object.
+type jsonReport struct {
+	w     io.Writer
+	cases []*caseResult
+}
+
+func (j *jsonReport) result(c *caseResult) error {
+	j.cases = append(j.cases, c)
+	return nil
+}
+
+func (j *jsonReport) sum(passed, failed int) error {
+	enc := json.NewEncoder(j.w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Passed int           `json:"passed"`
+		Failed int           `json:"failed"`
+		Cases  []*caseResult `json:"cases"`
+	}{passed, failed, j.cases})
+}
