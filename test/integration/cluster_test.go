@@ -94,13 +94,14 @@ func shipped(t *testing.T, file string) string {
 	return path
 }
 
-// startAggregator starts one that is told all by its environment.
-func startAggregator(t *testing.T, region, peer, nats, redis string) *proc.AggregatorServer {
+// startAggregator starts one that is told all by its environment, but for
+// flags, which go before.
+func startAggregator(t *testing.T, region, peer, nats, redis string, args ...string) *proc.AggregatorServer {
 	t.Helper()
 	return daemons.Aggregator(t, []string{
 		"SPILLGATE_REGION=" + region, "SPILLGATE_NAME=agg-1", "SPILLGATE_PEERS=" + peer,
 		"SPILLGATE_NATS_URLS=" + nats, "SPILLGATE_REDIS_URL=redis://" + redis + "/0",
-	})
+	}, args...)
 }
 
 // edge is an edge with a client of its own.

@@ -51,6 +51,13 @@ func (c *cluster) survive(t *testing.T, victim *proc.Process, faults []fault, du
 			t.Logf("all counts everywhere %v after the end of the fault", took)
 		})
 	}
+	// Those edges may remember what their regions have forgotten; edges that
+	// were not there know only what they are told.
+	for _, r := range []*region{c.eu, c.us} {
+		newcomer := startEdge(t, r.name, r.name+"-3", c.nats.URL, "testdata/rules.yaml")
+		t.Logf("all counts known to a new edge of %s after %v", r.name, agree(t, heals, held, newcomer))
+		newcomer.Terminate()
+	}
 }
 
 // TestAggregatorFaults: its region's edges go on deciding; what it had not

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -190,5 +191,20 @@ func TestTailIsBounded(t *testing.T) {
 	}
 	if cap(b.buf) > 3*tailSize {
 		t.Errorf("tail keeps %d bytes, want at most %d", cap(b.buf), 3*tailSize)
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	p, addr := startEcho(t)
+	if got, err := ask(addr, "exit"); err == nil {
+		t.Fatalf("ask exit = %q, want an error", got)
+	}
+	if code := p.ExitCode(); code != 7 {
+		t.Errorf("ExitCode after exit(7) = %d", code)
+	}
+	p.Restart()
+	p.Signal(syscall.SIGTERM)
+	if code := p.ExitCode(); code != -1 {
+		t.Errorf("ExitCode after a signal that it does not handle = %d, want -1", code)
 	}
 }

@@ -1,0 +1,89 @@
+package integration
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// TestTwoAggregatorsServeARegion: either may be asked, Redis is where they
+// meet, and the death of one is nothing that edges have to wait for.
+func TestTwoAggregatorsServeARegion(t *testing.T) {
+	t.Parallel()
+	nats, redis := startNATS(t, proc.FreeAddr(t)), startRedis(t)
+	one := startAggregator(t, "eu", "us", nats.URL, redis.Addr)
+	two := startAggregator(t, "eu", "us", nats.URL, redis.Addr, "--name", "agg-2")
+	far := startAggregator(t, "us", "eu", nats.URL, startRedis(t).Addr)
+	edges := []*edge{
+		startEdge(t, "eu", "eu-1", nats.URL, "testdata/rules.yaml"),
+		startEdge(t, "eu", "eu-2", nats.URL, "testdata/rules.yaml"),
+		startEdge(t, "us", "us-1", nats.URL, "testdata/rules.yaml"),
+	}
+	stop := watch(t, edges...)
+	defer stop()
+	held := counts{}
+	charge := func() {
+		for i, e := range edges {
+			e.charge(t, "shared", 5+i)
+			held["shared"] += uint64(5 + i)
+		}
+	}
+	for range 3 {
+		charge()
+		t.Logf("two serve: all counts everywhere after %v", agree(t, heals, held, edges...))
+	}
+	for _, a := range []*proc.AggregatorServer{one, two} {
+		if n, err := metric(a.Admin, "spillgate_aggregator_merges_total"); err != nil || n == 0 {
+			t.Errorf("counts received by one of two aggregators = %v, %v, want some: else this test has only one", n, err)
+		}
+	}
+	charge()
+	one.Kill()
+	charge()
+	t.Logf("one was killed: all counts everywhere after %v", agree(t, heals, held, edges...))
+	for _, e := range edges {
+		if got, err := metric(e.Admin, `spillgate_degraded{reason="sync"}`); err != nil || got != 0 {
+			t.Errorf("%s: degraded by sync = %v, %v, want 0: another aggregator answers", e.name, got, err)
+		}
+	}
+	one.Restart()
+	charge()
+	two.Terminate()
+	charge()
+	t.Logf("the other has gone: all counts everywhere after %v", agree(t, heals, held, edges...))
+
+	// A region that loses its only aggregator and all of its Redis has them
+	// again from its edges, and from the other region.
+	charge()
+	one.Kill()
+	if err := redisClient(t, redis.Addr).FlushAll(t.Context()).Err(); err != nil {
+		t.Fatalf("FLUSHALL: %v", err)
+	}
+	charge()
+	one.Restart()
+	t.Logf("aggregator and Redis lost: all counts everywhere %v after the restart", agree(t, heals, held, edges...))
+	far.Kill()
+	charge()
+	far.Restart()
+	t.Logf("the other region's was killed: all counts everywhere %v after its restart", agree(t, heals, held, edges...))
+	newcomer := startEdge(t, "eu", "eu-3", nats.URL, "testdata/rules.yaml")
+	agree(t, heals, held, newcomer)
+}
+
+// TestEdgeStopsWithoutNATS: it cannot tell what it counted, says so by its
+// exit code, and does not hang.
+func TestEdgeStopsWithoutNATS(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, "eu", "eu-1", "nats://"+proc.FreeAddr(t), "testdata/rules.yaml")
+	e.charge(t, "untold", 3)
+	start := time.Now()
+	e.Signal(syscall.SIGTERM)
+	if code := e.ExitCode(); code != 1 {
+		t.Errorf("exit code %d, want 1: counts are lost", code)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v to stop, want at most 5 s", took)
+	}
+}
