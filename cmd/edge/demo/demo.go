@@ -117,7 +117,7 @@ func (d *show) run(ctx context.Context) (sum Summary, err error) {
 	for _, r := range d.regions {
 		back.Go("aggregator "+r.name, func(ctx context.Context) error { return r.aggregator.Run(ctx, r.bus) })
 		for _, s := range r.edges {
-			nodes.Go("edge "+s.name, func(ctx context.Context) error { return s.node.Run(ctx, s.bus) })
+			nodes.Go("edge "+s.name, func(ctx context.Context) error { return d.runNode(ctx, s) })
 			front.Go("listener of "+s.name, func(ctx context.Context) error {
 				return httpapi.NewServer(s.api, httpapi.ServerConfig{
 					Unready: func() { s.api.SetDraining(true) }, DrainTimeout: drain, Logger: d.log,
@@ -137,6 +137,17 @@ func (d *show) run(ctx context.Context) (sum Summary, err error) {
 	err = front.Stop()
 	sum = d.meter.summary(time.Now()) // while edges and aggregators still run
 	return sum, errors.Join(err, nodes.Stop(), back.Stop())
+}
+
+// runNode runs an edge's node until ctx ends. What it could not send in the end
+// is no failure here: the counts end with the demo.
+func (d *show) runNode(ctx context.Context, s *edgeSite) error {
+	err := s.node.Run(ctx, s.bus)
+	if err != nil && ctx.Err() != nil {
+		d.log.Warn("edge stopped", "edge", s.name, "err", err)
+		return nil
+	}
+	return err
 }
 
 // watch samples, and shows progress each second, until ctx ends.

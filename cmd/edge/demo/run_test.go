@@ -93,13 +93,16 @@ namespace: demo
 rules:
   - name: site
     rates:
-      - {limit: 400, per: 2s}
+      - {limit: 200, per: 1s}
 `
 
 func TestCutIsSeenAndHeals(t *testing.T) {
 	t.Parallel()
 	cfg := quick(8 * time.Second)
 	cfg.Cuts = []Cut{{Region: "eu", After: 2 * time.Second, Length: 2 * time.Second}}
+	// Twice the limit, so that both sides of the cut use it up; near regions, so
+	// that little is under way while there is no cut.
+	cfg.Rate, cfg.Delay = 400, 20*time.Millisecond
 	cfg.RulesFile = filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(cfg.RulesFile, []byte(siteRules), 0o600); err != nil {
 		t.Fatal(err)
@@ -131,8 +134,8 @@ func TestCutIsSeenAndHeals(t *testing.T) {
 	if after > during/2 {
 		t.Errorf("drift %.3f after the cut, want at most half of the %.3f during it", after, during)
 	}
-	if overDuring <= overBefore || overDuring < 0.1 {
-		t.Errorf("over-admission %.3f during the cut, want at least 0.1 and more than the %.3f before", overDuring, overBefore)
+	if overDuring <= overBefore || overDuring < 0.3 {
+		t.Errorf("over-admission %.3f during the cut, want at least 0.3 and more than the %.3f before", overDuring, overBefore)
 	}
 }
 
