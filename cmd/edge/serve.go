@@ -54,6 +54,11 @@ calls, send what is left, exit.`,
 // Teardown, last in first out: unready, listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
 func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err error) {
+	// From the first moment to the last: a SIGHUP that nobody listens for kills,
+	// with counts that were not sent yet.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	watcher, err := configs.WatchRules(s.RulesPath)
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 			reloads.ok(len(set.Rules()), log)
 		}, func(err error) { reloads.failed(err, log) })
 	})
-	front.Go("SIGHUP", func(ctx context.Context) error { return reloadOnHangup(ctx, watcher) })
+	front.Go("SIGHUP", func(ctx context.Context) error { return reloadOnHangup(ctx, hangups, watcher) })
 	select {
 	case <-front.Done():
 	case <-nodes.Done():
@@ -125,10 +130,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 }
 
 // reloadOnHangup has SIGHUP read the rules again.
-func reloadOnHangup(ctx context.Context, watcher *configs.RulesWatcher) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, watcher *configs.RulesWatcher) error {
 	for {
 		select {
 		case <-ctx.Done():
