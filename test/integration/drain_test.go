@@ -62,6 +62,12 @@ func TestEdgeDrains(t *testing.T) {
 		return nil
 	})
 
+	leaving.Signal(syscall.SIGHUP) // no reason to die in the middle of it
+	proc.Until(t, 5*time.Second, func() error {
+		_, err := get(leaving.Admin + "/healthz")
+		return err
+	})
+
 	fmt.Fprint(conn, body[10:])
 	resp, err := http.ReadResponse(reader, nil)
 	if err != nil {

@@ -66,6 +66,29 @@ func TestABurstOverFourEdges(t *testing.T) {
 	t.Logf("burst: equal totals everywhere %v after the last reply", took)
 }
 
+// TestWithoutNATSEachEdgeHoldsTheLimitAlone is the twin of the tests above:
+// that their figures stay near 100 is the exchange's doing.
+func TestWithoutNATSEachEdgeHoldsTheLimitAlone(t *testing.T) {
+	t.Parallel()
+	nobody := "nats://" + proc.FreeAddr(t)
+	for _, name := range []string{"eu-1", "eu-2"} {
+		e := startEdge(t, "eu", name, nobody, "testdata/rules.yaml")
+		admitted := 0
+		for i := range 120 {
+			r, err := e.check(call{Attributes: map[string]string{"user": "alone"}})
+			if err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+			if r.Allowed {
+				admitted++
+			}
+		}
+		if admitted != 100 {
+			t.Errorf("%s admitted %d of 120, want the whole limit, 100", name, admitted)
+		}
+	}
+}
+
 // allBelieve waits until all edges believe that want of a user's calls are
 // used, and says how long that took.
 func (c *cluster) allBelieve(t *testing.T, within time.Duration, user string, want uint64) time.Duration {
