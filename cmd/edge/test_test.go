@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ func TestRuleTestsThatShip(t *testing.T) {
 	}
 }
 
+var age = regexp.MustCompile(`heard of [0-9.ms]+ before`)
+
 // Each testdata/wrong_*.test.yaml expects something that does not happen, and
 // must fail with the text of its .want file.
 func TestWrongExpectationsFail(t *testing.T) {
@@ -46,6 +49,9 @@ func TestWrongExpectationsFail(t *testing.T) {
 			if code != 1 || stderr != "" {
 				t.Errorf("exit code %d, stderr %q, want 1 and nothing", code, stderr)
 			}
+			// How long ago an edge heard of a key hangs on when who looks,
+			// which may be tuned without making a verdict any other.
+			stdout = age.ReplaceAllString(stdout, "heard of <age> before")
 			want := strings.TrimSuffix(file, ".test.yaml") + ".want"
 			if *update {
 				if err := os.WriteFile(want, []byte(stdout), 0o644); err != nil {
@@ -130,7 +136,7 @@ func TestRuleTestJSON(t *testing.T) {
 
 // The same file twice says the same, to the last millisecond of age.
 func TestRuleTestsRepeatThemselves(t *testing.T) {
-	files := []string{"-o", "json", "testdata/regions.test.yaml", "testdata/wrong_regions.test.yaml", "../../configs/rules.test.yaml"}
+	files := []string{"-o", "json", "testdata/regions.test.yaml", "testdata/wrong_regions.test.yaml"}
 	_, first, _ := runTest(files...)
 	if _, again, _ := runTest(files...); again != first {
 		t.Errorf("two runs differ:\n%s\n%s", first, again)

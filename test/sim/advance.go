@@ -8,9 +8,15 @@ import (
 	"github.com/spillgate/spillgate/regional"
 )
 
-// settle is how long after a request something may still be under way: flush,
-// exchange, pushes, and, after a cut, a timeout and a lane's rest before them.
-const settle = 4 * time.Second
+const (
+	// settle is how long after a request something may still be under way:
+	// flush, exchange, pushes, an edge that asks once more, and, after a cut,
+	// a timeout and a lane's rest before them.
+	settle = 3 * time.Second
+	// wake is how long before the end of a jump the parts look again: time for
+	// a heartbeat, there and back over the longest delay.
+	wake = 2 * time.Second
+)
 
 // Advance moves virtual time forward to t and does all that falls due.
 //
@@ -24,7 +30,7 @@ func (w *World) Advance(t time.Time) {
 	for {
 		quiet := w.quiet(t)
 		if quiet && len(w.events) == 0 {
-			w.jump(t.Add(-settle))
+			w.jump(t.Add(-wake))
 			quiet = false
 		}
 		if w.tick.Before(w.now) {
@@ -51,7 +57,7 @@ func (w *World) Advance(t time.Time) {
 // quiet says that all has settled and t is so far off that a jump pays; no
 // part needs to look before it, once the frames under way have arrived.
 func (w *World) quiet(t time.Time) bool {
-	return w.cuts == 0 && !w.now.Before(w.busy) && t.Sub(w.now) > settle+regionTimeout
+	return w.cuts == 0 && !w.now.Before(w.busy) && t.Sub(w.now) > wake+regionTimeout
 }
 
 // jump moves time to latest, or to the next refresh if that is earlier.

@@ -28,6 +28,7 @@ func TestJumpsChangeNothing(t *testing.T) {
 			95 * time.Second, 2 * time.Minute, 4 * time.Minute, 4*time.Minute + 9*time.Second,
 		} {
 			advance(w, start.Add(at))
+			w.Cut("us", i == 5) // from 31 s to 60 s
 			for range 4 {
 				d := check(w, w.Edges()[i%4], "u")
 				log = append(log, fmt.Sprintf("%v: %t %s %d, local %d, merged %d, %d regions", at, d.Allowed, d.Rate.Policy, d.Remaining, d.Basis.Local, d.Basis.Merged, d.Basis.Regions))
