@@ -19,19 +19,23 @@ func newTestCommand() *cobra.Command {
 		Long: `Run rule tests: requests at virtual times, and the verdicts you expect.
 
   rules: rules.yaml                  # relative to this file; may be a list
-  regions: {eu: [eu-1], us: [us-1]}  # without it: one edge
+  regions: {eu: [eu-1], us: [us-1]}  # without it: one edge, which steps need not name
+  delay: {edge: 5ms, region: 80ms}   # one way; these are the defaults
   cases:
   - name: seven a minute
     start: 2026-01-01T00:00:00Z
+    cut: [{region: us, from: 10s, to: 20s}]
     steps:
     - {at: 0s, times: 7, edge: eu-1, attributes: {user: u1}, allow: 7}
-    - {at: 1s, times: 2, edge: us-1, attributes: {user: u1}, deny: 2, retry_after: 59s}
+    - {at: 1s, times: 2, edge: us-1, attributes: {user: u1}, deny: 2, retry_after: 60s}
 
 Each case runs on a new cluster of real edges and aggregators whose clock and
 network are simulated, so that it repeats itself exactly, and hours of it pass
-in milliseconds. Steps that overlap in time (every:) run interleaved. retry_after
-is compared as the Retry-After header has it, in whole seconds rounded up, or
-in milliseconds where it is given so.
+in milliseconds. Steps that overlap in time (every:) run interleaved. A step may
+also name namespace, cost and peek, and expect rule, policy, zone, remaining and
+retry_after of its last request. retry_after is compared as the Retry-After
+header has it, in whole seconds rounded up, or in milliseconds where it is given
+so.
 
 Exit codes: 0 all as expected, 1 not so, 3 the test or its rules have mistakes.`,
 		Example: "  edge test configs/rules.test.yaml\n  edge test --run login -o json configs/rules.test.yaml",

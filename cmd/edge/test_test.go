@@ -34,7 +34,7 @@ func TestRuleTestsThatShip(t *testing.T) {
 	}
 }
 
-var age = regexp.MustCompile(`heard of [0-9.ms]+ before`)
+var age = regexp.MustCompile(`answer [0-9.ms]+ before`)
 
 // Each testdata/wrong_*.test.yaml expects something that does not happen, and
 // must fail with the text of its .want file.
@@ -49,9 +49,9 @@ func TestWrongExpectationsFail(t *testing.T) {
 			if code != 1 || stderr != "" {
 				t.Errorf("exit code %d, stderr %q, want 1 and nothing", code, stderr)
 			}
-			// How long ago an edge heard of a key hangs on when who looks,
+			// How long ago an edge was answered about a key hangs on when who looks,
 			// which may be tuned without making a verdict any other.
-			stdout = age.ReplaceAllString(stdout, "heard of <age> before")
+			stdout = age.ReplaceAllString(stdout, "answer <age> before")
 			want := strings.TrimSuffix(file, ".test.yaml") + ".want"
 			if *update {
 				if err := os.WriteFile(want, []byte(stdout), 0o644); err != nil {
@@ -95,6 +95,27 @@ func TestRuleTestCommandLines(t *testing.T) {
 				t.Errorf("a case ran although a file has mistakes: %q", stdout)
 			}
 		})
+	}
+}
+
+// The example in the help does what it says.
+func TestHelpOfRuleTests(t *testing.T) {
+	_, help, _ := runTest("--help")
+	from, to := strings.Index(help, "  rules: rules.yaml"), strings.Index(help, "\nEach case runs")
+	if from < 0 || to < from {
+		t.Fatalf("the help has no example:\n%s", help)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"rules.yaml":  "schema: spillgate/v1\nnamespace: acme\nrules: [{name: api, key: user, rates: [{limit: 7, per: 1m}]}]\n",
+		"a.test.yaml": strings.ReplaceAll(help[from:to], "\n  ", "\n")[2:],
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, stdout, stderr := runTest(filepath.Join(dir, "a.test.yaml")); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s%s", code, stdout, stderr)
 	}
 }
 

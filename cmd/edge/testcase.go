@@ -228,9 +228,9 @@ func (d *decision) verdict() string {
 
 // basis says what the edge decided from.
 func (d *decision) basis() string {
-	heard := "never heard of elsewhere"
+	heard := "no answer about it yet"
 	if d.Basis.Age >= 0 {
-		heard = fmt.Sprintf("last heard of %v before, %s", d.Basis.Age.Round(time.Millisecond), count(d.Basis.Regions, "region"))
+		heard = fmt.Sprintf("last answer %v before, %s", d.Basis.Age.Round(time.Millisecond), count(d.Basis.Regions, "region"))
 	}
 	return fmt.Sprintf("%d counted here, %d by others; %s", d.Basis.Local, d.Basis.Merged, heard)
 }

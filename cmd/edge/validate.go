@@ -12,7 +12,8 @@ func newValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check rules files together, and tell every mistake",
-		Long: `Check rules files, or directories of *.yaml, together, as edge serve reads them.
+		Long: `Check rules files, or directories of *.yaml, together, as edge serve reads them;
+it leaves out *.test.yaml, which edge test reads.
 Every mistake is told with its line, an excerpt and a hint; the exit code is 3 then.`,
 		Example: "  edge validate configs/rules.yaml",
 		Args:    cobra.MinimumNArgs(1),
