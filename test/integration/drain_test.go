@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,8 +49,11 @@ func TestEdgeDrains(t *testing.T) {
 	leaving.Signal(syscall.SIGTERM)
 	proc.Until(t, 5*time.Second, func() error {
 		_, err := get(leaving.Admin + "/readyz")
-		if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "draining") {
-			return fmt.Errorf("readyz: %v, want 503, draining", err)
+		if err == nil {
+			return errors.New("readyz: 200, want 503, draining")
+		}
+		if !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "draining") {
+			return fmt.Errorf("readyz: want 503, draining: %w", err)
 		}
 		return nil
 	})

@@ -96,8 +96,12 @@ func (c *cluster) allBelieve(t *testing.T, within time.Duration, user string, wa
 	start := time.Now()
 	proc.Until(t, within, func() error {
 		for _, e := range c.edges() {
-			if got, err := e.used("user", user); err != nil || got != want {
-				return fmt.Errorf("%s believes that %d of user %s are used, want %d: %v", e.name, got, user, want, err)
+			got, err := e.used("user", user)
+			if err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
+			}
+			if got != want {
+				return fmt.Errorf("%s believes that %d of user %s are used, want %d", e.name, got, user, want)
 			}
 		}
 		return nil

@@ -104,8 +104,11 @@ func Answers(url string) func(ctx context.Context) error {
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("GET %s: %s: %s, %v", url, resp.Status, text, err)
+		if err != nil {
+			return fmt.Errorf("GET %s: %w", url, err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, text)
 		}
 		return nil
 	}

@@ -3,6 +3,7 @@ package proc
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -58,8 +59,11 @@ func greets(ctx context.Context, addr string) error {
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	defer c.Close()
 	line, err := bufio.NewReader(c).ReadString('\n')
-	if err != nil || !strings.HasPrefix(line, "INFO ") {
-		return fmt.Errorf("greeting of %s: %.40q, %v", addr, line, err)
+	if err != nil {
+		return fmt.Errorf("greeting of %s: %w", addr, err)
+	}
+	if !strings.HasPrefix(line, "INFO ") {
+		return fmt.Errorf("greeting of %s: %.40q", addr, line)
 	}
 	return nil
 }
@@ -119,7 +123,8 @@ func lock(t testing.TB, path string) (unlock func()) {
 
 // describe adds what a command said to its exit status.
 func describe(err error) error {
-	if exit, ok := err.(*exec.ExitError); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
 	return err

@@ -19,8 +19,11 @@ func dieWithParent(cmd *exec.Cmd) {
 // stopped returns nil if every thread of the process is stopped.
 func stopped(pid int) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		return fmt.Errorf("pid %d has no threads: %v", pid, err)
+	if err != nil { // our own bug: the pattern is malformed
+		return fmt.Errorf("threads of pid %d: %w", pid, err)
+	}
+	if len(threads) == 0 {
+		return fmt.Errorf("pid %d has no threads", pid)
 	}
 	for _, path := range threads {
 		stat, err := os.ReadFile(path)
