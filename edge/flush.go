@@ -260,7 +260,8 @@ func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync
 	n.learn(s, r, now, cells, regions)
 }
 
-// learn joins what others counted and, if that rose, folds at once.
+// learn joins what others counted. If that rose, the next decision folds, and
+// eviction and the sweep see at once how much of the limit is used.
 func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, regions uint16) {
 	b := r.block
 	reach, horizon := b.rate.Reach(now), b.rate.SliceAt(now+int64(maxAhead))
@@ -272,7 +273,9 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, regions 
 	}
 	r.heard, r.regions = now, regions
 	if rose {
-		r.until = 0 // the next decision folds
+		r.until = 0
+		r.settle()
+		s.measure(r, now)
 	}
 }
 

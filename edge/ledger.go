@@ -174,15 +174,21 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	reach := rate.Reach(now)
 	b.own.Retire(reach)
 	b.others.Retire(reach)
-	s.scratch = b.own.Cells(s.scratch[:0])
-	local := rate.Rounded(rate.Used(s.scratch, limit.Carry{}, now))
-	level := rate.Used(s.sums(b), limit.Carry{}, now)
-	total := rate.Rounded(level)
-	r.allowance = rate.Room(level)
+	r.allowance = rate.Room(s.measure(r, now))
 	r.until = rate.StartOf(b.slice + 1)
 	r.epoch = rule.Epoch
+}
+
+// measure sums what is counted of a settled record, notes whose it is, and
+// returns the level.
+func (s *shard) measure(r *record, now int64) limit.Level {
+	b := r.block
+	s.scratch = b.own.Cells(s.scratch[:0])
+	local := b.rate.Rounded(b.rate.Used(s.scratch, limit.Carry{}, now))
+	level := b.rate.Used(s.sums(b), limit.Carry{}, now)
 	r.local = saturate(local)
-	r.merged = saturate(crdt.SatSub(total, local))
+	r.merged = saturate(crdt.SatSub(b.rate.Rounded(level), local))
+	return level
 }
 
 // sums is own and others' cells by slice, in the shard's scratch.

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -259,6 +260,9 @@ func (a *Aggregator) write(ctx context.Context, l *lane, keys []deltasync.Key, n
 
 // down notes whether the store answers, and says so when that changes.
 func (a *Aggregator) down(err error) {
+	if errors.Is(err, context.Canceled) {
+		return // we were told to stop: that says nothing of the store
+	}
 	if a.storeDown.Swap(err != nil) == (err != nil) {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +35,7 @@ in memory: they are gone when it stops, but for what living edges send again.`,
 			if err != nil {
 				return err
 			}
+			signal.Ignore(syscall.SIGHUP) // operators send it to every daemon; there is nothing to read again here
 			ctx, stop := cli.UntilSignal(cmd.Context())
 			defer stop()
 			return serve(ctx, settings, cli.Logger(cmd.ErrOrStderr(), settings.Log))

@@ -50,7 +50,7 @@ var rings = map[string]int{
 	"test/proc":        4,
 	"test/arch":        4,
 	"test/integration": 4,
-	"cmd/internal/cli": 5, "cmd/edge/demo": 5, "cmd/edge": 6, "cmd/aggregator": 6,
+	"cmd/internal/cli": 5, "cmd/edge/demo": 6, "cmd/edge": 7, "cmd/aggregator": 7,
 }
 
 var bans = []ban{

@@ -148,7 +148,7 @@ func TestStoppedEdgeLosesNothing(t *testing.T) {
 		for _, i := range []int{1, 2, 3} {
 			c.check(i, "u")
 		}
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second) // past the afterword
 		for _, i := range []int{1, 3} {
 			if got := c.believed(i, "u"); got != 35 {
 				t.Errorf("edge %d believes %d, want the stopped edge's 30 and 5 more", i, got)
