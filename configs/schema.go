@@ -112,7 +112,7 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"name", "", r.text(&s.Name)},
 		// Without a limit a rate would deny everything; that must be said.
 		{"limit", "such as limit: 100; 0 denies everything", whole(r, &s.Limit, 0, 1<<53)},
-		{"per", "such as per: 1m", r.duration(&s.Per)},
+		{"per", "such as per: 1m", r.window(&s)},
 		{"algorithm", "", r.text(&s.Algorithm)},
 		{"slices", "", whole(r, &s.Slices, 1, limit.MaxSlices)},
 		{"oldest", "", r.text(&s.Oldest)},
@@ -122,6 +122,17 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"consistency", "", r.text(&s.Consistency)},
 	}, "capacity", "refill", "initial", "outflow", "queue", "max_wait", "lease", "count_denied", "surge", "weights")
 	return s
+}
+
+// window reads a duration, or a period of the calendar.
+func (r *reader) window(s *limit.RateSpec) read {
+	return func(path string, n *node) {
+		if n.kind == kindText && slices.Contains([]string{"day", "week", "month", "year"}, n.text) {
+			s.Period = n.text
+			return
+		}
+		r.duration(&s.Per)(path, n)
+	}
 }
 
 func (r *reader) margin(m *limit.MarginSpec) read {

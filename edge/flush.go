@@ -86,7 +86,7 @@ func (s *shard) drain(now int64, batch []pending) []pending {
 
 func shapeOf(rate *limit.Rate) deltasync.Shape {
 	return deltasync.Shape{
-		Generation: rate.Generation, Width: rate.Width, Slices: rate.Slices,
+		Generation: rate.Generation, Width: rate.Width, Slices: rate.Span,
 		Limit: rate.Limit, Regional: rate.Scope == limit.ScopeRegion,
 	}
 }

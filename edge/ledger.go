@@ -175,7 +175,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b.own.Retire(reach)
 	b.others.Retire(reach)
 	r.allowance = rate.Room(s.measure(r, now))
-	r.until = rate.StartOf(b.slice + 1)
+	r.until = rate.EndOf(b.slice)
 	r.epoch = rule.Epoch
 }
 

@@ -155,7 +155,7 @@ func (a *answer) effective(s *limit.State) time.Duration {
 		return s.RetryAfter
 	case s.Rate.Algorithm == limit.FixedWindow:
 		at := a.now.UnixNano()
-		return time.Duration(s.Rate.StartOf(s.Rate.SliceAt(at)+1) - at)
+		return time.Duration(s.Rate.EndOf(s.Rate.SliceAt(at)) - at)
 	default:
 		return s.Rate.Window
 	}

@@ -273,13 +273,21 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a soft margin on a limit of 0 admits nothing")
 	}
 	r.Ceiling += uint64(float64(spec.Limit) * rule.Margin.SoftPercent / 100)
-	if spec.Per < MinWindow || spec.Per > MaxWindow || spec.Per%time.Millisecond != 0 {
+	calendar := spec.Period != "" || !slices.Contains(plainAligns, spec.Align)
+	if calendar {
+		c.calendar(path, spec, r)
+		r.Policy = rule.Name + "." + r.Name
+	} else if spec.Per < MinWindow || spec.Per > MaxWindow || spec.Per%time.Millisecond != 0 {
 		c.problem(path+".per", "E145", "whole milliseconds, 25ms to 366d", "a window of %v is out of range", spec.Per)
 		r.Window = time.Second
 	}
 	c.consistency(word{path + ".consistency", spec.Consistency})
 	r.Scope = enum(c, scopeNames, word{path + ".scope", spec.Scope}, word{"defaults.scope", c.doc.Defaults.Scope}, word{"", "global"})
-	r.Algorithm = enum(c, algorithmNames, word{path + ".algorithm", spec.Algorithm}, word{"defaults.algorithm", c.doc.Defaults.Algorithm}, word{"", "sub_windows"})
+	fallback := word{"defaults.algorithm", c.doc.Defaults.Algorithm}
+	if calendar {
+		fallback = word{"", FixedWindow.String()}
+	}
+	r.Algorithm = enum(c, algorithmNames, word{path + ".algorithm", spec.Algorithm}, fallback, word{"", "sub_windows"})
 	c.words(path, spec, r)
 	r.Generation = generation(rule, c.doc.Namespace, r)
 	return r
@@ -309,12 +317,48 @@ func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
 	if spec.Oldest != "" && r.Algorithm != SubWindows {
 		c.problem(path+".oldest", "E147", "", "oldest belongs to sub_windows, not to %s", r.Algorithm)
 	}
+	r.Span = r.Slices
+	if r.Period != NoPeriod {
+		r.Width, r.Span = periodGrain, int((r.Period.longest()+periodGrain-1)/periodGrain)
+	}
 	switch {
-	case spec.Align == "" || spec.Align == "epoch" && r.Algorithm == FixedWindow:
-	case r.Algorithm != FixedWindow:
-		c.problem(path+".align", "E147", "", "align belongs to fixed_window, not to %s", r.Algorithm)
-	default:
+	case r.Algorithm != FixedWindow && (spec.Align != "" || r.Period != NoPeriod):
+		c.problem(path+".align", "E147", "", "align and calendar periods belong to fixed_window, not to %s", r.Algorithm)
+	case spec.Align == "first_hit":
 		c.problem(path+".align", "E148", "epoch", "align %q is not built yet", spec.Align)
+	}
+}
+
+// plainAligns are the values of align that name no calendar.
+var plainAligns = []string{"", "epoch", "first_hit"}
+
+// calendar reads the period and zone of a rate that follows the calendar.
+func (c *compiler) calendar(path string, spec *RateSpec, r *Rate) {
+	period := spec.Period
+	for _, p := range []Period{Day, Week} {
+		if period == "" && spec.Per == p.nominal() {
+			period = p.String()
+		}
+	}
+	if period == "" {
+		c.problem(path+".per", "E145", "day, week, month or year; or align: epoch", "%s is no period of the calendar, which align: %s asks for", WindowName(spec.Per), spec.Align)
+		period = Day.String()
+	}
+	r.Period = enum(c, periodNames, word{path + ".per", period})
+	r.Window = r.Period.nominal()
+	r.Name = cmp.Or(spec.Name, period)
+	zone := cmp.Or(spec.Align, "utc")
+	if slices.Contains(plainAligns, spec.Align) && spec.Align != "" {
+		c.problem(path+".align", "E148", `utc, or a zone such as "Europe/Paris"`, "a %s has no align %q", period, spec.Align)
+		zone = "utc"
+	}
+	if zone == "utc" {
+		zone = "UTC"
+	}
+	var err error
+	if r.Zone, err = time.LoadLocation(zone); err != nil || zone == "Local" {
+		c.problem(path+".align", "E149", `utc, or a zone such as "Europe/Paris"`, "%q is no time zone", spec.Align)
+		r.Zone = time.UTC
 	}
 }
 

@@ -67,12 +67,13 @@ type RateSpec struct {
 	Name        string // "": the window as written, "1m"
 	Limit       uint64
 	Per         time.Duration
+	Period      string // day | week | month | year, in place of Per: a fixed window of the calendar
 	Algorithm   string
 	Slices      int    // sub_windows: 40
 	Oldest      string // sub_windows: linear | full
 	Round       string // down | none | up
 	Scope       string // edge (local) | region | global
-	Align       string // fixed_window: epoch
+	Align       string // fixed_window: epoch, or for calendar periods utc or a time zone's name
 	Consistency string
 }
 

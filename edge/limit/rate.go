@@ -115,6 +115,9 @@ type Rate struct {
 	Window     time.Duration
 	Width      time.Duration // of a slice: Window / Slices
 	Slices     int           // slices counted in full, the current one included
+	Span       int           // slices that the window can reach over; Slices unless Period is set
+	Period     Period        // of the calendar; NoPeriod: windows of equal width
+	Zone       *time.Location
 	Algorithm  Algorithm
 	Oldest     Oldest
 	Round      Rounding
@@ -138,10 +141,35 @@ type Carry struct {
 }
 
 // SliceAt is the slice that now, in nanoseconds since the Unix epoch, falls in.
-func (r *Rate) SliceAt(now int64) crdt.Slice { return crdt.Slice(floorDiv(now, int64(r.Width))) }
+func (r *Rate) SliceAt(now int64) crdt.Slice {
+	if r.Period != NoPeriod {
+		now = r.Period.start(now, r.Zone)
+	}
+	return crdt.Slice(floorDiv(now, int64(r.Width)))
+}
 
 // StartOf is when slice s starts, in nanoseconds since the Unix epoch.
-func (r *Rate) StartOf(s crdt.Slice) int64 { return int64(s) * int64(r.Width) }
+func (r *Rate) StartOf(s crdt.Slice) int64 {
+	if r.Period != NoPeriod {
+		return r.Period.start(int64(s+1)*int64(r.Width)-1, r.Zone)
+	}
+	return int64(s) * int64(r.Width)
+}
+
+// EndOf is when slice s ends and the next one starts.
+func (r *Rate) EndOf(s crdt.Slice) int64 {
+	if r.Period != NoPeriod {
+		return r.Period.next(r.StartOf(s), r.Zone)
+	}
+	return int64(s+1) * int64(r.Width)
+}
+
+// beyond is the first slice that is too far ahead of current to count: more
+// than a window and a second. A clock was set back since it was charged; else
+// whoever was limited then would stay so for as long as the step was.
+func (r *Rate) beyond(current crdt.Slice) crdt.Slice {
+	return current + crdt.Slice(max(r.Span, r.Slices)) + crdt.Slice(time.Second/r.Width) + 2
+}
 
 // Reach is the oldest slice that still counts at now; older ones may be
 // retired.
@@ -155,7 +183,8 @@ func (r *Rate) Reach(now int64) crdt.Slice {
 
 // Used is what counts against the limit at now: a pure function of the sums
 // of charges and refunds by slice (ascending), whoever made them. A slice
-// ahead of now counts in full at once. It only falls while nothing is charged.
+// ahead of now, but for one out of all reach, counts in full at once. It only
+// falls while nothing is charged.
 func (r *Rate) Used(sums []crdt.Cell, _ Carry, now int64) Level {
 	full, oldest := r.split(sums, r.SliceAt(now))
 	if oldest == 0 {
@@ -169,9 +198,10 @@ func (r *Rate) Used(sums []crdt.Cell, _ Carry, now int64) Level {
 // split is the cost of the slices that count in full when current is the
 // newest slice, and that of the oldest, which counts by its overlap.
 func (r *Rate) split(sums []crdt.Cell, current crdt.Slice) (full, oldest uint64) {
-	edge := current - crdt.Slice(r.Slices)
+	edge, beyond := current-crdt.Slice(r.Slices), r.beyond(current)
 	for i := len(sums) - 1; i >= 0; i-- {
 		switch c := sums[i]; {
+		case c.Slice >= beyond:
 		case c.Slice > edge:
 			full = crdt.SatAdd(full, c.Net())
 		case c.Slice < edge:
@@ -202,6 +232,9 @@ func (r *Rate) Room(l Level) uint64 { return crdt.SatSub(r.Ceiling, r.Rounded(l)
 func (r *Rate) RetryAfter(sums []crdt.Cell, _ Carry, cost uint64, now int64) time.Duration {
 	target := crdt.SatSub(r.Ceiling, cost)
 	current := r.SliceAt(now)
+	if r.Period != NoPeriod {
+		return max(time.Duration(r.EndOf(current)-now), 1)
+	}
 	last := current + crdt.Slice(r.Slices) + 1
 	if n := len(sums); n > 0 && sums[n-1].Slice > current {
 		last = sums[n-1].Slice + crdt.Slice(r.Slices) + 1

@@ -209,6 +209,10 @@ func generation(rule *RuleSpec, ns string, r *Rate) uint64 {
 	field(r.Scope.String())
 	field(r.Window.String())
 	field(strconv.Itoa(r.Slices))
+	if r.Period != NoPeriod {
+		field(r.Period.String())
+		field(r.Zone.String())
+	}
 	return h.Sum64()
 }
 
