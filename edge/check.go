@@ -25,30 +25,68 @@ const maxCounters = 32
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
 // state it allocates nothing.
 func (n *Node) Check(now time.Time, req *limit.Request) limit.Decision {
+	rules := req.Rules()
+	if len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details {
+		return n.checkOne(now.UnixNano(), req, rules[0])
+	}
+	return n.checkAll(now.UnixNano(), req, rules)
+}
+
+// checkOne is checkAll for one counter: most requests meet one rule with one
+// rate, and most of these find an allowance that will do.
+func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule) limit.Decision {
+	material, ok := rule.AppendKey(req.Scratch(), req)
+	req.KeepScratch(material)
+	if !ok {
+		return limit.Decision{Allowed: true}
+	}
+	rate := rule.Rates[0]
+	counters := [1]counter{{
+		key:  deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation),
+		rule: rule, rate: rate, cost: rule.CostOf(req),
+	}}
+	c := &counters[0]
+	s := n.shard(c.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.find(c.key); r != nil && r.covers(c, now) {
+		c.record = r
+		d := c.decision(now, false)
+		n.charge(s, c)
+		return d
+	}
+	return n.decide(now, req, counters[:])
+}
+
+// denies says that the record denied the same cost and nothing has changed
+// since: whoever hammers at a limit costs no fold a request.
+func (r *record) denies(c *counter, now int64) bool {
+	if r.flags&refused == 0 {
+		return false
+	}
+	d := r.block.denied
+	return d.cost == c.cost && c.cost > 0 && now < d.until && now < r.until && r.epoch == c.rule.Epoch
+}
+
+// checkAll is Check for any number of counters.
+func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
 	var room [maxCounters]counter
-	counters := n.counters(req, room[:0])
+	counters := n.counters(req, rules, room[:0])
 	if req.Details {
 		req.States = req.States[:0]
 	}
 	if len(counters) == 0 {
 		return limit.Decision{Allowed: true}
 	}
-	t := now.UnixNano()
-	if len(counters) == 1 {
-		s := n.shard(counters[0].key)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return n.decide(t, req, counters)
-	}
 	var locked [maxCounters]*shard
 	held := n.lock(counters, locked[:0])
 	defer unlock(held)
-	return n.decide(t, req, counters)
+	return n.decide(now, req, counters)
 }
 
-// counters resolves the request to the counters it needs.
-func (n *Node) counters(req *limit.Request, dst []counter) []counter {
-	for _, rule := range req.Rules() {
+// counters resolves the request to the counters that its rules need.
+func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
+	for _, rule := range rules {
 		if rule.Allow || len(dst)+len(rule.Rates) > maxCounters {
 			continue
 		}
@@ -64,6 +102,11 @@ func (n *Node) counters(req *limit.Request, dst []counter) []counter {
 		}
 	}
 	return dst
+}
+
+// covers says that the record's allowance is good at now and enough.
+func (r *record) covers(c *counter, now int64) bool {
+	return r.allowance >= c.cost && now < r.until && r.epoch == c.rule.Epoch
 }
 
 // lock takes the locks of all shards that the counters stand in, in the order
@@ -108,10 +151,12 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		s := n.shard(c.key)
 		c.record = s.find(c.key) // only now: inserting moves records
 		r := c.record
-		if r.allowance >= c.cost && now < r.until && r.epoch == c.rule.Epoch {
+		if r.covers(c, now) {
 			continue
 		}
-		s.fold(r, c.rule, c.rate, now)
+		if !r.denies(c, now) {
+			s.fold(r, c.rule, c.rate, now)
+		}
 		if r.allowance >= c.cost {
 			continue
 		}
@@ -123,10 +168,13 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	}
 	d := n.report(now, req, counters, denied)
 	if denied || req.Peek {
-		n.ask(counters)
+		for i := range counters {
+			n.want(n.shard(counters[i].key), counters[i].record, counters[i].rate)
+		}
 	} else {
-		n.charge(counters)
-		d.Basis.Local += d.Cost
+		for i := range counters {
+			n.charge(n.shard(counters[i].key), &counters[i])
+		}
 	}
 	if shadowed && d.Allowed {
 		d.Zone = limit.ZoneShadow
@@ -134,32 +182,25 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	return d
 }
 
-// charge books the cost with every counter.
-func (n *Node) charge(counters []counter) {
-	for i := range counters {
-		c := &counters[i]
-		r := c.record
-		r.allowance = crdt.SatSub(r.allowance, c.cost)
-		r.fresh = crdt.SatAdd(r.fresh, c.cost)
-		if c.rate.Scope == limit.ScopeEdge || c.cost == 0 {
-			continue
-		}
-		if r.flags&charged == 0 {
-			r.block.unsent = min(r.block.unsent, r.block.slice)
-			n.shard(c.key).mark(r, charged)
-		}
-		if r.flags&urgent == 0 && r.allowance < c.rate.Ceiling/2 {
-			r.flags |= urgent
-			n.hurry.Store(true)
-		}
+// charge books the cost with one counter.
+func (n *Node) charge(s *shard, c *counter) {
+	r := c.record
+	r.allowance = crdt.SatSub(r.allowance, c.cost)
+	r.fresh = crdt.SatAdd(r.fresh, c.cost)
+	if r.flags&refused != 0 { // something smaller got in: the wait is longer now
+		r.flags &^= refused
+		r.block.denied = denial{}
 	}
-}
-
-// ask wants others' counts of what was denied or only looked at.
-func (n *Node) ask(counters []counter) {
-	for i := range counters {
-		c := &counters[i]
-		n.want(n.shard(c.key), c.record, c.rate)
+	if c.rate.Scope == limit.ScopeEdge || c.cost == 0 {
+		return
+	}
+	if r.flags&charged == 0 {
+		r.block.unsent = min(r.block.unsent, r.block.slice)
+		s.mark(r, charged)
+	}
+	if r.flags&urgent == 0 && r.allowance < c.rate.Ceiling/2 {
+		r.flags |= urgent
+		n.hurry.Store(true)
 	}
 }
 
@@ -173,9 +214,10 @@ func (n *Node) want(s *shard, r *record, rate *limit.Rate) {
 
 // report says what was decided, before anything is charged.
 func (n *Node) report(now int64, req *limit.Request, counters []counter, denied bool) limit.Decision {
-	best := -1
+	best := 0
 	var wait time.Duration
 	share := 2.0
+	uncharged := denied || req.Peek
 	for i := range counters {
 		c := &counters[i]
 		over := c.record.allowance < c.cost
@@ -185,34 +227,40 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 		if req.Details {
 			req.States = append(req.States, limit.State{
-				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, denied || req.Peek),
-				RetryAfter: retry, Denied: over,
+				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: over,
 			})
 		}
 		if denied {
 			if over && c.rule.Mode == limit.Enforce && retry > wait {
 				best, wait = i, retry
 			}
-			continue
-		}
-		if left := float64(remaining(c, req.Peek)) / float64(max(1, c.rate.Limit)); left < share {
+		} else if left := float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit)); left < share {
 			best, share = i, left
 		}
 	}
-	c := &counters[best]
+	d := counters[best].decision(now, uncharged)
+	if denied {
+		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
+	}
+	return d
+}
+
+// decision is that of a request which this counter admits, as the counter is
+// before it is charged.
+func (c *counter) decision(now int64, uncharged bool) limit.Decision {
 	r := c.record
 	d := limit.Decision{
-		Allowed: !denied, Rule: c.rule, Rate: c.rate, Cost: c.cost, Limit: c.rate.Limit,
-		Remaining: remaining(c, denied || req.Peek), RetryAfter: wait, Zone: limit.ZoneNormal,
-		Basis: limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)},
+		Allowed: true, Zone: limit.ZoneNormal, Rule: c.rule, Rate: c.rate, Cost: c.cost, Limit: c.rate.Limit,
+		Remaining: remaining(c, uncharged),
+		Basis:     limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)},
+	}
+	if !uncharged {
+		d.Basis.Local += c.cost
 	}
 	if r.heard != 0 {
 		d.Basis.Age = time.Duration(max(0, now-r.heard))
 	}
-	switch {
-	case denied:
-		d.Zone = limit.ZoneHard
-	case r.allowance >= c.cost && r.allowance-c.cost < c.rate.Ceiling-c.rate.Limit && c.cost > 0:
+	if r.allowance >= c.cost && r.allowance-c.cost < c.rate.Ceiling-c.rate.Limit && c.cost > 0 {
 		d.Zone = limit.ZoneSoft
 	}
 	return d
@@ -228,7 +276,12 @@ func remaining(c *counter, uncharged bool) uint64 {
 	return crdt.SatSub(left, c.cost)
 }
 
+// retryAfter is how long a denied request has to wait.
 func (n *Node) retryAfter(c *counter, now int64) time.Duration {
-	s := n.shard(c.key)
-	return c.rate.RetryAfter(s.sums(c.record.block), limit.Carry{}, c.cost, now)
+	if b := c.record.block; !c.record.denies(c, now) {
+		wait := c.rate.RetryAfter(n.shard(c.key).sums(b), limit.Carry{}, c.cost, now)
+		b.denied = denial{cost: c.cost, until: now + int64(wait)}
+		c.record.flags |= refused
+	}
+	return time.Duration(c.record.block.denied.until - now)
 }

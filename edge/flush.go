@@ -68,7 +68,7 @@ func (s *shard) drain(now int64, batch []pending) []pending {
 		case r.flags&touch != 0:
 			d.Flags |= deltasync.FlagTouch
 		default:
-			r.flags, b.unsent = 0, nothing
+			r.flags, b.unsent = r.flags&refused, nothing
 			continue
 		}
 		if r.flags&urgent != 0 {
@@ -77,7 +77,7 @@ func (s *shard) drain(now int64, batch []pending) []pending {
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
-		r.flags, b.unsent = 0, nothing
+		r.flags, b.unsent = r.flags&refused, nothing
 		batch = append(batch, pending{shape: shapeOf(b.rate), life: b.life, delta: d})
 	}
 	s.dirty = s.dirty[:0]

@@ -24,7 +24,7 @@ type Belief struct {
 func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 	var room [maxCounters]counter
 	var out []Belief
-	for _, c := range n.counters(req, room[:0]) {
+	for _, c := range n.counters(req, req.Rules(), room[:0]) {
 		belief := n.Believe(now, c.rate, c.key)
 		belief.Rule = c.rule
 		out = append(out, belief)

@@ -33,6 +33,7 @@ const (
 	urgent                    // should not wait for the next regular flush
 	touch                     // others' counts are wanted, whatever was charged
 	again                     // goes out as a refresh: somebody may have lost it
+	refused                   // block.denied is set; it outlives a flush
 )
 
 const _ = uint(64 - unsafe.Sizeof(record{})) // a record outgrew its cache line
@@ -44,8 +45,16 @@ type block struct {
 	others crdt.Vector // everybody else in scope, as last heard
 	slice  crdt.Slice  // the slice that fresh belongs to
 	unsent crdt.Slice  // own slices from here on have counts that the outbox lacks
+	denied denial      // the last one, while it is sure to hold
 	sentAt int64       // when own counts were last handed over; 0: never under this life
 	life   uint32
+}
+
+// denial is what a request of some cost was told: until then it would be told
+// the same, since what is used only falls with time.
+type denial struct {
+	cost  uint64 // 0: none
+	until int64  // ns since 1970
 }
 
 // nothing marks a block with no unsent slice.
@@ -176,6 +185,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b.others.Retire(reach)
 	r.allowance = rate.Room(s.measure(r, now))
 	r.until = rate.EndOf(b.slice)
+	b.denied = denial{}
 	r.epoch = rule.Epoch
 }
 
