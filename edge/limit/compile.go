@@ -8,12 +8,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	defaultMaxCost = 1_000_000
 	maxRates       = 8
+	maxGroups      = 32      // each takes a look-up, and its rates their part in the decision
 	maxLimit       = 1 << 53 // exact in JSON and in Lua
 )
 
@@ -25,8 +27,18 @@ var (
 // Compile checks the documents and turns them into a Set. It reports every
 // mistake, and returns no set if there is one. Paths in problems start at
 // their document's root; At tells which document.
-func Compile(docs ...Document) (*Set, []Problems) {
-	c := compiler{set: &Set{namespaces: map[string]*Namespace{}}}
+func Compile(docs ...Document) (*Set, []Problems) { return Options{}.Compile(docs...) }
+
+// Options are what compiling needs from outside of this package.
+type Options struct {
+	// Conditions compiles the expressions of when:. Nil: a rule that has one
+	// is refused.
+	Conditions ConditionCompiler
+}
+
+// Compile is the function of that name, with options.
+func (o Options) Compile(docs ...Document) (*Set, []Problems) {
+	c := compiler{opts: o, set: &Set{namespaces: map[string]*Namespace{}}}
 	all := make([]Problems, len(docs))
 	failed := false
 	for i := range docs {
@@ -42,6 +54,7 @@ func Compile(docs ...Document) (*Set, []Problems) {
 }
 
 type compiler struct {
+	opts     Options
 	set      *Set
 	problems Problems
 	told     map[[2]string]bool // paths and codes
@@ -50,12 +63,16 @@ type compiler struct {
 }
 
 func (c *compiler) problem(path, code, hint, format string, args ...any) {
-	if at := [2]string{path, code}; c.told[at] {
+	c.report(Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (c *compiler) report(p Problem) {
+	at := [2]string{p.Path, p.Code}
+	if c.told[at] {
 		return // a mistake in the defaults, met again in the next rule
-	} else {
-		c.told[at] = true
 	}
-	c.problems = append(c.problems, Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
+	c.told[at] = true
+	c.problems = append(c.problems, p)
 }
 
 func (c *compiler) document(doc *Document) {
@@ -87,12 +104,17 @@ func (c *compiler) document(doc *Document) {
 		} else {
 			first[spec.Name] = i
 		}
-		groups[spec.Group] = append(groups[spec.Group], c.rule(path, spec))
+		r := c.rule(path, spec)
+		if groups[spec.Group] == nil && len(groups) == maxGroups {
+			c.problem(path+".group", "E113", "rules of which one at a time applies share a group", "%q is one group too many; there are at most %d", spec.Group, maxGroups)
+			continue
+		}
+		groups[spec.Group] = append(groups[spec.Group], r)
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
-		c.ns.groups = append(c.ns.groups, g)
+		c.ns.groups = append(c.ns.groups, newGroup(g))
 	}
 	c.set.namespaces[doc.Namespace] = c.ns
 }
@@ -117,9 +139,9 @@ func (c *compiler) keySource(path, name string, k KeySource) {
 func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	r := &Rule{
 		Index: len(c.set.rules), Namespace: c.doc.Namespace, Name: spec.Name, Priority: spec.Priority,
-		Allow: spec.Allow, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, 429),
+		Allow: spec.Allow, Deny: spec.Deny, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, defaultStatus(spec)),
 		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, defaultMaxCost),
-		identity: identity(c.doc.Namespace, spec),
+		identity: identity(c.doc.Namespace, spec), failures: new(atomic.Uint64),
 	}
 	c.set.rules = append(c.set.rules, r)
 	if !nameForm.MatchString(spec.Name) {
@@ -134,9 +156,13 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	}
 	c.cost(path+".cost", &spec.Cost, r)
 	switch {
+	case spec.Allow && spec.Deny:
+		c.problem(path+".deny", "E135", "drop one", "a rule allows or denies, not both")
 	case spec.Allow && len(spec.Rates) > 0:
 		c.problem(path+".rates", "E131", "drop the rates, or allow", "a rule that allows has no rates")
-	case !spec.Allow && len(spec.Rates) == 0:
+	case spec.Deny && len(spec.Rates) > 0:
+		c.problem(path+".rates", "E131", "drop the rates, or deny", "a rule that denies has no rates")
+	case !spec.Allow && !spec.Deny && len(spec.Rates) == 0:
 		c.problem(path+".rates", "E132", `such as: rates: [{limit: 100, per: 1m}]`, "there is no rate")
 	case len(spec.Rates) > maxRates:
 		c.problem(path+".rates", "E133", "", "%d rates; a rule has at most %d", len(spec.Rates), maxRates)
@@ -174,28 +200,6 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
 }
 
-func (c *compiler) match(path string, spec *MatchSpec, m *match) {
-	for i, s := range spec.Path {
-		p, err := compilePattern(s)
-		if err != nil {
-			c.problem(fmt.Sprintf("%s.path[%d]", path, i), "E161", `such as "/api/**" or "/users/*/keys"`, "%v", err)
-		}
-		m.paths = append(m.paths, p)
-	}
-	for i, s := range spec.Methods {
-		if s == "" || s != strings.ToUpper(s) {
-			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", strings.ToUpper(s), "%q is not a method: they are upper case", s)
-		}
-		m.methods = append(m.methods, s)
-	}
-	for i, s := range spec.Has {
-		m.has = append(m.has, c.sources(fmt.Sprintf("%s.has[%d]", path, i), s))
-	}
-	for i, s := range spec.Lacks {
-		m.lacks = append(m.lacks, c.sources(fmt.Sprintf("%s.lacks[%d]", path, i), s))
-	}
-}
-
 func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 	if r.cost > r.maxCost {
 		c.problem(path+".default", "E171", "", "%d is above max, %d", r.cost, r.maxCost)
@@ -220,11 +224,13 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 func (c *compiler) keyPart(path, name string) keyPart {
 	src := c.doc.Keys[name]
 	return keyPart{
-		name: name, slots: c.sources(path, name),
-		ip: src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP]),
-		v4: cmp.Or(src.IPv4Prefix, 32), v6: cmp.Or(src.IPv6Prefix, 64),
+		source: c.source(path, name),
+		ip:     src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP]),
+		v4:     cmp.Or(src.IPv4Prefix, 32), v6: cmp.Or(src.IPv6Prefix, 64),
 	}
 }
+
+func (c *compiler) source(path, name string) source { return source{name, c.sources(path, name)} }
 
 // sources are the slots that a name in a key, in has or in lacks stands for:
 // the attribute of that name itself, then what the keys section says.

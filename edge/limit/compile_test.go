@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,18 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"allow with rates":       {func(d *limit.Document) { d.Rules[0].Allow = true }, "E131", "rules[0].rates"},
 		"no rates":               {func(d *limit.Document) { d.Rules[0].Rates = nil }, "E132", "rules[0].rates"},
 		"nine rates":             {func(d *limit.Document) { d.Rules[0].Rates = nineRates() }, "E133", "rules[0].rates"},
+		"network":                {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"10.0.0.0/8", "10.0.0.0/33"} }, "E163", "rules[0].match.cidr[1]"},
+		"network of a zone":      {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"fe80::1%eth0"} }, "E163", "rules[0].match.cidr[0]"},
+		"network around mapped":  {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"::ffff:0:0/90"} }, "E163", "rules[0].match.cidr[0]"},
+		"host":                   {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*.a", "a.*"} }, "E164", "rules[0].match.host[1]"},
+		"host with a port":       {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"a:80"} }, "E164", "rules[0].match.host[0]"},
+		"empty host":             {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*."} }, "E164", "rules[0].match.host[0]"},
+		"value":                  {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": {"x", ""}} }, "E165", "rules[0].match.equals.a[1]"},
+		"no value":               {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": nil} }, "E165", "rules[0].match.equals.a"},
+		"name of a value":        {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a b": {"x"}} }, "E124", "rules[0].match.equals.a b"},
+		"deny with rates":        {func(d *limit.Document) { d.Rules[0].Deny = true }, "E131", "rules[0].rates"},
+		"allow and deny":         {func(d *limit.Document) { d.Rules[0].Allow, d.Rules[0].Deny, d.Rules[0].Rates = true, true, nil }, "E135", "rules[0].deny"},
+		"33 groups":              {func(d *limit.Document) { d.Rules = groupsApart(33) }, "E113", "rules[32].group"},
 		"margin":                 {func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 1001 }, "E134", "rules[0].margin.soft"},
 		"rate's name":            {func(d *limit.Document) { d.Rules[0].Rates[0].Name = "a b" }, "E141", "rules[0].rates[0].name"},
 		"rate's name twice":      {func(d *limit.Document) { d.Rules[0].Rates = append(d.Rules[0].Rates, d.Rules[0].Rates[0]) }, "E142", "rules[0].rates[1].name"},
@@ -57,6 +70,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"path":               {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a", "b"} }, "E161", "rules[0].match.path[1]"},
 		"stars":              {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a*"} }, "E161", "rules[0].match.path[0]"},
 		"stars in the midst": {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/**/a"} }, "E161", "rules[0].match.path[0]"},
+		"65 segments":        {func(d *limit.Document) { d.Rules[0].Match.Path = []string{strings.Repeat("/a", 65)} }, "E161", "rules[0].match.path[0]"},
 		"method":             {func(d *limit.Document) { d.Rules[0].Match.Methods = []string{"get"} }, "E162", "rules[0].match.methods[0]"},
 		"cost above max":     {func(d *limit.Document) { d.Rules[0].Cost = limit.CostSpec{Default: 3, Max: 2} }, "E171", "rules[0].cost.default"},
 		"route above max": {func(d *limit.Document) {
@@ -91,6 +105,15 @@ func TestCompileNamesEachMistake(t *testing.T) {
 			}
 		})
 	}
+}
+
+func groupsApart(n int) []limit.RuleSpec {
+	rules := make([]limit.RuleSpec, n)
+	for i := range rules {
+		rules[i] = plainRule()
+		rules[i].Name, rules[i].Group = fmt.Sprint("r", i), fmt.Sprint("g", i)
+	}
+	return rules
 }
 
 func nineRates() []limit.RateSpec {
@@ -139,6 +162,9 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		"priority": func(d *limit.Document) { d.Rules[0].Priority = 9 },
 		"mode":     func(d *limit.Document) { d.Rules[0].Mode = "shadow" },
 		"margin":   func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 5 },
+		"match": func(d *limit.Document) {
+			d.Rules[0].Match = limit.MatchSpec{Path: []string{"/a"}, Host: []string{"a.example"}, CIDR: []string{"10.0.0.0/8"}, Equals: map[string][]string{"a": {"b"}}, Has: []string{"c"}}
+		},
 	} {
 		if generation(change) != same {
 			t.Errorf("a change of %s gives another generation, and so forgets every count", name)

@@ -44,6 +44,7 @@ type RuleSpec struct {
 	Mode        string // enforce | shadow
 	Consistency string
 	Allow       bool // no limit: lower rules of the group are not asked
+	Deny        bool // no entry: it denies all that it matches
 	Margin      MarginSpec
 	Cost        CostSpec
 	OnLimit     OnLimitSpec
@@ -58,8 +59,12 @@ type MarginSpec struct {
 type MatchSpec struct {
 	Path    []string // patterns: "*" is one segment, a last "**" the rest
 	Methods []string
-	Has     []string // attributes that must be present
-	Lacks   []string // attributes that must be absent
+	Host    []string            // names; "*.example.com" is all below it
+	CIDR    []string            // networks that client_ip is in
+	Equals  map[string][]string // one of the values, by name of a key or attribute
+	Has     []string            // attributes that must be present
+	Lacks   []string            // attributes that must be absent
+	When    string              // an expression that must hold; see Options
 }
 
 // RateSpec is a limit per window.
@@ -97,6 +102,10 @@ type Problem struct {
 	Code   string // "E104": stable, for tools
 	Detail string // what is wrong
 	Hint   string // how to mend it
+
+	// Line and Column say where in an expression of several lines the mistake
+	// is, from 1; 0: it is the whole, or no expression.
+	Line, Column int
 }
 
 func (p Problem) Error() string {

@@ -1,88 +1,155 @@
 package limit
 
 import (
-	"fmt"
+	"net/netip"
 	"slices"
-	"strings"
 )
 
 // match is a compiled MatchSpec.
 type match struct {
-	paths   []pattern
-	methods []string
-	has     [][]int // each: the slots that one name stands for
-	lacks   [][]int
+	paths    []pattern
+	tree     *pathNode // of the paths, where they are many
+	methods  choice
+	hosts    hosts
+	networks networks
+	equals   []equal
+	has      []source
+	lacks    []source
+	when     Condition // nil: always
 }
 
-func (m *match) matches(req *Request) bool {
-	for _, slots := range m.has {
-		if req.first(slots) == "" {
-			return false
-		}
-	}
-	for _, slots := range m.lacks {
-		if req.first(slots) != "" {
-			return false
-		}
-	}
-	if len(m.methods) > 0 && !slices.Contains(m.methods, req.attrs[slotMethod]) {
+// source is a name in key, has, lacks or equals, with the attributes that it
+// stands for in order of preference.
+type source struct {
+	name  string
+	slots []int
+}
+
+// equal wants the value of a name to be one of some.
+type equal struct {
+	source
+	choice
+}
+
+func (m *match) matches(r *Rule, req *Request) bool {
+	if len(m.methods.values) > 0 && !m.methods.has(req.attrs[slotMethod]) {
 		return false
 	}
-	if len(m.paths) == 0 {
+	for i := range m.equals {
+		if e := &m.equals[i]; !e.has(req.first(e.slots)) {
+			return false
+		}
+	}
+	for i := range m.has {
+		if req.first(m.has[i].slots) == "" {
+			return false
+		}
+	}
+	for i := range m.lacks {
+		if req.first(m.lacks[i].slots) != "" {
+			return false
+		}
+	}
+	if !m.hosts.any() && !m.hosts.matches(req.host()) {
+		return false
+	}
+	if len(m.networks.ranges) > 0 && !m.networks.has(req.addr()) {
+		return false
+	}
+	if len(m.paths) > 0 && !m.matchesPath(req.attrs[slotPath]) {
+		return false
+	}
+	if m.when == nil {
 		return true
 	}
+	ok, err := m.when.Holds(req)
+	if err != nil {
+		r.failures.Add(1)
+		return false
+	}
+	return ok
+}
+
+func (m *match) matchesPath(path string) bool {
+	if m.tree != nil {
+		rest, ok := pathSegments(path)
+		return ok && m.tree.has(rest, true)
+	}
 	for i := range m.paths {
-		if m.paths[i].matches(req.attrs[slotPath]) {
+		if m.paths[i].matches(path) {
 			return true
 		}
 	}
 	return false
 }
 
-// pattern is a path pattern: "*" stands for exactly one segment, a "**" at the
-// end for the rest, be it empty. A query string never takes part.
-type pattern struct {
-	segments []string
-	rest     bool
+// choice is a list of words, found by a map where they are many.
+type choice struct {
+	values []string
+	places map[string]struct{}
 }
 
-func compilePattern(s string) (pattern, error) {
-	if !strings.HasPrefix(s, "/") {
-		return pattern{}, fmt.Errorf("%q does not start with a slash", s)
+// scanned is how many words are compared one by one: a map is faster only
+// beyond.
+const scanned = 8
+
+func (c *choice) add(word string) {
+	if c.has(word) {
+		return
 	}
-	p := pattern{segments: strings.Split(s[1:], "/")}
-	for i, seg := range p.segments {
-		switch {
-		case seg == "**" && i == len(p.segments)-1:
-			p.segments, p.rest = p.segments[:i], true
-			return p, nil
-		case seg != "*" && strings.Contains(seg, "*"):
-			return pattern{}, fmt.Errorf("%q: a segment is a name, \"*\", or \"**\" at the end", s)
+	c.values = append(c.values, word)
+	switch {
+	case c.places != nil:
+		c.places[word] = struct{}{}
+	case len(c.values) > scanned:
+		c.places = make(map[string]struct{}, len(c.values))
+		for _, v := range c.values {
+			c.places[v] = struct{}{}
 		}
 	}
-	return p, nil
 }
 
-func (p *pattern) matches(path string) bool {
-	if i := strings.IndexByte(path, '?'); i >= 0 {
-		path = path[:i]
+func (c *choice) has(word string) bool {
+	if c.places != nil {
+		_, ok := c.places[word]
+		return ok
 	}
-	if path == "" || path[0] != '/' {
-		return false
+	return slices.Contains(c.values, word)
+}
+
+func (c *choice) hasBytes(word []byte) bool {
+	if c.places != nil {
+		_, ok := c.places[string(word)] // no copy is made for a look-up
+		return ok
 	}
-	path = path[1:]
-	for i, want := range p.segments {
-		seg, rest, more := strings.Cut(path, "/")
-		if want != "*" && want != seg || want == "*" && seg == "" {
-			return false
+	for _, v := range c.values {
+		if v == string(word) {
+			return true
 		}
-		if i == len(p.segments)-1 {
-			return !more || p.rest
-		}
-		if !more {
-			return false
-		}
-		path = rest
 	}
-	return p.rest
+	return false
+}
+
+// derived is what matching reads out of attributes, once for each call of
+// Rules and only if some rule asks.
+type derived struct {
+	hostRead, addrRead bool
+	host               []byte
+	addr               netip.Addr
+}
+
+func (d *derived) forget() { *d = derived{host: d.host[:0]} }
+
+func (req *Request) host() []byte {
+	if d := &req.derived; !d.hostRead {
+		d.host, d.hostRead = normalHost(d.host[:0], req.attrs[slotHost]), true
+	}
+	return req.derived.host
+}
+
+func (req *Request) addr() netip.Addr {
+	if d := &req.derived; !d.addrRead {
+		d.addr, d.addrRead = normalAddr(req.attrs[slotClientIP]), true
+	}
+	return req.derived.addr
 }

@@ -24,7 +24,7 @@ var fixedNames = [fixedSlots]string{"method", "path", "host", "client_ip"}
 // Namespace is the compiled rules of one namespace.
 type Namespace struct {
 	Name   string
-	groups [][]*Rule // each by falling priority; the first match of each applies
+	groups []group // the first match of each applies
 	slots  map[string]int
 	// headers are the request headers that some rule reads.
 	headers []headerSlot
@@ -39,8 +39,10 @@ type headerSlot struct {
 // Request describes what a decision is asked for. It comes from
 // Namespace.NewRequest, serves one goroutine, and goes back with Release.
 type Request struct {
-	ns    *Namespace
-	attrs []string
+	ns      *Namespace
+	attrs   []string
+	set     []int // slots that were given a value
+	derived derived
 
 	Cost    uint64 // 0: as the rule says
 	Peek    bool   // decide, charge nothing
@@ -59,14 +61,21 @@ func (ns *Namespace) NewRequest() *Request {
 	if req, ok := ns.pool.Get().(*Request); ok {
 		return req
 	}
-	return &Request{ns: ns, attrs: make([]string, len(ns.slots)), rules: make([]*Rule, 0, len(ns.groups)), key: make([]byte, 0, 128)}
+	return &Request{
+		ns: ns, attrs: make([]string, len(ns.slots)), set: make([]int, 0, fixedSlots+len(ns.headers)),
+		rules: make([]*Rule, 0, len(ns.groups)), key: make([]byte, 0, 128),
+	}
 }
 
 // Release gives the request back. Nothing of it may be used afterwards.
 func (req *Request) Release() {
 	clear(req.attrs)
 	clear(req.States)
-	*req = Request{ns: req.ns, attrs: req.attrs, States: req.States[:0], rules: req.rules[:0], key: req.key[:0]}
+	req.derived.forget()
+	*req = Request{
+		ns: req.ns, attrs: req.attrs, set: req.set[:0], derived: req.derived,
+		States: req.States[:0], rules: req.rules[:0], key: req.key[:0],
+	}
 	req.ns.pool.Put(req)
 }
 
@@ -81,9 +90,16 @@ func (req *Request) Set(name, value string) (known bool) {
 		slot, ok = req.ns.slots[canonicalAttribute(name)]
 	}
 	if ok {
-		req.attrs[slot] = value
+		req.put(slot, value)
 	}
 	return ok
+}
+
+func (req *Request) put(slot int, value string) {
+	if req.attrs[slot] == "" && value != "" {
+		req.set = append(req.set, slot)
+	}
+	req.attrs[slot] = value
 }
 
 // Get is the value of an attribute, "" where it is absent or no rule reads it.
@@ -98,13 +114,13 @@ func (req *Request) Get(name string) string {
 // reads, from header (canonical names, as net/http has them). It allocates
 // nothing.
 func (req *Request) SetHTTP(method, path, host, clientIP string, header map[string][]string) {
-	req.attrs[slotMethod] = method
-	req.attrs[slotPath] = path
-	req.attrs[slotHost] = host
-	req.attrs[slotClientIP] = clientIP
+	req.put(slotMethod, method)
+	req.put(slotPath, path)
+	req.put(slotHost, host)
+	req.put(slotClientIP, clientIP)
 	for _, h := range req.ns.headers {
 		if v := header[h.name]; len(v) > 0 {
-			req.attrs[h.slot] = v[0]
+			req.put(h.slot, v[0])
 		}
 	}
 }
@@ -113,12 +129,10 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 // serves until the next call or Release.
 func (req *Request) Rules() []*Rule {
 	req.rules = req.rules[:0]
-	for _, group := range req.ns.groups {
-		for _, r := range group {
-			if r.match.matches(req) && r.hasKey(req) {
-				req.rules = append(req.rules, r)
-				break
-			}
+	req.derived.forget()
+	for i := range req.ns.groups {
+		if r := req.ns.groups[i].first(req); r != nil {
+			req.rules = append(req.rules, r)
 		}
 	}
 	return req.rules

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,6 +45,7 @@ type Rule struct {
 	Priority  int
 	Mode      Mode
 	Allow     bool
+	Deny      bool // all that it matches; it has no rates
 	Rates     []*Rate
 	Status    int
 	Headers   []string
@@ -55,6 +57,7 @@ type Rule struct {
 	Epoch uint32
 
 	match    match
+	failures *atomic.Uint64 // of the condition
 	key      []keyPart
 	cost     uint64
 	maxCost  uint64
@@ -63,11 +66,10 @@ type Rule struct {
 }
 
 type keyPart struct {
-	name  string
-	slots []int // attributes in order of preference
-	ip    bool
-	v4    int
-	v6    int
+	source
+	ip bool
+	v4 int
+	v6 int
 }
 
 type routeCost struct {
@@ -142,6 +144,10 @@ func (r *Rule) CostOf(req *Request) uint64 {
 	}
 	return r.cost
 }
+
+// Failures is how often the rule's condition could not be evaluated; the rule
+// did not apply then.
+func (r *Rule) Failures() uint64 { return r.failures.Load() }
 
 // Set is the compiled rules of all namespaces: immutable and shared.
 type Set struct {

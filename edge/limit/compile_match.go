@@ -1,0 +1,109 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+func (c *compiler) match(path string, spec *MatchSpec, m *match) {
+	for i, s := range spec.Path {
+		p, err := compilePattern(s)
+		if err != nil {
+			c.problem(fmt.Sprintf("%s.path[%d]", path, i), "E161", `such as "/api/**" or "/users/*/keys"`, "%v", err)
+		}
+		m.paths = append(m.paths, p)
+	}
+	if len(m.paths) > scanned {
+		m.tree = treeOf(m.paths)
+	}
+	for i, s := range spec.Methods {
+		if s == "" || s != strings.ToUpper(s) {
+			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", strings.ToUpper(s), "%q is not a method: they are upper case", s)
+		}
+		m.methods.add(s)
+	}
+	for i, s := range spec.Host {
+		if err := m.hosts.add(s); err != nil {
+			c.problem(fmt.Sprintf("%s.host[%d]", path, i), "E164", `such as "api.example.com" or "*.example.com"`, "%v", err)
+		}
+	}
+	for i, s := range spec.CIDR {
+		p, err := parseNetwork(s)
+		if err != nil {
+			c.problem(fmt.Sprintf("%s.cidr[%d]", path, i), "E163", `such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.1"`, "%v", err)
+			continue
+		}
+		m.networks.prefixes = append(m.networks.prefixes, p)
+	}
+	m.networks.join()
+	for _, name := range slices.Sorted(maps.Keys(spec.Equals)) {
+		c.equals(path+".equals."+name, name, spec.Equals[name], m)
+	}
+	for i, s := range spec.Has {
+		m.has = append(m.has, c.source(fmt.Sprintf("%s.has[%d]", path, i), s))
+	}
+	for i, s := range spec.Lacks {
+		m.lacks = append(m.lacks, c.source(fmt.Sprintf("%s.lacks[%d]", path, i), s))
+	}
+	c.when(path+".when", spec.When, m)
+}
+
+func (c *compiler) equals(path, name string, values []string, m *match) {
+	e := equal{source: c.source(path, name)}
+	if len(values) == 0 {
+		c.problem(path, "E165", "such as: equals: {tier: gold}", "%q is compared with nothing", name)
+	}
+	for i, v := range values {
+		if v == "" {
+			c.problem(fmt.Sprintf("%s[%d]", path, i), "E165", "lacks: "+name, "an absent attribute has no value to compare")
+		}
+		e.add(v)
+	}
+	m.equals = append(m.equals, e)
+}
+
+// when compiles the condition, if there is one.
+func (c *compiler) when(path, text string, m *match) {
+	if text == "" {
+		return
+	}
+	if c.opts.Conditions == nil {
+		c.problem(path, "E168", "give limit.Options an expression engine, such as edge/limit/when", "conditions are not read here")
+		return
+	}
+	condition, err := c.opts.Conditions(text, c.attribute)
+	if err != nil {
+		p := Problem{Path: path, Code: "E167", Detail: err.Error()}
+		if bad := (*ConditionError)(nil); errors.As(err, &bad) {
+			p.Detail, p.Hint, p.Line, p.Column = bad.Detail, bad.Hint, bad.Line, bad.Column
+		}
+		c.report(p)
+		return
+	}
+	m.when = condition
+}
+
+// attribute is how conditions find what a name stands for.
+func (c *compiler) attribute(name string) (Attribute, bool) {
+	src, named := c.doc.Keys[name]
+	if !named && !attributeForm.MatchString(name) {
+		return Attribute{}, false
+	}
+	known := named || slices.Contains(fixedNames[:], name)
+	found := []int{c.slot(name)}
+	for _, from := range src.From {
+		found = append(found, c.slot(from))
+	}
+	return Attribute{slots: found, Known: known}, true
+}
+
+// defaultStatus is 403 for those whom waiting does not help.
+func defaultStatus(spec *RuleSpec) int {
+	if spec.Deny {
+		return 403
+	}
+	return 429
+}

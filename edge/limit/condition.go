@@ -1,0 +1,49 @@
+package limit
+
+import "fmt"
+
+// Condition is a compiled expression over the attributes of a request. It
+// serves many goroutines, and what it costs is bounded by its text.
+type Condition interface {
+	// Holds says whether the expression is true of the request. An error, be
+	// it a port that is no number, makes the rule not apply; it is counted.
+	Holds(req *Request) (bool, error)
+}
+
+// ConditionCompiler checks an expression and compiles it. Its error is a
+// *ConditionError where the place of the mistake is known. Engines live in
+// packages of their own, so that this one needs nothing but the standard
+// library.
+type ConditionCompiler func(text string, lookup Lookup) (Condition, error)
+
+// Lookup finds an attribute; ok is false for what cannot be the name of one.
+type Lookup func(name string) (a Attribute, ok bool)
+
+// Attribute is where a condition finds the value of a name.
+type Attribute struct {
+	slots []int
+
+	// Known says that the rules file or the language knows the name: other
+	// names stand for what callers may send.
+	Known bool
+}
+
+// Value is the attribute's in a request, "" where it is absent.
+func (a Attribute) Value(req *Request) string { return req.first(a.slots) }
+
+// ConditionError is a mistake in an expression.
+type ConditionError struct {
+	Line, Column int // of the expression, from 1; 0: unknown
+	Detail, Hint string
+}
+
+func (e *ConditionError) Error() string {
+	s := e.Detail
+	if e.Line > 0 {
+		s = fmt.Sprintf("%d:%d: %s", e.Line, e.Column, s)
+	}
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}

@@ -1,0 +1,247 @@
+package limit
+
+import (
+	"net/netip"
+	"slices"
+)
+
+const (
+	// scanBelow is how many rules are asked one by one: to look them up takes
+	// as long.
+	scanBelow = 8
+	// indexedSegments is how deep a path is looked up. Patterns that agree as
+	// far are told apart by asking them.
+	indexedSegments = 16
+)
+
+// want is one of the things that rules stand under.
+type want struct {
+	kind  wantKind
+	name  string // of an attribute
+	value string
+}
+
+type wantKind uint8
+
+const (
+	wantPath wantKind = iota
+	wantHost
+	wantNetwork
+	wantValue
+	wantPresence
+)
+
+// facet is a want without its value: what an index within an index no longer
+// looks at.
+type facet struct {
+	kind wantKind
+	name string
+}
+
+func (w want) facet() facet { return facet{w.kind, w.name} }
+
+// indexing builds the index of a group.
+type indexing struct {
+	wants   [][][]want // by rank: what the rule wants, each a choice
+	sources map[string]source
+	pattern map[string]pattern
+	budget  int // of wants yet to be looked at
+}
+
+func newGroup(rules []*Rule) group {
+	b := indexing{wants: make([][][]want, len(rules)), sources: map[string]source{}, pattern: map[string]pattern{}}
+	all := make([]int32, len(rules))
+	for i, r := range rules {
+		b.wants[i], all[i] = b.wantsOf(r), int32(i)
+		for _, choice := range b.wants[i] {
+			b.budget += len(choice)
+		}
+	}
+	// A rule with many paths and many hosts might stand in paths × hosts
+	// places. Beyond this budget the rest is asked one by one.
+	b.budget = 8*b.budget + 1024
+	return group{rules: rules, index: b.build(all, nil)}
+}
+
+// wantsOf lists what a rule wants: of each choice at least one must hold.
+func (b *indexing) wantsOf(r *Rule) (all [][]want) {
+	m := &r.match
+	var choice []want
+	take := func() {
+		if len(choice) > 0 {
+			all = append(all, choice)
+		}
+		choice = nil
+	}
+	for _, p := range m.paths {
+		p = p.trimmed(indexedSegments)
+		text := p.String()
+		b.pattern[text] = p
+		choice = append(choice, want{kind: wantPath, value: text})
+	}
+	take()
+	for _, h := range append(slices.Clip(m.hosts.names.values), m.hosts.suffixes.values...) {
+		choice = append(choice, want{kind: wantHost, value: h})
+	}
+	take()
+	for _, p := range m.networks.prefixes {
+		choice = append(choice, want{kind: wantNetwork, value: p.String()})
+	}
+	take()
+	for _, e := range append(slices.Clip(m.equals), equal{methodSource, m.methods}) {
+		b.sources[e.name] = e.source
+		for _, v := range e.values {
+			choice = append(choice, want{kind: wantValue, name: e.name, value: v})
+		}
+		take()
+	}
+	for _, s := range m.has {
+		b.sources[s.name] = s
+		all = append(all, []want{{kind: wantPresence, name: s.name}})
+	}
+	for i := range r.key {
+		s := r.key[i].source
+		b.sources[s.name] = s
+		all = append(all, []want{{kind: wantPresence, name: s.name}})
+	}
+	return all
+}
+
+// methodSource is the attribute itself, whatever keys: makes of its name.
+var methodSource = source{name: "", slots: []int{slotMethod}}
+
+// build indexes the rules of some ranks by what they want, except by what the
+// indexes around this one have looked at.
+func (b *indexing) build(ranks []int32, around []facet) *index {
+	ix := &index{min: ranks[0]}
+	if len(ranks) <= scanBelow || b.budget <= 0 {
+		ix.scan = ranks
+		return ix
+	}
+	popular := map[want]int{}
+	for _, rank := range ranks {
+		for _, choice := range b.wants[rank] {
+			b.budget -= len(choice)
+			for _, w := range choice {
+				popular[w]++
+			}
+		}
+	}
+	var order []want // as they were met, so that equal rules make equal indexes
+	under := map[want][]int32{}
+	for _, rank := range ranks {
+		choice := b.rarest(rank, around, popular)
+		if len(choice) == 0 {
+			ix.scan = append(ix.scan, rank)
+		}
+		for _, w := range choice {
+			have := under[w]
+			switch {
+			case have == nil:
+				order = append(order, w)
+			case have[len(have)-1] == rank:
+				continue // two of its paths look the same as deep as we look
+			}
+			under[w] = append(have, rank)
+		}
+	}
+	places := map[string]int{}
+	for _, w := range order {
+		inner := b.build(under[w], append(slices.Clip(around), w.facet()))
+		switch w.kind {
+		case wantPath:
+			ix.putPath(b.pattern[w.value], inner)
+		case wantHost:
+			ix.putHost(w.value, inner)
+		case wantNetwork:
+			ix.putNetwork(netip.MustParsePrefix(w.value), inner)
+		default:
+			ix.putAttr(b.sources[w.name], places, w, inner)
+		}
+	}
+	ix.listSlots()
+	return ix
+}
+
+// rarest is the choice of a rule whose most popular want is wanted by fewest.
+func (b *indexing) rarest(rank int32, around []facet, popular map[want]int) (best []want) {
+	least := 0
+	for _, choice := range b.wants[rank] {
+		if slices.Contains(around, choice[0].facet()) {
+			continue
+		}
+		most := 0
+		for _, w := range choice {
+			most = max(most, popular[w])
+		}
+		if best == nil || most < least {
+			best, least = choice, most
+		}
+	}
+	return best
+}
+
+func (ix *index) putPath(p pattern, inner *index) {
+	if ix.paths == nil {
+		ix.paths = &pathNode{}
+	}
+	ix.paths.put(p, inner)
+}
+
+func (ix *index) putHost(name string, inner *index) {
+	hosts := &ix.names
+	if name[0] == '.' {
+		hosts = &ix.suffixes
+	}
+	if *hosts == nil {
+		*hosts = map[string]*index{}
+	}
+	(*hosts)[name] = inner
+}
+
+func (ix *index) putNetwork(p netip.Prefix, inner *index) {
+	if ix.networks == nil {
+		ix.networks = map[netip.Prefix]*index{}
+	}
+	ix.networks[p] = inner
+	bits := &ix.bits6
+	if p.Addr().Is4() {
+		bits = &ix.bits4
+	}
+	if !slices.Contains(*bits, p.Bits()) {
+		*bits = append(*bits, p.Bits())
+	}
+}
+
+// putAttr has places say where in attrs a name stands.
+func (ix *index) putAttr(s source, places map[string]int, w want, inner *index) {
+	i, ok := places[s.name]
+	if !ok {
+		i = len(ix.attrs)
+		places[s.name] = i
+		ix.attrs = append(ix.attrs, attrIndex{source: s})
+	}
+	a := &ix.attrs[i]
+	if w.kind == wantPresence {
+		a.present = inner
+		return
+	}
+	if a.values == nil {
+		a.values = map[string]*index{}
+	}
+	a.values[w.value] = inner
+}
+
+// listSlots lists where attributes stand, if there are so many that it is
+// faster to go by what the request has.
+func (ix *index) listSlots() {
+	if len(ix.attrs) <= 2*scanBelow {
+		return
+	}
+	ix.bySlot = map[int][]int{}
+	for i := range ix.attrs {
+		for _, slot := range ix.attrs[i].slots {
+			ix.bySlot[slot] = append(ix.bySlot[slot], i)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package limit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// networks are the addresses that a rule is for: prefixes as they were given,
+// and the same as ranges that lie apart, for finding an address among many.
+type networks struct {
+	prefixes []netip.Prefix
+	ranges   []addrRange
+}
+
+type addrRange struct{ first, last netip.Addr }
+
+// parseNetwork reads a prefix or a single address. A mapped IPv4 prefix is the
+// IPv4 prefix that it maps.
+func parseNetwork(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		addr, addrErr := netip.ParseAddr(s)
+		if addrErr != nil || addr.Zone() != "" {
+			return p, fmt.Errorf("%q is not a network", s)
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return p, fmt.Errorf("%q holds more than the mapped IPv4 addresses", s)
+		}
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// join puts the prefixes together into ranges.
+func (n *networks) join() {
+	for _, p := range n.prefixes {
+		n.ranges = append(n.ranges, addrRange{p.Addr(), lastOf(p)})
+	}
+	slices.SortFunc(n.ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	apart := n.ranges[:0]
+	for _, r := range n.ranges {
+		// Prefixes lie inside one another or apart: none cuts another.
+		if len(apart) == 0 || apart[len(apart)-1].last.Less(r.first) {
+			apart = append(apart, r)
+		}
+	}
+	n.ranges = apart
+}
+
+// lastOf is the highest address of a masked prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	last, _ := netip.AddrFromSlice(b) // as long as it was
+	return last
+}
+
+// has is false for what is not an address.
+func (n *networks) has(addr netip.Addr) bool {
+	if !addr.IsValid() {
+		return false
+	}
+	i, found := slices.BinarySearchFunc(n.ranges, addr, func(r addrRange, a netip.Addr) int { return r.first.Compare(a) })
+	return found || i > 0 && !n.ranges[i-1].last.Less(addr)
+}
+
+// normalAddr reads an address as it is compared: a mapped IPv4 address as the
+// IPv4 address, without a zone. It is invalid where s is no address.
+func normalAddr(s string) netip.Addr {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr.Unmap().WithZone("")
+}
