@@ -75,13 +75,35 @@ func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limi
 	if req.Details {
 		req.States = req.States[:0]
 	}
-	if len(counters) == 0 {
-		return limit.Decision{Allowed: true}
+	listed := denier(rules)
+	if listed != nil && listed.Mode == limit.Enforce {
+		return limit.Decision{Rule: listed, Zone: limit.ZoneHard}
 	}
-	var locked [maxCounters]*shard
-	held := n.lock(counters, locked[:0])
-	defer unlock(held)
-	return n.decide(now, req, counters)
+	d := limit.Decision{Allowed: true}
+	if len(counters) > 0 {
+		var locked [maxCounters]*shard
+		held := n.lock(counters, locked[:0])
+		defer unlock(held)
+		d = n.decide(now, req, counters)
+	}
+	if listed != nil && d.Allowed { // it is a trial
+		d.Zone = limit.ZoneShadow
+		if d.Rule == nil {
+			d.Rule = listed
+		}
+	}
+	return d
+}
+
+// denier is the rule that denies all it matches, an enforced one first; nil
+// where no such rule applies.
+func denier(rules []*limit.Rule) (found *limit.Rule) {
+	for _, rule := range rules {
+		if rule.Deny && (found == nil || found.Mode == limit.Shadow) {
+			found = rule
+		}
+	}
+	return found
 }
 
 // counters resolves the request to the counters that its rules need.

@@ -133,14 +133,19 @@ func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
 }
 
 // appendDenial appends the problem+json of a denial. A rule that shows no
-// headers does not show its name and numbers here either.
+// headers does not show its name and numbers here either. A rule that denies
+// whatever it matches has no quota, and waiting does not help.
 func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 	d := &x.decision
+	if d.Rate == nil {
+		p := problem{status: status, detail: "this request is not served"}
+		return append(p.append(dst), '\n')
+	}
 	dst = append(dst, `{"type":`...)
 	dst = appendString(dst, a.cfg.ProblemType)
 	dst = append(dst, `,"title":"Quota exceeded","status":`...)
 	dst = strconv.AppendInt(dst, int64(status), 10)
-	if d.Rate != nil && shows(d.Rule) {
+	if shows(d.Rule) {
 		dst = append(dst, `,"detail":"`...)
 		dst = strconv.AppendUint(dst, d.Limit, 10)
 		dst = append(dst, ` per `...)

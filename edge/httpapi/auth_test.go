@@ -194,6 +194,30 @@ func TestAuthRuleStatusAndResults(t *testing.T) {
 	}
 }
 
+// A deny list has no quota: no fields, no Retry-After, and 403.
+func TestDenyList(t *testing.T) {
+	b := newBench(t, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{
+		{Name: "blocked", Group: "lists", Match: limit.MatchSpec{CIDR: []string{"10.6.0.0/16"}}, Deny: true},
+		{Name: "all", Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}},
+	}})
+	url := b.listen(t)
+	r := send(t, "POST", url+"/v1/check", `{"attributes":{"client_ip":"::ffff:10.6.0.1"}}`, "Content-Type", "application/json")
+	id, _ := r.body["decision_id"].(string)
+	if want := `{"allowed":false,"decision_id":"` + id + `","rule":"blocked","zone":"hard"}` + "\n"; r.text != want {
+		t.Errorf("check:\n%swant\n%s", r.text, want)
+	}
+	if got := b.metric(t, "spillgate_decisions_total", "rule", "blocked", "result", "deny"); got != 1 {
+		t.Errorf("denials of the list = %v, want 1", got)
+	}
+
+	b = newBench(t, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{{Name: "blocked", Deny: true}}})
+	r = send(t, "GET", b.listen(t)+"/v1/auth", "")
+	want := `{"type":"about:blank","title":"Forbidden","status":403,"detail":"this request is not served"}` + "\n"
+	if r.status != 403 || r.text != want || r.header.Get("Retry-After") != "" || r.header.Get("RateLimit") != "" {
+		t.Errorf("auth = %d %v\n%swant 403 without fields\n%s", r.status, r.header, r.text, want)
+	}
+}
+
 // TestCurl sends what a user types; a curl that is missing is a failure, as
 // the README's commands are curl's.
 func TestCurl(t *testing.T) {

@@ -121,7 +121,11 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	}
 	dst = append(dst, `,"rule":`...)
 	dst = appendString(dst, d.Rule.Name)
-	if d.Rate == nil {
+	if d.Rate == nil { // a rule that denies or allows, with no quota to tell of
+		if d.Zone == limit.ZoneHard || d.Zone == limit.ZoneShadow {
+			dst = append(dst, `,"zone":`...)
+			dst = appendString(dst, d.Zone.String())
+		}
 		return append(dst, '}')
 	}
 	dst = append(dst, `,"policy":`...)

@@ -91,7 +91,7 @@ func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.
 	req.Details = v.namespaces[ns].details
 	d := a.limiter.Check(now, req)
 	x.answer = answer{decision: d, states: req.States, now: now}
-	if !d.Allowed {
+	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		x.answer.retry = a.retrySeconds(d.RetryAfter)
 	}
 	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)

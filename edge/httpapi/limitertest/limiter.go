@@ -97,7 +97,13 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 	var rows []row
 	best := -1
 	d := limit.Decision{Allowed: true}
-	for _, rule := range req.Rules() {
+	rules := req.Rules()
+	for _, rule := range rules {
+		if rule.Deny && rule.Mode == limit.Enforce {
+			return limit.Decision{Rule: rule, Zone: limit.ZoneHard}
+		}
+	}
+	for _, rule := range rules {
 		if rule.Allow && d.Rule == nil {
 			d.Rule, d.Zone = rule, limit.ZoneNormal
 		}
