@@ -43,7 +43,7 @@ var rings = map[string]int{
 	"edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/adminapi": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim":         4,
@@ -63,6 +63,7 @@ var bans = []ban{
 	{from: "regional", to: []string{own("edge/httpapi"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "the aggregator knows its bus and store by their interfaces"},
 	{from: "sync/natsbus", to: []string{"github.com/nats-io/nats-server"}, reason: "only natsbus/embedded links the server"},
 	{from: "regional/redisstore", direct: true, to: []string{"github.com/nats-io", "github.com/prometheus", "github.com/spf13"}, reason: "the Redis store is go-redis and nothing else"},
+	{from: "edge/httplimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "middleware brings no daemon's dependencies into a program"},
 	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 }
 

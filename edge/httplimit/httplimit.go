@@ -1,0 +1,39 @@
+// Package httplimit is net/http middleware: rate limits in front of a handler
+// of the same process, local or as part of a cluster.
+package httplimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Local admits limit requests per window from each client address, counted in
+// this process alone.
+//
+//	limited, err := httplimit.Local(100, time.Minute)
+//	...
+//	http.ListenAndServe(":8080", limited(mux))
+func Local(requests uint64, per time.Duration) (func(http.Handler) http.Handler, error) {
+	node, err := edge.Local(limit.RuleSpec{
+		Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: requests, Per: per}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return New(node, "", httpapi.Config{})
+}
+
+// New is middleware over a limiter, an edge.Node as a rule, for the rules of
+// one namespace; "" where they have only one. Denied requests get 429 (or what
+// the rule says) with Retry-After, the rule's headers and problem+json.
+func New(limiter httpapi.Limiter, namespace string, cfg httpapi.Config) (func(http.Handler) http.Handler, error) {
+	api, err := httpapi.New(limiter, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler { return api.Middleware(namespace, next) }, nil
+}

@@ -1,0 +1,131 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/httplimit"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func ExampleLocal() {
+	limited, err := httplimit.Local(2, time.Minute)
+	if err != nil {
+		panic(err)
+	}
+	handler := limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") }))
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 200 "per-client.1m";q=2;w=60
+	// 200 "per-client.1m";q=2;w=60
+	// 429 "per-client.1m";q=2;w=60
+}
+
+func node(t *testing.T, rules ...limit.RuleSpec) *edge.Node {
+	t.Helper()
+	n, err := edge.Local(rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+
+func get(h http.Handler, target, peer string, header http.Header) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", target, nil)
+	r.RemoteAddr = peer
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestOwnAttributesAreLimited(t *testing.T) {
+	n := node(t,
+		limit.RuleSpec{Name: "login", Priority: 10, Match: limit.MatchSpec{Path: []string{"/login"}, Methods: []string{"GET"}}, Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}},
+		limit.RuleSpec{Name: "rest", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 3, Per: time.Minute}}})
+	limited, err := httplimit.New(n, "", httpapi.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := limited(ok)
+	for i, c := range []struct {
+		target, peer string
+		header       http.Header
+		status       int
+	}{
+		{"/login", "192.0.2.1:1", nil, http.StatusTeapot},
+		{"/login", "192.0.2.1:1", nil, http.StatusTooManyRequests},
+		{"//login?x=1", "192.0.2.1:1", nil, http.StatusTooManyRequests}, // the same path to a mux
+		{"/login", "192.0.2.2:1", nil, http.StatusTeapot},
+		{"/login", "192.0.2.2:1", http.Header{"X-Forwarded-For": {"192.0.2.3"}}, http.StatusTooManyRequests},  // not believed
+		{"/login", "192.0.2.2:1", http.Header{"X-Forwarded-Uri": {"/elsewhere"}}, http.StatusTooManyRequests}, // of no meaning here
+		{"/x", "192.0.2.1:1", nil, http.StatusTeapot},
+	} {
+		if w := get(h, c.target, c.peer, c.header); w.Code != c.status {
+			t.Errorf("request %d, %s from %s with %v: %d, want %d", i, c.target, c.peer, c.header, w.Code, c.status)
+		} else if c.status == http.StatusTooManyRequests {
+			if w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "login.1m") || w.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("request %d: denied with %v %s", i, w.Header(), w.Body)
+			}
+		}
+	}
+}
+
+func TestTrustedProxyNamesItsClient(t *testing.T) {
+	n := node(t, limit.RuleSpec{Name: "all", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+	limited, err := httplimit.New(n, edge.LocalNamespace, httpapi.Config{TrustedProxies: httpapi.Loopback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := limited(ok)
+	for client, want := range map[string]int{"192.0.2.1": http.StatusTeapot, "192.0.2.2": http.StatusTeapot} {
+		if w := get(h, "/", "127.0.0.1:9", http.Header{"X-Forwarded-For": {client}}); w.Code != want {
+			t.Errorf("first request of %s: %d, want %d", client, w.Code, want)
+		}
+	}
+	if w := get(h, "/", "127.0.0.1:9", http.Header{"X-Forwarded-For": {"192.0.2.1"}}); w.Code != http.StatusTooManyRequests {
+		t.Errorf("second request of 192.0.2.1: %d, want 429", w.Code)
+	}
+}
+
+// broken is a limiter that panics.
+type broken struct{ httpapi.Limiter }
+
+func (broken) Check(time.Time, *limit.Request) limit.Decision { panic("a bug") }
+
+func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
+	n := node(t, limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+	for name, c := range map[string]struct {
+		limiter   httpapi.Limiter
+		namespace string
+	}{"panic": {broken{n}, ""}, "unknown namespace": {n, "elsewhere"}} {
+		limited, err := httplimit.New(c.limiter, c.namespace, httpapi.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := get(limited(ok), "/", "192.0.2.1:1", nil); w.Code != http.StatusTeapot {
+			t.Errorf("%s: %d, want the handler's own answer", name, w.Code)
+		}
+	}
+}
+
+func TestMistakesAreTold(t *testing.T) {
+	if _, err := httplimit.Local(1, time.Nanosecond); err == nil || !strings.Contains(err.Error(), "per") {
+		t.Errorf("Local(1, 1ns) = %v, want it to name per", err)
+	}
+}

@@ -1,0 +1,32 @@
+package edge
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// LocalNamespace is the namespace of the rules given to Local.
+const LocalNamespace = "local"
+
+// Local makes a node that limits in this process alone: no cluster, no bus,
+// nothing to run. Rates that name no scope get scope edge. It holds at most
+// 131,072 keys and forgets those with the smallest share of their limit first;
+// New has every other choice.
+func Local(rules ...limit.RuleSpec) (*Node, error) {
+	set, problems := limit.Compile(limit.Document{
+		Namespace: LocalNamespace, Defaults: limit.Defaults{Scope: limit.ScopeEdge.String()}, Rules: rules,
+	})
+	if set == nil {
+		return nil, fmt.Errorf("rules: %w", problems[0])
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // it never fails
+	n, err := New(Config{Region: "local", Pop: "local", Name: "local", Secret: secret, MaxKeys: 1 << 17})
+	if err != nil {
+		return nil, err
+	}
+	n.SetRules(set)
+	return n, nil
+}
