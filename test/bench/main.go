@@ -1,0 +1,56 @@
+// Command bench measures edge.Check beside other Go limiters and holds the
+// figures against the project's targets:
+//
+//	go run ./test/bench          # four minutes at most
+//	go run ./test/bench -long    # ten million keys too
+//
+// It runs the program in rivals, a module of its own so that what it compares
+// with is no dependency of this one, and has it write RESULTS.md beside this
+// file. Flags are passed on; -help lists them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) { // else it has said why
+			fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	dir, err := here(ctx)
+	if err != nil {
+		return err
+	}
+	results := filepath.Join(dir, "RESULTS.md")
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", ".", "-out", results}, args...)...)
+	cmd.Dir = filepath.Join(dir, "rivals")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go run in %s: %w", cmd.Dir, err)
+	}
+	return nil
+}
+
+// here is the directory of this package, wherever in the module we are called.
+func here(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/spillgate/spillgate").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: run this from inside a checkout of github.com/spillgate/spillgate: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "test", "bench"), nil
+}

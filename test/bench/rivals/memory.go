@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// weights are heap bytes per live key of an edge.
+type weights struct {
+	keys        int
+	sparse, hot float64
+}
+
+// weigh measures P7 on its own nodes: sparse, one count in one slice of 40;
+// hot, counts of ours and of others in all 40. Everything that the node holds
+// is weighed, its outbox included. The number of live keys decides how full the
+// tables are, so a sixteenth of a million weighs per key what a million does.
+func weigh(keys int) (weights, error) {
+	w := weights{keys: keys}
+	for _, c := range []struct {
+		slices int
+		into   *float64
+	}{{1, &w.sparse}, {40, &w.hot}} {
+		bytes, err := weighNode(keys, c.slices)
+		if err != nil {
+			return w, fmt.Errorf("weigh %d keys of %d slices: %w", keys, c.slices, err)
+		}
+		*c.into = float64(bytes) / float64(keys)
+	}
+	return w, nil
+}
+
+func weighNode(keys, slices int) (int64, error) {
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = keyName(i)
+	}
+	before := heap()
+	const width = time.Second
+	n, err := newNode(keys, []limit.RuleSpec{perUser(limit.RateSpec{Limit: 1 << 40, Per: 40 * width})})
+	if err != nil {
+		return 0, err
+	}
+	ns := n.Rules().Only()
+	now := time.Now().Truncate(time.Minute)
+	// A few keys at a time, so that the outbox stays as small as it is where
+	// frames leave every 100 ms.
+	const group = 1000
+	for s := range slices {
+		for i, name := range names {
+			ask(n, ns, now, "", name)
+			if i%group == group-1 || i == keys-1 {
+				totals := nobody
+				if slices > 1 {
+					totals = others(uint64(3+s%200), 1)
+				}
+				if _, err := settle(n, now, totals); err != nil {
+					return 0, err
+				}
+			}
+		}
+		now = now.Add(width)
+	}
+	if n.Keys() != keys {
+		return 0, fmt.Errorf("%d keys are live, want %d", n.Keys(), keys)
+	}
+	bytes := heap() - before
+	runtime.KeepAlive(n)
+	runtime.KeepAlive(names)
+	return bytes, nil
+}
