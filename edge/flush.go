@@ -334,7 +334,7 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	}
 	r := s.find(hot.Key)
 	if r == nil {
-		n.cfg.View.Set(hot.Key, slices.Clone(cells), shape.Window()+shape.Width)
+		n.cfg.View.Set(hot.Key, Totals{slices.Clone(cells), now, regions}, shape.Window()+shape.Width)
 		return
 	}
 	// What the region holds of us is at most what we hold ourselves, so the

@@ -42,15 +42,21 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil {
-		belief.Total = used(n.cfg.View.Get(key))
+		seen := n.cfg.View.Get(key)
+		belief.Total = used(seen.Cells)
+		belief.heard(t, seen.Heard)
 		return belief
 	}
 	r.settle()
 	belief.Live = true
 	belief.Own = used(r.block.own.Cells(nil))
 	belief.Total = used(s.sums(r.block))
-	if r.heard != 0 {
-		belief.Age = time.Duration(max(0, t-r.heard))
-	}
+	belief.heard(t, r.heard)
 	return belief
+}
+
+func (b *Belief) heard(now, at int64) {
+	if at != 0 {
+		b.Age = time.Duration(max(0, now-at))
+	}
 }

@@ -112,9 +112,11 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	r := s.insert(key)
 	b := r.block
 	b.rate, b.life, b.slice = rate, n.life.Load(), rate.SliceAt(now)
-	for _, c := range n.cfg.View.Get(key) {
+	seen := n.cfg.View.Get(key)
+	for _, c := range seen.Cells {
 		b.others.Join(c)
 	}
+	r.heard, r.regions = seen.Heard, seen.Regions
 	return r
 }
 
@@ -168,7 +170,7 @@ func (n *Node) forget(s *shard, i uint64, now int64) {
 	b.others.Retire(reach)
 	if b.own.Len()+b.others.Len() > 0 {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
-		n.cfg.View.Set(r.key, totals, b.rate.Window+b.rate.Width)
+		n.cfg.View.Set(r.key, Totals{totals, r.heard, r.regions}, b.rate.Window+b.rate.Width)
 	}
 	s.remove(i)
 }

@@ -221,8 +221,9 @@ func TestHotPushOfUnknownKeyIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	view.Wait()
-	if d := check(n, start, "u"); d.Allowed {
-		t.Fatalf("first request here of a key used up elsewhere: %+v, want denied", d)
+	d1 := check(n, start.Add(time.Second), "u")
+	if d1.Allowed || d1.Basis.Merged != 10 || d1.Basis.Age != time.Second || d1.Basis.Regions != 1 {
+		t.Fatalf("first request here of a key used up elsewhere: %+v, want denied on 10 of others, heard a second ago, of one region", d1)
 	}
 }
 

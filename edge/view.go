@@ -14,21 +14,28 @@ import (
 // time, which costs accuracy until the region has been asked again, and never
 // a count. It must be safe for concurrent use and must not block.
 type View interface {
-	// Get returns the totals last set, ascending by slice, not to be changed;
-	// nil where there are none.
-	Get(key deltasync.Key) []crdt.Cell
+	// Get returns what was last set; the zero value where nothing is left.
+	Get(key deltasync.Key) Totals
 	// Set keeps totals for at most ttl. The view owns them from then on.
-	Set(key deltasync.Key, totals []crdt.Cell, ttl time.Duration)
+	Set(key deltasync.Key, totals Totals, ttl time.Duration)
 	// Close releases the view's memory and goroutines.
 	Close()
+}
+
+// Totals is what a view keeps of a key: by slice, ascending, not to be changed,
+// and when they were heard (ns since 1970; 0: never), of how many regions.
+type Totals struct {
+	Cells   []crdt.Cell
+	Heard   int64
+	Regions uint16
 }
 
 // noView forgets everything at once.
 type noView struct{}
 
-func (noView) Get(deltasync.Key) []crdt.Cell                 { return nil }
-func (noView) Set(deltasync.Key, []crdt.Cell, time.Duration) {}
-func (noView) Close()                                        {}
+func (noView) Get(deltasync.Key) Totals                 { return Totals{} }
+func (noView) Set(deltasync.Key, Totals, time.Duration) {}
+func (noView) Close()                                   {}
 
 var (
 	_ View = noView{}
@@ -37,18 +44,18 @@ var (
 
 // CacheView is the View over ristretto.
 type CacheView struct {
-	cache *ristretto.Cache[uint64, []crdt.Cell]
+	cache *ristretto.Cache[uint64, Totals]
 }
 
 // cellBytes is the cost of a cell and of an entry as ristretto accounts it.
 const (
 	cellBytes  = 24
-	entryBytes = 96
+	entryBytes = 112
 )
 
 // NewCacheView makes a view that holds about maxBytes of totals.
 func NewCacheView(maxBytes int64) (*CacheView, error) {
-	cache, err := ristretto.NewCache(&ristretto.Config[uint64, []crdt.Cell]{
+	cache, err := ristretto.NewCache(&ristretto.Config[uint64, Totals]{
 		NumCounters: max(1000, maxBytes/entryBytes*10/2), // ten for each entry of two cells or so, as its authors advise
 		MaxCost:     maxBytes,
 		BufferItems: 64,
@@ -60,15 +67,15 @@ func NewCacheView(maxBytes int64) (*CacheView, error) {
 }
 
 // Get implements View.
-func (v *CacheView) Get(key deltasync.Key) []crdt.Cell {
+func (v *CacheView) Get(key deltasync.Key) Totals {
 	totals, _ := v.cache.Get(uint64(key))
 	return totals
 }
 
 // Set implements View. Ristretto applies it a little later, or drops it when
 // its buffers are full.
-func (v *CacheView) Set(key deltasync.Key, totals []crdt.Cell, ttl time.Duration) {
-	v.cache.SetWithTTL(uint64(key), totals, int64(entryBytes+cellBytes*len(totals)), ttl)
+func (v *CacheView) Set(key deltasync.Key, totals Totals, ttl time.Duration) {
+	v.cache.SetWithTTL(uint64(key), totals, int64(entryBytes+cellBytes*len(totals.Cells)), ttl)
 }
 
 // Wait blocks until what was set so far can be got.

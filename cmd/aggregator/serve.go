@@ -97,7 +97,8 @@ func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store,
 		log.Warn("no redis.url: counts live in memory alone and are gone when this process stops")
 		return memstore.New(memstore.Config{MaxKeys: s.MaxKeys}), nil
 	}
-	cfg, err := redisstore.ParseURL(s.RedisURL)
+	// Regions may share a Redis; their counts must not meet there.
+	cfg, err := redisstore.ParseURL(s.RedisURL, "sg-"+s.Region)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}

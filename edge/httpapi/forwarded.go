@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -198,15 +199,33 @@ func pathOf(target string) string {
 	if strings.IndexByte(target, '%') < 0 && !strings.Contains(target, "//") && !strings.Contains(target, "/.") {
 		return target
 	}
-	plain, err := url.PathUnescape(target)
-	if err != nil {
-		plain = target // an origin refuses it or takes it as it is
-	}
+	plain := unescape(target)
 	clean := path.Clean(plain)
 	if clean != "/" && strings.HasSuffix(plain, "/") {
 		clean += "/"
 	}
 	return clean
+}
+
+// unescape decodes the escapes of a path that are good and leaves bad ones as
+// they are, which is what lenient origins do: whatever a strict one refuses, the
+// good part of the path must meet its rule.
+func unescape(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if b, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				out = append(out, byte(b))
+				i += 2
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
 }
 
 // hostOf is a host without port, in lower case, and of a list the last, which

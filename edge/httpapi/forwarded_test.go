@@ -89,6 +89,7 @@ func TestFillHTTP(t *testing.T) {
 		{"dots", map[string]string{"X-Original-Uri": "/a/../../b/./c//"}, map[string]string{"path": "/b/c/"}},
 		{"escaped dots", map[string]string{"X-Original-Uri": "/a/%2e%2e/b"}, map[string]string{"path": "/b"}},
 		{"a bad escape", map[string]string{"X-Original-Uri": "/a/%zz"}, map[string]string{"path": "/a/%zz"}},
+		{"a bad escape hides no good one", map[string]string{"X-Original-Uri": "/%61pi/%zz"}, map[string]string{"path": "/api/%zz"}},
 		{"a fragment", map[string]string{"X-Original-Uri": "/a#b"}, map[string]string{"path": "/a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

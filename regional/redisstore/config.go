@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// DefaultPrefix begins every name in Redis where the Config says nothing.
-	DefaultPrefix = "sg"
 	// DefaultTimeout is Timeout where the Config says none.
 	DefaultTimeout = 200 * time.Millisecond
 )
@@ -35,9 +33,10 @@ type Config struct {
 	DB int
 	// TLS, if set, is how connections are encrypted.
 	TLS *tls.Config
-	// Prefix begins every name, so that several regions can share a Redis in a
-	// test. Braces are not allowed: they mark the hash tag. Empty:
-	// DefaultPrefix.
+	// Prefix begins every name and must be the region's own ("sg-eu"): two
+	// regions that share a Redis under one prefix would each take the other's
+	// edges for their own, and count them again as the other's subtotal.
+	// Braces are not allowed: they mark the hash tag.
 	Prefix string
 	// Timeout bounds dialling, each write and each wait for an answer; 0:
 	// DefaultTimeout. There is one retry, so a call that meets a frozen server
@@ -63,6 +62,9 @@ func (c *Config) Validate() error {
 	if c.DB > 0 && len(c.Addrs) > 1 && c.MasterName == "" {
 		errs = append(errs, fmt.Errorf("db: %d, but a cluster (several addrs and no master_name) has only 0", c.DB))
 	}
+	if c.Prefix == "" {
+		errs = append(errs, errors.New("prefix: none; it must be the region's own, such as sg-eu"))
+	}
 	if strings.ContainsAny(c.Prefix, "{}") {
 		errs = append(errs, fmt.Errorf("prefix: %q has a brace; those mark the hash tag", c.Prefix))
 	}
@@ -78,8 +80,9 @@ func isPort(s string) bool {
 }
 
 // ParseURL reads redis://[user[:password]@]host[:port][/db], or rediss:// for
-// TLS. Its errors never show the URL, which may hold a password.
-func ParseURL(raw string) (Config, error) {
+// TLS, for a store whose names begin with prefix. Its errors never show the
+// URL, which may hold a password.
+func ParseURL(raw, prefix string) (Config, error) {
 	bad := func(format string, args ...any) (Config, error) {
 		return Config{}, fmt.Errorf("redis URL: %s; want redis://[user[:password]@]host[:port][/db]", fmt.Sprintf(format, args...))
 	}
@@ -87,7 +90,7 @@ func ParseURL(raw string) (Config, error) {
 	if err != nil {
 		return bad("malformed")
 	}
-	var c Config
+	c := Config{Prefix: prefix}
 	switch u.Scheme {
 	case "redis":
 	case "rediss":

@@ -13,13 +13,13 @@ func TestParseURL(t *testing.T) {
 		want Config
 		tls  string // server name
 	}{
-		{"redis://localhost", Config{Addrs: []string{"localhost:6379"}}, ""},
-		{"redis://127.0.0.1:7000/", Config{Addrs: []string{"127.0.0.1:7000"}}, ""},
-		{"redis://:s%40cret@r.example:7000/3", Config{Addrs: []string{"r.example:7000"}, Password: "s@cret", DB: 3}, ""},
-		{"rediss://bob:pw@r.example", Config{Addrs: []string{"r.example:6379"}, Username: "bob", Password: "pw"}, "r.example"},
-		{"redis://[::1]:7000", Config{Addrs: []string{"[::1]:7000"}}, ""},
+		{"redis://localhost", Config{Addrs: []string{"localhost:6379"}, Prefix: "sg"}, ""},
+		{"redis://127.0.0.1:7000/", Config{Addrs: []string{"127.0.0.1:7000"}, Prefix: "sg"}, ""},
+		{"redis://:s%40cret@r.example:7000/3", Config{Addrs: []string{"r.example:7000"}, Prefix: "sg", Password: "s@cret", DB: 3}, ""},
+		{"rediss://bob:pw@r.example", Config{Addrs: []string{"r.example:6379"}, Prefix: "sg", Username: "bob", Password: "pw"}, "r.example"},
+		{"redis://[::1]:7000", Config{Addrs: []string{"[::1]:7000"}, Prefix: "sg"}, ""},
 	} {
-		got, err := ParseURL(tt.url)
+		got, err := ParseURL(tt.url, "sg")
 		if err != nil {
 			t.Errorf("ParseURL(%q): %v", tt.url, err)
 			continue
@@ -45,7 +45,7 @@ func TestParseURL(t *testing.T) {
 		{"redis://u:hidden@h?read_timeout=1s", "parameters"},
 		{"redis://u:hidden@h/%zz", "malformed"},
 	} {
-		_, err := ParseURL(tt.url)
+		_, err := ParseURL(tt.url, "sg")
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("ParseURL(%q): %v, want an error with %q and no password", tt.url, err, tt.want)
 		}
@@ -67,12 +67,12 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 			t.Errorf("New: %v, want it to name %q", err, want)
 		}
 	}
-	for _, c := range []Config{{}, {Addrs: []string{"h:1"}, DB: -1}} {
+	for _, c := range []Config{{}, {Addrs: []string{"h:1"}}, {Addrs: []string{"h:1"}, Prefix: "p", DB: -1}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("New(%+v) accepted it", c)
 		}
 	}
-	s, err := New(Config{Addrs: []string{"a:1", "b:2"}, MasterName: "m", DB: 2})
+	s, err := New(Config{Addrs: []string{"a:1", "b:2"}, MasterName: "m", DB: 2, Prefix: "p"})
 	if err != nil {
 		t.Fatalf("New of sentinels: %v", err)
 	}

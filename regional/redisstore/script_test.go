@@ -14,7 +14,7 @@ import (
 
 func testStore(t *testing.T) *Store {
 	t.Helper()
-	s, err := New(Config{Addrs: []string{proc.Redis(t).Addr}, Timeout: 10 * time.Second})
+	s, err := New(Config{Addrs: []string{proc.Redis(t).Addr}, Prefix: "sg", Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,9 @@ func open(t testing.TB, addr string) (*redisstore.Store, *redis.Client) {
 
 func openWith(t testing.TB, cfg redisstore.Config) (*redisstore.Store, *redis.Client) {
 	t.Helper()
+	if cfg.Prefix == "" {
+		cfg.Prefix = "sg"
+	}
 	s, err := redisstore.New(cfg)
 	if err != nil {
 		t.Fatal(err)

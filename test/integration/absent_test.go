@@ -81,13 +81,13 @@ func TestAggregatorStartsWithoutRedis(t *testing.T) {
 	awaitMetric(t, heals, one.Admin, `spillgate_degraded{reason="store_down"}`, 0)
 
 	// The check above would have seen a counter that stays for ever.
-	if err := store.Set(t.Context(), "sg{00}planted", "", 0).Err(); err != nil {
+	if err := store.Set(t.Context(), "sg-eu{00}planted", "", 0).Err(); err != nil {
 		t.Fatalf("plant a counter: %v", err)
 	}
 	if _, err := expiring(t.Context(), store, 4*time.Hour); err == nil {
 		t.Error("a counter without an expiry was not seen")
 	}
-	if err := store.Del(t.Context(), "sg{00}planted").Err(); err != nil {
+	if err := store.Del(t.Context(), "sg-eu{00}planted").Err(); err != nil {
 		t.Fatalf("remove the planted counter: %v", err)
 	}
 

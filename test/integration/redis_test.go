@@ -21,7 +21,7 @@ func redisClient(t *testing.T, addr string) *redis.Client {
 // expiring counts the counters in Redis, and fails on one that would stay for
 // ever or longer than longest.
 func expiring(ctx context.Context, client *redis.Client, longest time.Duration) (counters int, err error) {
-	keys := client.Scan(ctx, 0, "sg{*", 1000).Iterator()
+	keys := client.Scan(ctx, 0, "sg-*", 1000).Iterator()
 	for keys.Next(ctx) {
 		if strings.HasSuffix(keys.Val(), "}epoch") {
 			continue // a canary: it lives as long as the store does

@@ -8,6 +8,31 @@ import (
 	"github.com/spillgate/spillgate/test/proc"
 )
 
+// TestTwoRegionsShareARedis: neither takes the other's edges for its own, or
+// each count would come twice, as an edge's and in the region's subtotal.
+func TestTwoRegionsShareARedis(t *testing.T) {
+	t.Parallel()
+	nats, redis := startNATS(t, proc.FreeAddr(t)), startRedis(t)
+	eu := startAggregator(t, "eu", "us", nats.URL, redis.Addr)
+	us := startAggregator(t, "us", "eu", nats.URL, redis.Addr)
+	edges := []*edge{
+		startEdge(t, "eu", "eu-1", nats.URL, "testdata/rules.yaml"),
+		startEdge(t, "us", "us-1", nats.URL, "testdata/rules.yaml"),
+	}
+	edges[0].charge(t, "shared", 7)
+	edges[1].charge(t, "shared", 5)
+	agree(t, heals, counts{"shared": 12}, edges...)
+	for _, a := range []*proc.AggregatorServer{eu, us} {
+		a.Kill()
+		a.Restart()
+	}
+	edges[0].charge(t, "shared", 3)
+	agree(t, heals, counts{"shared": 15}, edges...)
+	for range 20 { // and it stays so
+		agree(t, heals, counts{"shared": 15}, edges...)
+	}
+}
+
 // TestTwoAggregatorsServeARegion: either may be asked, Redis is where they
 // meet, and the death of one is nothing that edges have to wait for.
 func TestTwoAggregatorsServeARegion(t *testing.T) {

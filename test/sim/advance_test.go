@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -127,13 +128,13 @@ func TestViewForgetsWhatExpired(t *testing.T) {
 	now := start
 	v := newView(func() time.Time { return now })
 	for k := range deltasync.Key(10 * smallestSweep) {
-		v.Set(k+1, []crdt.Cell{{Slice: 1, Charges: 1}}, time.Second)
+		v.Set(k+1, edge.Totals{Cells: []crdt.Cell{{Slice: 1, Charges: 1}}}, time.Second)
 		now = now.Add(time.Millisecond)
 	}
 	if got := len(v.totals); got > 4*smallestSweep {
 		t.Errorf("%d totals are kept, of which about 1000 have not expired", got)
 	}
-	if v.Get(1) != nil || v.Get(10*smallestSweep) == nil {
+	if v.Get(1).Cells != nil || v.Get(10*smallestSweep).Cells == nil {
 		t.Error("Get of an expired key, or of one that has not expired, is wrong")
 	}
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"time"
 
-	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -18,7 +17,7 @@ type view struct {
 }
 
 type viewed struct {
-	cells   []crdt.Cell
+	totals  edge.Totals
 	expires time.Time
 }
 
@@ -31,15 +30,15 @@ func newView(now func() time.Time) *view {
 }
 
 // Get implements edge.View.
-func (v *view) Get(key deltasync.Key) []crdt.Cell {
+func (v *view) Get(key deltasync.Key) edge.Totals {
 	if t, ok := v.totals[key]; ok && v.now().Before(t.expires) {
-		return t.cells
+		return t.totals
 	}
-	return nil
+	return edge.Totals{}
 }
 
 // Set implements edge.View.
-func (v *view) Set(key deltasync.Key, totals []crdt.Cell, ttl time.Duration) {
+func (v *view) Set(key deltasync.Key, totals edge.Totals, ttl time.Duration) {
 	now := v.now()
 	v.totals[key] = viewed{totals, now.Add(ttl)}
 	if len(v.totals) < v.sweep {

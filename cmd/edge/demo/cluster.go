@@ -128,11 +128,10 @@ func (c *cluster) openStore(ctx context.Context, region string) (regional.Store,
 		c.closers = append(c.closers, store.Close)
 		return store, nil
 	}
-	cfg, err := redisstore.ParseURL(c.cfg.RedisURL)
+	cfg, err := redisstore.ParseURL(c.cfg.RedisURL, "sgdemo-"+region)
 	if err != nil {
 		return nil, fmt.Errorf("--redis-url: %w", err)
 	}
-	cfg.Prefix = "sgdemo-" + region
 	store, err := redisstore.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("--redis-url: %w", err)

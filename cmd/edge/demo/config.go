@@ -82,7 +82,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.RedisURL != "" {
-		if _, err := redisstore.ParseURL(c.RedisURL); err != nil {
+		if _, err := redisstore.ParseURL(c.RedisURL, "sgdemo"); err != nil {
 			bad("--redis-url: %w", err)
 		}
 	}
