@@ -31,7 +31,7 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 		}
 	}
 	for i, s := range spec.CIDR {
-		p, err := parseNetwork(s)
+		p, err := ParseNetwork(s)
 		if err != nil {
 			c.problem(fmt.Sprintf("%s.cidr[%d]", path, i), "E163", `such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.1"`, "%v", err)
 			continue

@@ -149,7 +149,7 @@ func (req *Request) host() []byte {
 
 func (req *Request) addr() netip.Addr {
 	if d := &req.derived; !d.addrRead {
-		d.addr, d.addrRead = normalAddr(req.attrs[slotClientIP]), true
+		d.addr, d.addrRead = NormalAddr(req.attrs[slotClientIP]), true
 	}
 	return req.derived.addr
 }

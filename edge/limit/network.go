@@ -15,9 +15,9 @@ type networks struct {
 
 type addrRange struct{ first, last netip.Addr }
 
-// parseNetwork reads a prefix or a single address. A mapped IPv4 prefix is the
+// ParseNetwork reads a prefix or a single address. A mapped IPv4 prefix is the
 // IPv4 prefix that it maps.
-func parseNetwork(s string) (netip.Prefix, error) {
+func ParseNetwork(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		addr, addrErr := netip.ParseAddr(s)
@@ -71,9 +71,9 @@ func (n *networks) has(addr netip.Addr) bool {
 	return found || i > 0 && !n.ranges[i-1].last.Less(addr)
 }
 
-// normalAddr reads an address as it is compared: a mapped IPv4 address as the
+// NormalAddr reads an address as it is compared: a mapped IPv4 address as the
 // IPv4 address, without a zone. It is invalid where s is no address.
-func normalAddr(s string) netip.Addr {
+func NormalAddr(s string) netip.Addr {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
 		return netip.Addr{}

@@ -40,7 +40,7 @@ func own(path string) string { return module + "/" + path }
 var rings = map[string]int{
 	"crdt":       0,
 	"edge/limit": 1, "sync": 1,
-	"edge": 2, "regional": 2,
+	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/adminapi": 3,
 	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4,
@@ -59,6 +59,8 @@ var bans = []ban{
 	{from: "crdt", direct: true, to: []string{"time", "math/rand", "sync", "log", "log/slog", "os", "net"}, reason: "no clock, randomness, lock or I/O in the CRDT"},
 	{from: "edge/limit", to: []string{"."}, reason: "the limiter's core is std and crdt only: embedders pay for nothing else"},
 	{from: "edge/limit", direct: true, to: []string{"math/rand", "log", "log/slog", "os", "net/http"}, reason: "the limiter's core has no I/O and no state"},
+	{from: "edge/limit", to: []string{own("edge/limit/when"), "github.com/expr-lang"}, reason: "who has no conditions links no expression engine: it is given to Compile"},
+	{from: "edge", to: []string{own("edge/limit/when"), "github.com/expr-lang"}, reason: "who has no conditions links no expression engine: it is given to Compile"},
 	{from: "sync", to: []string{"github.com/nats-io", "github.com/redis", "github.com/prometheus"}, reason: "deltas and frames know no transport"},
 	{from: "edge", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "embedders of the node link no server's dependencies"},
 	{from: "regional", to: []string{own("edge/httpapi"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "the aggregator knows its bus and store by their interfaces"},
@@ -76,6 +78,7 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats.go":       {"sync/natsbus", "sync/natsbus/embedded"},
 	"github.com/nats-io/nats-server":   {"sync/natsbus/embedded"},
 	"github.com/goccy/go-yaml":         {"configs"},
+	"github.com/expr-lang/expr":        {"edge/limit/when"},
 	"github.com/bufbuild/protocompile": {},
 	"github.com/dunglas/httpsfv":       {},
 }

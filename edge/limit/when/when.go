@@ -1,0 +1,132 @@
+// Package when reads the conditions of rules: expressions over the attributes
+// of a request, such as
+//
+//	tier == "gold" and not inCIDR(client_ip, "10.0.0.0/8")
+//	has("header.X-Size") && int(header("X-Size")) > 1000
+//
+// Syntax and types are those of github.com/expr-lang/expr, whose parser and
+// checker read the text. What they have checked becomes a tree of closures, in
+// place of the library's machine: that one boxes each string it touches, and a
+// condition is asked on the way of every request. The closures allocate
+// nothing (but for lower where there is an upper case letter), there are no
+// loops, and so the work is bounded by the text and by the attributes' length.
+//
+// All attributes are text, "" where they are absent. The names method, path,
+// host, client_ip and those that the rules file defines under keys stand for
+// themselves; attr("name") is any other that callers send, header("Name") a
+// header. There are == != in contains startsWith endsWith matches on text,
+// == != < <= > >= in on whole numbers, and or not and ?: on what is true or
+// false, and
+//
+//	has(name)                 whether an attribute is present
+//	lower(text)               text in lower case
+//	int(text)                 its number; the rule does not apply where it is none
+//	inCIDR(address, network…) whether an address is in one of the networks
+package when
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/builtin"
+	"github.com/expr-lang/expr/checker"
+	"github.com/expr-lang/expr/conf"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/parser"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Bounds on an expression: the parser recurses with its depth.
+const (
+	maxText  = 4096
+	maxNodes = 1000
+)
+
+var _ limit.ConditionCompiler = Compile
+
+// errNotNumber is why a rule does not apply where int meets other text. It is
+// made once: it comes on the way of requests.
+var errNotNumber = errors.New("int: not a whole number")
+
+// condition is a compiled expression.
+type condition struct{ holds truth }
+
+// Holds implements limit.Condition.
+func (c condition) Holds(req *limit.Request) (bool, error) { return c.holds(req) }
+
+// functions are what expressions may call, with their types; what they do is
+// in the closures.
+var functions = map[string]reflect.Type{
+	"has":    reflect.TypeFor[func(string) bool](),
+	"attr":   reflect.TypeFor[func(string) string](),
+	"header": reflect.TypeFor[func(string) string](),
+	"lower":  reflect.TypeFor[func(string) string](),
+	"int":    reflect.TypeFor[func(string) int](),
+	"inCIDR": reflect.TypeFor[func(string, string, ...string) bool](),
+}
+
+// Compile checks an expression and compiles it. The error is a
+// *limit.ConditionError.
+func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
+	defer func() {
+		// The parser is not ours: a bug in it must not end the process.
+		if r := recover(); r != nil {
+			c, err = nil, &limit.ConditionError{Detail: fmt.Sprintf("cannot be read: %v", r)}
+		}
+	}()
+	if len(text) > maxText {
+		return nil, &limit.ConditionError{Detail: fmt.Sprintf("%d bytes; a condition has at most %d", len(text), maxText), Hint: "make it two rules"}
+	}
+	cfg := conf.CreateNew()
+	cfg.MaxNodes = maxNodes
+	cfg.Expect = reflect.Bool
+	clear(cfg.Builtins) // among them are loops
+	for name, t := range functions {
+		cfg.Functions[name] = &builtin.Function{Name: name, Types: []reflect.Type{t}}
+	}
+	tree, err := parser.ParseWithConfig(text, cfg)
+	if err != nil {
+		return nil, mistakeOf(err, text)
+	}
+	names := nameCollector{lookup: lookup, env: map[string]any{}, attributes: map[string]limit.Attribute{}}
+	ast.Walk(&tree.Node, &names)
+	cfg.WithEnv(names.env)
+	if _, err := checker.Check(tree, cfg); err != nil {
+		return nil, mistakeOf(err, text)
+	}
+	b := builder{text: text, lookup: lookup, attributes: names.attributes}
+	holds, err := b.truth(tree.Node)
+	if err != nil {
+		return nil, err
+	}
+	return condition{holds}, nil
+}
+
+// nameCollector finds out which of the names in an expression are known.
+type nameCollector struct {
+	lookup     limit.Lookup
+	env        map[string]any
+	attributes map[string]limit.Attribute
+}
+
+// Visit implements ast.Visitor.
+func (c *nameCollector) Visit(n *ast.Node) {
+	if id, ok := (*n).(*ast.IdentifierNode); ok && functions[id.Value] == nil {
+		if a, ok := c.lookup(id.Value); ok && a.Known {
+			c.env[id.Value], c.attributes[id.Value] = "", a
+		}
+	}
+}
+
+// mistakeOf is the library's error with its place counted from 1.
+func mistakeOf(err error, text string) error {
+	var at *file.Error
+	if !errors.As(err, &at) {
+		return &limit.ConditionError{Detail: err.Error()}
+	}
+	at = at.Bind(file.NewSource(text))
+	return &limit.ConditionError{Line: at.Line, Column: at.Column + 1, Detail: at.Message, Hint: hintFor(at.Message)}
+}
