@@ -119,6 +119,41 @@ func (s *source) excerpt(at position) string {
 	return "    " + printable(string(line)) + "\n    " + string(pad) + "^"
 }
 
+// inside is a place within the text that starts at a position, by its line and
+// column there. ok is false where the text is written in such a way (folded,
+// or with escapes) that it cannot be told.
+func (s *source) inside(at position, line, column int) (position, bool) {
+	here := []rune(s.line(at.line))
+	if at.column < 1 || at.column > len(here) {
+		return position{}, false
+	}
+	switch start := here[at.column-1]; {
+	case start == '|':
+		// The text begins on the next line, as deep as its first line that is
+		// not empty.
+		indent := 0
+		for next := at.line + 1; next <= len(s.lines) && indent == 0; next++ {
+			indent = len(s.line(next)) - len(strings.TrimLeft(s.line(next), " "))
+		}
+		at = position{at.line + line, indent + column}
+	case line > 1 || start == '>' || start == '"' && slices.Contains(here, '\\'):
+		return position{}, false
+	case start == '"' || start == '\'':
+		at.column += column
+	default:
+		at.column += column - 1
+	}
+	return at, at.column <= len([]rune(s.line(at.line)))+1
+}
+
+// line is a line by its number from 1, "" beyond the ends.
+func (s *source) line(number int) string {
+	if number < 1 || number > len(s.lines) {
+		return ""
+	}
+	return s.lines[number-1]
+}
+
 // printable keeps a hostile file from steering the terminal it is shown on.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -196,12 +196,13 @@ func (r *reader) texts(dst *[]string) read {
 			r.text(&s)(path, n)
 			*dst = append(*dst, s)
 		}
-		if n.kind == kindText {
+		switch n.kind {
+		case kindText, kindInteger, kindFloat, kindBool:
 			word(path, n)
 			r.at[path+"[0]"] = n.at
-			return
+		default:
+			r.each(path, n, word)
 		}
-		r.each(path, n, word)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 // ErrNoRules is returned where the paths hold no rules file at all.
@@ -81,25 +82,37 @@ func compile(docs []parsed, mistakes []Mistake) (*limit.Set, error) {
 	for i := range docs {
 		specs[i] = docs[i].doc
 	}
-	set, problems := limit.Compile(specs...)
+	set, problems := compiler.Compile(specs...)
 	for i, ps := range problems {
-		r := docs[i].reader
-		told := len(r.mistakes)
 		for _, p := range ps {
-			if !r.reported(p.Path) {
-				at := r.placeOf(p.Path)
-				r.mistakes = append(r.mistakes, Mistake{
-					File: r.src.name, Line: at.line, Column: at.column, Code: p.Code, Path: p.Path,
-					Detail: p.Detail, Hint: p.Hint, Excerpt: r.src.excerpt(at),
-				})
+			if r := docs[i].reader; !r.reported(p.Path) {
+				mistakes = append(mistakes, r.mistakeOf(p))
 			}
 		}
-		mistakes = append(mistakes, r.mistakes[told:]...)
 	}
 	if len(mistakes) > 0 {
 		return nil, &RulesError{Mistakes: inOrder(mistakes)}
 	}
 	return set, nil
+}
+
+// compiler compiles rules with all that the language of rules has.
+var compiler = limit.Options{Conditions: when.Compile}
+
+// mistakeOf shows a problem of the compiler in the text.
+func (r *reader) mistakeOf(p limit.Problem) Mistake {
+	at := r.placeOf(p.Path)
+	if p.Line > 0 {
+		if inside, ok := r.src.inside(at, p.Line, p.Column); ok {
+			at = inside
+		} else {
+			p.Detail = fmt.Sprintf("line %d, column %d of the expression: %s", p.Line, p.Column, p.Detail)
+		}
+	}
+	return Mistake{
+		File: r.src.name, Line: at.line, Column: at.column, Code: p.Code, Path: p.Path,
+		Detail: p.Detail, Hint: p.Hint, Excerpt: r.src.excerpt(at),
+	}
 }
 
 // inOrder sorts the mistakes of several files: by file as they were given,

@@ -61,8 +61,8 @@ func TestShippedRulesLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := set.Namespace("shop")
-	if ns == nil || len(set.Rules()) != 4 {
-		t.Fatalf("namespaces %v with %d rules, want shop with 4", set.Names(), len(set.Rules()))
+	if ns == nil || len(set.Rules()) != 6 {
+		t.Fatalf("namespaces %v with %d rules, want shop with 6", set.Names(), len(set.Rules()))
 	}
 	decide := func(method, path string, attributes ...string) string {
 		req := ns.NewRequest()
@@ -84,6 +84,10 @@ func TestShippedRulesLoad(t *testing.T) {
 		{decide("GET", "/api/x", "header.X-User-Id", "u1"), "per-user false cost 1;"},
 		{decide("GET", "/api/search", "user", "u1"), "per-user false cost 5;"},
 		{decide("GET", "/api/x"), "per-address false cost 1;"},
+		{decide("GET", "/api/x", "plan", "gold", "user", "u1"), "partners false cost 1;"},
+		{decide("GET", "/api/x", "plan", "tin", "user", "u1"), "per-user false cost 1;"},
+		{decide("GET", "/api/x", "plan", "gold", "user", "u1", "header.X-Test", "1"), "per-user false cost 1;"},
+		{decide("GET", "/api/x", "client_ip", "198.51.100.9"), "per-address false cost 1;blocked false cost 1;"},
 	} {
 		if tc[0] != tc[1] {
 			t.Errorf("rules that apply: %q, want %q", tc[0], tc[1])
@@ -105,7 +109,7 @@ rules:
   priority: -3
   group: g
   generation: 4
-  match: {path: [/a/**, /b], methods: POST, has: [user], lacks: ip}
+  match: {path: [/a/**, /b], methods: POST, host: "*.a.example", cidr: [10.0.0.0/8, "::1"], equals: {tier: gold, plan: [a, b]}, has: [user], lacks: ip, when: path == "/b"}
   key: [user, ip]
   rates:
   - {name: r, limit: 1_000, per: 1d12h, algorithm: sub_windows, slices: 60, oldest: full, round: up, scope: global, consistency: loose}
@@ -116,6 +120,7 @@ rules:
   cost: {default: 2, by_route: {"POST /b": 0}, max: 9}
   on_limit: {status: 503, headers: [github, none], show_headers: all}
 - {name: free, allow: true}
+- {name: blocked, deny: true}
 `))
 	if len(mistakes) != 0 || len(docs) != 1 {
 		t.Fatalf("%d documents, mistakes %v", len(docs), mistakes)
@@ -129,7 +134,8 @@ rules:
 		},
 		Rules: []limit.RuleSpec{{
 			Name: "all", Priority: -3, Group: "g", Generation: 4, Key: []string{"user", "ip"}, Mode: "enforce", Consistency: "loose",
-			Match: limit.MatchSpec{Path: []string{"/a/**", "/b"}, Methods: []string{"POST"}, Has: []string{"user"}, Lacks: []string{"ip"}},
+			Match: limit.MatchSpec{Path: []string{"/a/**", "/b"}, Methods: []string{"POST"}, Host: []string{"*.a.example"}, CIDR: []string{"10.0.0.0/8", "::1"},
+				Equals: map[string][]string{"tier": {"gold"}, "plan": {"a", "b"}}, Has: []string{"user"}, Lacks: []string{"ip"}, When: `path == "/b"`},
 			Rates: []limit.RateSpec{
 				{Name: "r", Limit: 1000, Per: 36 * time.Hour, Algorithm: "sub_windows", Slices: 60, Oldest: "full", Round: "up", Scope: "global", Consistency: "loose"},
 				{Limit: 5, Per: time.Minute, Align: "epoch"},
@@ -137,7 +143,7 @@ rules:
 			Margin:  limit.MarginSpec{SoftPercent: 12.5},
 			Cost:    limit.CostSpec{Default: 2, ByRoute: map[string]uint64{"POST /b": 0}, Max: 9},
 			OnLimit: limit.OnLimitSpec{Status: 503, Headers: []string{"github", "none"}, ShowHeaders: "all"},
-		}, {Name: "free", Allow: true}},
+		}, {Name: "free", Allow: true}, {Name: "blocked", Deny: true}},
 	}
 	if got := fmt.Sprintf("%+v", docs[0].doc); got != fmt.Sprintf("%+v", want) {
 		t.Errorf("read  %s\nwant  %+v", got, want)
@@ -174,6 +180,28 @@ rules: []
 	want := "2:12 E101, 4:3 E121, 6:9 E111, 7:3 E007, 10:21 E145, 12:5 E142, 12:13 E009, 16:8 E103"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("mistakes %s\nwant     %s\n%v", strings.Join(got, ", "), want, err)
+	}
+}
+
+// A mistake in a condition is shown where it stands, if that can be told.
+func TestMistakesInConditionsHaveAPlace(t *testing.T) {
+	const head = "schema: spillgate/v1\nnamespace: a\nkeys: {tier: {from: header.X-Tier}, user: {}}\nrules:\n- name: a\n  allow: true\n  match:\n    "
+	for written, want := range map[string]string{
+		"when: tier == 5":                              "8:16 invalid operation",
+		"when: 'tier == 5'":                            "8:17 invalid operation",
+		`when: "tier == 5"`:                            "8:17 invalid operation",
+		"when: |\n      true and\n        tier == 5":   "10:14 invalid operation",
+		"when: |-\n      true and\n\n      tier == 5":  "11:12 invalid operation",
+		`when: "tier == 5 or user == \"x\""`:           "8:11 line 1, column 6 of the expression: invalid operation",
+		"when: >\n      true and\n      tier == 5":     "8:11 line 1, column 15 of the expression: invalid operation",
+		"when: true\n      and tier == 5":              "8:11 line 1, column 15 of the expression: invalid operation",
+		"when: |\n\n\n      true and\n      tier == 5": "12:12 invalid operation",
+	} {
+		_, err := ParseRules("rules.yaml", []byte(head+written+"\n"))
+		m := mistakesOf(t, err)[0]
+		if got := fmt.Sprintf("%d:%d %s", m.Line, m.Column, m.Detail); m.Code != "E167" || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s %s, want %s", written, m.Code, got, want)
+		}
 	}
 }
 

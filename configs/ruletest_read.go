@@ -119,7 +119,7 @@ func (r *testReader) rules(paths []string) {
 		return
 	}
 	if r.test.Rules, r.inRules = documentsOf(files); len(r.inRules) == 0 {
-		r.set, _ = limit.Compile(r.test.Rules...)
+		r.set, _ = compiler.Compile(r.test.Rules...)
 	}
 }
 

@@ -85,11 +85,12 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"mode", "", r.text(&s.Mode)},
 		{"consistency", "", r.text(&s.Consistency)},
 		{"allow", "", r.flag(&s.Allow)},
+		{"deny", "", r.flag(&s.Deny)},
 		{"margin", "", r.margin(&s.Margin)},
 		{"cost", "", r.cost(&s.Cost)},
 		{"on_limit", "", r.onLimit(&s.OnLimit)},
 	}, "candidate", "min_gap", "count_when", "parent", "on_partition", "surge", "charge")
-	if r.bad[path+".allow"] {
+	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known
 	}
 	return s
@@ -100,9 +101,30 @@ func (r *reader) match(m *limit.MatchSpec) read {
 		r.object(path, n, []field{
 			{"path", "", r.texts(&m.Path)},
 			{"methods", "", r.texts(&m.Methods)},
+			{"host", "", r.texts(&m.Host)},
+			{"cidr", "", r.texts(&m.CIDR)},
+			{"equals", "", r.equals(m)},
 			{"has", "", r.texts(&m.Has)},
 			{"lacks", "", r.texts(&m.Lacks)},
-		}, "when")
+			{"when", "", r.text(&m.When)},
+		})
+	}
+}
+
+func (r *reader) equals(m *limit.MatchSpec) read {
+	return func(path string, n *node) {
+		if n.kind != kindMapping {
+			r.wrongKind(path, n, "a mapping", `such as: equals: {tier: gold}`)
+			return
+		}
+		m.Equals = make(map[string][]string, len(n.entries))
+		for _, e := range n.entries {
+			at := join(path, e.key)
+			r.at[at] = e.at
+			var values []string
+			r.texts(&values)(at, e.value)
+			m.Equals[e.key] = values
+		}
 	}
 }
 

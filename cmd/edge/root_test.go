@@ -41,7 +41,7 @@ func TestCommandLines(t *testing.T) {
 		{"--loud", 2, "", "unknown flag: --loud"},
 		{"validate", 2, "", "Try: edge validate --help"},
 		{"validate --loud x", 2, "", "unknown flag: --loud"},
-		{"validate " + goodRules, 0, "ok: 1 namespace, 4 rules\n", ""},
+		{"validate " + goodRules, 0, "ok: 1 namespace, 6 rules\n", ""},
 		{"validate " + badRules, 3, "", badRules + ":7:23: E145 rules[0].rates[0].per: \"1 min\" is not a duration (hint: 1m)\n      - {limit: 100, per: 1 min}\n" + strings.Repeat(" ", 4+22) + "^\n"},
 		{"validate " + goodRules + " " + badRules, 3, "", "E145"},
 		{"validate ../../configs/testdata/none.yaml", 3, "", "there is no rules file"},

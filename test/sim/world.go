@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 )
@@ -131,7 +132,7 @@ func (w *World) newSite(region, name string) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, problems := limit.Compile(w.cfg.Rules...)
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(w.cfg.Rules...)
 	if set == nil {
 		return nil, fmt.Errorf("rules: %v", problems)
 	}
