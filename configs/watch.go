@@ -3,9 +3,8 @@ package configs
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -13,23 +12,38 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
-// quietTime is how long the files must rest before they are read: an editor
-// or a ConfigMap's update touches several names for one change.
-const quietTime = 100 * time.Millisecond
+const (
+	// quietTime is how long the files must rest before they are read: an editor
+	// or a ConfigMap's update touches several names for one change.
+	quietTime = 100 * time.Millisecond
+	// quietMost bounds the wait where they never rest.
+	quietMost = time.Second
+	// rereadTime is how often they are read whatever the kernel says: it says
+	// nothing about what others change over NFS, and may lose events.
+	rereadTime = 15 * time.Second
+	// followTries bounds the race with somebody who never stops moving links.
+	followTries = 3
+)
 
 // RulesWatcher follows rules files. It has always a good set: a change is
 // taken whole or not at all.
 type RulesWatcher struct {
 	paths  []string
 	set    *limit.Set
-	seen   [sha256.Size]byte // of what was last read, good or bad
+	reread time.Duration
 	reload chan struct{}
+
+	// What follows belongs to Run.
+	seen    [sha256.Size]byte // of what was last read, good or bad
+	absent  string            // why nothing could be read, as it was last told
+	blind   string            // why something cannot be watched, as it was last told
+	notices *notices          // nil where nothing can be watched
 }
 
 // WatchRules loads the rules that the paths hold, as LoadRules does, and
 // returns a watcher of them. Nothing is watched until Run.
 func WatchRules(paths ...string) (*RulesWatcher, error) {
-	w := &RulesWatcher{paths: paths, reload: make(chan struct{}, 1)}
+	w := &RulesWatcher{paths: paths, reread: rereadTime, reload: make(chan struct{}, 1)}
 	files, err := readRules(paths)
 	if err != nil {
 		return nil, err
@@ -55,68 +69,79 @@ func (w *RulesWatcher) Reload() {
 
 // Run watches until ctx ends, in the caller's goroutine. Each new good set is
 // given to onChange, and each bad state of the files, once, to onError; the
-// last good set stays in force then. The error says why watching is not
-// possible, or that the watch was lost; it is nil when ctx ended.
-func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onError func(error)) error {
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch rules: %w", err)
+// last good set stays in force then. Where the kernel gives no notice of
+// changes, onError is told once, and the files are read every 15 seconds.
+func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onError func(error)) {
+	look := func(forced bool) {
+		// Always anew, and before reading: a link may lead elsewhere now, and a
+		// directory that was made again is another one.
+		w.follow(onError)
+		w.read(forced, onChange, onError)
 	}
-	defer func() { _ = notify.Close() }() // nothing of it is left that could fail
-	if err := w.follow(notify); err != nil {
-		return err
-	}
+	defer func() { w.notices.close() }()
 	// What changed since WatchRules read the files would otherwise be missed.
-	w.read(false, onChange, onError)
-	quiet := time.NewTimer(0)
-	quiet.Stop()
-	defer quiet.Stop()
+	look(false)
+	again := time.NewTicker(w.reread)
+	defer again.Stop()
+	var quiet, latest <-chan time.Time // nil while nothing has happened
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-w.reload:
-			w.read(true, onChange, onError)
-		case _, ok := <-notify.Events:
-			if !ok {
-				return fmt.Errorf("watch rules: %w", fsnotify.ErrClosed)
+			look(true)
+		case e := <-w.notices.events():
+			if !w.notices.concern(e.Name) {
+				continue
 			}
-			quiet.Reset(quietTime)
-		case err, ok := <-notify.Errors:
-			if !ok {
-				return fmt.Errorf("watch rules: %w", fsnotify.ErrClosed)
+			quiet = time.After(quietTime)
+			if latest == nil {
+				latest = time.After(quietMost)
+			}
+		case err := <-w.notices.errors():
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				w.tellBlind(err, onError)
 			}
 			// Events were lost: what the files say is all that counts.
-			onError(fmt.Errorf("watch rules: %w; reading them again", err))
-			quiet.Reset(quietTime)
-		case <-quiet.C:
-			// A link may lead elsewhere now.
-			if err := w.follow(notify); err != nil {
-				onError(err)
-			}
-			w.read(false, onChange, onError)
+			quiet = time.After(quietTime)
+		case <-again.C:
+			look(false)
+		case <-quiet:
+			quiet, latest = nil, nil
+			look(false)
+		case <-latest:
+			quiet, latest = nil, nil
+			look(false)
 		}
 	}
 }
 
-// follow watches directories and never files: a file that is renamed over, as
-// editors do, or that is a link to one, as in Kubernetes, would be lost.
-func (w *RulesWatcher) follow(notify *fsnotify.Watcher) error {
-	for _, path := range w.paths {
-		dirs := []string{path}
-		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			dirs[0] = filepath.Dir(path)
-			if real, err := filepath.EvalSymlinks(path); err == nil {
-				dirs = append(dirs, filepath.Dir(real))
-			}
+// follow watches what the paths lead through now.
+func (w *RulesWatcher) follow(onError func(error)) {
+	var err error
+	p := placesOf(w.paths)
+	for range followTries {
+		before := w.notices
+		w.notices, err = watchPlaces(p)
+		before.close()
+		// What changed before it was watched gave no notice.
+		now := placesOf(w.paths)
+		if now.equal(p) {
+			break
 		}
-		for _, dir := range dirs {
-			if err := notify.Add(dir); err != nil {
-				return fmt.Errorf("watch rules in %s: %w", dir, err)
-			}
-		}
+		p = now
 	}
-	return nil
+	w.tellBlind(err, onError)
+}
+
+// tellBlind tells of what cannot be watched, once.
+func (w *RulesWatcher) tellBlind(err error, onError func(error)) {
+	if err == nil {
+		w.blind = ""
+	} else if w.blind != err.Error() {
+		w.blind = err.Error()
+		onError(fmt.Errorf("watch rules: %w; they are read every %v instead", err, w.reread))
+	}
 }
 
 // read reads the files if they changed, or if it is forced to.
@@ -124,9 +149,13 @@ func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set), onError func
 	files, err := readRules(w.paths)
 	if err != nil {
 		w.seen = [sha256.Size]byte{} // when the files come back they count as new
-		onError(err)
+		if forced || w.absent != err.Error() {
+			w.absent = err.Error()
+			onError(err)
+		}
 		return
 	}
+	w.absent = ""
 	now := digest(files)
 	if now == w.seen && !forced {
 		return

@@ -18,24 +18,31 @@ type watched struct {
 	errors chan error
 }
 
+// watch runs a watcher of the paths that does not read them again by itself,
+// so that it is the notices which are tested.
 func watch(t *testing.T, paths ...string) *watched {
+	t.Helper()
+	return watchEvery(t, time.Hour, paths...)
+}
+
+func watchEvery(t *testing.T, reread time.Duration, paths ...string) *watched {
 	t.Helper()
 	w, err := WatchRules(paths...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.reread = reread
 	o := &watched{RulesWatcher: w, sets: make(chan *limit.Set, 100), errors: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	// Ended and waited for by the cleanup.
 	go func() {
-		done <- w.Run(ctx, func(s *limit.Set) { o.sets <- s }, func(err error) { o.errors <- err })
+		defer close(done)
+		w.Run(ctx, func(s *limit.Set) { o.sets <- s }, func(err error) { o.errors <- err })
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		<-done
 	})
 	return o
 }

@@ -115,10 +115,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return httpapi.NewServer(api, httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
 	})
 	front.Go("rules", func(ctx context.Context) error {
-		return watcher.Run(ctx, func(set *limit.Set) {
+		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
 			reloads.ok(len(set.Rules()), log)
 		}, func(err error) { reloads.failed(err, log) })
+		return nil
 	})
 	front.Go("SIGHUP", func(ctx context.Context) error { return reloadOnHangup(ctx, hangups, watcher) })
 	select {
