@@ -91,6 +91,7 @@ func load(flags *pflag.FlagSet, settings []setting) (*loader, error) {
 	if err := l.openFile(settings); err != nil {
 		return nil, err
 	}
+	l.mistakes = append(l.mistakes, unknownVariables(os.Environ(), settings)...)
 	if l.file != "" && l.tree == nil { // what the file would have set is not missing
 		return nil, l.err()
 	}
