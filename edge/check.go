@@ -17,9 +17,8 @@ type counter struct {
 	record *record
 }
 
-// maxCounters bounds the rates in one decision. Rules beyond it, which no
-// sane namespace has, are not asked.
-const maxCounters = 32
+// maxCounters bounds the rates in one decision; the compiler of rules does.
+const maxCounters = limit.MaxCounters
 
 // Check decides whether the request may pass, and charges it if it may: to all
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
@@ -65,7 +64,7 @@ func (r *record) denies(c *counter, now int64) bool {
 		return false
 	}
 	d := r.block.denied
-	return d.cost == c.cost && c.cost > 0 && now < d.until && now < r.until && r.epoch == c.rule.Epoch
+	return d.cost == c.cost && c.cost > 0 && now < d.until && r.fits(c, now)
 }
 
 // checkAll is Check for any number of counters.
@@ -109,7 +108,7 @@ func denier(rules []*limit.Rule) (found *limit.Rule) {
 // counters resolves the request to the counters that its rules need.
 func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
 	for _, rule := range rules {
-		if rule.Allow || len(dst)+len(rule.Rates) > maxCounters {
+		if rule.Allow {
 			continue
 		}
 		material, ok := rule.AppendKey(req.Scratch(), req)
@@ -128,7 +127,13 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 
 // covers says that the record's allowance is good at now and enough.
 func (r *record) covers(c *counter, now int64) bool {
-	return r.allowance >= c.cost && now < r.until && r.epoch == c.rule.Epoch
+	return r.allowance >= c.cost && r.fits(c, now)
+}
+
+// fits says that the record was folded under the counter's rules, in the slice
+// of now. A clock that was set back ends an allowance as one that goes on does.
+func (r *record) fits(c *counter, now int64) bool {
+	return now < r.until && now >= r.until-int64(c.rate.Hold) && r.epoch == c.rule.Epoch
 }
 
 // lock takes the locks of all shards that the counters stand in, in the order

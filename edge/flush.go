@@ -28,15 +28,32 @@ func (n *Node) Urgent() bool { return n.hurry.Load() }
 func (n *Node) Flush(now time.Time) []Outgoing {
 	t := now.UnixNano()
 	n.hurry.Store(false)
+	wave, room := n.room()
 	var batch []pending
 	for i := range n.shards {
+		if !room {
+			break // nothing gets through: what is dirty waits in the ledger
+		}
 		s := &n.shards[i]
-		batch = s.drain(t, batch[:0])
+		batch = s.drain(t, wave, batch[:0])
 		if len(batch) > 0 {
-			n.enqueue(s, batch)
+			room = n.enqueue(s, batch)
 		}
 	}
 	return n.frames(t)
+}
+
+// room says whether every outbox takes more, and which wave of resends is on.
+func (n *Node) room() (wave uint32, room bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, box := range n.outboxes {
+		if box.Full() {
+			n.stats.outboxFull.Add(1)
+			return n.wave, false
+		}
+	}
+	return n.wave, true
 }
 
 // pending is a delta on its way from the ledger to an outbox.
@@ -47,7 +64,7 @@ type pending struct {
 }
 
 // drain takes the deltas of all dirty records.
-func (s *shard) drain(now int64, batch []pending) []pending {
+func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range s.dirty {
@@ -65,6 +82,9 @@ func (s *shard) drain(now int64, batch []pending) []pending {
 		switch {
 		case len(d.Cells) > 0:
 			b.sentAt = now
+			if b.own.At(0).Slice >= b.unsent {
+				b.fullAt, b.wave = now, wave
+			}
 		case r.flags&touch != 0:
 			d.Flags |= deltasync.FlagTouch
 		default:
@@ -91,9 +111,9 @@ func shapeOf(rate *limit.Rate) deltasync.Shape {
 	}
 }
 
-// enqueue puts deltas into their lanes' outboxes. What does not fit stays
-// dirty in the ledger: it waits, it is not lost.
-func (n *Node) enqueue(s *shard, batch []pending) {
+// enqueue puts deltas into their lanes' outboxes and says whether all fitted.
+// What does not stays dirty in the ledger: it waits, it is not lost.
+func (n *Node) enqueue(s *shard, batch []pending) bool {
 	n.mu.Lock()
 	refused := batch[:0]
 	for _, p := range batch {
@@ -103,28 +123,27 @@ func (n *Node) enqueue(s *shard, batch []pending) {
 	}
 	n.mu.Unlock()
 	if len(refused) == 0 {
-		return
+		return true
 	}
-	n.stats.outboxFull.Add(uint64(len(refused)))
-	n.hurry.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range refused {
-		s.restore(p)
+		s.restore(p.delta.Key, p.life, p.delta.Cells)
 	}
+	return false
 }
 
 // restore marks as unsent what was drained in vain.
-func (s *shard) restore(p pending) {
-	r := s.find(p.delta.Key)
-	if r == nil || r.block.life != p.life {
+func (s *shard) restore(key deltasync.Key, life uint32, cells []crdt.Cell) {
+	r := s.find(key)
+	if r == nil || r.block.life != life {
 		return
 	}
-	if len(p.delta.Cells) == 0 {
+	if len(cells) == 0 {
 		s.mark(r, touch)
 		return
 	}
-	r.block.unsent = min(r.block.unsent, p.delta.Cells[0].Slice)
+	r.block.unsent = min(r.block.unsent, cells[0].Slice)
 	s.mark(r, charged)
 }
 
@@ -138,13 +157,13 @@ func (n *Node) frames(now int64) []Outgoing {
 	defer n.mu.Unlock()
 	var out []Outgoing
 	for lane, box := range n.outboxes {
-		if now < n.paused[lane].until {
+		if resting(now, n.paused[lane].until) {
 			continue
 		}
 		head := n.self
 		head.Lane, head.SentAt = lane, now
 		up := box.Next(head)
-		if up == nil && lane == 0 && now-n.sent >= int64(beat*n.cfg.Interval) {
+		if up == nil && lane == 0 && lapsed(now, n.sent, beat*n.cfg.Interval-1) {
 			up = box.Beat(head)
 		}
 		for ; up != nil; up = box.Next(head) {
@@ -174,7 +193,7 @@ func (n *Node) Lost(now time.Time, lane int, seq uint64) {
 	defer n.mu.Unlock()
 	n.outboxes[lane].Lost(seq)
 	p := &n.paused[lane]
-	p.until = now.UnixNano() + int64(min(n.cfg.Interval<<min(p.fails, 4), time.Second))
+	p.until = now.UnixNano() + int64(min(n.cfg.Interval<<min(p.fails, 4), longestPause))
 	p.fails++
 	n.stats.framesLost.Add(1)
 }
@@ -194,6 +213,12 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.refused(t, down.Status)
 		return fmt.Errorf("reply on lane %d: aggregator of %s refused the frame: %s", lane, down.Region, down.Status)
 	}
+	deltas, known := n.outboxes[lane].Deltas(down.Seq)
+	if known && len(down.Totals) > deltas {
+		n.mu.Unlock()
+		n.stats.badReplies.Add(1)
+		return fmt.Errorf("reply on lane %d: %d totals for %d keys", lane, len(down.Totals), deltas)
+	}
 	up := n.outboxes[lane].Done(down.Seq)
 	if up != nil {
 		n.paused[lane] = pause{}
@@ -207,21 +232,43 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
+	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
+	if refused {
+		n.rest(t, lane)
+	}
+	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		for di := range sec.Deltas {
+			d := &sec.Deltas[di]
 			if i < len(down.Totals) {
-				n.hear(t, sec.Deltas[di].Key, sec.Life, &down.Totals[i], uint16(min(down.LiveRegions, 1<<16-1)))
+				n.hear(t, d.Key, sec.Life, &down.Totals[i], regions)
+			} else {
+				n.again(d.Key, sec.Life, nil) // the reply was full: ask for the rest
+			}
+			if refused && len(d.Cells) > 0 {
+				n.again(d.Key, sec.Life, d.Cells) // it may be among those that were not taken
 			}
 			i++
 		}
 	}
-	if i != len(down.Totals) {
-		n.stats.badReplies.Add(1)
-		return fmt.Errorf("reply on lane %d: %d totals for %d keys", lane, len(down.Totals), i)
-	}
 	return nil
+}
+
+// rest keeps a lane silent for as long as a pause may be.
+func (n *Node) rest(now int64, lane int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused[lane] = pause{until: now + int64(longestPause)}
+}
+
+// again has a key sent again, or asked about where there are no cells.
+func (n *Node) again(key deltasync.Key, life uint32, cells []crdt.Cell) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restore(key, life, cells)
 }
 
 // learnEpoch has everything live sent again when the store, or the aggregator
@@ -231,7 +278,7 @@ func (n *Node) learnEpoch(now int64, epoch uint64) {
 		return
 	}
 	if len(n.stores) > 0 {
-		n.resend = now
+		n.wave++
 		n.stats.resends.Add(1)
 		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
 	}
@@ -324,6 +371,19 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 	return nil
 }
 
+// remember joins totals of a key that is not live here to what the view has of
+// it: counts of ours that were forgotten unsent are only there.
+func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, now int64, regions uint16, ttl time.Duration) {
+	var both crdt.Vector
+	for _, c := range n.cfg.View.Get(key).Cells {
+		both.Join(c)
+	}
+	for _, c := range cells {
+		both.Join(c)
+	}
+	n.cfg.View.Set(key, Totals{both.Cells(nil), now, regions}, ttl)
+}
+
 func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
 	s := n.shard(hot.Key)
 	s.mu.Lock()
@@ -334,7 +394,7 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	}
 	r := s.find(hot.Key)
 	if r == nil {
-		n.cfg.View.Set(hot.Key, Totals{slices.Clone(cells), now, regions}, shape.Window()+shape.Width)
+		n.remember(hot.Key, cells, now, regions, shape.Window()+shape.Width)
 		return
 	}
 	// What the region holds of us is at most what we hold ourselves, so the

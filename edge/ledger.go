@@ -47,6 +47,8 @@ type block struct {
 	unsent crdt.Slice  // own slices from here on have counts that the outbox lacks
 	denied denial      // the last one, while it is sure to hold
 	sentAt int64       // when own counts were last handed over; 0: never under this life
+	fullAt int64       // when all live own counts were last handed over together
+	wave   uint32      // of resends that fullAt answered; see Node.wave
 	life   uint32
 }
 
@@ -180,6 +182,9 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	r.settle()
 	b.rate = rate
 	b.slice = rate.SliceAt(now)
+	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
+		b.unsent = min(b.unsent, b.slice)
+	}
 	reach := rate.Reach(now)
 	b.own.Retire(reach)
 	b.others.Retire(reach)

@@ -62,7 +62,7 @@ func (n *Node) Stats(now time.Time) Stats {
 		Resends: n.stats.resends.Load(), Pushes: n.stats.pushes.Load(),
 		ViewAge: -1, Status: deltasync.Status(n.stats.lastStatus.Load()),
 	}
-	if last := n.stats.lastReply.Load(); last != 0 {
+	if last := n.stats.lastReply.Load(); last != 0 && last <= now.UnixNano()+int64(maxAhead) {
 		st.ViewAge = max(0, time.Duration(now.UnixNano()-last))
 	}
 	n.mu.Lock()
@@ -111,7 +111,7 @@ var (
 	keysDesc     = prometheus.NewDesc("spillgate_keys_tracked", "Live keys in the ledger of this edge.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("spillgate_keys_evicted_total", "Keys forgotten to make room: acked, when others hold their counts; unsent, when some counts were lost.", []string{"reason"}, nil)
 	outboxDesc   = prometheus.NewDesc("spillgate_sync_outbox_deltas", "Keys whose counts wait to be sent or acknowledged.", nil, nil)
-	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full waits in the ledger and loses nothing.", []string{"reason"}, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full counts flushes that wait in the ledger for room and lose nothing.", []string{"reason"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to the region's aggregators.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent, by what became of them.", []string{"result"}, nil)
 	viewAgeDesc  = prometheus.NewDesc("spillgate_view_age_seconds", "Time since the region last answered this edge; -1 before the first answer.", nil, nil)

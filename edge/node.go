@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +33,7 @@ type Node struct {
 	outboxes []*deltasync.Outbox
 	paused   []pause  // by lane
 	stores   []uint64 // store epochs seen of late
-	resend   int64    // own counts last sent before this instant are sent again
+	wave     uint32   // rises when everything live is to be sent again
 	swept    int      // next shard for Tick
 	sent     int64    // when the last frame left
 	clock    offsets
@@ -181,15 +182,15 @@ func (n *Node) forget(s *shard, i uint64, now int64) {
 func (n *Node) Tick(now time.Time) {
 	t := now.UnixNano()
 	n.mu.Lock()
-	from, resend := n.swept, n.resend
+	from, wave := n.swept, n.wave
 	n.swept = (from + shards/10 + 1) % shards
 	n.mu.Unlock()
 	for k := range shards/10 + 1 {
-		n.sweep(&n.shards[(from+k)%shards], t, resend)
+		n.sweep(&n.shards[(from+k)%shards], t, wave)
 	}
 }
 
-func (n *Node) sweep(s *shard, now, resend int64) {
+func (n *Node) sweep(s *shard, now int64, wave uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := 0; i < len(s.table); i++ {
@@ -211,10 +212,10 @@ func (n *Node) sweep(s *shard, now, resend int64) {
 			continue
 		}
 		switch {
-		case b.sentAt < resend || now-b.sentAt > int64(refreshAfter(b.rate)):
+		case b.wave != wave || lapsed(now, b.fullAt, refreshAfter(b.rate)):
 			b.unsent = min(b.unsent, reach)
 			s.mark(r, charged|again)
-		case now-b.sentAt > int64(afterword) && r.heard < b.sentAt+int64(afterword) &&
+		case lapsed(now, b.sentAt, afterword) && r.heard < b.sentAt+int64(afterword) &&
 			(uint64(r.local)+uint64(r.merged))*4 >= b.rate.Limit:
 			s.mark(r, touch)
 		}
@@ -230,10 +231,33 @@ const afterword = 500 * time.Millisecond
 // mark puts the record on the dirty list.
 func (s *shard) mark(r *record, f flags) {
 	if r.flags&dirty == 0 {
+		if len(s.dirty) >= 2*s.max {
+			s.compact()
+		}
 		s.dirty = append(s.dirty, r.key)
 	}
 	r.flags |= dirty | f
 }
+
+// compact drops from the dirty list what was forgotten since: while nothing
+// can be sent, keys come and go.
+func (s *shard) compact() {
+	s.dirty = slices.DeleteFunc(s.dirty, func(key deltasync.Key) bool { return s.find(key) == nil })
+}
+
+// lapsed says that d has passed since at, or that at lies in the future: a
+// clock was set back, and nothing is known of the time since.
+func lapsed(now, at int64, d time.Duration) bool {
+	return now-at > int64(d) || at > now+int64(maxAhead)
+}
+
+// resting says that a pause until the given instant is not over. No pause is
+// longer than a second, so one that seems to be was set before the clock was.
+func resting(now, until int64) bool { return now < until && until-now <= int64(longestPause) }
+
+// longestPause is the longest that a lane rests after a frame that was lost or
+// refused.
+const longestPause = time.Second
 
 // Keys is the number of live keys.
 func (n *Node) Keys() int {

@@ -41,7 +41,7 @@ func (r *record) refresh() int64 {
 	if b.sentAt == 0 || b.rate.Scope == limit.ScopeEdge || b.own.Len() == 0 {
 		return 0
 	}
-	at := b.sentAt + int64(refreshAfter(b.rate)) + 1
+	at := b.fullAt + int64(refreshAfter(b.rate)) + 1
 	if b.own.At(b.own.Len()-1).Slice < b.rate.Reach(at) {
 		return 0
 	}

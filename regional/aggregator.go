@@ -108,13 +108,21 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	return a.encode(down)
 }
 
+// encode writes a reply. One that would be too large stops early: what it says
+// of the first keys is good, and the sender asks again for the rest.
 func (a *Aggregator) encode(down *deltasync.Down) []byte {
-	b, err := down.AppendBinary(nil)
-	if err != nil { // our own bug
-		a.cfg.Logger.Error("reply dropped", "seq", down.Seq, "err", err)
-		return nil
+	for {
+		b, err := down.AppendBinary(nil)
+		if err == nil {
+			return b
+		}
+		if !errors.Is(err, deltasync.ErrTooLarge) || len(down.Totals) < 2 { // our own bug
+			a.cfg.Logger.Error("reply dropped", "seq", down.Seq, "err", err)
+			return nil
+		}
+		a.stats.cutShort.Add(1)
+		down.Totals = down.Totals[:len(down.Totals)*2/3]
 	}
-	return b
 }
 
 // source is the kind of entry that a frame's counts become.
@@ -243,7 +251,9 @@ func (a *Aggregator) write(ctx context.Context, l *lane, keys []deltasync.Key, n
 	if err == nil && len(answer) != len(batch) {
 		err = fmt.Errorf("%w: %d answers to %d keys", ErrStore, len(answer), len(batch))
 	}
-	a.down(err)
+	if err != nil {
+		a.down(err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -384,7 +394,6 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		a.down(err)
 		return fmt.Errorf("store epoch: %w", err)
 	}
-	a.down(nil)
 	if old := a.storeEpoch.Load(); epoch != old {
 		if old != 0 {
 			a.cfg.Logger.Warn("store may have lost counts, writing all live ones", "epoch", epoch)
@@ -404,6 +413,7 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 			keys = keys[n:]
 		}
 	}
+	a.down(nil) // not before all is written: a store may answer and refuse
 	return nil
 }
 

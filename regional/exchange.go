@@ -3,6 +3,7 @@ package regional
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,7 +40,8 @@ func (a *Aggregator) Exports(now time.Time) []Outgoing {
 	for i, l := range a.lanes {
 		l.mu.Lock()
 		for j := range l.peers {
-			if t >= l.peers[j].until {
+			if until := l.peers[j].until; t >= until || until-t > int64(time.Second) { // longer: a clock was set back
+
 				out = a.frames(out, i, j, t)
 			}
 		}
@@ -58,7 +60,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64) []Outgoing {
 	head := a.self
 	head.Lane, head.SentAt = lane, now
 	up := box.Next(head)
-	if up == nil && lane == 0 && now-p.sent >= int64(beat*a.cfg.Interval) {
+	if up == nil && lane == 0 && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = box.Next(head) {
@@ -110,11 +112,18 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
+	if deltas, known := p.outbox.Deltas(down.Seq); known && len(down.Totals) > deltas {
+		return fmt.Errorf("reply of %s: %d totals for %d keys", o.Peer, len(down.Totals), deltas)
+	}
 	up := p.outbox.Done(down.Seq)
 	if up == nil {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails = 0, 0
+	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
+	if refused {
+		p.until = t + int64(time.Second)
+	}
 	a.stats.heard(o.Peer, t)
 	a.learnEpoch(l, p, down.StoreEpoch)
 	i := 0
@@ -123,8 +132,15 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		oldest := retirement(sec.Shape, t)
 		horizon := sliceAt(sec.Shape, t+int64(maxAhead))
 		for di := range sec.Deltas {
-			if i < len(down.Totals) {
-				a.hear(l, sec.Deltas[di].Key, crdt.Replica{Node: down.Node}, down.Totals[i].Peers, oldest, horizon, t)
+			d := &sec.Deltas[di]
+			switch {
+			case i < len(down.Totals):
+				a.hear(l, d.Key, crdt.Replica{Node: down.Node}, down.Totals[i].Peers, oldest, horizon, t)
+			case !p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch}):
+				a.stats.exportFull.Add(1) // the reply was full, and so is the outbox: the peer exports by itself
+			}
+			if refused && len(d.Cells) > 0 && !p.outbox.Put(sec.Shape, sec.Life, *d) {
+				a.stats.exportFull.Add(1)
 			}
 			i++
 		}
@@ -161,7 +177,8 @@ func (a *Aggregator) learnEpoch(l *lane, p *peer, epoch uint64) {
 	if first {
 		return
 	}
-	for key, c := range l.counters {
+	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
+		c := l.counters[key]
 		if cells := c.edges.Sums().Cells(nil); len(cells) > 0 && !c.shape.Regional {
 			if !p.outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagRefresh, Cells: cells}) {
 				a.stats.exportFull.Add(1)

@@ -11,6 +11,7 @@ import (
 // stats are the aggregator's counters.
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
+	cutShort                          atomic.Uint64
 	exportFull, storeErrors           atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs               atomic.Uint64
@@ -90,6 +91,7 @@ var (
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
 	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason; the edges' refresh brings them again.", []string{"reason"}, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys published.", nil, nil)
+	cutDesc      = prometheus.NewDesc("spillgate_sync_replies_cut_total", "Replies that were too large for one frame; edges ask again for the rest.", nil, nil)
 	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
 	unstoredDesc = prometheus.NewDesc("spillgate_aggregator_unstored_keys", "Keys with counts that the store lacks.", nil, nil)
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
@@ -136,6 +138,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(sentDesc, st.BytesSent)
 	count(droppedDesc, c.aggregator.stats.exportFull.Load(), "outbox_full")
 	count(pushesDesc, st.Pushes)
+	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
 	for peer, age := range st.PeerAge {
 		gauge(lagDesc, age.Seconds(), peer)

@@ -173,6 +173,23 @@ func (o *Outbox) Next(head Up) *Up {
 	return &head
 }
 
+// Full says that no further key would be taken.
+func (o *Outbox) Full() bool { return len(o.entries)+o.inFlight >= o.cfg.MaxDeltas }
+
+// Deltas is the number of deltas of the frame under way with that Seq; known is
+// false where there is none.
+func (o *Outbox) Deltas(seq uint64) (n int, known bool) {
+	for _, up := range o.flights {
+		if up.Seq == seq {
+			for i := range up.Sections {
+				n += len(up.Sections[i].Deltas)
+			}
+			return n, true
+		}
+	}
+	return 0, false
+}
+
 // Beat is an empty frame, so that sender and receiver hear of each other while
 // there is nothing to tell; nil while a frame is under way, which does as well.
 func (o *Outbox) Beat(head Up) *Up {

@@ -111,10 +111,19 @@ func (c *compiler) document(doc *Document) {
 		}
 		groups[spec.Group] = append(groups[spec.Group], r)
 	}
+	counters := 0
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 		c.ns.groups = append(c.ns.groups, newGroup(g))
+		most := 0
+		for _, r := range g {
+			most = max(most, len(r.Rates))
+		}
+		counters += most
+	}
+	if counters > MaxCounters {
+		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group; at most %d can be asked", counters, MaxCounters)
 	}
 	c.set.namespaces[doc.Namespace] = c.ns
 }
@@ -323,8 +332,9 @@ func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
 	if spec.Oldest != "" && r.Algorithm != SubWindows {
 		c.problem(path+".oldest", "E147", "", "oldest belongs to sub_windows, not to %s", r.Algorithm)
 	}
-	r.Span = r.Slices
+	r.Span, r.Hold = r.Slices, r.Width+time.Second
 	if r.Period != NoPeriod {
+		r.Hold = r.Period.longest() + time.Second
 		r.Width, r.Span = periodGrain, int((r.Period.longest()+periodGrain-1)/periodGrain)
 	}
 	switch {

@@ -116,6 +116,7 @@ type Rate struct {
 	Width      time.Duration // of a slice: Window / Slices
 	Slices     int           // slices counted in full, the current one included
 	Span       int           // slices that the window can reach over; Slices unless Period is set
+	Hold       time.Duration // the longest that what was folded in a slice may serve: the slice and a second
 	Period     Period        // of the calendar; NoPeriod: windows of equal width
 	Zone       *time.Location
 	Algorithm  Algorithm

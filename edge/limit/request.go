@@ -17,6 +17,9 @@ const (
 	fixedSlots
 )
 
+// MaxCounters bounds the rates that one request can meet, over all groups.
+const MaxCounters = 32
+
 const headerPrefix = "header."
 
 var fixedNames = [fixedSlots]string{"method", "path", "host", "client_ip"}
