@@ -57,7 +57,9 @@ func durationHint(s string) string {
 			if u.unit == "" {
 				return "calendar periods are not built yet; 30d is a fixed window of 30 days"
 			}
-			return m[1] + u.unit
+			if _, err := ParseDuration(m[1] + u.unit); err == nil {
+				return m[1] + u.unit
+			}
 		}
 	}
 	return `such as 30s, 1m, 1m30s, 24h or 7d`

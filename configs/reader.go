@@ -206,6 +206,18 @@ func (r *reader) texts(dst *[]string) read {
 	}
 }
 
+// someTexts reads as texts does, and wants one at least: path: [] would
+// match every path.
+func (r *reader) someTexts(dst *[]string) read {
+	return func(path string, n *node) {
+		if n.kind == kindList && len(n.items) == 0 {
+			r.mistake(path, n.at, "E009", "leave it out", "an empty list")
+			return
+		}
+		r.texts(dst)(path, n)
+	}
+}
+
 func (r *reader) flag(dst *bool) read {
 	return func(path string, n *node) {
 		if n.kind != kindBool {

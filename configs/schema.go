@@ -99,13 +99,13 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 func (r *reader) match(m *limit.MatchSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"path", "", r.texts(&m.Path)},
-			{"methods", "", r.texts(&m.Methods)},
-			{"host", "", r.texts(&m.Host)},
-			{"cidr", "", r.texts(&m.CIDR)},
+			{"path", "", r.someTexts(&m.Path)},
+			{"methods", "", r.someTexts(&m.Methods)},
+			{"host", "", r.someTexts(&m.Host)},
+			{"cidr", "", r.someTexts(&m.CIDR)},
 			{"equals", "", r.equals(m)},
-			{"has", "", r.texts(&m.Has)},
-			{"lacks", "", r.texts(&m.Lacks)},
+			{"has", "", r.someTexts(&m.Has)},
+			{"lacks", "", r.someTexts(&m.Lacks)},
 			{"when", "", r.text(&m.When)},
 		})
 	}

@@ -284,6 +284,7 @@ func TestDurationsAndSizes(t *testing.T) {
 	for text, want := range map[string]string{
 		"60": "60s", "1 min": "1m", "2 hours": "2h", "3days": "3d", "500 msec": "500ms", "1 Week": "1w", "5 seconds": "5s",
 		"2 months": "calendar periods are not built yet; 30d is a fixed window of 30 days", "soon": "such as 30s, 1m, 1m30s, 24h or 7d", "1 year": "such as 30s, 1m, 1m30s, 24h or 7d",
+		"999999999h": "such as 30s, 1m, 1m30s, 24h or 7d", "999999999 hours": "such as 30s, 1m, 1m30s, 24h or 7d", "9999999999999999999": "such as 30s, 1m, 1m30s, 24h or 7d",
 	} {
 		if got := durationHint(text); got != want {
 			t.Errorf("durationHint(%q) = %q, want %q", text, got, want)

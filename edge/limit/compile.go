@@ -42,7 +42,7 @@ func (o Options) Compile(docs ...Document) (*Set, []Problems) {
 	all := make([]Problems, len(docs))
 	failed := false
 	for i := range docs {
-		c.problems, c.told = nil, map[[2]string]bool{}
+		c.problems, c.told, c.used = nil, map[[2]string]bool{}, map[string]string{}
 		c.document(&docs[i])
 		all[i] = c.problems
 		failed = failed || len(c.problems) > 0
@@ -58,6 +58,7 @@ type compiler struct {
 	set      *Set
 	problems Problems
 	told     map[[2]string]bool // paths and codes
+	used     map[string]string  // names of keys and attributes: where a rule first names them
 	ns       *Namespace
 	doc      *Document
 }
@@ -125,6 +126,7 @@ func (c *compiler) document(doc *Document) {
 	if counters > MaxCounters {
 		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group; at most %d can be asked", counters, MaxCounters)
 	}
+	c.unusedKeys()
 	c.set.namespaces[doc.Namespace] = c.ns
 }
 
@@ -245,6 +247,7 @@ func (c *compiler) source(path, name string) source { return source{name, c.sour
 // the attribute of that name itself, then what the keys section says.
 func (c *compiler) sources(path, name string) []int {
 	src, named := c.doc.Keys[name]
+	c.use(path, name)
 	if !named && !attributeForm.MatchString(name) {
 		c.problem(path, "E124", "define it under keys, or name an attribute", "%q is neither a key nor an attribute", name)
 		return nil

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
+
+// methodForm is a token of HTTP, in upper case.
+var methodForm = regexp.MustCompile("^[A-Z0-9!#$%&'*+.^_`|~-]+$")
 
 func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	for i, s := range spec.Path {
@@ -20,8 +24,10 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 		m.tree = treeOf(m.paths)
 	}
 	for i, s := range spec.Methods {
-		if s == "" || s != strings.ToUpper(s) {
-			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", strings.ToUpper(s), "%q is not a method: they are upper case", s)
+		if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
+			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", hint, "%q is not a method: they are upper case", s)
+		} else if !methodForm.MatchString(s) {
+			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
 		}
 		m.methods.add(s)
 	}
@@ -74,7 +80,10 @@ func (c *compiler) when(path, text string, m *match) {
 		c.problem(path, "E168", "give limit.Options an expression engine, such as edge/limit/when", "conditions are not read here")
 		return
 	}
-	condition, err := c.opts.Conditions(text, c.attribute)
+	condition, err := c.opts.Conditions(text, func(name string) (Attribute, bool) {
+		c.use(path, name)
+		return c.attribute(name)
+	})
 	if err != nil {
 		p := Problem{Path: path, Code: "E167", Detail: err.Error()}
 		if bad := (*ConditionError)(nil); errors.As(err, &bad) {
