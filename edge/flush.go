@@ -43,17 +43,19 @@ func (n *Node) Flush(now time.Time) []Outgoing {
 	return n.frames(t)
 }
 
-// room says whether every outbox takes more, and which wave of resends is on.
+// room says whether any outbox takes more, and which wave of resends is on.
 func (n *Node) room() (wave uint32, room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, box := range n.outboxes {
-		if box.Full() {
-			n.stats.outboxFull.Add(1)
-			return n.wave, false
-		}
+	if room = n.anyRoom(); !room {
+		n.stats.outboxFull.Add(1)
 	}
-	return n.wave, true
+	return n.wave, room
+}
+
+// anyRoom is false where every lane's outbox is full; n.mu is held.
+func (n *Node) anyRoom() bool {
+	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return !box.Full() })
 }
 
 // pending is a delta on its way from the ledger to an outbox.
@@ -111,8 +113,8 @@ func shapeOf(rate *limit.Rate) deltasync.Shape {
 	}
 }
 
-// enqueue puts deltas into their lanes' outboxes and says whether all fitted.
-// What does not stays dirty in the ledger: it waits, it is not lost.
+// enqueue puts deltas into their lanes' outboxes and says whether any has room
+// left. What does not fit stays dirty in the ledger: it waits, it is not lost.
 func (n *Node) enqueue(s *shard, batch []pending) bool {
 	n.mu.Lock()
 	refused := batch[:0]
@@ -121,16 +123,16 @@ func (n *Node) enqueue(s *shard, batch []pending) bool {
 			refused = append(refused, p)
 		}
 	}
+	room := n.anyRoom()
 	n.mu.Unlock()
-	if len(refused) == 0 {
-		return true
+	if len(refused) > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, p := range refused {
+			s.restore(p.delta.Key, p.life, p.delta.Cells)
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range refused {
-		s.restore(p.delta.Key, p.life, p.delta.Cells)
-	}
-	return false
+	return room
 }
 
 // restore marks as unsent what was drained in vain.
