@@ -58,10 +58,9 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	reg := cli.Registry(cli.Version())
-	agg, err := regional.New(regional.Config{
-		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxKeys: s.MaxKeys,
-		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Logger: log, Registerer: reg,
-	}, store)
+	config := aggregatorConfig(s)
+	config.Logger, config.Registerer = log, reg
+	agg, err := regional.New(config, store)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}

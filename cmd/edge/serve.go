@@ -69,19 +69,17 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	defer view.Close()
-	node, err := edge.New(edge.Config{
-		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes,
-		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Timeout: s.Sync.Timeout,
-		MaxKeys: s.MaxKeys, View: view, Logger: log, Registerer: reg,
-	})
+	nodeConfig := nodeConfig(s)
+	nodeConfig.View, nodeConfig.Logger, nodeConfig.Registerer = view, log, reg
+	node, err := edge.New(nodeConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	reloads := newReloads(reg)
 	node.SetRules(watcher.Set())
-	api, err := httpapi.New(node, httpapi.Config{
-		TrustedProxies: s.TrustedProxies, DefaultNamespace: s.DefaultNamespace, Logger: log, Metrics: httpapi.NewMetrics(reg),
-	})
+	apiConfig := apiConfig(s)
+	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
+	api, err := httpapi.New(node, apiConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}

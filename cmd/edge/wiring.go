@@ -1,0 +1,20 @@
+package main
+
+import (
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+)
+
+// nodeConfig is what the settings say of the node; what it runs on is serve's.
+func nodeConfig(s *configs.EdgeSettings) edge.Config {
+	return edge.Config{
+		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes, MaxKeys: s.MaxKeys,
+		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Timeout: s.Sync.Timeout,
+	}
+}
+
+// apiConfig is what the settings say of the HTTP surface.
+func apiConfig(s *configs.EdgeSettings) httpapi.Config {
+	return httpapi.Config{TrustedProxies: s.TrustedProxies, DefaultNamespace: s.DefaultNamespace}
+}
