@@ -34,11 +34,21 @@ func ParseRules(name string, text []byte) (*limit.Set, error) {
 // (but not their *.test.yaml), into one set: all or nothing. The error is a
 // *RulesError where the files could be read, but not understood.
 func LoadRules(paths ...string) (*limit.Set, error) {
+	set, _, err := CheckRules(paths...)
+	return set, err
+}
+
+// CheckRules is LoadRules with what works, but hardly as it was meant.
+func CheckRules(paths ...string) (set *limit.Set, warnings []Mistake, err error) {
 	files, err := readRules(paths)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return compileFiles(files)
+	docs, mistakes := parseFiles(files)
+	if set, err = compile(docs, mistakes); err == nil {
+		warnings = placed(docs, set.Warnings())
+	}
+	return set, inOrder(warnings), err
 }
 
 type rulesFile struct {
@@ -46,15 +56,15 @@ type rulesFile struct {
 	text []byte
 }
 
-func compileFiles(files []rulesFile) (*limit.Set, error) {
-	var docs []parsed
-	var mistakes []Mistake
+func compileFiles(files []rulesFile) (*limit.Set, error) { return compile(parseFiles(files)) }
+
+func parseFiles(files []rulesFile) (docs []parsed, mistakes []Mistake) {
 	for _, f := range files {
 		d, m := parseFile(f.name, f.text)
 		docs = append(docs, d...)
 		mistakes = append(mistakes, m...)
 	}
-	return compile(docs, mistakes)
+	return docs, mistakes
 }
 
 func parseFile(name string, text []byte) ([]parsed, []Mistake) {
@@ -83,13 +93,7 @@ func compile(docs []parsed, mistakes []Mistake) (*limit.Set, error) {
 		specs[i] = docs[i].doc
 	}
 	set, problems := compiler.Compile(specs...)
-	for i, ps := range problems {
-		for _, p := range ps {
-			if r := docs[i].reader; !r.reported(p.Path) {
-				mistakes = append(mistakes, r.mistakeOf(p))
-			}
-		}
-	}
+	mistakes = append(mistakes, placed(docs, problems)...)
 	if len(mistakes) > 0 {
 		return nil, &RulesError{Mistakes: inOrder(mistakes)}
 	}
@@ -98,6 +102,19 @@ func compile(docs []parsed, mistakes []Mistake) (*limit.Set, error) {
 
 // compiler compiles rules with all that the language of rules has.
 var compiler = limit.Options{Conditions: when.Compile}
+
+// placed are the compiler's problems, those left out that follow from what
+// the reader told.
+func placed(docs []parsed, problems []limit.Problems) (mistakes []Mistake) {
+	for i, ps := range problems {
+		for _, p := range ps {
+			if r := docs[i].reader; !r.reported(p.Path) {
+				mistakes = append(mistakes, r.mistakeOf(p))
+			}
+		}
+	}
+	return mistakes
+}
 
 // mistakeOf shows a problem of the compiler in the text.
 func (r *reader) mistakeOf(p limit.Problem) Mistake {

@@ -24,6 +24,48 @@ func mistakesOf(t testing.TB, err error) []Mistake {
 	return rules.Mistakes
 }
 
+// Each file of warnings has one, and loads all the same.
+func TestWarningFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/warn_*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, want at least 3 (%v)", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			set, warnings, err := CheckRules(file)
+			if err != nil || set == nil || len(warnings) != 1 {
+				t.Fatalf("CheckRules = %v, %d warnings, %v; want a set and one warning", set, len(warnings), err)
+			}
+			compareWant(t, file, warnings[0].String()+"\n")
+		})
+	}
+}
+
+func TestShippedRulesHaveNoWarnings(t *testing.T) {
+	if _, warnings, err := CheckRules("rules.yaml"); err != nil || len(warnings) != 0 {
+		t.Errorf("warnings %v, error %v", warnings, err)
+	}
+}
+
+// compareWant compares what is told of a file with its .want file.
+func compareWant(t *testing.T, file, got string) {
+	t.Helper()
+	want := strings.TrimSuffix(file, ".yaml") + ".want"
+	if *update {
+		if err := os.WriteFile(want, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	text, err := os.ReadFile(want)
+	if err != nil {
+		t.Fatalf("%v; write it with: go test ./configs -update, and read it", err)
+	}
+	if got != string(text) {
+		t.Errorf("got  %swant %s", got, text)
+	}
+}
+
 // Each bad file has one mistake, and its .want file the line that tells it.
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad_*.yaml")
@@ -37,20 +79,7 @@ func TestBadFiles(t *testing.T) {
 			if len(mistakes) != 1 {
 				t.Fatalf("%d mistakes, want 1:\n%v", len(mistakes), err)
 			}
-			got, want := mistakes[0].String()+"\n", strings.TrimSuffix(file, ".yaml")+".want"
-			if *update {
-				if err := os.WriteFile(want, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			text, err := os.ReadFile(want)
-			if err != nil {
-				t.Fatalf("%v; write it with: go test ./configs -run TestBadFiles -update, and read it", err)
-			}
-			if got != string(text) {
-				t.Errorf("got  %swant %s", got, text)
-			}
+			compareWant(t, file, mistakes[0].String()+"\n")
 		})
 	}
 }

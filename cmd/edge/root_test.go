@@ -28,6 +28,7 @@ func cleanEnv(t *testing.T) {
 
 func TestCommandLines(t *testing.T) {
 	cleanEnv(t)
+	const warnRules = "../../configs/testdata/warn_priority_default.yaml"
 	for _, tc := range []struct {
 		line           string
 		code           int
@@ -42,6 +43,9 @@ func TestCommandLines(t *testing.T) {
 		{"validate", 2, "", "Try: edge validate --help"},
 		{"validate --loud x", 2, "", "unknown flag: --loud"},
 		{"validate " + goodRules, 0, "ok: 1 namespace, 6 rules\n", ""},
+		{"validate --strict " + goodRules, 0, "ok: 1 namespace, 6 rules\n", ""},
+		{"validate " + warnRules, 0, "ok: 1 namespace, 2 rules, 1 warning\n", warnRules + ":9:3: W201 rules[1].priority: "},
+		{"validate --strict " + warnRules, 3, "", "W201"},
 		{"validate " + badRules, 3, "", badRules + ":7:23: E145 rules[0].rates[0].per: \"1 min\" is not a duration (hint: 1m)\n      - {limit: 100, per: 1 min}\n" + strings.Repeat(" ", 4+22) + "^\n"},
 		{"validate " + goodRules + " " + badRules, 3, "", "E145"},
 		{"validate ../../configs/testdata/none.yaml", 3, "", "there is no rules file"},

@@ -9,23 +9,39 @@ import (
 )
 
 func newValidateCommand() *cobra.Command {
-	return &cobra.Command{
+	strict := false
+	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check rules files together, and tell every mistake",
 		Long: `Check rules files, or directories of *.yaml, together, as edge serve reads them;
 it leaves out *.test.yaml, which edge test reads.
-Every mistake is told with its line, an excerpt and a hint; the exit code is 3 then.`,
-		Example: "  edge validate configs/rules.yaml",
+Every mistake is told with its line, an excerpt and a hint; the exit code is 3 then.
+Warnings are told too: of what works, but hardly as it was meant.`,
+		Example: "  edge validate configs/rules.yaml\n  edge validate --strict configs/rules.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			set, err := configs.LoadRules(paths...)
+			set, warnings, err := configs.CheckRules(paths...)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s, %s\n", count(len(set.Names()), "namespace"), count(len(set.Rules()), "rule"))
+			if strict && len(warnings) > 0 {
+				return &configs.RulesError{Mistakes: warnings}
+			}
+			for _, w := range warnings {
+				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), w.Text()); err != nil {
+					return err
+				}
+			}
+			told := ""
+			if len(warnings) > 0 {
+				told = ", " + count(len(warnings), "warning")
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s, %s%s\n", count(len(set.Names()), "namespace"), count(len(set.Rules()), "rule"), told)
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for mistakes")
+	return cmd
 }
 
 func count(n int, noun string) string {

@@ -42,9 +42,14 @@ func (o Options) Compile(docs ...Document) (*Set, []Problems) {
 	all := make([]Problems, len(docs))
 	failed := false
 	for i := range docs {
-		c.problems, c.told, c.used = nil, map[[2]string]bool{}, map[string]string{}
+		c.problems, c.warnings, c.told, c.used = nil, nil, map[[2]string]bool{}, map[string]string{}
+		first := len(c.set.rules)
 		c.document(&docs[i])
+		if len(c.problems) == 0 {
+			c.suspicions(&docs[i], first)
+		}
 		all[i] = c.problems
+		c.set.warnings = append(c.set.warnings, c.warnings)
 		failed = failed || len(c.problems) > 0
 	}
 	if failed {
@@ -57,6 +62,7 @@ type compiler struct {
 	opts     Options
 	set      *Set
 	problems Problems
+	warnings Problems
 	told     map[[2]string]bool // paths and codes
 	used     map[string]string  // names of keys and attributes: where a rule first names them
 	ns       *Namespace

@@ -153,6 +153,7 @@ func (r *Rule) Failures() uint64 { return r.failures.Load() }
 type Set struct {
 	namespaces map[string]*Namespace
 	rules      []*Rule
+	warnings   []Problems
 }
 
 // Namespace finds a namespace by name; nil where there is none.
