@@ -57,6 +57,20 @@ func TestAuth(t *testing.T) {
 	}
 }
 
+func TestAuthCostZeroIsAPeek(t *testing.T) {
+	b := newBench(t, perClient(1))
+	url := b.listen(t)
+	for i, step := range []struct {
+		target          string
+		status, charged int
+	}{{"?cost=0", 200, 0}, {"?cost=0", 200, 0}, {"?cost=1", 200, 1}, {"?cost=0", 429, 1}} {
+		r := send(t, "GET", url+"/v1/auth"+step.target, "", "X-Forwarded-Uri", "/api/x", "X-Forwarded-For", "192.0.2.1")
+		if r.status != step.status || b.limiter.Charged() != uint64(step.charged) {
+			t.Errorf("step %d, %s = %d, %d charged; want %d, %d", i, step.target, r.status, b.limiter.Charged(), step.status, step.charged)
+		}
+	}
+}
+
 func TestAuthMistakes(t *testing.T) {
 	b := newBench(t, perClient(1))
 	url := b.listen(t)

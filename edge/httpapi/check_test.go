@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -50,6 +51,31 @@ func TestCheck(t *testing.T) {
 	}
 	if got := b.metric(t, "spillgate_decision_duration_seconds", "transport", "http"); got != 5 {
 		t.Errorf("durations = %v, want 5", got)
+	}
+}
+
+// heard is a limiter that has heard of others.
+type heard struct {
+	*limitertest.Limiter
+	basis limit.Basis
+}
+
+func (h heard) Check(now time.Time, req *limit.Request) limit.Decision {
+	d := h.Limiter.Check(now, req)
+	d.Basis = h.basis
+	return d
+}
+
+func TestCheckTellsItsBasis(t *testing.T) {
+	for age, want := range map[time.Duration]string{
+		-1: `"age_ms":-1`, 0: `"age_ms":0`, 999 * time.Microsecond: `"age_ms":0`, 1500 * time.Millisecond: `"age_ms":1500`,
+	} {
+		b := newBench(t, acme())
+		b.api = b.over(t, heard{b.limiter, limit.Basis{Local: 7, Merged: 11, Age: age, Regions: 3}})
+		r := send(t, "POST", b.listen(t)+"/v1/check", `{"attributes":{"user":"u1"}}`)
+		if want := `"basis":{"local":7,"merged":11,` + want + `,"regions":3}`; !strings.Contains(r.text, want) {
+			t.Errorf("an age of %v: %s, want %s", age, r.text, want)
+		}
 	}
 }
 
