@@ -185,12 +185,20 @@ func (c *cluster) newEdge(r *region, nth int, rules rulesText) (*edgeSite, error
 	if err != nil {
 		return nil, err
 	}
-	return &edgeSite{site: s, name: name, url: "http://" + listener.Addr().String(), api: api, listener: listener, bus: bus}, nil
+	return &edgeSite{site: s, name: name, url: urlOf(listener.Addr()), api: api, listener: listener, bus: bus}, nil
 }
 
 // mainNamespace is where traffic, and calls that name no namespace, are
 // decided: the only one, or the first by name.
 func mainNamespace(set *limit.Set) string { return set.Names()[0] }
+
+// urlOf is where the listener is reached from this machine.
+func urlOf(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: tcp.Port} // which [::] takes too
+	}
+	return "http://" + addr.String()
+}
 
 // listen takes the nth port.
 func (c *cluster) listen(nth int) (net.Listener, error) {

@@ -137,6 +137,9 @@ func TestCutIsSeenAndHeals(t *testing.T) {
 	if overDuring <= overBefore || overDuring < 0.3 {
 		t.Errorf("over-admission %.3f during the cut, want at least 0.3 and more than the %.3f before", overDuring, overBefore)
 	}
+	if sum.Over < overDuring {
+		t.Errorf("the worst window of the run is %.3f over, of the cut alone %.3f", sum.Over, overDuring)
+	}
 }
 
 func median(x []float64) float64 {
@@ -151,7 +154,7 @@ func median(x []float64) float64 {
 // the demo as Ctrl-C does.
 func TestUsersShareOneLimitOverRegions(t *testing.T) {
 	cfg := quick(0)
-	cfg.NoTraffic = true
+	cfg.NoTraffic, cfg.Delay = true, 500*time.Millisecond
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -177,7 +180,7 @@ func TestUsersShareOneLimitOverRegions(t *testing.T) {
 
 	client := &http.Client{Timeout: 5 * time.Second}
 	eu, us := c.regions[0].edges[0].url, c.regions[1].edges[1].url
-	spent := 0
+	spent, began := 0, time.Now()
 	for range 5 {
 		if !check(t, client, eu, `{"attributes":{"user":"you"}}`).Allowed {
 			t.Fatalf("denied in eu after %d of 5", spent)
@@ -194,6 +197,9 @@ func TestUsersShareOneLimitOverRegions(t *testing.T) {
 		}
 		return nil
 	})
+	if took := time.Since(began); took < cfg.Delay {
+		t.Errorf("news of eu was in us after %v, want it to take %v at least", took, cfg.Delay)
+	}
 	if check(t, client, us, `{"attributes":{"user":"you"}}`).Allowed {
 		t.Error("the seventh, in us, is allowed")
 	}
