@@ -284,6 +284,22 @@ func (r *reader) duration(dst *time.Duration) read {
 	}
 }
 
+// number reads a number that may have a fraction.
+func (r *reader) number(dst *float64) read {
+	return func(path string, n *node) {
+		if n.kind != kindInteger && n.kind != kindFloat {
+			r.wrongKind(path, n, "a number", "such as 10 or 0.5")
+			return
+		}
+		v, err := strconv.ParseFloat(n.text, 64)
+		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+			r.mistake(path, n.at, "E009", "plain decimal digits", "%q is not a decimal number", clip(n.text))
+			return
+		}
+		*dst = v
+	}
+}
+
 // percent reads "10%".
 func (r *reader) percent(dst *float64) read {
 	return func(path string, n *node) {

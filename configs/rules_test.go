@@ -133,8 +133,10 @@ defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: reg
 keys:
   ip: {from: client_ip, ipv4_prefix: 24, ipv6_prefix: 48}
   user: {from: [header.X-User-Id, cookie_user]}
+tenants: {gold: {multiply: 10}, trial: {multiply: 0.5}}
 rules:
 - name: all
+  tier_from: user
   priority: -3
   group: g
   generation: 4
@@ -161,8 +163,10 @@ rules:
 			"ip":   {From: []string{"client_ip"}, IPv4Prefix: 24, IPv6Prefix: 48, IP: true},
 			"user": {From: []string{"header.X-User-Id", "cookie_user"}},
 		},
+		Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 10}, "trial": {Multiply: 0.5}},
 		Rules: []limit.RuleSpec{{
-			Name: "all", Priority: -3, Group: "g", Generation: 4, Key: []string{"user", "ip"}, Mode: "enforce", Consistency: "loose",
+			TierFrom: "user",
+			Name:     "all", Priority: -3, Group: "g", Generation: 4, Key: []string{"user", "ip"}, Mode: "enforce", Consistency: "loose",
 			Match: limit.MatchSpec{Path: []string{"/a/**", "/b"}, Methods: []string{"POST"}, Host: []string{"*.a.example"}, CIDR: []string{"10.0.0.0/8", "::1"},
 				Equals: map[string][]string{"tier": {"gold"}, "plan": {"a", "b"}}, Has: []string{"user"}, Lacks: []string{"ip"}, When: `path == "/b"`},
 			Rates: []limit.RateSpec{

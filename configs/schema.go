@@ -21,7 +21,8 @@ func (r *reader) document(n *node) limit.Document {
 		{"rules", "such as rules: [{name: all, key: [client_ip], rates: [{limit: 100, per: 1m}]}]", func(path string, n *node) {
 			r.each(path, n, func(path string, n *node) { doc.Rules = append(doc.Rules, r.rule(path, n)) })
 		}},
-	}, "tenants")
+		{"tenants", "", r.tenants(&doc)},
+	})
 	return doc
 }
 
@@ -59,6 +60,25 @@ func (r *reader) keys(doc *limit.Document) read {
 	}
 }
 
+func (r *reader) tenants(doc *limit.Document) read {
+	return func(path string, n *node) {
+		if n.kind != kindMapping {
+			r.wrongKind(path, n, "a mapping", "such as: tenants: {gold: {multiply: 10}}")
+			// Some were meant: the rules that read them are not wrong too.
+			doc.Tenants = map[string]limit.TenantSpec{"": {Multiply: 1}}
+			return
+		}
+		doc.Tenants = make(map[string]limit.TenantSpec, len(n.entries))
+		for _, e := range n.entries {
+			at := join(path, e.key)
+			r.at[at] = e.at
+			var t limit.TenantSpec
+			r.object(at, e.value, []field{{"multiply", "such as multiply: 10", r.number(&t.Multiply)}})
+			doc.Tenants[e.key] = t
+		}
+	}
+}
+
 func (r *reader) key(path string, n *node) limit.KeySource {
 	var k limit.KeySource
 	r.object(path, n, []field{
@@ -89,6 +109,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"margin", "", r.margin(&s.Margin)},
 		{"cost", "", r.cost(&s.Cost)},
 		{"on_limit", "", r.onLimit(&s.OnLimit)},
+		{"tier_from", "", r.text(&s.TierFrom)},
 	}, "candidate", "min_gap", "count_when", "parent", "on_partition", "surge", "charge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known

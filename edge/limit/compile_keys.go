@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -68,4 +70,63 @@ func withinEdits(a, b string, edits int) bool {
 		return true
 	}
 	return withinEdits(a[1:], b, edits-1) || withinEdits(a, b[1:], edits-1) || withinEdits(a[1:], b[1:], edits-1)
+}
+
+func (c *compiler) keySource(path, name string, k KeySource) {
+	if !attributeForm.MatchString(name) {
+		c.problem(path, "E121", "", "%q is not a name for a key", name)
+	}
+	for i, from := range k.From {
+		if !attributeForm.MatchString(from) {
+			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E122", `client_ip, method, path, host, header.NAME, or a name that callers send`, "%q is not an attribute", from)
+		}
+	}
+	if k.IPv4Prefix < 0 || k.IPv4Prefix > 32 {
+		c.problem(path+".ipv4_prefix", "E123", "1 to 32 bits", "%d bits", k.IPv4Prefix)
+	}
+	if k.IPv6Prefix < 0 || k.IPv6Prefix > 128 {
+		c.problem(path+".ipv6_prefix", "E123", "1 to 128 bits", "%d bits", k.IPv6Prefix)
+	}
+}
+
+func (c *compiler) keyPart(path, name string) keyPart {
+	src := c.doc.Keys[name]
+	return keyPart{
+		source: c.source(path, name),
+		ip:     src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP]),
+		v4:     cmp.Or(src.IPv4Prefix, 32), v6: cmp.Or(src.IPv6Prefix, 64),
+	}
+}
+
+func (c *compiler) source(path, name string) source { return source{name, c.sources(path, name)} }
+
+// sources are the slots that a name in a key, in has or in lacks stands for:
+// the attribute of that name itself, then what the keys section says.
+func (c *compiler) sources(path, name string) []int {
+	src, named := c.doc.Keys[name]
+	c.use(path, name)
+	if !named && !attributeForm.MatchString(name) {
+		c.problem(path, "E124", "define it under keys, or name an attribute", "%q is neither a key nor an attribute", name)
+		return nil
+	}
+	found := []int{c.slot(name)}
+	for _, from := range src.From {
+		if s := c.slot(from); !slices.Contains(found, s) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func (c *compiler) slot(name string) int {
+	name = canonicalAttribute(name)
+	if s, ok := c.ns.slots[name]; ok {
+		return s
+	}
+	s := len(c.ns.slots)
+	c.ns.slots[name] = s
+	if h, ok := strings.CutPrefix(name, headerPrefix); ok {
+		c.ns.headers = append(c.ns.headers, headerSlot{name: h, slot: s})
+	}
+	return s
 }

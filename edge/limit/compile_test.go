@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,31 +21,41 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		code  string
 		path  string
 	}{
-		"namespace's name":       {func(d *limit.Document) { d.Namespace = "a b" }, "E101", "namespace"},
-		"no rule":                {func(d *limit.Document) { d.Rules = nil }, "E103", "rules"},
-		"rule's name":            {func(d *limit.Document) { d.Rules[0].Name = "" }, "E111", "rules[0].name"},
-		"rule's name twice":      {func(d *limit.Document) { d.Rules = append(d.Rules, plainRule()) }, "E112", "rules[1].name"},
-		"key's name":             {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"a-b": {}} }, "E121", "keys.a-b"},
-		"key's source":           {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {From: []string{"ip", "x y"}}} }, "E122", "keys.k.from[1]"},
-		"IPv4 prefix":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv4Prefix: 33}} }, "E123", "keys.k.ipv4_prefix"},
-		"IPv6 prefix":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv6Prefix: -1}} }, "E123", "keys.k.ipv6_prefix"},
-		"key of a rule":          {func(d *limit.Document) { d.Rules[0].Key = []string{"user", "a b"} }, "E124", "rules[0].key[1]"},
-		"has":                    {func(d *limit.Document) { d.Rules[0].Match.Has = []string{""} }, "E124", "rules[0].match.has[0]"},
-		"lacks":                  {func(d *limit.Document) { d.Rules[0].Match.Lacks = []string{"?"} }, "E124", "rules[0].match.lacks[0]"},
-		"allow with rates":       {func(d *limit.Document) { d.Rules[0].Allow = true }, "E131", "rules[0].rates"},
-		"no rates":               {func(d *limit.Document) { d.Rules[0].Rates = nil }, "E132", "rules[0].rates"},
-		"nine rates":             {func(d *limit.Document) { d.Rules[0].Rates = nineRates() }, "E133", "rules[0].rates"},
-		"network":                {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"10.0.0.0/8", "10.0.0.0/33"} }, "E163", "rules[0].match.cidr[1]"},
-		"network of a zone":      {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"fe80::1%eth0"} }, "E163", "rules[0].match.cidr[0]"},
-		"network around mapped":  {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"::ffff:0:0/90"} }, "E163", "rules[0].match.cidr[0]"},
-		"host":                   {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*.a", "a.*"} }, "E164", "rules[0].match.host[1]"},
-		"host with a port":       {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"a:80"} }, "E164", "rules[0].match.host[0]"},
-		"empty host":             {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*."} }, "E164", "rules[0].match.host[0]"},
-		"value":                  {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": {"x", ""}} }, "E165", "rules[0].match.equals.a[1]"},
-		"no value":               {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": nil} }, "E165", "rules[0].match.equals.a"},
-		"name of a value":        {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a b": {"x"}} }, "E124", "rules[0].match.equals.a b"},
-		"deny with rates":        {func(d *limit.Document) { d.Rules[0].Deny = true }, "E131", "rules[0].rates"},
-		"allow and deny":         {func(d *limit.Document) { d.Rules[0].Allow, d.Rules[0].Deny, d.Rules[0].Rates = true, true, nil }, "E135", "rules[0].deny"},
+		"namespace's name":      {func(d *limit.Document) { d.Namespace = "a b" }, "E101", "namespace"},
+		"no rule":               {func(d *limit.Document) { d.Rules = nil }, "E103", "rules"},
+		"rule's name":           {func(d *limit.Document) { d.Rules[0].Name = "" }, "E111", "rules[0].name"},
+		"rule's name twice":     {func(d *limit.Document) { d.Rules = append(d.Rules, plainRule()) }, "E112", "rules[1].name"},
+		"key's name":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"a-b": {}} }, "E121", "keys.a-b"},
+		"key's source":          {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {From: []string{"ip", "x y"}}} }, "E122", "keys.k.from[1]"},
+		"IPv4 prefix":           {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv4Prefix: 33}} }, "E123", "keys.k.ipv4_prefix"},
+		"IPv6 prefix":           {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv6Prefix: -1}} }, "E123", "keys.k.ipv6_prefix"},
+		"key of a rule":         {func(d *limit.Document) { d.Rules[0].Key = []string{"user", "a b"} }, "E124", "rules[0].key[1]"},
+		"has":                   {func(d *limit.Document) { d.Rules[0].Match.Has = []string{""} }, "E124", "rules[0].match.has[0]"},
+		"lacks":                 {func(d *limit.Document) { d.Rules[0].Match.Lacks = []string{"?"} }, "E124", "rules[0].match.lacks[0]"},
+		"allow with rates":      {func(d *limit.Document) { d.Rules[0].Allow = true }, "E131", "rules[0].rates"},
+		"no rates":              {func(d *limit.Document) { d.Rules[0].Rates = nil }, "E132", "rules[0].rates"},
+		"nine rates":            {func(d *limit.Document) { d.Rules[0].Rates = nineRates() }, "E133", "rules[0].rates"},
+		"network":               {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"10.0.0.0/8", "10.0.0.0/33"} }, "E163", "rules[0].match.cidr[1]"},
+		"network of a zone":     {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"fe80::1%eth0"} }, "E163", "rules[0].match.cidr[0]"},
+		"network around mapped": {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"::ffff:0:0/90"} }, "E163", "rules[0].match.cidr[0]"},
+		"host":                  {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*.a", "a.*"} }, "E164", "rules[0].match.host[1]"},
+		"host with a port":      {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"a:80"} }, "E164", "rules[0].match.host[0]"},
+		"empty host":            {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*."} }, "E164", "rules[0].match.host[0]"},
+		"value":                 {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": {"x", ""}} }, "E165", "rules[0].match.equals.a[1]"},
+		"no value":              {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a": nil} }, "E165", "rules[0].match.equals.a"},
+		"name of a value":       {func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{"a b": {"x"}} }, "E124", "rules[0].match.equals.a b"},
+		"deny with rates":       {func(d *limit.Document) { d.Rules[0].Deny = true }, "E131", "rules[0].rates"},
+		"allow and deny":        {func(d *limit.Document) { d.Rules[0].Allow, d.Rules[0].Deny, d.Rules[0].Rates = true, true, nil }, "E135", "rules[0].deny"},
+		"multiplier of 0":       {func(d *limit.Document) { d.Tenants = map[string]limit.TenantSpec{"a": {}} }, "E191", "tenants.a.multiply"},
+		"multiplier of NaN":     {func(d *limit.Document) { d.Tenants = map[string]limit.TenantSpec{"a": {Multiply: math.NaN()}} }, "E191", "tenants.a.multiply"},
+		"17 multipliers":        {func(d *limit.Document) { d.Tenants = multipliers(17) }, "E192", "tenants.t17.multiply"},
+		"no tenants":            {func(d *limit.Document) { d.Rules[0].TierFrom = "plan" }, "E193", "rules[0].tier_from"},
+		"tenants for nothing": {func(d *limit.Document) {
+			d.Tenants, d.Rules[0].TierFrom, d.Rules[0].Allow, d.Rules[0].Rates = multipliers(1), "plan", true, nil
+		}, "E194", "rules[0].tier_from"},
+		"limit times tenant": {func(d *limit.Document) {
+			d.Tenants, d.Rules[0].TierFrom, d.Rules[0].Rates[0].Limit = multipliers(2), "plan", 1<<53
+		}, "E195", "rules[0].tier_from"},
 		"33 groups":              {func(d *limit.Document) { d.Rules = groupsApart(33) }, "E113", "rules[32].group"},
 		"margin":                 {func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 1001 }, "E134", "rules[0].margin.soft"},
 		"rate's name":            {func(d *limit.Document) { d.Rules[0].Rates[0].Name = "a b" }, "E141", "rules[0].rates[0].name"},
@@ -116,6 +127,14 @@ func groupsApart(n int) []limit.RuleSpec {
 	return rules
 }
 
+func multipliers(n int) map[string]limit.TenantSpec {
+	tenants := map[string]limit.TenantSpec{}
+	for i := range n {
+		tenants[fmt.Sprintf("t%02d", i+1)] = limit.TenantSpec{Multiply: float64(i + 1)}
+	}
+	return tenants
+}
+
 func nineRates() []limit.RateSpec {
 	rates := make([]limit.RateSpec, 9)
 	for i := range rates {
@@ -162,6 +181,7 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		"priority": func(d *limit.Document) { d.Rules[0].Priority = 9 },
 		"mode":     func(d *limit.Document) { d.Rules[0].Mode = "shadow" },
 		"margin":   func(d *limit.Document) { d.Rules[0].Margin.SoftPercent = 5 },
+		"tenants":  func(d *limit.Document) { d.Tenants, d.Rules[0].TierFrom = multipliers(3), "plan" },
 		"match": func(d *limit.Document) {
 			d.Rules[0].Match = limit.MatchSpec{Path: []string{"/a"}, Host: []string{"a.example"}, CIDR: []string{"10.0.0.0/8"}, Equals: map[string][]string{"a": {"b"}}, Has: []string{"c"}}
 		},

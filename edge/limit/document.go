@@ -13,6 +13,7 @@ type Document struct {
 	Namespace string // Envoy's domain
 	Defaults  Defaults
 	Keys      map[string]KeySource
+	Tenants   map[string]TenantSpec
 	Rules     []RuleSpec
 }
 
@@ -48,6 +49,7 @@ type RuleSpec struct {
 	Margin      MarginSpec
 	Cost        CostSpec
 	OnLimit     OnLimitSpec
+	TierFrom    string // a key or attribute that names the tenant, whose multiplier the limits take
 }
 
 // MarginSpec is how far over the limit a rule admits.

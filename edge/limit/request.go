@@ -29,6 +29,8 @@ type Namespace struct {
 	Name   string
 	groups []group // the first match of each applies
 	slots  map[string]int
+	// tenants are the multipliers of tenants, by their place among all.
+	tenants map[string]int
 	// headers are the request headers that some rule reads.
 	headers []headerSlot
 	pool    sync.Pool
@@ -135,7 +137,7 @@ func (req *Request) Rules() []*Rule {
 	req.derived.forget()
 	for i := range req.ns.groups {
 		if r := req.ns.groups[i].first(req); r != nil {
-			req.rules = append(req.rules, r)
+			req.rules = append(req.rules, r.forTenant(req))
 		}
 	}
 	return req.rules

@@ -63,6 +63,9 @@ type Rule struct {
 	maxCost  uint64
 	byRoute  []routeCost
 	identity []byte
+
+	tierFrom []int   // attributes that name the tenant; nil: no tenant is different
+	variants []*Rule // by multiplier
 }
 
 type keyPart struct {
@@ -194,7 +197,10 @@ func (s *Set) Rules() []*Rule { return s.rules }
 // once, before the set is shared.
 func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
 	for _, r := range s.rules {
-		r.Sub, r.Epoch = sub(r.identity), epoch
+		r.Sub, r.Epoch = sub(r.identity), epoch*(maxMultipliers+1)
+		for i, v := range r.variants {
+			v.Sub, v.Epoch = r.Sub, r.Epoch+uint32(i)+1
+		}
 	}
 }
 
