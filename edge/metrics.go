@@ -118,6 +118,7 @@ var (
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while decisions rest on less than they should, by reason.", []string{"reason"}, nil)
 	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this edge.", nil, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
+	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region's store was new.", nil, nil)
 )
 
@@ -149,6 +150,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, m.node.stats.lateReplies.Load(), "late")
 	count(pushesDesc, st.Pushes)
 	count(resendsDesc, st.Resends)
+	count(failedDesc, m.node.conditionFailures())
 	current := m.node.Degraded(now)
 	for _, reason := range degradations {
 		v := 0.0
@@ -157,6 +159,18 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(degradedDesc, v, reason)
 	}
+}
+
+// conditionFailures sums over the rules in force.
+func (n *Node) conditionFailures() (sum uint64) {
+	set := n.Rules()
+	if set == nil {
+		return 0
+	}
+	for _, r := range set.Rules() {
+		sum += r.Failures()
+	}
+	return sum
 }
 
 func seconds(d time.Duration) float64 {
