@@ -20,7 +20,7 @@
 // # What it refuses
 //
 // A report is refused where the rounds of a contestant that a target is judged
-// by lie too far apart, or where a contestant did not do its work: all of them
+// by lie too far apart, after three times as many rounds even, or where a contestant did not do its work: all of them
 // must have admitted (or found) what they were asked for, except the row that
 // is to be denied. The tests bring every limiter to its limit and see it deny.
 package main

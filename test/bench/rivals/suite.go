@@ -88,6 +88,11 @@ func (f *findings) find(keys int, row string) *result {
 	return nil
 }
 
+// judges says that a target is judged by the row.
+func (r *result) judges() bool {
+	return slices.Contains([]string{rowEdge, rowTable, rowThree, rowTen, rowGoLimiter}, r.name)
+}
+
 // absurd is the spread (see series.spread) above which a run is refused.
 const absurd = 0.75
 
@@ -97,8 +102,7 @@ func (f *findings) trust() error {
 	for _, t := range f.sizes {
 		for i := range t.results {
 			r := &t.results[i]
-			judges := slices.Contains([]string{rowEdge, rowTable, rowThree, rowTen, rowGoLimiter}, r.name)
-			if judges && r.two.spread() > absurd {
+			if r.judges() && r.two.spread() > absurd {
 				return fmt.Errorf("%s, %d keys, 2 goroutines: the middle half of the rounds lies %.0f %% of the median apart, at most %.0f %% can be trusted: wait until the machine is quieter, or take more and longer rounds (-rounds, -round)",
 					r.name, t.keys, 100*r.two.spread(), 100*absurd)
 			}

@@ -27,8 +27,8 @@ func TestMeasure(t *testing.T) {
 			if r == nil {
 				t.Fatalf("%s is missing at %d keys", c.name, keys)
 			}
-			if len(r.one.rate) != tiny.rounds || len(r.two.rate) != tiny.rounds || median(r.two.rate) <= 0 || median(r.two.cpu) <= 0 {
-				t.Errorf("%s at %d keys: rounds %v and %v, want %d each, above 0", c.name, keys, r.one, r.two, tiny.rounds)
+			if len(r.one.rate) < tiny.rounds || len(r.two.rate) != len(r.one.rate) || len(r.two.rate) > 3*tiny.rounds || median(r.two.rate) <= 0 || median(r.two.cpu) <= 0 {
+				t.Errorf("%s at %d keys: rounds %v and %v, want %d each at least, above 0", c.name, keys, r.one, r.two, tiny.rounds)
 			}
 		}
 		if r := f.find(2000, c.name); c.name != rowEmpty && r.heap < 2000*8 {
