@@ -75,6 +75,19 @@ func TestWatchFollowsThePath(t *testing.T) {
 				func(d tree, ns string) { d.write("v2/rules.yaml", ns) },
 				func(d tree, ns string) { d.write("v3/rules.yaml", ns); d.link(d.path("v3"), "current") },
 			}},
+		"a link that stands apart": {"links/current/rules.yaml",
+			func(d tree) {
+				d.write("versions/v1/rules.yaml", "begin")
+				d.must(os.Mkdir(d.path("links"), 0o700))
+				d.link("../versions/v1", "links/current")
+			},
+			[]func(tree, string){
+				func(d tree, ns string) {
+					d.write("versions/v2/rules.yaml", ns)
+					d.link("../versions/v2", "links/current")
+				},
+				func(d tree, ns string) { d.write("versions/v2/rules.yaml", ns) },
+			}},
 		"a link to the directory of rules": {"current",
 			func(d tree) { d.write("v1/rules.yaml", "begin"); d.link("v1", "current") },
 			[]func(tree, string){

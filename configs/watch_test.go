@@ -44,6 +44,12 @@ func watchEvery(t *testing.T, reread time.Duration, paths ...string) *watched {
 		cancel()
 		<-done
 	})
+	o.Reload() // when it has read again it has been watching already
+	select {
+	case <-o.sets:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is read within 10 s")
+	}
 	return o
 }
 
