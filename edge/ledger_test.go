@@ -1,0 +1,100 @@
+package edge
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// keyOf is the key of a user under the node's first rate.
+func keyOf(n *Node, user string) deltasync.Key { return keyFor(n, "user", user, 0) }
+
+// keyFor is the i-th key of a request with one attribute.
+func keyFor(n *Node, attribute, value string, i int) deltasync.Key {
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set(attribute, value)
+	var room [maxCounters]counter
+	return n.counters(req, req.Rules(), room[:0])[i].key
+}
+
+// neighbours finds users whose keys stand in one shard.
+func neighbours(n *Node, count int) []string {
+	byShard := map[*shard][]string{}
+	for i := 0; ; i++ {
+		user := fmt.Sprint("u", i)
+		s := n.shard(keyOf(n, user))
+		if byShard[s] = append(byShard[s], user); len(byShard[s]) == count {
+			return byShard[s]
+		}
+	}
+}
+
+// Counts that nobody else has are forgotten last, however few they are.
+func TestUnsentCountsAreEvictedLast(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour}))
+	users := neighbours(n, 3)
+	n.shard(keyOf(n, users[0])).max = 2
+	for range 9 {
+		check(n, start, users[0])
+	}
+	n.Flush(start)
+	check(n, start, users[1])
+	check(n, start, users[2])
+	rate := n.Rules().Rules()[0].Rates[0]
+	if n.Believe(start, rate, keyOf(n, users[0])).Live {
+		t.Error("the key with 9 of 10 sent is still live, want it forgotten")
+	}
+	if !n.Believe(start, rate, keyOf(n, users[1])).Live {
+		t.Error("the key with 1 of 10 unsent was forgotten, want it kept")
+	}
+}
+
+// TestCrossedKeysDoNotDeadlock races two requests whose keys stand in the same
+// two shards, one's first in that of the other's second.
+func TestCrossedKeysDoNotDeadlock(t *testing.T) {
+	rate := []limit.RateSpec{{Limit: 1 << 40, Per: time.Hour}}
+	n := newNode(t, Config{},
+		limit.RuleSpec{Name: "user", Group: "a", Key: []string{"user"}, Rates: rate},
+		limit.RuleSpec{Name: "path", Group: "b", Key: []string{"path"}, Rates: rate})
+	find := func(attribute string, want func(*shard) bool) string {
+		for i := 0; ; i++ {
+			if value := fmt.Sprint("/", i); want(n.shard(keyFor(n, attribute, value, 0))) {
+				return value
+			}
+		}
+	}
+	user := find("user", func(*shard) bool { return true })
+	a := n.shard(keyFor(n, "user", user, 0))
+	path := find("path", func(s *shard) bool { return s != a })
+	b := n.shard(keyFor(n, "path", path, 0))
+	crossed := [2][2]string{
+		{user, path},
+		{find("user", func(s *shard) bool { return s == b }), find("path", func(s *shard) bool { return s == a })},
+	}
+	var wg sync.WaitGroup
+	for _, names := range crossed {
+		wg.Go(func() { // ends by itself; waited for below
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", names[0])
+			req.Set("path", names[1])
+			for range 100_000 {
+				n.Check(start, req)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { // ends with the two above; waited for below
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("two requests with crossed keys wait for each other")
+	}
+}
