@@ -1,0 +1,50 @@
+package regional_test
+
+import (
+	"testing"
+	"time"
+)
+
+// pushed is the number of pushes that wait.
+func pushed(r *region) int { return len(r.Pushes(r.now)) }
+
+// Counts that come out of the store can cross a threshold as those of a frame.
+func TestPushOfWhatTheStoreKnew(t *testing.T) {
+	mem := newStore(&start)
+	first, second := newRegion(t, "eu", mem), newRegion(t, "eu", mem)
+	(&edge{name: "e1"}).tell(first, 9, charge(start, 60))
+	if got := pushed(first); got != 1 {
+		t.Fatalf("%d pushes at 60 of 100, want 1", got)
+	}
+	(&edge{name: "e2"}).tell(second, 9, charge(start, 1))
+	if got := pushed(second); got != 1 {
+		t.Fatalf("%d pushes of the aggregator that learnt of 60 from the store, want 1", got)
+	}
+}
+
+// A threshold is armed again only 5 % below: a level that sways about it does
+// not push with every sway.
+func TestThresholdIsArmedAgainWellBelow(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now))
+	at := func(d time.Duration) time.Time {
+		now = start.Add(d)
+		r.now = now
+		r.Tick(now)
+		return now
+	}
+	e := &edge{name: "e1"}
+	e.tell(r, 9, charge(start, 3))
+	e.tell(r, 9, charge(at(30*time.Second), 48))
+	if got := pushed(r); got != 1 {
+		t.Fatalf("%d pushes at 51 of 100, want 1", got)
+	}
+	e.tell(r, 9, charge(at(62*time.Second), 3)) // the first 3 have left: 48, then 51
+	if got := pushed(r); got != 0 {
+		t.Fatalf("%d pushes after 51, 48, 51 of 100, want none", got)
+	}
+	e.tell(r, 9, charge(at(93*time.Second), 50)) // the 48 have left: 3, then 53
+	if got := pushed(r); got != 1 {
+		t.Fatalf("%d pushes after 51, 3, 53 of 100, want 1", got)
+	}
+}
