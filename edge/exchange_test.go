@@ -155,8 +155,12 @@ func TestFarFutureOfAReplyIsRefused(t *testing.T) {
 	current := rate.SliceAt(now.UnixNano())
 	check(n, now, "u")
 	answer(t, n, now, upOf(t, n.Flush(now)), deltasync.Totals{Peers: []crdt.Cell{
+		{Slice: rate.Reach(now.UnixNano()) - 1, Charges: 50}, // retired
 		{Slice: current, Charges: 2}, {Slice: current + 1, Charges: 3}, {Slice: current + 2, Charges: 40},
 	}})
+	if got := n.shard(keyOf(n, "u")).find(keyOf(n, "u")).block.others.Len(); got != 2 {
+		t.Errorf("%d slices of others kept, want the 2 that count", got)
+	}
 	if got := n.Believe(now, rate, keyOf(n, "u")).Total; got != 6 {
 		t.Fatalf("1 own, 2 now, 3 half a second ahead, 40 two seconds ahead: believes %d, want 6", got)
 	}
