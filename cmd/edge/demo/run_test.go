@@ -128,8 +128,10 @@ func TestCutIsSeenAndHeals(t *testing.T) {
 	}
 	before, during, after := median(drift["before"]), median(drift["during"]), median(drift["after"])
 	t.Logf("drift %.3f before, %.3f during, %.3f after; over %.3f before, %.3f during", before, during, after, overBefore, overDuring)
-	if during < 3*before || during < 0.2 {
-		t.Errorf("drift %.3f during the cut, want at least 0.2 and three times the %.3f before", during, before)
+	// Measured: 0 to 0.1 before, 1.0 during; 0.6 before on a machine with three
+	// times the work that it can do.
+	if during < before+0.3 {
+		t.Errorf("drift %.3f during the cut, want at least 0.3 more than the %.3f before", during, before)
 	}
 	if after > during/2 {
 		t.Errorf("drift %.3f after the cut, want at most half of the %.3f during it", after, during)
