@@ -28,29 +28,35 @@ func (n *Node) Urgent() bool { return n.hurry.Load() }
 func (n *Node) Flush(now time.Time) []Outgoing {
 	t := now.UnixNano()
 	n.hurry.Store(false)
-	wave, room := n.room()
+	wave, from, room := n.room()
 	var batch []pending
-	for i := range n.shards {
-		if !room {
-			break // nothing gets through: what is dirty waits in the ledger
-		}
-		s := &n.shards[i]
+	done := 0
+	for ; room && done < shards; done++ { // without room what is dirty waits in the ledger
+		s := &n.shards[(from+done)%shards]
 		batch = s.drain(t, wave, batch[:0])
 		if len(batch) > 0 {
 			room = n.enqueue(s, batch)
 		}
 	}
+	n.mu.Lock()
+	n.drainFrom = (from + done + stride) % shards // nobody is always first in line
+	n.mu.Unlock()
 	return n.frames(t)
 }
 
-// room says whether any outbox takes more, and which wave of resends is on.
-func (n *Node) room() (wave uint32, room bool) {
+// stride moves the shard that a flush begins with; it shares no factor with the
+// number of shards.
+const stride = 97
+
+// room says whether any outbox takes more, which wave of resends is on, and the
+// shard to begin with.
+func (n *Node) room() (wave uint32, from int, room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if room = n.anyRoom(); !room {
 		n.stats.outboxFull.Add(1)
 	}
-	return n.wave, room
+	return n.wave, n.drainFrom, room
 }
 
 // anyRoom is false where every lane's outbox is full; n.mu is held.
@@ -235,9 +241,6 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
-	if refused {
-		n.rest(t, lane)
-	}
 	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
 	for si := range up.Sections {
@@ -247,10 +250,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			if i < len(down.Totals) {
 				n.hear(t, d.Key, sec.Life, &down.Totals[i], regions)
 			} else {
-				n.again(d.Key, sec.Life, nil) // the reply was full: ask for the rest
+				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
 			}
 			if refused && len(d.Cells) > 0 {
-				n.again(d.Key, sec.Life, d.Cells) // it may be among those that were not taken
+				n.tellAgain(t, d.Key, sec.Life) // it may be among those that were not taken
 			}
 			i++
 		}
@@ -258,19 +261,23 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	return nil
 }
 
-// rest keeps a lane silent for as long as a pause may be.
-func (n *Node) rest(now int64, lane int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.paused[lane] = pause{until: now + int64(longestPause)}
-}
-
-// again has a key sent again, or asked about where there are no cells.
-func (n *Node) again(key deltasync.Key, life uint32, cells []crdt.Cell) {
+// askAgain has a key asked about with the next flush.
+func (n *Node) askAgain(key deltasync.Key, life uint32) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.restore(key, life, cells)
+	s.restore(key, life, nil)
+}
+
+// tellAgain has a key's counts sent again, all of them, in a second: at once
+// they would meet the same refusal, and keep others waiting.
+func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.find(key); r != nil && r.block.life == life {
+		r.block.fullAt = min(r.block.fullAt, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
+	}
 }
 
 // learnEpoch has everything live sent again when the store, or the aggregator

@@ -29,15 +29,16 @@ type Node struct {
 	hurry  atomic.Bool   // some record is urgent
 	shards [shards]shard
 
-	mu       sync.Mutex // guards what follows; never held together with a shard's
-	outboxes []*deltasync.Outbox
-	paused   []pause  // by lane
-	stores   []uint64 // store epochs seen of late
-	wave     uint32   // rises when everything live is to be sent again
-	swept    int      // next shard for Tick
-	sent     int64    // when the last frame left
-	clock    offsets
-	pace     time.Duration
+	mu        sync.Mutex // guards what follows; never held together with a shard's
+	outboxes  []*deltasync.Outbox
+	paused    []pause  // by lane
+	stores    []uint64 // store epochs seen of late
+	wave      uint32   // rises when everything live is to be sent again
+	swept     int      // next shard for Tick
+	drainFrom int      // shard that the next flush begins with
+	sent      int64    // when the last frame left
+	clock     offsets
+	pace      time.Duration
 
 	stats   stats
 	metrics *metrics
@@ -255,8 +256,7 @@ func lapsed(now, at int64, d time.Duration) bool {
 // longer than a second, so one that seems to be was set before the clock was.
 func resting(now, until int64) bool { return now < until && until-now <= int64(longestPause) }
 
-// longestPause is the longest that a lane rests after a frame that was lost or
-// refused.
+// longestPause is the longest that a lane rests after a frame that was lost.
 const longestPause = time.Second
 
 // Keys is the number of live keys.

@@ -110,8 +110,14 @@ func (n *Node) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGro
 
 // drained says that everything was sent and answered.
 func (n *Node) drained() bool {
-	if n.Urgent() {
-		return false
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		waits := len(s.dirty) > 0
+		s.mu.Unlock()
+		if waits {
+			return false
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

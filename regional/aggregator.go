@@ -40,11 +40,12 @@ type lane struct {
 
 // peer is one lane's exchange with another region.
 type peer struct {
-	outbox *deltasync.Outbox
-	epochs []uint64 // seen of late in its replies
-	sent   int64    // when the last frame left
-	until  int64    // it is left alone before this instant
-	fails  int      // frames in a row that it did not answer
+	outbox  *deltasync.Outbox
+	epochs  []uint64        // seen of late in its replies
+	sent    int64           // when the last frame left
+	until   int64           // it is left alone before this instant
+	refused []deltasync.Key // it would not have them; told again with the next Tick
+	fails   int             // frames in a row that it did not answer
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -97,11 +98,14 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	l := a.lanes[up.Lane]
 	keys, worst := a.merge(l, up, t)
+	stored := false
 	if a.storeDown.Load() {
 		l.postpone(keys) // Sync finds out when it is back; nobody waits for it here
-		worst = max(worst, deltasync.StatusStoreDown)
-	} else if !a.write(ctx, l, keys, t) {
-		worst = max(worst, deltasync.StatusStoreDown)
+	} else {
+		stored = a.write(ctx, l, keys, t)
+	}
+	if !stored && worst == deltasync.StatusOK { // a refusal says more: the sender has to come again
+		worst = deltasync.StatusStoreDown
 	}
 	down := a.reply(l, up, t)
 	down.Status = worst
@@ -226,12 +230,23 @@ func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Sl
 	}
 }
 
-// write merges what the store lacks of the keys, joins its answer, and says
+// storeBatch is how many keys go to the store at once: few enough that a slow
+// one answers within Config.StoreTimeout, or it would never catch up.
+const storeBatch = 256
+
+// write merges what the store lacks of the keys, joins its answers, and says
 // whether all of it is stored. What is not is tried again by Sync.
 func (a *Aggregator) write(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
-	if len(keys) == 0 {
-		return true
+	for batch := range slices.Chunk(keys, storeBatch) {
+		if !a.writeBatch(ctx, l, batch, now) {
+			l.postpone(keys)
+			return false
+		}
 	}
+	return true
+}
+
+func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
 	batch := make([]Item, 0, len(keys))
 	l.mu.Lock()
 	for _, key := range keys {
@@ -295,12 +310,12 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	l.again(it.Key, c)
 }
 
-// postpone leaves keys to Sync.
+// postpone leaves to Sync what the store lacks, or was not asked, of the keys.
 func (l *lane) postpone(keys []deltasync.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if c := l.counters[key]; c != nil {
+		if c := l.counters[key]; c != nil && (len(c.missing) > 0 || c.version == 0) {
 			l.again(key, c)
 		}
 	}
@@ -378,6 +393,9 @@ func (a *Aggregator) Tick(now time.Time) {
 			}
 			c.crossing(reach(c.shape, t)) // arms thresholds again as slices leave
 		}
+		for j := range l.peers {
+			a.tellAgain(l, &l.peers[j])
+		}
 		l.mu.Unlock()
 	}
 }
@@ -403,14 +421,8 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		a.lacksEverything()
 	}
 	for _, l := range a.lanes {
-		keys := l.takeRetries()
-		for len(keys) > 0 {
-			n := min(len(keys), 4096)
-			if !a.write(ctx, l, keys[:n], t) {
-				l.postpone(keys[n:])
-				return fmt.Errorf("write what the store missed: %w", ErrStore)
-			}
-			keys = keys[n:]
+		if !a.write(ctx, l, l.takeRetries(), t) {
+			return fmt.Errorf("write what the store missed: %w", ErrStore)
 		}
 	}
 	a.down(nil) // not before all is written: a store may answer and refuse

@@ -121,9 +121,6 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	p.until, p.fails = 0, 0
 	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
-	if refused {
-		p.until = t + int64(time.Second)
-	}
 	a.stats.heard(o.Peer, t)
 	a.learnEpoch(l, p, down.StoreEpoch)
 	i := 0
@@ -139,13 +136,28 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			case !p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch}):
 				a.stats.exportFull.Add(1) // the reply was full, and so is the outbox: the peer exports by itself
 			}
-			if refused && len(d.Cells) > 0 && !p.outbox.Put(sec.Shape, sec.Life, *d) {
-				a.stats.exportFull.Add(1)
+			if refused && len(d.Cells) > 0 && len(p.refused) < maxRefused {
+				p.refused = append(p.refused, d.Key) // it may be among those that were not taken
 			}
 			i++
 		}
 	}
 	return nil
+}
+
+// maxRefused bounds what is told again; the edges' refresh brings the rest.
+const maxRefused = 65536
+
+// tellAgain exports once more what a peer would not have.
+func (a *Aggregator) tellAgain(l *lane, p *peer) {
+	for _, key := range p.refused {
+		if c := l.counters[key]; c != nil && c.edges.Sums().Len() > 0 {
+			if !p.outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagRefresh, Cells: c.edges.Sums().Cells(nil)}) {
+				a.stats.exportFull.Add(1)
+			}
+		}
+	}
+	p.refused = nil
 }
 
 // hear joins a peer's subtotal that came with a reply.

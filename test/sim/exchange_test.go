@@ -186,7 +186,10 @@ func TestRefusedCountsGoOutAgain(t *testing.T) {
 		}
 		p.now = p.now.Add(6 * time.Second)
 		p.agg.Tick(p.now) // the short window is over: there is room
-		p.pump(one, 0)
+		for range 12 {    // once round the ledger
+			p.pump(one, 0)
+			p.now = p.now.Add(100 * time.Millisecond)
+		}
 		hit(other, p.now, "u")
 		p.pump(other, 0)
 		if got := belief(other, p.now, "u"); got != 21 {
@@ -305,6 +308,42 @@ func TestFullOutboxIsNotDrainedInVain(t *testing.T) {
 	for i := 0; i < keys; i += 997 {
 		if got := belief(other, p.now, fmt.Sprint("u", i)); got != 2 {
 			t.Fatalf("key %d: the other edge believes %d, want 2", i, got)
+		}
+	}
+}
+
+// TestFullOutboxStarvesNobody: keys that the region refuses for want of room
+// fill the outbox; those that it knows get through all the same, wherever in
+// the ledger they stand.
+func TestFullOutboxStarvesNobody(t *testing.T) {
+	const known, strangers = 500, 80_000
+	p := newPair(t, regional.Config{MaxKeys: known}, memstore.Config{})
+	hour := limit.RateSpec{Limit: 1000, Per: time.Hour}
+	one, other := p.node("e1", hour), p.node("e2", hour)
+	for i := range known {
+		hit(one, p.now, fmt.Sprint("k", i))
+	}
+	p.pump(one, 0)
+	for i := range strangers {
+		hit(one, p.now, fmt.Sprint("s", i))
+	}
+	const seconds = 20
+	for range seconds {
+		for i := range known {
+			hit(one, p.now, fmt.Sprint("k", i))
+		}
+		for range 10 {
+			p.pump(one, 0)
+			p.now = p.now.Add(100 * time.Millisecond)
+		}
+	}
+	for i := range known {
+		hit(other, p.now, fmt.Sprint("k", i))
+	}
+	p.pump(other, 0)
+	for i := range known {
+		if got := belief(other, p.now, fmt.Sprint("k", i)); got < seconds/2 {
+			t.Fatalf("key %d: the other edge believes %d, want most of %d", i, got, seconds+2)
 		}
 	}
 }
