@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -144,13 +145,11 @@ func (n *Node) lock(counters []counter, held []*shard) []*shard {
 		k := uint64(counters[i].key) >> 56
 		need[k/64] |= 1 << (k % 64)
 	}
-	for i := range n.shards {
-		if need[i/64] == 0 {
-			continue
-		}
-		if need[i/64]&(1<<(i%64)) != 0 {
-			n.shards[i].mu.Lock()
-			held = append(held, &n.shards[i])
+	for i, word := range need {
+		for ; word != 0; word &= word - 1 {
+			s := &n.shards[i*64+bits.TrailingZeros64(word)]
+			s.mu.Lock()
+			held = append(held, s)
 		}
 	}
 	return held
