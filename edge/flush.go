@@ -135,24 +135,27 @@ func (n *Node) enqueue(s *shard, batch []pending) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, p := range refused {
-			s.restore(p.delta.Key, p.life, p.delta.Cells)
+			s.restore(p.life, &p.delta)
 		}
 	}
 	return room
 }
 
 // restore marks as unsent what was drained in vain.
-func (s *shard) restore(key deltasync.Key, life uint32, cells []crdt.Cell) {
-	r := s.find(key)
+func (s *shard) restore(life uint32, d *deltasync.Delta) {
+	r := s.find(d.Key)
 	if r == nil || r.block.life != life {
 		return
 	}
-	if len(cells) == 0 {
+	if len(d.Cells) == 0 {
 		s.mark(r, touch)
 		return
 	}
-	r.block.unsent = min(r.block.unsent, cells[0].Slice)
+	r.block.unsent = min(r.block.unsent, d.Cells[0].Slice)
 	s.mark(r, charged)
+	if d.Flags&deltasync.FlagRefresh != 0 {
+		r.flags |= again // the aggregator is to export it, changed or not
+	}
 }
 
 // beat is how many intervals an edge with nothing to tell keeps silent. Its
@@ -266,7 +269,7 @@ func (n *Node) askAgain(key deltasync.Key, life uint32) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.restore(key, life, nil)
+	s.restore(life, &deltasync.Delta{Key: key})
 }
 
 // tellAgain has a key's counts sent again, all of them, in a second: at once
