@@ -38,15 +38,25 @@ func (n *Node) Flush(now time.Time) []Outgoing {
 			room = n.enqueue(s, batch)
 		}
 	}
-	n.mu.Lock()
-	n.drainFrom = (from + done + stride) % shards // nobody is always first in line
-	n.mu.Unlock()
+	n.resume(from, done)
 	return n.frames(t)
 }
 
 // stride moves the shard that a flush begins with; it shares no factor with the
 // number of shards.
 const stride = 97
+
+// resume sets the shard that the next flush begins with: where this one ran out
+// of room, so that everybody has a turn, and after a whole round another one,
+// so that nobody is always first in line.
+func (n *Node) resume(from, done int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if done == shards {
+		done = stride
+	}
+	n.drainFrom = (from + done) % shards
+}
 
 // room says whether any outbox takes more, which wave of resends is on, and the
 // shard to begin with.
@@ -86,17 +96,21 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		if r.flags&charged != 0 {
 			b.own.Retire(b.rate.Reach(now))
 			d.Cells = b.own.From(b.unsent, nil)
+			if b.own.Len() == 0 {
+				s.paid(r) // nobody asks for it any more
+			}
 		}
 		switch {
 		case len(d.Cells) > 0:
 			b.sentAt = now
 			if b.own.At(0).Slice >= b.unsent {
 				b.fullAt, b.wave = now, wave
+				s.paid(r)
 			}
 		case r.flags&touch != 0:
 			d.Flags |= deltasync.FlagTouch
 		default:
-			r.flags, b.unsent = r.flags&refused, nothing
+			r.flags, b.unsent = r.flags&lasting, nothing
 			continue
 		}
 		if r.flags&urgent != 0 {
@@ -105,7 +119,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
-		r.flags, b.unsent = r.flags&refused, nothing
+		r.flags, b.unsent = r.flags&lasting, nothing
 		batch = append(batch, pending{shape: shapeOf(b.rate), life: b.life, delta: d})
 	}
 	s.dirty = s.dirty[:0]
@@ -280,6 +294,7 @@ func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
 	defer s.mu.Unlock()
 	if r := s.find(key); r != nil && r.block.life == life {
 		r.block.fullAt = min(r.block.fullAt, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
+		s.owe(r)
 	}
 }
 

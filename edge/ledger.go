@@ -33,7 +33,10 @@ const (
 	urgent                    // should not wait for the next regular flush
 	touch                     // others' counts are wanted, whatever was charged
 	again                     // goes out as a refresh: somebody may have lost it
-	refused                   // block.denied is set; it outlives a flush
+	refused                   // block.denied is set
+	owed                      // the region turned counts away; all of them are to be told again
+
+	lasting = refused | owed // flags that outlive a flush
 )
 
 const _ = uint(64 - unsafe.Sizeof(record{})) // a record outgrew its cache line
@@ -68,10 +71,11 @@ type shard struct {
 	table   []record   // power of two, linear probing, never full
 	used    int
 	max     int // records at most
+	owing   int // records that are owed
 	dirty   []deltasync.Key
 	free    []*block
 	scratch []crdt.Cell
-	_       [40]byte // keeps neighbouring locks off one cache line
+	_       [32]byte // keeps neighbouring locks off one cache line
 }
 
 const smallestTable = 16
@@ -127,6 +131,7 @@ func (s *shard) grow() {
 // remove takes out the record at place i and closes the gap, so that probing
 // still finds what stood behind it (Knuth, TAOCP 3, §6.4, algorithm R).
 func (s *shard) remove(i uint64) {
+	s.paid(&s.table[i])
 	s.recycle(s.table[i].block)
 	s.used--
 	for j := i; ; {
@@ -143,6 +148,23 @@ func (s *shard) remove(i uint64) {
 		}
 		s.table[i] = s.table[j]
 		i = j
+	}
+}
+
+// owe notes that the region does not have the record's counts, though it
+// answered for them.
+func (s *shard) owe(r *record) {
+	if r.flags&owed == 0 {
+		r.flags |= owed
+		s.owing++
+	}
+}
+
+// paid notes that all live counts of the record were handed over, or are gone.
+func (s *shard) paid(r *record) {
+	if r.flags&owed != 0 {
+		r.flags &^= owed
+		s.owing--
 	}
 }
 

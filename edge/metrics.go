@@ -68,7 +68,7 @@ func (n *Node) Stats(now time.Time) Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, box := range n.outboxes {
-		st.Outbox += box.Pending()
+		st.Outbox += box.Held()
 	}
 	st.ClockOffset, _, _ = n.clock.best()
 	return st

@@ -133,7 +133,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) {
 			continue
 		}
 		share := min(1, (float64(r.local)+float64(r.merged)+float64(r.fresh))/float64(max(1, r.block.rate.Limit)))
-		if r.flags&charged != 0 {
+		if r.flags&(charged|owed) != 0 {
 			share++
 		}
 		if share < lowest {
@@ -204,6 +204,9 @@ func (n *Node) sweep(s *shard, now int64, wave uint32) {
 		reach := b.rate.Reach(now)
 		b.own.Retire(reach)
 		b.others.Retire(reach)
+		if b.own.Len() == 0 {
+			s.paid(r)
+		}
 		if b.own.Len()+b.others.Len() == 0 && r.flags&dirty == 0 && now >= r.until {
 			s.remove(uint64(i))
 			i-- // another may have moved here

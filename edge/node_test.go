@@ -73,7 +73,12 @@ func upOf(t testing.TB, out []Outgoing) *deltasync.Up {
 // answer replies to a frame with totals for each of its keys.
 func answer(t testing.TB, n *Node, now time.Time, up *deltasync.Up, totals ...deltasync.Totals) {
 	t.Helper()
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, Totals: totals}
+	answerStatus(t, n, now, up, deltasync.StatusOK, totals...)
+}
+
+func answerStatus(t testing.TB, n *Node, now time.Time, up *deltasync.Up, status deltasync.Status, totals ...deltasync.Totals) {
+	t.Helper()
+	down := deltasync.Down{Status: status, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, Totals: totals}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		t.Fatalf("encode reply: %v", err)

@@ -11,9 +11,11 @@ import (
 )
 
 // Run publishes counts and takes in what comes back until ctx ends. Then it
-// sends what is left, waits for the answers, two seconds at most, and returns
-// when all its goroutines are gone. Decisions do not need it: a node that does
-// not run decides from its own counts.
+// sends what is left until the region has taken all of it, for two seconds at
+// most, and returns when all its goroutines are gone; an error says what the
+// region does not have. Decisions do not need it: a node that does not run
+// decides from its own counts. Stop deciding first: who decides while Run
+// stops makes counts that it has no time to send.
 //
 //	ticker ── Flush ──► a goroutine a frame (two a lane at most) ── Request ──► Receive or Lost
 //	bus's goroutine ──► ReceiveHot
@@ -38,20 +40,21 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	for sending.Err() == nil {
 		n.send(sending, bus, &frames, n.Flush(time.Now()))
 		frames.Wait()
-		if n.drained() {
+		if n.unsent() == 0 {
 			break
 		}
 		select {
 		case <-sending.Done():
 		case <-time.After(n.cfg.Urgent):
 		}
+		n.tellOwed()
 	}
 	frames.Wait()
 	if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
 		return fmt.Errorf("stop pushes: %w", err)
 	}
-	if !n.drained() {
-		return fmt.Errorf("stopped with %d keys unsent after %v", n.Stats(time.Now()).Outbox, finalFlush)
+	if keys := n.unsent(); keys > 0 {
+		return fmt.Errorf("stopped with counts of %d keys unsent: %s did not take them within %v", keys, n.cfg.Region, finalFlush)
 	}
 	return nil
 }
@@ -108,23 +111,43 @@ func (n *Node) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGro
 	}
 }
 
-// drained says that everything was sent and answered.
-func (n *Node) drained() bool {
+// unsent is the number of keys with counts that the region has not acknowledged.
+func (n *Node) unsent() int {
+	keys := 0
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.mu.Lock()
-		waits := len(s.dirty) > 0
-		s.mu.Unlock()
-		if waits {
-			return false
+		keys += s.owing
+		for _, key := range s.dirty {
+			if r := s.find(key); r != nil && r.flags&(dirty|charged|owed) == dirty|charged {
+				keys++
+			}
 		}
+		s.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, box := range n.outboxes {
-		if box.Pending() > 0 || box.InFlight() > 0 {
-			return false
-		}
+		keys += box.Held()
 	}
-	return true
+	return keys
+}
+
+// tellOwed has what the region turned away sent again with the next flush.
+func (n *Node) tellOwed() {
+	now := time.Now().UnixNano()
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for j := range s.table {
+			if s.owing == 0 {
+				break
+			}
+			if r := &s.table[j]; r.flags&(owed|dirty) == owed {
+				r.block.unsent = min(r.block.unsent, r.block.rate.Reach(now))
+				s.mark(r, charged|again)
+			}
+		}
+		s.mu.Unlock()
+	}
 }

@@ -99,7 +99,7 @@ func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 	}
 	id := sectionID{shape, life}
 	s := o.section(id)
-	if (s == nil || o.entries[entryID{s, d.Key}] == nil) && len(o.entries)+o.inFlight >= o.cfg.MaxDeltas {
+	if (s == nil || o.entries[entryID{s, d.Key}] == nil) && o.Full() {
 		return false
 	}
 	o.join(id, &d)
@@ -174,7 +174,7 @@ func (o *Outbox) Next(head Up) *Up {
 }
 
 // Full says that no further key would be taken.
-func (o *Outbox) Full() bool { return len(o.entries)+o.inFlight >= o.cfg.MaxDeltas }
+func (o *Outbox) Full() bool { return o.Held() >= o.cfg.MaxDeltas }
 
 // Deltas is the number of deltas of the frame under way with that Seq; known is
 // false where there is none.
@@ -248,6 +248,9 @@ func (o *Outbox) Lost(seq uint64) {
 		}
 	}
 }
+
+// Held is the number of deltas that wait or are under way.
+func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
 
 // Pending is the number of deltas that wait.
 func (o *Outbox) Pending() int { return len(o.entries) }
