@@ -27,7 +27,7 @@
 //
 //	Up      = version 1, head, Section*
 //	Section = Shape, life, base, keys, flags, Cells
-//	Down    = version 1, head, Totals
+//	Down    = version 1, head, Totals, deltas refused
 //	Hot     = version 1, head, (Shape, keys, Totals)*
 //	Totals  = base, Cells of other regions, Cells of the own region
 //	Cells   = counts, slices, charges, refunds

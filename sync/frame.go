@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -156,6 +157,24 @@ type Down struct {
 	LiveEdges   int
 	LiveRegions int // regions heard of lately, the own one counted
 	Totals      []Totals
+	// Refused are the deltas of the Up that were not, or not wholly, taken, by
+	// index and ascending: see Took.
+	Refused []uint32
+}
+
+// Took says whether delta i of the Up, counted over its sections, was taken.
+// Where the status speaks of a refusal and no delta is named, none can be
+// relied upon: the replier is of an older build, or refused the whole frame.
+func (d *Down) Took(i int) bool {
+	switch d.Status {
+	case StatusOK, StatusNotOwner, StatusStoreDown:
+		return true
+	}
+	if len(d.Refused) == 0 || i < 0 || i >= maxKeys {
+		return false
+	}
+	_, named := slices.BinarySearch(d.Refused, uint32(i))
+	return !named
 }
 
 // Hot tells all edges of a region what is counted for keys that crossed a

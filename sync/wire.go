@@ -127,9 +127,22 @@ func (d *Down) checkHead() error {
 	}
 	return firstOf(status, checkToken("region", d.Region),
 		checkRange("totals", int64(len(d.Totals)), maxKeys),
+		checkRefused(d.Refused),
 		checkRange("pace", int64(d.Pace), int64(maxPace)),
 		checkRange("live_edges", int64(d.LiveEdges), maxLive),
 		checkRange("live_regions", int64(d.LiveRegions), maxLive))
+}
+
+func checkRefused(refused []uint32) error {
+	for n, i := range refused {
+		switch {
+		case i >= maxKeys:
+			return fmt.Errorf("refused: delta %d, want it below %d", i, maxKeys)
+		case n > 0 && i <= refused[n-1]:
+			return fmt.Errorf("refused: %d after %d, want them to ascend", i, refused[n-1])
+		}
+	}
+	return nil
 }
 
 func (h *Hot) checkHead() error {

@@ -32,11 +32,20 @@ func (d *Down) append(w *writer) error {
 	w.uint(downPace, uint64(d.Pace))
 	w.uint(downLiveEdges, uint64(d.LiveEdges))
 	w.uint(downLiveRegions, uint64(d.LiveRegions))
-	if len(d.Totals) == 0 {
-		return nil
+	if len(d.Totals) > 0 {
+		// The block of peers alone says how many keys there are: never left out.
+		if err := w.totals(downTotals, len(d.Totals), func(i int) *Totals { return &d.Totals[i] }, false); err != nil {
+			return err
+		}
 	}
-	// The block of peers alone says how many keys there are: never left out.
-	return w.totals(downTotals, len(d.Totals), func(i int) *Totals { return &d.Totals[i] }, false)
+	if len(d.Refused) > 0 {
+		at := w.open(downRefused)
+		for _, i := range d.Refused {
+			w.b = protowire.AppendVarint(w.b, uint64(i))
+		}
+		w.close(at)
+	}
+	return nil
 }
 
 // UnmarshalBinary replaces d by the frame in b, which it keeps no part of. On
@@ -55,7 +64,10 @@ func (d *Down) UnmarshalBinary(b []byte) error {
 }
 
 func (d *Down) read(m message) error {
-	var totals totalColumns
+	var (
+		totals  totalColumns
+		refused column
+	)
 	for m.next() {
 		switch m.num {
 		case downStatus:
@@ -82,10 +94,15 @@ func (d *Down) read(m message) error {
 			d.LiveRegions = int(m.uint("live_regions", maxLive))
 		case downTotals:
 			m.totals(&totals)
+		case downRefused:
+			m.varints("refused", &refused)
 		}
 	}
 	if m.err != nil {
 		return m.err
+	}
+	if err := d.readRefused(&refused); err != nil {
+		return err
 	}
 	n := totals.peers.lists()
 	if n > maxKeys {
@@ -98,6 +115,22 @@ func (d *Down) read(m message) error {
 		return err
 	}
 	return d.checkHead()
+}
+
+// readRefused takes the indices out of their column.
+func (d *Down) readRefused(c *column) error {
+	n := c.len()
+	if n > maxKeys {
+		return fmt.Errorf("refused: %d of them, want at most %d", n, maxKeys)
+	}
+	for range n {
+		v, ok := c.next()
+		if !ok {
+			return fmt.Errorf("refused: %w", errCut)
+		}
+		d.Refused = append(d.Refused, uint32(min(v, maxKeys))) // checkHead refuses maxKeys
+	}
+	return nil
 }
 
 // maxKeys is the number of keys that an Up can ask about: a key takes eight

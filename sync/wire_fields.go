@@ -95,6 +95,7 @@ const (
 	downLiveEdges   protowire.Number = 11
 	downLiveRegions protowire.Number = 12
 	downTotals      protowire.Number = 13
+	downRefused     protowire.Number = 17
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

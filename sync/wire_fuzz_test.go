@@ -76,7 +76,7 @@ func holds(f frame) int {
 			}
 		}
 	case *Down:
-		n += len(f.Region) + cap(f.Totals)*int(unsafe.Sizeof(Totals{}))
+		n += len(f.Region) + cap(f.Totals)*int(unsafe.Sizeof(Totals{})) + cap(f.Refused)*int(unsafe.Sizeof(uint32(0)))
 		for _, t := range f.Totals {
 			totals(t)
 		}

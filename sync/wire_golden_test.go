@@ -45,6 +45,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 200}}},
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
 		},
+		Refused: []uint32{0, 3, 200},
 	},
 	"Hot": &Hot{
 		Region: "eu", Lane: 3, SentAt: 1_790_000_000_125_100_000, LiveRegions: 3,

@@ -213,6 +213,7 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.set("live_edges", uint32(d.LiveEdges))
 	m.set("live_regions", uint32(d.LiveRegions))
 	m.totals(d.Totals, false)
+	setColumn(m, "refused", d.Refused, true)
 	return msg
 }
 

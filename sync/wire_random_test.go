@@ -110,6 +110,11 @@ func (r frames) down() *Down {
 			d.Totals = append(d.Totals, r.totals(around))
 		}
 	}
+	if r.IntN(2) == 0 {
+		for i := r.IntN(4); i < maxKeys; i += 1 + r.IntN(maxKeys) {
+			d.Refused = append(d.Refused, uint32(i))
+		}
+	}
 	return d
 }
 

@@ -87,6 +87,17 @@ func TestRefused(t *testing.T) {
 		{"other lengths", "Down", func(m pb) { shorten(m.child("totals").child("others"), "counts") }, "totals.others.counts: 3 lists"},
 		{"others without counts", "Down", func(m pb) { setColumnAt(m.child("totals").child("others"), "charges", 0, uint64(0)) }, "totals.others.charges: "},
 
+		{"refused out of order", "Down", func(m pb) { setColumnAt(m, "refused", 1, uint32(200)) }, "refused: 200 after 200"},
+		{"refused twice", "Down", func(m pb) { setColumnAt(m, "refused", 1, uint32(0)) }, "refused: 0 after 0"},
+		{"refused beyond all keys", "Down", func(m pb) { setColumnAt(m, "refused", 2, uint32(maxKeys)) }, "refused: delta 8192"},
+		{"refused far beyond", "Down", func(m pb) { setColumnAt(m, "refused", 2, uint32(1<<32-1)) }, "refused: delta 8192"},
+		{"too many refused", "Down", func(m pb) {
+			list := m.Mutable(m.field("refused")).List()
+			for range maxKeys {
+				list.Append(protoreflect.ValueOfUint32(1))
+			}
+		}, "refused: 8195 of them"},
+
 		{"lane", "Hot", func(m pb) { m.set("lane", uint32(64)) }, "lane: 64"},
 		{"keys", "Hot", func(m pb) { setColumnAt(m.at("sections", 0), "keys", 0, uint64(0)) }, "sections[0].keys: 0"},
 		{"fewer keys", "Hot", func(m pb) { shorten(m.at("sections", 0), "keys") }, "sections[0].totals.others.counts: 2 lists"},
@@ -228,6 +239,8 @@ func TestNotEncoded(t *testing.T) {
 		{&Down{Status: StatusOK, LiveEdges: -1}, "live_edges"},
 		{&Down{Status: StatusOK, Totals: []Totals{{Peers: cell(1, 0)}}}, "totals.peers.charges"},
 		{&Down{Status: StatusOK, Totals: make([]Totals, maxKeys+1)}, "totals"},
+		{&Down{Status: StatusClock, Refused: []uint32{1, 1}}, "refused"},
+		{&Down{Status: StatusClock, Refused: []uint32{maxKeys}}, "refused"},
 		{&Hot{Lane: MaxLanes}, "lane"},
 		{hot(HotKey{}), "sections[0].keys"},
 		{hot(HotKey{Key: 1, Totals: Totals{Others: cell(1, 0)}}), "sections[0].totals.others.charges"},
