@@ -85,7 +85,7 @@ func (a *Aggregator) setEpoch(store uint64) {
 
 // Handle answers one frame. It joins the counts, stores them, joins what the
 // store knew besides, and replies; it waits for the store, for
-// Config.StoreTimeout at most.
+// Config.StoreTimeout at most, however large the frame is.
 func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, payload []byte) []byte {
 	t := now.UnixNano()
 	up, status, err := a.inbox.Admit(t, subject, payload)
@@ -99,7 +99,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if a.storeDown.Load() {
 		l.postpone(keys) // Sync finds out when it is back; nobody waits for it here
 	} else {
-		stored = a.write(ctx, l, keys, t)
+		stored = a.writeFrame(ctx, l, keys, t)
 	}
 	if !stored && worst == deltasync.StatusOK { // a refusal says more: the sender has to come again
 		worst = deltasync.StatusStoreDown

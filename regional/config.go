@@ -30,8 +30,9 @@ type Config struct {
 
 	// Interval is the longest that a changed subtotal waits to be sent to
 	// other regions (100 ms), Urgent the shortest distance of two exchanges or
-	// pushes (20 ms). Timeout bounds an exchange (1 s) and StoreTimeout a call
-	// to the store (200 ms: edges wait 250).
+	// pushes (20 ms). Timeout bounds an exchange (1 s) and StoreTimeout the time
+	// that a frame, or a batch of a backlog, waits for the store (200 ms: edges
+	// wait 250).
 	Interval, Urgent, Timeout, StoreTimeout time.Duration
 
 	// MaxKeys bounds the keys in memory (4,000,000). Beyond it new keys are

@@ -10,8 +10,14 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
+// finalSync bounds the last write of what the store lacks: supervisors commonly
+// kill ten seconds after they asked. A store that does not answer at all is
+// given up after Config.StoreTimeout.
+const finalSync = 5 * time.Second
+
 // Run serves the region until ctx ends, then finishes what is in hand, writes
-// what the store still lacks, and returns when all its goroutines are gone.
+// what the store still lacks, for five seconds at most, and returns when all its
+// goroutines are gone.
 //
 //	bus's goroutines ──► Handle ──► store
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
@@ -39,8 +45,11 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	deadline.Stop()
 	stop()
 	store.Wait()
-	if serr := a.Sync(context.WithoutCancel(ctx), time.Now()); serr != nil {
-		a.cfg.Logger.Error("stopping with counts that the store lacks; edges will send them again", "err", serr)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalSync)
+	defer cancel()
+	if serr := a.Sync(last, time.Now()); serr != nil {
+		a.cfg.Logger.Error("stopping with counts that the store lacks; edges will send them again",
+			"keys", a.Stats(time.Now()).Unstored, "err", serr)
 	}
 	if err != nil && !errors.Is(err, deltasync.ErrClosed) {
 		return fmt.Errorf("stop serving %s: %w", a.cfg.Region, err)

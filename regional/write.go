@@ -13,7 +13,8 @@ import (
 
 // Sync writes what the store missed, and, when its epoch says that it may have
 // lost counts, everything that is live. Call it every Interval; it waits for
-// the store.
+// the store, for Config.StoreTimeout a batch. What it wrote stays written if ctx
+// ends or the store fails on the way; the next call goes on from there.
 func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 	t := now.UnixNano()
 	poll, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
@@ -32,7 +33,7 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		a.lacksEverything()
 	}
 	for _, l := range a.lanes {
-		if !a.write(ctx, l, l.takeRetries(), t) {
+		if !a.catchUp(ctx, l, t) {
 			return fmt.Errorf("write what the store missed: %w", ErrStore)
 		}
 	}
@@ -44,9 +45,27 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 // one answers within Config.StoreTimeout, or it would never catch up.
 const storeBatch = 256
 
-// write merges what the store lacks of the keys, joins its answers, and says
-// whether all of it is stored. What is not is tried again by Sync.
-func (a *Aggregator) write(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
+// catchUp writes the keys that wait on the lane's list as it is entered, and
+// says whether all of them are stored. Each batch has Config.StoreTimeout to
+// itself: a backlog of any length gets shorter with each call.
+func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64) bool {
+	for left := l.backlog(); left > 0; left -= storeBatch {
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+		ok := a.writeBatch(ctx, l, l.takeRetries(), now)
+		cancel()
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// writeFrame merges what the store lacks of a frame's keys, joins its answers,
+// and says whether all of it is stored. All batches of the frame share one
+// deadline, as its sender waits. What is not stored is tried again by Sync.
+func (a *Aggregator) writeFrame(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+	defer cancel()
 	for batch := range slices.Chunk(keys, storeBatch) {
 		if !a.writeBatch(ctx, l, batch, now) {
 			l.postpone(keys)
@@ -56,6 +75,8 @@ func (a *Aggregator) write(ctx context.Context, l *lane, keys []deltasync.Key, n
 	return true
 }
 
+// writeBatch merges a batch, joins the answers, and says whether it is stored.
+// What is not goes on the lane's list.
 func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
 	batch := make([]Item, 0, len(keys))
 	l.mu.Lock()
@@ -68,8 +89,6 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.K
 		c.missing = c.missing[:0]
 	}
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
-	defer cancel()
 	start := time.Now()
 	answer, err := a.store.Merge(ctx, batch)
 	a.stats.stored(time.Since(start), err)
@@ -159,12 +178,22 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	}
 }
 
-// takeRetries empties the list of keys to be written again.
+// backlog is the number of keys to be written again.
+func (l *lane) backlog() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.retry)
+}
+
+// takeRetries takes a batch off the list of keys to be written again.
 func (l *lane) takeRetries() []deltasync.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	keys := l.retry
-	l.retry = nil
+	n := min(len(l.retry), storeBatch)
+	keys := l.retry[:n:n]
+	if l.retry = l.retry[n:]; len(l.retry) == 0 {
+		l.retry = nil
+	}
 	for _, key := range keys {
 		if c := l.counters[key]; c != nil {
 			c.retried = false

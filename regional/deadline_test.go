@@ -1,0 +1,134 @@
+package regional_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/sync/membus"
+)
+
+// lazy is a store that takes its time over each merge.
+type lazy struct {
+	*memstore.Store
+	takes time.Duration
+}
+
+func (s *lazy) Merge(ctx context.Context, batch []regional.Item) ([]regional.Item, error) {
+	select {
+	case <-time.After(s.takes):
+		return s.Store.Merge(ctx, batch)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", regional.ErrStore, ctx.Err())
+	}
+}
+
+// lazyRegion is a region over a lazy store, inside of a synctest bubble.
+func lazyRegion(t *testing.T, takes time.Duration) (*region, *lazy) {
+	t.Helper()
+	s := &lazy{Store: memstore.New(memstore.Config{Seed: 1}), takes: takes}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Sync(t.Context(), time.Now()); err != nil { // a new epoch would have all written
+		t.Fatal(err)
+	}
+	return &region{Aggregator: a, t: t, name: "eu", now: time.Now(), store: s}, s
+}
+
+// many is a section with one count of each of n keys, the first of them given.
+func many(at time.Time, first deltasync.Key, n int) deltasync.Section {
+	sec := deltasync.Section{Shape: minute}
+	for k := range deltasync.Key(n) {
+		sec.Deltas = append(sec.Deltas, deltasync.Delta{Key: first + k, Cells: []crdt.Cell{charge(at, 1)}})
+	}
+	return sec
+}
+
+// A frame waits for the store as long as its sender waits for the answer, not
+// as long for each 256 keys of it.
+func TestLargeFrameWaitsNoLongerThanStoreTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := lazyRegion(t, 70*time.Millisecond)
+		before := time.Now()
+		down := (&edge{name: "e1"}).send(r, many(before, 1, 3000))
+		if took := time.Since(before); took != 200*time.Millisecond {
+			t.Errorf("a frame of 12 batches of 70ms waited %v, want StoreTimeout, 200ms", took)
+		}
+		if down.Status != deltasync.StatusStoreDown {
+			t.Errorf("status %v, want store_down: not all of it is stored", down.Status)
+		}
+		// Two batches were done in time; what was written stays written.
+		if got, st := s.Keys(), r.Stats(time.Now()); got != 512 || st.Unstored != 3000-512 {
+			t.Errorf("%d keys stored and %d unstored, want 512 and the rest", got, st.Unstored)
+		}
+		// A backlog has the timeout a batch: it is worked off, however long.
+		if err := r.Sync(t.Context(), time.Now()); err != nil {
+			t.Fatalf("Sync: %v", err)
+		}
+		if got, st := s.Keys(), r.Stats(time.Now()); got != 3000 || st.Unstored != 0 || st.StoreDown {
+			t.Errorf("after Sync: %d keys stored, %+v, want all", got, st)
+		}
+	})
+}
+
+// A Sync that is cut short keeps what it wrote, and the next goes on from there.
+func TestSyncGoesOnWhereItStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := lazyRegion(t, time.Second) // longer than any frame waits
+		(&edge{name: "e1"}).send(r, many(time.Now(), 1, 2000))
+		if got := s.Keys(); got != 0 {
+			t.Fatalf("%d keys stored, want none", got)
+		}
+		s.takes = 100 * time.Millisecond
+		for i := 1; i <= 4; i++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			err := r.Sync(ctx, time.Now())
+			cancel()
+			if done := i == 4; (err == nil) != done {
+				t.Errorf("Sync %d: %v, want done = %v", i, err, done)
+			}
+			if got, want := s.Keys(), min(512*i, 2000); got != want {
+				t.Errorf("%d keys stored after Sync %d, want %d", got, i, want)
+			}
+		}
+	})
+}
+
+// An aggregator that is told to stop does so in bounded time, and says what its
+// store lacks.
+func TestRunEndsThoughTheStoreIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := lazyRegion(t, time.Second)
+		e := &edge{name: "e1"}
+		const keys = 10_000 // 40 batches: 7.6s
+		e.send(r, many(time.Now(), 1, keys/2))
+		e.send(r, many(time.Now(), 1+keys/2, keys/2))
+		s.takes = 190 * time.Millisecond
+		bus := membus.New()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, bus) }() // stop ends it; received below
+		stop()
+		before := time.Now()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(before); took != 5*time.Second {
+			t.Errorf("Run took %v to stop, want 5s: the rest is left to the edges", took)
+		}
+		if got, st := s.Keys(), r.Stats(time.Now()); got != 26*256 || st.Unstored != keys-got {
+			t.Errorf("%d keys stored and %d unstored, want 26 batches and the rest", got, st.Unstored)
+		}
+		if err := bus.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
