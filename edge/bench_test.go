@@ -39,11 +39,13 @@ func BenchmarkCheck(b *testing.B) {
 					}
 					ns := n.Rules().Only()
 					now := start
+					user, _ := ns.Slot("user")
+					req := ns.NewRequest()
+					defer req.Release()
 					for i := 0; pb.Next(); i++ {
-						req := ns.NewRequest()
-						req.Set("user", users[order[i&(1<<16-1)]])
+						req.Reset()
+						req.SetSlot(user, users[order[i&(1<<16-1)]])
 						n.Check(now, req)
-						req.Release()
 						now = now.Add(100 * time.Nanosecond)
 					}
 				})

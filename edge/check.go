@@ -24,38 +24,42 @@ const maxCounters = limit.MaxCounters
 // Check decides whether the request may pass, and charges it if it may: to all
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
 // state it allocates nothing.
-func (n *Node) Check(now time.Time, req *limit.Request) limit.Decision {
+func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
 	if len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details {
-		return n.checkOne(now.UnixNano(), req, rules[0])
+		n.checkOne(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
+	} else {
+		d = n.checkAll(now.UnixNano(), req, rules)
 	}
-	return n.checkAll(now.UnixNano(), req, rules)
+	return d
 }
 
 // checkOne is checkAll for one counter: most requests meet one rule with one
 // rate, and most of these find an allowance that will do.
-func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule) limit.Decision {
+func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
 	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)
 	if !ok {
-		return limit.Decision{Allowed: true}
+		d.Allowed = true
+		return
 	}
 	rate := rule.Rates[0]
-	counters := [1]counter{{
+	c := counter{
 		key:  deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation),
 		rule: rule, rate: rate, cost: rule.CostOf(req),
-	}}
-	c := &counters[0]
+	}
 	s := n.shard(c.key)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.find(c.key); r != nil && r.covers(c, now) {
+	if r := s.find(c.key); r != nil && r.covers(&c, now) {
 		c.record = r
-		d := c.decision(now, false)
-		n.charge(s, c)
-		return d
+		c.decision(now, false, d)
+		n.charge(s, &c)
+		s.mu.Unlock()
+		return
 	}
-	return n.decide(now, req, counters[:])
+	defer s.mu.Unlock() // deferred only here: folding is long enough to hide a bug that panics
+	counters := [1]counter{c}
+	*d = n.decide(now, req, counters[:])
 }
 
 // denies says that the record denied the same cost and nothing has changed
@@ -264,22 +268,21 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 			best, share = i, left
 		}
 	}
-	d := counters[best].decision(now, uncharged)
+	var d limit.Decision
+	counters[best].decision(now, uncharged, &d)
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
 	}
 	return d
 }
 
-// decision is that of a request which this counter admits, as the counter is
-// before it is charged.
-func (c *counter) decision(now int64, uncharged bool) limit.Decision {
+// decision fills in that of a request which this counter admits, as the counter
+// is before it is charged.
+func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 	r := c.record
-	d := limit.Decision{
-		Allowed: true, Zone: limit.ZoneNormal, Rule: c.rule, Rate: c.rate, Cost: c.cost, Limit: c.rate.Limit,
-		Remaining: remaining(c, uncharged),
-		Basis:     limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)},
-	}
+	d.Allowed, d.Zone, d.Rule, d.Rate = true, limit.ZoneNormal, c.rule, c.rate
+	d.Cost, d.Limit, d.Remaining = c.cost, c.rate.Limit, remaining(c, uncharged)
+	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
 	if !uncharged {
 		d.Basis.Local += c.cost
 	}
@@ -289,7 +292,6 @@ func (c *counter) decision(now int64, uncharged bool) limit.Decision {
 	if r.allowance >= c.cost && r.allowance-c.cost < c.rate.Ceiling-c.rate.Limit && c.cost > 0 {
 		d.Zone = limit.ZoneSoft
 	}
-	return d
 }
 
 // remaining is what is left of the limit, its soft margin not counted, after

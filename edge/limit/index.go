@@ -69,6 +69,9 @@ func (ix *index) lowest(q *query, before int32) int32 {
 			break
 		}
 	}
+	if before <= ix.min {
+		return before
+	}
 	before = ix.lowestByAttr(q, before)
 	if ix.paths != nil {
 		if left, ok := pathSegments(q.req.attrs[slotPath]); ok {

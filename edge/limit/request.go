@@ -74,14 +74,20 @@ func (ns *Namespace) NewRequest() *Request {
 
 // Release gives the request back. Nothing of it may be used afterwards.
 func (req *Request) Release() {
-	clear(req.attrs)
+	req.Reset()
+	req.ns.pool.Put(req)
+}
+
+// Reset empties the request, so that one goroutine may ask with it again. It is
+// cheaper than Release and NewRequest.
+func (req *Request) Reset() {
+	for _, slot := range req.set {
+		req.attrs[slot] = ""
+	}
 	clear(req.States)
 	req.derived.forget()
-	*req = Request{
-		ns: req.ns, attrs: req.attrs, set: req.set[:0], derived: req.derived,
-		States: req.States[:0], rules: req.rules[:0], key: req.key[:0],
-	}
-	req.ns.pool.Put(req)
+	req.set, req.States, req.rules = req.set[:0], req.States[:0], req.rules[:0]
+	req.Cost, req.Peek, req.Details = 0, false, false
 }
 
 // Namespace is the one that the request was made for.
@@ -90,15 +96,30 @@ func (req *Request) Namespace() *Namespace { return req.ns }
 // Set gives an attribute its value. An attribute that no rule reads is left
 // out; known says whether one does.
 func (req *Request) Set(name, value string) (known bool) {
-	slot, ok := req.ns.slots[name]
-	if !ok && strings.HasPrefix(name, headerPrefix) {
-		slot, ok = req.ns.slots[canonicalAttribute(name)]
-	}
+	slot, ok := req.ns.Slot(name)
 	if ok {
-		req.put(slot, value)
+		req.SetSlot(slot, value)
 	}
 	return ok
 }
+
+// Slot is the place of one attribute in the requests of a namespace.
+type Slot int
+
+// Slot finds the place of an attribute, for SetSlot; ok is false where no rule
+// reads it. It holds for this namespace as it is compiled: the next set of
+// rules has its own.
+func (ns *Namespace) Slot(name string) (slot Slot, ok bool) {
+	place, ok := ns.slots[name]
+	if !ok && strings.HasPrefix(name, headerPrefix) {
+		place, ok = ns.slots[canonicalAttribute(name)]
+	}
+	return Slot(place), ok
+}
+
+// SetSlot is Set for an attribute whose place is known: it saves looking the
+// name up with every request.
+func (req *Request) SetSlot(slot Slot, value string) { req.put(int(slot), value) }
 
 func (req *Request) put(slot int, value string) {
 	if req.attrs[slot] == "" && value != "" {
