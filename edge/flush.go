@@ -257,7 +257,6 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
 	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
 	for si := range up.Sections {
@@ -269,8 +268,8 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			} else {
 				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
 			}
-			if refused && len(d.Cells) > 0 {
-				n.tellAgain(t, d.Key, sec.Life) // it may be among those that were not taken
+			if len(d.Cells) > 0 && !down.Took(i) {
+				n.tellAgain(t, d.Key, sec.Life)
 			}
 			i++
 		}

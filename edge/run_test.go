@@ -143,6 +143,33 @@ func TestTurnedAwayKeyIsForgottenLast(t *testing.T) {
 	}
 }
 
+// Where the region names what it turned away, nothing else is told again.
+func TestOnlyWhatWasTurnedAwayIsOwed(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	users := neighbours(n, 3)
+	for _, user := range users {
+		check(n, start, user)
+	}
+	up := upOf(t, n.Flush(start))
+	down := deltasync.Down{
+		Status: deltasync.StatusOverloaded, Refused: []uint32{1},
+		Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Totals: make([]deltasync.Totals, 3),
+	}
+	b, err := down.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Receive(start, 0, b); err != nil {
+		t.Fatalf("Receive: %v", err)
+	}
+	s := n.shard(keyOf(n, users[0]))
+	for i, d := range up.Sections[0].Deltas {
+		if got, want := s.find(d.Key).flags&owed != 0, i == 1; got != want {
+			t.Errorf("key %d of the frame is owed: %v, want %v", i, got, want)
+		}
+	}
+}
+
 // A flush that ran out of room begins the next one where it stopped: every
 // shard has its turn, whatever the room is.
 func TestFlushGoesOnWhereItStopped(t *testing.T) {
