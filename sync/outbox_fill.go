@@ -55,8 +55,7 @@ func (f *filling) add(e *entry) int {
 		if fit == 0 && !p.started {
 			prev = c.Slice
 		}
-		more := protowire.SizeVarint(protowire.EncodeZigZag(int64(c.Slice-prev))) +
-			protowire.SizeVarint(c.Charges) + protowire.SizeVarint(c.Refunds)
+		more := cellSize(c, prev)
 		if size+more > f.room {
 			break
 		}
