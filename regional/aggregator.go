@@ -94,36 +94,35 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		return a.encode(&deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t})
 	}
 	l := a.lanes[up.Lane]
-	keys, worst := a.merge(l, up, t)
+	m := a.merge(l, up, t)
 	stored := false
 	if a.storeDown.Load() {
-		l.postpone(keys) // Sync finds out when it is back; nobody waits for it here
+		l.postpone(m.keys) // Sync finds out when it is back; nobody waits for it here
 	} else {
-		stored = a.writeFrame(ctx, l, keys, t)
+		stored = a.writeFrame(ctx, l, m.keys, t)
 	}
-	if !stored && worst == deltasync.StatusOK { // a refusal says more: the sender has to come again
-		worst = deltasync.StatusStoreDown
+	if !stored && m.status == deltasync.StatusOK { // a refusal says more: the sender has to come again
+		m.status = deltasync.StatusStoreDown
 	}
 	down := a.reply(l, up, t)
-	down.Status = worst
+	down.Status, down.Refused = m.status, m.refused
 	return a.encode(down)
 }
 
 // encode writes a reply. One that would be too large stops early: what it says
 // of the first keys is good, and the sender asks again for the rest.
 func (a *Aggregator) encode(down *deltasync.Down) []byte {
-	for {
-		b, err := down.AppendBinary(nil)
-		if err == nil {
-			return b
-		}
-		if !errors.Is(err, deltasync.ErrTooLarge) || len(down.Totals) < 2 { // our own bug
-			a.cfg.Logger.Error("reply dropped", "seq", down.Seq, "err", err)
-			return nil
-		}
+	b, err := down.AppendBinary(nil)
+	if errors.Is(err, deltasync.ErrTooLarge) {
 		a.stats.cutShort.Add(1)
-		down.Totals = down.Totals[:len(down.Totals)*2/3]
+		down.Cut()
+		b, err = down.AppendBinary(nil)
 	}
+	if err != nil { // our own bug
+		a.cfg.Logger.Error("reply dropped", "seq", down.Seq, "err", err)
+		return nil
+	}
+	return b
 }
 
 // reply tells the sender what everybody else did.

@@ -13,17 +13,36 @@ func source(kind deltasync.Kind) Source {
 	return FromEdge
 }
 
-// merge joins a frame's counts and returns the keys that the store must hear
-// of, or be asked about.
-func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) (keys []deltasync.Key, worst deltasync.Status) {
+// merged is what became of a frame.
+type merged struct {
+	keys    []deltasync.Key // the store must hear of them, or be asked about
+	status  deltasync.Status
+	refused []uint32 // deltas that were not wholly taken, by index
+}
+
+// refuse notes why a delta was not wholly taken. Of several reasons the sender
+// hears one, the last in the order of their numbers.
+func (m *merged) refuse(delta int, why deltasync.Status) {
+	m.status = max(m.status, why)
+	if n := len(m.refused); n == 0 || m.refused[n-1] != uint32(delta) {
+		m.refused = append(m.refused, uint32(delta))
+	}
+}
+
+// merge joins a frame's counts.
+func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	worst = deltasync.StatusOK
+	m := merged{status: deltasync.StatusOK}
+	index := -1
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		if err := (&Item{Width: sec.Shape.Width, Slices: sec.Shape.Slices}).Check(); err != nil {
 			a.stats.misshapen.Add(uint64(len(sec.Deltas)))
-			worst = max(worst, deltasync.StatusForbidden)
+			for range sec.Deltas {
+				index++
+				m.refuse(index, deltasync.StatusForbidden)
+			}
 			continue
 		}
 		replica := up.Replica(sec.Life)
@@ -31,16 +50,17 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) (keys []deltasy
 		horizon := sliceAt(sec.Shape, now+int64(maxAhead))
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
+			index++
 			cells, ahead := within(d.Cells, horizon)
 			if ahead {
 				a.stats.ahead.Add(1)
-				worst = max(worst, deltasync.StatusClock)
+				m.refuse(index, deltasync.StatusClock)
 			}
 			c := l.counters[d.Key]
 			if c == nil {
 				if len(l.counters) >= a.cfg.MaxKeys/a.cfg.Lanes {
 					a.stats.full.Add(1)
-					worst = max(worst, deltasync.StatusOverloaded)
+					m.refuse(index, deltasync.StatusOverloaded)
 					continue
 				}
 				c = &counter{shape: sec.Shape}
@@ -60,11 +80,11 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) (keys []deltasy
 				a.export(l, d.Key, c, from, d.Flags)
 			}
 			if len(c.missing) > 0 || c.version == 0 {
-				keys = append(keys, d.Key)
+				m.keys = append(m.keys, d.Key)
 			}
 		}
 	}
-	return keys, worst
+	return m
 }
 
 // within cuts off the cells that lie too far ahead.

@@ -1,0 +1,99 @@
+package regional_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A reply names the deltas that were not taken, so that an edge need not send
+// the others again.
+func TestReplyNamesWhatWasRefused(t *testing.T) {
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &region{Aggregator: a, t: t, name: "eu", now: start}
+	ahead := start.Add(time.Hour)
+	odd := minute
+	odd.Width = 1500*time.Millisecond + 1 // travels, and no store keeps it
+	one := func(key deltasync.Key, cells ...crdt.Cell) deltasync.Delta {
+		return deltasync.Delta{Key: key, Cells: cells}
+	}
+	for _, tt := range []struct {
+		name     string
+		sections []deltasync.Section
+		status   deltasync.Status
+		refused  []uint32
+	}{
+		{"all taken", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{one(1, charge(start, 1)), one(2, charge(start, 1))}}},
+			deltasync.StatusOK, nil},
+		{"partly in the future", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{one(1, charge(start, 2)), one(2, charge(start, 2), charge(ahead, 1))}}},
+			deltasync.StatusClock, []uint32{1}},
+		{"no room", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{one(4, charge(ahead, 1)), one(3, charge(start, 1)), one(1, charge(start, 3)), one(5, charge(start, 1))}}},
+			deltasync.StatusOverloaded, []uint32{0, 3}},
+		{"a shape of its own", []deltasync.Section{
+			{Shape: minute, Deltas: []deltasync.Delta{one(1, charge(start, 4))}},
+			{Shape: odd, Deltas: []deltasync.Delta{one(6, charge(start, 1)), one(7, charge(start, 1))}},
+			{Shape: minute, Life: 1, Deltas: []deltasync.Delta{one(2, charge(start, 4)), one(8, charge(start, 4))}},
+		}, deltasync.StatusForbidden, []uint32{1, 2, 4}},
+	} {
+		if tt.name == "no room" { // key 3 is the third and last; 4 comes before it and is refused for both reasons
+			(&edge{name: "e2"}).tell(r, 3, charge(start, 1))
+		}
+		down := (&edge{name: "e1"}).send(r, tt.sections...)
+		if down.Status != tt.status || !slices.Equal(down.Refused, tt.refused) {
+			t.Errorf("%s: %v, refused %v; want %v and %v", tt.name, down.Status, down.Refused, tt.status, tt.refused)
+		}
+		i := 0
+		for _, sec := range tt.sections {
+			for range sec.Deltas {
+				if got, want := down.Took(i), !slices.Contains(tt.refused, uint32(i)); got != want {
+					t.Errorf("%s: Took(%d) = %v, want %v", tt.name, i, got, want)
+				}
+				i++
+			}
+		}
+		if len(down.Totals) != i {
+			t.Errorf("%s: %d totals for %d deltas", tt.name, len(down.Totals), i)
+		}
+	}
+}
+
+// A reply that is cut short still names all that was refused, those past the
+// cut included.
+func TestCutReplyNamesWhatWasRefused(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	const keys = 2000
+	var sec, ask deltasync.Section
+	sec.Shape, ask.Shape = minute, minute
+	for k := range deltasync.Key(keys) {
+		d := deltasync.Delta{Key: k + 1}
+		for i := range 20 {
+			d.Cells = append(d.Cells, charge(start.Add(-time.Duration(20-i)*minute.Width), 1<<20))
+		}
+		sec.Deltas = append(sec.Deltas, d)
+		ask.Deltas = append(ask.Deltas, deltasync.Delta{Key: k + 1, Flags: deltasync.FlagTouch})
+	}
+	for part := range slices.Chunk(sec.Deltas, 400) {
+		(&edge{name: "e1"}).send(r, deltasync.Section{Shape: minute, Deltas: part})
+	}
+	ask.Deltas[3].Cells = []crdt.Cell{charge(start.Add(time.Hour), 1)}
+	ask.Deltas[keys-1].Cells = []crdt.Cell{charge(start.Add(time.Hour), 1)}
+	down := (&edge{name: "e2"}).send(r, ask)
+	if n := len(down.Totals); n == 0 || n >= keys {
+		t.Fatalf("%d totals for %d keys of 20 slices, want a reply cut short", n, keys)
+	}
+	if want := []uint32{3, keys - 1}; !slices.Equal(down.Refused, want) || down.Status != deltasync.StatusClock {
+		t.Errorf("%v, refused %v; want clock and %v", down.Status, down.Refused, want)
+	}
+	for i, total := range down.Totals {
+		if len(total.Peers) != 20 {
+			t.Fatalf("key %d has %d slices in the cut reply, want 20", i+1, len(total.Peers))
+		}
+	}
+}
