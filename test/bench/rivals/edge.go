@@ -75,16 +75,37 @@ func newNode(maxKeys int, rules []limit.RuleSpec) (*edge.Node, error) {
 	return n, nil
 }
 
-// ask decides one request, built as a caller builds it.
+// ask decides one request, built as a caller builds it now and then.
 func ask(n *edge.Node, ns *limit.Namespace, now time.Time, path, user string) limit.Decision {
-	req := ns.NewRequest()
-	if path != "" {
-		req.SetHTTP("GET", path, "", "", nil)
+	a := newAsker(n, ns, path)
+	defer a.req.Release()
+	return a.ask(now, user)
+}
+
+// asker decides requests as a goroutine does that has many to decide: it keeps
+// one request and knows the place of its attribute.
+type asker struct {
+	node *edge.Node
+	req  *limit.Request
+	user limit.Slot
+	path string
+}
+
+func newAsker(n *edge.Node, ns *limit.Namespace, path string) *asker {
+	user, ok := ns.Slot("user")
+	if !ok {
+		panic("no rule reads the user")
 	}
-	req.Set("user", user)
-	d := n.Check(now, req)
-	req.Release()
-	return d
+	return &asker{node: n, req: ns.NewRequest(), user: user, path: path}
+}
+
+func (a *asker) ask(now time.Time, user string) limit.Decision {
+	a.req.Reset()
+	if a.path != "" {
+		a.req.SetHTTP("GET", a.path, "", "", nil)
+	}
+	a.req.SetSlot(a.user, user)
+	return a.node.Check(now, a.req)
 }
 
 // buildEdge makes a row of the edge. Every key was charged a window ago, and
@@ -117,19 +138,27 @@ func buildEdge(rules ruleset, from timing) func(population, time.Time) (*subject
 
 func edgeSubject(n *edge.Node, path string, from timing) *subject {
 	ns := n.Rules().Only()
+	// Each goroutine has an asker of its own.
+	worker := func(clock func() time.Time) func(time.Time, time.Duration) decide {
+		return func(time.Time, time.Duration) decide {
+			a := newAsker(n, ns, path)
+			return func(key string) bool { return a.ask(clock(), key).Allowed }
+		}
+	}
 	switch from {
 	case systemTime:
-		return &subject{worker: same(func(key string) bool { return ask(n, ns, time.Now(), path, key).Allowed })}
+		return &subject{worker: worker(time.Now)}
 	case refreshedTime:
 		var clock atomic.Int64
 		return &subject{
-			worker: same(func(key string) bool { return ask(n, ns, time.Unix(0, clock.Load()), path, key).Allowed }),
+			worker: worker(func() time.Time { return time.Unix(0, clock.Load()) }),
 			during: func() (stop func()) { return refresh(&clock) },
 		}
 	default:
 		return &subject{worker: func(now time.Time, step time.Duration) decide {
+			a := newAsker(n, ns, path)
 			return func(key string) bool {
-				allowed := ask(n, ns, now, path, key).Allowed
+				allowed := a.ask(now, key).Allowed
 				now = now.Add(step)
 				return allowed
 			}
