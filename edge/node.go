@@ -186,15 +186,28 @@ func (n *Node) Tick(now time.Time) {
 	from, wave := n.swept, n.wave
 	n.swept = (from + shards/10 + 1) % shards
 	n.mu.Unlock()
-	for k := range shards/10 + 1 {
-		n.sweep(&n.shards[(from+k)%shards], t, wave)
+	// A stretch of each shard, then the next stretch of each: a decision waits
+	// for one at most, and meets no sweep that takes the lock again at once.
+	for place, more := 0, true; more; place += sweepStretch {
+		more = false
+		for k := range shards/10 + 1 {
+			if n.sweep(&n.shards[(from+k)%shards], place, t, wave) {
+				more = true
+			}
+		}
 	}
 }
 
-func (n *Node) sweep(s *shard, now int64, wave uint32) {
+// sweepStretch is how many places of the ledger are swept under one lock: what
+// a decision may have to wait for, some microseconds.
+const sweepStretch = 64
+
+// sweep looks at the places of a shard from one on, and says whether there are
+// more behind them. A record that moves meanwhile waits for the next round.
+func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := 0; i < len(s.table); i++ {
+	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {
 		r := &s.table[i]
 		if r.key == 0 {
 			continue
@@ -224,6 +237,7 @@ func (n *Node) sweep(s *shard, now int64, wave uint32) {
 			s.mark(r, touch)
 		}
 	}
+	return from+sweepStretch < len(s.table)
 }
 
 // afterword is how long after its last counts an edge asks once more about a
