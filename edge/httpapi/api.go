@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -63,6 +65,9 @@ type Config struct {
 	// and not exported.
 	Metrics *Metrics
 
+	// Transport names the surface in the metrics. Default: "http".
+	Transport string
+
 	// Now and Rand (uniform in [0, 1)) are the clock and the jitter's source.
 	// Default: time.Now and math/rand/v2. Tests set them.
 	Now  func() time.Time
@@ -92,6 +97,7 @@ type API struct {
 	cfg      Config
 	log      *slog.Logger
 	metrics  *Metrics
+	duration prometheus.Observer
 	view     atomic.Pointer[view]
 	draining atomic.Bool
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
@@ -116,13 +122,19 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
+	if cfg.Transport == "" {
+		cfg.Transport = "http"
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
 	}
-	return &API{limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics}, nil
+	return &API{
+		limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
+		duration: cfg.Metrics.duration.WithLabelValues(cfg.Transport),
+	}, nil
 }
 
 // ServeHTTP routes by hand: the paths are few, and a mux would clean and
@@ -156,7 +168,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // as recover asks for.
 func (a *API) failOnPanic(w http.ResponseWriter, r *http.Request) {
 	if p := recover(); p != nil {
-		a.panicked(r, p)
+		a.panicked(r.URL.Path, p)
 		writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the limiter failed; its log says where"})
 	}
 }
@@ -164,18 +176,18 @@ func (a *API) failOnPanic(w http.ResponseWriter, r *http.Request) {
 // passOnPanic is failOnPanic for callers who asked to fail open.
 func (a *API) passOnPanic(w http.ResponseWriter, r *http.Request) {
 	if p := recover(); p != nil {
-		a.panicked(r, p)
+		a.panicked(r.URL.Path, p)
 		w.WriteHeader(http.StatusOK)
 	}
 }
 
-func (a *API) panicked(r *http.Request, p any) {
+func (a *API) panicked(path string, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // net/http's own way of dropping a connection
 	}
 	a.metrics.panics.Inc()
 	a.metrics.undecided.Inc()
-	a.log.Error("panic in a handler", "path", short(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	a.log.Error("panic in a handler", "path", short(path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
 // refuse tells the caller what was wrong with the call; nothing was counted

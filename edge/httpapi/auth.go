@@ -99,7 +99,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	}
 	now := a.cfg.Now()
 	if ignored {
-		a.warnIgnored(r, now)
+		a.warnIgnored(r.RemoteAddr, now)
 	}
 	req.Cost, req.Peek = options.cost, options.peek
 
@@ -147,16 +147,21 @@ func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 	dst = strconv.AppendInt(dst, int64(status), 10)
 	if shows(d.Rule) {
 		dst = append(dst, `,"detail":"`...)
-		dst = strconv.AppendUint(dst, d.Limit, 10)
-		dst = append(dst, ` per `...)
-		dst = append(dst, limit.WindowName(d.Rate.Window)...)
-		dst = append(dst, ` are used up"`...)
+		dst = append(appendUsed(dst, d), '"')
 		dst = appendViolated(dst, x)
 	}
 	dst = append(dst, `,"instance":"/v1/decisions/`...)
 	dst = append(appendID(dst, x.now), `","retry_after":`...)
 	dst = strconv.AppendUint(dst, x.retry, 10)
 	return append(dst, '}', '\n')
+}
+
+// appendUsed says what a denied client ran out of.
+func appendUsed(dst []byte, d *limit.Decision) []byte {
+	dst = strconv.AppendUint(dst, d.Limit, 10)
+	dst = append(dst, ` per `...)
+	dst = append(dst, limit.WindowName(d.Rate.Window)...)
+	return append(dst, ` are used up`...)
 }
 
 // appendViolated appends the policies that denied: those of rules that show
@@ -179,11 +184,11 @@ const warnEvery = int64(time.Minute / time.Second)
 
 // warnIgnored tells the operator that a proxy is not believed: most likely it
 // is missing from trusted_proxies, and its clients share one address.
-func (a *API) warnIgnored(r *http.Request, now time.Time) {
+func (a *API) warnIgnored(peer string, now time.Time) {
 	a.metrics.ignored.Inc()
 	last, at := a.warned.Load(), now.Unix()
 	if last != 0 && at-last < warnEvery || !a.warned.CompareAndSwap(last, at) {
 		return
 	}
-	a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", r.RemoteAddr)
+	a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", peer)
 }

@@ -97,6 +97,6 @@ func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.
 	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
 	x.fields.write(v, &x.answer)
 	done := a.cfg.Now()
-	a.metrics.observe(done.Sub(now))
+	a.duration.Observe(done.Sub(now).Seconds())
 	return done
 }

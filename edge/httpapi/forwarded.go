@@ -73,6 +73,19 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 	return ignored, nil
 }
 
+// clientBehind is the address of the client whose request came from peer with
+// these lines of X-Forwarded-For; ignored says that they were not believed.
+func clientBehind(peer string, lines []string, trusted Proxies) (clientIP string, ignored bool) {
+	addr, clientIP, known := parseHop(peer)
+	switch {
+	case lines == nil:
+		return clientIP, false
+	case onUnixSocket(peer) || known && trusted.Contains(addr):
+		return clientOf(lines, clientIP, trusted), false
+	}
+	return clientIP, true
+}
+
 // onUnixSocket says whether a peer's address, as net/http writes it, is that
 // of a unix socket: "@" where the peer's end has no name, as is usual.
 func onUnixSocket(addr string) bool {

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -49,11 +48,11 @@ func resultOf(d *limit.Decision) result {
 	}
 }
 
-// Metrics counts what the HTTP surface decides.
+// Metrics counts what the surfaces decide.
 type Metrics struct {
 	decisions *prometheus.CounterVec
 	cost      *prometheus.CounterVec
-	duration  prometheus.Observer
+	duration  *prometheus.HistogramVec
 	undecided prometheus.Counter
 	panics    prometheus.Counter
 	ignored   prometheus.Counter
@@ -76,23 +75,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"namespace", "rule"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillgate_http_panics_total",
-			Help: "Panics in HTTP handlers; each is a bug, and was answered with 500.",
+			Help: "Panics in handlers and interceptors; each is a bug. The HTTP API answered with 500, a call behind middleware passed.",
 		}),
 		ignored: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillgate_http_forwarded_ignored_total",
-			Help: "Calls to /v1/auth whose forwarding headers were ignored because the peer is not in trusted_proxies.",
+			Help: "Calls whose forwarding headers were ignored because the peer is not in trusted_proxies.",
 		}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "spillgate_decision_duration_seconds",
+			Help:    "Time from a request that was read to its decision.",
+			Buckets: []float64{250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 200e-6, 1e-3, 10e-3, 100e-3},
+		}, []string{"transport"}),
 		labels: map[[2]string]string{},
 	}
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "spillgate_decision_duration_seconds",
-		Help:    "Time from a request that was read to its decision.",
-		Buckets: []float64{250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 200e-6, 1e-3, 10e-3, 100e-3},
-	}, []string{"transport"})
-	m.duration = duration.WithLabelValues("http")
 	m.undecided = m.decisions.WithLabelValues("", "", resultError)
 	if reg != nil {
-		reg.MustRegister(m.decisions, m.cost, m.panics, m.ignored, duration)
+		reg.MustRegister(m.decisions, m.cost, m.panics, m.ignored, m.duration)
 	}
 	return m
 }
@@ -140,6 +138,3 @@ func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
 	}
 	(*c).Add(float64(d.Cost))
 }
-
-// observe records how long a decision took.
-func (m *Metrics) observe(d time.Duration) { m.duration.Observe(d.Seconds()) }

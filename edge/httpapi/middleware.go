@@ -23,26 +23,19 @@ func (a *API) Middleware(namespace string, next http.Handler) http.Handler {
 func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (pass bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.panicked(r, p)
+			a.panicked(r.URL.Path, p)
 			pass = true
 		}
 	}()
-	set := a.limiter.Rules()
-	if set == nil {
-		a.metrics.undecided.Inc()
-		return true
-	}
-	ns, bad := a.namespaceOf(set, namespace)
-	if bad != nil {
-		a.metrics.undecided.Inc()
-		a.log.Error("requests pass unlimited", "err", bad)
+	set, ns := a.rulesFor(namespace)
+	if ns == nil {
 		return true
 	}
 	req := ns.NewRequest()
 	defer req.Release()
 	now := a.cfg.Now()
 	if fillOwn(req, r, a.cfg.TrustedProxies) {
-		a.warnIgnored(r, now)
+		a.warnIgnored(r.RemoteAddr, now)
 	}
 	x := exchanges.Get().(*exchange)
 	defer x.release()
@@ -60,14 +53,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (p
 // X-Forwarded-For is read, where the peer is trusted; ignored says that it was
 // there and not believed.
 func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool) {
-	peer, clientIP, known := parseHop(r.RemoteAddr)
-	if lines := r.Header[forwardedFor]; lines != nil {
-		if onUnixSocket(r.RemoteAddr) || known && trusted.Contains(peer) {
-			clientIP = clientOf(lines, clientIP, trusted)
-		} else {
-			ignored = true
-		}
-	}
+	clientIP, ignored := clientBehind(r.RemoteAddr, r.Header[forwardedFor], trusted)
 	req.SetHTTP(r.Method, pathOf(r.URL.EscapedPath()), hostOf(r.Host), clientIP, r.Header)
 	return ignored
 }

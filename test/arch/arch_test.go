@@ -43,7 +43,7 @@ var rings = map[string]int{
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/adminapi": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim":         4,
@@ -67,7 +67,8 @@ var bans = []ban{
 	{from: "sync/natsbus", to: []string{"github.com/nats-io/nats-server"}, reason: "only natsbus/embedded links the server"},
 	{from: "regional/redisstore", direct: true, to: []string{"github.com/nats-io", "github.com/prometheus", "github.com/spf13"}, reason: "the Redis store is go-redis and nothing else"},
 	{from: "edge/httplimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "middleware brings no daemon's dependencies into a program"},
-	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings"},
+	{from: "edge/grpclimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "interceptors bring no daemon's dependencies into a program"},
+	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 }
 
 // onlyIn says which packages alone may import something directly.
@@ -79,6 +80,8 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats-server":   {"sync/natsbus/embedded"},
 	"github.com/goccy/go-yaml":         {"configs"},
 	"github.com/expr-lang/expr":        {"edge/limit/when"},
+	"google.golang.org/grpc":           {"edge/grpclimit"},
+	"google.golang.org/genproto":       {"edge/grpclimit"},
 	"github.com/bufbuild/protocompile": {},
 	"github.com/dunglas/httpsfv":       {},
 }
@@ -199,6 +202,48 @@ func TestImportsSeesViolations(t *testing.T) {
 				t.Errorf("violations = %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestEmbeddersLinkLittle reads from the real dependency list what a program
+// links that imports the node and its HTTP middleware. Each module that it is
+// spared is one that the list shows where it is meant to be: a name that stands
+// nowhere would be absent from embedders too.
+func TestEmbeddersLinkLittle(t *testing.T) {
+	pkgs := list(t)
+	links := func(module string, from ...string) bool {
+		for _, name := range from {
+			p, ok := pkgs[own(name)]
+			if !ok || len(p.Deps) == 0 {
+				t.Fatalf("go list tells nothing of %s", name)
+			}
+			if slices.ContainsFunc(p.Deps, func(dep string) bool { return within(dep, module) }) {
+				return true
+			}
+		}
+		return false
+	}
+	for module, user := range map[string]string{
+		"google.golang.org/grpc":            "edge/grpclimit",
+		"google.golang.org/genproto":        "edge/grpclimit",
+		"github.com/spf13/viper":            "configs",
+		"github.com/spf13/cobra":            "cmd/edge",
+		"github.com/goccy/go-yaml":          "configs",
+		"github.com/redis/go-redis/v9":      "regional/redisstore",
+		"github.com/nats-io/nats.go":        "sync/natsbus",
+		"github.com/expr-lang/expr":         "edge/limit/when",
+		own("regional"):                     "cmd/aggregator",
+		"github.com/nats-io/nats-server/v2": "cmd/edge",
+	} {
+		if !links(module, user) {
+			t.Errorf("%s does not link %s: look for what does, or this test proves nothing", user, module)
+		}
+		if links(module, "edge", "edge/httplimit") {
+			t.Errorf("embedders of edge and edge/httplimit link %s", module)
+		}
+		if grpc := strings.HasPrefix(module, "google.golang.org/"); !grpc && links(module, "edge/grpclimit") {
+			t.Errorf("embedders of edge/grpclimit link %s", module)
+		}
 	}
 }
 
