@@ -37,12 +37,12 @@ type lane struct {
 
 // peer is one lane's exchange with another region.
 type peer struct {
-	outbox  *deltasync.Outbox
-	epochs  []uint64        // seen of late in its replies
-	sent    int64           // when the last frame left
-	until   int64           // it is left alone before this instant
-	refused []deltasync.Key // it would not have them; told again with the next Tick
-	fails   int             // frames in a row that it did not answer
+	outbox *deltasync.Outbox
+	epochs []uint64        // seen of late in its replies
+	sent   int64           // when the last frame left
+	until  int64           // it is left alone before this instant
+	again  []deltasync.Key // to be told with a later Tick: see tellLater
+	fails  int             // frames in a row that it did not answer
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -170,7 +170,7 @@ func (a *Aggregator) Tick(now time.Time) {
 			c.crossing(reach(c.shape, t)) // arms thresholds again as slices leave
 		}
 		for j := range l.peers {
-			a.tellAgain(l, &l.peers[j])
+			a.tellAgain(l, j)
 		}
 		l.mu.Unlock()
 	}

@@ -18,7 +18,7 @@ type Config struct {
 	// others of the region.
 	Region, Name string
 
-	// Peers are the other regions: subtotals go to each (full mesh).
+	// Peers are the other regions, 64 at most: subtotals go to each (full mesh).
 	Peers []string
 
 	// Lanes must be the same at every edge and aggregator (8).
@@ -46,6 +46,9 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// maxPeers is the number of bits in counter.again.
+const maxPeers = 64
+
 // withDefaults fills zero fields and reports all mistakes at once.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
@@ -53,6 +56,9 @@ func (c Config) withDefaults() (Config, error) {
 		if err := deltasync.ValidToken(t.token); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", t.field, err))
 		}
+	}
+	if len(c.Peers) > maxPeers {
+		errs = append(errs, fmt.Errorf("Peers: %d regions, want at most %d", len(c.Peers), maxPeers))
 	}
 	for i, p := range c.Peers {
 		switch err := deltasync.ValidToken(p); {

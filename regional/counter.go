@@ -17,6 +17,7 @@ type counter struct {
 	crossed uint8         // thresholds crossed, a bit each
 	pushed  bool          // stands in its lane's list of keys to push
 	retried bool          // stands in its lane's list of keys to write again
+	again   uint64        // stands in a peer's list of keys to tell again, a bit each
 }
 
 // missing names cells that the store does not have yet.
@@ -102,6 +103,11 @@ func (c *counter) item(key deltasync.Key) Item {
 		}
 	}
 	return it
+}
+
+// delta is the region's subtotal in slices from one on, for another region.
+func (c *counter) delta(key deltasync.Key, from crdt.Slice, flags deltasync.Flags) deltasync.Delta {
+	return deltasync.Delta{Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil)}
 }
 
 // totals is what everybody but the asking edge did in slices from oldest on.

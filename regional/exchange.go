@@ -3,7 +3,6 @@ package regional
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -101,7 +100,8 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if err := down.UnmarshalBinary(payload); err != nil {
 		return fmt.Errorf("reply of %s: %w", o.Peer, err)
 	}
-	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden {
+	// A refusal that names deltas is about them; another is of the frame.
+	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		return fmt.Errorf("reply of %s: it refused the frame: %s", o.Peer, down.Status)
 	}
 	if want := deltasync.NodeID(o.Peer, "", ""); down.Node != want {
@@ -111,7 +111,8 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
+	j := slices.Index(a.cfg.Peers, o.Peer)
+	p := &l.peers[j]
 	if deltas, known := p.outbox.Deltas(down.Seq); known && len(down.Totals) > deltas {
 		return fmt.Errorf("reply of %s: %d totals for %d keys", o.Peer, len(down.Totals), deltas)
 	}
@@ -120,9 +121,8 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails = 0, 0
-	refused := down.Status == deltasync.StatusClock || down.Status == deltasync.StatusOverloaded
 	a.stats.heard(o.Peer, t)
-	a.learnEpoch(l, p, down.StoreEpoch)
+	a.learnEpoch(l, j, down.StoreEpoch)
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
@@ -130,14 +130,16 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		horizon := sliceAt(sec.Shape, t+int64(maxAhead))
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
+			c := l.counters[d.Key]
 			switch {
+			case c == nil: // retired meanwhile
 			case i < len(down.Totals):
-				a.hear(l, d.Key, crdt.Replica{Node: down.Node}, down.Totals[i].Peers, oldest, horizon, t)
+				a.hear(l, d.Key, c, crdt.Replica{Node: down.Node}, &down.Totals[i], oldest, horizon, t)
 			case !p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch}):
-				a.stats.exportFull.Add(1) // the reply was full, and so is the outbox: the peer exports by itself
+				a.tellLater(l, j, d.Key, c) // the reply was full, and so is the outbox
 			}
-			if refused && len(d.Cells) > 0 && len(p.refused) < maxRefused {
-				p.refused = append(p.refused, d.Key) // it may be among those that were not taken
+			if c != nil && len(d.Cells) > 0 && !down.Took(i) {
+				a.tellLater(l, j, d.Key, c)
 			}
 			i++
 		}
@@ -145,57 +147,13 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	return nil
 }
 
-// maxRefused bounds what is told again; the edges' refresh brings the rest.
-const maxRefused = 65536
-
-// tellAgain exports once more what a peer would not have.
-func (a *Aggregator) tellAgain(l *lane, p *peer) {
-	for _, key := range p.refused {
-		if c := l.counters[key]; c != nil && c.edges.Sums().Len() > 0 {
-			if !p.outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagRefresh, Cells: c.edges.Sums().Cells(nil)}) {
-				a.stats.exportFull.Add(1)
-			}
-		}
-	}
-	p.refused = nil
-}
-
 // hear joins a peer's subtotal that came with a reply.
-func (a *Aggregator) hear(l *lane, key deltasync.Key, region crdt.Replica, cells []crdt.Cell, oldest, horizon crdt.Slice, now int64) {
-	c := l.counters[key]
-	if c == nil {
-		return
-	}
-	cells, _ = within(cells, horizon)
+func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
+	cells, _ := within(t.Peers, horizon)
 	if from, rose := c.join(FromRegion, region, cells, oldest); rose {
 		c.lacks(FromRegion, region, from)
 		l.again(key, c)
 		a.changed(l, key, c, now)
-	}
-}
-
-// learnEpoch sends all live subtotals to a peer whose store, or aggregator, is
-// one that we do not know: it may lack them.
-func (a *Aggregator) learnEpoch(l *lane, p *peer, epoch uint64) {
-	if slices.Contains(p.epochs, epoch) {
-		return
-	}
-	first := len(p.epochs) == 0
-	const known = 16
-	p.epochs = append(p.epochs, epoch)
-	if len(p.epochs) > known {
-		p.epochs = slices.Delete(p.epochs, 0, 1)
-	}
-	if first {
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
-		c := l.counters[key]
-		if cells := c.edges.Sums().Cells(nil); len(cells) > 0 && !c.shape.Regional {
-			if !p.outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagRefresh, Cells: cells}) {
-				a.stats.exportFull.Add(1)
-			}
-		}
 	}
 }
 

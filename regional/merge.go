@@ -111,14 +111,14 @@ func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Sl
 	if c.shape.Regional || len(l.peers) == 0 {
 		return
 	}
-	cells := c.edges.Sums().From(from, nil)
-	if len(cells) == 0 {
+	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
+	d := c.delta(key, from, flags)
+	if len(d.Cells) == 0 {
 		return
 	}
-	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
-	for i := range l.peers {
-		if !l.peers[i].outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: flags, Cells: cells}) {
-			a.stats.exportFull.Add(1) // the edges' refresh brings it again
+	for j := range l.peers {
+		if !l.peers[j].outbox.Put(c.shape, 0, d) {
+			a.tellLater(l, j, key, c)
 		}
 	}
 	if flags&deltasync.FlagUrgent != 0 {

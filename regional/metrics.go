@@ -12,7 +12,7 @@ import (
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
 	cutShort                          atomic.Uint64
-	exportFull, storeErrors           atomic.Uint64
+	toldLater, storeErrors            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs               atomic.Uint64
 	storeDuration                     prometheus.Histogram
@@ -89,7 +89,7 @@ var (
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
-	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason; the edges' refresh brings them again.", []string{"reason"}, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason. told_later counts keys that a peer refused, or that found no room in its outbox; they are told again in full, a second later or when there is room.", []string{"reason"}, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys published.", nil, nil)
 	cutDesc      = prometheus.NewDesc("spillgate_sync_replies_cut_total", "Replies that were too large for one frame; edges ask again for the rest.", nil, nil)
 	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
@@ -136,7 +136,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, st.FramesSent, "sent")
 	count(framesDesc, st.FramesLost, "lost")
 	count(sentDesc, st.BytesSent)
-	count(droppedDesc, c.aggregator.stats.exportFull.Load(), "outbox_full")
+	count(droppedDesc, c.aggregator.stats.toldLater.Load(), "told_later")
 	count(pushesDesc, st.Pushes)
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
