@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 )
 
 const (
@@ -176,7 +175,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	for i := range spec.Rates {
 		p := fmt.Sprintf("%s.rates[%d]", path, i)
 		rate := c.rate(p, spec, &spec.Rates[i])
-		if names[rate.Name] && (spec.Rates[i].Name != "" || spec.Rates[i].Per > 0) {
+		if names[rate.Name] && (spec.Rates[i].Name != "" || spec.Rates[i].Per > 0 || rate.Bucket()) {
 			c.problem(p+".name", "E142", "name the rates apart", "%q is already the name of a rate of this rule", rate.Name)
 		}
 		names[rate.Name] = true
@@ -228,109 +227,6 @@ func (c *compiler) consistency(ws ...word) {
 	enum(c, map[string]uint8{"loose": 1}, append(ws, word{"", "loose"})...)
 }
 
-func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
-	r := &Rate{Name: cmp.Or(spec.Name, WindowName(spec.Per)), Limit: spec.Limit, Ceiling: spec.Limit, Window: spec.Per}
-	r.Policy = rule.Name + "." + r.Name
-	if spec.Name != "" && !nameForm.MatchString(spec.Name) {
-		c.problem(path+".name", "E141", `such as "minute"`, "%q is not a name", spec.Name)
-	}
-	if spec.Limit > maxLimit {
-		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
-	}
-	if spec.Limit == 0 && rule.Margin.SoftPercent > 0 {
-		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a soft margin on a limit of 0 admits nothing")
-	}
-	r.Ceiling += uint64(float64(spec.Limit) * rule.Margin.SoftPercent / 100)
-	calendar := spec.Period != "" || !slices.Contains(plainAligns, spec.Align)
-	if calendar {
-		c.calendar(path, spec, r)
-		r.Policy = rule.Name + "." + r.Name
-	} else if spec.Per < MinWindow || spec.Per > MaxWindow || spec.Per%time.Millisecond != 0 {
-		c.problem(path+".per", "E145", "whole milliseconds, 25ms to 366d", "a window of %v is out of range", spec.Per)
-		r.Window = time.Second
-	}
-	c.consistency(word{path + ".consistency", spec.Consistency})
-	r.Scope = enum(c, scopeNames, word{path + ".scope", spec.Scope}, word{"defaults.scope", c.doc.Defaults.Scope}, word{"", "global"})
-	fallback := word{"defaults.algorithm", c.doc.Defaults.Algorithm}
-	if calendar {
-		fallback = word{"", FixedWindow.String()}
-	}
-	r.Algorithm = enum(c, algorithmNames, word{path + ".algorithm", spec.Algorithm}, fallback, word{"", "sub_windows"})
-	c.words(path, spec, r)
-	r.Generation = generation(rule, c.doc.Namespace, r)
-	return r
-}
-
-// words reads the words that belong to one algorithm, and refuses those of
-// another.
-func (c *compiler) words(path string, spec *RateSpec, r *Rate) {
-	r.Slices, r.Width = 1, r.Window
-	rounding := "none"
-	switch r.Algorithm {
-	case SubWindows:
-		n := cmp.Or(spec.Slices, DefaultSlices)
-		if n < 1 || n > MaxSlices {
-			c.problem(path+".slices", "E146", fmt.Sprintf("1 to %d", MaxSlices), "%d slices", n)
-			n = DefaultSlices
-		}
-		r.Slices, r.Width = Narrow(r.Window, n)
-		r.Oldest = enum(c, oldestNames, word{path + ".oldest", spec.Oldest}, word{"", "linear"})
-	case SlidingWindow:
-		rounding = "down"
-	}
-	r.Round = enum(c, roundingNames, word{path + ".round", spec.Round}, word{"", rounding})
-	if spec.Slices != 0 && r.Algorithm != SubWindows {
-		c.problem(path+".slices", "E147", "", "slices belongs to sub_windows, not to %s", r.Algorithm)
-	}
-	if spec.Oldest != "" && r.Algorithm != SubWindows {
-		c.problem(path+".oldest", "E147", "", "oldest belongs to sub_windows, not to %s", r.Algorithm)
-	}
-	r.Span, r.Hold = r.Slices, r.Width+time.Second
-	if r.Period != NoPeriod {
-		r.Hold = r.Period.longest() + time.Second
-		r.Width, r.Span = periodGrain, int((r.Period.longest()+periodGrain-1)/periodGrain)
-	}
-	switch {
-	case r.Algorithm != FixedWindow && (spec.Align != "" || r.Period != NoPeriod):
-		c.problem(path+".align", "E147", "", "align and calendar periods belong to fixed_window, not to %s", r.Algorithm)
-	case spec.Align == "first_hit":
-		c.problem(path+".align", "E148", "epoch", "align %q is not built yet", spec.Align)
-	}
-}
-
-// plainAligns are the values of align that name no calendar.
-var plainAligns = []string{"", "epoch", "first_hit"}
-
-// calendar reads the period and zone of a rate that follows the calendar.
-func (c *compiler) calendar(path string, spec *RateSpec, r *Rate) {
-	period := spec.Period
-	for _, p := range []Period{Day, Week} {
-		if period == "" && spec.Per == p.nominal() {
-			period = p.String()
-		}
-	}
-	if period == "" {
-		c.problem(path+".per", "E145", "day, week, month or year; or align: epoch", "%s is no period of the calendar, which align: %s asks for", WindowName(spec.Per), spec.Align)
-		period = Day.String()
-	}
-	r.Period = enum(c, periodNames, word{path + ".per", period})
-	r.Window = r.Period.nominal()
-	r.Name = cmp.Or(spec.Name, period)
-	zone := cmp.Or(spec.Align, "utc")
-	if slices.Contains(plainAligns, spec.Align) && spec.Align != "" {
-		c.problem(path+".align", "E148", `utc, or a zone such as "Europe/Paris"`, "a %s has no align %q", period, spec.Align)
-		zone = "utc"
-	}
-	if zone == "utc" {
-		zone = "UTC"
-	}
-	var err error
-	if r.Zone, err = time.LoadLocation(zone); err != nil || zone == "Local" {
-		c.problem(path+".align", "E149", `utc, or a zone such as "Europe/Paris"`, "%q is no time zone", spec.Align)
-		r.Zone = time.UTC
-	}
-}
-
 // word is a value that a document may give, with the place that it came from.
 type word struct{ path, value string }
 
@@ -353,7 +249,7 @@ func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 // this version of it.
 func unbuilt(word string) bool {
 	switch word {
-	case "adaptive", "strict", "sliding_log", "token_bucket", "leaky_bucket", "concurrency", "envoy":
+	case "adaptive", "strict", "sliding_log", "concurrency", "envoy":
 		return true
 	}
 	return strings.HasPrefix(word, "group:")

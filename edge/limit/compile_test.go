@@ -96,7 +96,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"oldest":              {func(d *limit.Document) { d.Rules[0].Rates[0].Oldest = "half" }, "E180", "rules[0].rates[0].oldest"},
 		"show":                {func(d *limit.Document) { d.Rules[0].OnLimit.ShowHeaders = "some" }, "E180", "rules[0].on_limit.show_headers"},
 		"consistency":         {func(d *limit.Document) { d.Rules[0].Consistency = "tight" }, "E180", "rules[0].consistency"},
-		"later algorithm":     {func(d *limit.Document) { d.Defaults.Algorithm = "token_bucket" }, "E181", "defaults.algorithm"},
+		"later algorithm":     {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_log" }, "E181", "defaults.algorithm"},
 		"later scope":         {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
 		"later consistency":   {func(d *limit.Document) { d.Rules[0].Rates[0].Consistency = "strict" }, "E181", "rules[0].rates[0].consistency"},
 		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "adaptive" }, "E181", "defaults.consistency"},

@@ -69,7 +69,7 @@ type MatchSpec struct {
 	When    string              // an expression that must hold; see Options
 }
 
-// RateSpec is a limit per window.
+// RateSpec is a limit per window, or a bucket.
 type RateSpec struct {
 	Name        string // "": the window as written, "1m"
 	Limit       uint64
@@ -82,6 +82,13 @@ type RateSpec struct {
 	Scope       string // edge (local) | region | global
 	Align       string // fixed_window: epoch, or for calendar periods utc or a time zone's name
 	Consistency string
+
+	Capacity uint64        // of a bucket, in place of Limit and Per
+	Refill   Flow          // token_bucket: how fast its tokens come back
+	Initial  uint64        // token_bucket: what it starts with, once; 0: its capacity
+	Outflow  Flow          // leaky_bucket: how fast it drains
+	Queue    bool          // leaky_bucket: requests wait for their turn
+	MaxWait  time.Duration // of a queue: no longer than this; 0: until it is full
 }
 
 // CostSpec is what a request costs.

@@ -21,12 +21,21 @@ const (
 	// SubWindows counts the last N slices of W/N, and as much of the slice
 	// before them as still overlaps the last W.
 	SubWindows
+	// TokenBucket has a capacity that is refilled at a steady rate. Its level
+	// is what was taken and has not been refilled.
+	TokenBucket
+	// LeakyBucket has a capacity that drains at a steady rate: as a meter it is
+	// a TokenBucket by another name, as a queue it tells each request how long
+	// to wait for its turn.
+	LeakyBucket
 )
 
 var algorithmNames = map[string]Algorithm{
 	"fixed_window":   FixedWindow,
 	"sliding_window": SlidingWindow,
 	"sub_windows":    SubWindows,
+	"token_bucket":   TokenBucket,
+	"leaky_bucket":   LeakyBucket,
 }
 
 func (a Algorithm) String() string { return nameOf(algorithmNames, a) }
@@ -124,22 +133,39 @@ type Rate struct {
 	Round      Rounding
 	Scope      Scope
 	Generation uint64 // changes when what a count means changes; the limit does not
+
+	// Drain is how a bucket empties; Refill is 0 for what is no bucket. Limit
+	// is its capacity, the Floor included, and Window the time in which it
+	// drains from full.
+	Drain   Drain
+	Queue   bool          // a leaky bucket that holds requests back: see Delay
+	MaxWait time.Duration // the longest that it does; 0: until it is full
+	// Lease is how long an acquired slot of a concurrency limit is held at the
+	// most; 0 for all other rates.
+	Lease time.Duration
+	// Memory is how long after the last charge a counter's carry is kept at
+	// least. Where a bucket starts with more than its capacity (initial), what
+	// it starts with is spent once, and never refilled: Drain.Floor units of
+	// the level stay as long as the counter is remembered.
+	Memory time.Duration
+
+	// A queue may admit up to a level that is no whole number: the Ceiling and
+	// spare/Drain.Per, which is spareMicro millionths.
+	spare, spareMicro uint64
+	brim              uint64 // of a bucket: its capacity with floor and margin
 }
 
 // Level is how much of a rate is used: a whole number of cost units and,
-// where part is left over in [0, 1), that there was such a part.
+// where part is left over in [0, 1), that there was such a part. (Of a queue a
+// part counts only where it leaves no room for it.)
 type Level struct {
 	Whole uint64
 	Part  bool
 }
 
 // Carry is what is left of slices that were retired: the level of a bucket at
-// a slice boundary. Windows carry nothing; it stands in their signature so
-// that every algorithm has the same one.
-type Carry struct {
-	Boundary crdt.Slice
-	Level    uint64
-}
+// a slice boundary. Windows carry nothing.
+type Carry = crdt.Carry
 
 // SliceAt is the slice that now, in nanoseconds since the Unix epoch, falls in.
 func (r *Rate) SliceAt(now int64) crdt.Slice {
@@ -186,7 +212,10 @@ func (r *Rate) Reach(now int64) crdt.Slice {
 // of charges and refunds by slice (ascending), whoever made them. A slice
 // ahead of now, but for one out of all reach, counts in full at once. It only
 // falls while nothing is charged.
-func (r *Rate) Used(sums []crdt.Cell, _ Carry, now int64) Level {
+func (r *Rate) Used(sums []crdt.Cell, carry Carry, now int64) Level {
+	if r.Bucket() {
+		return r.ofMicro(r.Drain.Level(carry, sums, now, r.beyond(r.SliceAt(now))))
+	}
 	full, oldest := r.split(sums, r.SliceAt(now))
 	if oldest == 0 {
 		return Level{Whole: full}
@@ -227,10 +256,10 @@ func (r *Rate) Rounded(l Level) uint64 {
 // Room is the cost that may still be admitted at the given level.
 func (r *Rate) Room(l Level) uint64 { return crdt.SatSub(r.Ceiling, r.Rounded(l)) }
 
-// RetryAfter is how long after now cost would be admitted if nothing more were
-// charged, at least a nanosecond. Cost above the ceiling never fits; then it is
-// the time until nothing at all is used.
-func (r *Rate) RetryAfter(sums []crdt.Cell, _ Carry, cost uint64, now int64) time.Duration {
+// windowWait is how long after now a window has room for cost, at least a
+// nanosecond. Cost above the ceiling never fits; then it is the time until
+// nothing at all is used.
+func (r *Rate) windowWait(sums []crdt.Cell, cost uint64, now int64) time.Duration {
 	target := crdt.SatSub(r.Ceiling, cost)
 	current := r.SliceAt(now)
 	if r.Period != NoPeriod {

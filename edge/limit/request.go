@@ -56,6 +56,11 @@ type Request struct {
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
 
+	Receipt bool // fill Charges
+	// Charges is, after a Check with Receipt, what was charged. It is good
+	// until Reset: copy what is to be given back later.
+	Charges []Charge
+
 	rules []*Rule
 	key   []byte
 }
@@ -85,9 +90,11 @@ func (req *Request) Reset() {
 		req.attrs[slot] = ""
 	}
 	clear(req.States)
+	clear(req.Charges)
 	req.derived.forget()
-	req.set, req.States, req.rules = req.set[:0], req.States[:0], req.rules[:0]
-	req.Cost, req.Peek, req.Details = 0, false, false
+	req.set, req.rules = req.set[:0], req.rules[:0]
+	req.States, req.Charges = req.States[:0], req.Charges[:0]
+	req.Cost, req.Peek, req.Details, req.Receipt = 0, false, false, false
 }
 
 // Namespace is the one that the request was made for.

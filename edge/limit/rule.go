@@ -220,8 +220,12 @@ func generation(rule *RuleSpec, ns string, r *Rate) uint64 {
 	field(r.Name)
 	field(r.Algorithm.String())
 	field(r.Scope.String())
-	field(r.Window.String())
-	field(strconv.Itoa(r.Slices))
+	if r.Bucket() { // how large and how fast is judged anew from what is counted
+		field(r.Width.String())
+	} else {
+		field(r.Window.String())
+		field(strconv.Itoa(r.Slices))
+	}
 	if r.Period != NoPeriod {
 		field(r.Period.String())
 		field(r.Zone.String())

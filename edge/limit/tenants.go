@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 )
 
 // TenantSpec is what a tenant, or a tier of tenants, has more or less of.
@@ -61,19 +62,47 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 			if float64(rate.Ceiling)*m > maxLimit {
 				c.problem(path+".tier_from", "E195", "a smaller limit, or multiplier", "%d times %v is above 2^53", rate.Ceiling, m)
 			}
+			if top := max(rate.brim, rate.Drain.Refill); rate.Bucket() && float64(top)*m > MaxUnits {
+				c.problem(path+".tier_from", "E195", "a smaller bucket, or multiplier", "%d times %v is above 10^13", top, m)
+			}
 			v.Rates[i] = rate.times(m)
 		}
 		r.variants = append(r.variants, &v)
 	}
 }
 
-// times is the rate with its limit multiplied, to the nearest whole number. It
-// counts in the same counters: what is counted is judged by another limit.
+// times is the rate with its limit multiplied, to the nearest whole number, and
+// with it what refills it. It counts in the same counters: what is counted is
+// judged by another limit.
 func (r *Rate) times(m float64) *Rate {
+	multiply := func(x uint64) uint64 { return uint64(math.Round(float64(x) * m)) }
 	scaled := *r
-	scaled.Limit = uint64(math.Round(float64(r.Limit) * m))
-	scaled.Ceiling = uint64(math.Round(float64(r.Ceiling) * m))
+	scaled.Limit, scaled.Ceiling = multiply(r.Limit), multiply(r.Ceiling)
+	if r.Bucket() {
+		scaled.Drain.Refill, scaled.Drain.Per = r.Drain.times(m)
+		scaled.Drain.Floor = multiply(r.Drain.Floor)
+		scaled.admitUpTo(multiply(r.brim))
+	}
 	return &scaled
+}
+
+// times is what drains, multiplied. Half of 5 a second is 25 in 10 seconds: up
+// to three digits of a fraction are exact.
+func (d Drain) times(m float64) (refill uint64, per time.Duration) {
+	exact := float64(d.Refill) * m
+	refill, per = uint64(math.Round(exact)), d.Per
+	for k := 1.0; k <= 1000; k *= 10 {
+		longer := d.Per * time.Duration(k)
+		if longer > MaxWindow || exact*k > MaxUnits {
+			break
+		}
+		whole := math.Round(exact * k)
+		refill, per = uint64(whole), longer
+		if math.Abs(exact*k-whole) < 1e-6 {
+			break
+		}
+	}
+	return max(refill, 1), per
 }
 
 // forTenant is the rule as it holds for the request's tenant. Each variant has

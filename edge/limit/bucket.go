@@ -1,0 +1,174 @@
+package limit
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// Flow is how fast a bucket fills or empties: so many units in a time.
+type Flow struct {
+	Units uint64
+	Per   time.Duration
+}
+
+// bucket is what an Exact knows of a token or leaky bucket: its level, exactly.
+// As in GCRA nothing runs: the level of then and the time since give that of
+// now. It is kept times Drain.Per, so that what drains in a nanosecond is a
+// whole number: Drain.Refill.
+type bucket struct {
+	level wide
+	per   uint64 // what level is multiplied by
+	at    int64  // when it was that
+	empty int64  // until when it was at the floor, as far as known
+}
+
+// drain brings the level to now.
+func (b *bucket) drain(r *Rate, now int64) {
+	per := uint64(r.Drain.Per)
+	if b.per != per {
+		if b.per != 0 { // the rate was changed: the level in units stays
+			whole, rem := b.level.over(b.per)
+			part, _ := product(rem, per).over(b.per)
+			b.level = product(whole, per).plus(wide{lo: part})
+		}
+		b.per = per
+	}
+	if now < b.at {
+		if !r.setBack(b.at, now) {
+			return
+		}
+		b.at, b.empty = now, min(b.empty, now)
+		return
+	}
+	floor := product(r.Drain.Floor, per)
+	if floor.less(b.level) {
+		drained := product(r.Drain.Refill, uint64(now)-uint64(b.at))
+		if b.level.minus(floor).less(drained) {
+			b.level = floor
+			b.empty = now
+		} else {
+			b.level = b.level.minus(drained)
+		}
+	}
+	b.at = now
+}
+
+func (b *bucket) charge(r *Rate, cost uint64, at int64) {
+	b.drain(r, at)
+	if b.level == product(r.Drain.Floor, b.per) {
+		b.empty = b.at
+	}
+	if b.level = b.level.plus(product(cost, b.per)); b.level.hi >= b.per {
+		b.level = product(math.MaxUint64, b.per)
+	}
+}
+
+// refund takes back a charge made in a slice. What was poured in before the
+// bucket was last empty has drained, and cannot be taken back.
+func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
+	b.drain(r, now)
+	if r.EndOf(made) > b.empty {
+		b.level = b.level.minus(product(cost, b.per))
+	}
+}
+
+// wait is how long after now the level is target, which is times Drain.Per, or
+// as low as it gets.
+func (b *bucket) wait(r *Rate, target wide, now int64) time.Duration {
+	b.drain(r, now)
+	if !target.less(b.level) {
+		return 0
+	}
+	if floor := product(r.Drain.Floor, b.per); target.less(floor) {
+		target = floor
+	}
+	left := b.level.minus(target).overUp(r.Drain.Refill)
+	left = crdt.SatAdd(left, uint64(b.at)-uint64(now)) // at is no earlier than now
+	return time.Duration(min(left, math.MaxInt64))
+}
+
+// lump is the first instant at which a charge could no longer be booked as if
+// it were made at now: the bucket would have been empty in between.
+func (b *bucket) lump(r *Rate, now int64) int64 {
+	b.drain(r, now)
+	above, _ := b.level.minus(product(r.Drain.Floor, b.per)).over(r.Drain.Refill)
+	return satAdd(satAdd(now, int64(min(above, math.MaxInt64-1))), 1)
+}
+
+// setBack says that a clock that showed at showed now later. A few threads
+// that read the clock and come in another order are none: time stands still
+// for them, as draining the same moments twice would free too much.
+func (r *Rate) setBack(at, now int64) bool {
+	return uint64(at)-uint64(now) > uint64(min(r.Window, time.Second))
+}
+
+// Bucket says that the rate is a token or leaky bucket: its Drain is set.
+func (r *Rate) Bucket() bool { return r.Drain.Refill > 0 }
+
+// ofMicro is a level in millionths as it counts against the limit.
+func (r *Rate) ofMicro(level uint64) Level {
+	return Level{Whole: level / micro, Part: level%micro > r.spareMicro}
+}
+
+func (r *Rate) ofExact(b *bucket) Level {
+	whole, rem := b.level.over(b.per)
+	return Level{Whole: whole, Part: rem > r.spare}
+}
+
+// bucketWait is how long after now the level leaves room for cost.
+func (r *Rate) bucketWait(x *Exact, sums []crdt.Cell, carry Carry, cost uint64, now int64) time.Duration {
+	target, exact := uint64(0), wide{}
+	if cost <= r.Ceiling {
+		target = satMul(r.Ceiling-cost, micro) + r.spareMicro
+		exact = product(r.Ceiling-cost, uint64(r.Drain.Per)).plus(wide{lo: r.spare})
+	}
+	return r.drained(x, sums, carry, target, exact, now)
+}
+
+// drained is how long after now the level is target: in millionths, and exact
+// times Drain.Per.
+func (r *Rate) drained(x *Exact, sums []crdt.Cell, carry Carry, target uint64, exact wide, now int64) time.Duration {
+	wait := r.Drain.wait(carry, sums, now, r.beyond(r.SliceAt(now)), target)
+	if x != nil {
+		wait = max(wait, x.bucket.wait(r, exact, now))
+	}
+	return wait
+}
+
+// Delay is how long a request that is admitted now by a leaky bucket with a
+// queue has to be held back: until what was admitted before it has flowed out.
+// Ask before charging it. It is no longer than MaxWait, and zero for other
+// rates.
+func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Duration {
+	if !r.Queue {
+		return 0
+	}
+	return r.drained(x, sums, carry, 0, wide{}, now)
+}
+
+// admitUpTo sets the level that the bucket admits up to: its brim, and for a
+// queue no more than what flows out within MaxWait before the last unit that
+// is admitted.
+func (r *Rate) admitUpTo(brim uint64) {
+	r.brim, r.Ceiling, r.spare, r.spareMicro = brim, brim, 0, 0
+	if !r.Queue || r.MaxWait == 0 {
+		return
+	}
+	whole, part := product(r.Drain.Refill, uint64(r.MaxWait)).over(uint64(r.Drain.Per))
+	if whole+1 >= brim {
+		return
+	}
+	r.Ceiling, r.spare = whole+1, part
+	r.spareMicro, _ = product(part, micro).over(uint64(r.Drain.Per))
+}
+
+// satAdd is a + b for a b of zero or more, or the largest number where that
+// does not fit.
+func satAdd(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
