@@ -44,18 +44,24 @@ func (k Keyer) Hash(material []byte) Hash { return Hash(siphash.Hash(k[0], k[1],
 type Hash uint64
 
 // Key names the counter of the rate with the given generation. Without the
-// secret nobody can aim two keys at one name, as the hash is already a keyed one.
-func (h Hash) Key(generation uint64) Key { return Key(mix(uint64(h) ^ generation)) }
+// secret nobody can aim two keys at one name, as the hash is already a keyed
+// one. Names of one hash have their first and last bits in common, by which
+// ledgers place them: the rates of a rule then share a lock and neighbouring
+// cache lines.
+func (h Hash) Key(generation uint64) Key {
+	return Key(max(1, uint64(h)^mix(generation)&differing)) // 0 marks an empty place in tables
+}
 
-// mix is the finalizer of MurmurHash3: a bijection, so that distinct inputs
-// stay distinct.
+// differing are the bits in which the names of one hash differ.
+const differing = 0x00ff_ffff_ff00_0000
+
+// mix is the finalizer of MurmurHash3: a bijection.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	x *= 0xc4ceb9fe1a85ec53
-	x ^= x >> 33
-	return max(x, 1) // 0 marks an empty place in tables
+	return x ^ x>>33
 }
 
 // NodeID names an edge, or with empty pop and name a whole region.

@@ -77,11 +77,27 @@ func TestKeysDiffer(t *testing.T) {
 
 // TestKeyPinned: edges and aggregators of different builds name a counter alike.
 func TestKeyPinned(t *testing.T) {
-	if got, want := testKeyer(t, testSecret).Sub([]byte("acme/api")).Hash([]byte("user=1")).Key(7), Key(0xe8da7ad02d4799c9); got != want {
+	if got, want := testKeyer(t, testSecret).Sub([]byte("acme/api")).Hash([]byte("user=1")).Key(7), Key(0x1feef9d0a4be98cb); got != want {
 		t.Errorf("key = %#x, want %#x: old and new builds would count apart", got, want)
 	}
 	if got, want := NodeID("eu", "ams", "edge-1"), uint64(0xd07c80d49b5ec914); got != want {
 		t.Errorf("NodeID = %#x, want %#x", got, want)
+	}
+}
+
+// The names of one hash lie side by side in a ledger, and are different ones.
+func TestRatesOfAKeyLieTogether(t *testing.T) {
+	hash := testKeyer(t, testSecret).Sub([]byte("acme/api")).Hash([]byte("user=1"))
+	seen := map[Key]bool{}
+	for generation := range uint64(10_000) {
+		k := hash.Key(generation)
+		if (k^hash.Key(0))&^differing != 0 {
+			t.Fatalf("Key(%d) = %016x and Key(0) = %016x differ in the bits that place them", generation, uint64(k), uint64(hash.Key(0)))
+		}
+		if seen[k] {
+			t.Fatalf("Key(%d) = %016x is the name of another rate", generation, uint64(k))
+		}
+		seen[k] = true
 	}
 }
 
