@@ -26,7 +26,7 @@ const maxCounters = limit.MaxCounters
 // state it allocates nothing.
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
-	if len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details {
+	if len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details && !req.Receipt {
 		n.checkOne(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
 	} else {
 		d = n.checkAll(now.UnixNano(), req, rules)
@@ -74,8 +74,24 @@ func (r *record) denies(c *counter, now int64) bool {
 
 // checkAll is Check for any number of counters.
 func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
+	const few = 6
+	if rates(rules) <= few { // clearing room for all that there may be takes its time
+		var room [few]counter
+		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
+	}
 	var room [maxCounters]counter
-	counters := n.counters(req, rules, room[:0])
+	return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
+}
+
+// rates is how many rates the rules have.
+func rates(rules []*limit.Rule) (total int) {
+	for _, rule := range rules {
+		total += len(rule.Rates)
+	}
+	return total
+}
+
+func (n *Node) checkThese(now int64, req *limit.Request, rules []*limit.Rule, counters []counter) limit.Decision {
 	if req.Details {
 		req.States = req.States[:0]
 	}
@@ -85,10 +101,11 @@ func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limi
 	}
 	d := limit.Decision{Allowed: true}
 	if len(counters) > 0 {
-		var locked [maxCounters]*shard
-		held := n.lock(counters, locked[:0])
-		defer unlock(held)
-		d = n.decide(now, req, counters)
+		held := n.lock(counters)
+		defer n.unlock(&held)
+		if req.Peek || req.Details || req.Receipt || !n.pass(now, counters, &d) {
+			d = n.decide(now, req, counters)
+		}
 	}
 	if listed != nil && d.Allowed { // it is a trial
 		d.Zone = limit.ZoneShadow
@@ -141,51 +158,66 @@ func (r *record) fits(c *counter, now int64) bool {
 	return now < r.until && now >= r.until-int64(c.rate.Hold) && r.epoch == c.rule.Epoch
 }
 
+// lockSet is the shards that a decision needs, a bit each.
+type lockSet [shards / 64]uint64
+
 // lock takes the locks of all shards that the counters stand in, in the order
 // of the ledger, so that two decisions never wait for each other in a circle.
-func (n *Node) lock(counters []counter, held []*shard) []*shard {
-	var need [shards / 64]uint64
+func (n *Node) lock(counters []counter) (held lockSet) {
 	for i := range counters {
 		k := uint64(counters[i].key) >> 56
-		need[k/64] |= 1 << (k % 64)
+		held[k/64] |= 1 << (k % 64)
 	}
-	for i, word := range need {
+	for i, word := range held {
 		for ; word != 0; word &= word - 1 {
-			s := &n.shards[i*64+bits.TrailingZeros64(word)]
-			s.mu.Lock()
-			held = append(held, s)
+			n.shards[i*64+bits.TrailingZeros64(word)].mu.Lock()
 		}
 	}
 	return held
 }
 
-func unlock(held []*shard) {
-	for _, s := range held {
-		s.mu.Unlock()
+func (n *Node) unlock(held *lockSet) {
+	for i, word := range held {
+		for ; word != 0; word &= word - 1 {
+			n.shards[i*64+bits.TrailingZeros64(word)].mu.Unlock()
+		}
 	}
+}
+
+// pass is decide for a request that every counter has an allowance for, as most
+// do; it is false, and has changed nothing, where one has not.
+func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
+	best, share := 0, 2.0
+	for i := range counters {
+		c := &counters[i]
+		c.record = n.shard(c.key).find(c.key)
+		if c.record == nil || !c.record.covers(c, now) {
+			return false
+		}
+		if left := c.share(false); left < share {
+			best, share = i, left
+		}
+	}
+	counters[best].decision(now, false, d)
+	for i := range counters {
+		n.charge(n.shard(counters[i].key), &counters[i])
+	}
+	return true
 }
 
 // decide asks every counter, charges all or none, and reports. All shards that
 // the counters stand in are locked.
 func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.Decision {
-	for i := range counters {
-		c := &counters[i]
-		s := n.shard(c.key)
-		if s.find(c.key) == nil {
-			n.want(s, n.admit(s, c.key, c.rate, now, counters), c.rate)
-		}
-	}
+	n.gather(now, counters)
 	denied, shadowed := false, false
 	for i := range counters {
 		c := &counters[i]
-		s := n.shard(c.key)
-		c.record = s.find(c.key) // only now: inserting moves records
 		r := c.record
 		if r.covers(c, now) {
 			continue
 		}
 		if !r.denies(c, now) {
-			s.fold(r, c.rule, c.rate, now)
+			n.shard(c.key).fold(r, c.rule, c.rate, now)
 		}
 		if r.allowance >= c.cost {
 			continue
@@ -202,14 +234,51 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			n.want(n.shard(counters[i].key), counters[i].record, counters[i].rate)
 		}
 	} else {
-		for i := range counters {
-			n.charge(n.shard(counters[i].key), &counters[i])
-		}
+		n.chargeAll(req, counters)
 	}
 	if shadowed && d.Allowed {
 		d.Zone = limit.ZoneShadow
 	}
 	return d
+}
+
+// gather finds the record of each counter, or makes it. All shards are locked.
+func (n *Node) gather(now int64, counters []counter) {
+	for n.missing(counters) {
+		for i := range counters {
+			c := &counters[i]
+			if s := n.shard(c.key); c.record == nil && s.find(c.key) == nil {
+				n.want(s, n.admit(s, c.key, c.rate, now, counters), c.rate)
+			}
+		}
+	}
+}
+
+// missing looks up every record, and says whether one is missing. Inserting
+// moves records, so that all are looked up anew after it.
+func (n *Node) missing(counters []counter) (any bool) {
+	for i := range counters {
+		c := &counters[i]
+		c.record = n.shard(c.key).find(c.key)
+		any = any || c.record == nil
+	}
+	return any
+}
+
+// chargeAll books the costs with all counters, and what may be given back.
+func (n *Node) chargeAll(req *limit.Request, counters []counter) {
+	if req.Receipt {
+		req.Charges = req.Charges[:0]
+	}
+	for i := range counters {
+		c := &counters[i]
+		n.charge(n.shard(c.key), c)
+		if req.Receipt && c.cost > 0 {
+			req.Charges = append(req.Charges, limit.Charge{
+				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, Cost: c.cost,
+			})
+		}
+	}
 }
 
 // charge books the cost with one counter.
@@ -264,7 +333,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 			if over && c.rule.Mode == limit.Enforce && retry > wait {
 				best, wait = i, retry
 			}
-		} else if left := float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit)); left < share {
+		} else if left := c.share(uncharged); left < share {
 			best, share = i, left
 		}
 	}
@@ -294,6 +363,11 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 	}
 }
 
+// share is the part of the limit that is left.
+func (c *counter) share(uncharged bool) float64 {
+	return float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit))
+}
+
 // remaining is what is left of the limit, its soft margin not counted, after
 // the request was charged, or as it is where it is not.
 func remaining(c *counter, uncharged bool) uint64 {
@@ -307,7 +381,7 @@ func remaining(c *counter, uncharged bool) uint64 {
 // retryAfter is how long a denied request has to wait.
 func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	if b := c.record.block; !c.record.denies(c, now) {
-		wait := c.rate.RetryAfter(n.shard(c.key).sums(b), limit.Carry{}, c.cost, now)
+		wait := n.shard(c.key).wait(b, c.cost, now)
 		b.denied = denial{cost: c.cost, until: now + int64(wait)}
 		c.record.flags |= refused
 	}

@@ -165,3 +165,8 @@ func TestFarFutureOfAReplyIsRefused(t *testing.T) {
 		t.Fatalf("1 own, 2 now, 3 half a second ahead, 40 two seconds ahead: believes %d, want 6", got)
 	}
 }
+
+// refundOf is a reply's totals: cost that other edges gave back in one slice.
+func refundOf(slice crdt.Slice, cost uint64) deltasync.Totals {
+	return deltasync.Totals{Peers: []crdt.Cell{{Slice: slice, Refunds: cost}}}
+}

@@ -94,7 +94,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		r.settle()
 		d := deltasync.Delta{Key: key}
 		if r.flags&charged != 0 {
-			b.own.Retire(b.rate.Reach(now))
+			s.retire(b, now)
 			d.Cells = b.own.From(b.unsent, nil)
 			if b.own.Len() == 0 {
 				s.paid(r) // nobody asks for it any more
@@ -401,13 +401,14 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 // it: counts of ours that were forgotten unsent are only there.
 func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, now int64, regions uint16, ttl time.Duration) {
 	var both crdt.Vector
-	for _, c := range n.cfg.View.Get(key).Cells {
+	seen := n.cfg.View.Get(key)
+	for _, c := range seen.Cells {
 		both.Join(c)
 	}
 	for _, c := range cells {
 		both.Join(c)
 	}
-	n.cfg.View.Set(key, Totals{both.Cells(nil), now, regions}, ttl)
+	n.cfg.View.Set(key, Totals{both.Cells(nil), seen.Carry, now, regions}, ttl)
 }
 
 func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {

@@ -36,21 +36,26 @@ func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belief {
 	t := now.UnixNano()
 	belief := Belief{Rate: rate, Key: key, Age: -1}
-	used := func(cells []crdt.Cell) uint64 { return rate.Rounded(rate.Used(cells, limit.Carry{}, t)) }
+	used := func(cells []crdt.Cell, carry crdt.Carry) uint64 { return rate.Rounded(rate.Used(cells, carry, t)) }
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil {
 		seen := n.cfg.View.Get(key)
-		belief.Total = used(seen.Cells)
+		belief.Total = used(seen.Cells, seen.Carry)
 		belief.heard(t, seen.Heard)
 		return belief
 	}
 	r.settle()
 	belief.Live = true
-	belief.Own = used(r.block.own.Cells(nil))
-	belief.Total = used(s.sums(r.block))
+	if b := r.block; b.memory == nil {
+		belief.Own = used(b.own.Cells(nil), crdt.Carry{})
+		belief.Total = used(s.sums(b), crdt.Carry{})
+	} else {
+		belief.Own = rate.Rounded(rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, t))
+		belief.Total = rate.Rounded(rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, t))
+	}
 	belief.heard(t, r.heard)
 	return belief
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -53,6 +54,7 @@ type block struct {
 	fullAt int64       // when all live own counts were last handed over together
 	wave   uint32      // of resends that fullAt answered; see Node.wave
 	life   uint32
+	memory *memory // nil for windows
 }
 
 // denial is what a request of some cost was told: until then it would be told
@@ -75,7 +77,8 @@ type shard struct {
 	dirty   []deltasync.Key
 	free    []*block
 	scratch []crdt.Cell
-	_       [32]byte // keeps neighbouring locks off one cache line
+	apart   []crdt.Cell // others' cells, beside the sums in scratch
+	_       [8]byte // keeps neighbouring locks off one cache line
 }
 
 const smallestTable = 16
@@ -182,23 +185,29 @@ func (s *shard) recycle(b *block) {
 	if len(s.free) >= 1024 {
 		return
 	}
-	own, others := b.own, b.others
+	own, others, memory := b.own, b.others, b.memory
 	own.Reset()
 	others.Reset()
-	*b = block{own: own, others: others, unsent: nothing}
+	*b = block{own: own, others: others, memory: memory, unsent: nothing}
 	s.free = append(s.free, b)
 }
 
 // settle moves the record's fresh charges into its block.
 func (r *record) settle() {
-	if r.fresh > 0 {
-		r.block.own.Add(crdt.Cell{Slice: r.block.slice, Charges: r.fresh})
-		r.local = saturate(uint64(r.local) + r.fresh)
-		r.fresh = 0
+	if r.fresh == 0 {
+		return
 	}
+	b := r.block
+	b.own.Add(crdt.Cell{Slice: b.slice, Charges: r.fresh})
+	if b.memory != nil {
+		b.memory.exact.Charge(b.rate, r.fresh, b.memory.at)
+	}
+	r.local = saturate(uint64(r.local) + r.fresh)
+	r.fresh = 0
 }
 
-// fold sums what is counted and sets the allowance for the slice of now.
+// fold sums what is counted and sets the allowance for the slice of now, or as
+// long as charges may be gathered without losing exactness.
 func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b := r.block
 	r.settle()
@@ -207,11 +216,13 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)
 	}
-	reach := rate.Reach(now)
-	b.own.Retire(reach)
-	b.others.Retire(reach)
+	s.retire(b, now)
 	r.allowance = rate.Room(s.measure(r, now))
 	r.until = rate.EndOf(b.slice)
+	if b.memory != nil {
+		b.memory.at = now
+		r.until = min(r.until, rate.Lump(&b.memory.exact, now))
+	}
 	b.denied = denial{}
 	r.epoch = rule.Epoch
 }
@@ -220,12 +231,33 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 // returns the level.
 func (s *shard) measure(r *record, now int64) limit.Level {
 	b := r.block
-	s.scratch = b.own.Cells(s.scratch[:0])
-	local := b.rate.Rounded(b.rate.Used(s.scratch, limit.Carry{}, now))
-	level := b.rate.Used(s.sums(b), limit.Carry{}, now)
-	r.local = saturate(local)
-	r.merged = saturate(crdt.SatSub(b.rate.Rounded(level), local))
+	var local, level limit.Level
+	if b.memory == nil {
+		s.scratch = b.own.Cells(s.scratch[:0])
+		local = b.rate.Used(s.scratch, crdt.Carry{}, now)
+		level = b.rate.Used(s.sums(b), crdt.Carry{}, now)
+	} else {
+		local = b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now)
+		level = b.rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, now)
+	}
+	own := b.rate.Rounded(local)
+	r.local = saturate(own)
+	r.merged = saturate(crdt.SatSub(b.rate.Rounded(level), own))
 	return level
+}
+
+// wait is how long a record has to wait until cost fits.
+func (s *shard) wait(b *block, cost uint64, now int64) time.Duration {
+	if b.memory == nil {
+		return b.rate.RetryAfter(s.sums(b), crdt.Carry{}, cost, now)
+	}
+	return b.rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, cost, now)
+}
+
+// heard is others' cells by slice, in scratch of its own.
+func (s *shard) heard(b *block) []crdt.Cell {
+	s.apart = b.others.Cells(s.apart[:0])
+	return s.apart
 }
 
 // sums is own and others' cells by slice, in the shard's scratch.

@@ -118,6 +118,10 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	for _, c := range seen.Cells {
 		b.others.Join(c)
 	}
+	b.remember(rate)
+	if b.memory != nil {
+		b.memory.carry = seen.Carry
+	}
 	r.heard, r.regions = seen.Heard, seen.Regions
 	return r
 }
@@ -164,15 +168,13 @@ func (n *Node) forget(s *shard, i uint64, now int64) {
 	r := &s.table[i]
 	b := r.block
 	r.settle()
-	reach := b.rate.Reach(now)
-	b.own.Retire(reach)
+	s.retire(b, now)
 	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
 		n.life.CompareAndSwap(b.life, b.life+1)
 	}
-	b.others.Retire(reach)
-	if b.own.Len()+b.others.Len() > 0 {
+	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
-		n.cfg.View.Set(r.key, Totals{totals, r.heard, r.regions}, b.rate.Window+b.rate.Width)
+		n.cfg.View.Set(r.key, Totals{totals, b.carry(), r.heard, r.regions}, max(b.rate.Window+b.rate.Width, b.rate.Memory))
 	}
 	s.remove(i)
 }
@@ -214,13 +216,11 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 		}
 		b := r.block
 		r.settle()
-		reach := b.rate.Reach(now)
-		b.own.Retire(reach)
-		b.others.Retire(reach)
+		s.retire(b, now)
 		if b.own.Len() == 0 {
 			s.paid(r)
 		}
-		if b.own.Len()+b.others.Len() == 0 && r.flags&dirty == 0 && now >= r.until {
+		if r.flags&dirty == 0 && now >= r.until && b.idle(now) {
 			s.remove(uint64(i))
 			i-- // another may have moved here
 			continue
@@ -230,7 +230,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 		}
 		switch {
 		case b.wave != wave || lapsed(now, b.fullAt, refreshAfter(b.rate)):
-			b.unsent = min(b.unsent, reach)
+			b.unsent = min(b.unsent, b.rate.Reach(now))
 			s.mark(r, charged|again)
 		case lapsed(now, b.sentAt, afterword) && r.heard < b.sentAt+int64(afterword) &&
 			(uint64(r.local)+uint64(r.merged))*4 >= b.rate.Limit:

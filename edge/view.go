@@ -26,6 +26,7 @@ type View interface {
 // and when they were heard (ns since 1970; 0: never), of how many regions.
 type Totals struct {
 	Cells   []crdt.Cell
+	Carry   crdt.Carry // of a bucket
 	Heard   int64
 	Regions uint16
 }

@@ -1,0 +1,183 @@
+package edge
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// exactBucket is a bucket as a textbook has it, in exact arithmetic.
+type exactBucket struct {
+	capacity uint64
+	rate     *big.Rat // units a nanosecond
+	level    *big.Rat
+	at       time.Time
+}
+
+func newExactBucket(capacity uint64, flow limit.Flow) *exactBucket {
+	return &exactBucket{
+		capacity: capacity, level: new(big.Rat),
+		rate: new(big.Rat).SetFrac(new(big.Int).SetUint64(flow.Units), big.NewInt(int64(flow.Per))),
+	}
+}
+
+func (m *exactBucket) take(now time.Time, cost uint64) bool {
+	drained := new(big.Rat).Mul(m.rate, new(big.Rat).SetInt64(int64(now.Sub(m.at))))
+	if m.at.IsZero() {
+		drained.SetInt64(0)
+	}
+	m.at = now
+	if m.level.Sub(m.level, drained); m.level.Sign() < 0 {
+		m.level.SetInt64(0)
+	}
+	after := new(big.Rat).Add(m.level, new(big.Rat).SetInt(new(big.Int).SetUint64(cost)))
+	if after.Cmp(new(big.Rat).SetInt(new(big.Int).SetUint64(m.capacity))) > 0 {
+		return false
+	}
+	m.level = after
+	return true
+}
+
+func tokens(capacity uint64, flow limit.Flow) limit.RateSpec {
+	return limit.RateSpec{Name: "tokens", Algorithm: "token_bucket", Capacity: capacity, Refill: flow}
+}
+
+func checkCost(n *Node, now time.Time, user string, cost uint64) limit.Decision {
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", user)
+	req.Cost = cost
+	return n.Check(now, req)
+}
+
+// A node alone decides as the textbook, to the nanosecond, whatever else it
+// does between: telling, hearing, sweeping.
+func TestBucketAloneIsExact(t *testing.T) {
+	for _, flow := range []limit.Flow{{Units: 5, Per: time.Second}, {Units: 7, Per: 3 * time.Second}, {Units: 1000, Per: time.Millisecond}, {Units: 1, Per: 17 * time.Second}} {
+		for _, capacity := range []uint64{1, 10, 1000} {
+			seed := capacity + flow.Units
+			t.Run(fmt.Sprintf("%d at %d per %v", capacity, flow.Units, flow.Per), func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				n := newNode(t, Config{}, perUser(tokens(capacity, flow)))
+				model := newExactBucket(capacity, flow)
+				now := start
+				each := float64(flow.Per) / float64(flow.Units)
+				admitted := 0
+				for i := range 20_000 {
+					switch rnd.IntN(10) {
+					case 0:
+						now = now.Add(time.Duration(rnd.ExpFloat64() * each * float64(capacity)))
+					case 1: // just as a unit has come back, or just before
+						now = now.Add(max(0, time.Duration(each)-time.Duration(rnd.IntN(3))+1))
+					case 2, 3:
+						now = now.Add(time.Duration(rnd.ExpFloat64() * each))
+					}
+					cost := 1 + rnd.Uint64N(2+capacity/3)
+					want := model.take(now, cost)
+					d := checkCost(n, now, "u", cost)
+					if d.Allowed != want {
+						t.Fatalf("request %d of cost %d at %v: allowed %v, want %v", i, cost, now.Sub(start), d.Allowed, want)
+					}
+					if d.Allowed {
+						admitted++
+					} else if cost <= capacity {
+						verifyWait(t, model, now, cost, d.RetryAfter)
+					}
+					switch rnd.IntN(8) {
+					case 0:
+						settleFrames(n, now)
+					case 1:
+						n.Tick(now)
+					}
+				}
+				if admitted < 1000 || admitted > 19_000 {
+					t.Fatalf("%d of 20000 admitted: the traffic tests little", admitted)
+				}
+			})
+		}
+	}
+}
+
+// verifyWait holds a wait against the textbook: a nanosecond sooner is denied.
+func verifyWait(t *testing.T, m *exactBucket, now time.Time, cost uint64, wait time.Duration) {
+	t.Helper()
+	at := func(w time.Duration) bool {
+		trial := &exactBucket{capacity: m.capacity, rate: m.rate, level: new(big.Rat).Set(m.level), at: m.at}
+		return trial.take(now.Add(w), cost)
+	}
+	if !at(wait) || wait > 0 && at(wait-1) {
+		t.Fatalf("denied for %v: then %v, a nanosecond before %v; want true and false", wait, at(wait), at(wait-1))
+	}
+}
+
+// A bucket that others keep full does not forget what its retired slices held:
+// the carry has it, heard or folded.
+func TestBucketUnderOthersLoadKeepsItsLevel(t *testing.T) {
+	n := newNode(t, Config{}, perUser(tokens(10, limit.Flow{Units: 5, Per: time.Second})))
+	rate := n.Rules().Rules()[0].Rates[0]
+	now := start
+	check(n, now, "u") // cost 1
+	key := keyOf(n, "u")
+	told := map[crdt.Slice]uint64{rate.SliceAt(now.UnixNano()): 9}
+	for range 200 { // 20 s at 5 a second: the bucket stays full
+		now = now.Add(100 * time.Millisecond)
+		slice := rate.SliceAt(now.UnixNano())
+		if now.UnixMilli()%200 == 0 {
+			told[slice]++
+		}
+		var peers []crdt.Cell
+		for s := rate.Reach(now.UnixNano()); s <= slice; s++ {
+			if told[s] > 0 {
+				peers = append(peers, crdt.Cell{Slice: s, Charges: told[s]})
+			}
+		}
+		n.Check(now, peekOf(n, "u"))
+		out := n.Flush(now)
+		if len(out) == 0 {
+			continue
+		}
+		answer(t, n, now, upOf(t, out), deltasync.Totals{Peers: peers})
+		n.Tick(now)
+	}
+	if got := n.Believe(now, rate, key).Total; got < 9 || got > 10 {
+		t.Fatalf("after 20 s of others' load at the rate of refill %d of 10 are used, want 9 or 10", got)
+	}
+}
+
+func peekOf(n *Node, user string) *limit.Request {
+	req := n.Rules().Only().NewRequest()
+	req.Set("user", user)
+	req.Peek = true
+	return req
+}
+
+// A bucket that nobody asks for is forgotten once it is full again, and not
+// before.
+func TestIdleBucketIsForgotten(t *testing.T) {
+	n := newNode(t, Config{}, perUser(tokens(10, limit.Flow{Units: 5, Per: time.Second})))
+	checkCost(n, start, "u", 10)
+	settleFrames(n, start)
+	tick := func(now time.Time) {
+		for range shards {
+			n.Tick(now)
+		}
+	}
+	tick(start.Add(1900 * time.Millisecond))
+	if n.Keys() != 1 {
+		t.Fatal("a bucket with something used was forgotten")
+	}
+	now := start.Add(5 * time.Second)
+	settleFrames(n, now)
+	tick(now)
+	settleFrames(n, now)
+	tick(now.Add(5 * time.Second))
+	if n.Keys() != 0 {
+		t.Fatal("an idle bucket is still kept")
+	}
+}

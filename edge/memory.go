@@ -1,0 +1,83 @@
+package edge
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// memory is what a record keeps besides its slices where its algorithm is more
+// than a window: limit.Rate.Exact says so.
+type memory struct {
+	exact limit.Exact // of own charges
+	carry crdt.Carry  // of all charges, where slices were retired
+	at    int64       // when the record was last folded: what is fresh counts as charged then
+}
+
+// remember gives the block the memory that the rate needs, and takes from it
+// what another rate left.
+func (b *block) remember(rate *limit.Rate) {
+	switch {
+	case !rate.Exact():
+		b.memory = nil
+	case b.memory == nil:
+		b.memory = &memory{}
+	default: // of a block that was recycled
+		b.memory.exact.Reset()
+		b.memory.carry, b.memory.at = crdt.Carry{}, 0
+	}
+}
+
+// carry is what the block has of its retired past.
+func (b *block) carry() crdt.Carry {
+	if b.memory == nil {
+		return crdt.Carry{}
+	}
+	return b.memory.carry
+}
+
+// retire drops slices that are out of reach. Of a bucket they live on in its
+// carry.
+func (s *shard) retire(b *block, now int64) {
+	reach := b.rate.Reach(now)
+	if b.rate.Bucket() && (before(&b.own, reach) || before(&b.others, reach)) {
+		b.memory.carry = b.rate.Drain.Advance(b.memory.carry, s.sums(b), reach)
+	}
+	b.own.Retire(reach)
+	b.others.Retire(reach)
+}
+
+// before says that the vector has a cell of an earlier slice.
+func before(v *crdt.Vector, slice crdt.Slice) bool { return v.Len() > 0 && v.At(0).Slice < slice }
+
+// inherit joins a carry that others computed of what they knew, and says
+// whether more is used than was known. Both carries are lower bounds, so the
+// larger one is, once both speak of the same boundary.
+func (s *shard) inherit(b *block, c crdt.Carry, now int64) (rose bool) {
+	if c.Zero() || !b.rate.Bucket() || c.Boundary > b.rate.SliceAt(now+int64(maxAhead)) {
+		return false
+	}
+	m := b.memory
+	to := max(m.carry.Boundary, c.Boundary)
+	sums := s.sums(b)
+	known := b.rate.Drain.Advance(m.carry, sums, to)
+	told := b.rate.Drain.Advance(c, sums, to)
+	if told.Level <= known.Level {
+		return false
+	}
+	m.carry = told
+	return true
+}
+
+// idle says that nothing is left of the block that could still matter at now:
+// no slice, no level, and nothing that its rate wants kept for longer.
+func (b *block) idle(now int64) bool {
+	if b.own.Len()+b.others.Len() > 0 {
+		return false
+	}
+	m := b.memory
+	if m == nil {
+		return true
+	}
+	level := b.rate.Measure(&m.exact, nil, nil, m.carry, now)
+	return level.Whole <= b.rate.Drain.Floor && !level.Part && (b.rate.Memory == 0 || lapsed(now, m.at, b.rate.Memory))
+}

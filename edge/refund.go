@@ -1,0 +1,95 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Refund gives back what a Check charged: cost of each charge, or what is left
+// of it if that is less; 0: all. It takes the amount off the charges, so that
+// giving back twice gives back once. What has left its window by now is gone
+// already.
+func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
+	t := now.UnixNano()
+	for i := range charges {
+		c := &charges[i]
+		back := c.Cost
+		if cost > 0 {
+			back = min(back, cost)
+		}
+		n.amend(t, c, func(s *shard, r *record) { n.giveBack(s, r, c.Slice, back, t) })
+		c.Cost -= back
+	}
+}
+
+// amend has f change the record of a charge, under its lock; one that was
+// forgotten meanwhile is born again, as counts add up whatever life wrote them.
+func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
+	if c.Cost == 0 {
+		return
+	}
+	key := deltasync.Key(c.Counter)
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil {
+		r = n.admit(s, key, c.Rate, now, nil)
+	}
+	f(s, r)
+}
+
+// giveBack books a refund beside its charge.
+func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now int64) {
+	b := r.block
+	r.settle()
+	if slice < b.rate.Reach(now) {
+		return
+	}
+	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
+	if b.memory != nil {
+		b.memory.exact.Refund(b.rate, cost, slice, now)
+	}
+	r.until = 0
+	r.flags &^= refused
+	b.denied = denial{}
+	s.measure(r, now)
+	if b.rate.Scope == limit.ScopeEdge {
+		return
+	}
+	b.unsent = min(b.unsent, slice)
+	s.mark(r, charged|urgent) // somebody may be waiting for it elsewhere
+	n.hurry.Store(true)
+}
+
+// Report charges what a request turned out to cost, whatever room there is: to
+// all rates of all rules that apply. It is for work that is done, whose cost
+// nobody knew before. The decision says how things stand then; it allows,
+// always.
+func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
+	var room [maxCounters]counter
+	counters := n.counters(req, req.Rules(), room[:0])
+	return n.book(now.UnixNano(), req, counters)
+}
+
+// book charges all counters.
+func (n *Node) book(now int64, req *limit.Request, counters []counter) limit.Decision {
+	if len(counters) == 0 {
+		return limit.Decision{Allowed: true}
+	}
+	held := n.lock(counters)
+	defer n.unlock(&held)
+	n.gather(now, counters)
+	for i := range counters {
+		c := &counters[i]
+		if !c.record.covers(c, now) {
+			n.shard(c.key).fold(c.record, c.rule, c.rate, now)
+		}
+	}
+	d := n.report(now, req, counters, false)
+	n.chargeAll(req, counters)
+	return d
+}

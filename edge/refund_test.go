@@ -1,0 +1,136 @@
+package edge
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// take decides one request of a user and keeps its receipt.
+func take(t *testing.T, n *Node, now time.Time, user string, cost uint64) (limit.Decision, []limit.Charge) {
+	t.Helper()
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", user)
+	req.Cost, req.Receipt = cost, true
+	d := n.Check(now, req)
+	return d, slices.Clone(req.Charges)
+}
+
+// refundable are rates of ten, in every kind of algorithm.
+var refundable = map[string]limit.RateSpec{
+	"sub_windows":    {Limit: 10, Per: time.Hour},
+	"fixed_window":   {Limit: 10, Per: time.Hour, Algorithm: "fixed_window"},
+	"sliding_window": {Limit: 10, Per: time.Hour, Algorithm: "sliding_window"},
+	"token_bucket":   tokens(10, limit.Flow{Units: 10, Per: time.Hour}),
+}
+
+// What is given back may be spent again, once.
+func TestRefund(t *testing.T) {
+	for name, rate := range refundable {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(rate))
+			_, first := take(t, n, start, "u", 6)
+			if len(first) != 1 || first[0].Cost != 6 {
+				t.Fatalf("receipt %+v, want one charge of 6", first)
+			}
+			take(t, n, start, "u", 4)
+			if d, none := take(t, n, start, "u", 1); d.Allowed || len(none) != 0 {
+				t.Fatalf("eleventh of ten: %+v with receipt %v, want denied and nothing charged", d, none)
+			}
+			n.Refund(start, first, 2)
+			if d := checkCost(n, start, "u", 3); d.Allowed {
+				t.Fatal("3 were admitted with 2 given back")
+			}
+			if d := checkCost(n, start, "u", 2); !d.Allowed {
+				t.Fatalf("2 given back are not to be had: %+v", d)
+			}
+			n.Refund(start, first, 0) // the other 4
+			n.Refund(start, first, 0) // and nothing more
+			if d := checkCost(n, start, "u", 5); d.Allowed {
+				t.Fatal("what was given back twice counts twice")
+			}
+			if d := checkCost(n, start, "u", 4); !d.Allowed {
+				t.Fatalf("the rest given back is not to be had: %+v", d)
+			}
+		})
+	}
+}
+
+// A refund goes out beside its charge, and others' refunds are heard.
+func TestRefundIsTold(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour}))
+	_, charges := take(t, n, start, "u", 10)
+	settleFrames(n, start)
+	n.Refund(start, charges, 3)
+	if !n.Urgent() {
+		t.Error("a refund is not urgent: who waits for it elsewhere waits longer")
+	}
+	up := upOf(t, n.Flush(start))
+	rate := n.Rules().Rules()[0].Rates[0]
+	slice := rate.SliceAt(start.UnixNano())
+	want := []crdt.Cell{{Slice: slice, Charges: 10, Refunds: 3}}
+	if got := up.Sections[0].Deltas[0].Cells; !slices.Equal(got, want) {
+		t.Fatalf("told %+v, want %+v", got, want)
+	}
+	answer(t, n, start, up, refundOf(slice, 5))
+	if d := checkCost(n, start, "u", 8); !d.Allowed {
+		t.Fatalf("3 of ours and 5 of others given back: %+v, want 8 admitted", d)
+	}
+	if d := checkCost(n, start, "u", 1); d.Allowed {
+		t.Fatal("more is admitted than was given back")
+	}
+}
+
+// What has left its window is given back no more, and a key that was forgotten
+// meanwhile takes its refund as well.
+func TestRefundComesLate(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
+	_, charges := take(t, n, start, "u", 10)
+	later := start.Add(3 * time.Minute)
+	n.Refund(later, charges, 0)
+	if d := checkCost(n, later, "u", 11); d.Allowed {
+		t.Fatal("a refund of long ago made room above the limit")
+	}
+	if d := checkCost(n, later, "u", 10); !d.Allowed {
+		t.Fatalf("a refund of long ago: %+v, want the whole limit", d)
+	}
+
+	n = newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour}))
+	users := neighbours(n, 2)
+	n.shard(keyOf(n, users[0])).max = 1
+	_, charges = take(t, n, start, users[0], 4)
+	settleFrames(n, start)
+	check(n, start, users[1]) // the first is forgotten
+	n.Refund(start, charges, 0)
+	rate := n.Rules().Rules()[0].Rates[0]
+	b := n.shard(keyOf(n, users[0])).find(keyOf(n, users[0])).block
+	if got := b.own.Get(rate.SliceAt(start.UnixNano())); got.Refunds != 4 || got.Charges != 0 {
+		t.Fatalf("its new life has %+v, want the refund of 4", got)
+	}
+}
+
+// What is reported counts, whatever room there was.
+func TestReport(t *testing.T) {
+	for name, rate := range refundable {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(rate))
+			check(n, start, "u")
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", "u")
+			req.Cost = 25
+			if d := n.Report(start, req); !d.Allowed || d.Remaining != 0 || d.Cost != 25 {
+				t.Fatalf("Report: %+v, want it allowed, 25, with nothing left", d)
+			}
+			if got := n.Believe(start, n.Rules().Rules()[0].Rates[0], keyOf(n, "u")).Total; got != 26 {
+				t.Fatalf("%d used, want 1 and the 25 reported", got)
+			}
+			if d := check(n, start, "u"); d.Allowed {
+				t.Fatal("admitted above a limit that a report used up")
+			}
+		})
+	}
+}
