@@ -181,3 +181,33 @@ func TestIdleBucketIsForgotten(t *testing.T) {
 		t.Fatal("an idle bucket is still kept")
 	}
 }
+
+// A queue lets requests out at its outflow, one after the other, and takes no
+// more than fit into it or can be out in time.
+func TestQueueDelays(t *testing.T) {
+	queue := limit.RateSpec{Name: "queue", Algorithm: "leaky_bucket", Capacity: 10, Outflow: limit.Flow{Units: 5, Per: time.Second}, Queue: true}
+	for _, test := range []struct {
+		name    string
+		maxWait time.Duration
+		admits  int
+	}{{"until full", 0, 10}, {"one second", time.Second, 6}, {"none", time.Nanosecond, 1}} {
+		t.Run(test.name, func(t *testing.T) {
+			spec := queue
+			spec.MaxWait = test.maxWait
+			n := newNode(t, Config{}, perUser(spec))
+			for i := range test.admits {
+				d := check(n, start, "u")
+				if want := time.Duration(i) * 200 * time.Millisecond; !d.Allowed || d.Delay != want {
+					t.Fatalf("request %d: allowed %v after %v, want after %v", i, d.Allowed, d.Delay, want)
+				}
+			}
+			d := check(n, start, "u")
+			if d.Allowed || d.Delay != 0 || d.RetryAfter <= 0 {
+				t.Fatalf("request %d: %+v, want denied", test.admits, d)
+			}
+			if again := check(n, start.Add(d.RetryAfter), "u"); !again.Allowed {
+				t.Fatalf("after the wait of %v: %+v, want admitted", d.RetryAfter, again)
+			}
+		})
+	}
+}

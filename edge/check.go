@@ -229,6 +229,11 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		}
 	}
 	d := n.report(now, req, counters, denied)
+	for i := range counters {
+		if c := &counters[i]; c.rate.Queue && d.Allowed && c.rule.Mode == limit.Enforce {
+			d.Delay = max(d.Delay, n.shard(c.key).delay(c.record.block, now))
+		}
+	}
 	if denied || req.Peek {
 		for i := range counters {
 			n.want(n.shard(counters[i].key), counters[i].record, counters[i].rate)

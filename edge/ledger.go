@@ -223,6 +223,9 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 		b.memory.at = now
 		r.until = min(r.until, rate.Lump(&b.memory.exact, now))
 	}
+	if rate.Queue {
+		r.until = now // each request has a turn of its own
+	}
 	b.denied = denial{}
 	r.epoch = rule.Epoch
 }
@@ -252,6 +255,11 @@ func (s *shard) wait(b *block, cost uint64, now int64) time.Duration {
 		return b.rate.RetryAfter(s.sums(b), crdt.Carry{}, cost, now)
 	}
 	return b.rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, cost, now)
+}
+
+// delay is how long a request that is charged now has to wait for its turn.
+func (s *shard) delay(b *block, now int64) time.Duration {
+	return b.rate.Delay(&b.memory.exact, s.sums(b), b.memory.carry, now)
 }
 
 // heard is others' cells by slice, in scratch of its own.

@@ -41,6 +41,7 @@ type Decision struct {
 	Limit      uint64
 	Remaining  uint64        // after this request
 	RetryAfter time.Duration // until the same request would pass; 0 when allowed
+	Delay      time.Duration // an admitted request waits its turn this long before it goes on; 0 but for queues
 	Basis      Basis
 }
 
