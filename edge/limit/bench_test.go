@@ -31,5 +31,7 @@ func BenchmarkMeasure(b *testing.B) {
 
 var benchSpecs = map[string]limit.RateSpec{
 	"sub_windows":  {Limit: 1000, Per: time.Minute},
+	"sliding_log":  {Algorithm: "sliding_log", Limit: 1000, Per: time.Minute},
+	"first_hit":    {Algorithm: "fixed_window", Align: "first_hit", Limit: 1000, Per: time.Minute},
 	"token_bucket": {Algorithm: "token_bucket", Capacity: 1000, Refill: perSecond(10)},
 }

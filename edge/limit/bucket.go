@@ -35,11 +35,10 @@ func (b *bucket) drain(r *Rate, now int64) {
 		}
 		b.per = per
 	}
-	if now < b.at {
-		if !r.setBack(b.at, now) {
-			return
-		}
+	switch {
+	case r.setBack(b.at, now):
 		b.at, b.empty = now, min(b.empty, now)
+	case now < b.at:
 		return
 	}
 	floor := product(r.Drain.Floor, per)
@@ -95,13 +94,6 @@ func (b *bucket) lump(r *Rate, now int64) int64 {
 	b.drain(r, now)
 	above, _ := b.level.minus(product(r.Drain.Floor, b.per)).over(r.Drain.Refill)
 	return satAdd(satAdd(now, int64(min(above, math.MaxInt64-1))), 1)
-}
-
-// setBack says that a clock that showed at showed now later. A few threads
-// that read the clock and come in another order are none: time stands still
-// for them, as draining the same moments twice would free too much.
-func (r *Rate) setBack(at, now int64) bool {
-	return uint64(at)-uint64(now) > uint64(min(r.Window, time.Second))
 }
 
 // Bucket says that the rate is a token or leaky bucket: its Drain is set.

@@ -123,7 +123,7 @@ var bucketSpecs = []limit.RateSpec{
 	{Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(5), Initial: 15},
 	{Algorithm: "token_bucket", Capacity: 1, Refill: limit.Flow{Units: 1, Per: 200 * time.Millisecond}},
 	{Algorithm: "token_bucket", Capacity: 5000, Refill: limit.Flow{Units: 1_000_003, Per: 7 * time.Minute}},
-	{Algorithm: "token_bucket", Capacity: limit.MaxUnits, Refill: limit.Flow{Units: limit.MaxUnits, Per: limit.MaxWindow}},
+	{Algorithm: "token_bucket", Capacity: limit.MaxUnits, Refill: limit.Flow{Units: limit.MaxUnits, Per: 300 * 24 * time.Hour}},
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: limit.Flow{Units: 300, Per: time.Minute}},
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: perSecond(3), Queue: true},
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: perSecond(3), Queue: true, MaxWait: 1234567 * time.Microsecond},

@@ -249,7 +249,7 @@ func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 // this version of it.
 func unbuilt(word string) bool {
 	switch word {
-	case "adaptive", "strict", "sliding_log", "concurrency", "envoy":
+	case "adaptive", "strict", "envoy":
 		return true
 	}
 	return strings.HasPrefix(word, "group:")

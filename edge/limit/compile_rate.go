@@ -17,11 +17,15 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 	}
 	calendar := spec.Period != "" || !slices.Contains(plainAligns, spec.Align)
 	fallback := word{"defaults.algorithm", c.doc.Defaults.Algorithm}
-	if calendar {
+	if calendar || spec.Align == firstHit {
 		fallback = word{"", FixedWindow.String()}
 	}
 	r.Algorithm = enum(c, algorithmNames, word{path + ".algorithm", spec.Algorithm}, fallback, word{"", "sub_windows"})
-	c.consistency(word{path + ".consistency", spec.Consistency})
+	if r.Algorithm == FixedWindow && spec.Align == firstHit && cmp.Or(spec.Consistency, rule.Consistency, c.doc.Defaults.Consistency) == "strict" {
+		c.problem(path+".align", "E158", "align: epoch", "a window from the first hit cannot be strict: edges agree on where it begins only afterwards")
+	} else {
+		c.consistency(word{path + ".consistency", spec.Consistency})
+	}
 	r.Scope = enum(c, scopeNames, word{path + ".scope", spec.Scope}, word{"defaults.scope", c.doc.Defaults.Scope}, word{"", "global"})
 	if r.Algorithm != 0 { // else what belongs to it is not known
 		c.foreign(path, spec, r.Algorithm)
@@ -29,6 +33,8 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 	switch r.Algorithm {
 	case TokenBucket, LeakyBucket:
 		c.bucket(path, rule, spec, r)
+	case Concurrency:
+		c.concurrency(path, rule, spec, r)
 	default:
 		c.window(path, rule, spec, r, calendar)
 	}
@@ -43,7 +49,7 @@ var foreignWords = []struct {
 	given func(*RateSpec) bool
 	of    []Algorithm
 }{
-	{"limit", func(s *RateSpec) bool { return s.Limit != 0 }, windows},
+	{"limit", func(s *RateSpec) bool { return s.Limit != 0 }, append(windows, Concurrency)},
 	{"per", func(s *RateSpec) bool { return s.Per != 0 || s.Period != "" }, windows},
 	{"align", func(s *RateSpec) bool { return s.Align != "" }, []Algorithm{FixedWindow}},
 	{"slices", func(s *RateSpec) bool { return s.Slices != 0 }, []Algorithm{SubWindows}},
@@ -54,10 +60,12 @@ var foreignWords = []struct {
 	{"initial", func(s *RateSpec) bool { return s.Initial != 0 }, []Algorithm{TokenBucket}},
 	{"outflow", func(s *RateSpec) bool { return s.Outflow != Flow{} }, []Algorithm{LeakyBucket}},
 	{"queue", func(s *RateSpec) bool { return s.Queue }, []Algorithm{LeakyBucket}},
+	{"lease", func(s *RateSpec) bool { return s.Lease != 0 }, []Algorithm{Concurrency}},
+	{"count_denied", func(s *RateSpec) bool { return s.CountDenied }, []Algorithm{SlidingLog}},
 	{"max_wait", func(s *RateSpec) bool { return s.MaxWait != 0 }, []Algorithm{LeakyBucket}},
 }
 
-var windows = []Algorithm{FixedWindow, SlidingWindow, SubWindows}
+var windows = []Algorithm{FixedWindow, SlidingWindow, SubWindows, SlidingLog}
 
 // foreign refuses the words of other algorithms.
 func (c *compiler) foreign(path string, spec *RateSpec, a Algorithm) {
@@ -118,11 +126,11 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	if rest > 0 {
 		full++
 	}
-	if full > uint64(MaxWindow) {
+	r.Slices, r.Width = powerSlices(time.Duration(min(full, uint64(MaxWindow))))
+	if full > uint64(MaxWindow) || r.Width > MaxWindow/time.Duration(r.Slices) {
 		c.problem(path+".capacity", "E157", "a smaller capacity, or a faster "+flowWord, "a full bucket of %d would take over 366 days to drain, longer than anything is remembered", capacity)
 		return
 	}
-	r.Slices, r.Width = powerSlices(time.Duration(full))
 	r.Window, r.Span, r.Hold = time.Duration(r.Slices)*r.Width, r.Slices, r.Width+time.Second
 	r.Drain = Drain{Refill: flow.Units, Per: flow.Per, Floor: floor, Width: r.Width}
 	r.Limit, r.Queue, r.MaxWait = capacity+floor, spec.Queue, spec.MaxWait
@@ -148,8 +156,26 @@ func powerSlices(full time.Duration) (n int, width time.Duration) {
 	return int((full + width - 1) / width), width
 }
 
-// window reads what is no bucket.
-func (c *compiler) window(path string, rule *RuleSpec, spec *RateSpec, r *Rate, calendar bool) {
+// concurrency reads a limit on slots that are held at a time.
+func (c *compiler) concurrency(path string, rule *RuleSpec, spec *RateSpec, r *Rate) {
+	const example = "such as: {algorithm: concurrency, limit: 20, lease: 30s}"
+	r.Name = cmp.Or(spec.Name, r.Algorithm.String())
+	r.Lease, r.Window = spec.Lease, spec.Lease
+	switch {
+	case spec.Lease == 0:
+		c.problem(path+".lease", "E153", example, "concurrency needs a lease: how long a slot is held at the most")
+		r.Window = time.Second
+	case !c.windowed(path+".lease", "lease", spec.Lease, MaxWindow):
+		r.Window = time.Second
+	}
+	c.limits(path, rule, spec, r)
+	r.Slices, r.Width = Narrow(r.Window, DefaultSlices)
+	r.Oldest, r.Round = OldestFull, RoundNone
+	r.Span, r.Hold = r.Slices, r.Width+time.Second
+}
+
+// limits reads the limit, and its ceiling, of what is no bucket.
+func (c *compiler) limits(path string, rule *RuleSpec, spec *RateSpec, r *Rate) {
 	if spec.Limit > maxLimit {
 		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
 	}
@@ -157,10 +183,30 @@ func (c *compiler) window(path string, rule *RuleSpec, spec *RateSpec, r *Rate, 
 		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a soft margin on a limit of 0 admits nothing")
 	}
 	r.Ceiling = withMargin(spec.Limit, rule.Margin.SoftPercent)
+	if r.Algorithm == SlidingLog && r.Ceiling > MaxLog {
+		c.problem(path+".limit", "E159", "algorithm: sub_windows", "a log of %d hits a key, its margin included; at most %d are remembered", r.Ceiling, MaxLog)
+	}
+}
+
+// windowed says whether a time can be a window, and reports it if not.
+func (c *compiler) windowed(path, what string, d, longest time.Duration) bool {
+	if d >= MinWindow && d <= longest && d%time.Millisecond == 0 {
+		return true
+	}
+	c.problem(path, "E145", fmt.Sprintf("whole milliseconds, 25ms to %s", WindowName(longest)), "a %s of %v is out of range", what, d)
+	return false
+}
+
+// window reads what counts in a window of time.
+func (c *compiler) window(path string, rule *RuleSpec, spec *RateSpec, r *Rate, calendar bool) {
+	c.limits(path, rule, spec, r)
+	longest := MaxWindow
+	if r.Algorithm == FixedWindow && spec.Align == firstHit && !calendar {
+		r.Algorithm, longest = FirstHit, MaxWindow/2 // the window before is kept too
+	}
 	if calendar {
 		c.calendar(path, spec, r)
-	} else if spec.Per < MinWindow || spec.Per > MaxWindow || spec.Per%time.Millisecond != 0 {
-		c.problem(path+".per", "E145", "whole milliseconds, 25ms to 366d", "a window of %v is out of range", spec.Per)
+	} else if !c.windowed(path+".per", "window", spec.Per, longest) {
 		r.Window = time.Second
 	}
 	r.Slices, r.Width = 1, r.Window
@@ -174,20 +220,23 @@ func (c *compiler) window(path string, rule *RuleSpec, spec *RateSpec, r *Rate, 
 		}
 		r.Slices, r.Width = Narrow(r.Window, n)
 		r.Oldest = enum(c, oldestNames, word{path + ".oldest", spec.Oldest}, word{"", "linear"})
+	case SlidingLog, FirstHit:
+		r.Slices, r.Width = Narrow(r.Window, DefaultSlices)
+		r.CountDenied = spec.CountDenied
 	case SlidingWindow:
 		rounding = "down"
 	}
 	r.Round = enum(c, roundingNames, word{path + ".round", spec.Round}, word{"", rounding})
 	r.Span, r.Hold = r.Slices, r.Width+time.Second
-	if r.Period != NoPeriod {
+	switch {
+	case r.Algorithm == FirstHit:
+		r.Span = 2 * r.Slices
+	case r.Period != NoPeriod:
 		r.Hold = r.Period.longest() + time.Second
 		r.Width, r.Span = periodGrain, int((r.Period.longest()+periodGrain-1)/periodGrain)
 	}
-	switch {
-	case r.Algorithm != FixedWindow && r.Algorithm != 0 && r.Period != NoPeriod:
+	if r.Period != NoPeriod && r.Algorithm != FixedWindow && r.Algorithm != 0 {
 		c.problem(path+".per", "E147", "fixed_window", "periods of the calendar belong to fixed_window, not to %s", r.Algorithm)
-	case spec.Align == "first_hit":
-		c.problem(path+".align", "E148", "epoch", "align %q is not built yet", spec.Align)
 	}
 }
 
@@ -196,8 +245,11 @@ func withMargin(limit uint64, percent float64) uint64 {
 	return limit + uint64(float64(limit)*percent/100)
 }
 
+// firstHit is the value of align for windows that begin with a hit.
+const firstHit = "first_hit"
+
 // plainAligns are the values of align that name no calendar.
-var plainAligns = []string{"", "epoch", "first_hit"}
+var plainAligns = []string{"", "epoch", firstHit}
 
 // calendar reads the period and zone of a rate that follows the calendar.
 func (c *compiler) calendar(path string, spec *RateSpec, r *Rate) {

@@ -73,7 +73,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		}, "E147", "rules[0].rates[0].oldest"},
 		"align of sub-windows": {func(d *limit.Document) { d.Rules[0].Rates[0].Align = "epoch" }, "E147", "rules[0].rates[0].align"},
 		"align": {func(d *limit.Document) {
-			d.Rules[0].Rates[0].Align, d.Rules[0].Rates[0].Algorithm = "first_hit", "fixed_window"
+			d.Rules[0].Rates[0].Align, d.Rules[0].Rates[0].Period, d.Rules[0].Rates[0].Per = "first_hit", "day", 0
 		}, "E148", "rules[0].rates[0].align"},
 		"status":             {func(d *limit.Document) { d.Rules[0].OnLimit.Status = 200 }, "E151", "rules[0].on_limit.status"},
 		"header profile":     {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"none", "draft-1"} }, "E152", "rules[0].on_limit.headers[1]"},
@@ -96,7 +96,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"oldest":              {func(d *limit.Document) { d.Rules[0].Rates[0].Oldest = "half" }, "E180", "rules[0].rates[0].oldest"},
 		"show":                {func(d *limit.Document) { d.Rules[0].OnLimit.ShowHeaders = "some" }, "E180", "rules[0].on_limit.show_headers"},
 		"consistency":         {func(d *limit.Document) { d.Rules[0].Consistency = "tight" }, "E180", "rules[0].consistency"},
-		"later algorithm":     {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_log" }, "E181", "defaults.algorithm"},
+		"default algorithm":   {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_logs" }, "E180", "defaults.algorithm"},
 		"later scope":         {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
 		"later consistency":   {func(d *limit.Document) { d.Rules[0].Rates[0].Consistency = "strict" }, "E181", "rules[0].rates[0].consistency"},
 		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "adaptive" }, "E181", "defaults.consistency"},

@@ -89,6 +89,9 @@ type RateSpec struct {
 	Outflow  Flow          // leaky_bucket: how fast it drains
 	Queue    bool          // leaky_bucket: requests wait for their turn
 	MaxWait  time.Duration // of a queue: no longer than this; 0: until it is full
+
+	Lease       time.Duration // concurrency: how long a slot is held at the most, in place of Per
+	CountDenied bool          // sliding_log: denied hits count too
 }
 
 // CostSpec is what a request costs.

@@ -47,7 +47,7 @@ func (d Drain) Advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice) crdt.Carry
 // advance is Advance for a carry of before to, with what a slice drains; next
 // is the place of the first cell that it left.
 func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained uint64) (level uint64, next int) {
-	level, at := c.Level, c.Boundary
+	level, at, floor := c.Level, c.Boundary, d.floor()
 	for i := range sums {
 		s := sums[i].Slice
 		if s >= to {
@@ -60,8 +60,8 @@ func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained ui
 		if net == 0 {
 			continue
 		}
-		if level > 0 {
-			level = d.after(level, satMul(between(at, s), drained))
+		if level > floor { // as after, but the floor is known: this is the long loop
+			level = max(floor, crdt.SatSub(level, satMul(between(at, s), drained)))
 		}
 		level = crdt.SatAdd(level, satMul(net, micro))
 		at = s

@@ -16,28 +16,54 @@ import (
 // to go on from the new time.
 type Exact struct {
 	bucket bucket
+	log    log
+	window hitWindow
 }
 
 // Exact says that the rate is measured with an Exact.
-func (r *Rate) Exact() bool { return r.Bucket() }
+func (r *Rate) Exact() bool {
+	return r.Bucket() || r.Algorithm == SlidingLog || r.Algorithm == FirstHit
+}
 
 // Charge books a cost at an instant. It is for what was admitted; a log with
 // CountDenied takes what was denied too.
 func (x *Exact) Charge(r *Rate, cost uint64, at int64) {
-	if cost == 0 {
-		return
+	switch {
+	case cost == 0:
+	case r.Bucket():
+		x.bucket.charge(r, cost, at)
+	case r.Algorithm == SlidingLog:
+		x.log.charge(r, cost, at)
+	case r.Algorithm == FirstHit:
+		x.window.charge(r, cost, at)
 	}
-	x.bucket.charge(r, cost, at)
 }
 
 // Refund takes back a charge that was made in a slice, as far as it still
 // counts.
 func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
-	x.bucket.refund(r, cost, made, now)
+	switch {
+	case r.Bucket():
+		x.bucket.refund(r, cost, made, now)
+	case r.Algorithm == SlidingLog:
+		x.log.refund(r, cost, made, now)
+	case r.Algorithm == FirstHit:
+		x.window.refund(r, cost, made, now)
+	}
 }
 
-// Reset forgets everything, but keeps memory for the next counter.
-func (x *Exact) Reset() { *x = Exact{} }
+// Reset forgets everything, but keeps some memory for the next counter.
+func (x *Exact) Reset() {
+	x.bucket, x.window = bucket{}, hitWindow{}
+	x.log.clear()
+}
+
+// setBack says that a clock that showed at was set back to now. A few threads
+// that read the clock and come in another order are no such thing: for them
+// time stands still, as draining the same moments twice would free too much.
+func (r *Rate) setBack(at, now int64) bool {
+	return now < at && uint64(at)-uint64(now) > uint64(min(r.Window, time.Second))
+}
 
 // Lump is the first instant from which a charge would no longer be exact if it
 // were booked as made at now: until then the caller may gather charges and
@@ -52,15 +78,28 @@ func (r *Rate) Lump(x *Exact, now int64) (until int64) {
 
 // Measure is what counts against the limit at now. sums are the cells of all
 // by slice, others those of all but this edge; both ascend. x holds this
-// edge's own charges and is brought to now; nil: only the sums count. As
-// others' charges are known by slice only, the level of a bucket is the larger
-// of the exact one of its own charges and the least that the sums allow.
+// edge's own charges and is brought to now; nil, or a rate that is not Exact:
+// only the sums count. Others' charges are known by slice only: the level of a
+// bucket is the larger of the exact one of its own charges and the least that
+// the sums allow, and to the own charges of a log or a window from the first
+// hit on come the slices of others.
 func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int64) Level {
-	if !r.Bucket() || x == nil {
+	switch {
+	case x == nil:
 		return r.Used(sums, carry, now)
+	case r.Bucket():
+		x.bucket.drain(r, now)
+		return r.Used(sums, carry, now).orMore(r.ofExact(&x.bucket))
+	case r.Algorithm == SlidingLog:
+		x.log.expire(r, now)
+		l := r.inSlices(others, now)
+		l.Whole = crdt.SatAdd(l.Whole, x.log.total)
+		return l
+	case r.Algorithm == FirstHit:
+		x.window.roll(r, others, now)
+		return x.window.level(r, others, now)
 	}
-	x.bucket.drain(r, now)
-	return r.Used(sums, carry, now).orMore(r.ofExact(&x.bucket))
+	return r.Used(sums, carry, now)
 }
 
 // Wait is how long after now cost would be admitted if nothing more were
@@ -68,15 +107,27 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 // is. Cost that never fits waits until nothing is used, or until nothing drains
 // any more. The arguments are those of Measure.
 func (r *Rate) Wait(x *Exact, others, sums []crdt.Cell, carry Carry, cost uint64, now int64) time.Duration {
-	if r.Bucket() {
-		return max(r.bucketWait(x, sums, carry, cost, now), 1)
+	wait := time.Duration(0)
+	switch {
+	case r.Bucket():
+		wait = r.bucketWait(x, sums, carry, cost, now)
+	case r.Algorithm == FirstHit && x == nil:
+		wait = new(hitWindow).wait(r, sums, cost, now)
+	case r.Algorithm == FirstHit:
+		wait = x.window.wait(r, others, cost, now)
+	case r.Algorithm == SlidingLog && x != nil:
+		wait = x.log.wait(r, others, cost, now)
+	case r.Period != NoPeriod:
+		wait = time.Duration(r.EndOf(r.SliceAt(now)) - now)
+	default:
+		wait = time.Duration(r.firstFit(sums, crdt.SatSub(r.Ceiling, cost), now) - now)
 	}
-	return r.windowWait(sums, cost, now)
+	return max(wait, 1)
 }
 
-// RetryAfter is Wait for an edge that remembers nothing but slices.
+// RetryAfter is Wait for those who know nothing but slices.
 func (r *Rate) RetryAfter(sums []crdt.Cell, carry Carry, cost uint64, now int64) time.Duration {
-	return r.Wait(nil, sums, sums, carry, cost, now)
+	return r.Wait(nil, nil, sums, carry, cost, now)
 }
 
 // orMore is the larger level.

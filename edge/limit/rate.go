@@ -28,6 +28,17 @@ const (
 	// a TokenBucket by another name, as a queue it tells each request how long
 	// to wait for its turn.
 	LeakyBucket
+	// SlidingLog remembers the instant of each of its edge's hits for a window,
+	// and counts those of others as SubWindows does.
+	SlidingLog
+	// FirstHit is a fixed window that begins with the first hit after the end
+	// of the last one.
+	FirstHit
+	// Concurrency counts slots that are held: SubWindows with the oldest in
+	// full, whose window is the longest that a slot is held (its lease), so
+	// that the slots of a dead holder come back. To release a slot is to refund
+	// it into the slice in which it was acquired.
+	Concurrency
 )
 
 var algorithmNames = map[string]Algorithm{
@@ -36,9 +47,16 @@ var algorithmNames = map[string]Algorithm{
 	"sub_windows":    SubWindows,
 	"token_bucket":   TokenBucket,
 	"leaky_bucket":   LeakyBucket,
+	"sliding_log":    SlidingLog,
+	"concurrency":    Concurrency,
 }
 
-func (a Algorithm) String() string { return nameOf(algorithmNames, a) }
+func (a Algorithm) String() string {
+	if a == FirstHit { // in rules it is a fixed_window with another align
+		return "first_hit"
+	}
+	return nameOf(algorithmNames, a)
+}
 
 // Oldest says how SubWindows counts the slice that only partly overlaps the
 // window.
@@ -124,7 +142,7 @@ type Rate struct {
 	Window     time.Duration
 	Width      time.Duration // of a slice: Window / Slices
 	Slices     int           // slices counted in full, the current one included
-	Span       int           // slices that the window can reach over; Slices unless Period is set
+	Span       int           // slices that are kept; Slices unless it is a Period or FirstHit
 	Hold       time.Duration // the longest that what was folded in a slice may serve: the slice and a second
 	Period     Period        // of the calendar; NoPeriod: windows of equal width
 	Zone       *time.Location
@@ -143,6 +161,8 @@ type Rate struct {
 	// Lease is how long an acquired slot of a concurrency limit is held at the
 	// most; 0 for all other rates.
 	Lease time.Duration
+	// CountDenied says that a sliding log remembers denied hits too.
+	CountDenied bool
 	// Memory is how long after the last charge a counter's carry is kept at
 	// least. Where a bucket starts with more than its capacity (initial), what
 	// it starts with is spent once, and never refilled: Drain.Floor units of
@@ -195,17 +215,24 @@ func (r *Rate) EndOf(s crdt.Slice) int64 {
 // than a window and a second. A clock was set back since it was charged; else
 // whoever was limited then would stay so for as long as the step was.
 func (r *Rate) beyond(current crdt.Slice) crdt.Slice {
-	return current + crdt.Slice(max(r.Span, r.Slices)) + crdt.Slice(time.Second/r.Width) + 2
+	window := crdt.Slice(r.Slices)
+	if r.Period != NoPeriod {
+		window = crdt.Slice(r.Span)
+	}
+	return current + window + crdt.Slice(time.Second/r.Width) + 2
 }
 
 // Reach is the oldest slice that still counts at now; older ones may be
 // retired.
 func (r *Rate) Reach(now int64) crdt.Slice {
-	oldest := r.SliceAt(now) - crdt.Slice(r.Slices)
-	if r.Algorithm == FixedWindow {
-		oldest++
+	current := r.SliceAt(now)
+	switch r.Algorithm {
+	case FixedWindow:
+		return current - crdt.Slice(r.Slices) + 1
+	case FirstHit: // the window before says where this one began
+		return current - 2*crdt.Slice(r.Slices)
 	}
-	return oldest
+	return current - crdt.Slice(r.Slices)
 }
 
 // Used is what counts against the limit at now: a pure function of the sums
@@ -213,9 +240,19 @@ func (r *Rate) Reach(now int64) crdt.Slice {
 // ahead of now, but for one out of all reach, counts in full at once. It only
 // falls while nothing is charged.
 func (r *Rate) Used(sums []crdt.Cell, carry Carry, now int64) Level {
-	if r.Bucket() {
+	switch {
+	case r.Bucket():
 		return r.ofMicro(r.Drain.Level(carry, sums, now, r.beyond(r.SliceAt(now))))
+	case r.Algorithm == FirstHit:
+		var w hitWindow
+		w.roll(r, sums, now)
+		return w.level(r, sums, now)
 	}
+	return r.inSlices(sums, now)
+}
+
+// inSlices is what counts of a window that looks at slices only.
+func (r *Rate) inSlices(sums []crdt.Cell, now int64) Level {
 	full, oldest := r.split(sums, r.SliceAt(now))
 	if oldest == 0 {
 		return Level{Whole: full}
@@ -236,7 +273,7 @@ func (r *Rate) split(sums []crdt.Cell, current crdt.Slice) (full, oldest uint64)
 			full = crdt.SatAdd(full, c.Net())
 		case c.Slice < edge:
 			return full, oldest
-		case r.Algorithm == SubWindows && r.Oldest == OldestFull:
+		case r.Oldest == OldestFull:
 			full = crdt.SatAdd(full, c.Net())
 		case r.Algorithm != FixedWindow:
 			oldest = c.Net()
@@ -256,18 +293,13 @@ func (r *Rate) Rounded(l Level) uint64 {
 // Room is the cost that may still be admitted at the given level.
 func (r *Rate) Room(l Level) uint64 { return crdt.SatSub(r.Ceiling, r.Rounded(l)) }
 
-// windowWait is how long after now a window has room for cost, at least a
-// nanosecond. Cost above the ceiling never fits; then it is the time until
-// nothing at all is used.
-func (r *Rate) windowWait(sums []crdt.Cell, cost uint64, now int64) time.Duration {
-	target := crdt.SatSub(r.Ceiling, cost)
+// firstFit is the first instant from now on at which what the slices count is
+// target or less, and at the latest when nothing of them counts.
+func (r *Rate) firstFit(sums []crdt.Cell, target uint64, now int64) int64 {
 	current := r.SliceAt(now)
-	if r.Period != NoPeriod {
-		return max(time.Duration(r.EndOf(current)-now), 1)
-	}
 	last := current + crdt.Slice(r.Slices) + 1
-	if n := len(sums); n > 0 && sums[n-1].Slice > current {
-		last = sums[n-1].Slice + crdt.Slice(r.Slices) + 1
+	if n := len(sums); n > 0 && sums[n-1].Slice > current { // a clock was set back
+		last = min(sums[n-1].Slice, r.beyond(current)) + crdt.Slice(r.Slices) + 1
 	}
 	for s := current; s <= last; s++ {
 		full, oldest := r.split(sums, s)
@@ -281,10 +313,10 @@ func (r *Rate) windowWait(sums []crdt.Cell, cost uint64, now int64) time.Duratio
 			at += int64(r.Width) - left
 		}
 		if at < r.StartOf(s+1) {
-			return max(time.Duration(at-now), 1)
+			return max(at, now)
 		}
 	}
-	return max(time.Duration(r.StartOf(last)-now), 1)
+	return max(r.StartOf(last), now)
 }
 
 // overlapThatFits is the longest overlap, in nanoseconds, by which the oldest

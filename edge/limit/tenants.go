@@ -65,6 +65,9 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 			if top := max(rate.brim, rate.Drain.Refill); rate.Bucket() && float64(top)*m > MaxUnits {
 				c.problem(path+".tier_from", "E195", "a smaller bucket, or multiplier", "%d times %v is above 10^13", top, m)
 			}
+			if rate.Algorithm == SlidingLog && float64(rate.Ceiling)*m > MaxLog {
+				c.problem(path+".tier_from", "E195", "algorithm: sub_windows", "a log of %d times %v hits a key; at most %d are remembered", rate.Ceiling, m, MaxLog)
+			}
 			v.Rates[i] = rate.times(m)
 		}
 		r.variants = append(r.variants, &v)

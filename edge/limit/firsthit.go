@@ -1,0 +1,96 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// hitWindow is what an Exact knows of a fixed window that begins with the first
+// hit: when the present one began, and what this edge charged in it. The next
+// begins with the first hit after its end.
+//
+// Others' hits are known by slice. One that stands before the anchor and after
+// the windows known to be over began the window earlier, so that edges that
+// hear of each other come to one anchor: the start of the slice of the first
+// hit. It is found in the slices of the last two windows. An anchor that moves
+// back ends the window sooner, so what is used may fall at that time: it is no
+// bound in either direction until the edges agree.
+type hitWindow struct {
+	anchor int64
+	past   int64 // windows before this are over
+	count  uint64
+	open   bool
+}
+
+// roll brings the window to now, with what others counted.
+func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
+	if w.open && r.setBack(w.anchor, now) {
+		w.anchor = now
+	}
+	if w.past > now {
+		w.past = now // a clock that was set back; or threads out of order, who do no harm here
+	}
+	if w.open && satAdd(w.anchor, int64(r.Window)) <= now {
+		w.close(r)
+	}
+	beyond := r.beyond(r.SliceAt(now))
+	for _, c := range others {
+		start := min(r.StartOf(c.Slice), now)
+		if c.Net() == 0 || start < w.past || c.Slice >= beyond {
+			continue
+		}
+		switch end := satAdd(start, int64(r.Window)); {
+		case w.open && start >= w.anchor:
+			return
+		case end > now:
+			w.anchor, w.open = start, true
+			return
+		case !w.open:
+			w.past = end
+		}
+	}
+}
+
+func (w *hitWindow) close(r *Rate) {
+	*w = hitWindow{past: w.anchor + int64(r.Window)}
+}
+
+// level is what counts at the instant that the window was rolled to.
+func (w *hitWindow) level(r *Rate, others []crdt.Cell, now int64) Level {
+	if !w.open {
+		return Level{}
+	}
+	total, from, beyond := w.count, max(w.past, r.StartOf(r.SliceAt(w.anchor))), r.beyond(r.SliceAt(now))
+	for i := len(others) - 1; i >= 0 && r.StartOf(others[i].Slice) >= from; i-- {
+		if others[i].Slice < beyond {
+			total = crdt.SatAdd(total, others[i].Net())
+		}
+	}
+	return Level{Whole: total}
+}
+
+func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {
+	w.roll(r, nil, at)
+	if !w.open {
+		w.anchor, w.open = at, true
+	}
+	w.count = crdt.SatAdd(w.count, cost)
+}
+
+func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
+	w.roll(r, nil, now)
+	if w.open && r.EndOf(made) > w.anchor {
+		w.count = crdt.SatSub(w.count, cost)
+	}
+}
+
+// wait is how long after now there is room for cost: all of it comes when the
+// window ends.
+func (w *hitWindow) wait(r *Rate, others []crdt.Cell, cost uint64, now int64) time.Duration {
+	w.roll(r, others, now)
+	if !w.open || r.Room(w.level(r, others, now)) >= cost {
+		return 0
+	}
+	return time.Duration(w.anchor - now + int64(r.Window))
+}

@@ -1,0 +1,173 @@
+package limit_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func firstHitRate(t testing.TB, most uint64) *limit.Rate {
+	return compileRate(t, limit.RateSpec{Algorithm: "fixed_window", Align: "first_hit", Limit: most, Per: 4 * time.Second})
+}
+
+// With one edge the window begins and ends at its nanosecond.
+func TestFirstHitAgainstModel(t *testing.T) {
+	r := firstHitRate(t, 10)
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 10))
+		e := &edge{rate: r}
+		now := epoch + rng.Int64N(int64(time.Hour))
+		anchor, count := int64(0), uint64(0)
+		for step := range 200 {
+			switch rng.IntN(4) {
+			case 0:
+				now += rng.Int64N(int64(r.Window) * 3 / 2)
+			case 1:
+				now = max(now, anchor+int64(r.Window)+int64(rng.IntN(3)-1))
+			case 2:
+				now += rng.Int64N(int64(r.Width))
+			}
+			cost := 1 + rng.Uint64N(4)
+			if count > 0 && now >= anchor+int64(r.Window) {
+				count = 0
+			}
+			want := count+cost <= 10
+			if got := e.hit(cost, now); got != want {
+				t.Fatalf("seed %d step %d: admitted %v, want %v with %d used since %d", seed, step, got, want, count, anchor)
+			}
+			if want && count == 0 {
+				anchor = now
+			}
+			if want {
+				count += cost
+			} else if w := e.wait(cost, now); w != time.Duration(anchor+int64(r.Window)-now) {
+				t.Fatalf("seed %d step %d: Wait = %v, want the end of the window %v ahead", seed, step, w, time.Duration(anchor+int64(r.Window)-now))
+			}
+			e.retire(now)
+		}
+	}
+}
+
+// Edges that hear of all hits of a window agree on what is used, and on its
+// end to a slice, in whichever order they heard.
+func TestFirstHitConverges(t *testing.T) {
+	r := firstHitRate(t, 1000)
+	for seed := range uint64(1000) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		edges := [3]*edge{{rate: r}, {rate: r}, {rate: r}}
+		now := epoch + rng.Int64N(int64(time.Hour))
+		for window := range 3 {
+			first, total := now, uint64(0)
+			for i := range 1 + rng.IntN(20) {
+				if i > 0 {
+					now = min(now+rng.Int64N(int64(r.Width)*4), first+int64(r.Window)-int64(r.Width)*2)
+				}
+				e := edges[rng.IntN(3)]
+				e.level(now)
+				e.charge(1, now)
+				total++
+				if rng.IntN(3) == 0 {
+					share(edges[rng.IntN(3)], edges[:])
+				}
+			}
+			for _, e := range edges {
+				share(e, edges[:])
+			}
+			for i, e := range edges {
+				if l := e.level(now); l.Whole != total {
+					t.Fatalf("seed %d window %d: edge %d has %d used, want %d", seed, window, i, l.Whole, total)
+				}
+				end := now + int64(e.wait(1000, now))
+				if whole := first + int64(r.Window); end > whole || end <= whole-int64(r.Width) {
+					t.Fatalf("seed %d window %d: edge %d ends it %v after the first hit, want a slice less than %v at most", seed, window, i, time.Duration(end-first), r.Window)
+				}
+				if l := e.level(first + int64(r.Window)); l.Whole != 0 {
+					t.Fatalf("seed %d window %d: edge %d has %d used when it is over", seed, window, i, l.Whole)
+				}
+			}
+			now = first + int64(r.Window) + int64(r.Width) + rng.Int64N(int64(r.Window)*3)
+			for _, e := range edges {
+				e.retire(now)
+			}
+		}
+	}
+}
+
+// share lets an edge hear all that the others counted.
+func share(to *edge, edges []*edge) {
+	var others crdt.Vector
+	for _, e := range edges {
+		if e != to {
+			for _, c := range e.own.Cells(nil) {
+				others.Add(c)
+			}
+		}
+	}
+	to.others = others
+}
+
+// One that has just started finds the window in the slices of others.
+func TestFirstHitFromSlicesAlone(t *testing.T) {
+	r := firstHitRate(t, 10)
+	at := func(slices int) int64 { return epoch + int64(slices)*int64(r.Width) }
+	cells := []crdt.Cell{
+		{Slice: r.SliceAt(at(0)), Charges: 4}, {Slice: r.SliceAt(at(39)), Charges: 5},
+		{Slice: r.SliceAt(at(45)), Charges: 1}, {Slice: r.SliceAt(at(70)), Charges: 2},
+	}
+	// Slices ahead of now count at once: at first some of them.
+	for slices, want := range map[int]uint64{0: 4 + 5 + 1, 39: 12, 45: 3, 70: 3, 84: 3, 85: 0} {
+		if l := r.Used(cells, limit.Carry{}, at(slices)); l.Whole != want {
+			t.Errorf("used at slice %d: %d, want %d", slices, l.Whole, want)
+		}
+	}
+	if w := r.RetryAfter(cells, limit.Carry{}, 10, at(70)); w != 15*r.Width {
+		t.Errorf("RetryAfter = %v, want the 15 slices to the end of the window, %v", w, 15*r.Width)
+	}
+}
+
+func TestFirstHitRefundsAndSteps(t *testing.T) {
+	r := firstHitRate(t, 10)
+	var x limit.Exact
+	x.Charge(r, 6, epoch)
+	x.Refund(r, 2, r.SliceAt(epoch), epoch)
+	x.Refund(r, 2, r.SliceAt(epoch)-1, epoch) // the window began later
+	if l := r.Measure(&x, nil, nil, limit.Carry{}, epoch); l.Whole != 4 {
+		t.Errorf("level after a refund = %v, want 4", l)
+	}
+	back := epoch - int64(time.Hour)
+	if l := r.Measure(&x, nil, nil, limit.Carry{}, back); l.Whole != 4 {
+		t.Errorf("level after a clock was set back = %v, want 4", l)
+	}
+	if l := r.Measure(&x, nil, nil, limit.Carry{}, back+int64(r.Window)); l.Whole != 0 {
+		t.Errorf("level a window after a clock was set back = %v, want none", l)
+	}
+	if until := r.Lump(&x, epoch); until != epoch+1 {
+		t.Errorf("Lump = %d, want the next nanosecond", until)
+	}
+}
+
+// Slots are held until they are released, or their lease is over.
+func TestConcurrency(t *testing.T) {
+	r := compileRate(t, limit.RateSpec{Algorithm: "concurrency", Limit: 3, Lease: 40 * time.Second})
+	c := &counter{rate: r}
+	if got := c.hit(0, 5); got != 3 {
+		t.Errorf("%d of 5 acquired, want 3", got)
+	}
+	if w := r.RetryAfter(c.sums, limit.Carry{}, 1, epoch); w < r.Lease || w > r.Lease+r.Width {
+		t.Errorf("RetryAfter = %v, want the lease", w)
+	}
+	c.sums[0].Refunds++ // released, into the slice of its acquire
+	if got := c.hit(20*time.Second, 5); got != 1 {
+		t.Errorf("%d acquired after one was released, want 1", got)
+	}
+	if got := c.hit(r.Lease-1, 1); got != 0 {
+		t.Errorf("a slot came back %d before its lease was over", got)
+	}
+	// The holders of two slots died.
+	if got := c.hit(r.Lease+r.Width, 5); got != 2 {
+		t.Errorf("%d acquired after the lease of the dead, want 2", got)
+	}
+}
