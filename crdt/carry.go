@@ -29,7 +29,15 @@ func (c Carry) Later(d Carry) Carry {
 	return c
 }
 
-// Compare orders carries by boundary, then by level.
+// Compare orders carries by boundary, then by level; no carry comes before all.
 func (c Carry) Compare(d Carry) int {
+	switch {
+	case c == d:
+		return 0
+	case c.Zero():
+		return -1
+	case d.Zero():
+		return 1
+	}
 	return cmp.Or(cmp.Compare(c.Boundary, d.Boundary), cmp.Compare(c.Level, d.Level))
 }

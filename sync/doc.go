@@ -26,11 +26,11 @@
 // into counts and refuses what breaks a rule, with the name of the field.
 //
 //	Up      = version 1, head, Section*
-//	Section = Shape, life, base, keys, flags, Cells
+//	Section = Shape, life, base, keys, flags, Cells, carries
 //	Down    = version 1, head, Totals, deltas refused
 //	Hot     = version 1, head, (Shape, keys, Totals)*
-//	Totals  = base, Cells of other regions, Cells of the own region
-//	Cells   = counts, slices, charges, refunds
+//	Totals  = base, Cells of other regions, Cells of the own region, carries
+//	Cells   = counts, slices, charges, refunds; a carry is a slice and a level
 //
 // Keys, flags and the parts of Cells are packed columns. Columns of zeros are
 // left out and slices are written as distances, so that a key with one cell

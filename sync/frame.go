@@ -80,9 +80,17 @@ type Shape struct {
 	Generation uint64        // of the rate; see limit.Rate
 	Width      time.Duration // of a slice
 	Slices     int           // slices of a window, the current one included
-	Limit      uint64        // cost a window; 0: unknown
+	Limit      uint64        // cost a window; of a bucket the level at which it is full, Floor included; 0: unknown
 	Regional   bool          // stays inside its region
+
+	// Of token and leaky buckets; all zero for windows.
+	Refill    uint64        // cost that drains in RefillPer
+	RefillPer time.Duration // zero if and only if Refill is
+	Floor     uint64        // cost below which nothing drains
 }
+
+// Bucket says that the shape is that of a token or leaky bucket.
+func (s Shape) Bucket() bool { return s.Refill > 0 }
 
 // Window is the time that the shape's slices span.
 func (s Shape) Window() time.Duration { return s.Width * time.Duration(s.Slices) }
@@ -93,6 +101,9 @@ type Delta struct {
 	Key   Key
 	Flags Flags
 	Cells []crdt.Cell // ascending by slice
+	// Carry is what is left of a bucket's past, as far as the sender knows of
+	// everybody's; one of level 0 says nothing and does not travel.
+	Carry crdt.Carry
 }
 
 // Section is the deltas of keys of one shape, written under one life.
@@ -139,6 +150,9 @@ const MaxLife = 1<<30 - 1
 type Totals struct {
 	Others []crdt.Cell // other regions, as last heard
 	Peers  []crdt.Cell // the own region, less the stored entry of the asker
+	// Carry is what is left of a bucket's past, everybody's: the asker's part
+	// is not taken off.
+	Carry crdt.Carry
 }
 
 // Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,

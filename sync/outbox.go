@@ -71,6 +71,7 @@ type entry struct {
 	entryID
 	flags      Flags
 	cells      crdt.Vector
+	carry      crdt.Carry
 	prev, next *entry
 }
 
@@ -90,11 +91,11 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 }
 
 // Put joins d, which it keeps no part of, with what is pending for the same
-// shape, life and key. It is false when the outbox is full and the key is not
+// shape, life and key; of carries it keeps the later. It is false when the outbox is full and the key is not
 // in it, or when d could not be encoded: then the caller keeps its record
 // dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
-	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil {
+	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil {
 		return false
 	}
 	id := sectionID{shape, life}
@@ -141,7 +142,12 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	if over := e.cells.Len() - keep(id.shape); over > 0 {
 		e.cells.Retire(e.cells.At(over).Slice)
 	}
-	if e.flags |= d.Flags; e.cells.Len() > 0 {
+	// Both carries are lower bounds of one truth, and the one with the later
+	// boundary was made by who knew all that went into the older.
+	if id.shape.Bucket() && d.Carry.Level > 0 {
+		e.carry = e.carry.Later(d.Carry)
+	}
+	if e.flags |= d.Flags; e.cells.Len() > 0 || !e.carry.Zero() {
 		e.flags &^= FlagTouch
 	}
 }

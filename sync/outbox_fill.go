@@ -21,12 +21,19 @@ type part struct {
 	section *section
 	ref     crdt.Slice // what the next first slice is written relative to
 	started bool       // ref is set
+	base    crdt.Slice // what carries are written relative to, once started
 }
 
 const (
 	// sectionSize bounds what a section takes beside its deltas: the shape (36
 	// bytes), the life, the base, and tag and length of nine records.
 	sectionSize = 84
+	// bucketSize is what the section of a bucket takes beyond that: three
+	// fields of the shape, and tag and length of two columns.
+	bucketSize = 40
+	// farthest is what a distance of two slices takes at most, in bytes: before
+	// the first cell of a section it is not known what carries are relative to.
+	farthest = 8
 	// cellsChunk is the number of cells to one allocation.
 	cellsChunk = 512
 )
@@ -48,6 +55,19 @@ func (f *filling) add(e *entry) int {
 		p = f.parts[i]
 	} else {
 		size += sectionSize
+		if e.section.shape.Bucket() {
+			size += bucketSize
+		}
+	}
+	if e.section.shape.Bucket() {
+		switch {
+		case p.started:
+			size += carrySize(e.carry, p.base)
+		case e.cells.Len() > 0:
+			size += carrySize(e.carry, e.cells.At(0).Slice)
+		default:
+			size += carrySize(e.carry, e.carry.Boundary) + farthest
+		}
 	}
 	fit := 0
 	for prev := p.ref; fit < e.cells.Len(); fit++ {
@@ -78,8 +98,11 @@ func (f *filling) put(e *entry, n int) {
 		e.section.place = len(f.parts)
 	}
 	p := &f.parts[e.section.place-1]
-	d := Delta{Key: e.key, Flags: e.flags}
+	d := Delta{Key: e.key, Flags: e.flags, Carry: e.carry}
 	if n > 0 {
+		if !p.started {
+			p.base = e.cells.At(0).Slice
+		}
 		p.ref, p.started = e.cells.At(0).Slice, true
 		if cap(f.cells)-len(f.cells) < n {
 			f.cells = make([]crdt.Cell, 0, max(n, cellsChunk))

@@ -45,9 +45,9 @@ func TestOutboxCoalesces(t *testing.T) {
 	want := head
 	want.Seq = 1
 	want.Sections = []Section{
-		{minute, 1, []Delta{{1, FlagRefresh, []crdt.Cell{{Slice: 4, Charges: 9}, {Slice: 5, Charges: 3, Refunds: 2}}}}},
-		{minute, 2, []Delta{{1, 0, cell(5, 1)}}},
-		{other, 1, []Delta{{1, FlagTouch, nil}}},
+		{minute, 1, []Delta{{Key: 1, Flags: FlagRefresh, Cells: []crdt.Cell{{Slice: 4, Charges: 9}, {Slice: 5, Charges: 3, Refunds: 2}}}}},
+		{minute, 2, []Delta{{Key: 1, Cells: cell(5, 1)}}},
+		{other, 1, []Delta{{Key: 1, Flags: FlagTouch}}},
 	}
 	u := o.Next(head)
 	if !reflect.DeepEqual(u, &want) {
@@ -131,6 +131,7 @@ func TestOutboxRefuses(t *testing.T) {
 		"no shape":   o.Put(Shape{}, 1, Delta{Key: 1}),
 		"large life": o.Put(minute, MaxLife+1, Delta{Key: 1}),
 		"zero cell":  o.Put(minute, 1, Delta{Key: 1, Cells: cell(1, 0)}),
+		"carry":      o.Put(bucket, 1, Delta{Key: 1, Carry: crdt.Carry{Boundary: maxSlice + 1, Level: 1}}),
 		"slices":     o.Put(minute, 1, Delta{Key: 1, Cells: append(cell(2, 1), cell(1, 1)...)}),
 	} {
 		if put {
@@ -163,6 +164,7 @@ func TestOutboxFits(t *testing.T) {
 				r := newFrames(seed)
 				o := NewOutbox(OutboxConfig{MaxFrame: most, MaxInFlight: 1})
 				want := map[Key]*crdt.Vector{}
+				carries, heard := map[Key]crdt.Carry{}, map[Key]crdt.Carry{}
 				for range 3000 {
 					key := Key(1 + r.IntN(2500))
 					life := uint32(uint64(key) % 3)
@@ -172,6 +174,11 @@ func TestOutboxFits(t *testing.T) {
 						shape.Generation, shape.Limit, shape.Width, life = math.MaxUint64-uint64(key)%2, math.MaxUint64, maxWindow/40, MaxLife-life
 					}
 					d := Delta{Key: key, Flags: Flags(r.IntN(256)), Cells: r.cells(crdt.Slice(r.IntN(5)))}
+					if seed > 3 { // 4: extremes
+						shape.Refill, shape.RefillPer, shape.Floor = maxUnits, maxWindow, maxUnits
+						d.Carry = r.carry(0)
+						carries[key] = carries[key].Later(d.Carry)
+					}
 					mustPut(t, o, shape, life, d)
 					if want[key] == nil {
 						want[key] = &crdt.Vector{}
@@ -195,6 +202,7 @@ func TestOutboxFits(t *testing.T) {
 					}
 					for _, s := range o.Done(u.Seq).Sections {
 						for _, d := range s.Deltas {
+							heard[d.Key] = heard[d.Key].Later(d.Carry)
 							for _, c := range d.Cells {
 								if got := want[d.Key].Get(c.Slice); got != c {
 									t.Fatalf("seed %d: key %d sent %v, want %v", seed, d.Key, c, got)
@@ -211,11 +219,49 @@ func TestOutboxFits(t *testing.T) {
 						t.Fatalf("seed %d: key %d: %v never sent", seed, key, v.Cells(nil))
 					}
 				}
+				for key, c := range carries {
+					if heard[key] != c {
+						t.Fatalf("seed %d: key %d arrived with the carry %v, want the latest, %v", seed, key, heard[key], c)
+					}
+				}
 				if len(o.sections)+len(o.entries)+o.inFlight != 0 {
 					t.Errorf("seed %d: an empty outbox holds %d sections, %d entries, %d in flight", seed, len(o.sections), len(o.entries), o.inFlight)
 				}
 			}
 		})
+	}
+}
+
+// TestOutboxCarries: of carries the later stays, also where a lost frame comes
+// back under a newer one; those of windows, and of level 0, do not travel.
+func TestOutboxCarries(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	put := func(shape Shape, key Key, boundary crdt.Slice, level uint64) {
+		t.Helper()
+		mustPut(t, o, shape, 1, Delta{Key: key, Flags: FlagTouch, Carry: crdt.Carry{Boundary: boundary, Level: level}})
+	}
+	next := func() []Delta {
+		t.Helper()
+		return o.Next(head).Sections[0].Deltas
+	}
+	put(bucket, 1, 5, 7)
+	put(bucket, 1, 5, 9)
+	put(bucket, 1, 4, 99)
+	put(bucket, 2, 5, 0)
+	want := []Delta{{Key: 1, Carry: crdt.Carry{Boundary: 5, Level: 9}}, {Key: 2, Flags: FlagTouch}}
+	if got := next(); !reflect.DeepEqual(got, want) {
+		t.Errorf("sent %+v, want %+v", got, want)
+	}
+	put(bucket, 1, 6, 1)
+	o.Lost(1)
+	put(bucket, 2, 6, 3)
+	want = []Delta{{Key: 1, Carry: crdt.Carry{Boundary: 6, Level: 1}}, {Key: 2, Carry: crdt.Carry{Boundary: 6, Level: 3}}}
+	if got := next(); !reflect.DeepEqual(got, want) {
+		t.Errorf("sent after a loss %+v, want %+v", got, want)
+	}
+	put(minute, 3, 5, 7)
+	if got, want := next(), []Delta{{Key: 3, Flags: FlagTouch}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("sent for a window %+v, want %+v", got, want)
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	maxWindow      = 366 * 24 * time.Hour
 	maxPace        = time.Hour
 	maxLive        = 1 << 20
+	maxUnits       = 1 << 53              // of a bucket: what a float64 counts exactly
 	maxIncarnation = 1<<(64-LifeBits) - 1 // shares 64 bits with a life: see Up.Replica
 )
 
@@ -50,6 +51,14 @@ func (s Shape) check() error {
 		return fmt.Errorf("shape.slices: %d, want 1 to %d", s.Slices, maxSlices)
 	case s.Width > maxWindow/time.Duration(s.Slices):
 		return fmt.Errorf("shape.width: %d slices of %v are more than %v", s.Slices, s.Width, maxWindow)
+	case s.Refill > maxUnits:
+		return fmt.Errorf("shape.refill: %d, want at most %d", s.Refill, uint64(maxUnits))
+	case s.RefillPer < 0 || s.RefillPer > maxWindow:
+		return fmt.Errorf("shape.refill_per: %v, want at most %v", s.RefillPer, maxWindow)
+	case (s.Refill == 0) != (s.RefillPer == 0):
+		return fmt.Errorf("shape.refill_per: %v for a refill of %d, want both or neither", s.RefillPer, s.Refill)
+	case s.Floor > maxUnits || s.Floor > 0 && s.Refill == 0:
+		return fmt.Errorf("shape.floor: %d, want at most %d, and 0 without a refill", s.Floor, uint64(maxUnits))
 	}
 	return nil
 }

@@ -14,14 +14,20 @@ type lists struct {
 	at func(i int) []crdt.Cell
 }
 
-// firstSlice is the slice that a message's cells are written relative to: the first
-// one of all, so that it costs its full length once.
-func firstSlice(of ...lists) crdt.Slice {
+// firstSlice is the slice that a message's cells and carries are written
+// relative to: the first one of all cells, or else of all carries, so that it
+// costs its full length once.
+func firstSlice(or carries, of ...lists) crdt.Slice {
 	for _, l := range of {
 		for i := range l.n {
 			if cells := l.at(i); len(cells) > 0 {
 				return cells[0].Slice
 			}
+		}
+	}
+	for i := range or.n {
+		if c := or.at(i); c.Level > 0 {
+			return c.Boundary
 		}
 	}
 	return 0

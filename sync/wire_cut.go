@@ -1,6 +1,8 @@
 package deltasync
 
 import (
+	"math"
+
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -31,14 +33,48 @@ func (d *Down) Cut() {
 // from above and within a few bytes.
 func (d *Down) fitting(room int) int {
 	var others, peers measure
+	carried, carry, distance := false, 0, d.farthest()
 	for i := range d.Totals {
-		others.add(d.Totals[i].Others)
-		peers.add(d.Totals[i].Peers)
-		if others.size(true)+peers.size(false) > room {
+		t := &d.Totals[i]
+		others.add(t.Others)
+		peers.add(t.Peers)
+		size := others.size(true) + peers.size(false)
+		if t.Carry.Level > 0 {
+			carried = true
+			carry += distance + protowire.SizeVarint(t.Carry.Level)
+		} else {
+			carry += 2 // a zero in both columns
+		}
+		if carried {
+			size += carry
+		}
+		if size > room {
 			return i
 		}
 	}
 	return len(d.Totals)
+}
+
+// farthest is what the distance of a carry from the base takes at most, in
+// bytes, whichever slice the base is once the frame is cut.
+func (d *Down) farthest() int {
+	low, high := crdt.Slice(math.MaxInt64), crdt.Slice(math.MinInt64)
+	note := func(s crdt.Slice) { low, high = min(low, s), max(high, s) }
+	for i := range d.Totals {
+		t := &d.Totals[i]
+		for _, cells := range [...][]crdt.Cell{t.Others, t.Peers} {
+			if len(cells) > 0 {
+				note(cells[0].Slice)
+			}
+		}
+		if t.Carry.Level > 0 {
+			note(t.Carry.Boundary)
+		}
+	}
+	if low > high {
+		return 1
+	}
+	return protowire.SizeVarint(protowire.EncodeZigZag(int64(high - low)))
 }
 
 // measure counts the bytes of a block of cells, column by column, because those

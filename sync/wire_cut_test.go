@@ -30,13 +30,13 @@ func TestCut(t *testing.T) {
 		slack   int // bytes that may be left
 	}{
 		{"typical", maxKeys, func(frames, int) Totals { return busyDown(1).Totals[0] }, 0, 256},
-		{"random", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, 40, 1024},
+		{"random", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, 40, 4096},
 		{"peers alone", maxKeys, func(frames, int) Totals { return Totals{Peers: far(3, 1)} }, 0, 256},
 		{"one large key after another", 8, func(frames, int) Totals { return Totals{Others: far(1026, math.MaxUint64)} }, 0, 32 << 10},
 		{"others at one end and peers at the other", maxKeys, func(frames, int) Totals {
 			return Totals{Others: far(1, 1<<40), Peers: []crdt.Cell{{Slice: -maxSlice, Charges: 1 << 40}}}
 		}, 100, 4096},
-		{"most refused", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, maxKeys - 200, 1024},
+		{"most refused", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, maxKeys - 200, 4096},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := head

@@ -138,11 +138,12 @@ func (d *Down) readRefused(c *column) error {
 const maxKeys = MaxFrame / 8
 
 // totals appends the totals of n keys; optional ones are left out if no key
-// has a cell.
+// has a cell or a carry.
 func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, optional bool) error {
 	others := lists{n, func(i int) []crdt.Cell { return at(i).Others }}
 	peers := lists{n, func(i int) []crdt.Cell { return at(i).Peers }}
-	base := firstSlice(others, peers)
+	carry := carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}
+	base := firstSlice(carry, others, peers)
 	start := len(w.b)
 	block := w.open(num)
 	w.sint(totalsBase, int64(base))
@@ -151,6 +152,9 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 	}
 	if err := w.cells(totalsPeers, base, peers, optional); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := w.carries(totalsCarrySlices, totalsCarryLevels, base, carry); err != nil {
+		return fmt.Errorf("totals.%w", err)
 	}
 	if len(w.b) == block {
 		w.b = w.b[:start]
@@ -164,6 +168,7 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 type totalColumns struct {
 	base          crdt.Slice
 	others, peers cellColumns
+	carry         carryColumns
 }
 
 func (m *message) totals(t *totalColumns) {
@@ -176,6 +181,10 @@ func (m *message) totals(t *totalColumns) {
 			in.cells("others", &t.others)
 		case totalsPeers:
 			in.cells("peers", &t.peers)
+		case totalsCarrySlices:
+			in.varints("carry_slices", &t.carry.slices)
+		case totalsCarryLevels:
+			in.varints("carry_levels", &t.carry.levels)
 		}
 	}
 	if in.err != nil && m.err == nil {
@@ -189,6 +198,9 @@ func (t *totalColumns) read(n int, at func(i int) *Totals) error {
 	}
 	if err := t.peers.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := t.carry.read(t.base, carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}); err != nil {
+		return fmt.Errorf("totals.%w", err)
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ const (
 	shapeSlices     protowire.Number = 3
 	shapeLimit      protowire.Number = 4
 	shapeRegional   protowire.Number = 5
+	shapeRefill     protowire.Number = 6
+	shapeRefillPer  protowire.Number = 7
+	shapeFloor      protowire.Number = 8
 )
 
 const (
@@ -50,10 +53,11 @@ const (
 	sectionKeys  protowire.Number = 4
 	sectionFlags protowire.Number = 5
 	sectionCells protowire.Number = 6
+
+	sectionCarrySlices protowire.Number = 8
+	sectionCarryLevels protowire.Number = 9
 	// Not yet used.
 	sectionUntil        protowire.Number = 7
-	sectionCarrySlices  protowire.Number = 8
-	sectionCarryLevels  protowire.Number = 9
 	sectionDemandFast   protowire.Number = 10
 	sectionDemandMid    protowire.Number = 11
 	sectionDemandSlow   protowire.Number = 12
@@ -66,6 +70,9 @@ const (
 	totalsBase   protowire.Number = 1
 	totalsOthers protowire.Number = 2
 	totalsPeers  protowire.Number = 3
+
+	totalsCarrySlices protowire.Number = 15
+	totalsCarryLevels protowire.Number = 16
 	// Not yet used.
 	totalsSeen         protowire.Number = 4
 	totalsOwn          protowire.Number = 5
@@ -78,8 +85,6 @@ const (
 	totalsAdmitted     protowire.Number = 12
 	totalsLimitInForce protowire.Number = 13
 	totalsUntil        protowire.Number = 14
-	totalsCarrySlices  protowire.Number = 15
-	totalsCarryLevels  protowire.Number = 16
 )
 
 const (

@@ -33,6 +33,11 @@ var goldens = map[protoreflect.Name]frame{
 			{Shape: Shape{Generation: 9, Width: 3600e9, Slices: 1, Regional: true}, Life: 1, Deltas: []Delta{
 				{Key: 0x4142434445464748, Cells: []crdt.Cell{{Slice: 497_222, Charges: 1}}},
 			}},
+			{Shape: bucket, Life: 3, Deltas: []Delta{
+				{Key: 0x5152535455565758, Cells: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}},
+				{Key: 0x6162636465666768, Cells: []crdt.Cell{{Slice: 35_800_000_001, Charges: 1}}},
+				{Key: 0x7172737475767778, Carry: crdt.Carry{Boundary: 35_799_999_963, Level: 1}},
+			}},
 		},
 	},
 	"Down": &Down{
@@ -44,6 +49,7 @@ var goldens = map[protoreflect.Name]frame{
 			{},
 			{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 200}}},
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
+			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}},
 		},
 		Refused: []uint32{0, 3, 200},
 	},
@@ -52,6 +58,8 @@ var goldens = map[protoreflect.Name]frame{
 		Sections: []HotSection{{Shape: Shape{Generation: 7, Width: 60e9, Slices: 1, Limit: 100, Regional: true}, Keys: []HotKey{
 			{Key: 0x1112131415161718, Totals: Totals{Others: []crdt.Cell{{Slice: 1_193_333_330, Charges: 40}}, Peers: []crdt.Cell{{Slice: 1_193_333_333, Charges: 60}}}},
 			{Key: 0x3132333435363738, Totals: Totals{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 90, Refunds: 8}}}},
+		}}, {Shape: bucket, Keys: []HotKey{
+			{Key: 0x5152535455565758, Totals: Totals{Peers: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}}},
 		}}},
 	},
 }
@@ -90,7 +98,9 @@ func complete(m pb, keys int) {
 		case fd.Message() != nil:
 			complete(pb{m.Mutable(fd).Message()}, keys)
 		case m.Has(fd):
-		case fd.Name() == "limit", fd.Name() == "regional", fd.Name() == "flags":
+		case fd.Name() == "limit", fd.Name() == "regional", fd.Name() == "flags",
+			fd.Name() == "refill", fd.Name() == "refill_per", fd.Name() == "floor",
+			fd.Name() == "carry_slices", fd.Name() == "carry_levels":
 			// Zero in one section of a frame, set in another.
 		case fd.IsList():
 			list := m.Mutable(fd).List()
@@ -207,6 +217,23 @@ func TestGolden(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGoldenOld: frames of builds that knew neither buckets nor Refused.
+func TestGoldenOld(t *testing.T) {
+	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
+	up.Sections, hot.Sections = up.Sections[:2], hot.Sections[:1]
+	down.Totals, down.Refused = down.Totals[:4], nil
+	for i, want := range []frame{&up, &down, &hot} {
+		got := kinds[i].zero()
+		path := filepath.Join("testdata", strings.ToLower(string(kinds[i].name))+"_old.golden")
+		if err := got.UnmarshalBinary(readGolden(t, path)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: read %+v, want %+v", path, got, want)
+		}
 	}
 }
 

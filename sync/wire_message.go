@@ -232,6 +232,14 @@ func (c *column) next() (v uint64, ok bool) {
 	return v, true
 }
 
+// orZero is next, or zero where there is no column.
+func (c *column) orZero() (v uint64, ok bool) {
+	if !c.set {
+		return 0, true
+	}
+	return c.next()
+}
+
 // keys is the number of keys in a column of keys.
 func (c *column) keys() (int, error) {
 	if len(c.b)%8 != 0 {

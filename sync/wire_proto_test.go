@@ -103,6 +103,24 @@ func (m pb) shape(s Shape) {
 	c.set("slices", uint32(s.Slices))
 	c.set("limit", s.Limit)
 	c.set("regional", s.Regional)
+	c.set("refill", s.Refill)
+	c.set("refill_per", uint64(s.RefillPer))
+	c.set("floor", s.Floor)
+}
+
+// carries writes the two columns of carries.
+func (m pb) carries(base crdt.Slice, carries []crdt.Carry) {
+	var slices []int64
+	var levels []uint64
+	for _, c := range carries {
+		distance := int64(0)
+		if c.Level > 0 {
+			distance = int64(c.Boundary - base)
+		}
+		slices, levels = append(slices, distance), append(levels, c.Level)
+	}
+	setColumn(m, "carry_slices", slices, true)
+	setColumn(m, "carry_levels", levels, true)
 }
 
 func (m pb) cells(name protoreflect.Name, base crdt.Slice, lists [][]crdt.Cell, optional bool) {
@@ -137,7 +155,7 @@ func (m pb) cells(name protoreflect.Name, base crdt.Slice, lists [][]crdt.Cell, 
 	setColumn(c, "refunds", refunds, true)
 }
 
-func baseOf(lists ...[][]crdt.Cell) crdt.Slice {
+func baseOf(carries []crdt.Carry, lists ...[][]crdt.Cell) crdt.Slice {
 	for _, l := range lists {
 		for _, cells := range l {
 			if len(cells) > 0 {
@@ -145,24 +163,31 @@ func baseOf(lists ...[][]crdt.Cell) crdt.Slice {
 			}
 		}
 	}
+	for _, c := range carries {
+		if c.Level > 0 {
+			return c.Boundary
+		}
+	}
 	return 0
 }
 
 func (m pb) totals(totals []Totals, optional bool) {
 	var others, peers [][]crdt.Cell
+	var carries []crdt.Carry
 	empty := true
 	for _, t := range totals {
-		others, peers = append(others, t.Others), append(peers, t.Peers)
-		empty = empty && len(t.Others)+len(t.Peers) == 0
+		others, peers, carries = append(others, t.Others), append(peers, t.Peers), append(carries, t.Carry)
+		empty = empty && len(t.Others)+len(t.Peers) == 0 && t.Carry.Level == 0
 	}
 	if len(totals) == 0 || optional && empty {
 		return
 	}
-	base := baseOf(others, peers)
+	base := baseOf(carries, others, peers)
 	c := m.child("totals")
 	c.set("base", int64(base))
 	c.cells("others", base, others, true)
 	c.cells("peers", base, peers, optional)
+	c.carries(base, carries)
 }
 
 func specUp(t testing.TB, u *Up) *dynamicpb.Message {
@@ -186,13 +211,17 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 		var keys []uint64
 		var flags []uint32
 		var lists [][]crdt.Cell
+		var carries []crdt.Carry
 		for _, d := range s.Deltas {
 			keys, flags, lists = append(keys, uint64(d.Key)), append(flags, uint32(d.Flags)), append(lists, d.Cells)
+			carries = append(carries, d.Carry)
 		}
-		e.set("base", int64(baseOf(lists)))
+		base := baseOf(carries, lists)
+		e.set("base", int64(base))
 		setColumn(e, "keys", keys, true)
 		setColumn(e, "flags", flags, true)
-		e.cells("cells", baseOf(lists), lists, true)
+		e.cells("cells", base, lists, true)
+		e.carries(base, carries)
 	}
 	return msg
 }

@@ -34,6 +34,10 @@ func (r frames) shape() Shape {
 	if most := int(min(1024, maxWindow/s.Width)); r.IntN(2) == 0 {
 		s.Slices = 1 + r.IntN(most)
 	}
+	if r.IntN(2) == 0 {
+		s.Refill, s.RefillPer = 1+r.Uint64N(maxUnits), 1+time.Duration(r.Int64N(int64(maxWindow)))
+		s.Floor = min(r.number(), maxUnits)
+	}
 	return s
 }
 
@@ -62,6 +66,18 @@ func (r frames) cells(around crdt.Slice) []crdt.Cell {
 	return cells
 }
 
+// carry is none, near, or anywhere.
+func (r frames) carry(around crdt.Slice) crdt.Carry {
+	switch c := (crdt.Carry{Boundary: around - crdt.Slice(r.IntN(50)), Level: max(1, r.number())}); r.IntN(4) {
+	case 0:
+		c.Boundary = -maxSlice + crdt.Slice(r.Uint64N(uint64(2*maxSlice)))
+		return c
+	case 1:
+		return c
+	}
+	return crdt.Carry{}
+}
+
 func (r frames) up() *Up {
 	u := &Up{
 		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
@@ -78,6 +94,9 @@ func (r frames) up() *Up {
 			} else {
 				d.Flags, d.Cells = Flags(r.IntN(256)), r.cells(around)
 			}
+			if s.Shape.Bucket() {
+				d.Carry = r.carry(around)
+			}
 			s.Deltas = append(s.Deltas, d)
 		}
 		u.Sections = append(u.Sections, s)
@@ -92,6 +111,9 @@ func (r frames) totals(around crdt.Slice) Totals {
 	}
 	if r.IntN(3) > 0 {
 		t.Peers = r.cells(around)
+	}
+	if r.IntN(3) == 0 {
+		t.Carry = r.carry(around)
 	}
 	return t
 }

@@ -11,6 +11,10 @@ import (
 // minute is the shape of a limit a minute in 40 slices.
 var minute = Shape{Generation: 0x0123456789abcdef, Width: 1500 * time.Millisecond, Slices: 40, Limit: 100}
 
+// bucket is the shape of a token bucket of 10 at 5/s, in 40 slices, that starts
+// with 12.
+var bucket = Shape{Generation: 8, Width: 50 * time.Millisecond, Slices: 40, Limit: 12, Refill: 5, RefillPer: time.Second, Floor: 2}
+
 func cell(s crdt.Slice, charges uint64) []crdt.Cell {
 	return []crdt.Cell{{Slice: s, Charges: charges}}
 }

@@ -105,6 +105,9 @@ func (w *writer) shape(num protowire.Number, s Shape) error {
 	if s.Regional {
 		w.uint(shapeRegional, 1)
 	}
+	w.uint(shapeRefill, s.Refill)
+	w.uint(shapeRefillPer, uint64(s.RefillPer))
+	w.uint(shapeFloor, s.Floor)
 	w.close(at)
 	return nil
 }
@@ -123,6 +126,12 @@ func (m *message) shape(s *Shape) {
 			s.Limit = in.uint("limit", math.MaxUint64)
 		case shapeRegional:
 			s.Regional = in.uint("regional", math.MaxUint64) != 0
+		case shapeRefill:
+			s.Refill = in.uint("refill", maxUnits)
+		case shapeRefillPer:
+			s.RefillPer = time.Duration(in.uint("refill_per", uint64(maxWindow)))
+		case shapeFloor:
+			s.Floor = in.uint("floor", maxUnits)
 		}
 	}
 	if in.err != nil && m.err == nil {
@@ -132,6 +141,10 @@ func (m *message) shape(s *Shape) {
 
 func (s *Section) lists() lists {
 	return lists{len(s.Deltas), func(i int) []crdt.Cell { return s.Deltas[i].Cells }}
+}
+
+func (s *Section) carries() carries {
+	return carries{len(s.Deltas), func(i int) *crdt.Carry { return &s.Deltas[i].Carry }}
 }
 
 func (s *Section) append(w *writer) error {
@@ -145,8 +158,8 @@ func (s *Section) append(w *writer) error {
 	if len(s.Deltas) == 0 {
 		return nil
 	}
-	cells := s.lists()
-	base := firstSlice(cells)
+	cells, carries := s.lists(), s.carries()
+	base := firstSlice(carries, cells)
 	w.sint(sectionBase, int64(base))
 	at := w.open(sectionKeys)
 	var flags Flags
@@ -168,7 +181,7 @@ func (s *Section) append(w *writer) error {
 	if err := w.cells(sectionCells, base, cells, true); err != nil {
 		return fmt.Errorf("cells.%w", err)
 	}
-	return nil
+	return w.carries(sectionCarrySlices, sectionCarryLevels, base, carries)
 }
 
 func (s *Section) read(m message) error {
@@ -176,6 +189,7 @@ func (s *Section) read(m message) error {
 		base        crdt.Slice
 		keys, flags column
 		cells       cellColumns
+		carry       carryColumns
 	)
 	for m.next() {
 		switch m.num {
@@ -191,6 +205,10 @@ func (s *Section) read(m message) error {
 			m.varints("flags", &flags)
 		case sectionCells:
 			m.cells("cells", &cells)
+		case sectionCarrySlices:
+			m.varints("carry_slices", &carry.slices)
+		case sectionCarryLevels:
+			m.varints("carry_levels", &carry.levels)
 		}
 	}
 	if m.err != nil {
@@ -225,5 +243,5 @@ func (s *Section) read(m message) error {
 	if err := cells.read(n, base, func(i int, c []crdt.Cell) { s.Deltas[i].Cells = c }); err != nil {
 		return fmt.Errorf("cells.%w", err)
 	}
-	return nil
+	return carry.read(base, s.carries())
 }
