@@ -40,8 +40,9 @@ type Node struct {
 	clock     offsets
 	pace      time.Duration
 
-	stats   stats
-	metrics *metrics
+	capacities capacities
+	stats      stats
+	metrics    *metrics
 }
 
 // pause is how long a lane rests after frames that nobody answered.

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -225,5 +228,38 @@ func TestListen(t *testing.T) {
 	}
 	if _, err := Listen("8080"); err == nil || !strings.Contains(err.Error(), "host:port") {
 		t.Errorf("Listen(8080) = %v, want an error that says how to write it", err)
+	}
+}
+
+func TestCapacityIsSetByAdmin(t *testing.T) {
+	node, err := edge.Local(limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := New(node, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := httptest.NewServer(api.Admin(prometheus.NewRegistry()))
+	t.Cleanup(admin.Close)
+	url := admin.URL + "/admin/v1/capacity/api"
+	if r := send(t, "GET", url, ""); r.status != 404 || !strings.Contains(r.text, "was not set") {
+		t.Errorf("a capacity that nobody set = %d %s, want 404", r.status, r.text)
+	}
+	for body, want := range map[string]string{"0.25": `"used":0.25`, " 70% \n": `"used":0.7`, "0": `"used":0`} {
+		if r := send(t, "PUT", url+"?ttl=20s", body); r.status != 204 {
+			t.Fatalf("PUT %q = %d %s", body, r.status, r.text)
+		}
+		if r := send(t, "GET", url, ""); r.status != 200 || !strings.Contains(r.text, want) || !strings.Contains(r.text, `"ttl_ms":`) {
+			t.Errorf("after PUT %q: %d %s, want %s", body, r.status, r.text, want)
+		}
+	}
+	for query, body := range map[string]string{"?ttl=20": "0.1", "?ttl=2h": "0.1", "?ttl=-1s": "0.1", "": "much", "?ttl=1s": "", "?ttl=3s": "-1", "?ttl=4s": "NaN"} {
+		if r := send(t, "PUT", url+query, body); r.status != 400 {
+			t.Errorf("PUT %q with %q = %d %s, want 400", body, query, r.status, r.text)
+		}
+	}
+	if r := send(t, "PUT", admin.URL+"/admin/v1/capacity/a%20b", "0.1"); r.status != 400 || !strings.Contains(r.text, "capacity name") {
+		t.Errorf("a name that is none = %d %s, want 400", r.status, r.text)
 	}
 }
