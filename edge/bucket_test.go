@@ -211,3 +211,63 @@ func TestQueueDelays(t *testing.T) {
 		})
 	}
 }
+
+// What retired slices held of a bucket goes out with all that is live, and is
+// heard: an edge that comes new to a bucket that is kept full finds it full.
+func TestCarryTravels(t *testing.T) {
+	spec := perUser(tokens(10, limit.Flow{Units: 5, Per: time.Second}))
+	a := newNode(t, Config{}, spec)
+	rate := a.Rules().Rules()[0].Rates[0]
+	now := start
+	checkCost(a, now, "u", 10)
+	for range 50 { // 10 s at the rate of refill
+		now = now.Add(200 * time.Millisecond)
+		if d := check(a, now, "u"); !d.Allowed {
+			t.Fatalf("at the rate of refill: %+v", d)
+		}
+		settleFrames(a, now)
+	}
+	a.mu.Lock()
+	a.wave++ // the region lost its counts
+	a.mu.Unlock()
+	for range shards {
+		a.Tick(now)
+	}
+	d := upOf(t, a.Flush(now)).Sections[0].Deltas[0]
+	if d.Flags&deltasync.FlagRefresh == 0 || d.Carry.Level == 0 {
+		t.Fatalf("a resend of all that is live: %+v, want it to carry a level", d)
+	}
+
+	b := newNode(t, Config{Name: "e2"}, spec)
+	b.Check(now, peekOf(b, "u"))
+	up := upOf(t, b.Flush(now))
+	alone := b.Believe(now, rate, keyOf(b, "u")).Total
+	answer(t, b, now, up, deltasync.Totals{Peers: d.Cells})
+	without := b.Believe(now, rate, keyOf(b, "u")).Total
+	b.Check(now, peekOf(b, "u"))
+	answer(t, b, now, upOf(t, b.Flush(now)), deltasync.Totals{Peers: d.Cells, Carry: d.Carry})
+	with := b.Believe(now, rate, keyOf(b, "u")).Total
+	if alone != 0 || without > 2 || with < 9 || with > 10 {
+		t.Fatalf("of a bucket that is full believes %d alone, %d from slices, %d with the carry; want 0, 2 at most, 9 or 10", alone, without, with)
+	}
+	push := deltasync.Hot{Region: "eu", SentAt: now.UnixNano(), LiveRegions: 1, Sections: []deltasync.HotSection{{
+		Shape: shapeOf(rate), Keys: []deltasync.HotKey{{Key: keyOf(a, "u"), Totals: deltasync.Totals{Peers: d.Cells, Carry: d.Carry}}},
+	}}}
+	payload, err := push.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view, err := NewCacheView(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	c := newNode(t, Config{Name: "e3", View: view}, spec)
+	if err := c.ReceiveHot(now, payload); err != nil {
+		t.Fatal(err)
+	}
+	view.Wait()
+	if dec := checkCost(c, now, "u", 2); dec.Allowed {
+		t.Fatalf("a bucket that was pushed full: %+v, want denied", dec)
+	}
+}

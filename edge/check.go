@@ -236,7 +236,11 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	}
 	if denied || req.Peek {
 		for i := range counters {
-			n.want(n.shard(counters[i].key), counters[i].record, counters[i].rate)
+			c := &counters[i]
+			n.want(n.shard(c.key), c.record, c.rate)
+			if denied && c.rate.CountDenied && !req.Peek {
+				n.charge(n.shard(c.key), c)
+			}
 		}
 	} else {
 		n.chargeAll(req, counters)

@@ -105,6 +105,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 			b.sentAt = now
 			if b.own.At(0).Slice >= b.unsent {
 				b.fullAt, b.wave = now, wave
+				d.Carry = b.carry()
 				s.paid(r)
 			}
 		case r.flags&touch != 0:
@@ -130,6 +131,7 @@ func shapeOf(rate *limit.Rate) deltasync.Shape {
 	return deltasync.Shape{
 		Generation: rate.Generation, Width: rate.Width, Slices: rate.Span,
 		Limit: rate.Limit, Regional: rate.Scope == limit.ScopeRegion,
+		Refill: rate.Drain.Refill, RefillPer: rate.Drain.Per, Floor: rate.Drain.Floor,
 	}
 }
 
@@ -330,13 +332,14 @@ func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync
 	if b.rate.Scope == limit.ScopeGlobal {
 		cells = s.plus(totals.Others, totals.Peers)
 	}
-	n.learn(s, r, now, cells, regions)
+	n.learn(s, r, now, cells, totals.Carry, regions)
 }
 
 // learn joins what others counted. If that rose, the next decision folds, and
 // eviction and the sweep see at once how much of the limit is used.
-func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, regions uint16) {
+func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry crdt.Carry, regions uint16) {
 	b := r.block
+	r.settle()
 	reach, horizon := b.rate.Reach(now), b.rate.SliceAt(now+int64(maxAhead))
 	rose := false
 	for _, c := range cells {
@@ -344,10 +347,13 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, regions 
 			rose = true
 		}
 	}
+	// cells were in scratch that inherit may use: they are joined by now.
+	if s.inherit(b, carry, now) {
+		rose = true
+	}
 	r.heard, r.regions = now, regions
 	if rose {
 		r.until = 0
-		r.settle()
 		s.measure(r, now)
 	}
 }
@@ -399,7 +405,7 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 
 // remember joins totals of a key that is not live here to what the view has of
 // it: counts of ours that were forgotten unsent are only there.
-func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, now int64, regions uint16, ttl time.Duration) {
+func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, carry crdt.Carry, now int64, regions uint16, ttl time.Duration) {
 	var both crdt.Vector
 	seen := n.cfg.View.Get(key)
 	for _, c := range seen.Cells {
@@ -408,7 +414,7 @@ func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, now int64, regions
 	for _, c := range cells {
 		both.Join(c)
 	}
-	n.cfg.View.Set(key, Totals{both.Cells(nil), seen.Carry, now, regions}, ttl)
+	n.cfg.View.Set(key, Totals{both.Cells(nil), seen.Carry.Later(carry), now, regions}, ttl)
 }
 
 func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
@@ -421,7 +427,7 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	}
 	r := s.find(hot.Key)
 	if r == nil {
-		n.remember(hot.Key, cells, now, regions, shape.Window()+shape.Width)
+		n.remember(hot.Key, cells, hot.Carry, now, regions, shape.Window()+shape.Width)
 		return
 	}
 	// What the region holds of us is at most what we hold ourselves, so the
@@ -430,5 +436,5 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
-	n.learn(s, r, now, cells, regions)
+	n.learn(s, r, now, cells, hot.Carry, regions)
 }

@@ -25,6 +25,25 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	}
 }
 
+// Renew holds on to what a Check charged to concurrency limits: each charge is
+// given back and made anew, good for a lease from now. Other charges stay as
+// they are.
+func (n *Node) Renew(now time.Time, charges []limit.Charge) {
+	t := now.UnixNano()
+	for i := range charges {
+		c := &charges[i]
+		if c.Rate.Lease == 0 {
+			continue
+		}
+		n.amend(t, c, func(s *shard, r *record) {
+			n.giveBack(s, r, c.Slice, c.Cost, t)
+			s.fold(r, c.Rule, c.Rate, t)
+			n.charge(s, &counter{key: r.key, rule: c.Rule, rate: c.Rate, cost: c.Cost, record: r})
+			c.Slice = r.block.slice
+		})
+	}
+}
+
 // amend has f change the record of a charge, under its lock; one that was
 // forgotten meanwhile is born again, as counts add up whatever life wrote them.
 func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {

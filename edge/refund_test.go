@@ -134,3 +134,62 @@ func TestReport(t *testing.T) {
 		})
 	}
 }
+
+func inFlight(limitOf uint64, lease time.Duration) limit.RateSpec {
+	return limit.RateSpec{Name: "slots", Algorithm: "concurrency", Limit: limitOf, Lease: lease}
+}
+
+// Slots of a concurrency limit come back when they are released, and those of a
+// dead holder when their lease is over; a holder that renews keeps its own.
+func TestConcurrency(t *testing.T) {
+	n := newNode(t, Config{}, perUser(inFlight(2, 30*time.Second)))
+	now := start
+	_, first := take(t, n, now, "u", 1)
+	_, second := take(t, n, now, "u", 1)
+	if d, _ := take(t, n, now, "u", 1); d.Allowed {
+		t.Fatal("a third slot of two")
+	}
+	now = now.Add(10 * time.Second)
+	n.Refund(now, first, 0)
+	_, third := take(t, n, now, "u", 1)
+	if len(third) != 1 {
+		t.Fatal("the slot that was released is not to be had")
+	}
+	for range 5 { // the second holder renews, the third is dead
+		now = now.Add(10 * time.Second)
+		n.Renew(now, second)
+		settleFrames(n, now)
+		n.Tick(now)
+	}
+	if _, fourth := take(t, n, now, "u", 1); len(fourth) != 1 {
+		t.Fatal("the dead holder's slot did not come back")
+	}
+	if d, _ := take(t, n, now, "u", 1); d.Allowed {
+		t.Fatal("the slot that was renewed was given away")
+	}
+	n.Refund(now, second, 0)
+	if d, _ := take(t, n, now, "u", 1); !d.Allowed {
+		t.Fatalf("after its holder released it: %+v", d)
+	}
+	n.Refund(now, third, 0) // late: its lease is over, and the slot another's
+	if d, _ := take(t, n, now, "u", 1); d.Allowed {
+		t.Fatal("a lease that was over was given back a second time")
+	}
+}
+
+// A limit of denied hits too: whoever goes on trying stays out.
+func TestDeniedHitsMayCount(t *testing.T) {
+	for counts, after := range map[bool]bool{false: true, true: false} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 2, Per: time.Minute, Algorithm: "sliding_log", CountDenied: counts}))
+		check(n, start, "u")
+		check(n, start, "u")
+		for s := 10; s <= 50; s += 10 {
+			if d := check(n, start.Add(time.Duration(s)*time.Second), "u"); d.Allowed {
+				t.Fatalf("%d s after two of two: %+v", s, d)
+			}
+		}
+		if d := check(n, start.Add(61*time.Second), "u"); d.Allowed != after {
+			t.Errorf("count_denied %v: a minute after, with tries between: allowed %v, want %v", counts, d.Allowed, after)
+		}
+	}
+}
