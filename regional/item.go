@@ -29,6 +29,14 @@ func (i *Item) Live(now time.Time) (first, last crdt.Slice) {
 	return floorDiv(t-int64(i.Kept()), i.Width), floorDiv(t+int64(Ahead), i.Width)
 }
 
+// Boundary is the last slice, not after s, at whose beginning carries are taken
+// for the store: the slices are the same for all aggregators and two in a
+// window, so that a store holds few for a key.
+func (i *Item) Boundary(s crdt.Slice) crdt.Slice {
+	every := crdt.Slice(max(1, i.Slices/2))
+	return s - ((s%every)+every)%every
+}
+
 // Check says what is wrong with an item that is to be merged or loaded; it is
 // the caller's mistake. Stores call it before they touch anything.
 func (i *Item) Check() error {
@@ -50,6 +58,11 @@ func (i *Item) Check() error {
 			if m > 0 && v.Cells[m-1].Slice >= c.Slice {
 				return fmt.Errorf("key %016x, vector %d: slice %d does not come after %d", uint64(i.Key), n, c.Slice, v.Cells[m-1].Slice)
 			}
+		}
+	}
+	for n, c := range i.Carries {
+		if c.Level == 0 {
+			return fmt.Errorf("key %016x, carry %d: at slice %d has no level", uint64(i.Key), n, c.Boundary)
 		}
 	}
 	return nil

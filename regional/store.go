@@ -41,20 +41,24 @@ type Item struct {
 	// 0: none.
 	Version uint64
 	Vectors []Vector
+	// Carries are levels that a bucket had when slices began: lower bounds of
+	// one truth, no two of one boundary, in any order, none of level 0. What
+	// is to be merged has few: see Boundary.
+	Carries []crdt.Carry
 }
 
 // Store joins the counts of all aggregators of a region and outlives them.
 // Every vector in it is a lower bound of the truth; merging is by maximum per
-// cell, atomic per key, idempotent, and the order does not matter. Counts
-// expire by themselves once their slice is a window and max(1 s, two slices)
-// old: by the store's clock, cells outside of Item.Live are not stored, and
-// those before it are not in answers. Any number of goroutines may call it.
+// cell, and per boundary of carries, atomic per key, idempotent, and the order
+// does not matter. Counts expire by themselves once their slice is a window and
+// max(1 s, two slices) old: by the store's clock, cells and carries of slices
+// outside of Item.Live are not stored, and those before it are not in answers. Any number of goroutines may call it.
 // Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the
 	// version now stored, and, where the version stored before differs from
 	// the one the caller named (somebody else wrote, or the caller never
-	// looked), all live vectors of the key, else none. It blocks until the
+	// looked), all live vectors and carries of the key, else none. It blocks until the
 	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
 	// part of the batch may have been stored. It keeps no reference to batch,
 	// in which a key may stand twice, as may a replica in a key.

@@ -27,6 +27,7 @@ type record struct {
 	expires int64  // when its newest slice is no longer kept, in nanoseconds since 1970
 	first   crdt.Slice
 	entries []entry
+	carries crdt.Vector // a boundary and a level a cell
 }
 
 // entry is what one replica counted.
@@ -36,7 +37,8 @@ type entry struct {
 	vector  crdt.Vector
 }
 
-// merge joins the vectors of it; ok is false when there was no room for the key.
+// merge joins the vectors and carries of it; ok is false when there was no room
+// for the key.
 func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
 	first, last := it.Live(now)
 	sh.mu.Lock()
@@ -49,7 +51,23 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 		before = sh.records[at].version
 		sh.records[at].retire(first)
 	}
+	// hold finds or makes the key's record; nil when there is no room.
+	hold := func() *record {
+		if !held {
+			if at, held = sh.take(s, it.Key); !held {
+				return nil
+			}
+			sh.records[at].first = first
+		}
+		return &sh.records[at]
+	}
 	changed := false
+	note := func(r *record, c crdt.Cell, rise crdt.Cell) {
+		if !rise.Zero() {
+			changed = true
+			r.expires = max(r.expires, (int64(c.Slice)+1)*int64(it.Width)+int64(it.Kept()))
+		}
+	}
 	for i := range it.Vectors {
 		v := &it.Vectors[i]
 		var e *entry
@@ -57,21 +75,26 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 			if c.Slice < first || c.Slice > last {
 				continue
 			}
-			if !held {
-				if at, held = sh.take(s, it.Key); !held {
-					return regional.Item{}, false
-				}
-				sh.records[at].first = first
+			r := hold()
+			if r == nil {
+				return regional.Item{}, false
 			}
-			r := &sh.records[at]
 			if e == nil {
 				e = r.entry(v.Source, v.Replica)
 			}
-			if !e.vector.Join(c).Zero() {
-				changed = true
-				r.expires = max(r.expires, (int64(c.Slice)+1)*int64(it.Width)+int64(it.Kept()))
-			}
+			note(r, c, e.vector.Join(c))
 		}
+	}
+	for _, carry := range it.Carries {
+		c := crdt.Cell{Slice: carry.Boundary, Charges: carry.Level}
+		if c.Slice < first || c.Slice > last {
+			continue
+		}
+		r := hold()
+		if r == nil {
+			return regional.Item{}, false
+		}
+		note(r, c, r.carries.Join(c))
 	}
 	if changed {
 		sh.records[at].version = sh.nextVersion()
@@ -94,7 +117,7 @@ func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer region
 }
 
 // answer is what is said of a key to a caller who last saw version named, when
-// before was stored. The vectors are copies. Under mu.
+// before was stored. Vectors and carries are copies. Under mu.
 func (sh *shard) answer(it *regional.Item, named, before uint64) regional.Item {
 	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices}
 	at, held := sh.index[it.Key]
@@ -117,6 +140,10 @@ func (sh *shard) answer(it *regional.Item, named, before uint64) regional.Item {
 		from := len(cells)
 		cells = e.vector.Cells(cells)
 		out.Vectors = append(out.Vectors, regional.Vector{Source: e.source, Replica: e.replica, Cells: cells[from:len(cells):len(cells)]})
+	}
+	for i := range r.carries.Len() {
+		c := r.carries.At(i)
+		out.Carries = append(out.Carries, crdt.Carry{Boundary: c.Slice, Level: c.Charges})
 	}
 	return out
 }
@@ -147,6 +174,7 @@ func (r *record) retire(first crdt.Slice) {
 	}
 	clear(r.entries[len(kept):])
 	r.entries = kept
+	r.carries.Retire(first)
 }
 
 // steps is how many records the hand passes with each item: more than the one

@@ -49,7 +49,7 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	first, last := it.Live(now)
 	size := groupSize(&it)
 	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
-	p.item.Vectors = nil
+	p.item.Vectors, p.item.Carries = nil, nil
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
@@ -58,6 +58,7 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	c.args = append(c.args, it.Version, p.count)
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)
+	carries := cellsOf(it.Carries)
 	millis, kept := it.Width.Milliseconds(), it.Kept().Milliseconds()
 	for g := p.first; g < p.first+p.count; g++ {
 		from, end := crdt.Slice(g*size), crdt.Slice((g+1)*size)
@@ -72,8 +73,25 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 				n++
 			}
 		}
+		if cells := between(carries, max(first, from), min(last+1, end)); len(cells) > 0 {
+			c.args = append(c.args, fieldCarry, appendVector(nil, from, cells))
+			n++
+		}
 		c.args[vectors] = n
 	}
+}
+
+// cellsOf is carries as a vector: a cell a boundary, ascending, whose charges
+// are the level.
+func cellsOf(carries []crdt.Carry) []crdt.Cell {
+	if len(carries) == 0 {
+		return nil
+	}
+	var v crdt.Vector
+	for _, c := range carries {
+		v.Join(crdt.Cell{Slice: c.Boundary, Charges: c.Level})
+	}
+	return v.Cells(nil)
 }
 
 func (c *call) evalsha(ctx context.Context, p redis.Pipeliner) *redis.Cmd {
@@ -136,11 +154,24 @@ func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 		}
 	}
 	first, _ := out.Live(now)
-	out.Vectors = joinParts(parts, p.size, first)
+	for _, v := range joinParts(parts, p.size, first) {
+		if v.Source != carrySource {
+			out.Vectors = append(out.Vectors, v)
+			continue
+		}
+		for _, c := range v.Cells {
+			if c.Charges > 0 { // else it was not written by us
+				out.Carries = append(out.Carries, crdt.Carry{Boundary: c.Slice, Level: c.Charges})
+			}
+		}
+	}
 	return out, nil
 }
 
-// part is what a replica counted in one group.
+// carrySource marks parts of the carries among those of replicas.
+const carrySource regional.Source = 0
+
+// part is what a replica counted in one group, or the carries of the group.
 type part struct {
 	source  regional.Source
 	replica crdt.Replica
@@ -159,6 +190,10 @@ func partOf(name, value any, group int64) (p part, ok bool) {
 		return part{}, false
 	}
 	p.group = group
+	if field == fieldCarry {
+		p.source = carrySource
+		return p, true
+	}
 	p.source, p.replica, ok = replicaOf(field)
 	return p, ok
 }

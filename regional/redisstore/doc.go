@@ -19,6 +19,7 @@
 //	"v"                         the group's version, in decimal
 //	"e" node:8 incarnation:8    what an edge of the region counted
 //	"r" node:8 incarnation:8    the subtotal of another region
+//	"c"                         carries of a bucket that are of slices in the group
 //
 // with node and incarnation as big-endian bytes. No sums are kept: they would
 // have to be kept right. A field holds the packed vector of the replica's
@@ -31,7 +32,9 @@
 // same for all cells: as many as the largest needs, and none for refunds
 // before the first one. The offset is counted from the first slice of the
 // group. There is at least one cell, and none is zero in both counts. 40 slices
-// of fewer than 65536 hits take 122 bytes.
+// of fewer than 65536 hits take 122 bytes. Carries are packed the same way: a
+// cell for a boundary, with the level, in millionths, as its charges, so that
+// they join as counts do. There are two or three in a group.
 //
 // A group expires, by PEXPIREAT, when its last slice would: a window and
 // max(1 s, two slices) after its end. Answers leave out the slices that have

@@ -14,6 +14,7 @@ const (
 	maxOffset    = 6    // bytes; Lua computes with offsets, exactly up to 2^53
 	fieldLen     = 1 + 8 + 8
 	fieldVersion = "v"
+	fieldCarry   = "c"
 )
 
 var errVector = errors.New("not a packed vector")

@@ -106,6 +106,7 @@ func testErrors(s *subject) {
 		{Key: 1, Width: width, Slices: math.MaxInt},
 		item(1, regional.Vector{Cells: []crdt.Cell{charge(s.at(0), 1)}}),
 		item(1, edge(1, charge(s.at(0), 0))),
+		carried(1, crdt.Carry{Boundary: s.at(0)}),
 		item(1, edge(1, charge(s.at(0), 1), charge(s.at(1), 1))),
 	} {
 		_, err := s.Store.Merge(s.Context(), []regional.Item{good[0], bad})

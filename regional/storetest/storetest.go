@@ -43,6 +43,9 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"merge keeps refunds beside charges", testRefunds},
 		{"merge keeps sources and replicas apart", testSources},
 		{"merge leaves the batch alone", testBatchAlone},
+		{"carries join by boundary", testCarries},
+		{"carries are told like vectors", testCarryVersions},
+		{"carries expire, and come neither late nor early", testCarryExpiry},
 		{"a window spans groups", testSpans},
 		{"a key twice in a batch", testKeyTwice},
 		{"shapes do not mix", testShapes},
@@ -143,8 +146,8 @@ func aligned(in, out []regional.Item, err error) error {
 		if err := out[i].Check(); err != nil {
 			return fmt.Errorf("answer %d is malformed: %w", i, err)
 		}
-		if len(out[i].Vectors) > 0 && out[i].Version == 0 {
-			return fmt.Errorf("answer %d has vectors and no version", i)
+		if len(out[i].Vectors)+len(out[i].Carries) > 0 && out[i].Version == 0 {
+			return fmt.Errorf("answer %d has vectors or carries and no version", i)
 		}
 	}
 	return nil
