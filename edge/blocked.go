@@ -1,18 +1,22 @@
 package edge
 
 import (
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
 // blocked remembers which keys of a shard have nearly used up their limit and
-// are not live here: forgotten to make room, or pushed by the region. Until
-// such a key's use would have fallen below the threshold it gets no more than
-// what it had left, so a flood of other keys wins it nothing.
+// are not live here: forgotten to make room, or pushed by the region. Such a key
+// may spend what it had left; once its use would have fallen below the
+// threshold, what the threshold leaves; and all of its limit only when the last
+// of what it had used has left the window. So a flood of other keys wins it
+// nothing.
 //
-// It is local and never sent. Sixteen bytes an entry in a table of a fixed
-// size; where a set of the table is full, the entry that has longest to go
-// moves to the filter, which remembers 16 bits of it: that it is blocked.
+// It is local and never sent. Sixteen bytes an entry in a table that grows up
+// to a bound; where a set of the table is full, the entry that has longest to
+// go moves to the filter, which remembers 16 bits of it: that it may spend
+// nothing, and until when.
 type blocked struct {
 	table  []hold // in sets of ways; grows up to most
 	most   int
@@ -20,9 +24,10 @@ type blocked struct {
 }
 
 // hold is one blocked key. what is, from the top, 40 bits of the instant that
-// the key is blocked until, 8 bits of what it may still spend, in 256ths of the
-// rate's ceiling or whole units, and 16 bits that tell the rate's limit: of a limit that was
-// changed meanwhile it says nothing.
+// all it had used has left its window, 6 bits of how long before that it eases,
+// in 64ths of a window, 6 bits of what it may spend until then, in 256ths of
+// the rate's ceiling or whole units, and 12 bits that tell the rate's limit: of
+// a limit that was changed meanwhile it says nothing.
 type hold struct {
 	key  deltasync.Key
 	what uint64
@@ -30,8 +35,11 @@ type hold struct {
 
 const (
 	ways      = 8
-	leftShift = 16
-	endShift  = 24 // instants are rounded up to 2^24 ns, 17 ms
+	tagBits   = 12
+	leftShift = tagBits
+	easeShift = leftShift + 6
+	endShift  = easeShift + 6 // instants are rounded up to 2^24 ns, 17 ms
+	six       = 1<<6 - 1
 	holdBytes = 16
 )
 
@@ -39,25 +47,36 @@ const (
 // whatever becomes of its record, in percent.
 const crowdedShare = 80
 
-func newHold(key deltasync.Key, rate *limit.Rate, until int64, left uint64) hold {
-	parts := min(left/unitOf(rate), 255)
-	end := uint64(until+1<<endShift-1) >> endShift << endShift
-	return hold{key, end | parts<<leftShift | uint64(tagOf(rate))}
+func newHold(key deltasync.Key, rate *limit.Rate, h held) hold {
+	end := uint64(h.until+1<<endShift-1) >> endShift << endShift
+	ease := uint64(0)
+	if h.extra > 0 && h.eases < h.until {
+		ease = min(uint64(int64(end)-h.eases)/easeOf(rate), six)
+	}
+	return hold{key, end | ease<<easeShift | min(h.left/unitOf(rate), six)<<leftShift | uint64(tagOf(rate))}
 }
 
 func (h hold) until() int64 { return int64(h.what >> endShift << endShift) }
 
-// left is what may still be spent, no more than it was.
-func (h hold) left(rate *limit.Rate) uint64 { return (h.what >> leftShift & 0xff) * unitOf(rate) }
+func (h hold) tag() uint16 { return uint16(h.what & (1<<tagBits - 1)) }
 
-// unitOf is what one part of left stands for.
+// held is what the entry says, rounded to the key's disadvantage.
+func (h hold) held(rate *limit.Rate) held {
+	out := held{until: h.until(), eases: h.until(), left: (h.what >> leftShift & six) * unitOf(rate)}
+	if ease := h.what >> easeShift & six; ease > 0 {
+		out.eases -= int64(ease * easeOf(rate))
+		out.extra = crdt.SatSub(easedRoom(rate), out.left)
+	}
+	return out
+}
+
+// unitOf is what one part of left stands for, and easeOf one of the easing.
 func unitOf(rate *limit.Rate) uint64 { return rate.Ceiling/256 + 1 }
-
-func (h hold) tag() uint16 { return uint16(h.what) }
+func easeOf(rate *limit.Rate) uint64 { return uint64(longestHold(rate))/64 + 1 }
 
 // tagOf tells limits apart.
 func tagOf(rate *limit.Rate) uint16 {
-	return uint16((rate.Limit*0x9e3779b97f4a7c15 ^ rate.Ceiling*0xd6e8feb86659fd93) >> 48)
+	return uint16(rate.Limit * 0x9e3779b97f4a7c15 >> (64 - tagBits))
 }
 
 // set is where a key stands, if it does.
@@ -66,23 +85,33 @@ func (b *blocked) set(key deltasync.Key) []hold {
 	return b.table[i : i+ways]
 }
 
-// find is the block of a key under a rate: until when, and what it may spend
-// before; until is 0 where it is not blocked.
-func (b *blocked) find(key deltasync.Key, rate *limit.Rate, now int64) (until int64, left uint64) {
+// find is what a key is held to under a rate; until is 0 where it is not
+// blocked.
+func (b *blocked) find(key deltasync.Key, rate *limit.Rate, now int64) held {
 	tag := tagOf(rate)
-	if len(b.table) > 0 {
-		for _, h := range b.set(key) {
-			if h.key == key && h.tag() == tag && h.until() > now {
-				return h.until(), h.left(rate)
-			}
-		}
+	if h := b.exact(key); h != nil && h.tag() == tag && h.until() > now {
+		return h.held(rate)
 	}
-	return b.filter.until(key, tag, now), 0
+	end := b.filter.until(key, tag, now)
+	return held{until: end, eases: end}
 }
 
-// add blocks a key. Of two blocks of one key under one limit the stricter part
-// of each holds.
-func (b *blocked) add(h hold, now int64) {
+// exact is the key's entry in the table, whether it has ended or not.
+func (b *blocked) exact(key deltasync.Key) *hold {
+	if len(b.table) == 0 {
+		return nil
+	}
+	set := b.set(key)
+	for i := range set {
+		if set[i].key == key {
+			return &set[i]
+		}
+	}
+	return nil
+}
+
+// put blocks a key, and takes the place of what was known of it.
+func (b *blocked) put(h hold, now int64) {
 	if len(b.table) == 0 {
 		if b.most < ways {
 			b.filter.put(h.key, h.tag(), h.until(), now)
@@ -95,11 +124,6 @@ func (b *blocked) add(h hold, now int64) {
 		for i := range set {
 			switch old := set[i]; {
 			case old.key == h.key:
-				if old.tag() == h.tag() && old.until() > now {
-					end := max(old.what>>endShift, h.what>>endShift)
-					left := min(old.what>>leftShift&0xff, h.what>>leftShift&0xff)
-					h.what = end<<endShift | left<<leftShift | uint64(h.tag())
-				}
 				set[i] = h
 				return
 			case free < 0 && old.until() <= now: // an empty place ended in 1970
@@ -145,14 +169,8 @@ func (b *blocked) grow(now int64) {
 // lift takes a key's block back. One that moved to the filter ends by itself:
 // there it looks like others'.
 func (b *blocked) lift(key deltasync.Key) {
-	if len(b.table) == 0 {
-		return
-	}
-	set := b.set(key)
-	for i := range set {
-		if set[i].key == key {
-			set[i] = hold{}
-		}
+	if h := b.exact(key); h != nil {
+		*h = hold{}
 	}
 }
 

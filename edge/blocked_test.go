@@ -3,47 +3,55 @@ package edge
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
-var hundred = &limit.Rate{Limit: 100, Ceiling: 110}
+var hundred = &limit.Rate{Limit: 100, Ceiling: 110, Window: time.Minute, Width: time.Second}
 
-func TestBlockedKeepsWhatWasLeft(t *testing.T) {
+func TestBlockedRoundsToTheKeysDisadvantage(t *testing.T) {
 	now := start.UnixNano()
-	for _, rate := range []*limit.Rate{hundred, {Limit: 1, Ceiling: 1}, {Limit: 1 << 50, Ceiling: 1 << 50}} {
-		for _, left := range []uint64{0, 1, 17, 30, rate.Ceiling / 5} {
+	for _, rate := range []*limit.Rate{
+		hundred, {Limit: 1, Ceiling: 1, Window: 25 * time.Millisecond}, {Limit: 1 << 50, Ceiling: 1 << 50, Window: limit.MaxWindow},
+	} {
+		window := longestHold(rate)
+		for _, want := range []held{
+			{until: now + window},
+			{until: now + window, left: rate.Ceiling / 5, eases: now + 1, extra: 1},
+			{until: now + window/2, left: rate.Ceiling / 6, eases: now + window/3, extra: 1},
+			{until: now + window/2, left: rate.Ceiling, eases: now + window/2 - 1, extra: 1},
+			{until: now + 1, left: 1},
+		} {
 			b := blocked{most: 8}
-			b.add(newHold(5, rate, now+second, left), now)
-			until, got := b.find(5, rate, now)
-			if until < now+second || until > now+second+1<<endShift {
-				t.Errorf("blocked until %d, want %d and 17 ms at most", until, now+second)
+			b.put(newHold(5, rate, want), now)
+			got := b.find(5, rate, now)
+			if got.until < want.until || got.until > want.until+1<<endShift {
+				t.Errorf("%v: until %v later, want 0 to 17 ms", want, time.Duration(got.until-want.until))
 			}
-			if got > left || left-got > rate.Ceiling/256 {
-				t.Errorf("ceiling %d: %d is left of %d, want it rounded down by a 256th at most", rate.Ceiling, got, left)
+			if most := min(want.left, 63*unitOf(rate)); got.left > most || most-got.left > rate.Ceiling/256 {
+				t.Errorf("%v, ceiling %d: %d is left", want, rate.Ceiling, got.left)
 			}
-			if until, _ := b.find(5, rate, until); until != 0 {
-				t.Errorf("a key is blocked when its block ended")
+			if got.extra > 0 && (got.eases < want.eases || want.extra == 0) || got.left+got.extra > easedRoom(rate) && got.extra > 0 {
+				t.Errorf("%v: %v is more", want, got)
 			}
-			if until, _ := b.find(5, &limit.Rate{Limit: rate.Limit + 1, Ceiling: rate.Ceiling + 1}, now); until != 0 {
-				t.Errorf("a key is blocked under a limit that was raised since")
+			if want.extra > 0 && want.until-want.eases > window/32 && want.left < easedRoom(rate) && (got.extra == 0 || got.eases > max(want.eases, want.until-window)+window/32+1<<endShift) {
+				t.Errorf("%v: %v eases too late", want, got)
+			}
+			if b.find(5, rate, got.until).until != 0 {
+				t.Errorf("%v: the key is blocked when its block ended", want)
+			}
+			raised := *rate
+			raised.Limit++
+			if b.find(5, &raised, now).until != 0 {
+				t.Errorf("%v: the key is blocked under a limit that was raised since", want)
+			}
+			b.lift(5)
+			if b.find(5, rate, now).until != 0 {
+				t.Errorf("%v: the key is blocked after its block was lifted", want)
 			}
 		}
-	}
-}
-
-func TestBlockedStricterPartHolds(t *testing.T) {
-	now := start.UnixNano()
-	b := blocked{most: 8}
-	b.add(newHold(5, hundred, now+2*second, 17), now)
-	b.add(newHold(5, hundred, now+second, 3), now)
-	if until, left := b.find(5, hundred, now); until < now+2*second || left != 3 {
-		t.Errorf("until %d, %d left; want the later end, %d, and the smaller rest, 3", until, left, now+2*second)
-	}
-	b.lift(5)
-	if until, _ := b.find(5, hundred, now); until != 0 {
-		t.Error("a key is blocked after its block was lifted")
 	}
 }
 
@@ -57,18 +65,18 @@ func TestBlockedGoesToTheFilterWhenFull(t *testing.T) {
 	in, until := make([]deltasync.Key, keys), make([]int64, keys)
 	for i := range in {
 		in[i], until[i] = deltasync.Key(random.Uint64()), now+int64(1+random.Uint64N(600))*second
-		b.add(newHold(in[i], hundred, until[i], 1), now)
+		b.put(newHold(in[i], hundred, held{until: until[i], left: 1}), now)
 	}
 	if len(b.table) > most {
 		t.Errorf("the table has %d entries, want %d at most", len(b.table), most)
 	}
 	exact := 0
 	for i := range in {
-		end, left := b.find(in[i], hundred, now)
-		if end < until[i] {
-			t.Fatalf("key %d is blocked until %d, want %d at least", i, end, until[i])
+		h := b.find(in[i], hundred, now)
+		if h.until < until[i] {
+			t.Fatalf("key %d is blocked until %d, want %d at least", i, h.until, until[i])
 		}
-		exact += int(left)
+		exact += int(h.left)
 	}
 	table, filter := b.count(now)
 	if exact != table || table < most*9/10 || table+filter < keys*98/100 {
@@ -84,8 +92,8 @@ func TestBlockedReusesWhatEnded(t *testing.T) {
 	b := blocked{most: 64}
 	for i := range 10_000 {
 		key := deltasync.Key(uint64(i+1) * 0x9e3779b97f4a7c15)
-		b.add(newHold(key, hundred, now+second, 1), now)
-		if until, _ := b.find(key, hundred, now); until == 0 {
+		b.put(newHold(key, hundred, held{until: now + second, left: 1}), now)
+		if b.find(key, hundred, now).until == 0 {
 			t.Fatalf("key %d is not blocked", i)
 		}
 		now += second / 4

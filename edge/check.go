@@ -391,6 +391,7 @@ func remaining(c *counter, uncharged bool) uint64 {
 func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	if b := c.record.block; !c.record.denies(c, now) {
 		wait := n.shard(c.key).wait(b, c.cost, now)
+		wait = max(wait, b.held.wait(c.cost, now))
 		b.denied = denial{cost: c.cost, until: now + int64(wait)}
 		c.record.flags |= refused
 	}

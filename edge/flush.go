@@ -351,10 +351,11 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry cr
 	if s.inherit(b, carry, now) {
 		rose = true
 	}
-	r.heard, r.regions = now, regions
+	r.heard, r.regions = now, uint8(min(regions, 255))
 	if rose {
 		r.until = 0
 		s.measure(r, now)
+		s.excuse(r, now)
 	}
 }
 
@@ -428,6 +429,9 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	r := s.find(hot.Key)
 	if r == nil {
 		n.remember(hot.Key, cells, hot.Carry, now, regions, shape.Window()+shape.Width)
+		if rate := n.ofShape(shape); rate != nil {
+			s.heed(hot.Key, rate, cells, now)
+		}
 		return
 	}
 	// What the region holds of us is at most what we hold ourselves, so the

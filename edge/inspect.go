@@ -17,6 +17,12 @@ type Belief struct {
 	Total uint64        // cost that counts against the limit, by whomever
 	Age   time.Duration // since the key was last heard of; -1: never
 	Live  bool          // the key stands in the ledger
+
+	// Held is how long the key is confined because it had most of its limit used
+	// when it was forgotten, or when the region pushed it, and Left what it may
+	// spend for now. 0: it is not confined.
+	Held time.Duration
+	Left uint64
 }
 
 // Inspect says what the node believes of every rate that the request falls
@@ -45,6 +51,9 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 		seen := n.cfg.View.Get(key)
 		belief.Total = used(seen.Cells, seen.Carry)
 		belief.heard(t, seen.Heard)
+		if h := s.blocked.find(key, rate, t); h.until != 0 {
+			belief.Held, belief.Left = time.Duration(h.until-t), h.left
+		}
 		return belief
 	}
 	r.settle()
@@ -57,6 +66,9 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 		belief.Total = rate.Rounded(rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, t))
 	}
 	belief.heard(t, r.heard)
+	if h := r.block.held; h != nil && !h.ended(rate, t) {
+		belief.Held, belief.Left = time.Duration(h.until-t), h.left
+	}
 	return belief
 }
 

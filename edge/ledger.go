@@ -22,7 +22,8 @@ type record struct {
 	merged    uint32 // others' cost likewise
 	heard     int64  // when the key was last heard of, in ns since 1970; 0: never
 	epoch     uint32 // of the rules that the allowance was made under
-	regions   uint16
+	regions   uint8  // saturating
+	scale     uint8  // about how large the limit is; see scaleOf
 	flags     flags
 }
 
@@ -55,6 +56,7 @@ type block struct {
 	wave   uint32      // of resends that fullAt answered; see Node.wave
 	life   uint32
 	memory *memory // nil for windows
+	held   *held   // nil but for keys that were blocked when they came
 }
 
 // denial is what a request of some cost was told: until then it would be told
@@ -76,9 +78,10 @@ type shard struct {
 	owing   int // records that are owed
 	dirty   []deltasync.Key
 	free    []*block
+	blocked blocked // keys that are not live here
 	scratch []crdt.Cell
 	apart   []crdt.Cell // others' cells, beside the sums in scratch
-	_       [8]byte // keeps neighbouring locks off one cache line
+	_       [8]byte     // keeps neighbouring locks off one cache line
 }
 
 const smallestTable = 16
@@ -202,6 +205,9 @@ func (r *record) settle() {
 	if b.memory != nil {
 		b.memory.exact.Charge(b.rate, r.fresh, b.memory.at)
 	}
+	if b.held != nil {
+		b.held.left = crdt.SatSub(b.held.left, r.fresh)
+	}
 	r.local = saturate(uint64(r.local) + r.fresh)
 	r.fresh = 0
 }
@@ -211,7 +217,10 @@ func (r *record) settle() {
 func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b := r.block
 	r.settle()
-	b.rate = rate
+	if b.held != nil && b.rate.Limit != rate.Limit { // it was made under another
+		b.held = nil
+	}
+	b.rate, r.scale = rate, scaleOf(rate.Limit)
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)
@@ -225,6 +234,9 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	}
 	if rate.Queue {
 		r.until = now // each request has a turn of its own
+	}
+	if b.held != nil {
+		r.confine(now)
 	}
 	b.denied = denial{}
 	r.epoch = rule.Epoch

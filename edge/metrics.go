@@ -44,6 +44,9 @@ type Stats struct {
 	Refused     uint64 // frames that the aggregator would not have
 	Evicted     uint64 // keys forgotten to make room, their counts known elsewhere
 	EvictedLost uint64 // keys forgotten with counts that nobody else had yet
+	Blocked     int    // keys that are not live here and stay limited until they may be
+	BlockedIn16 int    // those of them that are known by 16 bits only, or were until of late
+	BlockedLost uint64 // keys that should be, and for which there was no room
 	Resends     uint64 // times that everything live was sent again
 	Pushes      uint64
 
@@ -64,6 +67,15 @@ func (n *Node) Stats(now time.Time) Stats {
 	}
 	if last := n.stats.lastReply.Load(); last != 0 && last <= now.UnixNano()+int64(maxAhead) {
 		st.ViewAge = max(0, time.Duration(now.UnixNano()-last))
+	}
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		table, filter := s.blocked.count(now.UnixNano())
+		st.Blocked += table + filter
+		st.BlockedIn16 += filter
+		st.BlockedLost += s.blocked.filter.full
+		s.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,6 +122,8 @@ func newMetrics(reg prometheus.Registerer, n *Node) *metrics {
 var (
 	keysDesc     = prometheus.NewDesc("spillgate_keys_tracked", "Live keys in the ledger of this edge.", nil, nil)
 	evictedDesc  = prometheus.NewDesc("spillgate_keys_evicted_total", "Keys forgotten to make room: acked, when others hold their counts; unsent, when some counts were lost.", []string{"reason"}, nil)
+	blockedDesc  = prometheus.NewDesc("spillgate_keys_blocked", "Keys that had 80 % of their limit used or more when they were forgotten, or when the region pushed them, and stay limited: exact, with what each had left; filter, by 16 bits each.", []string{"in"}, nil)
+	unblocked    = prometheus.NewDesc("spillgate_keys_blocked_lost_total", "Keys that should stay limited though they were forgotten, and for which there was no room.", nil, nil)
 	outboxDesc   = prometheus.NewDesc("spillgate_sync_outbox_deltas", "Keys whose counts wait to be sent or acknowledged.", nil, nil)
 	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full counts flushes that wait in the ledger for room and lose nothing.", []string{"reason"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to the region's aggregators.", nil, nil)
@@ -139,6 +153,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(outboxDesc, float64(st.Outbox))
 	gauge(viewAgeDesc, seconds(st.ViewAge))
 	gauge(offsetDesc, st.ClockOffset.Seconds())
+	gauge(blockedDesc, float64(st.Blocked-st.BlockedIn16), "exact")
+	gauge(blockedDesc, float64(st.BlockedIn16), "filter")
+	count(unblocked, st.BlockedLost)
 	count(evictedDesc, st.Evicted, "acked")
 	count(evictedDesc, st.EvictedLost, "unsent")
 	count(droppedDesc, m.node.stats.outboxFull.Load(), "outbox_full")

@@ -23,7 +23,8 @@ type Node struct {
 	self  deltasync.Up // head of every frame
 
 	rules  atomic.Pointer[limit.Set]
-	epochs atomic.Uint32 // of rule sets
+	epochs atomic.Uint32                          // of rule sets
+	rates  atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
 
 	life   atomic.Uint32 // that new records are born under
 	hurry  atomic.Bool   // some record is urgent
@@ -77,7 +78,11 @@ func New(cfg Config) (*Node, error) {
 		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{}))
 	}
 	for i := range n.shards {
-		n.shards[i].max = cfg.MaxKeys / shards
+		s := &n.shards[i]
+		s.max = cfg.MaxKeys / shards
+		// Of blocked keys, a quarter as many exactly, and eight times as many by
+		// 16 bits each: 20 bytes for each of MaxKeys, once they are needed.
+		s.blocked.most, s.blocked.filter.most = s.max/4, max(1, 2*s.max)
 	}
 	n.metrics = newMetrics(cfg.Registerer, n)
 	return n, nil
@@ -88,6 +93,7 @@ func New(cfg Config) (*Node, error) {
 // belongs to the node from then on.
 func (n *Node) SetRules(set *limit.Set) {
 	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
+	n.rates.Store(byGeneration(set))
 	n.rules.Store(set)
 }
 
@@ -123,7 +129,8 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	if b.memory != nil {
 		b.memory.carry = seen.Carry
 	}
-	r.heard, r.regions = seen.Heard, seen.Regions
+	r.heard, r.regions = seen.Heard, uint8(min(seen.Regions, 255))
+	s.hold(r, now)
 	return r
 }
 
@@ -137,7 +144,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) {
 		if r.key == 0 || kept(keep, r.key) {
 			continue
 		}
-		share := min(1, (float64(r.local)+float64(r.merged)+float64(r.fresh))/float64(max(1, r.block.rate.Limit)))
+		share := r.share()
 		if r.flags&(charged|owed) != 0 {
 			share++
 		}
@@ -170,12 +177,13 @@ func (n *Node) forget(s *shard, i uint64, now int64) {
 	b := r.block
 	r.settle()
 	s.retire(b, now)
+	s.block(r, now)
 	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
 		n.life.CompareAndSwap(b.life, b.life+1)
 	}
 	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
-		n.cfg.View.Set(r.key, Totals{totals, b.carry(), r.heard, r.regions}, max(b.rate.Window+b.rate.Width, b.rate.Memory))
+		n.cfg.View.Set(r.key, Totals{totals, b.carry(), r.heard, uint16(r.regions)}, max(b.rate.Window+b.rate.Width, b.rate.Memory))
 	}
 	s.remove(i)
 }
@@ -194,7 +202,11 @@ func (n *Node) Tick(now time.Time) {
 	for place, more := 0, true; more; place += sweepStretch {
 		more = false
 		for k := range shards/10 + 1 {
-			if n.sweep(&n.shards[(from+k)%shards], place, t, wave) {
+			s := &n.shards[(from+k)%shards]
+			if n.sweep(s, place, t, wave) {
+				more = true
+			}
+			if s.sweepBlocked(t) {
 				more = true
 			}
 		}

@@ -1,0 +1,274 @@
+package edge
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// held confines a record that was admitted while its key was blocked: until
+// then it may spend what is left, and when it eases something extra. It is
+// local and never sent.
+type held struct {
+	until int64 // nothing counts any more of what was used before
+	eases int64 // what was used before has fallen below the threshold
+	left  uint64
+	extra uint64 // comes to left when it eases; 0: it has, or never will
+}
+
+// full stands in record.scale for a held record: it is evicted as one that has
+// all of its limit in use.
+const full = 255
+
+// threshold is the use from which on a key stays limited whatever becomes of
+// its record: crowdedShare of the limit, rounded up. It is 0 for a rate that
+// admits nothing anyhow.
+func threshold(rate *limit.Rate) uint64 {
+	base := min(rate.Limit, rate.Ceiling)
+	return base - base/100*(100-crowdedShare) - base%100*(100-crowdedShare)/100
+}
+
+// easedRoom is what may be spent at the most when a key is just below the
+// threshold.
+func easedRoom(rate *limit.Rate) uint64 { return rate.Ceiling - threshold(rate) + 1 }
+
+// scaleOf is about how large a limit is, a quarter of an octave at a time, so
+// that choosing whom to forget reads no block.
+func scaleOf(limit uint64) uint8 {
+	if limit < 4 {
+		return uint8(limit)
+	}
+	n := bits.Len64(limit)
+	return uint8(4*(n-2) + int(limit>>(n-3)&3))
+}
+
+// portions is 1/limit by scale, of the smallest limit that has the scale.
+var portions = func() (p [full + 1]float64) {
+	for i := range p {
+		switch {
+		case i < 4:
+			p[i] = 1 / float64(max(1, i))
+		default:
+			p[i] = 1 / math.Ldexp(float64(4+i%4), i/4-1)
+		}
+	}
+	p[full] = math.Inf(1)
+	return p
+}()
+
+// share is about the part of the limit that a record has in use, up to 1; it
+// may be taken for a quarter more than it is.
+func (r *record) share() float64 {
+	if r.scale == full {
+		return 1
+	}
+	return min(1, (float64(r.local)+float64(r.merged)+float64(r.fresh))*portions[r.scale])
+}
+
+// ended says that the confinement is over, or made by a clock that was set back
+// since: it is never longer than a window.
+func (h *held) ended(rate *limit.Rate, now int64) bool {
+	return now >= h.until || h.until-now > longestHold(rate)
+}
+
+// longestHold is a window, and what its slices and rounding add.
+func longestHold(rate *limit.Rate) int64 { return int64(rate.Window + rate.Width + time.Second) }
+
+// confine takes from the allowance of a record that was just folded what its
+// key may not spend yet.
+func (r *record) confine(now int64) {
+	b, h := r.block, r.block.held
+	if h.ended(b.rate, now) {
+		b.held = nil
+		return
+	}
+	if h.extra > 0 && now >= h.eases {
+		h.left, h.extra = crdt.SatAdd(h.left, h.extra), 0
+	}
+	r.allowance = min(r.allowance, h.left)
+	if h.extra > 0 {
+		r.until = min(r.until, h.eases)
+	} else {
+		r.until = min(r.until, h.until)
+	}
+	r.scale = full
+}
+
+// wait is how long the confinement keeps cost from being spent.
+func (h *held) wait(cost uint64, now int64) time.Duration {
+	switch {
+	case h == nil || cost <= h.left:
+		return 0
+	case cost <= crdt.SatAdd(h.left, h.extra):
+		return time.Duration(h.eases - now)
+	default:
+		return time.Duration(h.until - now)
+	}
+}
+
+// block notes a settled record that is about to be forgotten with most of its
+// limit used, or while it is held.
+func (s *shard) block(r *record, now int64) {
+	b := r.block
+	least := threshold(b.rate)
+	if b.held != nil && b.held.ended(b.rate, now) {
+		b.held = nil
+	}
+	const most = 1<<32 - 1
+	known := uint64(r.local) + uint64(r.merged) // it only falls
+	if least == 0 || b.held == nil && known < least && r.local < most && r.merged < most {
+		return
+	}
+	var h held
+	if level := s.measure(r, now); b.rate.Rounded(level) >= least {
+		h = confinement(b.rate, level, now, s.waiting(b, now))
+	}
+	if was := b.held; was != nil {
+		if h.until == 0 {
+			h.left = was.left
+		}
+		h.until, h.left = max(h.until, was.until), min(h.left, was.left)
+		h.eases, h.extra = was.eases, was.extra
+		if b.own.Len() > 0 { // some was spent meanwhile, and must neither be spent again nor be forgotten
+			h.until = max(h.until, gone(b.rate, now, s.waiting(b, now)))
+			h.eases, h.extra = h.until, 0
+		}
+	}
+	if h.until > now {
+		s.blocked.put(newHold(r.key, b.rate, h), now)
+	}
+}
+
+// confinement is what a key at the threshold or above is held to when it is
+// forgotten; wait says when a cost would fit.
+func confinement(rate *limit.Rate, level limit.Level, now int64, wait func(*limit.Rate, uint64) time.Duration) held {
+	h := held{left: rate.Room(level), until: gone(rate, now, wait)}
+	h.eases = now + min(int64(wait(rate, easedRoom(rate))), longestHold(rate))
+	h.extra = crdt.SatSub(easedRoom(rate), h.left)
+	return h
+}
+
+// gone is when nothing at all counts any more of what is used, fractions that
+// are rounded down as a rule included: beside what is charged next they may
+// make a whole.
+func gone(rate *limit.Rate, now int64, wait func(*limit.Rate, uint64) time.Duration) int64 {
+	exact := *rate
+	exact.Round = limit.RoundUp
+	return now + min(int64(wait(&exact, exact.Ceiling)), longestHold(rate))
+}
+
+// waiting is wait of a block, for gone.
+func (s *shard) waiting(b *block, now int64) func(*limit.Rate, uint64) time.Duration {
+	return func(rate *limit.Rate, cost uint64) time.Duration {
+		was := b.rate
+		b.rate = rate
+		defer func() { b.rate = was }()
+		return s.wait(b, cost, now)
+	}
+}
+
+// hold confines a record that was just admitted, where its key is blocked. What
+// the view still knows of it is better than that: if that makes the record
+// wait, nothing else has to.
+func (s *shard) hold(r *record, now int64) {
+	b := r.block
+	h := s.blocked.find(r.key, b.rate, now)
+	if h.until == 0 || !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
+		return
+	}
+	// Where the filter rounded up, took the key for another, or the clock was set
+	// back, it is no longer than it could have been.
+	if most := now + longestHold(b.rate); h.until > most {
+		h = held{until: most, eases: most, left: h.left}
+	}
+	if b.rate.Bucket() {
+		// When a bucket is empty says how full it is: that is all there is to
+		// know of it.
+		b.memory.exact.Charge(b.rate, b.rate.FullBefore(time.Duration(h.until-now)), now)
+		return
+	}
+	b.held = &h
+}
+
+// sweepBlocked looks at a stretch of the filter, and says whether there is more
+// of it.
+func (s *shard) sweepBlocked(now int64) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blocked.filter.sweep(now, 4*sweepStretch)
+}
+
+// excuse ends the confinement of a key that was reset: the region knew of most
+// of a limit, and has given all of it back.
+func (s *shard) excuse(r *record, now int64) {
+	b := r.block
+	if b.held == nil || !wasReset(b.rate, b.others.Cells(nil), now) {
+		return
+	}
+	b.held = nil
+	r.until = 0
+	r.flags &^= refused
+	s.blocked.lift(r.key)
+}
+
+func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
+	var charges, net uint64
+	for _, c := range cells {
+		if c.Slice >= rate.Reach(now) {
+			charges, net = crdt.SatAdd(charges, c.Charges), crdt.SatAdd(net, c.Net())
+		}
+	}
+	return charges >= threshold(rate) && net == 0
+}
+
+// heed takes from a push of a key that is not live here whether it is blocked.
+// Where it is already, that holds until it ends: it may speak of counts that
+// the region never got.
+func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, now int64) {
+	least := threshold(rate)
+	switch level := rate.Used(cells, crdt.Carry{}, now); {
+	case least == 0:
+	case rate.Rounded(level) >= least:
+		if known := s.blocked.exact(key); known == nil || known.tag() != tagOf(rate) || known.until() <= now {
+			s.blocked.put(newHold(key, rate, confinement(rate, level, now, func(rate *limit.Rate, cost uint64) time.Duration {
+				return rate.RetryAfter(cells, crdt.Carry{}, cost, now)
+			})), now)
+		}
+	case wasReset(rate, cells, now):
+		s.blocked.lift(key)
+	}
+}
+
+// ofShape is the rate that a push speaks of; nil where no rule has it. A
+// tenant's limit is another than its rule's.
+func (n *Node) ofShape(shape *deltasync.Shape) *limit.Rate {
+	rates := n.rates.Load()
+	if rates == nil {
+		return nil
+	}
+	rate := (*rates)[shape.Generation]
+	if rate == nil || rate.Limit == shape.Limit {
+		return rate
+	}
+	if rate.Bucket() || rate.Limit == 0 || rate.Width != shape.Width {
+		return nil // how fast it drains for that tenant is not known here
+	}
+	scaled := *rate
+	scaled.Limit, scaled.Ceiling = shape.Limit, shape.Limit
+	return &scaled
+}
+
+// byGeneration finds the rates of a set.
+func byGeneration(set *limit.Set) *map[uint64]*limit.Rate {
+	rates := map[uint64]*limit.Rate{}
+	for _, rule := range set.Rules() {
+		for _, rate := range rule.Rates {
+			rates[rate.Generation] = rate
+		}
+	}
+	return &rates
+}

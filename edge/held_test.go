@@ -1,0 +1,302 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// forgetAll forgets every record, as a flood of other keys would.
+func forgetAll(n *Node, now time.Time) {
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for j := 0; j < len(s.table); {
+			if s.table[j].key == 0 {
+				j++
+				continue
+			}
+			n.forget(s, uint64(j), now.UnixNano())
+		}
+		s.mu.Unlock()
+	}
+}
+
+// oracle counts what was admitted and forgets nothing.
+type oracle struct {
+	cells []crdt.Cell
+	exact limit.Exact
+}
+
+func (o *oracle) charge(rate *limit.Rate, cost uint64, now int64) {
+	slice := rate.SliceAt(now)
+	if n := len(o.cells); n == 0 || o.cells[n-1].Slice != slice {
+		o.cells = append(o.cells, crdt.Cell{Slice: slice})
+	}
+	o.cells[len(o.cells)-1].Charges += cost
+	o.exact.Charge(rate, cost, now)
+}
+
+func (o *oracle) level(rate *limit.Rate, now int64) limit.Level {
+	if rate.Exact() {
+		return rate.Measure(&o.exact, nil, nil, crdt.Carry{}, now)
+	}
+	return rate.Used(o.cells, crdt.Carry{}, now)
+}
+
+var heldRates = map[string]limit.RuleSpec{
+	"sub-windows":    perUser(limit.RateSpec{Limit: 100, Per: time.Minute}),
+	"oldest in full": perUser(limit.RateSpec{Limit: 10, Per: time.Minute, Algorithm: "sub_windows", Slices: 6, Oldest: "full"}),
+	"sliding window": perUser(limit.RateSpec{Limit: 7, Per: time.Minute, Algorithm: "sliding_window"}),
+	"fixed window":   perUser(limit.RateSpec{Limit: 10, Per: time.Minute, Algorithm: "fixed_window"}),
+	"a day":          perUser(limit.RateSpec{Limit: 50, Per: 24 * time.Hour, Algorithm: "fixed_window", Align: "utc"}),
+	"one":            perUser(limit.RateSpec{Limit: 1, Per: time.Second}),
+	"large":          {Name: "api", Key: []string{"user"}, Cost: limit.CostSpec{Max: 1 << 45}, Rates: []limit.RateSpec{{Limit: 1 << 45, Per: time.Hour}}},
+	"token bucket":   perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}),
+	"soft": {Name: "api", Key: []string{"user"}, Margin: limit.MarginSpec{SoftPercent: 50},
+		Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}}},
+}
+
+// However often a key is forgotten while it has 80 % of its limit used or more,
+// and wherever its block is kept, it never passes its limit.
+func TestForgottenKeysStayLimited(t *testing.T) {
+	for name, spec := range heldRates {
+		for where, most := range map[string]int{"table": 64, "filter": 0} {
+			t.Run(name+" "+where, func(t *testing.T) { stayLimited(t, spec, most) })
+		}
+	}
+}
+
+func stayLimited(t *testing.T, spec limit.RuleSpec, most int) {
+	forgotten, denied := 0, 0
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		n := newNode(t, Config{}, spec)
+		for i := range n.shards {
+			n.shards[i].blocked = blocked{most: most, filter: filter{most: 16}}
+		}
+		rate := n.Rules().Rules()[0].Rates[0]
+		least := threshold(rate)
+		var o oracle
+		now := start.Add(time.Duration(random.Uint64N(uint64(rate.Window))))
+		for step := range 2000 {
+			now = now.Add(time.Duration(random.Uint64N(uint64(rate.Window) / 50)))
+			cost := uint64(1)
+			if rate.Limit >= 100 {
+				cost += random.Uint64N(rate.Limit / 20)
+			}
+			room := rate.Room(o.level(rate, now.UnixNano()))
+			d := checkCost(n, now, "u", cost)
+			switch {
+			case d.Allowed && room < d.Cost:
+				t.Fatalf("seed %d, step %d: admitted %d with %d left, after it was forgotten %d times", seed, step, d.Cost, room, forgotten)
+			case d.Allowed:
+				o.charge(rate, d.Cost, now.UnixNano())
+			default:
+				denied++
+				if d.RetryAfter <= 0 || int64(d.RetryAfter) > longestHold(rate) {
+					t.Fatalf("seed %d, step %d: denied for %v", seed, step, d.RetryAfter)
+				}
+				if random.Uint64N(8) == 0 {
+					now = now.Add(d.RetryAfter)
+					d := checkCost(n, now, "u", cost)
+					if !d.Allowed {
+						t.Fatalf("seed %d, step %d: denied for another %v after the wait it was told", seed, step, d.RetryAfter)
+					}
+					o.charge(rate, d.Cost, now.UnixNano())
+				}
+			}
+			if random.Uint64N(10) == 0 && rate.Rounded(o.level(rate, now.UnixNano())) >= least {
+				forgetAll(n, now)
+				forgotten++
+			}
+		}
+		now = now.Add(time.Duration(longestHold(rate)+longestHold(rate)/4) + time.Second) // the filter's rounding included
+		if d := check(n, now, "u"); !d.Allowed {
+			t.Errorf("seed %d: still denied for %v when a window has passed", seed, d.RetryAfter)
+		}
+	}
+	if forgotten < 100 || denied < 100 {
+		t.Errorf("forgotten %d times and denied %d times: nothing was tried", forgotten, denied)
+	}
+}
+
+// A key at the threshold keeps what it had left, and gets the rest by and by.
+func TestForgottenKeyKeepsWhatItHadLeft(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute, Algorithm: "sub_windows", Slices: 60}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	for i := range 90 {
+		check(n, start.Add(time.Duration(i)*500*time.Millisecond), "u") // two a second
+	}
+	now := start.Add(45 * time.Second)
+	forgetAll(n, now)
+	if b := n.Believe(now, rate, keyOf(n, "u")); b.Live || b.Left != 10 || b.Held != 15*time.Second+time.Second && b.Held < 55*time.Second {
+		t.Errorf("Believe = %+v, want 10 left and to be held until all has left the window", b)
+	}
+	spend := func(now time.Time) (admitted int) {
+		for check(n, now, "u").Allowed {
+			admitted++
+		}
+		return admitted
+	}
+	if got := spend(now); got != 10 {
+		t.Errorf("%d are admitted after the key was forgotten, want the 10 that it had left", got)
+	}
+	if b := n.Believe(now, rate, keyOf(n, "u")); !b.Live || b.Left != 0 || b.Held == 0 {
+		t.Errorf("Believe = %+v, want the live key to be held, with nothing left", b)
+	}
+	// 80 % of what was used are left when 11 of 90 have gone, after 65 to 66 s.
+	if got := spend(start.Add(64 * time.Second)); got != 0 {
+		t.Errorf("%d are admitted before it eases", got)
+	}
+	if got := spend(start.Add(68 * time.Second)); got != 11 {
+		t.Errorf("%d are admitted when use is below 80 %%, want 21 less the 10 spent", got)
+	}
+	if got := spend(start.Add(107 * time.Second)); got != 89 {
+		t.Errorf("%d are admitted when all that was forgotten has left the window, want 100 less the 11 spent of late", got)
+	}
+}
+
+// What the view remembers of a key is exact, so it is not confined beside that.
+func TestViewKnowsBetterThanABlock(t *testing.T) {
+	n := newNode(t, Config{View: mapView{}}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+	for range 85 {
+		check(n, start, "u")
+	}
+	forgetAll(n, start)
+	for i := range n.shards {
+		n.shards[i].blocked.table = nil // as if the key were in the filter
+		n.shards[i].blocked.most = 0
+	}
+	n.shard(keyOf(n, "u")).blocked.filter.put(keyOf(n, "u"), tagOf(n.Rules().Rules()[0].Rates[0]), start.UnixNano()+second, start.UnixNano())
+	for range 15 {
+		if d := check(n, start, "u"); !d.Allowed {
+			t.Fatalf("denied below its limit: %+v", d)
+		}
+	}
+	if check(n, start, "u").Allowed {
+		t.Error("admitted above its limit")
+	}
+}
+
+// The limit of a rule that was changed is judged anew.
+func TestChangedLimitLiftsABlock(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
+		for range 10 {
+			check(n, start, "u")
+		}
+		forgetAll(n, start)
+		if live && check(n, start, "u").Allowed {
+			t.Fatal("a key without anything left is admitted after it was forgotten")
+		}
+		n.SetRules(compile(t, perUser(limit.RateSpec{Limit: 10, Per: time.Minute})))
+		if check(n, start, "u").Allowed {
+			t.Errorf("live %v: rules that are the same lift a block", live)
+		}
+		n.SetRules(compile(t, perUser(limit.RateSpec{Limit: 20, Per: time.Minute})))
+		if d := check(n, start, "u"); !d.Allowed {
+			t.Errorf("live %v: denied for %v after the limit was raised", live, d.RetryAfter)
+		}
+	}
+}
+
+// A clock that is set back locks nobody out for longer than a window.
+func TestBlockOfAClockThatWasSetBack(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
+	for range 10 {
+		check(n, start, "u")
+	}
+	forgetAll(n, start)
+	back := start.Add(-24 * time.Hour)
+	if check(n, back, "u").RetryAfter > 2*time.Minute {
+		t.Error("held for more than a window after the clock was set back")
+	}
+	if d := check(n, back.Add(2*time.Minute), "u"); !d.Allowed {
+		t.Errorf("denied for %v, a window after the clock was set back", d.RetryAfter)
+	}
+}
+
+// pushOf is a push of one key's totals in the present slice.
+func pushOf(t *testing.T, rate *limit.Rate, key deltasync.Key, now time.Time, charges, refunds uint64) []byte {
+	t.Helper()
+	hot := deltasync.Hot{Region: "eu", Sections: []deltasync.HotSection{{
+		Shape: shapeOf(rate),
+		Keys: []deltasync.HotKey{{Key: key, Totals: deltasync.Totals{
+			Peers: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: charges, Refunds: refunds}},
+		}}},
+	}}}
+	payload, err := hot.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return payload
+}
+
+// A push tells of keys that are not live here; without a view, or with one that
+// dropped them, they are blocked all the same, until the region resets them.
+func TestPushBlocksAndResetLifts(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	push := func(user string, charges, refunds uint64) {
+		t.Helper()
+		if err := n.ReceiveHot(start, pushOf(t, rate, keyOf(n, user), start, charges, refunds)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push("busy", 96, 0)
+	push("reset", 96, 0)
+	push("reset", 96, 96)
+	push("idle", 79, 0)
+	push("returned", 79, 79)
+	for user, want := range map[string]int{"busy": 4, "reset": 100, "idle": 100, "returned": 100} {
+		got := 0
+		for check(n, start, user).Allowed {
+			got++
+		}
+		if got != want {
+			t.Errorf("%s: %d admitted after the push, want %d", user, got, want)
+		}
+	}
+	// A key that is live and held when it is reset.
+	check(n, start, "busy")
+	push("busy", 96, 96)
+	if d := check(n, start, "busy"); !d.Allowed {
+		t.Errorf("denied for %v after the key was reset", d.RetryAfter)
+	}
+}
+
+func TestScaleIsCloseToTheLimit(t *testing.T) {
+	last := uint8(0)
+	for shift := range 64 {
+		for _, limit := range []uint64{1 << shift, 1<<shift + 1<<shift/3, 1<<shift + 1<<shift/2, 2<<shift - 1} {
+			scale := scaleOf(limit)
+			if scale < last || scale == full {
+				t.Fatalf("scaleOf(%d) = %d after %d", limit, scale, last)
+			}
+			last = scale
+			if share := float64(limit) * portions[scale]; share < 1 || share > 1.26 {
+				t.Errorf("a limit of %d, all used, has a share of %v, want 1 to 1.26", limit, share)
+			}
+		}
+	}
+	if scaleOf(0) != 0 {
+		t.Errorf("scaleOf(0) = %d", scaleOf(0))
+	}
+}
+
+func TestThreshold(t *testing.T) {
+	for _, c := range []struct{ limit, ceiling, want uint64 }{
+		{0, 0, 0}, {1, 1, 1}, {4, 4, 4}, {5, 5, 4}, {10, 15, 8}, {99, 99, 80}, {100, 100, 80}, {100, 50, 40}, {1 << 60, 1 << 60, 1<<60 - 1<<60/5},
+	} {
+		if got := threshold(&limit.Rate{Limit: c.limit, Ceiling: c.ceiling}); got != c.want {
+			t.Errorf("threshold(%d, ceiling %d) = %d, want %d", c.limit, c.ceiling, got, c.want)
+		}
+	}
+	_ = fmt.Sprint()
+}
