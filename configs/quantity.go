@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 const maxDurationText = 64
@@ -18,7 +20,32 @@ var (
 	looseForm    = regexp.MustCompile(`^([0-9]+)[ _-]*([A-Za-z]*)$`)
 
 	errNotDuration = errors.New("is not a duration")
+
+	flowForm = regexp.MustCompile(`^([0-9][0-9_]{0,24})[ ]*/[ ]*([0-9.]*(?:ns|us|µs|ms|s|m|h|d|w))$`)
 )
+
+// ParseFlow reads so many units in a time: "5/s", "300/m", "10/500ms".
+func ParseFlow(s string) (limit.Flow, error) {
+	if len(s) > maxDurationText {
+		return limit.Flow{}, fmt.Errorf("%q is not a number in a time", clip(s))
+	}
+	m := flowForm.FindStringSubmatch(s)
+	if m == nil {
+		return limit.Flow{}, fmt.Errorf("%q is not a number in a time", clip(s))
+	}
+	units, err := strconv.ParseUint(strings.ReplaceAll(m[1], "_", ""), 10, 64)
+	if err != nil {
+		return limit.Flow{}, fmt.Errorf("%q is more than can be counted", m[1])
+	}
+	if strings.Trim(m[2][:1], "0123456789.") != "" {
+		m[2] = "1" + m[2]
+	}
+	per, err := ParseDuration(m[2])
+	if err != nil {
+		return limit.Flow{}, err
+	}
+	return limit.Flow{Units: units, Per: per}, nil
+}
 
 // ParseDuration reads Go's durations, with d (24 h) and w (7 d) beside the
 // other units: "1m30s", "1d", "2w".
@@ -55,7 +82,7 @@ func durationHint(s string) string {
 	} {
 		if strings.HasPrefix(strings.ToLower(m[2]), u.prefix) && (u.prefix != "" || m[2] == "") {
 			if u.unit == "" {
-				return "calendar periods are not built yet; 30d is a fixed window of 30 days"
+				return "month is a month of the calendar, 30d a fixed window of 30 days"
 			}
 			if _, err := ParseDuration(m[1] + u.unit); err == nil {
 				return m[1] + u.unit

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // maxVisited bounds the values read from one file once aliases are followed,
@@ -281,6 +283,22 @@ func (r *reader) duration(dst *time.Duration) read {
 			return
 		}
 		*dst = d
+	}
+}
+
+// flow reads so many units in a time.
+func (r *reader) flow(dst *limit.Flow) read {
+	return func(path string, n *node) {
+		if n.kind != kindText {
+			r.wrongKind(path, n, "a number in a time", "such as 5/s")
+			return
+		}
+		f, err := ParseFlow(n.text)
+		if err != nil {
+			r.mistake(path, n.at, "E154", "such as 5/s, 300/m or 10/500ms", "%v", err)
+			return
+		}
+		*dst = f
 	}
 }
 

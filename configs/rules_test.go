@@ -129,7 +129,7 @@ func TestEveryWordIsRead(t *testing.T) {
 	docs, mistakes := parseFile("all.yaml", []byte(`
 schema: spillgate/v1
 namespace: acme
-defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: region}
+defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: region, charge: each}
 keys:
   ip: {from: client_ip, ipv4_prefix: 24, ipv6_prefix: 48}
   user: {from: [header.X-User-Id, cookie_user]}
@@ -147,9 +147,25 @@ rules:
   - {limit: 5, per: 1m, align: epoch}
   mode: enforce
   consistency: loose
-  margin: {soft: 12.5%}
-  cost: {default: 2, by_route: {"POST /b": 0}, max: 9}
+  margin: {soft: 12.5%, elastic: {up_to: 50%, parent: other}}
+  cost: {default: 2, by_route: {"POST /b": 0}, max: 9, from_header: X-Cost}
   on_limit: {status: 503, headers: [github, none], show_headers: all}
+  min_gap: 200ms
+  charge: all_or_nothing
+  count_when: attr("response.status") in ["401", "403"]
+  near_limit: 80%
+  drop: probabilistic
+  penalty: until_reset
+  classes: {from: user, order: [low, high], reserve: {high: 10%}}
+- name: other
+  group: other
+  rates:
+  - {name: tokens, algorithm: token_bucket, capacity: 10, refill: 5/s, initial: 15}
+  - {name: leak, algorithm: leaky_bucket, capacity: 1_000, outflow: 10/500ms, queue: true, max_wait: 2s}
+  - {algorithm: sliding_log, limit: 2, per: 1m, count_denied: true}
+  - {algorithm: concurrency, limit: 20, lease: 30s}
+  margin: {elastic: {up_to: 50%, while: capacity.api < 70%}}
+  penalty: 5m
 - {name: free, allow: true}
 - {name: blocked, deny: true}
 `))
@@ -158,7 +174,7 @@ rules:
 	}
 	want := limit.Document{
 		Namespace: "acme",
-		Defaults:  limit.Defaults{Algorithm: "fixed_window", Mode: "shadow", Consistency: "loose", Scope: "region"},
+		Defaults:  limit.Defaults{Algorithm: "fixed_window", Mode: "shadow", Consistency: "loose", Scope: "region", Charge: "each"},
 		Keys: map[string]limit.KeySource{
 			"ip":   {From: []string{"client_ip"}, IPv4Prefix: 24, IPv6Prefix: 48, IP: true},
 			"user": {From: []string{"header.X-User-Id", "cookie_user"}},
@@ -173,9 +189,22 @@ rules:
 				{Name: "r", Limit: 1000, Per: 36 * time.Hour, Algorithm: "sub_windows", Slices: 60, Oldest: "full", Round: "up", Scope: "global", Consistency: "loose"},
 				{Limit: 5, Per: time.Minute, Align: "epoch"},
 			},
-			Margin:  limit.MarginSpec{SoftPercent: 12.5},
-			Cost:    limit.CostSpec{Default: 2, ByRoute: map[string]uint64{"POST /b": 0}, Max: 9},
+			Margin:  limit.MarginSpec{SoftPercent: 12.5, Elastic: limit.ElasticSpec{UpToPercent: 50, Parent: "other"}},
+			Cost:    limit.CostSpec{Default: 2, ByRoute: map[string]uint64{"POST /b": 0}, Max: 9, FromHeader: "X-Cost"},
 			OnLimit: limit.OnLimitSpec{Status: 503, Headers: []string{"github", "none"}, ShowHeaders: "all"},
+			MinGap:  200 * time.Millisecond, Charge: "all_or_nothing", CountWhen: `attr("response.status") in ["401", "403"]`,
+			NearLimitPercent: 80, Drop: "probabilistic", Penalty: limit.Penalty{UntilReset: true},
+			Classes: limit.ClassesSpec{From: "user", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 10}},
+		}, {
+			Name: "other", Group: "other",
+			Rates: []limit.RateSpec{
+				{Name: "tokens", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}, Initial: 15},
+				{Name: "leak", Algorithm: "leaky_bucket", Capacity: 1000, Outflow: limit.Flow{Units: 10, Per: 500 * time.Millisecond}, Queue: true, MaxWait: 2 * time.Second},
+				{Algorithm: "sliding_log", Limit: 2, Per: time.Minute, CountDenied: true},
+				{Algorithm: "concurrency", Limit: 20, Lease: 30 * time.Second},
+			},
+			Margin:  limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}},
+			Penalty: limit.Penalty{For: 5 * time.Minute},
 		}, {Name: "free", Allow: true}, {Name: "blocked", Deny: true}},
 	}
 	if got := fmt.Sprintf("%+v", docs[0].doc); got != fmt.Sprintf("%+v", want) {

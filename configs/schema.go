@@ -1,8 +1,11 @@
 package configs
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -23,7 +26,32 @@ func (r *reader) document(n *node) limit.Document {
 		}},
 		{"tenants", "", r.tenants(&doc)},
 	})
+	for i := range doc.Rules {
+		for k := range doc.Rules[i].Rates {
+			r.needWindow(fmt.Sprintf("rules[%d].rates[%d]", i, k), &doc.Rules[i].Rates[k], &doc.Defaults)
+		}
+	}
 	return doc
+}
+
+// needWindow reports a rate that is no bucket and lacks its limit, without
+// which it would deny everything, or its window. Which algorithm it has may
+// stand in the defaults, and these anywhere.
+func (r *reader) needWindow(path string, s *limit.RateSpec, d *limit.Defaults) {
+	algorithm := cmp.Or(s.Algorithm, d.Algorithm)
+	if strings.HasSuffix(algorithm, "_bucket") || s.Capacity != 0 || s.Refill != (limit.Flow{}) || s.Outflow != (limit.Flow{}) {
+		return
+	}
+	need := func(name, must string) {
+		at := path + "." + name
+		if _, given := r.at[at]; !given && !r.reported(at) {
+			r.mistake(at, r.at[path], "E014", must, "%s is missing", name)
+		}
+	}
+	need("limit", "such as limit: 100; 0 denies everything")
+	if algorithm != "concurrency" {
+		need("per", "such as per: 1m")
+	}
 }
 
 func (r *reader) schema(path string, n *node) {
@@ -41,7 +69,8 @@ func (r *reader) defaults(d *limit.Defaults) read {
 			{"mode", "", r.text(&d.Mode)},
 			{"consistency", "", r.text(&d.Consistency)},
 			{"scope", "", r.text(&d.Scope)},
-		}, "on_partition", "surge", "charge")
+			{"charge", "", r.text(&d.Charge)},
+		}, "on_partition", "surge")
 	}
 }
 
@@ -110,7 +139,14 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"cost", "", r.cost(&s.Cost)},
 		{"on_limit", "", r.onLimit(&s.OnLimit)},
 		{"tier_from", "", r.text(&s.TierFrom)},
-	}, "candidate", "min_gap", "count_when", "parent", "on_partition", "surge", "charge")
+		{"min_gap", "", r.duration(&s.MinGap)},
+		{"charge", "", r.text(&s.Charge)},
+		{"count_when", "", r.text(&s.CountWhen)},
+		{"near_limit", "", r.percent(&s.NearLimitPercent)},
+		{"drop", "", r.text(&s.Drop)},
+		{"penalty", "", r.penalty(&s.Penalty)},
+		{"classes", "", r.classes(&s.Classes)},
+	}, "candidate", "on_partition", "surge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known
 	}
@@ -153,9 +189,8 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 	var s limit.RateSpec
 	r.object(path, n, []field{
 		{"name", "", r.text(&s.Name)},
-		// Without a limit a rate would deny everything; that must be said.
-		{"limit", "such as limit: 100; 0 denies everything", whole(r, &s.Limit, 0, 1<<53)},
-		{"per", "such as per: 1m", r.window(&s)},
+		{"limit", "", whole(r, &s.Limit, 0, 1<<53)},
+		{"per", "", r.window(&s)},
 		{"algorithm", "", r.text(&s.Algorithm)},
 		{"slices", "", whole(r, &s.Slices, 1, limit.MaxSlices)},
 		{"oldest", "", r.text(&s.Oldest)},
@@ -163,7 +198,15 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"scope", "", r.text(&s.Scope)},
 		{"align", "", r.text(&s.Align)},
 		{"consistency", "", r.text(&s.Consistency)},
-	}, "capacity", "refill", "initial", "outflow", "queue", "max_wait", "lease", "count_denied", "surge", "weights")
+		{"capacity", "", whole(r, &s.Capacity, 1, limit.MaxUnits)},
+		{"refill", "", r.flow(&s.Refill)},
+		{"initial", "", whole(r, &s.Initial, 1, limit.MaxUnits)},
+		{"outflow", "", r.flow(&s.Outflow)},
+		{"queue", "", r.flag(&s.Queue)},
+		{"max_wait", "", r.duration(&s.MaxWait)},
+		{"lease", "", r.duration(&s.Lease)},
+		{"count_denied", "", r.flag(&s.CountDenied)},
+	}, "surge", "weights")
 	return s
 }
 
@@ -180,7 +223,54 @@ func (r *reader) window(s *limit.RateSpec) read {
 
 func (r *reader) margin(m *limit.MarginSpec) read {
 	return func(path string, n *node) {
-		r.object(path, n, []field{{"soft", "", r.percent(&m.SoftPercent)}}, "elastic")
+		r.object(path, n, []field{
+			{"soft", "", r.percent(&m.SoftPercent)},
+			{"elastic", "", func(path string, n *node) {
+				r.object(path, n, []field{
+					{"up_to", "such as up_to: 50%", r.percent(&m.Elastic.UpToPercent)},
+					{"while", "", r.text(&m.Elastic.While)},
+					{"parent", "", r.text(&m.Elastic.Parent)},
+				})
+			}},
+		})
+	}
+}
+
+// penalty reads a time, or until_reset.
+func (r *reader) penalty(p *limit.Penalty) read {
+	return func(path string, n *node) {
+		if n.kind == kindText && n.text == "until_reset" {
+			p.UntilReset = true
+			return
+		}
+		r.duration(&p.For)(path, n)
+	}
+}
+
+func (r *reader) classes(c *limit.ClassesSpec) read {
+	return func(path string, n *node) {
+		r.object(path, n, []field{
+			{"from", "such as from: header.X-Class", r.text(&c.From)},
+			{"order", "the classes, the least first: order: [batch, normal, critical]", r.texts(&c.Order)},
+			{"reserve", "such as reserve: {critical: 10%}", r.reserve(c)},
+		})
+	}
+}
+
+func (r *reader) reserve(c *limit.ClassesSpec) read {
+	return func(path string, n *node) {
+		if n.kind != kindMapping {
+			r.wrongKind(path, n, "a mapping", "such as: reserve: {critical: 10%}")
+			return
+		}
+		c.Reserve = make(map[string]float64, len(n.entries))
+		for _, e := range n.entries {
+			at := join(path, e.key)
+			r.at[at] = e.at
+			percent := 0.0
+			r.percent(&percent)(at, e.value)
+			c.Reserve[e.key] = percent
+		}
 	}
 }
 
@@ -190,7 +280,8 @@ func (r *reader) cost(c *limit.CostSpec) read {
 			{"default", "", whole(r, &c.Default, 1, 1<<53)},
 			{"by_route", "", r.byRoute(c)},
 			{"max", "", whole(r, &c.Max, 1, 1<<53)},
-		}, "from_header")
+			{"from_header", "", r.text(&c.FromHeader)},
+		})
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 const testSecret = "0123456789012345678901234567890123456789"
@@ -283,11 +285,24 @@ func TestDurationsAndSizes(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"60": "60s", "1 min": "1m", "2 hours": "2h", "3days": "3d", "500 msec": "500ms", "1 Week": "1w", "5 seconds": "5s",
-		"2 months": "calendar periods are not built yet; 30d is a fixed window of 30 days", "soon": "such as 30s, 1m, 1m30s, 24h or 7d", "1 year": "such as 30s, 1m, 1m30s, 24h or 7d",
+		"2 months": "month is a month of the calendar, 30d a fixed window of 30 days", "soon": "such as 30s, 1m, 1m30s, 24h or 7d", "1 year": "such as 30s, 1m, 1m30s, 24h or 7d",
 		"999999999h": "such as 30s, 1m, 1m30s, 24h or 7d", "999999999 hours": "such as 30s, 1m, 1m30s, 24h or 7d", "9999999999999999999": "such as 30s, 1m, 1m30s, 24h or 7d",
 	} {
 		if got := durationHint(text); got != want {
 			t.Errorf("durationHint(%q) = %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]limit.Flow{
+		"5/s": {Units: 5, Per: time.Second}, "300/m": {Units: 300, Per: time.Minute}, "10/500ms": {Units: 10, Per: 500 * time.Millisecond},
+		"1_000 / h": {Units: 1000, Per: time.Hour}, "7/1.5s": {Units: 7, Per: 1500 * time.Millisecond}, "0/d": {Per: 24 * time.Hour},
+	} {
+		if got, err := ParseFlow(text); err != nil || got != want {
+			t.Errorf("ParseFlow(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "5", "5/", "/s", "-5/s", "5/x", "5.5/s", "5//s", "99999999999999999999/s", "1/9999999999w", "1/.s", strings.Repeat("1", 100) + "/s"} {
+		if got, err := ParseFlow(text); err == nil {
+			t.Errorf("ParseFlow(%q) = %v, want an error", text, got)
 		}
 	}
 	for text, want := range map[string]uint64{"4096": 4096, "64MiB": 64 << 20, "1 GB": 1e9, "2kB": 2000, "7B": 7} {

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 const (
@@ -102,6 +100,7 @@ func (c *compiler) document(doc *Document) {
 	if len(doc.Rules) == 0 {
 		c.problem("rules", "E103", "", "there is no rule")
 	}
+	from := len(c.set.rules)
 	first := map[string]int{}
 	groups := map[string][]*Rule{}
 	for i := range doc.Rules {
@@ -133,6 +132,7 @@ func (c *compiler) document(doc *Document) {
 	if counters > MaxCounters {
 		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group; at most %d can be asked", counters, MaxCounters)
 	}
+	c.parents(doc, from, first)
 	c.unusedKeys()
 	c.set.namespaces[doc.Namespace] = c.ns
 }
@@ -142,7 +142,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		Index: len(c.set.rules), Namespace: c.doc.Namespace, Name: spec.Name, Priority: spec.Priority,
 		Allow: spec.Allow, Deny: spec.Deny, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, defaultStatus(spec)),
 		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, defaultMaxCost),
-		identity: identity(c.doc.Namespace, spec), failures: new(atomic.Uint64),
+		identity: identity(c.doc.Namespace, spec), counts: new(counts),
 	}
 	c.set.rules = append(c.set.rules, r)
 	if !nameForm.MatchString(spec.Name) {
@@ -163,23 +163,29 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		c.problem(path+".rates", "E131", "drop the rates, or allow", "a rule that allows has no rates")
 	case spec.Deny && len(spec.Rates) > 0:
 		c.problem(path+".rates", "E131", "drop the rates, or deny", "a rule that denies has no rates")
-	case !spec.Allow && !spec.Deny && len(spec.Rates) == 0:
+	case !spec.Allow && !spec.Deny && len(spec.Rates) == 0 && spec.MinGap == 0:
 		c.problem(path+".rates", "E132", `such as: rates: [{limit: 100, per: 1m}]`, "there is no rate")
-	case len(spec.Rates) > maxRates:
-		c.problem(path+".rates", "E133", "", "%d rates; a rule has at most %d", len(spec.Rates), maxRates)
-	}
-	if m := spec.Margin.SoftPercent; m < 0 || m > 1000 || math.IsNaN(m) {
-		c.problem(path+".margin.soft", "E134", "0% to 1000%", "%v%% is out of range", m)
+	case len(spec.Rates) > maxRates || len(spec.Rates) == maxRates && spec.MinGap != 0:
+		c.problem(path+".rates", "E133", "", "%d rates; a rule has at most %d, min_gap among them", len(spec.Rates), maxRates)
 	}
 	names := map[string]bool{}
 	for i := range spec.Rates {
 		p := fmt.Sprintf("%s.rates[%d]", path, i)
 		rate := c.rate(p, spec, &spec.Rates[i])
-		if names[rate.Name] && (spec.Rates[i].Name != "" || spec.Rates[i].Per > 0 || rate.Bucket()) {
+		if names[rate.Name] && rate.Name != WindowName(0) || rate.Name == minGapName && spec.MinGap != 0 {
 			c.problem(p+".name", "E142", "name the rates apart", "%q is already the name of a rate of this rule", rate.Name)
 		}
 		names[rate.Name] = true
 		r.Rates = append(r.Rates, rate)
+	}
+	if spec.Allow || spec.Deny {
+		c.needRates(path, spec)
+	} else {
+		c.minGap(path+".min_gap", spec, r)
+		c.margins(path+".margin", &spec.Margin, r)
+		c.overLimit(path, spec, r)
+		c.classes(path+".classes", &spec.Classes, r)
+		c.countWhen(path+".count_when", spec.CountWhen, r)
 	}
 	c.tiers(path, spec, r)
 	return r
@@ -200,27 +206,6 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 		}
 	}
 	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
-}
-
-func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
-	if r.cost > r.maxCost {
-		c.problem(path+".default", "E171", "", "%d is above max, %d", r.cost, r.maxCost)
-	}
-	for _, route := range slices.Sorted(maps.Keys(spec.ByRoute)) {
-		method, path2, ok := strings.Cut(route, " ")
-		if !ok {
-			method, path2 = "", route
-		}
-		p, err := compilePattern(path2)
-		if err != nil {
-			c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
-			continue
-		}
-		if cost := spec.ByRoute[route]; cost > r.maxCost {
-			c.problem(path+".by_route."+route, "E171", "", "%d is above max, %d", cost, r.maxCost)
-		}
-		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
-	}
 }
 
 func (c *compiler) consistency(ws ...word) {

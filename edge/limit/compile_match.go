@@ -1,7 +1,6 @@
 package limit
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -76,23 +75,10 @@ func (c *compiler) when(path, text string, m *match) {
 	if text == "" {
 		return
 	}
-	if c.opts.Conditions == nil {
-		c.problem(path, "E168", "give limit.Options an expression engine, such as edge/limit/when", "conditions are not read here")
-		return
-	}
-	condition, err := c.opts.Conditions(text, func(name string) (Attribute, bool) {
+	m.when = c.condition(path, text, func(name string) (Attribute, bool) {
 		c.use(path, name)
 		return c.attribute(name)
 	})
-	if err != nil {
-		p := Problem{Path: path, Code: "E167", Detail: err.Error()}
-		if bad := (*ConditionError)(nil); errors.As(err, &bad) {
-			p.Detail, p.Hint, p.Line, p.Column = bad.Detail, bad.Hint, bad.Line, bad.Column
-		}
-		c.report(p)
-		return
-	}
-	m.when = condition
 }
 
 // attribute is how conditions find what a name stands for.

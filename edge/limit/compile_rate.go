@@ -114,8 +114,7 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	} else if spec.MaxWait < 0 || spec.MaxWait > MaxWindow {
 		c.problem(path+".max_wait", "E156", "such as 2s", "a wait of %v is out of range", spec.MaxWait)
 	}
-	ceiling := crdt.SatAdd(withMargin(min(capacity, 1<<60), rule.Margin.SoftPercent), floor)
-	if capacity > MaxUnits || ceiling > MaxUnits {
+	if capacity > MaxUnits || crdt.SatAdd(withMargin(capacity, rule.Margin.widest()), floor) > MaxUnits {
 		given = false
 		c.problem(path+".capacity", "E143", "", "%d, with its margin and initial, is above 10^13", capacity)
 	}
@@ -137,7 +136,7 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	if floor > 0 {
 		r.Memory = initialMemory
 	}
-	r.admitUpTo(ceiling)
+	r.admitUpTo(withMargin(capacity, rule.Margin.SoftPercent) + floor)
 }
 
 // initialMemory is how long a bucket that started with more than its capacity
@@ -179,12 +178,12 @@ func (c *compiler) limits(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	if spec.Limit > maxLimit {
 		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
 	}
-	if spec.Limit == 0 && rule.Margin.SoftPercent > 0 {
-		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a soft margin on a limit of 0 admits nothing")
+	if spec.Limit == 0 && rule.Margin.widest() > 0 {
+		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a margin on a limit of 0 admits nothing")
 	}
 	r.Ceiling = withMargin(spec.Limit, rule.Margin.SoftPercent)
-	if r.Algorithm == SlidingLog && r.Ceiling > MaxLog {
-		c.problem(path+".limit", "E159", "algorithm: sub_windows", "a log of %d hits a key, its margin included; at most %d are remembered", r.Ceiling, MaxLog)
+	if most := withMargin(spec.Limit, rule.Margin.widest()); r.Algorithm == SlidingLog && most > MaxLog {
+		c.problem(path+".limit", "E159", "algorithm: sub_windows", "a log of %d hits a key, its margin included; at most %d are remembered", most, MaxLog)
 	}
 }
 
@@ -238,11 +237,6 @@ func (c *compiler) window(path string, rule *RuleSpec, spec *RateSpec, r *Rate, 
 	if r.Period != NoPeriod && r.Algorithm != FixedWindow && r.Algorithm != 0 {
 		c.problem(path+".per", "E147", "fixed_window", "periods of the calendar belong to fixed_window, not to %s", r.Algorithm)
 	}
-}
-
-// withMargin is a limit with its soft margin.
-func withMargin(limit uint64, percent float64) uint64 {
-	return limit + uint64(float64(limit)*percent/100)
 }
 
 // firstHit is the value of align for windows that begin with a hit.

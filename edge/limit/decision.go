@@ -6,10 +6,11 @@ import "time"
 type Zone uint8
 
 const (
-	ZoneNormal Zone = iota + 1 // under the limit
-	ZoneSoft                   // over the limit, inside the soft margin: admitted
-	ZoneHard                   // over: denied
-	ZoneShadow                 // over a shadow rule's limit: admitted, and would have been denied
+	ZoneNormal  Zone = iota + 1 // under the limit
+	ZoneSoft                    // over the limit, inside the soft margin: admitted
+	ZoneHard                    // over: denied
+	ZoneElastic                 // over the limit and the soft margin, inside an elastic margin that is open: admitted
+	ZoneShadow                  // over a shadow rule's limit: admitted, and would have been denied
 )
 
 func (z Zone) String() string {
@@ -20,6 +21,8 @@ func (z Zone) String() string {
 		return "soft"
 	case ZoneHard:
 		return "hard"
+	case ZoneElastic:
+		return "elastic"
 	case ZoneShadow:
 		return "shadow"
 	}

@@ -23,6 +23,7 @@ type Defaults struct {
 	Mode        string // enforce
 	Consistency string // loose
 	Scope       string // global
+	Charge      string // all_or_nothing
 }
 
 // KeySource says where the value of a key comes from.
@@ -50,11 +51,14 @@ type RuleSpec struct {
 	Cost        CostSpec
 	OnLimit     OnLimitSpec
 	TierFrom    string // a key or attribute that names the tenant, whose multiplier the limits take
-}
 
-// MarginSpec is how far over the limit a rule admits.
-type MarginSpec struct {
-	SoftPercent float64 // 10: admits up to 110 % and marks what is above 100 %
+	MinGap           time.Duration // between two requests, whatever they cost: a rate of its own
+	Charge           string        // all_or_nothing | each
+	CountWhen        string        // an expression that must hold of the response for a request to be charged
+	NearLimitPercent float64       // of each limit, from which on decisions say so; 0: never
+	Drop             string        // hard | probabilistic: what becomes of requests in the margin
+	Penalty          Penalty       // for those who were denied
+	Classes          ClassesSpec   // requests that matter more than others
 }
 
 // MatchSpec is which requests a rule is for: all that is given must hold.
@@ -92,13 +96,6 @@ type RateSpec struct {
 
 	Lease       time.Duration // concurrency: how long a slot is held at the most, in place of Per
 	CountDenied bool          // sliding_log: denied hits count too
-}
-
-// CostSpec is what a request costs.
-type CostSpec struct {
-	Default uint64            // 1
-	ByRoute map[string]uint64 // "POST /api/search": 5
-	Max     uint64            // bounds what a caller may name; 0: 1,000,000
 }
 
 // OnLimitSpec is what a denied client is told.

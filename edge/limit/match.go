@@ -64,7 +64,7 @@ func (m *match) matches(r *Rule, req *Request) bool {
 	}
 	ok, err := m.when.Holds(req)
 	if err != nil {
-		r.failures.Add(1)
+		r.counts.failures.Add(1)
 		return false
 	}
 	return ok

@@ -169,6 +169,17 @@ type Rate struct {
 	// the level stay as long as the counter is remembered.
 	Memory time.Duration
 
+	// Open is the rate with the ceiling of its elastic margin, to be used in its
+	// place while that is open; nil where there is none. It counts in the same
+	// counters, and goes on with the same Exact.
+	Open *Rate
+	// Near is the level from which on a decision is near the limit; 0: never.
+	Near uint64
+	// PerRequest says that each request counts one, whatever it costs. No
+	// multiplier and no margin changes such a rate.
+	PerRequest bool
+	withheld   []uint64 // by class
+
 	// A queue may admit up to a level that is no whole number: the Ceiling and
 	// spare/Drain.Per, which is spareMicro millionths.
 	spare, spareMicro uint64

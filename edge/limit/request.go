@@ -52,6 +52,7 @@ type Request struct {
 	Cost    uint64 // 0: as the rule says
 	Peek    bool   // decide, charge nothing
 	Details bool   // fill States
+	Trusted bool   // it comes from a caller whose word on its cost is taken
 
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
@@ -94,7 +95,7 @@ func (req *Request) Reset() {
 	req.derived.forget()
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges = req.States[:0], req.Charges[:0]
-	req.Cost, req.Peek, req.Details, req.Receipt = 0, false, false, false
+	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
 }
 
 // Namespace is the one that the request was made for.
@@ -165,7 +166,7 @@ func (req *Request) Rules() []*Rule {
 	req.derived.forget()
 	for i := range req.ns.groups {
 		if r := req.ns.groups[i].first(req); r != nil {
-			req.rules = append(req.rules, r.forTenant(req))
+			req.rules = append(req.rules, r.For(req))
 		}
 	}
 	return req.rules

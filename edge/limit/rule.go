@@ -50,19 +50,26 @@ type Rule struct {
 	Status    int
 	Headers   []string
 	Show      Show
+	Charge    Charging
+	Elastic   *Elastic // nil: no elastic margin; else each rate has its Open
+	Drop      Drop
+	Penalty   Penalty
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
 	Sub [2]uint64
 	// Epoch tells the rules of one sealed set from those of the next.
 	Epoch uint32
 
-	match    match
-	failures *atomic.Uint64 // of the condition
-	key      []keyPart
-	cost     uint64
-	maxCost  uint64
-	byRoute  []routeCost
-	identity []byte
+	match     match
+	counts    *counts
+	key       []keyPart
+	cost      uint64
+	maxCost   uint64
+	byRoute   []routeCost
+	costFrom  []int     // the header that trusted callers name a cost in; nil: none
+	countWhen Condition // nil: always
+	classes   *classes  // nil: none
+	identity  []byte
 
 	tierFrom []int   // attributes that name the tenant; nil: no tenant is different
 	variants []*Rule // by multiplier
@@ -133,24 +140,16 @@ func (r *Rule) KeyText(req *Request) string {
 	return text
 }
 
-// CostOf is what the request costs under this rule: what the caller named,
-// else the cost of its route, else the rule's default. Bounded by the rule.
-func (r *Rule) CostOf(req *Request) uint64 {
-	if req.Cost > 0 {
-		return min(req.Cost, r.maxCost)
-	}
-	for i := range r.byRoute {
-		rc := &r.byRoute[i]
-		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(req.attrs[slotPath]) {
-			return rc.cost
-		}
-	}
-	return r.cost
-}
+// Failures is how often a condition of the rule could not be evaluated: it did
+// not hold then.
+func (r *Rule) Failures() uint64 { return r.counts.failures.Load() }
 
-// Failures is how often the rule's condition could not be evaluated; the rule
-// did not apply then.
-func (r *Rule) Failures() uint64 { return r.failures.Load() }
+// BadCosts is how often a trusted caller named a cost that is no number: the
+// request cost what it costs without.
+func (r *Rule) BadCosts() uint64 { return r.counts.badCosts.Load() }
+
+// counts is what a rule and its variants count of what went wrong.
+type counts struct{ failures, badCosts atomic.Uint64 }
 
 // Set is the compiled rules of all namespaces: immutable and shared.
 type Set struct {

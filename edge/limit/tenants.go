@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -59,14 +60,8 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 		v.tierFrom, v.variants = nil, nil
 		v.Rates = make([]*Rate, len(r.Rates))
 		for i, rate := range r.Rates {
-			if float64(rate.Ceiling)*m > maxLimit {
-				c.problem(path+".tier_from", "E195", "a smaller limit, or multiplier", "%d times %v is above 2^53", rate.Ceiling, m)
-			}
-			if top := max(rate.brim, rate.Drain.Refill); rate.Bucket() && float64(top)*m > MaxUnits {
-				c.problem(path+".tier_from", "E195", "a smaller bucket, or multiplier", "%d times %v is above 10^13", top, m)
-			}
-			if rate.Algorithm == SlidingLog && float64(rate.Ceiling)*m > MaxLog {
-				c.problem(path+".tier_from", "E195", "algorithm: sub_windows", "a log of %d times %v hits a key; at most %d are remembered", rate.Ceiling, m, MaxLog)
+			if !rate.PerRequest {
+				c.multipliable(path+".tier_from", rate, m)
 			}
 			v.Rates[i] = rate.times(m)
 		}
@@ -74,17 +69,45 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 	}
 }
 
+// multipliable reports a multiplier that makes a limit too large.
+func (c *compiler) multipliable(path string, r *Rate, m float64) {
+	widest := r
+	if r.Open != nil {
+		widest = r.Open
+	}
+	top, most, unit := widest.Ceiling, float64(maxLimit), "2^53"
+	switch {
+	case r.Bucket():
+		top, most, unit = max(widest.brim, r.Drain.Refill), MaxUnits, "10^13"
+	case r.Algorithm == SlidingLog:
+		most, unit = MaxLog, strconv.Itoa(MaxLog)+", the longest log"
+	}
+	if float64(top)*m > most {
+		c.problem(path, "E195", "a smaller limit, or multiplier", "%d times %v is above %s", top, m, unit)
+	}
+}
+
 // times is the rate with its limit multiplied, to the nearest whole number, and
 // with it what refills it. It counts in the same counters: what is counted is
 // judged by another limit.
 func (r *Rate) times(m float64) *Rate {
+	if r.PerRequest {
+		return r
+	}
 	multiply := func(x uint64) uint64 { return uint64(math.Round(float64(x) * m)) }
 	scaled := *r
-	scaled.Limit, scaled.Ceiling = multiply(r.Limit), multiply(r.Ceiling)
+	scaled.Limit, scaled.Ceiling, scaled.Near = multiply(r.Limit), multiply(r.Ceiling), multiply(r.Near)
 	if r.Bucket() {
 		scaled.Drain.Refill, scaled.Drain.Per = r.Drain.times(m)
 		scaled.Drain.Floor = multiply(r.Drain.Floor)
 		scaled.admitUpTo(multiply(r.brim))
+	}
+	scaled.withheld = nil
+	for _, w := range r.withheld {
+		scaled.withheld = append(scaled.withheld, multiply(w))
+	}
+	if r.Open != nil {
+		scaled.Open = r.Open.times(m)
 	}
 	return &scaled
 }
@@ -108,11 +131,11 @@ func (d Drain) times(m float64) (refill uint64, per time.Duration) {
 	return max(refill, 1), per
 }
 
-// forTenant is the rule as it holds for the request's tenant. Each variant has
+// For is the rule as it holds for the request's tenant. Each variant has
 // an Epoch of its own, so that an allowance that was made for one tenant is
 // never spent by another: where two share a counter, or one changes its tier,
 // the count is judged anew.
-func (r *Rule) forTenant(req *Request) *Rule {
+func (r *Rule) For(req *Request) *Rule {
 	if r.tierFrom == nil {
 		return r
 	}

@@ -1,0 +1,235 @@
+package limit
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Charging says what a request that one rate denies is charged to.
+type Charging uint8
+
+const (
+	ChargeAllOrNothing Charging = iota + 1 // to none
+	ChargeEach                             // to those rates that would have admitted it, as Envoy's reference does
+)
+
+var chargingNames = map[string]Charging{"all_or_nothing": ChargeAllOrNothing, "each": ChargeEach}
+
+func (c Charging) String() string { return nameOf(chargingNames, c) }
+
+// CostSpec is what a request costs.
+type CostSpec struct {
+	Default    uint64            // 1
+	ByRoute    map[string]uint64 // "POST /api/search": 5
+	FromHeader string            // a header that trusted callers name the cost in
+	Max        uint64            // bounds what a caller may name; 0: 1,000,000
+}
+
+// Penalty is how long whoever was denied stays so, on top of the limit.
+type Penalty struct {
+	For        time.Duration // from each denial on
+	UntilReset bool          // or until nothing is used any more
+}
+
+var headerForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+
+func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
+	if r.cost > r.maxCost {
+		c.problem(path+".default", "E171", "", "%d is above max, %d", r.cost, r.maxCost)
+	}
+	if h := spec.FromHeader; h != "" && !headerForm.MatchString(h) {
+		c.problem(path+".from_header", "E173", "such as X-Request-Cost", "%.80q is not the name of a header", h)
+	} else if h != "" {
+		r.costFrom = []int{c.slot(headerPrefix + h)}
+	}
+	for _, route := range slices.Sorted(maps.Keys(spec.ByRoute)) {
+		method, path2, ok := strings.Cut(route, " ")
+		if !ok {
+			method, path2 = "", route
+		}
+		p, err := compilePattern(path2)
+		if err != nil {
+			c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
+			continue
+		}
+		if cost := spec.ByRoute[route]; cost > r.maxCost {
+			c.problem(path+".by_route."+route, "E171", "", "%d is above max, %d", cost, r.maxCost)
+		}
+		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
+	}
+}
+
+// CostOf is what the request costs under this rule: what the caller named, or
+// the header of a trusted one, else the cost of its route, else the rule's
+// default. Bounded by the rule.
+func (r *Rule) CostOf(req *Request) uint64 {
+	if req.Cost > 0 {
+		return min(req.Cost, r.maxCost)
+	}
+	if r.costFrom != nil && req.Trusted {
+		if text := req.first(r.costFrom); text != "" {
+			if cost, ok := wholeNumber(text); ok {
+				return min(cost, r.maxCost)
+			}
+			r.counts.badCosts.Add(1)
+		}
+	}
+	for i := range r.byRoute {
+		rc := &r.byRoute[i]
+		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(req.attrs[slotPath]) {
+			return rc.cost
+		}
+	}
+	return r.cost
+}
+
+// wholeNumber reads plain digits, and makes no error: a caller that sends
+// something else may not cost more than one that does.
+func wholeNumber(s string) (uint64, bool) {
+	if len(s) == 0 || len(s) > 20 || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(s, 10, 64)
+	return v, err == nil
+}
+
+// responsePrefix begins the names of what is known after the response only.
+const responsePrefix = "response."
+
+var responseForm = regexp.MustCompile(`^response\.[A-Za-z_][A-Za-z0-9_]*$`)
+
+// countWhen compiles what must hold of the response for a request to be
+// charged.
+func (c *compiler) countWhen(path, text string, r *Rule) {
+	if text == "" {
+		return
+	}
+	r.countWhen = c.condition(path, text, func(name string) (Attribute, bool) {
+		if strings.HasPrefix(name, responsePrefix) {
+			if !responseForm.MatchString(name) {
+				return Attribute{}, false
+			}
+			return Attribute{slots: []int{c.slot(name)}, Known: true}, true
+		}
+		c.use(path, name)
+		return c.attribute(name)
+	})
+}
+
+// condition compiles an expression; nil where that fails, which it reports.
+func (c *compiler) condition(path, text string, lookup Lookup) Condition {
+	if c.opts.Conditions == nil {
+		c.problem(path, "E168", "give limit.Options an expression engine, such as edge/limit/when", "conditions are not read here")
+		return nil
+	}
+	condition, err := c.opts.Conditions(text, lookup)
+	if err != nil {
+		p := Problem{Path: path, Code: "E167", Detail: err.Error()}
+		if bad := (*ConditionError)(nil); errors.As(err, &bad) {
+			p.Detail, p.Hint, p.Line, p.Column = bad.Detail, bad.Hint, bad.Line, bad.Column
+		}
+		c.report(p)
+		return nil
+	}
+	return condition
+}
+
+// CountsAfter says that the rule charges after the response only: a request is
+// decided as a peek, and charged when Counts says so.
+func (r *Rule) CountsAfter() bool { return r.countWhen != nil }
+
+// Counts says whether a request is to be charged, once what is known of the
+// response was Set: "response.status" and others of that form. Rules without
+// count_when charge all. Where its condition fails it does not hold, and the
+// failure is counted.
+func (r *Rule) Counts(req *Request) bool {
+	if r.countWhen == nil {
+		return true
+	}
+	ok, err := r.countWhen.Holds(req)
+	if err != nil {
+		r.counts.failures.Add(1)
+		return false
+	}
+	return ok
+}
+
+// minGapName is what the rate of min_gap is called.
+const minGapName = "min_gap"
+
+// minGap is the rate that keeps requests apart: a leaky bucket of one.
+func (c *compiler) minGap(path string, spec *RuleSpec, r *Rule) {
+	if spec.MinGap == 0 {
+		return
+	}
+	if spec.MinGap < time.Millisecond || spec.MinGap > MaxWindow/2 {
+		c.problem(path, "E216", "1ms to 183d, such as 200ms", "a gap of %v is out of range", spec.MinGap)
+		return
+	}
+	alone := *spec
+	alone.Margin = MarginSpec{}
+	rate := c.rate(path, &alone, &RateSpec{Name: minGapName, Algorithm: LeakyBucket.String(), Capacity: 1, Outflow: Flow{1, spec.MinGap}})
+	rate.PerRequest = true
+	r.Rates = append(r.Rates, rate)
+}
+
+// overLimit reads what happens at the limit, and near it.
+func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
+	r.Charge = enum(c, chargingNames, word{path + ".charge", spec.Charge}, word{"defaults.charge", c.doc.Defaults.Charge}, word{"", ChargeAllOrNothing.String()})
+	r.Drop = enum(c, dropNames, word{path + ".drop", spec.Drop}, word{"", DropHard.String()})
+	if r.Drop == DropProbabilistic && spec.Margin.widest() == 0 {
+		c.problem(path+".drop", "E210", "such as margin: {soft: 20%}", "requests are dropped at random in a margin, and there is none")
+	}
+	if p := spec.NearLimitPercent; p != 0 && !(p > 0 && p <= 100) { // nor NaN
+		c.problem(path+".near_limit", "E209", "above 0% to 100%, such as 80%", "%v%% is out of range", p)
+	} else if p != 0 {
+		for _, rate := range r.Rates {
+			if !rate.PerRequest {
+				rate.near(p)
+			}
+		}
+	}
+	r.Penalty = spec.Penalty
+	switch p := spec.Penalty; {
+	case p.For != 0 && p.UntilReset:
+		c.problem(path+".penalty", "E211", "a time, or until_reset", "a penalty has one end")
+	case p.For != 0 && (p.For < time.Millisecond || p.For > MaxWindow):
+		c.problem(path+".penalty", "E211", "1ms to 366d, such as 5m, or until_reset", "a penalty of %v is out of range", p.For)
+	}
+}
+
+// near sets from where on a level is near the limit.
+func (r *Rate) near(percent float64) {
+	capacity := r.Limit - r.Drain.Floor
+	r.Near = r.Drain.Floor + uint64(math.Ceil(float64(capacity)*percent/100-1e-9))
+	if r.Open != nil {
+		r.Open.Near = r.Near
+	}
+}
+
+// needRates refuses what means nothing without rates.
+func (c *compiler) needRates(path string, spec *RuleSpec) {
+	for _, w := range []struct {
+		name  string
+		given bool
+	}{
+		{"margin", spec.Margin != MarginSpec{}},
+		{"charge", spec.Charge != ""},
+		{"drop", spec.Drop != ""},
+		{"near_limit", spec.NearLimitPercent != 0},
+		{"penalty", spec.Penalty != Penalty{}},
+		{"classes", spec.Classes.From != "" || len(spec.Classes.Order)+len(spec.Classes.Reserve) > 0},
+		{"count_when", spec.CountWhen != ""},
+		{"min_gap", spec.MinGap != 0},
+	} {
+		if w.given {
+			c.problem(path+"."+w.name, "E215", "leave it out", "a rule that %s has no limits, and so no %s", map[bool]string{true: "allows", false: "denies"}[spec.Allow], w.name)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package limit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func TestClasses(t *testing.T) {
+	set := compileRules(t, limit.RuleSpec{
+		Name: "api",
+		Classes: limit.ClassesSpec{
+			From: "header.X-Class", Order: []string{"batch", "normal", "critical"}, Reserve: map[string]float64{"critical": 10, "normal": 20},
+		},
+		Rates: []limit.RateSpec{
+			{Limit: 100, Per: time.Minute}, {Limit: 3, Per: time.Second},
+			{Algorithm: "token_bucket", Capacity: 20, Refill: perSecond(5), Initial: 30},
+		},
+		MinGap: time.Millisecond,
+	})
+	rule := set.Rules()[0]
+	for i, want := range [][3]uint64{{30, 10, 0}, {1, 1, 0}, {6, 2, 0}, {0, 0, 0}} {
+		r := rule.Rates[i]
+		if got := [3]uint64{r.Withheld(0), r.Withheld(1), r.Withheld(2)}; got != want {
+			t.Errorf("rate %s withholds %v, want %v", r.Name, got, want)
+		}
+	}
+	for name, want := range map[string]int{"": 0, "batch": 0, "normal": 1, "critical": 2, "CRITICAL": 0, "other": 0} {
+		req := set.Namespace("test").NewRequest()
+		req.Set("header.x-class", name)
+		if got := rule.ClassOf(req); got != want {
+			t.Errorf("class %q is %d, want %d", name, got, want)
+		}
+		req.Release()
+	}
+	// There is room for a class where there is room for what it withholds too.
+	minute := rule.Rates[0]
+	sums := []crdt.Cell{{Slice: minute.SliceAt(epoch), Charges: 75}}
+	room := minute.Room(minute.Used(sums, limit.Carry{}, epoch))
+	for class, want := range []bool{false, true, true} {
+		if got := room >= 10+minute.Withheld(class); got != want {
+			t.Errorf("10 of class %d pass at 75 of 100: %v, want %v", class, got, want)
+		}
+	}
+	if plain := compileRules(t, plainRule()).Rules()[0]; plain.Rates[0].Withheld(0) != 0 || plain.Rates[0].Withheld(7) != 0 {
+		t.Error("a rule without classes withholds something")
+	}
+}

@@ -1,0 +1,185 @@
+package limit
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+)
+
+// MarginSpec is how far over the limit a rule admits.
+type MarginSpec struct {
+	SoftPercent float64 // 10: admits up to 110 % and marks what is above 100 %
+	Elastic     ElasticSpec
+}
+
+// ElasticSpec is how far over the limit a rule admits while there is room
+// elsewhere: by a signal, or by what another rule of the namespace leaves
+// unused. One of them is named.
+type ElasticSpec struct {
+	UpToPercent float64 // 50: up to 150 %; 0: no elastic margin
+	While       string  // "capacity.api < 70%"
+	Parent      string  // the name of a rule
+}
+
+// Elastic is a compiled elastic margin: when it is open, the rule's rates admit
+// up to the ceilings of their Open.
+type Elastic struct {
+	Signal string  // the name of a capacity; "": it is the Parent that counts
+	Below  float64 // open while less than this part of the capacity is in use
+	Parent *Rule   // open as far as the limits of this rule have room
+}
+
+var whileForm = regexp.MustCompile(`^capacity\.([A-Za-z0-9][A-Za-z0-9_.-]{0,62})[ ]*<[ ]*([0-9]{1,3}(?:\.[0-9]{1,6})?)%$`)
+
+// maxMargin is the largest margin, in percent.
+const maxMargin = 1000
+
+func isMargin(percent float64) bool { return percent >= 0 && percent <= maxMargin } // nor NaN
+
+// widest is the larger of the margins, those that make no sense left out.
+func (m *MarginSpec) widest() float64 {
+	widest := 0.0
+	for _, p := range []float64{m.SoftPercent, m.Elastic.UpToPercent} {
+		if isMargin(p) {
+			widest = max(widest, p)
+		}
+	}
+	return widest
+}
+
+// margins checks a rule's margins, and gives its rates those that may open.
+func (c *compiler) margins(path string, spec *MarginSpec, r *Rule) {
+	if !isMargin(spec.SoftPercent) {
+		c.problem(path+".soft", "E134", "0% to 1000%", "%v%% is out of range", spec.SoftPercent)
+	}
+	e, path := &spec.Elastic, path+".elastic"
+	if *e == (ElasticSpec{}) {
+		return
+	}
+	switch {
+	case !isMargin(e.UpToPercent) || e.UpToPercent == 0:
+		c.problem(path+".up_to", "E201", "above 0% to 1000%, such as 50%", "%v%% is out of range", e.UpToPercent)
+	case e.UpToPercent <= spec.SoftPercent:
+		c.problem(path+".up_to", "E201", fmt.Sprintf("more than %v%%", spec.SoftPercent), "up to %v%% opens nothing beyond the soft margin", e.UpToPercent)
+	}
+	r.Elastic = &Elastic{}
+	switch {
+	case e.While == "" && e.Parent == "":
+		c.problem(path, "E202", `while: capacity.api < 70%, or parent: RULE`, "an elastic margin needs a signal or a parent that says when there is room")
+	case e.While != "" && e.Parent != "":
+		c.problem(path+".parent", "E203", "drop one", "an elastic margin opens by a signal or by a parent, not by both")
+	case e.While != "":
+		c.signal(path+".while", e.While, r.Elastic)
+	}
+	for _, rate := range r.Rates {
+		if !rate.PerRequest && isMargin(e.UpToPercent) {
+			rate.Open = rate.upTo(e.UpToPercent)
+		}
+	}
+}
+
+// signal reads "capacity.api < 70%".
+func (c *compiler) signal(path, text string, e *Elastic) {
+	const hint = "such as capacity.api < 70%"
+	m := whileForm.FindStringSubmatch(text)
+	if m == nil {
+		c.problem(path, "E204", hint, "%.80q is not a capacity with a bound on it", text)
+		return
+	}
+	percent, err := strconv.ParseFloat(m[2], 64)
+	if err != nil || percent <= 0 || percent > 100 {
+		c.problem(path, "E204", hint, "%s%% is not a part of a capacity", m[2])
+		return
+	}
+	e.Signal, e.Below = m[1], percent/100
+}
+
+// parents finds the rules that elastic margins name. from is the Index of the
+// document's first rule; first are the places of the names in the document.
+func (c *compiler) parents(doc *Document, from int, first map[string]int) {
+	rules := c.set.rules[from:]
+	for i := range doc.Rules {
+		name := doc.Rules[i].Margin.Elastic.Parent
+		if name == "" || rules[i].Elastic == nil || doc.Rules[i].Margin.Elastic.While != "" {
+			continue
+		}
+		path := fmt.Sprintf("rules[%d].margin.elastic.parent", i)
+		switch k, ok := first[name]; {
+		case !ok:
+			c.problem(path, "E205", "the name of another rule of this namespace", "there is no rule %q", name)
+		case k == i:
+			c.problem(path, "E206", "another rule, whose limit this one may borrow from", "%q is this rule itself", name)
+		case len(rules[k].Rates) == 0:
+			c.problem(path, "E205", "a rule with rates", "%q has no limit to borrow from", name)
+		default:
+			rules[i].Elastic.Parent = rules[k]
+		}
+	}
+	known := make([]bool, len(rules)) // to lead to no circle, or to one that was told
+	for i := range rules {
+		seen := map[int]bool{}
+		for k := i; !known[k]; {
+			if seen[k] {
+				c.problem(fmt.Sprintf("rules[%d].margin.elastic.parent", k), "E206", "let one of them have no parent", "%q borrows from itself, by way of its parent %q", rules[k].Name, rules[k].Elastic.Parent.Name)
+				break
+			}
+			seen[k] = true
+			if rules[k].Elastic == nil || rules[k].Elastic.Parent == nil {
+				break
+			}
+			k = rules[k].Elastic.Parent.Index - from
+		}
+		for k := range seen {
+			known[k] = true
+		}
+	}
+}
+
+// upTo is the rate with a margin that wide.
+func (r *Rate) upTo(percent float64) *Rate {
+	open := *r
+	open.Open = nil
+	open.setCeiling(withMargin(r.Limit-r.Drain.Floor, percent) + r.Drain.Floor)
+	return &open
+}
+
+// setCeiling sets what is admitted at the most.
+func (r *Rate) setCeiling(ceiling uint64) {
+	if r.Bucket() {
+		r.admitUpTo(ceiling)
+	} else {
+		r.Ceiling = ceiling
+	}
+}
+
+// withMargin is a limit with a margin.
+func withMargin(limit uint64, percent float64) uint64 {
+	return limit + uint64(float64(limit)*percent/100)
+}
+
+// Drop says what becomes of requests in a margin.
+type Drop uint8
+
+const (
+	DropHard          Drop = iota + 1 // nothing, up to the ceiling; beyond it all are denied
+	DropProbabilistic                 // they are dropped at random, the more the nearer the ceiling: see DropShare
+)
+
+var dropNames = map[string]Drop{"hard": DropHard, "probabilistic": DropProbabilistic}
+
+func (d Drop) String() string { return nameOf(dropNames, d) }
+
+// DropShare is the part of requests to be dropped at a level, where a rule
+// drops at random: none up to the limit, all at the ceiling, and in between in
+// proportion, so that clients feel the limit before they run into the ceiling.
+func (r *Rate) DropShare(l Level) float64 {
+	used := r.Rounded(l)
+	switch {
+	case used >= r.Ceiling:
+		return 1
+	case used <= r.Limit:
+		return 0
+	}
+	return math.Min(1, float64(used-r.Limit)/float64(r.Ceiling-r.Limit))
+}
