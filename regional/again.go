@@ -2,6 +2,7 @@ package regional
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/spillgate/spillgate/sync"
@@ -43,7 +44,7 @@ func (l *lane) clearAgain(j int) {
 
 // tellAgain exports in full what stands on a peer's list, as far as there is
 // room in its outbox.
-func (a *Aggregator) tellAgain(l *lane, j int) {
+func (a *Aggregator) tellAgain(l *lane, j int, now int64) {
 	p := &l.peers[j]
 	for len(p.again) > 0 && !p.outbox.Full() {
 		key := p.again[0]
@@ -53,7 +54,7 @@ func (a *Aggregator) tellAgain(l *lane, j int) {
 			continue // retired meanwhile
 		}
 		c.again &^= 1 << j
-		a.tellAll(p, key, c)
+		l.tellAll(p, key, c, now)
 	}
 	if len(p.again) == 0 {
 		p.again = nil // and the memory that it slid through
@@ -62,17 +63,17 @@ func (a *Aggregator) tellAgain(l *lane, j int) {
 
 // tellAll exports the region's whole subtotal of a key to one peer, and says
 // whether there was room.
-func (a *Aggregator) tellAll(p *peer, key deltasync.Key, c *counter) bool {
-	sums := c.edges.Sums()
-	if sums.Len() == 0 || c.shape.Regional {
+func (l *lane) tellAll(p *peer, key deltasync.Key, c *counter, now int64) bool {
+	if c.shape.Regional {
 		return true
 	}
-	return p.outbox.Put(c.shape, 0, c.delta(key, sums.At(0).Slice, deltasync.FlagRefresh))
+	d := l.delta(key, c, math.MinInt64, deltasync.FlagRefresh, now)
+	return len(d.Cells) == 0 && d.Carry.Zero() || p.outbox.Put(c.shape, 0, d)
 }
 
 // learnEpoch sends all live subtotals to a peer whose store, or aggregator, is
 // one that we do not know: it may lack them.
-func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64) {
+func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64, now int64) {
 	p := &l.peers[j]
 	if slices.Contains(p.epochs, epoch) {
 		return
@@ -87,7 +88,7 @@ func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
-		if c := l.counters[key]; p.outbox.Full() || !a.tellAll(p, key, c) {
+		if c := l.counters[key]; p.outbox.Full() || !l.tellAll(p, key, c, now) {
 			a.tellLater(l, j, key, c)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -33,6 +34,7 @@ type lane struct {
 	retry    []deltasync.Key // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
 	peers    []peer          // by Config.Peers
+	scratch  []crdt.Cell     // see merged
 }
 
 // peer is one lane's exchange with another region.
@@ -143,9 +145,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down
 			var t deltasync.Totals
 			if c := l.counters[sec.Deltas[di].Key]; c != nil {
 				if up.Kind == deltasync.KindRegion {
-					t.Peers = c.edges.Sums().From(oldest, nil)
+					t.Peers, t.Carry = c.edges.Sums().From(oldest, nil), l.carry(c, oldest)
 				} else {
-					t = c.totals(up.Replica(sec.Life), oldest)
+					t = l.totalsFor(up.Replica(sec.Life), c, oldest)
 				}
 			}
 			down.Totals = append(down.Totals, t)
@@ -160,17 +162,15 @@ func (a *Aggregator) Tick(now time.Time) {
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		for key, c := range l.counters {
-			oldest := retirement(c.shape, t)
-			c.edges.Retire(oldest)
-			c.regions.Retire(oldest)
-			if c.edges.Len()+c.regions.Len() == 0 {
+			if !l.retire(c, retirement(c.shape, t), t) {
 				delete(l.counters, key)
 				continue
 			}
-			c.crossing(reach(c.shape, t)) // arms thresholds again as slices leave
+			a.remember(l, key, c, t)
+			l.crossing(c, t) // arms thresholds again as slices leave
 		}
 		for j := range l.peers {
-			a.tellAgain(l, j)
+			a.tellAgain(l, j, t)
 		}
 		l.mu.Unlock()
 	}

@@ -18,6 +18,7 @@ type counter struct {
 	pushed  bool          // stands in its lane's list of keys to push
 	retried bool          // stands in its lane's list of keys to write again
 	again   uint64        // stands in a peer's list of keys to tell again, a bit each
+	past    *past         // of a bucket; nil for windows
 }
 
 // missing names cells that the store does not have yet.
@@ -34,8 +35,17 @@ const maxAhead = time.Second
 // retirement is the first slice of a shape that is still kept at now, here as
 // in the store.
 func retirement(shape deltasync.Shape, now int64) crdt.Slice {
-	kept := Item{Width: shape.Width, Slices: shape.Slices}
+	kept := stored(shape)
 	return sliceAt(shape, now-int64(kept.Kept()))
+}
+
+// stored is the shape as the store sees it.
+func stored(shape deltasync.Shape) Item {
+	it := Item{Width: shape.Width, Slices: shape.Slices}
+	if shape.Bucket() {
+		it.Slices = max(it.Slices, bucketSlices)
+	}
+	return it
 }
 
 // reach is the first slice that may still count in a window that ends at now.
@@ -78,6 +88,19 @@ func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
 	c.missing = append(c.missing, missing{source, replica, from})
 }
 
+// unwritten says that the store lacks something of the key, or was never asked.
+func (c *counter) unwritten() bool {
+	return len(c.missing) > 0 || c.version == 0 || c.past != nil && c.past.lacks
+}
+
+// written notes that the store has all.
+func (c *counter) written() {
+	c.missing = c.missing[:0]
+	if c.past != nil {
+		c.past.lacks = false
+	}
+}
+
 // lacksAll notes that the store may have nothing of the key.
 func (c *counter) lacksAll() {
 	c.missing = c.missing[:0]
@@ -88,11 +111,15 @@ func (c *counter) lacksAll() {
 			}
 		}
 	}
+	if c.past != nil {
+		c.past.lacks = !c.past.stored.Zero()
+	}
 }
 
 // item is what the store is to be told of the key, and asked.
 func (c *counter) item(key deltasync.Key) Item {
-	it := Item{Key: key, Width: c.shape.Width, Slices: c.shape.Slices, Version: c.version}
+	it := stored(c.shape)
+	it.Key, it.Version, it.Carries = key, c.version, c.missingCarry()
 	for _, m := range c.missing {
 		v := c.of(m.source).Of(m.replica)
 		if v == nil {
@@ -105,17 +132,26 @@ func (c *counter) item(key deltasync.Key) Item {
 	return it
 }
 
-// delta is the region's subtotal in slices from one on, for another region.
-func (c *counter) delta(key deltasync.Key, from crdt.Slice, flags deltasync.Flags) deltasync.Delta {
-	return deltasync.Delta{Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil)}
+// delta is the region's subtotal in slices from one on, for another region, and
+// the level of a bucket, which is everybody's.
+func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) deltasync.Delta {
+	return deltasync.Delta{
+		Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil), Carry: l.carry(c, reach(c.shape, now)),
+	}
 }
 
-// totals is what everybody but the asking edge did in slices from oldest on.
-func (c *counter) totals(asker crdt.Replica, oldest crdt.Slice) deltasync.Totals {
-	t := deltasync.Totals{
+// totals is what everybody did in slices from oldest on.
+func (l *lane) totals(c *counter, oldest crdt.Slice) deltasync.Totals {
+	return deltasync.Totals{
 		Others: c.regions.Sums().From(oldest, nil),
 		Peers:  c.edges.Sums().From(oldest, nil),
+		Carry:  l.carry(c, oldest),
 	}
+}
+
+// totalsFor is what everybody but the asking edge did in slices from oldest on.
+func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice) deltasync.Totals {
+	t := l.totals(c, oldest)
 	own := c.edges.Of(asker)
 	if own == nil {
 		return t
@@ -130,9 +166,13 @@ func (c *counter) totals(asker crdt.Replica, oldest crdt.Slice) deltasync.Totals
 	return t
 }
 
-// used is about what counts against the limit: all slices in reach in full.
-func (c *counter) used(oldest crdt.Slice) uint64 {
-	sum := uint64(0)
+// used is about what counts against the limit: of a window all slices in reach
+// in full, of a bucket its level.
+func (l *lane) used(c *counter, now int64) uint64 {
+	if c.past != nil {
+		return l.level(c, now)
+	}
+	sum, oldest := uint64(0), reach(c.shape, now)
 	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
 		for i := v.Len() - 1; i >= 0; i-- {
 			cell := v.At(i)
@@ -155,11 +195,11 @@ const rearm = 5
 const contended = 1
 
 // crossing updates what is crossed and says whether edges should hear of it.
-func (c *counter) crossing(oldest crdt.Slice) bool {
+func (l *lane) crossing(c *counter, now int64) bool {
 	if c.shape.Limit == 0 {
 		return false
 	}
-	used := c.used(oldest)
+	used := l.used(c, now)
 	percent := func(p uint64) bool { return used >= c.shape.Limit/100*p+c.shape.Limit%100*p/100 }
 	news := false
 	for i, p := range thresholds {

@@ -122,7 +122,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	p.until, p.fails = 0, 0
 	a.stats.heard(o.Peer, t)
-	a.learnEpoch(l, j, down.StoreEpoch)
+	a.learnEpoch(l, j, down.StoreEpoch, t)
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
@@ -138,7 +138,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			case !p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch}):
 				a.tellLater(l, j, d.Key, c) // the reply was full, and so is the outbox
 			}
-			if c != nil && len(d.Cells) > 0 && !down.Took(i) {
+			if c != nil && (len(d.Cells) > 0 || d.Carry.Level > 0) && !down.Took(i) {
 				a.tellLater(l, j, d.Key, c)
 			}
 			i++
@@ -150,9 +150,12 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 // hear joins a peer's subtotal that came with a reply.
 func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
 	cells, _ := within(t.Peers, horizon)
-	if from, rose := c.join(FromRegion, region, cells, oldest); rose {
+	from, rose := c.join(FromRegion, region, cells, oldest)
+	if rose {
 		c.lacks(FromRegion, region, from)
 		l.again(key, c)
+	}
+	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)
 	}
 }
@@ -203,10 +206,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		c.pushed = false
 		oldest := reach(c.shape, now)
-		hk := deltasync.HotKey{Key: key, Totals: deltasync.Totals{
-			Others: c.regions.Sums().From(oldest, nil),
-			Peers:  c.edges.Sums().From(oldest, nil),
-		}}
+		hk := deltasync.HotKey{Key: key, Totals: l.totals(c, oldest)}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
 			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
 			size += hotHead
@@ -227,7 +227,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 // Upper bounds of what a section, a key and a cell take in a push, in bytes.
 // A key has at most 2 × 1026 cells, so half a frame and one more key fit.
 const (
-	hotHead = 64
-	hotKey  = 32
+	hotHead = 128
+	hotKey  = 52
 	hotCell = 24
 )

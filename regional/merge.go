@@ -66,20 +66,24 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				c = &counter{shape: sec.Shape}
 				l.counters[d.Key] = c
 			}
-			c.shape.Limit = sec.Shape.Limit
+			c.reshape(sec.Shape)
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))
 			if rose {
 				c.lacks(source(up.Kind), replica, from)
+			} else if len(cells) > 0 {
+				from = cells[0].Slice
+			} else {
+				from = horizon + 1
+			}
+			fuller := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && l.hear(c, d.Carry, fill(c.shape, 1), now)
+			if rose || fuller {
 				a.changed(l, d.Key, c, now)
 			}
-			if up.Kind == deltasync.KindEdge && (rose || d.Flags&deltasync.FlagRefresh != 0) {
-				if !rose && len(cells) > 0 {
-					from = cells[0].Slice
-				}
-				a.export(l, d.Key, c, from, d.Flags)
+			if up.Kind == deltasync.KindEdge && (rose || fuller || d.Flags&deltasync.FlagRefresh != 0) {
+				a.export(l, d.Key, c, from, d.Flags, now)
 			}
-			if len(c.missing) > 0 || c.version == 0 {
+			if c.unwritten() {
 				m.keys = append(m.keys, d.Key)
 			}
 		}
@@ -98,7 +102,7 @@ func within(cells []crdt.Cell, horizon crdt.Slice) (kept []crdt.Cell, ahead bool
 
 // changed notes that a key's totals rose: edges may have to hear at once.
 func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) {
-	if !c.pushed && c.crossing(reach(c.shape, now)) {
+	if !c.pushed && l.crossing(c, now) {
 		c.pushed = true
 		l.push = append(l.push, key)
 		a.hurry.Store(true)
@@ -107,13 +111,13 @@ func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) 
 
 // export puts the region's subtotal of a key, from a slice on, into the
 // outboxes to all peers.
-func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags) {
+func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) {
 	if c.shape.Regional || len(l.peers) == 0 {
 		return
 	}
 	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
-	d := c.delta(key, from, flags)
-	if len(d.Cells) == 0 {
+	d := l.delta(key, c, from, flags, now)
+	if len(d.Cells) == 0 && d.Carry.Zero() {
 		return
 	}
 	for j := range l.peers {

@@ -86,7 +86,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.K
 			continue
 		}
 		batch = append(batch, c.item(key))
-		c.missing = c.missing[:0]
+		c.written()
 	}
 	l.mu.Unlock()
 	start := time.Now()
@@ -136,6 +136,9 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	for _, v := range it.Vectors {
 		c.lacks(v.Source, v.Replica, v.Cells[0].Slice)
 	}
+	if len(it.Carries) > 0 && c.past != nil {
+		c.past.lacks = true // of a later one, if there is one by now
+	}
 	l.again(it.Key, c)
 }
 
@@ -144,7 +147,7 @@ func (l *lane) postpone(keys []deltasync.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if c := l.counters[key]; c != nil && (len(c.missing) > 0 || c.version == 0) {
+		if c := l.counters[key]; c != nil && c.unwritten() {
 			l.again(key, c)
 		}
 	}
@@ -173,7 +176,12 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 		}
 		a.changed(l, key, c, now)
 		if v.Source == FromEdge {
-			a.export(l, key, c, from, 0)
+			a.export(l, key, c, from, 0, now)
+		}
+	}
+	for _, carry := range it.Carries {
+		if l.hear(c, carry, fill(c.shape, largestMargin), now) {
+			a.changed(l, key, c, now)
 		}
 	}
 }

@@ -151,7 +151,7 @@ type Totals struct {
 	Others []crdt.Cell // other regions, as last heard
 	Peers  []crdt.Cell // the own region, less the stored entry of the asker
 	// Carry is what is left of a bucket's past, everybody's: the asker's part
-	// is not taken off.
+	// is not taken off. Cells before its boundary are counted in it.
 	Carry crdt.Carry
 }
 

@@ -1,0 +1,238 @@
+package regional
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// past is what an aggregator knows of a bucket beyond the slices that it holds,
+// as two carries: lower bounds of one truth, of which the larger counts. What it
+// hears of a slice that it still holds is kept apart from what it worked out
+// itself: joined into it, it would hide counts of earlier slices that are late.
+type past struct {
+	base   crdt.Carry // of a slice that retired
+	heard  crdt.Carry // of a later slice, as others said
+	stored crdt.Carry // the last one for the store
+	lacks  bool       // the store does not have stored yet
+}
+
+// bucketSlices is how many slices of a bucket are kept at least: its window
+// changes with its capacity and refill, its width seldom, and none of what is
+// held or stored must be lost by that.
+const bucketSlices = 2 * limit.DefaultSlices
+
+// restFor is how long a bucket is remembered that rests at or below its floor,
+// where nothing drains: see limit.Rate.Memory.
+const restFor = 24 * time.Hour
+
+// largestMargin is how many times its limit a bucket with a soft margin can
+// hold: 1000 % above it.
+const largestMargin = 11
+
+// micro is what a unit of cost has in the levels of carries.
+const micro = 1_000_000
+
+// fill is a level of so many times the shape's limit, in millionths.
+func fill(shape deltasync.Shape, times uint64) uint64 {
+	if shape.Limit > math.MaxUint64/micro/times {
+		return math.MaxUint64
+	}
+	return shape.Limit * micro * times
+}
+
+// drain is how a bucket of the shape empties.
+func drain(shape deltasync.Shape) limit.Drain {
+	return limit.Drain{Refill: shape.Refill, Per: shape.RefillPer, Floor: shape.Floor, Width: shape.Width}
+}
+
+// reshape takes over what may change of a rate without a new generation.
+func (c *counter) reshape(shape deltasync.Shape) {
+	c.shape.Limit = shape.Limit
+	c.shape.Refill, c.shape.RefillPer, c.shape.Floor = shape.Refill, shape.RefillPer, shape.Floor
+	if shape.Bucket() {
+		c.shape.Slices = max(c.shape.Slices, shape.Slices)
+		if c.past == nil {
+			c.past = &past{}
+		}
+	}
+}
+
+// missingCarry is what the store lacks of the level.
+func (c *counter) missingCarry() []crdt.Carry {
+	if c.past == nil || !c.past.lacks {
+		return nil
+	}
+	return []crdt.Carry{c.past.stored}
+}
+
+// merged is what edges and regions counted, by slice. It is valid until the next
+// call: its memory is the lane's.
+func (l *lane) merged(c *counter) []crdt.Cell {
+	sums, a, b := l.scratch[:0], c.edges.Sums(), c.regions.Sums()
+	for i, j := 0, 0; i < a.Len() || j < b.Len(); {
+		switch {
+		case j == b.Len() || i < a.Len() && a.At(i).Slice < b.At(j).Slice:
+			sums = append(sums, a.At(i))
+			i++
+		case i == a.Len() || b.At(j).Slice < a.At(i).Slice:
+			sums = append(sums, b.At(j))
+			j++
+		default:
+			sums = append(sums, a.At(i).Plus(b.At(j)))
+			i, j = i+1, j+1
+		}
+	}
+	l.scratch = sums
+	return sums
+}
+
+// carry is what someone needs besides the counts from a slice on to work out the
+// level: that of when the slice began, or of a later one, if that says more. For
+// windows, and where the level is zero, it is none.
+func (l *lane) carry(c *counter, from crdt.Slice) crdt.Carry {
+	if c.past == nil {
+		return crdt.Carry{}
+	}
+	if h := c.past.heard; !h.Zero() && h.Boundary > from {
+		if known := drain(c.shape).Advance(c.past.base, l.merged(c), h.Boundary); h.Level > known.Level {
+			return h
+		}
+	}
+	return l.carryAt(c, from)
+}
+
+// carryAt is the level that the bucket had, at least, when a slice began; none
+// if that is zero.
+func (l *lane) carryAt(c *counter, to crdt.Slice) crdt.Carry {
+	d, sums := drain(c.shape), l.merged(c)
+	best := d.Advance(c.past.base, sums, to)
+	if h := c.past.heard; !h.Zero() && h.Boundary <= to {
+		best = higher(best, d.Advance(h, sums, to))
+	}
+	return tidy(best)
+}
+
+// higher is the carry with the larger level, of two with one boundary.
+func higher(a, b crdt.Carry) crdt.Carry {
+	if b.Level > a.Level {
+		return b
+	}
+	return a
+}
+
+// tidy makes a carry that says nothing none.
+func tidy(c crdt.Carry) crdt.Carry {
+	if c.Level == 0 {
+		return crdt.Carry{}
+	}
+	return c
+}
+
+// level is the bucket's level at now, in whole units.
+func (l *lane) level(c *counter, now int64) uint64 {
+	d, sums := drain(c.shape), l.merged(c)
+	beyond := sliceAt(c.shape, now+int64(maxAhead)) + 1
+	level := d.Level(c.past.base, sums, now, beyond)
+	if !c.past.heard.Zero() {
+		level = max(level, d.Level(c.past.heard, sums, now, beyond))
+	}
+	return level / micro
+}
+
+// hear joins a carry and says whether the level rose by it. One of a slice too
+// far ahead is not believed: whoever says it has a clock that is wrong.
+func (l *lane) hear(c *counter, in crdt.Carry, most uint64, now int64) (rose bool) {
+	if c.past == nil || in.Level == 0 || in.Boundary > sliceAt(c.shape, now+int64(maxAhead)) {
+		return false
+	}
+	in.Level = min(in.Level, most)
+	p, d, sums := c.past, drain(c.shape), l.merged(c)
+	to := max(in.Boundary, p.base.Boundary, p.heard.Boundary)
+	oldest := retirement(c.shape, now)
+	far := in.Boundary <= oldest
+	if far {
+		to = max(oldest, p.base.Boundary)
+	}
+	known := d.Advance(p.base, sums, to)
+	if !far && !p.heard.Zero() {
+		known = higher(known, d.Advance(p.heard, sums, to))
+	}
+	told := d.Advance(in, sums, to)
+	switch {
+	case told.Level <= known.Level:
+		return false
+	case far:
+		p.base = told
+	default:
+		p.heard = told
+	}
+	return true
+}
+
+// retire drops slices before oldest, whose counts go into the carry, and says
+// whether anything is left to remember at now.
+func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
+	if c.past != nil {
+		l.retirePast(c, oldest)
+	}
+	c.edges.Retire(oldest)
+	c.regions.Retire(oldest)
+	if c.edges.Len()+c.regions.Len() > 0 {
+		return true
+	}
+	return c.past != nil && l.rests(c, oldest, now)
+}
+
+// retirePast brings the carry to oldest where counts before it are about to go:
+// to work it out more often would change nothing.
+func (l *lane) retirePast(c *counter, oldest crdt.Slice) {
+	p := c.past
+	late := func(v *crdt.Vector) bool { return v.Len() > 0 && v.At(0).Slice < oldest }
+	if !late(c.edges.Sums()) && !late(c.regions.Sums()) && (p.heard.Zero() || p.heard.Boundary > oldest) {
+		return
+	}
+	p.base = l.carryAt(c, oldest)
+	p.base.Level = min(p.base.Level, fill(c.shape, largestMargin))
+	if p.heard.Boundary <= oldest {
+		p.heard = crdt.Carry{}
+	}
+}
+
+// rests says whether a bucket without counts in its slices has something left:
+// a level above its floor, which drains, or one that does not, for a day.
+func (l *lane) rests(c *counter, oldest crdt.Slice, now int64) bool {
+	if !c.past.heard.Zero() {
+		return true // it goes into base within a window
+	}
+	left := l.carryAt(c, oldest)
+	if left.Level > c.shape.Floor*micro {
+		return true
+	}
+	since := int64(c.past.base.Boundary) * int64(c.shape.Width)
+	return left.Level > 0 && now-since <= int64(restFor)
+}
+
+// remember notes the level for the store, twice a window: when a slice began
+// that is far enough back for most counts before it to have come in. An
+// aggregator that starts anew finds there what slices held that it cannot read
+// any more.
+func (a *Aggregator) remember(l *lane, key deltasync.Key, c *counter, now int64) {
+	if c.past == nil {
+		return
+	}
+	kept := stored(c.shape)
+	at := kept.Boundary(sliceAt(c.shape, now-int64(maxAhead)) - 2)
+	if at <= c.past.stored.Boundary && !c.past.stored.Zero() {
+		return
+	}
+	carry := l.carryAt(c, at)
+	if carry.Zero() {
+		return
+	}
+	c.past.stored, c.past.lacks = carry, true
+	l.again(key, c)
+}
