@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +42,11 @@ type Config struct {
 
 	// View keeps what may be forgotten. Nil: nothing is kept.
 	View View
+
+	// Rand draws uniformly from [0, 1), for rules that drop at random; many
+	// goroutines call it. Default: math/rand/v2. A simulation that is to replay
+	// sets its own.
+	Rand func() float64
 
 	// Logger says what happens at the boundary (discarded).
 	Logger *slog.Logger
@@ -86,6 +92,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.View == nil {
 		c.View = noView{}
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -62,8 +62,43 @@ type block struct {
 // denial is what a request of some cost was told: until then it would be told
 // the same, since what is used only falls with time.
 type denial struct {
-	cost  uint64 // 0: none
+	cost  uint64 // what there was no room for; 0: none
 	until int64  // ns since 1970
+}
+
+// penalty is the cost of a denial that holds whatever a request costs and
+// whatever room there is.
+const penalty = 1<<64 - 1
+
+// punished says that the block's key is denied whatever room it has. A penalty
+// that would last longer than any was set before a clock was set back.
+func (b *block) punished(now int64) bool {
+	d := b.denied
+	return d.cost == penalty && now < d.until && d.until-now <= int64(limit.MaxWindow)
+}
+
+// punish keeps out whoever was denied, for as long as the rule says. Trying
+// again meanwhile makes it no longer.
+func (s *shard) punish(c *counter, now int64) {
+	p, b := c.rule.Penalty, c.record.block
+	if p == (limit.Penalty{}) || c.cost == 0 || b.punished(now) {
+		return
+	}
+	wait := p.For
+	if p.UntilReset { // what is more than ever fits waits until nothing is used
+		wait = s.wait(b, crdt.SatAdd(c.rate.Ceiling, 1), now)
+	}
+	b.denied = denial{cost: penalty, until: now + int64(min(wait, limit.MaxWindow))}
+	c.record.flags |= refused
+	c.record.allowance, c.record.scale = 0, full
+}
+
+// forgive forgets a denial that may be out of date; a penalty stays.
+func (r *record) forgive() {
+	if r.block.denied.cost != penalty {
+		r.flags &^= refused
+		r.block.denied = denial{}
+	}
 }
 
 // nothing marks a block with no unsent slice.
@@ -238,7 +273,12 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	if b.held != nil {
 		r.confine(now)
 	}
-	b.denied = denial{}
+	if b.punished(now) {
+		r.allowance, r.until = 0, min(r.until, b.denied.until)
+		r.scale = full // it is forgotten as late as one that has used all
+	} else {
+		b.denied = denial{}
+	}
 	r.epoch = rule.Epoch
 }
 
@@ -263,6 +303,9 @@ func (s *shard) measure(r *record, now int64) limit.Level {
 
 // wait is how long a record has to wait until cost fits.
 func (s *shard) wait(b *block, cost uint64, now int64) time.Duration {
+	if b.punished(now) {
+		return time.Duration(b.denied.until - now)
+	}
 	if b.memory == nil {
 		return b.rate.RetryAfter(s.sums(b), crdt.Carry{}, cost, now)
 	}

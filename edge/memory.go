@@ -69,9 +69,10 @@ func (s *shard) inherit(b *block, c crdt.Carry, now int64) (rose bool) {
 }
 
 // idle says that nothing is left of the block that could still matter at now:
-// no slice, no level, and nothing that its rate wants kept for longer.
+// no slice, no level, no penalty, and nothing that its rate wants kept for
+// longer.
 func (b *block) idle(now int64) bool {
-	if b.own.Len()+b.others.Len() > 0 {
+	if b.own.Len()+b.others.Len() > 0 || b.punished(now) {
 		return false
 	}
 	m := b.memory

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -73,8 +74,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 		b.memory.exact.Refund(b.rate, cost, slice, now)
 	}
 	r.until = 0
-	r.flags &^= refused
-	b.denied = denial{}
+	r.forgive()
 	s.measure(r, now)
 	if b.rate.Scope == limit.ScopeEdge {
 		return
@@ -89,13 +89,25 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 // nobody knew before. The decision says how things stand then; it allows,
 // always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
-	var room [maxCounters]counter
-	counters := n.counters(req, req.Rules(), room[:0])
-	return n.book(now.UnixNano(), req, counters)
+	return n.book(now.UnixNano(), req, req.Rules())
 }
 
-// book charges all counters.
-func (n *Node) book(now int64, req *limit.Request, counters []counter) limit.Decision {
+// Answered charges a request by what became of it, to the rules that count
+// certain responses only (count_when): set response.status, or whatever they
+// read, and call it when the response is known. A Check had asked them, and
+// charged the others.
+func (n *Node) Answered(now time.Time, req *limit.Request) {
+	rules := slices.DeleteFunc(req.Rules(), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) })
+	if len(rules) > 0 {
+		n.book(now.UnixNano(), req, rules)
+	}
+}
+
+// book charges all counters of the rules.
+func (n *Node) book(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
+	var room [maxCounters]counter
+	counters := n.counters(req, rules, room[:0])
+	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.lends })
 	if len(counters) == 0 {
 		return limit.Decision{Allowed: true}
 	}
@@ -109,6 +121,8 @@ func (n *Node) book(now int64, req *limit.Request, counters []counter) limit.Dec
 		}
 	}
 	d := n.report(now, req, counters, false)
-	n.chargeAll(req, counters)
+	for i := range counters {
+		n.charge(n.shard(counters[i].key), &counters[i])
+	}
 	return d
 }

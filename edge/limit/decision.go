@@ -45,6 +45,7 @@ type Decision struct {
 	Remaining  uint64        // after this request
 	RetryAfter time.Duration // until the same request would pass; 0 when allowed
 	Delay      time.Duration // an admitted request waits its turn this long before it goes on; 0 but for queues
+	Near       bool          // the rate is nearer to its limit than its rule calls near
 	Basis      Basis
 }
 

@@ -1,0 +1,288 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// decide asks every counter, charges all or none, and reports. All shards that
+// the counters stand in are locked.
+func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.Decision {
+	n.gather(now, counters)
+	denied, shadowed := false, false
+	for i := range counters {
+		c := &counters[i]
+		if c.lends || c.record.covers(c, now) {
+			continue
+		}
+		if n.judge(now, c, counters); !c.over {
+			continue
+		}
+		if c.rule.Mode == limit.Shadow {
+			shadowed = true
+			continue
+		}
+		denied = true
+		if !req.Peek && !c.dropped {
+			n.shard(c.key).punish(c, now)
+		}
+	}
+	d := n.report(now, req, counters, denied)
+	for i := range counters {
+		if c := &counters[i]; c.rate.Queue && d.Allowed && c.rule.Mode == limit.Enforce {
+			d.Delay = max(d.Delay, n.shard(c.key).delay(c.record.block, now))
+		}
+	}
+	switch {
+	case req.Peek:
+		n.wantAll(counters)
+	case denied:
+		n.wantAll(counters)
+		for i := range counters {
+			if c := &counters[i]; c.chargedDenied() {
+				n.charge(n.shard(c.key), c)
+			}
+		}
+	default:
+		n.chargeAll(req, counters)
+	}
+	if shadowed && d.Allowed {
+		d.Zone = limit.ZoneShadow
+	}
+	return d
+}
+
+// judge says whether a counter has room for the request, in its elastic margin
+// if that is open.
+func (n *Node) judge(now int64, c *counter, counters []counter) {
+	s, r := n.shard(c.key), c.record
+	if !r.denies(c, now) {
+		s.fold(r, c.rule, c.rate, now)
+	}
+	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
+		c.rate, c.open = c.rate.Open, true
+		s.fold(r, c.rule, c.rate, now)
+		r.epoch |= opened // not good for those who find the margin closed
+	}
+	switch {
+	case r.allowance < c.need:
+		c.over = true
+	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
+		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.allowance)}
+		if share := c.rate.DropShare(used); share > 0 && n.cfg.Rand() < share {
+			c.over, c.dropped = true, true
+		}
+	}
+}
+
+// opened marks the epoch of an allowance that was made with the elastic margin
+// open.
+const opened = 1 << 31
+
+// opens says whether there is room elsewhere for a request that has none left
+// here: the capacity that the rule names has some, or all limits of its parent
+// do. Who lends is charged with what was borrowed.
+func (n *Node) opens(now int64, c *counter, counters []counter) bool {
+	e := c.rule.Elastic
+	if e.Parent == nil {
+		used, ok := n.capacities.get(now, e.Signal)
+		return ok && used.value < e.Below
+	}
+	found := false
+	for i := range counters {
+		l := &counters[i]
+		if l.rule.Name != e.Parent.Name || l.rule.Namespace != e.Parent.Namespace || l.borrower != nil && l.borrower != c.rule {
+			continue
+		}
+		found = true
+		if !l.record.fits(l, now) {
+			n.shard(l.key).fold(l.record, l.rule, l.rate, now)
+		}
+		if crdt.SatSub(l.record.allowance, margin(l.rate)) < c.cost {
+			return false
+		}
+	}
+	for i := range counters {
+		if l := &counters[i]; found && l.borrower == c.rule {
+			l.lent = true
+		}
+	}
+	return found
+}
+
+// gather finds the record of each counter, or makes it. All shards are locked.
+func (n *Node) gather(now int64, counters []counter) {
+	for n.missing(counters) {
+		for i := range counters {
+			c := &counters[i]
+			if s := n.shard(c.key); c.record == nil && s.find(c.key) == nil {
+				n.want(s, n.admit(s, c.key, c.rate, now, counters), c.rate)
+			}
+		}
+	}
+}
+
+// missing looks up every record, and says whether one is missing. Inserting
+// moves records, so that all are looked up anew after it.
+func (n *Node) missing(counters []counter) (any bool) {
+	for i := range counters {
+		c := &counters[i]
+		c.record = n.shard(c.key).find(c.key)
+		any = any || c.record == nil
+	}
+	return any
+}
+
+// chargeAll books the costs with all counters, and what may be given back.
+func (n *Node) chargeAll(req *limit.Request, counters []counter) {
+	if req.Receipt {
+		req.Charges = req.Charges[:0]
+	}
+	for i := range counters {
+		c := &counters[i]
+		if c.lends && !c.lent || c.rule.CountsAfter() {
+			continue
+		}
+		n.charge(n.shard(c.key), c)
+		if req.Receipt && c.cost > 0 {
+			req.Charges = append(req.Charges, limit.Charge{
+				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, Cost: c.cost,
+			})
+		}
+	}
+}
+
+// chargedDenied says that the counter is charged with a request that was
+// denied.
+func (c *counter) chargedDenied() bool {
+	return !c.lends && (c.rate.CountDenied || c.rule.Charge == limit.ChargeEach && !c.rule.CountsAfter())
+}
+
+// charge books the cost with one counter.
+func (n *Node) charge(s *shard, c *counter) {
+	r := c.record
+	r.allowance = crdt.SatSub(r.allowance, c.cost)
+	r.fresh = crdt.SatAdd(r.fresh, c.cost)
+	if r.flags&refused != 0 { // something smaller got in: the wait is longer now
+		r.forgive()
+	}
+	if c.rate.Scope == limit.ScopeEdge || c.cost == 0 {
+		return
+	}
+	if r.flags&charged == 0 {
+		r.block.unsent = min(r.block.unsent, r.block.slice)
+		s.mark(r, charged)
+	}
+	if r.flags&urgent == 0 && r.allowance < c.rate.Ceiling/2 {
+		r.flags |= urgent
+		n.hurry.Store(true)
+	}
+}
+
+// want asks for others' counts of one record, soon.
+func (n *Node) want(s *shard, r *record, rate *limit.Rate) {
+	if rate.Scope != limit.ScopeEdge && r.flags&touch == 0 {
+		s.mark(r, touch|urgent)
+		n.hurry.Store(true)
+	}
+}
+
+func (n *Node) wantAll(counters []counter) {
+	for i := range counters {
+		n.want(n.shard(counters[i].key), counters[i].record, counters[i].rate)
+	}
+}
+
+// report says what was decided, before anything is charged.
+func (n *Node) report(now int64, req *limit.Request, counters []counter, denied bool) limit.Decision {
+	best := 0
+	var wait time.Duration
+	share := 2.0
+	uncharged := denied || req.Peek
+	for i := range counters {
+		c := &counters[i]
+		if c.lends {
+			continue
+		}
+		var retry time.Duration
+		if c.over && (c.rule.Mode == limit.Enforce || req.Details) {
+			retry = n.retryAfter(c, now)
+		}
+		if req.Details {
+			req.States = append(req.States, limit.State{
+				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: c.over,
+			})
+		}
+		if denied {
+			if c.over && c.rule.Mode == limit.Enforce && retry > wait {
+				best, wait = i, retry
+			}
+		} else if left := c.share(uncharged); left < share {
+			best, share = i, left
+		}
+	}
+	var d limit.Decision
+	counters[best].decision(now, uncharged, &d)
+	if denied {
+		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
+	}
+	return d
+}
+
+// decision fills in that of a request which this counter admits, as the counter
+// is before it is charged.
+func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
+	r := c.record
+	d.Allowed, d.Zone, d.Rule, d.Rate = true, limit.ZoneNormal, c.rule, c.rate
+	d.Cost, d.Limit, d.Remaining = c.cost, c.rate.Limit, remaining(c, uncharged)
+	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
+	left := r.allowance
+	if !uncharged {
+		d.Basis.Local += c.cost
+		left = crdt.SatSub(left, c.cost)
+	}
+	if r.heard != 0 {
+		d.Basis.Age = time.Duration(max(0, now-r.heard))
+	}
+	if r.allowance >= c.cost && r.allowance-c.cost < margin(c.rate) && c.cost > 0 {
+		d.Zone = limit.ZoneSoft
+		if c.open {
+			d.Zone = limit.ZoneElastic
+		}
+	}
+	d.Near = c.rate.Near > 0 && c.rate.Ceiling-min(left, c.rate.Ceiling) >= c.rate.Near
+}
+
+// margin is how far above its limit a rate admits.
+func margin(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, rate.Limit) }
+
+// share is the part of the limit that is left.
+func (c *counter) share(uncharged bool) float64 {
+	return float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit))
+}
+
+// remaining is what is left of the limit, no margin counted, after the request
+// was charged, or as it is where it is not.
+func remaining(c *counter, uncharged bool) uint64 {
+	left := crdt.SatSub(c.record.allowance, margin(c.rate))
+	if uncharged || c.rule.CountsAfter() {
+		return left
+	}
+	return crdt.SatSub(left, c.cost)
+}
+
+// retryAfter is how long a denied request has to wait.
+func (n *Node) retryAfter(c *counter, now int64) time.Duration {
+	b := c.record.block
+	if c.dropped { // the next one may be luckier; below the limit all are
+		return n.shard(c.key).wait(b, c.need+margin(c.rate), now)
+	}
+	if !c.record.denies(c, now) {
+		wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
+		b.denied = denial{cost: c.need, until: now + int64(wait)}
+		c.record.flags |= refused
+	}
+	return time.Duration(b.denied.until - now)
+}

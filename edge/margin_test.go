@@ -1,0 +1,296 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// admits counts how many requests of cost 1 a user gets through out of some.
+func admits(n *Node, now time.Time, user string, tries int) (admitted int, zones map[limit.Zone]int) {
+	zones = map[limit.Zone]int{}
+	for range tries {
+		d := check(n, now, user)
+		zones[d.Zone]++
+		if d.Allowed {
+			admitted++
+		}
+	}
+	return admitted, zones
+}
+
+func elastic(name string, limitOf uint64, e limit.ElasticSpec) limit.RuleSpec {
+	rule := perUser(limit.RateSpec{Limit: limitOf, Per: time.Hour})
+	rule.Name, rule.Margin = name, limit.MarginSpec{SoftPercent: 10, Elastic: e}
+	return rule
+}
+
+// An elastic margin is open while its signal says that there is room, and not a
+// decision longer.
+func TestElasticFollowsItsSignal(t *testing.T) {
+	n := newNode(t, Config{}, elastic("api", 100, limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}))
+	if got, zones := admits(n, start, "u", 200); got != 110 || zones[limit.ZoneSoft] != 10 || zones[limit.ZoneElastic] != 0 {
+		t.Fatalf("without a signal %d admitted, %v; want 110, 10 of them soft", got, zones)
+	}
+	set := func(used float64, ttl time.Duration) {
+		t.Helper()
+		if err := n.SetCapacity(start, "api", used, ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(0.69, 10*time.Second)
+	if got, zones := admits(n, start, "u", 15); got != 15 || zones[limit.ZoneElastic] != 15 {
+		t.Fatalf("with room elsewhere %d of 15 admitted, %v; want all, elastic", got, zones)
+	}
+	set(0.70, 10*time.Second)
+	if got, _ := admits(n, start, "u", 10); got != 0 {
+		t.Fatalf("with no room elsewhere %d admitted, want none", got)
+	}
+	set(0.1, 10*time.Second)
+	if got, _ := admits(n, start.Add(11*time.Second), "u", 10); got != 0 {
+		t.Fatalf("after the signal ran out %d admitted, want none", got)
+	}
+	set(0.1, 10*time.Second)
+	if got, _ := admits(n, start, "u", 100); got != 25 {
+		t.Fatalf("open again %d admitted, want the 25 up to 150", got)
+	}
+	d := check(n, start, "u")
+	if d.Allowed || d.RetryAfter <= 0 || d.Remaining != 0 || d.Limit != 100 {
+		t.Fatalf("beyond the elastic margin: %+v", d)
+	}
+}
+
+// What a parent limit leaves unused may be borrowed, whether the parent applies
+// to the request by itself or not; it counts against the parent.
+func TestElasticBorrowsFromItsParent(t *testing.T) {
+	child := func() limit.RuleSpec {
+		return elastic("child", 10, limit.ElasticSpec{UpToPercent: 100, Parent: "parent"})
+	}
+	parent := limit.RuleSpec{Name: "parent", Rates: []limit.RateSpec{{Limit: 33, Per: time.Hour}}}
+	applies, aside := parent, parent
+	applies.Group = "org"
+	aside.Match.Path = []string{"/elsewhere"}
+	for name, test := range map[string]struct {
+		parent  limit.RuleSpec
+		want    []int // admitted of 50, user by user
+		charged uint64
+	}{
+		"applies too": {applies, []int{20, 11 + 2, 0}, 33},
+		"aside":       {aside, []int{20, 20, 20, 11 + 0, 11}, 27},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, child(), test.parent)
+			var got []int
+			for i := range test.want {
+				admitted, _ := admits(n, start, string(rune('a'+i)), 50)
+				got = append(got, admitted)
+			}
+			t.Logf("admitted %v", got)
+			total := 0
+			for _, g := range got {
+				total += g
+			}
+			req := n.Rules().Only().NewRequest()
+			req.Set("path", "/elsewhere")
+			req.Set("user", "a")
+			req.Peek = true
+			var used uint64
+			for _, b := range n.Inspect(start, req) {
+				if b.Rule.Name == "parent" {
+					used = b.Total
+				}
+			}
+			if name == "applies too" && (total != 33 || used != 33 || got[0] != 20) {
+				t.Errorf("admitted %v with %d charged to the parent; want 20 for the first, 33 in all", got, used)
+			}
+			// Aside, 11 of each are the child's own; 9 more are borrowed while 33 last.
+			if name == "aside" && (got[0] != 20 || got[1] != 20 || got[2] != 20 || got[3] != 17 || got[4] != 11 || used != 33) {
+				t.Errorf("admitted %v with %d charged to the parent; want 20 20 20 17 11, 33 lent", got, used)
+			}
+		})
+	}
+}
+
+// The least class leaves to the others what is reserved for them.
+func TestClasses(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 100, Per: time.Hour})
+	rule.Classes = limit.ClassesSpec{From: "class", Order: []string{"batch", "normal", "critical"}, Reserve: map[string]float64{"normal": 20, "critical": 10}}
+	n := newNode(t, Config{}, rule)
+	ask := func(class string) (admitted int) {
+		for range 200 {
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", "u")
+			req.Set("class", class)
+			d := n.Check(start, req)
+			req.Release()
+			if !d.Allowed {
+				if d.RetryAfter <= 0 {
+					t.Fatalf("%s denied with no wait: %+v", class, d)
+				}
+				break
+			}
+			admitted++
+		}
+		return admitted
+	}
+	for _, step := range []struct {
+		class string
+		want  int
+	}{{"batch", 70}, {"unheard-of", 0}, {"normal", 20}, {"batch", 0}, {"critical", 10}, {"normal", 0}, {"critical", 0}} {
+		if got := ask(step.class); got != step.want {
+			t.Errorf("%s: %d admitted, want %d", step.class, got, step.want)
+		}
+	}
+}
+
+// Above the limit requests are dropped at random, the more the nearer the
+// ceiling is.
+func TestProbabilisticDrop(t *testing.T) {
+	draw := 0.0
+	rule := perUser(limit.RateSpec{Limit: 100, Per: time.Hour})
+	rule.Margin.SoftPercent, rule.Drop = 50, "probabilistic"
+	n := newNode(t, Config{Rand: func() float64 { return draw }}, rule)
+	if got, _ := admits(n, start, "u", 100); got != 100 {
+		t.Fatalf("%d of the limit admitted, want all 100", got)
+	}
+	draw = 0.999
+	if got, _ := admits(n, start, "u", 25); got != 25 {
+		t.Fatalf("luckiest draws: %d of 25 admitted, want all", got)
+	}
+	for _, step := range []struct {
+		draw float64
+		want bool
+	}{{0.49, false}, {0.51, true}, {0.51, false}, {0.53, true}} { // half of the margin is used: 25, then 26 of 50
+		draw = step.draw
+		d := check(n, start, "u")
+		if d.Allowed != step.want {
+			t.Fatalf("a draw of %v: %+v, want allowed %v", step.draw, d, step.want)
+		}
+		if d.Allowed && d.Zone != limit.ZoneSoft || !d.Allowed && (d.RetryAfter <= 0 || d.Zone != limit.ZoneHard) {
+			t.Fatalf("a draw of %v: %+v", step.draw, d)
+		}
+	}
+	draw = 0.9999
+	if got, _ := admits(n, start, "u", 100); got != 23 {
+		t.Fatalf("%d more admitted, want the 23 up to the ceiling", got)
+	}
+}
+
+// A penalty keeps out whoever was denied, for its time, whatever room there is,
+// and trying again does not make it longer.
+func TestPenalty(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 2, Per: time.Second})
+	rule.Penalty = limit.Penalty{For: time.Minute}
+	n := newNode(t, Config{}, rule)
+	_, charges := take(t, n, start, "u", 2)
+	for s := range 60 {
+		now := start.Add(time.Duration(s) * time.Second)
+		d := check(n, now, "u")
+		if want := time.Minute - now.Sub(start); d.Allowed || d.RetryAfter != want {
+			t.Fatalf("%d s after: %+v, want denied for %v", s, d, want)
+		}
+		if s == 0 {
+			n.Refund(now, charges, 0)
+		}
+		settleFrames(n, now)
+		n.Tick(now)
+	}
+	if d := check(n, start.Add(time.Minute), "u"); !d.Allowed {
+		t.Fatalf("after the penalty: %+v", d)
+	}
+	if d := check(n, start, "other"); !d.Allowed {
+		t.Fatalf("another user: %+v", d)
+	}
+}
+
+func TestPenaltyUntilReset(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 5, Per: time.Minute})
+	rule.Penalty = limit.Penalty{UntilReset: true}
+	n := newNode(t, Config{}, rule)
+	var wait time.Duration
+	for i := range 6 { // one every five seconds; the sixth is too many
+		now := start.Add(time.Duration(i) * 5 * time.Second)
+		wait = check(n, now, "u").RetryAfter
+	}
+	denied := start.Add(25 * time.Second)
+	if wait < 55*time.Second || wait > 63*time.Second { // the fifth came 5 s ago, and counts for a window
+		t.Fatalf("a penalty until nothing is used: %v, want about 55 s", wait)
+	}
+	if d := check(n, denied.Add(50*time.Second), "u"); d.Allowed {
+		t.Fatalf("with the last hit still counted: %+v", d)
+	}
+	if d := check(n, denied.Add(wait), "u"); !d.Allowed {
+		t.Fatalf("with nothing used any more: %+v", d)
+	}
+}
+
+func TestNearLimit(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 10, Per: time.Hour})
+	rule.NearLimitPercent = 80
+	n := newNode(t, Config{}, rule)
+	for i := 1; i <= 12; i++ {
+		if d := check(n, start, "u"); d.Near != (i >= 8) {
+			t.Errorf("request %d of 10: near %v, want %v", i, d.Near, i >= 8)
+		}
+	}
+}
+
+// With charge: each a request that one rate denies is charged to all, as
+// Envoy's reference does.
+func TestChargeEach(t *testing.T) {
+	for charge, want := range map[string]uint64{"all_or_nothing": 2, "each": 6} {
+		rule := perUser(
+			limit.RateSpec{Limit: 2, Per: time.Minute, Algorithm: "fixed_window"},
+			limit.RateSpec{Limit: 100, Per: time.Hour, Algorithm: "fixed_window"})
+		rule.Charge = charge
+		n := newNode(t, Config{}, rule)
+		if got, _ := admits(n, start, "u", 6); got != 2 {
+			t.Errorf("%s: %d admitted, want 2", charge, got)
+		}
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", "u")
+		if got := n.Inspect(start, req)[1].Total; got != want {
+			t.Errorf("%s: the hour has %d, want %d", charge, got, want)
+		}
+	}
+}
+
+// Requests that cost something are kept apart, whatever they cost.
+func TestMinGap(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour})
+	rule.MinGap = 200 * time.Millisecond
+	n := newNode(t, Config{}, rule)
+	for _, step := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {199*time.Millisecond + 999999, false}, {200 * time.Millisecond, true}, {399 * time.Millisecond, false}, {time.Hour, true}} {
+		d := checkCost(n, start.Add(step.after), "u", 50)
+		if d.Allowed != step.want {
+			t.Errorf("after %v: %+v, want allowed %v", step.after, d, step.want)
+		}
+	}
+}
+
+// A header names the cost of trusted callers only.
+func TestCostFromHeader(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 1 << 40, Per: time.Hour})
+	rule.Cost = limit.CostSpec{FromHeader: "X-Tokens", Max: 1 << 30}
+	n := newNode(t, Config{}, rule)
+	for _, test := range []struct {
+		value   string
+		trusted bool
+		want    uint64
+	}{{"250000", true, 250000}, {"250000", false, 1}, {"-5", true, 1}, {"1e9", true, 1}, {"", true, 1}, {"99999999999999999999999", true, 1}, {"2000000000", true, 1 << 30}} {
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", "u")
+		req.Set("header.X-Tokens", test.value)
+		req.Trusted = test.trusted
+		if d := n.Check(start, req); d.Cost != test.want {
+			t.Errorf("%q, trusted %v: cost %d, want %d", test.value, test.trusted, d.Cost, test.want)
+		}
+	}
+	if got := n.Rules().Rules()[0].BadCosts(); got != 3 {
+		t.Errorf("%d bad costs counted, want 3", got)
+	}
+}
