@@ -235,7 +235,8 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	}
 	t := now.UnixNano()
 	n.mu.Lock()
-	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden {
+	// A refusal that names deltas is about them; another is of the frame.
+	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		n.mu.Unlock()
 		n.stats.refused(t, down.Status)
 		return fmt.Errorf("reply on lane %d: aggregator of %s refused the frame: %s", lane, down.Region, down.Status)
@@ -307,6 +308,7 @@ func (n *Node) learnEpoch(now int64, epoch uint64) {
 	}
 	if len(n.stores) > 0 {
 		n.wave++
+		n.unmarked = shards
 		n.stats.resends.Add(1)
 		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
 	}

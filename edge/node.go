@@ -36,6 +36,7 @@ type Node struct {
 	stores    []uint64 // store epochs seen of late
 	wave      uint32   // rises when everything live is to be sent again
 	swept     int      // next shard for Tick
+	unmarked  int      // shards that Tick has yet to look at since wave rose
 	drainFrom int      // shard that the next flush begins with
 	sent      int64    // when the last frame left
 	clock     offsets
@@ -195,13 +196,14 @@ func (n *Node) Tick(now time.Time) {
 	t := now.UnixNano()
 	n.mu.Lock()
 	from, wave := n.swept, n.wave
-	n.swept = (from + shards/10 + 1) % shards
+	n.swept = (from + sweptAtOnce) % shards
+	n.unmarked = max(0, n.unmarked-sweptAtOnce)
 	n.mu.Unlock()
 	// A stretch of each shard, then the next stretch of each: a decision waits
 	// for one at most, and meets no sweep that takes the lock again at once.
 	for place, more := 0, true; more; place += sweepStretch {
 		more = false
-		for k := range shards/10 + 1 {
+		for k := range sweptAtOnce {
 			s := &n.shards[(from+k)%shards]
 			if n.sweep(s, place, t, wave) {
 				more = true
@@ -212,6 +214,9 @@ func (n *Node) Tick(now time.Time) {
 		}
 	}
 }
+
+// sweptAtOnce is how many shards a Tick looks at.
+const sweptAtOnce = shards/10 + 1
 
 // sweepStretch is how many places of the ledger are swept under one lock: what
 // a decision may have to wait for, some microseconds.

@@ -11,8 +11,8 @@ import (
 )
 
 // Run publishes counts and takes in what comes back until ctx ends. Then it
-// sends what is left until the region has taken all of it, for two seconds at
-// most, and returns when all its goroutines are gone; an error says what the
+// sends what is left until the region has taken all of it, what it lost in the
+// meantime included, for two seconds at most, and returns when all its goroutines are gone; an error says what the
 // region does not have. Decisions do not need it: a node that does not run
 // decides from its own counts. Stop deciding first: who decides while Run
 // stops makes counts that it has no time to send.
@@ -40,7 +40,9 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	for sending.Err() == nil {
 		n.send(sending, bus, &frames, n.Flush(time.Now()))
 		frames.Wait()
-		if n.unsent() == 0 {
+		if n.resending() { // nobody else marks what the region lost
+			n.Tick(time.Now())
+		} else if n.unsent() == 0 {
 			break
 		}
 		select {
@@ -111,6 +113,14 @@ func (n *Node) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGro
 	}
 }
 
+// resending says that some live counts have yet to be marked for sending again,
+// as the region may have lost them.
+func (n *Node) resending() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unmarked > 0
+}
+
 // unsent is the number of keys with counts that the region has not acknowledged.
 func (n *Node) unsent() int {
 	keys := 0
@@ -128,7 +138,7 @@ func (n *Node) unsent() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, box := range n.outboxes {
-		keys += box.Held()
+		keys += box.HeldCounts()
 	}
 	return keys
 }

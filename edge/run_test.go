@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/membus"
@@ -18,13 +19,22 @@ import (
 type region struct {
 	mu     sync.Mutex // guards what follows
 	status func(frame int) deltasync.Status
+	epoch  uint64
 	frames int
-	taken  map[deltasync.Key]uint64
+	taken  map[deltasync.Key]*crdt.Vector
+}
+
+// wipe has the region lose all that it took.
+func (r *region) wipe() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch++
+	clear(r.taken)
 }
 
 func serveRegion(t *testing.T, bus deltasync.Bus, status func(frame int) deltasync.Status) *region {
 	t.Helper()
-	r := &region{status: status, taken: map[deltasync.Key]uint64{}}
+	r := &region{status: status, epoch: 1, taken: map[deltasync.Key]*crdt.Vector{}}
 	if _, err := bus.Serve(deltasync.UpSubjects("eu"), deltasync.Queue("eu"), r.handle); err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
@@ -38,7 +48,7 @@ func (r *region) handle(_ context.Context, _ string, payload []byte) []byte {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	down := deltasync.Down{Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Status: r.status(r.frames)}
+	down := deltasync.Down{Region: "eu", Seq: up.Seq, StoreEpoch: r.epoch, LiveRegions: 1, Status: r.status(r.frames)}
 	r.frames++
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {
@@ -46,8 +56,11 @@ func (r *region) handle(_ context.Context, _ string, payload []byte) []byte {
 			if down.Status != deltasync.StatusOK {
 				continue
 			}
+			if r.taken[d.Key] == nil && len(d.Cells) > 0 {
+				r.taken[d.Key] = &crdt.Vector{}
+			}
 			for _, c := range d.Cells {
-				r.taken[d.Key] = max(r.taken[d.Key], c.Charges)
+				r.taken[d.Key].Join(c)
 			}
 		}
 	}
@@ -167,6 +180,50 @@ func TestOnlyWhatWasTurnedAwayIsOwed(t *testing.T) {
 		if got, want := s.find(d.Key).flags&owed != 0, i == 1; got != want {
 			t.Errorf("key %d of the frame is owed: %v, want %v", i, got, want)
 		}
+	}
+}
+
+// A refusal that names what it is about is no refusal of the frame, whatever its
+// status; one that names nothing is.
+func TestForbiddenNamesWhatItMeans(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		status  deltasync.Status
+		refused []uint32
+		whole   bool
+	}{
+		{"forbidden, one named", deltasync.StatusForbidden, []uint32{1}, false},
+		{"forbidden, none named", deltasync.StatusForbidden, nil, true},
+		{"unsupported", deltasync.StatusUnsupported, nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+			users := neighbours(n, 3)
+			for _, user := range users {
+				check(n, start, user)
+			}
+			up := upOf(t, n.Flush(start))
+			down := deltasync.Down{Status: tt.status, Refused: tt.refused, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
+			if !tt.whole {
+				down.Totals = make([]deltasync.Totals, 3)
+			}
+			b, err := down.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Receive(start, 0, b); (err != nil) != tt.whole {
+				t.Fatalf("Receive: %v, want an error: %v", err, tt.whole)
+			}
+			s := n.shard(keyOf(n, users[0]))
+			for i, d := range up.Sections[0].Deltas {
+				if got, want := s.find(d.Key).flags&owed != 0, !tt.whole && i == 1; got != want {
+					t.Errorf("key %d of the frame is owed: %v, want %v", i, got, want)
+				}
+			}
+			if answered := n.outboxes[0].InFlight() == 0; answered == tt.whole {
+				t.Errorf("the frame counts as answered: %v, want %v", answered, !tt.whole)
+			}
+		})
 	}
 }
 

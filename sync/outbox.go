@@ -258,6 +258,29 @@ func (o *Outbox) Lost(seq uint64) {
 // Held is the number of deltas that wait or are under way.
 func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
 
+// HeldCounts is Held without the deltas that only ask: nothing is lost with
+// those. It looks at every delta: it is for a sender that is about to stop.
+func (o *Outbox) HeldCounts() int {
+	held := 0
+	for _, q := range []queue{o.urgent, o.normal} {
+		for e := q.first; e != nil; e = e.next {
+			if e.cells.Len() > 0 || !e.carry.Zero() {
+				held++
+			}
+		}
+	}
+	for _, up := range o.flights {
+		for i := range up.Sections {
+			for _, d := range up.Sections[i].Deltas {
+				if len(d.Cells) > 0 || !d.Carry.Zero() {
+					held++
+				}
+			}
+		}
+	}
+	return held
+}
+
 // Pending is the number of deltas that wait.
 func (o *Outbox) Pending() int { return len(o.entries) }
 

@@ -124,6 +124,33 @@ func TestOutboxFull(t *testing.T) {
 	mustPut(t, o, minute, 1, Delta{Key: 4, Cells: cell(1, 1)})
 }
 
+// TestOutboxHeldCounts: what only asks is held, and nothing is lost with it.
+func TestOutboxHeldCounts(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	want := func(when string, held, counts int) {
+		t.Helper()
+		if o.Held() != held || o.HeldCounts() != counts {
+			t.Errorf("%s: %d held, %d with counts; want %d and %d", when, o.Held(), o.HeldCounts(), held, counts)
+		}
+	}
+	want("empty", 0, 0)
+	mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch})
+	mustPut(t, o, minute, 1, Delta{Key: 2, Flags: FlagTouch | FlagUrgent})
+	want("two questions", 2, 0)
+	mustPut(t, o, minute, 1, Delta{Key: 3, Cells: cell(1, 1)})
+	mustPut(t, o, minute, 1, Delta{Key: 4, Flags: FlagUrgent, Cells: cell(1, 1)})
+	mustPut(t, o, bucket, 1, Delta{Key: 5, Carry: crdt.Carry{Boundary: 5, Level: 1}})
+	want("and counts, one of them a carry", 5, 3)
+	u := o.Next(head)
+	want("under way", 5, 3)
+	mustPut(t, o, minute, 1, Delta{Key: 1, Cells: cell(1, 1)})
+	want("and more of one key", 6, 4)
+	o.Lost(u.Seq)
+	want("lost: the question is told of", 5, 4)
+	o.Done(o.Next(head).Seq)
+	want("answered", 0, 0)
+}
+
 func TestOutboxRefuses(t *testing.T) {
 	o := NewOutbox(OutboxConfig{})
 	for name, put := range map[string]bool{
