@@ -240,25 +240,6 @@ func TestBucketOverTwoEdges(t *testing.T) {
 	}
 }
 
-// The documents' example: a bucket of 10 at 5 a second.
-func TestBucketExample(t *testing.T) {
-	e := &edge{rate: compileRate(t, bucketSpecs[0])}
-	for _, s := range []struct {
-		at             time.Duration
-		hits, admitted int
-	}{{0, 12, 10}, {200 * time.Millisecond, 2, 1}, {1200 * time.Millisecond, 7, 5}, {time.Minute, 11, 10}} {
-		admitted := 0
-		for range s.hits {
-			if e.hit(1, epoch+int64(s.at)) {
-				admitted++
-			}
-		}
-		if admitted != s.admitted {
-			t.Errorf("at %v: %d of %d admitted, want %d", s.at, admitted, s.hits, s.admitted)
-		}
-	}
-}
-
 // What a bucket starts with above its capacity is spent once.
 func TestInitialIsSpentOnce(t *testing.T) {
 	e := &edge{rate: compileRate(t, bucketSpecs[2])}

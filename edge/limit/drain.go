@@ -48,25 +48,24 @@ func (d Drain) Advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice) crdt.Carry
 // is the place of the first cell that it left.
 func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained uint64) (level uint64, next int) {
 	level, at, floor := c.Level, c.Boundary, d.floor()
-	for i := range sums {
-		s := sums[i].Slice
-		if s >= to {
-			return d.after(level, satMul(between(at, to), drained)), i
+	if !c.Zero() {
+		for next < len(sums) && sums[next].Slice < at {
+			next++
 		}
-		if s < c.Boundary && !c.Zero() {
-			continue
-		}
-		net := sums[i].Net()
+	}
+	for ; next < len(sums) && sums[next].Slice < to; next++ {
+		cell := sums[next]
+		net := cell.Net()
 		if net == 0 {
 			continue
 		}
-		if level > floor { // as after, but the floor is known: this is the long loop
-			level = max(floor, crdt.SatSub(level, satMul(between(at, s), drained)))
+		if level > floor { // as after, but this is the long loop
+			level = max(floor, crdt.SatSub(level, satMul(between(at, cell.Slice), drained)))
 		}
 		level = crdt.SatAdd(level, satMul(net, micro))
-		at = s
+		at = cell.Slice
 	}
-	return d.after(level, satMul(between(at, to), drained)), len(sums)
+	return d.after(level, satMul(between(at, to), drained)), next
 }
 
 // Level is the level at now, in millionths: the largest, over all boundaries s

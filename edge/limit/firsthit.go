@@ -34,23 +34,31 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 	if w.open && satAdd(w.anchor, int64(r.Window)) <= now {
 		w.close(r)
 	}
-	beyond := r.beyond(r.SliceAt(now))
-	for _, c := range others {
-		start := min(r.StartOf(c.Slice), now)
-		if c.Net() == 0 || start < w.past || c.Slice >= beyond {
+	first, beyond := r.sliceFrom(w.past), r.beyond(r.SliceAt(now))
+	for i := range others {
+		c := &others[i]
+		if c.Slice < first || c.Slice >= beyond || c.Net() == 0 {
 			continue
 		}
+		start := min(r.StartOf(c.Slice), now)
 		switch end := satAdd(start, int64(r.Window)); {
 		case w.open && start >= w.anchor:
 			return
 		case end > now:
 			w.anchor, w.open = start, true
 			return
-		case !w.open:
-			w.past = end
+		default: // the hits in that window begin none
+			first = r.sliceFrom(end)
+			if !w.open {
+				w.past = end
+			}
 		}
 	}
 }
+
+// sliceFrom is the first slice that begins at an instant or later: the one that
+// it falls in may have counts of the window before.
+func (r *Rate) sliceFrom(at int64) crdt.Slice { return r.SliceAt(at-1) + 1 }
 
 func (w *hitWindow) close(r *Rate) {
 	*w = hitWindow{past: w.anchor + int64(r.Window)}
@@ -61,8 +69,8 @@ func (w *hitWindow) level(r *Rate, others []crdt.Cell, now int64) Level {
 	if !w.open {
 		return Level{}
 	}
-	total, from, beyond := w.count, max(w.past, r.StartOf(r.SliceAt(w.anchor))), r.beyond(r.SliceAt(now))
-	for i := len(others) - 1; i >= 0 && r.StartOf(others[i].Slice) >= from; i-- {
+	total, first, beyond := w.count, max(r.sliceFrom(w.past), r.SliceAt(w.anchor)), r.beyond(r.SliceAt(now))
+	for i := len(others) - 1; i >= 0 && others[i].Slice >= first; i-- {
 		if others[i].Slice < beyond {
 			total = crdt.SatAdd(total, others[i].Net())
 		}

@@ -148,26 +148,3 @@ func TestFirstHitRefundsAndSteps(t *testing.T) {
 		t.Errorf("Lump = %d, want the next nanosecond", until)
 	}
 }
-
-// Slots are held until they are released, or their lease is over.
-func TestConcurrency(t *testing.T) {
-	r := compileRate(t, limit.RateSpec{Algorithm: "concurrency", Limit: 3, Lease: 40 * time.Second})
-	c := &counter{rate: r}
-	if got := c.hit(0, 5); got != 3 {
-		t.Errorf("%d of 5 acquired, want 3", got)
-	}
-	if w := r.RetryAfter(c.sums, limit.Carry{}, 1, epoch); w < r.Lease || w > r.Lease+r.Width {
-		t.Errorf("RetryAfter = %v, want the lease", w)
-	}
-	c.sums[0].Refunds++ // released, into the slice of its acquire
-	if got := c.hit(20*time.Second, 5); got != 1 {
-		t.Errorf("%d acquired after one was released, want 1", got)
-	}
-	if got := c.hit(r.Lease-1, 1); got != 0 {
-		t.Errorf("a slot came back %d before its lease was over", got)
-	}
-	// The holders of two slots died.
-	if got := c.hit(r.Lease+r.Width, 5); got != 2 {
-		t.Errorf("%d acquired after the lease of the dead, want 2", got)
-	}
-}

@@ -114,28 +114,6 @@ func TestLogBesideOthers(t *testing.T) {
 	}
 }
 
-// The documents' example: two a minute, asked at 1:00:01, 1:00:30, 1:00:50 and
-// 1:01:40; and what counting the denied hit would change a little later.
-func TestLogExample(t *testing.T) {
-	for _, countDenied := range []bool{false, true} {
-		r := compileRate(t, limit.RateSpec{Algorithm: "sliding_log", Limit: 2, Per: time.Minute, CountDenied: countDenied})
-		e := &edge{rate: r}
-		for _, s := range []struct {
-			at   time.Duration
-			want bool
-		}{{time.Second, true}, {30 * time.Second, true}, {50 * time.Second, false}, {100 * time.Second, true}, {101 * time.Second, !countDenied}} {
-			now := epoch + int64(time.Hour+s.at)
-			got := e.hit(1, now)
-			if got != s.want {
-				t.Errorf("count_denied %v, at %v: admitted %v, want %v", countDenied, s.at, got, s.want)
-			}
-			if !got && countDenied {
-				e.exact.Charge(r, 1, now)
-			}
-		}
-	}
-}
-
 // "10 a minute and no more than 2 in any 3 s": no three within three seconds,
 // wherever they are looked for.
 func TestTwoLogsExample(t *testing.T) {

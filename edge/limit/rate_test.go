@@ -51,50 +51,6 @@ func (c *counter) hit(at time.Duration, n int) (admitted int) {
 // epoch is a whole number of every window that the examples use.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
-func TestWorkedExamples(t *testing.T) {
-	type step struct {
-		at             time.Duration
-		hits, admitted int
-	}
-	for name, tc := range map[string]struct {
-		spec  limit.RateSpec
-		steps []step
-	}{
-		"D1 fixed: five at the end of a minute and five at the start of the next": {
-			limit.RateSpec{Limit: 5, Per: time.Minute, Algorithm: "fixed_window"},
-			[]step{{59 * time.Second, 6, 5}, {60 * time.Second, 6, 5}, {119 * time.Second, 1, 0}, {120 * time.Second, 1, 1}},
-		},
-		"D3 sliding: 5 before, 3 now, 30 % in: 6.5 is under 7, then it is not": {
-			limit.RateSpec{Limit: 7, Per: time.Minute, Algorithm: "sliding_window"},
-			[]step{{0, 5, 5}, {72 * time.Second, 3, 3}, {78 * time.Second, 2, 1}},
-		},
-		"D3 without rounding down 6.5 leaves no room": {
-			limit.RateSpec{Limit: 7, Per: time.Minute, Algorithm: "sliding_window", Round: "none"},
-			[]step{{0, 5, 5}, {72 * time.Second, 3, 3}, {78 * time.Second, 1, 0}},
-		},
-		"D4 sub-windows: an hour of 60, the last 60 minutes count": {
-			limit.RateSpec{Limit: 10, Per: time.Hour, Slices: 60},
-			[]step{{0, 4, 4}, {30 * time.Minute, 8, 6}, {59 * time.Minute, 1, 0},
-				{60 * time.Minute, 1, 0},                // the first minute still overlaps in full
-				{60*time.Minute + 30*time.Second, 3, 2}, // half of it: 2 of 4
-				{61 * time.Minute, 3, 2}, {90 * time.Minute, 1, 0}, {91 * time.Minute, 7, 6}},
-		},
-		"D4 with the oldest in full": {
-			limit.RateSpec{Limit: 10, Per: time.Hour, Slices: 60, Oldest: "full"},
-			[]step{{0, 11, 10}, {61*time.Minute - 1, 1, 0}, {61 * time.Minute, 11, 10}},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := &counter{rate: compileRate(t, tc.spec)}
-			for _, s := range tc.steps {
-				if got := c.hit(s.at, s.hits); got != s.admitted {
-					t.Errorf("at %v: %d of %d hits admitted, want %d", s.at, got, s.hits, s.admitted)
-				}
-			}
-		})
-	}
-}
-
 // exactUsed is the definition, in rationals: every slice counts by the part of
 // it that lies in the last Window before now; a slice ahead counts in full.
 func exactUsed(r *limit.Rate, sums []crdt.Cell, now int64) *big.Rat {
