@@ -25,29 +25,6 @@ func compileRate(t testing.TB, spec limit.RateSpec) *limit.Rate {
 	return set.Rules()[0].Rates[0]
 }
 
-// counter is a rate and what was charged to it: the dumbest limiter.
-type counter struct {
-	rate *limit.Rate
-	sums []crdt.Cell
-}
-
-// hit asks for n hits at an instant and says how many were admitted.
-func (c *counter) hit(at time.Duration, n int) (admitted int) {
-	now := epoch + int64(at)
-	for range n {
-		if c.rate.Room(c.rate.Used(c.sums, limit.Carry{}, now)) < 1 {
-			continue
-		}
-		admitted++
-		slice := c.rate.SliceAt(now)
-		if k := len(c.sums); k == 0 || c.sums[k-1].Slice != slice {
-			c.sums = append(c.sums, crdt.Cell{Slice: slice})
-		}
-		c.sums[len(c.sums)-1].Charges++
-	}
-	return admitted
-}
-
 // epoch is a whole number of every window that the examples use.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
