@@ -85,7 +85,9 @@ func (req *Request) Release() {
 }
 
 // Reset empties the request, so that one goroutine may ask with it again. It is
-// cheaper than Release and NewRequest.
+// cheaper than Release and NewRequest. A request that is kept goes on under the
+// rules that it was made for, after a reload too: who keeps one for long takes
+// a new one when the node's Rules() change.
 func (req *Request) Reset() {
 	for _, slot := range req.set {
 		req.attrs[slot] = ""
@@ -115,19 +117,26 @@ func (req *Request) Set(name, value string) (known bool) {
 type Slot int
 
 // Slot finds the place of an attribute, for SetSlot; ok is false where no rule
-// reads it. It holds for this namespace as it is compiled: the next set of
-// rules has its own.
+// reads it, and the place then one that SetSlot passes over. It holds for this
+// namespace as it is compiled: the next set of rules has its own.
 func (ns *Namespace) Slot(name string) (slot Slot, ok bool) {
 	place, ok := ns.slots[name]
 	if !ok && strings.HasPrefix(name, headerPrefix) {
 		place, ok = ns.slots[canonicalAttribute(name)]
 	}
-	return Slot(place), ok
+	if !ok {
+		return -1, false
+	}
+	return Slot(place), true
 }
 
 // SetSlot is Set for an attribute whose place is known: it saves looking the
 // name up with every request.
-func (req *Request) SetSlot(slot Slot, value string) { req.put(int(slot), value) }
+func (req *Request) SetSlot(slot Slot, value string) {
+	if slot >= 0 { // some rule reads it
+		req.put(int(slot), value)
+	}
+}
 
 func (req *Request) put(slot int, value string) {
 	if req.attrs[slot] == "" && value != "" {

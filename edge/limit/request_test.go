@@ -252,3 +252,28 @@ func BenchmarkRequest(b *testing.B) {
 		hotPath(ns, header)
 	}
 }
+
+// A slot that does not exist is no other attribute's: who goes on with what Slot
+// returned has set nothing.
+func TestNoSlotSetsNothing(t *testing.T) {
+	ns := compileNamespace(t, limit.Document{Rules: []limit.RuleSpec{{Name: "r", Key: []string{"user"}}}})
+	req := request(ns, map[string]string{"method": "GET", "user": "u"})
+	defer req.Release()
+	slot, ok := ns.Slot("usr")
+	if ok {
+		t.Fatalf("Slot finds an attribute that no rule reads, at %d", slot)
+	}
+	req.SetSlot(slot, "x")
+	for name, want := range map[string]string{"method": "GET", "path": "", "host": "", "client_ip": "", "user": "u"} {
+		if got := req.Get(name); got != want {
+			t.Errorf("%s = %q after SetSlot of no slot, want %q", name, got, want)
+		}
+	}
+	if slot, ok = ns.Slot("user"); !ok {
+		t.Fatal("Slot does not find user")
+	}
+	req.SetSlot(slot, "v")
+	if got := req.Get("user"); got != "v" {
+		t.Errorf("user = %q, want v", got)
+	}
+}
