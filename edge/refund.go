@@ -92,6 +92,39 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	return n.book(now.UnixNano(), req, req.Rules())
 }
 
+// GiveBack is Report the other way: it gives back the request's cost to all
+// rates of all rules that apply, no more than is counted of their keys. It is
+// for callers that have no receipt, be it that another edge charged; so it
+// takes the oldest charges that still count, which leaves no less counted than
+// was used.
+func (n *Node) GiveBack(now time.Time, req *limit.Request) {
+	t := now.UnixNano()
+	var room [maxCounters]counter
+	for _, c := range n.counters(req, req.Rules(), room[:0]) {
+		if !c.lends && c.cost > 0 {
+			n.giveBackOldest(t, &c)
+		}
+	}
+}
+
+func (n *Node) giveBackOldest(now int64, c *counter) {
+	s := n.shard(c.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(c.key)
+	if r == nil {
+		r = n.admit(s, c.key, c.rate, now, nil)
+	}
+	r.settle()
+	s.retire(r.block, now)
+	for _, cell := range slices.Clone(s.sums(r.block)) {
+		if back := min(cell.Net(), c.cost); back > 0 {
+			n.giveBack(s, r, cell.Slice, back, now)
+			c.cost -= back
+		}
+	}
+}
+
 // Answered charges a request by what became of it, to the rules that count
 // certain responses only (count_when): set response.status, or whatever they
 // read, and call it when the response is known. A Check had asked them, and

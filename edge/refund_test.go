@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 // take decides one request of a user and keeps its receipt.
@@ -190,6 +191,86 @@ func TestDeniedHitsMayCount(t *testing.T) {
 		}
 		if d := check(n, start.Add(61*time.Second), "u"); d.Allowed != after {
 			t.Errorf("count_denied %v: a minute after, with tries between: allowed %v, want %v", counts, d.Allowed, after)
+		}
+	}
+}
+
+// Without a receipt the oldest charges are given back, others' too, and never
+// more than there are.
+func TestGiveBack(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	giveBack := func(now time.Time, cost uint64) {
+		t.Helper()
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set("user", "u")
+		req.Cost = cost
+		n.GiveBack(now, req)
+	}
+	used := func(now time.Time) uint64 { return n.Believe(now, rate, keyOf(n, "u")).Total }
+	checkCost(n, start, "u", 2)
+	later := start.Add(30 * time.Second)
+	checkCost(n, later, "u", 3)
+	answer(t, n, later, upOf(t, n.Flush(later)), peersAt(rate.SliceAt(start.UnixNano()), 4))
+	if got := used(later); got != 9 {
+		t.Fatalf("%d used, want 2 and 3 of ours and 4 of others", got)
+	}
+	giveBack(later, 7)
+	b := n.shard(keyOf(n, "u")).find(keyOf(n, "u")).block
+	first, second := b.own.Get(rate.SliceAt(start.UnixNano())), b.own.Get(rate.SliceAt(later.UnixNano()))
+	if got := used(later); got != 2 || first.Refunds != 6 || second.Refunds != 1 {
+		t.Fatalf("7 given back: %d used, refunds %d and %d; want 2 used, the 6 oldest and 1", got, first.Refunds, second.Refunds)
+	}
+	giveBack(later, 100)
+	if got := used(later); got != 0 {
+		t.Fatalf("more given back than there is: %d used, want none", got)
+	}
+	if d := checkCost(n, later, "u", 10); !d.Allowed {
+		t.Fatalf("%+v, want all ten admitted", d)
+	}
+	if d := checkCost(n, later, "u", 1); d.Allowed {
+		t.Fatal("more was given back than there was")
+	}
+}
+
+// count_when charges by what became of the request.
+func TestAnswered(t *testing.T) {
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{
+		{Name: "logins", Key: []string{"user"}, CountWhen: `attr("response.status") in ["401", "403"]`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}},
+		{Name: "all", Group: "all", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}}},
+	}})
+	if set == nil {
+		t.Fatal(problems)
+	}
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+	n.SetRules(set)
+	login := func(status string) bool {
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set("user", "u")
+		if !n.Check(start, req).Allowed {
+			return false
+		}
+		if known := req.Set("response.status", status); !known {
+			t.Fatal("no rule reads response.status")
+		}
+		n.Answered(start, req)
+		return true
+	}
+	for i, step := range []struct {
+		status string
+		passes bool
+	}{{"200", true}, {"200", true}, {"401", true}, {"200", true}, {"", true}, {"403", true}, {"200", false}} {
+		if got := login(step.status); got != step.passes {
+			t.Errorf("login %d: passes %v, want %v", i, got, step.passes)
+		}
+	}
+	req := n.Rules().Only().NewRequest()
+	req.Set("user", "u")
+	for _, b := range n.Inspect(start, req) {
+		if want := map[string]uint64{"logins": 2, "all": 6}[b.Rule.Name]; b.Total != want {
+			t.Errorf("%s has %d, want %d", b.Rule.Name, b.Total, want)
 		}
 	}
 }
