@@ -75,14 +75,13 @@ func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limi
 	c := count(deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation), rule, rate, req, rule.CostOf(req))
 	s := n.shard(c.key)
 	s.mu.Lock()
+	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
 	if r := s.find(c.key); r != nil && r.covers(&c, now) {
 		c.record = r
 		c.decision(now, false, d)
 		n.charge(s, &c)
-		s.mu.Unlock()
 		return
 	}
-	defer s.mu.Unlock() // deferred only here: folding is long enough to hide a bug that panics
 	counters := [1]counter{c}
 	*d = n.decide(now, req, counters[:])
 }
