@@ -40,7 +40,6 @@ func (a *Aggregator) Exports(now time.Time) []Outgoing {
 		l.mu.Lock()
 		for j := range l.peers {
 			if until := l.peers[j].until; t >= until || until-t > int64(time.Second) { // longer: a clock was set back
-
 				out = a.frames(out, i, j, t)
 			}
 		}
