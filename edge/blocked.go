@@ -183,6 +183,3 @@ func (b *blocked) count(now int64) (table, filter int) {
 	}
 	return table, b.filter.taken
 }
-
-// bytes is the memory that all of it holds.
-func (b *blocked) bytes() int { return holdBytes*len(b.table) + b.filter.bytes() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -36,9 +37,18 @@ type Config struct {
 	// Shorter is more exact and costs more messages.
 	Interval, Urgent, Timeout time.Duration
 
-	// MaxKeys bounds the live keys (1,000,000). When it is reached, the key
-	// with the smallest share of its limit in use is forgotten first.
+	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it
+	// is reached, the key with the smallest share of its limit in use is
+	// forgotten first. One that has 80 % in use or more stays limited all the
+	// same: that takes up to 20 bytes for each of MaxKeys, when it comes to it.
 	MaxKeys int
+
+	// MaxBytes bounds the memory of what the node counts, waits to send and
+	// remembers of forgotten keys; the View has its own bound (0: MaxKeys alone
+	// bounds it). Half of it serves under a flood of keys only. It is of the
+	// heap: the garbage collector needs more for itself, so give the process a
+	// memory limit (GOMEMLIMIT) of a tenth more at the least.
+	MaxBytes int64
 
 	// View keeps what may be forgotten. Nil: nothing is kept.
 	View View
@@ -84,7 +94,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Urgent > c.Interval {
 		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
 	}
-	if c.MaxKeys == 0 {
+	if c.MaxBytes != 0 && c.MaxBytes < minBytes || c.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("MaxBytes: %d, want 0 or at least %d", c.MaxBytes, minBytes))
+	}
+	switch {
+	case c.MaxKeys == 0 && c.MaxBytes > 0:
+		c.MaxKeys = math.MaxInt32
+	case c.MaxKeys == 0:
 		c.MaxKeys = 1_000_000
 	}
 	if c.MaxKeys < shards*maxCounters {

@@ -358,6 +358,7 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry cr
 		r.until = 0
 		s.measure(r, now)
 		s.excuse(r, now)
+		s.weigh(r.block)
 	}
 }
 

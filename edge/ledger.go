@@ -55,6 +55,7 @@ type block struct {
 	fullAt int64       // when all live own counts were last handed over together
 	wave   uint32      // of resends that fullAt answered; see Node.wave
 	life   uint32
+	bytes  uint32  // that the block takes, as last weighed
 	memory *memory // nil for windows
 	held   *held   // nil but for keys that were blocked when they came
 }
@@ -110,6 +111,8 @@ type shard struct {
 	table   []record   // power of two, linear probing, never full
 	used    int
 	max     int // records at most
+	bytes   int // that they may take; 0: their number alone counts
+	weight  int // bytes of their blocks, as last weighed
 	owing   int // records that are owed
 	dirty   []deltasync.Key
 	free    []*block
@@ -142,14 +145,21 @@ func (s *shard) find(key deltasync.Key) *record {
 // insert makes a record for key, which must be absent, with an empty block.
 // The caller has made room: see node.admit.
 func (s *shard) insert(key deltasync.Key) *record {
-	if (s.used+1)*8 > len(s.table)*7 {
+	if s.tight() {
 		s.grow()
 	}
 	r := s.place(key)
 	*r = record{key: key, block: s.newBlock()}
+	s.weigh(r.block)
 	s.used++
 	return r
 }
+
+// tight says that the table has to grow for one more record.
+func (s *shard) tight() bool { return (s.used+1)*8 > len(s.table)*7 }
+
+// larger is the next size of the table.
+func (s *shard) larger() int { return max(smallestTable, 2*len(s.table)) }
 
 func (s *shard) place(key deltasync.Key) *record {
 	i := uint64(key) & s.mask()
@@ -161,7 +171,7 @@ func (s *shard) place(key deltasync.Key) *record {
 
 func (s *shard) grow() {
 	old := s.table
-	s.table = make([]record, max(smallestTable, 2*len(old)))
+	s.table = make([]record, s.larger())
 	for i := range old {
 		if old[i].key != 0 {
 			*s.place(old[i].key) = old[i]
@@ -173,6 +183,7 @@ func (s *shard) grow() {
 // still finds what stood behind it (Knuth, TAOCP 3, §6.4, algorithm R).
 func (s *shard) remove(i uint64) {
 	s.paid(&s.table[i])
+	s.weight -= int(s.table[i].block.bytes)
 	s.recycle(s.table[i].block)
 	s.used--
 	for j := i; ; {
@@ -218,9 +229,13 @@ func (s *shard) newBlock() *block {
 	return &block{unsent: nothing}
 }
 
+// spare is how many blocks a shard keeps for the next keys: enough for what
+// comes and goes between two sweeps, little beside those in use.
+const spare = 16
+
 // recycle keeps a block and the memory of its vectors for the next key.
 func (s *shard) recycle(b *block) {
-	if len(s.free) >= 1024 {
+	if len(s.free) >= spare {
 		return
 	}
 	own, others, memory := b.own, b.others, b.memory
@@ -273,6 +288,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	if b.held != nil {
 		r.confine(now)
 	}
+	s.weigh(b)
 	if b.punished(now) {
 		r.allowance, r.until = 0, min(r.until, b.denied.until)
 		r.scale = full // it is forgotten as late as one that has used all

@@ -75,15 +75,14 @@ func New(cfg Config) (*Node, error) {
 		},
 		paused: make([]pause, cfg.Lanes),
 	}
+	share := cfg.budget()
 	for range cfg.Lanes {
-		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{}))
+		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas}))
 	}
 	for i := range n.shards {
 		s := &n.shards[i]
-		s.max = cfg.MaxKeys / shards
-		// Of blocked keys, a quarter as many exactly, and eight times as many by
-		// 16 bits each: 20 bytes for each of MaxKeys, once they are needed.
-		s.blocked.most, s.blocked.filter.most = s.max/4, max(1, 2*s.max)
+		s.max, s.bytes = share.keys, share.bytes
+		s.blocked.most, s.blocked.filter.most = share.holds, share.buckets
 	}
 	n.metrics = newMetrics(cfg.Registerer, n)
 	return n, nil
@@ -116,8 +115,7 @@ func (n *Node) shard(key deltasync.Key) *shard { return &n.shards[uint64(key)>>5
 // and seeds it with what the view remembers. keep are keys that this decision
 // needs too.
 func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, keep []counter) *record {
-	for s.used >= s.max {
-		n.evict(s, key, now, keep)
+	for s.crowded() && n.evict(s, key, now, keep) {
 	}
 	r := s.insert(key)
 	b := r.block
@@ -136,8 +134,9 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 }
 
 // evict forgets, of a stretch of the table, the record with the smallest share
-// of its limit in use; those with counts that nobody else has yet come last.
-func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) {
+// of its limit in use; those with counts that nobody else has yet come last. It
+// says whether there was one to forget.
+func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bool {
 	const stretch = 32
 	victim, lowest := -1, 3.0
 	for step, i := 0, uint64(near)&s.mask(); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, (i+1)&s.mask() {
@@ -153,12 +152,16 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) {
 			victim, lowest = int(i), share
 		}
 	}
+	if victim < 0 {
+		return false
+	}
 	if lowest >= 1 {
 		n.stats.evictedUnsent.Add(1)
 	} else {
 		n.stats.evicted.Add(1)
 	}
 	n.forget(s, uint64(victim), now)
+	return true
 }
 
 func kept(keep []counter, key deltasync.Key) bool {
@@ -255,6 +258,12 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 			s.mark(r, touch)
 		}
 	}
+	// Keys that grew since they came may have to make room too.
+	for range sweepStretch {
+		if !s.heavy() || !n.evict(s, deltasync.Key(from), now, nil) {
+			break
+		}
+	}
 	return from+sweepStretch < len(s.table)
 }
 
@@ -267,7 +276,7 @@ const afterword = 500 * time.Millisecond
 // mark puts the record on the dirty list.
 func (s *shard) mark(r *record, f flags) {
 	if r.flags&dirty == 0 {
-		if len(s.dirty) >= 2*s.max {
+		if len(s.dirty) >= smallestTable+2*s.used {
 			s.compact()
 		}
 		s.dirty = append(s.dirty, r.key)

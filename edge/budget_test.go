@@ -1,0 +1,195 @@
+package edge
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// address is the i-th of a flood: half of them IPv4, half of them IPv6, each in
+// a /64 of its own.
+func address(i int) string {
+	if i%2 == 0 {
+		return netip.AddrFrom4([4]byte{byte(11 + i>>24), byte(i >> 16), byte(i >> 8), byte(i)}).String()
+	}
+	var a [16]byte
+	a[0], a[1] = 0x20, 0x01
+	binary.BigEndian.PutUint32(a[4:], uint32(i))
+	a[15] = 1
+	return netip.AddrFrom16(a).String()
+}
+
+// heardOf is the reply of a region where nobody else counts anything.
+func heardOf(t *testing.T, payload []byte) []byte {
+	t.Helper()
+	var up deltasync.Up
+	if err := up.UnmarshalBinary(payload); err != nil {
+		t.Fatal(err)
+	}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
+	for i := range up.Sections {
+		down.Totals = append(down.Totals, make([]deltasync.Totals, len(up.Sections[i].Deltas))...)
+	}
+	reply, err := down.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+func perAddress(most uint64, per time.Duration) limit.RuleSpec {
+	return limit.RuleSpec{Name: "address", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: most, Per: per}}}
+}
+
+func checkAddress(n *Node, now time.Time, address string) bool {
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("client_ip", address)
+	return n.Check(now, req).Allowed
+}
+
+// liveHeap is the heap in use after a collection.
+func liveHeap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A flood of keys stays within the budget, does not free those that were at
+// their limits, and denies nobody else; whether the region hears of it or not.
+func TestFloodOfKeys(t *testing.T) {
+	const limited, most = 2_000, 10
+	for _, c := range []struct {
+		name     string
+		keys     int
+		each     int // requests of a key of the flood
+		uplinked bool
+	}{{"cut off", 100_000, 1, false}, {"heard", 100_000, 1, true}, {"at the limit", 50_000, most, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 3))
+			n := newNode(t, Config{MaxKeys: 8192}, perAddress(most, time.Hour))
+			admit := func(i, times int) (admitted int) {
+				for range times {
+					if checkAddress(n, start, address(i)) {
+						admitted++
+					}
+				}
+				return admitted
+			}
+			for i := range limited { // eight or nine, so that one or two are left
+				admit(i, 8+i%2)
+			}
+			wrong := 0
+			for i := limited; i < limited+c.keys; i++ {
+				if admit(i, c.each) < c.each {
+					wrong++
+				}
+				if i%1000 == 0 {
+					for _, out := range n.Flush(start) {
+						if c.uplinked {
+							if err := n.Receive(start, out.Lane, heardOf(t, out.Payload)); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+				}
+			}
+			if n.Keys() > 8192 {
+				t.Errorf("%d keys are live, want 8192 at most", n.Keys())
+			}
+			if wrong*100 > c.keys {
+				t.Errorf("%d of %d other keys were denied, want 1 %% at most", wrong, c.keys)
+			}
+			for range 500 {
+				i := random.IntN(limited)
+				if got := admit(i, 2*most); got > 2-i%2 {
+					t.Errorf("key %d has %d more admitted after the flood, want %d at most", i, got, 2-i%2)
+				}
+			}
+			st := n.Stats(start)
+			if st.Blocked == 0 || st.BlockedLost != 0 {
+				t.Errorf("%d keys blocked, %d lost; want some and none", st.Blocked, st.BlockedLost)
+			}
+		})
+	}
+}
+
+func TestMaxBytes(t *testing.T) {
+	const budget = minBytes
+	for _, c := range []struct {
+		name           string
+		rate           limit.RateSpec
+		cost           uint64
+		keys, requests int
+		pause          time.Duration
+	}{
+		{"sparse", limit.RateSpec{Limit: 100, Per: time.Hour}, 1, 60_000, 60_000, 0},
+		{"at the limit", limit.RateSpec{Limit: 1, Per: time.Hour}, 1, 60_000, 60_000, 0},
+		{"many slices", limit.RateSpec{Limit: 1 << 53, Per: time.Hour, Algorithm: "sub_windows", Slices: 900}, 1 << 33, 3_000, 300_000, 1333 * time.Microsecond},
+		{"buckets", limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 1, Per: time.Minute}}, 1, 60_000, 60_000, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := liveHeap()
+			n := newNode(t, Config{MaxBytes: budget}, limit.RuleSpec{Name: "address", Key: []string{"client_ip"}, Cost: limit.CostSpec{Default: c.cost, Max: c.cost}, Rates: []limit.RateSpec{c.rate}})
+			now := start
+			for i := range c.requests {
+				checkAddress(n, now, address(i%c.keys))
+				now = now.Add(c.pause)
+				if i%2000 == 0 {
+					n.Flush(now)
+					for range 10 {
+						n.Tick(now)
+					}
+				}
+			}
+			took := liveHeap() - before
+			if took > budget*11/10 {
+				t.Errorf("the node takes %d bytes, want %d and a tenth at most", took, budget)
+			}
+			if n.Keys() < 500 {
+				t.Errorf("%d keys are live: the budget holds more", n.Keys())
+			}
+			if st := n.Stats(now); st.Evicted+st.EvictedLost == 0 {
+				t.Errorf("nothing was forgotten: %+v", st)
+			}
+			t.Logf("%d bytes, %d live keys, %.0f bytes each of the ledger's share", took, n.Keys(), float64(budget*ledgerShare/allShares)/float64(n.Keys()))
+			runtime.KeepAlive(n)
+		})
+	}
+}
+
+// One request may need more records than a shard can hold: they are kept all
+// the same, until it is decided.
+func TestMaxBytesHoldsWhatOneRequestNeeds(t *testing.T) {
+	var rules []limit.RuleSpec
+	for i := range maxCounters {
+		rules = append(rules, limit.RuleSpec{Name: fmt.Sprint("r", i), Group: fmt.Sprint("g", i), Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}})
+	}
+	n := newNode(t, Config{MaxBytes: minBytes}, rules...)
+	for i := range n.shards {
+		n.shards[i].bytes = 1
+	}
+	for i := range 100 {
+		if !check(n, start, fmt.Sprint("u", i)).Allowed {
+			t.Fatalf("user %d is denied", i)
+		}
+	}
+}
+
+func TestMaxBytesMistakes(t *testing.T) {
+	for _, bytes := range []int64{-1, 1, minBytes - 1} {
+		_, err := New(Config{Region: "eu", Pop: "fra", Name: "e1", Secret: testSecret, MaxBytes: bytes})
+		if err == nil || !strings.Contains(err.Error(), "MaxBytes") {
+			t.Errorf("MaxBytes %d: %v, want it named", bytes, err)
+		}
+	}
+}
