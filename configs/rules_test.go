@@ -159,6 +159,7 @@ rules:
   classes: {from: user, order: [low, high], reserve: {high: 10%}}
 - name: other
   group: other
+  charge: all_or_nothing
   rates:
   - {name: tokens, algorithm: token_bucket, capacity: 10, refill: 5/s, initial: 15}
   - {name: leak, algorithm: leaky_bucket, capacity: 1_000, outflow: 10/500ms, queue: true, max_wait: 2s}
@@ -196,7 +197,7 @@ rules:
 			NearLimitPercent: 80, Drop: "probabilistic", Penalty: limit.Penalty{UntilReset: true},
 			Classes: limit.ClassesSpec{From: "user", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 10}},
 		}, {
-			Name: "other", Group: "other",
+			Name: "other", Group: "other", Charge: "all_or_nothing",
 			Rates: []limit.RateSpec{
 				{Name: "tokens", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}, Initial: 15},
 				{Name: "leak", Algorithm: "leaky_bucket", Capacity: 1000, Outflow: limit.Flow{Units: 10, Per: 500 * time.Millisecond}, Queue: true, MaxWait: 2 * time.Second},

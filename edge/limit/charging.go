@@ -16,7 +16,7 @@ type Charging uint8
 
 const (
 	ChargeAllOrNothing Charging = iota + 1 // to none
-	ChargeEach                             // to those rates that would have admitted it, as Envoy's reference does
+	ChargeEach                             // to all, as Envoy's reference does
 )
 
 var chargingNames = map[string]Charging{"all_or_nothing": ChargeAllOrNothing, "each": ChargeEach}
@@ -182,6 +182,12 @@ func (c *compiler) minGap(path string, spec *RuleSpec, r *Rule) {
 // overLimit reads what happens at the limit, and near it.
 func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 	r.Charge = enum(c, chargingNames, word{path + ".charge", spec.Charge}, word{"defaults.charge", c.doc.Defaults.Charge}, word{"", ChargeAllOrNothing.String()})
+	for _, rate := range r.Rates {
+		if r.Charge == ChargeEach && (rate.Bucket() || rate.Lease > 0) {
+			c.problem(path+".charge", "E217", ChargeAllOrNothing.String(), "%s would be charged with what it denies: nobody gives that back, and whoever goes on asking would never get in", rate.Name)
+			break
+		}
+	}
 	r.Drop = enum(c, dropNames, word{path + ".drop", spec.Drop}, word{"", DropHard.String()})
 	if r.Drop == DropProbabilistic && spec.Margin.widest() == 0 {
 		c.problem(path+".drop", "E210", "such as margin: {soft: 20%}", "requests are dropped at random in a margin, and there is none")

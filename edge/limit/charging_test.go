@@ -161,8 +161,15 @@ func TestWordsOfRules(t *testing.T) {
 		"less than no capacity": {func(s *limit.RuleSpec) { s.Margin.Elastic = limit.ElasticSpec{50, "capacity.a < 0%", ""} }, "E204", "margin.elastic.while"},
 		"near no number":        {func(s *limit.RuleSpec) { s.NearLimitPercent = math.Inf(1) }, "E209", "near_limit"},
 		"two penalties":         {func(s *limit.RuleSpec) { s.Penalty = limit.Penalty{For: time.Second, UntilReset: true} }, "E211", "penalty"},
-		"long penalty":          {func(s *limit.RuleSpec) { s.Penalty.For = 400 * 24 * time.Hour }, "E211", "penalty"},
-		"nobody's class":        {func(s *limit.RuleSpec) { s.Classes.Order = []string{"a", "b"} }, "E212", "classes.from"},
+		"each of a bucket": {func(s *limit.RuleSpec) {
+			s.Charge, s.Rates = "each", append(s.Rates, limit.RateSpec{Algorithm: "token_bucket", Capacity: 1, Refill: perSecond(1)})
+		}, "E217", "charge"},
+		"each of a gap": {func(s *limit.RuleSpec) { s.Charge, s.MinGap = "each", time.Second }, "E217", "charge"},
+		"each of slots": {func(s *limit.RuleSpec) {
+			s.Charge, s.Rates[0] = "each", limit.RateSpec{Algorithm: "concurrency", Limit: 1, Lease: time.Second}
+		}, "E217", "charge"},
+		"long penalty":   {func(s *limit.RuleSpec) { s.Penalty.For = 400 * 24 * time.Hour }, "E211", "penalty"},
+		"nobody's class": {func(s *limit.RuleSpec) { s.Classes.Order = []string{"a", "b"} }, "E212", "classes.from"},
 		"reserve no number": {func(s *limit.RuleSpec) {
 			s.Classes = limit.ClassesSpec{From: "c", Order: []string{"a", "b"}, Reserve: map[string]float64{"b": math.NaN()}}
 		}, "E214", "classes.reserve.b"},

@@ -48,3 +48,13 @@ func TestClasses(t *testing.T) {
 		t.Error("a rule without classes withholds something")
 	}
 }
+
+func TestWarningOfAClassThatIsShutOut(t *testing.T) {
+	set := compileRules(t, limit.RuleSpec{
+		Name: "api", Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}, {Limit: 1, Per: time.Second}},
+		Classes: limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 10}},
+	})
+	if ws := set.Warnings()[0]; len(ws) != 1 || ws[0].Code != "W203" || ws[0].Path != "rules[0].classes.reserve" || ws[0].Hint == "" {
+		t.Errorf("warnings %v, want one of the class that never passes", ws)
+	}
+}

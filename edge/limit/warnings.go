@@ -17,6 +17,7 @@ func (c *compiler) warn(path, code, hint, format string, args ...any) {
 // its first rule.
 func (c *compiler) suspicions(doc *Document, first int) {
 	for i := range doc.Rules {
+		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
 		for k := range doc.Rules[i].Rates {
 			rate := c.set.rules[first+i].Rates[k] // min_gap's comes after those
 			if asked := doc.Rules[i].Rates[k].Slices; asked > rate.Slices && rate.Algorithm == SubWindows {
@@ -41,6 +42,17 @@ func (c *compiler) suspicions(doc *Document, first int) {
 				}
 			}
 			rules = rules[n:]
+		}
+	}
+}
+
+// shutOut warns of a reserve that leaves nothing to the least class: of small
+// limits a part is a whole one.
+func (c *compiler) shutOut(path string, r *Rule) {
+	for _, rate := range r.Rates {
+		if w := rate.Withheld(0); w > 0 && w >= rate.Ceiling {
+			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s are reserved", r.classes.names[0], w, rate.Name)
+			return
 		}
 	}
 }
