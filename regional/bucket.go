@@ -17,7 +17,8 @@ type past struct {
 	base   crdt.Carry // of a slice that retired
 	heard  crdt.Carry // of a later slice, as others said
 	stored crdt.Carry // the last one for the store
-	lacks  bool       // the store does not have stored yet
+	rest   crdt.Carry // the part of it that never drains, as it is for the store
+	lacks  bool       // the store does not have stored and rest yet
 }
 
 // bucketSlices is how many slices of a bucket are kept at least: its window
@@ -25,9 +26,14 @@ type past struct {
 // held or stored must be lost by that.
 const bucketSlices = 2 * limit.DefaultSlices
 
-// restFor is how long a bucket is remembered that rests at or below its floor,
-// where nothing drains: see limit.Rate.Memory.
-const restFor = 24 * time.Hour
+const (
+	// restFor is how long a bucket is remembered that rests at or below its
+	// floor, where nothing drains: see limit.Rate.Memory.
+	restFor = 24 * time.Hour
+	// restAgain is after what time the store is told that one was charged
+	// again, so that it remembers it for longer.
+	restAgain = time.Hour
+)
 
 // largestMargin is how many times its limit a bucket with a soft margin can
 // hold: 1000 % above it.
@@ -61,12 +67,15 @@ func (c *counter) reshape(shape deltasync.Shape) {
 	}
 }
 
-// missingCarry is what the store lacks of the level.
-func (c *counter) missingCarry() []crdt.Carry {
+// missingPast adds to an item what the store lacks of the level.
+func (c *counter) missingPast(it *Item) {
 	if c.past == nil || !c.past.lacks {
-		return nil
+		return
 	}
-	return []crdt.Carry{c.past.stored}
+	if !c.past.stored.Zero() {
+		it.Carries = []crdt.Carry{c.past.stored}
+	}
+	it.Rest = c.past.rest
 }
 
 // merged is what edges and regions counted, by slice. It is valid until the next
@@ -202,19 +211,26 @@ func (l *lane) retirePast(c *counter, oldest crdt.Slice) {
 	}
 }
 
-// rests says whether a bucket without counts in its slices has something left:
-// a level above its floor, which drains, or one that does not, for a day.
+// rests says whether a bucket without counts in its slices has something left
+// that must be kept here: a level above its floor, which drains, or one that does
+// not, for a day, unless the store has it.
 func (l *lane) rests(c *counter, oldest crdt.Slice, now int64) bool {
-	if !c.past.heard.Zero() {
+	p := c.past
+	if !p.heard.Zero() {
 		return true // it goes into base within a window
 	}
 	left := l.carryAt(c, oldest)
-	if left.Level > c.shape.Floor*micro {
+	switch {
+	case left.Level > floor(c.shape):
 		return true
+	case left.Level <= p.rest.Level && !c.unwritten():
+		return false
 	}
-	since := int64(c.past.base.Boundary) * int64(c.shape.Width)
-	return left.Level > 0 && now-since <= int64(restFor)
+	return left.Level > 0 && now-int64(p.base.Boundary)*int64(c.shape.Width) <= int64(restFor)
 }
+
+// floor is the level below which nothing drains, in millionths.
+func floor(shape deltasync.Shape) uint64 { return shape.Floor * micro }
 
 // remember notes the level for the store, twice a window: when a slice began
 // that is far enough back for most counts before it to have come in. An
@@ -233,6 +249,43 @@ func (a *Aggregator) remember(l *lane, key deltasync.Key, c *counter, now int64)
 	if carry.Zero() {
 		return
 	}
+	if p := c.past; c.shape.Floor > 0 {
+		rest := min(carry.Level, floor(c.shape))
+		old := time.Duration(at-p.rest.Boundary)*c.shape.Width >= restAgain
+		if rest > p.rest.Level || old && c.chargedSince(p.rest.Boundary) {
+			p.rest = crdt.Carry{Boundary: at, Level: max(rest, p.rest.Level)}
+			p.lacks = true
+			l.again(key, c)
+		}
+		if carry.Level <= min(p.rest.Level, floor(c.shape)) {
+			return // nothing of it drains: the store has all
+		}
+	}
 	c.past.stored, c.past.lacks = carry, true
 	l.again(key, c)
+}
+
+// chargedSince says whether something is counted in a slice or later ones.
+func (c *counter) chargedSince(s crdt.Slice) bool {
+	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
+		if last, ok := v.Last(); ok && last >= s {
+			return true
+		}
+	}
+	return false
+}
+
+// hearStored joins what the store says of the level, and says whether it rose.
+func (l *lane) hearStored(c *counter, it *Item, now int64) (rose bool) {
+	for _, carry := range it.Carries {
+		if l.hear(c, carry, fill(c.shape, largestMargin), now) {
+			rose = true
+		}
+	}
+	if c.past == nil || it.Rest.Level == 0 {
+		return rose
+	}
+	p := c.past
+	p.rest = crdt.Carry{Boundary: max(p.rest.Boundary, it.Rest.Boundary), Level: max(p.rest.Level, it.Rest.Level)}
+	return l.hear(c, it.Rest, floor(c.shape), now) || rose
 }

@@ -89,28 +89,89 @@ func TestChangedBucketKeepsItsCounts(t *testing.T) {
 	}
 }
 
-// What lies at or below the floor never drains: it is remembered for a day.
+// rested is the bucket with a floor of 40.
+var rested = deltasync.Shape{
+	Generation: 8, Width: bucket.Width, Slices: bucket.Slices, Limit: 140, Refill: bucket.Refill, RefillPer: bucket.RefillPer, Floor: 40,
+}
+
+// What lies at or below the floor never drains: the store remembers it for a
+// day, without being written again, and the aggregator asks it.
 func TestRestingBucketIsRememberedForADay(t *testing.T) {
-	rested := bucket
-	rested.Floor, rested.Limit = 40, 140
 	for _, tt := range []struct {
 		spent, want uint64 // units
 	}{{140, 40}, {30, 30}} {
-		r, _ := bucketRegion(t, "eu", 1)
+		r, store := bucketRegion(t, "eu", 1)
+		rec := &recording{Store: store}
+		r2 := newRegion(t, "eu", rec)
+		r.Aggregator = r2.Aggregator
 		(&edge{name: "e1"}).pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: tt.spent})
 		for range 60 {
-			r.step(time.Minute)
+			r.step(time.Second)
+		}
+		if st := r.Stats(r.now); st.Keys != 0 {
+			t.Errorf("%d keys a minute after %d units, want what rests left to the store", st.Keys, tt.spent)
+		}
+		merges := len(rec.named)
+		if merges > 8 {
+			t.Errorf("%d merges of a key that was charged once, want at most 8", merges)
 		}
 		for range 22 {
 			r.step(time.Hour)
 		}
-		if got := levelOf(rested, ask(r, rested, 9), r.now); got != tt.want*micro {
-			t.Errorf("23 hours after %d units: level %d millionths, want %d units", tt.spent, got, tt.want)
+		if n := len(rec.named) - merges; n > 0 {
+			t.Errorf("%d merges of a key that rests, want none", n)
 		}
-		r.step(2 * time.Hour)
+		for range 3 { // an answer does not make it younger
+			if got := levelOf(rested, ask(r, rested, 9), r.now); got != tt.want*micro {
+				t.Errorf("22 hours after %d units: level %d millionths, want %d units", tt.spent, got, tt.want)
+			}
+			r.step(time.Second)
+		}
+		r.step(3 * time.Hour)
 		r.step(time.Second)
-		if st := r.Stats(r.now); st.Keys != 0 {
-			t.Errorf("%d keys 25 hours after the last charge, want it forgotten", st.Keys)
+		if got := levelOf(rested, ask(r, rested, 9), r.now); got != 0 {
+			t.Errorf("25 hours after %d units: level %d millionths, want it forgotten", tt.spent, got)
 		}
+	}
+}
+
+// Without a store what rests is remembered here, for as long.
+func TestRestingBucketWithoutAStore(t *testing.T) {
+	b := &broken{Store: newStore(&start), down: true}
+	r := newRegion(t, "eu", b)
+	(&edge{name: "e1"}).pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 200})
+	tick := func(n int, d time.Duration) {
+		for range n {
+			r.now = r.now.Add(d)
+			r.Tick(r.now)
+		}
+	}
+	tick(60, time.Second)
+	tick(23, time.Hour)
+	if got := levelOf(rested, ask(r, rested, 9), r.now); got != 40*micro {
+		t.Errorf("23 hours later: level %d millionths, want 40 units", got)
+	}
+	tick(2, time.Hour)
+	if st := r.Stats(r.now); st.Keys != 0 {
+		t.Errorf("%d keys 25 hours later, want it forgotten", st.Keys)
+	}
+}
+
+// A bucket that is charged now and then is remembered from the last time on.
+func TestRestingBucketChargedAgain(t *testing.T) {
+	r, store := bucketRegion(t, "eu", 1)
+	e := &edge{name: "e1"}
+	for range 4 { // 30 hours between the first and the last
+		e.pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 50})
+		for range 60 {
+			r.step(time.Second)
+		}
+		r.step(10 * time.Hour)
+	}
+	r.step(10 * time.Hour) // 20 since
+	next := newRegion(t, "eu", store)
+	next.now = r.now
+	if got := levelOf(rested, ask(next, rested, 9), next.now); got != 40*micro {
+		t.Errorf("20 hours after the last charge: level %d millionths, want 40 units", got)
 	}
 }

@@ -44,6 +44,7 @@ func stored(shape deltasync.Shape) Item {
 	it := Item{Width: shape.Width, Slices: shape.Slices}
 	if shape.Bucket() {
 		it.Slices = max(it.Slices, bucketSlices)
+		it.Floor = shape.Floor > 0
 	}
 	return it
 }
@@ -112,14 +113,15 @@ func (c *counter) lacksAll() {
 		}
 	}
 	if c.past != nil {
-		c.past.lacks = !c.past.stored.Zero()
+		c.past.lacks = !c.past.stored.Zero() || !c.past.rest.Zero()
 	}
 }
 
 // item is what the store is to be told of the key, and asked.
 func (c *counter) item(key deltasync.Key) Item {
 	it := stored(c.shape)
-	it.Key, it.Version, it.Carries = key, c.version, c.missingCarry()
+	it.Key, it.Version = key, c.version
+	c.missingPast(&it)
 	for _, m := range c.missing {
 		v := c.of(m.source).Of(m.replica)
 		if v == nil {

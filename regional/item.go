@@ -29,6 +29,17 @@ func (i *Item) Live(now time.Time) (first, last crdt.Slice) {
 	return floorDiv(t-int64(i.Kept()), i.Width), floorDiv(t+int64(Ahead), i.Width)
 }
 
+// RestKept is how long a Store keeps what rests of a bucket, after its boundary:
+// a day, as edges do, and an hour in which it need not be written again.
+const RestKept = restFor + restAgain
+
+// Rests is the first and the last boundary of what rests that a Store keeps at
+// now.
+func (i *Item) Rests(now time.Time) (first, last crdt.Slice) {
+	t := now.UnixNano()
+	return max(0, floorDiv(t-int64(RestKept), i.Width)), floorDiv(t+int64(Ahead), i.Width)
+}
+
 // Boundary is the last slice, not after s, at whose beginning carries are taken
 // for the store: the slices are the same for all aggregators and two in a
 // window, so that a store holds few for a key.

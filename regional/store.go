@@ -45,6 +45,11 @@ type Item struct {
 	// one truth, no two of one boundary, in any order, none of level 0. What
 	// is to be merged has few: see Boundary.
 	Carries []crdt.Carry
+	// Floor says that a part of the bucket's level never drains. Rest is that
+	// part: it joins by the larger level and the later boundary, each by
+	// itself, and is kept for RestKept. Without Floor it is ignored.
+	Floor bool
+	Rest  crdt.Carry
 }
 
 // Store joins the counts of all aggregators of a region and outlives them.
@@ -52,19 +57,21 @@ type Item struct {
 // cell, and per boundary of carries, atomic per key, idempotent, and the order
 // does not matter. Counts expire by themselves once their slice is a window and
 // max(1 s, two slices) old: by the store's clock, cells and carries of slices
-// outside of Item.Live are not stored, and those before it are not in answers. Any number of goroutines may call it.
+// outside of Item.Live are not stored, and those before it are not in answers;
+// for what rests that is Item.Rests. Any number of goroutines may call it.
 // Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the
 	// version now stored, and, where the version stored before differs from
 	// the one the caller named (somebody else wrote, or the caller never
-	// looked), all live vectors and carries of the key, else none. It blocks until the
+	// looked), all live vectors and carries of the key and what rests of it,
+	// else none. It blocks until the
 	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
 	// part of the batch may have been stored. It keeps no reference to batch,
 	// in which a key may stand twice, as may a replica in a key.
 	Merge(ctx context.Context, batch []Item) ([]Item, error)
 
-	// Load reads keys (Key, Width and Slices; the rest is ignored) and
+	// Load reads keys (Key, Width, Slices and Floor; all else is ignored) and
 	// answers like a Merge that changed nothing.
 	Load(ctx context.Context, keys []Item) ([]Item, error)
 

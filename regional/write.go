@@ -136,7 +136,7 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	for _, v := range it.Vectors {
 		c.lacks(v.Source, v.Replica, v.Cells[0].Slice)
 	}
-	if len(it.Carries) > 0 && c.past != nil {
+	if (len(it.Carries) > 0 || !it.Rest.Zero()) && c.past != nil {
 		c.past.lacks = true // of a later one, if there is one by now
 	}
 	l.again(it.Key, c)
@@ -179,10 +179,8 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 			a.export(l, key, c, from, 0, now)
 		}
 	}
-	for _, carry := range it.Carries {
-		if l.hear(c, carry, fill(c.shape, largestMargin), now) {
-			a.changed(l, key, c, now)
-		}
+	if l.hearStored(c, it, now) {
+		a.changed(l, key, c, now)
 	}
 }
 

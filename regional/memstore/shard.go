@@ -28,6 +28,7 @@ type record struct {
 	first   crdt.Slice
 	entries []entry
 	carries crdt.Vector // a boundary and a level a cell
+	rest    crdt.Carry
 }
 
 // entry is what one replica counted.
@@ -37,8 +38,8 @@ type entry struct {
 	vector  crdt.Vector
 }
 
-// merge joins the vectors and carries of it; ok is false when there was no room
-// for the key.
+// merge joins the vectors and carries of it, and what rests; ok is false when
+// there was no room for the key.
 func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
 	first, last := it.Live(now)
 	sh.mu.Lock()
@@ -96,10 +97,21 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 		}
 		note(r, c, r.carries.Join(c))
 	}
+	if since, until := it.Rests(now); it.Floor && it.Rest.Level > 0 && it.Rest.Boundary >= since && it.Rest.Boundary <= until {
+		r := hold()
+		if r == nil {
+			return regional.Item{}, false
+		}
+		joined := crdt.Carry{Boundary: max(r.rest.Boundary, it.Rest.Boundary), Level: max(r.rest.Level, it.Rest.Level)}
+		if joined != r.rest {
+			changed, r.rest = true, joined
+			r.expires = max(r.expires, (int64(joined.Boundary)+1)*int64(it.Width)+int64(regional.RestKept))
+		}
+	}
 	if changed {
 		sh.records[at].version = sh.nextVersion()
 	}
-	return sh.answer(it, it.Version, before), true
+	return sh.answer(it, now, it.Version, before), true
 }
 
 // load answers what is held of it.Key; it never fails.
@@ -113,13 +125,13 @@ func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer region
 		before = sh.records[at].version
 		sh.records[at].retire(first)
 	}
-	return sh.answer(it, 0, before), true
+	return sh.answer(it, now, 0, before), true
 }
 
 // answer is what is said of a key to a caller who last saw version named, when
 // before was stored. Vectors and carries are copies. Under mu.
-func (sh *shard) answer(it *regional.Item, named, before uint64) regional.Item {
-	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices}
+func (sh *shard) answer(it *regional.Item, now time.Time, named, before uint64) regional.Item {
+	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices, Floor: it.Floor}
 	at, held := sh.index[it.Key]
 	if !held {
 		return out
@@ -140,6 +152,9 @@ func (sh *shard) answer(it *regional.Item, named, before uint64) regional.Item {
 		from := len(cells)
 		cells = e.vector.Cells(cells)
 		out.Vectors = append(out.Vectors, regional.Vector{Source: e.source, Replica: e.replica, Cells: cells[from:len(cells):len(cells)]})
+	}
+	if since, _ := it.Rests(now); it.Floor && r.rest.Boundary >= since {
+		out.Rest = r.rest
 	}
 	for i := range r.carries.Len() {
 		c := r.carries.At(i)

@@ -37,7 +37,7 @@ type place struct {
 	item  regional.Item // without vectors
 	size  int64         // of its groups, in slices
 	first int64         // the first of the groups asked for
-	count int64         // of the groups asked for
+	count int64         // of the groups asked for, what rests not counted
 }
 
 func newCall(prefix string, nonce uint64) *call {
@@ -49,13 +49,17 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	first, last := it.Live(now)
 	size := groupSize(&it)
 	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
-	p.item.Vectors, p.item.Carries = nil, nil
+	p.item.Vectors, p.item.Carries, p.item.Rest = nil, nil, crdt.Carry{}
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
 	// A version above maxVersion is none of ours. Lua rounds it, but not down to
 	// one that is.
-	c.args = append(c.args, it.Version, p.count)
+	keys := p.count
+	if it.Floor {
+		keys++
+	}
+	c.args = append(c.args, it.Version, keys)
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)
 	carries := cellsOf(it.Carries)
@@ -79,6 +83,23 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 		}
 		c.args[vectors] = n
 	}
+	if it.Floor {
+		c.addRest(&it, string(append(name, "rest"...)), now)
+	}
+}
+
+// addRest appends what rests of a bucket: the last of its groups, of which the
+// level is the charges of its one cell, and the boundary the refunds.
+func (c *call) addRest(it *regional.Item, name string, now time.Time) {
+	c.keys = append(c.keys, name)
+	since, until := it.Rests(now)
+	if r := it.Rest; r.Level > 0 && r.Boundary >= since && r.Boundary <= until {
+		expires := (int64(r.Boundary)+1)*it.Width.Milliseconds() + regional.RestKept.Milliseconds()
+		cell := []crdt.Cell{{Charges: r.Level, Refunds: uint64(r.Boundary)}}
+		c.args = append(c.args, expires, 1, fieldRest, appendVector(nil, 0, cell))
+		return
+	}
+	c.args = append(c.args, 0, 0)
 }
 
 // cellsOf is carries as a vector: a cell a boundary, ascending, whose charges
@@ -144,8 +165,12 @@ func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 	for i := 1; i < len(answer); i += 2 {
 		group, ok := answer[i].(int64)
 		fields, ok2 := answer[i+1].([]any)
-		if !ok || !ok2 || group < 0 || group >= p.count || len(fields)%2 != 0 {
+		if !ok || !ok2 || group < 0 || group > p.count || len(fields)%2 != 0 {
 			return out, fmt.Errorf("%w: group %v is %T", errReply, answer[i], answer[i+1])
+		}
+		if group == p.count {
+			out.Rest = p.rest(fields, now)
+			continue
 		}
 		for j := 0; j < len(fields); j += 2 {
 			if pt, ok := partOf(fields[j], fields[j+1], p.first+group); ok {
@@ -166,6 +191,25 @@ func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 		}
 	}
 	return out, nil
+}
+
+// rest reads what rests of a bucket; what does not parse is none of ours.
+func (p *place) rest(fields []any, now time.Time) crdt.Carry {
+	since, _ := p.item.Rests(now)
+	for i := 0; i < len(fields); i += 2 {
+		packed, ok := fields[i+1].(string)
+		if !ok || fields[i] != fieldRest {
+			continue
+		}
+		cells, err := appendCells(nil, packed, 0, 1)
+		if err != nil || cells[0].Charges == 0 || cells[0].Refunds > uint64(maxSlice) {
+			continue
+		}
+		if c := (crdt.Carry{Boundary: crdt.Slice(cells[0].Refunds), Level: cells[0].Charges}); c.Boundary >= since {
+			return c
+		}
+	}
+	return crdt.Carry{}
 }
 
 // carrySource marks parts of the carries among those of replicas.

@@ -36,6 +36,15 @@
 // cell for a boundary, with the level, in millionths, as its charges, so that
 // they join as counts do. There are two or three in a group.
 //
+// What rests of a bucket that has a floor has a hash of its own, whose name
+// ends in "rest" in place of a group's number. It has a version, and
+//
+//	"m"                         a vector of one cell, of offset 0: its charges
+//	                            are the level, its refunds the boundary
+//
+// so that both join by maximum, each by itself. It expires regional.RestKept
+// after the boundary, which the script puts off when a later one comes.
+//
 // A group expires, by PEXPIREAT, when its last slice would: a window and
 // max(1 s, two slices) after its end. Answers leave out the slices that have
 // expired before.

@@ -134,7 +134,10 @@ while k <= #KEYS do
       if old == 0 then new = nonce else new = plus(old, 1) end
       local v = string.format('%.0f', new)
       if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
-      if old == 0 then call('PEXPIREAT', key, ARGV[a - 2]) end
+      -- A group expires when it does, but what rests later with each boundary.
+      if old == 0 or field == 'm' and call('PTTL', key) < expires - now then
+        call('PEXPIREAT', key, expires)
+      end
     end
     a = a + 2 * vectors
     before, after = plus(before, old), plus(after, new)

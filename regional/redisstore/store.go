@@ -56,7 +56,7 @@ func (s *Store) Merge(ctx context.Context, batch []regional.Item) ([]regional.It
 // Load implements regional.Store.
 func (s *Store) Load(ctx context.Context, keys []regional.Item) ([]regional.Item, error) {
 	return s.exchange(ctx, "load keys", keys, func(it *regional.Item) regional.Item {
-		return regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices}
+		return regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices, Floor: it.Floor}
 	})
 }
 

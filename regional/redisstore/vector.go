@@ -15,6 +15,7 @@ const (
 	fieldLen     = 1 + 8 + 8
 	fieldVersion = "v"
 	fieldCarry   = "c"
+	fieldRest    = "m"
 )
 
 var errVector = errors.New("not a packed vector")

@@ -131,3 +131,58 @@ func testCarryExpiry(s *subject) {
 		s.Errorf("%d boundaries in what is kept of a key, want at most 6", len(seen))
 	}
 }
+
+// resting is an item of a bucket with a floor.
+func resting(rest crdt.Carry) regional.Item {
+	it := item(1)
+	it.Floor, it.Rest = true, rest
+	return it
+}
+
+func testRests(s *subject) {
+	rests := func(what string, want crdt.Carry) {
+		s.Helper()
+		if got := s.load(resting(crdt.Carry{}))[0].Rest; got != want {
+			s.Fatalf("%s: %v rests, want %v", what, got, want)
+		}
+	}
+	rests("nothing merged", crdt.Carry{})
+	hours := func(h int) int { return h * int(time.Hour/width) }
+	v := edge(1, charge(s.at(1), 5))
+	first := resting(s.level(hours(20), 7)) // no slice of then is alive
+	first.Vectors, first.Carries = []regional.Vector{v}, []crdt.Carry{s.level(2, 3)}
+	version := s.merge(first)[0].Version
+	rests("merged", s.level(hours(20), 7))
+	s.holds(1, v)
+	s.carries("beside what rests", s.load(resting(crdt.Carry{}))[0], s.level(2, 3))
+	if got := s.load(item(1))[0].Rest; !got.Zero() {
+		s.Errorf("without a floor %v rests, want nothing", got)
+	}
+
+	later := resting(s.level(hours(3), 5))
+	later.Version = version
+	if got := s.merge(later)[0]; got.Version == version || !got.Rest.Zero() {
+		s.Errorf("a later boundary: %v, want another version and nothing told", got)
+	}
+	rests("later and lower", s.level(hours(3), 7))
+	got := s.merge(resting(s.level(hours(20), 1<<60)))[0]
+	if got.Rest != s.level(hours(3), 1<<60) {
+		s.Errorf("asked without a version: %v rests, want the larger of both", got.Rest)
+	}
+	version = got.Version
+	for _, known := range []crdt.Carry{{}, s.level(hours(3), 1<<60), s.level(hours(9), 1<<60-1)} {
+		it := resting(known)
+		it.Version = version
+		if got := s.merge(it)[0]; got.Version != version || !got.Rest.Zero() {
+			s.Errorf("merged %v, which changes nothing: %v", known, got)
+		}
+	}
+	s.merge(resting(s.level(1, math.MaxUint64)))
+	rests("to the last bit", s.level(1, math.MaxUint64))
+
+	s.Wipe()
+	for _, dead := range []crdt.Carry{s.level(hours(26), 5), s.level(-hours(1), 5), {Boundary: -1, Level: 5}, {Boundary: math.MinInt64, Level: 5}, {Boundary: math.MaxInt64, Level: 5}} {
+		s.merge(resting(dead))
+		rests(fmt.Sprint(dead), crdt.Carry{})
+	}
+}

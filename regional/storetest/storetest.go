@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"merge leaves the batch alone", testBatchAlone},
 		{"carries join by boundary", testCarries},
 		{"carries are told like vectors", testCarryVersions},
+		{"what rests joins by level and by boundary", testRests},
 		{"carries expire, and come neither late nor early", testCarryExpiry},
 		{"a window spans groups", testSpans},
 		{"a key twice in a batch", testKeyTwice},
@@ -139,14 +140,14 @@ func aligned(in, out []regional.Item, err error) error {
 		return fmt.Errorf("%d answers to %d keys", len(out), len(in))
 	}
 	for i := range out {
-		if out[i].Key != in[i].Key || out[i].Width != in[i].Width || out[i].Slices != in[i].Slices {
+		if out[i].Key != in[i].Key || out[i].Width != in[i].Width || out[i].Slices != in[i].Slices || out[i].Floor != in[i].Floor {
 			return fmt.Errorf("answer %d is about %016x, %d slices of %v, want %016x, %d of %v", i,
 				uint64(out[i].Key), out[i].Slices, out[i].Width, uint64(in[i].Key), in[i].Slices, in[i].Width)
 		}
 		if err := out[i].Check(); err != nil {
 			return fmt.Errorf("answer %d is malformed: %w", i, err)
 		}
-		if len(out[i].Vectors)+len(out[i].Carries) > 0 && out[i].Version == 0 {
+		if (len(out[i].Vectors)+len(out[i].Carries) > 0 || !out[i].Rest.Zero()) && out[i].Version == 0 {
 			return fmt.Errorf("answer %d has vectors or carries and no version", i)
 		}
 	}
