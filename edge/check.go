@@ -23,6 +23,7 @@ type counter struct {
 	over    bool // it has no room for the request
 	dropped bool // by chance: it has room
 	open    bool // it admits in its elastic margin
+	foreign bool // the request has its rate decide by another limit
 
 	// A counter that lends is not of a rule that applies, but of the parent of
 	// one that does, the borrower.
@@ -40,11 +41,21 @@ func count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Req
 		need = crdt.SatAdd(need, rate.Withheld(rule.ClassOf(req)))
 	}
 	bar := need
+	foreign := false
+	if req.Overrides() {
+		if other := req.RateFor(rate); other != rate {
+			rate, foreign, bar = other, true, everything
+		}
+	}
 	if rule.Drop == limit.DropProbabilistic {
 		bar = crdt.SatAdd(bar, margin(rate))
 	}
-	return counter{key: key, rule: rule, rate: rate, cost: cost, need: need, bar: bar}
+	return counter{key: key, rule: rule, rate: rate, cost: cost, need: need, bar: bar, foreign: foreign}
 }
+
+// everything is more than any allowance: whoever wants so much is looked at
+// twice.
+const everything = 1<<64 - 1
 
 // maxCounters bounds the rates in one decision; the compiler of rules does.
 const maxCounters = limit.MaxCounters
@@ -96,7 +107,7 @@ func (r *record) denies(c *counter, now int64) bool {
 		return true
 	}
 	d := r.block.denied
-	return d.cost == c.need && now < d.until && r.fits(c, now) && c.rate.Open == nil
+	return d.cost == c.need && now < d.until && r.fits(c, now) && c.rate.Open == nil && !c.foreign
 }
 
 // checkAll is Check for any number of counters.

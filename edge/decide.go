@@ -61,6 +61,9 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	if !r.denies(c, now) {
 		s.fold(r, c.rule, c.rate, now)
 	}
+	if c.foreign {
+		r.epoch |= opened // good for this request alone
+	}
 	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
 		c.rate, c.open = c.rate.Open, true
 		s.fold(r, c.rule, c.rate, now)
@@ -78,7 +81,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 }
 
 // opened marks the epoch of an allowance that was made with the elastic margin
-// open.
+// open, or under a limit that a request named: it is not good for others.
 const opened = 1 << 31
 
 // opens says whether there is room elsewhere for a request that has none left

@@ -294,3 +294,48 @@ func TestCostFromHeader(t *testing.T) {
 		t.Errorf("%d bad costs counted, want 3", got)
 	}
 }
+
+// A request may have a rate decide by another limit; counts are everybody's, and
+// who comes after is decided by the rule's own.
+func TestOverride(t *testing.T) {
+	for name, rate := range map[string]limit.RateSpec{
+		"sub_windows":  {Name: "r", Limit: 10, Per: time.Hour},
+		"token_bucket": {Name: "r", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 10, Per: time.Hour}},
+		"sliding_log":  {Name: "r", Algorithm: "sliding_log", Limit: 10, Per: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(rate))
+			ask := func(limitOf uint64) limit.Decision {
+				req := n.Rules().Only().NewRequest()
+				defer req.Release()
+				req.Set("user", "u")
+				if limitOf > 0 {
+					req.Override("api.r", limitOf)
+				}
+				return n.Check(start, req)
+			}
+			for i := range 3 {
+				if d := ask(3); !d.Allowed || d.Limit != 3 || d.Remaining != uint64(2-i) {
+					t.Fatalf("request %d by a limit of 3: %+v", i, d)
+				}
+			}
+			if d := ask(3); d.Allowed || d.RetryAfter <= 0 {
+				t.Fatalf("the fourth by a limit of 3: %+v, want denied", d)
+			}
+			for i := range 7 {
+				if d := ask(0); !d.Allowed || d.Limit != 10 || d.Remaining != uint64(6-i) {
+					t.Fatalf("request %d by the rule's own limit: %+v", i, d)
+				}
+			}
+			if d := ask(0); d.Allowed {
+				t.Fatalf("the eleventh by the rule's own limit: %+v", d)
+			}
+			if d := ask(12); !d.Allowed || d.Limit != 12 {
+				t.Fatalf("the eleventh by a limit of 12: %+v", d)
+			}
+			if d := ask(0); d.Allowed {
+				t.Fatalf("after a larger limit of another request: %+v, want denied", d)
+			}
+		})
+	}
+}

@@ -11,7 +11,7 @@ import (
 )
 
 func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
-	r := &Rate{Name: cmp.Or(spec.Name, WindowName(spec.Per)), Limit: spec.Limit, Window: spec.Per}
+	r := &Rate{Name: cmp.Or(spec.Name, WindowName(spec.Per)), Limit: spec.Limit, Window: spec.Per, limits: &limits{}}
 	if spec.Name != "" && !nameForm.MatchString(spec.Name) {
 		c.problem(path+".name", "E141", `such as "minute"`, "%q is not a name", spec.Name)
 	}

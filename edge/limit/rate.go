@@ -179,6 +179,7 @@ type Rate struct {
 	// multiplier and no margin changes such a rate.
 	PerRequest bool
 	withheld   []uint64 // by class
+	limits     *limits  // that requests asked for in its place; nil: none are kept
 
 	// A queue may admit up to a level that is no whole number: the Ceiling and
 	// spare/Drain.Per, which is spareMicro millionths.

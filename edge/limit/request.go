@@ -62,8 +62,9 @@ type Request struct {
 	// until Reset: copy what is to be given back later.
 	Charges []Charge
 
-	rules []*Rule
-	key   []byte
+	rules     []*Rule
+	key       []byte
+	overrides []override
 }
 
 // NewRequest returns an empty request. It allocates only until the pool is
@@ -96,7 +97,7 @@ func (req *Request) Reset() {
 	clear(req.Charges)
 	req.derived.forget()
 	req.set, req.rules = req.set[:0], req.rules[:0]
-	req.States, req.Charges = req.States[:0], req.Charges[:0]
+	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
 }
 

@@ -96,6 +96,7 @@ func (r *Rate) times(m float64) *Rate {
 	}
 	multiply := func(x uint64) uint64 { return uint64(math.Round(float64(x) * m)) }
 	scaled := *r
+	scaled.limits = &limits{}
 	scaled.Limit, scaled.Ceiling, scaled.Near = multiply(r.Limit), multiply(r.Ceiling), multiply(r.Near)
 	if r.Bucket() {
 		scaled.Drain.Refill, scaled.Drain.Per = r.Drain.times(m)

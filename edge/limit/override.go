@@ -1,0 +1,83 @@
+package limit
+
+import "sync"
+
+// override is another limit of a rate for one request.
+type override struct {
+	policy string
+	limit  uint64
+}
+
+// Override has a rate of the given policy ("api-per-user.minute") decide this
+// request by another limit. What was counted so far is judged by it, and what
+// it admits is counted as ever. Margins, reserves and the refill of a bucket
+// change in proportion. Whoever may set it may get past any limit: surfaces
+// take it from trusted callers alone. A policy that no rule has changes nothing.
+func (req *Request) Override(policy string, limit uint64) {
+	req.overrides = append(req.overrides, override{policy, min(limit, maxLimit)})
+}
+
+// Overrides says that the request overrides some limit.
+func (req *Request) Overrides() bool { return len(req.overrides) > 0 }
+
+// RateFor is the rate as this request overrides it, else the rate itself.
+func (req *Request) RateFor(r *Rate) *Rate {
+	for i := range req.overrides {
+		if o := &req.overrides[i]; o.policy == r.Policy && o.limit != r.Limit && !r.PerRequest {
+			return r.withLimit(o.limit)
+		}
+	}
+	return r
+}
+
+// limits are the variants of a rate that requests asked for, by limit. Callers
+// name a few as a rule; beyond that variants are made for the request alone.
+type limits struct {
+	mu      sync.RWMutex // guards byLimit
+	byLimit map[uint64]*Rate
+}
+
+const maxLimits = 256
+
+func (r *Rate) withLimit(limit uint64) *Rate {
+	if r.limits == nil {
+		return r.scaledTo(limit)
+	}
+	r.limits.mu.RLock()
+	v := r.limits.byLimit[limit]
+	r.limits.mu.RUnlock()
+	if v != nil {
+		return v
+	}
+	v = r.scaledTo(limit)
+	r.limits.mu.Lock()
+	defer r.limits.mu.Unlock()
+	if len(r.limits.byLimit) < maxLimits {
+		if r.limits.byLimit == nil {
+			r.limits.byLimit = map[uint64]*Rate{}
+		}
+		r.limits.byLimit[limit] = v
+	}
+	return v
+}
+
+// scaledTo is the rate with another limit and all that hangs on it.
+func (r *Rate) scaledTo(limit uint64) *Rate {
+	top := limit
+	switch {
+	case r.Bucket():
+		top = min(limit, MaxUnits)
+	case r.Algorithm == SlidingLog:
+		top = min(limit, MaxLog)
+	}
+	v := r.times(float64(top) / float64(max(1, r.Limit)))
+	if !r.Bucket() {
+		v.Ceiling = v.Ceiling - v.Limit + top // exactly, however large the numbers are
+		v.Limit = top
+	}
+	v.limits = nil
+	if v.Open != nil {
+		v.Open.limits = nil
+	}
+	return v
+}
