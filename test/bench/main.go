@@ -3,6 +3,7 @@
 //
 //	go run ./test/bench          # four minutes at most
 //	go run ./test/bench -long    # ten million keys too
+//	go run ./test/bench/flood    # target P8, a flood of keys
 //
 // It runs the program in rivals, a module of its own so that what it compares
 // with is no dependency of this one, and has it write RESULTS.md beside this

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+)
+
+// A short flood in this process: all that is counted is, and nothing is missed
+// but memory, of which tests need what they need.
+func TestScenarios(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := run([]string{"-scenario", s.name, "-keys", "60000", "-budget", "32"}, &out, io.Discard); err != nil {
+				t.Fatal(err)
+			}
+			var r result
+			if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range r.missed(options{budget: 1 << 40}) {
+				t.Error(err)
+			}
+			if r.Others != 60_000 || r.Limited != 2400 || r.Peak == 0 || r.Heap == 0 || r.Live == 0 || r.Micros == 0 {
+				t.Errorf("not all is measured: %+v", r)
+			}
+			if s.cut && r.BlockedExact+r.BlockedFilter < r.Limited/10 {
+				t.Errorf("%d keys are blocked, want a part of the %d limited ones", r.BlockedExact+r.BlockedFilter, r.Limited)
+			}
+		})
+	}
+}
+
+// The report tells what a run missed.
+func TestMissedTargetsAreTold(t *testing.T) {
+	o := options{keys: 100, budget: 100 << 20}
+	good := result{Name: "x", Peak: 110 << 20, Limited: 10, Others: 100, Wrong: 1, Regular: 100, RegularWrong: 1}
+	if errs := good.missed(o); errs != nil {
+		t.Errorf("missed: %v, want nothing", errs)
+	}
+	for want, spoil := range map[string]func(*result){
+		"memory":          func(r *result) { r.Peak++ },
+		"had left":        func(r *result) { r.Freed = 1 },
+		"other keys":      func(r *result) { r.Wrong = 2 },
+		"regular clients": func(r *result) { r.RegularWrong = 2 },
+	} {
+		bad := good
+		spoil(&bad)
+		if errs := bad.missed(o); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("missed: %v, want %q named", errs, want)
+		}
+	}
+	var report bytes.Buffer
+	write(&report, o, []result{good}, "flood")
+	if !strings.Contains(report.String(), "| 10 of 10 |") || !strings.Contains(report.String(), "≤ 110") {
+		t.Errorf("report:\n%s", &report)
+	}
+}
+
+func TestMistakesAreTold(t *testing.T) {
+	for args, want := range map[string]string{
+		"-keys 0": "-keys", "-budget 1": "-budget", "-scenario none": "none", "more": "no arguments",
+	} {
+		if err := run(strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %q", args, err, want)
+		}
+	}
+}
