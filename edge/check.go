@@ -31,26 +31,25 @@ type counter struct {
 	borrower    *limit.Rule
 }
 
-// count makes a counter of a rate for a request that costs cost.
-func count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) counter {
+// count makes c the counter of a rate for a request that costs cost.
+func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) {
 	if rate.PerRequest {
 		cost = min(cost, 1)
 	}
-	need := cost
+	c.key, c.rule, c.rate = key, rule, rate
+	c.cost, c.need, c.bar = cost, cost, cost
 	if rate.Withheld(0) > 0 { // from the least class most
-		need = crdt.SatAdd(need, rate.Withheld(rule.ClassOf(req)))
-	}
-	bar := need
-	foreign := false
-	if req.Overrides() {
-		if other := req.RateFor(rate); other != rate {
-			rate, foreign, bar = other, true, everything
-		}
+		c.need = crdt.SatAdd(cost, rate.Withheld(rule.ClassOf(req)))
+		c.bar = c.need
 	}
 	if rule.Drop == limit.DropProbabilistic {
-		bar = crdt.SatAdd(bar, margin(rate))
+		c.bar = crdt.SatAdd(c.bar, margin(rate))
 	}
-	return counter{key: key, rule: rule, rate: rate, cost: cost, need: need, bar: bar, foreign: foreign}
+	if req.Overrides() {
+		if other := req.RateFor(rate); other != rate {
+			c.rate, c.foreign, c.bar = other, true, everything
+		}
+	}
 }
 
 // everything is more than any allowance: whoever wants so much is looked at
@@ -82,18 +81,21 @@ func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limi
 		d.Allowed = true
 		return
 	}
-	rate := rule.Rates[0]
-	c := count(deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation), rule, rate, req, rule.CostOf(req))
-	s := n.shard(c.key)
+	rate, cost := rule.Rates[0], rule.CostOf(req)
+	if rate.PerRequest {
+		cost = min(cost, 1)
+	}
+	key := deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation)
+	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
-	if r := s.find(c.key); r != nil && r.covers(&c, now) {
-		c.record = r
-		c.decision(now, false, d)
-		n.charge(s, &c)
+	if r := s.find(key); r != nil && r.allowance >= cost && rule.Plain() && r.fits(rule, rate, now) && !req.Overrides() {
+		r.decision(now, rule, rate, cost, d)
+		n.charge(s, r, rate, cost)
 		return
 	}
-	counters := [1]counter{c}
+	var counters [1]counter
+	counters[0].count(key, rule, rate, req, cost)
 	*d = n.decide(now, req, counters[:])
 }
 
@@ -107,7 +109,7 @@ func (r *record) denies(c *counter, now int64) bool {
 		return true
 	}
 	d := r.block.denied
-	return d.cost == c.need && now < d.until && r.fits(c, now) && c.rate.Open == nil && !c.foreign
+	return d.cost == c.need && now < d.until && r.fits(c.rule, c.rate, now) && c.rate.Open == nil && !c.foreign
 }
 
 // checkAll is Check for any number of counters.
@@ -205,20 +207,21 @@ func appendCounters(dst []counter, req *limit.Request, rule *limit.Rule, cost ui
 	}
 	hash := deltasync.Keyer(rule.Sub).Hash(material)
 	for _, rate := range rule.Rates {
-		dst = append(dst, count(hash.Key(rate.Generation), rule, rate, req, cost))
+		dst = append(dst, counter{})
+		dst[len(dst)-1].count(hash.Key(rate.Generation), rule, rate, req, cost)
 	}
 	return dst
 }
 
 // covers says that the record's allowance is good at now and enough.
 func (r *record) covers(c *counter, now int64) bool {
-	return r.allowance >= c.bar && r.fits(c, now)
+	return r.allowance >= c.bar && r.fits(c.rule, c.rate, now)
 }
 
-// fits says that the record was folded under the counter's rules, in the slice
-// of now. A clock that was set back ends an allowance as one that goes on does.
-func (r *record) fits(c *counter, now int64) bool {
-	return now < r.until && now >= r.until-int64(c.rate.Hold) && r.epoch == c.rule.Epoch
+// fits says that the record was folded under the rule, in the slice of now. A
+// clock that was set back ends an allowance as one that goes on does.
+func (r *record) fits(rule *limit.Rule, rate *limit.Rate, now int64) bool {
+	return now < r.until && now >= r.until-int64(rate.Hold) && r.epoch == rule.Epoch
 }
 
 // lockSet is the shards that a decision needs, a bit each.
@@ -263,7 +266,7 @@ func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
 	}
 	counters[best].decision(now, false, d)
 	for i := range counters {
-		n.charge(n.shard(counters[i].key), &counters[i])
+		n.book(&counters[i])
 	}
 	return true
 }

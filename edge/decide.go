@@ -42,7 +42,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		n.wantAll(counters)
 		for i := range counters {
 			if c := &counters[i]; c.chargedDenied() {
-				n.charge(n.shard(c.key), c)
+				n.book(c)
 			}
 		}
 	default:
@@ -100,7 +100,7 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 			continue
 		}
 		found = true
-		if !l.record.fits(l, now) {
+		if !l.record.fits(l.rule, l.rate, now) {
 			n.shard(l.key).fold(l.record, l.rule, l.rate, now)
 		}
 		if crdt.SatSub(l.record.allowance, margin(l.rate)) < c.cost {
@@ -148,7 +148,7 @@ func (n *Node) chargeAll(req *limit.Request, counters []counter) {
 		if c.lends && !c.lent || c.rule.CountsAfter() {
 			continue
 		}
-		n.charge(n.shard(c.key), c)
+		n.book(c)
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
 				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, Cost: c.cost,
@@ -163,22 +163,24 @@ func (c *counter) chargedDenied() bool {
 	return !c.lends && (c.rate.CountDenied || c.rule.Charge == limit.ChargeEach && !c.rule.CountsAfter())
 }
 
-// charge books the cost with one counter.
-func (n *Node) charge(s *shard, c *counter) {
-	r := c.record
-	r.allowance = crdt.SatSub(r.allowance, c.cost)
-	r.fresh = crdt.SatAdd(r.fresh, c.cost)
+// book charges one counter with its cost.
+func (n *Node) book(c *counter) { n.charge(n.shard(c.key), c.record, c.rate, c.cost) }
+
+// charge books a cost with a record that was folded in the slice of now.
+func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
+	r.allowance = crdt.SatSub(r.allowance, cost)
+	r.fresh = crdt.SatAdd(r.fresh, cost)
 	if r.flags&refused != 0 { // something smaller got in: the wait is longer now
 		r.forgive()
 	}
-	if c.rate.Scope == limit.ScopeEdge || c.cost == 0 {
+	if rate.Scope == limit.ScopeEdge || cost == 0 {
 		return
 	}
 	if r.flags&charged == 0 {
 		r.block.unsent = min(r.block.unsent, r.block.slice)
 		s.mark(r, charged)
 	}
-	if r.flags&urgent == 0 && r.allowance < c.rate.Ceiling/2 {
+	if r.flags&urgent == 0 && r.allowance < rate.Ceiling/2 {
 		r.flags |= urgent
 		n.hurry.Store(true)
 	}
@@ -237,25 +239,35 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 // decision fills in that of a request which this counter admits, as the counter
 // is before it is charged.
 func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
-	r := c.record
-	d.Allowed, d.Zone, d.Rule, d.Rate = true, limit.ZoneNormal, c.rule, c.rate
-	d.Cost, d.Limit, d.Remaining = c.cost, c.rate.Limit, remaining(c, uncharged)
-	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
-	left := r.allowance
-	if !uncharged {
-		d.Basis.Local += c.cost
-		left = crdt.SatSub(left, c.cost)
+	cost := c.cost
+	if uncharged {
+		cost = 0
 	}
-	if r.heard != 0 {
-		d.Basis.Age = time.Duration(max(0, now-r.heard))
-	}
-	if r.allowance >= c.cost && r.allowance-c.cost < margin(c.rate) && c.cost > 0 {
+	c.record.decision(now, c.rule, c.rate, cost, d)
+	d.Cost = c.cost
+	d.Remaining = remaining(c, uncharged)
+	if c.cost > 0 && c.record.allowance >= c.cost && c.record.allowance-c.cost < margin(c.rate) {
 		d.Zone = limit.ZoneSoft
 		if c.open {
 			d.Zone = limit.ZoneElastic
 		}
 	}
-	d.Near = c.rate.Near > 0 && c.rate.Ceiling-min(left, c.rate.Ceiling) >= c.rate.Near
+}
+
+// decision fills in that of a request which is charged a cost that there is room
+// for, as the record is before it.
+func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost uint64, d *limit.Decision) {
+	left, over := crdt.SatSub(r.allowance, cost), margin(rate)
+	d.Allowed, d.Zone, d.Rule, d.Rate = true, limit.ZoneNormal, rule, rate
+	d.Cost, d.Limit, d.Remaining = cost, rate.Limit, crdt.SatSub(left, over)
+	if left < over && cost > 0 {
+		d.Zone = limit.ZoneSoft
+	}
+	d.Near = rate.Near > 0 && crdt.SatSub(rate.Ceiling, left) >= rate.Near
+	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh + cost, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
+	if r.heard != 0 {
+		d.Basis.Age = time.Duration(max(0, now-r.heard))
+	}
 }
 
 // margin is how far above its limit a rate admits.

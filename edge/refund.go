@@ -39,7 +39,7 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 		n.amend(t, c, func(s *shard, r *record) {
 			n.giveBack(s, r, c.Slice, c.Cost, t)
 			s.fold(r, c.Rule, c.Rate, t)
-			n.charge(s, &counter{key: r.key, rule: c.Rule, rate: c.Rate, cost: c.Cost, record: r})
+			n.charge(s, r, c.Rate, c.Cost)
 			c.Slice = r.block.slice
 		})
 	}
@@ -89,7 +89,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 // nobody knew before. The decision says how things stand then; it allows,
 // always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
-	return n.book(now.UnixNano(), req, req.Rules())
+	return n.bookAll(now.UnixNano(), req, req.Rules())
 }
 
 // GiveBack is Report the other way: it gives back the request's cost to all
@@ -132,12 +132,12 @@ func (n *Node) giveBackOldest(now int64, c *counter) {
 func (n *Node) Answered(now time.Time, req *limit.Request) {
 	rules := slices.DeleteFunc(req.Rules(), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) })
 	if len(rules) > 0 {
-		n.book(now.UnixNano(), req, rules)
+		n.bookAll(now.UnixNano(), req, rules)
 	}
 }
 
-// book charges all counters of the rules.
-func (n *Node) book(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
+// bookAll charges all counters of the rules.
+func (n *Node) bookAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
 	var room [maxCounters]counter
 	counters := n.counters(req, rules, room[:0])
 	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.lends })
@@ -155,7 +155,7 @@ func (n *Node) book(now int64, req *limit.Request, rules []*limit.Rule) limit.De
 	}
 	d := n.report(now, req, counters, false)
 	for i := range counters {
-		n.charge(n.shard(counters[i].key), &counters[i])
+		n.book(&counters[i])
 	}
 	return d
 }

@@ -140,6 +140,10 @@ func (r *Rule) KeyText(req *Request) string {
 	return text
 }
 
+// Plain says that room for the cost of a request is all that its rates need:
+// no class leaves some to others, and nothing is dropped at random.
+func (r *Rule) Plain() bool { return r.classes == nil && r.Drop != DropProbabilistic }
+
 // Failures is how often a condition of the rule could not be evaluated: it did
 // not hold then.
 func (r *Rule) Failures() uint64 { return r.counts.failures.Load() }
