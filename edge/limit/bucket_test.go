@@ -128,6 +128,7 @@ var bucketSpecs = []limit.RateSpec{
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: perSecond(3), Queue: true},
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: perSecond(3), Queue: true, MaxWait: 1234567 * time.Microsecond},
 	{Algorithm: "leaky_bucket", Capacity: 20, Outflow: perSecond(5), Queue: true, MaxWait: 100 * time.Millisecond},
+	{Algorithm: "leaky_bucket", Capacity: 3, Outflow: perSecond(5), Queue: true, MaxWait: 500 * time.Millisecond},
 }
 
 // With one node a bucket is exact to the nanosecond: what it admits, how long
@@ -300,6 +301,17 @@ func TestBucketWhenTimeSteps(t *testing.T) {
 	if e = fill(); r.Room(e.level(epoch+int64(100*time.Hour))) != 10 {
 		t.Error("a clock set forward locks")
 	}
+	// A thread that is a little behind waits from when the level was.
+	if e = fill(); r.Wait(&e.exact, nil, nil, limit.Carry{}, 1, epoch-int64(time.Millisecond)) != 201*time.Millisecond {
+		t.Errorf("Wait of a thread 1ms behind = %v, want 201ms", r.Wait(&e.exact, nil, nil, limit.Carry{}, 1, epoch-int64(time.Millisecond)))
+	}
+	// What is little depends on the window.
+	short := compileRate(t, bucketSpecs[3])
+	var x limit.Exact
+	x.Charge(short, 1, epoch)
+	if w := short.Wait(&x, nil, nil, limit.Carry{}, 1, epoch-int64(500*time.Millisecond)); w != 200*time.Millisecond {
+		t.Errorf("Wait of a bucket of 200ms, half a second back = %v, want 200ms", w)
+	}
 }
 
 func TestBucketRefunds(t *testing.T) {
@@ -317,6 +329,16 @@ func TestBucketRefunds(t *testing.T) {
 	}
 	if refund(e, 9, 0, 0); room(e, 0) != 10 {
 		t.Errorf("room after all and more was refunded = %d, want 10", room(e, 0))
+	}
+	var x limit.Exact // by itself: the slices would show it too
+	x.Charge(r, 10, epoch)
+	full := epoch + int64(2*time.Second) // when the last of it has drained
+	x.Charge(r, 5, full)
+	if x.Refund(r, 5, r.SliceAt(full)-1, full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 5 {
+		t.Errorf("level after a refund from before the bucket was empty = %v, want 5", r.Measure(&x, nil, nil, limit.Carry{}, full))
+	}
+	if x.Refund(r, 5, r.SliceAt(full), full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 0 {
+		t.Errorf("level after a refund from after it = %v, want 0", r.Measure(&x, nil, nil, limit.Carry{}, full))
 	}
 	e = &edge{rate: r}
 	e.hit(10, epoch)
@@ -350,6 +372,9 @@ func TestLump(t *testing.T) {
 			in := from + rng.Int64N(until-from)
 			if got, want := measured(from, from), measured(in, until-1); got != want {
 				t.Fatalf("%+v seed %d: two charges booked at once give %v, want %v", spec, seed, got, want)
+			}
+			if got, want := measured(from), measured(until); got == want && spec.Initial == 0 {
+				t.Fatalf("%+v seed %d: a charge at Lump may be booked earlier too: %v", spec, seed, got)
 			}
 		}
 	}

@@ -155,7 +155,13 @@ func TestWordsOfRules(t *testing.T) {
 		spoil      func(*limit.RuleSpec)
 		code, path string
 	}{
-		"up to nothing":         {func(s *limit.RuleSpec) { s.Margin.Elastic = limit.ElasticSpec{While: "capacity.a < 1%"} }, "E201", "margin.elastic.up_to"},
+		"up to nothing": {func(s *limit.RuleSpec) { s.Margin.Elastic = limit.ElasticSpec{While: "capacity.a < 1%"} }, "E201", "margin.elastic.up_to"},
+		"up to soft": {func(s *limit.RuleSpec) {
+			s.Margin = limit.MarginSpec{SoftPercent: 50, Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.a < 1%"}}
+		}, "E201", "margin.elastic.up_to"},
+		"all reserved": {func(s *limit.RuleSpec) {
+			s.Classes = limit.ClassesSpec{From: "c", Order: []string{"a", "b", "c"}, Reserve: map[string]float64{"b": 60, "c": 40}}
+		}, "E214", "classes.reserve"},
 		"up to no number":       {func(s *limit.RuleSpec) { s.Margin.Elastic = limit.ElasticSpec{math.NaN(), "capacity.a < 1%", ""} }, "E201", "margin.elastic.up_to"},
 		"soft no number":        {func(s *limit.RuleSpec) { s.Margin.SoftPercent = math.NaN() }, "E134", "margin.soft"},
 		"less than no capacity": {func(s *limit.RuleSpec) { s.Margin.Elastic = limit.ElasticSpec{50, "capacity.a < 0%", ""} }, "E204", "margin.elastic.while"},

@@ -173,3 +173,30 @@ func TestBucketsOfTenants(t *testing.T) {
 		req.Release()
 	}
 }
+
+// A multiplier that would take more digits than there are is rounded.
+func TestLargeBucketsOfTenants(t *testing.T) {
+	set, problems := limit.Compile(limit.Document{
+		Namespace: "test", Tenants: map[string]limit.TenantSpec{"third": {Multiply: 0.3}, "slow": {Multiply: 0.001}},
+		Rules: []limit.RuleSpec{{Name: "rule", TierFrom: "tenant", Rates: []limit.RateSpec{
+			{Name: "fast", Algorithm: "token_bucket", Capacity: limit.MaxUnits - 1, Refill: limit.Flow{Units: limit.MaxUnits - 1, Per: time.Second}},
+			{Name: "slow", Algorithm: "token_bucket", Capacity: 3, Refill: limit.Flow{Units: 3, Per: 300 * 24 * time.Hour}},
+		}}},
+	})
+	if problems != nil {
+		t.Fatal(problems[0])
+	}
+	for tenant, want := range map[string][2]limit.Flow{
+		"third": {{Units: 3_000_000_000_000, Per: time.Second}, {Units: 1, Per: 300 * 24 * time.Hour}},
+		"slow":  {{Units: limit.MaxUnits - 1, Per: 1000 * time.Second}, {Units: 1, Per: 300 * 24 * time.Hour}},
+	} {
+		req := set.Namespace("test").NewRequest()
+		req.Set("tenant", tenant)
+		for i, r := range req.Rules()[0].Rates {
+			if got := (limit.Flow{Units: r.Drain.Refill, Per: r.Drain.Per}); got != want[i] {
+				t.Errorf("%s, %s: %+v, want %+v", tenant, r.Name, got, want[i])
+			}
+		}
+		req.Release()
+	}
+}

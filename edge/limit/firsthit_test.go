@@ -123,6 +123,14 @@ func TestFirstHitFromSlicesAlone(t *testing.T) {
 			t.Errorf("used at slice %d: %d, want %d", slices, l.Whole, want)
 		}
 	}
+	var kept crdt.Vector
+	for _, c := range cells {
+		kept.Add(c)
+	}
+	kept.Retire(r.Reach(at(70)))
+	if l := r.Used(kept.Cells(nil), limit.Carry{}, at(70)); l.Whole != 3 {
+		t.Errorf("used of what is kept: %d, want 3", l.Whole)
+	}
 	if w := r.RetryAfter(cells, limit.Carry{}, 10, at(70)); w != 15*r.Width {
 		t.Errorf("RetryAfter = %v, want the 15 slices to the end of the window, %v", w, 15*r.Width)
 	}
@@ -146,5 +154,37 @@ func TestFirstHitRefundsAndSteps(t *testing.T) {
 	}
 	if until := r.Lump(&x, epoch); until != epoch+1 {
 		t.Errorf("Lump = %d, want the next nanosecond", until)
+	}
+}
+
+// What others counted begins a window only if it stands, and if it came after
+// the last one: what is told of a slice that the last one ended in may be of
+// either, and is left to it.
+func TestFirstHitOfOthers(t *testing.T) {
+	r := firstHitRate(t, 10)
+	anchor := epoch + int64(r.Width)*3/2
+	end := anchor + int64(r.Window)
+	var x limit.Exact
+	x.Charge(r, 0, epoch) // begins none
+	x.Charge(r, 1, anchor)
+	refunded := []crdt.Cell{{Slice: r.SliceAt(epoch), Charges: 3, Refunds: 3}}
+	if w := r.Wait(&x, refunded, nil, limit.Carry{}, 10, anchor); w != r.Window {
+		t.Errorf("the window ends %v after the first hit that stands, want %v", w, r.Window)
+	}
+	straddling := []crdt.Cell{{Slice: r.SliceAt(end), Charges: 4}}
+	if l := r.Measure(&x, straddling, nil, limit.Carry{}, end+1); l.Whole != 0 {
+		t.Errorf("used of the slice that the window ended in: %v, want none", l)
+	}
+	next := []crdt.Cell{{Slice: r.SliceAt(end) + 1, Charges: 4}}
+	if l := r.Measure(&x, next, nil, limit.Carry{}, end+int64(r.Width)); l.Whole != 4 {
+		t.Errorf("used of the slice after it: %v, want 4", l)
+	}
+	// After a clock was set back windows begin as before.
+	back := epoch - int64(time.Hour)
+	x.Reset()
+	x.Charge(r, 1, anchor)
+	r.Measure(&x, nil, nil, limit.Carry{}, end)
+	if l := r.Measure(&x, []crdt.Cell{{Slice: r.SliceAt(back), Charges: 4}}, nil, limit.Carry{}, back); l.Whole != 4 {
+		t.Errorf("used after a clock was set back: %v, want the 4 of others", l)
 	}
 }

@@ -67,7 +67,7 @@ func (l *log) charge(r *Rate, cost uint64, at int64) {
 		last := l.stamp(l.n - 1)
 		last.cost = crdt.SatAdd(last.cost, cost)
 	}
-	for l.n > 0 && !(same && l.n == 1) && crdt.SatSub(l.total, l.stamp(0).cost) >= r.Ceiling {
+	for l.n > 0 && crdt.SatSub(l.total, l.stamp(0).cost) >= r.Ceiling {
 		l.drop()
 	}
 	if !same {

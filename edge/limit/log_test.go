@@ -166,6 +166,32 @@ func TestLogOfDeniedIsBounded(t *testing.T) {
 	}
 }
 
+// What was refunded is not remembered, and only as many denied hits as fill the
+// limit.
+func TestLogForgets(t *testing.T) {
+	r := compileRate(t, limit.RateSpec{Algorithm: "sliding_log", Limit: 100, Per: time.Hour, CountDenied: true})
+	var x limit.Exact
+	now := epoch
+	give := func() {
+		now++
+		x.Charge(r, 1, now)
+		x.Refund(r, 1, r.SliceAt(now), now)
+	}
+	for range 10 {
+		give()
+	}
+	if n := testing.AllocsPerRun(5000, give); n != 0 {
+		t.Errorf("%v allocations a hit that is refunded", n)
+	}
+	for range 300 {
+		now++
+		x.Charge(r, 1, now)
+	}
+	if l := r.Measure(&x, nil, nil, limit.Carry{}, now); l.Whole != 100 {
+		t.Errorf("level after 300 denied = %v, want the limit", l)
+	}
+}
+
 func TestLogRefunds(t *testing.T) {
 	r := compileRate(t, limit.RateSpec{Algorithm: "sliding_log", Limit: 10, Per: 40 * time.Second})
 	var x limit.Exact

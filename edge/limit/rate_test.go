@@ -267,3 +267,24 @@ func BenchmarkRetryAfter(b *testing.B) {
 		r.RetryAfter(sums, limit.Carry{}, 500, now)
 	}
 }
+
+// A slice that a clock counted in far ahead of itself, before it was set back,
+// costs no more time to wait for than others.
+func TestWaitBesideSlicesFarAhead(t *testing.T) {
+	for _, spec := range []limit.RateSpec{
+		{Limit: 1, Per: time.Second}, {Limit: 1, Per: time.Second, Algorithm: "fixed_window"}, {Limit: 1, Per: time.Second, Algorithm: "sliding_log"},
+		{Limit: 1, Per: time.Second, Algorithm: "fixed_window", Align: "first_hit"}, {Algorithm: "token_bucket", Capacity: 1, Refill: perSecond(1)},
+	} {
+		r := compileRate(t, spec)
+		sums := []crdt.Cell{{Slice: r.SliceAt(epoch), Charges: 1}, {Slice: r.SliceAt(epoch) + 1<<50, Charges: 1}}
+		var x limit.Exact
+		x.Charge(r, 1, epoch)
+		for name, w := range map[string]time.Duration{
+			"slices": r.RetryAfter(sums, limit.Carry{}, 2, epoch), "exact": r.Wait(&x, sums[1:], sums, limit.Carry{}, 2, epoch),
+		} {
+			if w > 4*time.Second {
+				t.Errorf("%v, %s: Wait = %v, want a few windows", r.Algorithm, name, w)
+			}
+		}
+	}
+}
