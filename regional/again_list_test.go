@@ -21,7 +21,12 @@ func TestListOfKeysToTellAgainIsBounded(t *testing.T) {
 				l.counters[key] = &counter{} // as Tick and the next frame do
 			}
 			if c := l.counters[key]; c != nil {
+				before := len(l.peers[us].again)
 				a.tellLater(l, us, key, c)
+				a.tellLater(l, us, key, c)
+				if len(l.peers[us].again) > before+1 {
+					t.Fatalf("key %d was put there twice", key)
+				}
 			}
 		}
 	}

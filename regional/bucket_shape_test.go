@@ -137,8 +137,9 @@ func TestRestingBucketIsRememberedForADay(t *testing.T) {
 
 // Without a store what rests is remembered here, for as long.
 func TestRestingBucketWithoutAStore(t *testing.T) {
-	b := &broken{Store: newStore(&start), down: true}
-	r := newRegion(t, "eu", b)
+	r, mem := bucketRegion(t, "eu", 1)
+	b := &broken{Store: mem, down: true}
+	r.Aggregator = newRegion(t, "eu", b).Aggregator
 	(&edge{name: "e1"}).pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 200})
 	tick := func(n int, d time.Duration) {
 		for range n {
@@ -151,7 +152,33 @@ func TestRestingBucketWithoutAStore(t *testing.T) {
 	if got := levelOf(rested, ask(r, rested, 9), r.now); got != 40*micro {
 		t.Errorf("23 hours later: level %d millionths, want 40 units", got)
 	}
-	tick(2, time.Hour)
+	b.down = false
+	r.step(time.Second) // the store is back, and hears of it
+	r.step(time.Second)
+	if st := r.Stats(r.now); st.Keys != 0 {
+		t.Errorf("%d keys when the store is back, want what rests left to it", st.Keys)
+	}
+	if got := levelOf(rested, ask(r, rested, 9), r.now); got != 40*micro {
+		t.Errorf("when the store is back: level %d millionths, want 40 units", got)
+	}
+	tick(3, time.Hour)
+	if got := levelOf(rested, ask(r, rested, 9), r.now); got != 0 {
+		t.Errorf("26 hours after the last charge: level %d millionths, want it forgotten: the outage makes it no younger", got)
+	}
+}
+
+// With the store away for good it is forgotten after a day.
+func TestRestingBucketWithoutAStoreForGood(t *testing.T) {
+	r := newRegion(t, "eu", &broken{Store: newStore(&start), down: true})
+	(&edge{name: "e1"}).pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 200})
+	for range 60 {
+		r.now = r.now.Add(time.Second)
+		r.Tick(r.now)
+	}
+	for range 25 {
+		r.now = r.now.Add(time.Hour)
+		r.Tick(r.now)
+	}
 	if st := r.Stats(r.now); st.Keys != 0 {
 		t.Errorf("%d keys 25 hours later, want it forgotten", st.Keys)
 	}
@@ -161,14 +188,13 @@ func TestRestingBucketWithoutAStore(t *testing.T) {
 func TestRestingBucketChargedAgain(t *testing.T) {
 	r, store := bucketRegion(t, "eu", 1)
 	e := &edge{name: "e1"}
-	for range 4 { // 30 hours between the first and the last
+	for range 2 {
 		e.pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 50})
 		for range 60 {
 			r.step(time.Second)
 		}
-		r.step(10 * time.Hour)
+		r.step(20 * time.Hour)
 	}
-	r.step(10 * time.Hour) // 20 since
 	next := newRegion(t, "eu", store)
 	next.now = r.now
 	if got := levelOf(rested, ask(next, rested, 9), next.now); got != 40*micro {

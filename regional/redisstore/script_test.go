@@ -96,3 +96,33 @@ func TestScriptIsPlainLua(t *testing.T) {
 		}
 	}
 }
+
+// What rests of a bucket is kept a day and an hour from its latest boundary on,
+// in whatever order the boundaries come.
+func TestRestExpiresAfterItsLatestBoundary(t *testing.T) {
+	s := testStore(t)
+	now := time.Now().Truncate(time.Second)
+	at := func(hours int) crdt.Slice { return crdt.Slice(now.Add(time.Duration(-hours) * time.Hour).Unix()) }
+	for _, tt := range []struct {
+		rest crdt.Carry
+		left int // hours
+	}{
+		{crdt.Carry{Boundary: at(20), Level: 5}, 5},
+		{crdt.Carry{Boundary: at(2), Level: 4}, 23},
+		{crdt.Carry{Boundary: at(10), Level: 9}, 23}, // a higher level, longer ago
+		{crdt.Carry{Boundary: at(1), Level: 9}, 24},
+	} {
+		it := regional.Item{Key: 1, Width: time.Second, Slices: 60, Floor: true, Rest: tt.rest}
+		if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
+			t.Fatal(err)
+		}
+		names, err := s.client.Keys(t.Context(), "sg{01}*").Result()
+		if err != nil || len(names) != 1 {
+			t.Fatalf("hashes %v, %v; want one", names, err)
+		}
+		left, err := s.client.PTTL(t.Context(), names[0]).Result()
+		if want := time.Duration(tt.left) * time.Hour; err != nil || left > want+time.Minute || left < want-time.Minute {
+			t.Errorf("after %v it expires in %v, %v; want %v", tt.rest, left, err, want)
+		}
+	}
+}
