@@ -146,6 +146,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"drop", "", r.text(&s.Drop)},
 		{"penalty", "", r.penalty(&s.Penalty)},
 		{"classes", "", r.classes(&s.Classes)},
+		{"max_delay", "", r.duration(&s.MaxDelay)},
 	}, "candidate", "on_partition", "surge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known

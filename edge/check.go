@@ -20,10 +20,11 @@ type counter struct {
 	bar    uint64 // an allowance of so much lets the request pass without a second look
 	record *record
 
-	over    bool // it has no room for the request
-	dropped bool // by chance: it has room
-	open    bool // it admits in its elastic margin
-	foreign bool // the request has its rate decide by another limit
+	over    bool          // it has no room for the request
+	delay   time.Duration // it has room that much later, which will do
+	dropped bool          // by chance: it has room
+	open    bool          // it admits in its elastic margin
+	foreign bool          // the request has its rate decide by another limit
 
 	// A counter that lends is not of a rule that applies, but of the parent of
 	// one that does, the borrower.

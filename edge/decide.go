@@ -31,7 +31,11 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	}
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
-		if c := &counters[i]; c.rate.Queue && d.Allowed && c.rule.Mode == limit.Enforce {
+		c := &counters[i]
+		if !d.Allowed || c.rule.Mode != limit.Enforce {
+			continue
+		}
+		if d.Delay = max(d.Delay, c.delay); c.rate.Queue {
 			d.Delay = max(d.Delay, n.shard(c.key).delay(c.record.block, now))
 		}
 	}
@@ -70,14 +74,31 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 		r.epoch |= opened // not good for those who find the margin closed
 	}
 	switch {
-	case r.allowance < c.need:
+	case r.allowance < c.need && !n.delays(now, c):
 		c.over = true
+	case c.delay > 0:
 	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
 		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.allowance)}
 		if share := c.rate.DropShare(used); share > 0 && n.cfg.Rand() < share {
 			c.over, c.dropped = true, true
 		}
 	}
+}
+
+// delays says that a request which has no room now has some soon enough to wait
+// for it, as its rule may have it. It is charged at once, so that those who
+// come later wait longer.
+func (n *Node) delays(now int64, c *counter) bool {
+	b := c.record.block
+	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling || b.punished(now) {
+		return false
+	}
+	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
+	if wait > c.rule.MaxDelay {
+		return false
+	}
+	c.delay = wait
+	return true
 }
 
 // opened marks the epoch of an allowance that was made with the elastic margin

@@ -339,3 +339,24 @@ func TestOverride(t *testing.T) {
 		})
 	}
 }
+
+// Requests over a limit may wait for room, as long as the rule lets them.
+func TestMaxDelay(t *testing.T) {
+	rule := perUser(tokens(2, limit.Flow{Units: 10, Per: time.Second}))
+	rule.MaxDelay = 250 * time.Millisecond
+	n := newNode(t, Config{}, rule)
+	for i, want := range []time.Duration{0, 0, 100 * time.Millisecond, 200 * time.Millisecond} {
+		if d := check(n, start, "u"); !d.Allowed || d.Delay != want {
+			t.Fatalf("request %d: %+v, want it to wait %v", i, d, want)
+		}
+	}
+	if d := check(n, start, "u"); d.Allowed || d.Delay != 0 || d.RetryAfter != 300*time.Millisecond {
+		t.Fatalf("the fifth: %+v, want denied, as it would wait 300ms", d)
+	}
+	if d := check(n, start.Add(50*time.Millisecond), "u"); !d.Allowed || d.Delay != 250*time.Millisecond {
+		t.Fatalf("the fifth, later: %+v, want it to wait 250ms", d)
+	}
+	if d := checkCost(n, start, "u", 3); d.Allowed {
+		t.Fatalf("more than ever fits: %+v", d)
+	}
+}

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -160,6 +161,10 @@ func (r *Rule) Counts(req *Request) bool {
 	return ok
 }
 
+// MaxDelay is the longest that a request may be told to wait for room: whoever
+// holds it back keeps a connection open that long.
+const MaxDelay = time.Minute
+
 // minGapName is what the rate of min_gap is called.
 const minGapName = "min_gap"
 
@@ -201,6 +206,15 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 			}
 		}
 	}
+	r.MaxDelay = spec.MaxDelay
+	if d := spec.MaxDelay; d < 0 || d > MaxDelay {
+		c.problem(path+".max_delay", "E217", fmt.Sprintf("at most %v, such as 500ms", MaxDelay), "requests cannot wait for %v", d)
+	} else if d > 0 && r.Mode == Shadow {
+		c.problem(path+".max_delay", "E217", "mode: enforce", "a shadow rule holds no request back")
+	} else if i := slices.IndexFunc(r.Rates, func(rate *Rate) bool { return !rate.Bucket() }); d > 0 && i >= 0 {
+		// All that wait for a window to move on would come out of it together.
+		c.problem(path+".max_delay", "E217", "rates of token_bucket or leaky_bucket", "requests cannot wait for room in %s, a %s", r.Rates[i].Name, r.Rates[i].Algorithm)
+	}
 	r.Penalty = spec.Penalty
 	switch p := spec.Penalty; {
 	case p.For != 0 && p.UntilReset:
@@ -233,6 +247,7 @@ func (c *compiler) needRates(path string, spec *RuleSpec) {
 		{"classes", spec.Classes.From != "" || len(spec.Classes.Order)+len(spec.Classes.Reserve) > 0},
 		{"count_when", spec.CountWhen != ""},
 		{"min_gap", spec.MinGap != 0},
+		{"max_delay", spec.MaxDelay != 0},
 	} {
 		if w.given {
 			c.problem(path+"."+w.name, "E215", "leave it out", "a rule that %s has no limits, and so no %s", map[bool]string{true: "allows", false: "denies"}[spec.Allow], w.name)

@@ -59,6 +59,7 @@ type RuleSpec struct {
 	Drop             string        // hard | probabilistic: what becomes of requests in the margin
 	Penalty          Penalty       // for those who were denied
 	Classes          ClassesSpec   // requests that matter more than others
+	MaxDelay         time.Duration // requests over a limit wait for room, no longer than this, before they are denied
 }
 
 // MatchSpec is which requests a rule is for: all that is given must hold.

@@ -231,7 +231,7 @@ func (r *Rate) beyond(current crdt.Slice) crdt.Slice {
 	if r.Period != NoPeriod {
 		window = crdt.Slice(r.Span)
 	}
-	return current + window + crdt.Slice(time.Second/r.Width) + 2
+	return current + window + crdt.Slice(time.Second/r.Width) + 1
 }
 
 // Reach is the oldest slice that still counts at now; older ones may be

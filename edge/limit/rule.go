@@ -54,6 +54,7 @@ type Rule struct {
 	Elastic   *Elastic // nil: no elastic margin; else each rate has its Open
 	Drop      Drop
 	Penalty   Penalty
+	MaxDelay  time.Duration // a request that has room within it is admitted, and told to wait; 0: none is
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
 	Sub [2]uint64
