@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/sync"
 )
@@ -42,11 +43,57 @@ func (l *lane) clearAgain(j int) {
 	}
 }
 
-// tellAgain exports in full what stands on a peer's list, as far as there is
-// room in its outbox.
-func (a *Aggregator) tellAgain(l *lane, j int, now int64) {
+// round is what a peer was told again at one time, and what became of it.
+type round struct {
+	at            int64 // when it was told
+	told, refused int   // deltas, and those that the peer would not have this time either
+	fails         int   // rounds in a row, before this one, that came back for the most part
+}
+
+// mostFailed is the number of failed rounds after which the next ones come no
+// later: a peer is left alone for 16 seconds at most.
+const mostFailed = 4
+
+// failed is the number of rounds in a row that came back, this one included.
+// Of a peer that takes the smaller part each time nothing is gained by hurry.
+func (r *round) failed() int {
+	if r.told == 0 || 2*r.refused < r.told {
+		return 0
+	}
+	return min(r.fails+1, mostFailed)
+}
+
+// rests says that it is too early for the next round.
+func (r *round) rests(now int64) bool {
+	failed := r.failed()
+	until := r.at + int64(time.Second)<<failed
+	return failed > 0 && now < until && now >= r.at // earlier: a clock was set back
+}
+
+// tellStretch is how many keys are told again under one lock: frames that wait
+// for it shall not notice.
+const tellStretch = 256
+
+// tellAgain exports in full what stands on a peer's list, as far as half of its
+// outbox goes: what edges count meanwhile comes first. A peer that goes on
+// refusing is told less and less often.
+func (l *lane) tellAgain(j int, now int64) {
+	for l.tellSome(j, now) {
+	}
+}
+
+// tellSome is a stretch of tellAgain, and says whether there is more to do.
+func (l *lane) tellSome(j int, now int64) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	p := &l.peers[j]
-	for len(p.again) > 0 && !p.outbox.Full() {
+	if len(p.again) == 0 || p.outbox.HalfFull() || p.round.rests(now) {
+		return false
+	}
+	if p.round.at != now {
+		p.round = round{at: now, fails: p.round.failed()} // of nothing, if all that was refused has retired
+	}
+	for n := 0; n < tellStretch && len(p.again) > 0 && !p.outbox.HalfFull(); n++ {
 		key := p.again[0]
 		p.again = p.again[1:]
 		c := l.counters[key]
@@ -55,10 +102,12 @@ func (a *Aggregator) tellAgain(l *lane, j int, now int64) {
 		}
 		c.again &^= 1 << j
 		l.tellAll(p, key, c, now)
+		p.round.told++
 	}
 	if len(p.again) == 0 {
 		p.again = nil // and the memory that it slid through
 	}
+	return len(p.again) > 0
 }
 
 // tellAll exports the region's whole subtotal of a key to one peer, and says
@@ -87,6 +136,8 @@ func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64, now int64) {
 	if first {
 		return
 	}
+	p.round = round{} // whoever refused is gone
+
 	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
 		if c := l.counters[key]; p.outbox.Full() || !l.tellAll(p, key, c, now) {
 			a.tellLater(l, j, key, c)

@@ -44,6 +44,7 @@ type peer struct {
 	sent   int64           // when the last frame left
 	until  int64           // it is left alone before this instant
 	again  []deltasync.Key // to be told with a later Tick: see tellLater
+	round  round           // of what stood there
 	fails  int             // frames in a row that it did not answer
 }
 
@@ -169,9 +170,9 @@ func (a *Aggregator) Tick(now time.Time) {
 			a.remember(l, key, c, t)
 			l.crossing(c, t) // arms thresholds again as slices leave
 		}
-		for j := range l.peers {
-			a.tellAgain(l, j, t)
-		}
 		l.mu.Unlock()
+		for j := range l.peers {
+			l.tellAgain(j, t)
+		}
 	}
 }

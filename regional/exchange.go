@@ -134,11 +134,16 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			case c == nil: // retired meanwhile
 			case i < len(down.Totals):
 				a.hear(l, d.Key, c, crdt.Replica{Node: down.Node}, &down.Totals[i], oldest, horizon, t)
-			case !p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch}):
-				a.tellLater(l, j, d.Key, c) // the reply was full, and so is the outbox
+			default: // the reply was full: ask for the rest
+				// The frame has left the room that this takes. Only where a new
+				// epoch filled it is there none, and then the key is told anyhow.
+				p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch})
 			}
 			if c != nil && (len(d.Cells) > 0 || d.Carry.Level > 0) && !down.Took(i) {
 				a.tellLater(l, j, d.Key, c)
+				if d.Flags&deltasync.FlagRefresh != 0 {
+					p.round.refused++
+				}
 			}
 			i++
 		}

@@ -182,6 +182,10 @@ func (o *Outbox) Next(head Up) *Up {
 // Full says that no further key would be taken.
 func (o *Outbox) Full() bool { return o.Held() >= o.cfg.MaxDeltas }
 
+// HalfFull says that what can wait should, and leave the rest of the room to
+// what cannot.
+func (o *Outbox) HalfFull() bool { return 2*o.Held() >= o.cfg.MaxDeltas }
+
 // Deltas is the number of deltas of the frame under way with that Seq; known is
 // false where there is none.
 func (o *Outbox) Deltas(seq uint64) (n int, known bool) {

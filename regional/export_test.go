@@ -1,0 +1,13 @@
+package regional
+
+import "github.com/spillgate/spillgate/sync"
+
+// ShrinkOutboxes gives a new aggregator outboxes of so many deltas, as tests
+// that fill those of 65,536 take seconds.
+func (a *Aggregator) ShrinkOutboxes(deltas int) {
+	for _, l := range a.lanes {
+		for j := range l.peers {
+			l.peers[j].outbox = deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: deltas})
+		}
+	}
+}
