@@ -373,6 +373,9 @@ func TestLump(t *testing.T) {
 			if got, want := measured(from, from), measured(in, until-1); got != want {
 				t.Fatalf("%+v seed %d: two charges booked at once give %v, want %v", spec, seed, got, want)
 			}
+			if got, want := measured(from), measured(until-1); got != want {
+				t.Fatalf("%+v seed %d: a charge before Lump that is booked earlier gives %v, want %v", spec, seed, got, want)
+			}
 			if got, want := measured(from), measured(until); got == want && spec.Initial == 0 {
 				t.Fatalf("%+v seed %d: a charge at Lump may be booked earlier too: %v", spec, seed, got)
 			}
@@ -380,10 +383,25 @@ func TestLump(t *testing.T) {
 	}
 }
 
+// To the nanosecond: ten units are gone between the third and the fourth.
+func TestLumpEndsWhenTheBucketIsEmpty(t *testing.T) {
+	r := compileRate(t, limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 3, Per: 1}})
+	var x limit.Exact
+	if until := r.Lump(&x, epoch); until != epoch+1 {
+		t.Errorf("Lump of an empty bucket = %d ns on, want 1", until-epoch)
+	}
+	if x.Charge(r, 10, epoch); r.Lump(&x, epoch) != epoch+4 {
+		t.Errorf("Lump = %d ns on, want 4", r.Lump(&x, epoch)-epoch)
+	}
+	if x.Charge(r, 2, epoch); r.Lump(&x, epoch) != epoch+5 {
+		t.Errorf("Lump of what drains in 4 ns = %d ns on, want 5: at the 4th it makes no difference", r.Lump(&x, epoch)-epoch)
+	}
+}
+
 // A rate that changed goes on with the level it had, in units.
 func TestBucketOfAChangedRate(t *testing.T) {
 	slow := compileRate(t, limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}})
-	fast := compileRate(t, limit.RateSpec{Algorithm: "token_bucket", Capacity: 12, Refill: limit.Flow{Units: 360, Per: time.Minute}})
+	fast := compileRate(t, limit.RateSpec{Algorithm: "token_bucket", Capacity: 15, Refill: limit.Flow{Units: 360, Per: time.Minute}})
 	if slow.Generation != fast.Generation {
 		t.Error("another capacity and refill begin a new count")
 	}
