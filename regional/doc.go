@@ -8,6 +8,13 @@
 // may serve the same key: they meet in the store. A frame is answered with
 // StatusOK only when what it told is stored.
 //
+// Of a token or leaky bucket it holds slices like everybody, and a carry: the
+// level that the bucket had when a slice began that has retired since. It works
+// the carry out from what edges and regions counted, takes in what they and the
+// store say of it where that is more, tells it with every reply, push and export,
+// and has the store remember it twice a window. What lies below a bucket's floor
+// never drains; the store alone keeps that, for a day.
+//
 // The mechanism is plain calls that take the time: Handle answers a frame,
 // Exports and Pushes hand out what is to be sent, Receive takes in another
 // region's reply, Tick retires, Sync writes what the store missed. Run is the
