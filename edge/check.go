@@ -65,7 +65,7 @@ const maxCounters = limit.MaxCounters
 // state it allocates nothing.
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
-	if len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details && !req.Receipt && rules[0].Elastic == nil && !rules[0].CountsAfter() {
+	if short(req, rules) {
 		n.checkOne(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
 	} else {
 		d = n.checkAll(now.UnixNano(), req, rules)
@@ -73,8 +73,14 @@ func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	return d
 }
 
-// checkOne is checkAll for one counter: most requests meet one rule with one
-// rate, and most of these find an allowance that will do.
+// short says that the request meets one rule with one rate, and wants nothing
+// but a decision: as most do.
+func short(req *limit.Request, rules []*limit.Rule) bool {
+	return len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details && !req.Receipt &&
+		rules[0].Elastic == nil && !rules[0].CountsAfter()
+}
+
+// checkOne is checkAll for a request that is short.
 func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
 	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)
@@ -82,11 +88,16 @@ func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limi
 		d.Allowed = true
 		return
 	}
+	n.checkKey(now, req, rule, deltasync.Keyer(rule.Sub).Hash(material).Key(rule.Rates[0].Generation), d)
+}
+
+// checkKey is checkOne for a counter that is known. Most requests find an
+// allowance that will do.
+func (n *Node) checkKey(now int64, req *limit.Request, rule *limit.Rule, key deltasync.Key, d *limit.Decision) {
 	rate, cost := rule.Rates[0], rule.CostOf(req)
 	if rate.PerRequest {
 		cost = min(cost, 1)
 	}
-	key := deltasync.Keyer(rule.Sub).Hash(material).Key(rate.Generation)
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked

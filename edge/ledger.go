@@ -2,6 +2,7 @@ package edge
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -117,6 +118,7 @@ type shard struct {
 	dirty   []deltasync.Key
 	free    []*block
 	blocked blocked // keys that are not live here
+	places  atomic.Pointer[places]
 	scratch []crdt.Cell
 	apart   []crdt.Cell // others' cells, beside the sums in scratch
 	_       [8]byte     // keeps neighbouring locks off one cache line
@@ -172,6 +174,7 @@ func (s *shard) place(key deltasync.Key) *record {
 func (s *shard) grow() {
 	old := s.table
 	s.table = make([]record, s.larger())
+	s.places.Store(&places{first: &s.table[0], mask: s.mask()})
 	for i := range old {
 		if old[i].key != 0 {
 			*s.place(old[i].key) = old[i]
