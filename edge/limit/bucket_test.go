@@ -136,7 +136,7 @@ var bucketSpecs = []limit.RateSpec{
 func TestBucketAgainstRationals(t *testing.T) {
 	for _, spec := range bucketSpecs {
 		r := compileRate(t, spec)
-		for seed := range uint64(150) {
+		for seed := range uint64(80) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			e := &edge{rate: r}
 			model := newTub(r, r.Limit)
@@ -192,7 +192,7 @@ func TestBucketAgainstRationals(t *testing.T) {
 func TestBucketOverTwoEdges(t *testing.T) {
 	for _, spec := range bucketSpecs[:7] {
 		r := compileRate(t, spec)
-		for seed := range uint64(150) {
+		for seed := range uint64(60) {
 			rng := rand.New(rand.NewPCG(seed, 6))
 			a, b := &edge{rate: r}, &edge{rate: r}
 			model := newTub(r, r.Limit)

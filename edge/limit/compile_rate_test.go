@@ -200,3 +200,15 @@ func TestLargeBucketsOfTenants(t *testing.T) {
 		req.Release()
 	}
 }
+
+func TestWarningOfBucketsThatEmptyWithinASlice(t *testing.T) {
+	set := compileRules(t, limit.RuleSpec{Name: "api", MinGap: 10 * time.Millisecond, Rates: []limit.RateSpec{
+		{Name: "slow", Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(400)},
+		{Name: "fast", Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(401)},
+		{Name: "here", Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(401), Scope: "edge"},
+	}})
+	ws := set.Warnings()[0]
+	if len(ws) != 2 || ws[0].Code != "W204" || ws[0].Path != "rules[0].rates[1].capacity" || ws[1].Path != "rules[0].min_gap" || ws[0].Hint == "" {
+		t.Errorf("warnings %v, want one of the fast bucket and one of the gap", ws)
+	}
+}

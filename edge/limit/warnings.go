@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Warnings are what Compile found that works, but hardly as it was meant: by
@@ -18,6 +19,7 @@ func (c *compiler) warn(path, code, hint, format string, args ...any) {
 func (c *compiler) suspicions(doc *Document, first int) {
 	for i := range doc.Rules {
 		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
+		c.unseen(fmt.Sprintf("rules[%d]", i), c.set.rules[first+i])
 		for k := range doc.Rules[i].Rates {
 			rate := c.set.rules[first+i].Rates[k] // min_gap's comes after those
 			if asked := doc.Rules[i].Rates[k].Slices; asked > rate.Slices && rate.Algorithm == SubWindows {
@@ -54,6 +56,25 @@ func (c *compiler) shutOut(path string, r *Rule) {
 			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s are reserved", r.classes.names[0], w, rate.Name)
 			return
 		}
+	}
+}
+
+// unseen warns of buckets that empty within a slice: what others pour in has
+// drained, for all that this edge can tell, before it counts.
+func (c *compiler) unseen(path string, r *Rule) {
+	for k, rate := range r.Rates {
+		if !rate.Bucket() || rate.Scope == ScopeEdge {
+			continue
+		}
+		empty := time.Duration(product(rate.Limit-rate.Drain.Floor, uint64(rate.Drain.Per)).overUp(rate.Drain.Refill))
+		if empty >= MinWidth {
+			continue
+		}
+		at := fmt.Sprintf("%s.rates[%d].capacity", path, k)
+		if rate.PerRequest {
+			at = path + "." + minGapName
+		}
+		c.warn(at, "W204", "scope: edge, or a larger capacity", "%s is empty again in %v, less than %v, the resolution: other edges' charges will not count", rate.Name, empty, MinWidth)
 	}
 }
 
