@@ -31,6 +31,8 @@ type Aggregator struct {
 type lane struct {
 	mu       sync.Mutex // guards what follows; never held across a call to the store
 	counters map[deltasync.Key]*counter
+	order    []deltasync.Key // of all counters
+	hand     int             // the place in order that Tick goes on from
 	retry    []deltasync.Key // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
 	peers    []peer          // by Config.Peers
@@ -155,24 +157,4 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down
 		}
 	}
 	return down
-}
-
-// Tick drops what is retired. Call it about once a second.
-func (a *Aggregator) Tick(now time.Time) {
-	t := now.UnixNano()
-	for _, l := range a.lanes {
-		l.mu.Lock()
-		for key, c := range l.counters {
-			if !l.retire(c, retirement(c.shape, t), t) {
-				delete(l.counters, key)
-				continue
-			}
-			a.remember(l, key, c, t)
-			l.crossing(c, t) // arms thresholds again as slices leave
-		}
-		l.mu.Unlock()
-		for j := range l.peers {
-			l.tellAgain(j, t)
-		}
-	}
 }

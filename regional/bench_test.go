@@ -66,3 +66,45 @@ func BenchmarkHandle(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTick is the sweep of 16,000 keys of one edge with 40 slices.
+func BenchmarkTick(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		shape deltasync.Shape
+	}{{"windows", minute}, {"buckets", bucket}} {
+		b.Run(bb.name, func(b *testing.B) {
+			now := start
+			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, memstore.New(memstore.Config{Now: func() time.Time { return now }}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			s := sliceOf(bb.shape, now)
+			var cells []crdt.Cell
+			for i := range crdt.Slice(40) {
+				cells = append(cells, crdt.Cell{Slice: s - 39 + i, Charges: 2})
+			}
+			const keys = 16_000
+			up := deltasync.Up{
+				Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e1", Node: deltasync.NodeID("eu", "p", "e1"),
+				Incarnation: 1, Lanes: 1, Sections: []deltasync.Section{{Shape: bb.shape}},
+			}
+			for first := deltasync.Key(1); first < keys; first += 100 {
+				up.Seq++
+				up.Sections[0].Deltas = nil
+				for k := range deltasync.Key(100) {
+					up.Sections[0].Deltas = append(up.Sections[0].Deltas, deltasync.Delta{Key: first + k, Cells: cells})
+				}
+				payload, err := up.AppendBinary(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				a.Handle(context.Background(), now, deltasync.EdgeSubject("eu", 0, "p", "e1"), payload)
+			}
+			for b.Loop() {
+				a.Tick(now)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/keys, "ns/key")
+		})
+	}
+}

@@ -16,7 +16,8 @@ import (
 type past struct {
 	base   crdt.Carry // of a slice that retired
 	heard  crdt.Carry // of a later slice, as others said
-	stored crdt.Carry // the last one for the store
+	asked  crdt.Slice // for which remember has looked, until something is heard
+	stored crdt.Carry // the last carry for the store
 	rest   crdt.Carry // the part of it that never drains, as it is for the store
 	lacks  bool       // the store does not have stored and rest yet
 }
@@ -58,8 +59,8 @@ func drain(shape deltasync.Shape) limit.Drain {
 // reshape takes over what may change of a rate without a new generation.
 func (c *counter) reshape(shape deltasync.Shape) {
 	c.shape.Limit = shape.Limit
-	c.shape.Refill, c.shape.RefillPer, c.shape.Floor = shape.Refill, shape.RefillPer, shape.Floor
-	if shape.Bucket() {
+	if shape.Bucket() { // of an older build it is not; that drains nothing
+		c.shape.Refill, c.shape.RefillPer, c.shape.Floor = shape.Refill, shape.RefillPer, shape.Floor
 		c.shape.Slices = max(c.shape.Slices, shape.Slices)
 		if c.past == nil {
 			c.past = &past{}
@@ -179,6 +180,7 @@ func (l *lane) hear(c *counter, in crdt.Carry, most uint64, now int64) (rose boo
 	default:
 		p.heard = told
 	}
+	p.asked = 0
 	return true
 }
 
@@ -186,6 +188,7 @@ func (l *lane) hear(c *counter, in crdt.Carry, most uint64, now int64) (rose boo
 // whether anything is left to remember at now.
 func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
 	if c.past != nil {
+		c.past.setBack(sliceAt(c.shape, now+int64(maxAhead)))
 		l.retirePast(c, oldest)
 	}
 	c.edges.Retire(oldest)
@@ -194,6 +197,19 @@ func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
 		return true
 	}
 	return c.past != nil && l.rests(c, oldest, now)
+}
+
+// setBack forgets what is of slices beyond the horizon: a clock that ran ahead
+// was set back, and until it is there again they would hide all else.
+func (p *past) setBack(horizon crdt.Slice) {
+	for _, c := range []*crdt.Carry{&p.base, &p.heard, &p.stored, &p.rest} {
+		if c.Boundary > horizon {
+			*c = crdt.Carry{}
+		}
+	}
+	if p.asked > horizon {
+		p.asked = 0
+	}
 }
 
 // retirePast brings the carry to oldest where counts before it are about to go:
@@ -235,34 +251,34 @@ func floor(shape deltasync.Shape) uint64 { return shape.Floor * micro }
 // remember notes the level for the store, twice a window: when a slice began
 // that is far enough back for most counts before it to have come in. An
 // aggregator that starts anew finds there what slices held that it cannot read
-// any more.
-func (a *Aggregator) remember(l *lane, key deltasync.Key, c *counter, now int64) {
+// any more. It says whether there is something to write.
+func (l *lane) remember(c *counter, now int64) bool {
 	if c.past == nil {
-		return
+		return false
 	}
-	kept := stored(c.shape)
+	p, kept := c.past, stored(c.shape)
 	at := kept.Boundary(sliceAt(c.shape, now-int64(maxAhead)) - 2)
-	if at <= c.past.stored.Boundary && !c.past.stored.Zero() {
-		return
+	if at <= p.asked {
+		return false
 	}
+	p.asked = at
 	carry := l.carryAt(c, at)
 	if carry.Zero() {
-		return
+		return false
 	}
-	if p := c.past; c.shape.Floor > 0 {
+	if c.shape.Floor > 0 {
 		rest := min(carry.Level, floor(c.shape))
 		old := time.Duration(at-p.rest.Boundary)*c.shape.Width >= restAgain
 		if rest > p.rest.Level || old && c.chargedSince(p.rest.Boundary) {
 			p.rest = crdt.Carry{Boundary: at, Level: max(rest, p.rest.Level)}
 			p.lacks = true
-			l.again(key, c)
 		}
 		if carry.Level <= min(p.rest.Level, floor(c.shape)) {
-			return // nothing of it drains: the store has all
+			return p.lacks // nothing of it drains: that is all
 		}
 	}
-	c.past.stored, c.past.lacks = carry, true
-	l.again(key, c)
+	p.stored, p.lacks = carry, true
+	return true
 }
 
 // chargedSince says whether something is counted in a slice or later ones.

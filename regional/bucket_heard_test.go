@@ -221,3 +221,61 @@ func TestChangedBucketKeepsItsPlaceInTheStore(t *testing.T) {
 		t.Errorf("pushed with %d slices, want the most that anybody counts, 75", got)
 	}
 }
+
+// An aggregator of an older build exports a bucket as a window: that must not
+// make it drain at once.
+func TestShapeOfAnOlderBuild(t *testing.T) {
+	r, _ := bucketRegion(t, "eu", 1)
+	tr := newTraffic("e1")
+	tr.hold(r, 100, 30*time.Second)
+	old := bucket
+	old.Refill, old.RefillPer = 0, 0
+	(&edge{name: "e2"}).pour(r, old, 9, crdt.Carry{})
+	r.step(time.Second)
+	tr.near(r, "after a frame of an older build", ask(r, bucket, 9))
+}
+
+// Between two ticks the level is remembered with the counts that are written.
+func TestCarryIsWrittenWithTheCounts(t *testing.T) {
+	r, store := bucketRegion(t, "eu", 1)
+	tr := newTraffic("e1")
+	tr.charge(r.now, 100)
+	for range 150 { // half a minute without a tick
+		r.now = r.now.Add(bucket.Width)
+		tr.charge(r.now, 2)
+		tr.flush(r)
+	}
+	next := newRegion(t, "eu", store)
+	next.now = r.now
+	tr.near(next, "the next aggregator", ask(next, bucket, 9))
+}
+
+// A clock that ran ahead and was set back makes the aggregator deaf to no level.
+func TestClockSetBack(t *testing.T) {
+	r := newRegion(t, "eu", &broken{Store: newStore(&start), down: true})
+	e := &edge{name: "e1"}
+	e.pour(r, rested, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(rested, r.now), Charges: 100})
+	for range 3 {
+		r.Tick(r.now.Add(time.Hour)) // what lies below the floor has a boundary of then
+	}
+	r.Tick(r.now)
+	if got := ask(r, rested, 9).Carry; got.Boundary > sliceOf(rested, r.now) {
+		t.Errorf("told on: %v, which is of the future", got)
+	}
+	carry := crdt.Carry{Boundary: sliceOf(rested, r.now) - 2, Level: 60 * micro}
+	e.pour(r, rested, 9, carry)
+	if got := levelOf(rested, ask(r, rested, 9), r.now); got < 50*micro {
+		t.Errorf("60 units two slices ago, as told after the clock was set back: level %d millionths", got)
+	}
+}
+
+// A carry of a slice too far ahead is refused like counts there.
+func TestCarryAheadIsRefused(t *testing.T) {
+	r, _ := bucketRegion(t, "eu", 1)
+	down := (&edge{name: "e1"}).send(r, deltasync.Section{Shape: bucket, Deltas: []deltasync.Delta{
+		{Key: 8, Carry: told(r, 3, 7)}, {Key: 9, Carry: told(r, -10, 7)},
+	}})
+	if down.Status != deltasync.StatusClock || !down.Took(0) || down.Took(1) {
+		t.Errorf("%v, refused %v; want clock and the second", down.Status, down.Refused)
+	}
+}

@@ -52,7 +52,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			d := &sec.Deltas[di]
 			index++
 			cells, ahead := within(d.Cells, horizon)
-			if ahead {
+			if ahead || d.Carry.Boundary > horizon {
 				a.stats.ahead.Add(1)
 				m.refuse(index, deltasync.StatusClock)
 			}
@@ -65,6 +65,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				}
 				c = &counter{shape: sec.Shape}
 				l.counters[d.Key] = c
+				l.order = append(l.order, d.Key)
 			}
 			c.reshape(sec.Shape)
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
@@ -83,6 +84,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			if up.Kind == deltasync.KindEdge && (rose || fuller || d.Flags&deltasync.FlagRefresh != 0) {
 				a.export(l, d.Key, c, from, d.Flags, now)
 			}
+			l.remember(c, now)
 			if c.unwritten() {
 				m.keys = append(m.keys, d.Key)
 			}
