@@ -62,6 +62,11 @@ func TestSizes(t *testing.T) {
 		d := &plain.Sections[0].Deltas[i]
 		d.Flags, d.Cells[0].Slice = 0, 1_190_000_000
 	}
+	carried := busyUp(keys)
+	carried.Sections[0].Shape = bucket
+	for i := range carried.Sections[0].Deltas {
+		carried.Sections[0].Deltas[i].Carry = crdt.Carry{Boundary: 1_190_000_000 - 40, Level: 1e6 + newFrames(uint64(i)).Uint64N(100e6)}
+	}
 	for _, c := range []struct {
 		name string
 		head frame // the same without keys
@@ -70,6 +75,7 @@ func TestSizes(t *testing.T) {
 	}{
 		{"up, one cell in the same slice, no flags", busyUp(0), plain, 9.1},
 		{"up, one cell in one of two slices, some flags", busyUp(0), busyUp(keys), 11.1},
+		{"up, the same with a carry of at most 100 units", busyUp(0), carried, 16.1},
 		{"down, 1 to 8 slices from others and from peers", busyDown(0), busyDown(keys), 21},
 	} {
 		got := float64(len(encode(t, c.full))-len(encode(t, c.head))) / keys
