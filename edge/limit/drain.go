@@ -54,15 +54,22 @@ func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained ui
 		}
 	}
 	for ; next < len(sums) && sums[next].Slice < to; next++ {
-		cell := sums[next]
-		net := cell.Net()
-		if net == 0 {
+		cell := &sums[next]
+		if cell.Charges <= cell.Refunds {
 			continue
 		}
-		if level > floor { // as after, but this is the long loop
-			level = max(floor, crdt.SatSub(level, satMul(between(at, cell.Slice), drained)))
+		if level > floor { // as after, and Net above; but this is the long loop
+			gap := drained
+			if n := between(at, cell.Slice); n != 1 {
+				gap = satMul(n, drained)
+			}
+			if level-floor > gap {
+				level -= gap
+			} else {
+				level = floor
+			}
 		}
-		level = crdt.SatAdd(level, satMul(net, micro))
+		level = crdt.SatAdd(level, satMul(cell.Charges-cell.Refunds, micro))
 		at = cell.Slice
 	}
 	return d.after(level, satMul(between(at, to), drained)), next
