@@ -44,6 +44,9 @@ type contestant struct {
 	cache bool
 	// denies says that it is built with a limit that is used up.
 	denies bool
+	// batched says that it decides many requests at once: what it answers is
+	// about the request a batch before.
+	batched bool
 	// small says that it is left out of populations above large.
 	small bool
 	// build fills the contestant. Instants are counted from origin.
@@ -56,6 +59,7 @@ const (
 	rowEdgeNow   = "edge.Check, time.Now each"
 	rowEdgeClock = "edge.Check, clock of 0.5 ms"
 	rowThree     = "edge.Check, three rates"
+	rowBatch     = "edge.CheckBatch of 64"
 	rowTen       = "edge.Check, ten rules, one matching"
 	rowDenied    = "edge.Check, all denied"
 	rowTable     = "bare table, 64-byte records, one atomic add"
@@ -71,6 +75,7 @@ func contestants() []contestant {
 		{name: rowTable, cache: true, build: buildTable},
 		{name: rowPacked, cache: true, build: buildPacked},
 		{name: rowEdge, build: buildEdge(oneRate, givenTime)},
+		{name: rowBatch, small: true, batched: true, build: buildEdge(oneRate, inBatches)},
 		{name: rowEdgeNow, small: true, build: buildEdge(oneRate, systemTime)},
 		{name: rowEdgeClock, small: true, build: buildEdge(oneRate, refreshedTime)},
 		{name: rowThree, small: true, build: buildEdge(threeRates, givenTime)},

@@ -14,7 +14,7 @@ var few = population{keys: []string{keyName(1), keyName(2)}, quota: quota{limit:
 func TestEveryLimiterDenies(t *testing.T) {
 	limiters := 0
 	for _, c := range contestants() {
-		if c.cache {
+		if c.cache || c.batched {
 			continue
 		}
 		limiters++
@@ -99,5 +99,24 @@ func TestWorkload(t *testing.T) {
 	}
 	if again := newWorkload(100, 1<<12, 1.1); again.arrived != w.arrived {
 		t.Error("the same arguments drew other requests")
+	}
+}
+
+// TestBatchesDeny: after the first two batches of one key all is denied.
+func TestBatchesDeny(t *testing.T) {
+	for _, c := range contestants() {
+		if !c.batched {
+			continue
+		}
+		ask := build(t, c, few).worker(time.Now(), 0)
+		admitted := 0
+		for i := range 1000 {
+			if ask(few.keys[0]) && i >= 128 {
+				admitted++
+			}
+		}
+		if admitted > 0 {
+			t.Errorf("%s: %d admitted beyond the limit", c.name, admitted)
+		}
 	}
 }

@@ -17,6 +17,7 @@ const (
 	givenTime     timing = iota // an argument, as the harness says
 	systemTime                  // time.Now for every decision
 	refreshedTime               // a clock in memory, set every 0.5 ms
+	inBatches                   // an argument, the same for 64 decisions at once
 )
 
 // ruleset is what the edge enforces, and what a request says beside its user.
@@ -136,6 +137,40 @@ func buildEdge(rules ruleset, from timing) func(population, time.Time) (*subject
 	}
 }
 
+// batcher decides requests as a goroutine does that gathers them.
+type batcher struct {
+	node *edge.Node
+	user limit.Slot
+	reqs [64]*limit.Request
+	out  []limit.Decision
+}
+
+func newBatcher(n *edge.Node, ns *limit.Namespace) *batcher {
+	b := &batcher{node: n, user: newAsker(n, ns, "").user, out: make([]limit.Decision, 64)}
+	for i := range b.reqs {
+		b.reqs[i] = ns.NewRequest()
+		b.out[i].Allowed = true
+	}
+	return b
+}
+
+// at is a decide that answers with what became of the request a batch before.
+func (b *batcher) at(now time.Time, step time.Duration) decide {
+	i := 0
+	return func(key string) bool {
+		if i == len(b.reqs) {
+			b.out = b.node.CheckBatch(now, b.reqs[:], b.out[:0])
+			i = 0
+		}
+		now = now.Add(step)
+		req := b.reqs[i]
+		req.Reset()
+		req.SetSlot(b.user, key)
+		i++
+		return b.out[i-1].Allowed
+	}
+}
+
 func edgeSubject(n *edge.Node, path string, from timing) *subject {
 	ns := n.Rules().Only()
 	// Each goroutine has an asker of its own.
@@ -154,6 +189,8 @@ func edgeSubject(n *edge.Node, path string, from timing) *subject {
 			worker: worker(func() time.Time { return time.Unix(0, clock.Load()) }),
 			during: func() (stop func()) { return refresh(&clock) },
 		}
+	case inBatches:
+		return &subject{worker: func(now time.Time, step time.Duration) decide { return newBatcher(n, ns).at(now, step) }}
 	default:
 		return &subject{worker: func(now time.Time, step time.Duration) decide {
 			a := newAsker(n, ns, path)
