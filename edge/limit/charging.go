@@ -101,7 +101,10 @@ func wholeNumber(s string) (uint64, bool) {
 }
 
 // responsePrefix begins the names of what is known after the response only.
-const responsePrefix = "response."
+const (
+	responsePrefix = "response."
+	responseStatus = responsePrefix + "status"
+)
 
 var responseForm = regexp.MustCompile(`^response\.[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -116,7 +119,7 @@ func (c *compiler) countWhen(path, text string, r *Rule) {
 			if !responseForm.MatchString(name) {
 				return Attribute{}, false
 			}
-			return Attribute{slots: []int{c.slot(name)}, Known: true}, true
+			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus}, true
 		}
 		c.use(path, name)
 		return c.attribute(name)

@@ -26,6 +26,8 @@ type Attribute struct {
 	// Known says that the rules file or the language knows the name: other
 	// names stand for what callers may send.
 	Known bool
+	// Number says that the value is a whole number, where it is there at all.
+	Number bool
 }
 
 // Value is the attribute's in a request, "" where it is absent.
