@@ -44,7 +44,9 @@ type Config struct {
 
 	// Messages has each message that a stream receives charged too, the opening
 	// as always. A stream that runs into the limit ends: RecvMsg returns the
-	// denial, which the handler should return. Default: the opening alone.
+	// denial, which the handler should return. A message that a queue admits
+	// waits for its turn; slots of concurrency limits are the stream's, which
+	// each message takes anew. Default: the opening alone.
 	Messages bool
 }
 
@@ -68,6 +70,13 @@ func (c *Config) Validate() error {
 // calls that a rule denies for good with codes.PermissionDenied; retry-after
 // and the rule's rate-limit fields go into the response's header. Whatever
 // fails in the limiter lets calls pass.
+//
+// A call that a queue admits waits for its turn; if its context ends before,
+// what it was charged is given back, and it ends with the context's code. Slots
+// of concurrency limits are held, and renewed, until the handler is done. Rules
+// with count_when read response.code, the name of the code that the call ended
+// with ("UNAUTHENTICATED"), and response.status, what comes nearest to it in
+// HTTP (401).
 type Interceptors struct {
 	api       *httpapi.API
 	namespace string

@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -21,11 +22,12 @@ var (
 )
 
 // Unary is the interceptor of unary calls.
-func (l *Interceptors) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (l *Interceptors) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
 	if l.exempt(info.FullMethod) {
 		return handler(ctx, req)
 	}
-	v := l.decide(ctx, info.FullMethod, req)
+	call := l.call(ctx, info.FullMethod, req)
+	v, visit := l.api.Decide(&call)
 	if len(v.Fields) > 0 {
 		// It fails only where no header can be sent any more, and a client that
 		// is not told how much is left is no reason to fail its call.
@@ -34,25 +36,63 @@ func (l *Interceptors) Unary(ctx context.Context, req any, info *grpc.UnaryServe
 	if !v.Allowed {
 		return nil, denial(&v)
 	}
-	return handler(ctx, req)
+	if visit.Wait(ctx) != nil {
+		return nil, turnPassed(ctx)
+	}
+	if visit != nil {
+		err = errPanicked // unless the handler says else
+		defer func() { end(visit, err) }()
+	}
+	answer, err = handler(ctx, req)
+	return answer, err
 }
 
 // Stream is the interceptor of streams.
-func (l *Interceptors) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (l *Interceptors) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	if l.exempt(info.FullMethod) {
 		return handler(srv, ss)
 	}
-	v := l.decide(ss.Context(), info.FullMethod, nil)
+	call := l.call(ss.Context(), info.FullMethod, nil)
+	call.Parts = l.messages
+	v, visit := l.api.Decide(&call)
 	if len(v.Fields) > 0 {
 		_ = ss.SetHeader(v.Fields) // as in Unary
 	}
 	if !v.Allowed {
 		return denial(&v)
 	}
-	if l.messages {
-		ss = &metered{ServerStream: ss, limit: l, method: info.FullMethod}
+	if visit.Wait(ss.Context()) != nil {
+		return turnPassed(ss.Context())
 	}
-	return handler(srv, ss)
+	if visit != nil {
+		err = errPanicked
+		defer func() { end(visit, err) }()
+	}
+	if l.messages {
+		ss = &metered{ServerStream: ss, limit: l, method: info.FullMethod, visit: visit}
+	}
+	err = handler(srv, ss)
+	return err
+}
+
+// errPanicked stands for the answer of a handler that made none.
+var errPanicked = status.Error(codes.Internal, "the handler panicked")
+
+// end ends the visit of a call by what its handler returned.
+func end(visit *httpapi.Visit, err error) {
+	code := status.Code(err)
+	if err != nil && code == codes.Unknown { // a bare context error is what grpc makes of it
+		code = status.FromContextError(err).Code()
+	}
+	visit.End(httpapi.Answer{Status: strconv.Itoa(httpStatus(code)), Code: codeNames[code]})
+}
+
+// turnPassed is the error of a call that ended before its turn in a queue.
+func turnPassed(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return status.Error(codes.DeadlineExceeded, httpapi.ErrGone.Error())
 }
 
 // metered is a stream whose messages are charged as they are received.
@@ -60,6 +100,7 @@ type metered struct {
 	grpc.ServerStream
 	limit  *Interceptors
 	method string
+	visit  *httpapi.Visit
 	denied error // once a message was denied; only the receiver touches it
 }
 
@@ -73,17 +114,20 @@ func (m *metered) RecvMsg(msg any) error {
 	if err := m.ServerStream.RecvMsg(msg); err != nil {
 		return err
 	}
-	v := m.limit.decide(m.Context(), m.method, msg)
-	if v.Allowed {
-		return nil
+	call := m.limit.call(m.Context(), m.method, msg)
+	v, err := m.visit.Part(m.Context(), &call)
+	switch {
+	case err != nil:
+		m.denied = turnPassed(m.Context())
+	case !v.Allowed:
+		m.SetTrailer(v.Fields) // the header may be gone
+		m.denied = denial(&v)
 	}
-	m.SetTrailer(v.Fields) // the header may be gone
-	m.denied = denial(&v)
 	return m.denied
 }
 
-// decide asks the limiter about one call or one message of a stream.
-func (l *Interceptors) decide(ctx context.Context, method string, message any) httpapi.Verdict {
+// call describes one call, or one message of a stream, to the limiter.
+func (l *Interceptors) call(ctx context.Context, method string, message any) httpapi.Call {
 	md, _ := metadata.FromIncomingContext(ctx)
 	call := httpapi.Call{Namespace: l.namespace, Method: "POST", Path: method, Metadata: md}
 	if authority := md[":authority"]; len(authority) > 0 {
@@ -96,7 +140,7 @@ func (l *Interceptors) decide(ctx context.Context, method string, message any) h
 		call.Cost = l.cost(ctx, method, message)
 		call.Peek = call.Cost == 0
 	}
-	return l.api.Decide(&call)
+	return call
 }
 
 // denial is the error that a denied call ends with.

@@ -24,6 +24,18 @@ type Limiter interface {
 	// Check decides at now, and charges unless req is a peek. It never blocks.
 	// req was made from the set that Rules returned.
 	Check(now time.Time, req *limit.Request) limit.Decision
+	// Report charges what a request turned out to cost, whatever room there is;
+	// GiveBack gives its cost back, the oldest charges first.
+	Report(now time.Time, req *limit.Request) limit.Decision
+	GiveBack(now time.Time, req *limit.Request)
+	// Refund gives back what a Check charged (its Charges), cost of each or 0
+	// for all, once. Renew has charges of concurrency limits last for a lease
+	// from now.
+	Refund(now time.Time, charges []limit.Charge, cost uint64)
+	Renew(now time.Time, charges []limit.Charge)
+	// Answered charges a request that was checked to the rules that count
+	// certain responses, once response.status and its like are set.
+	Answered(now time.Time, req *limit.Request)
 	// Ready is nil once rules are loaded. A view that is stale does not unready
 	// an edge: it goes on deciding, and says how old its view is.
 	Ready() error

@@ -106,9 +106,17 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	x := exchanges.Get().(*exchange)
 	defer x.release()
 	v := a.viewOf(set)
+	req.Receipt = v.namespaces[ns].charges
 	a.ask(x, v, req, now)
 	x.fields.set(w.Header())
-	if x.answer.decision.Allowed {
+	if d := &x.answer.decision; d.Allowed {
+		// The proxy's request waits as long as this answer. Its slots nobody gives
+		// back: a proxy does not say when its request ends, so leases end them.
+		if d.Delay > 0 && !req.Peek && !a.turn(r.Context(), d.Delay) {
+			a.limiter.Refund(a.cfg.Now(), req.Charges, 0)
+			turnPassed(w)
+			return
+		}
 		w.WriteHeader(http.StatusOK)
 		return
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ type Call struct {
 
 	Cost uint64 // 0: as the rule says
 	Peek bool   // decide, charge nothing
+
+	Parts bool // parts of it are decided about while it is under way: see Visit.Part
 }
 
 // Verdict is what became of a Call.
@@ -48,35 +51,110 @@ type Verdict struct {
 
 // Decide decides about a call as Middleware does about a request: where there
 // are no rules yet, the namespace is unknown, or the limiter panics, it passes.
-func (a *API) Decide(call *Call) (v Verdict) {
+// The visit of a call that passes is to be waited for and ended; it is nil
+// where nothing is left to do, but not for calls with Parts.
+func (a *API) Decide(call *Call) (v Verdict, visit *Visit) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(call.Path, p)
-			v = pass()
+			v, visit = pass(), nil
+		}
+		if visit == nil && call.Parts && v.Allowed {
+			visit = &Visit{api: a, path: call.Path}
 		}
 	}()
 	set, ns := a.rulesFor(call.Namespace)
 	if ns == nil {
-		return pass()
+		return pass(), nil
 	}
 	req := ns.NewRequest()
-	defer req.Release()
+	defer func() {
+		if visit == nil {
+			req.Release()
+		}
+	}()
 	now := a.cfg.Now()
-	clientIP, ignored := clientBehind(call.Peer, call.Metadata["x-forwarded-for"], a.cfg.TrustedProxies)
-	if ignored {
+	lines := call.Metadata["x-forwarded-for"]
+	clientIP, believed := clientBehind(call.Peer, lines, a.cfg.TrustedProxies)
+	if !believed && lines != nil {
 		a.warnIgnored(call.Peer, now)
 	}
 	req.SetCall(call.Method, call.Path, hostOf(call.Host), clientIP, call.Metadata)
-	req.Cost, req.Peek = call.Cost, call.Peek
+	req.Cost, req.Peek, req.Trusted = call.Cost, call.Peek, believed
 	x := exchanges.Get().(*exchange)
 	defer x.release()
-	a.ask(x, a.viewOf(set), req, now)
+	view := a.viewOf(set)
+	nv := view.namespaces[ns]
+	req.Receipt = nv.charges
+	a.ask(x, view, req, now)
 	d := &x.answer.decision
 	v = Verdict{Allowed: d.Allowed, Decision: *d, RetryAfter: time.Duration(x.answer.retry) * time.Second, Fields: x.fields.lower()}
 	if !d.Allowed && d.Rate != nil && shows(d.Rule) {
 		v.Policy, v.Reason = d.Rate.Policy, string(appendUsed(x.out[:0], d))
 	}
-	return v
+	return v, a.begin(req, nv, d, call.Path)
+}
+
+// Part decides about a part of the visit's call, such as a message of its
+// stream, and waits for its turn as Wait does. Slots of concurrency limits are
+// the whole call's, so that they are not asked for twice: it lets go of its
+// own, and has those of the part from then on. If others were faster to take
+// them, the part is denied.
+func (v *Visit) Part(ctx context.Context, call *Call) (Verdict, error) {
+	v.release()
+	verdict, part := v.api.Decide(call)
+	if part == nil {
+		return verdict, nil
+	}
+	if err := part.Wait(ctx); err != nil {
+		return verdict, err
+	}
+	if !v.takeOver(part) {
+		part.over(nil)
+	}
+	return verdict, nil
+}
+
+// release lets go of the visit's slots.
+func (v *Visit) release() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	defer v.api.surviveIn(v.path)
+	if v.ended || v.req == nil {
+		return
+	}
+	if v.renewal != nil {
+		v.renewal.Stop()
+		v.renewal = nil
+	}
+	if v.keepCharges(); len(v.req.Charges) > 0 {
+		v.api.limiter.Refund(v.api.cfg.Now(), v.req.Charges, 0)
+		v.req.Charges = v.req.Charges[:0]
+	}
+}
+
+// takeOver takes the charges of a part; it is false where the visit has ended.
+func (v *Visit) takeOver(part *Visit) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended {
+		return false
+	}
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	part.ended = true // its timer, if it is due just now, finds nothing to do
+	if part.renewal != nil {
+		part.renewal.Stop()
+	}
+	if v.req == nil {
+		v.req = part.req
+	} else {
+		v.req.Charges = append(v.req.Charges[:0], part.req.Charges...)
+		part.req.Release()
+	}
+	part.req = nil
+	v.hold()
+	return true
 }
 
 func pass() Verdict {

@@ -136,8 +136,15 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, d.Remaining, 10)
 	dst = append(dst, `,"retry_after_ms":`...)
 	dst = strconv.AppendInt(dst, ceilMilliseconds(d.RetryAfter), 10)
+	if d.Delay > 0 {
+		dst = append(dst, `,"delay_ms":`...)
+		dst = strconv.AppendInt(dst, ceilMilliseconds(d.Delay), 10)
+	}
 	dst = append(dst, `,"zone":`...)
 	dst = appendString(dst, d.Zone.String())
+	if d.Near {
+		dst = append(dst, `,"near_limit":true`...)
+	}
 	dst = append(dst, `,"basis":{"local":`...)
 	dst = strconv.AppendUint(dst, d.Basis.Local, 10)
 	dst = append(dst, `,"merged":`...)

@@ -43,7 +43,8 @@ const (
 // with r: method, path, host, client_ip, and the headers that rules read. What
 // the proxy's headers say is taken only where the peer is trusted; ignored
 // says that there were such headers and that they were not believed. The path
-// is absent where no header told it: r's own path is only that of this API.
+// is absent where no header told it: r's own path is only that of this API. A
+// trusted peer's word is taken on the request's cost, too (Trusted).
 // FillHTTP allocates nothing for requests written plainly.
 func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool, err error) {
 	h := r.Header
@@ -68,22 +69,20 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 			host = v[len(v)-1]
 		}
 		clientIP = clientOf(h[forwardedFor], clientIP, trusted)
+		req.Trusted = true
 	}
 	req.SetHTTP(method, pathOf(uri), hostOf(host), clientIP, h)
 	return ignored, nil
 }
 
 // clientBehind is the address of the client whose request came from peer with
-// these lines of X-Forwarded-For; ignored says that they were not believed.
-func clientBehind(peer string, lines []string, trusted Proxies) (clientIP string, ignored bool) {
+// these lines of X-Forwarded-For, which are read where the peer is believed.
+func clientBehind(peer string, lines []string, trusted Proxies) (clientIP string, believed bool) {
 	addr, clientIP, known := parseHop(peer)
-	switch {
-	case lines == nil:
+	if !onUnixSocket(peer) && !(known && trusted.Contains(addr)) {
 		return clientIP, false
-	case onUnixSocket(peer) || known && trusted.Contains(addr):
-		return clientOf(lines, clientIP, trusted), false
 	}
-	return clientIP, true
+	return clientOf(lines, clientIP, trusted), true
 }
 
 // onUnixSocket says whether a peer's address, as net/http writes it, is that

@@ -21,13 +21,14 @@ type result uint8
 const (
 	resultAllow result = iota
 	resultSoft
+	resultElastic
 	resultDeny
 	resultShadowDeny
 	resultNone // no rule applies
 	results
 )
 
-var resultNames = [results]string{"allow", "soft", "deny", "shadow_deny", "none"}
+var resultNames = [results]string{"allow", "soft", "elastic", "deny", "shadow_deny", "none"}
 
 // resultError names calls that could not be decided. They have no rule, and
 // their namespace is only what the caller wrote, so they bear neither label.
@@ -41,6 +42,8 @@ func resultOf(d *limit.Decision) result {
 		return resultDeny
 	case d.Zone == limit.ZoneSoft:
 		return resultSoft
+	case d.Zone == limit.ZoneElastic:
+		return resultElastic
 	case d.Zone == limit.ZoneShadow:
 		return resultShadowDeny
 	default:
@@ -52,7 +55,11 @@ func resultOf(d *limit.Decision) result {
 type Metrics struct {
 	decisions *prometheus.CounterVec
 	cost      *prometheus.CounterVec
+	near      *prometheus.CounterVec
+	reports   *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
+	waiting   prometheus.Gauge
+	abandoned prometheus.Counter
 	undecided prometheus.Counter
 	panics    prometheus.Counter
 	ignored   prometheus.Counter
@@ -67,12 +74,28 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decisions_total",
-			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), deny, shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
+			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
 		}, []string{"namespace", "rule", "result"}),
 		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decision_cost_total",
 			Help: "Cost of the requests that were admitted, by the rule that decided.",
 		}, []string{"namespace", "rule"}),
+		near: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_near_limit_total",
+			Help: "Requests that were admitted and left their key at or above the rule's near_limit.",
+		}, []string{"namespace", "rule"}),
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_reports_total",
+			Help: "Calls of /v1/report by what they did: charge, give_back, answered (charge by the response), error (the call could not be understood, and has no namespace).",
+		}, []string{"namespace", "kind"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spillgate_queue_waiting_requests",
+			Help: "Requests that are held back for their turn in a queue.",
+		}),
+		abandoned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillgate_queue_abandoned_total",
+			Help: "Requests that ended before their turn in a queue came: the client was gone, or its deadline too near. What they were charged was given back.",
+		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillgate_http_panics_total",
 			Help: "Panics in handlers and interceptors; each is a bug. The HTTP API answered with 500, a call behind middleware passed.",
@@ -90,7 +113,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m.undecided = m.decisions.WithLabelValues("", "", resultError)
 	if reg != nil {
-		reg.MustRegister(m.decisions, m.cost, m.panics, m.ignored, m.duration)
+		reg.MustRegister(m.decisions, m.cost, m.near, m.reports, m.waiting, m.abandoned, m.panics, m.ignored, m.duration)
 	}
 	return m
 }
@@ -116,7 +139,21 @@ func (m *Metrics) ruleLabel(namespace, rule string) string {
 type series struct {
 	namespace, rule string
 	decisions       [results]atomic.Pointer[prometheus.Counter]
-	cost            atomic.Pointer[prometheus.Counter]
+	cost, near      lazyCounter
+}
+
+// lazyCounter is a counter that may not have been looked up yet.
+type lazyCounter struct {
+	found atomic.Pointer[prometheus.Counter]
+}
+
+func (l *lazyCounter) in(vec *prometheus.CounterVec, s *series) prometheus.Counter {
+	if c := l.found.Load(); c != nil {
+		return *c
+	}
+	c := vec.WithLabelValues(s.namespace, s.rule)
+	l.found.Store(&c)
+	return c
 }
 
 func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
@@ -128,13 +165,13 @@ func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
 		s.decisions[res].Store(c)
 	}
 	(*c).Inc()
-	if !d.Allowed || peek || d.Cost == 0 {
+	if !d.Allowed || peek {
 		return
 	}
-	if c = s.cost.Load(); c == nil {
-		fresh := m.cost.WithLabelValues(s.namespace, s.rule)
-		c = &fresh
-		s.cost.Store(c)
+	if d.Cost > 0 {
+		s.cost.in(m.cost, s).Add(float64(d.Cost))
 	}
-	(*c).Add(float64(d.Cost))
+	if d.Near {
+		s.near.in(m.near, s).Inc()
+	}
 }

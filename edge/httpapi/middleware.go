@@ -11,41 +11,67 @@ import (
 // Where there are no rules yet, or the namespace is unknown, requests pass: a
 // failure of the limiter never takes the service down. Namespace "" is the
 // only one that the rules have, or Config.DefaultNamespace.
+//
+// A request that a queue admits waits here for its turn, unless its context
+// ends before: then what it was charged is given back, and it is answered with
+// 503, in case somebody is still there to read it. Slots of concurrency limits
+// are held, and renewed, until the handler returns or panics. Rules with
+// count_when charge by the status that it wrote.
 func (a *API) Middleware(namespace string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.admit(w, r, namespace) {
+		visit, pass := a.admit(w, r, namespace)
+		switch {
+		case !pass:
+		case visit == nil:
 			next.ServeHTTP(w, r)
+		case visit.Wait(r.Context()) != nil:
+			turnPassed(w)
+		default:
+			visit.serve(next, w, r)
 		}
 	})
 }
 
-// admit decides about r and answers it where it is denied.
-func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (pass bool) {
+// turnPassed answers a request that ended before its turn.
+func turnPassed(w http.ResponseWriter) {
+	writeProblem(w, &problem{status: http.StatusServiceUnavailable, detail: ErrGone.Error(), retryAfter: 1})
+}
+
+// admit decides about r and answers it where it is denied. Its visit, if it has
+// one, is to be waited for and ended.
+func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (visit *Visit, pass bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(r.URL.Path, p)
-			pass = true
+			visit, pass = nil, true
 		}
 	}()
 	set, ns := a.rulesFor(namespace)
 	if ns == nil {
-		return true
+		return nil, true
 	}
 	req := ns.NewRequest()
-	defer req.Release()
+	defer func() {
+		if visit == nil {
+			req.Release()
+		}
+	}()
 	now := a.cfg.Now()
 	if fillOwn(req, r, a.cfg.TrustedProxies) {
 		a.warnIgnored(r.RemoteAddr, now)
 	}
 	x := exchanges.Get().(*exchange)
 	defer x.release()
-	a.ask(x, a.viewOf(set), req, now)
+	v := a.viewOf(set)
+	nv := v.namespaces[ns]
+	req.Receipt = nv.charges
+	a.ask(x, v, req, now)
 	x.fields.set(w.Header())
-	if x.answer.decision.Allowed {
-		return true
+	if !x.answer.decision.Allowed {
+		a.deny(w, x, 0)
+		return nil, false
 	}
-	a.deny(w, x, 0)
-	return false
+	return a.begin(req, nv, &x.answer.decision, r.URL.Path), true
 }
 
 // fillOwn gives req the attributes of r itself, which is what FillHTTP does
@@ -53,7 +79,8 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (p
 // X-Forwarded-For is read, where the peer is trusted; ignored says that it was
 // there and not believed.
 func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool) {
-	clientIP, ignored := clientBehind(r.RemoteAddr, r.Header[forwardedFor], trusted)
+	clientIP, believed := clientBehind(r.RemoteAddr, r.Header[forwardedFor], trusted)
 	req.SetHTTP(r.Method, pathOf(r.URL.EscapedPath()), hostOf(r.Host), clientIP, r.Header)
-	return ignored
+	req.Trusted = believed
+	return !believed && r.Header[forwardedFor] != nil
 }

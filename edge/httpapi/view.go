@@ -1,6 +1,10 @@
 package httpapi
 
-import "github.com/spillgate/spillgate/edge/limit"
+import (
+	"slices"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
 
 // view is what this surface keeps beside a set of rules, resolved once so that
 // a request looks nothing up by name. It is immutable but for its counters.
@@ -18,6 +22,8 @@ type ruleView struct {
 type namespaceView struct {
 	unmatched series // calls to which no rule applied
 	details   bool   // some rule shows all its rates or none, or is a shadow rule
+	charges   bool   // some rule has a queue, or slots: what is charged may have to be given back
+	after     bool   // some rule counts certain responses only
 }
 
 // viewOf is the view of a set. Two requests that both meet a new set may both
@@ -48,9 +54,10 @@ func (a *API) newView(set *limit.Set) *view {
 				rv.profiles = append(rv.profiles, p)
 			}
 		}
-		if rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow {
-			v.namespaces[set.Namespace(rule.Namespace)].details = true
-		}
+		nv := v.namespaces[set.Namespace(rule.Namespace)]
+		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow
+		nv.charges = nv.charges || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
+		nv.after = nv.after || rule.CountsAfter()
 	}
 	return v
 }

@@ -64,6 +64,27 @@ func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 	return d
 }
 
+// Refund implements httpapi.Limiter. What is given back, or charged without
+// being decided about, is no matter of over-admission: the demo's traffic does
+// neither.
+func (s *site) Refund(now time.Time, charges []limit.Charge, cost uint64) {
+	s.node.Refund(now, charges, cost)
+}
+
+// Renew implements httpapi.Limiter.
+func (s *site) Renew(now time.Time, charges []limit.Charge) { s.node.Renew(now, charges) }
+
+// Report implements httpapi.Limiter.
+func (s *site) Report(now time.Time, req *limit.Request) limit.Decision {
+	return s.node.Report(now, req)
+}
+
+// GiveBack implements httpapi.Limiter.
+func (s *site) GiveBack(now time.Time, req *limit.Request) { s.node.GiveBack(now, req) }
+
+// Answered implements httpapi.Limiter.
+func (s *site) Answered(now time.Time, req *limit.Request) { s.node.Answered(now, req) }
+
 // namespace is the one that the traffic is decided in.
 func (s *site) namespace() *limit.Namespace { return s.Rules().Namespace(s.ns) }
 

@@ -1,9 +1,15 @@
 // Package limitertest has a limiter for tests of surfaces: one process, one
-// map, every count exact, decided with the real algorithms of edge/limit.
+// map, every count exact, decided with the real algorithms of edge/limit. Suite
+// is what it and an edge.Node both pass.
+//
+// What it leaves out: elastic margins stay closed, drop: probabilistic drops
+// nothing, nobody is punished, and a denied request is charged to nothing,
+// whatever charge: and count_denied: say. There is nobody else to hear of.
 package limitertest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +17,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 // ErrNoRules is what Ready says before rules are set.
@@ -21,31 +28,45 @@ type Limiter struct {
 	set    atomic.Pointer[limit.Set]
 	checks atomic.Int64
 
-	mu    sync.Mutex // guards cells
-	cells map[string][]crdt.Cell
+	mu       sync.Mutex // guards what follows
+	byName   map[string]*counter
+	counters []*counter // by limit.Charge.Counter
+}
+
+// counter is what is counted of one key under one rate.
+type counter struct {
+	id    uint64
+	cells []crdt.Cell // ascending
+	exact limit.Exact
 }
 
 // New returns a limiter with the rules of docs; without docs it has none, and
 // is not ready.
 func New(tb testing.TB, docs ...limit.Document) *Limiter {
 	tb.Helper()
-	l := &Limiter{cells: map[string][]crdt.Cell{}}
+	l := &Limiter{byName: map[string]*counter{}}
 	if len(docs) > 0 {
 		l.SetRules(tb, docs...)
 	}
 	return l
 }
 
-// SetRules replaces the rules; counts are kept.
-func (l *Limiter) SetRules(tb testing.TB, docs ...limit.Document) {
+// Compile compiles the rules of a test, conditions included.
+func Compile(tb testing.TB, docs ...limit.Document) *limit.Set {
 	tb.Helper()
-	set, problems := limit.Compile(docs...)
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(docs...)
 	for _, ps := range problems {
 		if len(ps) > 0 {
 			tb.Fatalf("rules of the test: %v", ps)
 		}
 	}
-	l.set.Store(set)
+	return set
+}
+
+// SetRules replaces the rules; counts are kept.
+func (l *Limiter) SetRules(tb testing.TB, docs ...limit.Document) {
+	tb.Helper()
+	l.set.Store(Compile(tb, docs...))
 }
 
 // DropRules leaves the limiter without rules, as before it had any.
@@ -65,14 +86,15 @@ func (l *Limiter) Ready() error {
 // Checks is how often Check was called, peeks included.
 func (l *Limiter) Checks() int64 { return l.checks.Load() }
 
-// Charged is the cost charged to the whole limiter and not yet out of reach.
+// Charged is the cost charged to the whole limiter, what was given back taken
+// off, and not yet out of reach.
 func (l *Limiter) Charged() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var sum uint64
-	for _, cells := range l.cells {
-		for _, c := range cells {
-			sum += c.Charges
+	for _, c := range l.counters {
+		for _, cell := range c.cells {
+			sum += cell.Net()
 		}
 	}
 	return sum
@@ -80,11 +102,10 @@ func (l *Limiter) Charged() uint64 {
 
 // row is one rate that was asked.
 type row struct {
-	state limit.State
-	cost  uint64
-	used  uint64
-	key   string
-	slice crdt.Slice
+	state   limit.State
+	cost    uint64
+	used    uint64
+	counter *counter
 }
 
 // Check decides: all rates must pass, and nothing is charged if one denies. A
@@ -94,8 +115,6 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := now.UnixNano()
-	var rows []row
-	best := -1
 	d := limit.Decision{Allowed: true}
 	rules := req.Rules()
 	for _, rule := range rules {
@@ -107,70 +126,202 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 		if rule.Allow && d.Rule == nil {
 			d.Rule, d.Zone = rule, limit.ZoneNormal
 		}
-		key, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
-		req.KeepScratch(key)
-		if !ok {
-			continue
-		}
-		for _, rate := range rule.Rates {
-			rows = append(rows, l.ask(rule, rate, string(key)+"\x00"+rate.Name, rule.CostOf(req), at))
-			last := len(rows) - 1
-			if best < 0 || rank(&rows[last]) > rank(&rows[best]) ||
-				rank(&rows[last]) == rank(&rows[best]) && tighter(&rows[last], &rows[best]) {
-				best = last
-			}
-		}
 	}
-	if best < 0 {
+	rows := l.rows(req, rules, at)
+	if len(rows) == 0 {
 		return d
 	}
-	b := &rows[best]
-	allowed := rank(b) < rankDeny
+	best := &rows[0]
 	for i := range rows {
-		if allowed && !req.Peek {
-			l.charge(&rows[i])
+		if r := &rows[i]; rank(r) > rank(best) || rank(r) == rank(best) && tighter(r, best) {
+			best = r
+		}
+	}
+	d = best.decision(rank(best) < rankDeny)
+	if req.Receipt {
+		req.Charges = req.Charges[:0]
+	}
+	for i := range rows {
+		r := &rows[i]
+		if rate := r.state.Rate; d.Allowed && rate.Queue && r.state.Rule.Mode == limit.Enforce {
+			d.Delay = max(d.Delay, rate.Delay(&r.counter.exact, r.counter.cells, limit.Carry{}, at))
+		}
+		if d.Allowed && !req.Peek && !r.state.Rule.CountsAfter() {
+			l.charge(r, at)
+			if req.Receipt && r.cost > 0 {
+				req.Charges = append(req.Charges, limit.Charge{
+					Rule: r.state.Rule, Rate: r.state.Rate, Counter: r.counter.id, Slice: r.state.Rate.SliceAt(at), Cost: r.cost,
+				})
+			}
 		}
 		if req.Details {
-			req.States = append(req.States, rows[i].state)
+			req.States = append(req.States, r.state)
 		}
 	}
-	d = limit.Decision{
-		Allowed: allowed, Zone: zoneOf(b), Rule: b.state.Rule, Rate: b.state.Rate, Cost: b.cost,
-		Limit: b.state.Rate.Limit, Remaining: b.state.Remaining,
-		Basis: limit.Basis{Local: b.used, Age: -1, Regions: 1},
+	d.Remaining = best.state.Remaining
+	return d
+}
+
+// decision is what a row says of a request.
+func (r *row) decision(allowed bool) limit.Decision {
+	rate := r.state.Rate
+	d := limit.Decision{
+		Allowed: allowed, Zone: zoneOf(r), Rule: r.state.Rule, Rate: rate, Cost: r.cost,
+		Limit: rate.Limit, Basis: limit.Basis{Local: r.used, Age: -1, Regions: 1},
 	}
-	if !d.Allowed {
-		d.RetryAfter = b.state.RetryAfter
+	if allowed {
+		d.Near = rate.Near > 0 && r.used+r.cost >= rate.Near
+	} else {
+		d.RetryAfter = r.state.RetryAfter
 	}
 	return d
 }
 
-func (l *Limiter) ask(rule *limit.Rule, rate *limit.Rate, key string, cost uint64, at int64) row {
-	cells, reach := l.cells[key], rate.Reach(at)
-	for len(cells) > 0 && cells[0].Slice < reach {
-		cells = cells[1:]
+// rows asks all rates of the rules.
+func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows []row) {
+	for _, rule := range rules {
+		key, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
+		req.KeepScratch(key)
+		if !ok || rule.Allow {
+			continue
+		}
+		for _, rate := range rule.Rates {
+			cost := rule.CostOf(req)
+			if rate.PerRequest {
+				cost = min(cost, 1)
+			}
+			rows = append(rows, l.ask(rule, rate, string(key)+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
+		}
 	}
-	l.cells[key] = cells
-	level := rate.Used(cells, limit.Carry{}, at)
+	return rows
+}
+
+func (l *Limiter) ask(rule *limit.Rule, rate *limit.Rate, key string, cost, withheld uint64, at int64) row {
+	c := l.byName[key]
+	if c == nil {
+		c = &counter{id: uint64(len(l.counters))}
+		l.byName[key] = c
+		l.counters = append(l.counters, c)
+	}
+	for len(c.cells) > 0 && c.cells[0].Slice < rate.Reach(at) {
+		c.cells = c.cells[1:]
+	}
+	level := rate.Measure(&c.exact, nil, c.cells, limit.Carry{}, at)
+	need := crdt.SatAdd(cost, withheld)
 	r := row{
-		state: limit.State{Rule: rule, Rate: rate, Denied: cost > rate.Room(level)},
-		cost:  cost, used: rate.Rounded(level), key: key, slice: rate.SliceAt(at),
+		state: limit.State{Rule: rule, Rate: rate, Denied: need > rate.Room(level)},
+		cost:  cost, used: rate.Rounded(level), counter: c,
 	}
 	r.state.Remaining = crdt.SatSub(rate.Limit, r.used)
 	if r.state.Denied {
-		r.state.RetryAfter = rate.RetryAfter(cells, limit.Carry{}, cost, at)
+		r.state.RetryAfter = rate.Wait(&c.exact, nil, c.cells, limit.Carry{}, need, at)
 	}
 	return r
 }
 
-func (l *Limiter) charge(r *row) {
+func (l *Limiter) charge(r *row, at int64) {
 	r.state.Remaining = crdt.SatSub(r.state.Remaining, r.cost)
-	cells := l.cells[r.key]
-	if n := len(cells); n > 0 && cells[n-1].Slice == r.slice {
-		cells[n-1].Charges = crdt.SatAdd(cells[n-1].Charges, r.cost)
-		return
+	r.counter.add(r.state.Rate, r.cost, at)
+}
+
+func (c *counter) add(rate *limit.Rate, cost uint64, at int64) {
+	slice := rate.SliceAt(at)
+	if n := len(c.cells); n == 0 || c.cells[n-1].Slice != slice {
+		c.cells = append(c.cells, crdt.Cell{Slice: slice})
 	}
-	l.cells[r.key] = append(cells, crdt.Cell{Slice: r.slice, Charges: r.cost})
+	last := &c.cells[len(c.cells)-1]
+	last.Charges = crdt.SatAdd(last.Charges, cost)
+	if rate.Exact() {
+		c.exact.Charge(rate, cost, at)
+	}
+}
+
+// giveBack takes cost off what a slice was charged, unless it is out of reach.
+func (c *counter) giveBack(rate *limit.Rate, cost uint64, slice crdt.Slice, at int64) {
+	for i := range c.cells {
+		if c.cells[i].Slice != slice || slice < rate.Reach(at) {
+			continue
+		}
+		c.cells[i].Refunds += cost
+		if rate.Exact() {
+			c.exact.Refund(rate, cost, slice, at)
+		}
+	}
+}
+
+// Refund gives back what a Check charged: cost of each charge, 0 for all.
+func (l *Limiter) Refund(now time.Time, charges []limit.Charge, cost uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range charges {
+		c := &charges[i]
+		back := c.Cost
+		if cost > 0 {
+			back = min(back, cost)
+		}
+		l.counters[c.Counter].giveBack(c.Rate, back, c.Slice, now.UnixNano())
+		c.Cost -= back
+	}
+}
+
+// Renew has charges of concurrency limits last for a lease from now.
+func (l *Limiter) Renew(now time.Time, charges []limit.Charge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := now.UnixNano()
+	for i := range charges {
+		if c := &charges[i]; c.Rate.Lease > 0 && c.Cost > 0 {
+			counter := l.counters[c.Counter]
+			counter.giveBack(c.Rate, c.Cost, c.Slice, at)
+			counter.add(c.Rate, c.Cost, at)
+			c.Slice = c.Rate.SliceAt(at)
+		}
+	}
+}
+
+// Report charges all rates of all rules that apply, whatever room there is.
+func (l *Limiter) Report(now time.Time, req *limit.Request) limit.Decision {
+	return l.book(now, req, req.Rules())
+}
+
+// Answered charges the rules that count what the response was.
+func (l *Limiter) Answered(now time.Time, req *limit.Request) {
+	l.book(now, req, slices.DeleteFunc(req.Rules(), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) }))
+}
+
+func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) limit.Decision {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rows := l.rows(req, rules, now.UnixNano())
+	if len(rows) == 0 {
+		return limit.Decision{Allowed: true}
+	}
+	best := &rows[0]
+	for i := range rows {
+		l.charge(&rows[i], now.UnixNano())
+		if rows[i].left() < best.left() {
+			best = &rows[i]
+		}
+	}
+	d := best.decision(true)
+	d.Remaining = best.state.Remaining
+	return d
+}
+
+// GiveBack gives back to all rates of all rules that apply, the oldest first.
+func (l *Limiter) GiveBack(now time.Time, req *limit.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := now.UnixNano()
+	for _, r := range l.rows(req, req.Rules(), at) {
+		left := r.cost
+		for _, cell := range r.counter.cells {
+			if back := min(cell.Net(), left); back > 0 {
+				r.counter.giveBack(r.state.Rate, back, cell.Slice, at)
+				left -= back
+			}
+		}
+	}
 }
 
 const (
@@ -198,7 +349,12 @@ func tighter(r, than *row) bool {
 	if r.state.Denied {
 		return r.state.RetryAfter > than.state.RetryAfter
 	}
-	return float64(r.state.Remaining)*float64(than.state.Rate.Limit) < float64(than.state.Remaining)*float64(r.state.Rate.Limit)
+	return r.left() < than.left()
+}
+
+// left is the part of the limit that is left.
+func (r *row) left() float64 {
+	return float64(r.state.Remaining) / float64(max(1, r.state.Rate.Limit))
 }
 
 func zoneOf(r *row) limit.Zone {
