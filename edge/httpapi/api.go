@@ -158,6 +158,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.check(w, r)
 	case "/v1/check/batch":
 		a.checkBatch(w, r)
+	case "/v1/report":
+		a.report(w, r)
 	case "/v1/auth":
 		a.auth(w, r, "")
 	case "/healthz":
@@ -171,7 +173,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.refuse(w, &inputError{
 			status: http.StatusNotFound, field: "path", detail: "nothing is served at " + short(r.URL.Path),
-			hint: "/v1/check, /v1/check/batch, /v1/auth, /healthz and /readyz are",
+			hint: "/v1/check, /v1/check/batch, /v1/report, /v1/auth, /healthz and /readyz are",
 		})
 	}
 }

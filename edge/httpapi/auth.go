@@ -43,7 +43,7 @@ func parseAuthOptions(query string) (o authOptions, bad *inputError) {
 			o.denyStatus = n
 		case "cost":
 			if bad = once(1, name); bad == nil {
-				o.cost, bad = parseCost(name, value)
+				o.cost, bad = parseCost(name, costHint, value)
 			}
 			o.peek = o.cost == 0
 		case "fail":
@@ -166,10 +166,39 @@ func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 
 // appendUsed says what a denied client ran out of.
 func appendUsed(dst []byte, d *limit.Decision) []byte {
+	rate := d.Rate
+	switch {
+	case rate.PerRequest:
+		return append(append(append(dst, `requests are `...), limit.WindowName(rate.Drain.Per)...), ` apart at the least`...)
+	case rate.Queue:
+		dst = append(dst, `a queue of `...)
+		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
+		return append(appendFlow(append(dst, `, served by `...), rate), `, is full`...)
+	case rate.Algorithm == limit.LeakyBucket:
+		dst = append(dst, `a bucket of `...)
+		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
+		return append(appendFlow(append(dst, `, drained by `...), rate), `, is full`...)
+	case rate.Bucket():
+		dst = append(dst, `a bucket of `...)
+		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
+		return append(appendFlow(append(dst, `, refilled by `...), rate), `, is empty`...)
+	case rate.Lease > 0:
+		dst = strconv.AppendUint(dst, d.Limit, 10)
+		return append(dst, ` at a time are under way`...)
+	}
 	dst = strconv.AppendUint(dst, d.Limit, 10)
 	dst = append(dst, ` per `...)
-	dst = append(dst, limit.WindowName(d.Rate.Window)...)
+	dst = append(dst, limit.WindowName(rate.Window)...)
 	return append(dst, ` are used up`...)
+}
+
+// capacityOf is what a bucket holds, what it may have started with left out.
+func capacityOf(rate *limit.Rate) uint64 { return rate.Limit - rate.Drain.Floor }
+
+// appendFlow appends how fast a bucket fills or drains: "5 per 1s".
+func appendFlow(dst []byte, rate *limit.Rate) []byte {
+	dst = append(strconv.AppendUint(dst, rate.Drain.Refill, 10), ` per `...)
+	return append(dst, limit.WindowName(rate.Drain.Per)...)
 }
 
 // appendViolated appends the policies that denied: those of rules that show

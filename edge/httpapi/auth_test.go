@@ -83,7 +83,7 @@ func TestAuthMistakes(t *testing.T) {
 		{"deny_status=403&deny_status=403", "deny_status", "stands twice"},
 		{"deny_satus=403", `"deny_satus"`, "deny_status, cost and fail"},
 		{"cost=-1", "cost", "is negative"},
-		{"cost=1000001", "cost", "above 1000000"},
+		{"cost=9007199254740993", "cost", "above 2^53"},
 		{"cost=", "cost", "not a whole number"},
 		{"cost=1&&cost=2", "cost", "stands twice"},
 		{"fail=maybe", "fail", "neither open nor closed"},

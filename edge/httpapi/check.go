@@ -135,7 +135,7 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	dst = append(dst, `,"remaining":`...)
 	dst = strconv.AppendUint(dst, d.Remaining, 10)
 	dst = append(dst, `,"retry_after_ms":`...)
-	dst = strconv.AppendInt(dst, ceilMilliseconds(d.RetryAfter), 10)
+	dst = strconv.AppendInt(dst, ceilMilliseconds(waitOf(d)), 10)
 	if d.Delay > 0 {
 		dst = append(dst, `,"delay_ms":`...)
 		dst = strconv.AppendInt(dst, ceilMilliseconds(d.Delay), 10)

@@ -2,11 +2,12 @@ package httpapi
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
 const (
-	maxCost       = 1_000_000
+	maxCost       = 1 << 53 // of bytes or tokens there are many; exact in JSON. Rules have bounds of their own: cost.max
 	maxBatch      = 100
 	maxAttributes = 64 // of one call; also what keeps the search for duplicates short
 )
@@ -19,12 +20,18 @@ type call struct {
 	first, last int // its attributes: decoder.attributes[first:last]
 	cost        uint64
 	peek        bool
+
+	// Of a report only:
+	report   bool // the call is one
+	giveBack bool // the cost is negative
+	answered bool // count what the response was
+
 	// mistake is the first one in what the call says. The rest of the call was
 	// then only read to find its end, so that in a batch the others are served.
 	mistake *inputError
 }
 
-// decoder reads the bodies of /v1/check and /v1/check/batch. Reading again
+// decoder reads the bodies of /v1/check, /v1/check/batch and /v1/report. Reading again
 // overwrites what was read before.
 type decoder struct {
 	scanner
@@ -63,13 +70,44 @@ func (d *decoder) check(text string) *inputError {
 	if bad := d.start(text); bad != nil {
 		return bad
 	}
-	if bad := d.call(); bad != nil {
+	if bad := d.call(call{}); bad != nil {
 		return bad
 	}
 	if bad := d.end(); bad != nil {
 		return bad
 	}
 	return d.calls[0].mistake
+}
+
+// report reads the body of a report.
+func (d *decoder) report(text string) *inputError {
+	if bad := d.start(text); bad != nil {
+		return bad
+	}
+	if bad := d.call(call{report: true}); bad != nil {
+		return bad
+	}
+	if bad := d.end(); bad != nil {
+		return bad
+	}
+	c := &d.calls[0]
+	if c.mistake == nil && c.answered {
+		c.mistake = d.answered(c)
+	}
+	return c.mistake
+}
+
+// answered checks a report of what a request was answered.
+func (d *decoder) answered(c *call) *inputError {
+	if c.giveBack {
+		return badRequest("cost", "report the two apart", "gives back, while answered charges")
+	}
+	for _, a := range d.attributes[c.first:c.last] {
+		if strings.HasPrefix(a.name, "response.") {
+			return nil
+		}
+	}
+	return badRequest("attributes", `such as {"user":"u1","response.status":"401"}`, "say nothing of the response, by which answered charges")
 }
 
 // batch reads the body of a batch. Mistakes within a call stay with the call;
@@ -126,7 +164,7 @@ func (d *decoder) callList() *inputError {
 		if n == maxBatch {
 			return badRequest("checks", "split the batch", "has more than %d checks", maxBatch)
 		}
-		if bad := d.call(); bad != nil {
+		if bad := d.call(call{}); bad != nil {
 			return bad
 		}
 	}
@@ -146,12 +184,14 @@ const (
 	fieldAttributes
 	fieldCost
 	fieldPeek
+	fieldAnswered
 )
 
-// call reads one call. What it returns is a mistake in the JSON; mistakes in
+// call reads one call into one of its kind. What it returns is a mistake in the JSON; mistakes in
 // what the JSON says are kept in the call.
-func (d *decoder) call() *inputError {
-	d.calls = append(d.calls, call{first: len(d.attributes), last: len(d.attributes)})
+func (d *decoder) call(kind call) *inputError {
+	kind.first, kind.last = len(d.attributes), len(d.attributes)
+	d.calls = append(d.calls, kind)
 	c := &d.calls[len(d.calls)-1]
 	if kind := d.kind(); kind != "an object" && kind != "" {
 		c.note(badRequest("check", `send an object, such as {"attributes":{"user":"u1"}}`, "is %s", kind))
@@ -168,15 +208,19 @@ func (d *decoder) call() *inputError {
 			return bad
 		}
 		field := 0
-		switch name {
-		case "namespace":
+		switch {
+		case name == "namespace":
 			field = fieldNamespace
-		case "attributes":
+		case name == "attributes":
 			field = fieldAttributes
-		case "cost":
+		case name == "cost":
 			field = fieldCost
-		case "peek":
+		case name == "peek" && !c.report:
 			field = fieldPeek
+		case name == "answered" && c.report:
+			field = fieldAnswered
+		case c.report:
+			c.note(badRequest(short(name), "the fields are namespace, attributes, cost and answered; what rules read goes into attributes", "is not a field of a report"))
 		default:
 			c.note(badRequest(short(name), "the fields are namespace, attributes, cost and peek; what rules read goes into attributes", "is not a field of a check"))
 		}
@@ -210,13 +254,19 @@ func (d *decoder) value(c *call, field int) (bad *inputError) {
 			c.setCost(text)
 		}
 	case field == fieldCost:
-		c.wrongKind("cost", kind, "send a whole number from 0 to 1000000, or leave it out for the cost that the rule says")
+		c.wrongKind("cost", kind, c.costHint()+", or leave it out for the cost that the rule says")
 		bad = d.skip(1)
 	case field == fieldPeek && kind == "a boolean":
 		var word string
-		if word, bad = d.literal(); word == "true" {
-			c.peek = true
-		}
+		word, bad = d.literal()
+		c.peek = c.peek || word == "true"
+	case field == fieldAnswered && kind == "a boolean":
+		var word string
+		word, bad = d.literal()
+		c.answered = word == "true"
+	case field == fieldAnswered:
+		c.wrongKind("answered", kind, "send true to charge rules that count certain responses, or leave it out")
+		bad = d.skip(1)
 	case field == fieldPeek:
 		c.wrongKind("peek", kind, "send true to ask without being counted, or leave it out")
 		bad = d.skip(1)
@@ -290,30 +340,44 @@ func (c *call) wrongKind(field, kind, hint string) {
 }
 
 func (c *call) setCost(text string) {
-	cost, bad := parseCost("cost", text)
-	if bad != nil {
+	if c.report {
+		text, c.giveBack = strings.CutPrefix(text, "-")
+	}
+	cost, bad := parseCost("cost", c.costHint(), text)
+	switch {
+	case bad != nil:
 		c.note(bad)
 		return
-	}
-	if cost == 0 {
+	case cost == 0 && c.report:
+		c.note(badRequest("cost", c.costHint(), "of 0 records nothing"))
+	case cost == 0:
 		c.peek = true
 	}
 	c.cost = cost
 }
 
+const costHint = "send a whole number from 0 to 2^53"
+
+func (c *call) costHint() string {
+	if c.report {
+		return "send a whole number from 1 to 2^53, or its negative to give back"
+	}
+	return costHint
+}
+
 // parseCost reads a cost that a caller names. Zero asks what would be decided
 // without being counted, as a peek does.
-func parseCost(field, text string) (uint64, *inputError) {
+func parseCost(field, hint, text string) (uint64, *inputError) {
 	cost, err := strconv.ParseUint(text, 10, 64)
 	switch {
 	case err == nil && cost <= maxCost:
 		return cost, nil
 	case len(text) > 0 && text[0] == '-':
-		return 0, badRequest(field, "send 0 to 1000000", "%s is negative", short(text))
+		return 0, badRequest(field, hint, "%s is negative", short(text))
 	case err == nil || isDigits(text):
-		return 0, badRequest(field, "send 0 to 1000000", "%s is above %d", short(text), maxCost)
+		return 0, badRequest(field, hint, "%s is above 2^53", short(text))
 	default:
-		return 0, badRequest(field, "send 0 to 1000000", "%s is not a whole number", short(text))
+		return 0, badRequest(field, hint, "%s is not a whole number", short(text))
 	}
 }
 

@@ -49,6 +49,47 @@ func FuzzCheckBody(f *testing.F) {
 	})
 }
 
+// FuzzReportBody is FuzzCheckBody for reports.
+func FuzzReportBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"namespace":"acme","attributes":{"user":"u1","response.status":"401"},"answered":true}`,
+		`{"cost":-5,"attributes":{"user":"u1"}}`, `{"cost":-0}`, `{"cost":--1}`, `{"cost":0,"answered":1}`, `{"peek":true}`,
+		`{"answered":true,"cost":-9007199254740992,"attributes":{"response.code":"OK"}}`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var d decoder
+		if bad := d.report(text); bad != nil {
+			if bad.status != 400 || bad.field == "" || bad.detail == "" || len(bad.Error()) > 600 {
+				t.Errorf("report(%q): %+v: no status, field or message, or too long", text, bad)
+			}
+			return
+		}
+		var want struct {
+			Namespace  string
+			Attributes map[string]string
+			Cost       *int64
+			Answered   bool
+		}
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatalf("the decoder takes %q; encoding/json: %v", text, err)
+		}
+		c := d.calls[0]
+		cost := int64(c.cost)
+		if c.giveBack {
+			cost = -cost
+		}
+		if c.namespace != want.Namespace || c.answered != want.Answered || c.peek || len(d.attributes) != len(want.Attributes) ||
+			want.Cost == nil && cost != 0 || want.Cost != nil && (cost != *want.Cost || cost == 0) {
+			t.Errorf("report(%q) = %+v, %v; encoding/json reads %+v", text, c, d.attributes, want)
+		}
+		if c.answered && c.giveBack {
+			t.Errorf("report(%q) charges and gives back", text)
+		}
+	})
+}
+
 func FuzzAuthQuery(f *testing.F) {
 	f.Add("deny_status=403&cost=5&fail=open")
 	f.Add("&&=%&cost=99999999999999999999")

@@ -4,6 +4,8 @@
 //	POST /v1/check         one decision; 200 whether allowed or denied, so that
 //	                       client libraries never retry the limiter itself
 //	POST /v1/check/batch   up to 100 decisions, answered in the same order
+//	POST /v1/report        what a request turned out to cost, or to be answered;
+//	                       a negative cost gives back
 //	ANY  /v1/auth[/{ns}]   for proxies (nginx auth_request, Caddy forward_auth,
 //	                       Traefik ForwardAuth): 200, or 429 with its headers
 //	GET  /healthz, /readyz the process lives; it has rules and is not draining

@@ -92,7 +92,7 @@ func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.
 	d := a.limiter.Check(now, req)
 	x.answer = answer{decision: d, states: req.States, now: now}
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
-		x.answer.retry = a.retrySeconds(d.RetryAfter)
+		x.answer.retry = a.retrySeconds(waitOf(&d))
 	}
 	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
 	x.fields.write(v, &x.answer)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"math"
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -79,7 +80,7 @@ func (a *answer) choose() {
 	switch {
 	case d.Rate == nil:
 	case shows(d.Rule):
-		a.told = limit.State{Rule: d.Rule, Rate: d.Rate, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Denied: !d.Allowed}
+		a.told = limit.State{Rule: d.Rule, Rate: d.Rate, Remaining: d.Remaining, RetryAfter: waitOf(d), Denied: !d.Allowed}
 	case d.Allowed:
 		share := math.Inf(1)
 		for i := range a.states {
@@ -98,7 +99,7 @@ func draft11(f *fields, a *answer) {
 		f.end()
 	}
 	if f.begin(&rateLimit) {
-		a.eachShown(func(s *limit.State) { f.item(s.Rate.Policy).quota(s.Remaining, wholeSeconds(a.effective(s))) })
+		a.eachShown(func(s *limit.State) { f.item(s.Rate.Policy).quota(a, s) })
 		f.end()
 	}
 }
@@ -115,16 +116,39 @@ func (f *fields) item(name string) *fields {
 
 func (f *fields) policy(rate *limit.Rate) {
 	f.parameter(";q=", rate.Limit)
+	if rate.Lease > 0 { // it has no window: its unit says what it counts
+		f.text = append(f.text, `;qu="concurrent-requests"`...)
+		return
+	}
 	// A window that is no whole number of seconds is left out: rounding it
 	// would tell another rate.
-	if rate.Window%time.Second == 0 {
-		f.parameter(";w=", uint64(rate.Window/time.Second))
+	if w := windowOf(rate); w%time.Second == 0 {
+		f.parameter(";w=", uint64(w/time.Second))
 	}
 }
 
-func (f *fields) quota(left, seconds uint64) {
-	f.parameter(";r=", left)
-	f.parameter(";t=", seconds)
+// windowOf is the time in which the quota comes back: of a bucket, that in which
+// it fills or drains. (The window that its slices make is as long or longer.)
+func windowOf(rate *limit.Rate) time.Duration {
+	if !rate.Bucket() {
+		return rate.Window
+	}
+	hi, lo := bits.Mul64(capacityOf(rate), uint64(rate.Drain.Per))
+	if hi >= rate.Drain.Refill {
+		return rate.Window
+	}
+	w, _ := bits.Div64(hi, lo, rate.Drain.Refill)
+	return time.Duration(min(w, uint64(rate.Window)))
+}
+
+// quota says what is left, and within which time no more than that may be used.
+// Slots that are held come back when somebody is done with them, which is no
+// time that one could name.
+func (f *fields) quota(a *answer, s *limit.State) {
+	f.parameter(";r=", s.Remaining)
+	if s.Rate.Lease == 0 {
+		f.parameter(";t=", wholeSeconds(a.effective(s)))
+	}
 }
 
 func (f *fields) parameter(name string, v uint64) {
@@ -147,8 +171,8 @@ func (a *answer) eachShown(show func(*limit.State)) {
 
 // effective is the time within which a client may use no more than what
 // remains: the wait where it was denied, the rest of a fixed window, and else a
-// whole window, as nothing less is certain without knowing when the hits were
-// made.
+// whole window, or the time in which a bucket fills, as nothing less is certain
+// without knowing when the hits were made.
 func (a *answer) effective(s *limit.State) time.Duration {
 	switch {
 	case s.RetryAfter > 0:
@@ -156,9 +180,23 @@ func (a *answer) effective(s *limit.State) time.Duration {
 	case s.Rate.Algorithm == limit.FixedWindow:
 		at := a.now.UnixNano()
 		return time.Duration(s.Rate.EndOf(s.Rate.SliceAt(at)) - at)
+	case s.Rate.Lease > 0:
+		return slotWait
 	default:
-		return s.Rate.Window
+		return windowOf(s.Rate)
 	}
+}
+
+// slotWait is when to try again for a slot of a concurrency limit. The lease is
+// only how long it takes where its holder is dead.
+const slotWait = time.Second
+
+// waitOf is how long a denied client is told to wait.
+func waitOf(d *limit.Decision) time.Duration {
+	if d.Rate != nil && d.Rate.Lease > 0 && d.Rule.Penalty == (limit.Penalty{}) {
+		return min(d.RetryAfter, slotWait)
+	}
+	return d.RetryAfter
 }
 
 // xRateLimit is the three headers as the literature names them; the last one

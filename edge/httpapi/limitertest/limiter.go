@@ -137,7 +137,7 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 			best = r
 		}
 	}
-	d = best.decision(rank(best) < rankDeny)
+	d = best.decision(rank(best) < rankDeny, req.Peek)
 	if req.Receipt {
 		req.Charges = req.Charges[:0]
 	}
@@ -163,15 +163,18 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 }
 
 // decision is what a row says of a request.
-func (r *row) decision(allowed bool) limit.Decision {
+func (r *row) decision(allowed, peek bool) limit.Decision {
 	rate := r.state.Rate
 	d := limit.Decision{
 		Allowed: allowed, Zone: zoneOf(r), Rule: r.state.Rule, Rate: rate, Cost: r.cost,
 		Limit: rate.Limit, Basis: limit.Basis{Local: r.used, Age: -1, Regions: 1},
 	}
-	if allowed {
-		d.Near = rate.Near > 0 && r.used+r.cost >= rate.Near
-	} else {
+	used := r.used
+	if allowed && !peek {
+		used += r.cost
+	}
+	d.Near = rate.Near > 0 && used >= rate.Near
+	if !allowed {
 		d.RetryAfter = r.state.RetryAfter
 	}
 	return d
@@ -303,7 +306,7 @@ func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) l
 			best = &rows[i]
 		}
 	}
-	d := best.decision(true)
+	d := best.decision(true, false)
 	d.Remaining = best.state.Remaining
 	return d
 }

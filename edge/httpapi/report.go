@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// What a report did, as the metrics name it.
+const (
+	reportCharge   = "charge"
+	reportGiveBack = "give_back"
+	reportAnswered = "answered"
+)
+
+// report answers POST /v1/report: it charges what a request turned out to cost,
+// whatever room there is, gives a negative cost back, or charges rules with
+// count_when by what the request was answered.
+func (a *API) report(w http.ResponseWriter, r *http.Request) {
+	if !a.allowMethod(w, r, http.MethodPost) {
+		return
+	}
+	x := exchanges.Get().(*exchange)
+	defer x.release()
+	text, bad := x.read(r, maxCheckBody)
+	if bad == nil {
+		bad = x.dec.report(text)
+	}
+	if bad != nil {
+		a.refuseReport(w, bad)
+		return
+	}
+	set := a.limiter.Rules()
+	if set == nil {
+		a.metrics.reports.WithLabelValues("", resultError).Inc()
+		a.notReady(w)
+		return
+	}
+	c := &x.dec.calls[0]
+	ns, bad := a.namespaceOf(set, c.namespace)
+	if bad != nil {
+		a.refuseReport(w, bad)
+		return
+	}
+	a.record(x, ns, c)
+	writeJSON(w, x)
+}
+
+func (a *API) refuseReport(w http.ResponseWriter, e *inputError) {
+	a.metrics.reports.WithLabelValues("", resultError).Inc()
+	a.refuse(w, e)
+}
+
+// record does what a report says, and appends the reply: how things stand then.
+func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
+	req := ns.NewRequest()
+	defer req.Release()
+	for _, attr := range x.dec.attributes[c.first:c.last] {
+		req.Set(attr.name, attr.value)
+	}
+	req.Cost = c.cost
+	now, kind := a.cfg.Now(), reportCharge
+	var d limit.Decision
+	switch {
+	case c.answered:
+		kind = reportAnswered
+		a.limiter.Answered(now, req)
+		d = a.peek(now, req)
+	case c.giveBack:
+		kind = reportGiveBack
+		a.limiter.GiveBack(now, req)
+		d = a.peek(now, req)
+	default:
+		d = a.limiter.Report(now, req)
+	}
+	a.metrics.reports.WithLabelValues(ns.Name, kind).Inc()
+	x.out = appendRecorded(x.out[:0], &d)
+}
+
+// peek is how things stand, for those calls of the limiter that do not say.
+func (a *API) peek(now time.Time, req *limit.Request) limit.Decision {
+	req.Peek = true
+	return a.limiter.Check(now, req)
+}
+
+// appendRecorded appends what /v1/report answers. Fields of the rate are left
+// out where no rule with rates applies: nothing was recorded then, and recorded
+// says so.
+func appendRecorded(dst []byte, d *limit.Decision) []byte {
+	dst = append(dst, `{"recorded":`...)
+	dst = strconv.AppendBool(dst, d.Rate != nil)
+	if d.Rate == nil {
+		return append(dst, '}')
+	}
+	dst = append(dst, `,"rule":`...)
+	dst = appendString(dst, d.Rule.Name)
+	dst = append(dst, `,"policy":`...)
+	dst = appendString(dst, d.Rate.Name)
+	dst = append(dst, `,"limit":`...)
+	dst = strconv.AppendUint(dst, d.Limit, 10)
+	dst = append(dst, `,"remaining":`...)
+	dst = strconv.AppendUint(dst, d.Remaining, 10)
+	if d.Near {
+		dst = append(dst, `,"near_limit":true`...)
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,192 @@
+package httpapi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// both tests over HTTP, over the fake and over a node.
+func both(t *testing.T, doc limit.Document, test func(t *testing.T, b *bench, url string)) {
+	t.Run("fake", func(t *testing.T) {
+		b := newBench(t, doc)
+		test(t, b, b.listen(t))
+	})
+	t.Run("node", func(t *testing.T) {
+		b := &bench{now: testStart.Add(15 * time.Second)}
+		b.api = b.over(t, limitertest.Node(t, doc))
+		test(t, b, b.listen(t))
+	})
+}
+
+// What is reported counts, above the limit too; what is given back does not.
+func TestReport(t *testing.T) {
+	both(t, rules(limit.RuleSpec{Name: "tokens", Key: []string{"user"}, NearLimitPercent: 90, Rates: []limit.RateSpec{{Name: "hour", Limit: 100, Per: time.Hour}}}),
+		func(t *testing.T, b *bench, url string) {
+			for i, step := range []struct{ path, body, want string }{
+				{"/v1/report", `{"attributes":{"user":"u"}}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":99}`},
+				{"/v1/report", `{"attributes":{"user":"u"},"cost":91}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":8,"near_limit":true}`},
+				{"/v1/report", `{"attributes":{"user":"u"},"cost":-1}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":9,"near_limit":true}`},
+				{"/v1/report", `{"attributes":{"user":"u"},"cost":50}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":0,"near_limit":true}`},
+				{"/v1/report", `{"attributes":{"user":"u"},"cost":-40}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":0,"near_limit":true}`},
+				{"/v1/report", `{"attributes":{"user":"u"},"cost":-9007199254740992}`, `{"recorded":true,"rule":"tokens","policy":"hour","limit":100,"remaining":100}`},
+				{"/v1/report", `{"attributes":{"path":"/"},"cost":5}`, `{"recorded":false}`},
+				{"/v1/report", `{"attributes":{"path":"/"},"cost":-5}`, `{"recorded":false}`},
+			} {
+				if r := send(t, "POST", url+step.path, step.body); r.status != 200 || r.text != step.want+"\n" {
+					t.Errorf("%d: %s: %d %swant %s", i, step.body, r.status, r.text, step.want)
+				}
+			}
+			for kind, want := range map[string]float64{"charge": 4, "give_back": 4} {
+				if got := b.metric(t, "spillgate_reports_total", "namespace", "acme", "kind", kind); got != want {
+					t.Errorf("reports of kind %s: %v, want %v", kind, got, want)
+				}
+			}
+		})
+}
+
+// A check takes a slot, a report of -1 gives it back, and a lease that of a
+// holder that never comes back.
+func TestConcurrencyOverHTTP(t *testing.T) {
+	slots := limit.RuleSpec{Name: "slots", Key: []string{"user"}, Rates: []limit.RateSpec{slotsOf(2, 30*time.Second)}}
+	both(t, rules(slots), func(t *testing.T, b *bench, url string) {
+		const body = `{"attributes":{"user":"u"}`
+		acquire := func(want bool) {
+			t.Helper()
+			if r := send(t, "POST", url+"/v1/check", body+"}"); r.body["allowed"] != want {
+				t.Fatalf("check: %s, want allowed %v", r.text, want)
+			} else if !want && r.body["retry_after_ms"] != 1000.0 {
+				t.Fatalf("check: %s, want to be told to come back in a second, not when a lease ends", r.text)
+			}
+		}
+		acquire(true)
+		acquire(true)
+		acquire(false)
+		if r := send(t, "POST", url+"/v1/report", body+`,"cost":-1}`); r.body["remaining"] != 1.0 {
+			t.Fatalf("release: %s, want one left", r.text)
+		}
+		acquire(true)
+		acquire(false)
+		b.now = b.now.Add(31 * time.Second)
+		acquire(true)
+		acquire(true)
+		acquire(false)
+	})
+}
+
+// What a proxy's backend answered is reported after the fact.
+func TestReportOfResponses(t *testing.T) {
+	rule := limit.RuleSpec{Name: "logins", Key: []string{"user"}, CountWhen: `attr("response.status") == "401"`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}}
+	both(t, rules(rule), func(t *testing.T, b *bench, url string) {
+		for i, step := range []struct {
+			status string
+			left   float64
+		}{{"200", 2}, {"401", 1}, {"200", 1}, {"401", 0}} {
+			if r := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"u"}}`); r.body["allowed"] != true {
+				t.Fatalf("login %d: %s", i, r.text)
+			}
+			r := send(t, "POST", url+"/v1/report", `{"attributes":{"user":"u","response.status":"`+step.status+`"},"answered":true}`)
+			if r.body["recorded"] != true || r.body["remaining"] != step.left {
+				t.Errorf("after %s: %s, want %v left", step.status, r.text, step.left)
+			}
+		}
+		if r := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"u"}}`); r.body["allowed"] != false {
+			t.Errorf("after two failures: %s", r.text)
+		}
+		if got := b.metric(t, "spillgate_reports_total", "namespace", "acme", "kind", "answered"); got != 4 {
+			t.Errorf("%v reports of answers, want 4", got)
+		}
+	})
+}
+
+func TestReportMistakes(t *testing.T) {
+	b := newBench(t, acme())
+	url := b.listen(t) + "/v1/report"
+	cases := []struct {
+		name, body string
+		status     int
+		field      string
+		says       string
+	}{
+		{"empty", ``, 400, "body", "is empty"},
+		{"second value", `{"cost":1}{}`, 400, "body", "the end of the body"},
+		{"peek", `{"peek":true}`, 400, `"peek"`, "is not a field of a report"},
+		{"cost 0", `{"cost":0}`, 400, "cost", "of 0 records nothing"},
+		{"cost -0", `{"cost":-0}`, 400, "cost", "of 0 records nothing"},
+		{"fraction", `{"cost":-1.5}`, 400, "cost", "is not a whole number"},
+		{"cost too high", `{"cost":-9007199254740993}`, 400, "cost", "is above 2^53"},
+		{"cost a string", `{"cost":"1"}`, 400, "cost", "1 to 2^53, or its negative to give back"},
+		{"answered a string", `{"answered":"yes"}`, 400, "answered", "is a string"},
+		{"answered by nothing", `{"attributes":{"user":"u1"},"answered":true}`, 400, "attributes", "say nothing of the response"},
+		{"answered and given back", `{"attributes":{"response.status":"401"},"answered":true,"cost":-1}`, 400, "cost", "gives back"},
+		{"unknown namespace", `{"namespace":"acmee"}`, 404, "namespace", `no rules for "acmee"`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { wantProblem(t, send(t, "POST", url, c.body), c.status, c.field, c.says) })
+	}
+	if r := send(t, "GET", url, ""); r.status != 405 {
+		t.Errorf("GET: %d", r.status)
+	}
+	if got, want := b.metric(t, "spillgate_reports_total", "kind", "error"), float64(len(cases)); got != want {
+		t.Errorf("%v reports that failed, want %v", got, want)
+	}
+	b.limiter.DropRules()
+	if r := send(t, "POST", url, `{}`); r.status != 503 {
+		t.Errorf("without rules: %d %s", r.status, r.text)
+	}
+	if b.limiter.Charged() != 0 {
+		t.Errorf("%d charged by reports with mistakes", b.limiter.Charged())
+	}
+}
+
+// Each algorithm's denial, and its fields, in words and numbers that fit it.
+func TestWordsOfDenials(t *testing.T) {
+	flow := limit.Flow{Units: 5, Per: time.Second}
+	for _, c := range []struct {
+		rule           limit.RuleSpec
+		takes          int
+		detail, policy string
+		quota          string
+	}{
+		{perAddress("r", limit.RateSpec{Name: "x", Limit: 2, Per: 2 * time.Second}), 2, "2 per 2s are used up", `;q=2;w=2`, `;r=0;t=3`},
+		{perAddress("r", limit.RateSpec{Name: "x", Algorithm: "token_bucket", Capacity: 10, Refill: flow}), 10,
+			"a bucket of 10, refilled by 5 per 1s, is empty", `;q=10;w=2`, `;r=0;t=1`},
+		{perAddress("r", limit.RateSpec{Name: "x", Algorithm: "token_bucket", Capacity: 10, Initial: 15, Refill: flow}), 15,
+			"a bucket of 10, refilled by 5 per 1s, is empty", `;q=15;w=2`, `;r=0;t=1`},
+		{perAddress("r", limit.RateSpec{Name: "x", Algorithm: "leaky_bucket", Capacity: 3, Outflow: limit.Flow{Units: 1, Per: 400 * time.Millisecond}}), 3,
+			"a bucket of 3, drained by 1 per 400ms, is full", `;q=3`, `;r=0;t=1`},
+		{perAddress("r", limit.RateSpec{Name: "x", Algorithm: "leaky_bucket", Capacity: 4, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true}), 1,
+			"", `;q=4;w=14400`, `;r=3;t=14400`},
+		{perAddress("r", slotsOf(2, 30*time.Second)), 2, "2 at a time are under way", `;q=2;qu="concurrent-requests"`, `;r=0`},
+		{limit.RuleSpec{Name: "r", Key: []string{"client_ip"}, MinGap: 200 * time.Millisecond}, 1, "requests are 200ms apart at the least", `;q=1`, `;r=0;t=1`},
+	} {
+		c.rule.OnLimit.Headers = []string{"draft-11", "x-ratelimit", "ietf-06"}
+		both(t, rules(c.rule), func(t *testing.T, b *bench, url string) {
+			for i := range c.takes {
+				r := send(t, "GET", url+"/v1/auth", "")
+				if r.status != 200 {
+					t.Fatalf("request %d: %d %s", i, r.status, r.text)
+				}
+				if got := r.header.Get("X-Ratelimit-Limit"); got != r.header.Get("Ratelimit-Limit") || got == "" || got == "0" {
+					t.Errorf("X-RateLimit-Limit %q, RateLimit-Limit %q", got, r.header.Get("Ratelimit-Limit"))
+				}
+			}
+			r := send(t, "GET", url+"/v1/auth?cost=0", "")
+			if c.detail != "" {
+				r = send(t, "GET", url+"/v1/auth", "")
+				if r.status != 429 || r.body["detail"] != c.detail || r.header.Get("Retry-After") < "1" || r.header.Get("X-Ratelimit-Retry-After") < "1" {
+					t.Errorf("denied with %d %s%v, want %q", r.status, r.text, r.header, c.detail)
+				}
+			}
+			name := `"r.` + b.api.limiter.Rules().Rules()[0].Rates[0].Name + `"`
+			if got := r.header.Get("Ratelimit-Policy"); got != name+c.policy {
+				t.Errorf("RateLimit-Policy: %s, want %s", got, name+c.policy)
+			}
+			if got := r.header.Get("Ratelimit"); got != name+c.quota {
+				t.Errorf("RateLimit: %s, want %s", got, name+c.quota)
+			}
+		})
+	}
+}
