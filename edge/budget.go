@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/spillgate/spillgate/sync"
@@ -66,12 +67,12 @@ func (s *shard) crowded() bool {
 	if s.tight() {
 		table = s.larger()
 	}
-	return table*recordBytes+s.weight+freshBytes+s.dirtyBytes() > s.bytes
+	return table*recordBytes+16*s.weight+freshBytes+s.dirtyBytes() > s.bytes
 }
 
 // heavy says that the records take more than they may.
 func (s *shard) heavy() bool {
-	return s.bytes > 0 && len(s.table)*recordBytes+s.weight+s.dirtyBytes() > s.bytes
+	return s.bytes > 0 && len(s.table)*recordBytes+16*s.weight+s.dirtyBytes() > s.bytes
 }
 
 // dirtyBytes is what the list of dirty records may grow to while so many are
@@ -80,9 +81,10 @@ func (s *shard) dirtyBytes() int { return s.used * 2 * int(unsafe.Sizeof(deltasy
 
 // weigh brings what is known of a block's size up to date.
 func (s *shard) weigh(b *block) {
-	bytes := uint32(min(blockBytes+b.own.Bytes()+b.others.Bytes()+b.extraBytes(), 1<<30))
-	s.weight += int(bytes) - int(b.bytes)
-	b.bytes = bytes
+	bytes := blockBytes + b.own.Bytes() + b.others.Bytes() + b.extraBytes()
+	weight := uint16(min(uint(bytes+15)/16, math.MaxUint16))
+	s.weight += int(weight) - int(b.weight)
+	b.weight = weight
 }
 
 // extraBytes is what the parts of a block take that few have.

@@ -104,7 +104,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		case len(d.Cells) > 0:
 			b.sentAt = now
 			if b.own.At(0).Slice >= b.unsent {
-				b.fullAt, b.wave = now, wave
+				b.fullAt, b.wave = now, uint16(wave)
 				d.Carry = b.carry()
 				s.paid(r)
 			}

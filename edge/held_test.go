@@ -21,7 +21,7 @@ func forgetAll(n *Node, now time.Time) {
 				j++
 				continue
 			}
-			n.forget(s, uint64(j), now.UnixNano())
+			n.forget(s, j, now.UnixNano())
 		}
 		s.mu.Unlock()
 	}

@@ -54,9 +54,9 @@ type block struct {
 	denied denial      // the last one, while it is sure to hold
 	sentAt int64       // when own counts were last handed over; 0: never under this life
 	fullAt int64       // when all live own counts were last handed over together
-	wave   uint32      // of resends that fullAt answered; see Node.wave
 	life   uint32
-	bytes  uint32  // that the block takes, as last weighed
+	wave   uint16  // of resends that fullAt answered: the last bits of Node.wave
+	weight uint16  // of the block, as last weighed, in units of 16 bytes
 	memory *memory // nil for windows
 	held   *held   // nil but for keys that were blocked when they came
 }
@@ -109,11 +109,11 @@ const nothing = crdt.Slice(1<<63 - 1)
 // shard is a part of the ledger under one lock.
 type shard struct {
 	mu      sync.Mutex // guards everything below; held for one decision or one delta
-	table   []record   // power of two, linear probing, never full
+	table   []record   // linear probing, never full
 	used    int
 	max     int // records at most
 	bytes   int // that they may take; 0: their number alone counts
-	weight  int // bytes of their blocks, as last weighed
+	weight  int // of their blocks, as last weighed, in units of 16 bytes
 	owing   int // records that are owed
 	dirty   []deltasync.Key
 	free    []*block
@@ -126,7 +126,19 @@ type shard struct {
 
 const smallestTable = 16
 
-func (s *shard) mask() uint64 { return uint64(len(s.table) - 1) }
+// home is the place of a key, or the one before it. It looks at the last bits
+// only, by which the rates of one key stand side by side (see deltasync.Hash).
+func (s *shard) home(key deltasync.Key) int {
+	return int(uint64(uint32(key)<<8) * uint64(len(s.table)) >> 32)
+}
+
+// after is the place that follows one.
+func (s *shard) after(i int) int {
+	if i++; i < len(s.table) {
+		return i
+	}
+	return 0
+}
 
 // find is the live record of key, or nil. It is good until the next insert or
 // remove.
@@ -134,7 +146,7 @@ func (s *shard) find(key deltasync.Key) *record {
 	if len(s.table) == 0 {
 		return nil
 	}
-	for i := uint64(key) & s.mask(); ; i = (i + 1) & s.mask() {
+	for i := s.home(key); ; i = s.after(i) {
 		switch r := &s.table[i]; r.key {
 		case key:
 			return r
@@ -160,13 +172,14 @@ func (s *shard) insert(key deltasync.Key) *record {
 // tight says that the table has to grow for one more record.
 func (s *shard) tight() bool { return (s.used+1)*8 > len(s.table)*7 }
 
-// larger is the next size of the table.
-func (s *shard) larger() int { return max(smallestTable, 2*len(s.table)) }
+// larger is the next size of the table. A quarter more each time leaves a fifth
+// of it empty on average; twice as much would leave a third.
+func (s *shard) larger() int { return max(smallestTable, len(s.table)+len(s.table)/4) }
 
 func (s *shard) place(key deltasync.Key) *record {
-	i := uint64(key) & s.mask()
+	i := s.home(key)
 	for s.table[i].key != 0 {
-		i = (i + 1) & s.mask()
+		i = s.after(i)
 	}
 	return &s.table[i]
 }
@@ -184,26 +197,33 @@ func (s *shard) grow() {
 
 // remove takes out the record at place i and closes the gap, so that probing
 // still finds what stood behind it (Knuth, TAOCP 3, §6.4, algorithm R).
-func (s *shard) remove(i uint64) {
+func (s *shard) remove(i int) {
 	s.paid(&s.table[i])
-	s.weight -= int(s.table[i].block.bytes)
+	s.weight -= int(s.table[i].block.weight)
 	s.recycle(s.table[i].block)
 	s.used--
 	for j := i; ; {
 		s.table[i] = record{}
 		for {
-			j = (j + 1) & s.mask()
+			j = s.after(j)
 			if s.table[j].key == 0 {
 				return
 			}
-			home := uint64(s.table[j].key) & s.mask()
-			if (j-home)&s.mask() >= (j-i)&s.mask() {
+			if s.behind(s.home(s.table[j].key), j) >= s.behind(i, j) {
 				break // its probe path runs through the gap
 			}
 		}
 		s.table[i] = s.table[j]
 		i = j
 	}
+}
+
+// behind is how far place j lies behind place i.
+func (s *shard) behind(i, j int) int {
+	if j >= i {
+		return j - i
+	}
+	return j - i + len(s.table)
 }
 
 // owe notes that the region does not have the record's counts, though it

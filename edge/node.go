@@ -139,7 +139,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bool {
 	const stretch = 32
 	victim, lowest := -1, 3.0
-	for step, i := 0, uint64(near)&s.mask(); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, (i+1)&s.mask() {
+	for step, i := 0, s.home(near); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, s.after(i) {
 		r := &s.table[i]
 		if r.key == 0 || kept(keep, r.key) {
 			continue
@@ -149,7 +149,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 			share++
 		}
 		if share < lowest {
-			victim, lowest = int(i), share
+			victim, lowest = i, share
 		}
 	}
 	if victim < 0 {
@@ -160,7 +160,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 	} else {
 		n.stats.evicted.Add(1)
 	}
-	n.forget(s, uint64(victim), now)
+	n.forget(s, victim, now)
 	return true
 }
 
@@ -176,7 +176,7 @@ func kept(keep []counter, key deltasync.Key) bool {
 // forget removes the record at place i. If others hold counts of it under the
 // present life, the node goes on under the next: born again under the old one,
 // the key would hide behind its old maximum.
-func (n *Node) forget(s *shard, i uint64, now int64) {
+func (n *Node) forget(s *shard, i int, now int64) {
 	r := &s.table[i]
 	b := r.block
 	r.settle()
@@ -242,7 +242,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 			s.paid(r)
 		}
 		if r.flags&dirty == 0 && now >= r.until && b.idle(now) {
-			s.remove(uint64(i))
+			s.remove(i)
 			i-- // another may have moved here
 			continue
 		}
@@ -250,7 +250,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 			continue
 		}
 		switch {
-		case b.wave != wave || lapsed(now, b.fullAt, refreshAfter(b.rate)):
+		case b.wave != uint16(wave) || lapsed(now, b.fullAt, refreshAfter(b.rate)):
 			b.unsent = min(b.unsent, b.rate.Reach(now))
 			s.mark(r, charged|again)
 		case lapsed(now, b.sentAt, afterword) && r.heard < b.sentAt+int64(afterword) &&
@@ -285,9 +285,19 @@ func (s *shard) mark(r *record, f flags) {
 }
 
 // compact drops from the dirty list what was forgotten since: while nothing
-// can be sent, keys come and go.
+// can be sent, keys come and go. One that came again stands there twice.
 func (s *shard) compact() {
-	s.dirty = slices.DeleteFunc(s.dirty, func(key deltasync.Key) bool { return s.find(key) == nil })
+	s.dirty = slices.DeleteFunc(s.dirty, func(key deltasync.Key) bool {
+		r := s.find(key)
+		if r == nil || r.flags&dirty == 0 {
+			return true
+		}
+		r.flags &^= dirty // so that its next entry goes
+		return false
+	})
+	for _, key := range s.dirty {
+		s.find(key).flags |= dirty
+	}
 }
 
 // lapsed says that d has passed since at, or that at lies in the future: a

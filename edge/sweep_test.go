@@ -10,7 +10,7 @@ import (
 )
 
 // sweptKeys are so many that each shard has several stretches to sweep.
-const sweptKeys = 3 * shards * sweepStretch / 2
+const sweptKeys = 3 * shards * sweepStretch
 
 // tickAll calls Tick until it has been round the ledger.
 func tickAll(n *Node, now time.Time) {
