@@ -192,7 +192,7 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 	r.Charge = enum(c, chargingNames, word{path + ".charge", spec.Charge}, word{"defaults.charge", c.doc.Defaults.Charge}, word{"", ChargeAllOrNothing.String()})
 	for _, rate := range r.Rates {
 		if r.Charge == ChargeEach && (rate.Bucket() || rate.Lease > 0) {
-			c.problem(path+".charge", "E217", ChargeAllOrNothing.String(), "%s would be charged with what it denies: nobody gives that back, and whoever goes on asking would never get in", rate.Name)
+			c.problem(path+".charge", "E218", ChargeAllOrNothing.String(), "%s would be charged with what it denies: nobody gives that back, and whoever goes on asking would never get in", rate.Name)
 			break
 		}
 	}

@@ -169,11 +169,11 @@ func TestWordsOfRules(t *testing.T) {
 		"two penalties":         {func(s *limit.RuleSpec) { s.Penalty = limit.Penalty{For: time.Second, UntilReset: true} }, "E211", "penalty"},
 		"each of a bucket": {func(s *limit.RuleSpec) {
 			s.Charge, s.Rates = "each", append(s.Rates, limit.RateSpec{Algorithm: "token_bucket", Capacity: 1, Refill: perSecond(1)})
-		}, "E217", "charge"},
-		"each of a gap": {func(s *limit.RuleSpec) { s.Charge, s.MinGap = "each", time.Second }, "E217", "charge"},
+		}, "E218", "charge"},
+		"each of a gap": {func(s *limit.RuleSpec) { s.Charge, s.MinGap = "each", time.Second }, "E218", "charge"},
 		"each of slots": {func(s *limit.RuleSpec) {
 			s.Charge, s.Rates[0] = "each", limit.RateSpec{Algorithm: "concurrency", Limit: 1, Lease: time.Second}
-		}, "E217", "charge"},
+		}, "E218", "charge"},
 		"long penalty":   {func(s *limit.RuleSpec) { s.Penalty.For = 400 * 24 * time.Hour }, "E211", "penalty"},
 		"nobody's class": {func(s *limit.RuleSpec) { s.Classes.Order = []string{"a", "b"} }, "E212", "classes.from"},
 		"reserve no number": {func(s *limit.RuleSpec) {
