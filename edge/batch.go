@@ -66,12 +66,12 @@ func (n *Node) keyed(req *limit.Request) keyed {
 // may be another by the time it is looked at; then nothing was gained.
 func (s *shard) fetch(key deltasync.Key) {
 	if t := s.places.Load(); t != nil {
-		prefetch(unsafe.Pointer(uintptr(unsafe.Pointer(t.first)) + uintptr(uint64(key)&t.mask)*unsafe.Sizeof(record{})))
+		prefetch(unsafe.Pointer(uintptr(unsafe.Pointer(t.first)) + uintptr(homeOf(key, t.size))*unsafe.Sizeof(record{})))
 	}
 }
 
 // places is where a shard's table lies, for those who do not hold its lock.
 type places struct {
 	first *record
-	mask  uint64
+	size  int
 }

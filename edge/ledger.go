@@ -128,9 +128,9 @@ const smallestTable = 16
 
 // home is the place of a key, or the one before it. It looks at the last bits
 // only, by which the rates of one key stand side by side (see deltasync.Hash).
-func (s *shard) home(key deltasync.Key) int {
-	return int(uint64(uint32(key)<<8) * uint64(len(s.table)) >> 32)
-}
+func (s *shard) home(key deltasync.Key) int { return homeOf(key, len(s.table)) }
+
+func homeOf(key deltasync.Key, size int) int { return int(uint64(uint32(key)<<8) * uint64(size) >> 32) }
 
 // after is the place that follows one.
 func (s *shard) after(i int) int {
@@ -187,7 +187,7 @@ func (s *shard) place(key deltasync.Key) *record {
 func (s *shard) grow() {
 	old := s.table
 	s.table = make([]record, s.larger())
-	s.places.Store(&places{first: &s.table[0], mask: s.mask()})
+	s.places.Store(&places{first: &s.table[0], size: len(s.table)})
 	for i := range old {
 		if old[i].key != 0 {
 			*s.place(old[i].key) = old[i]
