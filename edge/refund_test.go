@@ -237,7 +237,7 @@ func TestGiveBack(t *testing.T) {
 // count_when charges by what became of the request.
 func TestAnswered(t *testing.T) {
 	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{
-		{Name: "logins", Key: []string{"user"}, CountWhen: `attr("response.status") in ["401", "403"]`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}},
+		{Name: "logins", Key: []string{"user"}, CountWhen: "response.status in [401, 403]", Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}},
 		{Name: "all", Group: "all", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}}},
 	}})
 	if set == nil {

@@ -283,6 +283,10 @@ func (b *builder) word(n ast.Node) (word, error) {
 		if a, ok := b.attributes[n.Value]; ok {
 			return a.Value, nil
 		}
+	case *ast.MemberNode:
+		if a, ok := b.dotted(n); ok && !a.Number {
+			return a.Value, nil
+		}
 	case *ast.CallNode:
 		switch name := calleeOf(n); name {
 		case "attr", "header":
@@ -306,6 +310,11 @@ func (b *builder) number(n ast.Node) (number, error) {
 	if v, ok := literal(n); ok {
 		return func(*limit.Request) (int, error) { return v, nil }, nil
 	}
+	if m, ok := n.(*ast.MemberNode); ok {
+		if a, ok := b.dotted(m); ok && a.Number {
+			return numberOf(a.Value), nil
+		}
+	}
 	call, ok := n.(*ast.CallNode)
 	if !ok || calleeOf(call) != "int" {
 		return nil, b.unavailable(n)
@@ -314,13 +323,27 @@ func (b *builder) number(n ast.Node) (number, error) {
 	if err != nil {
 		return nil, err
 	}
+	return numberOf(inner), nil
+}
+
+func numberOf(text word) number {
 	return func(req *limit.Request) (int, error) {
-		v, ok := whole(inner(req))
+		v, ok := whole(text(req))
 		if !ok {
 			return 0, errNotNumber
 		}
 		return v, nil
-	}, nil
+	}
+}
+
+// dotted is the attribute that a name with a dot in it stands for.
+func (b *builder) dotted(n *ast.MemberNode) (limit.Attribute, bool) {
+	of, name, ok := memberOf(n)
+	if !ok {
+		return limit.Attribute{}, false
+	}
+	a, ok := b.attributes[of+"."+name]
+	return a, ok
 }
 
 // literal is a number as written, with its sign.

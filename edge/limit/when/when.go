@@ -22,6 +22,9 @@
 //	lower(text)               text in lower case
 //	int(text)                 its number; the rule does not apply where it is none
 //	inCIDR(address, network…) whether an address is in one of the networks
+//
+// In count_when there are also the names that begin with response: the number
+// response.status, and text such as response.outcome.
 package when
 
 import (
@@ -35,6 +38,7 @@ import (
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/parser"
+	"github.com/expr-lang/expr/types"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -114,11 +118,46 @@ type nameCollector struct {
 
 // Visit implements ast.Visitor.
 func (c *nameCollector) Visit(n *ast.Node) {
-	if id, ok := (*n).(*ast.IdentifierNode); ok && functions[id.Value] == nil {
-		if a, ok := c.lookup(id.Value); ok && a.Known {
-			c.env[id.Value], c.attributes[id.Value] = "", a
+	switch n := (*n).(type) {
+	case *ast.IdentifierNode:
+		if a, ok := c.lookup(n.Value); ok && a.Known && functions[n.Value] == nil {
+			c.env[n.Value], c.attributes[n.Value] = "", a
 		}
+	case *ast.MemberNode:
+		c.member(n)
 	}
+}
+
+// member notes a name with a dot in it, such as response.status.
+func (c *nameCollector) member(n *ast.MemberNode) {
+	of, name, ok := memberOf(n)
+	if !ok {
+		return
+	}
+	a, ok := c.lookup(of + "." + name)
+	if !ok || !a.Known {
+		return
+	}
+	fields, ok := c.env[of].(types.Map)
+	if !ok {
+		fields = types.Map{}
+		c.env[of] = fields
+	}
+	fields[name] = types.String
+	if a.Number {
+		fields[name] = types.Int
+	}
+	c.attributes[of+"."+name] = a
+}
+
+// memberOf takes a name with a dot apart.
+func memberOf(n *ast.MemberNode) (of, name string, ok bool) {
+	id, ok1 := n.Node.(*ast.IdentifierNode)
+	field, ok2 := n.Property.(*ast.StringNode)
+	if !ok1 || !ok2 {
+		return "", "", false
+	}
+	return id.Value, field.Value, true
 }
 
 // mistakeOf is the library's error with its place counted from 1.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/expr-lang/expr"
 
@@ -113,6 +114,45 @@ func TestMistakes(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %s", text, err, want)
 		}
+	}
+}
+
+// What is known of a response has names with a dot, in count_when only.
+func TestConditionsOnResponses(t *testing.T) {
+	counts := func(text string) string {
+		rule := limit.RuleSpec{Name: "a", CountWhen: text, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}}
+		set, problems := limit.Options{Conditions: Compile}.Compile(limit.Document{
+			Namespace: "t", Keys: map[string]limit.KeySource{"tier": {}, "user": {}}, Rules: []limit.RuleSpec{rule},
+		})
+		if problems != nil {
+			return at(problems[0][0])
+		}
+		req := set.Only().NewRequest()
+		req.Set("response.status", "401")
+		req.Set("response.outcome", "declined")
+		return fmt.Sprint(set.Rules()[0].Counts(req))
+	}
+	for text, want := range map[string]string{
+		`response.status in [401, 402, 403]`:                        "true",
+		`response.status == 401 and response.outcome == "declined"`: "true",
+		`response.status >= 500 or tier == "gold"`:                  "false",
+		`response.outcome in ["declined", "failed"]`:                "true",
+		`has("response.outcome")`:                                   "true",
+		`int(attr("response.status")) == 401`:                       "true",
+		`response["status"] == 401`:                                 "true",
+		`response.size > 10`:                                        "1:15 E167 invalid operation: > (mismatched types string and int)",
+		`response.status == "401"`:                                  "1:17 E167 invalid operation: == (mismatched types int and string)",
+		`response == "401"`:                                         "1:1 E167 unknown name response",
+		`response.status.code == 401`:                               "1:17 E167",
+		`response.status + 1 == 402`:                                "1:17 E167 this is not available",
+		`user.status == 401`:                                        "1:6 E167",
+	} {
+		if got := counts(text); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if _, err := compile(`response.status == 401`); err == nil {
+		t.Error("when: may ask for the status of a response")
 	}
 }
 
