@@ -34,7 +34,7 @@ type CostSpec struct {
 
 // Penalty is how long whoever was denied stays so, on top of the limit.
 type Penalty struct {
-	For        time.Duration // from each denial on
+	For        time.Duration // from the denial on; trying again meanwhile makes it no longer
 	UntilReset bool          // or until nothing is used any more
 }
 
