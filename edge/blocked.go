@@ -26,8 +26,10 @@ type blocked struct {
 // hold is one blocked key. what is, from the top, 40 bits of the instant that
 // all it had used has left its window, 6 bits of how long before that it eases,
 // in 64ths of a window, 6 bits of what it may spend until then, in 256ths of
-// the rate's ceiling or whole units, and 12 bits that tell the rate's limit: of
-// a limit that was changed meanwhile it says nothing.
+// the rate's ceiling or whole units, a bit that says that all this is a penalty,
+// and 11 bits that tell the rule's limit: of a rule that was changed meanwhile it
+// says nothing. A tenant, or a request that names another limit, keeps the same
+// part of that.
 type hold struct {
 	key  deltasync.Key
 	what uint64
@@ -35,8 +37,9 @@ type hold struct {
 
 const (
 	ways      = 8
-	tagBits   = 12
-	leftShift = tagBits
+	tagBits   = 11
+	penalized = 1 << tagBits
+	leftShift = tagBits + 1
 	easeShift = leftShift + 6
 	endShift  = easeShift + 6 // instants are rounded up to 2^24 ns, 17 ms
 	six       = 1<<6 - 1
@@ -53,16 +56,30 @@ func newHold(key deltasync.Key, rate *limit.Rate, h held) hold {
 	if h.extra > 0 && h.eases < h.until {
 		ease = min(uint64(int64(end)-h.eases)/easeOf(rate), six)
 	}
-	return hold{key, end | ease<<easeShift | min(h.left/unitOf(rate), six)<<leftShift | uint64(tagOf(rate))}
+	what := end | ease<<easeShift | min(h.left/unitOf(rate), six)<<leftShift | uint64(tagOf(rate))
+	if h.penalty {
+		what |= penalized
+	}
+	return hold{key, what}
 }
 
 func (h hold) until() int64 { return int64(h.what >> endShift << endShift) }
+
+// lasts orders entries by who leaves the table first: who has longest to go, but
+// no penalty before others, as the filter knows none: there it is held to its
+// limit, for no longer than a window.
+func (h hold) lasts() int64 {
+	if h.what&penalized != 0 {
+		return 0
+	}
+	return h.until()
+}
 
 func (h hold) tag() uint16 { return uint16(h.what & (1<<tagBits - 1)) }
 
 // held is what the entry says, rounded to the key's disadvantage.
 func (h hold) held(rate *limit.Rate) held {
-	out := held{until: h.until(), eases: h.until(), left: (h.what >> leftShift & six) * unitOf(rate)}
+	out := held{until: h.until(), eases: h.until(), left: (h.what >> leftShift & six) * unitOf(rate), penalty: h.what&penalized != 0}
 	if ease := h.what >> easeShift & six; ease > 0 {
 		out.eases -= int64(ease * easeOf(rate))
 		out.extra = crdt.SatSub(easedRoom(rate), out.left)
@@ -74,9 +91,9 @@ func (h hold) held(rate *limit.Rate) held {
 func unitOf(rate *limit.Rate) uint64 { return rate.Ceiling/256 + 1 }
 func easeOf(rate *limit.Rate) uint64 { return uint64(longestHold(rate))/64 + 1 }
 
-// tagOf tells limits apart.
+// tagOf tells the limits of rules apart.
 func tagOf(rate *limit.Rate) uint16 {
-	return uint16(rate.Limit * 0x9e3779b97f4a7c15 >> (64 - tagBits))
+	return uint16(rate.Base * 0x9e3779b97f4a7c15 >> (64 - tagBits))
 }
 
 // set is where a key stands, if it does.
@@ -141,7 +158,7 @@ func (b *blocked) put(h hold, now int64) {
 	}
 	set := b.set(h.key)
 	for i := range set {
-		if set[i].until() > h.until() {
+		if set[i].lasts() > h.lasts() {
 			set[i], h = h, set[i]
 		}
 	}

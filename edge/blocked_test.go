@@ -43,7 +43,7 @@ func TestBlockedRoundsToTheKeysDisadvantage(t *testing.T) {
 				t.Errorf("%v: the key is blocked when its block ended", want)
 			}
 			raised := *rate
-			raised.Limit++
+			raised.Base++
 			if b.find(5, &raised, now).until != 0 {
 				t.Errorf("%v: the key is blocked under a limit that was raised since", want)
 			}

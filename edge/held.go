@@ -18,6 +18,8 @@ type held struct {
 	eases int64 // what was used before has fallen below the threshold
 	left  uint64
 	extra uint64 // comes to left when it eases; 0: it has, or never will
+
+	penalty bool // all that is known is that the key is kept out, until then
 }
 
 // full stands in record.scale for a held record: it is evicted as one that has
@@ -120,12 +122,15 @@ func (s *shard) block(r *record, now int64) {
 	}
 	const most = 1<<32 - 1
 	known := uint64(r.local) + uint64(r.merged) // it only falls
-	if least == 0 || b.held == nil && known < least && r.local < most && r.merged < most {
+	if least == 0 || b.held == nil && !b.punished(now) && known < least && r.local < most && r.merged < most {
 		return
 	}
 	var h held
 	if level := s.measure(r, now); b.rate.Rounded(level) >= least {
 		h = confinement(b.rate, level, now, s.waiting(b, now))
+		if r.epoch&opened != 0 { // what was lent may be closed when the key comes back
+			h.left = min(h.left, crdt.SatSub(b.rate.Limit, b.rate.Rounded(level)))
+		}
 	}
 	if was := b.held; was != nil {
 		if h.until == 0 {
@@ -136,6 +141,13 @@ func (s *shard) block(r *record, now int64) {
 		if b.own.Len() > 0 { // some was spent meanwhile, and must neither be spent again nor be forgotten
 			h.until = max(h.until, gone(b.rate, now, s.waiting(b, now)))
 			h.eases, h.extra = h.until, 0
+		}
+	}
+	if b.punished(now) {
+		if b.denied.until >= h.until {
+			h = held{until: b.denied.until, penalty: true}
+		} else {
+			h.left, h.extra, h.eases = 0, easedRoom(b.rate), max(h.eases, b.denied.until)
 		}
 	}
 	if h.until > now {
@@ -164,9 +176,9 @@ func gone(rate *limit.Rate, now int64, wait func(*limit.Rate, uint64) time.Durat
 // waiting is wait of a block, for gone.
 func (s *shard) waiting(b *block, now int64) func(*limit.Rate, uint64) time.Duration {
 	return func(rate *limit.Rate, cost uint64) time.Duration {
-		was := b.rate
-		b.rate = rate
-		defer func() { b.rate = was }()
+		was, denied := b.rate, b.denied
+		b.rate, b.denied = rate, denial{} // a penalty is looked at by itself
+		defer func() { b.rate, b.denied = was, denied }()
 		return s.wait(b, cost, now)
 	}
 }
@@ -177,6 +189,11 @@ func (s *shard) waiting(b *block, now int64) func(*limit.Rate, uint64) time.Dura
 func (s *shard) hold(r *record, now int64) {
 	b := r.block
 	h := s.blocked.find(r.key, b.rate, now)
+	if h.penalty {
+		b.denied = denial{cost: penalty, until: h.until}
+		r.flags |= refused
+		return
+	}
 	if h.until == 0 || !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
 		return
 	}

@@ -162,6 +162,68 @@ func TestForgottenKeyKeepsWhatItHadLeft(t *testing.T) {
 	}
 }
 
+// A penalty outlives the record, whether it is longer than what was used or not.
+func TestForgottenPenaltyGoesOn(t *testing.T) {
+	for _, c := range []struct {
+		per, penalty time.Duration
+	}{{time.Second, time.Hour}, {time.Hour, 10 * time.Minute}, {time.Minute, 70 * time.Second}} {
+		rule := perUser(limit.RateSpec{Limit: 10, Per: c.per})
+		rule.Penalty = limit.Penalty{For: c.penalty}
+		n := newNode(t, Config{}, rule)
+		for range 11 {
+			check(n, start, "u")
+		}
+		forgetAll(n, start)
+		for at := time.Duration(0); at < c.penalty; at += c.penalty / 7 {
+			if d := check(n, start.Add(at), "u"); d.Allowed || d.RetryAfter <= 0 {
+				t.Errorf("a penalty of %v over %v: %+v after %v", c.penalty, c.per, d, at)
+			}
+			forgetAll(n, start.Add(at))
+		}
+		if d := check(n, start.Add(c.penalty+2*c.per+2*time.Second), "u"); !d.Allowed {
+			t.Errorf("a penalty of %v over %v: denied for %v when it is over", c.penalty, c.per, d.RetryAfter)
+		}
+	}
+}
+
+// What a forgotten key had left in an elastic margin is gone when that closes.
+func TestForgottenKeyKeepsNoElasticMargin(t *testing.T) {
+	n := newNode(t, Config{}, elastic("api", 100, limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}))
+	if err := n.SetCapacity(start, "api", 0.5, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := admits(n, start, "u", 120); got != 120 {
+		t.Fatalf("%d are admitted while there is room, want 120", got)
+	}
+	forgetAll(n, start)
+	if err := n.SetCapacity(start, "api", 0.9, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := admits(n, start, "u", 50); got != 0 {
+		t.Errorf("%d more are admitted when the margin is closed, want none", got)
+	}
+}
+
+// A request that names another limit neither frees a key nor keeps what it had
+// left from it.
+func TestForgottenKeyUnderAnotherLimit(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+	for range 100 {
+		check(n, start, "u")
+	}
+	forgetAll(n, start)
+	req := n.Rules().Only().NewRequest()
+	req.Set("user", "u")
+	req.Override(n.Rules().Rules()[0].Rates[0].Policy, 50)
+	if d := n.Check(start, req); d.Allowed {
+		t.Errorf("admitted under half of the limit: %+v", d)
+	}
+	req.Release()
+	if d := check(n, start, "u"); d.Allowed {
+		t.Errorf("a request that named another limit freed the key: %+v", d)
+	}
+}
+
 // What the view remembers of a key is exact, so it is not confined beside that.
 func TestViewKnowsBetterThanABlock(t *testing.T) {
 	n := newNode(t, Config{View: mapView{}}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))

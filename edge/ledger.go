@@ -290,7 +290,7 @@ func (r *record) settle() {
 func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b := r.block
 	r.settle()
-	if b.held != nil && b.rate.Limit != rate.Limit { // it was made under another
+	if b.held != nil && b.rate.Base != rate.Base { // the rule was changed
 		b.held = nil
 	}
 	b.rate, r.scale = rate, scaleOf(rate.Limit)

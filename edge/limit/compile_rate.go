@@ -39,7 +39,7 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.window(path, rule, spec, r, calendar)
 	}
 	r.Policy = rule.Name + "." + r.Name
-	r.Generation = generation(rule, c.doc.Namespace, r)
+	r.Generation, r.Base = generation(rule, c.doc.Namespace, r), r.Limit
 	return r
 }
 

@@ -138,6 +138,7 @@ type Rate struct {
 	Name       string // "minute"
 	Policy     string // "api-per-user.minute", as headers and metrics name it
 	Limit      uint64 // cost a window
+	Base       uint64 // Limit as the rule says, whoever asks: a tenant or a request may have another
 	Ceiling    uint64 // Limit with its soft margin; what is admitted at the most
 	Window     time.Duration
 	Width      time.Duration // of a slice: Window / Slices
