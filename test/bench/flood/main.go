@@ -83,7 +83,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		results = append(results, r)
 	}
 	var report bytes.Buffer
-	write(&report, o, results, strings.Join(append([]string{"go run ./test/bench/flood"}, args...), " "))
+	write(&report, o, results, commit())
 	if o.out != "" {
 		if err := os.WriteFile(o.out, report.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
@@ -128,10 +128,19 @@ func alone(o options, stdout io.Writer) error {
 	return fmt.Errorf("-scenario %q: there is none of that name", o.scenario)
 }
 
+// commit is what the working tree was made from.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // write writes the report.
-func write(w io.Writer, o options, results []result, command string) {
-	fmt.Fprintf(w, "# P8: a flood of keys\n\nWritten by `%s`: %d distinct keys, half IPv4, half IPv6, through an edge of a process with %d MB (GOMEMLIMIT, of which Config.MaxBytes is seven eighths), at a million a second of virtual time, windows of ten minutes, no view; %s, GOMAXPROCS %d.\n\n",
-		command, o.keys, o.budget>>20, runtime.Version(), runtime.GOMAXPROCS(0))
+func write(w io.Writer, o options, results []result, commit string) {
+	fmt.Fprintf(w, "# P8: a flood of keys\n\nWritten by `go run ./test/bench/flood -keys %d -budget %d` at commit %s, %s, GOMAXPROCS %d: so many distinct keys, half IPv4, half IPv6, through an edge of a process with so many MB (GOMEMLIMIT, of which Config.MaxBytes is seven eighths), at a million a second of virtual time, windows of ten minutes, no view. Times are context: the machine is shared.\n\n",
+		o.keys, o.budget>>20, commit, runtime.Version(), runtime.GOMAXPROCS(0))
 	fmt.Fprintf(w, "| | target | %s |\n|---|---|%s\n", names(results), strings.Repeat("---|", len(results)))
 	row := func(what, target string, cell func(result) string) {
 		fmt.Fprintf(w, "| %s | %s |", what, target)
