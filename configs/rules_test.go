@@ -90,8 +90,8 @@ func TestShippedRulesLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := set.Namespace("shop")
-	if ns == nil || len(set.Rules()) != 6 {
-		t.Fatalf("namespaces %v with %d rules, want shop with 6", set.Names(), len(set.Rules()))
+	if ns == nil || len(set.Rules()) != 20 {
+		t.Fatalf("namespaces %v with %d rules, want shop with 20", set.Names(), len(set.Rules()))
 	}
 	decide := func(method, path string, attributes ...string) string {
 		req := ns.NewRequest()
@@ -108,7 +108,10 @@ func TestShippedRulesLoad(t *testing.T) {
 	}
 	for _, tc := range [][2]string{
 		{decide("GET", "/healthz"), "health true cost 1;"},
-		{decide("POST", "/login", "user", "u1"), "login-user-and-ip false cost 1;"},
+		{decide("POST", "/login", "user", "u1"), "login-user-and-ip false cost 1;failed-logins false cost 1;"},
+		{decide("POST", "/api/exports/1", "user", "u1"), "exports false cost 1;"},
+		{decide("POST", "/api/uploads/1", "user", "u1"), "uploads false cost 1;all-uploads false cost 1;"},
+		{decide("POST", "/api/completions", "user", "u1"), "completions false cost 1000;"},
 		{decide("POST", "/login"), "per-address false cost 1;"},
 		{decide("GET", "/api/x", "header.X-User-Id", "u1"), "per-user false cost 1;"},
 		{decide("GET", "/api/search", "user", "u1"), "per-user false cost 5;"},

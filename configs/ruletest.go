@@ -43,20 +43,35 @@ type TestCut struct {
 	From, To time.Duration
 }
 
-// TestStep is a number of equal requests and what is to become of them.
+// TestAct is what a step does.
+type TestAct uint8
+
+const (
+	ActAsk      TestAct = iota // requests are decided about
+	ActReport                  // Cost is charged, whatever room there is
+	ActGiveBack                // Cost is given back
+	ActSet                     // nothing but Capacity is set
+)
+
+// TestStep is a number of equal requests and what is to become of them, or of
+// reports about some.
 type TestStep struct {
 	Line  int
 	At    time.Duration // of the first one, since the start
 	Every time.Duration // from one to the next
 	Times int
 
-	Edge       string
+	Act        TestAct
+	Edge       string // "": all of them, for those that only set something
 	Namespace  string
 	Attributes map[string]string
 	Cost       uint64 // 0: as the rule says
 	Peek       bool
+	Trusted    bool               // it comes from a trusted proxy, which may name its cost
+	Response   map[string]string  // what those that were allowed are answered: response.status
+	Capacity   map[string]float64 // signals that are set when the step begins: the part in use
 
-	Allow, Deny int // together Times
+	Allow, Deny int // together Times where requests are decided about, else 0
 	Last        Expectation
 }
 
@@ -65,7 +80,8 @@ type TestStep struct {
 type Expectation struct {
 	Rule, Policy, Zone *string // NoRule: no rule limited the request
 	Remaining          *uint64
-	RetryAfter         *time.Duration
+	RetryAfter, Delay  *time.Duration
+	NearLimit          *bool
 }
 
 // NoRule is the rule and the policy of a request that no rule limits.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -91,6 +93,7 @@ func (r *testReader) cut(path string, n *node) (c TestCut) {
 
 func (r *testReader) step(path string, n *node) TestStep {
 	s := TestStep{Line: n.at.line, Times: 1}
+	report, giveBack := uint64(0), uint64(0)
 	r.object(path, n, []field{
 		{"at", "time since the start of the case, such as at: 0s", r.between(&s.At, 0, maxTestSpan)},
 		{"every", "", r.between(&s.Every, 0, maxTestSpan)},
@@ -100,6 +103,11 @@ func (r *testReader) step(path string, n *node) TestStep {
 		{"attributes", "", r.attributes(&s.Attributes)},
 		{"cost", "", whole(r.reader, &s.Cost, 1, 1<<53)},
 		{"peek", "", r.flag(&s.Peek)},
+		{"trusted", "", r.flag(&s.Trusted)},
+		{"response", "", r.response(&s.Response)},
+		{"report", "", whole(r.reader, &report, 1, 1<<53)},
+		{"give_back", "", whole(r.reader, &giveBack, 1, 1<<53)},
+		{"capacity", "", r.capacity(&s.Capacity)},
 		{"allow", "", whole(r.reader, &s.Allow, 0, maxTestTimes)},
 		{"deny", "", whole(r.reader, &s.Deny, 0, maxTestTimes)},
 		{"rule", "", optional(r.text, &s.Last.Rule)},
@@ -107,17 +115,124 @@ func (r *testReader) step(path string, n *node) TestStep {
 		{"zone", "", optional(r.text, &s.Last.Zone)},
 		{"remaining", "", optional(func(dst *uint64) read { return whole(r.reader, dst, 0, 1<<53) }, &s.Last.Remaining)},
 		{"retry_after", "", optional(func(dst *time.Duration) read { return r.between(dst, 0, 2*limit.MaxWindow) }, &s.Last.RetryAfter)},
+		{"delay", "", optional(func(dst *time.Duration) read { return r.between(dst, 0, limit.MaxWindow) }, &s.Last.Delay)},
+		{"near_limit", "", optional(r.flag, &s.Last.NearLimit)},
 	})
 	if n.kind != kindMapping {
 		return s
 	}
-	r.verdicts(path, n, &s)
+	r.act(path, n, &s)
+	switch s.Act {
+	case ActAsk:
+		r.verdicts(path, n, &s)
+	case ActReport:
+		s.Cost = report
+	case ActGiveBack:
+		s.Cost = giveBack
+	}
 	if at := path + ".every"; !r.reported(at) && !r.reported(path+".times") && s.Every > maxTestSpan/time.Duration(s.Times) {
 		r.mistake(at, r.placeOf(at), "E013", "fewer times, or closer together", "%d times every %s take longer than %s", s.Times, durationText(s.Every), durationText(maxTestSpan))
 	}
-	r.whereTo(path, n, &s)
+	if s.Act != ActSet || s.Edge != "" {
+		r.whereTo(path, n, &s)
+	}
 	return s
 }
+
+// given says that a step has a word.
+func given(n *node, name string) bool {
+	return slices.ContainsFunc(n.entries, func(e entry) bool { return e.key == name })
+}
+
+// The words of steps that decide about nothing, beside when and where.
+var (
+	wordsOfReports = []string{"rule", "policy", "remaining", "near_limit", "attributes", "namespace", "edge", "every", "times", "at", "capacity"}
+	wordsOfSetting = []string{"at", "edge", "capacity"}
+)
+
+// act finds out what a step does, and reports words that do not go with it.
+func (r *testReader) act(path string, n *node, s *TestStep) {
+	what, may := "", wordsOfReports
+	switch {
+	case given(n, "report"):
+		s.Act, what = ActReport, "report"
+	case given(n, "give_back"):
+		s.Act, what = ActGiveBack, "give_back"
+	case given(n, "capacity") && !given(n, "allow") && !given(n, "deny"):
+		s.Act, what, may = ActSet, "capacity", wordsOfSetting
+	default:
+		return
+	}
+	for _, e := range n.entries {
+		at := path + "." + e.key
+		if _, known := r.at[at]; !known || r.reported(at) || e.key == what || slices.Contains(may, e.key) {
+			continue
+		}
+		if s.Act == ActSet {
+			r.mistake(at, e.at, "E314", "add allow: or deny:, for requests", "%s is said of requests, and the step makes none", e.key)
+		} else {
+			r.mistake(at, e.at, "E314", "make it a step of its own", "%s does not go with %s, which decides about nothing", e.key, what)
+		}
+		s.Allow, s.Deny = 0, 0
+		return // the others follow from it
+	}
+}
+
+// response reads {status: 401, code: UNAUTHENTICATED}.
+func (r *testReader) response(dst *map[string]string) read {
+	return func(path string, n *node) {
+		status, code := 0, ""
+		r.object(path, n, []field{
+			{"status", "", whole(r.reader, &status, 100, 599)},
+			{"code", "", r.text(&code)},
+		})
+		*dst = map[string]string{}
+		if given(n, "status") {
+			(*dst)["status"] = strconv.Itoa(status)
+		}
+		if given(n, "code") {
+			(*dst)["code"] = code
+		}
+		if len(*dst) == 0 && !r.reported(path) {
+			r.mistake(path, n.at, "E315", "such as response: {status: 401}", "the response is empty")
+		}
+	}
+}
+
+// capacity reads {api: 0.5}.
+func (r *testReader) capacity(dst *map[string]float64) read {
+	return func(path string, n *node) {
+		const hint = "the part in use, such as capacity: {api: 0.5}"
+		if n.kind != kindMapping {
+			r.wrongKind(path, n, "a mapping", hint)
+			return
+		}
+		*dst = make(map[string]float64, len(n.entries))
+		for _, e := range n.entries {
+			if !r.visit(n) {
+				return
+			}
+			at := join(path, e.key)
+			r.at[at] = e.at
+			used := 0.0
+			r.number(&used)(at, e.value)
+			switch {
+			case r.reported(at):
+			case !(used >= 0 && used <= 1000): // nor NaN
+				r.mistake(at, e.value.at, "E315", hint, "%s is no part in use", clip(e.value.text))
+			case !capacityForm.MatchString(e.key):
+				r.mistake(at, e.at, "E315", `letters, digits, "_", "." and "-", at most 63`, "%q is not the name of a capacity", clip(e.key))
+			}
+			(*dst)[e.key] = used
+		}
+		if len(n.entries) == 0 {
+			r.mistake(path, n.at, "E315", hint, "no capacity is named")
+		}
+	}
+}
+
+// capacityForm is what edge.Node.SetCapacity takes.
+var capacityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 // optional reads a value that is nil where it is not given.
 func optional[T any](value func(*T) read, dst **T) read {
@@ -129,10 +244,7 @@ func optional[T any](value func(*T) read, dst **T) read {
 
 // verdicts checks allow and deny against times, and derives what is not given.
 func (r *testReader) verdicts(path string, n *node, s *TestStep) {
-	given := func(name string) bool {
-		return slices.ContainsFunc(n.entries, func(e entry) bool { return e.key == name })
-	}
-	allow, deny := given("allow"), given("deny")
+	allow, deny := given(n, "allow"), given(n, "deny")
 	for _, name := range []string{"times", "allow", "deny"} {
 		if r.reported(path + "." + name) {
 			return
@@ -140,7 +252,7 @@ func (r *testReader) verdicts(path string, n *node, s *TestStep) {
 	}
 	told := func(name string, want int) {
 		hint := fmt.Sprintf("times: %d", want)
-		if !given("times") {
+		if !given(n, "times") {
 			hint += "; without it a step is one request"
 		}
 		at := path + "." + name
@@ -206,6 +318,11 @@ func (r *testReader) known(path string, s *TestStep, ns *limit.Namespace) {
 			r.mistake(at, r.placeOf(at), "E306", oneOf(name, r.attributesOf(ns.Name)), "no rule reads the attribute %q", clip(name))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.Response)) {
+		if at := path + ".response." + name; !r.reported(at) && !req.Set("response."+name, s.Response[name]) {
+			r.mistake(at, r.placeOf(at), "E306", "the count_when of a rule does: leave it out, or write one", "no rule reads response.%s", name)
+		}
+	}
 	rules, policies := []string{NoRule}, []string{NoRule}
 	for _, rule := range r.set.Rules() {
 		if rule.Namespace != ns.Name {
@@ -217,7 +334,7 @@ func (r *testReader) known(path string, s *TestStep, ns *limit.Namespace) {
 		}
 	}
 	var zones []string
-	for _, z := range []limit.Zone{limit.ZoneNormal, limit.ZoneSoft, limit.ZoneHard, limit.ZoneShadow} {
+	for _, z := range []limit.Zone{limit.ZoneNormal, limit.ZoneSoft, limit.ZoneHard, limit.ZoneElastic, limit.ZoneShadow} {
 		zones = append(zones, z.String())
 	}
 	for _, want := range []struct {

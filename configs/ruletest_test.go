@@ -72,7 +72,13 @@ cases:
   cut: [{region: us, from: 9s, to: 10s}, {region: eu, from: 1s, to: 2m}]
   steps:
   - {at: 1m30s, every: 100ms, times: 3, edge: eu-2, namespace: acme, attributes: {user: u1, header.x-user-id: u2, path: /a}, cost: 2, peek: true, allow: 1, deny: 2,
-     rule: api, policy: api.minute, zone: soft, remaining: 0, retry_after: 1s500ms}
+     rule: api, policy: api.minute, zone: soft, remaining: 0, retry_after: 1s500ms, delay: 20ms, near_limit: true}
+- name: all that is done
+  steps:
+  - {at: 0s, edge: us-1, namespace: other, trusted: true, capacity: {db: 2}, response: {status: 401, code: UNAUTHENTICATED}, allow: 1}
+  - {at: 0s, edge: us-1, namespace: acme, times: 2, every: 1s, attributes: {user: u1}, report: 5, remaining: 2}
+  - {at: 1s, edge: us-1, namespace: acme, attributes: {user: u1}, give_back: 4}
+  - {at: 2s, capacity: {api: 0.5, db: 0}}
 - name: defaults
   steps:
   - {at: 0s, edge: us-1, namespace: other, deny: 1}
@@ -94,14 +100,29 @@ cases:
 	}
 	s := c.Steps[0]
 	want := s.Last
-	if got := fmt.Sprintln(*want.Rule, *want.Policy, *want.Zone, *want.Remaining, *want.RetryAfter); got != "api api.minute soft 0 1.5s\n" {
+	if got := fmt.Sprintln(*want.Rule, *want.Policy, *want.Zone, *want.Remaining, *want.RetryAfter, *want.Delay, *want.NearLimit); got != "api api.minute soft 0 1.5s 20ms true\n" {
 		t.Errorf("expectation %q", got)
 	}
 	s.Last = Expectation{}
-	if got, want := fmt.Sprint(s), "{10 1m30s 100ms 3 eu-2 acme map[header.x-user-id:u2 path:/a user:u1] 2 true 1 2 {<nil> <nil> <nil> <nil> <nil>}}"; got != want {
+	if got, want := fmt.Sprint(s), "{10 1m30s 100ms 3 0 eu-2 acme map[header.x-user-id:u2 path:/a user:u1] 2 true false map[] map[] 1 2 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}"; got != want {
 		t.Errorf("step %s\nwant %s", got, want)
 	}
-	d := test.Cases[1]
+	for i, want := range []string{
+		"{14 0s 0s 1 0 us-1 other map[] 0 false true map[code:UNAUTHENTICATED status:401] map[db:2] 1 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
+		"{15 0s 1s 2 1 us-1 acme map[user:u1] 5 false false map[] map[] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
+		"{16 1s 0s 1 2 us-1 acme map[user:u1] 4 false false map[] map[] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
+		"{17 2s 0s 1 3   map[] 0 false false map[] map[api:0.5 db:0] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
+	} {
+		s := test.Cases[1].Steps[i]
+		if i == 1 && *s.Last.Remaining != 2 {
+			t.Errorf("a report expects %d to remain, want 2", *s.Last.Remaining)
+		}
+		s.Last = Expectation{}
+		if got := fmt.Sprint(s); got != want {
+			t.Errorf("step %s\nwant %s", got, want)
+		}
+	}
+	d := test.Cases[2]
 	if !d.Start.Equal(defaultStart) || d.Steps[0].Times != 1 || d.Steps[0].Allow != 0 || d.Steps[1].Allow != 3 || *d.Steps[1].Last.Rule != NoRule {
 		t.Errorf("defaults: %+v", d)
 	}
@@ -205,7 +226,10 @@ func FuzzReadRuleTest(f *testing.F) {
 		}
 		for _, c := range r.test.Cases {
 			for _, s := range c.Steps {
-				if s.Allow+s.Deny != s.Times || s.Times < 1 || s.At < 0 || s.Every < 0 || s.Edge == "" || s.Namespace == "" {
+				if s.Act == ActSet && s.Edge == "" {
+					continue // at all edges
+				}
+				if s.Act == ActAsk && s.Allow+s.Deny != s.Times || s.Act != ActAsk && s.Allow+s.Deny != 0 || s.Times < 1 || s.At < 0 || s.Every < 0 || s.Edge == "" || s.Namespace == "" {
 					t.Errorf("accepted %+v", s)
 				}
 			}

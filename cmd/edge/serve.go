@@ -77,6 +77,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	reloads := newReloads(reg)
 	node.SetRules(watcher.Set())
+	tellWarnings(watcher.Set(), log)
 	apiConfig := apiConfig(s)
 	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
 	api, err := httpapi.New(node, apiConfig)
@@ -116,6 +117,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
 			reloads.ok(len(set.Rules()), log)
+			tellWarnings(set, log)
 		}, func(err error) { reloads.failed(err, log) })
 		return nil
 	})
@@ -126,6 +128,23 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// tellWarnings logs what of the rules works, but hardly as it was meant.
+func tellWarnings(set *limit.Set, log *slog.Logger) {
+	const most = 20 // a log is no place for more
+	told, all := 0, 0
+	for _, warnings := range set.Warnings() {
+		for _, w := range warnings {
+			if all++; told < most {
+				told++
+				log.Warn("rules: "+w.Detail, "code", w.Code, "path", w.Path, "hint", w.Hint)
+			}
+		}
+	}
+	if told < all {
+		log.Warn("rules have more warnings; edge validate shows all, with their lines", "warnings", all)
+	}
 }
 
 // reloadOnHangup has SIGHUP read the rules again.

@@ -32,10 +32,16 @@ func newTestCommand() *cobra.Command {
 Each case runs on a new cluster of real edges and aggregators whose clock and
 network are simulated, so that it repeats itself exactly, and hours of it pass
 in milliseconds. Steps that overlap in time (every:) run interleaved. A step may
-also name namespace, cost and peek, and expect rule, policy, zone, remaining and
-retry_after of its last request. retry_after is compared as the Retry-After
+also name namespace, cost, peek and trusted (it comes from a trusted proxy), and
+expect rule, policy, zone, remaining, retry_after, delay (in a queue) and
+near_limit of its last request. retry_after is compared as the Retry-After
 header has it, in whole seconds rounded up, or in milliseconds where it is given
 so.
+
+  - {at: 2s, attributes: {user: u1}, response: {status: 401}, allow: 1}  # answered so: for count_when
+  - {at: 3s, attributes: {user: u1}, report: 5}     # charged after the fact, as by POST /v1/report
+  - {at: 4s, attributes: {user: u1}, give_back: 1}  # a slot is released, a cost refunded
+  - {at: 5s, capacity: {api: 0.5}}                  # half of it in use, for an hour, at all edges
 
 Exit codes: 0 all as expected, 1 not so, 3 the test or its rules have mistakes.`,
 		Example: "  edge test configs/rules.test.yaml\n  edge test --run login -o json configs/rules.test.yaml",

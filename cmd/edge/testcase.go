@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/test/sim"
 )
@@ -46,7 +47,11 @@ func playCase(test *configs.RuleTest, c *configs.TestCase) (*caseResult, error) 
 		}
 		w.Advance(c.Start.Add(r.at))
 		step := &c.Steps[r.step]
-		outcomes[r.step].add(step, decide(w, step), *r)
+		d, err := perform(w, step, r.index == 0)
+		if err != nil {
+			return nil, err
+		}
+		outcomes[r.step].add(step, d, *r)
 		if r.index++; r.index < step.Times {
 			r.at += step.Every
 			heap.Fix(&due, 0)
@@ -57,17 +62,53 @@ func playCase(test *configs.RuleTest, c *configs.TestCase) (*caseResult, error) 
 	return resultOf(test, c, outcomes), nil
 }
 
-// decide makes one request of a step.
-func decide(w *sim.World, step *configs.TestStep) limit.Decision {
+// perform makes one request of a step, or reports about one.
+func perform(w *sim.World, step *configs.TestStep, first bool) (limit.Decision, error) {
+	if first {
+		if err := setCapacity(w, step); err != nil || step.Act == configs.ActSet {
+			return limit.Decision{}, err
+		}
+	}
 	node := w.Node(step.Edge)
 	req := node.Rules().Namespace(step.Namespace).NewRequest()
 	defer req.Release()
 	for name, value := range step.Attributes {
 		req.Set(name, value)
 	}
-	req.Cost, req.Peek = step.Cost, step.Peek
+	req.Cost, req.Peek, req.Trusted = step.Cost, step.Peek, step.Trusted
 	w.Touch()
-	return node.Check(w.Now(), req)
+	switch step.Act {
+	case configs.ActReport:
+		return node.Report(w.Now(), req), nil
+	case configs.ActGiveBack:
+		node.GiveBack(w.Now(), req)
+		req.Peek = true // how things stand then
+		return node.Check(w.Now(), req), nil
+	}
+	d := node.Check(w.Now(), req)
+	if d.Allowed && !step.Peek && len(step.Response) > 0 {
+		for name, value := range step.Response {
+			req.Set("response."+name, value)
+		}
+		node.Answered(w.Now(), req)
+	}
+	return d, nil
+}
+
+// setCapacity sets a step's signals at its edge, or at all where it names none.
+func setCapacity(w *sim.World, step *configs.TestStep) error {
+	edges := w.Edges()
+	if step.Edge != "" {
+		edges = []string{step.Edge}
+	}
+	for name, used := range step.Capacity {
+		for _, e := range edges {
+			if err := w.Node(e).SetCapacity(w.Now(), name, used, edge.MaxCapacityTTL); err != nil {
+				return fmt.Errorf("line %d: %w", step.Line, err)
+			}
+		}
+	}
+	return nil
 }
 
 // request is the next one of a step.
@@ -134,9 +175,11 @@ type verdicts struct {
 }
 
 func (o *outcome) add(step *configs.TestStep, d limit.Decision, r request) {
-	if d.Allowed {
+	switch {
+	case step.Act != configs.ActAsk:
+	case d.Allowed:
 		o.got.Allow++
-	} else {
+	default:
 		o.got.Deny++
 	}
 	o.last = decision{Decision: d, index: r.index + 1, at: r.at}
@@ -178,6 +221,12 @@ func (o *outcome) differences(step *configs.TestStep) (found []difference, why *
 	}
 	if want.RetryAfter != nil {
 		note("retry_after", want.RetryAfter.String(), roundLike(*want.RetryAfter, d.RetryAfter).String())
+	}
+	if want.Delay != nil {
+		note("delay", want.Delay.String(), roundLike(time.Millisecond, d.Delay).String())
+	}
+	if want.NearLimit != nil {
+		note("near_limit", strconv.FormatBool(*want.NearLimit), strconv.FormatBool(d.Near))
 	}
 	if why = o.unexpected; why == nil {
 		why = d

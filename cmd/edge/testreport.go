@@ -49,6 +49,8 @@ type decisionJSON struct {
 	Cost         uint64    `json:"cost"`
 	Remaining    uint64    `json:"remaining"`
 	RetryAfterMS int64     `json:"retry_after_ms"`
+	DelayMS      int64     `json:"delay_ms,omitempty"`
+	NearLimit    bool      `json:"near_limit,omitempty"`
 	Local        uint64    `json:"local"`
 	Merged       uint64    `json:"merged"`
 	AgeMS        int64     `json:"age_ms"` // -1: never heard of
@@ -59,7 +61,9 @@ func resultOf(test *configs.RuleTest, c *configs.TestCase, outcomes []outcome) *
 	result := &caseResult{File: test.File, Line: c.Line, Name: c.Name, Passed: true, Steps: len(c.Steps)}
 	for i := range c.Steps {
 		step := &c.Steps[i]
-		result.Requests += step.Times
+		if step.Act == configs.ActAsk {
+			result.Requests += step.Times
+		}
 		found, why := outcomes[i].differences(step)
 		if len(found) == 0 {
 			continue
@@ -71,6 +75,7 @@ func resultOf(test *configs.RuleTest, c *configs.TestCase, outcomes []outcome) *
 			Decision: decisionJSON{
 				Request: why.index, At: at, Allowed: why.Allowed, Zone: why.Zone.String(), Rule: why.rule(), Policy: why.policy(),
 				Limit: why.Limit, Cost: why.Cost, Remaining: why.Remaining, RetryAfterMS: milliseconds(why.RetryAfter),
+				DelayMS: milliseconds(why.Delay), NearLimit: why.Near,
 				Local: why.Basis.Local, Merged: why.Basis.Merged, AgeMS: milliseconds(why.Basis.Age), Regions: why.Basis.Regions,
 			},
 			step: step, why: why, at: at,
@@ -114,7 +119,11 @@ func (f *stepFailure) write(b *strings.Builder, file string) {
 		fmt.Fprintf(b, "        %s: want %s, got %s\n", d.What, d.Want, d.Got)
 	}
 	d := f.why
-	fmt.Fprintf(b, "      request %d, at %v (%s), was %s\n", d.index, d.at, f.at.Format(time.RFC3339Nano), d.verdict())
+	became := ", was " + d.verdict()
+	if f.step.Act != configs.ActAsk {
+		became = ", left it so"
+	}
+	fmt.Fprintf(b, "      %s %d, at %v (%s)%s\n", noun(f.step), d.index, d.at, f.at.Format(time.RFC3339Nano), became)
 	if d.Rule == nil {
 		b.WriteString("        no rule limits it\n")
 		return
@@ -123,12 +132,21 @@ func (f *stepFailure) write(b *strings.Builder, file string) {
 	if d.RetryAfter > 0 {
 		fmt.Fprintf(b, ", retry after %v", roundLike(time.Millisecond, d.RetryAfter))
 	}
+	if d.Delay > 0 {
+		fmt.Fprintf(b, ", delayed by %v", roundLike(time.Millisecond, d.Delay))
+	}
+	if d.Near {
+		b.WriteString(", near its limit")
+	}
 	fmt.Fprintf(b, "\n        %s\n", d.basis())
 }
 
 // describe is a step's request in words.
 func describe(step *configs.TestStep) string {
-	text := count(step.Times, "request")
+	text := count(step.Times, noun(step))
+	if step.Act != configs.ActAsk {
+		text += fmt.Sprintf(" of %d", step.Cost)
+	}
 	if step.Every > 0 {
 		text += fmt.Sprintf(" every %v", step.Every)
 	}
@@ -141,6 +159,17 @@ func describe(step *configs.TestStep) string {
 		text += " {" + strings.Join(words, ", ") + "}"
 	}
 	return text
+}
+
+// noun is what a step makes.
+func noun(step *configs.TestStep) string {
+	switch step.Act {
+	case configs.ActReport:
+		return "report"
+	case configs.ActGiveBack:
+		return "refund"
+	}
+	return "request"
 }
 
 func (t *textReport) sum(passed, failed int) error {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillgate/spillgate/edge"
@@ -128,6 +129,7 @@ func (w *World) newSite(region, name string) (*site, error) {
 	node, err := edge.New(edge.Config{
 		Region: region, Pop: "pop", Name: name, Secret: secret, Lanes: 1,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, View: newView(w.Now),
+		Rand: rand.New(rand.NewPCG(1, uint64(len(w.edges)))).Float64, // a World serves one goroutine, and replays
 	})
 	if err != nil {
 		return nil, err
