@@ -20,4 +20,22 @@
 // the table itself must forget (it is bounded), the node goes on under a new
 // life, which is a replica of its own. The view, a ristretto cache, holds what
 // may be forgotten: totals of keys that are not live here.
+//
+// # Under a flood of keys
+//
+// When the ledger is full, the record with the smallest share of its limit in
+// use makes room, and of those the ones first whose counts the region has. A
+// key that has 80 % of its limit used or more stays limited however it was
+// forgotten, and so does one that a push says that of: it may spend what it had
+// left; when its use would have fallen below 80 %, the fifth that leaves; and
+// its limit anew when all that it had used has left the window. This is kept in
+// a table of 16 bytes a key, and when that is full in a filter of 16 bits a key,
+// which gives a key nothing until then, and takes at most 0.8 % of other keys
+// for such ones, for a window at most. Its instants are rounded up by a quarter
+// of the time to go.
+//
+// What the flood can win: a key below 80 % that is forgotten gets back what it
+// had used, as far as neither the view nor the region knows it, so up to what it
+// had used of one limit each time; with an answering region nothing. Keys that
+// the filter has no room for are counted (spillgate_keys_blocked_lost_total).
 package edge
