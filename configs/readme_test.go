@@ -1,29 +1,48 @@
 package configs
 
 import (
+	"fmt"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// The README's rules are the first that anybody tries: no mistake, no warning.
-func TestRulesOfTheReadmeHaveNoWarnings(t *testing.T) {
+var inTicks = regexp.MustCompile("`([^`]+)`")
+
+// The YAML in the tables of the README is read as it stands there.
+func TestTablesOfTheReadme(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const open, end = "```yaml\n", "```\n"
-	_, rest, found := strings.Cut(string(text), open)
-	rules, _, closed := strings.Cut(rest, end)
-	if !found || !closed || !strings.Contains(rules, "rules:") {
-		t.Fatal("the README has no rules in its first block of YAML")
+	_, tables, _ := strings.Cut(string(text), "\n## Algorithms\n")
+	tables, _, _ = strings.Cut(tables, "\n## ")
+	rates, rules := 0, 0
+	for _, row := range strings.Split(tables, "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) < 4 || strings.HasPrefix(cells[1], "---") {
+			continue
+		}
+		rate, rule := "limit: 10, per: 1m", ""
+		for _, m := range inTicks.FindAllStringSubmatch(cells[2], -1) {
+			switch yaml := m[1]; {
+			case strings.HasPrefix(yaml, "{"):
+				rate = strings.Trim(yaml, "{}")
+				rates++
+			case len(cells) == 5 && strings.Contains(yaml, ": "): // more words of the rate
+				rate += ", " + yaml
+			case strings.Contains(yaml, ": "):
+				rule += "  " + yaml + "\n"
+				rules++
+			}
+		}
+		file := fmt.Sprintf("schema: spillgate/v1\nnamespace: readme\nrules:\n- name: RULE\n  group: other\n  rates: [{limit: 100, per: 1m}]\n- name: this\n  rates: [{%s}]\n%s", rate, rule)
+		if _, err := ParseRules("README.md", []byte(file)); err != nil {
+			t.Errorf("%s\n%v", row, err)
+		}
 	}
-	file := filepath.Join(t.TempDir(), "shop.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, warnings, err := CheckRules(file); err != nil || len(warnings) != 0 {
-		t.Errorf("warnings %v, error %v", warnings, err)
+	if rates < 9 || rules < 9 {
+		t.Errorf("%d rates and %d rules in the tables, want at least 9 of each: are they read?", rates, rules)
 	}
 }

@@ -10,6 +10,10 @@
 //	                       Traefik ForwardAuth): 200, or 429 with its headers
 //	GET  /healthz, /readyz the process lives; it has rules and is not draining
 //
+// A request that a queue admits is held back until its turn, by /v1/auth too;
+// /v1/check tells delay_ms, and its caller waits. Slots that a concurrency limit
+// gave to a check are released by a report with a cost of -1, or by their lease.
+//
 // Nothing else is served on the data listener. Metrics and profiles stand on
 // the admin handler, which belongs on a loopback address.
 //

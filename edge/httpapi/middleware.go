@@ -14,7 +14,8 @@ import (
 //
 // A request that a queue admits waits here for its turn, unless its context
 // ends before: then what it was charged is given back, and it is answered with
-// 503, in case somebody is still there to read it. Slots of concurrency limits
+// 503, in case somebody is still there to read it. (net/http sees that a client
+// of HTTP/1 is gone only when the request's body was read.) Slots of concurrency limits
 // are held, and renewed, until the handler returns or panics. Rules with
 // count_when charge by the status that it wrote.
 func (a *API) Middleware(namespace string, next http.Handler) http.Handler {

@@ -32,6 +32,37 @@ func ExampleLocal() {
 	// 429 "per-client.1m";q=2;w=60
 }
 
+// One request at a time of each client: while it is served, no other is.
+func ExampleNew() {
+	node, err := edge.Local(limit.RuleSpec{
+		Name: "slots", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: 1, Lease: 30 * time.Second}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	limited, err := httplimit.New(node, "", httpapi.Config{})
+	if err != nil {
+		panic(err)
+	}
+	var handler http.Handler
+	ask := func(path string) int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code
+	}
+	handler = limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			fmt.Println("meanwhile:", ask("/"))
+		}
+	}))
+	fmt.Println("the first:", ask("/long"))
+	fmt.Println("after it:", ask("/"))
+	// Output:
+	// meanwhile: 429
+	// the first: 200
+	// after it: 200
+}
+
 func node(t *testing.T, rules ...limit.RuleSpec) *edge.Node {
 	t.Helper()
 	n, err := edge.Local(rules...)
