@@ -24,8 +24,8 @@
 // # Under a flood of keys
 //
 // When the ledger is full, the record with the smallest share of its limit in
-// use makes room, and of those the ones first whose counts the region has. A
-// key that has 80 % of its limit used or more stays limited however it was
+// use makes room; while the region answers, those go first whose counts it has,
+// as it tells them again. A key that has 80 % of its limit used or more stays limited however it was
 // forgotten, and so does one that a push says that of: it may spend what it had
 // left; when its use would have fallen below 80 %, the fifth that leaves; and
 // its limit anew when all that it had used has left the window. This is kept in
@@ -35,7 +35,8 @@
 // of the time to go.
 //
 // What the flood can win: a key below 80 % that is forgotten gets back what it
-// had used, as far as neither the view nor the region knows it, so up to what it
-// had used of one limit each time; with an answering region nothing. Keys that
+// had used, each time, as far as neither the view nor the region knows it; while
+// the region answers, what it spends before the answer comes. Cut off, the keys
+// of the flood must use up a larger share of their own limits first. Keys that
 // the filter has no room for are counted (spillgate_keys_blocked_lost_total).
 package edge

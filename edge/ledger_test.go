@@ -34,23 +34,35 @@ func neighbours(n *Node, count int) []string {
 	}
 }
 
-// Counts that nobody else has are forgotten last, however few they are.
+// Counts that nobody else has are forgotten last, however few they are, while
+// the region answers: what it has of the others it tells again. Cut off, the
+// share of the limit alone decides.
 func TestUnsentCountsAreEvictedLast(t *testing.T) {
-	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour}))
-	users := neighbours(n, 3)
-	n.shard(keyOf(n, users[0])).max = 2
-	for range 9 {
-		check(n, start, users[0])
-	}
-	n.Flush(start)
-	check(n, start, users[1])
-	check(n, start, users[2])
-	rate := n.Rules().Rules()[0].Rates[0]
-	if n.Believe(start, rate, keyOf(n, users[0])).Live {
-		t.Error("the key with 9 of 10 sent is still live, want it forgotten")
-	}
-	if !n.Believe(start, rate, keyOf(n, users[1])).Live {
-		t.Error("the key with 1 of 10 unsent was forgotten, want it kept")
+	for _, cut := range []bool{false, true} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour}))
+		users := neighbours(n, 3)
+		n.shard(keyOf(n, users[0])).max = 2
+		for range 9 {
+			check(n, start, users[0])
+		}
+		out := n.Flush(start)
+		answer(t, n, start, upOf(t, out), deltasync.Totals{})
+		now := start
+		if cut {
+			now = start.Add(time.Minute)
+		}
+		check(n, now, users[1])
+		check(n, now, users[2])
+		rate := n.Rules().Rules()[0].Rates[0]
+		if got := n.Believe(now, rate, keyOf(n, users[0])).Live; got != cut {
+			t.Errorf("cut off %v: the key with 9 of 10 sent is live: %v", cut, got)
+		}
+		if got := n.Believe(now, rate, keyOf(n, users[1])).Live; got == cut {
+			t.Errorf("cut off %v: the key with 1 of 10 unsent is live: %v", cut, got)
+		}
+		if st := n.Stats(now); st.Evicted+st.EvictedLost != 1 || st.EvictedLost == 1 != cut {
+			t.Errorf("cut off %v: %d forgotten, %d with counts that nobody else has", cut, st.Evicted, st.EvictedLost)
+		}
 	}
 }
 

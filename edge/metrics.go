@@ -91,15 +91,20 @@ func (n *Node) Stats(now time.Time) Stats {
 // the status that the region answers with. A refusal is an answer: to look for
 // a broken network then would be to look in the wrong place.
 func (n *Node) Degraded(now time.Time) string {
-	answered := max(n.stats.lastReply.Load(), n.stats.lastRefusal.Load())
 	status := deltasync.Status(n.stats.lastStatus.Load())
 	switch {
-	case answered == 0 || now.UnixNano()-answered > int64(max(time.Second, 10*n.cfg.Interval)):
+	case !n.answered(now.UnixNano()):
 		return "sync"
 	case status != deltasync.StatusOK:
 		return status.String()
 	}
 	return ""
+}
+
+// answered says that the region answered of late.
+func (n *Node) answered(now int64) bool {
+	last := max(n.stats.lastReply.Load(), n.stats.lastRefusal.Load())
+	return last != 0 && now-last <= int64(max(time.Second, 10*n.cfg.Interval))
 }
 
 // degradations are the reasons that Degraded may give, each a series.

@@ -134,28 +134,31 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 }
 
 // evict forgets, of a stretch of the table, the record with the smallest share
-// of its limit in use; those with counts that nobody else has yet come last. It
-// says whether there was one to forget.
+// of its limit in use; those with counts that nobody else has yet come last,
+// while there is somebody who tells us again what we told: else a little that
+// was not told yet is worth no more than a lot that was. It says whether there
+// was one to forget.
 func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bool {
 	const stretch = 32
-	victim, lowest := -1, 3.0
+	victim, lowest, lost := -1, 3.0, false
+	told := n.answered(now)
 	for step, i := 0, s.home(near); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, s.after(i) {
 		r := &s.table[i]
 		if r.key == 0 || kept(keep, r.key) {
 			continue
 		}
-		share := r.share()
-		if r.flags&(charged|owed) != 0 {
+		share, unsent := r.share(), r.flags&(charged|owed) != 0
+		if unsent && told {
 			share++
 		}
 		if share < lowest {
-			victim, lowest = i, share
+			victim, lowest, lost = i, share, unsent
 		}
 	}
 	if victim < 0 {
 		return false
 	}
-	if lowest >= 1 {
+	if lost {
 		n.stats.evictedUnsent.Add(1)
 	} else {
 		n.stats.evicted.Add(1)

@@ -43,7 +43,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("flood", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	long := flags.Bool("long", false, "50 million keys in place of 5")
-	flags.IntVar(&o.keys, "keys", 5_000_000, "distinct keys of the flood")
+	flags.IntVar(&o.keys, "keys", 5_000_000, "distinct keys of the flood, or requests where a key makes several")
 	megabytes := flags.Int64("budget", 256, "memory of the process, in MB")
 	flags.StringVar(&o.out, "out", "", "file to write the report to; none: standard output alone")
 	flags.StringVar(&o.scenario, "scenario", "", "one scenario, run in this process, told as JSON")
@@ -139,7 +139,7 @@ func commit() string {
 
 // write writes the report.
 func write(w io.Writer, o options, results []result, commit string) {
-	fmt.Fprintf(w, "# P8: a flood of keys\n\nWritten by `go run ./test/bench/flood -keys %d -budget %d` at commit %s, %s, GOMAXPROCS %d: so many distinct keys, half IPv4, half IPv6, through an edge of a process with so many MB (GOMEMLIMIT, of which Config.MaxBytes is seven eighths), at a million a second of virtual time, windows of ten minutes, no view. Times are context: the machine is shared.\n\n",
+	fmt.Fprintf(w, "# P8: a flood of keys\n\nWritten by `go run ./test/bench/flood -keys %d -budget %d` at commit %s, %s, GOMAXPROCS %d: so many requests, of as many distinct keys where it does not say else, half IPv4, half IPv6, through an edge of a process with so many MB (GOMEMLIMIT, of which Config.MaxBytes is seven eighths), at a million a second of virtual time, windows of ten minutes, no view. Times are context: the machine is shared.\n\n",
 		o.keys, o.budget>>20, commit, runtime.Version(), runtime.GOMAXPROCS(0))
 	fmt.Fprintf(w, "| | target | %s |\n|---|---|%s\n", names(results), strings.Repeat("---|", len(results)))
 	row := func(what, target string, cell func(result) string) {

@@ -21,13 +21,15 @@ import (
 type scenario struct {
 	name  string
 	limit uint64 // of each key
+	each  int    // requests of a key of the flood
 	cut   bool   // no frame is answered
 }
 
 var scenarios = []scenario{
-	{"uplink works", 100, false},
-	{"uplink cut", 100, true},
-	{"cut, and every key of the flood uses up its limit", 1, true},
+	{"uplink works", 100, 1, false},
+	{"uplink cut", 100, 1, true},
+	{"cut, and every key of the flood uses 80 % of its limit", 10, 8, true},
+	{"cut, and every key of the flood uses up its limit", 1, 1, true},
 }
 
 // result is what became of a scenario.
@@ -64,7 +66,7 @@ func (r result) missed(o options) (errs []error) {
 const (
 	window  = 10 * time.Minute
 	regular = 1_000
-	// perTick is how many keys of the flood come between two ticks, 0.1 s.
+	// perTick is how many requests of the flood come between two ticks, 0.1 s.
 	perTick = 100_000
 )
 
@@ -120,10 +122,13 @@ func (s scenario) run(o options) (r result, err error) {
 	started := time.Now()
 	before := w.asked
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range o.keys {
+	for i := range o.keys / s.each {
 		r.Others++
-		if !w.ask(fromFlood + i) {
-			r.Wrong++
+		for range s.each {
+			if !w.ask(fromFlood + i) {
+				r.Wrong++
+				break
+			}
 		}
 		if s.limit > 1 && i%1000 == 0 { // a regular client makes some 50 requests in the long run
 			r.Regular++
@@ -131,7 +136,7 @@ func (s scenario) run(o options) (r result, err error) {
 				r.RegularWrong++
 			}
 		}
-		if i%perTick == perTick-1 {
+		if i%(perTick/s.each) == 0 {
 			w.tick()
 		}
 	}
