@@ -50,9 +50,11 @@ const (
 // Config is how the surface behaves. The zero value is usable.
 type Config struct {
 	// TrustedProxies are the networks whose X-Forwarded-* and X-Original-*
-	// headers are believed. Default: none, since whoever is believed chooses
-	// the address that is limited. Peers on a unix socket are always believed:
-	// the socket's file mode says who they are.
+	// headers are believed, and those that rules take a cost from (which the
+	// proxy must set or clear, else its clients choose what they pay). Default:
+	// none, since whoever is believed chooses the address that is limited. Peers
+	// on a unix socket are always believed: the socket's file mode says who they
+	// are.
 	TrustedProxies Proxies
 
 	// DefaultNamespace is the one that calls are meant for which name none.

@@ -446,3 +446,38 @@ func TestNearLimit(t *testing.T) {
 		t.Errorf("%v requests near the limit, want 2", got)
 	}
 }
+
+// A server that is cut off has nobody wait for a turn that does not come.
+func TestServerThatClosesGivesTurnsBack(t *testing.T) {
+	limiter := limitertest.New(t, rules(perAddress("queue", queueOf(3, time.Hour))))
+	b := &bench{now: testStart}
+	b.api = b.over(t, limiter)
+	limited := b.api.Middleware("", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	came, left := make(chan struct{}, 2), make(chan struct{}, 2)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		limited.ServeHTTP(w, r)
+		left <- struct{}{}
+	}))
+	defer srv.Close()
+	send(t, "GET", srv.URL, "") // its turn is at once
+	<-came
+	<-left
+	failed := make(chan error)
+	go func() { // failed says when it ends
+		resp, err := http.Get(srv.URL)
+		if err == nil {
+			resp.Body.Close()
+		}
+		failed <- err
+	}()
+	<-came
+	_ = srv.Config.Close()
+	<-left
+	if err := <-failed; err == nil {
+		t.Error("a request that waited for an hour was answered")
+	}
+	if got := limiter.Charged(); got != 1 {
+		t.Errorf("%d charged, want the first alone", got)
+	}
+}
