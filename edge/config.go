@@ -39,7 +39,7 @@ type Config struct {
 
 	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it
 	// is reached, the key with the smallest share of its limit in use is
-	// forgotten first. One that has 80 % in use or more stays limited all the
+	// forgotten first, of a namespace that has more than an equal part. One that has 80 % in use or more stays limited all the
 	// same: that takes up to 20 bytes for each of MaxKeys, when it comes to it.
 	MaxKeys int
 

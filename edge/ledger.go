@@ -39,7 +39,7 @@ const (
 	refused                   // block.denied is set
 	owed                      // the region turned counts away; all of them are to be told again
 
-	lasting = refused | owed // flags that outlive a flush
+	lasting = refused | owed | 0xff<<spaceShift // flags that outlive a flush
 )
 
 const _ = uint(64 - unsafe.Sizeof(record{})) // a record outgrew its cache line
@@ -108,20 +108,22 @@ const nothing = crdt.Slice(1<<63 - 1)
 
 // shard is a part of the ledger under one lock.
 type shard struct {
-	mu      sync.Mutex // guards everything below; held for one decision or one delta
-	table   []record   // linear probing, never full
-	used    int
-	max     int // records at most
-	bytes   int // that they may take; 0: their number alone counts
-	weight  int // of their blocks, as last weighed, in units of 16 bytes
-	owing   int // records that are owed
-	dirty   []deltasync.Key
-	free    []*block
-	blocked blocked // keys that are not live here
-	places  atomic.Pointer[places]
-	scratch []crdt.Cell
-	apart   []crdt.Cell // others' cells, beside the sums in scratch
-	_       [8]byte     // keeps neighbouring locks off one cache line
+	mu         sync.Mutex // guards everything below; held for one decision or one delta
+	table      []record   // linear probing, never full
+	used       int
+	max        int // records at most
+	bytes      int // that they may take; 0: their number alone counts
+	weight     int // of their blocks, as last weighed, in units of 16 bytes
+	owing      int // records that are owed
+	dirty      []deltasync.Key
+	free       []*block
+	spaces     []uint32 // records by namespace; see enter
+	namespaces int      // namespaces that have some
+	blocked    blocked  // keys that are not live here
+	places     atomic.Pointer[places]
+	scratch    []crdt.Cell
+	apart      []crdt.Cell // others' cells, beside the sums in scratch
+	_          [8]byte     // keeps neighbouring locks off one cache line
 }
 
 const smallestTable = 16
@@ -199,6 +201,7 @@ func (s *shard) grow() {
 // still finds what stood behind it (Knuth, TAOCP 3, §6.4, algorithm R).
 func (s *shard) remove(i int) {
 	s.paid(&s.table[i])
+	s.leave(&s.table[i])
 	s.weight -= int(s.table[i].block.weight)
 	s.recycle(s.table[i].block)
 	s.used--

@@ -118,6 +118,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	for s.crowded() && n.evict(s, key, now, keep) {
 	}
 	r := s.insert(key)
+	s.enter(r, rate.Space)
 	b := r.block
 	b.rate, b.life, b.slice = rate, n.life.Load(), rate.SliceAt(now)
 	seen := n.cfg.View.Get(key)
@@ -136,11 +137,12 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 // evict forgets, of a stretch of the table, the record with the smallest share
 // of its limit in use; those with counts that nobody else has yet come last,
 // while there is somebody who tells us again what we told: else a little that
-// was not told yet is worth no more than a lot that was. It says whether there
-// was one to forget.
+// was not told yet is worth no more than a lot that was. Before all that, who
+// makes room is of a namespace that has more than its part of the records. It
+// says whether there was one to forget.
 func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bool {
 	const stretch = 32
-	victim, lowest, lost := -1, 3.0, false
+	victim, lowest, lost := -1, 5.0, false
 	told := n.answered(now)
 	for step, i := 0, s.home(near); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, s.after(i) {
 		r := &s.table[i]
@@ -150,6 +152,9 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 		share, unsent := r.share(), r.flags&(charged|owed) != 0
 		if unsent && told {
 			share++
+		}
+		if !s.greedy(r) {
+			share += 2
 		}
 		if share < lowest {
 			victim, lowest, lost = i, share, unsent

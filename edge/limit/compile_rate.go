@@ -39,8 +39,17 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.window(path, rule, spec, r, calendar)
 	}
 	r.Policy = rule.Name + "." + r.Name
-	r.Generation, r.Base = generation(rule, c.doc.Namespace, r), r.Limit
+	r.Generation, r.Base, r.Space = generation(rule, c.doc.Namespace, r), r.Limit, spaceOf(c.doc.Namespace)
 	return r
+}
+
+// spaceOf is the hash of a namespace's name that Rate.Space is (FNV-1a, folded).
+func spaceOf(namespace string) uint8 {
+	h := uint32(2166136261)
+	for i := range len(namespace) {
+		h = (h ^ uint32(namespace[i])) * 16777619
+	}
+	return uint8(h>>24 ^ h>>16 ^ h>>8 ^ h)
 }
 
 // foreignWords are the words of rates that not every algorithm has.
