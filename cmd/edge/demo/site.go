@@ -35,9 +35,8 @@ func (s *site) Rules() *limit.Set { return s.node.Rules() }
 func (s *site) Ready() error { return s.node.Ready() }
 
 // Check implements httpapi.Limiter: the node decides, and what it admits is
-// logged under every rate that it was charged to. Shadow rules admit what is
-// over their limit, and rates of scope edge are a matter of this edge alone, so
-// neither can be over-admitted, and they are not logged.
+// logged under every rate that it was charged to and that can be over-admitted
+// (judged). Rates of scope edge are a matter of this edge alone, and not logged.
 func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 	d := s.node.Check(now, req)
 	if req.Peek {
@@ -51,7 +50,7 @@ func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 		return d
 	}
 	for _, b := range beliefs {
-		if b.Rule.Mode == limit.Shadow {
+		if !judged(&b) {
 			continue
 		}
 		switch b.Rate.Scope {
@@ -62,6 +61,17 @@ func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 		}
 	}
 	return d
+}
+
+// judged says whether the oracle, which adds up what was admitted in a window,
+// can judge a rate: not where that is not what it bounds. Shadow rules and open
+// elastic margins admit more; what counts by its response, or is given back, is
+// not used up by being admitted; buckets and windows from the first hit take up
+// to twice their limit in the time of one.
+func judged(b *edge.Belief) bool {
+	rule, rate := b.Rule, b.Rate
+	return rule.Mode != limit.Shadow && rule.Elastic == nil && !rule.CountsAfter() &&
+		rate.Lease == 0 && !rate.Bucket() && rate.Algorithm != limit.FirstHit
 }
 
 // Refund implements httpapi.Limiter. What is given back, or charged without
