@@ -26,16 +26,17 @@
 // into counts and refuses what breaks a rule, with the name of the field.
 //
 //	Up      = version 1, head, Section*
-//	Section = Shape, life, base, keys, flags, Cells, carries
+//	Section = Shape, life, base, keys, flags, Cells, until, carries
 //	Down    = version 1, head, Totals, deltas refused
 //	Hot     = version 1, head, (Shape, keys, Totals)*
-//	Totals  = base, Cells of other regions, Cells of the own region, carries
-//	Cells   = counts, slices, charges, refunds; a carry is a slice and a level
+//	Totals  = base, Cells of other regions, Cells of the own region, until, carries
+//	Cells   = counts, slices, charges, refunds
 //
 // Keys, flags and the parts of Cells are packed columns. Columns of zeros are
 // left out and slices are written as distances, so that a key with one cell
 // takes ten or eleven bytes up: eight of the key, one of the charge, one of the
-// slice where keys differ in it, one of flags where any is set.
+// slice where keys differ in it, one of flags where any is set. A carry, of a
+// bucket, is a slice and a level; until is when a penalty ends.
 //
 // Readers skip fields that they do not know, accept the version before theirs,
 // and refuse newer ones by a VersionError.

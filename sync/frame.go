@@ -104,7 +104,15 @@ type Delta struct {
 	// Carry is what is left of a bucket's past, as far as the sender knows of
 	// everybody's; one of level 0 says nothing and does not travel.
 	Carry crdt.Carry
+	// Until is the end of a penalty, in nanoseconds since 1970: whoever was
+	// denied is kept out until then, whatever room there is. It joins by the
+	// later; 0: none.
+	Until int64
 }
+
+// Tells says that the delta has something to be kept, and does not only ask:
+// lost, it has to be told again.
+func (d *Delta) Tells() bool { return len(d.Cells) > 0 || d.Carry.Level > 0 || d.Until != 0 }
 
 // Section is the deltas of keys of one shape, written under one life.
 type Section struct {
@@ -153,6 +161,8 @@ type Totals struct {
 	// Carry is what is left of a bucket's past, everybody's: the asker's part
 	// is not taken off. Cells before its boundary are counted in it.
 	Carry crdt.Carry
+	// Until is the latest end of a penalty that is known, as in a Delta.
+	Until int64
 }
 
 // Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,

@@ -72,6 +72,7 @@ type entry struct {
 	flags      Flags
 	cells      crdt.Vector
 	carry      crdt.Carry
+	until      int64
 	prev, next *entry
 }
 
@@ -91,11 +92,11 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 }
 
 // Put joins d, which it keeps no part of, with what is pending for the same
-// shape, life and key; of carries it keeps the later. It is false when the outbox is full and the key is not
-// in it, or when d could not be encoded: then the caller keeps its record
-// dirty and comes again.
+// shape, life and key; of carries and of penalties it keeps the later. It is
+// false when the outbox is full and the key is not in it, or when d could not be
+// encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
-	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil {
+	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil {
 		return false
 	}
 	id := sectionID{shape, life}
@@ -147,10 +148,14 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	if id.shape.Bucket() && d.Carry.Level > 0 {
 		e.carry = e.carry.Later(d.Carry)
 	}
-	if e.flags |= d.Flags; e.cells.Len() > 0 || !e.carry.Zero() {
+	e.until = max(e.until, d.Until)
+	if e.flags |= d.Flags; e.tells() {
 		e.flags &^= FlagTouch
 	}
 }
+
+// tells is Delta.Tells of what is pending.
+func (e *entry) tells() bool { return e.cells.Len() > 0 || !e.carry.Zero() || e.until != 0 }
 
 // keep is the number of slices of a shape that anybody may still ask for: those
 // of a window, the one that leaves it, and on both sides as many as a store
@@ -268,15 +273,15 @@ func (o *Outbox) HeldCounts() int {
 	held := 0
 	for _, q := range []queue{o.urgent, o.normal} {
 		for e := q.first; e != nil; e = e.next {
-			if e.cells.Len() > 0 || !e.carry.Zero() {
+			if e.tells() {
 				held++
 			}
 		}
 	}
 	for _, up := range o.flights {
 		for i := range up.Sections {
-			for _, d := range up.Sections[i].Deltas {
-				if len(d.Cells) > 0 || !d.Carry.Zero() {
+			for j := range up.Sections[i].Deltas {
+				if up.Sections[i].Deltas[j].Tells() {
 					held++
 				}
 			}

@@ -22,6 +22,8 @@ type part struct {
 	ref     crdt.Slice // what the next first slice is written relative to
 	started bool       // ref is set
 	base    crdt.Slice // what carries are written relative to, once started
+	deltas  int
+	until   bool // some delta has a penalty: each takes room in its column
 }
 
 const (
@@ -31,6 +33,8 @@ const (
 	// bucketSize is what the section of a bucket takes beyond that: three
 	// fields of the shape, and tag and length of two columns.
 	bucketSize = 40
+	// untilHead is what the tag and length of the column of penalties take.
+	untilHead = 4
 	// farthest is what a distance of two slices takes at most, in bytes: before
 	// the first cell of a section it is not known what carries are relative to.
 	farthest = 8
@@ -69,6 +73,12 @@ func (f *filling) add(e *entry) int {
 			size += carrySize(e.carry, e.carry.Boundary) + farthest
 		}
 	}
+	if e.until != 0 && !p.until {
+		size += untilHead + p.deltas // a zero for each of those before
+	}
+	if e.until != 0 || p.until {
+		size += protowire.SizeVarint(uint64(e.until))
+	}
 	fit := 0
 	for prev := p.ref; fit < e.cells.Len(); fit++ {
 		c := e.cells.At(fit)
@@ -98,7 +108,9 @@ func (f *filling) put(e *entry, n int) {
 		e.section.place = len(f.parts)
 	}
 	p := &f.parts[e.section.place-1]
-	d := Delta{Key: e.key, Flags: e.flags, Carry: e.carry}
+	d := Delta{Key: e.key, Flags: e.flags, Carry: e.carry, Until: e.until}
+	p.deltas++
+	p.until = p.until || e.until != 0
 	if n > 0 {
 		if !p.started {
 			p.base = e.cells.At(0).Slice

@@ -140,13 +140,14 @@ func TestOutboxHeldCounts(t *testing.T) {
 	mustPut(t, o, minute, 1, Delta{Key: 3, Cells: cell(1, 1)})
 	mustPut(t, o, minute, 1, Delta{Key: 4, Flags: FlagUrgent, Cells: cell(1, 1)})
 	mustPut(t, o, bucket, 1, Delta{Key: 5, Carry: crdt.Carry{Boundary: 5, Level: 1}})
-	want("and counts, one of them a carry", 5, 3)
+	mustPut(t, o, minute, 1, Delta{Key: 6, Until: 7})
+	want("and counts, one of them a carry, one a penalty", 6, 4)
 	u := o.Next(head)
-	want("under way", 5, 3)
+	want("under way", 6, 4)
 	mustPut(t, o, minute, 1, Delta{Key: 1, Cells: cell(1, 1)})
-	want("and more of one key", 6, 4)
+	want("and more of one key", 7, 5)
 	o.Lost(u.Seq)
-	want("lost: the question is told of", 5, 4)
+	want("lost: the question is told of", 6, 5)
 	o.Done(o.Next(head).Seq)
 	want("answered", 0, 0)
 }
@@ -159,6 +160,7 @@ func TestOutboxRefuses(t *testing.T) {
 		"large life": o.Put(minute, MaxLife+1, Delta{Key: 1}),
 		"zero cell":  o.Put(minute, 1, Delta{Key: 1, Cells: cell(1, 0)}),
 		"carry":      o.Put(bucket, 1, Delta{Key: 1, Carry: crdt.Carry{Boundary: maxSlice + 1, Level: 1}}),
+		"until":      o.Put(minute, 1, Delta{Key: 1, Until: -1}),
 		"slices":     o.Put(minute, 1, Delta{Key: 1, Cells: append(cell(2, 1), cell(1, 1)...)}),
 	} {
 		if put {
@@ -192,6 +194,7 @@ func TestOutboxFits(t *testing.T) {
 				o := NewOutbox(OutboxConfig{MaxFrame: most, MaxInFlight: 1})
 				want := map[Key]*crdt.Vector{}
 				carries, heard := map[Key]crdt.Carry{}, map[Key]crdt.Carry{}
+				untils, told := map[Key]int64{}, map[Key]int64{}
 				for range 3000 {
 					key := Key(1 + r.IntN(2500))
 					life := uint32(uint64(key) % 3)
@@ -205,6 +208,10 @@ func TestOutboxFits(t *testing.T) {
 						shape.Refill, shape.RefillPer, shape.Floor = maxUnits, maxWindow, maxUnits
 						d.Carry = r.carry(0)
 						carries[key] = carries[key].Later(d.Carry)
+					}
+					if seed%3 == 1 { // some of them near the end of a frame
+						d.Until = r.until()
+						untils[key] = max(untils[key], d.Until)
 					}
 					mustPut(t, o, shape, life, d)
 					if want[key] == nil {
@@ -230,6 +237,7 @@ func TestOutboxFits(t *testing.T) {
 					for _, s := range o.Done(u.Seq).Sections {
 						for _, d := range s.Deltas {
 							heard[d.Key] = heard[d.Key].Later(d.Carry)
+							told[d.Key] = max(told[d.Key], d.Until)
 							for _, c := range d.Cells {
 								if got := want[d.Key].Get(c.Slice); got != c {
 									t.Fatalf("seed %d: key %d sent %v, want %v", seed, d.Key, c, got)
@@ -249,6 +257,11 @@ func TestOutboxFits(t *testing.T) {
 				for key, c := range carries {
 					if heard[key] != c {
 						t.Fatalf("seed %d: key %d arrived with the carry %v, want the latest, %v", seed, key, heard[key], c)
+					}
+				}
+				for key, until := range untils {
+					if told[key] != until {
+						t.Fatalf("seed %d: key %d arrived with a penalty until %d, want the latest, %d", seed, key, told[key], until)
 					}
 				}
 				if len(o.sections)+len(o.entries)+o.inFlight != 0 {
@@ -289,6 +302,36 @@ func TestOutboxCarries(t *testing.T) {
 	put(minute, 3, 5, 7)
 	if got, want := next(), []Delta{{Key: 3, Flags: FlagTouch}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("sent for a window %+v, want %+v", got, want)
+	}
+}
+
+// TestOutboxPenalties: the later end stays, also where a lost frame comes back
+// under a newer one; one without counts is something told, and no question.
+func TestOutboxPenalties(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	next := func() []Delta {
+		t.Helper()
+		return o.Next(head).Sections[0].Deltas
+	}
+	for _, until := range []int64{0, 70, 60} {
+		mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch | FlagUrgent, Until: until})
+	}
+	mustPut(t, o, minute, 1, Delta{Key: 2, Flags: FlagTouch})
+	want := []Delta{{Key: 1, Flags: FlagUrgent, Until: 70}, {Key: 2, Flags: FlagTouch}}
+	if got := next(); !reflect.DeepEqual(got, want) {
+		t.Errorf("sent %+v, want %+v", got, want)
+	}
+	mustPut(t, o, minute, 1, Delta{Key: 1, Cells: cell(1, 1), Until: 65})
+	o.Lost(1)
+	mustPut(t, o, minute, 1, Delta{Key: 2, Until: 80})
+	want = []Delta{{Key: 1, Flags: FlagUrgent, Cells: cell(1, 1), Until: 70}, {Key: 2, Until: 80}}
+	if got := next(); !reflect.DeepEqual(got, want) {
+		t.Errorf("sent after a loss %+v, want %+v", got, want)
+	}
+	o.Done(2)
+	mustPut(t, o, minute, 1, Delta{Key: 3, Cells: cell(1, 1)})
+	if got := next()[0].Until; got != 0 {
+		t.Errorf("an entry that was used before has a penalty until %d, want none", got)
 	}
 }
 

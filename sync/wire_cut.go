@@ -8,8 +8,8 @@ import (
 )
 
 // downHead bounds what a Down takes beside its columns: the head (109 bytes),
-// tag and length of twelve records, the base, and the two first slices.
-const downHead = 192
+// tag and length of thirteen records, the base, and the two first slices.
+const downHead = 196
 
 // Cut shortens Totals so that the frame fits in MaxFrame: what it says of the
 // first keys is good, and its receiver asks again for the rest. Where Refused
@@ -34,6 +34,7 @@ func (d *Down) Cut() {
 func (d *Down) fitting(room int) int {
 	var others, peers measure
 	carried, carry, distance := false, 0, d.farthest()
+	punished, until := false, 0
 	for i := range d.Totals {
 		t := &d.Totals[i]
 		others.add(t.Others)
@@ -47,6 +48,10 @@ func (d *Down) fitting(room int) int {
 		}
 		if carried {
 			size += carry
+		}
+		punished = punished || t.Until != 0
+		if until += protowire.SizeVarint(uint64(t.Until)); punished {
+			size += until
 		}
 		if size > room {
 			return i

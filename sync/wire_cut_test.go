@@ -32,6 +32,7 @@ func TestCut(t *testing.T) {
 		{"typical", maxKeys, func(frames, int) Totals { return busyDown(1).Totals[0] }, 0, 256},
 		{"random", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, 40, 4096},
 		{"peers alone", maxKeys, func(frames, int) Totals { return Totals{Peers: far(3, 1)} }, 0, 256},
+		{"a penalty each", maxKeys, func(frames, int) Totals { return Totals{Until: 1_790_000_060_123_456_789} }, 0, 256},
 		{"one large key after another", 8, func(frames, int) Totals { return Totals{Others: far(1026, math.MaxUint64)} }, 0, 32 << 10},
 		{"others at one end and peers at the other", maxKeys, func(frames, int) Totals {
 			return Totals{Others: far(1, 1<<40), Peers: []crdt.Cell{{Slice: -maxSlice, Charges: 1 << 40}}}
@@ -60,7 +61,7 @@ func TestCut(t *testing.T) {
 				t.Errorf("%d totals and %d refused are left, want some and %d", len(d.Totals), len(d.Refused), tt.refused)
 			}
 			for i := range d.Totals {
-				if !slices.Equal(d.Totals[i].Peers, want[i].Peers) || !slices.Equal(d.Totals[i].Others, want[i].Others) {
+				if !slices.Equal(d.Totals[i].Peers, want[i].Peers) || !slices.Equal(d.Totals[i].Others, want[i].Others) || d.Totals[i].Until != want[i].Until {
 					t.Fatalf("totals %d changed", i)
 				}
 			}

@@ -142,6 +142,7 @@ const maxKeys = MaxFrame / 8
 func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, optional bool) error {
 	others := lists{n, func(i int) []crdt.Cell { return at(i).Others }}
 	peers := lists{n, func(i int) []crdt.Cell { return at(i).Peers }}
+	until := untils{n, func(i int) *int64 { return &at(i).Until }}
 	carry := carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}
 	base := firstSlice(carry, others, peers)
 	start := len(w.b)
@@ -152,6 +153,9 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 	}
 	if err := w.cells(totalsPeers, base, peers, optional); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := w.untils(totalsUntil, until); err != nil {
+		return fmt.Errorf("totals.%w", err)
 	}
 	if err := w.carries(totalsCarrySlices, totalsCarryLevels, base, carry); err != nil {
 		return fmt.Errorf("totals.%w", err)
@@ -168,6 +172,7 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 type totalColumns struct {
 	base          crdt.Slice
 	others, peers cellColumns
+	until         column
 	carry         carryColumns
 }
 
@@ -181,6 +186,8 @@ func (m *message) totals(t *totalColumns) {
 			in.cells("others", &t.others)
 		case totalsPeers:
 			in.cells("peers", &t.peers)
+		case totalsUntil:
+			in.varints("until", &t.until)
 		case totalsCarrySlices:
 			in.varints("carry_slices", &t.carry.slices)
 		case totalsCarryLevels:
@@ -198,6 +205,9 @@ func (t *totalColumns) read(n int, at func(i int) *Totals) error {
 	}
 	if err := t.peers.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := readUntils(&t.until, untils{n, func(i int) *int64 { return &at(i).Until }}); err != nil {
+		return fmt.Errorf("totals.%w", err)
 	}
 	if err := t.carry.read(t.base, carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}); err != nil {
 		return fmt.Errorf("totals.%w", err)

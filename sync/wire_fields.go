@@ -53,11 +53,11 @@ const (
 	sectionKeys  protowire.Number = 4
 	sectionFlags protowire.Number = 5
 	sectionCells protowire.Number = 6
+	sectionUntil protowire.Number = 7
 
 	sectionCarrySlices protowire.Number = 8
 	sectionCarryLevels protowire.Number = 9
 	// Not yet used.
-	sectionUntil        protowire.Number = 7
 	sectionDemandFast   protowire.Number = 10
 	sectionDemandMid    protowire.Number = 11
 	sectionDemandSlow   protowire.Number = 12
@@ -70,6 +70,7 @@ const (
 	totalsBase   protowire.Number = 1
 	totalsOthers protowire.Number = 2
 	totalsPeers  protowire.Number = 3
+	totalsUntil  protowire.Number = 14
 
 	totalsCarrySlices protowire.Number = 15
 	totalsCarryLevels protowire.Number = 16
@@ -84,7 +85,6 @@ const (
 	totalsDemandWindow protowire.Number = 11
 	totalsAdmitted     protowire.Number = 12
 	totalsLimitInForce protowire.Number = 13
-	totalsUntil        protowire.Number = 14
 )
 
 const (

@@ -36,7 +36,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Shape: bucket, Life: 3, Deltas: []Delta{
 				{Key: 0x5152535455565758, Cells: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}},
 				{Key: 0x6162636465666768, Cells: []crdt.Cell{{Slice: 35_800_000_001, Charges: 1}}},
-				{Key: 0x7172737475767778, Carry: crdt.Carry{Boundary: 35_799_999_963, Level: 1}},
+				{Key: 0x7172737475767778, Carry: crdt.Carry{Boundary: 35_799_999_963, Level: 1}, Until: 1_790_000_060_123_456_789},
 			}},
 		},
 	},
@@ -49,7 +49,7 @@ var goldens = map[protoreflect.Name]frame{
 			{},
 			{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 200}}},
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
-			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}},
+			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}, Until: 1_790_000_060_123_456_789},
 		},
 		Refused: []uint32{0, 3, 200},
 	},
@@ -60,6 +60,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Key: 0x3132333435363738, Totals: Totals{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 90, Refunds: 8}}}},
 		}}, {Shape: bucket, Keys: []HotKey{
 			{Key: 0x5152535455565758, Totals: Totals{Peers: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}}},
+			{Key: 0x8182838485868788, Totals: Totals{Until: 1_790_000_060_123_456_789}},
 		}}},
 	},
 }
@@ -100,7 +101,7 @@ func complete(m pb, keys int) {
 		case m.Has(fd):
 		case fd.Name() == "limit", fd.Name() == "regional", fd.Name() == "flags",
 			fd.Name() == "refill", fd.Name() == "refill_per", fd.Name() == "floor",
-			fd.Name() == "carry_slices", fd.Name() == "carry_levels":
+			fd.Name() == "carry_slices", fd.Name() == "carry_levels", fd.Name() == "until":
 			// Zero in one section of a frame, set in another.
 		case fd.IsList():
 			list := m.Mutable(fd).List()
@@ -220,7 +221,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenOld: frames of builds that knew neither buckets nor Refused.
+// TestGoldenOld: frames of builds that knew neither buckets, Refused nor
+// penalties.
 func TestGoldenOld(t *testing.T) {
 	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
 	up.Sections, hot.Sections = up.Sections[:2], hot.Sections[:1]

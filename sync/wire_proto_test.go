@@ -108,6 +108,15 @@ func (m pb) shape(s Shape) {
 	c.set("floor", s.Floor)
 }
 
+// untils writes the column of ends of penalties.
+func (m pb) untils(untils []int64) {
+	var column []uint64
+	for _, until := range untils {
+		column = append(column, uint64(until))
+	}
+	setColumn(m, "until", column, true)
+}
+
 // carries writes the two columns of carries.
 func (m pb) carries(base crdt.Slice, carries []crdt.Carry) {
 	var slices []int64
@@ -174,10 +183,12 @@ func baseOf(carries []crdt.Carry, lists ...[][]crdt.Cell) crdt.Slice {
 func (m pb) totals(totals []Totals, optional bool) {
 	var others, peers [][]crdt.Cell
 	var carries []crdt.Carry
+	var untils []int64
 	empty := true
 	for _, t := range totals {
+		untils = append(untils, t.Until)
 		others, peers, carries = append(others, t.Others), append(peers, t.Peers), append(carries, t.Carry)
-		empty = empty && len(t.Others)+len(t.Peers) == 0 && t.Carry.Level == 0
+		empty = empty && len(t.Others)+len(t.Peers) == 0 && t.Carry.Level == 0 && t.Until == 0
 	}
 	if len(totals) == 0 || optional && empty {
 		return
@@ -187,6 +198,7 @@ func (m pb) totals(totals []Totals, optional bool) {
 	c.set("base", int64(base))
 	c.cells("others", base, others, true)
 	c.cells("peers", base, peers, optional)
+	c.untils(untils)
 	c.carries(base, carries)
 }
 
@@ -212,15 +224,17 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 		var flags []uint32
 		var lists [][]crdt.Cell
 		var carries []crdt.Carry
+		var untils []int64
 		for _, d := range s.Deltas {
 			keys, flags, lists = append(keys, uint64(d.Key)), append(flags, uint32(d.Flags)), append(lists, d.Cells)
-			carries = append(carries, d.Carry)
+			carries, untils = append(carries, d.Carry), append(untils, d.Until)
 		}
 		base := baseOf(carries, lists)
 		e.set("base", int64(base))
 		setColumn(e, "keys", keys, true)
 		setColumn(e, "flags", flags, true)
 		e.cells("cells", base, lists, true)
+		e.untils(untils)
 		e.carries(base, carries)
 	}
 	return msg

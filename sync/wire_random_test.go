@@ -78,6 +78,14 @@ func (r frames) carry(around crdt.Slice) crdt.Carry {
 	return crdt.Carry{}
 }
 
+// until is mostly none, or any instant from 1970 on.
+func (r frames) until() int64 {
+	if r.IntN(4) > 0 {
+		return 0
+	}
+	return int64(r.Uint64() >> (1 + r.IntN(63)))
+}
+
 func (r frames) up() *Up {
 	u := &Up{
 		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
@@ -97,6 +105,9 @@ func (r frames) up() *Up {
 			if s.Shape.Bucket() {
 				d.Carry = r.carry(around)
 			}
+			if !plain {
+				d.Until = r.until()
+			}
 			s.Deltas = append(s.Deltas, d)
 		}
 		u.Sections = append(u.Sections, s)
@@ -115,6 +126,7 @@ func (r frames) totals(around crdt.Slice) Totals {
 	if r.IntN(3) == 0 {
 		t.Carry = r.carry(around)
 	}
+	t.Until = r.until()
 	return t
 }
 

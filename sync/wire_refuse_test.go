@@ -3,6 +3,7 @@ package deltasync
 import (
 	"bytes"
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -87,6 +88,8 @@ func TestRefused(t *testing.T) {
 		{"carry without a level", "Up", func(m pb) { setColumnAt(m.at("sections", 2), "carry_levels", 2, uint64(0)) }, "sections[2].carry_levels: key 2 has"},
 		{"carry out of range", "Up", func(m pb) { setColumnAt(m.at("sections", 2), "carry_slices", 0, int64(1)<<53) }, "sections[2].carry_slices: "},
 		{"carry wraps", "Up", func(m pb) { setColumnAt(m.at("sections", 2), "carry_slices", 0, int64(-1)<<63) }, "sections[2].carry_slices: a distance of"},
+		{"short until", "Up", func(m pb) { shorten(m.at("sections", 2), "until") }, "sections[2].until: 2 of them for 3 keys"},
+		{"until beyond int64", "Up", func(m pb) { setColumnAt(m.at("sections", 2), "until", 0, uint64(1)<<63) }, "sections[2].until: 9223372036854775808, want at most"},
 		{"second section", "Up", func(m pb) { m.at("sections", 1).child("shape").set("slices", uint32(0)) }, "sections[1].shape.slices: 0"},
 
 		{"no status", "Down", func(m pb) { clearField(m, "status") }, "status: missing"},
@@ -98,6 +101,8 @@ func TestRefused(t *testing.T) {
 		{"no peers", "Down", func(m pb) { clearField(m.child("totals"), "peers") }, "totals.others.counts: 5 lists of cells for 0 keys"},
 		{"other lengths", "Down", func(m pb) { shorten(m.child("totals").child("others"), "counts") }, "totals.others.counts: 4 lists"},
 		{"fewer carries", "Down", func(m pb) { shorten(m.child("totals"), "carry_levels") }, "totals.carry_levels: 4 of them for 5 keys"},
+		{"fewer penalties", "Down", func(m pb) { shorten(m.child("totals"), "until") }, "totals.until: 4 of them for 5 keys"},
+		{"until beyond int64", "Down", func(m pb) { setColumnAt(m.child("totals"), "until", 1, uint64(1<<64-1)) }, "totals.until: 18446744073709551615"},
 		{"others without counts", "Down", func(m pb) { setColumnAt(m.child("totals").child("others"), "charges", 0, uint64(0)) }, "totals.others.charges: "},
 
 		{"refused out of order", "Down", func(m pb) { setColumnAt(m, "refused", 1, uint32(200)) }, "refused: 200 after 200"},
@@ -114,6 +119,7 @@ func TestRefused(t *testing.T) {
 		{"lane", "Hot", func(m pb) { m.set("lane", uint32(64)) }, "lane: 64"},
 		{"keys", "Hot", func(m pb) { setColumnAt(m.at("sections", 0), "keys", 0, uint64(0)) }, "sections[0].keys: 0"},
 		{"fewer keys", "Hot", func(m pb) { shorten(m.at("sections", 0), "keys") }, "sections[0].totals.others.counts: 2 lists"},
+		{"until beyond int64", "Hot", func(m pb) { setColumnAt(m.at("sections", 1).child("totals"), "until", 0, uint64(1)<<63) }, "sections[1].totals.until: "},
 		{"no shape", "Hot", func(m pb) { clearField(m.at("sections", 0), "shape") }, "sections[0].shape.width: 0s"},
 	} {
 		t.Run(string(c.frame)+"/"+c.name, func(t *testing.T) {
@@ -247,6 +253,8 @@ func TestNotEncoded(t *testing.T) {
 		{one(minute, Delta{Key: 1, Cells: append(cell(2, 1), cell(2, 1)...)}), "sections[0].cells.slices"},
 		{one(minute, Delta{Key: 1, Cells: cell(maxSlice+1, 1)}), "sections[0].cells.slices"},
 		{one(bucket, Delta{Key: 1, Carry: crdt.Carry{Boundary: maxSlice + 1, Level: 1}}), "sections[0].carry_slices"},
+		{one(minute, Delta{Key: 1, Until: -1}), "sections[0].until"},
+		{&Down{Status: StatusOK, Totals: []Totals{{Until: math.MinInt64}}}, "totals.until"},
 		{one(Shape{Width: time.Second, Slices: 1, Refill: 1}, good), "sections[0].shape.refill_per"},
 		{&Down{Status: StatusOK, Totals: []Totals{{Carry: crdt.Carry{Boundary: -maxSlice - 1, Level: 1}}}}, "totals.carry_slices"},
 		{&Up{Kind: KindEdge, Lanes: 1, Sections: []Section{{Shape: minute, Life: MaxLife + 1}}}, "sections[0].life"},

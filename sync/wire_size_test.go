@@ -67,6 +67,10 @@ func TestSizes(t *testing.T) {
 	for i := range carried.Sections[0].Deltas {
 		carried.Sections[0].Deltas[i].Carry = crdt.Carry{Boundary: 1_190_000_000 - 40, Level: 1e6 + newFrames(uint64(i)).Uint64N(100e6)}
 	}
+	punished := busyUp(keys)
+	for i := range punished.Sections[0].Deltas {
+		punished.Sections[0].Deltas[i].Until = 1_790_000_060_123_456_789
+	}
 	for _, c := range []struct {
 		name string
 		head frame // the same without keys
@@ -76,6 +80,7 @@ func TestSizes(t *testing.T) {
 		{"up, one cell in the same slice, no flags", busyUp(0), plain, 9.1},
 		{"up, one cell in one of two slices, some flags", busyUp(0), busyUp(keys), 11.1},
 		{"up, the same with a carry of at most 100 units", busyUp(0), carried, 16.1},
+		{"up, the same with a penalty", busyUp(0), punished, 20.1},
 		{"down, 1 to 8 slices from others and from peers", busyDown(0), busyDown(keys), 21},
 	} {
 		got := float64(len(encode(t, c.full))-len(encode(t, c.head))) / keys

@@ -147,6 +147,10 @@ func (s *Section) carries() carries {
 	return carries{len(s.Deltas), func(i int) *crdt.Carry { return &s.Deltas[i].Carry }}
 }
 
+func (s *Section) untils() untils {
+	return untils{len(s.Deltas), func(i int) *int64 { return &s.Deltas[i].Until }}
+}
+
 func (s *Section) append(w *writer) error {
 	if err := w.shape(sectionShape, s.Shape); err != nil {
 		return err
@@ -181,6 +185,9 @@ func (s *Section) append(w *writer) error {
 	if err := w.cells(sectionCells, base, cells, true); err != nil {
 		return fmt.Errorf("cells.%w", err)
 	}
+	if err := w.untils(sectionUntil, s.untils()); err != nil {
+		return err
+	}
 	return w.carries(sectionCarrySlices, sectionCarryLevels, base, carries)
 }
 
@@ -189,6 +196,7 @@ func (s *Section) read(m message) error {
 		base        crdt.Slice
 		keys, flags column
 		cells       cellColumns
+		until       column
 		carry       carryColumns
 	)
 	for m.next() {
@@ -205,6 +213,8 @@ func (s *Section) read(m message) error {
 			m.varints("flags", &flags)
 		case sectionCells:
 			m.cells("cells", &cells)
+		case sectionUntil:
+			m.varints("until", &until)
 		case sectionCarrySlices:
 			m.varints("carry_slices", &carry.slices)
 		case sectionCarryLevels:
@@ -242,6 +252,9 @@ func (s *Section) read(m message) error {
 	}
 	if err := cells.read(n, base, func(i int, c []crdt.Cell) { s.Deltas[i].Cells = c }); err != nil {
 		return fmt.Errorf("cells.%w", err)
+	}
+	if err := readUntils(&until, s.untils()); err != nil {
+		return err
 	}
 	return carry.read(base, s.carries())
 }
