@@ -117,7 +117,7 @@ func (l *lane) tellAll(p *peer, key deltasync.Key, c *counter, now int64) bool {
 		return true
 	}
 	d := l.delta(key, c, math.MinInt64, deltasync.FlagRefresh, now)
-	return len(d.Cells) == 0 && d.Carry.Zero() || p.outbox.Put(c.shape, 0, d)
+	return !d.Tells() || p.outbox.Put(c.shape, 0, d)
 }
 
 // learnEpoch sends all live subtotals to a peer whose store, or aggregator, is

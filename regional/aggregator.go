@@ -148,9 +148,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down
 			var t deltasync.Totals
 			if c := l.counters[sec.Deltas[di].Key]; c != nil {
 				if up.Kind == deltasync.KindRegion {
-					t.Peers, t.Carry = c.edges.Sums().From(oldest, nil), l.carry(c, oldest)
+					t = l.totalsForRegion(c, oldest, now)
 				} else {
-					t = l.totalsFor(up.Replica(sec.Life), c, oldest)
+					t = l.totalsFor(up.Replica(sec.Life), c, oldest, now)
 				}
 			}
 			down.Totals = append(down.Totals, t)

@@ -19,6 +19,7 @@ type counter struct {
 	retried bool          // stands in its lane's list of keys to write again
 	again   uint64        // stands in a peer's list of keys to tell again, a bit each
 	past    *past         // of a bucket; nil for windows
+	penalty penalty
 }
 
 // missing names cells that the store does not have yet.
@@ -91,12 +92,13 @@ func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
 
 // unwritten says that the store lacks something of the key, or was never asked.
 func (c *counter) unwritten() bool {
-	return len(c.missing) > 0 || c.version == 0 || c.past != nil && c.past.lacks
+	return len(c.missing) > 0 || c.version == 0 || c.penalty.lacks || c.past != nil && c.past.lacks
 }
 
 // written notes that the store has all.
 func (c *counter) written() {
 	c.missing = c.missing[:0]
+	c.penalty.lacks = false
 	if c.past != nil {
 		c.past.lacks = false
 	}
@@ -112,6 +114,7 @@ func (c *counter) lacksAll() {
 			}
 		}
 	}
+	c.penalty.lacks = c.penalty.until != 0
 	if c.past != nil {
 		c.past.lacks = !c.past.stored.Zero() || !c.past.rest.Zero()
 	}
@@ -122,6 +125,9 @@ func (c *counter) item(key deltasync.Key) Item {
 	it := stored(c.shape)
 	it.Key, it.Version = key, c.version
 	c.missingPast(&it)
+	if c.penalty.lacks {
+		it.Until = c.penalty.until
+	}
 	for _, m := range c.missing {
 		v := c.of(m.source).Of(m.replica)
 		if v == nil {
@@ -135,25 +141,27 @@ func (c *counter) item(key deltasync.Key) Item {
 }
 
 // delta is the region's subtotal in slices from one on, for another region, and
-// the level of a bucket, which is everybody's.
+// the level of a bucket and the penalty, which are everybody's.
 func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) deltasync.Delta {
 	return deltasync.Delta{
-		Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil), Carry: l.carry(c, reach(c.shape, now)),
+		Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil),
+		Carry: l.carry(c, reach(c.shape, now)), Until: c.penalty.at(now),
 	}
 }
 
 // totals is what everybody did in slices from oldest on.
-func (l *lane) totals(c *counter, oldest crdt.Slice) deltasync.Totals {
+func (l *lane) totals(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
 	return deltasync.Totals{
 		Others: c.regions.Sums().From(oldest, nil),
 		Peers:  c.edges.Sums().From(oldest, nil),
 		Carry:  l.carry(c, oldest),
+		Until:  c.penalty.at(now),
 	}
 }
 
 // totalsFor is what everybody but the asking edge did in slices from oldest on.
-func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice) deltasync.Totals {
-	t := l.totals(c, oldest)
+func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
+	t := l.totals(c, oldest, now)
 	own := c.edges.Of(asker)
 	if own == nil {
 		return t
@@ -165,6 +173,16 @@ func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice) delt
 		}
 	}
 	t.Peers = left
+	return t
+}
+
+// totalsForRegion is what another region is told in slices from oldest on: what
+// edges of this one did, and what is everybody's.
+func (l *lane) totalsForRegion(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
+	t := deltasync.Totals{Peers: c.edges.Sums().From(oldest, nil), Carry: l.carry(c, oldest)}
+	if !c.shape.Regional {
+		t.Until = c.penalty.at(now)
+	}
 	return t
 }
 

@@ -139,7 +139,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 				// epoch filled it is there none, and then the key is told anyhow.
 				p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch})
 			}
-			if c != nil && (len(d.Cells) > 0 || d.Carry.Level > 0) && !down.Took(i) {
+			if c != nil && d.Tells() && !down.Took(i) {
 				a.tellLater(l, j, d.Key, c)
 				if d.Flags&deltasync.FlagRefresh != 0 {
 					p.round.refused++
@@ -151,7 +151,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	return nil
 }
 
-// hear joins a peer's subtotal that came with a reply.
+// hear joins a peer's subtotal, and the penalty, that came with a reply.
 func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
 	cells, _ := within(t.Peers, horizon)
 	from, rose := c.join(FromRegion, region, cells, oldest)
@@ -161,6 +161,10 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)
+	}
+	if a.punish(l, key, c, t.Until, now) {
+		c.penalty.lacks = true
+		l.again(key, c)
 	}
 }
 
@@ -210,7 +214,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		c.pushed = false
 		oldest := reach(c.shape, now)
-		hk := deltasync.HotKey{Key: key, Totals: l.totals(c, oldest)}
+		hk := deltasync.HotKey{Key: key, Totals: l.totals(c, oldest, now)}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
 			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
 			size += hotHead
@@ -232,6 +236,6 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 // A key has at most 2 × 1026 cells, so half a frame and one more key fit.
 const (
 	hotHead = 128
-	hotKey  = 52
+	hotKey  = 62
 	hotCell = 24
 )

@@ -81,8 +81,14 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			if rose || fuller {
 				a.changed(l, d.Key, c, now)
 			}
-			if up.Kind == deltasync.KindEdge && (rose || fuller || d.Flags&deltasync.FlagRefresh != 0) {
-				a.export(l, d.Key, c, from, d.Flags, now)
+			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, d.Until, now)
+			flags := d.Flags
+			if later {
+				c.penalty.lacks = true
+				flags |= deltasync.FlagUrgent // for the other regions too
+			}
+			if up.Kind == deltasync.KindEdge && (rose || fuller || later || d.Flags&deltasync.FlagRefresh != 0) {
+				a.export(l, d.Key, c, from, flags, now)
 			}
 			l.remember(c, now)
 			if c.unwritten() {
@@ -105,10 +111,26 @@ func within(cells []crdt.Cell, horizon crdt.Slice) (kept []crdt.Cell, ahead bool
 // changed notes that a key's totals rose: edges may have to hear at once.
 func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) {
 	if !c.pushed && l.crossing(c, now) {
+		a.announce(l, key, c)
+	}
+}
+
+// announce has a key's totals pushed to all edges of the region.
+func (a *Aggregator) announce(l *lane, key deltasync.Key, c *counter) {
+	if !c.pushed {
 		c.pushed = true
 		l.push = append(l.push, key)
-		a.hurry.Store(true)
 	}
+	a.hurry.Store(true)
+}
+
+// punish takes in the end of a penalty, and says whether it is a later one:
+// then all edges hear at once, however far from its limit the key is.
+func (a *Aggregator) punish(l *lane, key deltasync.Key, c *counter, until, now int64) (later bool) {
+	if later = c.penalty.join(until, now); later {
+		a.announce(l, key, c)
+	}
+	return later
 }
 
 // export puts the region's subtotal of a key, from a slice on, into the
@@ -119,7 +141,7 @@ func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Sl
 	}
 	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
 	d := l.delta(key, c, from, flags, now)
-	if len(d.Cells) == 0 && d.Carry.Zero() {
+	if !d.Tells() {
 		return
 	}
 	for j := range l.peers {

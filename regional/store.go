@@ -50,6 +50,9 @@ type Item struct {
 	// itself, and is kept for RestKept. Without Floor it is ignored.
 	Floor bool
 	Rest  crdt.Carry
+	// Until is the end of a penalty, in nanoseconds since 1970; 0: none. It
+	// joins by the later, and is kept until then: see Punished.
+	Until int64
 }
 
 // Store joins the counts of all aggregators of a region and outlives them.
@@ -58,14 +61,14 @@ type Item struct {
 // does not matter. Counts expire by themselves once their slice is a window and
 // max(1 s, two slices) old: by the store's clock, cells and carries of slices
 // outside of Item.Live are not stored, and those before it are not in answers;
-// for what rests that is Item.Rests. Any number of goroutines may call it.
+// for what rests that is Item.Rests, for a penalty Item.Punished. Any number of goroutines may call it.
 // Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the
 	// version now stored, and, where the version stored before differs from
 	// the one the caller named (somebody else wrote, or the caller never
-	// looked), all live vectors and carries of the key and what rests of it,
-	// else none. It blocks until the
+	// looked), all live vectors and carries of the key, what rests of it and
+	// its penalty, else none. It blocks until the
 	// batch is stored or ctx ends; on an error, which wraps ErrStore, any
 	// part of the batch may have been stored. It keeps no reference to batch,
 	// in which a key may stand twice, as may a replica in a key.

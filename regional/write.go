@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -139,6 +140,9 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	if (len(it.Carries) > 0 || !it.Rest.Zero()) && c.past != nil {
 		c.past.lacks = true // of a later one, if there is one by now
 	}
+	if it.Until != 0 {
+		c.penalty.lacks = true
+	}
 	l.again(it.Key, c)
 }
 
@@ -181,6 +185,9 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	}
 	if l.hearStored(c, it, now) {
 		a.changed(l, key, c, now)
+	}
+	if a.punish(l, key, c, it.Until, now) { // whoever wrote it may have stopped before it told the other regions
+		a.export(l, key, c, math.MaxInt64, 0, now)
 	}
 }
 

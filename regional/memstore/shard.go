@@ -29,6 +29,7 @@ type record struct {
 	entries []entry
 	carries crdt.Vector // a boundary and a level a cell
 	rest    crdt.Carry
+	until   int64 // end of a penalty
 }
 
 // entry is what one replica counted.
@@ -38,8 +39,8 @@ type entry struct {
 	vector  crdt.Vector
 }
 
-// merge joins the vectors and carries of it, and what rests; ok is false when
-// there was no room for the key.
+// merge joins the vectors and carries of it, what rests, and the penalty; ok is
+// false when there was no room for the key.
 func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regional.Item, ok bool) {
 	first, last := it.Live(now)
 	sh.mu.Lock()
@@ -108,6 +109,16 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 			r.expires = max(r.expires, (int64(joined.Boundary)+1)*int64(it.Width)+int64(regional.RestKept))
 		}
 	}
+	if until := it.Punished(now); until != 0 {
+		r := hold()
+		if r == nil {
+			return regional.Item{}, false
+		}
+		if until > r.until {
+			changed, r.until = true, until
+			r.expires = max(r.expires, until)
+		}
+	}
 	if changed {
 		sh.records[at].version = sh.nextVersion()
 	}
@@ -156,6 +167,8 @@ func (sh *shard) answer(it *regional.Item, now time.Time, named, before uint64) 
 	if since, _ := it.Rests(now); it.Floor && r.rest.Boundary >= since {
 		out.Rest = r.rest
 	}
+	out.Until = r.until
+	out.Until = out.Punished(now)
 	for i := range r.carries.Len() {
 		c := r.carries.At(i)
 		out.Carries = append(out.Carries, crdt.Carry{Boundary: c.Slice, Level: c.Charges})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -37,7 +38,7 @@ type place struct {
 	item  regional.Item // without vectors
 	size  int64         // of its groups, in slices
 	first int64         // the first of the groups asked for
-	count int64         // of the groups asked for, what rests not counted
+	count int64         // of the groups asked for, what lasts not counted
 }
 
 func newCall(prefix string, nonce uint64) *call {
@@ -49,17 +50,13 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	first, last := it.Live(now)
 	size := groupSize(&it)
 	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
-	p.item.Vectors, p.item.Carries, p.item.Rest = nil, nil, crdt.Carry{}
+	p.item.Vectors, p.item.Carries, p.item.Rest, p.item.Until = nil, nil, crdt.Carry{}, 0
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
 	// A version above maxVersion is none of ours. Lua rounds it, but not down to
 	// one that is.
-	keys := p.count
-	if it.Floor {
-		keys++
-	}
-	c.args = append(c.args, it.Version, keys)
+	c.args = append(c.args, it.Version, p.count+1)
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)
 	carries := cellsOf(it.Carries)
@@ -83,23 +80,30 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 		}
 		c.args[vectors] = n
 	}
-	if it.Floor {
-		c.addRest(&it, string(append(name, "rest"...)), now)
-	}
+	c.addLasting(&it, string(append(name, "rest"...)), now)
 }
 
-// addRest appends what rests of a bucket: the last of its groups, of which the
-// level is the charges of its one cell, and the boundary the refunds.
-func (c *call) addRest(it *regional.Item, name string, now time.Time) {
+// addLasting appends what outlasts the slices, as the last of the item's groups:
+// what rests of a bucket, of which the level is the charges of its one cell, and
+// the boundary the refunds; and a penalty, of which the charges are the end.
+func (c *call) addLasting(it *regional.Item, name string, now time.Time) {
 	c.keys = append(c.keys, name)
-	since, until := it.Rests(now)
-	if r := it.Rest; r.Level > 0 && r.Boundary >= since && r.Boundary <= until {
-		expires := (int64(r.Boundary)+1)*it.Width.Milliseconds() + regional.RestKept.Milliseconds()
-		cell := []crdt.Cell{{Charges: r.Level, Refunds: uint64(r.Boundary)}}
-		c.args = append(c.args, expires, 1, fieldRest, appendVector(nil, 0, cell))
-		return
+	c.args = append(c.args, int64(0), 0)
+	expires, vectors := len(c.args)-2, len(c.args)-1
+	n, last := 0, int64(0)
+	put := func(field string, cell crdt.Cell, kept int64) {
+		c.args = append(c.args, field, appendVector(nil, 0, []crdt.Cell{cell}))
+		n, last = n+1, max(last, kept)
 	}
-	c.args = append(c.args, 0, 0)
+	since, until := it.Rests(now)
+	if r := it.Rest; it.Floor && r.Level > 0 && r.Boundary >= since && r.Boundary <= until {
+		put(fieldRest, crdt.Cell{Charges: r.Level, Refunds: uint64(r.Boundary)},
+			(int64(r.Boundary)+1)*it.Width.Milliseconds()+regional.RestKept.Milliseconds())
+	}
+	if end := it.Punished(now); end != 0 {
+		put(fieldUntil, crdt.Cell{Charges: uint64(end)}, end/int64(time.Millisecond)+1)
+	}
+	c.args[expires], c.args[vectors] = last, n
 }
 
 // cellsOf is carries as a vector: a cell a boundary, ascending, whose charges
@@ -169,7 +173,7 @@ func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 			return out, fmt.Errorf("%w: group %v is %T", errReply, answer[i], answer[i+1])
 		}
 		if group == p.count {
-			out.Rest = p.rest(fields, now)
+			p.lasting(&out, fields, now)
 			continue
 		}
 		for j := 0; j < len(fields); j += 2 {
@@ -193,23 +197,27 @@ func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 	return out, nil
 }
 
-// rest reads what rests of a bucket; what does not parse is none of ours.
-func (p *place) rest(fields []any, now time.Time) crdt.Carry {
+// lasting reads what rests of a bucket, and a penalty; what does not parse is
+// none of ours.
+func (p *place) lasting(out *regional.Item, fields []any, now time.Time) {
 	since, _ := p.item.Rests(now)
 	for i := 0; i < len(fields); i += 2 {
 		packed, ok := fields[i+1].(string)
-		if !ok || fields[i] != fieldRest {
+		if !ok || fields[i] != fieldRest && fields[i] != fieldUntil {
 			continue
 		}
 		cells, err := appendCells(nil, packed, 0, 1)
-		if err != nil || cells[0].Charges == 0 || cells[0].Refunds > uint64(maxSlice) {
+		if err != nil {
 			continue
 		}
-		if c := (crdt.Carry{Boundary: crdt.Slice(cells[0].Refunds), Level: cells[0].Charges}); c.Boundary >= since {
-			return c
+		switch c := cells[0]; {
+		case fields[i] == fieldUntil:
+			out.Until = int64(min(c.Charges, math.MaxInt64))
+			out.Until = out.Punished(now)
+		case p.item.Floor && c.Charges > 0 && c.Refunds <= uint64(maxSlice) && crdt.Slice(c.Refunds) >= since:
+			out.Rest = crdt.Carry{Boundary: crdt.Slice(c.Refunds), Level: c.Charges}
 		}
 	}
-	return crdt.Carry{}
 }
 
 // carrySource marks parts of the carries among those of replicas.

@@ -36,14 +36,19 @@
 // cell for a boundary, with the level, in millionths, as its charges, so that
 // they join as counts do. There are two or three in a group.
 //
-// What rests of a bucket that has a floor has a hash of its own, whose name
-// ends in "rest" in place of a group's number. It has a version, and
+// What outlasts a key's slices has a hash of its own, the last of its groups,
+// whose name ends in "rest" in place of a group's number. It is there where there
+// is something to keep: what rests of a bucket that has a floor, or a penalty. It
+// has a version, and vectors of one cell, of offset 0:
 //
-//	"m"                         a vector of one cell, of offset 0: its charges
-//	                            are the level, its refunds the boundary
+//	"m"                         what rests: its charges are the level, its
+//	                            refunds the boundary
+//	"u"                         a penalty: its charges are when it ends, in
+//	                            nanoseconds since 1970
 //
-// so that both join by maximum, each by itself. It expires regional.RestKept
-// after the boundary, which the script puts off when a later one comes.
+// so that all join by maximum, each by itself. It expires regional.RestKept
+// after the boundary and when the penalty ends, whichever is later, which the
+// script puts off when a later one comes.
 //
 // A group expires, by PEXPIREAT, when its last slice would: a window and
 // max(1 s, two slices) after its end. Answers leave out the slices that have

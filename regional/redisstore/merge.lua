@@ -111,7 +111,7 @@ while k <= #KEYS do
   local named, groups = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
   local first, before, after = k, 0, 0
   a = a + 2
-  for _ = 1, groups do
+  for g = 1, groups do
     local key, expires, vectors = KEYS[k], tonumber(ARGV[a]), tonumber(ARGV[a + 1])
     k, a = k + 1, a + 2
     local old = version(call('HGET', key, 'v'))
@@ -134,8 +134,9 @@ while k <= #KEYS do
       if old == 0 then new = nonce else new = plus(old, 1) end
       local v = string.format('%.0f', new)
       if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
-      -- A group expires when it does, but what rests later with each boundary.
-      if old == 0 or field == 'm' and call('PTTL', key) < expires - now then
+      -- A group expires when it does, but the last, of what outlasts the slices,
+      -- later with each change.
+      if old == 0 or g == groups and call('PTTL', key) < expires - now then
         call('PEXPIREAT', key, expires)
       end
     end

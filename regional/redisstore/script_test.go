@@ -48,6 +48,35 @@ func TestRedisDecidesWhatIsLate(t *testing.T) {
 	}
 }
 
+// What outlasts slices is one hash: it lives as long as the part of it that lives
+// longest, whichever of them changed.
+func TestLastingExpires(t *testing.T) {
+	s := testStore(t)
+	now := time.Now()
+	it := regional.Item{Key: 1, Width: time.Second, Slices: 60, Floor: true}
+	it.Until = now.Add(time.Hour).UnixNano()
+	lives := func(what string, least, most time.Duration) {
+		t.Helper()
+		if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
+			t.Fatal(err)
+		}
+		names, err := s.client.Keys(t.Context(), "*rest").Result()
+		if err != nil || len(names) != 1 {
+			t.Fatalf("%s: hashes %v, %v; want one", what, names, err)
+		}
+		if got, err := s.client.PTTL(t.Context(), names[0]).Result(); err != nil || got < least || got > most {
+			t.Errorf("%s: it lives for %v, %v; want %v to %v", what, got, err, least, most)
+		}
+	}
+	lives("a penalty of an hour", 59*time.Minute, time.Hour+time.Second)
+	it.Rest = crdt.Carry{Boundary: crdt.Slice(now.Unix()), Level: 5}
+	lives("beside the same one, what rests", regional.RestKept-time.Minute, regional.RestKept+2*time.Second)
+	it.Rest, it.Until = crdt.Carry{}, now.Add(2*time.Hour).UnixNano()
+	lives("a penalty that ends before what rests", regional.RestKept-time.Minute, regional.RestKept+2*time.Second)
+	it.Until = now.Add(48 * time.Hour).UnixNano()
+	lives("one that ends after it", 47*time.Hour, 48*time.Hour+time.Second)
+}
+
 // Vectors that are narrow in one place and wide in another must meet: offsets,
 // charges and refunds of every width, in one group.
 func TestJoinOfAllWidths(t *testing.T) {

@@ -16,6 +16,7 @@ const (
 	fieldVersion = "v"
 	fieldCarry   = "c"
 	fieldRest    = "m"
+	fieldUntil   = "u"
 )
 
 var errVector = errors.New("not a packed vector")

@@ -47,6 +47,9 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"carries are told like vectors", testCarryVersions},
 		{"what rests joins by level and by boundary", testRests},
 		{"carries expire, and come neither late nor early", testCarryExpiry},
+		{"penalties join by the later", testPenalties},
+		{"penalties are told like vectors", testPenaltyVersions},
+		{"penalties last as long as they say", testPenaltyExpiry},
 		{"a window spans groups", testSpans},
 		{"a key twice in a batch", testKeyTwice},
 		{"shapes do not mix", testShapes},
@@ -147,8 +150,8 @@ func aligned(in, out []regional.Item, err error) error {
 		if err := out[i].Check(); err != nil {
 			return fmt.Errorf("answer %d is malformed: %w", i, err)
 		}
-		if (len(out[i].Vectors)+len(out[i].Carries) > 0 || !out[i].Rest.Zero()) && out[i].Version == 0 {
-			return fmt.Errorf("answer %d has vectors or carries and no version", i)
+		if (len(out[i].Vectors)+len(out[i].Carries) > 0 || !out[i].Rest.Zero() || out[i].Until != 0) && out[i].Version == 0 {
+			return fmt.Errorf("answer %d has vectors, carries or a penalty and no version", i)
 		}
 	}
 	return nil
