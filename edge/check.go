@@ -265,18 +265,20 @@ func (n *Node) unlock(held *lockSet) {
 // pass is decide for a request that every counter has an allowance for, as most
 // do; it is false, and has changed nothing, where one has not.
 func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
-	best, share := 0, 2.0
+	best, share, nearAny := 0, 2.0, false
 	for i := range counters {
 		c := &counters[i]
 		c.record = n.shard(c.key).find(c.key)
 		if c.record == nil || c.lends || c.rule.CountsAfter() || !c.record.covers(c, now) {
 			return false
 		}
+		nearAny = nearAny || c.near(false)
 		if left := c.share(false); left < share {
 			best, share = i, left
 		}
 	}
 	counters[best].decision(now, false, d)
+	d.Near = nearAny
 	for i := range counters {
 		n.book(&counters[i])
 	}

@@ -226,12 +226,13 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	best := 0
 	var wait time.Duration
 	share := 2.0
-	uncharged := denied || req.Peek
+	uncharged, nearAny := denied || req.Peek, false
 	for i := range counters {
 		c := &counters[i]
 		if c.lends {
 			continue
 		}
+		nearAny = nearAny || c.near(uncharged)
 		var retry time.Duration
 		if c.over && (c.rule.Mode == limit.Enforce || req.Details) {
 			retry = n.retryAfter(c, now)
@@ -251,6 +252,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	}
 	var d limit.Decision
 	counters[best].decision(now, uncharged, &d)
+	d.Near = nearAny // the tightest need not be the one that a rule calls near
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
 	}
@@ -284,11 +286,25 @@ func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost ui
 	if left < over && cost > 0 {
 		d.Zone = limit.ZoneSoft
 	}
-	d.Near = rate.Near > 0 && crdt.SatSub(rate.Ceiling, left) >= rate.Near
+	d.Near = near(rate, left)
 	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh + cost, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
 	if r.heard != 0 {
 		d.Basis.Age = time.Duration(max(0, now-r.heard))
 	}
+}
+
+// near says that a rate with so much of its ceiling left is near its limit.
+func near(rate *limit.Rate, left uint64) bool {
+	return rate.Near > 0 && crdt.SatSub(rate.Ceiling, left) >= rate.Near
+}
+
+// near is that of the counter as the request leaves it.
+func (c *counter) near(uncharged bool) bool {
+	left := c.record.allowance
+	if !uncharged {
+		left = crdt.SatSub(left, c.cost)
+	}
+	return near(c.rate, left)
 }
 
 // margin is how far above its limit a rate admits.

@@ -236,6 +236,18 @@ func TestNearLimit(t *testing.T) {
 	}
 }
 
+// It is near if any of its rates is, tightest or not.
+func TestNearLimitOfAnyRate(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 10, Per: time.Hour})
+	rule.NearLimitPercent, rule.MinGap = 80, time.Second
+	n := newNode(t, Config{}, rule)
+	for i := 1; i <= 10; i++ {
+		if d := check(n, start.Add(time.Duration(i)*time.Second), "u"); !d.Allowed || d.Near != (i >= 8) {
+			t.Errorf("request %d of 10: %+v, want near %v", i, d, i >= 8)
+		}
+	}
+}
+
 // With charge: each a request that one rate denies is charged to all, as
 // Envoy's reference does.
 func TestChargeEach(t *testing.T) {
