@@ -123,7 +123,7 @@ type shard struct {
 	places     atomic.Pointer[places]
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
-	_          [8]byte     // keeps neighbouring locks off one cache line
+	_          [64]byte    // keeps the next lock off these cache lines
 }
 
 const smallestTable = 16
