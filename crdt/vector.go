@@ -203,12 +203,31 @@ func (v *Vector) insert(i int, c Cell) {
 	}
 	v.widen(c, min(v.first, c.Slice))
 	stride := v.stride()
-	for range stride {
-		v.buf = append(v.buf, 0)
-	}
+	v.extend(stride)
 	copy(v.buf[(i+1)*stride:], v.buf[i*stride:int(v.n)*stride])
 	v.n++
 	v.put(i, c)
+}
+
+// extend makes the record longer. Its memory grows by a quarter, where append
+// would double it: most vectors grow to a window's slices and stay there.
+func (v *Vector) extend(by int) {
+	n := len(v.buf) + by
+	if n > cap(v.buf) {
+		grown := make([]byte, n, roomFor(n+len(v.buf)/4))
+		copy(grown, v.buf)
+		v.buf = grown
+		return
+	}
+	v.buf = v.buf[:n]
+}
+
+// roomFor is n rounded up to what the allocator gives anyway, or nearly so.
+func roomFor(n int) int {
+	if n <= 32 {
+		return (n + 7) &^ 7
+	}
+	return (n + 15) &^ 15
 }
 
 func (v *Vector) put(i int, c Cell) {
@@ -236,7 +255,7 @@ func (v *Vector) widen(c Cell, first Slice) {
 	if need := int(v.n) * w.stride(); need <= cap(v.buf) && first == v.first {
 		w.buf = v.buf[:need]
 	} else {
-		w.buf = make([]byte, need, need+w.stride())
+		w.buf = make([]byte, need, roomFor(need+w.stride()))
 	}
 	// From the back: a cell's new place ends after its old one, so in place
 	// nothing is overwritten before it was read.

@@ -290,3 +290,20 @@ func TestVectorEmptiedEachWindowAllocatesNothing(t *testing.T) {
 		t.Errorf("a vector of one cell allocates %v times a window, want 0", got)
 	}
 }
+
+// A vector that fills up to a window takes little more than its cells do.
+func TestVectorTakesLittleMoreThanItsCells(t *testing.T) {
+	for _, cells := range []int{1, 2, 40, 61, 1024} {
+		var v crdt.Vector
+		for i := range cells {
+			v.Add(crdt.Cell{Slice: crdt.Slice(i), Charges: 1})
+		}
+		each := 2 // an offset and a count of a byte
+		if cells > 256 {
+			each = 3
+		}
+		if most := cells*each*5/4 + 16; v.Bytes() > most {
+			t.Errorf("%d cells of %d bytes take %d, want %d at most", cells, each, v.Bytes(), most)
+		}
+	}
+}
