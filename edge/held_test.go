@@ -224,6 +224,39 @@ func TestForgottenKeyUnderAnotherLimit(t *testing.T) {
 	}
 }
 
+// What is given back to a key that was forgotten may be spent again at once:
+// else the slots of a concurrency limit would be gone until their leases end.
+func TestForgottenKeyIsGivenBack(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "concurrency", Limit: 20, Lease: time.Minute}))
+	var taken []limit.Charge
+	acquire := func(want bool) {
+		t.Helper()
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set("user", "u")
+		req.Receipt = true
+		if d := n.Check(start, req); d.Allowed != want {
+			t.Fatalf("acquire with %d taken: %+v, want allowed %v", len(taken), d, want)
+		}
+		taken = append(taken, req.Charges...)
+	}
+	for range 20 {
+		acquire(true)
+	}
+	forgetAll(n, start)
+	acquire(false)
+	for range 3 {
+		forgetAll(n, start)
+		n.Refund(start, taken[:5], 0)
+		taken = taken[5:]
+		forgetAll(n, start)
+		for range 5 {
+			acquire(true)
+		}
+		acquire(false)
+	}
+}
+
 // What the view remembers of a key is exact, so it is not confined beside that.
 func TestViewKnowsBetterThanABlock(t *testing.T) {
 	n := newNode(t, Config{View: mapView{}}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))

@@ -73,6 +73,9 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 	if b.memory != nil {
 		b.memory.exact.Refund(b.rate, cost, slice, now)
 	}
+	if h := b.held; h != nil {
+		h.left = min(crdt.SatAdd(h.left, cost), b.rate.Ceiling)
+	}
 	r.until = 0
 	r.forgive()
 	s.measure(r, now)
