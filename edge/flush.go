@@ -433,7 +433,7 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	if r == nil {
 		n.remember(hot.Key, cells, hot.Carry, now, regions, shape.Window()+shape.Width)
 		if rate := n.ofShape(shape); rate != nil {
-			s.heed(hot.Key, rate, cells, now)
+			s.heed(hot.Key, rate, cells, hot.Carry, now)
 		}
 		return
 	}

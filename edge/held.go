@@ -245,17 +245,17 @@ func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
 // heed takes from a push of a key that is not live here whether it is blocked.
 // Where it is already, that holds until it ends: it may speak of counts that
 // the region never got.
-func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, now int64) {
+func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, now int64) {
 	least := threshold(rate)
-	switch level := rate.Used(cells, crdt.Carry{}, now); {
+	switch level := rate.Used(cells, carry, now); {
 	case least == 0:
 	case rate.Rounded(level) >= least:
 		if known := s.blocked.exact(key); known == nil || known.tag() != tagOf(rate) || known.until() <= now {
 			s.blocked.put(newHold(key, rate, confinement(rate, level, now, func(rate *limit.Rate, cost uint64) time.Duration {
-				return rate.RetryAfter(cells, crdt.Carry{}, cost, now)
+				return rate.RetryAfter(cells, carry, cost, now)
 			})), now)
 		}
-	case wasReset(rate, cells, now):
+	case carry.Level == 0 && wasReset(rate, cells, now):
 		s.blocked.lift(key)
 	}
 }

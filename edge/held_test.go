@@ -366,6 +366,39 @@ func TestPushBlocksAndResetLifts(t *testing.T) {
 	}
 }
 
+// What the push of a bucket says of its past counts too, and the key gets what
+// drains.
+func TestPushOfABucketBlocks(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 1, Per: time.Second}}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	hot := deltasync.Hot{Region: "eu", Sections: []deltasync.HotSection{{
+		Shape: shapeOf(rate),
+		Keys: []deltasync.HotKey{{Key: keyOf(n, "u"), Totals: deltasync.Totals{
+			Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 4}},
+			Carry: crdt.Carry{Boundary: rate.SliceAt(start.UnixNano()), Level: 5_000_000},
+		}}},
+	}}}
+	payload, err := hot.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.ReceiveHot(start, payload); err != nil {
+		t.Fatal(err)
+	}
+	spend := func(now time.Time) (admitted int) {
+		for check(n, now, "u").Allowed {
+			admitted++
+		}
+		return admitted
+	}
+	if got := spend(start); got > 1 {
+		t.Errorf("%d admitted by a bucket that is full to 9 of 10", got)
+	}
+	if got := spend(start.Add(4 * time.Second)); got < 3 || got > 5 {
+		t.Errorf("%d admitted 4 s later, want what drained", got)
+	}
+}
+
 func TestScaleIsCloseToTheLimit(t *testing.T) {
 	last := uint8(0)
 	for shift := range 64 {
