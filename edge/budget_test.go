@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,6 +165,53 @@ func TestMaxBytes(t *testing.T) {
 			t.Logf("%d bytes, %d live keys, %.0f bytes each of the ledger's share", took, n.Keys(), float64(budget*ledgerShare/allShares)/float64(n.Keys()))
 			runtime.KeepAlive(n)
 		})
+	}
+}
+
+// The race detector looks at a flood from several sides, while the node tells,
+// sweeps, hears pushes and is scraped.
+func TestFloodFromManyGoroutines(t *testing.T) {
+	const most = 3
+	n := newNode(t, Config{MaxKeys: 8192}, perAddress(most, time.Hour))
+	rate := n.Rules().Rules()[0].Rates[0]
+	push := pushOf(t, rate, keyFor(n, "client_ip", address(7), 0), start, most, 0)
+	var asking, working sync.WaitGroup
+	done := make(chan struct{})
+	working.Go(func() { // done ends it; waited for below
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			n.Flush(start)
+			n.Tick(start)
+			n.Stats(start)
+			if err := n.ReceiveHot(start, push); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var admitted [4]int
+	for g := range admitted {
+		asking.Go(func() { // ends by itself; waited for below
+			for i := range 20_000 {
+				checkAddress(n, start, address(100+g+4*i))
+				if i%100 == 0 && checkAddress(n, start, address(8)) {
+					admitted[g]++
+				}
+			}
+		})
+	}
+	asking.Wait()
+	close(done)
+	working.Wait()
+	if total := admitted[0] + admitted[1] + admitted[2] + admitted[3]; total != most {
+		t.Errorf("%d requests of one key are admitted by four goroutines, want %d", total, most)
+	}
+	if n.Keys() > 8192 {
+		t.Errorf("%d keys are live, want 8192 at most", n.Keys())
 	}
 }
 
