@@ -335,6 +335,28 @@ func TestOutboxPenalties(t *testing.T) {
 	}
 }
 
+// A penalty after many deltas without one has a column made for all of them: the
+// frame has room for it, or ends before it.
+func TestOutboxFitsALatePenalty(t *testing.T) {
+	wide := Shape{Width: time.Second, Slices: 200}
+	var cells []crdt.Cell
+	for s := range crdt.Slice(128) { // with all columns, whose sizes are then known to the byte
+		cells = append(cells, crdt.Cell{Slice: s, Charges: 1, Refunds: 1})
+	}
+	const full = 165
+	for n := range cells {
+		o := NewOutbox(OutboxConfig{})
+		for k := range Key(full) {
+			mustPut(t, o, wide, 1, Delta{Key: k + 1, Flags: FlagRefresh, Cells: cells})
+		}
+		mustPut(t, o, wide, 1, Delta{Key: full + 1, Flags: FlagRefresh, Cells: cells[:n]})
+		mustPut(t, o, wide, 1, Delta{Key: full + 2, Until: math.MaxInt64})
+		if b, err := o.Next(head).AppendBinary(nil); err != nil {
+			t.Fatalf("after %d cells: %d bytes, %v", full*len(cells)+n, len(b), err)
+		}
+	}
+}
+
 // TestOutboxCuts: a delta larger than a frame goes in parts.
 func TestOutboxCuts(t *testing.T) {
 	o := NewOutbox(OutboxConfig{MaxFrame: minFrame, MaxInFlight: 1})
