@@ -117,7 +117,7 @@ func (r *record) denies(c *counter, now int64) bool {
 	if r.flags&refused == 0 || c.cost == 0 {
 		return false
 	}
-	if r.block.punished(now) {
+	if r.block.punished(now) && c.rule.Punishes() {
 		return true
 	}
 	d := r.block.denied

@@ -26,7 +26,9 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		}
 		denied = true
 		if !req.Peek && !c.dropped {
-			n.shard(c.key).punish(c, now)
+			if n.shard(c.key).punish(c, now) {
+				n.hurry.Store(true)
+			}
 		}
 	}
 	d := n.report(now, req, counters, denied)

@@ -100,10 +100,14 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 				s.paid(r) // nobody asks for it any more
 			}
 		}
+		full := b.own.Len() == 0 || b.own.At(0).Slice >= b.unsent
+		if r.flags&untold != 0 || full && r.flags&charged != 0 {
+			d.Until = b.sentence(now)
+		}
 		switch {
-		case len(d.Cells) > 0:
+		case d.Tells():
 			b.sentAt = now
-			if b.own.At(0).Slice >= b.unsent {
+			if full {
 				b.fullAt, b.wave = now, uint16(wave)
 				d.Carry = b.carry()
 				s.paid(r)
@@ -163,12 +167,17 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 	if r == nil || r.block.life != life {
 		return
 	}
-	if len(d.Cells) == 0 {
+	if !d.Tells() {
 		s.mark(r, touch)
 		return
 	}
-	r.block.unsent = min(r.block.unsent, d.Cells[0].Slice)
-	s.mark(r, charged)
+	if d.Until != 0 {
+		s.mark(r, untold)
+	}
+	if len(d.Cells) > 0 {
+		r.block.unsent = min(r.block.unsent, d.Cells[0].Slice)
+		s.mark(r, charged)
+	}
 	if d.Flags&deltasync.FlagRefresh != 0 {
 		r.flags |= again // the aggregator is to export it, changed or not
 	}
@@ -271,7 +280,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			} else {
 				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
 			}
-			if len(d.Cells) > 0 && !down.Took(i) {
+			if d.Tells() && !down.Took(i) {
 				n.tellAgain(t, d.Key, sec.Life)
 			}
 			i++
@@ -335,6 +344,7 @@ func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	n.learn(s, r, now, cells, totals.Carry, regions)
+	r.obey(totals.Until, now)
 }
 
 // learn joins what others counted. If that rose, the next decision folds, and
@@ -409,16 +419,18 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 
 // remember joins totals of a key that is not live here to what the view has of
 // it: counts of ours that were forgotten unsent are only there.
-func (n *Node) remember(key deltasync.Key, cells []crdt.Cell, carry crdt.Carry, now int64, regions uint16, ttl time.Duration) {
+func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, cells []crdt.Cell, regions uint16) {
 	var both crdt.Vector
-	seen := n.cfg.View.Get(key)
+	seen := n.cfg.View.Get(hot.Key)
 	for _, c := range seen.Cells {
 		both.Join(c)
 	}
 	for _, c := range cells {
 		both.Join(c)
 	}
-	n.cfg.View.Set(key, Totals{both.Cells(nil), seen.Carry.Later(carry), now, regions}, ttl)
+	until := max(seen.Until, hot.Until)
+	n.cfg.View.Set(hot.Key, Totals{both.Cells(nil), seen.Carry.Later(hot.Carry), until, now, regions},
+		max(shape.Window()+shape.Width, time.Duration(min(until-now, int64(limit.MaxWindow)))))
 }
 
 func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
@@ -431,7 +443,7 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	}
 	r := s.find(hot.Key)
 	if r == nil {
-		n.remember(hot.Key, cells, hot.Carry, now, regions, shape.Window()+shape.Width)
+		n.remember(now, shape, hot, cells, regions)
 		if rate := n.ofShape(shape); rate != nil {
 			s.heed(hot.Key, rate, cells, hot.Carry, now)
 		}
@@ -444,4 +456,5 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
 	n.learn(s, r, now, cells, hot.Carry, regions)
+	r.obey(hot.Until, now)
 }

@@ -190,8 +190,9 @@ func (s *shard) hold(r *record, now int64) {
 	b := r.block
 	h := s.blocked.find(r.key, b.rate, now)
 	if h.penalty {
-		b.denied = denial{cost: penalty, until: h.until}
-		r.flags |= refused
+		if !b.punished(now) { // else the view knew it to the nanosecond
+			r.obey(h.until, now)
+		}
 		return
 	}
 	if h.until == 0 || !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {

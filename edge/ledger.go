@@ -38,6 +38,7 @@ const (
 	again                     // goes out as a refresh: somebody may have lost it
 	refused                   // block.denied is set
 	owed                      // the region turned counts away; all of them are to be told again
+	untold                    // block.denied is a penalty that the outbox lacks
 
 	lasting = refused | owed | 0xff<<spaceShift // flags that outlive a flush
 )
@@ -52,8 +53,8 @@ type block struct {
 	slice  crdt.Slice  // the slice that fresh belongs to
 	unsent crdt.Slice  // own slices from here on have counts that the outbox lacks
 	denied denial      // the last one, while it is sure to hold
-	sentAt int64       // when own counts were last handed over; 0: never under this life
-	fullAt int64       // when all live own counts were last handed over together
+	sentAt int64       // when own counts, or a penalty, were last handed over; 0: never under this life
+	fullAt int64       // when all live own counts, and the penalty, were last handed over together
 	life   uint32
 	wave   uint16  // of resends that fullAt answered: the last bits of Node.wave
 	weight uint16  // of the block, as last weighed, in units of 16 bytes
@@ -62,37 +63,11 @@ type block struct {
 }
 
 // denial is what a request of some cost was told: until then it would be told
-// the same, since what is used only falls with time.
+// the same, since what is used only falls with time. See penalty.go for those
+// that hold whatever is used.
 type denial struct {
 	cost  uint64 // what there was no room for; 0: none
 	until int64  // ns since 1970
-}
-
-// penalty is the cost of a denial that holds whatever a request costs and
-// whatever room there is.
-const penalty = 1<<64 - 1
-
-// punished says that the block's key is denied whatever room it has. A penalty
-// that would last longer than any was set before a clock was set back.
-func (b *block) punished(now int64) bool {
-	d := b.denied
-	return d.cost == penalty && now < d.until && d.until-now <= int64(limit.MaxWindow)
-}
-
-// punish keeps out whoever was denied, for as long as the rule says. Trying
-// again meanwhile makes it no longer.
-func (s *shard) punish(c *counter, now int64) {
-	p, b := c.rule.Penalty, c.record.block
-	if p == (limit.Penalty{}) || c.cost == 0 || b.punished(now) {
-		return
-	}
-	wait := p.For
-	if p.UntilReset { // what is more than ever fits waits until nothing is used
-		wait = s.wait(b, crdt.SatAdd(c.rate.Ceiling, 1), now)
-	}
-	b.denied = denial{cost: penalty, until: now + int64(min(wait, limit.MaxWindow))}
-	c.record.flags |= refused
-	c.record.allowance, c.record.scale = 0, full
 }
 
 // forgive forgets a denial that may be out of date; a penalty stays.
@@ -315,7 +290,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 		r.confine(now)
 	}
 	s.weigh(b)
-	if b.punished(now) {
+	if b.punished(now) && rule.Punishes() {
 		r.allowance, r.until = 0, min(r.until, b.denied.until)
 		r.scale = full // it is forgotten as late as one that has used all
 	} else {

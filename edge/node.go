@@ -130,6 +130,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 		b.memory.carry = seen.Carry
 	}
 	r.heard, r.regions = seen.Heard, uint8(min(seen.Regions, 255))
+	r.obey(seen.Until, now)
 	s.hold(r, now)
 	return r
 }
@@ -149,7 +150,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 		if r.key == 0 || kept(keep, r.key) {
 			continue
 		}
-		share, unsent := r.share(), r.flags&(charged|owed) != 0
+		share, unsent := r.share(), r.flags&(charged|untold|owed) != 0
 		if unsent && told {
 			share++
 		}
@@ -195,7 +196,9 @@ func (n *Node) forget(s *shard, i int, now int64) {
 	}
 	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
-		n.cfg.View.Set(r.key, Totals{totals, b.carry(), r.heard, uint16(r.regions)}, max(b.rate.Window+b.rate.Width, b.rate.Memory))
+		until := b.sentence(now)
+		n.cfg.View.Set(r.key, Totals{totals, b.carry(), until, r.heard, uint16(r.regions)},
+			max(b.rate.Window+b.rate.Width, b.rate.Memory, time.Duration(until-now)))
 	}
 	s.remove(i)
 }
@@ -246,7 +249,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 		b := r.block
 		r.settle()
 		s.retire(b, now)
-		if b.own.Len() == 0 {
+		if !b.tells(now) {
 			s.paid(r)
 		}
 		if r.flags&dirty == 0 && now >= r.until && b.idle(now) {
@@ -254,7 +257,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 			i-- // another may have moved here
 			continue
 		}
-		if b.own.Len() == 0 || b.rate.Scope == limit.ScopeEdge || b.sentAt == 0 {
+		if !b.tells(now) || b.rate.Scope == limit.ScopeEdge || b.sentAt == 0 {
 			continue
 		}
 		switch {

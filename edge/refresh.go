@@ -38,11 +38,11 @@ func (r *record) refresh() int64 {
 		return 0
 	}
 	b := r.block
-	if b.sentAt == 0 || b.rate.Scope == limit.ScopeEdge || b.own.Len() == 0 {
+	if b.sentAt == 0 || b.rate.Scope == limit.ScopeEdge {
 		return 0
 	}
 	at := b.fullAt + int64(refreshAfter(b.rate)) + 1
-	if b.own.At(b.own.Len()-1).Slice < b.rate.Reach(at) {
+	if last, ok := b.own.Last(); (!ok || last < b.rate.Reach(at)) && !b.punished(at) {
 		return 0
 	}
 	return at

@@ -129,7 +129,7 @@ func (n *Node) unsent() int {
 		s.mu.Lock()
 		keys += s.owing
 		for _, key := range s.dirty {
-			if r := s.find(key); r != nil && r.flags&(dirty|charged|owed) == dirty|charged {
+			if r := s.find(key); r != nil && r.flags&dirty != 0 && r.flags&(charged|untold) != 0 && r.flags&owed == 0 {
 				keys++
 			}
 		}

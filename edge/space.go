@@ -11,7 +11,7 @@ const (
 	maxSpaces  = 256
 )
 
-const _ = 1<<spaceShift - 2*owed // there are more flags than have room beside the namespace
+const _ = 1<<spaceShift - 2*untold // there are more flags than have room beside the namespace
 
 func (r *record) space() uint8 { return uint8(r.flags >> spaceShift) }
 

@@ -27,6 +27,7 @@ type View interface {
 type Totals struct {
 	Cells   []crdt.Cell
 	Carry   crdt.Carry // of a bucket
+	Until   int64      // end of a penalty, in ns since 1970; 0: none
 	Heard   int64
 	Regions uint16
 }

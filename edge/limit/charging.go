@@ -38,6 +38,9 @@ type Penalty struct {
 	UntilReset bool          // or until nothing is used any more
 }
 
+// Punishes says that who is denied stays so for a while.
+func (r *Rule) Punishes() bool { return r.Penalty != Penalty{} }
+
 var headerForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {

@@ -1,0 +1,68 @@
+package edge
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A penalty is a denial that holds whatever a request costs and whatever room
+// there is. It is set by the edge that denies and told to all others, which heed
+// it as if they had set it: of two the one that ends later holds. A rule that has
+// no penalty, or has none any more, heeds none.
+
+// penalty is the cost of such a denial.
+const penalty = 1<<64 - 1
+
+// punished says that the block's key is denied whatever room it has, by a rule
+// that punishes. A penalty that would last longer than any was set before a
+// clock was set back.
+func (b *block) punished(now int64) bool {
+	d := b.denied
+	return d.cost == penalty && now < d.until && d.until-now <= int64(limit.MaxWindow)
+}
+
+// sentence is when the block's penalty ends, in ns since 1970; 0: it has none.
+func (b *block) sentence(now int64) int64 {
+	if !b.punished(now) {
+		return 0
+	}
+	return b.denied.until
+}
+
+// tells says that the region has something to keep of the block.
+func (b *block) tells(now int64) bool { return b.own.Len() > 0 || b.punished(now) }
+
+// punish keeps out whoever was denied, for as long as the rule says. Trying
+// again meanwhile makes it no longer. It says whether others are to hear of it.
+func (s *shard) punish(c *counter, now int64) (news bool) {
+	p, r := c.rule.Penalty, c.record
+	if !c.rule.Punishes() || c.cost == 0 || r.block.punished(now) {
+		return false
+	}
+	wait := p.For
+	if p.UntilReset { // what is more than ever fits waits until nothing is used
+		wait = s.wait(r.block, crdt.SatAdd(c.rate.Ceiling, 1), now)
+	}
+	r.banish(now + int64(min(wait, limit.MaxWindow)))
+	if c.rate.Scope == limit.ScopeEdge {
+		return false
+	}
+	s.mark(r, untold|urgent)
+	return true
+}
+
+// obey takes in a penalty that others told of, where it is later than ours. It
+// is for the rule to say at the next request whether it heeds it.
+func (r *record) obey(until, now int64) {
+	if until > now && until > r.block.sentence(now) {
+		r.banish(min(until, now+int64(limit.MaxWindow)))
+		r.until = 0 // a rule that heeds none has to fold
+	}
+}
+
+// banish denies the record everything until an instant.
+func (r *record) banish(until int64) {
+	r.block.denied = denial{cost: penalty, until: until}
+	r.flags |= refused
+	r.allowance, r.scale = 0, full
+}
