@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
-	"github.com/spillgate/spillgate/sync"
 )
 
 // forgetAll forgets every record, as a flood of other keys would.
@@ -314,88 +313,6 @@ func TestBlockOfAClockThatWasSetBack(t *testing.T) {
 	}
 	if d := check(n, back.Add(2*time.Minute), "u"); !d.Allowed {
 		t.Errorf("denied for %v, a window after the clock was set back", d.RetryAfter)
-	}
-}
-
-// pushOf is a push of one key's totals in the present slice.
-func pushOf(t *testing.T, rate *limit.Rate, key deltasync.Key, now time.Time, charges, refunds uint64) []byte {
-	t.Helper()
-	hot := deltasync.Hot{Region: "eu", Sections: []deltasync.HotSection{{
-		Shape: shapeOf(rate),
-		Keys: []deltasync.HotKey{{Key: key, Totals: deltasync.Totals{
-			Peers: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: charges, Refunds: refunds}},
-		}}},
-	}}}
-	payload, err := hot.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return payload
-}
-
-// A push tells of keys that are not live here; without a view, or with one that
-// dropped them, they are blocked all the same, until the region resets them.
-func TestPushBlocksAndResetLifts(t *testing.T) {
-	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
-	rate := n.Rules().Rules()[0].Rates[0]
-	push := func(user string, charges, refunds uint64) {
-		t.Helper()
-		if err := n.ReceiveHot(start, pushOf(t, rate, keyOf(n, user), start, charges, refunds)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	push("busy", 96, 0)
-	push("reset", 96, 0)
-	push("reset", 96, 96)
-	push("idle", 79, 0)
-	push("returned", 79, 79)
-	for user, want := range map[string]int{"busy": 4, "reset": 100, "idle": 100, "returned": 100} {
-		got := 0
-		for check(n, start, user).Allowed {
-			got++
-		}
-		if got != want {
-			t.Errorf("%s: %d admitted after the push, want %d", user, got, want)
-		}
-	}
-	// A key that is live and held when it is reset.
-	check(n, start, "busy")
-	push("busy", 96, 96)
-	if d := check(n, start, "busy"); !d.Allowed {
-		t.Errorf("denied for %v after the key was reset", d.RetryAfter)
-	}
-}
-
-// What the push of a bucket says of its past counts too, and the key gets what
-// drains.
-func TestPushOfABucketBlocks(t *testing.T) {
-	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 1, Per: time.Second}}))
-	rate := n.Rules().Rules()[0].Rates[0]
-	hot := deltasync.Hot{Region: "eu", Sections: []deltasync.HotSection{{
-		Shape: shapeOf(rate),
-		Keys: []deltasync.HotKey{{Key: keyOf(n, "u"), Totals: deltasync.Totals{
-			Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 4}},
-			Carry: crdt.Carry{Boundary: rate.SliceAt(start.UnixNano()), Level: 5_000_000},
-		}}},
-	}}}
-	payload, err := hot.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.ReceiveHot(start, payload); err != nil {
-		t.Fatal(err)
-	}
-	spend := func(now time.Time) (admitted int) {
-		for check(n, now, "u").Allowed {
-			admitted++
-		}
-		return admitted
-	}
-	if got := spend(start); got > 1 {
-		t.Errorf("%d admitted by a bucket that is full to 9 of 10", got)
-	}
-	if got := spend(start.Add(4 * time.Second)); got < 3 || got > 5 {
-		t.Errorf("%d admitted 4 s later, want what drained", got)
 	}
 }
 
