@@ -39,7 +39,7 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 	}
 	c.key, c.rule, c.rate = key, rule, rate
 	c.cost, c.need, c.bar = cost, cost, cost
-	if rate.Withheld(0) > 0 { // from the least class most
+	if rate.Withheld(0) > 0 && cost > 0 { // from the least class most
 		c.need = crdt.SatAdd(cost, rate.Withheld(rule.ClassOf(req)))
 		c.bar = c.need
 	}
@@ -121,7 +121,7 @@ func (r *record) denies(c *counter, now int64) bool {
 		return true
 	}
 	d := r.block.denied
-	return d.cost == c.need && now < d.until && r.fits(c.rule, c.rate, now) && c.rate.Open == nil && !c.foreign
+	return c.rule.MaxDelay == 0 && d.cost == c.need && now < d.until && r.fits(c.rule, c.rate, now) && c.rate.Open == nil && !c.foreign
 }
 
 // checkAll is Check for any number of counters.
@@ -147,6 +147,7 @@ func rates(rules []*limit.Rule) (total int) {
 }
 
 func (n *Node) checkThese(now int64, req *limit.Request, rules []*limit.Rule, counters []counter) limit.Decision {
+	req.Charges = req.Charges[:0] // of an earlier decision: it was given back, or will be
 	if req.Details {
 		req.States = req.States[:0]
 	}

@@ -64,16 +64,14 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 // if that is open.
 func (n *Node) judge(now int64, c *counter, counters []counter) {
 	s, r := n.shard(c.key), c.record
-	if !r.denies(c, now) {
+	// Whoever is punished is told a wait, which brings an exact state to now: what
+	// is charged next must not be booked at an instant before.
+	if r.block.punished(now) || !r.denies(c, now) || !r.fits(c.rule, c.rate, now) {
 		s.fold(r, c.rule, c.rate, now)
-	}
-	if c.foreign {
-		r.epoch |= opened // good for this request alone
 	}
 	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
 		c.rate, c.open = c.rate.Open, true
 		s.fold(r, c.rule, c.rate, now)
-		r.epoch |= opened // not good for those who find the margin closed
 	}
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):
@@ -92,7 +90,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 // come later wait longer.
 func (n *Node) delays(now int64, c *counter) bool {
 	b := c.record.block
-	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling || b.punished(now) {
+	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling-c.rate.Drain.Floor || b.punished(now) {
 		return false
 	}
 	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
@@ -106,6 +104,16 @@ func (n *Node) delays(now int64, c *counter) bool {
 // opened marks the epoch of an allowance that was made with the elastic margin
 // open, or under a limit that a request named: it is not good for others.
 const opened = 1 << 31
+
+// lentBy is what a record lends to others in this decision.
+func lentBy(r *record, counters []counter) (cost uint64) {
+	for i := range counters {
+		if l := &counters[i]; l.lent && l.record == r {
+			cost = crdt.SatAdd(cost, l.cost)
+		}
+	}
+	return cost
+}
 
 // opens says whether there is room elsewhere for a request that has none left
 // here: the capacity that the rule names has some, or all limits of its parent
@@ -123,10 +131,10 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 			continue
 		}
 		found = true
-		if !l.record.fits(l.rule, l.rate, now) {
+		if l.foreign || !l.record.fits(l.rule, l.rate, now) {
 			n.shard(l.key).fold(l.record, l.rule, l.rate, now)
 		}
-		if crdt.SatSub(l.record.allowance, margin(l.rate)) < c.cost {
+		if room := crdt.SatSub(l.record.allowance, margin(l.rate)); room < crdt.SatAdd(l.cost, lentBy(l.record, counters)) {
 			return false
 		}
 	}
@@ -163,12 +171,9 @@ func (n *Node) missing(counters []counter) (any bool) {
 
 // chargeAll books the costs with all counters, and what may be given back.
 func (n *Node) chargeAll(req *limit.Request, counters []counter) {
-	if req.Receipt {
-		req.Charges = req.Charges[:0]
-	}
 	for i := range counters {
 		c := &counters[i]
-		if c.lends && !c.lent || c.rule.CountsAfter() {
+		if c.rule.CountsAfter() || c.lends && (!c.lent || !c.borrower.Pays()) {
 			continue
 		}
 		n.book(c)
@@ -329,12 +334,14 @@ func remaining(c *counter, uncharged bool) uint64 {
 
 // retryAfter is how long a denied request has to wait.
 func (n *Node) retryAfter(c *counter, now int64) time.Duration {
-	b := c.record.block
-	if c.dropped { // the next one may be luckier; below the limit all are
-		return n.shard(c.key).wait(b, c.need+margin(c.rate), now)
-	}
-	if !c.record.denies(c, now) {
-		wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
+	b, s := c.record.block, n.shard(c.key)
+	switch {
+	case c.dropped: // the next one may be luckier; below the limit all are
+		return s.wait(b, c.need+margin(c.rate), now)
+	case b.punished(now): // whoever came sooner than there is room would be punished anew
+		return max(s.wait(b, c.need, now), b.held.wait(c.need, now))
+	case !c.record.denies(c, now):
+		wait := max(s.wait(b, c.need, now), b.held.wait(c.need, now))
 		b.denied = denial{cost: c.need, until: now + int64(wait)}
 		c.record.flags |= refused
 	}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -284,7 +285,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 		r.until = min(r.until, rate.Lump(&b.memory.exact, now))
 	}
 	if rate.Queue {
-		r.until = now // each request has a turn of its own
+		r.until = 0 // each request has a turn of its own
 	}
 	if b.held != nil {
 		r.confine(now)
@@ -297,6 +298,9 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 		b.denied = denial{}
 	}
 	r.epoch = rule.Epoch
+	if !slices.Contains(rule.Rates, rate) { // an open margin, or a limit that a request named
+		r.epoch |= opened
+	}
 }
 
 // measure sums what is counted of a settled record, notes whose it is, and
@@ -320,13 +324,14 @@ func (s *shard) measure(r *record, now int64) limit.Level {
 
 // wait is how long a record has to wait until cost fits.
 func (s *shard) wait(b *block, cost uint64, now int64) time.Duration {
+	var punished time.Duration
 	if b.punished(now) {
-		return time.Duration(b.denied.until - now)
+		punished = time.Duration(b.denied.until - now)
 	}
 	if b.memory == nil {
-		return b.rate.RetryAfter(s.sums(b), crdt.Carry{}, cost, now)
+		return max(punished, b.rate.RetryAfter(s.sums(b), crdt.Carry{}, cost, now))
 	}
-	return b.rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, cost, now)
+	return max(punished, b.rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, cost, now))
 }
 
 // delay is how long a request that is charged now has to wait for its turn.
@@ -337,6 +342,11 @@ func (s *shard) delay(b *block, now int64) time.Duration {
 // heard is others' cells by slice, in scratch of its own.
 func (s *shard) heard(b *block) []crdt.Cell {
 	s.apart = b.others.Cells(s.apart[:0])
+	for i := range s.apart { // of what an earlier life of ours charged, refunds stand with us
+		if own := b.own.Get(s.apart[i].Slice); own.Refunds > own.Charges {
+			s.apart[i].Refunds = crdt.SatAdd(s.apart[i].Refunds, own.Refunds-own.Charges)
+		}
+	}
 	return s.apart
 }
 

@@ -20,6 +20,9 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		back := c.Cost
 		if cost > 0 {
 			back = min(back, cost)
+			if c.Rate.PerRequest { // a part given back leaves the request one that was made
+				continue
+			}
 		}
 		n.amend(t, c, func(s *shard, r *record) { n.giveBack(s, r, c.Slice, back, t) })
 		c.Cost -= back
@@ -143,7 +146,7 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 func (n *Node) bookAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
 	var room [maxCounters]counter
 	counters := n.counters(req, rules, room[:0])
-	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.lends })
+	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.lends || c.rate.PerRequest && !c.rule.CountsAfter() })
 	if len(counters) == 0 {
 		return limit.Decision{Allowed: true}
 	}

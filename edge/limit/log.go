@@ -19,6 +19,7 @@ type log struct {
 	head  int
 	n     int
 	total uint64
+	top   uint64 // the largest ceiling that it was charged under: tenants and tiers may share it
 }
 
 type stamp struct {
@@ -58,6 +59,7 @@ func (l *log) drop() {
 // nothing before those have left.
 func (l *log) charge(r *Rate, cost uint64, at int64) {
 	l.expire(r, at)
+	l.top = max(l.top, r.Ceiling)
 	if l.n > 0 {
 		at = max(at, l.stamp(l.n-1).at)
 	}
@@ -67,7 +69,7 @@ func (l *log) charge(r *Rate, cost uint64, at int64) {
 		last := l.stamp(l.n - 1)
 		last.cost = crdt.SatAdd(last.cost, cost)
 	}
-	for l.n > 0 && crdt.SatSub(l.total, l.stamp(0).cost) >= r.Ceiling {
+	for l.n > 0 && crdt.SatSub(l.total, l.stamp(0).cost) >= l.top {
 		l.drop()
 	}
 	if !same {

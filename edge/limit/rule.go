@@ -141,6 +141,11 @@ func (r *Rule) KeyText(req *Request) string {
 	return text
 }
 
+// Pays says that what the rule borrows from its parent is charged to it with the
+// request: a trial must not use up the limits of others, and who counts
+// responses does not know yet whether anything counts.
+func (r *Rule) Pays() bool { return r.Mode == Enforce && r.countWhen == nil }
+
 // Plain says that room for the cost of a request is all that its rates need:
 // no class leaves some to others, and nothing is dropped at random.
 func (r *Rule) Plain() bool { return r.classes == nil && r.Drop != DropProbabilistic }

@@ -1,0 +1,65 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Goroutines over shuffled rates of many algorithms, with refunds between:
+// every rate has exactly what was admitted and not given back.
+func TestAllOrNothingOfMixedAlgorithms(t *testing.T) {
+	rates := []limit.RateSpec{
+		{Name: "a", Limit: 70, Per: time.Hour}, {Name: "b", Limit: 60, Per: time.Hour, Algorithm: "sliding_log"},
+		{Name: "c", Limit: 50, Per: time.Hour, Algorithm: "fixed_window", Align: "first_hit"}, {Name: "d", Algorithm: "token_bucket", Capacity: 40, Refill: limit.Flow{Units: 1, Per: time.Hour}},
+		{Name: "e", Limit: 45, Lease: time.Hour, Algorithm: "concurrency"}, {Name: "f", Algorithm: "leaky_bucket", Capacity: 44, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true},
+	}
+	for iter := range 50 {
+		rand.Shuffle(len(rates), func(i, j int) { rates[i], rates[j] = rates[j], rates[i] })
+		n := newNode(t, Config{}, perUser(rates[:3]...), limit.RuleSpec{Name: "g", Group: "g", Rates: rates[3:]})
+		var wg sync.WaitGroup
+		var sum atomic.Int64
+		per := map[string]*atomic.Int64{"0": {}, "1": {}}
+		for k := range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				r := rand.New(rand.NewPCG(uint64(iter), uint64(k)))
+				for range 60 {
+					u := fmt.Sprint(r.IntN(2))
+					c := 1 + r.Uint64N(3)
+					d, ch := take(t, n, start, u, c)
+					if d.Allowed {
+						if len(ch) != 6 {
+							t.Errorf("%d charges", len(ch))
+						}
+						if r.IntN(4) == 0 {
+							n.Refund(start, ch, 0)
+						} else {
+							sum.Add(int64(c))
+							per[u].Add(int64(c))
+						}
+					}
+				}
+			}()
+		}
+		wg.Wait()
+		for u, want := range per {
+			req := requestOf(n, u)
+			for _, b := range n.Inspect(start, req) {
+				w := uint64(want.Load())
+				if b.Rule.Name == "g" {
+					w = uint64(sum.Load())
+				}
+				if b.Total != w {
+					t.Fatalf("iter %d user %s %s.%s (%s): %d, want %d", iter, u, b.Rule.Name, b.Rate.Name, b.Rate.Algorithm, b.Total, w)
+				}
+			}
+		}
+	}
+}
