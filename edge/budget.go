@@ -26,6 +26,9 @@ const (
 	outboxShare = 1
 	allShares   = ledgerShare + filterShare + holdsShare + outboxShare
 
+	// fixedBytes is about what a node takes without a key: its shards, outboxes,
+	// spare blocks and scratch.
+	fixedBytes = 512 << 10
 	// deltaBytes is about what a delta takes in an outbox.
 	deltaBytes = 256
 	// minBytes is the smallest budget: less would hold next to nothing.
@@ -38,7 +41,7 @@ func (c *Config) budget() budget {
 			keys: c.MaxKeys / shards, holds: c.MaxKeys / 4 / shards, buckets: max(1, 2*c.MaxKeys/shards),
 		}
 	}
-	part := func(share int) int { return int(c.MaxBytes / allShares * int64(share) / shards) }
+	part := func(share int) int { return int((c.MaxBytes - fixedBytes) / allShares * int64(share) / shards) }
 	return budget{
 		keys: c.MaxKeys / shards, bytes: part(ledgerShare),
 		holds: part(holdsShare) / holdBytes, buckets: part(filterShare) / 8,
