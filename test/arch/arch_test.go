@@ -283,3 +283,15 @@ func TestTopLevel(t *testing.T) {
 		t.Errorf("strangers = %v, want [pkg]: the check sees nothing", s)
 	}
 }
+
+// What is read first stays short: what has more to say says it beside its
+// code, as configs/README.md does.
+func TestReadmeIsShort(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(text), "\n"); lines > 130 {
+		t.Errorf("README.md has %d lines, of 130", lines)
+	}
+}
