@@ -283,6 +283,8 @@ func (r *testReader) whereTo(path string, n *node, s *TestStep) {
 		r.mistake(path, n.at, "E304", "such as edge: "+edges[0], "the step names no edge, and there are %d", len(edges))
 	case s.Edge == "" && len(edges) == 1:
 		s.Edge = edges[0]
+	case !slices.Contains(edges, s.Edge) && len(edges) == 1 && edges[0] == defaultEdge:
+		r.mistake(at, r.placeOf(at), "E304", "say first where it is, such as regions: {eu: [eu-1, eu-2], us: [us-1]}", "there is no edge %q", clip(s.Edge))
 	case !slices.Contains(edges, s.Edge):
 		r.mistake(at, r.placeOf(at), "E304", oneOf(s.Edge, edges), "there is no edge %q", clip(s.Edge))
 	}
