@@ -10,13 +10,15 @@ import (
 //
 // The record is packed: each cell is an offset from the first slice and one or
 // two counts, with offsets and counts as wide as the largest needs (1, 2, 4 or
-// 8 bytes) and refunds only once there was one. A vector of 40 small counts
-// takes 80 bytes. It widens in place and never narrows until it is empty, so a
-// vector that moves with its window stops allocating once it has been full.
+// 8 bytes), refunds only once there was one, and offsets only once a slice was
+// left out: busy keys have counts in all of them. A vector of 40 small counts
+// takes 40 bytes, or 80 with gaps. It widens in place and never narrows until it
+// is empty, so a vector that moves with its window stops allocating once it has
+// been full.
 type Vector struct {
 	first   Slice // slice that offsets are relative to: no cell is earlier
 	n       uint32
-	offset  uint8 // bytes of an offset; 0 in an empty vector
+	offset  uint8 // bytes of an offset; 0: no slice between first and the last is left out
 	count   uint8 // bytes of a count
 	refunds bool  // cells carry a second count
 	buf     []byte
@@ -28,7 +30,10 @@ func (v *Vector) Len() int { return int(v.n) }
 // At is cell i in ascending order, 0 <= i < Len.
 func (v *Vector) At(i int) Cell {
 	p := v.buf[i*v.stride():]
-	c := Cell{Slice: v.first + Slice(load(p, v.offset))}
+	c := Cell{Slice: v.first + Slice(i)}
+	if v.offset > 0 {
+		c.Slice = v.first + Slice(load(p, v.offset))
+	}
 	c.Charges = load(p[v.offset:], v.count)
 	if v.refunds {
 		c.Refunds = load(p[v.offset+v.count:], v.count)
@@ -115,9 +120,11 @@ func (v *Vector) Retire(before Slice) int {
 	shift := uint64(first - v.first)
 	copy(v.buf, v.buf[k*stride:])
 	v.buf = v.buf[:left*stride]
-	for i := range left {
-		p := v.buf[i*stride:]
-		store(p, v.offset, load(p, v.offset)-shift)
+	if v.offset > 0 {
+		for i := range left {
+			p := v.buf[i*stride:]
+			store(p, v.offset, load(p, v.offset)-shift)
+		}
 	}
 	v.first, v.n = first, uint32(left)
 	return k
@@ -171,6 +178,9 @@ func (v *Vector) find(s Slice) (int, bool) {
 		return 0, false
 	}
 	want := uint64(s - v.first)
+	if v.offset == 0 {
+		return int(min(want, uint64(n))), want < uint64(n)
+	}
 	stride := v.stride()
 	if last := load(v.buf[(n-1)*stride:], v.offset); last <= want {
 		if last == want {
@@ -232,7 +242,9 @@ func roomFor(n int) int {
 
 func (v *Vector) put(i int, c Cell) {
 	p := v.buf[i*v.stride():]
-	store(p, v.offset, uint64(c.Slice-v.first))
+	if v.offset > 0 {
+		store(p, v.offset, uint64(c.Slice-v.first))
+	}
 	store(p[v.offset:], v.count, c.Charges)
 	if v.refunds {
 		store(p[v.offset+v.count:], v.count, c.Refunds)
@@ -246,7 +258,9 @@ func (v *Vector) widen(c Cell, first Slice) {
 		span = max(span, uint64(v.At(int(v.n)-1).Slice-first))
 	}
 	w := Vector{first: first, n: v.n, buf: v.buf}
-	w.offset = max(v.offset, bytesOf(span))
+	if v.offset > 0 || first != v.first || span > uint64(v.n) { // else c is the next slice, or one that is there
+		w.offset = max(v.offset, bytesOf(span))
+	}
 	w.count = max(v.count, bytesOf(max(c.Charges, c.Refunds)))
 	w.refunds = v.refunds || c.Refunds > 0
 	if first == v.first && w.offset == v.offset && w.count == v.count && w.refunds == v.refunds {
