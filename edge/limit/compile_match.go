@@ -54,6 +54,7 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 		m.lacks = append(m.lacks, c.source(fmt.Sprintf("%s.lacks[%d]", path, i), s))
 	}
 	c.when(path+".when", spec.When, m)
+	m.all = len(spec.Path)+len(spec.Methods)+len(spec.Host)+len(spec.CIDR)+len(spec.Equals)+len(spec.Has)+len(spec.Lacks) == 0 && spec.When == ""
 }
 
 func (c *compiler) equals(path, name string, values []string, m *match) {

@@ -7,11 +7,19 @@ import "net/netip"
 // place in this order.
 type group struct {
 	rules []*Rule
-	index *index
+	index *index // nil where the rules are so few that they are asked in turn
 }
 
 // first is the rule of the lowest rank that applies; nil where none does.
 func (g *group) first(req *Request) *Rule {
+	if g.index == nil {
+		for _, r := range g.rules {
+			if r.applies(req) {
+				return r
+			}
+		}
+		return nil
+	}
 	q := query{req: req, rules: g.rules}
 	if rank := g.index.lowest(&q, int32(len(g.rules))); int(rank) < len(g.rules) {
 		return g.rules[rank]
@@ -26,7 +34,9 @@ type query struct {
 
 // applies is the whole truth about a rule: the index only says which rules are
 // worth asking.
-func (r *Rule) applies(req *Request) bool { return r.hasKey(req) && r.match.matches(r, req) }
+func (r *Rule) applies(req *Request) bool {
+	return r.hasKey(req) && (r.match.all || r.match.matches(r, req))
+}
 
 // index finds the first rule that applies without asking those that cannot.
 // Each rule stands under one thing that it wants, the one that fewest others

@@ -49,6 +49,9 @@ type indexing struct {
 }
 
 func newGroup(rules []*Rule) group {
+	if len(rules) <= scanBelow {
+		return group{rules: rules}
+	}
 	b := indexing{wants: make([][][]want, len(rules)), sources: map[string]source{}, pattern: map[string]pattern{}}
 	all := make([]int32, len(rules))
 	for i, r := range rules {

@@ -7,6 +7,7 @@ import (
 
 // match is a compiled MatchSpec.
 type match struct {
+	all      bool // it wants nothing
 	paths    []pattern
 	tree     *pathNode // of the paths, where they are many
 	methods  choice
@@ -138,7 +139,7 @@ type derived struct {
 	addr               netip.Addr
 }
 
-func (d *derived) forget() { *d = derived{host: d.host[:0]} }
+func (d *derived) forget() { d.hostRead, d.addrRead = false, false }
 
 func (req *Request) host() []byte {
 	if d := &req.derived; !d.hostRead {

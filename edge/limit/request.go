@@ -93,8 +93,12 @@ func (req *Request) Reset() {
 	for _, slot := range req.set {
 		req.attrs[slot] = ""
 	}
-	clear(req.States)
-	clear(req.Charges)
+	if len(req.States) > 0 {
+		clear(req.States)
+	}
+	if len(req.Charges) > 0 {
+		clear(req.Charges)
+	}
 	req.derived.forget()
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]

@@ -89,9 +89,9 @@ type routeCost struct {
 	cost   uint64
 }
 
-// AppendKey appends the request's key under this rule to dst, each part with
-// its length before it, so that no two different keys read alike. ok is false
-// where a part of the key is absent: then the rule does not apply.
+// AppendKey appends the request's key under this rule to dst, each part but the
+// last with its length before it, so that no two different keys read alike. ok
+// is false where a part of the key is absent: then the rule does not apply.
 func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 	for i := range r.key {
 		p := &r.key[i]
@@ -105,7 +105,11 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 				continue
 			}
 		}
-		dst = append(dst, 's', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
+		if i == len(r.key)-1 {
+			dst = append(dst, 's')
+		} else {
+			dst = append(dst, 'l', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
+		}
 		dst = append(dst, value...)
 	}
 	return dst, true

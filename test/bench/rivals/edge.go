@@ -101,12 +101,22 @@ func newAsker(n *edge.Node, ns *limit.Namespace, path string) *asker {
 }
 
 func (a *asker) ask(now time.Time, user string) limit.Decision {
+	a.build(user)
+	return a.node.Check(now, a.req)
+}
+
+// allows is ask for those who want no more than the others' libraries tell.
+func (a *asker) allows(now time.Time, user string) bool {
+	a.build(user)
+	return a.node.Check(now, a.req).Allowed
+}
+
+func (a *asker) build(user string) {
 	a.req.Reset()
 	if a.path != "" {
 		a.req.SetHTTP("GET", a.path, "", "", nil)
 	}
 	a.req.SetSlot(a.user, user)
-	return a.node.Check(now, a.req)
 }
 
 // buildEdge makes a row of the edge. Every key was charged a window ago, and
@@ -177,7 +187,7 @@ func edgeSubject(n *edge.Node, path string, from timing) *subject {
 	worker := func(clock func() time.Time) func(time.Time, time.Duration) decide {
 		return func(time.Time, time.Duration) decide {
 			a := newAsker(n, ns, path)
-			return func(key string) bool { return a.ask(clock(), key).Allowed }
+			return func(key string) bool { return a.allows(clock(), key) }
 		}
 	}
 	switch from {
@@ -195,7 +205,7 @@ func edgeSubject(n *edge.Node, path string, from timing) *subject {
 		return &subject{worker: func(now time.Time, step time.Duration) decide {
 			a := newAsker(n, ns, path)
 			return func(key string) bool {
-				allowed := a.ask(now, key).Allowed
+				allowed := a.allows(now, key)
 				now = now.Add(step)
 				return allowed
 			}
