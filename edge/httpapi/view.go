@@ -22,7 +22,7 @@ type ruleView struct {
 type namespaceView struct {
 	unmatched series // calls to which no rule applied
 	details   bool   // some rule shows all its rates or none, or is a shadow rule
-	charges   bool   // some rule has a queue, or slots: what is charged may have to be given back
+	charges   bool   // some rule has requests wait, or has slots: what is charged may have to be given back
 	after     bool   // some rule counts certain responses only
 }
 
@@ -56,7 +56,7 @@ func (a *API) newView(set *limit.Set) *view {
 		}
 		nv := v.namespaces[set.Namespace(rule.Namespace)]
 		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow
-		nv.charges = nv.charges || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
+		nv.charges = nv.charges || rule.MaxDelay > 0 || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
 		nv.after = nv.after || rule.CountsAfter()
 	}
 	return v

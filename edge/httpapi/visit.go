@@ -11,7 +11,7 @@ import (
 )
 
 // Visit is a request that was admitted, where something is left to do for it:
-// to wait for its turn in a queue, to give its slots of concurrency limits back
+// to wait for its turn in a queue or for room, to give its slots of concurrency limits back
 // when it ends, or to count what it was answered. Most requests have none, and
 // nil does nothing.
 type Visit struct {

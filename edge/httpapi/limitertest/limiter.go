@@ -3,8 +3,9 @@
 // is what it and an edge.Node both pass.
 //
 // What it leaves out: elastic margins stay closed, drop: probabilistic drops
-// nothing, nobody is punished, and a denied request is charged to nothing,
-// whatever charge: and count_denied: say. There is nobody else to hear of.
+// nothing, nobody is punished, nobody waits for max_delay, and a denied request
+// is charged to nothing, whatever charge: and count_denied: say. There is nobody
+// else to hear of.
 package limitertest
 
 import (

@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// overDelays runs a test over a bucket of one, drained by one a second, whose
+// rule has requests wait for room. The fake knows no max_delay.
+func overDelays(t *testing.T, test func(t *testing.T, b *bench)) {
+	rule := perAddress("bucket", limit.RateSpec{Algorithm: "token_bucket", Capacity: 1, Refill: limit.Flow{Units: 1, Per: time.Second}})
+	rule.MaxDelay = 3 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{}
+		b.api = b.over(t, limitertest.Node(t, rules(rule)))
+		b.api.cfg.Now = time.Now
+		test(t, b)
+	})
+}
+
+func (b *bench) authHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.api.auth(w, r, "") })
+}
+
+// A rule that delays has middleware and /v1/auth hold requests back as long as
+// they are told to wait.
+func TestMaxDelayHoldsRequestsBack(t *testing.T) {
+	overDelays(t, func(t *testing.T, b *bench) {
+		for name, handler := range map[string]http.Handler{"middleware": b.api.Middleware("", teapot), "auth": b.authHandler()} {
+			time.Sleep(time.Minute) // virtual: the bucket is full
+			begun := time.Now()
+			for i := range 5 {
+				if status, _ := get(t.Context(), handler); status >= 429 {
+					t.Errorf("%s: request %d: %d", name, i, status)
+				}
+			}
+			if took := time.Since(begun); took != 4*time.Second {
+				t.Errorf("%s: five requests, one after the other, took %v, want 4s", name, took)
+			}
+		}
+	})
+}
+
+// Whoever gives up waiting for room gives it back.
+func TestWhoeverGivesUpADelayIsNotCharged(t *testing.T) {
+	overDelays(t, func(t *testing.T, b *bench) {
+		for name, handler := range map[string]http.Handler{"middleware": b.api.Middleware("", teapot), "auth": b.authHandler()} {
+			time.Sleep(time.Minute) // virtual: the bucket is full
+			get(t.Context(), handler)
+			for range 10 {
+				ctx, leave := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				if status, _ := get(ctx, handler); status != 503 {
+					t.Errorf("%s: gave up with %d, want 503", name, status)
+				}
+				leave()
+			}
+			if _, took := get(t.Context(), handler); took > time.Second {
+				t.Errorf("%s: ten gave up, and the next waits %v, want at most 1s", name, took)
+			}
+		}
+	})
+}
