@@ -105,10 +105,11 @@ func (n *Node) delays(now int64, c *counter) bool {
 // open, or under a limit that a request named: it is not good for others.
 const opened = 1 << 31
 
-// lentBy is what a record lends to others in this decision.
-func lentBy(r *record, counters []counter) (cost uint64) {
+// lentBy is what a record lends in this decision to others than a borrower:
+// what it lends to that one it lends once, however many of its rates need it.
+func lentBy(r *record, borrower *limit.Rule, counters []counter) (cost uint64) {
 	for i := range counters {
-		if l := &counters[i]; l.lent && l.record == r {
+		if l := &counters[i]; l.lent && l.record == r && l.borrower != borrower {
 			cost = crdt.SatAdd(cost, l.cost)
 		}
 	}
@@ -134,7 +135,7 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		if l.foreign || !l.record.fits(l.rule, l.rate, now) {
 			n.shard(l.key).fold(l.record, l.rule, l.rate, now)
 		}
-		if room := crdt.SatSub(l.record.allowance, margin(l.rate)); room < crdt.SatAdd(l.cost, lentBy(l.record, counters)) {
+		if room := crdt.SatSub(l.record.allowance, margin(l.rate)); room < crdt.SatAdd(l.cost, lentBy(l.record, c.rule, counters)) {
 			return false
 		}
 	}

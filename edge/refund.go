@@ -95,7 +95,11 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 // nobody knew before. The decision says how things stand then; it allows,
 // always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
-	return n.bookAll(now.UnixNano(), req, req.Rules())
+	var room [maxCounters]counter
+	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
+		return c.lends || c.rate.PerRequest && !c.rule.CountsAfter()
+	})
+	return n.bookAll(now.UnixNano(), req, counters)
 }
 
 // GiveBack is Report the other way: it gives back the request's cost to all
@@ -134,19 +138,29 @@ func (n *Node) giveBackOldest(now int64, c *counter) {
 // Answered charges a request by what became of it, to the rules that count
 // certain responses only (count_when): set response.status, or whatever they
 // read, and call it when the response is known. A Check had asked them, and
-// charged the others.
+// charged the others. What is above the limit of a rule that borrows is charged
+// to its parent too, unless that applies by itself, and was charged then.
 func (n *Node) Answered(now time.Time, req *limit.Request) {
-	rules := slices.DeleteFunc(req.Rules(), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) })
-	if len(rules) > 0 {
-		n.bookAll(now.UnixNano(), req, rules)
+	all := req.Rules()
+	counting := make([]*limit.Rule, 0, 8)
+	for _, r := range all {
+		if r.CountsAfter() && r.Counts(req) {
+			counting = append(counting, r)
+		}
 	}
+	if len(counting) == 0 {
+		return
+	}
+	var room [maxCounters]counter
+	counters := slices.DeleteFunc(n.counters(req, counting, room[:0]), func(c counter) bool {
+		return c.lends && (c.borrower.Mode != limit.Enforce || slices.Contains(all, c.rule))
+	})
+	n.bookAll(now.UnixNano(), req, counters)
 }
 
-// bookAll charges all counters of the rules.
-func (n *Node) bookAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
-	var room [maxCounters]counter
-	counters := n.counters(req, rules, room[:0])
-	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.lends || c.rate.PerRequest && !c.rule.CountsAfter() })
+// bookAll charges all counters that do not lend, and those that do where their
+// borrower is above its own limits.
+func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.Decision {
 	if len(counters) == 0 {
 		return limit.Decision{Allowed: true}
 	}
@@ -158,10 +172,17 @@ func (n *Node) bookAll(now int64, req *limit.Request, rules []*limit.Rule) limit
 		if !c.record.covers(c, now) {
 			n.shard(c.key).fold(c.record, c.rule, c.rate, now)
 		}
+		if c.lends {
+			c.lent = slices.ContainsFunc(counters, func(b counter) bool {
+				return b.rule == c.borrower && !b.lends && !b.rate.PerRequest && b.record.allowance < b.cost
+			})
+		}
 	}
 	d := n.report(now, req, counters, false)
 	for i := range counters {
-		n.book(&counters[i])
+		if c := &counters[i]; !c.lends || c.lent {
+			n.book(c)
+		}
 	}
 	return d
 }

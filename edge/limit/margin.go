@@ -112,6 +112,8 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 			c.problem(path, "E206", "another rule, whose limit this one may borrow from", "%q is this rule itself", name)
 		case len(rules[k].Rates) == 0:
 			c.problem(path, "E205", "a rule with rates", "%q has no limit to borrow from", name)
+		case doc.Rules[k].CountWhen != "":
+			c.problem(path, "E205", "a rule without count_when", "%q counts certain responses only: what is lent would not be charged to it, and it would lend without end", name)
 		default:
 			rules[i].Elastic.Parent = rules[k]
 		}

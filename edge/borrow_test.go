@@ -1,0 +1,144 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
+)
+
+// newConditionNode is newNode for rules with count_when.
+func newConditionNode(t testing.TB, rules ...limit.RuleSpec) *Node {
+	t.Helper()
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "t", Rules: rules})
+	if set == nil {
+		t.Fatalf("Compile: %v", problems)
+	}
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+	n.SetRules(set)
+	return n
+}
+
+// lender lends to requests that have a user, and applies to the others.
+func lender(most uint64) limit.RuleSpec {
+	return limit.RuleSpec{
+		Name: "parent", Group: "a", Match: limit.MatchSpec{Lacks: []string{"user"}},
+		Rates: []limit.RateSpec{{Limit: most, Per: time.Hour}},
+	}
+}
+
+// borrower borrows from the rule "parent".
+func borrower(name string, rates ...limit.RateSpec) limit.RuleSpec {
+	return limit.RuleSpec{
+		Name: name, Group: name, Key: []string{"user"}, Rates: rates,
+		Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 1000, Parent: "parent"}},
+	}
+}
+
+// usedOf is what is counted of the rule that applies to requests without a user.
+func usedOf(n *Node, now time.Time) (total uint64) {
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	for _, b := range n.Inspect(now, req) {
+		total = b.Total
+	}
+	return total
+}
+
+// What a rule borrows it borrows once, however many of its rates are used up.
+func TestTwoRatesBorrowOnce(t *testing.T) {
+	child := borrower("child", limit.RateSpec{Limit: 1, Per: time.Hour}, limit.RateSpec{Limit: 1, Per: 2 * time.Hour})
+	n := newNode(t, Config{}, lender(5), child)
+	if got := through(n, start, "a", 20); got != 6 {
+		t.Errorf("%d admitted, want 1 of its own and all 5 of its parent", got)
+	}
+	applies := limit.RuleSpec{Name: "parent", Group: "a", Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}}
+	n = newNode(t, Config{}, applies, child)
+	if got := through(n, start, "a", 20); got != 5 {
+		t.Errorf("%d admitted beside the parent itself, want its 5", got)
+	}
+}
+
+// A parent that is charged by responses is never charged with what it lends.
+func TestParentThatCountsResponsesIsRefused(t *testing.T) {
+	parent := lender(5)
+	parent.CountWhen = "response.status == 402"
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{
+		parent, borrower("child", limit.RateSpec{Limit: 1, Per: time.Hour}),
+	}})
+	if set != nil || len(problems) != 1 || problems[0][0].Code != "E205" || problems[0][0].Path != "rules[1].margin.elastic.parent" {
+		t.Fatalf("compiled %v, %v; want E205 at rules[1].margin.elastic.parent", set != nil, problems)
+	}
+}
+
+// A rule that counts responses borrows what it counts above its own limit.
+func TestCountedResponsesAreBorrowed(t *testing.T) {
+	child := borrower("child", limit.RateSpec{Limit: 2, Per: time.Hour})
+	child.CountWhen = "response.status == 401"
+	fails := func(n *Node, user string) (admitted int) {
+		for range 20 {
+			req := requestOf(n, user)
+			if n.Check(start, req).Allowed {
+				admitted++
+				req.Set("response.status", "401")
+				n.Answered(start, req)
+			}
+			req.Release()
+		}
+		return admitted
+	}
+	n := newConditionNode(t, lender(5), child)
+	if got := fails(n, "a"); got != 7 || usedOf(n, start) != 5 {
+		t.Errorf("%d failed logins admitted, %d charged to the parent; want 2 of its own and 5 of the parent", got, usedOf(n, start))
+	}
+	if got := fails(n, "b"); got != 2 {
+		t.Errorf("%d of another user admitted, want its own 2", got)
+	}
+
+	child.Mode = "shadow"
+	n = newConditionNode(t, lender(5), child)
+	fails(n, "a")
+	if got := usedOf(n, start); got != 0 {
+		t.Errorf("a trial is charged to its parent: %d", got)
+	}
+
+	child.Mode = ""
+	applies := limit.RuleSpec{Name: "parent", Group: "a", Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}}
+	n = newConditionNode(t, applies, child)
+	if got := fails(n, "a"); got != 5 || usedOf(n, start) != 5 {
+		t.Errorf("%d admitted, %d charged to a parent that applies itself; want 5 of each", got, usedOf(n, start))
+	}
+}
+
+// A parent lends what its limit leaves, not its margin; and where the request
+// names another limit for it, what that leaves.
+func TestParentLendsByItsLimit(t *testing.T) {
+	child := borrower("child", limit.RateSpec{Limit: 1, Per: time.Hour})
+	parent := lender(4)
+	parent.Margin.SoftPercent = 50
+	n := newNode(t, Config{}, parent, child)
+	if got := through(n, start, "a", 20); got != 5 {
+		t.Errorf("%d admitted, want 1 and the parent's 4 without its margin of 2", got)
+	}
+
+	n = newNode(t, Config{}, lender(4), child)
+	alone := func() bool { return n.Check(start, n.Rules().Only().NewRequest()).Allowed }
+	if !alone() || !check(n, start, "a").Allowed {
+		t.Fatal("the first of each is denied")
+	}
+	ask := func(parentLimit uint64) bool {
+		req := requestOf(n, "a")
+		defer req.Release()
+		req.Override("parent.1h", parentLimit)
+		return n.Check(start, req).Allowed
+	}
+	if ask(1) {
+		t.Error("a parent with 1 of 1 used lent one more")
+	}
+	for alone() {
+	}
+	if !ask(100) {
+		t.Error("a parent with 4 of 100 used lent nothing")
+	}
+}
