@@ -34,9 +34,7 @@ type counter struct {
 
 // count makes c the counter of a rate for a request that costs cost.
 func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) {
-	if rate.PerRequest {
-		cost = min(cost, 1)
-	}
+	cost = rate.CostOf(cost)
 	c.key, c.rule, c.rate = key, rule, rate
 	c.cost, c.need, c.bar = cost, cost, cost
 	if rate.Withheld(0) > 0 && cost > 0 { // from the least class most
@@ -94,10 +92,8 @@ func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limi
 // checkKey is checkOne for a counter that is known. Most requests find an
 // allowance that will do.
 func (n *Node) checkKey(now int64, req *limit.Request, rule *limit.Rule, key deltasync.Key, d *limit.Decision) {
-	rate, cost := rule.Rates[0], rule.CostOf(req)
-	if rate.PerRequest {
-		cost = min(cost, 1)
-	}
+	rate := rule.Rates[0]
+	cost := rate.CostOf(rule.CostOf(req))
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked

@@ -217,7 +217,11 @@ func TestRefundAfterForgetting(t *testing.T) {
 			}
 			n := newNode(t, cfg, perUser(rate))
 			users := neighbours(n, 2)
-			_, ch := take(t, n, start, users[0], 10)
+			var ch []limit.Charge
+			for range 10 { // requests, as it is those that take a slot
+				_, one := take(t, n, start, users[0], 1)
+				ch = append(ch, one...)
+			}
 			s := n.shard(keyOf(n, users[0]))
 			s.mu.Lock()
 			for i := range s.table {

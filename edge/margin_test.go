@@ -268,7 +268,7 @@ func TestChargeEach(t *testing.T) {
 	}
 }
 
-// Requests that cost something are kept apart, whatever they cost.
+// Requests are kept apart, whatever they cost.
 func TestMinGap(t *testing.T) {
 	rule := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour})
 	rule.MinGap = 200 * time.Millisecond
@@ -281,6 +281,19 @@ func TestMinGap(t *testing.T) {
 		if d.Allowed != step.want {
 			t.Errorf("after %v: %+v, want allowed %v", step.after, d, step.want)
 		}
+	}
+	rule.Cost.ByRoute = map[string]uint64{"/free": 0}
+	n = newNode(t, Config{}, rule)
+	got := 0
+	for range 10 {
+		req := requestOf(n, "u")
+		req.Set("path", "/free")
+		if n.Check(start, req).Allowed {
+			got++
+		}
+	}
+	if got != 1 {
+		t.Errorf("%d free requests at one instant, want 1", got)
 	}
 }
 

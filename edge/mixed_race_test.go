@@ -17,14 +17,15 @@ func TestAllOrNothingOfMixedAlgorithms(t *testing.T) {
 	rates := []limit.RateSpec{
 		{Name: "a", Limit: 70, Per: time.Hour}, {Name: "b", Limit: 60, Per: time.Hour, Algorithm: "sliding_log"},
 		{Name: "c", Limit: 50, Per: time.Hour, Algorithm: "fixed_window", Align: "first_hit"}, {Name: "d", Algorithm: "token_bucket", Capacity: 40, Refill: limit.Flow{Units: 1, Per: time.Hour}},
-		{Name: "e", Limit: 45, Lease: time.Hour, Algorithm: "concurrency"}, {Name: "f", Algorithm: "leaky_bucket", Capacity: 44, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true},
+		{Name: "e", Limit: 20, Lease: time.Hour, Algorithm: "concurrency"}, {Name: "f", Algorithm: "leaky_bucket", Capacity: 44, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true},
 	}
 	for iter := range 50 {
 		rand.Shuffle(len(rates), func(i, j int) { rates[i], rates[j] = rates[j], rates[i] })
 		n := newNode(t, Config{}, perUser(rates[:3]...), limit.RuleSpec{Name: "g", Group: "g", Rates: rates[3:]})
 		var wg sync.WaitGroup
-		var sum atomic.Int64
+		var sum, requests atomic.Int64
 		per := map[string]*atomic.Int64{"0": {}, "1": {}}
+		slots := map[string]*atomic.Int64{"0": {}, "1": {}}
 		for k := range 4 {
 			wg.Add(1)
 			go func() {
@@ -42,6 +43,8 @@ func TestAllOrNothingOfMixedAlgorithms(t *testing.T) {
 							n.Refund(start, ch, 0)
 						} else {
 							sum.Add(int64(c))
+							requests.Add(1)
+							slots[u].Add(1)
 							per[u].Add(int64(c))
 						}
 					}
@@ -52,11 +55,16 @@ func TestAllOrNothingOfMixedAlgorithms(t *testing.T) {
 		for u, want := range per {
 			req := requestOf(n, u)
 			for _, b := range n.Inspect(start, req) {
-				w := uint64(want.Load())
-				if b.Rule.Name == "g" {
-					w = uint64(sum.Load())
+				w := want.Load()
+				switch slot, all := b.Rate.Lease > 0, b.Rule.Name == "g"; {
+				case slot && all: // a slot a request
+					w = requests.Load()
+				case slot:
+					w = slots[u].Load()
+				case all:
+					w = sum.Load()
 				}
-				if b.Total != w {
+				if b.Total != uint64(w) {
 					t.Fatalf("iter %d user %s %s.%s (%s): %d, want %d", iter, u, b.Rule.Name, b.Rate.Name, b.Rate.Algorithm, b.Total, w)
 				}
 			}

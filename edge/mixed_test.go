@@ -96,7 +96,7 @@ type mixedAsk struct {
 
 func (a *mixedAsk) costOf(rate *limit.Rate) (cost, need int64) {
 	cost = a.cost
-	if rate.PerRequest {
+	if rate.CountsRequests() {
 		cost = 1
 	}
 	if a.class == "low" {
@@ -199,7 +199,7 @@ func (w *mixedWorld) ask(step int) {
 		if p := int64(rule.Penalty.For); p > 0 && over && rule.Mode == limit.Enforce && w.now >= m.barred && !req.Peek && !report {
 			m.barred = w.now + p
 		}
-		if report && rate.PerRequest {
+		if report && rate.CountsRequests() {
 			return // it is no request more
 		}
 		if cost, _ := a.costOf(rate); report || !req.Peek && (!want.denied || rule.Charge == limit.ChargeEach) {
@@ -251,6 +251,9 @@ func (w *mixedWorld) giveBack() {
 		w.n.Renew(at, charges)
 		part = c.Cost
 		c.of.charge(c.Rate, int64(c.Cost), w.now)
+	case c.Rate.Lease > 0:
+		w.n.Refund(at, charges, 0)
+		part = c.Cost
 	default:
 		w.n.Refund(at, charges, part)
 	}

@@ -12,7 +12,8 @@ import (
 // Refund gives back what a Check charged: cost of each charge, or what is left
 // of it if that is less; 0: all. It takes the amount off the charges, so that
 // giving back twice gives back once. What has left its window by now is gone
-// already.
+// already. Rates that count requests (slots, min_gap) are given back only with
+// all: a part of its cost leaves a request one that was made.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	t := now.UnixNano()
 	for i := range charges {
@@ -20,7 +21,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		back := c.Cost
 		if cost > 0 {
 			back = min(back, cost)
-			if c.Rate.PerRequest { // a part given back leaves the request one that was made
+			if c.Rate.CountsRequests() {
 				continue
 			}
 		}
@@ -91,28 +92,33 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 }
 
 // Report charges what a request turned out to cost, whatever room there is: to
-// all rates of all rules that apply. It is for work that is done, whose cost
-// nobody knew before. The decision says how things stand then; it allows,
-// always.
+// all rates of all rules that apply, but for those that count requests (slots,
+// min_gap), as it is none, and for rules that count responses: see Answered. It
+// is for work that is done, whose cost nobody knew before. The decision says how
+// things stand then; it allows, always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
 	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
-		return c.lends || c.rate.PerRequest && !c.rule.CountsAfter()
+		return c.lends || c.rate.CountsRequests() || c.rule.CountsAfter()
 	})
 	return n.bookAll(now.UnixNano(), req, counters)
 }
 
 // GiveBack is Report the other way: it gives back the request's cost to all
-// rates of all rules that apply, no more than is counted of their keys. It is
-// for callers that have no receipt, be it that another edge charged; so it
-// takes the oldest charges that still count, which leaves no less counted than
-// was used.
+// rates that a Report charges, no more than is counted of their keys. It is for
+// callers that have no receipt, be it that another edge charged; so it takes the
+// oldest charges that still count, which leaves no less counted than was used.
+// Where nothing applies but concurrency limits, it releases a slot of each.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := now.UnixNano()
 	var room [maxCounters]counter
-	for _, c := range n.counters(req, req.Rules(), room[:0]) {
-		if !c.lends && c.cost > 0 {
-			n.giveBackOldest(t, &c)
+	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
+		return c.lends || c.rate.PerRequest || c.rule.CountsAfter()
+	})
+	slots := !slices.ContainsFunc(counters, func(c counter) bool { return c.rate.Lease == 0 })
+	for i := range counters {
+		if c := &counters[i]; c.cost > 0 && (slots || c.rate.Lease == 0) {
+			n.giveBackOldest(t, c)
 		}
 	}
 }

@@ -93,6 +93,19 @@ func (r *Rule) CostOf(req *Request) uint64 {
 	return r.cost
 }
 
+// CostOf is what a request that costs so much under its rule costs the rate: one
+// where it is requests that count, those that are free included.
+func (r *Rate) CostOf(cost uint64) uint64 {
+	if r.CountsRequests() {
+		return 1
+	}
+	return cost
+}
+
+// CountsRequests says that the rate counts requests, whatever they cost: those
+// under way (concurrency), or those just made (min_gap).
+func (r *Rate) CountsRequests() bool { return r.PerRequest || r.Lease > 0 }
+
 // wholeNumber reads plain digits, and makes no error: a caller that sends
 // something else may not cost more than one that does.
 func wholeNumber(s string) (uint64, bool) {

@@ -190,10 +190,7 @@ func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows 
 			continue
 		}
 		for _, rate := range rule.Rates {
-			cost := rule.CostOf(req)
-			if rate.PerRequest {
-				cost = min(cost, 1)
-			}
+			cost := rate.CostOf(rule.CostOf(req))
 			rows = append(rows, l.ask(rule, rate, string(key)+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
 		}
 	}
