@@ -71,6 +71,9 @@ func (c *compiler) problem(path, code, hint, format string, args ...any) {
 	c.report(Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
 }
 
+// indexed is the path of a list's item.
+func indexed(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
 func (c *compiler) report(p Problem) {
 	at := [2]string{p.Path, p.Code}
 	if c.told[at] {
@@ -186,6 +189,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		c.overLimit(path, spec, r)
 		c.classes(path+".classes", &spec.Classes, r)
 		c.countWhen(path+".count_when", spec.CountWhen, r)
+		c.conflicts(path, spec, r)
 	}
 	c.tiers(path, spec, r)
 	return r
