@@ -90,12 +90,15 @@ func (c *compiler) keySource(path, name string, k KeySource) {
 }
 
 func (c *compiler) keyPart(path, name string) keyPart {
-	src := c.doc.Keys[name]
-	return keyPart{
-		source: c.source(path, name),
-		ip:     src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP]),
-		v4:     cmp.Or(src.IPv4Prefix, 32), v6: cmp.Or(src.IPv6Prefix, 64),
-	}
+	ip, v4, v6 := addressPart(name, c.doc.Keys[name])
+	return keyPart{source: c.source(path, name), ip: ip, v4: v4, v6: v6}
+}
+
+// addressPart says whether a part of a key is an address, and how many bits of
+// it make the key.
+func addressPart(name string, src KeySource) (ip bool, v4, v6 int) {
+	ip = src.IP || name == fixedNames[slotClientIP] || slices.Contains(src.From, fixedNames[slotClientIP])
+	return ip, cmp.Or(src.IPv4Prefix, 32), cmp.Or(src.IPv6Prefix, 64)
 }
 
 func (c *compiler) source(path, name string) source { return source{name, c.sources(path, name)} }

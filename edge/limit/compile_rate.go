@@ -39,7 +39,7 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.window(path, rule, spec, r, calendar)
 	}
 	r.Policy = rule.Name + "." + r.Name
-	r.Generation, r.Base, r.Space = generation(rule, c.doc.Namespace, r), r.Limit, spaceOf(c.doc.Namespace)
+	r.Generation, r.Base, r.Space = generation(rule, c.doc.Namespace, r, c.doc.Keys), r.Limit, spaceOf(c.doc.Namespace)
 	return r
 }
 

@@ -185,6 +185,7 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		"match": func(d *limit.Document) {
 			d.Rules[0].Match = limit.MatchSpec{Path: []string{"/a"}, Host: []string{"a.example"}, CIDR: []string{"10.0.0.0/8"}, Equals: map[string][]string{"a": {"b"}}, Has: []string{"c"}}
 		},
+		"key of no part": func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"other": {From: []string{"header.X-A"}}} },
 	} {
 		if generation(change) != same {
 			t.Errorf("a change of %s gives another generation, and so forgets every count", name)
@@ -203,6 +204,29 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		if generation(change) == same {
 			t.Errorf("a change of %s keeps the generation, and so mixes counts of two meanings", name)
 		}
+	}
+	keyed := func(keys map[string]limit.KeySource) uint64 {
+		return generation(func(d *limit.Document) { d.Keys, d.Rules[0].Key = keys, []string{"who"} })
+	}
+	from := func(source limit.KeySource) uint64 { return keyed(map[string]limit.KeySource{"who": source}) }
+	was := from(limit.KeySource{From: []string{"header.X-Tenant"}})
+	if from(limit.KeySource{From: []string{"header.x-tenant"}}) != was || from(limit.KeySource{From: []string{"header.X-Tenant"}, IPv6Prefix: 48}) != was {
+		t.Error("a header in lower case, or a prefix of what is no address, gives another generation")
+	}
+	seen := map[uint64]string{was: "a header"}
+	for name, g := range map[string]uint64{
+		"no source": keyed(nil), "another header": from(limit.KeySource{From: []string{"header.X-User"}}),
+		"a second header": from(limit.KeySource{From: []string{"header.X-Tenant", "header.X-User"}}), "the other order": from(limit.KeySource{From: []string{"header.X-User", "header.X-Tenant"}}),
+		"addresses": from(limit.KeySource{From: []string{"client_ip"}}), "an address in a header": from(limit.KeySource{From: []string{"header.X-Tenant"}, IP: true}),
+		"networks": from(limit.KeySource{From: []string{"client_ip"}, IPv4Prefix: 24}), "networks of IPv6": from(limit.KeySource{From: []string{"client_ip"}, IPv6Prefix: 48}),
+	} {
+		if other := seen[g]; other != "" {
+			t.Errorf("a key from %s has the generation of one from %s, and so mixes counts of two meanings", name, other)
+		}
+		seen[g] = name
+	}
+	if from(limit.KeySource{From: []string{"client_ip"}, IPv4Prefix: 32, IPv6Prefix: 64}) != from(limit.KeySource{From: []string{"client_ip"}}) {
+		t.Error("the prefixes that hold anyway give another generation")
 	}
 }
 

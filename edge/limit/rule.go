@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"fmt"
 	"hash/fnv"
 	"net/netip"
 	"slices"
@@ -218,8 +219,10 @@ func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
 }
 
 // generation hashes what decides the meaning of a count: two rates with equal
-// generations may share counters, whoever compiled them.
-func generation(rule *RuleSpec, ns string, r *Rate) uint64 {
+// generations may share counters, whoever compiled them. keys is what the
+// document says of the names in the rule's key: where a part comes from, and how
+// much of an address it is, belong to it.
+func generation(rule *RuleSpec, ns string, r *Rate, keys map[string]KeySource) uint64 {
 	h := fnv.New64a()
 	field := func(s string) {
 		_, _ = h.Write([]byte(strconv.Itoa(len(s)) + ":" + s)) // a hash never fails
@@ -228,6 +231,13 @@ func generation(rule *RuleSpec, ns string, r *Rate) uint64 {
 	field(rule.Name)
 	for _, k := range rule.Key {
 		field(k)
+		for _, from := range keys[k].From {
+			field(canonicalAttribute(from))
+		}
+		if ip, v4, v6 := addressPart(k, keys[k]); ip {
+			field(fmt.Sprintf("%d/%d", v4, v6))
+		}
+		field("")
 	}
 	field(strconv.FormatUint(uint64(rule.Generation), 10))
 	field(r.Name)

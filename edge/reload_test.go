@@ -1,0 +1,49 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Where a key comes from, or how much of an address it is, is part of what a
+// count means: nobody inherits what others used under another meaning.
+func TestAnotherKeySourceCountsAfresh(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after limit.KeySource
+		user, next    [2]string // attribute and value: who uses the limit up, and who asks then
+	}{
+		"a longer prefix": {limit.KeySource{From: []string{"client_ip"}, IPv4Prefix: 24}, limit.KeySource{From: []string{"client_ip"}, IPv4Prefix: 32},
+			[2]string{"client_ip", "10.0.0.77"}, [2]string{"client_ip", "10.0.0.0"}},
+		"another header": {limit.KeySource{From: []string{"header.X-Tenant"}}, limit.KeySource{From: []string{"header.X-User"}},
+			[2]string{"header.X-Tenant", "7"}, [2]string{"header.X-User", "7"}},
+	} {
+		rules := func(who limit.KeySource) *limit.Set {
+			set, problems := limit.Compile(limit.Document{Namespace: "t", Keys: map[string]limit.KeySource{"who": who},
+				Rules: []limit.RuleSpec{{Name: "api", Key: []string{"who"}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Hour}}}}})
+			if problems != nil {
+				t.Fatal(problems)
+			}
+			return set
+		}
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+		ask := func(attribute [2]string) limit.Decision {
+			req := n.Rules().Only().NewRequest()
+			defer req.Release()
+			req.Set(attribute[0], attribute[1])
+			return n.Check(start, req)
+		}
+		n.SetRules(rules(tc.before))
+		for range 10 {
+			ask(tc.user)
+		}
+		if ask(tc.user).Allowed {
+			t.Fatalf("%s: more than the limit was admitted", name)
+		}
+		n.SetRules(rules(tc.after))
+		if !ask(tc.next).Allowed {
+			t.Errorf("%s: who never asked is denied", name)
+		}
+	}
+}
