@@ -228,7 +228,7 @@ func TestCarryTravels(t *testing.T) {
 		settleFrames(a, now)
 	}
 	a.mu.Lock()
-	a.wave++ // the region lost its counts
+	a.resend.wave++ // the region lost its counts
 	a.mu.Unlock()
 	for range shards {
 		a.Tick(now)

@@ -66,7 +66,7 @@ func (n *Node) room() (wave uint32, from int, room bool) {
 	if room = n.anyRoom(); !room {
 		n.stats.outboxFull.Add(1)
 	}
-	return n.wave, n.drainFrom, room
+	return n.resend.wave, n.drainFrom, room
 }
 
 // anyRoom is false where every lane's outbox is full; n.mu is held.
@@ -184,7 +184,8 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 }
 
 // beat is how many intervals an edge with nothing to tell keeps silent. Its
-// region then still knows that it lives, and it that its region does.
+// region then still knows that it lives, and it that its region does; and of a
+// lane's counts that only an aggregator's memory has, what became of them.
 const beat = 5
 
 // frames takes what the outboxes have to send.
@@ -192,6 +193,7 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
+	silent := lapsed(now, n.sent, beat*n.cfg.Interval-1)
 	for lane, box := range n.outboxes {
 		if resting(now, n.paused[lane].until) {
 			continue
@@ -199,7 +201,7 @@ func (n *Node) frames(now int64) []Outgoing {
 		head := n.self
 		head.Lane, head.SentAt = lane, now
 		up := box.Next(head)
-		if up == nil && lane == 0 && lapsed(now, n.sent, beat*n.cfg.Interval-1) {
+		if up == nil && silent && (lane == 0 || len(n.unstored[lane]) > 0) {
 			up = box.Beat(head)
 		}
 		for ; up != nil; up = box.Next(head) {
@@ -262,12 +264,21 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
 		n.pace = down.Pace
 		n.learnEpoch(t, down.StoreEpoch)
+		if down.Status == deltasync.StatusOK {
+			n.heardStored(t, lane, down.StoreEpoch)
+		}
 	}
 	n.mu.Unlock()
 	n.stats.replied(t, down.Status)
 	if up == nil {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
+	}
+	if down.Status == deltasync.StatusStoreDown {
+		since := n.toldSince(up)
+		n.mu.Lock()
+		n.heardUnstored(t, lane, down.StoreEpoch, since)
+		n.mu.Unlock()
 	}
 	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
@@ -312,18 +323,17 @@ func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
 // learnEpoch has everything live sent again when the store, or the aggregator
 // before it, is one that we do not know: it may lack our counts.
 func (n *Node) learnEpoch(now int64, epoch uint64) {
-	if slices.Contains(n.stores, epoch) {
+	if at := slices.Index(n.stores, epoch); at >= 0 { // the latest stands last
+		copy(n.stores[at:], n.stores[at+1:])
+		n.stores[len(n.stores)-1] = epoch
 		return
 	}
 	if len(n.stores) > 0 {
-		n.wave++
-		n.unmarked = shards
-		n.stats.resends.Add(1)
+		n.sendAgain(0)
 		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
 	}
-	const known = 16
 	n.stores = append(n.stores, epoch)
-	if len(n.stores) > known {
+	if len(n.stores) > deltasync.KnownEpochs {
 		n.stores = slices.Delete(n.stores, 0, 1)
 	}
 }

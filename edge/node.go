@@ -32,13 +32,14 @@ type Node struct {
 
 	mu        sync.Mutex // guards what follows; never held together with a shard's
 	outboxes  []*deltasync.Outbox
-	paused    []pause  // by lane
-	stores    []uint64 // store epochs seen of late
-	wave      uint32   // rises when everything live is to be sent again
-	swept     int      // next shard for Tick
-	unmarked  int      // shards that Tick has yet to look at since wave rose
-	drainFrom int      // shard that the next flush begins with
-	sent      int64    // when the last frame left
+	paused    []pause      // by lane
+	unstored  [][]unstored // by lane
+	stores    []uint64     // store epochs seen of late
+	resend    resend
+	swept     int   // next shard for Tick
+	unmarked  int   // shards that Tick has yet to look at since resend.wave rose
+	drainFrom int   // shard that the next flush begins with
+	sent      int64 // when the last frame left
 	clock     offsets
 	pace      time.Duration
 
@@ -73,7 +74,7 @@ func New(cfg Config) (*Node, error) {
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
-		paused: make([]pause, cfg.Lanes),
+		paused: make([]pause, cfg.Lanes), unstored: make([][]unstored, cfg.Lanes),
 	}
 	share := cfg.budget()
 	for range cfg.Lanes {
@@ -209,7 +210,7 @@ func (n *Node) forget(s *shard, i int, now int64) {
 func (n *Node) Tick(now time.Time) {
 	t := now.UnixNano()
 	n.mu.Lock()
-	from, wave := n.swept, n.wave
+	from, resend := n.swept, n.resend
 	n.swept = (from + sweptAtOnce) % shards
 	n.unmarked = max(0, n.unmarked-sweptAtOnce)
 	n.mu.Unlock()
@@ -219,7 +220,7 @@ func (n *Node) Tick(now time.Time) {
 		more = false
 		for k := range sweptAtOnce {
 			s := &n.shards[(from+k)%shards]
-			if n.sweep(s, place, t, wave) {
+			if n.sweep(s, place, t, resend) {
 				more = true
 			}
 			if s.sweepBlocked(t) {
@@ -238,7 +239,7 @@ const sweepStretch = 64
 
 // sweep looks at the places of a shard from one on, and says whether there are
 // more behind them. A record that moves meanwhile waits for the next round.
-func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
+func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {
@@ -261,7 +262,7 @@ func (n *Node) sweep(s *shard, from int, now int64, wave uint32) (more bool) {
 			continue
 		}
 		switch {
-		case b.wave != uint16(wave) || lapsed(now, b.fullAt, refreshAfter(b.rate)):
+		case b.wave != uint16(resend.wave) && b.sentAt >= resend.since || lapsed(now, b.fullAt, refreshAfter(b.rate)):
 			b.unsent = min(b.unsent, b.rate.Reach(now))
 			s.mark(r, charged|again)
 		case lapsed(now, b.sentAt, afterword) && r.heard < b.sentAt+int64(afterword) &&

@@ -105,12 +105,25 @@ func (n *Node) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGro
 			if err == nil {
 				err = n.Receive(time.Now(), f.Lane, reply)
 			}
+			if err == nil && n.inFlight(f.Lane, f.Seq) {
+				err = errForeign
+			}
 			if err != nil {
 				n.Lost(time.Now(), f.Lane, f.Seq)
 				n.cfg.Logger.Debug("frame lost", "lane", f.Lane, "seq", f.Seq, "err", err)
 			}
 		})
 	}
+}
+
+var errForeign = errors.New("the reply is to another frame")
+
+// inFlight says that a frame still waits for its reply.
+func (n *Node) inFlight(lane int, seq uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, waits := n.outboxes[lane].Deltas(seq)
+	return waits
 }
 
 // resending says that some live counts have yet to be marked for sending again,

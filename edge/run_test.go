@@ -64,12 +64,18 @@ func (r *region) handle(_ context.Context, _ string, payload []byte) []byte {
 			}
 		}
 	}
+	if down.Status == foreign {
+		down.Status, down.Seq, down.Totals = deltasync.StatusOK, up.Seq+1000, nil
+	}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		return nil
 	}
 	return b
 }
+
+// foreign has a region answer as if it had been asked something else.
+const foreign = deltasync.Status(200)
 
 // stopRunning runs n on a bus of its own before a region that answers as told,
 // charges one request of each user, and stops it.
@@ -107,6 +113,23 @@ func TestRunEndsWithEverythingTaken(t *testing.T) {
 		}
 		if r.frames <= refusals || len(r.taken) != 2 {
 			t.Fatalf("after %d frames the region has counts of %d keys, want both", r.frames, len(r.taken))
+		}
+	})
+}
+
+// A reply to another frame is none: what was sent goes out again, and the lane
+// does not wait for ever.
+func TestRunDoesNotWaitForForeignReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+		r, err := stopRunning(t, n, func(frame int) deltasync.Status {
+			if frame < 3 {
+				return foreign
+			}
+			return deltasync.StatusOK
+		}, "a", "b")
+		if err != nil || len(r.taken) != 2 {
+			t.Fatalf("Run: %v; after %d frames the region has counts of %d keys, want both", err, r.frames, len(r.taken))
 		}
 	})
 }

@@ -64,8 +64,12 @@ func (r *round) failed() int {
 }
 
 // rests says that it is too early for the next round.
-func (r *round) rests(now int64) bool {
+func (p *peer) rests(now int64) bool {
+	r := &p.round
 	failed := r.failed()
+	if p.unstored {
+		failed = mostFailed
+	}
 	until := r.at + int64(time.Second)<<failed
 	return failed > 0 && now < until && now >= r.at // earlier: a clock was set back
 }
@@ -87,7 +91,7 @@ func (l *lane) tellSome(j int, now int64) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.peers[j]
-	if len(p.again) == 0 || p.outbox.HalfFull() || p.round.rests(now) {
+	if len(p.again) == 0 || p.outbox.HalfFull() || p.rests(now) {
 		return false
 	}
 	if p.round.at != now {
@@ -124,13 +128,14 @@ func (l *lane) tellAll(p *peer, key deltasync.Key, c *counter, now int64) bool {
 // one that we do not know: it may lack them.
 func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64, now int64) {
 	p := &l.peers[j]
-	if slices.Contains(p.epochs, epoch) {
+	if at := slices.Index(p.epochs, epoch); at >= 0 { // the latest stands last
+		copy(p.epochs[at:], p.epochs[at+1:])
+		p.epochs[len(p.epochs)-1] = epoch
 		return
 	}
 	first := len(p.epochs) == 0
-	const known = 16
 	p.epochs = append(p.epochs, epoch)
-	if len(p.epochs) > known {
+	if len(p.epochs) > deltasync.KnownEpochs {
 		p.epochs = slices.Delete(p.epochs, 0, 1)
 	}
 	if first {

@@ -41,6 +41,7 @@ func upTo(n int) []deltasync.Key {
 type far struct {
 	epoch   uint64
 	refuses bool // all that it is told
+	away    bool // its store
 }
 
 // answer answers all that eu exports now, and returns the keys.
@@ -66,6 +67,9 @@ func (f far) reply(t *testing.T, eu *region, o regional.Outgoing, seq uint64, ke
 	down := deltasync.Down{
 		Status: deltasync.StatusOK, Region: "us", Node: deltasync.NodeID("us", "", ""), Seq: seq,
 		StoreEpoch: f.epoch, Totals: make([]deltasync.Totals, keys),
+	}
+	if f.away {
+		down.Status = deltasync.StatusStoreDown
 	}
 	if f.refuses && keys > 0 {
 		down.Status = deltasync.StatusOverloaded // and names none: all of them

@@ -48,6 +48,9 @@ type peer struct {
 	again  []deltasync.Key // to be told with a later Tick: see tellLater
 	round  round           // of what stood there
 	fails  int             // frames in a row that it did not answer
+	// unstored says that it took something into memory alone, as its store is
+	// away.
+	unstored bool
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -106,7 +109,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	} else {
 		stored = a.writeFrame(ctx, l, m.keys, t)
 	}
-	if !stored && m.status == deltasync.StatusOK { // a refusal says more: the sender has to come again
+	if !stored { // what was refused is named: the sender comes again with it in any case
 		m.status = deltasync.StatusStoreDown
 	}
 	down := a.reply(l, up, t)

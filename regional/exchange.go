@@ -58,7 +58,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64) []Outgoing {
 	head := a.self
 	head.Lane, head.SentAt = lane, now
 	up := box.Next(head)
-	if up == nil && lane == 0 && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
+	if up == nil && (lane == 0 || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = box.Next(head) {
@@ -106,6 +106,9 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if want := deltasync.NodeID(o.Peer, "", ""); down.Node != want {
 		return fmt.Errorf("reply of %s: it speaks for region %q", o.Peer, down.Region)
 	}
+	if down.Seq != o.Seq {
+		return fmt.Errorf("reply of %s: it answers frame %d, this was frame %d", o.Peer, down.Seq, o.Seq)
+	}
 	t := now.UnixNano()
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
@@ -122,6 +125,12 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	p.until, p.fails = 0, 0
 	a.stats.heard(o.Peer, t)
 	a.learnEpoch(l, j, down.StoreEpoch, t)
+	switch unstored := down.Status == deltasync.StatusStoreDown; {
+	case unstored:
+		p.unstored = true
+	case p.unstored && down.Status == deltasync.StatusOK:
+		p.unstored, p.round = false, round{}
+	}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
@@ -139,7 +148,9 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 				// epoch filled it is there none, and then the key is told anyhow.
 				p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch})
 			}
-			if c != nil && d.Tells() && !down.Took(i) {
+			// What a peer took without its store is gone if it dies first. It is
+			// told again too, once that is back or in a while.
+			if c != nil && d.Tells() && (!down.Took(i) || p.unstored) {
 				a.tellLater(l, j, d.Key, c)
 				if d.Flags&deltasync.FlagRefresh != 0 {
 					p.round.refused++

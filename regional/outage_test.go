@@ -9,9 +9,9 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// TestRefusalOutranksTheOutage: store_down alone would pass for an
-// acknowledgement of counts that were not taken.
-func TestRefusalOutranksTheOutage(t *testing.T) {
+// TestOutageAndRefusal: the status tells of the store, and what was turned away
+// is named beside it; store_down alone would pass for an acknowledgement.
+func TestOutageAndRefusal(t *testing.T) {
 	b := &broken{Store: newStore(&start), down: true}
 	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 1}, b)
 	if err != nil {
@@ -19,11 +19,11 @@ func TestRefusalOutranksTheOutage(t *testing.T) {
 	}
 	r := &region{Aggregator: a, t: t, name: "eu", now: start}
 	e := &edge{name: "e1"}
-	if down := e.tell(r, 1, charge(start, 1)); down.Status != deltasync.StatusStoreDown {
-		t.Errorf("the first key with the store away: %v, want store_down", down.Status)
+	if down := e.tell(r, 1, charge(start, 1)); down.Status != deltasync.StatusStoreDown || !down.Took(0) {
+		t.Errorf("the first key with the store away: %v, taken: %v, want store_down, true", down.Status, down.Took(0))
 	}
-	if down := e.tell(r, 2, charge(start, 1)); down.Status != deltasync.StatusOverloaded {
-		t.Errorf("one key too many with the store away: %v, want overloaded", down.Status)
+	if down := e.tell(r, 2, charge(start, 1)); down.Status != deltasync.StatusStoreDown || down.Took(0) {
+		t.Errorf("one key too many with the store away: %v, taken: %v, want store_down, false", down.Status, down.Took(0))
 	}
 }
 

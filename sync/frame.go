@@ -186,16 +186,23 @@ type Down struct {
 	Refused []uint32
 }
 
+// KnownEpochs is how many store epochs a sender remembers of those that answer
+// it, the latest: more than a region has aggregators, or each would pass for a
+// new one when its turn comes again.
+const KnownEpochs = 256
+
 // Took says whether delta i of the Up, counted over its sections, was taken.
 // Where the status speaks of a refusal and no delta is named, none can be
 // relied upon: the replier is of an older build, or refused the whole frame.
 func (d *Down) Took(i int) bool {
 	switch d.Status {
-	case StatusOK, StatusNotOwner, StatusStoreDown:
+	case StatusOK, StatusNotOwner:
 		return true
-	}
-	if len(d.Refused) == 0 || i < 0 || i >= maxKeys {
-		return false
+	case StatusStoreDown: // in memory
+	default:
+		if len(d.Refused) == 0 || i < 0 || i >= maxKeys {
+			return false
+		}
 	}
 	_, named := slices.BinarySearch(d.Refused, uint32(i))
 	return !named

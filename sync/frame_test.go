@@ -15,6 +15,7 @@ func TestTook(t *testing.T) {
 		{"ok", StatusOK, nil, [5]bool{true, true, true, true, true}},
 		{"counts are good, weights are missing", StatusNotOwner, nil, [5]bool{true, true, true, true, true}},
 		{"taken, not yet stored", StatusStoreDown, nil, [5]bool{true, true, true, true, true}},
+		{"the same, but for what is named", StatusStoreDown, named, [5]bool{true, false, true, false, true}},
 		{"clock, named", StatusClock, named, [5]bool{true, false, true, false, true}},
 		{"overloaded, named", StatusOverloaded, named, [5]bool{true, false, true, false, true}},
 		{"shapes, named", StatusForbidden, named, [5]bool{true, false, true, false, true}},

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -95,6 +96,58 @@ func TestTwoAggregatorsServeARegion(t *testing.T) {
 	t.Logf("the other region's was killed: all counts everywhere %v after its restart", agree(t, heals, held, edges...))
 	newcomer := startEdge(t, "eu", "eu-3", nats.URL, "testdata/rules.yaml")
 	agree(t, heals, held, newcomer)
+}
+
+// TestAggregatorDiesWhileRedisIsAway: what it took meanwhile was in its memory
+// alone. The edges that counted it live, and the aggregator that is left looks
+// to them like one that knows all.
+func TestAggregatorDiesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	nats, redis := startNATS(t, proc.FreeAddr(t)), startRedis(t)
+	one := startAggregator(t, "eu", "us", nats.URL, redis.Addr)
+	two := startAggregator(t, "eu", "us", nats.URL, redis.Addr, "--name", "agg-2")
+	far := startAggregator(t, "us", "eu", nats.URL, startRedis(t).Addr)
+	edges := []*edge{
+		startEdge(t, "eu", "eu-1", nats.URL, "testdata/rules.yaml"),
+		startEdge(t, "eu", "eu-2", nats.URL, "testdata/rules.yaml"),
+		startEdge(t, "us", "us-1", nats.URL, "testdata/rules.yaml"),
+	}
+	held := counts{}
+	sent := map[*edge]float64{}
+	charge := func(when string) {
+		for i := range 20 { // each in a frame of its own, whoever takes that
+			e, account := edges[i%len(edges)], fmt.Sprint(when, i)
+			e.charge(t, account, 1+i)
+			held[account] = uint64(1 + i)
+			awaitMetric(t, heals, e.Admin, "spillgate_sync_outbox_deltas", 0)
+			proc.Until(t, heals, func() error {
+				frames, err := metric(e.Admin, `spillgate_sync_frames_total{result="sent"}`)
+				if err == nil && frames == sent[e] {
+					err = fmt.Errorf("no frame left %s", e.name)
+				}
+				sent[e] = frames
+				return err
+			})
+		}
+	}
+	charge("before")
+	agree(t, heals, held, edges...)
+	redis.Pause()
+	for _, a := range []*proc.AggregatorServer{one, two} {
+		awaitMetric(t, heals, a.Admin, `spillgate_degraded{reason="store_down"}`, 1)
+	}
+	charge("meanwhile")
+	for _, a := range []*proc.AggregatorServer{one, two} {
+		if n, err := metric(a.Admin, "spillgate_aggregator_unstored_keys"); err != nil || n == 0 {
+			t.Errorf("counts in the memory of one of two aggregators = %v, %v, want some: else nothing can be lost", n, err)
+		}
+	}
+	one.Kill()
+	redis.Continue()
+	t.Logf("all counts everywhere after %v", agree(t, heals, held, edges...))
+	far.Kill()
+	far.Restart()
+	t.Logf("the other region's was killed: all counts everywhere %v after its restart", agree(t, heals, held, edges...))
 }
 
 // TestEdgeStopsWithoutNATS: it cannot tell what it counted, says so by its
