@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -47,6 +48,11 @@ it is seldom 0.`,
 			}
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %s: want text or json", output)
+			}
+			if flags := cmd.Flags(); flags.Changed("redis-url") && cfg.RedisURL == "" {
+				return errors.New("--redis-url is empty: leave it out to keep the counts in memory")
+			} else if flags.Changed("for") && cfg.For == 0 {
+				return errors.New("--for 0s: want a time such as 15s; leave it out to run until Ctrl-C")
 			}
 			cfg.Cuts = cuts
 			return cfg.Validate()

@@ -106,7 +106,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
 	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
 	nodes.Go("admin listener", func(ctx context.Context) error {
-		return httpapi.NewServer(api.Admin(reg), httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
+		return httpapi.NewServer(api.Admin(reg), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
 	})
 	nodes.Go("watch degraded", func(ctx context.Context) error { return tellDegraded(ctx, node, log) })
 	front := cli.NewStage(ctx)
@@ -129,6 +129,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
 }
+
+// adminDrain is how long the admin listener waits for calls under way, such as a
+// profile: no longer than the node takes for its last counts.
+const adminDrain = 2 * time.Second
 
 // tellWarnings logs what of the rules works, but hardly as it was meant.
 func tellWarnings(set *limit.Set, log *slog.Logger) {

@@ -156,6 +156,8 @@ func TestCheckMistakes(t *testing.T) {
 		{"namespace a number", `{"namespace":1}`, 400, "namespace", "is a number"},
 		{"cost a string", `{"cost":"1"}`, 400, "cost", "is a string"},
 		{"negative cost", `{"cost":-3}`, 400, "cost", `"-3" is negative (send a whole number from 0 to 2^53)`},
+		{"no address", `{"attributes":{"client_ip":"999.1.2.3"}}`, 400, "attributes.client_ip", `"999.1.2.3" is not an IP address (send the address alone, such as 192.0.2.1`},
+		{"address and port", `{"attributes":{"client_ip":"192.0.2.1:80"}}`, 400, "attributes.client_ip", "is not an IP address"},
 		{"fraction", `{"cost":1.5}`, 400, "cost", "is not a whole number"},
 		{"exponent", `{"cost":1e3}`, 400, "cost", "is not a whole number"},
 		{"cost too high", `{"cost":9007199254740993}`, 400, "cost", "is above 2^53"},

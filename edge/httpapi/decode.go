@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -42,7 +43,7 @@ type decoder struct {
 // start sets the decoder to a body, which is refused unless it is UTF-8. A
 // replacement character in place of what a caller sent would give different
 // keys one counter.
-func (d *decoder) start(text string) *inputError {
+func (d *decoder) start(text, example string) *inputError {
 	d.forget()
 	d.scanner = scanner{text: text}
 	if !utf8.ValidString(text) {
@@ -53,7 +54,7 @@ func (d *decoder) start(text string) *inputError {
 		}
 	}
 	if d.space(); d.at == len(text) {
-		return badRequest("body", `send a JSON object, such as {"attributes":{"user":"u1"}}`, "is empty")
+		return badRequest("body", "send "+example, "is empty")
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func (d *decoder) forget() {
 
 // check reads the body of a single check.
 func (d *decoder) check(text string) *inputError {
-	if bad := d.start(text); bad != nil {
+	if bad := d.start(text, `a JSON object, such as {"attributes":{"user":"u1"}}`); bad != nil {
 		return bad
 	}
 	if bad := d.call(call{}); bad != nil {
@@ -81,7 +82,7 @@ func (d *decoder) check(text string) *inputError {
 
 // report reads the body of a report.
 func (d *decoder) report(text string) *inputError {
-	if bad := d.start(text); bad != nil {
+	if bad := d.start(text, `a JSON object, such as {"attributes":{"user":"u1"},"cost":250}`); bad != nil {
 		return bad
 	}
 	if bad := d.call(call{report: true}); bad != nil {
@@ -113,8 +114,11 @@ func (d *decoder) answered(c *call) *inputError {
 // batch reads the body of a batch. Mistakes within a call stay with the call;
 // all others refuse the batch.
 func (d *decoder) batch(text string) *inputError {
-	const hint = `send {"checks":[{"attributes":{"user":"u1"}}]}`
-	if bad := d.start(text); bad != nil {
+	const (
+		example = `{"checks":[{"attributes":{"user":"u1"}}]}`
+		hint    = "send " + example
+	)
+	if bad := d.start(text, example); bad != nil {
 		return bad
 	}
 	if !d.take('{') {
@@ -301,10 +305,19 @@ func (d *decoder) attributeList(c *call) *inputError {
 			}
 		case d.stands(c, name):
 			c.note(badRequest(attributePath(name), "send it once", "stands twice"))
+		case name == "client_ip" && !isAddress(value):
+			c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
 		default:
 			d.attributes = append(d.attributes, attribute{name, value})
 		}
 	}
+}
+
+// isAddress says whether text can be counted as an address. Else each way to
+// write one that is none would be a client of its own.
+func isAddress(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil || text == "" // absent
 }
 
 func (d *decoder) stands(c *call, name string) bool {

@@ -23,7 +23,7 @@ const (
 	// writeTimeout leaves room for the profiles of the admin listener, which
 	// run for 30 s unless asked otherwise.
 	writeTimeout        = 2 * time.Minute
-	defaultDrainTimeout = 10 * time.Second
+	defaultDrainTimeout = 7 * time.Second
 )
 
 // ServerConfig is how a Server runs. The zero value is usable.
@@ -37,7 +37,8 @@ type ServerConfig struct {
 	DrainDelay time.Duration
 
 	// DrainTimeout is how long calls under way may take after that, before
-	// they are cut off. Default: 10 s.
+	// they are cut off. Default: 7 s, since supervisors kill ten seconds after
+	// they asked, and what was counted is still to be told.
 	DrainTimeout time.Duration
 
 	// Logger gets what net/http has to say of broken connections. Default:

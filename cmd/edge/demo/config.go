@@ -80,6 +80,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(names, cut.Region) {
 			bad("--cut %v: there is no region %q; there are %s", cut, cut.Region, strings.Join(names, ", "))
 		}
+		if c.For > 0 && cut.After >= c.For {
+			bad("--cut %v, --for %v: it ends before the cut begins", cut, c.For)
+		}
 	}
 	if c.RedisURL != "" {
 		if _, err := redisstore.ParseURL(c.RedisURL, "sgdemo"); err != nil {
