@@ -97,7 +97,7 @@ func (n *Node) checkKey(now int64, req *limit.Request, rule *limit.Rule, key del
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
-	if r := s.find(key); r != nil && r.allowance >= cost && rule.Plain() && r.fits(rule, rate, now) && !req.Overrides() {
+	if r := s.find(key); r != nil && r.allowance >= cost && rule.Plain() && r.fits(rule, rate, now) && !r.faded(rate, cost, now) && !req.Overrides() {
 		r.decision(now, rule, rate, cost, d)
 		n.charge(s, r, rate, cost)
 		return
@@ -224,7 +224,7 @@ func appendCounters(dst []counter, req *limit.Request, rule *limit.Rule, cost ui
 
 // covers says that the record's allowance is good at now and enough.
 func (r *record) covers(c *counter, now int64) bool {
-	return r.allowance >= c.bar && r.fits(c.rule, c.rate, now)
+	return r.allowance >= c.bar && r.fits(c.rule, c.rate, now) && !r.faded(c.rate, c.cost, now)
 }
 
 // fits says that the record was folded under the rule, in the slice of now. A

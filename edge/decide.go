@@ -14,7 +14,13 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	denied, shadowed := false, false
 	for i := range counters {
 		c := &counters[i]
-		if c.lends || c.record.covers(c, now) {
+		if c.lends {
+			continue
+		}
+		if req.Peek { // it asks how things stand, to the instant
+			c.record.until = 0
+		}
+		if c.record.covers(c, now) {
 			continue
 		}
 		if n.judge(now, c, counters); !c.over {
@@ -63,15 +69,15 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 // judge says whether a counter has room for the request, in its elastic margin
 // if that is open.
 func (n *Node) judge(now int64, c *counter, counters []counter) {
-	s, r := n.shard(c.key), c.record
+	r := c.record
 	// Whoever is punished is told a wait, which brings an exact state to now: what
 	// is charged next must not be booked at an instant before.
 	if r.block.punished(now) || !r.denies(c, now) || !r.fits(c.rule, c.rate, now) {
-		s.fold(r, c.rule, c.rate, now)
+		n.refold(c, now)
 	}
 	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
 		c.rate, c.open = c.rate.Open, true
-		s.fold(r, c.rule, c.rate, now)
+		n.refold(c, now)
 	}
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):
@@ -133,9 +139,14 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		}
 		found = true
 		if l.foreign || !l.record.fits(l.rule, l.rate, now) {
-			n.shard(l.key).fold(l.record, l.rule, l.rate, now)
+			n.refold(l, now)
 		}
-		if room := crdt.SatSub(l.record.allowance, margin(l.rate)); room < crdt.SatAdd(l.cost, lentBy(l.record, c.rule, counters)) {
+		want := crdt.SatAdd(l.cost, lentBy(l.record, c.rule, counters))
+		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
+			n.refold(l, now)
+			l.record.limitTo(l.rate, now)
+		}
+		if l.lendable() < want {
 			return false
 		}
 	}
@@ -146,6 +157,9 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 	}
 	return found
 }
+
+// lendable is what a counter may lend: its limit's room, not its margin's.
+func (c *counter) lendable() uint64 { return crdt.SatSub(c.record.allowance, margin(c.rate)) }
 
 // gather finds the record of each counter, or makes it. All shards are locked.
 func (n *Node) gather(now int64, counters []counter) {

@@ -176,7 +176,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	for i := range counters {
 		c := &counters[i]
 		if !c.record.covers(c, now) {
-			n.shard(c.key).fold(c.record, c.rule, c.rate, now)
+			n.refold(c, now)
 		}
 		if c.lends {
 			c.lent = slices.ContainsFunc(counters, func(b counter) bool {

@@ -1,0 +1,58 @@
+package edge
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// While a slice lasts, what is used falls: the oldest slice fades, a bucket
+// drains. An allowance that is good until the slice ends does not have that
+// yet. Nobody is denied for it, as who finds too little has it looked at anew;
+// but in a margin and near a limit it is what a decision tells. There it is
+// good for a moment only, which bounds what a key costs that lives there.
+
+// moments is how many of them a slice has.
+const moments = 1024
+
+func momentOf(rate *limit.Rate) int64 { return int64(rate.Width)/moments + 1 }
+
+// fades says that what is used of the rate falls within a slice.
+func fades(rate *limit.Rate) bool {
+	return rate.Bucket() || rate.Algorithm == limit.SlidingWindow || rate.Algorithm == limit.SubWindows && rate.Oldest != limit.OldestFull
+}
+
+// banded says that a decision is told as in a margin, or near a limit, where so
+// much of the ceiling is left.
+func banded(rate *limit.Rate, left uint64) bool {
+	return left < margin(rate) || near(rate, left)
+}
+
+// faded says that the allowance may be larger by now, and that this would show
+// in the decision of a request that costs so much.
+func (r *record) faded(rate *limit.Rate, cost uint64, now int64) bool {
+	if rate.Near == 0 && rate.Ceiling <= rate.Limit { // nothing would show, as for most
+		return false
+	}
+	return banded(rate, crdt.SatSub(r.allowance, cost)) && !r.momentary(rate, now) && fades(rate)
+}
+
+// momentary says that the allowance is good for a moment, and so was made a
+// moment ago at the most.
+func (r *record) momentary(rate *limit.Rate, now int64) bool {
+	return r.until-now <= momentOf(rate) && r.until != rate.EndOf(r.block.slice)
+}
+
+// refold folds the counter's record; what it tells in a margin or near a limit
+// is good for a moment. A denial is good for as long as it says.
+func (n *Node) refold(c *counter, now int64) {
+	r := c.record
+	n.shard(c.key).fold(r, c.rule, c.rate, now)
+	if r.allowance >= c.need && fades(c.rate) && banded(c.rate, crdt.SatSub(r.allowance, c.cost)) {
+		r.limitTo(c.rate, now)
+	}
+}
+
+// limitTo lets an allowance that was just made be good for a moment.
+func (r *record) limitTo(rate *limit.Rate, now int64) {
+	r.until = min(r.until, now+momentOf(rate), rate.EndOf(r.block.slice)-1)
+}
