@@ -307,50 +307,6 @@ func (r *Rate) Rounded(l Level) uint64 {
 // Room is the cost that may still be admitted at the given level.
 func (r *Rate) Room(l Level) uint64 { return crdt.SatSub(r.Ceiling, r.Rounded(l)) }
 
-// firstFit is the first instant from now on at which what the slices count is
-// target or less, and at the latest when nothing of them counts.
-func (r *Rate) firstFit(sums []crdt.Cell, target uint64, now int64) int64 {
-	current := r.SliceAt(now)
-	last := current + crdt.Slice(r.Slices) + 1
-	if n := len(sums); n > 0 && sums[n-1].Slice > current { // a clock was set back
-		last = min(sums[n-1].Slice, r.beyond(current)) + crdt.Slice(r.Slices) + 1
-	}
-	for s := current; s <= last; s++ {
-		full, oldest := r.split(sums, s)
-		if full > target {
-			continue
-		}
-		// Within slice s only the overlap of the oldest changes: find the
-		// first instant at which what is left of it fits.
-		at := r.StartOf(s)
-		if left, ok := r.overlapThatFits(oldest, target-full); ok {
-			at += int64(r.Width) - left
-		}
-		if at < r.StartOf(s+1) {
-			return max(at, now)
-		}
-	}
-	return max(r.StartOf(last), now)
-}
-
-// overlapThatFits is the longest overlap, in nanoseconds, by which the oldest
-// slice may count without exceeding room; ok is false where all of it fits.
-func (r *Rate) overlapThatFits(oldest, room uint64) (left int64, ok bool) {
-	if oldest == 0 || oldest <= room {
-		return 0, false
-	}
-	width := uint64(r.Width)
-	if r.Round != RoundDown {
-		q, _ := scale(width, room, oldest) // oldest*left/width <= room
-		return int64(q), true
-	}
-	q, part := scale(width, room+1, oldest) // floor(oldest*left/width) <= room
-	if !part {
-		q--
-	}
-	return int64(q), true
-}
-
 // Narrow is the number and width of slices that a window of per is cut into
 // when n are wished for: the largest number not above n whose slices are whole
 // milliseconds of at least MinWidth.

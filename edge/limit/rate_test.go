@@ -256,16 +256,20 @@ func BenchmarkUsed(b *testing.B) {
 	}
 }
 
+// Whoever asks for all of the limit waits for every slice to leave the window.
 func BenchmarkRetryAfter(b *testing.B) {
-	r := compileRate(b, limit.RateSpec{Limit: 1000, Per: time.Minute})
-	var sums []crdt.Cell
-	for s := range crdt.Slice(41) {
-		sums = append(sums, crdt.Cell{Slice: r.SliceAt(epoch) - 40 + s, Charges: 30})
-	}
-	now := epoch + int64(r.Width)/3
-	b.ReportAllocs()
-	for b.Loop() {
-		r.RetryAfter(sums, limit.Carry{}, 500, now)
+	for _, slices := range []int{40, limit.MaxSlices} {
+		b.Run(fmt.Sprint("slices=", slices), func(b *testing.B) {
+			r := compileRate(b, limit.RateSpec{Limit: 1_000_000, Per: 1024 * time.Minute, Slices: slices})
+			var sums []crdt.Cell
+			for s := r.Reach(epoch); s <= r.SliceAt(epoch); s++ {
+				sums = append(sums, crdt.Cell{Slice: s, Charges: 1_000_000 / uint64(slices)})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.RetryAfter(sums, limit.Carry{}, 1_000_000, epoch)
+			}
+		})
 	}
 }
 
