@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func TestCompiledRates(t *testing.T) {
 func TestBucketsOfTenants(t *testing.T) {
 	set, problems := limit.Compile(limit.Document{
 		Namespace: "test",
-		Tenants:   map[string]limit.TenantSpec{"gold": {Multiply: 10}, "half": {Multiply: 0.5}, "tiny": {Multiply: 0.001}},
+		Tenants:   map[string]limit.TenantSpec{"gold": {Multiply: 10}, "half": {Multiply: 0.5}, "third": {Multiply: 0.3333}},
 		Rules: []limit.RuleSpec{{
 			Name: "rule", TierFrom: "tenant",
 			Rates: []limit.RateSpec{{Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(5), Initial: 14}},
@@ -158,10 +159,10 @@ func TestBucketsOfTenants(t *testing.T) {
 		limit uint64
 		drain limit.Drain
 	}{
-		"":     {14, limit.Drain{Refill: 5, Per: time.Second, Floor: 4}},
-		"gold": {140, limit.Drain{Refill: 50, Per: time.Second, Floor: 40}},
-		"half": {7, limit.Drain{Refill: 25, Per: 10 * time.Second, Floor: 2}},
-		"tiny": {0, limit.Drain{Refill: 5, Per: 1000 * time.Second}},
+		"":      {14, limit.Drain{Refill: 5, Per: time.Second, Floor: 4}},
+		"gold":  {140, limit.Drain{Refill: 50, Per: time.Second, Floor: 40}},
+		"half":  {7, limit.Drain{Refill: 5, Per: 2 * time.Second, Floor: 2}},
+		"third": {5, limit.Drain{Refill: 3333, Per: 2000 * time.Second, Floor: 1}},
 	} {
 		req := set.Namespace("test").NewRequest()
 		req.Set("tenant", tenant)
@@ -174,28 +175,60 @@ func TestBucketsOfTenants(t *testing.T) {
 	}
 }
 
-// A multiplier that would take more digits than there are is rounded.
-func TestLargeBucketsOfTenants(t *testing.T) {
-	set, problems := limit.Compile(limit.Document{
-		Namespace: "test", Tenants: map[string]limit.TenantSpec{"third": {Multiply: 0.3}, "slow": {Multiply: 0.001}},
-		Rules: []limit.RuleSpec{{Name: "rule", TierFrom: "tenant", Rates: []limit.RateSpec{
-			{Name: "fast", Algorithm: "token_bucket", Capacity: limit.MaxUnits - 1, Refill: limit.Flow{Units: limit.MaxUnits - 1, Per: time.Second}},
-			{Name: "slow", Algorithm: "token_bucket", Capacity: 3, Refill: limit.Flow{Units: 3, Per: 300 * 24 * time.Hour}},
-		}}},
-	})
-	if problems != nil {
-		t.Fatal(problems[0])
-	}
-	for tenant, want := range map[string][2]limit.Flow{
-		"third": {{Units: 3_000_000_000_000, Per: time.Second}, {Units: 1, Per: 300 * 24 * time.Hour}},
-		"slow":  {{Units: limit.MaxUnits - 1, Per: 1000 * time.Second}, {Units: 1, Per: 300 * 24 * time.Hour}},
+// What is refilled is multiplied exactly, or the multiplier is refused.
+func TestMultipliersOfRefills(t *testing.T) {
+	const day = 24 * time.Hour
+	flow := func(units uint64, per time.Duration) limit.Flow { return limit.Flow{Units: units, Per: per} }
+	for name, tc := range map[string]struct {
+		capacity uint64
+		refill   limit.Flow
+		by       float64
+		want     limit.Flow
+		code     string
+	}{
+		"more":                  {10, perSecond(5), 3, perSecond(15), ""},
+		"no fraction is left":   {10, flow(5, 3*time.Second), 1.2, flow(6, 3*time.Second), ""},
+		"seven digits":          {10, perSecond(7), 0.1234567, flow(7*1234567, 1e7*time.Second), ""},
+		"ten digits":            {1000, perSecond(1), 0.0123456789, limit.Flow{}, "E197"},
+		"a shorter time":        {10, perSecond(limit.MaxUnits - 2), 4, flow((limit.MaxUnits-2)/2, 125*time.Millisecond), ""},
+		"too many units":        {10, perSecond(limit.MaxUnits - 1), 0.3, limit.Flow{}, "E197"},
+		"a longer time":         {4, flow(3, 90*day), 0.25, flow(3, 360*day), ""},
+		"units and time halved": {8, flow(9, 300*day), 0.25, flow(1, 300*day/9*4), ""},
+		"nothing is left":       {400, perSecond(5), 0.001, limit.Flow{}, "E196"},
 	} {
-		req := set.Namespace("test").NewRequest()
-		req.Set("tenant", tenant)
-		for i, r := range req.Rules()[0].Rates {
-			if got := (limit.Flow{Units: r.Drain.Refill, Per: r.Drain.Per}); got != want[i] {
-				t.Errorf("%s, %s: %+v, want %+v", tenant, r.Name, got, want[i])
+		set, problems := limit.Compile(limit.Document{
+			Namespace: "test", Tenants: map[string]limit.TenantSpec{"t": {Multiply: tc.by}},
+			Rules: []limit.RuleSpec{{Name: "rule", TierFrom: "tenant", Rates: []limit.RateSpec{{Algorithm: "token_bucket", Capacity: tc.capacity, Refill: tc.refill}}}},
+		})
+		if tc.code != "" {
+			if set != nil || len(problems[0]) != 1 || problems[0][0].Code != tc.code || problems[0][0].Path != "rules[0].tier_from" {
+				t.Errorf("%s: %v, want %s", name, problems, tc.code)
 			}
+			continue
+		}
+		if problems != nil {
+			t.Errorf("%s: %v", name, problems)
+			continue
+		}
+		req := set.Namespace("test").NewRequest()
+		req.Set("tenant", "t")
+		if d := req.Rules()[0].Rates[0].Drain; d.Refill != tc.want.Units || d.Per != tc.want.Per {
+			t.Errorf("%s: %d in %v, want %+v", name, d.Refill, d.Per, tc.want)
+		}
+		req.Release()
+	}
+}
+
+// An override that comes to no whole number of units is as near as can be.
+func TestOverriddenRefills(t *testing.T) {
+	set := compileRules(t, limit.RuleSpec{Name: "a", Rates: []limit.RateSpec{{Name: "b", Algorithm: "token_bucket", Capacity: 1_000_003, Refill: perSecond(5)}}})
+	for _, other := range []uint64{0, 1, 17, 999_983, 1_000_003 * 7, limit.MaxUnits - 1, math.MaxUint64} {
+		req := set.Namespace("test").NewRequest()
+		req.Override("a.b", other)
+		r := req.RateFor(set.Rules()[0].Rates[0])
+		got, want := float64(r.Drain.Refill)/r.Drain.Per.Seconds(), 5*float64(min(other, limit.MaxUnits))/1_000_003
+		if r.Limit != min(other, limit.MaxUnits) || !r.Bucket() || other > 0 && math.Abs(got/want-1) > 1e-3 {
+			t.Errorf("a limit of %d: %d, refilled by %v a second, want %v", other, r.Limit, got, want)
 		}
 		req.Release()
 	}

@@ -70,7 +70,7 @@ func (r *Rate) scaledTo(limit uint64) *Rate {
 	case r.Algorithm == SlidingLog:
 		top = min(limit, MaxLog)
 	}
-	v := r.times(float64(top) / float64(max(1, r.Limit)))
+	v := r.times(ratioOf(top, max(1, r.Limit)))
 	if !r.Bucket() {
 		v.Ceiling = v.Ceiling - v.Limit + top // exactly, however large the numbers are
 		v.Limit = top

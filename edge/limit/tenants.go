@@ -2,10 +2,8 @@ package limit
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // TenantSpec is what a tenant, or a tier of tenants, has more or less of.
@@ -63,73 +61,66 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 			if !rate.PerRequest {
 				c.multipliable(path+".tier_from", rate, m)
 			}
-			v.Rates[i] = rate.times(m)
+			v.Rates[i] = rate.times(decimal(m))
 		}
 		r.variants = append(r.variants, &v)
 	}
 }
 
-// multipliable reports a multiplier that makes a limit too large.
+// multipliable reports a multiplier that makes a limit too large, or nothing of
+// it, or a refill that is no number of units in a time.
 func (c *compiler) multipliable(path string, r *Rate, m float64) {
 	widest := r
 	if r.Open != nil {
 		widest = r.Open
 	}
-	top, most, unit := widest.Ceiling, float64(maxLimit), "2^53"
+	top, most, unit := widest.Ceiling, uint64(maxLimit), "2^53"
 	switch {
 	case r.Bucket():
-		top, most, unit = max(widest.brim, r.Drain.Refill), MaxUnits, "10^13"
+		top, most, unit = widest.brim, MaxUnits, "10^13"
 	case r.Algorithm == SlidingLog:
 		most, unit = MaxLog, strconv.Itoa(MaxLog)+", the longest log"
 	}
-	if float64(top)*m > most {
+	by := decimal(m)
+	if by.of(top) > most {
 		c.problem(path, "E195", "a smaller limit, or multiplier", "%d times %v is above %s", top, m, unit)
+		return
+	}
+	if capacity := r.Limit - r.Drain.Floor; capacity > 0 && by.of(r.Limit)-by.of(r.Drain.Floor) == 0 {
+		c.problem(path, "E196", "a larger limit, or multiplier; a rule with deny: true shuts somebody out", "%d times %v rounds to 0: %s would admit nothing", capacity, m, r.Name)
+		return
+	}
+	if !r.Bucket() {
+		return
+	}
+	if _, _, exact := r.Drain.times(by); !exact {
+		c.problem(path, "E197", "a multiplier of fewer digits", "%d in %v times %v is no whole number of units, up to 10^13 in at most 366d", r.Drain.Refill, r.Drain.Per, m)
 	}
 }
 
 // times is the rate with its limit multiplied, to the nearest whole number, and
 // with it what refills it. It counts in the same counters: what is counted is
 // judged by another limit.
-func (r *Rate) times(m float64) *Rate {
+func (r *Rate) times(m ratio) *Rate {
 	if r.PerRequest {
 		return r
 	}
-	multiply := func(x uint64) uint64 { return uint64(math.Round(float64(x) * m)) }
 	scaled := *r
 	scaled.limits = &limits{}
-	scaled.Limit, scaled.Ceiling, scaled.Near = multiply(r.Limit), multiply(r.Ceiling), multiply(r.Near)
+	scaled.Limit, scaled.Ceiling, scaled.Near = m.of(r.Limit), m.of(r.Ceiling), m.of(r.Near)
 	if r.Bucket() {
-		scaled.Drain.Refill, scaled.Drain.Per = r.Drain.times(m)
-		scaled.Drain.Floor = multiply(r.Drain.Floor)
-		scaled.admitUpTo(multiply(r.brim))
+		scaled.Drain.Refill, scaled.Drain.Per, _ = r.Drain.times(m)
+		scaled.Drain.Floor = m.of(r.Drain.Floor)
+		scaled.admitUpTo(m.of(r.brim))
 	}
 	scaled.withheld = nil
 	for _, w := range r.withheld {
-		scaled.withheld = append(scaled.withheld, multiply(w))
+		scaled.withheld = append(scaled.withheld, m.of(w))
 	}
 	if r.Open != nil {
 		scaled.Open = r.Open.times(m)
 	}
 	return &scaled
-}
-
-// times is what drains, multiplied. Half of 5 a second is 25 in 10 seconds: up
-// to three digits of a fraction are exact.
-func (d Drain) times(m float64) (refill uint64, per time.Duration) {
-	exact := float64(d.Refill) * m
-	refill, per = uint64(math.Round(exact)), d.Per
-	for k := 1.0; k <= 1000; k *= 10 {
-		longer := d.Per * time.Duration(k)
-		if longer > MaxWindow || exact*k > MaxUnits {
-			break
-		}
-		whole := math.Round(exact * k)
-		refill, per = uint64(whole), longer
-		if math.Abs(exact*k-whole) < 1e-6 {
-			break
-		}
-	}
-	return max(refill, 1), per
 }
 
 // For is the rule as it holds for the request's tenant. Each variant has
