@@ -30,7 +30,8 @@ type EdgeSettings struct {
 	TrustedProxies   []netip.Prefix
 	Secret           []byte // the cluster's; the same on every edge
 	Lanes            int    // the same on every edge and aggregator
-	MaxKeys          int
+	MaxKeys          int    // 0: 1,000,000, or what MaxBytes holds
+	MaxBytes         int64  // of keys, what waits to be sent, and what is known of keys that were forgotten; 0: MaxKeys alone bounds it
 	ViewMaxBytes     int64
 	NATS             NATSSettings
 	Sync             SyncSettings
@@ -144,7 +145,8 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "trusted_proxies", fallback: "127.0.0.0/8,::1/128", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
 		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
 		{key: "secret_file", usage: "`file` that holds the cluster's secret", path: true, parse: asText(&secret.file)},
-		{key: "max_keys", fallback: "1000000", usage: "most keys counted in memory", parse: asInt(&s.MaxKeys, 8192, 1<<31-1)},
+		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
+		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
 	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
 }
@@ -174,6 +176,16 @@ func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) [
 		{key: "sync.timeout", fallback: "250ms", usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
 		{key: "log.level", fallback: "info", usage: "debug, info, warn or error", parse: asLevel(&l.Level)},
 		{key: "log.format", fallback: "text", usage: "text or json", parse: asWord(&l.Format, "text", "json")},
+	}
+}
+
+// ifSet leaves alone what is not set.
+func ifSet(parse parseFunc) parseFunc {
+	return func(value string) error {
+		if value == "" {
+			return nil
+		}
+		return parse(value)
 	}
 }
 

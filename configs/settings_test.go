@@ -63,7 +63,7 @@ func TestShippedSettingsLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.AdminListen != "127.0.0.1:6070" || edge.RulesPath != "rules.yaml" ||
-		edge.Lanes != 8 || edge.MaxKeys != 1_000_000 || edge.ViewMaxBytes != 64<<20 || string(edge.Secret) != testSecret ||
+		edge.Lanes != 8 || edge.MaxKeys != 0 || edge.MaxBytes != 0 || edge.ViewMaxBytes != 64<<20 || string(edge.Secret) != testSecret ||
 		fmt.Sprint(edge.NATS.URLs) != "[nats://127.0.0.1:4222]" || edge.Log != (LogSettings{slog.LevelInfo, "text"}) ||
 		edge.Sync != (SyncSettings{100 * time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond}) {
 		t.Errorf("edge.yaml says %+v", edge)
@@ -180,7 +180,7 @@ func TestSettingsMistakesAllAtOnce(t *testing.T) {
 	cleanEnv(t)
 	file := settingsFile(t, "region: e u\nlanes: 65\nview: {max_bytes: 3}\nadmin: {listen: \"0.0.0.0:6070\"}\nlog: {level: loud}\n")
 	t.Setenv("SPILLGATE_SYNC_TIMEOUT", "fast")
-	_, err := loadEdge(t, "-c", file, "--max-keys", "0", "--nats-tls-cert", "c.pem", "--sync-urgent-interval", "2s", "--rules-path", "r", "--trusted-proxies", "10.0.0.0/33")
+	_, err := loadEdge(t, "-c", file, "--max-keys", "0", "--max-bytes", "1MiB", "--nats-tls-cert", "c.pem", "--sync-urgent-interval", "2s", "--rules-path", "r", "--trusted-proxies", "10.0.0.0/33")
 	var e *SettingsError
 	if !errors.As(err, &e) {
 		t.Fatalf("error %v, want a *SettingsError", err)
@@ -190,7 +190,7 @@ func TestSettingsMistakesAllAtOnce(t *testing.T) {
 		"FILE:1:9: E202 region: ", "FILE:2:8: E202 lanes: 65 is out of range; 1 to 64", "FILE:3:19: E202 view.max_bytes: ",
 		"FILE:4:17: E202 admin.listen: \"0.0.0.0:6070\" is not a loopback address", "FILE:5:14: E202 log.level: ",
 		"environment SPILLGATE_SYNC_TIMEOUT: E202 sync.timeout: \"fast\" is not a duration",
-		"flag --max-keys: E202 max_keys: 0 is out of range", "nats.tls.cert: nats.tls.key is not set",
+		"flag --max-keys: E202 max_keys: 0 is out of range", "flag --max-bytes: E202 max_bytes: 1048576 bytes are too few; at least 8388608", "nats.tls.cert: nats.tls.key is not set",
 		"flag --sync-urgent-interval: E203 sync.urgent_interval: 2s is longer than sync.interval, 100ms",
 		"flag --trusted-proxies: E202 trusted_proxies: ", "settings: E203 secret: is missing (hint: set SPILLGATE_SECRET",
 	} {
@@ -198,8 +198,8 @@ func TestSettingsMistakesAllAtOnce(t *testing.T) {
 			t.Errorf("the error has no %q", want)
 		}
 	}
-	if len(e.Mistakes) != 11 || t.Failed() {
-		t.Errorf("%d mistakes, want 11:\n%s", len(e.Mistakes), text)
+	if len(e.Mistakes) != 12 || t.Failed() {
+		t.Errorf("%d mistakes, want 12:\n%s", len(e.Mistakes), text)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // nodeConfig is what the settings say of the node; what it runs on is serve's.
 func nodeConfig(s *configs.EdgeSettings) edge.Config {
 	return edge.Config{
-		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes, MaxKeys: s.MaxKeys,
+		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes, MaxKeys: s.MaxKeys, MaxBytes: s.MaxBytes,
 		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Timeout: s.Sync.Timeout,
 	}
 }

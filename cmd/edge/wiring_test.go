@@ -14,12 +14,12 @@ import (
 // A setting that is read and not handed on is one that does nothing.
 func TestSettingsReachTheNodeAndItsSurface(t *testing.T) {
 	s := &configs.EdgeSettings{
-		Region: "r", PoP: "p", Name: "n", Secret: []byte("0123456789abcdef"), Lanes: 3, MaxKeys: 12_345,
+		Region: "r", PoP: "p", Name: "n", Secret: []byte("0123456789abcdef"), Lanes: 3, MaxKeys: 12_345, MaxBytes: 64 << 20,
 		Sync:             configs.SyncSettings{Interval: time.Second, UrgentInterval: 2 * time.Millisecond, Timeout: 3 * time.Second},
 		DefaultNamespace: "shop", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 	}
 	if got, want := nodeConfig(s), (edge.Config{
-		Region: "r", Pop: "p", Name: "n", Secret: []byte("0123456789abcdef"), Lanes: 3, MaxKeys: 12_345,
+		Region: "r", Pop: "p", Name: "n", Secret: []byte("0123456789abcdef"), Lanes: 3, MaxKeys: 12_345, MaxBytes: 64 << 20,
 		Interval: time.Second, Urgent: 2 * time.Millisecond, Timeout: 3 * time.Second,
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("nodeConfig = %+v, want %+v", got, want)
