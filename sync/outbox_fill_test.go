@@ -1,0 +1,38 @@
+package deltasync
+
+import (
+	"testing"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// Carries are written relative to the first cell of their section, which may come
+// after many of them: each has room for any distance to it.
+func TestOutboxFitsALateCell(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		carry, cell crdt.Slice
+	}{{"near", 1_190_000_000, 1_190_000_001}, {"far", 0, 1_190_000_000}, {"farthest", -maxSlice, maxSlice}} {
+		t.Run(c.name, func(t *testing.T) {
+			for late := 1; late <= 120; late++ { // before the end of a frame and behind it
+				o := NewOutbox(OutboxConfig{MaxFrame: minFrame, MaxInFlight: 1})
+				for k := range Key(late) {
+					mustPut(t, o, bucket, 1, Delta{Key: k + 1, Carry: crdt.Carry{Boundary: c.carry, Level: 1}})
+				}
+				mustPut(t, o, bucket, 1, Delta{Key: Key(late) + 1, Cells: cell(c.cell, 1)})
+				told := 0
+				for o.Pending() > 0 {
+					u := o.Next(head)
+					if n := len(encode(t, u)); n > minFrame {
+						t.Fatalf("%d carries and a cell: frame of %d bytes, want at most %d", late, n, minFrame)
+					}
+					told += len(keysOf(u))
+					o.Done(u.Seq)
+				}
+				if told != late+1 {
+					t.Fatalf("%d keys are told, want %d", told, late+1)
+				}
+			}
+		})
+	}
+}
