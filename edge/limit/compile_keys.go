@@ -112,6 +112,11 @@ func (c *compiler) sources(path, name string) []int {
 		c.problem(path, "E124", "define it under keys, or name an attribute", "%q is neither a key nor an attribute", name)
 		return nil
 	}
+	return c.slotsOf(name, src)
+}
+
+// slotsOf are the slots of a name and of its sources, each once.
+func (c *compiler) slotsOf(name string, src KeySource) []int {
 	found := []int{c.slot(name)}
 	for _, from := range src.From {
 		if s := c.slot(from); !slices.Contains(found, s) {

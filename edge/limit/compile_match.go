@@ -80,6 +80,18 @@ func (c *compiler) when(path, text string, m *match) {
 		c.use(path, name)
 		return c.attribute(name)
 	})
+	m.text = text
+	told, ok := m.when.(Wanting)
+	if !ok {
+		return
+	}
+	for _, w := range told.Wants() {
+		f := fact{source: source{w.Name, w.Of.slots}, choice: &choice{}, not: w.Not, by: "match.when"}
+		for _, v := range w.Values {
+			f.add(v)
+		}
+		m.wants = append(m.wants, f)
+	}
 }
 
 // attribute is how conditions find what a name stands for.
@@ -89,11 +101,7 @@ func (c *compiler) attribute(name string) (Attribute, bool) {
 		return Attribute{}, false
 	}
 	known := named || slices.Contains(fixedNames[:], name)
-	found := []int{c.slot(name)}
-	for _, from := range src.From {
-		found = append(found, c.slot(from))
-	}
-	return Attribute{slots: found, Known: known}, true
+	return Attribute{slots: c.slotsOf(name, src), Known: known}, true
 }
 
 // defaultStatus is 403 for those whom waiting does not help.

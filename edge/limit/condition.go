@@ -10,6 +10,24 @@ type Condition interface {
 	Holds(req *Request) (bool, error)
 }
 
+// Wanting is a condition that tells what it wants, so that a rule that has it is
+// found by that, and not asked in vain.
+type Wanting interface {
+	// Wants is what must be true of a request for the condition to hold, as far
+	// as it is known: it may fail all the same, and never holds without. It is
+	// called once, when the rule is compiled.
+	Wants() []Want
+}
+
+// Want is what a condition wants of one name: that its value is one of some or,
+// with Not, none of them. "" is the value of what is absent.
+type Want struct {
+	Name   string // "tier", or "header.X-Tier"
+	Of     Attribute
+	Values []string
+	Not    bool
+}
+
 // ConditionCompiler checks an expression and compiles it. Its error is a
 // *ConditionError where the place of the mistake is known. Engines live in
 // packages of their own, so that this one needs nothing but the standard

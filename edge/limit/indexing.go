@@ -98,14 +98,28 @@ func (b *indexing) wantsOf(r *Rule) (all [][]want) {
 		}
 		take()
 	}
-	for _, s := range m.has {
+	present := func(s source) {
 		b.sources[s.name] = s
 		all = append(all, []want{{kind: wantPresence, name: s.name}})
 	}
+	for _, s := range m.has {
+		present(s)
+	}
 	for i := range r.key {
-		s := r.key[i].source
-		b.sources[s.name] = s
-		all = append(all, []want{{kind: wantPresence, name: s.name}})
+		present(r.key[i].source)
+	}
+	for i := range m.wants {
+		switch f := &m.wants[i]; {
+		case !f.isPresent(): // what is absent stands under nothing
+		case f.not:
+			present(f.source)
+		default:
+			b.sources[f.name] = f.source
+			for _, v := range f.values {
+				choice = append(choice, want{kind: wantValue, name: f.name, value: v})
+			}
+			take()
+		}
 	}
 	return all
 }

@@ -17,6 +17,8 @@ type match struct {
 	has      []source
 	lacks    []source
 	when     Condition // nil: always
+	text     string    // of when
+	wants    []fact    // what it needs to hold
 }
 
 // source is a name in key, has, lacks or equals, with the attributes that it

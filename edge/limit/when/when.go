@@ -56,7 +56,10 @@ var _ limit.ConditionCompiler = Compile
 var errNotNumber = errors.New("int: not a whole number")
 
 // condition is a compiled expression.
-type condition struct{ holds truth }
+type condition struct {
+	holds truth
+	wants []limit.Want
+}
 
 // Holds implements limit.Condition.
 func (c condition) Holds(req *limit.Request) (bool, error) { return c.holds(req) }
@@ -106,7 +109,7 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return condition{holds}, nil
+	return condition{holds, b.wants(tree.Node, false)}, nil
 }
 
 // nameCollector finds out which of the names in an expression are known.

@@ -17,14 +17,27 @@ import (
 
 // compile makes a namespace of one rule with the condition.
 func compile(text string) (*limit.Namespace, error) {
-	set, problems := limit.Options{Conditions: Compile}.Compile(limit.Document{
+	ns, _, err := compileWants(text)
+	return ns, err
+}
+
+// compileWants tells also what the condition wants.
+func compileWants(text string) (ns *limit.Namespace, wants []limit.Want, err error) {
+	conditions := func(text string, lookup limit.Lookup) (limit.Condition, error) {
+		c, err := Compile(text, lookup)
+		if err == nil {
+			wants = c.(limit.Wanting).Wants()
+		}
+		return c, err
+	}
+	set, problems := limit.Options{Conditions: conditions}.Compile(limit.Document{
 		Namespace: "t", Keys: map[string]limit.KeySource{"tier": {From: []string{"header.X-Tier"}}, "user": {}},
 		Rules: []limit.RuleSpec{{Name: "a", Allow: true, Match: limit.MatchSpec{When: text}}},
 	})
 	if problems != nil {
-		return nil, errors.New(at(problems[0][0]))
+		return nil, nil, errors.New(at(problems[0][0]))
 	}
-	return set.Only(), nil
+	return set.Only(), wants, nil
 }
 
 func at(p limit.Problem) string {
