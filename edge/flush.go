@@ -33,9 +33,11 @@ func (n *Node) Flush(now time.Time) []Outgoing {
 	done := 0
 	for ; room && done < shards; done++ { // without room what is dirty waits in the ledger
 		s := &n.shards[(from+done)%shards]
-		batch = s.drain(t, wave, batch[:0])
-		if len(batch) > 0 {
-			room = n.enqueue(s, batch)
+		for left := s.dirtyKeys(); room && left > 0; left -= drainStretch {
+			batch = s.drain(t, wave, batch[:0])
+			if len(batch) > 0 {
+				room = n.enqueue(s, batch)
+			}
 		}
 	}
 	n.resume(from, done)
@@ -81,11 +83,23 @@ type pending struct {
 	delta deltasync.Delta
 }
 
-// drain takes the deltas of all dirty records.
+// drainStretch is how many records are drained under one lock: what a decision
+// waits for shall be over before it gives up its processor.
+const drainStretch = 16
+
+// dirtyKeys is the length of the dirty list.
+func (s *shard) dirtyKeys() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.dirty)
+}
+
+// drain takes the deltas of the records that have been dirty for longest.
 func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range s.dirty {
+	keys := s.dirty[:min(drainStretch, len(s.dirty))]
+	for _, key := range keys {
 		r := s.find(key)
 		if r == nil || r.flags&dirty == 0 {
 			continue // forgotten, or drained under an earlier entry
@@ -127,7 +141,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		r.flags, b.unsent = r.flags&lasting, nothing
 		batch = append(batch, pending{shape: shapeOf(b.rate), life: b.life, delta: d})
 	}
-	s.dirty = s.dirty[:0]
+	s.dirty = append(s.dirty[:0], s.dirty[len(keys):]...)
 	return batch
 }
 

@@ -234,8 +234,9 @@ func (n *Node) Tick(now time.Time) {
 const sweptAtOnce = shards/10 + 1
 
 // sweepStretch is how many places of the ledger are swept under one lock: what
-// a decision may have to wait for, some microseconds.
-const sweepStretch = 64
+// a decision may have to wait for, a microsecond or two. A lock that is held for
+// longer than waiters spin costs them a turn of the scheduler besides.
+const sweepStretch = 8
 
 // sweep looks at the places of a shard from one on, and says whether there are
 // more behind them. A record that moves meanwhile waits for the next round.
