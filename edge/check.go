@@ -19,6 +19,7 @@ type counter struct {
 	need   uint64 // room that there must be: the cost, and what is reserved for others
 	bar    uint64 // an allowance of so much lets the request pass without a second look
 	record *record
+	was    *limit.Rate // of a bucket: the rate that it was charged under
 
 	over    bool          // it has no room for the request
 	delay   time.Duration // it has room that much later, which will do

@@ -11,6 +11,7 @@ import (
 // the counters stand in are locked.
 func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.Decision {
 	n.gather(now, counters)
+	defer leave(counters)
 	denied, shadowed := false, false
 	for i := range counters {
 		c := &counters[i]
@@ -173,6 +174,18 @@ func (n *Node) gather(now int64, counters []counter) {
 	}
 }
 
+// leave leaves buckets that were asked, and not charged, with the rate that they
+// were charged under: it is that which drains them between two requests, as far
+// as others are told of it.
+func leave(counters []counter) {
+	for i := range counters {
+		c := &counters[i]
+		if b := c.record.block; c.was != nil && b.rate != c.was && c.record.fresh == 0 {
+			b.rate, c.record.until = c.was, 0
+		}
+	}
+}
+
 // missing looks up every record, and says whether one is missing. Inserting
 // moves records, so that all are looked up anew after it.
 func (n *Node) missing(counters []counter) (any bool) {
@@ -180,6 +193,9 @@ func (n *Node) missing(counters []counter) (any bool) {
 		c := &counters[i]
 		c.record = n.shard(c.key).find(c.key)
 		any = any || c.record == nil
+		if c.record != nil && c.rate.Bucket() {
+			c.was = c.record.block.rate
+		}
 	}
 	return any
 }

@@ -272,12 +272,12 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	if b.held != nil && b.rate.Base != rate.Base { // the rule was changed
 		b.held = nil
 	}
+	s.retire(b, now) // by the rate that it was charged under
 	b.rate, r.scale = rate, scaleOf(rate.Limit)
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)
 	}
-	s.retire(b, now)
 	r.allowance = rate.Room(s.measure(r, now))
 	r.until = rate.EndOf(b.slice)
 	if b.memory != nil {

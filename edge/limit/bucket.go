@@ -24,6 +24,18 @@ type bucket struct {
 	empty int64  // until when it was at the floor, as far as known
 }
 
+// asOf is the bucket brought to now. The bucket itself stays as it was charged
+// last, so that whoever asks by another limit, and drains it by another refill,
+// changes nothing for others: only a charge does.
+func (b *bucket) asOf(r *Rate, now int64) bucket {
+	if r.setBack(b.at, now) {
+		b.at, b.empty = now, min(b.empty, now)
+	}
+	then := *b
+	then.drain(r, now)
+	return then
+}
+
 // drain brings the level to now.
 func (b *bucket) drain(r *Rate, now int64) {
 	per := uint64(r.Drain.Per)
@@ -76,7 +88,12 @@ func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 // wait is how long after now the level is target, which is times Drain.Per, or
 // as low as it gets.
 func (b *bucket) wait(r *Rate, target wide, now int64) time.Duration {
-	b.drain(r, now)
+	then := b.asOf(r, now)
+	return then.until(r, target, now)
+}
+
+// until is wait of a bucket that was brought to now.
+func (b *bucket) until(r *Rate, target wide, now int64) time.Duration {
 	if !target.less(b.level) {
 		return 0
 	}
@@ -91,8 +108,8 @@ func (b *bucket) wait(r *Rate, target wide, now int64) time.Duration {
 // lump is the first instant at which a charge could no longer be booked as if
 // it were made at now: the bucket would have been empty in between.
 func (b *bucket) lump(r *Rate, now int64) int64 {
-	b.drain(r, now)
-	above, _ := b.level.minus(product(r.Drain.Floor, b.per)).over(r.Drain.Refill)
+	then := b.asOf(r, now)
+	above, _ := then.level.minus(product(r.Drain.Floor, then.per)).over(r.Drain.Refill)
 	return satAdd(satAdd(now, int64(min(above, math.MaxInt64-1))), 1)
 }
 

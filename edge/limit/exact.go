@@ -9,7 +9,9 @@ import (
 // Exact is what an edge remembers of its own charges to one counter beyond
 // their slices, for the algorithms that are exact at the edge: Rate.Exact says
 // which. The zero value remembers nothing. It belongs to one rate, but for a
-// change of its limits; Reset makes it new.
+// change of its limits; Reset makes it new. Where several limits share it, each
+// sees a bucket drain by its own refill since the last charge, and what the next
+// charge makes of it is there for all.
 //
 // Time is an argument, and may step back: what comes a little late counts as
 // if it came in order; a clock that was set back leaves what is used as it is,
@@ -88,8 +90,8 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 	case x == nil:
 		return r.Used(sums, carry, now)
 	case r.Bucket():
-		x.bucket.drain(r, now)
-		return r.Used(sums, carry, now).orMore(r.ofExact(&x.bucket))
+		then := x.bucket.asOf(r, now)
+		return r.Used(sums, carry, now).orMore(r.ofExact(&then))
 	case r.Algorithm == SlidingLog:
 		x.log.expire(r, now)
 		l := r.inSlices(others, now)
