@@ -1,0 +1,93 @@
+package edge
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A refresh that found no room in the outbox is one still when it goes out: the
+// aggregator is to tell the other regions though nothing rose.
+func TestRefreshThatWaitedIsOneStill(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	for _, user := range neighbours(n, 2) { // drained in one batch
+		check(n, start, user)
+	}
+	answer(t, n, start, upOf(t, n.Flush(start)), deltasync.Totals{}, deltasync.Totals{})
+	n.outboxes[0] = deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: 1})
+	now := start.Add(11 * time.Minute) // a sixth of the window and some
+	tickAll(n, now)
+	told := map[deltasync.Key]bool{}
+	for i := range 2 {
+		up := upOf(t, n.Flush(now))
+		d := onlyDelta(t, up)
+		if told[d.Key] = true; d.Flags&deltasync.FlagRefresh == 0 || len(d.Cells) != 1 {
+			t.Errorf("frame %d: %+v, want a refresh with its counts", i+1, d)
+		}
+		answer(t, n, now, up, deltasync.Totals{})
+	}
+	if len(told) != 2 {
+		t.Errorf("%d keys are told again, want both", len(told))
+	}
+}
+
+// What is told once more before the end is a refresh: an aggregator that has the
+// counts, and turned them away all the same, is to pass them on.
+func TestOwedIsToldAsARefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // tellOwed reads the clock
+		n, now := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour})), time.Now()
+		checkCost(n, now, "u", 3)
+		answerStatus(t, n, now, upOf(t, n.Flush(now)), deltasync.StatusOverloaded, deltasync.Totals{})
+		n.tellOwed()
+		d := onlyDelta(t, upOf(t, n.Flush(now)))
+		if d.Flags&deltasync.FlagRefresh == 0 || len(d.Cells) != 1 || d.Cells[0].Charges != 3 {
+			t.Errorf("told %+v, want a refresh with the 3 charges", d)
+		}
+	})
+}
+
+// A question that the region turned away is no count: nothing is owed for it.
+func TestRefusedQuestionIsNotOwed(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	n.Check(start, peekOf(n, "u"))
+	up := upOf(t, n.Flush(start))
+	if d := onlyDelta(t, up); d.Tells() || d.Flags&deltasync.FlagTouch == 0 {
+		t.Fatalf("sent %+v, want a question", d)
+	}
+	answerStatus(t, n, start, up, deltasync.StatusOverloaded, deltasync.Totals{})
+	s := n.shard(keyOf(n, "u"))
+	if s.owing != 0 || s.find(keyOf(n, "u")).flags&owed != 0 {
+		t.Errorf("%d keys of the shard are owed, want none", s.owing)
+	}
+	if keys := n.unsent(); keys != 0 {
+		t.Errorf("counts of %d keys are unsent, want none: nothing was counted", keys)
+	}
+}
+
+// What was turned away and has left its window is owed no more, though the key
+// lives on by what others count.
+func TestRetiredCountsAreNotOwed(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+	rate, key := n.Rules().Rules()[0].Rates[0], keyOf(n, "u")
+	check(n, start, "u")
+	answerStatus(t, n, start, upOf(t, n.Flush(start)), deltasync.StatusOverloaded, deltasync.Totals{})
+	if keys := n.unsent(); keys != 1 {
+		t.Fatalf("counts of %d keys are unsent, want those of the one that was turned away", keys)
+	}
+	now := start.Add(3 * time.Minute)
+	pushTotals(t, n, now, "u", peersAt(rate.SliceAt(now.UnixNano()), 5))
+	tickAll(n, now)
+	s := n.shard(key)
+	if r := s.find(key); r == nil || r.block.own.Len() != 0 {
+		t.Fatalf("record %+v, want it live with others' counts alone", r)
+	}
+	if s.owing != 0 || s.find(key).flags&owed != 0 {
+		t.Errorf("%d keys of the shard are owed, want none", s.owing)
+	}
+	if keys := n.unsent(); keys != 0 {
+		t.Errorf("counts of %d keys are unsent, want none", keys)
+	}
+}
