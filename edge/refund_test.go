@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limit/when"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // take decides one request of a user and keeps its receipt.
@@ -271,6 +273,45 @@ func TestAnswered(t *testing.T) {
 	for _, b := range n.Inspect(start, req) {
 		if want := map[string]uint64{"logins": 2, "all": 6}[b.Rule.Name]; b.Total != want {
 			t.Errorf("%s has %d, want %d", b.Rule.Name, b.Total, want)
+		}
+	}
+}
+
+// What an earlier life of ours charged, and others tell us of, can be given back
+// to the last unit where this edge counts its own charges exactly.
+func TestRefundOfAnEarlierLife(t *testing.T) {
+	for name, rate := range map[string]limit.RateSpec{
+		"sliding_log": {Limit: 10, Per: time.Hour, Algorithm: "sliding_log"},
+		"first_hit":   {Limit: 10, Per: time.Hour, Algorithm: "fixed_window", Align: "first_hit"},
+	} {
+		for _, cost := range []uint64{1, 2, 10} {
+			t.Run(fmt.Sprint(name, " ", cost), func(t *testing.T) {
+				n := newNode(t, Config{}, perUser(rate))
+				users := neighbours(n, 2)
+				n.shard(keyOf(n, users[0])).max = 1
+				_, charges := take(t, n, start, users[0], cost)
+				settleFrames(n, start)
+				check(n, start, users[1]) // the first is forgotten
+				n.Refund(start, charges, 0)
+				up := upOf(t, n.Flush(start))
+				totals := make([]deltasync.Totals, 0, 2)
+				for _, sec := range up.Sections {
+					for _, d := range sec.Deltas {
+						if d.Key == keyOf(n, users[0]) {
+							totals = append(totals, peersAt(charges[0].Slice, cost))
+						} else {
+							totals = append(totals, deltasync.Totals{})
+						}
+					}
+				}
+				answer(t, n, start, up, totals...)
+				if b := n.Believe(start, n.Rules().Rules()[0].Rates[0], keyOf(n, users[0])); !b.Live || b.Total != 0 {
+					t.Errorf("believes %d with all given back (live: %v), want none", b.Total, b.Live)
+				}
+				if d := checkCost(n, start, users[0], 10); !d.Allowed {
+					t.Errorf("%+v, want all ten admitted", d)
+				}
+			})
 		}
 	}
 }
