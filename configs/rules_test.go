@@ -143,7 +143,7 @@ rules:
   priority: -3
   group: g
   generation: 4
-  match: {path: [/a/**, /b], methods: POST, host: "*.a.example", cidr: [10.0.0.0/8, "::1"], equals: {tier: gold, plan: [a, b]}, has: [user], lacks: ip, when: path == "/b"}
+  match: {path: [/a/**, /b], methods: POST, host: "*.a.example", cidr: [10.0.0.0/8, "::1"], equals: {tier: gold, plan: [a, b]}, has: [user], lacks: org, when: path == "/b"}
   key: [user, ip]
   rates:
   - {name: r, limit: 1_000, per: 1d12h, algorithm: sub_windows, slices: 60, oldest: full, round: up, scope: global, consistency: loose}
@@ -188,7 +188,7 @@ rules:
 			TierFrom: "user",
 			Name:     "all", Priority: -3, Group: "g", Generation: 4, Key: []string{"user", "ip"}, Mode: "enforce", Consistency: "loose",
 			Match: limit.MatchSpec{Path: []string{"/a/**", "/b"}, Methods: []string{"POST"}, Host: []string{"*.a.example"}, CIDR: []string{"10.0.0.0/8", "::1"},
-				Equals: map[string][]string{"tier": {"gold"}, "plan": {"a", "b"}}, Has: []string{"user"}, Lacks: []string{"ip"}, When: `path == "/b"`},
+				Equals: map[string][]string{"tier": {"gold"}, "plan": {"a", "b"}}, Has: []string{"user"}, Lacks: []string{"org"}, When: `path == "/b"`},
 			Rates: []limit.RateSpec{
 				{Name: "r", Limit: 1000, Per: 36 * time.Hour, Algorithm: "sub_windows", Slices: 60, Oldest: "full", Round: "up", Scope: "global", Consistency: "loose"},
 				{Limit: 5, Per: time.Minute, Align: "epoch"},

@@ -154,9 +154,16 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	r.Mode = enum(c, modeNames, word{path + ".mode", spec.Mode}, word{"defaults.mode", c.doc.Defaults.Mode}, word{"", "enforce"})
 	c.consistency(word{path + ".consistency", spec.Consistency})
 	c.onLimit(path+".on_limit", spec, r)
+	told := len(c.problems)
 	c.match(path+".match", &spec.Match, &r.match)
 	for i, name := range spec.Key {
-		r.key = append(r.key, c.keyPart(fmt.Sprintf("%s.key[%d]", path, i), name))
+		if slices.Contains(spec.Key[:i], name) {
+			c.problem(indexed(path+".key", i), "E126", "name it once", "%q is a part of the key already", name)
+		}
+		r.key = append(r.key, c.keyPart(indexed(path+".key", i), name))
+	}
+	if len(c.problems) == told { // else what is wrong with a name may be all
+		c.contradictions(path, r)
 	}
 	c.cost(path+".cost", &spec.Cost, r)
 	switch {

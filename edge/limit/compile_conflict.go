@@ -1,5 +1,55 @@
 package limit
 
+import "slices"
+
+// contradictions refuses rules that no request can meet. One is told of each.
+func (c *compiler) contradictions(path string, r *Rule) {
+	const hint = "drop one of the two"
+	facts := r.facts()
+	for k := range facts {
+		f := &facts[k]
+		for i := range k {
+			switch other := &facts[i]; {
+			case !f.excludes(other):
+			case f.by == other.by:
+				c.problem(path+"."+f.by, "E166", "such as: in [\"gold\", \"silver\"], or with or in place of and", "this contradicts itself: no value of %q is as it says, and the rule never applies", f.name)
+				return
+			default:
+				c.problem(path+"."+f.by, "E166", hint, "this and %s contradict each other: no request is as both say of %q, and the rule never applies", other.by, f.name)
+				return
+			}
+		}
+		if by := r.match.without(f); by != "" {
+			c.problem(path+"."+f.by, "E166", hint, "this and match.%s contradict each other: no request is as both say, and the rule never applies", by)
+			return
+		}
+	}
+}
+
+// without is the list in a match that has none of the values of a fact, where it
+// is of what that list is about: "path", "host" or "cidr".
+func (m *match) without(f *fact) string {
+	if f.not || len(f.slots) != 1 {
+		return ""
+	}
+	none := func(holds func(string) bool) bool { return !slices.ContainsFunc(f.values, holds) }
+	switch f.slots[0] {
+	case slotPath:
+		if len(m.paths) > 0 && none(m.matchesPath) {
+			return "path"
+		}
+	case slotHost:
+		if !m.hosts.any() && none(func(v string) bool { return m.hosts.matches(normalHost(nil, v)) }) {
+			return "host"
+		}
+	case slotClientIP:
+		if len(m.networks.ranges) > 0 && none(func(v string) bool { return m.networks.has(NormalAddr(v)) }) {
+			return "cidr"
+		}
+	}
+	return ""
+}
+
 // conflicts refuses words of a rule that contradict one another.
 func (c *compiler) conflicts(path string, spec *RuleSpec, r *Rule) {
 	if spec.CountWhen != "" {

@@ -53,9 +53,9 @@ func randomDocument(rng *rand.Rand) Document {
 	doc := Document{Namespace: "t", Keys: map[string]KeySource{
 		"user": {From: []string{"header.X-User", "login"}}, "method": {From: []string{"x"}}, "ip": {From: []string{"client_ip"}},
 	}}
-	for i := range 1 + rng.IntN(120) {
+	for n := 1 + rng.IntN(120); len(doc.Rules) < n; {
 		s := RuleSpec{
-			Name: fmt.Sprint("r", i), Priority: rng.IntN(5), Group: someGroup[rng.IntN(len(someGroup))], Allow: true,
+			Name: fmt.Sprint("r", len(doc.Rules)), Priority: rng.IntN(5), Group: someGroup[rng.IntN(len(someGroup))], Allow: true,
 			Key: someOf(rng, rng.IntN(3), "user", "ip", "tier"),
 			Match: MatchSpec{
 				Methods: someOf(rng, rng.IntN(3), "GET", "POST"), Host: someOf(rng, rng.IntN(3), testHosts...),
@@ -68,7 +68,9 @@ func randomDocument(rng *rand.Rand) Document {
 		if rng.IntN(3) == 0 {
 			s.Match.Equals = map[string][]string{testNames[rng.IntN(len(testNames))]: {testValues[rng.IntN(len(testValues))], "z"}}
 		}
-		doc.Rules = append(doc.Rules, s)
+		if _, contradicts := Compile(Document{Namespace: "t", Keys: doc.Keys, Rules: []RuleSpec{s}}); contradicts == nil {
+			doc.Rules = append(doc.Rules, s)
+		}
 	}
 	return doc
 }

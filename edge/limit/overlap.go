@@ -6,43 +6,48 @@ import (
 	"strings"
 )
 
-// overlaps says whether some request meets both rules. Conditions are not
-// looked into: with them it is not known, and taken for false.
-func (r *Rule) overlaps(o *Rule) bool {
+// ranked is a rule with its place in the order of its group, and what it knows.
+type ranked struct {
+	*Rule
+	rank  int
+	facts []fact
+}
+
+func rankedOf(rules []*Rule) []*ranked {
+	all := make([]*ranked, len(rules))
+	for i, r := range rules {
+		all[i] = &ranked{r, i, r.facts()}
+	}
+	return all
+}
+
+// overlaps says whether some request meets both rules, as far as can be told:
+// of conditions only what they want of single names is known.
+func (r *ranked) overlaps(o *ranked) bool {
 	a, b := &r.match, &o.match
-	return a.when == nil && b.when == nil &&
-		a.methods.meets(&b.methods) && r.equalsMeet(o) && !r.wantsWhatLacks(o) && !o.wantsWhatLacks(r) &&
-		a.hosts.meets(&b.hosts) && a.networks.meets(&b.networks) && pathsMeet(a.paths, b.paths)
+	return !apart(r.facts, o.facts) && a.hosts.meets(&b.hosts) && a.networks.meets(&b.networks) && pathsMeet(a.paths, b.paths)
 }
 
-// meets says whether a word is in both; no words stand for all.
-func (c *choice) meets(o *choice) bool {
-	return len(c.values) == 0 || len(o.values) == 0 || slices.ContainsFunc(c.values, o.has)
-}
-
-func (r *Rule) equalsMeet(o *Rule) bool {
-	for i := range r.match.equals {
-		for k := range o.match.equals {
-			if e, f := &r.match.equals[i], &o.match.equals[k]; e.name == f.name && !e.meets(&f.choice) {
-				return false
-			}
+// covers says that r applies to every request that o applies to. A condition is
+// taken to hold more often than the same condition only.
+func (r *ranked) covers(o *ranked) bool {
+	a, b := &r.match, &o.match
+	if a.when != nil && a.text != b.text {
+		return false
+	}
+	for i := range r.facts {
+		if f := &r.facts[i]; !slices.ContainsFunc(o.facts, func(g fact) bool { return g.implies(f) }) {
+			return false
 		}
 	}
-	return true
+	return a.hosts.cover(&b.hosts) && a.networks.cover(&b.networks) && pathsCover(a.paths, b.paths)
 }
 
-// wantsWhatLacks says whether r wants a name that o wants to be absent.
-func (r *Rule) wantsWhatLacks(o *Rule) bool {
-	for i := range o.match.lacks {
-		name := o.match.lacks[i].name
-		named := func(s source) bool { return s.name == name }
-		if slices.ContainsFunc(r.match.has, named) ||
-			slices.ContainsFunc(r.key, func(p keyPart) bool { return named(p.source) }) ||
-			slices.ContainsFunc(r.match.equals, func(e equal) bool { return named(e.source) }) {
-			return true
-		}
-	}
-	return false
+// comparing is how much work it is to compare two rules.
+func (r *ranked) comparing(o *ranked) int {
+	return 1 + len(r.facts)*len(o.facts) + len(r.match.paths)*len(o.match.paths) +
+		(len(r.match.hosts.suffixes.values)+1)*(len(o.match.hosts.suffixes.values)+1) +
+		len(r.match.hosts.names.values) + len(o.match.hosts.names.values) + len(r.match.networks.ranges) + len(o.match.networks.ranges)
 }
 
 func (h *hosts) meets(o *hosts) bool {
@@ -63,6 +68,16 @@ func (h *hosts) meets(o *hosts) bool {
 	return false
 }
 
+func (h *hosts) cover(o *hosts) bool {
+	if h.any() || o.any() {
+		return h.any()
+	}
+	return o.names.all(func(name string) bool { return h.matches([]byte(name)) }) &&
+		o.suffixes.all(func(b string) bool {
+			return slices.ContainsFunc(h.suffixes.values, func(a string) bool { return strings.HasSuffix(b, a) })
+		})
+}
+
 func (n *networks) meets(o *networks) bool {
 	if len(n.ranges) == 0 || len(o.ranges) == 0 {
 		return true
@@ -79,6 +94,37 @@ func (n *networks) meets(o *networks) bool {
 		}
 	}
 	return false
+}
+
+func (n *networks) cover(o *networks) bool {
+	if len(n.ranges) == 0 || len(o.ranges) == 0 {
+		return len(n.ranges) == 0
+	}
+	for i, k := 0, 0; k < len(o.ranges); {
+		switch a, b := n.ranges[i], o.ranges[k]; {
+		case a.last.Less(b.first):
+			if i++; i == len(n.ranges) {
+				return false
+			}
+		case b.first.Less(a.first) || a.last.Less(b.last):
+			return false
+		default:
+			k++
+		}
+	}
+	return true
+}
+
+func pathsCover(a, b []pattern) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == 0
+	}
+	for _, o := range b {
+		if !slices.ContainsFunc(a, func(p pattern) bool { return p.covers(o) }) {
+			return false
+		}
+	}
+	return true
 }
 
 func pathsMeet(a, b []pattern) bool {
@@ -110,6 +156,21 @@ func (p *pattern) meets(o pattern) bool {
 	}
 }
 
+// covers says that every path that fits o fits the pattern.
+func (p *pattern) covers(o pattern) bool {
+	for i := 0; ; i++ {
+		switch pEnds, oEnds := i == len(p.segments), i == len(o.segments); {
+		case pEnds:
+			return p.rest || oEnds && !o.rest
+		case oEnds:
+			return false
+		}
+		if a, b := p.segments[i], o.segments[i]; a != b && (a != "*" || b == "") {
+			return false
+		}
+	}
+}
+
 // trait is something that two rules with different values of it cannot both
 // be met by: the word that an attribute equals, a segment of the path, a host,
 // the front of an address.
@@ -122,8 +183,7 @@ type trait struct {
 type traitKind uint8
 
 const (
-	traitMethod traitKind = iota
-	traitValue
+	traitValue traitKind = iota
 	traitHost
 	traitSegment
 	traitNetwork
@@ -133,8 +193,8 @@ const (
 const maxTraits = 32
 
 // traitsOf are the traits that some of the rules have.
-func traitsOf(rules []*Rule) []trait {
-	traits := []trait{{kind: traitMethod}, {kind: traitHost}}
+func traitsOf(rules []*ranked) []trait {
+	traits := []trait{{kind: traitHost}}
 	for i := range 8 {
 		traits = append(traits, trait{kind: traitSegment, place: i})
 	}
@@ -142,9 +202,11 @@ func traitsOf(rules []*Rule) []trait {
 		traits = append(traits, trait{kind: traitNetwork, place: i + 1})
 	}
 	for _, r := range rules {
-		for _, e := range r.match.equals {
-			if t := (trait{kind: traitValue, name: e.name}); len(traits) < maxTraits && !slices.Contains(traits, t) {
-				traits = append(traits, t)
+		for i := range r.facts {
+			if f := &r.facts[i]; len(traits) < maxTraits && !f.not {
+				if t := (trait{kind: traitValue, name: f.name}); !slices.Contains(traits, t) {
+					traits = append(traits, t)
+				}
 			}
 		}
 	}
@@ -152,18 +214,17 @@ func traitsOf(rules []*Rule) []trait {
 }
 
 // values are the values of the trait that the rule admits; none: any.
-func (t trait) values(m *match) []string {
+func (t trait) values(r *ranked) []string {
+	m := &r.match
 	switch t.kind {
-	case traitMethod:
-		return m.methods.values
 	case traitHost:
 		if len(m.hosts.suffixes.values) == 0 {
 			return m.hosts.names.values
 		}
 	case traitValue:
-		for i := range m.equals {
-			if m.equals[i].name == t.name {
-				return m.equals[i].values
+		for i := range r.facts {
+			if f := &r.facts[i]; f.name == t.name && !f.not {
+				return f.values
 			}
 		}
 	case traitSegment:

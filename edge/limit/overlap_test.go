@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Two rules that some request meets overlap, and the search finds exactly the
-// rules that overlap with one before them.
+// Two rules that some request meets overlap, a rule that another covers is never
+// met without it, and the searches find exactly such rules.
 func TestOverlaps(t *testing.T) {
-	both, warned := 0, 0
+	both, warned, never := 0, 0, 0
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		doc := randomDocument(rng)
@@ -18,15 +18,25 @@ func TestOverlaps(t *testing.T) {
 		if problems != nil {
 			t.Fatalf("seed %d: %v", seed, problems[0])
 		}
+		told := map[string]string{}
+		for _, w := range set.Warnings()[0] {
+			told[w.Path] = w.Code
+		}
 		for i := range set.Only().groups {
-			rules := set.Only().groups[i].rules
+			rules := rankedOf(set.Only().groups[i].rules)
 			for range 30 {
 				req := set.Only().NewRequest()
 				randomRequest(rng, req)
-				var met []*Rule
+				var met []*ranked
 				for _, r := range rules {
 					if r.applies(req) {
 						met = append(met, r)
+						continue
+					}
+					for _, m := range met {
+						if r.covers(m) {
+							t.Fatalf("seed %d: %q meets %s, and not %s, which covers it", seed, req.attrs, m.Name, r.Name)
+						}
 					}
 				}
 				for k := 1; k < len(met); k++ {
@@ -37,27 +47,30 @@ func TestOverlaps(t *testing.T) {
 				}
 				req.Release()
 			}
-		}
-		told := map[string]bool{}
-		for _, w := range set.Warnings()[0] {
-			told[w.Path] = true
-		}
-		for i := range set.rules {
-			want := false
-			for k := range i {
-				want = want || doc.Rules[i].Priority == doc.Rules[k].Priority && doc.Rules[i].Group == doc.Rules[k].Group && set.rules[i].overlaps(set.rules[k])
-			}
-			path := fmt.Sprintf("rules[%d].priority", i)
-			if told[path] != want {
-				t.Fatalf("seed %d: warned of %s: %v, want %v", seed, path, told[path], want)
-			}
-			if want {
-				warned++
+			for k, r := range rules {
+				want := ""
+				for _, before := range rules[:k] {
+					if before.covers(r) {
+						want = "W205"
+					} else if want == "" && before.Priority == r.Priority && before.overlaps(r) {
+						want = "W201"
+					}
+				}
+				path := fmt.Sprintf("rules[%d].priority", r.Index)
+				if told[path] != want {
+					t.Fatalf("seed %d: warned of %s: %q, want %q", seed, path, told[path], want)
+				}
+				switch want {
+				case "W201":
+					warned++
+				case "W205":
+					never++
+				}
 			}
 		}
 	}
-	if both < 1000 || warned < 1000 {
-		t.Errorf("%d pairs met, %d warnings: this test sees too little", both, warned)
+	if both < 1000 || warned < 1000 || never < 1000 {
+		t.Errorf("%d pairs met, %d and %d warnings: this test sees too little", both, warned, never)
 	}
 }
 
@@ -70,15 +83,21 @@ func TestWarnings(t *testing.T) {
 		doc  Document
 		want string
 	}{
-		"all and some":         {pair(MatchSpec{}, MatchSpec{Path: []string{"/a"}}), "W201 rules[1].priority"},
+		"some and all":         {pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "W201 rules[1].priority"},
+		"all and some":         {pair(MatchSpec{}, MatchSpec{Path: []string{"/a"}}), "W205 rules[1].priority"},
+		"paths, one below":     {pair(MatchSpec{Path: []string{"/a/**"}}, MatchSpec{Path: []string{"/a/*/b", "/a"}}), "W205 rules[1].priority"},
+		"values, all of them":  {pair(MatchSpec{Equals: map[string][]string{"tier": {"a", "b"}}}, MatchSpec{Equals: map[string][]string{"tier": {"b"}}, Methods: []string{"GET"}}), "W205 rules[1].priority"},
+		"has, and a value":     {pair(MatchSpec{Has: []string{"tier"}}, MatchSpec{Equals: map[string][]string{"tier": {"b"}}}), "W205 rules[1].priority"},
 		"paths apart":          {pair(MatchSpec{Path: []string{"/a/**"}}, MatchSpec{Path: []string{"/b/**"}}), ""},
 		"paths that cross":     {pair(MatchSpec{Path: []string{"/a/*"}}, MatchSpec{Path: []string{"/*/b"}}), "W201 rules[1].priority"},
 		"has and lacks":        {pair(MatchSpec{Has: []string{"user"}}, MatchSpec{Lacks: []string{"user"}}), ""},
 		"equals and lacks":     {pair(MatchSpec{Lacks: []string{"tier"}}, MatchSpec{Equals: map[string][]string{"tier": {"gold"}}}), ""},
 		"methods apart":        {pair(MatchSpec{Methods: []string{"GET"}}, MatchSpec{Methods: []string{"POST"}}), ""},
-		"hosts, one below":     {pair(MatchSpec{Host: []string{"*.a.b"}}, MatchSpec{Host: []string{"x.a.b"}}), "W201 rules[1].priority"},
+		"hosts, one above":     {pair(MatchSpec{Host: []string{"x.a.b"}}, MatchSpec{Host: []string{"*.a.b"}}), "W201 rules[1].priority"},
+		"hosts, one below":     {pair(MatchSpec{Host: []string{"*.a.b"}}, MatchSpec{Host: []string{"x.a.b", "*.c.a.b"}}), "W205 rules[1].priority"},
 		"networks apart":       {pair(MatchSpec{CIDR: []string{"10.0.0.0/8", "::/0"}}, MatchSpec{CIDR: []string{"11.0.0.0/8"}}), ""},
-		"networks, one inside": {pair(MatchSpec{CIDR: []string{"10.0.0.0/8"}}, MatchSpec{CIDR: []string{"10.1.0.0/16"}}), "W201 rules[1].priority"},
+		"networks, one around": {pair(MatchSpec{CIDR: []string{"10.1.0.0/16"}}, MatchSpec{CIDR: []string{"10.0.0.0/8"}}), "W201 rules[1].priority"},
+		"networks, one inside": {pair(MatchSpec{CIDR: []string{"10.0.0.0/8", "192.0.2.0/24"}}, MatchSpec{CIDR: []string{"10.1.0.0/16"}}), "W205 rules[1].priority"},
 		"slices too many":      {Document{Namespace: "t", Rules: []RuleSpec{{Name: "a", Rates: []RateSpec{{Limit: 1, Per: time.Second, Slices: 60}}}}}, "W202 rules[0].rates[0].slices"},
 		"slices as they are":   {Document{Namespace: "t", Rules: []RuleSpec{{Name: "a", Rates: []RateSpec{{Limit: 1, Per: time.Second, Slices: 40}}}}}, ""},
 	} {
@@ -98,5 +117,26 @@ func TestWarnings(t *testing.T) {
 	apart.Rules[1].Group = "g"
 	if set, _ := Compile(apart); len(set.Warnings()[0]) != 0 {
 		t.Errorf("rules of two groups: %v", set.Warnings())
+	}
+}
+
+// Rules of one priority that nothing tells apart but the end of long paths.
+func BenchmarkCompileOfOnePriority(b *testing.B) {
+	for _, paths := range []int{1, 10, 30} {
+		doc := Document{Namespace: "t"}
+		for i := range 10_000 {
+			r := RuleSpec{Name: fmt.Sprint("r", i), Rates: []RateSpec{{Limit: 1, Per: time.Second}}}
+			for k := range paths {
+				r.Match.Path = append(r.Match.Path, fmt.Sprintf("/*/*/*/*/*/*/*/*/%d-%d", i, k))
+			}
+			doc.Rules = append(doc.Rules, r)
+		}
+		b.Run(fmt.Sprint("paths=", paths), func(b *testing.B) {
+			for b.Loop() {
+				if _, problems := Compile(doc); problems != nil {
+					b.Fatal(problems[0])
+				}
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -28,22 +27,38 @@ func (c *compiler) suspicions(doc *Document, first int) {
 			}
 		}
 	}
+	c.inTheWay(first)
+}
+
+// inTheWay warns of rules that never apply, as one before them takes all that
+// they match, and of rules that share requests with one of the same priority.
+func (c *compiler) inTheWay(first int) {
+	never := search{left: searchWork, meets: func(before, r *ranked) bool { return before.covers(r) }}
+	shared := search{left: searchWork, meets: func(before, r *ranked) bool { return before.overlaps(r) }}
 	for i := range c.ns.groups {
-		rules := c.ns.groups[i].rules
-		for len(rules) > 0 {
-			n := 1
-			for n < len(rules) && rules[n].Priority == rules[0].Priority {
-				n++
+		rules := rankedOf(c.ns.groups[i].rules)
+		covered := never.all(rules)
+		for from := 0; from < len(rules); {
+			to := from + 1
+			for to < len(rules) && rules[to].Priority == rules[from].Priority {
+				to++
 			}
-			s := search{left: overlapWork, found: map[*Rule]*Rule{}}
-			s.among(rules[:n], traitsOf(rules[:n]))
-			for _, r := range rules[:n] {
-				if other := s.found[r]; other != nil {
-					c.warn(fmt.Sprintf("rules[%d].priority", r.Index-first), "W201", "give one of them a higher priority, or a group of its own",
-						"%q and %q have the same priority and can meet the same requests: %q applies then, as it stands first", other.Name, r.Name, other.Name)
+			overlapping := shared.all(rules[from:to])
+			for _, r := range rules[from:to] {
+				path := indexed("rules", r.Index-first) + ".priority"
+				other, also := covered[r], overlapping[r]
+				switch {
+				case other != nil:
+					c.warn(path, "W205", "a higher priority, or a group of its own; or drop it", "%q never applies: %q comes before it, and takes all that it matches", r.Name, other.Name)
+				case also != nil && r.match.when == nil && also.match.when == nil:
+					c.warn(path, "W201", "give one of them a higher priority, or a group of its own",
+						"%q and %q have the same priority and can meet the same requests: %q applies then, as it stands first", also.Name, r.Name, also.Name)
+				case also != nil:
+					c.warn(path, "W201", "give one of them a higher priority, or a group of its own",
+						"%q and %q have the same priority and, as far as their conditions tell, can meet the same requests: %q applies then, as it stands first", also.Name, r.Name, also.Name)
 				}
 			}
-			rules = rules[n:]
+			from = to
 		}
 	}
 }
@@ -75,109 +90,5 @@ func (c *compiler) unseen(path string, r *Rule) {
 			at = path + "." + minGapName
 		}
 		c.warn(at, "W204", "scope: edge, or a larger capacity", "%s is empty again in %v, less than %v, the resolution: other edges' charges will not count", rate.Name, empty, MinWidth)
-	}
-}
-
-const (
-	// overlapWork bounds the search for overlaps among the rules of one
-	// priority. Rule sets that are written by hand take a small part of it; of
-	// others, what is not found by then is not warned of.
-	overlapWork = 1_000_000
-	// pairwise is how many rules are compared each with each.
-	pairwise = 16
-)
-
-// search finds rules that overlap with one before them.
-type search struct {
-	left  int             // work
-	found map[*Rule]*Rule // by the later: one before it that it overlaps with
-}
-
-// among searches rules, in their order. Rules that differ in a trait cannot
-// overlap, so only those of one value are compared, and all with those of any.
-func (s *search) among(rules []*Rule, traits []trait) {
-	at, values := s.split(rules, traits)
-	if at < 0 || s.left < 0 {
-		s.compare(rules, rules)
-		return
-	}
-	traits = slices.Delete(slices.Clone(traits), at, at+1)
-	var order []string
-	by := map[string][]*Rule{}
-	var general, special []*Rule
-	for i, r := range rules {
-		if values[i] == nil {
-			general = append(general, r)
-			continue
-		}
-		special = append(special, r)
-		for _, v := range values[i] {
-			have, met := by[v]
-			if !met {
-				order = append(order, v)
-			}
-			if len(have) == 0 || have[len(have)-1] != r {
-				by[v] = append(have, r)
-			}
-		}
-	}
-	s.compare(special, general)
-	s.compare(general, special)
-	s.among(general, traits)
-	for _, v := range order {
-		s.among(by[v], traits)
-	}
-}
-
-// split chooses the trait that tells the rules apart best, and gives each
-// rule's values of it. at is -1 where none tells any apart.
-func (s *search) split(rules []*Rule, traits []trait) (at int, values [][]string) {
-	at = -1
-	least := len(rules)
-	if len(rules) <= pairwise {
-		return at, nil
-	}
-	for i, t := range traits {
-		count := map[string]int{}
-		general, most, copies := 0, 0, 0
-		all := make([][]string, len(rules))
-		for k, r := range rules {
-			all[k] = t.values(&r.match)
-			if len(all[k]) > maxTraits {
-				all[k] = nil
-			}
-			if all[k] == nil {
-				general++
-			}
-			for _, v := range all[k] {
-				count[v]++
-				most = max(most, count[v])
-			}
-			copies += len(all[k])
-		}
-		s.left -= len(rules) + copies
-		if len(count) > 0 && most+general < least {
-			at, values, least = i, all, most+general
-		}
-	}
-	return at, values
-}
-
-// compare compares each of some rules with each of others that stands before
-// it, until one overlaps.
-func (s *search) compare(rules, others []*Rule) {
-	for _, r := range rules {
-		if s.found[r] != nil {
-			continue
-		}
-		for _, before := range others {
-			if s.left--; s.left < 0 || before.Index >= r.Index {
-				break
-			}
-			if before.overlaps(r) {
-				s.found[r] = before
-				break
-			}
-		}
 	}
 }

@@ -57,6 +57,9 @@ func TestConditionsThatHoldHaveWhatTheyWant(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		text := generate(rng, "truth", 4)
 		ns, wants, err := compileWants(text)
+		if err != nil && strings.Contains(err.Error(), "E166") {
+			continue // it never holds
+		}
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, text, err)
 		}
@@ -150,9 +153,15 @@ func TestIndexOfConditionsEqualsScan(t *testing.T) {
 		rules := make([]limit.RuleSpec, 40)
 		alone := make([]*limit.Namespace, len(rules))
 		for i := range rules {
-			rules[i] = limit.RuleSpec{Name: fmt.Sprint("r", i), Priority: -i, Allow: true, Match: limit.MatchSpec{When: generate(rng, "truth", 3)}}
-			if rng.IntN(2) == 0 { // most of the generated hold of anything, and would hide the rest
-				rules[i].Match.When = fmt.Sprintf(`(tier == "gold" or has("user")) and user in ["u1", "%d"] and %s`, i, rules[i].Match.When)
+			for {
+				text := generate(rng, "truth", 3)
+				if rng.IntN(2) == 0 { // most of the generated hold of anything, and would hide the rest
+					text = fmt.Sprintf(`(tier == "gold" or has("user")) and user in ["u1", "%d"] and %s`, i, text)
+				}
+				rules[i] = limit.RuleSpec{Name: fmt.Sprint("r", i), Priority: -i, Allow: true, Match: limit.MatchSpec{When: text}}
+				if _, err := compile(text); err == nil {
+					break // else it contradicts itself
+				}
 			}
 			alone[i] = compileAsked(t, rules[i:i+1], &times)
 		}

@@ -115,6 +115,7 @@ func TestMistakes(t *testing.T) {
 		`1 in 1..1000000000`:                    "1:7 E167 a list of constants is wanted here",
 		`len(tier) > 3`:                         "1:1 E167 this is not available",
 		`tier in ["a", user]`:                   "1:15 E167 a constant is wanted here",
+		`tier == "a" and tier == "b"`:           "0:0 E166 this contradicts itself",
 		`let x = 1; x == 1`:                     "1:5 E167",
 		`tier[0] == "g"`:                        "1:5 E167",
 		`tier < "gold"`:                         "1:6 E167 this is not available",
