@@ -123,7 +123,7 @@ func (r *record) denies(c *counter, now int64) bool {
 
 // checkAll is Check for any number of counters.
 func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
-	const few = 6
+	const few = 4
 	if rates(rules) <= few { // clearing room for all that there may be takes its time
 		var room [few]counter
 		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
@@ -234,17 +234,30 @@ func (r *record) fits(rule *limit.Rule, rate *limit.Rate, now int64) bool {
 	return now < r.until && now >= r.until-int64(rate.Hold) && r.epoch == rule.Epoch
 }
 
-// lockSet is the shards that a decision needs, a bit each.
-type lockSet [shards / 64]uint64
+// lockSet is the shards that a decision needs: one, as with all rates of one
+// rule, or a bit each.
+type lockSet struct {
+	one  *shard
+	many [shards / 64]uint64
+}
 
 // lock takes the locks of all shards that the counters stand in, in the order
 // of the ledger, so that two decisions never wait for each other in a circle.
 func (n *Node) lock(counters []counter) (held lockSet) {
+	differ := deltasync.Key(0)
+	for i := range counters {
+		differ |= counters[i].key ^ counters[0].key
+	}
+	if differ>>56 == 0 && len(counters) > 0 {
+		held.one = n.shard(counters[0].key)
+		held.one.mu.Lock()
+		return held
+	}
 	for i := range counters {
 		k := uint64(counters[i].key) >> 56
-		held[k/64] |= 1 << (k % 64)
+		held.many[k/64] |= 1 << (k % 64)
 	}
-	for i, word := range held {
+	for i, word := range held.many {
 		for ; word != 0; word &= word - 1 {
 			n.shards[i*64+bits.TrailingZeros64(word)].mu.Lock()
 		}
@@ -253,7 +266,11 @@ func (n *Node) lock(counters []counter) (held lockSet) {
 }
 
 func (n *Node) unlock(held *lockSet) {
-	for i, word := range held {
+	if held.one != nil {
+		held.one.mu.Unlock()
+		return
+	}
+	for i, word := range held.many {
 		for ; word != 0; word &= word - 1 {
 			n.shards[i*64+bits.TrailingZeros64(word)].mu.Unlock()
 		}
