@@ -12,13 +12,13 @@ import (
 // put in is found until its generation ends, but for those that full gave up;
 // one that was not is found with a probability of 8/1024 at most.
 type filter struct {
-	buckets []uint64           // of four slots; nil until a key comes
-	most    int                // buckets, once there are any
-	ends    [generations]int64 // when a generation ends, in ns since 1970; 0: free
-	taken   int                // slots in use, those that ended and were not swept too
-	full    uint64             // keys given up because there was no place
-	dying   uint64             // generations that the sweep under way clears, a bit each
-	swept   int                // buckets that it has been through
+	buckets []uint64            // of four slots; nil until a key comes
+	most    int                 // buckets, once there are any
+	ends    *[generations]int64 // when a generation ends, in ns since 1970; 0: free; made with buckets
+	taken   int                 // slots in use, those that ended and were not swept too
+	full    uint64              // keys given up because there was no place
+	dying   uint64              // generations that the sweep under way clears, a bit each
+	swept   int                 // buckets that it has been through
 	dice    uint32
 }
 
@@ -93,7 +93,7 @@ func (f *filter) put(key deltasync.Key, tag uint16, until, now int64) {
 		return
 	}
 	if f.buckets == nil {
-		f.buckets = make([]uint64, f.most)
+		f.buckets, f.ends = make([]uint64, f.most), new([generations]int64)
 	}
 	generation := f.generation(until, now)
 	one, two, print := f.places(key, tag)

@@ -6,10 +6,7 @@ package edge
 // their part is lent to the others.
 
 // spaceShift is where a record's flags tell its namespace; see limit.Rate.Space.
-const (
-	spaceShift = 8
-	maxSpaces  = 256
-)
+const spaceShift = 8
 
 const _ = 1<<spaceShift - 2*untold // there are more flags than have room beside the namespace
 
@@ -18,8 +15,8 @@ func (r *record) space() uint8 { return uint8(r.flags >> spaceShift) }
 // enter counts a new record.
 func (s *shard) enter(r *record, space uint8) {
 	r.flags |= flags(space) << spaceShift
-	if s.spaces == nil {
-		s.spaces = make([]uint32, maxSpaces)
+	for int(space) >= len(s.spaces) { // most nodes have few, and there are many shards
+		s.spaces = append(s.spaces, 0)
 	}
 	if s.spaces[space]++; s.spaces[space] == 1 {
 		s.namespaces++
@@ -28,7 +25,7 @@ func (s *shard) enter(r *record, space uint8) {
 
 // leave takes a record off the count.
 func (s *shard) leave(r *record) {
-	if s.spaces == nil || s.spaces[r.space()] == 0 {
+	if int(r.space()) >= len(s.spaces) || s.spaces[r.space()] == 0 {
 		return // it never entered
 	}
 	if s.spaces[r.space()]--; s.spaces[r.space()] == 0 {
