@@ -59,10 +59,9 @@ func (w *advWorld) verifyExact(n *advNode, user string) {
 	if r == nil || w.evicts && n.cfg.Name != "reader" {
 		return
 	}
-	r.settle()
 	reach := r.block.rate.Reach(w.now.UnixNano())
 	believed, truth := uint64(0), uint64(0)
-	for _, c := range mergeCells(nil, &r.block.own, &r.block.others) {
+	for _, c := range counted(r) {
 		if c.Slice >= reach {
 			believed += c.Charges
 		}

@@ -379,8 +379,7 @@ func (w *advWorld) verify(n *advNode, user string) {
 	cells := n.cfg.View.Get(key).Cells
 	believed := map[crdt.Slice]uint64{}
 	if r != nil {
-		r.settle()
-		cells = mergeCells(nil, &r.block.own, &r.block.others)
+		cells = counted(r)
 	}
 	for _, c := range cells {
 		believed[c.Slice] = c.Charges

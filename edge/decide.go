@@ -96,10 +96,10 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 // for it, as its rule may have it. It is charged at once, so that those who
 // come later wait longer.
 func (n *Node) delays(now int64, c *counter) bool {
-	b := c.record.block
-	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling-c.rate.Drain.Floor || b.punished(now) {
+	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
 		return false
 	}
+	b := n.shard(c.key).whole(c.record)
 	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
 	if wait > c.rule.MaxDelay {
 		return false
@@ -236,7 +236,9 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 		return
 	}
 	if r.flags&charged == 0 {
-		r.block.unsent = min(r.block.unsent, r.block.slice)
+		if !r.sparse() {
+			r.block.unsent = min(r.block.unsent, r.block.slice)
+		}
 		s.mark(r, charged)
 	}
 	if r.flags&urgent == 0 && r.allowance < rate.Ceiling/2 {
@@ -325,7 +327,11 @@ func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost ui
 		d.Zone = limit.ZoneSoft
 	}
 	d.Near = near(rate, left)
-	d.Basis = limit.Basis{Local: uint64(r.local) + r.fresh + cost, Merged: uint64(r.merged), Age: -1, Regions: int(r.regions)}
+	local, merged := uint64(r.local), uint64(r.merged)
+	if r.sparse() {
+		local, merged = 0, 0
+	}
+	d.Basis = limit.Basis{Local: local + r.fresh + cost, Merged: merged, Age: -1, Regions: int(r.regions & mostRegions)}
 	if r.heard != 0 {
 		d.Basis.Age = time.Duration(max(0, now-r.heard))
 	}
@@ -365,7 +371,8 @@ func remaining(c *counter, uncharged bool) uint64 {
 
 // retryAfter is how long a denied request has to wait.
 func (n *Node) retryAfter(c *counter, now int64) time.Duration {
-	b, s := c.record.block, n.shard(c.key)
+	s := n.shard(c.key)
+	b := s.whole(c.record)
 	switch {
 	case c.dropped: // the next one may be luckier; below the limit all are
 		return s.wait(b, c.need+margin(c.rate), now)

@@ -98,38 +98,25 @@ func (s *shard) dirtyKeys() int {
 func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wave = uint16(wave)
 	keys := s.dirty[:min(drainStretch, len(s.dirty))]
 	for _, key := range keys {
 		r := s.find(key)
 		if r == nil || r.flags&dirty == 0 {
 			continue // forgotten, or drained under an earlier entry
 		}
-		b := r.block
-		r.settle()
-		d := deltasync.Delta{Key: key}
-		if r.flags&charged != 0 {
-			s.retire(b, now)
-			d.Cells = b.own.From(b.unsent, nil)
-			if b.own.Len() == 0 {
-				s.paid(r) // nobody asks for it any more
-			}
-		}
-		full := b.own.Len() == 0 || b.own.At(0).Slice >= b.unsent
-		if r.flags&untold != 0 || full && r.flags&charged != 0 {
-			d.Until = b.sentence(now)
+		var d deltasync.Delta
+		if r.sparse() {
+			d = s.newsOfSparse(r, now)
+		} else {
+			d = s.news(r, now)
 		}
 		switch {
 		case d.Tells():
-			b.sentAt = now
-			if full {
-				b.fullAt, b.wave = now, uint16(wave)
-				d.Carry = b.carry()
-				s.paid(r)
-			}
 		case r.flags&touch != 0:
 			d.Flags |= deltasync.FlagTouch
 		default:
-			r.flags, b.unsent = r.flags&lasting, nothing
+			r.flags &= lasting
 			continue
 		}
 		if r.flags&urgent != 0 {
@@ -138,8 +125,8 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
-		r.flags, b.unsent = r.flags&lasting, nothing
-		batch = append(batch, pending{shape: shapeOf(b.rate), life: b.life, delta: d})
+		r.flags &= lasting
+		batch = append(batch, pending{shape: shapeOf(r.block.rate), life: r.life(), delta: d})
 	}
 	s.dirty = append(s.dirty[:0], s.dirty[len(keys):]...)
 	return batch
@@ -178,7 +165,7 @@ func (n *Node) enqueue(s *shard, batch []pending) bool {
 // restore marks as unsent what was drained in vain.
 func (s *shard) restore(life uint32, d *deltasync.Delta) {
 	r := s.find(d.Key)
-	if r == nil || r.block.life != life {
+	if r == nil || r.life() != life {
 		return
 	}
 	if !d.Tells() {
@@ -189,7 +176,9 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 		s.mark(r, untold)
 	}
 	if len(d.Cells) > 0 {
-		r.block.unsent = min(r.block.unsent, d.Cells[0].Slice)
+		if b := r.block; !r.sparse() {
+			b.unsent = min(b.unsent, d.Cells[0].Slice)
+		}
 		s.mark(r, charged)
 	}
 	if d.Flags&deltasync.FlagRefresh != 0 {
@@ -328,8 +317,8 @@ func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.find(key); r != nil && r.block.life == life {
-		r.block.fullAt = min(r.block.fullAt, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
+	if r := s.find(key); r != nil && r.life() == life {
+		s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
 		s.owe(r)
 	}
 }
@@ -359,7 +348,7 @@ func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.find(key)
-	if r == nil || r.block.life != life {
+	if r == nil || r.life() != life {
 		return
 	}
 	b := r.block
@@ -368,15 +357,22 @@ func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	n.learn(s, r, now, cells, totals.Carry, regions)
-	r.obey(totals.Until, now)
+	s.obey(r, totals.Until, now)
 }
 
 // learn joins what others counted. If that rose, the next decision folds, and
 // eviction and the sweep see at once how much of the limit is used.
 func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry crdt.Carry, regions uint16) {
 	b := r.block
-	r.settle()
 	reach, horizon := b.rate.Reach(now), b.rate.SliceAt(now+int64(maxAhead))
+	if r.sparse() {
+		if !slices.ContainsFunc(cells, func(c crdt.Cell) bool { return c.Slice >= reach && c.Slice <= horizon && !c.Zero() }) {
+			r.hears(now, regions)
+			return
+		}
+		b = s.whole(r)
+	}
+	r.settle()
 	rose := false
 	for _, c := range cells {
 		if c.Slice >= reach && c.Slice <= horizon && !b.others.Join(c).Zero() {
@@ -387,7 +383,7 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry cr
 	if s.inherit(b, carry, now) {
 		rose = true
 	}
-	r.heard, r.regions = now, uint8(min(regions, 255))
+	r.hears(now, regions)
 	if rose {
 		r.until = 0
 		s.measure(r, now)
@@ -475,10 +471,11 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	}
 	// What the region holds of us is at most what we hold ourselves, so the
 	// rest is at most what others counted: still a lower bound.
+	s.whole(r)
 	r.settle()
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
 	n.learn(s, r, now, cells, hot.Carry, regions)
-	r.obey(hot.Until, now)
+	s.obey(r, hot.Until, now)
 }

@@ -68,7 +68,7 @@ func (r *record) share() float64 {
 	if r.scale == full {
 		return 1
 	}
-	return min(1, (float64(r.local)+float64(r.merged)+float64(r.fresh))*portions[r.scale])
+	return min(1, float64(r.known())*portions[r.scale])
 }
 
 // ended says that the confinement is over, or made by a clock that was set back
@@ -191,7 +191,7 @@ func (s *shard) hold(r *record, now int64) {
 	h := s.blocked.find(r.key, b.rate, now)
 	if h.penalty {
 		if !b.punished(now) { // else the view knew it to the nanosecond
-			r.obey(h.until, now)
+			s.obey(r, h.until, now)
 		}
 		return
 	}

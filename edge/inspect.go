@@ -58,7 +58,10 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 	}
 	r.settle()
 	belief.Live = true
-	if b := r.block; b.memory == nil {
+	if b := r.block; r.sparse() {
+		belief.Own = used([]crdt.Cell{r.cell()}, crdt.Carry{})
+		belief.Total = belief.Own
+	} else if b.memory == nil {
 		belief.Own = used(b.own.Cells(nil), crdt.Carry{})
 		belief.Total = used(s.sums(b), crdt.Carry{})
 	} else {

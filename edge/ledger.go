@@ -19,13 +19,13 @@ type record struct {
 	until     int64         // the allowance is good before this instant, in ns since 1970
 	allowance uint64        // cost that may be admitted without folding
 	fresh     uint64        // cost charged in block.slice since the last fold
-	block     *block
-	local     uint32 // own cost in the window at the last fold, saturating
-	merged    uint32 // others' cost likewise
-	heard     int64  // when the key was last heard of, in ns since 1970; 0: never
-	epoch     uint32 // of the rules that the allowance was made under
-	regions   uint8  // saturating
-	scale     uint8  // about how large the limit is; see scaleOf
+	block     *block        // its own, or that of all sparse records like it; see sparse.go
+	local     uint32        // own cost in the window at the last fold, saturating; of a sparse record its life
+	merged    uint32        // others' cost likewise; of a sparse record when it was sent
+	heard     int64         // when the key was last heard of, in ns since 1970; 0: never
+	epoch     uint32        // of the rules that the allowance was made under
+	regions   uint8         // at most mostRegions; and whether the record is sparse
+	scale     uint8         // about how large the limit is; see scaleOf
 	flags     flags
 }
 
@@ -56,11 +56,11 @@ type block struct {
 	denied denial      // the last one, while it is sure to hold
 	sentAt int64       // when own counts, or a penalty, were last handed over; 0: never under this life
 	fullAt int64       // when all live own counts, and the penalty, were last handed over together
-	life   uint32
-	wave   uint16  // of resends that fullAt answered: the last bits of Node.wave
-	weight uint16  // of the block, as last weighed, in units of 16 bytes
-	memory *memory // nil for windows
-	held   *held   // nil but for keys that were blocked when they came
+	life   uint32      // that the record was born under; of a common block how many share it
+	wave   uint16      // of resends that fullAt answered: the last bits of resend.wave
+	weight uint16      // of the block, as last weighed, in units of 16 bytes
+	memory *memory     // nil for windows
+	held   *held       // nil but for keys that were blocked when they came
 }
 
 // denial is what a request of some cost was told: until then it would be told
@@ -96,6 +96,8 @@ type shard struct {
 	spaces     []uint32 // records by namespace; see enter
 	namespaces int      // namespaces that have some
 	blocked    blocked  // keys that are not live here
+	commons    [commons]*block
+	wave       uint16 // of resends, as last seen
 	places     atomic.Pointer[places]
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
@@ -134,15 +136,14 @@ func (s *shard) find(key deltasync.Key) *record {
 	}
 }
 
-// insert makes a record for key, which must be absent, with an empty block.
-// The caller has made room: see node.admit.
+// insert makes a record for key, which must be absent. The caller has made room,
+// and gives it a block: see node.admit.
 func (s *shard) insert(key deltasync.Key) *record {
 	if s.tight() {
 		s.grow()
 	}
 	r := s.place(key)
-	*r = record{key: key, block: s.newBlock()}
-	s.weigh(r.block)
+	*r = record{key: key}
 	s.used++
 	return r
 }
@@ -178,8 +179,7 @@ func (s *shard) grow() {
 func (s *shard) remove(i int) {
 	s.paid(&s.table[i])
 	s.leave(&s.table[i])
-	s.weight -= int(s.table[i].block.weight)
-	s.recycle(s.table[i].block)
+	s.vacate(&s.table[i])
 	s.used--
 	for j := i; ; {
 		s.table[i] = record{}
@@ -247,9 +247,9 @@ func (s *shard) recycle(b *block) {
 	s.free = append(s.free, b)
 }
 
-// settle moves the record's fresh charges into its block.
+// settle moves the record's fresh charges into its block, if it has one.
 func (r *record) settle() {
-	if r.fresh == 0 {
+	if r.fresh == 0 || r.sparse() {
 		return
 	}
 	b := r.block
@@ -267,12 +267,23 @@ func (r *record) settle() {
 // fold sums what is counted and sets the allowance for the slice of now, or as
 // long as charges may be gathered without losing exactness.
 func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
-	b := r.block
+	if !r.sparse() || !s.foldSparse(r, rate, now) {
+		s.foldBlock(r, rule, rate, now)
+	}
+	r.epoch = rule.Epoch
+	if !slices.Contains(rule.Rates, rate) { // an open margin, or a limit that a request named
+		r.epoch |= opened
+	}
+}
+
+// foldBlock is fold of a record with a block of its own, or that needs one.
+func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
+	b := s.whole(r)
 	r.settle()
 	if b.held != nil && b.rate.Base != rate.Base { // the rule was changed
 		b.held = nil
 	}
-	s.retire(b, now) // by the rate that it was charged under
+	s.retire(r, now) // by the rate that it was charged under
 	b.rate, r.scale = rate, scaleOf(rate.Limit)
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
@@ -296,10 +307,6 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 		r.scale = full // it is forgotten as late as one that has used all
 	} else {
 		b.denied = denial{}
-	}
-	r.epoch = rule.Epoch
-	if !slices.Contains(rule.Rates, rate) { // an open margin, or a limit that a request named
-		r.epoch |= opened
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -20,6 +21,15 @@ func keyFor(n *Node, attribute, value string, i int) deltasync.Key {
 	req.Set(attribute, value)
 	var room [maxCounters]counter
 	return n.counters(req, req.Rules(), room[:0])[i].key
+}
+
+// counted is what is counted of a live key, by whomever.
+func counted(r *record) []crdt.Cell {
+	if r.sparse() {
+		return []crdt.Cell{r.cell()}
+	}
+	r.settle()
+	return mergeCells(nil, &r.block.own, &r.block.others)
 }
 
 // neighbours finds users whose keys stand in one shard.

@@ -35,15 +35,19 @@ func (b *block) carry() crdt.Carry {
 	return b.memory.carry
 }
 
-// retire drops slices that are out of reach. Of a bucket they live on in its
-// carry.
-func (s *shard) retire(b *block, now int64) {
+// retire drops slices that are out of reach, of a record that is settled. Of a
+// bucket they live on in its carry.
+func (s *shard) retire(r *record, now int64) {
+	b := r.block
 	reach := b.rate.Reach(now)
 	if b.rate.Bucket() && (before(&b.own, reach) || before(&b.others, reach)) {
 		b.memory.carry = b.rate.Drain.Advance(b.memory.carry, s.sums(b), reach)
 	}
 	b.own.Retire(reach)
 	b.others.Retire(reach)
+	if b.memory == nil && b.own.Len()+b.others.Len() == 0 {
+		r.local, r.merged = 0, 0
+	}
 }
 
 // before says that the vector has a cell of an earlier slice.

@@ -29,6 +29,7 @@ type Node struct {
 	life   atomic.Uint32 // that new records are born under
 	hurry  atomic.Bool   // some record is urgent
 	shards [shards]shard
+	stout  bool // no record is sparse: for the test that compares
 
 	mu        sync.Mutex // guards what follows; never held together with a shard's
 	outboxes  []*deltasync.Outbox
@@ -120,9 +121,15 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	}
 	r := s.insert(key)
 	s.enter(r, rate.Space)
-	b := r.block
-	b.rate, b.life, b.slice = rate, n.life.Load(), rate.SliceAt(now)
 	seen := n.cfg.View.Get(key)
+	r.hears(seen.Heard, seen.Regions)
+	if !n.stout && len(seen.Cells) == 0 && seen.Until <= now && thins(rate) && s.blocked.find(key, rate, now).until == 0 {
+		s.thin(r, rate, n.life.Load(), now)
+		return r
+	}
+	b := s.newBlock()
+	r.block = b
+	b.rate, b.life, b.slice = rate, n.life.Load(), rate.SliceAt(now)
 	for _, c := range seen.Cells {
 		b.others.Join(c)
 	}
@@ -130,8 +137,8 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	if b.memory != nil {
 		b.memory.carry = seen.Carry
 	}
-	r.heard, r.regions = seen.Heard, uint8(min(seen.Regions, 255))
-	r.obey(seen.Until, now)
+	s.weigh(b)
+	s.obey(r, seen.Until, now)
 	s.hold(r, now)
 	return r
 }
@@ -188,9 +195,9 @@ func kept(keep []counter, key deltasync.Key) bool {
 // the key would hide behind its old maximum.
 func (n *Node) forget(s *shard, i int, now int64) {
 	r := &s.table[i]
-	b := r.block
+	b := s.whole(r)
 	r.settle()
-	s.retire(b, now)
+	s.retire(r, now)
 	s.block(r, now)
 	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
 		n.life.CompareAndSwap(b.life, b.life+1)
@@ -243,31 +250,36 @@ const sweepStretch = 8
 func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wave = uint16(resend.wave)
 	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {
 		r := &s.table[i]
 		if r.key == 0 {
 			continue
 		}
 		b := r.block
-		r.settle()
-		s.retire(b, now)
-		if !b.tells(now) {
+		if r.sparse() {
+			r.expire(now)
+		} else {
+			r.settle()
+			s.retire(r, now)
+		}
+		if !r.tells(now) {
 			s.paid(r)
 		}
-		if r.flags&dirty == 0 && now >= r.until && b.idle(now) {
+		if r.flags&dirty == 0 && now >= r.until && r.idle(now) {
 			s.remove(i)
 			i-- // another may have moved here
 			continue
 		}
-		if !b.tells(now) || b.rate.Scope == limit.ScopeEdge || b.sentAt == 0 {
+		sent := r.sentAt()
+		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 {
 			continue
 		}
 		switch {
-		case b.wave != uint16(resend.wave) && b.sentAt >= resend.since || lapsed(now, b.fullAt, refreshAfter(b.rate)):
-			b.unsent = min(b.unsent, b.rate.Reach(now))
-			s.mark(r, charged|again)
-		case lapsed(now, b.sentAt, afterword) && r.heard < b.sentAt+int64(afterword) &&
-			(uint64(r.local)+uint64(r.merged))*4 >= b.rate.Limit:
+		case b.wave != s.wave && (r.flags&owed != 0 || r.sentBy() >= resend.since) || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
+			s.resend(r, now)
+		case r.flags&owed != 0: // it is told again in a second, and heard of then
+		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:
 			s.mark(r, touch)
 		}
 	}

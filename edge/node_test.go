@@ -439,7 +439,7 @@ func TestLedgerAgainstMap(t *testing.T) {
 		}
 		switch {
 		case r == nil && rnd.IntN(2) == 0:
-			s.insert(key)
+			s.insert(key).block = s.newBlock()
 			model[key] = true
 		case r != nil && rnd.IntN(2) == 0:
 			for at := range s.table {

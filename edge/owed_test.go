@@ -2,7 +2,6 @@ package edge
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -37,16 +36,14 @@ func TestRefreshThatWaitedIsOneStill(t *testing.T) {
 // What is told once more before the end is a refresh: an aggregator that has the
 // counts, and turned them away all the same, is to pass them on.
 func TestOwedIsToldAsARefresh(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // tellOwed reads the clock
-		n, now := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour})), time.Now()
-		checkCost(n, now, "u", 3)
-		answerStatus(t, n, now, upOf(t, n.Flush(now)), deltasync.StatusOverloaded, deltasync.Totals{})
-		n.tellOwed()
-		d := onlyDelta(t, upOf(t, n.Flush(now)))
-		if d.Flags&deltasync.FlagRefresh == 0 || len(d.Cells) != 1 || d.Cells[0].Charges != 3 {
-			t.Errorf("told %+v, want a refresh with the 3 charges", d)
-		}
-	})
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	checkCost(n, start, "u", 3)
+	answerStatus(t, n, start, upOf(t, n.Flush(start)), deltasync.StatusOverloaded, deltasync.Totals{})
+	n.tellOwed(start)
+	d := onlyDelta(t, upOf(t, n.Flush(start)))
+	if d.Flags&deltasync.FlagRefresh == 0 || len(d.Cells) != 1 || d.Cells[0].Charges != 3 {
+		t.Errorf("told %+v, want a refresh with the 3 charges", d)
+	}
 }
 
 // A question that the region turned away is no count: nothing is owed for it.

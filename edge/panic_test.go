@@ -14,6 +14,7 @@ func TestPanicLeavesNoShardLocked(t *testing.T) {
 	for name, rates := range map[string][]limit.RateSpec{"one rate": {minute}, "two rates": {minute, hour}} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, Config{}, perUser(rates...))
+			n.stout = true
 			check(n, start, "u")
 			n.Flush(start) // the next charge marks the record dirty, by its block
 			s := n.shard(keyOf(n, "u"))

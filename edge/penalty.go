@@ -41,9 +41,9 @@ func (s *shard) punish(c *counter, now int64) (news bool) {
 	}
 	wait := p.For
 	if p.UntilReset { // what is more than ever fits waits until nothing is used
-		wait = s.wait(r.block, crdt.SatAdd(c.rate.Ceiling, 1), now)
+		wait = s.wait(s.whole(r), crdt.SatAdd(c.rate.Ceiling, 1), now)
 	}
-	r.banish(now + int64(min(wait, limit.MaxWindow)))
+	s.banish(r, now+int64(min(wait, limit.MaxWindow)))
 	if c.rate.Scope == limit.ScopeEdge {
 		return false
 	}
@@ -53,16 +53,16 @@ func (s *shard) punish(c *counter, now int64) (news bool) {
 
 // obey takes in a penalty that others told of, where it is later than ours. It
 // is for the rule to say at the next request whether it heeds it.
-func (r *record) obey(until, now int64) {
+func (s *shard) obey(r *record, until, now int64) {
 	if until > now && until > r.block.sentence(now) {
-		r.banish(min(until, now+int64(limit.MaxWindow)))
+		s.banish(r, min(until, now+int64(limit.MaxWindow)))
 		r.until = 0 // a rule that heeds none has to fold
 	}
 }
 
 // banish denies the record everything until an instant.
-func (r *record) banish(until int64) {
-	r.block.denied = denial{cost: penalty, until: until}
+func (s *shard) banish(r *record, until int64) {
+	s.whole(r).denied = denial{cost: penalty, until: until}
 	r.flags |= refused
 	r.allowance, r.scale = 0, full
 }

@@ -216,7 +216,7 @@ func TestPenaltyThatIsOverChangesNothing(t *testing.T) {
 	check(n, start, "u")
 	r := n.shard(keyOf(n, "u")).find(keyOf(n, "u"))
 	was := *r
-	r.obey(start.UnixNano(), start.UnixNano())
+	n.shard(keyOf(n, "u")).obey(r, start.UnixNano(), start.UnixNano())
 	if *r != was {
 		t.Errorf("the record became %+v, was %+v", *r, was)
 	}

@@ -38,11 +38,15 @@ func (r *record) refresh() int64 {
 		return 0
 	}
 	b := r.block
-	if b.sentAt == 0 || b.rate.Scope == limit.ScopeEdge {
+	if r.sentAt() == 0 || b.rate.Scope == limit.ScopeEdge {
 		return 0
 	}
-	at := b.fullAt + int64(refreshAfter(b.rate)) + 1
-	if last, ok := b.own.Last(); (!ok || last < b.rate.Reach(at)) && !b.punished(at) {
+	at := r.fullAt() + int64(refreshAfter(b.rate)) + 1
+	last, ok := b.own.Last()
+	if r.sparse() {
+		last, ok = b.slice, r.fresh > 0
+	}
+	if (!ok || last < b.rate.Reach(at)) && !b.punished(at) {
 		return 0
 	}
 	return at

@@ -68,11 +68,11 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 
 // giveBack books a refund beside its charge.
 func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now int64) {
-	b := r.block
-	r.settle()
-	if slice < b.rate.Reach(now) {
+	if slice < r.block.rate.Reach(now) {
 		return
 	}
+	b := s.whole(r)
+	r.settle()
 	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	if b.memory != nil {
 		b.memory.exact.Refund(b.rate, cost, slice, now)
@@ -131,8 +131,9 @@ func (n *Node) giveBackOldest(now int64, c *counter) {
 	if r == nil {
 		r = n.admit(s, c.key, c.rate, now, nil)
 	}
+	s.whole(r)
 	r.settle()
-	s.retire(r.block, now)
+	s.retire(r, now)
 	for _, cell := range slices.Clone(s.sums(r.block)) {
 		if back := min(cell.Net(), c.cost); back > 0 {
 			n.giveBack(s, r, cell.Slice, back, now)

@@ -39,7 +39,9 @@ func TestNamespaceThatLeftHasNoPart(t *testing.T) {
 	s, next := &shard{max: 100}, deltasync.Key(1)
 	enter := func(space uint8, records int) (keys []deltasync.Key) {
 		for range records {
-			s.enter(s.insert(next), space)
+			r := s.insert(next)
+			r.block = s.newBlock()
+			s.enter(r, space)
 			keys = append(keys, next)
 			next++
 		}

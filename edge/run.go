@@ -49,7 +49,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		case <-sending.Done():
 		case <-time.After(n.cfg.Urgent):
 		}
-		n.tellOwed()
+		n.tellOwed(time.Now())
 	}
 	frames.Wait()
 	if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
@@ -157,8 +157,8 @@ func (n *Node) unsent() int {
 }
 
 // tellOwed has what the region turned away sent again with the next flush.
-func (n *Node) tellOwed() {
-	now := time.Now().UnixNano()
+func (n *Node) tellOwed(now time.Time) {
+	t := now.UnixNano()
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.mu.Lock()
@@ -167,8 +167,7 @@ func (n *Node) tellOwed() {
 				break
 			}
 			if r := &s.table[j]; r.flags&(owed|dirty) == owed {
-				r.block.unsent = min(r.block.unsent, r.block.rate.Reach(now))
-				s.mark(r, charged|again)
+				s.resend(r, t)
 			}
 		}
 		s.mu.Unlock()

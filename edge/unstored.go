@@ -93,8 +93,8 @@ func (n *Node) toldSince(up *deltasync.Up) (since int64) {
 			}
 			s := n.shard(d.Key)
 			s.mu.Lock()
-			if r := s.find(d.Key); r != nil && r.block.life == sec.Life {
-				if at := r.block.sentAt; since == 0 || at < since {
+			if r := s.find(d.Key); r != nil && r.life() == sec.Life {
+				if at := r.sentAt(); since == 0 || at < since {
 					since = at
 				}
 			}
