@@ -349,10 +349,12 @@ func (s *shard) delay(b *block, now int64) time.Duration {
 // heard is others' cells by slice, in scratch of its own.
 func (s *shard) heard(b *block) []crdt.Cell {
 	s.apart = b.others.Cells(s.apart[:0])
-	for i := range s.apart { // of what an earlier life of ours charged, refunds stand with us
-		if own := b.own.Get(s.apart[i].Slice); own.Refunds > own.Charges {
-			s.apart[i].Refunds = crdt.SatAdd(s.apart[i].Refunds, own.Refunds-own.Charges)
-		}
+	if b.memory.spilt.Len() == 0 {
+		return s.apart
+	}
+	for i := range s.apart { // of what others charged, or an earlier life of ours, refunds stand with us
+		c := &s.apart[i]
+		c.Refunds = crdt.SatAdd(c.Refunds, b.memory.spilt.Get(c.Slice).Refunds)
 	}
 	return s.apart
 }

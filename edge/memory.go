@@ -11,6 +11,7 @@ type memory struct {
 	exact limit.Exact // of own charges
 	carry crdt.Carry  // of all charges, where slices were retired
 	at    int64       // when the record was last folded: what is fresh counts as charged then
+	spilt crdt.Vector // own refunds that exact has no charge for: they are of others' charges
 }
 
 // remember gives the block the memory that the rate needs, and takes from it
@@ -24,6 +25,7 @@ func (b *block) remember(rate *limit.Rate) {
 	default: // of a block that was recycled
 		b.memory.exact.Reset()
 		b.memory.carry, b.memory.at = crdt.Carry{}, 0
+		b.memory.spilt.Reset()
 	}
 }
 
@@ -33,6 +35,20 @@ func (b *block) carry() crdt.Carry {
 		return crdt.Carry{}
 	}
 	return b.memory.carry
+}
+
+// spill notes own refunds of a slice that exact found no charge for. Those of our
+// own charges, which have left the window, are not others': no more than goes
+// beyond own charges is.
+func (b *block) spill(slice crdt.Slice, left uint64) {
+	if left == 0 {
+		return
+	}
+	m, own := b.memory, b.own.Get(slice)
+	beyond := crdt.SatSub(crdt.SatSub(own.Refunds, own.Charges), m.spilt.Get(slice).Refunds)
+	if left = min(left, beyond); left > 0 {
+		m.spilt.Add(crdt.Cell{Slice: slice, Refunds: left})
+	}
 }
 
 // retire drops slices that are out of reach, of a record that is settled. Of a
@@ -45,6 +61,9 @@ func (s *shard) retire(r *record, now int64) {
 	}
 	b.own.Retire(reach)
 	b.others.Retire(reach)
+	if b.memory != nil {
+		b.memory.spilt.Retire(reach)
+	}
 	if b.memory == nil && b.own.Len()+b.others.Len() == 0 {
 		r.local, r.merged = 0, 0
 	}

@@ -75,7 +75,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 	r.settle()
 	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	if b.memory != nil {
-		b.memory.exact.Refund(b.rate, cost, slice, now)
+		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, now))
 	}
 	if h := b.held; h != nil {
 		h.left = min(crdt.SatAdd(h.left, cost), b.rate.Ceiling)

@@ -315,3 +315,61 @@ func TestRefundOfAnEarlierLife(t *testing.T) {
 		}
 	}
 }
+
+// What was given back of others' charges stays given back when this edge charges
+// more in the same slice, whatever the algorithm.
+func TestRefundOfOthersOutlivesOwnCharges(t *testing.T) {
+	for name, rate := range map[string]limit.RateSpec{
+		"sub_windows": {Limit: 10, Per: time.Hour},
+		"sliding_log": {Limit: 10, Per: time.Hour, Algorithm: "sliding_log"},
+		"first_hit":   {Limit: 10, Per: time.Hour, Algorithm: "fixed_window", Align: "first_hit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(rate))
+			rate := n.Rules().Rules()[0].Rates[0]
+			believes := func(when string, now time.Time, want uint64) {
+				t.Helper()
+				if got := n.Believe(now, rate, keyOf(n, "u")).Total; got != want {
+					t.Errorf("%s: believes %d, want %d", when, got, want)
+				}
+			}
+			n.Check(start, peekOf(n, "u"))
+			answer(t, n, start, upOf(t, n.Flush(start)), peersAt(rate.SliceAt(start.UnixNano()), 6))
+			checkCost(n, start, "u", 2)
+			believes("6 of others, 2 of ours", start, 8)
+			back := n.Rules().Only().NewRequest()
+			back.Set("user", "u")
+			back.Cost = 7
+			n.GiveBack(start, back)
+			believes("7 given back", start, 1)
+			now := start
+			for i := range 9 {
+				now = now.Add(time.Millisecond) // each is folded by itself
+				if d := check(n, now, "u"); !d.Allowed {
+					t.Fatalf("request %d of the 9 that there is room for: %+v", i+1, d)
+				}
+				believes(fmt.Sprint(i+1, " more"), now, uint64(i+2))
+			}
+			if d := check(n, now.Add(time.Millisecond), "u"); d.Allowed {
+				t.Errorf("one more: %+v, want denied", d)
+			}
+		})
+	}
+}
+
+// A charge of ours that has left the window is given back late: that takes
+// nothing from what others charged in its slice, some of which may count yet.
+func TestLateRefundTakesNothingFromOthers(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour, Algorithm: "sliding_log"}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	_, charges := take(t, n, start, "u", 4)
+	answer(t, n, start, upOf(t, n.Flush(start)), peersAt(charges[0].Slice, 3))
+	now := start.Add(time.Hour + time.Second) // ours is of an hour ago to the nanosecond, theirs of a slice
+	if got := n.Believe(now, rate, keyOf(n, "u")).Total; got != 3 {
+		t.Fatalf("believes %d when ours has left the window, want the 3 of others", got)
+	}
+	n.Refund(now, charges, 0)
+	if got := n.Believe(now, rate, keyOf(n, "u")).Total; got != 3 {
+		t.Errorf("believes %d when ours is given back, want the 3 of others", got)
+	}
+}

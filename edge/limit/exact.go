@@ -42,16 +42,18 @@ func (x *Exact) Charge(r *Rate, cost uint64, at int64) {
 }
 
 // Refund takes back a charge that was made in a slice, as far as it still
-// counts.
-func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
+// counts, and returns what it found no charge for. That is others', to be taken
+// off their cell of the slice; of a bucket it is in the sums already, and so 0.
+func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
 	switch {
 	case r.Bucket():
 		x.bucket.refund(r, cost, made, now)
 	case r.Algorithm == SlidingLog:
-		x.log.refund(r, cost, made, now)
+		return x.log.refund(r, cost, made, now)
 	case r.Algorithm == FirstHit:
-		x.window.refund(r, cost, made, now)
+		return x.window.refund(r, cost, made, now)
 	}
+	return 0
 }
 
 // Reset forgets everything, but keeps some memory for the next counter.

@@ -86,11 +86,16 @@ func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {
 	w.count = crdt.SatAdd(w.count, cost)
 }
 
-func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
+// refund takes back what was charged in a slice, and returns what is left of
+// cost.
+func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
 	w.roll(r, nil, now)
-	if w.open && r.EndOf(made) > w.anchor {
-		w.count = crdt.SatSub(w.count, cost)
+	if !w.open || r.EndOf(made) <= w.anchor {
+		return cost
 	}
+	back := min(cost, w.count)
+	w.count -= back
+	return cost - back
 }
 
 // wait is how long after now there is room for cost: all of it comes when the

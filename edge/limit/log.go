@@ -89,8 +89,9 @@ func (l *log) push(s stamp) {
 	*l.stamp(l.n - 1) = s
 }
 
-// refund takes back what was charged in a slice, the newest first.
-func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
+// refund takes back what was charged in a slice, the newest first, and returns
+// what is left of cost.
+func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
 	l.expire(r, now)
 	from, to := r.StartOf(made), r.EndOf(made)
 	for i := l.n - 1; i >= 0 && cost > 0 && l.stamp(i).at >= from; i-- {
@@ -102,6 +103,7 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 		}
 	}
 	l.tidy()
+	return cost
 }
 
 // tidy joins the charges of one instant and drops the empty ones.
