@@ -1,7 +1,9 @@
 package edge
 
 import (
-	"github.com/spillgate/spillgate/crdt"
+	"math"
+	"math/bits"
+
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -25,11 +27,12 @@ type blocked struct {
 
 // hold is one blocked key. what is, from the top, 40 bits of the instant that
 // all it had used has left its window, 6 bits of how long before that it eases,
-// in 64ths of a window, 6 bits of what it may spend until then, in 256ths of
-// the rate's ceiling or whole units, a bit that says that all this is a penalty,
-// and 11 bits that tell the rule's limit: of a rule that was changed meanwhile it
-// says nothing. A tenant, or a request that names another limit, keeps the same
-// part of that.
+// in 64ths of a window, a bit that says that all this is a penalty, one that it
+// is weak, and 16 bits of what it had used, rounded up: ten of them, shifted by
+// the other six. So it speaks of what is counted, and holds for any limit that
+// the key is judged by: another tenant's, one that a request names, or the one
+// of a rule that was changed meanwhile. (The key changes with what a count
+// means.)
 type hold struct {
 	key  deltasync.Key
 	what uint64
@@ -37,10 +40,11 @@ type hold struct {
 
 const (
 	ways      = 8
-	tagBits   = 11
-	penalized = 1 << tagBits
-	leftShift = tagBits + 1
-	easeShift = leftShift + 6
+	usedBits  = 10
+	shiftBits = 6
+	feeble    = 1 << (usedBits + shiftBits)
+	penalized = feeble << 1
+	easeShift = usedBits + shiftBits + 2
 	endShift  = easeShift + 6 // instants are rounded up to 2^24 ns, 17 ms
 	six       = 1<<6 - 1
 	holdBytes = 16
@@ -56,45 +60,70 @@ func newHold(key deltasync.Key, rate *limit.Rate, h held) hold {
 	if h.extra > 0 && h.eases < h.until {
 		ease = min(uint64(int64(end)-h.eases)/easeOf(rate), six)
 	}
-	what := end | ease<<easeShift | min(h.left/unitOf(rate), six)<<leftShift | uint64(tagOf(rate))
+	what := end | ease<<easeShift | roundUp(h.used)
 	if h.penalty {
 		what |= penalized
+	}
+	if h.weak {
+		what |= feeble
 	}
 	return hold{key, what}
 }
 
+// roundUp packs a number into 16 bits, no smaller than it is and by 1/512 larger
+// at the most, and unpack gives it back.
+func roundUp(x uint64) uint64 {
+	shift := max(0, bits.Len64(x)-usedBits)
+	top := x >> shift
+	if top<<shift < x {
+		if top++; top == 1<<usedBits {
+			top, shift = top>>1, shift+1
+		}
+	}
+	return uint64(shift)<<usedBits | top
+}
+
+func unpack(packed uint64) uint64 {
+	top, shift := packed&(1<<usedBits-1), packed>>usedBits&six
+	if top<<shift>>shift != top {
+		return math.MaxUint64
+	}
+	return top << shift
+}
+
 func (h hold) until() int64 { return int64(h.what >> endShift << endShift) }
 
-// lasts orders entries by who leaves the table first: who has longest to go, but
-// no penalty before others, as the filter knows none: there it is held to its
-// limit, for no longer than a window.
+// weak says that the entry is worth a place in the table only while that has
+// some: to the filter it would be all or nothing.
+func (h hold) weak() bool { return h.what&feeble != 0 }
+
+// lasts orders entries by who leaves the table first: the weak, then who has
+// longest to go, but no penalty before others, as the filter knows none: there
+// it is held to its limit, for no longer than a window.
 func (h hold) lasts() int64 {
-	if h.what&penalized != 0 {
+	switch {
+	case h.weak():
+		return math.MaxInt64
+	case h.what&penalized != 0:
 		return 0
 	}
 	return h.until()
 }
 
-func (h hold) tag() uint16 { return uint16(h.what & (1<<tagBits - 1)) }
-
 // held is what the entry says, rounded to the key's disadvantage.
 func (h hold) held(rate *limit.Rate) held {
-	out := held{until: h.until(), eases: h.until(), left: (h.what >> leftShift & six) * unitOf(rate), penalty: h.what&penalized != 0}
-	if ease := h.what >> easeShift & six; ease > 0 {
+	out := held{until: h.until(), eases: h.until(), used: unpack(h.what), penalty: h.what&penalized != 0, weak: h.weak()}
+	// Of what is beyond the ceiling it is not known when it falls below a
+	// threshold so small.
+	if ease := h.what >> easeShift & six; ease > 0 && out.used <= rate.Ceiling {
 		out.eases -= int64(ease * easeOf(rate))
-		out.extra = crdt.SatSub(easedRoom(rate), out.left)
+		out.extra = extraOf(rate, out.used)
 	}
 	return out
 }
 
-// unitOf is what one part of left stands for, and easeOf one of the easing.
-func unitOf(rate *limit.Rate) uint64 { return rate.Ceiling/256 + 1 }
+// easeOf is what one part of the easing stands for.
 func easeOf(rate *limit.Rate) uint64 { return uint64(longestHold(rate))/64 + 1 }
-
-// tagOf tells the limits of rules apart.
-func tagOf(rate *limit.Rate) uint16 {
-	return uint16(rate.Base * 0x9e3779b97f4a7c15 >> (64 - tagBits))
-}
 
 // set is where a key stands, if it does.
 func (b *blocked) set(key deltasync.Key) []hold {
@@ -105,12 +134,11 @@ func (b *blocked) set(key deltasync.Key) []hold {
 // find is what a key is held to under a rate; until is 0 where it is not
 // blocked.
 func (b *blocked) find(key deltasync.Key, rate *limit.Rate, now int64) held {
-	tag := tagOf(rate)
-	if h := b.exact(key); h != nil && h.tag() == tag && h.until() > now {
+	if h := b.exact(key); h != nil && h.until() > now {
 		return h.held(rate)
 	}
-	end := b.filter.until(key, tag, now)
-	return held{until: end, eases: end}
+	end := b.filter.until(key, now)
+	return held{until: end, eases: end, used: rate.Ceiling}
 }
 
 // exact is the key's entry in the table, whether it has ended or not.
@@ -131,7 +159,7 @@ func (b *blocked) exact(key deltasync.Key) *hold {
 func (b *blocked) put(h hold, now int64) {
 	if len(b.table) == 0 {
 		if b.most < ways {
-			b.filter.put(h.key, h.tag(), h.until(), now)
+			b.overflow(h, now)
 			return
 		}
 		b.table = make([]hold, ways)
@@ -162,7 +190,14 @@ func (b *blocked) put(h hold, now int64) {
 			set[i], h = h, set[i]
 		}
 	}
-	b.filter.put(h.key, h.tag(), h.until(), now)
+	b.overflow(h, now)
+}
+
+// overflow has the filter remember what the table has no place for.
+func (b *blocked) overflow(h hold, now int64) {
+	if !h.weak() {
+		b.filter.put(h.key, h.until(), now)
+	}
 }
 
 // grow doubles the table; the keys of a set go to two sets.

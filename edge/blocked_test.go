@@ -17,35 +17,37 @@ func TestBlockedRoundsToTheKeysDisadvantage(t *testing.T) {
 		hundred, {Limit: 1, Ceiling: 1, Window: 25 * time.Millisecond}, {Limit: 1 << 50, Ceiling: 1 << 50, Window: limit.MaxWindow},
 	} {
 		window := longestHold(rate)
+		least := threshold(rate)
 		for _, want := range []held{
-			{until: now + window},
-			{until: now + window, left: rate.Ceiling / 5, eases: now + 1, extra: 1},
-			{until: now + window/2, left: rate.Ceiling / 6, eases: now + window/3, extra: 1},
-			{until: now + window/2, left: rate.Ceiling, eases: now + window/2 - 1, extra: 1},
-			{until: now + 1, left: 1},
+			{until: now + window, used: rate.Ceiling},
+			{until: now + window, used: rate.Ceiling - rate.Ceiling/5, eases: now + 1},
+			{until: now + window/2, used: least + rate.Ceiling/50, eases: now + window/3},
+			{until: now + window/2, used: 3*rate.Ceiling + 1},
+			{until: now + 1, used: max(1, rate.Ceiling-1)},
 		} {
+			if want.eases > 0 {
+				want.extra = extraOf(rate, want.used)
+			}
 			b := blocked{most: 8}
 			b.put(newHold(5, rate, want), now)
 			got := b.find(5, rate, now)
 			if got.until < want.until || got.until > want.until+1<<endShift {
 				t.Errorf("%v: until %v later, want 0 to 17 ms", want, time.Duration(got.until-want.until))
 			}
-			if most := min(want.left, 63*unitOf(rate)); got.left > most || most-got.left > rate.Ceiling/256 {
-				t.Errorf("%v, ceiling %d: %d is left", want, rate.Ceiling, got.left)
+			if got.used < want.used || got.used-want.used > want.used/512 {
+				t.Errorf("%v, ceiling %d: %d used", want, rate.Ceiling, got.used)
 			}
-			if got.extra > 0 && (got.eases < want.eases || want.extra == 0) || got.left+got.extra > easedRoom(rate) && got.extra > 0 {
+			if got.extra > 0 && (got.eases < want.eases || want.extra == 0 || got.used-got.extra != least-1) {
 				t.Errorf("%v: %v is more", want, got)
 			}
-			if want.extra > 0 && want.until-want.eases > window/32 && want.left < easedRoom(rate) && (got.extra == 0 || got.eases > max(want.eases, want.until-window)+window/32+1<<endShift) {
+			if want.extra > 0 && want.until-want.eases > window/32 && (got.extra == 0 || got.eases > max(want.eases, want.until-window)+window/32+1<<endShift) {
 				t.Errorf("%v: %v eases too late", want, got)
 			}
 			if b.find(5, rate, got.until).until != 0 {
 				t.Errorf("%v: the key is blocked when its block ended", want)
 			}
-			raised := *rate
-			raised.Base++
-			if b.find(5, &raised, now).until != 0 {
-				t.Errorf("%v: the key is blocked under a limit that was raised since", want)
+			if raised := (&limit.Rate{Limit: 4 * want.used, Ceiling: 4 * want.used, Window: rate.Window}); got.idle(rate) || !got.idle(raised) {
+				t.Errorf("%v: idle %v under its limit and %v under a much larger one, want the latter only", want, got.idle(rate), got.idle(raised))
 			}
 			b.lift(5)
 			if b.find(5, rate, now).until != 0 {
@@ -65,7 +67,7 @@ func TestBlockedGoesToTheFilterWhenFull(t *testing.T) {
 	in, until := make([]deltasync.Key, keys), make([]int64, keys)
 	for i := range in {
 		in[i], until[i] = deltasync.Key(random.Uint64()), now+int64(1+random.Uint64N(600))*second
-		b.put(newHold(in[i], hundred, held{until: until[i], left: 1}), now)
+		b.put(newHold(in[i], hundred, held{until: until[i], used: 109}), now)
 	}
 	if len(b.table) > most {
 		t.Errorf("the table has %d entries, want %d at most", len(b.table), most)
@@ -76,7 +78,7 @@ func TestBlockedGoesToTheFilterWhenFull(t *testing.T) {
 		if h.until < until[i] {
 			t.Fatalf("key %d is blocked until %d, want %d at least", i, h.until, until[i])
 		}
-		exact += int(h.left)
+		exact += int(h.left(hundred))
 	}
 	table, filter := b.count(now)
 	if exact != table || table < most*9/10 || table+filter < keys*98/100 {
@@ -92,7 +94,7 @@ func TestBlockedReusesWhatEnded(t *testing.T) {
 	b := blocked{most: 64}
 	for i := range 10_000 {
 		key := deltasync.Key(uint64(i+1) * 0x9e3779b97f4a7c15)
-		b.put(newHold(key, hundred, held{until: now + second, left: 1}), now)
+		b.put(newHold(key, hundred, held{until: now + second, used: 109}), now)
 		if b.find(key, hundred, now).until == 0 {
 			t.Fatalf("key %d is not blocked", i)
 		}
@@ -100,5 +102,43 @@ func TestBlockedReusesWhatEnded(t *testing.T) {
 	}
 	if b.filter.full != 0 {
 		t.Errorf("%d keys were given up while most of the table had ended", b.filter.full)
+	}
+}
+
+// What is worth little leaves the table for what is worth more, and does not go
+// to the filter, where it would be all or nothing.
+func TestWeakBlocksMakeRoom(t *testing.T) {
+	now := start.UnixNano()
+	b := blocked{most: ways, filter: filter{most: 16}}
+	put := func(key deltasync.Key, weak bool) {
+		b.put(newHold(key, hundred, held{until: now + second, used: 109, weak: weak}), now)
+	}
+	for i := range ways {
+		put(deltasync.Key(i+1), i%2 == 0)
+	}
+	for i := range ways {
+		put(deltasync.Key(ways+i+1), i%2 == 0)
+	}
+	table, filter := b.count(now)
+	if table != ways || filter != 0 {
+		t.Errorf("%d in the table, %d in the filter, want all %d that are not weak in the table, and no others", table, filter, ways)
+	}
+	for i := range 2 * ways {
+		if got := b.find(deltasync.Key(i+1), hundred, now).until != 0; got != (i%2 != 0) {
+			t.Errorf("key %d: blocked %v, want %v", i+1, got, i%2 != 0)
+		}
+	}
+}
+
+func TestRoundUp(t *testing.T) {
+	for shift := range 64 {
+		for _, x := range []uint64{1 << shift, 1<<shift + 1, 1<<shift + 1<<shift/3, 2<<shift - 1} {
+			if got := unpack(roundUp(x)); got < x || got-x > x/512 || roundUp(x) > 1<<16-1 {
+				t.Errorf("%d is packed to %d", x, got)
+			}
+		}
+	}
+	if got := unpack(roundUp(0)); got != 0 {
+		t.Errorf("0 is packed to %d", got)
 	}
 }

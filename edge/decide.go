@@ -100,7 +100,7 @@ func (n *Node) delays(now int64, c *counter) bool {
 		return false
 	}
 	b := n.shard(c.key).whole(c.record)
-	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.need, now))
+	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.rate, c.need, now))
 	if wait > c.rule.MaxDelay {
 		return false
 	}
@@ -377,9 +377,9 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	case c.dropped: // the next one may be luckier; below the limit all are
 		return s.wait(b, c.need+margin(c.rate), now)
 	case b.punished(now): // whoever came sooner than there is room would be punished anew
-		return max(s.wait(b, c.need, now), b.held.wait(c.need, now))
+		return max(s.wait(b, c.need, now), b.held.wait(c.rate, c.need, now))
 	case !c.record.denies(c, now):
-		wait := max(s.wait(b, c.need, now), b.held.wait(c.need, now))
+		wait := max(s.wait(b, c.need, now), b.held.wait(c.rate, c.need, now))
 		b.denied = denial{cost: c.need, until: now + int64(wait)}
 		c.record.flags |= refused
 	}

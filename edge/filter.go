@@ -36,8 +36,8 @@ const (
 )
 
 // places are the buckets that a key may stand in, and its fingerprint.
-func (f *filter) places(key deltasync.Key, tag uint16) (one, two int, print uint64) {
-	h := (uint64(key) ^ uint64(tag)<<32) * 0x9e3779b97f4a7c15
+func (f *filter) places(key deltasync.Key) (one, two int, print uint64) {
+	h := uint64(key) * 0x9e3779b97f4a7c15
 	h ^= h >> 32
 	h *= 0xd6e8feb86659fd93
 	print = h >> (64 - printBits)
@@ -67,11 +67,11 @@ func (f *filter) setSlot(bucket, i int, slot uint64) {
 }
 
 // until is when the key ceases to be remembered; 0: it is not.
-func (f *filter) until(key deltasync.Key, tag uint16, now int64) (until int64) {
+func (f *filter) until(key deltasync.Key, now int64) (until int64) {
 	if f.buckets == nil {
 		return 0
 	}
-	one, two, print := f.places(key, tag)
+	one, two, print := f.places(key)
 	for _, b := range [2]int{one, two} {
 		for i := range slots {
 			slot := slotOf(f.buckets[b], i)
@@ -87,7 +87,7 @@ func (f *filter) until(key deltasync.Key, tag uint16, now int64) (until int64) {
 
 // put remembers a key until an instant, rounded up by a quarter of the time to
 // it or a second, whichever is more.
-func (f *filter) put(key deltasync.Key, tag uint16, until, now int64) {
+func (f *filter) put(key deltasync.Key, until, now int64) {
 	if f.most == 0 {
 		f.full++
 		return
@@ -96,7 +96,7 @@ func (f *filter) put(key deltasync.Key, tag uint16, until, now int64) {
 		f.buckets, f.ends = make([]uint64, f.most), new([generations]int64)
 	}
 	generation := f.generation(until, now)
-	one, two, print := f.places(key, tag)
+	one, two, print := f.places(key)
 	free, place := -1, 0
 	for _, b := range [2]int{one, two} {
 		for i := range slots {

@@ -17,7 +17,7 @@ func filled(buckets, keys int, until func(i int) int64, now int64) (*filter, []d
 	in := make([]deltasync.Key, keys)
 	for i := range in {
 		in[i] = deltasync.Key(random.Uint64())
-		f.put(in[i], 7, until(i), now)
+		f.put(in[i], until(i), now)
 	}
 	return f, in
 }
@@ -25,18 +25,18 @@ func filled(buckets, keys int, until func(i int) int64, now int64) (*filter, []d
 func TestFilterFindsWhatWasPutInUntilItEnds(t *testing.T) {
 	now := start.UnixNano()
 	until := func(i int) int64 { return now + int64(1+i%600)*second }
-	f, keys := filled(10_000, 38_000, until, now) // 95 % of the slots
+	f, keys := filled(10_000, 37_500, until, now) // 94 % of the slots
 	for i, key := range keys {
-		end := f.until(key, 7, now)
+		end := f.until(key, now)
 		if end < until(i) {
 			t.Fatalf("key %d: remembered until %v, want at least %v; %d were given up", i, time.Unix(0, end), time.Unix(0, until(i)), f.full)
 		}
-		if got := f.until(key, 7, end); got != 0 && got <= end {
+		if got := f.until(key, end); got != 0 && got <= end {
 			t.Fatalf("key %d is remembered at its end", i)
 		}
 	}
 	if f.full != 0 {
-		t.Errorf("%d keys were given up at 95 %% of the slots, want none", f.full)
+		t.Errorf("%d keys were given up at 94 %% of the slots, want none", f.full)
 	}
 }
 
@@ -47,8 +47,8 @@ func TestFilterRoundsByAQuarter(t *testing.T) {
 	f := &filter{most: 64}
 	for _, to := range []int64{1, second / 2, second, 5 * second, 61 * second, 3599 * second, 86_399 * second, 365 * 86_400 * second} {
 		*f = filter{most: 64}
-		f.put(1, 0, now+to, now)
-		over := f.until(1, 0, now) - now - to
+		f.put(1, now+to, now)
+		over := f.until(1, now) - now - to
 		if most := max(to/4, 2*second); over < 0 || over > most {
 			t.Errorf("%v to go is rounded up by %v, want 0 to %v", time.Duration(to), time.Duration(over), time.Duration(most))
 		}
@@ -62,7 +62,7 @@ func TestFilterMistakesFewOthers(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const asked = 100_000
 	for range asked {
-		if f.until(deltasync.Key(random.Uint64()), 7, now) != 0 {
+		if f.until(deltasync.Key(random.Uint64()), now) != 0 {
 			wrong++
 		}
 	}
@@ -79,7 +79,7 @@ func TestFilterGivesUpKeysWhenFull(t *testing.T) {
 	f, keys := filled(100, 1000, func(int) int64 { return now + 60*second }, now)
 	found := 0
 	for _, key := range keys {
-		if f.until(key, 7, now) != 0 {
+		if f.until(key, now) != 0 {
 			found++
 		}
 	}
@@ -95,8 +95,8 @@ func TestFilterUsesPlacesAgain(t *testing.T) {
 	for range 200 { // each round fills half of it for ten seconds
 		for range 2000 {
 			key := deltasync.Key(random.Uint64())
-			f.put(key, 7, now+10*second, now)
-			if f.until(key, 7, now) == 0 {
+			f.put(key, now+10*second, now)
+			if f.until(key, now) == 0 {
 				t.Fatal("a key is not found at once")
 			}
 		}
@@ -125,8 +125,8 @@ func TestFilterOutOfGenerations(t *testing.T) {
 	for i := range 50_000 {
 		now += int64(random.Uint64N(uint64(second / 4)))
 		key, until := deltasync.Key(random.Uint64()), now+1+int64(random.Uint64N(1<<(20+random.Uint64N(35))))
-		f.put(key, 7, until, now)
-		if got := f.until(key, 7, now); got < until {
+		f.put(key, until, now)
+		if got := f.until(key, now); got < until {
 			t.Fatalf("key %d: remembered until %d, want %d at least", i, got, until)
 		}
 		if i%100 == 0 {
@@ -148,7 +148,7 @@ func TestFilterWhenTheClockJumps(t *testing.T) {
 			now -= int64(random.Uint64N(uint64(3600 * second)))
 		}
 		key := deltasync.Key(random.Uint64())
-		f.put(key, 1, now+int64(random.Uint64N(uint64(100*second))), now)
+		f.put(key, now+int64(random.Uint64N(uint64(100*second))), now)
 		f.sweep(now, int(random.Uint64N(40)))
 		taken := 0
 		for _, b := range f.buckets {

@@ -11,16 +11,24 @@ import (
 )
 
 // held confines a record that was admitted while its key was blocked: until
-// then it may spend what is left, and when it eases something extra. It is
-// local and never sent.
+// then so much counts as used, whatever limit it is judged by, and when it eases
+// something less. It is local and never sent.
 type held struct {
-	until int64 // nothing counts any more of what was used before
-	eases int64 // what was used before has fallen below the threshold
-	left  uint64
-	extra uint64 // comes to left when it eases; 0: it has, or never will
+	until int64  // nothing counts any more of what was used before
+	eases int64  // what was used before has fallen below the threshold
+	used  uint64 // before it was forgotten, and since
+	extra uint64 // comes off used when it eases; 0: it has, or never will
 
 	penalty bool // all that is known is that the key is kept out, until then
+	weak    bool // it matters for a smaller limit only than the one it was charged under last
 }
+
+// left is what a rate leaves to the record.
+func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, h.used) }
+
+// idle says that what is used is below the threshold of a rate: by that the key
+// is as one that was never blocked.
+func (h *held) idle(rate *limit.Rate) bool { return crdt.SatAdd(h.used, 1) < threshold(rate) }
 
 // full stands in record.scale for a held record: it is evicted as one that has
 // all of its limit in use.
@@ -29,14 +37,21 @@ const full = 255
 // threshold is the use from which on a key stays limited whatever becomes of
 // its record: crowdedShare of the limit, rounded up. It is 0 for a rate that
 // admits nothing anyhow.
-func threshold(rate *limit.Rate) uint64 {
-	base := min(rate.Limit, rate.Ceiling)
-	return base - base/100*(100-crowdedShare) - base%100*(100-crowdedShare)/100
+func threshold(rate *limit.Rate) uint64 { return crowded(min(rate.Limit, rate.Ceiling)) }
+
+func crowded(limit uint64) uint64 {
+	return limit - limit/100*(100-crowdedShare) - limit%100*(100-crowdedShare)/100
 }
 
-// easedRoom is what may be spent at the most when a key is just below the
-// threshold.
-func easedRoom(rate *limit.Rate) uint64 { return rate.Ceiling - threshold(rate) + 1 }
+// smallest is the least limit that a counter is known to be judged by: that of
+// the rate, or of its rule where a tenant, or a request, has a larger one. Keys
+// are often one tenant's alone, but they need not be.
+func smallest(rate *limit.Rate) uint64 {
+	if rate.Base == 0 {
+		return rate.Limit
+	}
+	return min(rate.Limit, rate.Base)
+}
 
 // scaleOf is about how large a limit is, a quarter of an octave at a time, so
 // that choosing whom to forget reads no block.
@@ -89,9 +104,12 @@ func (r *record) confine(now int64) {
 		return
 	}
 	if h.extra > 0 && now >= h.eases {
-		h.left, h.extra = crdt.SatAdd(h.left, h.extra), 0
+		h.used, h.extra = crdt.SatSub(h.used, h.extra), 0
 	}
-	r.allowance = min(r.allowance, h.left)
+	if h.idle(b.rate) {
+		return
+	}
+	r.allowance = min(r.allowance, h.left(b.rate))
 	if h.extra > 0 {
 		r.until = min(r.until, h.eases)
 	} else {
@@ -101,11 +119,11 @@ func (r *record) confine(now int64) {
 }
 
 // wait is how long the confinement keeps cost from being spent.
-func (h *held) wait(cost uint64, now int64) time.Duration {
+func (h *held) wait(rate *limit.Rate, cost uint64, now int64) time.Duration {
 	switch {
-	case h == nil || cost <= h.left:
+	case h == nil || h.idle(rate) || cost <= h.left(rate):
 		return 0
-	case cost <= crdt.SatAdd(h.left, h.extra):
+	case cost <= crdt.SatSub(rate.Ceiling, crdt.SatSub(h.used, h.extra)):
 		return time.Duration(h.eases - now)
 	default:
 		return time.Duration(h.until - now)
@@ -116,7 +134,7 @@ func (h *held) wait(cost uint64, now int64) time.Duration {
 // limit used, or while it is held.
 func (s *shard) block(r *record, now int64) {
 	b := r.block
-	least := threshold(b.rate)
+	least := min(threshold(b.rate), crowded(smallest(b.rate)))
 	if b.held != nil && b.held.ended(b.rate, now) {
 		b.held = nil
 	}
@@ -126,17 +144,18 @@ func (s *shard) block(r *record, now int64) {
 		return
 	}
 	var h held
-	if level := s.measure(r, now); b.rate.Rounded(level) >= least {
-		h = confinement(b.rate, level, now, s.waiting(b, now))
-		if r.epoch&opened != 0 { // what was lent may be closed when the key comes back
-			h.left = min(h.left, crdt.SatSub(b.rate.Limit, b.rate.Rounded(level)))
-		}
+	switch used := b.rate.Rounded(s.measure(r, now)); {
+	case used >= threshold(b.rate):
+		h = confinement(b.rate, used, now, s.waiting(b, now))
+	case used >= least:
+		smaller := *b.rate
+		smaller.Limit, smaller.Ceiling = smallest(b.rate), smallest(b.rate)
+		h = confinement(&smaller, used, now, s.waiting(b, now))
+		h.weak = true
 	}
 	if was := b.held; was != nil {
-		if h.until == 0 {
-			h.left = was.left
-		}
-		h.until, h.left = max(h.until, was.until), min(h.left, was.left)
+		h.weak = was.weak && (h.weak || h.until == 0)
+		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
 		h.eases, h.extra = was.eases, was.extra
 		if b.own.Len() > 0 { // some was spent meanwhile, and must neither be spent again nor be forgotten
 			h.until = max(h.until, gone(b.rate, now, s.waiting(b, now)))
@@ -147,7 +166,8 @@ func (s *shard) block(r *record, now int64) {
 		if b.denied.until >= h.until {
 			h = held{until: b.denied.until, penalty: true}
 		} else {
-			h.left, h.extra, h.eases = 0, easedRoom(b.rate), max(h.eases, b.denied.until)
+			h.used, h.eases, h.weak = max(h.used, b.rate.Ceiling), max(h.eases, b.denied.until), false
+			h.extra = extraOf(b.rate, h.used)
 		}
 	}
 	if h.until > now {
@@ -157,12 +177,14 @@ func (s *shard) block(r *record, now int64) {
 
 // confinement is what a key at the threshold or above is held to when it is
 // forgotten; wait says when a cost would fit.
-func confinement(rate *limit.Rate, level limit.Level, now int64, wait func(*limit.Rate, uint64) time.Duration) held {
-	h := held{left: rate.Room(level), until: gone(rate, now, wait)}
-	h.eases = now + min(int64(wait(rate, easedRoom(rate))), longestHold(rate))
-	h.extra = crdt.SatSub(easedRoom(rate), h.left)
+func confinement(rate *limit.Rate, used uint64, now int64, wait func(*limit.Rate, uint64) time.Duration) held {
+	h := held{used: used, until: gone(rate, now, wait), extra: extraOf(rate, used)}
+	h.eases = now + min(int64(wait(rate, crdt.SatSub(rate.Ceiling+1, threshold(rate)))), longestHold(rate))
 	return h
 }
+
+// extraOf is what comes off what is used when that is just below the threshold.
+func extraOf(rate *limit.Rate, used uint64) uint64 { return crdt.SatSub(used+1, threshold(rate)) }
 
 // gone is when nothing at all counts any more of what is used, fractions that
 // are rounded down as a rule included: beside what is charged next they may
@@ -201,12 +223,14 @@ func (s *shard) hold(r *record, now int64) {
 	// Where the filter rounded up, took the key for another, or the clock was set
 	// back, it is no longer than it could have been.
 	if most := now + longestHold(b.rate); h.until > most {
-		h = held{until: most, eases: most, left: h.left}
+		h = held{until: most, eases: most, used: h.used, weak: h.weak}
 	}
 	if b.rate.Bucket() {
 		// When a bucket is empty says how full it is: that is all there is to
 		// know of it.
-		b.memory.exact.Charge(b.rate, b.rate.FullBefore(time.Duration(h.until-now)), now)
+		if !h.idle(b.rate) {
+			b.memory.exact.Charge(b.rate, b.rate.FullBefore(time.Duration(h.until-now)), now)
+		}
 		return
 	}
 	b.held = &h
@@ -248,11 +272,11 @@ func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
 // the region never got.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, now int64) {
 	least := threshold(rate)
-	switch level := rate.Used(cells, carry, now); {
+	switch used := rate.Rounded(rate.Used(cells, carry, now)); {
 	case least == 0:
-	case rate.Rounded(level) >= least:
-		if known := s.blocked.exact(key); known == nil || known.tag() != tagOf(rate) || known.until() <= now {
-			s.blocked.put(newHold(key, rate, confinement(rate, level, now, func(rate *limit.Rate, cost uint64) time.Duration {
+	case used >= least:
+		if known := s.blocked.exact(key); known == nil || known.until() <= now {
+			s.blocked.put(newHold(key, rate, confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
 				return rate.RetryAfter(cells, carry, cost, now)
 			})), now)
 		}

@@ -267,7 +267,7 @@ func TestViewKnowsBetterThanABlock(t *testing.T) {
 		n.shards[i].blocked.table = nil // as if the key were in the filter
 		n.shards[i].blocked.most = 0
 	}
-	n.shard(keyOf(n, "u")).blocked.filter.put(keyOf(n, "u"), tagOf(n.Rules().Rules()[0].Rates[0]), start.UnixNano()+second, start.UnixNano())
+	n.shard(keyOf(n, "u")).blocked.filter.put(keyOf(n, "u"), start.UnixNano()+second, start.UnixNano())
 	for range 15 {
 		if d := check(n, start, "u"); !d.Allowed {
 			t.Fatalf("denied below its limit: %+v", d)

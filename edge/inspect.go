@@ -52,7 +52,7 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 		belief.Total = used(seen.Cells, seen.Carry)
 		belief.heard(t, seen.Heard)
 		if h := s.blocked.find(key, rate, t); h.until != 0 {
-			belief.Held, belief.Left = time.Duration(h.until-t), h.left
+			belief.Held, belief.Left = time.Duration(h.until-t), h.left(rate)
 		}
 		return belief
 	}
@@ -70,7 +70,7 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 	}
 	belief.heard(t, r.heard)
 	if h := r.block.held; h != nil && !h.ended(rate, t) {
-		belief.Held, belief.Left = time.Duration(h.until-t), h.left
+		belief.Held, belief.Left = time.Duration(h.until-t), h.left(rate)
 	}
 	return belief
 }

@@ -258,7 +258,7 @@ func (r *record) settle() {
 		b.memory.exact.Charge(b.rate, r.fresh, b.memory.at)
 	}
 	if b.held != nil {
-		b.held.left = crdt.SatSub(b.held.left, r.fresh)
+		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
 	}
 	r.local = saturate(uint64(r.local) + r.fresh)
 	r.fresh = 0
@@ -280,11 +280,8 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b := s.whole(r)
 	r.settle()
-	if b.held != nil && b.rate.Base != rate.Base { // the rule was changed
-		b.held = nil
-	}
 	s.retire(r, now) // by the rate that it was charged under
-	b.rate, r.scale = rate, scaleOf(rate.Limit)
+	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)

@@ -78,7 +78,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, now))
 	}
 	if h := b.held; h != nil {
-		h.left = min(crdt.SatAdd(h.left, cost), b.rate.Ceiling)
+		h.used = crdt.SatSub(h.used, cost)
 	}
 	r.until = 0
 	r.forgive()

@@ -151,7 +151,7 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 	}
 	s.scratch = append(s.scratch[:0], r.cell())
 	r.allowance = rate.Room(rate.Used(s.scratch, crdt.Carry{}, now))
-	r.until, r.scale = rate.EndOf(slice), scaleOf(rate.Limit)
+	r.until, r.scale = rate.EndOf(slice), scaleOf(smallest(rate))
 	return true
 }
 

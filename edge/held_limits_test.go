@@ -1,0 +1,94 @@
+package edge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// flood has many keys come that use a part of their limit each, so that what
+// they do not need of the ledger is forgotten.
+func flood(n *Node, now time.Time, cost uint64) {
+	for i := range 12 * shards * maxCounters / 3 {
+		req := requestOf(n, fmt.Sprint("flood", i))
+		req.Cost = cost
+		n.Check(now, req)
+		req.Release()
+	}
+}
+
+// A key that has used its limit up stays so in a flood of others, though it was
+// last asked by a larger limit.
+func TestFloodAfterALargerLimit(t *testing.T) {
+	spec := limit.RateSpec{Name: "r", Limit: 100, Per: time.Hour, Scope: "edge"}
+	n := newNode(t, Config{MaxKeys: shards * maxCounters}, perUser(spec))
+	through(n, start, "u", 100)
+	req := requestOf(n, "u")
+	req.Override("api.r", 10000)
+	req.Peek = true
+	n.Check(start, req)
+	flood(n, start, 70)
+	if got := through(n, start, "u", 200); got != 0 {
+		t.Errorf("after a peek by a larger limit, %d more of 100 were admitted", got)
+	}
+	for _, used := range []int{50, 500, 800} { // of 1000, gold's
+		rule := perUser(spec)
+		rule.TierFrom = "plan"
+		n, ask := tenantNode(t, rule)
+		for range used {
+			ask(start, "u", "gold")
+		}
+		forgetAll(n, start)
+		want := max(0, 100-used)
+		if used == 50 { // below the threshold of both: it may be forgotten
+			want = 100
+		}
+		if got := through(n, start, "u", 200); got != want {
+			t.Errorf("%d used by a gold tenant: %d more of 100 were admitted by the rule's own limit, want %d", used, got, want)
+		}
+	}
+}
+
+// Whoever has a larger limit to himself is not kept out for having used as much
+// as others may.
+func TestForgottenKeyOfALargerLimit(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 100, Per: time.Hour, Scope: "edge"})
+	rule.TierFrom = "plan"
+	n, ask := tenantNode(t, rule)
+	for range 500 {
+		ask(start, "u", "gold")
+	}
+	forgetAll(n, start)
+	for i := range 400 {
+		if d := ask(start, "u", "gold"); !d.Allowed {
+			t.Fatalf("request %d of gold, with half of 1000 used before: %+v", i+1, d)
+		}
+	}
+	if got := through(n, start, "u", 10); got != 0 {
+		t.Errorf("%d admitted by the rule's own limit of 100, of which 900 are used", got)
+	}
+}
+
+// A limit that is lowered, or raised by little, judges what was counted before
+// the key was forgotten.
+func TestForgottenKeyUnderAChangedLimit(t *testing.T) {
+	for to, want := range map[uint64]int{90: 0, 50: 0, 100: 0, 110: 10, 120: 20, 400: 400} { // of 400 all was below the threshold
+		for _, live := range []bool{false, true} {
+			rule := func(most uint64) limit.RuleSpec {
+				return perUser(limit.RateSpec{Limit: most, Per: time.Hour, Scope: "edge"})
+			}
+			n := newNode(t, Config{}, rule(100))
+			through(n, start, "u", 100)
+			forgetAll(n, start)
+			if live {
+				check(n, start, "u")
+			}
+			n.SetRules(compile(t, rule(to)))
+			if got := through(n, start, "u", 500); got != want {
+				t.Errorf("live %v: 100 of 100 used, then a limit of %d: %d more admitted, want %d", live, to, got, want)
+			}
+		}
+	}
+}
