@@ -295,6 +295,7 @@ func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
 	counters[best].decision(now, false, d)
 	d.Near = nearAny
 	for i := range counters {
+		counters[i].mark(d)
 		n.book(&counters[i])
 	}
 	return true

@@ -293,6 +293,11 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	var d limit.Decision
 	counters[best].decision(now, uncharged, &d)
 	d.Near = nearAny // the tightest need not be the one that a rule calls near
+	for i := range counters {
+		if c := &counters[i]; !c.lends {
+			c.mark(&d)
+		}
+	}
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
 	}
@@ -309,11 +314,29 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 	c.record.decision(now, c.rule, c.rate, cost, d)
 	d.Cost = c.cost
 	d.Remaining = remaining(c, uncharged)
-	if c.cost > 0 && c.record.allowance >= c.cost && c.record.allowance-c.cost < margin(c.rate) {
-		d.Zone = limit.ZoneSoft
-		if c.open {
-			d.Zone = limit.ZoneElastic
-		}
+	if c.marks() {
+		d.Zone = c.zone()
+	}
+}
+
+// marks says that the counter admits the request in a margin.
+func (c *counter) marks() bool {
+	return c.cost > 0 && c.record.allowance >= c.cost && c.record.allowance-c.cost < margin(c.rate)
+}
+
+// zone is that of a counter that marks.
+func (c *counter) zone() limit.Zone {
+	if c.open {
+		return limit.ZoneElastic
+	}
+	return limit.ZoneSoft
+}
+
+// mark marks an admitted request that is in a margin of any rate that is
+// enforced: the tightest need not be the one.
+func (c *counter) mark(d *limit.Decision) {
+	if c.rule.Mode == limit.Enforce && c.marks() {
+		d.Zone = max(d.Zone, c.zone()) // elastic is beyond soft, and both are beyond normal
 	}
 }
 
@@ -354,8 +377,12 @@ func (c *counter) near(uncharged bool) bool {
 // margin is how far above its limit a rate admits.
 func margin(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, rate.Limit) }
 
-// share is the part of the limit that is left.
+// share is the part of the limit that is left. A gap between requests is not what
+// is told as long as there is a limit: none is left of it after any request.
 func (c *counter) share(uncharged bool) float64 {
+	if c.rate.PerRequest {
+		return 1.5 // more than all
+	}
 	return float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit))
 }
 

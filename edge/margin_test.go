@@ -385,3 +385,36 @@ func TestMaxDelay(t *testing.T) {
 		t.Fatalf("more than ever fits: %+v", d)
 	}
 }
+
+// A request in a margin is marked so, whatever other limit it uses up, and told
+// of the limit that is tightest, which a gap between requests is not.
+func TestMarkOfAnyRate(t *testing.T) {
+	soft := limit.RuleSpec{Name: "soft", Group: "soft", Rates: []limit.RateSpec{{Limit: 10, Per: time.Hour}}, Margin: limit.MarginSpec{SoftPercent: 10}}
+	other := limit.RuleSpec{Name: "other", Group: "other", Rates: []limit.RateSpec{{Limit: 11, Per: time.Hour}}}
+	apart := other
+	apart.MinGap = time.Millisecond
+	for name, second := range map[string]limit.RuleSpec{"used up": other, "apart": apart} {
+		n := newNode(t, Config{}, second, soft)
+		for i := 1; i <= 11; i++ {
+			req := n.Rules().Only().NewRequest()
+			req.Details = i%2 == 0 // decided at length
+			d := n.Check(start.Add(time.Duration(i)*time.Second), req)
+			want := limit.ZoneNormal
+			if i == 11 {
+				want = limit.ZoneSoft
+			}
+			if !d.Allowed || d.Zone != want {
+				t.Errorf("%s: request %d: %+v, want zone %v", name, i, d, want)
+			}
+		}
+	}
+	rule := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour})
+	rule.MinGap = 100 * time.Millisecond
+	n := newNode(t, Config{}, rule)
+	if d := check(n, start, "u"); d.Limit != 1000 || d.Remaining != 999 {
+		t.Errorf("the first of 1000: limit %d, %d remaining by %s", d.Limit, d.Remaining, d.Rate.Policy)
+	}
+	if d := check(n, start, "u"); d.Allowed || !d.Rate.PerRequest || d.RetryAfter != 100*time.Millisecond {
+		t.Errorf("the second at once: %+v, want it denied by the gap", d)
+	}
+}
