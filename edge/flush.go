@@ -187,8 +187,7 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 }
 
 // beat is how many intervals an edge with nothing to tell keeps silent. Its
-// region then still knows that it lives, and it that its region does; and of a
-// lane's counts that only an aggregator's memory has, what became of them.
+// region then still knows that it lives, and it which aggregators do.
 const beat = 5
 
 // frames takes what the outboxes have to send.
@@ -196,7 +195,6 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
-	silent := lapsed(now, n.sent, beat*n.cfg.Interval-1)
 	for lane, box := range n.outboxes {
 		if resting(now, n.paused[lane].until) {
 			continue
@@ -204,7 +202,7 @@ func (n *Node) frames(now int64) []Outgoing {
 		head := n.self
 		head.Lane, head.SentAt = lane, now
 		up := box.Next(head)
-		if up == nil && silent && (lane == 0 || len(n.unstored[lane]) > 0) {
+		if up == nil && lane == 0 && lapsed(now, n.sent, beat*n.cfg.Interval-1) {
 			up = box.Beat(head)
 		}
 		for ; up != nil; up = box.Next(head) {
@@ -266,10 +264,6 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.paused[lane] = pause{}
 		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
 		n.pace = down.Pace
-		n.learnEpoch(t, down.StoreEpoch)
-		if down.Status == deltasync.StatusOK {
-			n.heardStored(t, lane, down.StoreEpoch)
-		}
 	}
 	n.mu.Unlock()
 	n.stats.replied(t, down.Status)
@@ -277,12 +271,13 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
+	since := int64(0)
 	if down.Status == deltasync.StatusStoreDown {
-		since := n.toldSince(up)
-		n.mu.Lock()
-		n.heardUnstored(t, lane, down.StoreEpoch, since)
-		n.mu.Unlock()
+		since = n.toldSince(up)
 	}
+	n.mu.Lock()
+	n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt, since)
+	n.mu.Unlock()
 	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
 	for si := range up.Sections {
@@ -320,24 +315,6 @@ func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
 	if r := s.find(key); r != nil && r.life() == life {
 		s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
 		s.owe(r)
-	}
-}
-
-// learnEpoch has everything live sent again when the store, or the aggregator
-// before it, is one that we do not know: it may lack our counts.
-func (n *Node) learnEpoch(now int64, epoch uint64) {
-	if at := slices.Index(n.stores, epoch); at >= 0 { // the latest stands last
-		copy(n.stores[at:], n.stores[at+1:])
-		n.stores[len(n.stores)-1] = epoch
-		return
-	}
-	if len(n.stores) > 0 {
-		n.sendAgain(0)
-		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
-	}
-	n.stores = append(n.stores, epoch)
-	if len(n.stores) > deltasync.KnownEpochs {
-		n.stores = slices.Delete(n.stores, 0, 1)
 	}
 }
 

@@ -31,18 +31,18 @@ type Node struct {
 	shards [shards]shard
 	stout  bool // no record is sparse: for the test that compares
 
-	mu        sync.Mutex // guards what follows; never held together with a shard's
-	outboxes  []*deltasync.Outbox
-	paused    []pause      // by lane
-	unstored  [][]unstored // by lane
-	stores    []uint64     // store epochs seen of late
-	resend    resend
-	swept     int   // next shard for Tick
-	unmarked  int   // shards that Tick has yet to look at since resend.wave rose
-	drainFrom int   // shard that the next flush begins with
-	sent      int64 // when the last frame left
-	clock     offsets
-	pace      time.Duration
+	mu          sync.Mutex // guards what follows; never held together with a shard's
+	outboxes    []*deltasync.Outbox
+	paused      []pause      // by lane
+	aggregators []aggregator // that have answered, the latest last
+	answers     uint64
+	resend      resend
+	swept       int   // next shard for Tick
+	unmarked    int   // shards that Tick has yet to look at since resend.wave rose
+	drainFrom   int   // shard that the next flush begins with
+	sent        int64 // when the last frame left
+	clock       offsets
+	pace        time.Duration
 
 	capacities capacities
 	stats      stats
@@ -75,7 +75,7 @@ func New(cfg Config) (*Node, error) {
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
-		paused: make([]pause, cfg.Lanes), unstored: make([][]unstored, cfg.Lanes),
+		paused: make([]pause, cfg.Lanes),
 	}
 	share := cfg.budget()
 	for range cfg.Lanes {

@@ -67,7 +67,7 @@ func (r *round) failed() int {
 func (p *peer) rests(now int64) bool {
 	r := &p.round
 	failed := r.failed()
-	if p.unstored {
+	if p.unstored && r.at != now { // not between the stretches of a round
 		failed = mostFailed
 	}
 	until := r.at + int64(time.Second)<<failed

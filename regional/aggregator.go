@@ -109,7 +109,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	} else {
 		stored = a.writeFrame(ctx, l, m.keys, t)
 	}
-	if !stored { // what was refused is named: the sender comes again with it in any case
+	if !stored || a.storeDown.Load() { // or there is a backlog; what was refused is named: the sender comes again with it in any case
 		m.status = deltasync.StatusStoreDown
 	}
 	down := a.reply(l, up, t)

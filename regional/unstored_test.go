@@ -3,6 +3,8 @@ package regional_test
 import (
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // What a peer took while its store was away is told again, seldom while that
@@ -32,6 +34,46 @@ func TestPeerWithoutItsStoreIsToldAgain(t *testing.T) {
 		if got := len(back.second(t, eu)); got != 0 {
 			t.Fatalf("%d keys are told once more", got)
 		}
+	}
+}
+
+// However much waits for a peer without its store, a round tells all of it.
+func TestPeerWithoutItsStoreIsToldInWholeRounds(t *testing.T) {
+	eu, e := newRegion(t, "eu", newStore(&start), "us"), &edge{name: "e1"}
+	const keys = 2000 // several stretches
+	for from := 0; from < keys; from += 200 {
+		e.send(eu, hits(start, 1, upTo(keys)[from:from+200]...))
+	}
+	away, told := far{epoch: 1, away: true}, map[deltasync.Key]int{}
+	for range 60 {
+		for _, key := range away.second(t, eu) {
+			told[key]++
+		}
+	}
+	for key := range deltasync.Key(keys) {
+		if n := told[key+1]; n < 3 || n > 6 {
+			t.Fatalf("key %d was told %d times in a minute, want to be told again, and seldom", key+1, n)
+		}
+	}
+}
+
+// A refusal says nothing of the store, and is no end of its outage.
+func TestRefusalDoesNotEndAPeersOutage(t *testing.T) {
+	eu, e := newRegion(t, "eu", newStore(&start), "us"), &edge{name: "e1"}
+	e.send(eu, hits(start, 1, 1))
+	away, full := far{epoch: 1, away: true}, far{epoch: 1, refuses: true, away: true}
+	away.second(t, eu)
+	told := 0
+	for range 12 {
+		e.send(eu, hits(start, 1, 2)) // something to refuse
+		for _, key := range full.second(t, eu) {
+			if key == 1 {
+				told++
+			}
+		}
+	}
+	if told > 1 {
+		t.Errorf("told %d times in 12 s of an outage, want to wait for its end", told)
 	}
 }
 
