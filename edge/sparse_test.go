@@ -32,11 +32,13 @@ type twins struct {
 	out   []Outgoing // not answered yet
 	epoch uint64
 
+	refuses bool // the region turns counts away, now and then
+
 	sparse, whole, evicted, resent int // how often it was seen
 }
 
 func newTwins(t *testing.T, seed uint64) *twins {
-	w := &twins{t: t, rnd: rand.New(rand.NewPCG(seed, 23)), now: start.UnixNano(), epoch: 2}
+	w := &twins{t: t, rnd: rand.New(rand.NewPCG(seed, 23)), now: start.UnixNano(), epoch: 2, refuses: seed%3 > 0}
 	w.spec = w.rule()
 	for i := range w.nodes {
 		cfg, dice := Config{Region: "eu", Pop: "fra", Name: "e1", Secret: testSecret, Lanes: 1, Incarnation: 1}, rand.New(rand.NewPCG(seed, 5))
@@ -133,11 +135,18 @@ func (w *twins) at() time.Time { return time.Unix(0, w.now) }
 func (w *twins) ask() {
 	user, cost := w.users[w.rnd.IntN(len(w.users))], w.rnd.Uint64N(1+w.rnd.Uint64N(5))
 	peek, details, kind := w.rnd.IntN(12) == 0, w.rnd.IntN(8) == 0, w.rnd.IntN(40)
-	what := fmt.Sprintf("kind %d of %s, cost %d, peek %t", kind, user, cost, peek)
+	other := uint64(0)
+	if w.rnd.IntN(10) == 0 { // the request names another limit
+		other = 1 + w.rnd.Uint64N(40)
+	}
+	what := fmt.Sprintf("kind %d of %s, cost %d, peek %t, limit %d", kind, user, cost, peek, other)
 	d := both(w, what, func(n *Node, req *limit.Request) limit.Decision {
 		req.Reset()
 		req.Set("user", user)
 		req.Cost, req.Peek, req.Details, req.Receipt = cost, peek, details, kind > 20
+		if other > 0 {
+			req.Override("api.q0", other)
+		}
 		switch kind {
 		case 0:
 			return n.Report(w.at(), req)
@@ -253,11 +262,13 @@ func (w *twins) answer() {
 		w.epoch++
 	}
 	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: w.epoch - w.rnd.Uint64N(2), LiveRegions: 1 + w.rnd.IntN(200)}
-	refuse := w.rnd.IntN(6) == 0
+	// Not both in one run: a sparse record that was turned away passes for told
+	// some seconds earlier, so that more is sent again for a store that was away.
+	refuse := w.refuses && w.rnd.IntN(6) == 0
 	if refuse {
 		down.Status = deltasync.StatusOverloaded
-	} else if w.rnd.IntN(6) == 0 {
-		down.Status, refuse = deltasync.StatusStoreDown, w.rnd.IntN(2) == 0
+	} else if !w.refuses && w.rnd.IntN(6) == 0 {
+		down.Status = deltasync.StatusStoreDown
 	}
 	short, i := w.rnd.IntN(10) == 0, 0
 	for si := range up.Sections {
