@@ -22,9 +22,10 @@ type Node struct {
 	keyer deltasync.Keyer
 	self  deltasync.Up // head of every frame
 
-	rules  atomic.Pointer[limit.Set]
-	epochs atomic.Uint32                          // of rule sets
-	rates  atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
+	rules   atomic.Pointer[limit.Set]
+	epochs  atomic.Uint32                          // of rule sets
+	rates   atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
+	formers atomic.Pointer[formers]                // nil before the second set
 
 	life   atomic.Uint32 // that new records are born under
 	hurry  atomic.Bool   // some record is urgent
@@ -96,6 +97,14 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) SetRules(set *limit.Set) {
 	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
 	n.rates.Store(byGeneration(set))
+	if before := n.rules.Load(); before != nil {
+		known := formers{}
+		if f := n.formers.Load(); f != nil {
+			known = *f
+		}
+		found := formersOf(set, before, known)
+		n.formers.Store(&found)
+	}
 	n.rules.Store(set)
 }
 
@@ -117,6 +126,7 @@ func (n *Node) shard(key deltasync.Key) *shard { return &n.shards[uint64(key)>>5
 // and seeds it with what the view remembers. keep are keys that this decision
 // needs too.
 func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, keep []counter) *record {
+	was := n.inheritance(s, key, rate, now)
 	for s.crowded() && n.evict(s, key, now, keep) {
 	}
 	r := s.insert(key)
@@ -140,6 +150,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	s.weigh(b)
 	s.obey(r, seen.Until, now)
 	s.hold(r, now)
+	s.bequeath(r, was, now)
 	return r
 }
 

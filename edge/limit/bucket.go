@@ -116,6 +116,12 @@ func (b *bucket) lump(r *Rate, now int64) int64 {
 // Bucket says that the rate is a token or leaky bucket: its Drain is set.
 func (r *Rate) Bucket() bool { return r.Drain.Refill > 0 }
 
+// CarryOf is the carry of a bucket whose level was so much when the slice of now
+// began.
+func (r *Rate) CarryOf(level uint64, now int64) Carry {
+	return Carry{Boundary: r.SliceAt(now), Level: satMul(level, micro)}
+}
+
 // ofMicro is a level in millionths as it counts against the limit.
 func (r *Rate) ofMicro(level uint64) Level {
 	return Level{Whole: level / micro, Part: level%micro > r.spareMicro}

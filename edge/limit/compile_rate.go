@@ -40,6 +40,9 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 	}
 	r.Policy = rule.Name + "." + r.Name
 	r.Generation, r.Base, r.Space = generation(rule, c.doc.Namespace, r, c.doc.Keys), r.Limit, spaceOf(c.doc.Namespace)
+	flat := *r
+	flat.Width = 0
+	r.Lineage = generation(rule, c.doc.Namespace, &flat, c.doc.Keys)
 	return r
 }
 

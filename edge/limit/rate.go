@@ -152,6 +152,7 @@ type Rate struct {
 	Round      Rounding
 	Scope      Scope
 	Generation uint64 // changes when what a count means changes; the limit does not
+	Lineage    uint64 // Generation but for the width of a bucket's slices, which follows its capacity and refill
 	Space      uint8  // tells namespaces apart, some of them: a hash of the name
 
 	// Drain is how a bucket empties; Refill is 0 for what is no bucket. Limit

@@ -1,0 +1,92 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func bucketOf(capacity uint64, refill limit.Flow) limit.RuleSpec {
+	return perUser(tokens(capacity, refill))
+}
+
+// A changed capacity or refill judges what was taken before, however much it was
+// changed, and goes on from there.
+func TestChangedBucketKeepsItsLevel(t *testing.T) {
+	perSecond := func(n uint64) limit.Flow { return limit.Flow{Units: n, Per: time.Second} }
+	for _, forgotten := range []bool{false, true} {
+		for _, to := range []struct {
+			capacity uint64
+			refill   limit.Flow
+		}{{90, perSecond(1)}, {110, perSecond(1)}, {160, perSecond(1)}, {200, perSecond(1)}, {50, perSecond(1)}, {100, perSecond(10)}, {400, perSecond(50)}} {
+			n := newNode(t, Config{View: mapView{}}, bucketOf(100, perSecond(1)))
+			through(n, start, "u", 100)
+			if forgotten {
+				forgetAll(n, start)
+			}
+			n.SetRules(compile(t, bucketOf(to.capacity, to.refill)))
+			want := max(0, int(to.capacity)-100)
+			if got := through(n, start, "u", 500); got != want {
+				t.Errorf("forgotten %v: 100 of 100 taken, then %d at %v: %d admitted, want %d", forgotten, to.capacity, to.refill, got, want)
+			}
+			if to.capacity < 100 {
+				continue
+			}
+			if got := through(n, start.Add(time.Second), "u", 500); got != int(to.refill.Units) {
+				t.Errorf("forgotten %v: a second after %d at %v: %d admitted, want %d", forgotten, to.capacity, to.refill, got, to.refill.Units)
+			}
+		}
+	}
+}
+
+// Changes there and back leave nothing behind, also for keys that sat some out.
+func TestBucketChangedThereAndBack(t *testing.T) {
+	refill := limit.Flow{Units: 1, Per: time.Hour}
+	n := newNode(t, Config{}, bucketOf(100, refill))
+	through(n, start, "u", 60)
+	through(n, start, "idle", 60)
+	for _, step := range []struct {
+		capacity uint64
+		want     int
+	}{{1000, 40}, {100, 0}, {400, 40}, {1600, 40}} {
+		n.SetRules(compile(t, bucketOf(step.capacity, refill)))
+		if got := through(n, start, "u", 40); got != step.want {
+			t.Errorf("after a change to %d: %d admitted, want %d", step.capacity, got, step.want)
+		}
+	}
+	n.SetRules(compile(t, bucketOf(100, refill)))
+	if got := through(n, start, "idle", 100); got != 40 {
+		t.Errorf("after four changes a key that was not asked: %d admitted, want the 40 that were left", got)
+	}
+	if got := through(n, start, "u", 100); got != 0 {
+		t.Errorf("%d admitted of a bucket that was more than used up under larger ones", got)
+	}
+}
+
+// What others took is taken over too, and told on.
+func TestChangedBucketKeepsWhatOthersTook(t *testing.T) {
+	refill := limit.Flow{Units: 1, Per: time.Minute}
+	n := newNode(t, Config{}, bucketOf(100, refill))
+	check(n, start, "u")
+	rate := n.Rules().Rules()[0].Rates[0]
+	answer(t, n, start, upOf(t, n.Flush(start)), peersAt(rate.SliceAt(start.UnixNano()), 89))
+	n.SetRules(compile(t, bucketOf(1000, refill)))
+	n.SetRules(compile(t, bucketOf(200, refill)))
+	if got := through(n, start, "u", 500); got != 110 {
+		t.Errorf("90 of 100 taken, most of it by others, then 200: %d admitted, want 110", got)
+	}
+	up := upOf(t, n.Flush(start))
+	var carry crdt.Carry
+	for _, sec := range up.Sections {
+		for _, d := range sec.Deltas {
+			if d.Key == keyOf(n, "u") {
+				carry = d.Carry
+			}
+		}
+	}
+	if carry.Level != 90_000_000 {
+		t.Errorf("told a carry of %d millionths, want 90 units", carry.Level)
+	}
+}
