@@ -136,6 +136,7 @@ func (c *compiler) document(doc *Document) {
 		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group; at most %d can be asked", counters, MaxCounters)
 	}
 	c.parents(doc, from, first)
+	c.lenders(from)
 	c.unusedKeys()
 	c.set.namespaces[doc.Namespace] = c.ns
 }

@@ -1,6 +1,11 @@
 package limit
 
-import "slices"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // contradictions refuses rules that no request can meet. One is told of each.
 func (c *compiler) contradictions(path string, r *Rule) {
@@ -54,6 +59,72 @@ func (m *match) without(f *fact) string {
 func (c *compiler) conflicts(path string, spec *RuleSpec, r *Rule) {
 	if spec.CountWhen != "" {
 		c.countedLate(path, spec, r)
+	}
+	c.routes(path+".cost.by_route", spec, r)
+	if len(spec.Rates) == 0 {
+		c.gapAlone(path, spec)
+	}
+}
+
+// gapAlone refuses what changes limits in a rule that has none but min_gap,
+// which nothing changes.
+func (c *compiler) gapAlone(path string, spec *RuleSpec) {
+	for _, w := range []struct {
+		name  string
+		given bool
+	}{
+		{"margin", spec.Margin != MarginSpec{}},
+		{"drop", spec.Drop != ""},
+		{"near_limit", spec.NearLimitPercent != 0},
+		{"classes", spec.Classes.From != ""},
+		{"tier_from", spec.TierFrom != ""},
+	} {
+		if w.given && spec.MinGap != 0 {
+			c.problem(path+"."+w.name, "E220", "leave it out, or give the rule rates", "min_gap is the same for all, and there is no other limit for %s", w.name)
+		}
+	}
+}
+
+// routes refuses costs of routes that no request of the rule takes.
+func (c *compiler) routes(path string, spec *RuleSpec, r *Rule) {
+	for _, route := range slices.Sorted(maps.Keys(spec.Cost.ByRoute)) {
+		method, text, ok := strings.Cut(route, " ")
+		if !ok {
+			method, text = "", route
+		}
+		p, err := compilePattern(text)
+		if err != nil {
+			continue // it was told
+		}
+		switch at := path + "." + route; {
+		case method != "" && !methodForm.MatchString(method):
+			c.problem(at, "E172", fmt.Sprintf("%q", strings.ToUpper(method)+" "+text), "%q is not a method: they are upper case", method)
+		case method != "" && len(r.match.methods.values) > 0 && !r.match.methods.has(method):
+			c.problem(at, "E175", "drop it, or match the method too", "the rule is not for %s, and this cost is never asked for", method)
+		case !pathsMeet([]pattern{p}, r.match.paths):
+			c.problem(at, "E175", "drop it, or match the path too", "the rule is for no such path, and this cost is never asked for")
+		}
+	}
+}
+
+// lenders refuses parents that lend nothing. from is the Index of the document's
+// first rule.
+func (c *compiler) lenders(from int) {
+	for i, r := range c.set.rules[from:] {
+		if r.Elastic == nil || r.Elastic.Parent == nil {
+			continue
+		}
+		path, parent := indexed("rules", i)+".margin.elastic.parent", r.Elastic.Parent
+		facts, keys := r.facts(), (&Rule{key: parent.key}).facts()
+		limited := func(rate *Rate) bool { return !rate.PerRequest }
+		switch {
+		case !slices.ContainsFunc(parent.Rates, limited):
+			c.problem(path, "E207", "a rule with rates", "%q keeps requests apart, and has no limit to borrow from", parent.Name)
+		case slices.ContainsFunc(parent.Rates, func(rate *Rate) bool { return rate.Limit == 0 }):
+			c.problem(path, "E207", "a rule with a larger limit", "%q has a limit of 0, and nothing to lend", parent.Name)
+		case apart(facts, keys):
+			c.problem(path, "E207", "a rule whose key these requests have", "%q counts by a name that requests of this rule lack, and lends them nothing", parent.Name)
+		}
 	}
 }
 

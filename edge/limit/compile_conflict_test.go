@@ -41,6 +41,20 @@ func TestConflictsAreRefused(t *testing.T) {
 		"two addresses": {func(s *limit.RuleSpec) {
 			s.Match.Equals, s.Match.CIDR = map[string][]string{"client_ip": {"192.0.2.1"}}, []string{"10.0.0.0/8"}
 		}, "E166", "match.equals.client_ip"},
+		"route of a small method": {func(s *limit.RuleSpec) { s.Cost.ByRoute = map[string]uint64{"post /x": 3} }, "E172", "cost.by_route.post /x"},
+		"route with a query":      {func(s *limit.RuleSpec) { s.Cost.ByRoute = map[string]uint64{"/x?y=1": 3} }, "E172", "cost.by_route./x?y=1"},
+		"route of no method": {func(s *limit.RuleSpec) {
+			s.Cost.ByRoute, s.Match.Methods = map[string]uint64{"POST /x": 3, "/y": 2}, []string{"GET"}
+		}, "E175", "cost.by_route.POST /x"},
+		"route of no path": {func(s *limit.RuleSpec) {
+			s.Cost.ByRoute, s.Match.Path = map[string]uint64{"/x": 3, "/*/y": 2}, []string{"/api/**"}
+		}, "E175", "cost.by_route./x"},
+		"margin above 2^53": {func(s *limit.RuleSpec) { s.Rates[0].Limit, s.Margin.SoftPercent = 1<<53, 100 }, "E143", "rates[0].limit"},
+		"margin of a gap":   {func(s *limit.RuleSpec) { s.MinGap, s.Rates, s.Margin.SoftPercent = time.Second, nil, 50 }, "E220", "margin"},
+		"near a gap":        {func(s *limit.RuleSpec) { s.MinGap, s.Rates, s.NearLimitPercent = time.Second, nil, 50 }, "E220", "near_limit"},
+		"classes of a gap": {func(s *limit.RuleSpec) {
+			s.MinGap, s.Rates, s.Classes = time.Second, nil, limit.ClassesSpec{From: "c", Order: []string{"x", "y"}, Reserve: map[string]float64{"y": 10}}
+		}, "E220", "classes"},
 		"queue by responses": {func(s *limit.RuleSpec) { s.CountWhen, s.Rates[0] = onFailure, queueOf(5) }, "E219", "rates[0].queue"},
 		"slots by responses": {func(s *limit.RuleSpec) { s.CountWhen, s.Rates[0] = onFailure, slots }, "E219", "rates[0].algorithm"},
 		"each of responses":  {func(s *limit.RuleSpec) { s.CountWhen, s.Charge = onFailure, "each" }, "E219", "charge"},
@@ -58,6 +72,75 @@ func TestConflictsAreRefused(t *testing.T) {
 		}
 		if p := problems[0][0]; p.Code != tc.code || strings.TrimPrefix(p.Path, "rules[0].") != tc.path || p.Hint == "" {
 			t.Errorf("%s: %s %v, want %s at %s and a hint", name, p.Code, p, tc.code, tc.path)
+		}
+	}
+}
+
+func TestParentsThatLendNothingAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(parent, child *limit.RuleSpec)
+		says  string
+	}{
+		"a limit of 0":          {func(p, _ *limit.RuleSpec) { p.Rates[0].Limit = 0 }, "limit of 0"},
+		"a gap":                 {func(p, _ *limit.RuleSpec) { p.Rates, p.MinGap = nil, time.Second }, "keeps requests apart"},
+		"a key that is lacking": {func(p, c *limit.RuleSpec) { p.Key, c.Match.Lacks = []string{"org"}, []string{"org"} }, "by a name that requests of this rule lack"},
+	} {
+		parent := limit.RuleSpec{Name: "p", Group: "p", Rates: []limit.RateSpec{{Limit: 50, Per: time.Minute}}}
+		child := limit.RuleSpec{Name: "c", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}, Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, Parent: "p"}}}
+		if _, problems := limit.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{parent, child}}); problems != nil {
+			t.Fatal(problems)
+		}
+		tc.spoil(&parent, &child)
+		set, problems := limit.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{parent, child}})
+		if set != nil || len(problems[0]) != 1 || problems[0][0].Code != "E207" || problems[0][0].Path != "rules[1].margin.elastic.parent" || !strings.Contains(problems[0][0].Detail, tc.says) {
+			t.Errorf("%s: %v, want one E207 that says %q", name, problems, tc.says)
+		}
+	}
+}
+
+// What may be meant, or works in part, is warned of.
+func TestSlipsAreWarnedOf(t *testing.T) {
+	elastic := limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, While: "capacity.a < 70%"}}
+	for name, tc := range map[string]struct {
+		rule       limit.RuleSpec
+		code, path string // "": no warning
+	}{
+		"cost above the limit":  {limit.RuleSpec{Cost: limit.CostSpec{Default: 10}, Rates: []limit.RateSpec{{Limit: 9, Per: time.Minute}}}, "W206", "cost.default"},
+		"cost within a margin":  {limit.RuleSpec{Cost: limit.CostSpec{Default: 10}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}, Margin: elastic}, "", ""},
+		"cost that a tier pays": {limit.RuleSpec{Cost: limit.CostSpec{Default: 10}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}, TierFrom: "plan"}, "", ""},
+		"route above the limit": {limit.RuleSpec{Cost: limit.CostSpec{ByRoute: map[string]uint64{"/a": 9, "/b": 10}}, Rates: []limit.RateSpec{{Limit: 9, Per: time.Minute}}}, "W206", "cost.by_route./b"},
+		"a limit of 0":          {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 0, Per: time.Minute}}}, "", ""},
+		"a margin for one rate": {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}, {Limit: 5, Per: time.Minute}}, Margin: limit.MarginSpec{SoftPercent: 10}}, "W207", "margin.soft"},
+		"elastic of nothing":    {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}, Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.a < 70%"}}}, "W207", "margin.elastic.up_to"},
+		"elastic within soft":   {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}, Margin: limit.MarginSpec{SoftPercent: 10, Elastic: limit.ElasticSpec{UpToPercent: 15, While: "capacity.a < 70%"}}}, "W207", "margin.elastic.up_to"},
+		"shadow with a penalty": {limit.RuleSpec{Mode: "shadow", Penalty: limit.Penalty{For: time.Minute}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}}, "W208", "penalty"},
+		"shadow with a queue":   {limit.RuleSpec{Mode: "shadow", Rates: []limit.RateSpec{queueOf(5)}}, "W208", "rates[0].queue"},
+		"a prime window":        {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 5, Per: 1009 * time.Millisecond}}}, "W202", "rates[0].per"},
+		"a prime lease":         {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: 5, Lease: 1009 * time.Millisecond}}}, "W202", "rates[0].lease"},
+		"a prime fixed window":  {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "fixed_window", Limit: 5, Per: 1009 * time.Millisecond}}}, "", ""},
+		"a short window":        {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 5, Per: 100 * time.Millisecond}}}, "", ""},
+		"one slice, as asked":   {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute, Slices: 1}}}, "", ""},
+		"a rate in vain":        {limit.RuleSpec{Rates: []limit.RateSpec{{Name: "x", Limit: 20, Per: time.Minute}, {Name: "y", Limit: 10, Per: time.Minute}}}, "W210", "rates[0]"},
+		"the same rate twice":   {limit.RuleSpec{Rates: []limit.RateSpec{{Name: "x", Limit: 10, Per: time.Minute}, {Name: "y", Limit: 10, Per: time.Minute}}}, "W210", "rates[1]"},
+		"two scopes":            {limit.RuleSpec{Rates: []limit.RateSpec{{Name: "x", Limit: 20, Per: time.Minute}, {Name: "y", Limit: 10, Per: time.Minute, Scope: "edge"}}}, "", ""},
+		"too short a wait":      {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 50, Outflow: perSecond(2), Queue: true, MaxWait: 499 * time.Millisecond}}}, "W211", "rates[0].max_wait"},
+		"a wait for one":        {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 50, Outflow: perSecond(2), Queue: true, MaxWait: 500 * time.Millisecond}}}, "", ""},
+	} {
+		tc.rule.Name = "r"
+		set, problems := limit.Compile(limit.Document{Namespace: "t", Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 2}}, Rules: []limit.RuleSpec{tc.rule}})
+		if problems != nil {
+			t.Errorf("%s: %v", name, problems)
+			continue
+		}
+		got := ""
+		for _, w := range set.Warnings()[0] {
+			got += w.Code + " " + strings.TrimPrefix(w.Path, "rules[0].")
+			if w.Hint == "" {
+				t.Errorf("%s: %v has no hint", name, w)
+			}
+		}
+		if got != strings.TrimSpace(tc.code+" "+tc.path) {
+			t.Errorf("%s: warned of %q, want %s at %s", name, got, tc.code, tc.path)
 		}
 	}
 }

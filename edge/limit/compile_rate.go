@@ -189,6 +189,8 @@ func (c *compiler) concurrency(path string, rule *RuleSpec, spec *RateSpec, r *R
 func (c *compiler) limits(path string, rule *RuleSpec, spec *RateSpec, r *Rate) {
 	if spec.Limit > maxLimit {
 		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
+	} else if most := withMargin(spec.Limit, rule.Margin.widest()); most > maxLimit {
+		c.problem(path+".limit", "E143", "a smaller limit, or margin", "%d with its margin is above 2^53", spec.Limit)
 	}
 	if spec.Limit == 0 && rule.Margin.widest() > 0 {
 		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a margin on a limit of 0 admits nothing")

@@ -80,6 +80,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"later profile":      {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"envoy"} }, "E181", "rules[0].on_limit.headers[0]"},
 		"path":               {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a", "b"} }, "E161", "rules[0].match.path[1]"},
 		"stars":              {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a*"} }, "E161", "rules[0].match.path[0]"},
+		"path with a query":  {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a?b=1"} }, "E161", "rules[0].match.path[0]"},
 		"stars in the midst": {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/**/a"} }, "E161", "rules[0].match.path[0]"},
 		"65 segments":        {func(d *limit.Document) { d.Rules[0].Match.Path = []string{strings.Repeat("/a", 65)} }, "E161", "rules[0].match.path[0]"},
 		"method":             {func(d *limit.Document) { d.Rules[0].Match.Methods = []string{"get"} }, "E162", "rules[0].match.methods[0]"},

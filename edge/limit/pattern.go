@@ -20,6 +20,9 @@ func compilePattern(s string) (pattern, error) {
 	if !strings.HasPrefix(s, "/") {
 		return pattern{}, fmt.Errorf("%q does not start with a slash", s)
 	}
+	if strings.Contains(s, "?") {
+		return pattern{}, fmt.Errorf("%q has a query, which takes no part: no path fits it", s)
+	}
 	p := pattern{segments: strings.Split(s[1:], "/")}
 	if len(p.segments) > maxSegments {
 		return pattern{}, fmt.Errorf("%d segments; a pattern has at most %d", len(p.segments), maxSegments)

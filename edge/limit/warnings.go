@@ -19,13 +19,7 @@ func (c *compiler) suspicions(doc *Document, first int) {
 	for i := range doc.Rules {
 		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
 		c.unseen(fmt.Sprintf("rules[%d]", i), c.set.rules[first+i])
-		for k := range doc.Rules[i].Rates {
-			rate := c.set.rules[first+i].Rates[k] // min_gap's comes after those
-			if asked := doc.Rules[i].Rates[k].Slices; asked > rate.Slices && rate.Algorithm == SubWindows {
-				c.warn(fmt.Sprintf("rules[%d].rates[%d].slices", i, k), "W202", fmt.Sprintf("slices: %d, or a longer window", rate.Slices),
-					"%d slices of %s would be narrower than %v, the resolution; %d are used", asked, rate.Name, MinWidth, rate.Slices)
-			}
-		}
+		c.slips(indexed("rules", i), &doc.Rules[i], c.set.rules[first+i])
 	}
 	c.inTheWay(first)
 }

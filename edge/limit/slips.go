@@ -1,0 +1,122 @@
+package limit
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// slips warns of what a rule says in vain, or hardly means.
+func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
+	c.unpayable(path+".cost", spec, r)
+	c.narrow(path+".margin", spec, r)
+	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
+		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
+	}
+	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
+		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests may use more than its limit, and leave nothing to lend", e.Parent.Name)
+	}
+	for k := range spec.Rates { // min_gap's comes after those
+		at, rate := indexed(path+".rates", k), r.Rates[k]
+		c.sliced(at, &spec.Rates[k], rate)
+		if rate.Queue && r.Mode == Shadow {
+			c.warn(at+".queue", "W208", "mode: enforce, when the trial is over", "a shadow rule holds no request back: its queue only counts")
+		}
+		if unit := time.Duration(product(1, uint64(rate.Drain.Per)).overUp(rate.Drain.Refill)); rate.Queue && rate.MaxWait > 0 && rate.MaxWait < unit {
+			c.warn(at+".max_wait", "W211", fmt.Sprintf("%v or more", unit), "one flows out in %v, which is longer: no request that finds another before it has time to wait", unit)
+		}
+		for i, other := range r.Rates[:len(spec.Rates)] {
+			if rate.idleBeside(other) && (other.Limit < rate.Limit || i < k) {
+				c.warn(at, "W210", "drop it", "%s never denies: %s counts the same, and admits no more", rate.Name, other.Name)
+				break
+			}
+		}
+	}
+}
+
+// idleBeside says that both rates count alike, and other admits no more.
+func (r *Rate) idleBeside(other *Rate) bool {
+	return r != other && !r.Bucket() && r.Algorithm == other.Algorithm && r.Scope == other.Scope && r.Window == other.Window && r.Slices == other.Slices &&
+		r.Period == other.Period && r.Zone.String() == other.Zone.String() && r.Oldest == other.Oldest && r.Round == other.Round &&
+		r.CountDenied == other.CountDenied && other.Limit <= r.Limit
+}
+
+// narrow warns of margins that come to less than one of a limit.
+func (c *compiler) narrow(path string, spec *RuleSpec, r *Rule) {
+	soft, upTo := spec.Margin.SoftPercent, spec.Margin.Elastic.UpToPercent
+	told := [2]bool{soft == 0, upTo == 0}
+	for _, rate := range r.Rates {
+		capacity := rate.Limit - rate.Drain.Floor
+		if rate.PerRequest || capacity == 0 {
+			continue
+		}
+		hint := fmt.Sprintf("%v%% or more, a larger limit, or none", math.Ceil(1e4/float64(capacity))/100)
+		if !told[0] && withMargin(capacity, soft) == capacity {
+			told[0] = true
+			c.warn(path+".soft", "W207", hint, "%v%% of %d is less than one: of %s no more is admitted", soft, capacity, rate.Name)
+		}
+		if !told[1] && withMargin(capacity, upTo) == withMargin(capacity, soft) {
+			told[1] = true
+			if soft > 0 {
+				hint = "a wider margin, a larger limit, or none"
+			}
+			c.warn(path+".elastic.up_to", "W207", hint, "%v%% of %d opens nothing beyond what is admitted of %s anyway", upTo, capacity, rate.Name)
+		}
+	}
+}
+
+// unpayable warns of costs that are more than the rule admits at all, whoever
+// asks. They are no mistake for certain: callers may name another.
+func (c *compiler) unpayable(path string, spec *RuleSpec, r *Rule) {
+	for k, rate := range r.Rates {
+		if rate.PerRequest || rate.Limit == 0 {
+			continue
+		}
+		most := uint64(0)
+		for _, v := range append([]*Rule{r}, r.variants...) {
+			widest := v.Rates[k]
+			if widest.Open != nil {
+				widest = widest.Open
+			}
+			most = max(most, widest.Ceiling)
+		}
+		const hint = "a smaller cost, or a larger limit; deny: true keeps a route shut"
+		if spec.Cost.Default > most {
+			c.warn(path+".default", "W206", hint, "%d is more than %s ever admits, %d: all requests are denied that name no other cost", spec.Cost.Default, rate.Name, most)
+			return
+		}
+		for _, route := range slices.Sorted(maps.Keys(spec.Cost.ByRoute)) {
+			if cost := spec.Cost.ByRoute[route]; cost > most {
+				c.warn(path+".by_route."+route, "W206", hint, "%d is more than %s ever admits, %d: all requests of this route are denied", cost, rate.Name, most)
+				return
+			}
+		}
+	}
+}
+
+// sliced warns of windows that are cut into fewer slices than was asked for, or
+// into far fewer than others.
+func (c *compiler) sliced(path string, spec *RateSpec, rate *Rate) {
+	if spec.Slices > rate.Slices && rate.Algorithm == SubWindows {
+		c.warn(path+".slices", "W202", fmt.Sprintf("slices: %d, or a longer window", rate.Slices),
+			"%s cannot be cut into %d slices of whole milliseconds, %v at the least; %d are used", rate.Name, spec.Slices, MinWidth, rate.Slices)
+		return
+	}
+	switch rate.Algorithm {
+	case SubWindows, SlidingLog, FirstHit, Concurrency:
+	default:
+		return
+	}
+	usual := min(DefaultSlices, int(rate.Window/MinWidth))
+	if spec.Slices != 0 || 2*rate.Slices >= usual {
+		return
+	}
+	word, step := "per", time.Duration(usual)*time.Millisecond
+	if rate.Lease > 0 {
+		word = "lease"
+	}
+	c.warn(path+"."+word, "W202", "such as "+WindowName(rate.Window/step*step),
+		"%s cannot be cut into %d slices of whole milliseconds, but into %d: what others count is as coarse", WindowName(rate.Window), usual, rate.Slices)
+}
