@@ -23,6 +23,7 @@ type blocked struct {
 	table  []hold // in sets of ways; grows up to most
 	most   int
 	filter filter
+	seen   int64 // the latest time so far, in ns since 1970; of a clock that was set back, since then
 }
 
 // hold is one blocked key. what is, from the top, 40 bits of the instant that
@@ -131,9 +132,34 @@ func (b *blocked) set(key deltasync.Key) []hold {
 	return b.table[i : i+ways]
 }
 
+// follow notes the time. Where the clock was set back, so is what ends by it:
+// else a key would stay blocked for as long as the step was.
+func (b *blocked) follow(now int64) {
+	back := b.seen - now
+	if back > int64(maxAhead) {
+		for i := range b.table {
+			b.table[i] = b.table[i].earlier(back)
+		}
+		b.filter.earlier(back)
+	}
+	if back < 0 || back > int64(maxAhead) {
+		b.seen = now
+	}
+}
+
+// earlier is the entry with an end that is so much before.
+func (h hold) earlier(by int64) hold {
+	if h.what == 0 || h.until() <= by {
+		return hold{}
+	}
+	h.what = h.what&(1<<endShift-1) | uint64(h.until()-by+1<<endShift-1)>>endShift<<endShift
+	return h
+}
+
 // find is what a key is held to under a rate; until is 0 where it is not
 // blocked.
 func (b *blocked) find(key deltasync.Key, rate *limit.Rate, now int64) held {
+	b.follow(now)
 	if h := b.exact(key); h != nil && h.until() > now {
 		return h.held(rate)
 	}
@@ -157,6 +183,7 @@ func (b *blocked) exact(key deltasync.Key) *hold {
 
 // put blocks a key, and takes the place of what was known of it.
 func (b *blocked) put(h hold, now int64) {
+	b.follow(now)
 	if len(b.table) == 0 {
 		if b.most < ways {
 			b.overflow(h, now)

@@ -19,6 +19,7 @@ type capacities struct {
 type signal struct {
 	value float64
 	until int64 // ns since 1970
+	ttl   time.Duration
 }
 
 const (
@@ -60,7 +61,7 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 	if c.byName == nil {
 		c.byName = map[string]signal{}
 	}
-	c.byName[name] = signal{value: used, until: t + int64(ttl)}
+	c.byName[name] = signal{value: used, until: t + int64(ttl), ttl: ttl}
 	return nil
 }
 
@@ -68,7 +69,7 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 // that is good; ok is false where nothing is known.
 func (n *Node) Capacity(now time.Time, name string) (used float64, ttl time.Duration, ok bool) {
 	s, ok := n.capacities.get(now.UnixNano(), name)
-	return s.value, time.Duration(s.until - now.UnixNano()), ok
+	return s.value, min(time.Duration(s.until-now.UnixNano()), s.ttl), ok
 }
 
 func (c *capacities) get(now int64, name string) (signal, bool) {
@@ -81,8 +82,8 @@ func (c *capacities) get(now int64, name string) (signal, bool) {
 	return s, true
 }
 
-// good says that the signal still holds. One that would for longer than any may
-// was set before the clock was set back.
+// good says that the signal still holds. One that would for longer than it was
+// set for was set before the clock was set back: nothing is known then.
 func (s signal) good(now int64) bool {
-	return now < s.until && s.until-now <= int64(MaxCapacityTTL)
+	return now < s.until && s.until-now <= int64(s.ttl+maxAhead)
 }

@@ -20,9 +20,9 @@ func TestCapacityHoldsForItsTime(t *testing.T) {
 	for _, test := range []struct {
 		after time.Duration
 		known bool
-	}{{0, true}, {9 * time.Second, true}, {10 * time.Second, false}, {-5 * time.Minute, true}, {-2 * time.Hour, false}} {
+	}{{0, true}, {9 * time.Second, true}, {10 * time.Second, false}, {-time.Millisecond, true}, {-5 * time.Minute, false}, {-2 * time.Hour, false}} {
 		used, ttl, ok := n.Capacity(start.Add(test.after), "api")
-		if ok != test.known || ok && (used != 0.4 || ttl != 10*time.Second-test.after) {
+		if ok != test.known || ok && (used != 0.4 || ttl != min(10*time.Second, 10*time.Second-test.after)) {
 			t.Errorf("%v after: %v used for %v, known %v; want known %v", test.after, used, ttl, ok, test.known)
 		}
 	}

@@ -70,3 +70,64 @@ func TestClockSteps(t *testing.T) {
 		}
 	}
 }
+
+// Nor does a step back prolong what has an end: a penalty, a block of a key that
+// a flood had forgotten, a signal of spare capacity.
+func TestEndsAfterAClockWasSetBack(t *testing.T) {
+	for name, p := range map[string]limit.Penalty{"for a minute": {For: time.Minute}, "until reset": {UntilReset: true}} {
+		for _, back := range []time.Duration{10 * time.Second, time.Hour, 30 * 24 * time.Hour} {
+			for _, forgotten := range []bool{false, true} {
+				rule := perUser(limit.RateSpec{Limit: 5, Per: time.Minute, Scope: "edge"})
+				rule.Penalty = p
+				n := newNode(t, Config{View: mapView{}}, rule)
+				through(n, start, "u", 10)
+				if forgotten {
+					forgetAll(n, start)
+				}
+				now := start.Add(-back)
+				for s := range 30 {
+					d := check(n, now.Add(time.Duration(s)*time.Second), "u")
+					if d.Allowed || d.RetryAfter > 75*time.Second {
+						t.Fatalf("%s, back %v, forgotten %v: %d s later %+v, want it kept out for a minute", name, back, forgotten, s, d)
+					}
+				}
+				for range 40 {
+					n.Tick(now.Add(30 * time.Second))
+				}
+				if d := check(n, now.Add(2*time.Minute+5*time.Second), "u"); !d.Allowed {
+					t.Errorf("%s, back %v, forgotten %v: still out two minutes later, for %v more", name, back, forgotten, d.RetryAfter)
+				}
+			}
+		}
+	}
+	for where, most := range map[string]int{"table": 64, "filter": 0} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute, Scope: "edge"}))
+		for i := range n.shards {
+			n.shards[i].blocked = blocked{most: most, filter: filter{most: 16}}
+		}
+		through(n, start, "u", 200)
+		forgetAll(n, start)
+		now := start.Add(-time.Hour)
+		if check(n, now, "u").Allowed {
+			t.Errorf("%s: a step back freed a key that had used all", where)
+		}
+		for d := 2 * time.Minute; d < 50*time.Minute; d += 2 * time.Minute {
+			for range 40 {
+				n.Tick(now.Add(d))
+			}
+			if d := check(n, now.Add(d), "u"); !d.Allowed {
+				t.Fatalf("%s: %v after the step a key of a window of a minute is denied for %v", where, now.Add(d.RetryAfter).Sub(now), d.RetryAfter)
+			}
+		}
+	}
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Second}))
+	if err := n.SetCapacity(start, "api", 0.1, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if used, ttl, ok := n.Capacity(start.Add(-50*time.Minute), "api"); ok {
+		t.Errorf("a signal that was good for 10 s says %v for %v after a step back of 50 minutes", used, ttl)
+	}
+	if _, ttl, ok := n.Capacity(start.Add(-time.Millisecond), "api"); !ok || ttl != 10*time.Second {
+		t.Errorf("by a clock a millisecond behind: good %v, for %v; want 10s", ok, ttl)
+	}
+}

@@ -193,6 +193,18 @@ func (f *filter) generation(until, now int64) uint64 {
 	return uint64(last)
 }
 
+// earlier has all generations end so much before.
+func (f *filter) earlier(by int64) {
+	if f.buckets == nil {
+		return
+	}
+	for g, end := range f.ends {
+		if end != 0 {
+			f.ends[g] = max(1, end-by)
+		}
+	}
+}
+
 // sweep clears slots that have ended, so many buckets at a time, and gives the
 // memory back when nothing is left.
 func (f *filter) sweep(now int64, buckets int) (more bool) {

@@ -241,6 +241,7 @@ func (s *shard) hold(r *record, now int64) {
 func (s *shard) sweepBlocked(now int64) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.blocked.follow(now)
 	return s.blocked.filter.sweep(now, 4*sweepStretch)
 }
 

@@ -132,6 +132,10 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	r := s.insert(key)
 	s.enter(r, rate.Space)
 	seen := n.cfg.View.Get(key)
+	if most := now + longestPenalty(rate); seen.Until > most { // a clock was set back
+		seen.Until = most
+		n.cfg.View.Set(key, seen, max(rate.Window+rate.Width, rate.Memory, time.Duration(most-now)))
+	}
 	r.hears(seen.Heard, seen.Regions)
 	if !n.stout && len(seen.Cells) == 0 && seen.Until <= now && thins(rate) && s.blocked.find(key, rate, now).until == 0 {
 		s.thin(r, rate, n.life.Load(), now)

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"time"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -14,11 +16,25 @@ import (
 const penalty = 1<<64 - 1
 
 // punished says that the block's key is denied whatever room it has, by a rule
-// that punishes. A penalty that would last longer than any was set before a
-// clock was set back.
+// that punishes. A penalty that would last longer than the rule's was set before
+// a clock was set back: from here on it lasts as long as one that is set now.
 func (b *block) punished(now int64) bool {
-	d := b.denied
-	return d.cost == penalty && now < d.until && d.until-now <= int64(limit.MaxWindow)
+	d := &b.denied
+	if d.cost != penalty || now >= d.until {
+		return false
+	}
+	d.until = min(d.until, now+longestPenalty(b.rate))
+	return true
+}
+
+// longestPenalty is how long a penalty lasts at the most, and a second for
+// clocks that differ. A rate whose rule has none, and heeds none, still keeps
+// those that it hears of.
+func longestPenalty(rate *limit.Rate) int64 {
+	if rate.Penalty == 0 {
+		return int64(limit.MaxWindow)
+	}
+	return int64(min(rate.Penalty, limit.MaxWindow) + time.Second)
 }
 
 // sentence is when the block's penalty ends, in ns since 1970; 0: it has none.

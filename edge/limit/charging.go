@@ -235,11 +235,26 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 		c.problem(path+".max_delay", "E217", "rates of token_bucket or leaky_bucket", "requests cannot wait for room in %s, a %s", r.Rates[i].Name, r.Rates[i].Algorithm)
 	}
 	r.Penalty = spec.Penalty
+	for _, rate := range r.Rates {
+		rate.punish(r.Penalty)
+	}
 	switch p := spec.Penalty; {
 	case p.For != 0 && p.UntilReset:
 		c.problem(path+".penalty", "E211", "a time, or until_reset", "a penalty has one end")
 	case p.For != 0 && (p.For < time.Millisecond || p.For > MaxWindow):
 		c.problem(path+".penalty", "E211", "1ms to 366d, such as 5m, or until_reset", "a penalty of %v is out of range", p.For)
+	}
+}
+
+// punish sets how long a penalty may last: until a reset, as long as what is
+// used may count.
+func (r *Rate) punish(p Penalty) {
+	r.Penalty = p.For
+	if p.UntilReset {
+		r.Penalty = max(r.Window+r.Width, r.Hold) + time.Second
+	}
+	if r.Open != nil {
+		r.Open.Penalty = r.Penalty
 	}
 }
 

@@ -181,8 +181,11 @@ type Rate struct {
 	// PerRequest says that each request counts one, whatever it costs. No
 	// multiplier and no margin changes such a rate.
 	PerRequest bool
-	withheld   []uint64 // by class
-	limits     *limits  // that requests asked for in its place; nil: none are kept
+	// Penalty is the longest that its rule keeps out whoever was denied; 0: it has
+	// no penalty.
+	Penalty  time.Duration
+	withheld []uint64 // by class
+	limits   *limits  // that requests asked for in its place; nil: none are kept
 
 	// A queue may admit up to a level that is no whole number: the Ceiling and
 	// spare/Drain.Per, which is spareMicro millionths.
