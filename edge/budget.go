@@ -93,7 +93,7 @@ func (s *shard) weigh(b *block) {
 // extraBytes is what the parts of a block take that few have.
 func (b *block) extraBytes() (total int) {
 	if b.memory != nil {
-		total += int(unsafe.Sizeof(memory{})) + b.memory.spilt.Bytes()
+		total += int(unsafe.Sizeof(memory{})) + b.memory.spilt.Bytes() + b.memory.exact.Bytes()
 	}
 	if b.held != nil {
 		total += int(unsafe.Sizeof(held{}))

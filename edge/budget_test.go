@@ -265,3 +265,25 @@ func TestDirtyListIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// Logs are in the budget: keys that remember thousands of hits each make room
+// for each other.
+func TestMaxBytesHoldsLogs(t *testing.T) {
+	const budget = 16 << 20
+	n := newNode(t, Config{MaxBytes: budget}, perUser(limit.RateSpec{Limit: 4000, Per: time.Hour, Algorithm: "sliding_log", Scope: "edge"}))
+	before, now := liveHeap(), start
+	for u := range 1500 {
+		req := requestOf(n, fmt.Sprint(u))
+		for range 2000 {
+			now = now.Add(time.Microsecond)
+			n.Check(now, req)
+		}
+		req.Release()
+	}
+	if got := liveHeap() - before; got > budget {
+		t.Errorf("%d keys with a log take %d MiB of a budget of %d", n.Keys(), got>>20, budget>>20)
+	}
+	if n.Keys() < 100 {
+		t.Errorf("%d keys are left: room for more was not used", n.Keys())
+	}
+}

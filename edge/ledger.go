@@ -243,6 +243,9 @@ func (s *shard) recycle(b *block) {
 	own, others, memory := b.own, b.others, b.memory
 	own.Reset()
 	others.Reset()
+	if memory != nil {
+		memory.exact.Reset() // a long log is not worth keeping
+	}
 	*b = block{own: own, others: others, memory: memory, unsent: nothing}
 	s.free = append(s.free, b)
 }

@@ -62,6 +62,9 @@ func (x *Exact) Reset() {
 	x.log.clear()
 }
 
+// Bytes is the memory that it holds beside itself.
+func (x *Exact) Bytes() int { return x.log.bytes() }
+
 // setBack says that a clock that showed at was set back to now. A few threads
 // that read the clock and come in another order are no such thing: for them
 // time stands still, as draining the same moments twice would free too much.

@@ -3,6 +3,7 @@ package limit
 import (
 	"sort"
 	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -157,6 +158,9 @@ func (l *log) wait(r *Rate, others []crdt.Cell, cost uint64, now int64) time.Dur
 	}
 	return time.Duration(at - now)
 }
+
+// bytes is the memory that the log holds.
+func (l *log) bytes() int { return len(l.ring) * int(unsafe.Sizeof(stamp{})) }
 
 // clear forgets all, and keeps the memory where it is little.
 func (l *log) clear() {
