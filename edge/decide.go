@@ -350,14 +350,29 @@ func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost ui
 		d.Zone = limit.ZoneSoft
 	}
 	d.Near = near(rate, left)
-	local, merged := uint64(r.local), uint64(r.merged)
-	if r.sparse() {
-		local, merged = 0, 0
-	}
+	local, merged := r.counted(rate)
 	d.Basis = limit.Basis{Local: local + r.fresh + cost, Merged: merged, Age: -1, Regions: int(r.regions & mostRegions)}
 	if r.heard != 0 {
 		d.Basis.Age = time.Duration(max(0, now-r.heard))
 	}
+}
+
+// counted is what was counted here, and by others, at the last fold. A record
+// has room for 32 bits of each; of what is more, the allowance tells one.
+func (r *record) counted(rate *limit.Rate) (local, merged uint64) {
+	if r.sparse() {
+		return 0, 0
+	}
+	const most = 1<<32 - 1
+	local, merged = uint64(r.local), uint64(r.merged)
+	used := crdt.SatSub(rate.Ceiling, crdt.SatAdd(r.allowance, r.fresh))
+	switch {
+	case local == most:
+		local = max(local, crdt.SatSub(used, merged))
+	case merged == most:
+		merged = max(merged, crdt.SatSub(used, local))
+	}
+	return local, merged
 }
 
 // near says that a rate with so much of its ceiling left is near its limit.

@@ -418,3 +418,16 @@ func TestMarkOfAnyRate(t *testing.T) {
 		t.Errorf("the second at once: %+v, want it denied by the gap", d)
 	}
 }
+
+// What a decision was made from is told also where it is bytes.
+func TestBasisOfBytes(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 1e12, Per: time.Hour})
+	rule.Cost.Max = 1e12
+	n := newNode(t, Config{}, rule)
+	for k := uint64(1); k <= 9; k++ {
+		d := checkCost(n, start.Add(time.Duration(k)*2*time.Minute), "u", 1e11)
+		if d.Basis.Local != k*1e11 || d.Basis.Merged != 0 {
+			t.Fatalf("%d bytes counted: basis %+v", k*1e11, d.Basis)
+		}
+	}
+}

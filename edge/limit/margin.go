@@ -5,6 +5,8 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+
+	"github.com/spillgate/spillgate/crdt"
 )
 
 // MarginSpec is how far over the limit a rule admits.
@@ -155,9 +157,14 @@ func (r *Rate) setCeiling(ceiling uint64) {
 	}
 }
 
-// withMargin is a limit with a margin.
+// withMargin is a limit with a margin. Percents are read to the millionth, so
+// that 29 % of 100 is 29, which in floating point it is not.
 func withMargin(limit uint64, percent float64) uint64 {
-	return limit + uint64(float64(limit)*percent/100)
+	if !isMargin(percent) { // which is told elsewhere
+		return limit
+	}
+	whole, _ := product(limit, uint64(math.Round(percent*micro))).over(100 * micro)
+	return crdt.SatAdd(limit, whole)
 }
 
 // Drop says what becomes of requests in a margin.

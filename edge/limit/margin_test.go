@@ -96,3 +96,19 @@ func TestDropShare(t *testing.T) {
 		t.Errorf("DropShare of a limit of 0 = %v, want 1", got)
 	}
 }
+
+// A margin is a whole number of percent of the limit where it can be one.
+func TestMarginsAreExact(t *testing.T) {
+	for _, test := range []struct {
+		limit   uint64
+		percent float64
+		want    uint64
+	}{{100, 29, 129}, {100, 57, 157}, {1000, 0.3, 1003}, {1000, 2.3, 1023}, {1 << 52, 0.1, 1<<52 + 1<<52/1000}, {10, 15, 11}, {7, 1000, 77}, {1000, 0.0001, 1000}} {
+		rule := plainRule()
+		rule.Rates = []limit.RateSpec{{Limit: test.limit, Per: time.Minute}}
+		rule.Margin.SoftPercent = test.percent
+		if got := compileRules(t, rule).Rules()[0].Rates[0].Ceiling; got != test.want {
+			t.Errorf("%d and %v%%: a ceiling of %d, want %d", test.limit, test.percent, got, test.want)
+		}
+	}
+}
