@@ -203,6 +203,8 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 		for i := range dst[from:] {
 			dst[from+i].lends, dst[from+i].borrower = true, rule
 		}
+		lenders := slices.DeleteFunc(dst[from:], func(c counter) bool { return c.rate.PerRequest }) // a gap is nothing to lend
+		dst = dst[:from+len(lenders)]
 	}
 	return dst
 }

@@ -85,6 +85,17 @@ func TestEndsAfterAClockWasSetBack(t *testing.T) {
 					forgetAll(n, start)
 				}
 				now := start.Add(-back)
+				if !forgotten { // asked or not, swept it is
+					asked := now.Add(5 * time.Minute)
+					other := newNode(t, Config{}, rule)
+					through(other, start, "u", 10)
+					for range 40 {
+						other.Tick(now)
+					}
+					if d := check(other, asked, "u"); !d.Allowed {
+						t.Errorf("%s, back %v, not asked for five minutes: still out for %v more", name, back, d.RetryAfter)
+					}
+				}
 				for s := range 30 {
 					d := check(n, now.Add(time.Duration(s)*time.Second), "u")
 					if d.Allowed || d.RetryAfter > 75*time.Second {

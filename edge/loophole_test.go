@@ -204,6 +204,9 @@ func TestParentWithAGapLends(t *testing.T) {
 	if d := checkCost(n, start, "u", 5); !d.Allowed {
 		t.Fatalf("parent with min_gap does not lend 5 of 1000")
 	}
+	if got := through(n, start, "u", 200); got != 95 { // the margin's ten times ten, less 5
+		t.Fatalf("%d more are lent at one instant, want 95", got)
+	}
 }
 
 // What is given back is free again, though the key was forgotten meanwhile.

@@ -277,6 +277,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 		} else {
 			r.settle()
 			s.retire(r, now)
+			_ = b.punished(now) // a penalty of before a clock was set back is cut here at the latest
 		}
 		if !r.tells(now) {
 			s.paid(r)
