@@ -59,7 +59,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			}
 		}
 	default:
-		n.chargeAll(req, counters)
+		n.chargeAll(now, req, counters)
 	}
 	if shadowed && d.Allowed {
 		d.Zone = limit.ZoneShadow
@@ -201,7 +201,7 @@ func (n *Node) missing(counters []counter) (any bool) {
 }
 
 // chargeAll books the costs with all counters, and what may be given back.
-func (n *Node) chargeAll(req *limit.Request, counters []counter) {
+func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 	for i := range counters {
 		c := &counters[i]
 		if c.rule.CountsAfter() || c.lends && (!c.lent || !c.borrower.Pays()) {
@@ -210,7 +210,7 @@ func (n *Node) chargeAll(req *limit.Request, counters []counter) {
 		n.book(c)
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
-				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, Cost: c.cost,
+				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, At: now, Cost: c.cost,
 			})
 		}
 	}

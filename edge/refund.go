@@ -25,7 +25,11 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 				continue
 			}
 		}
-		n.amend(t, c, func(s *shard, r *record) { n.giveBack(s, r, c.Slice, back, t) })
+		n.amend(t, c, func(s *shard, r *record) {
+			if r.settle(); r.counts(c, t) {
+				n.giveBack(s, r, c.Slice, back, t)
+			}
+		})
 		c.Cost -= back
 	}
 }
@@ -64,6 +68,12 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 		r = n.admit(s, key, c.Rate, now, nil)
 	}
 	f(s, r)
+}
+
+// counts says that a charge may still count, of a record that is settled.
+func (r *record) counts(c *limit.Charge, now int64) bool {
+	m := r.block.memory
+	return m == nil || m.exact.Counts(c.Rate, c.At, now)
 }
 
 // giveBack books a refund beside its charge.

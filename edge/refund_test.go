@@ -116,6 +116,28 @@ func TestRefundComesLate(t *testing.T) {
 	}
 }
 
+// A window that began with a hit gives back nothing of the one before, though
+// both have a part in one slice.
+func TestRefundOfTheWindowBefore(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Hour, Algorithm: "fixed_window", Align: "first_hit"}))
+	began := start.Add(10 * time.Second)
+	check(n, began, "u")
+	_, last := take(t, n, began.Add(time.Hour-5*time.Second), "u", 9)
+	next := began.Add(time.Hour + 5*time.Second)
+	if last[0].Slice != last[0].Rate.SliceAt(next.UnixNano()) {
+		t.Fatal("the windows meet at the end of a slice, and nothing is tried")
+	}
+	_, first := take(t, n, next, "u", 10)
+	n.Refund(next, last, 0)
+	if d := check(n, next, "u"); d.Allowed {
+		t.Error("what was charged to the window before was given back to this one")
+	}
+	n.Refund(next, first, 4)
+	if got := through(n, next, "u", 10); got != 4 {
+		t.Errorf("4 of this window were given back: %d admitted", got)
+	}
+}
+
 // What is reported counts, whatever room there was.
 func TestReport(t *testing.T) {
 	for name, rate := range refundable {

@@ -10,5 +10,6 @@ type Charge struct {
 	Rate    *Rate
 	Counter uint64     // the name that the node counts under
 	Slice   crdt.Slice // that the charge stands in
+	At      int64      // when it was made, in ns since 1970; 0: not known
 	Cost    uint64     // what is left to give back
 }

@@ -56,6 +56,17 @@ func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left u
 	return 0
 }
 
+// Counts says that a charge made at an instant, 0 where that is not known, may
+// still count. Of a window that begins with a hit, the one before may have ended
+// in the slice in which this one began: what was charged to that is gone.
+func (x *Exact) Counts(r *Rate, at, now int64) bool {
+	if r.Algorithm != FirstHit || at == 0 {
+		return true
+	}
+	x.window.roll(r, nil, now)
+	return !x.window.open || at >= x.window.anchor
+}
+
 // Reset forgets everything, but keeps some memory for the next counter.
 func (x *Exact) Reset() {
 	x.bucket, x.window = bucket{}, hitWindow{}
