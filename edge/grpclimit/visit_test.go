@@ -100,6 +100,31 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 	}, everybody("queue", queue))
 }
 
+// A rule that delays has calls wait for room, and whoever gives up is not charged.
+// The fake knows no max_delay.
+func TestCallsWaitForRoom(t *testing.T) {
+	rule := everybody("bucket", limit.RateSpec{Algorithm: "token_bucket", Capacity: 1, Refill: limit.Flow{Units: 1, Per: time.Second}})
+	rule.MaxDelay = 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		l, err := grpclimit.New(limitertest.Node(t, limit.Document{Namespace: "shop", Defaults: limit.Defaults{Scope: "edge"}, Rules: []limit.RuleSpec{rule}}), "", grpclimit.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if got := unary(t.Context(), l, 0, nil); got != codes.OK || time.Since(begun) != 0 {
+			t.Fatalf("the first call: %v after %v", got, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if got := unary(ctx, l, 0, nil); got != codes.DeadlineExceeded {
+			t.Errorf("a call whose deadline comes first: %v", got)
+		}
+		if got := stream(t.Context(), l, 0, 0); got != codes.OK || time.Since(begun) != time.Second {
+			t.Errorf("the second call: %v after %v, want a second", got, time.Since(begun))
+		}
+	})
+}
+
 // A call holds its slot until its handler is done, a stream for as long as it
 // lasts, and its messages take no other.
 func TestCallsHoldTheirSlots(t *testing.T) {
