@@ -14,7 +14,7 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-var sparseSeeds = flag.Uint64("sparse.seeds", 60, "seeds of TestSparseRecordsChangeNothing")
+var sparseSeeds = flag.Uint64("sparse.seeds", 100, "seeds of TestSparseRecordsChangeNothing")
 
 // twins are a node whose records may be sparse and one that has none, which go
 // through the same.
