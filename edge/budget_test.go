@@ -287,3 +287,18 @@ func TestMaxBytesHoldsLogs(t *testing.T) {
 		t.Errorf("%d keys are left: room for more was not used", n.Keys())
 	}
 }
+
+// All that is shared out, and what a node takes without a key, is the budget.
+func TestBudgetIsSharedOut(t *testing.T) {
+	for _, most := range []int64{minBytes, 64 << 20, 1 << 30} {
+		cfg, err := Config{Region: "r", Pop: "p", Name: "n", Secret: testSecret, MaxBytes: most}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := cfg.budget()
+		total := int64(shards*(b.bytes+b.holds*holdBytes+b.buckets*8) + cfg.Lanes*b.deltas*deltaBytes + fixedBytes)
+		if total > most || total < most*95/100 {
+			t.Errorf("%d bytes of %d are shared out, what is fixed included", total, most)
+		}
+	}
+}

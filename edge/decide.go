@@ -73,7 +73,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	r := c.record
 	// Whoever is punished is told a wait, which brings an exact state to now: what
 	// is charged next must not be booked at an instant before.
-	if r.block.punished(now) || !r.denies(c, now) || !r.fits(c.rule, c.rate, now) {
+	if r.block.punished(now) || !r.denies(c, now) {
 		n.refold(c, now)
 	}
 	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
@@ -100,7 +100,7 @@ func (n *Node) delays(now int64, c *counter) bool {
 		return false
 	}
 	b := n.shard(c.key).whole(c.record)
-	wait := max(n.shard(c.key).wait(b, c.need, now), b.held.wait(c.rate, c.need, now))
+	wait := n.shard(c.key).wait(b, c.need, now) // of a bucket, as all are that delay: none of them is held
 	if wait > c.rule.MaxDelay {
 		return false
 	}
@@ -416,8 +416,8 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	s := n.shard(c.key)
 	b := s.whole(c.record)
 	switch {
-	case c.dropped: // the next one may be luckier; below the limit all are
-		return s.wait(b, c.need+margin(c.rate), now)
+	case c.dropped: // the next one may be luckier; up to the limit all are
+		return s.wait(b, max(c.need, margin(c.rate)), now)
 	case b.punished(now): // whoever came sooner than there is room would be punished anew
 		return max(s.wait(b, c.need, now), b.held.wait(c.rate, c.need, now))
 	case !c.record.denies(c, now):

@@ -431,3 +431,32 @@ func TestBasisOfBytes(t *testing.T) {
 		}
 	}
 }
+
+// Whoever is dropped at random is told when there is room below the limit, where
+// nobody is; what costs nothing is never dropped.
+func TestDroppedWaitForTheLimit(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 100, Per: time.Minute})
+	rule.Margin.SoftPercent, rule.Drop = 50, "probabilistic"
+	rule.Cost.ByRoute = map[string]uint64{"/free": 0}
+	draw := 0.999
+	n := newNode(t, Config{Rand: func() float64 { return draw }}, rule)
+	if got, _ := admits(n, start, "u", 120); got != 120 {
+		t.Fatalf("%d admitted by lucky draws, want 120", got)
+	}
+	draw = 0
+	d := check(n, start, "u")
+	if d.Allowed {
+		t.Fatalf("in the margin, by the unluckiest draw: %+v", d)
+	}
+	if again := check(n, start.Add(d.RetryAfter-time.Millisecond), "u"); again.Allowed {
+		t.Errorf("a millisecond before the wait of %v is over: %+v", d.RetryAfter, again)
+	}
+	free := requestOf(n, "u")
+	free.Set("path", "/free")
+	if d := n.Check(start, free); !d.Allowed {
+		t.Errorf("what costs nothing was dropped: %+v", d)
+	}
+	if again := check(n, start.Add(d.RetryAfter), "u"); !again.Allowed {
+		t.Errorf("after the wait of %v: %+v", d.RetryAfter, again)
+	}
+}

@@ -382,3 +382,19 @@ func TestHeardPenaltyIsNotSentOnAtOnce(t *testing.T) {
 		t.Errorf("refreshed %+v, want the penalty in it", d)
 	}
 }
+
+// A bucket that has room long before a penalty ends tells the penalty.
+func TestPenaltyOfABucket(t *testing.T) {
+	rule := perUser(tokens(1, limit.Flow{Units: 10, Per: time.Second}))
+	rule.Penalty.For = time.Minute
+	n := newNode(t, Config{}, rule)
+	check(n, start, "u")
+	for _, after := range []time.Duration{0, time.Second, 59 * time.Second} {
+		if d := check(n, start.Add(after), "u"); d.Allowed || d.RetryAfter != time.Minute-after {
+			t.Errorf("%v after: %+v, want denied for %v", after, d, time.Minute-after)
+		}
+	}
+	if d := check(n, start.Add(time.Minute), "u"); !d.Allowed {
+		t.Errorf("after the penalty: %+v", d)
+	}
+}

@@ -93,8 +93,13 @@ func TestRefundIsTold(t *testing.T) {
 func TestRefundComesLate(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
 	_, charges := take(t, n, start, "u", 10)
+	settleFrames(n, start)
+	n.hurry.Store(false)
 	later := start.Add(3 * time.Minute)
 	n.Refund(later, charges, 0)
+	if n.Urgent() {
+		t.Error("a refund of long ago is urgent, though nobody has the charge any more")
+	}
 	if d := checkCost(n, later, "u", 11); d.Allowed {
 		t.Fatal("a refund of long ago made room above the limit")
 	}
