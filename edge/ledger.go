@@ -165,7 +165,9 @@ func (s *shard) place(key deltasync.Key) *record {
 
 func (s *shard) grow() {
 	old := s.table
-	s.table = make([]record, s.larger())
+	s.table = slices.Grow([]record(nil), s.larger())
+	s.table = s.table[:cap(s.table)] // what the allocator gives, as it rounds up
+	clear(s.table)
 	s.places.Store(&places{first: &s.table[0], size: len(s.table)})
 	for i := range old {
 		if old[i].key != 0 {
