@@ -14,7 +14,7 @@ func TestScenarios(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := run([]string{"-scenario", s.name, "-keys", "60000", "-budget", "32"}, &out, io.Discard); err != nil {
+			if err := run([]string{"-scenario", s.name, "-keys", "120000", "-budget", "32"}, &out, io.Discard); err != nil {
 				t.Fatal(err)
 			}
 			var r result
@@ -24,7 +24,7 @@ func TestScenarios(t *testing.T) {
 			for _, err := range r.missed(options{budget: 1 << 40}) {
 				t.Error(err)
 			}
-			if r.Others != 60_000/s.each || r.Limited != 2400 || r.Peak == 0 || r.Heap == 0 || r.Live == 0 || r.Micros == 0 {
+			if r.Others != 120_000/s.each || r.Limited != 4800 || r.Peak == 0 || r.Heap == 0 || r.Live == 0 || r.Micros == 0 {
 				t.Errorf("not all is measured: %+v", r)
 			}
 			if s.limit == 1 && r.BlockedExact+r.BlockedFilter < r.Limited/10 {
