@@ -71,6 +71,34 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
+// Where nobody else is told, own charges go back with the clock: whoever was
+// limited stays so for a window, however far the step was.
+func TestOwnChargesGoBackWithTheClock(t *testing.T) {
+	for name, spec := range everyKind(10) {
+		if name == "initial" { // it starts with more than a window drains
+			continue
+		}
+		spec.Scope = "edge"
+		for _, back := range []time.Duration{5 * time.Second, 30 * time.Second, 59 * time.Second, 70 * time.Second, 100 * time.Second, time.Hour} {
+			n := newNode(t, Config{}, perUser(spec))
+			began := start.Add(20 * time.Second)
+			through(n, began, "u", 20)
+			now, free := began.Add(-back), time.Duration(-1)
+			if got := through(n, now, "u", 20); got != 0 {
+				t.Errorf("%s, back %v: %d admitted at once, want the limit to hold", name, back, got)
+			}
+			for passed := time.Duration(0); free < 0 && passed < 4*time.Minute; passed += time.Second {
+				if check(n, now.Add(passed), "u").Allowed {
+					free = passed
+				}
+			}
+			if free < 0 || free > time.Minute+3*time.Second {
+				t.Errorf("%s, back %v: free again after %v, want a window", name, back, free)
+			}
+		}
+	}
+}
+
 // Nor does a step back prolong what has an end: a penalty, a block of a key that
 // a flood had forgotten, a signal of spare capacity.
 func TestEndsAfterAClockWasSetBack(t *testing.T) {

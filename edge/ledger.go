@@ -291,6 +291,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)
 	}
+	s.recall(b, now)
 	r.allowance = rate.Room(s.measure(r, now))
 	r.until = rate.EndOf(b.slice)
 	if b.memory != nil {

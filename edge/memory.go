@@ -69,6 +69,29 @@ func (s *shard) retire(r *record, now int64) {
 	}
 }
 
+// recall has own charges of slices that lie further ahead of the clock than clocks
+// differ count as made now: it was set back. Others know them by their slice,
+// unless nobody is told of them.
+func (s *shard) recall(b *block, now int64) {
+	last, ok := b.own.Last()
+	ahead := b.rate.SliceAt(now + int64(maxAhead))
+	if b.rate.Scope != limit.ScopeEdge || !ok || last <= ahead {
+		return
+	}
+	current := b.rate.SliceAt(now)
+	if b.memory != nil {
+		b.memory.carry.Boundary = min(b.memory.carry.Boundary, current)
+	}
+	s.scratch = b.own.Cells(s.scratch[:0])
+	b.own.Reset()
+	for _, c := range s.scratch {
+		if c.Slice > ahead {
+			c.Slice = current
+		}
+		b.own.Add(c)
+	}
+}
+
 // before says that the vector has a cell of an earlier slice.
 func before(v *crdt.Vector, slice crdt.Slice) bool { return v.Len() > 0 && v.At(0).Slice < slice }
 

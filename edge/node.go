@@ -272,10 +272,14 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 			continue
 		}
 		b := r.block
+		if r.sparse() && r.fresh > 0 && b.rate.Scope == limit.ScopeEdge && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
+			b = s.whole(r) // a clock was set back
+		}
 		if r.sparse() {
 			r.expire(now)
 		} else {
 			r.settle()
+			s.recall(b, now)
 			s.retire(r, now)
 			_ = b.punished(now) // a penalty of before a clock was set back is cut here at the latest
 		}
