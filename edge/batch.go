@@ -20,7 +20,7 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 		part := reqs[:min(batch, len(reqs))]
 		reqs = reqs[len(part):]
 		for i, req := range part {
-			room[i] = n.keyed(req)
+			room[i].match(n, req)
 		}
 		for i, req := range part {
 			dst = append(dst, limit.Decision{})
@@ -47,19 +47,19 @@ type keyed struct {
 	short bool
 }
 
-// keyed matches a request, and has the record of its counter fetched.
-func (n *Node) keyed(req *limit.Request) keyed {
-	k := keyed{rules: req.Rules()}
-	if !short(req, k.rules) {
-		return k
+// match fills in a request, and has the record of its counter fetched.
+func (k *keyed) match(n *Node, req *limit.Request) {
+	k.rules = req.Rules()
+	if k.short = short(req, k.rules); !k.short {
+		return
 	}
-	material, ok := k.rules[0].AppendKey(req.Scratch(), req)
+	rule := k.rules[0]
+	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)
-	if ok {
-		k.key, k.short = deltasync.Keyer(k.rules[0].Sub).Hash(material).Key(k.rules[0].Rates[0].Generation), true
+	if k.short = ok; ok {
+		k.key = deltasync.Keyer(rule.Sub).Hash(material).Key(rule.Rates[0].Generation)
 		n.shard(k.key).fetch(k.key)
 	}
-	return k
 }
 
 // fetch has the processor bring the place of a key into its cache. The table
