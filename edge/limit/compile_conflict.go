@@ -11,18 +11,25 @@ import (
 func (c *compiler) contradictions(path string, r *Rule) {
 	const hint = "drop one of the two"
 	facts := r.facts()
+	about := map[int][]int{} // the facts before, by the slots that they are about
 	for k := range facts {
-		f := &facts[k]
-		for i := range k {
-			switch other := &facts[i]; {
-			case !f.excludes(other):
-			case f.by == other.by:
-				c.problem(path+"."+f.by, "E166", "such as: in [\"gold\", \"silver\"], or with or in place of and", "this contradicts itself: no value of %q is as it says, and the rule never applies", f.name)
-				return
-			default:
-				c.problem(path+"."+f.by, "E166", hint, "this and %s contradict each other: no request is as both say of %q, and the rule never applies", other.by, f.name)
-				return
+		f, first := &facts[k], len(facts)
+		for _, slot := range f.slots {
+			for _, i := range about[slot] {
+				if i < first && f.excludes(&facts[i]) {
+					first = i
+				}
 			}
+			about[slot] = append(about[slot], k)
+		}
+		switch {
+		case first == len(facts):
+		case f.by == facts[first].by:
+			c.problem(path+"."+f.by, "E166", "such as: in [\"gold\", \"silver\"], or with or in place of and", "this contradicts itself: no value of %q is as it says, and the rule never applies", f.name)
+			return
+		default:
+			c.problem(path+"."+f.by, "E166", hint, "this and %s contradict each other: no request is as both say of %q, and the rule never applies", facts[first].by, f.name)
+			return
 		}
 		if by := r.match.without(f); by != "" {
 			c.problem(path+"."+f.by, "E166", hint, "this and match.%s contradict each other: no request is as both say, and the rule never applies", by)

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -58,18 +59,25 @@ func TestMisspeltKeys(t *testing.T) {
 
 // Many keys against many words must not take their product in time.
 func TestManyUnusedKeys(t *testing.T) {
-	rule := plainRule()
-	var keys []string
-	for i := range 20_000 {
-		keys = append(keys, fmt.Sprintf("unused_key_%06d", i))
-		rule.Match.Has = append(rule.Match.Has, fmt.Sprintf("undeclared_%06d", i))
+	took := func(names int) time.Duration {
+		rule := plainRule()
+		var keys []string
+		for i := range names {
+			keys = append(keys, fmt.Sprintf("unused_key_%06d", i))
+			rule.Match.Has = append(rule.Match.Has, fmt.Sprintf("undeclared_%06d", i))
+		}
+		least := time.Duration(math.MaxInt64)
+		for range 3 { // the least of it is least disturbed
+			began := time.Now()
+			if _, problems := limit.Compile(withKeys(rule, keys...)); problems != nil {
+				t.Fatal(problems[0])
+			}
+			least = min(least, time.Since(began))
+		}
+		return least
 	}
-	began := time.Now()
-	if _, problems := limit.Compile(withKeys(rule, keys...)); problems != nil {
-		t.Fatal(problems[0])
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("20,000 unused keys took %v", took)
+	if few, many := took(2000), took(20_000); many > 40*few {
+		t.Errorf("20,000 unused keys take %v, 2,000 take %v: want it linear", many, few)
 	}
 }
 

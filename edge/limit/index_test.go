@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -215,10 +216,19 @@ func (g *group) reached(req *Request) (asked int) {
 }
 
 func TestCompileOfManyRulesIsQuick(t *testing.T) {
-	start := time.Now()
-	compileMany(t, 10_000)
-	if took := time.Since(start); took > 5*time.Second { // 0.1 s on two quiet cores
-		t.Errorf("10,000 rules took %v to compile", took)
+	took := func(rules int) time.Duration {
+		least := time.Duration(math.MaxInt64)
+		for range 3 { // the least of it is least disturbed
+			start := time.Now()
+			compileMany(t, rules)
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	// 0.1 s for the many on two quiet cores; a hundred times as long as the few
+	// if each is held against each.
+	if few, many := took(1000), took(10_000); many > 40*few {
+		t.Errorf("10,000 rules take %v to compile, 1,000 take %v", many, few)
 	}
 }
 
