@@ -11,39 +11,35 @@ import (
 // whichever lane they are to. One that is new may lack all counts: everything
 // live is sent again. One that falls silent may have had counts that nobody else
 // has: what it took last, and had stored but not yet told the other regions, and
-// whatever it took into memory alone since its store was away. And while that
-// lasts, the others do not know what is in its memory.
+// what it took into memory alone, as its store was away. Records are marked that
+// were told so; while others have a store, they are told to those.
 
 // aggregator is one of the region's, or one that was.
 type aggregator struct {
 	epoch   uint64
 	heard   int64  // when it last answered
 	answers uint64 // how many the node had had by then
+	turns   uint64 // that it may miss; 0: silentTurns
 	gone    bool   // it is silent, and was seen to
-
-	since    int64 // it has no counts in memory alone that were told before; 0: it has none
-	saidAt   int64 // when it last said that it has
-	toldAt   int64 // when they were last told to whoever answers; at first, when it said so first
-	patience time.Duration
+	stored  bool   // it answered last that all it was told is stored
 }
 
 const (
-	// Who has not answered for so long, and so many times his turn, is gone.
+	// Who has not answered for so long, and so many times his turn, is gone: by
+	// chance that happens once in a million turns. Who comes back may miss twice
+	// as many: he is seldom asked.
 	silentFor   = time.Second
-	silentTurns = 8
+	silentTurns = 14
+	mostTurns   = 256
+	// Of those who have not answered for so long nobody waits for a turn.
+	forgetful = time.Minute
 	// unexported is how long an aggregator takes at most, as a rule, to tell the
 	// other regions what it has taken.
 	unexported = 2 * time.Second
-	// While an aggregator has no store, what it took is told to the others after
-	// leastPatience, and then less and less often.
-	leastPatience = time.Second
-	mostPatience  = 16 * time.Second
 )
 
-// heardFrom takes note of an answer to a frame that left at sentAt. A status of
-// StatusStoreDown is about counts of which none was told before since (0: none
-// of them is live). n.mu is held.
-func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentAt, since int64) {
+// heardFrom takes note of an answer; n.mu is held.
+func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status) {
 	list := n.aggregators
 	at := slices.IndexFunc(list, func(a aggregator) bool { return a.epoch == epoch })
 	switch {
@@ -64,51 +60,85 @@ func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentA
 	n.aggregators = list
 	n.answers++
 	a := &list[len(list)-1]
-	a.heard, a.answers, a.gone = now, n.answers, false
-	switch {
-	case status == deltasync.StatusOK && (sentAt > a.saidAt || a.saidAt > now): // later: a clock was set back
-		a.since = 0 // it answers so only when all that it took is stored
-	case status == deltasync.StatusStoreDown && since != 0:
-		if a.since == 0 {
-			a.since, a.toldAt, a.patience = since, now, leastPatience
-		}
-		a.since, a.saidAt = min(a.since, since), now
+	if a.gone {
+		a.turns = min(2*max(a.turns, silentTurns), mostTurns)
 	}
-	n.lookAfter(now)
+	a.heard, a.answers, a.gone, a.stored = now, n.answers, false, status == deltasync.StatusOK
+	if status == deltasync.StatusStoreDown {
+		n.outages = true
+	}
+	n.missSilent(now)
 }
 
-// lookAfter sends again what may be nowhere else than with an aggregator that is
-// gone, or has no store; n.mu is held.
-func (n *Node) lookAfter(now int64) {
-	alive := 0
+// missSilent finds who is gone; n.mu is held.
+func (n *Node) missSilent(now int64) {
+	serving := n.serving(now)
 	for i := range n.aggregators {
-		if !n.aggregators[i].gone {
-			alive++
+		a := &n.aggregators[i]
+		if a.gone || n.answers-a.answers < max(a.turns, silentTurns)*uint64(serving) || !lapsed(now, a.heard, silentFor) {
+			continue
 		}
-	}
-	for i := range n.aggregators {
-		switch a := &n.aggregators[i]; {
-		case a.gone:
-		case n.answers-a.answers >= uint64(silentTurns*alive) && lapsed(now, a.heard, silentFor):
-			since := a.heard - int64(unexported)
-			if a.since != 0 {
-				since = min(since, a.since)
-			}
-			a.gone, a.since = true, 0
-			n.sendAgain(since)
-			n.cfg.Logger.Info("an aggregator answers no more, sending again what it took last", "epoch", a.epoch)
-		case a.since != 0 && alive > 1 && lapsed(now, a.toldAt, a.patience):
-			a.toldAt, a.patience = now, min(2*a.patience, mostPatience)
-			n.sendAgain(a.since)
-		}
+		a.gone = true
+		n.sendAgain(a.heard - int64(unexported))
+		n.cfg.Logger.Info("an aggregator answers no more, sending again what it took last", "epoch", a.epoch)
 	}
 }
+
+// serving is how many aggregators answer; n.mu is held.
+func (n *Node) serving(now int64) (count int) {
+	for i := range n.aggregators {
+		if a := &n.aggregators[i]; !a.gone && !lapsed(now, a.heard, forgetful) {
+			count++
+		}
+	}
+	return count
+}
+
+// missed says that somebody who serves has not answered since counts were last
+// told: then the edge beats faster, and is soon sure of who is gone; n.mu is held.
+func (n *Node) missed(now int64) bool {
+	for i := range n.aggregators {
+		if a := &n.aggregators[i]; !a.gone && a.heard <= n.told && !lapsed(now, a.heard, forgetful) {
+			return true
+		}
+	}
+	return false
+}
+
+// remedy is what to do with records that are marked as unstored; n.mu is held.
+func (n *Node) remedy(now int64) remedy {
+	if !n.outages || len(n.aggregators) == 0 {
+		return wait
+	}
+	stored, unstored := false, false
+	for i := range n.aggregators {
+		a := &n.aggregators[i]
+		unstored = unstored || !a.stored // gone or not: what it took may be nowhere else
+		stored = stored || a.stored && !a.gone && !lapsed(now, a.heard, silentFor)
+	}
+	switch {
+	case !stored:
+		return wait
+	case unstored:
+		return tell
+	}
+	return trust
+}
+
+type remedy uint8
+
+const (
+	wait  remedy = iota // nobody has a store, and they would be told in vain
+	tell                // somebody has: they are sent, until he answers
+	trust               // all have: they wrote them themselves
+)
 
 // resend says what Tick is to send again: what is live, was last told at since
-// or later, and not in full since the wave rose.
+// or later, or is marked as unstored, and not in full since the wave rose.
 type resend struct {
-	wave  uint32
-	since int64
+	wave     uint32
+	since    int64
+	unstored remedy
 }
 
 // sendAgain has Tick send again what is live and was last told at since or
@@ -117,30 +147,27 @@ func (n *Node) sendAgain(since int64) {
 	if n.unmarked > 0 {
 		since = min(since, n.resend.since) // another is still under way
 	}
-	n.resend = resend{n.resend.wave + 1, since}
+	n.resend = resend{wave: n.resend.wave + 1, since: since}
 	n.unmarked = shards
 	n.stats.resends.Add(1)
 }
 
-// toldSince is when the earliest of the counts in a frame that are still live
-// here was last told; 0: none is.
-func (n *Node) toldSince(up *deltasync.Up) (since int64) {
-	for si := range up.Sections {
-		sec := &up.Sections[si]
-		for di := range sec.Deltas {
-			d := &sec.Deltas[di]
-			if !d.Tells() {
-				continue
-			}
-			s := n.shard(d.Key)
-			s.mu.Lock()
-			if r := s.find(d.Key); r != nil && r.life() == sec.Life {
-				if at := r.sentAt(); since == 0 || at < since {
-					since = at
-				}
-			}
-			s.mu.Unlock()
+// noteStored marks a record whose counts went into memory alone, and takes the
+// mark off one that was told in full to somebody with a store.
+func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Status) {
+	s := n.shard(d.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(d.Key)
+	if r == nil || r.life() != life {
+		return
+	}
+	switch status {
+	case deltasync.StatusStoreDown:
+		r.regions |= unstoredMark
+	case deltasync.StatusOK:
+		if d.Flags&deltasync.FlagRefresh != 0 { // all of them
+			r.regions &^= unstoredMark
 		}
 	}
-	return since
 }

@@ -195,6 +195,10 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
+	silence := beat * n.cfg.Interval
+	if n.missed(now) {
+		silence = n.cfg.Interval
+	}
 	for lane, box := range n.outboxes {
 		if resting(now, n.paused[lane].until) {
 			continue
@@ -202,11 +206,13 @@ func (n *Node) frames(now int64) []Outgoing {
 		head := n.self
 		head.Lane, head.SentAt = lane, now
 		up := box.Next(head)
-		if up == nil && lane == 0 && lapsed(now, n.sent, beat*n.cfg.Interval-1) {
+		if up == nil && lane == 0 && lapsed(now, n.sent, silence-1) {
 			up = box.Beat(head)
 		}
 		for ; up != nil; up = box.Next(head) {
-			n.sent = now
+			if n.sent = now; len(up.Sections) > 0 {
+				n.told = now
+			}
 			payload, err := up.AppendBinary(nil)
 			if err != nil { // our own bug: the outbox fits frames to size
 				box.Done(up.Seq)
@@ -264,20 +270,15 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.paused[lane] = pause{}
 		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
 		n.pace = down.Pace
+		n.heardFrom(t, down.StoreEpoch, down.Status)
 	}
+	outages := n.outages
 	n.mu.Unlock()
 	n.stats.replied(t, down.Status)
 	if up == nil {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	since := int64(0)
-	if down.Status == deltasync.StatusStoreDown {
-		since = n.toldSince(up)
-	}
-	n.mu.Lock()
-	n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt, since)
-	n.mu.Unlock()
 	regions := uint16(min(down.LiveRegions, 1<<16-1))
 	i := 0
 	for si := range up.Sections {
@@ -289,8 +290,12 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			} else {
 				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
 			}
-			if d.Tells() && !down.Took(i) {
+			switch {
+			case !d.Tells():
+			case !down.Took(i):
 				n.tellAgain(t, d.Key, sec.Life)
+			case outages:
+				n.noteStored(d, sec.Life, down.Status)
 			}
 			i++
 		}

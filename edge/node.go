@@ -37,6 +37,8 @@ type Node struct {
 	paused      []pause      // by lane
 	aggregators []aggregator // that have answered, the latest last
 	answers     uint64
+	outages     bool  // some aggregator was without its store once
+	told        int64 // when the last frame with counts left
 	resend      resend
 	swept       int   // next shard for Tick
 	unmarked    int   // shards that Tick has yet to look at since resend.wave rose
@@ -220,7 +222,7 @@ func (n *Node) forget(s *shard, i int, now int64) {
 	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
 		until := b.sentence(now)
-		n.cfg.View.Set(r.key, Totals{totals, b.carry(), until, r.heard, uint16(r.regions)},
+		n.cfg.View.Set(r.key, Totals{totals, b.carry(), until, r.heard, uint16(r.regions & mostRegions)},
 			max(b.rate.Window+b.rate.Width, b.rate.Memory, time.Duration(until-now)))
 	}
 	s.remove(i)
@@ -233,6 +235,7 @@ func (n *Node) Tick(now time.Time) {
 	t := now.UnixNano()
 	n.mu.Lock()
 	from, resend := n.swept, n.resend
+	resend.unstored = n.remedy(t)
 	n.swept = (from + sweptAtOnce) % shards
 	n.unmarked = max(0, n.unmarked-sweptAtOnce)
 	n.mu.Unlock()
@@ -291,12 +294,21 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 			i-- // another may have moved here
 			continue
 		}
+		if resend.unstored == trust {
+			r.regions &^= unstoredMark
+		}
 		sent := r.sentAt()
 		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 {
 			continue
 		}
+		concerned := r.flags&owed != 0 || r.regions&unstoredMark != 0 || r.sentBy() >= resend.since
+		if !concerned && !r.sparse() {
+			b.wave = s.wave
+		}
 		switch {
-		case b.wave != s.wave && (r.flags&owed != 0 || r.sentBy() >= resend.since) || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
+		case b.wave != s.wave && concerned || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
+			s.resend(r, now)
+		case r.regions&unstoredMark != 0 && resend.unstored == tell:
 			s.resend(r, now)
 		case r.flags&owed != 0: // it is told again in a second, and heard of then
 		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:

@@ -17,17 +17,18 @@ import (
 // last sent. Whatever does more with it than charge it, tell of it and hear
 // that nobody else counted anything makes it whole first.
 
-// A mark and a number share record.regions.
+// Marks and a number share record.regions.
 const (
-	sparseMark  = 1 << 7
-	mostRegions = sparseMark - 1
+	sparseMark   = 1 << 7
+	unstoredMark = 1 << 6 // some of its counts are in an aggregator's memory alone
+	mostRegions  = unstoredMark - 1
 )
 
 func (r *record) sparse() bool { return r.regions&sparseMark != 0 }
 
 // hears notes that the key was heard of, in so many regions.
 func (r *record) hears(now int64, regions uint16) {
-	r.heard, r.regions = now, r.regions&sparseMark|uint8(min(regions, mostRegions))
+	r.heard, r.regions = now, r.regions&^mostRegions|uint8(min(regions, mostRegions))
 }
 
 // commons is how many common blocks a shard knows, by rate and slice. Where two
