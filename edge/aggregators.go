@@ -21,7 +21,8 @@ type aggregator struct {
 	answers uint64 // how many the node had had by then
 	turns   uint64 // that it may miss; 0: silentTurns
 	gone    bool   // it is silent, and was seen to
-	stored  bool   // it answered last that all it was told is stored
+	stored  bool   // all that it was told is stored, as it answered last
+	saidAt  int64  // when it last answered that some is not
 }
 
 const (
@@ -38,8 +39,8 @@ const (
 	unexported = 2 * time.Second
 )
 
-// heardFrom takes note of an answer; n.mu is held.
-func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status) {
+// heardFrom takes note of an answer to a frame that left at sentAt; n.mu is held.
+func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentAt int64) {
 	list := n.aggregators
 	at := slices.IndexFunc(list, func(a aggregator) bool { return a.epoch == epoch })
 	switch {
@@ -63,9 +64,12 @@ func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status) {
 	if a.gone {
 		a.turns = min(2*max(a.turns, silentTurns), mostTurns)
 	}
-	a.heard, a.answers, a.gone, a.stored = now, n.answers, false, status == deltasync.StatusOK
-	if status == deltasync.StatusStoreDown {
-		n.outages = true
+	a.heard, a.answers, a.gone = now, n.answers, false
+	switch {
+	case status == deltasync.StatusStoreDown:
+		a.stored, a.saidAt, n.outages = false, now, true
+	case sentAt >= a.saidAt || a.saidAt > now: // else it is an answer of before; later: a clock was set back
+		a.stored = true // whatever it refused
 	}
 	n.missSilent(now)
 }
@@ -113,7 +117,8 @@ func (n *Node) remedy(now int64) remedy {
 	stored, unstored := false, false
 	for i := range n.aggregators {
 		a := &n.aggregators[i]
-		unstored = unstored || !a.stored // gone or not: what it took may be nowhere else
+		// Gone or not, what it took may be nowhere else; in time it was told.
+		unstored = unstored || !a.stored && !lapsed(now, a.heard, 2*forgetful)
 		stored = stored || a.stored && !a.gone && !lapsed(now, a.heard, silentFor)
 	}
 	switch {
@@ -153,7 +158,8 @@ func (n *Node) sendAgain(since int64) {
 }
 
 // noteStored marks a record whose counts went into memory alone, and takes the
-// mark off one that was told in full to somebody with a store.
+// mark off one that was told in full to somebody with a store: any other status
+// than StatusStoreDown says that what was taken is stored.
 func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Status) {
 	s := n.shard(d.Key)
 	s.mu.Lock()
@@ -162,12 +168,31 @@ func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Stat
 	if r == nil || r.life() != life {
 		return
 	}
-	switch status {
-	case deltasync.StatusStoreDown:
+	switch {
+	case status == deltasync.StatusStoreDown:
 		r.regions |= unstoredMark
-	case deltasync.StatusOK:
-		if d.Flags&deltasync.FlagRefresh != 0 { // all of them
-			r.regions &^= unstoredMark
+	case r.regions&unstoredMark != 0 && s.covers(d, r):
+		r.regions &^= unstoredMark
+	}
+}
+
+// covers says that a delta has all that the record has by now: what was charged
+// since may have been told to somebody without a store.
+func (s *shard) covers(d *deltasync.Delta, r *record) bool {
+	if r.sparse() {
+		s.scratch = append(s.scratch[:0], r.cell())
+	} else {
+		r.settle()
+		s.scratch = r.block.own.Cells(s.scratch[:0])
+	}
+	told := d.Cells
+	for _, c := range s.scratch {
+		for len(told) > 0 && told[0].Slice < c.Slice {
+			told = told[1:]
+		}
+		if len(told) == 0 || told[0] != c {
+			return c.Zero()
 		}
 	}
+	return true
 }

@@ -299,6 +299,60 @@ func TestLateAnswerDoesNotHideTheOutage(t *testing.T) {
 	}
 }
 
+// Nor does an answer to what was told before the last charge: that may have gone
+// to somebody without a store meanwhile.
+func TestAnswerCoversWhatItWasAbout(t *testing.T) {
+	s := serve(t, 1, 2)
+	cut, other := s.serving[0], s.serving[1]
+	cut.away = true
+	check(s.n, s.now, "u")
+	s.flush(cut)
+	s.now = s.now.Add(time.Second)
+	check(s.n, s.now, "busy")
+	s.flush(other) // it has a store
+	for range 10 {
+		s.n.Tick(s.now)
+	}
+	again := s.n.Flush(s.now)
+	if len(again) != 1 {
+		t.Fatalf("%d frames with what the cut one took, want one", len(again))
+	}
+	slow := other.answer(t, again[0])
+	s.now = s.now.Add(20 * time.Millisecond)
+	check(s.n, s.now, "u")
+	s.flush(cut)
+	if err := s.n.Receive(s.now, 0, slow); err != nil {
+		t.Fatal(err)
+	}
+	s.serving = []*scripted{other}
+	s.pass(1500*time.Millisecond, "") // before the cut one counts as gone
+	if got := other.has[keyOf(s.n, "u")]; got != 2 {
+		t.Errorf("the other has %d of 2 charges", got)
+	}
+}
+
+// An outage that ended with another epoch is no reason to tell everything twice
+// in the next one.
+func TestOutageAfterARestartOfRedis(t *testing.T) {
+	s := serve(t, 2, 1)
+	only := s.serving[0]
+	only.away = true
+	check(s.n, s.now, "u")
+	s.pass(time.Second, "")
+	only.epoch, only.away = 100, false // Redis is another
+	s.pass(4*time.Minute, "")
+	only.away, only.told = true, 0
+	for i := range 100 {
+		check(s.n, s.now, fmt.Sprint("u", i))
+		s.pass(100*time.Millisecond, "")
+	}
+	only.away = false
+	s.pass(10*time.Second, "")
+	if only.told > 100 {
+		t.Errorf("%d deltas for 100 changes", only.told)
+	}
+}
+
 // However many aggregators answer in turn, none is new each time, nor gone.
 func TestManyAggregatorsAnswerInTurn(t *testing.T) {
 	s := serve(t, 2, 20)

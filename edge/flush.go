@@ -270,7 +270,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.paused[lane] = pause{}
 		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
 		n.pace = down.Pace
-		n.heardFrom(t, down.StoreEpoch, down.Status)
+		n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt)
 	}
 	outages := n.outages
 	n.mu.Unlock()
