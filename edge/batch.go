@@ -26,7 +26,7 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 			dst = append(dst, limit.Decision{})
 			d := &dst[len(dst)-1]
 			if k := &room[i]; k.short {
-				n.checkKey(t, req, k.rules[0], k.key, d)
+				n.checkHash(t, req, k.rules[0], k.hash, d)
 			} else {
 				*d = n.checkAll(t, req, k.rules)
 			}
@@ -39,15 +39,15 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 // misses as a processor works on at once, a few times over.
 const batch = 16
 
-// keyed is a request that was matched; short says that it has one counter, of
-// that key.
+// keyed is a request that was matched; one that is short has counters of that
+// hash.
 type keyed struct {
 	rules []*limit.Rule
-	key   deltasync.Key
+	hash  deltasync.Hash
 	short bool
 }
 
-// match fills in a request, and has the record of its counter fetched.
+// match fills in a request, and has the record of its first counter fetched.
 func (k *keyed) match(n *Node, req *limit.Request) {
 	k.rules = req.Rules()
 	if k.short = short(req, k.rules); !k.short {
@@ -57,8 +57,8 @@ func (k *keyed) match(n *Node, req *limit.Request) {
 	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)
 	if k.short = ok; ok {
-		k.key = deltasync.Keyer(rule.Sub).Hash(material).Key(rule.Rates[0].Generation)
-		n.shard(k.key).fetch(k.key)
+		k.hash = deltasync.Keyer(rule.Sub).Hash(material)
+		n.shardOf(k.hash).fetch(k.hash.Key(rule.Rates[0].Generation))
 	}
 }
 

@@ -65,47 +65,126 @@ const maxCounters = limit.MaxCounters
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
 	if short(req, rules) {
-		n.checkOne(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
+		n.checkShort(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
 	} else {
 		d = n.checkAll(now.UnixNano(), req, rules)
 	}
 	return d
 }
 
-// short says that the request meets one rule with one rate, and wants nothing
-// but a decision: as most do.
+// few is how many rates a rule may have whose requests are short.
+const few = 4
+
+// short says that the request meets one rule with a few rates, and wants
+// nothing but a decision: as most do.
 func short(req *limit.Request, rules []*limit.Rule) bool {
-	return len(rules) == 1 && len(rules[0].Rates) == 1 && !req.Peek && !req.Details && !req.Receipt &&
-		rules[0].Elastic == nil && !rules[0].CountsAfter()
+	if len(rules) != 1 || req.Peek || req.Details || req.Receipt {
+		return false
+	}
+	rates := len(rules[0].Rates)
+	return rates > 0 && rates <= few && rules[0].Elastic == nil && !rules[0].CountsAfter()
 }
 
-// checkOne is checkAll for a request that is short.
-func (n *Node) checkOne(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
+// checkShort is checkAll for a request that is short.
+func (n *Node) checkShort(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
 	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)
 	if !ok {
 		d.Allowed = true
 		return
 	}
-	n.checkKey(now, req, rule, deltasync.Keyer(rule.Sub).Hash(material).Key(rule.Rates[0].Generation), d)
+	n.checkHash(now, req, rule, deltasync.Keyer(rule.Sub).Hash(material), d)
 }
 
-// checkKey is checkOne for a counter that is known. Most requests find an
-// allowance that will do.
-func (n *Node) checkKey(now int64, req *limit.Request, rule *limit.Rule, key deltasync.Key, d *limit.Decision) {
-	rate := rule.Rates[0]
-	cost := rate.CostOf(rule.CostOf(req))
-	s := n.shard(key)
+// checkHash is checkShort for counters that are known: they share a shard. Most
+// requests find allowances that will do.
+func (n *Node) checkHash(now int64, req *limit.Request, rule *limit.Rule, hash deltasync.Hash, d *limit.Decision) {
+	cost := rule.CostOf(req)
+	s := n.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
-	if r := s.find(key); r != nil && r.allowance >= cost && rule.Plain() && r.fits(rule, rate, now) && !r.faded(rate, cost, now) && !req.Overrides() {
+	if !rule.Plain() || req.Overrides() || !n.passShort(s, now, rule, hash, cost, d) {
+		n.decideShort(now, req, rule, hash, cost, d)
+	}
+}
+
+// passShort is pass for a request that is short.
+func (n *Node) passShort(s *shard, now int64, rule *limit.Rule, hash deltasync.Hash, cost uint64, d *limit.Decision) bool {
+	rates := rule.Rates
+	if len(rates) == 1 {
+		rate := rates[0]
+		r, cost := s.find(hash.Key(rate.Generation)), rate.CostOf(cost)
+		if r == nil || !r.admits(rule, rate, cost, now) {
+			return false
+		}
 		r.decision(now, rule, rate, cost, d)
 		n.charge(s, r, rate, cost)
-		return
+		return true
 	}
-	var counters [1]counter
-	counters[0].count(key, rule, rate, req, cost)
-	*d = n.decide(now, req, counters[:])
+	return n.passRates(s, now, rule, hash, cost, d)
+}
+
+// passRates is passShort for several rates.
+func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.Hash, cost uint64, d *limit.Decision) bool {
+	rates := rule.Rates
+	var room [few]*record
+	records := room[:len(rates)]
+	for i, rate := range rates {
+		r := s.find(hash.Key(rate.Generation))
+		if r == nil || !r.admits(rule, rate, rate.CostOf(cost), now) {
+			return false
+		}
+		records[i] = r
+	}
+	tightest := tightestOf(rates, records, cost)
+	rate := rates[tightest]
+	records[tightest].decision(now, rule, rate, rate.CostOf(cost), d)
+	for i, rate := range rates {
+		r, cost := records[i], rate.CostOf(cost)
+		if i != tightest && crdt.SatSub(r.allowance, cost) < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
+			d.Zone = limit.ZoneSoft
+		}
+		n.charge(s, r, rate, cost)
+	}
+	return true
+}
+
+// admits says that the record's allowance is good at now and enough for a cost
+// that nothing is added to.
+func (r *record) admits(rule *limit.Rule, rate *limit.Rate, cost uint64, now int64) bool {
+	return r.allowance >= cost && r.fits(rule, rate, now) && !r.faded(rate, cost, now)
+}
+
+// tightestOf is which of a rule's rates has the smallest part of its limit left
+// after the cost; if one is near its limit, so is that. A gap between requests,
+// the last of the rates, is it only where there is no limit: none is left of it
+// after any request.
+func tightestOf(rates []*limit.Rate, records []*record, cost uint64) (tightest int) {
+	var left, limit uint64
+	for i, rate := range rates {
+		if rate.PerRequest && i > 0 {
+			continue
+		}
+		l, of := crdt.SatSub(crdt.SatSub(records[i].allowance, margin(rate)), rate.CostOf(cost)), max(1, rate.Limit)
+		// l / of < left / limit, in whole numbers
+		high, low := bits.Mul64(l, limit)
+		than, lower := bits.Mul64(left, of)
+		if i == 0 || high < than || high == than && low < lower {
+			tightest, left, limit = i, l, of
+		}
+	}
+	return tightest
+}
+
+// decideShort is decide for a request that is short; its counters' shard is
+// locked.
+func (n *Node) decideShort(now int64, req *limit.Request, rule *limit.Rule, hash deltasync.Hash, cost uint64, d *limit.Decision) {
+	var room [few]counter
+	counters := room[:len(rule.Rates)]
+	for i, rate := range rule.Rates {
+		counters[i].count(hash.Key(rate.Generation), rule, rate, req, cost)
+	}
+	*d = n.decide(now, req, counters)
 }
 
 // denies says that the record denied the same cost and nothing has changed
@@ -123,7 +202,6 @@ func (r *record) denies(c *counter, now int64) bool {
 
 // checkAll is Check for any number of counters.
 func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
-	const few = 4
 	if rates(rules) <= few { // clearing room for all that there may be takes its time
 		var room [few]counter
 		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))

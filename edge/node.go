@@ -124,6 +124,9 @@ func (n *Node) Ready() error {
 
 func (n *Node) shard(key deltasync.Key) *shard { return &n.shards[uint64(key)>>56] }
 
+// shardOf is that of all counters of one hash.
+func (n *Node) shardOf(hash deltasync.Hash) *shard { return &n.shards[uint64(hash)>>56] }
+
 // admit makes a record for key in s, forgetting another if the shard is full,
 // and seeds it with what the view remembers. keep are keys that this decision
 // needs too.
