@@ -17,13 +17,15 @@ type budget struct {
 	deltas  int // in the outbox of each lane; 0: its own default
 }
 
-// The shares of MaxBytes, in sixteenths: half for what happens under a flood of
-// keys that use up their limits, which is taken only then.
+// The shares of MaxBytes, in 32nds: half for what happens under a flood of keys
+// that use up their limits, which is taken only then. In 224 MB the filter has
+// room for 55 million keys: at 50 million it is nine tenths full, as full as it
+// can be and still give nobody up.
 const (
-	ledgerShare = 7
-	filterShare = 7
-	holdsShare  = 1
-	outboxShare = 1
+	ledgerShare = 13
+	filterShare = 15
+	holdsShare  = 2
+	outboxShare = 2
 	allShares   = ledgerShare + filterShare + holdsShare + outboxShare
 
 	// fixedBytes is about what a node takes without a key: its shards, outboxes,
