@@ -141,7 +141,7 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	records[tightest].decision(now, rule, rate, rate.CostOf(cost), d)
 	for i, rate := range rates {
 		r, cost := records[i], rate.CostOf(cost)
-		if i != tightest && crdt.SatSub(r.allowance, cost) < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
+		if crdt.SatSub(r.allowance, cost) < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
 			d.Zone = limit.ZoneSoft
 		}
 		n.charge(s, r, rate, cost)
