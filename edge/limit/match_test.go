@@ -22,6 +22,11 @@ func TestMatchWords(t *testing.T) {
 			[]map[string]string{{"client_ip": "10.0.0.0"}, {"client_ip": "10.255.255.255"}, {"client_ip": "::ffff:10.1.2.3"}, {"client_ip": "192.0.2.7"}, {"client_ip": "2001:db8:ffff::1%eth0"}},
 			[]map[string]string{{"client_ip": "11.0.0.0"}, {"client_ip": "9.255.255.255"}, {"client_ip": "192.0.2.8"}, {"client_ip": "2001:db9::"}, {"client_ip": "10"}, {}},
 		},
+		"networks that begin alike": {
+			limit.MatchSpec{CIDR: []string{"10.0.0.0/16", "10.0.0.0/8", "2001:db8::/48", "2001:db8::/32", "10.0.0.0"}},
+			[]map[string]string{{"client_ip": "10.0.0.1"}, {"client_ip": "10.200.0.1"}, {"client_ip": "2001:db8:ffff::1"}},
+			[]map[string]string{{"client_ip": "11.0.0.0"}, {"client_ip": "2001:db9::"}},
+		},
 		"a mapped network": {
 			limit.MatchSpec{CIDR: []string{"::ffff:10.0.0.0/104"}},
 			[]map[string]string{{"client_ip": "10.9.9.9"}, {"client_ip": "::ffff:a00:1"}},

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,7 +42,10 @@ func (n *networks) join() {
 	for _, p := range n.prefixes {
 		n.ranges = append(n.ranges, addrRange{p.Addr(), lastOf(p)})
 	}
-	slices.SortFunc(n.ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	// Of those that begin alike the widest stands first, and so covers the rest.
+	slices.SortFunc(n.ranges, func(a, b addrRange) int {
+		return cmp.Or(a.first.Compare(b.first), b.last.Compare(a.last))
+	})
 	apart := n.ranges[:0]
 	for _, r := range n.ranges {
 		// Prefixes lie inside one another or apart: none cuts another.
