@@ -35,6 +35,10 @@ type counter struct {
 
 // count makes c the counter of a rate for a request that costs cost.
 func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) {
+	if req.Overrides() { // first: what is reserved is a part of the limit that decides
+		other := req.RateFor(rate)
+		rate, c.foreign = other, other != rate
+	}
 	cost = rate.CostOf(cost)
 	c.key, c.rule, c.rate = key, rule, rate
 	c.cost, c.need, c.bar = cost, cost, cost
@@ -45,10 +49,8 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 	if rule.Drop == limit.DropProbabilistic {
 		c.bar = crdt.SatAdd(c.bar, margin(rate))
 	}
-	if req.Overrides() {
-		if other := req.RateFor(rate); other != rate {
-			c.rate, c.foreign, c.bar = other, true, everything
-		}
+	if c.foreign {
+		c.bar = everything
 	}
 }
 

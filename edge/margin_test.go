@@ -365,6 +365,36 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// What is reserved for a class, and what a margin adds, are parts of the limit
+// that a request asks for.
+func TestPartsOfAnOverride(t *testing.T) {
+	rule := perUser(limit.RateSpec{Name: "r", Limit: 100, Per: time.Minute})
+	rule.Classes = limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 30}}
+	rule.Margin.SoftPercent = 9.5
+	for _, tc := range []struct {
+		limit uint64
+		class string
+		want  int
+	}{{0, "low", 79}, {1000, "low", 795}, {20, "low", 15}, {30, "low", 23}, {0, "high", 109}, {1000, "high", 1095}, {20, "high", 21}} {
+		n, got := newNode(t, Config{}, rule), 0
+		for range 1200 {
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", "u")
+			req.Set("class", tc.class)
+			if tc.limit > 0 {
+				req.Override("api.r", tc.limit)
+			}
+			if n.Check(start, req).Allowed {
+				got++
+			}
+			req.Release()
+		}
+		if got != tc.want {
+			t.Errorf("100, overridden to %d: %d of class %s admitted, want %d", tc.limit, got, tc.class, tc.want)
+		}
+	}
+}
+
 // Requests over a limit may wait for room, as long as the rule lets them.
 func TestMaxDelay(t *testing.T) {
 	rule := perUser(tokens(2, limit.Flow{Units: 10, Per: time.Second}))

@@ -167,7 +167,7 @@ func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Du
 // queue no more than what flows out within MaxWait before the last unit that
 // is admitted.
 func (r *Rate) admitUpTo(brim uint64) {
-	r.brim, r.Ceiling, r.spare, r.spareMicro = brim, brim, 0, 0
+	r.Ceiling, r.spare, r.spareMicro = brim, 0, 0
 	if !r.Queue || r.MaxWait == 0 {
 		return
 	}

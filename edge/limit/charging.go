@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -221,7 +220,7 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 	} else if p != 0 {
 		for _, rate := range r.Rates {
 			if !rate.PerRequest {
-				rate.near(p)
+				rate.divide(func(of *parts) { of.near = positive(p) })
 			}
 		}
 	}
@@ -255,15 +254,6 @@ func (r *Rate) punish(p Penalty) {
 	}
 	if r.Open != nil {
 		r.Open.Penalty = r.Penalty
-	}
-}
-
-// near sets from where on a level is near the limit.
-func (r *Rate) near(percent float64) {
-	capacity := r.Limit - r.Drain.Floor
-	r.Near = r.Drain.Floor + uint64(math.Ceil(float64(capacity)*percent/100-1e-9))
-	if r.Open != nil {
-		r.Open.Near = r.Near
 	}
 }
 

@@ -3,7 +3,6 @@ package limit
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 )
 
@@ -72,22 +71,16 @@ func (c *compiler) classes(path string, spec *ClassesSpec, r *Rule) {
 		c.problem(path+".reserve", "E214", "less than 100% together", "%v%% is reserved, which leaves nothing to %q", total, spec.Order[0])
 		return
 	}
-	for _, rate := range r.Rates {
-		if !rate.PerRequest {
-			rate.reserve(above)
+	withheld := make([]percent, len(above)) // that of the highest is none
+	for i := range above[:len(above)-1] {
+		if above[i] > 0 {
+			withheld[i] = positive(above[i])
 		}
 	}
-}
-
-// reserve sets what each class leaves to those above it, given in percent of
-// the limit; of more than half a unit it is a whole one at least.
-func (r *Rate) reserve(above []float64) {
-	r.withheld = make([]uint64, len(above))
-	for i, percent := range above {
-		r.withheld[i] = uint64(math.Ceil(float64(r.Limit-r.Drain.Floor)*percent/100 - 1e-9))
-	}
-	if r.Open != nil {
-		r.Open.withheld = r.withheld
+	for _, rate := range r.Rates {
+		if !rate.PerRequest {
+			rate.divide(func(p *parts) { p.withheld = withheld })
+		}
 	}
 }
 

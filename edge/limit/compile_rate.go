@@ -148,7 +148,7 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	if floor > 0 {
 		r.Memory = initialMemory
 	}
-	r.admitUpTo(withMargin(capacity, rule.Margin.SoftPercent) + floor)
+	r.divide(func(p *parts) { p.margin = percentOf(rule.Margin.SoftPercent) })
 }
 
 // initialMemory is how long a bucket that started with more than its capacity
@@ -195,7 +195,7 @@ func (c *compiler) limits(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	if spec.Limit == 0 && rule.Margin.widest() > 0 {
 		c.problem(path+".limit", "E144", "drop the margin, or raise the limit", "a margin on a limit of 0 admits nothing")
 	}
-	r.Ceiling = withMargin(spec.Limit, rule.Margin.SoftPercent)
+	r.divide(func(p *parts) { p.margin = percentOf(rule.Margin.SoftPercent) })
 	if most := withMargin(spec.Limit, rule.Margin.widest()); r.Algorithm == SlidingLog && most > MaxLog {
 		c.problem(path+".limit", "E159", "algorithm: sub_windows", "a log of %d hits a key, its margin included; at most %d are remembered", most, MaxLog)
 	}

@@ -5,8 +5,6 @@ import (
 	"math"
 	"regexp"
 	"strconv"
-
-	"github.com/spillgate/spillgate/crdt"
 )
 
 // MarginSpec is how far over the limit a rule admits.
@@ -144,28 +142,12 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 func (r *Rate) upTo(percent float64) *Rate {
 	open := *r
 	open.Open = nil
-	open.setCeiling(withMargin(r.Limit-r.Drain.Floor, percent) + r.Drain.Floor)
+	open.divide(func(p *parts) { p.margin = percentOf(percent) })
 	return &open
 }
 
-// setCeiling sets what is admitted at the most.
-func (r *Rate) setCeiling(ceiling uint64) {
-	if r.Bucket() {
-		r.admitUpTo(ceiling)
-	} else {
-		r.Ceiling = ceiling
-	}
-}
-
-// withMargin is a limit with a margin. Percents are read to the millionth, so
-// that 29 % of 100 is 29, which in floating point it is not.
-func withMargin(limit uint64, percent float64) uint64 {
-	if !isMargin(percent) { // which is told elsewhere
-		return limit
-	}
-	whole, _ := product(limit, uint64(math.Round(percent*micro))).over(100 * micro)
-	return crdt.SatAdd(limit, whole)
-}
+// withMargin is a limit with a margin.
+func withMargin(limit uint64, percent float64) uint64 { return percentOf(percent).on(limit) }
 
 // Drop says what becomes of requests in a margin.
 type Drop uint8

@@ -63,21 +63,14 @@ func (r *Rate) withLimit(limit uint64) *Rate {
 
 // scaledTo is the rate with another limit and all that hangs on it.
 func (r *Rate) scaledTo(limit uint64) *Rate {
-	top := limit
-	switch {
-	case r.Bucket():
-		top = min(limit, MaxUnits)
-	case r.Algorithm == SlidingLog:
-		top = min(limit, MaxLog)
+	limit = min(limit, r.most())
+	scaled := r.times(ratioOf(limit, max(1, r.Limit)))
+	for v := scaled; v != nil; v = v.Open {
+		if v.Limit != limit { // no multiple of 0 is
+			v.Limit = limit
+			v.apportion()
+		}
+		v.limits = nil
 	}
-	v := r.times(ratioOf(top, max(1, r.Limit)))
-	if !r.Bucket() {
-		v.Ceiling = v.Ceiling - v.Limit + top // exactly, however large the numbers are
-		v.Limit = top
-	}
-	v.limits = nil
-	if v.Open != nil {
-		v.Open.limits = nil
-	}
-	return v
+	return scaled
 }

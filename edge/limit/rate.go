@@ -184,13 +184,13 @@ type Rate struct {
 	// Penalty is the longest that its rule keeps out whoever was denied; 0: it has
 	// no penalty.
 	Penalty  time.Duration
+	parts    parts    // of the limit: its Ceiling, Near and withheld
 	withheld []uint64 // by class
 	limits   *limits  // that requests asked for in its place; nil: none are kept
 
 	// A queue may admit up to a level that is no whole number: the Ceiling and
 	// spare/Drain.Per, which is spareMicro millionths.
 	spare, spareMicro uint64
-	brim              uint64 // of a bucket: its capacity with floor and margin
 }
 
 // Level is how much of a rate is used: a whole number of cost units and,

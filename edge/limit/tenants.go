@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/spillgate/spillgate/crdt"
 )
 
 // TenantSpec is what a tenant, or a tier of tenants, has more or less of.
@@ -74,19 +76,21 @@ func (c *compiler) multipliable(path string, r *Rate, m float64) {
 	if r.Open != nil {
 		widest = r.Open
 	}
-	top, most, unit := widest.Ceiling, uint64(maxLimit), "2^53"
+	most, unit := uint64(maxLimit), "2^53"
 	switch {
 	case r.Bucket():
-		top, most, unit = widest.brim, MaxUnits, "10^13"
+		most, unit = MaxUnits, "10^13"
 	case r.Algorithm == SlidingLog:
 		most, unit = MaxLog, strconv.Itoa(MaxLog)+", the longest log"
 	}
-	by := decimal(m)
-	if by.of(top) > most {
+	by, capacity := decimal(m), r.Limit-r.Drain.Floor
+	limit, floor := by.of(r.Limit), by.of(r.Drain.Floor)
+	if crdt.SatAdd(widest.parts.margin.on(limit-floor), floor) > most {
+		top := crdt.SatAdd(widest.parts.margin.on(capacity), r.Drain.Floor)
 		c.problem(path, "E195", "a smaller limit, or multiplier", "%d times %v is above %s", top, m, unit)
 		return
 	}
-	if capacity := r.Limit - r.Drain.Floor; capacity > 0 && by.of(r.Limit)-by.of(r.Drain.Floor) == 0 {
+	if capacity > 0 && limit == floor {
 		c.problem(path, "E196", "a larger limit, or multiplier; a rule with deny: true shuts somebody out", "%d times %v rounds to 0: %s would admit nothing", capacity, m, r.Name)
 		return
 	}
@@ -99,24 +103,20 @@ func (c *compiler) multipliable(path string, r *Rate, m float64) {
 }
 
 // times is the rate with its limit multiplied, to the nearest whole number, and
-// with it what refills it. It counts in the same counters: what is counted is
-// judged by another limit.
+// with it what refills it; what is named in percent is taken from that. It counts
+// in the same counters: what is counted is judged by another limit.
 func (r *Rate) times(m ratio) *Rate {
 	if r.PerRequest {
 		return r
 	}
 	scaled := *r
 	scaled.limits = &limits{}
-	scaled.Limit, scaled.Ceiling, scaled.Near = m.of(r.Limit), m.of(r.Ceiling), m.of(r.Near)
+	scaled.Limit = m.of(r.Limit)
 	if r.Bucket() {
 		scaled.Drain.Refill, scaled.Drain.Per, _ = r.Drain.times(m)
 		scaled.Drain.Floor = m.of(r.Drain.Floor)
-		scaled.admitUpTo(m.of(r.brim))
 	}
-	scaled.withheld = nil
-	for _, w := range r.withheld {
-		scaled.withheld = append(scaled.withheld, m.of(w))
-	}
+	scaled.apportion()
 	if r.Open != nil {
 		scaled.Open = r.Open.times(m)
 	}

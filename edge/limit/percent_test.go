@@ -1,0 +1,80 @@
+package limit_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// partly is a rule of all that is named in percent, of a limit and of buckets.
+func partly(limitOf uint64, soft, elastic, near, reserve float64) limit.RuleSpec {
+	return limit.RuleSpec{
+		Name: "api", TierFrom: "plan", NearLimitPercent: near,
+		Margin:  limit.MarginSpec{SoftPercent: soft, Elastic: limit.ElasticSpec{UpToPercent: elastic, While: "capacity.api < 70%"}},
+		Classes: limit.ClassesSpec{From: "class", Order: []string{"low", "mid", "high"}, Reserve: map[string]float64{"mid": reserve / 3, "high": reserve}},
+		Rates: []limit.RateSpec{
+			{Limit: limitOf, Per: time.Minute},
+			{Algorithm: "token_bucket", Capacity: limitOf, Refill: perSecond(limitOf)},
+			{Name: "initial", Algorithm: "token_bucket", Capacity: limitOf, Refill: perSecond(limitOf), Initial: 3 * limitOf},
+		},
+	}
+}
+
+// Whether a limit is a rule's own, a multiple of it, or one that a request asks
+// for: what is named in percent is the same of it.
+func TestPartsAreTakenFromTheLimitThatDecides(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		small, by := 1+rng.Uint64N(40), 1+rng.Uint64N(300)
+		soft, near, reserve := float64(rng.IntN(5000))/100, float64(1+rng.IntN(10000))/100, float64(1+rng.IntN(7000))/100
+		elastic := soft + float64(1+rng.IntN(9000))/100
+		document := func(limitOf uint64) *limit.Set {
+			set, problems := limit.Compile(limit.Document{
+				Namespace: "test", Tenants: map[string]limit.TenantSpec{"gold": {Multiply: float64(by)}},
+				Rules: []limit.RuleSpec{partly(limitOf, soft, elastic, near, reserve)},
+			})
+			if set == nil {
+				t.Fatal(problems)
+			}
+			return set
+		}
+		set, plain := document(small), document(small*by)
+		gold, asks := set.Namespace("test").NewRequest(), set.Namespace("test").NewRequest()
+		gold.Set("plan", "gold")
+		for i, want := range plain.Rules()[0].Rates {
+			base := set.Rules()[0].Rates[i]
+			asks.Override(base.Policy, want.Limit)
+			for who, got := range map[string]*limit.Rate{"tenant": gold.Rules()[0].Rates[i], "request": asks.RateFor(base)} {
+				for got, want := got, want; want != nil; got, want = got.Open, want.Open {
+					if got.Limit != want.Limit || got.Ceiling != want.Ceiling || got.Near != want.Near ||
+						got.Withheld(0) != want.Withheld(0) || got.Withheld(1) != want.Withheld(1) || got.Withheld(2) != 0 {
+						t.Fatalf("%s of a %s: %d times %d with %v%%, %v%%, near %v%%, reserved %v%%:\n%+v, want as of %d\n%+v", want.Name, who, small, by, soft, elastic, near, reserve, got, want.Limit, want)
+					}
+				}
+			}
+		}
+		gold.Release()
+		asks.Release()
+	}
+}
+
+// No margin takes a limit that a request asks for beyond what is measured.
+func TestMarginsOfLargeOverrides(t *testing.T) {
+	set := compileRules(t, limit.RuleSpec{Name: "a", Margin: limit.MarginSpec{SoftPercent: 900}, Rates: []limit.RateSpec{
+		{Name: "bucket", Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(10)},
+		{Name: "log", Algorithm: "sliding_log", Limit: 10, Per: time.Minute},
+	}})
+	for i, most := range []uint64{limit.MaxUnits, limit.MaxLog} {
+		base := set.Rules()[0].Rates[i]
+		for _, limitOf := range []uint64{most/5 + 1, most, most + 1} {
+			req := set.Namespace("test").NewRequest()
+			req.Override(base.Policy, limitOf)
+			if r := req.RateFor(base); r.Limit != min(limitOf, most) || r.Ceiling != most {
+				t.Errorf("%s overridden to %d admits %d to %d, want at most %d", base.Policy, limitOf, r.Limit, r.Ceiling, most)
+			}
+			req.Release()
+		}
+	}
+}
