@@ -192,7 +192,9 @@ func isPort(s string) bool {
 // pathOf is the path of a request target, as an origin would route it: without
 // query, with escapes read and dots and double slashes resolved. Otherwise a
 // client could write "/login" as "//login" or "/%6Cogin" and miss its rule, or
-// add a query and have a counter of its own.
+// add a query and have a counter of its own. An escaped question mark belongs to
+// the path, and stays escaped: "/healthz%3Fx" is not "/healthz", and whoever
+// reads the path later would take what follows a plain one for a query.
 func pathOf(target string) string {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
@@ -211,13 +213,17 @@ func pathOf(target string) string {
 	if strings.IndexByte(target, '%') < 0 && !strings.Contains(target, "//") && !strings.Contains(target, "/.") {
 		return target
 	}
-	plain := unescape(target)
+	plain := unescape(escapedMark.Replace(target))
 	clean := path.Clean(plain)
 	if clean != "/" && strings.HasSuffix(plain, "/") {
 		clean += "/"
 	}
 	return clean
 }
+
+// escapedMark escapes the escape of a question mark, so that reading escapes
+// leaves it as "%3F".
+var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
 
 // unescape decodes the escapes of a path that are good and leaves bad ones as
 // they are, which is what lenient origins do: whatever a strict one refuses, the

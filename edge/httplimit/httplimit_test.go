@@ -117,6 +117,26 @@ func TestOwnAttributesAreLimited(t *testing.T) {
 	}
 }
 
+// A rule for a path meets what a mux serves there, and nothing else.
+func TestPathsAreThoseOfTheMux(t *testing.T) {
+	n := node(t, limit.RuleSpec{Name: "health", Deny: true, Match: limit.MatchSpec{Path: []string{"/healthz"}}})
+	limited, err := httplimit.New(n, "", httpapi.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/{id}", func(http.ResponseWriter, *http.Request) {})
+	h := limited(mux)
+	for _, target := range []string{"/healthz", "/healthz?x", "/%68ealthz?x", "/healthz%3Fx", "/healthz%3fx", "/healthz%3F", "/healthz%253Fx", "/healthz%23x", "/healthz%23", "/health%7A%3Fx=1?y"} {
+		_, served := mux.Handler(httptest.NewRequest("GET", target, nil))
+		status := map[string]int{"/healthz": http.StatusForbidden, "/{id}": http.StatusOK}[served]
+		if w := get(h, target, "192.0.2.1:1", nil); w.Code != status {
+			t.Errorf("%s: %d, want %d: the mux serves it at %q", target, w.Code, status, served)
+		}
+	}
+}
+
 func TestTrustedProxyNamesItsClient(t *testing.T) {
 	n := node(t, limit.RuleSpec{Name: "all", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
 	limited, err := httplimit.New(n, edge.LocalNamespace, httpapi.Config{TrustedProxies: httpapi.Loopback})

@@ -159,8 +159,9 @@ func (req *Request) Get(name string) string {
 }
 
 // SetHTTP sets method, path, host and client_ip, and every header that a rule
-// reads, from header (canonical names, as net/http has them). It allocates
-// nothing.
+// reads, from header (canonical names, as net/http has them). In a path what
+// follows a question mark is a query: one that belongs to the path is written
+// "%3F". It allocates nothing.
 func (req *Request) SetHTTP(method, path, host, clientIP string, header map[string][]string) {
 	req.put(slotMethod, method)
 	req.put(slotPath, path)
