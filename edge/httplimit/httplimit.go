@@ -3,6 +3,7 @@
 package httplimit
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -12,12 +13,15 @@ import (
 )
 
 // Local admits limit requests per window from each client address, counted in
-// this process alone.
+// this process alone. It takes one request or more.
 //
 //	limited, err := httplimit.Local(100, time.Minute)
 //	...
 //	http.ListenAndServe(":8080", limited(mux))
 func Local(requests uint64, per time.Duration) (func(http.Handler) http.Handler, error) {
+	if requests == 0 { // rules may say so, to shut a door; here it is a setting that was never set
+		return nil, errors.New("httplimit: requests: 0 a window would deny everybody")
+	}
 	node, err := edge.Local(limit.RuleSpec{
 		Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: requests, Per: per}},
 	})

@@ -179,4 +179,7 @@ func TestMistakesAreTold(t *testing.T) {
 	if _, err := httplimit.Local(1, time.Nanosecond); err == nil || !strings.Contains(err.Error(), "per") {
 		t.Errorf("Local(1, 1ns) = %v, want it to name per", err)
 	}
+	if limited, err := httplimit.Local(0, time.Minute); limited != nil || err == nil || !strings.Contains(err.Error(), "requests") {
+		t.Errorf("Local(0, 1m) = %v, want it to name requests", err)
+	}
 }

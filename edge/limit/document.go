@@ -77,7 +77,7 @@ type MatchSpec struct {
 // RateSpec is a limit per window, or a bucket.
 type RateSpec struct {
 	Name        string // "": the window as written, "1m"
-	Limit       uint64
+	Limit       uint64 // 0 denies everything
 	Per         time.Duration
 	Period      string // day | week | month | year, in place of Per: a fixed window of the calendar
 	Algorithm   string
