@@ -20,15 +20,16 @@ type aggregator struct {
 	heard   int64  // when it last answered
 	answers uint64 // how many the node had had by then
 	turns   uint64 // that it may miss; 0: silentTurns
+	eased   int64  // when turns last changed
 	gone    bool   // it is silent, and was seen to
-	stored  bool   // all that it was told is stored, as it answered last
+	stored  bool   // all that it was told is stored, as it answered last, or told to others
 	saidAt  int64  // when it last answered that some is not
 }
 
 const (
 	// Who has not answered for so long, and so many times his turn, is gone: by
 	// chance that happens once in a million turns. Who comes back may miss twice
-	// as many: he is seldom asked.
+	// as many: he is seldom asked. Each forgetful in which he is there halves that.
 	silentFor   = time.Second
 	silentTurns = 14
 	mostTurns   = 256
@@ -61,13 +62,16 @@ func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentA
 	n.aggregators = list
 	n.answers++
 	a := &list[len(list)-1]
-	if a.gone {
-		a.turns = min(2*max(a.turns, silentTurns), mostTurns)
+	switch {
+	case a.gone:
+		a.turns, a.eased = min(2*max(a.turns, silentTurns), mostTurns), now
+	case a.turns > 0 && lapsed(now, a.eased, forgetful):
+		a.turns, a.eased = a.turns/2, now
 	}
 	a.heard, a.answers, a.gone = now, n.answers, false
 	switch {
 	case status == deltasync.StatusStoreDown:
-		a.stored, a.saidAt, n.outages = false, now, true
+		a.stored, a.saidAt, n.outages, n.unmet = false, now, true, 0
 	case sentAt >= a.saidAt || a.saidAt > now: // else it is an answer of before; later: a clock was set back
 		a.stored = true // whatever it refused
 	}
@@ -117,8 +121,7 @@ func (n *Node) remedy(now int64) remedy {
 	stored, unstored := false, false
 	for i := range n.aggregators {
 		a := &n.aggregators[i]
-		// Gone or not, what it took may be nowhere else; in time it was told.
-		unstored = unstored || !a.stored && !lapsed(now, a.heard, 2*forgetful)
+		unstored = unstored || !a.stored // gone or not: what it took may be nowhere else
 		stored = stored || a.stored && !a.gone && !lapsed(now, a.heard, silentFor)
 	}
 	switch {
@@ -128,6 +131,25 @@ func (n *Node) remedy(now int64) remedy {
 		return tell
 	}
 	return trust
+}
+
+// settle notes that so many more shards were swept, by which remedy, and whether
+// marked records were met. After two rounds of telling that met none, whoever
+// fell silent without a store has taken nothing that others do not have. Else he
+// would have all keys of the next outage told twice. n.mu is held.
+func (n *Node) settle(now int64, swept int, by remedy, marks bool) {
+	if n.unmet += swept; marks || by != tell {
+		n.unmet = 0
+	}
+	if n.unmet < 2*shards {
+		return
+	}
+	n.unmet = 0
+	for i := range n.aggregators {
+		if a := &n.aggregators[i]; lapsed(now, a.heard, forgetful) {
+			a.stored = true
+		}
+	}
 }
 
 type remedy uint8

@@ -38,6 +38,7 @@ type Node struct {
 	aggregators []aggregator // that have answered, the latest last
 	answers     uint64
 	outages     bool  // some aggregator was without its store once
+	unmet       int   // shards swept in a row that had no record marked as unstored; see settle
 	told        int64 // when the last frame with counts left
 	resend      resend
 	swept       int   // next shard for Tick
@@ -244,18 +245,21 @@ func (n *Node) Tick(now time.Time) {
 	n.mu.Unlock()
 	// A stretch of each shard, then the next stretch of each: a decision waits
 	// for one at most, and meets no sweep that takes the lock again at once.
+	marks := false
 	for place, more := 0, true; more; place += sweepStretch {
 		more = false
 		for k := range sweptAtOnce {
 			s := &n.shards[(from+k)%shards]
-			if n.sweep(s, place, t, resend) {
-				more = true
-			}
+			unswept, met := n.sweep(s, place, t, resend)
+			more, marks = more || unswept, marks || met
 			if s.sweepBlocked(t) {
 				more = true
 			}
 		}
 	}
+	n.mu.Lock()
+	n.settle(t, sweptAtOnce, resend.unstored, marks)
+	n.mu.Unlock()
 }
 
 // sweptAtOnce is how many shards a Tick looks at.
@@ -267,8 +271,9 @@ const sweptAtOnce = shards/10 + 1
 const sweepStretch = 8
 
 // sweep looks at the places of a shard from one on, and says whether there are
-// more behind them. A record that moves meanwhile waits for the next round.
-func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
+// more behind them, and whether it met a record that is marked as unstored. A
+// record that moves meanwhile waits for the next round.
+func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wave = uint16(resend.wave)
@@ -304,6 +309,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 {
 			continue
 		}
+		marks = marks || r.regions&unstoredMark != 0
 		concerned := r.flags&owed != 0 || r.regions&unstoredMark != 0 || r.sentBy() >= resend.since
 		if !concerned && !r.sparse() {
 			b.wave = s.wave
@@ -324,7 +330,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more bool) {
 			break
 		}
 	}
-	return from+sweepStretch < len(s.table)
+	return from+sweepStretch < len(s.table), marks
 }
 
 // afterword is how long after its last counts an edge asks once more about a
