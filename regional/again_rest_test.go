@@ -40,8 +40,9 @@ func upTo(n int) []deltasync.Key {
 // far is another region as eu knows it: by its answers.
 type far struct {
 	epoch   uint64
-	refuses bool // all that it is told
-	away    bool // its store
+	refuses bool          // all that it is told
+	lacks   deltasync.Key // it refuses this one
+	away    bool          // its store
 }
 
 // answer answers all that eu exports now, and returns the keys.
@@ -54,7 +55,7 @@ func (f far) answer(t *testing.T, eu *region) (told []deltasync.Key) {
 		}
 		keys := keysOf(up)
 		told = append(told, keys...)
-		f.reply(t, eu, o, up.Seq, len(keys))
+		f.reply(t, eu, o, up.Seq, keys)
 	}
 	if len(told) > 0 { // an answer makes room for more frames
 		told = append(told, f.answer(t, eu)...)
@@ -62,17 +63,20 @@ func (f far) answer(t *testing.T, eu *region) (told []deltasync.Key) {
 	return told
 }
 
-func (f far) reply(t *testing.T, eu *region, o regional.Outgoing, seq uint64, keys int) {
+func (f far) reply(t *testing.T, eu *region, o regional.Outgoing, seq uint64, keys []deltasync.Key) {
 	t.Helper()
 	down := deltasync.Down{
 		Status: deltasync.StatusOK, Region: "us", Node: deltasync.NodeID("us", "", ""), Seq: seq,
-		StoreEpoch: f.epoch, Totals: make([]deltasync.Totals, keys),
+		StoreEpoch: f.epoch, Totals: make([]deltasync.Totals, len(keys)),
+	}
+	for i, key := range keys {
+		if f.refuses || f.lacks == key {
+			down.Status = deltasync.StatusOverloaded
+			down.Refused = append(down.Refused, uint32(i))
+		}
 	}
 	if f.away {
 		down.Status = deltasync.StatusStoreDown
-	}
-	if f.refuses && keys > 0 {
-		down.Status = deltasync.StatusOverloaded // and names none: all of them
 	}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
@@ -201,7 +205,7 @@ func TestCutReplyIsAskedForTheRestOfAFullOutbox(t *testing.T) {
 	e.send(eu, hits(start, 1, upTo(10)...))
 	o, up := only(t, eu)
 	e.send(eu, hits(start, 1, upTo(crowd)...))
-	us.reply(t, eu, o, up.Seq, 1)
+	us.reply(t, eu, o, up.Seq, []deltasync.Key{1})
 	told := us.answer(t, eu)
 	for _, key := range keysOf(up)[1:] {
 		if !slices.Contains(told, key) {

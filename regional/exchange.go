@@ -125,10 +125,10 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	p.until, p.fails = 0, 0
 	a.stats.heard(o.Peer, t)
 	a.learnEpoch(l, j, down.StoreEpoch, t)
-	switch unstored := down.Status == deltasync.StatusStoreDown; {
-	case unstored:
+	switch {
+	case down.Status == deltasync.StatusStoreDown:
 		p.unstored = true
-	case p.unstored && down.Status == deltasync.StatusOK:
+	case p.unstored: // whatever it refused: what it took is stored
 		p.unstored, p.round = false, round{}
 	}
 	i := 0

@@ -57,7 +57,7 @@ func TestPeerWithoutItsStoreIsToldInWholeRounds(t *testing.T) {
 	}
 }
 
-// A refusal says nothing of the store, and is no end of its outage.
+// A peer that says that its store is away has its outage, whatever it refused.
 func TestRefusalDoesNotEndAPeersOutage(t *testing.T) {
 	eu, e := newRegion(t, "eu", newStore(&start), "us"), &edge{name: "e1"}
 	e.send(eu, hits(start, 1, 1))
@@ -74,6 +74,27 @@ func TestRefusalDoesNotEndAPeersOutage(t *testing.T) {
 	}
 	if told > 1 {
 		t.Errorf("told %d times in 12 s of an outage, want to wait for its end", told)
+	}
+}
+
+// A peer that is full when its outage ends has what it took stored by then: it
+// is told once more, not for ever.
+func TestOutageOfAFullPeerEnds(t *testing.T) {
+	eu, e := newRegion(t, "eu", newStore(&start), "us"), &edge{name: "e1"}
+	e.send(eu, hits(start, 1, 1))
+	away, full := far{epoch: 1, away: true}, far{epoch: 1, lacks: 2}
+	away.second(t, eu)
+	told := 0
+	for i := range 120 {
+		e.send(eu, hits(start, uint64(i+1), 2)) // something to refuse
+		for _, key := range full.second(t, eu) {
+			if key == 1 {
+				told++
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("a key that rests was told %d times in two minutes, want once", told)
 	}
 }
 
