@@ -14,6 +14,7 @@ type counter struct {
 	regions crdt.GCounter // subtotals of other regions
 	version uint64        // of the key in the store, as last answered; 0: never asked
 	missing []missing     // what the store lacks
+	writing uint16        // writes to the store that are under way
 	crossed uint8         // thresholds crossed, a bit each
 	pushed  bool          // stands in its lane's list of keys to push
 	retried bool          // stands in its lane's list of keys to write again
@@ -95,8 +96,9 @@ func (c *counter) unwritten() bool {
 	return len(c.missing) > 0 || c.version == 0 || c.penalty.lacks || c.past != nil && c.past.lacks
 }
 
-// written notes that the store has all.
+// written notes that the store has all, once the write that begins has ended.
 func (c *counter) written() {
+	c.writing++
 	c.missing = c.missing[:0]
 	c.penalty.lacks = false
 	if c.past != nil {

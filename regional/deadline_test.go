@@ -132,3 +132,29 @@ func TestRunEndsThoughTheStoreIsSlow(t *testing.T) {
 		}
 	})
 }
+
+// The same counts once more, while the store still waits to be done with them,
+// are not acknowledged before they are stored.
+func TestDuplicateWaitsForTheStoreToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := lazyRegion(t, 0)
+		(&edge{name: "e1"}).tell(r, 9, charge(r.now, 1))
+		s.takes = time.Minute // it does not answer in time
+		first := make(chan deltasync.Status)
+		go func() { first <- (&edge{name: "e1", seq: 100}).tell(r, 9, charge(r.now, 2)).Status }()
+		synctest.Wait()
+		second := (&edge{name: "e1", seq: 200}).tell(r, 9, charge(r.now, 2)).Status
+		if got := <-first; got != deltasync.StatusStoreDown || second != got {
+			t.Errorf("the first is answered %v, the same again %v, want both store_down", got, second)
+		}
+		// Nothing is written twice once all is stored.
+		s.takes = 0
+		if err := r.Sync(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		s.takes = time.Minute
+		if got := (&edge{name: "e1", seq: 300}).tell(r, 9, charge(r.now, 2)).Status; got != deltasync.StatusOK {
+			t.Errorf("the same again when it is stored: %v, want ok", got)
+		}
+	})
+}

@@ -70,11 +70,14 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			c.reshape(sec.Shape)
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))
-			if rose {
+			switch {
+			case rose:
 				c.lacks(source(up.Kind), replica, from)
-			} else if len(cells) > 0 {
-				from = cells[0].Slice
-			} else {
+			case len(cells) > 0:
+				if from = cells[0].Slice; c.writing > 0 { // nothing new, and maybe not stored yet
+					c.lacks(source(up.Kind), replica, from)
+				}
+			default:
 				from = horizon + 1
 			}
 			fuller := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && l.hear(c, d.Carry, fill(c.shape, 1), now)

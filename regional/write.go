@@ -101,6 +101,11 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.K
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for i := range batch {
+		if c := l.counters[batch[i].Key]; c != nil && c.writing > 0 { // else it was forgotten meanwhile
+			c.writing--
+		}
+	}
 	if err != nil {
 		for i := range batch {
 			a.unwritten(l, &batch[i])
