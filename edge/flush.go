@@ -272,7 +272,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.pace = down.Pace
 		n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt)
 	}
-	outages := n.outages
+	outages, patience := n.outages, time.Duration(0)
+	if up != nil && down.Status != deltasync.StatusOK {
+		patience = n.refusals[lane].patience(t)
+	}
 	n.mu.Unlock()
 	n.stats.replied(t, down.Status)
 	if up == nil {
@@ -293,7 +296,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			switch {
 			case !d.Tells():
 			case !down.Took(i):
-				n.tellAgain(t, d.Key, sec.Life)
+				n.tellAgain(t, d.Key, sec.Life, patience)
 			case outages:
 				n.noteStored(d, sec.Life, down.Status)
 			}
@@ -311,14 +314,37 @@ func (n *Node) askAgain(key deltasync.Key, life uint32) {
 	s.restore(life, &deltasync.Delta{Key: key})
 }
 
-// tellAgain has a key's counts sent again, all of them, in a second: at once
-// they would meet the same refusal, and keep others waiting.
-func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32) {
+// refusal is when a lane was last told that the region would not have something,
+// and how often it was in a row.
+type refusal struct {
+	at    int64
+	times int
+}
+
+// mostRefusals bounds how long nobody tells again what was refused: 16 s.
+const mostRefusals = 4
+
+// patience is how long what was refused now waits before it is told again: a
+// second, and twice as long each time that it is refused once more. A region
+// that is full would be told all it has no room for each second.
+func (r *refusal) patience(now int64) time.Duration {
+	switch waits := time.Second << r.times; {
+	case r.at == 0 || lapsed(now, r.at, 3*waits):
+		r.at, r.times = now, 0
+	case lapsed(now, r.at, waits):
+		r.at, r.times = now, min(r.times+1, mostRefusals)
+	}
+	return time.Second << r.times
+}
+
+// tellAgain has a key's counts sent again, all of them, in so long: at once they
+// would meet the same refusal, and keep others waiting.
+func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32, in time.Duration) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.find(key); r != nil && r.life() == life {
-		s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(time.Second))
+		s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(in))
 		s.owe(r)
 	}
 }

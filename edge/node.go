@@ -35,6 +35,7 @@ type Node struct {
 	mu          sync.Mutex // guards what follows; never held together with a shard's
 	outboxes    []*deltasync.Outbox
 	paused      []pause      // by lane
+	refusals    []refusal    // by lane
 	aggregators []aggregator // that have answered, the latest last
 	answers     uint64
 	outages     bool  // some aggregator was without its store once
@@ -79,7 +80,7 @@ func New(cfg Config) (*Node, error) {
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
-		paused: make([]pause, cfg.Lanes),
+		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes),
 	}
 	share := cfg.budget()
 	for range cfg.Lanes {
@@ -319,7 +320,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 			s.resend(r, now)
 		case r.regions&unstoredMark != 0 && resend.unstored == tell:
 			s.resend(r, now)
-		case r.flags&owed != 0: // it is told again in a second, and heard of then
+		case r.flags&owed != 0: // it is told again soon, and heard of then
 		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:
 			s.mark(r, touch)
 		}

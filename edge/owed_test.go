@@ -88,3 +88,49 @@ func TestRetiredCountsAreNotOwed(t *testing.T) {
 		t.Errorf("counts of %d keys are unsent, want none", keys)
 	}
 }
+
+// A region that has no room for a key is told of it less and less often, and
+// within 16 s of having some.
+func TestRefusedIsToldLessAndLessOften(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	checkCost(n, start, "u", 3)
+	now, status := start, deltasync.StatusOverloaded
+	told := func(d time.Duration) (times int) {
+		for end := now.Add(d); now.Before(end); now = now.Add(100 * time.Millisecond) {
+			n.Tick(now)
+			for _, o := range n.Flush(now) {
+				var up deltasync.Up
+				if err := up.UnmarshalBinary(o.Payload); err != nil {
+					t.Fatal(err)
+				}
+				totals := make([]deltasync.Totals, 0, 1)
+				for _, sec := range up.Sections {
+					times += len(sec.Deltas)
+					totals = append(totals, make([]deltasync.Totals, len(sec.Deltas))...)
+				}
+				if s := status; len(totals) > 0 {
+					answerStatus(t, n, now, &up, s, totals...)
+				} else {
+					answer(t, n, now, &up)
+				}
+			}
+		}
+		return times
+	}
+	if got := told(2 * time.Minute); got < 8 || got > 14 {
+		t.Errorf("told %d times in two minutes, want after 1, 2, 4, 8, 16, 16 … seconds", got)
+	}
+	status = deltasync.StatusOK
+	if got := told(18 * time.Second); got != 1 {
+		t.Errorf("told %d times once there is room, want once", got)
+	}
+	if got := told(2 * time.Minute); got != 0 {
+		t.Errorf("told %d times more", got)
+	}
+	// It is forgiven by then: the next refusal is told again in a second or two.
+	status = deltasync.StatusOverloaded
+	checkCost(n, now, "u", 1)
+	if got := told(3 * time.Second); got < 2 {
+		t.Errorf("told %d times in three seconds, want again after one", got)
+	}
+}
