@@ -172,7 +172,7 @@ func (r *Rate) admitUpTo(brim uint64) {
 		return
 	}
 	whole, part := product(r.Drain.Refill, uint64(r.MaxWait)).over(uint64(r.Drain.Per))
-	if whole+1 >= brim {
+	if whole >= brim || whole+1 == brim { // whole may be 2^64-1
 		return
 	}
 	r.Ceiling, r.spare = whole+1, part

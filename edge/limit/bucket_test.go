@@ -414,3 +414,14 @@ func TestBucketOfAChangedRate(t *testing.T) {
 		t.Errorf("a second later = %v, want 4", l)
 	}
 }
+
+// A queue whose longest wait is far beyond what it holds admits all of it, be
+// what flows out meanwhile more than 64 bits hold.
+func TestQueueOfLongWaits(t *testing.T) {
+	for _, outflow := range []limit.Flow{perSecond(5), {Units: limit.MaxUnits, Per: time.Second}, {Units: limit.MaxUnits, Per: 1}} {
+		r := compileRate(t, limit.RateSpec{Algorithm: "leaky_bucket", Capacity: 10, Outflow: outflow, Queue: true, MaxWait: limit.MaxWindow})
+		if r.Ceiling != 10 {
+			t.Errorf("%d in %v: up to %d are admitted, want 10", outflow.Units, outflow.Per, r.Ceiling)
+		}
+	}
+}
