@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -204,11 +205,21 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"initial", "", whole(r, &s.Initial, 1, limit.MaxUnits)},
 		{"outflow", "", r.flow(&s.Outflow)},
 		{"queue", "", r.flag(&s.Queue)},
-		{"max_wait", "", r.duration(&s.MaxWait)},
+		{"max_wait", "", r.wait(&s.MaxWait)},
 		{"lease", "", r.duration(&s.Lease)},
 		{"count_denied", "", r.flag(&s.CountDenied)},
 	}, "surge", "weights")
 	return s
+}
+
+// wait reads how long a queue may hold a request. 0s, which in a RateSpec is as
+// long as the queue has room, would be taken for the contrary.
+func (r *reader) wait(dst *time.Duration) read {
+	return func(path string, n *node) {
+		if r.duration(dst)(path, n); *dst == 0 && !r.bad[path] {
+			r.mistake(path, n.at, "E156", "leave it out, to wait as long as the queue has room; or say how long, such as 2s", "a queue in which nobody waits")
+		}
+	}
 }
 
 // window reads a duration, or a period of the calendar.
