@@ -48,7 +48,7 @@ func (c *compiler) unusedKeys() {
 			// Of short words two edits leave nothing.
 			edits := min(2, min(len(name), len(word))/3)
 			if edits > 0 && withinEdits(name, word, edits) {
-				c.problem("keys."+name, "E125", "did you mean \""+word+"\"?", "no rule uses this key, while %s names %q, which is not declared", c.used[word], word)
+				c.problem(c.used[word], "E125", fmt.Sprintf("did you mean %q? else rename the key", name), "%q is not declared, and no rule uses the key %q", word, name)
 				break
 			}
 		}
@@ -79,6 +79,10 @@ func (c *compiler) keySource(path, name string, k KeySource) {
 	for i, from := range k.From {
 		if !attributeForm.MatchString(from) {
 			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E122", `client_ip, method, path, host, header.NAME, or a name that callers send`, "%q is not an attribute", from)
+		}
+		if key := c.doc.Keys[from]; from != name && slices.ContainsFunc(key.From, func(s string) bool { return s != from }) {
+			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E127", "write out what that key comes from: "+strings.Join(key.From, ", "),
+				"%q is a key, and from takes attributes only: it would read the attribute of that name, and nothing that the key comes from", from)
 		}
 	}
 	if k.IPv4Prefix < 0 || k.IPv4Prefix > 32 {

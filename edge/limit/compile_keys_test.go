@@ -27,12 +27,12 @@ func TestMisspeltKeys(t *testing.T) {
 		doc  limit.Document
 		want string // "": all is well
 	}{
-		"a letter is missing":      {withKeys(by("user"), "usr"), `keys.usr: no rule uses this key, while rules[0].key[0] names "user", which is not declared (did you mean "user"?)`},
-		"a letter too many":        {withKeys(by("user"), "users"), "keys.users"},
-		"another letter":           {withKeys(by("tenant"), "tenent"), "keys.tenent"},
-		"two letters swapped":      {withKeys(by("user"), "uesr"), "keys.uesr"},
+		"a letter is missing":      {withKeys(by("user"), "usr"), `rules[0].key[0]: "user" is not declared, and no rule uses the key "usr" (did you mean "usr"? else rename the key)`},
+		"a letter too many":        {withKeys(by("user"), "users"), `did you mean "users"?`},
+		"another letter":           {withKeys(by("tenant"), "tenent"), `did you mean "tenent"?`},
+		"two letters swapped":      {withKeys(by("user"), "uesr"), `did you mean "uesr"?`},
 		"two edits of a long word": {withKeys(by("customer"), "costumr"), ""},
-		"two swaps":                {withKeys(by("customer"), "ucstomre"), "keys.ucstomre"},
+		"two swaps":                {withKeys(by("customer"), "ucstomre"), `did you mean "ucstomre"?`},
 		"in has":                   {withKeys(matching(limit.MatchSpec{Has: []string{"user"}}), "usr"), "rules[0].match.has[0]"},
 		"in lacks":                 {withKeys(matching(limit.MatchSpec{Lacks: []string{"user"}}), "usr"), "rules[0].match.lacks[0]"},
 		"in equals":                {withKeys(matching(limit.MatchSpec{Equals: map[string][]string{"user": {"x"}}}), "usr"), "rules[0].match.equals.user"},
@@ -53,6 +53,29 @@ func TestMisspeltKeys(t *testing.T) {
 		}
 		if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// A key that stands for another key would read an attribute that nobody sends.
+func TestKeysOfKeysAreRefused(t *testing.T) {
+	header := limit.KeySource{From: []string{"header.X-User"}}
+	for name, tc := range map[string]struct {
+		keys map[string]limit.KeySource
+		want string // "": all is well
+	}{
+		"another key":          {map[string]limit.KeySource{"who": {From: []string{"client_ip", "user"}}, "user": header}, "keys.who.from[1]"},
+		"of several sources":   {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {From: []string{"user", "header.X-User"}}}, "keys.who.from[0]"},
+		"an attribute's name":  {map[string]limit.KeySource{"who": {From: []string{"client_ip"}}, "client_ip": header}, "keys.who.from[0]"},
+		"itself":               {map[string]limit.KeySource{"user": {From: []string{"user", "header.X-User"}}}, ""},
+		"a key that is itself": {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {From: []string{"user"}}}, ""},
+		"a key of no source":   {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {}}, ""},
+	} {
+		_, problems := limit.Compile(limit.Document{Namespace: "n", Keys: tc.keys, Rules: []limit.RuleSpec{plainRule()}})
+		switch {
+		case tc.want == "" && problems == nil: // as it should be
+		case problems == nil || len(problems[0]) != 1 || problems[0][0].Code != "E127" || problems[0][0].Path != tc.want || !strings.Contains(problems[0][0].Hint, "header.X-User"):
+			t.Errorf("%s: %v, want E127 at %q", name, problems, tc.want)
 		}
 	}
 }
