@@ -11,7 +11,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // warmUp is how long a case's cluster has run when its first step begins: all
@@ -20,11 +20,11 @@ const warmUp = 2 * time.Second
 
 // playCase runs one case on a cluster of its own.
 func playCase(test *configs.RuleTest, c *configs.TestCase) (*caseResult, error) {
-	var regions []sim.Region
+	var regions []world.Region
 	for _, r := range test.Regions {
-		regions = append(regions, sim.Region{Name: r.Name, Edges: r.Edges})
+		regions = append(regions, world.Region{Name: r.Name, Edges: r.Edges})
 	}
-	w, err := sim.New(sim.Config{
+	w, err := world.New(world.Config{
 		Regions: regions, Rules: test.Rules, Start: c.Start.Add(-warmUp),
 		EdgeDelay: test.EdgeDelay, RegionDelay: test.RegionDelay,
 	})
@@ -63,7 +63,7 @@ func playCase(test *configs.RuleTest, c *configs.TestCase) (*caseResult, error) 
 }
 
 // perform makes one request of a step, or reports about one.
-func perform(w *sim.World, step *configs.TestStep, first bool) (limit.Decision, error) {
+func perform(w *world.World, step *configs.TestStep, first bool) (limit.Decision, error) {
 	if first {
 		if err := setCapacity(w, step); err != nil || step.Act == configs.ActSet {
 			return limit.Decision{}, err
@@ -96,7 +96,7 @@ func perform(w *sim.World, step *configs.TestStep, first bool) (limit.Decision, 
 }
 
 // setCapacity sets a step's signals at its edge, or at all where it names none.
-func setCapacity(w *sim.World, step *configs.TestStep) error {
+func setCapacity(w *world.World, step *configs.TestStep) error {
 	edges := w.Edges()
 	if step.Edge != "" {
 		edges = []string{step.Edge}

@@ -23,7 +23,7 @@ import (
 	"github.com/spillgate/spillgate/sync/membus"
 	"github.com/spillgate/spillgate/sync/natsbus"
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 const (
@@ -40,7 +40,7 @@ type cluster struct {
 	log     *slog.Logger
 	secret  []byte
 	regions []*region
-	global  *sim.Oracle
+	global  *world.Oracle
 	begun   time.Time // of the run; set before anything runs
 	nats    *embedded.Server
 	closers []func() error // of what is open, in order of opening
@@ -51,7 +51,7 @@ type region struct {
 	name       string
 	aggregator *regional.Aggregator
 	bus        deltasync.Bus
-	oracle     *sim.Oracle
+	oracle     *world.Oracle
 	edges      []*edgeSite
 }
 
@@ -67,7 +67,7 @@ type edgeSite struct {
 
 // newCluster opens everything and runs nothing.
 func newCluster(ctx context.Context, cfg Config, rules rulesText, log *slog.Logger) (_ *cluster, err error) {
-	c := &cluster{cfg: cfg, log: log, secret: make([]byte, deltasync.MinSecret), global: sim.NewOracle()}
+	c := &cluster{cfg: cfg, log: log, secret: make([]byte, deltasync.MinSecret), global: world.NewOracle()}
 	_, _ = rand.Read(c.secret) // it never fails: the process ends where there is no randomness
 	defer func() {
 		if err != nil {
@@ -117,7 +117,7 @@ func (c *cluster) newRegion(ctx context.Context, name string) (*region, error) {
 	}
 	far := membus.Impair(bus, membus.Faults{Link: c.link})
 	c.closers[len(c.closers)-1] = far.Close // it closes bus too
-	return &region{name: name, aggregator: agg, bus: far, oracle: sim.NewOracle()}, nil
+	return &region{name: name, aggregator: agg, bus: far, oracle: world.NewOracle()}, nil
 }
 
 // openStore is memory, or a Redis that the regions share under names of their

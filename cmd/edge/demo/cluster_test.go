@@ -12,7 +12,7 @@ import (
 	deltasync "github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/membus"
 	"github.com/spillgate/spillgate/test/proc"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // The banner, the README and scripts count ports up from the first, region by
@@ -116,8 +116,8 @@ func TestOverLooksAtEveryLog(t *testing.T) {
 	}
 	rate := set.Rules()[0].Rates[0]
 	now := time.Now()
-	log := func(ratio float64) *sim.Oracle {
-		o := sim.NewOracle()
+	log := func(ratio float64) *world.Oracle {
+		o := world.NewOracle()
 		o.Admit(now, rate, 0, uint64(ratio*float64(rate.Limit)))
 		return o
 	}

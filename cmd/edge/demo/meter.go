@@ -5,7 +5,7 @@ import (
 	"time"
 
 	deltasync "github.com/spillgate/spillgate/sync"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 const (
@@ -65,7 +65,7 @@ func (m *meter) sample(now time.Time) Sample {
 	return s
 }
 
-func worstOver(truths []sim.Truth) (over float64) {
+func worstOver(truths []world.Truth) (over float64) {
 	for _, t := range truths {
 		over = max(over, t.Over)
 	}
@@ -75,7 +75,7 @@ func worstOver(truths []sim.Truth) (over float64) {
 // drift is how far off the edge is, at the worst, of the counters that it has
 // just decided about. Of others it may hold something old: it is told anew with
 // its next request.
-func (s *edgeSite) drift(truths []sim.Truth, used map[deltasync.Key]struct{}, now time.Time) (worst float64) {
+func (s *edgeSite) drift(truths []world.Truth, used map[deltasync.Key]struct{}, now time.Time) (worst float64) {
 	for _, t := range truths[:min(len(truths), hottest)] {
 		if _, ok := used[t.Key]; ok {
 			b := s.node.Believe(now, t.Rate, t.Key)

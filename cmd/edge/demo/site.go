@@ -9,7 +9,7 @@ import (
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 	deltasync "github.com/spillgate/spillgate/sync"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // site is an edge whose decisions are watched: whether they come from the
@@ -17,8 +17,8 @@ import (
 type site struct {
 	node   *edge.Node
 	ns     string // namespace of the traffic, and of calls that name none
-	global *sim.Oracle
-	region *sim.Oracle // for rates of scope region
+	global *world.Oracle
+	region *world.Oracle // for rates of scope region
 
 	decisions, denied atomic.Uint64
 

@@ -7,7 +7,7 @@ import (
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 	deltasync "github.com/spillgate/spillgate/sync"
-	"github.com/spillgate/spillgate/test/sim"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // What an edge admits as its rules say is no over-admission, whatever the
@@ -27,7 +27,7 @@ func TestSiteJudgesWhatCanBeJudged(t *testing.T) {
 		rule.Name = "r"
 		s := &site{
 			node: limitertest.Node(t, limit.Document{Namespace: "demo", Rules: []limit.RuleSpec{rule}}), ns: "demo",
-			global: sim.NewOracle(), region: sim.NewOracle(), used: map[deltasync.Key]struct{}{},
+			global: world.NewOracle(), region: world.NewOracle(), used: map[deltasync.Key]struct{}{},
 		}
 		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		if err := s.node.SetCapacity(start, "api", 0.1, time.Hour); err != nil {
