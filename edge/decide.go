@@ -351,7 +351,7 @@ func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost ui
 	}
 	d.Near = near(rate, left)
 	local, merged := r.counted(rate)
-	d.Basis = limit.Basis{Local: local + r.fresh + cost, Merged: merged, Age: -1, Regions: int(r.regions & mostRegions)}
+	d.Basis = limit.Basis{Local: crdt.SatAdd(local, crdt.SatAdd(r.fresh, cost)), Merged: merged, Age: -1, Regions: int(r.regions & mostRegions)}
 	if r.heard != 0 {
 		d.Basis.Age = time.Duration(max(0, now-r.heard))
 	}

@@ -265,7 +265,7 @@ func (r *record) settle() {
 	if b.held != nil {
 		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
 	}
-	r.local = saturate(uint64(r.local) + r.fresh)
+	r.local = saturate(crdt.SatAdd(uint64(r.local), r.fresh))
 	r.fresh = 0
 }
 

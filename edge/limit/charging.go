@@ -28,8 +28,12 @@ type CostSpec struct {
 	Default    uint64            // 1
 	ByRoute    map[string]uint64 // "POST /api/search": 5
 	FromHeader string            // a header that trusted callers name the cost in
-	Max        uint64            // bounds what a caller may name; 0: 1,000,000
+	Max        uint64            // what a caller names counts as no more; 0: as what was named
 }
+
+// tooMuch is a cost above all limits, and what those above it count as: all that
+// adds up costs stays far from overflowing, and none of them is admitted anyhow.
+const tooMuch = maxLimit + 1
 
 // Penalty is how long whoever was denied stays so, on top of the limit.
 type Penalty struct {
@@ -43,9 +47,16 @@ func (r *Rule) Punishes() bool { return r.Penalty != Penalty{} }
 var headerForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
-	if r.cost > r.maxCost {
-		c.problem(path+".default", "E171", "", "%d is above max, %d", r.cost, r.maxCost)
+	bounded := func(path string, cost uint64) {
+		switch {
+		case cost > maxLimit:
+			c.problem(path, "E171", "", "%d is above 2^53", cost)
+		case cost > r.maxCost:
+			c.problem(path, "E171", "", "%d is above max, %d", cost, r.maxCost)
+		}
 	}
+	bounded(path+".default", r.cost)
+	bounded(path+".max", spec.Max)
 	if h := spec.FromHeader; h != "" && !headerForm.MatchString(h) {
 		c.problem(path+".from_header", "E173", "such as X-Request-Cost", "%.80q is not the name of a header", h)
 	} else if h != "" {
@@ -61,16 +72,14 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 			c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
 			continue
 		}
-		if cost := spec.ByRoute[route]; cost > r.maxCost {
-			c.problem(path+".by_route."+route, "E171", "", "%d is above max, %d", cost, r.maxCost)
-		}
+		bounded(path+".by_route."+route, spec.ByRoute[route])
 		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
 	}
 }
 
 // CostOf is what the request costs under this rule: what the caller named, or
 // the header of a trusted one, else the cost of its route, else the rule's
-// default. Bounded by the rule.
+// default. What was named is bounded by the rule, if it says so.
 func (r *Rule) CostOf(req *Request) uint64 {
 	if req.Cost > 0 {
 		return min(req.Cost, r.maxCost)
@@ -106,13 +115,14 @@ func (r *Rate) CostOf(cost uint64) uint64 {
 func (r *Rate) CountsRequests() bool { return r.PerRequest || r.Lease > 0 }
 
 // wholeNumber reads plain digits, and makes no error: a caller that sends
-// something else may not cost more than one that does.
+// something else may not cost more than one that does. A number that is too
+// large for its type is the largest one, not nothing.
 func wholeNumber(s string) (uint64, bool) {
-	if len(s) == 0 || len(s) > 20 || strings.Trim(s, "0123456789") != "" {
+	if len(s) == 0 || strings.Trim(s, "0123456789") != "" {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(s, 10, 64)
-	return v, err == nil
+	v, _ := strconv.ParseUint(s, 10, 64)
+	return v, true
 }
 
 // responsePrefix begins the names of what is known after the response only.

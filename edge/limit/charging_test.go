@@ -30,8 +30,8 @@ func TestCostFromHeader(t *testing.T) {
 		"no number, by route": {header: "1e3", path: "/big", trusted: true, want: 9},
 		"before the route":    {header: "4", path: "/big", trusted: true, want: 4},
 		"after the caller":    {header: "4", trusted: true, named: 7, want: 7},
-		"too long":            {header: strings.Repeat("9", 5000), trusted: true, want: 3},
-		"too large":           {header: "99999999999999999999", trusted: true, want: 3},
+		"too long":            {header: strings.Repeat("9", 5000), trusted: true, want: 50},
+		"too large":           {header: "99999999999999999999", trusted: true, want: 50},
 	} {
 		req := set.Namespace("test").NewRequest()
 		req.SetHTTP("GET", tc.path, "", "", map[string][]string{"X-Request-Cost": {tc.header}})
@@ -41,11 +41,43 @@ func TestCostFromHeader(t *testing.T) {
 		}
 		req.Release()
 	}
-	if r.BadCosts() != 4 {
-		t.Errorf("%d bad costs counted, want 4", r.BadCosts())
+	if r.BadCosts() != 2 {
+		t.Errorf("%d bad costs counted, want 2", r.BadCosts())
 	}
 	if req := set.Namespace("test").NewRequest(); req.Trusted {
 		t.Error("trust outlives its request")
+	}
+}
+
+// Without a bound of the rule what is named is what it costs, and a number too
+// large for any limit is one still.
+func TestCostsWithoutABound(t *testing.T) {
+	rule := plainRule()
+	rule.Cost = limit.CostSpec{Default: 2_000_000, ByRoute: map[string]uint64{"/big": 1 << 53}, FromHeader: "X-Bytes"}
+	set := compileRules(t, rule)
+	for _, tc := range []struct {
+		header, path string
+		named, want  uint64
+	}{
+		{want: 2_000_000}, {path: "/big", want: 1 << 53}, {named: 5_000_000_000, want: 5_000_000_000}, {header: "9007199254740992", want: 1 << 53},
+		{named: 1<<53 + 1, want: 1<<53 + 1}, {named: math.MaxUint64, want: 1<<53 + 1}, {header: "99999999999999999999", want: 1<<53 + 1},
+	} {
+		req := set.Namespace("test").NewRequest()
+		req.SetHTTP("GET", tc.path, "", "", map[string][]string{"X-Bytes": {tc.header}})
+		req.Trusted, req.Cost = true, tc.named
+		if got := set.Rules()[0].CostOf(req); got != tc.want {
+			t.Errorf("%+v: cost %d", tc, got)
+		}
+		req.Release()
+	}
+	for path, cost := range map[string]limit.CostSpec{
+		"default": {Default: 1<<53 + 1}, "max": {Max: 1<<53 + 1}, "by_route./a": {ByRoute: map[string]uint64{"/a": math.MaxUint64}},
+	} {
+		rule.Cost = cost
+		set, problems := limit.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}})
+		if set != nil || len(problems[0]) != 1 || problems[0][0].Code != "E171" || problems[0][0].Path != "rules[0].cost."+path {
+			t.Errorf("a %s above 2^53: %v, want E171", path, problems)
+		}
 	}
 }
 

@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	defaultMaxCost = 1_000_000
-	maxRates       = 8
-	maxGroups      = 32      // each takes a look-up, and its rates their part in the decision
-	maxLimit       = 1 << 53 // exact in JSON and in Lua
+	maxRates  = 8
+	maxGroups = 32      // each takes a look-up, and its rates their part in the decision
+	maxLimit  = 1 << 53 // exact in JSON and in Lua
 )
 
 var (
@@ -145,7 +144,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	r := &Rule{
 		Index: len(c.set.rules), Namespace: c.doc.Namespace, Name: spec.Name, Priority: spec.Priority,
 		Allow: spec.Allow, Deny: spec.Deny, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, defaultStatus(spec)),
-		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, defaultMaxCost),
+		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, tooMuch),
 		identity: identity(c.doc.Namespace, spec), counts: new(counts),
 	}
 	c.set.rules = append(c.set.rules, r)

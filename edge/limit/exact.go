@@ -123,7 +123,8 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 // Wait is how long after now cost would be admitted if nothing more were
 // charged, at least a nanosecond, and for what is exact the first at which it
 // is. Cost that never fits waits until nothing is used, or until nothing drains
-// any more. The arguments are those of Measure.
+// any more. What was reported to a bucket may take ages to drain: a wait is told
+// up to longestWait. The arguments are those of Measure.
 func (r *Rate) Wait(x *Exact, others, sums []crdt.Cell, carry Carry, cost uint64, now int64) time.Duration {
 	wait := time.Duration(0)
 	switch {
@@ -140,8 +141,11 @@ func (r *Rate) Wait(x *Exact, others, sums []crdt.Cell, carry Carry, cost uint64
 	default:
 		wait = time.Duration(r.firstFit(sums, crdt.SatSub(r.Ceiling, cost), now) - now)
 	}
-	return max(wait, 1)
+	return min(max(wait, 1), longestWait)
 }
+
+// longestWait is a century: an instant that lies so far ahead is one still.
+const longestWait = 100 * 366 * 24 * time.Hour
 
 // RetryAfter is Wait for those who know nothing but slices.
 func (r *Rate) RetryAfter(sums []crdt.Cell, carry Carry, cost uint64, now int64) time.Duration {

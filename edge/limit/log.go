@@ -99,7 +99,7 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uin
 		if s := l.stamp(i); s.at < to {
 			back := min(cost, s.cost)
 			s.cost -= back
-			l.total -= back
+			l.total = crdt.SatSub(l.total, back) // it may have been too much to add up
 			cost -= back
 		}
 	}
@@ -115,7 +115,7 @@ func (l *log) tidy() {
 		switch {
 		case s.cost == 0:
 		case kept > 0 && l.stamp(kept-1).at == s.at:
-			l.stamp(kept - 1).cost += s.cost
+			l.stamp(kept - 1).cost = crdt.SatAdd(l.stamp(kept-1).cost, s.cost)
 		default:
 			*l.stamp(kept) = s
 			kept++

@@ -80,5 +80,5 @@ func (r *Rate) most() uint64 {
 	case r.Algorithm == SlidingLog:
 		return MaxLog
 	}
-	return math.MaxUint64
+	return maxLimit
 }

@@ -49,7 +49,7 @@ type Request struct {
 	set     []int // slots that were given a value
 	derived derived
 
-	Cost    uint64 // 0: as the rule says
+	Cost    uint64 // 0: as the rule says; above 2^53 it is above all limits, and counts as 2^53 + 1
 	Peek    bool   // decide, charge nothing
 	Details bool   // fill States
 	Trusted bool   // it comes from a caller whose word on its cost is taken
