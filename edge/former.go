@@ -67,6 +67,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 	}
 	hash := deltasync.Hash(deltasync.Hash(key).Key(rate.Generation)) // the same bits flip back
 	for _, was := range (*known)[rate.Generation] {
+		was = was.As(rate) // a tenant's bucket was a multiple of it
 		own, all := uint64(0), uint64(0)
 		old := hash.Key(was.Generation)
 		if h := s.blocked.find(old, was, now); h.penalty {
@@ -88,7 +89,11 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		}
 		s.blocked.lift(old)
 		// Of what a bucket starts with once, as much stays spent, or to be spent.
+		// A limit that stayed, as one that a request asks for, has as much in use.
 		moved := func(level uint64) uint64 {
+			if rate.Limit == was.Limit {
+				return level
+			}
 			return crdt.SatSub(crdt.SatAdd(level, rate.Drain.Floor), was.Drain.Floor)
 		}
 		if own > 0 {

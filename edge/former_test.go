@@ -90,3 +90,63 @@ func TestChangedBucketKeepsWhatOthersTook(t *testing.T) {
 		t.Errorf("told a carry of %d millionths, want 90 units", carry.Level)
 	}
 }
+
+// A tenant's bucket goes on from its own level, whatever the rule's own starts
+// with or how fast it fills.
+func TestChangedBucketOfATenant(t *testing.T) {
+	for _, tc := range []struct {
+		plan     string
+		by       float64
+		override uint64
+	}{{"", 1, 0}, {"gold", 10, 0}, {"trial", 0.5, 0}, {"", 1, 500}, {"gold", 10, 5000}} {
+		for _, initial := range []uint64{0, 50} {
+			for _, forgotten := range []bool{false, true} {
+				rule := func(capacity uint64) limit.RuleSpec {
+					spec := tokens(capacity, limit.Flow{Units: 2, Per: time.Hour})
+					if spec.Name = "r"; initial > 0 {
+						spec.Initial = capacity + initial
+					}
+					rule := perUser(spec)
+					rule.TierFrom = "plan"
+					return rule
+				}
+				n := newNode(t, Config{View: mapView{}}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+				change := func(capacity uint64) {
+					set, problems := limit.Compile(limit.Document{
+						Namespace: "test", Rules: []limit.RuleSpec{rule(capacity)},
+						Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 10}, "trial": {Multiply: 0.5}},
+					})
+					if set == nil {
+						t.Fatal(problems)
+					}
+					n.SetRules(set)
+				}
+				ask := func(cost uint64) (used, of uint64) {
+					req := requestOf(n, "u")
+					defer req.Release()
+					req.Set("plan", tc.plan)
+					if tc.override > 0 {
+						req.Override("api.r", tc.override)
+					}
+					req.Cost, req.Peek = max(cost, 1), cost == 0
+					d := n.Check(start, req)
+					return d.Limit - d.Remaining, d.Limit
+				}
+				change(100)
+				before, _ := ask(40)
+				if forgotten {
+					forgetAll(n, start)
+				}
+				change(400)
+				after, of := ask(0)
+				want, slack := before, uint64(0)
+				if forgotten { // what is known by slice has drained as if charged when that began
+					slack = of / limit.DefaultSlices
+				}
+				if before != 40 || after > want+1 || after+slack < want {
+					t.Errorf("%q, overridden to %d, %d at first, forgotten %v: %d used, then four times the capacity: %d of %d", tc.plan, tc.override, initial, forgotten, before, after, of)
+				}
+			}
+		}
+	}
+}

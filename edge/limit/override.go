@@ -70,7 +70,19 @@ func (r *Rate) scaledTo(limit uint64) *Rate {
 			v.Limit = limit
 			v.apportion()
 		}
-		v.limits = nil
+		v.limits, v.by, v.asked = nil, r.by, true
 	}
 	return scaled
+}
+
+// As is the rate of a rule as other is of its own: multiplied as for the same
+// tenant, and with the limit that the same request asks for.
+func (r *Rate) As(other *Rate) *Rate {
+	if other.by != (ratio{}) {
+		r = r.times(other.by)
+	}
+	if other.asked {
+		r = r.scaledTo(other.Limit)
+	}
+	return r
 }

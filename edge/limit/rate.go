@@ -184,6 +184,8 @@ type Rate struct {
 	// Penalty is the longest that its rule keeps out whoever was denied; 0: it has
 	// no penalty.
 	Penalty  time.Duration
+	by       ratio    // what a rule's own limit was multiplied by for a tenant; zero: it is that limit
+	asked    bool     // a request asked for this limit
 	parts    parts    // of the limit: its Ceiling, Near and withheld
 	withheld []uint64 // by class
 	limits   *limits  // that requests asked for in its place; nil: none are kept

@@ -110,7 +110,7 @@ func (r *Rate) times(m ratio) *Rate {
 		return r
 	}
 	scaled := *r
-	scaled.limits = &limits{}
+	scaled.limits, scaled.by = &limits{}, m
 	scaled.Limit = m.of(r.Limit)
 	if r.Bucket() {
 		scaled.Drain.Refill, scaled.Drain.Per, _ = r.Drain.times(m)
