@@ -176,7 +176,10 @@ func asPrefixes(dst *[]netip.Prefix) parseFunc {
 				}
 				p = netip.PrefixFrom(ip, ip.BitLen())
 			}
-			*dst = append(*dst, p.Masked())
+			if p != p.Masked() { // many more would be trusted than the address that is written
+				return fmt.Errorf("%q is no network, but an address in one; %s, or %s for the one address", s, p.Masked(), p.Addr())
+			}
+			*dst = append(*dst, p)
 		}
 		return nil
 	}

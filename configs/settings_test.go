@@ -203,6 +203,16 @@ func TestSettingsMistakesAllAtOnce(t *testing.T) {
 	}
 }
 
+func TestProxyInsideOfItsNetworkIsRefused(t *testing.T) {
+	cleanEnv(t)
+	file := settingsFile(t, "region: eu\nrules: {path: r}\nsecret: 01234567890123456\ntrusted_proxies: [127.0.0.0/8, 10.1.2.3/8]\n")
+	_, err := loadEdge(t, "-c", file)
+	const want = `:4:18: E202 trusted_proxies: "10.1.2.3/8" is no network, but an address in one; 10.0.0.0/8, or 10.1.2.3 for the one address`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("LoadEdge = %v, want %s", err, want)
+	}
+}
+
 func TestUnknownKeysInTheFile(t *testing.T) {
 	cleanEnv(t)
 	for text, want := range map[string]string{

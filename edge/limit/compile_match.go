@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -37,7 +38,10 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	}
 	for i, s := range spec.CIDR {
 		p, err := ParseNetwork(s)
-		if err != nil {
+		if inside := (*HostBitsError)(nil); errors.As(err, &inside) {
+			c.problem(fmt.Sprintf("%s.cidr[%d]", path, i), "E169", inside.Hint(), "%v", err)
+			continue
+		} else if err != nil {
 			c.problem(fmt.Sprintf("%s.cidr[%d]", path, i), "E163", `such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.1"`, "%v", err)
 			continue
 		}

@@ -36,6 +36,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"no rates":              {func(d *limit.Document) { d.Rules[0].Rates = nil }, "E132", "rules[0].rates"},
 		"nine rates":            {func(d *limit.Document) { d.Rules[0].Rates = nineRates() }, "E133", "rules[0].rates"},
 		"network":               {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"10.0.0.0/8", "10.0.0.0/33"} }, "E163", "rules[0].match.cidr[1]"},
+		"network's host bits":   {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"10.0.0.0/8", "::ffff:10.1.2.3/104"} }, "E169", "rules[0].match.cidr[1]"},
 		"network of a zone":     {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"fe80::1%eth0"} }, "E163", "rules[0].match.cidr[0]"},
 		"network around mapped": {func(d *limit.Document) { d.Rules[0].Match.CIDR = []string{"::ffff:0:0/90"} }, "E163", "rules[0].match.cidr[0]"},
 		"host":                  {func(d *limit.Document) { d.Rules[0].Match.Host = []string{"*.a", "a.*"} }, "E164", "rules[0].match.host[1]"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // networks are the addresses that a rule is for: prefixes as they were given,
@@ -16,8 +17,27 @@ type networks struct {
 
 type addrRange struct{ first, last netip.Addr }
 
+// HostBitsError refuses a prefix with bits beyond its length: whether the network
+// around was meant, or the one address, cannot be told, and of the two one lets
+// in many thousands more.
+type HostBitsError struct {
+	Text    string
+	Network netip.Prefix // what holds it
+}
+
+func (e *HostBitsError) Error() string {
+	return fmt.Sprintf("%q is no network, but an address in one", e.Text)
+}
+
+// Hint is how to mend it.
+func (e *HostBitsError) Hint() string {
+	addr, _, _ := strings.Cut(e.Text, "/")
+	return fmt.Sprintf("%s; or %s, for the one address", e.Network, addr)
+}
+
 // ParseNetwork reads a prefix or a single address. A mapped IPv4 prefix is the
-// IPv4 prefix that it maps.
+// IPv4 prefix that it maps. Of a prefix with bits beyond its length the error
+// is a *HostBitsError.
 func ParseNetwork(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -34,7 +54,10 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
-	return p.Masked(), nil
+	if p != p.Masked() {
+		return p, &HostBitsError{s, p.Masked()}
+	}
+	return p, nil
 }
 
 // join puts the prefixes together into ranges.

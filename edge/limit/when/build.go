@@ -1,6 +1,7 @@
 package when
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -402,7 +403,9 @@ func (b *builder) inCIDR(n *ast.CallNode) (truth, error) {
 			return nil, err
 		}
 		p, err := limit.ParseNetwork(text)
-		if err != nil {
+		if inside := (*limit.HostBitsError)(nil); errors.As(err, &inside) {
+			return nil, b.mistake(arg, inside.Hint(), "%v", err)
+		} else if err != nil {
 			return nil, b.mistake(arg, `such as "10.0.0.0/8"`, "%v", err)
 		}
 		networks = append(networks, p)

@@ -107,6 +107,7 @@ func TestMistakes(t *testing.T) {
 		`has(tier)`:                             "1:5 E167 a constant is wanted here",
 		`has("a b")`:                            "1:5 E167 \"a b\" is not the name of an attribute",
 		`has()`:                                 "1:1 E167 not enough arguments to call has",
+		`inCIDR(client_ip, "10.1.2.3/8")`:       "1:19 E167 \"10.1.2.3/8\" is no network, but an address in one (10.0.0.0/8; or 10.1.2.3, for the one address)",
 		`inCIDR(client_ip, "10.0.0.0/8", "10")`: "1:33 E167 \"10\" is not a network",
 		`tier matches "("`:                      "1:6 E167 error parsing regexp",
 		`tier matches user`:                     "1:14 E167 a constant is wanted here",
