@@ -209,11 +209,11 @@ func (r *reader) texts(dst *[]string) read {
 }
 
 // someTexts reads as texts does, and wants one at least: path: [] would
-// match every path.
-func (r *reader) someTexts(dst *[]string) read {
+// match every path. without says what is to be written in its place.
+func (r *reader) someTexts(dst *[]string, without string) read {
 	return func(path string, n *node) {
 		if n.kind == kindList && len(n.items) == 0 {
-			r.mistake(path, n.at, "E009", "leave it out", "an empty list")
+			r.mistake(path, n.at, "E009", without, "an empty list")
 			return
 		}
 		r.texts(dst)(path, n)

@@ -14,6 +14,8 @@ import (
 // RulesSchema is the value of schema: that this version reads.
 const RulesSchema = "spillgate/v1"
 
+const leaveOut = "leave it out"
+
 // document reads the rules of one namespace.
 func (r *reader) document(n *node) limit.Document {
 	var doc limit.Document
@@ -112,7 +114,7 @@ func (r *reader) tenants(doc *limit.Document) read {
 func (r *reader) key(path string, n *node) limit.KeySource {
 	var k limit.KeySource
 	r.object(path, n, []field{
-		{"from", "", r.texts(&k.From)},
+		{"from", "", r.someTexts(&k.From, "leave it out, for the attribute of that name")},
 		{"ipv4_prefix", "", whole(r, &k.IPv4Prefix, 1, 32)},
 		{"ipv6_prefix", "", whole(r, &k.IPv6Prefix, 1, 128)},
 	}, "hash")
@@ -128,7 +130,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"group", "", r.text(&s.Group)},
 		{"generation", "", whole(r, &s.Generation, 0, math.MaxUint32)},
 		{"match", "", r.match(&s.Match)},
-		{"key", "", r.texts(&s.Key)},
+		{"key", "", r.someTexts(&s.Key, "leave it out, for one counter for everybody")},
 		{"rates", "", func(path string, n *node) {
 			r.each(path, n, func(path string, n *node) { s.Rates = append(s.Rates, r.rate(path, n)) })
 		}},
@@ -158,13 +160,13 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 func (r *reader) match(m *limit.MatchSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"path", "", r.someTexts(&m.Path)},
-			{"methods", "", r.someTexts(&m.Methods)},
-			{"host", "", r.someTexts(&m.Host)},
-			{"cidr", "", r.someTexts(&m.CIDR)},
+			{"path", "", r.someTexts(&m.Path, leaveOut)},
+			{"methods", "", r.someTexts(&m.Methods, leaveOut)},
+			{"host", "", r.someTexts(&m.Host, leaveOut)},
+			{"cidr", "", r.someTexts(&m.CIDR, leaveOut)},
 			{"equals", "", r.equals(m)},
-			{"has", "", r.someTexts(&m.Has)},
-			{"lacks", "", r.someTexts(&m.Lacks)},
+			{"has", "", r.someTexts(&m.Has, leaveOut)},
+			{"lacks", "", r.someTexts(&m.Lacks, leaveOut)},
 			{"when", "", r.text(&m.When)},
 		})
 	}
@@ -175,6 +177,9 @@ func (r *reader) equals(m *limit.MatchSpec) read {
 		if n.kind != kindMapping {
 			r.wrongKind(path, n, "a mapping", `such as: equals: {tier: gold}`)
 			return
+		}
+		if len(n.entries) == 0 && !n.partial {
+			r.mistake(path, n.at, "E009", leaveOut, "an empty mapping")
 		}
 		m.Equals = make(map[string][]string, len(n.entries))
 		for _, e := range n.entries {
@@ -318,7 +323,7 @@ func (r *reader) onLimit(o *limit.OnLimitSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
 			{"status", "", whole(r, &o.Status, 400, 599)},
-			{"headers", "", r.texts(&o.Headers)},
+			{"headers", "", r.someTexts(&o.Headers, "none, for no headers; or leave it out, for the usual ones")},
 			{"show_headers", "", r.text(&o.ShowHeaders)},
 		}, "delay", "queue")
 	}
