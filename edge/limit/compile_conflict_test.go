@@ -124,10 +124,20 @@ func TestSlipsAreWarnedOf(t *testing.T) {
 		"the same rate twice":   {limit.RuleSpec{Rates: []limit.RateSpec{{Name: "x", Limit: 10, Per: time.Minute}, {Name: "y", Limit: 10, Per: time.Minute}}}, "W210", "rates[1]"},
 		"two scopes":            {limit.RuleSpec{Rates: []limit.RateSpec{{Name: "x", Limit: 20, Per: time.Minute}, {Name: "y", Limit: 10, Per: time.Minute, Scope: "edge"}}}, "", ""},
 		"too short a wait":      {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 50, Outflow: perSecond(2), Queue: true, MaxWait: 499 * time.Millisecond}}}, "W211", "rates[0].max_wait"},
+		"an address as text":    {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"ip": {"home", "::1"}}}, Allow: true}, "W213", "match.equals.ip"},
+		"no address as text":    {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"ip": {"home"}}}, Allow: true}, "", ""},
+		"of many sources":       {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"peer": {"::1"}}}, Allow: true}, "", ""},
+		"tenants for nobody":    {limit.RuleSpec{Group: "tenants", Allow: true}, "W212", "tenants"},
 		"a wait for one":        {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 50, Outflow: perSecond(2), Queue: true, MaxWait: 500 * time.Millisecond}}}, "", ""},
 	} {
 		tc.rule.Name = "r"
-		set, problems := limit.Compile(limit.Document{Namespace: "t", Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 2}}, Rules: []limit.RuleSpec{tc.rule}})
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{tc.rule}, Keys: map[string]limit.KeySource{
+			"ip": {From: []string{"client_ip"}}, "peer": {From: []string{"header.X-Peer", "client_ip"}},
+		}}
+		if tc.rule.TierFrom != "" || tc.rule.Group == "tenants" {
+			doc.Tenants = map[string]limit.TenantSpec{"gold": {Multiply: 2}}
+		}
+		set, problems := limit.Compile(doc)
 		if problems != nil {
 			t.Errorf("%s: %v", name, problems)
 			continue

@@ -19,6 +19,14 @@ type Wanting interface {
 	Wants() []Want
 }
 
+// Foregone is a condition that can tell that it is the same of all requests,
+// which hardly anybody means.
+type Foregone interface {
+	// Foregone says whether it holds, where known says that this is settled.
+	// What never holds, as it always fails, does not hold.
+	Foregone() (holds, known bool)
+}
+
 // Want is what a condition wants of one name: that its value is one of some or,
 // with Not, none of them. "" is the value of what is absent.
 type Want struct {

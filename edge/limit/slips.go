@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -12,6 +13,9 @@ import (
 func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.unpayable(path+".cost", spec, r)
 	c.narrow(path+".margin", spec, r)
+	c.asText(path, r)
+	c.foregone(path+".match.when", "the rule applies to", r.match.when)
+	c.foregone(path+".count_when", "it charges", r.countWhen)
 	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
@@ -33,6 +37,53 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 				break
 			}
 		}
+	}
+}
+
+// asText warns of addresses that are compared as text: one address may be
+// written in several ways.
+func (c *compiler) asText(path string, r *Rule) {
+	for _, f := range r.facts() {
+		// A name of more sources than client_ip may hold what is no address.
+		if !slices.Contains(f.slots, slotClientIP) || len(f.slots) > 2 {
+			continue
+		}
+		for _, v := range f.values {
+			if addr := NormalAddr(v); addr.IsValid() {
+				hint := "match.cidr: " + addr.String()
+				if f.by == "match.when" {
+					hint = fmt.Sprintf("inCIDR(%s, %q)", f.name, addr)
+				}
+				c.warn(path+"."+f.by, "W213", hint, "%s is compared with %q as text, and misses the same address written otherwise, such as %s", f.name, v, otherwise(addr, v))
+				break
+			}
+		}
+	}
+}
+
+// otherwise is an address in another form than the one written.
+func otherwise(addr netip.Addr, written string) string {
+	switch other := "::ffff:" + addr.String(); {
+	case addr.Is4() && other != written:
+		return other
+	case addr.Is6() && addr.StringExpanded() != written:
+		return addr.StringExpanded()
+	}
+	return addr.String()
+}
+
+// foregone warns of a condition that is the same of all requests.
+func (c *compiler) foregone(path, what string, condition Condition) {
+	told, ok := condition.(Foregone)
+	if !ok {
+		return
+	}
+	switch holds, known := told.Foregone(); {
+	case !known:
+	case holds:
+		c.warn(path, "W214", "leave it out, or what makes it so", "this holds of every request: %s all of them", what)
+	default:
+		c.warn(path, "W214", "drop the rule, or what makes it so", "this holds of no request: %s none of them", what)
 	}
 }
 

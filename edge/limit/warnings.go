@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,6 +17,9 @@ func (c *compiler) warn(path, code, hint, format string, args ...any) {
 // suspicions warns about a document that was compiled. first is the Index of
 // its first rule.
 func (c *compiler) suspicions(doc *Document, first int) {
+	if len(doc.Tenants) > 0 && !slices.ContainsFunc(doc.Rules, func(s RuleSpec) bool { return s.TierFrom != "" }) {
+		c.warn("tenants", "W212", "tier_from: plan, in the rules whose limits they multiply", "no rule says which tenant a request is of: nothing is multiplied")
+	}
 	for i := range doc.Rules {
 		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
 		c.unseen(fmt.Sprintf("rules[%d]", i), c.set.rules[first+i])

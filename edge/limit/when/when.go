@@ -59,6 +59,7 @@ var errNotNumber = errors.New("int: not a whole number")
 type condition struct {
 	holds truth
 	wants []limit.Want
+	may   outcome
 }
 
 // Holds implements limit.Condition.
@@ -109,7 +110,7 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return condition{holds, b.wants(tree.Node, false)}, nil
+	return condition{holds, b.wants(tree.Node, false), b.outcomeOf(tree.Node)}, nil
 }
 
 // nameCollector finds out which of the names in an expression are known.
