@@ -24,11 +24,7 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 		m.tree = treeOf(m.paths)
 	}
 	for i, s := range spec.Methods {
-		if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
-			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", hint, "%q is not a method: they are upper case", s)
-		} else if !methodForm.MatchString(s) {
-			c.problem(fmt.Sprintf("%s.methods[%d]", path, i), "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
-		}
+		c.method(indexed(path+".methods", i), s)
 		m.methods.add(s)
 	}
 	for i, s := range spec.Host {
@@ -61,6 +57,15 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	m.all = len(spec.Path)+len(spec.Methods)+len(spec.Host)+len(spec.CIDR)+len(spec.Equals)+len(spec.Has)+len(spec.Lacks) == 0 && spec.When == ""
 }
 
+// method reports a word that no request has as its method.
+func (c *compiler) method(path, s string) {
+	if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
+		c.problem(path, "E162", hint, "%q is not a method: they are upper case", s)
+	} else if !methodForm.MatchString(s) {
+		c.problem(path, "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
+	}
+}
+
 func (c *compiler) equals(path, name string, values []string, m *match) {
 	e := equal{source: c.source(path, name)}
 	if len(values) == 0 {
@@ -69,6 +74,8 @@ func (c *compiler) equals(path, name string, values []string, m *match) {
 	for i, v := range values {
 		if v == "" {
 			c.problem(fmt.Sprintf("%s[%d]", path, i), "E165", "lacks: "+name, "an absent attribute has no value to compare")
+		} else if slices.Equal(e.slots, methodSource.slots) {
+			c.method(indexed(path, i), v)
 		}
 		e.add(v)
 	}
@@ -93,6 +100,9 @@ func (c *compiler) when(path, text string, m *match) {
 		f := fact{source: source{w.Name, w.Of.slots}, choice: &choice{}, not: w.Not, by: "match.when"}
 		for _, v := range w.Values {
 			f.add(v)
+			if v != "" && slices.Equal(f.slots, methodSource.slots) {
+				c.method(path, v)
+			}
 		}
 		m.wants = append(m.wants, f)
 	}
