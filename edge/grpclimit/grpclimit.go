@@ -87,12 +87,15 @@ type Interceptors struct {
 }
 
 // Local admits limit calls per window from each client address, counted in
-// this process alone.
+// this process alone. It takes one call or more.
 //
 //	limited, err := grpclimit.Local(100, time.Minute)
 //	...
 //	grpc.NewServer(grpc.UnaryInterceptor(limited.Unary), grpc.StreamInterceptor(limited.Stream))
 func Local(calls uint64, per time.Duration) (*Interceptors, error) {
+	if calls == 0 { // rules may say so, to shut a door; here it is a setting that was never set
+		return nil, errors.New("grpclimit: calls: 0 a window would deny everybody")
+	}
 	node, err := edge.Local(limit.RuleSpec{
 		Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: calls, Per: per}},
 	})

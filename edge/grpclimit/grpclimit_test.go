@@ -241,6 +241,9 @@ func TestMistakesAreTold(t *testing.T) {
 	if _, err := grpclimit.Local(1, time.Nanosecond); err == nil || !strings.Contains(err.Error(), "per") {
 		t.Errorf("Local(1, 1ns) = %v, want it to name per", err)
 	}
+	if limited, err := grpclimit.Local(0, time.Minute); limited != nil || err == nil || !strings.Contains(err.Error(), "calls") {
+		t.Errorf("Local(0, 1m) = %v, want it to name calls", err)
+	}
 	n := node(t, rule("all", "/**", 1))
 	for _, name := range []string{"", "pkg.Svc/M", "/", "//", "/M", "//M"} {
 		_, err := grpclimit.New(n, "", grpclimit.Config{Config: httpapi.Config{RetryJitter: 2}, Exempt: []string{"/a.B/", "/a.B/C", name}})
