@@ -79,6 +79,7 @@ func TestConditions(t *testing.T) {
 		`int(attr("size")) >= -5`:                         true,
 		`header("x-beta") == "Yes" and has("tier")`:       true,
 		`has("other")`:                                    false,
+		`method != ""`:                                    true,
 		`int(attr("other")) == 0`:                         false, // fails
 		`int(user) < 5 or true`:                           false, // fails
 		`true or int(user) < 5`:                           true,  // settled before
