@@ -170,3 +170,94 @@ func TestEndsAfterAClockWasSetBack(t *testing.T) {
 		t.Errorf("by a clock a millisecond behind: good %v, for %v; want 10s", ok, ttl)
 	}
 }
+
+// Nor is a key locked out that asks for the first time long after a step back: as
+// far as its charges are ours to judge, its window began with the step.
+func TestKeysThatAskLongAfterAStepBack(t *testing.T) {
+	const back = 10 * time.Minute
+	for name, spec := range everyKind(10) {
+		for _, scope := range []string{"edge", "region"} {
+			spec.Scope = scope
+			n := newNode(t, Config{}, perUser(spec))
+			users := map[string]time.Duration{}
+			for minutes := 1; minutes <= 12; minutes++ {
+				if scope == "region" && minutes >= 9 && minutes <= 11 {
+					continue // what others know by its slice counts when that is in reach
+				}
+				asked := time.Duration(minutes)*time.Minute + 4*time.Second
+				user := asked.String()
+				if users[user] = asked; through(n, start, user, 40) == 40 {
+					t.Fatalf("%s: all of 40 admitted", name)
+				}
+			}
+			settleFrames(n, start)
+			for at := time.Duration(0); at < 13*time.Minute; at += time.Second {
+				now := start.Add(at - back)
+				for range 11 { // all of the ledger
+					n.Tick(now)
+				}
+				for user, asked := range users {
+					want := 10
+					if asked != at {
+						continue
+					} else if name == "sliding_window" && asked < 2*time.Minute {
+						want = 1
+					}
+					if got := through(n, now, user, 40); got < want {
+						t.Errorf("%s, scope %s, first asked %v after the step: %d admitted, want %d", name, scope, asked, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A bucket that was charged for a while had drained meanwhile: after a step back
+// it is no fuller than it was.
+func TestBucketAfterAStepBack(t *testing.T) {
+	spec := tokens(14, limit.Flow{Units: 14, Per: time.Minute})
+	spec.Scope = "edge"
+	for _, back := range []time.Duration{20 * time.Second, 70 * time.Second, time.Hour} {
+		n, now := newNode(t, Config{}, perUser(spec)), start
+		for range 40 {
+			check(n, now, "u")
+			now = now.Add(time.Second)
+		}
+		now = now.Add(-back)
+		for range 11 {
+			n.Tick(now)
+		}
+		if got := through(n, now, "u", 5); got > 1 {
+			t.Errorf("back %v: %d admitted at once", back, got)
+		}
+		if got := through(n, now.Add(time.Minute), "u", 20); got < 13 {
+			t.Errorf("back %v: %d admitted in a minute, want 14", back, got)
+		}
+	}
+}
+
+// What is charged while an allowance of before a small step back lasts is of now.
+func TestChargesAfterASmallStepBack(t *testing.T) {
+	spec := tokens(1000, limit.Flow{Units: 1000, Per: time.Hour})
+	spec.Scope = "edge"
+	n := newNode(t, Config{}, perUser(spec))
+	rate := n.Rules().Rules()[0].Rates[0]
+	now := time.Unix(0, rate.StartOf(rate.SliceAt(start.UnixNano()))+int64(5*time.Second))
+	for range 500 {
+		check(n, now, "u")
+	}
+	now = now.Add(-30 * time.Second)
+	for range 10 {
+		for range 11 {
+			n.Tick(now)
+		}
+		check(n, now, "u")
+		now = now.Add(time.Second)
+	}
+	n.Tick(now)
+	r := n.shard(keyOf(n, "u")).find(keyOf(n, "u"))
+	r.settle()
+	if c := r.block.own.Get(rate.SliceAt(now.UnixNano())); r.block.own.Len() != 1 || c.Net() != 510 {
+		t.Errorf("%d slices, %+v in the present one; want all 510 there", r.block.own.Len(), c)
+	}
+}

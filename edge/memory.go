@@ -69,26 +69,43 @@ func (s *shard) retire(r *record, now int64) {
 	}
 }
 
-// recall has own charges of slices that lie further ahead of the clock than clocks
-// differ count as made now: it was set back. Others know them by their slice,
-// unless nobody is told of them.
+// recall has own charges go back with a clock that was set back: what is exact,
+// and, where nobody else is told of them, slices that lie further ahead than
+// clocks differ. What they have counts as made now; of a bucket all go back
+// together, as it drained in between.
 func (s *shard) recall(b *block, now int64) {
-	last, ok := b.own.Last()
-	ahead := b.rate.SliceAt(now + int64(maxAhead))
-	if b.rate.Scope != limit.ScopeEdge || !ok || last <= ahead {
+	if b.memory != nil {
+		b.memory.exact.Follow(b.rate, now)
+	}
+	if b.rate.Scope != limit.ScopeEdge {
 		return
 	}
-	current := b.rate.SliceAt(now)
-	if b.memory != nil {
-		b.memory.carry.Boundary = min(b.memory.carry.Boundary, current)
+	ahead := b.rate.SliceAt(now + int64(maxAhead))
+	last, some := b.own.Last()
+	if !(some && last > ahead) && b.carry().Boundary <= ahead {
+		return
 	}
+	current, back := b.rate.SliceAt(now), crdt.Slice(0)
+	b.slice = min(b.slice, current) // what is charged next must not go back too
 	s.scratch = b.own.Cells(s.scratch[:0])
+	if b.rate.Bucket() {
+		for _, c := range s.scratch {
+			if c.Charges > 0 { // to the last one; what comes after it is given back
+				back = max(0, c.Slice-current)
+			}
+		}
+	}
 	b.own.Reset()
 	for _, c := range s.scratch {
-		if c.Slice > ahead {
+		if c.Slice -= back; c.Slice > ahead {
 			c.Slice = current
 		}
 		b.own.Add(c)
+	}
+	if b.memory != nil && !b.memory.carry.Zero() {
+		if b.memory.carry.Boundary -= back; b.memory.carry.Boundary > ahead {
+			b.memory.carry.Boundary = current
+		}
 	}
 }
 

@@ -284,6 +284,12 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 			continue
 		}
 		b := r.block
+		if r.until-int64(b.rate.Hold) > now { // a clock was set back: what was found then would hold again when it is then
+			r.until = 0
+			if r.flags&refused != 0 {
+				r.forgive()
+			}
+		}
 		if r.sparse() && r.fresh > 0 && b.rate.Scope == limit.ScopeEdge && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
 			b = s.whole(r) // a clock was set back
 		}

@@ -28,12 +28,17 @@ type bucket struct {
 // last, so that whoever asks by another limit, and drains it by another refill,
 // changes nothing for others: only a charge does.
 func (b *bucket) asOf(r *Rate, now int64) bucket {
-	if r.setBack(b.at, now) {
-		b.at, b.empty = now, min(b.empty, now)
-	}
+	b.follow(r, now)
 	then := *b
 	then.drain(r, now)
 	return then
+}
+
+// follow lets a level of before a clock was set back drain from now on.
+func (b *bucket) follow(r *Rate, now int64) {
+	if r.setBack(b.at, now) {
+		b.at, b.empty = now, min(b.empty, now)
+	}
 }
 
 // drain brings the level to now.
@@ -47,10 +52,7 @@ func (b *bucket) drain(r *Rate, now int64) {
 		}
 		b.per = per
 	}
-	switch {
-	case r.setBack(b.at, now):
-		b.at, b.empty = now, min(b.empty, now)
-	case now < b.at:
+	if b.follow(r, now); now < b.at {
 		return
 	}
 	floor := product(r.Drain.Floor, per)

@@ -67,6 +67,20 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 	return !x.window.open || at >= x.window.anchor
 }
 
+// Follow has what lies ahead of a clock that was set back count as of now. All
+// else that takes now does so too; it is for counters that nobody asks meanwhile,
+// who would wait from when they do.
+func (x *Exact) Follow(r *Rate, now int64) {
+	switch {
+	case r.Bucket():
+		x.bucket.follow(r, now)
+	case r.Algorithm == SlidingLog:
+		x.log.follow(r, now)
+	case r.Algorithm == FirstHit:
+		x.window.follow(r, now)
+	}
+}
+
 // Reset forgets everything, but keeps some memory for the next counter.
 func (x *Exact) Reset() {
 	x.bucket, x.window = bucket{}, hitWindow{}

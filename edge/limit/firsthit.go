@@ -25,12 +25,7 @@ type hitWindow struct {
 
 // roll brings the window to now, with what others counted.
 func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
-	if w.open && r.setBack(w.anchor, now) {
-		w.anchor = now
-	}
-	if w.past > now {
-		w.past = now // a clock that was set back; or threads out of order, who do no harm here
-	}
+	w.follow(r, now)
 	if w.open && satAdd(w.anchor, int64(r.Window)) <= now {
 		w.close(r)
 	}
@@ -54,6 +49,14 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 			}
 		}
 	}
+}
+
+// follow has a window that begins ahead of a clock that was set back begin now.
+func (w *hitWindow) follow(r *Rate, now int64) {
+	if w.open && r.setBack(w.anchor, now) {
+		w.anchor = now
+	}
+	w.past = min(w.past, now) // also for threads out of order, who do no harm here
 }
 
 // sliceFrom is the first slice that begins at an instant or later: the one that

@@ -32,17 +32,17 @@ func (l *log) stamp(i int) *stamp { return &l.ring[(l.head+i)&(len(l.ring)-1)] }
 
 // expire drops what has left the window.
 func (l *log) expire(r *Rate, now int64) {
-	if l.n > 0 && r.setBack(l.stamp(l.n-1).at, now) {
-		l.pullBack(now)
-	}
+	l.follow(r, now)
 	for l.n > 0 && satAdd(l.stamp(0).at, int64(r.Window)) <= now {
 		l.drop()
 	}
 }
 
-// pullBack is for a clock that was set back: what lies ahead of it was charged
-// now.
-func (l *log) pullBack(now int64) {
+// follow has what lies ahead of a clock that was set back be charged now.
+func (l *log) follow(r *Rate, now int64) {
+	if l.n == 0 || !r.setBack(l.stamp(l.n-1).at, now) {
+		return
+	}
 	for i := range l.n {
 		l.stamp(i).at = min(l.stamp(i).at, now)
 	}
