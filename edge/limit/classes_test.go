@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -56,5 +57,21 @@ func TestWarningOfAClassThatIsShutOut(t *testing.T) {
 	})
 	if ws := set.Warnings()[0]; len(ws) != 1 || ws[0].Code != "W203" || ws[0].Path != "rules[0].classes.reserve" || ws[0].Hint == "" {
 		t.Errorf("warnings %v, want one of the class that never passes", ws)
+	}
+}
+
+func TestWarningOfAClassThatIsShutOutForATenant(t *testing.T) {
+	set, problems := limit.Compile(limit.Document{
+		Namespace: "test", Tenants: map[string]limit.TenantSpec{"big": {Multiply: 10}, "small": {Multiply: 0.1}},
+		Rules: []limit.RuleSpec{{
+			Name: "api", TierFrom: "plan", Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}},
+			Classes: limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 10}},
+		}},
+	})
+	if set == nil {
+		t.Fatal(problems)
+	}
+	if ws := set.Warnings()[0]; len(ws) != 1 || ws[0].Code != "W203" || !strings.Contains(ws[0].Detail, "all 1 of 1m, multiplied by 0.1, are") {
+		t.Errorf("warnings %v, want one of a tenth of the limit", ws)
 	}
 }

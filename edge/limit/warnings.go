@@ -62,11 +62,18 @@ func (c *compiler) inTheWay(first int) {
 }
 
 // shutOut warns of a reserve that leaves nothing to the least class: of small
-// limits a part is a whole one.
+// limits a part is a whole one, and tenants may have small ones.
 func (c *compiler) shutOut(path string, r *Rule) {
-	for _, rate := range r.Rates {
-		if w := rate.Withheld(0); w > 0 && w >= rate.Ceiling {
-			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s are reserved", r.classes.names[0], w, rate.Name)
+	for i, v := range append([]*Rule{r}, r.variants...) {
+		for _, rate := range v.Rates {
+			w, whose := rate.Withheld(0), ""
+			if w == 0 || w < rate.Ceiling {
+				continue
+			}
+			if i > 0 {
+				whose = fmt.Sprintf(", multiplied by %v,", c.multipliers[i-1])
+			}
+			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, whose)
 			return
 		}
 	}
