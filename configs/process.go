@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -44,9 +45,9 @@ type EdgeSettings struct {
 type AggregatorSettings struct {
 	AdminListen string // health and metrics; loopback only
 	Region      string
-	Name        string   // unique in the region
-	Peers       []string // the other regions
-	RedisURL    string   // "": counts live in memory alone
+	Name        string        // unique in the region
+	Peers       []string      // the other regions
+	Redis       RedisSettings // not set: counts live in memory alone
 	Lanes       int
 	MaxKeys     int
 	NATS        NATSSettings
@@ -127,6 +128,7 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 			l.mistake("peers", "E203", "name the other regions only", "%q is this region", p)
 		}
 	}
+	s.Redis.check(l, "redis")
 	s.NATS.check(l)
 	s.Sync.check(l)
 	s.effective = l.effective
@@ -157,9 +159,11 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
-		{key: "redis.url", usage: "Redis `URL`; without it counts live in memory alone", mask: maskURLs, parse: asURL(&s.RedisURL, "redis", "rediss", "unix")},
 		{key: "max_keys", fallback: "1000000", usage: "most keys kept in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
-	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
+	}, slices.Concat(
+		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
+		sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log),
+	)...)
 }
 
 func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) []setting {

@@ -75,7 +75,7 @@ func TestShippedSettingsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if aggregator.Region != "local" || aggregator.RedisURL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 {
+	if aggregator.Region != "local" || aggregator.Redis.URL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 {
 		t.Errorf("aggregator.yaml says %+v", aggregator)
 	}
 }
@@ -216,19 +216,20 @@ func TestProxyInsideOfItsNetworkIsRefused(t *testing.T) {
 func TestUnknownKeysInTheFile(t *testing.T) {
 	cleanEnv(t)
 	for text, want := range map[string]string{
-		"regoin: eu\n":                             `1:1: E007 regoin: "regoin" is not known here (hint: did you mean "region"?)`,
-		"region: eu\nRegion: eu\n":                 `2:1: E007 Region: "Region" is not known here (hint: did you mean "region"?)`,
-		"region: eu\nnats:\n  url: nats://h\n":     `3:3: E007 nats.url: "url" is not known here (hint: did you mean "urls"?)`,
-		"region: eu\nnats.urls: nats://h\n":        `2:1: E007 nats.urls:`,
-		"region: eu\nnats: nats://h\n":             `2:7: E009 nats: "nats://h" is text, where a mapping is wanted`,
-		"region: [eu]\n":                           `1:9: E009 region: this is a list, where one value is wanted`,
-		"region: eu\npeers: [{name: us}]\n":        `2:9: E009 peers[0]: this is a mapping, where one value is wanted`,
-		"region: eu\nregion: us\n":                 `2:1: E005 "region" stands here twice`,
-		"region: eu\nnats: {urls: [nats://h:1]}\n": `2:23: E003 a colon inside a word, between braces (hint: put the whole word in quotes`,
-		"region: eu\n---\nregion: us\n":            `3:1: E201 a second document`,
-		"region: eu\nlanes: 0x10\n":                `2:8: E202 lanes: "0x10" is not a whole number`,
-		"region: eu\npeers: [us, eu]\n":            `2:8: E203 peers: "eu" is this region`,
-		"region: eu\nredis: {url: localhost}\n":    `2:14: E202 redis.url: not a URL that starts with redis://`,
+		"regoin: eu\n":                                `1:1: E007 regoin: "regoin" is not known here (hint: did you mean "region"?)`,
+		"region: eu\nRegion: eu\n":                    `2:1: E007 Region: "Region" is not known here (hint: did you mean "region"?)`,
+		"region: eu\nnats:\n  url: nats://h\n":        `3:3: E007 nats.url: "url" is not known here (hint: did you mean "urls"?)`,
+		"region: eu\nnats.urls: nats://h\n":           `2:1: E007 nats.urls:`,
+		"region: eu\nnats: nats://h\n":                `2:7: E009 nats: "nats://h" is text, where a mapping is wanted`,
+		"region: [eu]\n":                              `1:9: E009 region: this is a list, where one value is wanted`,
+		"region: eu\npeers: [{name: us}]\n":           `2:9: E009 peers[0]: this is a mapping, where one value is wanted`,
+		"region: eu\nregion: us\n":                    `2:1: E005 "region" stands here twice`,
+		"region: eu\nnats: {urls: [nats://h:1]}\n":    `2:23: E003 a colon inside a word, between braces (hint: put the whole word in quotes`,
+		"region: eu\n---\nregion: us\n":               `3:1: E201 a second document`,
+		"region: eu\nlanes: 0x10\n":                   `2:8: E202 lanes: "0x10" is not a whole number`,
+		"region: eu\npeers: [us, eu]\n":               `2:8: E203 peers: "eu" is this region`,
+		"region: eu\nredis: {url: localhost}\n":       `2:14: E202 redis.url: not a URL that starts with redis://`,
+		"region: eu\nredis: {url: 'unix:///tmp/s'}\n": `2:14: E202 redis.url: not a URL that starts with redis:// or rediss://`,
 	} {
 		_, err := loadAggregator(t, "-c", settingsFile(t, text))
 		var e *SettingsError

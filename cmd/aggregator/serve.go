@@ -15,8 +15,6 @@ import (
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/adminapi"
-	"github.com/spillgate/spillgate/regional/memstore"
-	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/sync/natsbus"
 )
 
@@ -27,8 +25,8 @@ func newServeCommand() *cobra.Command {
 		Long: `Run an aggregator: join the counts of the region's edges, keep them in Redis,
 exchange subtotals with the other regions.
 
-It starts without NATS or Redis and says so. Without redis.url it keeps counts
-in memory: they are gone when it stops, but for what living edges send again.`,
+It starts without NATS or Redis and says so. Without redis.url, or redis.addrs,
+it keeps counts in memory: they are gone when it stops, but for what living edges send again.`,
 		Example: "  aggregator serve --config configs/aggregator.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := configs.LoadAggregator(cmd.Flags())
@@ -89,21 +87,4 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	}
 	log.Info("aggregator drains")
 	return errors.Join(inner.Stop(), outer.Stop())
-}
-
-func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store, error) {
-	if s.RedisURL == "" {
-		log.Warn("no redis.url: counts live in memory alone and are gone when this process stops")
-		return memstore.New(memstore.Config{MaxKeys: s.MaxKeys}), nil
-	}
-	// Regions may share a Redis; their counts must not meet there.
-	cfg, err := redisstore.ParseURL(s.RedisURL, "sg-"+s.Region)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
-	}
-	store, err := redisstore.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
-	}
-	return store, nil
 }

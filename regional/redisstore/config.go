@@ -22,11 +22,16 @@ const (
 
 // Config says which Redis to use.
 type Config struct {
-	// Addrs are host:port. One is a single server; several are seeds of a
-	// cluster, or, with MasterName, the sentinels.
+	// Addrs are host:port. One is a single server, or, with Cluster, a seed of a
+	// cluster; several are seeds of a cluster, or, with MasterName, the sentinels.
 	Addrs []string
+	// Cluster says that Addrs are seeds of a cluster, be it only one: a name that
+	// stands for all nodes.
+	Cluster bool
 	// MasterName is the name under which sentinels know the master.
-	MasterName string
+	// SentinelUsername and SentinelPassword are those of the sentinels.
+	MasterName                         string
+	SentinelUsername, SentinelPassword string
 	// Username and Password are those of Redis; empty: none are sent.
 	Username, Password string
 	// DB is the number of the database; a cluster has only 0.
@@ -59,7 +64,10 @@ func (c *Config) Validate() error {
 	if c.DB < 0 {
 		errs = append(errs, fmt.Errorf("db: %d is below 0", c.DB))
 	}
-	if c.DB > 0 && len(c.Addrs) > 1 && c.MasterName == "" {
+	if c.Cluster && c.MasterName != "" {
+		errs = append(errs, fmt.Errorf("master_name: %q, but a cluster has no sentinels", c.MasterName))
+	}
+	if c.DB > 0 && c.clustered() {
 		errs = append(errs, fmt.Errorf("db: %d, but a cluster (several addrs and no master_name) has only 0", c.DB))
 	}
 	if c.Prefix == "" {
@@ -72,6 +80,10 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("timeout: %v is below 0", c.Timeout))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) clustered() bool {
+	return c.MasterName == "" && (c.Cluster || len(c.Addrs) > 1)
 }
 
 func isPort(s string) bool {
@@ -136,12 +148,15 @@ func init() { redis.SetLogger(silent{}) }
 // idempotent anyway, and nothing sent that a Redis 6.2 or Valkey does not know.
 func (c *Config) options() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		Addrs:      c.Addrs,
-		MasterName: c.MasterName,
-		Username:   c.Username,
-		Password:   c.Password,
-		DB:         c.DB,
-		TLSConfig:  c.TLS,
+		Addrs:            c.Addrs,
+		IsClusterMode:    c.clustered(),
+		MasterName:       c.MasterName,
+		SentinelUsername: c.SentinelUsername,
+		SentinelPassword: c.SentinelPassword,
+		Username:         c.Username,
+		Password:         c.Password,
+		DB:               c.DB,
+		TLSConfig:        c.TLS,
 
 		Protocol:                 2,
 		DisableIdentity:          true,

@@ -67,7 +67,8 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 			t.Errorf("New: %v, want it to name %q", err, want)
 		}
 	}
-	for _, c := range []Config{{}, {Addrs: []string{"h:1"}}, {Addrs: []string{"h:1"}, Prefix: "p", DB: -1}} {
+	for _, c := range []Config{{}, {Addrs: []string{"h:1"}}, {Addrs: []string{"h:1"}, Prefix: "p", DB: -1},
+		{Addrs: []string{"h:1"}, Prefix: "p", DB: 1, Cluster: true}, {Addrs: []string{"h:1"}, Prefix: "p", MasterName: "m", Cluster: true}} {
 		if _, err := New(c); err == nil {
 			t.Errorf("New(%+v) accepted it", c)
 		}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spillgate/spillgate/cmd/internal/cli"
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/regional/redisstore"
+)
+
+// openStore makes the store that the settings name. It connects to nothing yet.
+func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store, error) {
+	if !s.Redis.Set() {
+		log.Warn("no redis.url and no redis.addrs: counts live in memory alone and are gone when this process stops")
+		return memstore.New(memstore.Config{MaxKeys: s.MaxKeys}), nil
+	}
+	store, err := openRedis(&s.Redis, s.Region)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+	}
+	return store, nil
+}
+
+func openRedis(s *configs.RedisSettings, region string) (*redisstore.Store, error) {
+	cfg, err := redisConfig(s, region)
+	if err != nil {
+		return nil, err
+	}
+	return redisstore.New(cfg)
+}
+
+// redisConfig is what the settings say of a Redis.
+func redisConfig(s *configs.RedisSettings, region string) (redisstore.Config, error) {
+	prefix := "sg-" + region // regions may share a Redis; their counts must not meet there
+	cfg := redisstore.Config{
+		Addrs: s.Addrs, Cluster: s.Cluster, MasterName: s.MasterName,
+		Username: s.Username, Password: s.Password, DB: s.DB, Prefix: prefix,
+		SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword,
+	}
+	if s.URL != "" {
+		var err error
+		if cfg, err = redisstore.ParseURL(s.URL, prefix); err != nil {
+			return redisstore.Config{}, err
+		}
+	}
+	if cfg.TLS == nil && (s.TLS || s.TLSCA != "" || s.TLSCert != "") {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12} // go-redis asks for the name that it dials
+	}
+	if s.TLSCA != "" {
+		pem, err := os.ReadFile(s.TLSCA)
+		if err != nil {
+			return redisstore.Config{}, fmt.Errorf("redis: tls.ca: %w", err)
+		}
+		cfg.TLS.RootCAs = x509.NewCertPool()
+		if !cfg.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return redisstore.Config{}, errors.New("redis: tls.ca: no certificate in it")
+		}
+	}
+	if s.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+		if err != nil {
+			return redisstore.Config{}, fmt.Errorf("redis: tls.cert: %w", err)
+		}
+		cfg.TLS.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}

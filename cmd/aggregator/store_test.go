@@ -1,0 +1,110 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/regional/redisstore"
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// A setting that is read and not handed on is one that does nothing.
+func TestSettingsReachRedis(t *testing.T) {
+	got, err := redisConfig(&configs.RedisSettings{
+		Addrs: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p",
+		SentinelUsername: "v", SentinelPassword: "q", DB: 3, TLS: true,
+	}, "eu")
+	if err != nil || got.TLS == nil {
+		t.Fatalf("redisConfig = %+v, %v, want TLS", got, err)
+	}
+	got.TLS = nil
+	want := redisstore.Config{
+		Addrs: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p",
+		SentinelUsername: "v", SentinelPassword: "q", DB: 3, Prefix: "sg-eu",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("redisConfig = %+v, want %+v", got, want)
+	}
+	if got, err := redisConfig(&configs.RedisSettings{Addrs: []string{"a:1"}, Cluster: true}, "eu"); err != nil || !got.Cluster || got.TLS != nil {
+		t.Errorf("redisConfig = %+v, %v, want a cluster without TLS", got, err)
+	}
+}
+
+func TestRedisOverTLS(t *testing.T) {
+	cert, key := certificate(t)
+	addr := proc.FreeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	proc.Redis(t, "--tls-port", port, "--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key)
+	broken := filepath.Join(t.TempDir(), "broken.pem")
+	if err := os.WriteFile(broken, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		s    configs.RedisSettings
+		want string // in the error; "": it works
+	}{
+		{"with addresses", configs.RedisSettings{Addrs: []string{addr}, TLSCA: cert, TLSCert: cert, TLSKey: key}, ""},
+		{"with a URL", configs.RedisSettings{URL: "rediss://" + addr, TLSCA: cert, TLSCert: cert, TLSKey: key}, ""},
+		{"an authority that we do not know", configs.RedisSettings{Addrs: []string{addr}, TLS: true, TLSCert: cert, TLSKey: key}, "certificate"},
+		{"without a certificate of ours", configs.RedisSettings{Addrs: []string{addr}, TLSCA: cert}, "redis: epoch: "},
+		{"no such authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: cert + "x"}, "redis: tls.ca: "},
+		{"a broken authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: broken}, "redis: tls.ca: no certificate in it"},
+		{"a broken certificate", configs.RedisSettings{Addrs: []string{addr}, TLSCert: broken, TLSKey: key}, "redis: tls.cert: "},
+	} {
+		store, err := openStore(&configs.AggregatorSettings{Region: "eu", Redis: tt.s}, slog.New(slog.DiscardHandler))
+		if err == nil {
+			_, err = store.Epoch(t.Context())
+			if cerr := store.Close(); cerr != nil {
+				t.Error(cerr)
+			}
+		}
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// certificate is one that signs itself, and is good for both sides.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "redis"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for i, block := range []*pem.Block{{Type: "CERTIFICATE", Bytes: public}, {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "0"), filepath.Join(dir, "1")
+}
