@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/regional"
 )
 
@@ -57,7 +58,7 @@ func (w *World) Advance(t time.Time) {
 // quiet says that all has settled and t is so far off that a jump pays; no
 // part needs to look before it, once the frames under way have arrived.
 func (w *World) quiet(t time.Time) bool {
-	return w.cuts == 0 && !w.now.Before(w.busy) && t.Sub(w.now) > wake+regionTimeout
+	return w.cuts == 0 && w.cfg.Seed == 0 && !w.now.Before(w.busy) && t.Sub(w.now) > wake+regionTimeout
 }
 
 // jump moves time to latest, or to the next refresh if that is earlier.
@@ -92,82 +93,108 @@ func (w *World) step() time.Duration {
 // look lets every part do what is due, as the loops of the daemons do.
 func (w *World) look() {
 	for _, h := range w.order {
-		for _, s := range h.edges {
-			w.runEdge(h, s)
+		for _, s := range h.sites {
+			w.runSite(h, s)
 		}
-		w.runHub(h)
+		for _, v := range h.servers {
+			if v.aggregator != nil {
+				w.runServer(h, v)
+			}
+		}
 	}
 }
 
-func (w *World) runEdge(h *hub, s *site) {
+func (w *World) runSite(h *hub, s *Site) {
+	now := s.clock.at(w.now)
 	if w.now.Sub(s.flushed) >= w.cfg.Interval || s.node.Urgent() {
 		s.flushed = w.now
-		for _, f := range s.node.Flush(w.now) {
-			w.after(w.cfg.EdgeDelay, func() {
-				reply := h.aggregator.Handle(context.Background(), w.now, f.Subject, f.Payload)
-				w.after(w.cfg.EdgeDelay, func() {
-					if err := s.node.Receive(w.now, f.Lane, reply); err != nil {
-						s.node.Lost(w.now, f.Lane, f.Seq)
-					}
-				})
-			})
+		for _, f := range s.node.Flush(now) {
+			w.flush(h, s, f)
 		}
 	}
 	if w.now.Sub(s.ticked) >= 100*time.Millisecond {
 		s.ticked = w.now
-		s.node.Tick(w.now)
+		s.node.Tick(now)
 	}
 }
 
-func (w *World) runHub(h *hub) {
-	if w.now.Sub(h.sent) >= w.cfg.Interval || h.aggregator.Urgent() {
-		h.sent = w.now
-		for _, o := range h.aggregator.Exports(w.now) {
-			w.export(h, o)
-		}
-		for _, p := range h.aggregator.Pushes(w.now) {
-			for _, s := range h.edges {
-				w.after(w.cfg.EdgeDelay, func() { _ = s.node.ReceiveHot(w.now, p.Payload) }) // a refused push is counted by the node
+// flush carries one frame of an edge to its region.
+func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
+	w.trace.add(w.now, "up", s.Name, f.Payload)
+	if w.cfg.OnUp != nil {
+		w.cfg.OnUp(s, f.Payload)
+	}
+	node := s.node // who is started again knows nothing of it
+	w.request(request{
+		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), timeout: edgeTimeout, size: len(f.Payload),
+		handle: func() ([]byte, bool) { return w.handle(h, f.Subject, f.Payload) },
+		receive: func(reply []byte) {
+			if now := s.clock.at(w.now); s.node == node && node.Receive(now, f.Lane, reply) != nil {
+				node.Lost(now, f.Lane, f.Seq)
 			}
-		}
-		_ = h.aggregator.Sync(context.Background(), w.now) // the store in memory does not fail
-	}
-	if w.now.Sub(h.ticked) >= time.Second {
-		h.ticked = w.now
-		h.aggregator.Tick(w.now)
-	}
-}
-
-// export carries one frame between regions, or loses it in a cut: then its
-// sender waits for the answer in vain.
-func (w *World) export(from *hub, o regional.Outgoing) {
-	to, sent := w.regions[o.Peer], w.now
-	lost := func() {
-		w.after(sent.Add(regionTimeout).Sub(w.now), func() { from.aggregator.Lost(w.now, o) })
-	}
-	apart := func() bool { return from.cut || to.cut }
-	if apart() {
-		lost()
-		return
-	}
-	w.after(w.cfg.RegionDelay, func() {
-		if apart() {
-			lost()
-			return
-		}
-		reply := to.aggregator.Handle(context.Background(), w.now, o.Subject, o.Payload)
-		w.after(w.cfg.RegionDelay, func() {
-			switch {
-			case apart():
-				lost()
-			case from.aggregator.Receive(w.now, o, reply) != nil:
-				from.aggregator.Lost(w.now, o)
-			}
-		})
+		},
+		lost: func() { node.Lost(s.clock.at(w.now), f.Lane, f.Seq) },
 	})
 }
 
-func (w *World) after(d time.Duration, do func()) {
-	w.serial++
-	heap.Push(&w.events, event{at: w.now.Add(max(d, 0)), serial: w.serial, do: do})
+// handle has one of a region's aggregators answer a frame.
+func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, served bool) {
+	var up []*Server
+	for _, v := range h.servers {
+		if v.aggregator != nil {
+			up = append(up, v)
+		}
+	}
+	if len(up) == 0 {
+		return nil, false
+	}
+	v := up[0]
+	if len(up) > 1 {
+		v = up[h.rnd.IntN(len(up))]
+	}
+	reply = v.aggregator.Handle(context.Background(), v.clock.at(w.now), subject, payload)
+	w.trace.add(w.now, "down", v.Name, reply)
+	if w.cfg.OnDown != nil {
+		w.cfg.OnDown(v, payload, reply)
+	}
+	return reply, true
+}
+
+func (w *World) runServer(h *hub, v *Server) {
+	now := v.clock.at(w.now)
+	if w.now.Sub(v.sent) >= w.cfg.Interval || v.aggregator.Urgent() {
+		v.sent = w.now
+		for _, o := range v.aggregator.Exports(now) {
+			w.export(h, v, o)
+		}
+		for _, p := range v.aggregator.Pushes(now) {
+			w.trace.add(w.now, "push", v.Name, p.Payload)
+			for _, s := range h.sites {
+				w.send(w.path(h.name, s.Name, &w.toRegion), len(p.Payload), func() {
+					_ = s.node.ReceiveHot(s.clock.at(w.now), p.Payload) // a refused push is counted by the node
+				})
+			}
+		}
+		_ = v.aggregator.Sync(context.Background(), now) // it tries again
+	}
+	if w.now.Sub(v.ticked) >= time.Second {
+		v.ticked = w.now
+		v.aggregator.Tick(now)
+	}
+}
+
+// export carries one frame between regions.
+func (w *World) export(from *hub, v *Server, o regional.Outgoing) {
+	w.trace.add(w.now, "export", v.Name, o.Payload)
+	to, sender := w.regions[o.Peer], v.aggregator
+	w.request(request{
+		there: w.path(from.name, to.name, &w.between), back: w.path(to.name, from.name, &w.between), timeout: regionTimeout, size: len(o.Payload),
+		handle: func() ([]byte, bool) { return w.handle(to, o.Subject, o.Payload) },
+		receive: func(reply []byte) {
+			if now := v.clock.at(w.now); v.aggregator == sender && sender.Receive(now, o, reply) != nil {
+				sender.Lost(now, o)
+			}
+		},
+		lost: func() { sender.Lost(v.clock.at(w.now), o) },
+	})
 }

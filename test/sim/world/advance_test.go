@@ -79,7 +79,7 @@ func TestPartsKnowOfEachOtherAfterAJump(t *testing.T) {
 		}
 	}
 	for _, h := range w.order {
-		if st := h.aggregator.Stats(w.Now()); st.LiveEdges != 2 || st.LiveRegions != 2 {
+		if st := h.servers[0].aggregator.Stats(w.Now()); st.LiveEdges != 2 || st.LiveRegions != 2 {
 			t.Errorf("an aggregator knows of %d edges and %d regions, want 2 and 2", st.LiveEdges, st.LiveRegions)
 		}
 	}

@@ -1,7 +1,9 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -9,7 +11,6 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/regional"
-	"github.com/spillgate/spillgate/regional/memstore"
 )
 
 // Region is a region of a World with its edges.
@@ -30,36 +31,67 @@ type Config struct {
 	EdgeDelay, RegionDelay time.Duration
 	// Interval and Urgent are those of edges and aggregators (100 ms, 20 ms).
 	Interval, Urgent time.Duration
+	// Lanes is how many there are (1), Aggregators how many serve a region (1).
+	Lanes, Aggregators int
+	// MaxKeys bounds each edge's live keys; 0: its own default.
+	MaxKeys int
+	// Seed decides what is left to chance: who of several aggregators answers,
+	// what happens to frames on their way. Without one nothing is, and no part
+	// ever fails: then long silences are passed over.
+	Seed uint64
+	// OnUp, OnDown, if set, see each frame that an edge or a region sends, and
+	// each answer, as it is made.
+	OnUp   func(sender *Site, payload []byte)
+	OnDown func(server *Server, up, down []byte)
 }
 
 // World is a cluster on virtual time. It serves one goroutine.
 type World struct {
-	cfg     Config
-	now     time.Time
-	tick    time.Time // when all parts look next whether something is to be done
-	busy    time.Time // until when something may be under way
-	events  events    // frames under way
-	serial  uint64
-	edges   map[string]*site
-	regions map[string]*hub
-	order   []*hub   // the regions, in order of the configuration
-	names   []string // of edges, in order
-	cuts    int      // regions cut off
+	cfg      Config
+	now      time.Time
+	tick     time.Time // when all parts look next whether something is to be done
+	busy     time.Time // until when something may be under way
+	events   events    // frames under way
+	serial   uint64
+	edges    map[string]*Site
+	regions  map[string]*hub
+	order    []*hub   // the regions, in order of the configuration
+	names    []string // of edges, in order
+	cuts     int      // regions cut off
+	paths    map[ends]*path
+	toRegion Link // between an edge and its region
+	between  Link // between two regions
+	trace    trace
 }
 
-// site is an edge, hub a region's aggregator.
-type site struct {
-	node    *edge.Node
-	flushed time.Time
-	ticked  time.Time
+// Site is an edge and where it runs.
+type Site struct {
+	Name, Region string
+	node         *edge.Node
+	clock        clock
+	place        uint64 // among all edges
+	lives        int    // how often it was started
+	flushed      time.Time
+	ticked       time.Time
 }
 
+// hub is a region: its aggregators over one store.
 type hub struct {
-	aggregator *regional.Aggregator
-	edges      []*site
-	sent       time.Time
-	ticked     time.Time
-	cut        bool
+	name    string
+	servers []*Server
+	store   *Store
+	sites   []*Site
+	cut     bool
+	rnd     *rand.Rand // whom a frame goes to
+}
+
+// Server is an aggregator and where it runs.
+type Server struct {
+	Name, Region string
+	aggregator   *regional.Aggregator // nil while it is down
+	clock        clock
+	lives        int
+	sent, ticked time.Time
 }
 
 // secret is the cluster secret of every World: its counts never leave it.
@@ -75,71 +107,107 @@ const (
 
 // New builds a World with all its parts idle at Start.
 func New(cfg Config) (*World, error) {
-	defaults := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
-	}
-	defaults(&cfg.EdgeDelay, 5*time.Millisecond)
-	defaults(&cfg.RegionDelay, 80*time.Millisecond)
-	defaults(&cfg.Interval, 100*time.Millisecond)
-	defaults(&cfg.Urgent, 20*time.Millisecond)
+	cfg.EdgeDelay = cmp.Or(cfg.EdgeDelay, 5*time.Millisecond)
+	cfg.RegionDelay = cmp.Or(cfg.RegionDelay, 80*time.Millisecond)
+	cfg.Interval = cmp.Or(cfg.Interval, 100*time.Millisecond)
+	cfg.Urgent = cmp.Or(cfg.Urgent, 20*time.Millisecond)
+	cfg.Lanes, cfg.Aggregators = cmp.Or(cfg.Lanes, 1), cmp.Or(cfg.Aggregators, 1)
 	if 2*cfg.EdgeDelay >= edgeTimeout || 2*cfg.RegionDelay >= regionTimeout {
 		return nil, fmt.Errorf("delays of %v to the region and %v between regions: there and back they must stay under %v and %v",
 			cfg.EdgeDelay, cfg.RegionDelay, edgeTimeout, regionTimeout)
 	}
-	w := &World{cfg: cfg, now: cfg.Start, tick: cfg.Start, busy: cfg.Start, edges: map[string]*site{}, regions: map[string]*hub{}}
+	w := &World{
+		cfg: cfg, now: cfg.Start, tick: cfg.Start, busy: cfg.Start, edges: map[string]*Site{}, regions: map[string]*hub{}, paths: map[ends]*path{},
+		toRegion: Link{Delay: cfg.EdgeDelay}, between: Link{Delay: cfg.RegionDelay},
+	}
 	for _, r := range cfg.Regions {
-		if w.regions[r.Name] != nil {
-			return nil, fmt.Errorf("region %q stands there twice", r.Name)
-		}
-		var peers []string
-		for _, p := range cfg.Regions {
-			if p.Name != r.Name {
-				peers = append(peers, p.Name)
-			}
-		}
-		agg, err := regional.New(regional.Config{
-			Region: r.Name, Name: "aggregator", Peers: peers, Lanes: 1,
-			Incarnation: uint64(cfg.Start.UnixMilli()), Interval: cfg.Interval, Urgent: cfg.Urgent, Timeout: regionTimeout,
-		}, memstore.New(memstore.Config{Now: w.Now, Seed: uint64(len(w.regions)) + 1}))
-		if err != nil {
+		if err := w.found(r); err != nil {
 			return nil, err
-		}
-		h := &hub{aggregator: agg}
-		w.regions[r.Name] = h
-		w.order = append(w.order, h)
-		for _, name := range r.Edges {
-			if w.edges[name] != nil {
-				return nil, fmt.Errorf("edge %q stands there twice", name)
-			}
-			s, err := w.newSite(r.Name, name)
-			if err != nil {
-				return nil, fmt.Errorf("edge %q: %w", name, err)
-			}
-			h.edges = append(h.edges, s)
-			w.edges[name] = s
-			w.names = append(w.names, name)
 		}
 	}
 	return w, nil
 }
 
-func (w *World) newSite(region, name string) (*site, error) {
+// found adds a region with its edges.
+func (w *World) found(r Region) error {
+	if w.regions[r.Name] != nil {
+		return fmt.Errorf("region %q stands there twice", r.Name)
+	}
+	h := &hub{name: r.Name, store: newStore(w, uint64(len(w.regions))+1+w.cfg.Seed), rnd: w.stream("queue", r.Name)}
+	w.regions[r.Name] = h
+	w.order = append(w.order, h)
+	for i := range w.cfg.Aggregators {
+		v := &Server{Name: fmt.Sprintf("%s-aggregator-%d", r.Name, i+1), Region: r.Name}
+		h.servers = append(h.servers, v)
+		if err := w.startServer(h, v); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.Edges {
+		if w.edges[name] != nil {
+			return fmt.Errorf("edge %q stands there twice", name)
+		}
+		s := &Site{Name: name, Region: r.Name, place: uint64(len(w.edges))}
+		if err := w.startSite(s); err != nil {
+			return fmt.Errorf("edge %q: %w", name, err)
+		}
+		h.sites = append(h.sites, s)
+		w.edges[name] = s
+		w.names = append(w.names, name)
+	}
+	return nil
+}
+
+// startServer starts an aggregator, again if it ran before: it knows nothing.
+func (w *World) startServer(h *hub, v *Server) (err error) {
+	var peers []string
+	for _, p := range w.cfg.Regions {
+		if p.Name != h.name {
+			peers = append(peers, p.Name)
+		}
+	}
+	v.lives++
+	v.aggregator, err = regional.New(regional.Config{
+		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes,
+		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
+	}, h.store)
+	return err
+}
+
+// startSite starts an edge, again if it ran before: it knows nothing.
+func (w *World) startSite(s *Site) error {
+	s.lives++
 	node, err := edge.New(edge.Config{
-		Region: region, Pop: "pop", Name: name, Secret: secret, Lanes: 1,
-		Incarnation: uint64(w.cfg.Start.UnixMilli()), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, View: newView(w.Now),
-		Rand: rand.New(rand.NewPCG(1, uint64(len(w.edges)))).Float64, // a World serves one goroutine, and replays
+		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
+		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout,
+		View: newView(w.Now), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	set, problems := limit.Options{Conditions: when.Compile}.Compile(w.cfg.Rules...)
+	s.node = node
+	return w.load(s, w.cfg.Rules)
+}
+
+func (w *World) load(s *Site, rules []limit.Document) error {
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(rules...)
 	if set == nil {
-		return nil, fmt.Errorf("rules: %v", problems)
+		return fmt.Errorf("rules: %v", problems)
 	}
-	node.SetRules(set)
-	return &site{node: node}, nil
+	s.node.SetRules(set)
+	return nil
+}
+
+// stream is a source of chance for one purpose: what another purpose draws
+// changes nothing for it, so that a fault can be taken out of a run and the
+// rest stays.
+func (w *World) stream(purpose ...string) *rand.Rand {
+	h := fnv.New64a()
+	for _, p := range purpose {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return rand.New(rand.NewPCG(w.cfg.Seed, h.Sum64()))
 }
 
 // Now is the virtual time.
@@ -176,6 +244,13 @@ func (w *World) Cut(region string, cut bool) {
 		w.cuts++
 	} else {
 		w.cuts--
+	}
+	for _, other := range w.order {
+		if other != h {
+			apart := h.cut || other.cut
+			w.path(h.name, other.name, &w.between).cut = apart
+			w.path(other.name, h.name, &w.between).cut = apart
+		}
 	}
 	w.Touch()
 }

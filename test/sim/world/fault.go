@@ -1,0 +1,104 @@
+package world
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
+)
+
+// clock is a part's own: off by so much, and running off.
+type clock struct {
+	offset time.Duration
+	drift  float64 // seconds a second
+	since  time.Time
+}
+
+// at is what the clock shows.
+func (c *clock) at(now time.Time) time.Time {
+	if c.drift == 0 {
+		return now.Add(c.offset)
+	}
+	return now.Add(c.offset + time.Duration(c.drift*float64(now.Sub(c.since))))
+}
+
+// SetClock sets an edge's clock: off by so much, and by so many seconds more
+// each second.
+func (w *World) SetClock(edge string, offset time.Duration, drift float64) {
+	w.edges[edge].clock = clock{offset, drift, w.now}
+}
+
+// SetServerClock sets an aggregator's clock.
+func (w *World) SetServerClock(v *Server, offset time.Duration, drift float64) {
+	v.clock = clock{offset, drift, w.now}
+}
+
+// Site is the edge of that name and where it runs; nil where there is none.
+func (w *World) Site(edge string) *Site { return w.edges[edge] }
+
+// Lives is how often the edge was started.
+func (s *Site) Lives() int { return s.lives }
+
+// NowAt is the time by an edge's clock.
+func (w *World) NowAt(edge string) time.Time { return w.edges[edge].clock.at(w.now) }
+
+// Crash kills an edge and starts it anew: it knows nothing.
+func (w *World) Crash(edge string) error { return w.startSite(w.edges[edge]) }
+
+// SetRules has one edge load rules, or all where edge is "": those started later
+// too.
+func (w *World) SetRules(edge string, rules []limit.Document) error {
+	if edge == "" {
+		w.cfg.Rules = rules
+	}
+	for _, name := range w.names {
+		if edge == "" || name == edge {
+			if err := w.load(w.edges[name], rules); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Servers are the aggregators of a region, those that are down too.
+func (w *World) Servers(region string) []*Server { return w.regions[region].servers }
+
+// Aggregator is what runs there; nil while it is down.
+func (v *Server) Aggregator() *regional.Aggregator { return v.aggregator }
+
+// Stop kills an aggregator.
+func (w *World) Stop(v *Server) { v.aggregator = nil }
+
+// Start starts an aggregator that was stopped, or kills it and starts it anew.
+func (w *World) Start(v *Server) error { return w.startServer(w.regions[v.Region], v) }
+
+// Store is a region's.
+func (w *World) Store(region string) *Store { return w.regions[region].store }
+
+// Links are those between an edge and its region, and between two regions: what
+// is changed holds for what is sent from now on.
+func (w *World) Links() (edges, regions *Link) { return &w.toRegion, &w.between }
+
+// CutPath loses all frames of one direction, between an edge and its region or
+// between two regions, until it is mended.
+func (w *World) CutPath(from, to string, cut bool) { w.known(from, to).cut = cut }
+
+// Freeze holds all frames of one direction up until it is thawed: then they
+// arrive, late as they are.
+func (w *World) Freeze(from, to string, frozen bool) {
+	p := w.known(from, to)
+	if p.frozen && !frozen {
+		w.thaw(p)
+	}
+	p.frozen = frozen
+}
+
+// known is the path between two parts by their names.
+func (w *World) known(from, to string) *path {
+	link := &w.between
+	if w.edges[from] != nil || w.edges[to] != nil {
+		link = &w.toRegion
+	}
+	return w.path(from, to, link)
+}
