@@ -14,6 +14,7 @@ import (
 type scripted struct {
 	epoch uint64
 	away  bool // its store
+	full  bool // it takes no key that it has not
 	has   map[deltasync.Key]uint64
 	told  int // deltas with counts
 }
@@ -36,10 +37,17 @@ func (a *scripted) answer(t *testing.T, o Outgoing) []byte {
 			for _, c := range d.Cells {
 				sum += c.Charges
 			}
-			a.has[d.Key] = max(a.has[d.Key], sum)
 			if d.Tells() {
 				a.told++
 			}
+			if _, known := a.has[d.Key]; a.full && !known {
+				down.Refused = append(down.Refused, uint32(len(down.Totals)-1))
+				if down.Status == deltasync.StatusOK {
+					down.Status = deltasync.StatusOverloaded
+				}
+				continue
+			}
+			a.has[d.Key] = max(a.has[d.Key], sum)
 		}
 	}
 	b, err := down.AppendBinary(nil)
@@ -478,5 +486,53 @@ func TestSilenceIsForgiven(t *testing.T) {
 	s.serving = []*scripted{b}
 	if s.pass(5*time.Second, ""); !s.hears(b, "K") {
 		t.Error("5 s after its death an aggregator is not missed")
+	}
+}
+
+// What a dead aggregator had in memory alone is told to a full one as seldom as
+// all that it refuses.
+func TestAFullSurvivorIsNotSwamped(t *testing.T) {
+	s := serve(t, 1, 2)
+	a, b := s.serving[0], s.serving[1]
+	a.away = true
+	const keys = 300
+	for i := range keys {
+		check(s.n, s.now, fmt.Sprint("K", i))
+	}
+	s.flush(a)
+	b.full = true
+	s.die(a)
+	s.pass(2*time.Minute, "")
+	told := b.told
+	if s.pass(time.Minute, ""); b.told-told > 8*keys || b.told-told < 3*keys {
+		t.Errorf("%d keys were told %d times in a minute, want about every 16 s", keys, b.told-told)
+	}
+	// What is refused for the first time is told again at once: another may take it.
+	check(s.n, s.now, "new")
+	s.pass(200*time.Millisecond, "")
+	b.full = false
+	if s.pass(2500*time.Millisecond, ""); !s.hears(b, "new") {
+		t.Error("a new key is not told again in 2.5 s")
+	}
+	if s.pass(18*time.Second, ""); !s.hears(b, "K1") || !s.hears(b, fmt.Sprint("K", keys-1)) {
+		t.Error("with room again it does not hear of all in 18 s")
+	}
+}
+
+// An outage in which nothing was refused makes nobody impatient: the first
+// refusal after it is told again in a second or two.
+func TestAnOutageIsNoRefusal(t *testing.T) {
+	s := serve(t, 1, 1)
+	a := s.serving[0]
+	a.away = true
+	s.pass(time.Minute, "busy")
+	a.away = false
+	s.pass(time.Second, "")
+	a.full = true
+	check(s.n, s.now, "K")
+	s.pass(2500*time.Millisecond, "")
+	a.full = false
+	if s.pass(4*time.Second, ""); !s.hears(a, "K") {
+		t.Error("what was refused twice is not told again in 4 s")
 	}
 }

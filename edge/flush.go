@@ -273,7 +273,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt)
 	}
 	outages, patience := n.outages, time.Duration(0)
-	if up != nil && down.Status != deltasync.StatusOK {
+	if up != nil && down.Status != deltasync.StatusOK && refuses(up, &down) {
 		patience = n.refusals[lane].patience(t)
 	}
 	n.mu.Unlock()
@@ -296,7 +296,11 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			switch {
 			case !d.Tells():
 			case !down.Took(i):
-				n.tellAgain(t, d.Key, sec.Life, patience)
+				wait := patience
+				if d.Flags&deltasync.FlagRefresh == 0 { // the first time; another aggregator may take it
+					wait = time.Second
+				}
+				n.tellAgain(t, d.Key, sec.Life, wait)
 			case outages:
 				n.noteStored(d, sec.Life, down.Status)
 			}
@@ -312,6 +316,20 @@ func (n *Node) askAgain(key deltasync.Key, life uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.restore(life, &deltasync.Delta{Key: key})
+}
+
+// refuses says that an answer turns counts away that were told before.
+func refuses(up *deltasync.Up, down *deltasync.Down) bool {
+	i := 0
+	for si := range up.Sections {
+		for di := range up.Sections[si].Deltas {
+			if d := &up.Sections[si].Deltas[di]; d.Flags&deltasync.FlagRefresh != 0 && d.Tells() && !down.Took(i) {
+				return true
+			}
+			i++
+		}
+	}
+	return false
 }
 
 // refusal is when a lane was last told that the region would not have something,

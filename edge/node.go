@@ -324,9 +324,9 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 		switch {
 		case b.wave != s.wave && concerned || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
 			s.resend(r, now)
+		case r.flags&owed != 0: // it is told again soon, and heard of then
 		case r.regions&unstoredMark != 0 && resend.unstored == tell:
 			s.resend(r, now)
-		case r.flags&owed != 0: // it is told again soon, and heard of then
 		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:
 			s.mark(r, touch)
 		}

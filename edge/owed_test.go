@@ -117,7 +117,10 @@ func TestRefusedIsToldLessAndLessOften(t *testing.T) {
 		}
 		return times
 	}
-	if got := told(2 * time.Minute); got < 8 || got > 14 {
+	if got := told(900 * time.Millisecond); got != 1 {
+		t.Errorf("told %d times in the first second, want once", got)
+	}
+	if got := told(2 * time.Minute); got < 7 || got > 14 {
 		t.Errorf("told %d times in two minutes, want after 1, 2, 4, 8, 16, 16 … seconds", got)
 	}
 	status = deltasync.StatusOK

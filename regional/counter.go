@@ -91,6 +91,19 @@ func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
 	c.missing = append(c.missing, missing{source, replica, from})
 }
 
+// lacksTold notes that the store may have nothing of what a delta tells yet.
+func (c *counter) lacksTold(source Source, replica crdt.Replica, cells []crdt.Cell, d *deltasync.Delta) {
+	if len(cells) > 0 {
+		c.lacks(source, replica, cells[0].Slice)
+	}
+	if c.past != nil && !d.Carry.Zero() {
+		c.past.lacks = !c.past.stored.Zero() || !c.past.rest.Zero()
+	}
+	if d.Until != 0 {
+		c.penalty.lacks = c.penalty.until != 0
+	}
+}
+
 // unwritten says that the store lacks something of the key, or was never asked.
 func (c *counter) unwritten() bool {
 	return len(c.missing) > 0 || c.version == 0 || c.penalty.lacks || c.past != nil && c.past.lacks

@@ -158,3 +158,56 @@ func TestDuplicateWaitsForTheStoreToo(t *testing.T) {
 		}
 	})
 }
+
+// So do a penalty that comes twice, and the older of two slices of which the
+// newer is news.
+func TestDuplicatesOfAnyKindWait(t *testing.T) {
+	older := func(r *region) crdt.Cell {
+		c := charge(r.now, 2)
+		c.Slice--
+		return c
+	}
+	section := func(d deltasync.Delta) deltasync.Section {
+		d.Key = 9
+		return deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{d}}
+	}
+	for name, test := range map[string]struct {
+		first, second func(r *region) deltasync.Delta
+	}{
+		"a penalty": {first: func(r *region) deltasync.Delta {
+			return deltasync.Delta{Until: r.now.Add(time.Hour).UnixNano()}
+		}},
+		"cells and a penalty": {first: func(r *region) deltasync.Delta {
+			return deltasync.Delta{Cells: []crdt.Cell{older(r)}, Until: r.now.Add(time.Hour).UnixNano()}
+		}},
+		"an older slice": {func(r *region) deltasync.Delta {
+			return deltasync.Delta{Cells: []crdt.Cell{older(r)}}
+		}, func(r *region) deltasync.Delta {
+			return deltasync.Delta{Cells: []crdt.Cell{older(r), charge(r.now, 1)}}
+		}},
+	} {
+		if test.second == nil {
+			test.second = test.first
+		}
+		synctest.Test(t, func(t *testing.T) {
+			r, s := lazyRegion(t, 0)
+			(&edge{name: "e1"}).tell(r, 9) // it is known to the store
+			s.takes = time.Minute
+			first := make(chan deltasync.Status)
+			go func() { first <- (&edge{name: "e1", seq: 100}).send(r, section(test.first(r))).Status }()
+			synctest.Wait()
+			s.takes = 0 // it was one slow call
+			status := (&edge{name: "e1", seq: 200}).send(r, section(test.second(r))).Status
+			got, err := s.Store.Merge(t.Context(), []regional.Item{{Key: 9, Width: minute.Width, Slices: minute.Slices}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := test.second(r)
+			if status != deltasync.StatusOK || got[0].Until != want.Until || len(want.Cells) > 0 && len(got[0].Vectors) == 0 ||
+				len(want.Cells) > 0 && len(got[0].Vectors[0].Cells) != len(want.Cells) {
+				t.Errorf("%s: answered %v, the store has %+v until %d, want %+v", name, status, got[0].Vectors, got[0].Until, want)
+			}
+			<-first
+		})
+	}
+}

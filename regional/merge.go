@@ -74,11 +74,12 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			case rose:
 				c.lacks(source(up.Kind), replica, from)
 			case len(cells) > 0:
-				if from = cells[0].Slice; c.writing > 0 { // nothing new, and maybe not stored yet
-					c.lacks(source(up.Kind), replica, from)
-				}
+				from = cells[0].Slice
 			default:
 				from = horizon + 1
+			}
+			if c.writing > 0 { // what is not new may not be stored yet
+				c.lacksTold(source(up.Kind), replica, cells, d)
 			}
 			fuller := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && l.hear(c, d.Carry, fill(c.shape, 1), now)
 			if rose || fuller {
