@@ -43,8 +43,8 @@ type Outbox struct {
 	entries  map[entryID]*entry
 	urgent   queue
 	normal   queue
-	flights  []*Up // oldest first
-	inFlight int   // deltas in flights
+	flights  []*flight // oldest first
+	inFlight int       // deltas in flights
 	seq      uint64
 	free     *entry // spare entries, linked by next; never more than MaxDeltas
 }
@@ -180,7 +180,7 @@ func (o *Outbox) Next(head Up) *Up {
 	}
 	f.close()
 	o.inFlight += f.deltas
-	o.flights = append(o.flights, &head)
+	o.flights = append(o.flights, &flight{Up: &head})
 	return &head
 }
 
@@ -213,7 +213,7 @@ func (o *Outbox) Beat(head Up) *Up {
 	}
 	o.seq++
 	head.Seq, head.Sections = o.seq, nil
-	o.flights = append(o.flights, &head)
+	o.flights = append(o.flights, &flight{Up: &head})
 	return &head
 }
 
@@ -238,30 +238,42 @@ func (o *Outbox) fill(f *filling, q *queue) bool {
 // totals can be aligned with its deltas. It is nil where the frame is unknown
 // or was answered or given up before.
 func (o *Outbox) Done(seq uint64) *Up {
-	i := slices.IndexFunc(o.flights, func(u *Up) bool { return u.Seq == seq })
-	if i < 0 {
+	f, older := o.land(seq)
+	if f == nil {
 		return nil
 	}
-	u := o.flights[i]
-	o.flights = slices.Delete(o.flights, i, i+1)
-	o.inFlight -= deltas(u)
-	return u
+	for _, o := range older {
+		o.overtaken(f)
+	}
+	return f.Up
 }
 
-// Lost takes note that the frame was given up: its deltas are pending again,
-// joined with newer ones. They go behind the others, so that a frame that never
-// gets through holds nobody up.
+// land takes a frame off those under way. older are those that left before it.
+func (o *Outbox) land(seq uint64) (f *flight, older []*flight) {
+	i := slices.IndexFunc(o.flights, func(f *flight) bool { return f.Seq == seq })
+	if i < 0 {
+		return nil, nil
+	}
+	f = o.flights[i]
+	o.flights = slices.Delete(o.flights, i, i+1)
+	o.inFlight -= deltas(f.Up)
+	return f, o.flights[:i]
+}
+
+// Lost takes note that the frame was given up: what its deltas told that no
+// newer frame did is pending again, joined with newer ones. They go behind the
+// others, so that a frame that never gets through holds nobody up.
 func (o *Outbox) Lost(seq uint64) {
-	u := o.Done(seq)
-	if u == nil {
+	f, older := o.land(seq)
+	if f == nil {
 		return
 	}
-	for i := range u.Sections {
-		s := &u.Sections[i]
-		for j := range s.Deltas {
-			o.join(sectionID{s.Shape, s.Life}, &s.Deltas[j])
+	newer := o.flights[len(older):]
+	f.each(func(s *Section, d *Delta) {
+		if left, any := f.left(lifeKeyOf(s, d), *d, newer); any {
+			o.join(sectionID{s.Shape, s.Life}, &left)
 		}
-	}
+	})
 }
 
 // Held is the number of deltas that wait or are under way.

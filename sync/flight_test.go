@@ -1,0 +1,91 @@
+package deltasync
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// Frames are answered and lost in any order: a count is never told smaller than
+// it was told before, and all of it arrives.
+func TestNothingIsToldSmaller(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		o := NewOutbox(OutboxConfig{MaxInFlight: 1 + r.IntN(4), MaxFrame: 1024})
+		var counts, told, arrived [40]crdt.Vector
+		var flying []*Up
+		refreshes := [40]bool{} // told as a refresh, and not answered yet
+		end := func(i int, done bool) {
+			u := flying[i]
+			flying = slices.Delete(flying, i, i+1)
+			if !done {
+				o.Lost(u.Seq)
+				return
+			}
+			for _, s := range o.Done(u.Seq).Sections {
+				for _, d := range s.Deltas {
+					for _, c := range d.Cells {
+						arrived[d.Key-1].Join(c)
+					}
+					if d.Flags&FlagRefresh != 0 {
+						refreshes[d.Key-1] = false
+					}
+				}
+			}
+		}
+		next := func() {
+			u := o.Next(Up{Kind: KindEdge})
+			if u == nil {
+				return
+			}
+			flying = append(flying, u)
+			for _, s := range u.Sections {
+				for _, d := range s.Deltas {
+					for _, c := range d.Cells {
+						if was := told[d.Key-1].Get(c.Slice); c.Charges < was.Charges {
+							t.Fatalf("seed %d: key %d is told %+v after %+v", seed, d.Key, c, was)
+						}
+						told[d.Key-1].Join(c)
+					}
+				}
+			}
+		}
+		for range 300 {
+			switch n := r.IntN(10); {
+			case n < 5:
+				k := r.IntN(len(counts))
+				counts[k].Add(crdt.Cell{Slice: crdt.Slice(r.IntN(3)), Charges: 1})
+				d := Delta{Key: Key(k + 1), Cells: counts[k].Cells(nil)}
+				if r.IntN(4) == 0 {
+					d.Flags, refreshes[k] = FlagRefresh, true
+				} else if r.IntN(2) == 0 { // a part of it
+					d.Cells = d.Cells[len(d.Cells)-1:]
+				}
+				if !o.Put(minute, 1, d) {
+					t.Fatalf("seed %d: no room", seed)
+				}
+			case n < 7:
+				next()
+			case len(flying) > 0:
+				end(r.IntN(len(flying)), n < 9)
+			}
+		}
+		for o.Pending() > 0 || len(flying) > 0 {
+			if next(); len(flying) > 0 {
+				end(0, true)
+			}
+		}
+		for k := range told {
+			for _, c := range told[k].Cells(nil) {
+				if arrived[k].Get(c.Slice) != c {
+					t.Fatalf("seed %d: key %d told %+v, %+v arrived", seed, k+1, c, arrived[k].Get(c.Slice))
+				}
+			}
+			if refreshes[k] {
+				t.Fatalf("seed %d: a refresh of key %d got lost", seed, k+1)
+			}
+		}
+	}
+}
