@@ -80,3 +80,28 @@ func (b *Belief) heard(now, at int64) {
 		b.Age = time.Duration(max(0, now-at))
 	}
 }
+
+// Cells are the counts that the node has of a key that is live: its own, and
+// everybody else's as last heard. They are copies.
+func (n *Node) Cells(key deltasync.Key) (own, others []crdt.Cell, live bool) {
+	s := n.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(key)
+	if r == nil {
+		return nil, nil, false
+	}
+	if r.sparse() {
+		return []crdt.Cell{r.cell()}, nil, true
+	}
+	own = r.block.own.Cells(nil)
+	if r.fresh > 0 { // charged since the last fold
+		var v crdt.Vector
+		for _, c := range own {
+			v.Join(c)
+		}
+		v.Add(crdt.Cell{Slice: r.block.slice, Charges: r.fresh})
+		own = v.Cells(nil)
+	}
+	return own, r.block.others.Cells(nil), true
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Store is a region's store, which fails as real ones do.
@@ -131,3 +132,12 @@ func (s *Store) Epoch(ctx context.Context) (uint64, error) {
 
 // Close implements regional.Store.
 func (s *Store) Close() error { return s.inner.Close() }
+
+// Holds is what the store has of a key, whatever state it is in.
+func (s *Store) Holds(key deltasync.Key, width time.Duration, slices int) ([]regional.Vector, error) {
+	answer, err := s.inner.Load(context.Background(), []regional.Item{{Key: key, Width: width, Slices: slices}})
+	if err != nil || len(answer) == 0 {
+		return nil, err
+	}
+	return answer[0].Vectors, nil
+}

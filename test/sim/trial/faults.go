@@ -1,0 +1,196 @@
+package trial
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// action is something that befalls the world.
+type action struct {
+	at   time.Time
+	what Fault
+	do   func() error
+}
+
+// episodes plans a fault's: each begins some time after the one before has
+// ended, and lasts for a while. end is nil for what is over at once.
+func (t *trial) episodes(f Fault, every, lasts time.Duration, begin func(rnd *rand.Rand) (end func() error, err error)) {
+	if !t.has[f] {
+		return
+	}
+	rnd := t.stream("fault " + string(f))
+	span := func(mean time.Duration) time.Duration { return time.Duration(rnd.ExpFloat64() * float64(mean)) }
+	stop := start.Add(t.faulty)
+	for at := start.Add(span(every)); at.Before(stop); at = at.Add(span(every)) {
+		until := at.Add(span(lasts))
+		if until.After(stop) {
+			until = stop
+		}
+		seed := rnd.Uint64()
+		var end func() error
+		t.actions = append(t.actions, action{at, f, func() (err error) {
+			end, err = begin(rand.New(rand.NewPCG(seed, 0)))
+			return err
+		}}, action{until, f, func() error {
+			if end == nil {
+				return nil
+			}
+			return end()
+		}})
+		at = until
+	}
+}
+
+// befall plans all that is to happen.
+func (t *trial) befall() {
+	edges, between := t.w.Links()
+	link := func(f Fault, worsen func(*world.Link)) {
+		if t.has[f] {
+			worsen(edges)
+			worsen(between)
+		}
+	}
+	link(Loss, func(l *world.Link) { l.Loss = 0.15 })
+	link(Duplication, func(l *world.Link) { l.Twice = 0.15 })
+	link(Jitter, func(l *world.Link) { l.Jitter = 40 * time.Millisecond })
+	link(Clog, func(l *world.Link) { l.Rate = 4_000 })
+	t.clocks()
+
+	anyEdge := func(rnd *rand.Rand) *world.Site { return t.w.Site(t.w.Edges()[rnd.IntN(len(t.w.Edges()))]) }
+	anyRegion := func(rnd *rand.Rand) string { return t.regionNames[rnd.IntN(len(t.regionNames))] }
+	anyServer := func(rnd *rand.Rand) *world.Server {
+		servers := t.w.Servers(anyRegion(rnd))
+		return servers[rnd.IntN(len(servers))]
+	}
+	// way is two parts that talk to each other.
+	way := func(rnd *rand.Rand) (from, to string) {
+		if len(t.regionNames) > 1 && rnd.IntN(2) == 0 {
+			i := rnd.IntN(len(t.regionNames))
+			return t.regionNames[i], t.regionNames[(i+1)%len(t.regionNames)]
+		}
+		s := anyEdge(rnd)
+		if rnd.IntN(2) == 0 {
+			return s.Region, s.Name
+		}
+		return s.Name, s.Region
+	}
+	t.episodes(Partition, 3*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		r := anyRegion(rnd)
+		t.w.Cut(r, true)
+		return func() error { t.w.Cut(r, false); return nil }, nil
+	})
+	t.episodes(Uplink, 2*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		s := anyEdge(rnd)
+		both := func(cut bool) {
+			t.w.CutPath(s.Name, s.Region, cut)
+			t.w.CutPath(s.Region, s.Name, cut)
+		}
+		both(true)
+		return func() error { both(false); return nil }, nil
+	})
+	t.episodes(OneWay, 2*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		from, to := way(rnd)
+		t.w.CutPath(from, to, true)
+		return func() error { t.w.CutPath(from, to, false); return nil }, nil
+	})
+	t.episodes(Freeze, 2*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		from, to := way(rnd)
+		t.w.Freeze(from, to, true)
+		return func() error { t.w.Freeze(from, to, false); return nil }, nil
+	})
+	t.episodes(CrashEdge, 3*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		s := anyEdge(rnd)
+		t.died = true
+		return nil, t.w.Crash(s.Name)
+	})
+	t.episodes(CrashServer, 3*time.Second, time.Second, func(rnd *rand.Rand) (func() error, error) {
+		v := anyServer(rnd)
+		t.w.Stop(v)
+		return func() error { return t.w.Start(v) }, nil
+	})
+	t.episodes(Flap, 500*time.Millisecond, 200*time.Millisecond, func(rnd *rand.Rand) (func() error, error) {
+		v := t.w.Servers(t.regionNames[0])[0]
+		t.w.Stop(v)
+		return func() error { return t.w.Start(v) }, nil
+	})
+	store := func(state world.StoreState) func(rnd *rand.Rand) (func() error, error) {
+		return func(rnd *rand.Rand) (func() error, error) {
+			s := t.w.Store(anyRegion(rnd))
+			s.Set(state)
+			return func() error { s.Set(world.StoreUp); return nil }, nil
+		}
+	}
+	t.episodes(StoreDown, 3*time.Second, time.Second, store(world.StoreDown))
+	t.episodes(StoreDeaf, 3*time.Second, time.Second, store(world.StoreDeaf))
+	t.episodes(StoreWipe, 4*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		r := anyRegion(rnd)
+		t.w.Store(r).Wipe()
+		t.forgotten(r)
+		return nil, nil
+	})
+	t.episodes(StoreFailTo, 4*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		r := anyRegion(rnd)
+		t.forgotten(r)
+		return nil, t.w.Store(r).FailOver(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+	})
+	t.episodes(KnowsNothing, 5*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		r := anyRegion(rnd)
+		t.w.Store(r).Wipe()
+		t.forgotten(r)
+		for _, v := range t.w.Servers(r) {
+			if err := t.w.Start(v); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	t.episodes(RuleChange, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		return nil, t.w.SetRules(anyEdge(rnd).Name, t.rules(1+uint64(rnd.IntN(3))))
+	})
+	slices.SortStableFunc(t.actions, func(a, b action) int { return a.at.Compare(b.at) })
+}
+
+// clocks sets the parts' clocks wrong.
+func (t *trial) clocks() {
+	rnd := t.stream("clocks")
+	for _, name := range t.w.Edges() {
+		offset, drift := time.Duration(rnd.IntN(101)-50)*time.Millisecond, float64(rnd.IntN(401)-200)/1e6
+		if !t.has[Skew] {
+			offset = 0
+		}
+		if !t.has[Drift] {
+			drift = 0
+		}
+		t.w.SetClock(name, offset, drift)
+	}
+	t.episodes(ClockStep, 4*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		name := t.w.Edges()[rnd.IntN(len(t.w.Edges()))]
+		t.w.SetClock(name, time.Duration(rnd.IntN(1001)-500)*time.Millisecond, 0)
+		return nil, nil
+	})
+}
+
+// recover ends all faults.
+func (t *trial) recover() error {
+	edges, between := t.w.Links()
+	for _, l := range []*world.Link{edges, between} {
+		l.Loss, l.Twice, l.Jitter, l.Rate = 0, 0, 0, 0
+	}
+	for _, name := range t.w.Edges() {
+		t.w.SetClock(name, 0, 0)
+	}
+	for _, r := range t.regionNames {
+		t.w.Store(r).Set(world.StoreUp)
+		for _, v := range t.w.Servers(r) {
+			if v.Aggregator() == nil {
+				if err := t.w.Start(v); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

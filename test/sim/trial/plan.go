@@ -1,0 +1,180 @@
+package trial
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// Fault is a kind of fault, by the name that it goes by on the command line.
+type Fault string
+
+// The faults of packets are those of a spec sheet, the others what happens to
+// machines.
+const (
+	Loss         Fault = "loss"          // frames are lost
+	Duplication  Fault = "duplication"   // frames arrive twice
+	Jitter       Fault = "jitter"        // frames are late, and overtake each other
+	Clog         Fault = "clog"          // frames queue up before a narrow link
+	Partition    Fault = "partition"     // a region is cut off from the others
+	Uplink       Fault = "uplink"        // an edge is cut off from its region
+	OneWay       Fault = "one-way"       // frames get through in one direction only
+	Freeze       Fault = "freeze"        // frames wait, and arrive all at once
+	CrashEdge    Fault = "crash-edge"    // an edge dies and starts with nothing
+	CrashServer  Fault = "crash-server"  // an aggregator dies, and starts with nothing after a while
+	StoreDown    Fault = "store-down"    // a store refuses
+	StoreDeaf    Fault = "store-deaf"    // a store writes, and its answers are lost
+	StoreWipe    Fault = "store-wipe"    // a store forgets everything
+	StoreFailTo  Fault = "store-fail"    // a replica takes a store's place, and lacks the last writes
+	Skew         Fault = "skew"          // clocks are off
+	Drift        Fault = "drift"         // clocks run off
+	ClockStep    Fault = "clock-step"    // a clock is set
+	Evict        Fault = "evict"         // keys compete for places
+	RuleChange   Fault = "rules"         // edges load rules with other limits
+	Flap         Fault = "flap"          // an aggregator comes and goes
+	KnowsNothing Fault = "knows-nothing" // a whole region starts anew: aggregators and store
+)
+
+// Faults are all kinds.
+var Faults = []Fault{
+	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
+	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing,
+}
+
+// Options say which trial is run.
+type Options struct {
+	Seed    uint64
+	Without []Fault // kinds that are left out: all else stays as it was
+	Only    []Fault // if any: all others are left out
+}
+
+// String is the options as the command takes them.
+func (o Options) String() string {
+	list := func(flag string, faults []Fault) string {
+		if len(faults) == 0 {
+			return ""
+		}
+		names := make([]string, len(faults))
+		for i, f := range faults {
+			names[i] = string(f)
+		}
+		return " -" + flag + " " + strings.Join(names, ",")
+	}
+	return fmt.Sprintf("-seed %d%s%s", o.Seed, list("without", o.Without), list("only", o.Only))
+}
+
+// plan is what a seed stands for.
+type plan struct {
+	Options
+	regions, edges, servers, lanes int
+	rates                          []limit.RateSpec
+	users                          int
+	soft                           bool
+	faulty                         time.Duration // how long faults go on
+	has                            map[Fault]bool
+}
+
+// stream is a source of chance for one purpose.
+func (p *plan) stream(purpose string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(purpose))
+	return rand.New(rand.NewPCG(p.Seed, h.Sum64()))
+}
+
+// windows are long enough that nothing which counts has left them when all have
+// to agree.
+const window = time.Minute
+
+func newPlan(o Options) *plan {
+	p := &plan{Options: o, has: map[Fault]bool{}}
+	rnd := p.stream("topology")
+	p.regions, p.edges, p.servers, p.lanes = 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(4)
+	p.users, p.soft, p.faulty = 3+rnd.IntN(4), rnd.IntN(3) == 0, time.Duration(5+rnd.IntN(8))*time.Second
+	algorithms := []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket"}
+	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
+	for i := range 1 + rnd.IntN(2) {
+		limitOf := []uint64{20, 200, 100_000}[rnd.IntN(3)]
+		if algorithms[i] == "sliding_log" {
+			limitOf = min(limitOf, 1000) // it remembers each hit
+		}
+		rate := limit.RateSpec{Name: fmt.Sprint("r", i), Algorithm: algorithms[i], Limit: limitOf, Per: window}
+		if strings.HasSuffix(rate.Algorithm, "bucket") {
+			rate.Limit, rate.Per, rate.Capacity = 0, 0, limitOf
+			flow := limit.Flow{Units: 1 + limitOf/60, Per: time.Second}
+			if rate.Algorithm == "token_bucket" {
+				rate.Refill = flow
+			} else {
+				rate.Outflow = flow
+			}
+		}
+		p.rates = append(p.rates, rate)
+	}
+	faults := p.stream("faults")
+	for _, f := range Faults {
+		has := faults.IntN(4) == 0 // drawn whether it is left out or not
+		if len(o.Only) > 0 {
+			has = has && slices.Contains(o.Only, f)
+		}
+		p.has[f] = has && !slices.Contains(o.Without, f)
+	}
+	if p.has[Evict] {
+		p.users = places + 8 // of one shard
+	}
+	return p
+}
+
+// rules are the plan's, with limits by a factor larger.
+func (p *plan) rules(factor uint64) []limit.Document {
+	rates := slices.Clone(p.rates)
+	for i := range rates {
+		rates[i].Limit *= factor
+	}
+	rule := limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates}
+	if p.soft {
+		rule.Margin.SoftPercent = 10
+	}
+	return []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{rule}}}
+}
+
+// String says what the trial is made of, in words.
+func (p *plan) String() string {
+	var rates, faults []string
+	for _, r := range p.rates {
+		rates = append(rates, fmt.Sprintf("%s of %d", r.Algorithm, max(r.Limit, r.Capacity)))
+	}
+	for _, f := range Faults {
+		if p.has[f] {
+			faults = append(faults, string(f))
+		}
+	}
+	return fmt.Sprintf("%d regions of %d edges and %d aggregators, %d lanes, %d keys; %s; %v of %s",
+		p.regions, p.edges, p.servers, p.lanes, p.users, strings.Join(rates, ", "), p.faulty, strings.Join(faults, ", "))
+}
+
+// leastKeys is the smallest ledger: so many places in each of its 256 shards.
+const (
+	leastKeys = 8192
+	places    = leastKeys / 256
+)
+
+// config is the world of the plan.
+func (p *plan) config(start time.Time) world.Config {
+	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Rules: p.rules(1)}
+	for r := range p.regions {
+		region := world.Region{Name: []string{"eu", "us", "ap"}[r]}
+		for e := range p.edges {
+			region.Edges = append(region.Edges, fmt.Sprintf("%s-%d", region.Name, e+1))
+		}
+		c.Regions = append(c.Regions, region)
+	}
+	if p.has[Evict] {
+		c.MaxKeys = leastKeys
+	}
+	return c
+}

@@ -1,0 +1,274 @@
+// Package trial runs whole clusters through a random life, one for each seed,
+// and holds them to the invariants of design.md §5: what no part may ever
+// believe, and what all must agree on once the faults have stopped.
+package trial
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 30, 0, time.UTC) // in the middle of a fixed window
+
+// Result is what became of a trial.
+type Result struct {
+	Options  Options
+	Plan     string
+	Trace    uint64 // hash over all frames, answers and decisions
+	Events   uint64 // in the trace
+	Requests int
+	Denied   int
+	Faults   int // that befell the world, links and clocks not counted
+	Err      error
+}
+
+// trial is one life of a cluster, and the truth about it.
+type trial struct {
+	*plan
+	w           *world.World
+	regionNames []string
+	actions     []action
+	counters    []*counter
+	keys        map[deltasync.Key]*counter
+	sent        map[sentBy]*crdt.Vector
+	receipts    []receipt
+	died        bool // an edge crashed: what it alone knew is gone
+	lost        bool // a store lost something
+	result      Result
+	err         error // the first violation
+}
+
+// sentBy names what one life of a ledger's record told of one key. A limit that
+// was changed makes another section of it: what still waits in the old one may
+// go out later, and be smaller.
+type sentBy struct {
+	key     deltasync.Key
+	replica crdt.Replica
+	shape   deltasync.Shape
+}
+
+// counter is one rate of one user, and the truth about it.
+type counter struct {
+	user     string
+	rate     *limit.Rate
+	key      deltasync.Key
+	all      crdt.Vector
+	byRegion map[string]*crdt.Vector
+	byLife   map[life]*crdt.Vector
+	stored   map[life]map[crdt.Replica]*crdt.Vector // acknowledged
+}
+
+// life is one of an edge's.
+type life struct {
+	edge string
+	nth  int
+}
+
+// receipt is what was charged and may be given back.
+type receipt struct {
+	edge    string
+	lives   int
+	charges []limit.Charge
+}
+
+// Run runs the trial of a seed.
+func Run(o Options) Result {
+	t := &trial{plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}}
+	t.result.Options, t.result.Plan = o, t.String()
+	if err := t.run(); t.err == nil {
+		t.err = err
+	}
+	if t.w != nil {
+		t.result.Trace, t.result.Events = t.w.Trace()
+	}
+	t.result.Err = t.err
+	return t.result
+}
+
+// failf notes a violation; the first one counts.
+func (t *trial) failf(invariant int, format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf("invariant %d, %v after the start: %s", invariant, t.w.Now().Sub(start), fmt.Sprintf(format, args...))
+	}
+}
+
+func (t *trial) run() (err error) {
+	cfg := t.config(start)
+	for _, r := range cfg.Regions {
+		t.regionNames = append(t.regionNames, r.Name)
+	}
+	cfg.OnUp, cfg.OnDown = t.onUp, t.onDown
+	if t.w, err = world.New(cfg); err != nil {
+		return err
+	}
+	t.meet()
+	t.befall()
+	rnd := t.stream("workload")
+	end, verified := start.Add(t.faulty), start
+	for t.err == nil && t.w.Now().Before(end) {
+		next := t.w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(12*time.Millisecond)))
+		if err := t.advance(next); err != nil {
+			return err
+		}
+		t.ask(rnd)
+		if t.w.Now().Sub(verified) >= 300*time.Millisecond {
+			verified = t.w.Now()
+			t.verify()
+		}
+	}
+	if err := t.advance(end); err != nil {
+		return err
+	}
+	if err := t.recover(); err != nil {
+		return err
+	}
+	return t.settle()
+}
+
+// advance lets time pass, and happen what is planned.
+func (t *trial) advance(to time.Time) error {
+	for len(t.actions) > 0 && !t.actions[0].at.After(to) {
+		a := t.actions[0]
+		t.actions = t.actions[1:]
+		t.w.Advance(a.at)
+		t.w.Note("fault", string(a.what))
+		t.result.Faults++
+		if err := a.do(); err != nil {
+			return fmt.Errorf("%s: %w", a.what, err)
+		}
+	}
+	t.w.Advance(to)
+	return nil
+}
+
+// meet picks the users. Where keys compete they all stand in one shard of the
+// ledger.
+func (t *trial) meet() {
+	n := t.w.Node(t.w.Edges()[0])
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	shard := -1
+	for i := 0; len(t.counters) < t.users*len(t.rates); i++ {
+		user := fmt.Sprint("u", i)
+		req.Set("user", user)
+		beliefs := n.Inspect(start, req)
+		at := int(uint64(beliefs[0].Key) >> 56)
+		if t.has[Evict] && shard >= 0 && at != shard {
+			continue
+		}
+		shard = at
+		for _, b := range beliefs {
+			c := &counter{
+				user: user, rate: b.Rate, key: b.Key, byRegion: map[string]*crdt.Vector{}, byLife: map[life]*crdt.Vector{},
+				stored: map[life]map[crdt.Replica]*crdt.Vector{},
+			}
+			t.counters = append(t.counters, c)
+			t.keys[b.Key] = c
+		}
+	}
+}
+
+// of are the counters of a user.
+func (t *trial) of(user int) []*counter { return t.counters[user*len(t.rates) : (user+1)*len(t.rates)] }
+
+// ask makes one request, or gives one back, and books what the edge did.
+func (t *trial) ask(rnd *rand.Rand) {
+	edges := t.w.Edges()
+	edge, user := edges[rnd.IntN(len(edges))], rnd.IntN(t.users)
+	cost, kind, pick := uint64(1+rnd.IntN(3)), rnd.IntN(20), rnd.IntN(1<<30)
+	if kind == 0 && len(t.receipts) > 0 {
+		i := pick % len(t.receipts)
+		r := t.receipts[i]
+		t.receipts = slices.Delete(t.receipts, i, i+1)
+		if t.w.Site(r.edge).Lives() == r.lives {
+			t.refund(r)
+		}
+		return
+	}
+	n, counters := t.w.Node(edge), t.of(user)
+	before := t.own(edge, counters)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", counters[0].user)
+	req.Cost, req.Peek, req.Receipt = cost, kind == 1, kind < 6
+	d := n.Check(t.w.NowAt(edge), req)
+	t.result.Requests++
+	t.w.Note(fmt.Sprint(d.Allowed, d.Remaining), edge)
+	want := uint64(0)
+	switch {
+	case !d.Allowed:
+		t.result.Denied++
+	case !req.Peek:
+		want = cost
+	}
+	for i, c := range counters {
+		charges, _ := t.book(edge, c, before[i])
+		if charges != want { // invariant 16
+			t.failf(16, "%s charged %d of %s to %s, the decision was %v at cost %d", edge, charges, c.user, c.rate.Policy, d.Allowed, cost)
+		}
+		t.verifyAt(edge, c)
+	}
+	if req.Receipt && len(req.Charges) > 0 {
+		t.receipts = append(t.receipts, receipt{edge, t.w.Site(edge).Lives(), slices.Clone(req.Charges)})
+	}
+}
+
+// refund gives charges back, one after the other: where keys compete, each may
+// cost another its place.
+func (t *trial) refund(r receipt) {
+	for i := range r.charges {
+		c := t.keys[deltasync.Key(r.charges[i].Counter)]
+		before := t.own(r.edge, []*counter{c})
+		t.w.Node(r.edge).Refund(t.w.NowAt(r.edge), r.charges[i:i+1], 0)
+		if charges, _ := t.book(r.edge, c, before[0]); charges != 0 {
+			t.failf(16, "%s charged %d of %s with a refund", r.edge, charges, c.user)
+		}
+		t.verifyAt(r.edge, c)
+	}
+}
+
+// own are the counts of an edge itself.
+func (t *trial) own(edge string, counters []*counter) [][]crdt.Cell {
+	out := make([][]crdt.Cell, len(counters))
+	for i, c := range counters {
+		out[i], _, _ = t.w.Node(edge).Cells(c.key)
+	}
+	return out
+}
+
+// book adds to the truth what an edge has counted since before.
+func (t *trial) book(edge string, c *counter, before []crdt.Cell) (charges, refunds uint64) {
+	after, _, _ := t.w.Node(edge).Cells(c.key)
+	for _, cell := range after {
+		for _, b := range before {
+			if b.Slice == cell.Slice {
+				cell = cell.Less(b)
+			}
+		}
+		if cell.Zero() {
+			continue
+		}
+		charges, refunds = charges+cell.Charges, refunds+cell.Refunds
+		c.all.Add(cell)
+		of(c.byRegion, t.w.Site(edge).Region).Add(cell)
+		of(c.byLife, life{edge, t.w.Site(edge).Lives()}).Add(cell)
+	}
+	return charges, refunds
+}
+
+// of is the vector of a key, made when it is first used.
+func of[K comparable](m map[K]*crdt.Vector, key K) *crdt.Vector {
+	v := m[key]
+	if v == nil {
+		v = &crdt.Vector{}
+		m[key] = v
+	}
+	return v
+}
