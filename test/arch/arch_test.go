@@ -47,6 +47,7 @@ var rings = map[string]int{
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim/world":   4,
+	"test/sim/trial":   5,
 	"test/proc":        4,
 	"test/arch":        4,
 	"test/bench":       4,

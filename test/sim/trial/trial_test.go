@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-var seeds = flag.Int("seeds", 60, "trials, each run twice")
+var trials = flag.Int("trials", 40, "trials, each run twice")
 
 // Every trial keeps the invariants, and runs again as it ran.
 func TestTrials(t *testing.T) {
-	for seed := range uint64(*seeds) {
+	for seed := range uint64(*trials) {
 		r := Run(Options{Seed: seed})
 		if r.Err != nil {
 			t.Errorf("%v\n%s\nreplay: go run ./test/sim %v", r.Err, r.Plan, r.Options)
