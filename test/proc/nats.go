@@ -22,7 +22,8 @@ const natsModule = "github.com/nats-io/nats-server/v2"
 // NATSServer is a nats-server in a process of its own.
 type NATSServer struct {
 	*Process
-	URL string
+	URL     string
+	monitor string // URL of its monitoring; empty if it has none
 }
 
 // NATS starts a nats-server on a free port. args are added to its arguments.
