@@ -48,6 +48,7 @@ var rings = map[string]int{
 	"configs":          4,
 	"test/sim/world":   4,
 	"test/sim/trial":   5,
+	"test/sim":         6,
 	"test/proc":        4,
 	"test/arch":        4,
 	"test/bench":       4,

@@ -37,6 +37,7 @@ type trial struct {
 	actions     []action
 	counters    []*counter
 	keys        map[deltasync.Key]*counter
+	nodes       map[uint64]string // names of edges and regions, by their ids
 	sent        map[sentBy]*crdt.Vector
 	receipts    []receipt
 	died        bool // an edge crashed: what it alone knew is gone
@@ -80,7 +81,7 @@ type receipt struct {
 
 // Run runs the trial of a seed.
 func Run(o Options) Result {
-	t := &trial{plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}}
+	t := &trial{plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{}}
 	t.result.Options, t.result.Plan = o, t.String()
 	if err := t.run(); t.err == nil {
 		t.err = err
@@ -103,6 +104,10 @@ func (t *trial) run() (err error) {
 	cfg := t.config(start)
 	for _, r := range cfg.Regions {
 		t.regionNames = append(t.regionNames, r.Name)
+		t.nodes[deltasync.NodeID(r.Name, "", "")] = r.Name
+		for _, edge := range r.Edges {
+			t.nodes[deltasync.NodeID(r.Name, "pop", edge)] = edge
+		}
 	}
 	cfg.OnUp, cfg.OnDown = t.onUp, t.onDown
 	if t.w, err = world.New(cfg); err != nil {

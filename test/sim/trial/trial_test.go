@@ -2,21 +2,47 @@ package trial
 
 import (
 	"flag"
+	"runtime"
+	"strings"
 	"testing"
 )
 
-var trials = flag.Int("trials", 40, "trials, each run twice")
+var trials = flag.Uint64("trials", 16, "how many, each run twice")
 
 // Every trial keeps the invariants, and runs again as it ran.
 func TestTrials(t *testing.T) {
-	for seed := range uint64(*trials) {
-		r := Run(Options{Seed: seed})
-		if r.Err != nil {
-			t.Errorf("%v\n%s\nreplay: go run ./test/sim %v", r.Err, r.Plan, r.Options)
-			continue
+	requests, denied, faults := 0, 0, 0
+	kinds := map[string]int{}
+	err := Search(0, *trials, runtime.GOMAXPROCS(0), func(r Result) {
+		requests, denied, faults = requests+r.Requests, denied+r.Denied, faults+r.Faults
+		for _, f := range Faults {
+			if strings.Contains(r.Plan, string(f)) {
+				kinds[string(f)]++
+			}
 		}
-		if again := Run(Options{Seed: seed}); again.Trace != r.Trace || again.Events != r.Events {
-			t.Errorf("seed %d: trace %x of %d events, run again %x of %d", seed, r.Trace, r.Events, again.Trace, again.Events)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d trials, %d requests, %d denied, %d faults; kinds: %v", *trials, requests, denied, faults, kinds)
+	if denied < requests/20 || faults == 0 || *trials >= 60 && len(kinds) < len(Faults) {
+		t.Errorf("%d of %d denied, %d faults of %d kinds: the trials try little", denied, requests, faults, len(kinds))
+	}
+}
+
+// A fault that is left out leaves the rest as it was: the plan and the requests.
+func TestLeavingOutAFaultKeepsTheRest(t *testing.T) {
+	for seed := range uint64(40) {
+		with := newPlan(Options{Seed: seed})
+		for _, f := range Faults {
+			if !with.has[f] || f == Evict { // which changes the keys
+				continue
+			}
+			without := newPlan(Options{Seed: seed, Without: []Fault{f}})
+			without.has[f] = true
+			if with.String() != without.String() {
+				t.Errorf("seed %d without %s:\n%v\nwith it:\n%v", seed, f, without, with)
+			}
 		}
 	}
 }

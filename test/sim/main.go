@@ -1,0 +1,126 @@
+// Command sim runs clusters on virtual time through random lives, and holds
+// them to the invariants of design.md §5.
+//
+//	go run ./test/sim -seed 7                 # one trial, in words
+//	go run ./test/sim -seeds 100000           # as many, each twice, until one fails
+//	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
+//	go run ./test/sim -mutate                 # plants protocol bugs, which must be caught
+//	go run ./test/sim -list                   # the kinds of faults
+//
+// It exits with 1 where an invariant was broken, and prints the command that
+// shows it again.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/test/sim/trial"
+)
+
+func main() {
+	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "sim: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command was asked for.
+type options struct {
+	trial.Options
+	seeds   uint64
+	workers int
+	list    bool
+	mutate  bool
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Uint64Var(&o.Seed, "seed", 0, "the trial to run, or the first one")
+	flags.Uint64Var(&o.seeds, "seeds", 0, "how many trials to run, each twice; 0: the one of -seed, in words")
+	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many run at once")
+	flags.BoolVar(&o.list, "list", false, "print the kinds of faults")
+	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
+	faults := func(to *[]trial.Fault) func(string) error {
+		return func(names string) error {
+			for name := range strings.SplitSeq(names, ",") {
+				if !slices.Contains(trial.Faults, trial.Fault(name)) {
+					return fmt.Errorf("%q is no kind of fault; -list prints them", name)
+				}
+				*to = append(*to, trial.Fault(name))
+			}
+			return nil
+		}
+	}
+	flags.Func("without", "kinds of faults to leave out, with commas", faults(&o.Without))
+	flags.Func("only", "kinds of faults to keep, with commas", faults(&o.Only))
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("%q: no arguments are expected", flags.Args())
+	case o.workers < 1:
+		return o, fmt.Errorf("-workers %d: want 1 or more", o.workers)
+	case o.seeds > 0 && (len(o.Without) > 0 || len(o.Only) > 0):
+		return o, errors.New("-without and -only go with one -seed")
+	}
+	return o, nil
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	switch {
+	case err != nil:
+		return err
+	case o.list:
+		for _, f := range trial.Faults {
+			fmt.Fprintln(stdout, f)
+		}
+		return nil
+	case o.mutate:
+		return mutate(stdout)
+	case o.seeds > 0:
+		return search(o, stdout)
+	}
+	return one(o.Options, stdout)
+}
+
+// one runs one trial and says what it was.
+func one(o trial.Options, stdout io.Writer) error {
+	r := trial.Twice(o)
+	fmt.Fprintf(stdout, "%s\n%d requests, %d denied, %d faults; trace %016x of %d events\n", r.Plan, r.Requests, r.Denied, r.Faults, r.Trace, r.Events)
+	return r.Err
+}
+
+// search runs many, and shrinks the first that fails.
+func search(o options, stdout io.Writer) error {
+	begun, done, requests, faults := time.Now(), 0, 0, 0
+	var failed *trial.Result
+	err := trial.Search(o.Seed, o.seeds, o.workers, func(r trial.Result) {
+		done, requests, faults = done+1, requests+r.Requests, faults+r.Faults
+		if r.Err != nil && failed == nil {
+			failed = &r
+		}
+		if done%1000 == 0 {
+			fmt.Fprintf(stdout, "%d of %d\n", done, o.seeds)
+		}
+	})
+	fmt.Fprintf(stdout, "%d trials, each twice, %d requests, %d faults in %v\n", done, requests, faults, time.Since(begun).Round(time.Second))
+	if err != nil {
+		least := trial.Shrink(*failed)
+		return fmt.Errorf("%w\nwith fewer faults: go run ./test/sim %v\n%s\n%w", err, least.Options, least.Plan, least.Err)
+	}
+	return nil
+}
