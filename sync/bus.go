@@ -58,8 +58,10 @@ type Bus interface {
 	// none, and so does one above MaxPayload. When more requests wait than the
 	// bus has room for, further ones are lost.
 	//
-	// When Serve returns, whoever is connected to the same bus can reach
-	// handle; if the bus is out of reach, that holds from when it is back.
+	// When Serve returns, whoever is connected to the same server of the bus can
+	// reach handle, and soon, when the servers have told each other, everybody
+	// can; if the bus is out of reach, that holds from when it is back. Stop is
+	// heard of in the same way.
 	Serve(subject, queue string, handle func(ctx context.Context, subject string, payload []byte) []byte) (Subscription, error)
 
 	// Subscribe hands over everything published on subject, one at a time, and

@@ -1,5 +1,6 @@
 // Package bustest is the one suite that every deltasync.Bus must pass: it
-// tests each sentence of the interface, on two connections to the same bus.
+// tests each sentence of the interface, on two connections to the same bus,
+// be they to one server or to two.
 package bustest
 
 import (
@@ -24,16 +25,37 @@ const (
 	prompt = 5 * time.Second
 )
 
-// Run tests the buses that open returns: two new connections to one bus,
+// Run tests the buses that open returns: two new connections to one server,
 // which nobody else uses. The suite closes them.
 func Run(t *testing.T, open func(t *testing.T) (a, b deltasync.Bus)) {
+	run(t, open, nil, false)
+}
+
+// Wide is a bus of several servers.
+type Wide struct {
+	// Open returns new connections to two of its servers, which nobody else
+	// uses. The suite closes them.
+	Open func(t *testing.T) (a, b deltasync.Bus)
+	// Settle returns when each of the two servers knows what the clients of the
+	// other serve and subscribe to by now.
+	Settle func()
+	// Near says that a request goes to the server of whoever asks, if somebody
+	// serves it there.
+	Near bool
+}
+
+// RunWide is Run over several servers. It demands the same of them, once they
+// have told each other.
+func RunWide(t *testing.T, w Wide) { run(t, w.Open, w.Settle, w.Near) }
+
+func run(t *testing.T, open func(t *testing.T) (a, b deltasync.Bus), settle func(), near bool) {
 	for _, part := range []struct {
 		name string
 		test func(t *testing.T, a, b deltasync.Bus)
 	}{
 		{"request and reply", testRequest},
 		{"requests of one server run at once", testServeConcurrently},
-		{"one of a queue gets a request", testQueue},
+		{"one of a queue gets a request", func(t *testing.T, a, b deltasync.Bus) { testQueue(t, a, b, near) }},
 		{"one of a queue over several patterns", testQueueOverPatterns},
 		{"one of each queue gets a request", testQueues},
 		{"a request nobody serves fails at once", testNoResponders},
@@ -56,6 +78,9 @@ func Run(t *testing.T, open func(t *testing.T) (a, b deltasync.Bus)) {
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			a, b := open(t)
+			if settle != nil {
+				a, b = settling{a, settle}, settling{b, settle}
+			}
 			t.Cleanup(func() {
 				for _, bus := range []deltasync.Bus{a, b} {
 					if err := bus.Close(); err != nil {
@@ -66,6 +91,54 @@ func Run(t *testing.T, open func(t *testing.T) (a, b deltasync.Bus)) {
 			part.test(t, a, b)
 		})
 	}
+}
+
+// settling is one of several servers' bus, whose changes the others know of on
+// return.
+type settling struct {
+	deltasync.Bus
+	settle func()
+}
+
+func (b settling) Serve(subject, queue string, handle func(ctx context.Context, subject string, payload []byte) []byte) (deltasync.Subscription, error) {
+	s, err := b.Bus.Serve(subject, queue, handle)
+	return b.after(s, err)
+}
+
+func (b settling) Subscribe(subject string, handle func(subject string, payload []byte)) (deltasync.Subscription, error) {
+	s, err := b.Bus.Subscribe(subject, handle)
+	return b.after(s, err)
+}
+
+func (b settling) after(s deltasync.Subscription, err error) (deltasync.Subscription, error) {
+	if err != nil {
+		return nil, err
+	}
+	b.settle()
+	return settlingSubscription{s, b.settle}, nil
+}
+
+func (b settling) Close() error {
+	defer b.settle()
+	return b.Bus.Close()
+}
+
+type settlingSubscription struct {
+	deltasync.Subscription
+	settle func()
+}
+
+func (s settlingSubscription) Stop() error {
+	defer s.settle()
+	return s.Subscription.Stop()
+}
+
+// unsettled is b without waiting for other servers.
+func unsettled(b deltasync.Bus) deltasync.Bus {
+	if s, ok := b.(settling); ok {
+		return s.Bus
+	}
+	return b
 }
 
 // serve is Serve that must succeed.

@@ -214,6 +214,7 @@ func testConcurrency(t *testing.T, a, b deltasync.Bus) {
 	defer cancel()
 	var calls atomic.Int64
 	serve(t, a, "up.*", "agg", answer("a", &calls))
+	a, b = unsettled(a), unsettled(b) // or the many would wait for each other
 	var all sync.WaitGroup
 	var halfway sync.WaitGroup
 	for i := range 4 {

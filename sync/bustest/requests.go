@@ -57,10 +57,12 @@ func testServeConcurrently(t *testing.T, a, b deltasync.Bus) {
 	requests.Wait()
 }
 
-func testQueue(t *testing.T, a, b deltasync.Bus) {
+// testQueue, where near is set, knows who gets a request; else it wants some
+// for each.
+func testQueue(t *testing.T, a, b deltasync.Bus, near bool) {
 	var onA, onB, other atomic.Int64
 	serve(t, a, "up", "agg", answer("a", &onA))
-	serve(t, b, "up", "agg", answer("b", &onB))
+	own := serve(t, b, "up", "agg", answer("b", &onB))
 	serve(t, b, "down", "agg", answer("other", &other))
 	const n = 300
 	for i := range n {
@@ -69,8 +71,26 @@ func testQueue(t *testing.T, a, b deltasync.Bus) {
 			t.Fatalf("Request = %q, want a%s or b%s", got, want, want)
 		}
 	}
-	if onA.Load()+onB.Load() != n || onA.Load() == 0 || onB.Load() == 0 || other.Load() != 0 {
-		t.Errorf("%d requests: a handled %d, b %d, another subject %d, want each handled once, and some by both", n, onA.Load(), onB.Load(), other.Load())
+	if onA.Load()+onB.Load() != n || other.Load() != 0 {
+		t.Errorf("%d requests: a handled %d, b %d, another subject %d, want each handled once", n, onA.Load(), onB.Load(), other.Load())
+	}
+	if !near {
+		if onA.Load() == 0 || onB.Load() == 0 {
+			t.Errorf("%d requests: a handled %d, b %d, want some by both", n, onA.Load(), onB.Load())
+		}
+		return
+	}
+	if onA.Load() != 0 {
+		t.Errorf("%d requests of b: a handled %d, want all by b, which is near", n, onA.Load())
+	}
+	if got := request(t, a, "up", ""); got != "a: " {
+		t.Errorf("Request by a = %q, want a, which is near", got)
+	}
+	if err := own.Stop(); err != nil {
+		t.Fatalf("Stop: %v", err)
+	}
+	if got := request(t, b, "up", "far"); got != "a: far" {
+		t.Errorf("Request by b, where nobody serves any more = %q, want a", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package natsbus
 
 import (
 	"context"
+	"path/filepath"
+	"strconv"
 	"testing"
 
 	deltasync "github.com/spillgate/spillgate/sync"
@@ -54,7 +56,11 @@ func TestBusOverTCP(t *testing.T) {
 // TestBusWithServerProcess needs no fresh server for each part: the parts
 // leave nothing behind once their buses are closed.
 func TestBusWithServerProcess(t *testing.T) {
-	s := proc.NATS(t)
+	conf, err := filepath.Abs("../../deploy/nats/single.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := proc.NATS(t, "-c", conf, "-m", strconv.Itoa(proc.FreePort(t)))
 	bustest.Run(t, func(t *testing.T) (a, b deltasync.Bus) {
 		return connect(t, Config{URLs: []string{s.URL}}), connect(t, Config{URLs: []string{s.URL}})
 	})
