@@ -3,78 +3,186 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"net"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/regional/storetest"
-	"github.com/spillgate/spillgate/test/proc"
+	"github.com/spillgate/spillgate/sync"
 )
 
-// cluster starts two masters that share the slots, and returns their addresses.
-func cluster(t *testing.T) []string {
-	t.Helper()
-	var addrs []string
-	var clients []*redis.Client
-	for range 2 {
-		// By default the bus listens 10000 above the port, where nobody looked
-		// whether that is free.
-		bus := fmt.Sprint(proc.FreePort(t))
-		server := proc.Redis(t, "--cluster-enabled", "yes", "--cluster-port", bus)
-		_, client := open(t, server.Addr)
-		addrs, clients = append(addrs, server.Addr), append(clients, client)
-		host, port, _ := strings.Cut(server.Addr, ":")
-		if err := clients[0].Do(t.Context(), "CLUSTER", "MEET", host, port, bus).Err(); err != nil {
-			t.Fatalf("CLUSTER MEET: %v", err)
-		}
-	}
-	for i, client := range clients {
-		if err := client.ClusterAddSlotsRange(t.Context(), i*8192, i*8192+8191).Err(); err != nil {
-			t.Fatalf("CLUSTER ADDSLOTS: %v", err)
-		}
-	}
-	for _, client := range clients {
-		proc.Until(t, 30*time.Second, func() error {
-			info, err := client.ClusterInfo(t.Context()).Result()
-			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")) {
-				err = errors.New(info)
-			}
-			return err
-		})
-	}
-	return addrs
+func TestCluster(t *testing.T) {
+	c := cluster(t)
+	t.Run("suite", func(t *testing.T) { testClusterSuite(t, c) })
+	t.Run("the epoch sees one master lose its memory", func(t *testing.T) { testMasterWiped(t, c) })
+	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, c) })
+	t.Run("a master dies", func(t *testing.T) { testMasterDies(t, c) }) // the last: it leaves five
 }
 
-func TestCluster(t *testing.T) {
-	addrs := cluster(t)
+func testClusterSuite(t *testing.T, c *nodes) {
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
-		s, first := openWith(t, redisstore.Config{Addrs: addrs, Timeout: 10 * time.Second})
-		_, second := open(t, addrs[1])
-		wipe := func() {
-			flush(t, first)
-			flush(t, second)
-		}
-		wipe()
+		// One address suffices to find the others.
+		s, first := openWith(t, redisstore.Config{Addrs: c.addrs()[:1], Cluster: true, Timeout: 10 * time.Second})
+		c.wipe(t)
 		return storetest.Subject{
 			Store:   s,
 			Now:     func() time.Time { return serverNow(t, first) },
 			Advance: func(d time.Duration) { advance(t, first, d) },
-			Wipe:    wipe,
+			Wipe:    func() { c.wipe(t) },
 		}
 	})
+}
 
-	t.Run("the epoch sees one master lose its memory", func(t *testing.T) {
-		s, _ := openWith(t, redisstore.Config{Addrs: addrs, Timeout: 10 * time.Second})
-		for _, addr := range addrs {
-			before := epoch(t, s)
-			_, client := open(t, addr)
-			flush(t, client)
-			if got := epoch(t, s); got == before {
-				t.Errorf("%s was wiped, and the epoch is still %d", addr, got)
+func testMasterWiped(t *testing.T, c *nodes) {
+	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs(), Timeout: 10 * time.Second})
+	for _, n := range c.masters {
+		before := epoch(t, s)
+		flush(t, n.client)
+		if got := epoch(t, s); got == before {
+			t.Errorf("%s was wiped, and the epoch is still %d", n.Addr, got)
+		}
+	}
+}
+
+// testSlotMoves moves a slot key by key while counts go on rising. In between
+// nodes answer ASK, TRYAGAIN (a call names groups of which some have moved) and
+// MOVED. What was acknowledged is there when it is over, and nothing else, and
+// nobody has to write again: the canary moves too.
+func testSlotMoves(t *testing.T, c *nodes) {
+	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs(), Timeout: 10 * time.Second})
+	c.wipe(t)
+	before := epoch(t, s)
+	const tag = 0xa7
+	keys := make([]deltasync.Key, 8) // of one tag, so of one slot
+	acked := make([]uint64, len(keys))
+	told := uint64(0)
+	item := one(1, 1) // all in one slice, so that the sum is the count
+	tell := func() (failed int, err error) {
+		told++
+		for i := range keys {
+			it := item
+			it.Key, it.Vectors = keys[i], slices.Clone(item.Vectors)
+			it.Vectors[0].Cells = slices.Clone(it.Vectors[0].Cells)
+			it.Vectors[0].Cells[0].Charges = told
+			switch _, merr := s.Merge(t.Context(), []regional.Item{it}); {
+			case merr == nil:
+				acked[i] = told
+			case errors.Is(merr, regional.ErrStore):
+				failed, err = failed+1, merr
+			default:
+				t.Fatalf("Merge: %v, want ErrStore or nothing", merr)
 			}
 		}
+		return failed, err
+	}
+	for i := range keys {
+		keys[i] = deltasync.Key(i<<8 | tag)
+	}
+	if _, err := tell(); err != nil {
+		t.Fatal(err)
+	}
+
+	slot := int(c.masters[0].must(t, "CLUSTER", "KEYSLOT", fmt.Sprintf("sg{%02x}epoch", tag)).(int64))
+	addr, err := c.masters[0].owner(t, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := c.masters[slices.Index(c.addrs(), addr)]
+	to := c.masters[(slices.Index(c.addrs(), addr)+1)%3]
+	to.must(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id)
+	from.must(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+	host, port, _ := net.SplitHostPort(to.Addr)
+	moved, refused := 0, 0
+	for {
+		names := from.must(t, "CLUSTER", "GETKEYSINSLOT", slot, 3).([]any)
+		if len(names) == 0 {
+			break
+		}
+		for _, name := range names {
+			from.must(t, "MIGRATE", host, port, name, 0, 10000)
+			moved++
+		}
+		n, err := tell()
+		if refused += n; n > 0 {
+			t.Logf("after %d keys %d were refused: %v", moved, n, err)
+		}
+		if got := epoch(t, s); got != before {
+			t.Errorf("after %d keys the epoch is %d, want %d: nothing is lost", moved, got, before)
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused while the slot moved: TRYAGAIN was not tried")
+	}
+	if moved < len(keys)+1 {
+		t.Errorf("only %d keys moved, want those of %d counters and the canary", moved, len(keys))
+	}
+	for _, n := range c.masters {
+		n.must(t, "CLUSTER", "SETSLOT", slot, "NODE", to.id)
+	}
+	for i, key := range keys {
+		if got := counted(t, s, key); got < acked[i] || got > told {
+			t.Errorf("key %d counts %d when the slot has moved, want %d, which was acknowledged, to %d", key, got, acked[i], told)
+		}
+	}
+	if n, err := tell(); n > 0 {
+		t.Errorf("when the slot has moved %d are refused: %v", n, err)
+	}
+	for _, key := range keys {
+		if got := counted(t, s, key); got != told {
+			t.Errorf("key %d counts %d in the end, want %d", key, got, told)
+		}
+	}
+	if got := epoch(t, s); got != before {
+		t.Errorf("the epoch went from %d to %d, want it as it was: nothing is lost", before, got)
+	}
+}
+
+// testMasterDies kills a master: its replica takes over by itself, the epoch
+// tells, and what is merged meanwhile is there in the end.
+func testMasterDies(t *testing.T, c *nodes) {
+	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs()})
+	c.wipe(t)
+	before := epoch(t, s)
+	batch := make([]regional.Item, 512)
+	for i := range batch {
+		batch[i] = one(deltasync.Key(i), 5)
+	}
+	merge(t, s, batch...)
+	for i := range c.masters {
+		c.caughtUp(t, i)
+	}
+	for _, n := range append(c.masters[1:], c.replicas...) { // from now on they are in a hurry
+		n.must(t, "CONFIG", "SET", "cluster-node-timeout", 500)
+	}
+	c.masters[0].Kill()
+	_, err := s.Merge(t.Context(), batch)
+	if !errors.Is(err, regional.ErrStore) {
+		t.Errorf("Merge without a master: %v, want ErrStore", err)
+	}
+	c.replicas[0].await(t, func() error {
+		addr, err := c.masters[1].owner(t, 0)
+		if err == nil && addr != c.replicas[0].Addr {
+			err = fmt.Errorf("%s still serves slot 0", addr)
+		}
+		return err
 	})
+	promoted := time.Now()
+	c.replicas[0].await(t, func() error {
+		_, err := s.Merge(t.Context(), batch)
+		return err
+	})
+	if took := time.Since(promoted); took > 10*time.Second {
+		t.Errorf("the store found the new master %v after its promotion, want it soon: the client by itself looks once a minute", took)
+	}
+	for i := range batch {
+		if got := counted(t, s, batch[i].Key); got != 5 {
+			t.Errorf("key %d counts %d after a failover, want 5", i, got)
+		}
+	}
+	if got := epoch(t, s); got == before {
+		t.Errorf("a replica took over, and the epoch is still %d", got)
+	}
 }

@@ -75,6 +75,14 @@
 // without persistence. The epoch is a hash of all canaries and of each master's
 // replication id, which changes with a promotion.
 //
+// # Clusters
+//
+// Calls go by tag, so each to one master. While a slot moves, a call that names
+// groups of which some have moved, or do not exist, is refused (TRYAGAIN) until
+// all have: its counts are merged again then. A moved canary is the same one.
+// Which master serves what is read again with each call that fails: the client
+// by itself would look for a dead master's replica once a minute.
+//
 // Counters carry an expiry and canaries do not, so with `maxmemory-policy
 // volatile-ttl` a full Redis sheds the oldest counters and goes on.
 package redisstore

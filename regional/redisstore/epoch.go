@@ -37,6 +37,7 @@ func (s *Store) Epoch(ctx context.Context) (uint64, error) {
 		ids, err = s.serverIDs(ctx)
 	}
 	if err != nil {
+		s.moved(err)
 		return 0, failed("epoch", err)
 	}
 	h := fnv.New64a()

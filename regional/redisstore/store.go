@@ -67,6 +67,15 @@ const (
 	maxPipelineKeys = 1024
 )
 
+// moved has the client look again which node of a cluster serves what. By itself
+// it does so once a minute, or when a node says that it is another: one that has
+// died does not.
+func (s *Store) moved(err error) {
+	if s.cluster != nil && err != nil {
+		s.cluster.ReloadState(context.Background()) // returns at once, and not more often than 5 times a second
+	}
+}
+
 // exchange sends what asked says of each item and reads the answers. Items of
 // one call stand in one slot: in a cluster that means one tag.
 func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item, asked func(*regional.Item) regional.Item) ([]regional.Item, error) {
@@ -86,6 +95,7 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 	keys := 0
 	flush := func() error {
 		err := s.run(ctx, calls)
+		s.moved(err)
 		for i := 0; err == nil && i < len(calls); i++ {
 			err = calls[i].read(out)
 		}

@@ -24,10 +24,10 @@ func Redis(t testing.TB, args ...string) *RedisServer {
 }
 
 // RedisFrom starts a redis-server from a configuration file, but for its
-// address and folder, which are as with Redis.
-func RedisFrom(t testing.TB, file string) *RedisServer {
+// address and folder, which are as with Redis; args win over the file.
+func RedisFrom(t testing.TB, file string, args ...string) *RedisServer {
 	t.Helper()
-	return redis(t, []string{file})
+	return redis(t, append([]string{file}, args...))
 }
 
 func redis(t testing.TB, args []string) *RedisServer {
