@@ -401,3 +401,22 @@ func TestForeignAndBrokenFrames(t *testing.T) {
 		t.Fatalf("stats %+v, want refusals counted and no key", st)
 	}
 }
+
+// Who only asks is told what the store has, whoever wrote it: an aggregator that
+// knows a key asks again when it has not for a second.
+func TestQuestionIsAnsweredByTheStore(t *testing.T) {
+	store := newStore(&start)
+	a, b := newRegion(t, "eu", store), newRegion(t, "eu", store)
+	asker := &edge{name: "e1"}
+	asker.tell(b, 9) // b knows the key by now
+	(&edge{name: "e2"}).tell(a, 9, charge(start, 5))
+	b.now = start.Add(1500 * time.Millisecond)
+	if down := asker.tell(b, 9); charges(down.Totals[0].Peers) != 5 {
+		t.Errorf("an aggregator that did not write answers %d, want the 5 in the store", charges(down.Totals[0].Peers))
+	}
+	(&edge{name: "e2"}).tell(a, 9, charge(start, 6))
+	b.now = b.now.Add(500 * time.Millisecond)
+	if down := asker.tell(b, 9); charges(down.Totals[0].Peers) != 5 {
+		t.Errorf("half a second later it answers %d, want 5: the store was just asked", charges(down.Totals[0].Peers))
+	}
+}

@@ -13,6 +13,7 @@ type counter struct {
 	edges   crdt.GCounter // entries of the own region's edges
 	regions crdt.GCounter // subtotals of other regions
 	version uint64        // of the key in the store, as last answered; 0: never asked
+	asked   int64         // when it was last answered
 	missing []missing     // what the store lacks
 	writing uint16        // writes to the store that are under way
 	crossed uint8         // thresholds crossed, a bit each
@@ -107,6 +108,15 @@ func (c *counter) lacksTold(source Source, replica crdt.Replica, cells []crdt.Ce
 // unwritten says that the store lacks something of the key, or was never asked.
 func (c *counter) unwritten() bool {
 	return len(c.missing) > 0 || c.version == 0 || c.penalty.lacks || c.past != nil && c.past.lacks
+}
+
+// reread is how long what the store said last is good enough for who only asks:
+// another aggregator of the region may have written since.
+const reread = time.Second
+
+// stale says that the store should be asked again.
+func (c *counter) stale(now int64) bool {
+	return now-c.asked > int64(reread) || c.asked > now+int64(maxAhead)
 }
 
 // written notes that the store has all, once the write that begins has ended.

@@ -95,7 +95,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				a.export(l, d.Key, c, from, flags, now)
 			}
 			l.remember(c, now)
-			if c.unwritten() {
+			if c.unwritten() || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
 				m.keys = append(m.keys, d.Key)
 			}
 		}

@@ -176,7 +176,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	if c == nil {
 		return
 	}
-	c.version = it.Version
+	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	for _, v := range it.Vectors {
 		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest)
