@@ -5,7 +5,12 @@
 //	go run ./test/sim -seeds 100000           # as many, each twice, until one fails
 //	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
 //	go run ./test/sim -mutate                 # plants protocol bugs, which must be caught
-//	go run ./test/sim -list                   # the kinds of faults
+//	go run ./test/sim -list                   # the kinds of faults, and the scenarios
+//
+// and through scenarios, to see how accurate a limit is:
+//
+//	go run ./test/sim -scenario flash-all -limit 100/1s -seeds 5
+//	go run ./test/sim -scenario flash-all -limit 1000/10s -seeds 5 -o json
 //
 // It exits with 1 where an invariant was broken, and prints the command that
 // shows it again.
@@ -37,20 +42,29 @@ func main() {
 // options are what the command was asked for.
 type options struct {
 	trial.Options
-	seeds   uint64
-	workers int
-	list    bool
-	mutate  bool
+	seeds    uint64
+	workers  int
+	list     bool
+	mutate   bool
+	scenario string // "": trials
+	measured measured
+	output   string
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
+	o := options{measured: measured{rate: rate{100, time.Second}}}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.Seed, "seed", 0, "the trial to run, or the first one")
 	flags.Uint64Var(&o.seeds, "seeds", 0, "how many trials to run, each twice; 0: the one of -seed, in words")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many run at once")
-	flags.BoolVar(&o.list, "list", false, "print the kinds of faults")
+	flags.BoolVar(&o.list, "list", false, "print the kinds of faults and the scenarios, in words")
+	flags.StringVar(&o.scenario, "scenario", "", "measure how accurate a limit is in this one")
+	flags.Var(&o.measured.rate, "limit", "of the scenario, such as 1000/10s")
+	flags.IntVar(&o.measured.regions, "regions", 5, "of the scenario")
+	flags.IntVar(&o.measured.edges, "edges", 2, "of each of its regions")
+	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | adaptive | strict")
+	flags.StringVar(&o.output, "o", "text", "how a scenario's figures are printed: text | json")
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
 	faults := func(to *[]trial.Fault) func(string) error {
 		return func(names string) error {
@@ -75,6 +89,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-workers %d: want 1 or more", o.workers)
 	case o.seeds > 0 && (len(o.Without) > 0 || len(o.Only) > 0):
 		return o, errors.New("-without and -only go with one -seed")
+	case o.output != "text" && o.output != "json":
+		return o, fmt.Errorf("-o %q: want text or json", o.output)
+	}
+	if o.scenario == "" {
+		var stray []string
+		flags.Visit(func(f *flag.Flag) {
+			if slices.Contains([]string{"limit", "regions", "edges", "consistency", "o"}, f.Name) {
+				stray = append(stray, "-"+f.Name)
+			}
+		})
+		if len(stray) > 0 {
+			return o, fmt.Errorf("%s: for a -scenario", strings.Join(stray, ", "))
+		}
 	}
 	return o, nil
 }
@@ -85,10 +112,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case err != nil:
 		return err
 	case o.list:
-		for _, f := range trial.Faults {
-			fmt.Fprintln(stdout, f)
-		}
-		return nil
+		return list(stdout)
+	case o.scenario != "":
+		return scenario(o, stdout)
 	case o.mutate:
 		return mutate(stdout)
 	case o.seeds > 0:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -32,6 +33,18 @@ func TestBadOptions(t *testing.T) {
 		"-seeds 5 -without loss":  "go with one -seed",
 		"-seed 1 and more":        "no arguments",
 		"-only loss,clog,freezes": `"freezes" is no kind of fault`,
+		"-limit 5/1s":             "-limit: for a -scenario",
+		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
+
+		"-scenario move -consistency strict":       "not built yet",
+		"-scenario move -consistency adaptive":     "not built yet",
+		"-scenario move -consistency eventual":     "want loose, adaptive or strict",
+		"-scenario move -limit 5":                  "such as 100/1s",
+		"-scenario move -limit 0/1s":               "such as 100/1s",
+		"-scenario move -limit 5/1ms":              "a window from",
+		"-scenario move -o yaml":                   "want text or json",
+		"-scenario move -regions 1":                "want 2 to 50 regions",
+		"-scenario move -seeds 1 -without nothing": "no kind of fault",
 	} {
 		if err := run(strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error that says %q", args, err, want)
@@ -54,5 +67,38 @@ func TestMutantsHaveTheirPlace(t *testing.T) {
 	lost := mutant{name: "lost", file: "crdt/cell.go", old: "no such line"}
 	if err := lost.build(root, t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "mend the mutant") {
 		t.Errorf("a mutant without its place: %v", err)
+	}
+}
+
+// A scenario's figures as one JSON object: the same each time.
+func TestScenarioInJSON(t *testing.T) {
+	args := []string{"-scenario", "under-50", "-limit", "50/1s", "-seeds", "2", "-o", "json"}
+	var first, again bytes.Buffer
+	for _, out := range []*bytes.Buffer{&first, &again} {
+		if err := run(args, out, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var f figures
+	if err := json.Unmarshal(first.Bytes(), &f); err != nil {
+		t.Fatalf("%v: %s", err, &first)
+	}
+	if f.Scenario != "under-50" || f.Limit != "50/1s" || f.Seeds != 2 || f.Over.Worst > 0 || f.Util.Mean != 1 || f.Messages.Mean == 0 || f.Requests.Worst < f.Requests.Mean {
+		t.Errorf("%+v", f)
+	}
+	if first.String() != again.String() {
+		t.Errorf("%s\nthen\n%s", &first, &again)
+	}
+}
+
+func TestListNamesAll(t *testing.T) {
+	var out bytes.Buffer
+	if err := run([]string{"-list"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"flash-all", "burst-random", "crash-edge", "one-way"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("-list does not name %s", want)
+		}
 	}
 }

@@ -43,6 +43,8 @@ func (w *World) path(from, to string, link *Link) *path {
 // arrives, once, twice or never.
 func (w *World) send(p *path, size int, deliver func()) {
 	l := p.link
+	w.messages++
+	w.bytes += uint64(size)
 	if p.cut || l.Loss > 0 && p.rnd.Float64() < l.Loss {
 		return
 	}

@@ -62,6 +62,8 @@ type World struct {
 	toRegion Link // between an edge and its region
 	between  Link // between two regions
 	trace    trace
+	messages uint64 // frames, answers and pushes sent, lost ones too
+	bytes    uint64 // of them
 }
 
 // Site is an edge and where it runs.
@@ -223,6 +225,10 @@ func (w *World) Node(name string) *edge.Node {
 	}
 	return nil
 }
+
+// Sent is how many frames, answers and pushes were sent, and their bytes, NATS'
+// own not counted.
+func (w *World) Sent() (messages, bytes uint64) { return w.messages, w.bytes }
 
 // Touch says that something was done at an edge: until things have settled
 // again, time moves in small steps.

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/test/sim/measure"
+	"github.com/spillgate/spillgate/test/sim/scenarios"
+	"github.com/spillgate/spillgate/test/sim/trial"
+)
+
+// rate is a limit and its window, "100/1s".
+type rate struct {
+	limit  uint64
+	window time.Duration
+}
+
+func (r *rate) String() string { return fmt.Sprintf("%d/%v", r.limit, r.window) }
+
+// Set implements flag.Value.
+func (r *rate) Set(s string) (err error) {
+	limit, window, ok := strings.Cut(s, "/")
+	if r.limit, err = strconv.ParseUint(limit, 10, 32); err != nil || !ok || r.limit == 0 {
+		return fmt.Errorf("%q: want a number from 1 to 4294967295 and a window, such as 100/1s", s)
+	}
+	if r.window, err = time.ParseDuration(window); err != nil || r.window < 100*time.Millisecond || r.window > time.Hour {
+		return fmt.Errorf("%q: want a window from 100ms to 1h, such as 100/1s", s)
+	}
+	return nil
+}
+
+// measured is what is asked of a scenario.
+type measured struct {
+	rate           rate
+	regions, edges int
+	consistency    string
+}
+
+// figures are what a scenario's seeds came to, as parts of one.
+type figures struct {
+	Scenario    string `json:"scenario"`
+	Limit       string `json:"limit"`
+	Consistency string `json:"consistency"`
+	Seeds       uint64 `json:"seeds"`
+	Over        spread `json:"over"` // the most admitted in any window, above the limit
+	Util        spread `json:"util"` // admitted, of what an exact log admits
+	WD          spread `json:"wd"`   // free places refused, of what an exact log admits
+	Messages    spread `json:"messages"`
+	Bytes       spread `json:"bytes"`
+	Requests    spread `json:"requests"`
+}
+
+// spread is the worst and the mean of the seeds; worst is the largest, of util
+// the smallest.
+type spread struct {
+	Worst float64 `json:"worst"`
+	Mean  float64 `json:"mean"`
+}
+
+func list(stdout io.Writer) error {
+	all, err := scenarios.Load()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "scenarios, for -scenario:")
+	for _, s := range all {
+		fmt.Fprintf(stdout, "  %-13s %s\n", s.Name, s.About)
+	}
+	fmt.Fprintln(stdout, "kinds of faults, for -without and -only:")
+	for _, f := range trial.Faults {
+		fmt.Fprintf(stdout, "  %s\n", f)
+	}
+	return nil
+}
+
+// scenario measures one.
+func scenario(o options, stdout io.Writer) error {
+	s, err := scenarios.Named(o.scenario)
+	switch {
+	case err != nil:
+		return err
+	case o.measured.consistency == "adaptive" || o.measured.consistency == "strict":
+		return fmt.Errorf("-consistency %s: not built yet; loose is", o.measured.consistency)
+	case o.measured.consistency != "loose":
+		return fmt.Errorf("-consistency %q: want loose, adaptive or strict", o.measured.consistency)
+	case o.measured.regions < 2 || o.measured.regions > 50 || o.measured.edges < 1 || o.measured.edges > 50:
+		return fmt.Errorf("-regions %d -edges %d: want 2 to 50 regions of 1 to 50 edges", o.measured.regions, o.measured.edges)
+	}
+	seeds := max(1, o.seeds)
+	f := figures{Scenario: s.Name, Limit: o.measured.rate.String(), Consistency: o.measured.consistency, Seeds: seeds}
+	for seed := range seeds {
+		r, err := measure.Run(measure.Options{
+			Scenario: s, Limit: o.measured.rate.limit, Window: o.measured.rate.window,
+			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed,
+		})
+		if err != nil {
+			return fmt.Errorf("seed %d: %w", o.Seed+seed, err)
+		}
+		add := func(s *spread, x float64, worse bool) {
+			if s.Mean += x / float64(seeds); worse || seed == 0 {
+				s.Worst = x
+			}
+		}
+		add(&f.Over, r.Over, r.Over > f.Over.Worst)
+		add(&f.Util, r.Util, r.Util < f.Util.Worst)
+		add(&f.WD, r.Wrong, r.Wrong > f.WD.Worst)
+		for to, n := range map[*spread]float64{&f.Messages: float64(r.Messages), &f.Bytes: float64(r.Bytes), &f.Requests: float64(r.Requests)} {
+			add(to, n, n > to.Worst)
+		}
+	}
+	if o.output == "json" {
+		return json.NewEncoder(stdout).Encode(f)
+	}
+	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
+		s.Name, f.Limit, f.Consistency, o.measured.regions, o.measured.edges, seeds,
+		100*f.Over.Worst, 100*f.Over.Mean, 100*f.Util.Worst, 100*f.Util.Mean, 100*f.WD.Worst, 100*f.WD.Mean, f.Requests.Mean, f.Messages.Mean, f.Bytes.Mean)
+	return err
+}
