@@ -41,7 +41,6 @@ type trial struct {
 	sent        map[sentBy]*crdt.Vector
 	receipts    []receipt
 	died        bool // an edge crashed: what it alone knew is gone
-	lost        bool // a store lost something
 	result      Result
 	err         error // the first violation
 }
