@@ -236,6 +236,38 @@ func (t *trial) settle() error {
 			t.agree(c)
 		}
 	}
+	if t.err == nil && t.Seed%8 == 0 { // it takes as long as all the rest
+		return t.expire()
+	}
+	return nil
+}
+
+// expire demands that nothing is left of what has left all windows: invariant 8.
+func (t *trial) expire() error {
+	if err := t.advance(t.w.Now().Add(4 * window)); err != nil {
+		return err
+	}
+	for _, name := range t.w.Edges() {
+		if keys := t.w.Node(name).Keys(); keys > 0 {
+			t.failf(8, "%s still has %d keys", name, keys)
+		}
+	}
+	for _, r := range t.regionNames {
+		for _, v := range t.w.Servers(r) {
+			if st := v.Aggregator().Stats(t.w.Now()); st.Keys > 0 {
+				t.failf(8, "%s still has %d keys", v.Name, st.Keys)
+			}
+		}
+		for _, c := range t.counters {
+			vectors, err := t.w.Store(r).Holds(c.key, c.rate.Width, c.rate.Span)
+			if err != nil {
+				return err
+			}
+			if len(vectors) > 0 {
+				t.failf(8, "the store of %s still has %+v of %s", r, vectors, c.user)
+			}
+		}
+	}
 	return nil
 }
 
