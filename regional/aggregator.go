@@ -15,16 +15,14 @@ import (
 // Aggregator serves one region. Its methods may be called by many goroutines.
 type Aggregator struct {
 	cfg   Config
-	store Store
+	store *parts
 	inbox *deltasync.Inbox
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
-	hurry      atomic.Bool   // some export or push should not wait
-	epoch      atomic.Uint64 // of the store and of this aggregator, as told to edges
-	storeEpoch atomic.Uint64 // of the store alone; 0: not yet read
-	storeDown  atomic.Bool
-	stats      stats
+	hurry atomic.Bool   // some export or push should not wait
+	epoch atomic.Uint64 // of the store and of this aggregator, as told to edges
+	stats stats
 }
 
 // lane is a part of the key space under one lock.
@@ -33,7 +31,7 @@ type lane struct {
 	counters map[deltasync.Key]*counter
 	order    []deltasync.Key // of all counters
 	hand     int             // the place in order that Tick goes on from
-	retry    []deltasync.Key // keys that the store refused or may have lost
+	retry    retries         // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
 	peers    []peer          // by Config.Peers
 	scratch  []crdt.Cell     // see merged
@@ -64,20 +62,20 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 		cfg.Incarnation = uint64(time.Now().UnixMilli())
 	}
 	a := &Aggregator{
-		cfg: cfg, store: store, inbox: deltasync.NewInbox(cfg.Region, cfg.Lanes),
+		cfg: cfg, store: newParts(store), inbox: deltasync.NewInbox(cfg.Region, cfg.Lanes),
 		self: deltasync.Up{
 			Kind: deltasync.KindRegion, Region: cfg.Region, Name: cfg.Name,
 			Node: deltasync.NodeID(cfg.Region, "", ""), Lanes: cfg.Lanes,
 		},
 	}
 	for range cfg.Lanes {
-		l := &lane{counters: map[deltasync.Key]*counter{}}
+		l := &lane{counters: map[deltasync.Key]*counter{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
 		for range cfg.Peers {
 			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{})})
 		}
 		a.lanes = append(a.lanes, l)
 	}
-	a.setEpoch(0)
+	a.setEpoch()
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(newCollector(a))
 	}
@@ -86,9 +84,8 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 
 // setEpoch tells edges and peers apart what they have told us from what they
 // have not: a new store and a new aggregator both start without their counts.
-func (a *Aggregator) setEpoch(store uint64) {
-	a.storeEpoch.Store(store)
-	a.epoch.Store(deltasync.NodeID(a.cfg.Region, a.cfg.Name, fmt.Sprintf("%d/%d", a.cfg.Incarnation, store)))
+func (a *Aggregator) setEpoch() {
+	a.epoch.Store(deltasync.NodeID(a.cfg.Region, a.cfg.Name, fmt.Sprintf("%d/%d", a.cfg.Incarnation, a.store.epoch())))
 }
 
 // Handle answers one frame. It joins the counts, stores them, joins what the
@@ -103,13 +100,11 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	l := a.lanes[up.Lane]
 	m := a.merge(l, up, t)
-	stored := false
-	if a.storeDown.Load() {
-		l.postpone(m.keys) // Sync finds out when it is back; nobody waits for it here
-	} else {
-		stored = a.writeFrame(ctx, l, m.keys, t)
-	}
-	if !stored || a.storeDown.Load() { // or there is a backlog; what was refused is named: the sender comes again with it in any case
+	stored := a.writeFrame(ctx, l, m.keys, t)
+	// Or there is a backlog, be it of another part of the store: a sender that heard
+	// now this and now that would tell everything again each time. What was refused
+	// is named: the sender comes again with it in any case.
+	if !stored || a.store.away.Load() > 0 {
 		m.status = deltasync.StatusStoreDown
 	}
 	down := a.reply(l, up, t)

@@ -64,13 +64,13 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 		Refused: a.inbox.Refused(), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
-		StoreDown: a.storeDown.Load(), PeerAge: map[string]time.Duration{},
+		StoreDown: a.store.away.Load() > 0, PeerAge: map[string]time.Duration{},
 	}
 	st.LiveEdges, st.LiveRegions = a.inbox.Live(now.UnixNano(), max(time.Second, 10*a.cfg.Interval))
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		st.Keys += len(l.counters)
-		st.Unstored += len(l.retry)
+		st.Unstored += l.retry.len(nil)
 		l.mu.Unlock()
 	}
 	s.mu.Lock()

@@ -12,92 +12,121 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// Sync writes what the store missed, and, when its epoch says that it may have
-// lost counts, everything that is live. Call it every Interval; it waits for
-// the store, for Config.StoreTimeout a batch. What it wrote stays written if ctx
-// ends or the store fails on the way; the next call goes on from there.
+// errAway says that counts wait for a part of the store that does not answer.
+var errAway = fmt.Errorf("%w: a part of it did not answer before", ErrStore)
+
+// Sync writes what the store missed, and, when an epoch says that a part of it may
+// have lost counts, everything that is live there. Call it every Interval; it
+// waits for the store, for Config.StoreTimeout a batch. What it wrote stays
+// written if ctx ends or the store fails on the way; the next call goes on from
+// there. A part that fails holds up no other.
 func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 	t := now.UnixNano()
 	poll, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
-	epoch, err := a.store.Epoch(poll)
+	epochs, err := a.store.epochs(poll)
 	cancel()
+	away := a.store.failed(err)
 	if err != nil {
-		a.down(err)
-		return fmt.Errorf("store epoch: %w", err)
+		a.down(away, err)
+		err = fmt.Errorf("store epoch: %w", err)
 	}
-	if old := a.storeEpoch.Load(); epoch != old {
-		if old != 0 {
-			a.cfg.Logger.Warn("store may have lost counts, writing all live ones", "epoch", epoch)
+	if lost, again := a.store.learn(epochs, away); lost != nil {
+		if again {
+			a.cfg.Logger.Warn("store may have lost counts, writing all live ones", "epoch", a.store.epoch())
 			a.stats.storeEpochs.Add(1)
 		}
-		a.setEpoch(epoch)
-		a.lacksEverything()
+		a.setEpoch()
+		a.lacksEverything(lost)
 	}
 	for _, l := range a.lanes {
-		if !a.catchUp(ctx, l, t) {
-			return fmt.Errorf("write what the store missed: %w", ErrStore)
+		failed, werr := a.catchUp(ctx, l, t, away)
+		away = away.with(failed)
+		if err == nil && werr != nil {
+			err = fmt.Errorf("write what the store missed: %w", werr)
 		}
 	}
-	a.down(nil) // not before all is written: a store may answer and refuse
-	return nil
+	if ctx.Err() == nil {
+		a.up(away) // not before all is written: a store may answer and refuse
+	}
+	return err
 }
 
 // storeBatch is how many keys go to the store at once: few enough that a slow
 // one answers within Config.StoreTimeout, or it would never catch up.
 const storeBatch = 256
 
-// catchUp writes the keys that wait on the lane's list as it is entered, and
-// says whether all of them are stored. Each batch has Config.StoreTimeout to
-// itself: a backlog of any length gets shorter with each call.
-func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64) bool {
-	for left := l.backlog(); left > 0; left -= storeBatch {
-		ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
-		ok := a.writeBatch(ctx, l, l.takeRetries(), now)
+// catchUp writes the keys that wait on the lane's list as it is entered, but for
+// those of parts that are away, and returns the parts that fail with them. Each
+// batch has Config.StoreTimeout to itself: a backlog of any length gets shorter
+// with each call.
+func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64, away partSet) (failed partSet, err error) {
+	for left := l.backlog(away); left > 0; left -= storeBatch {
+		if ctx.Err() != nil {
+			return failed, fmt.Errorf("%w: %w", ErrStore, ctx.Err())
+		}
+		keys := l.takeRetries(away.with(failed))
+		if len(keys) == 0 {
+			break // all that is left is of parts that failed
+		}
+		bctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+		not, werr := a.writeBatch(bctx, l, keys, now, away)
 		cancel()
-		if !ok {
-			return false
+		if werr != nil {
+			failed, err = failed.with(not), werr
 		}
 	}
-	return true
+	return failed, err
 }
 
 // writeFrame merges what the store lacks of a frame's keys, joins its answers,
 // and says whether all of it is stored. All batches of the frame share one
-// deadline, as its sender waits. What is not stored is tried again by Sync.
+// deadline, as its sender waits; nobody waits for a part that is away. What is
+// not stored is tried again by Sync.
 func (a *Aggregator) writeFrame(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()
+	away, stored := a.store.down(), true
 	for batch := range slices.Chunk(keys, storeBatch) {
-		if !a.writeBatch(ctx, l, batch, now) {
-			l.postpone(keys)
-			return false
-		}
+		failed, err := a.writeBatch(ctx, l, batch, now, away)
+		away, stored = away.with(failed), stored && err == nil
 	}
-	return true
+	return stored
 }
 
-// writeBatch merges a batch, joins the answers, and says whether it is stored.
-// What is not goes on the lane's list.
-func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
+// writeBatch merges a batch but for what is of parts that are away, and joins the
+// answers. On an error it returns the parts that failed. What is not stored goes
+// on the lane's list.
+func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.Key, now int64, away partSet) (failed partSet, err error) {
 	batch := make([]Item, 0, len(keys))
+	late := ctx.Err() != nil // by another part's fault: that says nothing of those asked here
 	l.mu.Lock()
 	for _, key := range keys {
 		c := l.counters[key]
-		if c == nil {
-			continue
+		switch {
+		case c == nil:
+		case late || away.has(a.store.of(key, c)):
+			if c.unwritten() {
+				l.again(key, c)
+			}
+			err = errAway
+		default:
+			batch = append(batch, c.item(key))
+			c.written()
 		}
-		batch = append(batch, c.item(key))
-		c.written()
 	}
 	l.mu.Unlock()
-	start := time.Now()
-	answer, err := a.store.Merge(ctx, batch)
-	a.stats.stored(time.Since(start), err)
-	if err == nil && len(answer) != len(batch) {
-		err = fmt.Errorf("%w: %d answers to %d keys", ErrStore, len(answer), len(batch))
+	if len(batch) == 0 {
+		return nil, err
 	}
-	if err != nil {
-		a.down(err)
+	start := time.Now()
+	answer, merr := a.store.Merge(ctx, batch)
+	a.stats.stored(time.Since(start), merr)
+	if _, some := errors.AsType[*PartsError](merr); len(answer) != len(batch) && (merr == nil || some) {
+		merr = fmt.Errorf("%w: %d answers to %d keys", ErrStore, len(answer), len(batch))
+	}
+	if merr != nil {
+		failed, err = a.store.failed(merr), merr
+		a.down(failed, merr)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,29 +135,34 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.K
 			c.writing--
 		}
 	}
-	if err != nil {
-		for i := range batch {
+	for i := range batch {
+		if failed != nil && failed.has(a.store.part(&batch[i])) {
 			a.unwritten(l, &batch[i])
+		} else {
+			a.joinStored(l, batch[i].Key, &answer[i], now)
 		}
-		return false
 	}
-	for i := range answer {
-		a.joinStored(l, batch[i].Key, &answer[i], now)
-	}
-	return true
+	return failed, err
 }
 
-// down notes whether the store answers, and says so when that changes.
-func (a *Aggregator) down(err error) {
+// down notes that parts of the store do not answer, and says so when they are the
+// first.
+func (a *Aggregator) down(failed partSet, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // we were told to stop: that says nothing of the store
 	}
-	if a.storeDown.Swap(err != nil) == (err != nil) {
-		return
-	}
-	if err != nil {
+	if a.store.set(failed, true) {
 		a.cfg.Logger.Error("store does not answer, serving from memory", "err", err)
-	} else {
+	}
+}
+
+// up notes that all parts but those that are away have all that they should.
+func (a *Aggregator) up(away partSet) {
+	back := make(partSet, len(a.store.known))
+	for p := range back {
+		back[p] = !away.has(p)
+	}
+	if a.store.set(back, false) {
 		a.cfg.Logger.Info("store answers again")
 	}
 }
@@ -151,22 +185,11 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	l.again(it.Key, c)
 }
 
-// postpone leaves to Sync what the store lacks, or was not asked, of the keys.
-func (l *lane) postpone(keys []deltasync.Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, key := range keys {
-		if c := l.counters[key]; c != nil && c.unwritten() {
-			l.again(key, c)
-		}
-	}
-}
-
 // again puts a key on the list of those to be written by Sync, once.
 func (l *lane) again(key deltasync.Key, c *counter) {
 	if !c.retried {
 		c.retried = true
-		l.retry = append(l.retry, key)
+		l.retry.add(key, c)
 	}
 }
 
@@ -196,22 +219,52 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	}
 }
 
-// backlog is the number of keys to be written again.
-func (l *lane) backlog() int {
+// retries are keys that the store refused or may have lost, by its parts.
+type retries struct {
+	store *parts
+	keys  [][]deltasync.Key
+}
+
+func (r *retries) add(key deltasync.Key, c *counter) {
+	part := r.store.of(key, c)
+	r.keys[part] = append(r.keys[part], key)
+}
+
+// len is the number of keys but for those of parts that are away.
+func (r *retries) len(away partSet) (n int) {
+	for part := range r.keys {
+		if !away.has(part) {
+			n += len(r.keys[part])
+		}
+	}
+	return n
+}
+
+// take takes off up to n keys of parts that are not away.
+func (r *retries) take(n int, away partSet) (out []deltasync.Key) {
+	for part, keys := range r.keys {
+		if m := min(len(keys), n-len(out)); m > 0 && !away.has(part) {
+			out = append(out, keys[:m]...)
+			if r.keys[part] = keys[m:]; len(keys) == m {
+				r.keys[part] = nil // and the memory that it slid through
+			}
+		}
+	}
+	return out
+}
+
+// backlog is the number of keys to be written again to parts that are not away.
+func (l *lane) backlog(away partSet) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.retry)
+	return l.retry.len(away)
 }
 
 // takeRetries takes a batch off the list of keys to be written again.
-func (l *lane) takeRetries() []deltasync.Key {
+func (l *lane) takeRetries(away partSet) []deltasync.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.retry), storeBatch)
-	keys := l.retry[:n:n]
-	if l.retry = l.retry[n:]; len(l.retry) == 0 {
-		l.retry = nil
-	}
+	keys := l.retry.take(storeBatch, away)
 	for _, key := range keys {
 		if c := l.counters[key]; c != nil {
 			c.retried = false
@@ -220,12 +273,15 @@ func (l *lane) takeRetries() []deltasync.Key {
 	return keys
 }
 
-// lacksEverything marks all that is held as missing in the store.
-func (a *Aggregator) lacksEverything() {
+// lacksEverything marks all that is held as missing in parts of the store.
+func (a *Aggregator) lacksEverything(lost partSet) {
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
 			c := l.counters[key]
+			if !lost.has(a.store.of(key, c)) {
+				continue
+			}
 			c.lacksAll()
 			c.version = 0
 			l.again(key, c)

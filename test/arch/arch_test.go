@@ -42,7 +42,7 @@ var rings = map[string]int{
 	"edge/limit": 1, "sync": 1,
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
-	"regional/redisstore": 3, "regional/memstore": 3, "regional/adminapi": 3,
+	"regional/redisstore": 3, "regional/memstore": 3, "regional/tierstore": 3, "regional/adminapi": 3,
 	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
