@@ -48,6 +48,7 @@ type AggregatorSettings struct {
 	Name        string        // unique in the region
 	Peers       []string      // the other regions
 	Redis       RedisSettings // not set: counts live in memory alone
+	RedisLong   RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
 	Lanes       int
 	MaxKeys     int
 	NATS        NATSSettings
@@ -129,6 +130,14 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 		}
 	}
 	s.Redis.check(l, "redis")
+	s.RedisLong.check(l, "redis.long")
+	if s.RedisLong.Set() && !s.Redis.Set() {
+		key := "redis.long.url"
+		if s.RedisLong.URL == "" {
+			key = "redis.long.addrs"
+		}
+		l.mistake(key, "E203", "all windows can live in one: then it is redis.url or redis.addrs", "there is no Redis for windows of up to 10 minutes")
+	}
 	s.NATS.check(l)
 	s.Sync.check(l)
 	s.effective = l.effective
@@ -162,6 +171,7 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "max_keys", fallback: "1000000", usage: "most keys kept in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
+		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),
 		sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log),
 	)...)
 }

@@ -60,6 +60,12 @@ func TestRedisSettingsThatContradictEachOther(t *testing.T) {
 		{good + " --redis-username=u", "redis.username: redis.password is not set"},
 		{good + " --redis-master-name=m --redis-sentinel-username=u", "redis.sentinel_username: redis.sentinel_password is not set"},
 		{good + " --redis-tls-cert=c.pem", "redis.tls.cert: redis.tls.key is not set (hint: a client certificate is both)"},
+		{good + " --redis-long-url=redis://h:1", ""},
+		{"--redis-url=redis://h --redis-long-addrs=a:1,b:2 --redis-long-master-name=m", ""},
+		{"--redis-long-url=redis://h", "redis.long.url: there is no Redis for windows of up to 10 minutes"},
+		{"--redis-long-addrs=h:1", "redis.long.addrs: there is no Redis for windows of up to 10 minutes"},
+		{good + " --redis-long-password=hunter2", "redis.long.password: there is neither redis.long.url nor redis.long.addrs"},
+		{good + " --redis-long-addrs=a:1,b:2 --redis-long-db=2", "redis.long.db: 2, but a cluster has only 0"},
 		{good + " --redis-db=-1", "redis.db: -1 is out of range"},
 	} {
 		_, err := loadAggregator(t, append([]string{"--region=eu"}, strings.Fields(tt.args)...)...)

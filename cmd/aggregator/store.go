@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/regional/redisstore"
+	"github.com/spillgate/spillgate/regional/tierstore"
 )
 
 // openStore makes the store that the settings name. It connects to nothing yet.
@@ -25,7 +26,14 @@ func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store,
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
-	return store, nil
+	if !s.RedisLong.Set() {
+		return store, nil
+	}
+	long, err := openRedis(&s.RedisLong, s.Region)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: redis.long: %w", cli.ErrInvalidConfig, err), store.Close())
+	}
+	return tierstore.New(store, long), nil
 }
 
 func openRedis(s *configs.RedisSettings, region string) (*redisstore.Store, error) {

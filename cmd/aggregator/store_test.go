@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/test/proc"
 )
@@ -77,6 +79,36 @@ func TestRedisOverTLS(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
 		}
+	}
+}
+
+// Long windows go to the Redis for those, and what is wrong with it is told.
+func TestLongWindowsHaveARedisOfTheirOwn(t *testing.T) {
+	short, long := proc.Redis(t), proc.Redis(t)
+	settings := configs.AggregatorSettings{
+		Region: "eu", Redis: configs.RedisSettings{URL: "redis://" + short.Addr},
+		RedisLong: configs.RedisSettings{Addrs: []string{long.Addr}},
+	}
+	store, err := openStore(&settings, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, tt := range []struct {
+		width    time.Duration
+		in, away *proc.RedisServer
+	}{{time.Second, short, long}, {time.Hour, long, short}} {
+		tt.away.Kill()
+		it := regional.Item{Key: 1, Width: tt.width, Slices: 40, Vectors: []regional.Vector{{Source: regional.FromEdge,
+			Cells: []crdt.Cell{{Slice: crdt.Slice(time.Now().UnixNano() / int64(tt.width)), Charges: 5}}}}}
+		if _, err := store.Merge(t.Context(), []regional.Item{it}); err != nil {
+			t.Errorf("a window of 40 slices of %v needs the other Redis too: %v", tt.width, err)
+		}
+		tt.away.Restart()
+	}
+	settings.RedisLong.TLSCA = "none.pem"
+	if _, err := openStore(&settings, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "redis.long: redis: tls.ca: ") {
+		t.Errorf("openStore: %v, want an error about redis.long", err)
 	}
 }
 
