@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -49,7 +50,12 @@ const (
 	lastPort  = 32000
 )
 
-// FreeAddr returns an address of 127.0.0.1 with a port that nobody listens on.
+// given holds the ports that this process was given: servers are often told of
+// addresses that others listen on only later.
+var given sync.Map
+
+// FreeAddr returns an address of 127.0.0.1 with a port that nobody listens on,
+// and that it has not returned before.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	var last error
@@ -60,8 +66,13 @@ func FreeAddr(t testing.TB) string {
 			last = err
 			continue
 		}
+		_, twice := given.LoadOrStore(port, true)
 		if err := l.Close(); err != nil {
 			t.Fatalf("free port: %v", err)
+		}
+		if twice {
+			last = fmt.Errorf("port %d was given before", port)
+			continue
 		}
 		return l.Addr().String()
 	}
