@@ -95,7 +95,11 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	t := now.UnixNano()
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
-		a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
+		if muted := (*deltasync.MutedError)(nil); errors.As(err, &muted) {
+			a.cfg.Logger.Warn("sender muted", "subject", subject, "for", muted.For, "err", muted.Err)
+		} else {
+			a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
+		}
 		return a.encode(&deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t})
 	}
 	l := a.lanes[up.Lane]

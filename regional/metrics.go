@@ -47,6 +47,7 @@ type Stats struct {
 	Ahead                  uint64 // deltas with slices too far in the future
 	Full                   uint64 // keys refused for want of room
 	Refused                map[string]uint64
+	Muted                  int // senders that are not listened to
 	Duplicates             uint64
 	FramesSent, FramesLost uint64
 	BytesSent, Pushes      uint64
@@ -61,7 +62,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	s := &a.stats
 	st := Stats{
 		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(),
-		Refused: a.inbox.Refused(), Duplicates: a.inbox.Duplicates(),
+		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(now.UnixNano()), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
 		StoreDown: a.store.away.Load() > 0, PeerAge: map[string]time.Duration{},
@@ -86,6 +87,7 @@ var (
 	edgesDesc    = prometheus.NewDesc("spillgate_live_edges", "Edges of the region heard of lately.", nil, nil)
 	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
 	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason.", []string{"reason"}, nil)
+	mutedDesc    = prometheus.NewDesc("spillgate_sync_muted_senders", "Senders that had so many frames refused that theirs are not even read, for a minute to an hour.", nil, nil)
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
@@ -123,6 +125,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge(keysDesc, float64(st.Keys))
+	gauge(mutedDesc, float64(st.Muted))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))
 	count(mergesDesc, st.Merges)

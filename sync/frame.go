@@ -42,7 +42,7 @@ const (
 	StatusOverloaded  Status = 4 // send less: see Pace
 	StatusStoreDown   Status = 5 // counts are good, but not yet stored
 	StatusUnsupported Status = 6 // newer version, or lanes that do not fit
-	StatusForbidden   Status = 7 // sender and subject do not agree
+	StatusForbidden   Status = 7 // sender and subject do not agree, or it is muted
 )
 
 func (s Status) String() string {

@@ -16,13 +16,25 @@ const maxSenders = 4096
 
 // Reasons for which an Inbox refuses a frame, as Refused names them.
 const (
-	reasonSubject   = "subject"   // not the subject of an Up, or of another region
-	reasonVersion   = "version"   // of a version that is not spoken here
-	reasonMalformed = "malformed" // not a frame
+	reasonSubject   = "subject"   // not the subject of an Up
+	reasonForeign   = "foreign"   // addressed to another region
+	reasonNewer     = "newer"     // of a version that is not spoken here yet
+	reasonOlder     = "older"     // of one that is no longer
+	reasonOversized = "oversized" // larger than a frame may be
+	reasonMalformed = "malformed" // cut short, or not a frame at all
 	reasonIdentity  = "identity"  // frame and subject name different senders
 	reasonLoop      = "loop"      // from a region to itself
 	reasonLanes     = "lanes"     // other lanes than ours
+	reasonReplayed  = "replayed"  // of long ago, as its number says
+	reasonMuted     = "muted"     // not even read: its sender had too many refused
 )
+
+// replayWindow is how far a frame's number may lie behind the newest of its
+// sender and lane. A sender has few frames under way: what comes later than
+// that was told again since, and somebody plays it back.
+const replayWindow = 1024
+
+var errMuted = errors.New("its sender is muted")
 
 // Inbox is where an aggregator takes frames in: it reads them, checks that they
 // come from whom the subject says, and remembers who was heard of. It is safe
@@ -35,6 +47,7 @@ type Inbox struct {
 	senders    map[senderID]*list.Element
 	byArrival  *list.List // of *sender; who was heard of last stands first
 	refused    map[string]uint64
+	offenders  offenders
 	duplicates uint64
 }
 
@@ -57,40 +70,78 @@ func NewInbox(region string, lanes int) *Inbox {
 	return &Inbox{
 		region: region, lanes: lanes,
 		senders: map[senderID]*list.Element{}, byArrival: list.New(), refused: map[string]uint64{},
+		offenders: newOffenders(),
 	}
 }
 
 // Admit reads a frame that arrived on subject and checks that its sender is who
 // the subject says. On an error there is no frame, and the status is what to
-// answer. A frame that was seen before is admitted again: joining it changes
-// nothing, and its sender may have missed the answer.
+// answer; a MutedError says that its sender is not listened to from now on. A
+// frame that was seen before is admitted again: joining it changes nothing, and
+// its sender may have missed the answer.
 func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, error) {
-	u, status, reason, err := in.check(subject, payload)
+	from, reason, err := in.address(subject)
+	if err != nil { // there is no sender, or one whom the bus should not have let through
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.refused[reason]++
+		return nil, StatusForbidden, err
+	}
+	if in.muted(now, from) {
+		return nil, StatusForbidden, fmt.Errorf("admit frame on %s: %w", subject, errMuted)
+	}
+	u, status, reason, err := in.check(from, subject, payload)
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if err == nil && !in.note(now, u) {
+		status, reason = StatusForbidden, reasonReplayed
+		err = fmt.Errorf("admit frame on %s: number %d is more than %d behind its sender's newest", subject, u.Seq, replayWindow)
+	}
 	if err != nil {
 		in.refused[reason]++
+		if term := in.offenders.refuse(now, from); term > 0 {
+			err = &MutedError{Sender: from, For: term, Err: err}
+		}
 		return nil, status, err
 	}
-	in.note(now, u)
+	in.offenders.excuse(from)
 	return u, StatusOK, nil
 }
 
-func (in *Inbox) check(subject string, payload []byte) (u *Up, status Status, reason string, err error) {
-	from, err := ParseUp(subject)
+// address reads the subject of a frame, and checks that it is to this region.
+func (in *Inbox) address(subject string) (from Sender, reason string, err error) {
+	from, err = ParseUp(subject)
 	if err != nil {
-		return nil, StatusForbidden, reasonSubject, fmt.Errorf("admit frame: %w", err)
+		return from, reasonSubject, fmt.Errorf("admit frame: %w", err)
 	}
 	if from.Region != in.region {
-		return nil, StatusForbidden, reasonSubject, fmt.Errorf("admit frame on %s: it is addressed to %s, this is %s", subject, from.Region, in.region)
+		return from, reasonForeign, fmt.Errorf("admit frame on %s: it is addressed to %s, this is %s", subject, from.Region, in.region)
 	}
+	return from, "", nil
+}
+
+// muted says whether a frame is refused unread, and counts it then.
+func (in *Inbox) muted(now int64, from Sender) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.offenders.muted(now, from) {
+		return false
+	}
+	in.refused[reasonMuted]++
+	return true
+}
+
+// Muted is the number of senders that are not listened to.
+func (in *Inbox) Muted(now int64) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.offenders.count(now)
+}
+
+func (in *Inbox) check(from Sender, subject string, payload []byte) (u *Up, status Status, reason string, err error) {
 	u = new(Up)
 	if err := u.UnmarshalBinary(payload); err != nil {
-		reason = reasonMalformed
-		if v := (*VersionError)(nil); errors.As(err, &v) {
-			reason = reasonVersion
-		}
-		return nil, StatusUnsupported, reason, fmt.Errorf("admit frame on %s: %w", subject, err)
+		return nil, StatusUnsupported, unreadable(err), fmt.Errorf("admit frame on %s: %w", subject, err)
 	}
 	if from.Kind == KindRegion && from.From == in.region {
 		return nil, StatusForbidden, reasonLoop, fmt.Errorf("admit frame on %s: a region does not send to itself", subject)
@@ -102,6 +153,20 @@ func (in *Inbox) check(subject string, payload []byte) (u *Up, status Status, re
 		return nil, StatusUnsupported, reasonLanes, fmt.Errorf("admit frame on %s: %w", subject, err)
 	}
 	return u, StatusOK, "", nil
+}
+
+// unreadable is the reason for which the codec would not read a frame.
+func unreadable(err error) string {
+	v := (*VersionError)(nil)
+	switch {
+	case errors.As(err, &v) && v.Got > v.Max:
+		return reasonNewer
+	case v != nil:
+		return reasonOlder
+	case errors.Is(err, ErrTooLarge):
+		return reasonOversized
+	}
+	return reasonMalformed
 }
 
 // identify says where the frame and its subject name different senders.
@@ -141,8 +206,9 @@ func (in *Inbox) fit(from Sender, u *Up) error {
 	return nil
 }
 
-// note remembers that the frame's sender was heard of.
-func (in *Inbox) note(now int64, u *Up) {
+// note remembers that the frame's sender was heard of; false: it is not its
+// sender of now, but a frame played back.
+func (in *Inbox) note(now int64, u *Up) bool {
 	id := senderID{u.Kind, u.Node, u.Name}
 	at := in.senders[id]
 	if at == nil {
@@ -153,12 +219,17 @@ func (in *Inbox) note(now int64, u *Up) {
 		at = in.byArrival.PushFront(&sender{id: id, incarnation: u.Incarnation, lanes: make([]arrivals, in.lanes)})
 		in.senders[id] = at
 	}
-	in.byArrival.MoveToFront(at)
 	s := at.Value.(*sender)
+	// A region's aggregators have no incarnation: one that starts again with its
+	// clock behind would be refused until that has caught up.
+	if u.Kind == KindEdge && u.Incarnation == s.incarnation && s.lanes[u.Lane].replayed(u.Seq, u.SentAt) {
+		return false
+	}
+	in.byArrival.MoveToFront(at)
 	s.seen = now
 	switch {
 	case u.Incarnation < s.incarnation:
-		return // a late frame of an earlier start, which counted on its own
+		return true // a late frame of an earlier start, which counted on its own
 	case u.Incarnation > s.incarnation:
 		s.incarnation = u.Incarnation
 		clear(s.lanes)
@@ -166,6 +237,7 @@ func (in *Inbox) note(now int64, u *Up) {
 	if s.lanes[u.Lane].note(u.Seq, u.SentAt) {
 		in.duplicates++
 	}
+	return true
 }
 
 // arrivals is which of a sender's frames arrived in a lane.
@@ -197,6 +269,11 @@ func (a *arrivals) note(seq uint64, sentAt int64) (duplicate bool) {
 	duplicate = a.seen&bit != 0
 	a.seen |= bit
 	return duplicate
+}
+
+// replayed says that the frame is far behind the newest, by number and by time.
+func (a *arrivals) replayed(seq uint64, sentAt int64) bool {
+	return seq < a.last && a.last-seq > replayWindow && sentAt <= a.sentAt
 }
 
 // Live is the number of this region's edges, and of regions, this one counted,

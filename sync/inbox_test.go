@@ -62,11 +62,12 @@ func TestInboxRefuses(t *testing.T) {
 		want    string
 	}{
 		{"no subject", "sg.v1.up.eu.x.e.ams.e1", edgeUp("e1", 1), nil, StatusForbidden, reasonSubject, "lane"},
-		{"other region's", EdgeSubject("us", 1, "ams", "e1"), edgeUp("e1", 1), nil, StatusForbidden, reasonSubject, "addressed to us"},
-		{"newer", good, nil, []byte{8, Version + 1}, StatusUnsupported, reasonVersion, "upgrade"},
+		{"other region's", EdgeSubject("us", 1, "ams", "e1"), edgeUp("e1", 1), nil, StatusForbidden, reasonForeign, "addressed to us"},
+		{"newer", good, nil, []byte{8, Version + 1}, StatusUnsupported, reasonNewer, "upgrade"},
 		{"not a frame", good, nil, []byte("GET / HTTP/1.1"), StatusUnsupported, reasonMalformed, "version"},
+		{"cut short", good, nil, encode(t, edgeUp("e1", 1))[:40], StatusUnsupported, reasonMalformed, "truncated"},
 		{"empty", good, nil, []byte{}, StatusUnsupported, reasonMalformed, "version"},
-		{"too large", good, nil, make([]byte, MaxFrame+1), StatusUnsupported, reasonMalformed, "bytes"},
+		{"too large", good, nil, make([]byte, MaxFrame+1), StatusUnsupported, reasonOversized, "bytes"},
 		{"kind", good, edge(func(u *Up) { u.Kind = KindRegion }), nil, StatusForbidden, reasonIdentity, "kind"},
 		{"region", good, edge(func(u *Up) { u.Region = "us" }), nil, StatusForbidden, reasonIdentity, "region"},
 		{"no region", good, edge(func(u *Up) { u.Region = "" }), nil, StatusForbidden, reasonIdentity, "region"},

@@ -1,0 +1,127 @@
+package deltasync
+
+import (
+	"container/list"
+	"fmt"
+	"time"
+)
+
+const (
+	// A sender that has more than muteAfter frames refused within mutePeriod is
+	// not listened to for mutePeriod, and each time that it goes on for twice as
+	// long, up to longestMute: to refuse a frame costs nearly as much as to take
+	// it. Who kept quiet for longestMute after a mute begins anew.
+	muteAfter   = 100
+	mutePeriod  = time.Minute
+	longestMute = time.Hour
+	// maxOffenders bounds who is remembered; whoever offended least recently is
+	// forgotten first. A muted sender that keeps on sending stays.
+	maxOffenders = 1024
+)
+
+// MutedError is returned for the frame by which a sender came to be muted, and
+// not for those after it, so that it can be logged once.
+type MutedError struct {
+	Sender Sender
+	For    time.Duration
+	Err    error // why the last frame was refused
+}
+
+func (e *MutedError) Error() string {
+	who := "region " + e.Sender.From
+	if e.Sender.Kind == KindEdge {
+		who = "edge " + e.Sender.Pop + "/" + e.Sender.Name
+	}
+	return fmt.Sprintf("%s is muted for %v, having sent more than %d bad frames in %v, the last: %v", who, e.For, muteAfter, mutePeriod, e.Err)
+}
+
+func (e *MutedError) Unwrap() error { return e.Err }
+
+// offenders remembers who sent bad frames. They are known by their subjects: by
+// what frames claim, one sender could have another muted.
+type offenders struct {
+	known  map[Sender]*list.Element
+	byLast *list.List // of *offender; who offended last stands first
+}
+
+type offender struct {
+	sender  Sender
+	since   int64 // when the period began in which refused are counted
+	refused int
+	until   int64         // it is muted before that; 0: it never was
+	term    time.Duration // of that mute
+}
+
+func newOffenders() offenders {
+	return offenders{known: map[Sender]*list.Element{}, byLast: list.New()}
+}
+
+// offenderID is the sender as the bus can prove it, whatever the lane.
+func offenderID(from Sender) Sender {
+	from.Lane = 0
+	return from
+}
+
+// muted says whether a sender is not listened to.
+func (o *offenders) muted(now int64, from Sender) bool {
+	at := o.known[offenderID(from)]
+	if at == nil || !at.Value.(*offender).muted(now) {
+		return false
+	}
+	o.byLast.MoveToFront(at)
+	return true
+}
+
+func (f *offender) muted(now int64) bool {
+	return now < f.until && f.until-now <= int64(f.term) // further ahead: a clock was set back
+}
+
+// refuse counts a bad frame, and says for how long its sender is muted from now
+// on, if that is why; else 0.
+func (o *offenders) refuse(now int64, from Sender) time.Duration {
+	id := offenderID(from)
+	at := o.known[id]
+	if at == nil {
+		if len(o.known) >= maxOffenders {
+			delete(o.known, o.byLast.Remove(o.byLast.Back()).(*offender).sender)
+		}
+		at = o.byLast.PushFront(&offender{sender: id, since: now})
+		o.known[id] = at
+	}
+	o.byLast.MoveToFront(at)
+	f := at.Value.(*offender)
+	if now-f.since >= int64(mutePeriod) || now < f.since {
+		f.since, f.refused = now, 0
+	}
+	if f.refused++; f.refused <= muteAfter {
+		return 0
+	}
+	f.term = min(2*f.term, longestMute)
+	if f.until == 0 || now-f.until >= int64(longestMute) || now < f.until {
+		f.term = mutePeriod
+	}
+	f.since, f.refused, f.until = now, 0, now+int64(f.term)
+	return f.term
+}
+
+// excuse forgets the bad frames of a region of which a good one came. Its
+// aggregators share a subject, and a single one that is broken, or newer than
+// we are, must not have the others muted.
+func (o *offenders) excuse(from Sender) {
+	if from.Kind != KindRegion || len(o.known) == 0 {
+		return
+	}
+	if at := o.known[offenderID(from)]; at != nil {
+		at.Value.(*offender).refused = 0
+	}
+}
+
+// count is how many senders are muted.
+func (o *offenders) count(now int64) (n int) {
+	for at := o.byLast.Front(); at != nil; at = at.Next() {
+		if at.Value.(*offender).muted(now) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package deltasync
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// bad has n frames of a sender refused, and returns the last error.
+func bad(t *testing.T, in *Inbox, now int64, subject string, n int) error {
+	t.Helper()
+	var last error
+	for range n {
+		u, status, err := in.Admit(now, subject, []byte("poison"))
+		if u != nil || err == nil || status == StatusOK {
+			t.Fatalf("poison is admitted: %v, %v", u, status)
+		}
+		last = err
+	}
+	return last
+}
+
+func TestInboxMutes(t *testing.T) {
+	in := NewInbox("eu", 2)
+	e1, e2 := edgeUp("e1", 1), edgeUp("e2", 1)
+	admitted := func(now int64, u *Up) bool {
+		t.Helper()
+		_, status, err := in.Admit(now, subjectOf(u), encode(t, u))
+		if err != nil && status != StatusForbidden {
+			t.Fatalf("%s: refused with %v, want forbidden", u.Name, status)
+		}
+		return err == nil
+	}
+	now := int64(time.Hour)
+	bad(t, in, now, subjectOf(e1), muteAfter)
+	now += int64(mutePeriod) // another minute: it may again
+	bad(t, in, now, subjectOf(e1), muteAfter)
+	if !admitted(now, e1) || in.Muted(now) != 0 {
+		t.Fatalf("muted after %d bad frames a minute", muteAfter)
+	}
+	term := mutePeriod
+	for round := range 10 {
+		// Lanes are counted together: the last one is on the other.
+		bad(t, in, now, subjectOf(e1), muteAfter*min(round, 1))
+		err := bad(t, in, now, EdgeSubject("eu", 0, "ams", "e1"), 1)
+		muted := (*MutedError)(nil)
+		if !errors.As(err, &muted) || muted.For != term || !errors.Is(err, ErrFrame) {
+			t.Fatalf("round %d: %v, want muted for %v", round, err, term)
+		}
+		if err := bad(t, in, now, subjectOf(e1), 1); errors.As(err, &muted) {
+			t.Fatal("a mute is told twice")
+		}
+		if admitted(now+int64(term)-1, e1) || in.Muted(now+int64(term)-1) != 1 {
+			t.Fatalf("round %d: heard before %v", round, term)
+		}
+		if !admitted(now, e2) {
+			t.Fatal("another sender is muted too")
+		}
+		now += int64(term)
+		if !admitted(now, e1) || in.Muted(now) != 0 {
+			t.Fatalf("round %d: still muted after %v", round, term)
+		}
+		term = min(2*term, time.Hour)
+	}
+	now += int64(longestMute)
+	bad(t, in, now, subjectOf(e1), muteAfter)
+	muted := (*MutedError)(nil)
+	if err := bad(t, in, now, subjectOf(e1), 1); !errors.As(err, &muted) || muted.For != mutePeriod {
+		t.Errorf("after a good hour: %v, want muted for %v", err, mutePeriod)
+	}
+	if got := in.Refused()[reasonMuted]; got != 20 {
+		t.Errorf("%d frames counted as of muted senders, want 20", got)
+	}
+	if !admitted(now-2*int64(time.Hour), e1) {
+		t.Error("muted by a clock that was set back")
+	}
+}
+
+// Whoever a frame claims to be of is not muted for it.
+func TestInboxMutesBySubject(t *testing.T) {
+	in := NewInbox("eu", 2)
+	forged := encode(t, edgeUp("victim", 1))
+	for range 2 * muteAfter {
+		if _, _, err := in.Admit(1, subjectOf(edgeUp("mallory", 1)), forged); err == nil {
+			t.Fatal("a forged frame is admitted")
+		}
+	}
+	mustAdmit(t, in, 1, edgeUp("victim", 1))
+	if in.Muted(1) != 1 {
+		t.Errorf("%d senders muted, want mallory alone", in.Muted(1))
+	}
+}
+
+// A region is muted when nothing good comes of it; one broken aggregator does
+// not silence the others.
+func TestInboxMutesRegions(t *testing.T) {
+	in := NewInbox("eu", 2)
+	u := regionUp("us", "agg-1", 1)
+	for range 3 {
+		bad(t, in, 1, subjectOf(u), muteAfter)
+		mustAdmit(t, in, 1, u)
+	}
+	bad(t, in, 1, subjectOf(u), muteAfter+1)
+	if _, status, err := in.Admit(1, subjectOf(u), encode(t, u)); err == nil || status != StatusForbidden {
+		t.Errorf("%v, %v, want it muted", status, err)
+	}
+}
+
+func TestOffendersBounded(t *testing.T) {
+	in := NewInbox("eu", 2)
+	steady := subjectOf(edgeUp("steady", 1))
+	bad(t, in, 1, steady, muteAfter+1)
+	for i := range 2 * maxOffenders {
+		bad(t, in, 1, subjectOf(edgeUp(fmt.Sprint("e", i), 1)), 1)
+		bad(t, in, 1, steady, 1)
+	}
+	if n, m := len(in.offenders.known), in.offenders.byLast.Len(); n != maxOffenders || m != n {
+		t.Errorf("%d offenders in a map and %d in a list, want %d", n, m, maxOffenders)
+	}
+	if in.Muted(1) != 1 {
+		t.Error("a muted sender that keeps on is forgotten")
+	}
+}
+
+// What is played back from long ago is refused; what is merely late, and what a
+// sender that started again sends, is not.
+func TestInboxRefusesReplays(t *testing.T) {
+	in := NewInbox("eu", 2)
+	newest := edgeUp("e1", 5000)
+	mustAdmit(t, in, 1, newest)
+	mustAdmit(t, in, 1, edgeUp("e1", 5000-replayWindow))
+	old := edgeUp("e1", 5000-replayWindow-1)
+	for range 2 {
+		if u, status, err := in.Admit(2, subjectOf(old), encode(t, old)); u != nil || status != StatusForbidden || err == nil {
+			t.Fatalf("a frame of long ago: %v, %v, %v, want it forbidden", u, status, err)
+		}
+	}
+	if got := in.Refused()[reasonReplayed]; got != 2 {
+		t.Errorf("%d counted as replayed, want 2", got)
+	}
+	if edges, _ := in.Live(2, 0); edges != 0 {
+		t.Error("a replay passes for a sign of life")
+	}
+	again := edgeUp("e1", 1)
+	again.SentAt = 6000
+	mustAdmit(t, in, 3, again)
+	restarted := edgeUp("e1", 1)
+	restarted.Incarnation++
+	mustAdmit(t, in, 3, restarted)
+	mustAdmit(t, in, 3, regionUp("us", "agg-1", 5000))
+	mustAdmit(t, in, 3, regionUp("us", "agg-1", 1))
+}
