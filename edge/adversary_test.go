@@ -282,7 +282,11 @@ func (w *advWorld) request(n *advNode, user string) {
 // flush sends what an edge has to tell to the aggregator that serves when the
 // frame arrives.
 func (w *advWorld) flush(n *advNode) {
-	for _, o := range n.Flush(w.jittered()) {
+	flush := n.Flush
+	if w.drains {
+		flush = n.flushAll
+	}
+	for _, o := range flush(w.jittered()) {
 		wait := w.await(250*time.Millisecond, func() { n.Lost(w.jittered(), o.Lane, o.Seq) })
 		w.send(func() {
 			reply := n.region.agg.Handle(context.Background(), w.now, o.Subject, o.Payload)

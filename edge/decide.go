@@ -228,6 +228,7 @@ func (n *Node) book(c *counter) { n.charge(n.shard(c.key), c.record, c.rate, c.c
 // charge books a cost with a record that was folded in the slice of now.
 func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 	r.allowance = crdt.SatSub(r.allowance, cost)
+	before := r.fresh
 	r.fresh = crdt.SatAdd(r.fresh, cost)
 	if r.flags&refused != 0 { // something smaller got in: the wait is longer now
 		r.forgive()
@@ -239,10 +240,19 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 		if !r.sparse() {
 			r.block.unsent = min(r.block.unsent, r.block.slice)
 		}
-		s.mark(r, charged)
+		switch {
+		case r.flags&dirty != 0: // it stands in a list
+		case patient(rate, r.fresh):
+			s.enlist(r, cold)
+		default:
+			s.enlist(r, hot)
+		}
+		r.flags |= charged
+	} else if patient(rate, before) && !patient(rate, r.fresh) {
+		s.enlist(r, hot)
 	}
 	if r.flags&urgent == 0 && r.allowance < rate.Ceiling/2 {
-		r.flags |= urgent
+		s.mark(r, urgent)
 		n.hurry.Store(true)
 	}
 }

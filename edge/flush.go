@@ -23,25 +23,57 @@ type Outgoing struct {
 func (n *Node) Urgent() bool { return n.hurry.Load() }
 
 // Flush hands out frames with the counts that changed since the last one, as
-// many as may be in flight. Call it every Interval, and when Urgent, but not
+// many as may be in flight: all that rose by much or are urgent, and of the
+// others those whose second has come. Call it every Interval.
+func (n *Node) Flush(now time.Time) []Outgoing { return n.flush(now.UnixNano(), hot) }
+
+// FlushUrgent is Flush of what is urgent alone. Call it when Urgent, but not
 // more often than every Config.Urgent.
-func (n *Node) Flush(now time.Time) []Outgoing {
-	t := now.UnixNano()
+func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(now.UnixNano(), urgently) }
+
+// flushAll is Flush of everything, whether its time has come or not.
+func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(now.UnixNano(), cold) }
+
+// flush drains the classes up to one, and of the cold ones what is due.
+func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
 	wave, from, room := n.room()
 	var batch []pending
 	done := 0
-	for ; room && done < shards; done++ { // without room what is dirty waits in the ledger
-		s := &n.shards[(from+done)%shards]
-		for left := s.dirtyKeys(); room && left > 0; left -= drainStretch {
-			batch = s.drain(t, wave, batch[:0])
-			if len(batch) > 0 {
-				room = n.enqueue(s, batch)
+	for c := urgently; room && c <= cold; c++ {
+		if c > upTo && (c != cold || upTo == urgently) {
+			break
+		}
+		for done = 0; room && done < shards; done++ { // without room what is dirty waits in the ledger
+			at := (from + done) % shards
+			s := &n.shards[at]
+			tick := coldTick(now, at)
+			left := s.dirtyKeys(c)
+			if left == 0 || c == cold && upTo < cold && !s.due(tick) {
+				continue
+			}
+			for ; room && left > 0; left -= drainStretch {
+				batch = s.drain(c, now, wave, batch[:0])
+				if len(batch) > 0 {
+					room = n.enqueue(s, batch)
+				}
 			}
 		}
 	}
 	n.resume(from, done)
-	return n.frames(t)
+	return n.frames(now)
+}
+
+// due says that the shard's cold records were not drained in that second yet,
+// and notes that they are.
+func (s *shard) due(tick int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.coldTick == tick {
+		return false
+	}
+	s.coldTick = tick
+	return true
 }
 
 // stride moves the shard that a flush begins with; it shares no factor with the
@@ -87,19 +119,20 @@ type pending struct {
 // waits for shall be over before it gives up its processor.
 const drainStretch = 16
 
-// dirtyKeys is the length of the dirty list.
-func (s *shard) dirtyKeys() int {
+// dirtyKeys is the length of a dirty list.
+func (s *shard) dirtyKeys(c class) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.dirty)
+	return len(s.dirty[c])
 }
 
-// drain takes the deltas of the records that have been dirty for longest.
-func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
+// drain takes the deltas of the records of a class that have been dirty for
+// longest.
+func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wave = uint16(wave)
-	keys := s.dirty[:min(drainStretch, len(s.dirty))]
+	keys := s.dirty[c][:min(drainStretch, len(s.dirty[c]))]
 	for _, key := range keys {
 		r := s.find(key)
 		if r == nil || r.flags&dirty == 0 {
@@ -128,7 +161,7 @@ func (s *shard) drain(now int64, wave uint32, batch []pending) []pending {
 		r.flags &= lasting
 		batch = append(batch, pending{shape: shapeOf(r.block.rate), life: r.life(), delta: d})
 	}
-	s.dirty = append(s.dirty[:0], s.dirty[len(keys):]...)
+	s.dirty[c] = append(s.dirty[c][:0], s.dirty[c][len(keys):]...)
 	return batch
 }
 

@@ -87,11 +87,11 @@ type shard struct {
 	mu         sync.Mutex // guards everything below; held for one decision or one delta
 	table      []record   // linear probing, never full
 	used       int
-	max        int // records at most
-	bytes      int // that they may take; 0: their number alone counts
-	weight     int // of their blocks, as last weighed, in units of 16 bytes
-	owing      int // records that are owed
-	dirty      []deltasync.Key
+	max        int                      // records at most
+	bytes      int                      // that they may take; 0: their number alone counts
+	weight     int                      // of their blocks, as last weighed, in units of 16 bytes
+	owing      int                      // records that are owed
+	dirty      [classes][]deltasync.Key // records that are dirty; of one that stands twice the first counts
 	free       []*block
 	spaces     []uint32 // records by namespace; see enter
 	namespaces int      // namespaces that have some
@@ -99,6 +99,7 @@ type shard struct {
 	commons    [commons]*block
 	wave       uint16 // of resends, as last seen
 	places     atomic.Pointer[places]
+	coldTick   int64 // when the cold ones were last drained; see cold.due
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	_          [64]byte    // keeps the next lock off these cache lines

@@ -2,7 +2,6 @@ package edge
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -345,33 +344,6 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 // come round by then. Without it, edges that fell silent together would not
 // agree before the next refresh.
 const afterword = 500 * time.Millisecond
-
-// mark puts the record on the dirty list.
-func (s *shard) mark(r *record, f flags) {
-	if r.flags&dirty == 0 {
-		if len(s.dirty) >= smallestTable+2*s.used {
-			s.compact()
-		}
-		s.dirty = append(s.dirty, r.key)
-	}
-	r.flags |= dirty | f
-}
-
-// compact drops from the dirty list what was forgotten since: while nothing
-// can be sent, keys come and go. One that came again stands there twice.
-func (s *shard) compact() {
-	s.dirty = slices.DeleteFunc(s.dirty, func(key deltasync.Key) bool {
-		r := s.find(key)
-		if r == nil || r.flags&dirty == 0 {
-			return true
-		}
-		r.flags &^= dirty // so that its next entry goes
-		return false
-	})
-	for _, key := range s.dirty {
-		s.find(key).flags |= dirty
-	}
-}
 
 // lapsed says that d has passed since at, or that at lies in the future: a
 // clock was set back, and nothing is known of the time since.

@@ -54,7 +54,7 @@ func (p *pacing) since(pace time.Duration) []time.Time {
 func TestRunKeepsThePaceThatItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pace = time.Second
-		n, bus, region := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 30, Per: time.Hour})), membus.New(), &pacing{}
+		n, bus, region := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 30, Per: 10 * time.Second})), membus.New(), &pacing{}
 		defer bus.Close()
 		if _, err := bus.Serve(deltasync.UpSubjects("eu"), deltasync.Queue("eu"), region.handle); err != nil {
 			t.Fatal(err)

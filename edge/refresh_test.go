@@ -29,7 +29,9 @@ func TestNextRefresh(t *testing.T) {
 			n.Tick(at)
 		}
 		for i := range n.shards {
-			dirty += len(n.shards[i].dirty)
+			for _, list := range n.shards[i].dirty {
+				dirty += len(list)
+			}
 		}
 		return dirty
 	}

@@ -38,7 +38,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	deadline := time.AfterFunc(finalFlush, stop)
 	defer deadline.Stop()
 	for sending.Err() == nil {
-		n.send(sending, bus, &frames, n.Flush(time.Now()))
+		n.send(sending, bus, &frames, n.flushAll(time.Now()))
 		frames.Wait()
 		if n.resending() { // nobody else marks what the region lost
 			n.Tick(time.Now())
@@ -64,8 +64,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 // finalFlush is how long Run may go on sending after it was told to stop.
 const finalFlush = 2 * time.Second
 
-// loop flushes every Interval, or every Urgent while some key is urgent, until
-// ctx ends.
+// loop flushes every Interval, and what is urgent every Urgent, until ctx ends.
 func (n *Node) loop(ctx context.Context, send func([]Outgoing)) {
 	ticker := time.NewTicker(n.cfg.Urgent)
 	defer ticker.Stop()
@@ -75,9 +74,12 @@ func (n *Node) loop(ctx context.Context, send func([]Outgoing)) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			if now.Sub(flushed) >= n.interval() || n.Urgent() {
+			switch {
+			case now.Sub(flushed) >= n.interval():
 				flushed = now
 				send(n.Flush(now))
+			case n.Urgent():
+				send(n.FlushUrgent(now))
 			}
 			if now.Sub(ticked) >= 100*time.Millisecond {
 				ticked = now
@@ -141,9 +143,12 @@ func (n *Node) unsent() int {
 		s := &n.shards[i]
 		s.mu.Lock()
 		keys += s.owing
-		for _, key := range s.dirty {
-			if r := s.find(key); r != nil && r.flags&dirty != 0 && r.flags&(charged|untold) != 0 && r.flags&owed == 0 {
-				keys++
+		s.compact() // each once
+		for _, list := range s.dirty {
+			for _, key := range list {
+				if r := s.find(key); r.flags&(charged|untold) != 0 && r.flags&owed == 0 {
+					keys++
+				}
 			}
 		}
 		s.mu.Unlock()

@@ -106,11 +106,16 @@ func (w *World) look() {
 
 func (w *World) runSite(h *hub, s *Site) {
 	now := s.clock.at(w.now)
-	if w.now.Sub(s.flushed) >= w.cfg.Interval || s.node.Urgent() {
+	var out []edge.Outgoing
+	switch {
+	case w.now.Sub(s.flushed) >= w.cfg.Interval:
 		s.flushed = w.now
-		for _, f := range s.node.Flush(now) {
-			w.flush(h, s, f)
-		}
+		out = s.node.Flush(now)
+	case s.node.Urgent():
+		out = s.node.FlushUrgent(now)
+	}
+	for _, f := range out {
+		w.flush(h, s, f)
 	}
 	if w.now.Sub(s.ticked) >= 100*time.Millisecond {
 		s.ticked = w.now

@@ -1,0 +1,85 @@
+package edge
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// class is how soon a dirty record is told. (design.md §4: cadence is per key.)
+type class int
+
+const (
+	urgently class = iota // with the next flush, which hurries: near its limit, first touched, denied
+	hot                   // with the next regular flush
+	cold                  // within a second: little changed of a long window, far from its limit
+	classes  = int(cold) + 1
+)
+
+// coldEvery is how long cold records wait at the most, shortestCold the window
+// from which on there are any: a twentieth of it is that.
+const (
+	coldEvery    = time.Second
+	shortestCold = 20 * coldEvery
+)
+
+// patient says that counts which rose by so much since the last fold may wait
+// with the cold ones: by less than a hundredth of the limit.
+func patient(rate *limit.Rate, rose uint64) bool {
+	return rate.Window >= shortestCold && rose < rate.Limit/100
+}
+
+// coldTick names the second that a shard's cold records are due in. Each shard
+// has its own beginning, so that they do not come all at once.
+func coldTick(now int64, shard int) int64 {
+	return (now + int64(shard)*int64(coldEvery)/shards) / int64(coldEvery)
+}
+
+// mark makes the record dirty, and due with the next flush of its class. One
+// that is dirty already stands in a list; it is put in a sooner one if that is
+// new.
+func (s *shard) mark(r *record, f flags) {
+	news := f &^ r.flags
+	switch {
+	case news&urgent != 0:
+		s.enlist(r, urgently)
+	case r.flags&dirty == 0 || news&(again|untold) != 0:
+		s.enlist(r, hot)
+	}
+	r.flags |= dirty | f
+}
+
+// enlist puts the record at the end of a list.
+func (s *shard) enlist(r *record, c class) {
+	total := 0
+	for _, list := range s.dirty {
+		total += len(list)
+	}
+	if total >= smallestTable+2*s.used {
+		s.compact()
+	}
+	s.dirty[c] = append(s.dirty[c], r.key)
+	r.flags |= dirty
+}
+
+// compact drops from the lists what was forgotten since, and what stands in a
+// sooner one: while nothing can be sent, keys come and go.
+func (s *shard) compact() {
+	for c := range s.dirty {
+		s.dirty[c] = slices.DeleteFunc(s.dirty[c], func(key deltasync.Key) bool {
+			r := s.find(key)
+			if r == nil || r.flags&dirty == 0 {
+				return true
+			}
+			r.flags &^= dirty // so that its next entry goes
+			return false
+		})
+	}
+	for _, list := range s.dirty {
+		for _, key := range list {
+			s.find(key).flags |= dirty
+		}
+	}
+}
