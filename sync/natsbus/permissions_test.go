@@ -23,13 +23,13 @@ type system struct {
 	users *proc.NATSUsers
 	urls  map[string]string // of a region's server or a PoP's
 	leafs map[string]*proc.NATSServer
-	hub   string // where eu's leafs join
+	hub   *proc.Proxy // where eu's leafs join
 }
 
 func startSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{users: proc.NewNATSUsers(t), leafs: map[string]*proc.NATSServer{}}
-	sites := proc.NATSGateways(t, s.users, nil, "eu", "us")
+	sites := proc.NATSGateways(t, s.users, "eu", "us")
 	s.hub = sites["eu"].Leafs[0]
 	s.urls = map[string]string{"eu": sites["eu"].URLs()[0], "us": sites["us"].URLs()[0]}
 	for _, pop := range []string{"ams", "fra", "iad"} {

@@ -107,6 +107,6 @@ func TestBusOverLeaf(t *testing.T) {
 
 func TestBusOverGateways(t *testing.T) {
 	users := proc.NewNATSUsers(t)
-	sites := proc.NATSGateways(t, users, nil, "eu", "us", "ap")
+	sites := proc.NATSGateways(t, users, "eu", "us", "ap")
 	suite(t, users, sites["eu"].URLs()[0], sites["us"].URLs()[0], true)
 }

@@ -80,8 +80,12 @@ func (u *NATSUsers) seed(t testing.TB, user string) string {
 type NATSSite struct {
 	Region  string
 	Servers []*NATSServer
-	// Leafs are where leaf nodes join: addresses of the servers, in their order.
-	Leafs []string
+	// Leafs are the wires by which leaf nodes join, one to each server. Leafs
+	// know no other.
+	Leafs []*Proxy
+	// Gateway is the wire by which other regions reach this one; nil without
+	// gateways.
+	Gateway *Proxy
 }
 
 // URLs are where clients connect.
@@ -103,28 +107,23 @@ func NATSCluster(t testing.TB, users *NATSUsers, region string, n int) *NATSSite
 }
 
 // NATSGateways starts regions of one server each from deploy/nats/gateway.conf
-// and returns when each has gateways to and from each other. wan gives the
-// address under which the others reach a region's gateway, such as that of a
-// proxy to it; nil: its own.
-func NATSGateways(t testing.TB, users *NATSUsers, wan func(region, addr string) string, regions ...string) map[string]*NATSSite {
+// and returns when each has gateways to and from each other.
+func NATSGateways(t testing.TB, users *NATSUsers, regions ...string) map[string]*NATSSite {
 	t.Helper()
-	listen, advertise := map[string]string{}, map[string]string{}
+	wires := map[string]*Proxy{}
 	var remotes []string
 	for _, r := range regions {
-		listen[r] = FreeAddr(t)
-		advertise[r] = listen[r]
-		if wan != nil {
-			advertise[r] = wan(r, listen[r])
-		}
-		remotes = append(remotes, fmt.Sprintf("{name: %s, urls: [%s%s]}", r, peerURL, advertise[r]))
+		wires[r] = NewProxy(t, FreeAddr(t))
+		remotes = append(remotes, fmt.Sprintf("{name: %s, urls: [%s%s]}", r, peerURL, wires[r].Addr))
 	}
 	sites := map[string]*NATSSite{}
 	for _, r := range regions {
 		sites[r] = natsCluster(t, users, "gateway.conf", r, 1, []string{
-			"SG_NATS_GATEWAY_LISTEN=" + listen[r],
-			"SG_NATS_GATEWAY_ADVERTISE=" + advertise[r],
+			"SG_NATS_GATEWAY_LISTEN=" + wires[r].target,
+			"SG_NATS_GATEWAY_ADVERTISE=" + wires[r].Addr,
 			"SG_NATS_GATEWAYS=[" + strings.Join(remotes, ", ") + "]",
 		})
+		sites[r].Gateway = wires[r]
 	}
 	for _, s := range sites {
 		Until(t, readyWithin, func() error { return s.Servers[0].HasGateways(regions) })
@@ -160,15 +159,15 @@ func natsCluster(t testing.TB, users *NATSUsers, file, region string, n int, ext
 		routes = append(routes, FreeAddr(t))
 	}
 	for i := range n {
-		leafs := FreeAddr(t)
+		leafs := NewProxy(t, FreeAddr(t))
 		s.Leafs = append(s.Leafs, leafs)
 		env := []string{
 			fmt.Sprintf("SG_NATS_NAME=%s-%d", region, i+1),
 			"SG_NATS_REGION=" + region,
 			"SG_NATS_ROUTE_LISTEN=" + routes[i],
 			"SG_NATS_ROUTES=[" + peerURL + strings.Join(routes, ", "+peerURL) + "]",
-			"SG_NATS_LEAF_LISTEN=" + leafs,
-			"SG_NATS_LEAF_ADVERTISE=" + leafs,
+			"SG_NATS_LEAF_LISTEN=" + leafs.target,
+			"SG_NATS_LEAF_ADVERTISE=" + leafs.Addr,
 			"SG_NATS_PASSWORD=" + peerPassword,
 		}
 		s.Servers = append(s.Servers, NATSShipped(t, file, slices.Concat(env, extra, users.env)...))
@@ -202,24 +201,24 @@ func (s *NATSSite) awaitRoutes(t testing.TB) {
 }
 
 // NATSLeaf starts the server of a PoP from deploy/nats/leaf.conf, which joins
-// its region as user at hub, an address out of NATSSite.Leafs or of a proxy to
-// one. It returns when the link is up.
-func NATSLeaf(t testing.TB, users *NATSUsers, user, hub string) *NATSServer {
+// its region as user at hub, one of NATSSite.Leafs. It returns when the link is
+// up.
+func NATSLeaf(t testing.TB, users *NATSUsers, user string, hub *Proxy) *NATSServer {
 	t.Helper()
 	return natsLeaf(t, users, "leaf.conf", user, hub, "SG_NATS_NAME=leaf-"+FreeAddr(t))
 }
 
 // NATSJetStream starts the JetStream of a region, whose hub is as NATSLeaf's,
 // from deploy/nats/jetstream-leaf.conf, with its files in dir.
-func NATSJetStream(t testing.TB, users *NATSUsers, region, hub, dir string) *NATSServer {
+func NATSJetStream(t testing.TB, users *NATSUsers, region string, hub *Proxy, dir string) *NATSServer {
 	t.Helper()
 	return natsLeaf(t, users, "jetstream-leaf.conf", "OPERATOR", hub,
 		"SG_NATS_NAME="+region+"-js", "SG_NATS_REGION="+region, "SG_NATS_STORE="+dir)
 }
 
-func natsLeaf(t testing.TB, users *NATSUsers, file, user, hub string, env ...string) *NATSServer {
+func natsLeaf(t testing.TB, users *NATSUsers, file, user string, hub *Proxy, env ...string) *NATSServer {
 	t.Helper()
-	env = append(env, "SG_NATS_HUBS=[nats://"+hub+"]", "SG_NATS_LEAF_SEED="+users.seed(t, user))
+	env = append(env, "SG_NATS_HUBS=[nats://"+hub.Addr+"]", "SG_NATS_LEAF_SEED="+users.seed(t, user))
 	s := NATSShipped(t, file, slices.Concat(env, users.env)...)
 	Until(t, readyWithin, s.Linked)
 	return s

@@ -20,14 +20,8 @@ func TestNATSCluster(t *testing.T) {
 
 func TestNATSGatewaysAndLeafs(t *testing.T) {
 	users := NewNATSUsers(t)
-	var proxies []*Proxy
-	wan := func(_, addr string) string {
-		p := NewProxy(t, addr)
-		proxies = append(proxies, p)
-		return p.Addr
-	}
 	regions := []string{"eu", "us", "ap"}
-	sites := NATSGateways(t, users, wan, regions...)
+	sites := NATSGateways(t, users, regions...)
 	eu := sites["eu"]
 	NATSLeaf(t, users, "POP_AMS", eu.Leafs[0])
 	NATSLeaf(t, users, "POP_FRA", eu.Leafs[0])
@@ -41,18 +35,26 @@ func TestNATSGatewaysAndLeafs(t *testing.T) {
 	if err := js.Monitor("jsz", &jsz); err != nil || jsz.Config.Domain != "eu" {
 		t.Errorf("JetStream has the domain %q, %v, want eu", jsz.Config.Domain, err)
 	}
-	// No link of a region goes past the proxies.
-	for _, p := range proxies {
-		p.Cut()
+	// No link goes past its wire.
+	for _, site := range sites {
+		site.Gateway.Cut()
+		site.Leafs[0].Cut()
 	}
 	Until(t, readyWithin, func() error {
-		if eu.Servers[0].HasGateways(regions) == nil {
-			return fmt.Errorf("gateways stand without a wire")
+		for _, site := range sites {
+			if site.Servers[0].HasGateways(regions) == nil {
+				return fmt.Errorf("%s has gateways without a wire", site.Region)
+			}
+		}
+		if js.Linked() == nil {
+			return fmt.Errorf("a leaf is linked without a wire")
 		}
 		return nil
 	})
-	for _, p := range proxies {
-		p.Mend()
+	for _, site := range sites {
+		site.Gateway.Mend()
+		site.Leafs[0].Mend()
 	}
 	Until(t, readyWithin, func() error { return eu.Servers[0].HasGateways(regions) })
+	Until(t, readyWithin, js.Linked)
 }
