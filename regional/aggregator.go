@@ -92,7 +92,7 @@ func (a *Aggregator) setEpoch() {
 // store knew besides, and replies; it waits for the store, for
 // Config.StoreTimeout at most, however large the frame is.
 func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, payload []byte) []byte {
-	t := now.UnixNano()
+	t, begun := now.UnixNano(), a.cfg.Now()
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
 		if muted := (*deltasync.MutedError)(nil); errors.As(err, &muted) {
@@ -113,6 +113,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	down := a.reply(l, up, t)
 	down.Status, down.Refused = m.status, m.refused
+	down.SentAt = t + int64(a.cfg.Now().Sub(begun))
 	return a.encode(down)
 }
 

@@ -39,6 +39,11 @@ type Config struct {
 	// refused with StatusOverloaded until old ones retire.
 	MaxKeys int
 
+	// Now measures how long an answer took, which it is stamped with: by that
+	// the time that the store took is not taken for the network's. Nil:
+	// time.Now. A simulation that is to replay sets its own.
+	Now func() time.Time
+
 	// Logger says what happens at the boundary (discarded).
 	Logger *slog.Logger
 
@@ -99,6 +104,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxKeys < c.Lanes {
 		errs = append(errs, fmt.Errorf("MaxKeys: %d, want at least one a lane", c.MaxKeys))
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -211,3 +211,16 @@ func TestDuplicatesOfAnyKindWait(t *testing.T) {
 		})
 	}
 }
+
+// An answer is stamped with when it was received and when it leaves: what the
+// store took is not taken for a way that was one-sided.
+func TestAnswerIsStampedWhenItLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := lazyRegion(t, 0)
+		s.takes = 120 * time.Millisecond
+		down := (&edge{name: "e1"}).tell(r, 9, charge(r.now, 1))
+		if at := r.now.UnixNano(); down.ReceivedAt != at || down.SentAt != at+int64(s.takes) {
+			t.Errorf("received %v and sent %v after the frame came, want 0 and %v", time.Duration(down.ReceivedAt-at), time.Duration(down.SentAt-at), s.takes)
+		}
+	})
+}

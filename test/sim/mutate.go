@@ -43,7 +43,7 @@ var mutants = []mutant{
 	{"a slice leaks into the next", "edge/ledger.go",
 		"b.own.Add(crdt.Cell{Slice: b.slice, Charges: r.fresh})", "b.own.Add(crdt.Cell{Slice: b.slice + 1, Charges: r.fresh})", "1|5|9|16"},
 	{"acknowledged before it is stored", "regional/aggregator.go",
-		"if !stored || a.storeDown.Load() {", "if stored = true; !stored {", "4"},
+		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "4"},
 }
 
 // mutantSeeds is within how many trials each must be caught.
