@@ -104,7 +104,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	l := a.lanes[up.Lane]
 	m := a.merge(l, up, t)
-	stored := a.writeFrame(ctx, l, m.keys, t)
+	stored := a.writeFrame(ctx, l, m, t)
 	// Or there is a backlog, be it of another part of the store: a sender that heard
 	// now this and now that would tell everything again each time. What was refused
 	// is named: the sender comes again with it in any case.

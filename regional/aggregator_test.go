@@ -157,6 +157,13 @@ func (b *broken) Merge(ctx context.Context, items []regional.Item) ([]regional.I
 	return b.Store.Merge(ctx, items)
 }
 
+func (b *broken) Load(ctx context.Context, items []regional.Item) ([]regional.Item, error) {
+	if b.down {
+		return nil, fmt.Errorf("%w: unplugged", regional.ErrStore)
+	}
+	return b.Store.Load(ctx, items)
+}
+
 func (b *broken) Epoch(ctx context.Context) (uint64, error) {
 	if b.down {
 		return 0, fmt.Errorf("%w: unplugged", regional.ErrStore)

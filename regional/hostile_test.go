@@ -3,9 +3,13 @@ package regional_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -38,4 +42,125 @@ func TestSenderIsMuted(t *testing.T) {
 	if n := bytes.Count(log.Bytes(), []byte("sender muted")); n != 1 {
 		t.Errorf("logged %d times, want once:\n%s", n, log.String())
 	}
+}
+
+// live tells a count of a key under a life.
+func (e *edge) live(r *region, life uint32, key deltasync.Key, cells ...crdt.Cell) deltasync.Down {
+	r.t.Helper()
+	return e.send(r, deltasync.Section{Shape: minute, Life: life, Deltas: []deltasync.Delta{{Key: key, Cells: cells}}})
+}
+
+// Lives are a sender's to invent: of each node and key so many are kept, and of
+// all nodes so many.
+func TestEntriesAreBounded(t *testing.T) {
+	store := newStore(&start)
+	r := newRegion(t, "eu", store)
+	const nodes, lives = 64, 64
+	for n := range nodes {
+		e := &edge{name: fmt.Sprint("e", n)}
+		for life := range uint32(lives) {
+			if down := e.live(r, life, 9, charge(start, 1)); down.Status != deltasync.StatusOK {
+				t.Fatalf("life %d of node %d: %v, want OK", life, n, down.Status)
+			}
+		}
+		if down := e.live(r, lives, 9, charge(start, 1)); down.Status != deltasync.StatusOverloaded || !slices.Equal(down.Refused, []uint32{0}) {
+			t.Fatalf("one life too many of node %d: %v, refused %v; want overloaded and 0", n, down.Status, down.Refused)
+		}
+		if down := e.live(r, 3, 9, charge(start, 2)); down.Status != deltasync.StatusOK {
+			t.Fatalf("a life that is known: %v, want OK", down.Status)
+		}
+	}
+	late := &edge{name: "late"}
+	if down := late.live(r, 0, 9, charge(start, 1)); down.Status != deltasync.StatusOverloaded || len(down.Refused) != 1 {
+		t.Errorf("a node too many: %v, refused %v; want overloaded and 0", down.Status, down.Refused)
+	}
+	if down := late.live(r, 0, 10, charge(start, 1)); down.Status != deltasync.StatusOK {
+		t.Errorf("another key: %v, want OK", down.Status)
+	}
+	if n := len(r.Vectors(9)); n != nodes*lives {
+		t.Errorf("%d entries of the key, want %d", n, nodes*lives)
+	}
+
+	// Another aggregator took other lives: this one does not hold them all.
+	other := newRegion(t, "eu", store)
+	e := &edge{name: "e5"}
+	for life := range uint32(lives) {
+		e.live(r, life, 11, charge(start, 1))
+	}
+	for life := range uint32(lives) {
+		e.live(other, lives+life, 11, charge(start, 1))
+	}
+	if n := len(other.Vectors(11)); n != lives {
+		t.Errorf("%d entries of one node, want %d", n, lives)
+	}
+}
+
+// Who only asks leaves nothing in memory, unless the store knows the key.
+func TestQuestionsTakeNoRoom(t *testing.T) {
+	b := &broken{Store: newStore(&start)}
+	r := newRegion(t, "eu", b)
+	e := &edge{name: "e1"}
+	for key := range deltasync.Key(100) {
+		if down := e.tell(r, key+1); down.Status != deltasync.StatusOK || len(down.Totals) != 1 || charges(down.Totals[0].Peers) != 0 {
+			t.Fatalf("a question about key %d: %+v, want OK and zero", key+1, down)
+		}
+	}
+	b.down = true
+	if down := e.tell(r, 500); down.Status != deltasync.StatusStoreDown || len(down.Totals) != 1 {
+		t.Errorf("with the store away: %+v, want store_down and zero", down)
+	}
+	if st := r.Stats(start); st.Keys != 0 {
+		t.Errorf("%d keys in memory after questions alone, want none", st.Keys)
+	}
+	b.down = false
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	(&edge{name: "e2"}).tell(newRegion(t, "eu", b), 7, charge(start, 5))
+	if down := e.tell(r, 7); charges(down.Totals[0].Peers) != 5 {
+		t.Errorf("a key in the store: %d, want 5", charges(down.Totals[0].Peers))
+	}
+	if st := r.Stats(start); st.Keys != 1 {
+		t.Errorf("%d keys in memory, want the one that the store knows", st.Keys)
+	}
+}
+
+// FuzzHandle: nothing that arrives makes an aggregator panic, or go without an
+// answer that can be read.
+func FuzzHandle(f *testing.F) {
+	up := deltasync.Up{
+		Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e1", Node: deltasync.NodeID("eu", "p", "e1"), Incarnation: 1, Lanes: 1, Seq: 1,
+		Sections: []deltasync.Section{
+			{Shape: minute, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{charge(start, 5)}}, {Key: 10, Flags: deltasync.FlagTouch}}},
+			{Shape: rested, Life: 1, Deltas: []deltasync.Delta{{Key: 11, Cells: []crdt.Cell{{Slice: sliceOf(rested, start), Charges: 3, Refunds: 1}}, Carry: crdt.Carry{Boundary: sliceOf(rested, start) - 9, Level: 7}}}},
+		},
+	}
+	seed := func(subject string) {
+		b, err := up.AppendBinary(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(subject, b)
+		f.Add(subject, b[:len(b)/2])
+	}
+	seed(deltasync.EdgeSubject("eu", 0, "p", "e1"))
+	up.Kind, up.Region, up.Pop, up.Name, up.Node, up.Incarnation = deltasync.KindRegion, "us", "", "a1", deltasync.NodeID("us", "", ""), 0
+	seed(deltasync.RegionSubject("eu", 0, "us"))
+	f.Add("nowhere", []byte("poison"))
+	f.Fuzz(func(t *testing.T, subject string, payload []byte) {
+		a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, MaxKeys: 1000}, newStore(&start))
+		if err != nil {
+			t.Fatal(err)
+		}
+		down := decode(t, a.Handle(context.Background(), start, subject, payload))
+		var up deltasync.Up
+		if readable := up.UnmarshalBinary(payload) == nil; down.Status == deltasync.StatusOK && !readable {
+			t.Error("what cannot be read is answered with OK")
+		}
+		a.Pushes(start)
+		a.Tick(start.Add(time.Hour))
+		if st := a.Stats(start); st.Keys > 1000 {
+			t.Errorf("%d keys, want at most 1000", st.Keys)
+		}
+	})
 }

@@ -16,6 +16,7 @@ func source(kind deltasync.Kind) Source {
 // merged is what became of a frame.
 type merged struct {
 	keys    []deltasync.Key // the store must hear of them, or be asked about
+	asked   []question
 	status  deltasync.Status
 	refused []uint32 // deltas that were not wholly taken, by index
 }
@@ -56,18 +57,21 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				a.stats.ahead.Add(1)
 				m.refuse(index, deltasync.StatusClock)
 			}
-			c := l.counters[d.Key]
+			if l.counters[d.Key] == nil && !d.Tells() {
+				m.asked = append(m.asked, question{d.Key, sec.Shape})
+				continue
+			}
+			c := a.open(l, d.Key, sec.Shape)
 			if c == nil {
-				if len(l.counters) >= a.cfg.MaxKeys/a.cfg.Lanes {
-					a.stats.full.Add(1)
-					m.refuse(index, deltasync.StatusOverloaded)
-					continue
-				}
-				c = &counter{shape: sec.Shape}
-				l.counters[d.Key] = c
-				l.order = append(l.order, d.Key)
+				m.refuse(index, deltasync.StatusOverloaded)
+				continue
 			}
 			c.reshape(sec.Shape)
+			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !c.admits(source(up.Kind), replica) {
+				a.stats.crowded.Add(1)
+				m.refuse(index, deltasync.StatusOverloaded)
+				cells = nil
+			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))
 			switch {

@@ -11,6 +11,7 @@ import (
 // stats are the aggregator's counters.
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
+	crowded                           atomic.Uint64
 	cutShort                          atomic.Uint64
 	toldLater, storeErrors            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
@@ -134,6 +135,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	count(refusedDesc, st.Ahead, "slice_ahead")
 	count(refusedDesc, st.Full, "keys_full")
+	count(refusedDesc, c.aggregator.stats.crowded.Load(), "entries_full")
 	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
 	count(duplicates, st.Duplicates)
 	count(framesDesc, st.FramesSent, "sent")

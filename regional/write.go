@@ -78,16 +78,20 @@ func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64, away partS
 	return failed, err
 }
 
-// writeFrame merges what the store lacks of a frame's keys, joins its answers,
-// and says whether all of it is stored. All batches of the frame share one
+// writeFrame merges what the store lacks of a frame's keys, asks it about those
+// that are not known here, joins its answers, and says whether all is stored. All batches of the frame share one
 // deadline, as its sender waits; nobody waits for a part that is away. What is
 // not stored is tried again by Sync.
-func (a *Aggregator) writeFrame(ctx context.Context, l *lane, keys []deltasync.Key, now int64) bool {
+func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m merged, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()
 	away, stored := a.store.down(), true
-	for batch := range slices.Chunk(keys, storeBatch) {
+	for batch := range slices.Chunk(m.keys, storeBatch) {
 		failed, err := a.writeBatch(ctx, l, batch, now, away)
+		away, stored = away.with(failed), stored && err == nil
+	}
+	for batch := range slices.Chunk(m.asked, storeBatch) {
+		failed, err := a.ask(ctx, l, batch, now, away)
 		away, stored = away.with(failed), stored && err == nil
 	}
 	return stored
@@ -202,6 +206,10 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	for _, v := range it.Vectors {
+		if !c.admits(v.Source, v.Replica) { // what other aggregators took
+			a.stats.crowded.Add(1)
+			continue
+		}
 		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest)
 		if !rose {
 			continue

@@ -1,0 +1,113 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Lives and incarnations are the sender's to invent, each with an entry of its
+// own. An edge has a new life of a key when it forgot it under a flood of keys,
+// and a new incarnation with each start.
+const (
+	maxLives   = 64   // entries of a node to a key
+	maxEntries = 4096 // entries of a key
+)
+
+// admits says whether there is room for a replica's entry.
+func (c *counter) admits(source Source, replica crdt.Replica) bool {
+	entries := c.of(source).Entries()
+	if len(entries) < maxLives || c.of(source).Of(replica) != nil {
+		return true
+	}
+	return len(entries) < maxEntries && len(entriesOf(entries, replica.Node)) < maxLives
+}
+
+// entriesOf are a node's entries: they stand next to each other.
+func entriesOf(entries []crdt.Entry, node uint64) []crdt.Entry {
+	from, _ := slices.BinarySearchFunc(entries, crdt.Replica{Node: node}, func(e crdt.Entry, r crdt.Replica) int {
+		return e.Replica.Compare(r)
+	})
+	to := from
+	for to < len(entries) && entries[to].Replica.Node == node {
+		to++
+	}
+	return entries[from:to]
+}
+
+// open is the counter of a key, a new one if need be; nil: there is no room.
+func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape) *counter {
+	c := l.counters[key]
+	if c != nil {
+		return c
+	}
+	if len(l.counters) >= a.cfg.MaxKeys/a.cfg.Lanes {
+		a.stats.full.Add(1)
+		return nil
+	}
+	c = &counter{shape: shape}
+	l.counters[key] = c
+	l.order = append(l.order, key)
+	return c
+}
+
+// question is a key that is not known here and that somebody only asks about.
+// It gets no record unless the store knows it: by asking alone, anybody could
+// fill the memory.
+type question struct {
+	key   deltasync.Key
+	shape deltasync.Shape
+}
+
+// ask reads such keys from the store, but for those of parts that are away. On an
+// error it returns the parts that failed. Nothing is put off: who asked in vain
+// asks again.
+func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, now int64, away partSet) (failed partSet, err error) {
+	items := make([]Item, 0, len(asked))
+	shapes := make([]deltasync.Shape, 0, len(asked))
+	late := ctx.Err() != nil // see writeBatch
+	for _, q := range asked {
+		it := stored(q.shape)
+		it.Key = q.key
+		if late || away.has(a.store.part(&it)) {
+			err = errAway
+			continue
+		}
+		items, shapes = append(items, it), append(shapes, q.shape)
+	}
+	if len(items) == 0 {
+		return nil, err
+	}
+	start := time.Now()
+	answer, lerr := a.store.Load(ctx, items)
+	a.stats.stored(time.Since(start), lerr)
+	if _, some := errors.AsType[*PartsError](lerr); len(answer) != len(items) && (lerr == nil || some) {
+		lerr = fmt.Errorf("%w: %d answers to %d keys", ErrStore, len(answer), len(items))
+	}
+	if lerr != nil {
+		failed, err = a.store.failed(lerr), lerr
+		a.down(failed, lerr)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range items {
+		if failed != nil && failed.has(a.store.part(&items[i])) || !answer[i].knows() {
+			continue
+		}
+		if c := a.open(l, items[i].Key, shapes[i]); c != nil {
+			c.reshape(shapes[i])
+			a.joinStored(l, items[i].Key, &answer[i], now)
+		}
+	}
+	return failed, err
+}
+
+// knows says that a store has something of the key.
+func (i *Item) knows() bool {
+	return len(i.Vectors) > 0 || len(i.Carries) > 0 || !i.Rest.Zero() || i.Until != 0
+}
