@@ -29,7 +29,9 @@ type call struct {
 	keys   []string
 	args   []any
 	places []place
+	tag    int // of all its items, in a cluster
 	reply  *redis.Cmd
+	err    error
 }
 
 // place is what a call knows of one of its items.

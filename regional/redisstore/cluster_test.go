@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ func TestCluster(t *testing.T) {
 	c := cluster(t)
 	t.Run("suite", func(t *testing.T) { testClusterSuite(t, c) })
 	t.Run("the epoch sees one master lose its memory", func(t *testing.T) { testMasterWiped(t, c) })
+	t.Run("a master freezes", func(t *testing.T) { testMasterFreezes(t, c) })
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, c) })
 	t.Run("a master dies", func(t *testing.T) { testMasterDies(t, c) }) // the last: it leaves five
 }
@@ -36,15 +38,100 @@ func testClusterSuite(t *testing.T, c *nodes) {
 	})
 }
 
-func testMasterWiped(t *testing.T, c *nodes) {
-	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs(), Timeout: 10 * time.Second})
-	for _, n := range c.masters {
-		before := epoch(t, s)
-		flush(t, n.client)
-		if got := epoch(t, s); got == before {
-			t.Errorf("%s was wiped, and the epoch is still %d", n.Addr, got)
+// tagsOf is the tags whose slots the master i serves.
+func (c *nodes) tagsOf(t *testing.T, i int) (out []int) {
+	t.Helper()
+	for tag := range 256 {
+		slot := c.masters[1].must(t, "CLUSTER", "KEYSLOT", fmt.Sprintf("sg{%02x}epoch", tag)).(int64)
+		addr, err := c.masters[1].owner(t, int(slot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if addr == c.masters[i].Addr {
+			out = append(out, tag)
 		}
 	}
+	return out
+}
+
+func epochs(t *testing.T, s *redisstore.Store) []uint64 {
+	t.Helper()
+	out, err := s.Epochs(t.Context())
+	if err != nil {
+		t.Fatalf("Epochs: %v", err)
+	}
+	return out
+}
+
+// changed is the tags whose epochs differ.
+func changed(before, after []uint64) (out []int) {
+	for tag := range before {
+		if before[tag] != after[tag] {
+			out = append(out, tag)
+		}
+	}
+	return out
+}
+
+// Only what a master lost has to be written again.
+func testMasterWiped(t *testing.T, c *nodes) {
+	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs(), Timeout: 10 * time.Second})
+	for i, n := range c.masters {
+		whole, before := epoch(t, s), epochs(t, s)
+		flush(t, n.client)
+		if got, want := changed(before, epochs(t, s)), c.tagsOf(t, i); !slices.Equal(got, want) {
+			t.Errorf("%s was wiped, and the epochs of %d tags changed, want those of its %d: %v, want %v", n.Addr, len(got), len(want), got, want)
+		}
+		if got := epoch(t, s); got == whole {
+			t.Errorf("%s was wiped, and the epoch of all is still %d", n.Addr, got)
+		}
+	}
+}
+
+// A master that does not answer takes the time of its own tags alone.
+func testMasterFreezes(t *testing.T, c *nodes) {
+	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs(), Timeout: 10 * time.Second})
+	c.wipe(t)
+	merge(t, s, one(1, 1)) // who serves what is known by now
+	epoch(t, s)
+	batch := make([]regional.Item, 512)
+	for i := range batch {
+		batch[i] = one(deltasync.Key(i), 5)
+	}
+	frozen := c.tagsOf(t, 1)
+	c.masters[1].Pause()
+	defer c.masters[1].Continue()
+	only := func(what string, err error) error {
+		some, ok := errors.AsType[*regional.PartsError](err)
+		if !ok || !errors.Is(err, regional.ErrStore) {
+			return fmt.Errorf("%s: %w, want ErrStore of some parts", what, err)
+		}
+		got := slices.Sorted(slices.Values(some.Parts))
+		if !slices.Equal(got, frozen) {
+			return fmt.Errorf("%s: tags %v failed, want those of the frozen master, %v", what, got, frozen)
+		}
+		return nil
+	}
+	c.masters[0].await(t, func() error { // a slow machine may need more than one try
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		out, err := s.Merge(ctx, batch)
+		if err := only("Merge", err); err != nil {
+			return err
+		}
+		for i := range out {
+			if there := !slices.Contains(frozen, i%256); there != (out[i].Version != 0) {
+				t.Errorf("the answer to key %d is %+v, want one: %v", i, out[i], there)
+			}
+		}
+		return nil
+	})
+	c.masters[0].await(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Epochs(ctx)
+		return only("Epochs", err)
+	})
 }
 
 // testSlotMoves moves a slot key by key while counts go on rising. In between
@@ -145,7 +232,7 @@ func testSlotMoves(t *testing.T, c *nodes) {
 func testMasterDies(t *testing.T, c *nodes) {
 	s, _ := openWith(t, redisstore.Config{Addrs: c.addrs()})
 	c.wipe(t)
-	before := epoch(t, s)
+	before, dead := epochs(t, s), c.tagsOf(t, 0)
 	batch := make([]regional.Item, 512)
 	for i := range batch {
 		batch[i] = one(deltasync.Key(i), 5)
@@ -159,8 +246,9 @@ func testMasterDies(t *testing.T, c *nodes) {
 	}
 	c.masters[0].Kill()
 	_, err := s.Merge(t.Context(), batch)
-	if !errors.Is(err, regional.ErrStore) {
-		t.Errorf("Merge without a master: %v, want ErrStore", err)
+	if some, ok := errors.AsType[*regional.PartsError](err); !ok || !errors.Is(err, regional.ErrStore) ||
+		!slices.Equal(slices.Sorted(slices.Values(some.Parts)), dead) {
+		t.Errorf("Merge without a master: %v, want ErrStore of its tags, %v", err, dead)
 	}
 	c.replicas[0].await(t, func() error {
 		addr, err := c.masters[1].owner(t, 0)
@@ -182,7 +270,7 @@ func testMasterDies(t *testing.T, c *nodes) {
 			t.Errorf("key %d counts %d after a failover, want 5", i, got)
 		}
 	}
-	if got := epoch(t, s); got == before {
-		t.Errorf("a replica took over, and the epoch is still %d", got)
+	if got := changed(before, epochs(t, s)); !slices.Equal(got, dead) {
+		t.Errorf("a replica took over, and the epochs of tags %v changed, want %v", got, dead)
 	}
 }

@@ -72,16 +72,21 @@
 //
 // Each tag has a canary, a random string without expiry that is written when
 // it is missing: <prefix>{tt}epoch. It goes with FLUSHALL and with a restart
-// without persistence. The epoch is a hash of all canaries and of each master's
-// replication id, which changes with a promotion.
+// without persistence. A server's epoch is a hash of all canaries and of its
+// replication id, which changes with a promotion. In a cluster each tag has an
+// epoch, of its canary and of the id of the master that has it; a tag that moves to
+// a master that was there before takes its epoch along (see sightings). Asking
+// for them costs a master about a millisecond: 1 % of its time an aggregator.
 //
 // # Clusters
 //
-// Calls go by tag, so each to one master. While a slot moves, a call that names
-// groups of which some have moved, or do not exist, is refused (TRYAGAIN) until
-// all have: its counts are merged again then. A moved canary is the same one.
-// Which master serves what is read again with each call that fails: the client
-// by itself would look for a dead master's replica once a minute.
+// Calls go by tag, so each to one master, and to each master by itself: a tag
+// that fails, and a master that does not answer, are told as parts of the store
+// (regional.PartsError). While a slot moves, a call that names groups of which some
+// have moved, or do not exist, is refused (TRYAGAIN) until all have: the counts
+// of that tag are merged again then. Which master serves what is read again after
+// each failure: the client by itself would look for a dead master's replica once
+// a minute.
 //
 // Counters carry an expiry and canaries do not, so with `maxmemory-policy
 // volatile-ttl` a full Redis sheds the oldest counters and goes on.

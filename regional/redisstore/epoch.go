@@ -7,12 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // canaries writes the canaries that are missing and reads all. It is short and
@@ -27,25 +23,41 @@ return out`
 
 var errReplid = errors.New("INFO replication has no master_replid; the Redis user needs the INFO command")
 
-// Epoch implements regional.Store: one round trip, and to a cluster two.
+// Epoch implements regional.Store: one round trip.
 func (s *Store) Epoch(ctx context.Context) (uint64, error) {
-	var ids []string
-	var err error
+	epochs, err := s.Epochs(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(epochs) == 1:
+		return epochs[0], nil
+	}
+	h := fnv.New64a()
+	for _, e := range epochs {
+		h.Write(binary.LittleEndian.AppendUint64(nil, e))
+	}
+	return h.Sum64(), nil
+}
+
+// Epochs implements regional.Parted.
+func (s *Store) Epochs(ctx context.Context) ([]uint64, error) {
 	if s.cluster != nil {
-		ids, err = s.clusterIDs(ctx)
-	} else {
-		ids, err = s.serverIDs(ctx)
+		return s.tagEpochs(ctx)
 	}
+	ids, err := s.serverIDs(ctx)
 	if err != nil {
-		s.moved(err)
-		return 0, failed("epoch", err)
+		return nil, failed("epoch", err)
 	}
+	return []uint64{hash(ids...)}, nil
+}
+
+func hash(ids ...string) uint64 {
 	h := fnv.New64a()
 	for _, id := range ids {
 		h.Write(binary.AppendUvarint(nil, uint64(len(id))))
 		h.Write([]byte(id))
 	}
-	return h.Sum64(), nil
+	return h.Sum64()
 }
 
 // serverIDs is the canaries of one server, and its replication id.
@@ -66,42 +78,6 @@ func (s *Store) serverIDs(ctx context.Context) ([]string, error) {
 	}
 	id, err := replid(info.Val())
 	return append(ids, id), err
-}
-
-// clusterIDs is the canaries of all tags, wherever they are, and the
-// replication ids of all masters.
-func (s *Store) clusterIDs(ctx context.Context) ([]string, error) {
-	pipe := s.client.Pipeline()
-	reads := make([]*redis.Cmd, tags)
-	for tag := range reads {
-		reads[tag] = pipe.Eval(ctx, canaries, []string{s.canary(tag)}, freshCanary())
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, r := range reads {
-		id, err := r.StringSlice()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errReply, err)
-		}
-		ids = append(ids, id...)
-	}
-	var mu sync.Mutex
-	var masters []string // guarded by mu
-	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		info, err := c.Info(ctx, "replication").Result()
-		if err != nil {
-			return err
-		}
-		id, err := replid(info)
-		mu.Lock()
-		defer mu.Unlock()
-		masters = append(masters, id)
-		return err
-	})
-	slices.Sort(masters)
-	return append(ids, masters...), err
 }
 
 func (s *Store) canary(tag int) string { return fmt.Sprintf("%s{%02x}epoch", s.prefix, tag) }

@@ -37,8 +37,8 @@ func TestRedisDecidesWhatIsLate(t *testing.T) {
 	c := newCall(s.prefix, 1)
 	c.add(0, it, behind)
 	out := make([]regional.Item, 1)
-	if err := s.run(t.Context(), []*call{c}); err != nil {
-		t.Fatal(err)
+	if s.run(t.Context(), []*call{c}); c.err != nil {
+		t.Fatal(c.err)
 	}
 	if err := c.read(out); err != nil {
 		t.Fatal(err)

@@ -17,14 +17,15 @@ var mergeSource string
 
 var mergeScript = redis.NewScript(mergeSource)
 
-// Store is a regional.Store in Redis.
+// Store is a regional.Store in Redis. Its parts are the tags of a cluster.
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
 	prefix  string
+	seen    sightings
 }
 
-var _ regional.Store = (*Store)(nil)
+var _ regional.Parted = (*Store)(nil)
 
 // New returns a store. It connects when it is first used, so that an aggregator
 // starts without its Redis.
@@ -67,15 +68,6 @@ const (
 	maxPipelineKeys = 1024
 )
 
-// moved has the client look again which node of a cluster serves what. By itself
-// it does so once a minute, or when a node says that it is another: one that has
-// died does not.
-func (s *Store) moved(err error) {
-	if s.cluster != nil && err != nil {
-		s.cluster.ReloadState(context.Background()) // returns at once, and not more often than 5 times a second
-	}
-}
-
 // exchange sends what asked says of each item and reads the answers. Items of
 // one call stand in one slot: in a cluster that means one tag.
 func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item, asked func(*regional.Item) regional.Item) ([]regional.Item, error) {
@@ -92,69 +84,88 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 	nonce := rand.Uint64N(maxVersion/2) + 1
 	open := map[int]*call{}
 	var calls []*call
+	var bad badTags
 	keys := 0
-	flush := func() error {
-		err := s.run(ctx, calls)
-		s.moved(err)
-		for i := 0; err == nil && i < len(calls); i++ {
-			err = calls[i].read(out)
+	flush := func() {
+		s.run(ctx, calls)
+		for _, c := range calls {
+			if c.err == nil {
+				c.err = c.read(out)
+			}
+			bad.note(c.tag, c.err)
 		}
 		clear(open)
 		calls, keys = calls[:0], 0
-		return err
 	}
 	for i := range batch {
-		slot := 0
-		if s.cluster != nil {
-			slot = tagOf(batch[i].Key)
-		}
-		c := open[slot]
+		tag := s.Part(&batch[i])
+		c := open[tag]
 		if c == nil || len(c.places) == maxCallKeys {
 			c = newCall(s.prefix, nonce)
-			open[slot] = c
+			c.tag = tag
+			open[tag] = c
 			calls = append(calls, c)
 		}
 		c.add(i, asked(&batch[i]), now)
 		if keys++; keys == maxPipelineKeys {
-			if err := flush(); err != nil {
-				return nil, failed(verb, err)
+			if flush(); bad.err != nil && s.cluster == nil {
+				break
 			}
 		}
 	}
 	if keys > 0 {
-		if err := flush(); err != nil {
-			return nil, failed(verb, err)
-		}
+		flush()
+	}
+	if bad.err != nil {
+		s.moved(bad.err)
+		return s.partly(verb, out, &bad)
 	}
 	return out, nil
 }
 
-// run sends calls in one pipeline. Those of which the server says that it does
+// run sends calls, in a cluster those of each master in a pipeline of its own, so
+// that one that does not answer takes no time of the others.
+func (s *Store) run(ctx context.Context, calls []*call) {
+	if s.cluster == nil {
+		s.pipe(ctx, calls)
+		return
+	}
+	s.eachMaster(ctx, len(calls), func(i int) int { return calls[i].tag }, func(of []int, err error) {
+		some := make([]*call, len(of))
+		for n, i := range of {
+			some[n] = calls[i]
+			some[n].err = err
+		}
+		if err == nil {
+			s.pipe(ctx, some)
+		}
+	})
+}
+
+// pipe sends calls in one pipeline. Those of which the server says that it does
 // not know the script (it is new, or was told to forget) are sent again whole:
 // a pipeline does not do that by itself.
-func (s *Store) run(ctx context.Context, calls []*call) error {
+func (s *Store) pipe(ctx context.Context, calls []*call) {
 	todo := calls
 	for _, send := range []func(*call, context.Context, redis.Pipeliner) *redis.Cmd{(*call).evalsha, (*call).eval} {
 		pipe := s.client.Pipeline()
 		for _, c := range todo {
 			c.reply = send(c, ctx, pipe)
 		}
-		_, execErr := pipe.Exec(ctx)
+		_, _ = pipe.Exec(ctx) // each call has its own error
 		var again []*call
 		for _, c := range todo {
-			switch err := c.reply.Err(); {
-			case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			if c.err = c.reply.Err(); redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 				again = append(again, c)
-			case err != nil:
-				return err
 			}
 		}
-		if len(again) == 0 {
-			return execErr
+		if todo = again; len(todo) == 0 {
+			return
 		}
-		todo = again
 	}
-	return fmt.Errorf("the server does not know a script that was sent whole: %w", todo[0].reply.Err())
+	for _, c := range todo {
+		c.err = fmt.Errorf("the server does not know a script that was sent whole: %w", c.err)
+	}
 }
 
 func failed(verb string, err error) error {
