@@ -172,7 +172,7 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 	v.aggregator, err = regional.New(regional.Config{
 		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
-		Now: w.Now,
+		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)
 	return err
 }
