@@ -102,7 +102,7 @@ func (s *NATSSite) URLs() []string {
 func NATSCluster(t testing.TB, users *NATSUsers, region string, n int) *NATSSite {
 	t.Helper()
 	s := natsCluster(t, users, "cluster.conf", region, n, nil)
-	s.awaitRoutes(t)
+	s.AwaitRoutes(t)
 	return s
 }
 
@@ -175,8 +175,8 @@ func natsCluster(t testing.TB, users *NATSUsers, file, region string, n int, ext
 	return s
 }
 
-// awaitRoutes waits for each server to have a route to each other.
-func (s *NATSSite) awaitRoutes(t testing.TB) {
+// AwaitRoutes waits for each server to have a route to each other.
+func (s *NATSSite) AwaitRoutes(t testing.TB) {
 	t.Helper()
 	for _, n := range s.Servers {
 		Until(t, readyWithin, func() error {
