@@ -36,6 +36,7 @@ const (
 	Drift        Fault = "drift"         // clocks run off
 	ClockStep    Fault = "clock-step"    // a clock is set
 	Evict        Fault = "evict"         // keys compete for places
+	Forget       Fault = "forget"        // the view of what was evicted loses half of it
 	RuleChange   Fault = "rules"         // edges load rules with other limits
 	Flap         Fault = "flap"          // an aggregator comes and goes
 	KnowsNothing Fault = "knows-nothing" // a whole region starts anew: aggregators and store
@@ -44,7 +45,7 @@ const (
 // Faults are all kinds.
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
-	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing,
+	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget,
 }
 
 // Options say which trial is run.
@@ -175,6 +176,9 @@ func (p *plan) config(start time.Time) world.Config {
 	}
 	if p.has[Evict] {
 		c.MaxKeys = leastKeys
+	}
+	if p.has[Forget] {
+		c.Forgets = 0.5
 	}
 	return c
 }

@@ -126,7 +126,7 @@ func TestPushedTotalsOfUnknownKeysAreKept(t *testing.T) {
 
 func TestViewForgetsWhatExpired(t *testing.T) {
 	now := start
-	v := newView(func() time.Time { return now })
+	v := newView(func() time.Time { return now }, nil, 0)
 	for k := range deltasync.Key(10 * smallestSweep) {
 		v.Set(k+1, edge.Totals{Cells: []crdt.Cell{{Slice: 1, Charges: 1}}}, time.Second)
 		now = now.Add(time.Millisecond)

@@ -1,19 +1,22 @@
 package world
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/sync"
 )
 
-// view is an edge's View on virtual time. Unlike the daemon's, which forgets
-// at random under pressure, it keeps everything until it expires, so that a
-// World repeats itself.
+// view is an edge's View on virtual time. The daemon's forgets at random under
+// pressure; this one by the World's seed, so that a World repeats itself, and
+// without one it keeps everything until it expires.
 type view struct {
-	now    func() time.Time
-	totals map[deltasync.Key]viewed
-	sweep  int // size at which expired totals are dropped
+	now     func() time.Time
+	totals  map[deltasync.Key]viewed
+	sweep   int // size at which expired totals are dropped
+	rnd     *rand.Rand
+	forgets float64 // the share of what it is given that it does not keep
 }
 
 type viewed struct {
@@ -25,8 +28,8 @@ var _ edge.View = (*view)(nil)
 
 const smallestSweep = 1024
 
-func newView(now func() time.Time) *view {
-	return &view{now: now, totals: map[deltasync.Key]viewed{}, sweep: smallestSweep}
+func newView(now func() time.Time, rnd *rand.Rand, forgets float64) *view {
+	return &view{now: now, totals: map[deltasync.Key]viewed{}, sweep: smallestSweep, rnd: rnd, forgets: forgets}
 }
 
 // Get implements edge.View.
@@ -40,6 +43,10 @@ func (v *view) Get(key deltasync.Key) edge.Totals {
 // Set implements edge.View.
 func (v *view) Set(key deltasync.Key, totals edge.Totals, ttl time.Duration) {
 	now := v.now()
+	if v.forgets > 0 && v.rnd.Float64() < v.forgets {
+		delete(v.totals, key)
+		return
+	}
 	v.totals[key] = viewed{totals, now.Add(ttl)}
 	if len(v.totals) < v.sweep {
 		return

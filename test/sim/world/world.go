@@ -35,6 +35,8 @@ type Config struct {
 	Lanes, Aggregators int
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
+	// Forgets is the share of what an edge's view is given that it does not keep.
+	Forgets float64
 	// Seed decides what is left to chance: who of several aggregators answers,
 	// what happens to frames on their way. Without one nothing is, and no part
 	// ever fails: then long silences are passed over.
@@ -183,7 +185,7 @@ func (w *World) startSite(s *Site) error {
 	node, err := edge.New(edge.Config{
 		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout,
-		View: newView(w.Now), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
+		View: newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
 	})
 	if err != nil {
 		return err
