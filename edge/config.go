@@ -31,7 +31,8 @@ type Config struct {
 	// every edge and aggregator of the region.
 	Lanes int
 
-	// Interval is the longest that a change waits to be published (100 ms),
+	// Interval is the longest that a change waits to be published (100 ms; a
+	// second where it is less than a hundredth of a limit over 20 s or more),
 	// Urgent the shortest distance of two flushes for keys near their limit
 	// (20 ms). Timeout is how long a frame may stay unanswered (250 ms).
 	// Shorter is more exact and costs more messages.
