@@ -35,6 +35,40 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// paused is a store that is stopped for a while in the midst of its nth call, as
+// a loaded machine does to a Redis.
+type paused struct {
+	*memstore.Store
+	left atomic.Int64
+	stop func()
+}
+
+func (p *paused) Merge(ctx context.Context, batch []regional.Item) ([]regional.Item, error) {
+	if p.left.Add(-1) == 0 {
+		p.stop()
+	}
+	return p.Store.Merge(ctx, batch)
+}
+
+func (p *paused) Load(ctx context.Context, keys []regional.Item) ([]regional.Item, error) {
+	if p.left.Add(-1) == 0 {
+		p.stop()
+	}
+	return p.Store.Load(ctx, keys)
+}
+
+// The suite blames no store for a pause, at whichever of its calls.
+func TestSuiteForgivesPauses(t *testing.T) {
+	for n := range int64(10) {
+		storetest.Run(t, func(*testing.T) storetest.Subject {
+			c := newClock()
+			s := &paused{Store: memstore.New(memstore.Config{Now: c.now}), stop: func() { c.advance(3 * time.Second) }}
+			s.left.Store(n + 1)
+			return storetest.Subject{Store: s, Now: c.now, Advance: c.advance, Wipe: s.Wipe}
+		})
+	}
+}
+
 // one is an item with a single count in the present slice.
 func one(key deltasync.Key, now time.Time, count uint64) regional.Item {
 	const width = 1500 * time.Millisecond

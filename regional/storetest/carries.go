@@ -23,7 +23,7 @@ func carried(key deltasync.Key, carries ...crdt.Carry) regional.Item {
 func (s *subject) carries(what string, got regional.Item, want ...crdt.Carry) {
 	s.Helper()
 	if g, w := slices.SortedFunc(slices.Values(got.Carries), crdt.Carry.Compare), slices.SortedFunc(slices.Values(want), crdt.Carry.Compare); !slices.Equal(g, w) {
-		s.Fatalf("%s: the carries are %v, want %v", what, g, w)
+		s.wrong("%s: the carries are %v, want %v", what, g, w)
 	}
 }
 
@@ -96,15 +96,18 @@ func testCarryExpiry(s *subject) {
 	it := brief()
 	now := crdt.Slice(s.Now().UnixNano() / int64(it.Width))
 	it.Carries = []crdt.Carry{{Boundary: now, Level: 5}, {Boundary: now + 70, Level: 6}} // in 1.75 s
+	s.alive(it, now)
 	s.merge(it)
 	s.carries("just merged", s.load(it)[0], it.Carries...)
 	s.Advance(it.Kept() + 2*it.Width)
+	s.alive(it, now+70)
 	s.carries("when the first has expired", s.merge(brief())[0], it.Carries[1])
 	late := brief()
 	late.Carries = it.Carries[:1]
 	s.merge(late)
 	s.carries("when a late one came", s.load(it)[0], it.Carries[1])
 	s.Advance(71 * it.Width)
+	s.ends = time.Time{}
 	s.carries("when both have expired", s.load(it)[0])
 
 	s.Wipe()

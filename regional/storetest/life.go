@@ -19,11 +19,13 @@ func testExpiry(s *subject) {
 	it := brief()
 	now := crdt.Slice(s.Now().UnixNano() / int64(it.Width))
 	it.Vectors = []regional.Vector{edge(1, charge(now, 5), charge(now+70, 6))} // in 1.75 s
+	s.alive(it, now)
 	first := s.merge(it)[0]
 	s.same("just merged", s.load(it)[0].Vectors, it.Vectors)
 
 	// The first of the two is gone, the second is not.
 	s.Advance(it.Kept() + 2*it.Width)
+	s.alive(it, now+70)
 	s.same("when the first has expired", s.merge(brief())[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 	s.same("when the first has expired, loaded", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 	late := brief(edge(2, charge(now, 9)))
@@ -31,10 +33,12 @@ func testExpiry(s *subject) {
 	s.same("when a late count came", s.load(it)[0].Vectors, []regional.Vector{edge(1, charge(now+70, 6))})
 
 	s.Advance(71 * it.Width)
+	s.ends = time.Time{}
 	s.same("when both have expired", s.load(it)[0].Vectors, nil)
 
 	// Born again, it is not mistaken for what it was.
 	now = crdt.Slice(s.Now().UnixNano() / int64(it.Width))
+	s.alive(it, now)
 	s.merge(brief(edge(3, charge(now, 1))))
 	again := brief()
 	again.Version = first.Version
@@ -52,6 +56,7 @@ func testDead(s *subject) {
 		s.same("a dead slice", s.load(it)[0].Vectors, nil)
 	}
 	live := crdt.Slice(s.Now().UnixNano() / int64(shape.Width))
+	s.alive(shape, live)
 	s.merge(brief(edge(1, charge(-1, 1), charge(live, 5), charge(1<<62, 2))))
 	s.same("dead slices beside a live one", s.load(brief())[0].Vectors, []regional.Vector{edge(1, charge(live, 5))})
 }

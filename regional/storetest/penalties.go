@@ -25,7 +25,7 @@ func (s *subject) in(d time.Duration) int64 { return s.Now().Add(d).UnixNano() }
 func (s *subject) until(what string, got regional.Item, want int64) {
 	s.Helper()
 	if got.Until != want {
-		s.Fatalf("%s: a penalty until %d, want %d", what, got.Until, want)
+		s.wrong("%s: a penalty until %d, want %d", what, got.Until, want)
 	}
 }
 
@@ -89,6 +89,7 @@ func testPenaltyExpiry(s *subject) {
 	it.Until = s.in(it.Kept() + time.Second)
 	s.merge(it)
 	s.Advance(it.Kept() + 2*it.Width)
+	s.ends = time.Unix(0, it.Until)
 	got := s.load(brief())[0]
 	s.until("when the counts have expired", got, it.Until)
 	s.same("when the counts have expired", got.Vectors, nil)
@@ -96,8 +97,10 @@ func testPenaltyExpiry(s *subject) {
 	longer.Until = it.Until + int64(time.Second)
 	s.merge(longer)
 	s.Advance(time.Second)
+	s.ends = time.Unix(0, longer.Until)
 	s.until("when the first is over", s.merge(brief())[0], longer.Until)
 	s.Advance(1010 * time.Millisecond)
+	s.ends = time.Time{} // what follows is of hours
 	s.until("when the later one is over", s.load(brief())[0], 0)
 
 	short := punished(5, s.in(100*time.Millisecond))

@@ -46,10 +46,10 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"carries join by boundary", testCarries},
 		{"carries are told like vectors", testCarryVersions},
 		{"what rests joins by level and by boundary", testRests},
-		{"carries expire, and come neither late nor early", testCarryExpiry},
+		{"carries expire, and come neither late nor early", patient(testCarryExpiry)},
 		{"penalties join by the later", testPenalties},
 		{"penalties are told like vectors", testPenaltyVersions},
-		{"penalties last as long as they say", testPenaltyExpiry},
+		{"penalties last as long as they say", patient(testPenaltyExpiry)},
 		{"a window spans groups", testSpans},
 		{"a key twice in a batch", testKeyTwice},
 		{"shapes do not mix", testShapes},
@@ -60,8 +60,8 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"version: unchanged brings no vectors", testUnchanged},
 		{"version: foreign and wrong ones bring all", testWrongVersion},
 		{"version: none survives a wipe", testVersionAfterWipe},
-		{"counts expire", testExpiry},
-		{"late and early cells leave nothing behind", testDead},
+		{"counts expire", patient(testExpiry)},
+		{"late and early cells leave nothing behind", patient(testDead)},
 		{"epoch changes with a wipe, and only then", testEpoch},
 		{"errors wrap ErrStore", testErrors},
 		{"many writers end where the model ends", testConcurrent},
@@ -84,6 +84,59 @@ type subject struct {
 	Subject
 	start sync.Once
 	base  crdt.Slice
+	ends  time.Time // see alive
+}
+
+// alive notes what a test is about to expect, as long as it may: until a slice
+// expires.
+func (s *subject) alive(it regional.Item, slice crdt.Slice) {
+	s.ends = time.Unix(0, int64(slice+1)*int64(it.Width)).Add(it.Kept())
+}
+
+// tooLate is why a try of a patient test says nothing.
+type tooLate string
+
+// patient is a test of what expires within a second or two. A machine under load
+// may pause for longer, or take as long to connect; then what was expected is
+// rightly gone, and the test begins again.
+func patient(test func(*subject)) func(*subject) {
+	try := func(s *subject) (late tooLate) {
+		defer func() {
+			switch p := recover().(type) {
+			case nil: // also when the test ends by Fatal
+			case tooLate:
+				late = p
+			default:
+				panic(p)
+			}
+		}()
+		s.ends = time.Time{}
+		test(s)
+		return ""
+	}
+	return func(s *subject) {
+		for range 4 {
+			late := try(s)
+			if late == "" {
+				return
+			}
+			s.Logf("too late to tell: %s", string(late))
+			s.Wipe()
+		}
+		if late := try(s); late != "" {
+			s.Fatalf("five times too late to tell: %s", string(late))
+		}
+	}
+}
+
+// wrong ends the test, or the try of a patient one if what is missed may have
+// expired by now.
+func (s *subject) wrong(format string, args ...any) {
+	s.Helper()
+	if !s.ends.IsZero() && !s.Now().Before(s.ends) {
+		panic(tooLate(fmt.Sprintf(format, args...)))
+	}
+	s.Fatalf(format, args...)
 }
 
 // The shape that tests use unless they are about shapes: a minute of 40 slices.
@@ -166,7 +219,7 @@ func (s *subject) holds(key deltasync.Key, want ...regional.Vector) {
 func (s *subject) same(what string, got, want []regional.Vector) {
 	s.Helper()
 	if err := differ(got, want); err != nil {
-		s.Fatalf("%s: %v", what, err)
+		s.wrong("%s: %v", what, err)
 	}
 }
 
