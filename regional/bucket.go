@@ -56,18 +56,6 @@ func drain(shape deltasync.Shape) limit.Drain {
 	return limit.Drain{Refill: shape.Refill, Per: shape.RefillPer, Floor: shape.Floor, Width: shape.Width}
 }
 
-// reshape takes over what may change of a rate without a new generation.
-func (c *counter) reshape(shape deltasync.Shape) {
-	c.shape.Limit = shape.Limit
-	if shape.Bucket() { // of an older build it is not; that drains nothing
-		c.shape.Refill, c.shape.RefillPer, c.shape.Floor = shape.Refill, shape.RefillPer, shape.Floor
-		c.shape.Slices = max(c.shape.Slices, shape.Slices)
-		if c.past == nil {
-			c.past = &past{}
-		}
-	}
-}
-
 // missingPast adds to an item what the store lacks of the level.
 func (c *counter) missingPast(it *Item) {
 	if c.past == nil || !c.past.lacks {

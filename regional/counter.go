@@ -10,6 +10,8 @@ import (
 // counter is what an aggregator holds of one key.
 type counter struct {
 	shape   deltasync.Shape
+	vouched bool          // somebody who counted told the shape
+	votes   ballot        // on the shape; nil: all told the same
 	edges   crdt.GCounter // entries of the own region's edges
 	regions crdt.GCounter // subtotals of other regions
 	version uint64        // of the key in the store, as last answered; 0: never asked

@@ -100,6 +100,9 @@ func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, now int
 			continue
 		}
 		if c := a.open(l, items[i].Key, shapes[i]); c != nil {
+			if c.shape.Width != shapes[i].Width {
+				continue
+			}
 			c.reshape(shapes[i])
 			a.joinStored(l, items[i].Key, &answer[i], now)
 		}

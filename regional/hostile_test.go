@@ -164,3 +164,95 @@ func FuzzHandle(f *testing.F) {
 		}
 	})
 }
+
+// shaped tells a count of key 9 under a limit.
+func (e *edge) shaped(r *region, limit uint64, cells ...crdt.Cell) {
+	r.t.Helper()
+	shape := minute
+	shape.Limit = limit
+	e.send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: 9, Cells: cells}}})
+}
+
+// The limit is what most of those say that have counts: one that lies turns no
+// pushes off, and a limit that was changed holds once most have learnt of it.
+func TestLimitIsWhatMostSay(t *testing.T) {
+	for _, lie := range []uint64{0, 1, 1 << 40} {
+		r := newRegion(t, "eu", newStore(&start))
+		e1, e2, bad := &edge{name: "e1"}, &edge{name: "e2"}, &edge{name: "bad"}
+		e1.shaped(r, 100, charge(start, 10))
+		e2.shaped(r, 100, charge(start, 10))
+		bad.shaped(r, lie, charge(start, 1))
+		bad.shaped(r, lie)
+		if n := pushed(r); n != 0 {
+			t.Errorf("limit %d told by one of three: %d pushes at 21 of 100, want none", lie, n)
+		}
+		e1.shaped(r, 100, charge(start, 40))
+		if n := pushed(r); n != 1 {
+			t.Errorf("limit %d told by one of three: %d pushes at 51 of 100, want 1", lie, n)
+		}
+		e1.shaped(r, 1000, charge(start, 50))
+		r.Pushes(start)
+		e1.shaped(r, 1000, charge(start, 65)) // 76: nothing crossed
+		e2.shaped(r, 1000, charge(start, 11))
+		if lie == 0 { // which is no vote
+			bad.shaped(r, 1000, charge(start, 2))
+		}
+		if n := pushed(r); n != 0 {
+			t.Errorf("after the change: %d pushes, want none", n)
+		}
+		e2.shaped(r, 1000, charge(start, 40)) // 106 of 1000
+		if n := pushed(r); n != 0 {
+			t.Errorf("limit %d: %d pushes at 106, want none: two of three say 1000", lie, n)
+		}
+	}
+}
+
+// Whoever is first to name a key, and to lie, is outvoted by the next two; and
+// who only asks has no say.
+func TestLiarIsOutvoted(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	bad := &edge{name: "bad"}
+	bad.shaped(r, 1<<40, charge(start, 1))
+	(&edge{name: "e1"}).shaped(r, 100, charge(start, 30))
+	(&edge{name: "e2"}).shaped(r, 100, charge(start, 30))
+	if n := pushed(r); n != 1 {
+		t.Errorf("%d pushes at 61 of 100, want 1", n)
+	}
+	for i := range 5 {
+		(&edge{name: fmt.Sprint("asker", i)}).shaped(r, 1<<40)
+	}
+	(&edge{name: "e2"}).shaped(r, 100, charge(start, 70))
+	if n := pushed(r); n != 1 {
+		t.Errorf("%d pushes at 101 of 100, want 1", n)
+	}
+}
+
+// The votes of nodes that have counted nothing for a window lapse.
+func TestVotesLapse(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now))
+	e1 := &edge{name: "e1"}
+	for i := range 3 {
+		(&edge{name: fmt.Sprint("gone", i)}).shaped(r, 1000, charge(start, 1))
+	}
+	now = start.Add(2 * time.Minute)
+	r.now = now
+	e1.shaped(r, 100, charge(now, 1))
+	r.Tick(now)
+	e1.shaped(r, 100, charge(now, 60))
+	if n := pushed(r); n != 1 {
+		t.Errorf("%d pushes at 60 of 100, want 1: those who say 1000 are gone", n)
+	}
+}
+
+// The width of slices is part of a key: who tells another is wrong.
+func TestOtherWidthIsRefused(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	(&edge{name: "e1"}).tell(r, 9, charge(start, 5))
+	other := minute
+	other.Width = time.Second
+	down := (&edge{name: "bad"}).send(r, deltasync.Section{Shape: other, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: sliceOf(other, start), Charges: 7}}}}})
+	if down.Status != deltasync.StatusForbidden || !slices.Equal(down.Refused, []uint32{0}) || len(r.Vectors(9)) != 1 {
+		t.Errorf("%v, refused %v, %d entries; want forbidden, 0 and 1", down.Status, down.Refused, len(r.Vectors(9)))
+	}
+}

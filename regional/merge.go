@@ -66,6 +66,11 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				m.refuse(index, deltasync.StatusOverloaded)
 				continue
 			}
+			if c.shape.Width != sec.Shape.Width { // it is part of what a key is made of
+				a.stats.misshapen.Add(1)
+				m.refuse(index, deltasync.StatusForbidden)
+				continue
+			}
 			c.reshape(sec.Shape)
 			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !c.admits(source(up.Kind), replica) {
 				a.stats.crowded.Add(1)
@@ -74,6 +79,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))
+			if len(cells) > 0 {
+				c.vote(up.Node, sec.Shape)
+			}
 			switch {
 			case rose:
 				c.lacks(source(up.Kind), replica, from)
