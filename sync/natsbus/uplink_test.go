@@ -19,8 +19,9 @@ const (
 	// unanswered pings, 2 s apart, and the third that would be due.
 	noticed = 6 * time.Second
 	// closed is how long a server may go on reading from a link that it has given
-	// up: it closes when the write under way has failed, after write_deadline.
-	closed = 2 * time.Second
+	// up: it closes when the write under way and a last one have failed, each
+	// after write_deadline.
+	closed = 2 * 2 * time.Second
 	// slack is what a loaded machine may add to that.
 	slack = time.Second
 	// growth is by how many bytes a server may grow meanwhile: an edge has two
