@@ -35,6 +35,7 @@ type lane struct {
 	push     []deltasync.Key // keys to push
 	peers    []peer          // by Config.Peers
 	scratch  []crdt.Cell     // see merged
+	slots    []slot          // see slotsOf
 }
 
 // peer is one lane's exchange with another region.

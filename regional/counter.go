@@ -14,6 +14,7 @@ type counter struct {
 	votes   ballot        // on the shape; nil: all told the same
 	edges   crdt.GCounter // entries of the own region's edges
 	regions crdt.GCounter // subtotals of other regions
+	grown   uint64        // at least what all edges charged: see clamp
 	version uint64        // of the key in the store, as last answered; 0: never asked
 	asked   int64         // when it was last answered
 	missing []missing     // what the store lacks
@@ -73,8 +74,15 @@ func (c *counter) of(source Source) *crdt.GCounter {
 func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (from crdt.Slice, rose bool) {
 	g := c.of(source)
 	for _, cell := range cells {
-		if cell.Slice < oldest || g.Join(replica, cell).Zero() {
+		if cell.Slice < oldest {
 			continue
+		}
+		rise := g.Join(replica, cell)
+		if rise.Zero() {
+			continue
+		}
+		if source == FromEdge {
+			c.grown = crdt.SatAdd(c.grown, rise.Charges)
 		}
 		if !rose || cell.Slice < from {
 			from, rose = cell.Slice, true

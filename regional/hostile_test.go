@@ -256,3 +256,95 @@ func TestOtherWidthIsRefused(t *testing.T) {
 		t.Errorf("%v, refused %v, %d entries; want forbidden, 0 and 1", down.Status, down.Refused, len(r.Vectors(9)))
 	}
 }
+
+// An edge may tell more than the limit, but not without end: of all its lives, 16
+// times as much in a window. It hears that all is well.
+func TestGrowthIsCapped(t *testing.T) {
+	peers := func(r *region, at time.Time) uint64 {
+		t.Helper()
+		r.now = at
+		return charges((&edge{name: "asker"}).tell(r, 9).Totals[0].Peers)
+	}
+	told := func(r *region, e *edge, life uint32, cells ...crdt.Cell) {
+		t.Helper()
+		if down := e.live(r, life, 9, cells...); down.Status != deltasync.StatusOK || len(down.Refused) != 0 {
+			t.Fatalf("%v, refused %v, want OK", down.Status, down.Refused)
+		}
+	}
+	const most = 1600
+	for _, tt := range []struct {
+		name string
+		tell func(r *region, e *edge)
+		want uint64
+	}{
+		{"within", func(r *region, e *edge) { told(r, e, 0, charge(start, most)) }, most},
+		{"one cell", func(r *region, e *edge) { told(r, e, 0, charge(start, 1<<60)) }, most},
+		{"the largest number", func(r *region, e *edge) { told(r, e, 0, charge(start, 1<<64-1)) }, most},
+		{"two cells", func(r *region, e *edge) {
+			told(r, e, 0, charge(start.Add(-10*minute.Width), 1000), charge(start, 1000))
+		}, most},
+		{"the later one first", func(r *region, e *edge) {
+			told(r, e, 0, charge(start, 1000))
+			told(r, e, 0, charge(start.Add(-10*minute.Width), 1000))
+		}, most},
+		{"many lives", func(r *region, e *edge) {
+			for life := range uint32(50) {
+				told(r, e, life, charge(start, 100))
+			}
+		}, most},
+		{"little by little", func(r *region, e *edge) {
+			for n := range uint64(50) {
+				told(r, e, 0, charge(start, 100+100*n))
+			}
+		}, most},
+		{"another edge", func(r *region, e *edge) {
+			told(r, e, 0, charge(start, 1<<60))
+			told(r, &edge{name: "e2"}, 0, charge(start, 300))
+		}, most + 300},
+		{"and refunds", func(r *region, e *edge) {
+			told(r, e, 0, crdt.Cell{Slice: slice(start), Charges: 5000, Refunds: 4990})
+		}, 5000},
+		{"refunds and too much", func(r *region, e *edge) {
+			told(r, e, 0, crdt.Cell{Slice: slice(start), Charges: 9000, Refunds: 4000})
+		}, 4000 + most},
+	} {
+		r := newRegion(t, "eu", newStore(&start))
+		tt.tell(r, &edge{name: "e1"})
+		if got := peers(r, start); got != tt.want {
+			t.Errorf("%s: %d counted, want %d", tt.name, got, tt.want)
+		}
+		if st := r.Stats(start); (st.Clamped > 0) != (tt.name != "within" && tt.name != "and refunds") {
+			t.Errorf("%s: %d clamped", tt.name, st.Clamped)
+		}
+	}
+}
+
+// The cap is of a window: who counts as much in each is not held up.
+func TestGrowthIsOfAWindow(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now))
+	e := &edge{name: "e1"}
+	for i := range 300 { // 39 of them share a window, which is 600 short of the cap
+		now = start.Add(time.Duration(i) * minute.Width)
+		r.now = now
+		if e.tell(r, 9, charge(now, 20)); i%7 == 0 {
+			r.Tick(now)
+		}
+	}
+	if st := r.Stats(now); st.Clamped != 0 {
+		t.Errorf("%d clamped, want none", st.Clamped)
+	}
+	fixed := deltasync.Shape{Generation: 7, Width: time.Second, Slices: 1, Limit: 100}
+	at := sliceOf(fixed, now)
+	e.send(r, deltasync.Section{Shape: fixed, Deltas: []deltasync.Delta{{Key: 11, Cells: []crdt.Cell{
+		{Slice: at - 2, Charges: 1500}, {Slice: at - 1, Charges: 1600}, {Slice: at, Charges: 1500}}}}})
+	if st := r.Stats(now); st.Clamped != 0 {
+		t.Errorf("%d clamped in windows of one slice, want none", st.Clamped)
+	}
+	free := minute
+	free.Limit = 0
+	e.send(r, deltasync.Section{Shape: free, Deltas: []deltasync.Delta{{Key: 10, Cells: []crdt.Cell{charge(now, 1<<62)}}}})
+	if got := charges((&edge{name: "asker"}).tell(r, 10).Totals[0].Peers); got != 1<<40 {
+		t.Errorf("without a limit: %d counted, want 2^40", got)
+	}
+}

@@ -19,6 +19,7 @@ type merged struct {
 	asked   []question
 	status  deltasync.Status
 	refused []uint32 // deltas that were not wholly taken, by index
+	looked  int      // cells that were looked at to clamp others
 }
 
 // refuse notes why a delta was not wholly taken. Of several reasons the sender
@@ -76,6 +77,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				a.stats.crowded.Add(1)
 				m.refuse(index, deltasync.StatusOverloaded)
 				cells = nil
+			}
+			if up.Kind == deltasync.KindEdge {
+				cells = a.clamp(l, c, replica, cells, oldest, index, &m)
 			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))

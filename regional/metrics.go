@@ -11,7 +11,7 @@ import (
 // stats are the aggregator's counters.
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
-	crowded                           atomic.Uint64
+	crowded, clamped                  atomic.Uint64
 	cutShort                          atomic.Uint64
 	toldLater, storeErrors            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
@@ -47,6 +47,7 @@ type Stats struct {
 	Merges                 uint64 // cells received, since the start as all counts below
 	Ahead                  uint64 // deltas with slices too far in the future
 	Full                   uint64 // keys refused for want of room
+	Clamped                uint64 // deltas of edges that told far more than their limit
 	Refused                map[string]uint64
 	Muted                  int // senders that are not listened to
 	Duplicates             uint64
@@ -62,7 +63,7 @@ type Stats struct {
 func (a *Aggregator) Stats(now time.Time) Stats {
 	s := &a.stats
 	st := Stats{
-		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(),
+		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(), Clamped: s.clamped.Load(),
 		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(now.UnixNano()), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
@@ -135,6 +136,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	count(refusedDesc, st.Ahead, "slice_ahead")
 	count(refusedDesc, st.Full, "keys_full")
+	count(refusedDesc, st.Clamped, "growth")
 	count(refusedDesc, c.aggregator.stats.crowded.Load(), "entries_full")
 	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
 	count(duplicates, st.Duplicates)

@@ -70,7 +70,9 @@ func TestCutReplyNamesWhatWasRefused(t *testing.T) {
 	r := newRegion(t, "eu", newStore(&start))
 	const keys = 2000
 	var sec, ask deltasync.Section
-	sec.Shape, ask.Shape = minute, minute
+	large := minute
+	large.Limit = 1 << 22 // what is far above the limit would be clamped
+	sec.Shape, ask.Shape = large, large
 	for k := range deltasync.Key(keys) {
 		d := deltasync.Delta{Key: k + 1}
 		for i := range 20 {
@@ -80,7 +82,7 @@ func TestCutReplyNamesWhatWasRefused(t *testing.T) {
 		ask.Deltas = append(ask.Deltas, deltasync.Delta{Key: k + 1, Flags: deltasync.FlagTouch})
 	}
 	for part := range slices.Chunk(sec.Deltas, 400) {
-		(&edge{name: "e1"}).send(r, deltasync.Section{Shape: minute, Deltas: part})
+		(&edge{name: "e1"}).send(r, deltasync.Section{Shape: large, Deltas: part})
 	}
 	ask.Deltas[3].Cells = []crdt.Cell{charge(start.Add(time.Hour), 1)}
 	ask.Deltas[keys-1].Cells = []crdt.Cell{charge(start.Add(time.Hour), 1)}
