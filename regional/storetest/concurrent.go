@@ -87,6 +87,8 @@ func (m model) exceeds(a regional.Item) error {
 func testConcurrent(s *subject) {
 	for seed := range uint64(3) {
 		s.Wipe()
+		s.start = sync.Once{} // slices of now
+		s.alive(item(0), s.at(pieces-1))
 		want := model{}
 		plans := make([][][]regional.Item, writers)
 		for w := range plans {
@@ -145,7 +147,7 @@ func testConcurrent(s *subject) {
 					s.Fatalf("seed %d, writer %d, last exchange: %v", seed, w, err)
 				}
 				if err := differ(views[w].vectors(key), want.vectors(key)); err != nil {
-					s.Fatalf("seed %d, writer %d, key %d: some write escaped its versions: it believes: %v", seed, w, key, err)
+					s.wrong("seed %d, writer %d, key %d: some write escaped its versions: it believes: %v", seed, w, key, err)
 				}
 			}
 		}
