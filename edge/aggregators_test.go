@@ -26,7 +26,7 @@ func (a *scripted) answer(t *testing.T, o Outgoing) []byte {
 	if err := up.UnmarshalBinary(o.Payload); err != nil {
 		t.Fatal(err)
 	}
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: a.epoch, LiveRegions: 1}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: a.epoch, LiveRegions: 1}
 	if a.away {
 		down.Status = deltasync.StatusStoreDown
 	}

@@ -36,7 +36,7 @@ func heardOf(t *testing.T, payload []byte) []byte {
 	if err := up.UnmarshalBinary(payload); err != nil {
 		t.Fatal(err)
 	}
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
 	for i := range up.Sections {
 		down.Totals = append(down.Totals, make([]deltasync.Totals, len(up.Sections[i].Deltas))...)
 	}

@@ -23,7 +23,7 @@ func TestDegraded(t *testing.T) {
 		t.Helper()
 		check(n, now, "u1")
 		up := upOf(t, n.Flush(now))
-		down := deltasync.Down{Status: status, Region: "eu", StoreEpoch: 1}
+		down := deltasync.Down{Status: status, Region: "eu", Node: euNode, StoreEpoch: 1}
 		refused := status == deltasync.StatusUnsupported
 		if !refused {
 			down.Seq, down.Totals = up.Seq, make([]deltasync.Totals, 1)

@@ -284,6 +284,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.badReplies.Add(1)
 		return fmt.Errorf("reply on lane %d: %w", lane, err)
 	}
+	if down.Region != n.cfg.Region || down.Node != n.region {
+		n.stats.foreign.Add(1)
+		return fmt.Errorf("reply on lane %d: it is of region %q, want %q", lane, down.Region, n.cfg.Region)
+	}
 	t := now.UnixNano()
 	n.mu.Lock()
 	// A refusal that names deltas is about them; another is of the frame.
@@ -484,6 +488,10 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 	if err := hot.UnmarshalBinary(payload); err != nil {
 		n.stats.badPushes.Add(1)
 		return fmt.Errorf("push: %w", err)
+	}
+	if hot.Region != n.cfg.Region {
+		n.stats.foreign.Add(1)
+		return fmt.Errorf("push: it is of region %q, want %q", hot.Region, n.cfg.Region)
 	}
 	t := now.UnixNano()
 	n.stats.pushes.Add(1)

@@ -16,7 +16,7 @@ type stats struct {
 	outboxFull, unencodable                      atomic.Uint64
 	framesSent, framesLost, bytesSent            atomic.Uint64
 	badReplies, badPushes, lateReplies, refusals atomic.Uint64
-	pushes, resends                              atomic.Uint64
+	pushes, resends, foreign                     atomic.Uint64
 	lastReply                                    atomic.Int64 // ns since 1970
 	lastRefusal                                  atomic.Int64 // ns since 1970
 	lastStatus                                   atomic.Uint32
@@ -40,7 +40,8 @@ type Stats struct {
 	FramesSent  uint64 // since the start, as all counts below
 	FramesLost  uint64
 	BytesSent   uint64
-	BadReplies  uint64
+	BadReplies  uint64 // and pushes
+	Foreign     uint64 // replies and pushes of other regions, which are dropped
 	Refused     uint64 // frames that the aggregator would not have
 	Evicted     uint64 // keys forgotten to make room, their counts known elsewhere
 	EvictedLost uint64 // keys forgotten with counts that nobody else had yet
@@ -60,7 +61,7 @@ func (n *Node) Stats(now time.Time) Stats {
 	st := Stats{
 		Keys:       n.Keys(),
 		FramesSent: n.stats.framesSent.Load(), FramesLost: n.stats.framesLost.Load(), BytesSent: n.stats.bytesSent.Load(),
-		BadReplies: n.stats.badReplies.Load() + n.stats.badPushes.Load(), Refused: n.stats.refusals.Load(),
+		BadReplies: n.stats.badReplies.Load() + n.stats.badPushes.Load(), Foreign: n.stats.foreign.Load(), Refused: n.stats.refusals.Load(),
 		Evicted: n.stats.evicted.Load(), EvictedLost: n.stats.evictedUnsent.Load(),
 		Resends: n.stats.resends.Load(), Pushes: n.stats.pushes.Load(),
 		ViewAge: -1, Status: deltasync.Status(n.stats.lastStatus.Load()),
@@ -135,6 +136,7 @@ var (
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent, by what became of them.", []string{"result"}, nil)
 	viewAgeDesc  = prometheus.NewDesc("spillgate_view_age_seconds", "Time since the region last answered this edge; -1 before the first answer.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while decisions rest on less than they should, by reason.", []string{"reason"}, nil)
+	foreignDesc  = prometheus.NewDesc("spillgate_sync_foreign_total", "Replies and pushes of another region than this edge's, which were dropped.", nil, nil)
 	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this edge.", nil, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
@@ -171,6 +173,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, st.Refused, "refused")
 	count(framesDesc, m.node.stats.lateReplies.Load(), "late")
 	count(pushesDesc, st.Pushes)
+	count(foreignDesc, st.Foreign)
 	count(resendsDesc, st.Resends)
 	count(failedDesc, m.node.conditionFailures())
 	current := m.node.Degraded(now)

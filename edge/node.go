@@ -17,9 +17,10 @@ const shards = 256
 
 // Node decides and counts. Its methods may be called by many goroutines.
 type Node struct {
-	cfg   Config
-	keyer deltasync.Keyer
-	self  deltasync.Up // head of every frame
+	cfg    Config
+	keyer  deltasync.Keyer
+	self   deltasync.Up // head of every frame
+	region uint64       // the node that its aggregators speak for
 
 	rules   atomic.Pointer[limit.Set]
 	epochs  atomic.Uint32                          // of rule sets
@@ -73,7 +74,7 @@ func New(cfg Config) (*Node, error) {
 		cfg.Incarnation = uint64(time.Now().UnixMilli())
 	}
 	n := &Node{
-		cfg: cfg, keyer: keyer,
+		cfg: cfg, keyer: keyer, region: deltasync.NodeID(cfg.Region, "", ""),
 		self: deltasync.Up{
 			Kind: deltasync.KindEdge, Region: cfg.Region, Pop: cfg.Pop, Name: cfg.Name,
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),

@@ -78,7 +78,7 @@ func answer(t testing.TB, n *Node, now time.Time, up *deltasync.Up, totals ...de
 
 func answerStatus(t testing.TB, n *Node, now time.Time, up *deltasync.Up, status deltasync.Status, totals ...deltasync.Totals) {
 	t.Helper()
-	down := deltasync.Down{Status: status, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, Totals: totals}
+	down := deltasync.Down{Status: status, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, Totals: totals}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		t.Fatalf("encode reply: %v", err)
@@ -308,7 +308,7 @@ func TestNewStoreEpochSendsAllAgain(t *testing.T) {
 	answer(t, n, start, up, deltasync.Totals{})
 	check(n, start, "b")
 	up = upOf(t, n.Flush(start.Add(100*time.Millisecond)))
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 2, Totals: make([]deltasync.Totals, 1)}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 2, Totals: make([]deltasync.Totals, 1)}
 	b, _ := down.AppendBinary(nil)
 	if err := n.Receive(start.Add(200*time.Millisecond), 0, b); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (p *pacing) handle(_ context.Context, _ string, payload []byte) []byte {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	down := deltasync.Down{Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Status: deltasync.StatusOK, Pace: p.pace}
+	down := deltasync.Down{Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Status: deltasync.StatusOK, Pace: p.pace}
 	for _, sec := range up.Sections {
 		down.Totals = append(down.Totals, make([]deltasync.Totals, len(sec.Deltas))...)
 	}

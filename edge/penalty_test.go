@@ -107,7 +107,7 @@ func TestPenaltyIsTold(t *testing.T) {
 	if d := onlyDelta(t, up); d.Flags&deltasync.FlagRefresh == 0 {
 		t.Errorf("refreshed with the flags %d, want a refresh", d.Flags)
 	}
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 2, Totals: []deltasync.Totals{{}}}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 2, Totals: []deltasync.Totals{{}}}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func (r *region) handle(_ context.Context, _ string, payload []byte) []byte {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	down := deltasync.Down{Region: "eu", Seq: up.Seq, StoreEpoch: r.epoch, LiveRegions: 1, Status: r.status(r.frames)}
+	down := deltasync.Down{Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: r.epoch, LiveRegions: 1, Status: r.status(r.frames)}
 	r.frames++
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {
@@ -189,7 +189,7 @@ func TestOnlyWhatWasTurnedAwayIsOwed(t *testing.T) {
 	up := upOf(t, n.Flush(start))
 	down := deltasync.Down{
 		Status: deltasync.StatusOverloaded, Refused: []uint32{1},
-		Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Totals: make([]deltasync.Totals, 3),
+		Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1, Totals: make([]deltasync.Totals, 3),
 	}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestForbiddenNamesWhatItMeans(t *testing.T) {
 				check(n, start, user)
 			}
 			up := upOf(t, n.Flush(start))
-			down := deltasync.Down{Status: tt.status, Refused: tt.refused, Region: "eu", Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
+			down := deltasync.Down{Status: tt.status, Refused: tt.refused, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 1}
 			if !tt.whole {
 				down.Totals = make([]deltasync.Totals, 3)
 			}

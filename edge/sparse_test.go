@@ -261,7 +261,7 @@ func (w *twins) answer() {
 	if w.rnd.IntN(60) == 0 {
 		w.epoch++
 	}
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: w.epoch - w.rnd.Uint64N(2), LiveRegions: 1 + w.rnd.IntN(200)}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: w.epoch - w.rnd.Uint64N(2), LiveRegions: 1 + w.rnd.IntN(200)}
 	// Not both in one run: a sparse record that was turned away passes for told
 	// some seconds earlier, so that more is sent again for a store that was away.
 	refuse := w.refuses && w.rnd.IntN(6) == 0

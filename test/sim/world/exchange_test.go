@@ -237,7 +237,7 @@ func TestMisalignedReplyIsALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	totals := deltasync.Totals{Others: up.Sections[0].Deltas[0].Cells}
-	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Seq: up.Seq, StoreEpoch: 1, Totals: []deltasync.Totals{totals, totals}}
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: deltasync.NodeID("eu", "", ""), Seq: up.Seq, StoreEpoch: 1, Totals: []deltasync.Totals{totals, totals}}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		t.Fatal(err)
