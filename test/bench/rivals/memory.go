@@ -46,18 +46,19 @@ func weighNode(keys, slices int) (int64, error) {
 	}
 	ns := n.Rules().Only()
 	now := time.Now().Truncate(time.Minute)
-	// A few keys at a time, so that the outbox stays as small as it is where
-	// frames leave every 100 ms.
+	// A few keys at a time, spread over the slice, so that the outbox stays as
+	// small as it is where frames leave every 100 ms.
 	const group = 1000
 	for s := range slices {
+		totals := nobody
+		if slices > 1 {
+			totals = others(uint64(3+s%200), 1)
+		}
 		for i, name := range names {
-			ask(n, ns, now, "", name)
+			at := now.Add(width * time.Duration(i/group) / time.Duration(keys/group+1))
+			ask(n, ns, at, "", name)
 			if i%group == group-1 || i == keys-1 {
-				totals := nobody
-				if slices > 1 {
-					totals = others(uint64(3+s%200), 1)
-				}
-				if _, err := settle(n, now, totals); err != nil {
+				if _, err := settle(n, at, totals); err != nil {
 					return 0, err
 				}
 			}
