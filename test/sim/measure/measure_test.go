@@ -13,7 +13,7 @@ func options(t *testing.T, name string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Scenario: s, Limit: 100, Window: time.Second, Regions: 5, Edges: 2, Seed: 1}
+	return Options{Scenario: s, Limit: 40, Window: time.Second, Regions: 5, Edges: 2, Seed: 1}
 }
 
 // The exact logs, by hand: two a second.
@@ -51,7 +51,7 @@ func TestEachScenarioRepeats(t *testing.T) {
 		if first != again {
 			t.Errorf("%s: %+v, then %+v", s.Name, first, again)
 		}
-		if first.Requests < 400 || first.Util < 0.5 || first.Util > 3 || first.Messages == 0 {
+		if first.Requests < 150 || first.Util < 0.5 || first.Util > 3 || first.Messages == 0 {
 			t.Errorf("%s: %+v", s.Name, first)
 		}
 		t.Logf("%-13s over %5.1f %%, util %5.1f %%, wrongly denied %4.1f %%, %d requests, %d messages of %d bytes",
