@@ -75,7 +75,7 @@ func cluster(t *testing.T) *nodes {
 	c.wipe(t)               // nobody tells of a replica to which nothing was written yet
 	for _, n := range all { // the client takes the first answer, whoever gives it
 		n.await(t, func() error {
-			shards, err := n.client.ClusterSlots(t.Context()).Result()
+			shards, err := n.client.ClusterSlots(t.Context()).Result() //nolint:staticcheck // it is what the client itself asks, and names the master first
 			for _, s := range shards {
 				if len(s.Nodes) != 2 {
 					err = fmt.Errorf("%s knows no replica of %d to %d", n.Addr, s.Start, s.End)
@@ -150,7 +150,7 @@ func (c *nodes) wipe(t *testing.T) {
 // owner is the master that a node believes to serve a slot.
 func (n *node) owner(t *testing.T, slot int) (addr string, err error) {
 	t.Helper()
-	shards, err := n.client.ClusterSlots(t.Context()).Result()
+	shards, err := n.client.ClusterSlots(t.Context()).Result() //nolint:staticcheck // it is what the client itself asks, and names the master first
 	for _, s := range shards {
 		if s.Start <= slot && slot <= s.End && len(s.Nodes) > 0 {
 			return s.Nodes[0].Addr, err

@@ -272,7 +272,7 @@ func hear(t *testing.T, nc *nats.Conn, user string, what [2]string, all *nats.Co
 		if err != nil {
 			t.Fatalf("subscribe to %s: %v", pattern, err)
 		}
-		defer sub.Unsubscribe() //nolint:errcheck // refused ones are gone already
+		defer sub.Unsubscribe() // refused ones are gone already
 		subs[i] = sub
 	}
 	say := func(subject, payload string) {

@@ -51,7 +51,7 @@ func settler(t testing.TB, users *proc.NATSUsers, urls ...string) func() {
 		if err != nil {
 			return err
 		}
-		defer sub.Unsubscribe() //nolint:errcheck // the connection ends soon
+		defer sub.Unsubscribe() // the connection ends soon
 		if err := here.Flush(); err != nil {
 			return err
 		}
