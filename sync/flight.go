@@ -31,6 +31,8 @@ func lifeKeyOf(s *Section, d *Delta) lifeKey {
 
 type telling struct {
 	cells crdt.Vector
+	carry crdt.Carry
+	until int64
 	flags Flags
 }
 
@@ -40,14 +42,14 @@ func (t tellings) add(id lifeKey, d *Delta) {
 		l = &telling{}
 		t[id] = l
 	}
-	l.add(d.Cells, d.Flags)
+	l.add(d)
 }
 
-func (t *telling) add(cells []crdt.Cell, flags Flags) {
-	for _, c := range cells {
+func (t *telling) add(d *Delta) {
+	for _, c := range d.Cells {
 		t.cells.Join(c)
 	}
-	t.flags |= flags
+	t.carry, t.until, t.flags = t.carry.Later(d.Carry), max(t.until, d.Until), t.flags|d.Flags
 }
 
 // all is what the frame tells.
@@ -89,11 +91,11 @@ func (f *flight) left(id lifeKey, d Delta, underWay []*flight) (Delta, bool) {
 	var since telling
 	known := false
 	if n := f.newer[id]; n != nil {
-		since, known = telling{n.cells.Clone(), n.flags}, true
+		since, known = telling{n.cells.Clone(), n.carry, n.until, n.flags}, true
 	}
 	for _, newer := range underWay {
 		if n := newer.all()[id]; n != nil {
-			since.add(n.cells.Cells(nil), n.flags)
+			since.add(&Delta{Cells: n.cells.Cells(nil), Carry: n.carry, Until: n.until, Flags: n.flags})
 			known = true
 		}
 	}
@@ -107,6 +109,13 @@ func (f *flight) left(id lifeKey, d Delta, underWay []*flight) (Delta, bool) {
 			cells = append(cells, c.Join(n))
 		}
 	}
-	d.Cells = cells
-	return d, len(cells) > 0 || again
+	if d.Cells = cells; !again {
+		if since.until >= d.Until {
+			d.Until = 0
+		}
+		if since.carry.Later(d.Carry) == since.carry {
+			d.Carry = crdt.Carry{}
+		}
+	}
+	return d, again || d.Tells()
 }

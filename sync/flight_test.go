@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -85,6 +86,55 @@ func TestNothingIsToldSmaller(t *testing.T) {
 			}
 			if refreshes[k] {
 				t.Fatalf("seed %d: a refresh of key %d got lost", seed, k+1)
+			}
+		}
+	}
+}
+
+// What a newer frame does not tell of a key, a penalty or a level, the older one
+// tells again when it was lost; what it does tell, not.
+func TestPenaltiesAndLevelsAreToldAgain(t *testing.T) {
+	bucket := minute
+	bucket.Refill, bucket.RefillPer = 1, time.Second
+	cells := []crdt.Cell{{Slice: 5, Charges: 1}}
+	more := []crdt.Cell{{Slice: 5, Charges: 2}}
+	for name, test := range map[string]struct {
+		older, newer Delta
+		want         bool
+	}{
+		"a penalty":               {Delta{Until: 999}, Delta{Cells: more}, true},
+		"a penalty with cells":    {Delta{Cells: cells, Until: 999}, Delta{Cells: more}, true},
+		"a penalty that was told": {Delta{Cells: cells, Until: 999}, Delta{Cells: more, Until: 999}, false},
+		"a level":                 {Delta{Carry: crdt.Carry{Boundary: 3, Level: 7}}, Delta{Cells: more}, true},
+		"a level that was told":   {Delta{Carry: crdt.Carry{Boundary: 3, Level: 7}}, Delta{Cells: more, Carry: crdt.Carry{Boundary: 4, Level: 1}}, false},
+		"cells":                   {Delta{Cells: cells}, Delta{Cells: more}, false},
+	} {
+		for _, answered := range []bool{false, true} { // the newer one before the older was lost
+			o := NewOutbox(OutboxConfig{})
+			test.older.Key, test.newer.Key = 7, 7
+			put := func(d Delta) *Up {
+				if !o.Put(bucket, 1, d) {
+					t.Fatalf("%s: no room", name)
+				}
+				return o.Next(Up{Kind: KindEdge})
+			}
+			older, newer := put(test.older), put(test.newer)
+			if answered {
+				o.Done(newer.Seq)
+			}
+			o.Lost(older.Seq)
+			if !answered {
+				o.Done(newer.Seq)
+			}
+			again := o.Next(Up{Kind: KindEdge})
+			if (again != nil) != test.want {
+				t.Errorf("%s, the newer answered first %v: told again %v, want %v", name, answered, again != nil, test.want)
+				continue
+			}
+			if again != nil {
+				if d := again.Sections[0].Deltas[0]; d.Until != test.older.Until || d.Carry != test.older.Carry || len(d.Cells) > 0 {
+					t.Errorf("%s: told again %+v, want what is left of %+v", name, d, test.older)
+				}
 			}
 		}
 	}
