@@ -33,7 +33,6 @@ type telling struct {
 	cells crdt.Vector
 	carry crdt.Carry
 	until int64
-	flags Flags
 }
 
 func (t tellings) add(id lifeKey, d *Delta) {
@@ -49,7 +48,7 @@ func (t *telling) add(d *Delta) {
 	for _, c := range d.Cells {
 		t.cells.Join(c)
 	}
-	t.carry, t.until, t.flags = t.carry.Later(d.Carry), max(t.until, d.Until), t.flags|d.Flags
+	t.carry, t.until = t.carry.Later(d.Carry), max(t.until, d.Until)
 }
 
 // all is what the frame tells.
@@ -91,18 +90,18 @@ func (f *flight) left(id lifeKey, d Delta, underWay []*flight) (Delta, bool) {
 	var since telling
 	known := false
 	if n := f.newer[id]; n != nil {
-		since, known = telling{n.cells.Clone(), n.carry, n.until, n.flags}, true
+		since, known = telling{n.cells.Clone(), n.carry, n.until}, true
 	}
 	for _, newer := range underWay {
 		if n := newer.all()[id]; n != nil {
-			since.add(&Delta{Cells: n.cells.Cells(nil), Carry: n.carry, Until: n.until, Flags: n.flags})
+			since.add(&Delta{Cells: n.cells.Cells(nil), Carry: n.carry, Until: n.until})
 			known = true
 		}
 	}
 	if !known {
 		return d, true
 	}
-	again := d.Flags&FlagRefresh != 0 && since.flags&FlagRefresh == 0 // it is to be passed on, changed or not
+	again := d.Flags&FlagRefresh != 0 // it is to be passed on, changed or not, and newer ones may have told a part of it so
 	cells := make([]crdt.Cell, 0, len(d.Cells))
 	for _, c := range d.Cells {
 		if n := since.cells.Get(c.Slice); again || !c.Less(n).Zero() {
