@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/spillgate/spillgate/cmd/edge/demo"
@@ -16,11 +14,7 @@ func TestDemoCommandLines(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct {
-		line           string
-		code           int
-		stdout, stderr string
-	}{
+	for _, tc := range []commandLine{
 		{"demo --help", 0, "10 % of requests roam", ""},
 		{"demo --show-rules", 0, demo.Rules, ""},
 		{"demo now", 2, "", "Try: edge demo --help"},
@@ -42,18 +36,6 @@ func TestDemoCommandLines(t *testing.T) {
 		{"demo --listen 127.0.0.1:0 --for 600ms --rules " + goodRules, 0, "worst over-admission", ""},
 		{"demo --listen 127.0.0.1:0 --for 600ms --regions 1 --edges 1 -o json", 0, `"name": "eu"`, "http://127.0.0.1:"},
 	} {
-		t.Run(tc.line, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			code := run(strings.Fields(tc.line), strings.NewReader(""), &stdout, &stderr)
-			if code != tc.code {
-				t.Errorf("exit code %d, want %d", code, tc.code)
-			}
-			if !strings.Contains(stdout.String(), tc.stdout) {
-				t.Errorf("stdout %q, want it to have %q", &stdout, tc.stdout)
-			}
-			if !strings.Contains(stderr.String(), tc.stderr) || tc.stderr == "" && stderr.Len() > 0 {
-				t.Errorf("stderr %q, want it to have %q", &stderr, tc.stderr)
-			}
-		})
+		t.Run(tc.line, tc.run)
 	}
 }

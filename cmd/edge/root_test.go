@@ -26,14 +26,35 @@ func cleanEnv(t *testing.T) {
 	}
 }
 
+// commandLine is what somebody types, and has to get: an exit code, and texts
+// that stand in what is printed.
+type commandLine struct {
+	line           string
+	code           int
+	stdout, stderr string // no stderr: nothing is written there
+}
+
+func (c commandLine) run(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run(strings.Fields(c.line), strings.NewReader(""), &stdout, &stderr)
+	if code != c.code {
+		t.Errorf("exit code %d, want %d", code, c.code)
+	}
+	if !strings.Contains(stdout.String(), c.stdout) {
+		t.Errorf("stdout %q, want it to have %q", &stdout, c.stdout)
+	}
+	if !strings.Contains(stderr.String(), c.stderr) || c.stderr == "" && stderr.Len() > 0 {
+		t.Errorf("stderr %q, want it to have %q", &stderr, c.stderr)
+	}
+	if strings.Contains(stdout.String()+stderr.String(), "0123456789abcdef") {
+		t.Error("the secret is shown")
+	}
+}
+
 func TestCommandLines(t *testing.T) {
 	cleanEnv(t)
 	const warnRules = "../../configs/testdata/warn_priority_default.yaml"
-	for _, tc := range []struct {
-		line           string
-		code           int
-		stdout, stderr string
-	}{
+	for _, tc := range []commandLine{
 		{"", 0, "Exit codes: 0 ok", ""},
 		{"--help", 0, "validate", ""},
 		{"version", 0, "edge ", ""},
@@ -55,22 +76,7 @@ func TestCommandLines(t *testing.T) {
 		{"config effective --region e.u --rules-path r --secret 0123456789abcdef", 3, "e.u", "flag --region: E202 region: "},
 		{"config effective -c ../../configs/none.yaml", 3, "", "E204"},
 	} {
-		t.Run(tc.line, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			code := run(strings.Fields(tc.line), strings.NewReader(""), &stdout, &stderr)
-			if code != tc.code {
-				t.Errorf("exit code %d, want %d", code, tc.code)
-			}
-			if !strings.Contains(stdout.String(), tc.stdout) {
-				t.Errorf("stdout %q, want it to have %q", &stdout, tc.stdout)
-			}
-			if !strings.Contains(stderr.String(), tc.stderr) || tc.stderr == "" && stderr.Len() > 0 {
-				t.Errorf("stderr %q, want it to have %q", &stderr, tc.stderr)
-			}
-			if strings.Contains(stdout.String()+stderr.String(), "0123456789abcdef") {
-				t.Error("the secret is shown")
-			}
-		})
+		t.Run(tc.line, tc.run)
 	}
 }
 

@@ -220,7 +220,6 @@ func (a *API) refuseDecision(w http.ResponseWriter, e *inputError) {
 
 // notReady says that there are no rules to decide by.
 func (a *API) notReady(w http.ResponseWriter) {
-	a.metrics.undecided.Inc()
 	detail := "no rules are loaded yet"
 	if err := a.limiter.Ready(); err != nil {
 		detail = err.Error()

@@ -78,6 +78,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 			w.WriteHeader(http.StatusOK)
 			return
 		}
+		a.metrics.undecided.Inc()
 		a.notReady(w)
 		return
 	}

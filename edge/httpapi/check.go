@@ -15,54 +15,24 @@ const (
 
 // check answers POST /v1/check.
 func (a *API) check(w http.ResponseWriter, r *http.Request) {
-	if !a.allowMethod(w, r, http.MethodPost) {
-		return
-	}
 	x := exchanges.Get().(*exchange)
 	defer x.release()
-	text, bad := x.read(r, maxCheckBody)
-	if bad == nil {
-		bad = x.dec.check(text)
-	}
-	if bad != nil {
-		a.refuseDecision(w, bad)
-		return
-	}
-	set := a.limiter.Rules()
-	if set == nil {
-		a.notReady(w)
-		return
-	}
-	c := &x.dec.calls[0]
-	ns, bad := a.namespaceOf(set, c.namespace)
-	if bad != nil {
-		a.refuseDecision(w, bad)
+	set, ns := a.takeOne(w, r, x, (*decoder).check, a.metrics.undecided)
+	if ns == nil {
 		return
 	}
 	x.out = x.out[:0]
-	a.decide(x, a.viewOf(set), ns, c, a.cfg.Now())
+	a.decide(x, a.viewOf(set), ns, &x.dec.calls[0], a.cfg.Now())
 	writeJSON(w, x)
 }
 
 // checkBatch answers POST /v1/check/batch. The whole body is read before the
 // first call is decided, so that a batch that is refused counts nothing.
 func (a *API) checkBatch(w http.ResponseWriter, r *http.Request) {
-	if !a.allowMethod(w, r, http.MethodPost) {
-		return
-	}
 	x := exchanges.Get().(*exchange)
 	defer x.release()
-	text, bad := x.read(r, maxBatchBody)
-	if bad == nil {
-		bad = x.dec.batch(text)
-	}
-	if bad != nil {
-		a.refuseDecision(w, bad)
-		return
-	}
-	set := a.limiter.Rules()
+	set := a.take(w, r, x, maxBatchBody, (*decoder).batch, a.metrics.undecided)
 	if set == nil {
-		a.notReady(w)
 		return
 	}
 	v := a.viewOf(set)

@@ -53,16 +53,17 @@ func resultOf(d *limit.Decision) result {
 
 // Metrics counts what the surfaces decide.
 type Metrics struct {
-	decisions *prometheus.CounterVec
-	cost      *prometheus.CounterVec
-	near      *prometheus.CounterVec
-	reports   *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	waiting   prometheus.Gauge
-	abandoned prometheus.Counter
-	undecided prometheus.Counter
-	panics    prometheus.Counter
-	ignored   prometheus.Counter
+	decisions   *prometheus.CounterVec
+	cost        *prometheus.CounterVec
+	near        *prometheus.CounterVec
+	reports     *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	waiting     prometheus.Gauge
+	abandoned   prometheus.Counter
+	undecided   prometheus.Counter
+	misreported prometheus.Counter
+	panics      prometheus.Counter
+	ignored     prometheus.Counter
 
 	mu     sync.Mutex           // guards labels
 	labels map[[2]string]string // namespace and rule -> rule label
@@ -112,6 +113,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		labels: map[[2]string]string{},
 	}
 	m.undecided = m.decisions.WithLabelValues("", "", resultError)
+	m.misreported = m.reports.WithLabelValues("", resultError)
 	if reg != nil {
 		reg.MustRegister(m.decisions, m.cost, m.near, m.reports, m.waiting, m.abandoned, m.panics, m.ignored, m.duration)
 	}

@@ -19,38 +19,14 @@ const (
 // whatever room there is, gives a negative cost back, or charges rules with
 // count_when by what the request was answered.
 func (a *API) report(w http.ResponseWriter, r *http.Request) {
-	if !a.allowMethod(w, r, http.MethodPost) {
-		return
-	}
 	x := exchanges.Get().(*exchange)
 	defer x.release()
-	text, bad := x.read(r, maxCheckBody)
-	if bad == nil {
-		bad = x.dec.report(text)
-	}
-	if bad != nil {
-		a.refuseReport(w, bad)
+	_, ns := a.takeOne(w, r, x, (*decoder).report, a.metrics.misreported)
+	if ns == nil {
 		return
 	}
-	set := a.limiter.Rules()
-	if set == nil {
-		a.metrics.reports.WithLabelValues("", resultError).Inc()
-		a.notReady(w)
-		return
-	}
-	c := &x.dec.calls[0]
-	ns, bad := a.namespaceOf(set, c.namespace)
-	if bad != nil {
-		a.refuseReport(w, bad)
-		return
-	}
-	a.record(x, ns, c)
+	a.record(x, ns, &x.dec.calls[0])
 	writeJSON(w, x)
-}
-
-func (a *API) refuseReport(w http.ResponseWriter, e *inputError) {
-	a.metrics.reports.WithLabelValues("", resultError).Inc()
-	a.refuse(w, e)
 }
 
 // record does what a report says, and appends the reply: how things stand then.
