@@ -14,7 +14,7 @@ import (
 // more keys than a processor's cache has room for: what stands in memory is
 // asked for while other requests are matched.
 func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Decision) []limit.Decision {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	var room [batch]keyed
 	for len(reqs) > 0 {
 		part := reqs[:min(batch, len(reqs))]

@@ -44,7 +44,7 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 	case ttl <= 0 || ttl > MaxCapacityTTL:
 		return fmt.Errorf("capacity %s: a ttl of %v is out of range (above 0, at most %v)", name, ttl, MaxCapacityTTL)
 	}
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	c := &n.capacities
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,8 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 // Capacity is what is known of a named capacity: the part in use, and how long
 // that is good; ok is false where nothing is known.
 func (n *Node) Capacity(now time.Time, name string) (used float64, ttl time.Duration, ok bool) {
-	s, ok := n.capacities.get(now.UnixNano(), name)
-	return s.value, min(time.Duration(s.until-now.UnixNano()), s.ttl), ok
+	s, ok := n.capacities.get(n.clock.At(now), name)
+	return s.value, min(time.Duration(s.until-n.clock.At(now)), s.ttl), ok
 }
 
 func (c *capacities) get(now int64, name string) (signal, bool) {

@@ -67,9 +67,9 @@ const maxCounters = limit.MaxCounters
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
 	if short(req, rules) {
-		n.checkShort(now.UnixNano(), req, rules[0], &d) // filled in place: it is large
+		n.checkShort(n.clock.At(now), req, rules[0], &d) // filled in place: it is large
 	} else {
-		d = n.checkAll(now.UnixNano(), req, rules)
+		d = n.checkAll(n.clock.At(now), req, rules)
 	}
 	return d
 }

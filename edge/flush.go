@@ -25,14 +25,14 @@ func (n *Node) Urgent() bool { return n.hurry.Load() }
 // Flush hands out frames with the counts that changed since the last one, as
 // many as may be in flight: all that rose by much or are urgent, and of the
 // others those whose second has come. Call it every Interval.
-func (n *Node) Flush(now time.Time) []Outgoing { return n.flush(now.UnixNano(), hot) }
+func (n *Node) Flush(now time.Time) []Outgoing { return n.flush(n.clock.At(now), hot) }
 
 // FlushUrgent is Flush of what is urgent alone. Call it when Urgent, but not
 // more often than every Config.Urgent.
-func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(now.UnixNano(), urgently) }
+func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.At(now), urgently) }
 
 // flushAll is Flush of everything, whether its time has come or not.
-func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(now.UnixNano(), cold) }
+func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(now), cold) }
 
 // flush drains the classes up to one, and of the cold ones what is due.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
@@ -271,7 +271,7 @@ func (n *Node) Lost(now time.Time, lane int, seq uint64) {
 	defer n.mu.Unlock()
 	n.outboxes[lane].Lost(seq)
 	p := &n.paused[lane]
-	p.until = now.UnixNano() + int64(min(n.cfg.Interval<<min(p.fails, 4), longestPause))
+	p.until = n.clock.At(now) + int64(min(n.cfg.Interval<<min(p.fails, 4), longestPause))
 	p.fails++
 	n.stats.framesLost.Add(1)
 }
@@ -288,7 +288,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.foreign.Add(1)
 		return fmt.Errorf("reply on lane %d: it is of region %q, want %q", lane, down.Region, n.cfg.Region)
 	}
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	n.mu.Lock()
 	// A refusal that names deltas is about them; another is of the frame.
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
@@ -305,7 +305,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	up := n.outboxes[lane].Done(down.Seq)
 	if up != nil {
 		n.paused[lane] = pause{}
-		n.clock.add(down.EchoSentAt, down.ReceivedAt, down.SentAt, t)
+		if down.EchoSentAt == up.SentAt {
+			correction := int64(n.clock.Correction()) // ours are by the corrected clock
+			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
+		}
 		n.pace = down.Pace
 		n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt)
 	}
@@ -444,7 +447,7 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 		n.stats.foreign.Add(1)
 		return fmt.Errorf("push: it is of region %q, want %q", hot.Region, n.cfg.Region)
 	}
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	n.stats.pushes.Add(1)
 	for i := range hot.Sections {
 		sec := &hot.Sections[i]

@@ -40,7 +40,7 @@ func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 
 // Believe says what the node believes of one rate of one key.
 func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belief {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	belief := Belief{Rate: rate, Key: key, Age: -1}
 	used := func(cells []crdt.Cell, carry crdt.Carry) uint64 { return rate.Rounded(rate.Used(cells, carry, t)) }
 	s := n.shard(key)

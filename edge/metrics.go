@@ -51,9 +51,11 @@ type Stats struct {
 	Resends     uint64 // times that everything live was sent again
 	Pushes      uint64
 
-	ViewAge     time.Duration // since the last reply; -1: there was none
-	ClockOffset time.Duration // of the region's aggregators against ours
-	Status      deltasync.Status
+	ViewAge         time.Duration // since the last reply; -1: there was none
+	ClockOffset     time.Duration // of the region's aggregators against ours
+	ClockCorrection time.Duration // what is added to ours
+	ClockSteps      uint64        // times that it was set at once
+	Status          deltasync.Status
 }
 
 // Stats reads the node's counters.
@@ -66,13 +68,13 @@ func (n *Node) Stats(now time.Time) Stats {
 		Resends: n.stats.resends.Load(), Pushes: n.stats.pushes.Load(),
 		ViewAge: -1, Status: deltasync.Status(n.stats.lastStatus.Load()),
 	}
-	if last := n.stats.lastReply.Load(); last != 0 && last <= now.UnixNano()+int64(maxAhead) {
-		st.ViewAge = max(0, time.Duration(now.UnixNano()-last))
+	if last := n.stats.lastReply.Load(); last != 0 && last <= n.clock.At(now)+int64(maxAhead) {
+		st.ViewAge = max(0, time.Duration(n.clock.At(now)-last))
 	}
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.mu.Lock()
-		table, filter := s.blocked.count(now.UnixNano())
+		table, filter := s.blocked.count(n.clock.At(now))
 		st.Blocked += table + filter
 		st.BlockedIn16 += filter
 		st.BlockedLost += s.blocked.filter.full
@@ -83,7 +85,8 @@ func (n *Node) Stats(now time.Time) Stats {
 	for _, box := range n.outboxes {
 		st.Outbox += box.Held()
 	}
-	st.ClockOffset, _, _ = n.clock.best()
+	st.ClockOffset, _ = n.clock.Offset(now)
+	st.ClockCorrection, st.ClockSteps = n.clock.Correction(), n.clock.Steps()
 	return st
 }
 
@@ -94,7 +97,7 @@ func (n *Node) Stats(now time.Time) Stats {
 func (n *Node) Degraded(now time.Time) string {
 	status := deltasync.Status(n.stats.lastStatus.Load())
 	switch {
-	case !n.answered(now.UnixNano()):
+	case !n.answered(n.clock.At(now)):
 		return "sync"
 	case status != deltasync.StatusOK:
 		return status.String()
@@ -137,7 +140,9 @@ var (
 	viewAgeDesc  = prometheus.NewDesc("spillgate_view_age_seconds", "Time since the region last answered this edge; -1 before the first answer.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while decisions rest on less than they should, by reason.", []string{"reason"}, nil)
 	foreignDesc  = prometheus.NewDesc("spillgate_sync_foreign_total", "Replies and pushes of another region than this edge's, which were dropped.", nil, nil)
-	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this edge.", nil, nil)
+	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this machine. Above a second somebody should look at it.", nil, nil)
+	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this edge adds to the machine's clock to count by the region's.", nil, nil)
+	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region may have lost them: its store was new, or an aggregator fell silent or has some in memory alone.", nil, nil)
@@ -160,6 +165,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(outboxDesc, float64(st.Outbox))
 	gauge(viewAgeDesc, seconds(st.ViewAge))
 	gauge(offsetDesc, st.ClockOffset.Seconds())
+	gauge(aheadDesc, st.ClockCorrection.Seconds())
+	count(stepsDesc, st.ClockSteps)
 	gauge(blockedDesc, float64(st.Blocked-st.BlockedIn16), "exact")
 	gauge(blockedDesc, float64(st.BlockedIn16), "filter")
 	count(unblocked, st.BlockedLost)

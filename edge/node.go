@@ -27,8 +27,9 @@ type Node struct {
 	rates   atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
 	formers atomic.Pointer[formers]                // nil before the second set
 
-	life   atomic.Uint32 // that new records are born under
-	hurry  atomic.Bool   // some record is urgent
+	clock  deltasync.Clock // corrected by the region's; what tells it is guarded by mu
+	life   atomic.Uint32   // that new records are born under
+	hurry  atomic.Bool     // some record is urgent
 	shards [shards]shard
 	stout  bool // no record is sparse: for the test that compares
 
@@ -46,7 +47,6 @@ type Node struct {
 	unmarked    int   // shards that Tick has yet to look at since resend.wave rose
 	drainFrom   int   // shard that the next flush begins with
 	sent        int64 // when the last frame left
-	clock       offsets
 	pace        time.Duration
 
 	capacities capacities
@@ -237,13 +237,17 @@ func (n *Node) forget(s *shard, i int, now int64) {
 // ago. Call it about ten times a second: each call looks at a tenth of the
 // ledger.
 func (n *Node) Tick(now time.Time) {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	n.mu.Lock()
 	from, resend := n.swept, n.resend
 	resend.unstored = n.remedy(t)
+	step := n.clock.Turn(now)
 	n.swept = (from + sweptAtOnce) % shards
 	n.unmarked = max(0, n.unmarked-sweptAtOnce)
 	n.mu.Unlock()
+	if step != 0 {
+		n.cfg.Logger.Warn("this machine's clock is not the region's: counting by the region's", "off", -step)
+	}
 	// A stretch of each shard, then the next stretch of each: a decision waits
 	// for one at most, and meets no sweep that takes the lock again at once.
 	marks := false

@@ -15,7 +15,7 @@ import (
 // already. Rates that count requests (slots, min_gap) are given back only with
 // all: a part of its cost leaves a request one that was made.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	for i := range charges {
 		c := &charges[i]
 		back := c.Cost
@@ -38,7 +38,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 // given back and made anew, good for a lease from now. Other charges stay as
 // they are.
 func (n *Node) Renew(now time.Time, charges []limit.Charge) {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	for i := range charges {
 		c := &charges[i]
 		if c.Rate.Lease == 0 {
@@ -111,7 +111,7 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
 		return c.lends || c.rate.CountsRequests() || c.rule.CountsAfter()
 	})
-	return n.bookAll(now.UnixNano(), req, counters)
+	return n.bookAll(n.clock.At(now), req, counters)
 }
 
 // GiveBack is Report the other way: it gives back the request's cost to all
@@ -120,7 +120,7 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // oldest charges that still count, which leaves no less counted than was used.
 // Where nothing applies but concurrency limits, it releases a slot of each.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	var room [maxCounters]counter
 	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
 		return c.lends || c.rate.PerRequest || c.rule.CountsAfter()
@@ -172,7 +172,7 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 	counters := slices.DeleteFunc(n.counters(req, counting, room[:0]), func(c counter) bool {
 		return c.lends && (c.borrower.Mode != limit.Enforce || slices.Contains(all, c.rule))
 	})
-	n.bookAll(now.UnixNano(), req, counters)
+	n.bookAll(n.clock.At(now), req, counters)
 }
 
 // bookAll charges all counters that do not lend, and those that do where their

@@ -163,7 +163,7 @@ func (n *Node) unsent() int {
 
 // tellOwed has what the region turned away sent again with the next flush.
 func (n *Node) tellOwed(now time.Time) {
-	t := now.UnixNano()
+	t := n.clock.At(now)
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.mu.Lock()

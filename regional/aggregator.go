@@ -20,6 +20,7 @@ type Aggregator struct {
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
+	clock clock
 	hurry atomic.Bool   // some export or push should not wait
 	epoch atomic.Uint64 // of the store and of this aggregator, as told to edges
 	stats stats
@@ -76,6 +77,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 		}
 		a.lanes = append(a.lanes, l)
 	}
+	a.clock.CountSelf()
 	a.setEpoch()
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(newCollector(a))
@@ -93,7 +95,7 @@ func (a *Aggregator) setEpoch() {
 // store knew besides, and replies; it waits for the store, for
 // Config.StoreTimeout at most, however large the frame is.
 func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, payload []byte) []byte {
-	t, begun := now.UnixNano(), a.cfg.Now()
+	t, begun := a.clock.At(now), a.cfg.Now()
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
 		if muted := (*deltasync.MutedError)(nil); errors.As(err, &muted) {
@@ -114,7 +116,10 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	down := a.reply(l, up, t)
 	down.Status, down.Refused = m.status, m.refused
-	down.SentAt = t + int64(a.cfg.Now().Sub(begun))
+	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
+		down.ReceivedAt = now.UnixNano()
+	}
+	down.SentAt = down.ReceivedAt + int64(a.cfg.Now().Sub(begun))
 	return a.encode(down)
 }
 

@@ -34,13 +34,13 @@ func (a *Aggregator) Urgent() bool { return a.hurry.Load() }
 // every Config.Urgent.
 func (a *Aggregator) Exports(now time.Time) []Outgoing {
 	a.hurry.Store(false)
-	t := now.UnixNano()
+	t := a.clock.At(now)
 	var out []Outgoing
 	for i, l := range a.lanes {
 		l.mu.Lock()
 		for j := range l.peers {
 			if until := l.peers[j].until; t >= until || until-t > int64(time.Second) { // longer: a clock was set back
-				out = a.frames(out, i, j, t)
+				out = a.frames(out, i, j, t, now.UnixNano())
 			}
 		}
 		l.mu.Unlock()
@@ -51,12 +51,12 @@ func (a *Aggregator) Exports(now time.Time) []Outgoing {
 // beat is how many intervals a region with nothing to tell keeps silent.
 const beat = 5
 
-// frames takes what one lane has for one peer.
-func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64) []Outgoing {
+// frames takes what one lane has for one peer; raw is what our own clock shows.
+func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgoing {
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
 	head := a.self
-	head.Lane, head.SentAt = lane, now
+	head.Lane, head.SentAt = lane, raw
 	up := box.Next(head)
 	if up == nil && (lane == 0 || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
@@ -86,7 +86,7 @@ func (a *Aggregator) Lost(now time.Time, o Outgoing) {
 	defer l.mu.Unlock()
 	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
 	p.outbox.Lost(o.Seq)
-	p.until = now.UnixNano() + int64(min(a.cfg.Interval<<min(p.fails, 4), time.Second))
+	p.until = a.clock.At(now) + int64(min(a.cfg.Interval<<min(p.fails, 4), time.Second))
 	p.fails++
 	a.stats.framesLost.Add(1)
 }
@@ -109,7 +109,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if down.Seq != o.Seq {
 		return fmt.Errorf("reply of %s: it answers frame %d, this was frame %d", o.Peer, down.Seq, o.Seq)
 	}
-	t := now.UnixNano()
+	t := a.clock.At(now)
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,6 +124,9 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	p.until, p.fails = 0, 0
 	a.stats.heard(o.Peer, t)
+	if down.EchoSentAt == up.SentAt {
+		a.tellClock(down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
+	}
 	a.learnEpoch(l, j, down.StoreEpoch, t)
 	switch {
 	case down.Status == deltasync.StatusStoreDown:
@@ -181,7 +184,7 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 
 // Pushes hands out the totals of keys whose edges should hear at once.
 func (a *Aggregator) Pushes(now time.Time) []Push {
-	t := now.UnixNano()
+	t := a.clock.At(now)
 	var out []Push
 	for i, l := range a.lanes {
 		l.mu.Lock()

@@ -56,6 +56,8 @@ type Stats struct {
 	StoreErrors, StoreLost uint64 // calls that failed; times that the store may have lost counts
 	Unstored               int    // keys that the store lacks counts of
 	StoreDown              bool
+	ClockCorrection        time.Duration            // what is added to our clock
+	ClockSteps             uint64                   // times that it was set at once
 	PeerAge                map[string]time.Duration // since a peer last answered; absent: never
 }
 
@@ -64,12 +66,13 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	s := &a.stats
 	st := Stats{
 		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(), Clamped: s.clamped.Load(),
-		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(now.UnixNano()), Duplicates: a.inbox.Duplicates(),
+		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(a.clock.At(now)), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
 		StoreDown: a.store.away.Load() > 0, PeerAge: map[string]time.Duration{},
 	}
-	st.LiveEdges, st.LiveRegions = a.inbox.Live(now.UnixNano(), max(time.Second, 10*a.cfg.Interval))
+	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
+	st.LiveEdges, st.LiveRegions = a.inbox.Live(a.clock.At(now), max(time.Second, 10*a.cfg.Interval))
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		st.Keys += len(l.counters)
@@ -79,7 +82,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for peer, at := range s.replies {
-		st.PeerAge[peer] = max(0, time.Duration(now.UnixNano()-at))
+		st.PeerAge[peer] = max(0, time.Duration(a.clock.At(now)-at))
 	}
 	return st
 }
@@ -99,6 +102,8 @@ var (
 	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
 	unstoredDesc = prometheus.NewDesc("spillgate_aggregator_unstored_keys", "Keys with counts that the store lacks.", nil, nil)
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
+	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
+	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
 
@@ -130,6 +135,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(mutedDesc, float64(st.Muted))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))
+	gauge(aheadDesc, st.ClockCorrection.Seconds())
+	count(stepsDesc, st.ClockSteps)
 	count(mergesDesc, st.Merges)
 	for reason, n := range st.Refused {
 		count(refusedDesc, n, reason)

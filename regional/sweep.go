@@ -19,7 +19,8 @@ const (
 // Tick drops what is retired, and tells peers again what they would not have.
 // Call it about once a second.
 func (a *Aggregator) Tick(now time.Time) {
-	t := now.UnixNano()
+	a.turnClock(now)
+	t := a.clock.At(now)
 	for _, l := range a.lanes {
 		for left := l.held(stretch); left > 0; left -= strides {
 			a.sweep(l, min(left, strides), t)

@@ -21,7 +21,7 @@ var errAway = fmt.Errorf("%w: a part of it did not answer before", ErrStore)
 // written if ctx ends or the store fails on the way; the next call goes on from
 // there. A part that fails holds up no other.
 func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
-	t := now.UnixNano()
+	t := a.clock.At(now)
 	poll, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	epochs, err := a.store.epochs(poll)
 	cancel()

@@ -1,0 +1,32 @@
+package regional
+
+import (
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// clock is the aggregator's, corrected by those of the aggregators of other
+// regions: all take the median of what they see for the time. Edges correct
+// theirs by what it shows.
+type clock struct {
+	deltasync.Clock
+	mu sync.Mutex // guards what corrects it
+}
+
+// tellClock takes in the stamps of an exchange with another region.
+func (a *Aggregator) tellClock(name uint64, sent, received, replied, arrived int64) {
+	a.clock.mu.Lock()
+	defer a.clock.mu.Unlock()
+	a.clock.Heard(name, sent, received, replied, arrived)
+}
+
+// turnClock brings the correction nearer to what was heard.
+func (a *Aggregator) turnClock(now time.Time) {
+	a.clock.mu.Lock()
+	defer a.clock.mu.Unlock()
+	if step := a.clock.Turn(now); step != 0 {
+		a.cfg.Logger.Warn("this machine's clock is not that of the other regions: counting by theirs", "off", -step)
+	}
+}

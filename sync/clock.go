@@ -1,0 +1,190 @@
+package deltasync
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is a clock corrected by what exchanges tell of the clocks of others.
+// Whoever is asked stamps a frame when it comes and when the reply leaves; with
+// the asker's own stamps that gives the offset of its clock, between bounds
+// (Mills, RFC 5905, §8). Of the last sixteen exchanges with one other the
+// shortest round trip tells most. The correction goes towards the median of all
+// others', slowly, so that no slice is entered twice or left out: by five
+// milliseconds a second. Only a clock that is off by more than a second is set
+// at once.
+//
+// At, Correction and Steps may be called at any time; all else by one goroutine
+// at a time. The zero value corrects nothing.
+type Clock struct {
+	ahead atomic.Int64 // of the corrected clock against the raw one, in ns
+	steps atomic.Uint64
+
+	others  []other
+	turned  int64 // raw instant of the last Turn
+	counted bool  // our own clock is one of those of which the median is taken
+}
+
+// An other is somebody whose clock we can tell.
+type other struct {
+	name    uint64
+	samples []exchanged // the newest last
+}
+
+// exchanged is what one exchange told.
+type exchanged struct {
+	at     int64 // raw instant of the reply
+	offset int64 // of the other's clock against our raw one
+	trip   int64 // the offset is right to within half of it
+}
+
+const (
+	samplesKept = 16
+	othersKept  = 64
+	sampleAge   = int64(time.Minute) // no older one counts: clocks run off
+	slewing     = 5e-3               // seconds a second
+	stepFrom    = int64(time.Second) // what is further off is set at once
+	runOff      = int64(time.Millisecond)
+	longestTrip = 5 * int64(time.Second) // none takes so long: a clock was set meanwhile
+	lopsided    = 20                     // the ways there and back are taken to differ by less than a tenth of the trip
+)
+
+// CountSelf has the clock itself be one of those of which the median is taken:
+// so do equals, who correct themselves by each other. Without it the others
+// know better.
+func (c *Clock) CountSelf() {
+	c.counted = true
+}
+
+// At is the corrected time of a raw one, in ns since 1970.
+func (c *Clock) At(raw time.Time) int64 { return raw.UnixNano() + c.ahead.Load() }
+
+// Correction is what At adds.
+func (c *Clock) Correction() time.Duration { return time.Duration(c.ahead.Load()) }
+
+// Steps is how often the clock was set at once.
+func (c *Clock) Steps() uint64 { return c.steps.Load() }
+
+// Heard takes in the four stamps of an exchange, in ns since 1970: sent and
+// arrived by our raw clock, received and replied by the other's. Stamps of 0, or
+// ones between which a clock was set, tell nothing.
+func (c *Clock) Heard(name uint64, sent, received, replied, arrived int64) {
+	if sent == 0 || received == 0 || replied == 0 {
+		return
+	}
+	x := exchanged{at: arrived, trip: (arrived - sent) - (replied - received)}
+	if x.trip < 0 || x.trip > longestTrip || replied < received {
+		return
+	}
+	x.offset = (received-sent)/2 + (replied-arrived)/2
+	o := c.other(name)
+	if b := o.best(arrived); b != nil && distance(b.offset, x.offset) > (b.trip+x.trip)/2+runOff {
+		o.samples = o.samples[:0] // both are right: a clock was set in between
+	}
+	if len(o.samples) == samplesKept {
+		o.samples = slices.Delete(o.samples, 0, 1)
+	}
+	o.samples = append(o.samples, x)
+}
+
+// other is the one of that name, which stands last from now on.
+func (c *Clock) other(name uint64) *other {
+	at := slices.IndexFunc(c.others, func(o other) bool { return o.name == name })
+	switch {
+	case at >= 0:
+		o := c.others[at]
+		c.others = append(slices.Delete(c.others, at, at+1), o)
+	case len(c.others) == othersKept:
+		c.others = append(slices.Delete(c.others, 0, 1), other{name: name})
+	default:
+		c.others = append(c.others, other{name: name})
+	}
+	return &c.others[len(c.others)-1]
+}
+
+// best is the sample with the shortest trip of those that are not too old, or
+// nil.
+func (o *other) best(now int64) (found *exchanged) {
+	for i := range o.samples {
+		x := &o.samples[i]
+		if now-x.at < sampleAge && x.at-now < sampleAge && (found == nil || x.trip <= found.trip) {
+			found = x
+		}
+	}
+	return found
+}
+
+// Turn brings the correction nearer to what was heard. Call it a few times a
+// second. It returns how far the clock was set where it was set at once, else 0.
+func (c *Clock) Turn(raw time.Time) (step time.Duration) {
+	now := raw.UnixNano()
+	passed := min(max(0, now-c.turned), int64(time.Second))
+	if c.turned == 0 {
+		passed = 0
+	}
+	c.turned = now
+	ahead := c.ahead.Load()
+	off := c.target(now, ahead) - ahead
+	if distance(off, 0) > stepFrom {
+		c.steps.Add(1)
+		c.ahead.Store(ahead + off)
+		return time.Duration(off)
+	}
+	most := int64(slewing * float64(passed))
+	c.ahead.Store(ahead + min(max(off, -most), most))
+	return 0
+}
+
+// Offset is how far the clocks of others are ahead of our raw one, in the
+// median; ok is false where none is known.
+func (c *Clock) Offset(raw time.Time) (offset time.Duration, ok bool) {
+	now := raw.UnixNano()
+	var known []int64
+	for i := range c.others {
+		if b := c.others[i].best(now); b != nil {
+			known = append(known, b.offset)
+		}
+	}
+	return time.Duration(median(known)), len(known) > 0
+}
+
+// target is where the correction should be. An other has no objection to where
+// it is while that is within what may come of a lopsided path.
+func (c *Clock) target(now, ahead int64) int64 {
+	var known []int64
+	for i := range c.others {
+		if b := c.others[i].best(now); b != nil {
+			slack := b.trip / lopsided
+			known = append(known, min(max(ahead, b.offset-slack), b.offset+slack))
+		}
+	}
+	if len(known) == 0 {
+		return ahead
+	}
+	if c.counted {
+		known = append(known, 0)
+	}
+	return median(known)
+}
+
+// median sorts xs; of none it is 0. Of an even number the two in the middle may
+// be seconds apart: then one is wrong, and our own clock is asked which, for it
+// is near the other.
+func median(xs []int64) int64 {
+	n := len(xs)
+	if n == 0 {
+		return 0
+	}
+	slices.Sort(xs)
+	low, high := xs[(n-1)/2], xs[n/2]
+	switch {
+	case distance(low, high) < stepFrom:
+		return low + (high-low)/2
+	case distance(low, 0) < distance(high, 0):
+		return low
+	}
+	return high
+}
+
+func distance(a, b int64) int64 { return max(a, b) - min(a, b) }

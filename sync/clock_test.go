@@ -1,0 +1,143 @@
+package deltasync
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A far is somebody whose clock is ahead of the true one.
+type far struct {
+	name      uint64
+	ahead     time.Duration
+	out, back time.Duration // the ways to it and back
+}
+
+// ask is an exchange at a true instant of c's owner, whose clock is ahead too.
+func (f far) ask(c *Clock, now time.Time, ahead time.Duration) {
+	at := now.Add(f.out)
+	c.Heard(f.name, now.Add(ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.back).Add(ahead).UnixNano())
+}
+
+var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// run has the owner of c ask all others ten times a second for so long, and
+// returns how far its corrected clock is from the true one at the end.
+func run(c *Clock, from time.Time, length, ahead time.Duration, others ...far) time.Duration {
+	now := from
+	for ; now.Before(from.Add(length)); now = now.Add(100 * time.Millisecond) {
+		for _, o := range others {
+			o.ask(c, now, ahead)
+		}
+		c.Turn(now.Add(ahead))
+	}
+	return time.Duration(c.At(now.Add(ahead)) - now.UnixNano())
+}
+
+func TestClockFollowsTheMedian(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name       string
+		own        time.Duration
+		self       bool
+		others     []far
+		want, near time.Duration
+	}{
+		{"nobody", 50 * ms, false, nil, 50 * ms, 0},
+		{"one", 50 * ms, false, []far{{1, 0, ms, ms}}, 0, ms / 5},
+		{"one, behind", -50 * ms, false, []far{{1, 0, ms, ms}}, 0, ms / 5},
+		{"one of three is wrong", 50 * ms, false, []far{{1, 0, ms, ms}, {2, 2 * ms, ms, ms}, {3, time.Hour, ms, ms}}, 2 * ms, ms / 5},
+		{"an hour off", time.Hour, false, []far{{1, 0, ms, ms}}, 0, ms / 5},
+		{"equals: two meet halfway", 100 * ms, true, []far{{1, 0, ms, ms}}, 50 * ms, ms},
+		{"one of two is wrong", 50 * ms, false, []far{{1, 0, ms, ms}, {3, time.Hour, ms, ms}}, 0, ms / 5},
+		{"equals: two that are an hour apart", time.Hour, true, []far{{1, 0, ms, ms}}, time.Hour, 0},
+		{"equals: two against one", 100 * ms, true, []far{{1, 0, 80 * ms, 80 * ms}, {2, 4 * ms, 80 * ms, 80 * ms}}, 4 * ms, 17 * ms},
+		{"equals: the odd one is another", 100 * ms, true, []far{{1, 100 * ms, ms, ms}, {2, time.Hour, ms, ms}}, 100 * ms, ms},
+		{"a lopsided path is no reason", 0, false, []far{{1, 0, 83 * ms, 77 * ms}}, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Clock
+			if tt.self {
+				c.CountSelf()
+			}
+			got := run(&c, midnight, time.Minute, tt.own, tt.others...)
+			if distance(int64(got), int64(tt.want)) > int64(tt.near) {
+				t.Errorf("after a minute it is off by %v, want %v ± %v", got, tt.want, tt.near)
+			}
+		})
+	}
+}
+
+// Corrected time goes on at its pace, give or take five thousandths, while the
+// machine's clock is off by less than a second.
+func TestClockIsSlewed(t *testing.T) {
+	var c Clock
+	o := far{name: 1, out: time.Millisecond, back: time.Millisecond}
+	last := c.At(midnight.Add(-900 * time.Millisecond))
+	const step = 100 * time.Millisecond
+	for now := midnight.Add(step); now.Before(midnight.Add(5 * time.Minute)); now = now.Add(step) {
+		o.ask(&c, now, -900*time.Millisecond)
+		if by := c.Turn(now.Add(-900 * time.Millisecond)); by != 0 {
+			t.Fatalf("the clock was set by %v at once", by)
+		}
+		at := c.At(now.Add(-900 * time.Millisecond))
+		if passed := time.Duration(at - last); passed < step || passed > step+step*6/1000 {
+			t.Fatalf("%v passed in %v", passed, step)
+		}
+		last = at
+	}
+	if got := c.Correction(); distance(int64(got), int64(900*time.Millisecond)) > int64(time.Millisecond) {
+		t.Errorf("corrected by %v after five minutes, want 900 ms", got)
+	}
+}
+
+// A clock that is set in between, ours or another's, makes what was heard
+// before it untrue, and that shows.
+func TestClockThatIsSet(t *testing.T) {
+	near := far{name: 1, out: 100 * time.Microsecond, back: 100 * time.Microsecond}
+	slow := far{name: 1, out: 20 * time.Millisecond, back: 20 * time.Millisecond}
+	var c Clock
+	run(&c, midnight, 10*time.Second, 0, near)
+	if got := run(&c, midnight.Add(10*time.Second), time.Second, time.Minute, slow); distance(int64(got), 0) > int64(5*time.Millisecond) {
+		t.Errorf("a second after ours was set ahead it is off by %v", got)
+	}
+	if c.Steps() != 1 {
+		t.Errorf("set at once %d times, want once", c.Steps())
+	}
+	slow.ahead = 2 * time.Second
+	if got := run(&c, midnight.Add(20*time.Second), time.Second, time.Minute, slow); distance(int64(got), int64(2*time.Second)) > int64(5*time.Millisecond) {
+		t.Errorf("a second after the other's was set by two it is off by %v, want that", got)
+	}
+}
+
+// What nobody repeats is forgotten, and stamps that cannot be tell nothing.
+func TestClockForgets(t *testing.T) {
+	var c Clock
+	far{name: 1, ahead: 30 * time.Millisecond, out: time.Millisecond, back: time.Millisecond}.ask(&c, midnight, 0)
+	if got, ok := c.Offset(midnight.Add(time.Second)); !ok || got != 30*time.Millisecond {
+		t.Errorf("offset %v, %v, want 30 ms", got, ok)
+	}
+	if got, ok := c.Offset(midnight.Add(2 * time.Minute)); ok {
+		t.Errorf("offset %v after two minutes, want none", got)
+	}
+	c = Clock{}
+	for _, stamps := range [][4]int64{{0, 5, 5, 9}, {1, 0, 5, 9}, {1, 5, 0, 9}, {9, 5, 5, 1}, {1, 5, 4, 9}, {1, 5, 20, 9}} {
+		c.Heard(1, stamps[0], stamps[1], stamps[2], stamps[3])
+		if _, ok := c.Offset(time.Unix(0, 10)); ok {
+			t.Errorf("stamps %v told something", stamps)
+		}
+	}
+}
+
+// Whatever others claim, nothing overflows, and memory is bounded.
+func TestClockWithAnything(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var c Clock
+	for i := range 10_000 {
+		c.Heard(rnd.Uint64N(200), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()))
+		c.Turn(midnight.Add(time.Duration(i) * time.Millisecond))
+	}
+	if len(c.others) > othersKept {
+		t.Errorf("%d others are kept, want %d at most", len(c.others), othersKept)
+	}
+}
