@@ -54,7 +54,7 @@ var rings = map[string]int{
 	"test/arch":        4,
 	"test/bench":       4,
 	"test/bench/flood": 4,
-	"test/integration": 4,
+	"test/integration": 4, "test/chaos": 4,
 	"cmd/internal/cli": 5, "cmd/edge/demo": 6, "cmd/edge": 7, "cmd/aggregator": 7,
 }
 

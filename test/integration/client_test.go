@@ -8,8 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -127,16 +125,7 @@ func agree(t testing.TB, within time.Duration, want counts, edges ...*edge) time
 
 // metric reads one series, such as `spillgate_degraded{reason="sync"}`.
 func metric(admin, series string) (float64, error) {
-	text, err := get(admin + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("%s/metrics has no %s", admin, series)
+	return proc.Metric(admin, series)
 }
 
 // awaitMetric waits until a series has a value.

@@ -136,6 +136,15 @@ func (p *Process) Continue() {
 	p.signal(syscall.SIGCONT)
 }
 
+// Peak is the most memory that the process had resident in its present life, in
+// bytes.
+func (p *Process) Peak() (int64, error) {
+	if p.run == nil {
+		return 0, fmt.Errorf("memory of %s: it is not running", p.cmd.Name)
+	}
+	return peak(p.run.process.Pid)
+}
+
 // Log is the last output of the process, over all its lives.
 func (p *Process) Log() string { return p.tail.String() }
 

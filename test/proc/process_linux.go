@@ -38,3 +38,19 @@ func stopped(pid int) error {
 	}
 	return nil
 }
+
+// peak is the most memory that a process had resident, in bytes.
+func peak(pid int) (int64, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	status, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kB int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kB); n == 1 {
+			return kB << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("%s has no VmHWM", path)
+}

@@ -24,3 +24,17 @@ func stopped(pid int) error {
 	}
 	return nil
 }
+
+// peak is the memory that a process has resident now, in bytes: nobody keeps the
+// most that it had.
+func peak(pid int) (int64, error) {
+	out, err := exec.Command("ps", "-o", "rss=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return 0, fmt.Errorf("memory of pid %d: %w", pid, err)
+	}
+	kB, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("memory of pid %d: %w", pid, err)
+	}
+	return kB << 10, nil
+}

@@ -81,6 +81,10 @@ func TestProcessLives(t *testing.T) {
 		t.Fatalf("ask = %q, %v, want an echo", first, err)
 	}
 
+	if bytes, err := p.Peak(); err != nil || bytes < 1<<20 || bytes > 1<<30 {
+		t.Errorf("Peak = %d, %v, want what a Go program has", bytes, err)
+	}
+
 	p.Pause()
 	if got, err := ask(addr, "frozen"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("ask of a paused process = %q, %v, want a timeout", got, err)
@@ -93,6 +97,9 @@ func TestProcessLives(t *testing.T) {
 
 	for name, end := range map[string]func(){"Kill": p.Kill, "Terminate": p.Terminate} {
 		end()
+		if bytes, err := p.Peak(); err == nil {
+			t.Errorf("Peak after %s = %d, want an error", name, bytes)
+		}
 		if got, err := ask(addr, "dead"); err == nil {
 			t.Fatalf("ask after %s = %q, want an error", name, got)
 		}

@@ -1,0 +1,302 @@
+package chaos
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+var (
+	acts  = []string{"kill", "stop", "cut", "slow"}
+	kinds = []string{"edge", "aggregator", "nats", "redis"}
+)
+
+// fault is something that is done to a part of the cluster, and its end.
+type fault struct {
+	says       string   // what happens to whom
+	hits       []string // processes and wires; two faults that share one are no pair
+	kills      *edge    // the edge that dies of it
+	begin, end func()
+}
+
+// timed is a fault in its place: so long after the first, and for so long.
+type timed struct {
+	fault
+	after, lasts time.Duration
+}
+
+func (t timed) String() string {
+	if t.after == 0 {
+		return fmt.Sprintf("%s for %v", t.says, t.lasts)
+	}
+	return fmt.Sprintf("%v later %s for %v", t.after, t.says, t.lasts)
+}
+
+// scenario names one or two faults. What is left to draw depends on the seed
+// and the name alone.
+type scenario struct {
+	name   string
+	faults [][2]string // act and kind; none: a pair that is drawn too
+}
+
+// scenarios are all that there are.
+func scenarios(pairs int) (all []scenario) {
+	for _, act := range acts {
+		for _, kind := range kinds {
+			all = append(all, scenario{act + "-" + kind, [][2]string{{act, kind}}})
+		}
+	}
+	for i := range pairs {
+		all = append(all, scenario{name: fmt.Sprintf("pair-%02d", i+1)})
+	}
+	return all
+}
+
+// dice are a scenario's own.
+func dice(seed uint64, name string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+// plan draws what happens in a scenario; a fault lasts from shortest to twice
+// that.
+func (s scenario) plan(c *cluster, r *rand.Rand, shortest time.Duration) (plan []timed) {
+	faults := s.faults
+	if faults == nil {
+		faults = [][2]string{{pick(r, acts), pick(r, kinds)}, {pick(r, acts), pick(r, kinds)}}
+	}
+	for _, f := range faults {
+		next := timed{lasts: shortest + upTo(r, shortest)}
+		for next.begin == nil || len(plan) > 0 && overlap(plan[0].hits, next.hits) {
+			next.fault = c.draw(r, f[0], f[1])
+		}
+		if len(plan) > 0 { // while the first lasts, and long enough for others to have noticed that
+			next.after = upTo(r, min(plan[0].lasts, 2*time.Second))
+		}
+		plan = append(plan, next)
+	}
+	return plan
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+}
+
+// upTo is a tenth of a second at least less than d.
+func upTo(r *rand.Rand, d time.Duration) time.Duration {
+	const step = 100 * time.Millisecond
+	return step * time.Duration(r.Int64N(int64(d/step)))
+}
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+
+// victim is what a fault may hit.
+type victim struct {
+	name    string
+	process *proc.Process
+	edge    *edge
+	wires   []wire // to cut or slow: one of them, or all
+}
+
+type wire struct {
+	name string
+	*proc.Proxy
+}
+
+// draw draws a victim, and how it is hit.
+func (c *cluster) draw(r *rand.Rand, act, kind string) fault {
+	region := pick(r, c.regions)
+	var v victim
+	switch kind {
+	case "edge":
+		e := pick(r, region.edges)
+		v = victim{name: e.name, edge: e, wires: []wire{{"its server", e.nats}}}
+		if e.EdgeServer != nil { // a plan alone needs no processes
+			v.process = e.Process
+		}
+	case "aggregator":
+		a := pick(r, region.aggregators)
+		v = victim{name: a.name, wires: []wire{{"its server", a.nats}, {"its Redis", a.redis}}}
+		if a.AggregatorServer != nil {
+			v.process = a.Process
+		}
+	case "redis":
+		v = victim{name: region.name + "/redis"}
+		if region.redis != nil {
+			v.process = region.redis.Process
+		}
+		for _, a := range region.aggregators {
+			v.wires = append(v.wires, wire{a.name, a.redis})
+		}
+	case "nats":
+		if r.IntN(2) == 0 {
+			v = victim{name: region.name + "/leaf", wires: []wire{{"its region", region.hub.Leafs[0]}}}
+			if region.leaf != nil {
+				v.process = region.leaf.Process
+			}
+			break
+		}
+		v = victim{name: region.name + "/hub"}
+		if len(region.hub.Servers) > 0 {
+			v.process = region.hub.Servers[0].Process
+		}
+		// A region's own gateway is how others reach it; all of them together
+		// leave each region alone.
+		for _, other := range c.regions {
+			if other == region {
+				v.wires = append([]wire{{"those who ask it", other.hub.Gateway}}, v.wires...)
+			} else {
+				v.wires = append(v.wires, wire{"those who ask " + other.name, other.hub.Gateway})
+			}
+		}
+	}
+	switch act {
+	case "kill":
+		return v.kill()
+	case "stop":
+		return v.stop()
+	}
+	wires := v.wires
+	switch n := r.IntN(len(wires) + 1); { // one, or all; of gateways the first, or all
+	case n == len(wires):
+	case kind == "nats":
+		wires = wires[:1]
+	default:
+		wires = wires[n : n+1]
+	}
+	var hits, ends []string
+	for _, w := range wires {
+		hits = append(hits, fmt.Sprintf("wire %p", w.Proxy))
+		ends = append(ends, w.name)
+	}
+	f := fault{hits: append(hits, v.name)}
+	far := strings.Join(ends, " and ")
+	every := func(do func(*proc.Proxy)) func() {
+		return func() {
+			for _, w := range wires {
+				do(w.Proxy)
+			}
+		}
+	}
+	switch {
+	case act == "cut" && r.IntN(2) == 0:
+		f.says, f.begin, f.end = "cut "+v.name+" from "+far, every((*proc.Proxy).Cut), every((*proc.Proxy).Mend)
+	case act == "cut":
+		f.says, f.begin, f.end = "cut without a word "+v.name+" from "+far, every((*proc.Proxy).Freeze), every((*proc.Proxy).Mend)
+	case r.IntN(3) == 0:
+		rate := pick(r, []int{2, 8, 32})
+		f.says = fmt.Sprintf("let %d kB/s pass between %s and %s", rate, v.name, far)
+		f.begin, f.end = every(func(p *proc.Proxy) { p.Rate(rate << 10) }), every(func(p *proc.Proxy) { p.Rate(0) })
+	default:
+		delay := pick(r, []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 500 * time.Millisecond})
+		f.says = fmt.Sprintf("delay by %v all between %s and %s", delay, v.name, far)
+		f.begin, f.end = every(func(p *proc.Proxy) { p.Delay(delay) }), every(func(p *proc.Proxy) { p.Delay(0) })
+	}
+	return f
+}
+
+// kill is SIGKILL, and a new process in the same place at the end.
+func (v victim) kill() fault {
+	return fault{
+		says: "kill " + v.name, hits: []string{v.name}, kills: v.edge,
+		begin: func() {
+			v.doom()
+			v.process.Kill()
+			if v.edge != nil {
+				v.edge.quiet(func() { v.edge.away.Store(true); v.edge.died() })
+				v.edge.http.CloseIdleConnections()
+			}
+		},
+		end: func() {
+			v.process.Restart()
+			v.spare()
+		},
+	}
+}
+
+// stop is SIGSTOP, and SIGCONT at the end.
+func (v victim) stop() fault {
+	return fault{
+		says: "stop " + v.name, hits: []string{v.name},
+		begin: func() {
+			v.doom()
+			v.process.Pause()
+			if v.edge != nil {
+				v.edge.away.Store(true)
+			}
+		},
+		end: func() {
+			v.process.Continue()
+			v.spare()
+		},
+	}
+}
+
+// doom expects no answers any more: calls go on until the edge is gone.
+func (v victim) doom() {
+	if v.edge != nil {
+		v.edge.doomed.Store(true)
+	}
+}
+
+// spare expects them again, when those that are under way have ended.
+func (v victim) spare() {
+	if v.edge != nil {
+		v.edge.quiet(func() { v.edge.away.Store(false); v.edge.doomed.Store(false) })
+	}
+}
+
+// paper is a cluster without processes, to draw plans from.
+func paper() *cluster {
+	c := &cluster{}
+	for _, name := range []string{"eu", "us", "ap"} {
+		r := &region{name: name, hub: &proc.NATSSite{Gateway: &proc.Proxy{}, Leafs: []*proc.Proxy{{}}}}
+		for i := range 2 {
+			r.aggregators = append(r.aggregators, &aggregator{name: fmt.Sprintf("%s/agg-%d", name, i+1), nats: &proc.Proxy{}, redis: &proc.Proxy{}})
+			r.edges = append(r.edges, &edge{name: fmt.Sprintf("%s/pop-%d", name, i+1), nats: &proc.Proxy{}})
+		}
+		c.regions = append(c.regions, r)
+	}
+	return c
+}
+
+// TestPlans: one seed gives one plan, whatever else is drawn; each single does
+// what its name says; pairs begin while the first lasts and share no victim;
+// and all that there is to hit is hit some time.
+func TestPlans(t *testing.T) {
+	c, seen := paper(), map[string]bool{}
+	for _, s := range scenarios(200) {
+		plan := s.plan(c, dice(1, s.name), 2*time.Second)
+		again := s.plan(c, dice(1, s.name), 2*time.Second)
+		if a, b := fmt.Sprint(plan), fmt.Sprint(again); a != b {
+			t.Errorf("%s: %s, and drawn again %s", s.name, a, b)
+		}
+		if len(s.faults) == 1 && len(plan) != 1 || s.faults == nil && len(plan) != 2 {
+			t.Fatalf("%s has %d faults: %v", s.name, len(plan), plan)
+		}
+		for i, f := range plan {
+			if f.lasts < 2*time.Second || f.lasts > 4*time.Second || f.begin == nil || f.end == nil {
+				t.Errorf("%s: %v", s.name, f)
+			}
+			if i > 0 && (f.after >= plan[0].lasts || overlap(f.hits, plan[0].hits)) {
+				t.Errorf("%s is no pair: %v", s.name, plan)
+			}
+			if f.kills != nil != (strings.HasPrefix(f.says, "kill ") && strings.Contains(f.says, "/pop-")) {
+				t.Errorf("%s: does an edge die? %v", s.name, f)
+			}
+			for _, hit := range f.hits {
+				seen[hit] = true
+			}
+		}
+	}
+	if want := 3*(2+2+2+1) + 3*(2*2+2+1+1); len(seen) != want {
+		t.Errorf("%d processes and wires were hit, want all %d", len(seen), want)
+	}
+}
