@@ -36,18 +36,22 @@ type scenario struct {
 func TestAdversaryEvicts(t *testing.T) { scenario{seeds: 12, evicts: true}.run(t) }
 
 func TestAdversaryEvictsWhatWasSent(t *testing.T) {
+	alone(t)
 	scenario{seeds: 8, evicts: true, drains: true, converges: true}.run(t)
 }
 
 func TestAdversaryRestartsAggregators(t *testing.T) {
+	alone(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: (*advWorld).restart}.run(t)
 }
 
 func TestAdversaryWipesStores(t *testing.T) {
+	alone(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: (*advWorld).wipe}.run(t)
 }
 
 func TestAdversaryLosesRegions(t *testing.T) {
+	alone(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: func(w *advWorld, r *advRegion) {
 		w.wipe(r)
 		w.restart(r)

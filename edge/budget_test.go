@@ -69,6 +69,7 @@ func liveHeap() int {
 // A flood of keys stays within the budget, does not free those that were at
 // their limits, and denies nobody else; whether the region hears of it or not.
 func TestFloodOfKeys(t *testing.T) {
+	alone(t)
 	const limited, most = 2_000, 10
 	for _, c := range []struct {
 		name     string
@@ -126,6 +127,7 @@ func TestFloodOfKeys(t *testing.T) {
 }
 
 func TestMaxBytes(t *testing.T) {
+	alone(t)
 	const budget = minBytes
 	for _, c := range []struct {
 		name           string
@@ -271,6 +273,7 @@ func TestDirtyListIsBounded(t *testing.T) {
 // Logs are in the budget: keys that remember thousands of hits each make room
 // for each other.
 func TestMaxBytesHoldsLogs(t *testing.T) {
+	alone(t)
 	const budget = 16 << 20
 	n := newNode(t, Config{MaxBytes: budget}, perUser(limit.RateSpec{Limit: 4000, Per: time.Hour, Algorithm: "sliding_log", Scope: "edge"}))
 	before, now := liveHeap(), start

@@ -174,6 +174,7 @@ func TestEndsAfterAClockWasSetBack(t *testing.T) {
 // Nor is a key locked out that asks for the first time long after a step back: as
 // far as its charges are ours to judge, its window began with the step.
 func TestKeysThatAskLongAfterAStepBack(t *testing.T) {
+	alone(t)
 	const back = 10 * time.Minute
 	for name, spec := range everyKind(10) {
 		for _, scope := range []string{"edge", "region"} {

@@ -64,6 +64,7 @@ var heldRates = map[string]limit.RuleSpec{
 // However often a key is forgotten while it has 80 % of its limit used or more,
 // and wherever its block is kept, it never passes its limit.
 func TestForgottenKeysStayLimited(t *testing.T) {
+	alone(t)
 	for name, spec := range heldRates {
 		for where, most := range map[string]int{"table": 64, "filter": 0} {
 			t.Run(name+" "+where, func(t *testing.T) { stayLimited(t, spec, most) })

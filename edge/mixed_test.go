@@ -267,6 +267,7 @@ func (w *mixedWorld) giveBack() {
 // margins, with penalties, classes, delays, refunds, reports, flushes and
 // sweeps, and compares every decision with a model that adds everything up.
 func TestMixedAgainstModel(t *testing.T) {
+	alone(t)
 	for seed := range *mixedSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			w := &mixedWorld{t: t, rnd: rand.New(rand.NewPCG(seed, 11)), now: start.UnixNano(), counts: map[string]*mixedCount{}}

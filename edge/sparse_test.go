@@ -411,6 +411,7 @@ func (w *twins) next() {
 // A node that keeps records sparse decides, tells and believes to the last bit
 // what one does that has none, whatever becomes of them.
 func TestSparseRecordsChangeNothing(t *testing.T) {
+	alone(t)
 	var all twins
 	for seed := range *sparseSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
