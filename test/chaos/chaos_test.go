@@ -43,6 +43,7 @@ type result struct {
 	Failures     []string         `json:"failures"` // of what is promised
 	Before       latencies        `json:"before"`   // of all scenarios so far
 	During       latencies        `json:"during"`
+	Control      latencies        `json:"control"` // meanwhile
 	Failed       int              `json:"failed_calls"`
 	Decisions    decisions        `json:"decisions"`
 	Acknowledged uint64           `json:"acknowledged_of_killed_edges"`
@@ -55,10 +56,11 @@ type result struct {
 // chaos is a cluster under test.
 type chaos struct {
 	*cluster
-	truth  *truth
-	form   form
-	first  map[string]int64 // memory before the first fault
-	before []time.Duration  // what calls took before faults, in all scenarios
+	truth   *truth
+	control *control
+	form    form
+	first   map[string]int64 // memory before the first fault
+	before  []time.Duration  // what calls took before faults, in all scenarios
 }
 
 // TestChaos holds a cluster of real processes to what is promised, in one
@@ -71,6 +73,7 @@ func TestChaos(t *testing.T) {
 	}
 	started := time.Now()
 	t.Logf("-chaos.seed %d", *seed)
+	x.control = newControl(t)
 	x.cluster = newCluster(t, x.truth)
 	x.whole(t)
 	t.Logf("three regions after %v", time.Since(started).Round(100*time.Millisecond))
@@ -140,7 +143,7 @@ func (x *chaos) run(t *testing.T, s scenario) result {
 	}
 
 	start := time.Now()
-	l := startLoad(x.edges, keys, x.form.perSecond, r.Uint64())
+	l := startLoad(x.edges, x.control, keys, x.form.perSecond, r.Uint64())
 	<-time.After(x.form.calm)
 	if x.first == nil {
 		x.first = x.peaks(t)
@@ -153,7 +156,7 @@ func (x *chaos) run(t *testing.T, s scenario) result {
 	earlier := x.decided(t)
 	l.faulty.Store(true)
 	play(plan)
-	samples, failed, failures := l.finish()
+	l.finish()
 	ended := time.Now()
 	result.Decisions = x.decided(t).since(earlier)
 
@@ -165,20 +168,16 @@ func (x *chaos) run(t *testing.T, s scenario) result {
 	var err error
 	result.Converged, err = x.converge(t, keys, spans, ended, start.Add(keeps))
 	fail("after the faults", err)
-	var during []time.Duration
-	for _, s := range samples {
-		if s.faulty {
-			during = append(during, s.took)
-		} else {
-			x.before = append(x.before, s.took)
-		}
-	}
-	result.Before, result.During, result.Failed = latenciesOf(x.before), latenciesOf(during), failed
-	for _, err := range failures {
+	before, during := parted(l.samples)
+	x.before = append(x.before, before...)
+	_, machine := parted(l.machine)
+	result.Before, result.During, result.Control = latenciesOf(x.before), latenciesOf(during), latenciesOf(machine)
+	result.Failed = l.failed
+	for _, err := range l.failures {
 		fail("a call", err)
 	}
-	fail("latency", prompt(result.Before, result.During))
-	fail("decisions", result.Decisions.unwaited())
+	fail("latency", prompt(result.Before, result.During, result.Control))
+	fail("decisions", result.Decisions.unwaited(result.Control))
 	result.Peaks = x.peaks(t)
 	fail("memory", bounded(x.first, result.Peaks))
 	x.whole(t) // the next one's faults meet a healthy cluster

@@ -66,16 +66,24 @@ func dice(seed uint64, name string) *rand.Rand {
 }
 
 // plan draws what happens in a scenario; a fault lasts from shortest to twice
-// that.
+// that. The second of a pair mostly hits the region of the first: there one part
+// stands in for another.
 func (s scenario) plan(c *cluster, r *rand.Rand, shortest time.Duration) (plan []timed) {
 	faults := s.faults
 	if faults == nil {
 		faults = [][2]string{{pick(r, acts), pick(r, kinds)}, {pick(r, acts), pick(r, kinds)}}
 	}
+	near := pick(r, c.regions)
 	for _, f := range faults {
+		if len(plan) > 0 && r.IntN(3) == 0 {
+			near = pick(r, c.regions)
+		}
 		next := timed{lasts: shortest + upTo(r, shortest)}
 		for next.begin == nil || len(plan) > 0 && overlap(plan[0].hits, next.hits) {
-			next.fault = c.draw(r, f[0], f[1])
+			if next.begin != nil { // such as a region's Redis twice
+				near = pick(r, c.regions)
+			}
+			next.fault = c.draw(r, near, f[0], f[1])
 		}
 		if len(plan) > 0 { // while the first lasts, and long enough for others to have noticed that
 			next.after = upTo(r, min(plan[0].lasts, 2*time.Second))
@@ -110,9 +118,8 @@ type wire struct {
 	*proc.Proxy
 }
 
-// draw draws a victim, and how it is hit.
-func (c *cluster) draw(r *rand.Rand, act, kind string) fault {
-	region := pick(r, c.regions)
+// draw draws a victim in a region, and how it is hit.
+func (c *cluster) draw(r *rand.Rand, region *region, act, kind string) fault {
 	var v victim
 	switch kind {
 	case "edge":

@@ -33,6 +33,7 @@ const (
 // latencies are what callers saw.
 type latencies struct {
 	Calls int           `json:"calls"`
+	Slow  int           `json:"slow"` // that took longer than waited
 	P50   time.Duration `json:"p50_ns"`
 	P99   time.Duration `json:"p99_ns"`
 	P999  time.Duration `json:"p999_ns"`
@@ -45,20 +46,23 @@ func latenciesOf(took []time.Duration) latencies {
 		return latencies{}
 	}
 	slices.Sort(took)
+	quick, _ := slices.BinarySearch(took, waited+1)
 	at := func(share float64) time.Duration { return took[min(len(took)-1, int(share*float64(len(took))))] }
-	return latencies{len(took), at(0.5), at(0.99), at(0.999), took[len(took)-1]}
+	return latencies{len(took), len(took) - quick, at(0.5), at(0.99), at(0.999), took[len(took)-1]}
 }
 
 // prompt returns an error if calls waited for something while a fault lasted
-// that they had not waited for before.
-func prompt(before, during latencies) error {
+// that they had not waited for before, and that calls to the control did not
+// wait for meanwhile.
+func prompt(before, during, control latencies) error {
+	usual, worst := max(before.P999, control.P999), max(before.Worst, control.Worst)
 	switch {
-	case before.Calls == 0 || during.Calls == 0:
-		return fmt.Errorf("%d calls before the faults and %d while they lasted, want some", before.Calls, during.Calls)
-	case during.P999 > 3*before.P999+noise:
-		return fmt.Errorf("one call in a thousand took %v or more, want at most %v: it was %v before", during.P999, 3*before.P999+noise, before.P999)
-	case during.Worst > 3*before.Worst+stalls:
-		return fmt.Errorf("a call took %v, want at most %v: the slowest had been %v before", during.Worst, 3*before.Worst+stalls, before.Worst)
+	case before.Calls == 0 || during.Calls == 0 || control.Calls == 0:
+		return fmt.Errorf("%d calls before the faults, and %d and %d of the control while they lasted, want some", before.Calls, during.Calls, control.Calls)
+	case during.P999 > 3*usual+noise:
+		return fmt.Errorf("one call in a thousand took %v or more, want at most %v: it was %v before, and %v by the control", during.P999, 3*usual+noise, before.P999, control.P999)
+	case during.Worst > 3*worst+stalls:
+		return fmt.Errorf("a call took %v, want at most %v: the slowest was of %v before, and of %v by the control", during.Worst, 3*worst+stalls, before.Worst, control.Worst)
 	}
 	return nil
 }
@@ -72,9 +76,13 @@ type decisions struct {
 
 // unwaited returns an error if decisions waited: more than the machine alone
 // makes late.
-func (d decisions) unwaited() error {
-	if most := 1 + d.All/1000; d.Waited > most {
-		return fmt.Errorf("%d of %d decisions took an edge longer than %v, want at most %d", d.Waited, d.All, waited, most)
+func (d decisions) unwaited(control latencies) error {
+	most := 1 + d.All/1000
+	if control.Calls > 0 {
+		most += 3 * d.All * control.Slow / control.Calls
+	}
+	if d.Waited > most {
+		return fmt.Errorf("%d of %d decisions took an edge longer than %v, want at most %d: of %d calls to the control %d did", d.Waited, d.All, waited, most, control.Calls, control.Slow)
 	}
 	return nil
 }
@@ -99,31 +107,37 @@ func TestPrompt(t *testing.T) {
 		}
 		return latenciesOf(all)
 	}
-	before := calls(10000, time.Millisecond, 15, 10*time.Millisecond)
+	before, calm := calls(10000, time.Millisecond, 15, 10*time.Millisecond), calls(500, time.Millisecond, 0, 0)
+	stalled := calls(500, time.Millisecond, 2, 3*time.Second)
 	for _, c := range []struct {
-		name   string
-		during latencies
-		want   string
+		name            string
+		during, control latencies
+		want            string
 	}{
-		{"as before", calls(2000, time.Millisecond, 2, 10*time.Millisecond), ""},
-		{"a busy machine", calls(2000, 20*time.Millisecond, 3, 150*time.Millisecond), ""},
-		{"two in a thousand wait for their region", calls(2000, time.Millisecond, 4, 250*time.Millisecond), "one call in a thousand took 250ms"},
-		{"one waits for a dead server", calls(2000, time.Millisecond, 1, 4*time.Second), "a call took 4s"},
-		{"nobody was called", latencies{}, "want some"},
+		{"as before", calls(2000, time.Millisecond, 2, 10*time.Millisecond), calm, ""},
+		{"a busy machine", calls(2000, 20*time.Millisecond, 3, 150*time.Millisecond), calm, ""},
+		{"a machine that stalls", calls(2000, time.Millisecond, 4, 4*time.Second), stalled, ""},
+		{"two in a thousand wait for their region", calls(2000, time.Millisecond, 4, 250*time.Millisecond), calm, "one call in a thousand took 250ms"},
+		{"one waits for a dead server", calls(2000, time.Millisecond, 1, 4*time.Second), calm, "a call took 4s"},
+		{"nobody was called", latencies{}, calm, "want some"},
+		{"no control", calm, latencies{}, "want some"},
 	} {
 		got := ""
-		if err := prompt(before, c.during); err != nil {
+		if err := prompt(before, c.during, c.control); err != nil {
 			got = err.Error()
 		}
 		if got != c.want && (c.want == "" || !strings.Contains(got, c.want)) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if err := (decisions{All: 5000, Waited: 3}).unwaited(); err != nil {
-		t.Errorf("3 of 5000 decisions late: %v, want nothing", err)
-	}
-	if err := (decisions{All: 5000, Waited: 10}).unwaited(); err == nil {
-		t.Error("10 of 5000 decisions late: nothing, want an error")
+	for _, c := range []struct {
+		late    int
+		control latencies
+		wrong   bool
+	}{{3, calm, false}, {10, calm, true}, {60, stalled, false}, {100, stalled, true}} {
+		if err := (decisions{All: 5000, Waited: c.late}).unwaited(c.control); (err != nil) != c.wrong {
+			t.Errorf("%d of 5000 decisions late, of %d calls to the control %d: %v, want an error: %v", c.late, c.control.Calls, c.control.Slow, err, c.wrong)
+		}
 	}
 }
 

@@ -204,15 +204,19 @@ type load struct {
 
 	mu       sync.Mutex
 	samples  []sample // guarded by mu
+	machine  []sample // guarded by mu; of calls to the control
 	failed   int      // guarded by mu
 	failures []error  // guarded by mu; the first of them
 }
 
 // startLoad has each edge called a number of times a second, for keys that a
-// Zipf distribution draws.
-func startLoad(edges []*edge, keys []key, perSecond int, seed uint64) *load {
+// Zipf distribution draws, and the control as often as one edge.
+func startLoad(edges []*edge, control *control, keys []key, perSecond int, seed uint64) *load {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{stop: stop}
+	for i := range callers {
+		l.callers.Go(func() { control.ping(ctx, l, i, perSecond) }) // ends with ctx; finish waits for it
+	}
 	for i, e := range edges {
 		for j := range callers {
 			dice := rand.New(rand.NewPCG(seed, uint64(i*callers+j)))
@@ -260,12 +264,21 @@ func (l *load) fail(err error) {
 	}
 }
 
-// finish stops the load, waits for calls under way, and returns what became of
-// them.
-func (l *load) finish() (samples []sample, failed int, failures []error) {
+// finish stops the load and waits for calls under way. Then l.samples, l.machine,
+// l.failed and l.failures stand still.
+func (l *load) finish() {
 	l.stop()
 	l.callers.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.samples, l.failed, l.failures
+}
+
+// parted are what calls took before the faults, and since.
+func parted(samples []sample) (before, during []time.Duration) {
+	for _, s := range samples {
+		if s.faulty {
+			during = append(during, s.took)
+		} else {
+			before = append(before, s.took)
+		}
+	}
+	return before, during
 }
