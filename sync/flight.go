@@ -26,25 +26,28 @@ type lifeKey struct {
 }
 
 func lifeKeyOf(s *Section, d *Delta) lifeKey {
-	return lifeKey{d.Key, s.Life, s.Shape.Generation, s.Shape.Width}
+	return sectionID{s.Shape, s.Life}.of(d.Key)
 }
 
 type telling struct {
+	shape Shape // as told last
 	cells crdt.Vector
 	carry crdt.Carry
 	until int64
 }
 
-func (t tellings) add(id lifeKey, d *Delta) {
+func (t tellings) add(s *Section, d *Delta) {
+	id := lifeKeyOf(s, d)
 	l := t[id]
 	if l == nil {
 		l = &telling{}
 		t[id] = l
 	}
-	l.add(d)
+	l.add(s.Shape, d)
 }
 
-func (t *telling) add(d *Delta) {
+func (t *telling) add(shape Shape, d *Delta) {
+	t.shape = shape
 	for _, c := range d.Cells {
 		t.cells.Join(c)
 	}
@@ -55,7 +58,7 @@ func (t *telling) add(d *Delta) {
 func (f *flight) all() tellings {
 	if f.tells == nil {
 		f.tells = make(tellings, deltas(f.Up))
-		f.each(func(s *Section, d *Delta) { f.tells.add(lifeKeyOf(s, d), d) })
+		f.each(f.tells.add)
 	}
 	return f.tells
 }
@@ -73,33 +76,32 @@ func (f *flight) each(do func(*Section, *Delta)) {
 // overtaken notes what a newer frame told that was answered before this one.
 func (f *flight) overtaken(by *flight) {
 	by.each(func(s *Section, d *Delta) {
-		id := lifeKeyOf(s, d)
-		if f.all()[id] == nil {
+		if f.all()[lifeKeyOf(s, d)] == nil {
 			return
 		}
 		if f.newer == nil {
 			f.newer = tellings{}
 		}
-		f.newer.add(id, d)
+		f.newer.add(s, d)
 	})
 }
 
 // left is what a lost frame's delta has to tell that newer ones did not, those
-// under way included; false: nothing.
-func (f *flight) left(id lifeKey, d Delta, underWay []*flight) (Delta, bool) {
+// under way included, and the shape that it is to be told under; false: nothing.
+func (f *flight) left(s *Section, d Delta, underWay []*flight) (Delta, Shape, bool) {
 	var since telling
-	known := false
+	id, known := lifeKeyOf(s, &d), false
 	if n := f.newer[id]; n != nil {
-		since, known = telling{n.cells.Clone(), n.carry, n.until}, true
+		since, known = telling{n.shape, n.cells.Clone(), n.carry, n.until}, true
 	}
 	for _, newer := range underWay {
 		if n := newer.all()[id]; n != nil {
-			since.add(&Delta{Cells: n.cells.Cells(nil), Carry: n.carry, Until: n.until})
+			since.add(n.shape, &Delta{Cells: n.cells.Cells(nil), Carry: n.carry, Until: n.until})
 			known = true
 		}
 	}
 	if !known {
-		return d, true
+		return d, s.Shape, true
 	}
 	again := d.Flags&FlagRefresh != 0 // it is to be passed on, changed or not, and newer ones may have told a part of it so
 	cells := make([]crdt.Cell, 0, len(d.Cells))
@@ -116,5 +118,5 @@ func (f *flight) left(id lifeKey, d Delta, underWay []*flight) (Delta, bool) {
 			d.Carry = crdt.Carry{}
 		}
 	}
-	return d, again || d.Tells()
+	return d, since.shape, again || d.Tells()
 }

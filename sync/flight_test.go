@@ -9,15 +9,17 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 )
 
-// Frames are answered and lost in any order: a count is never told smaller than
-// it was told before, and all of it arrives.
+// Frames are answered and lost in any order, and limits rise meanwhile: a count
+// is never told smaller than it was told before, nor under an older limit, and
+// all of it arrives.
 func TestNothingIsToldSmaller(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		o := NewOutbox(OutboxConfig{MaxInFlight: 1 + r.IntN(4), MaxFrame: 1024})
 		var counts, told, arrived [40]crdt.Vector
 		var flying []*Up
-		refreshes := [40]bool{} // told as a refresh, and not answered yet
+		limit, limits := minute.Limit, [40]uint64{} // in force, and as told last
+		refreshes := [40]bool{}                     // told as a refresh, and not answered yet
 		end := func(i int, done bool) {
 			u := flying[i]
 			flying = slices.Delete(flying, i, i+1)
@@ -44,6 +46,11 @@ func TestNothingIsToldSmaller(t *testing.T) {
 			flying = append(flying, u)
 			for _, s := range u.Sections {
 				for _, d := range s.Deltas {
+					if was := &limits[d.Key-1]; s.Shape.Limit < *was {
+						t.Fatalf("seed %d: key %d is told under limit %d after %d", seed, d.Key, s.Shape.Limit, *was)
+					} else {
+						*was = s.Shape.Limit
+					}
 					for _, c := range d.Cells {
 						if was := told[d.Key-1].Get(c.Slice); c.Charges < was.Charges {
 							t.Fatalf("seed %d: key %d is told %+v after %+v", seed, d.Key, c, was)
@@ -64,7 +71,14 @@ func TestNothingIsToldSmaller(t *testing.T) {
 				} else if r.IntN(2) == 0 { // a part of it
 					d.Cells = d.Cells[len(d.Cells)-1:]
 				}
-				if !o.Put(minute, 1, d) {
+				if r.IntN(3) == 0 {
+					d.Flags |= FlagUrgent
+				}
+				if r.IntN(40) == 0 {
+					limit++
+				}
+				shape := minute
+				if shape.Limit = limit; !o.Put(shape, 1, d) {
 					t.Fatalf("seed %d: no room", seed)
 				}
 			case n < 7:

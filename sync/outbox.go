@@ -40,7 +40,7 @@ type Outbox struct {
 	cfg      OutboxConfig
 	sections map[sectionID]*section
 	last     *section // the one that was looked up last; may be nil
-	entries  map[entryID]*entry
+	entries  map[lifeKey]*entry
 	urgent   queue
 	normal   queue
 	flights  []*flight // oldest first
@@ -54,6 +54,11 @@ type sectionID struct {
 	life  uint32
 }
 
+// of names the entry of a key.
+func (id sectionID) of(key Key) lifeKey {
+	return lifeKey{key, id.life, id.shape.Generation, id.shape.Width}
+}
+
 // section is a sectionID, interned while entries use it.
 type section struct {
 	sectionID
@@ -61,14 +66,10 @@ type section struct {
 	place   int // in the frame being filled, plus 1; 0: not in it
 }
 
-type entryID struct {
-	section *section
-	key     Key
-}
-
 // entry is the pending delta of one key. Its cells are packed: see Vector.
 type entry struct {
-	entryID
+	lifeKey
+	section    *section
 	flags      Flags
 	cells      crdt.Vector
 	carry      crdt.Carry
@@ -88,11 +89,12 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 		cfg.MaxFrame = MaxFrame
 	}
 	cfg.MaxFrame = min(max(cfg.MaxFrame, minFrame), MaxFrame)
-	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: map[entryID]*entry{}}
+	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: map[lifeKey]*entry{}}
 }
 
 // Put joins d, which it keeps no part of, with what is pending for the same
-// shape, life and key; of carries and of penalties it keeps the later. It is
+// key and life, under the shape that it came with last: a limit may have
+// changed. Of carries and of penalties it keeps the later. It is
 // false when the outbox is full and the key is not in it, or when d could not be
 // encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
@@ -100,40 +102,43 @@ func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 		return false
 	}
 	id := sectionID{shape, life}
-	s := o.section(id)
-	if (s == nil || o.entries[entryID{s, d.Key}] == nil) && o.Full() {
+	if o.entries[id.of(d.Key)] == nil && o.Full() {
 		return false
 	}
 	o.join(id, &d)
 	return true
 }
 
-// section is the section that entries of id belong to, or nil. What was asked
+// section is the section that entries of id belong to. What was asked
 // for last is at hand: deltas of one rate come in rows.
 func (o *Outbox) section(id sectionID) *section {
 	if o.last == nil || o.last.sectionID != id {
-		o.last = o.sections[id]
+		s := o.sections[id]
+		if s == nil {
+			s = &section{sectionID: id}
+			o.sections[id] = s
+		}
+		o.last = s
 	}
 	return o.last
 }
 
 // join puts d into the queue, where it may stand already.
 func (o *Outbox) join(id sectionID, d *Delta) {
-	s := o.section(id)
-	if s == nil {
-		s = &section{sectionID: id}
-		o.sections[id] = s
-	}
-	e := o.entries[entryID{s, d.Key}]
+	e := o.entries[id.of(d.Key)]
 	if e == nil {
 		e = o.take()
-		e.entryID = entryID{s, d.Key}
-		o.entries[e.entryID] = e
-		s.entries++
+		e.lifeKey = id.of(d.Key)
+		o.entries[e.lifeKey] = e
 		o.queue(d.Flags).push(e)
 	} else if e.flags&FlagUrgent == 0 && d.Flags&FlagUrgent != 0 {
 		o.normal.remove(e)
 		o.urgent.push(e)
+	}
+	if s := o.section(id); s != e.section {
+		s.entries++
+		o.leave(e)
+		e.section = s
 	}
 	for _, c := range d.Cells {
 		e.cells.Join(c)
@@ -270,8 +275,11 @@ func (o *Outbox) Lost(seq uint64) {
 	}
 	newer := o.flights[len(older):]
 	f.each(func(s *Section, d *Delta) {
-		if left, any := f.left(lifeKeyOf(s, d), *d, newer); any {
-			o.join(sectionID{s.Shape, s.Life}, &left)
+		if left, shape, any := f.left(s, *d, newer); any {
+			if e := o.entries[lifeKeyOf(s, d)]; e != nil { // it came since
+				shape = e.section.shape
+			}
+			o.join(sectionID{shape, s.Life}, &left)
 		}
 	})
 }
@@ -329,16 +337,26 @@ func (o *Outbox) take() *entry {
 // drop forgets e, which is pending in q, and keeps its memory for another.
 func (o *Outbox) drop(q *queue, e *entry) {
 	q.remove(e)
-	delete(o.entries, e.entryID)
-	if e.section.entries--; e.section.entries == 0 {
-		delete(o.sections, e.section.sectionID)
-		o.last = nil
-	}
+	delete(o.entries, e.lifeKey)
+	o.leave(e)
 	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
 		e.cells = crdt.Vector{}
 	}
 	*e = entry{cells: e.cells, next: o.free}
 	o.free = e
+}
+
+// leave takes e out of its section.
+func (o *Outbox) leave(e *entry) {
+	if e.section == nil {
+		return
+	}
+	if e.section.entries--; e.section.entries == 0 {
+		delete(o.sections, e.section.sectionID)
+		if o.last == e.section {
+			o.last = nil
+		}
+	}
 }
 
 func deltas(u *Up) int {
