@@ -102,10 +102,14 @@ func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
 	c.missing = append(c.missing, missing{source, replica, from})
 }
 
-// lacksTold notes that the store may have nothing of what a delta tells yet.
-func (c *counter) lacksTold(source Source, replica crdt.Replica, cells []crdt.Cell, d *deltasync.Delta) {
-	if len(cells) > 0 {
-		c.lacks(source, replica, cells[0].Slice)
+// lacksTold notes that the store may have nothing of what a frame told yet.
+func (c *counter) lacksTold(t *told) {
+	d := t.delta
+	if d == nil {
+		return
+	}
+	if len(t.cells) > 0 {
+		c.lacks(t.source, t.replica, t.cells[0].Slice)
 	}
 	if c.past != nil && !d.Carry.Zero() {
 		c.past.lacks = !c.past.stored.Zero() || !c.past.rest.Zero()

@@ -15,11 +15,21 @@ func source(kind deltasync.Kind) Source {
 
 // merged is what became of a frame.
 type merged struct {
-	keys    []deltasync.Key // the store must hear of them, or be asked about
+	told    []told // the store must hear of them, or be asked about
 	asked   []question
 	status  deltasync.Status
 	refused []uint32 // deltas that were not wholly taken, by index
 	looked  int      // cells that were looked at to clamp others
+}
+
+// told is what a frame told of a key. A key alone is one of which the store
+// lacked something.
+type told struct {
+	key     deltasync.Key
+	delta   *deltasync.Delta // nil: nothing
+	cells   []crdt.Cell      // those of it that were taken
+	source  Source
+	replica crdt.Replica
 }
 
 // refuse notes why a delta was not wholly taken. Of several reasons the sender
@@ -94,9 +104,6 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			default:
 				from = horizon + 1
 			}
-			if c.writing > 0 { // what is not new may not be stored yet
-				c.lacksTold(source(up.Kind), replica, cells, d)
-			}
 			fuller := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && l.hear(c, d.Carry, fill(c.shape, 1), now)
 			if rose || fuller {
 				a.changed(l, d.Key, c, now)
@@ -111,8 +118,8 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				a.export(l, d.Key, c, from, flags, now)
 			}
 			l.remember(c, now)
-			if c.unwritten() || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
-				m.keys = append(m.keys, d.Key)
+			if c.unwritten() || c.writing > 0 || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
+				m.told = append(m.told, told{d.Key, d, cells, source(up.Kind), replica})
 			}
 		}
 	}

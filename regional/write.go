@@ -86,7 +86,7 @@ func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m merged, now int6
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()
 	away, stored := a.store.down(), true
-	for batch := range slices.Chunk(m.keys, storeBatch) {
+	for batch := range slices.Chunk(m.told, storeBatch) {
 		failed, err := a.writeBatch(ctx, l, batch, now, away)
 		away, stored = away.with(failed), stored && err == nil
 	}
@@ -99,13 +99,19 @@ func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m merged, now int6
 
 // writeBatch merges a batch but for what is of parts that are away, and joins the
 // answers. On an error it returns the parts that failed. What is not stored goes
-// on the lane's list.
-func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []deltasync.Key, now int64, away partSet) (failed partSet, err error) {
+// on the lane's list. What a frame told of a key that somebody else is writing
+// is written besides: it may have gone with that, which may yet fail, and the
+// frame is not to be acknowledged before it is stored.
+func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now int64, away partSet) (failed partSet, err error) {
 	batch := make([]Item, 0, len(keys))
 	late := ctx.Err() != nil // by another part's fault: that says nothing of those asked here
 	l.mu.Lock()
-	for _, key := range keys {
+	for i := range keys {
+		key := keys[i].key
 		c := l.counters[key]
+		if c != nil && c.writing > 0 {
+			c.lacksTold(&keys[i])
+		}
 		switch {
 		case c == nil:
 		case late || away.has(a.store.of(key, c)):
@@ -269,14 +275,14 @@ func (l *lane) backlog(away partSet) int {
 }
 
 // takeRetries takes a batch off the list of keys to be written again.
-func (l *lane) takeRetries(away partSet) []deltasync.Key {
+func (l *lane) takeRetries(away partSet) (keys []told) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	keys := l.retry.take(storeBatch, away)
-	for _, key := range keys {
+	for _, key := range l.retry.take(storeBatch, away) {
 		if c := l.counters[key]; c != nil {
 			c.retried = false
 		}
+		keys = append(keys, told{key: key})
 	}
 	return keys
 }
