@@ -10,7 +10,8 @@
 // that changed; tell me what everybody else did", from an edge to its region or
 // from a region to another. The Down that answers it holds the totals of the
 // same keys in the same order. A Hot is pushed to all edges of a region when a
-// key crosses a threshold of its limit.
+// key crosses a threshold of its limit. A Live is what the aggregators of a
+// region tell each other, to share the lanes.
 //
 // A Delta is a small state to be joined by maximum, not a difference to be
 // added, so frames may be lost, doubled, reordered or sent to two aggregators,
@@ -29,6 +30,7 @@
 //	Section = Shape, life, base, keys, flags, Cells, until, carries
 //	Down    = version 1, head, Totals, deltas refused
 //	Hot     = version 1, head, (Shape, keys, Totals)*
+//	Live    = version 1, who, whether it is leaving
 //	Totals  = base, Cells of other regions, Cells of the own region, until, carries
 //	Cells   = counts, slices, charges, refunds
 //
@@ -46,11 +48,13 @@
 //	sg.v1.up.<region>.<lane>.e.<pop>.<edge>   an edge's Up, request and reply
 //	sg.v1.up.<region>.<lane>.r.<from>         another region's Up, likewise
 //	sg.v1.hot.<region>.<lane>                 pushes
+//	sg.v1.live.<region>                       Lives, from aggregator to aggregator
+//	sg.v1.live.<region>.ask                   a newcomer's request for one
 //	sg.v1.snap.<region>                       kept for snapshots for starting edges
 //	sg.v1.audit.<region>                      kept for audits of drift
 //
-// <region> is the one addressed; its aggregators serve under the queue
-// agg-<region>. Neither tenants nor keys stand in subjects, and keys in frames
+// <region> is the one addressed; of its aggregators the owner of a lane serves
+// it, under the queue agg-<region>: for a while there may be two. Neither tenants nor keys stand in subjects, and keys in frames
 // are hashed under the cluster's secret. A PoP's permissions bind it to its own
 // subjects; Inbox checks that a frame says the same of its sender.
 package deltasync

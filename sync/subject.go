@@ -15,6 +15,7 @@ const MaxToken = 32
 const (
 	upPrefix    = "sg.v1.up."
 	hotPrefix   = "sg.v1.hot."
+	livePrefix  = "sg.v1.live."
 	queuePrefix = "agg-"
 	edgeMark    = "e"
 	regionMark  = "r"
@@ -47,9 +48,21 @@ func HotSubject(region string, lane int) string {
 	return hotPrefix + region + "." + strconv.Itoa(lane)
 }
 
-// UpSubjects is what the aggregators of a region serve: all frames addressed
-// to it.
+// UpSubjects is all frames addressed to a region.
 func UpSubjects(region string) string { return upPrefix + region + ".>" }
+
+// LaneSubjects is what the owner of a lane serves: all frames of the lane that
+// are addressed to its region.
+func LaneSubjects(region string, lane int) string {
+	return upPrefix + region + "." + strconv.Itoa(lane) + ".>"
+}
+
+// LiveSubject is where a region's aggregators tell each other that they live,
+// AskSubject where one that starts asks whether any other does.
+func LiveSubject(region string) string { return livePrefix + region }
+
+// AskSubject is described with LiveSubject.
+func AskSubject(region string) string { return livePrefix + region + ".ask" }
 
 // HotSubjects is what the edges of a region subscribe to: pushes of all lanes.
 func HotSubjects(region string) string { return hotPrefix + region + ".*" }

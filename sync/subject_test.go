@@ -11,6 +11,9 @@ func TestSubjects(t *testing.T) {
 		{RegionSubject("eu", 63, "us"), "sg.v1.up.eu.63.r.us"},
 		{HotSubject("eu", 0), "sg.v1.hot.eu.0"},
 		{UpSubjects("eu"), "sg.v1.up.eu.>"},
+		{LaneSubjects("eu", 3), "sg.v1.up.eu.3.>"},
+		{LiveSubject("eu"), "sg.v1.live.eu"},
+		{AskSubject("eu"), "sg.v1.live.eu.ask"},
 		{HotSubjects("eu"), "sg.v1.hot.eu.*"},
 		{Queue("eu"), "agg-eu"},
 	} {

@@ -7,7 +7,7 @@ import "google.golang.org/protobuf/encoding/protowire"
 // have no field in Go so far: readers skip them as they skip unknown ones, and
 // their numbers must never go to anything else.
 const (
-	upVersion     protowire.Number = 1 // also of Down and Hot
+	upVersion     protowire.Number = 1 // also of Down, Hot and Live
 	upKind        protowire.Number = 2
 	upRegion      protowire.Number = 3
 	upPop         protowire.Number = 4
@@ -132,4 +132,15 @@ const (
 	hotSectionShape  protowire.Number = 1
 	hotSectionKeys   protowire.Number = 2
 	hotSectionTotals protowire.Number = 3
+)
+
+const (
+	liveRegion      protowire.Number = 2
+	liveName        protowire.Number = 3
+	liveIncarnation protowire.Number = 4
+	liveLanes       protowire.Number = 5
+	liveSentAt      protowire.Number = 6
+	liveLeaving     protowire.Number = 7
+	liveLiveEdges   protowire.Number = 8
+	liveLiveRegions protowire.Number = 9
 )

@@ -63,6 +63,10 @@ var goldens = map[protoreflect.Name]frame{
 			{Key: 0x8182838485868788, Totals: Totals{Until: 1_790_000_060_123_456_789}},
 		}}},
 	},
+	"Live": &Live{
+		Region: "eu", Name: "agg-1", Incarnation: 1_790_000_000_000, Lanes: 8, SentAt: 1_790_000_000_125_100_000,
+		Leaving: true, LiveEdges: 40, LiveRegions: 3,
+	},
 }
 
 // complete sets every field of m that is not set, and those below it: what

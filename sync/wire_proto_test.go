@@ -282,6 +282,21 @@ func specHot(t testing.TB, h *Hot) *dynamicpb.Message {
 	return msg
 }
 
+func specLive(t testing.TB, l *Live) *dynamicpb.Message {
+	msg := newMessage(t, "Live")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("region", l.Region)
+	m.set("name", l.Name)
+	m.set("incarnation", l.Incarnation)
+	m.set("lanes", uint32(l.Lanes))
+	m.set("sent_at", l.SentAt)
+	m.set("leaving", l.Leaving)
+	m.set("live_edges", uint32(l.LiveEdges))
+	m.set("live_regions", uint32(l.LiveRegions))
+	return msg
+}
+
 // unknown is the fields of m that frame.proto does not name.
 func unknown(m protoreflect.Message) (found []string) {
 	if len(m.GetUnknown()) > 0 {

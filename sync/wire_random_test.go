@@ -168,3 +168,8 @@ func (r frames) hot() *Hot {
 	}
 	return h
 }
+
+func (r frames) live() *Live {
+	return &Live{Region: r.token(), Name: "a" + r.token(), Incarnation: r.number(), Lanes: 1 + r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()),
+		Leaving: r.IntN(2) == 0, LiveEdges: r.IntN(100), LiveRegions: r.IntN(100)}
+}

@@ -121,6 +121,11 @@ func TestRefused(t *testing.T) {
 		{"fewer keys", "Hot", func(m pb) { shorten(m.at("sections", 0), "keys") }, "sections[0].totals.others.counts: 2 lists"},
 		{"until beyond int64", "Hot", func(m pb) { setColumnAt(m.at("sections", 1).child("totals"), "until", 0, uint64(1)<<63) }, "sections[1].totals.until: "},
 		{"no shape", "Hot", func(m pb) { clearField(m.at("sections", 0), "shape") }, "sections[0].shape.width: 0s"},
+
+		{"no name", "Live", func(m pb) { clearField(m, "name") }, "name: missing"},
+		{"name no token", "Live", func(m pb) { m.set("name", "a.b") }, "name: "},
+		{"no lanes", "Live", func(m pb) { clearField(m, "lanes") }, "lanes: 0"},
+		{"too many lanes", "Live", func(m pb) { m.set("lanes", uint32(65)) }, "lanes: 65"},
 	} {
 		t.Run(string(c.frame)+"/"+c.name, func(t *testing.T) {
 			i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == c.frame })

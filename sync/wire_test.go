@@ -29,7 +29,7 @@ type kind struct {
 	spec func(testing.TB, frame) *dynamicpb.Message
 }
 
-// kinds are the three frames, each with its message in frame.proto.
+// kinds are the four frames, each with its message in frame.proto.
 var kinds = []kind{
 	{"Up", func() frame { return new(Up) }, func(r frames) frame { return r.up() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specUp(t, f.(*Up)) }},
@@ -37,6 +37,8 @@ var kinds = []kind{
 		func(t testing.TB, f frame) *dynamicpb.Message { return specDown(t, f.(*Down)) }},
 	{"Hot", func() frame { return new(Hot) }, func(r frames) frame { return r.hot() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specHot(t, f.(*Hot)) }},
+	{"Live", func() frame { return new(Live) }, func(r frames) frame { return r.live() },
+		func(t testing.TB, f frame) *dynamicpb.Message { return specLive(t, f.(*Live)) }},
 }
 
 func encode(t testing.TB, f frame) []byte {
@@ -143,6 +145,8 @@ func TestNumbers(t *testing.T) {
 			"sections": hotSections, "lanes": hotLanes, "seq": hotSeq, "live_edges": hotLiveEdges, "taken": hotTaken,
 			"features": hotFeatures, "store_epoch": hotStoreEpoch, "pace": hotPace},
 		"HotSection": {"shape": hotSectionShape, "keys": hotSectionKeys, "totals": hotSectionTotals},
+		"Live": {"version": upVersion, "region": liveRegion, "name": liveName, "incarnation": liveIncarnation, "lanes": liveLanes,
+			"sent_at": liveSentAt, "leaving": liveLeaving, "live_edges": liveLiveEdges, "live_regions": liveLiveRegions},
 	}
 	messages := spec(t).Messages()
 	if messages.Len() != len(numbers) {

@@ -77,10 +77,12 @@ func TestProtocolUnderPermissions(t *testing.T) {
 	aggs := map[string]*Bus{}
 	for _, region := range []string{"eu", "us"} {
 		aggs[region] = s.aggregator(t, region)
-		if _, err := aggs[region].Serve(deltasync.UpSubjects(region), deltasync.Queue(region), func(_ context.Context, subject string, _ []byte) []byte {
-			return []byte(region + " heard " + subject)
-		}); err != nil {
-			t.Fatalf("Serve: %v", err)
+		for _, lane := range []int{0, 3} {
+			if _, err := aggs[region].Serve(deltasync.LaneSubjects(region, lane), deltasync.Queue(region), func(_ context.Context, subject string, _ []byte) []byte {
+				return []byte(region + " heard " + subject)
+			}); err != nil {
+				t.Fatalf("Serve: %v", err)
+			}
 		}
 	}
 	for _, at := range []struct{ region, pop string }{{"eu", "ams"}, {"eu", "fra"}, {"us", "iad"}} {
@@ -106,6 +108,26 @@ func TestProtocolUnderPermissions(t *testing.T) {
 	for _, way := range [][2]string{{"eu", "us"}, {"us", "eu"}} {
 		up := deltasync.RegionSubject(way[1], 3, way[0])
 		answered(t, aggs[way[0]], up, way[1]+" heard "+up)
+	}
+	for _, region := range []string{"eu", "us"} { // two of a region hear of each other, and one answers a newcomer
+		newcomer := s.aggregator(t, region)
+		beats := make(chan string, 1000)
+		if _, err := newcomer.Subscribe(deltasync.LiveSubject(region), func(subject string, _ []byte) { beats <- subject }); err != nil {
+			t.Fatalf("Subscribe: %v", err)
+		}
+		proc.Until(t, heals, func() error {
+			if err := aggs[region].Publish(deltasync.LiveSubject(region), nil); err != nil {
+				return err
+			}
+			if len(beats) == 0 {
+				return fmt.Errorf("an aggregator of %s hears no beat", region)
+			}
+			return nil
+		})
+		if _, err := aggs[region].Serve(deltasync.AskSubject(region), deltasync.Queue(region), func(context.Context, string, []byte) []byte { return []byte("here") }); err != nil {
+			t.Fatalf("Serve: %v", err)
+		}
+		answered(t, newcomer, deltasync.AskSubject(region), "here")
 	}
 	for name, b := range aggs {
 		if st := b.Status(); st.Reconnects != 0 {
@@ -151,7 +173,7 @@ func TestPermissions(t *testing.T) {
 			"sg.v1.up.eu.0.e.fra.e1",                  // for another PoP
 			"sg.v1.up.eu.0.r.us",                      // for a region
 			"sg.v1.up.us.0.e.ams.e1", "sg.v1.snap.us", // to another region
-			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", // as an aggregator
+			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", // as an aggregator
 			"_INBOX_eu.fra.e1.n.1", "_INBOX_eu.ams.e2.n.1", // an answer to an edge
 			"_INBOX_eu.agg-1.n.1", "_INBOX_us.agg-1.n.1", // or to an aggregator
 			"sg.v1.audit.eu", "sg.v1.up.eu.0.e.ams.e1.more", // what there is no use for
@@ -167,7 +189,7 @@ func TestPermissions(t *testing.T) {
 			[2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"},
 			[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, // what others count
 			[2]string{"sg.v1.up.eu.*.e.ams.*", "sg.v1.up.eu.0.e.ams.e2"},
-			[2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, // and to answer in its stead
+			[2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, // and to answer in its stead
 		)
 	}
 	// Whoever runs the server of a PoP gives out what rights he likes, there.
@@ -176,18 +198,21 @@ func TestPermissions(t *testing.T) {
 	hears(true, "OPERATOR", "ams", [2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"})
 	hears(false, "OPERATOR", "ams", [2]string{"_INBOX_eu.fra.e1.n.*", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"})
 
-	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0")
+	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0", "sg.v1.live.eu", "sg.v1.live.eu.ask")
 	says(false, "AGG_EU", "eu",
-		"sg.v1.up.us.0.r.ap",                          // for another region
-		"sg.v1.up.eu.0.e.ams.e1",                      // for an edge
-		"sg.v1.hot.us.0",                              // to another region's edges
+		"sg.v1.up.us.0.r.ap",                 // for another region
+		"sg.v1.up.eu.0.e.ams.e1",             // for an edge
+		"sg.v1.hot.us.0",                     // to another region's edges
+		"sg.v1.live.us", "sg.v1.live.us.ask", // or its aggregators
 		"_INBOX_eu.ams.e1.n.1", "_INBOX_us.agg-1.n.1", // answers nobody asked for
 		"$JS.eu.API.STREAM.CREATE.x", "sg.v1.audit.us", // what there is no use for
 	)
 	hears(true, "AGG_EU", "eu",
-		[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.r.us"}, [2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, [2]string{"sg.v1.audit.eu", "sg.v1.audit.eu"},
+		[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.r.us"}, [2]string{"sg.v1.up.eu.3.>", "sg.v1.up.eu.3.e.ams.e1"},
+		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, [2]string{"sg.v1.audit.eu", "sg.v1.audit.eu"},
 		[2]string{"_INBOX_eu.agg-1.n.*", "_INBOX_eu.agg-1.n.1"})
 	hears(false, "AGG_EU", "eu",
+		[2]string{"sg.v1.live.us", "sg.v1.live.us"},
 		[2]string{"sg.v1.up.us.>", "sg.v1.up.us.0.e.iad.e1"}, [2]string{"sg.v1.up.>", "sg.v1.up.us.0.e.iad.e1"}, // another region's counts
 		[2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.ams.e1.n.1"}, // what edges are told
 		[2]string{"_INBOX_us.agg-1.n.*", "_INBOX_us.agg-1.n.1"})
@@ -367,7 +392,7 @@ func TestNoInterestAcrossPoPs(t *testing.T) {
 	// A leaf that may hear everything shows what would be told.
 	s.leafs["open"] = proc.NATSLeaf(t, s.users, "OPERATOR", s.hub)
 	agg := s.aggregator(t, "eu")
-	if _, err := agg.Serve(deltasync.UpSubjects("eu"), deltasync.Queue("eu"), func(context.Context, string, []byte) []byte { return []byte("ok") }); err != nil {
+	if _, err := agg.Serve(deltasync.LaneSubjects("eu", 0), deltasync.Queue("eu"), func(context.Context, string, []byte) []byte { return []byte("ok") }); err != nil {
 		t.Fatalf("Serve: %v", err)
 	}
 	const edges = 10
