@@ -21,6 +21,7 @@ type Aggregator struct {
 	lanes []*lane
 
 	clock clock
+	share share         // of the lanes
 	hurry atomic.Bool   // some export or push should not wait
 	epoch atomic.Uint64 // of the store and of this aggregator, as told to edges
 	stats stats
@@ -78,6 +79,8 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 		a.lanes = append(a.lanes, l)
 	}
 	a.clock.CountSelf()
+	a.share.members = newMembers(cfg.Region, cfg.Name, cfg.Incarnation, cfg.Lanes)
+	a.share.settle(0)
 	a.setEpoch()
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(newCollector(a))
@@ -114,6 +117,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if !stored || a.store.away.Load() > 0 {
 		m.status = deltasync.StatusStoreDown
 	}
+	if m.status == deltasync.StatusOK && !a.Owns(up.Lane) { // all is taken; who owns the lane knows more
+		m.status = deltasync.StatusNotOwner
+	}
 	down := a.reply(l, up, t)
 	down.Status, down.Refused = m.status, m.refused
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
@@ -141,8 +147,7 @@ func (a *Aggregator) encode(down *deltasync.Down) []byte {
 
 // reply tells the sender what everybody else did.
 func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down {
-	liveFor := int64(max(time.Second, 10*a.cfg.Interval))
-	edges, regions := a.inbox.Live(now, time.Duration(liveFor))
+	edges, regions := a.live(now)
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,

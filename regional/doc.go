@@ -8,6 +8,16 @@
 // may serve the same key: they meet in the store. A frame is answered with
 // StatusOK only when what it told is stored.
 //
+// The aggregators of a region share its lanes: each beats five times a second, the
+// lanes are dealt by rendezvous hashing among those who do, and the owner of a lane
+// alone serves it, pushes and beats to other regions. Who falls silent is dead
+// after 0.7 s and others take its lanes; who leaves gives them away at once, and
+// stays until it has told what it took. It is all for speed, and nothing is wrong
+// while two own a lane, or a frame gets to somebody else: that one joins it, stores
+// it, exports it, and answers that it is not the owner. Two owners who never hear
+// of each other meet in the store: each has what the other took of a key when it
+// writes news of it, or when a second has passed and somebody asks.
+//
 // Of a token or leaky bucket it holds slices like everybody, and a carry: the
 // level that the bucket had when a slice began that has retired since. It works
 // the carry out from what edges and regions counted, takes in what they and the
@@ -17,6 +27,6 @@
 //
 // The mechanism is plain calls that take the time: Handle answers a frame,
 // Exports and Pushes hand out what is to be sent, Receive takes in another
-// region's reply, Tick retires, Sync writes what the store missed. Run is the
-// shell around them.
+// region's reply, Tick retires, Sync writes what the store missed; Join, Beat,
+// HearBeat, Assign and Leave share the lanes. Run is the shell around them.
 package regional

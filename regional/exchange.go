@@ -58,7 +58,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgo
 	head := a.self
 	head.Lane, head.SentAt = lane, raw
 	up := box.Next(head)
-	if up == nil && (lane == 0 || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
+	if up == nil && (lane == 0 && a.Owns(0) || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = box.Next(head) {
@@ -182,16 +182,31 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	}
 }
 
-// Pushes hands out the totals of keys whose edges should hear at once.
+// Pushes hands out the totals of keys whose edges should hear at once, of the
+// lanes that are served here: of others somebody else knows more.
 func (a *Aggregator) Pushes(now time.Time) []Push {
 	t := a.clock.At(now)
 	var out []Push
 	for i, l := range a.lanes {
 		l.mu.Lock()
-		out = a.pushes(out, i, l, t)
+		if a.Serves(i) {
+			out = a.pushes(out, i, l, t)
+		} else {
+			l.unpush()
+		}
 		l.mu.Unlock()
 	}
 	return out
+}
+
+// unpush drops what was to be pushed.
+func (l *lane) unpush() {
+	for _, key := range l.push {
+		if c := l.counters[key]; c != nil {
+			c.pushed = false
+		}
+	}
+	l.push = nil
 }
 
 // pushes empties one lane's list into messages of at most MaxFrame.
@@ -199,7 +214,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 	if len(l.push) == 0 {
 		return out
 	}
-	_, regions := a.inbox.Live(now, max(time.Second, 10*a.cfg.Interval))
+	_, regions := a.live(now)
 	hot := deltasync.Hot{Region: a.cfg.Region, Lane: lane, SentAt: now, LiveRegions: regions}
 	size := 0
 	send := func() {

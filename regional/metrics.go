@@ -15,7 +15,7 @@ type stats struct {
 	cutShort                          atomic.Uint64
 	toldLater, storeErrors            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
-	pushed, storeEpochs               atomic.Uint64
+	pushed, storeEpochs, badBeats     atomic.Uint64
 	storeDuration                     prometheus.Histogram
 
 	mu      sync.Mutex // guards replies
@@ -59,6 +59,10 @@ type Stats struct {
 	ClockCorrection        time.Duration            // what is added to our clock
 	ClockSteps             uint64                   // times that it was set at once
 	PeerAge                map[string]time.Duration // since a peer last answered; absent: never
+	Lanes, Owned           int                      // of the region; of them its own
+	Members                int                      // aggregators of the region that live, this one counted
+	Takeovers              uint64                   // lanes taken over from aggregators that fell silent
+	Listening              bool                     // it started, and waits to hear whose the lanes are
 }
 
 // Stats reads the aggregator's counters.
@@ -72,7 +76,8 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 		StoreDown: a.store.away.Load() > 0, PeerAge: map[string]time.Duration{},
 	}
 	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
-	st.LiveEdges, st.LiveRegions = a.inbox.Live(a.clock.At(now), max(time.Second, 10*a.cfg.Interval))
+	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
+	a.readShare(&st, now.UnixNano())
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		st.Keys += len(l.counters)
@@ -104,6 +109,9 @@ var (
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
+	ownedDesc    = prometheus.NewDesc("spillgate_aggregator_lanes_owned", "Lanes that are this aggregator's, of those that the region's aggregators share.", nil, nil)
+	membersDesc  = prometheus.NewDesc("spillgate_aggregator_members", "Aggregators of the region that are known to live, this one counted.", nil, nil)
+	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
 
@@ -152,6 +160,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(sentDesc, st.BytesSent)
 	count(droppedDesc, c.aggregator.stats.toldLater.Load(), "told_later")
 	count(pushesDesc, st.Pushes)
+	gauge(ownedDesc, float64(st.Owned))
+	gauge(membersDesc, float64(st.Members))
+	count(takenDesc, st.Takeovers)
+	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
 	for peer, age := range st.PeerAge {

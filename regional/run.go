@@ -15,11 +15,13 @@ import (
 // given up after Config.StoreTimeout.
 const finalSync = 5 * time.Second
 
-// Run serves the region until ctx ends, then finishes what is in hand, writes
-// what the store still lacks, for five seconds at most, and returns when all its
+// Run shares the region's lanes with its other aggregators and serves its own
+// until ctx ends. Then it gives them away, finishes what is in hand, writes what
+// the store still lacks, for five seconds at most, and returns when all its
 // goroutines are gone.
 //
-//	bus's goroutines ──► Handle ──► store
+//	bus's goroutines ──► Handle ──► store;  HearBeat
+//	ticker ── Assign ──► Serve, or Stop, a lane;  Beat ──► publish
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
 //	       └─ Pushes ──► publish
 //	ticker ── Sync ──► store;  Tick
@@ -27,24 +29,22 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err := a.Sync(ctx, time.Now()); err != nil {
 		a.cfg.Logger.Error("starting without the store", "err", err)
 	}
-	sub, err := bus.Serve(deltasync.UpSubjects(a.cfg.Region), deltasync.Queue(a.cfg.Region), func(ctx context.Context, subject string, payload []byte) []byte {
-		return a.Handle(ctx, time.Now(), subject, payload)
-	})
+	lanes, err := a.takeSeat(ctx, bus)
 	if err != nil {
-		return fmt.Errorf("serve %s: %w", a.cfg.Region, err)
+		return err
 	}
-	var frames, store sync.WaitGroup
-	store.Go(func() { a.keepStore(ctx) }) // waited for below; ctx stops it
+	var frames, loops sync.WaitGroup
+	loops.Go(func() { a.keepStore(ctx) }) // waited for below, as the next; ctx stops both
+	loops.Go(func() { lanes.keep(ctx) })
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	a.loop(ctx, sending, bus, &frames)
 
-	err = sub.Stop()
-	a.send(sending, bus, &frames, a.Exports(time.Now()))
+	loops.Wait()
+	err = lanes.end()
 	deadline := time.AfterFunc(a.cfg.Timeout, stop)
-	frames.Wait()
+	a.exportRest(sending, bus, &frames)
 	deadline.Stop()
 	stop()
-	store.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalSync)
 	defer cancel()
 	if serr := a.Sync(last, time.Now()); serr != nil {
@@ -82,6 +82,36 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 			}
 		}
 	}
+}
+
+// exportRest sends what other regions were not told yet, until they have it or
+// ctx ends: nobody else may know of it before the key is touched again.
+func (a *Aggregator) exportRest(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup) {
+	for {
+		a.send(ctx, bus, frames, a.Exports(time.Now()))
+		frames.Wait()
+		if a.Untold() == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(a.cfg.Urgent):
+		}
+	}
+}
+
+// Untold is the number of keys that wait to be told to other regions, each once
+// for each of them.
+func (a *Aggregator) Untold() (keys int) {
+	for _, l := range a.lanes {
+		l.mu.Lock()
+		for j := range l.peers {
+			keys += l.peers[j].outbox.HeldCounts()
+		}
+		l.mu.Unlock()
+	}
+	return keys
 }
 
 // keepStore calls Sync every Interval until ctx ends.

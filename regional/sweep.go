@@ -21,9 +21,9 @@ const (
 func (a *Aggregator) Tick(now time.Time) {
 	a.turnClock(now)
 	t := a.clock.At(now)
-	for _, l := range a.lanes {
+	for i, l := range a.lanes {
 		for left := l.held(stretch); left > 0; left -= strides {
-			a.sweep(l, min(left, strides), t)
+			a.sweep(l, min(left, strides), t, !a.Serves(i))
 		}
 		for j := range l.peers {
 			l.tellAgain(j, t)
@@ -38,10 +38,12 @@ func (l *lane) held(most int) int {
 	return min(len(l.order), most)
 }
 
-// sweep looks at the next n keys of a lane.
-func (a *Aggregator) sweep(l *lane, n int, now int64) {
+// sweep looks at the next n keys of a lane. Of one that is another's now it
+// forgets what is stored and told.
+func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	given = given && l.told()
 	for range n {
 		if l.hand >= len(l.order) {
 			l.hand = 0
@@ -51,7 +53,7 @@ func (a *Aggregator) sweep(l *lane, n int, now int64) {
 		}
 		key := l.order[l.hand]
 		c := l.counters[key]
-		if !l.retire(c, retirement(c.shape, now), now) {
+		if !l.retire(c, retirement(c.shape, now), now) || given && c.spare() {
 			l.drop(l.hand)
 			continue // another key has its place
 		}
@@ -63,6 +65,22 @@ func (a *Aggregator) sweep(l *lane, n int, now int64) {
 		}
 		l.hand++
 	}
+}
+
+// told says that all that was taken in the lane is told to the other regions.
+func (l *lane) told() bool {
+	for j := range l.peers {
+		if p := &l.peers[j]; p.unstored || p.outbox.Held() > 0 || len(p.again) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// spare says that the store has all of the key: whoever is asked about it finds
+// it there. Of a bucket that is not all, for its level is stored now and then.
+func (c *counter) spare() bool {
+	return c.past == nil && !c.unwritten() && c.writing == 0 && c.again == 0
 }
 
 // drop forgets the key at a place in order.

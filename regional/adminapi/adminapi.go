@@ -42,7 +42,8 @@ func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) ht
 	return mux
 }
 
-// ready is 503 while no edge can reach the aggregator. A store that is away
+// ready is 503 while no edge can reach the aggregator, or it does not know yet
+// which lanes are its own. A store that is away
 // does not unready it: it serves from memory, which verbose tells.
 func ready(st regional.Stats, connected, verbose bool) (status int, text string) {
 	status = http.StatusOK
@@ -51,6 +52,12 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		text += "[-] nats: not connected\n"
 	} else if verbose {
 		text += "[+] nats: ok\n"
+	}
+	if st.Listening {
+		status = http.StatusServiceUnavailable
+		text += "[-] lanes: waiting to hear whose they are\n"
+	} else if verbose {
+		text += fmt.Sprintf("[ ] lanes: %d of %d are its own, %d aggregators live, %d taken over from silent ones\n", st.Owned, st.Lanes, st.Members, st.Takeovers)
 	}
 	if verbose {
 		if st.StoreDown {

@@ -45,6 +45,7 @@ func TestListener(t *testing.T) {
 		{"alive", "/healthz", true, 200, "ok"},
 		{"ready", "/readyz", true, 200, "ready"},
 		{"ready, verbose", "/readyz?verbose", true, 200, "[+] store: ok"},
+		{"its lanes", "/readyz?verbose", true, 200, "8 of 8 are its own, 1 aggregators live"},
 		{"without NATS", "/readyz", false, 503, "nats: not connected"},
 		{"alive without NATS", "/healthz", false, 200, "ok"},
 		{"metrics", "/metrics", true, 200, "spillgate_keys_tracked 0"},
@@ -67,5 +68,12 @@ func TestReadyTellsThatTheStoreIsAway(t *testing.T) {
 	status, text := ready(regional.Stats{StoreDown: true, Unstored: 3}, true, true)
 	if status != 200 || !strings.Contains(text, "3 keys to be written") {
 		t.Errorf("ready = %d %q, want 200 and the keys to be written", status, text)
+	}
+}
+
+func TestNewcomerIsNotReady(t *testing.T) {
+	status, text := ready(regional.Stats{Listening: true}, true, false)
+	if status != 503 || !strings.Contains(text, "lanes: waiting") {
+		t.Errorf("ready = %d %q, want 503 and why", status, text)
 	}
 }

@@ -1,0 +1,146 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+const (
+	// askTimeout bounds the question of a newcomer whether anybody else lives.
+	askTimeout = deadAfter
+	// farewell is how long one that stops still serves its lanes when it has told
+	// the others: they take them over meanwhile.
+	farewell = 250 * time.Millisecond
+)
+
+// seat is what an aggregator that runs has on the bus: the lanes that it serves,
+// and the talk with the others of its region.
+type seat struct {
+	a      *Aggregator
+	bus    deltasync.Bus
+	beats  deltasync.Subscription
+	asked  deltasync.Subscription
+	served map[int]deltasync.Subscription
+	beaten time.Time
+}
+
+// takeSeat begins to listen to the others. Where nobody else lives all lanes are
+// served when it returns.
+func (a *Aggregator) takeSeat(ctx context.Context, bus deltasync.Bus) (*seat, error) {
+	s := &seat{a: a, bus: bus, served: map[int]deltasync.Subscription{}}
+	a.Join(time.Now())
+	var err error
+	if s.beats, err = bus.Subscribe(deltasync.LiveSubject(a.cfg.Region), func(_ string, payload []byte) { s.hear(payload) }); err != nil {
+		return nil, fmt.Errorf("subscribe to beats of %s: %w", a.cfg.Region, err)
+	}
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	reply, err := bus.Request(ask, deltasync.AskSubject(a.cfg.Region), nil)
+	cancel()
+	switch {
+	case err == nil:
+		s.hear(reply)
+	case errors.Is(err, deltasync.ErrNoResponders):
+		a.Found(time.Now())
+	}
+	// Only now: its own answer would be the first.
+	s.asked, err = bus.Serve(deltasync.AskSubject(a.cfg.Region), deltasync.Queue(a.cfg.Region), func(context.Context, string, []byte) []byte {
+		return a.Beat(time.Now())
+	})
+	if err == nil {
+		err = s.serve(time.Now())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("serve %s: %w", a.cfg.Region, err), s.end())
+	}
+	return s, nil
+}
+
+func (s *seat) hear(payload []byte) {
+	if err := s.a.HearBeat(time.Now(), payload); err != nil {
+		s.a.cfg.Logger.Warn("beat dropped", "err", err)
+	}
+}
+
+// keep follows the lanes until ctx ends, then gives them away.
+func (s *seat) keep(ctx context.Context) {
+	ticker := time.NewTicker(s.a.cfg.Urgent)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.leave()
+			return
+		case now := <-ticker.C:
+			s.a.Assign(now)
+			if err := s.serve(now); err != nil {
+				s.a.cfg.Logger.Error("lanes are not served", "err", err)
+			}
+		}
+	}
+}
+
+// serve has the bus bring frames of the lanes that are served, and no others,
+// and says that it does: whoever had a lane gives it away when he hears so.
+func (s *seat) serve(now time.Time) (err error) {
+	changed := false
+	for lane := range s.a.lanes {
+		sub, serves := s.served[lane]
+		switch {
+		case s.a.Serves(lane) && !serves:
+			sub, serr := s.bus.Serve(deltasync.LaneSubjects(s.a.cfg.Region, lane), deltasync.Queue(s.a.cfg.Region), s.handle)
+			if serr != nil {
+				err = errors.Join(err, serr)
+				continue
+			}
+			s.served[lane], changed = sub, true
+		case !s.a.Serves(lane) && serves:
+			delete(s.served, lane)
+			err = errors.Join(err, sub.Stop())
+		}
+	}
+	if changed || now.Sub(s.beaten) >= BeatEvery || now.Before(s.beaten) {
+		s.beaten = now
+		s.say(s.a.Beat(now))
+	}
+	return err
+}
+
+func (s *seat) handle(ctx context.Context, subject string, payload []byte) []byte {
+	return s.a.Handle(ctx, time.Now(), subject, payload)
+}
+
+// say tells the others; nil says nothing.
+func (s *seat) say(beat []byte) {
+	if beat == nil {
+		return
+	}
+	if err := s.bus.Publish(deltasync.LiveSubject(s.a.cfg.Region), beat); err != nil {
+		s.a.cfg.Logger.Debug("beat lost", "err", err)
+	}
+}
+
+// leave gives the lanes away. Where somebody takes them, they are served a little
+// longer: until all have heard of it.
+func (s *seat) leave() {
+	s.say(s.a.Leave(time.Now()))
+	if !s.a.Alone() {
+		<-time.After(farewell)
+	}
+}
+
+// end stops all that the bus brings.
+func (s *seat) end() (err error) {
+	for _, sub := range s.served {
+		err = errors.Join(err, sub.Stop())
+	}
+	for _, sub := range []deltasync.Subscription{s.asked, s.beats} {
+		if sub != nil {
+			err = errors.Join(err, sub.Stop())
+		}
+	}
+	return err
+}
