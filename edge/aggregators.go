@@ -7,18 +7,30 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// An edge knows the aggregators of its region by the epochs in their answers,
-// whichever lane they are to. One that is new may lack all counts: everything
-// live is sent again. One that falls silent may have had counts that nobody else
-// has: what it took last, and had stored but not yet told the other regions, and
-// what it took into memory alone, as its store was away. Records are marked that
-// were told so; while others have a store, they are told to those.
+// An edge knows the aggregators of its region by the epochs in their answers. It
+// knows them lane by lane: who owns one does not answer to others, and is not
+// missed there. One that is new to a lane may lack its counts: all that is live
+// of the lane is sent again, and of no other. One that falls silent may have had
+// counts that nobody else has: what it took last, and had stored but not yet told
+// the other regions, and what it took into memory alone, as its store was away.
+// Records are marked that were told so; while others have a store, they are told
+// to those.
+
+// service is what a node knows of who serves a lane. Node.mu guards it.
+type service struct {
+	aggregators []aggregator // that have answered, the latest last
+	answers     uint64
+	outages     bool  // some aggregator was without its store once
+	unmet       int   // shards swept in a row that had no record of the lane marked as unstored; see settle
+	told        int64 // when the last frame with counts left
+	sent        int64 // when the last frame left
+}
 
 // aggregator is one of the region's, or one that was.
 type aggregator struct {
 	epoch   uint64
 	heard   int64  // when it last answered
-	answers uint64 // how many the node had had by then
+	answers uint64 // how many the lane had had by then
 	turns   uint64 // that it may miss; 0: silentTurns
 	eased   int64  // when turns last changed
 	gone    bool   // it is silent, and was seen to
@@ -27,9 +39,10 @@ type aggregator struct {
 }
 
 const (
-	// Who has not answered for so long, and so many times his turn, is gone: by
-	// chance that happens once in a million turns. Who comes back may miss twice
-	// as many: he is seldom asked. Each forgetful in which he is there halves that.
+	// Who has not answered for so long, and so many times his turn, is gone: where
+	// several serve a lane, that happens by chance once in a million turns. Who
+	// comes back may miss twice as many: he is seldom asked. Each forgetful in
+	// which he is there halves that.
 	silentFor   = time.Second
 	silentTurns = 14
 	mostTurns   = 256
@@ -40,18 +53,22 @@ const (
 	unexported = 2 * time.Second
 )
 
-// heardFrom takes note of an answer to a frame that left at sentAt; n.mu is held.
-func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentAt int64) {
-	list := n.aggregators
+// heardFrom takes note of an answer to a frame of a lane that left at sentAt;
+// n.mu is held.
+func (n *Node) heardFrom(now int64, lane int, epoch uint64, status deltasync.Status, sentAt int64) {
+	l := &n.lanes[lane]
+	list := l.aggregators
 	at := slices.IndexFunc(list, func(a aggregator) bool { return a.epoch == epoch })
 	switch {
 	case at >= 0: // the latest stands last
 		a := list[at]
 		copy(list[at:], list[at+1:])
 		list[len(list)-1] = a
+	case status == deltasync.StatusNotOwner:
+		return // it took and stored what it was told, and will hear no more
 	case len(list) > 0:
-		n.sendAgain(0)
-		n.cfg.Logger.Info("region's store is new, sending live counts again", "epoch", epoch)
+		n.sendAgain(lane, 0, now)
+		n.cfg.Logger.Info("an aggregator or its store is new, sending live counts of the lane again", "lane", lane, "epoch", epoch)
 		fallthrough
 	default:
 		if len(list) == deltasync.KnownEpochs {
@@ -59,8 +76,8 @@ func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentA
 		}
 		list = append(list, aggregator{epoch: epoch})
 	}
-	n.aggregators = list
-	n.answers++
+	l.aggregators = list
+	l.answers++
 	a := &list[len(list)-1]
 	switch {
 	case a.gone:
@@ -68,66 +85,90 @@ func (n *Node) heardFrom(now int64, epoch uint64, status deltasync.Status, sentA
 	case a.turns > 0 && lapsed(now, a.eased, forgetful):
 		a.turns, a.eased = a.turns/2, now
 	}
-	a.heard, a.answers, a.gone = now, n.answers, false
+	a.heard, a.answers, a.gone = now, l.answers, false
 	switch {
 	case status == deltasync.StatusStoreDown:
-		a.stored, a.saidAt, n.outages, n.unmet = false, now, true, 0
+		a.stored, a.saidAt, l.outages, l.unmet = false, now, true, 0
 	case sentAt >= a.saidAt || a.saidAt > now: // else it is an answer of before; later: a clock was set back
 		a.stored = true // whatever it refused
 	}
-	n.missSilent(now)
+	n.missSilent(now, lane)
 }
 
-// missSilent finds who is gone; n.mu is held.
-func (n *Node) missSilent(now int64) {
-	serving := n.serving(now)
-	for i := range n.aggregators {
-		a := &n.aggregators[i]
-		if a.gone || n.answers-a.answers < max(a.turns, silentTurns)*uint64(serving) || !lapsed(now, a.heard, silentFor) {
+// missSilent finds who of a lane is gone; n.mu is held.
+func (n *Node) missSilent(now int64, lane int) {
+	l := &n.lanes[lane]
+	serving := l.serving(now)
+	for i := range l.aggregators {
+		a := &l.aggregators[i]
+		if a.gone || l.answers-a.answers < max(a.turns, silentTurns)*uint64(serving) || !lapsed(now, a.heard, silentFor) {
 			continue
 		}
 		a.gone = true
-		n.sendAgain(a.heard - int64(unexported))
-		n.cfg.Logger.Info("an aggregator answers no more, sending again what it took last", "epoch", a.epoch)
+		n.sendAgain(lane, a.heard-int64(unexported), a.heard)
+		n.cfg.Logger.Info("an aggregator answers no more, sending again what it took last", "lane", lane, "epoch", a.epoch)
 	}
 }
 
-// serving is how many aggregators answer; n.mu is held.
-func (n *Node) serving(now int64) (count int) {
-	for i := range n.aggregators {
-		if a := &n.aggregators[i]; !a.gone && !lapsed(now, a.heard, forgetful) {
+// serving is how many aggregators answer.
+func (l *service) serving(now int64) (count int) {
+	for i := range l.aggregators {
+		if a := &l.aggregators[i]; !a.gone && !lapsed(now, a.heard, forgetful) {
 			count++
 		}
 	}
 	return count
 }
 
-// missed says that somebody who serves has not answered since counts were last
-// told: then the edge beats faster, and is soon sure of who is gone; n.mu is held.
-func (n *Node) missed(now int64) bool {
-	for i := range n.aggregators {
-		if a := &n.aggregators[i]; !a.gone && a.heard <= n.told && !lapsed(now, a.heard, forgetful) {
+// missed says that somebody who serves has not answered since an instant.
+func (l *service) missed(now, since int64) bool {
+	for i := range l.aggregators {
+		if a := &l.aggregators[i]; !a.gone && a.heard <= since && !lapsed(now, a.heard, forgetful) {
 			return true
 		}
 	}
 	return false
 }
 
-// remedy is what to do with records that are marked as unstored; n.mu is held.
-func (n *Node) remedy(now int64) remedy {
-	if !n.outages || len(n.aggregators) == 0 {
+// beats is how many intervals an edge with nothing to tell keeps silent; 0: for
+// as long as it likes. On the first lane its region hears by that that it lives;
+// on the others it hears who does, as long as that matters: whoever took counts
+// and has not answered since, or since the time in which he tells other regions,
+// may have died with them. What is left unstored has to meet somebody with a
+// store.
+func (l *service) beats(now int64, lane int) int {
+	if l.told > now+int64(maxAhead) {
+		l.told = now // a clock was set back
+	}
+	done := l.told + int64(unexported)
+	switch {
+	case l.told != 0 && (l.missed(now, l.told) || now > done && l.missed(now, done)):
+		return 1
+	case lane == 0 || l.unstored():
+		return beat
+	}
+	return 0
+}
+
+// unstored says that somebody may have counts in his memory alone.
+func (l *service) unstored() bool {
+	return l.outages && slices.ContainsFunc(l.aggregators, func(a aggregator) bool { return !a.stored })
+}
+
+// remedy is what to do with records that are marked as unstored.
+func (l *service) remedy(now int64) remedy {
+	if !l.outages || len(l.aggregators) == 0 {
 		return wait
 	}
-	stored, unstored := false, false
-	for i := range n.aggregators {
-		a := &n.aggregators[i]
-		unstored = unstored || !a.stored // gone or not: what it took may be nowhere else
+	stored := false
+	for i := range l.aggregators {
+		a := &l.aggregators[i]
 		stored = stored || a.stored && !a.gone && !lapsed(now, a.heard, silentFor)
 	}
 	switch {
 	case !stored:
 		return wait
-	case unstored:
+	case l.unstored(): // gone or not: what he took may be nowhere else
 		return tell
 	}
 	return trust
@@ -136,17 +177,17 @@ func (n *Node) remedy(now int64) remedy {
 // settle notes that so many more shards were swept, by which remedy, and whether
 // marked records were met. After two rounds of telling that met none, whoever
 // fell silent without a store has taken nothing that others do not have. Else he
-// would have all keys of the next outage told twice. n.mu is held.
-func (n *Node) settle(now int64, swept int, by remedy, marks bool) {
-	if n.unmet += swept; marks || by != tell {
-		n.unmet = 0
+// would have all keys of the next outage told twice.
+func (l *service) settle(now int64, swept int, by remedy, marks bool) {
+	if l.unmet += swept; marks || by != tell {
+		l.unmet = 0
 	}
-	if n.unmet < 2*shards {
+	if l.unmet < 2*shards {
 		return
 	}
-	n.unmet = 0
-	for i := range n.aggregators {
-		if a := &n.aggregators[i]; lapsed(now, a.heard, forgetful) {
+	l.unmet = 0
+	for i := range l.aggregators {
+		if a := &l.aggregators[i]; lapsed(now, a.heard, forgetful) {
 			a.stored = true
 		}
 	}
@@ -160,23 +201,48 @@ const (
 	trust               // all have: they wrote them themselves
 )
 
-// resend says what Tick is to send again: what is live, was last told at since
-// or later, or is marked as unstored, and not in full since the wave rose.
+// resend says what Tick is to send again.
 type resend struct {
-	wave     uint32
-	since    int64
-	unstored remedy
+	wave  uint32 // of lanes whose counts are sent again; each has another number
+	lanes [deltasync.MaxLanes]laneResend
 }
 
-// sendAgain has Tick send again what is live and was last told at since or
-// later; n.mu is held.
-func (n *Node) sendAgain(since int64) {
-	if n.unmarked > 0 {
-		since = min(since, n.resend.since) // another is still under way
+// laneResend says what of a lane: what is live, was last told at since or later,
+// or is marked as unstored, and was not told in full after an instant.
+type laneResend struct {
+	since, after int64 // since never: nothing
+	unstored     remedy
+}
+
+const never = int64(1<<63 - 1)
+
+// sendAgain has Tick send again what of a lane is live and was last told at since
+// or later, but for what was told in full after an instant: others have that.
+// n.mu is held.
+func (n *Node) sendAgain(lane int, since, after int64) {
+	l := &n.resend.lanes[lane]
+	if l.since == never { // else another is still under way
+		l.after = after
 	}
-	n.resend = resend{wave: n.resend.wave + 1, since: since}
+	l.since, l.after = min(since, l.since), max(after, l.after)
+	n.resend.wave++
 	n.unmarked = shards
 	n.stats.resends.Add(1)
+}
+
+// rested ends all resends; n.mu is held.
+func (n *Node) rested() {
+	for i := range n.resend.lanes {
+		n.resend.lanes[i].since = never
+	}
+}
+
+// concerns says that a record is to be sent again.
+func (l *laneResend) concerns(r *record, now int64) bool {
+	if l.since == never || r.fullAt() > l.after && r.fullAt() <= now {
+		return false
+	}
+	return r.flags&owed != 0 || r.regions&unstoredMark != 0 || r.sentBy() >= l.since
 }
 
 // noteStored marks a record whose counts went into memory alone, and takes the

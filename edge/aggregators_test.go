@@ -124,6 +124,11 @@ func (s *served) die(a *scripted) {
 // hears says that an aggregator has a user's count.
 func (s *served) hears(a *scripted, user string) bool { return a.has[keyOf(s.n, user)] > 0 }
 
+// lane is what the edge knows of who serves a user's lane.
+func (s *served) lane(user string) *service {
+	return &s.n.lanes[keyOf(s.n, user).Lane(s.n.cfg.Lanes)]
+}
+
 // userOf is one whose counter is of the lane.
 func (s *served) userOf(lane int) string {
 	for i := 0; ; i++ {
@@ -370,7 +375,7 @@ func TestManyAggregatorsAnswerInTurn(t *testing.T) {
 	if got := s.n.stats.resends.Load() - before; got > 3 { // chance leaves one out for long, now and then
 		t.Errorf("%d resends in five quiet minutes", got)
 	}
-	if got := len(s.n.aggregators); got != 20 {
+	if got := len(s.lane("busy").aggregators); got != 20 {
 		t.Errorf("%d aggregators are known, want 20", got)
 	}
 }
@@ -383,7 +388,7 @@ func TestAggregatorsAreForgotten(t *testing.T) {
 		check(s.n, s.now, "u")
 		s.pass(100*time.Millisecond, "")
 	}
-	list := s.n.aggregators
+	list := s.n.lanes[0].aggregators
 	if len(list) != deltasync.KnownEpochs || list[len(list)-1].epoch != 1000+2*deltasync.KnownEpochs-1 {
 		t.Errorf("%d aggregators are known, the last %d", len(list), list[len(list)-1].epoch)
 	}

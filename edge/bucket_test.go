@@ -229,7 +229,9 @@ func TestCarryTravels(t *testing.T) {
 		settleFrames(a, now)
 	}
 	a.mu.Lock()
-	a.resend.wave++ // the region lost its counts
+	for lane := range a.lanes { // the region lost its counts
+		a.sendAgain(lane, 0, now.UnixNano())
+	}
 	a.mu.Unlock()
 	for range shards {
 		a.Tick(now)

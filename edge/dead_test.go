@@ -76,11 +76,12 @@ func TestSettle(t *testing.T) {
 		"he may be back":            {[]remedy{tell, tell}, []bool{false, false}, forgetful, false},
 	} {
 		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 5, Per: time.Minute}))
-		n.aggregators = []aggregator{{epoch: 1, heard: now - int64(test.heard)}}
+		l := &n.lanes[0]
+		l.aggregators = []aggregator{{epoch: 1, heard: now - int64(test.heard)}}
 		for i, by := range test.by {
-			n.settle(now, shards, by, test.marks[i])
+			l.settle(now, shards, by, test.marks[i])
 		}
-		if got := n.aggregators[0].stored; got != test.want {
+		if got := l.aggregators[0].stored; got != test.want {
 			t.Errorf("%s: settled %v, want %v", name, got, test.want)
 		}
 	}
@@ -97,8 +98,8 @@ func TestSilenceIsForgiven(t *testing.T) {
 		s.serving = []*scripted{a, b}
 		s.pass(10*time.Second, "busy")
 	}
-	if s.n.aggregators[0].turns+s.n.aggregators[1].turns < 4*silentTurns {
-		t.Fatalf("aggregators that come and go: %+v", s.n.aggregators)
+	if list := s.lane("busy").aggregators; list[0].turns+list[1].turns < 4*silentTurns {
+		t.Fatalf("aggregators that come and go: %+v", list)
 	}
 	s.pass(10*forgetful, "busy")
 	check(s.n, s.now, "K")

@@ -219,8 +219,7 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 	}
 }
 
-// beat is how many intervals an edge with nothing to tell keeps silent. Its
-// region then still knows that it lives, and it which aggregators do.
+// beat is how many intervals an edge with nothing to tell keeps silent.
 const beat = 5
 
 // frames takes what the outboxes have to send.
@@ -228,10 +227,6 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
-	silence := beat * n.cfg.Interval
-	if n.missed(now) {
-		silence = n.cfg.Interval
-	}
 	for lane, box := range n.outboxes {
 		if resting(now, n.paused[lane].until) {
 			continue
@@ -239,12 +234,15 @@ func (n *Node) frames(now int64) []Outgoing {
 		head := n.self
 		head.Lane, head.SentAt = lane, now
 		up := box.Next(head)
-		if up == nil && lane == 0 && lapsed(now, n.sent, silence-1) {
-			up = box.Beat(head)
+		l := &n.lanes[lane]
+		if up == nil {
+			if beats := l.beats(now, lane); beats > 0 && lapsed(now, l.sent, time.Duration(beats)*n.cfg.Interval-1) {
+				up = box.Beat(head)
+			}
 		}
 		for ; up != nil; up = box.Next(head) {
-			if n.sent = now; len(up.Sections) > 0 {
-				n.told = now
+			if l.sent = now; len(up.Sections) > 0 {
+				l.told = now
 			}
 			payload, err := up.AppendBinary(nil)
 			if err != nil { // our own bug: the outbox fits frames to size
@@ -265,14 +263,13 @@ func (n *Node) frames(now int64) []Outgoing {
 }
 
 // Lost takes back a frame that nobody answered: its counts go out again, with
-// what was added since. The lane rests a little longer each time.
+// what was added since. The lane rests a little, for as long as it takes others
+// to take it over, and then longer.
 func (n *Node) Lost(now time.Time, lane int, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.outboxes[lane].Lost(seq)
-	p := &n.paused[lane]
-	p.until = n.clock.At(now) + int64(min(n.cfg.Interval<<min(p.fails, 4), longestPause))
-	p.fails++
+	n.paused[lane].lost(n.clock.At(now), n.cfg.Interval)
 	n.stats.framesLost.Add(1)
 }
 
@@ -310,9 +307,9 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
 		}
 		n.pace = down.Pace
-		n.heardFrom(t, down.StoreEpoch, down.Status, up.SentAt)
+		n.heardFrom(t, lane, down.StoreEpoch, down.Status, up.SentAt)
 	}
-	outages, patience := n.outages, time.Duration(0)
+	outages, patience := n.lanes[lane].outages, time.Duration(0)
 	if up != nil && down.Status != deltasync.StatusOK && refuses(up, &down) {
 		patience = n.refusals[lane].patience(t)
 	}

@@ -33,21 +33,16 @@ type Node struct {
 	shards [shards]shard
 	stout  bool // no record is sparse: for the test that compares
 
-	mu          sync.Mutex // guards what follows; never held together with a shard's
-	outboxes    []*deltasync.Outbox
-	paused      []pause      // by lane
-	refusals    []refusal    // by lane
-	aggregators []aggregator // that have answered, the latest last
-	answers     uint64
-	outages     bool  // some aggregator was without its store once
-	unmet       int   // shards swept in a row that had no record marked as unstored; see settle
-	told        int64 // when the last frame with counts left
-	resend      resend
-	swept       int   // next shard for Tick
-	unmarked    int   // shards that Tick has yet to look at since resend.wave rose
-	drainFrom   int   // shard that the next flush begins with
-	sent        int64 // when the last frame left
-	pace        time.Duration
+	mu        sync.Mutex // guards what follows; never held together with a shard's
+	outboxes  []*deltasync.Outbox
+	paused    []pause   // by lane
+	refusals  []refusal // by lane
+	lanes     []service // by lane
+	resend    resend
+	swept     int // next shard for Tick
+	unmarked  int // shards that Tick has yet to look at since resend.wave rose
+	drainFrom int // shard that the next flush begins with
+	pace      time.Duration
 
 	capacities capacities
 	stats      stats
@@ -56,8 +51,25 @@ type Node struct {
 
 // pause is how long a lane rests after frames that nobody answered.
 type pause struct {
-	until int64
-	fails int
+	since, until int64
+	fails        int
+}
+
+// takeover is how long after the first loss a lane is tried again and again: an
+// aggregator that died is replaced within a second.
+const takeover = 2 * time.Second
+
+// lost makes the pause longer.
+func (p *pause) lost(now int64, interval time.Duration) {
+	if p.fails == 0 {
+		p.since = now
+	}
+	longer := min(p.fails, 1)
+	if lapsed(now, p.since, takeover) {
+		longer = min(p.fails, 4)
+	}
+	p.until = now + int64(min(interval<<longer, longestPause))
+	p.fails++
 }
 
 // New makes a node. It starts nothing: call SetRules, then Run.
@@ -80,8 +92,9 @@ func New(cfg Config) (*Node, error) {
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
-		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes),
+		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes),
 	}
+	n.rested()
 	share := cfg.budget()
 	for range cfg.Lanes {
 		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas}))
@@ -239,31 +252,37 @@ func (n *Node) forget(s *shard, i int, now int64) {
 func (n *Node) Tick(now time.Time) {
 	t := n.clock.At(now)
 	n.mu.Lock()
+	for i := range n.lanes {
+		n.resend.lanes[i].unstored = n.lanes[i].remedy(t)
+	}
 	from, resend := n.swept, n.resend
-	resend.unstored = n.remedy(t)
 	step := n.clock.Turn(now)
 	n.swept = (from + sweptAtOnce) % shards
-	n.unmarked = max(0, n.unmarked-sweptAtOnce)
+	if n.unmarked = max(0, n.unmarked-sweptAtOnce); n.unmarked == 0 {
+		n.rested() // but for this last stretch
+	}
 	n.mu.Unlock()
 	if step != 0 {
 		n.cfg.Logger.Warn("this machine's clock is not the region's: counting by the region's", "off", -step)
 	}
 	// A stretch of each shard, then the next stretch of each: a decision waits
 	// for one at most, and meets no sweep that takes the lock again at once.
-	marks := false
+	marks := laneSet(0)
 	for place, more := 0, true; more; place += sweepStretch {
 		more = false
 		for k := range sweptAtOnce {
 			s := &n.shards[(from+k)%shards]
-			unswept, met := n.sweep(s, place, t, resend)
-			more, marks = more || unswept, marks || met
+			unswept, met := n.sweep(s, place, t, &resend)
+			more, marks = more || unswept, marks|met
 			if s.sweepBlocked(t) {
 				more = true
 			}
 		}
 	}
 	n.mu.Lock()
-	n.settle(t, sweptAtOnce, resend.unstored, marks)
+	for i := range n.lanes {
+		n.lanes[i].settle(t, sweptAtOnce, resend.lanes[i].unstored, marks&(1<<i) != 0)
+	}
 	n.mu.Unlock()
 }
 
@@ -275,10 +294,13 @@ const sweptAtOnce = shards/10 + 1
 // longer than waiters spin costs them a turn of the scheduler besides.
 const sweepStretch = 8
 
+// laneSet is a set of lanes, a bit each.
+type laneSet uint64
+
 // sweep looks at the places of a shard from one on, and says whether there are
-// more behind them, and whether it met a record that is marked as unstored. A
-// record that moves meanwhile waits for the next round.
-func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks bool) {
+// more behind them, and of which lanes it met records that are marked as
+// unstored. A record that moves meanwhile waits for the next round.
+func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, marks laneSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wave = uint16(resend.wave)
@@ -313,15 +335,19 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 			i-- // another may have moved here
 			continue
 		}
-		if resend.unstored == trust {
+		lane := r.key.Lane(len(n.lanes))
+		again := &resend.lanes[lane]
+		if again.unstored == trust {
 			r.regions &^= unstoredMark
 		}
 		sent := r.sentAt()
 		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 {
 			continue
 		}
-		marks = marks || r.regions&unstoredMark != 0
-		concerned := r.flags&owed != 0 || r.regions&unstoredMark != 0 || r.sentBy() >= resend.since
+		if r.regions&unstoredMark != 0 {
+			marks |= 1 << lane
+		}
+		concerned := again.concerns(r, now)
 		if !concerned && !r.sparse() {
 			b.wave = s.wave
 		}
@@ -329,7 +355,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend resend) (more, marks 
 		case b.wave != s.wave && concerned || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
 			s.resend(r, now)
 		case r.flags&owed != 0: // it is told again soon, and heard of then
-		case r.regions&unstoredMark != 0 && resend.unstored == tell:
+		case r.regions&unstoredMark != 0 && again.unstored == tell:
 			s.resend(r, now)
 		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:
 			s.mark(r, touch)
