@@ -34,8 +34,8 @@ func TestTwoRegionsShareARedis(t *testing.T) {
 	}
 }
 
-// TestTwoAggregatorsServeARegion: either may be asked, Redis is where they
-// meet, and the death of one is nothing that edges have to wait for.
+// TestTwoAggregatorsServeARegion: each serves its lanes, and all of them when the
+// other is dead or has gone. Redis is where they meet.
 func TestTwoAggregatorsServeARegion(t *testing.T) {
 	t.Parallel()
 	nats, redis := startNATS(t, proc.FreeAddr(t)), startRedis(t)
@@ -52,10 +52,14 @@ func TestTwoAggregatorsServeARegion(t *testing.T) {
 	held := counts{}
 	charge := func() {
 		for i, e := range edges {
-			e.charge(t, "shared", 5+i)
-			held["shared"] += uint64(5 + i)
+			for k := range 12 { // in most lanes
+				account := fmt.Sprint("shared", k)
+				e.charge(t, account, 1+i)
+				held[account] += uint64(1 + i)
+			}
 		}
 	}
+	lanesOf(t, heals, one, two)
 	for range 3 {
 		charge()
 		t.Logf("two serve: all counts everywhere after %v", agree(t, heals, held, edges...))

@@ -51,6 +51,7 @@ func (t *trial) befall() {
 		if t.has[f] {
 			worsen(edges)
 			worsen(between)
+			worsen(t.w.Within())
 		}
 	}
 	link(Loss, func(l *world.Link) { l.Loss = 0.15 })
@@ -116,6 +117,27 @@ func (t *trial) befall() {
 		t.w.Stop(v)
 		return func() error { return t.w.Start(v) }, nil
 	})
+	t.episodes(Leave, 2*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		v := anyServer(rnd)
+		if v.Aggregator() == nil {
+			return nil, nil // it was killed
+		}
+		t.w.Leave(v)
+		return func() error { return t.w.Return(v) }, nil
+	})
+	t.episodes(Split, 2*time.Second, 3*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		servers := t.w.Servers(anyRegion(rnd))
+		from, to := servers[rnd.IntN(len(servers))], servers[rnd.IntN(len(servers))]
+		both := rnd.IntN(2) == 0
+		set := func(cut bool) error {
+			t.w.Split(from, to, cut)
+			if both {
+				t.w.Split(to, from, cut)
+			}
+			return nil
+		}
+		return func() error { return set(false) }, set(true)
+	})
 	store := func(state world.StoreState) func(rnd *rand.Rand) (func() error, error) {
 		return func(rnd *rand.Rand) (func() error, error) {
 			s := t.w.Store(anyRegion(rnd))
@@ -176,7 +198,7 @@ func (t *trial) clocks() {
 // recover ends all faults.
 func (t *trial) recover() error {
 	edges, between := t.w.Links()
-	for _, l := range []*world.Link{edges, between} {
+	for _, l := range []*world.Link{edges, between, t.w.Within()} {
 		l.Loss, l.Twice, l.Jitter, l.Rate = 0, 0, 0, 0
 	}
 	for _, name := range t.w.Edges() {
@@ -185,8 +207,8 @@ func (t *trial) recover() error {
 	for _, r := range t.regionNames {
 		t.w.Store(r).Set(world.StoreUp)
 		for _, v := range t.w.Servers(r) {
-			if v.Aggregator() == nil {
-				if err := t.w.Start(v); err != nil {
+			if v.Aggregator() == nil || t.w.Leaves(v) {
+				if err := t.w.Return(v); err != nil {
 					return err
 				}
 			}

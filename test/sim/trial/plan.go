@@ -40,12 +40,14 @@ const (
 	RuleChange   Fault = "rules"         // edges load rules with other limits
 	Flap         Fault = "flap"          // an aggregator comes and goes
 	KnowsNothing Fault = "knows-nothing" // a whole region starts anew: aggregators and store
+	Leave        Fault = "leave"         // an aggregator is stopped in good order, and comes back after a while
+	Split        Fault = "split"         // aggregators of a region do not hear each other, or one only: both own a lane
 )
 
 // Faults are all kinds.
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
-	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget,
+	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split,
 }
 
 // Options say which trial is run.

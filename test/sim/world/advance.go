@@ -144,12 +144,7 @@ func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
 
 // handle has one of a region's aggregators answer a frame.
 func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, served bool) {
-	var up []*Server
-	for _, v := range h.servers {
-		if v.aggregator != nil {
-			up = append(up, v)
-		}
-	}
+	up := h.serving(subject)
 	if len(up) == 0 {
 		return nil, false
 	}
@@ -167,6 +162,7 @@ func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, se
 
 func (w *World) runServer(h *hub, v *Server) {
 	now := v.clock.at(w.now)
+	w.runMember(h, v)
 	if w.now.Sub(v.sent) >= w.cfg.Interval || v.aggregator.Urgent() {
 		v.sent = w.now
 		for _, o := range v.aggregator.Exports(now) {
@@ -186,6 +182,7 @@ func (w *World) runServer(h *hub, v *Server) {
 		v.ticked = w.now
 		v.aggregator.Tick(now)
 	}
+	w.retire(h, v)
 }
 
 // export carries one frame between regions.

@@ -32,6 +32,7 @@ type Config struct {
 	// Interval and Urgent are those of edges and aggregators (100 ms, 20 ms).
 	Interval, Urgent time.Duration
 	// Lanes is how many there are (1), Aggregators how many serve a region (1).
+	// Several share the lanes; a single one does not wait for others.
 	Lanes, Aggregators int
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
@@ -63,6 +64,7 @@ type World struct {
 	paths    map[ends]*path
 	toRegion Link // between an edge and its region
 	between  Link // between two regions
+	within   Link // between the aggregators of a region
 	trace    trace
 	messages uint64 // frames, answers and pushes sent, lost ones too
 	bytes    uint64 // of them
@@ -96,6 +98,7 @@ type Server struct {
 	clock        clock
 	lives        int
 	sent, ticked time.Time
+	membership
 }
 
 // secret is the cluster secret of every World: its counts never leave it.
@@ -122,7 +125,7 @@ func New(cfg Config) (*World, error) {
 	}
 	w := &World{
 		cfg: cfg, now: cfg.Start, tick: cfg.Start, busy: cfg.Start, edges: map[string]*Site{}, regions: map[string]*hub{}, paths: map[ends]*path{},
-		toRegion: Link{Delay: cfg.EdgeDelay}, between: Link{Delay: cfg.RegionDelay},
+		toRegion: Link{Delay: cfg.EdgeDelay}, between: Link{Delay: cfg.RegionDelay}, within: Link{Delay: time.Millisecond},
 	}
 	for _, r := range cfg.Regions {
 		if err := w.found(r); err != nil {
@@ -176,6 +179,9 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)
+	if err == nil {
+		w.joinServer(h, v)
+	}
 	return err
 }
 
