@@ -48,7 +48,9 @@ func (a *Aggregator) Exports(now time.Time) []Outgoing {
 	return out
 }
 
-// beat is how many intervals a region with nothing to tell keeps silent.
+// beat is how many intervals an aggregator with nothing to tell keeps silent. It
+// then tells each region on the first of its lanes that it lives, and hears what
+// the time is there.
 const beat = 5
 
 // frames takes what one lane has for one peer; raw is what our own clock shows.
@@ -58,7 +60,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgo
 	head := a.self
 	head.Lane, head.SentAt = lane, raw
 	up := box.Next(head)
-	if up == nil && (lane == 0 && a.Owns(0) || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
+	if up == nil && (lane == a.firstOwned() || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = box.Next(head) {

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,6 +107,9 @@ func (a *Aggregator) HearBeat(now time.Time, payload []byte) error {
 
 // Owns says that the lane is this aggregator's.
 func (a *Aggregator) Owns(lane int) bool { return laneSet(a.share.owned.Load()).has(lane) }
+
+// firstOwned is the first of its lanes, 64 where it has none.
+func (a *Aggregator) firstOwned() int { return bits.TrailingZeros64(a.share.owned.Load()) }
 
 // Serves says that frames of the lane are to be taken: it is this aggregator's,
 // or was a moment ago.

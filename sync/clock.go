@@ -41,6 +41,9 @@ type exchanged struct {
 
 const (
 	samplesKept = 16
+	// Who has not answered for so long while others did was asked before lanes
+	// changed hands, or is gone: his clock may be another by now.
+	answersFor  = int64(10 * time.Second)
 	othersKept  = 64
 	sampleAge   = int64(time.Minute) // no older one counts: clocks run off
 	slewing     = 5e-3               // seconds a second
@@ -115,6 +118,22 @@ func (o *other) best(now int64) (found *exchanged) {
 	return found
 }
 
+// answering is the best samples of those who answer.
+func (c *Clock) answering(now int64) (found []*exchanged) {
+	if len(c.others) == 0 {
+		return nil
+	}
+	newest := func(o *other) int64 { return o.samples[len(o.samples)-1].at }
+	last := newest(&c.others[len(c.others)-1]) // who was heard of last stands last
+	for i := range c.others {
+		o := &c.others[i]
+		if b := o.best(now); b != nil && distance(last, newest(o)) <= answersFor {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
 // Turn brings the correction nearer to what was heard. Call it a few times a
 // second. It returns how far the clock was set where it was set at once, else 0.
 func (c *Clock) Turn(raw time.Time) (step time.Duration) {
@@ -139,12 +158,9 @@ func (c *Clock) Turn(raw time.Time) (step time.Duration) {
 // Offset is how far the clocks of others are ahead of our raw one, in the
 // median; ok is false where none is known.
 func (c *Clock) Offset(raw time.Time) (offset time.Duration, ok bool) {
-	now := raw.UnixNano()
 	var known []int64
-	for i := range c.others {
-		if b := c.others[i].best(now); b != nil {
-			known = append(known, b.offset)
-		}
+	for _, b := range c.answering(raw.UnixNano()) {
+		known = append(known, b.offset)
 	}
 	return time.Duration(median(known)), len(known) > 0
 }
@@ -153,11 +169,9 @@ func (c *Clock) Offset(raw time.Time) (offset time.Duration, ok bool) {
 // it is while that is within what may come of a lopsided path.
 func (c *Clock) target(now, ahead int64) int64 {
 	var known []int64
-	for i := range c.others {
-		if b := c.others[i].best(now); b != nil {
-			slack := b.trip / lopsided
-			known = append(known, min(max(ahead, b.offset-slack), b.offset+slack))
-		}
+	for _, b := range c.answering(now) {
+		slack := b.trip / lopsided
+		known = append(known, min(max(ahead, b.offset-slack), b.offset+slack))
 	}
 	if len(known) == 0 {
 		return ahead

@@ -141,3 +141,18 @@ func TestClockWithAnything(t *testing.T) {
 		t.Errorf("%d others are kept, want %d at most", len(c.others), othersKept)
 	}
 }
+
+// Who answers no more while others do is not asked for a minute: an aggregator
+// that gave its lanes away may have been wrong, and be corrected since.
+func TestClockForgetsWhoAnswersNoMore(t *testing.T) {
+	gone := far{name: 1, ahead: 100 * time.Millisecond, out: time.Millisecond, back: time.Millisecond}
+	stays := far{name: 2, out: time.Millisecond, back: time.Millisecond}
+	var c Clock
+	run(&c, midnight, 5*time.Second, 0, gone)
+	if got := run(&c, midnight.Add(5*time.Second), 30*time.Second, 0, stays); distance(int64(got), 0) > int64(time.Millisecond) {
+		t.Errorf("corrected by %v half a minute after the one that is off fell silent, want 0", got)
+	}
+	if got, ok := c.Offset(midnight.Add(35 * time.Second)); !ok || distance(int64(got), 0) > int64(time.Millisecond) {
+		t.Errorf("the others are ahead by %v, %v, want 0", got, ok)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -205,6 +206,7 @@ func TestTwoOwnersMeetInTheStore(t *testing.T) {
 	w.Split(eu[0], eu[1], false)
 	w.Split(eu[1], eu[0], false)
 	agreed(t, w, users, 15*time.Second)
+	w.Advance(w.Now().Add(regional.BeatEvery))
 	if each, doubled, nobodys := owned(w, "eu"); doubled+nobodys > 0 {
 		t.Errorf("together again, lanes are owned %v, %d by two, %d by nobody", each, doubled, nobodys)
 	}
