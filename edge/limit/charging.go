@@ -26,7 +26,7 @@ func (c Charging) String() string { return nameOf(chargingNames, c) }
 // CostSpec is what a request costs.
 type CostSpec struct {
 	Default    uint64            // 1
-	ByRoute    map[string]uint64 // "POST /api/search": 5
+	ByRoute    map[string]uint64 // "POST /api/search": 5; the most specific route counts
 	FromHeader string            // a header that trusted callers name the cost in
 	Max        uint64            // what a caller names counts as no more; 0: as what was named
 }
@@ -63,18 +63,11 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 		r.costFrom = []int{c.slot(headerPrefix + h)}
 	}
 	for _, route := range slices.Sorted(maps.Keys(spec.ByRoute)) {
-		method, path2, ok := strings.Cut(route, " ")
-		if !ok {
-			method, path2 = "", route
-		}
-		p, err := compilePattern(path2)
-		if err != nil {
-			c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
-			continue
-		}
 		bounded(path+".by_route."+route, spec.ByRoute[route])
-		r.byRoute = append(r.byRoute, routeCost{method: method, path: p, cost: spec.ByRoute[route]})
 	}
+	r.byRoute = routeCosts(spec.ByRoute, func(route string, err error) {
+		c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
+	})
 }
 
 // CostOf is what the request costs under this rule: what the caller named, or
@@ -92,11 +85,8 @@ func (r *Rule) CostOf(req *Request) uint64 {
 			r.counts.badCosts.Add(1)
 		}
 	}
-	for i := range r.byRoute {
-		rc := &r.byRoute[i]
-		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(req.attrs[slotPath]) {
-			return rc.cost
-		}
+	if cost, ok := r.routeCost(req); ok {
+		return cost
 	}
 	return r.cost
 }

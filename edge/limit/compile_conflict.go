@@ -95,10 +95,7 @@ func (c *compiler) gapAlone(path string, spec *RuleSpec) {
 // routes refuses costs of routes that no request of the rule takes.
 func (c *compiler) routes(path string, spec *RuleSpec, r *Rule) {
 	for _, route := range slices.Sorted(maps.Keys(spec.Cost.ByRoute)) {
-		method, text, ok := strings.Cut(route, " ")
-		if !ok {
-			method, text = "", route
-		}
+		method, text := routeOf(route)
 		p, err := compilePattern(text)
 		if err != nil {
 			continue // it was told

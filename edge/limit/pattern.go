@@ -72,6 +72,34 @@ func segmentMatches(want, seg string) bool {
 	return want == seg && want != "*" || want == "*" && seg != ""
 }
 
+// compare puts the more specific of two patterns first: where they differ first,
+// a name comes before "*", and that before "**".
+func (p *pattern) compare(o *pattern) int {
+	byName := func(a, b string) int {
+		switch {
+		case a == b:
+			return 0
+		case a == "*":
+			return 1
+		case b == "*":
+			return -1
+		}
+		return strings.Compare(a, b) // no path takes both
+	}
+	n := min(len(p.segments), len(o.segments))
+	switch first := slices.CompareFunc(p.segments[:n], o.segments[:n], byName); {
+	case first != 0:
+		return first
+	case len(p.segments) != len(o.segments):
+		return len(o.segments) - len(p.segments)
+	case p.rest == o.rest:
+		return 0
+	case p.rest:
+		return 1
+	}
+	return -1
+}
+
 // trimmed is the pattern's first n segments with whatever follows.
 func (p pattern) trimmed(n int) pattern {
 	if len(p.segments) <= n {

@@ -84,12 +84,6 @@ type keyPart struct {
 	v6 int
 }
 
-type routeCost struct {
-	method string // "": any
-	path   pattern
-	cost   uint64
-}
-
 // AppendKey appends the request's key under this rule to dst, each part but the
 // last with its length before it, so that no two different keys read alike. ok
 // is false where a part of the key is absent: then the rule does not apply.
