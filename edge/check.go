@@ -143,9 +143,11 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	records[tightest].decision(now, rule, rate, rate.CostOf(cost), d)
 	for i, rate := range rates {
 		r, cost := records[i], rate.CostOf(cost)
-		if crdt.SatSub(r.allowance, cost) < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
+		left := crdt.SatSub(r.allowance, cost)
+		if left < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
 			d.Zone = limit.ZoneSoft
 		}
+		d.Near = d.Near || near(rate, left) // the tightest need not be the one
 		n.charge(s, r, rate, cost)
 	}
 	return true
@@ -158,9 +160,8 @@ func (r *record) admits(rule *limit.Rule, rate *limit.Rate, cost uint64, now int
 }
 
 // tightestOf is which of a rule's rates has the smallest part of its limit left
-// after the cost; if one is near its limit, so is that. A gap between requests,
-// the last of the rates, is it only where there is no limit: none is left of it
-// after any request.
+// after the cost. A gap between requests, the last of the rates, is it only where
+// there is no limit: none is left of it after any request.
 func tightestOf(rates []*limit.Rate, records []*record, cost uint64) (tightest int) {
 	var left, limit uint64
 	for i, rate := range rates {

@@ -19,6 +19,7 @@ func TestShortIsLong(t *testing.T) {
 		{Limit: 150, Per: 30 * time.Second, Algorithm: "sliding_window"},
 		{Limit: 300, Per: time.Minute},
 		{Name: "bucket", Capacity: 40, Refill: limit.Flow{Units: 8, Per: time.Second}, Algorithm: "token_bucket"},
+		{Name: "initial", Capacity: 30, Initial: 70, Refill: limit.Flow{Units: 4, Per: time.Second}, Algorithm: "token_bucket"},
 	}
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -27,7 +28,7 @@ func TestShortIsLong(t *testing.T) {
 		rule := perUser(slices.Clone(rates[:1+rnd.IntN(few)])...)
 		for i := range rule.Rates {
 			r := &rule.Rates[i]
-			r.Limit, r.Capacity, r.Refill.Units = scale*r.Limit, scale*r.Capacity, scale*r.Refill.Units
+			r.Limit, r.Capacity, r.Refill.Units, r.Initial = scale*r.Limit, scale*r.Capacity, scale*r.Refill.Units, scale*r.Initial
 		}
 		rule.Cost.Default, rule.Cost.Max = scale, 4*scale
 		if rnd.IntN(2) == 0 {
@@ -44,7 +45,7 @@ func TestShortIsLong(t *testing.T) {
 		now, passed, denied := start, 0, 0
 		for i := range 2000 {
 			if rnd.IntN(3) == 0 { // else within the same slices, where allowances last
-				now = now.Add(time.Duration(rnd.IntN(300)) * time.Millisecond)
+				now = now.Add(time.Duration(rnd.IntN(200)) * time.Millisecond)
 			}
 			user, cost := fmt.Sprint("u", rnd.IntN(3)), scale*uint64(rnd.IntN(4)) // 0: as the rule says
 			ask := func(n *Node, receipt bool) limit.Decision {

@@ -248,6 +248,21 @@ func TestNearLimitOfAnyRate(t *testing.T) {
 	}
 }
 
+// Nor need the tightest rate be the one that is near: of what a bucket starts
+// with beyond its capacity little may be left long before that is.
+func TestNearLimitBesideTheTightest(t *testing.T) {
+	rule := perUser(
+		limit.RateSpec{Name: "window", Limit: 100, Per: time.Hour, Algorithm: "fixed_window"},
+		limit.RateSpec{Name: "bucket", Algorithm: "token_bucket", Capacity: 60, Initial: 90, Refill: limit.Flow{Units: 1, Per: time.Hour}})
+	rule.NearLimitPercent = 50
+	n := newNode(t, Config{}, rule)
+	for i := 1; i <= 60; i++ {
+		if d := check(n, start, "u"); !d.Allowed || d.Near != (i >= 50) {
+			t.Errorf("request %d of 100: %+v, want near %v", i, d, i >= 50)
+		}
+	}
+}
+
 // With charge: each a request that one rate denies is charged to all, as
 // Envoy's reference does.
 func TestChargeEach(t *testing.T) {
