@@ -50,7 +50,7 @@ type AggregatorSettings struct {
 	Redis       RedisSettings // not set: counts live in memory alone
 	RedisLong   RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
 	Lanes       int
-	MaxKeys     int
+	MaxBytes    int64 // of keys, and of what waits to be told to other regions
 	NATS        NATSSettings
 	Sync        SyncSettings
 	Log         LogSettings
@@ -168,7 +168,7 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
-		{key: "max_keys", fallback: "1000000", usage: "most keys kept in memory", parse: asInt(&s.MaxKeys, 1, 1<<31-1)},
+		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a quarter more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),

@@ -82,6 +82,7 @@ func (g *GCounter) UnmarshalBinary(src []byte) error {
 	for _, c := range cells {
 		out.sums.Add(c)
 	}
+	out.cells = out.measure()
 	*g = out
 	return nil
 }

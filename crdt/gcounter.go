@@ -3,6 +3,7 @@ package crdt
 import (
 	"cmp"
 	"slices"
+	"unsafe"
 )
 
 // Replica names one writer of counters. Node is a hash of who it is (an edge,
@@ -28,6 +29,7 @@ func (r Replica) Compare(o Replica) int {
 type GCounter struct {
 	entries []Entry // ascending by replica, no empty vector
 	sums    Vector  // by slice, over all entries
+	cells   int     // bytes of all vectors' cells
 }
 
 // Entry is the vector of one replica.
@@ -42,8 +44,11 @@ func (g *GCounter) Join(r Replica, c Cell) (rise Cell) {
 	if c.Zero() {
 		return c
 	}
-	rise = g.entry(r).Join(c)
+	v := g.entry(r)
+	before := v.Bytes() + g.sums.Bytes()
+	rise = v.Join(c)
 	g.sums.Add(rise)
+	g.cells += v.Bytes() + g.sums.Bytes() - before
 	return rise
 }
 
@@ -120,8 +125,20 @@ func (g *GCounter) Retire(before Slice) int {
 	if dropped > 0 {
 		g.entries = slices.DeleteFunc(g.entries, func(e Entry) bool { return e.Vector.Len() == 0 })
 		g.sums.Retire(before)
+		g.cells = g.measure()
 	}
 	return dropped
+}
+
+// Bytes is the memory that the counter holds besides itself.
+func (g *GCounter) Bytes() int { return cap(g.entries)*int(unsafe.Sizeof(Entry{})) + g.cells }
+
+func (g *GCounter) measure() int {
+	bytes := g.sums.Bytes()
+	for i := range g.entries {
+		bytes += g.entries[i].Vector.Bytes()
+	}
+	return bytes
 }
 
 // Clone is a copy that shares no memory with g.
@@ -130,6 +147,7 @@ func (g *GCounter) Clone() *GCounter {
 	for i := range c.entries {
 		c.entries[i].Vector = c.entries[i].Vector.Clone()
 	}
+	c.cells = c.measure()
 	return c
 }
 

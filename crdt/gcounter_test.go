@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -47,6 +48,13 @@ func checkSums(t *testing.T, what string, g *crdt.GCounter) {
 	t.Helper()
 	want := model{}
 	entries := g.Entries()
+	bytes := cap(entries)*int(unsafe.Sizeof(crdt.Entry{})) + g.Sums().Bytes()
+	for i := range entries {
+		bytes += entries[i].Vector.Bytes()
+	}
+	if g.Bytes() != bytes {
+		t.Fatalf("%s: %d bytes, want %d", what, g.Bytes(), bytes)
+	}
 	for i := range entries {
 		e := &entries[i]
 		if i > 0 && entries[i-1].Replica.Compare(e.Replica) >= 0 {

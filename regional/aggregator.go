@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type lane struct {
 	mu       sync.Mutex // guards what follows; never held across a call to the store
 	counters map[deltasync.Key]*counter
 	order    []deltasync.Key // of all counters
+	room     room
 	hand     int             // the place in order that Tick goes on from
 	retry    retries         // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
@@ -73,8 +75,12 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	for range cfg.Lanes {
 		l := &lane{counters: map[deltasync.Key]*counter{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
+		l.room = room{keys: math.MaxInt, bytes: cfg.laneBytes(), enough: little}
+		if cfg.MaxKeys > 0 {
+			l.room.keys = cfg.MaxKeys / cfg.Lanes
+		}
 		for range cfg.Peers {
-			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{})})
+			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: cfg.outboxDeltas()})})
 		}
 		a.lanes = append(a.lanes, l)
 	}
@@ -109,8 +115,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		return a.encode(&deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t})
 	}
 	l := a.lanes[up.Lane]
-	m := a.merge(l, up, t)
-	stored := a.writeFrame(ctx, l, m, t)
+	m, stored := a.take(ctx, l, up, t, begun)
 	// Or there is a backlog, be it of another part of the store: a sender that heard
 	// now this and now that would tell everything again each time. What was refused
 	// is named: the sender comes again with it in any case.
@@ -120,7 +125,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if m.status == deltasync.StatusOK && !a.Owns(up.Lane) { // all is taken; who owns the lane knows more
 		m.status = deltasync.StatusNotOwner
 	}
-	down := a.reply(l, up, t)
+	down := a.reply(l, up, m.guests, t)
 	down.Status, down.Refused = m.status, m.refused
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = now.UnixNano()
@@ -146,7 +151,7 @@ func (a *Aggregator) encode(down *deltasync.Down) []byte {
 }
 
 // reply tells the sender what everybody else did.
-func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down {
+func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*counter, now int64) *deltasync.Down {
 	edges, regions := a.live(now)
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
@@ -160,7 +165,11 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, now int64) *deltasync.Down
 		oldest := reach(sec.Shape, now)
 		for di := range sec.Deltas {
 			var t deltasync.Totals
-			if c := l.counters[sec.Deltas[di].Key]; c != nil {
+			c := l.counters[sec.Deltas[di].Key]
+			if c == nil {
+				c = guests[sec.Deltas[di].Key]
+			}
+			if c != nil {
 				if up.Kind == deltasync.KindRegion {
 					t = l.totalsForRegion(c, oldest, now)
 				} else {

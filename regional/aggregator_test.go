@@ -374,7 +374,8 @@ func TestPushOnCrossing(t *testing.T) {
 }
 
 func TestFullAggregatorRefusesNewKeysOnly(t *testing.T) {
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 2}, newStore(&start))
+	b := &broken{Store: newStore(&start)}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 2}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,11 +383,15 @@ func TestFullAggregatorRefusesNewKeysOnly(t *testing.T) {
 	e1, e2 := &edge{name: "e1"}, &edge{name: "e2"}
 	e1.tell(r, 1, charge(start, 1))
 	e1.tell(r, 2, charge(start, 1))
-	if down := e1.tell(r, 3, charge(start, 1)); down.Status != deltasync.StatusOverloaded || len(down.Totals) != 1 {
-		t.Fatalf("third key of two: %+v, want overloaded with an aligned reply", down)
+	b.down = true // else an old one could be read again, and would make room
+	if err := r.Sync(context.Background(), start); err == nil {
+		t.Fatal("Sync with a broken store: no error")
 	}
-	if down := e2.tell(r, 1, charge(start, 1)); down.Status != deltasync.StatusOK || charges(down.Totals[0].Peers) != 1 {
-		t.Fatalf("an old key while full: %+v, want OK and e1's 1", down)
+	if down := e1.tell(r, 3, charge(start, 1)); down.Took(0) || len(down.Totals) != 1 {
+		t.Fatalf("third key of two: %+v, want it refused with an aligned reply", down)
+	}
+	if down := e2.tell(r, 1, charge(start, 1)); !down.Took(0) || charges(down.Totals[0].Peers) != 1 {
+		t.Fatalf("an old key while full: %+v, want it taken and e1's 1", down)
 	}
 }
 

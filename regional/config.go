@@ -35,8 +35,18 @@ type Config struct {
 	// wait 250).
 	Interval, Urgent, Timeout, StoreTimeout time.Duration
 
-	// MaxKeys bounds the keys in memory (4,000,000). Beyond it new keys are
-	// refused with StatusOverloaded until old ones retire.
+	// MaxBytes bounds the memory of what is held of keys, and of what waits to be
+	// told to other regions: a quarter, where there are any (512 MiB). Under a flood
+	// of keys the one with the smallest share of its limit in use is forgotten first,
+	// as the store has it: it is read again when somebody tells or asks of it. What
+	// the store does not have stays: where that fills the memory, keys that are new
+	// and far from their limit are refused with StatusOverloaded. It is of the heap:
+	// the garbage collector needs more, so give the process a memory limit
+	// (GOMEMLIMIT) of a quarter more.
+	MaxBytes int64
+
+	// MaxKeys bounds the number of keys besides, in equal parts for all lanes
+	// (0: MaxBytes alone bounds it). Simulations with few keys set it.
 	MaxKeys int
 
 	// Now measures how long an answer took, which it is stamped with: by that
@@ -99,10 +109,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Urgent > c.Interval {
 		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
 	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = 4_000_000
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 512 << 20
 	}
-	if c.MaxKeys < c.Lanes {
+	if least := c.leastBytes(); c.MaxBytes < least {
+		errs = append(errs, fmt.Errorf("MaxBytes: %d, want at least %d for %d lanes and %d peers", c.MaxBytes, least, c.Lanes, len(c.Peers)))
+	}
+	if c.MaxKeys != 0 && c.MaxKeys < c.Lanes {
 		errs = append(errs, fmt.Errorf("MaxKeys: %d, want at least one a lane", c.MaxKeys))
 	}
 	if c.Now == nil {

@@ -19,6 +19,7 @@ type counter struct {
 	asked   int64         // when it was last answered
 	missing []missing     // what the store lacks
 	writing uint16        // writes to the store that are under way
+	weight  int32         // as last weighed, in bytes
 	crossed uint8         // thresholds crossed, a bit each
 	pushed  bool          // stands in its lane's list of keys to push
 	retried bool          // stands in its lane's list of keys to write again
@@ -121,7 +122,7 @@ func (c *counter) lacksTold(t *told) {
 
 // unwritten says that the store lacks something of the key, or was never asked.
 func (c *counter) unwritten() bool {
-	return len(c.missing) > 0 || c.version == 0 || c.penalty.lacks || c.past != nil && c.past.lacks
+	return c.owes() || c.version == 0
 }
 
 // reread is how long what the store said last is good enough for who only asks:

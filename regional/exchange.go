@@ -155,7 +155,13 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			}
 			// What a peer took without its store is gone if it dies first. It is
 			// told again too, once that is back or in a while.
-			if c != nil && d.Tells() && (!down.Took(i) || p.unstored) {
+			switch {
+			case !d.Tells() || down.Took(i) && !p.unstored:
+			case c == nil:
+				if n := len(d.Cells); n > 0 && d.Cells[n-1].Slice >= oldest {
+					a.stats.evictedUnexported.Add(1)
+				}
+			default:
 				a.tellLater(l, j, d.Key, c)
 				if d.Flags&deltasync.FlagRefresh != 0 {
 					p.round.refused++
@@ -182,6 +188,7 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 		c.penalty.lacks = true
 		l.again(key, c)
 	}
+	l.weigh(c)
 }
 
 // Pushes hands out the totals of keys whose edges should hear at once, of the

@@ -11,3 +11,13 @@ func (a *Aggregator) ShrinkOutboxes(deltas int) {
 		}
 	}
 }
+
+// Waiting is how many deltas wait for other regions.
+func (a *Aggregator) Waiting() (deltas int) {
+	for _, l := range a.lanes {
+		for j := range l.peers {
+			deltas += l.peers[j].outbox.Held()
+		}
+	}
+	return deltas
+}

@@ -19,6 +19,11 @@ const (
 	maxEntries = 4096 // entries of a key
 )
 
+// admits says whether there is room for a replica's entry in a counter.
+func (l *lane) admits(c *counter, source Source, replica crdt.Replica) bool {
+	return c.admits(source, replica) && (!l.heavy() || c.of(source).Of(replica) != nil)
+}
+
 // admits says whether there is room for a replica's entry.
 func (c *counter) admits(source Source, replica crdt.Replica) bool {
 	entries := c.of(source).Entries()
@@ -40,34 +45,46 @@ func entriesOf(entries []crdt.Entry, node uint64) []crdt.Entry {
 	return entries[from:to]
 }
 
-// open is the counter of a key, a new one if need be; nil: there is no room.
-func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape) *counter {
+// open is the counter of a key, a new one if need be, which may matter more than
+// others; nil: there is no room.
+func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, matters bool, now int64) *counter {
 	c := l.counters[key]
 	if c != nil {
 		return c
 	}
-	if len(l.counters) >= a.cfg.MaxKeys/a.cfg.Lanes {
-		a.stats.full.Add(1)
+	if !a.makeRoom(l, matters, now) {
 		return nil
 	}
 	c = &counter{shape: shape}
-	l.counters[key] = c
-	l.order = append(l.order, key)
+	l.enter(key, c)
 	return c
 }
 
 // question is a key that is not known here and that somebody only asks about.
-// It gets no record unless the store knows it: by asking alone, anybody could
-// fill the memory.
+// It gets no record unless the store knows it and there is room: by asking alone,
+// anybody could fill the memory, or have others forgotten.
 type question struct {
 	key   deltasync.Key
 	shape deltasync.Shape
 }
 
+// visitor is a counter that has no place in the lane.
+func (l *lane) visitor(shape deltasync.Shape, it *Item, now int64) *counter {
+	c := &counter{}
+	c.reshape(shape)
+	oldest := retirement(shape, now)
+	for _, v := range it.Vectors {
+		c.join(v.Source, v.Replica, v.Cells, oldest)
+	}
+	l.hearStored(c, it, now)
+	c.penalty.join(it.Until, now)
+	return c
+}
+
 // ask reads such keys from the store, but for those of parts that are away. On an
 // error it returns the parts that failed. Nothing is put off: who asked in vain
 // asks again.
-func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, now int64, away partSet) (failed partSet, err error) {
+func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, m *merged, now int64, away partSet) (failed partSet, err error) {
 	items := make([]Item, 0, len(asked))
 	shapes := make([]deltasync.Shape, 0, len(asked))
 	late := ctx.Err() != nil // see writeBatch
@@ -99,7 +116,11 @@ func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, now int
 		if failed != nil && failed.has(a.store.part(&items[i])) || !answer[i].knows() {
 			continue
 		}
-		if c := a.open(l, items[i].Key, shapes[i]); c != nil {
+		if l.counters[items[i].Key] == nil && l.crowded() {
+			m.guest(items[i].Key, l.visitor(shapes[i], &answer[i], now))
+			continue
+		}
+		if c := a.open(l, items[i].Key, shapes[i], false, now); c != nil {
 			if c.shape.Width != shapes[i].Width {
 				continue
 			}

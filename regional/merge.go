@@ -17,9 +17,14 @@ func source(kind deltasync.Kind) Source {
 type merged struct {
 	told    []told // the store must hear of them, or be asked about
 	asked   []question
+	guests  map[deltasync.Key]*counter // what is answered of keys that have no place
 	status  deltasync.Status
-	refused []uint32 // deltas that were not wholly taken, by index
-	looked  int      // cells that were looked at to clamp others
+	refused []uint32   // deltas that were not wholly taken, by index
+	full    []uint32   // deltas that there was no room for, likewise; see take
+	away    []question // about those
+	looked  int        // cells that were looked at to clamp others
+
+	displaced uint64 // room.displaced before it was merged
 }
 
 // told is what a frame told of a key. A key alone is one of which the store
@@ -41,19 +46,23 @@ func (m *merged) refuse(delta int, why deltasync.Status) {
 	}
 }
 
-// merge joins a frame's counts.
-func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
+// merge joins a frame's counts, or only those of some of its deltas, by index.
+func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := merged{status: deltasync.StatusOK}
+	all := only == nil
+	if all {
+		m.displaced = l.room.displaced
+	}
 	index := -1
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		if err := (&Item{Width: sec.Shape.Width, Slices: sec.Shape.Slices}).Check(); err != nil {
-			a.stats.misshapen.Add(uint64(len(sec.Deltas)))
 			for range sec.Deltas {
-				index++
-				m.refuse(index, deltasync.StatusForbidden)
+				if index++; all {
+					a.stats.misshapen.Add(1)
+					m.refuse(index, deltasync.StatusForbidden)
+				}
 			}
 			continue
 		}
@@ -62,9 +71,14 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 		horizon := sliceAt(sec.Shape, now+int64(maxAhead))
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
-			index++
+			if index++; !all {
+				if len(only) == 0 || only[0] != uint32(index) {
+					continue
+				}
+				only = only[1:]
+			}
 			cells, ahead := within(d.Cells, horizon)
-			if ahead || d.Carry.Boundary > horizon {
+			if all && (ahead || d.Carry.Boundary > horizon) {
 				a.stats.ahead.Add(1)
 				m.refuse(index, deltasync.StatusClock)
 			}
@@ -72,9 +86,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				m.asked = append(m.asked, question{d.Key, sec.Shape})
 				continue
 			}
-			c := a.open(l, d.Key, sec.Shape)
+			c := a.open(l, d.Key, sec.Shape, matters(sec.Shape, d, now), now)
 			if c == nil {
-				m.refuse(index, deltasync.StatusOverloaded)
+				m.full, m.away = append(m.full, uint32(index)), append(m.away, question{d.Key, sec.Shape})
 				continue
 			}
 			if c.shape.Width != sec.Shape.Width { // it is part of what a key is made of
@@ -83,13 +97,13 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 				continue
 			}
 			c.reshape(sec.Shape)
-			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !c.admits(source(up.Kind), replica) {
+			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !l.admits(c, source(up.Kind), replica) {
 				a.stats.crowded.Add(1)
 				m.refuse(index, deltasync.StatusOverloaded)
 				cells = nil
 			}
 			if up.Kind == deltasync.KindEdge {
-				cells = a.clamp(l, c, replica, cells, oldest, index, &m)
+				cells = a.clamp(l, c, replica, cells, oldest, index, m)
 			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest)
 			a.stats.merges.Add(uint64(len(cells)))
@@ -121,9 +135,15 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, now int64) merged {
 			if c.unwritten() || c.writing > 0 || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
 				m.told = append(m.told, told{d.Key, d, cells, source(up.Kind), replica})
 			}
+			l.weigh(c)
+			a.relieve(l, now)
 		}
 	}
-	return m
+	if len(m.full) > 0 { // some of these may have to make room before they are answered
+		for i := range m.told {
+			m.guest(m.told[i].key, l.counters[m.told[i].key])
+		}
+	}
 }
 
 // within cuts off the cells that lie too far ahead.

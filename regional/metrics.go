@@ -12,6 +12,9 @@ import (
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
 	crowded, clamped                  atomic.Uint64
+	evicted, restored                 atomic.Uint64
+	evictedUnexported                 atomic.Uint64
+	evictedUnstored                   atomic.Uint64
 	cutShort                          atomic.Uint64
 	toldLater, storeErrors            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
@@ -46,7 +49,12 @@ type Stats struct {
 	LiveEdges, LiveRegions int
 	Merges                 uint64 // cells received, since the start as all counts below
 	Ahead                  uint64 // deltas with slices too far in the future
+	Bytes                  int    // that the keys take
 	Full                   uint64 // keys refused for want of room
+	Evicted                uint64 // keys forgotten to make room, that the store has
+	EvictedUnexported      uint64 // those of which some region has yet to be told; edges do when they tell all again
+	EvictedUnstored        uint64 // those that made room for keys that use much of their limit while the store was away
+	Restored               uint64 // keys written again as the store had shed them
 	Clamped                uint64 // deltas of edges that told far more than their limit
 	Refused                map[string]uint64
 	Muted                  int // senders that are not listened to
@@ -69,6 +77,7 @@ type Stats struct {
 func (a *Aggregator) Stats(now time.Time) Stats {
 	s := &a.stats
 	st := Stats{
+		Evicted: s.evicted.Load(), EvictedUnexported: s.evictedUnexported.Load(), EvictedUnstored: s.evictedUnstored.Load(), Restored: s.restored.Load(),
 		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(), Clamped: s.clamped.Load(),
 		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(a.clock.At(now)), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
@@ -81,6 +90,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		st.Keys += len(l.counters)
+		st.Bytes += l.size()
 		st.Unstored += l.retry.len(nil)
 		l.mu.Unlock()
 	}
@@ -94,6 +104,9 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 
 var (
 	keysDesc     = prometheus.NewDesc("spillgate_keys_tracked", "Keys that this aggregator holds in memory.", nil, nil)
+	bytesDesc    = prometheus.NewDesc("spillgate_aggregator_keys_bytes", "Memory of the keys that this aggregator holds.", nil, nil)
+	evictedDesc  = prometheus.NewDesc("spillgate_aggregator_evicted_keys_total", "Keys forgotten to make room, by who else has their counts: store (they are read again), region (this one alone, until edges tell all again), edges (they made room, while the store was away, for keys that use much of their limit).", []string{"known"}, nil)
+	restoredDesc = prometheus.NewDesc("spillgate_aggregator_restored_keys_total", "Keys written again because the store had shed them.", nil, nil)
 	edgesDesc    = prometheus.NewDesc("spillgate_live_edges", "Edges of the region heard of lately.", nil, nil)
 	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
 	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason.", []string{"reason"}, nil)
@@ -140,6 +153,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge(keysDesc, float64(st.Keys))
+	gauge(bytesDesc, float64(st.Bytes))
+	count(evictedDesc, st.Evicted, "store")
+	count(evictedDesc, st.EvictedUnexported, "region")
+	count(evictedDesc, st.EvictedUnstored, "edges")
+	count(restoredDesc, st.Restored)
 	gauge(mutedDesc, float64(st.Muted))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))

@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 // A reply names the deltas that were not taken, so that an edge need not send
 // the others again.
 func TestReplyNamesWhatWasRefused(t *testing.T) {
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, newStore(&start))
+	b := &broken{Store: newStore(&start)}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,16 +36,18 @@ func TestReplyNamesWhatWasRefused(t *testing.T) {
 			deltasync.StatusOK, nil},
 		{"partly in the future", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{one(1, charge(start, 2)), one(2, charge(start, 2), charge(ahead, 1))}}},
 			deltasync.StatusClock, []uint32{1}},
-		{"no room", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{one(4, charge(ahead, 1)), one(3, charge(start, 1)), one(1, charge(start, 3)), one(5, charge(start, 1))}}},
-			deltasync.StatusOverloaded, []uint32{0, 3}},
+		{"no room", []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{
+			one(3, charge(start, 1)), one(1, charge(start, 3)), one(2, charge(start, 3)), one(4, charge(ahead, 1)), one(2, charge(start, 4)), one(5, charge(start, 1))}}},
+			deltasync.StatusStoreDown, []uint32{3, 5}}, // nobody makes room, and 4 is refused for both reasons
 		{"a shape of its own", []deltasync.Section{
 			{Shape: minute, Deltas: []deltasync.Delta{one(1, charge(start, 4))}},
 			{Shape: odd, Deltas: []deltasync.Delta{one(6, charge(start, 1)), one(7, charge(start, 1))}},
-			{Shape: minute, Life: 1, Deltas: []deltasync.Delta{one(2, charge(start, 4)), one(8, charge(start, 4))}},
-		}, deltasync.StatusForbidden, []uint32{1, 2, 4}},
+			{Shape: minute, Life: 1, Deltas: []deltasync.Delta{one(2, charge(start, 4)), one(3, charge(start, 4)), one(8, charge(start, 4))}},
+		}, deltasync.StatusForbidden, []uint32{1, 2}},
 	} {
-		if tt.name == "no room" { // key 3 is the third and last; 4 comes before it and is refused for both reasons
-			(&edge{name: "e2"}).tell(r, 3, charge(start, 1))
+		b.down = tt.status == deltasync.StatusStoreDown
+		if err := r.Sync(context.Background(), start); (err != nil) != b.down {
+			t.Fatal(err)
 		}
 		down := (&edge{name: "e1"}).send(r, tt.sections...)
 		if down.Status != tt.status || !slices.Equal(down.Refused, tt.refused) {

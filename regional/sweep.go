@@ -44,6 +44,8 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	given = given && l.told()
+	l.room.enough = little
+	a.relieve(l, now)
 	for range n {
 		if l.hand >= len(l.order) {
 			l.hand = 0
@@ -63,6 +65,7 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 		if c.crossed != 0 {
 			l.crossing(c, now) // arms thresholds again as slices leave
 		}
+		l.weigh(c)
 		l.hand++
 	}
 }
@@ -85,6 +88,7 @@ func (c *counter) spare() bool {
 
 // drop forgets the key at a place in order.
 func (l *lane) drop(at int) {
+	l.room.held -= int(l.counters[l.order[at]].weight)
 	delete(l.counters, l.order[at])
 	last := len(l.order) - 1
 	l.order[at] = l.order[last]

@@ -82,7 +82,7 @@ func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64, away partS
 // that are not known here, joins its answers, and says whether all is stored. All batches of the frame share one
 // deadline, as its sender waits; nobody waits for a part that is away. What is
 // not stored is tried again by Sync.
-func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m merged, now int64) bool {
+func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m *merged, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()
 	away, stored := a.store.down(), true
@@ -91,10 +91,13 @@ func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m merged, now int6
 		away, stored = away.with(failed), stored && err == nil
 	}
 	for batch := range slices.Chunk(m.asked, storeBatch) {
-		failed, err := a.ask(ctx, l, batch, now, away)
+		failed, err := a.ask(ctx, l, batch, m, now, away)
 		away, stored = away.with(failed), stored && err == nil
 	}
-	return stored
+	// What made room for others meanwhile, unstored, may be of this frame.
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return stored && l.room.displaced == m.displaced
 }
 
 // writeBatch merges a batch but for what is of parts that are away, and joins the
@@ -152,6 +155,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			a.joinStored(l, batch[i].Key, &answer[i], now)
 		}
 	}
+	l.room.barren = [2]int64{} // what was written can make room
 	return failed, err
 }
 
@@ -198,8 +202,32 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 // again puts a key on the list of those to be written by Sync, once.
 func (l *lane) again(key deltasync.Key, c *counter) {
 	if !c.retried {
+		if l.retry.total > 2*len(l.counters) {
+			l.clearRetries()
+		}
 		c.retried = true
 		l.retry.add(key, c)
+	}
+}
+
+// clearRetries drops from the list what was forgotten since, and second places
+// of what came back.
+func (l *lane) clearRetries() {
+	l.retry.total = 0
+	for part, keys := range l.retry.keys {
+		keys = slices.DeleteFunc(keys, func(key deltasync.Key) bool {
+			c := l.counters[key]
+			if c == nil || !c.retried {
+				return true
+			}
+			c.retried = false
+			return false
+		})
+		for _, key := range keys {
+			l.counters[key].retried = true
+		}
+		l.retry.keys[part] = keys
+		l.retry.total += len(keys)
 	}
 }
 
@@ -209,6 +237,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	if c == nil {
 		return
 	}
+	known := c.version != 0
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	for _, v := range it.Vectors {
@@ -231,17 +260,24 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	if a.punish(l, key, c, it.Until, now) { // whoever wrote it may have stopped before it told the other regions
 		a.export(l, key, c, math.MaxInt64, 0, now)
 	}
+	if known && it.complete() && l.shed(c, it, now) {
+		a.stats.restored.Add(1)
+		l.again(key, c)
+	}
+	l.weigh(c)
 }
 
 // retries are keys that the store refused or may have lost, by its parts.
 type retries struct {
 	store *parts
 	keys  [][]deltasync.Key
+	total int // of keys
 }
 
 func (r *retries) add(key deltasync.Key, c *counter) {
 	part := r.store.of(key, c)
 	r.keys[part] = append(r.keys[part], key)
+	r.total++
 }
 
 // len is the number of keys but for those of parts that are away.
@@ -259,6 +295,7 @@ func (r *retries) take(n int, away partSet) (out []deltasync.Key) {
 	for part, keys := range r.keys {
 		if m := min(len(keys), n-len(out)); m > 0 && !away.has(part) {
 			out = append(out, keys[:m]...)
+			r.total -= m
 			if r.keys[part] = keys[m:]; len(keys) == m {
 				r.keys[part] = nil // and the memory that it slid through
 			}
@@ -297,6 +334,7 @@ func (a *Aggregator) lacksEverything(lost partSet) {
 				continue
 			}
 			c.lacksAll()
+			l.weigh(c)
 			c.version = 0
 			l.again(key, c)
 		}

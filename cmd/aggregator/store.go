@@ -20,7 +20,7 @@ import (
 func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store, error) {
 	if !s.Redis.Set() {
 		log.Warn("no redis.url and no redis.addrs: counts live in memory alone and are gone when this process stops")
-		return memstore.New(memstore.Config{MaxKeys: s.MaxKeys}), nil
+		return memstore.New(memstore.Config{MaxKeys: int(s.MaxBytes / 2 / memstore.KeyBytes)}), nil
 	}
 	store, err := openRedis(&s.Redis, s.Region)
 	if err != nil {

@@ -10,7 +10,16 @@ import (
 // longer.)
 func aggregatorConfig(s *configs.AggregatorSettings) regional.Config {
 	return regional.Config{
-		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxKeys: s.MaxKeys,
+		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxBytes: ownBytes(s),
 		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval,
 	}
+}
+
+// ownBytes is what the aggregator itself may take. Without a Redis the other half
+// is its store's.
+func ownBytes(s *configs.AggregatorSettings) int64 {
+	if s.Redis.Set() {
+		return s.MaxBytes
+	}
+	return s.MaxBytes / 2
 }

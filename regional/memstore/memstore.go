@@ -28,6 +28,9 @@ var (
 	errClosed = errors.New("closed")
 )
 
+// KeyBytes is about what a key of one or two edges takes.
+const KeyBytes = 400
+
 // DefaultMaxKeys is MaxKeys where the Config says none.
 const DefaultMaxKeys = 1 << 20
 

@@ -175,10 +175,18 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 	}
 }
 
-// verifyAnswer: totals are what the aggregator has, less the asker's entry.
+// verifyAnswer: totals are what the aggregator has, or the store of a key that it
+// has no place for, less the asker's entry.
 func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, totals *deltasync.Totals) {
 	var peers, others crdt.Vector
-	for _, vec := range v.Aggregator().Vectors(c.key) {
+	vectors := v.Aggregator().Vectors(c.key)
+	if len(vectors) == 0 && t.has[EvictServer] {
+		var err error
+		if vectors, err = t.w.Store(v.Region).Holds(c.key, c.rate.Width, c.rate.Span); err != nil {
+			t.failf(6, "store of %s: %v", v.Region, err)
+		}
+	}
+	for _, vec := range vectors {
 		for _, cell := range vec.Cells {
 			switch {
 			case vec.Source == regional.FromRegion:
@@ -215,13 +223,21 @@ func (t *trial) forgotten(region string) {
 // minute, and what is added by lanes that rest and exports.
 const rest = window/6 + 6*time.Second
 
+// refusal is the longest that an edge waits before it tells again what was turned
+// away, and what it takes to tell it.
+const refusal = 20 * time.Second
+
 // settle demands agreement: invariant 4.
 func (t *trial) settle() error {
 	every := 200 * time.Millisecond
 	if t.has[Evict] {
 		every = 30 * time.Millisecond // there are many
 	}
-	for user, end := 0, t.w.Now().Add(rest); t.err == nil && t.w.Now().Before(end); user++ {
+	agreed := t.w.Now().Add(rest)
+	if t.has[EvictServer] { // who was turned away waits
+		agreed = agreed.Add(refusal)
+	}
+	for user := 0; t.err == nil && t.w.Now().Before(agreed); user++ {
 		if err := t.advance(t.w.Now().Add(every)); err != nil {
 			return err
 		}

@@ -36,6 +36,7 @@ const (
 	Drift        Fault = "drift"         // clocks run off
 	ClockStep    Fault = "clock-step"    // a clock is set
 	Evict        Fault = "evict"         // keys compete for places
+	EvictServer  Fault = "evict-server"  // keys compete for places in aggregators
 	Forget       Fault = "forget"        // the view of what was evicted loses half of it
 	RuleChange   Fault = "rules"         // edges load rules with other limits
 	Flap         Fault = "flap"          // an aggregator comes and goes
@@ -47,7 +48,7 @@ const (
 // Faults are all kinds.
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
-	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split,
+	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
 }
 
 // Options say which trial is run.
@@ -126,6 +127,9 @@ func newPlan(o Options) *plan {
 		}
 		p.has[f] = has && !slices.Contains(o.Without, f)
 	}
+	if p.has[EvictServer] {
+		p.users += 2 * serverKeys
+	}
 	if p.has[Evict] {
 		p.users = places + 8 // of one shard
 	}
@@ -166,6 +170,9 @@ const (
 	places    = leastKeys / 256
 )
 
+// serverKeys are an aggregator's places in a lane, where keys compete for them.
+const serverKeys = 4
+
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
 	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Rules: p.rules(1)}
@@ -181,6 +188,9 @@ func (p *plan) config(start time.Time) world.Config {
 	}
 	if p.has[Forget] {
 		c.Forgets = 0.5
+	}
+	if p.has[EvictServer] {
+		c.ServerKeys = serverKeys * p.lanes
 	}
 	return c
 }

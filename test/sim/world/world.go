@@ -36,6 +36,8 @@ type Config struct {
 	Lanes, Aggregators int
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
+	// ServerKeys bounds each aggregator's; 0: its own default.
+	ServerKeys int
 	// Forgets is the share of what an edge's view is given that it does not keep.
 	Forgets float64
 	// Seed decides what is left to chance: who of several aggregators answers,
@@ -175,7 +177,7 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 	}
 	v.lives++
 	v.aggregator, err = regional.New(regional.Config{
-		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes,
+		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)

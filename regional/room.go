@@ -1,0 +1,295 @@
+package regional
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Config.MaxBytes is shared out once: a quarter goes to the outboxes where there
+// are peers, the rest to the lanes in equal parts, whoever serves them now, so
+// that who takes over another's lanes has room for them.
+//
+// Where a lane has no room for one more key it forgets the one that matters least.
+// Most of what is held is only a cache: the store has it, and who asks again is
+// answered from there. What cannot be read from there is not forgotten: where all
+// is of that kind new keys are refused. Those that have used much of their limit
+// have others make room that have not.
+
+const (
+	outboxShare = 4 // the part of MaxBytes
+	// deltaBytes is about what a delta takes in an outbox.
+	deltaBytes = 256
+	// fewestDeltas is the smallest outbox, and fewestKeys what a lane must hold.
+	fewestDeltas = 64
+	fewestKeys   = 64
+
+	// counterBytes is a counter as the allocator rounds it, and placeBytes its
+	// place in the lane's map, which keeps it when the counter goes.
+	counterBytes = (int(unsafe.Sizeof(counter{})) + 31) &^ 31
+	placeBytes   = 32
+	keyBytes     = int(unsafe.Sizeof(deltasync.Key(0)))
+	// freshBytes is what a key takes when it comes: with one entry of one cell.
+	freshBytes = counterBytes + placeBytes + keyBytes + int(unsafe.Sizeof(crdt.Entry{})+unsafe.Sizeof(missing{})) + 2*keyBytes
+)
+
+// outboxDeltas is how many deltas each outbox holds at the most.
+func (c *Config) outboxDeltas() int {
+	return int(min(c.MaxBytes/outboxShare/int64(max(1, c.Lanes*len(c.Peers)))/deltaBytes, 1<<16))
+}
+
+// laneBytes is what the counters of a lane may take.
+func (c *Config) laneBytes() int {
+	left := c.MaxBytes
+	if len(c.Peers) > 0 {
+		left -= c.MaxBytes / outboxShare
+	}
+	return int(left / int64(c.Lanes))
+}
+
+// leastBytes is the smallest MaxBytes for so many lanes and peers.
+func (c *Config) leastBytes() int64 {
+	least := int64(c.Lanes) * int64(fewestKeys*freshBytes) * 2
+	return max(least, outboxShare*int64(c.Lanes*len(c.Peers))*fewestDeltas*deltaBytes)
+}
+
+// room is what the counters of a lane may take, and do.
+type room struct {
+	keys, bytes int      // at most
+	held        int      // bytes of the counters
+	most        int      // counters that there were at once
+	hand        int      // the place in lane.order where the next search begins
+	newHand     int      // and that among those who came last
+	enough      worth    // who is worth no more goes without a look at others; raised where there are none such
+	barren      [2]int64 // until then nobody searches: one has just found nothing; the second for keys that matter
+	evictions   uint
+	hot         int64  // until then nobody searches far: all were hot
+	displaced   uint64 // counters that were forgotten though they cannot be read again
+}
+
+// size is what the lane takes.
+func (l *lane) size() int {
+	places := cap(l.order) + cap(l.push) + 2*l.retry.total
+	for j := range l.peers {
+		places += cap(l.peers[j].again)
+	}
+	return l.room.held + placeBytes*l.room.most + keyBytes*places
+}
+
+// heavy says that it takes more than it may.
+func (l *lane) heavy() bool { return l.size() > l.room.bytes }
+
+// crowded says that there is no room for one more key.
+func (l *lane) crowded() bool {
+	return len(l.counters) >= l.room.keys || l.size()+freshBytes > l.room.bytes
+}
+
+// weigh brings what is known of a counter's size up to date.
+func (l *lane) weigh(c *counter) {
+	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() +
+		cap(c.missing)*int(unsafe.Sizeof(missing{})) + cap(c.votes)*int(unsafe.Sizeof(vote{}))
+	if c.past != nil {
+		bytes += int(unsafe.Sizeof(past{}))
+	}
+	weight := int32(min(bytes, math.MaxInt32))
+	l.room.held += int(weight - c.weight)
+	c.weight = weight
+}
+
+// enter gives a new counter a place.
+func (l *lane) enter(key deltasync.Key, c *counter) {
+	l.counters[key] = c
+	l.order = append(l.order, key)
+	l.room.most = max(l.room.most, len(l.counters))
+	l.weigh(c)
+}
+
+// worth orders counters by what is lost when they are forgotten: the bits that
+// follow, and then how much of the limit is used.
+type worth uint32
+
+const (
+	mostUsed   worth = 1<<10 - 1
+	unexported worth = 1 << 10 // a peer has yet to be told, and there is no copy in its outbox
+	unstored   worth = 1 << 11 // it is not in the store, or that is away
+	hotCounter worth = 1 << 12 // it has used much of its limit
+	priceless  worth = math.MaxUint32
+
+	hotFrom = (mostUsed + 1) / 4
+	// little is so little of a limit that nobody looks for less.
+	little = (mostUsed + 1) / 32
+)
+
+// worth is what a counter is worth, priceless where it may not be forgotten: for
+// one that matters others make room that cannot be read again, as edges tell those
+// once more when the store is back.
+func (a *Aggregator) worth(l *lane, key deltasync.Key, matters bool, now int64) worth {
+	c := l.counters[key]
+	if c.writing > 0 {
+		return priceless // what becomes of the write stands with it
+	}
+	if l.remember(c, now) {
+		l.again(key, c)
+	}
+	w := l.share(c, now)
+	if w >= hotFrom {
+		w |= hotCounter
+	}
+	if c.again != 0 {
+		w |= unexported
+	}
+	if owes := c.owes(); owes || a.store.lost(key, c) {
+		if !matters || w&hotCounter != 0 || owes && !c.retried { // that one is about to be written
+			return priceless
+		}
+		w |= unstored
+	}
+	return w
+}
+
+// lost says that a key could not be read now: its part of the store is away.
+func (p *parts) lost(key deltasync.Key, c *counter) bool {
+	return p.away.Load() > 0 && p.known[p.of(key, c)].down.Load()
+}
+
+// share is the part of its limit that a key uses.
+func (l *lane) share(c *counter, now int64) worth {
+	if c.penalty.at(now) != 0 {
+		return mostUsed
+	}
+	return portion(l.used(c, now), c.shape.Limit)
+}
+
+func portion(used, limit uint64) worth {
+	switch {
+	case limit == 0:
+		return 0
+	case used >= limit:
+		return mostUsed
+	}
+	return min(mostUsed, worth(float64(used)/float64(limit)*float64(mostUsed+1)))
+}
+
+// matters says that a delta tells of a key which has used much of its limit, or
+// is kept out.
+func matters(shape deltasync.Shape, d *deltasync.Delta, now int64) bool {
+	used, oldest := d.Carry.Level/micro, reach(shape, now)
+	for _, cell := range d.Cells {
+		if cell.Slice >= oldest {
+			used = crdt.SatAdd(used, cell.Net())
+		}
+	}
+	return portion(used, shape.Limit) >= hotFrom || lasts(d.Until, now)
+}
+
+// owes says that the store lacks something of the key.
+func (c *counter) owes() bool {
+	return len(c.missing) > 0 || c.penalty.lacks || c.past != nil && c.past.lacks
+}
+
+const (
+	// looks is how many counters an eviction compares, newLooks how many of those
+	// that came last where all of the first are hot, and mostLooks at how many it
+	// looks to find one at all.
+	looks     = 32
+	newLooks  = 64
+	mostLooks = 1024
+	// barrenFor is how long nobody looks again for what was not found.
+	barrenFor = 10 * time.Millisecond
+)
+
+// makeRoom forgets counters until there is room for one more, and says whether
+// there is. For a key that matters more is given up.
+func (a *Aggregator) makeRoom(l *lane, matters bool, now int64) bool {
+	for l.crowded() {
+		if !a.evict(l, matters, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// relieve forgets counters while those that there are take more than they may.
+func (a *Aggregator) relieve(l *lane, now int64) {
+	for range strides {
+		if !l.heavy() || !a.evict(l, false, now) {
+			return
+		}
+	}
+}
+
+// search is what an eviction has found so far.
+type search struct {
+	now     int64
+	matters bool
+	at      int // in lane.order; -1: nothing
+	least   worth
+}
+
+// look looks at n counters from a hand on, among those at places from first on,
+// and stops at one that is worth little enough.
+func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
+	for range min(n, len(l.order)-first) {
+		if *hand < first || *hand >= len(l.order) {
+			*hand = first
+		}
+		w := a.worth(l, l.order[*hand], s.matters, s.now)
+		if w < s.least {
+			s.at, s.least = *hand, w
+		}
+		*hand++
+		if w <= l.room.enough {
+			return
+		}
+	}
+}
+
+// evict forgets, of a stretch of counters, the one that is worth least. Who comes
+// stands last, and takes the place of who goes: so where most are hot, those that
+// a flood brings make room for each other.
+func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
+	r := &l.room
+	barren := &r.barren[0]
+	if matters {
+		barren = &r.barren[1]
+	}
+	if waits(*barren, now) {
+		return false
+	}
+	s := search{now: now, matters: matters, at: -1, least: priceless}
+	a.look(l, &s, &r.hand, 0, looks)
+	if s.least >= hotCounter && (s.at < 0 || !waits(r.hot, now)) {
+		a.look(l, &s, &r.newHand, len(l.order)/4*3, newLooks)
+		if s.least >= hotCounter {
+			if a.look(l, &s, &r.hand, 0, mostLooks); s.least >= hotCounter {
+				r.hot = now + int64(barrenFor)
+			}
+		}
+	}
+	if s.at < 0 {
+		*barren = now + int64(barrenFor)
+		return false
+	}
+	r.enough = min(max(s.least, little), unexported|hotFrom-1)
+	if r.evictions++; r.evictions%(2*looks) == 0 {
+		r.enough = little // others may have come that are worth less
+	}
+	switch {
+	case s.least&unstored != 0:
+		r.displaced++
+		a.stats.evictedUnstored.Add(1)
+	case s.least&unexported != 0:
+		a.stats.evictedUnexported.Add(1)
+	default:
+		a.stats.evicted.Add(1)
+	}
+	l.drop(s.at)
+	return true
+}
+
+// waits says that an instant some time ahead has not come; one that is further
+// ahead was set before a clock was set back.
+func waits(until, now int64) bool { return now < until && until-now <= int64(barrenFor) }

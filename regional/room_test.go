@@ -1,0 +1,363 @@
+package regional_test
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// small is a region with so many bytes, or keys, for what it holds.
+func small(t *testing.T, cfg regional.Config, store regional.Store) *region {
+	t.Helper()
+	cfg.Region, cfg.Name, cfg.Lanes, cfg.Incarnation, cfg.StoreTimeout = "eu", "a1", 1, 1, time.Second
+	a, err := regional.New(cfg, store)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return &region{Aggregator: a, t: t, name: "eu", now: start, store: store}
+}
+
+// used tells that keys have so much of their 100 used.
+func (e *edge) used(r *region, charges uint64, first deltasync.Key, n int) deltasync.Down {
+	r.t.Helper()
+	sec := many(r.now, first, n)
+	for i := range sec.Deltas {
+		sec.Deltas[i].Cells = []crdt.Cell{charge(r.now, charges)}
+	}
+	return e.send(r, sec)
+}
+
+func holds(r *region, first deltasync.Key, n int) (held int) {
+	for k := range deltasync.Key(n) {
+		if len(r.Vectors(first+k)) > 0 {
+			held++
+		}
+	}
+	return held
+}
+
+// A flood of keys takes no more than its budget, and puts out those that use
+// least of their limit; they are read again when somebody asks.
+func TestFloodPutsOutWhoUsesLeast(t *testing.T) {
+	const budget, hot, flood = 1 << 20, 100, 50_000
+	r := small(t, regional.Config{MaxBytes: budget}, newStore(&start))
+	e := &edge{name: "e1"}
+	e.used(r, 40, 1, hot)
+	for first := deltasync.Key(1000); first < 1000+flood; first += 1000 {
+		if down := e.used(r, 1, first, 1000); down.Status != deltasync.StatusOK {
+			t.Fatalf("keys from %d on: %v, want OK", first, down.Status)
+		}
+		if st := r.Stats(start); st.Bytes > budget {
+			t.Fatalf("%d bytes after %d keys, want at most %d", st.Bytes, first, budget)
+		}
+	}
+	st := r.Stats(start)
+	if st.Keys < 1000 || st.Evicted < flood/2 || st.Full+st.EvictedUnstored+st.EvictedUnexported != 0 {
+		t.Errorf("%+v, want many keys held, most put out and none refused or lost", st)
+	}
+	if n := holds(r, 1, hot); n != hot {
+		t.Errorf("%d of %d keys at 40 %% are held", n, hot)
+	}
+	asker := &edge{name: "e2"}
+	for _, key := range []deltasync.Key{1000, 1500, 2000} { // of the first ones
+		if len(r.Vectors(key)) > 0 {
+			t.Fatalf("key %d is still held", key)
+		}
+		if down := asker.tell(r, key, charge(start, 3)); charges(down.Totals[0].Peers) != 1 {
+			t.Errorf("key %d, come back: others have %d, want 1", key, charges(down.Totals[0].Peers))
+		}
+		if down := asker.tell(r, key+1); charges(down.Totals[0].Peers) != 1 {
+			t.Errorf("key %d, asked about: others have %d, want 1", key+1, charges(down.Totals[0].Peers))
+		}
+	}
+}
+
+// What is counted as the keys' memory is what they take.
+func TestBytesAreWhatKeysTake(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	r := small(t, regional.Config{MaxBytes: 64 << 20}, forgetful{})
+	before := heap()
+	for first := deltasync.Key(1); first < 60_000; first += 1000 {
+		for i, name := range []string{"e1", "e2", "e3"} {
+			sec := many(start, first, 1000)
+			for k := range sec.Deltas {
+				if sec.Deltas[k].Cells[0] = charge(start, 700); i == 1 {
+					sec.Deltas[k].Cells = []crdt.Cell{charge(start.Add(-minute.Width), 1), charge(start, 7)}
+				}
+			}
+			(&edge{name: name, seq: uint64(first)}).send(r, sec)
+		}
+	}
+	took, said := heap()-before, r.Stats(start).Bytes
+	if took > said*11/10 || took < said*8/10 {
+		t.Errorf("60,000 keys take %d bytes, counted are %d; want nearly as many, and no fewer", took, said)
+	}
+	runtime.KeepAlive(r)
+}
+
+// forgetful is a store that takes everything and remembers nothing.
+type forgetful struct{}
+
+func (forgetful) Merge(_ context.Context, batch []regional.Item) ([]regional.Item, error) {
+	out := make([]regional.Item, len(batch))
+	for i := range batch {
+		out[i] = regional.Item{Key: batch[i].Key, Version: batch[i].Version + 1}
+	}
+	return out, nil
+}
+func (forgetful) Load(_ context.Context, keys []regional.Item) ([]regional.Item, error) {
+	return make([]regional.Item, len(keys)), nil
+}
+func (forgetful) Epoch(context.Context) (uint64, error) { return 1, nil }
+func (forgetful) Close() error                          { return nil }
+
+// While the store is away nothing is put out for keys that are new and far from
+// their limit: they are refused. Those that matter take the place of those that
+// do not, and only of these.
+func TestWithoutTheStoreOnlyWhatMattersMakesRoom(t *testing.T) {
+	mem := newStore(&start)
+	b := &broken{Store: mem}
+	r := small(t, regional.Config{MaxKeys: 40}, b)
+	e := &edge{name: "e1"}
+	e.used(r, 1, 1, 10) // stored
+	e.used(r, 30, 11, 10)
+	b.down = true
+	if down := e.used(r, 1, 21, 10); down.Status != deltasync.StatusStoreDown || len(down.Refused) != 0 {
+		t.Fatalf("ten more with the store away: %v, refused %v; want store_down and none", down.Status, down.Refused)
+	}
+	e.used(r, 30, 31, 10)
+	if down := e.used(r, 24, 100, 3); !slices.Equal(down.Refused, []uint32{0, 1, 2}) {
+		t.Errorf("new keys at 24 %%: refused %v, want all", down.Refused)
+	}
+	if down := e.used(r, 25, 200, 20); len(down.Refused) != 0 || down.Status != deltasync.StatusStoreDown {
+		t.Errorf("20 new keys at 25 %%: %v, refused %v; want store_down, and none", down.Status, down.Refused)
+	}
+	r.now = r.now.Add(time.Second)
+	if down := e.used(r, 90, 300, 3); !slices.Equal(down.Refused, []uint32{0, 1, 2}) {
+		t.Errorf("new keys at 90 %% when all matter: refused %v, want all", down.Refused)
+	}
+	st := r.Stats(r.now)
+	if st.Keys != 40 || st.EvictedUnstored != 20 || st.Evicted != 0 || st.Full != 6 {
+		t.Errorf("%+v, want 40 keys, 20 that made room and 6 refused", st)
+	}
+	if n := holds(r, 11, 10) + holds(r, 31, 10) + holds(r, 200, 20); n != 40 {
+		t.Errorf("%d of 40 keys that matter are held", n)
+	}
+	b.down = false
+	if err := r.Sync(context.Background(), r.now); err != nil {
+		t.Fatal(err)
+	}
+	if down := e.used(r, 1, 400, 10); down.Status != deltasync.StatusOK {
+		t.Errorf("new keys with the store back: %v, want OK", down.Status)
+	}
+	for _, key := range []deltasync.Key{11, 20, 31, 40, 200, 219} {
+		if stored(t, mem, key) == 0 {
+			t.Errorf("key %d is not stored in the end", key)
+		}
+	}
+}
+
+// What a frame told that then made room for another of its keys is not
+// acknowledged, though all the rest is stored.
+func TestWhatMadeRoomIsNotAcknowledged(t *testing.T) {
+	const keys = 257 // one more than Sync writes at once
+	mem := newStore(&start)
+	h := &hooked{Store: mem}
+	r := small(t, regional.Config{MaxKeys: keys}, h)
+	e := &edge{name: "e1"}
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	e.used(r, 1, 1, keys)
+	mem.Wipe()
+	var down deltasync.Down
+	h.merge = func() { // while the others are written, the last one waits
+		h.merge = nil
+		sec := many(start, keys, 1)
+		sec.Deltas[0].Cells[0].Charges = 2
+		sec.Deltas = append(sec.Deltas, deltasync.Delta{Key: 1000, Cells: []crdt.Cell{charge(start, 60)}})
+		down = e.send(r, sec)
+	}
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	if holds(r, keys, 1) != 0 || holds(r, 1000, 1) != 1 || stored(t, mem, 1000) != 60 {
+		t.Fatal("the key that waited did not make room for the one that matters")
+	}
+	if down.Status != deltasync.StatusStoreDown {
+		t.Errorf("a frame of which a key was put out is answered %v, want store_down", down.Status)
+	}
+}
+
+// hooked is a store that has something happen before it merges.
+type hooked struct {
+	*memstore.Store
+	merge func()
+}
+
+func (h *hooked) Merge(ctx context.Context, batch []regional.Item) ([]regional.Item, error) {
+	if h.merge != nil {
+		h.merge()
+	}
+	return h.Store.Merge(ctx, batch)
+}
+
+// A key that another region has yet to be told goes after those that all know,
+// and it shows.
+func TestUnexportedGoesLast(t *testing.T) {
+	eu := small(t, regional.Config{MaxKeys: 20, Peers: []string{"us"}}, newStore(&start))
+	e := &edge{name: "e1"}
+	e.used(eu, 1, 1, 10)
+	far{epoch: 1, refuses: true}.answer(t, eu) // they wait to be told again
+	e.used(eu, 2, 11, 10)
+	far{epoch: 1}.answer(t, eu)
+	e.used(eu, 1, 21, 10)
+	if n := holds(eu, 1, 10); n != 10 {
+		t.Errorf("%d of 10 keys that us does not have are held, want all", n)
+	}
+	e.used(eu, 1, 31, 15)
+	if st := eu.Stats(start); st.EvictedUnexported != 5 || st.Evicted != 20 {
+		t.Errorf("%d and %d put out, want 20, and 5 that us does not have", st.Evicted, st.EvictedUnexported)
+	}
+	far{epoch: 1, refuses: true}.answer(t, eu)
+	if st := eu.Stats(start); st.EvictedUnexported != 5+10 { // 21 to 30 are gone
+		t.Errorf("%d put out that us does not have, want 15 when it refuses what was forgotten meanwhile", st.EvictedUnexported)
+	}
+}
+
+// A store that is full sheds what expires soonest, and its epoch stays. What of
+// it is held here is written again when somebody tells it again.
+func TestWhatTheStoreShedIsWrittenAgain(t *testing.T) {
+	swap := &swapped{memstore.New(memstore.Config{Now: func() time.Time { return start }, Seed: 1})}
+	r := small(t, regional.Config{}, swap)
+	e1, e2 := &edge{name: "e1"}, &edge{name: "e2"}
+	e1.tell(r, 9, charge(start.Add(-minute.Width), 50), charge(start, 30))
+	e2.tell(r, 9, charge(start, 10))
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	shed := memstore.New(memstore.Config{Now: func() time.Time { return start }, Seed: 1}) // of the same epoch
+	swap.Store = shed
+	e1.tell(r, 9, charge(start.Add(-minute.Width), 50), charge(start, 31))
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(t, shed, 9); got != 50+31+10 {
+		t.Errorf("after a new count the store has %d, want all 91", got)
+	}
+	swap.Store = memstore.New(memstore.Config{Now: func() time.Time { return start }, Seed: 1})
+	r.now = start.Add(reread)
+	again := hits(start, 31, 9)
+	again.Shape = minute
+	again.Deltas[0].Cells = []crdt.Cell{charge(start.Add(-minute.Width), 50), charge(start, 31)}
+	again.Deltas[0].Flags = deltasync.FlagRefresh
+	e1.send(r, again)
+	if err := r.Sync(context.Background(), r.now); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(t, swap.Store, 9); got != 50+31+10 {
+		t.Errorf("after a refresh the store has %d, want all 91", got)
+	}
+	if st := r.Stats(r.now); st.Restored != 2 || st.Unstored != 0 {
+		t.Errorf("%d keys restored, %d unstored; want 2 and 0", st.Restored, st.Unstored)
+	}
+}
+
+// reread is longer than an answer of the store is good for.
+const reread = 2 * time.Second
+
+// swapped is a store that can be swapped for another.
+type swapped struct{ *memstore.Store }
+
+// Nobody needs more than the outboxes' part for what waits to be told.
+func TestOutboxesHaveAPart(t *testing.T) {
+	const budget = 8 << 20
+	eu := small(t, regional.Config{MaxBytes: budget, Peers: []string{"us", "ap"}}, forgetful{})
+	e := &edge{name: "e1"}
+	for first := deltasync.Key(1); first < 30_000; first += 1000 {
+		e.used(eu, 1, first, 1000)
+	}
+	if n, most := eu.Waiting(), budget/4/256; n < most*9/10 || n > most {
+		t.Errorf("%d deltas wait for two peers, want %d at most and nearly so", n, most)
+	}
+	if _, err := regional.New(regional.Config{Region: "eu", Name: "a", Peers: []string{"us"}, Lanes: 64, MaxBytes: 1 << 20}, forgetful{}); err == nil {
+		t.Error("a megabyte for 64 lanes: no error")
+	}
+}
+
+// For who only asks nobody makes room: the answer comes from the store. And of a
+// frame that has more keys than there are places all are taken and answered, one
+// after the other.
+func TestQuestionsPutNobodyOut(t *testing.T) {
+	store := newStore(&start)
+	r := small(t, regional.Config{MaxKeys: 2}, store)
+	e, asker := &edge{name: "e1"}, &edge{name: "e2"}
+	for key := deltasync.Key(1); key <= 6; key++ {
+		e.tell(r, key, charge(start, 7))
+	}
+	held := holds(r, 5, 2)
+	sec := many(start, 1, 6)
+	for i := range sec.Deltas {
+		sec.Deltas[i] = deltasync.Delta{Key: sec.Deltas[i].Key, Flags: deltasync.FlagTouch}
+	}
+	for i, total := range asker.send(r, sec).Totals {
+		if charges(total.Peers) != 7 {
+			t.Errorf("key %d, asked about: others have %d, want 7", i+1, charges(total.Peers))
+		}
+	}
+	if n := holds(r, 5, 2); n != held || held == 0 {
+		t.Errorf("%d of the keys that were held are, want %d", n, held)
+	}
+	down := asker.used(r, 1, 1, 6)
+	for i, total := range down.Totals {
+		if charges(total.Peers) != 7 {
+			t.Errorf("key %d, told: others have %d, want 7", i+1, charges(total.Peers))
+		}
+	}
+	if len(down.Refused) > 0 || down.Status != deltasync.StatusOK {
+		t.Errorf("six keys at once in the room of two: %v, refused %v; want OK and none", down.Status, down.Refused)
+	}
+	for key := deltasync.Key(1); key <= 6; key++ {
+		if got := stored(t, store, key); got != 8 {
+			t.Errorf("of key %d the store has %d, want 8", key, got)
+		}
+	}
+}
+
+// Who is turned away hears what the store has of it all the same.
+func TestWhoIsTurnedAwayHearsOthers(t *testing.T) {
+	const keys = 257 // one more than Sync writes at once
+	mem := newStore(&start)
+	h := &hooked{Store: mem}
+	r, other := small(t, regional.Config{MaxKeys: keys}, h), newRegion(t, "eu", mem)
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	(&edge{name: "e1"}).used(r, 1, 1, keys)
+	mem.Wipe()
+	(&edge{name: "e2"}).tell(other, 1000, charge(start, 60))
+	var down deltasync.Down
+	h.merge = func() { // nothing is stored yet
+		h.merge = nil
+		down = (&edge{name: "e3"}).tell(r, 1000, charge(start, 1))
+	}
+	if err := r.Sync(context.Background(), start); err != nil {
+		t.Fatal(err)
+	}
+	if down.Status != deltasync.StatusOverloaded || down.Took(0) || charges(down.Totals[0].Peers) != 60 {
+		t.Errorf("%+v, want it refused, and the 60 of another edge", down)
+	}
+}
