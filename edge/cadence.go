@@ -12,7 +12,8 @@ import (
 type class int
 
 const (
-	urgently class = iota // with the next flush, which hurries: near its limit, first touched, denied
+	pressing class = iota // with the next flush, which hurries: half of its limit used, or more
+	urgently              // likewise: first touched, asked about
 	hot                   // with the next regular flush
 	cold                  // within a second: little changed of a long window, far from its limit
 	classes  = int(cold) + 1
@@ -44,11 +45,20 @@ func (s *shard) mark(r *record, f flags) {
 	news := f &^ r.flags
 	switch {
 	case news&urgent != 0:
-		s.enlist(r, urgently)
+		s.enlist(r, r.sooner(urgently))
 	case r.flags&dirty == 0 || news&(again|untold) != 0:
-		s.enlist(r, hot)
+		s.enlist(r, r.sooner(hot))
 	}
 	r.flags |= dirty | f
+}
+
+// sooner is the class of a record that would be in another: under a flood of keys
+// those that are new must not keep those back that are near their limit.
+func (r *record) sooner(c class) class {
+	if rate := r.block.rate; rate.Limit > 0 && r.known() >= rate.Limit/2 && r.known() > 0 {
+		return pressing
+	}
+	return c
 }
 
 // enlist puts the record at the end of a list.

@@ -251,8 +251,9 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 	} else if patient(rate, before) && !patient(rate, r.fresh) {
 		s.enlist(r, hot)
 	}
-	if r.flags&urgent == 0 && r.allowance < rate.Ceiling/2 {
-		s.mark(r, urgent)
+	if half := rate.Ceiling / 2; r.allowance < half && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
+		s.enlist(r, pressing)
+		r.flags |= urgent
 		n.hurry.Store(true)
 	}
 }

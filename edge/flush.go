@@ -37,13 +37,14 @@ func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(no
 // flush drains the classes up to one, and of the cold ones what is due.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
-	wave, from, room := n.room()
+	wave, from := n.begin()
 	var batch []pending
-	done := 0
-	for c := urgently; room && c <= cold; c++ {
+	done, room := 0, true
+	for c := pressing; room && c <= cold; c++ {
 		if c > upTo && (c != cold || upTo == urgently) {
 			break
 		}
+		room = n.room(c)
 		for done = 0; room && done < shards; done++ { // without room what is dirty waits in the ledger
 			at := (from + done) % shards
 			s := &n.shards[at]
@@ -55,7 +56,7 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 			for ; room && left > 0; left -= drainStretch {
 				batch = s.drain(c, now, wave, batch[:0])
 				if len(batch) > 0 {
-					room = n.enqueue(s, batch)
+					room = n.enqueue(s, c, batch)
 				}
 			}
 		}
@@ -92,20 +93,31 @@ func (n *Node) resume(from, done int) {
 	n.drainFrom = (from + done) % shards
 }
 
-// room says whether any outbox takes more, which wave of resends is on, and the
-// shard to begin with.
-func (n *Node) room() (wave uint32, from int, room bool) {
+// begin says which wave of resends is on, and the shard to begin with.
+func (n *Node) begin() (wave uint32, from int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if room = n.anyRoom(); !room {
-		n.stats.outboxFull.Add(1)
-	}
-	return n.resend.wave, n.drainFrom, room
+	return n.resend.wave, n.drainFrom
 }
 
-// anyRoom is false where every lane's outbox is full; n.mu is held.
-func (n *Node) anyRoom() bool {
-	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return !box.Full() })
+// room says whether any outbox takes more of a class.
+func (n *Node) room(c class) (room bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if room = n.anyRoom(c); !room && c <= urgently {
+		n.stats.outboxFull.Add(1)
+	}
+	return room
+}
+
+// anyRoom is false where every lane's outbox is full for a class; n.mu is held.
+func (n *Node) anyRoom(c class) bool {
+	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool {
+		if c == pressing {
+			return !box.Crammed()
+		}
+		return !box.Full()
+	})
 }
 
 // pending is a delta on its way from the ledger to an outbox.
@@ -155,6 +167,9 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		if r.flags&urgent != 0 {
 			d.Flags |= deltasync.FlagUrgent
 		}
+		if c == pressing {
+			d.Flags |= deltasync.FlagFirst
+		}
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
@@ -175,7 +190,7 @@ func shapeOf(rate *limit.Rate) deltasync.Shape {
 
 // enqueue puts deltas into their lanes' outboxes and says whether any has room
 // left. What does not fit stays dirty in the ledger: it waits, it is not lost.
-func (n *Node) enqueue(s *shard, batch []pending) bool {
+func (n *Node) enqueue(s *shard, c class, batch []pending) bool {
 	n.mu.Lock()
 	refused := batch[:0]
 	for _, p := range batch {
@@ -183,7 +198,7 @@ func (n *Node) enqueue(s *shard, batch []pending) bool {
 			refused = append(refused, p)
 		}
 	}
-	room := n.anyRoom()
+	room := n.anyRoom(c)
 	n.mu.Unlock()
 	if len(refused) > 0 {
 		s.mu.Lock()

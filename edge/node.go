@@ -97,7 +97,7 @@ func New(cfg Config) (*Node, error) {
 	n.rested()
 	share := cfg.budget()
 	for range cfg.Lanes {
-		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas}))
+		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas, ReserveOneIn: 8}))
 	}
 	for i := range n.shards {
 		s := &n.shards[i]

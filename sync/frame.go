@@ -72,6 +72,10 @@ const (
 	FlagUrgent  Flags = 1 << 0 // near the limit, first touched after idle, or denied
 	FlagTouch   Flags = 1 << 1 // read only: tell me, I have nothing new
 	FlagRefresh Flags = 1 << 2 // sent again against loss: export it again too
+
+	// FlagFirst stays with the sender: its outbox sends such a delta before other
+	// urgent ones, and has room for it that they cannot take.
+	FlagFirst Flags = 1 << 7
 )
 
 // Shape is what the counters of one section have in common: enough for an

@@ -13,6 +13,9 @@ type OutboxConfig struct {
 	// More ride out a longer cut without the caller keeping records dirty, at
 	// about 200 bytes each.
 	MaxDeltas int
+	// ReserveOneIn says that of so many places one is for deltas with FlagFirst
+	// alone; 0: none is.
+	ReserveOneIn int
 	// MaxInFlight is the number of frames under way; 0: 2. More hide the delay
 	// of a far region, and let a slow one be swamped.
 	MaxInFlight int
@@ -33,7 +36,8 @@ const (
 
 // Outbox holds the deltas of one sender and lane until they are acknowledged:
 // bounded, and coalescing, so that after a cut the newest count goes out once.
-// Urgent deltas go first, the others first in first out. Nothing in it depends
+// Urgent deltas go first, before them those with FlagFirst, the others first in
+// first out. Nothing in it depends
 // on the order of a map. It is not safe for concurrent use; its owner has the
 // lock.
 type Outbox struct {
@@ -41,6 +45,7 @@ type Outbox struct {
 	sections map[sectionID]*section
 	last     *section // the one that was looked up last; may be nil
 	entries  map[lifeKey]*entry
+	first    queue // those with FlagFirst
 	urgent   queue
 	normal   queue
 	flights  []*flight // oldest first
@@ -102,7 +107,7 @@ func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 		return false
 	}
 	id := sectionID{shape, life}
-	if o.entries[id.of(d.Key)] == nil && o.Full() {
+	if o.entries[id.of(d.Key)] == nil && (o.Full() && d.Flags&FlagFirst == 0 || o.Crammed()) {
 		return false
 	}
 	o.join(id, &d)
@@ -131,9 +136,9 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 		e.lifeKey = id.of(d.Key)
 		o.entries[e.lifeKey] = e
 		o.queue(d.Flags).push(e)
-	} else if e.flags&FlagUrgent == 0 && d.Flags&FlagUrgent != 0 {
-		o.normal.remove(e)
-		o.urgent.push(e)
+	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
+		from.remove(e)
+		to.push(e)
 	}
 	if s := o.section(id); s != e.section {
 		s.entries++
@@ -180,17 +185,24 @@ func (o *Outbox) Next(head Up) *Up {
 	o.seq++
 	head.Seq, head.Sections = o.seq, nil
 	f := newFilling(&head, o.cfg.MaxFrame)
-	if o.fill(f, &o.urgent) {
-		o.fill(f, &o.normal)
-	}
+	_ = o.fill(f, &o.first) && o.fill(f, &o.urgent) && o.fill(f, &o.normal)
 	f.close()
 	o.inFlight += f.deltas
 	o.flights = append(o.flights, &flight{Up: &head})
 	return &head
 }
 
-// Full says that no further key would be taken.
-func (o *Outbox) Full() bool { return o.Held() >= o.cfg.MaxDeltas }
+// Full says that no further key would be taken, but with FlagFirst.
+func (o *Outbox) Full() bool {
+	most := o.cfg.MaxDeltas
+	if o.cfg.ReserveOneIn > 0 {
+		most -= most / o.cfg.ReserveOneIn
+	}
+	return o.Held() >= most
+}
+
+// Crammed says that no further key would be taken at all.
+func (o *Outbox) Crammed() bool { return o.Held() >= o.cfg.MaxDeltas }
 
 // HalfFull says that what can wait should, and leave the rest of the room to
 // what cannot.
@@ -291,7 +303,7 @@ func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
 // those. It looks at every delta: it is for a sender that is about to stop.
 func (o *Outbox) HeldCounts() int {
 	held := 0
-	for _, q := range []queue{o.urgent, o.normal} {
+	for _, q := range []queue{o.first, o.urgent, o.normal} {
 		for e := q.first; e != nil; e = e.next {
 			if e.tells() {
 				held++
@@ -317,9 +329,12 @@ func (o *Outbox) Pending() int { return len(o.entries) }
 func (o *Outbox) InFlight() int { return len(o.flights) }
 
 // Urgent says whether an urgent delta waits.
-func (o *Outbox) Urgent() bool { return o.urgent.first != nil }
+func (o *Outbox) Urgent() bool { return o.first.first != nil || o.urgent.first != nil }
 
 func (o *Outbox) queue(f Flags) *queue {
+	if f&FlagFirst != 0 {
+		return &o.first
+	}
 	if f&FlagUrgent != 0 {
 		return &o.urgent
 	}
