@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -67,5 +68,37 @@ func TestMistakesAreTold(t *testing.T) {
 		if err := run(strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want it to say %q", args, err, want)
 		}
+	}
+}
+
+// The same at an aggregator: with a budget so small that most keys are forgotten.
+func TestAtAggregator(t *testing.T) {
+	for _, s := range atAggregator {
+		t.Run(s.name, func(t *testing.T) {
+			var out bytes.Buffer
+			keys := 120_000
+			if s.redis {
+				keys *= 10
+			}
+			if err := run([]string{"-scenario", s.name, "-keys", fmt.Sprint(keys), "-budget", "32"}, &out, io.Discard); err != nil {
+				t.Fatal(err)
+			}
+			var r aftermath
+			if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range r.missed(options{budget: 1 << 40}) {
+				t.Error(err)
+			}
+			if r.Told != 120_000 || r.Limited != 4800 || r.Peak == 0 || r.Keys == 0 || r.Bytes > 32<<20 || r.Evicted+r.Refused == 0 {
+				t.Errorf("not all is measured: %+v", r)
+			}
+			if r.LateFreed > 0 && s.uses < 25 {
+				t.Errorf("%d of %d keys that reached their limit during the flood were forgotten", r.LateFreed, r.Late)
+			}
+			if r.Redis != nil && (r.Redis.Gone == 0 || r.Redis.Back < r.Redis.Gone/3) {
+				t.Errorf("Redis shed %d limited keys and has %d back, want some shed, and of those that it has room for most back: %+v", r.Redis.Gone, r.Redis.Back, *r.Redis)
+			}
+		})
 	}
 }

@@ -1,8 +1,9 @@
-// Command flood measures target P8: how an edge with a budget of memory fares
-// under a flood of keys.
+// Command flood measures target P8: how an edge, or an aggregator and its Redis,
+// with a budget of memory fares under a flood of keys.
 //
-//	go run ./test/bench/flood          # 5 million keys a scenario, a minute or so
-//	go run ./test/bench/flood -long    # 50 million
+//	go run ./test/bench/flood                  # 5 million keys a scenario, a minute or so
+//	go run ./test/bench/flood -long            # 50 million
+//	go run ./test/bench/flood -at aggregator   # and Redis
 //
 // Each scenario runs in a process of its own, whose peak resident memory is
 // what counts. It exits with 1 where a target is missed.
@@ -35,6 +36,7 @@ type options struct {
 	keys     int
 	budget   int64  // bytes
 	out      string // file that the report goes to as well
+	at       string // what is flooded: edge or aggregator
 	scenario string // to run in this process; "": all, each in its own
 }
 
@@ -46,6 +48,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.keys, "keys", 5_000_000, "distinct keys of the flood, or requests where a key makes several")
 	megabytes := flags.Int64("budget", 256, "memory of the process, in MB")
 	flags.StringVar(&o.out, "out", "", "file to write the report to; none: standard output alone")
+	flags.StringVar(&o.at, "at", "edge", "what is flooded: edge, or aggregator")
 	flags.StringVar(&o.scenario, "scenario", "", "one scenario, run in this process, told as JSON")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -59,6 +62,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("%q: no arguments are expected", flags.Args())
 	case o.keys < 1 || o.keys > 1<<30:
 		return o, fmt.Errorf("-keys %d: want 1 to %d", o.keys, 1<<30)
+	case o.at != "edge" && o.at != "aggregator":
+		return o, fmt.Errorf("-at %q: want edge or aggregator", o.at)
 	case *megabytes < 32 || *megabytes > 1<<20:
 		return o, fmt.Errorf("-budget %d: want 32 to %d", *megabytes, 1<<20)
 	}
@@ -73,17 +78,29 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if o.scenario != "" {
 		return alone(o, stdout)
 	}
-	var results []result
-	for _, s := range scenarios {
-		fmt.Fprintf(stderr, "%s …\n", s.name)
-		r, err := apart(o, s.name, stderr)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		results = append(results, r)
-	}
 	var report bytes.Buffer
-	write(&report, o, results, commit())
+	var missed []error
+	if o.at == "aggregator" {
+		var results []aftermath
+		for _, s := range atAggregator {
+			r, err := apart[aftermath](o, s.name, stderr)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			results, missed = append(results, r), append(missed, r.missed(o)...)
+		}
+		writeAftermath(&report, o, results, commit())
+	} else {
+		var results []result
+		for _, s := range scenarios {
+			r, err := apart[result](o, s.name, stderr)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			results, missed = append(results, r), append(missed, r.missed(o)...)
+		}
+		write(&report, o, results, commit())
+	}
 	if o.out != "" {
 		if err := os.WriteFile(o.out, report.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
@@ -92,15 +109,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if _, err := stdout.Write(report.Bytes()); err != nil {
 		return fmt.Errorf("print the report: %w", err)
 	}
-	var missed []error
-	for _, r := range results {
-		missed = append(missed, r.missed(o)...)
-	}
 	return errors.Join(missed...)
 }
 
 // apart runs a scenario in a process of its own.
-func apart(o options, name string, stderr io.Writer) (r result, err error) {
+func apart[R any](o options, name string, stderr io.Writer) (r R, err error) {
+	fmt.Fprintf(stderr, "%s …\n", name)
 	self, err := os.Executable()
 	if err != nil {
 		return r, err
@@ -116,14 +130,19 @@ func apart(o options, name string, stderr io.Writer) (r result, err error) {
 
 // alone runs a scenario here and tells what came of it.
 func alone(o options, stdout io.Writer) error {
+	runs := map[string]func(options) (any, error){}
 	for _, s := range scenarios {
-		if s.name == o.scenario {
-			r, err := s.run(o)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(stdout).Encode(r)
+		runs[s.name] = func(o options) (any, error) { return s.run(o) }
+	}
+	for _, s := range atAggregator {
+		runs[s.name] = func(o options) (any, error) { return s.run(o) }
+	}
+	if run := runs[o.scenario]; run != nil {
+		r, err := run(o)
+		if err != nil {
+			return err
 		}
+		return json.NewEncoder(stdout).Encode(r)
 	}
 	return fmt.Errorf("-scenario %q: there is none of that name", o.scenario)
 }
