@@ -72,7 +72,7 @@ func TestChaos(t *testing.T) {
 		x.form = longForm
 	}
 	started := time.Now()
-	t.Logf("-chaos.seed %d", *seed)
+	t.Log(command(*only))
 	x.control = newControl(t)
 	x.cluster = newCluster(t, x.truth)
 	x.whole(t)
@@ -84,7 +84,7 @@ func TestChaos(t *testing.T) {
 			results = append(results, r)
 			t.Log(r.line())
 			for _, f := range r.Failures {
-				t.Errorf("%s\nagain: %s", f, again(s.name))
+				t.Errorf("%s\nagain: %s", f, command("^"+s.name+"$"))
 			}
 		})
 	}
@@ -112,15 +112,6 @@ func chosen(t *testing.T) (some []scenario) {
 		t.Fatalf("-chaos.only %q: no scenario has such a name; pairs are named pair-01 to pair-%02d", *only, *pairs)
 	}
 	return some
-}
-
-// again is the command that runs a scenario once more.
-func again(name string) string {
-	form := ""
-	if *long {
-		form = " -chaos.long"
-	}
-	return fmt.Sprintf("go test ./test/chaos -v -run 'Chaos$' -chaos.seed %d -chaos.only '^%s$'%s", *seed, name, form)
 }
 
 // run runs one scenario.

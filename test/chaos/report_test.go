@@ -79,7 +79,7 @@ func (f figures) merge(newer figures) figures {
 // publish writes both files.
 func publish(results []result, started time.Time) error {
 	f := figures{
-		Commit: commit(), Go: runtime.Version(), Machine: machine(), Seed: *seed, Commands: []string{command()},
+		Commit: commit(), Go: runtime.Version(), Machine: machine(), Seed: *seed, Commands: []string{command(*only)},
 		Finished: time.Now().UTC().Round(time.Second), Seconds: time.Since(started).Round(100 * time.Millisecond).Seconds(), Scenarios: results,
 	}
 	text, err := os.ReadFile(figuresFile)
@@ -133,17 +133,17 @@ func (f figures) page() string {
 	return b.String()
 }
 
-// command is what was typed.
-func command() string {
-	c := "go test ./test/chaos -v -timeout 30m -chaos.long"
-	if *seed != 1 {
-		c += fmt.Sprintf(" -chaos.seed %d", *seed)
+// command runs the scenarios that a pattern names once more.
+func command(only string) string {
+	c := fmt.Sprintf("go test ./test/chaos -v -timeout 30m -run 'Chaos$' -chaos.seed %d", *seed)
+	if *long {
+		c += " -chaos.long"
 	}
-	if *pairs != 24 {
+	if *pairs != somePairs {
 		c += fmt.Sprintf(" -chaos.pairs %d", *pairs)
 	}
-	if *only != "" {
-		c += fmt.Sprintf(" -chaos.only '%s'", *only)
+	if only != "" {
+		c += fmt.Sprintf(" -chaos.only '%s'", only)
 	}
 	return c
 }
