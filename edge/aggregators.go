@@ -9,8 +9,9 @@ import (
 
 // An edge knows the aggregators of its region by the epochs in their answers. It
 // knows them lane by lane: who owns one does not answer to others, and is not
-// missed there. One that is new to a lane may lack its counts: all that is live
-// of the lane is sent again, and of no other. One that falls silent may have had
+// missed there. One that is new to a lane may lack its counts, unless it has the
+// store of the one before: all that is live of the lane is sent again, and of no
+// other. One that falls silent may have had
 // counts that nobody else has: what it took last, and had stored but not yet told
 // the other regions, and what it took into memory alone, as its store was away.
 // Records are marked that were told so; while others have a store, they are told
@@ -20,10 +21,11 @@ import (
 type service struct {
 	aggregators []aggregator // that have answered, the latest last
 	answers     uint64
-	outages     bool  // some aggregator was without its store once
-	unmet       int   // shards swept in a row that had no record of the lane marked as unstored; see settle
-	told        int64 // when the last frame with counts left
-	sent        int64 // when the last frame left
+	store       uint64 // that the last answer was from; 0: unknown
+	outages     bool   // some aggregator was without its store once
+	unmet       int    // shards swept in a row that had no record of the lane marked as unstored; see settle
+	told        int64  // when the last frame with counts left
+	sent        int64  // when the last frame left
 }
 
 // aggregator is one of the region's, or one that was.
@@ -55,8 +57,8 @@ const (
 
 // heardFrom takes note of an answer to a frame of a lane that left at sentAt;
 // n.mu is held.
-func (n *Node) heardFrom(now int64, lane int, epoch uint64, status deltasync.Status, sentAt int64) {
-	l := &n.lanes[lane]
+func (n *Node) heardFrom(now int64, lane int, down *deltasync.Down, sentAt int64) {
+	l, epoch, status := &n.lanes[lane], down.StoreEpoch, down.Status
 	list := l.aggregators
 	at := slices.IndexFunc(list, func(a aggregator) bool { return a.epoch == epoch })
 	switch {
@@ -66,17 +68,17 @@ func (n *Node) heardFrom(now int64, lane int, epoch uint64, status deltasync.Sta
 		list[len(list)-1] = a
 	case status == deltasync.StatusNotOwner:
 		return // it took and stored what it was told, and will hear no more
-	case len(list) > 0:
-		n.sendAgain(lane, 0, now)
-		n.cfg.Logger.Info("an aggregator or its store is new, sending live counts of the lane again", "lane", lane, "epoch", epoch)
-		fallthrough
 	default:
+		if len(list) > 0 && (down.Store == 0 || down.Store != l.store) {
+			n.sendAgain(lane, 0, now)
+			n.cfg.Logger.Info("the region's store is new, sending live counts of the lane again", "lane", lane, "epoch", epoch)
+		}
 		if len(list) == deltasync.KnownEpochs {
 			list = slices.Delete(list, 0, 1)
 		}
 		list = append(list, aggregator{epoch: epoch})
 	}
-	l.aggregators = list
+	l.aggregators, l.store = list, down.Store
 	l.answers++
 	a := &list[len(list)-1]
 	switch {

@@ -13,8 +13,10 @@ import (
 // scripted is an aggregator that answers as it is told, and keeps what it hears.
 type scripted struct {
 	epoch uint64
-	away  bool // its store
-	full  bool // it takes no key that it has not
+	store uint64 // 0: it does not say which
+	other bool   // the lane is another's
+	away  bool   // its store
+	full  bool   // it takes no key that it has not
 	has   map[deltasync.Key]uint64
 	told  int // deltas with counts
 }
@@ -27,8 +29,12 @@ func (a *scripted) answer(t *testing.T, o Outgoing) []byte {
 		t.Fatal(err)
 	}
 	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: a.epoch, LiveRegions: 1}
-	if a.away {
+	down.Store = a.store
+	switch {
+	case a.away:
 		down.Status = deltasync.StatusStoreDown
+	case a.other:
+		down.Status = deltasync.StatusNotOwner
 	}
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {

@@ -322,7 +322,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
 		}
 		n.pace = down.Pace
-		n.heardFrom(t, lane, down.StoreEpoch, down.Status, up.SentAt)
+		n.heardFrom(t, lane, &down, up.SentAt)
 	}
 	outages, patience := n.lanes[lane].outages, time.Duration(0)
 	if up != nil && down.Status != deltasync.StatusOK && refuses(up, &down) {

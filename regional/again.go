@@ -124,10 +124,13 @@ func (l *lane) tellAll(p *peer, key deltasync.Key, c *counter, now int64) bool {
 	return !d.Tells() || p.outbox.Put(c.shape, 0, d)
 }
 
-// learnEpoch sends all live subtotals to a peer whose store, or aggregator, is
-// one that we do not know: it may lack them.
-func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64, now int64) {
-	p := &l.peers[j]
+// learnEpoch sends all live subtotals of a lane to a peer whose aggregator, or
+// store, is one that we do not know there: it may lack them. A new aggregator
+// over the store of the one before does not, if that one stored what it took.
+func (a *Aggregator) learnEpoch(l *lane, j int, down *deltasync.Down, now int64) {
+	p, epoch := &l.peers[j], down.StoreEpoch
+	same := down.Store != 0 && down.Store == p.store && !p.unstored
+	p.store = down.Store
 	if at := slices.Index(p.epochs, epoch); at >= 0 { // the latest stands last
 		copy(p.epochs[at:], p.epochs[at+1:])
 		p.epochs[len(p.epochs)-1] = epoch
@@ -142,7 +145,9 @@ func (a *Aggregator) learnEpoch(l *lane, j int, epoch uint64, now int64) {
 		return
 	}
 	p.round = round{} // whoever refused is gone
-
+	if same {
+		return
+	}
 	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
 		if c := l.counters[key]; p.outbox.Full() || !l.tellAll(p, key, c, now) {
 			a.tellLater(l, j, key, c)

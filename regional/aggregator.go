@@ -46,6 +46,7 @@ type lane struct {
 type peer struct {
 	outbox *deltasync.Outbox
 	epochs []uint64        // seen of late in its replies
+	store  uint64          // of its last reply
 	sent   int64           // when the last frame left
 	until  int64           // it is left alone before this instant
 	again  []deltasync.Key // to be told with a later Tick: see tellLater
@@ -156,7 +157,7 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,
-		StoreEpoch: a.epoch.Load(), LiveEdges: edges, LiveRegions: regions,
+		StoreEpoch: a.epoch.Load(), Store: a.store.identity(), LiveEdges: edges, LiveRegions: regions,
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

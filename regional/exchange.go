@@ -129,7 +129,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if down.EchoSentAt == up.SentAt {
 		a.tellClock(down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
 	}
-	a.learnEpoch(l, j, down.StoreEpoch, t)
+	a.learnEpoch(l, j, &down, t)
 	switch {
 	case down.Status == deltasync.StatusStoreDown:
 		p.unstored = true

@@ -169,6 +169,16 @@ func (p *parts) learn(epochs []uint64, away partSet) (lost partSet, again bool) 
 	return lost, again
 }
 
+// identity is epoch where all parts have answered once, else 0.
+func (p *parts) identity() uint64 {
+	for i := range p.known {
+		if p.known[i].epoch.Load() == 0 {
+			return 0
+		}
+	}
+	return p.epoch()
+}
+
 // epoch is one number of all epochs.
 func (p *parts) epoch() uint64 {
 	if len(p.known) == 1 {

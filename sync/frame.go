@@ -180,7 +180,8 @@ type Down struct {
 	EchoSentAt  int64  // SentAt of the Up
 	ReceivedAt  int64  // replier's clock
 	SentAt      int64  // replier's clock
-	StoreEpoch  uint64 // changes when the store may have lost counts: send again what is live
+	StoreEpoch  uint64 // of the replier and its store: another one may lack what was told before
+	Store       uint64 // of the store alone: what was stored before is there while this stays; 0: unknown
 	Pace        time.Duration
 	LiveEdges   int
 	LiveRegions int // regions heard of lately, the own one counted

@@ -45,6 +45,7 @@ func (d *Down) append(w *writer) error {
 		}
 		w.close(at)
 	}
+	w.fixed(downStore, d.Store)
 	return nil
 }
 
@@ -90,6 +91,8 @@ func (d *Down) read(m message) error {
 			d.Pace = time.Duration(m.uint("pace", uint64(maxPace)))
 		case downLiveEdges:
 			d.LiveEdges = int(m.uint("live_edges", maxLive))
+		case downStore:
+			d.Store = m.fixed("store")
 		case downLiveRegions:
 			d.LiveRegions = int(m.uint("live_regions", maxLive))
 		case downTotals:

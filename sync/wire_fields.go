@@ -101,6 +101,7 @@ const (
 	downLiveRegions protowire.Number = 12
 	downTotals      protowire.Number = 13
 	downRefused     protowire.Number = 17
+	downStore       protowire.Number = 18
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

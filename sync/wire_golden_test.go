@@ -51,7 +51,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
 			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}, Until: 1_790_000_060_123_456_789},
 		},
-		Refused: []uint32{0, 3, 200},
+		Refused: []uint32{0, 3, 200}, Store: 0xd0d1d2d3d4d5d6d7,
 	},
 	"Hot": &Hot{
 		Region: "eu", Lane: 3, SentAt: 1_790_000_000_125_100_000, LiveRegions: 3,
@@ -225,12 +225,12 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenOld: frames of builds that knew neither buckets, Refused nor
-// penalties.
+// TestGoldenOld: frames of builds that knew neither buckets, Refused, Store
+// nor penalties.
 func TestGoldenOld(t *testing.T) {
 	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
 	up.Sections, hot.Sections = up.Sections[:2], hot.Sections[:1]
-	down.Totals, down.Refused = down.Totals[:4], nil
+	down.Totals, down.Refused, down.Store = down.Totals[:4], nil, 0
 	for i, want := range []frame{&up, &down, &hot} {
 		got := kinds[i].zero()
 		path := filepath.Join("testdata", strings.ToLower(string(kinds[i].name))+"_old.golden")

@@ -257,6 +257,7 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.set("live_regions", uint32(d.LiveRegions))
 	m.totals(d.Totals, false)
 	setColumn(m, "refused", d.Refused, true)
+	m.set("store", d.Store)
 	return msg
 }
 

@@ -134,7 +134,7 @@ func (r frames) down() *Down {
 	d := &Down{
 		Status: StatusOK + Status(r.IntN(7)), Region: r.token(), Node: r.number(), Seq: r.number(),
 		EchoSentAt: int64(r.number()), ReceivedAt: int64(r.number()), SentAt: int64(r.number()), StoreEpoch: r.number(),
-		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1),
+		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1), Store: r.number(),
 	}
 	around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
 	for range r.IntN(30) {
