@@ -21,8 +21,10 @@ const (
 	// the region 250 ms to answer, and a silent server seconds.
 	waited = 100 * time.Millisecond
 	// noise is what a busy machine may add to the slowest calls in a thousand,
-	// stalls to a single one: this is no real-time system.
-	noise  = 200 * time.Millisecond
+	// stalls to a single one. Both are wide: with eight times as many processes
+	// that want to run as processors, an edge was once not let run for 300 ms.
+	// What decisions wait for shows in the edges' own clocks.
+	noise  = 500 * time.Millisecond
 	stalls = 2 * time.Second
 
 	// grows is by how much a process may grow beyond twice what it had before
@@ -117,7 +119,7 @@ func TestPrompt(t *testing.T) {
 		{"as before", calls(2000, time.Millisecond, 2, 10*time.Millisecond), calm, ""},
 		{"a busy machine", calls(2000, 20*time.Millisecond, 3, 150*time.Millisecond), calm, ""},
 		{"a machine that stalls", calls(2000, time.Millisecond, 4, 4*time.Second), stalled, ""},
-		{"two in a thousand wait for their region", calls(2000, time.Millisecond, 4, 250*time.Millisecond), calm, "one call in a thousand took 250ms"},
+		{"two in a thousand wait for a silent server", calls(2000, time.Millisecond, 4, time.Second), calm, "one call in a thousand took 1s"},
 		{"one waits for a dead server", calls(2000, time.Millisecond, 1, 4*time.Second), calm, "a call took 4s"},
 		{"nobody was called", latencies{}, calm, "want some"},
 		{"no control", calm, latencies{}, "want some"},
