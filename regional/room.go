@@ -131,9 +131,6 @@ func (a *Aggregator) worth(l *lane, key deltasync.Key, matters bool, now int64) 
 	if c.writing > 0 {
 		return priceless // what becomes of the write stands with it
 	}
-	if l.remember(c, now) {
-		l.again(key, c)
-	}
 	w := l.share(c, now)
 	if w >= hotFrom {
 		w |= hotCounter
@@ -260,6 +257,9 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 		return false
 	}
 	s := search{now: now, matters: matters, at: -1, least: priceless}
+	if r.enough >= hotCounter && !waits(r.hot, now) {
+		r.enough = little
+	}
 	a.look(l, &s, &r.hand, 0, looks)
 	if s.least >= hotCounter && (s.at < 0 || !waits(r.hot, now)) {
 		a.look(l, &s, &r.newHand, len(l.order)/4*3, newLooks)
@@ -273,7 +273,12 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 		*barren = now + int64(barrenFor)
 		return false
 	}
-	r.enough = min(max(s.least, little), unexported|hotFrom-1)
+	switch {
+	case s.least < hotCounter:
+		r.enough = min(max(s.least, little), unexported|hotFrom-1)
+	case r.enough < hotCounter && waits(r.hot, now):
+		r.enough = s.least
+	}
 	if r.evictions++; r.evictions%(2*looks) == 0 {
 		r.enough = little // others may have come that are worth less
 	}

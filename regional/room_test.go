@@ -361,3 +361,68 @@ func TestWhoIsTurnedAwayHearsOthers(t *testing.T) {
 		t.Errorf("%+v, want it refused, and the 60 of another edge", down)
 	}
 }
+
+// What a frame is about to store makes room for nobody: a key that matters, and
+// comes after it in the frame, waits until it is stored.
+func TestWhatMattersWaitsForTheRestOfItsFrame(t *testing.T) {
+	store := newStore(&start)
+	r := small(t, regional.Config{MaxKeys: 2}, store)
+	sec := many(start, 1, 3)
+	sec.Deltas[2].Cells[0].Charges = 90
+	if down := (&edge{name: "e1"}).send(r, sec); down.Status != deltasync.StatusOK || len(down.Refused) > 0 {
+		t.Errorf("%v, refused %v; want OK and none", down.Status, down.Refused)
+	}
+	for key, want := range map[deltasync.Key]uint64{1: 1, 2: 1, 3: 90} {
+		if got := stored(t, store, key); got != want {
+			t.Errorf("of key %d the store has %d, want %d", key, got, want)
+		}
+	}
+}
+
+// Who is kept out matters, however little of the limit is used.
+func TestPenaltyOutlastsAFlood(t *testing.T) {
+	r := small(t, regional.Config{MaxKeys: 10}, newStore(&start))
+	e := &edge{name: "e1"}
+	sec := many(start, 1, 1)
+	sec.Deltas[0].Until = start.Add(time.Hour).UnixNano()
+	e.send(r, sec)
+	for first := deltasync.Key(10); first < 1000; first += 5 {
+		e.used(r, 20, first, 5)
+	}
+	if holds(r, 1, 1) != 1 {
+		t.Error("a key that is kept out is forgotten")
+	}
+}
+
+// While the store is away keys come and go: the list of what it lacks does not
+// grow for that.
+func TestListOfUnstoredIsBounded(t *testing.T) {
+	b := &broken{Store: newStore(&start), down: true}
+	r := small(t, regional.Config{MaxKeys: 10}, b)
+	e := &edge{name: "e1"}
+	for round := range deltasync.Key(50) {
+		e.used(r, 1, 1+10*round, 10)
+		r.now = r.now.Add(3 * time.Minute)
+		r.Tick(r.now)
+	}
+	if st := r.Stats(r.now); st.Keys != 0 || st.Unstored > 30 {
+		t.Errorf("%d keys held, %d on the list of those to be stored; want none, and few", st.Keys, st.Unstored)
+	}
+}
+
+// Keys that are held grow no further when there is no room, whoever comes.
+func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
+	const budget = 256 << 10
+	b := &broken{Store: newStore(&start), down: true}
+	r := small(t, regional.Config{MaxBytes: budget}, b)
+	e, refused := &edge{name: "e1"}, 0
+	for life := range uint32(60) {
+		sec := many(start, 1, 100)
+		sec.Life = life
+		refused += len(e.send(r, sec).Refused)
+	}
+	st := r.Stats(start)
+	if st.Keys != 100 || st.Bytes > budget*11/10 || st.Bytes < budget*8/10 || refused == 0 {
+		t.Errorf("%d keys in %d bytes, %d deltas refused; want 100 in %d at the most, and many", st.Keys, st.Bytes, refused, budget)
+	}
+}
