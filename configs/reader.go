@@ -334,6 +334,16 @@ func (r *reader) percent(dst *float64) read {
 	}
 }
 
+// portion reads a percentage that means nothing at 0%: there it would be taken
+// for none at all.
+func (r *reader) portion(dst *float64, code, hint string) read {
+	return func(path string, n *node) {
+		if r.percent(dst)(path, n); *dst == 0 && !r.bad[path] {
+			r.mistake(path, n.at, code, hint, "0%% is out of range")
+		}
+	}
+}
+
 func join(path, key string) string {
 	if path == "" {
 		return key

@@ -145,7 +145,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"min_gap", "", r.duration(&s.MinGap)},
 		{"charge", "", r.text(&s.Charge)},
 		{"count_when", "", r.text(&s.CountWhen)},
-		{"near_limit", "", r.percent(&s.NearLimitPercent)},
+		{"near_limit", "", r.portion(&s.NearLimitPercent, "E209", "above 0% to 100%, such as 80%; or leave it out")},
 		{"drop", "", r.text(&s.Drop)},
 		{"penalty", "", r.penalty(&s.Penalty)},
 		{"classes", "", r.classes(&s.Classes)},
@@ -244,7 +244,7 @@ func (r *reader) margin(m *limit.MarginSpec) read {
 			{"soft", "", r.percent(&m.SoftPercent)},
 			{"elastic", "", func(path string, n *node) {
 				r.object(path, n, []field{
-					{"up_to", "such as up_to: 50%", r.percent(&m.Elastic.UpToPercent)},
+					{"up_to", "such as up_to: 50%", r.portion(&m.Elastic.UpToPercent, "E201", "above 0% to 1000%, such as 50%; or leave elastic out")},
 					{"while", "", r.text(&m.Elastic.While)},
 					{"parent", "", r.text(&m.Elastic.Parent)},
 				})

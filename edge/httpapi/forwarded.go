@@ -3,9 +3,6 @@ package httpapi
 import (
 	"net/http"
 	"net/netip"
-	"net/url"
-	"path"
-	"strconv"
 	"strings"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -189,12 +186,8 @@ func isPort(s string) bool {
 	return true
 }
 
-// pathOf is the path of a request target, as an origin would route it: without
-// query, with escapes read and dots and double slashes resolved. Otherwise a
-// client could write "/login" as "//login" or "/%6Cogin" and miss its rule, or
-// add a query and have a counter of its own. An escaped question mark belongs to
-// the path, and stays escaped: "/healthz%3Fx" is not "/healthz", and whoever
-// reads the path later would take what follows a plain one for a query.
+// pathOf is the path of a request target as rules are compared with it, without
+// query: with one a client would have a counter of its own.
 func pathOf(target string) string {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
@@ -210,40 +203,7 @@ func pathOf(target string) string {
 		}
 		target = rest[i:]
 	}
-	if strings.IndexByte(target, '%') < 0 && !strings.Contains(target, "//") && !strings.Contains(target, "/.") {
-		return target
-	}
-	plain := unescape(escapedMark.Replace(target))
-	clean := path.Clean(plain)
-	if clean != "/" && strings.HasSuffix(plain, "/") {
-		clean += "/"
-	}
-	return clean
-}
-
-// escapedMark escapes the escape of a question mark, so that reading escapes
-// leaves it as "%3F".
-var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
-
-// unescape decodes the escapes of a path that are good and leaves bad ones as
-// they are, which is what lenient origins do: whatever a strict one refuses, the
-// good part of the path must meet its rule.
-func unescape(s string) string {
-	if plain, err := url.PathUnescape(s); err == nil {
-		return plain
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if b, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				out = append(out, byte(b))
-				i += 2
-				continue
-			}
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
+	return limit.NormalPath(target)
 }
 
 // hostOf is a host without port, in lower case, and of a list the last, which

@@ -63,7 +63,10 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 		r.costFrom = []int{c.slot(headerPrefix + h)}
 	}
 	for _, route := range slices.Sorted(maps.Keys(spec.ByRoute)) {
-		bounded(path+".by_route."+route, spec.ByRoute[route])
+		at := path + ".by_route." + route
+		bounded(at, spec.ByRoute[route])
+		_, of := routeOf(route)
+		c.escaped(Problem{Path: at}, of)
 	}
 	r.byRoute = routeCosts(spec.ByRoute, func(route string, err error) {
 		c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)
@@ -156,6 +159,7 @@ func (c *compiler) condition(path, text string, lookup Lookup) Condition {
 		c.report(p)
 		return nil
 	}
+	c.comparisons(path, condition)
 	return condition
 }
 

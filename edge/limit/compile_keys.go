@@ -80,16 +80,41 @@ func (c *compiler) keySource(path, name string, k KeySource) {
 		if !attributeForm.MatchString(from) {
 			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E122", `client_ip, method, path, host, header.NAME, or a name that callers send`, "%q is not an attribute", from)
 		}
-		if key := c.doc.Keys[from]; from != name && slices.ContainsFunc(key.From, func(s string) bool { return s != from }) {
-			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E127", "write out what that key comes from: "+strings.Join(key.From, ", "),
-				"%q is a key, and from takes attributes only: it would read the attribute of that name, and nothing that the key comes from", from)
+		if from == name {
+			continue
 		}
+		if slices.Contains(fixedNames[:], name) {
+			c.problem(fmt.Sprintf("%s.from[%d]", path, i), "E128", "a key of another name, such as: my_"+name+": {from: "+from+"}",
+				"%s is there with every request over HTTP, and %s would never be read", name, from)
+			continue
+		}
+		c.keyOfKey(fmt.Sprintf("%s.from[%d]", path, i), k, from)
 	}
 	if k.IPv4Prefix < 0 || k.IPv4Prefix > 32 {
 		c.problem(path+".ipv4_prefix", "E123", "1 to 32 bits", "%d bits", k.IPv4Prefix)
 	}
 	if k.IPv6Prefix < 0 || k.IPv6Prefix > 128 {
 		c.problem(path+".ipv6_prefix", "E123", "1 to 128 bits", "%d bits", k.IPv6Prefix)
+	}
+}
+
+// keyOfKey refuses to take for a key's attribute what is a key itself, as nothing
+// that is said of that key would hold.
+func (c *compiler) keyOfKey(path string, k KeySource, from string) {
+	key := c.doc.Keys[from]
+	if slices.ContainsFunc(key.From, func(s string) bool { return s != from }) {
+		c.problem(path, "E127", "write out what that key comes from: "+strings.Join(key.From, ", "),
+			"%q is a key, and from takes attributes only: it would read the attribute of that name, and nothing that the key comes from", from)
+		return
+	}
+	for _, p := range []struct {
+		name       string
+		said, here int
+	}{{"ipv4_prefix", key.IPv4Prefix, k.IPv4Prefix}, {"ipv6_prefix", key.IPv6Prefix, k.IPv6Prefix}} {
+		if p.said != 0 && p.here == 0 {
+			c.problem(path, "E127", fmt.Sprintf("%s: %d here too", p.name, p.said), "%q is a key, and from takes attributes only: its %s would not hold here", from, p.name)
+			return
+		}
 	}
 }
 

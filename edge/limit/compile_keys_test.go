@@ -66,7 +66,9 @@ func TestKeysOfKeysAreRefused(t *testing.T) {
 	}{
 		"another key":          {map[string]limit.KeySource{"who": {From: []string{"client_ip", "user"}}, "user": header}, "keys.who.from[1]"},
 		"of several sources":   {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {From: []string{"user", "header.X-User"}}}, "keys.who.from[0]"},
-		"an attribute's name":  {map[string]limit.KeySource{"who": {From: []string{"client_ip"}}, "client_ip": header}, "keys.who.from[0]"},
+		"its prefix":           {map[string]limit.KeySource{"who": {From: []string{"client_ip"}}, "client_ip": {IPv6Prefix: 48}}, "keys.who.from[0]"},
+		"the other prefix":     {map[string]limit.KeySource{"who": {From: []string{"header.X-A", "addr"}, IPv6Prefix: 56}, "addr": {IPv6Prefix: 48, IPv4Prefix: 24}}, "keys.who.from[1]"},
+		"a prefix of its own":  {map[string]limit.KeySource{"who": {From: []string{"client_ip"}, IPv6Prefix: 56}, "client_ip": {IPv6Prefix: 48}}, ""},
 		"itself":               {map[string]limit.KeySource{"user": {From: []string{"user", "header.X-User"}}}, ""},
 		"a key that is itself": {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {From: []string{"user"}}}, ""},
 		"a key of no source":   {map[string]limit.KeySource{"who": {From: []string{"user"}}, "user": {}}, ""},
@@ -74,8 +76,25 @@ func TestKeysOfKeysAreRefused(t *testing.T) {
 		_, problems := limit.Compile(limit.Document{Namespace: "n", Keys: tc.keys, Rules: []limit.RuleSpec{plainRule()}})
 		switch {
 		case tc.want == "" && problems == nil: // as it should be
-		case problems == nil || len(problems[0]) != 1 || problems[0][0].Code != "E127" || problems[0][0].Path != tc.want || !strings.Contains(problems[0][0].Hint, "header.X-User"):
+		case problems == nil || len(problems[0]) != 1 || problems[0][0].Code != "E127" || problems[0][0].Path != tc.want || !strings.Contains(problems[0][0].Hint, "header.X-User") && !strings.Contains(problems[0][0].Hint, "_prefix: "):
 			t.Errorf("%s: %v, want E127 at %q", name, problems, tc.want)
+		}
+	}
+}
+
+// What all requests have is found there, and nowhere else.
+func TestSourcesOfWhatAllRequestsHaveAreRefused(t *testing.T) {
+	for _, name := range []string{"client_ip", "method", "path", "host"} {
+		for from, want := range map[string]string{"header.X-Real-Ip": "E128", name: ""} {
+			keys := map[string]limit.KeySource{name: {From: []string{name, from}}}
+			_, problems := limit.Compile(limit.Document{Namespace: "n", Keys: keys, Rules: []limit.RuleSpec{plainRule()}})
+			got := ""
+			for _, ps := range problems {
+				got += ps[0].Code
+			}
+			if got != want {
+				t.Errorf("%s from %s: %v, want %q", name, from, problems, want)
+			}
 		}
 	}
 }

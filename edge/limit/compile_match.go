@@ -18,13 +18,14 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 		if err != nil {
 			c.problem(fmt.Sprintf("%s.path[%d]", path, i), "E161", `such as "/api/**" or "/users/*/keys"`, "%v", err)
 		}
+		c.escaped(Problem{Path: indexed(path+".path", i)}, s)
 		m.paths = append(m.paths, p)
 	}
 	if len(m.paths) > scanned {
 		m.tree = treeOf(m.paths)
 	}
 	for i, s := range spec.Methods {
-		c.method(indexed(path+".methods", i), s)
+		c.method(Problem{Path: indexed(path+".methods", i)}, s)
 		m.methods.add(s)
 	}
 	for i, s := range spec.Host {
@@ -58,11 +59,11 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 }
 
 // method reports a word that no request has as its method.
-func (c *compiler) method(path, s string) {
+func (c *compiler) method(at Problem, s string) {
 	if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
-		c.problem(path, "E162", hint, "%q is not a method: they are upper case", s)
+		c.refuse(at, "E162", hint, "%q is not a method: they are upper case", s)
 	} else if !methodForm.MatchString(s) {
-		c.problem(path, "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
+		c.refuse(at, "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
 	}
 }
 
@@ -74,9 +75,8 @@ func (c *compiler) equals(path, name string, values []string, m *match) {
 	for i, v := range values {
 		if v == "" {
 			c.problem(fmt.Sprintf("%s[%d]", path, i), "E165", "lacks: "+name, "an absent attribute has no value to compare")
-		} else if slices.Equal(e.slots, methodSource.slots) {
-			c.method(indexed(path, i), v)
 		}
+		c.compared(Problem{Path: indexed(path, i)}, e.slots, v, false)
 		e.add(v)
 	}
 	m.equals = append(m.equals, e)
@@ -100,9 +100,6 @@ func (c *compiler) when(path, text string, m *match) {
 		f := fact{source: source{w.Name, w.Of.slots}, choice: &choice{}, not: w.Not, by: "match.when"}
 		for _, v := range w.Values {
 			f.add(v)
-			if v != "" && slices.Equal(f.slots, methodSource.slots) {
-				c.method(path, v)
-			}
 		}
 		m.wants = append(m.wants, f)
 	}

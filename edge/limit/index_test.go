@@ -49,7 +49,7 @@ var (
 	testSegments = []string{"a", "b", "c", "*"}
 	testHosts    = []string{"a.example", "*.a.example", "*.example", "b.a.example", "192.0.2.1", "2001:db8::1"}
 	testNetworks = []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "10.1.2.3", "::ffff:10.1.2.0/120", "2001:db8::/32", "2001:db8::/64", "0.0.0.0/0", "::/0"}
-	testNames    = []string{"tier", "user", "method", "x", "header.X-User"}
+	testNames    = []string{"tier", "user", "verb", "x", "header.X-User"}
 	testValues   = []string{"gold", "u1", "POST"}
 )
 
@@ -69,7 +69,7 @@ func randomPattern(rng *rand.Rand) string {
 
 func randomDocument(rng *rand.Rand) Document {
 	doc := Document{Namespace: "t", Keys: map[string]KeySource{
-		"user": {From: []string{"header.X-User", "login"}}, "method": {From: []string{"x"}}, "ip": {From: []string{"client_ip"}},
+		"user": {From: []string{"header.X-User", "login"}}, "verb": {From: []string{"method", "x"}}, "ip": {From: []string{"client_ip"}},
 	}}
 	for n := 1 + rng.IntN(120); len(doc.Rules) < n; {
 		s := RuleSpec{

@@ -16,7 +16,7 @@ type routeCost struct {
 
 // routeOf reads "POST /api/search", or a path alone.
 func routeOf(s string) (method, path string) {
-	if method, path, ok := strings.Cut(s, " "); ok {
+	if method, path, ok := strings.Cut(s, " "); ok && !strings.HasPrefix(s, "/") { // a path may have a space
 		return method, path
 	}
 	return "", s

@@ -12,7 +12,7 @@ func TestMostSpecificRouteCosts(t *testing.T) {
 		"GET /api/**": 1, "GET /api/export": 100,
 		"/x/*": 3, "/x/**": 4, "/x/heavy": 20, "/x": 5,
 		"/users/*/keys": 6, "/users/root/**": 7, "DELETE /users/root/**": 8,
-		"GET /a/**": 10, "/a/b": 11,
+		"GET /a/**": 10, "/a/b": 11, "/my docs": 12, "PUT /my docs": 13,
 	}}
 	set, problems := Compile(Document{Namespace: "t", Rules: []RuleSpec{rule}})
 	if set == nil {
@@ -27,6 +27,7 @@ func TestMostSpecificRouteCosts(t *testing.T) {
 		{"GET", "/x/heavy", 20}, {"GET", "/x/light", 3}, {"GET", "/x", 5}, {"GET", "/x/y/z", 4}, {"GET", "/x/", 4},
 		{"GET", "/users/root/keys", 7}, {"GET", "/users/u1/keys", 6}, {"DELETE", "/users/root/keys", 8},
 		{"GET", "/a/b", 11}, {"GET", "/a/c", 10}, {"POST", "/a/c", 9},
+		{"GET", "/my docs", 12}, {"PUT", "/my docs", 13},
 	} {
 		req := set.Only().NewRequest()
 		req.SetHTTP(c.method, c.path, "h", "192.0.2.1", nil)

@@ -13,7 +13,7 @@ import (
 func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.unpayable(path+".cost", spec, r)
 	c.narrow(path+".margin", spec, r)
-	c.asText(path, r)
+	c.equalAddresses(path+".match.equals", &r.match)
 	c.foregone(path+".match.when", "the rule applies to", r.match.when)
 	c.foregone(path+".count_when", "it charges", r.countWhen)
 	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
@@ -40,25 +40,27 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	}
 }
 
-// asText warns of addresses that are compared as text: one address may be
-// written in several ways.
-func (c *compiler) asText(path string, r *Rule) {
-	for _, f := range r.facts() {
+// equalAddresses warns of addresses in match.equals.
+func (c *compiler) equalAddresses(path string, m *match) {
+	for i := range m.equals {
+		e := &m.equals[i]
 		// A name of more sources than client_ip may hold what is no address.
-		if !slices.Contains(f.slots, slotClientIP) || len(f.slots) > 2 {
+		if !standsFor(e.slots, slotClientIP) {
 			continue
 		}
-		for _, v := range f.values {
+		for _, v := range e.values {
 			if addr := NormalAddr(v); addr.IsValid() {
-				hint := "match.cidr: " + addr.String()
-				if f.by == "match.when" {
-					hint = fmt.Sprintf("inCIDR(%s, %q)", f.name, addr)
-				}
-				c.warn(path+"."+f.by, "W213", hint, "%s is compared with %q as text, and misses the same address written otherwise, such as %s", f.name, v, otherwise(addr, v))
+				c.asText(Problem{Path: path + "." + e.name}, e.name, v, "match.cidr: "+addr.String())
 				break
 			}
 		}
 	}
+}
+
+// asText warns of an address that is compared as text: one may be written in
+// several ways.
+func (c *compiler) asText(at Problem, name, value, hint string) {
+	c.doubt(at, "W213", hint, "%s is compared with %q as text, and misses the same address written otherwise, such as %s", name, value, otherwise(NormalAddr(value), value))
 }
 
 // otherwise is an address in another form than the one written.

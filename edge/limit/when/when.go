@@ -60,6 +60,8 @@ type condition struct {
 	holds truth
 	wants []limit.Want
 	may   outcome
+
+	compared []limit.Comparison
 }
 
 // Holds implements limit.Condition.
@@ -110,7 +112,12 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return condition{holds, b.wants(tree.Node, false), b.outcomeOf(tree.Node)}, nil
+	found := comparer{builder: &b}
+	ast.Walk(&tree.Node, &found)
+	if found.err != nil {
+		return nil, found.err
+	}
+	return condition{holds, b.wants(tree.Node, false), b.outcomeOf(tree.Node), found.all}, nil
 }
 
 // nameCollector finds out which of the names in an expression are known.

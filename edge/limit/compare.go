@@ -1,0 +1,101 @@
+package limit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Comparing is a condition that tells what it compares with constants, so that a
+// constant which nothing ever equals is told when the rules are read.
+type Comparing interface {
+	Comparisons() []Comparison
+}
+
+// Comparison is of the value of a name with a constant.
+type Comparison struct {
+	Name  string
+	Of    Attribute
+	Value string
+	Part  bool // with a part of the value: its beginning, say
+
+	Line, Column int // of the constant in the expression, from 1
+}
+
+// comparisons looks at what a condition compares.
+func (c *compiler) comparisons(path string, condition Condition) {
+	told, ok := condition.(Comparing)
+	if !ok {
+		return
+	}
+	addressed := false // one is told of each condition
+	for _, cmp := range told.Comparisons() {
+		at := Problem{Path: path, Line: cmp.Line, Column: cmp.Column}
+		c.compared(at, cmp.Of.slots, cmp.Value, cmp.Part)
+		if addr := NormalAddr(cmp.Value); !addressed && !cmp.Part && standsFor(cmp.Of.slots, slotClientIP) && addr.IsValid() {
+			addressed = true
+			c.asText(at, cmp.Name, cmp.Value, fmt.Sprintf("inCIDR(%s, %q)", cmp.Name, addr))
+		}
+	}
+}
+
+// standsFor says that a name is that of an attribute that all requests have, or a
+// key's that comes from it alone.
+func standsFor(slots []int, slot int) bool {
+	return len(slots) > 0 && len(slots) <= 2 && slots[len(slots)-1] == slot
+}
+
+// compared reports a constant that what it is compared with never is, or hardly:
+// that would be a rule which never bites. at is where the constant stands.
+func (c *compiler) compared(at Problem, slots []int, value string, part bool) {
+	switch {
+	case value == "": // what is absent
+	case standsFor(slots, slotMethod):
+		if upper := strings.ToUpper(value); part && upper != value {
+			c.refuse(at, "E162", upper, "no method has %q in it: they are upper case", value)
+		} else if !part {
+			c.method(at, value)
+		}
+	case standsFor(slots, slotHost):
+		if norm := string(normalHost(nil, value)); !part && norm != value {
+			c.refuse(at, "E164", norm, "no host is %q: they are compared in lower case, without port and brackets", value)
+		} else if lower := strings.ToLower(value); part && lower != value {
+			c.refuse(at, "E164", lower, "no host has %q in it: they are compared in lower case", value)
+		}
+	case standsFor(slots, slotPath):
+		c.comparedPath(at, value, part)
+	}
+}
+
+// comparedPath is compared for paths.
+func (c *compiler) comparedPath(at Problem, value string, part bool) {
+	if path, _, query := strings.Cut(value, "?"); query {
+		c.refuse(at, "E161", fmt.Sprintf("%q", path), "%q has a query, which takes no part: no path has it", value)
+		return
+	}
+	if !part || strings.Contains(value, "%") || strings.Contains(value, "//") { // "/." begins names too
+		c.escaped(at, value)
+	}
+	if segments := strings.Split(value, "/"); !part && segments[0] == "" && slices.ContainsFunc(segments, func(s string) bool { return s == "*" || s == "**" }) {
+		c.doubt(at, "W215", "match.path: "+value, "%q is compared as text, and is no pattern here", value)
+	}
+}
+
+// escaped warns of a path that is written as clients write it, and not as it is
+// compared. It may be meant: callers of /v1/check send what they like.
+func (c *compiler) escaped(at Problem, path string) {
+	if norm := NormalPath(path); strings.HasPrefix(path, "/") && norm != path {
+		c.doubt(at, "W215", fmt.Sprintf("%q", norm), "over HTTP no path is %q: they are compared with escapes read, and with dots and double slashes resolved", path)
+	}
+}
+
+// refuse and doubt report a mistake, and warn, at a place that is known.
+func (c *compiler) refuse(at Problem, code, hint, format string, args ...any) {
+	at.Code, at.Hint, at.Detail = code, hint, fmt.Sprintf(format, args...)
+	c.report(at)
+}
+
+func (c *compiler) doubt(at Problem, code, hint, format string, args ...any) {
+	at.Code, at.Hint, at.Detail = code, hint, fmt.Sprintf(format, args...)
+	c.warnings = append(c.warnings, at)
+}

@@ -1,0 +1,83 @@
+package limit_test
+
+import (
+	"testing"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
+)
+
+// A constant that nothing is ever equal to is told, wherever in a condition it
+// stands; one that may be meant is left alone.
+func TestConstantsThatNothingEquals(t *testing.T) {
+	for text, want := range map[string]string{
+		`method == "post" or has("user")`:            "E162",
+		`not (path == "/a" and "post" != method)`:    "E162",
+		`verb in ["GET", "put"]`:                     "E162",
+		`method startsWith "po"`:                     "E162",
+		`method startsWith "PO"`:                     "",
+		`method == "" or path == ""`:                 "",
+		`method == path or attr("method2") == "get"`: "",
+		`host == "A.example"`:                        "E164",
+		`host == "a.example:80" ? true : false`:      "E164",
+		`host == "[2001:db8::1]"`:                    "E164",
+		`host in ["a.example", "2001:db8::1"]`:       "",
+		`host contains ":80"`:                        "",
+		`site contains "Example"`:                    "E164",
+		`tier == "Gold" or tier startsWith "A?"`:     "",
+		`lower(tier) == "Gold"`:                      "E167",
+		`lower(tier) in ["gold", "Tin"]`:             "E167",
+		`lower(tier) == "gold"`:                      "",
+		`path == "/a?b" or true == false`:            "E161",
+		`path startsWith "/a?b"`:                     "E161",
+		`path == "/a%20b" or has("user")`:            "W215",
+		`path == "/a//b" or has("user")`:             "W215",
+		`path contains "//"`:                         "W215",
+		`path startsWith "/."`:                       "",
+		`path contains "/../"`:                       "",
+		`path == "/a%3Fb" or path endsWith "/"`:      "",
+		`path == "/100%" or path == "*"`:             "",
+		`path == "/a/*"`:                             "W215",
+		`path matches "/a%20b"`:                      "",
+		`client_ip == "::1" or has("user")`:          "W213",
+		`client_ip startsWith "10."`:                 "",
+	} {
+		for _, where := range []string{"when", "count_when"} {
+			rule := plainRule()
+			if where == "when" {
+				rule.Match.When = text
+			} else {
+				rule.CountWhen = text
+			}
+			set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{
+				Namespace: "n", Rules: []limit.RuleSpec{rule},
+				Keys: map[string]limit.KeySource{"tier": {}, "verb": {From: []string{"method"}}, "site": {From: []string{"host"}}},
+			})
+			if set != nil {
+				problems = set.Warnings()
+			}
+			got := ""
+			for _, p := range problems[0] {
+				got += p.Code
+				if p.Hint == "" || p.Line != 1 || p.Column < 2 {
+					t.Errorf("%s %s: %+v, want a hint and a place", where, text, p)
+				}
+			}
+			if got != want {
+				t.Errorf("%s %s: told %q, want %q", where, text, got, want)
+			}
+		}
+	}
+}
+
+// A path is compared as it is read, so that reading it again changes nothing.
+func TestNormalPath(t *testing.T) {
+	for path, want := range map[string]string{
+		"/": "/", "/a": "/a", "/a/": "/a/", "//a": "/a", "/%6Cogin": "/login", "/a/../b/": "/b/", "/a%2Fb": "/a/b",
+		"/a%3fb": "/a%3Fb", "/a%3Fb": "/a%3Fb", "/my%20docs/**": "/my docs/**", "/100%": "/100%", "/%zz%41": "/%zzA", "/.well-known": "/.well-known",
+	} {
+		if got := limit.NormalPath(path); got != want || limit.NormalPath(got) != got {
+			t.Errorf("NormalPath(%q) = %q, and of that %q; want %q", path, got, limit.NormalPath(got), want)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package limit
+
+import (
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// NormalPath is a path that starts with a slash, as rules are compared with it
+// over HTTP, where an origin reads it so too: with escapes read, and dots and
+// double slashes resolved. Otherwise a client could write "/login" as "//login"
+// or "/%6Cogin" and miss its rule. An escaped question mark belongs to the path,
+// and stays escaped: "/healthz%3Fx" is not "/healthz", and whoever reads the
+// path later would take what follows a plain one for a query.
+func NormalPath(s string) string {
+	if strings.IndexByte(s, '%') < 0 && !strings.Contains(s, "//") && !strings.Contains(s, "/.") {
+		return s
+	}
+	plain := unescape(escapedMark.Replace(s))
+	clean := path.Clean(plain)
+	if clean != "/" && strings.HasSuffix(plain, "/") {
+		clean += "/"
+	}
+	return clean
+}
+
+// escapedMark escapes the escape of a question mark, so that reading escapes
+// leaves it as "%3F".
+var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
+
+// unescape decodes the escapes of a path that are good and leaves bad ones as
+// they are, which is what lenient origins do: whatever a strict one refuses, the
+// good part of the path must meet its rule.
+func unescape(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if b, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				out = append(out, byte(b))
+				i += 2
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
