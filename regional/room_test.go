@@ -121,8 +121,9 @@ func (forgetful) Merge(_ context.Context, batch []regional.Item) ([]regional.Ite
 func (forgetful) Load(_ context.Context, keys []regional.Item) ([]regional.Item, error) {
 	return make([]regional.Item, len(keys)), nil
 }
-func (forgetful) Epoch(context.Context) (uint64, error) { return 1, nil }
-func (forgetful) Close() error                          { return nil }
+func (forgetful) Hot(context.Context, int) ([]regional.Noted, int, error) { return nil, 0, nil }
+func (forgetful) Epoch(context.Context) (uint64, error)                   { return 1, nil }
+func (forgetful) Close() error                                            { return nil }
 
 // While the store is away nothing is put out for keys that are new and far from
 // their limit: they are refused. Those that matter take the place of those that

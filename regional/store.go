@@ -53,6 +53,19 @@ type Item struct {
 	// Until is the end of a penalty, in nanoseconds since 1970; 0: none. It
 	// joins by the later, and is kept until then: see Punished.
 	Until int64
+	// Note, where it is not empty, has the key listed by Store.Hot with it, for as
+	// long as what is stored of it lasts: it is what whoever never heard of the
+	// key has to know to load it. At most MaxNote bytes; answers have none.
+	Note string
+}
+
+// MaxNote is the longest Note, in bytes.
+const MaxNote = 64
+
+// Noted is a key that is listed, with the note that it was written with.
+type Noted struct {
+	Key  deltasync.Key
+	Note string
 }
 
 // Store joins the counts of all aggregators of a region and outlives them.
@@ -73,6 +86,14 @@ type Store interface {
 	// part of the batch may have been stored. It keeps no reference to batch,
 	// in which a key may stand twice, as may a replica in a key.
 	Merge(ctx context.Context, batch []Item) ([]Item, error)
+
+	// Hot lists the keys that were merged with a Note, a page at a time: from is 0
+	// for the first, then next of the page before, until that is 0. It is a help for
+	// who takes over and no more: of very many keys those that expire first are left
+	// out, one may stand there twice, under an earlier note, or for up to a window
+	// after it has expired, and what is merged meanwhile may be missed. On an error,
+	// which wraps ErrStore, next is where to go on past what does not answer.
+	Hot(ctx context.Context, from int) (page []Noted, next int, err error)
 
 	// Load reads keys (Key, Width, Slices and Floor; all else is ignored) and
 	// answers like a Merge that changed nothing.

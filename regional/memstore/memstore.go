@@ -155,6 +155,21 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
+// listAtOnce is how many shards make a page of Hot.
+const listAtOnce = 8
+
+// Hot implements regional.Store.
+func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, 0, fmt.Errorf("list hot keys: %w", err)
+	}
+	now := s.now()
+	for ; next < listAtOnce && from+next < shardCount; next++ {
+		page = s.shards[from+next].listed(page, now)
+	}
+	return page, (from + next) % shardCount, nil
+}
+
 // Epoch implements regional.Store.
 func (s *Store) Epoch(ctx context.Context) (uint64, error) {
 	if err := s.usable(ctx); err != nil {

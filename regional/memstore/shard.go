@@ -29,7 +29,8 @@ type record struct {
 	entries []entry
 	carries crdt.Vector // a boundary and a level a cell
 	rest    crdt.Carry
-	until   int64 // end of a penalty
+	until   int64  // end of a penalty
+	note    string // that it is listed with
 }
 
 // entry is what one replica counted.
@@ -122,6 +123,9 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 	if changed {
 		sh.records[at].version = sh.nextVersion()
 	}
+	if held && it.Note != "" {
+		sh.records[at].note = it.Note
+	}
 	return sh.answer(it, now, it.Version, before), true
 }
 
@@ -172,6 +176,18 @@ func (sh *shard) answer(it *regional.Item, now time.Time, named, before uint64) 
 	for i := range r.carries.Len() {
 		c := r.carries.At(i)
 		out.Carries = append(out.Carries, crdt.Carry{Boundary: c.Slice, Level: c.Charges})
+	}
+	return out
+}
+
+// listed appends the keys that were merged with a note.
+func (sh *shard) listed(out []regional.Noted, now time.Time) []regional.Noted {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i := range sh.records {
+		if r := &sh.records[i]; r.note != "" && r.expires > now.UnixNano() {
+			out = append(out, regional.Noted{Key: r.key, Note: r.note})
+		}
 	}
 	return out
 }

@@ -52,13 +52,13 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	first, last := it.Live(now)
 	size := groupSize(&it)
 	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
-	p.item.Vectors, p.item.Carries, p.item.Rest, p.item.Until = nil, nil, crdt.Carry{}, 0
+	p.item = regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices, Floor: it.Floor}
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
 	// A version above maxVersion is none of ours. Lua rounds it, but not down to
 	// one that is.
-	c.args = append(c.args, it.Version, p.count+1)
+	c.args = append(c.args, it.Version, p.count+1, member(&it))
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)
 	carries := cellsOf(it.Carries)
@@ -83,6 +83,9 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 		c.args[vectors] = n
 	}
 	c.addLasting(&it, string(append(name, "rest"...)), now)
+	if it.Note != "" {
+		c.keys = append(c.keys, listName(c.prefix, tagOf(it.Key)))
+	}
 }
 
 // addLasting appends what outlasts the slices, as the last of the item's groups:

@@ -54,6 +54,15 @@
 // max(1 s, two slices) after its end. Answers leave out the slices that have
 // expired before.
 //
+// The keys that are near their limit (regional.Item.Note) are listed, for who
+// takes over an aggregator's keys and has never heard of them, a sorted set a tag:
+//
+//	<prefix>{tt}hot             key:8 note, scored by when the last of its groups
+//	                            expires, in milliseconds since 1970
+//
+// with the 1024 that expire last. It is written by the call that merges, and lives
+// as long as the last of them.
+//
 // # Merging
 //
 // One script (merge.lua) joins vectors and reads what the caller has not seen.

@@ -2,9 +2,10 @@
 -- package comment of redisstore describes both. Plain Lua 5.1: no struct, cjson
 -- or bit library, nothing newer than Redis 6.2.
 --
--- KEYS: the groups of the first key, then those of the second, ...
+-- KEYS: the groups of the first key, and the list of its tag if it is to be
+--       listed, then those of the second, ...
 -- ARGV: nonce, then for each key: version that the caller saw, number of groups,
---       then for each of these groups: when it expires (ms), number of vectors,
+--       what to list it as (empty: do not), then for each of these groups: when it expires (ms), number of vectors,
 --       and for each of these: field, packed vector.
 -- Answer: the time (ms), then for each key its version now, or, if the version
 -- before was not the one named, {version, group's index, its HGETALL, ...}.
@@ -103,14 +104,28 @@ local function plus(a, b)
   return s
 end
 
+-- The keys that a tag's list may have.
+local MOST = 1024
+
+-- Lists a member for as long as its counts last. A list is a help: what ails it
+-- is no reason to refuse counts.
+local function list(key, member, expires, now)
+  local added = redis.pcall('ZADD', key, 'GT', 'CH', expires, member)
+  if type(added) ~= 'number' or added == 0 then return end -- it stands there
+  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  call('ZREMRANGEBYRANK', key, 0, -MOST - 1)
+  if call('PTTL', key) < expires - now then call('PEXPIREAT', key, expires) end
+end
+
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
 local nonce = tonumber(ARGV[1])
 local out, k, a = {now}, 1, 2
 while k <= #KEYS do
   local named, groups = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  local first, before, after = k, 0, 0
-  a = a + 2
+  local member = ARGV[a + 2]
+  local first, before, after, last = k, 0, 0, 0
+  a = a + 3
   for g = 1, groups do
     local key, expires, vectors = KEYS[k], tonumber(ARGV[a]), tonumber(ARGV[a + 1])
     k, a = k + 1, a + 2
@@ -142,12 +157,18 @@ while k <= #KEYS do
     end
     a = a + 2 * vectors
     before, after = plus(before, old), plus(after, new)
+    if new > 0 then last = math.max(last, expires) end
+  end
+  local behind = k
+  if member ~= '' then
+    if last > now then list(KEYS[k], member, last, now) end
+    k = k + 1
   end
   if before == named then
     out[#out + 1] = after
   else
     local answer = {after}
-    for g = first, k - 1 do
+    for g = first, behind - 1 do
       local fields = call('HGETALL', KEYS[g])
       if #fields > 0 then
         answer[#answer + 1] = g - first

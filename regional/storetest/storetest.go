@@ -62,6 +62,8 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		{"version: none survives a wipe", testVersionAfterWipe},
 		{"counts expire", patient(testExpiry)},
 		{"late and early cells leave nothing behind", patient(testDead)},
+		{"hot keys are listed", testHot},
+		{"hot keys: errors", testHotErrors},
 		{"epoch changes with a wipe, and only then", testEpoch},
 		{"errors wrap ErrStore", testErrors},
 		{"many writers end where the model ends", patient(testConcurrent)},

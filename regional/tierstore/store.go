@@ -137,7 +137,7 @@ func (s *Store) both(do func(i int, h *half) error) error {
 			}
 		}
 		if failed.Err == nil {
-			failed.Err = fmt.Errorf("%s windows: %w", [...]string{"short", "long"}[i], err)
+			failed.Err = fmt.Errorf("%s windows: %w", names[i], err)
 		}
 	}
 	if failed.Err == nil {
@@ -145,6 +145,26 @@ func (s *Store) both(do func(i int, h *half) error) error {
 	}
 	return &failed
 }
+
+// Hot implements regional.Store: first what the short store lists, then the long
+// one. Of a place in either the lowest bit says which.
+func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
+	half := from & 1
+	page, next, err = s.halves[half].Hot(ctx, from>>1)
+	if err != nil {
+		err = fmt.Errorf("%s windows: %w", names[half], err)
+	}
+	if next == 0 && half == 0 {
+		return page, 1, err
+	}
+	if next != 0 {
+		next = next<<1 | half
+	}
+	return page, next, err
+}
+
+// names are those of the halves.
+var names = [...]string{"short", "long"}
 
 // Epochs implements regional.Parted.
 func (s *Store) Epochs(ctx context.Context) ([]uint64, error) {

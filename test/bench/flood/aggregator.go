@@ -404,6 +404,14 @@ func (k *keeper) Load(ctx context.Context, keys []regional.Item) ([]regional.Ite
 	return k.each(keys, func(item []regional.Item) ([]regional.Item, error) { return k.inner.Load(ctx, item) })
 }
 
+// Hot implements regional.Store.
+func (k *keeper) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
+	if k.away {
+		return nil, 0, regional.ErrStore
+	}
+	return k.inner.Hot(ctx, from)
+}
+
 // Epoch implements regional.Store.
 func (k *keeper) Epoch(ctx context.Context) (uint64, error) {
 	if k.away {

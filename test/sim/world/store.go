@@ -122,6 +122,14 @@ func (s *Store) Load(ctx context.Context, keys []regional.Item) ([]regional.Item
 	return s.inner.Load(ctx, keys)
 }
 
+// Hot implements regional.Store.
+func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
+	if s.state != StoreUp {
+		return nil, 0, s.down()
+	}
+	return s.inner.Hot(ctx, from)
+}
+
 // Epoch implements regional.Store.
 func (s *Store) Epoch(ctx context.Context) (uint64, error) {
 	if s.state != StoreUp {
