@@ -21,11 +21,12 @@ type Aggregator struct {
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
-	clock clock
-	share share         // of the lanes
-	hurry atomic.Bool   // some export or push should not wait
-	epoch atomic.Uint64 // of the store and of this aggregator, as told to edges
-	stats stats
+	clock  clock
+	share  share         // of the lanes
+	legacy legacy        // of those that were gained
+	hurry  atomic.Bool   // some export or push should not wait
+	epoch  atomic.Uint64 // of the store and of this aggregator, as told to edges
+	stats  stats
 }
 
 // lane is a part of the key space under one lock.

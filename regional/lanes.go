@@ -17,16 +17,27 @@ import (
 
 // share is an aggregator's part in its region.
 type share struct {
-	mu      sync.Mutex // guards members
+	mu      sync.Mutex // guards members and gained
 	members *members
+	gained  laneSet // and not yet read from the store
 
 	owned, serving atomic.Uint64 // laneSets, as last found
 }
 
 // settle makes known what members have found; s.mu is held.
 func (s *share) settle(now int64) {
-	s.owned.Store(uint64(s.members.owned))
+	before := laneSet(s.owned.Swap(uint64(s.members.owned)))
+	s.gained = (s.gained | s.members.owned&^before) & s.members.owned
 	s.serving.Store(uint64(s.members.serving(now)))
+}
+
+// takeGained is the lanes that were gained since it was last called.
+func (a *Aggregator) takeGained() laneSet {
+	a.share.mu.Lock()
+	defer a.share.mu.Unlock()
+	gained := a.share.gained
+	a.share.gained = 0
+	return gained
 }
 
 // Join has the aggregator share the lanes with the others of its region; before

@@ -16,7 +16,7 @@ type stats struct {
 	evictedUnexported                 atomic.Uint64
 	evictedUnstored                   atomic.Uint64
 	cutShort                          atomic.Uint64
-	toldLater, storeErrors            atomic.Uint64
+	toldLater, storeErrors, inherited atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
 	storeDuration                     prometheus.Histogram
@@ -70,6 +70,7 @@ type Stats struct {
 	Lanes, Owned           int                      // of the region; of them its own
 	Members                int                      // aggregators of the region that live, this one counted
 	Takeovers              uint64                   // lanes taken over from aggregators that fell silent
+	Inherited              uint64                   // keys that were read from the store's list as lanes were gained
 	Listening              bool                     // it started, and waits to hear whose the lanes are
 }
 
@@ -86,6 +87,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	}
 	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
 	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
+	st.Inherited = s.inherited.Load()
 	a.readShare(&st, now.UnixNano())
 	for _, l := range a.lanes {
 		l.mu.Lock()
@@ -125,6 +127,7 @@ var (
 	ownedDesc    = prometheus.NewDesc("spillgate_aggregator_lanes_owned", "Lanes that are this aggregator's, of those that the region's aggregators share.", nil, nil)
 	membersDesc  = prometheus.NewDesc("spillgate_aggregator_members", "Aggregators of the region that are known to live, this one counted.", nil, nil)
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
+	inheritDesc  = prometheus.NewDesc("spillgate_aggregator_inherited_keys_total", "Keys near their limit that were read from the store as their lanes came to this aggregator.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
 
@@ -181,6 +184,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(ownedDesc, float64(st.Owned))
 	gauge(membersDesc, float64(st.Members))
 	count(takenDesc, st.Takeovers)
+	count(inheritDesc, st.Inherited)
 	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")

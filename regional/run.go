@@ -24,7 +24,7 @@ const finalSync = 5 * time.Second
 //	ticker ── Assign ──► Serve, or Stop, a lane;  Beat ──► publish
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
 //	       └─ Pushes ──► publish
-//	ticker ── Sync ──► store;  Tick
+//	ticker ── Sync ──► store;  Inherit ──► store
 func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err := a.Sync(ctx, time.Now()); err != nil {
 		a.cfg.Logger.Error("starting without the store", "err", err)
@@ -114,7 +114,7 @@ func (a *Aggregator) Untold() (keys int) {
 	return keys
 }
 
-// keepStore calls Sync every Interval until ctx ends.
+// keepStore calls Sync and Inherit every Interval until ctx ends.
 func (a *Aggregator) keepStore(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Interval)
 	defer ticker.Stop()
@@ -125,6 +125,9 @@ func (a *Aggregator) keepStore(ctx context.Context) {
 		case now := <-ticker.C:
 			if err := a.Sync(ctx, now); err != nil && ctx.Err() == nil {
 				a.cfg.Logger.Debug("store not in step", "err", err)
+			}
+			if err := a.Inherit(ctx, now); err != nil && ctx.Err() == nil {
+				a.cfg.Logger.Debug("lanes not wholly inherited", "err", err)
 			}
 		}
 	}

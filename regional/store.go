@@ -88,7 +88,7 @@ type Store interface {
 	Merge(ctx context.Context, batch []Item) ([]Item, error)
 
 	// Hot lists the keys that were merged with a Note, a page at a time: from is 0
-	// for the first, then next of the page before, until that is 0. It is a help for
+	// for the first, then next of the page before, which is larger, until that is 0. It is a help for
 	// who takes over and no more: of very many keys those that expire first are left
 	// out, one may stand there twice, under an earlier note, or for up to a window
 	// after it has expired, and what is merged meanwhile may be missed. On an error,

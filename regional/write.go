@@ -123,7 +123,9 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			}
 			err = errAway
 		default:
-			batch = append(batch, c.item(key))
+			it := c.item(key)
+			it.Note = l.note(c, now)
+			batch = append(batch, it)
 			c.written()
 		}
 	}

@@ -3,7 +3,6 @@ package deltasync
 import (
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -91,52 +90,6 @@ func (u *Up) read(m message) error {
 		return m.err
 	}
 	return u.checkHead()
-}
-
-func (w *writer) shape(num protowire.Number, s Shape) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	at := w.open(num)
-	w.fixed(shapeGeneration, s.Generation)
-	w.uint(shapeWidth, uint64(s.Width))
-	w.uint(shapeSlices, uint64(s.Slices))
-	w.uint(shapeLimit, s.Limit)
-	if s.Regional {
-		w.uint(shapeRegional, 1)
-	}
-	w.uint(shapeRefill, s.Refill)
-	w.uint(shapeRefillPer, uint64(s.RefillPer))
-	w.uint(shapeFloor, s.Floor)
-	w.close(at)
-	return nil
-}
-
-func (m *message) shape(s *Shape) {
-	in := m.message("shape")
-	for in.next() {
-		switch in.num {
-		case shapeGeneration:
-			s.Generation = in.fixed("generation")
-		case shapeWidth:
-			s.Width = time.Duration(in.uint("width", uint64(maxWindow)))
-		case shapeSlices:
-			s.Slices = int(in.uint("slices", maxSlices))
-		case shapeLimit:
-			s.Limit = in.uint("limit", math.MaxUint64)
-		case shapeRegional:
-			s.Regional = in.uint("regional", math.MaxUint64) != 0
-		case shapeRefill:
-			s.Refill = in.uint("refill", maxUnits)
-		case shapeRefillPer:
-			s.RefillPer = time.Duration(in.uint("refill_per", uint64(maxWindow)))
-		case shapeFloor:
-			s.Floor = in.uint("floor", maxUnits)
-		}
-	}
-	if in.err != nil && m.err == nil {
-		m.err = fmt.Errorf("shape.%w", in.err)
-	}
 }
 
 func (s *Section) lists() lists {

@@ -146,19 +146,25 @@ func (s *Store) both(do func(i int, h *half) error) error {
 	return &failed
 }
 
+// secondHalf is the place in the list at which that of the long store begins.
+const secondHalf = 1 << 30
+
 // Hot implements regional.Store: first what the short store lists, then the long
-// one. Of a place in either the lowest bit says which.
+// one.
 func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
-	half := from & 1
-	page, next, err = s.halves[half].Hot(ctx, from>>1)
+	half, begin := 0, 0
+	if from >= secondHalf {
+		half, begin = 1, secondHalf
+	}
+	page, next, err = s.halves[half].Hot(ctx, from-begin)
 	if err != nil {
 		err = fmt.Errorf("%s windows: %w", names[half], err)
 	}
-	if next == 0 && half == 0 {
-		return page, 1, err
-	}
-	if next != 0 {
-		next = next<<1 | half
+	switch {
+	case next != 0:
+		next += begin
+	case half == 0:
+		next = secondHalf
 	}
 	return page, next, err
 }

@@ -177,6 +177,7 @@ func (w *World) runServer(h *hub, v *Server) {
 			}
 		}
 		_ = v.aggregator.Sync(context.Background(), now) // it tries again
+		_ = v.aggregator.Inherit(context.Background(), now)
 	}
 	if w.now.Sub(v.ticked) >= time.Second {
 		v.ticked = w.now

@@ -1,0 +1,171 @@
+package regional
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Who comes to own a lane has never heard of most of its keys. Those near their
+// limit are listed in the store: he reads them there, and tells the other regions
+// what whoever owned the lane before may have stored and not told them, without
+// waiting until some edge touches the key.
+
+// warm is the part of its limit, in percent, from which on a key is listed.
+const warm = 25
+
+// warms says that a key is to be listed: it is near its limit, or kept out.
+func (l *lane) warms(c *counter, now int64) bool {
+	limit := c.shape.Limit
+	return limit > 0 && l.used(c, now) >= limit/100*warm+limit%100*warm/100 || c.penalty.at(now) != 0
+}
+
+// note is what the store lists a key with: its shape, by which anybody can load
+// it. Empty: it is not to be listed.
+func (l *lane) note(c *counter, now int64) string {
+	if !l.warms(c, now) {
+		return ""
+	}
+	var room [MaxNote]byte
+	note, err := c.shape.AppendBinary(room[:0])
+	if err != nil || len(note) > MaxNote { // our own bug: it came in a frame
+		return ""
+	}
+	return string(note)
+}
+
+// legacy is what is still to be read of lanes that were gained.
+type legacy struct {
+	busy atomic.Bool // somebody reads, who alone may touch pass
+	pass
+}
+
+// pass is one way through the store's list.
+type pass struct {
+	lanes laneSet
+	from  int    // the page of the store's list that is next
+	last  bool   // there is none
+	keys  []heir // of the page before, not read yet
+	err   error  // the first of this pass
+	rest  int64  // nothing is read before this instant
+	found int    // keys that were listed, in this pass
+}
+
+// heir is a listed key.
+type heir struct {
+	key   deltasync.Key
+	shape deltasync.Shape
+}
+
+const (
+	// inheritAtOnce is how many keys one Inherit reads: it takes a part of a
+	// second, and the next write of what the store missed comes after it.
+	inheritAtOnce = 32 * storeBatch
+	// inheritAgain is how long after a part of the store did not answer all is
+	// read once more.
+	inheritAgain = time.Second
+)
+
+// Inherit reads from the store the listed keys of lanes that this aggregator
+// gained, some thousands a call, until it has all. Call it after Sync; it waits for
+// the store, for Config.StoreTimeout a batch. An error says that some could not be
+// read: a later call tries again.
+func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
+	g := &a.legacy
+	if !g.busy.CompareAndSwap(false, true) {
+		return nil
+	}
+	defer g.busy.Store(false)
+	t := a.clock.At(now)
+	if gained := a.takeGained(); gained != 0 {
+		g.pass = pass{lanes: g.lanes | gained, rest: t}
+	}
+	if g.lanes == 0 || t < g.rest && g.rest-t <= int64(inheritAgain) {
+		return nil
+	}
+	for left := inheritAtOnce; left > 0; left -= storeBatch {
+		for len(g.keys) == 0 && !g.last {
+			if err := a.listLegacy(ctx); err != nil {
+				g.err = cmp.Or(g.err, err)
+			}
+		}
+		if len(g.keys) == 0 {
+			break
+		}
+		if err := a.readLegacy(ctx, t); err != nil {
+			g.err = cmp.Or(g.err, err)
+		}
+	}
+	if len(g.keys) > 0 || !g.last {
+		return nil
+	}
+	a.stats.inherited.Add(uint64(g.found))
+	a.cfg.Logger.Debug("lanes inherited", "lanes", g.lanes.len(), "keys", g.found, "err", g.err)
+	err := g.err
+	if g.pass = (pass{lanes: g.lanes, rest: t + int64(inheritAgain)}); err == nil {
+		g.lanes = 0
+		return nil
+	}
+	return fmt.Errorf("read listed keys: %w", err)
+}
+
+// listLegacy reads the next page of the list.
+func (a *Aggregator) listLegacy(ctx context.Context) error {
+	g := &a.legacy
+	if int(a.store.away.Load()) == len(a.store.known) {
+		g.last = true
+		return errAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+	defer cancel()
+	page, next, err := a.store.Hot(ctx, g.from)
+	g.from, g.last = next, next <= g.from // 0, or it would never end
+	for _, n := range page {
+		var shape deltasync.Shape
+		lane := n.Key.Lane(len(a.lanes))
+		if n.Key == 0 || !g.lanes.has(lane) || !a.Owns(lane) || shape.UnmarshalBinary([]byte(n.Note)) != nil {
+			continue
+		}
+		if it := stored(shape); it.Check() == nil {
+			g.keys = append(g.keys, heir{n.Key, shape})
+		}
+	}
+	slices.SortStableFunc(g.keys, func(x, y heir) int {
+		return cmp.Or(cmp.Compare(x.key.Lane(len(a.lanes)), y.key.Lane(len(a.lanes))), cmp.Compare(x.key, y.key))
+	})
+	g.found += len(g.keys)
+	return err
+}
+
+// readLegacy reads a batch of keys of one lane, and what the store has besides of
+// those that are known.
+func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
+	g := &a.legacy
+	lane := g.keys[0].key.Lane(len(a.lanes))
+	l := a.lanes[lane]
+	var known []told
+	var unknown []question
+	l.mu.Lock()
+	for len(known)+len(unknown) < storeBatch && len(g.keys) > 0 && g.keys[0].key.Lane(len(a.lanes)) == lane {
+		h := g.keys[0]
+		g.keys = g.keys[1:]
+		if l.counters[h.key] != nil {
+			known = append(known, told{key: h.key})
+		} else {
+			unknown = append(unknown, question{h.key, h.shape})
+		}
+	}
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+	defer cancel()
+	away := a.store.down()
+	_, err := a.writeBatch(ctx, l, known, now, away)
+	_, aerr := a.ask(ctx, l, unknown, &merged{}, now, away)
+	return errors.Join(err, aerr)
+}
