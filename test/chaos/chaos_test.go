@@ -13,8 +13,8 @@ import (
 )
 
 // short are the scenarios of an ordinary test run: each act and each kind
-// twice, of which two are pairs.
-var short = []string{"kill-aggregator", "kill-redis", "stop-redis", "kill-nats", "cut-nats", "slow-edge", "pair-01", "pair-02"}
+// twice, two of them in pairs, and the case of three.
+var short = []string{"kill-aggregator", "kill-redis", "stop-redis", "kill-nats", "cut-nats", "slow-edge", "told-and-gone", "pair-01", "pair-02"}
 
 // form is how long and how hard.
 type form struct {
@@ -139,9 +139,14 @@ func (x *chaos) run(t *testing.T, s scenario) result {
 	if x.first == nil {
 		x.first = x.peaks(t)
 	}
-	for _, f := range plan {
-		if f.kills != nil {
-			result.Acknowledged += x.acknowledged(t, f.kills)
+	for i := range plan {
+		f := &plan[i]
+		switch mark := func() { result.Acknowledged += x.acknowledged(t, f.kills) }; {
+		case f.told:
+			begin := f.begin
+			f.begin = func() { mark(); begin() }
+		case f.kills != nil:
+			mark()
 		}
 	}
 	earlier := x.decided(t)

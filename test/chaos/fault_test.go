@@ -22,6 +22,7 @@ type fault struct {
 	says       string   // what happens to whom
 	hits       []string // processes and wires; two faults that share one are no pair
 	kills      *edge    // the edge that dies of it
+	told       bool     // it dies when its region has all that it admitted until then, not until the first fault
 	begin, end func()
 }
 
@@ -42,16 +43,18 @@ func (t timed) String() string {
 // and the name alone.
 type scenario struct {
 	name   string
-	faults [][2]string // act and kind; none: a pair that is drawn too
+	faults [][2]string                                                    // act and kind; none: a pair that is drawn too
+	script func(c *cluster, r *rand.Rand, shortest time.Duration) []timed // instead of faults
 }
 
 // scenarios are all that there are.
 func scenarios(pairs int) (all []scenario) {
 	for _, act := range acts {
 		for _, kind := range kinds {
-			all = append(all, scenario{act + "-" + kind, [][2]string{{act, kind}}})
+			all = append(all, scenario{name: act + "-" + kind, faults: [][2]string{{act, kind}}})
 		}
 	}
+	all = append(all, scenario{name: "told-and-gone", script: toldAndGone})
 	for i := range pairs {
 		all = append(all, scenario{name: fmt.Sprintf("pair-%02d", i+1)})
 	}
@@ -69,6 +72,9 @@ func dice(seed uint64, name string) *rand.Rand {
 // that. The second of a pair mostly hits the region of the first: there one part
 // stands in for another.
 func (s scenario) plan(c *cluster, r *rand.Rand, shortest time.Duration) (plan []timed) {
+	if s.script != nil {
+		return s.script(c, r, shortest)
+	}
 	faults := s.faults
 	if faults == nil {
 		faults = [][2]string{{pick(r, acts), pick(r, kinds)}, {pick(r, acts), pick(r, kinds)}}
@@ -89,6 +95,32 @@ func (s scenario) plan(c *cluster, r *rand.Rand, shortest time.Duration) (plan [
 			next.after = upTo(r, min(plan[0].lasts, 2*time.Second))
 		}
 		plan = append(plan, next)
+	}
+	return plan
+}
+
+// toldAndGone leaves counts in a region's Redis alone: the regions are apart, an
+// edge dies when its region has taken all, and so do both aggregators before
+// they could tell the others.
+func toldAndGone(c *cluster, r *rand.Rand, shortest time.Duration) []timed {
+	region := pick(r, c.regions)
+	apart := fault{says: "cut all regions from each other"}
+	for _, one := range c.regions {
+		apart.hits = append(apart.hits, fmt.Sprintf("wire %p", one.hub.Gateway))
+	}
+	every := func(do func(*proc.Proxy)) func() {
+		return func() {
+			for _, one := range c.regions {
+				do(one.hub.Gateway)
+			}
+		}
+	}
+	apart.begin, apart.end = every((*proc.Proxy).Cut), every((*proc.Proxy).Mend)
+	dies := victimEdge(pick(r, region.edges)).kill()
+	dies.told = true
+	plan := []timed{{apart, 0, 3 * shortest}, {dies, shortest, shortest}}
+	for _, a := range region.aggregators {
+		plan = append(plan, timed{victimAggregator(a).kill(), 2 * shortest, shortest / 2})
 	}
 	return plan
 }
@@ -118,22 +150,30 @@ type wire struct {
 	*proc.Proxy
 }
 
+func victimEdge(e *edge) victim {
+	v := victim{name: e.name, edge: e, wires: []wire{{"its server", e.nats}}}
+	if e.EdgeServer != nil { // a plan alone needs no processes
+		v.process = e.Process
+	}
+	return v
+}
+
+func victimAggregator(a *aggregator) victim {
+	v := victim{name: a.name, wires: []wire{{"its server", a.nats}, {"its Redis", a.redis}}}
+	if a.AggregatorServer != nil {
+		v.process = a.Process
+	}
+	return v
+}
+
 // draw draws a victim in a region, and how it is hit.
 func (c *cluster) draw(r *rand.Rand, region *region, act, kind string) fault {
 	var v victim
 	switch kind {
 	case "edge":
-		e := pick(r, region.edges)
-		v = victim{name: e.name, edge: e, wires: []wire{{"its server", e.nats}}}
-		if e.EdgeServer != nil { // a plan alone needs no processes
-			v.process = e.Process
-		}
+		v = victimEdge(pick(r, region.edges))
 	case "aggregator":
-		a := pick(r, region.aggregators)
-		v = victim{name: a.name, wires: []wire{{"its server", a.nats}, {"its Redis", a.redis}}}
-		if a.AggregatorServer != nil {
-			v.process = a.Process
-		}
+		v = victimAggregator(pick(r, region.aggregators))
 	case "redis":
 		v = victim{name: region.name + "/redis"}
 		if region.redis != nil {
@@ -284,6 +324,9 @@ func TestPlans(t *testing.T) {
 		again := s.plan(c, dice(1, s.name), 2*time.Second)
 		if a, b := fmt.Sprint(plan), fmt.Sprint(again); a != b {
 			t.Errorf("%s: %s, and drawn again %s", s.name, a, b)
+		}
+		if s.script != nil {
+			continue
 		}
 		if len(s.faults) == 1 && len(plan) != 1 || s.faults == nil && len(plan) != 2 {
 			t.Fatalf("%s has %d faults: %v", s.name, len(plan), plan)
