@@ -45,14 +45,15 @@ type lane struct {
 
 // peer is one lane's exchange with another region.
 type peer struct {
-	outbox *deltasync.Outbox
-	epochs []uint64        // seen of late in its replies
-	store  uint64          // of its last reply
-	sent   int64           // when the last frame left
-	until  int64           // it is left alone before this instant
-	again  []deltasync.Key // to be told with a later Tick: see tellLater
-	round  round           // of what stood there
-	fails  int             // frames in a row that it did not answer
+	outbox  *deltasync.Outbox
+	epochs  []uint64        // seen of late in its replies
+	store   uint64          // of its last reply
+	sent    int64           // when the last frame left
+	until   int64           // it is left alone before this instant
+	again   []deltasync.Key // to be told with a later Tick: see tellLater
+	round   round           // of what stood there
+	fails   int             // frames in a row that it did not answer
+	failing int64           // since when
 	// unstored says that it took something into memory alone, as its store is
 	// away.
 	unstored bool

@@ -80,15 +80,27 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgo
 	return out
 }
 
-// Lost takes back an export that nobody answered. The peer rests a little
-// longer each time.
+// takeover is how long after the first loss a peer is tried again and again: one
+// of its aggregators that died is replaced within a second.
+const takeover = 2 * time.Second
+
+// Lost takes back an export that nobody answered. The peer rests a little, for as
+// long as it takes others to take the lane over, and then longer.
 func (a *Aggregator) Lost(now time.Time, o Outgoing) {
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
 	p.outbox.Lost(o.Seq)
-	p.until = a.clock.At(now) + int64(min(a.cfg.Interval<<min(p.fails, 4), time.Second))
+	t := a.clock.At(now)
+	if p.fails == 0 {
+		p.failing = t
+	}
+	longer := min(p.fails, 1)
+	if since := t - p.failing; since > int64(takeover) || since < 0 {
+		longer = min(p.fails, 4)
+	}
+	p.until = t + int64(min(a.cfg.Interval<<longer, time.Second))
 	p.fails++
 	a.stats.framesLost.Add(1)
 }

@@ -175,3 +175,65 @@ func TestBadBeats(t *testing.T) {
 		t.Errorf("%d members", st.Members)
 	}
 }
+
+// A peer's lane without an owner is tried a few times a second until one has
+// taken it over, and seldom when nobody does.
+func TestPeersLaneWithoutOwner(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now), "us")
+	(&edge{name: "e1"}).tell(r, 9, charge(now, 1))
+	tries := func(d time.Duration) (n int) {
+		for end := now.Add(d); now.Before(end); now = now.Add(20 * time.Millisecond) {
+			for _, o := range r.Exports(now) {
+				r.Lost(now, o)
+				n++
+			}
+		}
+		return n
+	}
+	if got := tries(2 * time.Second); got < 8 || got > 12 {
+		t.Errorf("%d tries in two seconds", got)
+	}
+	if got := tries(10 * time.Second); got > 12 {
+		t.Errorf("%d tries in ten seconds, later", got)
+	}
+}
+
+// A peer's new owner of a lane is told everything again where it may lack it, and
+// nothing where it has the store of the one before, who stored what it took.
+func TestPeersNewOwner(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, after uint64 // stores
+		status        deltasync.Status
+		again         bool
+	}{
+		"the same store":              {7, 7, deltasync.StatusOK, false},
+		"another store":               {7, 8, deltasync.StatusOK, true},
+		"who does not say":            {0, 0, deltasync.StatusOK, true},
+		"the one before had no store": {7, 7, deltasync.StatusStoreDown, true},
+	} {
+		now := start
+		r := newRegion(t, "eu", newStore(&now), "us")
+		e := &edge{name: "e1"}
+		exchange := func(key deltasync.Key, epoch, store uint64, status deltasync.Status) {
+			e.tell(r, key, charge(now, 1))
+			for _, o := range r.Exports(now) {
+				down := deltasync.Down{Status: status, Region: "us", Node: deltasync.NodeID("us", "", ""), Seq: o.Seq,
+					StoreEpoch: epoch, Store: store, Totals: make([]deltasync.Totals, 1)}
+				b, err := down.AppendBinary(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Receive(now, o, b); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		exchange(9, 1, tt.before, tt.status)
+		exchange(10, 2, tt.after, deltasync.StatusOK)
+		again := r.Untold() > 0
+		if again != tt.again {
+			t.Errorf("%s: told again %v, want %v", name, again, tt.again)
+		}
+	}
+}
