@@ -23,6 +23,7 @@ type service struct {
 	answers     uint64
 	store       uint64 // that the last answer was from; 0: unknown
 	outages     bool   // some aggregator was without its store once
+	saidAt      int64  // when one last said so
 	unmet       int    // shards swept in a row that had no record of the lane marked as unstored; see settle
 	told        int64  // when the last frame with counts left
 	sent        int64  // when the last frame left
@@ -90,7 +91,7 @@ func (n *Node) heardFrom(now int64, lane int, down *deltasync.Down, sentAt int64
 	a.heard, a.answers, a.gone = now, l.answers, false
 	switch {
 	case status == deltasync.StatusStoreDown:
-		a.stored, a.saidAt, l.outages, l.unmet = false, now, true, 0
+		a.stored, a.saidAt, l.outages, l.saidAt, l.unmet = false, now, true, now, 0
 	case sentAt >= a.saidAt || a.saidAt > now: // else it is an answer of before; later: a clock was set back
 		a.stored = true // whatever it refused
 	}
@@ -249,8 +250,10 @@ func (l *laneResend) concerns(r *record, now int64) bool {
 
 // noteStored marks a record whose counts went into memory alone, and takes the
 // mark off one that was told in full to somebody with a store: any other status
-// than StatusStoreDown says that what was taken is stored.
-func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Status) {
+// than StatusStoreDown says that what was taken is stored. A delta that is told
+// in full has all that was told before it left, to whomever; said is when
+// somebody last answered that he has no store.
+func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Status, left, said int64) {
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +264,7 @@ func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Stat
 	switch {
 	case status == deltasync.StatusStoreDown:
 		r.regions |= unstoredMark
-	case r.regions&unstoredMark != 0 && s.covers(d, r):
+	case r.regions&unstoredMark != 0 && (d.Flags&deltasync.FlagRefresh != 0 && left > said || s.covers(d, r)):
 		r.regions &^= unstoredMark
 	}
 }
@@ -272,6 +275,9 @@ func (s *shard) covers(d *deltasync.Delta, r *record) bool {
 	if r.sparse() {
 		s.scratch = append(s.scratch[:0], r.cell())
 	} else {
+		if punished := r.block.denied; punished.cost == penalty && d.Until < punished.until {
+			return false
+		}
 		r.settle()
 		s.scratch = r.block.own.Cells(s.scratch[:0])
 	}

@@ -324,7 +324,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.pace = down.Pace
 		n.heardFrom(t, lane, &down, up.SentAt)
 	}
-	outages, patience := n.lanes[lane].outages, time.Duration(0)
+	outages, said, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, time.Duration(0)
 	if up != nil && down.Status != deltasync.StatusOK && refuses(up, &down) {
 		patience = n.refusals[lane].patience(t)
 	}
@@ -341,20 +341,16 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
 			if i < len(down.Totals) {
-				n.hear(t, d.Key, sec.Life, &down.Totals[i], regions)
+				n.hear(t, d, sec.Life, up.SentAt, &down.Totals[i], regions)
 			} else {
 				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
 			}
 			switch {
 			case !d.Tells():
 			case !down.Took(i):
-				wait := patience
-				if d.Flags&deltasync.FlagRefresh == 0 { // the first time; another aggregator may take it
-					wait = time.Second
-				}
-				n.tellAgain(t, d.Key, sec.Life, wait)
+				n.tellAgain(t, d, sec.Life, patience)
 			case outages:
-				n.noteStored(d, sec.Life, down.Status)
+				n.noteStored(d, sec.Life, down.Status, up.SentAt, said)
 			}
 			i++
 		}
@@ -371,14 +367,18 @@ func (n *Node) askAgain(key deltasync.Key, life uint32) {
 }
 
 // hear joins a reply's totals for one key. They leave out the counts stored
-// under this life, so they are all others', earlier lives of ours included.
-func (n *Node) hear(now int64, key deltasync.Key, life uint32, totals *deltasync.Totals, regions uint16) {
-	s := n.shard(key)
+// under this life, so they are all others', earlier lives of ours included. What
+// the reply is to left at an instant.
+func (n *Node) hear(now int64, d *deltasync.Delta, life uint32, left int64, totals *deltasync.Totals, regions uint16) {
+	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.find(key)
+	r := s.find(d.Key)
 	if r == nil || r.life() != life {
 		return
+	}
+	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && left-r.sentBy() > int64(unexported)/2 {
+		s.sentLate(r, left)
 	}
 	b := r.block
 	cells := totals.Peers

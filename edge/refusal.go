@@ -43,14 +43,24 @@ func (r *refusal) patience(now int64) time.Duration {
 	return time.Second << r.times
 }
 
-// tellAgain has a key's counts sent again, all of them, in so long: at once they
-// would meet the same refusal, and keep others waiting.
-func (n *Node) tellAgain(now int64, key deltasync.Key, life uint32, in time.Duration) {
-	s := n.shard(key)
+// tellAgain has a key's counts sent again, all of them: after a second the first
+// time, as another aggregator may take them, and with patience where they were
+// refused again. At once they would meet the same refusal, and keep others
+// waiting. What is charged meanwhile, and refused, waits with them.
+func (n *Node) tellAgain(now int64, d *deltasync.Delta, life uint32, patience time.Duration) {
+	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.find(key); r != nil && r.life() == life {
-		s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(in))
-		s.owe(r)
+	r := s.find(d.Key)
+	if r == nil || r.life() != life {
+		return
 	}
+	if d.Flags&deltasync.FlagRefresh == 0 {
+		if r.flags&owed != 0 {
+			return
+		}
+		patience = time.Second
+	}
+	s.dueBy(r, now-int64(refreshAfter(r.block.rate))+int64(patience))
+	s.owe(r)
 }

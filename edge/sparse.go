@@ -227,6 +227,20 @@ func (r *record) idle(now int64) bool {
 	return r.block.idle(now)
 }
 
+// sentLate notes that counts left later than they were handed over: frames were
+// lost before.
+func (s *shard) sentLate(r *record, at int64) {
+	switch b := r.block; {
+	case !r.sparse():
+		if b.fullAt == b.sentAt || b.own.Len() <= 1 { // all of it left
+			b.fullAt = at
+		}
+		b.sentAt = at
+	case at >= b.sentAt:
+		s.share(r, b, at)
+	}
+}
+
 // dueBy has the record's counts sent again as if an instant had been the latest
 // that all of them were.
 func (s *shard) dueBy(r *record, at int64) {
