@@ -32,6 +32,16 @@ func patient(rate *limit.Rate, rose uint64) bool {
 	return rate.Window >= shortestCold && rose < rate.Limit/100
 }
 
+// calm is patient for all that the record was charged in the slice of its last
+// fold, as far as it is settled: what folds with every request never gathers much
+// between two.
+func (r *record) calm(rate *limit.Rate) bool {
+	if !patient(rate, r.fresh) {
+		return false
+	}
+	return r.sparse() || patient(rate, r.block.own.Get(r.block.slice).Charges)
+}
+
 // coldTick names the second that a shard's cold records are due in. Each shard
 // has its own beginning, so that they do not come all at once.
 func coldTick(now int64, shard int) int64 {
@@ -46,7 +56,7 @@ func (s *shard) mark(r *record, f flags) {
 	switch {
 	case news&urgent != 0:
 		s.enlist(r, r.sooner(urgently))
-	case r.flags&dirty == 0 || news&(again|untold) != 0:
+	case r.flags&dirty == 0 || news&untold != 0:
 		s.enlist(r, r.sooner(hot))
 	}
 	r.flags |= dirty | f

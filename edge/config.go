@@ -38,6 +38,12 @@ type Config struct {
 	// Shorter is more exact and costs more messages.
 	Interval, Urgent, Timeout time.Duration
 
+	// Budget is how many bytes a second the frames and their replies may take, up
+	// to a second's worth saved up (0: any number). When it runs short what is far
+	// from its limit waits, then what is regular; what cannot wait overdraws it by a
+	// frame at the most. Pushes are not in it.
+	Budget int
+
 	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it
 	// is reached, the key with the smallest share of its limit in use is
 	// forgotten first, of a namespace that has more than an equal part. One that has 80 % in use or more stays limited all the
@@ -94,6 +100,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Urgent > c.Interval {
 		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
+	}
+	if c.Budget < 0 {
+		errs = append(errs, fmt.Errorf("Budget: %d, want 0 or more bytes a second", c.Budget))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes || c.MaxBytes < 0 {
 		errs = append(errs, fmt.Errorf("MaxBytes: %d, want 0 or at least %d", c.MaxBytes, minBytes))

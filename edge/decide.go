@@ -242,7 +242,7 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 		}
 		switch {
 		case r.flags&dirty != 0: // it stands in a list
-		case patient(rate, r.fresh):
+		case r.calm(rate):
 			s.enlist(r, cold)
 		default:
 			s.enlist(r, hot)

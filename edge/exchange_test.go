@@ -36,14 +36,14 @@ func TestRefusedByTheOutboxIsNotDropped(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
 	rate := n.Rules().Rules()[0].Rates[0]
 	box := n.outboxes[0]
-	for key := deltasync.Key(1); box.Pending() < 65536*7/8-1; key++ { // room for one more, and for who is near its limit
-		if !box.Put(shapeOf(rate), 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch}) {
-			t.Fatalf("the outbox is full after %d keys, want 57344", box.Pending())
+	for key := deltasync.Key(1); box.Pending() < 65535; key++ { // room for one more that is near its limit
+		if !box.Put(shapeOf(rate), 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | deltasync.FlagFirst}) {
+			t.Fatalf("the outbox is full after %d keys, want 65536", box.Pending())
 		}
 	}
 	users := neighbours(n, 4) // one shard is drained in one batch
 	for _, user := range users[:3] {
-		check(n, start, user)
+		checkCost(n, start, user, 51)
 	}
 	denied := n.Rules().Only().NewRequest()
 	denied.Set("user", users[3])
@@ -56,7 +56,7 @@ func TestRefusedByTheOutboxIsNotDropped(t *testing.T) {
 	n.outboxes[0] = deltasync.NewOutbox(deltasync.OutboxConfig{})
 	cells, touches := 0, 0
 	for _, d := range upOf(t, n.Flush(start.Add(time.Second))).Sections[0].Deltas {
-		if len(d.Cells) == 1 && d.Cells[0].Charges == 1 {
+		if len(d.Cells) == 1 && d.Cells[0].Charges == 51 {
 			cells++
 		} else if d.Flags&deltasync.FlagTouch != 0 {
 			touches++

@@ -34,18 +34,18 @@ func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.At
 // flushAll is Flush of everything, whether its time has come or not.
 func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(now), cold) }
 
-// flush drains the classes up to one, and of the cold ones what is due.
+// flush drains the classes up to one, and of the cold ones what is due. What
+// there is no room or budget for stays dirty in the ledger.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
-	wave, from := n.begin()
 	var batch []pending
-	done, room := 0, true
-	for c := pressing; room && c <= cold; c++ {
+	for c := pressing; c <= cold; c++ {
 		if c > upTo && (c != cold || upTo == urgently) {
 			break
 		}
-		room = n.room(c)
-		for done = 0; room && done < shards; done++ { // without room what is dirty waits in the ledger
+		wave, from, room := n.begin(now, c)
+		done := 0
+		for ; room && done < shards; done++ {
 			at := (from + done) % shards
 			s := &n.shards[at]
 			tick := coldTick(now, at)
@@ -60,8 +60,8 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 				}
 			}
 		}
+		n.resume(c, from, done)
 	}
-	n.resume(from, done)
 	return n.frames(now)
 }
 
@@ -84,40 +84,41 @@ const stride = 97
 // resume sets the shard that the next flush begins with: where this one ran out
 // of room, so that everybody has a turn, and after a whole round another one,
 // so that nobody is always first in line.
-func (n *Node) resume(from, done int) {
+func (n *Node) resume(c class, from, done int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if done == shards {
 		done = stride
 	}
-	n.drainFrom = (from + done) % shards
+	n.drainFrom[c] = (from + done) % shards
 }
 
-// begin says which wave of resends is on, and the shard to begin with.
-func (n *Node) begin() (wave uint32, from int) {
+// begin says which wave of resends is on, the shard to begin with, and whether
+// any outbox and the budget take more of a class.
+func (n *Node) begin(now int64, c class) (wave uint32, from int, room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.resend.wave, n.drainFrom
-}
-
-// room says whether any outbox takes more of a class.
-func (n *Node) room(c class) (room bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if room = n.anyRoom(c); !room && c <= urgently {
+	room = n.anyRoom(c)
+	if !room && c <= urgently {
 		n.stats.outboxFull.Add(1)
 	}
-	return room
+	if room && !n.budget.Allows(now, haste[c]) {
+		room = false
+		n.stats.overBudget.Add(1)
+	}
+	return n.resend.wave, n.drainFrom[c], room
 }
+
+// Classes fill an outbox so far, in eighths: who comes behind them has a part
+// to himself however many they are, and who is pressing, all.
+var fills = [classes]int{pressing: 8, urgently: 5, hot: 6, cold: 7}
+
+// haste is what classes may do to the budget of bytes.
+var haste = [classes]deltasync.Haste{pressing: deltasync.Pressing, urgently: deltasync.Pressing, hot: deltasync.Regular, cold: deltasync.CanWait}
 
 // anyRoom is false where every lane's outbox is full for a class; n.mu is held.
 func (n *Node) anyRoom(c class) bool {
-	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool {
-		if c == pressing {
-			return !box.Crammed()
-		}
-		return !box.Full()
-	})
+	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return !box.Filled(fills[c]) })
 }
 
 // pending is a delta on its way from the ledger to an outbox.
@@ -149,6 +150,9 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		r := s.find(key)
 		if r == nil || r.flags&dirty == 0 {
 			continue // forgotten, or drained under an earlier entry
+		}
+		if c >= hot && r.flags&urgent != 0 {
+			continue // it stands in a sooner list too, and takes no turn of others
 		}
 		var d deltasync.Delta
 		if r.sparse() {
@@ -242,20 +246,36 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
-	for lane, box := range n.outboxes {
+	first := n.firstLane
+	for i := range n.outboxes {
+		lane := (first + i) % len(n.outboxes)
+		box := n.outboxes[lane]
 		if resting(now, n.paused[lane].until) {
 			continue
 		}
 		head := n.self
 		head.Lane, head.SentAt = lane, now
-		up := box.Next(head)
+		next := func() *deltasync.Up {
+			h := deltasync.Regular
+			if box.Urgent() {
+				h = deltasync.Pressing
+			}
+			if n.budget.Allows(now, h) {
+				return box.Next(head)
+			}
+			if n.firstLane == first && i > 0 {
+				n.firstLane = lane // everybody has a turn
+			}
+			return nil
+		}
+		up := next()
 		l := &n.lanes[lane]
 		if up == nil {
 			if beats := l.beats(now, lane); beats > 0 && lapsed(now, l.sent, time.Duration(beats)*n.cfg.Interval-1) {
 				up = box.Beat(head)
 			}
 		}
-		for ; up != nil; up = box.Next(head) {
+		for ; up != nil; up = next() {
 			if l.sent = now; len(up.Sections) > 0 {
 				l.told = now
 			}
@@ -268,6 +288,7 @@ func (n *Node) frames(now int64) []Outgoing {
 			}
 			n.stats.framesSent.Add(1)
 			n.stats.bytesSent.Add(uint64(len(payload)))
+			n.budget.Spend(len(payload))
 			out = append(out, Outgoing{
 				Lane: lane, Seq: up.Seq, Payload: payload,
 				Subject: deltasync.EdgeSubject(n.cfg.Region, lane, n.cfg.Pop, n.cfg.Name),
@@ -302,6 +323,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	}
 	t := n.clock.At(now)
 	n.mu.Lock()
+	n.budget.Spend(len(payload))
 	// A refusal that names deltas is about them; another is of the frame.
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		n.mu.Unlock()

@@ -285,7 +285,10 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 // foldBlock is fold of a record with a block of its own, or that needs one.
 func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	b := s.whole(r)
-	r.settle()
+	calm := r.flags&charged == 0 || r.calm(b.rate)
+	if r.settle(); calm && !r.calm(b.rate) && r.flags&charged != 0 {
+		s.enlist(r, hot)
+	}
 	s.retire(r, now) // by the rate that it was charged under
 	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)

@@ -13,7 +13,7 @@ import (
 // surface that asked for them.
 type stats struct {
 	evicted, evictedUnsent                       atomic.Uint64
-	outboxFull, unencodable                      atomic.Uint64
+	outboxFull, overBudget, unencodable          atomic.Uint64
 	framesSent, framesLost, bytesSent            atomic.Uint64
 	badReplies, badPushes, lateReplies, refusals atomic.Uint64
 	pushes, resends, foreign                     atomic.Uint64
@@ -134,7 +134,7 @@ var (
 	blockedDesc  = prometheus.NewDesc("spillgate_keys_blocked", "Keys that had 80 % of their limit used or more when they were forgotten, or when the region pushed them, and stay limited: exact, with what each had left; filter, by 16 bits each.", []string{"in"}, nil)
 	unblocked    = prometheus.NewDesc("spillgate_keys_blocked_lost_total", "Keys that should stay limited though they were forgotten, and for which there was no room.", nil, nil)
 	outboxDesc   = prometheus.NewDesc("spillgate_sync_outbox_deltas", "Keys whose counts wait to be sent or acknowledged.", nil, nil)
-	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full counts flushes that wait in the ledger for room and lose nothing.", []string{"reason"}, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Deltas held back or dropped, by reason. outbox_full and budget count flushes that wait in the ledger for room in the outbox, or for bytes, and lose nothing.", []string{"reason"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to the region's aggregators.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent, by what became of them.", []string{"result"}, nil)
 	viewAgeDesc  = prometheus.NewDesc("spillgate_view_age_seconds", "Time since the region last answered this edge; -1 before the first answer.", nil, nil)
@@ -173,6 +173,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(evictedDesc, st.Evicted, "acked")
 	count(evictedDesc, st.EvictedLost, "unsent")
 	count(droppedDesc, m.node.stats.outboxFull.Load(), "outbox_full")
+	count(droppedDesc, m.node.stats.overBudget.Load(), "budget")
 	count(droppedDesc, m.node.stats.unencodable.Load(), "unencodable")
 	count(sentDesc, st.BytesSent)
 	count(framesDesc, st.FramesSent, "sent")

@@ -39,9 +39,11 @@ type Node struct {
 	refusals  []refusal // by lane
 	lanes     []service // by lane
 	resend    resend
-	swept     int // next shard for Tick
-	unmarked  int // shards that Tick has yet to look at since resend.wave rose
-	drainFrom int // shard that the next flush begins with
+	swept     int          // next shard for Tick
+	unmarked  int          // shards that Tick has yet to look at since resend.wave rose
+	drainFrom [classes]int // shards that the next flush begins with
+	firstLane int          // lane that sends first
+	budget    deltasync.Budget
 	pace      time.Duration
 
 	capacities capacities
@@ -95,6 +97,7 @@ func New(cfg Config) (*Node, error) {
 		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes),
 	}
 	n.rested()
+	n.budget = deltasync.NewBudget(cfg.Budget)
 	share := cfg.budget()
 	for range cfg.Lanes {
 		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas, ReserveOneIn: 8}))
@@ -352,11 +355,13 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			b.wave = s.wave
 		}
 		switch {
-		case b.wave != s.wave && concerned || lapsed(now, r.fullAt(), refreshAfter(b.rate)):
-			s.resend(r, now)
+		case b.wave != s.wave && concerned:
+			s.resend(r, now, hot)
+		case lapsed(now, r.fullAt(), refreshAfter(b.rate)):
+			s.resend(r, now, cold) // a flood of keys is refreshed as one: not before what changes
 		case r.flags&owed != 0: // it is told again soon, and heard of then
 		case r.regions&unstoredMark != 0 && again.unstored == tell:
-			s.resend(r, now)
+			s.resend(r, now, hot)
 		case lapsed(now, sent, afterword) && r.heard < sent+int64(afterword) && r.known() >= (b.rate.Limit+3)/4:
 			s.mark(r, touch)
 		}

@@ -172,7 +172,7 @@ func (n *Node) tellOwed(now time.Time) {
 				break
 			}
 			if r := &s.table[j]; r.flags&(owed|dirty) == owed {
-				s.resend(r, t)
+				s.resend(r, t, hot)
 			}
 		}
 		s.mu.Unlock()

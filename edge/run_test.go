@@ -257,22 +257,22 @@ func TestFlushGoesOnWhereItStopped(t *testing.T) {
 	for _, step := range []int{1, 31, 64, 159, 255} {
 		seen := map[int]bool{}
 		for range 2 * shards {
-			from := n.drainFrom
+			from := n.drainFrom[hot]
 			for k := range step {
 				seen[(from+k)%shards] = true
 			}
-			n.resume(from, step)
+			n.resume(hot, from, step)
 		}
 		if len(seen) != shards {
 			t.Errorf("flushes with room for %d shards look at %d of %d shards", step, len(seen), shards)
 		}
 	}
-	from := n.drainFrom
-	if n.resume(from, shards); n.drainFrom == from {
+	from := n.drainFrom[hot]
+	if n.resume(hot, from, shards); n.drainFrom[hot] == from {
 		t.Error("after a whole round the same shard is first in line again")
 	}
-	from = n.drainFrom
-	if n.resume(from, 0); n.drainFrom != from {
+	from = n.drainFrom[hot]
+	if n.resume(hot, from, 0); n.drainFrom[hot] != from {
 		t.Error("a flush without room gave up its turn")
 	}
 }

@@ -252,10 +252,13 @@ func (s *shard) dueBy(r *record, at int64) {
 	s.whole(r).fullAt = at
 }
 
-// resend has all counts of the record sent with the next flush.
-func (s *shard) resend(r *record, now int64) {
+// resend has all counts of the record sent with the next flush of a class.
+func (s *shard) resend(r *record, now int64, c class) {
 	if b := r.block; !r.sparse() {
 		b.unsent = min(b.unsent, b.rate.Reach(now))
 	}
-	s.mark(r, charged|again)
+	if r.flags&again == 0 {
+		s.enlist(r, r.sooner(c))
+	}
+	r.flags |= charged | again
 }

@@ -36,10 +36,10 @@ const (
 
 // Outbox holds the deltas of one sender and lane until they are acknowledged:
 // bounded, and coalescing, so that after a cut the newest count goes out once.
-// Urgent deltas go first, before them those with FlagFirst, the others first in
-// first out. Nothing in it depends
-// on the order of a map. It is not safe for concurrent use; its owner has the
-// lock.
+// Urgent deltas go first, before them those with FlagFirst, but for a part of
+// each frame that is for who comes behind them; those of one kind first in first
+// out. Nothing in it depends on the order of a map. It is not safe for concurrent
+// use; its owner has the lock.
 type Outbox struct {
 	cfg      OutboxConfig
 	sections map[sectionID]*section
@@ -185,12 +185,25 @@ func (o *Outbox) Next(head Up) *Up {
 	o.seq++
 	head.Seq, head.Sections = o.seq, nil
 	f := newFilling(&head, o.cfg.MaxFrame)
-	_ = o.fill(f, &o.first) && o.fill(f, &o.urgent) && o.fill(f, &o.normal)
+	for _, part := range []struct {
+		queue *queue
+		keep  int // bytes that are left to those behind
+	}{
+		{&o.first, o.cfg.MaxFrame / 4}, {&o.urgent, o.cfg.MaxFrame / 8}, {&o.normal, 0},
+		{&o.first, 0}, {&o.urgent, 0},
+	} {
+		if !o.fill(f, part.queue, part.keep) {
+			break
+		}
+	}
 	f.close()
 	o.inFlight += f.deltas
 	o.flights = append(o.flights, &flight{Up: &head})
 	return &head
 }
+
+// Filled says that so many eighths of all places are taken.
+func (o *Outbox) Filled(eighths int) bool { return 8*o.Held() >= eighths*o.cfg.MaxDeltas }
 
 // Full says that no further key would be taken, but with FlagFirst.
 func (o *Outbox) Full() bool {
@@ -234,9 +247,10 @@ func (o *Outbox) Beat(head Up) *Up {
 	return &head
 }
 
-// fill moves deltas of q into the frame and says whether all of them fitted.
-func (o *Outbox) fill(f *filling, q *queue) bool {
-	for q.first != nil {
+// fill moves deltas of q into the frame, as long as it has more room than is to
+// be kept, and says whether the frame takes more.
+func (o *Outbox) fill(f *filling, q *queue, keep int) bool {
+	for q.first != nil && f.room > keep {
 		e := q.first
 		switch n := f.add(e); {
 		case n == e.cells.Len():
