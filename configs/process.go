@@ -71,6 +71,7 @@ type SyncSettings struct {
 	Interval       time.Duration // between flushes of changed keys
 	UrgentInterval time.Duration // the least time between flushes of keys near their limit
 	Timeout        time.Duration // a frame without a reply is sent again
+	Budget         int64         // bytes a second, replies included: of an edge, or of a link to another region
 }
 
 // LogSettings is what is logged, and how.
@@ -188,6 +189,7 @@ func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) [
 		{key: "sync.interval", fallback: "100ms", usage: "time between flushes of changed keys", parse: asDuration(&s.Interval, 10*time.Millisecond, time.Minute)},
 		{key: "sync.urgent_interval", fallback: "20ms", usage: "least time between flushes of keys near their limit", parse: asDuration(&s.UrgentInterval, time.Millisecond, time.Minute)},
 		{key: "sync.timeout", fallback: "250ms", usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
+		{key: "sync.budget", fallback: "16MiB", usage: "most bytes a second, replies included: of an edge, or of an aggregator to each other region", parse: asSize(&s.Budget, 128<<10)},
 		{key: "log.level", fallback: "info", usage: "debug, info, warn or error", parse: asLevel(&l.Level)},
 		{key: "log.format", fallback: "text", usage: "text or json", parse: asWord(&l.Format, "text", "json")},
 	}

@@ -42,7 +42,7 @@ type Config struct {
 	// to a second's worth saved up (0: any number). When it runs short what is far
 	// from its limit waits, then what is regular; what cannot wait overdraws it by a
 	// frame at the most. Pushes are not in it.
-	Budget int
+	Budget int64
 
 	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it
 	// is reached, the key with the smallest share of its limit in use is

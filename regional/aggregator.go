@@ -21,12 +21,15 @@ type Aggregator struct {
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
-	clock  clock
-	share  share         // of the lanes
-	legacy legacy        // of those that were gained
-	hurry  atomic.Bool   // some export or push should not wait
-	epoch  atomic.Uint64 // of the store and of this aggregator, as told to edges
-	stats  stats
+	clock     clock
+	share     share       // of the lanes
+	legacy    legacy      // of those that were gained
+	hurry     atomic.Bool // some export or push should not wait
+	pace      pace
+	links     links
+	firstLane atomic.Int32  // that exports first
+	epoch     atomic.Uint64 // of the store and of this aggregator, as told to edges
+	stats     stats
 }
 
 // lane is a part of the key space under one lock.
@@ -75,6 +78,9 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			Kind: deltasync.KindRegion, Region: cfg.Region, Name: cfg.Name,
 			Node: deltasync.NodeID(cfg.Region, "", ""), Lanes: cfg.Lanes,
 		},
+	}
+	for range cfg.Peers {
+		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
 	}
 	for range cfg.Lanes {
 		l := &lane{counters: map[deltasync.Key]*counter{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
@@ -133,7 +139,12 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = now.UnixNano()
 	}
-	down.SentAt = down.ReceivedAt + int64(a.cfg.Now().Sub(begun))
+	took := a.cfg.Now().Sub(begun)
+	a.pace.took(took)
+	if up.Kind == deltasync.KindEdge {
+		down.Pace = a.pace.asked()
+	}
+	down.SentAt = down.ReceivedAt + int64(took)
 	return a.encode(down)
 }
 

@@ -35,6 +35,11 @@ type Config struct {
 	// wait 250).
 	Interval, Urgent, Timeout, StoreTimeout time.Duration
 
+	// Budget is how many bytes a second exports to each other region and the
+	// replies to them may take, up to a second's worth saved up (0: any number).
+	// What is near its limit may overdraw it by a frame.
+	Budget int64
+
 	// MaxBytes bounds the memory of what is held of keys, and of what waits to be
 	// told to other regions: a quarter, where there are any (512 MiB). Under a flood
 	// of keys the one with the smallest share of its limit in use is forgotten first,
@@ -108,6 +113,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Urgent > c.Interval {
 		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
+	}
+	if c.Budget < 0 {
+		errs = append(errs, fmt.Errorf("Budget: %d, want 0 or more bytes a second", c.Budget))
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 512 << 20

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -30,22 +31,53 @@ type Push struct {
 func (a *Aggregator) Urgent() bool { return a.hurry.Load() }
 
 // Exports hands out frames with the subtotals that changed, as many as may be
-// in flight. Call it every Interval, and when Urgent, but not more often than
-// every Config.Urgent.
-func (a *Aggregator) Exports(now time.Time) []Outgoing {
+// in flight and as Config.Budget has bytes for. Call it every Interval.
+func (a *Aggregator) Exports(now time.Time) []Outgoing { return a.exports(now, false) }
+
+// ExportsUrgent is Exports of lanes that have something urgent for a peer. Call it
+// when Urgent, but not more often than every Config.Urgent.
+func (a *Aggregator) ExportsUrgent(now time.Time) []Outgoing { return a.exports(now, true) }
+
+func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	a.hurry.Store(false)
 	t := a.clock.At(now)
 	var out []Outgoing
-	for i, l := range a.lanes {
+	first := int(a.firstLane.Load())
+	for i := range a.lanes {
+		lane := (first + i) % len(a.lanes)
+		l := a.lanes[lane]
 		l.mu.Lock()
 		for j := range l.peers {
-			if until := l.peers[j].until; t >= until || until-t > int64(time.Second) { // longer: a clock was set back
-				out = a.frames(out, i, j, t, now.UnixNano())
+			p := &l.peers[j]
+			if t < p.until && p.until-t <= int64(time.Second) || urgent && !p.outbox.Urgent() { // longer: a clock was set back
+				continue
+			}
+			var all bool
+			if out, all = a.frames(out, lane, j, t, now.UnixNano()); !all && i > 0 {
+				a.firstLane.CompareAndSwap(int32(first), int32(lane)) // where bytes run short, everybody has a turn
 			}
 		}
 		l.mu.Unlock()
 	}
 	return out
+}
+
+// links are the bytes that each peer's link may carry.
+type links struct {
+	mu      sync.Mutex // guards what follows; taken with a lane's held
+	budgets []deltasync.Budget
+}
+
+func (l *links) allows(peer int, now int64, h deltasync.Haste) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.budgets[peer].Allows(now, h)
+}
+
+func (l *links) spend(peer, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.budgets[peer].Spend(bytes)
 }
 
 // beat is how many intervals an aggregator with nothing to tell keeps silent. It
@@ -54,16 +86,28 @@ func (a *Aggregator) Exports(now time.Time) []Outgoing {
 const beat = 5
 
 // frames takes what one lane has for one peer; raw is what our own clock shows.
-func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgoing {
+// Not all of it leaves where the link has no bytes left.
+func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Outgoing, all bool) {
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
 	head := a.self
 	head.Lane, head.SentAt = lane, raw
-	up := box.Next(head)
+	next := func() *deltasync.Up {
+		h := deltasync.Regular
+		if box.Urgent() {
+			h = deltasync.Pressing
+		}
+		if all = box.Pending() == 0 || a.links.allows(j, now, h); !all {
+			a.stats.overBudget.Add(1)
+			return nil
+		}
+		return box.Next(head)
+	}
+	up := next()
 	if up == nil && (lane == a.firstOwned() || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
 		up = box.Beat(head)
 	}
-	for ; up != nil; up = box.Next(head) {
+	for ; up != nil; up = next() {
 		p.sent = now
 		payload, err := up.AppendBinary(nil)
 		if err != nil { // our own bug: the outbox fits frames to size
@@ -73,11 +117,12 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) []Outgo
 		}
 		a.stats.framesSent.Add(1)
 		a.stats.bytesSent.Add(uint64(len(payload)))
+		a.links.spend(j, len(payload))
 		to := a.cfg.Peers[j]
 		out = append(out, Outgoing{Peer: to, Lane: lane, Seq: up.Seq, Payload: payload,
 			Subject: deltasync.RegionSubject(to, lane, a.cfg.Region)})
 	}
-	return out
+	return out, all
 }
 
 // takeover is how long after the first loss a peer is tried again and again: one
@@ -128,6 +173,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	j := slices.Index(a.cfg.Peers, o.Peer)
+	a.links.spend(j, len(payload))
 	p := &l.peers[j]
 	if deltas, known := p.outbox.Deltas(down.Seq); known && len(down.Totals) > deltas {
 		return fmt.Errorf("reply of %s: %d totals for %d keys", o.Peer, len(down.Totals), deltas)

@@ -16,7 +16,8 @@ type stats struct {
 	evictedUnexported                 atomic.Uint64
 	evictedUnstored                   atomic.Uint64
 	cutShort                          atomic.Uint64
-	toldLater, storeErrors, inherited atomic.Uint64
+	toldLater, overBudget             atomic.Uint64
+	storeErrors, inherited            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
 	storeDuration                     prometheus.Histogram
@@ -116,7 +117,7 @@ var (
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
-	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason. told_later counts keys that a peer refused, or that found no room in its outbox; they are told again in full, a second later or when there is room.", []string{"reason"}, nil)
+	droppedDesc  = prometheus.NewDesc("spillgate_sync_dropped_deltas_total", "Exports held back, by reason. told_later counts keys that a peer refused, or that found no room in its outbox; they are told again in full, a second later or when there is room; budget counts exports of a lane that wait for bytes.", []string{"reason"}, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys published.", nil, nil)
 	cutDesc      = prometheus.NewDesc("spillgate_sync_replies_cut_total", "Replies that were too large for one frame; edges ask again for the rest.", nil, nil)
 	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
@@ -128,6 +129,7 @@ var (
 	membersDesc  = prometheus.NewDesc("spillgate_aggregator_members", "Aggregators of the region that are known to live, this one counted.", nil, nil)
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
 	inheritDesc  = prometheus.NewDesc("spillgate_aggregator_inherited_keys_total", "Keys near their limit that were read from the store as their lanes came to this aggregator.", nil, nil)
+	paceDesc     = prometheus.NewDesc("spillgate_sync_pace_seconds", "How often edges are asked to send what is not urgent, as frames take long to answer; 0: as they like.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
 
@@ -164,6 +166,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(mutedDesc, float64(st.Muted))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))
+	gauge(paceDesc, c.aggregator.pace.asked().Seconds())
 	gauge(aheadDesc, st.ClockCorrection.Seconds())
 	count(stepsDesc, st.ClockSteps)
 	count(mergesDesc, st.Merges)
@@ -180,6 +183,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, st.FramesLost, "lost")
 	count(sentDesc, st.BytesSent)
 	count(droppedDesc, c.aggregator.stats.toldLater.Load(), "told_later")
+	count(droppedDesc, c.aggregator.stats.overBudget.Load(), "budget")
 	count(pushesDesc, st.Pushes)
 	gauge(ownedDesc, float64(st.Owned))
 	gauge(membersDesc, float64(st.Members))

@@ -67,13 +67,18 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			if a.Urgent() || now.Sub(sent) >= a.cfg.Interval {
+			var out []Outgoing
+			switch {
+			case now.Sub(sent) >= a.cfg.Interval:
 				sent = now
-				a.send(sending, bus, frames, a.Exports(now))
-				for _, p := range a.Pushes(now) {
-					if err := bus.Publish(p.Subject, p.Payload); err != nil {
-						a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
-					}
+				out = a.Exports(now)
+			case a.Urgent():
+				out = a.ExportsUrgent(now)
+			}
+			a.send(sending, bus, frames, out)
+			for _, p := range a.Pushes(now) {
+				if err := bus.Publish(p.Subject, p.Payload); err != nil {
+					a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
 				}
 			}
 			if now.Sub(ticked) >= time.Second {

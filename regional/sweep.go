@@ -21,6 +21,7 @@ const (
 func (a *Aggregator) Tick(now time.Time) {
 	a.turnClock(now)
 	t := a.clock.At(now)
+	a.pace.turn(t, a.cfg.Interval)
 	for i, l := range a.lanes {
 		for left := l.held(stretch); left > 0; left -= strides {
 			a.sweep(l, min(left, strides), t, !a.Serves(i))

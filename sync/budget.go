@@ -27,7 +27,7 @@ const (
 )
 
 // NewBudget makes a budget of so many bytes a second; 0: no bound.
-func NewBudget(rate int) Budget { return Budget{rate: int64(rate), left: int64(rate)} }
+func NewBudget(rate int64) Budget { return Budget{rate: rate, left: rate} }
 
 // Allows says whether something in such haste may be sent.
 func (b *Budget) Allows(now int64, h Haste) bool {

@@ -12,7 +12,7 @@ func TestBudgetHolds(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		rate := 1 + rnd.IntN(1<<rnd.IntN(24))
-		b, start := NewBudget(rate), midnight.UnixNano()
+		b, start := NewBudget(int64(rate)), midnight.UnixNano()
 		now, sent := start, 0
 		for range 5000 {
 			now += rnd.Int64N(int64(50 * time.Millisecond))
@@ -32,7 +32,7 @@ func TestBudgetKnowsHaste(t *testing.T) {
 	b, now := NewBudget(1000), midnight.UnixNano()
 	b.Allows(now, Regular)
 	for _, tt := range []struct {
-		spend                       int
+		spend                      int
 		canWait, regular, pressing bool
 	}{
 		{0, true, true, true},

@@ -11,7 +11,7 @@ import (
 func aggregatorConfig(s *configs.AggregatorSettings) regional.Config {
 	return regional.Config{
 		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxBytes: ownBytes(s),
-		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval,
+		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Budget: s.Sync.Budget,
 	}
 }
 

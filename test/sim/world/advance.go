@@ -163,9 +163,14 @@ func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, se
 func (w *World) runServer(h *hub, v *Server) {
 	now := v.clock.at(w.now)
 	w.runMember(h, v)
-	if w.now.Sub(v.sent) >= w.cfg.Interval || v.aggregator.Urgent() {
-		v.sent = w.now
-		for _, o := range v.aggregator.Exports(now) {
+	regular, urgent := w.now.Sub(v.sent) >= w.cfg.Interval, v.aggregator.Urgent()
+	if regular || urgent {
+		exports := v.aggregator.ExportsUrgent
+		if regular {
+			v.sent = w.now
+			exports = v.aggregator.Exports
+		}
+		for _, o := range exports(now) {
 			w.export(h, v, o)
 		}
 		for _, p := range v.aggregator.Pushes(now) {

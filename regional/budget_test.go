@@ -1,0 +1,56 @@
+package regional_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Between two intervals only lanes leave that have something urgent.
+func TestUrgentExportsLeaveTheOthers(t *testing.T) {
+	eu, e := newRegion(t, "eu", newStore(&start), "us"), &edge{name: "e1"}
+	e.send(eu, hits(start, 1, 1))
+	if out := eu.ExportsUrgent(start); len(out) != 0 {
+		t.Errorf("%d frames leave, and nothing is urgent", len(out))
+	}
+	urgent := hits(start, 60, 2)
+	urgent.Deltas[0].Flags = deltasync.FlagUrgent
+	e.send(eu, urgent)
+	if out := eu.ExportsUrgent(start); len(out) != 1 {
+		t.Errorf("%d frames leave, want the one of the lane that has something urgent", len(out))
+	}
+}
+
+// A link carries no more than its budget, a second saved up and a frame, and the
+// other regions' links are their own.
+func TestExportsKeepTheirBudget(t *testing.T) {
+	const rate = 10_000
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eu, e := &region{Aggregator: a, t: t, name: "eu", now: start, store: newStore(&start)}, &edge{name: "e1"}
+	sent, waited := map[string]int{}, map[string]bool{}
+	for i := range 200 { // 20 s
+		eu.now = eu.now.Add(100 * time.Millisecond)
+		e.send(eu, hits(start, uint64(1+i), upTo(2000)...))
+		out := eu.Exports(eu.now)
+		for _, o := range out {
+			sent[o.Peer] += len(o.Payload)
+			eu.Lost(eu.now, o)
+		}
+		for _, peer := range []string{"us", "ap"} {
+			waited[peer] = waited[peer] || len(out) == 0
+		}
+	}
+	for _, peer := range []string{"us", "ap"} {
+		if most := 21*rate + 2*deltasync.MaxFrame; sent[peer] > most || sent[peer] < 15*rate || !waited[peer] {
+			t.Errorf("%d bytes to %s in 20 s, want about %d, and frames that wait", sent[peer], peer, 20*rate)
+		}
+	}
+	if _, err := regional.New(regional.Config{Region: "eu", Name: "a1", Budget: -1}, newStore(&start)); err == nil {
+		t.Error("a budget below zero is taken")
+	}
+}
