@@ -3,7 +3,7 @@
 //
 // The mechanism is plain calls that take the time: Check decides, Flush hands
 // out frames, Receive and ReceiveHot take in what others counted, Tick cleans
-// up. Run is the shell around them that has tickers and a bus; the simulator
+// up; Asks and ReceiveSnapshot bring a node that starts what is hot. Run is the shell around them that has tickers and a bus; the simulator
 // calls the same methods on a virtual clock.
 //
 // # The ledger

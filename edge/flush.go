@@ -481,15 +481,21 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 		n.stats.foreign.Add(1)
 		return fmt.Errorf("push: it is of region %q, want %q", hot.Region, n.cfg.Region)
 	}
-	t := n.clock.At(now)
 	n.stats.pushes.Add(1)
+	n.hearAll(n.clock.At(now), &hot)
+	return nil
+}
+
+// hearAll takes in the totals of a push, and says of how many keys they are.
+func (n *Node) hearAll(now int64, hot *deltasync.Hot) (keys int) {
 	for i := range hot.Sections {
 		sec := &hot.Sections[i]
 		for k := range sec.Keys {
-			n.hearHot(t, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
+			n.hearHot(now, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
 		}
+		keys += len(sec.Keys)
 	}
-	return nil
+	return keys
 }
 
 // remember joins totals of a key that is not live here to what the view has of

@@ -50,6 +50,8 @@ type Stats struct {
 	BlockedLost uint64 // keys that should be, and for which there was no room
 	Resends     uint64 // times that everything live was sent again
 	Pushes      uint64
+	Snapshot    uint64        // keys that the region told as the node started
+	SnapshotIn  time.Duration // how long that took; 0: not all are there
 
 	ViewAge         time.Duration // since the last reply; -1: there was none
 	ClockOffset     time.Duration // of the region's aggregators against ours
@@ -82,6 +84,7 @@ func (n *Node) Stats(now time.Time) Stats {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	st.Snapshot, st.SnapshotIn = n.snapshot.keys, n.snapshot.took
 	for _, box := range n.outboxes {
 		st.Outbox += box.Held()
 	}
@@ -144,6 +147,8 @@ var (
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this edge adds to the machine's clock to count by the region's.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
+	snapshotDesc = prometheus.NewDesc("spillgate_sync_snapshot_keys", "Keys near their limit that the region told this edge as it started.", nil, nil)
+	snapTimeDesc = prometheus.NewDesc("spillgate_sync_snapshot_seconds", "How long it took until the region had told this edge, as it started, what is near its limit; absent until it has.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region may have lost them: its store was new, or an aggregator fell silent or has some in memory alone.", nil, nil)
 )
@@ -181,6 +186,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, st.Refused, "refused")
 	count(framesDesc, m.node.stats.lateReplies.Load(), "late")
 	count(pushesDesc, st.Pushes)
+	gauge(snapshotDesc, float64(st.Snapshot))
+	if st.SnapshotIn > 0 {
+		gauge(snapTimeDesc, st.SnapshotIn.Seconds())
+	}
 	count(foreignDesc, st.Foreign)
 	count(resendsDesc, st.Resends)
 	count(failedDesc, m.node.conditionFailures())

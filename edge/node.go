@@ -45,6 +45,7 @@ type Node struct {
 	firstLane int          // lane that sends first
 	budget    deltasync.Budget
 	pace      time.Duration
+	snapshot  snapshot
 
 	capacities capacities
 	stats      stats
@@ -96,6 +97,7 @@ func New(cfg Config) (*Node, error) {
 		},
 		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes),
 	}
+	n.snapshot.lanes = make([]laneSnapshot, cfg.Lanes)
 	n.rested()
 	n.budget = deltasync.NewBudget(cfg.Budget)
 	share := cfg.budget()

@@ -18,6 +18,7 @@ import (
 // stops makes counts that it has no time to send.
 //
 //	ticker ── Flush ──► a goroutine a frame (two a lane at most) ── Request ──► Receive or Lost
+//	ticker ── Asks ──► a goroutine a lane ── Request ──► ReceiveSnapshot or LostSnapshot
 //	bus's goroutine ──► ReceiveHot
 func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	sub, err := bus.Subscribe(deltasync.HotSubjects(n.cfg.Region), func(_ string, payload []byte) {
@@ -33,7 +34,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) })
+	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) }, func(asks []Ask) { n.ask(ctx, bus, &frames, asks) })
 
 	deadline := time.AfterFunc(finalFlush, stop)
 	defer deadline.Stop()
@@ -64,8 +65,9 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 // finalFlush is how long Run may go on sending after it was told to stop.
 const finalFlush = 2 * time.Second
 
-// loop flushes every Interval, and what is urgent every Urgent, until ctx ends.
-func (n *Node) loop(ctx context.Context, send func([]Outgoing)) {
+// loop flushes every Interval, and what is urgent every Urgent, until ctx ends, and
+// asks for the snapshot until that is there.
+func (n *Node) loop(ctx context.Context, send func([]Outgoing), ask func([]Ask)) {
 	ticker := time.NewTicker(n.cfg.Urgent)
 	defer ticker.Stop()
 	var flushed, ticked time.Time
@@ -81,6 +83,7 @@ func (n *Node) loop(ctx context.Context, send func([]Outgoing)) {
 			case n.Urgent():
 				send(n.FlushUrgent(now))
 			}
+			ask(n.Asks(now))
 			if now.Sub(ticked) >= 100*time.Millisecond {
 				ticked = now
 				n.Tick(now)
@@ -117,6 +120,29 @@ func (n *Node) send(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGro
 		})
 	}
 }
+
+// ask makes each a request. The goroutines end with the answer, the timeout, or
+// ctx; frames waits for them.
+func (n *Node) ask(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, asks []Ask) {
+	for _, a := range asks {
+		frames.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+			defer cancel()
+			reply, err := bus.Request(ctx, a.Subject, a.Payload)
+			if err == nil {
+				err = n.ReceiveSnapshot(time.Now(), a, reply)
+			}
+			if err != nil {
+				n.LostSnapshot(time.Now(), a)
+				n.cfg.Logger.Debug("snapshot lost", "lane", a.Lane, "err", err)
+			}
+		})
+	}
+}
+
+// snapshotTimeout is how long a part of a snapshot may take: the first has the
+// owner look through the lane.
+const snapshotTimeout = time.Second
 
 var errForeign = errors.New("the reply is to another frame")
 

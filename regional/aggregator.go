@@ -44,6 +44,8 @@ type lane struct {
 	peers    []peer          // by Config.Peers
 	scratch  []crdt.Cell     // see merged
 	slots    []slot          // see slotsOf
+
+	snapshot snapshot // for edges that start
 }
 
 // peer is one lane's exchange with another region.

@@ -28,5 +28,7 @@
 // The mechanism is plain calls that take the time: Handle answers a frame,
 // Exports and Pushes hand out what is to be sent, Receive takes in another
 // region's reply, Tick retires, Sync writes what the store missed; Join, Beat,
-// HearBeat, Assign and Leave share the lanes. Run is the shell around them.
+// HearBeat, Assign and Leave share the lanes, Inherit reads what earlier owners of
+// those that are gained left in the store, and Snapshot tells an edge that starts
+// what is hot. Run is the shell around them.
 package regional

@@ -44,6 +44,8 @@ func (l *lane) note(c *counter, now int64) string {
 type legacy struct {
 	busy atomic.Bool // somebody reads, who alone may touch pass
 	pass
+
+	unread atomic.Uint64 // laneSet: nobody should be told yet what is hot in them
 }
 
 // pass is one way through the store's list.
@@ -108,11 +110,20 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	a.stats.inherited.Add(uint64(g.found))
 	a.cfg.Logger.Debug("lanes inherited", "lanes", g.lanes.len(), "keys", g.found, "err", g.err)
 	err := g.err
+	g.unread.Store(0) // or it would be told nothing for as long as the store is away
 	if g.pass = (pass{lanes: g.lanes, rest: t + int64(inheritAgain)}); err == nil {
 		g.lanes = 0
 		return nil
 	}
 	return fmt.Errorf("read listed keys: %w", err)
+}
+
+// inherits says that a lane was gained and most of its hot keys may not be known
+// yet.
+func (a *Aggregator) inherits(lane int) bool {
+	a.share.mu.Lock()
+	defer a.share.mu.Unlock()
+	return (a.share.gained | laneSet(a.legacy.unread.Load())).has(lane)
 }
 
 // listLegacy reads the next page of the list.

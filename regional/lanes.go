@@ -37,6 +37,7 @@ func (a *Aggregator) takeGained() laneSet {
 	defer a.share.mu.Unlock()
 	gained := a.share.gained
 	a.share.gained = 0
+	a.legacy.unread.Or(uint64(gained))
 	return gained
 }
 

@@ -20,6 +20,7 @@ type stats struct {
 	storeErrors, inherited            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
+	snapshots, badSnaps               atomic.Uint64
 	storeDuration                     prometheus.Histogram
 
 	mu      sync.Mutex // guards replies
@@ -125,6 +126,7 @@ var (
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
+	snapDesc     = prometheus.NewDesc("spillgate_sync_snapshot_parts_total", "Parts of the keys near their limit that were told to edges as they started.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("spillgate_aggregator_lanes_owned", "Lanes that are this aggregator's, of those that the region's aggregators share.", nil, nil)
 	membersDesc  = prometheus.NewDesc("spillgate_aggregator_members", "Aggregators of the region that are known to live, this one counted.", nil, nil)
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
@@ -190,6 +192,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(takenDesc, st.Takeovers)
 	count(inheritDesc, st.Inherited)
 	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
+	count(refusedDesc, c.aggregator.stats.badSnaps.Load(), "snapshot")
+	count(snapDesc, c.aggregator.stats.snapshots.Load())
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
 	for peer, age := range st.PeerAge {

@@ -24,14 +24,19 @@ type seat struct {
 	bus    deltasync.Bus
 	beats  deltasync.Subscription
 	asked  deltasync.Subscription
-	served map[int]deltasync.Subscription
+	served map[int]served
 	beaten time.Time
 }
+
+// served is a lane's frames, and the questions of edges that start.
+type served struct{ frames, snaps deltasync.Subscription }
+
+func (s served) stop() error { return errors.Join(s.frames.Stop(), s.snaps.Stop()) }
 
 // takeSeat begins to listen to the others. Where nobody else lives all lanes are
 // served when it returns.
 func (a *Aggregator) takeSeat(ctx context.Context, bus deltasync.Bus) (*seat, error) {
-	s := &seat{a: a, bus: bus, served: map[int]deltasync.Subscription{}}
+	s := &seat{a: a, bus: bus, served: map[int]served{}}
 	a.Join(time.Now())
 	var err error
 	if s.beats, err = bus.Subscribe(deltasync.LiveSubject(a.cfg.Region), func(_ string, payload []byte) { s.hear(payload) }); err != nil {
@@ -91,7 +96,7 @@ func (s *seat) serve(now time.Time) (err error) {
 		sub, serves := s.served[lane]
 		switch {
 		case s.a.Serves(lane) && !serves:
-			sub, serr := s.bus.Serve(deltasync.LaneSubjects(s.a.cfg.Region, lane), deltasync.Queue(s.a.cfg.Region), s.handle)
+			sub, serr := s.take(lane)
 			if serr != nil {
 				err = errors.Join(err, serr)
 				continue
@@ -99,7 +104,7 @@ func (s *seat) serve(now time.Time) (err error) {
 			s.served[lane], changed = sub, true
 		case !s.a.Serves(lane) && serves:
 			delete(s.served, lane)
-			err = errors.Join(err, sub.Stop())
+			err = errors.Join(err, sub.stop())
 		}
 	}
 	if changed || now.Sub(s.beaten) >= BeatEvery || now.Before(s.beaten) {
@@ -107,6 +112,22 @@ func (s *seat) serve(now time.Time) (err error) {
 		s.say(s.a.Beat(now))
 	}
 	return err
+}
+
+// take has the bus bring what is sent to the owner of a lane.
+func (s *seat) take(lane int) (served, error) {
+	region, queue := s.a.cfg.Region, deltasync.Queue(s.a.cfg.Region)
+	frames, err := s.bus.Serve(deltasync.LaneSubjects(region, lane), queue, s.handle)
+	if err != nil {
+		return served{}, err
+	}
+	snaps, err := s.bus.Serve(deltasync.SnapSubject(region, lane), queue, func(_ context.Context, _ string, payload []byte) []byte {
+		return s.a.Snapshot(time.Now(), payload)
+	})
+	if err != nil {
+		return served{}, errors.Join(err, frames.Stop())
+	}
+	return served{frames, snaps}, nil
 }
 
 func (s *seat) handle(ctx context.Context, subject string, payload []byte) []byte {
@@ -135,7 +156,7 @@ func (s *seat) leave() {
 // end stops all that the bus brings.
 func (s *seat) end() (err error) {
 	for _, sub := range s.served {
-		err = errors.Join(err, sub.Stop())
+		err = errors.Join(err, sub.stop())
 	}
 	for _, sub := range []deltasync.Subscription{s.asked, s.beats} {
 		if sub != nil {

@@ -29,6 +29,7 @@ func (a *Aggregator) Tick(now time.Time) {
 		for j := range l.peers {
 			l.tellAgain(j, t)
 		}
+		l.forgetSnapshot(t)
 	}
 }
 

@@ -11,7 +11,8 @@
 // from a region to another. The Down that answers it holds the totals of the
 // same keys in the same order. A Hot is pushed to all edges of a region when a
 // key crosses a threshold of its limit. A Live is what the aggregators of a
-// region tell each other, to share the lanes.
+// region tell each other, to share the lanes. With a Snap an edge that starts asks
+// for what is hot.
 //
 // A Delta is a small state to be joined by maximum, not a difference to be
 // added, so frames may be lost, doubled, reordered or sent to two aggregators,
@@ -31,6 +32,7 @@
 //	Down    = version 1, head, Totals, deltas refused
 //	Hot     = version 1, head, (Shape, keys, Totals)*
 //	Live    = version 1, who, whether it is leaving
+//	Snap    = version 1, region, lane, where to begin
 //	Totals  = base, Cells of other regions, Cells of the own region, until, carries
 //	Cells   = counts, slices, charges, refunds
 //
@@ -50,7 +52,7 @@
 //	sg.v1.hot.<region>.<lane>                 pushes
 //	sg.v1.live.<region>                       Lives, from aggregator to aggregator
 //	sg.v1.live.<region>.ask                   a newcomer's request for one
-//	sg.v1.snap.<region>                       kept for snapshots for starting edges
+//	sg.v1.snap.<region>.<lane>                a starting edge's Snap, answered by a Hot
 //	sg.v1.audit.<region>                      kept for audits of drift
 //
 // <region> is the one addressed; of its aggregators the owner of a lane serves

@@ -214,13 +214,15 @@ func (d *Down) Took(i int) bool {
 }
 
 // Hot tells all edges of a region what is counted for keys that crossed a
-// threshold of their limit, or changed above it.
+// threshold of their limit, or changed above it. As the answer to a Snap it tells
+// one of them of keys near their limit.
 type Hot struct {
 	Region      string
 	Lane        int
 	SentAt      int64
 	LiveRegions int
 	Sections    []HotSection
+	Next        uint64 // of the answer to a Snap: where the next part begins; 0: this was the last
 }
 
 // HotSection is the keys of one shape.

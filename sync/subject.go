@@ -16,6 +16,7 @@ const (
 	upPrefix    = "sg.v1.up."
 	hotPrefix   = "sg.v1.hot."
 	livePrefix  = "sg.v1.live."
+	snapPrefix  = "sg.v1.snap."
 	queuePrefix = "agg-"
 	edgeMark    = "e"
 	regionMark  = "r"
@@ -63,6 +64,12 @@ func LiveSubject(region string) string { return livePrefix + region }
 
 // AskSubject is described with LiveSubject.
 func AskSubject(region string) string { return livePrefix + region + ".ask" }
+
+// SnapSubject is where an edge that starts asks the owner of a lane for the keys
+// near their limit.
+func SnapSubject(region string, lane int) string {
+	return snapPrefix + region + "." + strconv.Itoa(lane)
+}
 
 // HotSubjects is what the edges of a region subscribe to: pushes of all lanes.
 func HotSubjects(region string) string { return hotPrefix + region + ".*" }

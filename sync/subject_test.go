@@ -14,6 +14,7 @@ func TestSubjects(t *testing.T) {
 		{LaneSubjects("eu", 3), "sg.v1.up.eu.3.>"},
 		{LiveSubject("eu"), "sg.v1.live.eu"},
 		{AskSubject("eu"), "sg.v1.live.eu.ask"},
+		{SnapSubject("eu", 7), "sg.v1.snap.eu.7"},
 		{HotSubjects("eu"), "sg.v1.hot.eu.*"},
 		{Queue("eu"), "agg-eu"},
 	} {

@@ -7,7 +7,7 @@ import "google.golang.org/protobuf/encoding/protowire"
 // have no field in Go so far: readers skip them as they skip unknown ones, and
 // their numbers must never go to anything else.
 const (
-	upVersion     protowire.Number = 1 // also of Down, Hot and Live
+	upVersion     protowire.Number = 1 // also of Down, Hot, Live and Snap
 	upKind        protowire.Number = 2
 	upRegion      protowire.Number = 3
 	upPop         protowire.Number = 4
@@ -116,6 +116,7 @@ const (
 	hotSentAt      protowire.Number = 4
 	hotLiveRegions protowire.Number = 5
 	hotSections    protowire.Number = 6
+	hotNext        protowire.Number = 14
 	// Not yet used.
 	hotLanes         protowire.Number = 7
 	hotSeq           protowire.Number = 8
@@ -144,4 +145,11 @@ const (
 	liveLeaving     protowire.Number = 7
 	liveLiveEdges   protowire.Number = 8
 	liveLiveRegions protowire.Number = 9
+)
+
+const (
+	snapRegion protowire.Number = 2
+	snapLane   protowire.Number = 3
+	snapLanes  protowire.Number = 4
+	snapFrom   protowire.Number = 5
 )

@@ -15,6 +15,7 @@ func FuzzUp(f *testing.F)   { fuzzFrame(f, kinds[0]) }
 func FuzzDown(f *testing.F) { fuzzFrame(f, kinds[1]) }
 func FuzzHot(f *testing.F)  { fuzzFrame(f, kinds[2]) }
 func FuzzLive(f *testing.F) { fuzzFrame(f, kinds[3]) }
+func FuzzSnap(f *testing.F) { fuzzFrame(f, kinds[4]) }
 
 // fuzzFrame: no input makes the decoder panic or hold more than maxGrowth
 // times its size, and what it accepts it writes and reads again unchanged.

@@ -54,7 +54,7 @@ var goldens = map[protoreflect.Name]frame{
 		Refused: []uint32{0, 3, 200}, Store: 0xd0d1d2d3d4d5d6d7,
 	},
 	"Hot": &Hot{
-		Region: "eu", Lane: 3, SentAt: 1_790_000_000_125_100_000, LiveRegions: 3,
+		Region: "eu", Lane: 3, SentAt: 1_790_000_000_125_100_000, LiveRegions: 3, Next: 1500,
 		Sections: []HotSection{{Shape: Shape{Generation: 7, Width: 60e9, Slices: 1, Limit: 100, Regional: true}, Keys: []HotKey{
 			{Key: 0x1112131415161718, Totals: Totals{Others: []crdt.Cell{{Slice: 1_193_333_330, Charges: 40}}, Peers: []crdt.Cell{{Slice: 1_193_333_333, Charges: 60}}}},
 			{Key: 0x3132333435363738, Totals: Totals{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 90, Refunds: 8}}}},
@@ -67,6 +67,7 @@ var goldens = map[protoreflect.Name]frame{
 		Region: "eu", Name: "agg-1", Incarnation: 1_790_000_000_000, Lanes: 8, SentAt: 1_790_000_000_125_100_000,
 		Leaving: true, LiveEdges: 40, LiveRegions: 3,
 	},
+	"Snap": &Snap{Region: "eu", Lane: 3, Lanes: 8, From: 1500},
 }
 
 // complete sets every field of m that is not set, and those below it: what
@@ -225,11 +226,11 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenOld: frames of builds that knew neither buckets, Refused, Store
-// nor penalties.
+// TestGoldenOld: frames of builds that knew neither buckets, Refused, Store,
+// penalties nor snapshots.
 func TestGoldenOld(t *testing.T) {
 	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
-	up.Sections, hot.Sections = up.Sections[:2], hot.Sections[:1]
+	up.Sections, hot.Sections, hot.Next = up.Sections[:2], hot.Sections[:1], 0
 	down.Totals, down.Refused, down.Store = down.Totals[:4], nil, 0
 	for i, want := range []frame{&up, &down, &hot} {
 		got := kinds[i].zero()

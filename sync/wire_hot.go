@@ -2,6 +2,7 @@ package deltasync
 
 import (
 	"fmt"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -29,6 +30,7 @@ func (h *Hot) append(w *writer) error {
 		}
 		w.close(at)
 	}
+	w.uint(hotNext, h.Next)
 	return nil
 }
 
@@ -64,6 +66,8 @@ func (h *Hot) read(m message) error {
 				return fmt.Errorf("sections[%d].%w", len(h.Sections), err)
 			}
 			h.Sections = append(h.Sections, s)
+		case hotNext:
+			h.Next = m.uint("next", math.MaxUint64)
 		}
 	}
 	if m.err != nil {

@@ -280,6 +280,18 @@ func specHot(t testing.TB, h *Hot) *dynamicpb.Message {
 		setColumn(e, "keys", keys, true)
 		e.totals(totals, true)
 	}
+	m.set("next", h.Next)
+	return msg
+}
+
+func specSnap(t testing.TB, s *Snap) *dynamicpb.Message {
+	msg := newMessage(t, "Snap")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("region", s.Region)
+	m.set("lane", uint32(s.Lane))
+	m.set("lanes", uint32(s.Lanes))
+	m.set("from", s.From)
 	return msg
 }
 

@@ -153,7 +153,7 @@ func (r frames) down() *Down {
 }
 
 func (r frames) hot() *Hot {
-	h := &Hot{Region: r.token(), Lane: r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()), LiveRegions: r.IntN(100)}
+	h := &Hot{Region: r.token(), Lane: r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()), LiveRegions: r.IntN(100), Next: r.number()}
 	for range r.IntN(4) {
 		s := HotSection{Shape: r.shape()}
 		around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
@@ -172,4 +172,10 @@ func (r frames) hot() *Hot {
 func (r frames) live() *Live {
 	return &Live{Region: r.token(), Name: "a" + r.token(), Incarnation: r.number(), Lanes: 1 + r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()),
 		Leaving: r.IntN(2) == 0, LiveEdges: r.IntN(100), LiveRegions: r.IntN(100)}
+}
+
+func (r frames) snap() *Snap {
+	s := &Snap{Region: r.token(), Lanes: 1 + r.IntN(MaxLanes), From: r.number()}
+	s.Lane = r.IntN(s.Lanes)
+	return s
 }

@@ -125,6 +125,9 @@ func TestRefused(t *testing.T) {
 		{"no name", "Live", func(m pb) { clearField(m, "name") }, "name: missing"},
 		{"name no token", "Live", func(m pb) { m.set("name", "a.b") }, "name: "},
 		{"no lanes", "Live", func(m pb) { clearField(m, "lanes") }, "lanes: 0"},
+		{"lane out of lanes", "Snap", func(m pb) { m.set("lane", uint32(8)) }, "lane: 8"},
+		{"no lanes", "Snap", func(m pb) { clearField(m, "lanes") }, "lanes: 0"},
+		{"region no token", "Snap", func(m pb) { m.set("region", ".") }, "region: "},
 		{"too many lanes", "Live", func(m pb) { m.set("lanes", uint32(65)) }, "lanes: 65"},
 	} {
 		t.Run(string(c.frame)+"/"+c.name, func(t *testing.T) {

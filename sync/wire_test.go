@@ -29,7 +29,7 @@ type kind struct {
 	spec func(testing.TB, frame) *dynamicpb.Message
 }
 
-// kinds are the four frames, each with its message in frame.proto.
+// kinds are the five frames, each with its message in frame.proto.
 var kinds = []kind{
 	{"Up", func() frame { return new(Up) }, func(r frames) frame { return r.up() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specUp(t, f.(*Up)) }},
@@ -39,6 +39,8 @@ var kinds = []kind{
 		func(t testing.TB, f frame) *dynamicpb.Message { return specHot(t, f.(*Hot)) }},
 	{"Live", func() frame { return new(Live) }, func(r frames) frame { return r.live() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specLive(t, f.(*Live)) }},
+	{"Snap", func() frame { return new(Snap) }, func(r frames) frame { return r.snap() },
+		func(t testing.TB, f frame) *dynamicpb.Message { return specSnap(t, f.(*Snap)) }},
 }
 
 func encode(t testing.TB, f frame) []byte {
@@ -143,7 +145,8 @@ func TestNumbers(t *testing.T) {
 		"Taken": {"node": takenNode, "incarnation": takenIncarnation, "seq": takenSeq},
 		"Hot": {"version": upVersion, "region": hotRegion, "lane": hotLane, "sent_at": hotSentAt, "live_regions": hotLiveRegions,
 			"sections": hotSections, "lanes": hotLanes, "seq": hotSeq, "live_edges": hotLiveEdges, "taken": hotTaken,
-			"features": hotFeatures, "store_epoch": hotStoreEpoch, "pace": hotPace},
+			"features": hotFeatures, "store_epoch": hotStoreEpoch, "pace": hotPace, "next": hotNext},
+		"Snap":       {"version": upVersion, "region": snapRegion, "lane": snapLane, "lanes": snapLanes, "from": snapFrom},
 		"HotSection": {"shape": hotSectionShape, "keys": hotSectionKeys, "totals": hotSectionTotals},
 		"Live": {"version": upVersion, "region": liveRegion, "name": liveName, "incarnation": liveIncarnation, "lanes": liveLanes,
 			"sent_at": liveSentAt, "leaving": liveLeaving, "live_edges": liveLiveEdges, "live_regions": liveLiveRegions},

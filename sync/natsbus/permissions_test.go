@@ -168,11 +168,11 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	for _, at := range []string{"ams", "eu"} { // over its leaf, and without
-		says(true, "POP_AMS", at, "sg.v1.up.eu.0.e.ams.e1", "sg.v1.up.eu.63.e.ams.e2", "sg.v1.snap.eu")
+		says(true, "POP_AMS", at, "sg.v1.up.eu.0.e.ams.e1", "sg.v1.up.eu.63.e.ams.e2", "sg.v1.snap.eu.0", "sg.v1.snap.eu.63")
 		says(false, "POP_AMS", at,
-			"sg.v1.up.eu.0.e.fra.e1",                  // for another PoP
-			"sg.v1.up.eu.0.r.us",                      // for a region
-			"sg.v1.up.us.0.e.ams.e1", "sg.v1.snap.us", // to another region
+			"sg.v1.up.eu.0.e.fra.e1",                    // for another PoP
+			"sg.v1.up.eu.0.r.us",                        // for a region
+			"sg.v1.up.us.0.e.ams.e1", "sg.v1.snap.us.0", // to another region
 			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", // as an aggregator
 			"_INBOX_eu.fra.e1.n.1", "_INBOX_eu.ams.e2.n.1", // an answer to an edge
 			"_INBOX_eu.agg-1.n.1", "_INBOX_us.agg-1.n.1", // or to an aggregator
@@ -189,7 +189,7 @@ func TestPermissions(t *testing.T) {
 			[2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"},
 			[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, // what others count
 			[2]string{"sg.v1.up.eu.*.e.ams.*", "sg.v1.up.eu.0.e.ams.e2"},
-			[2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, // and to answer in its stead
+			[2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, // and to answer in its stead
 		)
 	}
 	// Whoever runs the server of a PoP gives out what rights he likes, there.
@@ -209,7 +209,7 @@ func TestPermissions(t *testing.T) {
 	)
 	hears(true, "AGG_EU", "eu",
 		[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.r.us"}, [2]string{"sg.v1.up.eu.3.>", "sg.v1.up.eu.3.e.ams.e1"},
-		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu", "sg.v1.snap.eu"}, [2]string{"sg.v1.audit.eu", "sg.v1.audit.eu"},
+		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.audit.eu", "sg.v1.audit.eu"},
 		[2]string{"_INBOX_eu.agg-1.n.*", "_INBOX_eu.agg-1.n.1"})
 	hears(false, "AGG_EU", "eu",
 		[2]string{"sg.v1.live.us", "sg.v1.live.us"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
 )
 
 const (
@@ -117,6 +118,9 @@ func (w *World) runSite(h *hub, s *Site) {
 	for _, f := range out {
 		w.flush(h, s, f)
 	}
+	for _, a := range s.node.Asks(now) {
+		w.ask(h, s, a)
+	}
 	if w.now.Sub(s.ticked) >= 100*time.Millisecond {
 		s.ticked = w.now
 		s.node.Tick(now)
@@ -142,15 +146,48 @@ func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
 	})
 }
 
-// handle has one of a region's aggregators answer a frame.
-func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, served bool) {
-	up := h.serving(subject)
-	if len(up) == 0 {
+// ask carries a request for a part of a snapshot.
+func (w *World) ask(h *hub, s *Site, a edge.Ask) {
+	w.trace.add(w.now, "snap", s.Name, a.Payload)
+	node := s.node
+	w.request(request{
+		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), timeout: regionTimeout, size: len(a.Payload),
+		handle: func() ([]byte, bool) { return w.snapshot(h, a) },
+		receive: func(reply []byte) {
+			if now := s.clock.at(w.now); s.node == node && node.ReceiveSnapshot(now, a, reply) != nil {
+				node.LostSnapshot(now, a)
+			}
+		},
+		lost: func() { node.LostSnapshot(s.clock.at(w.now), a) },
+	})
+}
+
+// snapshot has one of a region's aggregators answer it.
+func (w *World) snapshot(h *hub, a edge.Ask) (reply []byte, served bool) {
+	v := w.pick(h, a.Lane)
+	if v == nil {
 		return nil, false
 	}
-	v := up[0]
-	if len(up) > 1 {
-		v = up[h.rnd.IntN(len(up))]
+	if reply = v.aggregator.Snapshot(v.clock.at(w.now), a.Payload); reply == nil {
+		return nil, false // who asked would hear nothing: it asks again sooner here
+	}
+	w.trace.add(w.now, "part", v.Name, reply)
+	return reply, true
+}
+
+// handle has one of a region's aggregators answer a frame.
+func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, served bool) {
+	lane := 0
+	if len(h.servers) > 1 {
+		to, err := deltasync.ParseUp(subject)
+		if err != nil {
+			return nil, false
+		}
+		lane = to.Lane
+	}
+	v := w.pick(h, lane)
+	if v == nil {
+		return nil, false
 	}
 	reply = v.aggregator.Handle(context.Background(), v.clock.at(w.now), subject, payload)
 	w.trace.add(w.now, "down", v.Name, reply)
@@ -158,6 +195,18 @@ func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, se
 		w.cfg.OnDown(v, payload, reply)
 	}
 	return reply, true
+}
+
+// pick is who of a region gets what is sent to the owner of a lane; nil: nobody.
+func (w *World) pick(h *hub, lane int) *Server {
+	up := h.serving(lane)
+	switch len(up) {
+	case 0:
+		return nil
+	case 1:
+		return up[0]
+	}
+	return up[h.rnd.IntN(len(up))]
 }
 
 func (w *World) runServer(h *hub, v *Server) {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/regional"
-	"github.com/spillgate/spillgate/sync"
 )
 
 // membership is an aggregator's part in the region: what regional.Run does
@@ -79,16 +78,8 @@ func (w *World) beat(h *hub, v *Server, payload []byte) {
 	}
 }
 
-// serving is who of a region may get a frame.
-func (h *hub) serving(subject string) (up []*Server) {
-	lane := 0
-	if len(h.servers) > 1 {
-		to, err := deltasync.ParseUp(subject)
-		if err != nil {
-			return nil
-		}
-		lane = to.Lane
-	}
+// serving is who of a region may get what is sent to the owner of a lane.
+func (h *hub) serving(lane int) (up []*Server) {
 	for _, v := range h.servers {
 		if v.aggregator != nil && v.aggregator.Serves(lane) {
 			up = append(up, v)
