@@ -437,7 +437,7 @@ func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry cr
 	r.hears(now, regions)
 	if rose {
 		r.until = 0
-		s.measure(r, now)
+		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, now))) // it tells what merged has no room for
 		s.excuse(r, now)
 		s.weigh(r.block)
 	}

@@ -171,7 +171,12 @@ func (r *record) known() uint64 {
 	if r.sparse() {
 		return r.fresh
 	}
-	return crdt.SatAdd(uint64(r.local)+uint64(r.merged), r.fresh)
+	const most = 1<<32 - 1
+	if r.local < most && r.merged < most { // as of nearly all: no block is read
+		return crdt.SatAdd(uint64(r.local)+uint64(r.merged), r.fresh)
+	}
+	local, merged := r.counted(r.block.rate)
+	return crdt.SatAdd(crdt.SatAdd(local, merged), r.fresh)
 }
 
 // life is the one that the record was born under.
