@@ -262,3 +262,69 @@ func TestChargesAfterASmallStepBack(t *testing.T) {
 		t.Errorf("%d slices, %+v in the present one; want all 510 there", r.block.own.Len(), c)
 	}
 }
+
+// A sweep that comes a little late, with a time that was read long ago, frees
+// nobody: time only seems to have gone back.
+func TestLateSweepFreesNobody(t *testing.T) {
+	const window = 100 * time.Millisecond
+	for name, spec := range everyKind(10) {
+		if spec.Per > 0 {
+			spec.Per = window
+		} else if spec.Lease > 0 {
+			spec.Lease = window
+		} else if spec.Refill.Per > 0 {
+			spec.Refill.Per = window
+		} else {
+			spec.Outflow.Per = window
+		}
+		for _, late := range []time.Duration{10 * time.Millisecond, 170 * time.Millisecond, 900 * time.Millisecond} {
+			n := newNode(t, Config{}, perUser(spec))
+			now := start.Add(10 * time.Second)
+			got := through(n, now, "u", 40)
+			for range 11 {
+				n.Tick(now.Add(-late))
+			}
+			if again := through(n, now.Add(time.Microsecond), "u", 40); got < 10 || again != 0 {
+				t.Errorf("%s: %d admitted, and after a sweep that is %v late %d more", name, got, late, again)
+			}
+		}
+	}
+}
+
+// Where nobody else is told, what the view kept of a key that was forgotten goes
+// back with the clock too: the key stays limited for a window, and is not limited
+// again when the clock comes to where it was.
+func TestForgottenChargesGoBackWithTheClock(t *testing.T) {
+	alone(t)
+	for name, spec := range everyKind(10) {
+		if name == "initial" { // it starts with more than a window drains
+			continue
+		}
+		spec.Scope = "edge"
+		for _, used := range []int{7, 20} { // below what a forgotten key is kept out for, and above
+			n := newNode(t, Config{View: mapView{}}, perUser(spec))
+			had := through(n, start, "u", used)
+			forgetAll(n, start)
+			now, free := start.Add(-10*time.Minute), time.Duration(-1)
+			if more := through(n, now, "u", 40); had+more > 10 {
+				t.Errorf("%s: %d of 10 admitted after the step, and %d before", name, more, had)
+			}
+			clear(n.cfg.View.(mapView)) // it keeps nothing for so long
+			for passed := time.Duration(0); passed < 14*time.Minute; passed += time.Second {
+				for range 11 {
+					n.Tick(now.Add(passed))
+				}
+				ok := n.Check(now.Add(passed), peekOf(n, "u")).Allowed
+				switch {
+				case ok && free < 0:
+					free = passed
+				case !ok && free >= 0:
+					t.Fatalf("%s, %d used: free %v after the step, and denied again %v after it", name, used, free, passed)
+				}
+			}
+			if free < 0 || free > 2*time.Minute+3*time.Second || free > time.Minute+3*time.Second && name != "sliding_window" {
+				t.Errorf("%s, %d used: free %v after the step, want a window", name, used, free)
+			}
+		}
+	}
+}

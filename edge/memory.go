@@ -71,8 +71,8 @@ func (s *shard) retire(r *record, now int64) {
 
 // recall has own charges go back with a clock that was set back: what is exact,
 // and, where nobody else is told of them, slices that lie further ahead than
-// clocks differ. What they have counts as made now; of a bucket all go back
-// together, as it drained in between.
+// clocks differ, those that the view kept included. What they have counts as made
+// now; of a bucket all go back together, as it drained in between.
 func (s *shard) recall(b *block, now int64) {
 	if b.memory != nil {
 		b.memory.exact.Follow(b.rate, now)
@@ -81,32 +81,60 @@ func (s *shard) recall(b *block, now int64) {
 		return
 	}
 	ahead := b.rate.SliceAt(now + int64(maxAhead))
-	last, some := b.own.Last()
-	if !(some && last > ahead) && b.carry().Boundary <= ahead {
+	own, kept := beyond(&b.own, ahead), beyond(&b.others, ahead)
+	if !own && !kept && b.carry().Boundary <= ahead {
 		return
 	}
 	current, back := b.rate.SliceAt(now), crdt.Slice(0)
 	b.slice = min(b.slice, current) // what is charged next must not go back too
-	s.scratch = b.own.Cells(s.scratch[:0])
-	if b.rate.Bucket() {
-		for _, c := range s.scratch {
-			if c.Charges > 0 { // to the last one; what comes after it is given back
-				back = max(0, c.Slice-current)
-			}
-		}
+	if b.rate.Bucket() && own {
+		back = poured(&b.own) - current
 	}
-	b.own.Reset()
-	for _, c := range s.scratch {
-		if c.Slice -= back; c.Slice > ahead {
-			c.Slice = current
-		}
-		b.own.Add(c)
+	if b.rate.Bucket() && kept {
+		back = max(back, poured(&b.others)-current)
+	}
+	back = max(0, back)
+	if own {
+		s.pull(&b.own, back, ahead, current)
+	}
+	if kept {
+		s.pull(&b.others, back, ahead, current)
 	}
 	if b.memory != nil && !b.memory.carry.Zero() {
 		if b.memory.carry.Boundary -= back; b.memory.carry.Boundary > ahead {
 			b.memory.carry.Boundary = current
 		}
 	}
+}
+
+// poured is the last slice of a vector that has charges: what comes after it was
+// given back.
+func poured(v *crdt.Vector) crdt.Slice {
+	for i := v.Len() - 1; i >= 0; i-- {
+		if c := v.At(i); c.Charges > 0 {
+			return c.Slice
+		}
+	}
+	return 0
+}
+
+// pull has all cells of a vector go back by so many slices, and what then still
+// lies ahead of all clocks to the current one.
+func (s *shard) pull(v *crdt.Vector, back, ahead, current crdt.Slice) {
+	s.scratch = v.Cells(s.scratch[:0])
+	v.Reset()
+	for _, c := range s.scratch {
+		if c.Slice -= back; c.Slice > ahead {
+			c.Slice = current
+		}
+		v.Add(c)
+	}
+}
+
+// beyond says that the vector has a cell of a later slice.
+func beyond(v *crdt.Vector, slice crdt.Slice) bool {
+	last, some := v.Last()
+	return some && last > slice
 }
 
 // before says that the vector has a cell of an earlier slice.

@@ -176,6 +176,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	if b.memory != nil {
 		b.memory.carry = seen.Carry
 	}
+	s.recall(b, now) // where a clock was set back since
 	s.weigh(b)
 	s.obey(r, seen.Until, now)
 	s.hold(r, now)

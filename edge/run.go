@@ -75,7 +75,8 @@ func (n *Node) loop(ctx context.Context, send func([]Outgoing), ask func([]Ask))
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-ticker.C:
+		case <-ticker.C:
+			now := time.Now() // the tick may have waited for us
 			switch {
 			case now.Sub(flushed) >= n.interval():
 				flushed = now

@@ -69,14 +69,17 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 
 // Follow has what lies ahead of a clock that was set back count as of now. All
 // else that takes now does so too; it is for counters that nobody asks meanwhile,
-// who would wait from when they do.
+// who would wait from when they do. Whoever calls it may be late: within a second
+// time only seems to have gone back, and what counted from then on would end
+// before it is time.
 func (x *Exact) Follow(r *Rate, now int64) {
+	ahead := func(at int64) bool { return at > satAdd(now, int64(time.Second)) }
 	switch {
-	case r.Bucket():
+	case r.Bucket() && ahead(x.bucket.at):
 		x.bucket.follow(r, now)
-	case r.Algorithm == SlidingLog:
+	case r.Algorithm == SlidingLog && x.log.n > 0 && ahead(x.log.stamp(x.log.n-1).at):
 		x.log.follow(r, now)
-	case r.Algorithm == FirstHit:
+	case r.Algorithm == FirstHit && ahead(max(x.window.anchor, x.window.past)):
 		x.window.follow(r, now)
 	}
 }
