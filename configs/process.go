@@ -169,7 +169,7 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
-		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a quarter more", parse: asSize(&s.MaxBytes, 32<<20)},
+		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a third more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),

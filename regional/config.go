@@ -47,7 +47,7 @@ type Config struct {
 	// the store does not have stays: where that fills the memory, keys that are new
 	// and far from their limit are refused with StatusOverloaded. It is of the heap:
 	// the garbage collector needs more, so give the process a memory limit
-	// (GOMEMLIMIT) of a quarter more.
+	// (GOMEMLIMIT) of a third more.
 	MaxBytes int64
 
 	// MaxKeys bounds the number of keys besides, in equal parts for all lanes

@@ -25,6 +25,10 @@
 // and has the store remember it twice a window. What lies below a bucket's floor
 // never drains; the store alone keeps that, for a day.
 //
+// Most of what is held is a cache of the store, bounded in bytes: under a flood of
+// keys those that use least of their limit are forgotten, and read again when
+// somebody tells or asks of them; see room.go.
+//
 // The mechanism is plain calls that take the time: Handle answers a frame,
 // Exports and Pushes hand out what is to be sent, Receive takes in another
 // region's reply, Tick retires, Sync writes what the store missed; Join, Beat,

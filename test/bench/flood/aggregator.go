@@ -181,7 +181,7 @@ func (f flooded) hub(o options, r *aftermath) (*hub, error) {
 	}
 	var err error
 	h.Aggregator, err = regional.New(regional.Config{
-		Region: "eu", Name: "flood", Peers: []string{"us", "ap"}, Lanes: lanes, MaxBytes: o.budget / 5 * 4,
+		Region: "eu", Name: "flood", Peers: []string{"us", "ap"}, Lanes: lanes, MaxBytes: o.budget / 4 * 3,
 		StoreTimeout: time.Minute, // a busy machine is not what is measured
 	}, store)
 	if err != nil {
