@@ -3,7 +3,7 @@
 //
 //	go run ./test/bench/flood                  # 5 million keys a scenario, a minute or so
 //	go run ./test/bench/flood -long            # 50 million
-//	go run ./test/bench/flood -at aggregator   # and Redis
+//	go run ./test/bench/flood -at aggregator   # and Redis; RESULTS-aggregator.md
 //
 // Each scenario runs in a process of its own, whose peak resident memory is
 // what counts. It exits with 1 where a target is missed.
