@@ -188,6 +188,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 			if c != nil {
 				if up.Kind == deltasync.KindRegion {
 					t = l.totalsForRegion(c, oldest, now)
+					if own := c.regions.Of(up.Replica(0)); own != nil && sec.Deltas[di].Flags&deltasync.FlagOwn != 0 {
+						t.Own = own.From(oldest, nil)
+					}
 				} else {
 					t = l.totalsFor(up.Replica(sec.Life), c, oldest, now)
 				}

@@ -181,7 +181,12 @@ func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
 	}
 	c.edges.Retire(oldest)
 	c.regions.Retire(oldest)
-	if c.edges.Len()+c.regions.Len() > 0 || c.penalty.at(now) != 0 {
+	if c.taken != nil {
+		if c.taken.Retire(oldest); c.taken.Len() == 0 {
+			c.taken = nil
+		}
+	}
+	if c.edges.Len()+c.regions.Len() > 0 || c.taken != nil || c.penalty.at(now) != 0 {
 		return true
 	}
 	return c.past != nil && l.rests(c, oldest, now)

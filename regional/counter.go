@@ -10,21 +10,23 @@ import (
 // counter is what an aggregator holds of one key.
 type counter struct {
 	shape   deltasync.Shape
-	vouched bool          // somebody who counted told the shape
-	votes   ballot        // on the shape; nil: all told the same
-	edges   crdt.GCounter // entries of the own region's edges
-	regions crdt.GCounter // subtotals of other regions
-	grown   uint64        // at least what all edges charged: see clamp
-	version uint64        // of the key in the store, as last answered; 0: never asked
-	asked   int64         // when it was last answered
-	missing []missing     // what the store lacks
-	writing uint16        // writes to the store that are under way
-	weight  int32         // as last weighed, in bytes
-	crossed uint8         // thresholds crossed, a bit each
-	pushed  bool          // stands in its lane's list of keys to push
-	retried bool          // stands in its lane's list of keys to write again
-	again   uint64        // stands in a peer's list of keys to tell again, a bit each
-	past    *past         // of a bucket; nil for windows
+	vouched bool           // somebody who counted told the shape
+	votes   ballot         // on the shape; nil: all told the same
+	edges   crdt.GCounter  // entries of the own region's edges
+	regions crdt.GCounter  // subtotals of other regions
+	taken   *crdt.GCounter // what other regions told of this one, of more than its edges have; nil: nothing
+	grown   uint64         // at least what all edges charged: see clamp
+	version uint64         // of the key in the store, as last answered; 0: never asked
+	asked   int64          // when it was last answered
+	missing []missing      // what the store lacks
+	writing uint16         // writes to the store that are under way
+	weight  int32          // as last weighed, in bytes
+	crossed uint8          // thresholds crossed, a bit each
+	fresh   bool           // nothing is known yet of what the own region counted
+	pushed  bool           // stands in its lane's list of keys to push
+	retried bool           // stands in its lane's list of keys to write again
+	again   uint64         // stands in a peer's list of keys to tell again, a bit each
+	past    *past          // of a bucket; nil for windows
 	penalty penalty
 }
 
@@ -65,14 +67,23 @@ func sliceAt(shape deltasync.Shape, now int64) crdt.Slice { return floorDiv(now,
 
 // of is the G-counter that entries of a source belong to.
 func (c *counter) of(source Source) *crdt.GCounter {
-	if source == FromRegion {
+	switch source {
+	case FromRegion:
 		return &c.regions
+	case FromPeers:
+		if c.taken == nil {
+			return &crdt.GCounter{}
+		}
+		return c.taken
 	}
 	return &c.edges
 }
 
 // join raises one replica's cells and returns the first slice that rose.
 func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (from crdt.Slice, rose bool) {
+	if source == FromPeers && c.taken == nil && len(cells) > 0 {
+		c.taken = &crdt.GCounter{}
+	}
 	g := c.of(source)
 	for _, cell := range cells {
 		if cell.Slice < oldest {
@@ -147,7 +158,7 @@ func (c *counter) written() {
 // lacksAll notes that the store may have nothing of the key.
 func (c *counter) lacksAll() {
 	c.missing = c.missing[:0]
-	for _, source := range []Source{FromEdge, FromRegion} {
+	for _, source := range []Source{FromEdge, FromRegion, FromPeers} {
 		for _, e := range c.of(source).Entries() {
 			if e.Vector.Len() > 0 {
 				c.missing = append(c.missing, missing{source, e.Replica, e.Vector.At(0).Slice})
@@ -184,7 +195,7 @@ func (c *counter) item(key deltasync.Key) Item {
 // the level of a bucket and the penalty, which are everybody's.
 func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) deltasync.Delta {
 	return deltasync.Delta{
-		Key: key, Flags: flags, Cells: c.edges.Sums().From(from, nil),
+		Key: key, Flags: flags, Cells: c.subtotal(from),
 		Carry: l.carry(c, reach(c.shape, now)), Until: c.penalty.at(now),
 	}
 }
@@ -197,6 +208,15 @@ func (l *lane) totals(c *counter, oldest crdt.Slice, now int64) deltasync.Totals
 		Carry:  l.carry(c, oldest),
 		Until:  c.penalty.at(now),
 	}
+}
+
+// everybodys is totals for edges that take their own counts off.
+func (l *lane) everybodys(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
+	t := l.totals(c, oldest, now)
+	if c.taken != nil {
+		t.Peers = c.subtotal(oldest)
+	}
+	return t
 }
 
 // totalsFor is what everybody but the asking edge did in slices from oldest on.
@@ -219,7 +239,7 @@ func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice, now 
 // totalsForRegion is what another region is told in slices from oldest on: what
 // edges of this one did, and what is everybody's.
 func (l *lane) totalsForRegion(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
-	t := deltasync.Totals{Peers: c.edges.Sums().From(oldest, nil), Carry: l.carry(c, oldest)}
+	t := deltasync.Totals{Peers: c.subtotal(oldest), Carry: l.carry(c, oldest)}
 	if !c.shape.Regional {
 		t.Until = c.penalty.at(now)
 	}
@@ -233,6 +253,15 @@ func (l *lane) used(c *counter, now int64) uint64 {
 		return l.level(c, now)
 	}
 	sum, oldest := uint64(0), reach(c.shape, now)
+	if c.taken != nil {
+		for _, cell := range c.subtotal(oldest) {
+			sum = crdt.SatAdd(sum, cell.Net())
+		}
+		for _, cell := range c.regions.Sums().From(oldest, nil) {
+			sum = crdt.SatAdd(sum, cell.Net())
+		}
+		return sum
+	}
 	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
 		for i := v.Len() - 1; i >= 0; i-- {
 			cell := v.At(i)
@@ -272,5 +301,5 @@ func (l *lane) crossing(c *counter, now int64) bool {
 			c.crossed &^= bit
 		}
 	}
-	return news || c.crossed&(1<<contended) != 0
+	return news || c.crossed&(1<<contended) != 0 || c.taken != nil // which edges hear of by pushes alone
 }

@@ -209,7 +209,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			default: // the reply was full: ask for the rest
 				// The frame has left the room that this takes. Only where a new
 				// epoch filled it is there none, and then the key is told anyhow.
-				p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch})
+				p.outbox.Put(sec.Shape, sec.Life, deltasync.Delta{Key: d.Key, Flags: deltasync.FlagTouch | d.Flags&deltasync.FlagOwn})
 			}
 			// What a peer took without its store is gone if it dies first. It is
 			// told again too, once that is back or in a while.
@@ -242,6 +242,8 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)
 	}
+	own, _ := within(t.Own, horizon)
+	a.takeBack(l, key, c, own, oldest, now)
 	if a.punish(l, key, c, t.Until, now) {
 		c.penalty.lacks = true
 		l.again(key, c)
@@ -310,7 +312,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		c.pushed = false
 		oldest := reach(c.shape, now)
-		hk := deltasync.HotKey{Key: key, Totals: l.totals(c, oldest, now)}
+		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, oldest, now)}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
 			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
 			size += hotHead

@@ -55,7 +55,7 @@ func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, mat
 	if !a.makeRoom(l, matters, now) {
 		return nil
 	}
-	c = &counter{shape: shape}
+	c = &counter{shape: shape, fresh: true}
 	l.enter(key, c)
 	return c
 }

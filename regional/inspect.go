@@ -12,7 +12,7 @@ func (a *Aggregator) Vectors(key deltasync.Key) []Vector {
 		return nil
 	}
 	var out []Vector
-	for _, source := range []Source{FromEdge, FromRegion} {
+	for _, source := range []Source{FromEdge, FromRegion, FromPeers} {
 		for _, e := range c.of(source).Entries() {
 			out = append(out, Vector{Source: source, Replica: e.Replica, Cells: e.Vector.Cells(nil)})
 		}

@@ -122,6 +122,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			if rose || fuller {
 				a.changed(l, d.Key, c, now)
 			}
+			if up.Kind == deltasync.KindEdge && c.taken != nil {
+				a.announce(l, d.Key, c) // its reply says nothing of that
+			}
 			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, d.Until, now)
 			flags := d.Flags
 			if later {

@@ -20,7 +20,7 @@ type stats struct {
 	storeErrors, inherited            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
-	snapshots, badSnaps               atomic.Uint64
+	snapshots, badSnaps, takenBack    atomic.Uint64
 	storeDuration                     prometheus.Histogram
 
 	mu      sync.Mutex // guards replies
@@ -127,6 +127,7 @@ var (
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	snapDesc     = prometheus.NewDesc("spillgate_sync_snapshot_parts_total", "Parts of the keys near their limit that were told to edges as they started.", nil, nil)
+	takeBackDesc = prometheus.NewDesc("spillgate_aggregator_taken_back_total", "Times that another region knew more of what this one has counted for a key than was known here: its store, aggregators and edges have lost it.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("spillgate_aggregator_lanes_owned", "Lanes that are this aggregator's, of those that the region's aggregators share.", nil, nil)
 	membersDesc  = prometheus.NewDesc("spillgate_aggregator_members", "Aggregators of the region that are known to live, this one counted.", nil, nil)
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
@@ -190,6 +191,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(ownedDesc, float64(st.Owned))
 	gauge(membersDesc, float64(st.Members))
 	count(takenDesc, st.Takeovers)
+	count(takeBackDesc, c.aggregator.stats.takenBack.Load())
 	count(inheritDesc, st.Inherited)
 	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
 	count(refusedDesc, c.aggregator.stats.badSnaps.Load(), "snapshot")

@@ -91,6 +91,9 @@ func (l *lane) crowded() bool {
 func (l *lane) weigh(c *counter) {
 	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() +
 		cap(c.missing)*int(unsafe.Sizeof(missing{})) + cap(c.votes)*int(unsafe.Sizeof(vote{}))
+	if c.taken != nil {
+		bytes += int(unsafe.Sizeof(crdt.GCounter{})) + c.taken.Bytes()
+	}
 	if c.past != nil {
 		bytes += int(unsafe.Sizeof(past{}))
 	}

@@ -97,7 +97,7 @@ func (l *lane) tell(hot *deltasync.Hot, keys []deltasync.Key, now int64) (n int)
 			if c == nil { // it retired meanwhile
 				continue
 			}
-			hk := deltasync.HotKey{Key: key, Totals: l.totals(c, reach(c.shape, now), now)}
+			hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, reach(c.shape, now), now)}
 			at, known := sections[c.shape]
 			if !known {
 				at = len(hot.Sections)

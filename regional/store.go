@@ -19,6 +19,7 @@ type Source uint8
 const (
 	FromEdge   Source = iota + 1 // an edge of this region
 	FromRegion                   // the subtotal of another region
+	FromPeers                    // what other regions told of this one; see taken.go
 )
 
 // Vector is what one replica counted for a key.

@@ -239,6 +239,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 	if c == nil {
 		return
 	}
+	a.freshen(l, key, c, it)
 	known := c.version != 0
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
@@ -252,7 +253,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 			continue
 		}
 		a.changed(l, key, c, now)
-		if v.Source == FromEdge {
+		if v.Source != FromRegion {
 			a.export(l, key, c, from, 0, now)
 		}
 	}

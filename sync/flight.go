@@ -118,5 +118,5 @@ func (f *flight) left(s *Section, d Delta, underWay []*flight) (Delta, Shape, bo
 			d.Carry = crdt.Carry{}
 		}
 	}
-	return d, since.shape, again || d.Tells()
+	return d, since.shape, again || d.Tells() || d.Flags&FlagOwn != 0
 }

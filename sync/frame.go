@@ -72,6 +72,7 @@ const (
 	FlagUrgent  Flags = 1 << 0 // near the limit, first touched after idle, or denied
 	FlagTouch   Flags = 1 << 1 // read only: tell me, I have nothing new
 	FlagRefresh Flags = 1 << 2 // sent again against loss: export it again too
+	FlagOwn     Flags = 1 << 3 // from a region that may have lost counts: tell me Totals.Own
 
 	// FlagFirst stays with the sender: its outbox sends such a delta before other
 	// urgent ones, and has room for it that they cannot take.
@@ -167,11 +168,13 @@ type Totals struct {
 	Carry crdt.Carry
 	// Until is the latest end of a penalty that is known, as in a Delta.
 	Until int64
+	// Own is what a region that asks for it (FlagOwn) has told the replier before.
+	Own []crdt.Cell
 }
 
 // Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,
-// counted over its sections. To a region, Peers alone is filled: the replier's
-// own region, to be kept as that region's entry.
+// counted over its sections. To a region, of the cells Peers alone is filled: the
+// replier's own region, to be kept as that region's entry; and Own, if asked for.
 type Down struct {
 	Status      Status
 	Region      string // of the replier

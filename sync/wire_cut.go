@@ -8,8 +8,8 @@ import (
 )
 
 // downHead bounds what a Down takes beside its columns: the head (109 bytes),
-// tag and length of thirteen records, the base, and the two first slices.
-const downHead = 196
+// tag and length of eighteen records, the base, and the three first slices.
+const downHead = 224
 
 // Cut shortens Totals so that the frame fits in MaxFrame: what it says of the
 // first keys is good, and its receiver asks again for the rest. Where Refused
@@ -32,14 +32,15 @@ func (d *Down) Cut() {
 // fitting is how many Totals fit in so many bytes. It counts what each adds,
 // from above and within a few bytes.
 func (d *Down) fitting(room int) int {
-	var others, peers measure
+	var others, peers, own measure
 	carried, carry, distance := false, 0, d.farthest()
 	punished, until := false, 0
 	for i := range d.Totals {
 		t := &d.Totals[i]
 		others.add(t.Others)
 		peers.add(t.Peers)
-		size := others.size(true) + peers.size(false)
+		own.add(t.Own)
+		size := others.size(true) + peers.size(false) + own.size(true)
 		if t.Carry.Level > 0 {
 			carried = true
 			carry += distance + protowire.SizeVarint(t.Carry.Level)
@@ -67,7 +68,7 @@ func (d *Down) farthest() int {
 	note := func(s crdt.Slice) { low, high = min(low, s), max(high, s) }
 	for i := range d.Totals {
 		t := &d.Totals[i]
-		for _, cells := range [...][]crdt.Cell{t.Others, t.Peers} {
+		for _, cells := range [...][]crdt.Cell{t.Others, t.Peers, t.Own} {
 			if len(cells) > 0 {
 				note(cells[0].Slice)
 			}

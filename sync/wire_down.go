@@ -145,9 +145,10 @@ const maxKeys = MaxFrame / 8
 func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, optional bool) error {
 	others := lists{n, func(i int) []crdt.Cell { return at(i).Others }}
 	peers := lists{n, func(i int) []crdt.Cell { return at(i).Peers }}
+	own := lists{n, func(i int) []crdt.Cell { return at(i).Own }}
 	until := untils{n, func(i int) *int64 { return &at(i).Until }}
 	carry := carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}
-	base := firstSlice(carry, others, peers)
+	base := firstSlice(carry, others, peers, own)
 	start := len(w.b)
 	block := w.open(num)
 	w.sint(totalsBase, int64(base))
@@ -156,6 +157,9 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 	}
 	if err := w.cells(totalsPeers, base, peers, optional); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := w.cells(totalsOwn, base, own, true); err != nil {
+		return fmt.Errorf("totals.own.%w", err)
 	}
 	if err := w.untils(totalsUntil, until); err != nil {
 		return fmt.Errorf("totals.%w", err)
@@ -173,10 +177,10 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 
 // totalColumns is the totals as they stand on the wire.
 type totalColumns struct {
-	base          crdt.Slice
-	others, peers cellColumns
-	until         column
-	carry         carryColumns
+	base               crdt.Slice
+	others, peers, own cellColumns
+	until              column
+	carry              carryColumns
 }
 
 func (m *message) totals(t *totalColumns) {
@@ -189,6 +193,8 @@ func (m *message) totals(t *totalColumns) {
 			in.cells("others", &t.others)
 		case totalsPeers:
 			in.cells("peers", &t.peers)
+		case totalsOwn:
+			in.cells("own", &t.own)
 		case totalsUntil:
 			in.varints("until", &t.until)
 		case totalsCarrySlices:
@@ -208,6 +214,9 @@ func (t *totalColumns) read(n int, at func(i int) *Totals) error {
 	}
 	if err := t.peers.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
+	}
+	if err := t.own.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Own = c }); err != nil {
+		return fmt.Errorf("totals.own.%w", err)
 	}
 	if err := readUntils(&t.until, untils{n, func(i int) *int64 { return &at(i).Until }}); err != nil {
 		return fmt.Errorf("totals.%w", err)

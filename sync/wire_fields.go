@@ -70,13 +70,13 @@ const (
 	totalsBase   protowire.Number = 1
 	totalsOthers protowire.Number = 2
 	totalsPeers  protowire.Number = 3
+	totalsOwn    protowire.Number = 5
 	totalsUntil  protowire.Number = 14
 
 	totalsCarrySlices protowire.Number = 15
 	totalsCarryLevels protowire.Number = 16
 	// Not yet used.
 	totalsSeen         protowire.Number = 4
-	totalsOwn          protowire.Number = 5
 	totalsOthersSums   protowire.Number = 6
 	totalsPeersSums    protowire.Number = 7
 	totalsOmega        protowire.Number = 8

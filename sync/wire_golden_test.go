@@ -49,7 +49,7 @@ var goldens = map[protoreflect.Name]frame{
 			{},
 			{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 200}}},
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
-			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}, Until: 1_790_000_060_123_456_789},
+			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Own: []crdt.Cell{{Slice: 35_800_000_001, Charges: 9, Refunds: 1}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}, Until: 1_790_000_060_123_456_789},
 		},
 		Refused: []uint32{0, 3, 200}, Store: 0xd0d1d2d3d4d5d6d7,
 	},
@@ -59,7 +59,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Key: 0x1112131415161718, Totals: Totals{Others: []crdt.Cell{{Slice: 1_193_333_330, Charges: 40}}, Peers: []crdt.Cell{{Slice: 1_193_333_333, Charges: 60}}}},
 			{Key: 0x3132333435363738, Totals: Totals{Peers: []crdt.Cell{{Slice: 1_193_333_332, Charges: 90, Refunds: 8}}}},
 		}}, {Shape: bucket, Keys: []HotKey{
-			{Key: 0x5152535455565758, Totals: Totals{Peers: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}}},
+			{Key: 0x5152535455565758, Totals: Totals{Peers: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Own: []crdt.Cell{{Slice: 35_800_000_001, Charges: 3}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}}},
 			{Key: 0x8182838485868788, Totals: Totals{Until: 1_790_000_060_123_456_789}},
 		}}},
 	},
@@ -84,7 +84,7 @@ func complete(m pb, keys int) {
 			keys = n
 		}
 		// Any block of cells for as many keys will do.
-		for _, name := range []protoreflect.Name{"seen", "own"} {
+		for _, name := range []protoreflect.Name{"seen"} {
 			m.Set(m.field(name), protoreflect.ValueOfMessage(peers.Message))
 		}
 	}

@@ -181,23 +181,25 @@ func baseOf(carries []crdt.Carry, lists ...[][]crdt.Cell) crdt.Slice {
 }
 
 func (m pb) totals(totals []Totals, optional bool) {
-	var others, peers [][]crdt.Cell
+	var others, peers, own [][]crdt.Cell
 	var carries []crdt.Carry
 	var untils []int64
 	empty := true
 	for _, t := range totals {
 		untils = append(untils, t.Until)
 		others, peers, carries = append(others, t.Others), append(peers, t.Peers), append(carries, t.Carry)
-		empty = empty && len(t.Others)+len(t.Peers) == 0 && t.Carry.Level == 0 && t.Until == 0
+		own = append(own, t.Own)
+		empty = empty && len(t.Others)+len(t.Peers)+len(t.Own) == 0 && t.Carry.Level == 0 && t.Until == 0
 	}
 	if len(totals) == 0 || optional && empty {
 		return
 	}
-	base := baseOf(carries, others, peers)
+	base := baseOf(carries, others, peers, own)
 	c := m.child("totals")
 	c.set("base", int64(base))
 	c.cells("others", base, others, true)
 	c.cells("peers", base, peers, optional)
+	c.cells("own", base, own, true)
 	c.untils(untils)
 	c.carries(base, carries)
 }

@@ -123,6 +123,9 @@ func (r frames) totals(around crdt.Slice) Totals {
 	if r.IntN(3) > 0 {
 		t.Peers = r.cells(around)
 	}
+	if r.IntN(4) == 0 {
+		t.Own = r.cells(around)
+	}
 	if r.IntN(3) == 0 {
 		t.Carry = r.carry(around)
 	}

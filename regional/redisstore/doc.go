@@ -19,6 +19,8 @@
 //	"v"                         the group's version, in decimal
 //	"e" node:8 incarnation:8    what an edge of the region counted
 //	"r" node:8 incarnation:8    the subtotal of another region
+//	"s" node:8 incarnation:8    what other regions told of this one, both zero; older
+//	                            builds pass it over
 //	"c"                         carries of a bucket that are of slices in the group
 //
 // with node and incarnation as big-endian bytes. No sums are kept: they would

@@ -67,8 +67,11 @@ func appendCells(dst []crdt.Cell, src string, first crdt.Slice, size int64) ([]c
 // appendField appends the name of a replica's field.
 func appendField(dst []byte, source regional.Source, r crdt.Replica) []byte {
 	letter := byte('e')
-	if source == regional.FromRegion {
+	switch source {
+	case regional.FromRegion:
 		letter = 'r'
+	case regional.FromPeers:
+		letter = 's'
 	}
 	dst = append(dst, letter)
 	dst = binary.BigEndian.AppendUint64(dst, r.Node)
@@ -85,6 +88,8 @@ func replicaOf(field string) (source regional.Source, r crdt.Replica, ok bool) {
 		source = regional.FromEdge
 	case 'r':
 		source = regional.FromRegion
+	case 's':
+		source = regional.FromPeers
 	default:
 		return 0, r, false
 	}

@@ -92,6 +92,7 @@ func testSources(s *subject) {
 		{Source: regional.FromEdge, Replica: crdt.Replica{Node: r.Node, Incarnation: r.Incarnation + 1}, Cells: []crdt.Cell{charge(s.at(1), 3)}},
 		{Source: regional.FromEdge, Replica: crdt.Replica{Node: r.Incarnation, Incarnation: r.Node}, Cells: []crdt.Cell{charge(s.at(1), 4)}},
 		region(0, charge(s.at(1), 5)),
+		{Source: regional.FromPeers, Cells: []crdt.Cell{charge(s.at(2), 8), charge(s.at(1), 6)}},
 	}
 	s.merge(item(1, vs...))
 	s.holds(1, vs...)

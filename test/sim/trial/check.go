@@ -79,6 +79,12 @@ func (t *trial) verifyVectors(who, region string, c *counter, vectors []regional
 			}
 			continue
 		}
+		if v.Source == regional.FromPeers {
+			if cell, is := above(v.Cells, of(c.byRegion, region)); is {
+				t.failf(1, "%s took back %+v of %s, the truth is %+v", who, cell, c.user, of(c.byRegion, region).Get(cell.Slice))
+			}
+			continue
+		}
 		l, ok := t.lifeOf(region, v.Replica)
 		if !ok {
 			t.failf(1, "%s has counts of %s from %+v, who is none of its edges", who, c.user, v.Replica)
@@ -191,7 +197,7 @@ func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, to
 			switch {
 			case vec.Source == regional.FromRegion:
 				others.Add(cell)
-			case vec.Replica != asker:
+			case vec.Source == regional.FromEdge && vec.Replica != asker:
 				peers.Add(cell)
 			}
 		}

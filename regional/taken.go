@@ -1,0 +1,86 @@
+package regional
+
+import (
+	"math"
+	"slices"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A region whose store was wiped as its aggregators and edges died knows nothing
+// of what it counted, but the other regions do. The first time that a key is told
+// here of which the store has nothing, they are asked what they hold of this
+// region: S, a lower bound of its subtotal as the sum of its edges' entries is
+// one. The subtotal is the larger of both, cell by cell: in the slice that was
+// under way the region may spend again what it had spent there, for nobody can
+// tell whose hits are in S.
+//
+// S has hits of edges that live and have not told them again yet. So it is never
+// in a reply to an edge, which would take its own for others': edges hear of it by
+// pushes, from which each takes its own hits off. A bucket needs none of this: its
+// carry comes back with every reply.
+
+// subtotal is what the region counted in slices from one on, as far as is known.
+func (c *counter) subtotal(from crdt.Slice) []crdt.Cell {
+	cells := c.edges.Sums().From(from, nil)
+	if c.taken == nil {
+		return cells
+	}
+	var most crdt.Vector
+	for _, cell := range cells {
+		most.Join(cell)
+	}
+	for _, cell := range c.taken.Sums().From(from, nil) {
+		most.Join(cell)
+	}
+	return most.Cells(nil)
+}
+
+// freshen looks, when the store has answered, whether a key is one that the
+// region's edges have told for the first time, or for the first time since the
+// store lost it.
+func (a *Aggregator) freshen(l *lane, key deltasync.Key, c *counter, it *Item) {
+	if !c.fresh {
+		return
+	}
+	if slices.ContainsFunc(it.Vectors, func(v Vector) bool { return v.Source != FromRegion }) {
+		c.fresh = false
+	} else if c.edges.Len() > 0 {
+		c.fresh = false
+		a.claim(l, key, c)
+	}
+}
+
+// claim asks the peers what they hold of this region.
+func (a *Aggregator) claim(l *lane, key deltasync.Key, c *counter) {
+	if c.shape.Regional || c.past != nil {
+		return
+	}
+	for j := range l.peers {
+		l.peers[j].outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | deltasync.FlagOwn}) // where it is full somebody waits for more
+	}
+}
+
+// takeBack joins what a peer holds of this region. It is kept where it is more
+// than the region's edges have told.
+func (a *Aggregator) takeBack(l *lane, key deltasync.Key, c *counter, cells []crdt.Cell, oldest crdt.Slice, now int64) {
+	if c.shape.Regional || c.past != nil {
+		return
+	}
+	more := cells[:0:0]
+	for _, cell := range cells {
+		if has := c.edges.Sums().Get(cell.Slice); cell.Slice >= oldest && has.Join(cell) != has {
+			more = append(more, cell)
+		}
+	}
+	from, rose := c.join(FromPeers, crdt.Replica{}, more, oldest)
+	if !rose {
+		return
+	}
+	a.stats.takenBack.Add(1)
+	c.lacks(FromPeers, crdt.Replica{}, from)
+	l.again(key, c)
+	a.announce(l, key, c)
+	a.export(l, key, c, math.MinInt64, 0, now) // to the others, who may lack it
+}

@@ -1,0 +1,158 @@
+package regional_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// pushedPeers is what the pushes that wait say of a key's own region; nil: nothing.
+func (r *region) pushedPeers(key deltasync.Key) (cells []crdt.Cell) {
+	r.t.Helper()
+	for _, p := range r.Pushes(r.now) {
+		var hot deltasync.Hot
+		if err := hot.UnmarshalBinary(p.Payload); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, s := range hot.Sections {
+			for _, k := range s.Keys {
+				if k.Key == key {
+					cells = k.Peers
+				}
+			}
+		}
+	}
+	return cells
+}
+
+// A region that has lost everything takes its subtotal back from whoever has it:
+// its edges hear of it by pushes, and never in a reply, and it is in its store and
+// goes to the regions that lack it.
+func TestWipedRegionTakesItsSubtotalBack(t *testing.T) {
+	now := start
+	us := newRegion(t, "us", newStore(&now), "eu", "ap")
+	before := newRegion(t, "eu", newStore(&now), "us", "ap")
+	first := &edge{name: "e1"}
+	first.tell(before, 9, charge(start, 40))
+	first.tell(before, 9, charge(start.Add(-minute.Width), 20))
+	before.tellAll(us)
+	if got := charges((&edge{name: "u1"}).tell(us, 9).Totals[0].Others); got != 60 {
+		t.Fatalf("us has %d of eu, want 60", got)
+	}
+
+	store := newStore(&now)
+	eu := newRegion(t, "eu", store, "us", "ap")
+	ap := newRegion(t, "ap", newStore(&now), "eu", "us")
+	e2 := &edge{name: "e2"}
+	down := e2.tell(eu, 9, charge(start, 1))
+	if got := charges(down.Totals[0].Peers); got != 0 {
+		t.Fatalf("the first reply has %d of others", got)
+	}
+	eu.tellAll(us)
+	if got := charges(eu.pushedPeers(9)); got != 60 {
+		t.Errorf("edges are pushed %d of the region, want the 60 that us has", got)
+	}
+	for _, e := range []*edge{e2, first} { // of e1, which lives, they may be its own
+		if got := charges(e.tell(eu, 9).Totals[0].Peers); got > 1 {
+			t.Errorf("the reply to %s has %d of others, want what edges told alone", e.name, got)
+		}
+		if got := charges(eu.pushedPeers(9)); got != 60 {
+			t.Errorf("as %s asked, edges are pushed %d, want 60", e.name, got)
+		}
+	}
+	eu.tellAll(ap)
+	if got := charges((&edge{name: "a1"}).tell(ap, 9).Totals[0].Others); got != 60 {
+		t.Errorf("ap has %d of eu, want the 60 that it took back", got)
+	}
+	eu.sync(nil)
+	next := newRegion(t, "eu", store, "us", "ap")
+	e2.tell(next, 9)
+	if got := charges(next.pushedPeers(9)); got != 60 {
+		t.Errorf("the next aggregator pushes %d, want the 60 that are in the store", got)
+	}
+
+	// An edge that lives tells its counts again: they are not counted twice.
+	first.tell(eu, 9, charge(start.Add(-minute.Width), 20), charge(start, 40))
+	if got := charges(eu.pushedPeers(9)); got != 61 {
+		t.Errorf("with e1's counts edges are pushed %d, want 61", got)
+	}
+	// All of it leaves with its window.
+	now = start.Add(3 * time.Minute)
+	eu.now = now
+	eu.Tick(now)
+	if st := eu.Stats(now); st.Keys != 0 {
+		t.Errorf("%d keys when the window is over", st.Keys)
+	}
+}
+
+// tellAll has a region's exports answered by those of the others that there are,
+// and returns what they told.
+func (r *region) tellAll(others ...*region) (deltas []deltasync.Delta) {
+	r.t.Helper()
+	for _, o := range r.Exports(r.now) {
+		var up deltasync.Up
+		if err := up.UnmarshalBinary(o.Payload); err != nil {
+			r.t.Fatal(err)
+		}
+		at := slices.IndexFunc(others, func(other *region) bool { return other.name == o.Peer })
+		if at < 0 {
+			r.Lost(r.now, o)
+			continue
+		}
+		for _, s := range up.Sections {
+			deltas = append(deltas, s.Deltas...)
+		}
+		if err := r.Receive(r.now, o, others[at].Handle(r.t.Context(), r.now, o.Subject, o.Payload)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.now = r.now.Add(200 * time.Millisecond) // or lanes would rest
+	return deltas
+}
+
+// Peers are asked once for each key that edges tell first, in the frame that tells
+// it to them; not of what the store knows, nor of what only other regions count.
+func TestSubtotalIsAskedForOnce(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	eu, us := newRegion(t, "eu", store, "us"), newRegion(t, "us", newStore(&now), "eu")
+	e := &edge{name: "e1"}
+	e.tell(eu, 9, charge(start, 1))
+	if d := eu.tellAll(us); len(d) != 1 || d[0].Flags != deltasync.FlagOwn || charges(d[0].Cells) != 1 {
+		t.Errorf("the first export is %+v, want the count and the question in one", d)
+	}
+	e.tell(eu, 9, charge(start, 2))
+	if d := eu.tellAll(us); len(d) != 1 || d[0].Flags != 0 {
+		t.Errorf("the second export is %+v, want no question", d)
+	}
+	next := newRegion(t, "eu", store, "us")
+	e.tell(next, 9, charge(start, 3))
+	for _, d := range next.tellAll(us) {
+		if d.Flags&deltasync.FlagOwn != 0 {
+			t.Errorf("an aggregator asks for what the store has: %+v", d)
+		}
+	}
+	(&edge{name: "u1"}).tell(us, 11, charge(start, 1))
+	us.tellAll(eu)
+	if d := eu.tellAll(us); len(d) != 0 {
+		t.Errorf("of a key that another region told it exports %+v, want nothing", d)
+	}
+	e.tell(eu, 11, charge(start, 1))
+	if d := eu.tellAll(us); len(d) != 1 || d[0].Flags != deltasync.FlagOwn {
+		t.Errorf("when an edge tells it, the export is %+v, want the question", d)
+	}
+	bucketed := deltasync.Section{Shape: bucket, Deltas: []deltasync.Delta{{Key: 12, Cells: []crdt.Cell{{Slice: sliceOf(bucket, start), Charges: 1}}}}}
+	e.send(eu, bucketed)
+	if d := eu.tellAll(us); len(d) != 1 || d[0].Flags != 0 {
+		t.Errorf("of a bucket the export is %+v, want no question", d)
+	}
+	regionally := minute
+	regionally.Regional = true
+	e.send(eu, deltasync.Section{Shape: regionally, Deltas: []deltasync.Delta{{Key: 13, Cells: []crdt.Cell{charge(start, 1)}}}})
+	if d := eu.tellAll(us); len(d) != 0 {
+		t.Errorf("of a regional key the export is %+v", d)
+	}
+}
