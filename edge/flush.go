@@ -77,50 +77,6 @@ func (s *shard) due(tick int64) bool {
 	return true
 }
 
-// stride moves the shard that a flush begins with; it shares no factor with the
-// number of shards.
-const stride = 97
-
-// resume sets the shard that the next flush begins with: where this one ran out
-// of room, so that everybody has a turn, and after a whole round another one,
-// so that nobody is always first in line.
-func (n *Node) resume(c class, from, done int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if done == shards {
-		done = stride
-	}
-	n.drainFrom[c] = (from + done) % shards
-}
-
-// begin says which wave of resends is on, the shard to begin with, and whether
-// any outbox and the budget take more of a class.
-func (n *Node) begin(now int64, c class) (wave uint32, from int, room bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	room = n.anyRoom(c)
-	if !room && c <= urgently {
-		n.stats.outboxFull.Add(1)
-	}
-	if room && !n.budget.Allows(now, haste[c]) {
-		room = false
-		n.stats.overBudget.Add(1)
-	}
-	return n.resend.wave, n.drainFrom[c], room
-}
-
-// Classes fill an outbox so far, in eighths: who comes behind them has a part
-// to himself however many they are, and who is pressing, all.
-var fills = [classes]int{pressing: 8, urgently: 5, hot: 6, cold: 7}
-
-// haste is what classes may do to the budget of bytes.
-var haste = [classes]deltasync.Haste{pressing: deltasync.Pressing, urgently: deltasync.Pressing, hot: deltasync.Regular, cold: deltasync.CanWait}
-
-// anyRoom is false where every lane's outbox is full for a class; n.mu is held.
-func (n *Node) anyRoom(c class) bool {
-	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return !box.Filled(fills[c]) })
-}
-
 // pending is a delta on its way from the ledger to an outbox.
 type pending struct {
 	shape deltasync.Shape
