@@ -169,7 +169,7 @@ func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
 		if l.counters[h.key] != nil {
 			known = append(known, told{key: h.key})
 		} else {
-			unknown = append(unknown, question{h.key, h.shape})
+			unknown = append(unknown, question(h))
 		}
 	}
 	l.mu.Unlock()
