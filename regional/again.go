@@ -78,6 +78,19 @@ func (p *peer) rests(now int64) bool {
 // for it shall not notice.
 const tellStretch = 256
 
+// reread has listed keys read from the store where some were forgotten here that a
+// peer was yet to be told of, once it answers and has heard of those that were not.
+func (a *Aggregator) reread(lane, j int) {
+	l := a.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.peers[j]
+	if l.forgot&(1<<j) != 0 && p.fails == 0 && len(p.again) == 0 && p.outbox.InFlight() == 0 {
+		l.forgot &^= 1 << j
+		a.legacy.again.Or(1 << lane)
+	}
+}
+
 // tellAgain exports in full what stands on a peer's list, as far as half of its
 // outbox goes: what edges count meanwhile comes first. A peer that goes on
 // refusing is told less and less often.
@@ -148,6 +161,7 @@ func (a *Aggregator) learnEpoch(l *lane, j int, down *deltasync.Down, now int64)
 	if same {
 		return
 	}
+	l.forgot |= 1 << j                                         // what is in the store alone
 	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
 		if c := l.counters[key]; p.outbox.Full() || !l.tellAll(p, key, c, now) {
 			a.tellLater(l, j, key, c)

@@ -42,6 +42,7 @@ type lane struct {
 	retry    retries         // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
 	peers    []peer          // by Config.Peers
+	forgot   uint64          // peers, a bit each, that keys were forgotten untold of
 	scratch  []crdt.Cell     // see merged
 	slots    []slot          // see slotsOf
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -15,7 +17,9 @@ import (
 // Who comes to own a lane has never heard of most of its keys. Those near their
 // limit are listed in the store: he reads them there, and tells the other regions
 // what whoever owned the lane before may have stored and not told them, without
-// waiting until some edge touches the key.
+// waiting until some edge touches the key. So does an owner when another region
+// lost what it was told: what was forgotten here to make room is in the store
+// alone.
 
 // warm is the part of its limit, in percent, from which on a key is listed.
 const warm = 25
@@ -46,6 +50,7 @@ type legacy struct {
 	pass
 
 	unread atomic.Uint64 // laneSet: nobody should be told yet what is hot in them
+	again  atomic.Uint64 // laneSet: to be read once more, for another region
 }
 
 // pass is one way through the store's list.
@@ -85,7 +90,7 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	}
 	defer g.busy.Store(false)
 	t := a.clock.At(now)
-	if gained := a.takeGained(); gained != 0 {
+	if gained := a.takeGained() | laneSet(g.again.Swap(0)); gained != 0 {
 		g.pass = pass{lanes: g.lanes | gained, rest: t}
 	}
 	if g.lanes == 0 || t < g.rest && g.rest-t <= int64(inheritAgain) {
@@ -177,6 +182,19 @@ func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
 	defer cancel()
 	away := a.store.down()
 	_, err := a.writeBatch(ctx, l, known, now, away)
-	_, aerr := a.ask(ctx, l, unknown, &merged{}, now, away)
+	var m merged
+	_, aerr := a.ask(ctx, l, unknown, &m, now, away)
+	a.exportGuests(l, &m, now)
 	return errors.Join(err, aerr)
+}
+
+// exportGuests tells the other regions of keys that were read and have no place.
+func (a *Aggregator) exportGuests(l *lane, m *merged, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(m.guests)) { // the same order every run
+		c := m.guests[key]
+		a.export(l, key, c, math.MinInt64, deltasync.FlagRefresh, now)
+		l.forgot |= c.again // there was no room in an outbox
+	}
 }

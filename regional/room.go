@@ -285,6 +285,9 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 	if r.evictions++; r.evictions%(2*looks) == 0 {
 		r.enough = little // others may have come that are worth less
 	}
+	if c := l.counters[l.order[s.at]]; c.again != 0 {
+		l.forgot |= c.again
+	}
 	switch {
 	case s.least&unstored != 0:
 		r.displaced++
