@@ -195,3 +195,42 @@ func TestInheritInParts(t *testing.T) {
 		}
 	}
 }
+
+// Listed keys for which there is no place are told to the other regions all the
+// same; so they are when a region lost what it was told, though they were forgotten
+// here since.
+func TestListedKeysWithoutAPlaceAreTold(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	before := newRegion(t, "eu", store, "us")
+	e := &edge{name: "e1"}
+	for key := range deltasync.Key(50) {
+		e.tell(before, key+1, charge(start, 60))
+	}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 2, StoreTimeout: time.Second, MaxKeys: 5}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &region{Aggregator: a, t: t, name: "eu", now: start, store: store}
+	us, anew := far{epoch: 1}, far{epoch: 2}
+	if r.inherit(nil); len(us.answer(t, r)) != 50 {
+		t.Error("not all listed keys are told, want all 50, with room for 5")
+	}
+	r.inherit(nil)
+	if got := us.answer(t, r); len(got) != 0 {
+		t.Errorf("%d keys are told once more", len(got))
+	}
+	e.tell(r, 1, charge(start, 61))
+	told := map[deltasync.Key]bool{}
+	for range 5 {
+		for _, key := range anew.answer(t, r) {
+			told[key] = true
+		}
+		r.now = r.now.Add(time.Second)
+		r.Tick(r.now)
+		r.inherit(nil)
+	}
+	if len(told) != 50 {
+		t.Errorf("a region that lost all is told of %d keys, want all 50", len(told))
+	}
+}
