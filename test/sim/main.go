@@ -12,6 +12,11 @@
 //	go run ./test/sim -scenario flash-all -limit 100/1s -seeds 5
 //	go run ./test/sim -scenario flash-all -limit 1000/10s -seeds 5 -o json
 //
+// and computes what a fleet of a given size sends, merges and holds:
+//
+//	go run ./test/sim -capacity
+//	go run ./test/sim -capacity -regions 50 -edges 1000 -rps 400 -keys 100000000 -targets homes -o json
+//
 // It exits with 1 where an invariant was broken, and prints the command that
 // shows it again.
 package main
@@ -27,6 +32,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillgate/spillgate/test/sim/capacity"
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
 
@@ -49,6 +55,8 @@ type options struct {
 	scenario string // "": trials
 	measured measured
 	output   string
+	paper    paper
+	fleets   []capacity.Plan // of the paper
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -60,11 +68,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many run at once")
 	flags.BoolVar(&o.list, "list", false, "print the kinds of faults and the scenarios, in words")
 	flags.StringVar(&o.scenario, "scenario", "", "measure how accurate a limit is in this one")
-	flags.Var(&o.measured.rate, "limit", "of the scenario, such as 1000/10s")
+	flags.Var(&o.measured.rate, "limit", "of the scenario, or of each key of -capacity, such as 1000/10s")
 	flags.IntVar(&o.measured.regions, "regions", 5, "of the scenario")
 	flags.IntVar(&o.measured.edges, "edges", 2, "of each of its regions")
 	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | adaptive | strict")
-	flags.StringVar(&o.output, "o", "text", "how a scenario's figures are printed: text | json")
+	flags.StringVar(&o.output, "o", "text", "how figures are printed: text | json")
+	o.paper.flags(flags)
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
 	faults := func(to *[]trial.Fault) func(string) error {
 		return func(names string) error {
@@ -92,18 +101,39 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.output != "text" && o.output != "json":
 		return o, fmt.Errorf("-o %q: want text or json", o.output)
 	}
-	if o.scenario == "" {
-		var stray []string
-		flags.Visit(func(f *flag.Flag) {
-			if slices.Contains([]string{"limit", "regions", "edges", "consistency", "o"}, f.Name) {
-				stray = append(stray, "-"+f.Name)
+	set := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	if o.paper.wanted {
+		o.fleets = o.plans(set)
+	}
+	return o, strays(o, set)
+}
+
+// strays says which options were given that go with something else.
+func strays(o options, set map[string]bool) error {
+	given := func(names ...string) (out []string) {
+		for _, name := range names {
+			if set[name] {
+				out = append(out, "-"+name)
 			}
-		})
-		if len(stray) > 0 {
-			return o, fmt.Errorf("%s: for a -scenario", strings.Join(stray, ", "))
+		}
+		return out
+	}
+	switch {
+	case o.paper.wanted:
+		if stray := given("seed", "seeds", "scenario", "consistency", "mutate", "list", "without", "only"); len(stray) > 0 {
+			return fmt.Errorf("%s: not with -capacity", strings.Join(stray, ", "))
+		}
+		return nil
+	case o.scenario == "":
+		if stray := given("limit", "regions", "edges", "consistency", "o"); len(stray) > 0 {
+			return fmt.Errorf("%s: for a -scenario", strings.Join(stray, ", "))
 		}
 	}
-	return o, nil
+	if stray := given(paperFlags...); len(stray) > 0 {
+		return fmt.Errorf("%s: for -capacity", strings.Join(stray, ", "))
+	}
+	return nil
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
@@ -111,6 +141,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case err != nil:
 		return err
+	case o.paper.wanted:
+		return printCapacity(o, stdout)
 	case o.list:
 		return list(stdout)
 	case o.scenario != "":

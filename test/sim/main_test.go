@@ -34,6 +34,10 @@ func TestBadOptions(t *testing.T) {
 		"-seed 1 and more":        "no arguments",
 		"-only loss,clog,freezes": `"freezes" is no kind of fault`,
 		"-limit 5/1s":             "-limit: for a -scenario",
+		"-capacity -seeds 5":      "-seeds: not with -capacity",
+		"-keys 5":                 "-keys: for -capacity",
+		"-capacity -targets all":  `targets "all": want mesh or homes`,
+		"-capacity -rps 0":        "rps 0: want more than 0",
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 
 		"-scenario move -consistency strict":       "not built yet",
@@ -100,5 +104,35 @@ func TestListNamesAll(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("-list does not name %s", want)
 		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(strings.Fields("-capacity -regions 5 -edges 7 -rps 50 -keys 1000 -limit 600/30s -slices 20 -lanes 4 -targets homes -o json"), &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Envelopes []struct {
+			Plan struct {
+				Regions, Edges, Keys, Slices, Lanes int
+				Limit                               float64
+				Targets                             string
+			}
+			NotBuilt string `json:"not_built"`
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Envelopes) != 1 {
+		t.Fatalf("%d fleets, want 1", len(got.Envelopes))
+	}
+	p := got.Envelopes[0].Plan
+	if p.Regions != 5 || p.Edges != 7 || p.Keys != 1000 || p.Slices != 20 || p.Lanes != 4 || p.Limit != 600 || p.Targets != "homes" {
+		t.Errorf("the plan is %+v", p)
+	}
+	if !strings.Contains(got.Envelopes[0].NotBuilt, "not built") {
+		t.Error("homes are not built, and it does not say so")
 	}
 }
