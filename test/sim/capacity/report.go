@@ -45,6 +45,10 @@ var rows = []row{
 	{"NATS messages/s", func(e *Envelope) string { return count(e.Region.Messages) }},
 	{"merges/s (slices); keys of frames/s", func(e *Envelope) string { return count(e.Region.Merges) + "; " + count(e.Region.FrameKeys) }},
 	{"cores of aggregators; their memory", func(e *Envelope) string { return amount(e.Region.Cores) + "; " + size(e.Region.AggregatorMemory) }},
+	{"of each of them", func(e *Envelope) string {
+		n := float64(e.Plan.Aggregators)
+		return amount(e.Region.Cores/n) + "; " + size(e.Region.AggregatorMemory/n)
+	}},
 	{"keys written to Redis/s; **masters**", func(e *Envelope) string {
 		return fmt.Sprintf("%s; **%.0f**", count(e.Region.Writes), e.Region.Masters)
 	}},
