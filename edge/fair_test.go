@@ -10,19 +10,21 @@ import (
 )
 
 // However many keys are new, or change, those of other classes have their turn:
-// a regular one within a second, a cold one each second, but that it waits
+// a new and a regular one within a second or two, a cold one each second, but that it waits
 // behind the refresh of keys that were a flood.
 func TestNoClassStarves(t *testing.T) {
 	fast := limit.RuleSpec{Name: "fast", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 1000, Per: 10 * time.Second}}}
 	slow := limit.RuleSpec{Name: "slow", Group: "slow", Key: []string{"acct"}, Rates: []limit.RateSpec{{Limit: 100_000, Per: time.Hour}}}
 	for _, tt := range []struct {
-		name        string
-		busy, fresh int // keys that change, and new ones, a flush
-		hot, cold   time.Duration
+		name             string
+		busy, fresh, far int // keys that change, new ones, and cold ones that change, a flush
+		hot, cold, newly time.Duration
 	}{
-		{"many change", 3000, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
-		{"many are new", 0, 5000, time.Second, 10 * time.Second},
-		{"both", 2000, 3000, 2 * time.Second, 10 * time.Second},
+		{"many change", 3000, 0, 0, 500 * time.Millisecond, 1500 * time.Millisecond, 300 * time.Millisecond},
+		{"many are new", 0, 5000, 0, 2 * time.Second, 10 * time.Second, 10 * time.Second},
+		{"both", 2000, 3000, 0, 2 * time.Second, 10 * time.Second, 10 * time.Second},
+		{"many are cold", 0, 0, 8000, time.Second, 10 * time.Second, 300 * time.Millisecond},
+		{"all", 1500, 500, 4000, time.Second, 10 * time.Second, 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			alone(t)
@@ -44,8 +46,9 @@ func TestNoClassStarves(t *testing.T) {
 			}
 			hotKey, coldKey := keyOf(0, "user", "hot"), keyOf(1, "acct", "cold")
 			last, longest := map[deltasync.Key]time.Time{hotKey: start, coldKey: start}, map[deltasync.Key]time.Duration{}
+			born, newly := map[deltasync.Key]time.Time{}, time.Duration(0)
 			now, newest := start, 0
-			for range 100 {
+			for flush := range 100 {
 				now = now.Add(100 * time.Millisecond)
 				for u := range tt.busy {
 					ask(now, "user", fmt.Sprint("u", u))
@@ -54,19 +57,34 @@ func TestNoClassStarves(t *testing.T) {
 					newest++
 					ask(now, "user", fmt.Sprint("new", newest))
 				}
+				for u := range tt.far {
+					ask(now, "acct", fmt.Sprint("far", u))
+				}
+				if flush%10 == 5 {
+					name := fmt.Sprint("born", flush)
+					ask(now, "user", name)
+					born[keyOf(0, "user", name)] = now
+				}
 				ask(now, "user", "hot")
 				ask(now, "acct", "cold")
 				flushTo(t, n, now, 1, deltasync.StatusOK, func(d *deltasync.Delta) {
 					if at, watched := last[d.Key]; watched && d.Tells() {
 						longest[d.Key], last[d.Key] = max(longest[d.Key], now.Sub(at)), now
 					}
+					if at, is := born[d.Key]; is {
+						newly = max(newly, now.Sub(at))
+						delete(born, d.Key)
+					}
 				})
 			}
 			for key, at := range last {
 				longest[key] = max(longest[key], now.Sub(at))
 			}
-			if longest[hotKey] > tt.hot || longest[coldKey] > tt.cold {
-				t.Errorf("a regular key waits %v and a cold one %v, want %v and %v at most", longest[hotKey], longest[coldKey], tt.hot, tt.cold)
+			for _, at := range born {
+				newly = max(newly, now.Sub(at))
+			}
+			if longest[hotKey] > tt.hot || longest[coldKey] > tt.cold || newly > tt.newly {
+				t.Errorf("a regular key waits %v, a cold one %v, a new one %v, want %v, %v and %v at most", longest[hotKey], longest[coldKey], newly, tt.hot, tt.cold, tt.newly)
 			}
 		})
 	}

@@ -127,9 +127,7 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		if r.flags&urgent != 0 {
 			d.Flags |= deltasync.FlagUrgent
 		}
-		if c == pressing {
-			d.Flags |= deltasync.FlagFirst
-		}
+		d.Flags |= hurries[c]
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
@@ -213,7 +211,7 @@ func (n *Node) frames(now int64) []Outgoing {
 		head.Lane, head.SentAt = lane, now
 		next := func() *deltasync.Up {
 			h := deltasync.Regular
-			if box.Urgent() {
+			if box.First() {
 				h = deltasync.Pressing
 			}
 			if n.budget.Allows(now, h) {

@@ -38,14 +38,18 @@ func (n *Node) begin(now int64, c class) (wave uint32, from int, room bool) {
 	return n.resend.wave, n.drainFrom[c], room
 }
 
-// Classes fill an outbox so far, in eighths: who comes behind them has a part
-// to himself however many they are, and who is pressing, all.
-var fills = [classes]int{pressing: 8, urgently: 5, hot: 6, cold: 7}
+// Each class has a part of an outbox to itself, in eighths, however many there are
+// of others; who is pressing has all.
+var parts = [classes]int{pressing: 8, urgently: 3, hot: 2, cold: 1}
 
-// haste is what classes may do to the budget of bytes.
-var haste = [classes]deltasync.Haste{pressing: deltasync.Pressing, urgently: deltasync.Pressing, hot: deltasync.Regular, cold: deltasync.CanWait}
+// hurries are the flags by which an outbox tells classes apart.
+var hurries = [classes]deltasync.Flags{pressing: deltasync.FlagFirst, urgently: deltasync.FlagUrgent, hot: deltasync.FlagRegular}
+
+// haste is what classes may do to the budget of bytes. Keys that are new are no
+// more pressing than what changes: they may be a flood.
+var haste = [classes]deltasync.Haste{pressing: deltasync.Pressing, urgently: deltasync.Regular, hot: deltasync.Regular, cold: deltasync.CanWait}
 
 // anyRoom is false where every lane's outbox is full for a class; n.mu is held.
 func (n *Node) anyRoom(c class) bool {
-	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return !box.Filled(fills[c]) })
+	return slices.ContainsFunc(n.outboxes, func(box *deltasync.Outbox) bool { return box.Takes(hurries[c], parts[c]) })
 }

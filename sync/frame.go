@@ -74,9 +74,11 @@ const (
 	FlagRefresh Flags = 1 << 2 // sent again against loss: export it again too
 	FlagOwn     Flags = 1 << 3 // from a region that may have lost counts: tell me Totals.Own
 
-	// FlagFirst stays with the sender: its outbox sends such a delta before other
-	// urgent ones, and has room for it that they cannot take.
-	FlagFirst Flags = 1 << 7
+	// FlagFirst and FlagRegular stay with the sender. Its outbox sends a delta with
+	// the first before other urgent ones, and has room for it that they cannot take,
+	// and one with the second before those that are neither urgent nor regular.
+	FlagFirst   Flags = 1 << 7
+	FlagRegular Flags = 1 << 6
 )
 
 // Shape is what the counters of one section have in common: enough for an

@@ -47,7 +47,8 @@ type Outbox struct {
 	entries  map[lifeKey]*entry
 	first    queue // those with FlagFirst
 	urgent   queue
-	normal   queue
+	regular  queue // those with FlagRegular
+	rest     queue
 	flights  []*flight // oldest first
 	inFlight int       // deltas in flights
 	seq      uint64
@@ -189,8 +190,8 @@ func (o *Outbox) Next(head Up) *Up {
 		queue *queue
 		keep  int // bytes that are left to those behind
 	}{
-		{&o.first, o.cfg.MaxFrame / 4}, {&o.urgent, o.cfg.MaxFrame / 8}, {&o.normal, 0},
-		{&o.first, 0}, {&o.urgent, 0},
+		{&o.first, o.cfg.MaxFrame / 4}, {&o.urgent, o.cfg.MaxFrame / 8}, {&o.regular, o.cfg.MaxFrame / 16}, {&o.rest, 0},
+		{&o.first, 0}, {&o.urgent, 0}, {&o.regular, 0},
 	} {
 		if !o.fill(f, part.queue, part.keep) {
 			break
@@ -202,8 +203,18 @@ func (o *Outbox) Next(head Up) *Up {
 	return &head
 }
 
-// Filled says that so many eighths of all places are taken.
-func (o *Outbox) Filled(eighths int) bool { return 8*o.Held() >= eighths*o.cfg.MaxDeltas }
+// Takes says whether a delta with such flags should be put in: while less than half
+// of all places are taken, or less than so many eighths of them by those that wait
+// with the same haste. So nobody is kept out by how many others there are.
+func (o *Outbox) Takes(f Flags, eighths int) bool {
+	switch {
+	case f&FlagFirst != 0:
+		return !o.Crammed()
+	case o.Full():
+		return false
+	}
+	return 2*o.Held() < o.cfg.MaxDeltas || 8*o.queue(f).waits < eighths*o.cfg.MaxDeltas
+}
 
 // Full says that no further key would be taken, but with FlagFirst.
 func (o *Outbox) Full() bool {
@@ -317,7 +328,7 @@ func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
 // those. It looks at every delta: it is for a sender that is about to stop.
 func (o *Outbox) HeldCounts() int {
 	held := 0
-	for _, q := range []queue{o.first, o.urgent, o.normal} {
+	for _, q := range []queue{o.first, o.urgent, o.regular, o.rest} {
 		for e := q.first; e != nil; e = e.next {
 			if e.tells() {
 				held++
@@ -342,6 +353,9 @@ func (o *Outbox) Pending() int { return len(o.entries) }
 // InFlight is the number of frames under way.
 func (o *Outbox) InFlight() int { return len(o.flights) }
 
+// First says whether a delta with FlagFirst waits.
+func (o *Outbox) First() bool { return o.first.first != nil }
+
 // Urgent says whether an urgent delta waits.
 func (o *Outbox) Urgent() bool { return o.first.first != nil || o.urgent.first != nil }
 
@@ -352,7 +366,10 @@ func (o *Outbox) queue(f Flags) *queue {
 	if f&FlagUrgent != 0 {
 		return &o.urgent
 	}
-	return &o.normal
+	if f&FlagRegular != 0 {
+		return &o.regular
+	}
+	return &o.rest
 }
 
 func (o *Outbox) take() *entry {
@@ -397,7 +414,10 @@ func deltas(u *Up) int {
 }
 
 // queue is a list of entries in the order in which they came.
-type queue struct{ first, last *entry }
+type queue struct {
+	first, last *entry
+	waits       int
+}
 
 func (q *queue) push(e *entry) {
 	if e.prev = q.last; e.prev != nil {
@@ -406,6 +426,7 @@ func (q *queue) push(e *entry) {
 		q.first = e
 	}
 	q.last = e
+	q.waits++
 }
 
 func (q *queue) remove(e *entry) {
@@ -420,4 +441,5 @@ func (q *queue) remove(e *entry) {
 		q.last = e.prev
 	}
 	e.prev, e.next = nil, nil
+	q.waits--
 }

@@ -108,7 +108,7 @@ func (f *filling) put(e *entry, n int) {
 		e.section.place = len(f.parts)
 	}
 	p := &f.parts[e.section.place-1]
-	d := Delta{Key: e.key, Flags: e.flags &^ FlagFirst, Carry: e.carry, Until: e.until}
+	d := Delta{Key: e.key, Flags: e.flags &^ (FlagFirst | FlagRegular), Carry: e.carry, Until: e.until}
 	p.deltas++
 	p.until = p.until || e.until != 0
 	if n > 0 {
