@@ -40,9 +40,15 @@ type wire struct {
 // not be there yet. It ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{Addr: FreeAddr(t), target: target, news: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &Proxy{target: target, news: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	var err error
-	if p.listen, err = net.Listen("tcp", p.Addr); err != nil {
+	for range 10 { // another test's process may take the port first
+		p.Addr = FreeAddr(t)
+		if p.listen, err = net.Listen("tcp", p.Addr); err == nil {
+			break
+		}
+	}
+	if err != nil {
 		t.Fatalf("proxy to %s: %v", target, err)
 	}
 	t.Cleanup(p.close)
