@@ -13,6 +13,7 @@ import (
 // a new and a regular one within a second or two, a cold one each second, but that it waits
 // behind the refresh of keys that were a flood.
 func TestNoClassStarves(t *testing.T) {
+	alone(t)
 	fast := limit.RuleSpec{Name: "fast", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 1000, Per: 10 * time.Second}}}
 	slow := limit.RuleSpec{Name: "slow", Group: "slow", Key: []string{"acct"}, Rates: []limit.RateSpec{{Limit: 100_000, Per: time.Hour}}}
 	for _, tt := range []struct {
@@ -27,7 +28,6 @@ func TestNoClassStarves(t *testing.T) {
 		{"all", 1500, 500, 4000, time.Second, 10 * time.Second, 500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			alone(t)
 			n := newNode(t, Config{}, fast, slow)
 			n.outboxes[0] = deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: 1920, ReserveOneIn: 8})
 			ask := func(now time.Time, name, value string) {
