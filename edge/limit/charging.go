@@ -88,8 +88,10 @@ func (r *Rule) CostOf(req *Request) uint64 {
 			r.counts.badCosts.Add(1)
 		}
 	}
-	if cost, ok := r.routeCost(req); ok {
-		return cost
+	if len(r.byRoute) > 0 {
+		if cost, ok := r.routeCost(req); ok {
+			return cost
+		}
 	}
 	return r.cost
 }

@@ -45,8 +45,8 @@ func (r *Rule) applies(req *Request) bool {
 // meets only the rules that want what it has, and of these only such as rank
 // before the best that was found.
 type index struct {
-	min      int32   // the lowest rank inside
-	scan     []int32 // rules that stand under nothing, by rank
+	min      int32       // the lowest rank inside
+	scan     []candidate // rules that stand under nothing more, by rank
 	attrs    []attrIndex
 	bySlot   map[int][]int // places in attrs by attribute; nil where attrs is short
 	paths    *pathNode
@@ -55,6 +55,20 @@ type index struct {
 	networks map[netip.Prefix]*index
 	bits4    []int // lengths of the prefixes in networks
 	bits6    []int
+}
+
+// candidate is a rule that a request may meet.
+type candidate struct {
+	rank  int32
+	found bool // by all that it wants but its key: the rest need not be asked again
+}
+
+func (c candidate) applies(q *query) bool {
+	r := q.rules[c.rank]
+	if c.found {
+		return r.hasKey(q.req)
+	}
+	return r.applies(q.req)
 }
 
 // attrIndex is the rules that want a name to be present, or to have a value.
@@ -70,12 +84,12 @@ func (ix *index) lowest(q *query, before int32) int32 {
 	if ix == nil || ix.min >= before {
 		return before
 	}
-	for _, rank := range ix.scan {
-		if rank >= before {
+	for _, c := range ix.scan {
+		if c.rank >= before {
 			break
 		}
-		if q.rules[rank].applies(q.req) {
-			before = rank
+		if c.applies(q) {
+			before = c.rank
 			break
 		}
 	}

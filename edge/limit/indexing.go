@@ -42,6 +42,7 @@ func (w want) facet() facet { return facet{w.kind, w.name} }
 
 // indexing builds the index of a group.
 type indexing struct {
+	rules   []*Rule
 	wants   [][][]want // by rank: what the rule wants, each a choice
 	sources map[string]source
 	pattern map[string]pattern
@@ -52,7 +53,7 @@ func newGroup(rules []*Rule) group {
 	if len(rules) <= scanBelow {
 		return group{rules: rules}
 	}
-	b := indexing{wants: make([][][]want, len(rules)), sources: map[string]source{}, pattern: map[string]pattern{}}
+	b := indexing{rules: rules, wants: make([][][]want, len(rules)), sources: map[string]source{}, pattern: map[string]pattern{}}
 	all := make([]int32, len(rules))
 	for i, r := range rules {
 		b.wants[i], all[i] = b.wantsOf(r), int32(i)
@@ -132,7 +133,9 @@ var methodSource = source{name: "", slots: []int{slotMethod}}
 func (b *indexing) build(ranks []int32, around []facet) *index {
 	ix := &index{min: ranks[0]}
 	if len(ranks) <= scanBelow || b.budget <= 0 {
-		ix.scan = ranks
+		for _, rank := range ranks {
+			ix.scan = append(ix.scan, b.candidate(rank, around))
+		}
 		return ix
 	}
 	popular := map[want]int{}
@@ -149,7 +152,7 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 	for _, rank := range ranks {
 		choice := b.rarest(rank, around, popular)
 		if len(choice) == 0 {
-			ix.scan = append(ix.scan, rank)
+			ix.scan = append(ix.scan, b.candidate(rank, around))
 		}
 		for _, w := range choice {
 			have := under[w]
@@ -178,6 +181,12 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 	}
 	ix.listSlots()
 	return ix
+}
+
+// candidate is a rule among those that are found by what is around.
+func (b *indexing) candidate(rank int32, around []facet) candidate {
+	byPath := slices.Contains(around, facet{kind: wantPath})
+	return candidate{rank: rank, found: byPath && b.rules[rank].match.pathsAlone()}
 }
 
 // rarest is the choice of a rule whose most popular want is wanted by fewest.

@@ -73,6 +73,14 @@ func (m *match) matches(r *Rule, req *Request) bool {
 	return ok
 }
 
+// pathsAlone says that the path decides, and nothing of it lies deeper than an
+// index looks.
+func (m *match) pathsAlone() bool {
+	deep := func(p pattern) bool { return len(p.segments) > indexedSegments }
+	return len(m.paths) > 0 && !slices.ContainsFunc(m.paths, deep) &&
+		len(m.methods.values)+len(m.equals)+len(m.has)+len(m.lacks)+len(m.networks.ranges) == 0 && m.hosts.any() && m.when == nil
+}
+
 func (m *match) matchesPath(path string) bool {
 	if m.tree != nil {
 		rest, ok := pathSegments(path)

@@ -73,6 +73,9 @@ func (n *pathNode) lowest(q *query, left string, more bool, before int32) int32 
 	if !more {
 		return n.end.lowest(q, before)
 	}
+	if n.names == nil && n.star == nil {
+		return before
+	}
 	seg, left, more := strings.Cut(left, "/")
 	if next := n.names[seg]; next != nil {
 		before = next.lowest(q, left, more, before)
