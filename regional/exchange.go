@@ -311,6 +311,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 			continue
 		}
 		c.pushed = false
+		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
 		oldest := reach(c.shape, now)
 		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, oldest, now)}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {

@@ -36,6 +36,9 @@ func (c *counter) adopt(told deltasync.Shape) {
 			c.past = &past{}
 		}
 	}
+	if told.Limit != c.shape.Limit {
+		c.crossed = 0 // of another limit
+	}
 	c.shape = told
 }
 

@@ -3,6 +3,9 @@ package regional_test
 import (
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // pushed is the number of pushes that wait.
@@ -46,5 +49,37 @@ func TestThresholdIsArmedAgainWellBelow(t *testing.T) {
 	e.tell(r, 9, charge(at(93*time.Second), 50)) // the 48 have left: 3, then 53
 	if got := pushed(r); got != 1 {
 		t.Fatalf("%d pushes after 51, 3, 53 of 100, want 1", got)
+	}
+}
+
+// What is given back before it was pushed arms a threshold again: who is told of
+// 40 of 100 has to hear of 52.
+func TestThresholdIsArmedAgainBeforeThePush(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	e := &edge{name: "e1"}
+	e.tell(r, 9, charge(start, 50))
+	e.tell(r, 9, crdt.Cell{Slice: slice(start), Charges: 50, Refunds: 10})
+	if got := pushed(r); got != 1 {
+		t.Fatalf("%d pushes at 50, then 40 of 100, want 1", got)
+	}
+	e.tell(r, 9, crdt.Cell{Slice: slice(start), Charges: 62, Refunds: 10})
+	if got := pushed(r); got != 1 {
+		t.Errorf("%d pushes at 52 of 100, when edges were told of 40, want 1", got)
+	}
+}
+
+// What was crossed of one limit says nothing of another.
+func TestThresholdsOfANewLimit(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	e := &edge{name: "e1"}
+	e.tell(r, 9, charge(start, 60))
+	if got := pushed(r); got != 1 {
+		t.Fatalf("%d pushes at 60 of 100, want 1", got)
+	}
+	larger := minute
+	larger.Limit = 200
+	e.send(r, deltasync.Section{Shape: larger, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{charge(start, 105)}}}})
+	if got := pushed(r); got != 1 {
+		t.Errorf("%d pushes at 105 of 200, want 1", got)
 	}
 }
