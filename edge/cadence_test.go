@@ -107,11 +107,9 @@ func TestColdShardsTakeTurns(t *testing.T) {
 		}
 		tells(t, n, now, n.Flush)
 	}
-	dirtyNow := func() (total int) {
-		for i := range n.shards {
-			total += n.shards[i].dirtyKeys(cold)
-		}
-		return total
+	dirtyNow := func() int {
+		_, total := n.dirtyKeys()
+		return total[cold]
 	}
 	before := dirtyNow()
 	for range 10 {

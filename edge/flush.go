@@ -39,18 +39,18 @@ func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(no
 func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
 	var batch []pending
+	lists, total := n.dirtyKeys() // what comes while others are drained goes with the next flush
 	for c := pressing; c <= cold; c++ {
 		if c > upTo && (c != cold || upTo == urgently) {
 			break
 		}
 		wave, from, room := n.begin(now, c)
 		done := 0
-		for ; room && done < shards; done++ {
+		for ; room && total[c] > 0 && done < shards; done++ {
 			at := (from + done) % shards
 			s := &n.shards[at]
-			tick := coldTick(now, at)
-			left := s.dirtyKeys(c)
-			if left == 0 || c == cold && upTo < cold && !s.due(tick) {
+			left := lists[at][c]
+			if left == 0 || c == cold && upTo < cold && !s.due(coldTick(now, at)) {
 				continue
 			}
 			for ; room && left > 0; left -= drainStretch {
@@ -88,11 +88,19 @@ type pending struct {
 // waits for shall be over before it gives up its processor.
 const drainStretch = 16
 
-// dirtyKeys is the length of a dirty list.
-func (s *shard) dirtyKeys(c class) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.dirty[c])
+// dirtyKeys is the length of every dirty list, and of all of a class. Each lock is taken once, not once
+// for each class: most lists are empty where there are few keys.
+func (n *Node) dirtyKeys() (lists [shards][classes]int, total [classes]int) {
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for c, keys := range s.dirty {
+			lists[i][c] = len(keys)
+			total[c] += len(keys)
+		}
+		s.mu.Unlock()
+	}
+	return lists, total
 }
 
 // drain takes the deltas of the records of a class that have been dirty for
