@@ -4,6 +4,7 @@
 //	go run ./test/sim -seed 7                 # one trial, in words
 //	go run ./test/sim -seeds 100000           # as many, each twice, until one fails
 //	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
+//	go run ./test/sim -seeds 100 -without all # with nothing that ails anybody
 //	go run ./test/sim -mutate                 # plants protocol bugs, which must be caught
 //	go run ./test/sim -list                   # the kinds of faults, and the scenarios
 //
@@ -28,6 +29,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +39,7 @@ import (
 )
 
 func main() {
+	debug.SetGCPercent(400) // a world is small, and makes much that is soon forgotten
 	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
@@ -77,6 +80,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
 	faults := func(to *[]trial.Fault) func(string) error {
 		return func(names string) error {
+			if names == "all" {
+				*to = trial.Faults
+				return nil
+			}
 			for name := range strings.SplitSeq(names, ",") {
 				if !slices.Contains(trial.Faults, trial.Fault(name)) {
 					return fmt.Errorf("%q is no kind of fault; -list prints them", name)
@@ -86,8 +93,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			return nil
 		}
 	}
-	flags.Func("without", "kinds of faults to leave out, with commas", faults(&o.Without))
-	flags.Func("only", "kinds of faults to keep, with commas", faults(&o.Only))
+	flags.Func("without", "kinds of faults to leave out, with commas, or all", faults(&o.Without))
+	flags.Func("only", "kinds of faults to keep, with commas, or all", faults(&o.Only))
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -96,8 +103,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("%q: no arguments are expected", flags.Args())
 	case o.workers < 1:
 		return o, fmt.Errorf("-workers %d: want 1 or more", o.workers)
-	case o.seeds > 0 && (len(o.Without) > 0 || len(o.Only) > 0):
-		return o, errors.New("-without and -only go with one -seed")
 	case o.output != "text" && o.output != "json":
 		return o, fmt.Errorf("-o %q: want text or json", o.output)
 	}
@@ -166,7 +171,7 @@ func one(o trial.Options, stdout io.Writer) error {
 func search(o options, stdout io.Writer) error {
 	begun, done, requests, faults := time.Now(), 0, 0, 0
 	var failed *trial.Result
-	err := trial.Search(o.Seed, o.seeds, o.workers, func(r trial.Result) {
+	err := trial.Search(o.Options, o.seeds, o.workers, func(r trial.Result) {
 		done, requests, faults = done+1, requests+r.Requests, faults+r.Faults
 		if r.Err != nil && failed == nil {
 			failed = &r

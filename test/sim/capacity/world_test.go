@@ -38,7 +38,7 @@ func run(t *testing.T, p capacity.Plan, lasts time.Duration) seen {
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
 			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: uint64(p.Limit), Per: p.Window, Slices: p.Slices}},
 		}}}},
-		OnDown: func(_ *world.Server, up, down []byte) {
+		Watch: world.Watch{OnDown: func(_ *world.Server, up, down []byte) {
 			if !counting {
 				return
 			}
@@ -64,7 +64,7 @@ func run(t *testing.T, p capacity.Plan, lasts time.Duration) seen {
 			s.entries += float64(keys)
 			s.upBytes += float64(len(up))
 			s.downBytes += float64(len(down))
-		},
+		}},
 	}
 	for r := range p.Regions {
 		region := world.Region{Name: fmt.Sprint("region-", r)}

@@ -1,10 +1,12 @@
 package trial
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/test/sim/world"
 )
 
@@ -105,6 +107,7 @@ func (t *trial) befall() {
 	t.episodes(CrashEdge, 3*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		s := anyEdge(rnd)
 		t.died = true
+		delete(t.factors, s.Name)
 		return nil, t.w.Crash(s.Name)
 	})
 	t.episodes(CrashServer, 3*time.Second, time.Second, func(rnd *rand.Rand) (func() error, error) {
@@ -170,9 +173,40 @@ func (t *trial) befall() {
 		return nil, nil
 	})
 	t.episodes(RuleChange, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
-		return nil, t.w.SetRules(anyEdge(rnd).Name, t.rules(1+uint64(rnd.IntN(3))))
+		edge, factor := anyEdge(rnd).Name, 1+uint64(rnd.IntN(mostFactor))
+		t.factors[edge] = factor
+		return nil, t.w.SetRules(edge, t.rules(factor))
+	})
+	t.episodes(Flood, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		t.flood(anyEdge(rnd).Name)
+		return nil, nil
+	})
+	t.provoke()
+	t.episodes(Hostile, 700*time.Millisecond, 0, func(rnd *rand.Rand) (func() error, error) {
+		t.hostile.attack(rnd)
+		return nil, nil
 	})
 	slices.SortStableFunc(t.actions, func(a, b action) int { return a.at.Compare(b.at) })
+}
+
+// flood asks an edge for many keys that come once.
+func (t *trial) flood(edge string) {
+	n := t.w.Node(edge)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	for range 60 {
+		t.floods++
+		req.Set("user", fmt.Sprint("f", t.floods))
+		beliefs := n.Inspect(t.w.NowAt(edge), req)
+		t.check(edge, req)
+		for _, b := range beliefs {
+			own, _, _ := n.Cells(b.Key)
+			t.strangers[b.Key] = &crdt.Vector{}
+			for _, cell := range own {
+				t.strangers[b.Key].Add(cell)
+			}
+		}
+	}
 }
 
 // clocks sets the parts' clocks wrong.

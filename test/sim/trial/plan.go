@@ -42,6 +42,9 @@ const (
 	Flap         Fault = "flap"          // an aggregator comes and goes
 	KnowsNothing Fault = "knows-nothing" // a whole region starts anew: aggregators and store
 	Leave        Fault = "leave"         // an aggregator is stopped in good order, and comes back after a while
+	Flood        Fault = "flood"         // many keys come once
+	Hostile      Fault = "hostile"       // a PoP sends frames that are inflated, of the future, foreign, cut short
+	OldPeers     Fault = "old-peers"     // some edges speak as the first build of the version did
 	Split        Fault = "split"         // aggregators of a region do not hear each other, or one only: both own a lane
 )
 
@@ -49,6 +52,7 @@ const (
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
+	Flood, Hostile, OldPeers,
 }
 
 // Options say which trial is run.
@@ -82,7 +86,22 @@ type plan struct {
 	soft                           bool
 	faulty                         time.Duration // how long faults go on
 	has                            map[Fault]bool
+	penalty                        time.Duration // of who was denied; 0: none
+	old                            []string      // edges that speak as the first build did
 }
+
+// quiet says that nothing ails the trial.
+func (p *plan) quiet() bool {
+	for _, f := range Faults {
+		if p.has[f] {
+			return false
+		}
+	}
+	return p.penalty == 0
+}
+
+// isOld says that an edge speaks as the first build did.
+func (p *plan) isOld(edge string) bool { return slices.Contains(p.old, edge) }
 
 // stream is a source of chance for one purpose.
 func (p *plan) stream(purpose string) *rand.Rand {
@@ -127,6 +146,9 @@ func newPlan(o Options) *plan {
 		}
 		p.has[f] = has && !slices.Contains(o.Without, f)
 	}
+	if rnd := p.stream("penalty"); rnd.IntN(5) == 0 {
+		p.penalty = []time.Duration{2 * time.Second, lasting}[rnd.IntN(2)]
+	}
 	if p.has[EvictServer] {
 		p.users += 2 * serverKeys
 	}
@@ -142,7 +164,7 @@ func (p *plan) rules(factor uint64) []limit.Document {
 	for i := range rates {
 		rates[i].Limit *= factor
 	}
-	rule := limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates}
+	rule := limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates, Penalty: limit.Penalty{For: p.penalty}}
 	if p.soft {
 		rule.Margin.SoftPercent = 10
 	}
@@ -160,6 +182,9 @@ func (p *plan) String() string {
 			faults = append(faults, string(f))
 		}
 	}
+	if p.penalty > 0 {
+		rates = append(rates, fmt.Sprintf("a penalty of %v", p.penalty))
+	}
 	return fmt.Sprintf("%d regions of %d edges and %d aggregators, %d lanes, %d keys; %s; %v of %s",
 		p.regions, p.edges, p.servers, p.lanes, p.users, strings.Join(rates, ", "), p.faulty, strings.Join(faults, ", "))
 }
@@ -172,6 +197,13 @@ const (
 
 // serverKeys are an aggregator's places in a lane, where keys compete for them.
 const serverKeys = 4
+
+// mostFactor is by how much rules that are loaded later may have limits larger.
+const mostFactor = 3
+
+// serverBytes is what an aggregator's keys may take where many come: those of the
+// users find room.
+func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
@@ -191,6 +223,20 @@ func (p *plan) config(start time.Time) world.Config {
 	}
 	if p.has[EvictServer] {
 		c.ServerKeys = serverKeys * p.lanes
+	}
+	if p.has[Flood] {
+		c.ServerBytes = p.serverBytes()
+	}
+	if p.has[OldPeers] {
+		rnd := p.stream("old")
+		for _, r := range c.Regions {
+			for _, edge := range r.Edges {
+				if rnd.IntN(3) == 0 {
+					p.old = append(p.old, edge)
+				}
+			}
+		}
+		c.Old = p.old
 	}
 	return c
 }

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Search runs the trials of seeds from, from+1 … twice each, on several
-// goroutines, until one fails or all are done; then stop is asked no more. It
-// calls each with every result, one at a time. An error says which seed failed
-// first of those that were run, and how.
-func Search(from, seeds uint64, workers int, each func(Result)) error {
+// Search runs the trials of so many seeds, from that of the options on, twice each,
+// on several goroutines, until one fails or all are done. It calls each with every
+// result, one at a time. An error says which seed failed first of those that were
+// run, and how.
+func Search(from Options, seeds uint64, workers int, each func(Result)) error {
 	var (
 		next   atomic.Uint64
 		failed atomic.Bool
@@ -26,7 +26,9 @@ func Search(from, seeds uint64, workers int, each func(Result)) error {
 				if n >= seeds {
 					return
 				}
-				r := Twice(Options{Seed: from + n})
+				o := from
+				o.Seed += n
+				r := Twice(o)
 				mu.Lock()
 				each(r)
 				if r.Err != nil && (first == nil || r.Options.Seed < first.Options.Seed) {

@@ -17,6 +17,9 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 30, 0, time.UTC) // in the middle of a fixed window
 
+// settling is how long after the start all aggregators know each other.
+const settling = 2 * time.Second
+
 // Result is what became of a trial.
 type Result struct {
 	Options  Options
@@ -41,17 +44,22 @@ type trial struct {
 	sent        map[sentBy]*crdt.Vector
 	receipts    []receipt
 	died        bool // an edge crashed: what it alone knew is gone
+	floods      int
+	strangers   map[deltasync.Key]*crdt.Vector // what was counted of keys that came once; see Flood
+	crossings   crossings
+	lanesServed lanesServed
+	heard       map[heardBy]*heard
+	factors     map[string]uint64        // of the limits that an edge has loaded; absent: 1
+	bans        map[string]map[life]bool // users, and who denied them
+	hostile     *hostile                 // nil: there is none
 	result      Result
 	err         error // the first violation
 }
 
-// sentBy names what one life of a ledger's record told of one key. A limit that
-// was changed makes another section of it: what still waits in the old one may
-// go out later, and be smaller.
+// sentBy names what one life of a ledger's record told of one key.
 type sentBy struct {
 	key     deltasync.Key
 	replica crdt.Replica
-	shape   deltasync.Shape
 }
 
 // counter is one rate of one user, and the truth about it.
@@ -59,6 +67,8 @@ type counter struct {
 	user     string
 	rate     *limit.Rate
 	key      deltasync.Key
+	charged  uint64       // in all
+	claimed  *crdt.Vector // what a hostile edge claims besides; nil: it does not name the key
 	all      crdt.Vector
 	byRegion map[string]*crdt.Vector
 	byLife   map[life]*crdt.Vector
@@ -80,7 +90,11 @@ type receipt struct {
 
 // Run runs the trial of a seed.
 func Run(o Options) Result {
-	t := &trial{plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{}}
+	t := &trial{
+		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, factors: map[string]uint64{}, bans: map[string]map[life]bool{},
+		crossings: newCrossings(), lanesServed: newLanesServed(),
+	}
 	t.result.Options, t.result.Plan = o, t.String()
 	if err := t.run(); t.err == nil {
 		t.err = err
@@ -92,10 +106,11 @@ func Run(o Options) Result {
 	return t.result
 }
 
-// failf notes a violation; the first one counts.
-func (t *trial) failf(invariant int, format string, args ...any) {
+// failf notes a violation, of an invariant of design.md §5 by its number or of
+// another promise by its name; the first one counts.
+func (t *trial) failf(invariant, format string, args ...any) {
 	if t.err == nil {
-		t.err = fmt.Errorf("invariant %d, %v after the start: %s", invariant, t.w.Now().Sub(start), fmt.Sprintf(format, args...))
+		t.err = fmt.Errorf("invariant %s, %v after the start: %s", invariant, t.w.Now().Sub(start), fmt.Sprintf(format, args...))
 	}
 }
 
@@ -108,7 +123,7 @@ func (t *trial) run() (err error) {
 			t.nodes[deltasync.NodeID(r.Name, "pop", edge)] = edge
 		}
 	}
-	cfg.OnUp, cfg.OnDown = t.onUp, t.onDown
+	cfg.Watch = world.Watch{OnUp: t.onUp, OnExport: t.onExport, OnDown: t.onDown, OnPush: t.onPush, OnHeard: t.onHeard}
 	if t.w, err = world.New(cfg); err != nil {
 		return err
 	}
@@ -116,6 +131,11 @@ func (t *trial) run() (err error) {
 	t.befall()
 	rnd := t.stream("workload")
 	end, verified := start.Add(t.faulty), start
+	if t.quiet() { // not before aggregators that started have found each other
+		if err := t.advance(start.Add(settling)); err != nil {
+			return err
+		}
+	}
 	for t.err == nil && t.w.Now().Before(end) {
 		next := t.w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(12*time.Millisecond)))
 		if err := t.advance(next); err != nil {
@@ -142,6 +162,7 @@ func (t *trial) advance(to time.Time) error {
 		a := t.actions[0]
 		t.actions = t.actions[1:]
 		t.w.Advance(a.at)
+		t.watchLanes()
 		t.w.Note("fault", string(a.what))
 		t.result.Faults++
 		if err := a.do(); err != nil {
@@ -149,6 +170,7 @@ func (t *trial) advance(to time.Time) error {
 		}
 	}
 	t.w.Advance(to)
+	t.watchLanes()
 	return nil
 }
 
@@ -191,7 +213,7 @@ func (t *trial) ask(rnd *rand.Rand) {
 		i := pick % len(t.receipts)
 		r := t.receipts[i]
 		t.receipts = slices.Delete(t.receipts, i, i+1)
-		if t.w.Site(r.edge).Lives() == r.lives {
+		if t.w.Site(r.edge).Lives() == r.lives && !t.quiet() { // there each crossing is one
 			t.refund(r)
 		}
 		return
@@ -202,20 +224,22 @@ func (t *trial) ask(rnd *rand.Rand) {
 	defer req.Release()
 	req.Set("user", counters[0].user)
 	req.Cost, req.Peek, req.Receipt = cost, kind == 1, kind < 6
-	d := n.Check(t.w.NowAt(edge), req)
+	d := t.check(edge, req)
 	t.result.Requests++
 	t.w.Note(fmt.Sprint(d.Allowed, d.Remaining), edge)
 	want := uint64(0)
 	switch {
 	case !d.Allowed:
 		t.result.Denied++
+		t.verifyDenial(edge, user, req)
 	case !req.Peek:
 		want = cost
 	}
+	t.verifyBasis(edge, user, &d)
 	for i, c := range counters {
 		charges, _ := t.book(edge, c, before[i])
 		if charges != want { // invariant 16
-			t.failf(16, "%s charged %d of %s to %s, the decision was %v at cost %d", edge, charges, c.user, c.rate.Policy, d.Allowed, cost)
+			t.failf("16", "%s charged %d of %s to %s, the decision was %v at cost %d", edge, charges, c.user, c.rate.Policy, d.Allowed, cost)
 		}
 		t.verifyAt(edge, c)
 	}
@@ -232,7 +256,7 @@ func (t *trial) refund(r receipt) {
 		before := t.own(r.edge, []*counter{c})
 		t.w.Node(r.edge).Refund(t.w.NowAt(r.edge), r.charges[i:i+1], 0)
 		if charges, _ := t.book(r.edge, c, before[0]); charges != 0 {
-			t.failf(16, "%s charged %d of %s with a refund", r.edge, charges, c.user)
+			t.failf("16", "%s charged %d of %s with a refund", r.edge, charges, c.user)
 		}
 		t.verifyAt(r.edge, c)
 	}
@@ -260,6 +284,7 @@ func (t *trial) book(edge string, c *counter, before []crdt.Cell) (charges, refu
 			continue
 		}
 		charges, refunds = charges+cell.Charges, refunds+cell.Refunds
+		c.charged += cell.Charges
 		c.all.Add(cell)
 		of(c.byRegion, t.w.Site(edge).Region).Add(cell)
 		of(c.byLife, life{edge, t.w.Site(edge).Lives()}).Add(cell)

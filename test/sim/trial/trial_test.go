@@ -1,10 +1,13 @@
 package trial
 
 import (
+	"context"
 	"flag"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 var trials = flag.Uint64("trials", 16, "how many, each run twice")
@@ -13,7 +16,7 @@ var trials = flag.Uint64("trials", 16, "how many, each run twice")
 func TestTrials(t *testing.T) {
 	requests, denied, faults := 0, 0, 0
 	kinds := map[string]int{}
-	err := Search(0, *trials, runtime.GOMAXPROCS(0), func(r Result) {
+	err := Search(Options{}, *trials, runtime.GOMAXPROCS(0), func(r Result) {
 		requests, denied, faults = requests+r.Requests, denied+r.Denied, faults+r.Faults
 		for _, f := range Faults {
 			if strings.Contains(r.Plan, string(f)) {
@@ -27,6 +30,33 @@ func TestTrials(t *testing.T) {
 	t.Logf("%d trials, %d requests, %d denied, %d faults; kinds: %v", *trials, requests, denied, faults, kinds)
 	if denied < requests/20 || faults == 0 || *trials >= 60 && len(kinds) < len(Faults) {
 		t.Errorf("%d of %d denied, %d faults of %d kinds: the trials try little", denied, requests, faults, len(kinds))
+	}
+}
+
+// So does every trial that nothing ails: there each crossing of a limit is told
+// twice at most.
+func TestQuietTrials(t *testing.T) {
+	if err := Search(Options{Without: Faults}, *trials, runtime.GOMAXPROCS(0), func(Result) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A decision that sends a message, or asks a store, is found out.
+func TestDecisionsAreAlone(t *testing.T) {
+	for what, do := range map[string]func(*trial){
+		"sends": func(t *trial) { t.w.Inject("eu", "sg.v1.up.eu.0.e.p.e", nil, nil) },
+		"asks":  func(t *trial) { _, _ = t.w.Store("eu").Epoch(context.Background()) },
+		"":      func(*trial) {},
+	} {
+		w, err := world.New(newPlan(Options{Seed: 1}).config(start))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := &trial{w: w}
+		tr.alone("eu-1", func() { do(tr) })
+		if (tr.err != nil) != (what != "") {
+			t.Errorf("a decision that %q: %v", what, tr.err)
+		}
 	}
 }
 

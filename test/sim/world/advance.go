@@ -18,6 +18,9 @@ const (
 	// wake is how long before the end of a jump the parts look again: time for
 	// a heartbeat, there and back over the longest delay.
 	wake = 2 * time.Second
+	// calmStep is more than a beat of aggregators, and less than half of the time
+	// after which a silent one is dead.
+	calmStep = 300 * time.Millisecond
 )
 
 // Advance moves virtual time forward to t and does all that falls due.
@@ -85,6 +88,9 @@ func (w *World) grid(t time.Time) time.Time {
 // step is when parts look again. During a cut they try the other side again
 // and again, which needs no small steps.
 func (w *World) step() time.Duration {
+	if w.calm {
+		return calmStep
+	}
 	if w.cuts > 0 && !w.now.Before(w.busy) {
 		return w.cfg.Interval
 	}
@@ -129,34 +135,62 @@ func (w *World) runSite(h *hub, s *Site) {
 
 // flush carries one frame of an edge to its region.
 func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
+	if s.old {
+		f.Payload = older[deltasync.Up](f.Payload)
+	}
 	w.trace.add(w.now, "up", s.Name, f.Payload)
 	if w.cfg.OnUp != nil {
-		w.cfg.OnUp(s, f.Payload)
+		w.cfg.OnUp(s, f.Subject, f.Payload)
 	}
 	node := s.node // who is started again knows nothing of it
 	w.request(request{
 		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), timeout: edgeTimeout, size: len(f.Payload),
 		handle: func() ([]byte, bool) { return w.handle(h, f.Subject, f.Payload) },
 		receive: func(reply []byte) {
-			if now := s.clock.at(w.now); s.node == node && node.Receive(now, f.Lane, reply) != nil {
-				node.Lost(now, f.Lane, f.Seq)
+			if s.node != node {
+				return
 			}
+			if s.old {
+				reply = older[deltasync.Down](reply)
+			}
+			if now := s.clock.at(w.now); node.Receive(now, f.Lane, reply) != nil {
+				node.Lost(now, f.Lane, f.Seq)
+				return
+			}
+			w.heard(s, f.Payload, reply)
 		},
 		lost: func() { node.Lost(s.clock.at(w.now), f.Lane, f.Seq) },
 	})
 }
 
-// ask carries a request for a part of a snapshot.
+// heard shows what an edge has taken in.
+func (w *World) heard(s *Site, up, heard []byte) {
+	if w.cfg.OnHeard != nil {
+		w.cfg.OnHeard(s, up, heard)
+	}
+}
+
+// ask carries a request for a part of a snapshot. Edges of the first build had
+// none.
 func (w *World) ask(h *hub, s *Site, a edge.Ask) {
+	if s.old {
+		s.node.LostSnapshot(s.clock.at(w.now), a)
+		return
+	}
 	w.trace.add(w.now, "snap", s.Name, a.Payload)
 	node := s.node
 	w.request(request{
 		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), timeout: regionTimeout, size: len(a.Payload),
 		handle: func() ([]byte, bool) { return w.snapshot(h, a) },
 		receive: func(reply []byte) {
-			if now := s.clock.at(w.now); s.node == node && node.ReceiveSnapshot(now, a, reply) != nil {
-				node.LostSnapshot(now, a)
+			if s.node != node {
+				return
 			}
+			if now := s.clock.at(w.now); node.ReceiveSnapshot(now, a, reply) != nil {
+				node.LostSnapshot(now, a)
+				return
+			}
+			w.heard(s, nil, reply)
 		},
 		lost: func() { node.LostSnapshot(s.clock.at(w.now), a) },
 	})
@@ -175,26 +209,36 @@ func (w *World) snapshot(h *hub, a edge.Ask) (reply []byte, served bool) {
 	return reply, true
 }
 
-// handle has one of a region's aggregators answer a frame.
+// handle has one of a region's aggregators answer a frame of an edge or a region.
 func (w *World) handle(h *hub, subject string, payload []byte) (reply []byte, served bool) {
+	v, reply := w.answer(h, subject, payload)
+	if v == nil {
+		return nil, false
+	}
+	if w.cfg.OnDown != nil {
+		w.cfg.OnDown(v, payload, reply)
+	}
+	return reply, true
+}
+
+// answer has one of a region's aggregators answer a frame, whatever it is; nil:
+// nobody serves it.
+func (w *World) answer(h *hub, subject string, payload []byte) (by *Server, reply []byte) {
 	lane := 0
 	if len(h.servers) > 1 {
 		to, err := deltasync.ParseUp(subject)
 		if err != nil {
-			return nil, false
+			return nil, nil
 		}
 		lane = to.Lane
 	}
 	v := w.pick(h, lane)
 	if v == nil {
-		return nil, false
+		return nil, nil
 	}
 	reply = v.aggregator.Handle(context.Background(), v.clock.at(w.now), subject, payload)
 	w.trace.add(w.now, "down", v.Name, reply)
-	if w.cfg.OnDown != nil {
-		w.cfg.OnDown(v, payload, reply)
-	}
-	return reply, true
+	return v, reply
 }
 
 // pick is who of a region gets what is sent to the owner of a lane; nil: nobody.
@@ -223,12 +267,7 @@ func (w *World) runServer(h *hub, v *Server) {
 			w.export(h, v, o)
 		}
 		for _, p := range v.aggregator.Pushes(now) {
-			w.trace.add(w.now, "push", v.Name, p.Payload)
-			for _, s := range h.sites {
-				w.send(w.path(h.name, s.Name, &w.toRegion), len(p.Payload), func() {
-					_ = s.node.ReceiveHot(s.clock.at(w.now), p.Payload) // a refused push is counted by the node
-				})
-			}
+			w.push(h, v, p)
 		}
 		_ = v.aggregator.Sync(context.Background(), now) // it tries again
 		_ = v.aggregator.Inherit(context.Background(), now)
@@ -240,9 +279,31 @@ func (w *World) runServer(h *hub, v *Server) {
 	w.retire(h, v)
 }
 
+// push carries a push to all edges of the region.
+func (w *World) push(h *hub, v *Server, p regional.Push) {
+	w.trace.add(w.now, "push", v.Name, p.Payload)
+	if w.cfg.OnPush != nil {
+		w.cfg.OnPush(v, p)
+	}
+	for _, s := range h.sites {
+		payload := p.Payload
+		if s.old {
+			payload = older[deltasync.Hot](payload)
+		}
+		w.send(w.path(h.name, s.Name, &w.toRegion), len(payload), func() {
+			if s.node.ReceiveHot(s.clock.at(w.now), payload) == nil { // else it was counted by the node
+				w.heard(s, nil, payload)
+			}
+		})
+	}
+}
+
 // export carries one frame between regions.
 func (w *World) export(from *hub, v *Server, o regional.Outgoing) {
 	w.trace.add(w.now, "export", v.Name, o.Payload)
+	if w.cfg.OnExport != nil {
+		w.cfg.OnExport(v, o)
+	}
 	to, sender := w.regions[o.Peer], v.aggregator
 	w.request(request{
 		there: w.path(from.name, to.name, &w.between), back: w.path(to.name, from.name, &w.between), timeout: regionTimeout, size: len(o.Payload),

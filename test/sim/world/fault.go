@@ -67,6 +67,9 @@ func (w *World) Servers(region string) []*Server { return w.regions[region].serv
 // Aggregator is what runs there; nil while it is down.
 func (v *Server) Aggregator() *regional.Aggregator { return v.aggregator }
 
+// Lives is how often the aggregator was started.
+func (v *Server) Lives() int { return v.lives }
+
 // Stop kills an aggregator.
 func (w *World) Stop(v *Server) { v.aggregator = nil }
 
@@ -101,4 +104,17 @@ func (w *World) known(from, to string) *path {
 		link = &w.toRegion
 	}
 	return w.path(from, to, link)
+}
+
+// Inject sends a region a frame that none of its edges made, over a path of its
+// own; answered is called when somebody has answered it. The bus has proved who
+// the subject names, and no more.
+func (w *World) Inject(region, subject string, payload []byte, answered func(by *Server, reply []byte)) {
+	h := w.regions[region]
+	w.trace.add(w.now, "inject", region, payload)
+	w.send(w.path("injected", region, &Link{Delay: w.cfg.EdgeDelay}), len(payload), func() {
+		if v, reply := w.answer(h, subject, payload); v != nil {
+			answered(v, reply)
+		}
+	})
 }

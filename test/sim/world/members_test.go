@@ -231,7 +231,7 @@ func TestTakeoverResendsItsLanesOnly(t *testing.T) {
 	}
 	w.Stop(dead)
 	again := map[int]int{}
-	w.cfg.OnUp = func(s *Site, payload []byte) {
+	w.cfg.OnUp = func(s *Site, _ string, payload []byte) {
 		up := upOf(t, payload)
 		for _, sec := range up.Sections {
 			for _, d := range sec.Deltas {

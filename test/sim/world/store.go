@@ -83,6 +83,7 @@ func (s *Store) down() error { return fmt.Errorf("%w: it is down in this world",
 
 // Merge implements regional.Store.
 func (s *Store) Merge(ctx context.Context, batch []regional.Item) ([]regional.Item, error) {
+	s.w.asked++
 	if s.state == StoreDown {
 		return nil, s.down()
 	}
@@ -116,6 +117,7 @@ func (s *Store) remember(batch []regional.Item) {
 
 // Load implements regional.Store.
 func (s *Store) Load(ctx context.Context, keys []regional.Item) ([]regional.Item, error) {
+	s.w.asked++
 	if s.state != StoreUp {
 		return nil, s.down()
 	}
@@ -124,6 +126,7 @@ func (s *Store) Load(ctx context.Context, keys []regional.Item) ([]regional.Item
 
 // Hot implements regional.Store.
 func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next int, err error) {
+	s.w.asked++
 	if s.state != StoreUp {
 		return nil, 0, s.down()
 	}
@@ -132,6 +135,7 @@ func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next 
 
 // Epoch implements regional.Store.
 func (s *Store) Epoch(ctx context.Context) (uint64, error) {
+	s.w.asked++
 	if s.state != StoreUp {
 		return 0, s.down()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/edge"
@@ -36,18 +37,33 @@ type Config struct {
 	Lanes, Aggregators int
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
-	// ServerKeys bounds each aggregator's; 0: its own default.
-	ServerKeys int
+	// ServerKeys and ServerBytes bound each aggregator's; 0: its own default.
+	ServerKeys  int
+	ServerBytes int64
 	// Forgets is the share of what an edge's view is given that it does not keep.
 	Forgets float64
 	// Seed decides what is left to chance: who of several aggregators answers,
 	// what happens to frames on their way. Without one nothing is, and no part
 	// ever fails: then long silences are passed over.
 	Seed uint64
-	// OnUp, OnDown, if set, see each frame that an edge or a region sends, and
-	// each answer, as it is made.
-	OnUp   func(sender *Site, payload []byte)
-	OnDown func(server *Server, up, down []byte)
+	// Old are edges that speak as the first build of their version did.
+	Old []string
+	// Watch sees what the parts tell each other.
+	Watch
+}
+
+// Watch is called with what the parts tell each other, as it happens. What is nil
+// is not called.
+type Watch struct {
+	// OnUp sees each frame that an edge sends, OnExport each of a region, OnDown
+	// each answer, with the frame, and OnPush each push.
+	OnUp     func(sender *Site, subject string, payload []byte)
+	OnExport func(sender *Server, frame regional.Outgoing)
+	OnDown   func(server *Server, up, down []byte)
+	OnPush   func(sender *Server, push regional.Push)
+	// OnHeard sees what an edge has taken in: the answer to a frame, or, without
+	// one, a push or a part of a snapshot.
+	OnHeard func(site *Site, up, heard []byte)
 }
 
 // World is a cluster on virtual time. It serves one goroutine.
@@ -70,6 +86,8 @@ type World struct {
 	trace    trace
 	messages uint64 // frames, answers and pushes sent, lost ones too
 	bytes    uint64 // of them
+	asked    uint64 // calls of stores
+	calm     bool   // see Calm
 }
 
 // Site is an edge and where it runs.
@@ -77,6 +95,7 @@ type Site struct {
 	Name, Region string
 	node         *edge.Node
 	clock        clock
+	old          bool
 	place        uint64 // among all edges
 	lives        int    // how often it was started
 	flushed      time.Time
@@ -156,7 +175,7 @@ func (w *World) found(r Region) error {
 		if w.edges[name] != nil {
 			return fmt.Errorf("edge %q stands there twice", name)
 		}
-		s := &Site{Name: name, Region: r.Name, place: uint64(len(w.edges))}
+		s := &Site{Name: name, Region: r.Name, place: uint64(len(w.edges)), old: slices.Contains(w.cfg.Old, name)}
 		if err := w.startSite(s); err != nil {
 			return fmt.Errorf("edge %q: %w", name, err)
 		}
@@ -177,7 +196,7 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 	}
 	v.lives++
 	v.aggregator, err = regional.New(regional.Config{
-		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys,
+		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)
@@ -241,6 +260,9 @@ func (w *World) Node(name string) *edge.Node {
 // own not counted.
 func (w *World) Sent() (messages, bytes uint64) { return w.messages, w.bytes }
 
+// Asked is how many calls of stores there were.
+func (w *World) Asked() uint64 { return w.asked }
+
 // Touch says that something was done at an edge: until things have settled
 // again, time moves in small steps.
 func (w *World) Touch() {
@@ -249,6 +271,11 @@ func (w *World) Touch() {
 		w.tick = next
 	}
 }
+
+// Calm says that nothing ails any part any more, and that it does not matter how
+// soon each hears of the others: from now on they look as seldom as they may and
+// still find each other alive.
+func (w *World) Calm() { w.calm = true }
 
 // Cut takes a region off the others, or joins it to them again. Frames under
 // way when the cut falls are lost. A region that is not there stays so.

@@ -1,0 +1,137 @@
+package trial
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// heardBy is a life of an edge that hears of a key.
+type heardBy struct {
+	life
+	key deltasync.Key
+}
+
+// heard is when it did.
+type heard struct {
+	live bool      // it has counted the key, which stays live for as long as that counts
+	last time.Time // it heard for the last time
+	kept time.Time // likewise, while the key was live
+}
+
+// onHeard notes of which keys an edge has heard.
+func (t *trial) onHeard(s *world.Site, frame, message []byte) {
+	now := life{s.Name, s.Lives()}
+	if frame == nil {
+		var hot deltasync.Hot
+		if hot.UnmarshalBinary(message) == nil {
+			for _, sec := range hot.Sections {
+				for i := range sec.Keys {
+					t.hears(heardBy{now, sec.Keys[i].Key})
+				}
+			}
+		}
+		return
+	}
+	var up deltasync.Up
+	var down deltasync.Down
+	if up.UnmarshalBinary(frame) != nil || down.UnmarshalBinary(message) != nil {
+		return
+	}
+	answered := len(down.Totals)
+	for _, sec := range up.Sections {
+		for i := range sec.Deltas[:min(answered, len(sec.Deltas))] {
+			t.hears(heardBy{now, sec.Deltas[i].Key})
+		}
+		answered -= min(answered, len(sec.Deltas))
+	}
+}
+
+func (t *trial) hears(by heardBy) {
+	h := t.heard[by]
+	if h == nil {
+		h = &heard{}
+		t.heard[by] = h
+	}
+	h.last = t.w.Now()
+	if h.live {
+		h.kept = h.last
+	}
+}
+
+// check has an edge decide, which must tell nobody and ask no store: invariant 17.
+func (t *trial) check(edge string, req *limit.Request) (d limit.Decision) {
+	t.alone(edge, func() { d = t.w.Node(edge).Check(t.w.NowAt(edge), req) })
+	return d
+}
+
+// alone demands that who does something sends nothing, and asks no store.
+func (t *trial) alone(who string, do func()) {
+	sent, _ := t.w.Sent()
+	asked := t.w.Asked()
+	do()
+	if now, _ := t.w.Sent(); now != sent || t.w.Asked() != asked {
+		t.failf("17", "%s needs others for a decision: %d messages, %d calls of a store", who, now-sent, t.w.Asked()-asked)
+	}
+}
+
+// verifyBasis holds what a decision says of itself to invariants 11 and 12: it is
+// by the rules that the edge was given last, and as old as it says.
+func (t *trial) verifyBasis(edge string, user int, d *limit.Decision) {
+	if d.Rule == nil || d.Rate == nil {
+		t.failf("12", "%s decides by no rule", edge)
+		return
+	}
+	if want := t.wants(edge, d.Rate); d.Limit != want {
+		t.failf("12", "%s decides by a limit of %d for %s, it was given %d", edge, d.Limit, d.Rate.Policy, want)
+	}
+	now := life{edge, t.w.Site(edge).Lives()}
+	for _, c := range t.of(user) {
+		by := heardBy{now, c.key}
+		h := t.heard[by]
+		if c.rate.Name == d.Rate.Name {
+			t.verifyAge(edge, c, h, d.Basis.Age)
+		}
+		if h == nil {
+			h = &heard{}
+			t.heard[by] = h
+		}
+		h.live = c.byLife[now] != nil && !c.rate.Bucket() // which may have drained
+	}
+}
+
+// verifyAge demands that the age told of a view is that of the last message about
+// the key. Where keys compete a view may be older: of the key that was forgotten.
+func (t *trial) verifyAge(edge string, c *counter, h *heard, told time.Duration) {
+	if told < 0 { // never
+		if h != nil && !h.kept.IsZero() && !t.has[Evict] {
+			t.failf("11", "%s says that it never heard of %s, it did %v ago", edge, c.user, t.w.Now().Sub(h.kept))
+		}
+		return
+	}
+	if h == nil || h.last.IsZero() {
+		t.failf("11", "%s says that it heard of %s %v ago, it never did", edge, c.user, told)
+		return
+	}
+	if age := t.w.Now().Sub(h.last); told < age-t.blur(age) {
+		t.failf("11", "%s says that it heard of %s %v ago, it is %v", edge, c.user, told, age)
+	}
+	if age := t.w.Now().Sub(h.kept); !h.kept.IsZero() && !t.has[Evict] && told > age+t.blur(age) {
+		t.failf("11", "%s says that it heard of %s %v ago, it did %v ago", edge, c.user, told, age)
+	}
+}
+
+// blur is by how much a clock that is off, or is being corrected, may see an age
+// wrong.
+func (t *trial) blur(age time.Duration) time.Duration {
+	b := 20*time.Millisecond + age/100
+	switch {
+	case t.has[ClockStep]:
+		b += 2 * time.Second
+	case t.has[Skew] || t.has[Drift]:
+		b += 250 * time.Millisecond
+	}
+	return b
+}

@@ -1,0 +1,164 @@
+package trial
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// Invariant 7: who serves a lane tells all edges of the region when the use of a
+// key passes 50, 80, 95 or 100 % of its limit. It is demanded of windows: what a
+// bucket has drained is not in its counts.
+
+// thresholds are in percent; rearm is how far use falls before one counts again.
+// From the second on all that changes is told.
+var thresholds = []uint64{100, 95, 80, 50}
+
+const (
+	rearm     = 5
+	contended = 80
+)
+
+// crossings is what each region was pushed, and what those who serve it knew when
+// that was looked at last.
+type crossings struct {
+	told  map[place]*crdt.Vector
+	most  map[place]uint64 // of a limit, that was told at once
+	times map[place]int    // how often, between 50 and 80 %
+	knew  map[place]knowledge
+
+	evicted map[string]uint64 // keys that an aggregator forgot, as last looked
+}
+
+// place is a region's, or an aggregator's, where a key is known.
+type place struct {
+	name string
+	key  deltasync.Key
+}
+
+// knowledge is what an aggregator knew of a key.
+type knowledge struct {
+	life    int
+	evicted uint64
+	served  bool
+	cells   []crdt.Cell
+}
+
+func newCrossings() crossings {
+	return crossings{told: map[place]*crdt.Vector{}, most: map[place]uint64{}, times: map[place]int{}, knew: map[place]knowledge{}, evicted: map[string]uint64{}}
+}
+
+// pushed notes what all edges of a region are told. In a quiet run each crossing
+// is told twice at most.
+func (t *trial) pushed(region string, c *counter, cells []crdt.Cell) {
+	at := place{region, c.key}
+	told := of(t.crossings.told, at)
+	for _, cell := range cells {
+		told.Join(cell)
+	}
+	used := net(cells)
+	t.crossings.most[at] = max(t.crossings.most[at], used)
+	if passed(used, c.rate.Limit) == 50 && t.quiet() && !c.rate.Bucket() {
+		if t.crossings.times[at]++; t.crossings.times[at] > 2 {
+			t.failf("7", "%s is told for the %d. time that %s has passed 50 %% of %s", region, t.crossings.times[at], c.user, c.rate.Policy)
+		}
+	}
+}
+
+// verifyCrossing demands that what an aggregator knew when it was last looked at
+// has been pushed since, if it served the lane all the time, and forgot nothing.
+func (t *trial) verifyCrossing(v *world.Server, c *counter, vectors []regional.Vector) {
+	if c.rate.Bucket() || c.claimed != nil {
+		return
+	}
+	at, in := place{v.Name, c.key}, place{v.Region, c.key}
+	was, serves := t.crossings.knew[at], v.Aggregator().Serves(c.key.Lane(t.lanes))
+	most := c.rate.Limit * t.mostFactor()
+	if p := passed(net(was.cells), most); p > 0 && serves && was.served && was.life == v.Lives() && was.evicted == t.crossings.evicted[v.Name] {
+		told := of(t.crossings.told, in)
+		for _, cell := range was.cells {
+			if got := told.Get(cell.Slice); p >= contended && got.Join(cell) != got {
+				t.failf("7", "%s knows %+v of %s (%s), more than %d %% of the limit are used; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, p, v.Region, got)
+			}
+		}
+		if t.crossings.most[in] < t.leastTold(c, net(was.cells)) {
+			t.failf("7", "%s knows that %d of %s are used (%s), the edges of %s were told of %d", v.Name, net(was.cells), c.user, c.rate.Policy, v.Region, t.crossings.most[in])
+		}
+	}
+	t.crossings.knew[at] = knowledge{v.Lives(), t.crossings.evicted[v.Name], serves, totalOf(vectors, c.rate.Reach(t.w.Now().UnixNano()))}
+}
+
+// leastTold is what edges were told of at least when so much is used, by whichever
+// limit that some edge has loaded.
+func (t *trial) leastTold(c *counter, used uint64) uint64 {
+	least := used
+	for factor := range t.mostFactor() {
+		limit := c.rate.Limit * (factor + 1)
+		if p := passed(used, limit); p > 0 {
+			least = min(least, part(limit, p-rearm))
+		}
+	}
+	return least
+}
+
+// passed is the highest threshold that use has reached, in percent; 0: none.
+func passed(used, limit uint64) uint64 {
+	for _, p := range thresholds {
+		if used >= part(limit, p) {
+			return p
+		}
+	}
+	return 0
+}
+
+func part(limit, percent uint64) uint64 { return limit/100*percent + limit%100*percent/100 }
+
+// totalOf is what an aggregator knows of everybody's counts, in slices from one on.
+func totalOf(vectors []regional.Vector, reach crdt.Slice) []crdt.Cell {
+	var edges, regions, taken crdt.Vector
+	for _, v := range vectors {
+		for _, cell := range v.Cells {
+			switch {
+			case cell.Slice < reach:
+			case v.Source == regional.FromEdge:
+				edges.Add(cell)
+			case v.Source == regional.FromRegion:
+				regions.Add(cell)
+			default:
+				taken.Join(cell)
+			}
+		}
+	}
+	for i := range taken.Len() {
+		edges.Join(taken.At(i))
+	}
+	return sum(edges.Cells(nil), regions.Cells(nil))
+}
+
+func net(cells []crdt.Cell) (sum uint64) {
+	for _, c := range cells {
+		sum = crdt.SatAdd(sum, c.Net())
+	}
+	return sum
+}
+
+// mostFactor is the largest by which rules with other limits have them larger.
+func (p *plan) mostFactor() uint64 {
+	if p.has[RuleChange] {
+		return mostFactor
+	}
+	return 1
+}
+
+// wants is the limit of a rate that an edge has loaded.
+func (t *trial) wants(edge string, rate *limit.Rate) uint64 {
+	factor := max(1, t.factors[edge])
+	for _, spec := range t.rates {
+		if spec.Name == rate.Name {
+			return max(spec.Limit*factor, spec.Capacity)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,198 @@
+package trial
+
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// What the parts tell each other, as it leaves them.
+
+// onUp holds what an edge sends to invariants 1, 9 and 14: no more than the truth,
+// never less than before, and only to those whom it concerns.
+func (t *trial) onUp(s *world.Site, subject string, payload []byte) {
+	var up deltasync.Up
+	if err := up.UnmarshalBinary(payload); err != nil {
+		t.failf("1", "%s sends what cannot be read: %v", s.Name, err)
+		return
+	}
+	if want := deltasync.EdgeSubject(s.Region, up.Lane, "pop", s.Name); subject != want {
+		t.failf("14", "%s sends a frame of lane %d to %s, want %s", s.Name, up.Lane, subject, want)
+	}
+	t.hostile.overhears(&up, payload)
+	now := life{s.Name, s.Lives()}
+	for _, sec := range up.Sections {
+		replica := up.Replica(sec.Life)
+		for _, d := range sec.Deltas {
+			t.ofLane(s.Name, d.Key, up.Lane)
+			c := t.keys[d.Key]
+			if c == nil {
+				t.stranger(s.Name, d.Key, d.Cells)
+				continue
+			}
+			if cell, is := above(d.Cells, of(c.byLife, now)); is {
+				t.failf("1", "%s sends %+v of %s, the truth is %+v", s.Name, cell, c.user, of(c.byLife, now).Get(cell.Slice))
+			}
+			last := of(t.sent, sentBy{d.Key, replica})
+			for _, cell := range d.Cells {
+				if was := last.Get(cell.Slice); cell.Charges < was.Charges || cell.Refunds < was.Refunds {
+					t.failf("9", "%s sends %+v of %s after %+v", s.Name, cell, c.user, was)
+				}
+				last.Join(cell)
+			}
+		}
+	}
+}
+
+// onExport holds what a region tells another to invariants 1 and 14.
+func (t *trial) onExport(v *world.Server, o regional.Outgoing) {
+	var up deltasync.Up
+	if err := up.UnmarshalBinary(o.Payload); err != nil {
+		t.failf("1", "%s sends %s what cannot be read: %v", v.Name, o.Peer, err)
+		return
+	}
+	if want := deltasync.RegionSubject(o.Peer, up.Lane, v.Region); o.Subject != want || o.Peer == v.Region {
+		t.failf("14", "%s sends a frame of lane %d to %s, want %s", v.Name, up.Lane, o.Subject, want)
+	}
+	for _, sec := range up.Sections {
+		for _, d := range sec.Deltas {
+			t.ofLane(v.Name, d.Key, up.Lane)
+			c := t.keys[d.Key]
+			if c == nil {
+				t.stranger(v.Name, d.Key, d.Cells)
+				continue
+			}
+			if cell, is := c.above(d.Cells, of(c.byRegion, v.Region)); is {
+				t.failf("1", "%s tells %s %+v of %s, the truth is %+v", v.Name, o.Peer, cell, c.user, of(c.byRegion, v.Region).Get(cell.Slice))
+			}
+		}
+	}
+}
+
+// onPush holds what all edges of a region are told to invariants 1 and 14, and
+// notes it for 7.
+func (t *trial) onPush(v *world.Server, p regional.Push) {
+	var hot deltasync.Hot
+	if err := hot.UnmarshalBinary(p.Payload); err != nil {
+		t.failf("7", "%s pushes what cannot be read: %v", v.Name, err)
+		return
+	}
+	if want := deltasync.HotSubject(v.Region, hot.Lane); p.Subject != want || hot.Region != v.Region {
+		t.failf("14", "%s pushes lane %d of %s to %s, want %s", v.Name, hot.Lane, hot.Region, p.Subject, want)
+	}
+	for _, sec := range hot.Sections {
+		for i := range sec.Keys {
+			k := &sec.Keys[i]
+			t.ofLane(v.Name, k.Key, hot.Lane)
+			told := sum(k.Others, k.Peers)
+			c := t.keys[k.Key]
+			if c == nil {
+				t.stranger(v.Name, k.Key, told)
+				continue
+			}
+			if cell, is := c.above(told, &c.all); is {
+				t.failf("1", "%s pushes %+v of %s, the truth is %+v", v.Name, cell, c.user, c.all.Get(cell.Slice))
+			}
+			t.pushed(v.Region, c, told)
+		}
+	}
+}
+
+// ofLane demands that a key is told to those of its lane only: invariant 14.
+func (t *trial) ofLane(who string, key deltasync.Key, lane int) {
+	if key.Lane(t.lanes) != lane {
+		t.failf("14", "%s tells lane %d of %016x, which is of lane %d", who, lane, uint64(key), key.Lane(t.lanes))
+	}
+}
+
+// stranger holds what is told of a key that came once to invariant 1.
+func (t *trial) stranger(who string, key deltasync.Key, cells []crdt.Cell) {
+	truth := t.strangers[key]
+	if truth == nil && t.hostile.invented(key) {
+		return
+	}
+	if truth == nil {
+		t.failf("1", "%s tells of a key that nobody asked for", who)
+	} else if cell, is := above(cells, truth); is {
+		t.failf("1", "%s tells %+v of a key that came once, the truth is %+v", who, cell, truth.Get(cell.Slice))
+	}
+}
+
+// onDown notes what is acknowledged, and holds answers to invariant 6. Nobody but
+// who is hostile is turned away as a whole.
+func (t *trial) onDown(v *world.Server, payload, reply []byte) {
+	var up deltasync.Up
+	var down deltasync.Down
+	if err := up.UnmarshalBinary(payload); err != nil {
+		t.failf("6", "%s is sent what cannot be read: %v", v.Name, err)
+		return
+	}
+	if err := down.UnmarshalBinary(reply); err != nil {
+		t.failf("6", "%s answers what cannot be read: %v", v.Name, err)
+		return
+	}
+	if s := down.Status; s == deltasync.StatusUnsupported || s == deltasync.StatusForbidden && len(down.Refused) == 0 {
+		t.failf("13", "%s turns away a frame of %s/%s: %s", v.Name, up.Region, up.Name, s)
+	}
+	if up.Kind != deltasync.KindEdge {
+		return
+	}
+	i := -1
+	for _, sec := range up.Sections {
+		replica := up.Replica(sec.Life)
+		for _, d := range sec.Deltas {
+			i++
+			c := t.keys[d.Key]
+			if c == nil {
+				continue
+			}
+			if down.Status != deltasync.StatusStoreDown && down.Took(i) {
+				if l, ok := t.lifeOf(v.Region, replica); ok {
+					if c.stored[l] == nil {
+						c.stored[l] = map[crdt.Replica]*crdt.Vector{}
+					}
+					for _, cell := range d.Cells {
+						of(c.stored[l], replica).Join(cell)
+					}
+				}
+			}
+			if i < len(down.Totals) {
+				t.verifyAnswer(v, c, replica, &down.Totals[i])
+			}
+		}
+	}
+}
+
+// verifyAnswer: totals are what the aggregator has, or the store of a key that it
+// has no place for, less the asker's entry.
+func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, totals *deltasync.Totals) {
+	var peers, others crdt.Vector
+	vectors := v.Aggregator().Vectors(c.key)
+	if len(vectors) == 0 && t.crowds() {
+		var err error
+		if vectors, err = t.w.Store(v.Region).Holds(c.key, c.rate.Width, c.rate.Span); err != nil {
+			t.failf("6", "store of %s: %v", v.Region, err)
+		}
+	}
+	for _, vec := range vectors {
+		for _, cell := range vec.Cells {
+			switch {
+			case vec.Source == regional.FromRegion:
+				others.Add(cell)
+			case vec.Source == regional.FromEdge && vec.Replica != asker:
+				peers.Add(cell)
+			}
+		}
+	}
+	for _, cell := range totals.Peers {
+		if peers.Get(cell.Slice) != cell {
+			t.failf("6", "%s answers %+v of %s, it has %+v from others than the asker", v.Name, cell, c.user, peers.Get(cell.Slice))
+		}
+	}
+	for _, cell := range totals.Others {
+		if others.Get(cell.Slice) != cell {
+			t.failf("6", "%s answers %+v of %s from other regions, it has %+v", v.Name, cell, c.user, others.Get(cell.Slice))
+		}
+	}
+}

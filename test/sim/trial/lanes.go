@@ -1,0 +1,83 @@
+package trial
+
+import "time"
+
+// takeover is how long a lane may be nobody's after its owner died, where somebody
+// else lives: he finds out within deadAfter of the last beat.
+const takeover = time.Second
+
+// late is what beats may be late by, where links are bad: one in a million is later.
+const late = 500 * time.Millisecond
+
+// lanesServed is since when lanes are nobody's, and aggregators live.
+type lanesServed struct {
+	nobodys map[ofRegion]time.Time
+	lives   map[string]lived
+}
+
+type ofRegion struct {
+	region string
+	lane   int
+}
+
+type lived struct {
+	life  int
+	since time.Time
+}
+
+func newLanesServed() lanesServed {
+	return lanesServed{nobodys: map[ofRegion]time.Time{}, lives: map[string]lived{}}
+}
+
+// watchLanes demands that each lane is served again within a second, by whoever
+// has lived for as long.
+func (t *trial) watchLanes() {
+	now := t.w.Now()
+	patience := takeover
+	if t.has[Jitter] {
+		patience += late
+	}
+	for _, r := range t.regionNames {
+		since, any := now, false // when the one began who lives longest
+		var serving uint64
+		for _, v := range t.w.Servers(r) {
+			if v.Aggregator() == nil {
+				continue
+			}
+			for lane := range t.lanes {
+				if v.Aggregator().Serves(lane) {
+					serving |= 1 << lane
+				}
+			}
+			if t.w.Leaves(v) {
+				continue
+			}
+			l, known := t.lanesServed.lives[v.Name]
+			if !known || l.life != v.Lives() {
+				l = lived{v.Lives(), now}
+				t.lanesServed.lives[v.Name] = l
+			}
+			if any = true; l.since.Before(since) {
+				since = l.since
+			}
+		}
+		for lane := range t.lanes {
+			at := ofRegion{r, lane}
+			if serving&(1<<lane) != 0 || !any {
+				delete(t.lanesServed.nobodys, at)
+				continue
+			}
+			from, known := t.lanesServed.nobodys[at]
+			if !known {
+				from = now
+				t.lanesServed.nobodys[at] = now
+			}
+			if from.Before(since) {
+				from = since
+			}
+			if now.Sub(from) > patience {
+				t.failf("take-over", "for %v nobody serves lane %d of %s, though an aggregator lives", now.Sub(from), lane, r)
+			}
+		}
+	}
+}

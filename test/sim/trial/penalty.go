@@ -1,0 +1,66 @@
+package trial
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// lasting is a penalty that outlasts the trial: once it is told, everybody heeds it
+// to the end.
+const lasting = time.Minute
+
+// verifyDenial demands that a denial has a cause: more was charged than there is,
+// or the user was kept out before. Every count is a lower bound, so that nobody
+// denies by inventing hits.
+func (t *trial) verifyDenial(edge string, user int, req *limit.Request) {
+	counters := t.of(user)
+	name := counters[0].user
+	caused := t.has[Evict] || len(t.bans[name]) > 0 // where keys compete some are taken for others
+	for _, c := range counters {
+		caused = caused || c.claimed != nil || c.charged+req.Cost > c.rate.Ceiling
+	}
+	if !caused {
+		t.failf("1", "%s denies %s, who has not spent what there is", edge, name)
+	}
+	if t.penalty == 0 || req.Peek {
+		return
+	}
+	if t.bans[name] == nil {
+		t.bans[name] = map[life]bool{}
+	}
+	t.bans[name][life{edge, t.w.Site(edge).Lives()}] = true
+}
+
+// verifyPenalties demands that all edges keep out whoever one that still lives has
+// kept out. Edges of the first build know no penalties.
+func (t *trial) verifyPenalties() {
+	if t.penalty != lasting {
+		return
+	}
+	for user := range t.users {
+		name, by := t.of(user)[0].user, ""
+		for l := range t.bans[name] {
+			if t.w.Site(l.edge).Lives() == l.nth && !t.isOld(l.edge) {
+				by = max(by, l.edge)
+			}
+		}
+		if by == "" {
+			continue
+		}
+		for _, edge := range t.w.Edges() {
+			if d := t.glance(edge, name); d.Allowed && !t.isOld(edge) {
+				t.failf("penalty", "%s keeps out %s for a minute, %s lets it in", by, name, edge)
+			}
+		}
+	}
+}
+
+// glance asks an edge what it would decide.
+func (t *trial) glance(edge, user string) limit.Decision {
+	req := t.w.Node(edge).Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", user)
+	req.Cost, req.Peek = 1, true
+	return t.check(edge, req)
+}

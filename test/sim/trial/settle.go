@@ -1,0 +1,191 @@
+package trial
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// rest is how long after the faults all have agreed: a refresh of a window of a
+// minute, and what is added by lanes that rest and exports.
+const rest = window/6 + 6*time.Second
+
+// refusal is the longest that an edge waits before it tells again what was turned
+// away, and what it takes to tell it.
+const refusal = 20 * time.Second
+
+// settle demands agreement: invariant 4. Not before the end are the edges asked:
+// whatever a request brings about must have happened without.
+func (t *trial) settle() error {
+	every := 200 * time.Millisecond
+	if t.has[Evict] {
+		every = 30 * time.Millisecond // there are many
+	}
+	agreed := t.w.Now().Add(rest)
+	if t.crowds() { // who was turned away waits
+		agreed = agreed.Add(refusal)
+	}
+	asked := 2 * t.users // all, and again what others have put out meanwhile
+	if err := t.advance(agreed.Add(-time.Duration(asked) * every)); err != nil {
+		return err
+	}
+	for user := range asked {
+		t.peek(user % t.users)
+		if err := t.advance(t.w.Now().Add(every)); t.err != nil || err != nil {
+			return err
+		}
+	}
+	if err := t.advance(t.w.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	t.verify()
+	t.hear()
+	for _, c := range t.counters {
+		if t.err == nil {
+			t.agree(c)
+		}
+	}
+	if t.err == nil {
+		t.verifyPenalties()
+	}
+	if t.err == nil && t.Seed%8 == 0 { // it takes as long as all the rest
+		return t.expire()
+	}
+	return nil
+}
+
+// hear demands that each edge has heard from its region of late: invariant 4, and of
+// those that speak as the first build did 13.
+func (t *trial) hear() {
+	for _, name := range t.w.Edges() {
+		switch why := t.w.Node(name).Degraded(t.w.NowAt(name)); {
+		case why != "sync":
+		case t.isOld(name):
+			t.failf("13", "after the faults %s, which speaks as the first build did, hears nothing from its region", name)
+		default:
+			t.failf("4", "after the faults %s hears nothing from its region", name)
+		}
+	}
+}
+
+// expire demands that nothing is left of what has left all windows: invariant 8.
+func (t *trial) expire() error {
+	t.w.Calm()
+	if err := t.advance(t.w.Now().Add(4 * window)); err != nil {
+		return err
+	}
+	for _, name := range t.w.Edges() {
+		if keys := t.w.Node(name).Keys(); keys > t.hostile.spoils() {
+			t.failf("8", "%s still has %d keys", name, keys)
+		}
+	}
+	for _, r := range t.regionNames {
+		for _, v := range t.w.Servers(r) {
+			if st := v.Aggregator().Stats(t.w.Now()); st.Keys > t.hostile.spoils() {
+				t.failf("8", "%s still has %d keys", v.Name, st.Keys)
+			}
+		}
+		for _, c := range t.counters {
+			vectors, err := t.w.Store(r).Holds(c.key, c.rate.Width, c.rate.Span)
+			if err != nil {
+				return err
+			}
+			if len(vectors) > 0 && c.claimed == nil {
+				t.failf("8", "the store of %s still has %+v of %s", r, vectors, c.user)
+			}
+		}
+	}
+	return nil
+}
+
+// peek has all edges hear of a user's keys. Where keys compete all at once would
+// put each other out before anybody was asked.
+func (t *trial) peek(user int) {
+	for _, name := range t.w.Edges() {
+		n := t.w.Node(name)
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", t.of(user)[0].user)
+		req.Peek = true
+		n.Check(t.w.NowAt(name), req)
+		req.Release()
+	}
+}
+
+// mistaken says that what is known of a counter is a hostile PoP's to choose, who
+// named it: its limit, or how much of its own counts is believed where.
+func (t *trial) mistaken(c *counter) bool { return c.claimed != nil }
+
+// agree demands that all edges believe the same of a counter: all that was
+// charged, but for what nobody was told who lives.
+func (t *trial) agree(c *counter) {
+	var least crdt.Vector // what cannot be lost
+	for _, name := range t.w.Edges() {
+		now := life{name, t.w.Site(name).Lives()}
+		for l, truth := range c.byLife {
+			if l.edge != name {
+				continue
+			}
+			if l == now && !t.has[Evict] {
+				for _, cell := range truth.Cells(nil) {
+					least.Add(cell)
+				}
+				continue
+			}
+			for _, stored := range c.stored[l] {
+				for _, cell := range stored.Cells(nil) {
+					least.Add(cell)
+				}
+			}
+		}
+	}
+	reach := c.rate.Reach(t.w.Now().UnixNano())
+	if t.mistaken(c) || t.crowds() && t.mayForget() && little(least.Cells(nil), reach, c.rate.Limit) {
+		return
+	}
+	var first []crdt.Cell
+	for i, name := range t.w.Edges() {
+		own, others, live := t.w.Node(name).Cells(c.key)
+		if !live && (t.has[Evict] || c.rate.Bucket()) {
+			continue // it was evicted, or has drained
+		}
+		believed := within(sum(own, others), reach)
+		for _, cell := range within(least.Cells(nil), reach) {
+			if got := cellOf(believed, cell.Slice); got.Charges < cell.Charges || got.Refunds < cell.Refunds {
+				t.failf("4", "after the faults %s believes %+v of %s (%s), at least %+v is known to somebody", name, got, c.user, c.rate.Policy, cell)
+			}
+		}
+		if i == 0 || t.has[Evict] || t.died && t.mayForget() {
+			first = believed
+			continue
+		}
+		if fmt.Sprint(believed) != fmt.Sprint(first) {
+			t.failf("4", "after the faults %s believes %v of %s (%s), %s believes %v", name, believed, c.user, c.rate.Policy, t.w.Edges()[0], first)
+		}
+	}
+}
+
+// crowds says that keys compete for places in aggregators.
+func (p *plan) crowds() bool { return p.has[EvictServer] || p.has[Flood] }
+
+// little says that less than a quarter of a limit is used: what aggregators forgot
+// of such keys to make room they do not tell again to a region that lost what it
+// was told; they have no list of them.
+func little(cells []crdt.Cell, reach crdt.Slice, limit uint64) bool {
+	var used uint64
+	for _, cell := range within(cells, reach) {
+		used = crdt.SatAdd(used, cell.Charges)
+	}
+	return used < limit/4
+}
+
+// mayForget says that regions may have lost counts that nobody lives to tell
+// again: some edges heard of them, others never will.
+func (t *trial) mayForget() bool {
+	for _, f := range []Fault{CrashServer, Flap, KnowsNothing, StoreDown, StoreDeaf, StoreWipe, StoreFailTo} {
+		if t.has[f] {
+			return true
+		}
+	}
+	return false
+}
