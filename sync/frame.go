@@ -81,6 +81,13 @@ const (
 	FlagRegular Flags = 1 << 6
 )
 
+// Features is what the sender of a frame asks for, a bit each.
+type Features uint64
+
+// FeatureOthers has a region tell another one Totals.Others of the keys whose home
+// it is.
+const FeatureOthers Features = 1 << 0
+
 // Shape is what the counters of one section have in common: enough for an
 // aggregator, which has no rules, to keep, expire and report them.
 type Shape struct {
@@ -141,6 +148,7 @@ type Up struct {
 	Lanes       int
 	Seq         uint64
 	SentAt      int64 // sender's clock, nanoseconds since 1970
+	Features    Features
 	Sections    []Section
 }
 
@@ -163,7 +171,7 @@ const MaxLife = 1<<30 - 1
 
 // Totals is what everybody else did to one key, by slice, ascending.
 type Totals struct {
-	Others []crdt.Cell // other regions, as last heard
+	Others []crdt.Cell // other regions, as last heard; to a region, those that told the replier themselves, less the stored entry of the asker
 	Peers  []crdt.Cell // the own region, less the stored entry of the asker
 	// Carry is what is left of a bucket's past, everybody's: the asker's part
 	// is not taken off. Cells before its boundary are counted in it.
@@ -175,8 +183,8 @@ type Totals struct {
 }
 
 // Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,
-// counted over its sections. To a region, of the cells Peers alone is filled: the
-// replier's own region, to be kept as that region's entry; and Own, if asked for.
+// counted over its sections. To a region, Peers is the replier's own region, to be
+// kept as that region's entry; Others and Own are filled where it asks for them.
 type Down struct {
 	Status      Status
 	Region      string // of the replier

@@ -19,8 +19,8 @@ const (
 	upSeq         protowire.Number = 10
 	upSentAt      protowire.Number = 11
 	upSections    protowire.Number = 12
+	upFeatures    protowire.Number = 13
 	// Not yet used.
-	upFeatures   protowire.Number = 13
 	upReceivedAt protowire.Number = 14
 	upEchoSentAt protowire.Number = 15
 	upEchoAge    protowire.Number = 16

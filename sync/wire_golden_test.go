@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden frames anew; read the 
 var goldens = map[protoreflect.Name]frame{
 	"Up": &Up{
 		Kind: KindEdge, Region: "eu", Pop: "ams", Name: "edge-1", Node: 0x0102030405060708, Incarnation: 1_790_000_000_000,
-		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789,
+		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789, Features: 130,
 		Sections: []Section{
 			{Shape: minute, Life: 2, Deltas: []Delta{
 				{Key: 0x1112131415161718, Flags: FlagUrgent, Cells: []crdt.Cell{{Slice: 1_193_333_333, Charges: 7}, {Slice: 1_193_333_334, Charges: 300, Refunds: 1}}},
@@ -227,10 +227,10 @@ func TestGolden(t *testing.T) {
 }
 
 // TestGoldenOld: frames of builds that knew neither buckets, Refused, Store,
-// penalties nor snapshots.
+// penalties nor snapshots, nor asked for features.
 func TestGoldenOld(t *testing.T) {
 	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
-	up.Sections, hot.Sections, hot.Next = up.Sections[:2], hot.Sections[:1], 0
+	up.Sections, up.Features, hot.Sections, hot.Next = up.Sections[:2], 0, hot.Sections[:1], 0
 	down.Totals, down.Refused, down.Store = down.Totals[:4], nil, 0
 	for i, want := range []frame{&up, &down, &hot} {
 		got := kinds[i].zero()

@@ -218,6 +218,7 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 	m.set("lanes", uint32(u.Lanes))
 	m.set("seq", u.Seq)
 	m.set("sent_at", u.SentAt)
+	m.set("features", uint64(u.Features))
 	for _, s := range u.Sections {
 		e := m.element("sections")
 		e.shape(s.Shape)

@@ -177,7 +177,7 @@ func TestSpelling(t *testing.T) {
 		{"unknown fields", slices.Concat(up, field(900, protowire.VarintType, 5), field(901, protowire.BytesType, 1, 7), field(902, protowire.Fixed32Type, 1, 2, 3, 4), field(903, protowire.Fixed64Type, 1, 2, 3, 4, 5, 6, 7, 8)), ""},
 		{"group", slices.Concat(up, field(900, protowire.StartGroupType), field(900, protowire.EndGroupType)), "field 900: truncated"},
 		{"field of zero", append(slices.Clone(up), 0, 0), "truncated"},
-		{"cut", up[:len(up)-1], "field 12: truncated"},
+		{"cut", up[:len(up)-1], "field 13: truncated"},
 		{"cut in the head", up[:9], "field 4: truncated"},
 		{"kind as text", append(slices.Clone(up), field(upKind, protowire.BytesType, 0)...), "kind: wrong wire type"},
 		{"node as varint", append(slices.Clone(up), field(upNode, protowire.VarintType, 0)...), "node: wrong wire type"},

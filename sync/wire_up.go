@@ -37,6 +37,7 @@ func (u *Up) append(w *writer) error {
 		}
 		w.close(at)
 	}
+	w.uint(upFeatures, uint64(u.Features))
 	return nil
 }
 
@@ -84,6 +85,8 @@ func (u *Up) read(m message) error {
 				return fmt.Errorf("sections[%d].%w", len(u.Sections), err)
 			}
 			u.Sections = append(u.Sections, s)
+		case upFeatures:
+			u.Features = Features(m.uint("features", math.MaxUint64))
 		}
 	}
 	if m.err != nil {
