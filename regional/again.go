@@ -163,6 +163,9 @@ func (a *Aggregator) learnEpoch(l *lane, j int, down *deltasync.Down, now int64)
 	}
 	l.forgot |= 1 << j                                         // what is in the store alone
 	for _, key := range slices.Sorted(maps.Keys(l.counters)) { // the same order every run
+		if !a.homes.targets(key).has(j) && l.counters[key].crossed == 0 {
+			continue // what it is told of that one is no more than a warning
+		}
 		if c := l.counters[key]; p.outbox.Full() || !l.tellAll(p, key, c, now) {
 			a.tellLater(l, j, key, c)
 		}

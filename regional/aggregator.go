@@ -27,6 +27,7 @@ type Aggregator struct {
 	hurry     atomic.Bool // some export or push should not wait
 	pace      pace
 	links     links
+	homes     homes
 	firstLane atomic.Int32  // that exports first
 	epoch     atomic.Uint64 // of the store and of this aggregator, as told to edges
 	stats     stats
@@ -41,9 +42,11 @@ type lane struct {
 	hand     int             // the place in order that Tick goes on from
 	retry    retries         // keys that the store refused or may have lost
 	push     []deltasync.Key // keys to push
+	hot      []deltasync.Key // keys that are to be told to all regions; see homes.go
 	peers    []peer          // by Config.Peers
 	forgot   uint64          // peers, a bit each, that keys were forgotten untold of
 	scratch  []crdt.Cell     // see merged
+	joined   crdt.Vector     // likewise
 	slots    []slot          // see slotsOf
 
 	snapshot snapshot // for edges that start
@@ -81,6 +84,10 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			Kind: deltasync.KindRegion, Region: cfg.Region, Name: cfg.Name,
 			Node: deltasync.NodeID(cfg.Region, "", ""), Lanes: cfg.Lanes,
 		},
+		homes: newHomes(cfg.Targets, cfg.Region, cfg.Peers),
+	}
+	if a.homes.on {
+		a.self.Features = deltasync.FeatureOthers
 	}
 	for range cfg.Peers {
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
@@ -189,6 +196,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 			if c != nil {
 				if up.Kind == deltasync.KindRegion {
 					t = l.totalsForRegion(c, oldest, now)
+					if up.Features&deltasync.FeatureOthers != 0 && a.homes.own(sec.Deltas[di].Key) {
+						t.Others = c.heardFor(up.Replica(0), oldest)
+					}
 					if own := c.regions.Of(up.Replica(0)); own != nil && sec.Deltas[di].Flags&deltasync.FlagOwn != 0 {
 						t.Own = own.From(oldest, nil)
 					}

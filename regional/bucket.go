@@ -71,6 +71,13 @@ func (c *counter) missingPast(it *Item) {
 // call: its memory is the lane's.
 func (l *lane) merged(c *counter) []crdt.Cell {
 	sums, a, b := l.scratch[:0], c.edges.Sums(), c.regions.Sums()
+	if c.hears() {
+		l.joined.Reset()
+		for cell := range c.foreign(math.MinInt64) {
+			l.joined.Join(cell)
+		}
+		b = &l.joined
+	}
 	for i, j := 0, 0; i < a.Len() || j < b.Len(); {
 		switch {
 		case j == b.Len() || i < a.Len() && a.At(i).Slice < b.At(j).Slice:
@@ -186,7 +193,10 @@ func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
 			c.taken = nil
 		}
 	}
-	if c.edges.Len()+c.regions.Len() > 0 || c.taken != nil || c.penalty.at(now) != 0 {
+	if c.hears() {
+		c.abroad.told.Retire(oldest)
+	}
+	if c.edges.Len()+c.regions.Len() > 0 || c.taken != nil || c.hears() || c.penalty.at(now) != 0 {
 		return true
 	}
 	return c.past != nil && l.rests(c, oldest, now)
@@ -210,7 +220,7 @@ func (p *past) setBack(horizon crdt.Slice) {
 func (l *lane) retirePast(c *counter, oldest crdt.Slice) {
 	p := c.past
 	late := func(v *crdt.Vector) bool { return v.Len() > 0 && v.At(0).Slice < oldest }
-	if !late(c.edges.Sums()) && !late(c.regions.Sums()) && (p.heard.Zero() || p.heard.Boundary > oldest) {
+	if !late(c.edges.Sums()) && !late(c.regions.Sums()) && !(c.hears() && late(c.abroad.told.Sums())) && (p.heard.Zero() || p.heard.Boundary > oldest) {
 		return
 	}
 	p.base = l.carryAt(c, oldest)
@@ -276,8 +286,8 @@ func (l *lane) remember(c *counter, now int64) bool {
 
 // chargedSince says whether something is counted in a slice or later ones.
 func (c *counter) chargedSince(s crdt.Slice) bool {
-	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
-		if last, ok := v.Last(); ok && last >= s {
+	for _, source := range []Source{FromEdge, FromRegion, FromHomes} {
+		if last, ok := c.of(source).Sums().Last(); ok && last >= s {
 			return true
 		}
 	}

@@ -18,8 +18,16 @@ type Config struct {
 	// others of the region.
 	Region, Name string
 
-	// Peers are the other regions, 64 at most: subtotals go to each (full mesh).
+	// Peers are the other regions, 64 at most.
 	Peers []string
+
+	// Targets says to which of them subtotals go: to each (TargetsMesh), or of each
+	// key to two (TargetsHomes), from which the others hear of it: a round trip
+	// later, for a fraction of the traffic. What is near its limit goes to each in
+	// any case. All regions should have the same Peers and Targets; while they do
+	// not, some hear late of some keys, and nothing is counted twice. "":
+	// TargetsAuto, homes where there are more than 8 regions.
+	Targets Targets
 
 	// Lanes must be the same at every edge and aggregator (8).
 	Lanes int
@@ -89,6 +97,11 @@ func (c Config) withDefaults() (Config, error) {
 		case slices.Contains(c.Peers[:i], p):
 			errs = append(errs, fmt.Errorf("Peers[%d]: %q stands there twice", i, p))
 		}
+	}
+	switch c.Targets {
+	case "", TargetsAuto, TargetsMesh, TargetsHomes:
+	default:
+		errs = append(errs, fmt.Errorf("Targets: %q, want %s, %s or %s", c.Targets, TargetsAuto, TargetsMesh, TargetsHomes))
 	}
 	if c.Lanes == 0 {
 		c.Lanes = 8

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -27,6 +28,7 @@ type counter struct {
 	retried bool           // stands in its lane's list of keys to write again
 	again   uint64         // stands in a peer's list of keys to tell again, a bit each
 	past    *past          // of a bucket; nil for windows
+	abroad  *abroad        // of one that is told to its homes alone; nil: nothing
 	penalty penalty
 }
 
@@ -75,14 +77,24 @@ func (c *counter) of(source Source) *crdt.GCounter {
 			return &crdt.GCounter{}
 		}
 		return c.taken
+	case FromHomes:
+		if c.abroad == nil {
+			return &crdt.GCounter{}
+		}
+		return &c.abroad.told
 	}
 	return &c.edges
 }
 
 // join raises one replica's cells and returns the first slice that rose.
 func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (from crdt.Slice, rose bool) {
-	if source == FromPeers && c.taken == nil && len(cells) > 0 {
+	switch {
+	case len(cells) == 0:
+		return 0, false
+	case source == FromPeers && c.taken == nil:
 		c.taken = &crdt.GCounter{}
+	case source == FromHomes:
+		c.far()
 	}
 	g := c.of(source)
 	for _, cell := range cells {
@@ -95,6 +107,9 @@ func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, o
 		}
 		if source == FromEdge {
 			c.grown = crdt.SatAdd(c.grown, rise.Charges)
+			if c.abroad != nil {
+				c.abroad.news = crdt.SatAdd(c.abroad.news, rise.Charges)
+			}
 		}
 		if !rose || cell.Slice < from {
 			from, rose = cell.Slice, true
@@ -105,6 +120,10 @@ func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, o
 
 // lacks notes that the store does not have these cells yet.
 func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
+	if source == FromHomes {
+		c.far().unkept = min(c.far().unkept, from)
+		return
+	}
 	for i := range c.missing {
 		if m := &c.missing[i]; m.source == source && m.replica == replica {
 			m.from = min(m.from, from)
@@ -149,6 +168,9 @@ func (c *counter) stale(now int64) bool {
 func (c *counter) written() {
 	c.writing++
 	c.missing = c.missing[:0]
+	if c.abroad != nil {
+		c.abroad.unkept = nothing
+	}
 	c.penalty.lacks = false
 	if c.past != nil {
 		c.past.lacks = false
@@ -158,6 +180,9 @@ func (c *counter) written() {
 // lacksAll notes that the store may have nothing of the key.
 func (c *counter) lacksAll() {
 	c.missing = c.missing[:0]
+	if c.hears() {
+		c.lacks(FromHomes, crdt.Replica{}, math.MinInt64)
+	}
 	for _, source := range []Source{FromEdge, FromRegion, FromPeers} {
 		for _, e := range c.of(source).Entries() {
 			if e.Vector.Len() > 0 {
@@ -188,6 +213,9 @@ func (c *counter) item(key deltasync.Key) Item {
 			it.Vectors = append(it.Vectors, Vector{Source: m.source, Replica: m.replica, Cells: cells})
 		}
 	}
+	if c.abroad != nil {
+		c.abroad.keep(&it, &c.regions)
+	}
 	return it
 }
 
@@ -203,7 +231,7 @@ func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags delta
 // totals is what everybody did in slices from oldest on.
 func (l *lane) totals(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
 	return deltasync.Totals{
-		Others: c.regions.Sums().From(oldest, nil),
+		Others: c.others(oldest),
 		Peers:  c.edges.Sums().From(oldest, nil),
 		Carry:  l.carry(c, oldest),
 		Until:  c.penalty.at(now),
@@ -237,7 +265,7 @@ func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice, now 
 }
 
 // totalsForRegion is what another region is told in slices from oldest on: what
-// edges of this one did, and what is everybody's.
+// edges of this one did, and what is everybody's. See also heardFor.
 func (l *lane) totalsForRegion(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
 	t := deltasync.Totals{Peers: c.subtotal(oldest), Carry: l.carry(c, oldest)}
 	if !c.shape.Regional {
@@ -253,11 +281,11 @@ func (l *lane) used(c *counter, now int64) uint64 {
 		return l.level(c, now)
 	}
 	sum, oldest := uint64(0), reach(c.shape, now)
-	if c.taken != nil {
-		for _, cell := range c.subtotal(oldest) {
+	if c.taken != nil || c.hears() {
+		for cell := range c.own(oldest) {
 			sum = crdt.SatAdd(sum, cell.Net())
 		}
-		for _, cell := range c.regions.Sums().From(oldest, nil) {
+		for cell := range c.foreign(oldest) {
 			sum = crdt.SatAdd(sum, cell.Net())
 		}
 		return sum
@@ -297,6 +325,9 @@ func (l *lane) crossing(c *counter, now int64) bool {
 		case percent(p) && c.crossed&bit == 0:
 			c.crossed |= bit
 			news = true
+			if c.abroad != nil {
+				c.abroad.spread = 0 // at once
+			}
 		case c.crossed&bit != 0 && !percent(p-rearm):
 			c.crossed &^= bit
 		}

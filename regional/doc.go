@@ -25,6 +25,9 @@
 // and has the store remember it twice a window. What lies below a bucket's floor
 // never drains; the store alone keeps that, for a day.
 //
+// What a region counted of a key goes to all others, or, where there are many, to
+// the two that are its homes, from which the others hear of it; see homes.go.
+//
 // Most of what is held is a cache of the store, bounded in bytes: under a flood of
 // keys those that use least of their limit are forgotten, and read again when
 // somebody tells or asks of them; see room.go.

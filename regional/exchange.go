@@ -47,6 +47,7 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 		lane := (first + i) % len(a.lanes)
 		l := a.lanes[lane]
 		l.mu.Lock()
+		a.spread(l, t)
 		for j := range l.peers {
 			p := &l.peers[j]
 			if t < p.until && p.until-t <= int64(time.Second) || urgent && !p.outbox.Urgent() { // longer: a clock was set back
@@ -202,6 +203,9 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
 			c := l.counters[d.Key]
+			if c == nil && i < len(down.Totals) {
+				c = a.meet(l, d.Key, sec.Shape, &down.Totals[i], t)
+			}
 			switch {
 			case c == nil: // retired meanwhile
 			case i < len(down.Totals):
@@ -231,13 +235,21 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	return nil
 }
 
-// hear joins a peer's subtotal, and the penalty, that came with a reply.
+// hear joins a peer's subtotal, what it heard of others, and the penalty, that
+// came with a reply.
 func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
 	cells, _ := within(t.Peers, horizon)
 	from, rose := c.join(FromRegion, region, cells, oldest)
-	if rose {
+	asked := a.homes.on && len(t.Others) > 0
+	switch {
+	case rose && asked && !a.homes.own(key):
+		c.far().unkept = min(c.far().unkept, from)
+	case rose:
 		c.lacks(FromRegion, region, from)
 		l.again(key, c)
+	}
+	if asked && c.hearOthers(t, oldest, horizon) {
+		rose = true
 	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)

@@ -1,6 +1,10 @@
 package regional
 
-import "github.com/spillgate/spillgate/sync"
+import (
+	"slices"
+
+	"github.com/spillgate/spillgate/sync"
+)
 
 // Vectors are copies of all that the aggregator holds of a key, by replica.
 func (a *Aggregator) Vectors(key deltasync.Key) []Vector {
@@ -12,10 +16,23 @@ func (a *Aggregator) Vectors(key deltasync.Key) []Vector {
 		return nil
 	}
 	var out []Vector
-	for _, source := range []Source{FromEdge, FromRegion, FromPeers} {
+	for _, source := range []Source{FromEdge, FromRegion, FromPeers, FromHomes} {
 		for _, e := range c.of(source).Entries() {
 			out = append(out, Vector{Source: source, Replica: e.Replica, Cells: e.Vector.Cells(nil)})
 		}
 	}
 	return out
+}
+
+// Homes are the regions to which a key's counts go wherever they are made, this one
+// included where it is one: two, or all.
+func (a *Aggregator) Homes(key deltasync.Key) (regions []string) {
+	for j := range a.homes.targets(key).each {
+		regions = append(regions, a.cfg.Peers[j])
+	}
+	if !a.homes.on || a.homes.own(key) {
+		regions = append(regions, a.cfg.Region)
+	}
+	slices.Sort(regions)
+	return regions
 }

@@ -62,7 +62,7 @@ func (i *Item) Check() error {
 	}
 	for n := range i.Vectors {
 		v := &i.Vectors[n]
-		if v.Source < FromEdge || v.Source > FromPeers {
+		if v.Source < FromEdge || v.Source > FromHomes {
 			return fmt.Errorf("key %016x, vector %d: unknown source %d", uint64(i.Key), n, v.Source)
 		}
 		for m, c := range v.Cells {

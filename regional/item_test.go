@@ -57,7 +57,7 @@ func TestItemCheck(t *testing.T) {
 		{"no slices", func(i *Item) { i.Slices = 0 }, "window"},
 		{"window too long", func(i *Item) { i.Slices = math.MaxInt }, "window"},
 		{"slice too long", func(i *Item) { i.Width, i.Slices = math.MaxInt64/time.Millisecond*time.Millisecond, 1 }, "window"},
-		{"unknown source", func(i *Item) { i.Vectors[1].Source = 4 }, "vector 1: unknown source 4"},
+		{"unknown source", func(i *Item) { i.Vectors[1].Source = 5 }, "vector 1: unknown source 5"},
 		{"empty cell", func(i *Item) { i.Vectors[0].Cells[1].Refunds = 0 }, "slice 4 has no count"},
 		{"slice twice", func(i *Item) { i.Vectors[0].Cells[1].Slice = -1 }, "does not come after"},
 	} {

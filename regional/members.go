@@ -185,8 +185,12 @@ func draw(lane int, name string) uint64 {
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
-	h += (uint64(lane) + 1) * 0x9e3779b97f4a7c15
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9 // and the end of SplitMix64: names differ in a letter
+	return stir(h + (uint64(lane)+1)*0x9e3779b97f4a7c15) // names differ in a letter
+}
+
+// stir is the end of SplitMix64 (Steele, Lea and Flood, 2014): a bijection.
+func stir(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }

@@ -83,6 +83,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				m.refuse(index, deltasync.StatusClock)
 			}
 			if l.counters[d.Key] == nil && !d.Tells() {
+				if up.Kind == deltasync.KindEdge {
+					a.inquire(l, d.Key, sec.Shape, nil, now)
+				}
 				m.asked = append(m.asked, question{d.Key, sec.Shape})
 				continue
 			}
@@ -131,8 +134,14 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				c.penalty.lacks = true
 				flags |= deltasync.FlagUrgent // for the other regions too
 			}
-			if up.Kind == deltasync.KindEdge && (rose || fuller || later || d.Flags&deltasync.FlagRefresh != 0) {
+			switch {
+			case up.Kind != deltasync.KindEdge:
+			case later: // a penalty is everybody's at once
+				a.exportTo(l, d.Key, c, from, flags, a.homes.all, now)
+			case rose || fuller || d.Flags&deltasync.FlagRefresh != 0:
 				a.export(l, d.Key, c, from, flags, now)
+			default:
+				a.inquire(l, d.Key, c.shape, c, now)
 			}
 			l.remember(c, now)
 			if c.unwritten() || c.writing > 0 || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
@@ -163,6 +172,7 @@ func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) 
 	if !c.pushed && l.crossing(c, now) {
 		a.announce(l, key, c)
 	}
+	a.spreadSoon(l, key, c)
 }
 
 // announce has a key's totals pushed to all edges of the region.
@@ -184,8 +194,14 @@ func (a *Aggregator) punish(l *lane, key deltasync.Key, c *counter, until, now i
 }
 
 // export puts the region's subtotal of a key, from a slice on, into the
-// outboxes to all peers.
+// outboxes to those whom it is told: all peers, or its homes.
 func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) {
+	if len(l.peers) > 0 {
+		a.exportTo(l, key, c, from, flags, a.homes.targets(key), now)
+	}
+}
+
+func (a *Aggregator) exportTo(l *lane, key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, to peerSet, now int64) {
 	if c.shape.Regional || len(l.peers) == 0 {
 		return
 	}
@@ -194,12 +210,22 @@ func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Sl
 	if !d.Tells() {
 		return
 	}
-	for j := range l.peers {
+	a.put(l, key, c, d, to)
+	if flags&deltasync.FlagUrgent != 0 {
+		a.hurry.Store(true)
+	}
+	if to != a.homes.all {
+		b := c.far()
+		b.untold, b.asked = min(b.untold, from), now
+		a.spreadSoon(l, key, c)
+	}
+}
+
+// put puts what is told of a key into the outboxes to some peers.
+func (a *Aggregator) put(l *lane, key deltasync.Key, c *counter, d deltasync.Delta, to peerSet) {
+	for j := range to.each {
 		if !l.peers[j].outbox.Put(c.shape, 0, d) {
 			a.tellLater(l, j, key, c)
 		}
-	}
-	if flags&deltasync.FlagUrgent != 0 {
-		a.hurry.Store(true)
 	}
 }

@@ -74,6 +74,8 @@ type Stats struct {
 	Takeovers              uint64                   // lanes taken over from aggregators that fell silent
 	Inherited              uint64                   // keys that were read from the store's list as lanes were gained
 	Listening              bool                     // it started, and waits to hear whose the lanes are
+	Homes                  bool                     // what is counted of a key goes to its two homes; or to all regions
+	Silent                 int                      // other regions that do not answer
 }
 
 // Stats reads the aggregator's counters.
@@ -90,6 +92,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
 	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
 	st.Inherited = s.inherited.Load()
+	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
 	a.readShare(&st, now.UnixNano())
 	for _, l := range a.lanes {
 		l.mu.Lock()
@@ -133,8 +136,20 @@ var (
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
 	inheritDesc  = prometheus.NewDesc("spillgate_aggregator_inherited_keys_total", "Keys near their limit that were read from the store as their lanes came to this aggregator.", nil, nil)
 	paceDesc     = prometheus.NewDesc("spillgate_sync_pace_seconds", "How often edges are asked to send what is not urgent, as frames take long to answer; 0: as they like.", nil, nil)
+	targetsDesc  = prometheus.NewDesc("spillgate_sync_targets", "1 for the mode that is in force: mesh (all regions are told of all keys) or homes (two are, and the others hear from them).", []string{"mode"}, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
+
+// HomesAway says that there are keys both of whose homes do not answer: of what
+// others count of them, this region hears only what takes them near their limit.
+func (s *Stats) HomesAway() bool { return s.Homes && s.Silent >= 2 }
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
 
 // collector reads the aggregator's stats when it is scraped.
 type collector struct{ aggregator *Aggregator }
@@ -201,10 +216,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for peer, age := range st.PeerAge {
 		gauge(lagDesc, age.Seconds(), peer)
 	}
-	down := 0.0
-	if st.StoreDown {
-		down = 1
-	}
-	gauge(degradedDesc, down, "store_down")
+	gauge(degradedDesc, one(st.StoreDown), "store_down")
+	gauge(degradedDesc, one(st.HomesAway()), "homes_away")
+	gauge(targetsDesc, one(!st.Homes), "mesh")
+	gauge(targetsDesc, one(st.Homes), "homes")
 	c.aggregator.stats.storeDuration.Collect(ch)
 }

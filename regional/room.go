@@ -72,7 +72,7 @@ type room struct {
 
 // size is what the lane takes.
 func (l *lane) size() int {
-	places := cap(l.order) + cap(l.push) + 2*l.retry.total
+	places := cap(l.order) + cap(l.push) + cap(l.hot) + 2*l.retry.total
 	for j := range l.peers {
 		places += cap(l.peers[j].again)
 	}
@@ -93,6 +93,9 @@ func (l *lane) weigh(c *counter) {
 		cap(c.missing)*int(unsafe.Sizeof(missing{})) + cap(c.votes)*int(unsafe.Sizeof(vote{}))
 	if c.taken != nil {
 		bytes += int(unsafe.Sizeof(crdt.GCounter{})) + c.taken.Bytes()
+	}
+	if c.abroad != nil {
+		bytes += int(unsafe.Sizeof(abroad{})) + c.abroad.told.Bytes()
 	}
 	if c.past != nil {
 		bytes += int(unsafe.Sizeof(past{}))

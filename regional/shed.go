@@ -52,7 +52,7 @@ func chargesOf(c *counter, from crdt.Slice) (sum uint64) {
 func chargesIn(it *Item, from crdt.Slice) (sum uint64) {
 	for _, v := range it.Vectors {
 		for _, cell := range v.Cells {
-			if cell.Slice >= from && v.Source != FromPeers {
+			if cell.Slice >= from && (v.Source == FromEdge || v.Source == FromRegion) {
 				sum = crdt.SatAdd(sum, cell.Charges)
 			}
 		}

@@ -13,13 +13,14 @@ import (
 // Nothing is lost by it: the caller merges the same vectors again later.
 var ErrStore = errors.New("store unavailable")
 
-// Source says which of a key's two G-counters an entry belongs to.
+// Source says which of a key's G-counters an entry belongs to.
 type Source uint8
 
 const (
 	FromEdge   Source = iota + 1 // an edge of this region
 	FromRegion                   // the subtotal of another region
 	FromPeers                    // what other regions told of this one; see taken.go
+	FromHomes                    // what a key's homes told of all other regions together; see homes.go
 )
 
 // Vector is what one replica counted for a key.

@@ -75,6 +75,9 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 
 // told says that all that was taken in the lane is told to the other regions.
 func (l *lane) told() bool {
+	if len(l.hot) > 0 {
+		return false
+	}
 	for j := range l.peers {
 		if p := &l.peers[j]; p.unstored || p.outbox.Held() > 0 || len(p.again) > 0 {
 			return false

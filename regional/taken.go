@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"iter"
 	"math"
 	"slices"
 
@@ -23,18 +24,38 @@ import (
 
 // subtotal is what the region counted in slices from one on, as far as is known.
 func (c *counter) subtotal(from crdt.Slice) []crdt.Cell {
-	cells := c.edges.Sums().From(from, nil)
 	if c.taken == nil {
-		return cells
+		return c.edges.Sums().From(from, nil)
 	}
-	var most crdt.Vector
-	for _, cell := range cells {
-		most.Join(cell)
+	return slices.Collect(c.own(from))
+}
+
+// own is subtotal, a cell after the other.
+func (c *counter) own(from crdt.Slice) iter.Seq[crdt.Cell] {
+	return larger(c.edges.Sums(), c.of(FromPeers).Sums(), from)
+}
+
+// larger is the larger cell of two vectors in each slice from one on.
+func larger(a, b *crdt.Vector, from crdt.Slice) iter.Seq[crdt.Cell] {
+	return func(yield func(crdt.Cell) bool) {
+		for i, j := 0, 0; i < a.Len() || j < b.Len(); {
+			var cell crdt.Cell
+			switch {
+			case j == b.Len() || i < a.Len() && a.At(i).Slice < b.At(j).Slice:
+				cell = a.At(i)
+				i++
+			case i == a.Len() || b.At(j).Slice < a.At(i).Slice:
+				cell = b.At(j)
+				j++
+			default:
+				cell = a.At(i).Join(b.At(j))
+				i, j = i+1, j+1
+			}
+			if cell.Slice >= from && !yield(cell) {
+				return
+			}
+		}
 	}
-	for _, cell := range c.taken.Sums().From(from, nil) {
-		most.Join(cell)
-	}
-	return most.Cells(nil)
 }
 
 // freshen looks, when the store has answered, whether a key is one that the
@@ -44,7 +65,7 @@ func (a *Aggregator) freshen(l *lane, key deltasync.Key, c *counter, it *Item) {
 	if !c.fresh {
 		return
 	}
-	if slices.ContainsFunc(it.Vectors, func(v Vector) bool { return v.Source != FromRegion }) {
+	if slices.ContainsFunc(it.Vectors, func(v Vector) bool { return v.Source == FromEdge || v.Source == FromPeers }) {
 		c.fresh = false
 	} else if c.edges.Len() > 0 {
 		c.fresh = false
@@ -57,7 +78,7 @@ func (a *Aggregator) claim(l *lane, key deltasync.Key, c *counter) {
 	if c.shape.Regional || c.past != nil {
 		return
 	}
-	for j := range l.peers {
+	for j := range a.homes.targets(key).each {
 		l.peers[j].outbox.Put(c.shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | deltasync.FlagOwn}) // where it is full somebody waits for more
 	}
 }

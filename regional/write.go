@@ -253,7 +253,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 			continue
 		}
 		a.changed(l, key, c, now)
-		if v.Source != FromRegion {
+		if v.Source == FromEdge || v.Source == FromPeers {
 			a.export(l, key, c, from, 0, now)
 		}
 	}
@@ -261,7 +261,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 		a.changed(l, key, c, now)
 	}
 	if a.punish(l, key, c, it.Until, now) { // whoever wrote it may have stopped before it told the other regions
-		a.export(l, key, c, math.MaxInt64, 0, now)
+		a.exportTo(l, key, c, math.MaxInt64, 0, a.homes.all, now)
 	}
 	if known && it.complete() && l.shed(c, it, now) {
 		a.stats.restored.Add(1)

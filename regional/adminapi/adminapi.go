@@ -65,6 +65,9 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		} else {
 			text += "[+] store: ok\n"
 		}
+		if st.HomesAway() {
+			text += fmt.Sprintf("[!] homes: %d regions do not answer, of keys that have both homes there others' counts are late\n", st.Silent)
+		}
 		text += fmt.Sprintf("[ ] %d edges and %d regions heard of lately, %d keys\n", st.LiveEdges, st.LiveRegions, st.Keys)
 	}
 	if status == http.StatusOK {

@@ -21,6 +21,8 @@
 //	"r" node:8 incarnation:8    the subtotal of another region
 //	"s" node:8 incarnation:8    what other regions told of this one, both zero; older
 //	                            builds pass it over
+//	"o" node:8 incarnation:8    what the key's homes told of all other regions
+//	                            together, likewise
 //	"c"                         carries of a bucket that are of slices in the group
 //
 // with node and incarnation as big-endian bytes. No sums are kept: they would

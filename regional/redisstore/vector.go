@@ -72,6 +72,8 @@ func appendField(dst []byte, source regional.Source, r crdt.Replica) []byte {
 		letter = 'r'
 	case regional.FromPeers:
 		letter = 's'
+	case regional.FromHomes:
+		letter = 'o'
 	}
 	dst = append(dst, letter)
 	dst = binary.BigEndian.AppendUint64(dst, r.Node)
@@ -90,6 +92,8 @@ func replicaOf(field string) (source regional.Source, r crdt.Replica, ok bool) {
 		source = regional.FromRegion
 	case 's':
 		source = regional.FromPeers
+	case 'o':
+		source = regional.FromHomes
 	default:
 		return 0, r, false
 	}

@@ -38,7 +38,7 @@ func TestFieldNames(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		want := crdt.Replica{Node: r.Uint64(), Incarnation: r.Uint64()}
-		for _, source := range []regional.Source{regional.FromEdge, regional.FromRegion, regional.FromPeers} {
+		for _, source := range []regional.Source{regional.FromEdge, regional.FromRegion, regional.FromPeers, regional.FromHomes} {
 			gotSource, got, ok := replicaOf(string(appendField(nil, source, want)))
 			if !ok || got != want || gotSource != source {
 				t.Fatalf("field of %v, %v read as %v, %v, %v", source, want, gotSource, got, ok)

@@ -93,6 +93,7 @@ func testSources(s *subject) {
 		{Source: regional.FromEdge, Replica: crdt.Replica{Node: r.Incarnation, Incarnation: r.Node}, Cells: []crdt.Cell{charge(s.at(1), 4)}},
 		region(0, charge(s.at(1), 5)),
 		{Source: regional.FromPeers, Cells: []crdt.Cell{charge(s.at(2), 8), charge(s.at(1), 6)}},
+		{Source: regional.FromHomes, Cells: []crdt.Cell{charge(s.at(2), 9), charge(s.at(1), 7)}},
 	}
 	s.merge(item(1, vs...))
 	s.holds(1, vs...)
