@@ -75,7 +75,7 @@ func TestShippedSettingsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if aggregator.Region != "local" || aggregator.Redis.URL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 {
+	if aggregator.Region != "local" || aggregator.Redis.URL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 || aggregator.Targets != "auto" {
 		t.Errorf("aggregator.yaml says %+v", aggregator)
 	}
 }
@@ -226,6 +226,7 @@ func TestUnknownKeysInTheFile(t *testing.T) {
 		"region: eu\nregion: us\n":                    `2:1: E005 "region" stands here twice`,
 		"region: eu\nnats: {urls: [nats://h:1]}\n":    `2:23: E003 a colon inside a word, between braces (hint: put the whole word in quotes`,
 		"region: eu\n---\nregion: us\n":               `3:1: E201 a second document`,
+		"region: eu\nsync: {targets: home}\n":         `2:17: E202 sync.targets: "home"`,
 		"region: eu\nlanes: 0x10\n":                   `2:8: E202 lanes: "0x10" is not a whole number`,
 		"region: eu\npeers: [us, eu]\n":               `2:8: E203 peers: "eu" is this region`,
 		"region: eu\nredis: {url: localhost}\n":       `2:14: E202 redis.url: not a URL that starts with redis://`,

@@ -10,7 +10,7 @@ import (
 // longer.)
 func aggregatorConfig(s *configs.AggregatorSettings) regional.Config {
 	return regional.Config{
-		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, MaxBytes: ownBytes(s),
+		Region: s.Region, Name: s.Name, Peers: s.Peers, Lanes: s.Lanes, Targets: regional.Targets(s.Targets), MaxBytes: ownBytes(s),
 		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Budget: s.Sync.Budget,
 	}
 }
