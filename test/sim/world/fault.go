@@ -76,6 +76,9 @@ func (w *World) Stop(v *Server) { v.aggregator = nil }
 // Start starts an aggregator that was stopped, or kills it and starts it anew.
 func (w *World) Start(v *Server) error { return w.startServer(w.regions[v.Region], v) }
 
+// Aim has aggregators that start from now on tell other targets.
+func (w *World) Aim(targets regional.Targets) { w.cfg.Targets = targets }
+
 // Store is a region's.
 func (w *World) Store(region string) *Store { return w.regions[region].store }
 

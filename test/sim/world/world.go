@@ -35,6 +35,8 @@ type Config struct {
 	// Lanes is how many there are (1), Aggregators how many serve a region (1).
 	// Several share the lanes; a single one does not wait for others.
 	Lanes, Aggregators int
+	// Targets says whom regions tell what they count, as regional.Config.
+	Targets regional.Targets
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
 	// ServerKeys and ServerBytes bound each aggregator's; 0: its own default.
@@ -196,7 +198,7 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 	}
 	v.lives++
 	v.aggregator, err = regional.New(regional.Config{
-		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes,
+		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes, Targets: w.cfg.Targets,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)
