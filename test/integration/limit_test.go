@@ -93,9 +93,14 @@ func TestWithoutNATSEachEdgeHoldsTheLimitAlone(t *testing.T) {
 // used, and says how long that took.
 func (c *cluster) allBelieve(t *testing.T, within time.Duration, user string, want uint64) time.Duration {
 	t.Helper()
+	return allBelieve(t, within, user, want, c.edges()...)
+}
+
+func allBelieve(t *testing.T, within time.Duration, user string, want uint64, edges ...*edge) time.Duration {
+	t.Helper()
 	start := time.Now()
 	proc.Until(t, within, func() error {
-		for _, e := range c.edges() {
+		for _, e := range edges {
 			got, err := e.used("user", user)
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.name, err)
