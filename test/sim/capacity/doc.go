@@ -18,7 +18,8 @@
 // told again every max(5 s, W/6), in full; and who has used a quarter of a limit
 // asks once more when it has been quiet for half a second (edge/node.go). A
 // region exports a key likewise, at the sum of what its edges tell, as often as
-// two frames under way let it. Replies carry all live slices of a key, of which
+// two frames under way let it, to all other regions or to the key's two homes (to the
+// others too, but less often, where it is above half of its limit). Replies carry all live slices of a key, of which
 // one with λ' requests a second has 1 − e^(−λ'w) of each w long.
 //
 // # What is not in it
@@ -26,6 +27,4 @@
 // NATS' own headers and acknowledgements, what aggregators of a region tell each
 // other (one small message a second), rules, resends after a fault, and budgets
 // of bytes: it says what would be sent if none was set.
-//
-// Two homes a key are computed, not built: only a mesh can be run today.
 package capacity

@@ -5,10 +5,7 @@ import "math"
 // Envelope is what a Plan comes to, a second and in bytes where it does not say
 // else.
 type Envelope struct {
-	Plan Plan `json:"plan"`
-	// NotBuilt says that the plan cannot be run today.
-	NotBuilt string `json:"not_built,omitempty"`
-
+	Plan   Plan   `json:"plan"`
 	Edge   Edge   `json:"edge"`   // each
 	Region Region `json:"region"` // each
 
@@ -184,8 +181,29 @@ func (s *sums) pushes(k key) float64 {
 	if k.used < pushedFrom {
 		return 0
 	}
-	asked := k.asked * float64(s.p.Edges)
-	return k.charged / k.asked * every(asked+float64(s.p.Regions-1)*every(asked, s.exportEvery), seconds(s.p.Urgent))
+	asked, urgent := k.asked*float64(s.p.Edges), seconds(s.p.Urgent)
+	told, peers := every(asked, s.exportEvery), float64(s.p.Regions-1)
+	pushed := every(asked+peers*told, urgent)
+	if far := s.p.far(); far > 0 {
+		// Who is no home hears with the replies of two, and at times of all.
+		others := homes*told + peers*every(asked, s.p.often())
+		pushed += far / peers * (every(asked+min(others, peers*told), urgent) - pushed)
+	}
+	return k.charged / k.asked * pushed
+}
+
+// abroad is how often a second a region tells of a key those that are no homes of it,
+// and asks its homes without telling them anything.
+func (s *sums) abroad(k key, changed float64) (spread, asks float64) {
+	if s.p.far() == 0 {
+		return 0, 0
+	}
+	often := s.p.often()
+	if k.used >= pressingFrom {
+		hundredths := k.charged * float64(s.p.Edges) * 100 / s.p.Limit
+		spread = max(every(changed, often), every(min(changed, hundredths), seconds(s.p.Interval)))
+	}
+	return spread, math.Exp(-changed*often) * every(float64(s.p.Edges)*k.touched, often)
 }
 
 // cell is how many bytes a slice takes on the wire with so many counts in it;
@@ -230,22 +248,26 @@ func (s *sums) add(n float64, k key) {
 	}
 	long := 1 - 0.5*after(k.charged, p.reach())/max(1e-12, k.charged*p.reach()) // a rare key tells from its one slice on
 	all := max(1, k.subtotal*long)
-	s.r.Exports += n * peers * changed
-	s.exportBytes += n * peers * (changed*c.Key + (rose*spans+refreshed*all)*region)
-	reply := k.subtotal
-	if p.Targets == Homes {
-		reply = k.others
+	spread, asks := s.abroad(k, changed)
+	far := p.far()
+	exports := peers*(changed+asks) + far*spread
+	cells := peers*(rose*spans+refreshed*all) + far*spread*p.spans(k.charged*edges, p.often())
+	replies := exports * k.subtotal // slices in them
+	if far > 0 {                    // of regions that are neither the one that asks nor the home
+		replies += peers * (changed + asks) * p.live(k.charged*edges*(regions-2))
 	}
-	s.exportReplyBytes += n * peers * changed * (c.ReplyKey + reply*region)
+	s.r.Exports += n * exports
+	s.exportBytes += n * (exports*c.Key + cells*region)
+	s.exportReplyBytes += n * (exports*c.ReplyKey + replies*region)
 
 	// What aggregators take in.
 	s.r.Entries += edges * entries
-	s.r.FrameKeys += edges*entries + 2*n*peers*changed // replies to their exports too
-	s.r.Merges += n * (edges*(k.told*k.cells+k.again*k.full) + peers*(rose*spans+refreshed*all))
-	s.r.Cores += n * (c.MergeKey*(edges*(k.told+k.again+k.touched)+2*peers*changed) +
-		c.MergeReplyCell*(edges*(k.told+k.again+k.touched)*(k.others+k.peers)+peers*changed*reply))
+	s.r.FrameKeys += edges*entries + 2*n*exports // replies to their exports too
+	s.r.Merges += n * (edges*(k.told*k.cells+k.again*k.full) + cells)
+	s.r.Cores += n * (c.MergeKey*(edges*(k.told+k.again+k.touched)+2*exports) +
+		c.MergeReplyCell*(edges*(k.told+k.again+k.touched)*(k.others+k.peers)+replies))
 	// What rose is written, and what a frame names that was not asked for a second.
-	written := edges*k.told + peers*rose
+	written := edges*k.told + peers*rose + far*spread
 	s.r.Writes += n * (written + edges*(k.again+k.touched)*math.Exp(-written))
 
 	s.memory(n, k)
@@ -262,9 +284,18 @@ func (s *sums) memory(n float64, k key) {
 	p, c := s.p, s.c
 	window := seconds(p.Window)
 	held := func(rate float64) float64 { return after(rate, window) }
-	edges, peers := float64(p.Edges), p.peers()
-	fields := edges*held(k.charged) + peers*held(k.charged*edges)
-	cells := float64(p.Slices) * (edges*after(k.charged, p.width()) + peers*after(k.charged*edges, p.width()))
+	edges, peers, others := float64(p.Edges), p.peers(), float64(p.Regions-1)
+	entries, told := peers, 0.0 // of other regions, and of what homes told of all of them
+	if far := p.far(); far > 0 {
+		told = far / others
+		entries += told * homes // they told what they counted themselves
+		if k.used >= pressingFrom {
+			entries = others
+		}
+	}
+	fields := edges*held(k.charged) + entries*held(k.charged*edges) + told*held(k.charged*edges*others)
+	cells := float64(p.Slices) * (edges*after(k.charged, p.width()) + entries*after(k.charged*edges, p.width()) +
+		told*after(k.charged*edges*others, p.width()))
 	touched := held(k.charged * edges * (1 + peers))
 	groups := 1.5 + 0.5*touched + (max(1, 2*p.width()))/window // of a window and what is kept after it
 	s.r.RedisMemory += n * groups * (touched*c.RedisGroup + fields*c.RedisField + cells*c.RedisCell) * c.RedisReplicas
@@ -292,9 +323,5 @@ func (s *sums) envelope() Envelope {
 	r.Messages = edges*(2*e.Frames+e.Pushes) + 4*r.Frames // its exports and others', each answered
 	r.Cores /= c.AggregatorBusy
 	r.Masters = math.Ceil(r.Writes * c.RedisKey / c.RedisBusy)
-	out := Envelope{Plan: p, Edge: e, Region: r, Pressing: s.pressing / p.RPS, Denied: s.denied / p.RPS}
-	if p.Targets == Homes {
-		out.NotBuilt = "computed, not built: two homes a key"
-	}
-	return out
+	return Envelope{Plan: p, Edge: e, Region: r, Pressing: s.pressing / p.RPS, Denied: s.denied / p.RPS}
 }

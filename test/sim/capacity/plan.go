@@ -10,7 +10,7 @@ import (
 // Targets of exports.
 const (
 	Mesh  = "mesh"  // every other region
-	Homes = "homes" // two regions a key: computed, not built
+	Homes = "homes" // two regions a key
 )
 
 // homes is how many regions a key has its home in.
@@ -90,6 +90,15 @@ func (p *Plan) peers() float64 {
 		return min(n, homes-homes/float64(p.Regions))
 	}
 	return n
+}
+
+// far is how many regions hear of a key only when it nears its limit.
+func (p *Plan) far() float64 { return float64(p.Regions-1) - p.peers() }
+
+// often is how often at most they do, and the homes are asked by a region that has
+// nothing to tell them: regional/homes.go.
+func (p *Plan) often() float64 {
+	return max(seconds(p.Interval), min(seconds(p.Window)/20, 1))
 }
 
 // rank is a run of keys that are asked equally often.

@@ -79,12 +79,6 @@ func Print(w io.Writer, all []Envelope) error {
 			break
 		}
 	}
-	for i := range all {
-		if all[i].NotBuilt != "" {
-			fmt.Fprintf(&b, "\n%s.\n", strings.ToUpper(all[i].NotBuilt[:1])+all[i].NotBuilt[1:])
-			break
-		}
-	}
 	b.WriteString("\nWhere the costs come from:\n\n")
 	for _, s := range Sources {
 		fmt.Fprintf(&b, "- %s: %s\n", s.What, s.From)

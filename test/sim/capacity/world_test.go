@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/test/sim/capacity"
 	"github.com/spillgate/spillgate/test/sim/world"
@@ -34,7 +35,7 @@ func run(t *testing.T, p capacity.Plan, lasts time.Duration) seen {
 	counting := false
 	cfg := world.Config{
 		Start: time.Unix(1_790_000_000, 0).UTC(), Lanes: p.Lanes, Interval: p.Interval, Urgent: p.Urgent,
-		EdgeDelay: p.EdgeRTT / 2, RegionDelay: p.RegionRTT / 2, Aggregators: 1,
+		EdgeDelay: p.EdgeRTT / 2, RegionDelay: p.RegionRTT / 2, Aggregators: 1, Targets: regional.Targets(p.Targets),
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
 			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: uint64(p.Limit), Per: p.Window, Slices: p.Slices}},
 		}}}},
@@ -220,5 +221,12 @@ func plans() map[string]capacity.Plan {
 	full.RPS, full.Limit = 20, 400
 	dense := small
 	dense.Edges, dense.RPS, dense.Keys, dense.Limit = 3, 900, 4000, 200_000
-	return map[string]capacity.Plan{"dense": dense, "full": full, "cold": small, "pressing": busy, "short window": short}
+	pair := small // of homes, for five regions
+	pair.Regions, pair.Edges, pair.RPS, pair.Targets = 5, 2, 40, capacity.Homes
+	pairBusy := busy
+	pairBusy.Regions, pairBusy.Edges, pairBusy.RPS, pairBusy.Targets = 4, 3, 40, capacity.Homes
+	pairFull := pairBusy
+	pairFull.RPS, pairFull.Limit = 20, 400
+	return map[string]capacity.Plan{"dense": dense, "full": full, "cold": small, "pressing": busy, "short window": short,
+		"homes, cold": pair, "homes, pressing": pairBusy, "homes, full": pairFull}
 }
