@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/bench/localredis"
 )
 
 // scaleOfRedis is by how much the flood is smaller where each key goes to a real
@@ -23,12 +18,10 @@ const scaleOfRedis = 10
 
 // server is a Redis of its own, as deploy/redis has it but for its size.
 type server struct {
-	process *exec.Cmd
-	dir     string
-	addr    string
-	store   *redisstore.Store
-	max     int64
-	epoch   uint64
+	*localredis.Server
+	store *redisstore.Store
+	max   int64
+	epoch uint64
 }
 
 // shedding is what became of the Redis.
@@ -42,47 +35,26 @@ type shedding struct {
 }
 
 func startRedis(o options) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("find a port for Redis: %w", err)
-	}
-	addr := l.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	if err := l.Close(); err != nil {
+	s := &server{max: o.budget / scaleOfRedis}
+	var err error
+	if s.Server, err = localredis.Start("--maxmemory", fmt.Sprint(s.max), "--maxmemory-policy", "volatile-ttl", "--lazyfree-lazy-expire", "yes"); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "spillgate-flood")
+	if s.store, err = redisstore.New(redisstore.Config{Addrs: []string{s.Addr}, Prefix: "sg", Timeout: 10 * time.Second}); err == nil {
+		s.epoch, err = s.store.Epoch(context.Background())
+	}
 	if err != nil {
-		return nil, err
-	}
-	s := &server{max: o.budget / scaleOfRedis, dir: dir}
-	s.process = exec.Command("redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", port, "--dir", dir,
-		"--maxmemory", fmt.Sprint(s.max), "--maxmemory-policy", "volatile-ttl", "--lazyfree-lazy-expire", "yes")
-	if err := s.process.Start(); err != nil {
-		return nil, fmt.Errorf("start redis-server, which ./test/run installs: %w", err)
-	}
-	s.addr = addr
-	if s.store, err = redisstore.New(redisstore.Config{Addrs: []string{addr}, Prefix: "sg", Timeout: 10 * time.Second}); err != nil {
 		s.stop()
 		return nil, err
 	}
-	for range 100 {
-		if s.epoch, err = s.store.Epoch(context.Background()); err == nil {
-			return s, nil
-		}
-		time.Sleep(50 * time.Millisecond) // it is starting
-	}
-	s.stop()
-	return nil, fmt.Errorf("redis-server does not answer: %w", err)
+	return s, nil
 }
 
 func (s *server) stop() {
 	if s.store != nil {
 		_ = s.store.Close()
 	}
-	_ = s.process.Process.Kill()
-	_ = s.process.Wait() // it was killed
-	_ = os.RemoveAll(s.dir)
+	s.Stop()
 }
 
 // measure reads what became of it: of the limited keys before and after their edge
@@ -141,30 +113,12 @@ func (s *server) measure(h *hub, first, n int, had func(i int) uint64) (*sheddin
 	for _, f := range []struct {
 		section, name string
 		to            *int64
-	}{{"memory", "used_memory_peak:", &out.Peak}, {"stats", "evicted_keys:", &out.Shed}} {
-		if *f.to, err = s.info(f.section, f.name); err != nil {
+	}{{"memory", "used_memory_peak:", &out.Peak}, {"stats", "evicted_keys:", &out.Shed}, {"keyspace", "db0:keys=", &out.KeysInRedis}} {
+		n, err := s.Info(f.section, f.name)
+		if err != nil {
 			return nil, err
 		}
+		*f.to = int64(n)
 	}
-	out.KeysInRedis, err = s.info("keyspace", "db0:keys=")
-	return out, err
-}
-
-// info is a number that Redis says of itself.
-func (s *server) info(section, name string) (n int64, err error) {
-	c, err := net.Dial("tcp", s.addr)
-	if err != nil {
-		return 0, fmt.Errorf("ask Redis: %w", err)
-	}
-	defer c.Close()
-	if _, err := fmt.Fprintf(c, "INFO %s\r\nQUIT\r\n", section); err != nil {
-		return 0, fmt.Errorf("ask Redis: %w", err)
-	}
-	for lines := bufio.NewScanner(c); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), name); ok {
-			_, err := fmt.Sscan(rest, &n)
-			return n, err
-		}
-	}
-	return 0, errors.New("Redis says nothing of " + name)
+	return out, nil
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// The regions whose bytes are counted: as busy as a PoP is, with a few keys that
+// many ask for and many that few do.
+const (
+	regionsOf = 3
+	edgesOf   = 4
+	perEdge   = 2000 // requests a second
+	keysOf    = 20_000
+	skew      = 1.1
+	lanesOf   = 8
+	hotFrom   = 20 // slices of others in a reply
+)
+
+// traffic is what went over the wire.
+type traffic struct {
+	frames, keys     int // of edges, and keys in them
+	up, down         int // bytes of these frames, and of the replies
+	hotKeys, hotDown int // keys of replies that were looked at and are hot, and their bytes
+	all              uint64
+}
+
+func measureBytes(o options, f *findings) error {
+	var t traffic
+	var failed error
+	counting := false
+	cfg := world.Config{
+		Start: time.Unix(1_790_000_000, 0).UTC(), Lanes: lanesOf,
+		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
+			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 600, Per: time.Minute}},
+		}}}},
+		OnDown: func(_ *world.Server, up, down []byte) {
+			if counting {
+				failed = errors.Join(failed, t.add(up, down))
+			}
+		},
+	}
+	for r := range regionsOf {
+		region := world.Region{Name: fmt.Sprint("region-", r)}
+		for e := range edgesOf {
+			region.Edges = append(region.Edges, fmt.Sprintf("edge-%d-%d", r, e))
+		}
+		cfg.Regions = append(cfg.Regions, region)
+	}
+	w, err := world.New(cfg)
+	if err != nil {
+		return err
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	keys := rand.NewZipf(rnd, skew, 1, keysOf-1)
+	ask := func(lasts time.Duration) {
+		for until := w.Now().Add(lasts); ; {
+			next := w.Now().Add(time.Duration(rnd.ExpFloat64() / (perEdge * regionsOf * edgesOf) * float64(time.Second)))
+			if next.After(until) {
+				w.Advance(until)
+				return
+			}
+			w.Advance(next)
+			n := w.Node(w.Edges()[rnd.IntN(len(w.Edges()))])
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", fmt.Sprint("user-", keys.Uint64()))
+			n.Check(w.Now(), req)
+			req.Release()
+			w.Touch()
+		}
+	}
+	ask(time.Minute) // a window
+	_, before := w.Sent()
+	counting = true
+	ask(o.lasts)
+	_, after := w.Sent()
+	t.all = after - before
+	if failed == nil && (t.keys == 0 || t.hotKeys == 0) {
+		failed = fmt.Errorf("nothing was counted: %+v", t)
+	}
+	f.traffic = t
+	return failed
+}
+
+// add counts a frame of an edge and its reply.
+func (t *traffic) add(up, down []byte) error {
+	var u deltasync.Up
+	var d deltasync.Down
+	if err := errors.Join(u.UnmarshalBinary(up), d.UnmarshalBinary(down)); err != nil {
+		return err
+	}
+	if u.Kind != deltasync.KindEdge {
+		return nil
+	}
+	t.frames++
+	t.up += len(up)
+	t.down += len(down)
+	for i := range u.Sections {
+		t.keys += len(u.Sections[i].Deltas)
+	}
+	if t.frames%16 != 0 { // a part of them is looked at more closely
+		return nil
+	}
+	totals := d.Totals
+	d.Totals = nil
+	empty, err := d.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	for i := range totals {
+		if len(totals[i].Others)+len(totals[i].Peers) < 2*hotFrom {
+			continue
+		}
+		d.Totals = totals[i : i+1]
+		one, err := d.AppendBinary(nil)
+		if err != nil {
+			return err
+		}
+		t.hotKeys++
+		t.hotDown += len(one) - len(empty)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// findings are all that one run measured.
+type findings struct {
+	traffic   traffic
+	edge      []edgeCost
+	handlings []handling
+	writings  []writing
+}
+
+// target is a row of the report.
+type target struct {
+	id, what, wanted, measured string
+	met                        bool
+}
+
+func (f *findings) targets() (out []target) {
+	most := func(id, what string, got, want float64, unit string) {
+		out = append(out, target{id, what, fmt.Sprintf("≤ %g%s", want, unit), fmt.Sprintf("%.3g%s", got, unit), got <= want})
+	}
+	least := func(id, what string, got, want float64) {
+		out = append(out, target{id, what, "≥ " + thousands(want), thousands(got), got >= want})
+	}
+	t := f.traffic
+	keys := float64(t.keys)
+	most("P9", "bytes up for a changed key, heads of frames included", float64(t.up)/keys, 12, " B")
+	most("P9", "bytes down, likewise", float64(t.down)/keys, 40, " B")
+	most("P9", fmt.Sprintf("bytes down for a hot one: others have counts in %d slices or more, in and out of the region", hotFrom), float64(t.hotDown)/float64(t.hotKeys), 90, " B")
+	for _, e := range f.edge {
+		if e.slices == judged {
+			most("P9", fmt.Sprintf("processor of an edge for a changed key: drained, encoded, and the reply with %d slices decoded and applied", e.slices), e.flush+e.receive, 300, " ns")
+		}
+	}
+	one, five := f.handling(2, 1), f.handling(2, 5)
+	least("P10", "merges a second and core, store in memory: frames of one slice a key, from decoding to the encoded reply", one.merges(), 300e3)
+	least("P10", "flushes of 5 slices a second and core, likewise", five.flushes(), 80e3)
+	write := f.writing(1, 5)
+	least("P10", "merges a second and core of Redis, 5 slices a write", write.merges(), 400e3)
+	least("P10", "flushes of 5 slices a second and core of Redis", write.flushes(), 80e3)
+	alone, crowd := f.handling(1, 1), f.handling(100, 1)
+	most("P11", "processor of an aggregator for a flush, 100 edges against 1: the whole is linear where this is flat", crowd.perFlush/alone.perFlush, 1.5, " ×")
+	few, many := f.writing(1, 1), f.writing(reporters, 1)
+	most("P11", fmt.Sprintf("processor of Redis for a write of a key, %d reporters of it against 1", reporters), many.redis/few.redis, 1.5, " ×")
+	return out
+}
+
+func (f *findings) handling(edges, slices int) handling {
+	for _, h := range f.handlings {
+		if h.edges == edges && h.slices == slices {
+			return h
+		}
+	}
+	panic(fmt.Sprintf("not measured: %d edges, %d slices", edges, slices))
+}
+
+func (f *findings) writing(reporters, slices int) writing {
+	for _, w := range f.writings {
+		if w.reporters == reporters && w.slices == slices {
+			return w
+		}
+	}
+	panic(fmt.Sprintf("not measured: %d reporters, %d slices", reporters, slices))
+}
+
+func (f *findings) missed() (n int) {
+	for _, t := range f.targets() {
+		if !t.met {
+			n++
+		}
+	}
+	return n
+}
+
+func thousands(x float64) string { return fmt.Sprintf("%.0f k", x/1000) }
+
+func (f *findings) write(w io.Writer, args []string) {
+	p := func(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+	p("# What telling costs: P9, P10 and the second half of P11\n\n")
+	p("Written by `go run ./test/bench/sync %s` at commit %s, %s, GOMAXPROCS %d, %s. Processor time, not the clock's; shared machines are noisy, and ratios within a run count. A missed target stays here until it is met.\n\n",
+		strings.Join(args, " "), commit(), runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateTime))
+	p("| # | what | target | measured | |\n|---|---|---|---|---|\n")
+	for _, t := range f.targets() {
+		verdict := "met"
+		if !t.met {
+			verdict = "**missed**"
+		}
+		p("| %s | %s | %s | %s | %s |\n", t.id, t.what, t.wanted, t.measured, verdict)
+	}
+	t := f.traffic
+	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each.\n",
+		regionsOf, edgesOf, perEdge, keysOf, skew, lanesOf, t.frames, float64(t.keys)/float64(t.frames), float64(t.up)/float64(t.keys), float64(t.down)/float64(t.keys), float64(t.all)/float64(t.keys))
+	p("\n## At an edge and its aggregator, ns of processor for each key that changed\n\n| slices that others have counts in | edge: drain and encode | edge: decode and apply | aggregator: decode, merge, store, reply |\n|---|---|---|---|\n")
+	for _, e := range f.edge {
+		p("| %d | %.0f | %.0f | %.0f |\n", e.slices, e.flush, e.receive, e.handle)
+	}
+	p("\n## At the aggregator, store in memory\n\n| edges that count a key | slices in a flush | ns a flush | flushes/s | merges/s | bytes of reply |\n|---|---|---|---|---|---|\n")
+	for _, h := range f.handlings {
+		p("| %d | %d | %.0f | %s | %s | %.1f |\n", h.edges, h.slices, h.perFlush, thousands(h.flushes()), thousands(h.merges()), h.bytes)
+	}
+	p("\n## In Redis, %d keys a call\n\n| edges with counts of a key | slices in a write | ns of Redis a key | ns of ours | flushes/s | merges/s |\n|---|---|---|---|---|---|\n", together)
+	for _, x := range f.writings {
+		p("| %d | %d | %.0f | %.0f | %s | %s |\n", x.reporters, x.slices, x.redis, x.ours, thousands(x.flushes()), thousands(x.merges()))
+	}
+}
+
+// commit is the one that is checked out, and whether something was changed.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

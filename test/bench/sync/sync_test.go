@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A short run measures all that it reports.
+func TestAllIsMeasured(t *testing.T) {
+	o := options{rounds: 3, keys: reporters, lasts: time.Second}
+	var f findings
+	for _, measure := range []func(options, *findings) error{measureEdge, measureAggregator, measureRedis} {
+		if err := measure(o, &f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range f.edge {
+		if e.flush <= 0 || e.receive <= 0 || e.handle <= 0 {
+			t.Errorf("not all is measured: %+v", e)
+		}
+	}
+	for _, h := range f.handlings {
+		if h.perFlush <= 0 || h.bytes <= 0 {
+			t.Errorf("not all is measured: %+v", h)
+		}
+	}
+	for _, w := range f.writings {
+		if w.redis <= 0 || w.ours <= 0 {
+			t.Errorf("not all is measured: %+v", w)
+		}
+	}
+	f.traffic = traffic{frames: 1, keys: 100, up: 1300, down: 4000, hotKeys: 1, hotDown: 90}
+	var report bytes.Buffer
+	f.write(&report, []string{"-rounds", "3"})
+	for _, want := range []string{"≤ 12 B | 13 B | **missed** |", "≤ 40 B | 40 B | met |", "| P10 |", "| P11 |", "sync -rounds 3`"} {
+		if !strings.Contains(report.String(), want) {
+			t.Errorf("the report has no %q:\n%s", want, &report)
+		}
+	}
+	if f.missed() == 0 {
+		t.Error("nothing is missed, though a key costs 13 B")
+	}
+}
+
+// What frames cost is read off them.
+func TestTraffic(t *testing.T) {
+	p, err := newPair(100, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.now = p.now.Add(time.Second)
+	for _, req := range p.reqs {
+		p.Check(p.now, req)
+	}
+	var seen traffic
+	seen.frames = 15 // the next is looked at more closely
+	for _, o := range p.Flush(p.now) {
+		reply := p.hub.Handle(t.Context(), p.now, o.Subject, o.Payload)
+		if err := seen.add(o.Payload, reply); err != nil {
+			t.Fatal(err)
+		}
+		if seen.up != len(o.Payload) || seen.down != len(reply) {
+			t.Errorf("%+v of frames of %d and %d bytes", seen, len(o.Payload), len(reply))
+		}
+	}
+	if seen.frames != 16 || seen.keys != 100 {
+		t.Errorf("%+v, want a frame more, of 100 keys", seen)
+	}
+	if err := seen.add([]byte("no frame"), nil); err == nil {
+		t.Error("what is no frame was counted")
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, args := range []string{"x", "-rounds 2", "-keys 10", "-lasts 1ms", "-loud"} {
+		if err := run(strings.Fields(args), io.Discard, io.Discard); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
