@@ -27,6 +27,8 @@ type service struct {
 	unmet       int    // shards swept in a row that had no record of the lane marked as unstored; see settle
 	told        int64  // when the last frame with counts left
 	sent        int64  // when the last frame left
+	epoch       uint64 // of whoever answered last; 0: nobody has
+	since       int64  // when he did for the first time in a row
 }
 
 // aggregator is one of the region's, or one that was.
@@ -96,6 +98,15 @@ func (n *Node) heardFrom(now int64, lane int, down *deltasync.Down, sentAt int64
 		a.stored = true // whatever it refused
 	}
 	n.missSilent(now, lane)
+}
+
+// heardBy takes note of who answered. Of what others said before he knows
+// nothing: he is to tell all.
+func (n *Node) heardBy(now int64, lane int, epoch uint64) {
+	if l := &n.lanes[lane]; l.epoch != epoch {
+		l.epoch, l.since = epoch, now
+		n.outboxes[lane].HearAll()
+	}
 }
 
 // missSilent finds who of a lane is gone; n.mu is held.

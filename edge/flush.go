@@ -82,6 +82,7 @@ type pending struct {
 	shape deltasync.Shape
 	life  uint32
 	delta deltasync.Delta
+	heard int64 // block.heardAt, where the delta says so
 }
 
 // drainStretch is how many records are drained under one lock: what a decision
@@ -139,8 +140,10 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
+		p := pending{shape: shapeOf(r.block.rate), life: r.life(), delta: d}
+		p.delta.Heard, p.heard = r.heardIn()
 		r.flags &= lasting
-		batch = append(batch, pending{shape: shapeOf(r.block.rate), life: r.life(), delta: d})
+		batch = append(batch, p)
 	}
 	s.dirty[c] = append(s.dirty[c][:0], s.dirty[c][len(keys):]...)
 	return batch
@@ -160,7 +163,11 @@ func (n *Node) enqueue(s *shard, c class, batch []pending) bool {
 	n.mu.Lock()
 	refused := batch[:0]
 	for _, p := range batch {
-		if !n.outboxes[p.delta.Key.Lane(n.cfg.Lanes)].Put(p.shape, p.life, p.delta) {
+		lane := p.delta.Key.Lane(n.cfg.Lanes)
+		if p.heard <= n.lanes[lane].since {
+			p.delta.Heard = 0
+		}
+		if !n.outboxes[lane].Put(p.shape, p.life, p.delta) {
 			refused = append(refused, p)
 		}
 	}
@@ -216,7 +223,7 @@ func (n *Node) frames(now int64) []Outgoing {
 			continue
 		}
 		head := n.self
-		head.Lane, head.SentAt = lane, now
+		head.Lane, head.SentAt, head.HeardEpoch = lane, now, n.lanes[lane].epoch
 		next := func() *deltasync.Up {
 			h := deltasync.Regular
 			if box.First() {
@@ -306,6 +313,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
 		}
 		n.pace = down.Pace
+		n.heardBy(t, lane, down.StoreEpoch)
 		n.heardFrom(t, lane, &down, up.SentAt)
 	}
 	outages, said, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, time.Duration(0)
@@ -370,6 +378,9 @@ func (n *Node) hear(now int64, d *deltasync.Delta, life uint32, left int64, tota
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	n.learn(s, r, now, cells, totals.Carry, regions)
+	if !r.sparse() {
+		r.block.heardAt = left
+	}
 	s.obey(r, totals.Until, now)
 }
 

@@ -48,19 +48,20 @@ const _ = uint(64 - unsafe.Sizeof(record{})) // a record outgrew its cache line
 
 // block is what a record needs only when it folds, flushes or hears.
 type block struct {
-	rate   *limit.Rate
-	own    crdt.Vector // this edge, this life
-	others crdt.Vector // everybody else in scope, as last heard
-	slice  crdt.Slice  // the slice that fresh belongs to
-	unsent crdt.Slice  // own slices from here on have counts that the outbox lacks
-	denied denial      // the last one, while it is sure to hold
-	sentAt int64       // when own counts, or a penalty, were last handed over; 0: never under this life
-	fullAt int64       // when all live own counts, and the penalty, were last handed over together
-	life   uint32      // that the record was born under; of a common block how many share it
-	wave   uint16      // of resends that fullAt answered: the last bits of resend.wave
-	weight uint16      // of the block, as last weighed, in units of 16 bytes
-	memory *memory     // nil for windows
-	held   *held       // nil but for keys that were blocked when they came
+	rate    *limit.Rate
+	own     crdt.Vector // this edge, this life
+	others  crdt.Vector // everybody else in scope, as last heard
+	slice   crdt.Slice  // the slice that fresh belongs to
+	unsent  crdt.Slice  // own slices from here on have counts that the outbox lacks
+	denied  denial      // the last one, while it is sure to hold
+	sentAt  int64       // when own counts, or a penalty, were last handed over; 0: never under this life
+	fullAt  int64       // when all live own counts, and the penalty, were last handed over together
+	heardAt int64       // when it was last asked what others counted, and answered; see heardIn
+	life    uint32      // that the record was born under; of a common block how many share it
+	wave    uint16      // of resends that fullAt answered: the last bits of resend.wave
+	weight  uint16      // of the block, as last weighed, in units of 16 bytes
+	memory  *memory     // nil for windows
+	held    *held       // nil but for keys that were blocked when they came
 }
 
 // denial is what a request of some cost was told: until then it would be told

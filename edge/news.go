@@ -2,6 +2,7 @@ package edge
 
 import (
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -31,6 +32,21 @@ func (s *shard) news(r *record, now int64) deltasync.Delta {
 		s.paid(r)
 	}
 	return d
+}
+
+// heardIn is the slice in which the region was last asked about the record, and
+// answered, and when that was: it need not say again what has not changed since. 0:
+// it is to say all. It does of periods of the calendar, whose slices are not those of
+// now, and of sparse records, of which it said nothing.
+func (r *record) heardIn() (slice crdt.Slice, at int64) {
+	if r.sparse() || r.flags&again != 0 || r.block.heardAt == 0 {
+		return 0, 0
+	}
+	rate := r.block.rate
+	if rate.Period != limit.NoPeriod {
+		return 0, 0
+	}
+	return rate.SliceAt(r.block.heardAt), r.block.heardAt
 }
 
 // newsOfSparse is news of a sparse record.

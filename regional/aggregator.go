@@ -177,6 +177,7 @@ func (a *Aggregator) encode(down *deltasync.Down) []byte {
 // reply tells the sender what everybody else did.
 func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*counter, now int64) *deltasync.Down {
 	edges, regions := a.live(now)
+	knows := up.Kind == deltasync.KindEdge && up.HeardEpoch == a.epoch.Load()
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,
@@ -190,8 +191,11 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 		for di := range sec.Deltas {
 			var t deltasync.Totals
 			c := l.counters[sec.Deltas[di].Key]
+			from := oldest
 			if c == nil {
 				c = guests[sec.Deltas[di].Key]
+			} else if knows {
+				from = c.since(sec.Deltas[di].Heard, now)
 			}
 			if c != nil {
 				if up.Kind == deltasync.KindRegion {
@@ -203,7 +207,7 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 						t.Own = own.From(oldest, nil)
 					}
 				} else {
-					t = l.totalsFor(up.Replica(sec.Life), c, oldest, now)
+					t = l.totalsFor(up.Replica(sec.Life), c, from, now)
 				}
 			}
 			down.Totals = append(down.Totals, t)

@@ -19,6 +19,8 @@ type counter struct {
 	grown   uint64         // at least what all edges charged: see clamp
 	version uint64         // of the key in the store, as last answered; 0: never asked
 	asked   int64          // when it was last answered
+	late    stamp          // when it last changed in slices that were long over; see since
+	allTold stamp          // when all of it was last pushed; see pushFrom
 	missing []missing      // what the store lacks
 	writing uint16         // writes to the store that are under way
 	weight  int32          // as last weighed, in bytes
@@ -87,7 +89,7 @@ func (c *counter) of(source Source) *crdt.GCounter {
 }
 
 // join raises one replica's cells and returns the first slice that rose.
-func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (from crdt.Slice, rose bool) {
+func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, now int64) (from crdt.Slice, rose bool) {
 	switch {
 	case len(cells) == 0:
 		return 0, false
@@ -114,6 +116,9 @@ func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, o
 		if !rose || cell.Slice < from {
 			from, rose = cell.Slice, true
 		}
+	}
+	if rose && from < sliceAt(c.shape, now-int64(grace(c.shape))) {
+		c.late = stampOf(now)
 	}
 	return from, rose
 }
@@ -228,28 +233,31 @@ func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags delta
 	}
 }
 
-// totals is what everybody did in slices from oldest on.
-func (l *lane) totals(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
+// totals is what everybody did in slices from one on, for somebody who knows
+// what they did in those before, as far as they are in reach.
+func (l *lane) totals(c *counter, from crdt.Slice, now int64) deltasync.Totals {
+	oldest := reach(c.shape, now)
+	from = max(from, oldest)
 	return deltasync.Totals{
-		Others: c.others(oldest),
-		Peers:  c.edges.Sums().From(oldest, nil),
+		Others: c.others(from),
+		Peers:  c.edges.Sums().From(from, nil),
 		Carry:  l.carry(c, oldest),
 		Until:  c.penalty.at(now),
 	}
 }
 
 // everybodys is totals for edges that take their own counts off.
-func (l *lane) everybodys(c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
-	t := l.totals(c, oldest, now)
+func (l *lane) everybodys(c *counter, from crdt.Slice, now int64) deltasync.Totals {
+	t := l.totals(c, from, now)
 	if c.taken != nil {
-		t.Peers = c.subtotal(oldest)
+		t.Peers = c.subtotal(max(from, reach(c.shape, now)))
 	}
 	return t
 }
 
-// totalsFor is what everybody but the asking edge did in slices from oldest on.
-func (l *lane) totalsFor(asker crdt.Replica, c *counter, oldest crdt.Slice, now int64) deltasync.Totals {
-	t := l.totals(c, oldest, now)
+// totalsFor is what everybody but the asking edge did in slices from one on.
+func (l *lane) totalsFor(asker crdt.Replica, c *counter, from crdt.Slice, now int64) deltasync.Totals {
+	t := l.totals(c, from, now)
 	own := c.edges.Of(asker)
 	if own == nil {
 		return t
@@ -331,6 +339,9 @@ func (l *lane) crossing(c *counter, now int64) bool {
 		case c.crossed&bit != 0 && !percent(p-rearm):
 			c.crossed &^= bit
 		}
+	}
+	if news { // whoever listens from now on is to know all
+		c.allTold = 0
 	}
 	return news || c.crossed&(1<<contended) != 0 || c.taken != nil // which edges hear of by pushes alone
 }

@@ -239,7 +239,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 // came with a reply.
 func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
 	cells, _ := within(t.Peers, horizon)
-	from, rose := c.join(FromRegion, region, cells, oldest)
+	from, rose := c.join(FromRegion, region, cells, oldest, now)
 	asked := a.homes.on && len(t.Others) > 0
 	switch {
 	case rose && asked && !a.homes.own(key):
@@ -248,7 +248,7 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 		c.lacks(FromRegion, region, from)
 		l.again(key, c)
 	}
-	if asked && c.hearOthers(t, oldest, horizon) {
+	if asked && c.hearOthers(t, oldest, horizon, now) {
 		rose = true
 	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
@@ -324,8 +324,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		c.pushed = false
 		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
-		oldest := reach(c.shape, now)
-		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, oldest, now)}
+		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, c.pushFrom(now), now)}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
 			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
 			size += hotHead

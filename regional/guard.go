@@ -74,7 +74,7 @@ func (l *lane) visitor(shape deltasync.Shape, it *Item, now int64) *counter {
 	c.reshape(shape)
 	oldest := retirement(shape, now)
 	for _, v := range it.Vectors {
-		c.join(v.Source, v.Replica, v.Cells, oldest)
+		c.join(v.Source, v.Replica, v.Cells, oldest, now)
 	}
 	l.hearStored(c, it, now)
 	c.penalty.join(it.Until, now)

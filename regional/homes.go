@@ -167,7 +167,7 @@ func (c *counter) heardFor(asker crdt.Replica, oldest crdt.Slice) []crdt.Cell {
 
 // hearOthers joins what a home told of others: with its own counts it is all that
 // others did, as far as it knows. It says whether anything rose.
-func (c *counter) hearOthers(t *deltasync.Totals, oldest, horizon crdt.Slice) bool {
+func (c *counter) hearOthers(t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) bool {
 	var all crdt.Vector
 	for _, cells := range [][]crdt.Cell{t.Peers, t.Others} {
 		cells, _ = within(cells, horizon)
@@ -182,7 +182,7 @@ func (c *counter) hearOthers(t *deltasync.Totals, oldest, horizon crdt.Slice) bo
 			more = append(more, cell)
 		}
 	}
-	from, rose := c.join(FromHomes, crdt.Replica{}, more, oldest)
+	from, rose := c.join(FromHomes, crdt.Replica{}, more, oldest, now)
 	if rose {
 		c.lacks(FromHomes, crdt.Replica{}, from)
 	}

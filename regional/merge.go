@@ -108,7 +108,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			if up.Kind == deltasync.KindEdge {
 				cells = a.clamp(l, c, replica, cells, oldest, index, m)
 			}
-			from, rose := c.join(source(up.Kind), replica, cells, oldest)
+			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {
 				c.vote(up.Node, sec.Shape)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -97,7 +98,7 @@ func (l *lane) tell(hot *deltasync.Hot, keys []deltasync.Key, now int64) (n int)
 			if c == nil { // it retired meanwhile
 				continue
 			}
-			hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, reach(c.shape, now), now)}
+			hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, math.MinInt64, now)}
 			at, known := sections[c.shape]
 			if !known {
 				at = len(hot.Sections)

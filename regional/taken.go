@@ -95,7 +95,7 @@ func (a *Aggregator) takeBack(l *lane, key deltasync.Key, c *counter, cells []cr
 			more = append(more, cell)
 		}
 	}
-	from, rose := c.join(FromPeers, crdt.Replica{}, more, oldest)
+	from, rose := c.join(FromPeers, crdt.Replica{}, more, oldest, now)
 	if !rose {
 		return
 	}

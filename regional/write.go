@@ -248,7 +248,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 			a.stats.crowded.Add(1)
 			continue
 		}
-		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest)
+		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest, now)
 		if !rose {
 			continue
 		}

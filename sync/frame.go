@@ -122,6 +122,10 @@ type Delta struct {
 	// denied is kept out until then, whatever room there is. It joins by the
 	// later; 0: none.
 	Until int64
+	// Heard is the slice in which the sender last asked for totals of the key that
+	// it got from whoever Up.HeardEpoch names: it has what they said. 0: it has
+	// nothing, or is to hear all again.
+	Heard crdt.Slice
 }
 
 // Tells says that the delta has something to be kept, and does not only ask:
@@ -149,6 +153,7 @@ type Up struct {
 	Seq         uint64
 	SentAt      int64 // sender's clock, nanoseconds since 1970
 	Features    Features
+	HeardEpoch  uint64 // StoreEpoch of whoever last answered in this lane; 0: nobody
 	Sections    []Section
 }
 

@@ -80,6 +80,7 @@ type entry struct {
 	cells      crdt.Vector
 	carry      crdt.Carry
 	until      int64
+	heard      crdt.Slice
 	prev, next *entry
 }
 
@@ -104,7 +105,7 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 // false when the outbox is full and the key is not in it, or when d could not be
 // encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
-	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil {
+	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil || checkHeard(d.Heard) != nil {
 		return false
 	}
 	id := sectionID{shape, life}
@@ -134,7 +135,7 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	e := o.entries[id.of(d.Key)]
 	if e == nil {
 		e = o.take()
-		e.lifeKey = id.of(d.Key)
+		e.lifeKey, e.heard = id.of(d.Key), d.Heard
 		o.entries[e.lifeKey] = e
 		o.queue(d.Flags).push(e)
 	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
@@ -160,6 +161,11 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 		e.carry = e.carry.Later(d.Carry)
 	}
 	e.until = max(e.until, d.Until)
+	if e.heard == 0 || d.Heard == 0 { // whoever is to hear all is told all
+		e.heard = 0
+	} else {
+		e.heard = min(e.heard, d.Heard)
+	}
 	if e.flags |= d.Flags; e.tells() {
 		e.flags &^= FlagTouch
 	}
@@ -214,6 +220,15 @@ func (o *Outbox) Takes(f Flags, eighths int) bool {
 		return false
 	}
 	return 2*o.Held() < o.cfg.MaxDeltas || 8*o.queue(f).waits < eighths*o.cfg.MaxDeltas
+}
+
+// HearAll has all that waits answered in full: whoever answers is another.
+func (o *Outbox) HearAll() {
+	for _, q := range []queue{o.first, o.urgent, o.regular, o.rest} {
+		for e := q.first; e != nil; e = e.next {
+			e.heard = 0
+		}
+	}
 }
 
 // Full says that no further key would be taken, but with FlagFirst.
@@ -313,6 +328,7 @@ func (o *Outbox) Lost(seq uint64) {
 	newer := o.flights[len(older):]
 	f.each(func(s *Section, d *Delta) {
 		if left, shape, any := f.left(s, *d, newer); any {
+			left.Heard = 0                                 // whoever answers may be another
 			if e := o.entries[lifeKeyOf(s, d)]; e != nil { // it came since
 				shape = e.section.shape
 			}

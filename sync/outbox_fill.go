@@ -24,6 +24,7 @@ type part struct {
 	base    crdt.Slice // what carries are written relative to, once started
 	deltas  int
 	until   bool // some delta has a penalty: each takes room in its column
+	heard   bool // likewise, of totals that were heard
 }
 
 const (
@@ -33,8 +34,9 @@ const (
 	// bucketSize is what the section of a bucket takes beyond that: three
 	// fields of the shape, and tag and length of two columns.
 	bucketSize = 40
-	// untilHead is what the tag and length of the column of penalties take.
-	untilHead = 4
+	// columnHead is what the tag and length of a column take that few sections
+	// have.
+	columnHead = 5
 	// farthest is what a distance of two slices takes at most, in bytes: before
 	// the first cell of a section it is not known what carries are relative to.
 	farthest = 8
@@ -43,7 +45,7 @@ const (
 )
 
 func newFilling(head *Up, room int) *filling {
-	var buf [160]byte // no head is larger
+	var buf [176]byte // no head is larger
 	// An error will meet the caller again when it encodes the frame.
 	b, _ := head.AppendBinary(buf[:0])
 	return &filling{frame: head, room: room - len(b)}
@@ -74,10 +76,20 @@ func (f *filling) add(e *entry) int {
 		}
 	}
 	if e.until != 0 && !p.until {
-		size += untilHead + p.deltas // a zero for each of those before
+		size += columnHead + p.deltas // a zero for each of those before
 	}
 	if e.until != 0 || p.until {
 		size += protowire.SizeVarint(uint64(e.until))
+	}
+	if e.heard != 0 && !p.heard {
+		size += columnHead + p.deltas
+	}
+	if e.heard != 0 || p.heard {
+		if p.started {
+			size += heardSize(e.heard, p.base)
+		} else {
+			size += farthest
+		}
 	}
 	fit := 0
 	for prev := p.ref; fit < e.cells.Len(); fit++ {
@@ -108,9 +120,10 @@ func (f *filling) put(e *entry, n int) {
 		e.section.place = len(f.parts)
 	}
 	p := &f.parts[e.section.place-1]
-	d := Delta{Key: e.key, Flags: e.flags &^ (FlagFirst | FlagRegular), Carry: e.carry, Until: e.until}
+	d := Delta{Key: e.key, Flags: e.flags &^ (FlagFirst | FlagRegular), Carry: e.carry, Until: e.until, Heard: e.heard}
 	p.deltas++
 	p.until = p.until || e.until != 0
+	p.heard = p.heard || e.heard != 0
 	if n > 0 {
 		if !p.started {
 			p.base = e.cells.At(0).Slice

@@ -2,6 +2,7 @@ package deltasync
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -212,6 +213,7 @@ func TestOutboxFits(t *testing.T) {
 					if seed%3 == 1 { // some of them near the end of a frame
 						d.Until = r.until()
 						untils[key] = max(untils[key], d.Until)
+						d.Heard = r.heard(0)
 					}
 					mustPut(t, o, shape, life, d)
 					if want[key] == nil {
@@ -381,5 +383,40 @@ func TestOutboxCuts(t *testing.T) {
 	}
 	if !slices.Equal(got, cells) {
 		t.Errorf("%d cells in parts, want the %d that were put", len(got), len(cells))
+	}
+}
+
+// What a key's totals were heard in goes out with it: of several the earliest,
+// and none once it is to be told all, or whoever answered is another.
+func TestOutboxTellsWhatWasHeard(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	heard := func() map[Key]crdt.Slice {
+		u := o.Next(Up{Kind: KindEdge, Region: "eu", Pop: "p", Name: "e", Node: 1, Lanes: 1})
+		got := map[Key]crdt.Slice{}
+		for _, d := range u.Sections[0].Deltas {
+			got[d.Key] = d.Heard
+		}
+		return got
+	}
+	for _, d := range []Delta{
+		{Key: 1, Cells: cell(10, 1), Heard: 9}, {Key: 1, Cells: cell(10, 2), Heard: 8}, {Key: 1, Cells: cell(10, 3), Heard: 9},
+		{Key: 2, Cells: cell(10, 1), Heard: 9}, {Key: 2, Cells: cell(10, 2)}, {Key: 2, Cells: cell(10, 3), Heard: 9},
+		{Key: 3, Cells: cell(10, 1)}, {Key: 3, Cells: cell(10, 2), Heard: 9},
+	} {
+		mustPut(t, o, minute, 1, d)
+	}
+	if got, want := heard(), (map[Key]crdt.Slice{1: 8, 2: 0, 3: 0}); !maps.Equal(got, want) {
+		t.Errorf("heard %v, want %v", got, want)
+	}
+	o.Lost(1)
+	if got := heard(); got[1] != 0 {
+		t.Errorf("told again: heard %v, want nothing: whoever answers may be another", got)
+	}
+	o.Done(2)
+	mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch, Heard: 9})
+	mustPut(t, o, minute, 1, Delta{Key: 2, Flags: FlagUrgent, Cells: cell(10, 9), Heard: 9})
+	o.HearAll()
+	if got, want := heard(), (map[Key]crdt.Slice{1: 0, 2: 0}); !maps.Equal(got, want) {
+		t.Errorf("another answers: heard %v, want %v", got, want)
 	}
 }

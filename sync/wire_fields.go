@@ -20,6 +20,7 @@ const (
 	upSentAt      protowire.Number = 11
 	upSections    protowire.Number = 12
 	upFeatures    protowire.Number = 13
+	upHeardEpoch  protowire.Number = 19
 	// Not yet used.
 	upReceivedAt protowire.Number = 14
 	upEchoSentAt protowire.Number = 15
@@ -57,6 +58,7 @@ const (
 
 	sectionCarrySlices protowire.Number = 8
 	sectionCarryLevels protowire.Number = 9
+	sectionHeard       protowire.Number = 16
 	// Not yet used.
 	sectionDemandFast   protowire.Number = 10
 	sectionDemandMid    protowire.Number = 11

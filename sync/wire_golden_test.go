@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,19 +24,19 @@ var update = flag.Bool("update", false, "write the golden frames anew; read the 
 var goldens = map[protoreflect.Name]frame{
 	"Up": &Up{
 		Kind: KindEdge, Region: "eu", Pop: "ams", Name: "edge-1", Node: 0x0102030405060708, Incarnation: 1_790_000_000_000,
-		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789, Features: 130,
+		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789, Features: 130, HeardEpoch: 0xe0e1e2e3e4e5e6e7,
 		Sections: []Section{
 			{Shape: minute, Life: 2, Deltas: []Delta{
-				{Key: 0x1112131415161718, Flags: FlagUrgent, Cells: []crdt.Cell{{Slice: 1_193_333_333, Charges: 7}, {Slice: 1_193_333_334, Charges: 300, Refunds: 1}}},
+				{Key: 0x1112131415161718, Flags: FlagUrgent, Heard: 1_193_333_331, Cells: []crdt.Cell{{Slice: 1_193_333_333, Charges: 7}, {Slice: 1_193_333_334, Charges: 300, Refunds: 1}}},
 				{Key: 0x2122232425262728, Flags: FlagTouch},
 				{Key: 0x3132333435363738, Flags: FlagRefresh, Cells: []crdt.Cell{{Slice: 1_193_333_332, Charges: 1<<64 - 1}}},
 			}},
 			{Shape: Shape{Generation: 9, Width: 3600e9, Slices: 1, Regional: true}, Life: 1, Deltas: []Delta{
-				{Key: 0x4142434445464748, Cells: []crdt.Cell{{Slice: 497_222, Charges: 1}}},
+				{Key: 0x4142434445464748, Heard: 497_221, Cells: []crdt.Cell{{Slice: 497_222, Charges: 1}}},
 			}},
 			{Shape: bucket, Life: 3, Deltas: []Delta{
 				{Key: 0x5152535455565758, Cells: []crdt.Cell{{Slice: 35_800_000_002, Charges: 4}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 9_500_000}},
-				{Key: 0x6162636465666768, Cells: []crdt.Cell{{Slice: 35_800_000_001, Charges: 1}}},
+				{Key: 0x6162636465666768, Heard: 35_800_000_003, Cells: []crdt.Cell{{Slice: 35_800_000_001, Charges: 1}}},
 				{Key: 0x7172737475767778, Carry: crdt.Carry{Boundary: 35_799_999_963, Level: 1}, Until: 1_790_000_060_123_456_789},
 			}},
 		},
@@ -227,10 +228,13 @@ func TestGolden(t *testing.T) {
 }
 
 // TestGoldenOld: frames of builds that knew neither buckets, Refused, Store,
-// penalties nor snapshots, nor asked for features.
+// penalties nor snapshots, nor asked for features, nor said what they had heard.
 func TestGoldenOld(t *testing.T) {
 	up, down, hot := *goldens["Up"].(*Up), *goldens["Down"].(*Down), *goldens["Hot"].(*Hot)
-	up.Sections, up.Features, hot.Sections, hot.Next = up.Sections[:2], 0, hot.Sections[:1], 0
+	up.Sections, hot.Sections, hot.Next = slices.Clone(up.Sections[:2]), hot.Sections[:1], 0
+	up.Features, up.HeardEpoch, up.Sections[0].Deltas = 0, 0, slices.Clone(up.Sections[0].Deltas)
+	up.Sections[1].Deltas = slices.Clone(up.Sections[1].Deltas)
+	up.Sections[0].Deltas[0].Heard, up.Sections[1].Deltas[0].Heard = 0, 0
 	down.Totals, down.Refused, down.Store = down.Totals[:4], nil, 0
 	for i, want := range []frame{&up, &down, &hot} {
 		got := kinds[i].zero()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bufbuild/protocompile"
 	"github.com/spillgate/spillgate/crdt"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -219,6 +220,7 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 	m.set("seq", u.Seq)
 	m.set("sent_at", u.SentAt)
 	m.set("features", uint64(u.Features))
+	m.set("heard_epoch", u.HeardEpoch)
 	for _, s := range u.Sections {
 		e := m.element("sections")
 		e.shape(s.Shape)
@@ -228,11 +230,24 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 		var lists [][]crdt.Cell
 		var carries []crdt.Carry
 		var untils []int64
+		var heards []crdt.Slice
 		for _, d := range s.Deltas {
 			keys, flags, lists = append(keys, uint64(d.Key)), append(flags, uint32(d.Flags)), append(lists, d.Cells)
-			carries, untils = append(carries, d.Carry), append(untils, d.Until)
+			carries, untils, heards = append(carries, d.Carry), append(untils, d.Until), append(heards, d.Heard)
 		}
 		base := baseOf(carries, lists)
+		for _, heard := range heards {
+			if base == 0 {
+				base = heard
+			}
+		}
+		column := make([]uint64, len(heards))
+		for i, heard := range heards {
+			if heard != 0 {
+				column[i] = protowire.EncodeZigZag(int64(heard-base)) + 1
+			}
+		}
+		setColumn(e, "heard", column, true)
 		e.set("base", int64(base))
 		setColumn(e, "keys", keys, true)
 		setColumn(e, "flags", flags, true)

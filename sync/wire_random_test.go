@@ -89,7 +89,7 @@ func (r frames) until() int64 {
 func (r frames) up() *Up {
 	u := &Up{
 		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
-		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()),
+		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()), HeardEpoch: r.number(),
 	}
 	u.Lane = r.IntN(u.Lanes)
 	for range r.IntN(4) {
@@ -106,13 +106,24 @@ func (r frames) up() *Up {
 				d.Carry = r.carry(around)
 			}
 			if !plain {
-				d.Until = r.until()
+				d.Until, d.Heard = r.until(), r.heard(around)
 			}
 			s.Deltas = append(s.Deltas, d)
 		}
 		u.Sections = append(u.Sections, s)
 	}
 	return u
+}
+
+// heard is a slice that totals were heard in: mostly one near others, or none.
+func (r frames) heard(around crdt.Slice) crdt.Slice {
+	switch r.IntN(6) {
+	case 0:
+		return 0
+	case 1:
+		return [...]crdt.Slice{maxSlice, -maxSlice, 1, -1}[r.IntN(4)]
+	}
+	return around - crdt.Slice(r.IntN(50))
 }
 
 func (r frames) totals(around crdt.Slice) Totals {

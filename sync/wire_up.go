@@ -38,6 +38,7 @@ func (u *Up) append(w *writer) error {
 		w.close(at)
 	}
 	w.uint(upFeatures, uint64(u.Features))
+	w.fixed(upHeardEpoch, u.HeardEpoch)
 	return nil
 }
 
@@ -79,6 +80,8 @@ func (u *Up) read(m message) error {
 			u.Seq = m.uint("seq", math.MaxUint64)
 		case upSentAt:
 			u.SentAt = int64(m.fixed("sent_at"))
+		case upHeardEpoch:
+			u.HeardEpoch = m.fixed("heard_epoch")
 		case upSections:
 			var s Section
 			if err := s.read(m.message("sections")); err != nil {
@@ -107,6 +110,10 @@ func (s *Section) untils() untils {
 	return untils{len(s.Deltas), func(i int) *int64 { return &s.Deltas[i].Until }}
 }
 
+func (s *Section) heards() heards {
+	return heards{len(s.Deltas), func(i int) *crdt.Slice { return &s.Deltas[i].Heard }}
+}
+
 func (s *Section) append(w *writer) error {
 	if err := w.shape(sectionShape, s.Shape); err != nil {
 		return err
@@ -120,6 +127,9 @@ func (s *Section) append(w *writer) error {
 	}
 	cells, carries := s.lists(), s.carries()
 	base := firstSlice(carries, cells)
+	if base == 0 {
+		base = s.heards().first()
+	}
 	w.sint(sectionBase, int64(base))
 	at := w.open(sectionKeys)
 	var flags Flags
@@ -144,7 +154,10 @@ func (s *Section) append(w *writer) error {
 	if err := w.untils(sectionUntil, s.untils()); err != nil {
 		return err
 	}
-	return w.carries(sectionCarrySlices, sectionCarryLevels, base, carries)
+	if err := w.carries(sectionCarrySlices, sectionCarryLevels, base, carries); err != nil {
+		return err
+	}
+	return w.heards(sectionHeard, base, s.heards())
 }
 
 func (s *Section) read(m message) error {
@@ -153,6 +166,7 @@ func (s *Section) read(m message) error {
 		keys, flags column
 		cells       cellColumns
 		until       column
+		heard       column
 		carry       carryColumns
 	)
 	for m.next() {
@@ -171,6 +185,8 @@ func (s *Section) read(m message) error {
 			m.cells("cells", &cells)
 		case sectionUntil:
 			m.varints("until", &until)
+		case sectionHeard:
+			m.varints("heard", &heard)
 		case sectionCarrySlices:
 			m.varints("carry_slices", &carry.slices)
 		case sectionCarryLevels:
@@ -210,6 +226,9 @@ func (s *Section) read(m message) error {
 		return fmt.Errorf("cells.%w", err)
 	}
 	if err := readUntils(&until, s.untils()); err != nil {
+		return err
+	}
+	if err := readHeards(&heard, base, s.heards()); err != nil {
 		return err
 	}
 	return carry.read(base, s.carries())

@@ -3,7 +3,8 @@
 package localredis
 
 import (
-	"context"
+	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -12,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Server is a redis-server of its own on a free port of 127.0.0.1, which keeps
@@ -22,7 +21,6 @@ type Server struct {
 	Addr    string
 	process *exec.Cmd
 	dir     string
-	client  *redis.Client
 }
 
 // Start starts one with further arguments, and waits until it answers.
@@ -40,7 +38,7 @@ func Start(args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: addr, dir: dir, client: redis.NewClient(&redis.Options{Addr: addr})}
+	s := &Server{Addr: addr, dir: dir}
 	s.process = exec.Command("redis-server", append([]string{"--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", port, "--dir", dir}, args...)...)
 	if err := s.process.Start(); err != nil {
 		s.process = nil
@@ -48,7 +46,7 @@ func Start(args ...string) (*Server, error) {
 		return nil, fmt.Errorf("start redis-server, which ./test/run installs: %w", err)
 	}
 	for range 100 {
-		if err = s.client.Ping(context.Background()).Err(); err == nil {
+		if _, err = s.Info("server", "uptime_in_seconds:"); err == nil {
 			return s, nil
 		}
 		time.Sleep(50 * time.Millisecond) // it is starting
@@ -59,7 +57,6 @@ func Start(args ...string) (*Server, error) {
 
 // Stop kills it, and forgets what it had.
 func (s *Server) Stop() {
-	_ = s.client.Close()
 	if s.process != nil {
 		_ = s.process.Process.Kill()
 		_ = s.process.Wait() // it was killed
@@ -69,20 +66,27 @@ func (s *Server) Stop() {
 
 // Info is a number that Redis says of itself: of a section, what follows name.
 func (s *Server) Info(section, name string) (float64, error) {
-	text, err := s.client.Info(context.Background(), section).Result()
+	c, err := net.Dial("tcp", s.Addr)
 	if err != nil {
 		return 0, fmt.Errorf("ask Redis: %w", err)
 	}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			digits := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
-			if digits < 0 {
-				digits = len(rest)
-			}
-			return strconv.ParseFloat(rest[:digits], 64)
-		}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "INFO %s\r\nQUIT\r\n", section); err != nil {
+		return 0, fmt.Errorf("ask Redis: %w", err)
 	}
-	return 0, errors.New("Redis says nothing of " + name)
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		rest, ok := strings.CutPrefix(lines.Text(), name)
+		if !ok {
+			continue
+		}
+		digits := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+		if digits < 0 {
+			digits = len(rest)
+		}
+		return strconv.ParseFloat(rest[:digits], 64)
+	}
+	return 0, cmp.Or(lines.Err(), errors.New("Redis says nothing of "+name))
 }
 
 // Processor is what it has used of processors.

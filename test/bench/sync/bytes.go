@@ -27,12 +27,15 @@ const (
 type traffic struct {
 	frames, keys     int // of edges, and keys in them
 	up, down         int // bytes of these frames, and of the replies
+	heads            int // of up: the frames without keys
 	hotKeys, hotDown int // keys of replies that were looked at and are hot, and their bytes
 	all              uint64
+
+	hot map[deltasync.Key]bool // others had counts in most slices, as some reply said
 }
 
 func measureBytes(o options, f *findings) error {
-	var t traffic
+	t := traffic{hot: map[deltasync.Key]bool{}}
 	var failed error
 	counting := false
 	cfg := world.Config{
@@ -40,11 +43,14 @@ func measureBytes(o options, f *findings) error {
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
 			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 600, Per: time.Minute}},
 		}}}},
-		OnDown: func(_ *world.Server, up, down []byte) {
-			if counting {
-				failed = errors.Join(failed, t.add(up, down))
+		Watch: world.Watch{OnDown: func(_ *world.Server, up, down []byte) {
+			if failed == nil {
+				failed = t.add(up, down)
 			}
-		},
+			if !counting {
+				t = traffic{hot: t.hot}
+			}
+		}},
 	}
 	for r := range regionsOf {
 		region := world.Region{Name: fmt.Sprint("region-", r)}
@@ -101,20 +107,35 @@ func (t *traffic) add(up, down []byte) error {
 	t.frames++
 	t.up += len(up)
 	t.down += len(down)
+	var keys []deltasync.Key
 	for i := range u.Sections {
-		t.keys += len(u.Sections[i].Deltas)
+		for j := range u.Sections[i].Deltas {
+			keys = append(keys, u.Sections[i].Deltas[j].Key)
+		}
+		u.Sections[i].Deltas = nil
+	}
+	t.keys += len(keys)
+	head, err := u.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	t.heads += len(head)
+	totals := d.Totals
+	for i := range totals {
+		if len(totals[i].Others)+len(totals[i].Peers) >= 2*hotFrom {
+			t.hot[keys[i]] = true
+		}
 	}
 	if t.frames%16 != 0 { // a part of them is looked at more closely
 		return nil
 	}
-	totals := d.Totals
 	d.Totals = nil
 	empty, err := d.AppendBinary(nil)
 	if err != nil {
 		return err
 	}
 	for i := range totals {
-		if len(totals[i].Others)+len(totals[i].Peers) < 2*hotFrom {
+		if !t.hot[keys[i]] {
 			continue
 		}
 		d.Totals = totals[i : i+1]

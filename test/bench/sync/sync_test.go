@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // A short run measures all that it reports.
@@ -32,7 +34,7 @@ func TestAllIsMeasured(t *testing.T) {
 			t.Errorf("not all is measured: %+v", w)
 		}
 	}
-	f.traffic = traffic{frames: 1, keys: 100, up: 1300, down: 4000, hotKeys: 1, hotDown: 90}
+	f.traffic = traffic{frames: 1, keys: 100, up: 1400, heads: 100, down: 4000, hotKeys: 1, hotDown: 90}
 	var report bytes.Buffer
 	f.write(&report, []string{"-rounds", "3"})
 	for _, want := range []string{"≤ 12 B | 13 B | **missed** |", "≤ 40 B | 40 B | met |", "| P10 |", "| P11 |", "sync -rounds 3`"} {
@@ -55,7 +57,7 @@ func TestTraffic(t *testing.T) {
 	for _, req := range p.reqs {
 		p.Check(p.now, req)
 	}
-	var seen traffic
+	seen := traffic{hot: map[deltasync.Key]bool{}}
 	seen.frames = 15 // the next is looked at more closely
 	for _, o := range p.Flush(p.now) {
 		reply := p.hub.Handle(t.Context(), p.now, o.Subject, o.Payload)
@@ -65,6 +67,9 @@ func TestTraffic(t *testing.T) {
 		if seen.up != len(o.Payload) || seen.down != len(reply) {
 			t.Errorf("%+v of frames of %d and %d bytes", seen, len(o.Payload), len(reply))
 		}
+	}
+	if len(seen.hot) != 100 || seen.hotKeys != 100 || seen.heads == 0 || seen.heads > 150 {
+		t.Errorf("%d keys are hot, %d were looked at, heads are %d B", len(seen.hot), seen.hotKeys, seen.heads)
 	}
 	if seen.frames != 16 || seen.keys != 100 {
 		t.Errorf("%+v, want a frame more, of 100 keys", seen)

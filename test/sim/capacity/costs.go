@@ -6,6 +6,9 @@ type Costs struct {
 	// for a section with its shape, for each key in it, and for each slice of a
 	// key whose count is one byte long.
 	UpHead, Section, Key, Cell float64
+	// What a frame of an edge takes besides to say what it heard: of whom, in a
+	// section where it heard of some keys, and each key.
+	HeardHead, HeardColumn, Heard float64
 	// Of a reply: its head, each key, to which come its cells.
 	DownHead, ReplyKey float64
 	// Of a push: its head with a shape, each key, to which come its cells.
@@ -32,6 +35,7 @@ type Costs struct {
 func Measured() Costs {
 	return Costs{
 		UpHead: 62, Section: 39, Key: 9.7, Cell: 2,
+		HeardHead: 10, HeardColumn: 3, Heard: 1,
 		DownHead: 88, ReplyKey: 2.2,
 		PushHead: 63, PushKey: 10,
 		MergeKey: 1.5e-6, MergeReplyCell: 0.23e-6,

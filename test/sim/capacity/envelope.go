@@ -91,6 +91,7 @@ type sums struct {
 	r Region
 
 	pushed                                              float64 // keys of a region, as if each was pushed alone
+	heards                                              float64 // entries of an edge that say when it heard
 	keyBytes, replyBytes, exportBytes, exportReplyBytes float64
 	pressing, denied                                    float64
 }
@@ -225,7 +226,15 @@ func (s *sums) add(n float64, k key) {
 	s.e.Asking += n * k.touched
 	entries := n * (k.told + k.again + k.touched)
 	s.keyBytes += entries*c.Key + n*(k.told*k.cells+k.again*k.full)*own
-	s.replyBytes += entries * (c.ReplyKey + k.others*abroad + k.peers*region)
+	// Who comes back soon is told what changed since.
+	again, ago := n*max(0, k.told-k.first+k.touched), 1/max(1e-9, k.told+k.again+k.touched)
+	others := p.recent(k.charged*edges*(regions-1), ago+astray+p.width()/2)
+	peersOf := p.recent(k.charged*(edges-1), ago+astray+p.width()/2)
+	if ago >= seconds(p.Window) {
+		others, peersOf = k.others, k.peers
+	}
+	s.replyBytes += entries*c.ReplyKey + (entries-again)*(k.others*abroad+k.peers*region) + again*(others*abroad+peersOf*region)
+	s.heards += again * after(k.charged*(edges*regions-1), p.reach())
 	live := after(k.charged, k.stays)
 	s.e.Keys += n * live
 	known := after(k.charged*(edges*regions-1), p.reach())
@@ -274,7 +283,10 @@ func (s *sums) add(n float64, k key) {
 
 	if pushes, urgent := s.pushes(k), seconds(p.Urgent); pushes > 0 {
 		s.pushed -= n * math.Log1p(-min(pushes*urgent, 1-1e-9)) / urgent
-		s.e.PushBytes += n * pushes * (c.PushKey + k.others*abroad + k.subtotal*region)
+		between := min(toldAll, seconds(p.Window)/4)
+		all := every(pushes, between)
+		s.e.PushBytes += n * (pushes*c.PushKey + all*(k.others*abroad+k.subtotal*region) +
+			(pushes-all)*(p.recent(k.charged*edges*(regions-1), between/2)*abroad+p.recent(k.charged*edges, between/2)*region))
 	}
 }
 
@@ -308,7 +320,10 @@ func (s *sums) envelope() Envelope {
 	edges, peers := float64(p.Edges), float64(p.Regions-1)
 	e.Entries = e.Told + e.Refreshed + e.Asking
 	e.Frames = s.edgeFrames + s.edgeBeats
-	e.Up = e.Frames*c.UpHead + s.edgeFrames*c.Section + s.keyBytes
+	e.Up = e.Frames*(c.UpHead+c.HeardHead) + s.edgeFrames*c.Section + s.keyBytes
+	if s.heards > 0 {
+		e.Up += s.edgeFrames*c.HeardColumn*after(s.heards/s.edgeFrames, 1) + s.heards*c.Heard
+	}
 	e.Pushes = float64(p.Lanes) * every(s.pushed/float64(p.Lanes), seconds(p.Urgent)) // keys that change at once share one
 	e.PushBytes += e.Pushes * c.PushHead
 	e.Down = e.Frames*c.DownHead + s.replyBytes + e.PushBytes

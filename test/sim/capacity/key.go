@@ -17,6 +17,9 @@ const (
 	shards       = 256  // of an edge: edge/node.go
 	beatEvery    = 5.0  // intervals: edge/flush.go, regional/exchange.go
 	mostInFlight = 2.0  // frames: sync/outbox.go
+	astray       = 1.0  // seconds: regional/since.go
+	graceMost    = 3.0  // seconds, or a tenth of the window: regional/since.go
+	toldAll      = 1.0  // seconds, or a quarter of the window, between two pushes that tell all: regional/since.go
 )
 
 // key is what becomes of one key, a second, at one edge and in one region.
@@ -60,6 +63,14 @@ func (p *Plan) reach() float64 { return seconds(p.Window) + p.width()/2 }
 // live is how many slices of a key matter that counts rate times a second.
 func (p *Plan) live(rate float64) float64 {
 	return (float64(p.Slices) + 0.5) * after(rate, p.width())
+}
+
+// recent is how many slices somebody is told who heard some seconds ago of a key
+// that counts rate times a second: those that may have changed since, by less than
+// all of them.
+func (p *Plan) recent(rate, ago float64) float64 {
+	slices := (ago+min(graceMost, seconds(p.Window)/10))/p.width() + 1
+	return min(float64(p.Slices)+0.5, slices) * after(rate, p.width())
 }
 
 // spans is how many slices what happens within some seconds falls into, given

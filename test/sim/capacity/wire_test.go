@@ -58,6 +58,17 @@ func up(keys, slices int) *deltasync.Up {
 	return u
 }
 
+// heard has a frame say what its sender heard, as those that have heard do.
+func heard(u *deltasync.Up) *deltasync.Up {
+	u.HeardEpoch = 1 << 63
+	for i := range u.Sections {
+		for j := range u.Sections[i].Deltas {
+			u.Sections[i].Deltas[j].Heard = first - 1
+		}
+	}
+	return u
+}
+
 func totals(rnd *rand.Rand, i, slices int) deltasync.Totals {
 	return deltasync.Totals{Others: cells(rnd, slices+i%3-1), Peers: cells(rnd, slices+(i+1)%3-1)}
 }
@@ -101,6 +112,8 @@ func wire(t *testing.T, c capacity.Costs) []figure {
 		{"section", c.Section, size(t, up(0, 0)) - size(t, up(-1, 0)) + columns},
 		{"key up", c.Key, per(up(keys, 1), up(0, 0)) - cell},
 		{"slice", c.Cell, cell},
+		{"of whom was heard", c.HeardHead, size(t, heard(up(-1, 0))) - size(t, up(-1, 0))},
+		{"in which slice, and its column", c.Heard + c.HeardColumn/keys, (size(t, heard(up(keys, 1))) - size(t, up(keys, 1)) - c.HeardHead) / keys},
 		{"head of a Down", c.DownHead, size(t, down(0, 0)) + columns},
 		{"key down", c.ReplyKey, per(down(keys, 4), down(0, 0)) - 8*cell},
 		{"head of a push", c.PushHead, size(t, hot(0, 0)) + columns},

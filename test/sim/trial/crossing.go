@@ -58,7 +58,7 @@ func (t *trial) pushed(region string, c *counter, cells []crdt.Cell) {
 	for _, cell := range cells {
 		told.Join(cell)
 	}
-	used := net(cells)
+	used := net(told.From(c.rate.Reach(t.w.Now().UnixNano()), nil)) // a push tells what changed since others told all
 	t.crossings.most[at] = max(t.crossings.most[at], used)
 	if passed(used, c.rate.Limit) == 50 && t.quiet() && !c.rate.Bucket() {
 		if t.crossings.times[at]++; t.crossings.times[at] > 2 {

@@ -1,0 +1,65 @@
+package regional
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Counts of a slice come in while it lasts, and for as long after it as it takes
+// edges and other regions to tell of it. What comes later is late. So whoever has
+// the totals of some instant lacks those of the slices since, and of the few before
+// it; or, where something late came in meanwhile, nobody knows of which.
+
+// grace is how long after its end a slice may change and not be late. Short windows
+// are told sooner.
+func grace(shape deltasync.Shape) time.Duration {
+	return min(3*time.Second, shape.Window()/10)
+}
+
+// astray is by how much the clocks of an edge and ours may differ, and how long a
+// frame may be on its way.
+const astray = time.Second
+
+// Of a bucket all is told each time: its carry and its slices belong together.
+
+// since is the first slice that may have changed since an edge heard of the key in
+// another one: it asked in that, and has what it was told.
+func (c *counter) since(heard crdt.Slice, now int64) crdt.Slice {
+	if current := sliceAt(c.shape, now); c.past != nil || heard == 0 || heard > current+1 || heard < current-crdt.Slice(c.shape.Slices) {
+		return math.MinInt64
+	}
+	asked := int64(heard)*int64(c.shape.Width) - int64(astray)
+	if !c.late.before(asked) {
+		return math.MinInt64
+	}
+	return sliceAt(c.shape, asked-int64(grace(c.shape)))
+}
+
+// pushFrom is the first slice that a push has to tell of, to whom the last one that
+// told all told all: whatever one of them tells, lost ones in between are no loss.
+// All is told again soon, for those who missed that one, and for those who forgot.
+func (c *counter) pushFrom(now int64) crdt.Slice {
+	if c.past != nil {
+		return math.MinInt64
+	}
+	every := int64(min(time.Second, c.shape.Window()/4))
+	if c.allTold.before(now-every+int64(time.Millisecond)) || !c.allTold.before(now+int64(time.Millisecond)) || !c.late.before(now-every) {
+		c.allTold = stampOf(now)
+		return math.MinInt64
+	}
+	return sliceAt(c.shape, now-every-int64(grace(c.shape)))
+}
+
+// stamp is an instant in milliseconds, of which the last 32 bits are kept: a counter
+// has no room for more. 0: never.
+type stamp uint32
+
+func stampOf(now int64) stamp { return stamp(max(1, uint32(now/int64(time.Millisecond)))) }
+
+// before says that it was before an instant, from which it is less than 24 days away.
+func (s stamp) before(now int64) bool {
+	return s == 0 || int32(uint32(s)-uint32(now/int64(time.Millisecond))) < 0
+}
