@@ -25,8 +25,8 @@ var mutants = []mutant{
 	{"sum instead of max", "crdt/cell.go",
 		"c.Charges = max(c.Charges, d.Charges)", "c.Charges = SatAdd(c.Charges, d.Charges)", "1"},
 	{"the request's value is subtracted, not the stored one", "regional/aggregator.go",
-		"t = l.totalsFor(up.Replica(sec.Life), c, oldest, now)",
-		`t = l.totals(c, oldest, now)
+		"t = l.totalsFor(up.Replica(sec.Life), c, from, now)",
+		`t = l.totals(c, from, now)
 					var left []crdt.Cell
 					for _, cell := range t.Peers {
 						for _, told := range sec.Deltas[di].Cells {
