@@ -11,7 +11,9 @@ import (
 
 const (
 	// growth is how many times its limit one edge's counts of a key may be in a
-	// window, all its lives together. Beyond that a count decides nothing any more,
+	// window, all its lives together: the limit that it tells itself, where that is
+	// larger than what most say, as after a limit was raised, or where tiers share a
+	// key. Beyond that a count decides nothing any more,
 	// and a hostile edge is held to the keys that it can name: its figures cannot
 	// drown those of others, nor overflow. Shadow rates, reports and denied
 	// requests that are counted do pass their limit in earnest; if by more than
@@ -24,9 +26,13 @@ const (
 	mostLooked = 1 << 20
 )
 
-// most is what one edge may have counted of a key in a window, less its refunds.
-func (c *counter) most() uint64 {
-	s := c.shape
+// most is what an edge that tells such a shape may have counted of a key in a
+// window, less its refunds.
+func (c *counter) most(told deltasync.Shape) uint64 {
+	return max(spendable(c.shape), min(spendable(c.complete(told)), largestNet))
+}
+
+func spendable(s deltasync.Shape) uint64 {
 	if s.Limit == 0 {
 		return unlimited
 	}
@@ -46,13 +52,13 @@ func satMul(a, b uint64) uint64 {
 
 // clamp lowers the cells of a delta to what the edge may have counted. It is told
 // that they are taken: it has nothing to tell again.
-func (a *Aggregator) clamp(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, delta int, m *merged) []crdt.Cell {
+func (a *Aggregator) clamp(l *lane, c *counter, shape deltasync.Shape, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, delta int, m *merged) []crdt.Cell {
 	if m.looked > mostLooked {
 		a.stats.crowded.Add(1)
 		m.refuse(delta, deltasync.StatusOverloaded)
 		return nil
 	}
-	kept, clamped, looked := l.clamp(c, replica, cells, oldest)
+	kept, clamped, looked := l.clamp(c, c.most(shape), replica, cells, oldest)
 	if m.looked += looked; clamped {
 		a.stats.clamped.Add(1)
 	}
@@ -62,8 +68,8 @@ func (a *Aggregator) clamp(l *lane, c *counter, replica crdt.Replica, cells []cr
 // clamp lowers what an edge tells to what it may have counted, and says how many
 // cells it had to look at for that. It leaves cells alone, and returns them where
 // all is well, as nearly always: then what all edges counted is not as much.
-func (l *lane) clamp(c *counter, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (kept []crdt.Cell, clamped bool, looked int) {
-	most, told := c.most(), uint64(0)
+func (l *lane) clamp(c *counter, most uint64, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice) (kept []crdt.Cell, clamped bool, looked int) {
+	told := uint64(0)
 	for _, cell := range cells {
 		told = crdt.SatAdd(told, cell.Charges)
 	}

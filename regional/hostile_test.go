@@ -319,6 +319,39 @@ func TestGrowthIsCapped(t *testing.T) {
 	}
 }
 
+// The cap is of the limit that an edge counts under: others may not know yet that
+// it was raised, and never learn of it, and of a key that tiers share each tells
+// its own.
+func TestGrowthIsByTheLimitThatIsTold(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	for _, name := range []string{"e2", "e3", "e4"} {
+		(&edge{name: name}).tell(r, 9, charge(start, 1))
+	}
+	e := &edge{name: "e1"}
+	told := func(limit, charges uint64) uint64 {
+		t.Helper()
+		raised := minute
+		raised.Limit = limit
+		down := e.send(r, deltasync.Section{Shape: raised, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{charge(start, charges)}}}})
+		if down.Status != deltasync.StatusOK || len(down.Refused) != 0 {
+			t.Fatalf("%v, refused %v, want OK", down.Status, down.Refused)
+		}
+		asked := (&edge{name: "asker"}).tell(r, 9)
+		return asked.Totals[0].Peers[0].Charges - 3
+	}
+	for _, tc := range []struct{ limit, charges, want uint64 }{
+		{100, 5000, 1600}, // sixteen times what all say
+		{10_000, 9_900, 9_900},
+		{100, 20_000, 9_900}, // a lower tier takes nothing back
+		{1e13, 9e12, 9e12},
+		{1e18, 1 << 60, 1 << 50}, // a lie has its bound
+	} {
+		if got := told(tc.limit, tc.charges); got != tc.want {
+			t.Errorf("%d under a limit of %d: %d counted, want %d", tc.charges, tc.limit, got, tc.want)
+		}
+	}
+}
+
 // The cap is of a window: who counts as much in each is not held up.
 func TestGrowthIsOfAWindow(t *testing.T) {
 	now := start

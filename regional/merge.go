@@ -106,7 +106,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				cells = nil
 			}
 			if up.Kind == deltasync.KindEdge {
-				cells = a.clamp(l, c, replica, cells, oldest, index, m)
+				cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)
 			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
