@@ -29,6 +29,8 @@ type service struct {
 	sent        int64  // when the last frame left
 	epoch       uint64 // of whoever answered last; 0: nobody has
 	since       int64  // when he did for the first time in a row
+
+	mistake deltasync.Mistake // of our settings, as was last answered
 }
 
 // aggregator is one of the region's, or one that was.

@@ -224,6 +224,9 @@ func (n *Node) frames(now int64) []Outgoing {
 		}
 		head := n.self
 		head.Lane, head.SentAt, head.HeardEpoch = lane, now, n.lanes[lane].epoch
+		if lane == 0 { // one that everybody serves and hears beats of
+			head.SecretCheck = n.secret
+		}
 		next := func() *deltasync.Up {
 			h := deltasync.Regular
 			if box.First() {
@@ -293,6 +296,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	t := n.clock.At(now)
 	n.mu.Lock()
 	n.budget.Spend(len(payload))
+	n.noteMistake(lane, down.Mistake, down.Lanes)
 	// A refusal that names deltas is about them; another is of the frame.
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		n.mu.Unlock()

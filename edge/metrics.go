@@ -94,14 +94,17 @@ func (n *Node) Stats(now time.Time) Stats {
 }
 
 // Degraded says why decisions rest on less than they should: "" when they do
-// not, else "sync" (nobody answered for ten intervals, at least a second) or
-// the status that the region answers with. A refusal is an answer: to look for
+// not, else "sync" (nobody answered for ten intervals, at least a second), what
+// the region sees wrong in our settings ("lanes" or "secret"), or the status that
+// it answers with. A refusal is an answer: to look for
 // a broken network then would be to look in the wrong place.
 func (n *Node) Degraded(now time.Time) string {
-	status := deltasync.Status(n.stats.lastStatus.Load())
+	status, mistake := deltasync.Status(n.stats.lastStatus.Load()), n.mistake()
 	switch {
 	case !n.answered(n.clock.At(now)):
 		return "sync"
+	case mistake != 0:
+		return mistake.String()
 	case status != deltasync.StatusOK:
 		return status.String()
 	}
@@ -116,7 +119,7 @@ func (n *Node) answered(now int64) bool {
 
 // degradations are the reasons that Degraded may give, each a series.
 var degradations = []string{
-	"sync", deltasync.StatusNotOwner.String(), deltasync.StatusClock.String(), deltasync.StatusOverloaded.String(),
+	"sync", deltasync.MistakeLanes.String(), deltasync.MistakeSecret.String(), deltasync.StatusNotOwner.String(), deltasync.StatusClock.String(), deltasync.StatusOverloaded.String(),
 	deltasync.StatusStoreDown.String(), deltasync.StatusUnsupported.String(), deltasync.StatusForbidden.String(),
 }
 

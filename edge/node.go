@@ -20,6 +20,7 @@ type Node struct {
 	cfg    Config
 	keyer  deltasync.Keyer
 	self   deltasync.Up // head of every frame
+	secret uint64       // tells that of the cluster from others
 	region uint64       // the node that its aggregators speak for
 
 	rules   atomic.Pointer[limit.Set]
@@ -46,6 +47,7 @@ type Node struct {
 	budget    deltasync.Budget
 	pace      time.Duration
 	snapshot  snapshot
+	told      map[deltasync.Mistake]bool // that were logged
 
 	capacities capacities
 	stats      stats
@@ -85,17 +87,21 @@ func New(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge config: Secret: %w", err)
 	}
+	secret, err := deltasync.SecretCheck(cfg.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("edge config: Secret: %w", err)
+	}
 	if cfg.Incarnation == 0 {
 		cfg.Incarnation = uint64(time.Now().UnixMilli())
 	}
 	n := &Node{
-		cfg: cfg, keyer: keyer, region: deltasync.NodeID(cfg.Region, "", ""),
+		cfg: cfg, keyer: keyer, secret: secret, region: deltasync.NodeID(cfg.Region, "", ""),
 		self: deltasync.Up{
 			Kind: deltasync.KindEdge, Region: cfg.Region, Pop: cfg.Pop, Name: cfg.Name,
 			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
-		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes),
+		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes), told: map[deltasync.Mistake]bool{},
 	}
 	n.snapshot.lanes = make([]laneSnapshot, cfg.Lanes)
 	n.rested()

@@ -131,7 +131,11 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		} else {
 			a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
 		}
-		return a.encode(&deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t})
+		down := &deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t}
+		if errors.Is(err, deltasync.ErrLanes) {
+			down.Mistake, down.Lanes = deltasync.MistakeLanes, a.cfg.Lanes
+		}
+		return a.encode(down)
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
@@ -146,6 +150,12 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	down := a.reply(l, up, m.guests, t)
 	down.Status, down.Refused = m.status, m.refused
+	if other, news := a.inbox.Estranged(t, up); other {
+		down.Mistake = deltasync.MistakeSecret
+		if news {
+			a.cfg.Logger.Warn("an edge has another secret than most edges of the region, and counts keys of its own: give all edges one secret", "pop", up.Pop, "name", up.Name)
+		}
+	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = now.UnixNano()
 	}

@@ -45,8 +45,9 @@ func newStore(now *time.Time) *memstore.Store {
 
 // edge sends frames of one edge.
 type edge struct {
-	name string
-	seq  uint64
+	name   string
+	seq    uint64
+	secret uint64 // as a check
 }
 
 // tell sends absolute counts of one key and returns the reply.
@@ -67,7 +68,7 @@ func (e *edge) send(r *region, sections ...deltasync.Section) deltasync.Down {
 	e.seq++
 	up := deltasync.Up{
 		Kind: deltasync.KindEdge, Region: r.name, Pop: "p", Name: e.name, Node: deltasync.NodeID(r.name, "p", e.name),
-		Incarnation: 1, Lanes: 1, Seq: e.seq, SentAt: r.now.UnixNano(), Sections: sections,
+		Incarnation: 1, Lanes: 1, Seq: e.seq, SentAt: r.now.UnixNano(), SecretCheck: e.secret, Sections: sections,
 	}
 	b, err := up.AppendBinary(nil)
 	if err != nil {

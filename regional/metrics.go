@@ -60,6 +60,7 @@ type Stats struct {
 	Clamped                uint64 // deltas of edges that told far more than their limit
 	Refused                map[string]uint64
 	Muted                  int // senders that are not listened to
+	OtherSecrets           int // edges with another cluster secret than most
 	Duplicates             uint64
 	FramesSent, FramesLost uint64
 	BytesSent, Pushes      uint64
@@ -91,6 +92,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	}
 	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
 	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
+	st.OtherSecrets = a.inbox.OtherSecrets(a.clock.At(now))
 	st.Inherited = s.inherited.Load()
 	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
 	a.readShare(&st, now.UnixNano())
@@ -118,6 +120,7 @@ var (
 	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
 	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason.", []string{"reason"}, nil)
 	mutedDesc    = prometheus.NewDesc("spillgate_sync_muted_senders", "Senders that had so many frames refused that theirs are not even read, for a minute to an hour.", nil, nil)
+	secretsDesc  = prometheus.NewDesc("spillgate_sync_other_secret_edges", "Edges of the region whose secret is not that of most: they count keys of their own.", nil, nil)
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
@@ -182,6 +185,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(evictedDesc, st.EvictedUnstored, "edges")
 	count(restoredDesc, st.Restored)
 	gauge(mutedDesc, float64(st.Muted))
+	gauge(secretsDesc, float64(st.OtherSecrets))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))
 	gauge(paceDesc, c.aggregator.pace.asked().Seconds())

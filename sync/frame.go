@@ -154,6 +154,7 @@ type Up struct {
 	SentAt      int64 // sender's clock, nanoseconds since 1970
 	Features    Features
 	HeardEpoch  uint64 // StoreEpoch of whoever last answered in this lane; 0: nobody
+	SecretCheck uint64 // of an edge, in its first lane: see SecretCheck; 0: not told
 	Sections    []Section
 }
 
@@ -207,6 +208,8 @@ type Down struct {
 	// Refused are the deltas of the Up that were not, or not wholly, taken, by
 	// index and ascending: see Took.
 	Refused []uint32
+	Mistake Mistake // of the sender's settings
+	Lanes   int     // that the replier has, with MistakeLanes
 }
 
 // KnownEpochs is how many store epochs a sender remembers of those that answer

@@ -48,6 +48,7 @@ type Inbox struct {
 	byArrival  *list.List // of *sender; who was heard of last stands first
 	refused    map[string]uint64
 	offenders  offenders
+	secrets    secrets
 	duplicates uint64
 }
 
@@ -60,8 +61,10 @@ type senderID struct {
 
 type sender struct {
 	id          senderID
-	seen        int64
+	since, seen int64
 	incarnation uint64
+	secret      uint64 // Up.SecretCheck; 0: not told
+	estranged   bool   // it has another than most
 	lanes       []arrivals
 }
 
@@ -87,8 +90,8 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 		in.refused[reason]++
 		return nil, StatusForbidden, err
 	}
-	if in.muted(now, from) {
-		return nil, StatusForbidden, fmt.Errorf("admit frame on %s: %w", subject, errMuted)
+	if why := in.muted(now, from); why != nil {
+		return nil, StatusForbidden, fmt.Errorf("admit frame on %s: %w: %w", subject, errMuted, why)
 	}
 	u, status, reason, err := in.check(from, subject, payload)
 	in.mu.Lock()
@@ -99,7 +102,7 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 	}
 	if err != nil {
 		in.refused[reason]++
-		if term := in.offenders.refuse(now, from); term > 0 {
+		if term := in.offenders.refuse(now, from, err); term > 0 {
 			err = &MutedError{Sender: from, For: term, Err: err}
 		}
 		return nil, status, err
@@ -120,15 +123,15 @@ func (in *Inbox) address(subject string) (from Sender, reason string, err error)
 	return from, "", nil
 }
 
-// muted says whether a frame is refused unread, and counts it then.
-func (in *Inbox) muted(now int64, from Sender) bool {
+// muted says why a frame is refused unread, and counts it then; nil: it is not.
+func (in *Inbox) muted(now int64, from Sender) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !in.offenders.muted(now, from) {
-		return false
+	why := in.offenders.muted(now, from)
+	if why != nil {
+		in.refused[reasonMuted]++
 	}
-	in.refused[reasonMuted]++
-	return true
+	return why
 }
 
 // Muted is the number of senders that are not listened to.
@@ -192,7 +195,7 @@ func identify(from Sender, u *Up) error {
 func (in *Inbox) fit(from Sender, u *Up) error {
 	switch {
 	case u.Lanes != in.lanes:
-		return fmt.Errorf("lanes: %d, this region has %d: set the same number everywhere", u.Lanes, in.lanes)
+		return fmt.Errorf("%w: %d, this region has %d: set the same number everywhere", ErrLanes, u.Lanes, in.lanes)
 	case u.Lane != from.Lane:
 		return fmt.Errorf("lane: %d, subject says %d", u.Lane, from.Lane)
 	}
@@ -216,7 +219,7 @@ func (in *Inbox) note(now int64, u *Up) bool {
 			last := in.byArrival.Back()
 			delete(in.senders, in.byArrival.Remove(last).(*sender).id)
 		}
-		at = in.byArrival.PushFront(&sender{id: id, incarnation: u.Incarnation, lanes: make([]arrivals, in.lanes)})
+		at = in.byArrival.PushFront(&sender{id: id, since: now, incarnation: u.Incarnation, lanes: make([]arrivals, in.lanes)})
 		in.senders[id] = at
 	}
 	s := at.Value.(*sender)
@@ -227,6 +230,9 @@ func (in *Inbox) note(now int64, u *Up) bool {
 	}
 	in.byArrival.MoveToFront(at)
 	s.seen = now
+	if u.SecretCheck != 0 && u.Incarnation >= s.incarnation {
+		s.secret = u.SecretCheck
+	}
 	switch {
 	case u.Incarnation < s.incarnation:
 		return true // a late frame of an earlier start, which counted on its own

@@ -29,6 +29,18 @@ func NewKeyer(secret []byte) (Keyer, error) {
 	return Keyer{k0, k1}, nil
 }
 
+// SecretCheck tells cluster secrets apart, and nothing else of them: edges send it,
+// as those with different secrets count different keys and would never notice. It
+// is of another form of the hash than all keys are made with, so it says nothing of
+// theirs either. Whoever sees it can try guesses, as with any key; it is never 0.
+func SecretCheck(secret []byte) (uint64, error) {
+	if len(secret) < MinSecret {
+		return 0, fmt.Errorf("%w: %d bytes, want at least %d", ErrSecret, len(secret), MinSecret)
+	}
+	word := append([]byte("spillgate secret check:"), secret...)
+	return max(1, siphash.Hash(binary.LittleEndian.Uint64(secret), binary.LittleEndian.Uint64(secret[8:]), word)), nil
+}
+
 // Sub is a Keyer for one rule: the rule's identity is hashed once, when rules
 // are compiled, and not with every request.
 func (k Keyer) Sub(identity []byte) Keyer {

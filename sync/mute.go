@@ -50,6 +50,7 @@ type offender struct {
 	refused int
 	until   int64         // it is muted before that; 0: it never was
 	term    time.Duration // of that mute
+	why     error         // the last frame was refused for
 }
 
 func newOffenders() offenders {
@@ -62,14 +63,14 @@ func offenderID(from Sender) Sender {
 	return from
 }
 
-// muted says whether a sender is not listened to.
-func (o *offenders) muted(now int64, from Sender) bool {
+// muted says why a sender is not listened to; nil: it is.
+func (o *offenders) muted(now int64, from Sender) error {
 	at := o.known[offenderID(from)]
 	if at == nil || !at.Value.(*offender).muted(now) {
-		return false
+		return nil
 	}
 	o.byLast.MoveToFront(at)
-	return true
+	return at.Value.(*offender).why
 }
 
 func (f *offender) muted(now int64) bool {
@@ -78,7 +79,7 @@ func (f *offender) muted(now int64) bool {
 
 // refuse counts a bad frame, and says for how long its sender is muted from now
 // on, if that is why; else 0.
-func (o *offenders) refuse(now int64, from Sender) time.Duration {
+func (o *offenders) refuse(now int64, from Sender, why error) time.Duration {
 	id := offenderID(from)
 	at := o.known[id]
 	if at == nil {
@@ -90,6 +91,7 @@ func (o *offenders) refuse(now int64, from Sender) time.Duration {
 	}
 	o.byLast.MoveToFront(at)
 	f := at.Value.(*offender)
+	f.why = why
 	if now-f.since >= int64(mutePeriod) || now < f.since {
 		f.since, f.refused = now, 0
 	}

@@ -45,7 +45,7 @@ const (
 )
 
 func newFilling(head *Up, room int) *filling {
-	var buf [176]byte // no head is larger
+	var buf [192]byte // no head is larger
 	// An error will meet the caller again when it encodes the frame.
 	b, _ := head.AppendBinary(buf[:0])
 	return &filling{frame: head, room: room - len(b)}

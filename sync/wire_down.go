@@ -46,6 +46,8 @@ func (d *Down) append(w *writer) error {
 		w.close(at)
 	}
 	w.fixed(downStore, d.Store)
+	w.uint(downMistake, uint64(d.Mistake))
+	w.uint(downLanes, uint64(d.Lanes))
 	return nil
 }
 
@@ -93,6 +95,10 @@ func (d *Down) read(m message) error {
 			d.LiveEdges = int(m.uint("live_edges", maxLive))
 		case downStore:
 			d.Store = m.fixed("store")
+		case downMistake:
+			d.Mistake = Mistake(m.uint("mistake", math.MaxUint8))
+		case downLanes:
+			d.Lanes = int(m.uint("lanes", MaxLanes))
 		case downLiveRegions:
 			d.LiveRegions = int(m.uint("live_regions", maxLive))
 		case downTotals:

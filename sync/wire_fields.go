@@ -21,6 +21,7 @@ const (
 	upSections    protowire.Number = 12
 	upFeatures    protowire.Number = 13
 	upHeardEpoch  protowire.Number = 19
+	upSecretCheck protowire.Number = 20
 	// Not yet used.
 	upReceivedAt protowire.Number = 14
 	upEchoSentAt protowire.Number = 15
@@ -104,6 +105,8 @@ const (
 	downTotals      protowire.Number = 13
 	downRefused     protowire.Number = 17
 	downStore       protowire.Number = 18
+	downMistake     protowire.Number = 19
+	downLanes       protowire.Number = 20
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

@@ -221,6 +221,7 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 	m.set("sent_at", u.SentAt)
 	m.set("features", uint64(u.Features))
 	m.set("heard_epoch", u.HeardEpoch)
+	m.set("secret_check", u.SecretCheck)
 	for _, s := range u.Sections {
 		e := m.element("sections")
 		e.shape(s.Shape)
@@ -276,6 +277,8 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.totals(d.Totals, false)
 	setColumn(m, "refused", d.Refused, true)
 	m.set("store", d.Store)
+	m.set("mistake", uint32(d.Mistake))
+	m.set("lanes", uint32(d.Lanes))
 	return msg
 }
 

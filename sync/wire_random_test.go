@@ -89,7 +89,7 @@ func (r frames) until() int64 {
 func (r frames) up() *Up {
 	u := &Up{
 		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
-		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()), HeardEpoch: r.number(),
+		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()), HeardEpoch: r.number(), SecretCheck: r.number(),
 	}
 	u.Lane = r.IntN(u.Lanes)
 	for range r.IntN(4) {
@@ -149,6 +149,7 @@ func (r frames) down() *Down {
 		Status: StatusOK + Status(r.IntN(7)), Region: r.token(), Node: r.number(), Seq: r.number(),
 		EchoSentAt: int64(r.number()), ReceivedAt: int64(r.number()), SentAt: int64(r.number()), StoreEpoch: r.number(),
 		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1), Store: r.number(),
+		Mistake: Mistake(r.IntN(256)), Lanes: r.IntN(MaxLanes + 1),
 	}
 	around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
 	for range r.IntN(30) {

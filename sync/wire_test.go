@@ -123,7 +123,7 @@ func TestKeepsNothing(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	numbers := map[protoreflect.Name]map[protoreflect.Name]protoreflect.FieldNumber{
 		"Up": {"version": upVersion, "kind": upKind, "region": upRegion, "pop": upPop, "name": upName, "node": upNode,
-			"incarnation": upIncarnation, "lane": upLane, "lanes": upLanes, "seq": upSeq, "sent_at": upSentAt,
+			"incarnation": upIncarnation, "lane": upLane, "lanes": upLanes, "seq": upSeq, "sent_at": upSentAt, "secret_check": upSecretCheck,
 			"sections": upSections, "features": upFeatures, "received_at": upReceivedAt, "echo_sent_at": upEchoSentAt,
 			"echo_age": upEchoAge, "echo_seq": upEchoSeq, "live_edges": upLiveEdges, "heard_epoch": upHeardEpoch},
 		"Shape": {"generation": shapeGeneration, "width": shapeWidth, "slices": shapeSlices, "limit": shapeLimit, "regional": shapeRegional,
@@ -140,7 +140,7 @@ func TestNumbers(t *testing.T) {
 		"StoreEpoch": {"tag": storeEpochTag, "epoch": storeEpochEpoch},
 		"Down": {"version": upVersion, "status": downStatus, "region": downRegion, "node": downNode, "seq": downSeq,
 			"echo_sent_at": downEchoSentAt, "received_at": downReceivedAt, "sent_at": downSentAt, "store_epoch": downStoreEpoch,
-			"pace": downPace, "live_edges": downLiveEdges, "live_regions": downLiveRegions, "totals": downTotals,
+			"pace": downPace, "live_edges": downLiveEdges, "live_regions": downLiveRegions, "totals": downTotals, "mistake": downMistake, "lanes": downLanes,
 			"features": downFeatures, "echo_age": downEchoAge, "epochs": downEpochs, "refused": downRefused, "store": downStore},
 		"Taken": {"node": takenNode, "incarnation": takenIncarnation, "seq": takenSeq},
 		"Hot": {"version": upVersion, "region": hotRegion, "lane": hotLane, "sent_at": hotSentAt, "live_regions": hotLiveRegions,

@@ -39,6 +39,7 @@ func (u *Up) append(w *writer) error {
 	}
 	w.uint(upFeatures, uint64(u.Features))
 	w.fixed(upHeardEpoch, u.HeardEpoch)
+	w.fixed(upSecretCheck, u.SecretCheck)
 	return nil
 }
 
@@ -82,6 +83,8 @@ func (u *Up) read(m message) error {
 			u.SentAt = int64(m.fixed("sent_at"))
 		case upHeardEpoch:
 			u.HeardEpoch = m.fixed("heard_epoch")
+		case upSecretCheck:
+			u.SecretCheck = m.fixed("secret_check")
 		case upSections:
 			var s Section
 			if err := s.read(m.message("sections")); err != nil {

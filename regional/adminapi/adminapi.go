@@ -68,6 +68,9 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		if st.HomesAway() {
 			text += fmt.Sprintf("[!] homes: %d regions do not answer, of keys that have both homes there others' counts are late\n", st.Silent)
 		}
+		if st.OtherSecrets > 0 {
+			text += fmt.Sprintf("[!] secret: %d edges have another than the others, and count keys of their own\n", st.OtherSecrets)
+		}
 		text += fmt.Sprintf("[ ] %d edges and %d regions heard of lately, %d keys\n", st.LiveEdges, st.LiveRegions, st.Keys)
 	}
 	if status == http.StatusOK {

@@ -106,17 +106,41 @@ func TestLanesMustMatch(t *testing.T) {
 
 	odd.charge(t, "odd", 3)
 	fits.charge(t, "odd", 2)
-	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="unsupported"}`, 1)
+	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="lanes"}`, 1)
 	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="sync"}`, 0)
-	awaitMetric(t, heals, fits.Admin, `spillgate_degraded{reason="unsupported"}`, 0)
+	awaitMetric(t, heals, fits.Admin, `spillgate_degraded{reason="lanes"}`, 0)
 	if n, err := metric(aggregator.Admin, `spillgate_sync_refused_total{reason="lanes"}`); err != nil || n == 0 {
 		t.Errorf("frames refused for their lanes = %v, %v, want some", n, err)
 	}
 	agree(t, heals, counts{"odd": 2}, fits)
 	agree(t, heals, counts{"odd": 3}, odd)
+	if log := odd.Log(); !strings.Contains(log, "set lanes alike") {
+		t.Errorf("the edge does not say what to mend:\n%s", log)
+	}
 
 	// Nobody answering is another trouble than being refused.
 	server.Kill()
 	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="sync"}`, 1)
-	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="unsupported"}`, 0)
+	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="lanes"}`, 0)
+}
+
+// TestSecretsMustMatch: an edge with another secret counts keys of its own, which
+// nobody would see: it is told, and says so.
+func TestSecretsMustMatch(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, proc.FreeAddr(t))
+	aggregator := startAggregator(t, "eu", "us", server.URL, startRedis(t).Addr)
+	fits := startEdge(t, "eu", "eu-1", server.URL, "testdata/rules.yaml")
+	startEdge(t, "eu", "eu-2", server.URL, "testdata/rules.yaml")
+	odd := startEdge(t, "eu", "eu-3", server.URL, "testdata/rules.yaml", "--secret", "another secret of a cluster")
+
+	awaitMetric(t, heals, odd.Admin, `spillgate_degraded{reason="secret"}`, 1)
+	awaitMetric(t, heals, fits.Admin, `spillgate_degraded{reason="secret"}`, 0)
+	awaitMetric(t, heals, aggregator.Admin, "spillgate_sync_other_secret_edges", 1)
+	if log := odd.Log(); !strings.Contains(log, "one secret") {
+		t.Errorf("the edge does not say what to mend:\n%s", log)
+	}
+	if log := aggregator.Log(); strings.Count(log, "another secret") != 1 || !strings.Contains(log, "name=eu-3") {
+		t.Errorf("the aggregator does not say once whose secret is another:\n%s", log)
+	}
 }

@@ -1,0 +1,49 @@
+package regional_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// An edge with another secret than most is told so, and its counts are taken as
+// ever: they are of keys of its own.
+func TestAnotherSecretIsTold(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	odd, a, b := &edge{name: "odd", secret: 7}, &edge{name: "a", secret: 5}, &edge{name: "b", secret: 5}
+	for range 30 {
+		for i, e := range []*edge{odd, a, b} {
+			down := e.tell(r, 9, charge(start, 5))
+			if down.Status != deltasync.StatusOK || !down.Took(0) {
+				t.Fatalf("the reply to %s is %v", e.name, down.Status)
+			}
+			want := deltasync.Mistake(0)
+			if i == 0 && r.now.Sub(start) >= 3*time.Second {
+				want = deltasync.MistakeSecret
+			}
+			if r.now.Sub(start) >= 3*time.Second && down.Mistake != want || i > 0 && down.Mistake != 0 {
+				t.Fatalf("%v after the start %s is told %q, want %q", r.now.Sub(start), e.name, down.Mistake, want)
+			}
+		}
+		r.now = r.now.Add(200 * time.Millisecond)
+	}
+	if got := r.Stats(r.now).OtherSecrets; got != 1 {
+		t.Errorf("OtherSecrets = %d, want 1", got)
+	}
+}
+
+// An edge with other lanes is told how many the region has.
+func TestOtherLanesAreTold(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e", Node: deltasync.NodeID("eu", "p", "e"), Lanes: 4, Seq: 1}
+	b, err := up.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := decode(t, r.Handle(context.Background(), r.now, deltasync.EdgeSubject("eu", 0, "p", "e"), b))
+	if down.Status != deltasync.StatusUnsupported || down.Mistake != deltasync.MistakeLanes || down.Lanes != 1 {
+		t.Errorf("the reply is %v, %q, %d lanes; want what is wrong, and 1 lane", down.Status, down.Mistake, down.Lanes)
+	}
+}
