@@ -36,6 +36,8 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 
 	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) }, func(asks []Ask) { n.ask(ctx, bus, &frames, asks) })
 
+	n.spendFreely()
+	drained := n.clock.At(time.Now())
 	deadline := time.AfterFunc(finalFlush, stop)
 	defer deadline.Stop()
 	for sending.Err() == nil {
@@ -57,13 +59,34 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		return fmt.Errorf("stop pushes: %w", err)
 	}
 	if keys := n.unsent(); keys > 0 {
-		return fmt.Errorf("stopped with counts of %d keys unsent: %s did not take them within %v", keys, n.cfg.Region, finalFlush)
+		return fmt.Errorf("stopped with counts of %d keys unsent: %s", keys, n.whyUnsent(drained))
 	}
 	return nil
 }
 
 // finalFlush is how long Run may go on sending after it was told to stop.
 const finalFlush = 2 * time.Second
+
+// spendFreely ends the budget of bytes: what is not sent now is lost.
+func (n *Node) spendFreely() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.budget = deltasync.NewBudget(0)
+}
+
+// whyUnsent says why the region did not take all that was left since an instant.
+func (n *Node) whyUnsent(since int64) string {
+	status, region := deltasync.Status(n.stats.lastStatus.Load()), n.cfg.Region
+	switch m := n.mistake(); {
+	case max(n.stats.lastReply.Load(), n.stats.lastRefusal.Load()) < since:
+		return fmt.Sprintf("nobody of %s answered within %v", region, finalFlush)
+	case m == deltasync.MistakeLanes:
+		return fmt.Sprintf("%s refuses them, as it has other %s", region, m)
+	case status != deltasync.StatusOK && status != deltasync.StatusNotOwner:
+		return fmt.Sprintf("%s did not take them within %v, but answered %s", region, finalFlush, status)
+	}
+	return fmt.Sprintf("%s answered, and they were more than it took within %v", region, finalFlush)
+}
 
 // loop flushes every Interval, and what is urgent every Urgent, until ctx ends, and
 // asks for the snapshot until that is there.

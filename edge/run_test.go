@@ -141,7 +141,7 @@ func TestRunSaysWhatTheRegionDidNotTake(t *testing.T) {
 			n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
 			began := time.Now()
 			_, err := stopRunning(t, n, func(int) deltasync.Status { return status }, "a", "b", "c")
-			if err == nil || !strings.Contains(err.Error(), "counts of 3 keys unsent") {
+			if err == nil || !strings.Contains(err.Error(), "counts of 3 keys unsent") || !strings.Contains(err.Error(), "answered "+status.String()) {
 				t.Fatalf("Run before a region that says %s: %v, want an error with the 3 keys", status, err)
 			}
 			if took := time.Since(began); took > 3*finalFlush {

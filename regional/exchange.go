@@ -75,6 +75,15 @@ func (l *links) allows(peer int, now int64, h deltasync.Haste) bool {
 	return l.budgets[peer].Allows(now, h)
 }
 
+// free ends all budgets: what is not sent now is lost.
+func (l *links) free() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for j := range l.budgets {
+		l.budgets[j] = deltasync.NewBudget(0)
+	}
+}
+
 func (l *links) spend(peer, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -92,6 +92,7 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 // exportRest sends what other regions were not told yet, until they have it or
 // ctx ends: nobody else may know of it before the key is touched again.
 func (a *Aggregator) exportRest(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup) {
+	a.links.free()
 	for {
 		a.send(ctx, bus, frames, a.Exports(time.Now()))
 		frames.Wait()

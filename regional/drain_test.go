@@ -1,0 +1,54 @@
+package regional_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/sync/membus"
+)
+
+// An aggregator that stops tells the other regions what is left however small its
+// budget of bytes.
+func TestRunEndsBeyondItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		bus := membus.New()
+		defer bus.Close()
+		us := newRegion(t, "us", newStore(&now), "eu")
+		us.now = now
+		sub, err := bus.Serve(deltasync.UpSubjects("us"), deltasync.Queue("us"), func(ctx context.Context, subject string, payload []byte) []byte {
+			return us.Handle(ctx, time.Now(), subject, payload)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Stop()
+		a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: 1000}, newStore(&now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eu, e := &region{Aggregator: a, t: t, name: "eu", now: now}, &edge{name: "e1"}
+		for i := range 20 {
+			keys := upTo(1000)
+			for j := range keys {
+				keys[j] += deltasync.Key(1000 * i)
+			}
+			e.send(eu, hits(now, 9, keys...))
+		}
+		if eu.Untold() != 20_000 {
+			t.Fatalf("%d keys wait to be told, want all: the test sees nothing", eu.Untold())
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := eu.Run(ctx, bus); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if eu.Untold() != 0 || us.Stats(time.Now()).Keys != 20_000 {
+			t.Errorf("%d keys are untold and the other region has %d, want all", eu.Untold(), us.Stats(time.Now()).Keys)
+		}
+	})
+}
