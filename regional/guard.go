@@ -125,7 +125,7 @@ func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, m *merg
 				continue
 			}
 			c.reshape(shapes[i])
-			a.joinStored(l, items[i].Key, &answer[i], now)
+			a.joinStored(l, items[i].Key, &answer[i], m.by, now)
 		}
 	}
 	return failed, err

@@ -1,6 +1,8 @@
 package regional
 
 import (
+	"math"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -15,6 +17,7 @@ func source(kind deltasync.Kind) Source {
 
 // merged is what became of a frame.
 type merged struct {
+	by      Source // of the frame's counts; 0: there is none
 	told    []told // the store must hear of them, or be asked about
 	asked   []question
 	guests  map[deltasync.Key]*counter // what is answered of keys that have no place
@@ -129,6 +132,10 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				a.announce(l, d.Key, c) // its reply says nothing of that
 			}
 			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, d.Until, now)
+			if up.Kind == deltasync.KindEdge && c.unasked {
+				c.unasked = false
+				a.export(l, d.Key, c, math.MinInt64, 0, now)
+			}
 			flags := d.Flags
 			if later {
 				c.penalty.lacks = true

@@ -12,7 +12,7 @@ import (
 // What found no room, as others of the frame were not stored yet, is merged once
 // they are.
 func (a *Aggregator) take(ctx context.Context, l *lane, up *deltasync.Up, now int64, begun time.Time) (m *merged, stored bool) {
-	m = &merged{status: deltasync.StatusOK}
+	m = &merged{by: source(up.Kind), status: deltasync.StatusOK}
 	a.merge(l, up, m, nil, now)
 	stored = a.writeFrame(ctx, l, m, now)
 	for gained := true; gained && len(m.full) > 0 && stored && a.cfg.Now().Sub(begun) < a.cfg.StoreTimeout; {

@@ -106,7 +106,7 @@ func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m *merged, now int
 // is written besides: it may have gone with that, which may yet fail, and the
 // frame is not to be acknowledged before it is stored.
 func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now int64, away partSet) (failed partSet, err error) {
-	batch := make([]Item, 0, len(keys))
+	batch, by := make([]Item, 0, len(keys)), make([]Source, 0, len(keys))
 	late := ctx.Err() != nil // by another part's fault: that says nothing of those asked here
 	l.mu.Lock()
 	for i := range keys {
@@ -125,7 +125,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 		default:
 			it := c.item(key)
 			it.Note = l.note(c, now)
-			batch = append(batch, it)
+			batch, by = append(batch, it), append(by, keys[i].source)
 			c.written()
 		}
 	}
@@ -154,7 +154,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 		if failed != nil && failed.has(a.store.part(&batch[i])) {
 			a.unwritten(l, &batch[i])
 		} else {
-			a.joinStored(l, batch[i].Key, &answer[i], now)
+			a.joinStored(l, batch[i].Key, &answer[i], by[i], now)
 		}
 	}
 	l.room.barren = [2]int64{} // what was written can make room
@@ -233,14 +233,19 @@ func (l *lane) clearRetries() {
 	}
 }
 
-// joinStored joins what the store knew besides.
-func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64) {
+// joinStored joins what the store knew besides, as a frame of some kind of sender
+// had it asked; 0: as none did. Where another region named a key that was not known
+// here, it has its answer, and that is all: were the other regions told then, those
+// that do not know the key either would read it and tell it to all, who would read
+// it, without end. They are told with the first frame of an edge that names it.
+func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source, now int64) {
 	c := l.counters[key]
 	if c == nil {
 		return
 	}
 	a.freshen(l, key, c, it)
 	known := c.version != 0
+	quiet := !known && by == FromRegion
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	for _, v := range it.Vectors {
@@ -253,14 +258,18 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, now int64)
 			continue
 		}
 		a.changed(l, key, c, now)
-		if v.Source == FromEdge || v.Source == FromPeers {
+		switch {
+		case v.Source != FromEdge && v.Source != FromPeers:
+		case quiet:
+			c.unasked = true
+		default:
 			a.export(l, key, c, from, 0, now)
 		}
 	}
 	if l.hearStored(c, it, now) {
 		a.changed(l, key, c, now)
 	}
-	if a.punish(l, key, c, it.Until, now) { // whoever wrote it may have stopped before it told the other regions
+	if a.punish(l, key, c, it.Until, now) && !quiet { // whoever wrote it may have stopped before it told the other regions
 		a.exportTo(l, key, c, math.MaxInt64, 0, a.homes.all, now)
 	}
 	if known && it.complete() && l.shed(c, it, now) {
