@@ -60,7 +60,9 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 
 // method reports a word that no request has as its method.
 func (c *compiler) method(at Problem, s string) {
-	if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
+	if strings.Contains(s, "*") { // a token of HTTP, and no method that anybody has
+		c.refuse(at, "E162", "leave methods out: then the rule is of all", "%q is not a method, and stands for none", s)
+	} else if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
 		c.refuse(at, "E162", hint, "%q is not a method: they are upper case", s)
 	} else if !methodForm.MatchString(s) {
 		c.refuse(at, "E162", "one method an entry, such as [GET, POST]", "%q is not a method", s)
