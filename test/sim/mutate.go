@@ -68,7 +68,7 @@ var mutants = []mutant{
 	{"nobody is muted", "sync/mute.go",
 		"if f.refused++; f.refused <= muteAfter {", "if f.refused++; f.refused > 0 {", "hostile"},
 	{"an edge may count what it likes", "regional/merge.go",
-		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, replica, cells, oldest, index, m)", "hostile"},
+		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }
 
 // quietMutants show where nothing ails anybody.
