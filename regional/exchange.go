@@ -273,7 +273,8 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 }
 
 // Pushes hands out the totals of keys whose edges should hear at once, of the
-// lanes that are served here: of others somebody else knows more.
+// lanes that are served here: of others somebody else knows more. Should they be
+// this aggregator's again, it may be the only one who knows.
 func (a *Aggregator) Pushes(now time.Time) []Push {
 	t := a.clock.At(now)
 	var out []Push
@@ -281,22 +282,28 @@ func (a *Aggregator) Pushes(now time.Time) []Push {
 		l.mu.Lock()
 		if a.Serves(i) {
 			out = a.pushes(out, i, l, t)
-		} else {
-			l.unpush()
+		} else if len(l.push) > 2*len(l.counters) {
+			l.clearPush()
 		}
 		l.mu.Unlock()
 	}
 	return out
 }
 
-// unpush drops what was to be pushed.
-func (l *lane) unpush() {
-	for _, key := range l.push {
-		if c := l.counters[key]; c != nil {
-			c.pushed = false
+// clearPush drops from the list of keys to push what was forgotten since, and second
+// places of what came back.
+func (l *lane) clearPush() {
+	l.push = slices.DeleteFunc(l.push, func(key deltasync.Key) bool {
+		c := l.counters[key]
+		if c == nil || !c.pushed {
+			return true
 		}
+		c.pushed = false
+		return false
+	})
+	for _, key := range l.push {
+		l.counters[key].pushed = true
 	}
-	l.push = nil
 }
 
 // pushes empties one lane's list into messages of at most MaxFrame.

@@ -65,13 +65,16 @@ func TestOthersLane(t *testing.T) {
 	if got := len(r.Pushes(r.now)); got != 0 {
 		t.Errorf("%d pushes of another's lane", got)
 	}
-	// The other one falls silent: all is as before.
+	// The other one falls silent: all is as before, and what it was to push is pushed.
 	r.now = r.now.Add(300 * time.Millisecond)
 	r.Assign(r.now)
 	r.now = r.now.Add(300 * time.Millisecond)
 	r.Assign(r.now)
 	r.now = r.now.Add(300 * time.Millisecond)
 	r.Assign(r.now)
+	if got := charges(r.pushedPeers(9)); got != 100 {
+		t.Errorf("edges are pushed %d, want the 100 that it heard of as the lane was another's", got)
+	}
 	if down := e.tell(r, 9, charge(now, 101)); down.Status != deltasync.StatusOK {
 		t.Errorf("status %v with nobody else there", down.Status)
 	}
