@@ -43,6 +43,10 @@ var mutants = []mutant{
 		"Incarnation: cfg.Incarnation, Lanes:", "Incarnation: 1767225630001, Lanes:", "4|9"}, // that of its first life in a trial
 	{"a slice leaks into the next", "edge/ledger.go",
 		"b.own.Add(crdt.Cell{Slice: b.slice, Charges: r.fresh})", "b.own.Add(crdt.Cell{Slice: b.slice + 1, Charges: r.fresh})", "1|5|9|16"},
+	{"what regions and homes told is added up", "regional/taken.go",
+		"cell = a.At(i).Join(b.At(j))", "cell = a.At(i).Plus(b.At(j))", "1|6"},
+	{"homes tell what homes told", "regional/homes.go",
+		"cells, own := c.regions.Sums().From(oldest, nil), c.regions.Of(asker)", "cells, own := c.others(oldest), c.regions.Of(asker)", "1"},
 	{"acknowledged before it is stored", "regional/aggregator.go",
 		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "4"},
 	{"a crossing of 50 % is not pushed", "regional/merge.go",

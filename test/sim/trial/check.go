@@ -30,6 +30,19 @@ func (c *counter) above(cells []crdt.Cell, truth *crdt.Vector) (crdt.Cell, bool)
 	return crdt.Cell{}, false
 }
 
+// elsewhere is the truth about all regions but one.
+func (c *counter) elsewhere(region string) *crdt.Vector {
+	var sum crdt.Vector
+	for other, v := range c.byRegion {
+		for i := range v.Len() {
+			if other != region {
+				sum.Add(v.At(i))
+			}
+		}
+	}
+	return &sum
+}
+
 // verify holds all parts to the truth: invariant 1, and 5 where nothing is
 // evicted.
 func (t *trial) verify() {
@@ -89,6 +102,13 @@ func (t *trial) verifyVectors(who, region string, c *counter, vectors []regional
 			other, ok := t.nodes[v.Replica.Node]
 			if cell, is := c.above(v.Cells, of(c.byRegion, other)); is || !ok || other == region {
 				t.failf("1", "%s has %+v of %s from %q, the truth is %+v", who, cell, c.user, other, of(c.byRegion, other).Get(cell.Slice))
+			}
+			continue
+		}
+		if v.Source == regional.FromHomes {
+			truth := c.elsewhere(region)
+			if cell, is := c.above(v.Cells, truth); is {
+				t.failf("1", "%s heard %+v of %s from its homes, the truth is %+v", who, cell, c.user, truth.Get(cell.Slice))
 			}
 			continue
 		}

@@ -117,7 +117,7 @@ func part(limit, percent uint64) uint64 { return limit/100*percent + limit%100*p
 
 // totalOf is what an aggregator knows of everybody's counts, in slices from one on.
 func totalOf(vectors []regional.Vector, reach crdt.Slice) []crdt.Cell {
-	var edges, regions, taken crdt.Vector
+	var edges, regions, taken, told crdt.Vector
 	for _, v := range vectors {
 		for _, cell := range v.Cells {
 			switch {
@@ -126,6 +126,8 @@ func totalOf(vectors []regional.Vector, reach crdt.Slice) []crdt.Cell {
 				edges.Add(cell)
 			case v.Source == regional.FromRegion:
 				regions.Add(cell)
+			case v.Source == regional.FromHomes:
+				told.Join(cell)
 			default:
 				taken.Join(cell)
 			}
@@ -134,6 +136,7 @@ func totalOf(vectors []regional.Vector, reach crdt.Slice) []crdt.Cell {
 	for i := range taken.Len() {
 		edges.Join(taken.At(i))
 	}
+	regions.Merge(&told)
 	return sum(edges.Cells(nil), regions.Cells(nil))
 }
 

@@ -167,7 +167,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 // verifyAnswer: totals are what the aggregator has, or the store of a key that it
 // has no place for, less the asker's entry.
 func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, totals *deltasync.Totals) {
-	var peers, others crdt.Vector
+	var peers, others, told crdt.Vector
 	vectors := v.Aggregator().Vectors(c.key)
 	if len(vectors) == 0 && t.crowds() {
 		var err error
@@ -180,11 +180,14 @@ func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, to
 			switch {
 			case vec.Source == regional.FromRegion:
 				others.Add(cell)
+			case vec.Source == regional.FromHomes:
+				told.Join(cell)
 			case vec.Source == regional.FromEdge && vec.Replica != asker:
 				peers.Add(cell)
 			}
 		}
 	}
+	others.Merge(&told)
 	for _, cell := range totals.Peers {
 		if peers.Get(cell.Slice) != cell {
 			t.failf("6", "%s answers %+v of %s, it has %+v from others than the asker", v.Name, cell, c.user, peers.Get(cell.Slice))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/test/sim/world"
 )
 
@@ -81,6 +82,7 @@ func (o Options) String() string {
 type plan struct {
 	Options
 	regions, edges, servers, lanes int
+	targets                        regional.Targets
 	rates                          []limit.RateSpec
 	users                          int
 	soft                           bool
@@ -119,6 +121,7 @@ func newPlan(o Options) *plan {
 	rnd := p.stream("topology")
 	p.regions, p.edges, p.servers, p.lanes = 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(4)
 	p.users, p.soft, p.faulty = 3+rnd.IntN(4), rnd.IntN(3) == 0, time.Duration(5+rnd.IntN(8))*time.Second
+	p.targets = []regional.Targets{regional.TargetsMesh, regional.TargetsHomes}[p.stream("targets").IntN(2)]
 	algorithms := []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket"}
 	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for i := range 1 + rnd.IntN(2) {
@@ -185,8 +188,8 @@ func (p *plan) String() string {
 	if p.penalty > 0 {
 		rates = append(rates, fmt.Sprintf("a penalty of %v", p.penalty))
 	}
-	return fmt.Sprintf("%d regions of %d edges and %d aggregators, %d lanes, %d keys; %s; %v of %s",
-		p.regions, p.edges, p.servers, p.lanes, p.users, strings.Join(rates, ", "), p.faulty, strings.Join(faults, ", "))
+	return fmt.Sprintf("%d regions (%s) of %d edges and %d aggregators, %d lanes, %d keys; %s; %v of %s",
+		p.regions, p.targets, p.edges, p.servers, p.lanes, p.users, strings.Join(rates, ", "), p.faulty, strings.Join(faults, ", "))
 }
 
 // leastKeys is the smallest ledger: so many places in each of its 256 shards.
@@ -207,7 +210,7 @@ func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
-	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Rules: p.rules(1)}
+	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(1)}
 	for r := range p.regions {
 		region := world.Region{Name: []string{"eu", "us", "ap"}[r]}
 		for e := range p.edges {
