@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -440,6 +441,66 @@ func TestHomesAreAskedNowAndThen(t *testing.T) {
 	}
 	if asks < 2*9 || asks > 2*14 {
 		t.Errorf("in ten seconds both homes were asked %d times, want about ten each", asks)
+	}
+}
+
+// Questions leave half of an outbox to what is counted.
+func TestQuestionsLeaveRoom(t *testing.T) {
+	f := newFour(t)
+	f.us.ShrinkOutboxes(8)
+	for key := range deltasync.Key(100) {
+		(&edge{name: "e"}).tell(f.us, key+1000)
+	}
+	if got, most := f.us.Waiting(), 3*8/2; got > most || got < most/2 {
+		t.Errorf("%d questions wait, want %d at most", got, most)
+	}
+}
+
+// A region that lost everything is told again of what it is home to, and of what is
+// near its limit; of other keys nobody told it before.
+func TestWipedRegionsAreToldAgain(t *testing.T) {
+	f := newFour(t)
+	seed := uint64(1)
+	wipe := func(r **region) {
+		seed++
+		store := memstore.New(memstore.Config{Now: func() time.Time { return f.now }, Seed: seed})
+		name := (*r).name
+		a, err := regional.New(regional.Config{Region: name, Name: "a1", Peers: others(names(4), name), Lanes: 1, Incarnation: seed, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*r = &region{Aggregator: a, t: t, name: name, now: f.now, store: store}
+		(*r).sync(nil)
+	}
+	told := func(to *region) (n int) {
+		for range 5 {
+			n += f.pass()[f.ap.name+" "+to.name]
+		}
+		return n
+	}
+	for _, r := range []**region{&f.first, &f.us} {
+		wipe(r) // its first epoch is that of a store
+	}
+	e := &edge{name: "e"}
+	e.tell(f.ap, f.key, charge(start, 5))
+	if n := told(f.us); n != 0 {
+		t.Errorf("us is told %d times of a key that it is no home of", n)
+	}
+	wipe(&f.first)
+	if n := told(f.first); n != 1 {
+		t.Errorf("%s lost everything and is told %d times, want once", f.first.name, n)
+	}
+	wipe(&f.us)
+	if n := told(f.us); n != 0 {
+		t.Errorf("us lost everything and is told %d times of a key that it is no home of", n)
+	}
+	e.tell(f.ap, f.key, charge(start, 60))
+	if n := told(f.us); n != 1 {
+		t.Errorf("us is told %d times that 60 %% are used, want once", n)
+	}
+	wipe(&f.us)
+	if n := told(f.us); n != 1 {
+		t.Errorf("us lost everything and is told %d times that 60 %% are used, want once", n)
 	}
 }
 
