@@ -22,8 +22,9 @@ type Aggregator struct {
 	lanes []*lane
 
 	clock     clock
-	share     share       // of the lanes
-	legacy    legacy      // of those that were gained
+	share     share  // of the lanes
+	legacy    legacy // of those that were gained
+	watch     watch
 	hurry     atomic.Bool // some export or push should not wait
 	pace      pace
 	links     links

@@ -37,7 +37,7 @@ type memberID struct {
 
 // member is another aggregator of the region, as it was last heard of.
 type member struct {
-	heard          int64 // by our clock
+	since, heard   int64 // by our clock: first, and last
 	leaving        bool
 	edges, regions int // that it hears of
 }
@@ -104,9 +104,23 @@ func (m *members) hear(now int64, l *deltasync.Live) error {
 	if was.leaving { // what it said before may arrive later
 		return nil
 	}
-	m.others[id] = member{heard: now, leaving: l.Leaving, edges: l.LiveEdges, regions: l.LiveRegions}
+	since := was.since
+	if !known || now < since {
+		since = now
+	}
+	m.others[id] = member{since: since, heard: now, leaving: l.Leaving, edges: l.LiveEdges, regions: l.LiveRegions}
 	m.assign(now)
 	return nil
+}
+
+// namesake says that another one has our name, and lives beside us.
+func (m *members) namesake() bool {
+	for id, o := range m.others {
+		if id.name == m.self.name && !o.leaving && o.heard-o.since >= int64(namesakeFor) {
+			return true
+		}
+	}
+	return false
 }
 
 // assign finds who fell silent, and whose the lanes are now.

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,14 @@ func (s *stats) heard(peer string, now int64) {
 	s.replies[peer] = now
 }
 
+// lastReply is when a peer last answered.
+func (s *stats) lastReply(peer string) (at int64, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, answered = s.replies[peer]
+	return at, answered
+}
+
 // Stats is a reading of what the aggregator did and how it stands.
 type Stats struct {
 	Keys                   int
@@ -77,6 +86,8 @@ type Stats struct {
 	Listening              bool                     // it started, and waits to hear whose the lanes are
 	Homes                  bool                     // what is counted of a key goes to its two homes; or to all regions
 	Silent                 int                      // other regions that do not answer
+	Unheard                []string                 // those that have not for long, or never have
+	Namesake               bool                     // another aggregator of the region has the same name
 }
 
 // Stats reads the aggregator's counters.
@@ -95,6 +106,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	st.OtherSecrets = a.inbox.OtherSecrets(a.clock.At(now))
 	st.Inherited = s.inherited.Load()
 	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
+	st.Unheard, st.Namesake = a.unheard(a.clock.At(now)), a.hasNamesake()
 	a.readShare(&st, now.UnixNano())
 	for _, l := range a.lanes {
 		l.mu.Lock()
@@ -130,6 +142,7 @@ var (
 	redisErrDesc = prometheus.NewDesc("spillgate_aggregator_redis_errors_total", "Calls to the store that failed.", []string{"op"}, nil)
 	unstoredDesc = prometheus.NewDesc("spillgate_aggregator_unstored_keys", "Keys with counts that the store lacks.", nil, nil)
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
+	unheardDesc  = prometheus.NewDesc("spillgate_sync_peer_silent", "1 while another region has answered nothing for 15 s, or never has: it is away, or misspelt.", []string{"region"}, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	snapDesc     = prometheus.NewDesc("spillgate_sync_snapshot_parts_total", "Parts of the keys near their limit that were told to edges as they started.", nil, nil)
@@ -217,6 +230,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(snapDesc, c.aggregator.stats.snapshots.Load())
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
+	for _, peer := range c.aggregator.cfg.Peers {
+		gauge(unheardDesc, one(slices.Contains(st.Unheard, peer)), peer)
+	}
+	gauge(degradedDesc, one(st.Namesake), "same_name")
 	for peer, age := range st.PeerAge {
 		gauge(lagDesc, age.Seconds(), peer)
 	}

@@ -152,6 +152,7 @@ func (a *Aggregator) send(ctx context.Context, bus deltasync.Bus, frames *sync.W
 			}
 			if err != nil {
 				a.Lost(time.Now(), o)
+				a.watch.failed(o.Peer, err)
 				a.cfg.Logger.Debug("export lost", "peer", o.Peer, "lane", o.Lane, "seq", o.Seq, "err", err)
 			}
 		})

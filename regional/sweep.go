@@ -32,6 +32,7 @@ func (a *Aggregator) Tick(now time.Time) {
 		}
 		l.forgetSnapshot(t)
 	}
+	a.tellWatch(now)
 }
 
 // held is the number of keys in the lane, at most as many as asked for.

@@ -68,6 +68,12 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		if st.HomesAway() {
 			text += fmt.Sprintf("[!] homes: %d regions do not answer, of keys that have both homes there others' counts are late\n", st.Silent)
 		}
+		for _, peer := range st.Unheard {
+			text += "[!] region " + peer + ": does not answer, or never has: is it away, or misspelt?\n"
+		}
+		if st.Namesake {
+			text += "[!] name: another aggregator of the region has the same: give each a --name of its own\n"
+		}
 		if st.OtherSecrets > 0 {
 			text += fmt.Sprintf("[!] secret: %d edges have another than the others, and count keys of their own\n", st.OtherSecrets)
 		}

@@ -77,3 +77,13 @@ func TestNewcomerIsNotReady(t *testing.T) {
 		t.Errorf("ready = %d %q, want 503 and why", status, text)
 	}
 }
+
+// What an operator got wrong is told with verbose, and unreadies nobody.
+func TestMistakesAreTold(t *testing.T) {
+	status, text := ready(regional.Stats{Unheard: []string{"usx"}, Namesake: true, OtherSecrets: 2}, true, true)
+	for _, want := range []string{"region usx:", "--name", "secret: 2 edges", "\nready"} {
+		if status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("ready = %d, %q, want %q in it", status, text, want)
+		}
+	}
+}
