@@ -233,7 +233,9 @@ func (s *sums) add(n float64, k key) {
 	if ago >= seconds(p.Window) {
 		others, peersOf = k.others, k.peers
 	}
-	s.replyBytes += entries*c.ReplyKey + (entries-again)*(k.others*abroad+k.peers*region) + again*(others*abroad+peersOf*region)
+	first := entries - again
+	replied := first*(k.others+k.peers) + again*(others+peersOf) // slices
+	s.replyBytes += entries*c.ReplyKey + (first*k.others+again*others)*abroad + (first*k.peers+again*peersOf)*region
 	s.heards += again * after(k.charged*(edges*regions-1), p.reach())
 	live := after(k.charged, k.stays)
 	s.e.Keys += n * live
@@ -273,8 +275,7 @@ func (s *sums) add(n float64, k key) {
 	s.r.Entries += edges * entries
 	s.r.FrameKeys += edges*entries + 2*n*exports // replies to their exports too
 	s.r.Merges += n * (edges*(k.told*k.cells+k.again*k.full) + cells)
-	s.r.Cores += n * (c.MergeKey*(edges*(k.told+k.again+k.touched)+2*exports) +
-		c.MergeReplyCell*(edges*(k.told+k.again+k.touched)*(k.others+k.peers)+replies))
+	s.r.Cores += c.MergeKey*(edges*entries+2*n*exports) + c.MergeReplyCell*(edges*replied+n*replies)
 	// What rose is written, and what a frame names that was not asked for a second.
 	written := edges*k.told + peers*rose + far*spread
 	s.r.Writes += n * (written + edges*(k.again+k.touched)*math.Exp(-written))
