@@ -31,8 +31,8 @@ const (
 	// fixedBytes is about what a node takes without a key: its shards, outboxes,
 	// spare blocks and scratch.
 	fixedBytes = 512 << 10
-	// deltaBytes is about what a delta takes in an outbox.
-	deltaBytes = 256
+	// deltaBytes is what a delta takes in an outbox; larger ones count for several.
+	deltaBytes = deltasync.DeltaBytes
 	// minBytes is the smallest budget: less would hold next to nothing.
 	minBytes = 8 << 20
 )

@@ -21,8 +21,8 @@ import (
 
 const (
 	outboxShare = 4 // the part of MaxBytes
-	// deltaBytes is about what a delta takes in an outbox.
-	deltaBytes = 256
+	// deltaBytes is what a delta takes in an outbox; larger ones count for several.
+	deltaBytes = deltasync.DeltaBytes
 	// fewestDeltas is the smallest outbox, and fewestKeys what a lane must hold.
 	fewestDeltas = 64
 	fewestKeys   = 64

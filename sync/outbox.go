@@ -3,6 +3,7 @@ package deltasync
 import (
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -11,7 +12,8 @@ import (
 type OutboxConfig struct {
 	// MaxDeltas is the number of deltas held, pending and in flight; 0: 65536.
 	// More ride out a longer cut without the caller keeping records dirty, at
-	// about 200 bytes each.
+	// DeltaBytes each. One that takes more, as it has many slices, counts for
+	// several.
 	MaxDeltas int
 	// ReserveOneIn says that of so many places one is for deltas with FlagFirst
 	// alone; 0: none is.
@@ -30,8 +32,12 @@ const (
 	// minFrame leaves room for the largest head, a section and some cells, so
 	// that each frame makes progress.
 	minFrame = 1024
+	// DeltaBytes is what a delta with a few slices takes in an Outbox, at most, and
+	// entryBytes what it takes without them.
+	DeltaBytes = 256
+	entryBytes = 192
 	// spareBytes is the largest memory that an entry keeps while it is spare.
-	spareBytes = 256
+	spareBytes = DeltaBytes - entryBytes
 )
 
 // Outbox holds the deltas of one sender and lane until they are acknowledged:
@@ -51,6 +57,7 @@ type Outbox struct {
 	rest     queue
 	flights  []*flight // oldest first
 	inFlight int       // deltas in flights
+	flying   int       // and the places that they take
 	seq      uint64
 	free     *entry // spare entries, linked by next; never more than MaxDeltas
 }
@@ -76,6 +83,7 @@ type section struct {
 type entry struct {
 	lifeKey
 	section    *section
+	places     int // that it takes of MaxDeltas
 	flags      Flags
 	cells      crdt.Vector
 	carry      crdt.Carry
@@ -102,15 +110,18 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 // Put joins d, which it keeps no part of, with what is pending for the same
 // key and life, under the shape that it came with last: a limit may have
 // changed. Of carries and of penalties it keeps the later. It is
-// false when the outbox is full and the key is not in it, or when d could not be
-// encoded: then the caller keeps its record dirty and comes again.
+// false when the outbox is full and the key, or a slice, is not in it, or when d
+// could not be encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil || checkHeard(d.Heard) != nil {
 		return false
 	}
 	id := sectionID{shape, life}
-	if o.entries[id.of(d.Key)] == nil && (o.Full() && d.Flags&FlagFirst == 0 || o.Crammed()) {
+	switch e := o.entries[id.of(d.Key)]; {
+	case e == nil && (o.Full() && d.Flags&FlagFirst == 0 || o.Crammed()):
 		return false
+	case e != nil && e.grows(d.Cells) && o.Crammed():
+		return false // or keys that wait for long would take what they like
 	}
 	o.join(id, &d)
 	return true
@@ -135,7 +146,7 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	e := o.entries[id.of(d.Key)]
 	if e == nil {
 		e = o.take()
-		e.lifeKey, e.heard = id.of(d.Key), d.Heard
+		e.lifeKey, e.heard, e.places = id.of(d.Key), d.Heard, 1
 		o.entries[e.lifeKey] = e
 		o.queue(d.Flags).push(e)
 	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
@@ -169,6 +180,27 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	if e.flags |= d.Flags; e.tells() {
 		e.flags &^= FlagTouch
 	}
+	o.weigh(e)
+}
+
+// weigh brings what is known of an entry's size up to date.
+func (o *Outbox) weigh(e *entry) {
+	places := placesOf(e.cells.Bytes())
+	o.queue(e.flags).waits += places - e.places
+	e.places = places
+}
+
+// placesOf is how many places a delta takes whose slices take so many bytes.
+func placesOf(bytes int) int { return (entryBytes + bytes + DeltaBytes - 1) / DeltaBytes }
+
+// grows says that some of the cells, which ascend, are of slices that are not there.
+func (e *entry) grows(cells []crdt.Cell) bool {
+	for _, c := range cells {
+		if e.cells.Get(c.Slice).Zero() {
+			return true
+		}
+	}
+	return false
 }
 
 // tells is Delta.Tells of what is pending.
@@ -205,6 +237,7 @@ func (o *Outbox) Next(head Up) *Up {
 	}
 	f.close()
 	o.inFlight += f.deltas
+	o.flying += flying(&head)
 	o.flights = append(o.flights, &flight{Up: &head})
 	return &head
 }
@@ -219,7 +252,7 @@ func (o *Outbox) Takes(f Flags, eighths int) bool {
 	case o.Full():
 		return false
 	}
-	return 2*o.Held() < o.cfg.MaxDeltas || 8*o.queue(f).waits < eighths*o.cfg.MaxDeltas
+	return 2*o.taken() < o.cfg.MaxDeltas || 8*o.queue(f).waits < eighths*o.cfg.MaxDeltas
 }
 
 // HearAll has all that waits answered in full: whoever answers is another.
@@ -237,15 +270,15 @@ func (o *Outbox) Full() bool {
 	if o.cfg.ReserveOneIn > 0 {
 		most -= most / o.cfg.ReserveOneIn
 	}
-	return o.Held() >= most
+	return o.taken() >= most
 }
 
 // Crammed says that no further key would be taken at all.
-func (o *Outbox) Crammed() bool { return o.Held() >= o.cfg.MaxDeltas }
+func (o *Outbox) Crammed() bool { return o.taken() >= o.cfg.MaxDeltas }
 
 // HalfFull says that what can wait should, and leave the rest of the room to
 // what cannot.
-func (o *Outbox) HalfFull() bool { return 2*o.Held() >= o.cfg.MaxDeltas }
+func (o *Outbox) HalfFull() bool { return 2*o.taken() >= o.cfg.MaxDeltas }
 
 // Deltas is the number of deltas of the frame under way with that Seq; known is
 // false where there is none.
@@ -283,6 +316,7 @@ func (o *Outbox) fill(f *filling, q *queue, keep int) bool {
 			o.drop(q, e)
 		case n > 0:
 			e.cells.Retire(e.cells.At(n).Slice) // the rest goes with the next frame
+			o.weigh(e)
 			return false
 		default:
 			return false
@@ -314,6 +348,7 @@ func (o *Outbox) land(seq uint64) (f *flight, older []*flight) {
 	f = o.flights[i]
 	o.flights = slices.Delete(o.flights, i, i+1)
 	o.inFlight -= deltas(f.Up)
+	o.flying -= flying(f.Up)
 	return f, o.flights[:i]
 }
 
@@ -339,6 +374,11 @@ func (o *Outbox) Lost(seq uint64) {
 
 // Held is the number of deltas that wait or are under way.
 func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
+
+// taken is how many of MaxDeltas places are taken.
+func (o *Outbox) taken() int {
+	return o.first.waits + o.urgent.waits + o.regular.waits + o.rest.waits + o.flying
+}
 
 // HeldCounts is Held without the deltas that only ask: nothing is lost with
 // those. It looks at every delta: it is for a sender that is about to stop.
@@ -429,10 +469,20 @@ func deltas(u *Up) int {
 	return n
 }
 
+// flying is the places that a frame under way takes: its cells are not packed.
+func flying(u *Up) (places int) {
+	for i := range u.Sections {
+		for j := range u.Sections[i].Deltas {
+			places += placesOf(len(u.Sections[i].Deltas[j].Cells) * int(unsafe.Sizeof(crdt.Cell{})))
+		}
+	}
+	return places
+}
+
 // queue is a list of entries in the order in which they came.
 type queue struct {
 	first, last *entry
-	waits       int
+	waits       int // places that they take
 }
 
 func (q *queue) push(e *entry) {
@@ -442,7 +492,7 @@ func (q *queue) push(e *entry) {
 		q.first = e
 	}
 	q.last = e
-	q.waits++
+	q.waits += e.places
 }
 
 func (q *queue) remove(e *entry) {
@@ -457,5 +507,5 @@ func (q *queue) remove(e *entry) {
 		q.last = e.prev
 	}
 	e.prev, e.next = nil, nil
-	q.waits--
+	q.waits -= e.places
 }
