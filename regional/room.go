@@ -230,6 +230,7 @@ type search struct {
 	matters bool
 	at      int // in lane.order; -1: nothing
 	least   worth
+	locked  bool // some may not be forgotten as yet
 }
 
 // look looks at n counters from a hand on, among those at places from first on,
@@ -240,6 +241,7 @@ func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
 			*hand = first
 		}
 		w := a.worth(l, l.order[*hand], s.matters, s.now)
+		s.locked = s.locked || w == priceless
 		if w < s.least {
 			s.at, s.least = *hand, w
 		}
@@ -275,7 +277,10 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 			}
 		}
 	}
-	if s.at < 0 {
+	// What has used much of its limit does not make room for what has not, while
+	// others are about to be written: in a full store it may be gone by now, and these
+	// can go when they are. Who comes is looked at once more then: see take.
+	if s.at < 0 || s.least >= hotCounter && s.locked && !matters {
 		*barren = now + int64(barrenFor)
 		return false
 	}

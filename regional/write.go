@@ -157,7 +157,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			a.joinStored(l, batch[i].Key, &answer[i], by[i], now)
 		}
 	}
-	l.room.barren = [2]int64{} // what was written can make room
+	l.room.barren, l.room.hot = [2]int64{}, 0 // what was written can make room
 	return failed, err
 }
 
