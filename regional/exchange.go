@@ -260,6 +260,9 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	if asked && c.hearOthers(t, oldest, horizon, now) {
 		rose = true
 	}
+	if rose && asked && l.crowded() { // or it is forgotten before anybody asks again
+		l.again(key, c)
+	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)
 	}

@@ -190,7 +190,8 @@ func (c *counter) hearOthers(t *deltasync.Totals, oldest, horizon crdt.Slice, no
 }
 
 // keep adds to an item what homes said: it goes to the store with the next write, if
-// there is one, for whoever forgets it can ask again.
+// there is one, for whoever forgets it can ask again. Where keys compete for places it
+// is written before it may be forgotten.
 func (b *abroad) keep(it *Item, regions *crdt.GCounter) {
 	if b.unkept == nothing {
 		return

@@ -504,6 +504,31 @@ func TestWipedRegionsAreToldAgain(t *testing.T) {
 	}
 }
 
+// Where keys compete for places, what homes told of one is stored before others take
+// its place: or whoever asks again would never hear of it.
+func TestWhatHomesToldOutlivesItsPlace(t *testing.T) {
+	f := newFour(t)
+	a, err := regional.New(regional.Config{Region: f.us.name, Name: "a1", Peers: others(names(4), f.us.name), Lanes: 1, MaxKeys: 1, Incarnation: 1, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, f.us.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.us.Aggregator = a
+	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 5))
+	f.pass()
+	const other = 9999
+	for n := range uint64(2) {
+		(&edge{name: "e"}).tell(f.us, other, charge(start, n+1))
+		f.pass()
+		f.us.sync(nil)
+		if got, want := f.total(f.us), 5*n; got != want {
+			t.Errorf("asked %d times, us knows of %d, want %d", n+1, got, want)
+		}
+		f.pass()
+		(&edge{name: "e"}).tell(f.us, other+1, charge(start, n+1)) // it wants the place too
+		f.us.sync(nil)
+	}
+}
+
 // Where two regions do not answer there are keys without homes: that is shown, and is
 // over when one is back.
 func TestHomesThatAreAwayAreShown(t *testing.T) {

@@ -190,7 +190,7 @@ func matters(shape deltasync.Shape, d *deltasync.Delta, now int64) bool {
 
 // owes says that the store lacks something of the key.
 func (c *counter) owes() bool {
-	return len(c.missing) > 0 || c.penalty.lacks || c.past != nil && c.past.lacks
+	return len(c.missing) > 0 || c.penalty.lacks || c.past != nil && c.past.lacks || c.retried && c.abroad != nil && c.abroad.unkept != nothing
 }
 
 const (
