@@ -83,3 +83,38 @@ func TestThresholdsOfANewLimit(t *testing.T) {
 		t.Errorf("%d pushes at 105 of 200, want 1", got)
 	}
 }
+
+// What crossed a threshold while another aggregator served the lane, who may have
+// died before he pushed it, is pushed when the lane is gained.
+func TestGainedLanePushesWhatIsKnown(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	r.Join(start)
+	(&edge{name: "e1"}).tell(r, 9, charge(start, 60))
+	if got := pushed(r); got != 0 {
+		t.Fatalf("%d pushes of a lane that others serve, want none", got)
+	}
+	r.Found(start)
+	if got := pushed(r); got != 1 {
+		t.Errorf("%d pushes at 60 of 100 when the lane is gained, want 1", got)
+	}
+}
+
+// That takes no more than twice the room of the keys that there are.
+func TestPushesOfOthersLanesAreBounded(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now))
+	r.Join(now)
+	before := r.Stats(now).Bytes
+	e := &edge{name: "e1"}
+	for key := range deltasync.Key(10_000) {
+		if e.tell(r, key+1, charge(now, 60)); key%100 == 99 {
+			now = now.Add(2 * time.Minute) // and all are retired
+			r.now = now
+			r.Tick(now)
+			pushed(r)
+		}
+	}
+	if got := r.Stats(now).Bytes - before; got > 48<<10 {
+		t.Errorf("%d bytes are left of keys that have come and gone", got)
+	}
+}

@@ -98,7 +98,7 @@ func (t *trial) verifyBasis(edge string, user int, d *limit.Decision) {
 			h = &heard{}
 			t.heard[by] = h
 		}
-		h.live = c.byLife[now] != nil && !c.rate.Bucket() // which may have drained
+		h.live = of(c.byLife, now).Len() > 0 && !c.rate.Bucket() // which may have drained
 	}
 }
 

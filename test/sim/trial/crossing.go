@@ -58,8 +58,8 @@ func (t *trial) pushed(region string, c *counter, cells []crdt.Cell) {
 	for _, cell := range cells {
 		told.Join(cell)
 	}
-	used := net(told.From(c.rate.Reach(t.w.Now().UnixNano()), nil)) // a push tells what changed since others told all
-	t.crossings.most[at] = max(t.crossings.most[at], used)
+	used := net(told.From(c.rate.Reach(t.w.Now().UnixNano()), nil))    // a push tells what changed since others told all
+	t.crossings.most[at] = max(t.crossings.most[at], used, net(cells)) // refunds may have been lost since
 	if passed(used, c.rate.Limit) == 50 && t.quiet() && !c.rate.Bucket() {
 		if t.crossings.times[at]++; t.crossings.times[at] > 2 {
 			t.failf("7", "%s is told for the %d. time that %s has passed 50 %% of %s", region, t.crossings.times[at], c.user, c.rate.Policy)

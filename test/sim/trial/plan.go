@@ -102,6 +102,9 @@ func (p *plan) quiet() bool {
 	return p.penalty == 0
 }
 
+// crowds says that keys compete for places in aggregators.
+func (p *plan) crowds() bool { return p.has[EvictServer] || p.has[Flood] }
+
 // isOld says that an edge speaks as the first build did.
 func (p *plan) isOld(edge string) bool { return slices.Contains(p.old, edge) }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // rest is how long after the faults all have agreed: a refresh of a window of a
@@ -119,30 +120,21 @@ func (t *trial) mistaken(c *counter) bool { return c.claimed != nil }
 // agree demands that all edges believe the same of a counter: all that was
 // charged, but for what nobody was told who lives.
 func (t *trial) agree(c *counter) {
-	var least crdt.Vector // what cannot be lost
-	for _, name := range t.w.Edges() {
-		now := life{name, t.w.Site(name).Lives()}
-		for l, truth := range c.byLife {
-			if l.edge != name {
-				continue
-			}
-			if l == now && !t.has[Evict] {
-				for _, cell := range truth.Cells(nil) {
-					least.Add(cell)
-				}
-				continue
-			}
-			for _, stored := range c.stored[l] {
-				for _, cell := range stored.Cells(nil) {
-					least.Add(cell)
-				}
+	if t.mistaken(c) {
+		return
+	}
+	// What was forgotten to make room is not told again to a region that was away, or
+	// lost it, unless it is listed: within a region all know it from the store.
+	apart := t.crowds() && t.mayForget()
+	least := map[string]*crdt.Vector{} // by regions that must know it: what cannot be lost
+	for l, truth := range c.byLife {
+		for _, region := range t.regionNames {
+			if site := t.w.Site(l.edge); !apart || site.Region == region {
+				t.keep(c, l, truth, site, of(least, region))
 			}
 		}
 	}
 	reach := c.rate.Reach(t.w.Now().UnixNano())
-	if t.mistaken(c) || t.crowds() && t.mayForget() && little(least.Cells(nil), reach, c.rate.Limit) {
-		return
-	}
 	var first []crdt.Cell
 	for i, name := range t.w.Edges() {
 		own, others, live := t.w.Node(name).Cells(c.key)
@@ -150,12 +142,12 @@ func (t *trial) agree(c *counter) {
 			continue // it was evicted, or has drained
 		}
 		believed := within(sum(own, others), reach)
-		for _, cell := range within(least.Cells(nil), reach) {
+		for _, cell := range within(of(least, t.w.Site(name).Region).Cells(nil), reach) {
 			if got := cellOf(believed, cell.Slice); got.Charges < cell.Charges || got.Refunds < cell.Refunds {
 				t.failf("4", "after the faults %s believes %+v of %s (%s), at least %+v is known to somebody", name, got, c.user, c.rate.Policy, cell)
 			}
 		}
-		if i == 0 || t.has[Evict] || t.died && t.mayForget() {
+		if i == 0 || apart || t.has[Evict] || t.died && t.mayForget() {
 			first = believed
 			continue
 		}
@@ -165,18 +157,20 @@ func (t *trial) agree(c *counter) {
 	}
 }
 
-// crowds says that keys compete for places in aggregators.
-func (p *plan) crowds() bool { return p.has[EvictServer] || p.has[Flood] }
-
-// little says that less than a quarter of a limit is used: what aggregators forgot
-// of such keys to make room they do not tell again to a region that lost what it
-// was told; they have no list of them.
-func little(cells []crdt.Cell, reach crdt.Slice, limit uint64) bool {
-	var used uint64
-	for _, cell := range within(cells, reach) {
-		used = crdt.SatAdd(used, cell.Charges)
+// keep adds to what must be known of a counter what a life of an edge counted: all
+// of one that lives, and what was acknowledged of one that is dead.
+func (t *trial) keep(c *counter, l life, truth *crdt.Vector, site *world.Site, into *crdt.Vector) {
+	if l.nth == site.Lives() && !t.has[Evict] {
+		for _, cell := range truth.Cells(nil) {
+			into.Add(cell)
+		}
+		return
 	}
-	return used < limit/4
+	for _, stored := range c.stored[l] {
+		for _, cell := range stored.Cells(nil) {
+			into.Add(cell)
+		}
+	}
 }
 
 // mayForget says that regions may have lost counts that nobody lives to tell
