@@ -51,7 +51,7 @@ func (a *Aggregator) unheard(now int64) (peers []string) {
 		for _, l := range a.lanes {
 			l.mu.Lock()
 			p := &l.peers[j]
-			unheard := p.fails > 0 && passed(p.failing, now, int64(silentFor)) && !passed(p.sent, now, int64(max(silentFor, 2*beat*a.cfg.Interval)))
+			unheard := p.fails > 0 && passed(p.failing, now, int64(silentFor)) && !passed(p.sent, now, int64(max(silentFor/3, 2*beat*a.cfg.Interval, 2*a.cfg.Timeout)))
 			unheard = unheard && (!answered || passed(last, now, int64(silentFor)))
 			l.mu.Unlock()
 			if unheard {
