@@ -49,6 +49,7 @@ type lane struct {
 	scratch  []crdt.Cell     // see merged
 	joined   crdt.Vector     // likewise
 	slots    []slot          // see slotsOf
+	answered int64           // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
 }
@@ -188,7 +189,7 @@ func (a *Aggregator) encode(down *deltasync.Down) []byte {
 // reply tells the sender what everybody else did.
 func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*counter, now int64) *deltasync.Down {
 	edges, regions := a.live(now)
-	knows := up.Kind == deltasync.KindEdge && up.HeardEpoch == a.epoch.Load()
+	knows := up.Kind == deltasync.KindEdge && up.HeardEpoch == a.epoch.Load() && up.SentAt <= now+int64(astray)
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,
@@ -196,6 +197,7 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.answered = now
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		oldest := reach(sec.Shape, now)

@@ -119,7 +119,9 @@ func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, o
 		}
 	}
 	if rose && from < sliceAt(c.shape, now-int64(grace(c.shape))) {
-		c.late = stampOf(now)
+		if c.late.before(now) { // what waited for the store may come in with an older time
+			c.late = stampOf(now)
+		}
 	}
 	return from, rose
 }

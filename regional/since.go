@@ -19,9 +19,18 @@ func grace(shape deltasync.Shape) time.Duration {
 	return min(3*time.Second, shape.Window()/10)
 }
 
-// astray is by how much the clocks of an edge and ours may differ, and how long a
-// frame may be on its way.
+// astray is by how much the clocks of an edge and ours may differ, and besides how
+// long a frame may be on its way. Whose clock is further ahead is told all.
 const astray = time.Second
+
+// since is when something came in that began at now: a write that waited for the
+// store, or one of many, ends when edges have been answered meanwhile.
+func (l *lane) since(now int64) int64 {
+	if l.answered > now && l.answered-now < int64(time.Minute) { // or a clock was set back
+		return l.answered
+	}
+	return now
+}
 
 // Of a bucket all is told each time: its carry and its slices belong together.
 
@@ -31,7 +40,7 @@ func (c *counter) since(heard crdt.Slice, now int64) crdt.Slice {
 	if current := sliceAt(c.shape, now); c.past != nil || heard == 0 || heard > current+1 || heard < current-crdt.Slice(c.shape.Slices) {
 		return math.MinInt64
 	}
-	asked := int64(heard)*int64(c.shape.Width) - int64(astray)
+	asked := int64(heard)*int64(c.shape.Width) - 2*int64(astray)
 	if !c.late.before(asked) {
 		return math.MinInt64
 	}

@@ -253,7 +253,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 			a.stats.crowded.Add(1)
 			continue
 		}
-		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest, now)
+		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest, l.since(now))
 		if !rose {
 			continue
 		}
