@@ -1,0 +1,84 @@
+package edge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// ReceiveHot takes in a push: totals of keys near their limit, every edge's
+// counts included. Of keys that are not live here the view keeps them, so that
+// a key spread thinly over many edges finds its limit used up at its first
+// request.
+func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
+	var hot deltasync.Hot
+	if err := hot.UnmarshalBinary(payload); err != nil {
+		n.stats.badPushes.Add(1)
+		return fmt.Errorf("push: %w", err)
+	}
+	if hot.Region != n.cfg.Region {
+		n.stats.foreign.Add(1)
+		return fmt.Errorf("push: it is of region %q, want %q", hot.Region, n.cfg.Region)
+	}
+	n.stats.pushes.Add(1)
+	n.hearAll(n.clock.At(now), &hot)
+	return nil
+}
+
+// hearAll takes in the totals of a push, and says of how many keys they are.
+func (n *Node) hearAll(now int64, hot *deltasync.Hot) (keys int) {
+	for i := range hot.Sections {
+		sec := &hot.Sections[i]
+		for k := range sec.Keys {
+			n.hearHot(now, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
+		}
+		keys += len(sec.Keys)
+	}
+	return keys
+}
+
+// remember joins totals of a key that is not live here to what the view has of
+// it: counts of ours that were forgotten unsent are only there.
+func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, cells []crdt.Cell, regions uint16) {
+	var both crdt.Vector
+	seen := n.cfg.View.Get(hot.Key)
+	for _, c := range seen.Cells {
+		both.Join(c)
+	}
+	for _, c := range cells {
+		both.Join(c)
+	}
+	until := max(seen.Until, hot.Until)
+	n.cfg.View.Set(hot.Key, Totals{both.Cells(nil), seen.Carry.Later(hot.Carry), until, now, regions},
+		max(shape.Window()+shape.Width, time.Duration(min(until-now, int64(limit.MaxWindow)))))
+}
+
+func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
+	s := n.shard(hot.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cells := hot.Peers
+	if !shape.Regional {
+		cells = s.plus(hot.Others, hot.Peers)
+	}
+	r := s.find(hot.Key)
+	if r == nil {
+		n.remember(now, shape, hot, cells, regions)
+		if rate := n.ofShape(shape); rate != nil {
+			s.heed(hot.Key, rate, cells, hot.Carry, now)
+		}
+		return
+	}
+	// What the region holds of us is at most what we hold ourselves, so the
+	// rest is at most what others counted: still a lower bound.
+	s.whole(r)
+	r.settle()
+	for i := range cells {
+		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
+	}
+	n.learn(s, r, now, cells, hot.Carry, regions)
+	s.obey(r, hot.Until, now)
+}
