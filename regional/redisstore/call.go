@@ -56,9 +56,16 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	p.count = floorDiv(int64(last), size) - p.first + 1
 	c.places = append(c.places, p)
 
-	// A version above maxVersion is none of ours. Lua rounds it, but not down to
-	// one that is.
-	c.args = append(c.args, it.Version, p.count+1, member(&it))
+	// A version above maxVersion is none of ours, nor is the one that it is made.
+	head := make([]byte, 0, headBytes+groupBytes*(p.count+1))
+	head = appendUint(head, min(it.Version, maxVersion+1), headBytes-1)
+	headAt := len(c.args)
+	if c.args = append(c.args, nil); it.Note == "" {
+		head = append(head, 0)
+	} else {
+		head = append(head, 1)
+		c.args = append(c.args, member(&it))
+	}
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)
 	carries := cellsOf(it.Carries)
@@ -66,8 +73,6 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	for g := p.first; g < p.first+p.count; g++ {
 		from, end := crdt.Slice(g*size), crdt.Slice((g+1)*size)
 		c.keys = append(c.keys, string(strconv.AppendInt(name, g, 10)))
-		c.args = append(c.args, int64(end)*millis+kept, 0)
-		vectors := len(c.args) - 1
 		n := 0
 		for i := range it.Vectors {
 			v := &it.Vectors[i]
@@ -80,9 +85,10 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 			c.args = append(c.args, fieldCarry, appendVector(nil, from, cells))
 			n++
 		}
-		c.args[vectors] = n
+		head = appendGroup(head, n, int64(end)*millis+kept)
 	}
-	c.addLasting(&it, string(append(name, "rest"...)), now)
+	n, expires := c.addLasting(&it, string(append(name, "rest"...)), now)
+	c.args[headAt] = appendGroup(head, n, expires)
 	if it.Note != "" {
 		c.keys = append(c.keys, listName(c.prefix, tagOf(it.Key)))
 	}
@@ -90,12 +96,10 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 
 // addLasting appends what outlasts the slices, as the last of the item's groups:
 // what rests of a bucket, of which the level is the charges of its one cell, and
-// the boundary the refunds; and a penalty, of which the charges are the end.
-func (c *call) addLasting(it *regional.Item, name string, now time.Time) {
+// the boundary the refunds; and a penalty, of which the charges are the end. It
+// returns how many these are, and when the last of them expires.
+func (c *call) addLasting(it *regional.Item, name string, now time.Time) (n int, last int64) {
 	c.keys = append(c.keys, name)
-	c.args = append(c.args, int64(0), 0)
-	expires, vectors := len(c.args)-2, len(c.args)-1
-	n, last := 0, int64(0)
 	put := func(field string, cell crdt.Cell, kept int64) {
 		c.args = append(c.args, field, appendVector(nil, 0, []crdt.Cell{cell}))
 		n, last = n+1, max(last, kept)
@@ -108,7 +112,20 @@ func (c *call) addLasting(it *regional.Item, name string, now time.Time) {
 	if end := it.Punished(now); end != 0 {
 		put(fieldUntil, crdt.Cell{Charges: uint64(end)}, end/int64(time.Millisecond)+1)
 	}
-	c.args[expires], c.args[vectors] = last, n
+	return n, last
+}
+
+// What the head of a key takes beside its groups, and each of these.
+const (
+	headBytes  = 7 + 1
+	groupBytes = 3 + 6
+)
+
+// appendGroup appends what the head of a key says of a group: how many of its
+// vectors come, and when it expires, in milliseconds since 1970.
+func appendGroup(head []byte, vectors int, expires int64) []byte {
+	head = appendUint(head, uint64(vectors), 3)
+	return appendUint(head, uint64(max(expires, 0)), 6)
 }
 
 // cellsOf is carries as a vector: a cell a boundary, ascending, whose charges

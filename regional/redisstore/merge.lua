@@ -4,9 +4,11 @@
 --
 -- KEYS: the groups of the first key, and the list of its tag if it is to be
 --       listed, then those of the second, ...
--- ARGV: nonce, then for each key: version that the caller saw, number of groups,
---       what to list it as (empty: do not), then for each of these groups: when it expires (ms), number of vectors,
---       and for each of these: field, packed vector.
+-- ARGV: nonce, then for each key its head, what to list it as, if the head says
+--       that it is to be, and for each of its vectors: field, packed vector.
+-- Head: the version that the caller saw (7 bytes), whether it is to be listed (1),
+--       then for each of its groups: number of vectors (3), when it expires (6, ms).
+--       It is one string, as each argument costs as much as reading all of it.
 -- Answer: the time (ms), then for each key its version now, or, if the version
 -- before was not the one named, {version, group's index, its HGETALL, ...}.
 
@@ -45,13 +47,45 @@ end
 local function widen(s, o, c, r, O, C, R)
   if o == O and c == C and r == R then return s end
   local po, pc, pr = rep('\0', O - o), rep('\0', C - c), rep('\0', R - r)
-  local out = {sub(s, 1, 2)}
+  local out = {string.char(16 + O, C * 16 + R)}
   for p = 3, #s, o + c + r do
     out[#out + 1] = po .. sub(s, p, p + o - 1)
       .. pc .. sub(s, p + o, p + o + c - 1)
       .. pr .. sub(s, p + o + c, p + o + c + r - 1)
   end
   return table.concat(out)
+end
+
+-- The join of a and b, which have these widths, where it is quickly told: b has
+-- the last slices of a, or later ones, and no count less than a's. False where it
+-- is not, nil where it is a.
+local function raise(a, b, o, c, r)
+  local stride, na, nb = o + c + r, #a - 2, #b - 2
+  if c > 6 or r > 6 or nb > 256 then return false end -- more than doubles, or the stack, hold
+  -- Bytes from b's first slice on, if a leaves none out.
+  local back = (number(a, #a - stride + 1, o) - number(b, 3, o) + 1) * stride
+  if back <= 0 then return a .. sub(b, 3) end
+  if back > na then return false end
+  local both, rose, from = math.min(back, nb), back < nb, na + 3 - back
+  local A, B = {byte(a, from, from + both - 1)}, {byte(b, 3, both + 2)}
+  for p = 1, both, stride do
+    local q = p + o
+    for i = p, q - 1 do
+      if A[i] ~= B[i] then return false end
+    end
+    local x, y = A[q], B[q]
+    for i = q + 1, q + c - 1 do x, y = x * 256 + A[i], y * 256 + B[i] end
+    if x > y then return false end
+    if x < y then rose = true end
+    if r > 0 then
+      x, y = 0, 0
+      for i = q + c, q + c + r - 1 do x, y = x * 256 + A[i], y * 256 + B[i] end
+      if x > y then return false end
+      if x < y then rose = true end
+    end
+  end
+  if not rose then return nil end
+  return sub(a, 1, from - 1) .. sub(b, 3) .. sub(a, from + both)
 end
 
 -- The join of a, as stored, and b; nil if it is a.
@@ -61,9 +95,11 @@ local function join(a, b)
   local bo, bc, br = widths(b)
   local o, c, r = math.max(ao, bo), math.max(ac, bc), math.max(ar, br)
   a, b = widen(a, ao, ac, ar, o, c, r), widen(b, bo, bc, br, o, c, r)
+  local raised = raise(a, b, o, c, r)
+  if raised ~= false then return raised end
   local stride = o + c + r
   local n = (#a - 2) / stride
-  local out, from, low = {string.char(16 + o, c * 16 + r)}, 3, 0 -- from: first byte not copied yet
+  local out, from, low = {sub(a, 1, 2)}, 3, 0 -- from: first byte not copied yet
   for p = 3, #b, stride do
     local want, high = number(b, p, o), n
     if low < n and number(a, 3 + (n - 1) * stride, o) < want then low = n end -- most are newer
@@ -122,36 +158,51 @@ local now = time[1] * 1000 + floor(time[2] / 1000)
 local nonce = tonumber(ARGV[1])
 local out, k, a = {now}, 1, 2
 while k <= #KEYS do
-  local named, groups = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  local member = ARGV[a + 2]
+  local head, member = ARGV[a], nil
+  local v1, v2, v3, v4, v5, v6, v7, listed = byte(head, 1, 8)
+  local named = (((((v1 * 256 + v2) * 256 + v3) * 256 + v4) * 256 + v5) * 256 + v6) * 256 + v7
+  a = a + 1
+  if listed == 1 then
+    member, a = ARGV[a], a + 1
+  end
   local first, before, after, last = k, 0, 0, 0
-  a = a + 3
-  for g = 1, groups do
-    local key, expires, vectors = KEYS[k], tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-    k, a = k + 1, a + 2
-    local old = version(call('HGET', key, 'v'))
-    local new, changed, field, value = old, false, nil, nil
-    if expires > now then
+  for p = 9, #head, 9 do
+    local key, expires = KEYS[k], 0
+    local n1, n2, n3, e1, e2, e3, e4, e5, e6 = byte(head, p, p + 8)
+    local vectors = (n1 * 256 + n2) * 256 + n3
+    if vectors > 0 or member then
+      expires = ((((e1 * 256 + e2) * 256 + e3) * 256 + e4) * 256 + e5) * 256 + e6
+    end
+    k = k + 1
+    local old, changed, field, value
+    if expires > now and vectors > 0 then
+      local read = call('HMGET', key, 'v', ARGV[a])
+      old = version(read[1])
       for i = a, a + 2 * vectors - 2, 2 do
         if field then -- now, for the same one may stand in the batch again
           call('HSET', key, field, value)
           field = nil
         end
-        local held = call('HGET', key, ARGV[i])
-        local joined = ARGV[i + 1]
+        local held, joined = read[2], ARGV[i + 1]
+        if i > a then held = call('HGET', key, ARGV[i]) end
         if held then joined = join(held, joined) end
         if joined then
           changed, field, value = true, ARGV[i], joined
         end
       end
+    else
+      old = version(call('HGET', key, 'v'))
     end
+    local new = old
     if changed then
       if old == 0 then new = nonce else new = plus(old, 1) end
-      local v = string.format('%.0f', new)
+      -- Much sooner written than with %.0f. A server of 32 bits writes versions that
+      -- it then reads as none: it is told all each time, which is slow, and right.
+      local v = string.format('%d', new)
       if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
       -- A group expires when it does, but the last, of what outlasts the slices,
       -- later with each change.
-      if old == 0 or g == groups and call('PTTL', key) < expires - now then
+      if old == 0 or p + 9 > #head and call('PTTL', key) < expires - now then
         call('PEXPIREAT', key, expires)
       end
     end
@@ -160,7 +211,7 @@ while k <= #KEYS do
     if new > 0 then last = math.max(last, expires) end
   end
   local behind = k
-  if member ~= '' then
+  if member then
     if last > now then list(KEYS[k], member, last, now) end
     k = k + 1
   end

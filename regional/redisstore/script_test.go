@@ -117,6 +117,52 @@ func TestJoinOfAllWidths(t *testing.T) {
 	}
 }
 
+// Most writes are of the latest slices, and raise them or leave them: there is a
+// short way for those, which must lead to the same place. Some are not, or not wholly.
+func TestJoinOfLatestSlices(t *testing.T) {
+	s := testStore(t)
+	it := regional.Item{Key: 9, Width: time.Second, Slices: 120}
+	now := crdt.Slice(time.Now().Unix())
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		most, refunds := uint64(1)<<(1+r.UintN(20)), r.IntN(2) == 0
+		it.Key++
+		var want crdt.Vector
+		for step := range 60 {
+			var v crdt.Vector
+			for n, last := r.IntN(8), now-70+crdt.Slice(step-r.IntN(2)*r.IntN(5)); n >= 0; n-- {
+				c := want.Get(last - crdt.Slice(n))
+				if r.IntN(12) == 0 {
+					continue // a slice is left out
+				}
+				c.Charges += r.Uint64N(most) / 2
+				if refunds && r.IntN(4) == 0 {
+					c.Refunds += r.Uint64N(most) / 4
+				}
+				if r.IntN(20) == 0 {
+					c.Charges /= 2 // somebody knew more
+				}
+				v.Join(c)
+			}
+			if v.Len() == 0 {
+				continue
+			}
+			want.Merge(&v)
+			it.Vectors = []regional.Vector{{Source: regional.FromEdge, Cells: v.Cells(nil)}}
+			if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Load(t.Context(), []regional.Item{it})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got[0].Vectors) != 1 || !slices.Equal(got[0].Vectors[0].Cells, want.Cells(nil)) {
+				t.Fatalf("seed %d, step %d: merging %v gave %v, want %v", seed, step, it.Vectors, got[0].Vectors, want.Cells(nil))
+			}
+		}
+	}
+}
+
 // The script must run on servers without the libraries that Redis adds to Lua.
 func TestScriptIsPlainLua(t *testing.T) {
 	for _, foreign := range []string{"cjson", "cmsgpack", "struct.", "bit.", " pcall", "xpcall", "loadstring", "redis.log", "redis.sha1hex", "goto "} {
