@@ -55,7 +55,7 @@ var rings = map[string]int{
 	"test/bench":            4,
 	"test/bench/localredis": 4, "test/bench/flood": 5, "test/bench/sync": 5,
 	"test/integration": 4, "test/chaos": 4,
-	"cmd/internal/cli": 5, "cmd/edge/demo": 6, "cmd/edge": 7, "cmd/aggregator": 7,
+	"cmd/internal/cli": 5, "cmd/edge/demo/accesslog": 1, "cmd/edge/demo": 6, "cmd/edge": 7, "cmd/aggregator": 7,
 }
 
 var bans = []ban{

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spillgate/spillgate/cmd/edge/demo/accesslog"
 	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/edge/httpapi"
 )
@@ -73,15 +74,15 @@ func openSource(cfg Config) (source, string, error) {
 	if cfg.LogFile == "" {
 		return newGenerated(1), fmt.Sprintf("generated traffic, %d requests a second", cfg.Rate), nil
 	}
-	l, err := openLog(cfg.LogFile)
+	l, err := accesslog.Open(cfg.LogFile)
 	if err != nil {
 		return nil, "", err
 	}
-	about := fmt.Sprintf("%s of %s, %d a second", counted(len(l.requests), "request"), cfg.LogFile, cfg.Rate)
-	if l.skipped > 0 {
-		about += fmt.Sprintf(" (%s skipped)", counted(l.skipped, "unreadable line"))
+	about := fmt.Sprintf("%s of %s, %d a second", counted(len(l.Requests), "request"), cfg.LogFile, cfg.Rate)
+	if l.Skipped > 0 {
+		about += fmt.Sprintf(" (%s skipped)", counted(l.Skipped, "unreadable line"))
 	}
-	if l.cut {
+	if l.Cut {
 		about += " (its beginning; it is long)"
 	}
 	return l, about, nil

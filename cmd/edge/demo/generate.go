@@ -3,6 +3,8 @@ package demo
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/spillgate/spillgate/cmd/edge/demo/accesslog"
 )
 
 // generated is traffic of the shape of a real site's log (10,000 requests of
@@ -49,7 +51,7 @@ func newGenerated(seed uint64) *generated {
 }
 
 // next implements source.
-func (g *generated) next() request {
+func (g *generated) Next() accesslog.Request {
 	v := &g.visits[g.rnd.IntN(len(g.visits))]
 	if v.left == 0 {
 		n := g.clients.Uint64()
@@ -57,7 +59,7 @@ func (g *generated) next() request {
 		v.left = 1 + int(g.rnd.ExpFloat64()*(meanVisit-1))
 	}
 	v.left--
-	return request{client: v.client, method: g.choose(methods), path: g.choose(paths), agent: "Mozilla/5.0 (generated)"}
+	return accesslog.Request{Client: v.client, Method: g.choose(methods), Path: g.choose(paths), Agent: "Mozilla/5.0 (generated)"}
 }
 
 func (g *generated) choose(from []weighted) string {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/spillgate/spillgate/cmd/edge/demo/accesslog"
 )
 
 // source is requests without end.
-type source interface{ next() request }
+type source interface{ Next() accesslog.Request }
 
 // roaming is the part of requests that come in at another than the client's own
 // region: travellers, and resolvers that are not where their users are.
@@ -59,16 +61,16 @@ func (t *traffic) run(ctx context.Context) error {
 
 // send has one edge decide about the next request.
 func (t *traffic) send() {
-	r := t.source.next()
-	i := t.regionOf(r.client)
+	r := t.source.Next()
+	i := t.regionOf(r.Client)
 	edges := t.regions[i].edges
 	t.turns[i] = (t.turns[i] + 1) % len(edges)
 	s := edges[t.turns[i]]
 
-	t.header["Referer"][0], t.header["User-Agent"][0] = r.referer, r.agent
+	t.header["Referer"][0], t.header["User-Agent"][0] = r.Referer, r.Agent
 	req := s.namespace().NewRequest()
 	defer req.Release()
-	req.SetHTTP(r.method, r.path, "demo.example", r.client, t.header)
+	req.SetHTTP(r.Method, r.Path, "demo.example", r.Client, t.header)
 	s.Check(time.Now(), req)
 }
 

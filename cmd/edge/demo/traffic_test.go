@@ -59,13 +59,13 @@ func TestGeneratedTrafficHasTheShapeOfTheLog(t *testing.T) {
 	const n = 50_000
 	byClient, byMethod, byPath := map[string]int{}, map[string]int{}, map[string]int{}
 	for range n {
-		r := g.next()
-		if r != again.next() {
+		r := g.Next()
+		if r != again.Next() {
 			t.Fatal("the same seed makes different traffic")
 		}
-		byClient[r.client]++
-		byMethod[r.method]++
-		byPath[r.path]++
+		byClient[r.Client]++
+		byMethod[r.Method]++
+		byPath[r.Path]++
 	}
 	most := 0
 	for _, c := range byClient {

@@ -1,4 +1,4 @@
-package demo
+package accesslog
 
 import (
 	"bytes"
@@ -13,31 +13,31 @@ import (
 const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a/b?c=d HTTP/1.1" 200 203023 "http://x.example/" "Mozilla/5.0 (Macintosh)"`
 
 func TestParseLine(t *testing.T) {
-	good := func(path, referer, agent string) request {
-		return request{client: "83.149.9.216", method: "GET", path: path, referer: referer, agent: agent}
+	good := func(path, referer, agent string) Request {
+		return Request{Client: "83.149.9.216", Method: "GET", Path: path, Referer: referer, Agent: agent}
 	}
 	for _, tc := range []struct {
 		name, line string
-		want       request
+		want       Request
 		err        string // "": none
 	}{
 		{"as servers write it", goodLine, good("/a/b", "http://x.example/", "Mozilla/5.0 (Macintosh)"), ""},
 		{"no bytes, no referer", `83.149.9.216 - frank [17/May/2015:10:05:03 +0200] "GET / HTTP/1.0" 304 - "-" "x"`, good("/", "", "x"), ""},
-		{"IPv6", `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/2.0" 200 1 "-" ""`, request{client: "2001:db8::1", method: "GET", path: "/"}, ""},
+		{"IPv6", `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/2.0" 200 1 "-" ""`, Request{Client: "2001:db8::1", Method: "GET", Path: "/"}, ""},
 		{"quotes in the agent", strings.Replace(goodLine, "Mozilla/5.0", `say \"hi\"`, 1), good("/a/b", "http://x.example/", `say "hi" (Macintosh)`), ""},
 		{"absolute target", strings.Replace(goodLine, "GET /a/b", "GET http://h.example/a/b", 1), good("/a/b", "http://x.example/", "Mozilla/5.0 (Macintosh)"), ""},
-		{"empty", "", request{}, "client"},
-		{"prose", "the quick brown fox jumps", request{}, "time"},
-		{"common format, without agent", `1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 1`, request{}, "bytes"},
-		{"agent cut off", strings.TrimSuffix(goodLine, `"`), request{}, "user agent: want an end of the quotes"},
-		{"something behind", goodLine + ` "10.0.0.1"`, request{}, "follows the user agent"},
-		{"time", strings.Replace(goodLine, "May", "Mai", 1), request{}, "time"},
-		{"status", strings.Replace(goodLine, " 200 ", " 20 ", 1), request{}, "status"},
-		{"status is a word", strings.Replace(goodLine, " 200 ", " 2x0 ", 1), request{}, "status"},
-		{"bytes", strings.Replace(goodLine, " 203023 ", " many ", 1), request{}, "bytes"},
-		{"no request", strings.Replace(goodLine, "GET /a/b?c=d HTTP/1.1", "-", 1), request{}, "METHOD target"},
-		{"TLS on a plain port", strings.Replace(goodLine, "GET /a/b?c=d HTTP/1.1", `\x16\x03\x01`, 1), request{}, "METHOD target"},
-		{"no protocol", strings.Replace(goodLine, " HTTP/1.1", "", 1), request{}, "METHOD target"},
+		{"empty", "", Request{}, "client"},
+		{"prose", "the quick brown fox jumps", Request{}, "time"},
+		{"common format, without agent", `1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 1`, Request{}, "bytes"},
+		{"agent cut off", strings.TrimSuffix(goodLine, `"`), Request{}, "user agent: want an end of the quotes"},
+		{"something behind", goodLine + ` "10.0.0.1"`, Request{}, "follows the user agent"},
+		{"time", strings.Replace(goodLine, "May", "Mai", 1), Request{}, "time"},
+		{"status", strings.Replace(goodLine, " 200 ", " 20 ", 1), Request{}, "status"},
+		{"status is a word", strings.Replace(goodLine, " 200 ", " 2x0 ", 1), Request{}, "status"},
+		{"bytes", strings.Replace(goodLine, " 203023 ", " many ", 1), Request{}, "bytes"},
+		{"no request", strings.Replace(goodLine, "GET /a/b?c=d HTTP/1.1", "-", 1), Request{}, "METHOD target"},
+		{"TLS on a plain port", strings.Replace(goodLine, "GET /a/b?c=d HTTP/1.1", `\x16\x03\x01`, 1), Request{}, "METHOD target"},
+		{"no protocol", strings.Replace(goodLine, " HTTP/1.1", "", 1), Request{}, "METHOD target"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := parseLine(tc.line)
@@ -79,16 +79,16 @@ func TestReadLog(t *testing.T) {
 		{"gzip", zipped(t, goodLine+"\n"+other+"\n"), 2, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l, err := readLog(strings.NewReader(tc.text))
+			l, err := read(strings.NewReader(tc.text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(l.requests) != tc.requests || l.skipped != tc.skipped || l.cut {
-				t.Fatalf("%d requests, %d skipped, cut %t; want %d and %d", len(l.requests), l.skipped, l.cut, tc.requests, tc.skipped)
+			if len(l.Requests) != tc.requests || l.Skipped != tc.skipped || l.Cut {
+				t.Fatalf("%d requests, %d skipped, cut %t; want %d and %d", len(l.Requests), l.Skipped, l.Cut, tc.requests, tc.skipped)
 			}
 			for i := range 2 * tc.requests { // it goes round
 				want := []string{"83.149.9.216", "1.2.3.4"}[i%tc.requests]
-				if got := l.next().client; got != want {
+				if got := l.Next().Client; got != want {
 					t.Errorf("request %d is %s's, want %s's", i, got, want)
 				}
 			}
@@ -109,25 +109,25 @@ func TestLogsOfNoUse(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := openLog(path)
+			_, err := Open(path)
 			if !errors.Is(err, ErrNoRequests) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want ErrNoRequests with %q and the path", err, tc.want)
 			}
 		})
 	}
 	half := zipped(t, strings.Repeat(goodLine+"\n", 100))
-	if _, err := readLog(strings.NewReader(half[:len(half)/2])); err == nil {
+	if _, err := read(strings.NewReader(half[:len(half)/2])); err == nil {
 		t.Error("half a gzip file: no error")
 	}
-	if _, err := openLog(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 }
 
 func TestLongLogsAreCut(t *testing.T) {
-	l, err := readLog(strings.NewReader(strings.Repeat(goodLine+"\n", maxRequests+10)))
-	if err != nil || len(l.requests) != maxRequests || !l.cut {
-		t.Errorf("%d requests, cut %t, %v; want %d, cut", len(l.requests), l.cut, err, maxRequests)
+	l, err := read(strings.NewReader(strings.Repeat(goodLine+"\n", maxRequests+10)))
+	if err != nil || len(l.Requests) != maxRequests || !l.Cut {
+		t.Errorf("%d requests, cut %t, %v; want %d, cut", len(l.Requests), l.Cut, err, maxRequests)
 	}
 }
 
@@ -137,12 +137,12 @@ func FuzzParseLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		r, err := parseLine(line)
 		if err != nil {
-			if r != (request{}) {
+			if r != (Request{}) {
 				t.Errorf("an error and %+v", r)
 			}
 			return
 		}
-		if r.client == "" || r.method == "" || strings.Contains(r.path, "?") {
+		if r.Client == "" || r.Method == "" || strings.Contains(r.Path, "?") {
 			t.Errorf("parseLine(%q) = %+v", line, r)
 		}
 	})

@@ -1,4 +1,6 @@
-package demo
+// Package accesslog reads web servers' access logs to replay them: the combined
+// log format of Apache and nginx, gzip or plain.
+package accesslog
 
 import (
 	"bufio"
@@ -23,43 +25,44 @@ const (
 // could be read.
 var ErrNoRequests = errors.New("no request in combined log format")
 
-// request is a client's request, from a log or made up.
-type request struct {
-	client, method, path, referer, agent string
+// Request is a client's request, from a log or made up.
+type Request struct {
+	Client, Method, Path, Referer, Agent string
 }
 
-// accessLog is the requests of a log, replayed again and again.
-type accessLog struct {
-	requests []request
-	skipped  int  // lines that were not understood
-	cut      bool // there was more than is read
+// Log is the requests of a log, replayed again and again.
+type Log struct {
+	Requests []Request // one or more
+	Skipped  int       // lines that were not understood
+	Cut      bool      // there was more than is read
 	at       int
 }
 
-// next implements source.
-func (l *accessLog) next() request {
-	r := l.requests[l.at]
-	l.at = (l.at + 1) % len(l.requests)
+// Next is the next request; the first again after the last.
+func (l *Log) Next() Request {
+	r := l.Requests[l.at]
+	l.at = (l.at + 1) % len(l.Requests)
 	return r
 }
 
-// openLog reads a log, gzip or plain.
-func openLog(path string) (*accessLog, error) {
+// Open reads a log, gzip or plain. An error wraps that of the file, or is
+// ErrNoRequests, and names the file.
+func Open(path string) (*Log, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)
 	}
 	defer f.Close()
-	l, err := readLog(f)
+	l, err := read(f)
 	if err != nil {
 		return nil, fmt.Errorf("log %s: %w", path, err)
 	}
 	return l, nil
 }
 
-// readLog reads the lines of a log, and skips and counts those that it does
+// read reads the lines of a log, and skips and counts those that it does
 // not understand.
-func readLog(file io.Reader) (*accessLog, error) {
+func read(file io.Reader) (*Log, error) {
 	in := bufio.NewReaderSize(file, maxLine)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		zip, err := gzip.NewReader(in)
@@ -68,12 +71,12 @@ func readLog(file io.Reader) (*accessLog, error) {
 		}
 		in = bufio.NewReaderSize(zip, maxLine)
 	}
-	l := &accessLog{}
+	l := &Log{}
 	var first error
 	skip := func(err error) {
-		l.skipped++
+		l.Skipped++
 		if first == nil {
-			first = fmt.Errorf("line %d: %w", len(l.requests)+l.skipped, err)
+			first = fmt.Errorf("line %d: %w", len(l.Requests)+l.Skipped, err)
 		}
 	}
 	known := interner{}
@@ -87,7 +90,7 @@ func readLog(file io.Reader) (*accessLog, error) {
 			total += len(rest)
 		}
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("after %d lines: %w", len(l.requests)+l.skipped, err) // of a broken gzip file, say
+			return nil, fmt.Errorf("after %d lines: %w", len(l.Requests)+l.Skipped, err) // of a broken gzip file, say
 		}
 		switch text := strings.TrimRight(string(line), "\r\n"); {
 		case long:
@@ -99,31 +102,31 @@ func readLog(file io.Reader) (*accessLog, error) {
 				skip(bad)
 				break
 			}
-			l.requests = append(l.requests, known.request(r))
+			l.Requests = append(l.Requests, known.request(r))
 		}
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if len(l.requests) >= maxRequests || total >= maxLogBytes {
-			l.cut = true
+		if len(l.Requests) >= maxRequests || total >= maxLogBytes {
+			l.Cut = true
 			break
 		}
 	}
-	if len(l.requests) > 0 {
+	if len(l.Requests) > 0 {
 		return l, nil
 	}
 	if first == nil {
 		return nil, fmt.Errorf("%w: it is empty", ErrNoRequests)
 	}
-	return nil, fmt.Errorf("%w: %d lines, of which the first is wrong at %w", ErrNoRequests, l.skipped, first)
+	return nil, fmt.Errorf("%w: %d lines, of which the first is wrong at %w", ErrNoRequests, l.Skipped, first)
 }
 
 // parseLine reads one line of the combined log format:
 //
 //	client ident user [time] "METHOD target HTTP/version" status bytes "referer" "agent"
-func parseLine(line string) (r request, err error) {
+func parseLine(line string) (r Request, err error) {
 	p := lineReader{rest: line}
-	r.client = p.word("client")
+	r.Client = p.word("client")
 	p.word("ident")
 	p.word("user")
 	p.time()
@@ -132,22 +135,22 @@ func parseLine(line string) (r request, err error) {
 		p.err = errors.New("status: it does not have three digits")
 	}
 	p.digits("bytes")
-	r.referer = p.quoted("referer")
-	r.agent = p.quoted("user agent")
+	r.Referer = p.quoted("referer")
+	r.Agent = p.quoted("user agent")
 	if p.err == nil && p.rest != "" {
 		p.err = errors.New("something follows the user agent")
 	}
 	if p.err != nil {
-		return request{}, p.err
+		return Request{}, p.err
 	}
 	method, rest, _ := strings.Cut(call, " ")
 	target, protocol, ok := strings.Cut(rest, " ")
 	if !ok || method == "" || target == "" || !strings.HasPrefix(protocol, "HTTP/") || strings.Contains(protocol, " ") {
-		return request{}, fmt.Errorf("request %.80q is not METHOD target HTTP/version", call)
+		return Request{}, fmt.Errorf("request %.80q is not METHOD target HTTP/version", call)
 	}
-	r.method, r.path = method, pathOf(target)
-	if r.referer == "-" {
-		r.referer = ""
+	r.Method, r.Path = method, pathOf(target)
+	if r.Referer == "-" {
+		r.Referer = ""
 	}
 	return r, nil
 }
@@ -239,8 +242,8 @@ func (p *lineReader) quoted(field string) string {
 // the same clients, paths and browsers, and its lines are not kept.
 type interner map[string]string
 
-func (in interner) request(r request) request {
-	for _, s := range []*string{&r.client, &r.method, &r.path, &r.referer, &r.agent} {
+func (in interner) request(r Request) Request {
+	for _, s := range []*string{&r.Client, &r.Method, &r.Path, &r.Referer, &r.Agent} {
 		one, ok := in[*s]
 		if !ok {
 			one = strings.Clone(*s)
