@@ -122,6 +122,7 @@ func TestAHundredthIsToldByEveryAlgorithm(t *testing.T) {
 // With a budget of bytes an edge sends no more than that, and first who is near
 // its limit.
 func TestBudgetOfBytes(t *testing.T) {
+	alone(t)
 	const rate = 20_000
 	n := newNode(t, Config{Budget: rate}, perUser(limit.RateSpec{Limit: 1000, Per: 10 * time.Second}))
 	now, sent, near, last := start, 0, keyOf(n, "near"), start

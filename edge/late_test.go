@@ -94,6 +94,7 @@ func TestPenaltyStaysMarkedAsUnstored(t *testing.T) {
 // charged faster than answers come is told in full until one has it all, and not
 // for ever.
 func TestBusyKeyIsCoveredByARefresh(t *testing.T) {
+	alone(t)
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 30, Per: time.Hour}))
 	now := start
 	run := func(length time.Duration, epoch uint64, status deltasync.Status) (refreshes int) {

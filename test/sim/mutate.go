@@ -157,7 +157,7 @@ func (m *mutant) build(root, dir, command string) error {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-overlay", list, "-o", command, "./test/sim")
+	build := exec.Command("go", "build", "-ldflags", "-s -w", "-overlay", list, "-o", command, "./test/sim")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w: %s", err, out)
