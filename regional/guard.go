@@ -13,10 +13,11 @@ import (
 
 // Lives and incarnations are the sender's to invent, each with an entry of its
 // own. An edge has a new life of a key when it forgot it under a flood of keys,
-// and a new incarnation with each start.
+// and a new incarnation with each start: in a calendar month, several a day of
+// each of a hundred edges.
 const (
-	maxLives   = 64   // entries of a node to a key
-	maxEntries = 4096 // entries of a key
+	maxLives   = 1024  // entries of a node to a key
+	maxEntries = 16384 // entries of a key: a megabyte or more
 )
 
 // admits says whether there is room for a replica's entry in a counter.

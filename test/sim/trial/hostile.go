@@ -36,7 +36,7 @@ const (
 	// growth is how many times its limit the counts of one edge may be, in a window.
 	growth = 16
 	// maxLives is how many lives of one edge and key an aggregator keeps.
-	maxLives, manyLives = 64, 70
+	maxLives, manyLives = 1024, 1030
 	// remembered bounds what it plays back.
 	remembered = 32
 )
