@@ -29,7 +29,8 @@ type Aggregator struct {
 	pace      pace
 	links     links
 	homes     homes
-	firstLane atomic.Int32  // that exports first
+	firstLane atomic.Int32 // that exports first
+	audited   turns
 	epoch     atomic.Uint64 // of the store and of this aggregator, as told to edges
 	stats     stats
 }
@@ -52,6 +53,9 @@ type lane struct {
 	answered int64           // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
+
+	audits    audits // with the store
+	auditHand int    // the place in order that the next one begins at
 }
 
 // peer is one lane's exchange with another region.
@@ -64,7 +68,8 @@ type peer struct {
 	again   []deltasync.Key // to be told with a later Tick: see tellLater
 	round   round           // of what stood there
 	fails   int             // frames in a row that it did not answer
-	failing int64           // since when
+	audits  audits
+	failing int64 // since when
 	// unstored says that it took something into memory alone, as its store is
 	// away.
 	unstored bool

@@ -28,6 +28,9 @@
 // What a region counted of a key goes to all others, or, where there are many, to
 // the two that are its homes, from which the others hear of it; see homes.go.
 //
+// Each second a few keys are audited: what is believed here is compared with what
+// another region, or the store, says, shown as drift, and mended; see audit.go.
+//
 // Most of what is held is a cache of the store, bounded in bytes: under a flood of
 // keys those that use least of their limit are forgotten, and read again when
 // somebody tells or asks of them; see room.go.
@@ -37,5 +40,6 @@
 // region's reply, Tick retires, Sync writes what the store missed; Join, Beat,
 // HearBeat, Assign and Leave share the lanes, Inherit reads what earlier owners of
 // those that are gained left in the store, and Snapshot tells an edge that starts
-// what is hot. Run is the shell around them.
+// what is hot; Audits, AnswerAudit, ReceiveAudit and AuditStore compare, and Drift
+// tells what they found. Run is the shell around them.
 package regional

@@ -22,6 +22,7 @@ type stats struct {
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
 	snapshots, badSnaps, takenBack    atomic.Uint64
+	badAudits                         atomic.Uint64
 	storeDuration                     prometheus.Histogram
 
 	mu      sync.Mutex // guards replies
@@ -152,6 +153,10 @@ var (
 	takenDesc    = prometheus.NewDesc("spillgate_aggregator_takeovers_total", "Lanes taken over from aggregators that fell silent.", nil, nil)
 	inheritDesc  = prometheus.NewDesc("spillgate_aggregator_inherited_keys_total", "Keys near their limit that were read from the store as their lanes came to this aggregator.", nil, nil)
 	paceDesc     = prometheus.NewDesc("spillgate_sync_pace_seconds", "How often edges are asked to send what is not urgent, as frames take long to answer; 0: as they like.", nil, nil)
+	driftDesc    = prometheus.NewDesc("spillgate_drift_ratio", "By how much of its limit this aggregator believed too little of a region, for the worst of the keys compared of late; of its own region, of what is in the store. Hits under way count. Absent while the region does not answer.", []string{"region"}, nil)
+	behindDesc   = prometheus.NewDesc("spillgate_drift_hits", "Hits of a region that this aggregator did not believe yet, of the keys compared of late.", []string{"region"}, nil)
+	negativeDesc = prometheus.NewDesc("spillgate_drift_negative_hits_total", "Hits that this aggregator believed of a region and the region does not know: it has lost them, as when its store was wiped, or it is a bug.", []string{"region"}, nil)
+	auditedDesc  = prometheus.NewDesc("spillgate_audited_keys_total", "Keys of which what is believed of a region was compared with what it says.", []string{"region"}, nil)
 	targetsDesc  = prometheus.NewDesc("spillgate_sync_targets", "1 for the mode that is in force: mesh (all regions are told of all keys) or homes (two are, and the others hear from them).", []string{"mode"}, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
 )
@@ -227,6 +232,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(inheritDesc, st.Inherited)
 	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
 	count(refusedDesc, c.aggregator.stats.badSnaps.Load(), "snapshot")
+	count(refusedDesc, c.aggregator.stats.badAudits.Load(), "audit")
 	count(snapDesc, c.aggregator.stats.snapshots.Load())
 	count(cutDesc, c.aggregator.stats.cutShort.Load())
 	count(redisErrDesc, st.StoreErrors, "merge")
@@ -239,6 +245,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(degradedDesc, one(st.StoreDown), "store_down")
 	gauge(degradedDesc, one(st.HomesAway()), "homes_away")
+	for _, d := range c.aggregator.Drift(time.Now()) {
+		count(auditedDesc, d.Compared, d.Region)
+		count(negativeDesc, d.Ahead, d.Region)
+		if !d.Audited.IsZero() {
+			gauge(driftDesc, d.Ratio, d.Region)
+			gauge(behindDesc, float64(d.Behind), d.Region)
+		}
+	}
 	gauge(targetsDesc, one(!st.Homes), "mesh")
 	gauge(targetsDesc, one(st.Homes), "homes")
 	c.aggregator.stats.storeDuration.Collect(ch)

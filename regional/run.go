@@ -23,8 +23,9 @@ const finalSync = 5 * time.Second
 //	bus's goroutines ──► Handle ──► store;  HearBeat
 //	ticker ── Assign ──► Serve, or Stop, a lane;  Beat ──► publish
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
-//	       └─ Pushes ──► publish
-//	ticker ── Sync ──► store;  Inherit ──► store
+//	       ├─ Pushes ──► publish
+//	       └─ Audits ──► a goroutine a peer ──► ReceiveAudit
+//	ticker ── Sync ──► store;  Inherit ──► store;  AuditStore ──► store
 func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err := a.Sync(ctx, time.Now()); err != nil {
 		a.cfg.Logger.Error("starting without the store", "err", err)
@@ -61,7 +62,7 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frames *sync.WaitGroup) {
 	ticker := time.NewTicker(a.cfg.Urgent)
 	defer ticker.Stop()
-	var sent, ticked time.Time
+	var sent, ticked, audited time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -85,7 +86,28 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 				ticked = now
 				a.Tick(now)
 			}
+			if now.Sub(audited) >= AuditEvery {
+				audited = now
+				a.audit(sending, bus, frames, a.Audits(now))
+			}
 		}
+	}
+}
+
+// audit makes each question a request. The goroutines end as those of send.
+func (a *Aggregator) audit(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, out []Audit) {
+	for _, x := range out {
+		frames.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, min(a.cfg.Timeout, AuditEvery))
+			defer cancel()
+			reply, err := bus.Request(ctx, x.Subject, x.Payload)
+			if err == nil {
+				err = a.ReceiveAudit(time.Now(), x, reply)
+			}
+			if err != nil { // builds of before do not answer
+				a.cfg.Logger.Debug("audit lost", "peer", x.Peer, "lane", x.Lane, "err", err)
+			}
+		})
 	}
 }
 
@@ -120,10 +142,12 @@ func (a *Aggregator) Untold() (keys int) {
 	return keys
 }
 
-// keepStore calls Sync and Inherit every Interval until ctx ends.
+// keepStore calls Sync and Inherit every Interval, and AuditStore every AuditEvery,
+// until ctx ends.
 func (a *Aggregator) keepStore(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Interval)
 	defer ticker.Stop()
+	var audited time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,6 +158,13 @@ func (a *Aggregator) keepStore(ctx context.Context) {
 			}
 			if err := a.Inherit(ctx, now); err != nil && ctx.Err() == nil {
 				a.cfg.Logger.Debug("lanes not wholly inherited", "err", err)
+			}
+			if now.Sub(audited) < AuditEvery {
+				continue
+			}
+			audited = now
+			if err := a.AuditStore(ctx, now); err != nil && ctx.Err() == nil {
+				a.cfg.Logger.Debug("store not audited", "err", err)
 			}
 		}
 	}

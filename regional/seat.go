@@ -28,10 +28,15 @@ type seat struct {
 	beaten time.Time
 }
 
-// served is a lane's frames, and the questions of edges that start.
-type served struct{ frames, snaps deltasync.Subscription }
+// served is a lane's frames, the questions of edges that start, and audits.
+type served []deltasync.Subscription
 
-func (s served) stop() error { return errors.Join(s.frames.Stop(), s.snaps.Stop()) }
+func (s served) stop() (err error) {
+	for _, sub := range s {
+		err = errors.Join(err, sub.Stop())
+	}
+	return err
+}
 
 // takeSeat begins to listen to the others. Where nobody else lives all lanes are
 // served when it returns.
@@ -115,19 +120,27 @@ func (s *seat) serve(now time.Time) (err error) {
 }
 
 // take has the bus bring what is sent to the owner of a lane.
-func (s *seat) take(lane int) (served, error) {
-	region, queue := s.a.cfg.Region, deltasync.Queue(s.a.cfg.Region)
-	frames, err := s.bus.Serve(deltasync.LaneSubjects(region, lane), queue, s.handle)
-	if err != nil {
-		return served{}, err
+func (s *seat) take(lane int) (all served, err error) {
+	region := s.a.cfg.Region
+	for _, by := range []struct {
+		subject string
+		handle  func(ctx context.Context, subject string, payload []byte) []byte
+	}{
+		{deltasync.LaneSubjects(region, lane), s.handle},
+		{deltasync.SnapSubject(region, lane), func(_ context.Context, _ string, payload []byte) []byte {
+			return s.a.Snapshot(time.Now(), payload)
+		}},
+		{deltasync.AuditSubject(region, lane), func(ctx context.Context, _ string, payload []byte) []byte {
+			return s.a.AnswerAudit(ctx, time.Now(), payload)
+		}},
+	} {
+		sub, err := s.bus.Serve(by.subject, deltasync.Queue(region), by.handle)
+		if err != nil {
+			return nil, errors.Join(err, all.stop())
+		}
+		all = append(all, sub)
 	}
-	snaps, err := s.bus.Serve(deltasync.SnapSubject(region, lane), queue, func(_ context.Context, _ string, payload []byte) []byte {
-		return s.a.Snapshot(time.Now(), payload)
-	})
-	if err != nil {
-		return served{}, errors.Join(err, frames.Stop())
-	}
-	return served{frames, snaps}, nil
+	return all, nil
 }
 
 func (s *seat) handle(ctx context.Context, subject string, payload []byte) []byte {

@@ -53,7 +53,7 @@
 //	sg.v1.live.<region>                       Lives, from aggregator to aggregator
 //	sg.v1.live.<region>.ask                   a newcomer's request for one
 //	sg.v1.snap.<region>.<lane>                a starting edge's Snap, answered by a Hot
-//	sg.v1.audit.<region>                      kept for audits of drift
+//	sg.v1.audit.<region>.<lane>               another region's Up that only asks, to compare
 //
 // <region> is the one addressed; of its aggregators the owner of a lane serves
 // it, under the queue agg-<region>: for a while there may be two. Neither tenants nor keys stand in subjects, and keys in frames

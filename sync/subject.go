@@ -17,6 +17,7 @@ const (
 	hotPrefix   = "sg.v1.hot."
 	livePrefix  = "sg.v1.live."
 	snapPrefix  = "sg.v1.snap."
+	auditPrefix = "sg.v1.audit."
 	queuePrefix = "agg-"
 	edgeMark    = "e"
 	regionMark  = "r"
@@ -69,6 +70,12 @@ func AskSubject(region string) string { return livePrefix + region + ".ask" }
 // near their limit.
 func SnapSubject(region string, lane int) string {
 	return snapPrefix + region + "." + strconv.Itoa(lane)
+}
+
+// AuditSubject is where another region asks the owner of a lane what his region has
+// counted for some keys, to compare that with what it believes.
+func AuditSubject(region string, lane int) string {
+	return auditPrefix + region + "." + strconv.Itoa(lane)
 }
 
 // HotSubjects is what the edges of a region subscribe to: pushes of all lanes.

@@ -1,9 +1,10 @@
 // Package adminapi is the aggregator's admin listener: health, readiness,
-// metrics and profiles. It asks nobody who they are, so it belongs on a
+// metrics, profiles, and what audits found of late. It asks nobody who they are, so it belongs on a
 // loopback address.
 package adminapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -18,6 +19,7 @@ import (
 // Subject is what the listener tells about: an aggregator.
 type Subject interface {
 	Stats(now time.Time) regional.Stats
+	Drift(now time.Time) []regional.Drift
 }
 
 var _ Subject = (*regional.Aggregator)(nil)
@@ -33,6 +35,11 @@ func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) ht
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		status, text := ready(subject.Stats(time.Now()), connected(), r.URL.Query().Has("verbose"))
 		plain(w, status, text)
+	})
+	mux.HandleFunc("GET /admin/v1/drift", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(map[string]any{"regions": subject.Drift(time.Now())}) // a caller that is gone cannot be told so
 	})
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -49,6 +49,7 @@ func TestListener(t *testing.T) {
 		{"without NATS", "/readyz", false, 503, "nats: not connected"},
 		{"alive without NATS", "/healthz", false, 200, "ok"},
 		{"metrics", "/metrics", true, 200, "spillgate_keys_tracked 0"},
+		{"drift", "/admin/v1/drift", true, 200, `{"regions":[{"region":"us","audited":"0001-01-01T00:00:00Z","keys":0,`},
 		{"nothing there", "/x", true, 404, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -176,7 +176,7 @@ func TestPermissions(t *testing.T) {
 			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", // as an aggregator
 			"_INBOX_eu.fra.e1.n.1", "_INBOX_eu.ams.e2.n.1", // an answer to an edge
 			"_INBOX_eu.agg-1.n.1", "_INBOX_us.agg-1.n.1", // or to an aggregator
-			"sg.v1.audit.eu", "sg.v1.up.eu.0.e.ams.e1.more", // what there is no use for
+			"sg.v1.audit.eu.0", "sg.v1.up.eu.0.e.ams.e1.more", // what there is no use for
 			"$JS.eu.API.STREAM.CREATE.x", "$KV.rules.x", "x", // what keeps the rules
 		)
 		hears(true, "POP_AMS", at, [2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"}, [2]string{"sg.v1.hot.eu.*", "sg.v1.hot.eu.0"})
@@ -189,7 +189,7 @@ func TestPermissions(t *testing.T) {
 			[2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"},
 			[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, // what others count
 			[2]string{"sg.v1.up.eu.*.e.ams.*", "sg.v1.up.eu.0.e.ams.e2"},
-			[2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, // and to answer in its stead
+			[2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.audit.eu.3", "sg.v1.audit.eu.3"}, // and to answer in its stead
 		)
 	}
 	// Whoever runs the server of a PoP gives out what rights he likes, there.
@@ -198,21 +198,21 @@ func TestPermissions(t *testing.T) {
 	hears(true, "OPERATOR", "ams", [2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"})
 	hears(false, "OPERATOR", "ams", [2]string{"_INBOX_eu.fra.e1.n.*", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"})
 
-	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0", "sg.v1.live.eu", "sg.v1.live.eu.ask")
+	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", "sg.v1.audit.us.63")
 	says(false, "AGG_EU", "eu",
 		"sg.v1.up.us.0.r.ap",                 // for another region
 		"sg.v1.up.eu.0.e.ams.e1",             // for an edge
 		"sg.v1.hot.us.0",                     // to another region's edges
 		"sg.v1.live.us", "sg.v1.live.us.ask", // or its aggregators
 		"_INBOX_eu.ams.e1.n.1", "_INBOX_us.agg-1.n.1", // answers nobody asked for
-		"$JS.eu.API.STREAM.CREATE.x", "sg.v1.audit.us", // what there is no use for
+		"$JS.eu.API.STREAM.CREATE.x", "sg.v1.audit.us", "sg.v1.audit.us.0.more", // what there is no use for
 	)
 	hears(true, "AGG_EU", "eu",
 		[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.r.us"}, [2]string{"sg.v1.up.eu.3.>", "sg.v1.up.eu.3.e.ams.e1"},
-		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.audit.eu", "sg.v1.audit.eu"},
+		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.audit.eu.3", "sg.v1.audit.eu.3"},
 		[2]string{"_INBOX_eu.agg-1.n.*", "_INBOX_eu.agg-1.n.1"})
 	hears(false, "AGG_EU", "eu",
-		[2]string{"sg.v1.live.us", "sg.v1.live.us"},
+		[2]string{"sg.v1.live.us", "sg.v1.live.us"}, [2]string{"sg.v1.audit.us.*", "sg.v1.audit.us.0"}, // nor answer in its stead
 		[2]string{"sg.v1.up.us.>", "sg.v1.up.us.0.e.iad.e1"}, [2]string{"sg.v1.up.>", "sg.v1.up.us.0.e.iad.e1"}, // another region's counts
 		[2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.ams.e1.n.1"}, // what edges are told
 		[2]string{"_INBOX_us.agg-1.n.*", "_INBOX_us.agg-1.n.1"})

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +18,9 @@ func TestTwoRegionsOfPoPs(t *testing.T) {
 	users := proc.NewNATSUsers(t)
 	as := func(user string) []string { return []string{"--nats-nkey", users.SeedFile(t, user)} }
 	sites := proc.NATSGateways(t, users, "eu", "us")
+	aggregators := map[string]*proc.AggregatorServer{}
 	for region, peer := range map[string]string{"eu": "us", "us": "eu"} {
-		startAggregator(t, region, peer, sites[region].URLs()[0], startRedis(t).Addr, as("AGG_"+strings.ToUpper(region))...)
+		aggregators[peer] = startAggregator(t, region, peer, sites[region].URLs()[0], startRedis(t).Addr, as("AGG_"+strings.ToUpper(region))...)
 	}
 	var edges []*edge
 	for _, at := range []struct{ region, pop string }{{"eu", "ams"}, {"eu", "fra"}, {"us", "iad"}} {
@@ -43,4 +45,19 @@ func TestTwoRegionsOfPoPs(t *testing.T) {
 	edges[2].charge(t, "all", 10)
 	sites["eu"].Leafs[0].Mend()
 	agree(t, settles, counts{"all": 36}, edges...)
+
+	for peer, a := range aggregators { // may ask each other what is true, and find that they agree
+		proc.Until(t, settles, func() error { return audits(a, peer) })
+	}
+}
+
+// audits says whether an aggregator has compared what it believes of a region with
+// what that says, and found no drift.
+func audits(a *proc.AggregatorServer, peer string) error {
+	of := func(name string) string { return fmt.Sprintf("%s{region=%q}", name, peer) }
+	got, err := proc.Metrics(a.Admin, of("spillgate_audited_keys_total"), of("spillgate_drift_ratio"), of("spillgate_drift_hits"), of("spillgate_drift_negative_hits_total"))
+	if err == nil && (got[0] == 0 || got[1]+got[2]+got[3] != 0) {
+		err = fmt.Errorf("of %s it compared %v keys, drift %v, %v hits, %v negative", peer, got[0], got[1], got[2], got[3])
+	}
+	return err
 }

@@ -49,6 +49,7 @@ func (t *trial) settle() error {
 	}
 	if t.err == nil {
 		t.verifyPenalties()
+		t.verifyAudits()
 	}
 	if t.err == nil && t.Seed%8 == 0 { // it takes as long as all the rest
 		return t.expire()

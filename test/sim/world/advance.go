@@ -276,7 +276,41 @@ func (w *World) runServer(h *hub, v *Server) {
 		v.ticked = w.now
 		v.aggregator.Tick(now)
 	}
+	if w.cfg.Audit && w.now.Sub(v.audited) >= regional.AuditEvery {
+		v.audited = w.now
+		for _, x := range v.aggregator.Audits(now) {
+			w.audit(h, v, x)
+		}
+		_ = v.aggregator.AuditStore(context.Background(), now) // it goes on with the next
+	}
 	w.retire(h, v)
+}
+
+// audit carries a question between regions. It has paths of its own, which take no
+// chance of others', and is lost where those are cut.
+func (w *World) audit(from *hub, v *Server, x regional.Audit) {
+	w.trace.add(w.now, "audit", v.Name, x.Payload)
+	to, sender := w.regions[x.Peer], v.aggregator
+	cut := func(from, to *hub) bool { return w.path(from.name, to.name, &w.between).cut }
+	w.request(request{
+		there: w.path("audit by "+from.name, to.name, &w.between), back: w.path("audit of "+to.name, from.name, &w.between),
+		timeout: regional.AuditEvery, size: len(x.Payload),
+		handle: func() ([]byte, bool) {
+			by := w.pick(to, x.Lane)
+			if by == nil || cut(from, to) {
+				return nil, false
+			}
+			reply := by.aggregator.AnswerAudit(context.Background(), by.clock.at(w.now), x.Payload)
+			w.trace.add(w.now, "audited", by.Name, reply)
+			return reply, reply != nil
+		},
+		receive: func(reply []byte) {
+			if v.aggregator == sender && !cut(to, from) {
+				_ = sender.ReceiveAudit(v.clock.at(w.now), x, reply) // it asks again
+			}
+		},
+		lost: func() {},
+	})
 }
 
 // push carries a push to all edges of the region.

@@ -20,6 +20,7 @@ import (
 // in a synctest bubble: virtual time, real goroutines.
 type cluster struct {
 	nodes []*edge.Node
+	aggs  []*regional.Aggregator
 	stop  []func() error // in the order of teardown: edges, then aggregators
 }
 
@@ -46,6 +47,7 @@ func runCluster(t *testing.T, faults func(region string) membus.Faults) *cluster
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.aggs = append(c.aggs, agg)
 		aggregators = append(aggregators, run(membus.Impair(hub.Connect(), faults(region)), agg.Run))
 		for _, name := range []string{"e1", "e2"} {
 			n, err := edge.New(edge.Config{Region: region, Pop: "p", Name: name, Secret: secret, Lanes: 4})
@@ -123,6 +125,13 @@ func TestRunUnderFaults(t *testing.T) {
 		for i := range c.nodes {
 			if got := c.believed(i, "u"); got != allowed {
 				t.Errorf("edge %d believes %d after the faults, want %d", i, got, allowed)
+			}
+		}
+		for _, agg := range c.aggs {
+			for _, d := range agg.Drift(time.Now()) { // of the other region, and of its own store
+				if d.Compared < 3 || d.Ahead != 0 || d.Behind != 0 {
+					t.Errorf("audits after the faults: %+v, want some, and no drift", d)
+				}
 			}
 		}
 		c.teardown(t)

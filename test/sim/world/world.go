@@ -50,6 +50,9 @@ type Config struct {
 	Seed uint64
 	// Old are edges that speak as the first build of their version did.
 	Old []string
+	// Audit has aggregators compare what they believe with other regions and their
+	// store.
+	Audit bool
 	// Watch sees what the parts tell each other.
 	Watch
 }
@@ -121,6 +124,7 @@ type Server struct {
 	clock        clock
 	lives        int
 	sent, ticked time.Time
+	audited      time.Time
 	membership
 }
 
