@@ -81,6 +81,9 @@ func (v *Vector) Join(c Cell) (rise Cell) {
 		return c
 	}
 	old := v.At(i)
+	if c.Charges <= old.Charges && c.Refunds <= old.Refunds {
+		return Cell{Slice: c.Slice} // as of most that is told: it was told before
+	}
 	joined := old.Join(c)
 	rise = joined.Less(old)
 	if !rise.Zero() {

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // BenchmarkCheck decides on a population of keys with Zipf-distributed
@@ -91,4 +93,64 @@ func BenchmarkBatch(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkExchange tells of 500 keys in a frame, charged once each, and hears
+// that others counted in 5 slices of each, which nothing says of again.
+func BenchmarkExchange(b *testing.B) {
+	const keys, perFrame, elsewhere = 4000, 500, 5
+	n := newNode(b, Config{}, perUser(limit.RateSpec{Limit: 1e9, Per: time.Hour}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	users := make([]string, keys)
+	for i := range users {
+		users[i] = fmt.Sprintf("user-%d", i)
+	}
+	var totals deltasync.Totals
+	for i := range elsewhere {
+		totals.Peers = append(totals.Peers, crdt.Cell{Slice: rate.SliceAt(start.UnixNano()) - crdt.Slice(elsewhere-1-i), Charges: 7})
+	}
+	now, told := start, 0
+	var flushing, receiving time.Duration
+	for b.Loop() {
+		for first := 0; first < keys; first += perFrame {
+			now = now.Add(time.Second)
+			for _, user := range users[first : first+perFrame] {
+				check(n, now, user)
+			}
+			at := time.Now()
+			out := n.Flush(now)
+			flushing += time.Since(at)
+			for _, o := range out {
+				var up deltasync.Up
+				if err := up.UnmarshalBinary(o.Payload); err != nil {
+					b.Fatal(err)
+				}
+				down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2}
+				for i := range up.Sections {
+					for range up.Sections[i].Deltas {
+						down.Totals = append(down.Totals, totals)
+					}
+				}
+				told += len(down.Totals)
+				reply, err := down.AppendBinary(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				at := time.Now()
+				err = n.Receive(now, o.Lane, reply)
+				receiving += time.Since(at)
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		if rate.SliceAt(now.UnixNano())-totals.Peers[elsewhere-1].Slice > 30 { // they leave the window
+			for i := range totals.Peers {
+				totals.Peers[i].Slice += 30
+			}
+		}
+	}
+	b.ReportMetric(float64(flushing.Nanoseconds())/float64(told), "flush-ns/key")
+	b.ReportMetric(float64(receiving.Nanoseconds())/float64(told), "receive-ns/key")
+	b.ReportMetric(float64(told)/float64(b.N)/keys, "told/key")
 }

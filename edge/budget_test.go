@@ -267,6 +267,11 @@ func TestDirtyListIsBounded(t *testing.T) {
 				t.Fatal("a record of the list is not dirty")
 			}
 		}
+		for c, list := range s.dirty {
+			if len(list) > 0 && s.waits.Load()&(1<<c) == 0 {
+				t.Fatalf("shard %d: a flush would pass over the %d records of class %d", i, len(list), c)
+			}
+		}
 	}
 }
 

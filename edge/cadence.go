@@ -81,6 +81,9 @@ func (s *shard) enlist(r *record, c class) {
 		s.compact()
 	}
 	s.dirty[c] = append(s.dirty[c], r.key)
+	if bit := uint32(1) << c; s.waits.Load()&bit == 0 {
+		s.waits.Or(bit)
+	}
 	r.flags |= dirty
 }
 

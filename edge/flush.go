@@ -38,79 +38,95 @@ func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(no
 // there is no room or budget for stays dirty in the ledger.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
-	var batch []pending
-	lists, total := n.dirtyKeys() // what comes while others are drained goes with the next flush
+	b := n.spare.Swap(nil)
+	if b == nil {
+		b = new(drained)
+	}
+	waiting, some := n.waiting()
 	for c := pressing; c <= cold; c++ {
 		if c > upTo && (c != cold || upTo == urgently) {
 			break
 		}
 		wave, from, room := n.begin(now, c)
 		done := 0
-		for ; room && total[c] > 0 && done < shards; done++ {
+		for ; room && some&(1<<c) != 0 && done < shards; done++ {
 			at := (from + done) % shards
-			s := &n.shards[at]
-			left := lists[at][c]
-			if left == 0 || c == cold && upTo < cold && !s.due(coldTick(now, at)) {
+			if waiting[at]&(1<<c) == 0 {
 				continue
 			}
-			for ; room && left > 0; left -= drainStretch {
-				batch = s.drain(c, now, wave, batch[:0])
-				if len(batch) > 0 {
-					room = n.enqueue(s, c, batch)
+			tick := anyTick
+			if c == cold && upTo < cold {
+				tick = coldTick(now, at)
+			}
+			for s, left := &n.shards[at], all; room && left > 0; {
+				if left = s.drain(c, now, wave, tick, left, b); len(b.news) >= drainStretch {
+					room = n.enqueue(c, b)
 				}
 			}
 		}
+		if len(b.news) > 0 {
+			n.enqueue(c, b)
+		}
 		n.resume(c, from, done)
+	}
+	if cap(b.cells) <= mostSpare {
+		n.spare.Store(b)
 	}
 	return n.frames(now)
 }
 
-// due says that the shard's cold records were not drained in that second yet,
-// and notes that they are.
-func (s *shard) due(tick int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.coldTick == tick {
-		return false
+// waiting says of which classes shards have dirty records, a bit each, and of
+// which any has.
+func (n *Node) waiting() (of [shards]uint8, some uint8) {
+	for i := range of {
+		of[i] = uint8(n.shards[i].waits.Load())
+		some |= of[i]
 	}
-	s.coldTick = tick
-	return true
+	return of, some
 }
 
-// pending is a delta on its way from the ledger to an outbox.
+// drained is deltas on their way from the ledger to outboxes.
+type drained struct {
+	news  []pending
+	cells []crdt.Cell // of the deltas
+}
+
 type pending struct {
-	shape deltasync.Shape
+	rate  *limit.Rate
 	life  uint32
 	delta deltasync.Delta
 	heard int64 // block.heardAt, where the delta says so
 }
 
+const (
+	// mostSpare is how many cells are kept for the next flush: a stretch of keys
+	// with long windows has many more.
+	mostSpare = 1024
+
+	all     = int(1<<63 - 1)  // that is dirty by the time that a flush comes to a shard
+	anyTick = int64(-1 << 63) // all are due
+)
+
 // drainStretch is how many records are drained under one lock: what a decision
 // waits for shall be over before it gives up its processor.
 const drainStretch = 16
 
-// dirtyKeys is the length of every dirty list, and of all of a class. Each lock is taken once, not once
-// for each class: most lists are empty where there are few keys.
-func (n *Node) dirtyKeys() (lists [shards][classes]int, total [classes]int) {
-	for i := range n.shards {
-		s := &n.shards[i]
-		s.mu.Lock()
-		for c, keys := range s.dirty {
-			lists[i][c] = len(keys)
-			total[c] += len(keys)
-		}
-		s.mu.Unlock()
-	}
-	return lists, total
-}
-
 // drain takes the deltas of the records of a class that have been dirty for
-// longest.
-func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pending {
+// longest, and returns how many of those that were to be taken are left: what
+// comes meanwhile goes with the next flush. Cold ones are drained once a tick.
+func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *drained) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	list := s.dirty[c]
+	if left == all && len(list) > 0 && tick != anyTick {
+		if s.coldTick == tick {
+			return 0
+		}
+		s.coldTick = tick
+	}
 	s.wave = uint16(wave)
-	keys := s.dirty[c][:min(drainStretch, len(s.dirty[c]))]
+	left = min(left, len(list))
+	keys := list[:min(drainStretch, left)]
 	for _, key := range keys {
 		r := s.find(key)
 		if r == nil || r.flags&dirty == 0 {
@@ -119,18 +135,22 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		if c >= hot && r.flags&urgent != 0 {
 			continue // it stands in a sooner list too, and takes no turn of others
 		}
-		var d deltasync.Delta
+		b.news = append(b.news, pending{})
+		p := &b.news[len(b.news)-1]
+		p.delta.Key = key
 		if r.sparse() {
-			d = s.newsOfSparse(r, now)
+			s.newsOfSparse(r, now, b)
 		} else {
-			d = s.news(r, now)
+			s.news(r, now, b)
 		}
+		d := &p.delta
 		switch {
 		case d.Tells():
 		case r.flags&touch != 0:
 			d.Flags |= deltasync.FlagTouch
 		default:
 			r.flags &= lasting
+			b.news = b.news[:len(b.news)-1]
 			continue
 		}
 		if r.flags&urgent != 0 {
@@ -140,13 +160,15 @@ func (s *shard) drain(c class, now int64, wave uint32, batch []pending) []pendin
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
-		p := pending{shape: shapeOf(r.block.rate), life: r.life(), delta: d}
-		p.delta.Heard, p.heard = r.heardIn()
+		p.rate, p.life = r.block.rate, r.life()
+		d.Heard, p.heard = r.heardIn()
 		r.flags &= lasting
-		batch = append(batch, p)
 	}
-	s.dirty[c] = append(s.dirty[c][:0], s.dirty[c][len(keys):]...)
-	return batch
+	left -= len(keys)
+	if s.dirty[c] = append(list[:0], list[len(keys):]...); len(s.dirty[c]) == 0 {
+		s.waits.And(^uint32(1 << c))
+	}
+	return left
 }
 
 func shapeOf(rate *limit.Rate) deltasync.Shape {
@@ -157,30 +179,36 @@ func shapeOf(rate *limit.Rate) deltasync.Shape {
 	}
 }
 
-// enqueue puts deltas into their lanes' outboxes and says whether any has room
+// enqueue puts deltas into their lanes' outboxes, and says whether any has room
 // left. What does not fit stays dirty in the ledger: it waits, it is not lost.
-func (n *Node) enqueue(s *shard, c class, batch []pending) bool {
+func (n *Node) enqueue(c class, b *drained) bool {
 	n.mu.Lock()
-	refused := batch[:0]
-	for _, p := range batch {
+	refused := b.news[:0]
+	for i := range b.news {
+		p := &b.news[i]
 		lane := p.delta.Key.Lane(n.cfg.Lanes)
 		if p.heard <= n.lanes[lane].since {
 			p.delta.Heard = 0
 		}
-		if !n.outboxes[lane].Put(p.shape, p.life, p.delta) {
-			refused = append(refused, p)
+		if !n.outboxes[lane].Put(shapeOf(p.rate), p.life, p.delta) {
+			refused = append(refused, *p)
 		}
 	}
 	room := n.anyRoom(c)
 	n.mu.Unlock()
-	if len(refused) > 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, p := range refused {
-			s.restore(p.life, &p.delta)
-		}
+	for i := range refused {
+		n.putBack(refused[i].life, &refused[i].delta)
 	}
+	b.news, b.cells = b.news[:0], b.cells[:0]
 	return room
+}
+
+// putBack is restore of the record in its shard.
+func (n *Node) putBack(life uint32, d *deltasync.Delta) {
+	s := n.shard(d.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restore(life, d)
 }
 
 // restore marks as unsent what was drained in vain.
@@ -339,7 +367,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			if i < len(down.Totals) {
 				n.hear(t, d, sec.Life, up.SentAt, &down.Totals[i], regions)
 			} else {
-				n.askAgain(d.Key, sec.Life) // the reply was full: ask for the rest
+				n.putBack(sec.Life, &deltasync.Delta{Key: d.Key}) // the reply was full: ask for the rest
 			}
 			switch {
 			case !d.Tells():
@@ -352,14 +380,6 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		}
 	}
 	return nil
-}
-
-// askAgain has a key asked about with the next flush.
-func (n *Node) askAgain(key deltasync.Key, life uint32) {
-	s := n.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.restore(life, &deltasync.Delta{Key: key})
 }
 
 // hear joins a reply's totals for one key. They leave out the counts stored

@@ -93,6 +93,7 @@ type shard struct {
 	weight     int                      // of their blocks, as last weighed, in units of 16 bytes
 	owing      int                      // records that are owed
 	dirty      [classes][]deltasync.Key // records that are dirty; of one that stands twice the first counts
+	waits      atomic.Uint32            // lists in dirty that are not empty, or not for long, a bit each: written under the lock, read without
 	free       []*block
 	spaces     []uint32 // records by namespace; see enter
 	namespaces int      // namespaces that have some

@@ -3,17 +3,17 @@ package edge
 import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
-	"github.com/spillgate/spillgate/sync"
 )
 
-// news takes what the outbox lacks of a record.
-func (s *shard) news(r *record, now int64) deltasync.Delta {
-	b := r.block
+// news takes what the outbox lacks of a record, into the last delta of those drained.
+func (s *shard) news(r *record, now int64, to *drained) {
+	b, d := r.block, &to.news[len(to.news)-1].delta
 	r.settle()
-	d := deltasync.Delta{Key: r.key}
 	if r.flags&charged != 0 {
 		s.retire(r, now)
-		d.Cells = b.own.From(b.unsent, nil)
+		from := len(to.cells)
+		to.cells = b.own.From(b.unsent, to.cells)
+		d.Cells = to.cells[from:len(to.cells):len(to.cells)]
 		if b.own.Len() == 0 {
 			s.paid(r) // nobody asks for it any more
 		}
@@ -23,7 +23,7 @@ func (s *shard) news(r *record, now int64) deltasync.Delta {
 		d.Until = b.sentence(now)
 	}
 	if b.unsent = nothing; !d.Tells() {
-		return d
+		return
 	}
 	b.sentAt = now
 	if full {
@@ -31,7 +31,6 @@ func (s *shard) news(r *record, now int64) deltasync.Delta {
 		d.Carry = b.carry()
 		s.paid(r)
 	}
-	return d
 }
 
 // heardIn is the slice in which the region was last asked about the record, and
@@ -50,16 +49,16 @@ func (r *record) heardIn() (slice crdt.Slice, at int64) {
 }
 
 // newsOfSparse is news of a sparse record.
-func (s *shard) newsOfSparse(r *record, now int64) deltasync.Delta {
-	d := deltasync.Delta{Key: r.key}
+func (s *shard) newsOfSparse(r *record, now int64, to *drained) {
 	if r.flags&charged == 0 {
-		return d
+		return
 	}
 	s.paid(r)
 	b := r.block
 	if r.expire(now); r.fresh > 0 {
-		d.Cells = []crdt.Cell{r.cell()}
+		from := len(to.cells)
+		to.cells = append(to.cells, r.cell())
+		to.news[len(to.news)-1].delta.Cells = to.cells[from : from+1 : from+1]
 		s.share(r, s.common(b.rate, b.slice, now), now)
 	}
-	return d
 }

@@ -26,7 +26,8 @@ type lifeKey struct {
 }
 
 func lifeKeyOf(s *Section, d *Delta) lifeKey {
-	return sectionID{s.Shape, s.Life}.of(d.Key)
+	id := sectionID{s.Shape, s.Life}
+	return id.of(d.Key)
 }
 
 type telling struct {

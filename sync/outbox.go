@@ -50,7 +50,7 @@ type Outbox struct {
 	cfg      OutboxConfig
 	sections map[sectionID]*section
 	last     *section // the one that was looked up last; may be nil
-	entries  map[lifeKey]*entry
+	entries  index
 	first    queue // those with FlagFirst
 	urgent   queue
 	regular  queue // those with FlagRegular
@@ -68,7 +68,7 @@ type sectionID struct {
 }
 
 // of names the entry of a key.
-func (id sectionID) of(key Key) lifeKey {
+func (id *sectionID) of(key Key) lifeKey {
 	return lifeKey{key, id.life, id.shape.Generation, id.shape.Width}
 }
 
@@ -104,7 +104,7 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 		cfg.MaxFrame = MaxFrame
 	}
 	cfg.MaxFrame = min(max(cfg.MaxFrame, minFrame), MaxFrame)
-	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: map[lifeKey]*entry{}}
+	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: newIndex()}
 }
 
 // Put joins d, which it keeps no part of, with what is pending for the same
@@ -113,41 +113,47 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 // false when the outbox is full and the key, or a slice, is not in it, or when d
 // could not be encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
-	if d.Key == 0 || life > MaxLife || shape.check() != nil || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil || checkHeard(d.Heard) != nil {
+	id := sectionID{shape, life}
+	if o.last == nil || o.last.sectionID != id { // else both were checked
+		if life > MaxLife || shape.check() != nil {
+			return false
+		}
+	}
+	if d.Key == 0 || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil || checkHeard(d.Heard) != nil {
 		return false
 	}
-	id := sectionID{shape, life}
-	switch e := o.entries[id.of(d.Key)]; {
+	name := id.of(d.Key)
+	e := o.entries.find(&name)
+	switch {
 	case e == nil && (o.Full() && d.Flags&FlagFirst == 0 || o.Crammed()):
 		return false
-	case e != nil && e.grows(d.Cells) && o.Crammed():
+	case e != nil && o.Crammed() && e.grows(d.Cells):
 		return false // or keys that wait for long would take what they like
 	}
-	o.join(id, &d)
+	o.join(&id, e, &d)
 	return true
 }
 
 // section is the section that entries of id belong to. What was asked
 // for last is at hand: deltas of one rate come in rows.
-func (o *Outbox) section(id sectionID) *section {
-	if o.last == nil || o.last.sectionID != id {
-		s := o.sections[id]
+func (o *Outbox) section(id *sectionID) *section {
+	if o.last == nil || o.last.sectionID != *id {
+		s := o.sections[*id]
 		if s == nil {
-			s = &section{sectionID: id}
-			o.sections[id] = s
+			s = &section{sectionID: *id}
+			o.sections[*id] = s
 		}
 		o.last = s
 	}
 	return o.last
 }
 
-// join puts d into the queue, where it may stand already.
-func (o *Outbox) join(id sectionID, d *Delta) {
-	e := o.entries[id.of(d.Key)]
+// join puts d into the queue, where it may stand already, as e.
+func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 	if e == nil {
 		e = o.take()
 		e.lifeKey, e.heard, e.places = id.of(d.Key), d.Heard, 1
-		o.entries[e.lifeKey] = e
+		o.entries.add(e)
 		o.queue(d.Flags).push(e)
 	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
 		from.remove(e)
@@ -163,8 +169,10 @@ func (o *Outbox) join(id sectionID, d *Delta) {
 	}
 	// While nothing gets through slices grow old. What has left every window
 	// is dropped; the count bounds memory even if a clock jumped.
-	if over := e.cells.Len() - keep(id.shape); over > 0 {
-		e.cells.Retire(e.cells.At(over).Slice)
+	if n := e.cells.Len(); n > id.shape.Slices {
+		if over := n - keep(id.shape); over > 0 {
+			e.cells.Retire(e.cells.At(over).Slice)
+		}
 	}
 	// Both carries are lower bounds of one truth, and the one with the later
 	// boundary was made by who knew all that went into the older.
@@ -218,7 +226,7 @@ func keep(s Shape) int {
 // when nothing is or MaxInFlight frames are under way. It fits in MaxFrame. The
 // outbox keeps the frame until Done or Lost names its Seq: do not change it.
 func (o *Outbox) Next(head Up) *Up {
-	if len(o.entries) == 0 || len(o.flights) >= o.cfg.MaxInFlight {
+	if o.entries.taken == 0 || len(o.flights) >= o.cfg.MaxInFlight {
 		return nil
 	}
 	o.seq++
@@ -363,17 +371,19 @@ func (o *Outbox) Lost(seq uint64) {
 	newer := o.flights[len(older):]
 	f.each(func(s *Section, d *Delta) {
 		if left, shape, any := f.left(s, *d, newer); any {
-			left.Heard = 0                                 // whoever answers may be another
-			if e := o.entries[lifeKeyOf(s, d)]; e != nil { // it came since
+			left.Heard = 0 // whoever answers may be another
+			name := lifeKeyOf(s, d)
+			e := o.entries.find(&name)
+			if e != nil { // it came since
 				shape = e.section.shape
 			}
-			o.join(sectionID{shape, s.Life}, &left)
+			o.join(&sectionID{shape, s.Life}, e, &left)
 		}
 	})
 }
 
 // Held is the number of deltas that wait or are under way.
-func (o *Outbox) Held() int { return len(o.entries) + o.inFlight }
+func (o *Outbox) Held() int { return o.entries.taken + o.inFlight }
 
 // taken is how many of MaxDeltas places are taken.
 func (o *Outbox) taken() int {
@@ -404,7 +414,7 @@ func (o *Outbox) HeldCounts() int {
 }
 
 // Pending is the number of deltas that wait.
-func (o *Outbox) Pending() int { return len(o.entries) }
+func (o *Outbox) Pending() int { return o.entries.taken }
 
 // InFlight is the number of frames under way.
 func (o *Outbox) InFlight() int { return len(o.flights) }
@@ -439,7 +449,7 @@ func (o *Outbox) take() *entry {
 // drop forgets e, which is pending in q, and keeps its memory for another.
 func (o *Outbox) drop(q *queue, e *entry) {
 	q.remove(e)
-	delete(o.entries, e.lifeKey)
+	o.entries.remove(e)
 	o.leave(e)
 	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
 		e.cells = crdt.Vector{}
@@ -477,35 +487,4 @@ func flying(u *Up) (places int) {
 		}
 	}
 	return places
-}
-
-// queue is a list of entries in the order in which they came.
-type queue struct {
-	first, last *entry
-	waits       int // places that they take
-}
-
-func (q *queue) push(e *entry) {
-	if e.prev = q.last; e.prev != nil {
-		e.prev.next = e
-	} else {
-		q.first = e
-	}
-	q.last = e
-	q.waits += e.places
-}
-
-func (q *queue) remove(e *entry) {
-	if e.prev != nil {
-		e.prev.next = e.next
-	} else {
-		q.first = e.next
-	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	} else {
-		q.last = e.prev
-	}
-	e.prev, e.next = nil, nil
-	q.waits -= e.places
 }

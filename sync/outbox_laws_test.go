@@ -90,7 +90,11 @@ func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
 			held.join(s)
 		}
 	}
-	for _, e := range o.entries {
+	for _, p := range o.entries.places {
+		e := p.entry
+		if e == nil {
+			continue
+		}
 		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: e.cells.Cells(nil)}}})
 	}
 	for id, v := range taken {

@@ -266,8 +266,8 @@ func TestOutboxFits(t *testing.T) {
 						t.Fatalf("seed %d: key %d arrived with a penalty until %d, want the latest, %d", seed, key, told[key], until)
 					}
 				}
-				if len(o.sections)+len(o.entries)+o.inFlight != 0 {
-					t.Errorf("seed %d: an empty outbox holds %d sections, %d entries, %d in flight", seed, len(o.sections), len(o.entries), o.inFlight)
+				if len(o.sections)+o.entries.taken+o.inFlight != 0 {
+					t.Errorf("seed %d: an empty outbox holds %d sections, %d entries, %d in flight", seed, len(o.sections), o.entries.taken, o.inFlight)
 				}
 			}
 		})

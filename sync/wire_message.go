@@ -220,10 +220,14 @@ func (c *column) len() int {
 // next takes the next varint; ok is false at the end and for a malformed one.
 func (c *column) next() (v uint64, ok bool) {
 	if c.at < len(c.b) && c.b[c.at] < 0x80 {
-		v = uint64(c.b[c.at])
 		c.at++
-		return v, true
+		return uint64(c.b[c.at-1]), true
 	}
+	return c.long()
+}
+
+// long is next of more than a byte.
+func (c *column) long() (v uint64, ok bool) {
 	v, k := protowire.ConsumeVarint(c.b[c.at:])
 	if k < 0 {
 		return 0, false

@@ -3,6 +3,7 @@ package deltasync
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -11,8 +12,18 @@ import (
 // AppendBinary appends the frame to dst. On an error, which wraps ErrFrame or
 // ErrTooLarge, it returns dst as it was.
 func (u *Up) AppendBinary(dst []byte) ([]byte, error) {
-	w := writer{b: dst}
+	w := writer{b: slices.Grow(dst, u.roughly())}
 	return fits(dst, &w, u.append(&w), "up")
+}
+
+// roughly is how many bytes the frame takes, so that it need not move as it grows:
+// not many more where its deltas have a slice or two.
+func (u *Up) roughly() int {
+	n := 192
+	for i := range u.Sections {
+		n += 96 + 13*len(u.Sections[i].Deltas)
+	}
+	return n
 }
 
 func (u *Up) append(w *writer) error {
