@@ -110,8 +110,9 @@ func BenchmarkExchange(b *testing.B) {
 		totals.Peers = append(totals.Peers, crdt.Cell{Slice: rate.SliceAt(start.UnixNano()) - crdt.Slice(elsewhere-1-i), Charges: 7})
 	}
 	now, told := start, 0
-	var flushing, receiving time.Duration
+	flushing, receiving := time.Hour, time.Hour // the least that all took, as the machine may be busy
 	for b.Loop() {
+		var flushed, received time.Duration
 		for first := 0; first < keys; first += perFrame {
 			now = now.Add(time.Second)
 			for _, user := range users[first : first+perFrame] {
@@ -119,7 +120,7 @@ func BenchmarkExchange(b *testing.B) {
 			}
 			at := time.Now()
 			out := n.Flush(now)
-			flushing += time.Since(at)
+			flushed += time.Since(at)
 			for _, o := range out {
 				var up deltasync.Up
 				if err := up.UnmarshalBinary(o.Payload); err != nil {
@@ -138,19 +139,20 @@ func BenchmarkExchange(b *testing.B) {
 				}
 				at := time.Now()
 				err = n.Receive(now, o.Lane, reply)
-				receiving += time.Since(at)
+				received += time.Since(at)
 				if err != nil {
 					b.Fatal(err)
 				}
 			}
 		}
+		flushing, receiving = min(flushing, flushed), min(receiving, received)
 		if rate.SliceAt(now.UnixNano())-totals.Peers[elsewhere-1].Slice > 30 { // they leave the window
 			for i := range totals.Peers {
 				totals.Peers[i].Slice += 30
 			}
 		}
 	}
-	b.ReportMetric(float64(flushing.Nanoseconds())/float64(told), "flush-ns/key")
-	b.ReportMetric(float64(receiving.Nanoseconds())/float64(told), "receive-ns/key")
+	b.ReportMetric(float64(flushing.Nanoseconds())/keys, "flush-ns/key")
+	b.ReportMetric(float64(receiving.Nanoseconds())/keys, "receive-ns/key")
 	b.ReportMetric(float64(told)/float64(b.N)/keys, "told/key")
 }

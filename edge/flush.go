@@ -312,8 +312,13 @@ func (n *Node) Lost(now time.Time, lane int, seq uint64) {
 // Receive takes in the reply to a frame. An error says that the reply cannot be
 // used; the frame then counts as lost.
 func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
-	var down deltasync.Down
-	if err := down.UnmarshalBinary(payload); err != nil {
+	reader := n.reader.Swap(nil)
+	if reader == nil {
+		reader = new(deltasync.Reader)
+	}
+	defer n.reader.Store(reader)
+	down, err := reader.Down(payload)
+	if err != nil {
 		n.stats.badReplies.Add(1)
 		return fmt.Errorf("reply on lane %d: %w", lane, err)
 	}
@@ -346,10 +351,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		}
 		n.pace = down.Pace
 		n.heardBy(t, lane, down.StoreEpoch)
-		n.heardFrom(t, lane, &down, up.SentAt)
+		n.heardFrom(t, lane, down, up.SentAt)
 	}
 	outages, said, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, time.Duration(0)
-	if up != nil && down.Status != deltasync.StatusOK && refuses(up, &down) {
+	if up != nil && down.Status != deltasync.StatusOK && refuses(up, down) {
 		patience = n.refusals[lane].patience(t)
 	}
 	n.mu.Unlock()
@@ -379,6 +384,9 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			i++
 		}
 	}
+	n.mu.Lock()
+	n.outboxes[lane].Reuse(up)
+	n.mu.Unlock()
 	return nil
 }
 

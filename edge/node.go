@@ -32,8 +32,9 @@ type Node struct {
 	life   atomic.Uint32   // that new records are born under
 	hurry  atomic.Bool     // some record is urgent
 	shards [shards]shard
-	spare  atomic.Pointer[drained] // for the next flush
-	stout  bool                    // no record is sparse: for the test that compares
+	spare  atomic.Pointer[drained]          // for the next flush
+	reader atomic.Pointer[deltasync.Reader] // for the next reply
+	stout  bool                             // no record is sparse: for the test that compares
 
 	mu        sync.Mutex // guards what follows; never held together with a shard's
 	outboxes  []*deltasync.Outbox

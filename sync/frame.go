@@ -156,6 +156,8 @@ type Up struct {
 	HeardEpoch  uint64 // StoreEpoch of whoever last answered in this lane; 0: nobody
 	SecretCheck uint64 // of an edge, in its first lane: see SecretCheck; 0: not told
 	Sections    []Section
+
+	cells []crdt.Cell // that those of the last deltas stand in, where an Outbox made the frame
 }
 
 // Replica is the entry that the sender's counts of the given life belong to.

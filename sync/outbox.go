@@ -60,6 +60,7 @@ type Outbox struct {
 	flying   int       // and the places that they take
 	seq      uint64
 	free     *entry // spare entries, linked by next; never more than MaxDeltas
+	spare    spareRoom
 }
 
 type sectionID struct {
@@ -231,7 +232,7 @@ func (o *Outbox) Next(head Up) *Up {
 	}
 	o.seq++
 	head.Seq, head.Sections = o.seq, nil
-	f := newFilling(&head, o.cfg.MaxFrame)
+	f := newFilling(&head, o.cfg.MaxFrame, &o.spare)
 	for _, part := range []struct {
 		queue *queue
 		keep  int // bytes that are left to those behind

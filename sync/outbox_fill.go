@@ -14,6 +14,7 @@ type filling struct {
 	parts  []part
 	deltas int
 	cells  []crdt.Cell // of deltas, several to one allocation
+	spare  []Delta     // room for those of a section
 }
 
 // part is a section of the frame.
@@ -44,11 +45,39 @@ const (
 	cellsChunk = 512
 )
 
-func newFilling(head *Up, room int) *filling {
+func newFilling(head *Up, room int, spare *spareRoom) *filling {
 	var buf [192]byte // no head is larger
 	// An error will meet the caller again when it encodes the frame.
 	b, _ := head.AppendBinary(buf[:0])
-	return &filling{frame: head, room: room - len(b)}
+	f := &filling{frame: head, room: room - len(b), spare: spare.deltas, cells: spare.cells}
+	*spare = spareRoom{}
+	return f
+}
+
+// spareRoom is what a frame took that nobody needs any more.
+type spareRoom struct {
+	deltas []Delta
+	cells  []crdt.Cell
+}
+
+// mostSpare is the largest room that is kept, in deltas and in cells: that of
+// nearly all frames.
+const mostSpare = 1024
+
+// Reuse lets the outbox use the memory of a frame that Done returned, and that
+// nobody looks at any more.
+func (o *Outbox) Reuse(up *Up) {
+	for i := range up.Sections {
+		deltas := up.Sections[i].Deltas
+		if n := cap(deltas); n > mostSpare || n <= cap(o.spare.deltas) {
+			continue
+		}
+		o.spare.deltas = deltas[:0]
+	}
+	if n := cap(up.cells); n <= mostSpare && n > cap(o.spare.cells) {
+		o.spare.cells = up.cells[:0]
+	}
+	up.Sections, up.cells = nil, nil
 }
 
 // add puts e's delta into the frame and returns the number of its cells that
@@ -130,7 +159,7 @@ func (f *filling) put(e *entry, n int) {
 		}
 		p.ref, p.started = e.cells.At(0).Slice, true
 		if cap(f.cells)-len(f.cells) < n {
-			f.cells = make([]crdt.Cell, 0, max(n, cellsChunk))
+			f.cells = make([]crdt.Cell, 0, max(n, min(2*cap(f.cells), mostSpare), cellsChunk))
 		}
 		from := len(f.cells)
 		for i := range n {
@@ -139,14 +168,17 @@ func (f *filling) put(e *entry, n int) {
 		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
 	}
 	s := &f.frame.Sections[e.section.place-1]
-	if s.Deltas == nil {
-		s.Deltas = make([]Delta, 0, min(e.section.entries, f.room/10+1))
+	if n := min(e.section.entries, f.room/10+1); s.Deltas == nil {
+		if s.Deltas, f.spare = f.spare, nil; n > cap(s.Deltas) {
+			s.Deltas = make([]Delta, 0, n)
+		}
 	}
 	s.Deltas = append(s.Deltas, d)
 }
 
 // close lets go of the sections, for the next frame.
 func (f *filling) close() {
+	f.frame.cells = f.cells
 	for i := range f.parts {
 		f.parts[i].section.place = 0
 	}

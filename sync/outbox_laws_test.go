@@ -40,12 +40,21 @@ func (c counters) join(s Section) {
 	}
 }
 
-func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
+func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 	const maxDeltas, maxInFlight = 200, 3
 	r := newFrames(seed)
 	o := NewOutbox(OutboxConfig{MaxDeltas: maxDeltas, MaxInFlight: maxInFlight, MaxFrame: minFrame})
 	taken, acked := counters{}, counters{}
 	var flying []uint64
+	done := func(seq uint64) {
+		u := o.Done(seq)
+		for _, s := range u.Sections {
+			acked.join(s)
+		}
+		if r.IntN(4) > 0 {
+			o.Reuse(u)
+		}
+	}
 	step := func(n int) {
 		switch {
 		case n < 60:
@@ -58,7 +67,7 @@ func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
 			}
 		case n < 80:
 			if u := o.Next(head); u != nil {
-				sent = append(sent, u)
+				sent = append(sent, encode(t, u))
 				flying = append(flying, u.Seq)
 			}
 		case len(flying) > 0:
@@ -69,9 +78,7 @@ func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
 				o.Lost(seq)
 				break
 			}
-			for _, s := range o.Done(seq).Sections {
-				acked.join(s)
-			}
+			done(seq)
 		}
 	}
 	for range 2000 {
@@ -109,9 +116,7 @@ func outboxRun(t *testing.T, seed uint64) (sent []*Up) {
 		if u := o.Next(head); u != nil {
 			flying = append(flying, u.Seq)
 		}
-		for _, s := range o.Done(flying[0]).Sections {
-			acked.join(s)
-		}
+		done(flying[0])
 		flying = flying[1:]
 	}
 	for id, v := range taken {

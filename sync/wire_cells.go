@@ -132,9 +132,9 @@ func (c *cellColumns) lists() int {
 }
 
 // read hands out the lists of the block, one after the other; an absent block
-// has none with a cell. They share one allocation, as large as the column of
+// has none with a cell. They share one piece of room, as large as the column of
 // charges says, whatever the counts claim.
-func (c *cellColumns) read(n int, base crdt.Slice, put func(i int, cells []crdt.Cell)) error {
+func (c *cellColumns) read(n int, base crdt.Slice, room func(cells int) []crdt.Cell, put func(i int, cells []crdt.Cell)) error {
 	total := c.charges.len()
 	switch {
 	case c.slices.set && c.slices.len() != total:
@@ -146,7 +146,7 @@ func (c *cellColumns) read(n int, base crdt.Slice, put func(i int, cells []crdt.
 	case c.lists() != n:
 		return fmt.Errorf("counts: %d lists of cells for %d keys", c.lists(), n)
 	}
-	free := make([]crdt.Cell, total)
+	free := room(total)
 	for i := range n {
 		k := uint64(1)
 		if c.counts.set {
@@ -176,6 +176,9 @@ func (c *cellColumns) read(n int, base crdt.Slice, put func(i int, cells []crdt.
 	}
 	return nil
 }
+
+// newCells is room that is nobody else's.
+func newCells(n int) []crdt.Cell { return make([]crdt.Cell, n) }
 
 // list fills cells, relative to slice prev.
 func (c *cellColumns) list(cells []crdt.Cell, prev crdt.Slice) error {

@@ -55,18 +55,26 @@ func (d *Down) append(w *writer) error {
 // an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, d is left as
 // it was. It allocates no more than a small multiple of len(b).
 func (d *Down) UnmarshalBinary(b []byte) error {
-	if err := open(b, "down"); err != nil {
-		return err
-	}
 	var out Down
-	if err := out.read(message{rest: b}); err != nil {
-		return fmt.Errorf("decode down: %w: %w", ErrFrame, err)
+	if err := out.open(b, func(n int) []Totals { return make([]Totals, n) }, newCells); err != nil {
+		return err
 	}
 	*d = out
 	return nil
 }
 
-func (d *Down) read(m message) error {
+// open reads a frame into d, which is empty, and room that it is given.
+func (d *Down) open(b []byte, totals func(int) []Totals, cells func(int) []crdt.Cell) error {
+	if err := open(b, "down"); err != nil {
+		return err
+	}
+	if err := d.read(message{rest: b}, totals, cells); err != nil {
+		return fmt.Errorf("decode down: %w: %w", ErrFrame, err)
+	}
+	return nil
+}
+
+func (d *Down) read(m message, room func(int) []Totals, cells func(int) []crdt.Cell) error {
 	var (
 		totals  totalColumns
 		refused column
@@ -118,9 +126,9 @@ func (d *Down) read(m message) error {
 		return fmt.Errorf("totals.peers.counts: %d keys, want at most %d", n, maxKeys)
 	}
 	if n > 0 {
-		d.Totals = make([]Totals, n)
+		d.Totals = room(n)
 	}
-	if err := totals.read(n, func(i int) *Totals { return &d.Totals[i] }); err != nil {
+	if err := totals.read(n, cells, func(i int) *Totals { return &d.Totals[i] }); err != nil {
 		return err
 	}
 	return d.checkHead()
@@ -214,14 +222,14 @@ func (m *message) totals(t *totalColumns) {
 	}
 }
 
-func (t *totalColumns) read(n int, at func(i int) *Totals) error {
-	if err := t.others.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Others = c }); err != nil {
+func (t *totalColumns) read(n int, room func(int) []crdt.Cell, at func(i int) *Totals) error {
+	if err := t.others.read(n, t.base, room, func(i int, c []crdt.Cell) { at(i).Others = c }); err != nil {
 		return fmt.Errorf("totals.others.%w", err)
 	}
-	if err := t.peers.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
+	if err := t.peers.read(n, t.base, room, func(i int, c []crdt.Cell) { at(i).Peers = c }); err != nil {
 		return fmt.Errorf("totals.peers.%w", err)
 	}
-	if err := t.own.read(n, t.base, func(i int, c []crdt.Cell) { at(i).Own = c }); err != nil {
+	if err := t.own.read(n, t.base, room, func(i int, c []crdt.Cell) { at(i).Own = c }); err != nil {
 		return fmt.Errorf("totals.own.%w", err)
 	}
 	if err := readUntils(&t.until, untils{n, func(i int) *int64 { return &at(i).Until }}); err != nil {

@@ -129,5 +129,5 @@ func (s *HotSection) read(m message) error {
 			return err
 		}
 	}
-	return totals.read(n, s.totals)
+	return totals.read(n, newCells, s.totals)
 }

@@ -236,7 +236,7 @@ func (s *Section) read(m message) error {
 			s.Deltas[i].Flags = Flags(v)
 		}
 	}
-	if err := cells.read(n, base, func(i int, c []crdt.Cell) { s.Deltas[i].Cells = c }); err != nil {
+	if err := cells.read(n, base, newCells, func(i int, c []crdt.Cell) { s.Deltas[i].Cells = c }); err != nil {
 		return fmt.Errorf("cells.%w", err)
 	}
 	if err := readUntils(&until, s.untils()); err != nil {
