@@ -1,6 +1,8 @@
 package natsbus
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -94,18 +96,26 @@ func (c Config) options() ([]nats.Option, error) {
 	}
 	// Files are opened now: else a wrong path would look like a server that
 	// refuses us, again and again.
-	for _, f := range []string{c.CAFile, c.CertFile, c.KeyFile, c.CredsFile, c.NKeySeedFile} {
-		if f == "" {
+	for _, f := range []struct{ setting, path string }{
+		{"tls.ca", c.CAFile}, {"tls.cert", c.CertFile}, {"tls.key", c.KeyFile}, {"creds", c.CredsFile}, {"nkey", c.NKeySeedFile},
+	} {
+		if f.path == "" {
 			continue
 		}
-		if _, err := os.ReadFile(f); err != nil {
-			return nil, err
+		if _, err := os.ReadFile(f.path); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.setting, err)
 		}
 	}
 	if c.CAFile != "" {
+		if pem, err := os.ReadFile(c.CAFile); err != nil || !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.ca: no certificate in %s", c.CAFile)
+		}
 		opts = append(opts, nats.RootCAs(c.CAFile))
 	}
 	if c.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+			return nil, fmt.Errorf("tls.cert %s, tls.key %s: %w", c.CertFile, c.KeyFile, err)
+		}
 		opts = append(opts, nats.ClientCert(c.CertFile, c.KeyFile))
 	}
 	if c.CredsFile != "" {
@@ -114,7 +124,7 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.NKeySeedFile != "" {
 		o, err := nats.NkeyOptionFromSeed(c.NKeySeedFile)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.NKeySeedFile, err)
+			return nil, fmt.Errorf("nkey: %s: %w", c.NKeySeedFile, err)
 		}
 		opts = append(opts, o)
 	}

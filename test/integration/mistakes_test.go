@@ -30,9 +30,9 @@ func TestMistakesOfAggregatorsAreTold(t *testing.T) {
 	}
 }
 
-// logs says whether an aggregator has logged something.
-func logs(a *proc.AggregatorServer, text string) error {
-	if log := a.Log(); !strings.Contains(log, text) {
+// logs says whether a daemon has logged something.
+func logs(p interface{ Log() string }, text string) error {
+	if log := p.Log(); !strings.Contains(log, text) {
 		return fmt.Errorf("%q is not in the log:\n%s", text, log)
 	}
 	return nil
