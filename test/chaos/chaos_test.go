@@ -74,7 +74,7 @@ func TestChaos(t *testing.T) {
 	started := time.Now()
 	t.Log(command(*only))
 	x.control = newControl(t)
-	x.cluster = newCluster(t, x.truth)
+	x.cluster = newCluster(t, x.truth, slices.ContainsFunc(chosen, func(s scenario) bool { return s.name == promoted }))
 	x.whole(t)
 	t.Logf("three regions after %v", time.Since(started).Round(100*time.Millisecond))
 	var results []result

@@ -28,6 +28,8 @@ type region struct {
 	hub         *proc.NATSSite    // what other regions reach
 	leaf        *proc.NATSServer  // of its PoP
 	redis       *proc.RedisServer // of both aggregators
+	replica     *proc.RedisServer // of that, over a wire; nil: there is none
+	copies      *proc.Proxy
 	aggregators []*aggregator
 	edges       []*edge
 }
@@ -47,8 +49,8 @@ type edge struct {
 	*driver
 }
 
-// newCluster starts all processes.
-func newCluster(t *testing.T, truth *truth) *cluster {
+// newCluster starts all processes, replicas of each Redis if they are asked for.
+func newCluster(t *testing.T, truth *truth, replicas bool) *cluster {
 	t.Helper()
 	rules, err := filepath.Abs(filepath.Join("testdata", "rules.yaml"))
 	if err != nil {
@@ -67,6 +69,10 @@ func newCluster(t *testing.T, truth *truth) *cluster {
 		pop := pops[name]
 		r := &region{name: name, hub: sites[name], redis: proc.RedisFrom(t, redis)}
 		c.regions = append(c.regions, r)
+		if replicas {
+			r.replica, r.copies = proc.RedisFrom(t, redis), proc.NewProxy(t, r.redis.Addr)
+			r.replica.Follow(r.copies.Addr)
+		}
 		r.leaf = proc.NATSLeaf(t, users, "POP_"+strings.ToUpper(pop), r.hub.Leafs[0])
 		for i := range 2 {
 			a := &aggregator{
@@ -123,6 +129,11 @@ func (c *cluster) whole(t *testing.T) {
 			}
 		}
 		for _, r := range c.regions {
+			if r.replica != nil {
+				if err := r.replica.Follows(); err != nil {
+					return fmt.Errorf("%s's replica: %w", r.name, err)
+				}
+			}
 			for _, a := range r.aggregators {
 				for _, series := range []string{`spillgate_degraded{reason="store_down"}`, "spillgate_aggregator_unstored_keys"} {
 					if err := want(a.Admin, series, 0); err != nil {
@@ -175,6 +186,9 @@ func (c *cluster) peaks(t *testing.T) map[string]int64 {
 		see("nats", r.hub.Servers[0].Process)
 		see("nats", r.leaf.Process)
 		see("redis", r.redis.Process)
+		if r.replica != nil {
+			see("redis", r.replica.Process)
+		}
 		for _, a := range r.aggregators {
 			see("aggregator", a.Process)
 		}

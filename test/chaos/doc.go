@@ -7,12 +7,14 @@
 // of its own with two edges, two aggregators and a Redis, all as they are
 // shipped. Every client's link is a wire that can be cut, frozen, delayed and
 // slowed. The faults are {kill, stop, cut, slow} × {edge, aggregator, nats,
-// redis} singly, then pairs, and one case that takes three; whom they hit, how and
-// for how long is drawn from a seed and the scenario's name.
+// redis} singly, then pairs, and two cases that take three: a region dies with
+// counts that its Redis alone has, and a Redis dies with counts that its replica,
+// which is promoted, lacks. Whom they hit, how and for how long is drawn from a seed
+// and the scenario's name.
 //
 //	go test ./test/chaos                               nine of them, a minute
 //	go test ./test/chaos -v -chaos.only '^cut-nats$'   these alone
-//	go test ./test/chaos -v -timeout 30m -chaos.long   all 41, longer and under more load
+//	go test ./test/chaos -v -timeout 30m -chaos.long   all 42, longer and under more load
 //
 // The long form writes figures.json and RESULTS.md beside this file; with
 // -chaos.only it replaces what that names, if the rest is of the same commit.

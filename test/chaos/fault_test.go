@@ -54,7 +54,7 @@ func scenarios(pairs int) (all []scenario) {
 			all = append(all, scenario{name: act + "-" + kind, faults: [][2]string{{act, kind}}})
 		}
 	}
-	all = append(all, scenario{name: "told-and-gone", script: toldAndGone})
+	all = append(all, scenario{name: "told-and-gone", script: toldAndGone}, scenario{name: promoted, script: promoteReplica})
 	for i := range pairs {
 		all = append(all, scenario{name: fmt.Sprintf("pair-%02d", i+1)})
 	}
@@ -123,6 +123,41 @@ func toldAndGone(c *cluster, r *rand.Rand, shortest time.Duration) []timed {
 		plan = append(plan, timed{victimAggregator(a).kill(), 2 * shortest, shortest / 2})
 	}
 	return plan
+}
+
+// promoted is the scenario that needs replicas.
+const promoted = "promote-redis"
+
+// promoteReplica puts a replica in the place of a region's Redis, with a lost tail:
+// it is cut off, an edge dies when its region has taken all, with counts that the
+// master alone was told, and so does the master.
+func promoteReplica(c *cluster, r *rand.Rand, shortest time.Duration) []timed {
+	region := pick(r, c.regions)
+	apart := fault{
+		says: "cut " + region.name + "/redis from its replica", hits: []string{fmt.Sprintf("wire %p", region.copies)},
+		begin: func() { region.copies.Cut() }, end: func() { region.copies.Mend() },
+	}
+	dies := victimEdge(pick(r, region.edges)).kill()
+	dies.told = true
+	master := fault{
+		says: "kill " + region.name + "/redis until the replica is promoted", hits: []string{region.name + "/redis"},
+		begin: func() { region.redis.Kill() },
+		end:   region.promote,
+	}
+	return []timed{{apart, 0, 3 * shortest}, {dies, shortest, shortest}, {master, shortest + shortest/4, shortest / 2}}
+}
+
+// promote puts the replica in the place of its master, which comes back empty and
+// follows it.
+func (r *region) promote() {
+	r.redis, r.replica = r.replica, r.redis
+	r.redis.Lead()
+	for _, a := range r.aggregators {
+		a.redis.Lead(r.redis.Addr)
+	}
+	r.replica.Restart()
+	r.copies.Lead(r.redis.Addr)
+	r.replica.Follow(r.copies.Addr)
 }
 
 func overlap(a, b []string) bool {

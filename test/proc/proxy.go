@@ -19,14 +19,14 @@ const (
 // Its methods are for any goroutine.
 type Proxy struct {
 	Addr   string // where it listens
-	target string
 	listen net.Listener
 	all    sync.WaitGroup
 
-	mu    sync.Mutex
-	now   wire
-	news  chan struct{}         // guarded by mu; closed when now changes
-	conns map[net.Conn]struct{} // guarded by mu; both ends; nil: the test is over
+	mu     sync.Mutex
+	target string // guarded by mu, as all below
+	now    wire
+	news   chan struct{}         // closed when now changes
+	conns  map[net.Conn]struct{} // both ends; nil: the test is over
 }
 
 // wire is what happens to bytes.
@@ -89,6 +89,17 @@ func (p *Proxy) Delay(d time.Duration) { p.change(func(w *wire) { w.delay = d })
 // Rate bounds each direction of each connection, in bytes a second; 0 ends it.
 func (p *Proxy) Rate(bytes int) { p.change(func(w *wire) { w.rate = bytes }) }
 
+// Lead has connections from now on go to another server, as when an address passes
+// to who stands in for one that died. Those that stand are ended.
+func (p *Proxy) Lead(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
 func (p *Proxy) change(by func(*wire)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +152,10 @@ func (p *Proxy) connect(c net.Conn) {
 	if !p.held(0, time.Now()) {
 		return
 	}
-	s, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	s, err := net.Dial("tcp", target)
 	if err != nil || !p.add(s) {
 		return
 	}

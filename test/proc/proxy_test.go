@@ -167,3 +167,17 @@ func TestProxyLimitsTheRate(t *testing.T) {
 	p.Rate(0)
 	hears(t, c, from, "after")
 }
+
+// A wire that leads elsewhere ends what stood, and brings new connections there.
+func TestProxyLeads(t *testing.T) {
+	p, c, from := wired(t)
+	hears(t, c, from, "to the first")
+	second, addr := startEcho(t)
+	p.Lead(addr)
+	ended(t, c)
+	again := dialProxy(t, p)
+	answers := bufio.NewReader(again)
+	hears(t, again, answers, "to the second")
+	second.Kill()
+	ended(t, again)
+}

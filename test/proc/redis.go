@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 // RedisServer is a redis-server that a test started.
@@ -48,6 +52,71 @@ func redis(t testing.TB, args []string) *RedisServer {
 		Args:  args,
 		Ready: pings(addr),
 	})}
+}
+
+// Follow makes the server a replica of the one on addr, Lead a master again, with
+// what it has copied by then.
+func (s *RedisServer) Follow(addr string) {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		err = s.obeys("REPLICAOF " + host + " " + port)
+	}
+	if err != nil {
+		s.t.Fatalf("have %s follow %s: %v", s.Addr, addr, err)
+	}
+}
+
+// Lead is described with Follow.
+func (s *RedisServer) Lead() {
+	s.t.Helper()
+	if err := s.obeys("REPLICAOF NO ONE"); err != nil {
+		s.t.Fatalf("have %s lead: %v", s.Addr, err)
+	}
+}
+
+// Follows returns nil if the server has a master and copies from it.
+func (s *RedisServer) Follows() error {
+	text, err := s.ask("INFO replication")
+	if err == nil && !strings.Contains(text, "master_link_status:up") {
+		err = fmt.Errorf("%s has no master: %s", s.Addr, text)
+	}
+	return err
+}
+
+func (s *RedisServer) obeys(command string) error {
+	text, err := s.ask(command)
+	if err == nil && !strings.HasPrefix(text, "+OK") {
+		err = fmt.Errorf("%s: it answered %q", command, text)
+	}
+	return err
+}
+
+// ask sends a command and returns the answer, a text without its length.
+func (s *RedisServer) ask(command string) (string, error) {
+	c, err := net.DialTimeout("tcp", s.Addr, readyWithin)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(readyWithin)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	in := bufio.NewReader(c)
+	line, err := in.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "$") {
+		return line, err
+	}
+	size, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	if err != nil {
+		return "", fmt.Errorf("%s: it answered %q", command, line)
+	}
+	text := make([]byte, size)
+	_, err = io.ReadFull(in, text)
+	return string(text), err
 }
 
 // pings is a Ready function: the server answers a PING, be it that it wants to
