@@ -406,7 +406,7 @@ func (n *Node) hear(now int64, d *deltasync.Delta, life uint32, left int64, tota
 	}
 	b := r.block
 	cells := totals.Peers
-	if b.rate.Scope == limit.ScopeGlobal {
+	if b.rate.Scope == limit.ScopeGlobal && len(totals.Others) > 0 {
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	n.learn(s, r, now, cells, totals.Carry, regions)

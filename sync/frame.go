@@ -22,7 +22,7 @@ const (
 type Key uint64
 
 // Lane is the lane, of n, that the key belongs to.
-func (k Key) Lane(n int) int { return int((uint64(k) >> 32) % uint64(n)) }
+func (k Key) Lane(n int) int { return int(uint32(k>>32) % uint32(n)) }
 
 // Kind says who sends an Up frame.
 type Kind uint8

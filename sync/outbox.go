@@ -153,7 +153,8 @@ func (o *Outbox) section(id *sectionID) *section {
 func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 	if e == nil {
 		e = o.take()
-		e.lifeKey, e.heard, e.places = id.of(d.Key), d.Heard, 1
+		e.lifeKey, e.flags, e.places = id.of(d.Key), 0, 1
+		e.carry, e.until, e.heard = crdt.Carry{}, 0, d.Heard
 		o.entries.add(e)
 		o.queue(d.Flags).push(e)
 	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
@@ -455,8 +456,7 @@ func (o *Outbox) drop(q *queue, e *entry) {
 	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
 		e.cells = crdt.Vector{}
 	}
-	*e = entry{cells: e.cells, next: o.free}
-	o.free = e
+	e.section, e.next, o.free = nil, o.free, e // join sets the rest anew
 }
 
 // leave takes e out of its section.

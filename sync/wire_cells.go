@@ -53,31 +53,34 @@ func (w *writer) cells(num protowire.Number, base crdt.Slice, l lists, optional 
 	}
 	block := w.open(num)
 	if !single {
-		at := w.open(cellsCounts)
+		at, b := w.open(cellsCounts), w.b
 		for i := range l.n {
-			w.b = protowire.AppendVarint(w.b, uint64(len(l.at(i))))
+			b = appendVarint(b, uint64(len(l.at(i))))
 		}
+		w.b = b
 		w.close(at)
 	}
 	if moved {
 		w.slices(base, l)
 	}
 	if total > 0 {
-		at := w.open(cellsCharges)
+		at, b := w.open(cellsCharges), w.b
 		for i := range l.n {
 			for _, c := range l.at(i) {
-				w.b = protowire.AppendVarint(w.b, c.Charges)
+				b = appendVarint(b, c.Charges)
 			}
 		}
+		w.b = b
 		w.close(at)
 	}
 	if refunded {
-		at := w.open(cellsRefunds)
+		at, b := w.open(cellsRefunds), w.b
 		for i := range l.n {
 			for _, c := range l.at(i) {
-				w.b = protowire.AppendVarint(w.b, c.Refunds)
+				b = appendVarint(b, c.Refunds)
 			}
 		}
+		w.b = b
 		w.close(at)
 	}
 	w.close(block)
@@ -85,16 +88,17 @@ func (w *writer) cells(num protowire.Number, base crdt.Slice, l lists, optional 
 }
 
 func (w *writer) slices(base crdt.Slice, l lists) {
-	at := w.open(cellsSlices)
+	at, b := w.open(cellsSlices), w.b
 	for i := range l.n {
 		prev := base
 		for j, c := range l.at(i) {
-			w.b = protowire.AppendVarint(w.b, protowire.EncodeZigZag(int64(c.Slice-prev)))
+			b = appendVarint(b, protowire.EncodeZigZag(int64(c.Slice-prev)))
 			if prev = c.Slice; j == 0 {
 				base = c.Slice
 			}
 		}
 	}
+	w.b = b
 	w.close(at)
 }
 

@@ -28,14 +28,15 @@ func (w *writer) heards(num protowire.Number, base crdt.Slice, h heards) error {
 	if h.first() == 0 {
 		return nil
 	}
-	at := w.open(num)
+	at, b := w.open(num), w.b
 	for i := range h.n {
 		heard := *h.at(i)
 		if err := checkHeard(heard); err != nil {
 			return err
 		}
-		w.b = protowire.AppendVarint(w.b, heardValue(heard, base))
+		b = appendVarint(b, heardValue(heard, base))
 	}
+	w.b = b
 	w.close(at)
 	return nil
 }

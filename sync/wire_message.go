@@ -36,6 +36,15 @@ func (w *writer) text(num protowire.Number, s string) {
 	}
 }
 
+// appendVarint appends a number of a column. Columns are appended to a variable
+// of their own, for as in column a field would cost a write barrier a number.
+func appendVarint(b []byte, v uint64) []byte {
+	if v < 0x80 { // nearly all
+		return append(b, byte(v))
+	}
+	return protowire.AppendVarint(b, v)
+}
+
 // open begins a message or a packed column; close, given what open returned,
 // ends it. In between its content is appended.
 func (w *writer) open(num protowire.Number) int {

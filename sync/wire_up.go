@@ -145,21 +145,23 @@ func (s *Section) append(w *writer) error {
 		base = s.heards().first()
 	}
 	w.sint(sectionBase, int64(base))
-	at := w.open(sectionKeys)
+	at, b := w.open(sectionKeys), w.b
 	var flags Flags
 	for i := range s.Deltas {
 		if s.Deltas[i].Key == 0 {
 			return errZeroKey
 		}
-		w.b = protowire.AppendFixed64(w.b, uint64(s.Deltas[i].Key))
+		b = protowire.AppendFixed64(b, uint64(s.Deltas[i].Key))
 		flags |= s.Deltas[i].Flags
 	}
+	w.b = b
 	w.close(at)
 	if flags != 0 {
-		at := w.open(sectionFlags)
+		at, b := w.open(sectionFlags), w.b
 		for i := range s.Deltas {
-			w.b = protowire.AppendVarint(w.b, uint64(s.Deltas[i].Flags))
+			b = appendVarint(b, uint64(s.Deltas[i].Flags))
 		}
+		w.b = b
 		w.close(at)
 	}
 	if err := w.cells(sectionCells, base, cells, true); err != nil {
