@@ -70,13 +70,14 @@ func mistakesText(ms []Mistake) string {
 }
 
 // sortMistakes orders by place and drops what is told twice: a rule that
-// stands behind an alias is read once for each of its uses.
+// stands behind an alias is read once for each of its uses. What has no place is
+// told apart by its path: several settings may be missing.
 func sortMistakes(ms []Mistake) []Mistake {
 	slices.SortStableFunc(ms, func(a, b Mistake) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return slices.CompactFunc(ms, func(a, b Mistake) bool {
-		return a.Line == b.Line && a.Column == b.Column && a.Code == b.Code && a.Detail == b.Detail
+		return a.Line == b.Line && a.Column == b.Column && a.Code == b.Code && a.Detail == b.Detail && (a.Line != 0 || a.Path == b.Path)
 	})
 }
 

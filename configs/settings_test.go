@@ -176,6 +176,17 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	}
 }
 
+// Of several that are missing each is told.
+func TestMissingSettingsAllAtOnce(t *testing.T) {
+	cleanEnv(t)
+	_, err := loadEdge(t)
+	for _, want := range []string{"region: is missing", "rules.path: is missing", "secret: is missing"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
+
 func TestSettingsMistakesAllAtOnce(t *testing.T) {
 	cleanEnv(t)
 	file := settingsFile(t, "region: e u\nlanes: 65\nview: {max_bytes: 3}\nadmin: {listen: \"0.0.0.0:6070\"}\nlog: {level: loud}\n")
