@@ -161,7 +161,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
 		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
-	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log)...)
+	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log)...)
 }
 
 func aggregatorTable(s *AggregatorSettings) []setting {
@@ -175,11 +175,11 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),
-		sharedTable(&s.Lanes, &s.NATS, &s.Sync, &s.Log),
+		sharedTable(&s.Lanes, &s.NATS, &s.Sync, "1s", &s.Log), // regions are further away
 	)...)
 }
 
-func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) []setting {
+func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, timeout string, l *LogSettings) []setting {
 	return []setting{
 		{key: "lanes", fallback: "8", usage: "lanes of the key space; the same on every edge and aggregator", parse: asInt(lanes, 1, 64)},
 		{key: "nats.urls", fallback: "nats://127.0.0.1:4222", usage: "NATS `URLs`, separated by commas", list: true, mask: maskURLs, parse: asURLs(&n.URLs, "nats", "tls", "ws", "wss")},
@@ -190,7 +190,7 @@ func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, l *LogSettings) [
 		{key: "nats.tls.key", usage: "`file` with this client's key", path: true, parse: asText(&n.TLSKey)},
 		{key: "sync.interval", fallback: "100ms", usage: "time between flushes of changed keys", parse: asDuration(&s.Interval, 10*time.Millisecond, time.Minute)},
 		{key: "sync.urgent_interval", fallback: "20ms", usage: "least time between flushes of keys near their limit", parse: asDuration(&s.UrgentInterval, time.Millisecond, time.Minute)},
-		{key: "sync.timeout", fallback: "250ms", usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
+		{key: "sync.timeout", fallback: timeout, usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
 		{key: "sync.budget", fallback: "16MiB", usage: "most bytes a second, replies included: of an edge, or of an aggregator to each other region", parse: asSize(&s.Budget, 128<<10)},
 		{key: "log.level", fallback: "info", usage: "debug, info, warn or error", parse: asLevel(&l.Level)},
 		{key: "log.format", fallback: "text", usage: "text or json", parse: asWord(&l.Format, "text", "json")},

@@ -133,7 +133,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 512 << 20
 	}
-	if least := c.leastBytes(); c.MaxBytes < least {
+	if least := LeastBytes(c.Lanes, len(c.Peers)); c.MaxBytes < least {
 		errs = append(errs, fmt.Errorf("MaxBytes: %d, want at least %d for %d lanes and %d peers", c.MaxBytes, least, c.Lanes, len(c.Peers)))
 	}
 	if c.MaxKeys != 0 && c.MaxKeys < c.Lanes {

@@ -50,10 +50,10 @@ func (c *Config) laneBytes() int {
 	return int(left / int64(c.Lanes))
 }
 
-// leastBytes is the smallest MaxBytes for so many lanes and peers.
-func (c *Config) leastBytes() int64 {
-	least := int64(c.Lanes) * int64(fewestKeys*freshBytes) * 2
-	return max(least, outboxShare*int64(c.Lanes*len(c.Peers))*fewestDeltas*deltaBytes)
+// LeastBytes is the smallest MaxBytes for so many lanes and peers.
+func LeastBytes(lanes, peers int) int64 {
+	least := int64(lanes) * int64(fewestKeys*freshBytes) * 2
+	return max(least, outboxShare*int64(lanes*peers)*fewestDeltas*deltaBytes)
 }
 
 // room is what the counters of a lane may take, and do.

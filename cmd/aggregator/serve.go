@@ -50,6 +50,9 @@ it keeps counts in memory: they are gone when it stops, but for what living edge
 // Teardown, last in first out: aggregator (stops serving, last exports and
 // writes), admin listener, bus, store.
 func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger) (err error) {
+	if err := checkRoom(s); err != nil {
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+	}
 	store, err := openStore(s, log)
 	if err != nil {
 		return err
