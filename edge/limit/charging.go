@@ -67,6 +67,7 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 		bounded(at, spec.ByRoute[route])
 		_, of := routeOf(route)
 		c.escaped(Problem{Path: at}, of)
+		c.templated(Problem{Path: at}, of)
 	}
 	r.byRoute = routeCosts(spec.ByRoute, func(route string, err error) {
 		c.problem(path+".by_route."+route, "E172", `such as "POST /api/search": 5`, "%v", err)

@@ -89,6 +89,20 @@ func (c *compiler) escaped(at Problem, path string) {
 	}
 }
 
+// templated warns of a pattern that is written as routers write it: its names in
+// braces, or behind a colon, are compared like any other, and fit themselves alone.
+func (c *compiler) templated(at Problem, pattern string) {
+	segments := strings.Split(pattern, "/")
+	for i, s := range segments {
+		if strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") || len(s) > 1 && strings.HasPrefix(s, ":") {
+			segments[i] = "*"
+		}
+	}
+	if fits := strings.Join(segments, "/"); fits != pattern {
+		c.doubt(at, "W216", fmt.Sprintf("%q", fits), "%q fits itself alone, letter for letter: what stands for any name is a star", pattern)
+	}
+}
+
 // refuse and doubt report a mistake, and warn, at a place that is known.
 func (c *compiler) refuse(at Problem, code, hint, format string, args ...any) {
 	at.Code, at.Hint, at.Detail = code, hint, fmt.Sprintf(format, args...)

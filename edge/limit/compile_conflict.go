@@ -101,6 +101,8 @@ func (c *compiler) routes(path string, spec *RuleSpec, r *Rule) {
 			continue // it was told
 		}
 		switch at := path + "." + route; {
+		case meansAny(method):
+			c.problem(at, "E172", fmt.Sprintf("%q", text), "%q is not a method, and stands for none", method)
 		case method != "" && !methodForm.MatchString(method):
 			c.problem(at, "E172", fmt.Sprintf("%q", strings.ToUpper(method)+" "+text), "%q is not a method: they are upper case", method)
 		case method != "" && len(r.match.methods.values) > 0 && !r.match.methods.has(method):

@@ -42,6 +42,7 @@ func TestConflictsAreRefused(t *testing.T) {
 			s.Match.Equals, s.Match.CIDR = map[string][]string{"client_ip": {"192.0.2.1"}}, []string{"10.0.0.0/8"}
 		}, "E166", "match.equals.client_ip"},
 		"route of a small method": {func(s *limit.RuleSpec) { s.Cost.ByRoute = map[string]uint64{"post /x": 3} }, "E172", "cost.by_route.post /x"},
+		"route of any method":     {func(s *limit.RuleSpec) { s.Cost.ByRoute = map[string]uint64{"ANY /x": 3} }, "E172", "cost.by_route.ANY /x"},
 		"route with a query":      {func(s *limit.RuleSpec) { s.Cost.ByRoute = map[string]uint64{"/x?y=1": 3} }, "E172", "cost.by_route./x?y=1"},
 		"route of no method": {func(s *limit.RuleSpec) {
 			s.Cost.ByRoute, s.Match.Methods = map[string]uint64{"POST /x": 3, "/y": 2}, []string{"GET"}

@@ -19,6 +19,7 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 			c.problem(fmt.Sprintf("%s.path[%d]", path, i), "E161", `such as "/api/**" or "/users/*/keys"`, "%v", err)
 		}
 		c.escaped(Problem{Path: indexed(path+".path", i)}, s)
+		c.templated(Problem{Path: indexed(path+".path", i)}, s)
 		m.paths = append(m.paths, p)
 	}
 	if len(m.paths) > scanned {
@@ -58,10 +59,18 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	m.all = len(spec.Path)+len(spec.Methods)+len(spec.Host)+len(spec.CIDR)+len(spec.Equals)+len(spec.Has)+len(spec.Lacks) == 0 && spec.When == ""
 }
 
+// meansAny says that a word is written for any method. It is a token of HTTP, and
+// no method that anybody has.
+func meansAny(method string) bool {
+	return strings.Contains(method, "*") || strings.EqualFold(method, "any") || strings.EqualFold(method, "all")
+}
+
 // method reports a word that no request has as its method.
 func (c *compiler) method(at Problem, s string) {
-	if strings.Contains(s, "*") { // a token of HTTP, and no method that anybody has
+	if meansAny(s) {
 		c.refuse(at, "E162", "leave methods out: then the rule is of all", "%q is not a method, and stands for none", s)
+	} else if strings.Contains(s, "|") { // likewise
+		c.refuse(at, "E162", fmt.Sprintf("[%s]", strings.ReplaceAll(strings.ToUpper(s), "|", ", ")), "%q is not a method: one an entry", s)
 	} else if hint := strings.ToUpper(s); s != hint && methodForm.MatchString(hint) {
 		c.refuse(at, "E162", hint, "%q is not a method: they are upper case", s)
 	} else if !methodForm.MatchString(s) {
