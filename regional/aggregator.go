@@ -96,6 +96,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	if a.homes.on {
 		a.self.Features = deltasync.FeatureOthers
 	}
+	a.audited.peers = make([]silence, len(cfg.Peers))
 	for range cfg.Peers {
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
 	}

@@ -2,6 +2,7 @@ package regional_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -170,6 +171,38 @@ func TestAuditChoosesKeys(t *testing.T) {
 		if want := 1; seen[key+1] < want || key%20 == 0 && seen[key+1] != rounds {
 			t.Errorf("key %d was compared %d times of %d", key+1, seen[key+1], rounds)
 		}
+	}
+}
+
+// Who does not answer is asked less and less often, once a minute in the end, and as
+// before when he does.
+func TestAuditsOfTheSilentRest(t *testing.T) {
+	eu, us := newRegion(t, "eu", newStore(&start), "us"), newRegion(t, "us", newStore(&start), "eu")
+	(&edge{name: "e1"}).tell(eu, 9, charge(start, 1))
+	var asked []int
+	for second := range 50 { // the key is in its window
+		eu.now = start.Add(time.Duration(second) * time.Second)
+		for _, x := range eu.Audits(eu.now) {
+			asked = append(asked, second)
+			eu.LostAudit(eu.now, x)
+		}
+	}
+	if want := []int{0, 2, 6, 14, 30}; !slices.Equal(asked, want) {
+		t.Errorf("asked in vain after %v s, want %v", asked, want)
+	}
+	eu.now = start.Add(62 * time.Second)
+	us.now = eu.now
+	(&edge{name: "e1"}).tell(eu, 9, charge(eu.now, 1))
+	audit(t, eu, us)
+	eu.now = eu.now.Add(time.Second)
+	if n := len(eu.Audits(eu.now)); n != 1 {
+		t.Errorf("a second after an answer there are %d audits, want 1", n)
+	}
+	for range 20 {
+		eu.LostAudit(eu.now, regional.Audit{Outgoing: regional.Outgoing{Peer: "us"}})
+	}
+	if n := len(eu.Audits(eu.now.Add(-time.Hour))); n != 1 {
+		t.Errorf("after the clock was set back there are %d audits, want 1", n)
 	}
 }
 

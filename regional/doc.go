@@ -29,7 +29,7 @@
 // the two that are its homes, from which the others hear of it; see homes.go.
 //
 // Each second a few keys are audited: what is believed here is compared with what
-// another region, or the store, says, shown as drift, and mended; see audit.go.
+// another region, or the store, says, shown as drift, and mended; see audit.go and drift.go.
 //
 // Most of what is held is a cache of the store, bounded in bytes: under a flood of
 // keys those that use least of their limit are forgotten, and read again when

@@ -105,6 +105,7 @@ func (a *Aggregator) audit(ctx context.Context, bus deltasync.Bus, frames *sync.
 				err = a.ReceiveAudit(time.Now(), x, reply)
 			}
 			if err != nil { // builds of before do not answer
+				a.LostAudit(time.Now(), x)
 				a.cfg.Logger.Debug("audit lost", "peer", x.Peer, "lane", x.Lane, "err", err)
 			}
 		})

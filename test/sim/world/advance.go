@@ -305,11 +305,11 @@ func (w *World) audit(from *hub, v *Server, x regional.Audit) {
 			return reply, reply != nil
 		},
 		receive: func(reply []byte) {
-			if v.aggregator == sender && !cut(to, from) {
-				_ = sender.ReceiveAudit(v.clock.at(w.now), x, reply) // it asks again
+			if now := v.clock.at(w.now); v.aggregator == sender && !cut(to, from) && sender.ReceiveAudit(now, x, reply) != nil {
+				sender.LostAudit(now, x)
 			}
 		},
-		lost: func() {},
+		lost: func() { sender.LostAudit(v.clock.at(w.now), x) },
 	})
 }
 
