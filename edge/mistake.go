@@ -6,6 +6,9 @@ import "github.com/spillgate/spillgate/sync"
 // said with each answer, and logged once: a rolling change of a secret would else
 // fill logs.
 func (n *Node) noteMistake(lane int, m deltasync.Mistake, lanes int) {
+	if m == deltasync.MistakeLanes && lanes == n.cfg.Lanes { // an aggregator of the build before, of what was sent before we were mended
+		m = 0
+	}
 	n.lanes[lane].mistake = m
 	if m.String() == "" || n.told[m] { // one of a later version says nothing to us
 		return

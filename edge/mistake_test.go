@@ -22,6 +22,7 @@ func TestMistakesOfSettingsAreTold(t *testing.T) {
 	}{
 		{"lanes", deltasync.Down{Status: deltasync.StatusUnsupported, Mistake: deltasync.MistakeLanes, Lanes: 4}, "region_lanes=4", true},
 		{"lanes", deltasync.Down{Status: deltasync.StatusForbidden, Mistake: deltasync.MistakeLanes, Lanes: 4}, "set lanes alike", true}, // muted
+		{"forbidden", deltasync.Down{Status: deltasync.StatusForbidden, Mistake: deltasync.MistakeLanes, Lanes: 1}, "", true},            // for the lanes that it had
 		{"secret", deltasync.Down{Status: deltasync.StatusOK, Mistake: deltasync.MistakeSecret}, "one secret", false},
 		{"", deltasync.Down{Status: deltasync.StatusOK, Mistake: 77}, "", false}, // of a later version
 	} {
@@ -57,7 +58,7 @@ func TestMistakesOfSettingsAreTold(t *testing.T) {
 			if got := n.Degraded(now); got != c.name {
 				t.Errorf("Degraded = %q, want %q", got, c.name)
 			}
-			if got := log.String(); !strings.Contains(got, c.mend) || strings.Count(got, "level=ERROR") != min(1, len(c.name)) {
+			if got := log.String(); !strings.Contains(got, c.mend) || strings.Count(got, "level=ERROR") != min(1, len(c.mend)) {
 				t.Errorf("log %q, want one error with %q", got, c.mend)
 			}
 			answer(deltasync.Down{Status: deltasync.StatusOK}, false)

@@ -134,16 +134,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	t, begun := a.clock.At(now), a.cfg.Now()
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
-		if muted := (*deltasync.MutedError)(nil); errors.As(err, &muted) {
-			a.cfg.Logger.Warn("sender muted", "subject", subject, "for", muted.For, "err", muted.Err)
-		} else {
-			a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
-		}
-		down := &deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: t, SentAt: t}
-		if errors.Is(err, deltasync.ErrLanes) {
-			down.Mistake, down.Lanes = deltasync.MistakeLanes, a.cfg.Lanes
-		}
-		return a.encode(down)
+		return a.refuse(subject, status, err, t)
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
@@ -173,6 +164,25 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		down.Pace = a.pace.asked()
 	}
 	down.SentAt = down.ReceivedAt + int64(took)
+	return a.encode(down)
+}
+
+// refuse answers a frame that was not admitted.
+func (a *Aggregator) refuse(subject string, status deltasync.Status, err error, now int64) []byte {
+	down := &deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: now, SentAt: now}
+	muted, lanes := (*deltasync.MutedError)(nil), (*deltasync.LanesError)(nil)
+	if errors.As(err, &lanes) {
+		down.Mistake, down.Lanes = deltasync.MistakeLanes, a.cfg.Lanes
+	}
+	switch {
+	case errors.As(err, &muted):
+		a.cfg.Logger.Warn("sender muted", "subject", subject, "for", muted.For, "err", muted.Err)
+	case lanes != nil && lanes.News && lanes.Sender.Kind == deltasync.KindEdge:
+		a.cfg.Logger.Warn("an edge has another number of lanes than the region, which takes nothing that it sends: set lanes alike at every edge and aggregator of the region",
+			"pop", lanes.Sender.Pop, "name", lanes.Sender.Name, "lanes", lanes.Lanes, "region_lanes", a.cfg.Lanes)
+	default:
+		a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
+	}
 	return a.encode(down)
 }
 

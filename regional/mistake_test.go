@@ -1,7 +1,9 @@
 package regional_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,16 +36,31 @@ func TestAnotherSecretIsTold(t *testing.T) {
 	}
 }
 
-// An edge with other lanes is told how many the region has.
+// An edge with other lanes is told how many the region has, and the log says it once;
+// mended, it is heard at once.
 func TestOtherLanesAreTold(t *testing.T) {
-	r := newRegion(t, "eu", newStore(&start))
-	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e", Node: deltasync.NodeID("eu", "p", "e"), Lanes: 4, Seq: 1}
-	b, err := up.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
+	var log bytes.Buffer
+	r := newLogged(t, &log)
+	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e", Node: deltasync.NodeID("eu", "p", "e"), Lanes: 4}
+	tell := func() deltasync.Down {
+		t.Helper()
+		r.now, up.Seq, up.SentAt = r.now.Add(250*time.Millisecond), up.Seq+1, r.now.UnixNano()
+		b, err := up.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode(t, r.Handle(context.Background(), r.now, deltasync.EdgeSubject("eu", 0, "p", "e"), b))
 	}
-	down := decode(t, r.Handle(context.Background(), r.now, deltasync.EdgeSubject("eu", 0, "p", "e"), b))
-	if down.Status != deltasync.StatusUnsupported || down.Mistake != deltasync.MistakeLanes || down.Lanes != 1 {
-		t.Errorf("the reply is %v, %q, %d lanes; want what is wrong, and 1 lane", down.Status, down.Mistake, down.Lanes)
+	for range 1000 {
+		if down := tell(); down.Status != deltasync.StatusUnsupported || down.Mistake != deltasync.MistakeLanes || down.Lanes != 1 {
+			t.Fatalf("the reply is %v, %q, %d lanes; want what is wrong, and 1 lane", down.Status, down.Mistake, down.Lanes)
+		}
+	}
+	if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "set lanes alike") || !strings.Contains(got, "name=e lanes=4 region_lanes=1") {
+		t.Errorf("log %q, want once what to mend", got)
+	}
+	up.Lanes, up.Incarnation = 1, 1
+	if down := tell(); down.Status != deltasync.StatusOK || down.Mistake != 0 {
+		t.Errorf("mended, it is answered with %v, %q", down.Status, down.Mistake)
 	}
 }

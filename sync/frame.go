@@ -154,7 +154,7 @@ type Up struct {
 	SentAt      int64 // sender's clock, nanoseconds since 1970
 	Features    Features
 	HeardEpoch  uint64 // StoreEpoch of whoever last answered in this lane; 0: nobody
-	SecretCheck uint64 // of an edge, in its first lane: see SecretCheck; 0: not told
+	SecretCheck uint64 // in the first lane: an edge's, or that of most edges of a region: see SecretCheck; 0: not told
 	Sections    []Section
 
 	cells []crdt.Cell // that those of the last deltas stand in, where an Outbox made the frame

@@ -49,6 +49,7 @@ type Inbox struct {
 	refused    map[string]uint64
 	offenders  offenders
 	secrets    secrets
+	lanesNews  news
 	duplicates uint64
 }
 
@@ -102,6 +103,10 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 	}
 	if err != nil {
 		in.refused[reason]++
+		if l := (*LanesError)(nil); errors.As(err, &l) {
+			l.News = in.lanesNews.first(now, from)
+			return nil, status, err
+		}
 		if term := in.offenders.refuse(now, from, err); term > 0 {
 			err = &MutedError{Sender: from, For: term, Err: err}
 		}
@@ -142,12 +147,16 @@ func (in *Inbox) Muted(now int64) int {
 }
 
 func (in *Inbox) check(from Sender, subject string, payload []byte) (u *Up, status Status, reason string, err error) {
+	if from.Kind == KindRegion && from.From == in.region {
+		return nil, StatusForbidden, reasonLoop, fmt.Errorf("admit frame on %s: a region does not send to itself", subject)
+	}
+	if lanes := lanesOf(payload); lanes != 0 && lanes != in.lanes {
+		err := &LanesError{Sender: from, Lanes: lanes, Want: in.lanes}
+		return nil, StatusUnsupported, reasonLanes, fmt.Errorf("admit frame on %s: %w", subject, err)
+	}
 	u = new(Up)
 	if err := u.UnmarshalBinary(payload); err != nil {
 		return nil, StatusUnsupported, unreadable(err), fmt.Errorf("admit frame on %s: %w", subject, err)
-	}
-	if from.Kind == KindRegion && from.From == in.region {
-		return nil, StatusForbidden, reasonLoop, fmt.Errorf("admit frame on %s: a region does not send to itself", subject)
 	}
 	if err := identify(from, u); err != nil {
 		return nil, StatusForbidden, reasonIdentity, fmt.Errorf("admit frame on %s: %w", subject, err)
@@ -194,8 +203,8 @@ func identify(from Sender, u *Up) error {
 // fit says where the frame's lane is not one of ours.
 func (in *Inbox) fit(from Sender, u *Up) error {
 	switch {
-	case u.Lanes != in.lanes:
-		return fmt.Errorf("%w: %d, this region has %d: set the same number everywhere", ErrLanes, u.Lanes, in.lanes)
+	case u.Lanes != in.lanes: // its head did not say so: no sender writes such a frame by mistake
+		return fmt.Errorf("lanes: %d after all, its head does not say so", u.Lanes)
 	case u.Lane != from.Lane:
 		return fmt.Errorf("lane: %d, subject says %d", u.Lane, from.Lane)
 	}
@@ -230,7 +239,7 @@ func (in *Inbox) note(now int64, u *Up) bool {
 	}
 	in.byArrival.MoveToFront(at)
 	s.seen = now
-	if u.SecretCheck != 0 && u.Incarnation >= s.incarnation {
+	if u.Kind == KindEdge && u.SecretCheck != 0 && u.Incarnation >= s.incarnation {
 		s.secret = u.SecretCheck
 	}
 	switch {

@@ -1,12 +1,13 @@
 package deltasync
 
 import (
-	"errors"
+	"fmt"
 	"time"
 )
 
-// Mistake is what an aggregator sees wrong in the settings of an edge, so that the
-// edge can tell whoever runs it. Others than these are a later version's.
+// Mistake is what an aggregator sees wrong in the settings of an edge, or of another
+// region, so that they can tell whoever runs them. Others than these are a later
+// version's.
 type Mistake uint8
 
 const (
@@ -24,8 +25,45 @@ func (m Mistake) String() string {
 	return ""
 }
 
-// ErrLanes is wrapped by what Inbox.Admit returns for a sender with other lanes.
-var ErrLanes = errors.New("lanes")
+// LanesError is why Inbox.Admit refuses a frame of a sender with other lanes. Only
+// the head of such frames is read, which costs little more than a mute, so that nobody
+// is muted for it: who mends the setting is heard with its next frame.
+type LanesError struct {
+	Sender Sender
+	Lanes  int // that it has
+	Want   int
+	News   bool // that was not said of it for long: log it
+}
+
+func (e *LanesError) Error() string {
+	return fmt.Sprintf("lanes: %d, this region has %d: set the same number everywhere", e.Lanes, e.Want)
+}
+
+const (
+	// Of each sender it is news once in newsEvery that it has other lanes, and of so
+	// many senders: a PoP whose edges all do must not fill the log.
+	newsEvery = time.Hour
+	maxNews   = 64
+)
+
+// news is of whom it was said of late that they have other lanes.
+type news struct {
+	since int64
+	said  map[Sender]bool
+}
+
+// first says that it was not said of the sender, and now is.
+func (n *news) first(now int64, from Sender) bool {
+	if n.said == nil || now-n.since >= int64(newsEvery) || now < n.since {
+		n.since, n.said = now, map[Sender]bool{}
+	}
+	id := offenderID(from)
+	if n.said[id] || len(n.said) >= maxNews {
+		return false
+	}
+	n.said[id] = true
+	return true
+}
 
 const (
 	// secretsAfter is how long an Inbox hears edges before it says whose secret is
@@ -46,14 +84,15 @@ type secrets struct {
 
 // Estranged says that the sender of an admitted frame has another cluster secret
 // than most edges of the region that were heard of lately, or, of as many, than
-// whoever was heard of first. news: that was not said of it before.
+// whoever was heard of first. news: that was not said of it before. Another region
+// tells what Secret says there, and has no say in which is right here.
 func (in *Inbox) Estranged(now int64, u *Up) (estranged, news bool) {
-	if u.Kind != KindEdge || u.SecretCheck == 0 {
+	if u.SecretCheck == 0 {
 		return false, false
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.secrets.began == 0 {
+	if in.secrets.began == 0 && u.Kind == KindEdge {
 		in.secrets.began = now
 	}
 	in.countSecrets(now)
@@ -66,6 +105,15 @@ func (in *Inbox) Estranged(now int64, u *Up) (estranged, news bool) {
 	news = estranged && !s.estranged
 	s.estranged = estranged
 	return estranged, news
+}
+
+// Secret is the check of the cluster secret that most of the region's edges have; 0:
+// none is known.
+func (in *Inbox) Secret(now int64) uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.countSecrets(now)
+	return in.secrets.ruling
 }
 
 // OtherSecrets is the number of edges that have another secret than most.

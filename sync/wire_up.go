@@ -69,6 +69,31 @@ func (u *Up) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
+// headFields is how many fields a frame's head may have, and more than it has.
+const headFields = 32
+
+// lanesOf is how many lanes the sender of a frame has, as its head says, of which
+// no more is read than that; 0: it does not say, or is no head.
+func lanesOf(b []byte) int {
+	if open(b, "up") != nil {
+		return 0
+	}
+	m := message{rest: b}
+	for range headFields {
+		if !m.next() || m.num == upSections {
+			return 0
+		}
+		if m.num == upLanes {
+			lanes := m.uint("lanes", MaxLanes)
+			if m.err != nil {
+				return 0
+			}
+			return int(lanes)
+		}
+	}
+	return 0
+}
+
 func (u *Up) read(m message) error {
 	for m.next() {
 		switch m.num {
