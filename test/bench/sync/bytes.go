@@ -31,6 +31,11 @@ type traffic struct {
 	hotKeys, hotDown int // keys of replies that were looked at and are hot, and their bytes
 	all              uint64
 
+	// Of the keys: those that are told again, unchanged, against loss, their
+	// slices, and those that are only asked about.
+	again, againCells, asked int
+	parts                    parts
+
 	hot map[deltasync.Key]bool // others had counts in most slices, as some reply said
 }
 
@@ -94,6 +99,59 @@ func measureBytes(o options, f *findings) error {
 	return failed
 }
 
+// parts is where the bytes of keys went, of frames that were looked at: each is
+// what a frame is shorter without it.
+type parts struct{ looked, heard, flags, cells, names int }
+
+// add takes a frame apart.
+func (p *parts) add(u *deltasync.Up) error {
+	var err error
+	size := func() int {
+		b, wrong := u.AppendBinary(nil)
+		err = errors.Join(err, wrong)
+		return len(b)
+	}
+	each := func(change func(*deltasync.Delta)) {
+		for i := range u.Sections {
+			for j := range u.Sections[i].Deltas {
+				change(&u.Sections[i].Deltas[j])
+			}
+		}
+	}
+	each(func(*deltasync.Delta) { p.looked++ })
+	at := size()
+	for _, part := range []struct {
+		bytes  *int
+		remove func()
+	}{
+		{&p.heard, func() { each(func(d *deltasync.Delta) { d.Heard = 0 }) }},
+		{&p.flags, func() { each(func(d *deltasync.Delta) { d.Flags = 0 }) }},
+		{&p.cells, func() { each(func(d *deltasync.Delta) { d.Cells = nil }) }},
+		{&p.names, func() {
+			for i := range u.Sections {
+				u.Sections[i].Deltas = nil
+			}
+		}},
+	} {
+		part.remove()
+		left := size()
+		*part.bytes += at - left
+		at = left
+	}
+	return err
+}
+
+// count notes what a key is told for.
+func (t *traffic) count(d *deltasync.Delta) {
+	switch {
+	case !d.Tells():
+		t.asked++
+	case d.Flags&deltasync.FlagRefresh != 0:
+		t.again++
+		t.againCells += len(d.Cells)
+	}
+}
+
 // add counts a frame of an edge and its reply.
 func (t *traffic) add(up, down []byte) error {
 	var u deltasync.Up
@@ -111,10 +169,18 @@ func (t *traffic) add(up, down []byte) error {
 	for i := range u.Sections {
 		for j := range u.Sections[i].Deltas {
 			keys = append(keys, u.Sections[i].Deltas[j].Key)
+			t.count(&u.Sections[i].Deltas[j])
 		}
-		u.Sections[i].Deltas = nil
 	}
 	t.keys += len(keys)
+	if t.frames%16 == 0 {
+		if err := t.parts.add(&u); err != nil {
+			return err
+		}
+	}
+	for i := range u.Sections {
+		u.Sections[i].Deltas = nil
+	}
 	head, err := u.AppendBinary(nil)
 	if err != nil {
 		return err

@@ -98,6 +98,12 @@ func (f *findings) write(w io.Writer, args []string) {
 	t := f.traffic
 	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; with heads of frames %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each.\n",
 		regionsOf, edgesOf, perEdge, keysOf, skew, lanesOf, t.frames, float64(t.keys)/float64(t.frames), float64(t.up)/float64(t.keys), float64(t.down)/float64(t.keys), float64(t.all)/float64(t.keys))
+	each := func(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
+	x := t.parts
+	p("\n%.0f %% of these keys are told again against loss, unchanged, with %.1f slices each, and %.0f %% are only asked about: the rest has changed. Beside heads of frames a key takes %.1f B for its name, %.1f for slices and counts, with the slice that they are relative to, %.1f for flags and %.1f for when it was heard of.\n",
+		100*each(t.again, t.keys), each(t.againCells, t.again), 100*each(t.asked, t.keys), each(x.names, x.looked), each(x.cells, x.looked), each(x.flags, x.looked), each(x.heard, x.looked))
+	p("\nThe least that a frame of n keys can take beside its head is n × (8 of the key + 1 of a charge + 1 of heard), and 15 B of what stands once: the slice that all are relative to (6), and tag and length of the columns (9). With n = %.1f these are %.1f B a key. A byte a key each, and 2 a frame, come with the first delta in a frame that is urgent or a refresh (flags), that has more than one slice, or none (counts), or another than the first (slices). Under 12 B a key a frame has to be of 8 keys or more that are told alike, or heard and flags have to be told by section, which aggregators of today would not understand, and do not say yet what they do (Down.features).\n",
+		each(t.keys, t.frames), least(each(t.keys, t.frames)))
 	p("\n## At an edge and its aggregator, ns of processor for each key that changed\n\n| slices that others have counts in | edge: drain and encode | edge: decode and apply | aggregator: decode, merge, store, reply |\n|---|---|---|---|\n")
 	for _, e := range f.edge {
 		p("| %d | %.0f | %.0f | %.0f |\n", e.slices, e.flush, e.receive, e.handle)
@@ -111,6 +117,9 @@ func (f *findings) write(w io.Writer, args []string) {
 		p("| %d | %d | %.0f | %.0f | %s | %s |\n", x.reporters, x.slices, x.redis, x.ours, thousands(x.flushes()), thousands(x.merges()))
 	}
 }
+
+// least is what each of so many keys of a frame takes at least, beside its head.
+func least(keys float64) float64 { return 8 + 1 + 1 + (6+9)/max(keys, 1) }
 
 // commit is the one that is checked out, and whether something was changed.
 func commit() string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -71,11 +72,34 @@ func TestTraffic(t *testing.T) {
 	if len(seen.hot) != 100 || seen.hotKeys != 100 || seen.heads == 0 || seen.heads > 150 {
 		t.Errorf("%d keys are hot, %d were looked at, heads are %d B", len(seen.hot), seen.hotKeys, seen.heads)
 	}
-	if seen.frames != 16 || seen.keys != 100 {
+	if x := seen.parts; x.looked != 100 || x.names < 800 || x.names > 810 || x.cells < 100 || x.heard+x.flags+x.cells+x.names != seen.up-seen.heads {
+		t.Errorf("taken apart a frame is %+v of %d bytes", x, seen.up-seen.heads)
+	}
+	if seen.frames != 16 || seen.keys != 100 || seen.asked+seen.again != 0 {
 		t.Errorf("%+v, want a frame more, of 100 keys", seen)
 	}
 	if err := seen.add([]byte("no frame"), nil); err == nil {
 		t.Error("what is no frame was counted")
+	}
+}
+
+// The least that the report names is what the codec takes.
+func TestLeast(t *testing.T) {
+	const keys = 7
+	size := func(deltas []deltasync.Delta) int {
+		_, b, err := frame(time.Unix(1_790_000_000, 0), "e1", 1, minute, deltas)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(b)
+	}
+	var deltas []deltasync.Delta
+	for i := range keys {
+		last := crdt.Slice(1_790_000_000 * int64(time.Second) / int64(minute.Width))
+		deltas = append(deltas, deltasync.Delta{Key: keyOf(i), Heard: last - 1, Cells: []crdt.Cell{{Slice: last, Charges: 9}}})
+	}
+	if got, want := size(deltas)-size(nil), int(keys*least(keys)+0.5); got != want {
+		t.Errorf("%d keys take %d B, the least is said to be %d", keys, got, want)
 	}
 }
 
