@@ -154,10 +154,6 @@ func (f *filling) put(e *entry, n int) {
 	p.until = p.until || e.until != 0
 	p.heard = p.heard || e.heard != 0
 	if n > 0 {
-		if !p.started {
-			p.base = e.cells.At(0).Slice
-		}
-		p.ref, p.started = e.cells.At(0).Slice, true
 		if cap(f.cells)-len(f.cells) < n {
 			f.cells = make([]crdt.Cell, 0, max(n, min(2*cap(f.cells), mostSpare), cellsChunk))
 		}
@@ -166,6 +162,9 @@ func (f *filling) put(e *entry, n int) {
 			f.cells = append(f.cells, e.cells.At(i))
 		}
 		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
+		if p.ref = d.Cells[0].Slice; !p.started {
+			p.base, p.started = p.ref, true
+		}
 	}
 	s := &f.frame.Sections[e.section.place-1]
 	if n := min(e.section.entries, f.room/10+1); s.Deltas == nil {
