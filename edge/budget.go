@@ -29,8 +29,8 @@ const (
 	allShares   = ledgerShare + filterShare + holdsShare + outboxShare
 
 	// fixedBytes is about what a node takes without a key: its shards, outboxes,
-	// spare blocks and scratch.
-	fixedBytes = 512 << 10
+	// spare blocks and scratch, and what it reads replies into.
+	fixedBytes = 768 << 10
 	// deltaBytes is what a delta takes in an outbox; larger ones count for several.
 	deltaBytes = deltasync.DeltaBytes
 	// minBytes is the smallest budget: less would hold next to nothing.

@@ -61,20 +61,28 @@ type spareRoom struct {
 }
 
 // mostSpare is the largest room that is kept, in deltas and in cells: that of
-// nearly all frames.
-const mostSpare = 1024
+// nearly all frames, and leastSpare that of a few keys, which is always.
+const (
+	mostSpare  = 1024
+	leastSpare = 64
+)
+
+// worthKeeping is the largest room that this outbox keeps: a fortieth of the memory
+// that it may take is spare at most.
+func (o *Outbox) worthKeeping() int { return min(max(o.cfg.MaxDeltas/16, leastSpare), mostSpare) }
 
 // Reuse lets the outbox use the memory of a frame that Done returned, and that
 // nobody looks at any more.
 func (o *Outbox) Reuse(up *Up) {
+	most := o.worthKeeping()
 	for i := range up.Sections {
 		deltas := up.Sections[i].Deltas
-		if n := cap(deltas); n > mostSpare || n <= cap(o.spare.deltas) {
+		if n := cap(deltas); n > most || n <= cap(o.spare.deltas) {
 			continue
 		}
 		o.spare.deltas = deltas[:0]
 	}
-	if n := cap(up.cells); n <= mostSpare && n > cap(o.spare.cells) {
+	if n := cap(up.cells); n <= most && n > cap(o.spare.cells) {
 		o.spare.cells = up.cells[:0]
 	}
 	up.Sections, up.cells = nil, nil

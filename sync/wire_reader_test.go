@@ -3,6 +3,7 @@ package deltasync
 import (
 	"reflect"
 	"testing"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -90,5 +91,15 @@ func TestReuse(t *testing.T) {
 	o.spare = spareRoom{}
 	if o.Reuse(huge); o.spare.deltas != nil || o.spare.cells != nil {
 		t.Error("the memory of a large frame is kept")
+	}
+	for _, places := range []int{16, 1 << 12, 1 << 16} {
+		small := NewOutbox(OutboxConfig{MaxDeltas: places})
+		for n := range 2 * mostSpare {
+			small.Reuse(&Up{Sections: []Section{{Deltas: make([]Delta, n)}}, cells: make([]crdt.Cell, n)})
+		}
+		took := cap(small.spare.deltas)*int(unsafe.Sizeof(Delta{})) + cap(small.spare.cells)*int(unsafe.Sizeof(crdt.Cell{}))
+		if most := max(places*DeltaBytes/40, 8<<10); took > most || took < most/5 {
+			t.Errorf("an outbox of %d places keeps %d bytes, want %d at most", places, took, most)
+		}
 	}
 }
