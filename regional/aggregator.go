@@ -25,6 +25,7 @@ type Aggregator struct {
 	share     share  // of the lanes
 	legacy    legacy // of those that were gained
 	watch     watch
+	misfits   misfits
 	hurry     atomic.Bool // some export or push should not wait
 	pace      pace
 	links     links
@@ -149,14 +150,16 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	down := a.reply(l, up, m.guests, t)
 	down.Status, down.Refused = m.status, m.refused
-	if other, news := a.inbox.Estranged(t, up); other {
+	other, news := a.inbox.Estranged(t, up)
+	if other {
 		down.Mistake = deltasync.MistakeSecret
-		if news {
+		if news && up.Kind == deltasync.KindEdge {
 			a.cfg.Logger.Warn("an edge has another secret than most edges of the region, and counts keys of its own: give all edges one secret", "pop", up.Pop, "name", up.Name)
 		}
 	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = now.UnixNano()
+		a.compare(t, up, other)
 	}
 	took := a.cfg.Now().Sub(begun)
 	a.pace.took(took)
@@ -173,6 +176,9 @@ func (a *Aggregator) refuse(subject string, status deltasync.Status, err error, 
 	muted, lanes := (*deltasync.MutedError)(nil), (*deltasync.LanesError)(nil)
 	if errors.As(err, &lanes) {
 		down.Mistake, down.Lanes = deltasync.MistakeLanes, a.cfg.Lanes
+		if lanes.Sender.Kind == deltasync.KindRegion {
+			a.otherLanes(now, lanes.Sender.From, lanes.Lanes)
+		}
 	}
 	switch {
 	case errors.As(err, &muted):

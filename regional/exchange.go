@@ -102,6 +102,9 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 	box := p.outbox
 	head := a.self
 	head.Lane, head.SentAt = lane, raw
+	if lane == 0 { // as edges do, who tell it to whoever owns that lane
+		head.SecretCheck = a.inbox.Secret(now)
+	}
 	next := func() *deltasync.Up {
 		h := deltasync.Regular
 		if box.Urgent() {
@@ -168,17 +171,18 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if err := down.UnmarshalBinary(payload); err != nil {
 		return fmt.Errorf("reply of %s: %w", o.Peer, err)
 	}
-	// A refusal that names deltas is about them; another is of the frame.
-	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
-		return fmt.Errorf("reply of %s: it refused the frame: %s", o.Peer, down.Status)
-	}
 	if want := deltasync.NodeID(o.Peer, "", ""); down.Node != want {
 		return fmt.Errorf("reply of %s: it speaks for region %q", o.Peer, down.Region)
+	}
+	t := a.clock.At(now)
+	a.noteMistake(t, o.Peer, &down)
+	// A refusal that names deltas is about them; another is of the frame.
+	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
+		return fmt.Errorf("reply of %s: it refused the frame: %s %s", o.Peer, down.Status, down.Mistake)
 	}
 	if down.Seq != o.Seq {
 		return fmt.Errorf("reply of %s: it answers frame %d, this was frame %d", o.Peer, down.Seq, o.Seq)
 	}
-	t := a.clock.At(now)
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()

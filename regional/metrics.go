@@ -89,6 +89,7 @@ type Stats struct {
 	Silent                 int                      // other regions that do not answer
 	Unheard                []string                 // those that have not for long, or never have
 	Namesake               bool                     // another aggregator of the region has the same name
+	Misfits                []Misfit                 // with other regions
 }
 
 // Stats reads the aggregator's counters.
@@ -108,6 +109,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	st.Inherited = s.inherited.Load()
 	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
 	st.Unheard, st.Namesake = a.unheard(a.clock.At(now)), a.hasNamesake()
+	st.Misfits = a.standing(a.clock.At(now))
 	a.readShare(&st, now.UnixNano())
 	for _, l := range a.lanes {
 		l.mu.Lock()
@@ -158,7 +160,7 @@ var (
 	negativeDesc = prometheus.NewDesc("spillgate_drift_negative_hits_total", "Hits that this aggregator believed of a region and the region does not know: it has lost them, as when its store was wiped, or it is a bug.", []string{"region"}, nil)
 	auditedDesc  = prometheus.NewDesc("spillgate_audited_keys_total", "Keys of which what is believed of a region was compared with what it says.", []string{"region"}, nil)
 	targetsDesc  = prometheus.NewDesc("spillgate_sync_targets", "1 for the mode that is in force: mesh (all regions are told of all keys) or homes (two are, and the others hear from them).", []string{"mode"}, nil)
-	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason.", []string{"reason"}, nil)
+	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason. region_lanes, region_secret and region_peers: another region does not fit together with this one in that setting; log and /readyz?verbose name it.", []string{"reason"}, nil)
 )
 
 // HomesAway says that there are keys both of whose homes do not answer: of what
@@ -240,6 +242,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(unheardDesc, one(slices.Contains(st.Unheard, peer)), peer)
 	}
 	gauge(degradedDesc, one(st.Namesake), "same_name")
+	for _, s := range settings {
+		gauge(degradedDesc, one(slices.ContainsFunc(st.Misfits, func(m Misfit) bool { return m.Setting == s })), string(s))
+	}
 	for peer, age := range st.PeerAge {
 		gauge(lagDesc, age.Seconds(), peer)
 	}

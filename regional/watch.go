@@ -45,8 +45,13 @@ func (w *watch) why(peer string) error {
 
 // unheard is the other regions that have answered no export for silentFor, though
 // some are sent: who has given his lanes away hears of nobody, and misses nobody.
+// Those that refuse all for their lanes are not: see misfit.go.
 func (a *Aggregator) unheard(now int64) (peers []string) {
+	misfits := a.standing(now)
 	for j, peer := range a.cfg.Peers {
+		if hasOtherLanes(misfits, peer) {
+			continue
+		}
 		last, answered := a.stats.lastReply(peer)
 		for _, l := range a.lanes {
 			l.mu.Lock()
@@ -65,6 +70,7 @@ func (a *Aggregator) unheard(now int64) (peers []string) {
 
 // tellWatch logs what began, and what ended.
 func (a *Aggregator) tellWatch(now time.Time) {
+	a.tellMisfits(a.clock.At(now))
 	silent, namesake := a.unheard(a.clock.At(now)), a.hasNamesake()
 	w := &a.watch
 	w.mu.Lock()

@@ -30,9 +30,10 @@ func NewKeyer(secret []byte) (Keyer, error) {
 }
 
 // SecretCheck tells cluster secrets apart, and nothing else of them: edges send it,
-// as those with different secrets count different keys and would never notice. It
-// is of another form of the hash than all keys are made with, so it says nothing of
-// theirs either. Whoever sees it can try guesses, as with any key; it is never 0.
+// and regions pass on that of theirs, as those with different secrets count
+// different keys and would never notice. It is of another form of the hash than all
+// keys are made with, so it says nothing of theirs either. Whoever sees it can try
+// guesses, as with any key; it is never 0.
 func SecretCheck(secret []byte) (uint64, error) {
 	if len(secret) < MinSecret {
 		return 0, fmt.Errorf("%w: %d bytes, want at least %d", ErrSecret, len(secret), MinSecret)

@@ -78,6 +78,9 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		for _, peer := range st.Unheard {
 			text += "[!] region " + peer + ": does not answer, or never has: is it away, or misspelt?\n"
 		}
+		for _, m := range st.Misfits {
+			text += "[!] region " + m.Region + ": " + m.String() + "\n"
+		}
 		if st.Namesake {
 			text += "[!] name: another aggregator of the region has the same: give each a --name of its own\n"
 		}
