@@ -31,7 +31,7 @@ type traffic struct {
 	hotKeys, hotDown int // keys of replies that were looked at and are hot, and their bytes
 	all              uint64
 
-	// Of the keys: those that are told again, unchanged, against loss, their
+	// Of the keys: those that are told again against loss, their
 	// slices, and those that are only asked about.
 	again, againCells, asked int
 	parts                    parts
