@@ -2,6 +2,7 @@
 // them to the invariants of design.md §5.
 //
 //	go run ./test/sim -seed 7                 # one trial, in words
+//	go run ./test/sim -seed 7 -tale u4/api.r1 # who told whom what of one counter in it
 //	go run ./test/sim -seeds 100000           # as many, each twice, until one fails
 //	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
 //	go run ./test/sim -seeds 100 -without all # with nothing that ails anybody
@@ -53,6 +54,7 @@ type options struct {
 	trial.Options
 	seeds    uint64
 	workers  int
+	tale     string // "": none
 	list     bool
 	mutate   bool
 	scenario string // "": trials
@@ -68,6 +70,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.Seed, "seed", 0, "the trial to run, or the first one")
 	flags.Uint64Var(&o.seeds, "seeds", 0, "how many trials to run, each twice; 0: the one of -seed, in words")
+	flags.StringVar(&o.tale, "tale", "", "with -seed: tell all that is told of one counter, such as u4/api.r1")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many run at once")
 	flags.BoolVar(&o.list, "list", false, "print the kinds of faults and the scenarios, in words")
 	flags.StringVar(&o.scenario, "scenario", "", "measure how accurate a limit is in this one")
@@ -124,9 +127,12 @@ func strays(o options, set map[string]bool) error {
 		}
 		return out
 	}
+	if o.tale != "" && (o.seeds > 0 || o.mutate || o.list || o.scenario != "") {
+		return errors.New("-tale: of one trial, with -seed")
+	}
 	switch {
 	case o.paper.wanted:
-		if stray := given("seed", "seeds", "scenario", "consistency", "mutate", "list", "without", "only"); len(stray) > 0 {
+		if stray := given("seed", "seeds", "tale", "scenario", "consistency", "mutate", "list", "without", "only"); len(stray) > 0 {
 			return fmt.Errorf("%s: not with -capacity", strings.Join(stray, ", "))
 		}
 		return nil
@@ -157,12 +163,16 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case o.seeds > 0:
 		return search(o, stdout)
 	}
-	return one(o.Options, stdout)
+	return one(o, stdout)
 }
 
 // one runs one trial and says what it was.
-func one(o trial.Options, stdout io.Writer) error {
-	r := trial.Twice(o)
+func one(o options, stdout io.Writer) error {
+	do := trial.Twice
+	if o.tale != "" {
+		o.Tale, do = &trial.Tale{Of: o.tale, To: stdout}, trial.Run
+	}
+	r := do(o.Options)
 	fmt.Fprintf(stdout, "%s\n%d requests, %d denied, %d faults; trace %016x of %d events\n", r.Plan, r.Requests, r.Denied, r.Faults, r.Trace, r.Events)
 	return r.Err
 }

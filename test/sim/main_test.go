@@ -26,6 +26,19 @@ func TestOneTrialInWords(t *testing.T) {
 	}
 }
 
+// A tale has a line for all that is told of a counter, and none of others.
+func TestTale(t *testing.T) {
+	var out bytes.Buffer
+	if err := run([]string{"-seed", "84", "-only", "flap", "-tale", "u1/api.r0"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"tells, in frame", " answers frame ", "took it; others [", "tells us, in frame"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the tale has no %q:\n%.3000s", want, &out)
+		}
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	for args, want := range map[string]string{
 		"-without nonsense":       `"nonsense" is no kind of fault`,
@@ -37,6 +50,8 @@ func TestBadOptions(t *testing.T) {
 		"-capacity -seeds 5":      "-seeds: not with -capacity",
 		"-keys 5":                 "-keys: for -capacity",
 		"-capacity -targets all":  `targets "all": want mesh or homes`,
+		"-seed 3 -tale u9/x":      `nobody is called "u9/x" here: u0/api.r0`,
+		"-seeds 3 -tale u1/a":     "-tale: of one trial",
 		"-capacity -rps 0":        "rps 0: want more than 0",
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 

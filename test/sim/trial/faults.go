@@ -34,12 +34,14 @@ func (t *trial) episodes(f Fault, every, lasts time.Duration, begin func(rnd *ra
 		seed := rnd.Uint64()
 		var end func() error
 		t.actions = append(t.actions, action{at, f, func() (err error) {
+			t.line("fault: %s", f)
 			end, err = begin(rand.New(rand.NewPCG(seed, 0)))
 			return err
 		}}, action{until, f, func() error {
 			if end == nil {
 				return nil
 			}
+			t.line("end of the fault: %s", f)
 			return end()
 		}})
 		at = until

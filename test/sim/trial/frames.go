@@ -26,6 +26,7 @@ func (t *trial) onUp(s *world.Site, subject string, payload []byte) {
 		replica := up.Replica(sec.Life)
 		for _, d := range sec.Deltas {
 			t.ofLane(s.Name, d.Key, up.Lane)
+			t.tell(d.Key, "%s tells, in frame %d, life %d, flags %d: %v", s.Name, up.Seq, sec.Life, d.Flags, d.Cells)
 			c := t.keys[d.Key]
 			if c == nil {
 				t.stranger(s.Name, d.Key, d.Cells)
@@ -58,6 +59,7 @@ func (t *trial) onExport(v *world.Server, o regional.Outgoing) {
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {
 			t.ofLane(v.Name, d.Key, up.Lane)
+			t.tell(d.Key, "%s tells %s, in frame %d, flags %d: %v", v.Name, o.Peer, up.Seq, d.Flags, d.Cells)
 			c := t.keys[d.Key]
 			if c == nil {
 				t.stranger(v.Name, d.Key, d.Cells)
@@ -85,6 +87,7 @@ func (t *trial) onPush(v *world.Server, p regional.Push) {
 		for i := range sec.Keys {
 			k := &sec.Keys[i]
 			t.ofLane(v.Name, k.Key, hot.Lane)
+			t.tell(k.Key, "%s pushes: others %v, peers %v", v.Name, k.Others, k.Peers)
 			told := sum(k.Others, k.Peers)
 			c := t.keys[k.Key]
 			if c == nil {
@@ -135,6 +138,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 	if s := down.Status; s == deltasync.StatusUnsupported || s == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		t.failf("13", "%s turns away a frame of %s/%s: %s", v.Name, up.Region, up.Name, s)
 	}
+	t.tellAnswer(v.Name, &up, &down)
 	if up.Kind != deltasync.KindEdge {
 		return
 	}

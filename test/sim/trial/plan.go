@@ -61,6 +61,7 @@ type Options struct {
 	Seed    uint64
 	Without []Fault // kinds that are left out: all else stays as it was
 	Only    []Fault // if any: all others are left out
+	Tale    *Tale   // nil: none is told
 }
 
 // String is the options as the command takes them.

@@ -128,6 +128,9 @@ func (t *trial) run() (err error) {
 		return err
 	}
 	t.meet()
+	if err := t.known(); err != nil {
+		return err
+	}
 	t.befall()
 	rnd := t.stream("workload")
 	end, verified := start.Add(t.faulty), start
