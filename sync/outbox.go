@@ -84,9 +84,9 @@ type section struct {
 type entry struct {
 	lifeKey
 	section    *section
-	places     int // that it takes of MaxDeltas
+	places     uint32 // that it takes of MaxDeltas
 	flags      Flags
-	cells      crdt.Vector
+	cells      fewCells
 	carry      crdt.Carry
 	until      int64
 	heard      crdt.Slice
@@ -167,13 +167,13 @@ func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 		e.section = s
 	}
 	for _, c := range d.Cells {
-		e.cells.Join(c)
+		e.cells.join(c)
 	}
 	// While nothing gets through slices grow old. What has left every window
 	// is dropped; the count bounds memory even if a clock jumped.
-	if n := e.cells.Len(); n > id.shape.Slices {
+	if n := e.cells.len(); n > id.shape.Slices {
 		if over := n - keep(id.shape); over > 0 {
-			e.cells.Retire(e.cells.At(over).Slice)
+			e.cells.dropFirst(over)
 		}
 	}
 	// Both carries are lower bounds of one truth, and the one with the later
@@ -195,9 +195,9 @@ func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 
 // weigh brings what is known of an entry's size up to date.
 func (o *Outbox) weigh(e *entry) {
-	places := placesOf(e.cells.Bytes())
-	o.queue(e.flags).waits += places - e.places
-	e.places = places
+	places := placesOf(e.cells.more.Bytes())
+	o.queue(e.flags).waits += places - int(e.places)
+	e.places = uint32(places)
 }
 
 // placesOf is how many places a delta takes whose slices take so many bytes.
@@ -206,7 +206,7 @@ func placesOf(bytes int) int { return (entryBytes + bytes + DeltaBytes - 1) / De
 // grows says that some of the cells, which ascend, are of slices that are not there.
 func (e *entry) grows(cells []crdt.Cell) bool {
 	for _, c := range cells {
-		if e.cells.Get(c.Slice).Zero() {
+		if !e.cells.has(c.Slice) {
 			return true
 		}
 	}
@@ -214,7 +214,7 @@ func (e *entry) grows(cells []crdt.Cell) bool {
 }
 
 // tells is Delta.Tells of what is pending.
-func (e *entry) tells() bool { return e.cells.Len() > 0 || !e.carry.Zero() || e.until != 0 }
+func (e *entry) tells() bool { return e.cells.len() > 0 || !e.carry.Zero() || e.until != 0 }
 
 // keep is the number of slices of a shape that anybody may still ask for: those
 // of a window, the one that leaves it, and on both sides as many as a store
@@ -322,10 +322,10 @@ func (o *Outbox) fill(f *filling, q *queue, keep int) bool {
 	for q.first != nil && f.room > keep {
 		e := q.first
 		switch n := f.add(e); {
-		case n == e.cells.Len():
+		case n == e.cells.len():
 			o.drop(q, e)
 		case n > 0:
-			e.cells.Retire(e.cells.At(n).Slice) // the rest goes with the next frame
+			e.cells.dropFirst(n) // the rest goes with the next frame
 			o.weigh(e)
 			return false
 		default:
@@ -453,9 +453,7 @@ func (o *Outbox) drop(q *queue, e *entry) {
 	q.remove(e)
 	o.entries.remove(e)
 	o.leave(e)
-	if e.cells.Reset(); e.cells.Bytes() > spareBytes {
-		e.cells = crdt.Vector{}
-	}
+	e.cells.reset(spareBytes)
 	e.section, e.next, o.free = nil, o.free, e // join sets the rest anew
 }
 

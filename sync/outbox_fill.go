@@ -106,8 +106,8 @@ func (f *filling) add(e *entry) int {
 		switch {
 		case p.started:
 			size += carrySize(e.carry, p.base)
-		case e.cells.Len() > 0:
-			size += carrySize(e.carry, e.cells.At(0).Slice)
+		case e.cells.len() > 0:
+			size += carrySize(e.carry, e.cells.at(0).Slice)
 		default:
 			size += carrySize(e.carry, e.carry.Boundary) + farthest
 		}
@@ -129,8 +129,8 @@ func (f *filling) add(e *entry) int {
 		}
 	}
 	fit := 0
-	for prev := p.ref; fit < e.cells.Len(); fit++ {
-		c := e.cells.At(fit)
+	for prev := p.ref; fit < e.cells.len(); fit++ {
+		c := e.cells.at(fit)
 		if fit == 0 && !p.started {
 			prev = c.Slice
 		}
@@ -141,7 +141,7 @@ func (f *filling) add(e *entry) int {
 		size += more
 		prev = c.Slice
 	}
-	if size > f.room || fit < e.cells.Len() && f.deltas > 0 {
+	if size > f.room || fit < e.cells.len() && f.deltas > 0 {
 		return -1
 	}
 	f.put(e, fit)
@@ -167,7 +167,7 @@ func (f *filling) put(e *entry, n int) {
 		}
 		from := len(f.cells)
 		for i := range n {
-			f.cells = append(f.cells, e.cells.At(i))
+			f.cells = append(f.cells, e.cells.at(i))
 		}
 		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
 		if p.ref = d.Cells[0].Slice; !p.started {

@@ -102,7 +102,11 @@ func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 		if e == nil {
 			continue
 		}
-		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: e.cells.Cells(nil)}}})
+		var cells []crdt.Cell
+		for i := range e.cells.len() {
+			cells = append(cells, e.cells.at(i))
+		}
+		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: cells}}})
 	}
 	for id, v := range taken {
 		for _, c := range v.Cells(nil) {

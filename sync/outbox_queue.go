@@ -13,7 +13,7 @@ func (q *queue) push(e *entry) {
 		q.first = e
 	}
 	q.last = e
-	q.waits += e.places
+	q.waits += int(e.places)
 }
 
 func (q *queue) remove(e *entry) {
@@ -28,5 +28,5 @@ func (q *queue) remove(e *entry) {
 		q.last = e.prev
 	}
 	e.prev, e.next = nil, nil
-	q.waits -= e.places
+	q.waits -= int(e.places)
 }
