@@ -40,7 +40,8 @@ type Aggregator struct {
 type lane struct {
 	mu       sync.Mutex // guards what follows; never held across a call to the store
 	counters map[deltasync.Key]*counter
-	order    []deltasync.Key // of all counters
+	order    []deltasync.Key            // of all counters
+	guests   map[deltasync.Key]*counter // those that have no place; see guests.go
 	room     room
 	hand     int             // the place in order that Tick goes on from
 	retry    retries         // keys that the store refused or may have lost

@@ -27,6 +27,7 @@ type counter struct {
 	crossed uint8          // thresholds crossed, a bit each
 	fresh   bool           // nothing is known yet of what the own region counted
 	pushed  bool           // stands in its lane's list of keys to push
+	guest   bool           // has no place in the lane; see guests.go
 	unasked bool           // what the store had of it was not exported; see joinStored
 	retried bool           // stands in its lane's list of keys to write again
 	again   uint64         // stands in a peer's list of keys to tell again, a bit each

@@ -217,7 +217,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			d := &sec.Deltas[di]
 			c := l.counters[d.Key]
 			if c == nil && i < len(down.Totals) {
-				c = a.meet(l, d.Key, sec.Shape, &down.Totals[i], t)
+				c = a.meet(l, j, d.Key, sec.Shape, &down.Totals[i], t)
 			}
 			switch {
 			case c == nil: // retired meanwhile
@@ -232,7 +232,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			// told again too, once that is back or in a while.
 			switch {
 			case !d.Tells() || down.Took(i) && !p.unstored:
-			case c == nil:
+			case c == nil || c.guest:
 				if n := len(d.Cells); n > 0 && d.Cells[n-1].Slice >= oldest {
 					a.stats.evictedUnexported.Add(1)
 				}
@@ -264,14 +264,18 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	if asked && c.hearOthers(t, oldest, horizon, now) {
 		rose = true
 	}
-	if rose && asked && l.crowded() { // or it is forgotten before anybody asks again
+	if rose && asked && (c.guest || l.crowded()) { // or it is forgotten before anybody asks again
 		l.again(key, c)
 	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {
 		a.changed(l, key, c, now)
 	}
 	own, _ := within(t.Own, horizon)
-	a.takeBack(l, key, c, own, oldest, now)
+	if !c.guest { // what edges told of that one is in the store alone
+		a.takeBack(l, key, c, own, oldest, now)
+	} else if l.remember(c, now) { // no Tick looks at it
+		l.again(key, c)
+	}
 	if a.punish(l, key, c, t.Until, now) {
 		c.penalty.lacks = true
 		l.again(key, c)
@@ -289,7 +293,7 @@ func (a *Aggregator) Pushes(now time.Time) []Push {
 		l.mu.Lock()
 		if a.Serves(i) {
 			out = a.pushes(out, i, l, t)
-		} else if len(l.push) > 2*len(l.counters) {
+		} else if l.seeAllOff(); len(l.push) > 2*len(l.counters) {
 			l.clearPush()
 		}
 		l.mu.Unlock()
@@ -301,7 +305,7 @@ func (a *Aggregator) Pushes(now time.Time) []Push {
 // places of what came back.
 func (l *lane) clearPush() {
 	l.push = slices.DeleteFunc(l.push, func(key deltasync.Key) bool {
-		c := l.counters[key]
+		c := l.find(key)
 		if c == nil || !c.pushed {
 			return true
 		}
@@ -309,7 +313,7 @@ func (l *lane) clearPush() {
 		return false
 	})
 	for _, key := range l.push {
-		l.counters[key].pushed = true
+		l.find(key).pushed = true
 	}
 }
 
@@ -334,14 +338,14 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 	keys := l.push
 	l.push = nil
 	slices.SortFunc(keys, func(x, y deltasync.Key) int { // keys of a shape in one section, the same order every run
-		cx, cy := l.counters[x], l.counters[y]
+		cx, cy := l.find(x), l.find(y)
 		if cx == nil || cy == nil {
 			return cmp.Compare(x, y)
 		}
 		return cmp.Or(cmp.Compare(cx.shape.Generation, cy.shape.Generation), cmp.Compare(x, y))
 	})
 	for _, key := range keys {
-		c := l.counters[key]
+		c := l.find(key)
 		if c == nil {
 			continue
 		}
@@ -354,6 +358,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		sec := &hot.Sections[len(hot.Sections)-1]
 		sec.Keys = append(sec.Keys, hk)
+		l.seeOff(key, c)
 		size += hotKey + hotCell*(len(hk.Others)+len(hk.Peers))
 		if size > deltasync.MaxFrame/2 {
 			send()

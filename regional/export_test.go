@@ -21,3 +21,11 @@ func (a *Aggregator) Waiting() (deltas int) {
 	}
 	return deltas
 }
+
+// Guests is how many keys without a place wait for the store, or for a push.
+func (a *Aggregator) Guests() (n int) {
+	for _, l := range a.lanes {
+		n += len(l.guests)
+	}
+	return n
+}

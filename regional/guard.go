@@ -56,7 +56,11 @@ func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, mat
 	if !a.makeRoom(l, matters, now) {
 		return nil
 	}
-	c = &counter{shape: shape, fresh: true}
+	if c = l.guests[key]; c != nil {
+		l.settle(key, c)
+	} else {
+		c = &counter{shape: shape, fresh: true}
+	}
 	l.enter(key, c)
 	return c
 }

@@ -207,20 +207,6 @@ func (b *abroad) keep(it *Item, regions *crdt.GCounter) {
 	}
 }
 
-// meet is a counter for what homes told of a key that has none here, as it was only
-// asked about, or made room for others meanwhile; nil: they told nothing, or there is
-// no room.
-func (a *Aggregator) meet(l *lane, key deltasync.Key, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
-	if !a.homes.on || len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 {
-		return nil
-	}
-	c := a.open(l, key, shape, false, now)
-	if c != nil {
-		c.reshape(shape)
-	}
-	return c
-}
-
 // often is how often at most the homes are asked about a key by whoever has nothing
 // to tell them, and others are told of one near its limit of which little is spent:
 // twenty times a window.

@@ -176,6 +176,9 @@ func within(cells []crdt.Cell, horizon crdt.Slice) (kept []crdt.Cell, ahead bool
 
 // changed notes that a key's totals rose: edges may have to hear at once.
 func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) {
+	if c.guest && c.retried {
+		return // not before the store has said the rest
+	}
 	if !c.pushed && l.crossing(c, now) {
 		a.announce(l, key, c)
 	}

@@ -15,7 +15,7 @@ type stats struct {
 	crowded, clamped                  atomic.Uint64
 	evicted, restored                 atomic.Uint64
 	evictedUnexported                 atomic.Uint64
-	evictedUnstored                   atomic.Uint64
+	evictedUnstored, unmet            atomic.Uint64
 	cutShort                          atomic.Uint64
 	toldLater, overBudget             atomic.Uint64
 	storeErrors, inherited            atomic.Uint64
@@ -219,6 +219,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(refusedDesc, st.Full, "keys_full")
 	count(refusedDesc, st.Clamped, "growth")
 	count(refusedDesc, c.aggregator.stats.crowded.Load(), "entries_full")
+	count(refusedDesc, c.aggregator.stats.unmet.Load(), "guests_full")
 	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
 	count(duplicates, st.Duplicates)
 	count(framesDesc, st.FramesSent, "sent")

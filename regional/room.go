@@ -60,6 +60,7 @@ func LeastBytes(lanes, peers int) int64 {
 type room struct {
 	keys, bytes int      // at most
 	held        int      // bytes of the counters
+	guests      int      // of them those of guests
 	most        int      // counters that there were at once
 	hand        int      // the place in lane.order where the next search begins
 	newHand     int      // and that among those who came last
@@ -76,7 +77,7 @@ func (l *lane) size() int {
 	for j := range l.peers {
 		places += cap(l.peers[j].again)
 	}
-	return l.room.held + placeBytes*l.room.most + keyBytes*places
+	return l.room.held + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
 }
 
 // heavy says that it takes more than it may.
@@ -102,6 +103,9 @@ func (l *lane) weigh(c *counter) {
 	}
 	weight := int32(min(bytes, math.MaxInt32))
 	l.room.held += int(weight - c.weight)
+	if c.guest {
+		l.room.guests += int(weight - c.weight)
+	}
 	c.weight = weight
 }
 
@@ -119,7 +123,7 @@ type worth uint32
 
 const (
 	mostUsed   worth = 1<<10 - 1
-	unexported worth = 1 << 10 // a peer has yet to be told, and there is no copy in its outbox
+	unexported worth = 1 << 10 // others have yet to be told, and there is no copy in an outbox
 	unstored   worth = 1 << 11 // it is not in the store, or that is away
 	hotCounter worth = 1 << 12 // it has used much of its limit
 	priceless  worth = math.MaxUint32
@@ -141,7 +145,7 @@ func (a *Aggregator) worth(l *lane, key deltasync.Key, matters bool, now int64) 
 	if w >= hotFrom {
 		w |= hotCounter
 	}
-	if c.again != 0 {
+	if c.again != 0 || c.pushed || c.abroad != nil && c.abroad.listed {
 		w |= unexported
 	}
 	if owes := c.owes(); owes || a.store.lost(key, c) {
@@ -293,14 +297,13 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 	if r.evictions++; r.evictions%(2*looks) == 0 {
 		r.enough = little // others may have come that are worth less
 	}
-	if c := l.counters[l.order[s.at]]; c.again != 0 {
-		l.forgot |= c.again
-	}
+	forgot := l.counters[l.order[s.at]].again
+	l.forgot |= forgot
 	switch {
 	case s.least&unstored != 0:
 		r.displaced++
 		a.stats.evictedUnstored.Add(1)
-	case s.least&unexported != 0:
+	case forgot != 0:
 		a.stats.evictedUnexported.Add(1)
 	default:
 		a.stats.evicted.Add(1)

@@ -111,7 +111,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 	l.mu.Lock()
 	for i := range keys {
 		key := keys[i].key
-		c := l.counters[key]
+		c := l.find(key)
 		if c != nil && c.writing > 0 {
 			c.lacksTold(&keys[i])
 		}
@@ -146,7 +146,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range batch {
-		if c := l.counters[batch[i].Key]; c != nil && c.writing > 0 { // else it was forgotten meanwhile
+		if c := l.find(batch[i].Key); c != nil && c.writing > 0 { // else it was forgotten meanwhile
 			c.writing--
 		}
 	}
@@ -185,7 +185,7 @@ func (a *Aggregator) up(away partSet) {
 
 // unwritten puts back what the store did not take.
 func (a *Aggregator) unwritten(l *lane, it *Item) {
-	c := l.counters[it.Key]
+	c := l.find(it.Key)
 	if c == nil {
 		return
 	}
@@ -204,7 +204,7 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 // again puts a key on the list of those to be written by Sync, once.
 func (l *lane) again(key deltasync.Key, c *counter) {
 	if !c.retried {
-		if l.retry.total > 2*len(l.counters) {
+		if l.retry.total > 2*(len(l.counters)+len(l.guests)) {
 			l.clearRetries()
 		}
 		c.retried = true
@@ -218,7 +218,7 @@ func (l *lane) clearRetries() {
 	l.retry.total = 0
 	for part, keys := range l.retry.keys {
 		keys = slices.DeleteFunc(keys, func(key deltasync.Key) bool {
-			c := l.counters[key]
+			c := l.find(key)
 			if c == nil || !c.retried {
 				return true
 			}
@@ -226,7 +226,7 @@ func (l *lane) clearRetries() {
 			return false
 		})
 		for _, key := range keys {
-			l.counters[key].retried = true
+			l.find(key).retried = true
 		}
 		l.retry.keys[part] = keys
 		l.retry.total += len(keys)
@@ -239,13 +239,13 @@ func (l *lane) clearRetries() {
 // that do not know the key either would read it and tell it to all, who would read
 // it, without end. They are told with the first frame of an edge that names it.
 func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source, now int64) {
-	c := l.counters[key]
+	c := l.find(key)
 	if c == nil {
 		return
 	}
 	a.freshen(l, key, c, it)
 	known := c.version != 0
-	quiet := !known && by == FromRegion
+	quiet := c.guest || !known && by == FromRegion
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	for _, v := range it.Vectors {
@@ -277,6 +277,10 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 		l.again(key, c)
 	}
 	l.weigh(c)
+	if c.guest {
+		a.changed(l, key, c, now)
+		l.seeOff(key, c)
+	}
 }
 
 // retries are keys that the store refused or may have lost, by its parts.
@@ -328,7 +332,7 @@ func (l *lane) takeRetries(away partSet) (keys []told) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range l.retry.take(storeBatch, away) {
-		if c := l.counters[key]; c != nil {
+		if c := l.find(key); c != nil {
 			c.retried = false
 		}
 		keys = append(keys, told{key: key})

@@ -1,0 +1,86 @@
+package regional
+
+import "github.com/spillgate/spillgate/sync"
+
+// What homes tell of a key without a place here passes through: its counter is a guest
+// until it is written to the store, from which whoever asks is answered, and pushed to
+// the edges if it uses much of its limit. Else a region with more keys in use than
+// places would never hear what others did of most of them: each would have to find a
+// place among those that are about to be written, and keep it until it is.
+//
+// Guests have a part of what a lane may take, and push out what is worth least there
+// rather than each other. For whom there is no room homes are asked again.
+
+const guestShare = 4 // the part of a lane's room
+
+// find is the counter of a key, be it a guest.
+func (l *lane) find(key deltasync.Key) *counter {
+	if c := l.counters[key]; c != nil {
+		return c
+	}
+	return l.guests[key]
+}
+
+// meet is a counter for what a home told of a key that has none here, as it was only
+// asked about, or made room for others meanwhile: a guest, where keys compete for
+// places. nil: it told nothing, or there is no room.
+func (a *Aggregator) meet(l *lane, home int, key deltasync.Key, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
+	if !a.homes.on || len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 {
+		return nil
+	}
+	if c := l.guests[key]; c != nil {
+		return c
+	}
+	c := &counter{fresh: true}
+	c.reshape(shape)
+	switch {
+	case !l.crowded():
+		l.enter(key, c)
+	case a.store.lost(key, c): // it could not leave
+		return nil
+	case l.guestsFull():
+		a.stats.unmet.Add(1)
+		// The frame that asked has left the room that this takes.
+		l.peers[home].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch})
+		return nil
+	default:
+		c.guest = true
+		if l.guests == nil {
+			l.guests = map[deltasync.Key]*counter{}
+		}
+		l.guests[key] = c
+		l.weigh(c)
+		l.again(key, c)
+		a.relieve(l, now)
+	}
+	return c
+}
+
+// guestsFull says that there is no room for one more.
+func (l *lane) guestsFull() bool {
+	return len(l.guests) >= max(1, l.room.keys/guestShare) || l.room.guests+freshBytes > l.room.bytes/guestShare
+}
+
+// seeOff lets a guest go that is stored and pushed.
+func (l *lane) seeOff(key deltasync.Key, c *counter) {
+	if c.guest && !c.retried && c.writing == 0 && !c.pushed {
+		l.room.held -= int(c.weight)
+		l.room.guests -= int(c.weight)
+		delete(l.guests, key)
+	}
+}
+
+// seeAllOff lets guests go that wait for a push which is somebody else's to make.
+func (l *lane) seeAllOff() {
+	for key, c := range l.guests {
+		c.pushed = false
+		l.seeOff(key, c)
+	}
+}
+
+// settle gives a guest a place.
+func (l *lane) settle(key deltasync.Key, c *counter) {
+	delete(l.guests, key)
+	l.room.guests -= int(c.weight)
+	c.guest = false
+}
