@@ -127,6 +127,9 @@ func newPlan(o Options) *plan {
 	p.regions, p.edges, p.servers, p.lanes = 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(3), 1+rnd.IntN(4)
 	p.users, p.soft, p.faulty = 3+rnd.IntN(4), rnd.IntN(3) == 0, time.Duration(5+rnd.IntN(8))*time.Second
 	p.targets = []regional.Targets{regional.TargetsMesh, regional.TargetsHomes}[p.stream("targets").IntN(2)]
+	if rnd := p.stream("far"); rnd.IntN(8) == 0 { // a key has regions that are no homes of it
+		p.regions, p.edges, p.servers, p.targets = 4+rnd.IntN(3), min(p.edges, 2), min(p.servers, 2), regional.TargetsHomes
+	}
 	p.audit = p.stream("audit").IntN(3) == 0
 	algorithms := []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket"}
 	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
@@ -218,7 +221,7 @@ func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 func (p *plan) config(start time.Time) world.Config {
 	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(1), Audit: p.audit}
 	for r := range p.regions {
-		region := world.Region{Name: []string{"eu", "us", "ap"}[r]}
+		region := world.Region{Name: []string{"eu", "us", "ap", "sa", "af", "me"}[r]}
 		for e := range p.edges {
 			region.Edges = append(region.Edges, fmt.Sprintf("%s-%d", region.Name, e+1))
 		}
