@@ -205,7 +205,9 @@ func (v *Vector) find(s Slice) (int, bool) {
 
 // set overwrites the counts of cell i.
 func (v *Vector) set(i int, c Cell) {
-	v.widen(c, v.first)
+	if bytesOf(max(c.Charges, c.Refunds)) > v.count || c.Refunds > 0 && !v.refunds {
+		v.widen(c, v.first)
+	}
 	v.put(i, c)
 }
 
