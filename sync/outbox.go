@@ -80,7 +80,7 @@ type section struct {
 	place   int // in the frame being filled, plus 1; 0: not in it
 }
 
-// entry is the pending delta of one key. Its cells are packed: see Vector.
+// entry is the pending delta of one key. Its cells are packed: see fewCells.
 type entry struct {
 	lifeKey
 	section    *section
