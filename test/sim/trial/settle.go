@@ -125,10 +125,8 @@ func (t *trial) agree(c *counter) {
 		return
 	}
 	// What was forgotten to make room is not told again to a region that was away, or
-	// lost it, unless it is listed; and one that has no room turns away what is far from
-	// its limit for as long as that is so (seed 227: for 35 s after the faults, and its
-	// edges were answered from its store). Within a region all know it from the store.
-	apart := t.crowds() && (t.mayForget() || t.has[Evict])
+	// lost it, unless it is listed: within a region all know it from the store.
+	apart := t.crowds() && t.mayForget()
 	least := map[string]*crdt.Vector{} // by regions that must know it: what cannot be lost
 	for l, truth := range c.byLife {
 		for _, region := range t.regionNames {
