@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
@@ -26,6 +27,9 @@ type seat struct {
 	asked  deltasync.Subscription
 	served map[int]served
 	beaten time.Time
+
+	mu        sync.Mutex // guards what follows
+	complains time.Time  // when a beat may next be complained of
 }
 
 // served is a lane's frames, the questions of edges that start, and audits.
@@ -70,9 +74,22 @@ func (a *Aggregator) takeSeat(ctx context.Context, bus deltasync.Bus) (*seat, er
 }
 
 func (s *seat) hear(payload []byte) {
-	if err := s.a.HearBeat(time.Now(), payload); err != nil {
-		s.a.cfg.Logger.Warn("beat dropped", "err", err)
+	now := time.Now()
+	if err := s.a.HearBeat(now, payload); err != nil && s.mayComplain(now) {
+		s.a.cfg.Logger.Warn("beats are dropped; told once a minute", "err", err)
 	}
+}
+
+// mayComplain says whether to log a beat: they come several times a second, and who
+// sends a bad one sends more.
+func (s *seat) mayComplain(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.complains) {
+		return false
+	}
+	s.complains = now.Add(time.Minute)
+	return true
 }
 
 // keep follows the lanes until ctx ends, then gives them away.

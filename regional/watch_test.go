@@ -96,6 +96,34 @@ func TestSilenceNamesItsReason(t *testing.T) {
 	})
 }
 
+// An aggregator of the region that has other lanes beats on; that is not logged as often.
+func TestBadBeatsAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		eu, bus := newLogged(t, &log), membus.New()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- eu.Run(ctx, bus) }() // received below; stop ends it
+		b, err := (&deltasync.Live{Region: "eu", Name: "a2", Lanes: 4}).AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 { // a minute and a half
+			time.Sleep(300 * time.Millisecond)
+			if err := bus.Publish(deltasync.LiveSubject("eu"), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		if err := errors.Join(<-done, bus.Close()); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "beats are dropped"); n != 2 || !strings.Contains(log.String(), "4 lanes") {
+			t.Errorf("logged %d times, want twice, with the lanes: %.500s", n, &log)
+		}
+	})
+}
+
 // Two aggregators of one name both say so, once; one that was just replaced, or has
 // another name, is none.
 func TestNamesakesAreTold(t *testing.T) {
