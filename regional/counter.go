@@ -12,7 +12,7 @@ import (
 type counter struct {
 	shape   deltasync.Shape
 	vouched bool           // somebody who counted told the shape
-	votes   ballot         // on the shape; nil: all told the same
+	votes   *ballot        // on the shape; nil: all told the same
 	edges   crdt.GCounter  // entries of the own region's edges
 	regions crdt.GCounter  // subtotals of other regions
 	taken   *crdt.GCounter // what other regions told of this one, of more than its edges have; nil: nothing

@@ -16,8 +16,8 @@ import (
 // and a new incarnation with each start: in a calendar month, several a day of
 // each of a hundred edges.
 const (
-	maxLives   = 1024  // entries of a node to a key
-	maxEntries = 16384 // entries of a key: a megabyte or more
+	maxLives   = 1024 // entries of a node to a key
+	maxEntries = 8192 // entries of a key: half a megabyte or more
 )
 
 // admits says whether there is room for a replica's entry in a counter.

@@ -55,7 +55,7 @@ func (e *edge) live(r *region, life uint32, key deltasync.Key, cells ...crdt.Cel
 func TestEntriesAreBounded(t *testing.T) {
 	store := newStore(&start)
 	r := newRegion(t, "eu", store)
-	const nodes, lives = 16, 1024
+	const nodes, lives = 8, 1024
 	for n := range nodes {
 		e := &edge{name: fmt.Sprint("e", n)}
 		for life := range uint32(lives) {

@@ -114,7 +114,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {
-				c.vote(up.Node, sec.Shape)
+				c.vote(up.Node, sec.Shape, now)
 			}
 			switch {
 			case rose:

@@ -90,8 +90,10 @@ func (l *lane) crowded() bool {
 
 // weigh brings what is known of a counter's size up to date.
 func (l *lane) weigh(c *counter) {
-	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() +
-		cap(c.missing)*int(unsafe.Sizeof(missing{})) + cap(c.votes)*int(unsafe.Sizeof(vote{}))
+	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() + cap(c.missing)*int(unsafe.Sizeof(missing{}))
+	if c.votes != nil {
+		bytes += c.votes.bytes()
+	}
 	if c.taken != nil {
 		bytes += int(unsafe.Sizeof(crdt.GCounter{})) + c.taken.Bytes()
 	}

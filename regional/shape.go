@@ -1,7 +1,8 @@
 package regional
 
 import (
-	"slices"
+	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/sync"
 )
@@ -12,12 +13,30 @@ import (
 // or have a bucket drain as it likes. So what counts is what most of those say
 // that have counted something of late. (The largest limit, or the latest, would be
 // a single node's to choose.)
-type ballot []vote
-
-type vote struct {
-	node  uint64
-	shape deltasync.Shape
+//
+// A vote costs the same however many nodes there are, which anybody can invent.
+type ballot struct {
+	of      map[uint64]int8 // by node the place of its choice in tally; or unlisted
+	tally   []choice
+	swept   int64 // when votes last lapsed
+	entries int   // that there were at the last vote
 }
+
+// choice is a shape, and how many say it.
+type choice struct {
+	shape deltasync.Shape
+	votes int
+}
+
+const (
+	// mostChoices bounds how many shapes are voted for; who says another one still
+	// has none of these.
+	mostChoices = 64
+	unlisted    = -1
+	// lapse is how often it is looked at whose votes lapse with their counts, at
+	// least, and whether all are of one mind again.
+	lapse = int64(time.Second)
+)
 
 // reshape takes over what may change of a rate without a new generation, as long
 // as nobody who counted has spoken for what it is.
@@ -65,7 +84,7 @@ func sameTerms(a, b deltasync.Shape) bool {
 
 // vote hears what a node says of the shape. Only who has counts here has a say:
 // dead nodes' votes lapse with their counts.
-func (c *counter) vote(node uint64, told deltasync.Shape) {
+func (c *counter) vote(node uint64, told deltasync.Shape, now int64) {
 	told = c.complete(told)
 	same := sameTerms(told, c.shape)
 	if same && told.Bucket() {
@@ -79,16 +98,27 @@ func (c *counter) vote(node uint64, told deltasync.Shape) {
 		c.adopt(told)
 		return
 	}
+	entries := c.edges.Len() + c.regions.Len()
 	if c.votes == nil { // all were of one mind so far
+		c.votes = &ballot{of: map[uint64]int8{}, swept: now, entries: entries}
 		for _, source := range []Source{FromEdge, FromRegion} {
 			for _, e := range c.of(source).Entries() {
 				c.votes.cast(e.Replica.Node, c.shape)
 			}
 		}
 	}
-	c.votes.cast(node, told)
-	c.votes = slices.DeleteFunc(c.votes, func(v vote) bool { return !c.counts(v.node) })
-	c.elect()
+	b := c.votes
+	b.cast(node, told)
+	look := entries < b.entries || passed(b.swept, now, lapse)
+	if b.entries = entries; look {
+		b.swept = now
+		for node, at := range b.of {
+			if !c.counts(node) {
+				b.drop(node, at)
+			}
+		}
+	}
+	c.elect(look)
 }
 
 // counts says that a node has an entry.
@@ -98,42 +128,73 @@ func (c *counter) counts(node uint64) bool {
 
 // cast notes a node's vote instead of its last.
 func (b *ballot) cast(node uint64, shape deltasync.Shape) {
-	for i := range *b {
-		if (*b)[i].node == node {
-			(*b)[i].shape = shape
+	at := b.place(shape)
+	if was, has := b.of[node]; has {
+		if was == at {
 			return
 		}
+		b.drop(node, was)
 	}
-	*b = append(*b, vote{node, shape})
+	if b.of[node] = at; at != unlisted {
+		b.tally[at].votes++
+	}
 }
 
-// elect adopts what more say than what is in force.
-func (c *counter) elect() {
-	tally := []struct {
-		shape deltasync.Shape
-		votes int
-	}{{shape: c.shape}}
-	for _, v := range c.votes {
-		i := 0
-		for i < len(tally) && !sameTerms(tally[i].shape, v.shape) {
-			i++
-		}
-		if i == len(tally) {
-			tally = append(tally, tally[0])
-			tally[i].shape, tally[i].votes = v.shape, 0
-		}
-		tally[i].votes++
+func (b *ballot) drop(node uint64, at int8) {
+	if delete(b.of, node); at != unlisted {
+		b.tally[at].votes--
 	}
-	best := 0
-	for i := range tally {
-		if tally[i].votes > tally[best].votes {
-			best = i
+}
+
+// place is where the votes for a shape are counted.
+func (b *ballot) place(shape deltasync.Shape) int8 {
+	free := len(b.tally)
+	for i := range b.tally {
+		switch c := &b.tally[i]; {
+		case sameTerms(c.shape, shape):
+			c.shape.Slices = max(c.shape.Slices, shape.Slices)
+			return int8(i)
+		case c.votes == 0:
+			free = min(free, i)
 		}
 	}
-	if best > 0 {
-		c.adopt(tally[best].shape)
+	switch {
+	case free < len(b.tally):
+		b.tally[free].shape = shape
+	case free == mostChoices:
+		return unlisted
+	default:
+		b.tally = append(b.tally, choice{shape: shape})
 	}
-	if tally[best].votes == len(c.votes) {
+	return int8(free)
+}
+
+// bytes is the memory that it takes.
+func (b *ballot) bytes() int {
+	return int(unsafe.Sizeof(ballot{})) + cap(b.tally)*int(unsafe.Sizeof(choice{})) + 24*len(b.of)
+}
+
+// elect adopts what more say than what is in force. Where all say the same there is
+// nothing left to vote on; that is not looked at with each vote, as it begins anew
+// with a look at all nodes.
+func (c *counter) elect(look bool) {
+	b := c.votes
+	inForce := 0
+	for i := range b.tally {
+		if sameTerms(b.tally[i].shape, c.shape) {
+			inForce = b.tally[i].votes
+		}
+	}
+	best := choice{shape: c.shape, votes: inForce}
+	for i := range b.tally {
+		if b.tally[i].votes > best.votes {
+			best = b.tally[i]
+		}
+	}
+	if !sameTerms(best.shape, c.shape) {
+		c.adopt(best.shape)
+	}
+	if look && best.votes == len(b.of) {
 		c.votes = nil
 	}
 }

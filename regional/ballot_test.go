@@ -1,0 +1,82 @@
+package regional
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Whatever nodes vote for, one after the other, and whoever's counts retire: what is
+// in force has as many votes as anything else.
+func TestMostVotesAreInForce(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 300 {
+		c, said := &counter{}, map[uint64]uint64{}
+		nodes, limits := 1+rnd.IntN(12), 1+rnd.IntN(4)
+		var slice crdt.Slice
+		for range 80 {
+			if rnd.IntN(10) == 0 {
+				slice++ // and who counted in the one before last has counted nothing of late
+				c.edges.Retire(slice - 1)
+			}
+			node := 1 + rnd.Uint64N(uint64(nodes))
+			shape := deltasync.Shape{Width: time.Second, Slices: 2, Limit: 1 + rnd.Uint64N(uint64(limits))}
+			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: uint64(1 + rnd.IntN(9))})
+			c.vote(node, shape, int64(slice)*lapse)
+			said[node] = shape.Limit
+			votes, most := map[uint64]int{}, 0
+			for n, limit := range said {
+				if c.counts(n) {
+					votes[limit]++
+					most = max(most, votes[limit])
+				} else {
+					delete(said, n)
+				}
+			}
+			if votes[c.shape.Limit] != most {
+				t.Fatalf("round %d: a limit of %d is in force, of the votes %v", round, c.shape.Limit, votes)
+			}
+		}
+	}
+}
+
+// Of more shapes than are listed each may be a liar's; that the others have most
+// votes still counts, and the memory is weighed.
+func TestManyShapesAreVotedFor(t *testing.T) {
+	c := &counter{}
+	for node := range uint64(3 * mostChoices) {
+		c.edges.Join(crdt.Replica{Node: node + 1, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
+		limit := 1000 + node
+		if node%3 == 1 {
+			limit = 7
+		}
+		c.vote(node+1, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, 1)
+	}
+	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices {
+		t.Errorf("a limit of %d is in force, of %d that are listed; want 7, and %d", c.shape.Limit, len(c.votes.tally), mostChoices)
+	}
+	l := &lane{}
+	l.weigh(c)
+	with := l.room.held
+	c.votes = nil
+	if l.weigh(c); with-l.room.held < 3*mostChoices*8 {
+		t.Errorf("the votes of %d nodes weigh %d bytes", 3*mostChoices, with-l.room.held)
+	}
+}
+
+// What a vote costs while nodes do not agree, of so many.
+func BenchmarkVote(b *testing.B) {
+	c := &counter{}
+	shape := deltasync.Shape{Width: time.Minute, Slices: 2, Limit: 100}
+	for node := range uint64(maxEntries) {
+		c.edges.Join(crdt.Replica{Node: node + 1, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
+		c.vote(node+1, shape, 1)
+	}
+	for i := 0; b.Loop(); i++ {
+		shape.Limit = uint64(100 + i%2)
+		c.vote(1, shape, 1)
+	}
+}
