@@ -80,6 +80,7 @@ func (o *Outbox) Reuse(up *Up) {
 		if n := cap(deltas); n > most || n <= cap(o.spare.deltas) {
 			continue
 		}
+		clear(deltas) // their cells are not to be kept
 		o.spare.deltas = deltas[:0]
 	}
 	if n := cap(up.cells); n <= most && n > cap(o.spare.cells) {

@@ -87,6 +87,11 @@ func TestReuse(t *testing.T) {
 	}); made > 12 {
 		t.Errorf("%v allocations a frame, want a few", made)
 	}
+	for _, d := range o.spare.deltas[:cap(o.spare.deltas)] {
+		if d.Cells != nil {
+			t.Fatal("spare deltas keep the cells of others")
+		}
+	}
 	huge := &Up{Sections: []Section{{Deltas: make([]Delta, mostSpare+1)}}, cells: make([]crdt.Cell, mostSpare+1)}
 	o.spare = spareRoom{}
 	if o.Reuse(huge); o.spare.deltas != nil || o.spare.cells != nil {
