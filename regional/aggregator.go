@@ -56,8 +56,7 @@ type lane struct {
 
 	snapshot snapshot // for edges that start
 
-	audits    audits // with the store
-	auditHand int    // the place in order that the next one begins at
+	audits audits // with the store
 }
 
 // peer is one lane's exchange with another region.
@@ -98,7 +97,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	if a.homes.on {
 		a.self.Features = deltasync.FeatureOthers
 	}
-	a.audited.peers = make([]silence, len(cfg.Peers))
+	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	for range cfg.Peers {
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
 	}

@@ -20,18 +20,22 @@ import (
 // written what was not heard of here.
 //
 // What is lacking here is drift, and is joined as if it had come by the exchange,
-// unless keys compete for places; hits under way are drift too. Hits that are believed here of a region that does
-// not know them itself are counted apart: that region has lost them, or it is a bug
-// of ours. With each answer comes what the other region holds of this one, by which
+// unless keys compete for places; hits under way are drift too. Hits that are
+// believed here of a region that does not know them itself are counted apart, once:
+// that region has lost them, or it is a bug of ours. With each answer comes what the other region holds of this one, by which
 // such losses are made good: see taken.go.
 
 const (
 	// AuditEvery is how often to call Audits and AuditStore.
 	AuditEvery = time.Second
 	// auditKeys is how many keys an audit compares: with 40 slices each the answer
-	// has about a kilobyte. mostAudited is how many one may ask about.
+	// has about a kilobyte. mostNear of them are near their limit, that the others
+	// have a turn too. mostAudited is how many one may ask about.
 	auditKeys   = 8
+	mostNear    = 6
 	mostAudited = 64
+	// complainEvery is how often it is logged what a peer has lost.
+	complainEvery = time.Minute
 )
 
 // Audit is a question to another region, to be sent as a request. Its reply goes to
@@ -47,8 +51,33 @@ type turns struct {
 	regions, store atomic.Int32 // the lanes that are next
 	seq            atomic.Uint64
 
-	mu    sync.Mutex // guards peers; taken with a lane's held
-	peers []silence  // by Config.Peers
+	mu         sync.Mutex  // guards what follows; taken with a lane's held
+	peers      []silence   // by Config.Peers
+	complaints []complaint // likewise
+}
+
+// complaint is what a peer has lost that is yet to be logged.
+type complaint struct {
+	hits  uint64
+	worst Compared
+	at    int64 // when it was last logged
+}
+
+// complains adds what an audit found, and says what to log, if it is time.
+func (t *turns) complains(peer int, hits uint64, worst Compared, now int64) (complaint, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := &t.complaints[peer]
+	c.hits = crdt.SatAdd(c.hits, hits)
+	if worst.Ahead > c.worst.Ahead {
+		c.worst = worst
+	}
+	if c.hits == 0 || !passed(c.at, now, int64(complainEvery)) {
+		return complaint{}, false
+	}
+	log := *c
+	*c = complaint{at: now}
+	return log, true
 }
 
 // silence is how often in a row a peer has not answered, and when it is asked again.
@@ -95,18 +124,15 @@ func (a *Aggregator) Audits(now time.Time) (out []Audit) {
 	t, l := a.clock.At(now), a.lanes[lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	keys := l.sample(t)
 	for j := range l.peers {
 		p := &l.peers[j]
 		if p.fails > 0 || !a.audited.answers(j, t) || !a.links.allows(j, t, deltasync.Regular) {
 			continue
 		}
 		audit := Audit{believed: map[deltasync.Key][]crdt.Cell{}}
-		for _, key := range keys {
+		asks := func(key deltasync.Key, c *counter) bool { return !c.shape.Regional && a.auditors(key).has(j) }
+		for _, key := range l.sample(&p.audits, t, asks) {
 			c := l.counters[key]
-			if c.shape.Regional || !a.auditors(key).has(j) {
-				continue
-			}
 			audit.believed[key] = a.believed(c, key, j, reach(c.shape, t))
 			audit.add(c.shape, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | deltasync.FlagOwn})
 		}
@@ -151,29 +177,27 @@ func (a *Aggregator) turn(next *atomic.Int32) int {
 	return -1
 }
 
-// sample is some of the lane's keys, those near their limit first: others each time.
-func (l *lane) sample(now int64) []deltasync.Key {
-	var near, far []deltasync.Key
-	var places []int // of far ones
-	looks := min(strides, len(l.order))
-	for i := range looks {
-		key := l.order[(l.auditHand+i)%len(l.order)]
-		if l.warms(l.counters[key], now) {
-			near = append(near, key)
-		} else if len(far) < auditKeys {
-			far, places = append(far, key), append(places, i)
-		}
-		if len(near) == auditKeys {
-			looks = i + 1
-			break
+// sample is some of the lane's keys that somebody can be asked about, those near their
+// limit first: others each time. Each whom it is for has hands of its own, as hands in
+// common would show the same keys to the same one again and again.
+func (l *lane) sample(s *audits, now int64, asks func(deltasync.Key, *counter) bool) (keys []deltasync.Key) {
+	n := len(l.order)
+	looks := 0
+	for ; looks < min(strides, n) && len(keys) < mostNear; looks++ {
+		key := l.order[(s.near+looks)%n]
+		if c := l.counters[key]; asks(key, c) && l.warms(c, now) {
+			keys = append(keys, key)
 		}
 	}
-	far = far[:min(len(far), auditKeys-len(near))]
-	if looks == len(l.order) && len(far) > 0 { // all of them: go on after those that had a turn
-		looks = places[len(far)-1] + 1
+	s.near = (s.near + looks) % max(1, n)
+	for looks = 0; looks < min(strides, n) && len(keys) < auditKeys; looks++ {
+		key := l.order[s.any%n]
+		s.any = (s.any + 1) % n
+		if asks(key, l.counters[key]) && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
 	}
-	l.auditHand = (l.auditHand + looks) % max(1, len(l.order))
-	return append(near, far...)
+	return keys
 }
 
 // auditors are the peers that know of a key what they tell this region: all, or,
@@ -288,9 +312,10 @@ func (a *Aggregator) ReceiveAudit(now time.Time, x Audit, payload []byte) error 
 	// Who lacks what is stored, or owns the lane, may know less than its region.
 	sure := down.Status == deltasync.StatusOK
 	var compared []Compared
+	var worst Compared // of those that lost something since they were last compared
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := -1
+	p := &l.peers[j].audits
+	ahead, i := p.ahead, -1
 	for si := range x.sections {
 		for _, d := range x.sections[si].Deltas {
 			if i++; i >= len(down.Totals) {
@@ -306,6 +331,8 @@ func (a *Aggregator) ReceiveAudit(now time.Time, x Audit, payload []byte) error 
 			k.compare(x.believed[d.Key], a.counted(d.Key, told), reach(c.shape, t+int64(maxAhead)), horizon)
 			if !sure || a.toldByHome(d.Key) { // each home knows less than both
 				k.Ahead = 0
+			} else if p.loses(l, k) && k.Ahead > worst.Ahead {
+				worst = k
 			}
 			compared = append(compared, k)
 			if !l.crowded() { // else it would keep its place, until it is written, from others
@@ -313,11 +340,12 @@ func (a *Aggregator) ReceiveAudit(now time.Time, x Audit, payload []byte) error 
 			}
 		}
 	}
-	p := &l.peers[j].audits
-	ahead := p.ahead
 	p.done(t, compared)
-	if p.ahead > ahead {
-		a.cfg.Logger.Warn("a region does not know hits that it has told: it has lost them, or this is a bug", "region", x.Peer, "lane", x.Lane, "hits", p.ahead-ahead)
+	lost := p.ahead - ahead
+	l.mu.Unlock()
+	if c, log := a.audited.complains(j, lost, worst, t); log {
+		a.cfg.Logger.Warn("a region does not know hits that it has told: it has lost them, or this is a bug; told once a minute, with the worst key",
+			"region", x.Peer, "hits", c.hits, "key", fmt.Sprintf("%016x", uint64(c.worst.Key)), "lane", c.worst.Key.Lane(len(a.lanes)), "believed", c.worst.Believed, "counted", c.worst.Counted)
 	}
 	return nil
 }
@@ -347,7 +375,7 @@ func (a *Aggregator) AuditStore(ctx context.Context, now time.Time) error {
 	t, l := a.clock.At(now), a.lanes[lane]
 	l.mu.Lock()
 	var items []Item
-	for _, key := range l.sample(t) {
+	for _, key := range l.sample(&l.audits, t, func(deltasync.Key, *counter) bool { return true }) {
 		it := stored(l.counters[key].shape)
 		it.Key = key
 		items = append(items, it)

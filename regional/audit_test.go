@@ -1,8 +1,10 @@
 package regional_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -283,5 +285,120 @@ func TestDriftIsForgotten(t *testing.T) {
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v, %v", problems, err)
+	}
+}
+
+// loaded notes of which keys a store is asked.
+type loaded struct {
+	regional.Store
+	keys map[deltasync.Key]bool
+}
+
+func (s *loaded) Load(ctx context.Context, items []regional.Item) ([]regional.Item, error) {
+	for _, it := range items {
+		s.keys[it.Key] = true
+	}
+	return s.Store.Load(ctx, items)
+}
+
+// However many keys there are, and however many of them near their limit, each peer
+// and the store are asked about all, though Run asks them in turns.
+func TestAuditAsksAboutEachKey(t *testing.T) {
+	sizes := []int{1024}
+	for n := range 300 {
+		sizes = append(sizes, n+1)
+	}
+	for _, size := range sizes {
+		store := &loaded{Store: newStore(&start)}
+		eu := newRegion(t, "eu", store, "jp", "us")
+		e := &edge{name: "e1"}
+		for i := range size {
+			n := uint64(1)
+			if i%5 < size%6 { // none to all of them
+				n = 50
+			}
+			e.tell(eu, deltasync.Key(i+1), charge(start, n))
+		}
+		asked := map[string]map[deltasync.Key]bool{"jp": {}, "us": {}}
+		store.keys = map[deltasync.Key]bool{}
+		for range size/2 + 1 {
+			for _, x := range eu.Audits(start) {
+				var up deltasync.Up
+				if err := up.UnmarshalBinary(x.Payload); err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range up.Sections {
+					for _, d := range s.Deltas {
+						asked[x.Peer][d.Key] = true
+					}
+				}
+			}
+			if err := eu.AuditStore(context.Background(), start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if jp, us, own := len(asked["jp"]), len(asked["us"]), len(store.keys); jp != size || us != size || own != size {
+			t.Errorf("of %d keys jp was asked about %d, us about %d, the store about %d", size, jp, us, own)
+		}
+	}
+}
+
+// What a region has lost each audit finds again: it is counted once, and logged with
+// the worst key once a minute.
+func TestAuditCountsALossOnce(t *testing.T) {
+	var log bytes.Buffer
+	eu, us := newLogged(t, &log, "us"), newRegion(t, "us", newStore(&start), "eu")
+	e, u := &edge{name: "e1"}, &edge{name: "u1"}
+	lost := newRegion(t, "us", newStore(&start), "eu") // with its store, and the edge is gone
+	lose := func(key deltasync.Key, hits uint64) {
+		us.now = eu.now
+		e.tell(eu, key, charge(eu.now, 1))
+		u.tell(us, key, charge(eu.now, hits))
+		exchange(t, us, eu)
+	}
+	want := uint64(0)
+	for second := range 70 {
+		switch second {
+		case 0:
+			lose(7, 2)
+			lose(9, 40)
+			want = 42
+		case 30:
+			lose(9, 5)
+			want = 47
+		case 40:
+			lose(8, 20)
+			want = 67
+		}
+		if d := audit(t, eu, lost); d.Ahead != want {
+			t.Fatalf("after %d s %d hits were counted, want the %d that us lost", second, d.Ahead, want)
+		}
+		eu.now = eu.now.Add(time.Second)
+		lost.now = eu.now
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "hits=42 key=0000000000000009") || !strings.Contains(lines[1], "hits=25 key=0000000000000009") {
+		t.Errorf("logged in 70 s:\n%s\nwant 2 lines, of 42 hits and 25, each with the worst key", &log)
+	}
+}
+
+// Memory of what was lost is bounded, and what it has no room for is not counted again
+// and again.
+func TestAuditOfGreatLosses(t *testing.T) {
+	eu, us := newRegion(t, "eu", newStore(&start), "us"), newRegion(t, "us", newStore(&start), "eu")
+	e, u := &edge{name: "e1"}, &edge{name: "u1"}
+	const keys = 300
+	for key := range deltasync.Key(keys) {
+		e.tell(eu, key+1, charge(start, 1))
+		u.tell(us, key+1, charge(start, 10))
+	}
+	exchange(t, us, eu)
+	lost := newRegion(t, "us", newStore(&start), "eu")
+	d := regional.Drift{}
+	for range keys {
+		d = audit(t, eu, lost)
+	}
+	if d.Ahead != 2560 {
+		t.Errorf("of 3,000 hits of %d keys %d are counted, want those of 256 keys, once", keys, d.Ahead)
 	}
 }

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,36 @@ type audits struct {
 	worst  Compared // the key that lacks most
 	all    uint64   // keys compared since the start
 	ahead  uint64   // hits that are believed here alone, since the start
+
+	lost map[deltasync.Key]uint64 // by how much keys were ahead, of those that were; mostLost at most
+
+	near, any int // places in lane.order that the next sample begins at
+}
+
+// mostLost bounds audits.lost. While it is full other keys' losses are not counted: a
+// region that lost so much shows in the figure as it is.
+const mostLost = 256
+
+// loses counts what a key is ahead by, so far as it was not when it was last compared:
+// what a region has lost each audit finds again, until it leaves the window.
+func (s *audits) loses(l *lane, k Compared) bool {
+	before, known := s.lost[k.Key]
+	if k.Ahead == 0 {
+		delete(s.lost, k.Key)
+		return false
+	}
+	if !known && len(s.lost) == mostLost {
+		maps.DeleteFunc(s.lost, func(key deltasync.Key, _ uint64) bool { return l.counters[key] == nil })
+		if len(s.lost) == mostLost {
+			return false
+		}
+	}
+	if s.lost == nil {
+		s.lost = map[deltasync.Key]uint64{}
+	}
+	s.lost[k.Key] = k.Ahead
+	s.ahead = crdt.SatAdd(s.ahead, k.Ahead-min(before, k.Ahead))
+	return k.Ahead > before
 }
 
 // done notes an audit.
@@ -25,7 +56,6 @@ func (s *audits) done(now int64, compared []Compared) {
 	s.all += uint64(len(compared))
 	for _, k := range compared {
 		s.behind = crdt.SatAdd(s.behind, k.Behind)
-		s.ahead = crdt.SatAdd(s.ahead, k.Ahead)
 		if k.Behind > 0 && k.Ratio() >= s.worst.Ratio() {
 			s.worst = k
 		}
@@ -90,7 +120,7 @@ type Drift struct {
 	Ratio    float64    `json:"ratio"`   // of the worst key, as a part of its limit
 	Worst    []Compared `json:"worst"`   // the worst key of each lane, if it is behind
 	Compared uint64     `json:"compared_total"`
-	Ahead    uint64     `json:"ahead_total"` // hits that were believed here and are unknown there
+	Ahead    uint64     `json:"ahead_total"` // hits that were believed here and are unknown there, each loss once
 }
 
 // auditKept is how long the last audit of a lane counts: all have had a turn by
