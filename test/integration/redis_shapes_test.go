@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,18 +105,18 @@ func TestOverRedisCluster(t *testing.T) {
 		victim.Kill()
 		return counts{"tail": 9}
 	}, victim.Restart)
-	counters := 0
+	var counters atomic.Int64 // the masters are asked at once
 	if err := client.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error {
 		n, err := expiring(ctx, one, 4*time.Hour)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("no counter in %s", one)
 		}
-		counters += n
+		counters.Add(int64(n))
 		return err
 	}); err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d counters over three masters, each with an end", counters)
+	t.Logf("%d counters over three masters, each with an end", counters.Load())
 }
 
 // redisCluster starts three masters from the shipped settings.
