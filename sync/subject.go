@@ -78,6 +78,16 @@ func AuditSubject(region string, lane int) string {
 	return auditPrefix + region + "." + strconv.Itoa(lane)
 }
 
+// AuditedRegion is whom an audit asks, by its subject; "": it is none.
+func AuditedRegion(subject string) string {
+	rest, ok := strings.CutPrefix(subject, auditPrefix)
+	if !ok {
+		return ""
+	}
+	region, _, _ := strings.Cut(rest, ".")
+	return region
+}
+
 // HotSubjects is what the edges of a region subscribe to: pushes of all lanes.
 func HotSubjects(region string) string { return hotPrefix + region + ".*" }
 

@@ -17,6 +17,9 @@ func TestSubjects(t *testing.T) {
 		{SnapSubject("eu", 7), "sg.v1.snap.eu.7"},
 		{HotSubjects("eu"), "sg.v1.hot.eu.*"},
 		{Queue("eu"), "agg-eu"},
+		{AuditSubject("eu", 7), "sg.v1.audit.eu.7"},
+		{AuditedRegion(AuditSubject("eu", 7)), "eu"},
+		{AuditedRegion(SnapSubject("eu", 7)), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("subject %q, want %q", c.got, c.want)

@@ -115,7 +115,7 @@ func (c *cluster) newRegion(ctx context.Context, name string) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	far := membus.Impair(bus, membus.Faults{Link: c.link})
+	far := membus.Impair(bus, membus.Faults{Link: c.linkOf(name)})
 	c.closers[len(c.closers)-1] = far.Close // it closes bus too
 	return &region{name: name, aggregator: agg, bus: far, oracle: world.NewOracle()}, nil
 }
@@ -220,18 +220,23 @@ func (c *cluster) listen(nth int) (net.Listener, error) {
 	return ln, nil
 }
 
-// link is what becomes of a message of an aggregator's: those between regions
-// take their time, and a cut swallows them; all others are next door.
-func (c *cluster) link(subject string) membus.Link {
-	s, err := deltasync.ParseUp(subject)
-	if err != nil || s.Kind != deltasync.KindRegion {
-		return membus.Link{}
+// linkOf is what becomes of the messages of a region's aggregator: those to other
+// regions take their time, and a cut swallows them; all others are next door.
+func (c *cluster) linkOf(from string) func(subject string) membus.Link {
+	return func(subject string) membus.Link {
+		to := deltasync.AuditedRegion(subject)
+		if s, err := deltasync.ParseUp(subject); err == nil && s.Kind == deltasync.KindRegion {
+			to = s.Region
+		}
+		if to == "" {
+			return membus.Link{}
+		}
+		at := time.Since(c.begun)
+		cut := slices.ContainsFunc(c.cfg.Cuts, func(x Cut) bool {
+			return (x.Region == to || x.Region == from) && x.holds(at)
+		})
+		return membus.Link{Delay: c.cfg.Delay, Cut: cut}
 	}
-	at := time.Since(c.begun)
-	cut := slices.ContainsFunc(c.cfg.Cuts, func(x Cut) bool {
-		return (x.Region == s.Region || x.Region == s.From) && x.holds(at)
-	})
-	return membus.Link{Delay: c.cfg.Delay, Cut: cut}
 }
 
 // cuts are the regions that are cut off at the given time of the run.

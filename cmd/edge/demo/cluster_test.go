@@ -86,20 +86,27 @@ func TestURLCanBePasted(t *testing.T) {
 // region; edges are next door.
 func TestLinkBetweenRegions(t *testing.T) {
 	c := &cluster{cfg: Config{Delay: 80 * time.Millisecond, Cuts: []Cut{{"eu", 0, time.Hour}}}, begun: time.Now()}
-	for subject, want := range map[string]membus.Link{
-		deltasync.RegionSubject("us", 0, "ap"):           {Delay: 80 * time.Millisecond},
-		deltasync.RegionSubject("us", 0, "eu"):           {Delay: 80 * time.Millisecond, Cut: true},
-		deltasync.RegionSubject("eu", 0, "us"):           {Delay: 80 * time.Millisecond, Cut: true},
-		deltasync.EdgeSubject("eu", 0, "demo", "eu-1"):   {},
-		deltasync.HotSubject("eu", 0):                    {},
-		deltasync.EdgeSubject("us", 0, "demo", "us-nil"): {},
+	across, cut := membus.Link{Delay: 80 * time.Millisecond}, membus.Link{Delay: 80 * time.Millisecond, Cut: true}
+	for _, tt := range []struct {
+		from, subject string
+		want          membus.Link
+	}{
+		{"ap", deltasync.RegionSubject("us", 0, "ap"), across},
+		{"eu", deltasync.RegionSubject("us", 0, "eu"), cut},
+		{"us", deltasync.RegionSubject("eu", 0, "us"), cut},
+		{"ap", deltasync.AuditSubject("us", 0), across},
+		{"eu", deltasync.AuditSubject("us", 0), cut},
+		{"us", deltasync.AuditSubject("eu", 0), cut},
+		{"eu", deltasync.EdgeSubject("eu", 0, "demo", "eu-1"), membus.Link{}},
+		{"eu", deltasync.HotSubject("eu", 0), membus.Link{}},
+		{"eu", deltasync.LiveSubject("eu"), membus.Link{}},
 	} {
-		if got := c.link(subject); got != want {
-			t.Errorf("link(%s) = %+v, want %+v", subject, got, want)
+		if got := c.linkOf(tt.from)(tt.subject); got != tt.want {
+			t.Errorf("linkOf(%s)(%s) = %+v, want %+v", tt.from, tt.subject, got, tt.want)
 		}
 	}
 	c.begun = time.Now().Add(-2 * time.Hour)
-	if got := c.link(deltasync.RegionSubject("eu", 0, "us")); got.Cut {
+	if got := c.linkOf("us")(deltasync.RegionSubject("eu", 0, "us")); got.Cut {
 		t.Error("the cut does not end")
 	}
 }
