@@ -22,8 +22,8 @@ import (
 // What is lacking here is drift, and is joined as if it had come by the exchange,
 // unless keys compete for places; hits under way are drift too. Hits that are
 // believed here of a region that does not know them itself are counted apart, once:
-// that region has lost them, or it is a bug of ours. With each answer comes what the other region holds of this one, by which
-// such losses are made good: see taken.go.
+// that region has lost them, or it is a bug of ours. With each answer comes what the
+// other region holds of this one, by which such losses are made good: see taken.go.
 
 const (
 	// AuditEvery is how often to call Audits and AuditStore.
