@@ -147,8 +147,9 @@ type sightings struct {
 // learn notes what is seen of the tags, and returns their epochs, 0 of one that
 // was never seen. A tag with another canary has lost counts. One with the same at
 // another master has it from a replica, which may lack the last ones; unless that
-// master was there already when the tag was last seen elsewhere: then it moved, and
-// has all.
+// master was there before the tag was last seen elsewhere: then it moved, and has
+// all. One that was first seen in the same turn may have taken over in the midst of
+// it.
 func (s *sightings) learn(now *[tags]sighting) []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

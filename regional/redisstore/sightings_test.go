@@ -23,6 +23,10 @@ func TestSightings(t *testing.T) {
 			[]seen{{sighting{"c", "A"}, sighting{"d", "B"}}, {sighting{"c", "A"}, sighting{"d", "B"}}, {sighting{"c", "B"}, sighting{"d", "B"}}, {sighting{"c", "B"}, none}},
 			[]bool{true, false, false, false},
 		},
+		"moved to one that was seen only once": {
+			[]seen{{sighting{"c", "A"}, sighting{"d", "B"}}, {sighting{"c", "B"}, sighting{"d", "B"}}},
+			[]bool{true, true},
+		},
 		"a replica took over": {
 			[]seen{{sighting{"c", "A"}, sighting{"d", "A"}}, {sighting{"c", "A2"}, sighting{"d", "A2"}}},
 			[]bool{true, true},
