@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -101,19 +102,25 @@ func TestJoinOfAllWidths(t *testing.T) {
 				}
 				v.Join(c)
 			}
-			want.Merge(&v)
-			it.Vectors = []regional.Vector{{Source: regional.FromEdge, Cells: v.Cells(nil)}}
-			if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
-				t.Fatal(err)
-			}
-			got, err := s.Load(t.Context(), []regional.Item{it})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(got[0].Vectors) != 1 || !slices.Equal(got[0].Vectors[0].Cells, want.Cells(nil)) {
-				t.Fatalf("seed %d, step %d: merging %v gave %v, want %v", seed, step, it.Vectors, got[0].Vectors, want.Cells(nil))
-			}
+			mergeBeside(t, s, it, &v, &want, fmt.Sprintf("seed %d, step %d", seed, step))
 		}
+	}
+}
+
+// mergeBeside merges v into an item and into what is wanted of it, and compares.
+func mergeBeside(t *testing.T, s *Store, it regional.Item, v, want *crdt.Vector, when string) {
+	t.Helper()
+	want.Merge(v)
+	it.Vectors = []regional.Vector{{Source: regional.FromEdge, Cells: v.Cells(nil)}}
+	if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Load(t.Context(), []regional.Item{it})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got[0].Vectors) != 1 || !slices.Equal(got[0].Vectors[0].Cells, want.Cells(nil)) {
+		t.Fatalf("%s: merging %v gave %v, want %v", when, it.Vectors, got[0].Vectors, want.Cells(nil))
 	}
 }
 
@@ -147,18 +154,7 @@ func TestJoinOfLatestSlices(t *testing.T) {
 			if v.Len() == 0 {
 				continue
 			}
-			want.Merge(&v)
-			it.Vectors = []regional.Vector{{Source: regional.FromEdge, Cells: v.Cells(nil)}}
-			if _, err := s.Merge(t.Context(), []regional.Item{it}); err != nil {
-				t.Fatal(err)
-			}
-			got, err := s.Load(t.Context(), []regional.Item{it})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(got[0].Vectors) != 1 || !slices.Equal(got[0].Vectors[0].Cells, want.Cells(nil)) {
-				t.Fatalf("seed %d, step %d: merging %v gave %v, want %v", seed, step, it.Vectors, got[0].Vectors, want.Cells(nil))
-			}
+			mergeBeside(t, s, it, &v, &want, fmt.Sprintf("seed %d, step %d", seed, step))
 		}
 	}
 }
