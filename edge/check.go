@@ -116,7 +116,7 @@ func (n *Node) passShort(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	if len(rates) == 1 {
 		rate := rates[0]
 		r, cost := s.find(hash.Key(rate.Generation)), rate.CostOf(cost)
-		if r == nil || !r.admits(rule, rate, cost, now) {
+		if r == nil || !r.admits(rule, rate, cost, now) && !s.renews(r, rule, rate, cost, now) {
 			return false
 		}
 		r.decision(now, rule, rate, cost, d)
@@ -133,7 +133,8 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	records := room[:len(rates)]
 	for i, rate := range rates {
 		r := s.find(hash.Key(rate.Generation))
-		if r == nil || !r.admits(rule, rate, rate.CostOf(cost), now) {
+		cost := rate.CostOf(cost)
+		if r == nil || !r.admits(rule, rate, cost, now) && !s.renews(r, rule, rate, cost, now) {
 			return false
 		}
 		records[i] = r
@@ -157,6 +158,22 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 // that nothing is added to.
 func (r *record) admits(rule *limit.Rule, rate *limit.Rate, cost uint64, now int64) bool {
 	return r.allowance >= cost && r.fits(rule, rate, now) && !r.faded(rate, cost, now)
+}
+
+// renews makes an allowance anew where one merely ended, with its slice or its
+// moment, as decide would, and says whether the record admits the cost now. What
+// else may be is left to decide; it need not fold for who is denied again, or has
+// to in any case.
+func (s *shard) renews(r *record, rule *limit.Rule, rate *limit.Rate, cost uint64, now int64) bool {
+	if r.fits(rule, rate, now) || r.flags&refused != 0 || rate.Queue {
+		return false
+	}
+	prefetchBlock(r.block)
+	if r.block.rate != rate {
+		return false
+	}
+	s.refold(r, rule, rate, cost, cost, now)
+	return r.admits(rule, rate, cost, now)
 }
 
 // tightestOf is which of a rule's rates has the smallest part of its limit left

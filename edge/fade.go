@@ -42,13 +42,17 @@ func (r *record) momentary(rate *limit.Rate, now int64) bool {
 	return r.until-now <= momentOf(rate) && r.until != rate.EndOf(r.block.slice)
 }
 
-// refold folds the counter's record; what it tells in a margin or near a limit
-// is good for a moment. A denial is good for as long as it says.
+// refold folds the counter's record.
 func (n *Node) refold(c *counter, now int64) {
-	r := c.record
-	n.shard(c.key).fold(r, c.rule, c.rate, now)
-	if r.allowance >= c.need && fades(c.rate) && banded(c.rate, crdt.SatSub(r.allowance, c.cost)) {
-		r.limitTo(c.rate, now)
+	n.shard(c.key).refold(c.record, c.rule, c.rate, c.cost, c.need, now)
+}
+
+// refold folds a record; what it tells in a margin or near a limit is good for a
+// moment. A denial is good for as long as it says.
+func (s *shard) refold(r *record, rule *limit.Rule, rate *limit.Rate, cost, need uint64, now int64) {
+	s.fold(r, rule, rate, now)
+	if r.allowance >= need && fades(rate) && banded(rate, crdt.SatSub(r.allowance, cost)) {
+		r.limitTo(rate, now)
 	}
 }
 

@@ -327,7 +327,9 @@ func (s *shard) measure(r *record, now int64) limit.Level {
 	if b.memory == nil {
 		s.scratch = b.own.Cells(s.scratch[:0])
 		local = b.rate.Used(s.scratch, crdt.Carry{}, now)
-		level = b.rate.Used(s.sums(b), crdt.Carry{}, now)
+		if level = local; b.others.Len() > 0 {
+			level = b.rate.Used(s.sums(b), crdt.Carry{}, now)
+		}
 	} else {
 		local = b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now)
 		level = b.rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, now)
