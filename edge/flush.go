@@ -69,7 +69,7 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 		}
 		n.resume(c, from, done)
 	}
-	if cap(b.cells) <= mostSpare {
+	if b.rate = nil; cap(b.cells) <= mostSpare {
 		n.spare.Store(b)
 	}
 	return n.frames(now)
@@ -89,6 +89,8 @@ func (n *Node) waiting() (of [shards]uint8, some uint8) {
 type drained struct {
 	news  []pending
 	cells []crdt.Cell // of the deltas
+	rate  *limit.Rate // that shape is of: deltas of one come in rows
+	shape deltasync.Shape
 }
 
 type pending struct {
@@ -186,11 +188,14 @@ func (n *Node) enqueue(c class, b *drained) bool {
 	refused := b.news[:0]
 	for i := range b.news {
 		p := &b.news[i]
+		if p.rate != b.rate {
+			b.rate, b.shape = p.rate, shapeOf(p.rate)
+		}
 		lane := p.delta.Key.Lane(n.cfg.Lanes)
 		if p.heard <= n.lanes[lane].since {
 			p.delta.Heard = 0
 		}
-		if !n.outboxes[lane].Put(shapeOf(p.rate), p.life, p.delta) {
+		if !n.outboxes[lane].Tell(&b.shape, p.life, &p.delta) {
 			refused = append(refused, *p)
 		}
 	}
@@ -243,6 +248,7 @@ func (n *Node) frames(now int64) []Outgoing {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []Outgoing
+	defer n.hold()
 	first := n.firstLane
 	for i := range n.outboxes {
 		lane := (first + i) % len(n.outboxes)
@@ -296,6 +302,13 @@ func (n *Node) frames(now int64) []Outgoing {
 		}
 	}
 	return out
+}
+
+// hold has what no frame was sent for wait; n.mu is held.
+func (n *Node) hold() {
+	for _, box := range n.outboxes {
+		box.Hold()
+	}
 }
 
 // Lost takes back a frame that nobody answered: its counts go out again, with

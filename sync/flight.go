@@ -11,8 +11,9 @@ import (
 // tell, or counts would be told smaller than they were told before.
 type flight struct {
 	*Up
-	tells tellings // what it tells; nil until somebody asks
-	newer tellings // what newer frames told of the same, that were answered
+	places int      // that it takes of MaxDeltas
+	tells  tellings // what it tells; nil until somebody asks
+	newer  tellings // what newer frames told of the same, that were answered
 }
 
 // tellings is what frames told of counters, whatever the limits were by then.
@@ -65,9 +66,9 @@ func (f *flight) all() tellings {
 }
 
 // each calls do with every delta of the frame.
-func (f *flight) each(do func(*Section, *Delta)) {
-	for i := range f.Sections {
-		s := &f.Sections[i]
+func (u *Up) each(do func(*Section, *Delta)) {
+	for i := range u.Sections {
+		s := &u.Sections[i]
 		for j := range s.Deltas {
 			do(s, &s.Deltas[j])
 		}

@@ -3,7 +3,6 @@ package deltasync
 import (
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -51,16 +50,15 @@ type Outbox struct {
 	sections map[sectionID]*section
 	last     *section // the one that was looked up last; may be nil
 	entries  index
-	first    queue // those with FlagFirst
-	urgent   queue
-	regular  queue // those with FlagRegular
-	rest     queue
+	queues   [ranks]queue
 	flights  []*flight // oldest first
 	inFlight int       // deltas in flights
 	flying   int       // and the places that they take
 	seq      uint64
-	free     *entry // spare entries, linked by next; never more than MaxDeltas
+	begun    *filling // the next frame, of what went straight into it; nil: it is not begun
+	free     *entry   // spare entries, linked by next; never more than MaxDeltas
 	spare    spareRoom
+	cells    []crdt.Cell // of the entry that goes into a frame
 }
 
 type sectionID struct {
@@ -73,10 +71,10 @@ func (id *sectionID) of(key Key) lifeKey {
 	return lifeKey{key, id.life, id.shape.Generation, id.shape.Width}
 }
 
-// section is a sectionID, interned while entries use it.
+// section is a sectionID, interned while entries, or the frame being filled, use it.
 type section struct {
 	sectionID
-	entries int
+	entries int // and one for the frame
 	place   int // in the frame being filled, plus 1; 0: not in it
 }
 
@@ -114,25 +112,41 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 // false when the outbox is full and the key, or a slice, is not in it, or when d
 // could not be encoded: then the caller keeps its record dirty and comes again.
 func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
+	o.Hold()
 	id := sectionID{shape, life}
-	if o.last == nil || o.last.sectionID != id { // else both were checked
-		if life > MaxLife || shape.check() != nil {
+	return o.takes(&id, &d) && o.put(&id, &d)
+}
+
+// takes says that d could be encoded.
+func (o *Outbox) takes(id *sectionID, d *Delta) bool {
+	if o.last == nil || o.last.sectionID != *id { // else both were checked
+		if id.life > MaxLife || id.shape.check() != nil {
 			return false
 		}
 	}
-	if d.Key == 0 || checkCells(d.Cells) != nil || checkCarry(d.Carry) != nil || checkUntil(d.Until) != nil || checkHeard(d.Heard) != nil {
-		return false
-	}
+	return d.Key != 0 && checkCells(d.Cells) == nil && checkCarry(d.Carry) == nil && checkUntil(d.Until) == nil && checkHeard(d.Heard) == nil
+}
+
+// put is Put of what could be encoded, while no frame is begun or in its stead.
+func (o *Outbox) put(id *sectionID, d *Delta) bool {
 	name := id.of(d.Key)
 	e := o.entries.find(&name)
 	switch {
-	case e == nil && (o.Full() && d.Flags&FlagFirst == 0 || o.Crammed()):
+	case e == nil && !o.hasRoom(d.Flags):
 		return false
 	case e != nil && o.Crammed() && e.grows(d.Cells):
 		return false // or keys that wait for long would take what they like
 	}
-	o.join(&id, e, &d)
+	o.join(id, e, d)
 	return true
+}
+
+// hasRoom says that one more key finds a place.
+func (o *Outbox) hasRoom(f Flags) bool {
+	if f&FlagFirst != 0 {
+		return !o.Crammed()
+	}
+	return !o.Full()
 }
 
 // section is the section that entries of id belong to. What was asked
@@ -228,28 +242,24 @@ func keep(s Shape) int {
 // when nothing is or MaxInFlight frames are under way. It fits in MaxFrame. The
 // outbox keeps the frame until Done or Lost names its Seq: do not change it.
 func (o *Outbox) Next(head Up) *Up {
-	if o.entries.taken == 0 || len(o.flights) >= o.cfg.MaxInFlight {
+	if o.Pending() == 0 || len(o.flights) >= o.cfg.MaxInFlight {
 		return nil
 	}
-	o.seq++
-	head.Seq, head.Sections = o.seq, nil
-	f := newFilling(&head, o.cfg.MaxFrame, &o.spare)
-	for _, part := range []struct {
-		queue *queue
-		keep  int // bytes that are left to those behind
-	}{
-		{&o.first, o.cfg.MaxFrame / 4}, {&o.urgent, o.cfg.MaxFrame / 8}, {&o.regular, o.cfg.MaxFrame / 16}, {&o.rest, 0},
-		{&o.first, 0}, {&o.urgent, 0}, {&o.regular, 0},
-	} {
-		if !o.fill(f, part.queue, part.keep) {
-			break
-		}
+	f := o.begun
+	if o.begun = nil; f == nil {
+		f = o.newFilling()
 	}
-	f.close()
+	o.seq++
+	head.Seq, head.Sections = o.seq, f.frame.Sections
+	*f.frame = head
+	f.lead()
+	o.unbook(f)
+	o.fillAll(f)
+	o.close(f)
 	o.inFlight += f.deltas
-	o.flying += flying(&head)
-	o.flights = append(o.flights, &flight{Up: &head})
-	return &head
+	o.flying += f.places
+	o.flights = append(o.flights, &flight{Up: f.frame, places: f.places})
+	return f.frame
 }
 
 // Takes says whether a delta with such flags should be put in: while less than half
@@ -267,10 +277,13 @@ func (o *Outbox) Takes(f Flags, eighths int) bool {
 
 // HearAll has all that waits answered in full: whoever answers is another.
 func (o *Outbox) HearAll() {
-	for _, q := range []queue{o.first, o.urgent, o.regular, o.rest} {
+	for _, q := range o.queues {
 		for e := q.first; e != nil; e = e.next {
 			e.heard = 0
 		}
+	}
+	if o.begun != nil {
+		o.begun.each(func(_ *Section, d *Delta) { d.Heard = 0 })
 	}
 }
 
@@ -316,13 +329,30 @@ func (o *Outbox) Beat(head Up) *Up {
 	return &head
 }
 
+// fillAll moves what waits into the frame. Each rank leaves a part to those behind,
+// and what they leave goes to the first.
+func (o *Outbox) fillAll(f *filling) {
+	for rank := range ranks {
+		if !o.fill(f, &o.queues[rank], o.kept(rank)) {
+			return
+		}
+	}
+	for rank := range ranks - 1 {
+		if !o.fill(f, &o.queues[rank], 0) {
+			return
+		}
+	}
+}
+
 // fill moves deltas of q into the frame, as long as it has more room than is to
 // be kept, and says whether the frame takes more.
 func (o *Outbox) fill(f *filling, q *queue, keep int) bool {
 	for q.first != nil && f.room > keep {
 		e := q.first
-		switch n := f.add(e); {
-		case n == e.cells.len():
+		o.cells = e.cells.appendTo(o.cells[:0])
+		d := Delta{Key: e.key, Flags: e.flags, Cells: o.cells, Carry: e.carry, Until: e.until, Heard: e.heard}
+		switch n := f.add(e.section, &d); {
+		case n == len(o.cells):
 			o.drop(q, e)
 		case n > 0:
 			e.cells.dropFirst(n) // the rest goes with the next frame
@@ -358,7 +388,7 @@ func (o *Outbox) land(seq uint64) (f *flight, older []*flight) {
 	f = o.flights[i]
 	o.flights = slices.Delete(o.flights, i, i+1)
 	o.inFlight -= deltas(f.Up)
-	o.flying -= flying(f.Up)
+	o.flying -= f.places
 	return f, o.flights[:i]
 }
 
@@ -366,6 +396,7 @@ func (o *Outbox) land(seq uint64) (f *flight, older []*flight) {
 // newer frame did is pending again, joined with newer ones. They go behind the
 // others, so that a frame that never gets through holds nobody up.
 func (o *Outbox) Lost(seq uint64) {
+	o.Hold()
 	f, older := o.land(seq)
 	if f == nil {
 		return
@@ -385,60 +416,60 @@ func (o *Outbox) Lost(seq uint64) {
 }
 
 // Held is the number of deltas that wait or are under way.
-func (o *Outbox) Held() int { return o.entries.taken + o.inFlight }
+func (o *Outbox) Held() int { return o.Pending() + o.inFlight }
 
 // taken is how many of MaxDeltas places are taken.
 func (o *Outbox) taken() int {
-	return o.first.waits + o.urgent.waits + o.regular.waits + o.rest.waits + o.flying
+	taken := o.flying
+	for i := range o.queues {
+		taken += o.queues[i].waits
+	}
+	return taken
 }
 
 // HeldCounts is Held without the deltas that only ask: nothing is lost with
 // those. It looks at every delta: it is for a sender that is about to stop.
 func (o *Outbox) HeldCounts() int {
 	held := 0
-	for _, q := range []queue{o.first, o.urgent, o.regular, o.rest} {
+	for _, q := range o.queues {
 		for e := q.first; e != nil; e = e.next {
 			if e.tells() {
 				held++
 			}
 		}
 	}
-	for _, up := range o.flights {
-		for i := range up.Sections {
-			for j := range up.Sections[i].Deltas {
-				if up.Sections[i].Deltas[j].Tells() {
-					held++
-				}
-			}
+	count := func(_ *Section, d *Delta) {
+		if d.Tells() {
+			held++
 		}
+	}
+	if o.begun != nil {
+		o.begun.each(count)
+	}
+	for _, f := range o.flights {
+		f.each(count)
 	}
 	return held
 }
 
 // Pending is the number of deltas that wait.
-func (o *Outbox) Pending() int { return o.entries.taken }
+func (o *Outbox) Pending() int {
+	if o.begun == nil {
+		return o.entries.taken
+	}
+	return o.entries.taken + o.begun.deltas
+}
 
 // InFlight is the number of frames under way.
 func (o *Outbox) InFlight() int { return len(o.flights) }
 
 // First says whether a delta with FlagFirst waits.
-func (o *Outbox) First() bool { return o.first.first != nil }
+func (o *Outbox) First() bool { return o.queues[foremost].waits > 0 }
 
 // Urgent says whether an urgent delta waits.
-func (o *Outbox) Urgent() bool { return o.first.first != nil || o.urgent.first != nil }
+func (o *Outbox) Urgent() bool { return o.First() || o.queues[hurried].waits > 0 }
 
-func (o *Outbox) queue(f Flags) *queue {
-	if f&FlagFirst != 0 {
-		return &o.first
-	}
-	if f&FlagUrgent != 0 {
-		return &o.urgent
-	}
-	if f&FlagRegular != 0 {
-		return &o.regular
-	}
-	return &o.rest
-}
+func (o *Outbox) queue(f Flags) *queue { return &o.queues[rankOf(f)] }
 
 func (o *Outbox) take() *entry {
 	if e := o.free; e != nil {
@@ -459,12 +490,16 @@ func (o *Outbox) drop(q *queue, e *entry) {
 
 // leave takes e out of its section.
 func (o *Outbox) leave(e *entry) {
-	if e.section == nil {
-		return
+	if e.section != nil {
+		o.release(e.section)
 	}
-	if e.section.entries--; e.section.entries == 0 {
-		delete(o.sections, e.section.sectionID)
-		if o.last == e.section {
+}
+
+// release forgets a section that nobody else uses.
+func (o *Outbox) release(s *section) {
+	if s.entries--; s.entries == 0 {
+		delete(o.sections, s.sectionID)
+		if o.last == s {
 			o.last = nil
 		}
 	}
@@ -476,14 +511,4 @@ func deltas(u *Up) int {
 		n += len(u.Sections[i].Deltas)
 	}
 	return n
-}
-
-// flying is the places that a frame under way takes: its cells are not packed.
-func flying(u *Up) (places int) {
-	for i := range u.Sections {
-		for j := range u.Sections[i].Deltas {
-			places += placesOf(len(u.Sections[i].Deltas[j].Cells) * int(unsafe.Sizeof(crdt.Cell{})))
-		}
-	}
-	return places
 }

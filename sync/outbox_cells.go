@@ -31,11 +31,12 @@ func (f *fewCells) len() int {
 	return f.more.Len()
 }
 
-func (f *fewCells) at(i int) crdt.Cell {
+// appendTo appends them to dst, ascending.
+func (f *fewCells) appendTo(dst []crdt.Cell) []crdt.Cell {
 	if !f.one.Zero() {
-		return f.one
+		return append(dst, f.one)
 	}
-	return f.more.At(i)
+	return f.more.Cells(dst)
 }
 
 // has says that the slice has counts.

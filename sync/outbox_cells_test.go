@@ -28,9 +28,9 @@ func TestFewCellsAreAVector(t *testing.T) {
 			f.join(c)
 			want.Join(c)
 		}
-		var got []crdt.Cell
-		for i := range f.len() {
-			got = append(got, f.at(i))
+		got := f.appendTo(nil)
+		if len(got) != f.len() {
+			t.Fatalf("step %d: len = %d of %v", step, f.len(), got)
 		}
 		if !slices.Equal(got, want.Cells(nil)) {
 			t.Fatalf("step %d: %v, want %v", step, got, want.Cells(nil))

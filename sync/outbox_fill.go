@@ -1,6 +1,9 @@
 package deltasync
 
 import (
+	"slices"
+	"unsafe"
+
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -13,9 +16,13 @@ type filling struct {
 	room   int // bytes left
 	parts  []part
 	deltas int
+	places int         // that they take of MaxDeltas: their cells are not packed
+	booked [ranks]int  // of those, what queues count that they did not wait in
 	cells  []crdt.Cell // of deltas, several to one allocation
 	spare  []Delta     // room for those of a section
 }
+
+func (f *filling) each(do func(*Section, *Delta)) { f.frame.each(do) }
 
 // part is a section of the frame.
 type part struct {
@@ -41,17 +48,26 @@ const (
 	// farthest is what a distance of two slices takes at most, in bytes: before
 	// the first cell of a section it is not known what carries are relative to.
 	farthest = 8
+	// headSize bounds what the head of a frame takes.
+	headSize = 192
 	// cellsChunk is the number of cells to one allocation.
 	cellsChunk = 512
 )
 
-func newFilling(head *Up, room int, spare *spareRoom) *filling {
-	var buf [192]byte // no head is larger
-	// An error will meet the caller again when it encodes the frame.
-	b, _ := head.AppendBinary(buf[:0])
-	f := &filling{frame: head, room: room - len(b), spare: spare.deltas, cells: spare.cells}
-	*spare = spareRoom{}
+// newFilling is an empty frame, with room as if its head were as large as can be.
+func (o *Outbox) newFilling() *filling {
+	f := &filling{frame: &Up{}, room: o.cfg.MaxFrame - headSize, spare: o.spare.deltas, cells: o.spare.cells}
+	o.spare = spareRoom{}
 	return f
+}
+
+// lead takes note of the head that the frame has got.
+func (f *filling) lead() {
+	head := *f.frame
+	head.Sections = nil
+	var buf [headSize]byte
+	b, _ := head.AppendBinary(buf[:0]) // an error will meet the caller again when it encodes the frame
+	f.room += headSize - len(b)
 }
 
 // spareRoom is what a frame took that nobody needs any more.
@@ -89,49 +105,61 @@ func (o *Outbox) Reuse(up *Up) {
 	up.Sections, up.cells = nil, nil
 }
 
-// add puts e's delta into the frame and returns the number of its cells that
-// fitted, or -1 if not even the key did. A delta is cut in two only where it is
-// larger than a frame; each part is a state like any other.
-func (f *filling) add(e *entry) int {
-	size := 8 + protowire.SizeVarint(uint64(e.flags)) + protowire.SizeVarint(maxCells)
-	p := part{section: e.section}
-	if i := e.section.place - 1; i >= 0 {
-		p = f.parts[i]
+// add puts d into the frame, but for cells that do not fit, and returns the number
+// of those that do, or -1 if not even the key does. A delta is cut in two only where
+// it is larger than a frame; each part is a state like any other.
+func (f *filling) add(in *section, d *Delta) int {
+	fit, size := f.fits(in, d)
+	if fit < len(d.Cells) && f.deltas > 0 {
+		return -1
+	}
+	if fit >= 0 {
+		f.put(in, d, fit, size)
+	}
+	return fit
+}
+
+// fits is how many cells of d fit, or -1 if not even the key does, and what it takes
+// with them.
+func (f *filling) fits(in *section, d *Delta) (fit, size int) {
+	size = 8 + protowire.SizeVarint(uint64(d.Flags)) + protowire.SizeVarint(maxCells)
+	p := &part{}
+	if in.place > 0 {
+		p = &f.parts[in.place-1]
 	} else {
 		size += sectionSize
-		if e.section.shape.Bucket() {
+		if in.shape.Bucket() {
 			size += bucketSize
 		}
 	}
-	if e.section.shape.Bucket() {
+	if in.shape.Bucket() {
 		switch {
 		case p.started:
-			size += carrySize(e.carry, p.base)
-		case e.cells.len() > 0:
-			size += carrySize(e.carry, e.cells.at(0).Slice)
+			size += carrySize(d.Carry, p.base)
+		case len(d.Cells) > 0:
+			size += carrySize(d.Carry, d.Cells[0].Slice)
 		default:
-			size += carrySize(e.carry, e.carry.Boundary) + farthest
+			size += carrySize(d.Carry, d.Carry.Boundary) + farthest
 		}
 	}
-	if e.until != 0 && !p.until {
+	if d.Until != 0 && !p.until {
 		size += columnHead + p.deltas // a zero for each of those before
 	}
-	if e.until != 0 || p.until {
-		size += protowire.SizeVarint(uint64(e.until))
+	if d.Until != 0 || p.until {
+		size += protowire.SizeVarint(uint64(d.Until))
 	}
-	if e.heard != 0 && !p.heard {
+	if d.Heard != 0 && !p.heard {
 		size += columnHead + p.deltas
 	}
-	if e.heard != 0 || p.heard {
+	if d.Heard != 0 || p.heard {
 		if p.started {
-			size += heardSize(e.heard, p.base)
+			size += heardSize(d.Heard, p.base)
 		} else {
 			size += farthest
 		}
 	}
-	fit := 0
-	for prev := p.ref; fit < e.cells.len(); fit++ {
-		c := e.cells.at(fit)
+	for prev := p.ref; fit < len(d.Cells); fit++ {
+		c := d.Cells[fit]
 		if fit == 0 && !p.started {
 			prev = c.Slice
 		}
@@ -142,52 +170,58 @@ func (f *filling) add(e *entry) int {
 		size += more
 		prev = c.Slice
 	}
-	if size > f.room || fit < e.cells.len() && f.deltas > 0 {
-		return -1
+	if size > f.room {
+		return -1, 0
 	}
-	f.put(e, fit)
+	return fit, size
+}
+
+// put copies d with n of its cells, which take so many bytes.
+func (f *filling) put(in *section, d *Delta, n, size int) {
 	f.room -= size
 	f.deltas++
-	return fit
-}
-
-func (f *filling) put(e *entry, n int) {
-	if e.section.place == 0 {
-		f.parts = append(f.parts, part{section: e.section})
-		f.frame.Sections = append(f.frame.Sections, Section{Shape: e.section.shape, Life: e.section.life})
-		e.section.place = len(f.parts)
+	f.places += placesOf(n * int(unsafe.Sizeof(crdt.Cell{})))
+	if in.place == 0 {
+		f.parts = append(f.parts, part{section: in})
+		f.frame.Sections = append(f.frame.Sections, Section{Shape: in.shape, Life: in.life})
+		in.place = len(f.parts)
+		in.entries++
 	}
-	p := &f.parts[e.section.place-1]
-	d := Delta{Key: e.key, Flags: e.flags &^ (FlagFirst | FlagRegular), Carry: e.carry, Until: e.until, Heard: e.heard}
+	p := &f.parts[in.place-1]
 	p.deltas++
-	p.until = p.until || e.until != 0
-	p.heard = p.heard || e.heard != 0
-	if n > 0 {
-		if cap(f.cells)-len(f.cells) < n {
-			f.cells = make([]crdt.Cell, 0, max(n, min(2*cap(f.cells), mostSpare), cellsChunk))
-		}
-		from := len(f.cells)
-		for i := range n {
-			f.cells = append(f.cells, e.cells.at(i))
-		}
-		d.Cells = f.cells[from:len(f.cells):len(f.cells)]
-		if p.ref = d.Cells[0].Slice; !p.started {
-			p.base, p.started = p.ref, true
-		}
+	p.until = p.until || d.Until != 0
+	p.heard = p.heard || d.Heard != 0
+	s := &f.frame.Sections[in.place-1]
+	if s.Deltas == nil {
+		s.Deltas, f.spare = f.spare, nil
 	}
-	s := &f.frame.Sections[e.section.place-1]
-	if n := min(e.section.entries, f.room/10+1); s.Deltas == nil {
-		if s.Deltas, f.spare = f.spare, nil; n > cap(s.Deltas) {
-			s.Deltas = make([]Delta, 0, n)
-		}
+	if len(s.Deltas) == cap(s.Deltas) {
+		s.Deltas = slices.Grow(s.Deltas, min(in.entries, f.room/10+1))
 	}
-	s.Deltas = append(s.Deltas, d)
+	s.Deltas = append(s.Deltas, *d)
+	to := &s.Deltas[len(s.Deltas)-1]
+	if to.Cells = nil; n == 0 {
+		return
+	}
+	if p.ref = d.Cells[0].Slice; !p.started {
+		p.base, p.started = p.ref, true
+	}
+	if cap(f.cells)-len(f.cells) < n {
+		f.cells = make([]crdt.Cell, 0, max(n, min(2*cap(f.cells), mostSpare), cellsChunk))
+	}
+	from := len(f.cells)
+	f.cells = append(f.cells, d.Cells[:n]...)
+	to.Cells = f.cells[from:len(f.cells):len(f.cells)]
 }
 
-// close lets go of the sections, for the next frame.
-func (f *filling) close() {
+// close ends the frame, and lets go of the sections, for the next one.
+func (o *Outbox) close(f *filling) {
 	f.frame.cells = f.cells
 	for i := range f.parts {
+		for deltas := f.frame.Sections[i].Deltas; len(deltas) > 0; deltas = deltas[1:] {
+			deltas[0].Flags &^= FlagFirst | FlagRegular // they stay with us
+		}
 		f.parts[i].section.place = 0
+		o.release(f.parts[i].section)
 	}
 }

@@ -61,10 +61,18 @@ func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 			s := Section{Shape: minute, Life: r.Uint32N(2)}
 			s.Shape.Generation = r.Uint64N(3)
 			d := Delta{Key: Key(1 + r.IntN(100)), Flags: Flags(r.IntN(8)), Cells: r.cells(crdt.Slice(r.IntN(4)))}
-			if o.Put(s.Shape, s.Life, d) {
+			put := o.Put
+			if r.IntN(2) > 0 {
+				put = func(shape Shape, life uint32, d Delta) bool { return o.Tell(&shape, life, &d) }
+			}
+			if put(s.Shape, s.Life, d) {
 				s.Deltas = []Delta{d}
 				taken.join(s)
 			}
+		case n < 62:
+			o.Hold()
+		case n < 64:
+			o.HearAll()
 		case n < 80:
 			if u := o.Next(head); u != nil {
 				sent = append(sent, encode(t, u))
@@ -92,7 +100,11 @@ func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 		held[id] = &crdt.Vector{}
 		held[id].Merge(v)
 	}
-	for _, u := range o.flights {
+	frames := o.flights
+	if o.begun != nil {
+		frames = append(frames, &flight{Up: o.begun.frame})
+	}
+	for _, u := range frames {
 		for _, s := range u.Sections {
 			held.join(s)
 		}
@@ -102,11 +114,7 @@ func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 		if e == nil {
 			continue
 		}
-		var cells []crdt.Cell
-		for i := range e.cells.len() {
-			cells = append(cells, e.cells.at(i))
-		}
-		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: cells}}})
+		held.join(Section{Shape: e.section.shape, Life: e.section.life, Deltas: []Delta{{Key: e.key, Cells: e.cells.appendTo(nil)}}})
 	}
 	for id, v := range taken {
 		for _, c := range v.Cells(nil) {
@@ -122,6 +130,9 @@ func outboxRun(t *testing.T, seed uint64) (sent [][]byte) {
 		}
 		done(flying[0])
 		flying = flying[1:]
+	}
+	if o.taken() != 0 || len(o.sections) != 0 {
+		t.Fatalf("seed %d: empty, it has %d places taken and %d sections", seed, o.taken(), len(o.sections))
 	}
 	for id, v := range taken {
 		for _, c := range v.Cells(nil) {
