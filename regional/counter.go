@@ -323,25 +323,39 @@ const rearm = 5
 // contended is the threshold from which on every change is pushed.
 const contended = 1
 
+// arm arms thresholds again that the use has fallen well below. It is to be asked
+// before anything is joined: a short window, or a bucket, may have emptied since
+// somebody looked, and what fills it at once crosses them anew.
+func (l *lane) arm(c *counter, now int64) {
+	if c.crossed != 0 {
+		l.armAt(c, l.used(c, now))
+	}
+}
+
+func (l *lane) armAt(c *counter, used uint64) {
+	for i, p := range thresholds {
+		if used < percent(c.shape.Limit, p-rearm) {
+			c.crossed &^= 1 << i
+		}
+	}
+}
+
+func percent(limit, p uint64) uint64 { return limit/100*p + limit%100*p/100 }
+
 // crossing updates what is crossed and says whether edges should hear of it.
 func (l *lane) crossing(c *counter, now int64) bool {
 	if c.shape.Limit == 0 {
 		return false
 	}
-	used := l.used(c, now)
-	percent := func(p uint64) bool { return used >= c.shape.Limit/100*p+c.shape.Limit%100*p/100 }
-	news := false
+	used, news := l.used(c, now), false
+	l.armAt(c, used)
 	for i, p := range thresholds {
-		bit := uint8(1) << i
-		switch {
-		case percent(p) && c.crossed&bit == 0:
+		if bit := uint8(1) << i; used >= percent(c.shape.Limit, p) && c.crossed&bit == 0 {
 			c.crossed |= bit
 			news = true
 			if c.abroad != nil {
 				c.abroad.spread = 0 // at once
 			}
-		case c.crossed&bit != 0 && !percent(p-rearm):
-			c.crossed &^= bit
 		}
 	}
 	if news { // whoever listens from now on is to know all

@@ -252,6 +252,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 // came with a reply.
 func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Replica, t *deltasync.Totals, oldest, horizon crdt.Slice, now int64) {
 	cells, _ := within(t.Peers, horizon)
+	l.arm(c, now)
 	from, rose := c.join(FromRegion, region, cells, oldest, now)
 	asked := a.homes.on && len(t.Others) > 0
 	switch {

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/sync"
 )
@@ -22,6 +23,18 @@ func (a *Aggregator) Vectors(key deltasync.Key) []Vector {
 		}
 	}
 	return out
+}
+
+// Used is what counts against a key's limit, as far as is known: what thresholds are
+// crossed by.
+func (a *Aggregator) Used(now time.Time, key deltasync.Key) uint64 {
+	l := a.lanes[key.Lane(len(a.lanes))]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.counters[key]; c != nil {
+		return l.used(c, a.clock.At(now))
+	}
+	return 0
 }
 
 // Homes are the regions to which a key's counts go wherever they are made, this one

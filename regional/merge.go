@@ -111,6 +111,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			if up.Kind == deltasync.KindEdge {
 				cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)
 			}
+			if d.Tells() {
+				l.arm(c, now)
+			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {

@@ -66,9 +66,7 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 		if l.remember(c, now) {
 			l.again(key, c)
 		}
-		if c.crossed != 0 {
-			l.crossing(c, now) // arms thresholds again as slices leave
-		}
+		l.arm(c, now)
 		l.weigh(c)
 		l.hand++
 	}

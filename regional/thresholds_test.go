@@ -52,6 +52,44 @@ func TestThresholdIsArmedAgainWellBelow(t *testing.T) {
 	}
 }
 
+// What has emptied since anybody looked, and is filled at once, crosses a threshold
+// anew: a short window and a bucket do, between two Ticks.
+func TestThresholdIsCrossedAnewBetweenTicks(t *testing.T) {
+	brief := minute
+	brief.Width = 25 * time.Millisecond // a second
+	quick := bucket
+	quick.Refill, quick.RefillPer = 50, time.Second
+	for name, shape := range map[string]deltasync.Shape{"window": brief, "bucket": quick} {
+		for who, fill := range map[string]func(r, other *region, d deltasync.Delta){
+			"an edge": func(r, _ *region, d deltasync.Delta) {
+				(&edge{name: "e1"}).send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{d}})
+			},
+			"the store": func(r, other *region, d deltasync.Delta) {
+				(&edge{name: "e1"}).send(other, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{d}})
+				(&edge{name: "e2"}).send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: 9, Flags: deltasync.FlagTouch | deltasync.FlagRefresh}}})
+			},
+		} {
+			now := start
+			store := newStore(&now)
+			r, other := newRegion(t, "eu", store), newRegion(t, "eu", store)
+			at := func(n uint64) deltasync.Delta {
+				s := crdt.Slice(now.UnixNano() / int64(shape.Width))
+				return deltasync.Delta{Key: 9, Cells: []crdt.Cell{{Slice: s, Charges: n}}}
+			}
+			(&edge{name: "e1"}).send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{at(60)}})
+			if got := pushed(r); got != 1 {
+				t.Fatalf("%s: %d pushes at 60 of 100, want 1", name, got)
+			}
+			now = now.Add(1200 * time.Millisecond) // nobody looks
+			r.now, other.now = now, now
+			fill(r, other, at(65))
+			if got := pushed(r); got != 1 {
+				t.Errorf("%s, filled again by %s: %d pushes, want 1", name, who, got)
+			}
+		}
+	}
+}
+
 // What is given back before it was pushed arms a threshold again: who is told of
 // 40 of 100 has to hear of 52.
 func TestThresholdIsArmedAgainBeforeThePush(t *testing.T) {

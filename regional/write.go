@@ -248,6 +248,7 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 	quiet := c.guest || !known && by == FromRegion
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
+	l.arm(c, now)
 	for _, v := range it.Vectors {
 		if !c.admits(v.Source, v.Replica) { // what other aggregators took
 			a.stats.crowded.Add(1)

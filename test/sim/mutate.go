@@ -51,6 +51,18 @@ var mutants = []mutant{
 		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "4"},
 	{"a crossing of 50 % is not pushed", "regional/merge.go",
 		"if !c.pushed && l.crossing(c, now) {", "if !c.pushed && l.crossing(c, now) && c.crossed != 1 {", "7"},
+	{"what has drained of a bucket since anybody looked crosses nothing anew", "regional/merge.go",
+		"if d.Tells() {\n\t\t\t\tl.arm(c, now)", "if false {\n\t\t\t\tl.arm(c, now)", "7"},
+	{"a region takes what others count off its own", "regional/counter.go",
+		"Key: key, Flags: flags, Cells: c.subtotal(from),",
+		`Key: key, Flags: flags, Cells: func() (left []crdt.Cell) {
+			for _, cell := range c.subtotal(from) {
+				if cell = cell.Less(c.regions.Sums().Get(cell.Slice)); !cell.Zero() {
+					left = append(left, cell)
+				}
+			}
+			return left
+		}(),`, "9"},
 	{"what was lost goes out again as it was", "sync/outbox.go",
 		"if left, shape, any := f.left(s, *d, newer); any {", "if left, shape, any := *d, s.Shape, len(newer) >= 0; any {", "9"},
 	{"new keys need no room", "regional/guard.go",

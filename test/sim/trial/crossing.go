@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"time"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
@@ -9,8 +11,7 @@ import (
 )
 
 // Invariant 7: who serves a lane tells all edges of the region when the use of a
-// key passes 50, 80, 95 or 100 % of its limit. It is demanded of windows: what a
-// bucket has drained is not in its counts.
+// key passes 50, 80, 95 or 100 % of its limit. For buckets see level.go.
 
 // thresholds are in percent; rearm is how far use falls before one counts again.
 // From the second on all that changes is told.
@@ -29,6 +30,8 @@ type crossings struct {
 	times map[place]int    // how often, between 50 and 80 %
 	knew  map[place]knowledge
 
+	poured map[place][]telling // likewise of buckets
+
 	evicted map[string]uint64 // keys that an aggregator forgot, as last looked
 }
 
@@ -44,10 +47,20 @@ type knowledge struct {
 	evicted uint64
 	served  bool
 	cells   []crdt.Cell
+
+	at     time.Time  // when
+	level  uint64     // of a bucket
+	before *knowledge // at the look before, of a bucket
+}
+
+// same says that whoever served the lane at one look did so at a later one, and has
+// forgotten nothing in between.
+func (k *knowledge) same(later *knowledge) bool {
+	return k != nil && k.served && later.served && k.life == later.life && k.evicted == later.evicted
 }
 
 func newCrossings() crossings {
-	return crossings{told: map[place]*crdt.Vector{}, most: map[place]uint64{}, times: map[place]int{}, knew: map[place]knowledge{}, evicted: map[string]uint64{}}
+	return crossings{told: map[place]*crdt.Vector{}, most: map[place]uint64{}, times: map[place]int{}, knew: map[place]knowledge{}, poured: map[place][]telling{}, evicted: map[string]uint64{}}
 }
 
 // pushed notes what all edges of a region are told. In a quiet run each crossing
@@ -70,24 +83,43 @@ func (t *trial) pushed(region string, c *counter, cells []crdt.Cell) {
 // verifyCrossing demands that what an aggregator knew when it was last looked at
 // has been pushed since, if it served the lane all the time, and forgot nothing.
 func (t *trial) verifyCrossing(v *world.Server, c *counter, vectors []regional.Vector) {
-	if c.rate.Bucket() || c.claimed != nil {
+	if c.claimed != nil {
 		return
 	}
-	at, in := place{v.Name, c.key}, place{v.Region, c.key}
-	was, serves := t.crossings.knew[at], v.Aggregator().Serves(c.key.Lane(t.lanes))
-	most := c.rate.Limit * t.mostFactor()
-	if p := passed(net(was.cells), most); p > 0 && serves && was.served && was.life == v.Lives() && was.evicted == t.crossings.evicted[v.Name] {
-		told := of(t.crossings.told, in)
-		for _, cell := range was.cells {
-			if got := told.Get(cell.Slice); p >= contended && got.Join(cell) != got {
-				t.failf("7", "%s knows %+v of %s (%s), more than %d %% of the limit are used; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, p, v.Region, got)
-			}
+	at := place{v.Name, c.key}
+	was, now := t.crossings.knew[at], knowledge{
+		life: v.Lives(), evicted: t.crossings.evicted[v.Name], served: v.Aggregator().Serves(c.key.Lane(t.lanes)),
+		cells: totalOf(vectors, c.rate.Reach(t.w.Now().UnixNano())), at: t.w.Now(),
+	}
+	switch {
+	case c.rate.Bucket():
+		now.level = v.Aggregator().Used(now.at, c.key)
+		if was.same(&now) {
+			t.verifyLevel(v, c, was.before, &was)
 		}
-		if t.crossings.most[in] < t.leastTold(c, net(was.cells)) {
-			t.failf("7", "%s knows that %d of %s are used (%s), the edges of %s were told of %d", v.Name, net(was.cells), c.user, c.rate.Policy, v.Region, t.crossings.most[in])
+		was.before, now.before = nil, &was
+	case was.same(&now):
+		t.verifyWindow(v, c, was.cells)
+	}
+	t.crossings.knew[at] = now
+}
+
+// verifyWindow is verifyCrossing of what was known of a window.
+func (t *trial) verifyWindow(v *world.Server, c *counter, was []crdt.Cell) {
+	in, used := place{v.Region, c.key}, net(was)
+	p := passed(used, c.rate.Limit*t.mostFactor())
+	if p == 0 {
+		return
+	}
+	told := of(t.crossings.told, in)
+	for _, cell := range was {
+		if got := told.Get(cell.Slice); p >= contended && got.Join(cell) != got {
+			t.failf("7", "%s knows %+v of %s (%s), more than %d %% of the limit are used; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, p, v.Region, got)
 		}
 	}
-	t.crossings.knew[at] = knowledge{v.Lives(), t.crossings.evicted[v.Name], serves, totalOf(vectors, c.rate.Reach(t.w.Now().UnixNano()))}
+	if t.crossings.most[in] < t.leastTold(c, used) {
+		t.failf("7", "%s knows that %d of %s are used (%s), the edges of %s were told of %d", v.Name, used, c.user, c.rate.Policy, v.Region, t.crossings.most[in])
+	}
 }
 
 // leastTold is what edges were told of at least when so much is used, by whichever

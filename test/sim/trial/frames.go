@@ -46,7 +46,19 @@ func (t *trial) onUp(s *world.Site, subject string, payload []byte) {
 	}
 }
 
-// onExport holds what a region tells another to invariants 1 and 14.
+// exportedTo names what one life of an aggregator told another region of a key. One
+// that has forgotten keys, to make room or as it does not serve their lane, tells of
+// them anew, as an edge does under a new life: a region needs none, as nobody adds up
+// what its aggregators tell. So nothing is demanded where keys compete for places:
+// what was forgotten may still be on its way, behind which what is told anew comes.
+type exportedTo struct {
+	by   place // who, by name
+	life int
+	idle uint64 // how often it was seen not to serve the lane
+	peer string
+}
+
+// onExport holds what a region tells another to invariants 1, 9 and 14.
 func (t *trial) onExport(v *world.Server, o regional.Outgoing) {
 	var up deltasync.Up
 	if err := up.UnmarshalBinary(o.Payload); err != nil {
@@ -56,6 +68,7 @@ func (t *trial) onExport(v *world.Server, o regional.Outgoing) {
 	if want := deltasync.RegionSubject(o.Peer, up.Lane, v.Region); o.Subject != want || o.Peer == v.Region {
 		t.failf("14", "%s sends a frame of lane %d to %s, want %s", v.Name, up.Lane, o.Subject, want)
 	}
+	to := exportedTo{by: place{name: v.Name}, life: v.Lives(), peer: o.Peer, idle: t.lanesServed.idle[ofServer{v.Name, up.Lane}]}
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {
 			t.ofLane(v.Name, d.Key, up.Lane)
@@ -67,6 +80,14 @@ func (t *trial) onExport(v *world.Server, o regional.Outgoing) {
 			}
 			if cell, is := c.above(d.Cells, of(c.byRegion, v.Region)); is {
 				t.failf("1", "%s tells %s %+v of %s, the truth is %+v", v.Name, o.Peer, cell, c.user, of(c.byRegion, v.Region).Get(cell.Slice))
+			}
+			to.by.key = d.Key
+			last := of(t.exported, to)
+			for _, cell := range d.Cells {
+				if was := last.Get(cell.Slice); cell.Join(was) != cell && !t.crowds() {
+					t.failf("9", "%s tells %s %+v of %s (%s) after %+v", v.Name, o.Peer, cell, c.user, c.rate.Policy, was)
+				}
+				last.Join(cell)
 			}
 		}
 	}
@@ -98,6 +119,9 @@ func (t *trial) onPush(v *world.Server, p regional.Push) {
 				t.failf("1", "%s pushes %+v of %s, the truth is %+v", v.Name, cell, c.user, c.all.Get(cell.Slice))
 			}
 			t.pushed(v.Region, c, told)
+			if c.rate.Bucket() {
+				t.poured(v.Region, c, k)
+			}
 		}
 	}
 }

@@ -13,6 +13,12 @@ const late = 500 * time.Millisecond
 type lanesServed struct {
 	nobodys map[ofRegion]time.Time
 	lives   map[string]lived
+	idle    map[ofServer]uint64 // how often one was seen not to serve a lane: then it forgets what is stored
+}
+
+type ofServer struct {
+	name string
+	lane int
 }
 
 type ofRegion struct {
@@ -26,7 +32,7 @@ type lived struct {
 }
 
 func newLanesServed() lanesServed {
-	return lanesServed{nobodys: map[ofRegion]time.Time{}, lives: map[string]lived{}}
+	return lanesServed{nobodys: map[ofRegion]time.Time{}, lives: map[string]lived{}, idle: map[ofServer]uint64{}}
 }
 
 // watchLanes demands that each lane is served again within a second, by whoever
@@ -47,6 +53,8 @@ func (t *trial) watchLanes() {
 			for lane := range t.lanes {
 				if v.Aggregator().Serves(lane) {
 					serving |= 1 << lane
+				} else {
+					t.lanesServed.idle[ofServer{v.Name, lane}]++
 				}
 			}
 			if t.w.Leaves(v) {

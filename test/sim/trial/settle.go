@@ -109,7 +109,7 @@ func (t *trial) peek(user int) {
 		req := n.Rules().Only().NewRequest()
 		req.Set("user", t.of(user)[0].user)
 		req.Peek = true
-		n.Check(t.w.NowAt(name), req)
+		t.check(name, req)
 		req.Release()
 	}
 }

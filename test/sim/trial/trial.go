@@ -42,6 +42,7 @@ type trial struct {
 	keys        map[deltasync.Key]*counter
 	nodes       map[uint64]string // names of edges and regions, by their ids
 	sent        map[sentBy]*crdt.Vector
+	exported    map[exportedTo]*crdt.Vector
 	receipts    []receipt
 	died        bool // an edge crashed: what it alone knew is gone
 	floods      int
@@ -91,7 +92,8 @@ type receipt struct {
 // Run runs the trial of a seed.
 func Run(o Options) Result {
 	t := &trial{
-		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
+		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
+		keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
 		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, factors: map[string]uint64{}, bans: map[string]map[life]bool{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
@@ -257,7 +259,7 @@ func (t *trial) refund(r receipt) {
 	for i := range r.charges {
 		c := t.keys[deltasync.Key(r.charges[i].Counter)]
 		before := t.own(r.edge, []*counter{c})
-		t.w.Node(r.edge).Refund(t.w.NowAt(r.edge), r.charges[i:i+1], 0)
+		t.alone(r.edge, func() { t.w.Node(r.edge).Refund(t.w.NowAt(r.edge), r.charges[i:i+1], 0) })
 		if charges, _ := t.book(r.edge, c, before[0]); charges != 0 {
 			t.failf("16", "%s charged %d of %s with a refund", r.edge, charges, c.user)
 		}

@@ -1,0 +1,86 @@
+package trial
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// Invariant 7 of buckets. Their level falls by itself, so that what has been told is
+// no measure of what should be: each upward crossing between two looks has a push of
+// its own, and of what is contended all is told, as of windows.
+
+// telling is a push of a bucket: the level that it told.
+type telling struct {
+	at    time.Time
+	level uint64
+}
+
+// remembers is how long tellings are kept: as many looks as are compared, and more.
+const remembers = 10 * time.Second
+
+// poured notes what all edges of a region are told of a bucket. In a quiet run a
+// crossing is told twice at most: before there is a third one the bucket must have
+// drained as far as it takes for it to count again.
+func (t *trial) poured(region string, c *counter, k *deltasync.HotKey) {
+	now := t.w.Now()
+	level := levelOf(c, sum(k.Others, k.Peers), k.Carry, now)
+	all := t.crossings.poured[place{region, c.key}]
+	for len(all) > 0 && now.Sub(all[0].at) > remembers {
+		all = all[1:]
+	}
+	all = append(all, telling{now, level})
+	t.crossings.poured[place{region, c.key}] = all
+	if n := len(all); t.quiet() && n > 2 {
+		calm := true
+		for _, told := range all[n-3:] {
+			p := passed(told.level, c.rate.Limit)
+			calm = calm && p == 50 && told.level < part(c.rate.Limit, 80-rearm)
+		}
+		if drained := c.drains(now.Sub(all[n-3].at)); calm && drained < part(c.rate.Limit, rearm) {
+			t.failf("7", "%s is told three times within %v that %s has passed 50 %% of %s, which drains %d meanwhile", region, now.Sub(all[n-3].at), c.user, c.rate.Policy, drained)
+		}
+	}
+}
+
+// drains is how much of a bucket does within a time, and one more for parts of it.
+func (c *counter) drains(d time.Duration) uint64 {
+	return uint64(d)*c.rate.Drain.Refill/uint64(c.rate.Drain.Per) + 1
+}
+
+// levelOf is the level of a bucket by such counts, at least.
+func levelOf(c *counter, cells []crdt.Cell, carry crdt.Carry, now time.Time) uint64 {
+	return c.rate.Used(cells, carry, now.UnixNano()).Whole
+}
+
+// verifyLevel demands that what an aggregator knew of a bucket when it was last
+// looked at has been pushed since the look before.
+func (t *trial) verifyLevel(v *world.Server, c *counter, before, was *knowledge) {
+	limit := c.rate.Limit
+	p := passed(was.level, limit)
+	if p >= contended {
+		told := of(t.crossings.told, place{v.Region, c.key})
+		for _, cell := range was.cells {
+			if got := told.Get(cell.Slice); got.Join(cell) != got {
+				t.failf("7", "%s knows %+v of %s (%s), whose level is %d of %d; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, was.level, limit, v.Region, got)
+			}
+		}
+	}
+	if len(t.old) > 0 { // who tell of a bucket as of a window, which crosses later
+		return
+	}
+	if p == 0 || !before.same(was) || before.level >= part(limit, p-rearm) {
+		return
+	}
+	most := uint64(0)
+	for _, told := range t.crossings.poured[place{v.Region, c.key}] {
+		if !told.at.Before(before.at) {
+			most = max(most, told.level)
+		}
+	}
+	if most < part(limit, p-rearm) {
+		t.failf("7", "%s knows that the level of %s (%s) rose from %d to %d of %d, the edges of %s were told of %d since", v.Name, c.user, c.rate.Policy, before.level, was.level, limit, v.Region, most)
+	}
+}
