@@ -18,6 +18,7 @@ type Aggregator struct {
 	cfg   Config
 	store *parts
 	inbox *deltasync.Inbox
+	pops  pops
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
@@ -52,6 +53,7 @@ type lane struct {
 	scratch  []crdt.Cell     // see merged
 	joined   crdt.Vector     // likewise
 	slots    []slot          // see slotsOf
+	given    []crdt.Cell     // see countedBy
 	answered int64           // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
@@ -137,6 +139,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if err != nil {
 		return a.refuse(subject, status, err, t)
 	}
+	a.pops.note(up)
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
 	// Or there is a backlog, be it of another part of the store: a sender that heard

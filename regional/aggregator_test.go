@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ func newStore(now *time.Time) *memstore.Store {
 // edge sends frames of one edge.
 type edge struct {
 	name   string
+	pop    string // "p" if it is not said
 	seq    uint64
 	secret uint64 // as a check
 }
@@ -66,15 +68,16 @@ func touchIfEmpty(cells []crdt.Cell) deltasync.Flags {
 func (e *edge) send(r *region, sections ...deltasync.Section) deltasync.Down {
 	r.t.Helper()
 	e.seq++
+	pop := cmp.Or(e.pop, "p")
 	up := deltasync.Up{
-		Kind: deltasync.KindEdge, Region: r.name, Pop: "p", Name: e.name, Node: deltasync.NodeID(r.name, "p", e.name),
+		Kind: deltasync.KindEdge, Region: r.name, Pop: pop, Name: e.name, Node: deltasync.NodeID(r.name, pop, e.name),
 		Incarnation: 1, Lanes: 1, Seq: e.seq, SentAt: r.now.UnixNano(), SecretCheck: e.secret, Sections: sections,
 	}
 	b, err := up.AppendBinary(nil)
 	if err != nil {
 		r.t.Fatalf("encode: %v", err)
 	}
-	return decode(r.t, r.Handle(context.Background(), r.now, deltasync.EdgeSubject(r.name, 0, "p", e.name), b))
+	return decode(r.t, r.Handle(context.Background(), r.now, deltasync.EdgeSubject(r.name, 0, pop, e.name), b))
 }
 
 func decode(t *testing.T, b []byte) deltasync.Down {

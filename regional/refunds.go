@@ -1,0 +1,155 @@
+package regional
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// What one edge charged another may give back: a client roams, a slot is released
+// elsewhere. So refunds are taken off the sums of all edges, and a PoP that lies could
+// take off what all others counted, and lift a limit everywhere. Its edges together
+// may therefore give back what they charged themselves, slice by slice, and one limit
+// besides: what others charged. More is refused, and told again by whoever is honest:
+// the charge may be on its way. So a limit can be lifted by itself once for each PoP
+// that lies.
+//
+// The PoP counts, not the edge, as it may call as many edges its own as it likes; of
+// whom is not known where they are, each counts for itself.
+
+// pops is the PoP of each edge that was heard of. It is safe for concurrent use.
+type pops struct {
+	mu sync.RWMutex
+	of map[uint64]uint64 // by node; guarded by mu
+}
+
+// mostPlaced bounds the edges of which the PoP is known. Where there are more, all is
+// forgotten, and learnt again with their next frames.
+const mostPlaced = 1 << 16
+
+func (p *pops) note(up *deltasync.Up) {
+	if up.Kind != deltasync.KindEdge {
+		return
+	}
+	pop := deltasync.NodeID(up.Region, up.Pop, "")
+	p.mu.RLock()
+	known := p.of[up.Node] == pop
+	p.mu.RUnlock()
+	if known {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil || len(p.of) >= mostPlaced {
+		p.of = map[uint64]uint64{}
+	}
+	p.of[up.Node] = pop
+}
+
+// pop is where a node is; itself, if that is not known.
+func (p *pops) pop(node uint64) uint64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if pop, ok := p.of[node]; ok {
+		return pop
+	}
+	return node
+}
+
+// largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
+// which they did would be one of which all is given back.
+const largestRefund = 1 << 48
+
+// clampRefunds lowers what an edge gives back to what it may. It leaves cells alone,
+// and returns them, where all is well.
+func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, delta int, m *merged) []crdt.Cell {
+	own := c.edges.Of(replica)
+	if own == nil {
+		own = &crdt.Vector{}
+	}
+	first := slices.IndexFunc(cells, func(cell crdt.Cell) bool {
+		return cell.Slice >= oldest && cell.Refunds > own.Get(cell.Slice).Refunds
+	})
+	if first < 0 {
+		return cells
+	}
+	if m.looked > mostLooked {
+		a.stats.crowded.Add(1)
+		m.refuse(delta, deltasync.StatusOverloaded)
+		return cells[:first]
+	}
+	last := cells[len(cells)-1].Slice
+	if latest, ok := c.edges.Sums().Last(); ok {
+		last = max(last, latest)
+	}
+	m.looked += c.edges.Len()
+	of := l.countedBy(a.pops.members(c.edges.Entries(), replica.Node), oldest, last, m)
+	for _, cell := range cells {
+		if cell.Slice >= oldest {
+			s := &of[cell.Slice-oldest]
+			s.Charges = crdt.SatAdd(s.Charges, crdt.SatSub(cell.Charges, own.Get(cell.Slice).Charges))
+		}
+	}
+	room := c.shape.Limit
+	for i := range of {
+		room = crdt.SatSub(room, crdt.SatSub(of[i].Refunds, of[i].Charges))
+	}
+	kept, clamped := cells, false
+	for i, cell := range cells {
+		held := own.Get(cell.Slice).Refunds
+		if cell.Slice < oldest || cell.Refunds <= held {
+			continue
+		}
+		free := crdt.SatSub(of[cell.Slice-oldest].Charges, of[cell.Slice-oldest].Refunds)
+		take := min(cell.Refunds-held, crdt.SatAdd(free, room), crdt.SatSub(largestRefund, held))
+		room -= crdt.SatSub(take, free)
+		if held+take == cell.Refunds {
+			continue
+		}
+		if !clamped {
+			kept, clamped = slices.Clone(cells), true
+		}
+		kept[i].Refunds = held + take
+	}
+	if clamped {
+		a.stats.clamped.Add(1)
+		m.refuse(delta, deltasync.StatusForbidden)
+		kept = slices.DeleteFunc(kept, crdt.Cell.Zero)
+	}
+	return kept
+}
+
+// members are the entries of a node's PoP.
+func (p *pops) members(entries []crdt.Entry, node uint64) (out []*crdt.Vector) {
+	pop := p.pop(node)
+	last, same := uint64(0), false
+	for i := range entries {
+		if n := entries[i].Replica.Node; i == 0 || n != last { // those of a node stand next to each other
+			last, same = n, p.pop(n) == pop
+		}
+		if same {
+			out = append(out, &entries[i].Vector)
+		}
+	}
+	return out
+}
+
+// countedBy is what some entries have in slices from one to another, together. It is
+// valid until the next call.
+func (l *lane) countedBy(entries []*crdt.Vector, from, to crdt.Slice, m *merged) []crdt.Cell {
+	n := int(to-from) + 1
+	of := slices.Grow(l.given[:0], n)[:n]
+	clear(of)
+	l.given = of
+	for _, v := range entries {
+		m.looked += v.Len()
+		for j := range v.Len() {
+			if cell := v.At(j); cell.Slice >= from && cell.Slice <= to {
+				of[cell.Slice-from] = of[cell.Slice-from].Plus(cell)
+			}
+		}
+	}
+	return of
+}

@@ -1,0 +1,109 @@
+package regional_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// gives tells of an edge of a PoP what it charged and gave back in the present slice.
+func gives(r *region, pop, name string, charges, refunds uint64) deltasync.Down {
+	r.t.Helper()
+	e := &edge{name: name, pop: pop}
+	return e.tell(r, 9, crdt.Cell{Slice: slice(start), Charges: charges, Refunds: refunds})
+}
+
+// What one edge charged another may give back; of what other PoPs charged, a PoP may
+// give back one limit at most, however many edges it calls its own.
+func TestRefundsOfAPoPAreBounded(t *testing.T) {
+	const limit = 100
+	for _, tt := range []struct {
+		name    string
+		tell    func(*region) deltasync.Down // the last answer
+		net     int                          // of 250 that others charged, and what is told
+		refused bool
+	}{
+		{"its own", func(r *region) deltasync.Down { return gives(r, "q", "m", 30, 30) }, 250, false},
+		{"of an edge of its PoP", func(r *region) deltasync.Down {
+			gives(r, "q", "n", 200, 0)
+			return gives(r, "q", "m", 0, 200)
+		}, 250, false},
+		{"and of that one again", func(r *region) deltasync.Down {
+			gives(r, "q", "n", 200, 0)
+			gives(r, "q", "m", 0, 200)
+			return gives(r, "q", "n", 200, 200)
+		}, 150, true},
+		{"of another PoP", func(r *region) deltasync.Down { return gives(r, "q", "m", 0, 40) }, 210, false},
+		{"a limit of other PoPs", func(r *region) deltasync.Down { return gives(r, "q", "m", 0, 100) }, 150, false},
+		{"more than that", func(r *region) deltasync.Down { return gives(r, "q", "m", 0, 240) }, 150, true},
+		{"by many edges", func(r *region) (last deltasync.Down) {
+			for i := range 9 {
+				last = gives(r, "q", fmt.Sprint("m", i), 0, 60)
+			}
+			return last
+		}, 150, true},
+		{"by many lives", func(r *region) (last deltasync.Down) {
+			e := &edge{name: "m", pop: "q"}
+			for life := range uint32(9) {
+				last = e.live(r, life, 9, crdt.Cell{Slice: slice(start), Refunds: 60})
+			}
+			return last
+		}, 150, true},
+		{"in many slices", func(r *region) (last deltasync.Down) {
+			e := &edge{name: "m", pop: "q"}
+			last = e.tell(r, 9, crdt.Cell{Slice: slice(start) - 2, Refunds: 1 << 60})
+			e.tell(r, 9, crdt.Cell{Slice: slice(start) - 1, Refunds: 70}, crdt.Cell{Slice: slice(start), Refunds: 60})
+			return last
+		}, 250, true}, // all in a slice where there is nothing
+		{"so much that it overflows", func(r *region) (last deltasync.Down) {
+			for i := range 9 {
+				last = gives(r, "q", fmt.Sprint("m", i), 1<<63, 1<<63)
+			}
+			return last
+		}, 250 + 9*16*limit, true}, // what each may inflate
+		{"little by little", func(r *region) (last deltasync.Down) {
+			e := &edge{name: "m", pop: "q"}
+			for i := range uint64(40) {
+				last = e.tell(r, 9, crdt.Cell{Slice: slice(start), Refunds: 5 + 5*i})
+			}
+			return last
+		}, 150, true},
+	} {
+		r := newRegion(t, "eu", newStore(&start))
+		gives(r, "p", "e1", 90, 0)
+		gives(r, "p", "e2", 160, 0)
+		down := tt.tell(r)
+		if refused := down.Status == deltasync.StatusForbidden && len(down.Refused) == 1; refused != tt.refused || !refused && down.Status != deltasync.StatusOK {
+			t.Errorf("%s: answered %v, refused %v", tt.name, down.Status, down.Refused)
+		}
+		net := uint64(0)
+		for _, c := range (&edge{name: "asker"}).tell(r, 9).Totals[0].Peers {
+			net += c.Net()
+		}
+		if net != uint64(tt.net) {
+			t.Errorf("%s: %d are used, want %d", tt.name, net, tt.net)
+		}
+		if st := r.Stats(start); (st.Clamped > 0) != tt.refused {
+			t.Errorf("%s: %d clamped", tt.name, st.Clamped)
+		}
+	}
+}
+
+// A refund that comes before the charge is told again, and taken then.
+func TestRefundBeforeItsCharge(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	if down := gives(r, "p", "e2", 0, 300); down.Status != deltasync.StatusForbidden {
+		t.Fatalf("nothing was charged: %v, want forbidden", down.Status)
+	}
+	gives(r, "p", "e1", 300, 0)
+	if down := gives(r, "p", "e2", 0, 300); down.Status != deltasync.StatusOK {
+		t.Errorf("it was charged: %v, want OK", down.Status)
+	}
+	for _, c := range (&edge{name: "asker"}).tell(r, 9).Totals[0].Peers {
+		if c.Charges != 300 || c.Refunds != 300 {
+			t.Errorf("%+v, want 300 charged and given back", c)
+		}
+	}
+}
