@@ -49,6 +49,9 @@ func (v *Vector) Get(s Slice) Cell {
 	return Cell{Slice: s}
 }
 
+// First is the oldest slice held; ok is false in an empty vector.
+func (v *Vector) First() (s Slice, ok bool) { return v.first, v.n > 0 }
+
 // Last is the newest slice held; ok is false in an empty vector.
 func (v *Vector) Last() (s Slice, ok bool) {
 	if v.n == 0 {
@@ -63,11 +66,19 @@ func (v *Vector) Add(c Cell) {
 	if c.Zero() {
 		return
 	}
-	if i, ok := v.find(c.Slice); ok {
-		v.set(i, v.At(i).Plus(c))
-	} else {
+	i, ok := v.find(c.Slice)
+	if !ok {
 		v.insert(i, c)
+		return
 	}
+	if v.offset == 0 && !v.refunds && c.Refunds == 0 { // nothing else stands beside its charges
+		p := v.buf[i*int(v.count):]
+		if sum := SatAdd(load(p, v.count), c.Charges); bytesOf(sum) <= v.count {
+			store(p, v.count, sum)
+			return
+		}
+	}
+	v.set(i, v.At(i).Plus(c))
 }
 
 // Join raises the counts of c's slice to those of c and returns by how much
@@ -90,6 +101,23 @@ func (v *Vector) Join(c Cell) (rise Cell) {
 		v.set(i, joined)
 	}
 	return rise
+}
+
+// JoinAll joins cells and says whether anything rose.
+func (v *Vector) JoinAll(cells []Cell) (rose bool) {
+	for i := range cells {
+		if !v.holds(&cells[i]) && !v.Join(cells[i]).Zero() {
+			rose = true
+		}
+	}
+	return rose
+}
+
+// holds is true where it is easily seen that c says nothing new: most that is told
+// was told before, and most vectors have neither gaps nor refunds.
+func (v *Vector) holds(c *Cell) bool {
+	i := uint64(c.Slice - v.first)
+	return v.offset == 0 && !v.refunds && i < uint64(v.n) && c.Refunds == 0 && c.Charges <= load(v.buf[i*uint64(v.count):], v.count)
 }
 
 // Merge joins every cell of o, which it leaves alone, and says whether

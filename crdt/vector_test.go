@@ -160,9 +160,27 @@ func TestVectorWithoutGapsAgainstMap(t *testing.T) {
 				if r.IntN(3) == 0 {
 					c.Slice = last + 1
 				}
+				if r.IntN(3) == 0 {
+					told := []crdt.Cell{c}
+					for range r.IntN(4) {
+						c.Slice, c.Charges = c.Slice+crdt.Slice(1+r.IntN(30)/29), r.Uint64N(20)
+						if r.IntN(20) == 0 {
+							c.Refunds = r.Uint64N(20)
+						}
+						told = append(told, c)
+					}
+					was := maps.Clone(m)
+					for _, c := range told {
+						m.join(c)
+					}
+					if got, want := v.JoinAll(told), !maps.Equal(was, m); got != want {
+						t.Fatalf("step %d: JoinAll(%v) = %v, want %v", step, told, got, want)
+					}
+				} else {
+					v.Add(c)
+					m.add(c)
+				}
 				last = max(last, c.Slice)
-				v.Add(c)
-				m.add(c)
 				if r.IntN(4) == 0 {
 					before := last - crdt.Slice(r.IntN(12))
 					if got, want := v.Retire(before), m.retire(before); got != want {
@@ -200,6 +218,10 @@ func compare(t *testing.T, what string, v *crdt.Vector, m model, s crdt.Slice) {
 	})
 	if got := v.From(s, nil); !slices.Equal(got, want[i:]) {
 		t.Fatalf("%s: From(%d) = %v, want %v", what, s, got, want[i:])
+	}
+	first, ok := v.First()
+	if ok != (len(want) > 0) || ok && first != want[0].Slice {
+		t.Fatalf("%s: First = %d, %v, want the first of %v", what, first, ok, want)
 	}
 	last, ok := v.Last()
 	if ok != (len(want) > 0) || ok && last != want[len(want)-1].Slice {

@@ -69,7 +69,8 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 		}
 		n.resume(c, from, done)
 	}
-	if b.rate = nil; cap(b.cells) <= mostSpare {
+	b.rate, b.heard, b.reaches = nil, instant{}, instant{} // rules come and go
+	if cap(b.cells) <= mostSpare {
 		n.spare.Store(b)
 	}
 	return n.frames(now)
@@ -91,6 +92,8 @@ type drained struct {
 	cells []crdt.Cell // of the deltas
 	rate  *limit.Rate // that shape is of: deltas of one come in rows
 	shape deltasync.Shape
+
+	heard, reaches instant // as last asked for
 }
 
 type pending struct {
@@ -163,7 +166,7 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 			d.Flags |= deltasync.FlagRefresh
 		}
 		p.rate, p.life = r.block.rate, r.life()
-		d.Heard, p.heard = r.heardIn()
+		d.Heard, p.heard = b.heardIn(r)
 		r.flags &= lasting
 	}
 	left -= len(keys)
@@ -376,14 +379,14 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	regions := uint16(min(down.LiveRegions, 1<<16-1))
+	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1))}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
 			if i < len(down.Totals) {
-				n.hear(t, d, sec.Life, up.SentAt, &down.Totals[i], regions)
+				n.hear(&h, d, sec.Life, &down.Totals[i])
 			} else {
 				n.putBack(sec.Life, &deltasync.Delta{Key: d.Key}) // the reply was full: ask for the rest
 			}
@@ -403,10 +406,34 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	return nil
 }
 
+// hearing is what all that is heard with a reply or a push has in common.
+type hearing struct {
+	now     int64
+	left    int64 // when that left that the reply is to
+	regions uint16
+
+	// Slices of rate from reach to horizon count: keys of one come in rows.
+	rate           *limit.Rate
+	reach, horizon crdt.Slice
+}
+
+// counting is the part of cells, which ascend, that counts.
+func (h *hearing) counting(rate *limit.Rate, cells []crdt.Cell) []crdt.Cell {
+	if h.rate != rate {
+		h.rate, h.reach, h.horizon = rate, rate.Reach(h.now), rate.SliceAt(h.now+int64(maxAhead))
+	}
+	for len(cells) > 0 && cells[0].Slice < h.reach {
+		cells = cells[1:]
+	}
+	for len(cells) > 0 && cells[len(cells)-1].Slice > h.horizon {
+		cells = cells[:len(cells)-1]
+	}
+	return cells
+}
+
 // hear joins a reply's totals for one key. They leave out the counts stored
-// under this life, so they are all others', earlier lives of ours included. What
-// the reply is to left at an instant.
-func (n *Node) hear(now int64, d *deltasync.Delta, life uint32, left int64, totals *deltasync.Totals, regions uint16) {
+// under this life, so they are all others', earlier lives of ours included.
+func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasync.Totals) {
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,49 +441,44 @@ func (n *Node) hear(now int64, d *deltasync.Delta, life uint32, left int64, tota
 	if r == nil || r.life() != life {
 		return
 	}
-	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && left-r.sentBy() > int64(unexported)/2 {
-		s.sentLate(r, left)
+	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && h.left-r.sentBy() > int64(unexported)/2 {
+		s.sentLate(r, h.left)
 	}
 	b := r.block
 	cells := totals.Peers
 	if b.rate.Scope == limit.ScopeGlobal && len(totals.Others) > 0 {
 		cells = s.plus(totals.Others, totals.Peers)
 	}
-	n.learn(s, r, now, cells, totals.Carry, regions)
+	n.learn(s, r, h, cells, totals.Carry)
 	if !r.sparse() {
-		r.block.heardAt = left
+		r.block.heardAt = h.left
 	}
-	s.obey(r, totals.Until, now)
+	s.obey(r, totals.Until, h.now)
 }
 
 // learn joins what others counted. If that rose, the next decision folds, and
 // eviction and the sweep see at once how much of the limit is used.
-func (n *Node) learn(s *shard, r *record, now int64, cells []crdt.Cell, carry crdt.Carry, regions uint16) {
+func (n *Node) learn(s *shard, r *record, h *hearing, cells []crdt.Cell, carry crdt.Carry) {
 	b := r.block
-	reach, horizon := b.rate.Reach(now), b.rate.SliceAt(now+int64(maxAhead))
+	cells = h.counting(b.rate, cells)
 	if r.sparse() {
-		if !slices.ContainsFunc(cells, func(c crdt.Cell) bool { return c.Slice >= reach && c.Slice <= horizon && !c.Zero() }) {
-			r.hears(now, regions)
+		if !slices.ContainsFunc(cells, func(c crdt.Cell) bool { return !c.Zero() }) {
+			r.hears(h.now, h.regions)
 			return
 		}
 		b = s.whole(r)
 	}
 	r.settle()
-	rose := false
-	for _, c := range cells {
-		if c.Slice >= reach && c.Slice <= horizon && !b.others.Join(c).Zero() {
-			rose = true
-		}
-	}
+	rose := b.others.JoinAll(cells)
 	// cells were in scratch that inherit may use: they are joined by now.
-	if s.inherit(b, carry, now) {
+	if s.inherit(b, carry, h.now) {
 		rose = true
 	}
-	r.hears(now, regions)
+	r.hears(h.now, h.regions)
 	if rose {
 		r.until = 0
-		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, now))) // it tells what merged has no room for
-		s.excuse(r, now)
+		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, h.now))) // it tells what merged has no room for
+		s.excuse(r, h.now)
 		s.weigh(r.block)
 	}
 }

@@ -53,9 +53,10 @@ func (b *block) spill(slice crdt.Slice, left uint64) {
 
 // retire drops slices that are out of reach, of a record that is settled. Of a
 // bucket they live on in its carry.
-func (s *shard) retire(r *record, now int64) {
+func (s *shard) retire(r *record, now int64) { s.retireBefore(r, r.block.rate.Reach(now)) }
+
+func (s *shard) retireBefore(r *record, reach crdt.Slice) {
 	b := r.block
-	reach := b.rate.Reach(now)
 	if b.rate.Bucket() && (before(&b.own, reach) || before(&b.others, reach)) {
 		b.memory.carry = b.rate.Drain.Advance(b.memory.carry, s.sums(b), reach)
 	}
@@ -138,7 +139,10 @@ func beyond(v *crdt.Vector, slice crdt.Slice) bool {
 }
 
 // before says that the vector has a cell of an earlier slice.
-func before(v *crdt.Vector, slice crdt.Slice) bool { return v.Len() > 0 && v.At(0).Slice < slice }
+func before(v *crdt.Vector, slice crdt.Slice) bool {
+	first, some := v.First()
+	return some && first < slice
+}
 
 // inherit joins a carry that others computed of what they knew, and says
 // whether more is used than was known. Both carries are lower bounds, so the

@@ -10,7 +10,7 @@ func (s *shard) news(r *record, now int64, to *drained) {
 	b, d := r.block, &to.news[len(to.news)-1].delta
 	r.settle()
 	if r.flags&charged != 0 {
-		s.retire(r, now)
+		s.retireBefore(r, to.reach(b.rate, now))
 		from := len(to.cells)
 		to.cells = b.own.From(b.unsent, to.cells)
 		d.Cells = to.cells[from:len(to.cells):len(to.cells)]
@@ -18,7 +18,8 @@ func (s *shard) news(r *record, now int64, to *drained) {
 			s.paid(r) // nobody asks for it any more
 		}
 	}
-	full := b.own.Len() == 0 || b.own.At(0).Slice >= b.unsent
+	first, some := b.own.First()
+	full := !some || first >= b.unsent
 	if r.flags&untold != 0 || full && r.flags&charged != 0 {
 		d.Until = b.sentence(now)
 	}
@@ -37,15 +38,34 @@ func (s *shard) news(r *record, now int64, to *drained) {
 // answered, and when that was: it need not say again what has not changed since. 0:
 // it is to say all. It does of periods of the calendar, whose slices are not those of
 // now, and of sparse records, of which it said nothing.
-func (r *record) heardIn() (slice crdt.Slice, at int64) {
+func (d *drained) heardIn(r *record) (slice crdt.Slice, at int64) {
 	if r.sparse() || r.flags&again != 0 || r.block.heardAt == 0 {
 		return 0, 0
 	}
-	rate := r.block.rate
+	rate, at := r.block.rate, r.block.heardAt
 	if rate.Period != limit.NoPeriod {
 		return 0, 0
 	}
-	return rate.SliceAt(r.block.heardAt), r.block.heardAt
+	if h := &d.heard; h.rate != rate || h.at != at {
+		*h = instant{rate, at, rate.SliceAt(at)}
+	}
+	return d.heard.slice, at
+}
+
+// instant is a slice that an instant has with a rate: keys of one rate come in rows,
+// and a division takes long.
+type instant struct {
+	rate  *limit.Rate
+	at    int64
+	slice crdt.Slice
+}
+
+// reach is rate.Reach.
+func (d *drained) reach(rate *limit.Rate, now int64) crdt.Slice {
+	if h := &d.reaches; h.rate != rate || h.at != now {
+		*h = instant{rate, now, rate.Reach(now)}
+	}
+	return d.reaches.slice
 }
 
 // newsOfSparse is news of a sparse record.

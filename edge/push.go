@@ -79,6 +79,6 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
-	n.learn(s, r, now, cells, hot.Carry, regions)
+	n.learn(s, r, &hearing{now: now, regions: regions}, cells, hot.Carry)
 	s.obey(r, hot.Until, now)
 }

@@ -47,6 +47,7 @@ const (
 // use; its owner has the lock.
 type Outbox struct {
 	cfg      OutboxConfig
+	open     int // of MaxDeltas, those that are not kept for FlagFirst
 	sections map[sectionID]*section
 	last     *section // the one that was looked up last; may be nil
 	entries  index
@@ -103,7 +104,11 @@ func NewOutbox(cfg OutboxConfig) *Outbox {
 		cfg.MaxFrame = MaxFrame
 	}
 	cfg.MaxFrame = min(max(cfg.MaxFrame, minFrame), MaxFrame)
-	return &Outbox{cfg: cfg, sections: map[sectionID]*section{}, entries: newIndex()}
+	o := &Outbox{cfg: cfg, open: cfg.MaxDeltas, sections: map[sectionID]*section{}, entries: newIndex()}
+	if cfg.ReserveOneIn > 0 {
+		o.open -= cfg.MaxDeltas / cfg.ReserveOneIn
+	}
+	return o
 }
 
 // Put joins d, which it keeps no part of, with what is pending for the same
@@ -289,11 +294,7 @@ func (o *Outbox) HearAll() {
 
 // Full says that no further key would be taken, but with FlagFirst.
 func (o *Outbox) Full() bool {
-	most := o.cfg.MaxDeltas
-	if o.cfg.ReserveOneIn > 0 {
-		most -= most / o.cfg.ReserveOneIn
-	}
-	return o.taken() >= most
+	return o.taken() >= o.open
 }
 
 // Crammed says that no further key would be taken at all.

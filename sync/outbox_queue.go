@@ -26,7 +26,7 @@ func (o *Outbox) kept(rank int) int {
 	if rank == ranks-1 {
 		return 0
 	}
-	return o.cfg.MaxFrame / (4 << rank)
+	return o.cfg.MaxFrame >> (2 + rank)
 }
 
 // queue is a list of entries in the order in which they came.

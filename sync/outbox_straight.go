@@ -11,8 +11,8 @@ import (
 // nothing has to be found, queued and taken out again.
 
 // Tell is Put for whoever calls Next, or Hold, before it tells of a key again. Of a key
-// that it tells of twice before both may go, each a state like any other. It changes
-// neither shape nor d, and keeps no part of them.
+// that it tells of twice before both may go, each a state like any other. It keeps no
+// part of shape and d, and may take off d what is not told.
 func (o *Outbox) Tell(shape *Shape, life uint32, d *Delta) bool {
 	id := sectionID{*shape, life}
 	return o.takes(&id, d) && (o.goesStraight(&id, d) || o.put(&id, d))
@@ -32,20 +32,19 @@ func (o *Outbox) goesStraight(id *sectionID, d *Delta) bool {
 	if q.first != nil || f.room <= o.kept(rank) || !o.hasRoom(d.Flags) || len(d.Cells) > id.shape.Slices {
 		return false
 	}
-	told := *d
 	if !id.shape.Bucket() || d.Carry.Level == 0 {
-		told.Carry = crdt.Carry{}
+		d.Carry = crdt.Carry{}
 	}
-	if told.Tells() {
-		told.Flags &^= FlagTouch
+	if d.Tells() {
+		d.Flags &^= FlagTouch
 	}
 	s := o.section(id)
-	fit, size := f.fits(s, &told)
+	fit, size := f.fits(s, d)
 	if fit < len(d.Cells) {
 		return false
 	}
-	f.put(s, &told, fit, size)
-	places := placesOf(packed(told.Cells))
+	f.put(s, d, fit, size)
+	places := placesOf(packed(d.Cells))
 	f.booked[rank] += places
 	q.waits += places
 	return true

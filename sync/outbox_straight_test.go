@@ -60,7 +60,7 @@ func TestStraightLeavesOthersTheirPart(t *testing.T) {
 	for _, flags := range []Flags{FlagFirst, FlagUrgent, FlagRegular, 0} {
 		for range 200 {
 			key++
-			if !o.Tell(&minute, 1, &Delta{Key: key, Flags: flags, Cells: cell(5, 1<<(key%2*40))}) {
+			if !o.Tell(&minute, 1, &Delta{Key: key, Flags: flags, Cells: cell(5, 1)}) {
 				t.Fatalf("key %d found no room", key)
 			}
 		}
@@ -110,6 +110,17 @@ func TestStraightIsBounded(t *testing.T) {
 	taken(0)
 	if got := keysOf(o.Next(head))[0]; got != 99 {
 		t.Errorf("key %d goes first, want the urgent one that waited", got)
+	}
+
+	for bits := range 60 { // whatever room is left by one that does not fit
+		o = NewOutbox(OutboxConfig{MaxFrame: minFrame + bits%16})
+		large := Delta{Key: 1, Cells: cell(5, 1<<bits)}
+		for ; o.entries.taken == 0; large.Key++ {
+			o.Tell(&minute, 1, &large)
+		}
+		if o.Tell(&minute, 1, &Delta{Key: large.Key, Cells: cell(5, 1)}); o.entries.taken != 2 {
+			t.Errorf("a delta went before one of %d bits that waits", bits)
+		}
 	}
 
 	o = NewOutbox(OutboxConfig{})

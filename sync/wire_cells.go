@@ -169,8 +169,10 @@ func (c *cellColumns) read(n int, base crdt.Slice, room func(cells int) []crdt.C
 		}
 		cells := free[:k:k]
 		free = free[k:]
-		if err := c.list(cells, base); err != nil {
-			return err
+		if !c.short(cells, base) {
+			if err := c.list(cells, base); err != nil {
+				return err
+			}
 		}
 		base = cells[0].Slice
 		put(i, cells)
@@ -212,4 +214,30 @@ func (c *cellColumns) list(cells []crdt.Cell, prev crdt.Slice) error {
 		prev = cells[j].Slice
 	}
 	return nil
+}
+
+// short is list where all numbers take a byte, as nearly all do, and nothing is wrong.
+// Else it is false, and list begins anew.
+func (c *cellColumns) short(cells []crdt.Cell, prev crdt.Slice) bool {
+	charges, distances := c.charges.ahead(len(cells)), c.slices.ahead(len(cells))
+	if charges == nil || distances == nil && c.slices.set || c.refunds.set {
+		return false
+	}
+	for j := range cells {
+		x, d := charges[j], byte(0)
+		if distances != nil {
+			d = distances[j]
+		}
+		if x == 0 || x|d >= 0x80 || j > 0 && (d == 0 || d&1 != 0) { // a zigzag that is odd goes back
+			return false
+		}
+		prev += crdt.Slice(d>>1) ^ -crdt.Slice(d&1)
+		cells[j] = crdt.Cell{Slice: prev, Charges: uint64(x)}
+	}
+	if cells[0].Slice < -maxSlice || prev > maxSlice {
+		return false
+	}
+	c.charges.at += len(cells)
+	c.slices.at += len(distances)
+	return true
 }

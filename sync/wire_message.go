@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -217,13 +218,24 @@ type column struct {
 
 // len is the number of varints: of bytes that end one.
 func (c *column) len() int {
-	n := 0
-	for _, x := range c.b {
+	n, b := 0, c.b
+	for ; len(b) >= 8; b = b[8:] {
+		n += 8 - bits.OnesCount64(binary.LittleEndian.Uint64(b)&0x8080808080808080)
+	}
+	for _, x := range b {
 		if x < 0x80 {
 			n++
 		}
 	}
 	return n
+}
+
+// ahead is the next n bytes; nil where there are fewer.
+func (c *column) ahead(n int) []byte {
+	if len(c.b)-c.at < n {
+		return nil
+	}
+	return c.b[c.at : c.at+n]
 }
 
 // next takes the next varint; ok is false at the end and for a malformed one.
