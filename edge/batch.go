@@ -2,7 +2,6 @@ package edge
 
 import (
 	"time"
-	"unsafe"
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
@@ -47,40 +46,11 @@ type keyed struct {
 	short bool
 }
 
-// match fills in a request, and has the record of its first counter fetched.
+// match fills in a request, and has its counters fetched.
 func (k *keyed) match(n *Node, req *limit.Request) {
 	k.rules = req.Rules()
 	if k.short = short(req, k.rules); !k.short {
 		return
 	}
-	rule := k.rules[0]
-	material, ok := rule.AppendKey(req.Scratch(), req)
-	req.KeepScratch(material)
-	if k.short = ok; ok {
-		k.hash = deltasync.Keyer(rule.Sub).Hash(material)
-		n.shardOf(k.hash).fetch(k.hash.Key(rule.Rates[0].Generation))
-	}
-}
-
-// fetch has the processor bring the place of a key into its cache. The table
-// may be another by the time it is looked at; then nothing was gained.
-func (s *shard) fetch(key deltasync.Key) {
-	if t := s.places.Load(); t != nil {
-		prefetch(unsafe.Pointer(uintptr(unsafe.Pointer(t.first)) + uintptr(homeOf(key, t.size))*unsafe.Sizeof(record{})))
-	}
-}
-
-// prefetchBlock has all of a block brought near at once: who folds reads all of
-// it, in turn.
-func prefetchBlock(b *block) {
-	const line = 64
-	for at := uintptr(0); at < unsafe.Sizeof(*b); at += line {
-		prefetch(unsafe.Add(unsafe.Pointer(b), at))
-	}
-}
-
-// places is where a shard's table lies, for those who do not hold its lock.
-type places struct {
-	first *record
-	size  int
+	k.hash, k.short = n.hash(req, k.rules[0])
 }

@@ -89,13 +89,25 @@ func short(req *limit.Request, rules []*limit.Rule) bool {
 
 // checkShort is checkAll for a request that is short.
 func (n *Node) checkShort(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
-	material, ok := rule.AppendKey(req.Scratch(), req)
-	req.KeepScratch(material)
+	hash, ok := n.hash(req, rule)
 	if !ok {
 		d.Allowed = true
 		return
 	}
-	n.checkHash(now, req, rule, deltasync.Keyer(rule.Sub).Hash(material), d)
+	n.checkHash(now, req, rule, hash, d)
+}
+
+// hash is that of the request's counters under a rule, which are fetched: a lock
+// waits for all that was written, and then lets the look at them begin. ok is
+// false where a part of the key is absent.
+func (n *Node) hash(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, ok bool) {
+	material, ok := rule.AppendKey(req.Scratch(), req)
+	req.KeepScratch(material)
+	if ok {
+		hash = deltasync.Keyer(rule.Sub).Hash(material)
+		n.shardOf(hash).fetch(hash)
+	}
+	return hash, ok
 }
 
 // checkHash is checkShort for counters that are known: they share a shard. Most
@@ -282,7 +294,7 @@ func denier(rules []*limit.Rule) (found *limit.Rule) {
 func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
 	for _, rule := range rules {
 		if !rule.Allow {
-			dst = appendCounters(dst, req, rule, rule.CostOf(req))
+			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
 		}
 	}
 	for _, rule := range rules {
@@ -297,7 +309,7 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 			continue // nothing is borrowed
 		}
 		from := len(dst)
-		dst = appendCounters(dst, req, parent, rule.CostOf(req))
+		dst = n.appendCounters(dst, req, parent, rule.CostOf(req))
 		for i := range dst[from:] {
 			dst[from+i].lends, dst[from+i].borrower = true, rule
 		}
@@ -309,13 +321,11 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 
 // appendCounters appends those of one rule; none where a part of its key is
 // absent.
-func appendCounters(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
-	material, ok := rule.AppendKey(req.Scratch(), req)
-	req.KeepScratch(material)
+func (n *Node) appendCounters(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
+	hash, ok := n.hash(req, rule)
 	if !ok {
 		return dst
 	}
-	hash := deltasync.Keyer(rule.Sub).Hash(material)
 	for _, rate := range rule.Rates {
 		dst = append(dst, counter{})
 		dst[len(dst)-1].count(hash.Key(rate.Generation), rule, rate, req, cost)

@@ -85,8 +85,10 @@ const nothing = crdt.Slice(1<<63 - 1)
 
 // shard is a part of the ledger under one lock.
 type shard struct {
-	mu         sync.Mutex // guards everything below; held for one decision or one delta
-	table      []record   // linear probing, never full
+	mu         sync.Mutex             // guards everything below; held for one decision or one delta
+	table      []record               // linear probing, never full
+	first      atomic.Pointer[record] // of the table, and its size, for those who do not hold the lock; see fetch
+	size       atomic.Int64
 	used       int
 	max        int                      // records at most
 	bytes      int                      // that they may take; 0: their number alone counts
@@ -100,8 +102,7 @@ type shard struct {
 	blocked    blocked  // keys that are not live here
 	commons    [commons]*block
 	wave       uint16 // of resends, as last seen
-	places     atomic.Pointer[places]
-	coldTick   int64 // when the cold ones were last drained; see cold.due
+	coldTick   int64  // when the cold ones were last drained; see cold.due
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	_          [64]byte    // keeps the next lock off these cache lines
@@ -171,7 +172,8 @@ func (s *shard) grow() {
 	s.table = slices.Grow([]record(nil), s.larger())
 	s.table = s.table[:cap(s.table)] // what the allocator gives, as it rounds up
 	clear(s.table)
-	s.places.Store(&places{first: &s.table[0], size: len(s.table)})
+	s.first.Store(&s.table[0])
+	s.size.Store(int64(len(s.table)))
 	for i := range old {
 		if old[i].key != 0 {
 			*s.place(old[i].key) = old[i]

@@ -1,9 +1,5 @@
 package edge
 
-import "unsafe"
-
 // prefetch has the cache line at p brought near. It reads nothing, so that it
-// races with nobody, and p may point anywhere.
-//
-//go:noescape
-func prefetch(p unsafe.Pointer)
+// races with nobody, and p may be anything: to the collector it is a number.
+func prefetch(p uintptr)

@@ -2,7 +2,5 @@
 
 package edge
 
-import "unsafe"
-
-// prefetch does nothing here: batches are decided as single requests are.
-func prefetch(unsafe.Pointer) {}
+// prefetch does nothing here.
+func prefetch(uintptr) {}
