@@ -137,7 +137,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	t, begun := a.clock.At(now), a.cfg.Now()
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
-		return a.refuse(subject, status, err, t)
+		return a.refuse(subject, payload, status, err, t)
 	}
 	a.pops.note(up)
 	l := a.lanes[up.Lane]
@@ -170,11 +170,11 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		down.Pace = a.pace.asked()
 	}
 	down.SentAt = down.ReceivedAt + int64(took)
-	return a.encode(down)
+	return a.encode(down, payload)
 }
 
 // refuse answers a frame that was not admitted.
-func (a *Aggregator) refuse(subject string, status deltasync.Status, err error, now int64) []byte {
+func (a *Aggregator) refuse(subject string, payload []byte, status deltasync.Status, err error, now int64) []byte {
 	down := &deltasync.Down{Status: status, Region: a.cfg.Region, Node: a.self.Node, ReceivedAt: now, SentAt: now}
 	muted, lanes := (*deltasync.MutedError)(nil), (*deltasync.LanesError)(nil)
 	if errors.As(err, &lanes) {
@@ -192,12 +192,14 @@ func (a *Aggregator) refuse(subject string, status deltasync.Status, err error, 
 	default:
 		a.cfg.Logger.Debug("frame refused", "subject", subject, "err", err)
 	}
-	return a.encode(down)
+	return a.encode(down, payload)
 }
 
-// encode writes a reply. One that would be too large stops early: what it says
-// of the first keys is good, and the sender asks again for the rest.
-func (a *Aggregator) encode(down *deltasync.Down) []byte {
+// encode writes a reply to what was asked, in the version of that. One that would
+// be too large stops early: what it says of the first keys is good, and the sender
+// asks again for the rest.
+func (a *Aggregator) encode(down *deltasync.Down, asked []byte) []byte {
+	down.Version = deltasync.AnswerVersion(asked)
 	b, err := down.AppendBinary(nil)
 	if errors.Is(err, deltasync.ErrTooLarge) {
 		a.stats.cutShort.Add(1)

@@ -245,7 +245,7 @@ func (a *Aggregator) AnswerAudit(ctx context.Context, now time.Time, payload []b
 	}
 	down := a.reply(l, up, m.guests, t)
 	down.Status, down.Refused = m.status, m.refused
-	return a.encode(down)
+	return a.encode(down, payload)
 }
 
 // outdated is the keys of a question of which the store was not asked just now.

@@ -42,8 +42,16 @@
 // slice where keys differ in it, one of flags where any is set. A carry, of a
 // bucket, is a slice and a level; until is when a penalty ends.
 //
-// Readers skip fields that they do not know, accept the version before theirs,
-// and refuse newer ones by a VersionError.
+// Readers skip fields that they do not know, and most changes need no more than
+// that. What does is a new version. Edges and aggregators of two builds, one before
+// the other, understand each other whichever is upgraded first, by three rules that
+// need no memory of who speaks what:
+//
+//   - A build that knows version v writes v-1, which the build before it reads as
+//     well: Ups, Snaps, pushes and Lives. So v is read a build before it is written.
+//   - An answer, a refusal included, is written in the version of what it answers.
+//   - Readers take v, v-1, and v-2, which the build before them writes. Newer ones
+//     they refuse by a VersionError, and older ones too.
 //
 // # Subjects
 //

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// Version is the protocol version of the frames written here. Readers
-	// accept it and the one before it, and refuse newer ones by name.
+	// Version is the newest protocol version that is read here. Frames are written in
+	// the one before it, which peers of the build before read too, and answers in
+	// that of the frame that they answer: see the package comment.
 	Version = 1
 	// MaxFrame is the largest encoded frame, in bytes.
 	MaxFrame = 64 << 10
@@ -194,6 +195,7 @@ type Totals struct {
 // counted over its sections. To a region, Peers is the replier's own region, to be
 // kept as that region's entry; Others and Own are filled where it asks for them.
 type Down struct {
+	Version     uint32 // that it is written in: see AnswerVersion; 0: as what answers nothing. Not kept when it is read
 	Status      Status
 	Region      string // of the replier
 	Node        uint64 // of the replier's region

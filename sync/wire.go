@@ -3,7 +3,6 @@ package deltasync
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -12,23 +11,6 @@ import (
 // ErrFrame is what the codec returns, wrapped together with the name of the
 // field, for a frame that breaks a rule of frame.proto.
 var ErrFrame = errors.New("bad frame")
-
-// VersionError is returned for a frame of a version that is not spoken here.
-type VersionError struct {
-	Got uint32 // version of the frame
-	Max uint32 // newest version that is read here
-}
-
-func (e *VersionError) Error() string {
-	if e.Got > e.Max {
-		return fmt.Sprintf("frame of version %d, newest known is %d: upgrade the receiver first", e.Got, e.Max)
-	}
-	return fmt.Sprintf("frame of version %d is no longer read (newest known is %d): upgrade the sender", e.Got, e.Max)
-}
-
-// oldestVersion is the oldest version that readers accept. Version 0 has never
-// existed: it would look like a frame that names none.
-const oldestVersion = max(1, Version-1)
 
 // Limits of what a frame may say; whoever needs more is mistaken or hostile.
 const (
@@ -180,25 +162,4 @@ func fits(dst []byte, w *writer, err error, what string) ([]byte, error) {
 		return dst, fmt.Errorf("encode %s: %w: %d bytes, want at most %d: split it", what, ErrTooLarge, n, MaxFrame)
 	}
 	return w.b, nil
-}
-
-// open checks size and version of a frame, before anything else is read.
-func open(b []byte, what string) error {
-	if len(b) > MaxFrame {
-		return fmt.Errorf("decode %s: %w: %d bytes, want at most %d", what, ErrTooLarge, len(b), MaxFrame)
-	}
-	m := message{rest: b}
-	if !m.next() || m.num != upVersion {
-		return fmt.Errorf("decode %s: %w: version: missing, it has to stand first", what, ErrFrame)
-	}
-	v := uint32(m.uint("version", math.MaxUint32))
-	switch {
-	case m.err != nil:
-		return fmt.Errorf("decode %s: %w: %w", what, ErrFrame, m.err)
-	case v == 0:
-		return fmt.Errorf("decode %s: %w: version: missing", what, ErrFrame)
-	case v < oldestVersion || v > Version:
-		return fmt.Errorf("decode %s: %w", what, &VersionError{Got: v, Max: Version})
-	}
-	return nil
 }

@@ -20,7 +20,9 @@ func (d *Down) append(w *writer) error {
 	if err := d.checkHead(); err != nil {
 		return err
 	}
-	w.uint(upVersion, Version)
+	if err := w.version(d.Version); err != nil {
+		return err
+	}
 	w.uint(downStatus, uint64(d.Status))
 	w.text(downRegion, d.Region)
 	w.fixed(downNode, d.Node)

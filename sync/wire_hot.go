@@ -18,7 +18,9 @@ func (h *Hot) append(w *writer) error {
 	if err := h.checkHead(); err != nil {
 		return err
 	}
-	w.uint(upVersion, Version)
+	if err := w.version(0); err != nil {
+		return err
+	}
 	w.text(hotRegion, h.Region)
 	w.uint(hotLane, uint64(h.Lane))
 	w.fixed(hotSentAt, uint64(h.SentAt))

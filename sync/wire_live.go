@@ -34,7 +34,9 @@ func (l *Live) append(w *writer) error {
 	if l.Leaving {
 		leaving = 1
 	}
-	w.uint(upVersion, Version)
+	if err := w.version(0); err != nil {
+		return err
+	}
 	w.text(liveRegion, l.Region)
 	w.text(liveName, l.Name)
 	w.uint(liveIncarnation, l.Incarnation)

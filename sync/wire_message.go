@@ -73,6 +73,8 @@ func (w *writer) close(at int) {
 var (
 	errCut  = errors.New("truncated or malformed field")
 	errType = errors.New("wrong wire type")
+
+	errNoVersion = errors.New("version: missing, it has to stand first")
 	// Tables mark an empty place by 0, and a Keyer never makes it.
 	errZeroKey = errors.New("keys: 0 names no counter")
 )

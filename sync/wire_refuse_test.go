@@ -226,7 +226,7 @@ func TestVersions(t *testing.T) {
 		if errors.Is(err, ErrFrame) {
 			t.Errorf("%s of a newer version counts as a bad frame", k.name)
 		}
-		for v := uint64(oldestVersion); v <= Version; v++ {
+		for v := uint64(speaks.oldest); v <= Version; v++ {
 			if err := k.zero().UnmarshalBinary(slices.Concat([]byte{8, byte(v)}, b[2:])); err != nil {
 				t.Errorf("%s of version %d: %v", k.name, v, err)
 			}

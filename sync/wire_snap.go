@@ -29,7 +29,9 @@ func (s *Snap) append(w *writer) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	w.uint(upVersion, Version)
+	if err := w.version(0); err != nil {
+		return err
+	}
 	w.text(snapRegion, s.Region)
 	w.uint(snapLane, uint64(s.Lane))
 	w.uint(snapLanes, uint64(s.Lanes))

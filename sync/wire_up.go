@@ -30,7 +30,9 @@ func (u *Up) append(w *writer) error {
 	if err := u.checkHead(); err != nil {
 		return err
 	}
-	w.uint(upVersion, Version)
+	if err := w.version(0); err != nil {
+		return err
+	}
 	w.uint(upKind, uint64(u.Kind))
 	w.text(upRegion, u.Region)
 	w.text(upPop, u.Pop)
