@@ -139,7 +139,6 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if err != nil {
 		return a.refuse(subject, payload, status, err, t)
 	}
-	a.pops.note(up)
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
 	// Or there is a backlog, be it of another part of the store: a sender that heard

@@ -25,7 +25,7 @@ func TestMostVotesAreInForce(t *testing.T) {
 			node := 1 + rnd.Uint64N(uint64(nodes))
 			shape := deltasync.Shape{Width: time.Second, Slices: 2, Limit: 1 + rnd.Uint64N(uint64(limits))}
 			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: uint64(1 + rnd.IntN(9))})
-			c.vote(node, shape, int64(slice)*lapse)
+			c.vote(node, 0, shape, &pops{}, int64(slice)*lapse)
 			said[node] = shape.Limit
 			votes, most := map[uint64]int{}, 0
 			for n, limit := range said {
@@ -53,9 +53,9 @@ func TestManyShapesAreVotedFor(t *testing.T) {
 		if node%3 == 1 {
 			limit = 7
 		}
-		c.vote(node+1, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, 1)
+		c.vote(node+1, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
 	}
-	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices {
+	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices || c.votes.listed != mostChoices {
 		t.Errorf("a limit of %d is in force, of %d that are listed; want 7, and %d", c.shape.Limit, len(c.votes.tally), mostChoices)
 	}
 	l := &lane{}
@@ -67,16 +67,70 @@ func TestManyShapesAreVotedFor(t *testing.T) {
 	}
 }
 
+// What is listed first is no obstacle: once the others are of one mind it counts.
+func TestListOfShapesIsNoObstacle(t *testing.T) {
+	c := &counter{}
+	says := func(node, limit uint64) {
+		c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
+		c.vote(node, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+	}
+	const honest = 200
+	for node := range uint64(honest) {
+		says(1+node, 100)
+	}
+	for node := range uint64(2 * mostChoices) {
+		says(1000+node, 1000+node)
+	}
+	for node := range uint64(honest - 1) { // the last of them is dead
+		says(1+node, 10)
+	}
+	if c.shape.Limit != 10 {
+		t.Errorf("a limit of %d is in force, want 10, which %d of %d say", c.shape.Limit, honest-1, honest)
+	}
+}
+
+// A PoP has one vote, however many edges it invents; its own are of one weight.
+func TestEachPoPHasOneVote(t *testing.T) {
+	c := &counter{}
+	node := uint64(0)
+	says := func(pop, limit uint64, edges int) {
+		for range edges {
+			node++
+			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
+			c.vote(node, pop, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+		}
+	}
+	for i, step := range []struct {
+		pop, limit uint64
+		edges      int
+		want       uint64 // in force
+	}{
+		{1, 100, 1, 100},
+		{2, 100, 1, 100}, // edges that say the same from the start are placed nowhere: one vote
+		{3, 9, 50, 100},  // one against one
+		{4, 100, 1, 100},
+		{5, 9, 1, 100}, // two against two
+		{6, 9, 2, 9},
+		{7, 100, 3, 9}, // three against three
+		{7, 9, 1, 9},   // one in four of that PoP
+		{8, 100, 1, 100},
+	} {
+		if says(step.pop, step.limit, step.edges); c.shape.Limit != step.want {
+			t.Fatalf("step %d: a limit of %d is in force, want %d", i, c.shape.Limit, step.want)
+		}
+	}
+}
+
 // What a vote costs while nodes do not agree, of so many.
 func BenchmarkVote(b *testing.B) {
 	c := &counter{}
 	shape := deltasync.Shape{Width: time.Minute, Slices: 2, Limit: 100}
 	for node := range uint64(maxEntries) {
 		c.edges.Join(crdt.Replica{Node: node + 1, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
-		c.vote(node+1, shape, 1)
+		c.vote(node+1, 0, shape, &pops{}, 1)
 	}
 	for i := 0; b.Loop(); i++ {
 		shape.Limit = uint64(100 + i%2)
-		c.vote(1, shape, 1)
+		c.vote(1, 0, shape, &pops{}, 1)
 	}
 }

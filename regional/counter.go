@@ -11,28 +11,29 @@ import (
 // counter is what an aggregator holds of one key.
 type counter struct {
 	shape   deltasync.Shape
-	vouched bool           // somebody who counted told the shape
-	votes   *ballot        // on the shape; nil: all told the same
-	edges   crdt.GCounter  // entries of the own region's edges
-	regions crdt.GCounter  // subtotals of other regions
-	taken   *crdt.GCounter // what other regions told of this one, of more than its edges have; nil: nothing
-	grown   uint64         // at least what all edges charged: see clamp
-	version uint64         // of the key in the store, as last answered; 0: never asked
-	asked   int64          // when it was last answered
-	late    stamp          // when it last changed in slices that were long over; see since
-	allTold stamp          // when all of it was last pushed; see pushFrom
-	missing []missing      // what the store lacks
-	writing uint16         // writes to the store that are under way
-	weight  int32          // as last weighed, in bytes
-	crossed uint8          // thresholds crossed, a bit each
-	fresh   bool           // nothing is known yet of what the own region counted
-	pushed  bool           // stands in its lane's list of keys to push
-	guest   bool           // has no place in the lane; see guests.go
-	unasked bool           // what the store had of it was not exported; see joinStored
-	retried bool           // stands in its lane's list of keys to write again
-	again   uint64         // stands in a peer's list of keys to tell again, a bit each
-	past    *past          // of a bucket; nil for windows
-	abroad  *abroad        // of one that is told to its homes alone; nil: nothing
+	vouched bool             // somebody who counted told the shape
+	votes   *ballot          // on the shape; nil: all told the same
+	rivals  map[uint64]rival // who tells another width of slices, by PoP or region; nil: nobody
+	edges   crdt.GCounter    // entries of the own region's edges
+	regions crdt.GCounter    // subtotals of other regions
+	taken   *crdt.GCounter   // what other regions told of this one, of more than its edges have; nil: nothing
+	grown   uint64           // at least what all edges charged: see clamp
+	version uint64           // of the key in the store, as last answered; 0: never asked
+	asked   int64            // when it was last answered
+	late    stamp            // when it last changed in slices that were long over; see since
+	allTold stamp            // when all of it was last pushed; see pushFrom
+	missing []missing        // what the store lacks
+	writing uint16           // writes to the store that are under way
+	weight  int32            // as last weighed, in bytes
+	crossed uint8            // thresholds crossed, a bit each
+	fresh   bool             // nothing is known yet of what the own region counted
+	pushed  bool             // stands in its lane's list of keys to push
+	guest   bool             // has no place in the lane; see guests.go
+	unasked bool             // what the store had of it was not exported; see joinStored
+	retried bool             // stands in its lane's list of keys to write again
+	again   uint64           // stands in a peer's list of keys to tell again, a bit each
+	past    *past            // of a bucket; nil for windows
+	abroad  *abroad          // of one that is told to its homes alone; nil: nothing
 	penalty penalty
 }
 

@@ -51,6 +51,7 @@ func (m *merged) refuse(delta int, why deltasync.Status) {
 
 // merge joins a frame's counts, or only those of some of its deltas, by index.
 func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, now int64) {
+	pop := a.pops.note(up)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := only == nil
@@ -97,7 +98,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				m.full, m.away = append(m.full, uint32(index)), append(m.away, question{d.Key, sec.Shape})
 				continue
 			}
-			if c.shape.Width != sec.Shape.Width { // it is part of what a key is made of
+			if c.shape.Width != sec.Shape.Width && !(d.Tells() && a.contest(l, c, pop, sec.Shape, now, m)) {
 				a.stats.misshapen.Add(1)
 				m.refuse(index, deltasync.StatusForbidden)
 				continue
@@ -118,7 +119,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {
-				c.vote(up.Node, sec.Shape, now)
+				c.vote(up.Node, pop, sec.Shape, &a.pops, now)
 			}
 			switch {
 			case rose:

@@ -2,7 +2,6 @@ package regional
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
@@ -18,45 +17,6 @@ import (
 //
 // The PoP counts, not the edge, as it may call as many edges its own as it likes; of
 // whom is not known where they are, each counts for itself.
-
-// pops is the PoP of each edge that was heard of. It is safe for concurrent use.
-type pops struct {
-	mu sync.RWMutex
-	of map[uint64]uint64 // by node; guarded by mu
-}
-
-// mostPlaced bounds the edges of which the PoP is known. Where there are more, all is
-// forgotten, and learnt again with their next frames.
-const mostPlaced = 1 << 16
-
-func (p *pops) note(up *deltasync.Up) {
-	if up.Kind != deltasync.KindEdge {
-		return
-	}
-	pop := deltasync.NodeID(up.Region, up.Pop, "")
-	p.mu.RLock()
-	known := p.of[up.Node] == pop
-	p.mu.RUnlock()
-	if known {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == nil || len(p.of) >= mostPlaced {
-		p.of = map[uint64]uint64{}
-	}
-	p.of[up.Node] = pop
-}
-
-// pop is where a node is; itself, if that is not known.
-func (p *pops) pop(node uint64) uint64 {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	if pop, ok := p.of[node]; ok {
-		return pop
-	}
-	return node
-}
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
 // which they did would be one of which all is given back.
@@ -123,11 +83,12 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 
 // members are the entries of a node's PoP.
 func (p *pops) members(entries []crdt.Entry, node uint64) (out []*crdt.Vector) {
-	pop := p.pop(node)
+	pop, _ := p.pop(node)
 	last, same := uint64(0), false
 	for i := range entries {
 		if n := entries[i].Replica.Node; i == 0 || n != last { // those of a node stand next to each other
-			last, same = n, p.pop(n) == pop
+			where, known := p.pop(n)
+			last, same = n, n == node || known && where == pop
 		}
 		if same {
 			out = append(out, &entries[i].Vector)

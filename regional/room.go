@@ -94,6 +94,7 @@ func (l *lane) weigh(c *counter) {
 	if c.votes != nil {
 		bytes += c.votes.bytes()
 	}
+	bytes += 48 * len(c.rivals)
 	if c.taken != nil {
 		bytes += int(unsafe.Sizeof(crdt.GCounter{})) + c.taken.Bytes()
 	}

@@ -1,0 +1,44 @@
+package regional
+
+import (
+	"sync"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// pops is the PoP of each edge that was heard of: a PoP may call as many edges its own
+// as it likes, and cannot speak for another. It is safe for concurrent use.
+type pops struct {
+	mu sync.RWMutex
+	of map[uint64]uint64 // by node; guarded by mu
+}
+
+// mostPlaced bounds the edges of which the PoP is known. Where there are more, all is
+// forgotten, and learnt again with their next frames.
+const mostPlaced = 1 << 16
+
+// note learns where the sender of a frame is, and returns that; a region is where it is.
+func (p *pops) note(up *deltasync.Up) (pop uint64) {
+	if up.Kind != deltasync.KindEdge {
+		return up.Node
+	}
+	pop = deltasync.NodeID(up.Region, up.Pop, "")
+	if was, known := p.pop(up.Node); known && was == pop {
+		return pop
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil || len(p.of) >= mostPlaced {
+		p.of = map[uint64]uint64{}
+	}
+	p.of[up.Node] = pop
+	return pop
+}
+
+// pop is where an edge is.
+func (p *pops) pop(node uint64) (pop uint64, known bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	pop, known = p.of[node]
+	return pop, known
+}

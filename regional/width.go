@@ -1,0 +1,64 @@
+package regional
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// The width of slices is part of what a key is made of, so that honest nodes agree on
+// it for good, and counts of another width are refused. But whoever named a key first
+// could keep everybody else's out, by a width of its choice. So it is in force as long
+// as no more PoPs and regions tell another one than have counts of it. When more do,
+// the counter begins anew; what it had lapses in the store.
+
+// rival is what a PoP or region tells, whose counts of a key are refused.
+type rival struct {
+	width time.Duration
+	at    int64
+}
+
+// rivalFor is how long it counts that it was told.
+const rivalFor = int64(time.Minute)
+
+// contest hears that a PoP tells another width than the counter's. It says whether
+// that is in force from now on.
+func (a *Aggregator) contest(l *lane, c *counter, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
+	if m.looked > mostLooked {
+		return false
+	}
+	if c.rivals == nil {
+		c.rivals = map[uint64]rival{}
+	}
+	c.rivals[pop] = rival{told.Width, now}
+	rivals := 0
+	for pop, r := range c.rivals {
+		switch {
+		case passed(r.at, now, rivalFor):
+			delete(c.rivals, pop)
+		case r.width == told.Width:
+			rivals++
+		}
+	}
+	m.looked += c.edges.Len() + c.regions.Len()
+	if c.writing > 0 || rivals <= c.parties(&a.pops) {
+		l.weigh(c)
+		return false
+	}
+	*c = counter{fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again}
+	c.reshape(told)
+	l.weigh(c)
+	a.cfg.Logger.Warn("a key was told with slices of another width than most tell: what was counted so is dropped", "width", told.Width)
+	return true
+}
+
+// parties is how many PoPs and regions have counts of a key; edges of which it is not
+// known where they are count as one.
+func (c *counter) parties(p *pops) int {
+	of := map[uint64]bool{}
+	for _, e := range c.edges.Entries() {
+		pop, _ := p.pop(e.Replica.Node)
+		of[pop] = true
+	}
+	return len(of) + c.regions.Len()
+}
