@@ -165,13 +165,15 @@ func (c *counter) unwritten() bool {
 	return c.owes() || c.version == 0
 }
 
-// reread is how long what the store said last is good enough for who only asks:
-// another aggregator of the region may have written since.
-const reread = time.Second
+// OwnersApart is how long what the store said last is good enough for who only asks:
+// another aggregator of the region may have written since. So it is what two owners of
+// a lane can lack of each other: an answer to an edge lacks nothing that the other had
+// acknowledged for longer, while the store can be reached.
+const OwnersApart = time.Second
 
 // stale says that the store should be asked again.
 func (c *counter) stale(now int64) bool {
-	return now-c.asked > int64(reread) || c.asked > now+int64(maxAhead)
+	return now-c.asked > int64(OwnersApart) || c.asked > now+int64(maxAhead)
 }
 
 // written notes that the store has all, once the write that begins has ended.

@@ -16,7 +16,9 @@
 // while two own a lane, or a frame gets to somebody else: that one joins it, stores
 // it, exports it, and answers that it is not the owner. Two owners who never hear
 // of each other meet in the store: each has what the other took of a key when it
-// writes news of it, or when a second has passed and somebody asks.
+// writes news of it, or when a second has passed and an edge asks. That is the bound of
+// this fault: what an edge is told lacks nothing that any aggregator of its region had
+// acknowledged for longer than OwnersApart, while the store can be reached.
 //
 // Of a token or leaky bucket it holds slices like everybody, and a carry: the
 // level that the bucket had when a slice began that has retired since. It works

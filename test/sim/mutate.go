@@ -79,6 +79,8 @@ var mutants = []mutant{
 		"if c := &counters[i]; c.chargedDenied() {", "if c := &counters[i]; i == 0 || c.chargedDenied() {", "16"},
 	{"the dead keep their lanes", "regional/members.go",
 		"case now-o.heard > int64(deadAfter) || now < o.heard:", "case o.leaving:", "take-over"},
+	{"two owners are never told of each other by the store", "regional/counter.go",
+		"return now-c.asked > int64(OwnersApart)", "return now-c.asked > 10*int64(OwnersApart)", "owners"},
 	{"penalties are not told", "edge/news.go",
 		"d.Until = b.sentence(now)", "d.Until = 0", "penalty"},
 	{"nobody is muted", "sync/mute.go",

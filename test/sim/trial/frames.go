@@ -175,7 +175,11 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			if c == nil {
 				continue
 			}
+			if down.Status != deltasync.StatusStoreDown {
+				t.verifyOwners(v, c)
+			}
 			if down.Status != deltasync.StatusStoreDown && down.Took(i) {
+				t.stores(v, d.Key, replica, d.Cells)
 				if l, ok := t.lifeOf(v.Region, replica); ok {
 					if c.stored[l] == nil {
 						c.stored[l] = map[crdt.Replica]*crdt.Vector{}

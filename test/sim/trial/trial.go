@@ -43,6 +43,7 @@ type trial struct {
 	nodes       map[uint64]string // names of edges and regions, by their ids
 	sent        map[sentBy]*crdt.Vector
 	exported    map[exportedTo]*crdt.Vector
+	owned       map[place][]stored // of regions
 	receipts    []receipt
 	died        bool // an edge crashed: what it alone knew is gone
 	floods      int
@@ -93,7 +94,7 @@ type receipt struct {
 func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
-		keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
+		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
 		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, factors: map[string]uint64{}, bans: map[string]map[life]bool{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
