@@ -325,7 +325,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 	}
 	_, regions := a.live(now)
 	hot := deltasync.Hot{Region: a.cfg.Region, Lane: lane, SentAt: now, LiveRegions: regions}
-	size := 0
+	size := hotFrame
 	send := func() {
 		payload, err := hot.AppendBinary(nil)
 		if err != nil { // our own bug
@@ -334,7 +334,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 			a.stats.pushed.Add(1)
 			out = append(out, Push{Subject: deltasync.HotSubject(a.cfg.Region, lane), Payload: payload})
 		}
-		hot.Sections, size = nil, 0
+		hot.Sections, size = nil, hotFrame
 	}
 	keys := l.push
 	l.push = nil
@@ -353,6 +353,10 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		c.pushed = false
 		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
 		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, c.pushFrom(now), now)}
+		takes := hotKey + hotCell*(len(hk.Others)+len(hk.Peers))
+		if size+hotHead+takes > deltasync.MaxFrame && len(hot.Sections) > 0 {
+			send()
+		}
 		if n := len(hot.Sections); n == 0 || hot.Sections[n-1].Shape != c.shape {
 			hot.Sections = append(hot.Sections, deltasync.HotSection{Shape: c.shape})
 			size += hotHead
@@ -360,8 +364,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		sec := &hot.Sections[len(hot.Sections)-1]
 		sec.Keys = append(sec.Keys, hk)
 		l.seeOff(key, c)
-		size += hotKey + hotCell*(len(hk.Others)+len(hk.Peers))
-		if size > deltasync.MaxFrame/2 {
+		if size += takes; size > deltasync.MaxFrame/2 {
 			send()
 		}
 	}
@@ -372,9 +375,10 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 }
 
 // Upper bounds of what a section, a key and a cell take in a push, in bytes.
-// A key has at most 2 × 1026 cells, so half a frame and one more key fit.
+// A key has at most 2 × 1026 cells, which fit in a frame with the head and a section.
 const (
-	hotHead = 128
-	hotKey  = 62
-	hotCell = 24
+	hotFrame = 256 // the head
+	hotHead  = 128
+	hotKey   = 62
+	hotCell  = 24
 )

@@ -136,7 +136,11 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			if up.Kind == deltasync.KindEdge && c.taken != nil {
 				a.announce(l, d.Key, c) // its reply says nothing of that
 			}
-			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, d.Until, now)
+			until := d.Until
+			if up.Kind == deltasync.KindEdge {
+				until = a.heed(l, c, up, until, now)
+			}
+			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, until, now)
 			if up.Kind == deltasync.KindEdge && c.unasked {
 				c.unasked = false
 				a.export(l, d.Key, c, math.MinInt64, 0, now)

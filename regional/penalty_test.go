@@ -92,7 +92,19 @@ func TestPenaltyBeyondBelief(t *testing.T) {
 	if got := untilOf(r, minute); got != 0 {
 		t.Errorf("an hour later: %d, want none", got)
 	}
-	e.punish(r, minute, r.now.Add(limit.MaxWindow).UnixNano()) // the longest; then the clock is set back
+	// The longest, of another region; then the clock is set back.
+	up := deltasync.Up{
+		Kind: deltasync.KindRegion, Region: "us", Name: "a1", Node: deltasync.NodeID("us", "", ""), Lanes: 1, Seq: 1, SentAt: now.UnixNano(),
+		Sections: []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{{Key: 9, Until: now.Add(limit.MaxWindow).UnixNano()}}}},
+	}
+	b, err := up.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Handle(context.Background(), now, deltasync.RegionSubject("eu", 0, "us"), b)
+	if got := untilOf(r, minute); got != now.Add(limit.MaxWindow).UnixNano() {
+		t.Errorf("another region told the longest: %d", got)
+	}
 	now = start
 	r.now = now
 	if got := e.punish(r, minute, in(time.Minute)).Totals[0].Until; got != in(time.Minute) {
@@ -100,7 +112,8 @@ func TestPenaltyBeyondBelief(t *testing.T) {
 	}
 }
 
-// A counter with nothing but a penalty lives until that is over, and no longer.
+// A counter with nothing but a penalty lives until that is over and whoever set it has
+// rested for as long, and no longer.
 func TestPenaltyOutlivesCounts(t *testing.T) {
 	now := start
 	r := newRegion(t, "eu", newStore(&now))
@@ -110,7 +123,7 @@ func TestPenaltyOutlivesCounts(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		keys  int
-	}{{30 * time.Minute, 1}, {time.Hour - 1, 1}, {time.Hour, 0}} {
+	}{{30 * time.Minute, 1}, {time.Hour - 1, 1}, {time.Hour, 1}, {2*time.Hour - 1, 1}, {2 * time.Hour, 0}} {
 		now = start.Add(step.after)
 		r.now = now
 		r.Tick(now)

@@ -91,6 +91,7 @@ func (l *lane) crowded() bool {
 // weigh brings what is known of a counter's size up to date.
 func (l *lane) weigh(c *counter) {
 	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() + cap(c.missing)*int(unsafe.Sizeof(missing{}))
+	bytes += c.penalty.bytes()
 	if c.votes != nil {
 		bytes += c.votes.bytes()
 	}

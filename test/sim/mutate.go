@@ -85,6 +85,8 @@ var mutants = []mutant{
 		"d.Until = b.sentence(now)", "d.Until = 0", "penalty"},
 	{"nobody is muted", "sync/mute.go",
 		"if f.refused++; f.refused <= muteAfter {", "if f.refused++; f.refused > 0 {", "hostile"},
+	{"a PoP may keep a key out for as long as it likes", "regional/merge.go",
+		"until = a.heed(l, c, up, until, now)", "_ = a.heed(l, c, up, until, now)", "hostile"},
 	{"an edge may count what it likes", "regional/merge.go",
 		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }

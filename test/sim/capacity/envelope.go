@@ -38,9 +38,10 @@ type Region struct {
 	Exports float64 `json:"exports"` // keys exported, each once for each region
 	Frames  float64 `json:"frames"`  // of exports, beats too
 	Egress  float64 `json:"egress"`  // bytes to other regions: exports, and replies to theirs
-	// Frame is the larger of an export and its reply, in bytes. Above MaxFrame
-	// lanes, or what may be under way, do not suffice: then exports come later, and
-	// more changes share one.
+	// Frame is the larger of what there is to tell another region at a time and of the
+	// reply to it, in bytes. Above MaxFrame, which no frame is (regional's
+	// TestFramesFit), lanes, or what may be under way, do not suffice: then exports
+	// come later, and more changes share one.
 	Frame    float64 `json:"frame"`
 	Messages float64 `json:"messages"`
 	Merges   float64 `json:"merges"` // slices joined

@@ -75,7 +75,7 @@ func Print(w io.Writer, all []Envelope) error {
 	}
 	for i := range all {
 		if all[i].Region.Frame > MaxFrame {
-			b.WriteString("\n(!) A frame has at most 64 KiB: with so few lanes not all of this gets through in time. Exports then come later, and more changes share one.\n")
+			b.WriteString("\n(!) That is what there is to tell at a time, and no frame is ever above 64 KiB: with so few lanes not all of it gets through in time. Exports then come later, and more changes share one.\n")
 			break
 		}
 	}

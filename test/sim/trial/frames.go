@@ -118,6 +118,7 @@ func (t *trial) onPush(v *world.Server, p regional.Push) {
 			if cell, is := c.above(told, &c.all); is {
 				t.failf("1", "%s pushes %+v of %s, the truth is %+v", v.Name, cell, c.user, c.all.Get(cell.Slice))
 			}
+			t.verifyTerm(v.Name, c, k.Until)
 			t.pushed(v.Region, c, told)
 			if c.rate.Bucket() {
 				t.poured(v.Region, c, k)
@@ -190,6 +191,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 				}
 			}
 			if i < len(down.Totals) {
+				t.verifyTerm(v.Name, c, down.Totals[i].Until)
 				t.verifyAnswer(v, c, replica, &down.Totals[i])
 			}
 		}

@@ -3,6 +3,7 @@ package trial
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -25,6 +26,8 @@ type hostile struct {
 	invents  map[deltasync.Key]bool
 	inflated []*counter // by more than anybody may count
 	lied     []*counter // of the limit
+	jailed   []*counter // kept out, as it says
+	since    time.Time  // when that was first told; zero: never
 }
 
 const (
@@ -52,7 +55,7 @@ func (t *trial) provoke() {
 		Kind: deltasync.KindEdge, Region: h.region, Pop: hostilePop, Name: hostileName, Node: deltasync.NodeID(h.region, hostilePop, hostileName),
 		Incarnation: uint64(start.UnixMilli()), Lanes: t.lanes,
 	}
-	h.inflated, h.lied = t.of(0), t.of(1)
+	h.inflated, h.lied, h.jailed = t.of(0), t.of(1), t.of(2)
 	for _, c := range append(append([]*counter{}, h.inflated...), h.lied...) {
 		c.claimed = &crdt.Vector{}
 	}
@@ -75,6 +78,7 @@ func (h *hostile) attack(rnd *rand.Rand) {
 		}
 		h.tell(c, shape, crdt.Cell{Slice: c.rate.SliceAt(now), Charges: 1 + uint64(rnd.IntN(5))})
 	}
+	h.jail(rnd)
 	h.invent(rnd, shapeOf(h.inflated[0]), now)
 	if len(h.own) > 0 {
 		h.send(h.lane, h.own[rnd.IntN(len(h.own))])
@@ -121,6 +125,38 @@ func (h *hostile) tellLives(rnd *rand.Rand, c *counter, now int64) {
 func (h *hostile) claim(c *counter, shape deltasync.Shape, life uint32, cell crdt.Cell) deltasync.Section {
 	c.claimed.Add(cell)
 	return deltasync.Section{Shape: shape, Life: life, Deltas: []deltasync.Delta{{Key: c.key, Cells: []crdt.Cell{cell}}}}
+}
+
+// longestTerm is for how long a PoP may keep a key out that has nothing more to show.
+const longestTerm = 24 * time.Hour
+
+// jail tells that a user is to be kept out, until later each time. Frames of it that
+// are under way arrive after it.
+func (h *hostile) jail(rnd *rand.Rand) {
+	if h.since.IsZero() {
+		h.since = h.t.w.Now()
+	}
+	for _, c := range h.jailed {
+		sec := deltasync.Section{Shape: shapeOf(c), Deltas: []deltasync.Delta{{
+			Key: c.key, Until: h.t.w.Now().Add(time.Duration(rnd.Int64N(int64(60 * longestTerm)))).UnixNano(),
+		}}}
+		h.put(c.key.Lane(h.t.lanes), sec)
+	}
+}
+
+// verifyTerm holds the end of a penalty that an aggregator tells to a bound: a day from
+// when a PoP first told it, as far as who tells it can know when that was.
+func (t *trial) verifyTerm(who string, c *counter, until int64) {
+	if t.hostile == nil || !slices.Contains(t.hostile.jailed, c) || until == 0 {
+		return
+	}
+	from := t.hostile.since
+	if t.servers > 1 || t.crowds() || t.mayForget() || t.has[Leave] || t.regions > 1 || 2*c.charged >= c.rate.Limit {
+		from = t.w.Now() // somebody has forgotten, or it was used
+	}
+	if most := from.Add(longestTerm + time.Second).UnixNano(); until > most {
+		t.failf("hostile", "%s keeps %s (%s) out for %v, want %v from %v on", who, c.user, c.rate.Policy, time.Duration(until-t.w.Now().UnixNano()), longestTerm, from)
+	}
 }
 
 // invent counts keys that nobody has.
@@ -197,8 +233,11 @@ func (h *hostile) spoils() int {
 	if h == nil {
 		return 0
 	}
-	return len(h.inflated) + len(h.lied)
+	return len(h.inflated) + len(h.lied) + len(h.jailed)
 }
+
+// keepsOut says that it has told that a key is to be kept out.
+func (h *hostile) keepsOut(c *counter) bool { return h != nil && slices.Contains(h.jailed, c) }
 
 // keys is how many those are.
 func (h *hostile) keys() int {

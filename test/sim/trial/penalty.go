@@ -18,7 +18,7 @@ func (t *trial) verifyDenial(edge string, user int, req *limit.Request) {
 	name := counters[0].user
 	caused := t.has[Evict] || len(t.bans[name]) > 0 // where keys compete some are taken for others
 	for _, c := range counters {
-		caused = caused || c.claimed != nil || c.charged+req.Cost > c.rate.Ceiling
+		caused = caused || c.claimed != nil || t.hostile.keepsOut(c) || c.charged+req.Cost > c.rate.Ceiling
 	}
 	if !caused {
 		t.failf("1", "%s denies %s, who has not spent what there is", edge, name)
