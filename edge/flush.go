@@ -385,6 +385,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		sec := &up.Sections[si]
 		for di := range sec.Deltas {
 			d := &sec.Deltas[di]
+			if next := di + fetchAhead; next < len(sec.Deltas) {
+				key := sec.Deltas[next].Key
+				n.shard(key).fetch(deltasync.Hash(key)) // it looks at bits that both have in common
+			}
 			if i < len(down.Totals) {
 				n.hear(&h, d, sec.Life, &down.Totals[i])
 			} else {
@@ -405,6 +409,10 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	n.mu.Unlock()
 	return nil
 }
+
+// fetchAhead is how many keys ahead a record is brought near while a reply is
+// heard: it was last seen when its delta was drained.
+const fetchAhead = 4
 
 // hearing is what all that is heard with a reply or a push has in common.
 type hearing struct {

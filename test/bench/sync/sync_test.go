@@ -35,10 +35,10 @@ func TestAllIsMeasured(t *testing.T) {
 			t.Errorf("not all is measured: %+v", w)
 		}
 	}
-	f.traffic = traffic{frames: 1, keys: 100, up: 1400, heads: 100, down: 4000, hotKeys: 1, hotDown: 90}
+	f.traffic = traffic{frames: 1, keys: 100, again: 40, againCells: 120, asked: 28, up: 1400, heads: 100, down: 4000, hotKeys: 1, hotDown: 90}
 	var report bytes.Buffer
 	f.write(&report, []string{"-rounds", "3"})
-	for _, want := range []string{"≤ 12 B | 13 B | **missed** |", "≤ 40 B | 40 B | met |", "| P10 |", "| P11 |", "sync -rounds 3`"} {
+	for _, want := range []string{"≤ 12 B | 13 B | **missed** |", "≤ 40 B | 40 B | met |", "| P10 |", "| P11 |", "sync -rounds 3`", "would take 11.8 B here"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("the report has no %q:\n%s", want, &report)
 		}
