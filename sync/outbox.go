@@ -260,6 +260,9 @@ func (o *Outbox) Next(head Up) *Up {
 	f.lead()
 	o.unbook(f)
 	o.fillAll(f)
+	if cap(o.cells) > o.worthKeeping() {
+		o.cells = nil
+	}
 	o.close(f)
 	o.inFlight += f.deltas
 	o.flying += f.places

@@ -139,6 +139,12 @@ func TestStraightIsBounded(t *testing.T) {
 	if got := len(o.Next(head).Sections[0].Deltas[0].Cells); got != keep(minute) {
 		t.Errorf("%d slices are told, want the last %d", got, keep(minute))
 	}
+	day := minute
+	day.Slices = maxSlices
+	mustPut(t, o, day, 1, Delta{Key: 2, Cells: long})
+	if o.Next(head); cap(o.cells) > mostSpare {
+		t.Errorf("room for %d cells is kept, want %d at most", cap(o.cells), mostSpare)
+	}
 }
 
 // What was to go straight and did not waits with its rank, and what is told of it
