@@ -166,6 +166,10 @@ func (v *Vector) Reset() {
 	*v = Vector{buf: v.buf[:0]}
 }
 
+// StartIn has an empty vector without memory keep its first cells in room, which
+// nobody else uses then.
+func (v *Vector) StartIn(room []byte) { v.buf = room[:0:len(room)] }
+
 // Clone is a copy that shares no memory with v.
 func (v *Vector) Clone() Vector {
 	c := *v

@@ -373,3 +373,25 @@ func TestVectorTakesLittleMoreThanItsCells(t *testing.T) {
 		}
 	}
 }
+
+// A vector that starts in memory it was given stays there as long as it fits, and
+// never writes beyond; what it holds is the same.
+func TestVectorStartsInRoom(t *testing.T) {
+	var place struct{ room, behind [8]byte }
+	var v, plain crdt.Vector
+	v.StartIn(place.room[:])
+	for i := range 40 {
+		if i == 8 && string(place.room[:]) != "\x01\x02\x03\x04\x05\x06\x07\x08" {
+			t.Errorf("after 8 cells the room holds % x", place.room)
+		}
+		c := crdt.Cell{Slice: crdt.Slice(100 + i), Charges: uint64(i + 1)}
+		v.Add(c)
+		plain.Add(c)
+	}
+	if got, want := v.Cells(nil), plain.Cells(nil); !slices.Equal(got, want) {
+		t.Errorf("%v in room, %v without", got, want)
+	}
+	if place.behind != [8]byte{} {
+		t.Errorf("% x was written behind the room", place.behind)
+	}
+}

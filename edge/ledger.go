@@ -62,7 +62,10 @@ type block struct {
 	weight  uint16      // of the block, as last weighed, in units of 16 bytes
 	memory  *memory     // nil for windows
 	held    *held       // nil but for keys that were blocked when they came
+	room    [8]byte     // for the first cells of own: most keys never need more, and then no other memory is read for them
 }
+
+const _ = uint(176 - unsafe.Sizeof(block{})) // a block outgrew what the allocator rounds it to
 
 // denial is what a request of some cost was told: until then it would be told
 // the same, since what is used only falls with time. See penalty.go for those
@@ -235,7 +238,9 @@ func (s *shard) newBlock() *block {
 		s.free = s.free[:n-1]
 		return b
 	}
-	return &block{unsent: nothing}
+	b := &block{unsent: nothing}
+	b.own.StartIn(b.room[:])
+	return b
 }
 
 // spare is how many blocks a shard keeps for the next keys: enough for what
