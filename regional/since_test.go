@@ -114,9 +114,12 @@ func TestWhatChangedIsAllThereIs(t *testing.T) {
 		}
 		sent[0], sent[1] = sent[0]+part.cells, sent[1]+whole.cells
 	}
+	// A count is late here in one of 25 cases, and what comes in late is late for all that
+	// was answered since it began to (9d8cb66), so that all is told again: two thirds
+	// were a saving that missed some.
 	t.Logf("%d cells were sent where all would be %d", sent[0], sent[1])
-	if 4*sent[0] > 3*sent[1] {
-		t.Errorf("%d cells were sent where all would be %d, want three quarters at most", sent[0], sent[1])
+	if 10*sent[0] > 7*sent[1] {
+		t.Errorf("%d cells were sent where all would be %d, want seven tenths at most", sent[0], sent[1])
 	}
 }
 

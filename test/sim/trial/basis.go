@@ -98,7 +98,9 @@ func (t *trial) verifyBasis(edge string, user int, d *limit.Decision) {
 			h = &heard{}
 			t.heard[by] = h
 		}
-		h.live = of(c.byLife, now).Len() > 0 && !c.rate.Bucket() // which may have drained
+		// Of one that it never charged an edge has but what it was told, and may forget
+		// it when that has left the window (seed 480); a bucket may have drained.
+		h.live = of(c.byLife, now).Len() > 0 && !c.rate.Bucket()
 	}
 }
 
