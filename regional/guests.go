@@ -9,7 +9,8 @@ import "github.com/spillgate/spillgate/sync"
 // place among those that are about to be written, and keep it until it is.
 //
 // Guests have a part of what a lane may take, and push out what is worth least there
-// rather than each other. For whom there is no room homes are asked again.
+// rather than each other. For whom there is no room homes are asked again. A part of
+// the store that goes away leaves its guests behind: they make way for others.
 
 const guestShare = 4 // the part of a lane's room
 
@@ -40,6 +41,7 @@ func (a *Aggregator) meet(l *lane, home int, key deltasync.Key, shape deltasync.
 		return nil
 	case l.guestsFull():
 		a.stats.unmet.Add(1)
+		l.room.unmet = true
 		// The frame that asked has left the room that this takes.
 		l.peers[home].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch})
 		return nil
@@ -64,9 +66,7 @@ func (l *lane) guestsFull() bool {
 // seeOff lets a guest go that is stored and pushed.
 func (l *lane) seeOff(key deltasync.Key, c *counter) {
 	if c.guest && !c.retried && c.writing == 0 && !c.pushed {
-		l.room.held -= int(c.weight)
-		l.room.guests -= int(c.weight)
-		delete(l.guests, key)
+		l.dismiss(key, c)
 	}
 }
 
@@ -76,6 +76,39 @@ func (l *lane) seeAllOff() {
 		c.pushed = false
 		l.seeOff(key, c)
 	}
+}
+
+// sendAway lets guests go that wait for parts of the store which are away, if others
+// found no room since it was last asked: those may be of parts that answer. What homes
+// told of who goes they still have. A push that is due comes first, for it may be of a
+// penalty.
+func (l *lane) sendAway(away partSet) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.room.unmet {
+		return
+	}
+	l.room.unmet = false
+	if away == nil {
+		return
+	}
+	gone := false
+	for key, c := range l.guests {
+		if !c.pushed && c.writing == 0 && away.has(l.retry.store.of(key, c)) {
+			l.dismiss(key, c)
+			gone = true
+		}
+	}
+	if gone {
+		l.clearRetries()
+	}
+}
+
+// dismiss forgets a guest.
+func (l *lane) dismiss(key deltasync.Key, c *counter) {
+	l.room.held -= int(c.weight)
+	l.room.guests -= int(c.weight)
+	delete(l.guests, key)
 }
 
 // settle gives a guest a place.

@@ -61,6 +61,7 @@ type room struct {
 	keys, bytes int      // at most
 	held        int      // bytes of the counters
 	guests      int      // of them those of guests
+	unmet       bool     // some found no room since sendAway
 	most        int      // counters that there were at once
 	hand        int      // the place in lane.order where the next search begins
 	newHand     int      // and that among those who came last

@@ -75,6 +75,7 @@ func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64, away partS
 			failed, err = failed.with(not), werr
 		}
 	}
+	l.sendAway(away.with(failed))
 	return failed, err
 }
 
