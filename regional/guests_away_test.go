@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -129,5 +130,75 @@ func TestGuestsWaitForTheStore(t *testing.T) {
 	f.us.sync(nil)
 	if got := f.total(f.us); got != 30 {
 		t.Errorf("us knows of %d, want 30", got)
+	}
+}
+
+// between does something as a store is about to be written: when the second deadline of
+// a Sync is made, which comes after the keys were taken off the list.
+type between struct {
+	context.Context
+	deadlines int
+	do        func()
+}
+
+func (b *between) Deadline() (time.Time, bool) {
+	if b.deadlines++; b.deadlines == 2 {
+		b.do()
+	}
+	return time.Time{}, false
+}
+
+// A guest that is pushed just before it is written is stored all the same: where it owes
+// its penalty too, where it owes counts alone, and where that write is called off.
+func TestGuestPushedWhileItIsAboutToBeWritten(t *testing.T) {
+	for name, tc := range map[string]struct{ penaltyStored, calledOff bool }{
+		"penalty and counts": {}, "counts": {penaltyStored: true}, "called off": {penaltyStored: true, calledOff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFour(t)
+			f.few(f.us, regional.Config{MaxKeys: 1})
+			until := start.Add(time.Minute).UnixNano()
+			e, asks := &edge{name: "e"}, &edge{name: "asks"}
+			e.send(f.first, deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{{Key: f.key, Until: until}}})
+			(&edge{name: "f"}).tell(f.us, 9999, charge(start, 30))
+			f.us.sync(nil)
+			f.us.Pushes(f.now)
+			if tc.penaltyStored {
+				asks.tell(f.us, f.key)
+				f.answered()
+				f.us.sync(nil)
+			}
+			e.tell(f.ap, f.key, charge(start, 90))
+			f.ap.tellAll(f.first)
+			asks.tell(f.us, f.key)
+			f.answered()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			pushes := 0
+			err := f.us.Sync(&between{Context: ctx, do: func() {
+				pushes = len(f.us.Pushes(f.now))
+				if tc.calledOff {
+					cancel()
+				}
+			}}, f.now)
+			if (err != nil) != tc.calledOff || pushes != 1 {
+				t.Fatalf("Sync: %v, and %d pushes, want one in between", err, pushes)
+			}
+			if tc.calledOff {
+				f.us.sync(nil)
+			}
+			got, err := f.us.store.Load(t.Context(), []regional.Item{{Key: f.key, Width: minute.Width, Slices: minute.Slices}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum := stored(t, f.us.store, f.key); sum != 90 || got[0].Until != until {
+				t.Errorf("the store has %d, and a penalty until %d; want 90 and %d", sum, got[0].Until, until)
+			}
+			f.us.sync(nil)
+			f.us.Pushes(f.now)
+			if n := f.us.Guests(); n != 0 {
+				t.Errorf("%d guests stay", n)
+			}
+		})
 	}
 }

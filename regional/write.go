@@ -119,7 +119,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 		switch {
 		case c == nil:
 		case late || away.has(a.store.of(key, c)):
-			if c.unwritten() {
+			if c.unwritten() || c.guest {
 				l.again(key, c)
 			}
 			err = errAway
