@@ -52,3 +52,34 @@ func TestRunEndsBeyondItsBudget(t *testing.T) {
 		}
 	})
 }
+
+// A region that does not answer holds up the end for a second, whatever a single
+// exchange may take.
+func TestRunEndsThoughARegionIsSilent(t *testing.T) {
+	for _, tc := range []struct{ timeout, want time.Duration }{{20 * time.Second, time.Second}, {100 * time.Millisecond, 100 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			now := time.Now()
+			bus := membus.New()
+			defer bus.Close()
+			sub, err := bus.Serve(deltasync.UpSubjects("us"), deltasync.Queue("us"), func(context.Context, string, []byte) []byte { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Stop()
+			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Timeout: tc.timeout}, newStore(&now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			eu := &region{Aggregator: a, t: t, name: "eu", now: now}
+			(&edge{name: "e1"}).tell(eu, 9, charge(now, 3))
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			if err := eu.Run(ctx, bus); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			if took := time.Since(now); took < tc.want || took > tc.want+100*time.Millisecond {
+				t.Errorf("with a timeout of %v the end took %v, want %v", tc.timeout, took, tc.want)
+			}
+		})
+	}
+}

@@ -15,9 +15,13 @@ import (
 // given up after Config.StoreTimeout.
 const finalSync = 5 * time.Second
 
+// finalExports bounds the last exports, however long Config.Timeout lets one take: the
+// last write comes after them.
+const finalExports = time.Second
+
 // Run shares the region's lanes with its other aggregators and serves its own
-// until ctx ends. Then it gives them away, finishes what is in hand, writes what
-// the store still lacks, for five seconds at most, and returns when all its
+// until ctx ends. Then it gives them away, finishes what is in hand, for a second at
+// most, writes what the store still lacks, for five, and returns when all its
 // goroutines are gone.
 //
 //	bus's goroutines ──► Handle ──► store;  HearBeat
@@ -42,7 +46,7 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 
 	loops.Wait()
 	err = lanes.end()
-	deadline := time.AfterFunc(a.cfg.Timeout, stop)
+	deadline := time.AfterFunc(min(a.cfg.Timeout, finalExports), stop)
 	a.exportRest(sending, bus, &frames)
 	deadline.Stop()
 	stop()
