@@ -79,14 +79,16 @@ func (p *peer) rests(now int64) bool {
 const tellStretch = 256
 
 // reread has listed keys read from the store where some were forgotten here that a
-// peer was yet to be told of, once it answers and has heard of those that were not.
-func (a *Aggregator) reread(lane, j int) {
+// peer was yet to be told of, once it answers and has heard of those that were not; as
+// seldom as those are told while it refuses them.
+func (a *Aggregator) reread(lane, j int, now int64) {
 	l := a.lanes[lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.peers[j]
-	if l.forgot&(1<<j) != 0 && p.fails == 0 && len(p.again) == 0 && p.outbox.InFlight() == 0 {
+	if l.forgot&(1<<j) != 0 && p.fails == 0 && len(p.again) == 0 && p.outbox.InFlight() == 0 && !p.rests(now) {
 		l.forgot &^= 1 << j
+		p.round = round{at: now, fails: p.round.failed()}
 		a.legacy.again.Or(1 << lane)
 	}
 }

@@ -236,6 +236,10 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 				if n := len(d.Cells); n > 0 && d.Cells[n-1].Slice >= oldest {
 					a.stats.evictedUnexported.Add(1)
 				}
+				if d.Flags&deltasync.FlagRefresh != 0 {
+					p.round.refused++
+				}
+				l.forgot |= 1 << j // the store has it
 			default:
 				a.tellLater(l, j, d.Key, c)
 				if d.Flags&deltasync.FlagRefresh != 0 {

@@ -196,5 +196,8 @@ func (a *Aggregator) exportGuests(l *lane, m *merged, now int64) {
 		c := m.guests[key]
 		a.export(l, key, c, math.MinInt64, deltasync.FlagRefresh, now)
 		l.forgot |= c.again // there was no room in an outbox
+		for j := range a.homes.targets(key).each {
+			l.peers[j].round.told++
+		}
 	}
 }

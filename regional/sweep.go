@@ -28,7 +28,7 @@ func (a *Aggregator) Tick(now time.Time) {
 		}
 		for j := range l.peers {
 			l.tellAgain(j, t)
-			a.reread(i, j)
+			a.reread(i, j, t)
 		}
 		l.forgetSnapshot(t)
 	}

@@ -1,0 +1,78 @@
+package regional_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// forgotWhileTold is a region with room for one key, which has sent us what it counted of key
+// 9 and forgot it before the answer.
+func forgotWhileTold(t *testing.T) (eu *region, sent regional.Outgoing, up deltasync.Up) {
+	t.Helper()
+	now := start
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, newStore(&now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eu = &region{Aggregator: a, t: t, name: "eu", now: start}
+	eu.sync(nil)
+	for range 3 { // or it would read its lane as one that it gained
+		eu.inherit(nil)
+		eu.now = eu.now.Add(time.Millisecond)
+	}
+	long := deltasync.Shape{Generation: 7, Width: time.Minute, Slices: 10, Limit: 100}
+	count := func(key deltasync.Key, n uint64) {
+		(&edge{name: "e1", seq: n}).send(eu, deltasync.Section{Shape: long, Deltas: []deltasync.Delta{{Key: key,
+			Cells: []crdt.Cell{{Slice: crdt.Slice(start.UnixNano() / int64(time.Minute)), Charges: n}}}}})
+	}
+	count(9, 30)
+	sent, up = only(t, eu)
+	eu.Pushes(eu.now)
+	eu.sync(nil)
+	count(8, 60)
+	if len(eu.Vectors(9)) > 0 {
+		t.Fatal("the key is still known: the test sees nothing")
+	}
+	return eu, sent, up
+}
+
+// What a peer refused is told again though it was forgotten while the frame was under
+// way: it is read from the store.
+func TestRefusedKeyThatWasForgottenIsToldAgain(t *testing.T) {
+	eu, sent, up := forgotWhileTold(t)
+	refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+	told := 0
+	for range 10 {
+		if slices.Contains((far{epoch: 1}).second(t, eu), 9) {
+			told++
+		}
+		eu.inherit(nil)
+	}
+	if told != 1 {
+		t.Errorf("the key is told %d times again, want once", told)
+	}
+}
+
+// A peer that goes on refusing, or is without its store, has such keys read for it less
+// and less often.
+func TestForgottenKeysAreReadSeldomForARefusingPeer(t *testing.T) {
+	for name, peer := range map[string]far{"refuses": {epoch: 1, lacks: 9}, "without its store": {epoch: 1, away: true}} {
+		eu, sent, up := forgotWhileTold(t)
+		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+		told := 0
+		for range 60 {
+			if slices.Contains(peer.second(t, eu), 9) {
+				told++
+			}
+			eu.inherit(nil)
+		}
+		if told < 3 || told > 8 {
+			t.Errorf("%s: the key is told %d times in a minute, want to be told again, and seldom", name, told)
+		}
+	}
+}
