@@ -29,11 +29,6 @@ const (
 	reasonMuted     = "muted"     // not even read: its sender had too many refused
 )
 
-// replayWindow is how far a frame's number may lie behind the newest of its
-// sender and lane. A sender has few frames under way: what comes later than
-// that was told again since, and somebody plays it back.
-const replayWindow = 1024
-
 var errMuted = errors.New("its sender is muted")
 
 // Inbox is where an aggregator takes frames in: it reads them, checks that they
@@ -67,6 +62,10 @@ type sender struct {
 	secret      uint64 // Up.SecretCheck; 0: not told
 	estranged   bool   // it has another than most
 	lanes       []arrivals
+
+	replaced int64      // when an edge's incarnation replaced another
+	formers  []former   // earlier incarnations of an edge
+	behind   []arrivals // of a region's aggregator, far behind lanes; nil: nothing
 }
 
 // NewInbox makes the Inbox of an aggregator of region.
@@ -232,9 +231,7 @@ func (in *Inbox) note(now int64, u *Up) bool {
 		in.senders[id] = at
 	}
 	s := at.Value.(*sender)
-	// A region's aggregators have no incarnation: one that starts again with its
-	// clock behind would be refused until that has caught up.
-	if u.Kind == KindEdge && u.Incarnation == s.incarnation && s.lanes[u.Lane].replayed(u.Seq, u.SentAt) {
+	if s.replayed(now, u) {
 		return false
 	}
 	in.byArrival.MoveToFront(at)
@@ -242,53 +239,10 @@ func (in *Inbox) note(now int64, u *Up) bool {
 	if u.Kind == KindEdge && u.SecretCheck != 0 && u.Incarnation >= s.incarnation {
 		s.secret = u.SecretCheck
 	}
-	switch {
-	case u.Incarnation < s.incarnation:
-		return true // a late frame of an earlier start, which counted on its own
-	case u.Incarnation > s.incarnation:
-		s.incarnation = u.Incarnation
-		clear(s.lanes)
-	}
-	if s.lanes[u.Lane].note(u.Seq, u.SentAt) {
+	if s.note(now, u) {
 		in.duplicates++
 	}
 	return true
-}
-
-// arrivals is which of a sender's frames arrived in a lane.
-type arrivals struct {
-	last   uint64 // highest sequence number
-	sentAt int64  // its time
-	seen   uint64 // bit i: last-i arrived
-}
-
-// note says whether the frame arrived before. A frame too old to tell counts
-// as new. A number that falls while its time rises is a sender that started
-// again without a new incarnation, as aggregators do.
-func (a *arrivals) note(seq uint64, sentAt int64) (duplicate bool) {
-	switch {
-	case seq > a.last || sentAt > a.sentAt && a.seen != 0:
-		restart := seq <= a.last
-		if shift := seq - a.last; restart || shift > 63 {
-			a.seen = 0
-		} else {
-			a.seen <<= shift
-		}
-		a.last, a.sentAt = seq, sentAt
-		a.seen |= 1
-		return false
-	case a.last-seq > 63:
-		return false
-	}
-	bit := uint64(1) << (a.last - seq)
-	duplicate = a.seen&bit != 0
-	a.seen |= bit
-	return duplicate
-}
-
-// replayed says that the frame is far behind the newest, by number and by time.
-func (a *arrivals) replayed(seq uint64, sentAt int64) bool {
-	return seq < a.last && a.last-seq > replayWindow && sentAt <= a.sentAt
 }
 
 // Live is the number of this region's edges, and of regions, this one counted,
