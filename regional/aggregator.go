@@ -141,6 +141,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
+	a.judge(subject, up, m, t)
 	// Or there is a backlog, be it of another part of the store: a sender that heard
 	// now this and now that would tell everything again each time. What was refused
 	// is named: the sender comes again with it in any case.
@@ -170,6 +171,23 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	down.SentAt = down.ReceivedAt + int64(took)
 	return a.encode(down, payload)
+}
+
+// errVain is why an edge is muted of whose frames nothing can be taken. A key that has
+// another width here is not meant: who is right is not known.
+var errVain = errors.New("its counts lie in the future, or are of a shape that nobody keeps")
+
+// judge has those muted who go on sending what nothing can be taken of.
+func (a *Aggregator) judge(subject string, up *deltasync.Up, m *merged, now int64) {
+	switch {
+	case m.tells == 0: // it asks, or says that it lives
+	case m.vain < m.tells:
+		a.inbox.Took(up)
+	default:
+		if muted, is := errors.AsType[*deltasync.MutedError](a.inbox.Vain(now, up, errVain)); is {
+			a.cfg.Logger.Warn("sender muted", "subject", subject, "for", muted.For, "err", muted.Err)
+		}
+	}
 }
 
 // refuse answers a frame that was not admitted.

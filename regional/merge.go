@@ -28,6 +28,8 @@ type merged struct {
 	looked  int        // cells that were looked at to clamp others
 
 	displaced uint64 // room.displaced before it was merged
+
+	tells, vain int // deltas that tell something, and those of them of which nothing can be taken
 }
 
 // told is what a frame told of a key. A key alone is one of which the store
@@ -49,6 +51,17 @@ func (m *merged) refuse(delta int, why deltasync.Status) {
 	}
 }
 
+// heard counts a delta that tells something, in vain or not.
+func (m *merged) heard(d *deltasync.Delta, vain bool) {
+	if !d.Tells() {
+		return
+	}
+	m.tells++
+	if vain {
+		m.vain++
+	}
+}
+
 // merge joins a frame's counts, or only those of some of its deltas, by index.
 func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, now int64) {
 	pop := a.pops.note(up)
@@ -62,9 +75,10 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 	for si := range up.Sections {
 		sec := &up.Sections[si]
 		if err := (&Item{Width: sec.Shape.Width, Slices: sec.Shape.Slices}).Check(); err != nil {
-			for range sec.Deltas {
+			for di := range sec.Deltas {
 				if index++; all {
 					a.stats.misshapen.Add(1)
+					m.heard(&sec.Deltas[di], true)
 					m.refuse(index, deltasync.StatusForbidden)
 				}
 			}
@@ -82,7 +96,11 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				only = only[1:]
 			}
 			cells, ahead := within(d.Cells, horizon)
-			if all && (ahead || d.Carry.Boundary > horizon) {
+			late := d.Carry.Boundary > horizon
+			if all {
+				m.heard(d, len(cells) == 0 && d.Until == 0 && (d.Carry.Level == 0 || late))
+			}
+			if all && (ahead || late) {
 				a.stats.ahead.Add(1)
 				m.refuse(index, deltasync.StatusClock)
 			}

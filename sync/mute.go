@@ -48,9 +48,10 @@ type offender struct {
 	sender  Sender
 	since   int64 // when the period began in which refused are counted
 	refused int
-	until   int64         // it is muted before that; 0: it never was
-	term    time.Duration // of that mute
-	why     error         // the last frame was refused for
+	until   int64           // it is muted before that; 0: it never was
+	term    time.Duration   // of that mute
+	why     error           // the last frame was refused for
+	vain    [MaxLanes]uint8 // frames in a row, by lane, of which nothing was taken
 }
 
 func newOffenders() offenders {
@@ -80,6 +81,33 @@ func (f *offender) muted(now int64) bool {
 // refuse counts a bad frame, and says for how long its sender is muted from now
 // on, if that is why; else 0.
 func (o *offenders) refuse(now int64, from Sender, why error) time.Duration {
+	f := o.offends(now, from, why)
+	f.begin(now)
+	if f.refused++; f.refused <= muteAfter {
+		return 0
+	}
+	return f.mute(now)
+}
+
+// begin begins another period, when it is time.
+func (f *offender) begin(now int64) {
+	if now-f.since >= int64(mutePeriod) || now < f.since {
+		f.since, f.refused, f.vain = now, 0, [MaxLanes]uint8{}
+	}
+}
+
+// mute mutes the sender, and says for how long.
+func (f *offender) mute(now int64) time.Duration {
+	f.term = min(2*f.term, longestMute)
+	if f.until == 0 || now-f.until >= int64(longestMute) || now < f.until {
+		f.term = mutePeriod
+	}
+	f.since, f.refused, f.until, f.vain = now, 0, now+int64(f.term), [MaxLanes]uint8{}
+	return f.term
+}
+
+// offends is what is known of a sender that sent a bad frame just now.
+func (o *offenders) offends(now int64, from Sender, why error) *offender {
 	id := offenderID(from)
 	at := o.known[id]
 	if at == nil {
@@ -92,18 +120,7 @@ func (o *offenders) refuse(now int64, from Sender, why error) time.Duration {
 	o.byLast.MoveToFront(at)
 	f := at.Value.(*offender)
 	f.why = why
-	if now-f.since >= int64(mutePeriod) || now < f.since {
-		f.since, f.refused = now, 0
-	}
-	if f.refused++; f.refused <= muteAfter {
-		return 0
-	}
-	f.term = min(2*f.term, longestMute)
-	if f.until == 0 || now-f.until >= int64(longestMute) || now < f.until {
-		f.term = mutePeriod
-	}
-	f.since, f.refused, f.until = now, 0, now+int64(f.term)
-	return f.term
+	return f
 }
 
 // excuse forgets the bad frames of a region of which a good one came. Its
@@ -116,6 +133,41 @@ func (o *offenders) excuse(from Sender) {
 	if at := o.known[offenderID(from)]; at != nil {
 		at.Value.(*offender).refused = 0
 	}
+}
+
+// Vain notes that nothing was taken of an edge's frame that was admitted, though it
+// told something: all lay beyond the horizon, or had a shape that nobody keeps. Who
+// sends such frames alone, more than muteAfter in a row in a lane, is muted, of which
+// the MutedError says so; else it is nil. An edge whose clock was mended still has
+// some to send, but few, and good ones between. Regions are heard all the same: what
+// they ask for is of use, and it is up to their aggregators what time they have.
+func (in *Inbox) Vain(now int64, u *Up, why error) error {
+	if u.Kind != KindEdge {
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	from := senderOf(u)
+	f := in.offenders.offends(now, from, why)
+	f.begin(now)
+	if f.vain[u.Lane]++; f.vain[u.Lane] <= muteAfter {
+		return nil
+	}
+	return &MutedError{Sender: from, For: f.mute(now), Err: why}
+}
+
+// Took notes that something was taken of an edge's frame.
+func (in *Inbox) Took(u *Up) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if at := in.offenders.known[senderOf(u)]; at != nil {
+		at.Value.(*offender).vain = [MaxLanes]uint8{}
+	}
+}
+
+// senderOf is the sender of an admitted frame, whatever the lane.
+func senderOf(u *Up) Sender {
+	return offenderID(Sender{Region: u.Region, Kind: u.Kind, Pop: u.Pop, Name: u.Name, From: u.Region})
 }
 
 // count is how many senders are muted.

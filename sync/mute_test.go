@@ -151,3 +151,38 @@ func TestInboxRefusesReplays(t *testing.T) {
 	mustAdmit(t, in, 3, regionUp("us", "agg-1", 5000))
 	mustAdmit(t, in, 3, regionUp("us", "agg-1", 1))
 }
+
+// Frames of which nothing is taken are counted by lane: an edge of many whose clock was
+// mended has a few to tell again in each.
+func TestInboxMutesTheVain(t *testing.T) {
+	why := errors.New("ahead")
+	in := NewInbox("eu", 2)
+	here, there := edgeUp("e1", 1), edgeUp("e1", 1)
+	there.Lane = 0
+	vain := func(now int64, n int) (last error) {
+		for range n {
+			if err := in.Vain(now, there, why); err != nil {
+				t.Fatalf("muted by the other lane: %v", err)
+			}
+			last = in.Vain(now, here, why)
+		}
+		return last
+	}
+	if err := vain(1, muteAfter); err != nil || in.Muted(1) != 0 {
+		t.Fatalf("muted after %d: %v", muteAfter, err)
+	}
+	in.Took(there)
+	if err := vain(1, muteAfter); err != nil {
+		t.Fatalf("muted though something was taken: %v", err)
+	}
+	if err := vain(1+int64(mutePeriod), muteAfter); err != nil {
+		t.Fatalf("muted for what was a minute ago: %v", err)
+	}
+	muted := (*MutedError)(nil)
+	if err := in.Vain(1+int64(mutePeriod), here, why); !errors.As(err, &muted) || !errors.Is(err, why) || muted.For != mutePeriod || muted.Sender.Name != "e1" {
+		t.Errorf("%v, want e1 muted for %v", err, mutePeriod)
+	}
+	if _, _, err := in.Admit(2+int64(mutePeriod), subjectOf(here), encode(t, here)); !errors.Is(err, errMuted) {
+		t.Errorf("its next frame: %v, want it muted", err)
+	}
+}
