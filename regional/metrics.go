@@ -21,7 +21,7 @@ type stats struct {
 	storeErrors, inherited            atomic.Uint64
 	framesSent, framesLost, bytesSent atomic.Uint64
 	pushed, storeEpochs, badBeats     atomic.Uint64
-	snapshots, badSnaps, takenBack    atomic.Uint64
+	snapshots, takenBack              atomic.Uint64
 	badAudits                         atomic.Uint64
 	storeDuration                     prometheus.Histogram
 
@@ -234,7 +234,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(takeBackDesc, c.aggregator.stats.takenBack.Load())
 	count(inheritDesc, st.Inherited)
 	count(refusedDesc, c.aggregator.stats.badBeats.Load(), "beat")
-	count(refusedDesc, c.aggregator.stats.badSnaps.Load(), "snapshot")
 	count(refusedDesc, c.aggregator.stats.badAudits.Load(), "audit")
 	count(snapDesc, c.aggregator.stats.snapshots.Load())
 	count(cutDesc, c.aggregator.stats.cutShort.Load())

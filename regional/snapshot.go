@@ -3,7 +3,6 @@ package regional
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -42,17 +41,8 @@ const (
 // ask again, or somebody else. The keys and their order are of when the first
 // part was asked for; what is told of each is of now.
 func (a *Aggregator) Snapshot(now time.Time, payload []byte) []byte {
-	var snap deltasync.Snap
-	err := snap.UnmarshalBinary(payload)
-	switch {
-	case err != nil:
-	case snap.Region != a.cfg.Region:
-		err = fmt.Errorf("it is to region %q", snap.Region)
-	case snap.Lanes != len(a.lanes):
-		err = fmt.Errorf("the sender has %d lanes, this aggregator %d: set the same number everywhere", snap.Lanes, len(a.lanes))
-	}
+	snap, err := a.inbox.AdmitSnap(payload)
 	if err != nil {
-		a.stats.badSnaps.Add(1)
 		a.cfg.Logger.Debug("snapshot refused", "err", err)
 		return nil
 	}

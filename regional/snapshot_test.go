@@ -201,3 +201,16 @@ func TestSnapshotHoldsStill(t *testing.T) {
 		t.Errorf("a later one begins with a key at %d, want one of those at 99 that came since", charges(first.Peers))
 	}
 }
+
+// Poison on the subject of snapshots is not answered, and counted by reason.
+func TestPoisonedSnapsAreCounted(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	for range 300 {
+		if b := r.Snapshot(start, []byte("poison")); b != nil {
+			t.Fatalf("poison is answered: %x", b)
+		}
+	}
+	if st := r.Stats(start); st.Refused["malformed"] != 300 || st.Muted != 0 {
+		t.Errorf("refused %v, %d muted; want 300 malformed, and nobody muted, as nobody is known", st.Refused, st.Muted)
+	}
+}
