@@ -156,3 +156,27 @@ func TestClockForgetsWhoAnswersNoMore(t *testing.T) {
 		t.Errorf("the others are ahead by %v, %v, want 0", got, ok)
 	}
 }
+
+// Of the last sixteen exchanges the one with the shortest round trip tells: one quick
+// answer among slow ones, whose ways there and back differ, is enough.
+func TestClockTakesTheBestOfSixteen(t *testing.T) {
+	const ms = time.Millisecond
+	var c Clock
+	quick, slow := far{1, 30 * ms, ms, ms}, far{1, 30 * ms, 150 * ms, 10 * ms}
+	now := midnight
+	says := func() time.Duration {
+		now = now.Add(100 * ms)
+		offset, _ := c.Offset(now)
+		return offset
+	}
+	quick.ask(&c, now, 0)
+	for i := range 15 {
+		slow.ask(&c, now, 0)
+		if got := says(); got != 30*ms {
+			t.Fatalf("after %d slow exchanges the offset is %v, want 30ms, as the quick one told", i+1, got)
+		}
+	}
+	if slow.ask(&c, now, 0); says() != 100*ms {
+		t.Errorf("after 16 slow exchanges the offset is %v, want their 100ms", says())
+	}
+}
