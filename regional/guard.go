@@ -20,9 +20,18 @@ const (
 	maxEntries = 8192 // entries of a key: half a megabyte or more
 )
 
-// admits says whether there is room for a replica's entry in a counter.
-func (l *lane) admits(c *counter, source Source, replica crdt.Replica) bool {
-	return c.admits(source, replica) && (!l.heavy() || c.of(source).Of(replica) != nil)
+// admits says whether there is room for a replica's entry in a counter, and counts why
+// there is none: the key has all it may have, or the lane takes more than it may.
+func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Replica) bool {
+	switch {
+	case !c.admits(source, replica):
+		a.stats.crowded.Add(1)
+		return false
+	case l.heavy() && c.of(source).Of(replica) == nil:
+		a.stats.heavy.Add(1)
+		return false
+	}
+	return true
 }
 
 // admits says whether there is room for a replica's entry.

@@ -122,8 +122,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				continue
 			}
 			c.reshape(sec.Shape)
-			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !l.admits(c, source(up.Kind), replica) {
-				a.stats.crowded.Add(1)
+			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !a.admits(l, c, source(up.Kind), replica) {
 				m.refuse(index, deltasync.StatusOverloaded)
 				cells = nil
 			}

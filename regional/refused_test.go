@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
@@ -101,5 +102,40 @@ func TestCutReplyNamesWhatWasRefused(t *testing.T) {
 		if len(total.Peers) != 20 {
 			t.Fatalf("key %d has %d slices in the cut reply, want 20", i+1, len(total.Peers))
 		}
+	}
+}
+
+// refusedFor is how often something was refused, by the reasons that the metric gives.
+func refusedFor(t *testing.T, reg *prometheus.Registry) map[string]int {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]int{}
+	for _, f := range families {
+		if f.GetName() != "spillgate_sync_refused_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			why[m.GetLabel()[0].GetValue()] += int(m.GetCounter().GetValue())
+		}
+	}
+	return why
+}
+
+// The key that has all the entries that it may, and nothing else, refuses as such.
+func TestRefusedForEntries(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, Registerer: reg}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, e := &region{Aggregator: a, t: t, name: "eu", now: start}, &edge{name: "e1"}
+	for life := range uint32(1030) {
+		e.live(r, life, 9, charge(start, 1))
+	}
+	if why := refusedFor(t, reg); why["entries_full"] != 6 || why["bytes_full"] != 0 {
+		t.Errorf("refused for %v, want entries_full 6 times: of a node 1024 are kept", why)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
@@ -415,7 +416,8 @@ func TestListOfUnstoredIsBounded(t *testing.T) {
 func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 	const budget = 256 << 10
 	b := &broken{Store: newStore(&start), down: true}
-	r := small(t, regional.Config{MaxBytes: budget}, b)
+	reg := prometheus.NewRegistry()
+	r := small(t, regional.Config{MaxBytes: budget, Registerer: reg}, b)
 	e, refused := &edge{name: "e1"}, 0
 	for life := range uint32(60) {
 		sec := many(start, 1, 100)
@@ -425,5 +427,8 @@ func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 	st := r.Stats(start)
 	if st.Keys != 100 || st.Bytes > budget*11/10 || st.Bytes < budget*8/10 || refused == 0 {
 		t.Errorf("%d keys in %d bytes, %d deltas refused; want 100 in %d at the most, and many", st.Keys, st.Bytes, refused, budget)
+	}
+	if why := refusedFor(t, reg); why["bytes_full"] != refused || why["entries_full"] != 0 {
+		t.Errorf("refused for %v, want bytes_full %d times: no key has many entries", why, refused)
 	}
 }
