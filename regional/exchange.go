@@ -217,7 +217,10 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			d := &sec.Deltas[di]
 			c := l.counters[d.Key]
 			if c == nil && i < len(down.Totals) {
-				c = a.meet(l, j, d.Key, sec.Shape, &down.Totals[i], t)
+				c = a.meet(l, j, d, sec.Shape, &down.Totals[i], t)
+			}
+			if c != nil && c.guest && i < len(down.Totals) && !more(down.Totals[i].Own, d.Cells) {
+				down.Totals[i].Own = nil // no news, and what edges told is not here to compare
 			}
 			switch {
 			case c == nil: // retired meanwhile
@@ -276,9 +279,8 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 		a.changed(l, key, c, now)
 	}
 	own, _ := within(t.Own, horizon)
-	if !c.guest { // what edges told of that one is in the store alone
-		a.takeBack(l, key, c, own, oldest, now)
-	} else if l.remember(c, now) { // no Tick looks at it
+	a.takeBack(l, key, c, own, oldest, now)
+	if c.guest && l.remember(c, now) { // no Tick looks at it
 		l.again(key, c)
 	}
 	if a.punish(l, key, c, t.Until, now) {

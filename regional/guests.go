@@ -1,6 +1,9 @@
 package regional
 
-import "github.com/spillgate/spillgate/sync"
+import (
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
 
 // What homes tell of a key without a place here passes through: its counter is a guest
 // until it is written to the store, from which whoever asks is answered, and pushed to
@@ -25,8 +28,9 @@ func (l *lane) find(key deltasync.Key) *counter {
 // meet is a counter for what a home told of a key that has none here, as it was only
 // asked about, or made room for others meanwhile: a guest, where keys compete for
 // places. nil: it told nothing, or there is no room.
-func (a *Aggregator) meet(l *lane, home int, key deltasync.Key, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
-	if !a.homes.on || len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 {
+func (a *Aggregator) meet(l *lane, home int, asked *deltasync.Delta, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
+	key := asked.Key
+	if !a.homes.on || len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 && !more(t.Own, asked.Cells) {
 		return nil
 	}
 	if c := l.guests[key]; c != nil {
@@ -43,7 +47,7 @@ func (a *Aggregator) meet(l *lane, home int, key deltasync.Key, shape deltasync.
 		a.stats.unmet.Add(1)
 		l.room.unmet = true
 		// The frame that asked has left the room that this takes.
-		l.peers[home].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch})
+		l.peers[home].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | asked.Flags&deltasync.FlagOwn})
 		return nil
 	default:
 		c.guest = true
@@ -56,6 +60,24 @@ func (a *Aggregator) meet(l *lane, home int, key deltasync.Key, shape deltasync.
 		a.relieve(l, now)
 	}
 	return c
+}
+
+// more says that some cell is above what was told of its slice: of each new key a home
+// holds what it has just been told.
+func more(cells, told []crdt.Cell) bool {
+	for _, cell := range cells {
+		for len(told) > 0 && told[0].Slice < cell.Slice {
+			told = told[1:]
+		}
+		has := crdt.Cell{Slice: cell.Slice}
+		if len(told) > 0 && told[0].Slice == cell.Slice {
+			has = told[0]
+		}
+		if has.Join(cell) != has {
+			return true
+		}
+	}
+	return false
 }
 
 // guestsFull says that there is no room for one more.

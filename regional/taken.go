@@ -84,7 +84,8 @@ func (a *Aggregator) claim(l *lane, key deltasync.Key, c *counter) {
 }
 
 // takeBack joins what a peer holds of this region. It is kept where it is more
-// than the region's edges have told.
+// than the region's edges have told. Of a guest that is in the store, which keeps both:
+// edges and other regions hear of it when the store has answered.
 func (a *Aggregator) takeBack(l *lane, key deltasync.Key, c *counter, cells []crdt.Cell, oldest crdt.Slice, now int64) {
 	if c.shape.Regional || c.past != nil {
 		return
@@ -102,6 +103,9 @@ func (a *Aggregator) takeBack(l *lane, key deltasync.Key, c *counter, cells []cr
 	a.stats.takenBack.Add(1)
 	c.lacks(FromPeers, crdt.Replica{}, from)
 	l.again(key, c)
+	if c.guest {
+		return
+	}
 	a.announce(l, key, c)
 	a.export(l, key, c, math.MinInt64, 0, now) // to the others, who may lack it
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -154,5 +155,57 @@ func TestSubtotalIsAskedForOnce(t *testing.T) {
 	e.send(eu, deltasync.Section{Shape: regionally, Deltas: []deltasync.Delta{{Key: 13, Cells: []crdt.Cell{charge(start, 1)}}}})
 	if d := eu.tellAll(us); len(d) != 0 {
 		t.Errorf("of a regional key the export is %+v", d)
+	}
+}
+
+// A key that lost its place before its homes answered gets back what they hold of this
+// region: the store keeps it. What they were just told is no news, and makes no guest.
+func TestKeyWithoutPlaceIsTakenBack(t *testing.T) {
+	f := newFour(t)
+	(&edge{name: "dead"}).tell(f.us, f.key, charge(start, 30))
+	f.pass()
+	f.us.store = newStore(&f.now)
+	f.few(f.us, regional.Config{MaxKeys: 1})
+	f.us.sync(nil)
+	e := &edge{name: "lives"}
+	e.tell(f.us, f.key, charge(f.now, 1))
+	sent := f.us.Exports(f.now)
+	f.us.Pushes(f.now)
+	f.us.sync(nil)
+	e.tell(f.us, 9999, charge(f.now, 60))
+	for _, o := range sent {
+		f.receive(o)
+	}
+	if n := f.us.Guests(); n != 1 {
+		t.Fatalf("%d guests, want the key", n)
+	}
+	if cells := f.us.pushedPeers(f.key); cells != nil {
+		t.Errorf("edges are pushed %v before the store has said the rest", cells)
+	}
+	f.us.sync(nil)
+	if got := charges(f.us.pushedPeers(f.key)); got < 30 {
+		t.Errorf("edges are pushed %d of the region, want 30 at least", got)
+	}
+	if n, got := f.us.Guests(), stored(t, f.us.store, f.key); n != 0 || got != 31 {
+		t.Errorf("%d guests are left and the store has %d, want none, 1 of an edge and 30 that were taken back", n, got)
+	}
+}
+
+// A home that holds of this region what it was just told has no news.
+func TestEchoMakesNoGuest(t *testing.T) {
+	f := newFour(t)
+	f.few(f.us, regional.Config{MaxKeys: 1})
+	f.us.sync(nil)
+	e := &edge{name: "e"}
+	e.tell(f.us, f.key, charge(f.now, 1))
+	sent := f.us.Exports(f.now)
+	f.us.Pushes(f.now)
+	f.us.sync(nil)
+	e.tell(f.us, 9999, charge(f.now, 60))
+	for _, o := range sent {
+		f.receive(o)
+	}
+	if n := f.us.Guests(); n != 0 || len(f.us.Vectors(f.key)) > 0 {
+		t.Errorf("%d guests, want none: the store has it", n)
 	}
 }
