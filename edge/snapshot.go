@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
@@ -46,7 +47,8 @@ const mostAsks = 20
 
 // Asks hands out requests for the parts of the snapshot that are missing. It has
 // none before there are rules, by which totals are judged, nor when all is there.
-// Call it every Config.Urgent.
+// With a budget of bytes it asks for one part at a time, while there are any left: the
+// answers are large, and frames have to go on. Call it every Config.Urgent.
 func (n *Node) Asks(now time.Time) []Ask {
 	if n.rules.Load() == nil {
 		return nil
@@ -64,6 +66,9 @@ func (n *Node) Asks(now time.Time) []Ask {
 		if l.done || l.asked || resting(t, l.until) {
 			continue
 		}
+		if n.cfg.Budget > 0 && (s.asking() || !n.budget.Allows(t, deltasync.Regular)) {
+			break
+		}
 		snap := deltasync.Snap{Region: n.cfg.Region, Lane: lane, Lanes: n.cfg.Lanes, From: l.from}
 		payload, err := snap.AppendBinary(nil)
 		if err != nil { // our own bug
@@ -72,6 +77,7 @@ func (n *Node) Asks(now time.Time) []Ask {
 			continue
 		}
 		l.asked = true
+		n.budget.Spend(len(payload))
 		out = append(out, Ask{Lane: lane, Subject: deltasync.SnapSubject(n.cfg.Region, lane), Payload: payload, from: l.from})
 	}
 	return out
@@ -80,6 +86,7 @@ func (n *Node) Asks(now time.Time) []Ask {
 // ReceiveSnapshot takes in a part of a snapshot. An error says that it cannot be
 // used; it then counts as lost.
 func (n *Node) ReceiveSnapshot(now time.Time, a Ask, payload []byte) error {
+	n.spend(len(payload))
 	var hot deltasync.Hot
 	if err := hot.UnmarshalBinary(payload); err != nil {
 		n.stats.badReplies.Add(1)
@@ -126,6 +133,18 @@ func (n *Node) LostSnapshot(now time.Time, a Ask) {
 		n.cfg.Logger.Warn("no snapshot of what is hot: deciding from what is asked for key by key", "lane", a.Lane)
 		n.snapshot.end(t)
 	}
+}
+
+// spend takes note of bytes that came.
+func (n *Node) spend(bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.budget.Spend(bytes)
+}
+
+// asking says that a part is under way.
+func (s *snapshot) asking() bool {
+	return slices.ContainsFunc(s.lanes, func(l laneSnapshot) bool { return l.asked })
 }
 
 // end notes that all lanes are there, or given up.

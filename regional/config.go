@@ -43,8 +43,8 @@ type Config struct {
 	// wait 250).
 	Interval, Urgent, Timeout, StoreTimeout time.Duration
 
-	// Budget is how many bytes a second exports to each other region and the
-	// replies to them may take, up to a second's worth saved up (0: any number).
+	// Budget is how many bytes a second exports and audits to each other region and
+	// the replies to them may take, up to a second's worth saved up (0: any number).
 	// What is near its limit may overdraw it by a frame.
 	Budget int64
 

@@ -1,0 +1,107 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// padded is a frame with a field of some later version, of so many bytes.
+func padded(frame []byte, bytes int) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(frame, 99, protowire.BytesType), make([]byte, bytes))
+}
+
+// Replies, and a snapshot's requests and parts, are in the budget: while they have used
+// it up nothing regular is sent.
+func TestWhatComesBackIsInTheBudget(t *testing.T) {
+	const rate, large = 10_000, 30_000
+	for _, c := range []struct {
+		name string
+		hear func(n *Node, out Outgoing)
+		wait time.Duration // until there are bytes again; at least, and no more than a second longer
+	}{
+		{"a small reply", func(n *Node, out Outgoing) { n.answerPadded(t, out, 1) }, 0},
+		{"a large reply", func(n *Node, out Outgoing) { n.answerPadded(t, out, large) }, 2 * time.Second},
+		{"a part of a snapshot", func(n *Node, out Outgoing) {
+			n.answerPadded(t, out, 1)
+			asks := n.Asks(start)
+			if len(asks) != 1 {
+				t.Fatalf("%d requests for a snapshot, want 1", len(asks))
+			}
+			if err := n.ReceiveSnapshot(start, asks[0], padded(part(t, 0, 0, n.Rules().Rules()[0].Rates[0], nil), large)); err != nil {
+				t.Fatal(err)
+			}
+		}, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, Config{Budget: rate}, perUser(limit.RateSpec{Limit: 1 << 30, Per: time.Hour}))
+			check(n, start, "u1")
+			out := n.flushAll(start)
+			if len(out) != 1 {
+				t.Fatalf("%d frames, want 1", len(out))
+			}
+			c.hear(n, out[0])
+			now := start
+			for ; ; now = now.Add(100 * time.Millisecond) {
+				check(n, now, "u1") // known by now, and far from its limit
+				if frames := n.flushAll(now); len(frames) > 0 {
+					if up := upOf(t, frames); len(up.Sections) > 0 {
+						break
+					}
+					n.Lost(now, frames[0].Lane, frames[0].Seq) // a beat
+					n.paused[0] = pause{}
+				}
+			}
+			if waited := now.Sub(start); waited < c.wait || waited > c.wait+time.Second {
+				t.Errorf("the next frame leaves after %v, want %v", waited, c.wait)
+			}
+		})
+	}
+}
+
+// answerPadded replies to a frame of one key.
+func (n *Node) answerPadded(t *testing.T, out Outgoing, bytes int) {
+	t.Helper()
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: out.Seq, StoreEpoch: 1, LiveRegions: 1, Totals: make([]deltasync.Totals, 1)}
+	b, err := down.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Receive(start, out.Lane, padded(b, bytes)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// With a budget the parts of a snapshot are asked for one at a time, and not while the
+// budget is used up.
+func TestSnapshotKeepsTheBudget(t *testing.T) {
+	n, err := New(Config{Region: "eu", Pop: "fra", Name: "e1", Secret: testSecret, Lanes: 4, Budget: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.SetRules(compile(t, perUser(limit.RateSpec{Limit: 10, Per: time.Minute})))
+	rate, now := n.Rules().Rules()[0].Rates[0], start
+	for lane := range 4 {
+		asks := n.Asks(now)
+		if len(asks) != 1 || len(n.Asks(now)) != 0 {
+			t.Fatalf("%d requests at once for lane %d, want one", len(asks), lane)
+		}
+		if err := n.ReceiveSnapshot(now, asks[0], padded(part(t, asks[0].Lane, 0, rate, nil), 30_000)); err != nil {
+			t.Fatal(err)
+		}
+		if asks := n.Asks(now.Add(time.Second)); len(asks) != 0 {
+			t.Fatalf("a part is asked for while the budget is used up")
+		}
+		for range 5 { // a second is saved up at once
+			now = now.Add(time.Second)
+			n.budget.Allows(now.UnixNano(), deltasync.Regular)
+		}
+	}
+	if st := n.Stats(now); st.SnapshotIn == 0 {
+		t.Error("the snapshot is not said to be there")
+	}
+}
