@@ -69,6 +69,7 @@ func (h *hostile) attack(rnd *rand.Rand) {
 	for _, c := range h.inflated {
 		h.tell(c, shapeOf(c), crdt.Cell{Slice: c.rate.SliceAt(now), Charges: 1 << (10 + rnd.IntN(53))})
 		h.tell(c, shapeOf(c), crdt.Cell{Slice: c.rate.SliceAt(now + int64(time.Hour)), Charges: 1})
+		h.tell(c, shapeOf(c), crdt.Cell{Slice: c.rate.SliceAt(now), Refunds: 1 << (10 + rnd.IntN(53))})
 		h.tellLives(rnd, c, now)
 	}
 	for _, c := range h.lied {
@@ -248,12 +249,13 @@ func (h *hostile) keys() int {
 }
 
 // verifyHostile holds what the hostile PoP could have counted of a key to a bound:
-// so many times the limit in a window, all its lives together.
+// so many times the limit in a window, all its lives together; and what it gives back
+// of what others counted.
 func (t *trial) verifyHostile(who, region string, c *counter, vectors []regional.Vector) {
 	if t.hostile == nil {
 		return
 	}
-	sum := uint64(0)
+	var all crdt.Vector
 	for _, v := range vectors {
 		if v.Source == regional.FromEdge && t.hostile.is(region, v.Replica) {
 			if c.claimed == nil {
@@ -261,7 +263,7 @@ func (t *trial) verifyHostile(who, region string, c *counter, vectors []regional
 				return
 			}
 			for _, cell := range v.Cells {
-				sum = crdt.SatAdd(sum, cell.Charges)
+				all.Add(cell)
 			}
 		}
 	}
@@ -270,8 +272,17 @@ func (t *trial) verifyHostile(who, region string, c *counter, vectors []regional
 			return // by a limit that it chose; it decides nothing but this key
 		}
 	}
-	if most := t.mostCounted(c); sum > most {
-		t.failf("hostile", "%s has %d of %s (%s) from the hostile PoP, want %d at most", who, sum, c.user, c.rate.Policy, most)
+	counted, lifted := uint64(0), uint64(0)
+	for i := range all.Len() {
+		cell := all.At(i)
+		counted = crdt.SatAdd(counted, cell.Net())
+		lifted = crdt.SatAdd(lifted, crdt.SatSub(cell.Refunds, cell.Charges))
+	}
+	if most := t.mostCounted(c); counted > most {
+		t.failf("hostile", "%s has %d of %s (%s) from the hostile PoP, want %d at most", who, counted, c.user, c.rate.Policy, most)
+	}
+	if most := shapeOf(c).Limit * t.mostFactor() * t.forgetful(); lifted > most {
+		t.failf("hostile", "%s lets the hostile PoP give back %d of what others counted of %s (%s), want %d at most", who, lifted, c.user, c.rate.Policy, most)
 	}
 }
 
@@ -281,14 +292,20 @@ func (t *trial) mostCounted(c *counter) uint64 {
 	if s := shapeOf(c); s.Bucket() {
 		spend = c.rate.Limit + s.Refill*(uint64(s.Window()/s.RefillPer)+1)
 	}
-	times := uint64(growth)
-	if t.servers > 1 || t.crowds() || t.mayForget() || t.has[Leave] || t.has[Split] {
-		times *= maxLives // who has forgotten, or never heard, what one life counted takes as much of another
-	}
+	times := growth * t.forgetful()
 	if spend > math.MaxUint64/times {
 		return math.MaxUint64
 	}
 	return times * spend
+}
+
+// forgetful is how many times as much of a sender aggregators may take: who has
+// forgotten, or never heard, what one life counted takes as much of another.
+func (t *trial) forgetful() uint64 {
+	if t.servers > 1 || t.crowds() || t.mayForget() || t.has[Leave] || t.has[Split] {
+		return maxLives
+	}
+	return 1
 }
 
 // shapeOf is the shape that edges tell of a counter.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/test/sim/world"
 )
 
@@ -28,10 +29,20 @@ func (t *trial) settle() error {
 		agreed = agreed.Add(refusal)
 	}
 	asked := 2 * t.users // all, and again what others have put out meanwhile
-	if err := t.advance(agreed.Add(-time.Duration(asked) * every)); err != nil {
+	// What homes tell of keys without a place is taken in one by one: see guests.go.
+	queue := time.Duration(0)
+	if t.crowds() && t.targets == regional.TargetsHomes {
+		queue = time.Duration(t.users) * 200 * time.Millisecond
+	}
+	if err := t.advance(agreed.Add(-queue - time.Duration(asked)*every)); err != nil {
 		return err
 	}
 	for user := range asked {
+		if user == t.users {
+			if err := t.advance(t.w.Now().Add(queue)); err != nil {
+				return err
+			}
+		}
 		t.peek(user % t.users)
 		if err := t.advance(t.w.Now().Add(every)); t.err != nil || err != nil {
 			return err
