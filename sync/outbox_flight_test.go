@@ -11,24 +11,22 @@ func TestTwoFramesInFlight(t *testing.T) {
 			mustPut(t, o, minute, 1, Delta{Key: key + i, Cells: cell(1, 1)})
 		}
 	}
-	var flying []*Up
-	next := func() *Up {
+	next := func() *Up { // each time with something new to tell
 		change(Key(1 + 10*o.seq))
-		u := o.Next(head)
-		if u != nil {
-			flying = append(flying, u)
-		}
-		return u
+		return o.Next(head)
 	}
-	if next() == nil || next() == nil || next() != nil || o.Beat(head) != nil || o.InFlight() != 2 {
+	first, second := next(), next()
+	if first == nil || second == nil || next() != nil || o.Beat(head) != nil || o.InFlight() != 2 {
 		t.Fatalf("%d frames under way, want two and no more", o.InFlight())
 	}
-	o.Done(flying[0].Seq)
-	if next() == nil || next() != nil {
+	o.Done(first.Seq)
+	third := next()
+	if third == nil || next() != nil {
 		t.Fatalf("%d frames under way after an answer, want two", o.InFlight())
 	}
-	o.Lost(flying[1].Seq)
-	if next() == nil || next() != nil {
+	o.Lost(second.Seq)
+	fourth := next()
+	if fourth == nil || next() != nil {
 		t.Fatalf("%d frames under way after a loss, want two", o.InFlight())
 	}
 }
