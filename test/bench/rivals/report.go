@@ -14,6 +14,7 @@ func (f *findings) write(w io.Writer, about surroundings, o options) {
 		about.machine, about.commit, about.goVersion, about.started.UTC().Format(time.DateTime+" UTC"), f.took.Round(time.Second), about.loadBefore, about.loadAfter, f.processors(),
 		o.exponent, o.draws, o.rounds, o.round)
 	f.writeTargets(w)
+	f.writeParts(w)
 	f.writeSpeed(w)
 	f.writeStalls(w)
 	f.writeWeights(w)
@@ -25,6 +26,34 @@ func (f *findings) writeTargets(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", v.id, v.what, v.target, v.measured, v.outcome())
 	}
 	fmt.Fprintf(w, "\n")
+}
+
+// writeParts says what keeps P1 from its targets: the parts of a check, in
+// processor time, as far as rows of the run tell them apart.
+func (f *findings) writeParts(w io.Writer) {
+	harness, check, warm := f.find(judged, rowEmpty), f.find(judged, rowEdge), f.find(growing, rowEdge)
+	table, warmTable, peer := f.find(judged, rowTable), f.find(growing, rowTable), f.find(judged, rowGoLimiter)
+	for _, r := range []*result{harness, check, warm, table, warmTable, peer} {
+		if r == nil {
+			return
+		}
+	}
+	ns := func(r *result) float64 { return 1e9 * median(r.two.cpu) }
+	miss := ns(table) - ns(warmTable)
+	fmt.Fprintf(w, "## Where the time of P1 goes\n\n| part of a check, 1 M keys, 2 goroutines | processor time, ns |\n|---|---|\n")
+	for _, part := range []struct {
+		what string
+		ns   float64
+	}{
+		{"the harness", ns(harness)},
+		{"the check where nothing misses the cache (1 k keys)", ns(warm) - ns(harness)},
+		{"the miss of a record (the bare table, 1 M against 1 k keys)", miss},
+		{"the rest: further places of a fuller table, and folds with what lies apart for them", ns(check) - ns(warm) - miss},
+	} {
+		fmt.Fprintf(w, "| %s | %.0f |\n", part.what, part.ns)
+	}
+	fmt.Fprintf(w, "\n10 M/s on two processors is 200 ns a check, twice go-limiter is %.0f ns; the first three parts alone are %.0f ns. A finer split stands in the package comment of test/bench/rivals.\n\n",
+		ns(peer)/2, ns(warm)+miss)
 }
 
 func (f *findings) writeSpeed(w io.Writer) {
