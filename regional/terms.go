@@ -3,9 +3,9 @@ package regional
 import (
 	"cmp"
 	"slices"
-	"time"
 	"unsafe"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -16,12 +16,8 @@ import (
 // anybody may keep it out anew, as he may by counting. Edges themselves heed what they
 // set for as long as they set it for, and nothing longer than their rule's.
 
-const (
-	// longestTerm is how long a term lasts at most, or growth windows of the rate.
-	longestTerm = 24 * time.Hour
-	// mostTerms bounds the PoPs of which terms are kept, of each key.
-	mostTerms = 16
-)
+// mostTerms bounds the PoPs of which terms are kept, of each key.
+const mostTerms = 16
 
 // term is how long a PoP has kept a key out.
 type term struct {
@@ -39,7 +35,7 @@ func (a *Aggregator) heed(l *lane, c *counter, up *deltasync.Up, until, now int6
 		return until // nobody heeds it
 	}
 	t := c.penalty.term(deltasync.NodeID(up.Region, up.Pop, ""), now)
-	most := int64(max(longestTerm, growth*c.shape.Window()))
+	most := int64(limit.LongestTerm(c.shape.Window()))
 	// That is worked out only where it matters.
 	if (now >= t.until || until > t.from+most) && t.from < now && l.evident(c, now) {
 		*t = term{pop: t.pop, from: now, until: now}

@@ -44,6 +44,11 @@ type Penalty struct {
 // Punishes says that who is denied stays so for a while.
 func (r *Rule) Punishes() bool { return r.Penalty != Penalty{} }
 
+// LongestTerm is for how long a PoP may keep a key out everywhere by a penalty: a day,
+// or sixteen windows of the rate. Then it is heeded again when the key has used half of
+// its limit, or after as much time. Else a PoP that lies could keep keys out for good.
+func LongestTerm(window time.Duration) time.Duration { return max(24*time.Hour, 16*window) }
+
 var headerForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {

@@ -19,6 +19,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
+	c.longTerm(path+".penalty", r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
 		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests may use more than its limit, and leave nothing to lend", e.Parent.Name)
 	}
@@ -37,6 +38,19 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 				break
 			}
 		}
+	}
+}
+
+// longTerm warns of a penalty that other edges heed for a part of its time alone.
+func (c *compiler) longTerm(path string, r *Rule) {
+	term := time.Duration(0)
+	for _, rate := range r.Rates {
+		if rate.Scope != ScopeEdge {
+			term = max(term, LongestTerm(rate.Window))
+		}
+	}
+	if term > 0 && r.Penalty.For > term {
+		c.warn(path, "W217", fmt.Sprintf("%v or less", term), "other edges heed it for %v, and then not for as long, unless half of the limit is used again", term)
 	}
 }
 

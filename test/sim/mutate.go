@@ -48,7 +48,7 @@ var mutants = []mutant{
 	{"homes tell what homes told", "regional/homes.go",
 		"cells, own := c.regions.Sums().From(oldest, nil), c.regions.Of(asker)", "cells, own := c.others(oldest), c.regions.Of(asker)", "1"},
 	{"acknowledged before it is stored", "regional/aggregator.go",
-		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "4"},
+		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "owners"},
 	{"a crossing of 50 % is not pushed", "regional/merge.go",
 		"if !c.pushed && l.crossing(c, now) {", "if !c.pushed && l.crossing(c, now) && c.crossed != 1 {", "7"},
 	{"what has drained of a bucket since anybody looked crosses nothing anew", "regional/merge.go",
