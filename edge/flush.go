@@ -2,7 +2,6 @@ package edge
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -437,80 +436,4 @@ func (h *hearing) counting(rate *limit.Rate, cells []crdt.Cell) []crdt.Cell {
 		cells = cells[:len(cells)-1]
 	}
 	return cells
-}
-
-// hear joins a reply's totals for one key. They leave out the counts stored
-// under this life, so they are all others', earlier lives of ours included.
-func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasync.Totals) {
-	s := n.shard(d.Key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.find(d.Key)
-	if r == nil || r.life() != life {
-		return
-	}
-	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && h.left-r.sentBy() > int64(unexported)/2 {
-		s.sentLate(r, h.left)
-	}
-	b := r.block
-	cells := totals.Peers
-	if b.rate.Scope == limit.ScopeGlobal && len(totals.Others) > 0 {
-		cells = s.plus(totals.Others, totals.Peers)
-	}
-	n.learn(s, r, h, cells, totals.Carry)
-	if !r.sparse() {
-		r.block.heardAt = h.left
-	}
-	s.obey(r, totals.Until, h.now)
-}
-
-// learn joins what others counted. If that rose, the next decision folds, and
-// eviction and the sweep see at once how much of the limit is used.
-func (n *Node) learn(s *shard, r *record, h *hearing, cells []crdt.Cell, carry crdt.Carry) {
-	b := r.block
-	cells = h.counting(b.rate, cells)
-	if r.sparse() {
-		if !slices.ContainsFunc(cells, func(c crdt.Cell) bool { return !c.Zero() }) {
-			r.hears(h.now, h.regions)
-			return
-		}
-		b = s.whole(r)
-	}
-	r.settle()
-	rose := b.others.JoinAll(cells)
-	// cells were in scratch that inherit may use: they are joined by now.
-	if s.inherit(b, carry, h.now) {
-		rose = true
-	}
-	r.hears(h.now, h.regions)
-	if rose {
-		r.until = 0
-		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, h.now))) // it tells what merged has no room for
-		s.excuse(r, h.now)
-		s.weigh(r.block)
-	}
-}
-
-// maxAhead is how far ahead of our clock a slice may be and still count.
-const maxAhead = time.Second
-
-// plus is the sums by slice of two ascending lists, in the shard's scratch.
-func (s *shard) plus(a, b []crdt.Cell) []crdt.Cell {
-	s.scratch = s.scratch[:0]
-	i, j := 0, 0
-	for i < len(a) || j < len(b) {
-		switch {
-		case j == len(b) || i < len(a) && a[i].Slice < b[j].Slice:
-			s.scratch = append(s.scratch, a[i])
-			i++
-		case i == len(a) || b[j].Slice < a[i].Slice:
-			s.scratch = append(s.scratch, b[j])
-			j++
-		default:
-			s.scratch = append(s.scratch, a[i].Plus(b[j]))
-			i++
-			j++
-		}
-	}
-	return s.scratch
 }
