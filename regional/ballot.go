@@ -14,8 +14,10 @@ import (
 // bucket drain as it likes. So what counts is what most say of those that have counted
 // something of late. (The largest limit, or the latest, would be one's own to choose.)
 //
-// A PoP has one vote, which is split among what its edges say, and a region has one:
-// edges can be invented, and PoPs cannot. Edges that were not heard of since the start
+// A PoP has one vote, which is split among what its edges say: edges can be invented,
+// and PoPs cannot. What another region says is what is in force there, and weighs so
+// little that it decides only where PoPs are at odds: else regions would hold each other
+// to what was in force before. Edges that were not heard of since the start
 // have one vote together. A vote costs the same however many nodes there are.
 type ballot struct {
 	of      map[uint64]vote // by node
@@ -36,6 +38,7 @@ type vote struct {
 
 // caucus is what the edges of a PoP say.
 type caucus struct {
+	whole uint64 // its vote
 	nodes int
 	tally []choice
 }
@@ -117,7 +120,10 @@ func (b *ballot) cast(node, pop uint64, shape deltasync.Shape) {
 	}
 	b.drop(node)
 	if in = b.pops[pop]; in == nil {
-		in = &caucus{}
+		in = &caucus{whole: whole}
+		if pop == node { // a region
+			in.whole = whole / 256 // there are 63 others at most
+		}
 		b.pops[pop] = in
 	}
 	b.weigh(in, -1)
@@ -151,7 +157,7 @@ func (b *ballot) drop(node uint64) {
 func (b *ballot) weigh(in *caucus, times int) {
 	b.listed += times * len(in.tally)
 	for _, c := range in.tally {
-		weight := c.votes * whole / uint64(in.nodes)
+		weight := c.votes * in.whole / uint64(in.nodes)
 		i := slices.IndexFunc(b.tally, func(all choice) bool { return sameTerms(all.shape, c.shape) })
 		switch {
 		case times > 0 && i < 0:
@@ -217,7 +223,11 @@ func (c *counter) elect(look bool) {
 	if !sameTerms(best.shape, c.shape) {
 		c.adopt(best.shape)
 	}
-	if look && best.votes == whole*uint64(len(b.pops)) {
+	all := uint64(0)
+	for _, in := range b.pops {
+		all += in.whole
+	}
+	if look && best.votes == all {
 		c.votes = nil
 	}
 }

@@ -97,7 +97,7 @@ func TestEachPoPHasOneVote(t *testing.T) {
 		for range edges {
 			node++
 			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
-			c.vote(node, pop, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+			c.vote(node, 1000+pop, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
 		}
 	}
 	for i, step := range []struct {

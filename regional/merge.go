@@ -116,7 +116,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				m.full, m.away = append(m.full, uint32(index)), append(m.away, question{d.Key, sec.Shape})
 				continue
 			}
-			if c.shape.Width != sec.Shape.Width && !(d.Tells() && a.contest(l, c, pop, sec.Shape, now, m)) {
+			if c.shape.Width != sec.Shape.Width && !(d.Tells() && a.contest(l, c, up.Kind, pop, sec.Shape, now, m)) {
 				a.stats.misshapen.Add(1)
 				m.refuse(index, deltasync.StatusForbidden)
 				continue

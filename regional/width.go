@@ -9,8 +9,9 @@ import (
 // The width of slices is part of what a key is made of, so that honest nodes agree on
 // it for good, and counts of another width are refused. But whoever named a key first
 // could keep everybody else's out, by a width of its choice. So it is in force as long
-// as no more PoPs and regions tell another one than have counts of it. When more do,
-// the counter begins anew; what it had lapses in the store.
+// as no more PoPs and regions tell another one than have counts of it, and as long as
+// some PoP of this region has. When that ends the counter begins anew; what it had
+// lapses in the store.
 
 // rival is what a PoP or region tells, whose counts of a key are refused.
 type rival struct {
@@ -23,7 +24,7 @@ const rivalFor = int64(time.Minute)
 
 // contest hears that a PoP tells another width than the counter's. It says whether
 // that is in force from now on.
-func (a *Aggregator) contest(l *lane, c *counter, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
+func (a *Aggregator) contest(l *lane, c *counter, kind deltasync.Kind, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
 	if m.looked > mostLooked {
 		return false
 	}
@@ -41,7 +42,8 @@ func (a *Aggregator) contest(l *lane, c *counter, pop uint64, told deltasync.Sha
 		}
 	}
 	m.looked += c.edges.Len() + c.regions.Len()
-	if c.writing > 0 || rivals <= c.parties(&a.pops) {
+	heard := kind == deltasync.KindEdge && c.edges.Len() == 0 // it is of other regions alone
+	if c.writing > 0 || !heard && rivals <= c.parties(&a.pops) {
 		l.weigh(c)
 		return false
 	}
