@@ -80,7 +80,7 @@ func (s *sender) replayed(now int64, u *Up) bool {
 		return false
 	}
 	f := s.former(u.Incarnation)
-	return f != nil && u.Seq <= f.lanes[u.Lane].last
+	return f != nil && f.lanes[u.Lane].again(u.Seq, u.SentAt) // frames under way may change places
 }
 
 // former is what arrived of an earlier incarnation; nil: nothing is known.
