@@ -102,8 +102,12 @@ func (f *offender) mute(now int64) time.Duration {
 	if f.until == 0 || now-f.until >= int64(longestMute) || now < f.until {
 		f.term = mutePeriod
 	}
-	f.since, f.refused, f.until, f.vain = now, 0, now+int64(f.term), [MaxLanes]uint8{}
+	f.muteFor(now, f.term)
 	return f.term
+}
+
+func (f *offender) muteFor(now int64, term time.Duration) {
+	f.term, f.since, f.refused, f.until, f.vain = term, now, 0, now+int64(term), [MaxLanes]uint8{}
 }
 
 // offends is what is known of a sender that sent a bad frame just now.
@@ -139,8 +143,10 @@ func (o *offenders) excuse(from Sender) {
 // told something: all lay beyond the horizon, or had a shape that nobody keeps. Who
 // sends such frames alone, more than muteAfter in a row in a lane, is muted, of which
 // the MutedError says so; else it is nil. An edge whose clock was mended still has
-// some to send, but few, and good ones between. Regions are heard all the same: what
-// they ask for is of use, and it is up to their aggregators what time they have.
+// some to send, but few, and good ones between. The mute is no longer each time: it
+// may be our clock that is wrong, and when that is mended edges are to be heard soon.
+// Regions are heard all the same: what they ask for is of use, and it is up to their
+// aggregators what time they have.
 func (in *Inbox) Vain(now int64, u *Up, why error) error {
 	if u.Kind != KindEdge {
 		return nil
@@ -153,7 +159,8 @@ func (in *Inbox) Vain(now int64, u *Up, why error) error {
 	if f.vain[u.Lane]++; f.vain[u.Lane] <= muteAfter {
 		return nil
 	}
-	return &MutedError{Sender: from, For: f.mute(now), Err: why}
+	f.muteFor(now, mutePeriod)
+	return &MutedError{Sender: from, For: mutePeriod, Err: why}
 }
 
 // Took notes that something was taken of an edge's frame.
