@@ -38,6 +38,12 @@ func (o *Outbox) goesStraight(id *sectionID, d *Delta) bool {
 	if d.Tells() {
 		d.Flags &^= FlagTouch
 	}
+	if o.entries.taken > 0 {
+		name := id.of(d.Key)
+		if o.entries.find(&name) != nil {
+			return false // what waits there may tell less, and would leave later
+		}
+	}
 	s := o.section(id)
 	fit, size := f.fits(s, d)
 	if fit < len(d.Cells) {

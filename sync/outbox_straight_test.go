@@ -52,6 +52,37 @@ func TestStraightIsAsIfItHadWaited(t *testing.T) {
 	}
 }
 
+// What is told of a key while less waits to be told of it goes with that, and not
+// before: no later frame tells less.
+func TestStraightNeverOvertakesItself(t *testing.T) {
+	o := NewOutbox(OutboxConfig{MaxFrame: minFrame})
+	key := Key(0)
+	for o.entries.taken == 0 { // the last of them finds no room in the frame
+		key++
+		o.Tell(&minute, 1, &Delta{Key: key, Flags: FlagUrgent, Cells: cell(5, 1)})
+	}
+	if !o.Tell(&minute, 1, &Delta{Key: key, Flags: FlagRegular, Cells: cell(5, 2)}) {
+		t.Fatal("no room")
+	}
+	told := uint64(0)
+	for o.Pending() > 0 {
+		u := o.Next(head)
+		u.each(func(_ *Section, d *Delta) {
+			if d.Key != key {
+				return
+			}
+			if n := d.Cells[0].Charges; n < told {
+				t.Errorf("%d charges are told after %d", n, told)
+			}
+			told = d.Cells[0].Charges
+		})
+		o.Done(u.Seq)
+	}
+	if told != 2 {
+		t.Errorf("%d charges are told at last, want 2", told)
+	}
+}
+
 // Each rank has its part of a frame, also of what goes straight into it, and no
 // frame is too large.
 func TestStraightLeavesOthersTheirPart(t *testing.T) {
