@@ -47,8 +47,8 @@ const mostAsks = 20
 
 // Asks hands out requests for the parts of the snapshot that are missing. It has
 // none before there are rules, by which totals are judged, nor when all is there.
-// With a budget of bytes it asks for one part at a time, while there are any left: the
-// answers are large, and frames have to go on. Call it every Config.Urgent.
+// With a budget of bytes it asks for one part at a time, while half of what may be saved
+// up is left: the answers are large, and frames have to go on. Call it every Config.Urgent.
 func (n *Node) Asks(now time.Time) []Ask {
 	if n.rules.Load() == nil {
 		return nil
@@ -66,7 +66,7 @@ func (n *Node) Asks(now time.Time) []Ask {
 		if l.done || l.asked || resting(t, l.until) {
 			continue
 		}
-		if n.cfg.Budget > 0 && (s.asking() || !n.budget.Allows(t, deltasync.Regular)) {
+		if n.cfg.Budget > 0 && (s.asking() || !n.budget.Allows(t, deltasync.CanWait)) {
 			break
 		}
 		snap := deltasync.Snap{Region: n.cfg.Region, Lane: lane, Lanes: n.cfg.Lanes, From: l.from}

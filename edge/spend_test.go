@@ -76,8 +76,8 @@ func (n *Node) answerPadded(t *testing.T, out Outgoing, bytes int) {
 	}
 }
 
-// With a budget the parts of a snapshot are asked for one at a time, and not while the
-// budget is used up.
+// With a budget the parts of a snapshot are asked for one at a time, and not while half
+// of it is used up: frames go on.
 func TestSnapshotKeepsTheBudget(t *testing.T) {
 	n, err := New(Config{Region: "eu", Pop: "fra", Name: "e1", Secret: testSecret, Lanes: 4, Budget: 10_000})
 	if err != nil {
@@ -85,7 +85,13 @@ func TestSnapshotKeepsTheBudget(t *testing.T) {
 	}
 	n.SetRules(compile(t, perUser(limit.RateSpec{Limit: 10, Per: time.Minute})))
 	rate, now := n.Rules().Rules()[0].Rates[0], start
+	n.budget.Allows(now.UnixNano(), deltasync.Regular) // saves the first second up
 	for lane := range 4 {
+		n.budget.Spend(6_000)
+		if asks := n.Asks(now); len(asks) != 0 {
+			t.Fatalf("a part is asked for while the rest is for frames")
+		}
+		now = now.Add(time.Second)
 		asks := n.Asks(now)
 		if len(asks) != 1 || len(n.Asks(now)) != 0 {
 			t.Fatalf("%d requests at once for lane %d, want one", len(asks), lane)
