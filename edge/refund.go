@@ -116,9 +116,10 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 
 // GiveBack is Report the other way: it gives back the request's cost to all
 // rates that a Report charges, no more than is counted of their keys. It is for
-// callers that have no receipt, be it that another edge charged; so it takes the
-// oldest charges that still count, which leaves no less counted than was used.
-// Where nothing applies but concurrency limits, it releases a slot of each.
+// callers that have no receipt, be it that another edge charged. It takes this edge's
+// own charges first, as two edges that took the same one at once would give back one
+// of both; then those of others; and of each the oldest that still count, which leaves
+// counted for as long as can be what is. Where nothing applies but concurrency limits, it releases a slot of each.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.At(now)
 	var room [maxCounters]counter
@@ -128,12 +129,12 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return c.rate.Lease == 0 })
 	for i := range counters {
 		if c := &counters[i]; c.cost > 0 && (slots || c.rate.Lease == 0) {
-			n.giveBackOldest(t, c)
+			n.giveBackCounted(t, c)
 		}
 	}
 }
 
-func (n *Node) giveBackOldest(now int64, c *counter) {
+func (n *Node) giveBackCounted(now int64, c *counter) {
 	s := n.shard(c.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,10 +145,16 @@ func (n *Node) giveBackOldest(now int64, c *counter) {
 	s.whole(r)
 	r.settle()
 	s.retire(r, now)
-	for _, cell := range slices.Clone(s.sums(r.block)) {
-		if back := min(cell.Net(), c.cost); back > 0 {
-			n.giveBack(s, r, cell.Slice, back, now)
-			c.cost -= back
+	for _, ours := range []bool{true, false} {
+		for _, cell := range slices.Clone(s.sums(r.block)) {
+			back := min(cell.Net(), c.cost)
+			if ours {
+				back = min(back, r.block.own.Get(cell.Slice).Net())
+			}
+			if back > 0 {
+				n.giveBack(s, r, cell.Slice, back, now)
+				c.cost -= back
+			}
 		}
 	}
 }

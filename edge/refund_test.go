@@ -224,8 +224,8 @@ func TestDeniedHitsMayCount(t *testing.T) {
 	}
 }
 
-// Without a receipt the oldest charges are given back, others' too, and never
-// more than there are.
+// Without a receipt our own charges are given back first, then others', of each the
+// oldest, and never more than there are.
 func TestGiveBack(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
 	rate := n.Rules().Rules()[0].Rates[0]
@@ -248,8 +248,8 @@ func TestGiveBack(t *testing.T) {
 	giveBack(later, 7)
 	b := n.shard(keyOf(n, "u")).find(keyOf(n, "u")).block
 	first, second := b.own.Get(rate.SliceAt(start.UnixNano())), b.own.Get(rate.SliceAt(later.UnixNano()))
-	if got := used(later); got != 2 || first.Refunds != 6 || second.Refunds != 1 {
-		t.Fatalf("7 given back: %d used, refunds %d and %d; want 2 used, the 6 oldest and 1", got, first.Refunds, second.Refunds)
+	if got := used(later); got != 2 || first.Refunds != 4 || second.Refunds != 3 {
+		t.Fatalf("7 given back: %d used, refunds %d and %d; want 2 used, our 2 and 2 of others' then, and our 3", got, first.Refunds, second.Refunds)
 	}
 	giveBack(later, 100)
 	if got := used(later); got != 0 {

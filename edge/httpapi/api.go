@@ -25,7 +25,7 @@ type Limiter interface {
 	// req was made from the set that Rules returned.
 	Check(now time.Time, req *limit.Request) limit.Decision
 	// Report charges what a request turned out to cost, whatever room there is;
-	// GiveBack gives its cost back, the oldest charges first.
+	// GiveBack gives its cost back, what this edge charged first.
 	Report(now time.Time, req *limit.Request) limit.Decision
 	GiveBack(now time.Time, req *limit.Request)
 	// Refund gives back what a Check charged (its Charges), cost of each or 0
