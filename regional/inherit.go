@@ -171,10 +171,15 @@ func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
 	for len(known)+len(unknown) < storeBatch && len(g.keys) > 0 && g.keys[0].key.Lane(len(a.lanes)) == lane {
 		h := g.keys[0]
 		g.keys = g.keys[1:]
-		if l.counters[h.key] != nil {
-			known = append(known, told{key: h.key})
-		} else {
+		c := l.counters[h.key]
+		if c == nil {
 			unknown = append(unknown, question(h))
+			continue
+		}
+		known = append(known, told{key: h.key})
+		if c.unasked { // another region named it before it was read here
+			c.unasked = false
+			a.exportRead(l, h.key, c, now)
 		}
 	}
 	l.mu.Unlock()
@@ -194,10 +199,15 @@ func (a *Aggregator) exportGuests(l *lane, m *merged, now int64) {
 	defer l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(m.guests)) { // the same order every run
 		c := m.guests[key]
-		a.export(l, key, c, math.MinInt64, deltasync.FlagRefresh, now)
+		a.exportRead(l, key, c, now)
 		l.forgot |= c.again // there was no room in an outbox
-		for j := range a.homes.targets(key).each {
-			l.peers[j].round.told++
-		}
+	}
+}
+
+// exportRead tells the other regions all that is known of a key which is listed.
+func (a *Aggregator) exportRead(l *lane, key deltasync.Key, c *counter, now int64) {
+	a.export(l, key, c, math.MinInt64, deltasync.FlagRefresh, now)
+	for j := range a.homes.targets(key).each {
+		l.peers[j].round.told++
 	}
 }

@@ -234,3 +234,24 @@ func TestListedKeysWithoutAPlaceAreTold(t *testing.T) {
 		t.Errorf("a region that lost all is told of %d keys, want all 50", len(told))
 	}
 }
+
+// So are those that another region named before they were read: it had its answer, and
+// the others had none.
+func TestListedKeysThatWereAskedAboutAreTold(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	(&edge{name: "e1"}).tell(newRegion(t, "eu", store, "us", "ap"), 1, charge(start, 60))
+	r, us := newRegion(t, "eu", store, "us", "ap"), newRegion(t, "us", newStore(&now), "eu", "ap")
+	(&edge{name: "u1"}).tell(us, 1, charge(start, 1))
+	us.tellAll(r)
+	if told := r.tellAll(); len(told) != 0 {
+		t.Fatalf("eu tells %+v though nobody of its own touched the key", told)
+	}
+	for range 2 {
+		r.inherit(nil)
+	}
+	ap := newRegion(t, "ap", newStore(&now), "eu", "us")
+	if told := r.tellAll(ap); len(told) != 1 || charges(told[0].Cells) != 60 {
+		t.Errorf("ap is told %+v, want the 60 of eu, once", told)
+	}
+}
