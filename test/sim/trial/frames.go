@@ -179,7 +179,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			if down.Status != deltasync.StatusStoreDown {
 				t.verifyOwners(v, c)
 			}
-			if down.Status != deltasync.StatusStoreDown && down.Took(i) {
+			if down.Took(i) && t.acknowledges(v, &down) {
 				t.stores(v, d.Key, replica, d.Cells)
 				if l, ok := t.lifeOf(v.Region, replica); ok {
 					if c.stored[l] == nil {
@@ -196,6 +196,22 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			}
 		}
 	}
+}
+
+// acknowledges says that an answer stands for what the region's store has. It names
+// the store that it speaks of: who has not looked since that one was replaced speaks of
+// what is gone, and edges tell it all again when he names the new one. Who dies before
+// that takes it along: the lost tail of dead edges, in the words of design.md §6.
+// Seed 21000164.
+func (t *trial) acknowledges(v *world.Server, down *deltasync.Down) bool {
+	if down.Status == deltasync.StatusStoreDown {
+		return false
+	}
+	is, err := t.w.Store(v.Region).Identity()
+	if err != nil {
+		t.failf("1", "store of %s: %v", v.Region, err)
+	}
+	return down.Store == is
 }
 
 // verifyAnswer: totals are what the aggregator has, or the store of a key that it

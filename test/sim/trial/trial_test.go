@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/test/sim/world"
 )
 
@@ -57,6 +58,33 @@ func TestDecisionsAreAlone(t *testing.T) {
 		if (tr.err != nil) != (what != "") {
 			t.Errorf("a decision that %q: %v", what, tr.err)
 		}
+	}
+}
+
+// An answer that names a store which was replaced since acknowledges nothing.
+func TestAnswersStandForTheStoreThatTheyName(t *testing.T) {
+	w, err := world.New(newPlan(Options{Seed: 1}).config(start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, eu := &trial{w: w}, w.Servers("eu")[0]
+	was, err := w.Store("eu").Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := &deltasync.Down{Status: deltasync.StatusOverloaded, Store: was}
+	if !tr.acknowledges(eu, down) {
+		t.Error("an answer acknowledges nothing")
+	}
+	if down.Status = deltasync.StatusStoreDown; tr.acknowledges(eu, down) {
+		t.Error("it does without a store")
+	}
+	down.Status = deltasync.StatusOK
+	if err := w.Store("eu").FailOver(0); err != nil {
+		t.Fatal(err)
+	}
+	if tr.acknowledges(eu, down) {
+		t.Error("it does after another has taken the store's place")
 	}
 }
 

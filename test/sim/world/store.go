@@ -79,6 +79,10 @@ func (s *Store) FailOver(tail time.Duration) error {
 // Lost is how often the store lost what it had.
 func (s *Store) Lost() int { return s.lost }
 
+// Identity is the number that tells it from whatever it replaced, or was before it
+// lost what it had, in whatever state it is.
+func (s *Store) Identity() (uint64, error) { return s.inner.Epoch(context.Background()) }
+
 func (s *Store) down() error { return fmt.Errorf("%w: it is down in this world", regional.ErrStore) }
 
 // Merge implements regional.Store.
