@@ -114,13 +114,13 @@ func (t *trial) befall() {
 	})
 	t.episodes(CrashServer, 3*time.Second, time.Second, func(rnd *rand.Rand) (func() error, error) {
 		v := anyServer(rnd)
-		t.w.Stop(v)
-		return func() error { return t.w.Start(v) }, nil
+		t.kill(v)
+		return func() error { return t.start(v) }, nil
 	})
 	t.episodes(Flap, 500*time.Millisecond, 200*time.Millisecond, func(rnd *rand.Rand) (func() error, error) {
 		v := t.w.Servers(t.regionNames[0])[0]
-		t.w.Stop(v)
-		return func() error { return t.w.Start(v) }, nil
+		t.kill(v)
+		return func() error { return t.start(v) }, nil
 	})
 	t.episodes(Leave, 2*time.Second, 2*time.Second, func(rnd *rand.Rand) (func() error, error) {
 		v := anyServer(rnd)
@@ -168,7 +168,7 @@ func (t *trial) befall() {
 		t.w.Store(r).Wipe()
 		t.forgotten(r)
 		for _, v := range t.w.Servers(r) {
-			if err := t.w.Start(v); err != nil {
+			if err := t.start(v); err != nil {
 				return nil, err
 			}
 		}
