@@ -2,6 +2,7 @@ package regional
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -68,6 +69,20 @@ func stored(shape deltasync.Shape) Item {
 // reach is the first slice that may still count in a window that ends at now.
 func reach(shape deltasync.Shape, now int64) crdt.Slice {
 	return sliceAt(shape, now) - crdt.Slice(shape.Slices)
+}
+
+// draining is the first slice that edges still hold of a counter. Of a bucket that
+// drains sooner than it once did fewer slices count than are kept (see adopt): what
+// lies before them edges know from the carry alone.
+func (c *counter) draining(now int64) crdt.Slice {
+	s := c.shape
+	if s.Bucket() {
+		if hi, lo := bits.Mul64(s.Limit-min(s.Limit, s.Floor), uint64(s.RefillPer)); hi < s.Refill {
+			full, _ := bits.Div64(hi, lo, s.Refill)
+			s.Slices = int(min(full/uint64(s.Width)+1, uint64(s.Slices)))
+		}
+	}
+	return reach(s, now)
 }
 
 func sliceAt(shape deltasync.Shape, now int64) crdt.Slice { return floorDiv(now, shape.Width) }
@@ -236,14 +251,14 @@ func (c *counter) item(key deltasync.Key) Item {
 func (l *lane) delta(key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) deltasync.Delta {
 	return deltasync.Delta{
 		Key: key, Flags: flags, Cells: c.subtotal(from),
-		Carry: l.carry(c, reach(c.shape, now)), Until: c.penalty.at(now),
+		Carry: l.carry(c, c.draining(now)), Until: c.penalty.at(now),
 	}
 }
 
 // totals is what everybody did in slices from one on, for somebody who knows
 // what they did in those before, as far as they are in reach.
 func (l *lane) totals(c *counter, from crdt.Slice, now int64) deltasync.Totals {
-	oldest := reach(c.shape, now)
+	oldest := c.draining(now)
 	from = max(from, oldest)
 	return deltasync.Totals{
 		Others: c.others(from),
@@ -257,7 +272,7 @@ func (l *lane) totals(c *counter, from crdt.Slice, now int64) deltasync.Totals {
 func (l *lane) everybodys(c *counter, from crdt.Slice, now int64) deltasync.Totals {
 	t := l.totals(c, from, now)
 	if c.taken != nil {
-		t.Peers = c.subtotal(max(from, reach(c.shape, now)))
+		t.Peers = c.subtotal(max(from, c.draining(now)))
 	}
 	return t
 }
