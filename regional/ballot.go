@@ -95,13 +95,24 @@ func (c *counter) vote(node, pop uint64, told deltasync.Shape, pops *pops, now i
 	look := entries < b.entries || passed(b.swept, now, lapse)
 	if b.entries = entries; look {
 		b.swept = now
-		for node := range b.of {
-			if !c.counts(node) {
-				b.drop(node)
-			}
-		}
+		b.dropAll(func(node uint64) bool { return !c.counts(node) })
 	}
 	c.elect(look)
+}
+
+// dropAll takes back the votes of some nodes, in an order that is the same every run:
+// of choices with as many votes the one that was listed first is elected.
+func (b *ballot) dropAll(gone func(node uint64) bool) {
+	var nodes []uint64
+	for node := range b.of {
+		if gone(node) {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	for _, node := range nodes {
+		b.drop(node)
+	}
 }
 
 // counts says that a node has an entry.

@@ -121,6 +121,30 @@ func TestEachPoPHasOneVote(t *testing.T) {
 	}
 }
 
+// Votes that lapse together leave the same shape in force every run.
+func TestVotesThatLapseTogether(t *testing.T) {
+	of := &pops{of: map[uint64]uint64{1: 100, 2: 200, 3: 100, 4: 200}}
+	for range 50 {
+		c := &counter{}
+		says := func(node, limit uint64, slice crdt.Slice, now int64) {
+			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: 1})
+			c.vote(node, of.of[node], deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, of, now)
+		}
+		says(1, 10, 5, 1)
+		says(2, 10, 5, 1)
+		says(3, 30, 9, 1)
+		says(4, 40, 9, 1)
+		if c.shape.Limit != 10 {
+			t.Fatalf("a limit of %d is in force, want 10", c.shape.Limit)
+		}
+		c.edges.Retire(6) // nodes 1 and 2 have no say any more, and one PoP stands against one
+		says(4, 40, 9, 1+lapse)
+		if c.shape.Limit != 30 {
+			t.Fatalf("a limit of %d is in force, want 30: that of the PoP whose node's vote lapsed first", c.shape.Limit)
+		}
+	}
+}
+
 // What a vote costs while nodes do not agree, of so many.
 func BenchmarkVote(b *testing.B) {
 	c := &counter{}
