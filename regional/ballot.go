@@ -23,7 +23,7 @@ type ballot struct {
 	of      map[uint64]vote // by node
 	pops    map[uint64]*caucus
 	tally   []choice // by all; those without a vote are gone
-	listed  int      // choices of all caucuses
+	places  int      // room for choices in all caucuses
 	serial  uint32
 	swept   int64 // when votes last lapsed
 	entries int   // that there were at the last vote
@@ -166,7 +166,7 @@ func (b *ballot) drop(node uint64) {
 
 // weigh counts a PoP's vote, or takes it back: 1 or -1.
 func (b *ballot) weigh(in *caucus, times int) {
-	b.listed += times * len(in.tally)
+	b.places += times * cap(in.tally)
 	for _, c := range in.tally {
 		weight := c.votes * in.whole / uint64(in.nodes)
 		i := slices.IndexFunc(b.tally, func(all choice) bool { return sameTerms(all.shape, c.shape) })
@@ -212,7 +212,10 @@ func (in *caucus) add(shape deltasync.Shape, serial *uint32) uint32 {
 
 // bytes is the memory that it takes.
 func (b *ballot) bytes() int {
-	return int(unsafe.Sizeof(ballot{})) + (cap(b.tally)+b.listed)*int(unsafe.Sizeof(choice{})) + 40*len(b.of) + 64*len(b.pops)
+	const place = int(unsafe.Sizeof(uint64(0)))
+	return int(unsafe.Sizeof(ballot{})) + (cap(b.tally)+b.places)*int(unsafe.Sizeof(choice{})) +
+		mapBytes(len(b.of), place+int(unsafe.Sizeof(vote{}))) +
+		mapBytes(len(b.pops), 2*place) + len(b.pops)*int(unsafe.Sizeof(caucus{}))
 }
 
 // elect adopts what more say than what is in force. Where all say the same there is

@@ -55,7 +55,7 @@ func TestManyShapesAreVotedFor(t *testing.T) {
 		}
 		c.vote(node+1, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
 	}
-	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices || c.votes.listed != mostChoices {
+	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices || c.votes.places != mostChoices {
 		t.Errorf("a limit of %d is in force, of %d that are listed; want 7, and %d", c.shape.Limit, len(c.votes.tally), mostChoices)
 	}
 	l := &lane{}

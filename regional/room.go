@@ -96,7 +96,9 @@ func (l *lane) weigh(c *counter) {
 	if c.votes != nil {
 		bytes += c.votes.bytes()
 	}
-	bytes += 48 * len(c.rivals)
+	if c.rivals != nil {
+		bytes += mapBytes(len(c.rivals), int(unsafe.Sizeof(uint64(0))+unsafe.Sizeof(rival{})))
+	}
 	if c.taken != nil {
 		bytes += int(unsafe.Sizeof(crdt.GCounter{})) + c.taken.Bytes()
 	}
@@ -112,6 +114,16 @@ func (l *lane) weigh(c *counter) {
 		l.room.guests += int(weight - c.weight)
 	}
 	c.weight = weight
+}
+
+// mapBytes is about what a map takes, of so many entries of so many bytes, at most: it
+// has room for eight from the first one on, and doubles.
+func mapBytes(entries, bytes int) int {
+	const head = 56
+	if entries <= 8 {
+		return head + 8*bytes
+	}
+	return head + entries*bytes*5/2
 }
 
 // enter gives a new counter a place.

@@ -80,7 +80,8 @@ func TestFloodPutsOutWhoUsesLeast(t *testing.T) {
 	}
 }
 
-// What is counted as the keys' memory is what they take.
+// What is counted as the keys' memory is what they take, be it that a PoP says of each
+// what others do not.
 func TestBytesAreWhatKeysTake(t *testing.T) {
 	heap := func() int {
 		runtime.GC()
@@ -89,24 +90,48 @@ func TestBytesAreWhatKeysTake(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	r := small(t, regional.Config{MaxBytes: 64 << 20}, forgetful{})
-	before := heap()
-	for first := deltasync.Key(1); first < 60_000; first += 1000 {
-		for i, name := range []string{"e1", "e2", "e3"} {
-			sec := many(start, first, 1000)
-			for k := range sec.Deltas {
-				if sec.Deltas[k].Cells[0] = charge(start, 700); i == 1 {
-					sec.Deltas[k].Cells = []crdt.Cell{charge(start.Add(-minute.Width), 1), charge(start, 7)}
+	for name, liar := range map[string]func(*deltasync.Section){
+		"agreed":        nil,
+		"another limit": func(s *deltasync.Section) { s.Shape.Limit++ },
+		"another width": func(s *deltasync.Section) {
+			s.Shape.Width *= 2
+			for i := range s.Deltas {
+				s.Deltas[i].Cells = []crdt.Cell{{Slice: sliceOf(s.Shape, start), Charges: 1}}
+			}
+		},
+		"a penalty": func(s *deltasync.Section) {
+			for i := range s.Deltas {
+				s.Deltas[i].Until = start.Add(time.Hour).UnixNano()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := small(t, regional.Config{MaxBytes: 64 << 20}, forgetful{})
+			before := heap()
+			for first := deltasync.Key(1); first < 60_000; first += 1000 {
+				for i, name := range []string{"e1", "e2", "e3"} {
+					sec := many(start, first, 1000)
+					for k := range sec.Deltas {
+						if sec.Deltas[k].Cells[0] = charge(start, 700); i == 1 {
+							sec.Deltas[k].Cells = []crdt.Cell{charge(start.Add(-minute.Width), 1), charge(start, 7)}
+						}
+					}
+					(&edge{name: name, seq: uint64(first)}).send(r, sec)
+				}
+				if liar != nil {
+					sec := many(start, first, 1000)
+					liar(&sec)
+					(&edge{name: "e", pop: "liar", seq: uint64(first)}).send(r, sec)
+					r.Pushes(start)
 				}
 			}
-			(&edge{name: name, seq: uint64(first)}).send(r, sec)
-		}
+			took, said := heap()-before, r.Stats(start).Bytes
+			if took > said*11/10 || took < said*8/10 {
+				t.Errorf("60,000 keys take %d bytes, counted are %d; want nearly as many, and no fewer", took, said)
+			}
+			runtime.KeepAlive(r)
+		})
 	}
-	took, said := heap()-before, r.Stats(start).Bytes
-	if took > said*11/10 || took < said*8/10 {
-		t.Errorf("60,000 keys take %d bytes, counted are %d; want nearly as many, and no fewer", took, said)
-	}
-	runtime.KeepAlive(r)
 }
 
 // forgetful is a store that takes everything and remembers nothing.
