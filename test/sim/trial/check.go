@@ -150,6 +150,7 @@ func (t *trial) lifeOf(region string, r crdt.Replica) (life, bool) {
 // forgotten: what a region's store had acknowledged is only where others have it.
 func (t *trial) forgotten(region string) {
 	t.disowned(region)
+	t.sentences.forget(region)
 	for _, c := range t.counters {
 		for l := range c.stored {
 			if t.w.Site(l.edge).Region == region {

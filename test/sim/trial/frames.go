@@ -181,6 +181,9 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			}
 			if down.Took(i) && t.acknowledges(v, &down) {
 				t.stores(v, d.Key, replica, d.Cells)
+				if d.Until != 0 {
+					t.sentences.store(v.Region, c.user)
+				}
 				if l, ok := t.lifeOf(v.Region, replica); ok {
 					if c.stored[l] == nil {
 						c.stored[l] = map[crdt.Replica]*crdt.Vector{}

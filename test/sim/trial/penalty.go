@@ -32,6 +32,48 @@ func (t *trial) verifyDenial(edge string, user int, req *limit.Request) {
 	t.bans[name][life{edge, t.w.Site(edge).Lives()}] = true
 }
 
+// sentences are users whose penalty regions have stored, and those whose a region has
+// lost since.
+type sentences struct {
+	stored map[string]map[string]bool // by region
+	lost   map[string]bool
+}
+
+func newSentences() sentences {
+	return sentences{map[string]map[string]bool{}, map[string]bool{}}
+}
+
+func (s *sentences) store(region, user string) {
+	if s.stored[region] == nil {
+		s.stored[region] = map[string]bool{}
+	}
+	s.stored[region][user] = true
+}
+
+// forget notes that a region has lost what it stored.
+func (s *sentences) forget(region string) {
+	for user := range s.stored[region] {
+		s.lost[user] = true
+	}
+	delete(s.stored, region)
+}
+
+// untold says that nobody has to tell of a penalty any more. An edge that forgot the
+// key to make room heeds it still, and does not tell it again, no more than its counts:
+// where the region that had stored it loses it before another has heard of it, all
+// others let the user in. Seed 17378.
+func (t *trial) untold(user string) bool {
+	if !t.has[Evict] || !t.sentences.lost[user] {
+		return false
+	}
+	for _, users := range t.sentences.stored {
+		if users[user] {
+			return false
+		}
+	}
+	return true
+}
+
 // verifyPenalties demands that all edges keep out whoever one that still lives has
 // kept out. Edges of the first build know no penalties.
 func (t *trial) verifyPenalties() {
@@ -45,7 +87,7 @@ func (t *trial) verifyPenalties() {
 				by = max(by, l.edge)
 			}
 		}
-		if by == "" {
+		if by == "" || t.untold(name) {
 			continue
 		}
 		for _, edge := range t.w.Edges() {
