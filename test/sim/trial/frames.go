@@ -195,7 +195,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			}
 			if i < len(down.Totals) {
 				t.verifyTerm(v.Name, c, down.Totals[i].Until)
-				t.verifyAnswer(v, c, replica, &down.Totals[i])
+				t.verifyAnswer(v, c, replica, &down, &down.Totals[i])
 			}
 		}
 	}
@@ -218,11 +218,18 @@ func (t *trial) acknowledges(v *world.Server, down *deltasync.Down) bool {
 }
 
 // verifyAnswer: totals are what the aggregator has, or the store of a key that it
-// has no place for, less the asker's entry.
-func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, totals *deltasync.Totals) {
+// has no place for, less the asker's entry. What had a place when the frame came, and
+// made room for the rest of it, is answered as it was: that is in the store, unless that
+// is away, or was lost since anybody looked. Then there is only the truth to hold it to.
+// Seed 40001609.
+func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, down *deltasync.Down, totals *deltasync.Totals) {
 	var peers, others, told crdt.Vector
 	vectors := v.Aggregator().Vectors(c.key)
 	if len(vectors) == 0 && t.crowds() {
+		if !t.acknowledges(v, down) {
+			t.verifyTold(v, c, totals)
+			return
+		}
 		var err error
 		if vectors, err = t.w.Store(v.Region).Holds(c.key, c.rate.Width, c.rate.Span); err != nil {
 			t.failf("6", "store of %s: %v", v.Region, err)
@@ -249,6 +256,19 @@ func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, to
 	for _, cell := range totals.Others {
 		if others.Get(cell.Slice) != cell {
 			t.failf("6", "%s answers %+v of %s from other regions, it has %+v", v.Name, cell, c.user, others.Get(cell.Slice))
+		}
+	}
+}
+
+// verifyTold holds an answer to the truth: invariant 1.
+func (t *trial) verifyTold(v *world.Server, c *counter, totals *deltasync.Totals) {
+	for _, told := range []struct {
+		cells []crdt.Cell
+		truth *crdt.Vector
+		by    string
+	}{{totals.Peers, of(c.byRegion, v.Region), "its edges"}, {totals.Others, c.elsewhere(v.Region), "other regions"}} {
+		if cell, is := c.above(told.cells, told.truth); is {
+			t.failf("1", "%s answers %+v of %s from %s, the truth is %+v", v.Name, cell, c.user, told.by, told.truth.Get(cell.Slice))
 		}
 	}
 }
