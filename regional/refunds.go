@@ -15,16 +15,17 @@ import (
 // the charge may be on its way. So a limit can be lifted by itself once for each PoP
 // that lies.
 //
-// The PoP counts, not the edge, as it may call as many edges its own as it likes; of
-// whom is not known where they are, each counts for itself.
+// The PoP counts, not the edge, as it may call as many edges its own as it likes; edges
+// of which it is not known where they are count each for itself.
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
 // which they did would be one of which all is given back.
 const largestRefund = 1 << 48
 
-// clampRefunds lowers what an edge gives back to what it may. It leaves cells alone,
-// and returns them, where all is well.
-func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, delta int, m *merged) []crdt.Cell {
+// clampRefunds lowers what an edge gives back, in slices that are kept and not beyond
+// the horizon, to what it may. It leaves cells alone, and returns them, where all is
+// well.
+func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest, horizon crdt.Slice, delta int, m *merged) []crdt.Cell {
 	own := c.edges.Of(replica)
 	if own == nil {
 		own = &crdt.Vector{}
@@ -42,7 +43,7 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 	}
 	last := cells[len(cells)-1].Slice
 	if latest, ok := c.edges.Sums().Last(); ok {
-		last = max(last, latest)
+		last = max(last, min(latest, horizon)) // one beyond was told before a clock was set back
 	}
 	m.looked += c.edges.Len()
 	of := l.countedBy(a.pops.members(c.edges.Entries(), replica.Node), oldest, last, m)
