@@ -219,6 +219,10 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 			if c == nil && i < len(down.Totals) {
 				c = a.meet(l, j, d, sec.Shape, &down.Totals[i], t)
 			}
+			if c != nil && c.shape.Width != sec.Shape.Width { // that lost meanwhile: see width.go
+				i++
+				continue
+			}
 			if c != nil && c.guest && i < len(down.Totals) && !more(down.Totals[i].Own, d.Cells) {
 				down.Totals[i].Own = nil // no news, and what edges told is not here to compare
 			}

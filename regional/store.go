@@ -34,8 +34,9 @@ type Vector struct {
 type Item struct {
 	Key deltasync.Key
 	// Width is the width of a slice, in whole milliseconds. With Slices it says
-	// how long counts are kept. (A calendar slice is named by its start in
-	// milliseconds: 1 ms wide, and as many Slices as the period has.)
+	// how long counts are kept. (A period of the calendar is named by the half
+	// day in which it begins.) What is held of a key with slices
+	// of another width is neither joined with it nor told.
 	Width time.Duration
 	// Slices is the number of slices of a window.
 	Slices int

@@ -84,7 +84,7 @@ func New(cfg Config) *Store {
 		// Versions begin anywhere, so that one of an earlier store is not
 		// mistaken for one of this.
 		s.shards[i].version = r.Uint64()
-		s.shards[i].index = make(map[deltasync.Key]int32)
+		s.shards[i].index = make(map[name]int32)
 	}
 	return s
 }

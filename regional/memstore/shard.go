@@ -12,17 +12,26 @@ import (
 
 // shard holds a part of the keys.
 type shard struct {
-	mu      sync.Mutex              // guards all below
-	index   map[deltasync.Key]int32 // of a key's record
-	records []record                // some of them free
-	free    []int32                 // records that hold no key
-	hand    int                     // the record whose expiry is looked at next
-	version uint64                  // last one given to a key; never given twice
+	mu      sync.Mutex     // guards all below
+	index   map[name]int32 // of a key's record
+	records []record       // some of them free
+	free    []int32        // records that hold no key
+	hand    int            // the record whose expiry is looked at next
+	version uint64         // last one given to a key; never given twice
 }
+
+// name is what a record is found by. Slices of one width say nothing of those of
+// another, which a node that lies may tell of the same key.
+type name struct {
+	key   deltasync.Key
+	width time.Duration
+}
+
+func nameOf(it *regional.Item) name { return name{it.Key, it.Width} }
 
 // record is one key. Its zero value is free.
 type record struct {
-	key     deltasync.Key
+	name
 	version uint64 // 0: free
 	expires int64  // when its newest slice is no longer kept, in nanoseconds since 1970
 	first   crdt.Slice
@@ -48,7 +57,7 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 	defer sh.mu.Unlock()
 	sh.sweep(s, now, steps)
 
-	at, held := sh.index[it.Key]
+	at, held := sh.index[nameOf(it)]
 	before := uint64(0)
 	if held {
 		before = sh.records[at].version
@@ -57,7 +66,7 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 	// hold finds or makes the key's record; nil when there is no room.
 	hold := func() *record {
 		if !held {
-			if at, held = sh.take(s, it.Key); !held {
+			if at, held = sh.take(s, nameOf(it)); !held {
 				return nil
 			}
 			sh.records[at].first = first
@@ -136,7 +145,7 @@ func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer region
 	defer sh.mu.Unlock()
 	sh.sweep(s, now, steps)
 	before := uint64(0)
-	if at, held := sh.index[it.Key]; held {
+	if at, held := sh.index[nameOf(it)]; held {
 		before = sh.records[at].version
 		sh.records[at].retire(first)
 	}
@@ -147,7 +156,7 @@ func (sh *shard) load(s *Store, it *regional.Item, now time.Time) (answer region
 // before was stored. Vectors and carries are copies. Under mu.
 func (sh *shard) answer(it *regional.Item, now time.Time, named, before uint64) regional.Item {
 	out := regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices, Floor: it.Floor}
-	at, held := sh.index[it.Key]
+	at, held := sh.index[nameOf(it)]
 	if !held {
 		return out
 	}
@@ -233,7 +242,7 @@ func (sh *shard) sweep(s *Store, now time.Time, n int) {
 			sh.hand = 0
 		}
 		if r := &sh.records[sh.hand]; r.version != 0 && r.expires <= t {
-			delete(sh.index, r.key)
+			delete(sh.index, r.name)
 			*r = record{}
 			sh.free = append(sh.free, int32(sh.hand))
 			s.keys.Add(-1)
@@ -243,19 +252,19 @@ func (sh *shard) sweep(s *Store, now time.Time, n int) {
 }
 
 // take finds a record for a new key; ok is false when the store is full.
-func (sh *shard) take(s *Store, k deltasync.Key) (at int32, ok bool) {
+func (sh *shard) take(s *Store, n name) (at int32, ok bool) {
 	if s.keys.Add(1) > s.max || len(sh.records) == math.MaxInt32 {
 		s.keys.Add(-1)
 		return 0, false
 	}
-	if n := len(sh.free); n > 0 {
-		at, sh.free = sh.free[n-1], sh.free[:n-1]
+	if last := len(sh.free) - 1; last >= 0 {
+		at, sh.free = sh.free[last], sh.free[:last]
 	} else {
 		at = int32(len(sh.records))
 		sh.records = append(sh.records, record{})
 	}
-	sh.records[at].key = k
-	sh.index[k] = at
+	sh.records[at].name = n
+	sh.index[n] = at
 	return at, true
 }
 
@@ -274,7 +283,7 @@ func (sh *shard) wipe() int {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := len(sh.index)
-	sh.index = make(map[deltasync.Key]int32)
+	sh.index = make(map[name]int32)
 	sh.records, sh.free, sh.hand = nil, nil, 0
 	return n
 }
