@@ -22,19 +22,20 @@ type Aggregator struct {
 	self  deltasync.Up // head of frames to other regions
 	lanes []*lane
 
-	clock     clock
-	share     share  // of the lanes
-	legacy    legacy // of those that were gained
-	watch     watch
-	misfits   misfits
-	hurry     atomic.Bool // some export or push should not wait
-	pace      pace
-	links     links
-	homes     homes
-	firstLane atomic.Int32 // that exports first
-	audited   turns
-	epoch     atomic.Uint64 // of the store and of this aggregator, as told to edges
-	stats     stats
+	clock      clock
+	share      share  // of the lanes
+	legacy     legacy // of those that were gained
+	watch      watch
+	misfits    misfits
+	hurry      atomic.Bool // some export or push should not wait
+	pace       pace
+	links      links
+	homes      homes
+	firstLane  atomic.Int32 // that exports first
+	audited    turns
+	recastTold atomic.Int64  // when tellRecast last said something
+	epoch      atomic.Uint64 // of the store and of this aggregator, as told to edges
+	stats      stats
 }
 
 // lane is a part of the key space under one lock.
@@ -142,6 +143,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
 	a.judge(subject, up, m, t)
+	a.tellRecast(subject, m, t)
 	// Or there is a backlog, be it of another part of the store: a sender that heard
 	// now this and now that would tell everything again each time. What was refused
 	// is named: the sender comes again with it in any case.

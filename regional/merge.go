@@ -25,7 +25,8 @@ type merged struct {
 	refused []uint32   // deltas that were not wholly taken, by index
 	full    []uint32   // deltas that there was no room for, likewise; see take
 	away    []question // about those
-	looked  int        // cells that were looked at to clamp others
+	looked  int        // cells and entries that were looked at to judge others
+	recast  *recast    // the last key that began anew by it; nil: none did
 
 	displaced uint64 // room.displaced before it was merged
 
@@ -116,7 +117,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				m.full, m.away = append(m.full, uint32(index)), append(m.away, question{d.Key, sec.Shape})
 				continue
 			}
-			if c.shape.Width != sec.Shape.Width && !(d.Tells() && a.contest(l, c, up.Kind, pop, sec.Shape, now, m)) {
+			if c.shape.Width != sec.Shape.Width && !(d.Tells() && a.contest(l, d.Key, c, up.Kind, pop, sec.Shape, now, m)) {
 				a.stats.misshapen.Add(1)
 				m.refuse(index, deltasync.StatusForbidden)
 				continue

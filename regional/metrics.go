@@ -67,7 +67,7 @@ type Stats struct {
 	EvictedUnexported      uint64 // those of which some region has yet to be told; edges do when they tell all again
 	EvictedUnstored        uint64 // those that made room for keys that use much of their limit while the store was away
 	Restored               uint64 // keys written again as the store had shed them
-	Clamped                uint64 // deltas of edges that told far more than their limit
+	Clamped                uint64 // deltas of edges that counted, gave back or kept out more than they may
 	Refused                map[string]uint64
 	Muted                  int // senders that are not listened to
 	OtherSecrets           int // edges with another cluster secret than most
@@ -133,7 +133,7 @@ var (
 	restoredDesc = prometheus.NewDesc("spillgate_aggregator_restored_keys_total", "Keys written again because the store had shed them.", nil, nil)
 	edgesDesc    = prometheus.NewDesc("spillgate_live_edges", "Edges of the region heard of lately.", nil, nil)
 	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
-	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason. For want of memory: keys_full (of a key that is new here), bytes_full (of a key that is known, from an edge or region that is new to it), guests_full (what a home told; it is asked again): their senders tell them again. entries_full: a key has as many starts of edges as it may, or a frame takes too long to check.", []string{"reason"}, nil)
+	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason. For want of memory: keys_full (of a key that is new here), bytes_full (of a key that is known, from an edge or region that is new to it), guests_full (what a home told; it is asked again): their senders tell them again. entries_full: a key has as many starts of edges as it may, or a frame takes too long to check. growth: an edge counted, gave back or kept out more than it may.", []string{"reason"}, nil)
 	mutedDesc    = prometheus.NewDesc("spillgate_sync_muted_senders", "Senders that had so many frames refused that theirs are not even read, for a minute to an hour.", nil, nil)
 	secretsDesc  = prometheus.NewDesc("spillgate_sync_other_secret_edges", "Edges of the region whose secret is not that of most: they count keys of their own.", nil, nil)
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)

@@ -67,6 +67,8 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 			l.again(key, c)
 		}
 		l.arm(c, now)
+		c.forgetRivals(now)
+		c.penalty.forgetTerms(now)
 		l.weigh(c)
 		l.hand++
 	}

@@ -25,8 +25,11 @@ type term struct {
 	from, until int64
 }
 
-// rested is when the PoP is heeded again: not before as much time has passed as it took.
-func (t *term) rested() int64 { return t.until + (t.until - t.from) }
+// counts says that the term lasts, or that its PoP rests from it: for as much time as it
+// took. One from later on was set before a clock was set back.
+func (t *term) counts(now int64) bool {
+	return t.from == now || t.from < now && now < t.until+(t.until-t.from)
+}
 
 // heed is how much of a penalty that an edge tells is heeded: its end, an earlier one,
 // or 0.
@@ -36,7 +39,7 @@ func (a *Aggregator) heed(l *lane, c *counter, up *deltasync.Up, until, now int6
 	}
 	t := c.penalty.term(deltasync.NodeID(up.Region, up.Pop, ""), now)
 	most := int64(limit.LongestTerm(c.shape.Window()))
-	// That is worked out only where it matters.
+	// Whether it has more to show is worked out only where that matters.
 	if (now >= t.until || until > t.from+most) && t.from < now && l.evident(c, now) {
 		*t = term{pop: t.pop, from: now, until: now}
 	}
@@ -58,13 +61,14 @@ func (l *lane) evident(c *counter, now int64) bool {
 	return c.shape.Limit > 0 && l.used(c, now) >= percent(c.shape.Limit, 50)
 }
 
-// term is a PoP's, a new one if it has none or has rested. Of too many that goes which
-// is over first.
+// term is a PoP's, a new one if it has none or has rested. Where there are too many, the
+// one that is over first makes way.
 func (p *penalty) term(pop uint64, now int64) *term {
+	p.forgetTerms(now)
 	if p.terms == nil {
 		p.terms = &[]term{}
 	}
-	all := slices.DeleteFunc(*p.terms, func(t term) bool { return now >= t.rested() && t.from < now || t.from > now })
+	all := *p.terms
 	at := slices.IndexFunc(all, func(t term) bool { return t.pop == pop })
 	if at < 0 && len(all) >= mostTerms {
 		first := slices.MinFunc(all, func(a, b term) int { return cmp.Compare(a.until, b.until) })
@@ -77,10 +81,21 @@ func (p *penalty) term(pop uint64, now int64) *term {
 	return &all[at]
 }
 
+// forgetTerms forgets those of PoPs that have rested.
+func (p *penalty) forgetTerms(now int64) {
+	if p.terms == nil {
+		return
+	}
+	*p.terms = slices.DeleteFunc(*p.terms, func(t term) bool { return !t.counts(now) })
+	if len(*p.terms) == 0 {
+		p.terms = nil
+	}
+}
+
 // kept says that something of the penalty is to be kept: it lasts, or somebody who set
 // it has to rest.
 func (p *penalty) kept(now int64) bool {
-	return p.at(now) != 0 || p.terms != nil && slices.ContainsFunc(*p.terms, func(t term) bool { return now < t.rested() && t.from <= now })
+	return p.at(now) != 0 || p.terms != nil && slices.ContainsFunc(*p.terms, func(t term) bool { return t.counts(now) })
 }
 
 func (p *penalty) bytes() int {

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
@@ -24,34 +25,61 @@ const rivalFor = int64(time.Minute)
 
 // contest hears that a PoP tells another width than the counter's. It says whether
 // that is in force from now on.
-func (a *Aggregator) contest(l *lane, c *counter, kind deltasync.Kind, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
+func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltasync.Kind, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
 	if m.looked > mostLooked {
 		return false
 	}
+	c.forgetRivals(now)
 	if c.rivals == nil {
 		c.rivals = map[uint64]rival{}
 	}
 	c.rivals[pop] = rival{told.Width, now}
 	rivals := 0
-	for pop, r := range c.rivals {
-		switch {
-		case passed(r.at, now, rivalFor):
-			delete(c.rivals, pop)
-		case r.width == told.Width:
+	for _, r := range c.rivals {
+		if r.width == told.Width {
 			rivals++
 		}
 	}
 	m.looked += c.edges.Len() + c.regions.Len()
-	heard := kind == deltasync.KindEdge && c.edges.Len() == 0 // it is of other regions alone
-	if c.writing > 0 || !heard && rivals <= c.parties(&a.pops) {
+	foreign := kind == deltasync.KindEdge && c.edges.Len() == 0 // other regions alone have counts of it
+	if c.writing > 0 || !foreign && rivals <= c.parties(&a.pops) {
 		l.weigh(c)
 		return false
 	}
+	m.recast = &recast{key: key, was: c.shape.Width, width: told.Width}
 	*c = counter{fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again}
 	c.reshape(told)
 	l.weigh(c)
-	a.cfg.Logger.Warn("a key was told with slices of another width than most tell: what was counted so is dropped", "width", told.Width)
 	return true
+}
+
+// forgetRivals forgets who told another width long ago.
+func (c *counter) forgetRivals(now int64) {
+	for pop, r := range c.rivals {
+		if passed(r.at, now, rivalFor) {
+			delete(c.rivals, pop)
+		}
+	}
+	if len(c.rivals) == 0 {
+		c.rivals = nil
+	}
+}
+
+// recast is a key that began anew with slices of another width.
+type recast struct {
+	key        deltasync.Key
+	was, width time.Duration
+}
+
+// tellRecast logs that a frame had a key begin anew, once a minute at most: whoever can
+// do so can do it with every key that it names.
+func (a *Aggregator) tellRecast(subject string, m *merged, now int64) {
+	last := a.recastTold.Load()
+	if m.recast == nil || last != 0 && !passed(last, now, int64(time.Minute)) || !a.recastTold.CompareAndSwap(last, now) {
+		return
+	}
+	a.cfg.Logger.Warn("a key was first told with slices of another width than most PoPs tell, and what was counted so is dropped: who told it is mistaken, or hostile; told once a minute",
+		"key", fmt.Sprintf("%016x", uint64(m.recast.key)), "was", m.recast.was, "width", m.recast.width, "subject", subject)
 }
 
 // parties is how many PoPs and regions have counts of a key; edges of which it is not

@@ -1,6 +1,10 @@
 package regional_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,5 +110,66 @@ func TestLateAnswerInAnotherWidth(t *testing.T) {
 	}
 	if n := len(us.Vectors(9)); n != 1 {
 		t.Errorf("%d entries, want that of the edge whose width is in force", n)
+	}
+}
+
+// Who told another width, or a penalty, takes memory for as long as that matters.
+func TestWhoToldOtherwiseIsForgotten(t *testing.T) {
+	for name, tell := range map[string]func(*region){
+		"a width":   func(r *region) { squat(r, time.Millisecond, "m1", "m2") },
+		"a penalty": func(r *region) { (&edge{name: "m1", pop: "m"}).punish(r, minute, in(time.Second)) },
+	} {
+		var held [2]int
+		for i, told := range []bool{false, true} {
+			r := newRegion(t, "eu", newStore(&start))
+			e := &edge{name: "e"}
+			e.tell(r, 9, charge(start, 1))
+			before := r.Stats(start).Bytes
+			if told {
+				if tell(r); r.Stats(start).Bytes <= before {
+					t.Errorf("%s takes no memory", name)
+				}
+			}
+			r.now = start.Add(30 * time.Second)
+			e.tell(r, 9, charge(start, 1), charge(r.now, 1))
+			r.Tick(start.Add(61 * time.Second))
+			r.Pushes(r.now)
+			held[i] = r.Stats(r.now).Bytes
+		}
+		if held[1] != held[0] {
+			t.Errorf("%s: %d bytes are held after a minute, want %d as if it had not been told", name, held[1], held[0])
+		}
+	}
+}
+
+// That a key began anew is said once a minute, whoever has how many keys do so.
+func TestKeysThatBeginAnewAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, StoreTimeout: time.Second,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &region{Aggregator: a, t: t, name: "eu", now: start}
+	for i, want := range []int{1, 1, 2} {
+		r.now = start.Add(time.Duration(i) * 40 * time.Second)
+		key, shape := deltasync.Key(10+i), minute
+		shape.Width = time.Millisecond
+		for _, pop := range []string{"m", "p", "q"} {
+			e := &edge{name: fmt.Sprint("e", i), pop: pop}
+			if pop == "m" {
+				e.send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: key, Cells: []crdt.Cell{{Slice: sliceOf(shape, r.now), Charges: 1}}}}})
+			} else {
+				e.tell(r, key, charge(r.now, 1))
+			}
+		}
+		if n := strings.Count(log.String(), "another width"); n != want {
+			t.Errorf("%v after the first key it is logged %d times, want %d: %s", r.now.Sub(start), n, want, log.String())
+		}
+	}
+	for _, says := range []string{"was=1ms", "width=1.5s", "key=000000000000000a", "subject=sg.v1.up.eu.0.e.q.e0"} {
+		if !strings.Contains(log.String(), says) {
+			t.Errorf("it says %s, want %s", log.String(), says)
+		}
 	}
 }
