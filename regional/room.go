@@ -236,10 +236,15 @@ func (a *Aggregator) makeRoom(l *lane, matters bool, now int64) bool {
 	return true
 }
 
-// relieve forgets counters while those that there are take more than they may.
+// bursts says that it takes a tenth more than it may.
+func (l *lane) bursts() bool { return l.size() > l.room.bytes/10*11 }
+
+// relieve forgets counters while those that there are take more than they may. Where
+// none can be read again, as the store is away, they grow by a tenth before some make
+// room for the others.
 func (a *Aggregator) relieve(l *lane, now int64) {
 	for range strides {
-		if !l.heavy() || !a.evict(l, false, now) {
+		if !l.heavy() || !a.evict(l, l.bursts(), now) {
 			return
 		}
 	}
