@@ -86,3 +86,14 @@ func open(b []byte, what string) error {
 	}
 	return nil
 }
+
+// decode opens a frame and has its fields read.
+func decode(b []byte, what string, read func(message) error) error {
+	if err := open(b, what); err != nil {
+		return err
+	}
+	if err := read(message{rest: b}); err != nil {
+		return fmt.Errorf("decode %s: %w: %w", what, ErrFrame, err)
+	}
+	return nil
+}

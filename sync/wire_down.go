@@ -67,13 +67,7 @@ func (d *Down) UnmarshalBinary(b []byte) error {
 
 // open reads a frame into d, which is empty, and room that it is given.
 func (d *Down) open(b []byte, totals func(int) []Totals, cells func(int) []crdt.Cell) error {
-	if err := open(b, "down"); err != nil {
-		return err
-	}
-	if err := d.read(message{rest: b}, totals, cells); err != nil {
-		return fmt.Errorf("decode down: %w: %w", ErrFrame, err)
-	}
-	return nil
+	return decode(b, "down", func(m message) error { return d.read(m, totals, cells) })
 }
 
 func (d *Down) read(m message, room func(int) []Totals, cells func(int) []crdt.Cell) error {

@@ -40,12 +40,9 @@ func (h *Hot) append(w *writer) error {
 // an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, h is left as
 // it was. It allocates no more than a small multiple of len(b).
 func (h *Hot) UnmarshalBinary(b []byte) error {
-	if err := open(b, "hot"); err != nil {
-		return err
-	}
 	var out Hot
-	if err := out.read(message{rest: b}); err != nil {
-		return fmt.Errorf("decode hot: %w: %w", ErrFrame, err)
+	if err := decode(b, "hot", out.read); err != nil {
+		return err
 	}
 	*h = out
 	return nil

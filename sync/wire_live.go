@@ -52,12 +52,9 @@ func (l *Live) append(w *writer) error {
 // an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, l is left as
 // it was.
 func (l *Live) UnmarshalBinary(b []byte) error {
-	if err := open(b, "live"); err != nil {
-		return err
-	}
 	var out Live
-	if err := out.read(message{rest: b}); err != nil {
-		return fmt.Errorf("decode live: %w: %w", ErrFrame, err)
+	if err := decode(b, "live", out.read); err != nil {
+		return err
 	}
 	*l = out
 	return nil

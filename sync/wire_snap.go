@@ -43,12 +43,9 @@ func (s *Snap) append(w *writer) error {
 // an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, s is left as
 // it was.
 func (s *Snap) UnmarshalBinary(b []byte) error {
-	if err := open(b, "snap"); err != nil {
-		return err
-	}
 	var out Snap
-	if err := out.read(message{rest: b}); err != nil {
-		return fmt.Errorf("decode snap: %w: %w", ErrFrame, err)
+	if err := decode(b, "snap", out.read); err != nil {
+		return err
 	}
 	*s = out
 	return nil

@@ -60,12 +60,9 @@ func (u *Up) append(w *writer) error {
 // an error, which wraps ErrFrame, ErrTooLarge or a *VersionError, u is left as
 // it was. It allocates no more than a small multiple of len(b).
 func (u *Up) UnmarshalBinary(b []byte) error {
-	if err := open(b, "up"); err != nil {
-		return err
-	}
 	var out Up
-	if err := out.read(message{rest: b}); err != nil {
-		return fmt.Errorf("decode up: %w: %w", ErrFrame, err)
+	if err := decode(b, "up", out.read); err != nil {
+		return err
 	}
 	*u = out
 	return nil
