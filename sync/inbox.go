@@ -98,7 +98,7 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 	defer in.mu.Unlock()
 	if err == nil && !in.note(now, u) {
 		status, reason = StatusForbidden, reasonReplayed
-		err = fmt.Errorf("admit frame on %s: number %d is more than %d behind its sender's newest", subject, u.Seq, replayWindow)
+		err = fmt.Errorf("admit frame on %s: number %d of incarnation %d is played back: it arrived before, or is more than %d behind its sender's newest", subject, u.Seq, u.Incarnation, replayWindow)
 	}
 	if err != nil {
 		in.refused[reason]++
