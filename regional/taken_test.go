@@ -158,13 +158,10 @@ func TestSubtotalIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// A key that lost its place before its homes answered gets back what they hold of this
-// region: the store keeps it. What they were just told is no news, and makes no guest.
-func TestKeyWithoutPlaceIsTakenBack(t *testing.T) {
-	f := newFour(t)
-	(&edge{name: "dead"}).tell(f.us, f.key, charge(start, 30))
-	f.pass()
-	f.us.store = newStore(&f.now)
+// forgetWhileTold has us, which has room for one key, count another before its homes
+// have answered what it tells them of the first.
+func (f *four) forgetWhileTold() {
+	f.t.Helper()
 	f.few(f.us, regional.Config{MaxKeys: 1})
 	f.us.sync(nil)
 	e := &edge{name: "lives"}
@@ -176,6 +173,16 @@ func TestKeyWithoutPlaceIsTakenBack(t *testing.T) {
 	for _, o := range sent {
 		f.receive(o)
 	}
+}
+
+// A key that lost its place before its homes answered gets back what they hold of this
+// region: the store keeps it. What they were just told is no news, and makes no guest.
+func TestKeyWithoutPlaceIsTakenBack(t *testing.T) {
+	f := newFour(t)
+	(&edge{name: "dead"}).tell(f.us, f.key, charge(start, 30))
+	f.pass()
+	f.us.store = newStore(&f.now)
+	f.forgetWhileTold()
 	if n := f.us.Guests(); n != 1 {
 		t.Fatalf("%d guests, want the key", n)
 	}
@@ -194,17 +201,7 @@ func TestKeyWithoutPlaceIsTakenBack(t *testing.T) {
 // A home that holds of this region what it was just told has no news.
 func TestEchoMakesNoGuest(t *testing.T) {
 	f := newFour(t)
-	f.few(f.us, regional.Config{MaxKeys: 1})
-	f.us.sync(nil)
-	e := &edge{name: "e"}
-	e.tell(f.us, f.key, charge(f.now, 1))
-	sent := f.us.Exports(f.now)
-	f.us.Pushes(f.now)
-	f.us.sync(nil)
-	e.tell(f.us, 9999, charge(f.now, 60))
-	for _, o := range sent {
-		f.receive(o)
-	}
+	f.forgetWhileTold()
 	if n := f.us.Guests(); n != 0 || len(f.us.Vectors(f.key)) > 0 {
 		t.Errorf("%d guests, want none: the store has it", n)
 	}
