@@ -97,9 +97,9 @@ func (n *Node) checkShort(now int64, req *limit.Request, rule *limit.Rule, d *li
 	n.checkHash(now, req, rule, hash, d)
 }
 
-// hash is that of the request's counters under a rule, which are fetched: a lock
-// waits for all that was written, and then lets the look at them begin. ok is
-// false where a part of the key is absent.
+// hash is that of the request's counters under a rule. Their place is fetched at once:
+// after the lock, which waits for all that was written, it would be late. ok is false
+// where a part of the key is absent.
 func (n *Node) hash(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, ok bool) {
 	material, ok := rule.AppendKey(req.Scratch(), req)
 	req.KeepScratch(material)

@@ -38,11 +38,11 @@ type Config struct {
 	// Shorter is more exact and costs more messages.
 	Interval, Urgent, Timeout time.Duration
 
-	// Budget is how many bytes a second the frames, a starting node's questions and the
-	// replies to both may take, up to a second's worth saved up (0: any number). When it runs short what is far
-	// from its limit waits, then what is regular; what cannot wait overdraws it by a
-	// frame at the most. Pushes are not in it, and what Run still sends as it ends
-	// is not bound by it: that would be lost.
+	// Budget is how many bytes a second the frames, a starting node's questions and
+	// the replies to both may take, up to a second's worth saved up (0: any number).
+	// When it runs short what is far from its limit waits, then what is regular; what
+	// cannot wait overdraws it by a frame at the most. Pushes are not in it, and what
+	// Run still sends as it ends is not bound by it: that would be lost.
 	Budget int64
 
 	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it

@@ -118,8 +118,9 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // rates that a Report charges, no more than is counted of their keys. It is for
 // callers that have no receipt, be it that another edge charged. It takes this edge's
 // own charges first, as two edges that took the same one at once would give back one
-// of both; then those of others; and of each the oldest that still count, which leaves
-// counted for as long as can be what is. Where nothing applies but concurrency limits, it releases a slot of each.
+// of both; then those of others; and of each the oldest that still count, so that what
+// stays counted does so for as long as it can. Where nothing applies but concurrency
+// limits, it releases a slot of each.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.At(now)
 	var room [maxCounters]counter

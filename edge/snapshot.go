@@ -47,8 +47,9 @@ const mostAsks = 20
 
 // Asks hands out requests for the parts of the snapshot that are missing. It has
 // none before there are rules, by which totals are judged, nor when all is there.
-// With a budget of bytes it asks for one part at a time, while half of what may be saved
-// up is left: the answers are large, and frames have to go on. Call it every Config.Urgent.
+// With a budget of bytes it asks for one part at a time, while half of what may be
+// saved up is left: the answers are large, and frames have to go on. Call it every
+// Config.Urgent.
 func (n *Node) Asks(now time.Time) []Ask {
 	if n.rules.Load() == nil {
 		return nil

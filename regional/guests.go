@@ -85,8 +85,8 @@ func (l *lane) guestsFull() bool {
 	return len(l.guests) >= max(1, l.room.keys/guestShare) || l.room.guests+freshBytes > l.room.bytes/guestShare
 }
 
-// seeOff lets a guest go that is stored and pushed. One that still owes something is
-// stored next, be it on no list.
+// seeOff lets a guest go that is stored and pushed. One that still owes the store
+// something stays, though it may stand on no list: it is about to be written.
 func (l *lane) seeOff(key deltasync.Key, c *counter) {
 	owes := c.owes() || c.abroad != nil && c.abroad.unkept != nothing
 	if c.guest && !owes && !c.retried && c.writing == 0 && !c.pushed {

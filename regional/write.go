@@ -80,9 +80,9 @@ func (a *Aggregator) catchUp(ctx context.Context, l *lane, now int64, away partS
 }
 
 // writeFrame merges what the store lacks of a frame's keys, asks it about those
-// that are not known here, joins its answers, and says whether all is stored. All batches of the frame share one
-// deadline, as its sender waits; nobody waits for a part that is away. What is
-// not stored is tried again by Sync.
+// that are not known here, joins its answers, and says whether all is stored. All
+// batches of the frame share one deadline, as its sender waits; nobody waits for a
+// part that is away. What is not stored is tried again by Sync.
 func (a *Aggregator) writeFrame(ctx context.Context, l *lane, m *merged, now int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()

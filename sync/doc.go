@@ -49,7 +49,8 @@
 //
 //   - A build that knows version v writes v-1, which the build before it reads as
 //     well: Ups, Snaps, pushes and Lives. So v is read a build before it is written.
-//   - An answer, a refusal included, is written in the version of what it answers.
+//   - A Down, be it a refusal, is written in the version of the Up that it answers. (A
+//     Snap is answered by a Hot, which is written as one that is pushed.)
 //   - Readers take v, v-1, and v-2, which the build before them writes. Newer ones
 //     they refuse by a VersionError, and older ones too.
 //
@@ -64,7 +65,8 @@
 //	sg.v1.audit.<region>.<lane>               another region's Up that only asks, to compare
 //
 // <region> is the one addressed; of its aggregators the owner of a lane serves
-// it, under the queue agg-<region>: for a while there may be two. Neither tenants nor keys stand in subjects, and keys in frames
-// are hashed under the cluster's secret. A PoP's permissions bind it to its own
-// subjects; Inbox checks that a frame says the same of its sender.
+// it, under the queue agg-<region>: for a while there may be two. Neither tenants
+// nor keys stand in subjects, and keys in frames are hashed under the cluster's
+// secret. A PoP's permissions bind it to its own subjects; Inbox checks that a
+// frame says the same of its sender.
 package deltasync

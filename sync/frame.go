@@ -9,8 +9,8 @@ import (
 
 const (
 	// Version is the newest protocol version that is read here. Frames are written in
-	// the one before it, which peers of the build before read too, and answers in
-	// that of the frame that they answer: see the package comment.
+	// the one before it, which peers of the build before read too, and Downs in
+	// that of the Up that they answer: see the package comment.
 	Version = 1
 	// MaxFrame is the largest encoded frame, in bytes.
 	MaxFrame = 64 << 10

@@ -141,8 +141,8 @@ func (o *offenders) excuse(from Sender) {
 
 // Vain notes that nothing was taken of an edge's frame that was admitted, though it
 // told something: all lay beyond the horizon, or had a shape that nobody keeps. Who
-// sends such frames alone, more than muteAfter in a row in a lane, is muted, of which
-// the MutedError says so; else it is nil. An edge whose clock was mended still has
+// sends such frames alone, more than muteAfter in a row in a lane within mutePeriod, is
+// muted, and the MutedError says so; else it is nil. An edge whose clock was mended still has
 // some to send, but few, and good ones between. The mute is no longer each time: it
 // may be our clock that is wrong, and when that is mended edges are to be heard soon.
 // Regions are heard all the same: what they ask for is of use, and it is up to their

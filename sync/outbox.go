@@ -132,7 +132,7 @@ func (o *Outbox) takes(id *sectionID, d *Delta) bool {
 	return d.Key != 0 && checkCells(d.Cells) == nil && checkCarry(d.Carry) == nil && checkUntil(d.Until) == nil && checkHeard(d.Heard) == nil
 }
 
-// put is Put of what could be encoded, while no frame is begun or in its stead.
+// put has what could be encoded wait in a queue, whether a frame is begun or not.
 func (o *Outbox) put(id *sectionID, d *Delta) bool {
 	name := id.of(d.Key)
 	e := o.entries.find(&name)

@@ -10,9 +10,9 @@ import (
 // the next frame is begun with the first of them, and they go straight into it:
 // nothing has to be found, queued and taken out again.
 
-// Tell is Put for whoever calls Next, or Hold, before it tells of a key again. Of a key
-// that it tells of twice before both may go, each a state like any other. It keeps no
-// part of shape and d, and may take off d what is not told.
+// Tell is Put for whoever calls Next, or Hold, before it tells of a key again. What is
+// told of a key twice before that may leave as two deltas, of which each is a state like
+// any other. It keeps no part of shape and d, and may take off d what is not told.
 func (o *Outbox) Tell(shape *Shape, life uint32, d *Delta) bool {
 	id := sectionID{*shape, life}
 	return o.takes(&id, d) && (o.goesStraight(&id, d) || o.put(&id, d))
