@@ -191,7 +191,7 @@ func (n *Node) enqueue(c class, b *drained) bool {
 	for i := range b.news {
 		p := &b.news[i]
 		if p.rate != b.rate {
-			b.rate, b.shape = p.rate, shapeOf(p.rate)
+			b.rate, b.shape = p.rate, shapeOf(n.inForce(p.rate))
 		}
 		lane := p.delta.Key.Lane(n.cfg.Lanes)
 		if p.heard <= n.lanes[lane].since {
@@ -208,6 +208,17 @@ func (n *Node) enqueue(c class, b *drained) bool {
 	}
 	b.news, b.cells = b.news[:0], b.cells[:0]
 	return room
+}
+
+// inForce is what a rate is by the rules of now, which is what aggregators are to hear:
+// a key that rests was folded under what it was before.
+func (n *Node) inForce(rate *limit.Rate) *limit.Rate {
+	if rates := n.rates.Load(); rates != nil {
+		if now := (*rates)[rate.Generation]; now != nil {
+			return now
+		}
+	}
+	return rate
 }
 
 // putBack is restore of the record in its shard.
