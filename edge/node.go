@@ -355,7 +355,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			r.regions &^= unstoredMark
 		}
 		sent := r.sentAt()
-		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 {
+		if !r.tells(now) || b.rate.Scope == limit.ScopeEdge || sent == 0 && !r.heeds() {
 			continue
 		}
 		if r.regions&unstoredMark != 0 {
@@ -366,6 +366,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			b.wave = s.wave
 		}
 		switch {
+		case sent == 0 && b.wave == s.wave: // who told the penalty does so now and then
 		case b.wave != s.wave && concerned:
 			s.resend(r, now, hot)
 		case lapsed(now, r.fullAt(), refreshAfter(b.rate)):

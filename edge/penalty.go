@@ -45,6 +45,12 @@ func (b *block) sentence(now int64) int64 {
 	return b.denied.until
 }
 
+// heeds says that all there is to tell of the record is a penalty. One that was only
+// heard is told to a region whose store is new: who set it may be gone.
+func (r *record) heeds() bool {
+	return !r.sparse() && r.block.denied.cost == penalty && r.block.own.Len() == 0
+}
+
 // tells says that the region has something to keep of the block.
 func (b *block) tells(now int64) bool { return b.own.Len() > 0 || b.punished(now) }
 
