@@ -19,6 +19,7 @@ func (a *Aggregator) take(ctx context.Context, l *lane, up *deltasync.Up, now in
 		full := m.full
 		m.told, m.asked, m.full, m.away = nil, nil, nil, nil
 		a.merge(l, up, m, full, now)
+		m.inOrder()
 		stored = a.writeFrame(ctx, l, m, now)
 		gained = len(m.full) < len(full)
 	}
@@ -30,10 +31,16 @@ func (a *Aggregator) take(ctx context.Context, l *lane, up *deltasync.Up, now in
 	for _, delta := range m.full {
 		m.refuse(int(delta), deltasync.StatusOverloaded)
 	}
-	slices.Sort(m.refused)
-	m.refused = slices.Compact(m.refused)
+	m.inOrder()
 	m.told, m.asked = nil, m.away
 	return m, a.writeFrame(ctx, l, m, now) && stored
+}
+
+// inOrder puts what was refused, by several passes over a frame, in the order in which
+// it is told, each delta once.
+func (m *merged) inOrder() {
+	slices.Sort(m.refused)
+	m.refused = slices.Compact(m.refused)
 }
 
 // guest has a key answered by a counter should it have no place by then.
