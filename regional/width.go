@@ -11,8 +11,8 @@ import (
 // it for good, and counts of another width are refused. But whoever named a key first
 // could keep everybody else's out, by a width of its choice. So it is in force as long
 // as no more PoPs and regions tell another one than have counts of it, and as long as
-// some PoP of this region has. When that ends the counter begins anew; what it had
-// lapses in the store.
+// some PoP of this region has. When that ends the counter begins anew, but for its
+// penalty; what it had lapses in the store.
 
 // rival is what a PoP or region tells, whose counts of a key are refused.
 type rival struct {
@@ -47,7 +47,10 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 		return false
 	}
 	m.recast = &recast{key: key, was: c.shape.Width, width: told.Width}
-	*c = counter{fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again}
+	*c = counter{
+		fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again,
+		penalty: c.penalty, // or by another width anybody could end it, or his rest from one
+	}
 	c.reshape(told)
 	l.weigh(c)
 	return true

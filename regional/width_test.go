@@ -173,3 +173,37 @@ func TestKeysThatBeginAnewAreLogged(t *testing.T) {
 		}
 	}
 }
+
+// A key that begins anew stays kept out, and whoever had it kept out has to rest: it may
+// be he who has it begin anew, as nobody counts what is denied.
+func TestPenaltyOutlivesAWidth(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	r, narrow := newRegion(t, "eu", store), minute
+	narrow.Width = time.Millisecond
+	m := &edge{name: "m", pop: "m"}
+	begins := func(after time.Duration, shape deltasync.Shape) {
+		now = start.Add(after)
+		r.now = now
+		if got := m.send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: sliceOf(shape, now), Charges: 1}}}}}).Status; got != deltasync.StatusOK {
+			t.Fatalf("after %v slices of %v are answered with %v", after, shape.Width, got)
+		}
+		r.sync(nil)
+	}
+	(&edge{name: "e"}).punish(r, minute, in(time.Hour))
+	begins(time.Minute, narrow)
+	for who, asked := range map[string]*region{"it": r, "who has it from the store": newRegion(t, "eu", store)} {
+		if got := untilOf(asked, narrow); got != in(time.Hour) {
+			t.Errorf("%s tells a penalty until %d, want %d", who, got, in(time.Hour))
+		}
+	}
+
+	now, r = start, newRegion(t, "eu", newStore(&now))
+	m = &edge{name: "m", pop: "m"}
+	m.punish(r, minute, in(20*24*time.Hour)) // a day is heeded, and then a day it rests
+	begins(25*time.Hour, narrow)
+	m.punish(r, narrow, in(30*time.Hour))
+	if got := untilOf(r, narrow); got != 0 {
+		t.Errorf("while it rests: until %d, want nothing", got)
+	}
+}
