@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// maxSenders bounds what an Inbox remembers; whoever was silent longest is
-// forgotten first, which costs nothing but figures.
+// maxSenders bounds what an Inbox remembers, 10 KB of each at the most; whoever was
+// silent longest is forgotten first, which costs figures, and that what he sent could
+// be played back.
 const maxSenders = 4096
 
 // Reasons for which an Inbox refuses a frame, as Refused names them.
