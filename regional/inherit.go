@@ -27,7 +27,7 @@ const warm = 25
 // warms says that a key is to be listed: it is near its limit, or kept out.
 func (l *lane) warms(c *counter, now int64) bool {
 	limit := c.shape.Limit
-	return limit > 0 && l.used(c, now) >= limit/100*warm+limit%100*warm/100 || c.penalty.at(now) != 0
+	return limit > 0 && l.used(c, now) >= percent(limit, warm) || c.penalty.at(now) != 0
 }
 
 // note is what the store lists a key with: its shape, by which anybody can load
