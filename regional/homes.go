@@ -222,7 +222,7 @@ func passed(since, now, time int64) bool { return now-since >= time || now < sin
 // nothing is known of it here. There is always room in an outbox for what was
 // counted.
 func (a *Aggregator) inquire(l *lane, key deltasync.Key, shape deltasync.Shape, c *counter, now int64) {
-	if !a.homes.on || shape.Regional {
+	if !a.homes.on || shape.Regional || len(l.peers) == 0 {
 		return
 	}
 	if c != nil {

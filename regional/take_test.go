@@ -23,3 +23,16 @@ func TestRefusedInASecondPass(t *testing.T) {
 		t.Errorf("refused %v of %d totals, want %v of 3", down.Refused, len(down.Totals), want)
 	}
 }
+
+// A region without others keeps nothing of what it would hear from them, however often
+// its keys are asked about.
+func TestAloneAKeyTakesNoMoreWhenItIsAskedAbout(t *testing.T) {
+	r := small(t, regional.Config{Targets: regional.TargetsHomes}, newStore(&start))
+	e := &edge{name: "e"}
+	e.tell(r, 1, charge(start, 1))
+	before := r.Stats(start).Bytes
+	e.tell(r, 1)
+	if after := r.Stats(start).Bytes; after != before {
+		t.Errorf("it takes %d bytes, and %d when it was asked about", before, after)
+	}
+}
