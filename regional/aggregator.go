@@ -177,7 +177,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 
 // errVain is why an edge is muted of whose frames nothing can be taken. A key that has
 // another width here is not meant: who is right is not known.
-var errVain = errors.New("its counts lie in the future, or are of a shape that nobody keeps")
+var errVain = errors.New("its counts lie in the future, or are of a shape that nobody keeps: see that its clock is right, and this one")
 
 // judge has those muted who go on sending what nothing can be taken of.
 func (a *Aggregator) judge(subject string, up *deltasync.Up, m *merged, now int64) {
