@@ -210,13 +210,14 @@ func (n *Node) enqueue(c class, b *drained) bool {
 	return room
 }
 
-// inForce is what a rate is by the rules of now, which is what aggregators are to hear:
-// a key that rests was folded under what it was before.
+// inForce is what a rate is by the rules of now, for the same tenant: that is what
+// aggregators are to hear. A key that rests was folded under what it was before.
 func (n *Node) inForce(rate *limit.Rate) *limit.Rate {
-	if rates := n.rates.Load(); rates != nil {
-		if now := (*rates)[rate.Generation]; now != nil {
-			return now
-		}
+	if set := n.rules.Load(); set == nil || set.Has(rate) {
+		return rate
+	}
+	if now := (*n.rates.Load())[rate.Generation]; now != nil {
+		return now.As(rate)
 	}
 	return rate
 }

@@ -7,20 +7,35 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
-// A key that rests since a rule was changed is told again under what its rate is now:
-// aggregators go by what most say.
+// A key that rests since a rule was changed is told again under what its rate is now,
+// for its tenant: aggregators go by what most say.
 func TestRestingKeysAreToldUnderTheRulesOfNow(t *testing.T) {
-	bucket := func(capacity, refill uint64) limit.RuleSpec {
-		return perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: capacity, Refill: limit.Flow{Units: refill, Per: 10 * time.Minute}})
+	rule := func(capacity, refill uint64) limit.RuleSpec {
+		r := perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: capacity, Refill: limit.Flow{Units: refill, Per: 10 * time.Minute}})
+		r.TierFrom = "plan"
+		return r
 	}
-	n := newNode(t, Config{}, bucket(120, 600))
-	check(n, start, "sparse")
-	for range 2 {
-		check(n, start, "u")
+	rules := func(capacity, refill uint64) *limit.Set {
+		set, problems := limit.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{rule(capacity, refill)}, Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 2}}})
+		for _, p := range problems {
+			if len(p) > 0 {
+				t.Fatal(p)
+			}
+		}
+		return set
+	}
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
+	n.SetRules(rules(120, 600))
+	for _, plan := range []string{"", "gold"} {
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", "u"+plan)
+		req.Set("plan", plan)
+		n.Check(start, req)
+		req.Release()
 	}
 	answer(t, n, start, upOf(t, n.flushAll(start)))
-	n.SetRules(compile(t, bucket(210, 1080)))
-	now := start
+	n.SetRules(rules(210, 1080))
+	now, limits := start, map[uint64]bool{}
 	for told := 0; told < 2; {
 		if now = now.Add(100 * time.Millisecond); now.Sub(start) > 30*time.Second {
 			t.Fatalf("%d keys are told again within %v, want both", told, now.Sub(start))
@@ -32,10 +47,14 @@ func TestRestingKeysAreToldUnderTheRulesOfNow(t *testing.T) {
 		}
 		up := upOf(t, out)
 		for _, s := range up.Sections {
-			if told += len(s.Deltas); s.Shape.Limit != 210 || s.Shape.Refill != 1080 {
-				t.Errorf("told again after %v under %+v, want a bucket of 210 that refills 1080", now.Sub(start), s.Shape)
+			told += len(s.Deltas)
+			if limits[s.Shape.Limit] = true; s.Shape.Refill*210 != s.Shape.Limit*1080 {
+				t.Errorf("told again after %v under %+v, want a bucket of 210 that refills 1080, or twice that", now.Sub(start), s.Shape)
 			}
 		}
 		answer(t, n, now, up)
+	}
+	if !limits[210] || !limits[420] {
+		t.Errorf("told again with limits of %v, want 210 and 420", limits)
 	}
 }

@@ -165,6 +165,7 @@ type Set struct {
 	namespaces map[string]*Namespace
 	rules      []*Rule
 	warnings   []Problems
+	epoch      uint32 // that it was sealed with
 }
 
 // Namespace finds a namespace by name; nil where there is none.
@@ -204,13 +205,28 @@ func (s *Set) Rules() []*Rule { return s.rules }
 // tells its counters from those of any other rule), and its Epoch. It is called
 // once, before the set is shared.
 func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
+	s.epoch = epoch
 	for _, r := range s.rules {
 		r.Sub, r.Epoch = sub(r.identity), epoch*(maxMultipliers+1)
+		r.seal(epoch)
 		for i, v := range r.variants {
 			v.Sub, v.Epoch = r.Sub, r.Epoch+uint32(i)+1
+			v.seal(epoch)
 		}
 	}
 }
+
+// seal marks the rule's rates, and thereby all that are made of them, as the set's.
+func (r *Rule) seal(epoch uint32) {
+	for _, rate := range r.Rates {
+		for ; rate != nil; rate = rate.Open {
+			rate.epoch = epoch
+		}
+	}
+}
+
+// Has says that a rate is one of the set's, be it a tenant's or as a request asked.
+func (s *Set) Has(r *Rate) bool { return r.epoch == s.epoch }
 
 // generation hashes what decides the meaning of a count: two rates with equal
 // generations may share counters, whoever compiled them. keys is what the
