@@ -78,6 +78,30 @@ func (p *peer) rests(now int64) bool {
 // for it shall not notice.
 const tellStretch = 256
 
+// mostRefused is how many keys are remembered that a peer refused, and that were
+// forgotten here before it did.
+const mostRefused = 64
+
+// forgetsTold notes that the store alone has what a peer was told of a key and would not
+// have. As many as there is room to remember are read again like the listed ones.
+func (l *lane) forgetsTold(j int, key deltasync.Key, shape deltasync.Shape) {
+	l.forgot |= 1 << j
+	if p := &l.peers[j]; len(p.refused) < mostRefused && !l.heavy() {
+		p.refused = append(p.refused, heir{key, shape})
+	}
+}
+
+// takeRefused takes what is remembered of such keys.
+func (l *lane) takeRefused() (keys []heir) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for j := range l.peers {
+		keys = append(keys, l.peers[j].refused...)
+		l.peers[j].refused = nil
+	}
+	return keys
+}
+
 // reread has listed keys read from the store where some were forgotten here that a
 // peer was yet to be told of, once it answers and has heard of those that were not; as
 // seldom as those are told while it refuses them.

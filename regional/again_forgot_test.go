@@ -10,9 +10,9 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// forgotWhileTold is a region with room for one key, which has sent us what it counted of key
-// 9 and forgot it before the answer.
-func forgotWhileTold(t *testing.T) (eu *region, sent regional.Outgoing, up deltasync.Up) {
+// forgotWhileTold is a region with room for one key, which has sent us that so much of 100
+// is used of key 9, and forgot it before the answer.
+func forgotWhileTold(t *testing.T, used uint64) (eu *region, sent regional.Outgoing, up deltasync.Up) {
 	t.Helper()
 	now := start
 	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, newStore(&now))
@@ -30,7 +30,7 @@ func forgotWhileTold(t *testing.T) (eu *region, sent regional.Outgoing, up delta
 		(&edge{name: "e1", seq: n}).send(eu, deltasync.Section{Shape: long, Deltas: []deltasync.Delta{{Key: key,
 			Cells: []crdt.Cell{{Slice: crdt.Slice(start.UnixNano() / int64(time.Minute)), Charges: n}}}}})
 	}
-	count(9, 30)
+	count(9, used)
 	sent, up = only(t, eu)
 	eu.Pushes(eu.now)
 	eu.sync(nil)
@@ -44,17 +44,19 @@ func forgotWhileTold(t *testing.T) (eu *region, sent regional.Outgoing, up delta
 // What a peer refused is told again though it was forgotten while the frame was under
 // way: it is read from the store.
 func TestRefusedKeyThatWasForgottenIsToldAgain(t *testing.T) {
-	eu, sent, up := forgotWhileTold(t)
-	refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
-	told := 0
-	for range 10 {
-		if slices.Contains((far{epoch: 1}).second(t, eu), 9) {
-			told++
+	for name, used := range map[string]uint64{"listed": 30, "on no list": 10} {
+		eu, sent, up := forgotWhileTold(t, used)
+		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+		told := 0
+		for range 10 {
+			if slices.Contains((far{epoch: 1}).second(t, eu), 9) {
+				told++
+			}
+			eu.inherit(nil)
 		}
-		eu.inherit(nil)
-	}
-	if told != 1 {
-		t.Errorf("the key is told %d times again, want once", told)
+		if told != 1 {
+			t.Errorf("%s: the key is told %d times again, want once", name, told)
+		}
 	}
 }
 
@@ -62,7 +64,7 @@ func TestRefusedKeyThatWasForgottenIsToldAgain(t *testing.T) {
 // and less often.
 func TestForgottenKeysAreReadSeldomForARefusingPeer(t *testing.T) {
 	for name, peer := range map[string]far{"refuses": {epoch: 1, lacks: 9}, "without its store": {epoch: 1, away: true}} {
-		eu, sent, up := forgotWhileTold(t)
+		eu, sent, up := forgotWhileTold(t, 10)
 		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
 		told := 0
 		for range 60 {
@@ -74,5 +76,39 @@ func TestForgottenKeysAreReadSeldomForARefusingPeer(t *testing.T) {
 		if told < 3 || told > 8 {
 			t.Errorf("%s: the key is told %d times in a minute, want to be told again, and seldom", name, told)
 		}
+	}
+}
+
+// Of such keys no more are remembered than there is room for; of the others those that
+// are listed are read.
+func TestRefusedKeysThatAreRememberedAreBounded(t *testing.T) {
+	eu, sent, up := forgotWhileTold(t, 10)
+	refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+	if n := eu.Refused(); n != 1 {
+		t.Fatalf("%d keys are remembered, want the one", n)
+	}
+	before := eu.Stats(eu.now).Bytes
+	for key := deltasync.Key(100); key < 100+2*regional.MostRefused; key++ {
+		(&edge{name: "e2"}).tell(eu, key, charge(start, 10))
+		sent, up := only(t, eu)
+		eu.sync(nil)
+		(&edge{name: "e3"}).tell(eu, key+1000, charge(start, 60))
+		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+		eu.sync(nil)
+		eu.Pushes(eu.now)
+		for _, o := range eu.Exports(eu.now) {
+			var up deltasync.Up
+			if err := up.UnmarshalBinary(o.Payload); err != nil {
+				t.Fatal(err)
+			}
+			refuse(t, eu, o, up, deltasync.StatusOK)
+		}
+		eu.now = eu.now.Add(100 * time.Millisecond)
+	}
+	if n := eu.Refused(); n != regional.MostRefused {
+		t.Errorf("%d keys are remembered, want %d", n, regional.MostRefused)
+	}
+	if eu.Stats(eu.now).Bytes <= before {
+		t.Error("they take no memory, as it is told")
 	}
 }

@@ -71,6 +71,7 @@ type peer struct {
 	until   int64           // it is left alone before this instant
 	again   []deltasync.Key // to be told with a later Tick: see tellLater
 	round   round           // of what stood there
+	refused []heir          // keys that it would not have, and that are in the store alone
 	fails   int             // frames in a row that it did not answer
 	audits  audits
 	failing int64 // since when

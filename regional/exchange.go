@@ -246,7 +246,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 				if d.Flags&deltasync.FlagRefresh != 0 {
 					p.round.refused++
 				}
-				l.forgot |= 1 << j // the store has it
+				l.forgetsTold(j, d.Key, sec.Shape) // the store has it
 			default:
 				a.tellLater(l, j, d.Key, c)
 				if d.Flags&deltasync.FlagRefresh != 0 {

@@ -29,3 +29,16 @@ func (a *Aggregator) Guests() (n int) {
 	}
 	return n
 }
+
+// MostRefused is how many keys of a lane and peer are remembered that were refused and
+// forgotten, and Refused how many are.
+const MostRefused = mostRefused
+
+func (a *Aggregator) Refused() (n int) {
+	for _, l := range a.lanes {
+		for j := range l.peers {
+			n += len(l.peers[j].refused)
+		}
+	}
+	return n
+}

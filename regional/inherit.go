@@ -91,7 +91,12 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	defer g.busy.Store(false)
 	t := a.clock.At(now)
 	if gained := a.takeGained() | laneSet(g.again.Swap(0)); gained != 0 {
-		g.pass = pass{lanes: g.lanes | gained, rest: t}
+		g.pass = pass{lanes: g.lanes | gained, keys: g.keys, rest: t}
+		for lane, l := range a.lanes {
+			if gained.has(lane) {
+				g.keys = append(g.keys, l.takeRefused()...)
+			}
+		}
 	}
 	if g.lanes == 0 || t < g.rest && g.rest-t <= int64(inheritAgain) {
 		return nil

@@ -32,6 +32,7 @@ const (
 	counterBytes = (int(unsafe.Sizeof(counter{})) + 31) &^ 31
 	placeBytes   = 32
 	keyBytes     = int(unsafe.Sizeof(deltasync.Key(0)))
+	heirKeys     = int(unsafe.Sizeof(heir{})) / keyBytes
 	// freshBytes is what a key takes when it comes: with one entry of one cell.
 	freshBytes = counterBytes + placeBytes + keyBytes + int(unsafe.Sizeof(crdt.Entry{})+unsafe.Sizeof(missing{})) + 2*keyBytes
 )
@@ -76,7 +77,7 @@ type room struct {
 func (l *lane) size() int {
 	places := cap(l.order) + cap(l.push) + cap(l.hot) + 2*l.retry.total
 	for j := range l.peers {
-		places += cap(l.peers[j].again)
+		places += cap(l.peers[j].again) + cap(l.peers[j].refused)*heirKeys
 	}
 	return l.room.held + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
 }
