@@ -179,7 +179,9 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 			if down.Status != deltasync.StatusStoreDown {
 				t.verifyOwners(v, c)
 			}
-			if down.Took(i) && t.acknowledges(v, &down) {
+			if took := down.Took(i) && t.acknowledges(v, &down); !took && d.Until != 0 {
+				t.sentences.refuse(c.user)
+			} else if took {
 				t.stores(v, d.Key, replica, d.Cells)
 				if d.Until != 0 {
 					t.sentences.store(v.Region, c.user)

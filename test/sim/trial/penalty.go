@@ -33,7 +33,7 @@ func (t *trial) verifyDenial(edge string, user int, req *limit.Request) {
 }
 
 // sentences are users whose penalty regions have stored, and those whose a region has
-// lost since.
+// lost since, or would not have, or took into memory alone, when it was told.
 type sentences struct {
 	stored map[string]map[string]bool // by region
 	lost   map[string]bool
@@ -42,6 +42,9 @@ type sentences struct {
 func newSentences() sentences {
 	return sentences{map[string]map[string]bool{}, map[string]bool{}}
 }
+
+// refuse notes that a region was told of a penalty in vain.
+func (s *sentences) refuse(user string) { s.lost[user] = true }
 
 func (s *sentences) store(region, user string) {
 	if s.stored[region] == nil {
@@ -60,8 +63,8 @@ func (s *sentences) forget(region string) {
 
 // untold says that nobody has to tell of a penalty any more. An edge that forgot the
 // key to make room heeds it still, and does not tell it again, no more than its counts:
-// where the region that had stored it loses it before another has heard of it, all
-// others let the user in. Seed 17378.
+// where the region that had stored it loses it before another has heard of it, or never
+// stored it, all others let the user in. Seeds 17378, 41001390 and 60000443.
 func (t *trial) untold(user string) bool {
 	if !t.has[Evict] || !t.sentences.lost[user] {
 		return false

@@ -8,11 +8,13 @@ func TestPenaltiesThatAreLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		evict                 bool
 		stored, lost, regains bool
-		elsewhere             bool
+		elsewhere, refused    bool
 		want                  bool
 	}{
 		"stored and lost":        {evict: true, stored: true, lost: true, want: true},
 		"told to nobody":         {evict: true},
+		"told in vain":           {evict: true, refused: true, want: true},
+		"first in vain":          {evict: true, refused: true, stored: true},
 		"stored":                 {evict: true, stored: true},
 		"told again since":       {evict: true, stored: true, lost: true, regains: true},
 		"another region has it":  {evict: true, stored: true, lost: true, elsewhere: true},
@@ -22,6 +24,9 @@ func TestPenaltiesThatAreLost(t *testing.T) {
 		tr := &trial{plan: &plan{has: map[Fault]bool{Evict: tc.evict}}, sentences: newSentences()}
 		if tc.stored {
 			tr.sentences.store("eu", "u")
+		}
+		if tc.refused {
+			tr.sentences.refuse("u")
 		}
 		if tc.elsewhere {
 			tr.sentences.store("us", "u")
