@@ -78,8 +78,11 @@ func (c *counter) draining(now int64) crdt.Slice {
 	s := c.shape
 	if s.Bucket() {
 		if hi, lo := bits.Mul64(s.Limit-min(s.Limit, s.Floor), uint64(s.RefillPer)); hi < s.Refill {
-			full, _ := bits.Div64(hi, lo, s.Refill)
-			s.Slices = int(min(full/uint64(s.Width)+1, uint64(s.Slices)))
+			full, rest := bits.Div64(hi, lo, s.Refill)
+			if rest > 0 {
+				full++
+			}
+			s.Slices = int(min((full+uint64(s.Width)-1)/uint64(s.Width), uint64(s.Slices))) // as limit.Compile has it
 		}
 	}
 	return reach(s, now)

@@ -67,7 +67,7 @@ type room struct {
 	hand        int      // the place in lane.order where the next search begins
 	newHand     int      // and that among those who came last
 	enough      worth    // who is worth no more goes without a look at others; raised where there are none such
-	barren      [2]int64 // until then nobody searches: one has just found nothing; the second for keys that matter
+	barren      [3]int64 // by need; until then nobody searches: one has just found nothing
 	evictions   uint
 	hot         int64  // until then nobody searches far: all were hot
 	displaced   uint64 // counters that were forgotten though they cannot be read again
@@ -151,10 +151,18 @@ const (
 	little = (mostUsed + 1) / 32
 )
 
-// worth is what a counter is worth, priceless where it may not be forgotten: for
-// one that matters others make room that cannot be read again, as edges tell those
-// once more when the store is back.
-func (a *Aggregator) worth(l *lane, key deltasync.Key, matters bool, now int64) worth {
+// need is what room is needed for. Beyond the first, counters make it that cannot be
+// read again, as edges tell those once more when the store is back.
+type need int
+
+const (
+	forAny            need = iota
+	forOneThatMatters      // those that have used little
+	forTheRest             // as there is too little for those that are here: whatever is left
+)
+
+// worth is what a counter is worth, priceless where it may not be forgotten.
+func (a *Aggregator) worth(l *lane, key deltasync.Key, why need, now int64) worth {
 	c := l.counters[key]
 	if c.writing > 0 {
 		return priceless // what becomes of the write stands with it
@@ -167,7 +175,7 @@ func (a *Aggregator) worth(l *lane, key deltasync.Key, matters bool, now int64) 
 		w |= unexported
 	}
 	if owes := c.owes(); owes || a.store.lost(key, c) {
-		if !matters || w&hotCounter != 0 || owes && !c.retried { // that one is about to be written
+		if why == forAny || why == forOneThatMatters && w&hotCounter != 0 || owes && !c.retried { // that one is about to be written
 			return priceless
 		}
 		w |= unstored
@@ -229,8 +237,12 @@ const (
 // makeRoom forgets counters until there is room for one more, and says whether
 // there is. For a key that matters more is given up.
 func (a *Aggregator) makeRoom(l *lane, matters bool, now int64) bool {
+	why := forAny
+	if matters {
+		why = forOneThatMatters
+	}
 	for l.crowded() {
-		if !a.evict(l, matters, now) {
+		if !a.evict(l, why, now) {
 			return false
 		}
 	}
@@ -242,10 +254,17 @@ func (l *lane) bursts() bool { return l.size() > l.room.bytes/10*11 }
 
 // relieve forgets counters while those that there are take more than they may. Where
 // none can be read again, as the store is away, they grow by a tenth before some make
-// room for the others.
+// room for the others, who use least of their limit first.
 func (a *Aggregator) relieve(l *lane, now int64) {
 	for range strides {
-		if !l.heavy() || !a.evict(l, l.bursts(), now) {
+		switch {
+		case !l.heavy():
+			return
+		case !l.bursts():
+			if !a.evict(l, forAny, now) {
+				return
+			}
+		case !a.evict(l, forOneThatMatters, now) && !a.evict(l, forTheRest, now):
 			return
 		}
 	}
@@ -253,11 +272,11 @@ func (a *Aggregator) relieve(l *lane, now int64) {
 
 // search is what an eviction has found so far.
 type search struct {
-	now     int64
-	matters bool
-	at      int // in lane.order; -1: nothing
-	least   worth
-	locked  bool // some may not be forgotten as yet
+	now    int64
+	why    need
+	at     int // in lane.order; -1: nothing
+	least  worth
+	locked bool // some may not be forgotten as yet
 }
 
 // look looks at n counters from a hand on, among those at places from first on,
@@ -267,7 +286,7 @@ func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
 		if *hand < first || *hand >= len(l.order) {
 			*hand = first
 		}
-		w := a.worth(l, l.order[*hand], s.matters, s.now)
+		w := a.worth(l, l.order[*hand], s.why, s.now)
 		s.locked = s.locked || w == priceless
 		if w < s.least {
 			s.at, s.least = *hand, w
@@ -282,16 +301,13 @@ func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
 // evict forgets, of a stretch of counters, the one that is worth least. Who comes
 // stands last, and takes the place of who goes: so where most are hot, those that
 // a flood brings make room for each other.
-func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
+func (a *Aggregator) evict(l *lane, why need, now int64) bool {
 	r := &l.room
-	barren := &r.barren[0]
-	if matters {
-		barren = &r.barren[1]
-	}
+	barren := &r.barren[why]
 	if waits(*barren, now) {
 		return false
 	}
-	s := search{now: now, matters: matters, at: -1, least: priceless}
+	s := search{now: now, why: why, at: -1, least: priceless}
 	if r.enough >= hotCounter && !waits(r.hot, now) {
 		r.enough = little
 	}
@@ -307,7 +323,7 @@ func (a *Aggregator) evict(l *lane, matters bool, now int64) bool {
 	// What has used much of its limit does not make room for what has not, while
 	// others are about to be written: in a full store it may be gone by now, and these
 	// can go when they are. Who comes is looked at once more then: see take.
-	if s.at < 0 || s.least >= hotCounter && s.locked && !matters {
+	if s.at < 0 || s.least >= hotCounter && s.locked && why == forAny {
 		*barren = now + int64(barrenFor)
 		return false
 	}

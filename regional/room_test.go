@@ -460,30 +460,32 @@ func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 
 // Keys whose counts nothing else has, as the store is away, take a tenth more than
 // there is room for, in whatever number of slices they are counted: then those that
-// use least of their limit are turned away.
+// use least of their limit are turned away, and at last any.
 func TestSlicesFindNoRoomBeyondTheBudget(t *testing.T) {
 	const budget = 256 << 10
-	r := small(t, regional.Config{MaxBytes: budget}, &broken{Store: newStore(&start), down: true})
-	e, first := &edge{name: "e1"}, 0
-	for i := range 40 {
-		r.now = start.Add(time.Duration(i) * minute.Width)
-		for key := deltasync.Key(1); key < 1000; key += 100 {
-			sec := many(r.now, key, 100)
-			sec.Shape.Limit = 1 << 40
-			for j := range sec.Deltas {
-				sec.Deltas[j].Cells = []crdt.Cell{charge(r.now, 1<<30)} // takes its bytes
+	for _, limit := range []uint64{1 << 40, 1 << 31} { // of which half is used at once
+		r := small(t, regional.Config{MaxBytes: budget}, &broken{Store: newStore(&start), down: true})
+		e, first := &edge{name: "e1"}, 0
+		for i := range 40 {
+			r.now = start.Add(time.Duration(i) * minute.Width)
+			for key := deltasync.Key(1); key < 1000; key += 100 {
+				sec := many(r.now, key, 100)
+				sec.Shape.Limit = limit
+				for j := range sec.Deltas {
+					sec.Deltas[j].Cells = []crdt.Cell{charge(r.now, 1<<30)} // takes its bytes
+				}
+				e.send(r, sec)
 			}
-			e.send(r, sec)
+			st := r.Stats(r.now)
+			if first == 0 {
+				first = st.Keys
+			}
+			if st.Bytes > budget/100*111 || st.Keys > first {
+				t.Fatalf("limit %d, slice %d: %d keys in %d bytes, want the %d of the first slice at the most in %d and a tenth", limit, i, st.Keys, st.Bytes, first, budget)
+			}
 		}
-		st := r.Stats(r.now)
-		if first == 0 {
-			first = st.Keys
+		if st := r.Stats(r.now); st.EvictedUnstored == 0 || st.Keys < first/2 || st.Bytes < budget {
+			t.Errorf("limit %d: %d of %d keys are left in %d bytes, want most, and %d full", limit, st.Keys, first, st.Bytes, budget)
 		}
-		if st.Bytes > budget/100*111 || st.Keys > first {
-			t.Fatalf("slice %d: %d keys in %d bytes, want the %d of the first slice at the most in %d and a tenth", i, st.Keys, st.Bytes, first, budget)
-		}
-	}
-	if st := r.Stats(r.now); st.EvictedUnstored == 0 || st.Keys < first/2 || st.Bytes < budget {
-		t.Errorf("%d of %d keys are left in %d bytes, want most, and %d full", st.Keys, first, st.Bytes, budget)
 	}
 }

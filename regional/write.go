@@ -158,7 +158,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			a.joinStored(l, batch[i].Key, &answer[i], by[i], now)
 		}
 	}
-	l.room.barren, l.room.hot = [2]int64{}, 0 // what was written can make room
+	l.room.barren, l.room.hot = [3]int64{}, 0 // what was written can make room
 	return failed, err
 }
 

@@ -16,10 +16,12 @@ func TestLevelAfterAShorterBucket(t *testing.T) {
 	}
 	for _, c := range []struct{ cap0, per0, cap1, per1 uint64 }{
 		{120, 106, 120, 106}, {120, 60, 120, 106}, {120, 60, 70, 60}, {1900, 60, 1900, 108},
+		{6400, 4000, 6400, 6000}, // drains in a whole number of slices
 	} {
 		w := wide(t, 2, 2, limit.RateSpec{Name: "b", Algorithm: "token_bucket", Capacity: c.cap0, Refill: limit.Flow{Units: c.per0, Per: time.Minute}})
-		for i := range 1000 { // full
-			w.Advance(w.Now().Add(100 * time.Millisecond))
+		n := 2 * max(500, int(c.cap0))
+		for i := range n { // full
+			w.Advance(w.Now().Add(100 * time.Second / time.Duration(n)))
 			check(w, w.Edges()[i%4], "u")
 		}
 		if err := w.SetRules("", bucket(c.cap1, c.per1)); err != nil {
@@ -30,14 +32,13 @@ func TestLevelAfterAShorterBucket(t *testing.T) {
 			w.Advance(w.Now().Add(step))
 			check(w, w.Edges()[i%4], "u")
 		}
-		left := check(w, "r0-1", "u").Remaining
 		if err := w.Crash("r0-0"); err != nil {
 			t.Fatal(err)
 		}
 		check(w, "r0-0", "u")
 		w.Advance(w.Now().Add(2 * time.Second))
-		allowed := uint64(0)
-		for range 400 {
+		left, allowed := check(w, "r0-1", "u").Remaining, uint64(0)
+		for range c.cap1 {
 			if check(w, "r0-0", "u").Allowed {
 				allowed++
 			}
