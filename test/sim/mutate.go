@@ -49,6 +49,8 @@ var mutants = []mutant{
 		"cells, own := c.regions.Sums().From(oldest, nil), c.regions.Of(asker)", "cells, own := c.others(oldest), c.regions.Of(asker)", "1"},
 	{"acknowledged before it is stored", "regional/aggregator.go",
 		"if !stored || a.store.away.Load() > 0 {", "if stored = true; !stored {", "owners"},
+	{"an aggregator names the same store for ever", "regional/aggregator.go",
+		"Store: a.store.identity(), LiveEdges", "Store: a.self.Node, LiveEdges", "store"},
 	{"a crossing of 50 % is not pushed", "regional/merge.go",
 		"if !c.pushed && l.crossing(c, now) {", "if !c.pushed && l.crossing(c, now) && c.crossed != 1 {", "7"},
 	{"what has drained of a bucket since anybody looked crosses nothing anew", "regional/merge.go",

@@ -149,6 +149,7 @@ func (t *trial) lifeOf(region string, r crdt.Replica) (life, bool) {
 
 // forgotten: what a region's store had acknowledged is only where others have it.
 func (t *trial) forgotten(region string) {
+	t.replaced[region] = t.w.Now()
 	t.disowned(region)
 	t.sentences.forget(region)
 	for _, c := range t.counters {

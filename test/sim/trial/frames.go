@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"time"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
@@ -167,6 +169,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 	if up.Kind != deltasync.KindEdge {
 		return
 	}
+	t.verifyStore(v, &down)
 	i := -1
 	for _, sec := range up.Sections {
 		replica := up.Replica(sec.Life)
@@ -217,6 +220,25 @@ func (t *trial) acknowledges(v *world.Server, down *deltasync.Down) bool {
 		t.failf("1", "store of %s: %v", v.Region, err)
 	}
 	return down.Store == is
+}
+
+// unnoticed is how long an aggregator may answer for a store that another took the
+// place of: it looks every 100 ms, unless it is frozen.
+const unnoticed = time.Second
+
+// verifyStore: whoever answers that all is well names the store that is there, or none
+// as he has just started.
+func (t *trial) verifyStore(v *world.Server, down *deltasync.Down) {
+	if down.Status != deltasync.StatusOK || down.Store == 0 || t.has[Freeze] || t.acknowledges(v, down) {
+		return
+	}
+	since := t.w.Now().Sub(start)
+	if at, was := t.replaced[v.Region]; was {
+		since = t.w.Now().Sub(at)
+	}
+	if since > unnoticed {
+		t.failf("store", "%s answers for another store than the one that has been there for %v", v.Name, since)
+	}
 }
 
 // verifyAnswer: totals are what the aggregator has, or the store of a key that it

@@ -54,7 +54,8 @@ type trial struct {
 	factors     map[string]uint64        // of the limits that an edge has loaded; absent: 1
 	bans        map[string]map[life]bool // users, and who denied them
 	sentences   sentences
-	hostile     *hostile // nil: there is none
+	replaced    map[string]time.Time // when a region's store last lost what it had
+	hostile     *hostile             // nil: there is none
 	result      Result
 	err         error // the first violation
 }
@@ -97,7 +98,7 @@ func Run(o Options) Result {
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
 		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, factors: map[string]uint64{}, bans: map[string]map[life]bool{},
-		sentences: newSentences(),
+		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
 	t.result.Options, t.result.Plan = o, t.String()
