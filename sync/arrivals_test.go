@@ -45,6 +45,14 @@ func TestInboxRefusesFormerIncarnations(t *testing.T) {
 		}
 	}
 	in := NewInbox("eu", 2)
+	mustAdmit(t, in, now, of(2, 1)) // the first that is heard of it: one of us has just started
+	mustAdmit(t, in, now, of(1, 7))
+	mustAdmit(t, in, now, of(1, 7)) // a copy that came late
+	if admits(t, in, now+int64(replacedFor), of(1, 7)) {
+		t.Error("a frame of an earlier incarnation is taken long after the next was heard of first")
+	}
+
+	in = NewInbox("eu", 2)
 	mustAdmit(t, in, now, of(50, replayWindow+1))
 	for seq := range uint64(3 * muteAfter) { // of it nothing was heard before
 		mustAdmit(t, in, now, of(3, seq+1))

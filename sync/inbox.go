@@ -64,7 +64,7 @@ type sender struct {
 	estranged   bool   // it has another than most
 	lanes       []arrivals
 
-	replaced int64      // when an edge's incarnation replaced another
+	replaced int64      // when an edge's incarnation replaced another, or was first heard of
 	formers  []former   // earlier incarnations of an edge
 	behind   []arrivals // of a region's aggregator, far behind lanes; nil: nothing
 }
@@ -264,7 +264,7 @@ func (in *Inbox) note(now int64, u *Up) bool {
 			last := in.byArrival.Back()
 			delete(in.senders, in.byArrival.Remove(last).(*sender).id)
 		}
-		at = in.byArrival.PushFront(&sender{id: id, since: now, incarnation: u.Incarnation, lanes: make([]arrivals, in.lanes)})
+		at = in.byArrival.PushFront(&sender{id: id, since: now, incarnation: u.Incarnation, replaced: now, lanes: make([]arrivals, in.lanes)})
 		in.senders[id] = at
 	}
 	s := at.Value.(*sender)
