@@ -177,7 +177,7 @@ func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]by
 		return nil, fmt.Errorf("request %s: %w", subject, err)
 	}
 	if !b.connected() {
-		return nil, fmt.Errorf("request %s: %w: %w", subject, deltasync.ErrNoResponders, ErrDisconnected)
+		return nil, fmt.Errorf("request %s: %w", subject, b.unanswered(nats.ErrDisconnected))
 	}
 	under, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -191,9 +191,7 @@ func (b *Bus) Request(ctx context.Context, subject string, payload []byte) ([]by
 	case errors.Is(err, nats.ErrNoResponders):
 		err = deltasync.ErrNoResponders
 	default:
-		if err = b.failure(err); errors.Is(err, ErrDisconnected) {
-			err = fmt.Errorf("%w: %w", deltasync.ErrNoResponders, err)
-		}
+		err = b.unanswered(err)
 	}
 	return nil, fmt.Errorf("request %s: %w", subject, err)
 }
@@ -204,7 +202,7 @@ func (b *Bus) Publish(subject string, payload []byte) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	if !b.connected() {
-		return fmt.Errorf("publish %s: %w", subject, ErrDisconnected)
+		return fmt.Errorf("publish %s: %w", subject, b.failure(nats.ErrDisconnected))
 	}
 	if err := b.nc.Publish(subject, payload); err != nil {
 		return fmt.Errorf("publish %s: %w", subject, b.failure(err))
@@ -223,7 +221,16 @@ func (b *Bus) check(subject string, payload []byte) error {
 	return deltasync.CheckSubject(subject)
 }
 
-// failure is what the contract calls an error of the client's.
+// unanswered is failure of a request: where no server is, nobody answers.
+func (b *Bus) unanswered(err error) error {
+	if err = b.failure(err); errors.Is(err, ErrDisconnected) {
+		return fmt.Errorf("%w: %w", deltasync.ErrNoResponders, err)
+	}
+	return err
+}
+
+// failure is what the contract calls an error of the client's. A bus that was
+// closed meanwhile is that, and not disconnected.
 func (b *Bus) failure(err error) error {
 	switch {
 	case b.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
