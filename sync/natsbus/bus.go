@@ -70,12 +70,15 @@ type Bus struct {
 	// link is what the client's callbacks said last. The client's own word
 	// costs its lock, for which one waits while it tries to connect.
 	link atomic.Int32
+	// shown is what a server that asked for our certificate was last answered;
+	// nil: none did since the bus was connected.
+	shown atomic.Pointer[string]
 
 	mu       sync.Mutex
 	ended    bool                   // guarded by mu; no handler starts from then on
 	own      map[*receiver]struct{} // guarded by mu
 	lost     uint64                 // guarded by mu; of receivers that were stopped
-	outage   error                  // guarded by mu; why there is no connection, as last heard
+	outage   outage                 // guarded by mu; zero while connected
 	handlers sync.WaitGroup         // Add only with mu held and ended false
 }
 
@@ -113,6 +116,7 @@ func Connect(cfg Config) (*Bus, error) {
 		nats.DisconnectErrHandler(b.down),
 		nats.ReconnectErrHandler(b.down),
 		nats.ErrorHandler(b.asyncError),
+		b.certificates(cfg),
 	)
 	b.nc, err = nats.Connect(strings.Join(cfg.URLs, ","), opts...)
 	if err != nil {
@@ -126,6 +130,7 @@ func Connect(cfg Config) (*Bus, error) {
 		now = linkUp
 	}
 	b.link.CompareAndSwap(linkUnknown, now)
+	go b.watch()
 	return b, nil
 }
 
@@ -135,27 +140,20 @@ func (b *Bus) connected() bool { return b.link.Load() == linkUp }
 // up is told of a connection.
 func (b *Bus) up(nc *nats.Conn) {
 	b.mu.Lock()
-	b.outage = nil
-	b.mu.Unlock()
+	b.outage = outage{}
 	b.link.Store(linkUp)
+	b.mu.Unlock()
+	b.shown.Store(nil)
 	b.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
 }
 
-// down is told why a connection was lost or not found, for each attempt. Only
-// the first of an outage is worth a warning.
+// down is told why a connection was lost, or why no server was reached.
 func (b *Bus) down(_ *nats.Conn, err error) {
 	b.link.Store(linkDown)
 	if err == nil {
 		err = errors.New("the connection was closed")
 	}
-	b.mu.Lock()
-	level := slog.LevelDebug
-	if b.outage == nil && !b.ended {
-		level = slog.LevelWarn
-	}
-	b.outage = err
-	b.mu.Unlock()
-	b.log.Log(context.Background(), level, "NATS is out of reach; looking on", "error", err)
+	b.hear(err)
 }
 
 // asyncError is told what the client or the server found wrong outside any

@@ -116,7 +116,7 @@ func (c Config) options() ([]nats.Option, error) {
 		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
 			return nil, fmt.Errorf("tls.cert %s, tls.key %s: %w", c.CertFile, c.KeyFile, err)
 		}
-		opts = append(opts, nats.ClientCert(c.CertFile, c.KeyFile))
+		opts = append(opts, nats.Secure()) // Bus.certificates shows it
 	}
 	if c.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(c.CredsFile))

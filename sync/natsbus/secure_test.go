@@ -19,22 +19,23 @@ func TestTLSBothWays(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cfg  Config
-		good bool
+		why  string // it is refused; empty: it is not
 	}{
-		{"as it should be", Config{CAFile: ours.CA, CertFile: cert, KeyFile: key}, true},
-		{"no certificate", Config{CAFile: ours.CA}, false},
-		{"a stranger's certificate", Config{CAFile: ours.CA, CertFile: strange, KeyFile: strangeKey}, false},
-		{"a server we do not trust", Config{CAFile: theirs.CA, CertFile: cert, KeyFile: key}, false},
-		{"the system's authorities", Config{CertFile: cert, KeyFile: key}, false},
+		{"as it should be", Config{CAFile: ours.CA, CertFile: cert, KeyFile: key}, ""},
+		{"no certificate", Config{CAFile: ours.CA}, "asks for a client certificate: tls.cert is not set"},
+		{"a stranger's certificate", Config{CAFile: ours.CA, CertFile: strange, KeyFile: strangeKey}, "asks for a client certificate: shown tls.cert " + strange},
+		{"a server we do not trust", Config{CAFile: theirs.CA, CertFile: cert, KeyFile: key}, "certificate signed by unknown authority"},
+		{"the system's authorities", Config{CertFile: cert, KeyFile: key}, "certificate signed by unknown authority"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.cfg.URLs = []string{s.URL}
 			b := connect(t, c.cfg)
-			if !c.good {
-				refusesAtOnce(t, b)
+			if c.why == "" {
+				works(t, b, serveEcho(t, b))
 				return
 			}
-			works(t, b, serveEcho(t, b))
+			refusesAtOnce(t, b)
+			proc.Until(t, heals, func() error { return outOfReach(b, c.why) })
 		})
 	}
 }

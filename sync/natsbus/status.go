@@ -38,8 +38,8 @@ func (b *Bus) Status() Status {
 	defer b.mu.Unlock()
 	if !s.Connected {
 		s.Err = ErrDisconnected
-		if b.outage != nil {
-			s.Err = fmt.Errorf("%w: %w", ErrDisconnected, b.outage)
+		if b.outage.err != nil {
+			s.Err = fmt.Errorf("%w: %w", ErrDisconnected, b.outage.err)
 		}
 	}
 	s.Lost = b.lost

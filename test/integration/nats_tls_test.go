@@ -26,6 +26,7 @@ func TestNATSOverTLS(t *testing.T) {
 	two.charge(t, "all", 3)
 	agree(t, settles, counts{"all": 5}, one, two)
 
+	strange, strangeKey := theirs.Client(t, "eu-7")
 	plain := startNATS(t, proc.FreeAddr(t))
 	for _, c := range []struct {
 		name, url string
@@ -34,8 +35,9 @@ func TestNATSOverTLS(t *testing.T) {
 	}{
 		{"eu-3", nats.URL, as(theirs.CA, "eu-3"), "certificate signed by unknown authority"},
 		{"eu-4", nats.URL, nil, "certificate signed by unknown authority"},
-		{"eu-5", nats.URL, []string{"--nats-tls-ca", ours.CA}, "certificate required"},
+		{"eu-5", nats.URL, []string{"--nats-tls-ca", ours.CA}, "the server asks for a client certificate: tls.cert is not set"},
 		{"eu-6", plain.URL, as(ours.CA, "eu-6"), "secure connection not available"},
+		{"eu-7", nats.URL, []string{"--nats-tls-ca", ours.CA, "--nats-tls-cert", strange, "--nats-tls-key", strangeKey}, "the server asks for a client certificate: shown tls.cert " + strange},
 	} {
 		e := startEdge(t, "eu", c.name, c.url, "testdata/rules.yaml", c.args...)
 		e.charge(t, "all", 1)
