@@ -273,5 +273,6 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 			down.Totals = append(down.Totals, t)
 		}
 	}
+	a.relieve(l, now) // what the store told of them may have made them larger, and what was being written may go now
 	return down
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -308,6 +309,27 @@ const reread = 2 * time.Second
 
 // swapped is a store that can be swapped for another.
 type swapped struct{ *memstore.Store }
+
+// What the store knows besides of the keys of a frame makes them larger than when they
+// were merged: others make room for that before the next frame comes.
+func TestWhatTheStoreAddsMakesRoom(t *testing.T) {
+	const budget, keys, edges = 1 << 19, 100, 20
+	store := newStore(&start)
+	large := small(t, regional.Config{MaxBytes: 64 << 20}, store)
+	for i := range edges {
+		(&edge{name: "e" + strconv.Itoa(i)}).used(large, 1, 1, keys)
+	}
+	r := small(t, regional.Config{MaxBytes: budget}, store)
+	e := &edge{name: "e"}
+	e.used(r, 1, 1000, 1000)
+	down := e.used(r, 1, 1, keys)
+	if n := charges(down.Totals[keys-1].Peers); n != edges {
+		t.Errorf("others have %d charges of the last key, want %d", n, edges)
+	}
+	if st := r.Stats(start); st.Bytes > budget || st.Evicted == 0 {
+		t.Errorf("%d bytes with %d forgotten, want at most %d", st.Bytes, st.Evicted, budget)
+	}
+}
 
 // Nobody needs more than the outboxes' part for what waits to be told.
 func TestOutboxesHaveAPart(t *testing.T) {
