@@ -12,10 +12,11 @@ import (
 
 // forgotWhileTold is a region with room for one key, which has sent us that so much of 100
 // is used of key 9, and forgot it before the answer.
-func forgotWhileTold(t *testing.T, used uint64) (eu *region, sent regional.Outgoing, up deltasync.Up) {
+func forgotWhileTold(t *testing.T, used uint64) (eu *region, store *broken, sent regional.Outgoing, up deltasync.Up) {
 	t.Helper()
 	now := start
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, newStore(&now))
+	store = &broken{Store: newStore(&now)}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +39,14 @@ func forgotWhileTold(t *testing.T, used uint64) (eu *region, sent regional.Outgo
 	if len(eu.Vectors(9)) > 0 {
 		t.Fatal("the key is still known: the test sees nothing")
 	}
-	return eu, sent, up
+	return eu, store, sent, up
 }
 
 // What a peer refused is told again though it was forgotten while the frame was under
 // way: it is read from the store.
 func TestRefusedKeyThatWasForgottenIsToldAgain(t *testing.T) {
 	for name, used := range map[string]uint64{"listed": 30, "on no list": 10} {
-		eu, sent, up := forgotWhileTold(t, used)
+		eu, _, sent, up := forgotWhileTold(t, used)
 		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
 		told := 0
 		for range 10 {
@@ -60,11 +61,34 @@ func TestRefusedKeyThatWasForgottenIsToldAgain(t *testing.T) {
 	}
 }
 
+// So it is where the store fails for some seconds just then.
+func TestRefusedKeyIsReadOnceTheStoreIsBack(t *testing.T) {
+	for name, used := range map[string]uint64{"listed": 30, "on no list": 10} {
+		eu, store, sent, up := forgotWhileTold(t, used)
+		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
+		told := 0
+		for second := range 20 {
+			if slices.Contains((far{epoch: 1}).second(t, eu), 9) {
+				told++
+			}
+			if store.down = second < 5; store.down {
+				_, _ = eu.Inherit(t.Context(), eu.now), eu.Sync(t.Context(), eu.now) // fail
+				continue
+			}
+			eu.sync(nil)
+			eu.inherit(nil)
+		}
+		if told != 1 {
+			t.Errorf("%s: the key is told %d times again, want once", name, told)
+		}
+	}
+}
+
 // A peer that goes on refusing, or is without its store, has such keys read for it less
 // and less often.
 func TestForgottenKeysAreReadSeldomForARefusingPeer(t *testing.T) {
 	for name, peer := range map[string]far{"refuses": {epoch: 1, lacks: 9}, "without its store": {epoch: 1, away: true}} {
-		eu, sent, up := forgotWhileTold(t, 10)
+		eu, _, sent, up := forgotWhileTold(t, 10)
 		refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
 		told := 0
 		for range 60 {
@@ -82,7 +106,7 @@ func TestForgottenKeysAreReadSeldomForARefusingPeer(t *testing.T) {
 // Of such keys no more are remembered than there is room for; of the others those that
 // are listed are read.
 func TestRefusedKeysThatAreRememberedAreBounded(t *testing.T) {
-	eu, sent, up := forgotWhileTold(t, 10)
+	eu, _, sent, up := forgotWhileTold(t, 10)
 	refuse(t, eu, sent, up, deltasync.StatusOverloaded, 0)
 	if n := eu.Refused(); n != 1 {
 		t.Fatalf("%d keys are remembered, want the one", n)

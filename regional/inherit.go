@@ -59,6 +59,7 @@ type pass struct {
 	from  int    // the page of the store's list that is next
 	last  bool   // there is none
 	keys  []heir // of the page before, not read yet
+	extra []heir // of those to be read, the ones that no list may have: see takeRefused
 	err   error  // the first of this pass
 	rest  int64  // nothing is read before this instant
 	found int    // keys that were listed, in this pass
@@ -91,10 +92,11 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	defer g.busy.Store(false)
 	t := a.clock.At(now)
 	if gained := a.takeGained() | laneSet(g.again.Swap(0)); gained != 0 {
-		g.pass = pass{lanes: g.lanes | gained, keys: g.keys, rest: t}
+		g.pass = pass{lanes: g.lanes | gained, keys: g.keys, extra: g.extra, rest: t}
 		for lane, l := range a.lanes {
-			if gained.has(lane) {
-				g.keys = append(g.keys, l.takeRefused()...)
+			if gained.has(lane) && len(g.extra) < mostRefused*len(a.lanes) {
+				refused := l.takeRefused()
+				g.keys, g.extra = append(g.keys, refused...), append(g.extra, refused...)
 			}
 		}
 	}
@@ -121,10 +123,12 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	a.cfg.Logger.Debug("lanes inherited", "lanes", g.lanes.len(), "keys", g.found, "err", g.err)
 	err := g.err
 	g.unread.Store(0) // or it would be told nothing for as long as the store is away
+	extra := g.extra
 	if g.pass = (pass{lanes: g.lanes, rest: t + int64(inheritAgain)}); err == nil {
 		g.lanes = 0
 		return nil
 	}
+	g.keys, g.extra = slices.Clone(extra), extra
 	return fmt.Errorf("read listed keys: %w", err)
 }
 
