@@ -14,7 +14,7 @@ import (
 
 // short are the scenarios of an ordinary test run: each act and each kind
 // twice, two of them in pairs, and the case of three.
-var short = []string{"kill-aggregator", "kill-redis", "stop-redis", "kill-nats", "cut-nats", "slow-edge", "told-and-gone", "pair-01", "pair-02"}
+var short = []string{"kill-aggregator", "kill-redis", "stop-redis", "kill-nats", "cut-nats", "slow-edge", "told-and-gone", "kill-edge_and_cut-aggregator", "stop-edge_and_slow-redis"}
 
 // form is how long and how hard.
 type form struct {
@@ -102,14 +102,14 @@ func chosen(t *testing.T) (some []scenario) {
 	if err != nil {
 		t.Fatalf("-chaos.only: %v", err)
 	}
-	for _, s := range scenarios(*pairs) {
+	for _, s := range scenarios() {
 		if !*long && *only == "" && !slices.Contains(short, s.name) || !pattern.MatchString(s.name) {
 			continue
 		}
 		some = append(some, s)
 	}
 	if len(some) == 0 {
-		t.Fatalf("-chaos.only %q: no scenario has such a name; pairs are named pair-01 to pair-%02d", *only, *pairs)
+		t.Fatalf("-chaos.only %q: no scenario has such a name; pairs are named as %s", *only, pairOf([2]string{acts[0], kinds[0]}, [2]string{acts[2], kinds[2]}).name)
 	}
 	return some
 }

@@ -14,7 +14,7 @@
 //
 //	go test ./test/chaos                               nine of them, a minute
 //	go test ./test/chaos -v -chaos.only '^cut-nats$'   these alone
-//	go test ./test/chaos -v -timeout 30m -chaos.long   all 42, longer and under more load
+//	go test ./test/chaos -v -timeout 60m -chaos.long   all 154, longer and under more load, half an hour
 //
 // The long form writes figures.json and RESULTS.md beside this file; with
 // -chaos.only it replaces what that names, if the rest is of the same commit.

@@ -43,22 +43,30 @@ func (t timed) String() string {
 // and the name alone.
 type scenario struct {
 	name   string
-	faults [][2]string                                                    // act and kind; none: a pair that is drawn too
+	faults [][2]string                                                    // act and kind
 	script func(c *cluster, r *rand.Rand, shortest time.Duration) []timed // instead of faults
 }
 
 // scenarios are all that there are.
-func scenarios(pairs int) (all []scenario) {
+func scenarios() (all []scenario) {
+	var single [][2]string
 	for _, act := range acts {
 		for _, kind := range kinds {
-			all = append(all, scenario{name: act + "-" + kind, faults: [][2]string{{act, kind}}})
+			single = append(single, [2]string{act, kind})
+			all = append(all, scenario{name: act + "-" + kind, faults: single[len(single)-1:]})
 		}
 	}
 	all = append(all, scenario{name: "told-and-gone", script: toldAndGone}, scenario{name: promoted, script: promoteReplica})
-	for i := range pairs {
-		all = append(all, scenario{name: fmt.Sprintf("pair-%02d", i+1)})
+	for i, one := range single {
+		for _, other := range single[i:] {
+			all = append(all, pairOf(one, other))
+		}
 	}
 	return all
+}
+
+func pairOf(one, other [2]string) scenario {
+	return scenario{name: one[0] + "-" + one[1] + "_and_" + other[0] + "-" + other[1], faults: [][2]string{one, other}}
 }
 
 // dice are a scenario's own.
@@ -69,16 +77,14 @@ func dice(seed uint64, name string) *rand.Rand {
 }
 
 // plan draws what happens in a scenario; a fault lasts from shortest to twice
-// that. The second of a pair mostly hits the region of the first: there one part
+// that. Either of a pair may be first. The second mostly hits the region of the first: there one part
 // stands in for another.
 func (s scenario) plan(c *cluster, r *rand.Rand, shortest time.Duration) (plan []timed) {
 	if s.script != nil {
 		return s.script(c, r, shortest)
 	}
-	faults := s.faults
-	if faults == nil {
-		faults = [][2]string{{pick(r, acts), pick(r, kinds)}, {pick(r, acts), pick(r, kinds)}}
-	}
+	faults := slices.Clone(s.faults)
+	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	near := pick(r, c.regions)
 	for _, f := range faults {
 		if len(plan) > 0 && r.IntN(3) == 0 {
@@ -353,17 +359,19 @@ func paper() *cluster {
 // what its name says; pairs begin while the first lasts and share no victim;
 // and all that there is to hit is hit some time.
 func TestPlans(t *testing.T) {
-	c, seen := paper(), map[string]bool{}
-	for _, s := range scenarios(200) {
-		plan := s.plan(c, dice(1, s.name), 2*time.Second)
-		again := s.plan(c, dice(1, s.name), 2*time.Second)
+	c, seen, all := paper(), map[string]bool{}, map[string]bool{}
+	for i := range 3 * len(scenarios()) {
+		s, seed := scenarios()[i/3], uint64(i%3)
+		plan := s.plan(c, dice(seed, s.name), 2*time.Second)
+		again := s.plan(c, dice(seed, s.name), 2*time.Second)
 		if a, b := fmt.Sprint(plan), fmt.Sprint(again); a != b {
 			t.Errorf("%s: %s, and drawn again %s", s.name, a, b)
 		}
 		if s.script != nil {
 			continue
 		}
-		if len(s.faults) == 1 && len(plan) != 1 || s.faults == nil && len(plan) != 2 {
+		all[s.name] = true
+		if len(plan) != len(s.faults) {
 			t.Fatalf("%s has %d faults: %v", s.name, len(plan), plan)
 		}
 		for i, f := range plan {
@@ -380,6 +388,9 @@ func TestPlans(t *testing.T) {
 				seen[hit] = true
 			}
 		}
+	}
+	if n := len(acts) * len(kinds); len(all) != n+n*(n+1)/2 {
+		t.Errorf("%d scenarios, want each of %d faults alone and with each", len(all), n)
 	}
 	if want := 3*(2+2+2+1) + 3*(2*2+2+1+1); len(seen) != want {
 		t.Errorf("%d processes and wires were hit, want all %d", len(seen), want)

@@ -9,13 +9,10 @@ import (
 	"github.com/spillgate/spillgate/test/proc"
 )
 
-const somePairs = 24
-
 var (
-	long  = flag.Bool("chaos.long", false, "all single faults and pairs, longer and under more load; writes RESULTS.md")
-	seed  = flag.Uint64("chaos.seed", 1, "draws whom the faults hit, how, and for how long")
-	only  = flag.String("chaos.only", "", "only scenarios whose name this `regexp` matches, of all that there are")
-	pairs = flag.Int("chaos.pairs", somePairs, "how many pairs of faults there are")
+	long = flag.Bool("chaos.long", false, "all single faults and all pairs of them, longer and under more load; writes RESULTS.md")
+	seed = flag.Uint64("chaos.seed", 1, "draws whom the faults hit, how, and for how long")
+	only = flag.String("chaos.only", "", "only scenarios whose name this `regexp` matches, of all that there are")
 )
 
 // daemons are the programs under test, built once.
