@@ -157,8 +157,13 @@ func (b *Bus) down(_ *nats.Conn, err error) {
 }
 
 // asyncError is told what the client or the server found wrong outside any
-// call. A slow receiver is reported once until it has caught up.
+// call. A slow receiver is reported once until it has caught up; that an attempt
+// to connect is turned away, each time.
 func (b *Bus) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
+	if s == nil && !b.connected() {
+		b.hear(err)
+		return
+	}
 	subject := ""
 	if s != nil {
 		subject = s.Subject

@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 )
@@ -48,37 +51,28 @@ func (b *Bus) hear(err error) {
 		b.mu.Unlock()
 		return
 	}
-	if shown := b.shown.Load(); shown != nil && !dialing(err) {
+	if shown := b.shown.Load(); shown != nil && hungUp(err) {
 		err = fmt.Errorf("%w (the server asks for a client certificate: %s)", err, *shown)
 	}
 	b.outage.err = err
 	level := slog.LevelDebug
-	if c := cause(err).Error(); !b.ended && len(b.outage.told) < maxCauses && !slices.Contains(b.outage.told, c) {
-		b.outage.told = append(b.outage.told, c)
+	// Attempts differ in their ports and times, and one error is spelt in two ways.
+	cause := numbers.ReplaceAllString(strings.ToLower(err.Error()), "0")
+	if !b.ended && len(b.outage.told) < maxCauses && !slices.Contains(b.outage.told, cause) {
+		b.outage.told = append(b.outage.told, cause)
 		level = slog.LevelWarn
 	}
 	b.mu.Unlock()
 	b.log.Log(context.Background(), level, "NATS is out of reach; looking on", "error", err)
 }
 
-// dialing reports whether err is of a server that was not reached.
-func dialing(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, nats.ErrNoServers)
-}
+var numbers = regexp.MustCompile("[0-9]+")
 
-// cause is the innermost of err, which names no port of this attempt.
-func cause(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 0 {
-			inner = joined.Unwrap()[len(joined.Unwrap())-1]
-		}
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
+// hungUp reports whether err is of a server that may have gone because of what it was
+// shown: it said so, or closed the connection.
+func hungUp(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op != "dial" || errors.Is(err, io.EOF)
 }
 
 // certificates is how a server that asks for a certificate is answered: from the
@@ -99,8 +93,16 @@ func (b *Bus) certificates(cfg Config) nats.Option {
 		return &c, "shown tls.cert " + cfg.CertFile, nil
 	}
 	return func(o *nats.Options) error {
-		if o.TLSConfig == nil {
+		switch {
+		case o.TLSConfig != nil:
+		case o.Secure || !slices.ContainsFunc(o.Servers, func(url string) bool { return strings.HasPrefix(url, "ws:") }):
 			o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		default:
+			return nil // to have one is to insist on TLS, over websockets
+		}
+		o.TLSConfig.VerifyConnection = func(tls.ConnectionState) error {
+			b.shown.Store(nil) // it did not ask yet
+			return nil
 		}
 		o.TLSConfig.GetClientCertificate = func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			c, shown, err := answer(asked)

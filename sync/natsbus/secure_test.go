@@ -45,6 +45,17 @@ func TestNoPlaintextWhereTLSIsAskedFor(t *testing.T) {
 	refusesAtOnce(t, connect(t, Config{URLs: []string{s.URL}, CAFile: proc.NewAuthority(t).CA}))
 }
 
+func TestWebsockets(t *testing.T) {
+	addr := proc.FreeAddr(t)
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, "websocket { listen: %q, no_tls: true }\n", addr), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	proc.NATS(t, "-c", conf)
+	b := connect(t, Config{URLs: []string{"ws://" + addr}})
+	works(t, b, serveEcho(t, b))
+}
+
 func TestNKey(t *testing.T) {
 	dir := t.TempDir()
 	seeds := map[string]string{}
