@@ -215,8 +215,18 @@ func (a *Aggregator) exportGuests(l *lane, m *merged, now int64) {
 
 // exportRead tells the other regions all that is known of a key which is listed.
 func (a *Aggregator) exportRead(l *lane, key deltasync.Key, c *counter, now int64) {
-	a.export(l, key, c, math.MinInt64, deltasync.FlagRefresh, now)
-	for j := range a.homes.targets(key).each {
+	to := a.concerned(key, c, now)
+	a.exportTo(l, key, c, math.MinInt64, deltasync.FlagRefresh, to, now)
+	for j := range to.each {
 		l.peers[j].round.told++
 	}
+}
+
+// concerned are those whom all of a key is told: its homes, and everybody of one that is
+// kept out.
+func (a *Aggregator) concerned(key deltasync.Key, c *counter, now int64) peerSet {
+	if c.penalty.at(now) != 0 {
+		return a.homes.all
+	}
+	return a.homes.targets(key)
 }

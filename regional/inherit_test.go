@@ -255,3 +255,27 @@ func TestListedKeysThatWereAskedAboutAreTold(t *testing.T) {
 		t.Errorf("ap is told %+v, want the 60 of eu, once", told)
 	}
 }
+
+// And those of which a penalty alone is left, as their counts have retired.
+func TestListedPenaltyThatWasAskedAboutIsTold(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	penalty := deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{{Key: 1, Until: in(time.Hour), Cells: []crdt.Cell{charge(start, 60)}}}}
+	(&edge{name: "e1"}).send(newRegion(t, "eu", store, "us", "ap"), penalty)
+	now = start.Add(5 * time.Minute)
+	r, us := newRegion(t, "eu", store, "us", "ap"), newRegion(t, "us", newStore(&now), "eu", "ap")
+	r.now, us.now = now, now
+	(&edge{name: "u1"}).tell(us, 1, charge(now, 1))
+	us.tellAll(r)
+	if told := r.tellAll(); len(told) != 0 {
+		t.Fatalf("eu tells %+v though nobody of its own touched the key", told)
+	}
+	for range 2 {
+		r.inherit(nil)
+	}
+	ap := newRegion(t, "ap", newStore(&now), "eu", "us")
+	ap.now = now
+	if told := r.tellAll(ap); len(told) != 1 || told[0].Until != in(time.Hour) {
+		t.Errorf("ap is told %+v, want the penalty, once", told)
+	}
+}

@@ -161,7 +161,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, until, now)
 			if up.Kind == deltasync.KindEdge && c.unasked {
 				c.unasked = false
-				a.export(l, d.Key, c, math.MinInt64, 0, now)
+				a.exportTo(l, d.Key, c, math.MinInt64, 0, a.concerned(d.Key, c, now), now)
 			}
 			flags := d.Flags
 			if later {

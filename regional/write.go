@@ -271,8 +271,12 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 	if l.hearStored(c, it, now) {
 		a.changed(l, key, c, now)
 	}
-	if a.punish(l, key, c, it.Until, now) && !quiet { // whoever wrote it may have stopped before it told the other regions
-		a.exportTo(l, key, c, math.MaxInt64, 0, a.homes.all, now)
+	if a.punish(l, key, c, it.Until, now) { // whoever wrote it may have stopped before it told the other regions
+		if quiet {
+			c.unasked = true
+		} else {
+			a.exportTo(l, key, c, math.MaxInt64, 0, a.homes.all, now)
+		}
 	}
 	if known && it.complete() && l.shed(c, it, now) {
 		a.stats.restored.Add(1)
