@@ -95,7 +95,7 @@ func (b *Bus) certificates(cfg Config) nats.Option {
 	return func(o *nats.Options) error {
 		switch {
 		case o.TLSConfig != nil:
-		case o.Secure || !slices.ContainsFunc(o.Servers, func(url string) bool { return strings.HasPrefix(url, "ws:") }):
+		case o.Secure || !slices.ContainsFunc(o.Servers, func(url string) bool { return strings.HasPrefix(strings.ToLower(url), "ws:") }):
 			o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 		default:
 			return nil // to have one is to insist on TLS, over websockets
