@@ -270,8 +270,8 @@ func (n *Node) noteStored(d *deltasync.Delta, life uint32, status deltasync.Stat
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.find(d.Key)
-	if r == nil || r.life() != life {
+	r := s.living(d.Key, life)
+	if r == nil {
 		return
 	}
 	switch {

@@ -232,8 +232,8 @@ func (n *Node) putBack(life uint32, d *deltasync.Delta) {
 
 // restore marks as unsent what was drained in vain.
 func (s *shard) restore(life uint32, d *deltasync.Delta) {
-	r := s.find(d.Key)
-	if r == nil || r.life() != life {
+	r := s.living(d.Key, life)
+	if r == nil {
 		return
 	}
 	if !d.Tells() {

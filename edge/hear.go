@@ -15,8 +15,8 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasy
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.find(d.Key)
-	if r == nil || r.life() != life {
+	r := s.living(d.Key, life)
+	if r == nil {
 		return
 	}
 	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && h.left-r.sentBy() > int64(unexported)/2 {

@@ -143,6 +143,14 @@ func (s *shard) find(key deltasync.Key) *record {
 	}
 }
 
+// living is the record of one life of key, or nil: it was forgotten since, or came back.
+func (s *shard) living(key deltasync.Key, life uint32) *record {
+	if r := s.find(key); r != nil && r.life() == life {
+		return r
+	}
+	return nil
+}
+
 // insert makes a record for key, which must be absent. The caller has made room,
 // and gives it a block: see node.admit.
 func (s *shard) insert(key deltasync.Key) *record {

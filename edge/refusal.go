@@ -51,8 +51,8 @@ func (n *Node) tellAgain(now int64, d *deltasync.Delta, life uint32, patience ti
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.find(d.Key)
-	if r == nil || r.life() != life {
+	r := s.living(d.Key, life)
+	if r == nil {
 		return
 	}
 	if d.Flags&deltasync.FlagRefresh == 0 {
