@@ -88,7 +88,7 @@ func (t *trial) verifyBasis(edge string, user int, d *limit.Decision) {
 		t.failf("12", "%s decides by a limit of %d for %s, it was given %d", edge, d.Limit, d.Rate.Policy, want)
 	}
 	now := life{edge, t.w.Site(edge).Lives()}
-	for _, c := range t.of(user) {
+	for _, c := range t.at(edge, user) {
 		by := heardBy{now, c.key}
 		h := t.heard[by]
 		if c.rate.Name == d.Rate.Name {

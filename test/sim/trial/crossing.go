@@ -199,10 +199,10 @@ func (p *plan) mostFactor() uint64 {
 
 // wants is the limit of a rate that an edge has loaded.
 func (t *trial) wants(edge string, rate *limit.Rate) uint64 {
-	factor := max(1, t.factors[edge])
-	for _, spec := range t.rates {
+	v := t.loaded[edge]
+	for _, spec := range t.ratesOf(v) {
 		if spec.Name == rate.Name {
-			return max(spec.Limit*factor, spec.Capacity)
+			return max(spec.Limit*(1+v.more), spec.Capacity)
 		}
 	}
 	return 0

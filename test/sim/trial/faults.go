@@ -109,7 +109,7 @@ func (t *trial) befall() {
 	t.episodes(CrashEdge, 3*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		s := anyEdge(rnd)
 		t.died = true
-		delete(t.factors, s.Name)
+		delete(t.loaded, s.Name)
 		return nil, t.w.Crash(s.Name)
 	})
 	t.episodes(CrashServer, 3*time.Second, time.Second, func(rnd *rand.Rand) (func() error, error) {
@@ -175,9 +175,10 @@ func (t *trial) befall() {
 		return nil, nil
 	})
 	t.episodes(RuleChange, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
-		edge, factor := anyEdge(rnd).Name, 1+uint64(rnd.IntN(mostFactor))
-		t.factors[edge] = factor
-		return nil, t.w.SetRules(edge, t.rules(factor))
+		return nil, t.load(anyEdge(rnd).Name, func(v *version) { v.more = uint64(rnd.IntN(mostFactor)) })
+	})
+	t.episodes(Generation, time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
+		return nil, t.load(anyEdge(rnd).Name, func(v *version) { v.anew = !v.anew })
 	})
 	t.episodes(Flood, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		t.flood(anyEdge(rnd).Name)

@@ -183,11 +183,11 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 				t.verifyOwners(v, c)
 			}
 			if took := down.Took(i) && t.acknowledges(v, &down); !took && d.Until != 0 {
-				t.sentences.refuse(c.user)
+				t.sentences.refuse(culprit(c.user, !c.now))
 			} else if took {
 				t.stores(v, d.Key, replica, d.Cells)
 				if d.Until != 0 {
-					t.sentences.store(v.Region, c.user)
+					t.sentences.store(v.Region, culprit(c.user, !c.now))
 				}
 				if l, ok := t.lifeOf(v.Region, replica); ok {
 					if c.stored[l] == nil {

@@ -18,7 +18,9 @@ func TestWhatIsGivenBackHidesNoCrossing(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := &trial{plan: plan, w: w, keys: map[deltasync.Key]*counter{}}
-	tr.meet()
+	if err := tr.meet(); err != nil {
+		t.Fatal(err)
+	}
 	c := tr.counters[0]
 	at := c.rate.SliceAt(start.UnixNano())
 	charged := crdt.Cell{Slice: at, Charges: 20}

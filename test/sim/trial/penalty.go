@@ -14,14 +14,14 @@ const lasting = time.Minute
 // or the user was kept out before. Every count is a lower bound, so that nobody
 // denies by inventing hits.
 func (t *trial) verifyDenial(edge string, user int, req *limit.Request) {
-	counters := t.of(user)
-	name := counters[0].user
+	counters, anew := t.at(edge, user), t.loaded[edge].anew
+	who, name := t.people[user].name, culprit(t.people[user].name, anew)
 	caused := t.has[Evict] || len(t.bans[name]) > 0 // where keys compete some are taken for others
 	for _, c := range counters {
 		caused = caused || c.claimed != nil || t.hostile.keepsOut(c) || c.charged+req.Cost > c.rate.Ceiling
 	}
 	if !caused {
-		t.failf("1", "%s denies %s, who has not spent what there is", edge, name)
+		t.failf("1", "%s denies %s, who has not spent what there is", edge, who)
 	}
 	if t.penalty == 0 || req.Peek {
 		return
@@ -83,20 +83,29 @@ func (t *trial) verifyPenalties() {
 	if t.penalty != lasting {
 		return
 	}
-	for user := range t.users {
-		name, by := t.of(user)[0].user, ""
-		for l := range t.bans[name] {
-			if t.w.Site(l.edge).Lives() == l.nth && !t.isOld(l.edge) {
-				by = max(by, l.edge)
-			}
+	for _, u := range t.people {
+		t.verifyPenalty(u.name, false)
+		t.verifyPenalty(u.name, true)
+	}
+}
+
+// verifyPenalty is verifyPenalties of a user, by the rules of one generation.
+func (t *trial) verifyPenalty(user string, anew bool) {
+	name, by := culprit(user, anew), ""
+	for l := range t.bans[name] {
+		if t.w.Site(l.edge).Lives() == l.nth && !t.isOld(l.edge) {
+			by = max(by, l.edge)
 		}
-		if by == "" || t.untold(name) {
+	}
+	if by == "" || t.untold(name) {
+		return
+	}
+	for _, edge := range t.w.Edges() {
+		if t.loaded[edge].anew != anew || t.isOld(edge) {
 			continue
 		}
-		for _, edge := range t.w.Edges() {
-			if d := t.glance(edge, name); d.Allowed && !t.isOld(edge) {
-				t.failf("penalty", "%s keeps out %s for a minute, %s lets it in", by, name, edge)
-			}
+		if d := t.glance(edge, user); d.Allowed {
+			t.failf("penalty", "%s keeps out %s for a minute, %s lets it in", by, name, edge)
 		}
 	}
 }

@@ -47,13 +47,14 @@ const (
 	Hostile      Fault = "hostile"       // a PoP sends frames that are inflated, of the future, foreign, cut short
 	OldPeers     Fault = "old-peers"     // some edges speak as the first build of the version did
 	Split        Fault = "split"         // aggregators of a region do not hear each other, or one only: both own a lane
+	Generation   Fault = "generation"    // edges load rules by which counts mean something else, and go back
 )
 
 // Faults are all kinds.
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
-	Flood, Hostile, OldPeers,
+	Flood, Hostile, OldPeers, Generation,
 }
 
 // Options say which trial is run.
@@ -86,6 +87,8 @@ type plan struct {
 	targets                        regional.Targets
 	audit                          bool // regions compare what they believe
 	rates                          []limit.RateSpec
+	anew                           []limit.RateSpec // of the other generation
+	number                         uint32           // that its rule gives it; 0: none
 	users                          int
 	soft                           bool
 	faulty                         time.Duration // how long faults go on
@@ -131,24 +134,10 @@ func newPlan(o Options) *plan {
 		p.regions, p.edges, p.servers, p.targets = 4+rnd.IntN(3), min(p.edges, 2), min(p.servers, 2), regional.TargetsHomes
 	}
 	p.audit = p.stream("audit").IntN(3) == 0
-	algorithms := []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket"}
+	algorithms := slices.Clone(algorithms)
 	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for i := range 1 + rnd.IntN(2) {
-		limitOf := []uint64{20, 200, 100_000}[rnd.IntN(3)]
-		if algorithms[i] == "sliding_log" {
-			limitOf = min(limitOf, 1000) // it remembers each hit
-		}
-		rate := limit.RateSpec{Name: fmt.Sprint("r", i), Algorithm: algorithms[i], Limit: limitOf, Per: window}
-		if strings.HasSuffix(rate.Algorithm, "bucket") {
-			rate.Limit, rate.Per, rate.Capacity = 0, 0, limitOf
-			flow := limit.Flow{Units: 1 + limitOf/60, Per: time.Second}
-			if rate.Algorithm == "token_bucket" {
-				rate.Refill = flow
-			} else {
-				rate.Outflow = flow
-			}
-		}
-		p.rates = append(p.rates, rate)
+		p.rates = append(p.rates, rateOf(fmt.Sprint("r", i), algorithms[i], []uint64{20, 200, 100_000}[rnd.IntN(3)]))
 	}
 	faults := p.stream("faults")
 	for _, f := range Faults {
@@ -161,6 +150,7 @@ func newPlan(o Options) *plan {
 	if rnd := p.stream("penalty"); rnd.IntN(5) == 0 {
 		p.penalty = []time.Duration{2 * time.Second, lasting}[rnd.IntN(2)]
 	}
+	p.generation(p.stream("generation"))
 	if p.has[EvictServer] {
 		p.users += 2 * serverKeys
 	}
@@ -170,35 +160,39 @@ func newPlan(o Options) *plan {
 	return p
 }
 
-// rules are the plan's, with limits by a factor larger.
-func (p *plan) rules(factor uint64) []limit.Document {
-	rates := slices.Clone(p.rates)
+// rules are the plan's, of a version.
+func (p *plan) rules(v version) []limit.Document {
+	rates := slices.Clone(p.ratesOf(v))
 	for i := range rates {
-		rates[i].Limit *= factor
+		rates[i].Limit *= 1 + v.more
 	}
 	rule := limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates, Penalty: limit.Penalty{For: p.penalty}}
 	if p.soft {
 		rule.Margin.SoftPercent = 10
+	}
+	if v.anew {
+		rule.Generation = p.number
 	}
 	return []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{rule}}}
 }
 
 // String says what the trial is made of, in words.
 func (p *plan) String() string {
-	var rates, faults []string
-	for _, r := range p.rates {
-		rates = append(rates, fmt.Sprintf("%s of %d", r.Algorithm, max(r.Limit, r.Capacity)))
-	}
+	var faults []string
+	rates := ratesInWords(p.rates)
 	for _, f := range Faults {
 		if p.has[f] {
 			faults = append(faults, string(f))
 		}
 	}
+	if p.has[Generation] {
+		rates += fmt.Sprintf(", or anew %s", ratesInWords(p.anew))
+	}
 	if p.penalty > 0 {
-		rates = append(rates, fmt.Sprintf("a penalty of %v", p.penalty))
+		rates += fmt.Sprintf(", a penalty of %v", p.penalty)
 	}
 	return fmt.Sprintf("%d regions (%s) of %d edges and %d aggregators, %d lanes, %d keys; %s; %v of %s",
-		p.regions, p.targets, p.edges, p.servers, p.lanes, p.users, strings.Join(rates, ", "), p.faulty, strings.Join(faults, ", "))
+		p.regions, p.targets, p.edges, p.servers, p.lanes, p.users, rates, p.faulty, strings.Join(faults, ", "))
 }
 
 // leastKeys is the smallest ledger: so many places in each of its 256 shards.
@@ -219,7 +213,7 @@ func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
-	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(1), Audit: p.audit}
+	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(version{}), Audit: p.audit}
 	for r := range p.regions {
 		region := world.Region{Name: []string{"eu", "us", "ap", "sa", "af", "me"}[r]}
 		for e := range p.edges {

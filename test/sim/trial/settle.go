@@ -9,9 +9,9 @@ import (
 	"github.com/spillgate/spillgate/test/sim/world"
 )
 
-// rest is how long after the faults all have agreed: a refresh of a window of a
-// minute, and what is added by lanes that rest and exports.
-const rest = window/6 + 6*time.Second
+// rest is how long after the faults all have agreed: a refresh of the longest window,
+// and what is added by lanes that rest and exports.
+func (p *plan) rest() time.Duration { return p.longest()/6 + 6*time.Second }
 
 // refusal is the longest that an edge waits before it tells again what was turned
 // away, and what it takes to tell it.
@@ -24,7 +24,7 @@ func (t *trial) settle() error {
 	if t.has[Evict] {
 		every = 30 * time.Millisecond // there are many
 	}
-	agreed := t.w.Now().Add(rest)
+	agreed := t.w.Now().Add(t.rest())
 	if t.crowds() { // who was turned away waits
 		agreed = agreed.Add(refusal)
 	}
@@ -85,7 +85,7 @@ func (t *trial) hear() {
 // expire demands that nothing is left of what has left all windows: invariant 8.
 func (t *trial) expire() error {
 	t.w.Calm()
-	if err := t.advance(t.w.Now().Add(4 * window)); err != nil {
+	if err := t.advance(t.w.Now().Add(4 * t.longest())); err != nil {
 		return err
 	}
 	for _, name := range t.w.Edges() {
@@ -118,7 +118,7 @@ func (t *trial) peek(user int) {
 	for _, name := range t.w.Edges() {
 		n := t.w.Node(name)
 		req := n.Rules().Only().NewRequest()
-		req.Set("user", t.of(user)[0].user)
+		req.Set("user", t.people[user].name)
 		req.Peek = true
 		t.check(name, req)
 		req.Release()
@@ -158,7 +158,11 @@ func (t *trial) agree(c *counter) {
 		}
 	}
 	var first []crdt.Cell
-	for i, name := range t.w.Edges() {
+	firstOf := ""
+	for _, name := range t.w.Edges() {
+		if !t.uses(name, c) {
+			continue
+		}
 		own, others, live := t.w.Node(name).Cells(c.key)
 		if !live && (t.has[Evict] || c.rate.Bucket()) {
 			continue // it was evicted, or has drained
@@ -169,12 +173,12 @@ func (t *trial) agree(c *counter) {
 				t.failf("4", "after the faults %s believes %+v of %s (%s), at least %+v is known to somebody", name, got, c.user, c.rate.Policy, cell)
 			}
 		}
-		if i == 0 || apart || t.has[Evict] || t.died && t.mayForget() {
-			first = believed
+		if firstOf == "" || apart || t.has[Evict] || t.died && t.mayForget() {
+			first, firstOf = believed, name
 			continue
 		}
 		if fmt.Sprint(believed) != fmt.Sprint(first) {
-			t.failf("4", "after the faults %s believes %v of %s (%s), %s believes %v", name, believed, c.user, c.rate.Policy, t.w.Edges()[0], first)
+			t.failf("4", "after the faults %s believes %v of %s (%s), %s believes %v", name, believed, c.user, c.rate.Policy, firstOf, first)
 		}
 	}
 }

@@ -21,11 +21,14 @@ func (t *trial) tell(key deltasync.Key, format string, args ...any) {
 	if t.Tale == nil {
 		return
 	}
-	if c := t.keys[key]; c == nil || c.user+"/"+c.rate.Policy != t.Tale.Of {
+	if c := t.keys[key]; c == nil || c.name() != t.Tale.Of {
 		return
 	}
 	t.line(format, args...)
 }
+
+// name is the counter's in tales.
+func (c *counter) name() string { return culprit(c.user+"/"+c.rate.Policy, !c.now) }
 
 // line adds a line that is of no counter.
 func (t *trial) line(format string, args ...any) {
@@ -41,7 +44,7 @@ func (t *trial) known() error {
 	}
 	var all []string
 	for _, c := range t.counters {
-		name := c.user + "/" + c.rate.Policy
+		name := c.name()
 		if all = append(all, name); name == t.Tale.Of {
 			return nil
 		}

@@ -51,8 +51,10 @@ type trial struct {
 	crossings   crossings
 	lanesServed lanesServed
 	heard       map[heardBy]*heard
-	factors     map[string]uint64        // of the limits that an edge has loaded; absent: 1
-	bans        map[string]map[life]bool // users, and who denied them
+	people      []person
+	places      int                      // in ledgers, where keys compete: of so many counters as there is room for in each shard
+	loaded      map[string]version       // rules, by edges
+	bans        map[string]map[life]bool // culprits, and who denied them
 	sentences   sentences
 	replaced    map[string]time.Time // when a region's store last lost what it had
 	hostile     *hostile             // nil: there is none
@@ -69,6 +71,8 @@ type sentBy struct {
 // counter is one rate of one user, and the truth about it.
 type counter struct {
 	user     string
+	now      bool // the rules that edges start with have it
+	anew     bool // those of the other generation
 	rate     *limit.Rate
 	key      deltasync.Key
 	charged  uint64       // in all
@@ -97,7 +101,7 @@ func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
-		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, factors: map[string]uint64{}, bans: map[string]map[life]bool{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, bans: map[string]map[life]bool{},
 		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
@@ -133,7 +137,10 @@ func (t *trial) run() (err error) {
 	if t.w, err = world.New(cfg); err != nil {
 		return err
 	}
-	t.meet()
+	if err := t.meet(); err != nil {
+		return err
+	}
+	t.places = t.seats()
 	if err := t.known(); err != nil {
 		return err
 	}
@@ -183,36 +190,6 @@ func (t *trial) advance(to time.Time) error {
 	return nil
 }
 
-// meet picks the users. Where keys compete they all stand in one shard of the
-// ledger.
-func (t *trial) meet() {
-	n := t.w.Node(t.w.Edges()[0])
-	req := n.Rules().Only().NewRequest()
-	defer req.Release()
-	shard := -1
-	for i := 0; len(t.counters) < t.users*len(t.rates); i++ {
-		user := fmt.Sprint("u", i)
-		req.Set("user", user)
-		beliefs := n.Inspect(start, req)
-		at := int(uint64(beliefs[0].Key) >> 56)
-		if t.has[Evict] && shard >= 0 && at != shard {
-			continue
-		}
-		shard = at
-		for _, b := range beliefs {
-			c := &counter{
-				user: user, rate: b.Rate, key: b.Key, byRegion: map[string]*crdt.Vector{}, byLife: map[life]*crdt.Vector{},
-				stored: map[life]map[crdt.Replica]*crdt.Vector{},
-			}
-			t.counters = append(t.counters, c)
-			t.keys[b.Key] = c
-		}
-	}
-}
-
-// of are the counters of a user.
-func (t *trial) of(user int) []*counter { return t.counters[user*len(t.rates) : (user+1)*len(t.rates)] }
-
 // ask makes one request, or gives one back, and books what the edge did.
 func (t *trial) ask(rnd *rand.Rand) {
 	edges := t.w.Edges()
@@ -227,7 +204,7 @@ func (t *trial) ask(rnd *rand.Rand) {
 		}
 		return
 	}
-	n, counters := t.w.Node(edge), t.of(user)
+	n, counters := t.w.Node(edge), t.at(edge, user)
 	before := t.own(edge, counters)
 	req := n.Rules().Only().NewRequest()
 	defer req.Release()
