@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -23,6 +26,11 @@ const (
 	rereadTime = 15 * time.Second
 	// followTries bounds the race with somebody who never stops moving links.
 	followTries = 3
+	// hangTime is after how long a read that goes on is told of, and leaveTime how long
+	// Run waits for one when it is to end: a file system over the network may never
+	// answer.
+	hangTime  = 10 * time.Second
+	leaveTime = time.Second
 )
 
 // RulesWatcher follows rules files. It has always a good set: a change is
@@ -31,9 +39,11 @@ type RulesWatcher struct {
 	paths  []string
 	set    *limit.Set
 	reread time.Duration
+	hang   time.Duration
 	reload chan struct{}
+	since  atomic.Int64 // when the read under way began, in Unix ns; 0: there is none
 
-	// What follows belongs to Run.
+	// What follows belongs to watch.
 	seen    [sha256.Size]byte // of what was last read, good or bad
 	absent  string            // why nothing could be read, as it was last told
 	blind   string            // why something cannot be watched, as it was last told
@@ -43,7 +53,7 @@ type RulesWatcher struct {
 // WatchRules loads the rules that the paths hold, as LoadRules does, and
 // returns a watcher of them. Nothing is watched until Run.
 func WatchRules(paths ...string) (*RulesWatcher, error) {
-	w := &RulesWatcher{paths: paths, reread: rereadTime, reload: make(chan struct{}, 1)}
+	w := &RulesWatcher{paths: paths, reread: rereadTime, hang: hangTime, reload: make(chan struct{}, 1)}
 	files, err := readRules(paths)
 	if err != nil {
 		return nil, err
@@ -67,14 +77,54 @@ func (w *RulesWatcher) Reload() {
 	}
 }
 
-// Run watches until ctx ends, in the caller's goroutine. Each new good set is
-// given to onChange, and each bad state of the files, once, to onError; the
-// last good set stays in force then. Where the kernel gives no notice of
-// changes, onError is told once, and the files are read every 15 seconds.
+// Run watches until ctx ends. Each new good set is given to onChange, and each
+// bad state of the files, once, to onError; the last good set stays in force then.
+// Where the kernel gives no notice of changes, onError is told once, and the files
+// are read every 15 seconds. Both may be called by several goroutines, one at a time.
+// A read that hangs is told of, too; Run leaves it behind when ctx ends.
 func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onError func(error)) {
+	var telling sync.Mutex
+	tell := func(what func()) {
+		telling.Lock()
+		defer telling.Unlock()
+		if ctx.Err() == nil { // or it is late: nobody wants to know
+			what()
+		}
+	}
+	fail := func(err error) { tell(func() { onError(err) }) }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.watch(ctx, func(set *limit.Set) { tell(func() { onChange(set) }) }, fail)
+	}()
+	ticker := time.NewTicker(w.hang)
+	defer ticker.Stop()
+	for told := int64(0); ; {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			select {
+			case <-done:
+			case <-time.After(leaveTime):
+			}
+			return
+		case now := <-ticker.C:
+			if since := w.since.Load(); since != 0 && since != told && now.UnixNano()-since >= int64(w.hang) {
+				told = since
+				fail(fmt.Errorf("rules: %s has been read for %v: see whether its file system answers; no change of rules is seen until it does", strings.Join(w.paths, ", "), w.hang))
+			}
+		}
+	}
+}
+
+// watch is Run but for what hangs.
+func (w *RulesWatcher) watch(ctx context.Context, onChange func(*limit.Set), onError func(error)) {
 	look := func(forced bool) {
 		// Always anew, and before reading: a link may lead elsewhere now, and a
 		// directory that was made again is another one.
+		w.since.Store(time.Now().UnixNano())
+		defer w.since.Store(0)
 		w.follow(onError)
 		w.read(forced, onChange, onError)
 	}

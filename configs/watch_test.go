@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ type watched struct {
 	*RulesWatcher
 	sets   chan *limit.Set
 	errors chan error
+	end    func() // ends Run and waits for that
 }
 
 // watch runs a watcher of the paths that does not read them again by itself,
@@ -27,23 +30,26 @@ func watch(t *testing.T, paths ...string) *watched {
 
 func watchEvery(t *testing.T, reread time.Duration, paths ...string) *watched {
 	t.Helper()
+	return watchWith(t, func(w *RulesWatcher) { w.reread = reread }, paths...)
+}
+
+func watchWith(t *testing.T, set func(*RulesWatcher), paths ...string) *watched {
+	t.Helper()
 	w, err := WatchRules(paths...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.reread = reread
+	set(w)
 	o := &watched{RulesWatcher: w, sets: make(chan *limit.Set, 100), errors: make(chan error, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
+	o.end = func() { cancel(); <-done }
 	// Ended and waited for by the cleanup.
 	go func() {
 		defer close(done)
 		w.Run(ctx, func(s *limit.Set) { o.sets <- s }, func(err error) { o.errors <- err })
 	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	t.Cleanup(o.end)
 	o.Reload() // when it has read again it has been watching already
 	select {
 	case <-o.sets:
@@ -154,4 +160,52 @@ func TestWatchNeedsAGoodStart(t *testing.T) {
 	writeFile(t, file, "schema: 7\n")
 	_, err := WatchRules(file)
 	mistakesOf(t, err)
+}
+
+// TestWatchOutlivesAReadThatHangs: a pipe that nobody writes to stands for a file
+// system that does not answer.
+func TestWatchOutlivesAReadThatHangs(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "rules.yaml")
+	writeFile(t, name, minimal("one"))
+	o := watchWith(t, func(w *RulesWatcher) { w.reread, w.hang = time.Hour, 50*time.Millisecond }, name)
+	pipe := name + ".pipe"
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(pipe, name); err != nil {
+		t.Fatal(err)
+	}
+	hangs := func() {
+		t.Helper()
+		if err := o.wantError(t); !strings.Contains(err.Error(), name+" has been read for 50ms") {
+			t.Errorf("a read that hangs: %v, want it told, and of what", err)
+		}
+	}
+	answer := func(namespace string) {
+		t.Helper()
+		f, err := os.OpenFile(name, os.O_WRONLY, 0) // as soon as it is read
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(minimal(namespace)); err != nil {
+			t.Error(err)
+		}
+	}
+	hangs()
+	answer("two")
+	o.wantSet(t, "two")
+	o.Reload()
+	hangs()
+	began := time.Now()
+	o.end()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Run ended after %v, want it to leave the read behind", took)
+	}
+	answer("three") // and that ends, too
+	select {
+	case s := <-o.sets:
+		t.Errorf("told of %v after the end", s.Names())
+	default:
+	}
 }
