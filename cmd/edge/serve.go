@@ -59,7 +59,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	watcher, err := configs.WatchRules(s.RulesPath)
+	watcher, err := openRules(ctx, s.RulesPath, slowRules, log)
 	if err != nil {
 		return err
 	}
@@ -128,6 +128,33 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// slowRules is after how long it is told that rules are still being read.
+const slowRules = 10 * time.Second
+
+// openRules reads the rules, unless ctx ends before: a file system over the network
+// may never answer.
+func openRules(ctx context.Context, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
+	type opened struct {
+		watcher *configs.RulesWatcher
+		err     error
+	}
+	read := make(chan opened, 1)
+	go func() {
+		watcher, err := configs.WatchRules(path)
+		read <- opened{watcher, err}
+	}()
+	tell := time.AfterFunc(slow, func() {
+		log.Warn("rules are still being read: see whether their file system answers", "path", path, "after", slow)
+	})
+	defer tell.Stop()
+	select {
+	case o := <-read:
+		return o.watcher, o.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("stopped before the rules at %s were read: %w", path, context.Cause(ctx))
+	}
 }
 
 // adminDrain is how long the admin listener waits for calls under way, such as a

@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,5 +38,41 @@ func TestWarningsOfRulesAreLogged(t *testing.T) {
 		if rules == 40 && !strings.Contains(text.String(), "warnings=39") {
 			t.Errorf("the rest is not counted: %s", text.String())
 		}
+	}
+}
+
+// said hands on each line of a log.
+type said chan string
+
+func (s said) Write(p []byte) (int, error) {
+	s <- string(p)
+	return len(p), nil
+}
+
+// A pipe that nobody writes to stands for a file system that does not answer.
+func TestRulesThatHangAtTheStart(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	log, done := make(said, 1), make(chan error, 1)
+	go func() {
+		_, err := openRules(ctx, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
+		done <- err
+	}()
+	if line := <-log; !strings.Contains(line, "still being read") || !strings.Contains(line, pipe) {
+		t.Errorf("it is told: %s", line)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), pipe) {
+		t.Errorf("stopped meanwhile: %v, want it said what was waited for", err)
+	}
+	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // and the read ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
