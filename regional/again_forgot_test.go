@@ -1,6 +1,8 @@
 package regional_test
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -80,6 +82,62 @@ func TestRefusedKeyIsReadOnceTheStoreIsBack(t *testing.T) {
 		}
 		if told != 1 {
 			t.Errorf("%s: the key is told %d times again, want once", name, told)
+		}
+	}
+}
+
+// reads is a store that remembers which keys were read from it.
+type reads struct {
+	*broken
+	keys map[deltasync.Key]bool
+}
+
+func (r reads) Load(ctx context.Context, items []regional.Item) ([]regional.Item, error) {
+	out, err := r.broken.Load(ctx, items)
+	for _, it := range items {
+		r.keys[it.Key] = r.keys[it.Key] || err == nil
+	}
+	return out, err
+}
+
+// Nor is any lost of those that were read in vain, where a pass begins anew as another
+// is refused.
+func TestRefusedKeysOutlastAPassThatBeginsAnew(t *testing.T) {
+	const lanes = 64
+	now := start
+	store := reads{&broken{Store: newStore(&now)}, map[deltasync.Key]bool{}}
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eu := &region{Aggregator: a, t: t, name: "eu", now: start}
+	rest := func() { eu.now = eu.now.Add(2 * time.Second) }
+	for range 3 { // or it would read its lanes as some that it gained
+		eu.sync(nil)
+		eu.inherit(nil)
+		rest()
+	}
+	keys := map[int]deltasync.Key{}
+	for k := uint64(1); len(keys) < lanes; k++ {
+		key := deltasync.Key(k * 0x9E3779B97F4A7C15)
+		keys[key.Lane(lanes)] = key
+	}
+	eu.Refuse(slices.Collect(maps.Values(keys)), minute)
+	store.down = true
+	_ = eu.Inherit(t.Context(), eu.now) // reads half of them
+	if n := len(store.keys); n == 0 || n == lanes {
+		t.Fatalf("%d of %d keys were read in vain: the test sees nothing", n, lanes)
+	}
+	store.down = false
+	eu.sync(nil)
+	eu.Refuse([]deltasync.Key{keys[0] + 1}, minute)
+	for range 5 {
+		eu.inherit(nil)
+		rest()
+	}
+	for _, key := range keys {
+		if !store.keys[key] {
+			t.Errorf("key %x is never read", key)
 		}
 	}
 }

@@ -42,3 +42,15 @@ func (a *Aggregator) Refused() (n int) {
 	}
 	return n
 }
+
+// Refuse has a peer refuse keys that were forgotten here.
+func (a *Aggregator) Refuse(keys []deltasync.Key, shape deltasync.Shape) {
+	for _, key := range keys {
+		lane := key.Lane(len(a.lanes))
+		l := a.lanes[lane]
+		l.mu.Lock()
+		l.peers[0].refused = append(l.peers[0].refused, heir{key, shape})
+		l.mu.Unlock()
+		a.legacy.again.Or(1 << lane)
+	}
+}

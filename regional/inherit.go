@@ -92,6 +92,9 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	defer g.busy.Store(false)
 	t := a.clock.At(now)
 	if gained := a.takeGained() | laneSet(g.again.Swap(0)); gained != 0 {
+		if g.err != nil { // some of what this pass has read was not answered
+			g.keys = slices.Clone(g.extra)
+		}
 		g.pass = pass{lanes: g.lanes | gained, keys: g.keys, extra: g.extra, rest: t}
 		for lane, l := range a.lanes {
 			if gained.has(lane) && len(g.extra) < mostRefused*len(a.lanes) {
