@@ -174,6 +174,7 @@ func (t *trial) befall() {
 		}
 		return nil, nil
 	})
+	t.membership()
 	t.episodes(RuleChange, 2*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		return nil, t.load(anyEdge(rnd).Name, func(v *version) { v.more = uint64(rnd.IntN(mostFactor)) })
 	})
@@ -237,6 +238,9 @@ func (t *trial) recover() error {
 	edges, between := t.w.Links()
 	for _, l := range []*world.Link{edges, between, t.w.Within()} {
 		l.Loss, l.Twice, l.Jitter, l.Rate = 0, 0, 0, 0
+	}
+	if err := t.joinAll(); err != nil {
+		return err
 	}
 	for _, name := range t.w.Edges() {
 		t.w.SetClock(name, 0, 0)

@@ -47,6 +47,8 @@ const (
 	Hostile      Fault = "hostile"       // a PoP sends frames that are inflated, of the future, foreign, cut short
 	OldPeers     Fault = "old-peers"     // some edges speak as the first build of the version did
 	Split        Fault = "split"         // aggregators of a region do not hear each other, or one only: both own a lane
+	Depart       Fault = "depart"        // edges leave for good, and others join later
+	NewRegion    Fault = "new-region"    // a region joins later: its aggregators and edges
 	Generation   Fault = "generation"    // edges load rules by which counts mean something else, and go back
 )
 
@@ -54,7 +56,7 @@ const (
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
-	Flood, Hostile, OldPeers, Generation,
+	Flood, Hostile, OldPeers, Generation, Depart, NewRegion,
 }
 
 // Options say which trial is run.

@@ -37,6 +37,7 @@ type trial struct {
 	*plan
 	w           *world.World
 	regionNames []string
+	edgesOf     map[string][]string // by regions, those that are not there too
 	actions     []action
 	counters    []*counter
 	keys        map[deltasync.Key]*counter
@@ -45,7 +46,8 @@ type trial struct {
 	exported    map[exportedTo]*crdt.Vector
 	owned       map[place][]stored // of regions
 	receipts    []receipt
-	died        bool // an edge crashed: what it alone knew is gone
+	departed    map[string]bool // edges, for good
+	died        bool            // an edge crashed: what it alone knew is gone
 	floods      int
 	strangers   map[deltasync.Key]*crdt.Vector // what was counted of keys that came once; see Flood
 	crossings   crossings
@@ -101,7 +103,7 @@ func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
-		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, bans: map[string]map[life]bool{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
 		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
@@ -128,6 +130,7 @@ func (t *trial) run() (err error) {
 	cfg := t.config(start)
 	for _, r := range cfg.Regions {
 		t.regionNames = append(t.regionNames, r.Name)
+		t.edgesOf[r.Name] = r.Edges
 		t.nodes[deltasync.NodeID(r.Name, "", "")] = r.Name
 		for _, edge := range r.Edges {
 			t.nodes[deltasync.NodeID(r.Name, "pop", edge)] = edge

@@ -325,7 +325,7 @@ func (w *World) push(h *hub, v *Server, p regional.Push) {
 			payload = older[deltasync.Hot](payload)
 		}
 		w.send(w.path(h.name, s.Name, &w.toRegion), len(payload), func() {
-			if s.node.ReceiveHot(s.clock.at(w.now), payload) == nil { // else it was counted by the node
+			if s.node != nil && s.node.ReceiveHot(s.clock.at(w.now), payload) == nil { // else it was counted by the node
 				w.heard(s, nil, payload)
 			}
 		})

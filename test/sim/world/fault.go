@@ -1,6 +1,8 @@
 package world
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -42,8 +44,42 @@ func (s *Site) Lives() int { return s.lives }
 // NowAt is the time by an edge's clock.
 func (w *World) NowAt(edge string) time.Time { return w.edges[edge].clock.at(w.now) }
 
+// There says that an edge runs there.
+func (s *Site) There() bool { return s.node != nil }
+
 // Crash kills an edge and starts it anew: it knows nothing.
 func (w *World) Crash(edge string) error { return w.startSite(w.edges[edge]) }
+
+// Depart ends an edge, for good or until it joins anew: nobody tells it anything any
+// more, and what it knew is gone.
+func (w *World) Depart(edge string) {
+	s := w.edges[edge]
+	if s.node == nil {
+		return
+	}
+	s.node = nil
+	s.lives++ // the last one is over
+	h, is := w.regions[s.Region], func(other *Site) bool { return other == s }
+	h.sites = slices.DeleteFunc(h.sites, is)
+	w.names = slices.DeleteFunc(w.names, func(name string) bool { return name == edge })
+}
+
+// Join starts an edge that has departed: it knows nothing.
+func (w *World) Join(edge string) error {
+	s := w.edges[edge]
+	if s.node != nil {
+		return nil
+	}
+	if err := w.startSite(s); err != nil {
+		return err
+	}
+	h := w.regions[s.Region]
+	h.sites, w.names = append(h.sites, s), append(w.names, edge)
+	slices.SortFunc(h.sites, func(a, b *Site) int { return cmp.Compare(a.place, b.place) })
+	slices.SortFunc(w.names, func(a, b string) int { return cmp.Compare(w.edges[a].place, w.edges[b].place) })
+	w.Touch()
+	return nil
+}
 
 // SetRules has one edge load rules, or all where edge is "": those started later
 // too.

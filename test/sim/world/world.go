@@ -98,7 +98,7 @@ type World struct {
 // Site is an edge and where it runs.
 type Site struct {
 	Name, Region string
-	node         *edge.Node
+	node         *edge.Node // nil while it has departed
 	clock        clock
 	old          bool
 	place        uint64 // among all edges
@@ -251,7 +251,7 @@ func (w *World) stream(purpose ...string) *rand.Rand {
 // Now is the virtual time.
 func (w *World) Now() time.Time { return w.now }
 
-// Edges are the names of all edges, in order of the configuration.
+// Edges are the names of all edges that are there, in order of the configuration.
 func (w *World) Edges() []string { return w.names }
 
 // Node is the edge of the given name, nil where there is none.
