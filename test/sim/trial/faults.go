@@ -48,6 +48,13 @@ func (t *trial) episodes(f Fault, every, lasts time.Duration, begin func(rnd *ra
 	}
 }
 
+// What frames between regions, and those of edges, take longer at the most where
+// links are slow.
+const (
+	slowest       = 400 * time.Millisecond
+	slowestUplink = 110 * time.Millisecond
+)
+
 // befall plans all that is to happen.
 func (t *trial) befall() {
 	edges, between := t.w.Links()
@@ -105,6 +112,20 @@ func (t *trial) befall() {
 		from, to := way(rnd)
 		t.w.Freeze(from, to, true)
 		return func() error { t.w.Freeze(from, to, false); return nil }, nil
+	})
+	t.episodes(Slow, time.Second, 3*time.Second, func(rnd *rand.Rand) (func() error, error) {
+		from, to := way(rnd)
+		most := slowest // there and back less than anybody waits
+		if t.w.Site(from) != nil || t.w.Site(to) != nil {
+			most = slowestUplink
+		}
+		there, back := rnd.Int64N(int64(most)), rnd.Int64N(2)*rnd.Int64N(int64(most))
+		set := func(there, back int64) {
+			t.w.Slow(from, to, time.Duration(there))
+			t.w.Slow(to, from, time.Duration(back))
+		}
+		set(there, back)
+		return func() error { set(0, 0); return nil }, nil
 	})
 	t.episodes(CrashEdge, 3*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		s := anyEdge(rnd)

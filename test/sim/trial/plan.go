@@ -49,6 +49,7 @@ const (
 	Split        Fault = "split"         // aggregators of a region do not hear each other, or one only: both own a lane
 	Depart       Fault = "depart"        // edges leave for good, and others join later
 	NewRegion    Fault = "new-region"    // a region joins later: its aggregators and edges
+	Slow         Fault = "slow"          // frames of one direction, or both, take longer than those of other links
 	Generation   Fault = "generation"    // edges load rules by which counts mean something else, and go back
 )
 
@@ -56,7 +57,7 @@ const (
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
-	Flood, Hostile, OldPeers, Generation, Depart, NewRegion,
+	Flood, Hostile, OldPeers, Generation, Depart, NewRegion, Slow,
 }
 
 // Options say which trial is run.

@@ -136,6 +136,10 @@ func (w *World) Freeze(from, to string, frozen bool) {
 	p.frozen = frozen
 }
 
+// Slow has what is sent in one direction from now on take so much longer than over
+// other links of the kind; 0: no longer.
+func (w *World) Slow(from, to string, longer time.Duration) { w.known(from, to).longer = longer }
+
 // known is the path between two parts by their names.
 func (w *World) known(from, to string) *path {
 	link := &w.between

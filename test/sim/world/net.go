@@ -19,10 +19,11 @@ type Link struct {
 type path struct {
 	link    *Link
 	rnd     *rand.Rand
-	cut     bool      // frames are lost, those under way too
-	frozen  bool      // frames wait, as in a connection that hangs
-	waiting []func()  // for the thaw, in the order of arrival
-	free    time.Time // when it has carried what was sent so far
+	cut     bool          // frames are lost, those under way too
+	frozen  bool          // frames wait, as in a connection that hangs
+	waiting []func()      // for the thaw, in the order of arrival
+	free    time.Time     // when it has carried what was sent so far
+	longer  time.Duration // that frames take, above what others of the kind do
 }
 
 // ends names a path.
@@ -53,7 +54,7 @@ func (w *World) send(p *path, size int, deliver func()) {
 		copies = 2
 	}
 	for range copies {
-		delay := l.Delay
+		delay := l.Delay + p.longer
 		if l.Jitter > 0 {
 			delay += time.Duration(p.rnd.ExpFloat64() * float64(l.Jitter))
 		}
@@ -80,7 +81,7 @@ func (w *World) send(p *path, size int, deliver func()) {
 func (w *World) thaw(p *path) {
 	p.frozen = false
 	for _, deliver := range p.waiting {
-		w.after(p.link.Delay, deliver)
+		w.after(p.link.Delay+p.longer, deliver)
 	}
 	p.waiting = nil
 }
