@@ -70,8 +70,8 @@ type Bus struct {
 	// link is what the client's callbacks said last. The client's own word
 	// costs its lock, for which one waits while it tries to connect.
 	link atomic.Int32
-	// shown is what a server that asked for our certificate was last answered;
-	// nil: none did since the bus was connected.
+	// shown is what a server that asked for our certificate was answered in the
+	// last TLS handshake; nil: it did not ask.
 	shown atomic.Pointer[string]
 
 	mu       sync.Mutex
@@ -157,8 +157,8 @@ func (b *Bus) down(_ *nats.Conn, err error) {
 }
 
 // asyncError is told what the client or the server found wrong outside any
-// call. A slow receiver is reported once until it has caught up; that an attempt
-// to connect is turned away, each time.
+// call. A slow receiver is reported once until it has caught up. Attempts that are
+// turned away come here each time.
 func (b *Bus) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if s == nil && !b.connected() {
 		b.hear(err)
