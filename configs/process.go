@@ -231,7 +231,7 @@ func (n *NATSSettings) check(l *loader) {
 
 func (s *SyncSettings) check(l *loader) {
 	if s.UrgentInterval > s.Interval && s.Interval > 0 {
-		l.mistake("sync.urgent_interval", "E203", "", "%v is longer than sync.interval, %v", s.UrgentInterval, s.Interval)
+		l.mistake("sync.urgent_interval", "E203", "make it shorter, or the interval longer", "%v is longer than sync.interval, %v", s.UrgentInterval, s.Interval)
 	}
 }
 

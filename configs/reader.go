@@ -80,7 +80,7 @@ type field struct {
 // the language, but not to this version of it.
 func (r *reader) object(path string, n *node, fields []field, unbuilt ...string) {
 	if n.kind != kindMapping {
-		r.wrongKind(path, n, "a mapping", "")
+		r.wrongKind(path, n, "a mapping", "write name: value, a line for each")
 		return
 	}
 	r.at[path] = n.at
@@ -161,7 +161,7 @@ func (n *node) describe() string {
 // each reads a list, item by item.
 func (r *reader) each(path string, n *node, item read) {
 	if n.kind != kindList {
-		r.wrongKind(path, n, "a list", "")
+		r.wrongKind(path, n, "a list", "begin each item with a dash")
 		return
 	}
 	for i, v := range n.items {
@@ -181,7 +181,7 @@ func (r *reader) text(dst *string) read {
 		case n.kind == kindInteger, n.kind == kindFloat, n.kind == kindBool:
 			r.wrongKind(path, n, "text", "put it in quotes")
 		case n.kind != kindText:
-			r.wrongKind(path, n, "text", "")
+			r.wrongKind(path, n, "text", "write one word, in quotes if need be")
 		case n.text == "":
 			r.mistake(path, n.at, "E009", "leave it out", "empty text")
 		default:
@@ -238,7 +238,7 @@ func whole[T int | uint32 | uint64](r *reader, dst *T, lo int64, hi uint64) read
 			n = &node{kind: kindInteger, text: n.text, at: n.at} // text only because it does not fit
 		}
 		if n.kind != kindInteger {
-			hint := ""
+			hint := "write digits alone"
 			if _, err := strconv.ParseInt(n.text, 10, 64); n.kind == kindText && err == nil {
 				hint = "without the quotes"
 			}

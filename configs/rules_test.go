@@ -79,6 +79,9 @@ func TestBadFiles(t *testing.T) {
 			if len(mistakes) != 1 {
 				t.Fatalf("%d mistakes, want 1:\n%v", len(mistakes), err)
 			}
+			if mistakes[0].Hint == "" {
+				t.Errorf("%v: it says not how to mend it", mistakes[0])
+			}
 			compareWant(t, file, mistakes[0].String()+"\n")
 		})
 	}

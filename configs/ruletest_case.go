@@ -84,9 +84,9 @@ func (r *testReader) cut(path string, n *node) (c TestCut) {
 	switch at := path + ".to"; {
 	case r.reported(at) || r.reported(path+".from"):
 	case c.To <= c.From:
-		r.mistake(at, r.placeOf(at), "E308", "", "the cut ends at %s, but starts at %s", durationText(c.To), durationText(c.From))
+		r.mistake(at, r.placeOf(at), "E308", "give the end a later time than the start", "the cut ends at %s, but starts at %s", durationText(c.To), durationText(c.From))
 	case c.To-c.From > maxTestCut:
-		r.mistake(at, r.placeOf(at), "E308", "", "the cut lasts %s; it may last %s", durationText(c.To-c.From), durationText(maxTestCut))
+		r.mistake(at, r.placeOf(at), "E308", "make it shorter", "the cut lasts %s; it may last %s", durationText(c.To-c.From), durationText(maxTestCut))
 	}
 	return c
 }

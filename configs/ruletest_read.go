@@ -162,14 +162,14 @@ func (r *testReader) regions(path string, n *node) {
 		r.test.Regions = append(r.test.Regions, region)
 	}
 	if len(edges) > maxTestEdges {
-		r.mistake(path, n.at, "E313", "", "%d edges; a rule test has at most %d", len(edges), maxTestEdges)
+		r.mistake(path, n.at, "E313", "leave some out", "%d edges; a rule test has at most %d", len(edges), maxTestEdges)
 	}
 }
 
 // token checks a name that becomes part of subjects.
 func (r *testReader) token(path string, at position, name string) {
 	if err := deltasync.ValidToken(name); err != nil {
-		r.mistake(path, at, "E313", "", "%v", err)
+		r.mistake(path, at, "E313", "write it in small letters, digits and -", "%v", err)
 	}
 }
 

@@ -192,11 +192,11 @@ func (l *loader) known(path string, n *node, settings []setting) {
 			case nested:
 				l.known(at, n, settings)
 			case n.kind == kindMapping, n.kind == kindList && !settings[i].list:
-				l.tree.wrongKind(at, n, "one value", "")
+				l.tree.wrongKind(at, n, "one value", "write it on the same line")
 			case n.kind == kindList:
 				l.tree.each(at, n, func(at string, n *node) {
 					if n.kind == kindList || n.kind == kindMapping || n.kind == kindNull {
-						l.tree.wrongKind(at, n, "one value", "")
+						l.tree.wrongKind(at, n, "one value", "write it on the same line")
 					}
 				})
 			}
@@ -212,7 +212,7 @@ func (l *loader) resolve(s *setting) {
 	}
 	l.values[s.key], l.origins[s.key] = value, from
 	if err := s.parse(value); err != nil && !(l.tree != nil && l.tree.bad[s.key]) {
-		l.mistake(s.key, "E202", "", "%v", err)
+		l.mistake(s.key, "E202", "--help tells what it takes", "%v", err)
 	}
 	shown := value
 	switch {

@@ -131,14 +131,14 @@ func (b *treeBuilder) read(text string) []*node {
 func (b *treeBuilder) syntax(err error) {
 	var e yaml.Error
 	if errors.As(err, &e) && e.GetToken() != nil {
-		hint := ""
+		hint := "see whether brackets, quotes and indents are closed and line up"
 		if strings.HasPrefix(e.GetMessage(), "mapping value is not allowed") {
 			hint = "text that holds a colon stands in quotes"
 		}
 		b.mistake(placeOf(e.GetToken()), "E003", hint, "%s", clip(e.GetMessage()))
 		return
 	}
-	b.mistake(position{}, "E003", "", "cannot be read as YAML: %s", clip(err.Error()))
+	b.mistake(position{}, "E003", "write plain YAML in UTF-8, a mapping at its top", "cannot be read as YAML: %s", clip(err.Error()))
 }
 
 // bounded checks what would cost the parser too much.
@@ -189,13 +189,13 @@ func (b *treeBuilder) bounded(tokens token.Tokens) bool {
 			// The parser takes {url: [nats://h:1]} for a mapping of h to 1.
 			b.mistake(placeOf(t), "E003", "put the whole word in quotes, or a space after the colon", "a colon inside a word, between braces")
 		case len(open)+max(flow, 0) > maxDepth:
-			b.mistake(placeOf(t), "E011", "", "nested more than %d deep", maxDepth)
+			b.mistake(placeOf(t), "E011", "no setting or rule needs so many: see whether brackets and indents are meant", "nested more than %d deep", maxDepth)
 		case len(open) > 0 && open[len(open)-1].keys > maxMappingKeys:
-			b.mistake(placeOf(t), "E011", "", "more than %d keys in one mapping", maxMappingKeys)
+			b.mistake(placeOf(t), "E011", "split it into several files", "more than %d keys in one mapping", maxMappingKeys)
 		case documents > maxDocuments:
 			b.mistake(placeOf(t), "E011", "split it into several files", "more than %d documents", maxDocuments)
 		case anchors > maxAnchors:
-			b.mistake(placeOf(t), "E011", "", "more than %d anchors", maxAnchors)
+			b.mistake(placeOf(t), "E011", "write values out, or split the file", "more than %d anchors", maxAnchors)
 		default:
 			continue
 		}
@@ -254,7 +254,7 @@ func (b *treeBuilder) mapping(start *token.Token, flow bool, values []*ast.Mappi
 		key := v.Key.GetToken()
 		if _, scalarKey := v.Key.(ast.ScalarNode); !scalarKey || v.Key.IsMergeKey() {
 			m.partial = true
-			b.mistake(placeOf(key), "E003", "", "a key is a plain word; lists, mappings, aliases and << do not stand here")
+			b.mistake(placeOf(key), "E003", "write out what it stands for", "a key is a plain word; lists, mappings, aliases and << do not stand here")
 			continue
 		}
 		at := placeOf(key)

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,9 +56,9 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 	bounded := func(path string, cost uint64) {
 		switch {
 		case cost > maxLimit:
-			c.problem(path, "E171", "", "%d is above 2^53", cost)
+			c.problem(path, "E171", "count in a larger unit, such as kilobytes", "%d is above 2^53", cost)
 		case cost > r.maxCost:
-			c.problem(path, "E171", "", "%d is above max, %d", cost, r.maxCost)
+			c.problem(path, "E171", "lower it, or raise max", "%d is above max, %d", cost, r.maxCost)
 		}
 	}
 	bounded(path+".default", r.cost)
@@ -164,6 +165,7 @@ func (c *compiler) condition(path, text string, lookup Lookup) Condition {
 		if bad := (*ConditionError)(nil); errors.As(err, &bad) {
 			p.Detail, p.Hint, p.Line, p.Column = bad.Detail, bad.Hint, bad.Line, bad.Column
 		}
+		p.Hint = cmp.Or(p.Hint, "see edge/limit/when for what an expression may say")
 		c.report(p)
 		return nil
 	}

@@ -100,7 +100,7 @@ func (c *compiler) document(doc *Document) {
 	c.consistency(word{"defaults.consistency", doc.Defaults.Consistency})
 	c.tenants(doc)
 	if len(doc.Rules) == 0 {
-		c.problem("rules", "E103", "", "there is no rule")
+		c.problem("rules", "E103", "write at least one", "there is no rule")
 	}
 	from := len(c.set.rules)
 	first := map[string]int{}
@@ -109,7 +109,7 @@ func (c *compiler) document(doc *Document) {
 		spec := &doc.Rules[i]
 		path := fmt.Sprintf("rules[%d]", i)
 		if j, dup := first[spec.Name]; dup {
-			c.problem(path+".name", "E112", "", "%q is already the name of rule %d", spec.Name, j+1)
+			c.problem(path+".name", "E112", "give each rule of a namespace a name of its own", "%q is already the name of rule %d", spec.Name, j+1)
 		} else {
 			first[spec.Name] = i
 		}
@@ -176,7 +176,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	case !spec.Allow && !spec.Deny && len(spec.Rates) == 0 && spec.MinGap == 0:
 		c.problem(path+".rates", "E132", `such as: rates: [{limit: 100, per: 1m}]`, "there is no rate")
 	case len(spec.Rates) > maxRates || len(spec.Rates) == maxRates && spec.MinGap != 0:
-		c.problem(path+".rates", "E133", "", "%d rates; a rule has at most %d, min_gap among them", len(spec.Rates), maxRates)
+		c.problem(path+".rates", "E133", "give some to a second rule with the same key", "%d rates; a rule has at most %d, min_gap among them", len(spec.Rates), maxRates)
 	}
 	names := map[string]bool{}
 	for i := range spec.Rates {

@@ -74,7 +74,7 @@ func withinEdits(a, b string, edits int) bool {
 
 func (c *compiler) keySource(path, name string, k KeySource) {
 	if !attributeForm.MatchString(name) {
-		c.problem(path, "E121", "", "%q is not a name for a key", name)
+		c.problem(path, "E121", "use letters, digits and _, or header.NAME", "%q is not a name for a key", name)
 	}
 	for i, from := range k.From {
 		if !attributeForm.MatchString(from) {

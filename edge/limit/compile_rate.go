@@ -128,7 +128,7 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	}
 	if capacity > MaxUnits || crdt.SatAdd(withMargin(capacity, rule.Margin.widest()), floor) > MaxUnits {
 		given = false
-		c.problem(path+".capacity", "E143", "", "%d, with its margin and initial, is above 10^13", capacity)
+		c.problem(path+".capacity", "E143", "count in a larger unit, such as kilobytes", "%d, with its margin and initial, is above 10^13", capacity)
 	}
 	if !given {
 		return
@@ -188,7 +188,7 @@ func (c *compiler) concurrency(path string, rule *RuleSpec, spec *RateSpec, r *R
 // limits reads the limit, and its ceiling, of what is no bucket.
 func (c *compiler) limits(path string, rule *RuleSpec, spec *RateSpec, r *Rate) {
 	if spec.Limit > maxLimit {
-		c.problem(path+".limit", "E143", "", "%d is above 2^53", spec.Limit)
+		c.problem(path+".limit", "E143", "count in a larger unit, such as kilobytes", "%d is above 2^53", spec.Limit)
 	} else if most := withMargin(spec.Limit, rule.Margin.widest()); most > maxLimit {
 		c.problem(path+".limit", "E143", "a smaller limit, or margin", "%d with its margin is above 2^53", spec.Limit)
 	}
