@@ -7,7 +7,11 @@
 //
 // It runs the program in rivals, a module of its own so that what it compares
 // with is no dependency of this one, and has it write RESULTS.md beside this
-// file. Flags are passed on; -help lists them.
+// file. Flags are passed on; -help lists them. All that is compared is compiled with
+// the profile that the edge is compiled with, which was made so, and is to be made
+// anew where the path of a decision changes much:
+//
+//	go run ./test/bench -out /dev/null -profile "$PWD/cmd/edge/default.pgo"
 package main
 
 import (
@@ -38,7 +42,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	results := filepath.Join(dir, "RESULTS.md")
-	cmd := exec.CommandContext(ctx, "go", append([]string{"run", ".", "-out", results}, args...)...)
+	guide := filepath.Join(dir, "..", "..", "cmd", "edge", "default.pgo") // as the daemon is built
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "-pgo", guide, ".", "-out", results}, args...)...)
 	cmd.Dir = filepath.Join(dir, "rivals")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/pprof"
 	"strings"
 )
 
@@ -27,7 +28,14 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	about := look(command(args))
+	stop, err := profile(o.profile)
+	if err != nil {
+		return err
+	}
 	f, err := measure(o, stderr)
+	if err := stop(); err != nil {
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -47,6 +55,28 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("print the report: %w", err)
 	}
 	return nil
+}
+
+// profile writes one of the processor to file until the function that it returns is
+// called; without a name it does nothing.
+func profile(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("write the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("write the profile: %w", err)
+		}
+		return nil
+	}, nil
 }
 
 // command is what a reader types to have the same measured.

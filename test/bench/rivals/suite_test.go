@@ -140,6 +140,21 @@ func TestRunWritesNothingInVain(t *testing.T) {
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a report was written without a measurement")
 	}
+	holds(t, run([]string{"-out", out, "-profile", filepath.Join(out, "cpu")}, io.Discard, io.Discard), "write the profile")
+}
+
+func TestProfile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cpu")
+	stop, err := profile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if about, err := os.Stat(file); err != nil || about.Size() == 0 {
+		t.Errorf("no profile was written: %v", err)
+	}
 }
 
 func TestHeats(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -25,8 +27,20 @@ func look(command string) surroundings {
 	return surroundings{
 		command: command, commit: commit(), started: time.Now(), loadBefore: load(),
 		machine:   fmt.Sprintf("%s, %d processors, %s memory, %s/%s", field("/proc/cpuinfo", "model name"), runtime.NumCPU(), field("/proc/meminfo", "MemTotal"), runtime.GOOS, runtime.GOARCH),
-		goVersion: fmt.Sprintf("%s, GOMAXPROCS %d", runtime.Version(), runtime.GOMAXPROCS(0)),
+		goVersion: fmt.Sprintf("%s, GOMAXPROCS %d, built %s", runtime.Version(), runtime.GOMAXPROCS(0), guided()),
 	}
+}
+
+// guided says which profile the compiler was guided by, contestants and all.
+func guided() string {
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range build.Settings {
+			if s.Key == "-pgo" && s.Value != "off" {
+				return "with the profile " + filepath.Join(filepath.Base(filepath.Dir(s.Value)), filepath.Base(s.Value))
+			}
+		}
+	}
+	return "without a profile"
 }
 
 const unknown = "unknown"
