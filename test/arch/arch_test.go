@@ -92,7 +92,7 @@ var onlyIn = map[string][]string{
 
 func list(t testing.TB) map[string]pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
+	cmd := exec.Command("go", "list", "-pgo=off", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
 	cmd.Dir = root(t)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
