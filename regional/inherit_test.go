@@ -241,17 +241,7 @@ func TestListedKeysThatWereAskedAboutAreTold(t *testing.T) {
 	now := start
 	store := newStore(&now)
 	(&edge{name: "e1"}).tell(newRegion(t, "eu", store, "us", "ap"), 1, charge(start, 60))
-	r, us := newRegion(t, "eu", store, "us", "ap"), newRegion(t, "us", newStore(&now), "eu", "ap")
-	(&edge{name: "u1"}).tell(us, 1, charge(start, 1))
-	us.tellAll(r)
-	if told := r.tellAll(); len(told) != 0 {
-		t.Fatalf("eu tells %+v though nobody of its own touched the key", told)
-	}
-	for range 2 {
-		r.inherit(nil)
-	}
-	ap := newRegion(t, "ap", newStore(&now), "eu", "us")
-	if told := r.tellAll(ap); len(told) != 1 || charges(told[0].Cells) != 60 {
+	if told := toldOnceAsked(t, &now, store); len(told) != 1 || charges(told[0].Cells) != 60 {
 		t.Errorf("ap is told %+v, want the 60 of eu, once", told)
 	}
 }
@@ -263,9 +253,19 @@ func TestListedPenaltyThatWasAskedAboutIsTold(t *testing.T) {
 	penalty := deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{{Key: 1, Until: in(time.Hour), Cells: []crdt.Cell{charge(start, 60)}}}}
 	(&edge{name: "e1"}).send(newRegion(t, "eu", store, "us", "ap"), penalty)
 	now = start.Add(5 * time.Minute)
-	r, us := newRegion(t, "eu", store, "us", "ap"), newRegion(t, "us", newStore(&now), "eu", "ap")
-	r.now, us.now = now, now
-	(&edge{name: "u1"}).tell(us, 1, charge(now, 1))
+	if told := toldOnceAsked(t, &now, store); len(told) != 1 || told[0].Until != in(time.Hour) {
+		t.Errorf("ap is told %+v, want the penalty, once", told)
+	}
+}
+
+// toldOnceAsked is what ap is told by eu, which starts over its store, inherits, and was
+// named key 1 by us before that.
+func toldOnceAsked(t *testing.T, now *time.Time, store regional.Store) []deltasync.Delta {
+	t.Helper()
+	r, us := newRegion(t, "eu", store, "us", "ap"), newRegion(t, "us", newStore(now), "eu", "ap")
+	ap := newRegion(t, "ap", newStore(now), "eu", "us")
+	r.now, us.now, ap.now = *now, *now, *now
+	(&edge{name: "u1"}).tell(us, 1, charge(*now, 1))
 	us.tellAll(r)
 	if told := r.tellAll(); len(told) != 0 {
 		t.Fatalf("eu tells %+v though nobody of its own touched the key", told)
@@ -273,9 +273,5 @@ func TestListedPenaltyThatWasAskedAboutIsTold(t *testing.T) {
 	for range 2 {
 		r.inherit(nil)
 	}
-	ap := newRegion(t, "ap", newStore(&now), "eu", "us")
-	ap.now = now
-	if told := r.tellAll(ap); len(told) != 1 || told[0].Until != in(time.Hour) {
-		t.Errorf("ap is told %+v, want the penalty, once", told)
-	}
+	return r.tellAll(ap)
 }
