@@ -38,6 +38,21 @@ func BenchmarkMergeUnchanged(b *testing.B) {
 	}
 }
 
+// BenchmarkMergeLives joins a node of 1024 lives, of which nothing is new.
+func BenchmarkMergeLives(b *testing.B) {
+	g, o := &crdt.GCounter{}, &crdt.GCounter{}
+	for life := range uint64(1024) {
+		g.Join(crdt.Replica{Node: 1, Incarnation: life}, crdt.Cell{Slice: 1e9, Charges: 1})
+	}
+	o.Merge(g)
+	b.ReportAllocs()
+	for b.Loop() {
+		if g.Merge(o) {
+			b.Fatal("Merge of an equal counter said that something changed")
+		}
+	}
+}
+
 func BenchmarkSums(b *testing.B) {
 	g := full()
 	buf := make([]crdt.Cell, 0, 40)

@@ -41,10 +41,20 @@ type Entry struct {
 // Join raises one cell of replica r and returns by how much it rose; a zero
 // cell means that nothing changed.
 func (g *GCounter) Join(r Replica, c Cell) (rise Cell) {
+	var at Place
+	return g.JoinAt(&at, r, c)
+}
+
+// JoinAt is Join for who joins much, replica by replica: those that come in about
+// their order are found beside the one before.
+func (g *GCounter) JoinAt(at *Place, r Replica, c Cell) (rise Cell) {
 	if c.Zero() {
 		return c
 	}
-	v := g.entry(r)
+	v := g.entry(at, r)
+	if v.holds(&c) {
+		return Cell{Slice: c.Slice}
+	}
 	before := v.Bytes() + g.sums.Bytes()
 	rise = v.Join(c)
 	g.sums.Add(rise)
@@ -54,9 +64,9 @@ func (g *GCounter) Join(r Replica, c Cell) (rise Cell) {
 
 // JoinCells joins several cells of one replica and says whether any rose.
 func (g *GCounter) JoinCells(r Replica, cells []Cell) bool {
-	changed := false
+	changed, at := false, Place{}
 	for _, c := range cells {
-		if !g.Join(r, c).Zero() {
+		if !g.JoinAt(&at, r, c).Zero() {
 			changed = true
 		}
 	}
@@ -66,11 +76,11 @@ func (g *GCounter) JoinCells(r Replica, cells []Cell) bool {
 // Merge joins every entry of o, which it leaves alone, and says whether
 // anything rose.
 func (g *GCounter) Merge(o *GCounter) bool {
-	changed := false
+	changed, at := false, Place{}
 	for i := range o.entries {
 		e := &o.entries[i]
 		for j := range e.Vector.Len() {
-			if !g.Join(e.Replica, e.Vector.At(j)).Zero() {
+			if !g.JoinAt(&at, e.Replica, e.Vector.At(j)).Zero() {
 				changed = true
 			}
 		}
@@ -84,10 +94,16 @@ func (g *GCounter) Sums() *Vector { return &g.sums }
 
 // Of is the vector of replica r, or nil. The same holds as for Sums.
 func (g *GCounter) Of(r Replica) *Vector {
-	if i, ok := g.find(r); ok {
-		return &g.entries[i].Vector
+	var at Place
+	return g.OfAt(&at, r)
+}
+
+// OfAt is Of for who asks for many; see JoinAt.
+func (g *GCounter) OfAt(at *Place, r Replica) *Vector {
+	if !g.find(at, r) {
+		return nil
 	}
-	return nil
+	return &g.entries[at.at].Vector
 }
 
 // Entries are the replicas' vectors, ascending by replica. The same holds as
@@ -166,14 +182,46 @@ func (g *GCounter) Equal(o *GCounter) bool {
 	})
 }
 
-func (g *GCounter) entry(r Replica) *Vector {
-	i, ok := g.find(r)
-	if !ok {
-		g.entries = slices.Insert(g.entries, i, Entry{Replica: r})
+// Place is where the replica that was looked for last stands in a counter, or would.
+// It is a hint: whatever it says, and however the counter changed since, what is
+// found is right.
+type Place struct{ at int }
+
+func (g *GCounter) entry(at *Place, r Replica) *Vector {
+	if !g.find(at, r) {
+		g.entries = slices.Insert(g.entries, at.at, Entry{Replica: r})
 	}
-	return &g.entries[i].Vector
+	return &g.entries[at.at].Vector
 }
 
-func (g *GCounter) find(r Replica) (int, bool) {
-	return slices.BinarySearchFunc(g.entries, r, func(e Entry, r Replica) int { return e.Replica.Compare(r) })
+// find moves the place to replica r, or to where it belongs. It goes on from where it
+// is in steps that double, and bisects the last one.
+func (g *GCounter) find(at *Place, r Replica) bool {
+	from, to := 0, len(g.entries) // r stands, or belongs, in between, both included
+	if i := at.at; i < to {
+		switch c := g.entries[i].Replica.Compare(r); {
+		case c == 0:
+			return true
+		case c > 0:
+			to = i
+		default:
+			from = i + 1
+			for step := 1; from < to; step *= 2 {
+				if i = min(from+step-1, to-1); g.entries[i].Replica.Compare(r) >= 0 {
+					to = i
+					break
+				}
+				from = i + 1
+			}
+		}
+	}
+	for from < to {
+		if mid := int(uint(from+to) >> 1); g.entries[mid].Replica.Compare(r) < 0 {
+			from = mid + 1
+		} else {
+			to = mid
+		}
+	}
+	at.at = from
+	return from < len(g.entries) && g.entries[from].Replica == r
 }

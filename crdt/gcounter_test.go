@@ -129,6 +129,38 @@ func TestJoinReturnsTheRise(t *testing.T) {
 	})
 }
 
+// A place finds what there is, wherever it stood before: in a counter that has grown
+// or shrunk since, and in another one.
+func TestPlacesAreHints(t *testing.T) {
+	eachSeed(t, 20, func(t *testing.T, g regime, r *rand.Rand) {
+		var a, b, want crdt.GCounter
+		var at crdt.Place
+		for i := range 200 {
+			w := write{crdt.Replica{Node: r.Uint64N(4), Incarnation: r.Uint64N(12)}, g.cell(r)}
+			if rise, plain := a.JoinAt(&at, w.r, w.c), want.Join(w.r, w.c); rise != plain {
+				t.Fatalf("JoinAt(%v, %v) = %v, Join = %v", w.r, w.c, rise, plain)
+			}
+			if i%3 == 0 {
+				b.JoinAt(&at, w.r, w.c)
+			}
+			if i%50 == 49 {
+				before := g.slice(r)
+				a.Retire(before)
+				want.Retire(before)
+			}
+			for range 3 {
+				other := crdt.Replica{Node: r.Uint64N(5), Incarnation: r.Uint64N(13)}
+				i := slices.IndexFunc(a.Entries(), func(e crdt.Entry) bool { return e.Replica == other })
+				got := a.OfAt(&at, other)
+				if i < 0 && got != nil || i >= 0 && got != &a.Entries()[i].Vector {
+					t.Fatalf("OfAt(%v) = %v, entry %d of %v", other, got, i, a.Entries())
+				}
+			}
+		}
+		equal(t, "joined with a place", &a, &want)
+	})
+}
+
 func TestJoinCellsSaysWhetherAnyRose(t *testing.T) {
 	g := &crdt.GCounter{}
 	r := crdt.Replica{Node: 1}

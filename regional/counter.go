@@ -111,6 +111,12 @@ func (c *counter) of(source Source) *crdt.GCounter {
 
 // join raises one replica's cells and returns the first slice that rose.
 func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, now int64) (from crdt.Slice, rose bool) {
+	var at crdt.Place
+	return c.joinAt(&at, source, replica, cells, oldest, now)
+}
+
+// joinAt is join for who joins many replicas of a source.
+func (c *counter) joinAt(at *crdt.Place, source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, now int64) (from crdt.Slice, rose bool) {
 	switch {
 	case len(cells) == 0:
 		return 0, false
@@ -124,7 +130,7 @@ func (c *counter) join(source Source, replica crdt.Replica, cells []crdt.Cell, o
 		if cell.Slice < oldest {
 			continue
 		}
-		rise := g.Join(replica, cell)
+		rise := g.JoinAt(at, replica, cell)
 		if rise.Zero() {
 			continue
 		}

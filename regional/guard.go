@@ -23,11 +23,12 @@ const (
 // admits says whether there is room for a replica's entry in a counter, and counts why
 // there is none: the key has all it may have, or the lane takes more than it may.
 func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Replica) bool {
+	var at crdt.Place
 	switch {
-	case !c.admits(source, replica):
+	case !c.admits(&at, source, replica):
 		a.stats.crowded.Add(1)
 		return false
-	case l.heavy() && c.of(source).Of(replica) == nil:
+	case l.heavy() && c.of(source).OfAt(&at, replica) == nil:
 		a.stats.heavy.Add(1)
 		return false
 	}
@@ -35,9 +36,9 @@ func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Rep
 }
 
 // admits says whether there is room for a replica's entry.
-func (c *counter) admits(source Source, replica crdt.Replica) bool {
+func (c *counter) admits(at *crdt.Place, source Source, replica crdt.Replica) bool {
 	entries := c.of(source).Entries()
-	if len(entries) < maxLives || c.of(source).Of(replica) != nil {
+	if len(entries) < maxLives || c.of(source).OfAt(at, replica) != nil {
 		return true
 	}
 	return len(entries) < maxEntries && len(entriesOf(entries, replica.Node)) < maxLives

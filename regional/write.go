@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -250,12 +251,14 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 	c.version, c.asked = it.Version, now
 	oldest := retirement(c.shape, now)
 	l.arm(c, now)
+	var places [FromHomes + 1]crdt.Place // by sources: of one, stores name about all in order
 	for _, v := range it.Vectors {
-		if !c.admits(v.Source, v.Replica) { // what other aggregators took
+		at := &places[min(v.Source, FromHomes)]
+		if !c.admits(at, v.Source, v.Replica) { // what other aggregators took
 			a.stats.crowded.Add(1)
 			continue
 		}
-		from, rose := c.join(v.Source, v.Replica, v.Cells, oldest, l.since(now))
+		from, rose := c.joinAt(at, v.Source, v.Replica, v.Cells, oldest, l.since(now))
 		if !rose {
 			continue
 		}
