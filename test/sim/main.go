@@ -3,7 +3,8 @@
 //
 //	go run ./test/sim -seed 7                 # one trial, in words
 //	go run ./test/sim -seed 7 -tale u4/api.r1 # who told whom what of one counter in it
-//	go run ./test/sim -seeds 100000           # as many, each twice, until one fails
+//	go run ./test/sim -seeds 1000             # as many, each twice, until one fails
+//	go run ./test/sim -seeds 100000 -once     # a long run: each once, in half the time
 //	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
 //	go run ./test/sim -seeds 100 -without all # with nothing that ails anybody
 //	go run ./test/sim -mutate                 # plants protocol bugs, which must be caught
@@ -54,6 +55,7 @@ type options struct {
 	trial.Options
 	seeds    uint64
 	workers  int
+	once     bool
 	tale     string // "": none
 	list     bool
 	mutate   bool
@@ -70,6 +72,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.Seed, "seed", 0, "the trial to run, or the first one")
 	flags.Uint64Var(&o.seeds, "seeds", 0, "how many trials to run, each twice; 0: the one of -seed, in words")
+	flags.BoolVar(&o.once, "once", false, "with -seeds: run each once, so that none is compared with itself")
 	flags.StringVar(&o.tale, "tale", "", "with -seed: tell all that is told of one counter, such as u4/api.r1")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many run at once")
 	flags.BoolVar(&o.list, "list", false, "print the kinds of faults and the scenarios, in words")
@@ -127,6 +130,9 @@ func strays(o options, set map[string]bool) error {
 		}
 		return out
 	}
+	if o.once && (o.seeds == 0 || o.mutate || o.list || o.scenario != "") {
+		return errors.New("-once: of trials, with -seeds")
+	}
 	if o.tale != "" && (o.seeds > 0 || o.mutate || o.list || o.scenario != "") {
 		return errors.New("-tale: of one trial, with -seed")
 	}
@@ -181,7 +187,11 @@ func one(o options, stdout io.Writer) error {
 func search(o options, stdout io.Writer) error {
 	begun, done, requests, faults := time.Now(), 0, 0, 0
 	var failed *trial.Result
-	err := trial.Search(o.Options, o.seeds, o.workers, func(r trial.Result) {
+	do, each := trial.Twice, "twice"
+	if o.once {
+		do, each = trial.Run, "once"
+	}
+	err := trial.Search(o.Options, o.seeds, o.workers, do, func(r trial.Result) {
 		done, requests, faults = done+1, requests+r.Requests, faults+r.Faults
 		if r.Err != nil && failed == nil {
 			failed = &r
@@ -190,7 +200,7 @@ func search(o options, stdout io.Writer) error {
 			fmt.Fprintf(stdout, "%d of %d\n", done, o.seeds)
 		}
 	})
-	fmt.Fprintf(stdout, "%d trials, each twice, %d requests, %d faults in %v\n", done, requests, faults, time.Since(begun).Round(time.Second))
+	fmt.Fprintf(stdout, "%d trials, each %s, %d requests, %d faults in %v\n", done, each, requests, faults, time.Since(begun).Round(time.Second))
 	if err != nil {
 		least := trial.Shrink(*failed)
 		return fmt.Errorf("%w\nwith fewer faults: go run ./test/sim %v\n%s\n%w", err, least.Options, least.Plan, least.Err)

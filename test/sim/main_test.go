@@ -26,6 +26,16 @@ func TestOneTrialInWords(t *testing.T) {
 	}
 }
 
+// Trials run twice each, unless they are to run once.
+func TestTrialsRunTwiceOrOnce(t *testing.T) {
+	for args, want := range map[string]string{"-seeds 2": "2 trials, each twice, ", "-seeds 2 -once": "2 trials, each once, "} {
+		var out bytes.Buffer
+		if err := run(strings.Fields(args), &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: %v, %q, want %q", args, err, &out, want)
+		}
+	}
+}
+
 // A tale has a line for all that is told of a counter, and none of others.
 func TestTale(t *testing.T) {
 	var out bytes.Buffer
@@ -52,6 +62,8 @@ func TestBadOptions(t *testing.T) {
 		"-capacity -targets all":  `targets "all": want mesh or homes`,
 		"-seed 3 -tale u9/x":      `nobody is called "u9/x" here: u0/api.r0`,
 		"-seeds 3 -tale u1/a":     "-tale: of one trial",
+		"-seed 3 -once":           "-once: of trials, with -seeds",
+		"-mutate -once":           "-once: of trials, with -seeds",
 		"-capacity -rps 0":        "rps 0: want more than 0",
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 

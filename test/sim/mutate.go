@@ -128,7 +128,7 @@ func mutate(stdout io.Writer) error {
 		if err := m.build(strings.TrimSpace(string(root)), dir, command); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		args := []string{"-seeds", fmt.Sprint(mutantSeeds)}
+		args := []string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}
 		if i >= len(mutants) {
 			args = append(args, "-without", "all")
 		}

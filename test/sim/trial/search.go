@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Search runs the trials of so many seeds, from that of the options on, twice each,
-// on several goroutines, until one fails or all are done. It calls each with every
-// result, one at a time. An error says which seed failed first of those that were
+// Search runs the trials of so many seeds, from that of the options on, by Run or
+// Twice, on several goroutines, until one fails or all are done. It calls each with
+// every result, one at a time. An error says which seed failed first of those that were
 // run, and how.
-func Search(from Options, seeds uint64, workers int, each func(Result)) error {
+func Search(from Options, seeds uint64, workers int, run func(Options) Result, each func(Result)) error {
 	var (
 		next   atomic.Uint64
 		failed atomic.Bool
@@ -28,7 +28,7 @@ func Search(from Options, seeds uint64, workers int, each func(Result)) error {
 				}
 				o := from
 				o.Seed += n
-				r := Twice(o)
+				r := run(o)
 				mu.Lock()
 				each(r)
 				if r.Err != nil && (first == nil || r.Options.Seed < first.Options.Seed) {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spillgate/spillgate/sync"
@@ -17,7 +18,7 @@ var trials = flag.Uint64("trials", 16, "how many, each run twice")
 func TestTrials(t *testing.T) {
 	requests, denied, faults := 0, 0, 0
 	kinds := map[string]int{}
-	err := Search(Options{}, *trials, runtime.GOMAXPROCS(0), func(r Result) {
+	err := Search(Options{}, *trials, runtime.GOMAXPROCS(0), Twice, func(r Result) {
 		requests, denied, faults = requests+r.Requests, denied+r.Denied, faults+r.Faults
 		for _, f := range Faults {
 			if strings.Contains(r.Plan, string(f)) {
@@ -34,10 +35,28 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// A search runs each seed as it is told to, and no more.
+func TestSearchRunsEachSeed(t *testing.T) {
+	var ran [5]atomic.Int32
+	run := func(o Options) Result {
+		ran[o.Seed-40].Add(1)
+		return Result{Options: o}
+	}
+	heard := 0
+	if err := Search(Options{Seed: 40}, 5, 2, run, func(Result) { heard++ }); err != nil || heard != 5 {
+		t.Errorf("Search = %v after %d results, want 5", err, heard)
+	}
+	for i := range ran {
+		if n := ran[i].Load(); n != 1 {
+			t.Errorf("seed %d ran %d times, want once", 40+i, n)
+		}
+	}
+}
+
 // So does every trial that nothing ails: there each crossing of a limit is told
 // twice at most.
 func TestQuietTrials(t *testing.T) {
-	if err := Search(Options{Without: Faults}, *trials, runtime.GOMAXPROCS(0), func(Result) {}); err != nil {
+	if err := Search(Options{Without: Faults}, *trials, runtime.GOMAXPROCS(0), Twice, func(Result) {}); err != nil {
 		t.Fatal(err)
 	}
 }
