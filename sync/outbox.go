@@ -124,7 +124,7 @@ func (o *Outbox) Put(shape Shape, life uint32, d Delta) bool {
 
 // takes says that d could be encoded.
 func (o *Outbox) takes(id *sectionID, d *Delta) bool {
-	if o.last == nil || o.last.sectionID != *id { // else both were checked
+	if !o.atHand(id) { // else both were checked
 		if id.life > MaxLife || id.shape.check() != nil {
 			return false
 		}
@@ -157,7 +157,7 @@ func (o *Outbox) hasRoom(f Flags) bool {
 // section is the section that entries of id belong to. What was asked
 // for last is at hand: deltas of one rate come in rows.
 func (o *Outbox) section(id *sectionID) *section {
-	if o.last == nil || o.last.sectionID != *id {
+	if !o.atHand(id) {
 		s := o.sections[*id]
 		if s == nil {
 			s = &section{sectionID: *id}
@@ -166,6 +166,11 @@ func (o *Outbox) section(id *sectionID) *section {
 		o.last = s
 	}
 	return o.last
+}
+
+// atHand says that id is that of the section that was looked up last.
+func (o *Outbox) atHand(id *sectionID) bool {
+	return o.last != nil && (id == &o.last.sectionID || *id == o.last.sectionID)
 }
 
 // join puts d into the queue, where it may stand already, as e.

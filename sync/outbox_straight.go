@@ -14,8 +14,13 @@ import (
 // told of a key twice before that may leave as two deltas, of which each is a state like
 // any other. It keeps no part of shape and d, and may take off d what is not told.
 func (o *Outbox) Tell(shape *Shape, life uint32, d *Delta) bool {
-	id := sectionID{*shape, life}
-	return o.takes(&id, d) && (o.goesStraight(&id, d) || o.put(&id, d))
+	var id *sectionID
+	if s := o.last; s != nil && s.life == life && s.shape == *shape {
+		id = &s.sectionID // deltas of one rate come in rows, and are not compared again below
+	} else {
+		id = &sectionID{*shape, life}
+	}
+	return o.takes(id, d) && (o.goesStraight(id, d) || o.put(id, d))
 }
 
 // goesStraight puts d into the next frame if it would leave with that one, whatever
