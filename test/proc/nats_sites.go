@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,7 +85,7 @@ type NATSSite struct {
 	// know no other.
 	Leafs []*Proxy
 	// Gateway is the wire by which other regions reach this one; nil without
-	// gateways.
+	// gateways, and where each of several servers is one.
 	Gateway *Proxy
 }
 
@@ -101,7 +102,7 @@ func (s *NATSSite) URLs() []string {
 // returns when each has a route to each other.
 func NATSCluster(t testing.TB, users *NATSUsers, region string, n int) *NATSSite {
 	t.Helper()
-	s := natsCluster(t, users, "cluster.conf", region, n, nil)
+	s := natsCluster(t, users, "cluster.conf", region, n, func(int) []string { return nil })
 	s.AwaitRoutes(t)
 	return s
 }
@@ -118,10 +119,12 @@ func NATSGateways(t testing.TB, users *NATSUsers, regions ...string) map[string]
 	}
 	sites := map[string]*NATSSite{}
 	for _, r := range regions {
-		sites[r] = natsCluster(t, users, "gateway.conf", r, 1, []string{
-			"SG_NATS_GATEWAY_LISTEN=" + wires[r].target,
-			"SG_NATS_GATEWAY_ADVERTISE=" + wires[r].Addr,
-			"SG_NATS_GATEWAYS=[" + strings.Join(remotes, ", ") + "]",
+		sites[r] = natsCluster(t, users, "gateway.conf", r, 1, func(int) []string {
+			return []string{
+				"SG_NATS_GATEWAY_LISTEN=" + wires[r].target,
+				"SG_NATS_GATEWAY_ADVERTISE=" + wires[r].Addr,
+				"SG_NATS_GATEWAYS=[" + strings.Join(remotes, ", ") + "]",
+			}
 		})
 		sites[r].Gateway = wires[r]
 	}
@@ -131,27 +134,74 @@ func NATSGateways(t testing.TB, users *NATSUsers, regions ...string) map[string]
 	return sites
 }
 
+// NATSGatewayClusters is NATSGateways of regions that are clusters of n servers, each
+// of which is a gateway. No wire stands between them.
+func NATSGatewayClusters(t testing.TB, users *NATSUsers, n int, regions ...string) map[string]*NATSSite {
+	t.Helper()
+	listen := map[string][]string{}
+	var remotes []string
+	for _, r := range regions {
+		for range n {
+			listen[r] = append(listen[r], FreeAddr(t))
+		}
+		remotes = append(remotes, fmt.Sprintf("{name: %s, urls: [%s%s]}", r, peerURL, strings.Join(listen[r], ", "+peerURL)))
+	}
+	sites := map[string]*NATSSite{}
+	for _, r := range regions {
+		sites[r] = natsCluster(t, users, "gateway.conf", r, n, func(i int) []string {
+			return []string{
+				"SG_NATS_GATEWAY_LISTEN=" + listen[r][i],
+				"SG_NATS_GATEWAY_ADVERTISE=" + listen[r][i],
+				"SG_NATS_GATEWAYS=[" + strings.Join(remotes, ", ") + "]",
+			}
+		})
+	}
+	for _, s := range sites {
+		s.AwaitRoutes(t)
+		for _, server := range s.Servers {
+			Until(t, readyWithin, func() error { return server.HasGatewaysTo(regions) })
+		}
+	}
+	return sites
+}
+
 // HasGateways returns nil if the server has a gateway to and from each region
 // but its own.
 func (s *NATSServer) HasGateways(regions []string) error {
-	var z struct {
-		Name     string
-		Outbound map[string]any `json:"outbound_gateways"`
-		Inbound  map[string]any `json:"inbound_gateways"`
-	}
-	if err := s.Monitor("gatewayz", &z); err != nil {
-		return err
-	}
+	z, err := s.gateways()
+	return cmp.Or(err, z.lacks(z.Outbound, regions), z.lacks(z.Inbound, regions))
+}
+
+// HasGatewaysTo is HasGateways of a cluster's server: each has gateways of its own to
+// others, and those from others come to any of them.
+func (s *NATSServer) HasGatewaysTo(regions []string) error {
+	z, err := s.gateways()
+	return cmp.Or(err, z.lacks(z.Outbound, regions))
+}
+
+// gateways are those of a server, by the regions at their other ends.
+type gateways struct {
+	Name     string         // its own region
+	Outbound map[string]any `json:"outbound_gateways"`
+	Inbound  map[string]any `json:"inbound_gateways"`
+}
+
+func (s *NATSServer) gateways() (z gateways, err error) {
+	err = s.Monitor("gatewayz", &z)
+	return z, err
+}
+
+func (z *gateways) lacks(ends map[string]any, regions []string) error {
 	for _, r := range regions {
-		if r != z.Name && (z.Outbound[r] == nil || z.Inbound[r] == nil) {
-			return fmt.Errorf("%s has gateways to %v and from %v, want %s among both", z.Name, z.Outbound, z.Inbound, r)
+		if r != z.Name && ends[r] == nil {
+			return fmt.Errorf("%s has gateways to %v and from %v, want %s", z.Name, z.Outbound, z.Inbound, r)
 		}
 	}
 	return nil
 }
 
-// natsCluster starts n servers; extra is added to the environment of each.
-func natsCluster(t testing.TB, users *NATSUsers, file, region string, n int, extra []string) *NATSSite {
+// natsCluster starts n servers; extra is added to the environment of the i-th.
+func natsCluster(t testing.TB, users *NATSUsers, file, region string, n int, extra func(i int) []string) *NATSSite {
 	t.Helper()
 	s := &NATSSite{Region: region}
 	var routes []string
@@ -170,7 +220,7 @@ func natsCluster(t testing.TB, users *NATSUsers, file, region string, n int, ext
 			"SG_NATS_LEAF_ADVERTISE=" + leafs.Addr,
 			"SG_NATS_PASSWORD=" + peerPassword,
 		}
-		s.Servers = append(s.Servers, NATSShipped(t, file, slices.Concat(env, extra, users.env)...))
+		s.Servers = append(s.Servers, NATSShipped(t, file, slices.Concat(env, extra(i), users.env)...))
 	}
 	return s
 }
