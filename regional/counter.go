@@ -314,29 +314,58 @@ func (l *lane) totalsForRegion(c *counter, oldest crdt.Slice, now int64) deltasy
 }
 
 // used is about what counts against the limit: of a window all slices in reach
-// in full, of a bucket its level.
-func (l *lane) used(c *counter, now int64) uint64 {
+// in full, of a bucket its level. What a region charged another may have given back, so
+// that a slice is what both have of it.
+func (l *lane) used(c *counter, now int64) (sum uint64) {
 	if c.past != nil {
 		return l.level(c, now)
 	}
-	sum, oldest := uint64(0), reach(c.shape, now)
+	oldest := reach(c.shape, now)
 	if c.taken != nil || c.hears() {
-		for cell := range c.own(oldest) {
-			sum = crdt.SatAdd(sum, cell.Net())
-		}
-		for cell := range c.foreign(oldest) {
-			sum = crdt.SatAdd(sum, cell.Net())
-		}
-		return sum
+		return l.usedIn(c, oldest)
 	}
-	for _, v := range []*crdt.Vector{c.edges.Sums(), c.regions.Sums()} {
-		for i := v.Len() - 1; i >= 0; i-- {
-			cell := v.At(i)
-			if cell.Slice < oldest {
-				break
-			}
-			sum = crdt.SatAdd(sum, cell.Net())
+	a, b := c.edges.Sums(), c.regions.Sums()
+	for i, j := a.Len()-1, b.Len()-1; i >= 0 || j >= 0; {
+		var cell crdt.Cell
+		switch {
+		case j < 0 || i >= 0 && a.At(i).Slice > b.At(j).Slice:
+			cell = a.At(i)
+			i--
+		case i < 0 || b.At(j).Slice > a.At(i).Slice:
+			cell = b.At(j)
+			j--
+		default:
+			cell = a.At(i).Plus(b.At(j))
+			i, j = i-1, j-1
 		}
+		if cell.Slice < oldest {
+			break
+		}
+		sum = crdt.SatAdd(sum, cell.Net())
+	}
+	return sum
+}
+
+// usedIn is used where homes or peers told something of it.
+func (l *lane) usedIn(c *counter, oldest crdt.Slice) (sum uint64) {
+	own := l.scratch[:0]
+	for cell := range c.own(oldest) {
+		own = append(own, cell)
+	}
+	l.scratch = own
+	for cell := range c.foreign(oldest) {
+		for len(own) > 0 && own[0].Slice < cell.Slice {
+			sum = crdt.SatAdd(sum, own[0].Net())
+			own = own[1:]
+		}
+		if len(own) > 0 && own[0].Slice == cell.Slice {
+			cell = cell.Plus(own[0])
+			own = own[1:]
+		}
+		sum = crdt.SatAdd(sum, cell.Net())
+	}
+	for _, cell := range own {
+		sum = crdt.SatAdd(sum, cell.Net())
 	}
 	return sum
 }

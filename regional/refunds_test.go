@@ -2,9 +2,11 @@ package regional_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -104,6 +106,60 @@ func TestRefundBeforeItsCharge(t *testing.T) {
 	for _, c := range (&edge{name: "asker"}).tell(r, 9).Totals[0].Peers {
 		if c.Charges != 300 || c.Refunds != 300 {
 			t.Errorf("%+v, want 300 charged and given back", c)
+		}
+	}
+}
+
+// What another region gave back of what this one charged is not used, wherever that is
+// known: by the region itself or by a home. Else a crossing would be pushed that is none
+// to the edges, and not the one that comes later. So it is where a region took its own
+// counts back.
+func TestRefundsOfOtherRegionsAreNotUsed(t *testing.T) {
+	const key = 9
+	for _, targets := range []regional.Targets{regional.TargetsMesh, regional.TargetsHomes} {
+		now, all := start, names(5)
+		var regions []*region
+		for _, name := range all {
+			regions = append(regions, newHome(t, &now, targets, name, all))
+		}
+		far := max(0, slices.IndexFunc(all, func(name string) bool { return !slices.Contains(regions[0].Homes(key), name) })) // of a mesh all are
+		regions[0], regions[far] = regions[far], regions[0]                                                                   // so that the one that charges is no home
+		spread := func() {
+			for range 4 {
+				for _, r := range regions {
+					(&edge{name: "asks"}).tell(r, key) // to be told of what homes know
+					r.tellAll(regions...)
+				}
+			}
+		}
+		e := &edge{name: "e1"}
+		e.tell(regions[0], key, charge(start.Add(-minute.Width), 5), charge(start, 40))
+		spread()
+		(&edge{name: "u1"}).tell(regions[1], key, charge(start.Add(-2*minute.Width), 1), crdt.Cell{Slice: slice(start), Refunds: 30})
+		spread()
+		for _, r := range regions {
+			if got := r.Used(r.now, key); got != 16 {
+				t.Errorf("%s: %d are used to %s, want 46 less 30", targets, got, r.name)
+			}
+			if got := pushed(r); got != 0 {
+				t.Errorf("%s: %d pushes by %s, want none: never was half of the limit used", targets, got, r.name)
+			}
+		}
+		e.tell(regions[0], key, charge(start, 70))
+		if got := pushed(regions[0]); got != 0 {
+			t.Errorf("%s: %d pushes at 46 of 100, want none", targets, got)
+		}
+		e.tell(regions[0], key, charge(start, 75))
+		if got := pushed(regions[0]); got != 1 {
+			t.Errorf("%s: %d pushes at 51 of 100, want one", targets, got)
+		}
+		spread()
+		regions[0] = newHome(t, &now, targets, regions[0].name, all)
+		regions[0].now = regions[1].now
+		(&edge{name: "e2"}).tell(regions[0], key, charge(start.Add(minute.Width), 2))
+		spread()
+		if got := regions[0].Used(regions[0].now, key); got != 53 {
+			t.Errorf("%s: %d are used where the own counts were taken back, want 53", targets, got)
 		}
 	}
 }
