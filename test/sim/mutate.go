@@ -93,6 +93,10 @@ var mutants = []mutant{
 		"if p.rate != b.rate {", "if (*n.rates.Load())[p.rate.Generation] == nil {\n\t\t\tcontinue\n\t\t}\n\t\tif p.rate != b.rate {", "4|7"},
 	{"a count does not know its algorithm", "edge/limit/rule.go",
 		"field(r.Algorithm.String())", "field(\"\")", "generation"},
+	{"a PoP gives back nothing of what others charged", "regional/refunds.go",
+		"room := c.shape.Limit", "room := uint64(0)", "4"},
+	{"an edge gives back first what others charged", "edge/refund.go",
+		"[]bool{true, false}", "[]bool{false, true}", "give-back"},
 	{"an edge may count what it likes", "regional/merge.go",
 		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }

@@ -25,7 +25,7 @@ type version struct {
 // otherWindow is as long as a window becomes, where that is what changes.
 const otherWindow = 90 * time.Second
 
-var algorithms = []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket"}
+var algorithms = []string{"sub_windows", "sub_windows", "sliding_window", "fixed_window", "sliding_log", "token_bucket", "leaky_bucket", "concurrency"}
 
 // rateOf is a rate of some limit, in a window or of a bucket.
 func rateOf(name, algorithm string, most uint64) limit.RateSpec {
@@ -33,6 +33,9 @@ func rateOf(name, algorithm string, most uint64) limit.RateSpec {
 		most = min(most, 1000) // it remembers each hit
 	}
 	rate := limit.RateSpec{Name: name, Algorithm: algorithm, Limit: most, Per: window}
+	if algorithm == "concurrency" {
+		rate.Per, rate.Lease = 0, window // slots that are given back, or held to the end
+	}
 	if strings.HasSuffix(algorithm, "bucket") {
 		rate.Limit, rate.Per, rate.Capacity = 0, 0, most
 		flow := limit.Flow{Units: 1 + most/60, Per: time.Second}
@@ -65,7 +68,7 @@ func (p *plan) generation(rnd *rand.Rand) {
 		case other == was.Algorithm && was.Per != 0:
 			was.Per = otherWindow
 		case other == was.Algorithm:
-			*was = rateOf(was.Name, "sub_windows", was.Capacity)
+			*was = rateOf(was.Name, "sub_windows", max(was.Limit, was.Capacity))
 		default:
 			*was = rateOf(was.Name, other, max(was.Limit, was.Capacity))
 		}

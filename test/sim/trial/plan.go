@@ -50,6 +50,7 @@ const (
 	Depart       Fault = "depart"        // edges leave for good, and others join later
 	NewRegion    Fault = "new-region"    // a region joins later: its aggregators and edges
 	Slow         Fault = "slow"          // frames of one direction, or both, take longer than those of other links
+	GiveBack     Fault = "give-back"     // callers give back at other edges than those that charged
 	Generation   Fault = "generation"    // edges load rules by which counts mean something else, and go back
 )
 
@@ -57,7 +58,7 @@ const (
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
-	Flood, Hostile, OldPeers, Generation, Depart, NewRegion, Slow,
+	Flood, Hostile, OldPeers, Generation, Depart, NewRegion, Slow, GiveBack,
 }
 
 // Options say which trial is run.

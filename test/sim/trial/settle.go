@@ -29,10 +29,11 @@ func (t *trial) settle() error {
 		agreed = agreed.Add(refusal)
 	}
 	asked := 2 * t.users // all, and again what others have put out meanwhile
-	// What homes tell of keys without a place is taken in one by one: see guests.go.
+	// What homes tell of keys without a place is taken in one by one, each rate of each
+	// generation for itself: see guests.go. Seed 623.
 	queue := time.Duration(0)
 	if t.crowds() && t.targets == regional.TargetsHomes {
-		queue = time.Duration(t.users) * 200 * time.Millisecond
+		queue = time.Duration(len(t.counters)) * 200 * time.Millisecond
 	}
 	if err := t.advance(agreed.Add(-queue - time.Duration(asked)*every)); err != nil {
 		return err

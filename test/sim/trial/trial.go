@@ -46,8 +46,9 @@ type trial struct {
 	exported    map[exportedTo]*crdt.Vector
 	owned       map[place][]stored // of regions
 	receipts    []receipt
-	departed    map[string]bool // edges, for good
-	died        bool            // an edge crashed: what it alone knew is gone
+	foreign     map[place]uint64 // what edges of a region gave back that each had not charged
+	departed    map[string]bool  // edges, for good
+	died        bool             // an edge crashed: what it alone knew is gone
 	floods      int
 	strangers   map[deltasync.Key]*crdt.Vector // what was counted of keys that came once; see Flood
 	crossings   crossings
@@ -95,6 +96,8 @@ type life struct {
 type receipt struct {
 	edge    string
 	lives   int
+	user    int
+	cost    uint64
 	charges []limit.Charge
 }
 
@@ -103,7 +106,7 @@ func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
-		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, foreign: map[place]uint64{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
 		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
@@ -202,7 +205,10 @@ func (t *trial) ask(rnd *rand.Rand) {
 		i := pick % len(t.receipts)
 		r := t.receipts[i]
 		t.receipts = slices.Delete(t.receipts, i, i+1)
-		if t.w.Site(r.edge).Lives() == r.lives && !t.quiet() { // there each crossing is one
+		switch {
+		case t.has[GiveBack] && pick%3 > 0:
+			t.giveBack(edge, r.user, r.cost)
+		case t.w.Site(r.edge).Lives() == r.lives && !t.quiet(): // there each crossing is one
 			t.refund(r)
 		}
 		return
@@ -227,13 +233,17 @@ func (t *trial) ask(rnd *rand.Rand) {
 	t.verifyBasis(edge, user, &d)
 	for i, c := range counters {
 		charges, _ := t.book(edge, c, before[i])
+		want := want
+		if c.rate.CountsRequests() {
+			want = min(want, 1)
+		}
 		if charges != want { // invariant 16
 			t.failf("16", "%s charged %d of %s to %s, the decision was %v at cost %d", edge, charges, c.user, c.rate.Policy, d.Allowed, cost)
 		}
 		t.verifyAt(edge, c)
 	}
 	if req.Receipt && len(req.Charges) > 0 {
-		t.receipts = append(t.receipts, receipt{edge, t.w.Site(edge).Lives(), slices.Clone(req.Charges)})
+		t.receipts = append(t.receipts, receipt{edge, t.w.Site(edge).Lives(), user, cost, slices.Clone(req.Charges)})
 	}
 }
 
@@ -247,6 +257,7 @@ func (t *trial) refund(r receipt) {
 		if charges, _ := t.book(r.edge, c, before[0]); charges != 0 {
 			t.failf("16", "%s charged %d of %s with a refund", r.edge, charges, c.user)
 		}
+		t.lends(r.edge, c, before[0])
 		t.verifyAt(r.edge, c)
 	}
 }
