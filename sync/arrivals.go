@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -59,6 +60,38 @@ func (a *arrivals) again(seq uint64, sentAt int64) bool {
 	return seq <= a.last && (a.last-seq > 63 || a.seen&(1<<(a.last-seq)) != 0) && sentAt <= a.sentAt
 }
 
+// past is what arrived of a region's aggregator far behind its newest frames: it has
+// started again with its clock behind, or somebody plays it back.
+type past struct {
+	arrivals
+	marks [16]int64 // times of the frames 1, 2, 4, 8, ...
+}
+
+// mark is where the time of a frame is kept, if it is.
+func (p *past) mark(seq uint64) *int64 {
+	if i := bits.TrailingZeros64(seq); i < len(p.marks) && seq == 1<<i {
+		return &p.marks[i]
+	}
+	return nil
+}
+
+// anew says that another frame of that number arrived before: then its sender has
+// started once more with its clock behind, and all that it sends is new.
+func (p *past) anew(seq uint64, sentAt int64) bool {
+	at := p.mark(seq)
+	return at != nil && *at != 0 && *at != sentAt
+}
+
+func (p *past) note(seq uint64, sentAt int64) {
+	if p.anew(seq, sentAt) {
+		*p = past{}
+	}
+	if at := p.mark(seq); at != nil {
+		*at = sentAt
+	}
+	p.arrivals.note(seq, sentAt)
+}
+
 // former is what arrived of an earlier incarnation of an edge.
 type former struct {
 	incarnation uint64
@@ -73,7 +106,11 @@ func (s *sender) replayed(now int64, u *Up) bool {
 	lane := &s.lanes[u.Lane]
 	switch {
 	case u.Kind == KindRegion: // its aggregators have no incarnation; each has numbers of its own
-		return lane.replayed(u.Seq, u.SentAt) && s.behind != nil && s.behind[u.Lane].again(u.Seq, u.SentAt)
+		if !lane.replayed(u.Seq, u.SentAt) || s.behind == nil {
+			return false
+		}
+		p := &s.behind[u.Lane]
+		return p.again(u.Seq, u.SentAt) && !p.anew(u.Seq, u.SentAt)
 	case u.Incarnation == s.incarnation:
 		return lane.replayed(u.Seq, u.SentAt)
 	case u.Incarnation > s.incarnation || lane.last <= replayWindow && now-s.replaced < int64(replacedFor):
@@ -118,7 +155,7 @@ func (s *sender) note(now int64, u *Up) (duplicate bool) {
 		s.incarnation, s.replaced, s.lanes = u.Incarnation, now, make([]arrivals, len(s.lanes))
 	case u.Kind == KindRegion && s.lanes[u.Lane].replayed(u.Seq, u.SentAt):
 		if s.behind == nil {
-			s.behind = make([]arrivals, len(s.lanes))
+			s.behind = make([]past, len(s.lanes))
 		}
 		s.behind[u.Lane].note(u.Seq, u.SentAt)
 		return false

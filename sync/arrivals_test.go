@@ -88,3 +88,36 @@ func TestInboxRefusesReplaysOfRegions(t *testing.T) {
 		t.Errorf("%d counted as replayed, want 3", got)
 	}
 }
+
+// A region's aggregator that starts again and again with the same clock, which is
+// behind, is heard each time, though the bus loses its first frames; what it sent then
+// is not taken twice.
+func TestInboxHearsRegionsThatStartWithAStaleClock(t *testing.T) {
+	of := func(life, seq int) *Up {
+		u := regionUp("us", "agg-1", uint64(seq))
+		u.SentAt = int64(seq*1000 + life)
+		return u
+	}
+	for _, lost := range []int{0, 1, 100} {
+		in := NewInbox("eu", 2)
+		newest := of(1, 5000)
+		newest.SentAt = int64(time.Hour)
+		mustAdmit(t, in, 1, newest)
+		refused := 0
+		for life := 2; life < 6; life++ {
+			for seq := lost + 1; seq <= 1000; seq++ {
+				if !admits(t, in, 1, of(life, seq)) {
+					refused++
+				}
+			}
+			for _, seq := range []int{lost + 1, 128, 1000} {
+				if admits(t, in, 1, of(life, seq)) {
+					t.Errorf("%d lost: frame %d of life %d, far behind, is taken again", lost, seq, life)
+				}
+			}
+		}
+		if most := 3 * lost; refused > most { // until it comes to a number that is marked
+			t.Errorf("%d lost: %d frames are refused of an aggregator that started three times more, want %d at the most", lost, refused, most)
+		}
+	}
+}

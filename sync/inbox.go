@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// maxSenders bounds what an Inbox remembers, 10 KB of each at the most; whoever was
+// maxSenders bounds what an Inbox remembers, 12 KB of each at the most; whoever was
 // silent longest is forgotten first, which costs figures, and that what he sent could
 // be played back.
 const maxSenders = 4096
@@ -64,9 +64,9 @@ type sender struct {
 	estranged   bool   // it has another than most
 	lanes       []arrivals
 
-	replaced int64      // when an edge's incarnation replaced another, or was first heard of
-	formers  []former   // earlier incarnations of an edge
-	behind   []arrivals // of a region's aggregator, far behind lanes; nil: nothing
+	replaced int64    // when an edge's incarnation replaced another, or was first heard of
+	formers  []former // earlier incarnations of an edge
+	behind   []past   // of a region's aggregator, far behind lanes; nil: nothing
 }
 
 // NewInbox makes the Inbox of an aggregator of region.
