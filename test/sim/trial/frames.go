@@ -245,11 +245,14 @@ func (t *trial) verifyStore(v *world.Server, down *deltasync.Down) {
 // has no place for, less the asker's entry. What had a place when the frame came, and
 // made room for the rest of it, is answered as it was: that is in the store, unless that
 // is away, or was lost since anybody looked. Then there is only the truth to hold it to.
-// Seed 40001609.
+// Seed 40001609. And another aggregator may have stored more meanwhile, which is told
+// within regional.OwnersApart: then it is no more than the store has. Seed 63 with the
+// planted bug by which a count does not know its algorithm.
 func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, down *deltasync.Down, totals *deltasync.Totals) {
 	var peers, others, told crdt.Vector
-	vectors := v.Aggregator().Vectors(c.key)
+	vectors, behind := v.Aggregator().Vectors(c.key), false
 	if len(vectors) == 0 && t.crowds() {
+		behind = t.servers > 1
 		if !t.acknowledges(v, down) {
 			t.verifyTold(v, c, totals)
 			return
@@ -272,13 +275,17 @@ func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, do
 		}
 	}
 	others.Merge(&told)
+	is := func(cell crdt.Cell, of *crdt.Vector) bool {
+		has := of.Get(cell.Slice)
+		return has == cell || behind && has.Join(cell) == has
+	}
 	for _, cell := range totals.Peers {
-		if peers.Get(cell.Slice) != cell {
+		if !is(cell, &peers) {
 			t.failf("6", "%s answers %+v of %s, it has %+v from others than the asker", v.Name, cell, c.user, peers.Get(cell.Slice))
 		}
 	}
 	for _, cell := range totals.Others {
-		if others.Get(cell.Slice) != cell {
+		if !is(cell, &others) {
 			t.failf("6", "%s answers %+v of %s from other regions, it has %+v", v.Name, cell, c.user, others.Get(cell.Slice))
 		}
 	}
