@@ -105,6 +105,7 @@ func (f *flight) left(s *Section, d Delta, underWay []*flight) (Delta, Shape, bo
 	if !known {
 		return d, s.Shape, true
 	}
+	d.Demand = nil                    // newer ones told it
 	again := d.Flags&FlagRefresh != 0 // it is to be passed on, changed or not, and newer ones may have told a part of it so
 	cells := make([]crdt.Cell, 0, len(d.Cells))
 	for _, c := range d.Cells {

@@ -127,6 +127,8 @@ type Delta struct {
 	// it got from whoever Up.HeardEpoch names: it has what they said. 0: it has
 	// nothing, or is to hear all again.
 	Heard crdt.Slice
+	// Demand is how much is asked for of the key; nil: not told. The last one counts.
+	Demand *Demand
 }
 
 // Tells says that the delta has something to be kept, and does not only ask:
@@ -189,6 +191,8 @@ type Totals struct {
 	Until int64
 	// Own is what a region that asks for it (FlagOwn) has told the replier before.
 	Own []crdt.Cell
+	// Share is what an edge's part of what is left follows from; nil: not told.
+	Share *Share
 }
 
 // Down is the reply to an Up. Totals[i] answers the i-th delta of the frame,
@@ -207,7 +211,9 @@ type Down struct {
 	Store       uint64 // of the store alone: what was stored before is there while this stays; 0: unknown
 	Pace        time.Duration
 	LiveEdges   int
-	LiveRegions int // regions heard of lately, the own one counted
+	LiveRegions int           // regions heard of lately, the own one counted
+	Regions     int           // that there are, as configured; 0: not told
+	Between     time.Duration // how long counts take from region to region, one way; 0: not known
 	Totals      []Totals
 	// Refused are the deltas of the Up that were not, or not wholly, taken, by
 	// index and ascending: see Took.

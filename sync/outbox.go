@@ -89,6 +89,7 @@ type entry struct {
 	carry      crdt.Carry
 	until      int64
 	heard      crdt.Slice
+	demand     *Demand
 	prev, next *entry
 }
 
@@ -178,7 +179,7 @@ func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 	if e == nil {
 		e = o.take()
 		e.lifeKey, e.flags, e.places = id.of(d.Key), 0, 1
-		e.carry, e.until, e.heard = crdt.Carry{}, 0, d.Heard
+		e.carry, e.until, e.heard, e.demand = crdt.Carry{}, 0, d.Heard, nil
 		o.entries.add(e)
 		o.queue(d.Flags).push(e)
 	} else if from, to := o.queue(e.flags), o.queue(e.flags|d.Flags); from != to {
@@ -210,6 +211,9 @@ func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 		e.heard = 0
 	} else {
 		e.heard = min(e.heard, d.Heard)
+	}
+	if d.Demand != nil {
+		e.demand = d.Demand
 	}
 	if e.flags |= d.Flags; e.tells() {
 		e.flags &^= FlagTouch
@@ -359,7 +363,7 @@ func (o *Outbox) fill(f *filling, q *queue, keep int) bool {
 	for q.first != nil && f.room > keep {
 		e := q.first
 		o.cells = e.cells.appendTo(o.cells[:0])
-		d := Delta{Key: e.key, Flags: e.flags, Cells: o.cells, Carry: e.carry, Until: e.until, Heard: e.heard}
+		d := Delta{Key: e.key, Flags: e.flags, Cells: o.cells, Carry: e.carry, Until: e.until, Heard: e.heard, Demand: e.demand}
 		switch n := f.add(e.section, &d); {
 		case n == len(o.cells):
 			o.drop(q, e)
@@ -418,6 +422,9 @@ func (o *Outbox) Lost(seq uint64) {
 			e := o.entries.find(&name)
 			if e != nil { // it came since
 				shape = e.section.shape
+				if e.demand != nil {
+					left.Demand = nil
+				}
 			}
 			o.join(&sectionID{shape, s.Life}, e, &left)
 		}

@@ -33,6 +33,7 @@ type part struct {
 	deltas  int
 	until   bool // some delta has a penalty: each takes room in its column
 	heard   bool // likewise, of totals that were heard
+	demand  bool // likewise, of what is asked for
 }
 
 const (
@@ -158,6 +159,12 @@ func (f *filling) fits(in *section, d *Delta) (fit, size int) {
 			size += farthest
 		}
 	}
+	if d.Demand != nil && !p.demand {
+		size += demandHead + demandSize*p.deltas
+	}
+	if d.Demand != nil || p.demand {
+		size += demandSize
+	}
 	for prev := p.ref; fit < len(d.Cells); fit++ {
 		c := d.Cells[fit]
 		if fit == 0 && !p.started {
@@ -191,6 +198,7 @@ func (f *filling) put(in *section, d *Delta, n, size int) {
 	p.deltas++
 	p.until = p.until || d.Until != 0
 	p.heard = p.heard || d.Heard != 0
+	p.demand = p.demand || d.Demand != nil
 	s := &f.frame.Sections[in.place-1]
 	if s.Deltas == nil {
 		s.Deltas, f.spare = f.spare, nil

@@ -36,3 +36,24 @@ func TestOutboxFitsALateCell(t *testing.T) {
 		})
 	}
 }
+
+// Of what is asked for the last that was told counts, and a frame that was lost tells
+// it no more once a newer one was told.
+func TestOutboxTellsTheLastDemand(t *testing.T) {
+	o := NewOutbox(OutboxConfig{})
+	put := func(rate float32, cells []crdt.Cell) {
+		mustPut(t, o, minute, 1, Delta{Key: 1, Flags: FlagTouch, Cells: cells, Demand: &Demand{Fast: rate}})
+	}
+	put(1, nil)
+	put(2, cell(10, 1))
+	mustPut(t, o, minute, 1, Delta{Key: 1, Cells: cell(10, 2)})
+	first := o.Next(head)
+	if d := first.Sections[0].Deltas[0].Demand; d == nil || d.Fast != 2 {
+		t.Fatalf("told %+v, want a demand of 2", d)
+	}
+	put(3, cell(10, 3))
+	o.Lost(first.Seq)
+	if d := o.Next(head).Sections[0].Deltas[0].Demand; d == nil || d.Fast != 3 {
+		t.Errorf("after a frame was lost it tells %+v, want a demand of 3", d)
+	}
+}

@@ -24,6 +24,9 @@ func TestStraightIsAsIfItHadWaited(t *testing.T) {
 				Key: Key(i + 1), Flags: ranked[i*len(ranked)/n] | FlagTouch, Heard: crdt.Slice(r.IntN(3)),
 				Cells: r.cells(crdt.Slice(r.IntN(4))), Until: int64(r.IntN(2)), Carry: crdt.Carry{Boundary: 5, Level: r.Uint64N(2)},
 			}
+			if r.IntN(3) == 0 {
+				d.Demand = &Demand{Fast: 1, Mid: float32(r.IntN(2)), Window: r.Float32()}
+			}
 			if got, want := straight.Tell(&shape, uint32(r.IntN(2)), &d), true; got != want {
 				t.Fatalf("run %d: Tell(%+v) = %v, want %v", run, d, got, want)
 			}

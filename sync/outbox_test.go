@@ -217,6 +217,9 @@ func TestOutboxFits(t *testing.T) {
 						untils[key] = max(untils[key], d.Until)
 						d.Heard = r.heard(0)
 					}
+					if seed > 1 && r.IntN(int(seed)) == 0 { // some, or late in a frame
+						d.Demand = &Demand{Fast: 1, Mid: 2, Slow: 3, Window: 4}
+					}
 					mustPut(t, o, shape, life, d)
 					if want[key] == nil {
 						want[key] = &crdt.Vector{}

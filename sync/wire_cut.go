@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// downHead bounds what a Down takes beside its columns: the head (109 bytes),
+// downHead bounds what a Down takes beside its columns: the head (122 bytes),
 // tag and length of eighteen records, the base, and the three first slices.
-const downHead = 224
+const downHead = 240
 
 // Cut shortens Totals so that the frame fits in MaxFrame: what it says of the
 // first keys is good, and its receiver asks again for the rest. Where Refused
@@ -35,6 +35,7 @@ func (d *Down) fitting(room int) int {
 	var others, peers, own measure
 	carried, carry, distance := false, 0, d.farthest()
 	punished, until := false, 0
+	shared, share := false, 0
 	for i := range d.Totals {
 		t := &d.Totals[i]
 		others.add(t.Others)
@@ -53,6 +54,12 @@ func (d *Down) fitting(room int) int {
 		punished = punished || t.Until != 0
 		if until += protowire.SizeVarint(uint64(t.Until)); punished {
 			size += until
+		}
+		if share += shareSize(t.Share); t.Share != nil {
+			shared = true
+		}
+		if shared {
+			size += shareHead + share
 		}
 		if size > room {
 			return i

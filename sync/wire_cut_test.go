@@ -15,6 +15,7 @@ func TestCut(t *testing.T) {
 	head := Down{
 		Status: 255, Region: "a2345678901234567890123456789-23", Node: math.MaxUint64, Seq: math.MaxUint64, EchoSentAt: -1,
 		ReceivedAt: -1, SentAt: -1, StoreEpoch: math.MaxUint64, Pace: maxPace, LiveEdges: maxLive, LiveRegions: maxLive,
+		Store: math.MaxUint64, Mistake: MistakeSecret, Lanes: MaxLanes, Between: maxPace, Regions: maxLive,
 	}
 	far := func(n int, charges uint64) (cells []crdt.Cell) {
 		for i := range n {
@@ -33,6 +34,15 @@ func TestCut(t *testing.T) {
 		{"random", maxKeys, func(r frames, _ int) Totals { return r.totals(1 << 30) }, 40, 4096},
 		{"peers alone", maxKeys, func(frames, int) Totals { return Totals{Peers: far(3, 1)} }, 0, 256},
 		{"a penalty each", maxKeys, func(frames, int) Totals { return Totals{Until: 1_790_000_060_123_456_789} }, 0, 256},
+		{"a share each", maxKeys, func(frames, int) Totals {
+			return Totals{Share: &Share{Omega: 1, Sum: 1, Demand: 1, Window: 1, Unseen: math.MaxUint64, Limit: math.MaxUint64}}
+		}, 0, 256},
+		{"a share late", maxKeys, func(_ frames, i int) Totals {
+			if i < 6000 {
+				return Totals{Peers: []crdt.Cell{{Slice: 5, Charges: 1}}}
+			}
+			return Totals{Share: &Share{Omega: 1, Sum: 1, Demand: 1, Window: 1, Unseen: 1}}
+		}, 0, 128 << 10},
 		{"one large key after another", 8, func(frames, int) Totals { return Totals{Others: far(1026, math.MaxUint64)} }, 0, 32 << 10},
 		{"others at one end and peers at the other", maxKeys, func(frames, int) Totals {
 			return Totals{Others: far(1, 1<<40), Peers: []crdt.Cell{{Slice: -maxSlice, Charges: 1 << 40}}}

@@ -50,6 +50,8 @@ func (d *Down) append(w *writer) error {
 	w.fixed(downStore, d.Store)
 	w.uint(downMistake, uint64(d.Mistake))
 	w.uint(downLanes, uint64(d.Lanes))
+	w.uint(downBetween, uint64(d.Between))
+	w.uint(downRegions, uint64(d.Regions))
 	return nil
 }
 
@@ -105,6 +107,10 @@ func (d *Down) read(m message, room func(int) []Totals, cells func(int) []crdt.C
 			d.Lanes = int(m.uint("lanes", MaxLanes))
 		case downLiveRegions:
 			d.LiveRegions = int(m.uint("live_regions", maxLive))
+		case downBetween:
+			d.Between = time.Duration(m.uint("between", uint64(maxPace)))
+		case downRegions:
+			d.Regions = int(m.uint("regions", maxLive))
 		case downTotals:
 			m.totals(&totals)
 		case downRefused:
@@ -171,10 +177,17 @@ func (w *writer) totals(num protowire.Number, n int, at func(i int) *Totals, opt
 	if err := w.cells(totalsOwn, base, own, true); err != nil {
 		return fmt.Errorf("totals.own.%w", err)
 	}
+	shared := sharesOf(n, at)
+	if err := w.shares(shared, before); err != nil {
+		return fmt.Errorf("totals.%w", err)
+	}
 	if err := w.untils(totalsUntil, until); err != nil {
 		return fmt.Errorf("totals.%w", err)
 	}
 	if err := w.carries(totalsCarrySlices, totalsCarryLevels, base, carry); err != nil {
+		return fmt.Errorf("totals.%w", err)
+	}
+	if err := w.shares(shared, behind); err != nil {
 		return fmt.Errorf("totals.%w", err)
 	}
 	if len(w.b) == block {
@@ -191,6 +204,7 @@ type totalColumns struct {
 	others, peers, own cellColumns
 	until              column
 	carry              carryColumns
+	shares             shareColumns
 }
 
 func (m *message) totals(t *totalColumns) {
@@ -211,6 +225,8 @@ func (m *message) totals(t *totalColumns) {
 			in.varints("carry_slices", &t.carry.slices)
 		case totalsCarryLevels:
 			in.varints("carry_levels", &t.carry.levels)
+		default:
+			t.shares.take(&in)
 		}
 	}
 	if in.err != nil && m.err == nil {
@@ -229,6 +245,9 @@ func (t *totalColumns) read(n int, room func(int) []crdt.Cell, at func(i int) *T
 		return fmt.Errorf("totals.own.%w", err)
 	}
 	if err := readUntils(&t.until, untils{n, func(i int) *int64 { return &at(i).Until }}); err != nil {
+		return fmt.Errorf("totals.%w", err)
+	}
+	if err := t.shares.read(n, at); err != nil {
 		return fmt.Errorf("totals.%w", err)
 	}
 	if err := t.carry.read(t.base, carries{n, func(i int) *crdt.Carry { return &at(i).Carry }}); err != nil {

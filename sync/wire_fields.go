@@ -60,13 +60,14 @@ const (
 	sectionCarrySlices protowire.Number = 8
 	sectionCarryLevels protowire.Number = 9
 	sectionHeard       protowire.Number = 16
-	// Not yet used.
+
 	sectionDemandFast   protowire.Number = 10
 	sectionDemandMid    protowire.Number = 11
 	sectionDemandSlow   protowire.Number = 12
 	sectionDemandWindow protowire.Number = 13
-	sectionAdmitted     protowire.Number = 14
-	sectionAdmittedAge  protowire.Number = 15
+	// Not yet used.
+	sectionAdmitted    protowire.Number = 14
+	sectionAdmittedAge protowire.Number = 15
 )
 
 const (
@@ -78,16 +79,19 @@ const (
 
 	totalsCarrySlices protowire.Number = 15
 	totalsCarryLevels protowire.Number = 16
-	// Not yet used.
-	totalsSeen         protowire.Number = 4
-	totalsOthersSums   protowire.Number = 6
-	totalsPeersSums    protowire.Number = 7
+
 	totalsOmega        protowire.Number = 8
-	totalsWeight       protowire.Number = 9
 	totalsDemandSum    protowire.Number = 10
 	totalsDemandWindow protowire.Number = 11
-	totalsAdmitted     protowire.Number = 12
 	totalsLimitInForce protowire.Number = 13
+	totalsUnseen       protowire.Number = 17
+	totalsDemand       protowire.Number = 18
+	// Not yet used.
+	totalsSeen       protowire.Number = 4
+	totalsOthersSums protowire.Number = 6
+	totalsPeersSums  protowire.Number = 7
+	totalsWeight     protowire.Number = 9
+	totalsAdmitted   protowire.Number = 12
 )
 
 const (
@@ -107,6 +111,8 @@ const (
 	downStore       protowire.Number = 18
 	downMistake     protowire.Number = 19
 	downLanes       protowire.Number = 20
+	downBetween     protowire.Number = 21
+	downRegions     protowire.Number = 22
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

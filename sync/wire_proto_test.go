@@ -83,7 +83,7 @@ func (m pb) element(name protoreflect.Name) pb {
 	return pb{m.Mutable(m.field(name)).List().AppendMutable().Message()}
 }
 
-func setColumn[T uint32 | uint64 | int64](m pb, name protoreflect.Name, values []T, optional bool) {
+func setColumn[T uint32 | uint64 | int64 | float32](m pb, name protoreflect.Name, values []T, optional bool) {
 	zero := true
 	for _, v := range values {
 		zero = zero && v == 0
@@ -190,7 +190,7 @@ func (m pb) totals(totals []Totals, optional bool) {
 		untils = append(untils, t.Until)
 		others, peers, carries = append(others, t.Others), append(peers, t.Peers), append(carries, t.Carry)
 		own = append(own, t.Own)
-		empty = empty && len(t.Others)+len(t.Peers)+len(t.Own) == 0 && t.Carry.Level == 0 && t.Until == 0
+		empty = empty && len(t.Others)+len(t.Peers)+len(t.Own) == 0 && t.Carry.Level == 0 && t.Until == 0 && t.Share == nil
 	}
 	if len(totals) == 0 || optional && empty {
 		return
@@ -203,6 +203,7 @@ func (m pb) totals(totals []Totals, optional bool) {
 	c.cells("own", base, own, true)
 	c.untils(untils)
 	c.carries(base, carries)
+	c.shares(totals)
 }
 
 func specUp(t testing.TB, u *Up) *dynamicpb.Message {
@@ -255,8 +256,47 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 		e.cells("cells", base, lists, true)
 		e.untils(untils)
 		e.carries(base, carries)
+		e.demands(s.Deltas)
 	}
 	return msg
+}
+
+// demands writes the columns of what is asked for.
+func (m pb) demands(deltas []Delta) {
+	var columns [4][]float32
+	for _, delta := range deltas {
+		d := delta.Demand
+		if d == nil {
+			d = &Demand{}
+		}
+		for i, v := range []float32{d.Fast, d.Mid, d.Slow, d.Window} {
+			columns[i] = append(columns[i], v)
+		}
+	}
+	for i, name := range []protoreflect.Name{"demand_fast", "demand_mid", "demand_slow", "demand_window"} {
+		setColumn(m, name, columns[i], true)
+	}
+}
+
+// shares writes the columns of shares.
+func (m pb) shares(totals []Totals) {
+	var floats [4][]float32
+	var unseen, limits []uint64
+	for _, t := range totals {
+		s := t.Share
+		if s == nil {
+			s = &Share{}
+		}
+		for i, v := range []float32{s.Omega, s.Sum, s.Demand, s.Window} {
+			floats[i] = append(floats[i], v)
+		}
+		unseen, limits = append(unseen, s.Unseen), append(limits, s.Limit)
+	}
+	for i, name := range []protoreflect.Name{"omega", "demand_sum", "demand", "demand_window"} {
+		setColumn(m, name, floats[i], true)
+	}
+	setColumn(m, "unseen", unseen, true)
+	setColumn(m, "limit_in_force", limits, true)
 }
 
 func specDown(t testing.TB, d *Down) *dynamicpb.Message {
@@ -279,6 +319,8 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.set("store", d.Store)
 	m.set("mistake", uint32(d.Mistake))
 	m.set("lanes", uint32(d.Lanes))
+	m.set("between", uint64(d.Between))
+	m.set("regions", uint32(d.Regions))
 	return msg
 }
 

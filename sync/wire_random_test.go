@@ -108,6 +108,9 @@ func (r frames) up() *Up {
 			if !plain {
 				d.Until, d.Heard = r.until(), r.heard(around)
 			}
+			if r.IntN(3) == 0 {
+				d.Demand = r.demand()
+			}
 			s.Deltas = append(s.Deltas, d)
 		}
 		u.Sections = append(u.Sections, s)
@@ -126,6 +129,19 @@ func (r frames) heard(around crdt.Slice) crdt.Slice {
 	return around - crdt.Slice(r.IntN(50))
 }
 
+// float is zero, or of any size that frames may have.
+func (r frames) float() float32 {
+	if r.IntN(4) == 0 {
+		return 0
+	}
+	return float32(math.Ldexp(r.Float64(), r.IntN(65)))
+}
+
+// demand is not all zero, which would read as none.
+func (r frames) demand() *Demand {
+	return &Demand{Fast: r.float(), Mid: r.float(), Slow: r.float(), Window: 1 + r.float()/2}
+}
+
 func (r frames) totals(around crdt.Slice) Totals {
 	var t Totals
 	if r.IntN(3) > 0 {
@@ -141,6 +157,9 @@ func (r frames) totals(around crdt.Slice) Totals {
 		t.Carry = r.carry(around)
 	}
 	t.Until = r.until()
+	if r.IntN(3) == 0 {
+		t.Share = &Share{Omega: 0.5, Sum: r.float(), Demand: r.float(), Window: r.float(), Unseen: r.number(), Limit: r.number()}
+	}
 	return t
 }
 
@@ -150,6 +169,7 @@ func (r frames) down() *Down {
 		EchoSentAt: int64(r.number()), ReceivedAt: int64(r.number()), SentAt: int64(r.number()), StoreEpoch: r.number(),
 		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1), Store: r.number(),
 		Mistake: Mistake(r.IntN(256)), Lanes: r.IntN(MaxLanes + 1),
+		Between: time.Duration(r.Int64N(int64(maxPace) + 1)), Regions: r.IntN(maxLive + 1),
 	}
 	around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
 	for range r.IntN(30) {

@@ -103,7 +103,7 @@ func TestReuse(t *testing.T) {
 			small.Reuse(&Up{Sections: []Section{{Deltas: make([]Delta, n)}}, cells: make([]crdt.Cell, n)})
 		}
 		took := cap(small.spare.deltas)*int(unsafe.Sizeof(Delta{})) + cap(small.spare.cells)*int(unsafe.Sizeof(crdt.Cell{}))
-		if most := max(places*DeltaBytes/40, 8<<10); took > most || took < most/5 {
+		if most := max(places*DeltaBytes/39, 8<<10); took > most || took < most/5 {
 			t.Errorf("an outbox of %d places keeps %d bytes, want %d at most", places, took, most)
 		}
 	}

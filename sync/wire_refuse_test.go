@@ -116,6 +116,18 @@ func TestRefused(t *testing.T) {
 			}
 		}, "refused: 8195 of them"},
 
+		{"demand that is no number", "Up", func(m pb) { setColumn(m.at("sections", 0), "demand_fast", []float32{1, float32(math.NaN()), 0}, false) }, "sections[0].demand_fast: NaN"},
+		{"demand below zero", "Up", func(m pb) { setColumn(m.at("sections", 0), "demand_mid", []float32{-1, 0, 0}, false) }, "sections[0].demand_mid: -1"},
+		{"demand without end", "Up", func(m pb) {
+			setColumn(m.at("sections", 0), "demand_slow", []float32{0, 0, float32(math.Inf(1))}, false)
+		}, "sections[0].demand_slow: +Inf"},
+		{"fewer demands", "Up", func(m pb) { setColumn(m.at("sections", 0), "demand_window", []float32{1, 2}, false) }, "sections[0].demand_window: 8 bytes for 3 keys"},
+		{"weight that is no number", "Down", func(m pb) { setColumn(m.child("totals"), "omega", []float32{float32(math.NaN()), 0, 0, 0, 0}, false) }, "totals.omega: NaN"},
+		{"fewer unseen", "Down", func(m pb) { setColumn(m.child("totals"), "unseen", []uint64{1, 2}, false) }, "totals.unseen: 2 of them for 5 keys"},
+		{"more limits", "Down", func(m pb) { setColumn(m.child("totals"), "limit_in_force", []uint64{1, 2, 3, 4, 5, 6}, false) }, "totals.limit_in_force: 6 of them for 5 keys"},
+		{"huge way", "Down", func(m pb) { m.set("between", uint64(time.Hour)+1) }, "between: "},
+		{"fewer sums", "Hot", func(m pb) { setColumn(m.at("sections", 0).child("totals"), "demand_sum", []float32{1}, false) }, "sections[0].totals.demand_sum: 4 bytes for 2 keys"},
+
 		{"lane", "Hot", func(m pb) { m.set("lane", uint32(64)) }, "lane: 64"},
 		{"keys", "Hot", func(m pb) { setColumnAt(m.at("sections", 0), "keys", 0, uint64(0)) }, "sections[0].keys: 0"},
 		{"fewer keys", "Hot", func(m pb) { shorten(m.at("sections", 0), "keys") }, "sections[0].totals.others.counts: 2 lists"},

@@ -197,6 +197,9 @@ func (s *Section) append(w *writer) error {
 	if err := w.carries(sectionCarrySlices, sectionCarryLevels, base, carries); err != nil {
 		return err
 	}
+	if err := w.demands(s.Deltas); err != nil {
+		return err
+	}
 	return w.heards(sectionHeard, base, s.heards())
 }
 
@@ -208,6 +211,7 @@ func (s *Section) read(m message) error {
 		until       column
 		heard       column
 		carry       carryColumns
+		demands     demandColumns
 	)
 	for m.next() {
 		switch m.num {
@@ -231,6 +235,8 @@ func (s *Section) read(m message) error {
 			m.varints("carry_slices", &carry.slices)
 		case sectionCarryLevels:
 			m.varints("carry_levels", &carry.levels)
+		default:
+			demands.take(&m)
 		}
 	}
 	if m.err != nil {
@@ -266,6 +272,9 @@ func (s *Section) read(m message) error {
 		return fmt.Errorf("cells.%w", err)
 	}
 	if err := readUntils(&until, s.untils()); err != nil {
+		return err
+	}
+	if err := demands.read(s.Deltas); err != nil {
 		return err
 	}
 	if err := readHeards(&heard, base, s.heards()); err != nil {

@@ -1,0 +1,19 @@
+package deltasync
+
+// Demand is how much is asked for of a key, admitted or not, in cost a second: what
+// shares of its limit are weighted by (research/accuracy.md §5.2).
+type Demand struct {
+	Fast, Mid, Slow float32 // moving averages; of a region, Mid is the demand that it publishes
+	Window          float32 // what was asked for in the last window, a second
+}
+
+// Share is what an edge is told of a key for its part of what is left of the limit
+// (SRB; research/accuracy.md §5.3).
+type Share struct {
+	Omega  float32 // ω: the region's part, 0 to 1
+	Sum    float32 // demand of the region's edges, by which they share that
+	Demand float32 // of all regions, as they publish it
+	Window float32 // asked for in the last window, in all regions
+	Unseen uint64  // U: cost of the region that the others cannot have seen yet
+	Limit  uint64  // L': the limit in force; 0: the rate's own
+}
