@@ -135,25 +135,26 @@ const (
 
 // Rate is a limit per window with its algorithm, compiled: immutable, shared.
 type Rate struct {
-	Name       string // "minute"
-	Policy     string // "api-per-user.minute", as headers and metrics name it
-	Limit      uint64 // cost a window
-	Base       uint64 // Limit as the rule says, whoever asks: a tenant or a request may have another
-	Ceiling    uint64 // Limit with its soft margin; what is admitted at the most
-	Window     time.Duration
-	Width      time.Duration // of a slice: Window / Slices
-	Slices     int           // slices counted in full, the current one included
-	Span       int           // slices that are kept; Slices unless it is a Period or FirstHit
-	Hold       time.Duration // the longest that what was folded in a slice may serve: the slice and a second
-	Period     Period        // of the calendar; NoPeriod: windows of equal width
-	Zone       *time.Location
-	Algorithm  Algorithm
-	Oldest     Oldest
-	Round      Rounding
-	Scope      Scope
-	Generation uint64 // changes when what a count means changes; the limit does not
-	Lineage    uint64 // Generation but for the width of a bucket's slices, which follows its capacity and refill
-	Space      uint8  // tells namespaces apart, some of them: a hash of the name
+	Name        string // "minute"
+	Policy      string // "api-per-user.minute", as headers and metrics name it
+	Limit       uint64 // cost a window
+	Base        uint64 // Limit as the rule says, whoever asks: a tenant or a request may have another
+	Ceiling     uint64 // Limit with its soft margin; what is admitted at the most
+	Window      time.Duration
+	Width       time.Duration // of a slice: Window / Slices
+	Slices      int           // slices counted in full, the current one included
+	Span        int           // slices that are kept; Slices unless it is a Period or FirstHit
+	Hold        time.Duration // the longest that what was folded in a slice may serve: the slice and a second
+	Period      Period        // of the calendar; NoPeriod: windows of equal width
+	Zone        *time.Location
+	Algorithm   Algorithm
+	Oldest      Oldest
+	Round       Rounding
+	Scope       Scope
+	Consistency Consistency
+	Generation  uint64 // changes when what a count means changes; the limit does not
+	Lineage     uint64 // Generation but for the width of a bucket's slices, which follows its capacity and refill
+	Space       uint8  // tells namespaces apart, some of them: a hash of the name
 
 	// Drain is how a bucket empties; Refill is 0 for what is no bucket. Limit
 	// is its capacity, the Floor included, and Window the time in which it

@@ -1,0 +1,92 @@
+package limit
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var perSecond = SpansOf(time.Second)
+
+// A steady stream is measured as what it is, however often it is looked at.
+func TestDemandOfASteadyStream(t *testing.T) {
+	for _, every := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 330 * time.Millisecond} {
+		var d Demand
+		d.Turn(perSecond, 1)
+		for at := every; at <= 2*time.Minute; at += every {
+			d.waits += 40 * every.Seconds()
+			d.Turn(perSecond, 1+int64(at))
+		}
+		for name, got := range map[string]float64{"fast": d.Fast, "mid": d.Mid, "slow": d.Slow, "window": d.Window} {
+			if math.Abs(got-40) > 0.5 {
+				t.Errorf("looked at every %v, %s is %.2f, want 40", every, name, got)
+			}
+		}
+		if d.Surges(perSecond) {
+			t.Errorf("looked at every %v, a steady stream surges", every)
+		}
+	}
+}
+
+// Whoever says nothing is taken to be asked nothing, as it would measure itself.
+func TestFadedIsWhatItWouldMeasure(t *testing.T) {
+	var d Demand
+	d.Turn(perSecond, 1)
+	d.Ask(30)
+	d.Turn(perSecond, 1+int64(time.Second))
+	told := d
+	d.Turn(perSecond, 1+int64(1700*time.Millisecond))
+	f := told.Faded(perSecond, 700*time.Millisecond)
+	if math.Abs(f.Fast-d.Fast)+math.Abs(f.Mid-d.Mid)+math.Abs(f.Window-d.Window) > 1e-9 {
+		t.Errorf("faded to %+v, measured %+v", f, d)
+	}
+	if f := told.Faded(perSecond, -time.Second); f.Fast != told.Fast {
+		t.Error("who has just spoken has faded")
+	}
+}
+
+// A clock that is set back neither invents demand nor loses what waits.
+func TestDemandWithAClockSetBack(t *testing.T) {
+	var d Demand
+	d.Turn(perSecond, int64(time.Hour))
+	d.Ask(5)
+	d.Turn(perSecond, int64(time.Minute))
+	d.Turn(perSecond, int64(time.Minute+time.Second))
+	if d.Fast <= 0 || d.Fast > 5 {
+		t.Errorf("5 asked within a second are %.2f a second", d.Fast)
+	}
+}
+
+// What a region publishes stays while it is about right, moves when it is not, and
+// never goes back and forth between two figures for one demand.
+func TestPublishSettles(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		d := Demand{Fast: rnd.ExpFloat64() * 100, Mid: rnd.ExpFloat64() * 100}
+		told := rnd.ExpFloat64() * 100
+		first := d.Publish(perSecond, told)
+		second := d.Publish(perSecond, first)
+		if third := d.Publish(perSecond, second); third != second {
+			t.Fatalf("of %+v, told %.1f: %.2f, then %.2f, then %.2f", d, told, first, second, third)
+		}
+	}
+	if got := (&Demand{Fast: 200, Mid: 100}).Publish(perSecond, 40); got != 200 {
+		t.Errorf("a surge to 200 is published as %v", got)
+	}
+	if got := (&Demand{Fast: 42, Mid: 39}).Publish(perSecond, 40); got != 40 {
+		t.Errorf("chance moved 40 to %v", got)
+	}
+	if got := (&Demand{Fast: 4, Mid: 1}).Publish(perSecond, 0); got != 0 {
+		t.Errorf("a single request is published as %v", got)
+	}
+}
+
+func TestRelaxed(t *testing.T) {
+	if got := Relaxed(10, 50, time.Second, 0); got != 10 {
+		t.Errorf("just told: %v", got)
+	}
+	if got := Relaxed(10, 50, time.Second, time.Minute); math.Abs(got-50) > 1e-6 {
+		t.Errorf("long after: %v", got)
+	}
+}

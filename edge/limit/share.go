@@ -1,0 +1,118 @@
+package limit
+
+import (
+	"math"
+	"time"
+)
+
+// Consistency says what an edge admits while it cannot know what others admit.
+type Consistency uint8
+
+const (
+	// Loose admits while what is known leaves room.
+	Loose Consistency = iota + 1
+	// Adaptive admits an edge's share of what is left, as the others know it, and
+	// more where that cannot do harm (SRB; research/accuracy.md §5).
+	Adaptive
+)
+
+var consistencyNames = map[string]Consistency{"loose": Loose, "adaptive": Adaptive}
+
+func (c Consistency) String() string { return nameOf(consistencyNames, c) }
+
+// Share is what an edge knows of the others where it decides by its share of what is
+// left of a limit.
+type Share struct {
+	Omega  float64 // ω: the region's part, 0 to 1
+	Weight float64 // v: the edge's part of that
+	Unseen float64 // U: cost of the region, told to this edge, that other regions cannot have seen
+	Mine   float64 // cost of this edge that nobody else can have seen
+	Less   float64 // of the limit, kept for regions that are cut off
+	Demand float64 // D: asked for in all regions, as they publish it, cost a second
+	Window float64 // Dw: asked for in all regions in the last window, cost a second
+	Hidden float64 // cost that others are thought to have admitted since they were heard of
+	Own    Demand  // asked for at this edge
+	Alone  bool    // nobody answers: it has its part of the whole limit, whatever others did
+	Fresh  bool    // what is asked for elsewhere was told lately
+	Delay  time.Duration
+	Report time.Duration // how long this edge's counts take to come back with others'
+}
+
+const (
+	surge   = 10   // F: so many times the limit may come at once, everywhere
+	elastic = 0.05 // m: part of the limit that may be admitted on incomplete knowledge
+	known   = 1.1  // times the limit: whoever is asked for more is overloaded
+)
+
+// LeastWeight is what an edge or a region weighs of which nothing is asked for, in
+// cost a second: whoever is new there has something to begin with.
+func LeastWeight(limit uint64, window time.Duration, regions int) float64 {
+	return 0.05 * float64(limit) / max(window.Seconds(), 1e-3) / float64(max(1, regions))
+}
+
+// Grant is what a share lets an edge admit.
+type Grant struct {
+	Cost   uint64  // that may be spent for sure
+	Chance float64 // with which a request of more may pass, so that parts of a request add up
+	Left   uint64  // of the limit, as far as is known: no request of more may pass by chance, but one of 1
+	Half   uint64  // that may be spent before half of the share is, and others should hear of it
+	Free   bool    // the limit is far off: Cost is no share
+}
+
+// Grant is what may be admitted at a level, of which s says what others know: the
+// most of what R1 to R4 of research/accuracy.md §5.3 allow.
+func (r *Rate) Grant(level Level, s *Share) (g Grant) {
+	limit := float64(r.Ceiling) - s.Less
+	if s.Alone {
+		g.draw(s, s.Weight*s.Omega*limit)
+		return g
+	}
+	pace := limit / max(r.Window.Seconds(), 1e-3) // λ
+	left := limit - float64(r.Rounded(level))
+	x := left + s.Mine + s.Unseen
+	share := func(x float64) float64 { return s.Weight * (s.Omega*x - s.Unseen) }
+	if half := math.Ceil(share(x) / 2); half > s.Mine {
+		g.Half = uint64(half - s.Mine)
+	}
+	g.draw(s, share(x))
+	if left -= s.Hidden; left < 1 {
+		return g
+	}
+	g.Left = uint64(left)
+	margin, calm := elastic*limit, !s.Own.Surges(SpansOf(r.Window))
+	if !calm { // what is not known is more than usual
+		margin = 0
+	}
+	if e := (Grant{Left: g.Left}); e.draw(s, min(share(x+margin), left+s.Mine)) && (e.Cost > g.Cost || e.Chance > g.Chance) {
+		g.Cost, g.Chance = max(g.Cost, e.Cost), e.Chance
+	}
+	tau := s.Delay.Seconds()
+	need := surge*pace*tau - elastic*limit
+	if s.Fresh && calm && s.Demand > known*pace && s.Window > known*pace { // who is overloaded already is not asked for much more
+		need = 1.5*s.Demand*tau - 0.01*limit
+	}
+	g.raise(left-max(1, need)+1, true)
+	if s.Window >= 0.2*pace && s.Window <= known*pace && s.Demand <= 1.3*pace && calm {
+		pool := max(2, s.Weight*(s.Omega*(x+limit)-s.Unseen))
+		g.raise(min(left, pool-s.Mine), false)
+	}
+	return g
+}
+
+// draw is the grant of a share, of which some is spent; false: there is none.
+func (g *Grant) draw(s *Share, share float64) bool {
+	rest := share - s.Mine
+	if !(rest > 0) {
+		return false
+	}
+	g.Cost = uint64(rest)
+	g.Chance = rest / max(rest, s.Own.Fast*s.Report.Seconds()-s.Mine)
+	return true
+}
+
+// raise makes a grant at least so much.
+func (g *Grant) raise(cost float64, free bool) {
+	if cost >= 1 && uint64(cost) > g.Cost {
+		g.Cost, g.Free = uint64(cost), free
+	}
+}
