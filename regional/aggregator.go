@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type Aggregator struct {
 	misfits    misfits
 	hurry      atomic.Bool // some export or push should not wait
 	pace       pace
+	nodes      []uint64 // of Config.Peers
 	links      links
 	homes      homes
 	firstLane  atomic.Int32 // that exports first
@@ -40,22 +42,25 @@ type Aggregator struct {
 
 // lane is a part of the key space under one lock.
 type lane struct {
-	mu       sync.Mutex // guards what follows; never held across a call to the store
-	counters map[deltasync.Key]*counter
-	order    []deltasync.Key            // of all counters
-	guests   map[deltasync.Key]*counter // those that have no place; see guests.go
-	room     room
-	hand     int             // the place in order that Tick goes on from
-	retry    retries         // keys that the store refused or may have lost
-	push     []deltasync.Key // keys to push
-	hot      []deltasync.Key // keys that are to be told to all regions; see homes.go
-	peers    []peer          // by Config.Peers
-	forgot   uint64          // peers, a bit each, that keys were forgotten untold of
-	scratch  []crdt.Cell     // see merged
-	joined   crdt.Vector     // likewise
-	slots    []slot          // see slotsOf
-	given    []crdt.Cell     // see countedBy
-	answered int64           // when an edge was last answered; see since
+	mu          sync.Mutex // guards what follows; never held across a call to the store
+	counters    map[deltasync.Key]*counter
+	order       []deltasync.Key            // of all counters
+	guests      map[deltasync.Key]*counter // those that have no place; see guests.go
+	room        room
+	hand        int             // the place in order that Tick goes on from
+	contests    []deltasync.Key // keys whose counters have one, and some that had
+	contestHand int             // the place there to go on from
+	retry       retries         // keys that the store refused or may have lost
+	push        []deltasync.Key // keys to push
+	hot         []deltasync.Key // keys that are to be told to all regions; see homes.go
+	peers       []peer          // by Config.Peers
+	forgot      uint64          // peers, a bit each, that keys were forgotten untold of
+	scratch     []crdt.Cell     // see merged
+	joined      crdt.Vector     // likewise
+	slots       []slot          // see slotsOf
+	given       []crdt.Cell     // see countedBy
+	learnt      int64           // when enough is known for shares; 0: nobody has asked
+	answered    int64           // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
 
@@ -102,7 +107,11 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 		a.self.Features = deltasync.FeatureOthers
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
-	for range cfg.Peers {
+	a.links.waiting = make([]atomic.Int64, len(cfg.Peers))
+	a.links.back = make([]int64, len(cfg.Peers))
+	a.links.ways = make([]int64, len(cfg.Peers))
+	for _, p := range cfg.Peers {
+		a.nodes = append(a.nodes, deltasync.NodeID(p, "", ""))
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
 	}
 	for range cfg.Lanes {
@@ -140,6 +149,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	up, status, err := a.inbox.Admit(t, subject, payload)
 	if err != nil {
 		return a.refuse(subject, payload, status, err, t)
+	}
+	if j := slices.Index(a.nodes, up.Node); j >= 0 {
+		a.links.heard(j, a.cfg.Interval, t)
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
@@ -236,11 +248,12 @@ func (a *Aggregator) encode(down *deltasync.Down, asked []byte) []byte {
 // reply tells the sender what everybody else did.
 func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*counter, now int64) *deltasync.Down {
 	edges, regions := a.live(now)
+	owns := a.Owns(up.Lane)
 	knows := up.Kind == deltasync.KindEdge && up.HeardEpoch == a.epoch.Load() && up.SentAt <= now+int64(astray)
 	down := &deltasync.Down{
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,
-		StoreEpoch: a.epoch.Load(), Store: a.store.identity(), LiveEdges: edges, LiveRegions: regions,
+		StoreEpoch: a.epoch.Load(), Store: a.store.identity(), LiveEdges: edges, LiveRegions: regions, Regions: len(a.cfg.Peers) + 1, Between: a.between(now),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,6 +281,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 					}
 				} else {
 					t = l.totalsFor(up.Replica(sec.Life), c, from, now)
+					if owns {
+						t.Share = a.shareOf(l, c, now)
+					}
 				}
 			}
 			down.Totals = append(down.Totals, t)

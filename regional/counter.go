@@ -35,6 +35,7 @@ type counter struct {
 	again   uint64           // stands in a peer's list of keys to tell again, a bit each
 	past    *past            // of a bucket; nil for windows
 	abroad  *abroad          // of one that is told to its homes alone; nil: nothing
+	contest *contest         // of one whose edges decide by shares; nil: none does
 	penalty penalty
 }
 

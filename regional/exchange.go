@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -47,6 +48,9 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 		lane := (first + i) % len(a.lanes)
 		l := a.lanes[lane]
 		l.mu.Lock()
+		if !urgent {
+			a.republishAll(l, t)
+		}
 		a.spread(l, t)
 		for j := range l.peers {
 			p := &l.peers[j]
@@ -67,6 +71,9 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 type links struct {
 	mu      sync.Mutex // guards what follows; taken with a lane's held
 	budgets []deltasync.Budget
+	waiting []atomic.Int64 // since when each owes an answer, as it has said nothing since; 0: it does not
+	back    []int64        // when each that was cut off has told what it counted meanwhile
+	ways    []int64        // how long frames take to each, one way, in ns; 0: not known
 }
 
 func (l *links) allows(peer int, now int64, h deltasync.Haste) bool {
@@ -122,6 +129,8 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 	}
 	for ; up != nil; up = next() {
 		p.sent = now
+		a.links.sent(j, now)
+		a.lanes[lane].noteExport(up, now)
 		payload, err := up.AppendBinary(nil)
 		if err != nil { // our own bug: the outbox fits frames to size
 			box.Done(up.Seq)
@@ -197,6 +206,8 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails = 0, 0
+	a.links.heard(j, a.cfg.Interval, t)
+	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)
 	if down.EchoSentAt == up.SentAt {
 		a.tellClock(down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
@@ -363,7 +374,13 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		c.pushed = false
 		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
 		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, c.pushFrom(now), now)}
+		if a.Owns(lane) {
+			hk.Share = a.shareOf(l, c, now)
+		}
 		takes := hotKey + hotCell*(len(hk.Others)+len(hk.Peers))
+		if hk.Share != nil {
+			takes += hotShare
+		}
 		if size+hotHead+takes > deltasync.MaxFrame && len(hot.Sections) > 0 {
 			send()
 		}
@@ -388,7 +405,8 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 // A key has at most 2 × 1026 cells, which fit in a frame with the head and a section.
 const (
 	hotFrame = 256 // the head
-	hotHead  = 128
+	hotHead  = 160
 	hotKey   = 62
 	hotCell  = 24
+	hotShare = 40
 )

@@ -147,9 +147,13 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			default:
 				from = horizon + 1
 			}
+			demands := d.Demand != nil && a.hearDemand(l, d.Key, c, up, d.Demand, now)
 			fuller := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && l.hear(c, d.Carry, fill(c.shape, 1), now)
 			if rose || fuller {
 				a.changed(l, d.Key, c, now)
+			}
+			if (rose || demands) && d.Flags&deltasync.FlagUrgent != 0 && c.contest != nil {
+				a.announce(l, d.Key, c)
 			}
 			if up.Kind == deltasync.KindEdge && c.taken != nil {
 				a.announce(l, d.Key, c) // its reply says nothing of that
@@ -172,7 +176,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			case up.Kind != deltasync.KindEdge:
 			case later: // a penalty is everybody's at once
 				a.exportTo(l, d.Key, c, from, flags, a.homes.all, now)
-			case rose || fuller || d.Flags&deltasync.FlagRefresh != 0:
+			case rose || fuller || demands || d.Flags&deltasync.FlagRefresh != 0:
 				a.export(l, d.Key, c, from, flags, now)
 			default:
 				a.inquire(l, d.Key, c.shape, c, now)
@@ -234,7 +238,11 @@ func (a *Aggregator) punish(l *lane, key deltasync.Key, c *counter, until, now i
 // outboxes to those whom it is told: all peers, or its homes.
 func (a *Aggregator) export(l *lane, key deltasync.Key, c *counter, from crdt.Slice, flags deltasync.Flags, now int64) {
 	if len(l.peers) > 0 {
-		a.exportTo(l, key, c, from, flags, a.homes.targets(key), now)
+		to := a.homes.targets(key)
+		if c.contest != nil { // all are to share by the same demands
+			to = a.homes.all
+		}
+		a.exportTo(l, key, c, from, flags, to, now)
 	}
 }
 
@@ -244,7 +252,7 @@ func (a *Aggregator) exportTo(l *lane, key deltasync.Key, c *counter, from crdt.
 	}
 	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
 	d := l.delta(key, c, from, flags, now)
-	if !d.Tells() {
+	if d.Demand = a.demand(c, now); !d.Tells() && d.Demand == nil {
 		return
 	}
 	a.put(l, key, c, d, to)

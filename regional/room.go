@@ -109,6 +109,9 @@ func (l *lane) weigh(c *counter) {
 	if c.past != nil {
 		bytes += int(unsafe.Sizeof(past{}))
 	}
+	if c.contest != nil {
+		bytes += c.contest.bytes()
+	}
 	weight := int32(min(bytes, math.MaxInt32))
 	l.room.held += int(weight - c.weight)
 	if c.guest {

@@ -1,0 +1,306 @@
+package regional
+
+import (
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// contest is what is known of who asks for how much of a key whose edges decide by
+// their shares of what is left (SRB; design.md §2.4). Regions tell each other what is
+// asked for in each of them, and share by that: a region's part falls at once, and
+// rises when the others can know. So all parts together are never more than the whole.
+type contest struct {
+	edges   []asker
+	regions []regionDemand // by place in Config.Peers, as they told
+	told    float64        // that this region publishes
+	weight  float64        // that it is weighed by, which follows from that
+	window  float64        // that it told last
+	exports [exportsKept]export
+	heard   int64 // when somebody last told what is asked for
+	looked  int64 // see republishAll
+}
+
+// bytes is about the memory that it takes.
+func (t *contest) bytes() int {
+	return int(unsafe.Sizeof(contest{})) + cap(t.edges)*int(unsafe.Sizeof(asker{})) + cap(t.regions)*int(unsafe.Sizeof(regionDemand{}))
+}
+
+// asker is an edge's demand, as it told it last.
+type asker struct {
+	node   uint64
+	demand limit.Demand
+	at     int64
+}
+
+// regionDemand is that of another region, and when it told it.
+type regionDemand struct {
+	deltasync.Demand
+	at     int64
+	frozen float64 // its part of the limit, as it was when it fell silent; 0: it speaks
+}
+
+// weight is what it is weighed by.
+func (r *regionDemand) weight(pace float64) float64 {
+	return weighed(float64(r.Mid), float64(r.Slow), pace)
+}
+
+// export is what the other regions were told at some time.
+type export struct {
+	at     int64
+	grown  uint64  // counter.grown by then
+	weight float64 // contest.weight by then
+}
+
+const (
+	// exportsKept is how many exports are remembered: urgent ones leave every 20 ms.
+	exportsKept = 16
+	// forgetContest is how long after the last demand of an edge a contest is kept.
+	forgetContest = 10 * time.Second
+	// mostAskers bounds the edges of a contest; the one heard of longest ago makes way.
+	mostAskers = 4096
+	// republished is how many contests a lane looks at in an interval.
+	republished = 4096
+)
+
+// contested is the counter's contest, made when an edge first tells its demand.
+func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *contest {
+	if c.contest == nil {
+		c.contest = &contest{regions: make([]regionDemand, len(l.peers))}
+		recent := uint64(0) // the others may not know it yet
+		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) {
+			recent = crdt.SatAdd(recent, cell.Charges)
+		}
+		c.contest.exports[exportsKept-1] = export{at: now - unseen, grown: crdt.SatSub(c.grown, recent)}
+		l.contests = append(l.contests, key)
+	}
+	return c.contest
+}
+
+// asks takes in the demand of an edge.
+func (t *contest) asks(node uint64, d *deltasync.Demand, now int64) {
+	t.heard = now
+	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
+	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
+	switch {
+	case i >= 0:
+		t.edges[i] = asker{node, told, now}
+	case len(t.edges) < mostAskers:
+		t.edges = append(t.edges, asker{node, told, now})
+	default:
+		oldest := 0
+		for j := range t.edges {
+			if t.edges[j].at < t.edges[oldest].at {
+				oldest = j
+			}
+		}
+		t.edges[oldest] = asker{node, told, now}
+	}
+}
+
+// sum is the demand of all edges, and the sum of what they are weighed by. Who has
+// said nothing for longer than patience has had nothing to say since.
+func (t *contest) sum(s limit.Spans, patience time.Duration, now int64) (all limit.Demand, steady float64) {
+	for i := range t.edges {
+		e := &t.edges[i]
+		d := e.demand.Faded(s, time.Duration(now-e.at)-patience)
+		steady += d.Steady(s)
+		all.Fast, all.Mid, all.Slow, all.Window = all.Fast+d.Fast, all.Mid+d.Mid, all.Slow+d.Slow, all.Window+d.Window
+	}
+	all = limit.Demand{Fast: min(all.Fast, mostDemand), Mid: min(all.Mid, mostDemand), Slow: min(all.Slow, mostDemand), Window: min(all.Window, mostDemand)}
+	return all, min(steady, mostDemand)
+}
+
+// mostDemand is the most that a frame can tell: edges may tell so much each.
+const mostDemand = 1 << 64
+
+// exported notes that the other regions are told.
+func (t *contest) exported(now int64, c *counter) {
+	last := &t.exports[exportsKept-1]
+	if last.at != now {
+		copy(t.exports[:], t.exports[1:])
+	}
+	*last = export{now, c.grown, t.weight}
+}
+
+// seen is what the other regions were told at an instant at the latest.
+func (t *contest) seen(at int64) export {
+	for i := exportsKept - 1; i > 0; i-- {
+		if e := t.exports[i]; e.at <= at || t.exports[i-1].at == 0 {
+			return e
+		}
+	}
+	return t.exports[0]
+}
+
+// paceOf is the cost a second that a shape's limit comes to.
+func paceOf(s deltasync.Shape) float64 { return float64(s.Limit) / s.Window().Seconds() }
+
+// learns says that the lane has not been served here for long: not all edges and
+// regions have told what is asked for.
+func (a *Aggregator) learns(l *lane, now int64) bool {
+	if l.learnt == 0 {
+		way := a.between(now)
+		if way == 0 && len(l.peers) > 0 {
+			way = a.cfg.Interval
+		}
+		l.learnt = now + int64(a.cfg.Interval+way*13/10+30*time.Millisecond)
+	}
+	return now < l.learnt && l.learnt-now < int64(time.Minute) // or a clock was set back
+}
+
+// weighed is what a region is weighed by that publishes told, and asked slow over a
+// long time: where it was asked for lately, some will be asked for again.
+func weighed(told, slow, pace float64) float64 { return told + min(slow, pace/2)/2 }
+
+// patience is how long an edge that is asked may say nothing.
+func (a *Aggregator) patience() time.Duration { return 2 * a.cfg.Interval }
+
+// republish looks anew at what the region publishes of a key, and says whether that
+// changed.
+func (a *Aggregator) republish(c *counter, now int64) bool {
+	t, s := c.contest, limit.SpansOf(c.shape.Window())
+	all, _ := t.sum(s, a.patience(), now)
+	told := all.Publish(s, t.told)
+	changed := told != t.told || math.Abs(all.Window-t.window) > max(t.window/4, paceOf(c.shape)/100)
+	t.told, t.weight = told, weighed(told, all.Slow, paceOf(c.shape))
+	return changed
+}
+
+// republishAll is republish of the lane's contests; it forgets those that are over.
+func (a *Aggregator) republishAll(l *lane, now int64) {
+	for range min(len(l.contests), republished) {
+		if l.contestHand >= len(l.contests) {
+			l.contestHand = 0
+		}
+		key := l.contests[l.contestHand]
+		c := l.counters[key]
+		if c == nil || c.contest == nil || c.contest.looked == now || now-c.contest.heard > int64(forgetContest) {
+			if c != nil && c.contest != nil && c.contest.looked != now { // else the key stands there twice
+				c.contest = nil
+				l.weigh(c)
+			}
+			last := len(l.contests) - 1
+			l.contests[l.contestHand] = l.contests[last]
+			l.contests = l.contests[:last]
+			continue
+		}
+		c.contest.looked = now
+		if a.republish(c, now) {
+			a.exportTo(l, key, c, nothing, 0, a.homes.all, now)
+		}
+		l.contestHand++
+	}
+}
+
+// demand is what the region tells the others of what is asked for; nil: nothing.
+func (a *Aggregator) demand(c *counter, now int64) *deltasync.Demand {
+	if c.contest == nil || c.contest.heard == 0 {
+		return nil
+	}
+	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), a.patience(), now)
+	c.contest.window = all.Window
+	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window)}
+}
+
+// shareOf is what edges are told for their shares; nil where none of them asks.
+func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
+	t := c.contest
+	if t == nil || c.shape.Limit == 0 || a.learns(l, now) {
+		return nil
+	}
+	s, pace := limit.SpansOf(c.shape.Window()), paceOf(c.shape)
+	all, steady := t.sum(s, a.patience(), now)
+	out := &deltasync.Share{Omega: 1, Sum: float32(steady), Demand: float32(t.told), Window: float32(all.Window)}
+	if c.shape.Regional || len(l.peers) == 0 {
+		return out
+	}
+	seen := t.seen(now - a.unseen(now))
+	own := min(t.weight, seen.weight)
+	others, everybody := 0.0, t.weight
+	least := limit.LeastWeight(c.shape.Limit, c.shape.Window(), len(l.peers)+1)
+	for j := range t.regions {
+		everybody += t.regions[j].weight(pace) + least
+	}
+	less, alone := 0.0, 0
+	for j := range t.regions {
+		r := &t.regions[j]
+		if !a.links.suspects(j, a.cfg.Interval, now) {
+			r.frozen = 0
+			others += r.weight(pace) + least
+			out.Demand += r.Mid
+			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
+			continue
+		}
+		if alone++; r.frozen == 0 && r.at == 0 { // nobody knows who is asked for more
+			r.frozen = 1 / float64(len(l.peers)+1)
+		} else if r.frozen == 0 {
+			known := t.seen(a.links.waiting[j].Load()).weight // as the other side has it
+			r.frozen = (r.weight(pace) + least) / (everybody - t.weight + known + least)
+		}
+		less += max(0, r.frozen*float64(c.shape.Limit)-float64(c.spentBy(a.nodes[j], now)))
+	}
+	if alone == len(t.regions) {
+		out.Omega = 1
+	} else {
+		out.Omega = float32((own + least) / (own + least + others))
+		out.Unseen = crdt.SatSub(c.grown, seen.grown)
+	}
+	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
+	if less >= 1 {
+		out.Limit = max(1, crdt.SatSub(c.shape.Limit, uint64(less)))
+	}
+	return out
+}
+
+// spentBy is what a region is known to have spent in the window.
+func (c *counter) spentBy(node uint64, now int64) (sum uint64) {
+	v := c.regions.Of(crdt.Replica{Node: node})
+	if v == nil {
+		return 0
+	}
+	for _, cell := range v.From(reach(c.shape, now), nil) {
+		sum = crdt.SatAdd(sum, cell.Net())
+	}
+	return sum
+}
+
+// hearDemand takes in what is asked for, of an edge or another region, and says
+// whether others should hear.
+func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *deltasync.Up, d *deltasync.Demand, now int64) bool {
+	if c.guest {
+		return false
+	}
+	if up.Kind == deltasync.KindEdge {
+		l.contested(key, c, a.unseen(now), now).asks(up.Node, d, now)
+		return a.republish(c, now)
+	}
+	j := slices.Index(a.nodes, up.Node)
+	if j < 0 || c.shape.Regional {
+		return false
+	}
+	t := l.contested(key, c, a.unseen(now), now)
+	t.heard = now // it is kept for a while, whether edges here ask or not
+	before := t.regions[j].Mid
+	t.regions[j].Demand, t.regions[j].at = *d, now
+	return before != d.Mid
+}
+
+// noteExport notes what a frame tells another region.
+func (l *lane) noteExport(up *deltasync.Up, now int64) {
+	if len(l.contests) == 0 {
+		return
+	}
+	for i := range up.Sections {
+		for j := range up.Sections[i].Deltas {
+			if c := l.counters[up.Sections[i].Deltas[j].Key]; c != nil && c.contest != nil {
+				c.contest.exported(now, c)
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package regional
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A peer is suspected when it owes an answer for longer than one takes, whoever else
+// may answer; and when it speaks again, until it has told what it counted meanwhile.
+func TestSuspects(t *testing.T) {
+	const interval, way = 100 * time.Millisecond, 80 * ms
+	l := links{waiting: make([]atomic.Int64, 2), ways: []int64{way, way}, back: make([]int64, 2)}
+	suspected := func(at int64) bool { return l.suspects(0, interval, at) }
+	start := 1000 * ms
+	if suspected(start) {
+		t.Error("who owes nothing is suspected")
+	}
+	l.sent(0, start)
+	l.sent(0, start+300*ms) // the first counts
+	late := start + way*26/10 + int64(2*interval+suspicion)
+	if suspected(late) || !suspected(late+ms) {
+		t.Errorf("suspected in time %v, later %v; want only later", suspected(late), suspected(late+ms))
+	}
+	if l.suspects(1, interval, late+ms) {
+		t.Error("another peer is suspected with it")
+	}
+	l.heard(0, interval, late+50*ms)
+	if !suspected(late + 60*ms) {
+		t.Error("it has spoken, and is believed to have told all at once")
+	}
+	if told := late + 50*ms + int64(2*interval) + way*26/10; suspected(told) {
+		t.Error("it has spoken and told all, and is suspected")
+	}
+	l.sent(0, late+1000*ms)
+	l.heard(0, interval, late+1170*ms)
+	if suspected(late + 1171*ms) {
+		t.Error("who answers in time is suspected")
+	}
+}
+
+// A region's part falls at once and rises when the others can know; and what they
+// cannot have seen is what was counted since they were told.
+func TestPartsRiseLate(t *testing.T) {
+	a, err := New(Config{Region: "eu", Name: "a", Peers: []string{"us"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, now := a.lanes[0], int64(1_800_000_000)*int64(time.Second)
+	c := &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 100}}
+	l.counters[1], l.learnt = c, 1
+	a.links.ways[0] = 80 * ms
+	share := func() *deltasync.Share { return a.shareOf(l, c, now) }
+	charge := func(n uint64) {
+		c.join(FromEdge, crdt.Replica{Node: 9}, []crdt.Cell{{Slice: sliceAt(c.shape, now), Charges: n}}, 0, now)
+	}
+	say := func(rate float32) {
+		l.contested(1, c, a.unseen(now), now).asks(9, &deltasync.Demand{Fast: rate, Mid: rate, Window: rate}, now)
+		a.republish(c, now)
+	}
+	us := func(rate float32) { c.contest.regions[0] = regionDemand{deltasync.Demand{Mid: rate}, now, 0} }
+
+	say(80)
+	us(80)
+	charge(3)
+	if s := share(); s.Omega > 0.1 || s.Unseen != 3 {
+		t.Errorf("before anybody was told: %+v, want next to nothing, and 3 unseen", *s)
+	}
+	c.contest.exported(now, c)
+	charge(8)
+	if now += a.unseen(now) - ms; share().Omega > 0.1 {
+		t.Errorf("before the others can know: %+v", *share())
+	}
+	now += ms
+	say(80)
+	if s := share(); s.Omega < 0.49 || s.Omega > 0.51 || s.Unseen != 5 {
+		t.Errorf("when they can: %+v, want a half, and 5 unseen", *s)
+	}
+	say(10)
+	if s := share(); s.Omega > 0.2 {
+		t.Errorf("when less is asked for: %+v, want less at once", *s)
+	}
+	us(1)
+	c.contest.exported(now, c)
+	now += a.unseen(now)
+	say(10)
+	if s := share(); s.Unseen != 0 || s.Omega < 0.7 {
+		t.Errorf("later: %+v, want nothing unseen, and most of it", *s)
+	}
+
+	// Cut off from each other, both have what they had.
+	say(60)
+	us(20)
+	c.contest.exported(now, c)
+	now += a.unseen(now)
+	a.links.sent(0, now)
+	now += int64(time.Second)
+	say(60)
+	s := share()
+	if s.Omega != 1 || s.Limit < 70 || s.Limit > 80 || s.Unseen != 0 {
+		t.Errorf("alone: %+v, want all of some three quarters of the limit", *s)
+	}
+	c.join(FromRegion, crdt.Replica{Node: a.nodes[0]}, []crdt.Cell{{Slice: sliceAt(c.shape, now), Charges: 10}}, 0, now)
+	if more := share(); more.Limit != s.Limit+10 {
+		t.Errorf("the others spent 10 of theirs: %+v after %+v, want that much more to be counted against", *more, *s)
+	}
+
+	now += int64(forgetContest) + ms
+	if a.republishAll(l, now); c.contest != nil || len(l.contests) != 0 {
+		t.Error("nobody asks any more, and the contest goes on")
+	}
+}
