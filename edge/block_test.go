@@ -13,17 +13,17 @@ func TestFewCellsStandInTheBlock(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: 40 * time.Second}))
 	now := start
 	var r *record
-	for range 8 { // slices
+	for range 16 { // slices
 		check(n, now, "u")
 		now = now.Add(time.Second)
 	}
 	r = n.shard(keyOf(n, "u")).find(keyOf(n, "u"))
 	r.settle()
 	b := r.block
-	if got := b.own.Len(); got != 8 {
-		t.Fatalf("%d cells, want 8", got)
+	if got := b.own.Len(); got != 16 {
+		t.Fatalf("%d cells, want 16", got)
 	}
-	if want := [8]byte{1, 1, 1, 1, 1, 1, 1, 1}; b.room != want {
+	if want := [16]byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}; b.room != want {
 		t.Errorf("the block's room holds % x, want % x", b.room, want)
 	}
 	s := n.shard(keyOf(n, "u"))

@@ -97,6 +97,9 @@ func (b *block) extraBytes() (total int) {
 	if b.memory != nil {
 		total += int(unsafe.Sizeof(memory{})) + b.memory.spilt.Bytes() + b.memory.exact.Bytes()
 	}
+	if b.share != nil {
+		total += int(unsafe.Sizeof(share{}))
+	}
 	if b.held != nil {
 		total += int(unsafe.Sizeof(held{}))
 	}

@@ -156,7 +156,7 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	records[tightest].decision(now, rule, rate, rate.CostOf(cost), d)
 	for i, rate := range rates {
 		r, cost := records[i], rate.CostOf(cost)
-		left := crdt.SatSub(r.allowance, cost)
+		left := crdt.SatSub(r.left(rate), cost)
 		if left < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
 			d.Zone = limit.ZoneSoft
 		}
@@ -197,7 +197,7 @@ func tightestOf(rates []*limit.Rate, records []*record, cost uint64) (tightest i
 		if rate.PerRequest && i > 0 {
 			continue
 		}
-		l, of := crdt.SatSub(crdt.SatSub(records[i].allowance, margin(rate)), rate.CostOf(cost)), max(1, rate.Limit)
+		l, of := crdt.SatSub(crdt.SatSub(records[i].left(rate), margin(rate)), rate.CostOf(cost)), max(1, rate.Limit)
 		// l / of < left / limit, in whole numbers
 		high, low := bits.Mul64(l, limit)
 		than, lower := bits.Mul64(left, of)

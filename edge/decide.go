@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && !c.dropped {
+		if !req.Peek && !c.dropped && !c.short() {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -53,6 +53,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		n.wantAll(counters)
 	case denied:
 		n.wantAll(counters)
+		refusedAsk(counters)
 		for i := range counters {
 			if c := &counters[i]; c.chargedDenied() {
 				n.book(c)
@@ -80,12 +81,15 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 		c.rate, c.open = c.rate.Open, true
 		n.refold(c, now)
 	}
+	if r.allowance < c.need {
+		n.shard(c.key).stretch(r, c.rate, c.need, now)
+	}
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):
 		c.over = true
 	case c.delay > 0:
 	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
-		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.allowance)}
+		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.left(c.rate))}
 		if share := c.rate.DropShare(used); share > 0 && n.cfg.Rand() < share {
 			c.over, c.dropped = true, true
 		}
@@ -251,7 +255,7 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 	} else if patient(rate, before) && !patient(rate, r.fresh) {
 		s.enlist(r, hot)
 	}
-	if half := rate.Ceiling / 2; r.allowance < half && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
+	if half := rate.Ceiling / 2; r.allowance < half && rate.Consistency != limit.Adaptive && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
 		s.enlist(r, pressing)
 		r.flags |= urgent
 		n.hurry.Store(true)
@@ -311,6 +315,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	}
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
+		d.Basis.Short = counters[best].short()
 	}
 	return d
 }
@@ -330,9 +335,14 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 	}
 }
 
+// short says that the counter's limit has room, and this edge's share of it has not.
+func (c *counter) short() bool {
+	return c.over && c.rate.Consistency == limit.Adaptive && !c.dropped && c.record.left(c.rate) >= c.need
+}
+
 // marks says that the counter admits the request in a margin.
 func (c *counter) marks() bool {
-	return c.cost > 0 && c.record.allowance >= c.cost && c.record.allowance-c.cost < margin(c.rate)
+	return c.cost > 0 && c.record.allowance >= c.cost && c.record.left(c.rate)-c.cost < margin(c.rate)
 }
 
 // zone is that of a counter that marks.
@@ -354,7 +364,7 @@ func (c *counter) mark(d *limit.Decision) {
 // decision fills in that of a request which is charged a cost that there is room
 // for, as the record is before it.
 func (r *record) decision(now int64, rule *limit.Rule, rate *limit.Rate, cost uint64, d *limit.Decision) {
-	left, over := crdt.SatSub(r.allowance, cost), margin(rate)
+	left, over := crdt.SatSub(r.left(rate), cost), margin(rate)
 	d.Allowed, d.Zone, d.Rule, d.Rate = true, limit.ZoneNormal, rule, rate
 	d.Cost, d.Limit, d.Remaining = cost, rate.Limit, crdt.SatSub(left, over)
 	if left < over && cost > 0 {
@@ -393,7 +403,7 @@ func near(rate *limit.Rate, left uint64) bool {
 
 // near is that of the counter as the request leaves it.
 func (c *counter) near(uncharged bool) bool {
-	left := c.record.allowance
+	left := c.record.left(c.rate)
 	if !uncharged {
 		left = crdt.SatSub(left, c.cost)
 	}
@@ -415,7 +425,7 @@ func (c *counter) share(uncharged bool) float64 {
 // remaining is what is left of the limit, no margin counted, after the request
 // was charged, or as it is where it is not.
 func remaining(c *counter, uncharged bool) uint64 {
-	left := crdt.SatSub(c.record.allowance, margin(c.rate))
+	left := crdt.SatSub(c.record.left(c.rate), margin(c.rate))
 	if uncharged || c.rule.CountsAfter() {
 		return left
 	}
@@ -427,6 +437,8 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	s := n.shard(c.key)
 	b := s.whole(c.record)
 	switch {
+	case c.short(): // it has room
+		return s.shareWait(c.rate)
 	case c.dropped: // the next one may be luckier; up to the limit all are
 		return s.wait(b, max(c.need, margin(c.rate)), now)
 	case b.punished(now): // whoever came sooner than there is room would be punished anew

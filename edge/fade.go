@@ -33,7 +33,7 @@ func (r *record) faded(rate *limit.Rate, cost uint64, now int64) bool {
 	if rate.Near == 0 && rate.Ceiling <= rate.Limit { // nothing would show, as for most
 		return false
 	}
-	return banded(rate, crdt.SatSub(r.allowance, cost)) && !r.momentary(rate, now) && fades(rate)
+	return banded(rate, crdt.SatSub(r.left(rate), cost)) && !r.momentary(rate, now) && fades(rate)
 }
 
 // momentary says that the allowance is good for a moment, and so was made a
@@ -51,7 +51,7 @@ func (n *Node) refold(c *counter, now int64) {
 // moment. A denial is good for as long as it says.
 func (s *shard) refold(r *record, rule *limit.Rule, rate *limit.Rate, cost, need uint64, now int64) {
 	s.fold(r, rule, rate, now)
-	if r.allowance >= need && fades(rate) && banded(rate, crdt.SatSub(r.allowance, cost)) {
+	if r.allowance >= need && fades(rate) && banded(rate, crdt.SatSub(r.left(rate), cost)) {
 		r.limitTo(rate, now)
 	}
 }

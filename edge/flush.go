@@ -166,6 +166,9 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 		}
 		p.rate, p.life = r.block.rate, r.life()
 		d.Heard, p.heard = b.heardIn(r)
+		if sh := r.block.share; sh != nil {
+			d.Demand = sh.report(r.block.rate, r.fresh, now)
+		}
 		r.flags &= lasting
 	}
 	left -= len(keys)
@@ -306,6 +309,7 @@ func (n *Node) frames(now int64) []Outgoing {
 				n.cfg.Logger.Error("frame dropped", "lane", lane, "seq", up.Seq, "err", err)
 				continue
 			}
+			n.cluster.sent(now)
 			n.stats.framesSent.Add(1)
 			n.stats.bytesSent.Add(uint64(len(payload)))
 			n.budget.Spend(len(payload))
@@ -385,12 +389,13 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		patience = n.refusals[lane].patience(t)
 	}
 	n.mu.Unlock()
+	n.cluster.heard(down, t)
 	n.stats.replied(t, down.Status)
 	if up == nil {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1))}
+	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]
@@ -430,6 +435,7 @@ type hearing struct {
 	now     int64
 	left    int64 // when that left that the reply is to
 	regions uint16
+	told    int64 // when it was said, by the aggregator's clock
 
 	// Slices of rate from reach to horizon count: keys of one come in rows.
 	rate           *limit.Rate

@@ -28,6 +28,9 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasy
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	n.learn(s, r, h, cells, totals.Carry)
+	if totals.Share != nil && s.shares(r.block.rate) { // what was learnt may have given it another block
+		s.hearShare(r, h, d, totals.Share)
+	}
 	if !r.sparse() {
 		r.block.heardAt = h.left
 	}

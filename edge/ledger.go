@@ -62,10 +62,11 @@ type block struct {
 	weight  uint16      // of the block, as last weighed, in units of 16 bytes
 	memory  *memory     // nil for windows
 	held    *held       // nil but for keys that were blocked when they came
-	room    [8]byte     // for the first cells of own: most keys never need more, and then no other memory is read for them
+	share   *share      // of a counter that is decided by shares, once that matters
+	room    [16]byte    // for the first cells of own: most keys never need more, and then no other memory is read for them
 }
 
-const _ = uint(176 - unsafe.Sizeof(block{})) // a block outgrew what the allocator rounds it to
+const _ = uint(192 - unsafe.Sizeof(block{})) // a block outgrew what the allocator rounds it to
 
 // denial is what a request of some cost was told: until then it would be told
 // the same, since what is used only falls with time. See penalty.go for those
@@ -106,6 +107,7 @@ type shard struct {
 	commons    [commons]*block
 	wave       uint16 // of resends, as last seen
 	coldTick   int64  // when the cold ones were last drained; see cold.due
+	cluster    *cluster
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	_          [64]byte    // keeps the next lock off these cache lines
@@ -283,6 +285,9 @@ func (r *record) settle() {
 	if b.held != nil {
 		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
 	}
+	if b.share != nil {
+		b.share.spend(r.fresh)
+	}
 	r.local = saturate(crdt.SatAdd(uint64(r.local), r.fresh))
 	r.fresh = 0
 }
@@ -313,8 +318,12 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 		b.unsent = min(b.unsent, b.slice)
 	}
 	s.recall(b, now)
-	r.allowance = rate.Room(s.measure(r, now))
+	level := s.measure(r, now)
+	r.allowance = rate.Room(level)
 	r.until = rate.EndOf(b.slice)
+	if s.shares(rate) {
+		s.confineToShare(r, rate, level, now)
+	}
 	if b.memory != nil {
 		b.memory.at = now
 		r.until = min(r.until, rate.Lump(&b.memory.exact, now))

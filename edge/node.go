@@ -51,6 +51,7 @@ type Node struct {
 	snapshot  snapshot
 	told      map[deltasync.Mistake]bool // that were logged
 
+	cluster    cluster
 	capacities capacities
 	stats      stats
 	metrics    *metrics
@@ -112,8 +113,11 @@ func New(cfg Config) (*Node, error) {
 	for range cfg.Lanes {
 		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas, ReserveOneIn: 8}))
 	}
+	n.cluster.rand, n.cluster.hurry = cfg.Rand, &n.hurry
+	n.cluster.urgent, n.cluster.interval = cfg.Urgent, cfg.Interval
 	for i := range n.shards {
 		s := &n.shards[i]
+		s.cluster = &n.cluster
 		s.max, s.bytes = share.keys, share.bytes
 		s.blocked.most, s.blocked.filter.most = share.holds, share.buckets
 	}

@@ -33,7 +33,7 @@ func (n *Node) hearAll(now int64, hot *deltasync.Hot) (keys int) {
 	for i := range hot.Sections {
 		sec := &hot.Sections[i]
 		for k := range sec.Keys {
-			n.hearHot(now, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
+			n.hearHot(now, hot.SentAt, &sec.Shape, &sec.Keys[k], uint16(min(hot.LiveRegions, 1<<16-1)))
 		}
 		keys += len(sec.Keys)
 	}
@@ -56,7 +56,7 @@ func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey
 		max(shape.Window()+shape.Width, time.Duration(min(until-now, int64(limit.MaxWindow)))))
 }
 
-func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
+func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
 	s := n.shard(hot.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,6 +79,10 @@ func (n *Node) hearHot(now int64, shape *deltasync.Shape, hot *deltasync.HotKey,
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
-	n.learn(s, r, &hearing{now: now, regions: regions}, cells, hot.Carry)
+	h := &hearing{now: now, regions: regions, told: told}
+	n.learn(s, r, h, cells, hot.Carry)
+	if hot.Share != nil && s.shares(r.block.rate) {
+		s.hearShare(r, h, nil, hot.Share)
+	}
 	s.obey(r, hot.Until, now)
 }

@@ -151,7 +151,15 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 		s.share(r, b, sent)
 	}
 	s.scratch = append(s.scratch[:0], r.cell())
-	r.allowance = rate.Room(rate.Used(s.scratch, crdt.Carry{}, now))
+	level := rate.Used(s.scratch, crdt.Carry{}, now)
+	r.allowance = rate.Room(level)
+	if s.shares(rate) {
+		g := rate.Grant(level, s.cluster.unknown(rate, rate.Rounded(level)))
+		if !g.Free || 4*rate.Rounded(level) >= rate.Limit { // it soon matters what others ask for
+			return false
+		}
+		r.allowance = min(r.allowance, g.Cost)
+	}
 	r.until, r.scale = rate.EndOf(slice), scaleOf(smallest(rate))
 	return true
 }

@@ -127,6 +127,9 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, age, 10)
 	dst = append(dst, `,"regions":`...)
 	dst = strconv.AppendInt(dst, int64(d.Basis.Regions), 10)
+	if d.Basis.Short {
+		dst = append(dst, `,"short_of_share":true`...)
+	}
 	dst = append(dst, `},"headers":`...)
 	return append(x.fields.append(dst), '}')
 }

@@ -220,7 +220,7 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 }
 
 func (c *compiler) consistency(ws ...word) {
-	enum(c, map[string]uint8{"loose": 1}, append(ws, word{"", "loose"})...)
+	enum(c, consistencyNames, append(ws, word{"", Loose.String()})...)
 }
 
 // word is a value that a document may give, with the place that it came from.
@@ -245,7 +245,7 @@ func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 // this version of it.
 func unbuilt(word string) bool {
 	switch word {
-	case "adaptive", "strict", "envoy":
+	case "strict", "envoy":
 		return true
 	}
 	return strings.HasPrefix(word, "group:")

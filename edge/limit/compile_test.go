@@ -101,7 +101,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"default algorithm":   {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_logs" }, "E180", "defaults.algorithm"},
 		"later scope":         {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
 		"later consistency":   {func(d *limit.Document) { d.Rules[0].Rates[0].Consistency = "strict" }, "E181", "rules[0].rates[0].consistency"},
-		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "adaptive" }, "E181", "defaults.consistency"},
+		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "strict" }, "E181", "defaults.consistency"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc := limit.Document{Namespace: "test", Rules: []limit.RuleSpec{plainRule()}}

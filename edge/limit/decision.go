@@ -55,6 +55,7 @@ type Basis struct {
 	Merged  uint64        // cost that all others counted, as last heard
 	Age     time.Duration // since the key was last heard of; -1: never
 	Regions int           // regions that the view includes, the own one counted
+	Short   bool          // denied as this edge's share is used up, while the limit has room
 }
 
 // State is one rate's part in a decision, for headers that show several.

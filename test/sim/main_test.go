@@ -68,7 +68,6 @@ func TestBadOptions(t *testing.T) {
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 
 		"-scenario move -consistency strict":       "not built yet",
-		"-scenario move -consistency adaptive":     "not built yet",
 		"-scenario move -consistency eventual":     "want loose, adaptive or strict",
 		"-scenario move -limit 5":                  "such as 100/1s",
 		"-scenario move -limit 0/1s":               "such as 100/1s",

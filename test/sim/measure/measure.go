@@ -19,6 +19,7 @@ type Options struct {
 	Limit          uint64
 	Window         time.Duration
 	Regions, Edges int // edges of each region
+	Consistency    string
 	Seed           uint64
 }
 
@@ -33,14 +34,18 @@ type Figures struct {
 	Trace    uint64
 }
 
+// settled is how long the cluster is up before anybody asks: its parts have met, and
+// know how far they are from each other.
+const settled = 5 * time.Second
+
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var names = []string{"eu", "us", "ap", "sa", "af"}
 
 // Run measures one seed.
 func Run(o Options) (f Figures, err error) {
-	cfg := world.Config{Start: start, Seed: o.Seed + 1, Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
-		Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: o.Limit, Per: o.Window}},
+	cfg := world.Config{Start: start.Add(-settled), Seed: o.Seed + 1, Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
+		Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: o.Limit, Per: o.Window, Consistency: o.Consistency}},
 	}}}}}
 	for r := range o.Regions {
 		region := world.Region{Name: nameOf(r)}

@@ -69,3 +69,44 @@ func TestHalfTheLimitPasses(t *testing.T) {
 		t.Errorf("half the limit: %+v", f)
 	}
 }
+
+// Shares keep limits where loose edges do not, and cost little of what there is. (The
+// targets are those of A1, A3, A5 and A6, at 100 a second; see edge/limit/README.md.)
+func TestAdaptiveKeepsItsTargets(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		over, util float64
+		loose      float64 // times as far over are loose edges, at the least; 0: they need not be
+	}{
+		{"flash-all", 0.10, 0.98, 5},
+		{"steady-2x", 0.09, 0.93, 5},
+		{"under-80", 0.02, 0.99, 0},
+		{"flash-one", 0.14, 0.98, 0},
+		{"restart", 0.13, 0.92, 0},
+	} {
+		o := options(t, c.name)
+		o.Limit, o.Consistency = 100, "adaptive"
+		var worst Figures
+		for seed := range uint64(3) {
+			o.Seed = seed
+			f, err := Run(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Over > c.over || f.Util < c.util {
+				t.Errorf("%s, seed %d: over %.1f %%, util %.1f %%, want at most %.0f and at least %.0f", c.name, o.Seed, 100*f.Over, 100*f.Util, 100*c.over, 100*c.util)
+			}
+			worst.Over = max(worst.Over, f.Over)
+		}
+		if o.Seed, o.Consistency = 0, "loose"; c.loose == 0 {
+			continue
+		}
+		f, err := Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Over < c.loose*worst.Over {
+			t.Errorf("%s: loose edges are over by %.1f %%, adaptive ones by %.1f %%: the lag is not stressed", c.name, 100*f.Over, 100*worst.Over)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package edge
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A counter of an adaptive rate is decided by this edge's share of what is left of
+// the limit, as the others know it (SRB; design.md §2.4): what its allowance may be
+// is limit.Grant's to say. Its owner in the region tells the share's parts with
+// totals; what was charged here since the last of these comes off it.
+
+// cluster is what a node knows of how many others there are, and how far away.
+type cluster struct {
+	rand     func() float64
+	hurry    *atomic.Bool
+	urgent   time.Duration
+	interval time.Duration
+	regions  atomic.Int32 // that there are; 0: not told yet
+	edges    atomic.Int32 // of the region, likewise
+	between  atomic.Int64 // from region to region, one way, ns
+	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
+	within   atomic.Int64 // from here to the region's aggregators, one way, ns
+}
+
+// heard takes note of a reply that came at now.
+func (c *cluster) heard(d *deltasync.Down, now int64) {
+	c.waiting.Store(0)
+	c.regions.Store(int32(min(d.Regions, 1<<16))) // an aggregator of the build before does not say, and tells no shares: loose
+	c.edges.Store(int32(min(d.LiveEdges, 1<<20)))
+	c.between.Store(int64(d.Between))
+	if way := (now - d.EchoSentAt - (d.SentAt - d.ReceivedAt)) / 2; way >= 0 && way < int64(time.Second) {
+		before := c.within.Load()
+		c.within.Store(before + (way-before)/8)
+	}
+}
+
+// sent notes that a frame left.
+func (c *cluster) sent(now int64) { c.waiting.CompareAndSwap(0, now) }
+
+// silent says that the region does not answer.
+func (c *cluster) silent(now int64) bool {
+	since := c.waiting.Load()
+	return since != 0 && now-since > 3*int64(c.interval)+2*c.within.Load()+int64(c.urgent)
+}
+
+// delay is how long it takes for the others to hear of what is charged here.
+func (c *cluster) delay() time.Duration {
+	return time.Duration(c.between.Load()*11/10+2*c.within.Load()) + 2*c.urgent
+}
+
+// unknown is the share of a counter of which nothing was told, with so much charged.
+func (c *cluster) unknown(rate *limit.Rate, mine uint64) *limit.Share {
+	regions := c.regions.Load()
+	if rate.Scope == limit.ScopeRegion {
+		regions = 1
+	}
+	return &limit.Share{
+		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
+		Mine: float64(mine), Delay: c.delay(), Report: c.report(),
+	}
+}
+
+// stale is how old news of other regions is when it comes.
+func (c *cluster) stale() time.Duration {
+	return time.Duration(c.between.Load()+2*c.within.Load()) + c.interval/2
+}
+
+func (c *cluster) report() time.Duration { return c.interval + 2*time.Duration(c.within.Load()) }
+
+// shares says that counters of the rate are decided by shares.
+func (s *shard) shares(rate *limit.Rate) bool {
+	return rate.Consistency == limit.Adaptive && rate.Scope != limit.ScopeEdge && s.cluster.regions.Load() > 0
+}
+
+// share is what is known for a counter's share.
+type share struct {
+	told    deltasync.Share
+	toldAt  int64   // by the aggregator's clock; 0: never
+	heardAt int64   // by the corrected clock of this machine
+	acked   float64 // demand of this edge, as its region last acknowledged it
+	asked   float64 // by which it is weighed: no more than was acknowledged before that, so that weights rise late
+	own     limit.Demand
+	spent   uint64      // here, since the share was made
+	mine    uint64      // of that, what was charged since told was
+	grant   limit.Grant // as last made
+	marks   [4]mark     // when it was last told, the latest last
+}
+
+// mark is how much was spent when that was told.
+type mark struct {
+	at    int64
+	spent uint64
+	asked float64
+}
+
+// spend notes a charge.
+func (sh *share) spend(cost uint64) {
+	sh.spent += cost
+	sh.mine += cost
+	sh.own.Ask(cost)
+}
+
+// refusedAsk notes that costs were asked for and not charged.
+func refusedAsk(counters []counter) {
+	for i := range counters {
+		if c := &counters[i]; !c.lends && c.record.block.share != nil {
+			c.record.block.share.own.Ask(c.cost)
+		}
+	}
+}
+
+// shareWait is how long a request waits, at the least, that has room but for the
+// share: until more of that may be there.
+func (s *shard) shareWait(rate *limit.Rate) time.Duration {
+	return min(s.cluster.interval, rate.Window)
+}
+
+// report is what the region is told of the demand, with so much charged that is not
+// settled yet.
+func (sh *share) report(rate *limit.Rate, fresh uint64, now int64) *deltasync.Demand {
+	sh.own.Turn(limit.SpansOf(rate.Window), now)
+	copy(sh.marks[:], sh.marks[1:])
+	sh.marks[len(sh.marks)-1] = mark{now, sh.spent + fresh, sh.own.Steady(limit.SpansOf(rate.Window))}
+	return &deltasync.Demand{Fast: float32(sh.own.Fast), Mid: float32(sh.own.Mid), Slow: float32(sh.own.Slow), Window: float32(sh.own.Window)}
+}
+
+// hearShare takes in what was told for the share, in a reply to d or, without one,
+// in a push.
+func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *deltasync.Share) {
+	if r.sparse() || r.block.share == nil { // it does not matter yet
+		return
+	}
+	r.settle()
+	sh := r.block.share
+	if h.told < sh.toldAt && sh.toldAt-h.told < int64(time.Minute) {
+		return // what came sooner was said later
+	}
+	sh.told, sh.toldAt, sh.heardAt = *told, h.told, h.now
+	if d != nil {
+		for i := len(sh.marks) - 1; i >= 0; i-- {
+			if m := sh.marks[i]; m.at != 0 && m.at <= h.left {
+				sh.mine, sh.asked, sh.acked = sh.spent-m.spent, min(m.asked, sh.acked), m.asked
+				break
+			}
+		}
+	}
+	r.until = 0
+}
+
+// confineToShare limits an allowance that was just made to the share.
+func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, now int64) {
+	b := r.block
+	est := rate.Rounded(level)
+	if b.share == nil {
+		if g := rate.Grant(level, s.cluster.unknown(rate, uint64(r.local))); g.Free && 4*est < rate.Limit {
+			r.allowance = min(r.allowance, g.Cost)
+			return
+		}
+		b.share = &share{mine: uint64(r.local)}
+		b.share.own.Ask(b.own.Get(b.slice).Charges)
+		b.share.own.Turn(limit.SpansOf(rate.Window), now-int64(s.cluster.interval))
+	}
+	sh := b.share
+	sh.own.Turn(limit.SpansOf(rate.Window), now)
+	sh.grant = rate.Grant(level, sh.parts(s.cluster, rate, est, uint64(r.local), now))
+	r.allowance = sh.grant.Cost
+	if half := sh.grant.Half; half > 0 {
+		r.allowance = min(r.allowance, half)
+	} else if est < rate.Ceiling {
+		s.hurry(r)
+	}
+}
+
+// hurry has others hear soon of what was charged.
+func (s *shard) hurry(r *record) {
+	if r.block.share.mine > 0 && r.flags&urgent == 0 {
+		s.enlist(r, pressing)
+		r.flags |= urgent
+		s.cluster.hurry.Store(true)
+	}
+}
+
+// stretch makes room for a request that its allowance has too little for: there may
+// be more than that, of which others should hear; or it may pass by chance.
+func (s *shard) stretch(r *record, rate *limit.Rate, need uint64, now int64) {
+	if r.sparse() || r.block.share == nil || !s.shares(rate) || r.block.held != nil || r.block.punished(now) {
+		return
+	}
+	switch g := &r.block.share.grant; {
+	case g.Cost >= need:
+		r.allowance = g.Cost
+		s.hurry(r)
+	case g.Chance > 0 && (need == 1 || need <= g.Left) && s.cluster.rand() < g.Chance:
+		r.allowance = need
+	}
+}
+
+// left is what is left of the ceiling, as far as is known: more than the allowance
+// where that is a share.
+func (r *record) left(rate *limit.Rate) uint64 {
+	if rate.Consistency != limit.Adaptive || r.flags&refused != 0 && r.block.denied.cost == penalty {
+		return r.allowance
+	}
+	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
+}
+
+// parts is the share as it stands.
+func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) *limit.Share {
+	if sh.toldAt == 0 {
+		p := c.unknown(rate, sh.mine)
+		p.Own = sh.own
+		return p
+	}
+	p := &limit.Share{
+		Omega: float64(sh.told.Omega), Unseen: float64(sh.told.Unseen), Mine: float64(sh.mine),
+		Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
+	}
+	p.Window = limit.Relaxed(float64(sh.told.Window), p.Demand, rate.Window, time.Duration(now-sh.heardAt))
+	if age := time.Duration(now - sh.heardAt); age <= 3*c.interval {
+		others := float64(est) - float64(local) // in a window
+		p.Hidden = min(max(0, others/rate.Window.Seconds()), max(0, p.Demand-sh.own.Fast)) * (c.stale() + age).Seconds()
+	}
+	p.Fresh = now-sh.heardAt <= 3*int64(c.interval)
+	if sh.told.Limit > 0 {
+		p.Less = float64(crdt.SatSub(rate.Limit, sh.told.Limit))
+	}
+	if c.silent(now) {
+		p.Alone, p.Mine = true, float64(local)
+	}
+	edges := float64(max(1, c.edges.Load()))
+	least := limit.LeastWeight(rate.Limit, rate.Window, int(c.regions.Load()))
+	p.Weight = min(1, (sh.asked+least/edges)/(max(float64(sh.told.Sum), sh.asked)+least))
+	return p
+}

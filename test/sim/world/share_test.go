@@ -1,0 +1,129 @@
+package world
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// settled is a world of an adaptive limit whose parts have met.
+func settled(t *testing.T, regions, edges int, spec limit.RateSpec) *World {
+	t.Helper()
+	spec.Consistency = "adaptive"
+	w := wide(t, regions, edges, spec)
+	w.Advance(start.Add(2 * time.Second))
+	return w
+}
+
+// ask has an edge decide a request that costs something.
+func ask(w *World, edge string, cost uint64) limit.Decision {
+	n := w.Node(edge)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Cost = cost
+	w.Touch()
+	return n.Check(w.Now(), req)
+}
+
+// storm asks all edges, one drawn each time, so often a second, and returns what was
+// admitted.
+func storm(w *World, hz int, lasts time.Duration, cost uint64) (admitted uint64) {
+	rnd := rand.New(rand.NewPCG(1, uint64(hz)))
+	from := w.Now()
+	for i := range hz * int(lasts/time.Millisecond) / 1000 {
+		w.Advance(from.Add(time.Duration(i) * time.Second / time.Duration(hz)))
+		if ask(w, w.Edges()[rnd.IntN(len(w.Edges()))], cost).Allowed {
+			admitted += cost
+		}
+	}
+	return admitted
+}
+
+// Who is alone has all of the limit, and is told as with loose limits.
+func TestSharesOfTheOnlyEdge(t *testing.T) {
+	w := settled(t, 1, 1, limit.RateSpec{Limit: 20, Per: time.Second})
+	for i := range 20 {
+		if d := ask(w, "r0-0", 1); !d.Allowed || d.Remaining != uint64(19-i) {
+			t.Fatalf("request %d: %+v, want allowed with %d left", i+1, d, 19-i)
+		}
+	}
+	if d := ask(w, "r0-0", 1); d.Allowed || d.Basis.Short || d.RetryAfter <= 500*time.Millisecond {
+		t.Errorf("above the limit: %+v, want denied by the limit itself, for nearly a second", d)
+	}
+}
+
+// Ten times the limit at once, everywhere: what all admit together is about the
+// limit, where loose edges admit it over and over.
+func TestSharesHoldASurge(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hz    int
+		spec  limit.RateSpec
+		cost  uint64
+		least uint64
+		most  uint64
+	}{
+		{"a second", 1000, limit.RateSpec{Limit: 100, Per: time.Second}, 1, 90, 115},
+		{"weighted", 200, limit.RateSpec{Limit: 100, Per: time.Second}, 5, 60, 130},
+		{"ten seconds", 1000, limit.RateSpec{Limit: 1000, Per: 10 * time.Second}, 1, 900, 1080},
+		{"a token bucket", 1000, limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 100, Per: time.Second}}, 1, 160, 230},
+		{"a region's", 1000, limit.RateSpec{Limit: 100, Per: time.Second, Scope: "region"}, 1, 450, 600},
+	} {
+		w := settled(t, 5, 2, c.spec)
+		lasts := 900 * time.Millisecond
+		if c.spec.Per > time.Second {
+			lasts = 2 * time.Second
+		}
+		if got := storm(w, c.hz, lasts, c.cost); got < c.least || got > c.most {
+			t.Errorf("%s: %d admitted, want %d to %d", c.name, got, c.least, c.most)
+		}
+	}
+}
+
+// A request that has to be denied as the share is used up, while the limit has room,
+// says so, is told to come again soon, and is not punished for it.
+func TestShortOfAShare(t *testing.T) {
+	docs := rules(limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"})
+	docs[0].Rules[0].Penalty = limit.Penalty{For: time.Minute}
+	w := newWorld(t, docs)
+	w.Advance(start.Add(2 * time.Second))
+	short := 0
+	for range 60 { // at one of four edges, at once
+		d := ask(w, "eu-1", 1)
+		if d.Allowed {
+			continue
+		}
+		short++
+		if !d.Basis.Short || d.RetryAfter <= 0 || d.RetryAfter > time.Second || d.Remaining < 40 {
+			t.Fatalf("%+v: want it short of a share, with more than 40 left, and a wait of at most a second", d)
+		}
+	}
+	if short == 0 {
+		t.Fatal("a quarter of the limit was enough for 60 of 100 requests")
+	}
+	w.Advance(w.Now().Add(1500 * time.Millisecond))
+	if d := ask(w, "eu-1", 1); !d.Allowed {
+		t.Errorf("later: %+v, want allowed, as nobody was above the limit", d)
+	}
+}
+
+// A region that is cut off goes on with its part, and so do the others with theirs:
+// together that is the limit.
+func TestSharesOfACutRegion(t *testing.T) {
+	w := settled(t, 4, 2, limit.RateSpec{Limit: 1000, Per: 10 * time.Second})
+	storm(w, 200, 4*time.Second, 1)
+	w.Cut("r1", true)
+	storm(w, 200, 2*time.Second, 1) // they see that it is
+	w.Advance(w.Now().Add(11 * time.Second))
+	if got := storm(w, 200, 9*time.Second, 1); got < 850 || got > 1100 {
+		t.Errorf("%d admitted in a window with a region cut off, want about 1000", got)
+	}
+	w.Cut("r1", false)
+	w.Advance(w.Now().Add(12 * time.Second))
+	if got := storm(w, 200, 9*time.Second, 1); got < 950 || got > 1060 {
+		t.Errorf("%d admitted in a window after the cut, want 1000", got)
+	}
+}
