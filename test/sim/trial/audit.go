@@ -19,7 +19,7 @@ func (t *trial) verifyAudits() {
 			if v.Aggregator() == nil {
 				continue
 			}
-			for _, d := range v.Aggregator().Drift(t.w.Now()) {
+			for _, d := range v.Aggregator().Drift(t.w.NowAtServer(v)) {
 				if d.Ahead != 0 {
 					t.failf("1", "%s believed %d hits of %s that it does not know: %+v", v.Name, d.Ahead, d.Region, d)
 				}

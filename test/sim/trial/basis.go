@@ -130,6 +130,8 @@ func (t *trial) verifyAge(edge string, c *counter, h *heard, told time.Duration)
 func (t *trial) blur(age time.Duration) time.Duration {
 	b := 20*time.Millisecond + age/100
 	switch {
+	case t.has[ServerClock]: // which edges set theirs by
+		b += 2*mostSet + 2*time.Second
 	case t.has[ClockStep]:
 		b += 2 * time.Second
 	case t.has[Skew] || t.has[Drift]:

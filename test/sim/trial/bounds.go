@@ -45,7 +45,7 @@ const growing = 8 << 10
 
 // verifyRoom is verifyBounds of an aggregator.
 func (t *trial) verifyRoom(v *world.Server, known int) {
-	st := v.Aggregator().Stats(t.w.Now())
+	st := v.Aggregator().Stats(t.w.NowAtServer(v))
 	t.crossings.evicted[v.Name] = st.Evicted + st.EvictedUnexported + st.EvictedUnstored
 	room := known
 	if t.has[EvictServer] {

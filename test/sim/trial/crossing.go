@@ -50,6 +50,8 @@ type knowledge struct {
 
 	at     time.Time  // when
 	level  uint64     // of a bucket
+	clock  time.Time  // its own
+	set    uint64     // so often
 	before *knowledge // at the look before, of a bucket
 }
 
@@ -98,7 +100,8 @@ func (t *trial) verifyCrossing(v *world.Server, c *counter, vectors []regional.V
 	}
 	switch {
 	case c.rate.Bucket():
-		now.level = v.Aggregator().Used(now.at, c.key)
+		now.clock, now.set = t.clockOf(v), t.clockSets(v)
+		now.level = v.Aggregator().Used(t.w.NowAtServer(v), c.key)
 		if was.same(&now) {
 			t.verifyLevel(v, c, was.before, &was)
 		}

@@ -70,6 +70,7 @@ func (t *trial) befall() {
 	link(Jitter, func(l *world.Link) { l.Jitter = 40 * time.Millisecond })
 	link(Clog, func(l *world.Link) { l.Rate = 4_000 })
 	t.clocks()
+	t.serverClocks()
 
 	anyEdge := func(rnd *rand.Rand) *world.Site { return t.w.Site(t.w.Edges()[rnd.IntN(len(t.w.Edges()))]) }
 	anyRegion := func(rnd *rand.Rand) string { return t.regionNames[rnd.IntN(len(t.regionNames))] }
@@ -269,6 +270,7 @@ func (t *trial) recover() error {
 	for _, r := range t.regionNames {
 		t.w.Store(r).Set(world.StoreUp)
 		for _, v := range t.w.Servers(r) {
+			t.w.SetServerClock(v, 0, 0)
 			if v.Aggregator() == nil || t.w.Leaves(v) {
 				if err := t.w.Return(v); err != nil {
 					return err

@@ -123,7 +123,7 @@ func (t *trial) onPush(v *world.Server, p regional.Push) {
 			t.verifyTerm(v.Name, c, k.Until)
 			t.pushed(v.Region, c, told)
 			if c.rate.Bucket() {
-				t.poured(v.Region, c, k)
+				t.poured(v, c, k)
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func newLanesServed() lanesServed {
 
 // kill ends an aggregator's life. Who only listens as yet has told nobody that he lives.
 func (t *trial) kill(v *world.Server) {
-	if a := v.Aggregator(); a != nil && !t.w.Leaves(v) && !a.Stats(t.w.Now()).Listening {
+	if a := v.Aggregator(); a != nil && !t.w.Leaves(v) && !a.Stats(t.w.NowAtServer(v)).Listening {
 		t.lanesServed.died[v.Region] = t.w.Now()
 	}
 	t.w.Stop(v)

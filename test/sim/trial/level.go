@@ -16,6 +16,7 @@ import (
 // telling is a push of a bucket, and the level that it told.
 type telling struct {
 	at    time.Time
+	clock time.Time // of who told it
 	level uint64
 	cells []crdt.Cell
 	carry crdt.Carry
@@ -27,7 +28,7 @@ func (p *telling) levelWithout(c *counter, known []crdt.Cell) uint64 {
 	for i := range cells {
 		cells[i].Refunds = min(cells[i].Refunds, cellOf(known, cells[i].Slice).Refunds)
 	}
-	return levelOf(c, cells, p.carry, p.at)
+	return levelOf(c, cells, p.carry, p.clock)
 }
 
 // remembers is how long tellings are kept: as many looks as are compared. Between the
@@ -37,15 +38,15 @@ const remembers = window
 // poured notes what all edges of a region are told of a bucket. In a quiet run a
 // crossing is told twice at most: before there is a third one the bucket must have
 // drained as far as it takes for it to count again.
-func (t *trial) poured(region string, c *counter, k *deltasync.HotKey) {
-	now := t.w.Now()
+func (t *trial) poured(v *world.Server, c *counter, k *deltasync.HotKey) {
+	region, now, clock := v.Region, t.w.Now(), t.clockOf(v)
 	cells := sum(k.Others, k.Peers)
-	level := levelOf(c, cells, k.Carry, now)
+	level := levelOf(c, cells, k.Carry, clock)
 	all := t.crossings.poured[place{region, c.key}]
 	for len(all) > 0 && now.Sub(all[0].at) > remembers {
 		all = all[1:]
 	}
-	all = append(all, telling{now, level, cells, k.Carry})
+	all = append(all, telling{now, clock, level, cells, k.Carry})
 	t.crossings.poured[place{region, c.key}] = all
 	if n := len(all); t.quiet() && n > 2 {
 		calm := true
@@ -57,6 +58,13 @@ func (t *trial) poured(region string, c *counter, k *deltasync.HotKey) {
 			t.failf("7", "%s is told three times within %v that %s has passed 50 %% of %s, which drains %d meanwhile", region, now.Sub(all[n-3].at), c.user, c.rate.Policy, drained)
 		}
 	}
+}
+
+// early says that some was counted for later than an aggregator takes: by its clock as
+// that was before it was set back.
+func (k *knowledge) early(c *counter) bool {
+	n := len(k.cells)
+	return n > 0 && k.cells[n-1].Slice > c.rate.SliceAt(k.clock.Add(time.Second).UnixNano())
 }
 
 // drains is how much of a bucket does within a time, and one more for parts of it.
@@ -81,6 +89,9 @@ func (t *trial) verifyLevel(v *world.Server, c *counter, before, was *knowledge)
 				t.failf("7", "%s knows %+v of %s (%s), whose level is %d of %d; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, was.level, limit, v.Region, got)
 			}
 		}
+	}
+	if before != nil && (before.set != was.set || was.set != t.clockSets(v) || before.early(c)) {
+		return // a level is by a clock: when that is set it rises, or falls, and later with what was counted before
 	}
 	if len(t.old) > 0 { // who tell of a bucket as of a window, which crosses later
 		return

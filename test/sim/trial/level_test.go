@@ -26,7 +26,7 @@ func TestWhatIsGivenBackHidesNoCrossing(t *testing.T) {
 	charged := crdt.Cell{Slice: at, Charges: 20}
 	told := charged
 	told.Refunds = 3
-	push := telling{at: start, cells: []crdt.Cell{told}}
+	push := telling{at: start, clock: start, cells: []crdt.Cell{told}}
 	for name, tc := range map[string]struct {
 		known, want crdt.Cell
 	}{"known before": {told, told}, "given back since": {charged, charged}} {

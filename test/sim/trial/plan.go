@@ -51,6 +51,7 @@ const (
 	NewRegion    Fault = "new-region"    // a region joins later: its aggregators and edges
 	Slow         Fault = "slow"          // frames of one direction, or both, take longer than those of other links
 	GiveBack     Fault = "give-back"     // callers give back at other edges than those that charged
+	ServerClock  Fault = "server-clock"  // clocks of aggregators are off, run off, and are set
 	Generation   Fault = "generation"    // edges load rules by which counts mean something else, and go back
 )
 
@@ -58,7 +59,7 @@ const (
 var Faults = []Fault{
 	Loss, Duplication, Jitter, Clog, Partition, Uplink, OneWay, Freeze, CrashEdge, CrashServer, StoreDown, StoreDeaf,
 	StoreWipe, StoreFailTo, Skew, Drift, ClockStep, Evict, RuleChange, Flap, KnowsNothing, Forget, Leave, Split, EvictServer,
-	Flood, Hostile, OldPeers, Generation, Depart, NewRegion, Slow, GiveBack,
+	Flood, Hostile, OldPeers, Generation, Depart, NewRegion, Slow, GiveBack, ServerClock,
 }
 
 // Options say which trial is run.

@@ -96,7 +96,7 @@ func (t *trial) expire() error {
 	}
 	for _, r := range t.regionNames {
 		for _, v := range t.w.Servers(r) {
-			if st := v.Aggregator().Stats(t.w.Now()); st.Keys > t.hostile.spoils() {
+			if st := v.Aggregator().Stats(t.w.NowAtServer(v)); st.Keys > t.hostile.spoils() {
 				t.failf("8", "%s still has %d keys", v.Name, st.Keys)
 			}
 		}

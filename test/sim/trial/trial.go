@@ -59,6 +59,7 @@ type trial struct {
 	loaded      map[string]version       // rules, by edges
 	bans        map[string]map[life]bool // culprits, and who denied them
 	sentences   sentences
+	sets        map[string]uint64    // how often an aggregator's clock was set, at the least
 	replaced    map[string]time.Time // when a region's store last lost what it had
 	hostile     *hostile             // nil: there is none
 	result      Result
@@ -106,7 +107,7 @@ func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
-		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, foreign: map[place]uint64{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, foreign: map[place]uint64{}, sets: map[string]uint64{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
 		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}

@@ -35,6 +35,9 @@ func (w *World) SetServerClock(v *Server, offset time.Duration, drift float64) {
 	v.clock = clock{offset, drift, w.now}
 }
 
+// NowAtServer is the time by an aggregator's clock.
+func (w *World) NowAtServer(v *Server) time.Time { return v.clock.at(w.now) }
+
 // Site is the edge of that name and where it runs; nil where there is none.
 func (w *World) Site(edge string) *Site { return w.edges[edge] }
 
