@@ -82,7 +82,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 		n.refold(c, now)
 	}
 	if r.allowance < c.need {
-		n.shard(c.key).stretch(r, c.rate, c.need, now)
+		n.shard(c.key).stretch(r, c.rate, c.cost, c.need, now)
 	}
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):

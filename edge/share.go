@@ -186,17 +186,27 @@ func (s *shard) hurry(r *record) {
 }
 
 // stretch makes room for a request that its allowance has too little for: there may
-// be more than that, of which others should hear; or it may pass by chance.
-func (s *shard) stretch(r *record, rate *limit.Rate, need uint64, now int64) {
+// be more than that, of which others should hear; or it may pass by chance. What is
+// needed beyond the cost, as some is reserved, has to be left of the limit, and this
+// edge's part of it of the share: then the allowance is for this request alone.
+func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int64) {
 	if r.sparse() || r.block.share == nil || !s.shares(rate) || r.block.held != nil || r.block.punished(now) {
 		return
 	}
+	cost = min(cost, need)
 	switch g := &r.block.share.grant; {
 	case g.Cost >= need:
 		r.allowance = g.Cost
 		s.hurry(r)
-	case g.Chance > 0 && (need == 1 || need <= g.Left) && s.cluster.rand() < g.Chance:
-		r.allowance = need
+	case need > cost && r.left(rate) < need:
+	case need > cost && g.Spares(cost, need-cost):
+		r.allowance, r.until = need, 0
+		s.hurry(r)
+	case cost > 1 && cost > g.Left:
+	default:
+		if chance := g.Chance(need - cost); chance > 0 && s.cluster.rand() < chance {
+			r.allowance, r.until = need, 0
+		}
 	}
 }
 
@@ -218,7 +228,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	}
 	p := &limit.Share{
 		Omega: float64(sh.told.Omega), Unseen: float64(sh.told.Unseen), Mine: float64(sh.mine),
-		Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
+		Less: float64(sh.told.Kept), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
 	p.Window = limit.Relaxed(float64(sh.told.Window), p.Demand, rate.Window, time.Duration(now-sh.heardAt))
 	if age := time.Duration(now - sh.heardAt); age <= 3*c.interval {
@@ -226,9 +236,6 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		p.Hidden = min(max(0, others/rate.Window.Seconds()), max(0, p.Demand-sh.own.Fast)) * (c.stale() + age).Seconds()
 	}
 	p.Fresh = now-sh.heardAt <= 3*int64(c.interval)
-	if sh.told.Limit > 0 {
-		p.Less = float64(crdt.SatSub(rate.Limit, sh.told.Limit))
-	}
 	if c.silent(now) {
 		p.Alone, p.Mine = true, float64(local)
 	}

@@ -252,9 +252,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		out.Unseen = crdt.SatSub(c.grown, seen.grown)
 	}
 	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
-	if less >= 1 {
-		out.Limit = max(1, crdt.SatSub(c.shape.Limit, uint64(less)))
-	}
+	out.Kept = uint64(less)
 	return out
 }
 

@@ -48,6 +48,9 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 		lane := (first + i) % len(a.lanes)
 		l := a.lanes[lane]
 		l.mu.Lock()
+		if !a.Serves(lane) {
+			l.learnt = 0 // who gets it back has to learn anew
+		}
 		if !urgent {
 			a.republishAll(l, t)
 		}

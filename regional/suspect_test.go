@@ -100,12 +100,12 @@ func TestPartsRiseLate(t *testing.T) {
 	now += int64(time.Second)
 	say(60)
 	s := share()
-	if s.Omega != 1 || s.Limit < 70 || s.Limit > 80 || s.Unseen != 0 {
-		t.Errorf("alone: %+v, want all of some three quarters of the limit", *s)
+	if s.Omega != 1 || s.Kept < 20 || s.Kept > 30 || s.Unseen != 0 {
+		t.Errorf("alone: %+v, want all but some quarter of the limit", *s)
 	}
 	c.join(FromRegion, crdt.Replica{Node: a.nodes[0]}, []crdt.Cell{{Slice: sliceAt(c.shape, now), Charges: 10}}, 0, now)
-	if more := share(); more.Limit != s.Limit+10 {
-		t.Errorf("the others spent 10 of theirs: %+v after %+v, want that much more to be counted against", *more, *s)
+	if more := share(); more.Kept != s.Kept-10 {
+		t.Errorf("the others spent 10 of theirs: %+v after %+v, want that much less to be kept for them", *more, *s)
 	}
 
 	now += int64(forgetContest) + ms

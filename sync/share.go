@@ -15,5 +15,5 @@ type Share struct {
 	Demand float32 // of all regions, as they publish it
 	Window float32 // asked for in the last window, in all regions
 	Unseen uint64  // U: cost of the region that the others cannot have seen yet
-	Limit  uint64  // L': the limit in force; 0: the rate's own
+	Kept   uint64  // cost of the limit that is left to regions which are cut off
 }

@@ -83,15 +83,16 @@ const (
 	totalsOmega        protowire.Number = 8
 	totalsDemandSum    protowire.Number = 10
 	totalsDemandWindow protowire.Number = 11
-	totalsLimitInForce protowire.Number = 13
 	totalsUnseen       protowire.Number = 17
 	totalsDemand       protowire.Number = 18
+	totalsKept         protowire.Number = 19
 	// Not yet used.
-	totalsSeen       protowire.Number = 4
-	totalsOthersSums protowire.Number = 6
-	totalsPeersSums  protowire.Number = 7
-	totalsWeight     protowire.Number = 9
-	totalsAdmitted   protowire.Number = 12
+	totalsSeen         protowire.Number = 4
+	totalsOthersSums   protowire.Number = 6
+	totalsPeersSums    protowire.Number = 7
+	totalsWeight       protowire.Number = 9
+	totalsAdmitted     protowire.Number = 12
+	totalsLimitInForce protowire.Number = 13
 )
 
 const (

@@ -124,7 +124,7 @@ func TestRefused(t *testing.T) {
 		{"fewer demands", "Up", func(m pb) { setColumn(m.at("sections", 0), "demand_window", []float32{1, 2}, false) }, "sections[0].demand_window: 8 bytes for 3 keys"},
 		{"weight that is no number", "Down", func(m pb) { setColumn(m.child("totals"), "omega", []float32{float32(math.NaN()), 0, 0, 0, 0}, false) }, "totals.omega: NaN"},
 		{"fewer unseen", "Down", func(m pb) { setColumn(m.child("totals"), "unseen", []uint64{1, 2}, false) }, "totals.unseen: 2 of them for 5 keys"},
-		{"more limits", "Down", func(m pb) { setColumn(m.child("totals"), "limit_in_force", []uint64{1, 2, 3, 4, 5, 6}, false) }, "totals.limit_in_force: 6 of them for 5 keys"},
+		{"more kept", "Down", func(m pb) { setColumn(m.child("totals"), "kept", []uint64{1, 2, 3, 4, 5, 6}, false) }, "totals.kept: 6 of them for 5 keys"},
 		{"huge way", "Down", func(m pb) { m.set("between", uint64(time.Hour)+1) }, "between: "},
 		{"fewer sums", "Hot", func(m pb) { setColumn(m.at("sections", 0).child("totals"), "demand_sum", []float32{1}, false) }, "sections[0].totals.demand_sum: 4 bytes for 2 keys"},
 

@@ -159,11 +159,11 @@ var (
 		{totalsOmega, "omega", func(s *Share) *float32 { return &s.Omega }, nil},
 		{totalsDemandSum, "demand_sum", func(s *Share) *float32 { return &s.Sum }, nil},
 		{totalsDemandWindow, "demand_window", func(s *Share) *float32 { return &s.Window }, nil},
-		{totalsLimitInForce, "limit_in_force", nil, func(s *Share) *uint64 { return &s.Limit }},
 	}
 	behind = []shareField{
 		{totalsUnseen, "unseen", nil, func(s *Share) *uint64 { return &s.Unseen }},
 		{totalsDemand, "demand", func(s *Share) *float32 { return &s.Demand }, nil},
+		{totalsKept, "kept", nil, func(s *Share) *uint64 { return &s.Kept }},
 	}
 	shareFields = append(slices.Clone(before), behind...)
 )
@@ -227,7 +227,7 @@ func shareSize(s *Share) int {
 	if s == nil {
 		s = &Share{}
 	}
-	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Limit)
+	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Kept)
 }
 
 // shareColumns is shares as they stand on the wire.

@@ -52,11 +52,30 @@ func LeastWeight(limit uint64, window time.Duration, regions int) float64 {
 
 // Grant is what a share lets an edge admit.
 type Grant struct {
-	Cost   uint64  // that may be spent for sure
-	Chance float64 // with which a request of more may pass, so that parts of a request add up
-	Left   uint64  // of the limit, as far as is known: no request of more may pass by chance, but one of 1
-	Half   uint64  // that may be spent before half of the share is, and others should hear of it
-	Free   bool    // the limit is far off: Cost is no share
+	Cost uint64 // that may be spent for sure
+	Left uint64 // of the limit, as far as is known: no request of more may pass by chance, but one of 1
+	Half uint64 // that may be spent before half of the share is, and others should hear of it
+	Free bool   // the limit is far off: Cost is no share
+
+	rest  float64 // of the share, parts of a unit too
+	wants float64 // cost that is asked for here until this edge hears of others again, less what was spent
+	part  float64 // of the limit that is this edge's
+}
+
+// Spares says that a request may pass for sure of whose limit so much is reserved for
+// others: of that this edge keeps its part.
+func (g *Grant) Spares(cost, reserve uint64) bool {
+	return float64(g.Cost) >= float64(cost)+g.part*float64(reserve)
+}
+
+// Chance is that with which a request may pass that may not for sure, so that parts of
+// a request add up over edges; of the limit so much is reserved for others.
+func (g *Grant) Chance(reserve uint64) float64 {
+	rest := g.rest - g.part*float64(reserve)
+	if !(rest > 0) {
+		return 0
+	}
+	return rest / max(rest, g.wants)
 }
 
 // Grant is what may be admitted at a level, of which s says what others know: the
@@ -83,8 +102,8 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	if !calm { // what is not known is more than usual
 		margin = 0
 	}
-	if e := (Grant{Left: g.Left}); e.draw(s, min(share(x+margin), left+s.Mine)) && (e.Cost > g.Cost || e.Chance > g.Chance) {
-		g.Cost, g.Chance = max(g.Cost, e.Cost), e.Chance
+	if more := min(share(x+margin), left+s.Mine); more > g.rest+s.Mine {
+		g.draw(s, more)
 	}
 	tau := s.Delay.Seconds()
 	need := surge*pace*tau - elastic*limit
@@ -99,15 +118,12 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	return g
 }
 
-// draw is the grant of a share, of which some is spent; false: there is none.
-func (g *Grant) draw(s *Share, share float64) bool {
-	rest := share - s.Mine
-	if !(rest > 0) {
-		return false
+// draw grants a share, of which some is spent.
+func (g *Grant) draw(s *Share, share float64) {
+	if rest := share - s.Mine; rest > 0 {
+		g.Cost, g.rest = uint64(rest), rest
+		g.wants, g.part = s.Own.Fast*s.Report.Seconds()-s.Mine, s.Weight*s.Omega
 	}
-	g.Cost = uint64(rest)
-	g.Chance = rest / max(rest, s.Own.Fast*s.Report.Seconds()-s.Mine)
-	return true
 }
 
 // raise makes a grant at least so much.

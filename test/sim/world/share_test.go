@@ -23,6 +23,8 @@ func ask(w *World, edge string, cost uint64) limit.Decision {
 	req := n.Rules().Only().NewRequest()
 	defer req.Release()
 	req.Set("user", "u")
+	req.Set("plan", "gold")
+	req.Set("class", "batch")
 	req.Cost = cost
 	w.Touch()
 	return n.Check(w.Now(), req)
@@ -113,7 +115,13 @@ func TestShortOfAShare(t *testing.T) {
 // A region that is cut off goes on with its part, and so do the others with theirs:
 // together that is the limit.
 func TestSharesOfACutRegion(t *testing.T) {
-	w := settled(t, 4, 2, limit.RateSpec{Limit: 1000, Per: 10 * time.Second})
+	docs := rules(limit.RateSpec{Limit: 100, Per: 10 * time.Second, Consistency: "adaptive"})
+	docs[0].Rules[0].TierFrom = "plan" // whose limit is ten times that of the rule
+	docs[0].Tenants = map[string]limit.TenantSpec{"gold": {Multiply: 10}}
+	w := settled(t, 4, 2, limit.RateSpec{Limit: 100, Per: 10 * time.Second})
+	if err := w.SetRules("", docs); err != nil {
+		t.Fatal(err)
+	}
 	storm(w, 200, 4*time.Second, 1)
 	w.Cut("r1", true)
 	storm(w, 200, 2*time.Second, 1) // they see that it is
@@ -125,5 +133,21 @@ func TestSharesOfACutRegion(t *testing.T) {
 	w.Advance(w.Now().Add(12 * time.Second))
 	if got := storm(w, 200, 9*time.Second, 1); got < 950 || got > 1060 {
 		t.Errorf("%d admitted in a window after the cut, want 1000", got)
+	}
+}
+
+// What is reserved for those who matter more has to be left of the limit, not of the
+// share of an edge: or nobody else would ever be admitted where shares are small.
+func TestSharesAndReserves(t *testing.T) {
+	docs := rules(limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"})
+	docs[0].Rules[0].Classes = limit.ClassesSpec{From: "class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 30}}
+	w := newWorld(t, docs)
+	w.Advance(start.Add(2 * time.Second))
+	if got := storm(w, 60, time.Second, 1); got < 45 || got > 72 {
+		t.Errorf("%d of 60 a second admitted, want nearly all of them", got)
+	}
+	w.Advance(w.Now().Add(3 * time.Second))
+	if got := storm(w, 1000, 900*time.Millisecond, 1); got < 50 || got > 80 {
+		t.Errorf("%d of a surge admitted, want about 70 of 100 where 30 are reserved", got)
 	}
 }
