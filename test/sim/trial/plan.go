@@ -96,6 +96,7 @@ type plan struct {
 	number                         uint32           // that its rule gives it; 0: none
 	users                          int
 	soft                           bool
+	adaptive                       bool          // edges decide by shares of what is left
 	faulty                         time.Duration // how long faults go on
 	has                            map[Fault]bool
 	penalty                        time.Duration // of who was denied; 0: none
@@ -139,6 +140,7 @@ func newPlan(o Options) *plan {
 		p.regions, p.edges, p.servers, p.targets = 4+rnd.IntN(3), min(p.edges, 2), min(p.servers, 2), regional.TargetsHomes
 	}
 	p.audit = p.stream("audit").IntN(3) == 0
+	p.adaptive = p.stream("consistency").IntN(3) == 0
 	algorithms := slices.Clone(algorithms)
 	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for i := range 1 + rnd.IntN(2) {
@@ -175,6 +177,9 @@ func (p *plan) rules(v version) []limit.Document {
 	if p.soft {
 		rule.Margin.SoftPercent = 10
 	}
+	if p.adaptive {
+		rule.Consistency = limit.Adaptive.String()
+	}
 	if v.anew {
 		rule.Generation = p.number
 	}
@@ -192,6 +197,9 @@ func (p *plan) String() string {
 	}
 	if p.has[Generation] {
 		rates += fmt.Sprintf(", or anew %s", ratesInWords(p.anew))
+	}
+	if p.adaptive {
+		rates += ", adaptive"
 	}
 	if p.penalty > 0 {
 		rates += fmt.Sprintf(", a penalty of %v", p.penalty)

@@ -227,7 +227,9 @@ func (t *trial) ask(rnd *rand.Rand) {
 	switch {
 	case !d.Allowed:
 		t.result.Denied++
-		t.verifyDenial(edge, user, req)
+		if !t.adaptive || !d.Basis.Short {
+			t.verifyDenial(edge, user, req)
+		}
 	case !req.Peek:
 		want = cost
 	}
