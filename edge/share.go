@@ -213,7 +213,15 @@ func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int6
 // left is what is left of the ceiling, as far as is known: more than the allowance
 // where that is a share.
 func (r *record) left(rate *limit.Rate) uint64 {
-	if rate.Consistency != limit.Adaptive || r.flags&refused != 0 && r.block.denied.cost == penalty {
+	if rate.Consistency != limit.Adaptive { // as of most; this much is inlined
+		return r.allowance
+	}
+	return r.unshared(rate)
+}
+
+// unshared is left of a counter that is decided by shares.
+func (r *record) unshared(rate *limit.Rate) uint64 {
+	if r.flags&refused != 0 && r.block.denied.cost == penalty {
 		return r.allowance
 	}
 	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
