@@ -137,7 +137,7 @@ func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *delta
 	}
 	r.settle()
 	sh := r.block.share
-	if h.told < sh.toldAt && sh.toldAt-h.told < int64(time.Minute) {
+	if h.told < sh.toldAt && sh.toldAt-h.told < int64(time.Second) {
 		return // what came sooner was said later
 	}
 	sh.told, sh.toldAt, sh.heardAt = *told, h.told, h.now

@@ -65,6 +65,9 @@ func (l *links) heard(j int, interval time.Duration, now int64) {
 func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.ways[j] == 0 {
+		return false // it was never heard: who is not there yet has no part
+	}
 	return l.overdue(j, now) > int64(2*interval+suspicion) || now < l.back[j] && l.back[j]-now < int64(time.Minute)
 }
 

@@ -35,6 +35,10 @@ func TestSuspects(t *testing.T) {
 	if told := late + 50*ms + int64(2*interval) + way*26/10; suspected(told) {
 		t.Error("it has spoken and told all, and is suspected")
 	}
+	l.ways[1] = 0
+	if l.sent(1, start); l.suspects(1, interval, start+int64(time.Hour)) {
+		t.Error("who was never there is suspected to be cut off")
+	}
 	l.sent(0, late+1000*ms)
 	l.heard(0, interval, late+1170*ms)
 	if suspected(late + 1171*ms) {

@@ -69,6 +69,9 @@ func (d Demand) Faded(s Spans, silence time.Duration) Demand {
 // Relaxed is an average over a window, so long after it was told that the demand is
 // a rate: it tends to that.
 func Relaxed(average, rate float64, window, since time.Duration) float64 {
+	if window <= 0 {
+		return rate
+	}
 	return rate + (average-rate)*math.Exp(-float64(max(0, since))/float64(window))
 }
 

@@ -86,6 +86,9 @@ func TestRelaxed(t *testing.T) {
 	if got := Relaxed(10, 50, time.Second, 0); got != 10 {
 		t.Errorf("just told: %v", got)
 	}
+	if got := Relaxed(10, 50, 0, 0); got != 50 {
+		t.Errorf("without a window: %v", got)
+	}
 	if got := Relaxed(10, 50, time.Second, time.Minute); math.Abs(got-50) > 1e-6 {
 		t.Errorf("long after: %v", got)
 	}
