@@ -213,7 +213,9 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"max_wait", "", r.wait(&s.MaxWait)},
 		{"lease", "", r.duration(&s.Lease)},
 		{"count_denied", "", r.flag(&s.CountDenied)},
-	}, "surge", "weights")
+		{"surge", "", r.surge(&s.Surge)},
+		{"leeway", "", r.portion(&s.LeewayPercent, "E222", "above 0% to 100%, such as 5%; or leave it out")},
+	}, "weights")
 	return s
 }
 
@@ -223,6 +225,16 @@ func (r *reader) wait(dst *time.Duration) read {
 	return func(path string, n *node) {
 		if r.duration(dst)(path, n); *dst == 0 && !r.bad[path] {
 			r.mistake(path, n.at, "E156", "leave it out, to wait as long as the queue has room; or say how long, such as 2s", "a queue in which nobody waits")
+		}
+	}
+}
+
+// surge reads a number of times. 0, which in a RateSpec is the default, would be taken
+// for none at all.
+func (r *reader) surge(dst *float64) read {
+	return func(path string, n *node) {
+		if r.number(dst)(path, n); *dst == 0 && !r.bad[path] {
+			r.mistake(path, n.at, "E221", "2 to 1000, such as 10; or leave it out", "a surge of 0 times the limit is out of range")
 		}
 	}
 }

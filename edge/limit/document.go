@@ -88,6 +88,9 @@ type RateSpec struct {
 	Align       string // fixed_window: epoch, or for calendar periods utc or a time zone's name
 	Consistency string
 
+	Surge         float64 // adaptive: so many times the limit is expected to come at once; 0: DefaultSurge
+	LeewayPercent float64 // adaptive: of the limit, what may be admitted on incomplete knowledge; 0: DefaultLeeway
+
 	Capacity uint64        // of a bucket, in place of Limit and Per
 	Refill   Flow          // token_bucket: how fast its tokens come back
 	Initial  uint64        // token_bucket: what it starts with, once; 0: its capacity

@@ -38,11 +38,8 @@ type Share struct {
 	Report time.Duration // how long this edge's counts take to come back with others'
 }
 
-const (
-	surge   = 10   // F: so many times the limit may come at once, everywhere
-	elastic = 0.05 // m: part of the limit that may be admitted on incomplete knowledge
-	known   = 1.1  // times the limit: whoever is asked for more is overloaded
-)
+// known is so many times the limit: whoever is asked for more is overloaded.
+const known = 1.1
 
 // LeastWeight is what an edge or a region weighs of which nothing is asked for, in
 // cost a second: whoever is new there has something to begin with.
@@ -98,7 +95,8 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 		return g
 	}
 	g.Left = uint64(left)
-	margin, calm := elastic*limit, !s.Own.Surges(SpansOf(r.Window))
+	leeway := r.leeway() * limit
+	margin, calm := leeway, !s.Own.Surges(SpansOf(r.Window))
 	if !calm { // what is not known is more than usual
 		margin = 0
 	}
@@ -106,7 +104,7 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 		g.draw(s, more)
 	}
 	tau := s.Delay.Seconds()
-	need := surge*pace*tau - elastic*limit
+	need := r.surge()*pace*tau - leeway
 	if s.Fresh && calm && s.Demand > known*pace && s.Window > known*pace { // who is overloaded already is not asked for much more
 		need = 1.5*s.Demand*tau - 0.01*limit
 	}

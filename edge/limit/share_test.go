@@ -144,3 +144,21 @@ func TestGrantOfNonsense(t *testing.T) {
 		}
 	}
 }
+
+// Who expects no more than twice the limit at once may admit most of it before the
+// others hear of that; a wider leeway does the same by so much.
+func TestGrantByDials(t *testing.T) {
+	s := Share{Omega: 0.2, Weight: 0.5, Delay: 140 * time.Millisecond}
+	r := adaptive(100, time.Second)
+	if g := r.Grant(Level{}, &s); g.Free || g.Cost > 15 {
+		t.Errorf("by default: %+v, want a share", g)
+	}
+	r.Surge = 2
+	if g := r.Grant(Level{}, &s); !g.Free || g.Cost != 78 { // 100 - (2 * 100/s * 0.14 s - 5) + 1
+		t.Errorf("with a surge of 2: %+v, want 78 at once", g)
+	}
+	r.Leeway = 0.1
+	if g := r.Grant(Level{}, &s); !g.Free || g.Cost != 83 {
+		t.Errorf("with a leeway of a tenth: %+v, want 83 at once", g)
+	}
+}
