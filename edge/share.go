@@ -227,15 +227,18 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
 }
 
-// parts is the share as it stands.
+// parts is the share as it stands. What nobody else has seen counts while it counts at
+// all: of a key that nothing is told of, as its region is away or has no room for it,
+// this edge has its part in each window anew.
 func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) *limit.Share {
+	mine := min(sh.mine, local)
 	if sh.toldAt == 0 {
-		p := c.unknown(rate, sh.mine)
+		p := c.unknown(rate, mine)
 		p.Own = sh.own
 		return p
 	}
 	p := &limit.Share{
-		Omega: float64(sh.told.Omega), Unseen: float64(sh.told.Unseen), Mine: float64(sh.mine),
+		Omega: float64(sh.told.Omega), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
 		Less: float64(sh.told.Kept), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
 	p.Window = limit.Relaxed(float64(sh.told.Window), p.Demand, rate.Window, time.Duration(now-sh.heardAt))

@@ -136,6 +136,27 @@ func TestSharesOfACutRegion(t *testing.T) {
 	}
 }
 
+// An edge that nobody answers has its part of the limit in each window anew, also of
+// keys that it was never told anything of.
+func TestSharesOfACutEdge(t *testing.T) {
+	w := newWorld(t, rules(limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}))
+	w.Advance(start.Add(2 * time.Second))
+	w.CutPath("eu-1", "eu", true)
+	w.CutPath("eu", "eu-1", true)
+	for second := range 6 {
+		from, admitted := w.Now(), 0
+		for i := range 100 {
+			w.Advance(from.Add(time.Duration(i) * 10 * time.Millisecond))
+			if check(w, "eu-1", "new").Allowed {
+				admitted++
+			}
+		}
+		if admitted < 22 || admitted > 32 {
+			t.Errorf("second %d: %d admitted by one of four edges, want about 25 of 100", second, admitted)
+		}
+	}
+}
+
 // What is reserved for those who matter more has to be left of the limit, not of the
 // share of an edge: or nobody else would ever be admitted where shares are small.
 func TestSharesAndReserves(t *testing.T) {
