@@ -21,9 +21,17 @@ type contest struct {
 	told    float64        // that this region publishes
 	weight  float64        // that it is weighed by, which follows from that
 	window  float64        // that it told last
+	sums    sums
 	exports [exportsKept]export
 	heard   int64 // when somebody last told what is asked for
 	looked  int64 // see republishAll
+}
+
+// sums is what the edges' demand came to at some time: see contest.sum.
+type sums struct {
+	all    limit.Demand
+	steady float64
+	at     int64
 }
 
 // bytes is about the memory that it takes.
@@ -64,6 +72,9 @@ const (
 	forgetContest = 10 * time.Second
 	// mostAskers bounds the edges of a contest; the one heard of longest ago makes way.
 	mostAskers = 4096
+	// fewAskers are added up at any time, more not oftener than every perAsker for each.
+	fewAskers = 64
+	perAsker  = 5 * time.Microsecond
 	// republished is how many contests a lane looks at in an interval.
 	republished = 4096
 )
@@ -104,20 +115,57 @@ func (t *contest) asks(node uint64, d *deltasync.Demand, now int64) {
 }
 
 // sum is the demand of all edges, and the sum of what they are weighed by. Who has
-// said nothing for longer than patience has had nothing to say since.
-func (t *contest) sum(s limit.Spans, patience time.Duration, now int64) (all limit.Demand, steady float64) {
+// said nothing for longer than patience has had nothing to say since. Of many edges it
+// is as of a moment ago: each of them asks for it in each frame, and to add them all up
+// anew each time would take as long as the square of their number.
+func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now int64) (all limit.Demand, steady float64) {
+	moment := int64(len(t.edges)-fewAskers) * int64(perAsker)
+	if age := now - t.sums.at; age >= 0 && age < moment {
+		return t.sums.all, t.sums.steady
+	}
 	for i := range t.edges {
-		e := &t.edges[i]
-		d := e.demand.Faded(s, time.Duration(now-e.at)-patience)
+		d := t.edges[i].since(s, pace, patience, now)
 		steady += d.Steady(s)
 		all.Fast, all.Mid, all.Slow, all.Window = all.Fast+d.Fast, all.Mid+d.Mid, all.Slow+d.Slow, all.Window+d.Window
 	}
-	all = limit.Demand{Fast: min(all.Fast, mostDemand), Mid: min(all.Mid, mostDemand), Slow: min(all.Slow, mostDemand), Window: min(all.Window, mostDemand)}
-	return all, min(steady, mostDemand)
+	t.sums = sums{atMost(all, mostDemand), min(steady, mostDemand), now}
+	return t.sums.all, t.sums.steady
 }
 
-// mostDemand is the most that a frame can tell: edges may tell so much each.
-const mostDemand = 1 << 64
+// since is the asker's demand by now. Of somebody who is silent no more is believed
+// than can be meant, or what a hostile edge told once would take long to fade.
+func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now int64) limit.Demand {
+	silence := time.Duration(now-e.at) - patience
+	if silence <= 0 {
+		return e.demand
+	}
+	return atMost(e.demand, mostPace*pace).Faded(s, silence)
+}
+
+// prune forgets edges that have long said nothing: what they asked for counts for
+// nothing any more, as with those that are gone for good.
+func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now int64) {
+	least := pace / 1000 / float64(max(1, len(t.edges)))
+	t.edges = slices.DeleteFunc(t.edges, func(e asker) bool {
+		if now-e.at <= int64(forgetContest) {
+			return false
+		}
+		d := e.since(s, pace, patience, now)
+		return max(d.Fast, d.Mid, d.Slow, d.Window) < least
+	})
+}
+
+func atMost(d limit.Demand, most float64) limit.Demand {
+	return limit.Demand{Fast: min(d.Fast, most), Mid: min(d.Mid, most), Slow: min(d.Slow, most), Window: min(d.Window, most)}
+}
+
+const (
+	// mostDemand is the most that a frame can tell: edges may tell so much each.
+	mostDemand = 1 << 64
+	// mostPace is how many times its limit is asked for at one edge, at the most that
+	// is remembered of who is silent.
+	mostPace = 1024
+)
 
 // exported notes that the other regions are told.
 func (t *contest) exported(now int64, c *counter) {
@@ -165,7 +213,7 @@ func (a *Aggregator) patience() time.Duration { return 2 * a.cfg.Interval }
 // changed.
 func (a *Aggregator) republish(c *counter, now int64) bool {
 	t, s := c.contest, limit.SpansOf(c.shape.Window())
-	all, _ := t.sum(s, a.patience(), now)
+	all, _ := t.sum(s, paceOf(c.shape), a.patience(), now)
 	told := all.Publish(s, t.told)
 	changed := told != t.told || math.Abs(all.Window-t.window) > max(t.window/4, paceOf(c.shape)/100)
 	t.told, t.weight = told, weighed(told, all.Slow, paceOf(c.shape))
@@ -191,6 +239,7 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 			continue
 		}
 		c.contest.looked = now
+		c.contest.prune(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
 		if a.republish(c, now) {
 			a.exportTo(l, key, c, nothing, 0, a.homes.all, now)
 		}
@@ -203,7 +252,7 @@ func (a *Aggregator) demand(c *counter, now int64) *deltasync.Demand {
 	if c.contest == nil || c.contest.heard == 0 {
 		return nil
 	}
-	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), a.patience(), now)
+	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
 	c.contest.window = all.Window
 	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window)}
 }
@@ -215,7 +264,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		return nil
 	}
 	s, pace := limit.SpansOf(c.shape.Window()), paceOf(c.shape)
-	all, steady := t.sum(s, a.patience(), now)
+	all, steady := t.sum(s, pace, a.patience(), now)
 	out := &deltasync.Share{Omega: 1, Sum: float32(steady), Demand: float32(t.told), Window: float32(all.Window)}
 	if c.shape.Regional || len(l.peers) == 0 {
 		return out
