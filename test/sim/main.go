@@ -14,6 +14,7 @@
 //
 //	go run ./test/sim -scenario flash-all -limit 100/1s -seeds 5
 //	go run ./test/sim -scenario flash-all -limit 1000/10s -seeds 5 -o json
+//	go run ./test/sim -scenario flash-all -consistency adaptive -one-way 150ms -loss 5% -clock-offset 50ms
 //
 // and computes what a fleet of a given size sends, merges and holds:
 //
@@ -80,7 +81,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.Var(&o.measured.rate, "limit", "of the scenario, or of each key of -capacity, such as 1000/10s")
 	flags.IntVar(&o.measured.regions, "regions", 5, "of the scenario")
 	flags.IntVar(&o.measured.edges, "edges", 2, "of each of its regions")
-	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | adaptive | strict")
+	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | naive (loose, with nothing urgent) | adaptive | strict")
+	conditions(flags, &o.measured.conditions)
 	flags.StringVar(&o.output, "o", "text", "how figures are printed: text | json")
 	o.paper.flags(flags)
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
@@ -138,12 +140,12 @@ func strays(o options, set map[string]bool) error {
 	}
 	switch {
 	case o.paper.wanted:
-		if stray := given("seed", "seeds", "tale", "scenario", "consistency", "mutate", "list", "without", "only"); len(stray) > 0 {
+		if stray := given(append([]string{"seed", "seeds", "tale", "scenario", "consistency", "mutate", "list", "without", "only"}, conditionFlags...)...); len(stray) > 0 {
 			return fmt.Errorf("%s: not with -capacity", strings.Join(stray, ", "))
 		}
 		return nil
 	case o.scenario == "":
-		if stray := given("limit", "regions", "edges", "consistency", "o"); len(stray) > 0 {
+		if stray := given(append([]string{"limit", "regions", "edges", "consistency", "o"}, conditionFlags...)...); len(stray) > 0 {
 			return fmt.Errorf("%s: for a -scenario", strings.Join(stray, ", "))
 		}
 	}

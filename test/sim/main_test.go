@@ -57,6 +57,9 @@ func TestBadOptions(t *testing.T) {
 		"-seed 1 and more":        "no arguments",
 		"-only loss,clog,freezes": `"freezes" is no kind of fault`,
 		"-limit 5/1s":             "-limit: for a -scenario",
+		"-loss 5%":                "-loss: for a -scenario",
+		"-scenario move -loss 5x": `"5x": want a part`,
+		"-scenario move -rates 2": "2 rates: want 1 or 3",
 		"-capacity -seeds 5":      "-seeds: not with -capacity",
 		"-keys 5":                 "-keys: for -capacity",
 		"-capacity -targets all":  `targets "all": want mesh or homes`,
@@ -68,7 +71,7 @@ func TestBadOptions(t *testing.T) {
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 
 		"-scenario move -consistency strict":       "not built yet",
-		"-scenario move -consistency eventual":     "want loose, adaptive or strict",
+		"-scenario move -consistency eventual":     "want loose, naive, adaptive or strict",
 		"-scenario move -limit 5":                  "such as 100/1s",
 		"-scenario move -limit 0/1s":               "such as 100/1s",
 		"-scenario move -limit 5/1ms":              "a window from",

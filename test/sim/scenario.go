@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +40,7 @@ type measured struct {
 	rate           rate
 	regions, edges int
 	consistency    string
+	conditions     scenarios.Conditions
 }
 
 // figures are what a scenario's seeds came to, as parts of one.
@@ -46,9 +49,11 @@ type figures struct {
 	Limit       string `json:"limit"`
 	Consistency string `json:"consistency"`
 	Seeds       uint64 `json:"seeds"`
-	Over        spread `json:"over"` // the most admitted in any window, above the limit
-	Util        spread `json:"util"` // admitted, of what an exact log admits
-	WD          spread `json:"wd"`   // free places refused, of what an exact log admits
+	Over        spread `json:"over"`    // the most admitted in any window, above the limit
+	Util        spread `json:"util"`    // admitted, of what an exact log admits
+	WD          spread `json:"wd"`      // free places refused, of what an exact log admits
+	Excess      spread `json:"excess"`  // cost admitted above the limit, of all that was asked for
+	Refused     spread `json:"refused"` // cost wrongly denied, likewise
 	Messages    spread `json:"messages"`
 	Bytes       spread `json:"bytes"`
 	Requests    spread `json:"requests"`
@@ -70,6 +75,12 @@ func list(stdout io.Writer) error {
 	for _, s := range all {
 		fmt.Fprintf(stdout, "  %-13s %s\n", s.Name, s.About)
 	}
+	fmt.Fprintln(stdout, "conditions, for any of them:")
+	described := flag.NewFlagSet("", flag.ContinueOnError)
+	conditions(described, &scenarios.Conditions{})
+	for _, name := range conditionFlags {
+		fmt.Fprintf(stdout, "  -%-17s %s\n", name, strings.TrimPrefix(described.Lookup(name).Usage, "of a scenario: "))
+	}
 	fmt.Fprintln(stdout, "kinds of faults, for -without and -only:")
 	for _, f := range trial.Faults {
 		fmt.Fprintf(stdout, "  %s\n", f)
@@ -85,8 +96,8 @@ func scenario(o options, stdout io.Writer) error {
 		return err
 	case o.measured.consistency == "strict":
 		return fmt.Errorf("-consistency strict: not built yet; loose and adaptive are")
-	case o.measured.consistency != "loose" && o.measured.consistency != "adaptive":
-		return fmt.Errorf("-consistency %q: want loose, adaptive or strict", o.measured.consistency)
+	case !slices.Contains([]string{"loose", measure.Naive, "adaptive"}, o.measured.consistency):
+		return fmt.Errorf("-consistency %q: want loose, naive, adaptive or strict", o.measured.consistency)
 	case o.measured.regions < 2 || o.measured.regions > 50 || o.measured.edges < 1 || o.measured.edges > 50:
 		return fmt.Errorf("-regions %d -edges %d: want 2 to 50 regions of 1 to 50 edges", o.measured.regions, o.measured.edges)
 	}
@@ -95,7 +106,7 @@ func scenario(o options, stdout io.Writer) error {
 	for seed := range seeds {
 		r, err := measure.Run(measure.Options{
 			Scenario: s, Limit: o.measured.rate.limit, Window: o.measured.rate.window,
-			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed, Consistency: o.measured.consistency,
+			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed, Consistency: o.measured.consistency, Conditions: o.measured.conditions,
 		})
 		if err != nil {
 			return fmt.Errorf("seed %d: %w", o.Seed+seed, err)
@@ -108,15 +119,15 @@ func scenario(o options, stdout io.Writer) error {
 		add(&f.Over, r.Over, r.Over > f.Over.Worst)
 		add(&f.Util, r.Util, r.Util < f.Util.Worst)
 		add(&f.WD, r.Wrong, r.Wrong > f.WD.Worst)
-		for to, n := range map[*spread]float64{&f.Messages: float64(r.Messages), &f.Bytes: float64(r.Bytes), &f.Requests: float64(r.Requests)} {
+		for to, n := range map[*spread]float64{&f.Excess: r.Excess, &f.Refused: r.Refused, &f.Messages: float64(r.Messages), &f.Bytes: float64(r.Bytes), &f.Requests: float64(r.Requests)} {
 			add(to, n, n > to.Worst)
 		}
 	}
 	if o.output == "json" {
 		return json.NewEncoder(stdout).Encode(f)
 	}
-	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
+	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  of a million asked for %.0f above the limit, %.0f wrongly denied\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
 		s.Name, f.Limit, f.Consistency, o.measured.regions, o.measured.edges, seeds,
-		100*f.Over.Worst, 100*f.Over.Mean, 100*f.Util.Worst, 100*f.Util.Mean, 100*f.WD.Worst, 100*f.WD.Mean, f.Requests.Mean, f.Messages.Mean, f.Bytes.Mean)
+		100*f.Over.Worst, 100*f.Over.Mean, 100*f.Util.Worst, 100*f.Util.Mean, 100*f.WD.Worst, 100*f.WD.Mean, 1e6*f.Excess.Mean, 1e6*f.Refused.Mean, f.Requests.Mean, f.Messages.Mean, f.Bytes.Mean)
 	return err
 }

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -18,17 +19,34 @@ func options(t *testing.T, name string) Options {
 
 // The exact logs, by hand: two a second.
 func TestLogsByHand(t *testing.T) {
-	u := newUser("u", Options{Limit: 2, Window: time.Second})
+	u := newUser("u", limits(Options{Limit: 2, Window: time.Second}))
 	ms := time.Millisecond
-	u.saw(0, true)
-	u.saw(100*ms, false)  // free: wrong
-	u.saw(200*ms, false)  // the place was refused already
-	u.saw(300*ms, true)   // the ideal has two by now
-	u.saw(400*ms, true)   // one above the limit
-	u.saw(1050*ms, false) // the log that is filled has three still
-	u.saw(1350*ms, true)
-	if u.wrong != 1 || u.most != 3 || u.admitted.total != 4 || u.ideal.total != 4 {
-		t.Errorf("wrong %d, most %d, admitted %d, ideal %d; want 1, 3, 4, 4", u.wrong, u.most, u.admitted.total, u.ideal.total)
+	u.saw(0, 1, true)
+	u.saw(100*ms, 1, false)  // free: wrong
+	u.saw(200*ms, 1, false)  // the place was refused already
+	u.saw(300*ms, 1, true)   // the ideal has two by now
+	u.saw(400*ms, 1, true)   // one above the limit
+	u.saw(1050*ms, 1, false) // the log that is filled has three still
+	u.saw(1350*ms, 1, true)
+	if u.wrong != 1 || u.over != 0.5 || u.excess != 1 || u.admitted.total != 4 || u.ideal.total != 4 {
+		t.Errorf("wrong %d, over %v, %d of it, admitted %d, ideal %d; want 1, a half, 1, 4, 4", u.wrong, u.over, u.excess, u.admitted.total, u.ideal.total)
+	}
+}
+
+// Of several limits a request must fit all, with what it costs.
+func TestLogsOfThreeRates(t *testing.T) {
+	o := Options{Limit: 4, Window: time.Second}
+	o.Conditions.Rates = 3 // 4 a second, 12 in four, 24 in ten
+	u := newUser("u", limits(o))
+	for i := range 4 {
+		u.saw(time.Duration(i)*1001*time.Millisecond, 4, true)
+	}
+	if math.Abs(u.over-1./3) > 1e-9 || u.excess != 4 || u.ideal.total != 12 {
+		t.Errorf("over %v, %d of it, ideal %d; want a third, 4, 12", u.over, u.excess, u.ideal.total)
+	}
+	u.saw(4500*time.Millisecond, 5, false)
+	if u.wrong != 0 {
+		t.Errorf("a cost of 5 never fits 4, yet %d were wrongly denied", u.wrong)
 	}
 }
 
@@ -39,6 +57,9 @@ func TestEachScenarioRepeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
+		if s.Keys > 1000 {
+			continue // it takes a minute
+		}
 		o := options(t, s.Name)
 		first, err := Run(o)
 		if err != nil {

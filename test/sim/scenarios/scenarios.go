@@ -22,6 +22,8 @@ type Scenario struct {
 	About  string   `yaml:"about"`
 	Lasts  Span     `yaml:"lasts"`
 	Keys   int      `yaml:"keys"` // 0: one
+	Zipf   float64  `yaml:"zipf"` // exponent of their popularity; 1.1
+	Home   float64  `yaml:"home"` // part of a key's requests that come where it is at home; 0: evenly
 	Demand []Demand `yaml:"demand"`
 	Faults []Fault  `yaml:"faults"`
 }
@@ -113,6 +115,10 @@ func (s *Scenario) check() error {
 		return errors.New("lasts is missing")
 	case len(s.Demand) == 0:
 		return errors.New("nothing is asked")
+	case s.Keys < 2 && (s.Zipf != 0 || s.Home != 0):
+		return errors.New("zipf and home are of several keys")
+	case s.Zipf < 0 || s.Home < 0 || s.Home > 1:
+		return errors.New("zipf wants to be above 0, home a part")
 	}
 	for i := range s.Demand {
 		d := &s.Demand[i]

@@ -12,7 +12,7 @@ func TestScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"flash-all", "flash-one", "steady-2x", "under-50", "under-80", "move", "skew", "on-off", "burst-home", "burst-random", "partition", "restart", "chaos", "zipf"}
+	want := []string{"flash-all", "flash-one", "steady-2x", "under-50", "under-80", "move", "skew", "on-off", "burst-home", "burst-random", "partition", "restart", "chaos", "zipf", "zipf-100k"}
 	seen := map[string]bool{}
 	for _, s := range list {
 		if seen[s.Name] {

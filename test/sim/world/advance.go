@@ -144,8 +144,11 @@ func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
 	}
 	node := s.node // who is started again knows nothing of it
 	w.request(request{
-		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), timeout: edgeTimeout, size: len(f.Payload),
-		handle: func() ([]byte, bool) { return w.handle(h, f.Subject, f.Payload) },
+		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), by: h, timeout: edgeTimeout, size: len(f.Payload),
+		handle: func() ([]byte, bool) {
+			reply, served := w.handle(h, f.Subject, f.Payload)
+			return w.restamp(reply, h.clockOf(f.Lane), &s.clock), served
+		},
 		receive: func(reply []byte) {
 			if s.node != node {
 				return
@@ -320,7 +323,7 @@ func (w *World) push(h *hub, v *Server, p regional.Push) {
 		w.cfg.OnPush(v, p)
 	}
 	for _, s := range h.sites {
-		payload := p.Payload
+		payload := w.restampPush(p.Payload, &v.clock, &s.clock)
 		if s.old {
 			payload = older[deltasync.Hot](payload)
 		}
@@ -340,8 +343,11 @@ func (w *World) export(from *hub, v *Server, o regional.Outgoing) {
 	}
 	to, sender := w.regions[o.Peer], v.aggregator
 	w.request(request{
-		there: w.path(from.name, to.name, &w.between), back: w.path(to.name, from.name, &w.between), timeout: regionTimeout, size: len(o.Payload),
-		handle: func() ([]byte, bool) { return w.handle(to, o.Subject, o.Payload) },
+		there: w.path(from.name, to.name, &w.between), back: w.path(to.name, from.name, &w.between), by: to, timeout: regionTimeout, size: len(o.Payload),
+		handle: func() ([]byte, bool) {
+			reply, served := w.handle(to, o.Subject, o.Payload)
+			return w.restamp(reply, to.clockOf(o.Lane), &v.clock), served
+		},
 		receive: func(reply []byte) {
 			if now := v.clock.at(w.now); v.aggregator == sender && sender.Receive(now, o, reply) != nil {
 				sender.Lost(now, o)

@@ -12,8 +12,15 @@ type Link struct {
 	Jitter time.Duration // mean of what comes on top, distributed exponentially: frames overtake each other
 	Loss   float64       // share of frames that are lost
 	Twice  float64       // share of frames that arrive twice
+	Late   float64       // share of frames that take three times the delay, so that later ones overtake them
 	Rate   int           // bytes a second; what is more queues up. 0: any number
 }
+
+// Fates counts what links did to frames.
+type Fates struct{ Lost, Twice, Late uint64 }
+
+// Fates are those of all frames so far that no cut befell.
+func (w *World) Fates() Fates { return w.fates }
 
 // path is one direction between two parts, and what ails it.
 type path struct {
@@ -46,17 +53,26 @@ func (w *World) send(p *path, size int, deliver func()) {
 	l := p.link
 	w.messages++
 	w.bytes += uint64(size)
-	if p.cut || l.Loss > 0 && p.rnd.Float64() < l.Loss {
+	if p.cut {
+		return
+	}
+	if l.Loss > 0 && p.rnd.Float64() < l.Loss {
+		w.fates.Lost++
 		return
 	}
 	copies := 1
 	if l.Twice > 0 && p.rnd.Float64() < l.Twice {
+		w.fates.Twice++
 		copies = 2
 	}
 	for range copies {
 		delay := l.Delay + p.longer
 		if l.Jitter > 0 {
 			delay += time.Duration(p.rnd.ExpFloat64() * float64(l.Jitter))
+		}
+		if l.Late > 0 && p.rnd.Float64() < l.Late {
+			w.fates.Late++
+			delay += 2 * l.Delay
 		}
 		if l.Rate > 0 {
 			if p.free.Before(w.now) {
@@ -89,6 +105,7 @@ func (w *World) thaw(p *path) {
 // request is a frame that wants an answer.
 type request struct {
 	there, back *path
+	by          *hub // whose aggregators take their time for it; nil: they take none
 	timeout     time.Duration
 	size        int
 	handle      func() (reply []byte, served bool)
@@ -108,13 +125,24 @@ func (w *World) request(r request) {
 		}
 	}
 	w.after(r.timeout, func() { end(r.lost) })
-	w.send(r.there, r.size, func() {
+	handle := func() {
 		reply, served := r.handle()
 		if !served {
 			w.send(r.back, 0, func() { end(r.lost) })
 			return
 		}
 		w.send(r.back, len(reply), func() { end(func() { r.receive(reply) }) })
+	}
+	w.send(r.there, r.size, func() {
+		if r.by == nil || w.cfg.Processing == 0 {
+			handle()
+			return
+		}
+		if r.by.free.Before(w.now) {
+			r.by.free = w.now
+		}
+		r.by.free = r.by.free.Add(w.cfg.Processing)
+		w.after(r.by.free.Sub(w.now), handle)
 	})
 }
 

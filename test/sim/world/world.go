@@ -48,6 +48,12 @@ type Config struct {
 	// what happens to frames on their way. Without one nothing is, and no part
 	// ever fails: then long silences are passed over.
 	Seed uint64
+	// Processing is how long a region's aggregators take for a frame, one after the
+	// other (0).
+	Processing time.Duration
+	// Uncorrected keeps all clocks as they are: nobody learns from the stamps of
+	// frames how far another is off.
+	Uncorrected bool
 	// Old are edges that speak as the first build of their version did.
 	Old []string
 	// Audit has aggregators compare what they believe with other regions and their
@@ -92,7 +98,8 @@ type World struct {
 	messages uint64 // frames, answers and pushes sent, lost ones too
 	bytes    uint64 // of them
 	asked    uint64 // calls of stores
-	calm     bool   // see Calm
+	fates    Fates
+	calm     bool // see Calm
 }
 
 // Site is an edge and where it runs.
@@ -114,6 +121,7 @@ type hub struct {
 	store   *Store
 	sites   []*Site
 	cut     bool
+	free    time.Time  // when it is through with the frames that came so far
 	rnd     *rand.Rand // whom a frame goes to
 }
 

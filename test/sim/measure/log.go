@@ -1,0 +1,118 @@
+package measure
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// limits are those of the rule: one, or three of which longer ones bind harder.
+func limits(o Options) []limit.RateSpec {
+	spec := func(limits, windows uint64) limit.RateSpec {
+		r := limit.RateSpec{Limit: limits * o.Limit, Per: time.Duration(windows) * o.Window, Consistency: o.Consistency, Surge: o.Conditions.Surge}
+		if o.Consistency == Naive {
+			r.Consistency = "loose"
+		}
+		if r.Consistency != "adaptive" {
+			r.Surge = 0
+		}
+		return r
+	}
+	if o.Conditions.Rates == 3 {
+		return []limit.RateSpec{spec(1, 1), spec(3, 4), spec(6, 10)}
+	}
+	return []limit.RateSpec{spec(1, 1)}
+}
+
+// user is one key as exact logs see it.
+type user struct {
+	name     string
+	ideal    book    // what a log that sees all requests admits
+	admitted book    // what was admitted
+	filled   book    // that, and places that were free and refused
+	over     float64 // most above a limit, as a part of it
+	excess   uint64  // cost admitted above a limit
+	wrong    uint64
+}
+
+func newUser(name string, rates []limit.RateSpec) *user {
+	return &user{name: name, ideal: newBook(rates), admitted: newBook(rates), filled: newBook(rates)}
+}
+
+// saw notes one request and what became of it.
+func (u *user) saw(at time.Duration, cost uint64, allowed bool) {
+	if u.ideal.fits(at, cost) {
+		u.ideal.add(at, cost)
+	}
+	switch free := u.filled.fits(at, cost); {
+	case allowed:
+		u.filled.add(at, cost)
+		u.admitted.fits(at, cost)
+		u.admitted.add(at, cost)
+		over, above := u.admitted.above()
+		u.over, u.excess = max(u.over, over), u.excess+min(cost, above)
+	case free:
+		u.filled.add(at, cost)
+		u.wrong += cost
+	}
+}
+
+// book is exact logs of the same admissions, one for each limit.
+type book struct {
+	logs  []log
+	total uint64
+}
+
+// log is the admissions of the last window.
+type log struct {
+	limit  uint64
+	window time.Duration
+	of     []admission
+	sum    uint64
+}
+
+type admission struct {
+	at   time.Duration
+	cost uint64
+}
+
+func newBook(rates []limit.RateSpec) (b book) {
+	for _, r := range rates {
+		b.logs = append(b.logs, log{limit: r.Limit, window: r.Per})
+	}
+	return b
+}
+
+// fits says that no limit would be exceeded, in windows that end now.
+func (b *book) fits(now time.Duration, cost uint64) bool {
+	fits := true
+	for i := range b.logs {
+		l := &b.logs[i]
+		n := 0
+		for n < len(l.of) && l.of[n].at <= now-l.window {
+			l.sum -= l.of[n].cost
+			n++
+		}
+		l.of = l.of[n:]
+		fits = fits && l.sum+cost <= l.limit
+	}
+	return fits
+}
+
+func (b *book) add(now time.Duration, cost uint64) {
+	for i := range b.logs {
+		b.logs[i].of = append(b.logs[i].of, admission{now, cost})
+		b.logs[i].sum += cost
+	}
+	b.total += cost
+}
+
+// above is by how much limits are exceeded: as a part of one, and as a cost.
+func (b *book) above() (part float64, cost uint64) {
+	for _, l := range b.logs {
+		if l.sum > l.limit {
+			part, cost = max(part, float64(l.sum)/float64(l.limit)-1), max(cost, l.sum-l.limit)
+		}
+	}
+	return part, cost
+}

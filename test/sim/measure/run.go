@@ -1,0 +1,162 @@
+package measure
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/sim/scenarios"
+	"github.com/spillgate/spillgate/test/sim/world"
+)
+
+// run is a cluster under the conditions, and what is asked of it.
+type run struct {
+	o       Options
+	w       *world.World
+	edges   []string // all there ever are
+	befall  []fault  // that are still to come
+	planned []arrival
+	again   returns
+}
+
+func newRun(o Options) (*run, error) {
+	if err := o.Conditions.Check(); err != nil {
+		return nil, fmt.Errorf("conditions: %w", err)
+	}
+	o.Conditions = o.Conditions.Usual()
+	c := &o.Conditions
+	before := settled
+	if c.ClockOffset > 0 {
+		before = corrected
+	}
+	cfg := world.Config{
+		Start: start.Add(-before), Seed: o.Seed + 1, Interval: c.Interval, RegionDelay: c.OneWay, Processing: c.Processing, Uncorrected: c.Uncorrected,
+		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{Name: "api", Key: []string{"user"}, Rates: limits(o)}}}},
+	}
+	if o.Consistency == Naive {
+		cfg.Urgent = cfg.Interval
+	}
+	r := &run{o: o}
+	for i := range o.Regions {
+		region := world.Region{Name: nameOf(i)}
+		for e := range o.Edges {
+			region.Edges = append(region.Edges, fmt.Sprintf("%s-%d", region.Name, e+1))
+		}
+		cfg.Regions = append(cfg.Regions, region)
+		r.edges = append(r.edges, region.Edges...)
+	}
+	w, err := world.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.w = w
+	for _, link := range links(w) {
+		link.Jitter = time.Duration(c.Jitter * float64(link.Delay))
+		link.Loss, link.Twice, link.Late = c.Loss, c.Duplicates, c.Reordering
+	}
+	r.setClocks()
+	r.befall, r.planned = r.faults(), workload(o)
+	return r, nil
+}
+
+func links(w *world.World) []*world.Link {
+	edges, regions := w.Links()
+	return []*world.Link{edges, regions}
+}
+
+// setClocks has each clock be off by up to the offset.
+func (r *run) setClocks() {
+	most := int64(r.o.Conditions.ClockOffset)
+	if most == 0 {
+		return
+	}
+	rnd := stream(r.o.Seed, "clocks", 0)
+	off := func() time.Duration { return time.Duration(rnd.Int64N(2*most+1) - most) }
+	for _, name := range r.edges {
+		r.w.SetClock(name, off(), 0)
+	}
+	for i := range r.o.Regions {
+		for _, v := range r.w.Servers(nameOf(i)) {
+			r.w.SetServerClock(v, off(), 0)
+		}
+	}
+}
+
+// advance moves time, and has happen what falls due.
+func (r *run) advance(after time.Duration) error {
+	at := start.Add(after)
+	for len(r.befall) > 0 && !r.befall[0].at.After(at) {
+		r.w.Advance(r.befall[0].at)
+		if err := r.befall[0].do(); err != nil {
+			return err
+		}
+		r.befall = r.befall[1:]
+	}
+	r.w.Advance(at)
+	return nil
+}
+
+// ask puts a request to its edge, or to the next one of the region where that one is
+// away.
+func (r *run) ask(a arrival, user string) (allowed bool, wait time.Duration) {
+	name := r.edges[a.edge]
+	for range r.o.Edges {
+		if r.w.Site(name).There() {
+			break
+		}
+		a.edge = a.edge/r.o.Edges*r.o.Edges + (a.edge+1)%r.o.Edges
+		name = r.edges[a.edge]
+	}
+	n := r.w.Node(name)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", user)
+	req.Cost = a.cost
+	d := n.Check(r.w.NowAt(name), req)
+	return d.Allowed, d.RetryAfter
+}
+
+// next is what is asked next: something new, or once more what was denied.
+func (r *run) next() (a arrival, ok bool) {
+	switch {
+	case len(r.again) > 0 && (len(r.planned) == 0 || r.again[0].after <= r.planned[0].after):
+		return heap.Pop(&r.again).(arrival), true
+	case len(r.planned) > 0:
+		a, r.planned = r.planned[0], r.planned[1:]
+		return a, true
+	}
+	return a, false
+}
+
+// roundTrip is how soon a client that does not wait asks again.
+const roundTrip = 10 * time.Millisecond
+
+// denied has the client come back, if it does and the scenario still runs then.
+func (r *run) denied(a arrival, wait time.Duration) {
+	if r.o.Conditions.Retry == scenarios.NoRetry || a.tries == scenarios.MostTries {
+		return
+	}
+	if r.o.Conditions.Retry == scenarios.AtOnce {
+		wait = 0
+	}
+	a.after += max(wait, roundTrip)
+	a.tries++
+	if a.after < r.o.Scenario.Lasts.Of(r.o.Window) {
+		heap.Push(&r.again, a)
+	}
+}
+
+// returns are clients that come back, the soonest first.
+type returns []arrival
+
+func (q returns) Len() int           { return len(q) }
+func (q returns) Less(i, j int) bool { return q[i].after < q[j].after }
+func (q returns) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *returns) Push(x any)        { *q = append(*q, x.(arrival)) }
+func (q *returns) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}
