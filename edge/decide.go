@@ -255,7 +255,7 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 	} else if patient(rate, before) && !patient(rate, r.fresh) {
 		s.enlist(r, hot)
 	}
-	if half := rate.Ceiling / 2; r.allowance < half && rate.Consistency != limit.Adaptive && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
+	if half := rate.Ceiling / 2; r.allowance < half && !s.shares(rate) && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
 		s.enlist(r, pressing)
 		r.flags |= urgent
 		n.hurry.Store(true)

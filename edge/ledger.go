@@ -323,6 +323,8 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	r.until = rate.EndOf(b.slice)
 	if s.shares(rate) {
 		s.confineToShare(r, rate, level, now)
+	} else if b.share != nil && rate.Consistency != limit.Adaptive {
+		b.share = nil // it was decided so by the rules before
 	}
 	if b.memory != nil {
 		b.memory.at = now

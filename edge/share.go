@@ -105,10 +105,11 @@ func (sh *share) spend(cost uint64) {
 	sh.own.Ask(cost)
 }
 
-// refusedAsk notes that costs were asked for and not charged.
+// refusedAsk notes that costs were asked for and not charged: what is charged though it
+// is denied is noted with the charge.
 func refusedAsk(counters []counter) {
 	for i := range counters {
-		if c := &counters[i]; !c.lends && c.record.block.share != nil {
+		if c := &counters[i]; !c.lends && !c.chargedDenied() && c.record.block.share != nil {
 			c.record.block.share.own.Ask(c.cost)
 		}
 	}
@@ -221,7 +222,7 @@ func (r *record) left(rate *limit.Rate) uint64 {
 
 // unshared is left of a counter that is decided by shares.
 func (r *record) unshared(rate *limit.Rate) uint64 {
-	if r.flags&refused != 0 && r.block.denied.cost == penalty {
+	if b := r.block; r.flags&refused != 0 && b.denied.cost == penalty || b.held != nil {
 		return r.allowance
 	}
 	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
@@ -238,15 +239,19 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		return p
 	}
 	p := &limit.Share{
-		Omega: float64(sh.told.Omega), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
+		Omega: min(1, float64(sh.told.Omega)), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
 		Less: float64(sh.told.Kept), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
-	p.Window = limit.Relaxed(float64(sh.told.Window), p.Demand, rate.Window, time.Duration(now-sh.heardAt))
-	if age := time.Duration(now - sh.heardAt); age <= 3*c.interval {
+	age := time.Duration(now - sh.heardAt)
+	if age > max(3*c.interval, 2*c.stale()) { // by now they have
+		p.Unseen = 0
+	}
+	p.Window = limit.Relaxed(float64(sh.told.Window), p.Demand, rate.Window, age)
+	if age <= 3*c.interval {
 		others := float64(est) - float64(local) // in a window
 		p.Hidden = min(max(0, others/rate.Window.Seconds()), max(0, p.Demand-sh.own.Fast)) * (c.stale() + age).Seconds()
 	}
-	p.Fresh = now-sh.heardAt <= 3*int64(c.interval)
+	p.Fresh = age <= 3*c.interval
 	if c.silent(now) {
 		p.Alone, p.Mine = true, float64(local)
 	}

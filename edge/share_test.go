@@ -1,0 +1,157 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// adaptive is a rate that is decided by shares; with 100 a second any request makes one.
+func adaptive(spec limit.RateSpec) limit.RateSpec {
+	spec.Consistency = "adaptive"
+	return spec
+}
+
+var aHundred = limit.RateSpec{Name: "r", Limit: 100, Per: time.Second}
+
+// answerShare replies to the next frame with a share, as one of so many regions.
+func answerShare(t *testing.T, n *Node, now time.Time, regions int, share *deltasync.Share) *deltasync.Up {
+	t.Helper()
+	up := upOf(t, n.Flush(now))
+	down := deltasync.Down{
+		Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, LiveEdges: 1, Regions: regions, Between: 80 * time.Millisecond,
+		EchoSentAt: up.SentAt, ReceivedAt: up.SentAt, SentAt: up.SentAt,
+	}
+	for i := range up.Sections {
+		for range up.Sections[i].Deltas {
+			down.Totals = append(down.Totals, deltasync.Totals{Share: share})
+		}
+	}
+	b, err := down.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Receive(now, 0, b); err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+// sharing is a node of one of two regions, of which a user's share was told at start.
+func sharing(t *testing.T, share *deltasync.Share, rule limit.RuleSpec) (*Node, *record) {
+	t.Helper()
+	n := newNode(t, Config{}, rule)
+	check(n, start, "u")
+	answerShare(t, n, start, 2, nil)
+	now := start.Add(10 * time.Millisecond)
+	check(n, now.Add(rule.Rates[0].Per), "u")
+	answerShare(t, n, now.Add(rule.Rates[0].Per), 2, share)
+	r := n.shard(keyOf(n, "u")).find(keyOf(n, "u"))
+	if r == nil || r.sparse() || r.block.share == nil || share != nil && r.block.share.toldAt == 0 {
+		t.Fatalf("%+v: want a record that was told a share", r)
+	}
+	return n, r
+}
+
+// What other regions could not have seen they have seen some time later, whether this
+// edge is told so or not: else a key of which nothing more is told, as the region has no
+// place for it, would be denied for good.
+func TestUnseenIsSeenLater(t *testing.T) {
+	n, r := sharing(t, &deltasync.Share{Omega: 0.5, Sum: 1, Demand: 1, Window: 1, Unseen: 1000}, perUser(adaptive(aHundred)))
+	now := start.Add(1020 * time.Millisecond)
+	if d := check(n, now, "u"); d.Allowed || !d.Basis.Short {
+		t.Errorf("at once: %+v, want it short of a share", d)
+	}
+	for i := range 20 {
+		now = now.Add(100 * time.Millisecond)
+		answerShare(t, n, now, 2, nil) // the region answers, but knows nothing of the key
+		d := check(n, now, "u")
+		if i > 5 && !d.Allowed {
+			t.Fatalf("%v later: %+v with a share of %+v, want allowed", time.Duration(i+1)*100*time.Millisecond, d, r.block.share.grant)
+		}
+	}
+}
+
+// Nobody's part is more than the whole, whatever is told.
+func TestPartAboveTheWhole(t *testing.T) {
+	n, _ := sharing(t, &deltasync.Share{Omega: 1 << 40, Sum: 1, Demand: 1000, Window: 1000}, perUser(adaptive(aHundred)))
+	if got := through(n, start.Add(1020*time.Millisecond), "u", 300); got > 100 {
+		t.Errorf("%d of 100 admitted", got)
+	}
+}
+
+// A denied request is asked for once, also where it is charged.
+func TestDeniedAskOnce(t *testing.T) {
+	for _, counts := range []bool{false, true} {
+		spec := aHundred
+		spec.Algorithm, spec.CountDenied = "sliding_log", counts
+		n, r := sharing(t, &deltasync.Share{Omega: 1, Sum: 1, Demand: 1, Window: 1}, perUser(adaptive(spec)))
+		now := start.Add(1020 * time.Millisecond)
+		req := requestOf(n, "u")
+		req.Cost = 200
+		for range 10 {
+			if d := n.Check(now, req); d.Allowed {
+				t.Fatalf("%+v, want denied", d)
+			}
+		}
+		req.Release()
+		d := upOf(t, n.Flush(now.Add(250*time.Millisecond))).Sections[0].Deltas[0].Demand
+		if d == nil || d.Fast < 1000 || d.Fast > 8100 || r.block.share == nil {
+			t.Errorf("denied requests are counted: %v: %+v is asked for, want about 2000 in a quarter of a second", counts, d)
+		}
+	}
+}
+
+// Where no shares are told, as by aggregators of the build before, an adaptive rate is
+// as a loose one: also in that what was charged is told in a hurry, near the limit.
+func TestAdaptiveWithoutSharesHurries(t *testing.T) {
+	for _, spec := range []limit.RateSpec{aHundred, adaptive(aHundred)} {
+		n := newNode(t, Config{}, perUser(spec))
+		check(n, start, "u")
+		answerShare(t, n, start, 0, nil)
+		n.Flush(start) // nothing is left
+		if checkCost(n, start.Add(time.Millisecond), "u", 60); len(n.FlushUrgent(start.Add(time.Millisecond))) == 0 {
+			t.Errorf("%q: 60 of 100 are charged, and nobody hears soon", spec.Consistency)
+		}
+	}
+}
+
+// Rules that are loose again send no demand and keep no shares.
+func TestLooseAgain(t *testing.T) {
+	n, r := sharing(t, &deltasync.Share{Omega: 0.01, Sum: 1, Demand: 1000, Window: 1000}, perUser(adaptive(aHundred)))
+	now := start.Add(1020 * time.Millisecond)
+	if d := check(n, now, "u"); d.Allowed && check(n, now, "u").Allowed && check(n, now, "u").Allowed {
+		t.Fatal("a hundredth of the limit was enough for three")
+	}
+	answerShare(t, n, now, 2, nil)
+	n.SetRules(compile(t, perUser(aHundred)))
+	now = now.Add(50 * time.Millisecond)
+	if d := check(n, now, "u"); !d.Allowed || d.Basis.Short {
+		t.Errorf("%+v, want allowed", d)
+	}
+	if up := answerShare(t, n, now, 2, &deltasync.Share{Omega: 0.01}); up.Sections[0].Deltas[0].Demand != nil || r.block.share != nil {
+		t.Errorf("%+v is told, with a share of %+v, want neither", up.Sections[0].Deltas[0].Demand, r.block.share)
+	}
+	n.SetRules(compile(t, perUser(adaptive(aHundred))))
+	if d := check(n, now.Add(50*time.Millisecond), "u"); !d.Allowed {
+		t.Errorf("adaptive again: %+v, want allowed", d)
+	}
+}
+
+// Who is held back for what it used before it was forgotten is at its limit: its share
+// is not what it is short of.
+func TestHeldIsNotShort(t *testing.T) {
+	n := newNode(t, Config{}, perUser(adaptive(limit.RateSpec{Name: "r", Limit: 100, Per: time.Hour})))
+	check(n, start, "u")
+	answerShare(t, n, start, 2, nil)
+	through(n, start, "u", 94)
+	forgetAll(n, start)
+	if got := through(n, start, "u", 100); got > 10 {
+		t.Errorf("%d more of 100 were admitted after it was forgotten, want 5", got)
+	}
+	if d := check(n, start, "u"); d.Allowed || d.Basis.Short || d.RetryAfter < time.Minute {
+		t.Errorf("%+v, want denied by the limit, for long", d)
+	}
+}
