@@ -54,14 +54,14 @@ func (c *cluster) delay() time.Duration {
 }
 
 // unknown is the share of a counter of which nothing was told, with so much charged.
-func (c *cluster) unknown(rate *limit.Rate, mine uint64) *limit.Share {
+func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share {
 	regions := c.regions.Load()
 	if rate.Scope == limit.ScopeRegion {
 		regions = 1
 	}
 	return &limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
-		Mine: float64(mine), Delay: c.delay(), Report: c.report(),
+		Mine: float64(mine), Delay: c.delay(), Report: c.report(), Alone: c.silent(now),
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 	b := r.block
 	est := rate.Rounded(level)
 	if b.share == nil {
-		if g := rate.Grant(level, s.cluster.unknown(rate, uint64(r.local))); g.Free && 4*est < rate.Limit {
+		if g := rate.Grant(level, s.cluster.unknown(rate, uint64(r.local), now)); g.Free && 4*est < rate.Limit {
 			r.allowance = min(r.allowance, g.Cost)
 			return
 		}
@@ -234,7 +234,7 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) *limit.Share {
 	mine := min(sh.mine, local)
 	if sh.toldAt == 0 {
-		p := c.unknown(rate, mine)
+		p := c.unknown(rate, mine, now)
 		p.Own = sh.own
 		return p
 	}

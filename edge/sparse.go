@@ -154,7 +154,7 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 	level := rate.Used(s.scratch, crdt.Carry{}, now)
 	r.allowance = rate.Room(level)
 	if s.shares(rate) {
-		g := rate.Grant(level, s.cluster.unknown(rate, rate.Rounded(level)))
+		g := rate.Grant(level, s.cluster.unknown(rate, rate.Rounded(level), now))
 		if !g.Free || 4*rate.Rounded(level) >= rate.Limit { // it soon matters what others ask for
 			return false
 		}
