@@ -103,6 +103,9 @@ func (n *Node) delays(now int64, c *counter) bool {
 	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
 		return false
 	}
+	if c.rate.Consistency == limit.Adaptive && c.record.left(c.rate) >= c.need {
+		return false // it is short of a share, and nobody knows when others leave more of that
+	}
 	b := n.shard(c.key).whole(c.record)
 	wait := n.shard(c.key).wait(b, c.need, now) // of a bucket, as all are that delay: none of them is held
 	if wait > c.rule.MaxDelay {
@@ -150,6 +153,10 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
 			n.refold(l, now)
 			l.record.limitTo(l.rate, now)
+		}
+		if s := n.shard(l.key); l.lendable() < want && s.shares(l.rate) { // it lends of all of its share
+			n.refold(l, now)
+			s.stretch(l.record, l.rate, want, crdt.SatAdd(want, margin(l.rate)), now)
 		}
 		if l.lendable() < want {
 			return false

@@ -155,3 +155,46 @@ func TestHeldIsNotShort(t *testing.T) {
 		t.Errorf("%+v, want denied by the limit, for long", d)
 	}
 }
+
+// A rule that has requests wait for room has them wait for that of the limit: whoever is
+// short of a share is denied, as nobody knows when others leave more of it.
+func TestMaxDelayKeepsToShares(t *testing.T) {
+	rule := perUser(adaptive(limit.RateSpec{Name: "r", Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 100, Per: time.Second}}))
+	rule.MaxDelay = 200 * time.Millisecond
+	n := newNode(t, Config{}, rule)
+	check(n, start, "u")
+	answerShare(t, n, start, 2, nil)
+	now := start.Add(time.Second)
+	check(n, now, "u")
+	answerShare(t, n, now, 2, &deltasync.Share{Omega: 0.1, Sum: 1, Demand: 1000, Window: 1000})
+	got := through(n, now.Add(10*time.Millisecond), "u", 100)
+	if got < 5 || got > 20 {
+		t.Errorf("%d admitted by an edge that has a tenth of 100", got)
+	}
+}
+
+// A parent lends of its share as it admits by it.
+func TestBorrowedOfAShare(t *testing.T) {
+	parent := lender(100)
+	parent.Rates[0] = adaptive(limit.RateSpec{Limit: 100, Per: time.Second})
+	for _, cost := range []uint64{1, 8} {
+		child := borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour})
+		child.Cost.Max = 100
+		n := newNode(t, Config{}, parent, child)
+		through(n, start, "u", 11)
+		answerShare(t, n, start, 2, nil)
+		now := start.Add(2 * time.Second)
+		check(n, now, "u")
+		answerShare(t, n, now, 2, &deltasync.Share{Omega: 0.5, Sum: 1, Demand: 1000, Window: 1000})
+		now = now.Add(10 * time.Millisecond)
+		lent := uint64(0)
+		for range 100 / cost {
+			if checkCost(n, now, "u", cost).Allowed {
+				lent += cost
+			}
+		}
+		if lent < 30 || lent > 45 {
+			t.Errorf("%d lent by an edge that has some 37 of 100, in requests of %d", lent, cost)
+		}
+	}
+}
