@@ -47,7 +47,7 @@ func (o *options) plans(set map[string]bool) []capacity.Plan {
 	for _, regions := range sizes {
 		p := capacity.Default(regions)
 		if set["limit"] {
-			p.Limit, p.Window = float64(o.measured.rate.limit), o.measured.rate.window
+			p.Limit, p.Window = float64(o.measured.rate.Limit), o.measured.rate.Window
 		}
 		if set["edges"] {
 			p.Edges = o.measured.edges

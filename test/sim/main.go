@@ -15,6 +15,8 @@
 //	go run ./test/sim -scenario flash-all -limit 100/1s -seeds 5
 //	go run ./test/sim -scenario flash-all -limit 1000/10s -seeds 5 -o json
 //	go run ./test/sim -scenario flash-all -consistency adaptive -one-way 150ms -loss 5% -clock-offset 50ms
+//	go run ./test/sim -accuracy -out test/sim/RESULTS.md # the targets, all strategies in one table
+//	go run ./test/sim -accuracy -rows A1,A8 -seeds 1
 //
 // and computes what a fleet of a given size sends, merges and holds:
 //
@@ -38,6 +40,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/test/sim/capacity"
+	"github.com/spillgate/spillgate/test/sim/scenarios"
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
 
@@ -63,12 +66,15 @@ type options struct {
 	scenario string // "": trials
 	measured measured
 	output   string
+	accuracy bool
+	rows     []string // of the table of accuracy; none: all
+	out      string   // where it is written; "": printed
 	paper    paper
 	fleets   []capacity.Plan // of the paper
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{measured: measured{rate: rate{100, time.Second}}}
+	o := options{measured: measured{rate: scenarios.Limit{Limit: 100, Window: time.Second}}}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.Seed, "seed", 0, "the trial to run, or the first one")
@@ -84,6 +90,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | naive (loose, with nothing urgent) | adaptive | strict")
 	conditions(flags, &o.measured.conditions)
 	flags.StringVar(&o.output, "o", "text", "how figures are printed: text | json")
+	flags.BoolVar(&o.accuracy, "accuracy", false, "measure the targets for accuracy, five seeds each, and write their table")
+	flags.Func("rows", "with -accuracy: rows of the table alone, with commas, such as A1,A18,A22", func(s string) error {
+		o.rows = strings.Split(s, ",")
+		return nil
+	})
+	flags.StringVar(&o.out, "out", "", "with -accuracy: the file to write the table to")
 	o.paper.flags(flags)
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
 	faults := func(to *[]trial.Fault) func(string) error {
@@ -138,7 +150,20 @@ func strays(o options, set map[string]bool) error {
 	if o.tale != "" && (o.seeds > 0 || o.mutate || o.list || o.scenario != "") {
 		return errors.New("-tale: of one trial, with -seed")
 	}
+	if !o.accuracy {
+		if stray := given("rows", "out"); len(stray) > 0 {
+			return fmt.Errorf("%s: with -accuracy", strings.Join(stray, ", "))
+		}
+	}
 	switch {
+	case o.accuracy:
+		allowed := []string{"accuracy", "rows", "out", "seeds", "workers"}
+		for name := range set {
+			if !slices.Contains(allowed, name) {
+				return fmt.Errorf("-%s: not with -accuracy", name)
+			}
+		}
+		return nil
 	case o.paper.wanted:
 		if stray := given(append([]string{"seed", "seeds", "tale", "scenario", "consistency", "mutate", "list", "without", "only"}, conditionFlags...)...); len(stray) > 0 {
 			return fmt.Errorf("%s: not with -capacity", strings.Join(stray, ", "))
@@ -162,6 +187,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return err
 	case o.paper.wanted:
 		return printCapacity(o, stdout)
+	case o.accuracy:
+		return table(o, args, stdout, stderr)
 	case o.list:
 		return list(stdout)
 	case o.scenario != "":

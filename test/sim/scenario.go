@@ -5,39 +5,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spillgate/spillgate/test/sim/measure"
 	"github.com/spillgate/spillgate/test/sim/scenarios"
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
 
-// rate is a limit and its window, "100/1s".
-type rate struct {
-	limit  uint64
-	window time.Duration
-}
-
-func (r *rate) String() string { return fmt.Sprintf("%d/%v", r.limit, r.window) }
-
-// Set implements flag.Value.
-func (r *rate) Set(s string) (err error) {
-	limit, window, ok := strings.Cut(s, "/")
-	if r.limit, err = strconv.ParseUint(limit, 10, 32); err != nil || !ok || r.limit == 0 {
-		return fmt.Errorf("%q: want a number from 1 to 4294967295 and a window, such as 100/1s", s)
-	}
-	if r.window, err = time.ParseDuration(window); err != nil || r.window < 100*time.Millisecond || r.window > time.Hour {
-		return fmt.Errorf("%q: want a window from 100ms to 1h, such as 100/1s", s)
-	}
-	return nil
-}
-
 // measured is what is asked of a scenario.
 type measured struct {
-	rate           rate
+	rate           scenarios.Limit
 	regions, edges int
 	consistency    string
 	conditions     scenarios.Conditions
@@ -94,10 +71,8 @@ func scenario(o options, stdout io.Writer) error {
 	switch {
 	case err != nil:
 		return err
-	case o.measured.consistency == "strict":
-		return fmt.Errorf("-consistency strict: not built yet; loose and adaptive are")
-	case !slices.Contains([]string{"loose", measure.Naive, "adaptive"}, o.measured.consistency):
-		return fmt.Errorf("-consistency %q: want loose, naive, adaptive or strict", o.measured.consistency)
+	case measure.Knows(o.measured.consistency) != nil:
+		return fmt.Errorf("-consistency %q: %w; want loose, naive, adaptive or strict", o.measured.consistency, measure.Knows(o.measured.consistency))
 	case o.measured.regions < 2 || o.measured.regions > 50 || o.measured.edges < 1 || o.measured.edges > 50:
 		return fmt.Errorf("-regions %d -edges %d: want 2 to 50 regions of 1 to 50 edges", o.measured.regions, o.measured.edges)
 	}
@@ -105,7 +80,7 @@ func scenario(o options, stdout io.Writer) error {
 	f := figures{Scenario: s.Name, Limit: o.measured.rate.String(), Consistency: o.measured.consistency, Seeds: seeds}
 	for seed := range seeds {
 		r, err := measure.Run(measure.Options{
-			Scenario: s, Limit: o.measured.rate.limit, Window: o.measured.rate.window,
+			Scenario: s, Limit: o.measured.rate.Limit, Window: o.measured.rate.Window,
 			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed, Consistency: o.measured.consistency, Conditions: o.measured.conditions,
 		})
 		if err != nil {

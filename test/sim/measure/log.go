@@ -116,3 +116,15 @@ func (b *book) above() (part float64, cost uint64) {
 	}
 	return part, cost
 }
+
+// Knows says that runs can have the strategy: an error tells why not.
+func Knows(strategy string) error {
+	rates := limits(Options{Limit: 1, Window: time.Second, Consistency: strategy})
+	_, problems := limit.Options{}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "api", Rates: rates}}})
+	for _, p := range problems {
+		if len(p) > 0 {
+			return p
+		}
+	}
+	return nil
+}

@@ -36,6 +36,7 @@ type Figures struct {
 	Requests int
 	Messages uint64
 	Bytes    uint64
+	EdgeRate float64     // bytes a second between an edge and its region, both ways, pushes too
 	Fates    world.Fates // of frames
 	Trace    uint64
 }
@@ -87,6 +88,7 @@ func Run(o Options) (f Figures, err error) {
 		f.Excess, f.Refused = float64(excess)/float64(asked), float64(wrong)/float64(asked)
 	}
 	f.Messages, f.Bytes = r.w.Sent()
+	f.EdgeRate = float64(r.w.SentAtEdges()) / float64(len(r.edges)) / r.up().Seconds()
 	f.Fates = r.w.Fates()
 	f.Trace, _ = r.w.Trace()
 	return f, nil

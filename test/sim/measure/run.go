@@ -13,6 +13,7 @@ import (
 // run is a cluster under the conditions, and what is asked of it.
 type run struct {
 	o       Options
+	since   time.Time
 	w       *world.World
 	edges   []string // all there ever are
 	befall  []fault  // that are still to come
@@ -31,13 +32,13 @@ func newRun(o Options) (*run, error) {
 		before = corrected
 	}
 	cfg := world.Config{
-		Start: start.Add(-before), Seed: o.Seed + 1, Interval: c.Interval, RegionDelay: c.OneWay, Processing: c.Processing, Uncorrected: c.Uncorrected,
+		Start: start.Add(-before), Seed: o.Seed + 1, Interval: c.Interval, RegionDelay: c.OneWay, Processing: c.Processing, Uncorrected: c.Uncorrected, Budget: c.Budget,
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{Name: "api", Key: []string{"user"}, Rates: limits(o)}}}},
 	}
 	if o.Consistency == Naive {
 		cfg.Urgent = cfg.Interval
 	}
-	r := &run{o: o}
+	r := &run{o: o, since: cfg.Start}
 	for i := range o.Regions {
 		region := world.Region{Name: nameOf(i)}
 		for e := range o.Edges {
@@ -64,6 +65,9 @@ func links(w *world.World) []*world.Link {
 	edges, regions := w.Links()
 	return []*world.Link{edges, regions}
 }
+
+// up is how long the cluster has been.
+func (r *run) up() time.Duration { return r.w.Now().Sub(r.since) }
 
 // setClocks has each clock be off by up to the offset.
 func (r *run) setClocks() {

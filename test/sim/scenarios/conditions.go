@@ -23,6 +23,7 @@ type Conditions struct {
 	ChurnEvery  time.Duration `yaml:"churn_every"`  // an edge leaves, and joins again as much later
 	Retry       Retry         `yaml:"retry"`        // of who is denied, up to three times
 	Surge       float64       `yaml:"surge"`        // F of the rate, where it is adaptive: 10
+	Budget      int64         `yaml:"budget"`       // of an edge, bytes a second, replies included
 }
 
 // Retry is when a client that was denied asks again.
@@ -83,6 +84,8 @@ func (c Conditions) Check() error {
 		return errors.New("crashes or departures: one of them")
 	case c.Retry != NoRetry && c.Retry != AtOnce && c.Retry != AfterWait:
 		return fmt.Errorf("retry %q: want %s or %s", c.Retry, AtOnce, AfterWait)
+	case c.Budget < 0:
+		return fmt.Errorf("budget %d: want bytes a second", c.Budget)
 	case c.Surge != 0 && !(c.Surge >= 2):
 		return fmt.Errorf("surge %v: want 2 or more", c.Surge)
 	}

@@ -53,6 +53,9 @@ func (w *World) send(p *path, size int, deliver func()) {
 	l := p.link
 	w.messages++
 	w.bytes += uint64(size)
+	if l == &w.toRegion {
+		w.atEdges += uint64(size)
+	}
 	if p.cut {
 		return
 	}

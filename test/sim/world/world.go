@@ -37,6 +37,8 @@ type Config struct {
 	Lanes, Aggregators int
 	// Targets says whom regions tell what they count, as regional.Config.
 	Targets regional.Targets
+	// Budget is how many bytes a second an edge may send and be told; 0: any number.
+	Budget int64
 	// MaxKeys bounds each edge's live keys; 0: its own default.
 	MaxKeys int
 	// ServerKeys and ServerBytes bound each aggregator's; 0: its own default.
@@ -97,6 +99,7 @@ type World struct {
 	trace    trace
 	messages uint64 // frames, answers and pushes sent, lost ones too
 	bytes    uint64 // of them
+	atEdges  uint64 // of these, between edges and their regions
 	asked    uint64 // calls of stores
 	fates    Fates
 	calm     bool // see Calm
@@ -225,7 +228,7 @@ func (w *World) startSite(s *Site) error {
 	s.lives++
 	node, err := edge.New(edge.Config{
 		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
-		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout,
+		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, Budget: w.cfg.Budget,
 		View: newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
 	})
 	if err != nil {
@@ -273,6 +276,9 @@ func (w *World) Node(name string) *edge.Node {
 // Sent is how many frames, answers and pushes were sent, and their bytes, NATS'
 // own not counted.
 func (w *World) Sent() (messages, bytes uint64) { return w.messages, w.bytes }
+
+// SentAtEdges is how many bytes of them went between edges and their regions.
+func (w *World) SentAtEdges() uint64 { return w.atEdges }
 
 // Asked is how many calls of stores there were.
 func (w *World) Asked() uint64 { return w.asked }

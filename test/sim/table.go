@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spillgate/spillgate/test/sim/accuracy"
+)
+
+// table measures the targets for accuracy and writes them with where, when and how it
+// was done.
+func table(o options, args []string, stdout, stderr io.Writer) error {
+	var b bytes.Buffer
+	begun := time.Now()
+	seeds := 5
+	if o.seeds > 0 {
+		seeds = int(min(o.seeds, 1000))
+	}
+	if err := accuracy.Run(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Told: stderr}, &b); err != nil {
+		return err
+	}
+	head := fmt.Sprintf(`# How accurate limits are
+
+Written by
+
+    go run ./test/sim %s
+
+on %s, of %s, in %v.
+
+Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
+
+`, strings.Join(args, " "), machine(), commit(), time.Since(begun).Round(time.Second), seeds)
+	if o.out == "" {
+		_, err := fmt.Fprintf(stdout, "%s%s", head, &b)
+		return err
+	}
+	return os.WriteFile(o.out, append([]byte(head), b.Bytes()...), 0o644)
+}
+
+// machine is what it runs on.
+func machine() string {
+	model := runtime.GOARCH
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d processors of %s, %s/%s, %s", runtime.GOMAXPROCS(0), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
+}
+
+// commit is what was measured, as git knows it.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "an unknown commit"
+	}
+	return "commit " + strings.TrimSpace(string(out))
+}
