@@ -21,10 +21,23 @@ type contest struct {
 	told    float64        // that this region publishes
 	weight  float64        // that it is weighed by, which follows from that
 	window  float64        // that it told last
+	spent   spent          // by the region's edges, since the contest began
 	sums    sums
 	exports [exportsKept]export
 	heard   int64 // when somebody last told what is asked for
 	looked  int64 // see republishAll
+}
+
+// spent is what was charged, and what of that was given back.
+type spent struct{ charges, refunds uint64 }
+
+func (s *spent) add(c crdt.Cell) {
+	s.charges, s.refunds = crdt.SatAdd(s.charges, c.Charges), crdt.SatAdd(s.refunds, c.Refunds)
+}
+
+// since is the net cost since then.
+func (s spent) since(then spent) uint64 {
+	return crdt.SatSub(crdt.SatSub(s.charges, then.charges), crdt.SatSub(s.refunds, then.refunds))
 }
 
 // sums is what the edges' demand came to at some time: see contest.sum.
@@ -61,7 +74,7 @@ func (r *regionDemand) weight(pace float64) float64 {
 // export is what the other regions were told at some time.
 type export struct {
 	at     int64
-	grown  uint64  // counter.grown by then
+	spent  spent   // contest.spent by then
 	weight float64 // contest.weight by then
 }
 
@@ -83,11 +96,10 @@ const (
 func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *contest {
 	if c.contest == nil {
 		c.contest = &contest{regions: make([]regionDemand, len(l.peers))}
-		recent := uint64(0) // the others may not know it yet
-		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) {
-			recent = crdt.SatAdd(recent, cell.Charges)
+		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) { // the others may not know it yet
+			c.contest.spent.add(cell)
 		}
-		c.contest.exports[exportsKept-1] = export{at: now - unseen, grown: crdt.SatSub(c.grown, recent)}
+		c.contest.exports[exportsKept-1] = export{at: now - unseen}
 		l.contests = append(l.contests, key)
 	}
 	return c.contest
@@ -168,12 +180,12 @@ const (
 )
 
 // exported notes that the other regions are told.
-func (t *contest) exported(now int64, c *counter) {
+func (t *contest) exported(now int64) {
 	last := &t.exports[exportsKept-1]
 	if last.at != now {
 		copy(t.exports[:], t.exports[1:])
 	}
-	*last = export{now, c.grown, t.weight}
+	*last = export{now, t.spent, t.weight}
 }
 
 // seen is what the other regions were told at an instant at the latest.
@@ -298,7 +310,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		out.Omega = 1
 	} else {
 		out.Omega = float32((own + least) / (own + least + others))
-		out.Unseen = crdt.SatSub(c.grown, seen.grown)
+		out.Unseen = t.spent.since(seen.spent)
 	}
 	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
 	out.Kept = uint64(less)
@@ -346,7 +358,7 @@ func (l *lane) noteExport(up *deltasync.Up, now int64) {
 	for i := range up.Sections {
 		for j := range up.Sections[i].Deltas {
 			if c := l.counters[up.Sections[i].Deltas[j].Key]; c != nil && c.contest != nil {
-				c.contest.exported(now, c)
+				c.contest.exported(now)
 			}
 		}
 	}

@@ -137,6 +137,9 @@ func (c *counter) joinAt(at *crdt.Place, source Source, replica crdt.Replica, ce
 		}
 		if source == FromEdge {
 			c.grown = crdt.SatAdd(c.grown, rise.Charges)
+			if c.contest != nil {
+				c.contest.spent.add(rise)
+			}
 			if c.abroad != nil {
 				c.abroad.news = crdt.SatAdd(c.abroad.news, rise.Charges)
 			}
