@@ -48,7 +48,7 @@ type lane struct {
 	guests      map[deltasync.Key]*counter // those that have no place; see guests.go
 	room        room
 	hand        int             // the place in order that Tick goes on from
-	contests    []deltasync.Key // keys whose counters have one, and some that had
+	contests    []deltasync.Key // keys whose counters have one
 	contestHand int             // the place there to go on from
 	retry       retries         // keys that the store refused or may have lost
 	push        []deltasync.Key // keys to push

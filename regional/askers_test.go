@@ -77,3 +77,51 @@ func TestSumsOfManyEdges(t *testing.T) {
 		}
 	}
 }
+
+// An edge that goes as the clock is set back an hour is not there for an hour more.
+func TestAskersWithTheClockSetBack(t *testing.T) {
+	s, now := limit.SpansOf(time.Second), int64(1_800_000_000)*int64(time.Second)
+	c := &contest{}
+	c.asks(1, demandOf(50), now)
+	now -= int64(time.Hour)
+	c.prune(s, 100, askersPatience, now)
+	now += int64(5 * time.Second)
+	if all, _ := c.sum(s, 100, askersPatience, now); all.Fast > 1 || now-c.heard != int64(5*time.Second) {
+		t.Errorf("%+v is asked for, last heard of %v ago; want next to nothing, 5 s ago", all, time.Duration(now-c.heard))
+	}
+}
+
+// In a flood of keys whose counters make room for each other, and come again, the list
+// of contests is as long as there are contests.
+func TestContestsInAFlood(t *testing.T) {
+	a, err := New(Config{Region: "eu", Name: "a", Lanes: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, now := a.lanes[0], int64(1_800_000_000)*int64(time.Second)
+	shape := deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 100}
+	const keys = 3 * republished
+	for range 10 {
+		now += int64(100 * time.Millisecond)
+		for key := range deltasync.Key(keys) {
+			c := &counter{}
+			c.reshape(shape)
+			l.enter(key, c)
+			l.contested(key, c, 0, now).asks(1, demandOf(1), now)
+		}
+		if a.republishAll(l, now); len(l.contests) != keys {
+			t.Fatalf("%d places for %d contests", len(l.contests), keys)
+		}
+		for place, key := range l.contests {
+			if at := l.counters[key].contest.place; at != place {
+				t.Fatalf("key %d has place %d, and stands in %d", key, at, place)
+			}
+		}
+		for len(l.order) > 0 {
+			l.drop(len(l.order) / 2)
+		}
+		if len(l.contests) != 0 {
+			t.Fatalf("%d places for none", len(l.contests))
+		}
+	}
+}

@@ -25,7 +25,7 @@ type contest struct {
 	sums    sums
 	exports [exportsKept]export
 	heard   int64 // when somebody last told what is asked for
-	looked  int64 // see republishAll
+	place   int   // in lane.contests
 }
 
 // spent is what was charged, and what of that was given back.
@@ -100,6 +100,7 @@ func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *cont
 			c.contest.spent.add(cell)
 		}
 		c.contest.exports[exportsKept-1] = export{at: now - unseen}
+		c.contest.place = len(l.contests)
 		l.contests = append(l.contests, key)
 	}
 	return c.contest
@@ -158,6 +159,10 @@ func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now i
 // nothing any more, as with those that are gone for good.
 func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now int64) {
 	least := pace / 1000 / float64(max(1, len(t.edges)))
+	t.heard = min(t.heard, now)
+	for i := range t.edges { // or who went would be there as long as the clock was set back
+		t.edges[i].at = min(t.edges[i].at, now)
+	}
 	t.edges = slices.DeleteFunc(t.edges, func(e asker) bool {
 		if now-e.at <= int64(forgetContest) {
 			return false
@@ -232,7 +237,8 @@ func (a *Aggregator) republish(c *counter, now int64) bool {
 	return changed
 }
 
-// republishAll is republish of the lane's contests; it forgets those that are over.
+// republishAll is republish of the lane's contests, of so many at once; it forgets those
+// that are over.
 func (a *Aggregator) republishAll(l *lane, now int64) {
 	for range min(len(l.contests), republished) {
 		if l.contestHand >= len(l.contests) {
@@ -240,23 +246,31 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		}
 		key := l.contests[l.contestHand]
 		c := l.counters[key]
-		if c == nil || c.contest == nil || c.contest.looked == now || now-c.contest.heard > int64(forgetContest) {
-			if c != nil && c.contest != nil && c.contest.looked != now { // else the key stands there twice
-				c.contest = nil
-				l.weigh(c)
-			}
-			last := len(l.contests) - 1
-			l.contests[l.contestHand] = l.contests[last]
-			l.contests = l.contests[:last]
+		if now-c.contest.heard > int64(forgetContest) {
+			l.strike(c)
+			l.weigh(c)
 			continue
 		}
-		c.contest.looked = now
 		c.contest.prune(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
 		if a.republish(c, now) {
 			a.exportTo(l, key, c, nothing, 0, a.homes.all, now)
 		}
 		l.contestHand++
 	}
+}
+
+// strike ends the contest of a counter, if it has one: the last of the lane's takes its
+// place.
+func (l *lane) strike(c *counter) {
+	if c.contest == nil {
+		return
+	}
+	place, last := c.contest.place, len(l.contests)-1
+	key := l.contests[last]
+	l.counters[key].contest.place = place
+	l.contests[place] = key
+	l.contests = l.contests[:last]
+	c.contest = nil
 }
 
 // demand is what the region tells the others of what is asked for; nil: nothing.

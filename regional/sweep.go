@@ -95,7 +95,9 @@ func (c *counter) spare() bool {
 
 // drop forgets the key at a place in order.
 func (l *lane) drop(at int) {
-	l.room.held -= int(l.counters[l.order[at]].weight)
+	c := l.counters[l.order[at]]
+	l.room.held -= int(c.weight)
+	l.strike(c)
 	delete(l.counters, l.order[at])
 	last := len(l.order) - 1
 	l.order[at] = l.order[last]
