@@ -17,7 +17,7 @@ import (
 // was done.
 func table(o options, args []string, stdout, stderr io.Writer) error {
 	var b bytes.Buffer
-	begun := time.Now()
+	begun, of := time.Now(), commit()
 	seeds := 5
 	if o.seeds > 0 {
 		seeds = int(min(o.seeds, 1000))
@@ -33,9 +33,9 @@ Written by
 
 on %s, of %s, in %v.
 
-Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
+Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Of many keys over is that of the worst; what is per million is the cost that was admitted above a limit, or wrongly denied, of all that was asked for. Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
 
-`, strings.Join(args, " "), machine(), commit(), time.Since(begun).Round(time.Second), seeds)
+`, strings.Join(args, " "), machine(), of, time.Since(begun).Round(time.Second), seeds)
 	if o.out == "" {
 		_, err := fmt.Fprintf(stdout, "%s%s", head, &b)
 		return err

@@ -22,6 +22,9 @@ type section struct {
 	About string `yaml:"about"`
 	Rows  []row  `yaml:"rows"`
 
+	Strategies []string `yaml:"strategies"` // none: all
+	Seeds      int      `yaml:"seeds"`      // at the most; 0: all
+
 	// In place of rows: the first of each of these, under each of these conditions,
 	// and how many times as far from perfect they may be.
 	ID     string                 `yaml:"id"`
@@ -111,6 +114,11 @@ func (r row) within(id string, times float64, c scenarios.Conditions) row {
 	r.ID, r.of, r.Conditions, r.Naive, r.Strict = id, r.ID, c, 0, nil
 	r.Over, r.Util, r.WD = wider(r.Over, 0), wider(r.Util, 100), wider(r.WD, 0)
 	return r
+}
+
+// strategies are those that the section has, of all.
+func (s *section) strategies() []string {
+	return slices.DeleteFunc(strategies(), func(name string) bool { return len(s.Strategies) > 0 && !slices.Contains(s.Strategies, name) })
 }
 
 // options are what is measured for a row.

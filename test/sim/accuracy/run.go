@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -66,8 +67,8 @@ func runAll(o Options, sections []section) ([][]measured, error) {
 	var jobs []job
 	for i, s := range sections {
 		for j := range s.Rows {
-			for _, strategy := range strategies() {
-				for seed := range o.Seeds {
+			for _, strategy := range s.strategies() {
+				for seed := range min(o.Seeds, cmp.Or(s.Seeds, o.Seeds)) {
 					jobs = append(jobs, job{section: i, row: j, strategy: strategy, seed: uint64(seed)})
 				}
 			}

@@ -23,7 +23,7 @@ func Run(o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t := table{strategies: strategies()}
+	var t table
 	for i, s := range sections {
 		t.section(s, figures[i])
 	}
@@ -40,10 +40,9 @@ func Run(o Options, out io.Writer) error {
 
 // table is what is written, and what misses its target.
 type table struct {
-	strategies []string
-	text       strings.Builder
-	targets    int
-	missed     []string
+	text    strings.Builder
+	targets int
+	missed  []string
 }
 
 func (t *table) summary() string {
@@ -62,8 +61,9 @@ func (t *table) section(s section, figures []measured) {
 	if s.About != "" {
 		p("%s\n\n", s.About)
 	}
+	strategies := s.strategies()
 	head, rule := "| | scenario, limit | target |", "|---|---|---|"
-	for _, strategy := range t.strategies {
+	for _, strategy := range strategies {
 		columns := strategy + ": over, util, wd"
 		if strategy == "adaptive" {
 			columns = "adaptive: over | util | wd | its messages, of loose | bytes a second, an edge | naive, times as far over"
@@ -73,7 +73,7 @@ func (t *table) section(s section, figures []measured) {
 	p("%s\n%s\n", head, rule)
 	for i, r := range s.Rows {
 		p("| %s | %s | %s |", r.number(), r.words(), r.target())
-		for _, strategy := range t.strategies {
+		for _, strategy := range strategies {
 			w := figures[i][strategy]
 			if strategy == "adaptive" {
 				p(" %s |", strings.Join(t.adaptive(&r, figures[i]), " | "))
@@ -151,15 +151,15 @@ func (r *row) over(w *worst) string {
 	switch {
 	case r.More != nil:
 		return fmt.Sprintf("+%.0f", w.over*float64(r.Limit.Limit))
-	case r.Above != nil:
-		return fmt.Sprintf("%.0f per million (one key %s %%)", 1e6*w.above, percent(w.over))
+	case r.scenario.Keys > 1:
+		return fmt.Sprintf("%s; %.0f per million", percent(w.over), 1e6*w.above)
 	}
 	return percent(w.over)
 }
 
 func (r *row) wd(w *worst) string {
-	if r.Denied != nil {
-		return fmt.Sprintf("%.0f per million", 1e6*w.denied)
+	if r.scenario.Keys > 1 {
+		return fmt.Sprintf("%s; %.0f per million", percent(w.wd), 1e6*w.denied)
 	}
 	return percent(w.wd)
 }
