@@ -72,6 +72,16 @@ func (r *Rate) apportion() {
 	}
 }
 
+// CeilingOf is what is admitted at the most where the limit is another, as for a
+// tenant: with the margin that belongs to it, the elastic one where there is one.
+func (r *Rate) CeilingOf(limit uint64) uint64 {
+	if r.Open != nil {
+		r = r.Open
+	}
+	floor := min(r.Drain.Floor, limit)
+	return max(limit, min(crdt.SatAdd(r.parts.margin.on(limit-floor), floor), r.most()))
+}
+
 // most is the largest ceiling that the rate's algorithm can measure.
 func (r *Rate) most() uint64 {
 	switch {

@@ -78,3 +78,30 @@ func TestMarginsOfLargeOverrides(t *testing.T) {
 		}
 	}
 }
+
+func TestCeilingOfAnotherLimit(t *testing.T) {
+	window := limit.RateSpec{Limit: 100, Per: time.Second}
+	bucket := limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Initial: 120, Refill: limit.Flow{Units: 5, Per: time.Second}}
+	soft, elastic := limit.MarginSpec{SoftPercent: 10}, limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}
+	for _, c := range []struct {
+		name        string
+		spec        limit.RateSpec
+		margin      limit.MarginSpec
+		limit, want uint64
+	}{
+		{"no margin", window, limit.MarginSpec{}, 1000, 1000},
+		{"a soft one, of the limit that decides", window, soft, 1000, 1100},
+		{"rounded down", window, soft, 15, 16},
+		{"an elastic one, as if it was open", window, limit.MarginSpec{SoftPercent: 10, Elastic: elastic}, 1000, 1500},
+		{"of a bucket, what it starts with left out", bucket, soft, 120, 130},
+		{"of a tenant's bucket", bucket, soft, 220, 240},
+	} {
+		set, problems := limit.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "r", Rates: []limit.RateSpec{c.spec}, Margin: c.margin}}})
+		if set == nil {
+			t.Fatalf("%s: %v", c.name, problems)
+		}
+		if got := set.Rules()[0].Rates[0].CeilingOf(c.limit); got != c.want {
+			t.Errorf("%s: CeilingOf(%d) = %d, want %d", c.name, c.limit, got, c.want)
+		}
+	}
+}
