@@ -35,6 +35,8 @@ type Aggregator struct {
 	homes      homes
 	firstLane  atomic.Int32 // that exports first
 	audited    turns
+	spoken     spoken
+	tallies    tallies
 	recastTold atomic.Int64  // when tellRecast last said something
 	epoch      atomic.Uint64 // of the store and of this aggregator, as told to edges
 	stats      stats
@@ -63,6 +65,7 @@ type lane struct {
 	answered    int64           // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
+	truths   truths
 
 	audits audits // with the store
 }
@@ -108,6 +111,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting = make([]atomic.Int64, len(cfg.Peers))
+	a.spoken.peers = make([]voice, len(cfg.Peers))
 	a.links.back = make([]int64, len(cfg.Peers))
 	a.links.ways = make([]int64, len(cfg.Peers))
 	for _, p := range cfg.Peers {
@@ -129,6 +133,9 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	a.share.members = newMembers(cfg.Region, cfg.Name, cfg.Incarnation, cfg.Lanes)
 	a.share.settle(0)
 	a.setEpoch()
+	if cfg.Rules != nil {
+		a.SetRules(cfg.Rules)
+	}
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(newCollector(a))
 	}
@@ -152,6 +159,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	if j := slices.Index(a.nodes, up.Node); j >= 0 {
 		a.links.heard(j, a.cfg.Interval, t)
+		a.spoken.heard(j, t)
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)

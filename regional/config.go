@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -61,6 +62,10 @@ type Config struct {
 	// MaxKeys bounds the number of keys besides, in equal parts for all lanes
 	// (0: MaxBytes alone bounds it). Simulations with few keys set it.
 	MaxKeys int
+
+	// Rules are those of the edges, by which the truth is told of what they admitted,
+	// rule by rule: counters name none. Nil: it is not told, until SetRules.
+	Rules *limit.Set
 
 	// Now measures how long an answer took, which it is stamped with: by that
 	// the time that the store took is not taken for the network's. Nil:

@@ -32,6 +32,7 @@ type counter struct {
 	guest   bool             // has no place in the lane; see guests.go
 	unasked bool             // what the store had of it was not exported; see joinStored
 	retried bool             // stands in its lane's list of keys to write again
+	watched bool             // stands in its lane's truths; see truths.go
 	again   uint64           // stands in a peer's list of keys to tell again, a bit each
 	past    *past            // of a bucket; nil for windows
 	abroad  *abroad          // of one that is told to its homes alone; nil: nothing

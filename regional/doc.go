@@ -33,6 +33,10 @@
 // Each second a few keys are audited: what is believed here is compared with what
 // another region, or the store, says, shown as drift, and mended; see audit.go and drift.go.
 //
+// Of keys near their limit it tells the truth after the fact: what was admitted in each
+// window, once its last slice has closed in all regions, against the limit; by rule,
+// region and PoP. For that it must know the rules; see truth.go.
+//
 // Most of what is held is a cache of the store, bounded in bytes: under a flood of
 // keys those that use least of their limit are forgotten, and read again when
 // somebody tells or asks of them; see room.go.

@@ -210,6 +210,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	p.until, p.fails = 0, 0
 	a.links.heard(j, a.cfg.Interval, t)
+	a.spoken.heard(j, t)
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)
 	if down.EchoSentAt == up.SentAt {
@@ -376,6 +377,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		}
 		c.pushed = false
 		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
+		l.watchTruth(key, c, now)
 		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, c.pushFrom(now), now)}
 		if a.Owns(lane) {
 			hk.Share = a.shareOf(l, c, now)

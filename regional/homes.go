@@ -103,6 +103,18 @@ func (h *homes) own(key deltasync.Key) bool {
 	return own
 }
 
+// first says that this region, of all that are configured, draws the highest number of
+// the key: one alone does, whoever lives.
+func (h *homes) first(key deltasync.Key) bool {
+	own := stir(uint64(key) ^ h.self)
+	for _, p := range h.peers {
+		if stir(uint64(key)^p) >= own {
+			return false
+		}
+	}
+	return true
+}
+
 // targets is whom a key is told.
 func (h *homes) targets(key deltasync.Key) peerSet {
 	if !h.on {

@@ -134,6 +134,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			if d.Tells() {
 				l.arm(c, now)
 			}
+			if v := l.truths.of[d.Key]; v != nil && up.Kind == deltasync.KindRegion {
+				v.hear(c, up.Node, cells)
+			}
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {
@@ -213,6 +216,7 @@ func (a *Aggregator) changed(l *lane, key deltasync.Key, c *counter, now int64) 
 	if !c.pushed && l.crossing(c, now) {
 		a.announce(l, key, c)
 	}
+	l.watchTruth(key, c, now)
 	a.spreadSoon(l, key, c)
 }
 

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -160,6 +161,15 @@ var (
 	negativeDesc = prometheus.NewDesc("spillgate_drift_negative_hits_total", "Hits that this aggregator believed of a region and the region does not know: it has lost them, as when its store was wiped, or it is a bug. Each loss counts once; of 256 keys a lane at a time.", []string{"region"}, nil)
 	auditedDesc  = prometheus.NewDesc("spillgate_audited_keys_total", "Keys of which what is believed of a region was compared with what it says.", []string{"region"}, nil)
 	targetsDesc  = prometheus.NewDesc("spillgate_sync_targets", "1 for the mode that is in force: mesh (all regions are told of all keys) or homes (two are, and the others hear from them).", []string{"mode"}, nil)
+	overDesc     = prometheus.NewDesc("spillgate_over_admitted_hits_total", "Cost that was admitted above limits and their margins, as found when slices had closed in all regions: what a limiter that knows all at once would have denied. Of the keys that this region reports: the sum over all regions counts nothing twice.", []string{"namespace", "rule"}, nil)
+	underDesc    = prometheus.NewDesc("spillgate_under_admitted_hits_total", "Cost that was asked for and not admitted, though the limit had room: an estimate, of rates that decide by shares alone, as of others it is not known what was asked for.", []string{"namespace", "rule"}, nil)
+	truthDesc    = prometheus.NewDesc("spillgate_truth_windows_total", "Windows of keys near their limit that were judged after the fact, one with each slice of each key, by how they closed: complete (all regions had told), or incomplete (one was silent for two windows).", []string{"namespace", "rule", "closed"}, nil)
+	truthOver    = prometheus.NewDesc("spillgate_truth_windows_over_total", "Those of them in which more was admitted than the limit and its margins.", []string{"namespace", "rule"}, nil)
+	amendedDesc  = prometheus.NewDesc("spillgate_truth_amended_slices_total", "Slices whose count rose after they had closed.", []string{"namespace", "rule"}, nil)
+	causedDesc   = prometheus.NewDesc("spillgate_over_admitted_caused_hits_total", "Cost above limits by the PoP of this region that admitted it, of all keys whose truth is known here; in each slice in proportion to what was spent.", []string{"pop"}, nil)
+	watchedDesc  = prometheus.NewDesc("spillgate_truth_keys", "Keys near their limit whose truth is being told.", nil, nil)
+	unwatchDesc  = prometheus.NewDesc("spillgate_truth_unwatched_total", "Times that a key near its limit found no room for its truth, about once a second each.", nil, nil)
+	unnamedDesc  = prometheus.NewDesc("spillgate_truth_unknown_rates", "Rates that edges counted by of late and this aggregator's rules do not have: it has others than the edges, or none.", nil, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason. region_lanes, region_secret and region_peers: another region does not fit together with this one in that setting; log and /readyz?verbose name it.", []string{"reason"}, nil)
 )
 
@@ -259,7 +269,50 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(behindDesc, float64(d.Behind), d.Region)
 		}
 	}
+	c.collectTruth(gauge, count)
 	gauge(targetsDesc, one(!st.Homes), "mesh")
 	gauge(targetsDesc, one(st.Homes), "homes")
 	c.aggregator.stats.storeDuration.Collect(ch)
+}
+
+// collectTruth sums the truth of a rule's rates, and of all rules what PoPs caused.
+func (c *collector) collectTruth(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	if !c.aggregator.HasRules() {
+		return
+	}
+	type rule struct{ namespace, name string }
+	var rules []rule
+	sums, under, pops, keys := map[rule]*Sums{}, map[rule]bool{}, map[string]float64{}, 0
+	for _, r := range c.aggregator.Truth("", "") {
+		name := rule{r.Namespace, r.Rule}
+		if !r.Judged { // 0 would be a claim
+			continue
+		}
+		if sums[name] == nil {
+			sums[name], rules = &Sums{}, append(rules, name)
+		}
+		sums[name].add(&r.Reported)
+		under[name] = under[name] || r.Reported.Known > 0
+		keys += r.Keys
+		for _, p := range r.PoPs {
+			pops[p.Name] += p.Hits
+		}
+	}
+	for _, name := range rules {
+		s := sums[name]
+		count(overDesc, s.Hits, name.namespace, name.name)
+		count(truthDesc, s.Windows-s.Incomplete, name.namespace, name.name, "complete")
+		count(truthDesc, s.Incomplete, name.namespace, name.name, "incomplete")
+		count(truthOver, s.Over, name.namespace, name.name)
+		count(amendedDesc, s.Amended, name.namespace, name.name)
+		if under[name] {
+			count(underDesc, s.Under, name.namespace, name.name)
+		}
+	}
+	for pop, hits := range pops {
+		count(causedDesc, uint64(hits), cmp.Or(pop, others))
+	}
+	gauge(watchedDesc, float64(keys))
+	gauge(unnamedDesc, float64(c.aggregator.UnknownRates(time.Now())))
+	count(unwatchDesc, c.aggregator.tallies.unwatched.Load())
 }

@@ -79,7 +79,7 @@ func (l *lane) size() int {
 	for j := range l.peers {
 		places += cap(l.peers[j].again) + cap(l.peers[j].refused)*heirKeys
 	}
-	return l.room.held + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
+	return l.room.held + l.truths.bytes + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
 }
 
 // heavy says that it takes more than it may.

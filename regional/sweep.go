@@ -16,13 +16,15 @@ const (
 	strides = 512
 )
 
-// Tick drops what is retired, and tells peers again what they would not have.
+// Tick drops what is retired, tells peers again what they would not have, and closes
+// slices that are over.
 // Call it about once a second.
 func (a *Aggregator) Tick(now time.Time) {
 	a.turnClock(now)
 	t := a.clock.At(now)
 	a.pace.turn(t, a.cfg.Interval)
 	for i, l := range a.lanes {
+		a.tellTruths(i, t)
 		for left := l.held(stretch); left > 0; left -= strides {
 			a.sweep(l, min(left, strides), t, !a.Serves(i))
 		}
@@ -67,6 +69,7 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 			l.again(key, c)
 		}
 		l.arm(c, now)
+		l.watchAgain(key, c, now)
 		c.forgetRivals(now)
 		c.penalty.forgetTerms(now)
 		l.weigh(c)

@@ -89,11 +89,30 @@ func (w *World) Join(edge string) error {
 func (w *World) SetRules(edge string, rules []limit.Document) error {
 	if edge == "" {
 		w.cfg.Rules = rules
+		if err := w.tellServers(rules); err != nil {
+			return err
+		}
 	}
 	for _, name := range w.names {
 		if edge == "" || name == edge {
 			if err := w.load(w.edges[name], rules); err != nil {
 				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tellServers has all aggregators tell the truth by rules.
+func (w *World) tellServers(rules []limit.Document) error {
+	set, err := compile(rules)
+	if err != nil {
+		return err
+	}
+	for _, h := range w.order {
+		for _, v := range h.servers {
+			if v.aggregator != nil {
+				v.aggregator.SetRules(set)
 			}
 		}
 	}

@@ -212,8 +212,12 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 		}
 	}
 	v.lives++
+	set, err := compile(w.cfg.Rules)
+	if err != nil {
+		return err
+	}
 	v.aggregator, err = regional.New(regional.Config{
-		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes, Targets: w.cfg.Targets,
+		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes, Targets: w.cfg.Targets, Rules: set,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
 	}, h.store)
@@ -239,12 +243,19 @@ func (w *World) startSite(s *Site) error {
 }
 
 func (w *World) load(s *Site, rules []limit.Document) error {
+	set, err := compile(rules)
+	if err == nil {
+		s.node.SetRules(set)
+	}
+	return err
+}
+
+func compile(rules []limit.Document) (*limit.Set, error) {
 	set, problems := limit.Options{Conditions: when.Compile}.Compile(rules...)
 	if set == nil {
-		return fmt.Errorf("rules: %v", problems)
+		return nil, fmt.Errorf("rules: %v", problems)
 	}
-	s.node.SetRules(set)
-	return nil
+	return set, nil
 }
 
 // stream is a source of chance for one purpose: what another purpose draws
