@@ -138,7 +138,8 @@ func (a *Aggregator) Alone() bool {
 func (a *Aggregator) lately() time.Duration { return max(time.Second, 10*a.cfg.Interval) }
 
 // live is how many edges and regions live, as far as any aggregator of the
-// region knows: who has nothing to tell is heard of by the owner of one lane.
+// region knows: who has nothing to tell is heard of by the owner of one lane. A region
+// that may be cut off does not, from the moment that its part is kept for it.
 func (a *Aggregator) live(now int64) (edges, regions int) {
 	edges, regions = a.inbox.Live(now, a.lately())
 	a.share.mu.Lock()
@@ -147,6 +148,9 @@ func (a *Aggregator) live(now int64) (edges, regions int) {
 		if !o.leaving {
 			edges, regions = max(edges, o.edges), max(regions, o.regions)
 		}
+	}
+	if cut := a.suspected(now); cut > 0 {
+		regions = min(regions, len(a.cfg.Peers)+1-cut)
 	}
 	return edges, regions
 }

@@ -88,3 +88,13 @@ func (a *Aggregator) heardAfter(j int, took int64) {
 	}
 	ways[j] += (took/2 - ways[j]) / 8
 }
+
+// suspected is how many peers may be cut off.
+func (a *Aggregator) suspected(now int64) (n int) {
+	for j := range a.cfg.Peers {
+		if a.links.suspects(j, a.cfg.Interval, now) {
+			n++
+		}
+	}
+	return n
+}
