@@ -80,7 +80,7 @@ const few = 4
 // short says that the request meets one rule with a few rates, and wants
 // nothing but a decision: as most do.
 func short(req *limit.Request, rules []*limit.Rule) bool {
-	if len(rules) != 1 || req.Peek || req.Details || req.Receipt {
+	if len(rules) != 1 || req.Peek || req.Details || req.Receipt || req.Bounds {
 		return false
 	}
 	rates := len(rules[0].Rates)
@@ -268,6 +268,9 @@ func (n *Node) checkThese(now int64, req *limit.Request, rules []*limit.Rule, co
 		defer n.unlock(&held)
 		if req.Peek || req.Details || req.Receipt || !n.pass(now, counters, &d) {
 			d = n.decide(now, req, counters)
+		}
+		if req.Bounds {
+			n.tellBound(now, req, counters, &d)
 		}
 	}
 	if listed != nil && d.Allowed { // it is a trial

@@ -70,7 +70,7 @@ func (a *API) decide(x *exchange, v *view, ns *limit.Namespace, c *call, now tim
 	for _, attr := range x.dec.attributes[c.first:c.last] {
 		req.Set(attr.name, attr.value)
 	}
-	req.Cost, req.Peek = c.cost, c.peek
+	req.Cost, req.Peek, req.Bounds = c.cost, c.peek, true
 	done := a.ask(x, v, req, now)
 	x.out = x.appendReply(x.out)
 	x.answer.states = nil // they go back with the request
@@ -79,7 +79,8 @@ func (a *API) decide(x *exchange, v *view, ns *limit.Namespace, c *call, now tim
 
 // appendReply appends what /v1/check says of x.answer. Fields of the rule are
 // left out where no rule applies, and those of the rate where the rule has
-// none. An age_ms of -1 says that nothing was ever heard of the key.
+// none. An age_ms of -1 says that nothing was ever heard of the key; there are no
+// error bounds while it is not known how many others there are.
 func (x *exchange) appendReply(dst []byte) []byte {
 	d := &x.answer.decision
 	dst = append(dst, `{"allowed":`...)
@@ -127,6 +128,12 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, age, 10)
 	dst = append(dst, `,"regions":`...)
 	dst = strconv.AppendInt(dst, int64(d.Basis.Regions), 10)
+	if bound := &x.answer.bound; bound.Known {
+		dst = append(dst, `,"error_bound":`...)
+		dst = strconv.AppendUint(dst, bound.Now, 10)
+		dst = append(dst, `,"error_bound_surge":`...)
+		dst = strconv.AppendUint(dst, bound.Surge, 10)
+	}
 	if d.Basis.Short {
 		dst = append(dst, `,"short_of_share":true`...)
 	}

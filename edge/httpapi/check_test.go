@@ -58,11 +58,15 @@ func TestCheck(t *testing.T) {
 type heard struct {
 	*limitertest.Limiter
 	basis limit.Basis
+	bound limit.Bound
 }
 
 func (h heard) Check(now time.Time, req *limit.Request) limit.Decision {
 	d := h.Limiter.Check(now, req)
 	d.Basis = h.basis
+	if req.Bounds {
+		req.Bound = h.bound
+	}
 	return d
 }
 
@@ -71,10 +75,27 @@ func TestCheckTellsItsBasis(t *testing.T) {
 		-1: `"age_ms":-1`, 0: `"age_ms":0`, 999 * time.Microsecond: `"age_ms":0`, 1500 * time.Millisecond: `"age_ms":1500`,
 	} {
 		b := newBench(t, acme())
-		b.api = b.over(t, heard{b.limiter, limit.Basis{Local: 7, Merged: 11, Age: age, Regions: 3}})
+		b.api = b.over(t, heard{b.limiter, limit.Basis{Local: 7, Merged: 11, Age: age, Regions: 3}, limit.Bound{}})
 		r := send(t, "POST", b.listen(t)+"/v1/check", `{"attributes":{"user":"u1"}}`)
 		if want := `"basis":{"local":7,"merged":11,` + want + `,"regions":3}`; !strings.Contains(r.text, want) {
 			t.Errorf("an age of %v: %s, want %s", age, r.text, want)
+		}
+	}
+}
+
+// Nothing is told of the bounds while they are not known; none is another thing.
+func TestCheckTellsHowFarTheLimitMayBeExceeded(t *testing.T) {
+	for want, bound := range map[string]limit.Bound{
+		`"regions":3}`: {},
+		`"regions":3,"error_bound":0,"error_bound_surge":0}`:    {Known: true},
+		`"regions":3,"error_bound":12,"error_bound_surge":340}`: {Now: 12, Surge: 340, Known: true},
+	} {
+		b := newBench(t, acme())
+		b.api = b.over(t, heard{b.limiter, limit.Basis{Regions: 3}, bound})
+		for path, body := range map[string]string{"/v1/check": `{"attributes":{"user":"u1"}}`, "/v1/check/batch": `{"checks":[{"attributes":{"user":"u1"}}]}`} {
+			if r := send(t, "POST", b.listen(t)+path, body); !strings.Contains(r.text, want) {
+				t.Errorf("%s of %+v: %s, want %s", path, bound, r.text, want)
+			}
 		}
 	}
 }

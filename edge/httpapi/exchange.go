@@ -90,7 +90,7 @@ func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.
 	ns := req.Namespace()
 	req.Details = v.namespaces[ns].details
 	d := a.limiter.Check(now, req)
-	x.answer = answer{decision: d, states: req.States, now: now}
+	x.answer = answer{decision: d, states: req.States, bound: req.Bound, now: now}
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		x.answer.retry = a.retrySeconds(waitOf(&d))
 	}

@@ -14,6 +14,7 @@ import (
 type answer struct {
 	decision limit.Decision
 	states   []limit.State // of all rates asked; empty where the namespace needs none
+	bound    limit.Bound   // of a call that asked for it
 	told     limit.State   // the rate that fields with room for one are about; no Rate: none
 	now      time.Time
 	retry    uint64 // Retry-After in seconds; 0 where allowed

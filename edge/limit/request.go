@@ -52,10 +52,15 @@ type Request struct {
 	Cost    uint64 // 0: as the rule says; above 2^53 it is above all limits, and counts as 2^53 + 1
 	Peek    bool   // decide, charge nothing
 	Details bool   // fill States
+	Bounds  bool   // fill Bound
 	Trusted bool   // it comes from a caller whose word on its cost is taken
 
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
+
+	// Bound is, after a Check with Bounds, how far the limit of the rate that decided
+	// may be exceeded.
+	Bound Bound
 
 	Receipt bool // fill Charges
 	// Charges is, after a Check with Receipt, what was charged. It is good
@@ -103,6 +108,7 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
+	req.Bounds, req.Bound = false, Bound{}
 }
 
 // Namespace is the one that the request was made for.

@@ -1,0 +1,86 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// How far a limit may be exceeded is worked out only where somebody asks: a request
+// with Bounds, or the sample that metrics are made of. It is limit.Bound's to say; here
+// is what this edge knows for it. To ask changes nothing.
+
+// tellBound fills in the bound of the counter that decided, as the request leaves it.
+func (n *Node) tellBound(now int64, req *limit.Request, counters []counter, d *limit.Decision) {
+	for i := range counters {
+		if c := &counters[i]; c.rate == d.Rate && c.rule == d.Rule && !c.lends {
+			req.Bound = n.shard(c.key).bound(c.record, c.rate, now)
+			return
+		}
+	}
+}
+
+// bound is how far the limit of a live record may be exceeded.
+func (s *shard) bound(r *record, rate *limit.Rate, now int64) limit.Bound {
+	if rate.Scope == limit.ScopeEdge {
+		return limit.Bound{Known: true}
+	}
+	o, ok := s.cluster.outlook(rate, r.heard, now)
+	if !ok {
+		return limit.Bound{}
+	}
+	var none crdt.Vector
+	o.Own, o.Others, o.Fresh = &none, &none, crdt.Cell{Slice: r.block.slice, Charges: r.fresh}
+	if r.heard != 0 && rate.Scope == limit.ScopeGlobal {
+		o.Lost = max(0, o.Regions-int(r.regions&mostRegions))
+	}
+	level := limit.Level{Whole: r.fresh}
+	if !r.sparse() {
+		o.Own, o.Others = &r.block.own, &r.block.others
+		level = s.standing(r, rate, now)
+	}
+	if s.shares(rate) {
+		o.Share = s.cluster.unknown(rate, r.fresh, now)
+		if !r.sparse() && r.block.share != nil {
+			o.Share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), uint64(r.local), now)
+		}
+	}
+	return rate.Bound(level, &o, now)
+}
+
+// standing is the level of a record, what was charged since it was folded counted; it
+// settles nothing.
+func (s *shard) standing(r *record, rate *limit.Rate, now int64) (level limit.Level) {
+	if b := r.block; b.memory == nil {
+		level = rate.Used(s.sums(b), crdt.Carry{}, now)
+	} else {
+		level = rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, now)
+	}
+	level.Whole = crdt.SatAdd(level.Whole, r.fresh)
+	return level
+}
+
+// outlook is what is known of the others, one of whose counters was heard of at some
+// time; ok is false where nobody has told yet how many there are.
+func (c *cluster) outlook(rate *limit.Rate, heard, now int64) (o limit.Outlook, ok bool) {
+	o.Regions, o.Edges = int(c.regions.Load()), max(1, int(c.edges.Load()))
+	if o.Regions < 1 {
+		return o, false
+	}
+	way := time.Duration(2 * c.within.Load())
+	o.Blur = c.urgent / 2 // one is told a hurry later than another, as it comes
+	if rate.Scope == limit.ScopeRegion {
+		o.Regions = 1
+	} else {
+		between := time.Duration(c.between.Load())
+		way += between * 11 / 10
+		o.Blur += between / 10 // links differ by that from one frame to the next
+	}
+	o.Ahead = way + c.interval + c.urgent
+	o.Hidden = rate.Window
+	if heard != 0 {
+		o.Hidden = min(rate.Window, time.Duration(max(0, now-heard))+o.Ahead)
+	}
+	return o, true
+}

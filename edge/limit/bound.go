@@ -1,0 +1,208 @@
+package limit
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// Bound is how far a limit may be exceeded, in cost above its ceiling. Both are zero
+// where an edge decides alone.
+type Bound struct {
+	// Now is error_bound: all edges together have admitted no more than that above the
+	// ceiling in the window that ends now, with a chance of 99.9 %, given what this
+	// edge sees of the demand.
+	Now uint64
+	// Surge is error_bound_surge: what that could come to until all have heard of each
+	// other, if from now on F times the limit was asked for everywhere.
+	Surge uint64
+	// Known is false where an edge has yet to hear how many others there are.
+	Known bool
+}
+
+// Outlook is what an edge knows of a counter that a Bound follows from, beside its
+// level.
+type Outlook struct {
+	Own, Others    *crdt.Vector  // what this edge charged, and all others as last heard
+	Fresh          crdt.Cell     // charged here, and not in Own yet
+	Regions, Edges int           // that there are: regions, and edges of each
+	Lost           int           // regions that were not heard of late
+	Hidden         time.Duration // for so long charges of others may be unknown
+	Ahead          time.Duration // and those of now will be, at the most
+	Blur           time.Duration // by which pictures of what is left differ in age between edges
+	Share          *Share        // nil: the rate decides without shares
+}
+
+const (
+	// deviations is the quantile of 99.9 % of a normal distribution, in deviations, and
+	// skew what a Poisson's has more, (deviations² - 1) / 6, rounded up to a half: the
+	// first terms of Cornish and Fisher's expansion.
+	deviations = 3.09
+	skew       = 1.5
+	// doubt is the part of their limit by which the parts of regions that are cut off
+	// from each other may add up to more: each is told what the others are asked for
+	// when that has changed by a fifth (Demand.Publish), and by chance.
+	doubt = 0.25
+	// strange is what an edge is taken to have been asked for before it was heard of, so
+	// that little history says little about how edges differ.
+	strange = 5
+	// uneven is the part of Blur by which pictures differ where edges admit by them: it
+	// is that of two edges, and all are around a mean.
+	uneven = 0.75
+)
+
+// quantile is what a Poisson sum of a mean is not above, with a chance of 99.9 %; it
+// has some more variance from elsewhere.
+func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(mean+more) + skew }
+
+// Bound follows from what others may have charged unheard, and, of a rate that decides
+// by shares, from how far these can add up to more than what is left. The smaller one
+// counts:
+//
+//   - unheard: the level, and the quantile of what others charge in the time that the
+//     news takes. That is the most they were heard to charge in as long; or what is
+//     asked of them, where that is told; or, if this edge surges and the others may
+//     likewise, what it charged, times as much as they are asked for more than it.
+//   - shares: what R2 and R4 let pass on incomplete knowledge (the leeway, where no more
+//     than F times the limit is asked for), and beside it, independent and so by squares,
+//     what pictures of a different age admit twice, and one request by chance of each
+//     edge.
+//
+// To both comes what the oldest slice may be misjudged by, and what regions that are
+// cut off may admit: of shares the doubt about their parts, else a limit each.
+func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
+	others := float64(o.Regions*o.Edges - 1)
+	if r.Scope == ScopeEdge || others <= 0 {
+		return Bound{Known: true}
+	}
+	heard, own := r.spent(o.Others, o.Hidden, now), r.spent(o.Own, o.Hidden, now)
+	own.late += r.after(o.Fresh, now-int64(o.Hidden))
+	here, asked := 0.0, 0.0 // cost a second
+	mean := heard.most
+	if own.late > own.before+2*math.Sqrt(own.before+1) { // it surges
+		mean = max(mean, (own.late+deviations*math.Sqrt(own.late)+skew)*alike(heard, own, others))
+	}
+	if s := o.Share; s != nil {
+		here, asked = s.Own.Fast, max(0, s.Demand-s.Own.Fast)
+		if s.Own.Surges(SpansOf(r.Window)) {
+			asked = max(asked, here*alike(heard, own, others))
+		}
+		mean = max(mean, asked*o.Hidden.Seconds())
+	}
+	w := r.worst(level, o, now)
+	at := w.above(mean, asked+here)
+	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), max(asked+here, w.surge)))
+	return Bound{Now: uint64(at), Surge: uint64(most), Known: true}
+}
+
+// worst is what does not depend on what is asked for.
+type worst struct {
+	used, ceiling float64
+	wrong, noise  float64 // by which the oldest slice is misjudged, and its variance
+	others        float64
+	surge         float64 // cost a second: F times the limit
+	cut           float64 // that regions which are cut off may admit beyond what is counted
+
+	shares      bool
+	leeway      float64
+	blur, delay time.Duration
+}
+
+func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
+	w := worst{used: float64(r.Rounded(level)), ceiling: float64(r.Ceiling), others: float64(o.Regions*o.Edges - 1)}
+	w.surge = r.surge() * w.ceiling / max(r.Window.Seconds(), 1e-3)
+	w.wrong, w.noise = r.misjudged(o, now)
+	if w.shares = o.Share != nil; w.shares {
+		w.used += o.Share.Less // it is theirs to spend
+		w.leeway, w.blur, w.delay = r.leeway()*w.ceiling, o.Blur, o.Share.Delay
+	}
+	switch lost := min(o.Lost, o.Regions); {
+	case lost <= 0:
+	case w.shares:
+		w.cut = doubt * w.ceiling * float64(min(lost, max(1, o.Regions-lost))) / float64(o.Regions)
+	default:
+		w.cut = float64(lost) * w.ceiling
+	}
+	return w
+}
+
+// above is what may be admitted above the ceiling where others charged so much unheard
+// and so much is asked for a second.
+func (w *worst) above(unheard, asked float64) float64 {
+	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise) - w.ceiling
+	if w.shares {
+		twice, trusted := uneven*asked*w.blur.Seconds(), w.leeway+max(0, asked-w.surge)*w.delay.Seconds()
+		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4)))
+	}
+	return max(0, most+w.cut)
+}
+
+// misjudged is by how much more the oldest slice may count than by the part of it that
+// overlaps the window, and the variance of that. Where more was charged in the slice
+// after it, its own charges came late in it; where much less was, they may have come at
+// once. Else they came evenly.
+func (r *Rate) misjudged(o *Outlook, now int64) (wrong, noise float64) {
+	if r.Algorithm != SubWindows || r.Oldest == OldestFull {
+		return 0, 0
+	}
+	current := r.SliceAt(now)
+	in := func(s crdt.Slice) float64 { return float64(crdt.SatAdd(o.Own.Get(s).Net(), o.Others.Get(s).Net())) }
+	oldest, next := in(current-crdt.Slice(r.Slices)), in(current-crdt.Slice(r.Slices)+1)
+	gone := float64(now-r.StartOf(current)) / float64(r.Width)
+	switch {
+	case next > oldest:
+		wrong = min(oldest*gone, (1-gone)*(next-oldest))
+	case next < oldest/2:
+		wrong = oldest * gone
+	}
+	return wrong, oldest * gone * (1 - gone)
+}
+
+// spent is what slices tell of a span that ends now.
+type spent struct {
+	late   float64 // charged within it
+	past   float64 // before it, and within a window
+	before float64 // the most in any such span that ended before it
+	most   float64 // the most in any
+}
+
+func (r *Rate) spent(v *crdt.Vector, span time.Duration, now int64) (s spent) {
+	from := now - int64(span)
+	edge, wide := r.SliceAt(from), crdt.Slice(span/r.Width)+1
+	sum, first := 0.0, 0
+	for i := range v.Len() {
+		c := v.At(i)
+		for sum += float64(c.Net()); v.At(first).Slice <= c.Slice-wide; first++ {
+			sum -= float64(v.At(first).Net())
+		}
+		part := sum * float64(span) / float64(int64(wide)*int64(r.Width))
+		if wide == 1 { // of the slice that goes on, no more than that has passed
+			lasted := min(r.EndOf(c.Slice), now) - r.StartOf(c.Slice)
+			part = sum * min(1, float64(span)/float64(max(1, lasted)))
+		}
+		if s.most = max(s.most, part); c.Slice < edge {
+			s.past += float64(c.Net())
+			s.before = s.most
+			continue
+		}
+		s.late += r.after(c, from)
+	}
+	return s
+}
+
+// after is what of a cell was charged from an instant on, if it came evenly.
+func (r *Rate) after(c crdt.Cell, from int64) float64 {
+	start, end := r.StartOf(c.Slice), r.EndOf(c.Slice)
+	if end <= from {
+		return 0
+	}
+	return float64(c.Net()) * float64(end-max(start, from)) / float64(end-start)
+}
+
+// alike is how much more the others are asked for than this edge, as far as the past
+// tells: as much as it, each, where that says nothing.
+func alike(heard, own spent, others float64) float64 {
+	most := heard.past + deviations*math.Sqrt(heard.past) + strange*others
+	return min(others, most/(max(0, own.past-math.Sqrt(own.past))+strange))
+}

@@ -1,0 +1,134 @@
+package limit_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// spread are charges of so much in each of a window's slices, the last of which is that
+// of now; the first of them with from slices left out.
+func spread(rate *limit.Rate, now int64, each uint64, from int) *crdt.Vector {
+	var v crdt.Vector
+	current := rate.SliceAt(now)
+	for i := from; i <= rate.Slices; i++ {
+		v.Add(crdt.Cell{Slice: current - crdt.Slice(rate.Slices-i), Charges: each})
+	}
+	return &v
+}
+
+func TestBound(t *testing.T) {
+	const now = int64(1_700_000_000) * int64(time.Second)
+	rateOf := func(spec limit.RateSpec) *limit.Rate {
+		return compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{spec}}).Rules()[0].Rates[0]
+	}
+	second := rateOf(limit.RateSpec{Limit: 400, Per: time.Second})
+	full := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Oldest: "full"})
+	minute := rateOf(limit.RateSpec{Limit: 400, Per: time.Minute})
+	alone := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Scope: "edge"})
+	quarter := limit.Outlook{Regions: 5, Edges: 2, Hidden: 250 * time.Millisecond, Ahead: 250 * time.Millisecond, Blur: 20 * time.Millisecond}
+	with := func(change func(o *limit.Outlook)) limit.Outlook {
+		o := quarter
+		change(&o)
+		return o
+	}
+	share := func(o *limit.Outlook) { o.Share = &limit.Share{Demand: 400} }
+	for _, tt := range []struct {
+		name       string
+		rate       *limit.Rate
+		level      uint64
+		others     uint64 // in each slice
+		outlook    limit.Outlook
+		least, now uint64 // error_bound, from and to
+		surge      uint64 // at the least
+	}{
+		{"one edge of many, alone by its scope", alone, 400, 10, quarter, 0, 0, 0},
+		{"the only edge", second, 400, 10, with(func(o *limit.Outlook) { o.Regions, o.Edges = 1, 1 }), 0, 0, 0},
+		{"nothing charged", second, 0, 0, quarter, 0, 0, 0},
+		{"far from the limit", second, 200, 5, quarter, 0, 0, 1600},
+		// 9 in 25 ms are 90 in 250 ms; 90 + 3.09 √90 + 1.5 = 120.8
+		{"at the limit, steady", full, 400, 9, quarter, 120, 121, 1900},
+		{"30 below it", full, 370, 9, quarter, 90, 91, 1870},
+		// twice as long: 180 + 3.09 √180 + 1.5
+		{"an old view", full, 400, 9, with(func(o *limit.Outlook) { o.Hidden *= 2 }), 222, 223, 1900},
+		{"a region that is not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 1 }), 520, 521, 2300},
+		// 9 in the 0.5 s that the last slice has lasted are 4.5 in 0.25 s, and of the oldest
+		// slice a third is gone: 4.5 + 3.09 √(4.5 + 9 × 1/3 × 2/3) + 1.5
+		{"a long window", minute, 400, 9, quarter, 13, 14, 40},
+		// 5 % of 400, beside 0.75 × 400/s × 20 ms + 3.09 √(6 + 10/4) + 1.5, by squares
+		{"shares", full, 400, 9, with(share), 25, 27, 25},
+		{"shares, which cannot be above what is unheard", full, 290, 9, with(share), 21, 23, 25},
+		{"shares, a region cut off", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 45, 47, 45},
+		{"shares, kept for it what it has not spent", full, 300, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := tt.outlook
+			o.Others, o.Own = spread(tt.rate, now, tt.others, 0), spread(tt.rate, now, 1, 0)
+			got := tt.rate.Bound(limit.Level{Whole: tt.level}, &o, now)
+			if !got.Known || got.Now < tt.least || got.Now > tt.now || got.Surge < tt.surge || got.Surge < got.Now {
+				t.Errorf("Bound at %d of %d: %+v, want %d to %d, with a surge %d or more", tt.level, tt.rate.Limit, got, tt.least, tt.now, tt.surge)
+			}
+		})
+	}
+}
+
+// An edge that is asked for much more than before takes the others to be likewise,
+// until it hears of them.
+func TestBoundOfASurge(t *testing.T) {
+	const now = int64(1_700_000_000)*int64(time.Second) + 24_999_999 // the end of a slice
+	rate := compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{{Limit: 400, Per: time.Second}}}).Rules()[0].Rates[0]
+	o := limit.Outlook{Regions: 5, Edges: 2, Hidden: 250 * time.Millisecond, Own: &crdt.Vector{}, Others: &crdt.Vector{}}
+	o.Fresh = crdt.Cell{Slice: rate.SliceAt(now - 1), Charges: 50}
+	if got := rate.Bound(limit.Level{Whole: 50}, &o, now).Now; got < 100 || got > 500 {
+		t.Errorf("50 at once at one of ten edges: %d, want about 10 × 50 and some, less the limit", got)
+	}
+	o.Own, o.Others = spread(rate, now, 50, 1), spread(rate, now, 1, 1) // it alone is asked for so much, and was
+	o.Fresh = crdt.Cell{}
+	if got := rate.Bound(limit.Level{Whole: 400}, &o, now).Now; got > 30 {
+		t.Errorf("one edge is asked for nearly all: %d, want what the others charge, about 10", got)
+	}
+}
+
+// The bound never falls as the view ages, the level rises or a region is lost, and it
+// is a number whatever the counts are.
+func TestBoundIsMonotone(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	const now = int64(1_700_000_000)*int64(time.Second) + 12_345_678
+	for range 2000 {
+		per := time.Second << rnd.IntN(8)
+		rate := compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{{Limit: 1 + rnd.Uint64N(1000), Per: per}}}).Rules()[0].Rates[0]
+		random := func() *crdt.Vector {
+			var v crdt.Vector
+			for i := range crdt.Slice(rate.Slices + 1) {
+				if rnd.IntN(3) > 0 {
+					v.Add(crdt.Cell{Slice: rate.SliceAt(now) - crdt.Slice(rate.Slices) + i, Charges: rnd.Uint64N(1 + rnd.Uint64N(1<<rnd.IntN(50)))})
+				}
+			}
+			return &v
+		}
+		o := limit.Outlook{
+			Own: random(), Others: random(), Regions: 1 + rnd.IntN(10), Edges: 1 + rnd.IntN(10),
+			Hidden: time.Duration(rnd.Int64N(int64(per))), Ahead: time.Duration(rnd.Int64N(int64(time.Second))), Blur: 18 * time.Millisecond,
+		}
+		if rnd.IntN(2) == 0 {
+			o.Share = &limit.Share{Demand: 2000 * rnd.Float64(), Own: limit.Demand{Fast: 300 * rnd.Float64()}}
+		}
+		level := limit.Level{Whole: rnd.Uint64N(3 * rate.Limit)}
+		b := rate.Bound(level, &o, now)
+		if b.Surge < b.Now || b.Now > math.MaxInt64 {
+			t.Fatalf("%+v of %+v", b, o)
+		}
+		if more := rate.Bound(limit.Level{Whole: level.Whole + 10}, &o, now); more.Now < b.Now || more.Surge < b.Surge {
+			t.Fatalf("ten more: %+v, was %+v of %+v", more, b, o)
+		}
+		lost := o
+		lost.Lost = 1
+		if more := rate.Bound(level, &lost, now); more.Now < b.Now || more.Surge < b.Surge {
+			t.Fatalf("a region less: %+v, was %+v of %+v", more, b, o)
+		}
+	}
+}
