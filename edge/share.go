@@ -228,12 +228,18 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
 }
 
+// forgetShare is how long after it was told a share is as good as unknown: its region
+// has forgotten by then who asked for what of the key, if it still has a place there. Or
+// the clock was set.
+const forgetShare = 10 * time.Second
+
 // parts is the share as it stands. What nobody else has seen counts while it counts at
 // all: of a key that nothing is told of, as its region is away or has no room for it,
 // this edge has its part in each window anew.
 func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) *limit.Share {
 	mine := min(sh.mine, local)
-	if sh.toldAt == 0 {
+	age := time.Duration(now - sh.heardAt)
+	if sh.toldAt == 0 || age.Abs() > forgetShare {
 		p := c.unknown(rate, mine, now)
 		p.Own = sh.own
 		return p
@@ -242,7 +248,6 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		Omega: min(1, float64(sh.told.Omega)), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
 		Less: float64(sh.told.Kept), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
-	age := time.Duration(now - sh.heardAt)
 	if age > max(3*c.interval, 2*c.stale()) { // by now they have
 		p.Unseen = 0
 	}

@@ -74,6 +74,24 @@ func TestUnseenIsSeenLater(t *testing.T) {
 	}
 }
 
+// A share that was told long ago is forgotten: an edge that weighed little then has its
+// part of a key of which nothing is told any more.
+func TestOldSharesAreForgotten(t *testing.T) {
+	rate := adaptive(limit.RateSpec{Name: "r", Limit: 100, Per: time.Minute})
+	rate.Surge = 1000 // shares decide always
+	n, _ := sharing(t, &deltasync.Share{Omega: 0.001, Sum: 1000, Demand: 1000, Window: 1000}, perUser(rate))
+	now := start.Add(time.Minute + 20*time.Millisecond)
+	through(n, now, "u", 5)
+	for range 11 {
+		now = now.Add(time.Second)
+		check(n, now, "u")
+		answerShare(t, n, now, 2, nil)
+	}
+	if got := through(n, now, "u", 100); got < 40 || got > 56 {
+		t.Errorf("%d admitted by the only edge of one of two regions, want about half of 100", got)
+	}
+}
+
 // Nobody's part is more than the whole, whatever is told.
 func TestPartAboveTheWhole(t *testing.T) {
 	n, _ := sharing(t, &deltasync.Share{Omega: 1 << 40, Sum: 1, Demand: 1000, Window: 1000}, perUser(adaptive(aHundred)))

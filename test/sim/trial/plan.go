@@ -97,6 +97,7 @@ type plan struct {
 	users                          int
 	soft                           bool
 	adaptive                       bool          // edges decide by shares of what is left
+	surge                          float64       // so much of which is expected that shares decide always; 0: the default
 	faulty                         time.Duration // how long faults go on
 	has                            map[Fault]bool
 	penalty                        time.Duration // of who was denied; 0: none
@@ -141,6 +142,9 @@ func newPlan(o Options) *plan {
 	}
 	p.audit = p.stream("audit").IntN(3) == 0
 	p.adaptive = p.stream("consistency").IntN(3) == 0
+	if p.adaptive && p.stream("surge").IntN(2) == 0 {
+		p.surge = 1000
+	}
 	algorithms := slices.Clone(algorithms)
 	rnd.Shuffle(len(algorithms), func(i, j int) { algorithms[i], algorithms[j] = algorithms[j], algorithms[i] })
 	for i := range 1 + rnd.IntN(2) {
@@ -172,6 +176,7 @@ func (p *plan) rules(v version) []limit.Document {
 	rates := slices.Clone(p.ratesOf(v))
 	for i := range rates {
 		rates[i].Limit *= 1 + v.more
+		rates[i].Surge = p.surge
 	}
 	rule := limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates, Penalty: limit.Penalty{For: p.penalty}}
 	if p.soft {
@@ -200,6 +205,9 @@ func (p *plan) String() string {
 	}
 	if p.adaptive {
 		rates += ", adaptive"
+	}
+	if p.surge > 0 {
+		rates += " always"
 	}
 	if p.penalty > 0 {
 		rates += fmt.Sprintf(", a penalty of %v", p.penalty)

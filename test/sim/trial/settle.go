@@ -59,6 +59,7 @@ func (t *trial) settle() error {
 			t.agree(c)
 		}
 	}
+	t.fill()
 	if t.err == nil {
 		t.verifyPenalties()
 		t.verifyAudits()
@@ -79,6 +80,27 @@ func (t *trial) hear() {
 			t.failf("13", "after the faults %s, which speaks as the first build did, hears nothing from its region", name)
 		default:
 			t.failf("4", "after the faults %s hears nothing from its region", name)
+		}
+	}
+}
+
+// fill demands that shares come to the whole again: long after anybody asked, and all
+// know what all did, who asks once is not short of one. Of a key without a place in its
+// region an edge has a fixed part of each window, and may have used that up.
+func (t *trial) fill() {
+	if t.crowds() {
+		return
+	}
+	for _, name := range t.w.Edges() {
+		n := t.w.Node(name)
+		for user := range t.users {
+			req := n.Rules().Only().NewRequest()
+			req.Set("user", t.people[user].name)
+			req.Peek, req.Cost = true, 1
+			if d := t.check(name, req); !d.Allowed && d.Basis.Short {
+				t.failf("1", "after the faults %s has %s short of a share for good: %d of %s are left", name, t.people[user].name, d.Remaining, d.Rate.Policy)
+			}
+			req.Release()
 		}
 	}
 }
