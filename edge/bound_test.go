@@ -2,8 +2,11 @@ package edge
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -116,5 +119,56 @@ func BenchmarkBound(b *testing.B) {
 				n.Check(start.Add(time.Duration(i)*time.Millisecond), req)
 			}
 		})
+	}
+}
+
+// Metrics have the largest bound of late for each rule that is not decided alone.
+func TestMetricsTellBounds(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	n := newNode(t, Config{Registerer: reg}, perUser(limit.RateSpec{Limit: 40, Per: time.Second}),
+		limit.RuleSpec{Name: "alone", Group: "b", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 40, Per: time.Second, Scope: "edge"}}})
+	ratios := func(now time.Time) (out []boundOf) { return n.boundsByRule(now.UnixNano()) }
+	want := func(when string, now time.Time, least, most float64) {
+		t.Helper()
+		if got := ratios(now); len(got) != 1 || got[0].rule != "api" || got[0].ratio < least || got[0].ratio > most {
+			t.Errorf("%s: %+v, want api alone, from %v to %v", when, got, least, most)
+		}
+	}
+	check(n, start, "u")
+	want("at first", start, 0, 0)
+	slice := n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano())
+	clustered(t, n, start, 5, deltasync.Totals{Others: []crdt.Cell{{Slice: slice - 4, Charges: 60}}})
+	check(n, start, "u")
+	n.Flush(start.Add(time.Millisecond))
+	want("61 of 40 are known", start, 0.5, 5)
+	now := start.Add(20 * time.Second)
+	check(n, now, "v")
+	n.Flush(now)
+	want("20 s later", now, 0.5, 5)
+	want("a minute later", start.Add(time.Minute), 0, 0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "spillgate_error_bound_ratio" && len(f.GetMetric()) == 1 {
+			return
+		}
+	}
+	t.Error("spillgate_error_bound_ratio is not among the metrics, once")
+}
+
+// However many rules there are, and however their keys do, series are few.
+func TestMetricsTellFewBounds(t *testing.T) {
+	var rules []limit.RuleSpec
+	for i := range mostBounds + 20 {
+		rules = append(rules, limit.RuleSpec{Name: "r" + strconv.Itoa(i), Group: "g", Priority: i, Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 40, Per: time.Second}}})
+	}
+	n := newNode(t, Config{}, rules...)
+	last := n.Rules().Rules()[mostBounds+19].Rates[0]
+	n.bounds.note([]ruleBound{{last.Generation, 0.25}}, start.UnixNano())
+	got := n.boundsByRule(start.UnixNano())
+	if len(got) != mostBounds+1 || got[mostBounds].rule != "other" || got[mostBounds].ratio != 0.25 {
+		t.Errorf("%d series, the last one %+v; want %d and one for the rest", len(got), got[len(got)-1], mostBounds)
 	}
 }

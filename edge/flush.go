@@ -68,6 +68,8 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 		}
 		n.resume(c, from, done)
 	}
+	n.bounds.note(b.bounds, now)
+	b.bounds = b.bounds[:0]
 	b.rate, b.heard, b.reaches = nil, instant{}, instant{} // rules come and go
 	if cap(b.cells) <= mostSpare {
 		n.spare.Store(b)
@@ -93,6 +95,8 @@ type drained struct {
 	shape deltasync.Shape
 
 	heard, reaches instant // as last asked for
+
+	bounds []ruleBound // of some keys that are near their limits
 }
 
 type pending struct {
@@ -159,6 +163,9 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 		}
 		if r.flags&urgent != 0 {
 			d.Flags |= deltasync.FlagUrgent
+			if len(b.bounds) < boundsAFlush {
+				b.bounds = append(b.bounds, ruleBound{r.block.rate.Generation, s.boundRatio(r, now)})
+			}
 		}
 		d.Flags |= hurries[c]
 		if r.flags&again != 0 {

@@ -153,6 +153,7 @@ var (
 	snapshotDesc = prometheus.NewDesc("spillgate_sync_snapshot_keys", "Keys near their limit that the region told this edge as it started.", nil, nil)
 	snapTimeDesc = prometheus.NewDesc("spillgate_sync_snapshot_seconds", "How long it took until the region had told this edge, as it started, what is near its limit; absent until it has.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
+	boundDesc    = prometheus.NewDesc("spillgate_error_bound_ratio", "How far limits of the rule may be exceeded, by all edges together, with a chance of 99.9 %: the largest part of its limit of any key that was past half of it in the last 15 to 30 s, or of a sample where they are many; 0 where none was.", []string{"namespace", "rule"}, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region may have lost them: its store was new, or an aggregator fell silent or has some in memory alone.", nil, nil)
 )
 
@@ -196,6 +197,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(foreignDesc, st.Foreign)
 	count(resendsDesc, st.Resends)
 	count(failedDesc, m.node.conditionFailures())
+	for _, b := range m.node.boundsByRule(m.node.clock.At(now)) {
+		gauge(boundDesc, b.ratio, b.namespace, b.rule)
+	}
 	current := m.node.Degraded(now)
 	for _, reason := range degradations {
 		v := 0.0

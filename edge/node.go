@@ -54,6 +54,7 @@ type Node struct {
 	cluster    cluster
 	capacities capacities
 	stats      stats
+	bounds     bounds
 	metrics    *metrics
 }
 
