@@ -17,6 +17,7 @@
 //	go run ./test/sim -scenario flash-all -consistency adaptive -one-way 150ms -loss 5% -clock-offset 50ms
 //	go run ./test/sim -accuracy -out test/sim/RESULTS.md # the targets, all strategies in one table
 //	go run ./test/sim -accuracy -rows A1,A8 -seeds 1
+//	go run ./test/sim -bounds -rows A1,A8 -seeds 1 # how well edges know how far limits are exceeded
 //
 // and computes what a fleet of a given size sends, merges and holds:
 //
@@ -67,7 +68,8 @@ type options struct {
 	measured measured
 	output   string
 	accuracy bool
-	rows     []string // of the table of accuracy; none: all
+	bounds   bool
+	rows     []string // of the table of accuracy, or of bounds; none: all
 	out      string   // where it is written; "": printed
 	paper    paper
 	fleets   []capacity.Plan // of the paper
@@ -91,11 +93,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	conditions(flags, &o.measured.conditions)
 	flags.StringVar(&o.output, "o", "text", "how figures are printed: text | json")
 	flags.BoolVar(&o.accuracy, "accuracy", false, "measure the targets for accuracy, five seeds each, and write their table")
-	flags.Func("rows", "with -accuracy: rows of the table alone, with commas, such as A1,A18,A22", func(s string) error {
+	flags.BoolVar(&o.bounds, "bounds", false, "measure how well error bounds cover what happens (A20), five seeds of each row, and write the table")
+	flags.Func("rows", "with -accuracy or -bounds: rows of the table alone, with commas, such as A1,A18,A22", func(s string) error {
 		o.rows = strings.Split(s, ",")
 		return nil
 	})
-	flags.StringVar(&o.out, "out", "", "with -accuracy: the file to write the table to")
+	flags.StringVar(&o.out, "out", "", "with -accuracy or -bounds: the file to write the table to")
 	o.paper.flags(flags)
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
 	faults := func(to *[]trial.Fault) func(string) error {
@@ -150,17 +153,21 @@ func strays(o options, set map[string]bool) error {
 	if o.tale != "" && (o.seeds > 0 || o.mutate || o.list || o.scenario != "") {
 		return errors.New("-tale: of one trial, with -seed")
 	}
-	if !o.accuracy {
+	if !o.accuracy && !o.bounds {
 		if stray := given("rows", "out"); len(stray) > 0 {
-			return fmt.Errorf("%s: with -accuracy", strings.Join(stray, ", "))
+			return fmt.Errorf("%s: with -accuracy or -bounds", strings.Join(stray, ", "))
 		}
 	}
 	switch {
-	case o.accuracy:
-		allowed := []string{"accuracy", "rows", "out", "seeds", "workers"}
+	case o.accuracy, o.bounds:
+		mode := "accuracy"
+		if o.bounds {
+			mode = "bounds"
+		}
+		allowed := []string{mode, "rows", "out", "seeds", "workers"}
 		for name := range set {
 			if !slices.Contains(allowed, name) {
-				return fmt.Errorf("-%s: not with -accuracy", name)
+				return fmt.Errorf("-%s: not with -%s", name, mode)
 			}
 		}
 		return nil
@@ -189,6 +196,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return printCapacity(o, stdout)
 	case o.accuracy:
 		return table(o, args, stdout, stderr)
+	case o.bounds:
+		return boundsTable(o, args, stdout, stderr)
 	case o.list:
 		return list(stdout)
 	case o.scenario != "":

@@ -60,6 +60,8 @@ func TestBadOptions(t *testing.T) {
 		"-rows A1":                "-rows: with -accuracy",
 		"-accuracy -limit 5/1s":   "-limit: not with -accuracy",
 		"-accuracy -rows A99":     `no row is called "A99"`,
+		"-bounds -rows A99":       `no row is called "A99"`,
+		"-bounds -limit 5/1s":     "-limit: not with -bounds",
 		"-loss 5%":                "-loss: for a -scenario",
 		"-scenario move -loss 5x": `"5x": want a part`,
 		"-scenario move -rates 2": "2 rates: want 1 or 3",

@@ -36,11 +36,39 @@ on %s, of %s, in %v.
 Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Of many keys over is that of the worst; what is per million is the cost that was admitted above a limit, or wrongly denied, of all that was asked for. Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
 
 `, strings.Join(args, " "), machine(), of, time.Since(begun).Round(time.Second), seeds)
-	if o.out == "" {
-		_, err := fmt.Fprintf(stdout, "%s%s", head, &b)
+	return write(o.out, head+b.String(), stdout)
+}
+
+// boundsTable measures A20 likewise.
+func boundsTable(o options, args []string, stdout, stderr io.Writer) error {
+	var b bytes.Buffer
+	begun := time.Now()
+	seeds := 5
+	if o.seeds > 0 {
+		seeds = int(min(o.seeds, 1000))
+	}
+	if err := accuracy.RunBounds(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Told: stderr}, &b); err != nil {
 		return err
 	}
-	return os.WriteFile(o.out, append([]byte(head), b.Bytes()...), 0o644)
+	head := fmt.Sprintf(`# How well edges know how far limits are exceeded
+
+Written by
+
+    go run ./test/sim %s
+
+on %s, of %s, in %v.
+
+`, strings.Join(args, " "), machine(), commit(), time.Since(begun).Round(time.Second))
+	return write(o.out, head+b.String(), stdout)
+}
+
+// write writes a text to a file, or prints it where none is named.
+func write(file, text string, stdout io.Writer) error {
+	if file == "" {
+		_, err := io.WriteString(stdout, text)
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
 }
 
 // machine is what it runs on.

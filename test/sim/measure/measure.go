@@ -20,6 +20,8 @@ type Options struct {
 	Regions, Edges int    // edges of each region
 	Consistency    string // of the rates, or Naive
 	Seed           uint64
+
+	told func(u *user, at time.Duration, t told) // of each request, once it is logged; nil: edges are not asked for bounds
 }
 
 // Naive is loose without anything urgent: own counts and the others' as told each
@@ -72,6 +74,9 @@ func Run(o Options) (f Figures, err error) {
 		}
 		allowed, wait := r.ask(a, u.name)
 		u.saw(a.after, a.cost, allowed)
+		if o.told != nil {
+			o.told(u, a.after, r.told)
+		}
 		if !allowed {
 			r.denied(a, wait)
 		}

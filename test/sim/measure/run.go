@@ -19,6 +19,7 @@ type run struct {
 	befall  []fault  // that are still to come
 	planned []arrival
 	again   returns
+	told    told // with the last request
 }
 
 func newRun(o Options) (*run, error) {
@@ -116,8 +117,9 @@ func (r *run) ask(a arrival, user string) (allowed bool, wait time.Duration) {
 	req := n.Rules().Only().NewRequest()
 	defer req.Release()
 	req.Set("user", user)
-	req.Cost = a.cost
+	req.Cost, req.Bounds = a.cost, r.o.told != nil
 	d := n.Check(r.w.NowAt(name), req)
+	r.told = told{d.Rate, req.Bound}
 	return d.Allowed, d.RetryAfter
 }
 

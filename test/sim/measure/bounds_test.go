@@ -1,0 +1,57 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A20, in small: edges tell bounds that cover what happens, without changing it.
+func TestBoundsCover(t *testing.T) {
+	for _, consistency := range []string{"loose", "adaptive"} {
+		for _, name := range []string{"flash-all", "steady-2x", "partition", "under-50"} {
+			o := options(t, name)
+			o.Limit, o.Consistency = 100, consistency
+			plain, err := Run(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, b, err := RunBounds(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f != plain {
+				t.Errorf("%s, %s: %+v with bounds, %+v without", name, consistency, f, plain)
+			}
+			w := &b.Windows
+			if w.All < 100 || b.Checks.All != f.Requests || (w.Over > 0) != (f.Over > 0) {
+				t.Errorf("%s, %s: %d windows of %d requests, %d over; over is %v", name, consistency, w.All, b.Checks.All, w.Over, f.Over)
+			}
+			if w.Uncovered > 0 || w.Surged > 0 {
+				t.Errorf("%s, %s: of %d windows %d are above error_bound, %d above error_bound_surge", name, consistency, w.All, w.Uncovered, w.Surged)
+			}
+			if b.Checks.Uncovered > b.Checks.All/50 {
+				t.Errorf("%s, %s: %d of %d requests above what their own edge told", name, consistency, b.Checks.Uncovered, b.Checks.All)
+			}
+			t.Logf("%s, %s: %d windows, %d over, median %.1f; %d of %d requests uncovered", name, consistency, w.All, w.Over, w.Median(), b.Checks.Uncovered, b.Checks.All)
+		}
+	}
+}
+
+// What is counted, by hand.
+func TestTally(t *testing.T) {
+	var w Tally
+	for _, c := range []struct{ over, now, surge uint64 }{{0, 3, 9}, {2, 8, 9}, {4, 3, 9}, {10, 12, 13}, {10, 3, 9}} {
+		w.count(c.over, limit.Bound{Now: c.now, Surge: c.surge, Known: true})
+	}
+	if w.All != 5 || w.Over != 4 || w.Uncovered != 2 || w.Surged != 1 || w.Median() != 1.2 {
+		t.Errorf("%+v, median %v; want 5 windows, 4 over, 2 uncovered, 1 of them under a surge too, 1.2", w, w.Median())
+	}
+	l := log{limit: 2, window: time.Second, of: []admission{{0, 5}, {500 * time.Millisecond, 2}, {900 * time.Millisecond, 1}}}
+	for at, want := range map[time.Duration]uint64{900 * time.Millisecond: 6, time.Second: 1, 1600 * time.Millisecond: 0} {
+		if got := l.above(at); got != want {
+			t.Errorf("at %v: %d above, want %d", at, got, want)
+		}
+	}
+}
