@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/spillgate/spillgate/cmd/internal/cli"
@@ -59,7 +58,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	watcher, err := openRules(ctx, s.RulesPath, slowRules, log)
+	watcher, err := cli.OpenRules(ctx, s.RulesPath, cli.SlowRules, log)
 	if err != nil {
 		return err
 	}
@@ -75,9 +74,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
-	reloads := newReloads(reg)
+	reloads := cli.NewReloads(reg)
 	node.SetRules(watcher.Set())
-	tellWarnings(watcher.Set(), log)
+	cli.TellWarnings(watcher.Set(), log)
 	apiConfig := apiConfig(s)
 	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
 	api, err := httpapi.New(node, apiConfig)
@@ -116,12 +115,12 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
-			reloads.ok(len(set.Rules()), log)
-			tellWarnings(set, log)
-		}, func(err error) { reloads.failed(err, log) })
+			reloads.OK(len(set.Rules()), log)
+			cli.TellWarnings(set, log)
+		}, func(err error) { reloads.Failed(err, log) })
 		return nil
 	})
-	front.Go("SIGHUP", func(ctx context.Context) error { return reloadOnHangup(ctx, hangups, watcher) })
+	front.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, watcher) })
 	select {
 	case <-front.Done():
 	case <-nodes.Done():
@@ -130,65 +129,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	return errors.Join(front.Stop(), nodes.Stop())
 }
 
-// slowRules is after how long it is told that rules are still being read.
-const slowRules = 10 * time.Second
-
-// openRules reads the rules, unless ctx ends before: a file system over the network
-// may never answer.
-func openRules(ctx context.Context, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
-	type opened struct {
-		watcher *configs.RulesWatcher
-		err     error
-	}
-	read := make(chan opened, 1)
-	go func() {
-		watcher, err := configs.WatchRules(path)
-		read <- opened{watcher, err}
-	}()
-	tell := time.AfterFunc(slow, func() {
-		log.Warn("rules are still being read: see whether their file system answers", "path", path, "after", slow)
-	})
-	defer tell.Stop()
-	select {
-	case o := <-read:
-		return o.watcher, o.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("stopped before the rules at %s were read: %w", path, context.Cause(ctx))
-	}
-}
-
 // adminDrain is how long the admin listener waits for calls under way, such as a
 // profile: no longer than the node takes for its last counts.
 const adminDrain = 2 * time.Second
-
-// tellWarnings logs what of the rules works, but hardly as it was meant.
-func tellWarnings(set *limit.Set, log *slog.Logger) {
-	const most = 20 // a log is no place for more
-	told, all := 0, 0
-	for _, warnings := range set.Warnings() {
-		for _, w := range warnings {
-			if all++; told < most {
-				told++
-				log.Warn("rules: "+w.Detail, "code", w.Code, "path", w.Path, "hint", w.Hint)
-			}
-		}
-	}
-	if told < all {
-		log.Warn("rules have more warnings; edge validate shows all, with their lines", "warnings", all)
-	}
-}
-
-// reloadOnHangup has SIGHUP read the rules again.
-func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, watcher *configs.RulesWatcher) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-hangups:
-			watcher.Reload()
-		}
-	}
-}
 
 // tellDegraded logs when the edge begins to decide on less than it should, and
 // when that ends.
@@ -213,35 +156,4 @@ func tellDegraded(ctx context.Context, node *edge.Node, log *slog.Logger) error 
 			}
 		}
 	}
-}
-
-// reloads counts what became of changed rules.
-type reloads struct {
-	version prometheus.Gauge
-	total   *prometheus.CounterVec
-}
-
-func newReloads(reg prometheus.Registerer) *reloads {
-	r := &reloads{
-		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_config_version", Help: "Rule sets put in force since the start."}),
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillgate_config_reloads_total", Help: "Changed rules read, by result: ok, or error, when the last good rules stay in force.",
-		}, []string{"result"}),
-	}
-	r.version.Set(1)
-	r.total.WithLabelValues("ok")
-	r.total.WithLabelValues("error")
-	reg.MustRegister(r.version, r.total)
-	return r
-}
-
-func (r *reloads) ok(rules int, log *slog.Logger) {
-	r.version.Inc()
-	r.total.WithLabelValues("ok").Inc()
-	log.Info("rules reloaded", "rules", rules)
-}
-
-func (r *reloads) failed(err error, log *slog.Logger) {
-	r.total.WithLabelValues("error").Inc()
-	log.Error("rules not reloaded, the last good ones stay in force", "err", fmt.Sprint(err))
 }

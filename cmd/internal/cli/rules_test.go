@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func TestWarningsOfRulesAreLogged(t *testing.T) {
 			t.Fatal(problems)
 		}
 		var text bytes.Buffer
-		tellWarnings(set, slog.New(slog.NewTextHandler(&text, nil)))
+		TellWarnings(set, slog.New(slog.NewTextHandler(&text, nil)))
 		if got := strings.Count(text.String(), "level=WARN"); got != want {
 			t.Errorf("%d rules of one priority: %d lines, want %d\n%s", rules, got, want, text.String())
 		}
@@ -58,7 +58,7 @@ func TestRulesThatHangAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log, done := make(said, 1), make(chan error, 1)
 	go func() {
-		_, err := openRules(ctx, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
+		_, err := OpenRules(ctx, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
 		done <- err
 	}()
 	if line := <-log; !strings.Contains(line, "still being read") || !strings.Contains(line, pipe) {

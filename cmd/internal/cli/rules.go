@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// SlowRules is after how long it is told that rules are still being read.
+const SlowRules = 10 * time.Second
+
+// OpenRules reads the rules, unless ctx ends before: a file system over the network
+// may never answer.
+func OpenRules(ctx context.Context, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
+	type opened struct {
+		watcher *configs.RulesWatcher
+		err     error
+	}
+	read := make(chan opened, 1)
+	go func() {
+		watcher, err := configs.WatchRules(path)
+		read <- opened{watcher, err}
+	}()
+	tell := time.AfterFunc(slow, func() {
+		log.Warn("rules are still being read: see whether their file system answers", "path", path, "after", slow)
+	})
+	defer tell.Stop()
+	select {
+	case o := <-read:
+		return o.watcher, o.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("stopped before the rules at %s were read: %w", path, context.Cause(ctx))
+	}
+}
+
+// TellWarnings logs what of the rules works, but hardly as it was meant.
+func TellWarnings(set *limit.Set, log *slog.Logger) {
+	const most = 20 // a log is no place for more
+	told, all := 0, 0
+	for _, warnings := range set.Warnings() {
+		for _, w := range warnings {
+			if all++; told < most {
+				told++
+				log.Warn("rules: "+w.Detail, "code", w.Code, "path", w.Path, "hint", w.Hint)
+			}
+		}
+	}
+	if told < all {
+		log.Warn("rules have more warnings; edge validate shows all, with their lines", "warnings", all)
+	}
+}
+
+// ReloadOnHangup has SIGHUP read the rules again.
+func ReloadOnHangup(ctx context.Context, hangups <-chan os.Signal, watcher *configs.RulesWatcher) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+			watcher.Reload()
+		}
+	}
+}
+
+// Reloads counts what became of changed rules.
+type Reloads struct {
+	version prometheus.Gauge
+	total   *prometheus.CounterVec
+}
+
+// NewReloads begins with the rules that were read at the start.
+func NewReloads(reg prometheus.Registerer) *Reloads {
+	r := &Reloads{
+		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_config_version", Help: "Rule sets put in force since the start."}),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_config_reloads_total", Help: "Changed rules read, by result: ok, or error, when the last good rules stay in force.",
+		}, []string{"result"}),
+	}
+	r.version.Set(1)
+	r.total.WithLabelValues("ok")
+	r.total.WithLabelValues("error")
+	reg.MustRegister(r.version, r.total)
+	return r
+}
+
+// OK says that other rules are in force.
+func (r *Reloads) OK(rules int, log *slog.Logger) {
+	r.version.Inc()
+	r.total.WithLabelValues("ok").Inc()
+	log.Info("rules reloaded", "rules", rules)
+}
+
+// Failed says why they are not.
+func (r *Reloads) Failed(err error, log *slog.Logger) {
+	r.total.WithLabelValues("error").Inc()
+	log.Error("rules not reloaded, the last good ones stay in force", "err", fmt.Sprint(err))
+}
