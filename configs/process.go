@@ -51,6 +51,7 @@ type AggregatorSettings struct {
 	RedisLong   RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
 	Lanes       int
 	Targets     string // whom a key's counts are told: auto | mesh | homes
+	RulesPath   string // those of the edges: a file, or a directory of *.yaml; "": the truth of limits is not told
 	MaxBytes    int64  // of keys, and of what waits to be told to other regions
 	NATS        NATSSettings
 	Sync        SyncSettings
@@ -171,6 +172,7 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
 		{key: "sync.targets", fallback: "auto", usage: "whom a key's counts are told: mesh (all regions), homes (two of them, where the others ask), or auto (homes above 8 regions); the same everywhere", parse: asWord(&s.Targets, "auto", "mesh", "homes")},
+		{key: "rules.path", usage: "rules `file` of the edges, or directory of *.yaml; without it nothing is told of what limits admitted in truth", path: true, parse: asText(&s.RulesPath)},
 		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a third more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),

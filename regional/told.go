@@ -9,15 +9,15 @@ import (
 // RateTruth is what was true of a rate since this aggregator started: of the slices
 // that have closed, of keys that had used much of their limit.
 type RateTruth struct {
-	Namespace string        `json:"namespace"`
-	Rule      string        `json:"rule"`
-	Rate      string        `json:"rate"`
-	Algorithm string        `json:"algorithm"`
-	Limit     uint64        `json:"limit"`   // the rule's own; tenants may have others
-	Ceiling   uint64        `json:"ceiling"` // with its margins: what is above that is too much
-	Window    time.Duration `json:"window_ns"`
-	Judged    bool          `json:"judged"` // false: by slices nothing can be said of the algorithm
-	Keys      int           `json:"keys_watched"`
+	Namespace string `json:"namespace"`
+	Rule      string `json:"rule"`
+	Rate      string `json:"rate"`
+	Algorithm string `json:"algorithm"`
+	Limit     uint64 `json:"limit"`   // the rule's own; tenants may have others
+	Ceiling   uint64 `json:"ceiling"` // with its margins: what is above that is too much
+	WindowMS  int64  `json:"window_ms"`
+	Judged    bool   `json:"judged"` // false: by slices nothing can be said of the algorithm
+	Keys      int    `json:"keys_watched"`
 	// Seen is of all keys of lanes that are this aggregator's, and Reported of those of
 	// them that this region reports: each key is reported by one region, so that sums
 	// over all regions, and all aggregators of each, count nothing twice.
@@ -71,7 +71,7 @@ func (a *Aggregator) read(t *tally) RateTruth {
 	defer t.mu.Unlock()
 	r := RateTruth{
 		Namespace: t.namespace, Rule: t.rule, Rate: t.name, Seen: t.seen, Reported: t.home, Judged: judged(t.rate),
-		Algorithm: t.rate.Algorithm.String(), Limit: t.rate.Limit, Ceiling: t.rate.CeilingOf(t.rate.Limit), Window: t.rate.Window,
+		Algorithm: t.rate.Algorithm.String(), Limit: t.rate.Limit, Ceiling: t.rate.CeilingOf(t.rate.Limit), WindowMS: t.rate.Window.Milliseconds(),
 	}
 	if t.worst.Over > 0 {
 		worst := t.worst
@@ -109,11 +109,11 @@ type RegionState struct {
 	// State is self; ok; catching_up, as it was silent and has yet to tell what it
 	// counted meanwhile; silent: slices close without it as incomplete; or never_heard:
 	// nothing waits for it.
-	State    string        `json:"state"`
-	Heard    *time.Time    `json:"heard,omitempty"`      // last
-	Told     *time.Time    `json:"told_until,omitempty"` // slices that ended well before are known of it
-	Way      time.Duration `json:"one_way_ns"`           // how long frames take to it; 0: not known
-	Unstored bool          `json:"store_down"`           // it took counts that its store lacks
+	State    string     `json:"state"`
+	Heard    *time.Time `json:"heard,omitempty"`      // last
+	Told     *time.Time `json:"told_until,omitempty"` // slices that ended well before are known of it
+	WayMS    int64      `json:"one_way_ms"`           // how long frames take to it; 0: not known
+	Unstored bool       `json:"store_down"`           // it took counts that its store lacks
 }
 
 // Regions is how all regions take part, this one last.
@@ -139,7 +139,7 @@ func (a *Aggregator) Regions(now time.Time) []RegionState {
 			r.State = "catching_up"
 		}
 		a.links.mu.Lock()
-		r.Way = time.Duration(a.links.ways[j])
+		r.WayMS = time.Duration(a.links.ways[j]).Milliseconds()
 		a.links.mu.Unlock()
 		for _, l := range a.lanes {
 			l.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/adminapi"
 	"github.com/spillgate/spillgate/sync/natsbus"
@@ -26,14 +28,14 @@ func newServeCommand() *cobra.Command {
 exchange subtotals with the other regions.
 
 It starts without NATS or Redis and says so. Without redis.url, or redis.addrs,
-it keeps counts in memory: they are gone when it stops, but for what living edges send again.`,
+it keeps counts in memory: they are gone when it stops, but for what living edges send again.
+With rules.path it tells what limits admitted in truth; SIGHUP reads the rules again.`,
 		Example: "  aggregator serve --config configs/aggregator.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := configs.LoadAggregator(cmd.Flags())
 			if err != nil {
 				return err
 			}
-			signal.Ignore(syscall.SIGHUP) // operators send it to every daemon; there is nothing to read again here
 			ctx, stop := cli.UntilSignal(cmd.Context())
 			defer stop()
 			return serve(ctx, settings, cli.Logger(cmd.ErrOrStderr(), settings.Log))
@@ -46,10 +48,16 @@ it keeps counts in memory: they are gone when it stops, but for what living edge
 // serve runs an aggregator until ctx ends.
 //
 //	bus ──► aggregator ──► store          admin listener ──► stats
+//	            ▲
+//	      rules watcher
 //
-// Teardown, last in first out: aggregator (stops serving, last exports and
-// writes), admin listener, bus, store.
+// Teardown, last in first out: rules watcher; aggregator (stops serving, last exports
+// and writes), admin listener, bus, store.
 func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger) (err error) {
+	// Operators send it to every daemon: one that nobody listens for kills.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	if err := checkRoom(s); err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
@@ -61,6 +69,13 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	reg := cli.Registry(cli.Version())
 	config := aggregatorConfig(s)
 	config.Logger, config.Registerer = log, reg
+	var watcher *configs.RulesWatcher
+	if s.RulesPath != "" {
+		if watcher, err = cli.OpenRules(ctx, s.RulesPath, cli.SlowRules, log); err != nil {
+			return err
+		}
+		config.Rules = watcher.Set()
+	}
 	agg, err := regional.New(config, store)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -84,6 +99,17 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	})
 	inner := cli.NewStage(ctx)
 	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })
+	if watcher != nil {
+		reloads := cli.NewReloads(reg)
+		inner.Go("rules", func(ctx context.Context) error {
+			watcher.Run(ctx, func(set *limit.Set) {
+				agg.SetRules(set)
+				reloads.OK(len(set.Rules()), log)
+			}, func(err error) { reloads.Failed(err, log) })
+			return nil
+		})
+		inner.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, watcher) })
+	}
 	select {
 	case <-inner.Done():
 	case <-outer.Done():

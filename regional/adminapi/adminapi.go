@@ -1,10 +1,9 @@
 // Package adminapi is the aggregator's admin listener: health, readiness,
-// metrics, profiles, and what audits found of late. It asks nobody who they are, so it belongs on a
-// loopback address.
+// metrics, profiles, what audits found of late, and what limits admitted in truth.
+// It asks nobody who they are, so it belongs on a loopback address.
 package adminapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -20,6 +19,10 @@ import (
 type Subject interface {
 	Stats(now time.Time) regional.Stats
 	Drift(now time.Time) []regional.Drift
+	Regions(now time.Time) []regional.RegionState
+	HasRules() bool
+	Truth(namespace, rule string) []regional.RateTruth
+	UnknownRates(now time.Time) int
 }
 
 var _ Subject = (*regional.Aggregator)(nil)
@@ -37,10 +40,10 @@ func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) ht
 		plain(w, status, text)
 	})
 	mux.HandleFunc("GET /admin/v1/drift", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(map[string]any{"regions": subject.Drift(time.Now())}) // a caller that is gone cannot be told so
+		writeJSON(w, http.StatusOK, map[string]any{"regions": subject.Drift(time.Now())})
 	})
+	mux.HandleFunc("GET /admin/v1/regions", regions(subject))
+	mux.HandleFunc("GET /admin/v1/rules/{name}/truth", ruleTruth(subject))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

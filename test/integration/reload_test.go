@@ -2,8 +2,11 @@ package integration
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -73,4 +76,41 @@ func TestRulesReload(t *testing.T) {
 	}
 	awaitMetric(t, 2*time.Second, e.Admin, failures, 2)
 	ask(false, 9, 0)
+}
+
+// TestAggregatorFollowsRules: it tells the truth of the rules that it is given, and of
+// others when they change; bad ones change nothing.
+func TestAggregatorFollowsRules(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	rewrite := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatalf("rewrite rules: %v", err)
+		}
+	}
+	rewrite(limited(10))
+	a := daemons.Aggregator(t, nil, "--region", "eu", "--name", "a1", "--nats-urls", "nats://"+proc.FreeAddr(t), "--rules-path", rules)
+	tells := func(limit string) func() error {
+		return func() error {
+			res, err := http.Get(a.Admin + "/admin/v1/rules/per-user/truth")
+			if err != nil {
+				return err
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			if err == nil && !strings.Contains(string(text), `"limit":`+limit+`,`) {
+				err = fmt.Errorf("%d %s, want a limit of %s", res.StatusCode, text, limit)
+			}
+			return err
+		}
+	}
+	proc.Until(t, 5*time.Second, tells("10"))
+	rewrite("schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    rates: [{limit: many, per: 1h}]\n")
+	a.Signal(syscall.SIGHUP)
+	awaitMetric(t, 5*time.Second, a.Admin, `spillgate_config_reloads_total{result="error"}`, 1)
+	proc.Until(t, 5*time.Second, tells("10"))
+	rewrite(limited(8))
+	a.Signal(syscall.SIGHUP)
+	proc.Until(t, 5*time.Second, tells("8"))
 }
