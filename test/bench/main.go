@@ -4,6 +4,7 @@
 //	go run ./test/bench          # four minutes at most
 //	go run ./test/bench -long    # ten million keys too
 //	go run ./test/bench/flood    # target P8, a flood of keys
+//	go run ./test/bench -accuracy -log FILE # target A19, an access log over five regions: ACCURACY.md
 //
 // It runs the program in rivals, a module of its own so that what it compares
 // with is no dependency of this one, and has it write RESULTS.md beside this
@@ -17,12 +18,15 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
+
+	"github.com/spillgate/spillgate/test/bench/replay"
 )
 
 func main() {
@@ -40,6 +44,16 @@ func run(ctx context.Context, args []string) error {
 	dir, err := here(ctx)
 	if err != nil {
 		return err
+	}
+	if len(args) > 0 && (args[0] == "-accuracy" || args[0] == "--accuracy") {
+		o, err := replay.Parse(args[1:], filepath.Join(dir, "ACCURACY.md"), os.Stderr)
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return replay.Run(o, os.Stdout, os.Stderr)
 	}
 	results := filepath.Join(dir, "RESULTS.md")
 	guide := filepath.Join(dir, "..", "..", "cmd", "edge", "default.pgo") // as the daemon is built

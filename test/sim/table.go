@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"time"
 
@@ -17,7 +15,7 @@ import (
 // was done.
 func table(o options, args []string, stdout, stderr io.Writer) error {
 	var b bytes.Buffer
-	begun, of := time.Now(), commit()
+	begun, of := time.Now(), accuracy.Commit()
 	seeds := 5
 	if o.seeds > 0 {
 		seeds = int(min(o.seeds, 1000))
@@ -35,7 +33,7 @@ on %s, of %s, in %v.
 
 Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Of many keys over is that of the worst; what is per million is the cost that was admitted above a limit, or wrongly denied, of all that was asked for. Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
 
-`, strings.Join(args, " "), machine(), of, time.Since(begun).Round(time.Second), seeds)
+`, strings.Join(args, " "), accuracy.Machine(), of, time.Since(begun).Round(time.Second), seeds)
 	return write(o.out, head+b.String(), stdout)
 }
 
@@ -58,7 +56,7 @@ Written by
 
 on %s, of %s, in %v.
 
-`, strings.Join(args, " "), machine(), commit(), time.Since(begun).Round(time.Second))
+`, strings.Join(args, " "), accuracy.Machine(), accuracy.Commit(), time.Since(begun).Round(time.Second))
 	return write(o.out, head+b.String(), stdout)
 }
 
@@ -69,27 +67,4 @@ func write(file, text string, stdout io.Writer) error {
 		return err
 	}
 	return os.WriteFile(file, []byte(text), 0o644)
-}
-
-// machine is what it runs on.
-func machine() string {
-	model := runtime.GOARCH
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(info)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("%d processors of %s, %s/%s, %s", runtime.GOMAXPROCS(0), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
-}
-
-// commit is what was measured, as git knows it.
-func commit() string {
-	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		return "an unknown commit"
-	}
-	return "commit " + strings.TrimSpace(string(out))
 }

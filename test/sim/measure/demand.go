@@ -12,6 +12,13 @@ import (
 	"github.com/spillgate/spillgate/test/sim/scenarios"
 )
 
+// Request is one that is given, in place of what a scenario draws.
+type Request struct {
+	After time.Duration // since the start
+	Edge  int           // its place among all
+	Key   int
+}
+
 // arrival is one request of the workload.
 type arrival struct {
 	after time.Duration // since the start
@@ -24,6 +31,9 @@ type arrival struct {
 // workload draws what a scenario asks: the same for every strategy, and the
 // demands of a scenario each from a source of their own.
 func workload(o Options) (out []arrival) {
+	for _, r := range o.Given {
+		out = append(out, arrival{after: r.After, edge: r.Edge, key: r.Key, cost: 1})
+	}
 	s := &o.Scenario
 	end := s.Lasts.Of(o.Window)
 	for i := range s.Demand {

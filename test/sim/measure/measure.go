@@ -14,6 +14,7 @@ import (
 // Options say what is measured.
 type Options struct {
 	Scenario       scenarios.Scenario
+	Given          []Request // what is asked beside it, in the order of time
 	Conditions     scenarios.Conditions
 	Limit          uint64
 	Window         time.Duration
@@ -33,6 +34,7 @@ type Figures struct {
 	Over     float64 // the most admitted in any window of any key, above the limit
 	Util     float64 // admitted, of what the exact log admits
 	Wrong    float64 // free places that were refused, each counted once, of what the exact log admits
+	Exact    float64 // cost that the exact log denies, of all that was asked for
 	Excess   float64 // cost that was admitted above a limit, of all that was asked for
 	Refused  float64 // cost that was wrongly denied, likewise
 	Requests int
@@ -90,6 +92,7 @@ func Run(o Options) (f Figures, err error) {
 	}
 	if ideal > 0 {
 		f.Util, f.Wrong = float64(admitted)/float64(ideal), float64(wrong)/float64(ideal)
+		f.Exact = 1 - float64(ideal)/float64(asked)
 		f.Excess, f.Refused = float64(excess)/float64(asked), float64(wrong)/float64(asked)
 	}
 	f.Messages, f.Bytes = r.w.Sent()

@@ -28,6 +28,8 @@ var ErrNoRequests = errors.New("no request in combined log format")
 // Request is a client's request, from a log or made up.
 type Request struct {
 	Client, Method, Path, Referer, Agent string
+
+	At time.Time // in UTC, as the log says; zero where it is made up
 }
 
 // Log is the requests of a log, replayed again and again.
@@ -129,7 +131,7 @@ func parseLine(line string) (r Request, err error) {
 	r.Client = p.word("client")
 	p.word("ident")
 	p.word("user")
-	p.time()
+	r.At = p.time()
 	call := p.quoted("request")
 	if n := p.digits("status"); p.err == nil && n != 3 {
 		p.err = errors.New("status: it does not have three digits")
@@ -189,14 +191,16 @@ func (p *lineReader) word(field string) string {
 	return w
 }
 
-func (p *lineReader) time() {
+func (p *lineReader) time() time.Time {
 	in, ok := strings.CutPrefix(p.rest, "[")
 	at, rest, closed := strings.Cut(in, "] ")
-	if _, err := time.Parse("02/Jan/2006:15:04:05 -0700", at); !ok || !closed || err != nil {
+	t, err := time.Parse("02/Jan/2006:15:04:05 -0700", at)
+	if !ok || !closed || err != nil {
 		p.fail("time", "[17/May/2015:10:05:03 +0000]")
-		return
+		return time.Time{}
 	}
 	p.rest = rest
+	return t.UTC()
 }
 
 // digits takes a number and returns how many digits it has; a dash is none.

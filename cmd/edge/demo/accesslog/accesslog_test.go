@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a/b?c=d HTTP/1.1" 200 203023 "http://x.example/" "Mozilla/5.0 (Macintosh)"`
 
 func TestParseLine(t *testing.T) {
+	at := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC)
 	good := func(path, referer, agent string) Request {
-		return Request{Client: "83.149.9.216", Method: "GET", Path: path, Referer: referer, Agent: agent}
+		return Request{Client: "83.149.9.216", Method: "GET", Path: path, Referer: referer, Agent: agent, At: at}
 	}
 	for _, tc := range []struct {
 		name, line string
@@ -22,8 +24,8 @@ func TestParseLine(t *testing.T) {
 		err        string // "": none
 	}{
 		{"as servers write it", goodLine, good("/a/b", "http://x.example/", "Mozilla/5.0 (Macintosh)"), ""},
-		{"no bytes, no referer", `83.149.9.216 - frank [17/May/2015:10:05:03 +0200] "GET / HTTP/1.0" 304 - "-" "x"`, good("/", "", "x"), ""},
-		{"IPv6", `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/2.0" 200 1 "-" ""`, Request{Client: "2001:db8::1", Method: "GET", Path: "/"}, ""},
+		{"no bytes, no referer", `83.149.9.216 - frank [17/May/2015:12:05:03 +0200] "GET / HTTP/1.0" 304 - "-" "x"`, good("/", "", "x"), ""},
+		{"IPv6", `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/2.0" 200 1 "-" ""`, Request{Client: "2001:db8::1", Method: "GET", Path: "/", At: at}, ""},
 		{"quotes in the agent", strings.Replace(goodLine, "Mozilla/5.0", `say \"hi\"`, 1), good("/a/b", "http://x.example/", `say "hi" (Macintosh)`), ""},
 		{"absolute target", strings.Replace(goodLine, "GET /a/b", "GET http://h.example/a/b", 1), good("/a/b", "http://x.example/", "Mozilla/5.0 (Macintosh)"), ""},
 		{"empty", "", Request{}, "client"},
