@@ -168,7 +168,7 @@ func (r *row) number() string {
 	switch {
 	case r.of != "":
 		return fmt.Sprintf("%s (%s)", r.ID, r.of)
-	case r.ID == "":
+	case r.ID != strings.ToUpper(r.ID): // a word that -rows knows
 		return "–"
 	}
 	return r.ID

@@ -92,7 +92,7 @@ func (s *Store) Merge(ctx context.Context, batch []regional.Item) ([]regional.It
 		return nil, s.down()
 	}
 	answer, err := s.inner.Merge(ctx, batch)
-	if err == nil && s.w.cfg.Seed != 0 { // else nothing ever fails over
+	if err == nil && s.w.cfg.Seed != 0 && !s.w.cfg.Unreplicated { // else nothing ever fails over
 		s.remember(batch)
 	}
 	if s.state == StoreDeaf {

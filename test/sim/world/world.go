@@ -56,6 +56,8 @@ type Config struct {
 	// Uncorrected keeps all clocks as they are: nobody learns from the stamps of
 	// frames how far another is off.
 	Uncorrected bool
+	// Unreplicated stores cannot fail over: none remembers what was written last.
+	Unreplicated bool
 	// Old are edges that speak as the first build of their version did.
 	Old []string
 	// Audit has aggregators compare what they believe with other regions and their
