@@ -18,6 +18,8 @@ const (
 	livePrefix  = "sg.v1.live."
 	snapPrefix  = "sg.v1.snap."
 	auditPrefix = "sg.v1.audit."
+	claimPrefix = "sg.v1.claim."
+	grantPrefix = "sg.v1.grant."
 	queuePrefix = "agg-"
 	edgeMark    = "e"
 	regionMark  = "r"
@@ -90,6 +92,56 @@ func AuditedRegion(subject string) string {
 
 // HotSubjects is what the edges of a region subscribe to: pushes of all lanes.
 func HotSubjects(region string) string { return hotPrefix + region + ".*" }
+
+// ClaimSubject is where an edge asks the authority of a lane, in a region that need not
+// be its own, for rights.
+func ClaimSubject(home string, lane int, region, pop, edge string) string {
+	return claimPrefix + home + "." + strconv.Itoa(lane) + "." + edgeMark + "." + region + "." + pop + "." + edge
+}
+
+// ClaimSubjects is what the authority of a lane serves.
+func ClaimSubjects(home string, lane int) string {
+	return claimPrefix + home + "." + strconv.Itoa(lane) + ".>"
+}
+
+// GrantSubject is where the authority of a lane tells the edges of a region what they
+// were granted, or should return.
+func GrantSubject(region string, lane int) string {
+	return grantPrefix + region + "." + strconv.Itoa(lane)
+}
+
+// GrantSubjects is what the edges of a region subscribe to: grants of all lanes.
+func GrantSubjects(region string) string { return grantPrefix + region + ".*" }
+
+// GrantedRegion is whose edges a grant is for, by its subject; "": it is none.
+func GrantedRegion(subject string) string {
+	rest, ok := strings.CutPrefix(subject, grantPrefix)
+	if !ok {
+		return ""
+	}
+	region, _, _ := strings.Cut(rest, ".")
+	return region
+}
+
+// ParseClaim reads the subject of Claims: to whom, and from whom, as Sender says.
+func ParseClaim(subject string) (Sender, error) {
+	const form = "want " + claimPrefix + "<region>.<lane>.e.<region>.<pop>.<edge>"
+	rest, ok := strings.CutPrefix(subject, claimPrefix)
+	t := strings.SplitN(rest, ".", 7)
+	if !ok || len(t) != 6 || t[2] != edgeMark {
+		return Sender{}, fmt.Errorf("subject %.200q: "+form, subject)
+	}
+	for _, i := range []int{0, 3, 4, 5} {
+		if err := ValidToken(t[i]); err != nil {
+			return Sender{}, fmt.Errorf("subject %.200q: %w", subject, err)
+		}
+	}
+	lane, err := strconv.Atoi(t[1])
+	if err != nil || lane < 0 || lane >= MaxLanes || strconv.Itoa(lane) != t[1] {
+		return Sender{}, fmt.Errorf("subject %.200q: lane %.20q, want 0 to %d", subject, t[1], MaxLanes-1)
+	}
+	return Sender{Region: t[0], Lane: lane, Kind: KindEdge, From: t[3], Pop: t[4], Name: t[5]}, nil
+}
 
 // Queue is the queue group of a region's aggregators. It names the region,
 // because a queue name that regions share would hand each message to one of

@@ -20,6 +20,12 @@ func TestSubjects(t *testing.T) {
 		{AuditSubject("eu", 7), "sg.v1.audit.eu.7"},
 		{AuditedRegion(AuditSubject("eu", 7)), "eu"},
 		{AuditedRegion(SnapSubject("eu", 7)), ""},
+		{ClaimSubject("us", 3, "eu", "ams", "edge-1"), "sg.v1.claim.us.3.e.eu.ams.edge-1"},
+		{ClaimSubjects("us", 3), "sg.v1.claim.us.3.>"},
+		{GrantSubject("eu", 7), "sg.v1.grant.eu.7"},
+		{GrantSubjects("eu"), "sg.v1.grant.eu.*"},
+		{GrantedRegion(GrantSubject("eu", 7)), "eu"},
+		{GrantedRegion(HotSubject("eu", 7)), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("subject %q, want %q", c.got, c.want)
@@ -50,6 +56,22 @@ func TestParseUp(t *testing.T) {
 			t.Errorf("ParseUp(%.60q) = %+v, %v, want an error", bad, got, err)
 		} else if len(err.Error()) > 1000 {
 			t.Errorf("ParseUp(%.60q): an error of %d bytes", bad, len(err.Error()))
+		}
+	}
+}
+
+func TestParseClaim(t *testing.T) {
+	want := Sender{Region: "us", Lane: 63, Kind: KindEdge, Pop: "ams", Name: "e1", From: "eu"}
+	if got, err := ParseClaim(ClaimSubject("us", 63, "eu", "ams", "e1")); err != nil || got != want {
+		t.Errorf("ParseClaim = %+v, %v, want %+v", got, err, want)
+	}
+	for _, bad := range []string{
+		"", "sg.v1.claim.", "sg.v1.claim.us.0.e.eu.ams", "sg.v1.claim.us.0.e.eu.ams.e1.x", "sg.v1.claim.us.0.r.eu.ams.e1", "sg.v1.up.us.0.e.eu.ams.e1",
+		"sg.v1.claim.us.64.e.eu.ams.e1", "sg.v1.claim.us.01.e.eu.ams.e1", "sg.v1.claim.US.0.e.eu.ams.e1", "sg.v1.claim.us.0.e.*.ams.e1", "sg.v1.claim.us.0.e.eu..e1",
+		"sg.v1.claim.us.0.e.eu.ams." + strings.Repeat("a", 1<<20),
+	} {
+		if got, err := ParseClaim(bad); err == nil || got != (Sender{}) || len(err.Error()) > 1000 {
+			t.Errorf("ParseClaim(%.60q) = %+v, %.100v, want a short error", bad, got, err)
 		}
 	}
 }

@@ -165,3 +165,39 @@ const (
 	snapLanes  protowire.Number = 4
 	snapFrom   protowire.Number = 5
 )
+
+const (
+	claimsRegion  protowire.Number = 2
+	claimsLane    protowire.Number = 3
+	claimsLanes   protowire.Number = 4
+	claimsFrom    protowire.Number = 5
+	claimsPop     protowire.Number = 6
+	claimsName    protowire.Number = 7
+	claimsSentAt  protowire.Number = 8
+	claimsClaims  protowire.Number = 9
+	claimKey      protowire.Number = 1
+	claimHolder   protowire.Number = 2
+	claimLimit    protowire.Number = 3
+	claimLasts    protowire.Number = 4
+	claimGranted  protowire.Number = 5
+	claimReturned protowire.Number = 6
+	claimWant     protowire.Number = 7
+	claimRegional protowire.Number = 8
+)
+
+const (
+	grantsRegion protowire.Number = 2
+	grantsLane   protowire.Number = 3
+	grantsStatus protowire.Number = 4
+	grantsEcho   protowire.Number = 5
+	grantsLease  protowire.Number = 6
+	grantsLog    protowire.Number = 7
+	grantsGrants protowire.Number = 8
+	grantKey     protowire.Number = 1
+	grantHolder  protowire.Number = 2
+	grantGranted protowire.Number = 3
+	grantTarget  protowire.Number = 4
+	grantEcho    protowire.Number = 5
+	grantFlags   protowire.Number = 6
+	grantHome    protowire.Number = 7
+)

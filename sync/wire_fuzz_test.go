@@ -17,6 +17,9 @@ func FuzzHot(f *testing.F)  { fuzzFrame(f, kinds[2]) }
 func FuzzLive(f *testing.F) { fuzzFrame(f, kinds[3]) }
 func FuzzSnap(f *testing.F) { fuzzFrame(f, kinds[4]) }
 
+func FuzzClaims(f *testing.F) { fuzzFrame(f, kinds[5]) }
+func FuzzGrants(f *testing.F) { fuzzFrame(f, kinds[6]) }
+
 // fuzzFrame: no input makes the decoder panic or hold more than maxGrowth
 // times its size, and what it accepts it writes and reads again unchanged.
 func fuzzFrame(f *testing.F, k kind) {

@@ -69,6 +69,20 @@ var goldens = map[protoreflect.Name]frame{
 		Leaving: true, LiveEdges: 40, LiveRegions: 3,
 	},
 	"Snap": &Snap{Region: "eu", Lane: 3, Lanes: 8, From: 1500},
+	"Claims": &Claims{
+		Region: "us", Lane: 3, Lanes: 8, From: "eu", Pop: "ams", Name: "edge-1", SentAt: 86_400_123_456_789,
+		Claims: []Claim{
+			{Key: 0x1112131415161718, Holder: 0xa1a2a3a4a5a6a7a8, Limit: 1000, Lasts: 60e9, Granted: 400, Returned: 150, Want: 300, Regional: true},
+			{Key: 0x2122232425262728, Holder: 0xb1b2b3b4b5b6b7b8, Limit: 5, Lasts: 1e9, Granted: 7, Returned: 7, Want: 1, Regional: true},
+		},
+	},
+	"Grants": &Grants{
+		Region: "us", Lane: 3, Status: StatusOK, Echo: 86_400_123_456_789, Lease: 15e9, Log: 0xc1c2c3c4c5c6c7c8,
+		Grants: []Grant{
+			{Key: 0x1112131415161718, Holder: 0xa1a2a3a4a5a6a7a8, Granted: 450, Target: 280, Flags: GrantRecall, Echo: 86_400_000_000_000, Home: "us"},
+			{Key: 0x2122232425262728, Holder: 0xb1b2b3b4b5b6b7b8, Granted: 7, Target: 1, Flags: GrantVoid, Echo: 1, Home: "ap"},
+		},
+	},
 }
 
 // complete sets every field of m that is not set, and those below it: what

@@ -358,6 +358,54 @@ func specSnap(t testing.TB, s *Snap) *dynamicpb.Message {
 	return msg
 }
 
+func specClaims(t testing.TB, c *Claims) *dynamicpb.Message {
+	msg := newMessage(t, "Claims")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("region", c.Region)
+	m.set("lane", uint32(c.Lane))
+	m.set("lanes", uint32(c.Lanes))
+	m.set("from", c.From)
+	m.set("pop", c.Pop)
+	m.set("name", c.Name)
+	m.set("sent_at", c.SentAt)
+	for _, k := range c.Claims {
+		e := m.element("claims")
+		e.set("key", uint64(k.Key))
+		e.set("holder", k.Holder)
+		e.set("limit", k.Limit)
+		e.set("lasts", uint64(k.Lasts))
+		e.set("granted", k.Granted)
+		e.set("returned", k.Returned)
+		e.set("want", k.Want)
+		e.set("regional", k.Regional)
+	}
+	return msg
+}
+
+func specGrants(t testing.TB, g *Grants) *dynamicpb.Message {
+	msg := newMessage(t, "Grants")
+	m := pb{msg}
+	m.set("version", uint32(Version))
+	m.set("region", g.Region)
+	m.set("lane", uint32(g.Lane))
+	m.set("status", int(g.Status))
+	m.set("echo", g.Echo)
+	m.set("lease", uint64(g.Lease))
+	m.set("log", g.Log)
+	for _, k := range g.Grants {
+		e := m.element("grants")
+		e.set("key", uint64(k.Key))
+		e.set("holder", k.Holder)
+		e.set("granted", k.Granted)
+		e.set("target", k.Target)
+		e.set("echo", k.Echo)
+		e.set("flags", uint32(k.Flags))
+		e.set("home", k.Home)
+	}
+	return msg
+}
+
 func specLive(t testing.TB, l *Live) *dynamicpb.Message {
 	msg := newMessage(t, "Live")
 	m := pb{msg}

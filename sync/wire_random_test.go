@@ -209,6 +209,25 @@ func (r frames) live() *Live {
 		Leaving: r.IntN(2) == 0, LiveEdges: r.IntN(100), LiveRegions: r.IntN(100)}
 }
 
+func (r frames) claims() *Claims {
+	c := &Claims{Region: r.token(), Lanes: 1 + r.IntN(MaxLanes), From: r.token(), Pop: r.token(), Name: r.token(), SentAt: math.MinInt64 + int64(r.number())}
+	c.Lane = r.IntN(c.Lanes)
+	for range r.IntN(4) {
+		k := Claim{Key: r.key(), Holder: max(1, r.Uint64()), Limit: r.number(), Lasts: 1 + time.Duration(r.Int64N(int64(maxLasts))), Granted: r.number(), Want: r.number(), Regional: r.IntN(2) == 0}
+		k.Returned = min(r.number(), k.Granted)
+		c.Claims = append(c.Claims, k)
+	}
+	return c
+}
+
+func (r frames) grants() *Grants {
+	g := &Grants{Region: r.token(), Lane: r.IntN(MaxLanes), Status: StatusOK, Echo: int64(r.number()), Lease: time.Duration(r.Int64N(int64(maxLease))), Log: r.number()}
+	for range r.IntN(4) {
+		g.Grants = append(g.Grants, Grant{Key: r.key(), Holder: max(1, r.Uint64()), Granted: r.number(), Target: r.number(), Echo: int64(r.number()), Flags: GrantFlags(r.IntN(int(allGrantFlags) + 1)), Home: r.token()})
+	}
+	return g
+}
+
 func (r frames) snap() *Snap {
 	s := &Snap{Region: r.token(), Lanes: 1 + r.IntN(MaxLanes), From: r.number()}
 	s.Lane = r.IntN(s.Lanes)

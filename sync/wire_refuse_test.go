@@ -140,6 +140,18 @@ func TestRefused(t *testing.T) {
 		{"lane out of lanes", "Snap", func(m pb) { m.set("lane", uint32(8)) }, "lane: 8"},
 		{"no lanes", "Snap", func(m pb) { clearField(m, "lanes") }, "lanes: 0"},
 		{"region no token", "Snap", func(m pb) { m.set("region", ".") }, "region: "},
+		{"lane out of lanes", "Claims", func(m pb) { m.set("lane", uint32(8)) }, "lane: 8"},
+		{"pop no token", "Claims", func(m pb) { m.set("pop", "A") }, "pop: "},
+		{"key of zero", "Claims", func(m pb) { clearField(m.at("claims", 1), "key") }, "claims[1].key: keys: 0"},
+		{"no holder", "Claims", func(m pb) { clearField(m.at("claims", 1), "holder") }, "claims[1].holder: missing"},
+		{"lasts no time", "Claims", func(m pb) { clearField(m.at("claims", 0), "lasts") }, "claims[0].lasts: 0s"},
+		{"lasts too long", "Claims", func(m pb) { m.at("claims", 0).set("lasts", uint64(1)<<62) }, "claims[0].lasts: "},
+		{"more returned than granted", "Claims", func(m pb) { m.at("claims", 0).set("returned", uint64(401)) }, "claims[0].returned: 401"},
+		{"no status", "Grants", func(m pb) { clearField(m, "status") }, "status: missing"},
+		{"long lease", "Grants", func(m pb) { m.set("lease", uint64(2*time.Hour)) }, "lease: "},
+		{"key of zero", "Grants", func(m pb) { clearField(m.at("grants", 0), "key") }, "grants[0].key: keys: 0"},
+		{"no holder", "Grants", func(m pb) { clearField(m.at("grants", 0), "holder") }, "grants[0].holder: missing"},
+		{"home no token", "Grants", func(m pb) { m.at("grants", 1).set("home", "a.b") }, "grants[1].home: "},
 		{"too many lanes", "Live", func(m pb) { m.set("lanes", uint32(65)) }, "lanes: 65"},
 	} {
 		t.Run(string(c.frame)+"/"+c.name, func(t *testing.T) {

@@ -41,6 +41,10 @@ var kinds = []kind{
 		func(t testing.TB, f frame) *dynamicpb.Message { return specLive(t, f.(*Live)) }},
 	{"Snap", func() frame { return new(Snap) }, func(r frames) frame { return r.snap() },
 		func(t testing.TB, f frame) *dynamicpb.Message { return specSnap(t, f.(*Snap)) }},
+	{"Claims", func() frame { return new(Claims) }, func(r frames) frame { return r.claims() },
+		func(t testing.TB, f frame) *dynamicpb.Message { return specClaims(t, f.(*Claims)) }},
+	{"Grants", func() frame { return new(Grants) }, func(r frames) frame { return r.grants() },
+		func(t testing.TB, f frame) *dynamicpb.Message { return specGrants(t, f.(*Grants)) }},
 }
 
 func encode(t testing.TB, f frame) []byte {
@@ -150,6 +154,14 @@ func TestNumbers(t *testing.T) {
 		"HotSection": {"shape": hotSectionShape, "keys": hotSectionKeys, "totals": hotSectionTotals},
 		"Live": {"version": upVersion, "region": liveRegion, "name": liveName, "incarnation": liveIncarnation, "lanes": liveLanes,
 			"sent_at": liveSentAt, "leaving": liveLeaving, "live_edges": liveLiveEdges, "live_regions": liveLiveRegions},
+		"Claims": {"version": upVersion, "region": claimsRegion, "lane": claimsLane, "lanes": claimsLanes, "from": claimsFrom, "pop": claimsPop,
+			"name": claimsName, "sent_at": claimsSentAt, "claims": claimsClaims},
+		"Claim": {"key": claimKey, "holder": claimHolder, "limit": claimLimit, "lasts": claimLasts, "granted": claimGranted,
+			"returned": claimReturned, "want": claimWant, "regional": claimRegional},
+		"Grants": {"version": upVersion, "region": grantsRegion, "lane": grantsLane, "status": grantsStatus, "echo": grantsEcho,
+			"lease": grantsLease, "log": grantsLog, "grants": grantsGrants},
+		"Grant": {"key": grantKey, "holder": grantHolder, "granted": grantGranted, "target": grantTarget, "echo": grantEcho,
+			"flags": grantFlags, "home": grantHome},
 	}
 	messages := spec(t).Messages()
 	if messages.Len() != len(numbers) {

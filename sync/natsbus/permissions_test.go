@@ -83,12 +83,38 @@ func TestProtocolUnderPermissions(t *testing.T) {
 			}); err != nil {
 				t.Fatalf("Serve: %v", err)
 			}
+			if _, err := aggs[region].Serve(deltasync.ClaimSubjects(region, lane), deltasync.Queue(region), func(_ context.Context, subject string, _ []byte) []byte {
+				return []byte(region + " grants " + subject)
+			}); err != nil {
+				t.Fatalf("Serve: %v", err)
+			}
 		}
 	}
 	for _, at := range []struct{ region, pop string }{{"eu", "ams"}, {"eu", "fra"}, {"us", "iad"}} {
 		edge := s.edge(t, at.region, at.pop, "e1")
 		up := deltasync.EdgeSubject(at.region, 3, at.pop, "e1")
 		answered(t, edge, up, at.region+" heard "+up)
+		for _, home := range []string{"eu", "us"} { // rights are claimed of any region, and granted by any
+			claim := deltasync.ClaimSubject(home, 3, at.region, at.pop, "e1")
+			answered(t, edge, claim, home+" grants "+claim)
+			grants := make(chan string, 1000)
+			sub, err := edge.Subscribe(deltasync.GrantSubjects(at.region), func(subject string, _ []byte) { grants <- subject })
+			if err != nil {
+				t.Fatalf("Subscribe: %v", err)
+			}
+			proc.Until(t, heals, func() error {
+				if err := aggs[home].Publish(deltasync.GrantSubject(at.region, 3), nil); err != nil {
+					return err
+				}
+				if len(grants) == 0 {
+					return fmt.Errorf("an edge of %s hears no grant of %s", at.pop, home)
+				}
+				return nil
+			})
+			if err := sub.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
 
 		got := make(chan string, 1000)
 		if _, err := edge.Subscribe(deltasync.HotSubjects(at.region), func(subject string, _ []byte) { got <- subject }); err != nil {
@@ -168,11 +194,14 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	for _, at := range []string{"ams", "eu"} { // over its leaf, and without
-		says(true, "POP_AMS", at, "sg.v1.up.eu.0.e.ams.e1", "sg.v1.up.eu.63.e.ams.e2", "sg.v1.snap.eu.0", "sg.v1.snap.eu.63")
+		says(true, "POP_AMS", at, "sg.v1.up.eu.0.e.ams.e1", "sg.v1.up.eu.63.e.ams.e2", "sg.v1.snap.eu.0", "sg.v1.snap.eu.63",
+			"sg.v1.claim.eu.0.e.eu.ams.e1", "sg.v1.claim.us.63.e.eu.ams.e1")
 		says(false, "POP_AMS", at,
 			"sg.v1.up.eu.0.e.fra.e1",                    // for another PoP
 			"sg.v1.up.eu.0.r.us",                        // for a region
 			"sg.v1.up.us.0.e.ams.e1", "sg.v1.snap.us.0", // to another region
+			"sg.v1.claim.eu.0.e.eu.fra.e1", "sg.v1.claim.us.0.e.us.ams.e1", // rights for another PoP, or region
+			"sg.v1.grant.eu.0", "sg.v1.grant.us.0",
 			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", // as an aggregator
 			"_INBOX_eu.fra.e1.n.1", "_INBOX_eu.ams.e2.n.1", // an answer to an edge
 			"_INBOX_eu.agg-1.n.1", "_INBOX_us.agg-1.n.1", // or to an aggregator
