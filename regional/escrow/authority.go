@@ -1,0 +1,537 @@
+package escrow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/sync/boottime"
+)
+
+// Config is what an Authority is made from. Region, Lanes and Log must be given.
+type Config struct {
+	Region string
+	Peers  []string // the other regions: all must have the same, so that each key has one home
+	Lanes  int
+	Log    Log
+
+	// Lease is how long rights are good for without being renewed (15 s), Timeout how
+	// long an answer waits for the log (200 ms), and Interval how often a holder is
+	// asked again to return some (100 ms).
+	Lease, Timeout, Interval time.Duration
+
+	// Edges is about how many there are in all regions: so many parts an unknown
+	// demand is cut into. Nil: nobody knows.
+	Edges func() int
+
+	// MaxKeys bounds the keys of which rights are held, in equal parts for all lanes
+	// (1,000,000). Where there are more, nothing is granted of new ones: a strict
+	// limit denies what it cannot account for.
+	MaxKeys int
+
+	// Boot is a clock that nobody sets (CLOCK_BOOTTIME). Token draws what nobody drew
+	// before (at random). Simulations that are to replay set both.
+	Boot  func() time.Duration
+	Token func() uint64
+
+	Logger *slog.Logger
+}
+
+// Authority answers claims for rights. Its methods may be called by many goroutines.
+type Authority struct {
+	cfg     Config
+	regions []string // all, in order
+	lanes   []lane
+	stats   struct{ granted, returned, voided, refused, fenced, failed atomic.Uint64 }
+}
+
+// lane is what is known of the keys of one.
+type lane struct {
+	mu     sync.Mutex    // guards what follows; never held across a call to the log
+	token  uint64        // 0: it was not taken, or another has it
+	since  time.Duration // when the log began
+	log    uint64        // its Origin.ID
+	keys   map[deltasync.Key]*deposit
+	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
+	tell   []*telling
+	swept  time.Duration
+	taking bool
+	idle   []*deposit // that nobody holds rights of: the log is to forget them
+}
+
+// telling is a grant of which a holder is to hear unasked.
+type telling struct {
+	region string
+	grant  deltasync.Grant
+}
+
+// New makes an authority. It starts nothing.
+func New(cfg Config) (*Authority, error) {
+	if cfg.Log == nil {
+		return nil, errors.New("escrow config: Log: missing")
+	}
+	if cfg.Lanes < 1 || cfg.Lanes > deltasync.MaxLanes {
+		return nil, fmt.Errorf("escrow config: Lanes: %d, want 1 to %d", cfg.Lanes, deltasync.MaxLanes)
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&cfg.Lease, deltasync.DefaultLease}, {&cfg.Timeout, 200 * time.Millisecond}, {&cfg.Interval, 100 * time.Millisecond}} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if cfg.MaxKeys == 0 {
+		cfg.MaxKeys = 1_000_000
+	}
+	if cfg.Boot == nil {
+		cfg.Boot = boottime.Now
+	}
+	if cfg.Edges == nil {
+		cfg.Edges = func() int { return 0 }
+	}
+	if cfg.Token == nil {
+		cfg.Token = rand.Uint64
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &Authority{cfg: cfg, regions: slices.Sorted(slices.Values(append(slices.Clone(cfg.Peers), cfg.Region))), lanes: make([]lane, cfg.Lanes)}
+	for i := range a.lanes {
+		a.lanes[i].keys = map[deltasync.Key]*deposit{}
+	}
+	return a, nil
+}
+
+// Home is the region whose authority a key has: drawn by rendezvous hashing, so that a
+// region that comes or goes moves its own keys only.
+func (a *Authority) Home(key deltasync.Key) string {
+	best, home := uint64(0), a.cfg.Region
+	for _, r := range a.regions {
+		if d := stir(uint64(key) ^ deltasync.NodeID(r, "", "")); home == "" || d >= best {
+			best, home = d, r
+		}
+	}
+	return home
+}
+
+// stir is the finalizer of splitmix64: a bijection.
+func stir(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Handle answers one frame of claims; nil: it cannot, and the edge asks again.
+func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) []byte {
+	c, err := a.admit(subject, payload)
+	if err != nil {
+		a.stats.refused.Add(1)
+		a.cfg.Logger.Debug("claims refused", "subject", subject, "err", err)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	l := &a.lanes[c.Lane]
+	token, err := a.ready(ctx, l, c)
+	if err != nil {
+		a.failed(l, token, c.Lane, err)
+		return nil
+	}
+	l.mu.Lock()
+	if l.token != token {
+		l.mu.Unlock()
+		return nil
+	}
+	now := a.cfg.Boot()
+	answer := &deltasync.Grants{Region: a.cfg.Region, Lane: c.Lane, Status: deltasync.StatusOK, Echo: c.SentAt, Lease: a.cfg.Lease, Log: l.log}
+	changed := map[deltasync.Key]*deposit{}
+	var told []*telling
+	for i := range c.Claims {
+		k := &c.Claims[i]
+		g := deltasync.Grant{Key: k.Key, Holder: k.Holder}
+		if home := a.Home(k.Key); home != a.cfg.Region && !k.Regional {
+			g.Home = home
+			answer.Grants = append(answer.Grants, g)
+			continue
+		}
+		if k.Regional && c.From != a.cfg.Region {
+			continue
+		}
+		d := l.keys[k.Key]
+		if d == nil { // there is no room for it
+			continue
+		}
+		h, known := a.hear(l, d, k, c, now)
+		if !known {
+			a.stats.voided.Add(1)
+			g.Flags = deltasync.GrantVoid
+			answer.Grants = append(answer.Grants, g)
+			continue
+		}
+		before := h.Granted
+		told = append(told, a.grant(l, d, h, changed, now)...)
+		g.Granted, g.Target, g.Flags = h.Granted, 0, 0
+		parts, isScarce := d.parts(d.limit(), a.cfg.Edges(), now)
+		at := slices.Index(d.holdings, h)
+		recall := false
+		if g.Target, recall = d.target(at, parts, isScarce, d.wanted); recall {
+			g.Flags |= deltasync.GrantRecall
+		}
+		if h.Granted > before || d.version > d.durable { // or another frame's write is under way
+			changed[d.key] = d
+		}
+		answer.Grants = append(answer.Grants, g)
+	}
+	var writing []*deposit
+	for i := range c.Claims { // in an order that replays
+		if d := changed[c.Claims[i].Key]; d != nil {
+			writing = append(writing, d)
+			delete(changed, d.key)
+		}
+	}
+	writing = append(writing, l.idle...)
+	l.idle = nil
+	puts := make([]Deposit, len(writing))
+	for i, d := range writing {
+		d.version++
+		d.writes++
+		puts[i] = d.logged()
+	}
+	l.mu.Unlock()
+
+	if err := a.cfg.Log.Commit(ctx, c.Lane, token, puts); err != nil {
+		a.failed(l, token, c.Lane, err)
+		return nil
+	}
+	l.mu.Lock()
+	for i, d := range writing {
+		d.writes--
+		d.durable = max(d.durable, puts[i].Version)
+		if len(puts[i].Holdings) == 0 && len(d.holdings) == 0 && d.writes == 0 && l.keys[d.key] == d {
+			delete(l.keys, d.key)
+		}
+	}
+	if l.token == token {
+		l.tell = append(l.tell, told...)
+	}
+	l.mu.Unlock()
+	b, err := answer.AppendBinary(nil)
+	if err != nil { // our own bug
+		a.cfg.Logger.Error("grants dropped", "err", err)
+		return nil
+	}
+	return b
+}
+
+// admit reads a frame and checks that it is from whom the subject says.
+func (a *Authority) admit(subject string, payload []byte) (*deltasync.Claims, error) {
+	from, err := deltasync.ParseClaim(subject)
+	if err != nil {
+		return nil, err
+	}
+	var c deltasync.Claims
+	if err := c.UnmarshalBinary(payload); err != nil {
+		return nil, err
+	}
+	switch {
+	case from.Region != a.cfg.Region || c.Region != a.cfg.Region:
+		return nil, fmt.Errorf("claims for %s reached %s", c.Region, a.cfg.Region)
+	case c.Lanes != a.cfg.Lanes:
+		return nil, fmt.Errorf("claims of an edge with %d lanes, this region has %d", c.Lanes, a.cfg.Lanes)
+	case from.Lane != c.Lane || from.From != c.From || from.Pop != c.Pop || from.Name != c.Name:
+		return nil, fmt.Errorf("claims of %s/%s/%s, lane %d, came on %s", c.From, c.Pop, c.Name, c.Lane, subject)
+	}
+	for i := range c.Claims {
+		if lane := c.Claims[i].Key.Lane(a.cfg.Lanes); lane != c.Lane {
+			return nil, fmt.Errorf("claims[%d]: a key of lane %d in lane %d", i, lane, c.Lane)
+		}
+	}
+	return &c, nil
+}
+
+// ready takes the lane if it is not ours, and reads what is asked for and not known.
+func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (token uint64, err error) {
+	l.mu.Lock()
+	token = l.token
+	if token == 0 {
+		if l.taking {
+			l.mu.Unlock()
+			return 0, errors.New("the lane is being taken")
+		}
+		l.taking = true
+		l.mu.Unlock()
+		token = max(1, a.cfg.Token())
+		origin, err := a.cfg.Log.Take(ctx, c.Lane, token)
+		l.mu.Lock()
+		l.taking = false
+		if err != nil {
+			l.mu.Unlock()
+			return 0, err
+		}
+		l.token, l.keys, l.short, l.tell, l.idle = token, map[deltasync.Key]*deposit{}, nil, nil, nil
+		l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
+		a.cfg.Logger.Info("authority over a lane's strict limits", "lane", c.Lane, "log_age", origin.Age)
+	}
+	var missing []deltasync.Key
+	for i := range c.Claims {
+		key := c.Claims[i].Key
+		if l.keys[key] == nil && !slices.Contains(missing, key) && (c.Claims[i].Regional || a.Home(key) == a.cfg.Region) {
+			missing = append(missing, key)
+		}
+	}
+	a.sweep(l)
+	if room := a.cfg.MaxKeys/a.cfg.Lanes - len(l.keys); len(missing) > room {
+		missing = missing[:max(0, room)]
+	}
+	l.mu.Unlock()
+	if len(missing) == 0 {
+		return token, nil
+	}
+	found, err := a.cfg.Log.Load(ctx, c.Lane, token, missing)
+	if err != nil {
+		return token, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token != token {
+		return token, ErrFenced
+	}
+	now := a.cfg.Boot()
+	for i, key := range missing {
+		if l.keys[key] != nil {
+			continue // another frame brought it
+		}
+		d := &deposit{key: key, version: found[i].Version, durable: found[i].Version}
+		for _, h := range found[i].Holdings {
+			d.holdings = append(d.holdings, &holding{Holding: h, heard: now})
+		}
+		l.keys[key] = d
+	}
+	return token, nil
+}
+
+// forever is longer ago than any lease, and any window.
+const forever = 10 * 366 * 24 * time.Hour
+
+// sweepEvery is how often a lane is looked through for keys that nobody holds rights of.
+const sweepEvery = time.Second
+
+// sweep forgets keys that nobody holds rights of; l.mu is held. The log has them
+// without holdings, or not at all.
+func (a *Authority) sweep(l *lane) {
+	now := a.cfg.Boot()
+	if now-l.swept < sweepEvery {
+		return
+	}
+	l.swept = now
+	for _, key := range slices.Sorted(maps.Keys(l.keys)) { // in an order that replays
+		d := l.keys[key]
+		if d.lapse(a.cfg.Lease, now); len(d.holdings) > 0 || d.writes > 0 {
+			continue
+		}
+		if d.version == 0 {
+			delete(l.keys, key)
+		} else if len(l.idle) < mostIdle {
+			l.idle = append(l.idle, d)
+		}
+	}
+}
+
+// mostIdle is how many keys the log forgets at a time.
+const mostIdle = 256
+
+// failed notes why a frame was not answered, and has the lane taken anew. Whoever is
+// fenced off knows nothing any more: somebody else may have granted since. So it is
+// after a write of which nobody knows what became: it may come later than the next,
+// unless that is under another token.
+func (a *Authority) failed(l *lane, token uint64, lane int, err error) {
+	if errors.Is(err, ErrFenced) {
+		a.stats.fenced.Add(1)
+	} else {
+		a.stats.failed.Add(1)
+	}
+	a.cfg.Logger.Debug("claims not answered", "lane", lane, "err", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == token && token != 0 {
+		l.token, l.keys, l.short, l.tell, l.idle = 0, map[deltasync.Key]*deposit{}, nil, nil, nil
+	}
+}
+
+// quarantined says that rights may be held of which the log says nothing: it was not
+// there, or lost something, when they were granted.
+func (a *Authority) quarantined(l *lane, lasts time.Duration, now time.Duration) bool {
+	return now-l.since <= spare(a.cfg.Lease+lasts)
+}
+
+// hear takes in a claim; known is false of a holder whose rights have lapsed.
+func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) (h *holding, known bool) {
+	d.lapse(a.cfg.Lease, now)
+	h = d.find(k.Holder)
+	quarantined := a.quarantined(l, k.Lasts, now)
+	switch {
+	case h == nil && k.Granted > 0 && !quarantined:
+		return nil, false
+	case h != nil && k.Granted > h.Granted && !quarantined: // it lapsed, and came back by a claim of long ago
+		return nil, false
+	case h == nil:
+		h = &holding{Holding: Holding{Holder: k.Holder}}
+		d.holdings = append(d.holdings, h)
+	case h.echo > c.SentAt:
+		return h, true // it was said before what is known
+	}
+	if quarantined && k.Granted > h.Granted { // the log lacks it
+		h.Granted = k.Granted
+		d.version++
+	}
+	if k.Returned > h.Returned && k.Returned <= h.Granted {
+		a.stats.returned.Add(k.Returned - h.Returned)
+		h.Returned = k.Returned
+	}
+	h.Limit, h.Lasts, h.Region, h.want, h.heard, h.echo = k.Limit, max(h.Lasts, k.Lasts), c.From, k.Want, now, c.SentAt
+	return h, true
+}
+
+// grant gives what there is to those who want it, and returns what others than asker
+// are to hear of. What it changed has to be in the log before anybody hears.
+func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[deltasync.Key]*deposit, now time.Duration) (told []*telling) {
+	if a.quarantined(l, asker.Lasts, now) {
+		return nil
+	}
+	before := d.out()
+	granted, wanted := d.award(a.cfg.Edges(), now)
+	a.stats.granted.Add(crdt.SatSub(d.out(), before))
+	for _, h := range granted {
+		changed[d.key] = d
+		if h != asker && h.echo != 0 {
+			told = append(told, &telling{h.Region, deltasync.Grant{Key: d.key, Holder: h.Holder, Granted: h.Granted, Target: h.Granted - h.Returned, Echo: h.echo}})
+		}
+	}
+	if d.wanted = wanted; wanted != none && !d.listed {
+		d.listed = true
+		l.short = append(l.short, d.key) // it leaves with the next push, where nothing is wanted any more
+	}
+	return told
+}
+
+// Push is what the edges of a region are to hear.
+type Push struct {
+	Region  string
+	Subject string
+	Payload []byte
+}
+
+// Pushes is what edges are to hear unasked: what they were granted, and that they
+// should return what others need. Call it every Config.Urgent.
+func (a *Authority) Pushes() (out []Push) {
+	now := a.cfg.Boot()
+	for i := range a.lanes {
+		out = a.pushesOf(i, now, out)
+	}
+	return out
+}
+
+func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
+	l := &a.lanes[lane]
+	l.mu.Lock()
+	tell := l.tell
+	l.tell = nil
+	if l.token == 0 {
+		tell = nil
+	}
+	kept := l.short[:0]
+	for _, key := range l.short {
+		d := l.keys[key]
+		if d == nil {
+			continue
+		}
+		if d.wanted == none {
+			d.listed = false
+			continue
+		}
+		kept = append(kept, key)
+		if now-d.pushed < a.cfg.Interval {
+			continue
+		}
+		d.pushed = now
+		parts, isScarce := d.parts(d.limit(), a.cfg.Edges(), now)
+		wanted := false
+		for i, h := range d.holdings {
+			wanted = wanted || h.wants(now) > h.Out()
+			target, recall := d.target(i, parts, isScarce, d.wanted)
+			if recall = recall && h.Out() > target; !recall && h.silent(now) {
+				recall, h.asked = true, now
+			}
+			if recall && h.echo != 0 {
+				tell = append(tell, &telling{h.Region, deltasync.Grant{
+					Key: key, Holder: h.Holder, Target: target, Echo: h.echo, Flags: deltasync.GrantRecall, // what was granted may not be in the log yet
+				}})
+			}
+		}
+		if !wanted && d.out() <= d.limit() { // whoever wanted some is not heard of any more
+			d.wanted, d.listed, kept = none, false, kept[:len(kept)-1]
+		}
+	}
+	l.short = kept
+	log := l.log
+	l.mu.Unlock()
+	byRegion := map[string]*deltasync.Grants{}
+	flush := func(region string) {
+		g := byRegion[region]
+		b, err := g.AppendBinary(nil)
+		if err != nil { // our own bug
+			a.cfg.Logger.Error("grants dropped", "err", err)
+		} else {
+			out = append(out, Push{Region: region, Subject: deltasync.GrantSubject(region, lane), Payload: b})
+		}
+		delete(byRegion, region)
+	}
+	for _, t := range tell {
+		g := byRegion[t.region]
+		if g == nil {
+			g = &deltasync.Grants{Region: a.cfg.Region, Lane: lane, Status: deltasync.StatusOK, Lease: a.cfg.Lease, Log: log}
+			byRegion[t.region] = g
+		}
+		if g.Grants = append(g.Grants, t.grant); len(g.Grants) == deltasync.MaxClaims {
+			flush(t.region)
+		}
+	}
+	for _, region := range a.regions {
+		if byRegion[region] != nil {
+			flush(region)
+		}
+	}
+	return out
+}
+
+// Stats is what an authority counted, and holds.
+type Stats struct {
+	Keys, Short                                        int
+	Granted, Returned, Voided, Refused, Fenced, Failed uint64
+}
+
+// Stats counts.
+func (a *Authority) Stats() (s Stats) {
+	for i := range a.lanes {
+		l := &a.lanes[i]
+		l.mu.Lock()
+		s.Keys, s.Short = s.Keys+len(l.keys), s.Short+len(l.short)
+		l.mu.Unlock()
+	}
+	st := &a.stats
+	s.Granted, s.Returned, s.Voided = st.granted.Load(), st.returned.Load(), st.voided.Load()
+	s.Refused, s.Fenced, s.Failed = st.refused.Load(), st.fenced.Load(), st.failed.Load()
+	return s
+}

@@ -1,0 +1,194 @@
+package escrow
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// deposit is what an authority knows of one key.
+type deposit struct {
+	key      deltasync.Key
+	version  uint64 // of what is known here
+	durable  uint64 // of what is in the log for sure: no more may be said
+	writes   int    // under way
+	holdings []*holding
+	pushed   time.Duration // when its holders were last asked to return some
+	wanted   need
+	listed   bool // stands in lane.short
+}
+
+// holding is one holder's, and what it said last.
+type holding struct {
+	Holding
+	want  uint64
+	heard time.Duration // by this authority's clock; of one that was read from the log, when that was
+	echo  int64         // Claims.SentAt of what it said last; 0: nothing yet
+	asked time.Duration // when it was last asked what it wants by now
+}
+
+// find is the holding of a holder; nil: it has none.
+func (d *deposit) find(holder uint64) *holding {
+	for _, h := range d.holdings {
+		if h.Holder == holder {
+			return h
+		}
+	}
+	return nil
+}
+
+// lapse removes holdings whose lease is over, and what was spent of them out of the
+// window; it says whether there were any.
+func (d *deposit) lapse(lease time.Duration, now time.Duration) bool {
+	kept := d.holdings[:0]
+	for _, h := range d.holdings {
+		if silent := now - h.heard; silent > spare(lease+h.Lasts) || h.Out() == 0 && silent > spare(lease) {
+			continue
+		}
+		kept = append(kept, h)
+	}
+	lapsed := len(kept) < len(d.holdings)
+	clear(d.holdings[len(kept):])
+	d.holdings = kept
+	return lapsed
+}
+
+// spare adds to a time what two clocks may differ by over it.
+func spare(d time.Duration) time.Duration { return d + d/100 + 50*time.Millisecond }
+
+// limit is what all rights may come to: what most holders claim, of two that as many
+// claim the smaller. Those who say something else have other rules, or mean ill.
+func (d *deposit) limit() (limit uint64) {
+	votes := map[uint64]int{}
+	most := 0
+	for _, h := range d.holdings {
+		votes[h.Limit]++
+		if n := votes[h.Limit]; n > most || n == most && h.Limit < limit {
+			most, limit = n, h.Limit
+		}
+	}
+	return limit
+}
+
+// out is how many rights are held, as far as is known.
+func (d *deposit) out() (sum uint64) {
+	for _, h := range d.holdings {
+		sum = crdt.SatAdd(sum, h.Out())
+	}
+	return sum
+}
+
+// fresh is how long a want is believed of a holder that has said nothing since.
+const fresh = time.Second
+
+// wants is what a holder would hold, as far as it said so lately.
+func (h *holding) wants(now time.Duration) uint64 {
+	if now-h.heard > fresh {
+		return min(h.want, h.Out())
+	}
+	return h.want
+}
+
+// scarce is how many rights there must be for each holder, so that each has a part: of
+// fewer each gets what it asks for while there are some, and returns what it does not
+// use.
+const scarce = 4
+
+// enough is how much of its part is enough for a holder: parts go up and down by
+// chance, and what moves is nobody's on its way.
+const enough = 0.8
+
+// parts is what each holder's part of the limit is: what it wants and an equal part of
+// what nobody wants, some of which stays here for whoever comes; or, where more is
+// wanted than there is, in proportion. Of a scarce limit nobody gets more than he wants.
+func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []float64, isScarce bool) {
+	sum, active := 0.0, 0
+	for _, h := range d.holdings {
+		if w := min(h.wants(now), limit); w > 0 {
+			sum, active = sum+float64(w), active+1
+		}
+	}
+	isScarce = limit < uint64(scarce*len(d.holdings))
+	parts = make([]float64, len(d.holdings))
+	for i, h := range d.holdings {
+		w := float64(min(h.wants(now), limit))
+		switch {
+		case w == 0:
+		case sum <= float64(limit) && isScarce:
+			parts[i] = w
+		case sum <= float64(limit):
+			parts[i] = w + (float64(limit)-sum)/float64(max(active+1, edges))
+		case isScarce:
+			parts[i] = w
+		default:
+			parts[i] = w * float64(limit) / sum
+		}
+	}
+	return parts, isScarce
+}
+
+// need is how badly somebody wants more than he has.
+type need int
+
+const (
+	none   need = iota
+	hungry      // he has about his part, but others may want less by now
+	short       // he has less than his part, or rights are held that are not there
+)
+
+// award grants what there is to those who want it, and have less than their part. It
+// returns those to whom it did, and what is still wanted.
+func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left need) {
+	limit := d.limit()
+	out := d.out()
+	parts, _ := d.parts(limit, edges, now)
+	for i, h := range d.holdings {
+		has, want := h.Out(), h.wants(now)
+		if want == 0 {
+			continue
+		}
+		part := uint64(math.Ceil(parts[i]))
+		if has < part && out < limit {
+			more := min(part-has, limit-out)
+			h.Granted = crdt.SatAdd(h.Granted, more)
+			out, has = out+more, has+more
+			granted = append(granted, h)
+		}
+		switch {
+		case float64(has) < min(float64(want), parts[i]*enough):
+			left = short
+		case has < want:
+			left = max(left, hungry)
+		}
+	}
+	if out > limit {
+		left = short
+	}
+	return granted, left
+}
+
+// target is how many rights are left to the holder at place i, and whether it is to
+// return what it has above, as far as it is not used.
+func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need) (target uint64, recall bool) {
+	target = uint64(math.Ceil(parts[i]))
+	if isScarce {
+		return target, true
+	}
+	return target, wanted == short && float64(d.holdings[i].Out()) > parts[i]+1
+}
+
+// silent says that a holder has said nothing for a while, nor was asked.
+func (h *holding) silent(now time.Duration) bool {
+	return h.Out() > 0 && now-h.heard > fresh && now-h.asked > fresh
+}
+
+// logged is the deposit as it is to stand in the log.
+func (d *deposit) logged() Deposit {
+	l := Deposit{Key: d.key, Version: d.version, Holdings: make([]Holding, len(d.holdings))}
+	for i, h := range d.holdings {
+		l.Holdings[i] = h.Holding
+	}
+	return l
+}

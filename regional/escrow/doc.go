@@ -1,0 +1,26 @@
+// Package escrow is the authority over strict limits: it says who holds how many of the
+// rights in a limit, so that all edges together never hold more than there are
+// (design.md §4; research/accuracy.md §6).
+//
+// A key has one authority, in its home region: whoever owns its lane there. It has on
+// a Log what it granted before anybody hears of it, so that whoever owns the lane next
+// knows. Edges claim: they say what they were ever granted, what they ever returned, and
+// what they would hold. What an edge holds is the difference of the two numbers, which
+// only grow; so frames may be lost, late or twice, and an edge needs no disk. An edge
+// counts a right as returned before it says so, and the authority counts one as granted
+// before it says so:
+//
+//	limit ≥ Σ over holders of granted − returned, as the authority has them
+//	      ≥ Σ over edges of granted − returned, as the edges have them
+//
+// A holder that falls silent has its rights until its lease has ended, by its own
+// clock, and what it may have spent of them has left the window; then they are free.
+// All that is by clocks that nobody sets.
+//
+// Two that both believe to own a lane do no harm: whoever takes a lane writes his token
+// to the log, in which nobody else can write from then on, and each answer is given
+// after a write, be it an empty one. A log that may have lost its tail, or is new, says
+// since when it is there: nothing is granted until every lease that somebody may have
+// by it has ended and what was spent has left the window. Meanwhile holders go on, and
+// their claims tell what they hold.
+package escrow

@@ -1,0 +1,70 @@
+package escrow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Errors of a Log, wrapped.
+var (
+	// ErrFenced: somebody else has taken the lane since.
+	ErrFenced = errors.New("the lane was taken by another authority")
+	// ErrLog: the log cannot be reached, or refuses.
+	ErrLog = errors.New("log of rights unavailable")
+)
+
+// Log has what authorities granted. All who may own a lane of a region share one. It is
+// safe for concurrent use. Implementations: memstore.Rights, redisstore.Rights; both
+// pass storetest.Rights.
+type Log interface {
+	// Take makes token, which nobody used before, the only one that may read and write
+	// a lane from now on. It blocks until that is durable. Errors wrap ErrLog.
+	Take(ctx context.Context, lane int, token uint64) (Origin, error)
+
+	// Load reads deposits of a lane. The answer is aligned with keys; a key that is not
+	// there has no holdings. Errors wrap ErrLog, or ErrFenced.
+	Load(ctx context.Context, lane int, token uint64, keys []deltasync.Key) ([]Deposit, error)
+
+	// Commit writes deposits of a lane in place of those that are there, but one whose
+	// Version is not above that of what is there; a deposit without holdings is
+	// removed. When it returns nil all is durable, and token is still the one that
+	// took the lane; without deposits it says that alone. It blocks until then, or
+	// until ctx ends. Errors wrap ErrLog, and then any part may have been written, or
+	// ErrFenced, and none was.
+	Commit(ctx context.Context, lane int, token uint64, deposits []Deposit) error
+}
+
+// Origin is where a log begins: where it was new, or lost something, or may have. What
+// was granted before that may not be in it.
+type Origin struct {
+	ID  uint64        // no other log, nor this one before, has the same
+	Age time.Duration // how long ago that was
+}
+
+// Deposit is who holds rights in one key's limit.
+type Deposit struct {
+	Key      deltasync.Key
+	Version  uint64 // rises with each write
+	Holdings []Holding
+}
+
+// Holding is what one holder was ever granted, and is known to have returned.
+type Holding struct {
+	Holder   uint64
+	Granted  uint64
+	Returned uint64
+	Limit    uint64        // as it claims
+	Lasts    time.Duration // how long what it spends may count, as it claims
+	Region   string        // where its edge is
+}
+
+// Out is how many rights it may hold.
+func (h *Holding) Out() uint64 {
+	if h.Returned >= h.Granted {
+		return 0
+	}
+	return h.Granted - h.Returned
+}
