@@ -99,6 +99,9 @@ func (b *block) extraBytes() (total int) {
 	}
 	if b.share != nil {
 		total += int(unsafe.Sizeof(share{}))
+		if rt := b.share.rights; rt != nil {
+			total += int(unsafe.Sizeof(rights{})) + rt.spent.Bytes()
+		}
 	}
 	if b.held != nil {
 		total += int(unsafe.Sizeof(held{}))

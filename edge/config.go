@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/sync/boottime"
 )
 
 // Config is what a node is made from. Region, Pop, Name and Secret must be
@@ -65,6 +66,11 @@ type Config struct {
 	// goroutines call it. Default: math/rand/v2. A simulation that is to replay
 	// sets its own.
 	Rand func() float64
+
+	// Boot is a clock that nobody sets and that goes on while the machine sleeps: by it
+	// strict limits judge leases, and what has left a window. Default: CLOCK_BOOTTIME,
+	// where there is one. A simulation that is to replay sets its own.
+	Boot func() time.Duration
 
 	// Logger says what happens at the boundary (discarded).
 	Logger *slog.Logger
@@ -122,6 +128,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Float64
+	}
+	if c.Boot == nil {
+		c.Boot = boottime.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -53,7 +53,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		n.wantAll(counters)
 	case denied:
 		n.wantAll(counters)
-		refusedAsk(counters)
+		n.refusedAsk(counters)
 		for i := range counters {
 			if c := &counters[i]; c.chargedDenied() {
 				n.book(c)
@@ -262,7 +262,7 @@ func (n *Node) charge(s *shard, r *record, rate *limit.Rate, cost uint64) {
 	} else if patient(rate, before) && !patient(rate, r.fresh) {
 		s.enlist(r, hot)
 	}
-	if half := rate.Ceiling / 2; r.allowance < half && !s.shares(rate) && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
+	if half := rate.Ceiling / 2; r.allowance < half && !s.shares(rate) && !escrows(rate) && (r.flags&urgent == 0 || crdt.SatAdd(r.allowance, cost) >= half) {
 		s.enlist(r, pressing)
 		r.flags |= urgent
 		n.hurry.Store(true)
@@ -344,7 +344,7 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 
 // short says that the counter's limit has room, and this edge's share of it has not.
 func (c *counter) short() bool {
-	return c.over && c.rate.Consistency == limit.Adaptive && !c.dropped && c.record.left(c.rate) >= c.need
+	return c.over && c.rate.Consistency >= limit.Adaptive && !c.dropped && c.record.left(c.rate) >= c.need
 }
 
 // marks says that the counter admits the request in a margin.

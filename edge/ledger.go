@@ -108,6 +108,7 @@ type shard struct {
 	wave       uint16 // of resends, as last seen
 	coldTick   int64  // when the cold ones were last drained; see cold.due
 	cluster    *cluster
+	claims     []deltasync.Key // counters of strict rates of which the authority should hear
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	_          [64]byte    // keeps the next lock off these cache lines
@@ -287,6 +288,9 @@ func (r *record) settle() {
 	}
 	if b.share != nil {
 		b.share.spend(r.fresh)
+		if b.share.rights != nil {
+			b.share.rights.spend(b.rate, r.fresh)
+		}
 	}
 	r.local = saturate(crdt.SatAdd(uint64(r.local), r.fresh))
 	r.fresh = 0
@@ -323,7 +327,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	r.until = rate.EndOf(b.slice)
 	if s.shares(rate) {
 		s.confineToShare(r, rate, level, now)
-	} else if b.share != nil && rate.Consistency != limit.Adaptive {
+	} else if b.share != nil && rate.Consistency < limit.Adaptive {
 		b.share = nil // it was decided so by the rules before
 	}
 	if b.memory != nil {
@@ -332,6 +336,11 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	}
 	if rate.Queue {
 		r.until = 0 // each request has a turn of its own
+	}
+	if escrows(rate) {
+		s.confineToRights(r, rate, now)
+	} else if b.share != nil {
+		b.share.rights = nil // the rules are others; they are gone with the lease
 	}
 	if b.held != nil {
 		r.confine(now)

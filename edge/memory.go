@@ -167,7 +167,7 @@ func (s *shard) inherit(b *block, c crdt.Carry, now int64) (rose bool) {
 // no slice, no level, no penalty, and nothing that its rate wants kept for
 // longer.
 func (b *block) idle(now int64) bool {
-	if b.own.Len()+b.others.Len() > 0 || b.punished(now) {
+	if b.own.Len()+b.others.Len() > 0 || b.punished(now) || b.share != nil && b.share.rights != nil && b.share.rights.keeps() {
 		return false
 	}
 	m := b.memory

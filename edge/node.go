@@ -116,6 +116,8 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.cluster.rand, n.cluster.hurry = cfg.Rand, &n.hurry
 	n.cluster.urgent, n.cluster.interval = cfg.Urgent, cfg.Interval
+	n.cluster.escrow.boot, n.cluster.escrow.rand = cfg.Boot, cfg.Rand
+	n.cluster.escrow.lease.Store(int64(deltasync.DefaultLease))
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.cluster = &n.cluster
@@ -342,6 +344,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			r.expire(now)
 		} else {
 			r.settle()
+			s.tend(r, now)
 			s.recall(b, now)
 			s.retire(r, now)
 			_ = b.punished(now) // a penalty of before a clock was set back is cut here at the latest

@@ -27,7 +27,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		}
 		n.amend(t, c, func(s *shard, r *record) {
 			if r.settle(); r.counts(c, t) {
-				n.giveBack(s, r, c.Slice, back, t)
+				n.giveBack(s, r, c.Slice, back, t, ours)
 			}
 		})
 		c.Cost -= back
@@ -45,7 +45,7 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 			continue
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			n.giveBack(s, r, c.Slice, c.Cost, t)
+			n.giveBack(s, r, c.Slice, c.Cost, t, ours)
 			s.fold(r, c.Rule, c.Rate, t)
 			n.charge(s, r, c.Rate, c.Cost)
 			c.Slice = r.block.slice
@@ -76,8 +76,16 @@ func (r *record) counts(c *limit.Charge, now int64) bool {
 	return m == nil || m.exact.Counts(c.Rate, c.At, now)
 }
 
+// charger is whose charge is given back.
+type charger bool
+
+const (
+	ours   charger = true
+	theirs charger = false
+)
+
 // giveBack books a refund beside its charge.
-func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now int64) {
+func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now int64, by charger) {
 	if slice < r.block.rate.Reach(now) {
 		return
 	}
@@ -89,6 +97,9 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 	}
 	if h := b.held; h != nil {
 		h.used = crdt.SatSub(h.used, cost)
+	}
+	if b.share != nil && b.share.rights != nil && by == ours {
+		b.share.rights.spent.GiveBack(b.rate, cost, slice)
 	}
 	r.until = 0
 	r.forgive()
@@ -146,14 +157,14 @@ func (n *Node) giveBackCounted(now int64, c *counter) {
 	s.whole(r)
 	r.settle()
 	s.retire(r, now)
-	for _, ours := range []bool{true, false} {
+	for _, by := range []charger{ours, theirs} {
 		for _, cell := range slices.Clone(s.sums(r.block)) {
 			back := min(cell.Net(), c.cost)
-			if ours {
+			if by == ours {
 				back = min(back, r.block.own.Get(cell.Slice).Net())
 			}
 			if back > 0 {
-				n.giveBack(s, r, cell.Slice, back, now)
+				n.giveBack(s, r, cell.Slice, back, now, by)
 				c.cost -= back
 			}
 		}

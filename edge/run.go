@@ -19,7 +19,8 @@ import (
 //
 //	ticker ── Flush ──► a goroutine a frame (two a lane at most) ── Request ──► Receive or Lost
 //	ticker ── Asks ──► a goroutine a lane ── Request ──► ReceiveSnapshot or LostSnapshot
-//	bus's goroutine ──► ReceiveHot
+//	ticker ── Claims ──► a goroutine a frame ── Request ──► ReceiveGrants
+//	bus's goroutine ──► ReceiveHot, ReceiveGrants
 func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	sub, err := bus.Subscribe(deltasync.HotSubjects(n.cfg.Region), func(_ string, payload []byte) {
 		if err := n.ReceiveHot(time.Now(), payload); err != nil {
@@ -29,12 +30,23 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to pushes of %s: %w", n.cfg.Region, err)
 	}
+	grants, err := bus.Subscribe(deltasync.GrantSubjects(n.cfg.Region), func(_ string, payload []byte) {
+		if err := n.ReceiveGrants(time.Now(), payload); err != nil {
+			n.cfg.Logger.Warn("grants dropped", "err", err)
+		}
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("subscribe to grants of %s: %w", n.cfg.Region, err), sub.Stop())
+	}
 	var frames sync.WaitGroup
 	// Frames outlive ctx by the final flush's deadline.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) }, func(asks []Ask) { n.ask(ctx, bus, &frames, asks) })
+	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) }, func(asks []Ask, claims []Claiming) {
+		n.ask(ctx, bus, &frames, asks)
+		n.claim(ctx, bus, &frames, claims)
+	})
 
 	n.spendFreely()
 	drained := n.clock.At(time.Now())
@@ -55,8 +67,10 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		n.tellOwed(time.Now())
 	}
 	frames.Wait()
-	if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
-		return fmt.Errorf("stop pushes: %w", err)
+	for _, sub := range []deltasync.Subscription{sub, grants} {
+		if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
+			return fmt.Errorf("stop pushes: %w", err)
+		}
 	}
 	if keys := n.unsent(); keys > 0 {
 		return fmt.Errorf("stopped with counts of %d keys unsent: %s", keys, n.whyUnsent(drained))
@@ -89,8 +103,8 @@ func (n *Node) whyUnsent(since int64) string {
 }
 
 // loop flushes every Interval, and what is urgent every Urgent, until ctx ends, and
-// asks for the snapshot until that is there.
-func (n *Node) loop(ctx context.Context, send func([]Outgoing), ask func([]Ask)) {
+// asks for the snapshot until that is there, and for rights.
+func (n *Node) loop(ctx context.Context, send func([]Outgoing), ask func([]Ask, []Claiming)) {
 	ticker := time.NewTicker(n.cfg.Urgent)
 	defer ticker.Stop()
 	var flushed, ticked time.Time
@@ -107,7 +121,7 @@ func (n *Node) loop(ctx context.Context, send func([]Outgoing), ask func([]Ask))
 			case n.Urgent():
 				send(n.FlushUrgent(now))
 			}
-			ask(n.Asks(now))
+			ask(n.Asks(now), n.Claims(now))
 			if now.Sub(ticked) >= 100*time.Millisecond {
 				ticked = now
 				n.Tick(now)
@@ -163,6 +177,28 @@ func (n *Node) ask(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGrou
 		})
 	}
 }
+
+// claim makes each a request to the authority. The goroutines end with the answer, the
+// timeout, or ctx; frames waits for them.
+func (n *Node) claim(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, claims []Claiming) {
+	for _, c := range claims {
+		frames.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+			defer cancel()
+			reply, err := bus.Request(ctx, c.Subject, c.Payload)
+			if err == nil {
+				err = n.ReceiveGrants(time.Now(), reply)
+			}
+			if err != nil {
+				n.cfg.Logger.Debug("claims lost", "home", c.Home, "lane", c.Lane, "err", err)
+			}
+		})
+	}
+}
+
+// claimTimeout is how long an authority may take, in another region maybe, which has
+// its log on disk before it answers.
+const claimTimeout = 2 * time.Second
 
 // snapshotTimeout is how long a part of a snapshot may take: the first has the
 // owner look through the lane.

@@ -25,6 +25,7 @@ type cluster struct {
 	between  atomic.Int64 // from region to region, one way, ns
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
+	escrow   escrow
 }
 
 // heard takes note of a reply that came at now.
@@ -89,6 +90,7 @@ type share struct {
 	mine    uint64      // of that, what was charged since told was
 	grant   limit.Grant // as last made
 	marks   [4]mark     // when it was last told, the latest last
+	rights  *rights     // of a strict rate; then own is all that is used of the others
 }
 
 // mark is how much was spent when that was told.
@@ -107,10 +109,17 @@ func (sh *share) spend(cost uint64) {
 
 // refusedAsk notes that costs were asked for and not charged: what is charged though it
 // is denied is noted with the charge.
-func refusedAsk(counters []counter) {
+func (n *Node) refusedAsk(counters []counter) {
 	for i := range counters {
-		if c := &counters[i]; !c.lends && !c.chargedDenied() && c.record.block.share != nil {
+		c := &counters[i]
+		if c.lends || c.record.block.share == nil {
+			continue
+		}
+		if !c.chargedDenied() {
 			c.record.block.share.own.Ask(c.cost)
+		}
+		if c.over && c.record.block.share.rights != nil && asks(c.rate) {
+			n.shard(c.key).refusedRight(c.record, c.cost)
 		}
 	}
 }
@@ -191,10 +200,19 @@ func (s *shard) hurry(r *record) {
 // needed beyond the cost, as some is reserved, has to be left of the limit, and this
 // edge's part of it of the share: then the allowance is for this request alone.
 func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int64) {
-	if r.sparse() || r.block.share == nil || !s.shares(rate) || r.block.held != nil || r.block.punished(now) {
+	if r.sparse() || r.block.share == nil || r.block.held != nil || r.block.punished(now) {
 		return
 	}
 	cost = min(cost, need)
+	if rt := r.block.share.rights; rt != nil && escrows(rate) {
+		if need > cost && r.left(rate) >= need && r.allowance >= crdt.SatAdd(cost, rt.part(need-cost, rate)) {
+			r.allowance = need
+		}
+		return
+	}
+	if !s.shares(rate) {
+		return
+	}
 	switch g := &r.block.share.grant; {
 	case g.Cost >= need:
 		r.allowance = g.Cost
@@ -214,13 +232,13 @@ func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int6
 // left is what is left of the ceiling, as far as is known: more than the allowance
 // where that is a share.
 func (r *record) left(rate *limit.Rate) uint64 {
-	if rate.Consistency != limit.Adaptive { // as of most; this much is inlined
+	if rate.Consistency < limit.Adaptive { // as of most; this much is inlined
 		return r.allowance
 	}
 	return r.unshared(rate)
 }
 
-// unshared is left of a counter that is decided by shares.
+// unshared is left of a counter that is decided by shares, or by rights.
 func (r *record) unshared(rate *limit.Rate) uint64 {
 	if b := r.block; r.flags&refused != 0 && b.denied.cost == penalty || b.held != nil {
 		return r.allowance

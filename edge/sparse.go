@@ -44,7 +44,9 @@ const (
 )
 
 // thins says that records of the rate may be sparse.
-func thins(rate *limit.Rate) bool { return !rate.Exact() && refreshAfter(rate) <= longestRest }
+func thins(rate *limit.Rate) bool {
+	return !rate.Exact() && !escrows(rate) && refreshAfter(rate) <= longestRest
+}
 
 // reservedWeight is set aside in the budget for every sparse record, half of a
 // block: many become whole one day.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -37,8 +38,9 @@ type Aggregator struct {
 	audited    turns
 	spoken     spoken
 	tallies    tallies
-	recastTold atomic.Int64  // when tellRecast last said something
-	epoch      atomic.Uint64 // of the store and of this aggregator, as told to edges
+	recastTold atomic.Int64      // when tellRecast last said something
+	epoch      atomic.Uint64     // of the store and of this aggregator, as told to edges
+	rights     *escrow.Authority // nil: no strict limits are granted here
 	stats      stats
 }
 
@@ -136,10 +138,39 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	if cfg.Rules != nil {
 		a.SetRules(cfg.Rules)
 	}
+	if cfg.Rights != nil {
+		if a.rights, err = escrow.New(escrow.Config{
+			Region: cfg.Region, Peers: cfg.Peers, Lanes: cfg.Lanes, Log: cfg.Rights, Lease: cfg.RightsLease, Timeout: cfg.StoreTimeout, Interval: cfg.Interval,
+			Boot: cfg.Boot, Token: cfg.Token, Logger: cfg.Logger,
+			Edges: func() int {
+				edges, _ := a.live(a.clock.At(a.cfg.Now()))
+				return edges * (len(cfg.Peers) + 1)
+			},
+		}); err != nil {
+			return nil, fmt.Errorf("aggregator config: %w", err)
+		}
+	}
 	if cfg.Registerer != nil {
 		cfg.Registerer.MustRegister(newCollector(a))
 	}
 	return a, nil
+}
+
+// HandleClaims answers an edge that claims rights in strict limits; nil: it is to ask
+// again. It waits for the log, for Config.StoreTimeout at most.
+func (a *Aggregator) HandleClaims(ctx context.Context, subject string, payload []byte) []byte {
+	if a.rights == nil {
+		return nil
+	}
+	return a.rights.Handle(ctx, subject, payload)
+}
+
+// Grants is what edges are to hear of their rights unasked. Call it every Config.Urgent.
+func (a *Aggregator) Grants() []escrow.Push {
+	if a.rights == nil {
+		return nil
+	}
+	return a.rights.Pushes()
 }
 
 // setEpoch tells edges and peers apart what they have told us from what they
@@ -299,4 +330,12 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 	}
 	a.relieve(l, now) // what the store told of them may have made them larger, and what was being written may go now
 	return down
+}
+
+// RightsStats counts what was granted of strict limits; zero where nothing is.
+func (a *Aggregator) RightsStats() escrow.Stats {
+	if a.rights == nil {
+		return escrow.Stats{}
+	}
+	return a.rights.Stats()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -66,6 +67,19 @@ type Config struct {
 	// Rules are those of the edges, by which the truth is told of what they admitted,
 	// rule by rule: counters name none. Nil: it is not told, until SetRules.
 	Rules *limit.Set
+
+	// Rights is the log of the rights in strict limits; nil: nothing is granted here,
+	// and strict limits whose home this region is deny everything. All aggregators of
+	// a region must have the same. RightsLease is how long rights are good for without
+	// being renewed (15 s).
+	Rights      escrow.Log
+	RightsLease time.Duration
+
+	// Boot is a clock that nobody sets, by which leases are judged, and Token draws
+	// what nobody drew before, for who takes a lane of Rights. Nil: CLOCK_BOOTTIME,
+	// and at random. A simulation that is to replay sets both.
+	Boot  func() time.Duration
+	Token func() uint64
 
 	// Now measures how long an answer took, which it is stamped with: by that
 	// the time that the store took is not taken for the network's. Nil:

@@ -24,10 +24,10 @@ const finalExports = time.Second
 // most, writes what the store still lacks, for five, and returns when all its
 // goroutines are gone.
 //
-//	bus's goroutines ──► Handle ──► store;  HearBeat
+//	bus's goroutines ──► Handle ──► store;  HandleClaims ──► log of rights;  HearBeat
 //	ticker ── Assign ──► Serve, or Stop, a lane;  Beat ──► publish
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
-//	       ├─ Pushes ──► publish
+//	       ├─ Pushes, Grants ──► publish
 //	       └─ Audits ──► a goroutine a peer ──► ReceiveAudit
 //	ticker ── Sync ──► store;  Inherit ──► store;  AuditStore ──► store
 func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
@@ -84,6 +84,11 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 			for _, p := range a.Pushes(now) {
 				if err := bus.Publish(p.Subject, p.Payload); err != nil {
 					a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
+				}
+			}
+			for _, p := range a.Grants() {
+				if err := bus.Publish(p.Subject, p.Payload); err != nil {
+					a.cfg.Logger.Debug("grants lost", "subject", p.Subject, "err", err)
 				}
 			}
 			if now.Sub(ticked) >= time.Second {

@@ -150,6 +150,9 @@ func (s *seat) take(lane int) (all served, err error) {
 		{deltasync.AuditSubject(region, lane), func(ctx context.Context, _ string, payload []byte) []byte {
 			return s.a.AnswerAudit(ctx, time.Now(), payload)
 		}},
+		{deltasync.ClaimSubjects(region, lane), func(ctx context.Context, subject string, payload []byte) []byte {
+			return s.a.HandleClaims(ctx, subject, payload)
+		}},
 	} {
 		sub, err := s.bus.Serve(by.subject, deltasync.Queue(region), by.handle)
 		if err != nil {

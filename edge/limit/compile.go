@@ -197,6 +197,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		c.classes(path+".classes", &spec.Classes, r)
 		c.countWhen(path+".count_when", spec.CountWhen, r)
 		c.conflicts(path, spec, r)
+		c.strict(path, spec, r)
 	}
 	c.tiers(path, spec, r)
 	return r
@@ -245,7 +246,7 @@ func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 // this version of it.
 func unbuilt(word string) bool {
 	switch word {
-	case "strict", "envoy":
+	case "envoy":
 		return true
 	}
 	return strings.HasPrefix(word, "group:")

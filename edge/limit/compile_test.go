@@ -89,19 +89,17 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"route above max": {func(d *limit.Document) {
 			d.Rules[0].Cost = limit.CostSpec{ByRoute: map[string]uint64{"GET /a": 3}, Max: 2}
 		}, "E171", "rules[0].cost.by_route.GET /a"},
-		"route":               {func(d *limit.Document) { d.Rules[0].Cost.ByRoute = map[string]uint64{"GET a": 3} }, "E172", "rules[0].cost.by_route.GET a"},
-		"algorithm":           {func(d *limit.Document) { d.Rules[0].Rates[0].Algorithm = "subwindows" }, "E180", "rules[0].rates[0].algorithm"},
-		"default mode":        {func(d *limit.Document) { d.Defaults.Mode = "on" }, "E180", "defaults.mode"},
-		"mode":                {func(d *limit.Document) { d.Rules[0].Mode = "on" }, "E180", "rules[0].mode"},
-		"scope":               {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "world" }, "E180", "rules[0].rates[0].scope"},
-		"rounding":            {func(d *limit.Document) { d.Rules[0].Rates[0].Round = "off" }, "E180", "rules[0].rates[0].round"},
-		"oldest":              {func(d *limit.Document) { d.Rules[0].Rates[0].Oldest = "half" }, "E180", "rules[0].rates[0].oldest"},
-		"show":                {func(d *limit.Document) { d.Rules[0].OnLimit.ShowHeaders = "some" }, "E180", "rules[0].on_limit.show_headers"},
-		"consistency":         {func(d *limit.Document) { d.Rules[0].Consistency = "tight" }, "E180", "rules[0].consistency"},
-		"default algorithm":   {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_logs" }, "E180", "defaults.algorithm"},
-		"later scope":         {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
-		"later consistency":   {func(d *limit.Document) { d.Rules[0].Rates[0].Consistency = "strict" }, "E181", "rules[0].rates[0].consistency"},
-		"default consistency": {func(d *limit.Document) { d.Defaults.Consistency = "strict" }, "E181", "defaults.consistency"},
+		"route":             {func(d *limit.Document) { d.Rules[0].Cost.ByRoute = map[string]uint64{"GET a": 3} }, "E172", "rules[0].cost.by_route.GET a"},
+		"algorithm":         {func(d *limit.Document) { d.Rules[0].Rates[0].Algorithm = "subwindows" }, "E180", "rules[0].rates[0].algorithm"},
+		"default mode":      {func(d *limit.Document) { d.Defaults.Mode = "on" }, "E180", "defaults.mode"},
+		"mode":              {func(d *limit.Document) { d.Rules[0].Mode = "on" }, "E180", "rules[0].mode"},
+		"scope":             {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "world" }, "E180", "rules[0].rates[0].scope"},
+		"rounding":          {func(d *limit.Document) { d.Rules[0].Rates[0].Round = "off" }, "E180", "rules[0].rates[0].round"},
+		"oldest":            {func(d *limit.Document) { d.Rules[0].Rates[0].Oldest = "half" }, "E180", "rules[0].rates[0].oldest"},
+		"show":              {func(d *limit.Document) { d.Rules[0].OnLimit.ShowHeaders = "some" }, "E180", "rules[0].on_limit.show_headers"},
+		"consistency":       {func(d *limit.Document) { d.Rules[0].Consistency = "tight" }, "E180", "rules[0].consistency"},
+		"default algorithm": {func(d *limit.Document) { d.Defaults.Algorithm = "sliding_logs" }, "E180", "defaults.algorithm"},
+		"later scope":       {func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "group:eu" }, "E181", "rules[0].rates[0].scope"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc := limit.Document{Namespace: "test", Rules: []limit.RuleSpec{plainRule()}}

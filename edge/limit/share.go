@@ -14,9 +14,12 @@ const (
 	// Adaptive admits an edge's share of what is left, as the others know it, and
 	// more where that cannot do harm (SRB; research/accuracy.md §5).
 	Adaptive
+	// Strict admits what an edge holds rights for, and nothing else: never more than
+	// the limit (escrow; research/accuracy.md §6).
+	Strict
 )
 
-var consistencyNames = map[string]Consistency{"loose": Loose, "adaptive": Adaptive}
+var consistencyNames = map[string]Consistency{"loose": Loose, "adaptive": Adaptive, "strict": Strict}
 
 func (c Consistency) String() string { return nameOf(consistencyNames, c) }
 

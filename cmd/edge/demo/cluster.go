@@ -107,6 +107,7 @@ func (c *cluster) newRegion(ctx context.Context, name string) (*region, error) {
 	agg, err := regional.New(regional.Config{
 		Region: name, Name: "aggregator", Peers: peers, Lanes: lanes,
 		Timeout: max(time.Second, 4*c.cfg.Delay), Logger: c.log,
+		Rights: memstore.NewRights(time.Time{}, nil), // there was none before: edges live and die with it
 	}, store)
 	if err != nil {
 		return nil, err
@@ -185,7 +186,9 @@ func (c *cluster) newEdge(r *region, nth int, rules rulesText) (*edgeSite, error
 	if err != nil {
 		return nil, err
 	}
-	return &edgeSite{site: s, name: name, url: urlOf(listener.Addr()), api: api, listener: listener, bus: bus}, nil
+	far := membus.Impair(bus, membus.Faults{Link: c.linkOf(r.name)})
+	c.closers[len(c.closers)-1] = far.Close // it closes bus too
+	return &edgeSite{site: s, name: name, url: urlOf(listener.Addr()), api: api, listener: listener, bus: far}, nil
 }
 
 // mainNamespace is where traffic, and calls that name no namespace, are
@@ -220,15 +223,19 @@ func (c *cluster) listen(nth int) (net.Listener, error) {
 	return ln, nil
 }
 
-// linkOf is what becomes of the messages of a region's aggregator: those to other
-// regions take their time, and a cut swallows them; all others are next door.
+// linkOf is what becomes of the messages of a region's aggregator, and of its edges:
+// those to other regions take their time, and a cut swallows them; all others are next door.
 func (c *cluster) linkOf(from string) func(subject string) membus.Link {
 	return func(subject string) membus.Link {
 		to := deltasync.AuditedRegion(subject)
 		if s, err := deltasync.ParseUp(subject); err == nil && s.Kind == deltasync.KindRegion {
 			to = s.Region
+		} else if s, err := deltasync.ParseClaim(subject); err == nil {
+			to = s.Region
+		} else if granted := deltasync.GrantedRegion(subject); granted != "" {
+			to = granted
 		}
-		if to == "" {
+		if to == "" || to == from {
 			return membus.Link{}
 		}
 		at := time.Since(c.begun)

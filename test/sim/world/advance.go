@@ -127,6 +127,9 @@ func (w *World) runSite(h *hub, s *Site) {
 	for _, a := range s.node.Asks(now) {
 		w.ask(h, s, a)
 	}
+	for _, c := range s.node.Claims(now) {
+		w.claim(h, s, c)
+	}
 	if w.now.Sub(s.ticked) >= 100*time.Millisecond {
 		s.ticked = w.now
 		s.node.Tick(now)
@@ -271,6 +274,9 @@ func (w *World) runServer(h *hub, v *Server) {
 		}
 		for _, p := range v.aggregator.Pushes(now) {
 			w.push(h, v, p)
+		}
+		for _, p := range v.aggregator.Grants() {
+			w.grant(h, v, p)
 		}
 		_ = v.aggregator.Sync(context.Background(), now) // it tries again
 		_ = v.aggregator.Inherit(context.Background(), now)

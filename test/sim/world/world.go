@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
 )
 
 // Region is a region of a World with its edges.
@@ -63,6 +64,8 @@ type Config struct {
 	// Audit has aggregators compare what they believe with other regions and their
 	// store.
 	Audit bool
+	// Lease is that of rights in strict limits; 0: the default.
+	Lease time.Duration
 	// Watch sees what the parts tell each other.
 	Watch
 }
@@ -124,6 +127,7 @@ type hub struct {
 	name    string
 	servers []*Server
 	store   *Store
+	rights  *memstore.Rights
 	sites   []*Site
 	cut     bool
 	free    time.Time  // when it is through with the frames that came so far
@@ -180,7 +184,7 @@ func (w *World) found(r Region) error {
 	if w.regions[r.Name] != nil {
 		return fmt.Errorf("region %q stands there twice", r.Name)
 	}
-	h := &hub{name: r.Name, store: newStore(w, uint64(len(w.regions))+1+w.cfg.Seed), rnd: w.stream("queue", r.Name)}
+	h := &hub{name: r.Name, store: newStore(w, uint64(len(w.regions))+1+w.cfg.Seed), rnd: w.stream("queue", r.Name), rights: memstore.NewRights(time.Time{}, w.Now)}
 	w.regions[r.Name] = h
 	w.order = append(w.order, h)
 	for i := range w.cfg.Aggregators {
@@ -222,6 +226,7 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 		Region: h.name, Name: v.Name, Peers: peers, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.ServerKeys, MaxBytes: w.cfg.ServerBytes, Targets: w.cfg.Targets, Rules: set,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(v.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: regionTimeout,
 		Now: w.Now, StoreTimeout: time.Minute, // of the machine's time: a busy one must not change what happens
+		Rights: h.rights, RightsLease: w.cfg.Lease, Boot: w.boot, Token: w.stream("token", v.Name, fmt.Sprint(v.lives)).Uint64,
 	}, h.store)
 	if err == nil {
 		w.joinServer(h, v)
@@ -236,6 +241,7 @@ func (w *World) startSite(s *Site) error {
 		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, Budget: w.cfg.Budget,
 		View: newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
+		Boot: w.boot,
 	})
 	if err != nil {
 		return err
@@ -243,6 +249,10 @@ func (w *World) startSite(s *Site) error {
 	s.node = node
 	return w.load(s, w.cfg.Rules)
 }
+
+// boot is a clock that nobody sets: the same for all machines, as only differences
+// count.
+func (w *World) boot() time.Duration { return w.now.Sub(w.cfg.Start) + time.Hour }
 
 func (w *World) load(s *Site, rules []limit.Document) error {
 	set, err := compile(rules)

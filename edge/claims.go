@@ -1,0 +1,146 @@
+package edge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// Claims hands out what the authorities of strict limits should hear now, in frames to
+// be sent as requests. An answer goes to ReceiveGrants; nothing is to be done about a
+// loss. Call it every Config.Urgent.
+func (n *Node) Claims(now time.Time) []Claiming {
+	e := &n.cluster.escrow
+	if !e.due.Swap(false) {
+		return nil
+	}
+	boot, t := e.boot(), n.clock.At(now)
+	frames := map[authority]*deltasync.Claims{}
+	var order []authority // a map's is not the same each time
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		waiting := s.claims[:0]
+		for _, key := range s.claims {
+			r := s.find(key)
+			if r == nil || r.sparse() || r.block.share == nil || r.block.share.rights == nil {
+				continue // it was forgotten
+			}
+			if !escrows(r.block.rate) || !asks(r.block.rate) {
+				r.block.share.rights.listed = false
+				continue
+			}
+			r.settle()
+			c, home, ok := s.dueClaim(r, boot, t)
+			if !ok {
+				waiting = append(waiting, key)
+				continue
+			}
+			if home == "" {
+				home = n.cfg.Region
+			}
+			to := authority{home: home, lane: key.Lane(n.cfg.Lanes)}
+			for f := frames[to]; f != nil && len(f.Claims) == deltasync.MaxClaims; f = frames[to] {
+				to.part++
+			}
+			f := frames[to]
+			if f == nil {
+				f = &deltasync.Claims{
+					Region: home, Lane: to.lane, Lanes: n.cfg.Lanes,
+					From: n.cfg.Region, Pop: n.cfg.Pop, Name: n.cfg.Name, SentAt: int64(boot),
+				}
+				frames[to] = f
+				order = append(order, to)
+			}
+			f.Claims = append(f.Claims, c)
+		}
+		if s.claims = waiting; len(waiting) > 0 {
+			e.due.Store(true)
+		}
+		s.mu.Unlock()
+	}
+	out := make([]Claiming, 0, len(order))
+	for _, to := range order {
+		payload, err := frames[to].AppendBinary(nil)
+		if err != nil { // our own bug
+			n.cfg.Logger.Error("claims dropped", "home", to.home, "err", err)
+			continue
+		}
+		out = append(out, Claiming{
+			Home: to.home, Lane: to.lane, Payload: payload,
+			Subject: deltasync.ClaimSubject(to.home, to.lane, n.cfg.Region, n.cfg.Pop, n.cfg.Name),
+		})
+	}
+	return out
+}
+
+// Claiming is a frame of claims, and the region whose authority it goes to.
+type Claiming struct {
+	Home    string
+	Lane    int
+	Subject string
+	Payload []byte
+}
+
+// authority is where claims go; part counts frames that are full.
+type authority struct {
+	home       string
+	lane, part int
+}
+
+// ReceiveGrants takes in what an authority answered, or told this region's edges
+// unasked.
+func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
+	var g deltasync.Grants
+	if err := g.UnmarshalBinary(payload); err != nil {
+		n.stats.badPushes.Add(1)
+		return fmt.Errorf("grants: %w", err)
+	}
+	if g.Status != deltasync.StatusOK {
+		return nil // it is asked again
+	}
+	t := n.clock.At(now)
+	lease := g.Lease
+	if lease == 0 {
+		return nil
+	}
+	n.cluster.escrow.lease.Store(int64(lease))
+	for i := range g.Grants {
+		k := &g.Grants[i]
+		s := n.shard(k.Key)
+		s.mu.Lock()
+		if r := s.find(k.Key); r != nil {
+			r.settle()
+			s.hearGrant(r, k, &g, t)
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// Rights are what a node holds of a strict limit.
+type Rights struct{ Held, Spent uint64 }
+
+// RightsOf is what the node holds of all counters of the rates of that generation; for
+// tests that add up what all nodes hold.
+func (n *Node) RightsOf(generation uint64) (sum Rights) {
+	boot := n.cluster.escrow.boot()
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for j := range s.table {
+			r := &s.table[j]
+			if r.key == 0 || r.sparse() || r.block.rate.Generation != generation || r.block.share == nil || r.block.share.rights == nil {
+				continue
+			}
+			rt := r.block.share.rights
+			held := rt.held(boot)
+			sum.Held += held
+			sum.Spent += rt.spent.Used(r.block.rate, held, limit.Instant{Boot: boot, Wall: rt.wall})
+		}
+		s.mu.Unlock()
+	}
+	return sum
+}

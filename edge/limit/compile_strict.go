@@ -1,0 +1,27 @@
+package limit
+
+// strict refuses what no holder of a part of the limit can decide by itself.
+func (c *compiler) strict(path string, spec *RuleSpec, r *Rule) {
+	const code = "E224"
+	any := false
+	for i, rate := range r.Rates {
+		if rate.Consistency != Strict || i >= len(spec.Rates) {
+			any = any || rate.Consistency == Strict
+			continue
+		}
+		any = true
+		switch at := indexed(path+".rates", i); {
+		case rate.Queue:
+			c.problem(at+".queue", code, "consistency: adaptive, or max_delay in place of queue", "a queue cannot be strict: each edge would have a queue of its own")
+		case rate.Drain.Floor > 0:
+			c.problem(at+".initial", code, "consistency: adaptive, or leave it out", "what is given once, at the start, cannot be strict: it would be given again where a part of the limit comes back")
+		}
+	}
+	switch {
+	case !any:
+	case spec.CountWhen != "":
+		c.problem(path+".count_when", code, "consistency: adaptive, or leave it out", "what is charged after the response cannot be strict: it is over by then")
+	case spec.Margin.Elastic != ElasticSpec{}:
+		c.problem(path+".margin.elastic", code, "consistency: adaptive, or margin: {soft: ...}", "an elastic margin cannot be strict: it opens and closes at each edge by itself")
+	}
+}

@@ -1,0 +1,314 @@
+package edge
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A counter of a strict rate is decided by the rights that this edge holds of the
+// limit, and by what it spent of them itself (limit.Spent). Rights come from the
+// authority of the key, in its home region, and are good for a lease, which is renewed
+// while the key lives. What was ever granted and what was ever returned are told as
+// numbers that only grow (deltasync.Claims), and an edge returns by counting a right
+// as returned before it says so: no frame that is lost, late or comes twice can make
+// two edges hold one right. An edge that dies, or forgets the key, holds its rights
+// until the lease is over and what it may have spent is out of the window.
+
+// escrow is what a node has for all its strict counters.
+type escrow struct {
+	boot  func() time.Duration // of a clock that nobody sets, and that goes on while the machine sleeps
+	rand  func() float64
+	once  sync.Once     // for nonce
+	nonce uint64        // of this process
+	lives atomic.Uint64 // of counters; see holder
+	due   atomic.Bool   // some shard has claims to tell
+	lease atomic.Int64  // that the authorities give, as last heard, ns
+}
+
+// holder names one life of a counter at this edge: as deltasync.Claim wants it, it is
+// never used again.
+func (e *escrow) holder() uint64 {
+	e.once.Do(func() { e.nonce = uint64(e.rand()*(1<<53))<<11 ^ uint64(e.rand()*(1<<53)) })
+	for {
+		if id := e.nonce + e.lives.Add(1)*0x9e3779b97f4a7c15; id != 0 { // odd: no two are alike
+			return id
+		}
+	}
+}
+
+// rights are those of one counter.
+type rights struct {
+	escrow   *escrow
+	holder   uint64
+	granted  uint64 // ever
+	returned uint64 // ever
+	until    time.Duration
+	spent    limit.Spent
+	wall     int64         // at the last fold
+	short    uint64        // cost that was refused since the last claim
+	told     uint64        // that it wants, in the last claim
+	target   uint64        // what the authority would leave here
+	recalled bool          // others need what is above that
+	asked    time.Duration // when a claim last left
+	answered time.Duration // the claim that was answered last
+	gave     time.Duration // when rights were last returned
+	listed   bool          // stands in shard.claims
+	log      uint64        // that has what was granted
+	home     string        // region of the authority; "": as good as known, the own one
+}
+
+// held is how many rights there are now.
+func (rt *rights) held(boot time.Duration) uint64 {
+	if boot >= rt.until {
+		return 0
+	}
+	return crdt.SatSub(rt.granted, rt.returned)
+}
+
+// spend notes a charge. It is made now, or was a moment ago: later is safe.
+func (rt *rights) spend(rate *limit.Rate, cost uint64) {
+	boot := rt.escrow.boot()
+	rt.spent.Spend(rate, cost, rt.held(boot), limit.Instant{Boot: boot, Wall: rt.wall})
+}
+
+// part is this edge's part of what is reserved of a limit, rounded up.
+func (rt *rights) part(reserve uint64, rate *limit.Rate) uint64 {
+	held := min(rt.held(rt.escrow.boot()), rate.Ceiling)
+	return uint64(math.Ceil(float64(reserve) * float64(held) / float64(max(1, rate.Ceiling))))
+}
+
+// escrows says that counters of the rate are decided by rights.
+func escrows(rate *limit.Rate) bool { return rate.Consistency == limit.Strict }
+
+// asks says that rights are granted by somebody else.
+func asks(rate *limit.Rate) bool { return rate.Scope != limit.ScopeEdge }
+
+// rights is the record's, made where it has none. What it spent so far, loose or by
+// shares, counts as spent now.
+func (s *shard) rights(r *record, rate *limit.Rate) *rights {
+	b := r.block
+	if b.share == nil {
+		b.share = new(share)
+	}
+	if b.share.rights == nil {
+		rt := &rights{escrow: &s.cluster.escrow, holder: s.cluster.escrow.holder()}
+		b.share.rights = rt
+		if local := uint64(r.local); local > 0 {
+			rt.spend(rate, local)
+		}
+	}
+	return b.share.rights
+}
+
+// confineToRights limits an allowance that was just made to the rights, for one
+// decision: the next looks at the clock again.
+func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
+	rt := s.rights(r, rate)
+	boot := rt.escrow.boot()
+	rt.wall, r.until = now, 0
+	if !asks(rate) {
+		rt.granted, rt.until = crdt.SatAdd(rt.returned, rate.Ceiling), math.MaxInt64
+	}
+	held := rt.held(boot)
+	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
+	r.allowance = min(r.allowance, crdt.SatSub(held, used))
+	if asks(rate) && rt.wishes(r.block.share, rate, held, used, now, boot) {
+		s.claim(r)
+	}
+}
+
+// wants is how many rights the counter would hold: what is asked for in a window, and
+// twice what chance adds to that; and what it could not admit.
+func (rt *rights) wants(sh *share, rate *limit.Rate, used uint64) uint64 {
+	expected := sh.own.Steady(limit.SpansOf(rate.Window)) * rate.Window.Seconds()
+	want := uint64(0)
+	if expected >= 0.05 {
+		want = uint64(math.Ceil(min(expected+2*math.Sqrt(expected), float64(rate.Ceiling))))
+	}
+	return min(max(want, crdt.SatAdd(used, rt.short)), rate.Ceiling)
+}
+
+// wishes says that the authority should hear of the counter now: it has too little for
+// what is asked for in half a second.
+func (rt *rights) wishes(sh *share, rate *limit.Rate, held, used uint64, now int64, boot time.Duration) bool {
+	sh.own.Turn(limit.SpansOf(rate.Window), now)
+	if rt.asked == 0 {
+		return true
+	}
+	soon := sh.own.Fast * min(rate.Window, 500*time.Millisecond).Seconds()
+	return float64(crdt.SatSub(held, used)) < max(1, soon) && rt.wants(sh, rate, used) > held
+}
+
+// refusedRight notes that a cost was asked for and there were no rights for it.
+func (s *shard) refusedRight(r *record, cost uint64) {
+	rt := r.block.share.rights
+	rt.short = max(rt.short, cost)
+	s.claim(r)
+}
+
+// claim lists a counter of which the authority should hear.
+func (s *shard) claim(r *record) {
+	rt := r.block.share.rights
+	if !rt.listed {
+		rt.listed = true
+		s.claims = append(s.claims, r.key)
+		s.cluster.escrow.due.Store(true)
+	}
+}
+
+// returns gives back what is above so many rights, as far as it is not spent.
+func (s *shard) returns(r *record, keep uint64, now int64) {
+	rt := r.block.share.rights
+	boot := rt.escrow.boot()
+	held := rt.held(boot)
+	if bound := rt.spent.Bound(r.block.rate, held, limit.Instant{Boot: boot, Wall: now}); held > max(keep, bound) {
+		rt.returned += held - max(keep, bound)
+		rt.gave = boot
+		s.claim(r)
+	}
+}
+
+// tend looks after the rights of a counter, asked for or not. It is called about once
+// a second.
+func (s *shard) tend(r *record, now int64) {
+	if r.sparse() || r.block.share == nil || r.block.share.rights == nil {
+		return
+	}
+	sh, rate := r.block.share, r.block.rate
+	rt := sh.rights
+	if !asks(rate) || !escrows(rate) {
+		return
+	}
+	boot := rt.escrow.boot()
+	rt.wall = now
+	held := rt.held(boot)
+	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
+	sh.own.Turn(limit.SpansOf(rate.Window), now)
+	want := rt.wants(sh, rate, used)
+	switch {
+	case rt.recalled:
+		s.yield(r, used, want, now)
+	case want == 0:
+		s.returns(r, 0, now)
+	}
+	lease := time.Duration(rt.escrow.lease.Load())
+	if rt.granted > rt.returned && boot-rt.asked > lease/3 {
+		s.claim(r)
+	}
+}
+
+// keeps says that the record of a counter must stay, as it has rights, may have been
+// granted some, or has returned some and the authority may not know: what is forgotten
+// is nobody's until the lease is over.
+func (rt *rights) keeps() bool {
+	boot := rt.escrow.boot()
+	if boot < rt.until && rt.granted > rt.returned {
+		return true
+	}
+	if rt.asked != 0 && boot-rt.asked < awaited {
+		return true
+	}
+	return max(rt.gave, rt.asked) > rt.answered && boot-max(rt.gave, rt.asked) < time.Duration(rt.escrow.lease.Load())
+}
+
+// awaited is how long after a claim rights may come that it asked for: the authority
+// takes it for true for a second.
+const awaited = time.Second + claimTimeout
+
+// gap is how long after a claim the next may follow: an answer may have brought less
+// than is needed.
+func (rt *rights) gap(c *cluster) time.Duration {
+	if rt.gave > rt.asked { // somebody waits for it
+		return 0
+	}
+	if rt.answered == rt.asked && rt.short > 0 {
+		return c.urgent
+	}
+	return c.interval
+}
+
+// due takes a counter's claim if it is time for it; else it is listed on.
+func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.Claim, home string, ok bool) {
+	sh, rate := r.block.share, r.block.rate
+	rt := sh.rights
+	if rt.asked != 0 && boot-rt.asked < rt.gap(s.cluster) {
+		return c, "", false
+	}
+	held := rt.held(boot)
+	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
+	c = deltasync.Claim{
+		Key: r.key, Holder: rt.holder, Limit: rate.Ceiling, Lasts: rate.Lasts(),
+		Granted: rt.granted, Returned: rt.returned, Want: rt.wants(sh, rate, used), Regional: rate.Scope == limit.ScopeRegion,
+	}
+	rt.asked, rt.short, rt.told, rt.listed = boot, 0, c.Want, false
+	return c, rt.home, true
+}
+
+// void has a counter hold nothing, and ask anew.
+func (s *shard) void(r *record) {
+	rt := r.block.share.rights
+	rt.holder, rt.granted, rt.returned, rt.until, rt.gave, rt.log = rt.escrow.holder(), 0, 0, 0, 0, 0
+	s.claim(r)
+}
+
+// hearGrant takes in what the authority says of a counter in a frame.
+func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, now int64) {
+	if r.sparse() || r.block.share == nil || r.block.share.rights == nil || r.block.share.rights.holder != g.Holder {
+		return // of another life
+	}
+	rt := r.block.share.rights
+	boot := rt.escrow.boot()
+	said := time.Duration(f.Echo)
+	if f.Echo == 0 {
+		said = time.Duration(g.Echo)
+	}
+	if said > boot || boot-said >= f.Lease { // it may be that somebody else has them since
+		return
+	}
+	switch {
+	case g.Home != "":
+		if rt.home != g.Home {
+			rt.home, rt.asked, rt.short = g.Home, 0, max(rt.short, 1)
+			s.claim(r)
+		}
+		return
+	case g.Flags&deltasync.GrantVoid != 0:
+		s.void(r)
+		return
+	case f.Log != rt.log && rt.granted > 0 && boot >= rt.until:
+		// What the log before knew is lost. That the lease had ended may have been
+		// known there, and others been granted what was held; here it is not.
+		s.void(r)
+		return
+	}
+	rt.log, rt.granted = f.Log, max(rt.granted, g.Granted)
+	if f.Echo != 0 {
+		rt.until, rt.answered = max(rt.until, said+f.Lease), max(rt.answered, said)
+	}
+	rt.target, rt.recalled = g.Target, g.Flags&deltasync.GrantRecall != 0
+	if rt.recalled {
+		sh, rate := r.block.share, r.block.rate
+		used := rt.spent.Used(rate, rt.held(boot), limit.Instant{Boot: boot, Wall: now})
+		sh.own.Turn(limit.SpansOf(rate.Window), now)
+		s.yield(r, used, rt.wants(sh, rate, used), now)
+	}
+}
+
+// yield returns what others need: what is above the counter's part, or above what it
+// wants by now.
+func (s *shard) yield(r *record, used, want uint64, now int64) {
+	rt := r.block.share.rights
+	s.returns(r, max(min(rt.target, want), crdt.SatAdd(used, rt.short)), now)
+	if far(want, rt.told) {
+		s.claim(r)
+	}
+}
+
+// far says that what is wanted is far from what was told.
+func far(want, told uint64) bool { return want > told+told/4 || want < told-told/4 }
