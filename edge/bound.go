@@ -74,7 +74,9 @@ func (c *cluster) outlook(rate *limit.Rate, heard, now int64) (o limit.Outlook, 
 		o.Regions = 1
 	} else {
 		between := time.Duration(c.between.Load())
-		way += between * 11 / 10
+		if way += between * 11 / 10; o.Regions > limit.MeshRegions {
+			way += between * 11 / 10 // by way of a home
+		}
 		o.Blur += between / 10 // links differ by that from one frame to the next
 	}
 	o.Ahead = way + c.interval + c.urgent
