@@ -6,21 +6,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 func newValidateCommand() *cobra.Command {
-	strict := false
+	strict, topology := false, ""
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check rules files together, and tell every mistake",
 		Long: `Check rules files, or directories of *.yaml, together, as edge serve reads them;
 it leaves out *.test.yaml, which edge test reads.
 Every mistake is told with its line, an excerpt and a hint; the exit code is 3 then.
-Warnings are told too: of what works, but hardly as it was meant.`,
-		Example: "  edge validate configs/rules.yaml\n  edge validate --strict configs/rules.yaml",
+Warnings are told too: of what works, but hardly as it was meant.
+
+With --topology FILE limits are held against the place where they are to work:
+  regions: {eu: 2, us: 10}                        # edges of each
+  delay: {region: 80ms, edge: 5ms}                # one way; these are the defaults
+  sync: {interval: 100ms, urgent_interval: 20ms}  # likewise
+Those that cannot be held there are refused, as edges admit three quarters of the limit
+more before they hear of each other, at twice the limit; those that are exceeded by a
+fifth, or by all of the limit under a surge, are warned of. Each with what would help.`,
+		Example: "  edge validate configs/rules.yaml\n  edge validate --strict configs/rules.yaml\n  edge validate --topology configs/topology.yaml configs/rules.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			set, warnings, err := configs.CheckRules(paths...)
+			set, warnings, err := checkRules(topology, paths)
 			if err != nil {
 				return err
 			}
@@ -41,7 +50,20 @@ Warnings are told too: of what works, but hardly as it was meant.`,
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for mistakes")
+	cmd.Flags().StringVar(&topology, "topology", "", "`file` that says over how many edges, how far apart, the limits are to hold")
 	return cmd
+}
+
+// checkRules checks rules, over a topology where one is named.
+func checkRules(topology string, paths []string) (*limit.Set, []configs.Mistake, error) {
+	if topology == "" {
+		return configs.CheckRules(paths...)
+	}
+	t, err := configs.ReadTopology(topology)
+	if err != nil {
+		return nil, nil, err
+	}
+	return configs.CheckRulesOver(t, paths...)
 }
 
 func count(n int, noun string) string {

@@ -1,0 +1,90 @@
+package configs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func TestTheShippedTopology(t *testing.T) {
+	got, err := ReadTopology("topology.yaml")
+	want := limit.Topology{
+		Regions: 5, Edges: 10, Largest: 2, Between: 80 * time.Millisecond, Within: 5 * time.Millisecond,
+		Interval: 100 * time.Millisecond, UrgentGap: 20 * time.Millisecond,
+	}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestTopologies(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                        "the file is empty",
+		"delay: {edge: 1ms}":                      "E014 regions: regions is missing (hint: such as regions: {eu: 2, us: 2}",
+		"regions: [eu, us]":                       "E009 regions: this is a list, where a mapping",
+		"regions: {}":                             "E231 regions: 0 regions",
+		"regions: {eu: 0}":                        "E231 regions.eu: 0 edges are out of range (hint: 1 to 100000)",
+		"regions: {eu: 1.5}":                      "1.5 edges are out of range",
+		"regions: {eu: two}":                      "E009 regions.eu",
+		"regions: {eu: 1}\nedges: 2":              `E007 edges: "edges" is not known here`,
+		"regions: {eu: 1}\n---\nx: 1":             "E231 a second document",
+		"regions: {eu: 1}\ndelay: {region: 80}":   "E145 delay.region",
+		"regions: {eu: 1}\ndelay: {region: 11s}":  "E013 delay.region: 11s is out of range (hint: 0s to 10s)",
+		"regions: {eu: 1}\nsync: {interval: 1ms}": "E013 sync.interval",
+		"regions: {eu: 1}\nsync: {interval: 20ms, urgent_interval: 30ms}":     "E231 sync: urgent_interval, 30ms, is longer than interval, 20ms",
+		"regions: {eu: 1, us: 3}\nsync: {interval: 1s}\ndelay: {region: 0ms}": "",
+	} {
+		file := filepath.Join(t.TempDir(), "topology.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadTopology(file)
+		var mistakes *RulesError
+		switch {
+		case want == "":
+			if err != nil || got.Regions != 2 || got.Edges != 4 || got.Largest != 3 || got.Interval != time.Second || got.Between != 0 {
+				t.Errorf("%q: %+v, %v", text, got, err)
+			}
+		case !errors.As(err, &mistakes) || !strings.Contains(err.Error(), want):
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Of several documents each is told in its own place, refused ones alone if there are any.
+func TestRulesOverATopology(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	head := "schema: spillgate/v1\nnamespace: "
+	rules := "\nrules:\n- name: api\n  key: [user]\n  rates:\n"
+	text := head + "a" + rules + "  - {limit: 1000, per: 10s}\n---\n" + head + "b" + rules + "  - {limit: 100, per: 1m}\n  - {name: burst, limit: 1000, per: 1s}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	topology, err := ReadTopology("topology.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := CheckRulesOver(topology, file)
+	found := 0
+	for _, w := range warnings {
+		if w.Code == "W230" {
+			found++
+			if w.Path != "rules[0].rates[1]" || w.Line != 16 || w.Hint == "" {
+				t.Errorf("%+v, want the second rate of the second document, at line 16", w)
+			}
+		}
+	}
+	if err != nil || found != 1 {
+		t.Errorf("%v, %v; want one W230", warnings, err)
+	}
+	topology.Between = 5 * time.Second
+	var mistakes *RulesError
+	if _, _, err := CheckRulesOver(topology, file); !errors.As(err, &mistakes) || len(mistakes.Mistakes) < 1 || mistakes.Mistakes[0].Code != "E230" {
+		t.Errorf("five seconds apart: %v, want E230", err)
+	}
+}
