@@ -156,23 +156,6 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	return a, nil
 }
 
-// HandleClaims answers an edge that claims rights in strict limits; nil: it is to ask
-// again. It waits for the log, for Config.StoreTimeout at most.
-func (a *Aggregator) HandleClaims(ctx context.Context, subject string, payload []byte) []byte {
-	if a.rights == nil {
-		return nil
-	}
-	return a.rights.Handle(ctx, subject, payload)
-}
-
-// Grants is what edges are to hear of their rights unasked. Call it every Config.Urgent.
-func (a *Aggregator) Grants() []escrow.Push {
-	if a.rights == nil {
-		return nil
-	}
-	return a.rights.Pushes()
-}
-
 // setEpoch tells edges and peers apart what they have told us from what they
 // have not: a new store and a new aggregator both start without their counts.
 func (a *Aggregator) setEpoch() {
@@ -330,12 +313,4 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 	}
 	a.relieve(l, now) // what the store told of them may have made them larger, and what was being written may go now
 	return down
-}
-
-// RightsStats counts what was granted of strict limits; zero where nothing is.
-func (a *Aggregator) RightsStats() escrow.Stats {
-	if a.rights == nil {
-		return escrow.Stats{}
-	}
-	return a.rights.Stats()
 }

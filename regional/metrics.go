@@ -222,6 +222,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(aheadDesc, st.ClockCorrection.Seconds())
 	count(stepsDesc, st.ClockSteps)
 	count(mergesDesc, st.Merges)
+	if c.aggregator.rights != nil {
+		c.rights(c.aggregator.rights.Stats(), gauge, count)
+	}
 	for reason, n := range st.Refused {
 		count(refusedDesc, n, reason)
 	}

@@ -169,6 +169,13 @@ func TestStrictIsNeverOver(t *testing.T) {
 					w.Touch()
 					allowed := n.Check(w.NowAt(name), req).Allowed
 					req.Release()
+					held, rate := uint64(0), n.Rules().Rules()[0].Rates[0]
+					for _, e := range w.Edges() {
+						held += w.Node(e).RightsOf(rate.Generation).Held
+					}
+					if held > rate.Ceiling { // invariant 15
+						t.Fatalf("seed %d: edges hold %d rights at %v, of %d; what went wrong: %q", seed, held, now, rate.Ceiling, tail(tale))
+					}
 					if !allowed {
 						continue
 					}

@@ -1,0 +1,44 @@
+package regional
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/regional/escrow"
+)
+
+// HandleClaims answers an edge that claims rights in strict limits; nil: it is to ask
+// again. It waits for the log, for Config.StoreTimeout at most.
+func (a *Aggregator) HandleClaims(ctx context.Context, subject string, payload []byte) []byte {
+	if a.rights == nil {
+		return nil
+	}
+	return a.rights.Handle(ctx, subject, payload)
+}
+
+// Grants is what edges are to hear of their rights unasked. Call it every Config.Urgent.
+func (a *Aggregator) Grants() []escrow.Push {
+	if a.rights == nil {
+		return nil
+	}
+	return a.rights.Pushes()
+}
+
+var (
+	rightsKeysDesc  = prometheus.NewDesc("spillgate_rights_keys", "Keys of strict limits of which this aggregator knows who holds rights.", nil, nil)
+	rightsShortDesc = prometheus.NewDesc("spillgate_rights_short_keys", "Of these, those of which some edge wants more rights than it has.", nil, nil)
+	rightsMovedDesc = prometheus.NewDesc("spillgate_rights_moved_total", "Rights in strict limits, in cost, that edges were granted, and that they returned.", []string{"way"}, nil)
+	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), refused (no good frame), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).", []string{"reason"}, nil)
+)
+
+// rights are what an authority counted.
+func (c *collector) rights(st escrow.Stats, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	gauge(rightsKeysDesc, float64(st.Keys))
+	gauge(rightsShortDesc, float64(st.Short))
+	count(rightsMovedDesc, st.Granted, "granted")
+	count(rightsMovedDesc, st.Returned, "returned")
+	count(rightsFailDesc, st.Voided, "void")
+	count(rightsFailDesc, st.Refused, "refused")
+	count(rightsFailDesc, st.Fenced, "fenced")
+	count(rightsFailDesc, st.Failed, "failed")
+}

@@ -1,0 +1,65 @@
+package regional_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// An aggregator with a log grants rights in strict limits, and shows what it did; one
+// without answers no claim.
+func TestRightsAreGranted(t *testing.T) {
+	claims := deltasync.Claims{Region: "eu", Lanes: 1, From: "us", Pop: "p", Name: "e1", SentAt: 1, Claims: []deltasync.Claim{{
+		Key: 7, Holder: 1, Limit: 100, Lasts: time.Second, Want: 40,
+	}}}
+	frame, err := claims.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := deltasync.ClaimSubject("eu", 0, "us", "p", "e1")
+	reg := prometheus.NewPedanticRegistry()
+	with, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Rights: memstore.NewRights(time.Time{}, nil), Registerer: reg}, memstore.New(memstore.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g deltasync.Grants
+	if err := g.UnmarshalBinary(with.HandleClaims(context.Background(), subject, frame)); err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Grants) != 1 || g.Grants[0].Granted < 40 || g.Grants[0].Granted > 100 || g.Lease != deltasync.DefaultLease || g.Echo != 1 {
+		t.Errorf("grants %+v, want 40 to 100 rights for the default lease", g)
+	}
+	if reply := with.HandleClaims(context.Background(), subject, frame[:5]); reply != nil {
+		t.Errorf("a cut frame is answered: %q", reply)
+	}
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("metrics: %v, %v", problems, err)
+	}
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillgate_rights_unanswered_total Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), refused (no good frame), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).
+# TYPE spillgate_rights_unanswered_total counter
+spillgate_rights_unanswered_total{reason="failed"} 0
+spillgate_rights_unanswered_total{reason="fenced"} 0
+spillgate_rights_unanswered_total{reason="refused"} 1
+spillgate_rights_unanswered_total{reason="void"} 0
+# HELP spillgate_rights_keys Keys of strict limits of which this aggregator knows who holds rights.
+# TYPE spillgate_rights_keys gauge
+spillgate_rights_keys 1
+`), "spillgate_rights_unanswered_total", "spillgate_rights_keys"); err != nil {
+		t.Error(err)
+	}
+	without, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1}, memstore.New(memstore.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply := without.HandleClaims(context.Background(), subject, frame); reply != nil {
+		t.Errorf("an aggregator without a log of rights answers %q", reply)
+	}
+}
