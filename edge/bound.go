@@ -23,7 +23,7 @@ func (n *Node) tellBound(now int64, req *limit.Request, counters []counter, d *l
 
 // bound is how far the limit of a live record may be exceeded.
 func (s *shard) bound(r *record, rate *limit.Rate, now int64) limit.Bound {
-	if rate.Scope == limit.ScopeEdge {
+	if rate.Scope == limit.ScopeEdge || rate.Consistency == limit.Strict { // none, be it that nobody was heard
 		return limit.Bound{Known: true}
 	}
 	o, ok := s.cluster.outlook(rate, r.heard, now)
@@ -82,7 +82,9 @@ func (c *cluster) outlook(rate *limit.Rate, heard, now int64) (o limit.Outlook, 
 	o.Ahead = way + c.interval + c.urgent
 	o.Hidden = rate.Window
 	if heard != 0 {
-		o.Hidden = min(rate.Window, time.Duration(max(0, now-heard))+o.Ahead)
+		age := time.Duration(max(0, now-heard))
+		o.Hidden = min(rate.Window, age+o.Ahead)
+		o.Blur += min(age, rate.Window) * 3 / 4 // a picture that was lost on its way, as others' was not
 	}
 	return o, true
 }

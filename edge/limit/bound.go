@@ -8,7 +8,7 @@ import (
 )
 
 // Bound is how far a limit may be exceeded, in cost above its ceiling. Both are zero
-// where an edge decides alone.
+// where an edge decides alone, and for strict limits.
 type Bound struct {
 	// Now is error_bound: all edges together have admitted no more than that above the
 	// ceiling in the window that ends now, with a chance of 99.9 %, given what this
@@ -65,7 +65,8 @@ func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(m
 //     asked of them, where that is told; or, if this edge surges and the others may
 //     likewise, what it charged, times as much as they are asked for more than it.
 //   - shares: what R2 and R4 let pass on incomplete knowledge (the leeway, where no more
-//     than F times the limit is asked for), and beside it, independent and so by squares,
+//     than F times the limit is asked for, and what comes while the news is later than R2
+//     takes it to be), and beside it, independent and so by squares,
 //     what pictures of a different age admit twice, and one request by chance of each
 //     edge.
 //
@@ -73,7 +74,7 @@ func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(m
 // cut off may admit: of shares the doubt about their parts, else a limit each.
 func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	others := float64(o.Regions*o.Edges - 1)
-	if r.Scope == ScopeEdge || others <= 0 {
+	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 {
 		return Bound{Known: true}
 	}
 	heard, own := r.spent(o.Others, o.Hidden, now), r.spent(o.Own, o.Hidden, now)
@@ -107,6 +108,7 @@ type worst struct {
 	shares      bool
 	leeway      float64
 	blur, delay time.Duration
+	late        time.Duration // that news is later than R2 takes it to be, while that lets pass anything
 }
 
 func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
@@ -116,6 +118,9 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	if w.shares = o.Share != nil; w.shares {
 		w.used += o.Share.Less // it is theirs to spend
 		w.leeway, w.blur, w.delay = r.leeway()*w.ceiling, o.Blur, o.Share.Delay
+		if w.surge*w.delay.Seconds()-w.leeway < w.ceiling {
+			w.late = max(0, o.Ahead-w.delay)
+		}
 	}
 	switch lost := min(o.Lost, o.Regions); {
 	case lost <= 0:
@@ -132,7 +137,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 func (w *worst) above(unheard, asked float64) float64 {
 	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise) - w.ceiling
 	if w.shares {
-		twice, trusted := uneven*asked*w.blur.Seconds(), w.leeway+max(0, asked-w.surge)*w.delay.Seconds()
+		twice, trusted := uneven*asked*w.blur.Seconds(), w.leeway+max(0, asked-w.surge)*w.delay.Seconds()+asked*w.late.Seconds()
 		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4)))
 	}
 	return max(0, most+w.cut)

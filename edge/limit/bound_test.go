@@ -36,7 +36,7 @@ func TestBound(t *testing.T) {
 		change(&o)
 		return o
 	}
-	share := func(o *limit.Outlook) { o.Share = &limit.Share{Demand: 400} }
+	share := func(o *limit.Outlook) { o.Share = &limit.Share{Demand: 400, Delay: o.Ahead} }
 	for _, tt := range []struct {
 		name       string
 		rate       *limit.Rate

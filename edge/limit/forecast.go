@@ -36,7 +36,7 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 	if r.Scope == ScopeRegion {
 		others, t.Between = t.Largest-1, 0
 	}
-	if r.Scope == ScopeEdge || others <= 0 || r.PerRequest {
+	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 || r.PerRequest {
 		return f
 	}
 	hop := t.Between * 11 / 10
