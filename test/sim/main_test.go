@@ -75,7 +75,6 @@ func TestBadOptions(t *testing.T) {
 		"-capacity -rps 0":        "rps 0: want more than 0",
 		"-scenario flash-mob":     `no scenario is called "flash-mob"`,
 
-		"-scenario move -consistency strict":       "not built yet",
 		"-scenario move -consistency eventual":     "want loose, naive, adaptive or strict",
 		"-scenario move -limit 5":                  "such as 100/1s",
 		"-scenario move -limit 0/1s":               "such as 100/1s",

@@ -96,7 +96,7 @@ var mutants = []mutant{
 	{"a PoP gives back nothing of what others charged", "regional/refunds.go",
 		"room := c.shape.Limit", "room := uint64(0)", "4"},
 	{"an edge gives back first what others charged", "edge/refund.go",
-		"[]bool{true, false}", "[]bool{false, true}", "give-back"},
+		"[]charger{ours, theirs}", "[]charger{theirs, ours}", "give-back"},
 	{"an edge may count what it likes", "regional/merge.go",
 		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }
