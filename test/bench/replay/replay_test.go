@@ -69,7 +69,8 @@ func TestReplay(t *testing.T) {
 		t.Fatalf("%d rows, want %d", len(rows), want)
 	}
 	for _, r := range rows {
-		if r.exact < 0.3 || r.util < 0.8 || r.util > 1.3 {
+		strict := r.level == "strict" // of few requests an edge some rights are always on their way
+		if r.exact < 0.3 || r.util > 1.3 || r.util < 0.8 && !strict || r.over > 0 && strict {
 			t.Errorf("%+v: twice the limit was asked for", r)
 		}
 	}
