@@ -59,6 +59,7 @@ type rights struct {
 	answered time.Duration // the claim that was answered last
 	gave     time.Duration // when rights were last returned
 	listed   bool          // stands in shard.claims
+	idle     time.Duration // since when nothing is asked for; 0: something is
 	log      uint64        // that has what was granted
 	home     string        // region of the authority; "": as good as known, the own one
 }
@@ -194,7 +195,11 @@ func (s *shard) tend(r *record, now int64) {
 	switch {
 	case rt.recalled:
 		s.yield(r, used, want, now)
-	case want == 0:
+	case want > 0:
+		rt.idle = 0
+	case rt.idle == 0:
+		rt.idle = boot
+	case boot-rt.idle > min(max(2*rate.Window, 10*time.Second), longestIdle):
 		s.returns(r, 0, now)
 	}
 	lease := time.Duration(rt.escrow.lease.Load())
@@ -202,6 +207,11 @@ func (s *shard) tend(r *record, now int64) {
 		s.claim(r)
 	}
 }
+
+// longestIdle is the longest that rights are kept of which nothing is asked for: while
+// nobody else needs them the next request finds them, but each costs a claim every third
+// of a lease.
+const longestIdle = 2 * time.Minute
 
 // keeps says that the record of a counter must stay, as it has rights, may have been
 // granted some, or has returned some and the authority may not know: what is forgotten

@@ -186,7 +186,7 @@ func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) 
 		parts, isScarce := d.parts(d.limit(), a.cfg.Edges(), now)
 		at := slices.Index(d.holdings, h)
 		recall := false
-		if g.Target, recall = d.target(at, parts, isScarce, d.wanted); recall {
+		if g.Target, recall = d.target(at, parts, isScarce, d.wanted, now); recall {
 			g.Flags |= deltasync.GrantRecall
 		}
 		if h.Granted > before || d.version > d.durable { // or another frame's write is under way
@@ -470,7 +470,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 		wanted := false
 		for i, h := range d.holdings {
 			wanted = wanted || h.wants(now) > h.Out()
-			target, recall := d.target(i, parts, isScarce, d.wanted)
+			target, recall := d.target(i, parts, isScarce, d.wanted, now)
 			if recall = recall && h.Out() > target; !recall && h.silent(now) {
 				recall, h.asked = true, now
 			}

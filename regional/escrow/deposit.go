@@ -93,7 +93,7 @@ func (h *holding) wants(now time.Duration) uint64 {
 
 // scarce is how many rights there must be for each holder, so that each has a part: of
 // fewer each gets what it asks for while there are some, and returns what it does not
-// use.
+// use when somebody else asks.
 const scarce = 4
 
 // enough is how much of its part is enough for a holder: parts go up and down by
@@ -102,7 +102,7 @@ const enough = 0.8
 
 // parts is what each holder's part of the limit is: what it wants and an equal part of
 // what nobody wants, some of which stays here for whoever comes; or, where more is
-// wanted than there is, in proportion. Of a scarce limit nobody gets more than he wants.
+// wanted than there is, in proportion; of a scarce limit what it wants, while there is some.
 func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []float64, isScarce bool) {
 	sum, active := 0.0, 0
 	for _, h := range d.holdings {
@@ -116,8 +116,6 @@ func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []flo
 		w := float64(min(h.wants(now), limit))
 		switch {
 		case w == 0:
-		case sum <= float64(limit) && isScarce:
-			parts[i] = w
 		case sum <= float64(limit):
 			parts[i] = w + (float64(limit)-sum)/float64(max(active+1, edges))
 		case isScarce:
@@ -171,10 +169,10 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 
 // target is how many rights are left to the holder at place i, and whether it is to
 // return what it has above, as far as it is not used.
-func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need) (target uint64, recall bool) {
+func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need, now time.Duration) (target uint64, recall bool) {
 	target = uint64(math.Ceil(parts[i]))
-	if isScarce {
-		return target, true
+	if isScarce && wanted != none { // what nobody wants is for whoever does
+		return min(target, d.holdings[i].wants(now)), true
 	}
 	return target, wanted == short && float64(d.holdings[i].Out()) > parts[i]+1
 }
