@@ -200,7 +200,7 @@ func (s *shard) hurry(r *record) {
 // needed beyond the cost, as some is reserved, has to be left of the limit, and this
 // edge's part of it of the share: then the allowance is for this request alone.
 func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int64) {
-	if r.sparse() || r.block.share == nil || r.block.held != nil || r.block.punished(now) {
+	if r.sparse() || r.block.share == nil || r.block.punished(now) || r.block.held != nil && r.left(rate) < need {
 		return
 	}
 	cost = min(cost, need)
@@ -215,7 +215,7 @@ func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int6
 	}
 	switch g := &r.block.share.grant; {
 	case g.Cost >= need:
-		r.allowance = g.Cost
+		r.allowance = min(g.Cost, r.left(rate))
 		s.hurry(r)
 	case need > cost && r.left(rate) < need:
 	case need > cost && g.Spares(cost, need-cost):
@@ -240,10 +240,15 @@ func (r *record) left(rate *limit.Rate) uint64 {
 
 // unshared is left of a counter that is decided by shares, or by rights.
 func (r *record) unshared(rate *limit.Rate) uint64 {
-	if b := r.block; r.flags&refused != 0 && b.denied.cost == penalty || b.held != nil {
+	b := r.block
+	if r.flags&refused != 0 && b.denied.cost == penalty {
 		return r.allowance
 	}
-	return max(r.allowance, crdt.SatSub(rate.Ceiling, r.known()))
+	left := crdt.SatSub(rate.Ceiling, r.known())
+	if b.held != nil && !b.held.idle(rate) {
+		left = min(left, b.held.left(rate))
+	}
+	return max(r.allowance, left)
 }
 
 // forgetShare is how long after it was told a share is as good as unknown: its region

@@ -86,12 +86,17 @@ func (t *trial) hear() {
 
 // fill demands that shares come to the whole again: long after anybody asked, and all
 // know what all did, who asks once is not short of one. Of a key without a place in its
-// region an edge has a fixed part of each window, and may have used that up.
+// region an edge has a fixed part of each window, and may have used that up; so has one
+// that tells no demand, as it speaks as the first build did. Who lies about it takes the
+// others' parts.
 func (t *trial) fill() {
-	if t.crowds() {
+	if t.crowds() || t.has[Hostile] {
 		return
 	}
 	for _, name := range t.w.Edges() {
+		if t.isOld(name) {
+			continue
+		}
 		n := t.w.Node(name)
 		for user := range t.users {
 			req := n.Rules().Only().NewRequest()
