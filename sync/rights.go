@@ -70,5 +70,8 @@ const (
 // frees those of an edge that died sooner, a longer one outlasts longer cuts.
 const DefaultLease = 15 * time.Second
 
+// MaxLease is the longest that a lease may be.
+const MaxLease = time.Hour
+
 // MaxClaims is how many keys a frame of claims, or of grants, has at most.
 const MaxClaims = 512

@@ -221,7 +221,7 @@ func (r frames) claims() *Claims {
 }
 
 func (r frames) grants() *Grants {
-	g := &Grants{Region: r.token(), Lane: r.IntN(MaxLanes), Status: StatusOK, Echo: int64(r.number()), Lease: time.Duration(r.Int64N(int64(maxLease))), Log: r.number()}
+	g := &Grants{Region: r.token(), Lane: r.IntN(MaxLanes), Status: StatusOK, Echo: int64(r.number()), Lease: time.Duration(r.Int64N(int64(MaxLease))), Log: r.number()}
 	for range r.IntN(4) {
 		g.Grants = append(g.Grants, Grant{Key: r.key(), Holder: max(1, r.Uint64()), Granted: r.number(), Target: r.number(), Echo: int64(r.number()), Flags: GrantFlags(r.IntN(int(allGrantFlags) + 1)), Home: r.token()})
 	}

@@ -217,7 +217,7 @@ func (g *Grants) read(m message) error {
 		case grantsEcho:
 			g.Echo = int64(m.fixed("echo"))
 		case grantsLease:
-			g.Lease = time.Duration(m.uint("lease", uint64(maxLease)))
+			g.Lease = time.Duration(m.uint("lease", uint64(MaxLease)))
 		case grantsLog:
 			g.Log = m.fixed("log")
 		case grantsGrants:
@@ -259,9 +259,6 @@ func (k *Grant) read(m message) error {
 	return m.err
 }
 
-// maxLease is the longest that a lease may be.
-const maxLease = time.Hour
-
 func (g *Grants) check() error {
 	var status, many error
 	if g.Status == 0 {
@@ -270,7 +267,7 @@ func (g *Grants) check() error {
 	if len(g.Grants) > MaxClaims {
 		many = fmt.Errorf("grants: %d, want at most %d", len(g.Grants), MaxClaims)
 	}
-	if err := firstOf(status, many, checkToken("region", g.Region), checkRange("lane", int64(g.Lane), MaxLanes-1), checkRange("lease", int64(g.Lease), int64(maxLease))); err != nil {
+	if err := firstOf(status, many, checkToken("region", g.Region), checkRange("lane", int64(g.Lane), MaxLanes-1), checkRange("lease", int64(g.Lease), int64(MaxLease))); err != nil {
 		return err
 	}
 	for i := range g.Grants {

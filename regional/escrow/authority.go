@@ -90,6 +90,9 @@ func New(cfg Config) (*Authority, error) {
 			*d.value = d.def
 		}
 	}
+	if cfg.Lease < 0 || cfg.Lease > deltasync.MaxLease {
+		return nil, fmt.Errorf("escrow config: Lease: %v, want at most %v", cfg.Lease, deltasync.MaxLease)
+	}
 	if cfg.MaxKeys == 0 {
 		cfg.MaxKeys = 1_000_000
 	}
@@ -189,7 +192,7 @@ func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) 
 		if g.Target, recall = d.target(at, parts, isScarce, d.wanted, now); recall {
 			g.Flags |= deltasync.GrantRecall
 		}
-		if h.Granted > before || d.version > d.durable { // or another frame's write is under way
+		if h.Granted > before || d.version > d.durable || d.fades(now) { // the second: another frame's write is under way
 			changed[d.key] = d
 		}
 		answer.Grants = append(answer.Grants, g)
@@ -219,6 +222,7 @@ func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) 
 	for i, d := range writing {
 		d.writes--
 		d.durable = max(d.durable, puts[i].Version)
+		d.written, d.kept = now, Keeps(puts[i].Holdings)
 		if len(puts[i].Holdings) == 0 && len(d.holdings) == 0 && d.writes == 0 && l.keys[d.key] == d {
 			delete(l.keys, d.key)
 		}

@@ -11,9 +11,11 @@ import (
 // deposit is what an authority knows of one key.
 type deposit struct {
 	key      deltasync.Key
-	version  uint64 // of what is known here
-	durable  uint64 // of what is in the log for sure: no more may be said
-	writes   int    // under way
+	version  uint64        // of what is known here
+	durable  uint64        // of what is in the log for sure: no more may be said
+	writes   int           // under way
+	written  time.Duration // when it was last written for sure; the log keeps it for kept from then on
+	kept     time.Duration // 0: it was read from the log, and nobody knows since when it is there
 	holdings []*holding
 	pushed   time.Duration // when its holders were last asked to return some
 	wanted   need
@@ -180,6 +182,20 @@ func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need, now
 // silent says that a holder has said nothing for a while, nor was asked.
 func (h *holding) silent(now time.Duration) bool {
 	return h.Out() > 0 && now-h.heard > fresh && now-h.asked > fresh
+}
+
+// fades says that the log may forget the deposit while rights are held by it, unless it
+// is written again: leases are renewed without a write.
+func (d *deposit) fades(now time.Duration) bool {
+	if d.version == 0 {
+		return false
+	}
+	for _, h := range d.holdings {
+		if keeps(h.Lasts) > d.kept {
+			return true
+		}
+	}
+	return now-d.written >= d.kept/2
 }
 
 // logged is the deposit as it is to stand in the log.

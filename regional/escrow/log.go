@@ -33,7 +33,8 @@ type Log interface {
 	// removed. When it returns nil all is durable, and token is still the one that
 	// took the lane; without deposits it says that alone. It blocks until then, or
 	// until ctx ends. Errors wrap ErrLog, and then any part may have been written, or
-	// ErrFenced, and none was.
+	// ErrFenced, and none was. A deposit may be forgotten Keeps after it was written:
+	// who has rights to remember writes it again before half of that.
 	Commit(ctx context.Context, lane int, token uint64, deposits []Deposit) error
 }
 
@@ -60,6 +61,18 @@ type Holding struct {
 	Lasts    time.Duration // how long what it spends may count, as it claims
 	Region   string        // where its edge is
 }
+
+// Keeps is how long a log remembers a deposit with these holdings at least: twice as
+// long as what was granted last could be held, and what was spent of that count.
+func Keeps(holdings []Holding) time.Duration {
+	lasts := time.Duration(0)
+	for i := range holdings {
+		lasts = max(lasts, holdings[i].Lasts)
+	}
+	return keeps(lasts)
+}
+
+func keeps(lasts time.Duration) time.Duration { return 2 * spare(deltasync.MaxLease+lasts) }
 
 // Out is how many rights it may hold.
 func (h *Holding) Out() uint64 {

@@ -1,0 +1,137 @@
+package escrow_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/regional/escrow"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// office is an authority over one lane, its log, and a clock that tests move.
+type office struct {
+	*testing.T
+	log  *memstore.Rights
+	boot time.Duration
+	sent int64
+}
+
+func (o *office) now() time.Time { return time.Unix(1_790_000_000, 0).Add(o.boot) }
+
+func newOffice(t *testing.T) *office {
+	o := &office{T: t, boot: time.Hour}
+	o.log = memstore.NewRights(time.Time{}, o.now)
+	return o
+}
+
+func (o *office) authority() *escrow.Authority {
+	o.Helper()
+	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Boot: func() time.Duration { return o.boot }})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return a
+}
+
+// claim is what a holder says of key 1, and what it is answered.
+func (o *office) claim(a *escrow.Authority, k deltasync.Claim) deltasync.Grant {
+	o.Helper()
+	o.sent++
+	k.Key, k.Limit, k.Lasts = 1, 100, time.Minute
+	b, err := (&deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}).AppendBinary(nil)
+	if err != nil {
+		o.Fatal(err)
+	}
+	var g deltasync.Grants
+	if err := g.UnmarshalBinary(a.Handle(o.Context(), deltasync.ClaimSubject("eu", 0, "eu", "ams", "e1"), b)); err != nil || len(g.Grants) != 1 {
+		o.Fatalf("answer to %+v: %+v, %v", k, g, err)
+	}
+	return g.Grants[0]
+}
+
+// logged is the deposit of key 1, for who takes the lane for the question.
+func (o *office) logged() escrow.Deposit {
+	o.Helper()
+	const token = 1 << 40
+	if _, err := o.log.Take(o.Context(), 0, token); err != nil {
+		o.Fatal(err)
+	}
+	d, err := o.log.Load(o.Context(), 0, token, []deltasync.Key{1})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return d[0]
+}
+
+// What holders tell an authority whose log lost it is in the log again before they are
+// answered: the next authority finds the log old enough, and does not ask.
+func TestWhatHoldersTellIsLogged(t *testing.T) {
+	o := newOffice(t)
+	o.log.Wipe()
+	a := o.authority()
+	if g := o.claim(a, deltasync.Claim{Holder: 7, Granted: 60, Returned: 10, Want: 50}); g.Granted != 60 || g.Flags&deltasync.GrantVoid != 0 {
+		t.Fatalf("answer = %+v, want what the holder said", g)
+	}
+	if d := o.logged(); len(d.Holdings) != 1 || d.Holdings[0].Granted != 60 || d.Holdings[0].Out() != 50 {
+		t.Fatalf("the log has %+v, want the holder with 50", d)
+	}
+	// Its lease goes on, by an authority that comes later than any quarantine.
+	a = o.authority()
+	for range 12 {
+		o.boot += 10 * time.Second
+		o.claim(a, deltasync.Claim{Holder: 7, Granted: 60, Returned: 10, Want: 50})
+	}
+	a = o.authority()
+	if g := o.claim(a, deltasync.Claim{Holder: 8, Want: 100}); g.Granted > 50 {
+		t.Errorf("the next was granted %d while another holds 50 of 100", g.Granted)
+	}
+}
+
+// Leases are renewed without a write; what the log may forget meanwhile is written again.
+func TestFadingDepositsAreWrittenAgain(t *testing.T) {
+	o := newOffice(t)
+	a := o.authority()
+	g := o.claim(a, deltasync.Claim{Holder: 7, Want: 50})
+	if g.Granted == 0 {
+		t.Fatalf("answer = %+v, want rights", g)
+	}
+	renew := func(a *escrow.Authority, d time.Duration) {
+		t.Helper()
+		for end := o.boot + d; o.boot < end; {
+			o.boot += 10 * time.Second
+			g = o.claim(a, deltasync.Claim{Holder: 7, Granted: g.Granted, Want: 50})
+		}
+	}
+	first := o.logged().Version
+	a = o.authority()
+	renew(a, 10*time.Second)
+	second := o.logged().Version
+	if second != first+1 {
+		t.Errorf("version = %d after another took the lane, want %d: nobody knows how old what it read is", second, first+1)
+	}
+	a = o.authority()
+	renew(a, 10*time.Minute)
+	if v := o.logged().Version; v != second+1 {
+		t.Errorf("version = %d after ten minutes of renewals, want %d", v, second+1)
+	}
+	a = o.authority()
+	keeps := escrow.Keeps([]escrow.Holding{{Lasts: time.Minute}})
+	renew(a, keeps)
+	if v := o.logged().Version; v != second+3 && v != second+4 {
+		t.Errorf("version = %d after %v of renewals, want it written twice or thrice, %d and more", v, keeps, second+3)
+	}
+}
+
+func TestKeeps(t *testing.T) {
+	for lasts, least := range map[time.Duration]time.Duration{
+		0: 2 * deltasync.MaxLease, time.Minute: 2 * (deltasync.MaxLease + time.Minute), 366 * 24 * time.Hour: 2 * 366 * 24 * time.Hour,
+	} {
+		if got := escrow.Keeps([]escrow.Holding{{}, {Lasts: lasts}}); got < least || got > least+least/50+2*deltasync.MaxLease+time.Second {
+			t.Errorf("Keeps of %v = %v, want %v and little more", lasts, got, least)
+		}
+	}
+	if _, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: memstore.NewRights(time.Time{}, nil), Lease: deltasync.MaxLease + 1}); err == nil {
+		t.Error("a lease that frames cannot tell: no error")
+	}
+}
