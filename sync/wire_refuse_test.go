@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -152,6 +153,11 @@ func TestRefused(t *testing.T) {
 		{"key of zero", "Grants", func(m pb) { clearField(m.at("grants", 0), "key") }, "grants[0].key: keys: 0"},
 		{"no holder", "Grants", func(m pb) { clearField(m.at("grants", 0), "holder") }, "grants[0].holder: missing"},
 		{"home no token", "Grants", func(m pb) { m.at("grants", 1).set("home", "a.b") }, "grants[1].home: "},
+		{"negative lasts", "Claims", func(m pb) { m.at("claims", 0).set("lasts", uint64(1)<<63) }, "claims[0].lasts: "},
+		{"huge status", "Grants", func(m pb) { m.set("status", 256) }, "status: 256"},
+		{"lane of no lane", "Grants", func(m pb) { m.set("lane", uint32(64)) }, "lane: 64"},
+		{"negative lease", "Grants", func(m pb) { m.set("lease", uint64(1)<<63) }, "lease: "},
+		{"huge flags", "Grants", func(m pb) { m.at("grants", 0).set("flags", uint32(256)) }, "grants[0].flags: 256"},
 		{"too many lanes", "Live", func(m pb) { m.set("lanes", uint32(65)) }, "lanes: 65"},
 	} {
 		t.Run(string(c.frame)+"/"+c.name, func(t *testing.T) {
@@ -313,6 +319,51 @@ func TestNotEncoded(t *testing.T) {
 		if !bytes.Equal(b, []byte("kept")) {
 			t.Errorf("AppendBinary(%T) left %d bytes behind an error", c.f, len(b))
 		}
+	}
+}
+
+// TestClaimsFit: as many claims, and grants, as there may be fit in a frame, whatever
+// they say; one more is refused.
+func TestClaimsFit(t *testing.T) {
+	long := strings.Repeat("z", MaxToken)
+	c := &Claims{Region: long, Lane: MaxLanes - 1, Lanes: MaxLanes, From: long, Pop: long, Name: long, SentAt: -1}
+	g := &Grants{Region: long, Lane: MaxLanes - 1, Status: math.MaxUint8, Echo: -1, Lease: MaxLease, Log: math.MaxUint64}
+	for range MaxClaims {
+		c.Claims = append(c.Claims, Claim{Key: math.MaxUint64, Holder: math.MaxUint64, Limit: math.MaxUint64, Lasts: maxLasts, Granted: math.MaxUint64, Returned: math.MaxUint64, Want: math.MaxUint64, Regional: true})
+		g.Grants = append(g.Grants, Grant{Key: math.MaxUint64, Holder: math.MaxUint64, Granted: math.MaxUint64, Target: math.MaxUint64, Echo: -1, Flags: allGrantFlags, Home: long})
+	}
+	for _, k := range []struct {
+		f, into frame
+		list    protoreflect.Name
+		msg     proto.Message
+	}{{c, new(Claims), "claims", specClaims(t, c)}, {g, new(Grants), "grants", specGrants(t, g)}} {
+		b := encode(t, k.f)
+		t.Logf("%d of the largest %s: %d bytes", MaxClaims, k.list, len(b))
+		if err := k.into.UnmarshalBinary(b); err != nil {
+			t.Errorf("%s: %v", k.list, err)
+		}
+		m := pb{k.msg.ProtoReflect()}
+		list := m.Mutable(m.field(k.list)).List()
+		list.Append(list.Get(0))
+		if err := k.into.UnmarshalBinary(marshal(t, k.msg)); !errors.Is(err, ErrFrame) || !strings.Contains(err.Error(), "more than 512") {
+			t.Errorf("one more of the %s: %v, want ErrFrame", k.list, err)
+		}
+	}
+	c.Claims, g.Grants = append(c.Claims, c.Claims[0]), append(g.Grants, g.Grants[0])
+	for _, f := range []frame{c, g} {
+		if _, err := f.AppendBinary(nil); !errors.Is(err, ErrFrame) {
+			t.Errorf("%T: one more is encoded: %v, want ErrFrame", f, err)
+		}
+	}
+}
+
+// TestUnknownGrantFlags: flags of later builds are passed over.
+func TestUnknownGrantFlags(t *testing.T) {
+	msg := specGrants(t, goldens["Grants"].(*Grants))
+	pb{msg}.at("grants", 0).set("flags", uint32(0xfc|GrantRecall))
+	var g Grants
+	if err := g.UnmarshalBinary(marshal(t, msg)); err != nil || g.Grants[0].Flags != GrantRecall {
+		t.Errorf("flags %b, %v, want those that are known, %b", g.Grants[0].Flags, err, GrantRecall)
 	}
 }
 
