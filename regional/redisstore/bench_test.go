@@ -8,6 +8,8 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/escrow"
+	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/test/proc"
 )
@@ -58,5 +60,29 @@ func BenchmarkMerge(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N*bb.keys*bb.slices)/b.Elapsed().Seconds(), "merges/s")
 		})
+	}
+}
+
+// BenchmarkCommit is what the log of rights takes for one call, by deposits a call and
+// by whether the server writes to its disk before it acknowledges, with one caller and
+// a redis-server on the same machine.
+func BenchmarkCommit(b *testing.B) {
+	for _, fsync := range []string{"always", "everysec"} {
+		for _, n := range []int{0, 1, 16, 256} {
+			b.Run(fmt.Sprintf("fsync=%s/deposits=%d", fsync, n), func(b *testing.B) {
+				r, _ := openRights(b, redisstore.Config{Addrs: []string{proc.Redis(b, "--appendonly", "yes", "--appendfsync", fsync).Addr}})
+				take(b, r, 1)
+				deposits := make([]escrow.Deposit, n)
+				for version := uint64(1); b.Loop(); version++ {
+					for i := range deposits {
+						deposits[i] = held(deltasync.Key((version*uint64(n)+uint64(i))%(1<<14)), version)
+					}
+					commit(b, r, 1, deposits...)
+				}
+				if n > 0 {
+					b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(n), "µs/deposit")
+				}
+			})
+		}
 	}
 }

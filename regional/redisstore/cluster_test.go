@@ -18,6 +18,7 @@ import (
 func TestCluster(t *testing.T) {
 	c := cluster(t)
 	t.Run("suite", func(t *testing.T) { testClusterSuite(t, c) })
+	t.Run("rights", func(t *testing.T) { testClusterRights(t, c) })
 	t.Run("the epoch sees one master lose its memory", func(t *testing.T) { testMasterWiped(t, c) })
 	t.Run("a master freezes", func(t *testing.T) { testMasterFreezes(t, c) })
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, c) })
@@ -239,6 +240,7 @@ func testMasterDies(t *testing.T, c *nodes) {
 		batch[i] = one(deltasync.Key(i), 5)
 	}
 	merge(t, s, batch...)
+	rights := clusterRights(t, c)
 	for i := range c.masters {
 		c.caughtUp(t, i)
 	}
@@ -274,4 +276,5 @@ func testMasterDies(t *testing.T, c *nodes) {
 	if got := changed(before, epochs(t, s)); !slices.Equal(got, dead) {
 		t.Errorf("a replica took over, and the epochs of tags %v changed, want %v", got, dead)
 	}
+	rights(dead)
 }

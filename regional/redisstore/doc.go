@@ -1,6 +1,6 @@
-// Package redisstore is the regional.Store in Redis (6.2 or later, Valkey;
-// single, under Sentinel, or a Cluster): the place where the counts of all
-// aggregators of a region join, and what survives their restarts.
+// Package redisstore is the regional.Store, and the escrow.Log, in Redis (6.2 or
+// later, Valkey; single, under Sentinel, or a Cluster): the place where the counts of
+// all aggregators of a region join, and what survives their restarts.
 //
 // # Layout
 //
@@ -103,4 +103,57 @@
 //
 // Counters carry an expiry and canaries do not, so with `maxmemory-policy
 // volatile-ttl` a full Redis sheds the oldest counters and goes on.
+//
+// # Rights
+//
+// Rights is an escrow.Log. A lane is one hash, whose tag is its number in hex, so that
+// in a cluster all of it is on one master:
+//
+//	<prefix>{ll}rights
+//	  "t"                       the token of who has the lane, in decimal
+//	  "i"                       replication id and run id of the server that wrote "t"
+//	  "s"                       how often it was written
+//	  "n"                       lanes that the region had then
+//	  "o"                       ID of the log, drawn where it begins
+//	  "b" "w"                   when the log began, by the server's clock and by that of
+//	                            who took the lane, in milliseconds since 1970
+//	  "c"                       how far the search for what may be forgotten is
+//	  key:8                     a deposit: rights_deposit.go has its bytes
+//
+// Each call compares token and server, and each Commit, be it empty, is a write. What is
+// lost of a lane is all of it, its head too, so that it is noticed: by an eviction, a
+// FLUSHALL, a DEL. The hash has no expiry, which an eviction would look for, and a clock
+// that is set forward would bring on: a deposit is forgotten escrow.Keeps after it was
+// written, by the server's clock and by the callers', as others are written.
+//
+// Age is since the log began, by the clock by which that is less. It begins anew, and
+// what is in it stays, where
+//
+//   - there is none, or one of another number of lanes (that is emptied);
+//   - another process serves it than wrote its head, one that was restarted as well as
+//     a replica that took over or a master that a slot moved to; or the same one has been
+//     a replica meanwhile, or has got its first. Load and Commit are refused (ErrFenced)
+//     from that moment on, by the token that was replicated too. But for this:
+//   - a server was restarted that has no replica, and writes to its disk before it
+//     acknowledges, and says so before and after; and it is the process that had the lane
+//     that takes it again, within ten minutes of its last write, and finds that write. All
+//     that was written by anybody is there then, and the log keeps its age.
+//
+// So whatever the settings, what is lost is noticed, and nothing is granted until it does
+// no harm; with these it is seldom lost (Rights.Durable tells the rest, and why):
+//
+//	appendonly yes, appendfsync always    a restart costs nothing while an aggregator
+//	                                      lives; where all restart too, a lease and a window
+//	everysec, no; or no file              a restart costs a lease and a window
+//	replicas                              so does a failover; with min-replicas-to-write 1
+//	                                      a master that is cut off stops acknowledging.
+//	                                      With 0 IT GRANTS BESIDE THE ONE THAT TOOK OVER,
+//	                                      for as long as aggregators reach both
+//
+// deploy/redis/rights.conf is such a server. The user that connects needs INFO, and
+// CONFIG GET for an age to outlast a restart.
+//
+// What cannot be noticed is told here: who puts back a copy of the server's disk has to
+// DEL the lanes, aggregators of one region with different numbers of lanes may both grant
+// where they meet in no lane, and appendfsync is not to be changed for a while only.
 package redisstore
