@@ -105,3 +105,17 @@ func FuzzParseUp(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseClaim(f *testing.F) {
+	f.Add(ClaimSubject("eu", 3, "us", "nyc", "edge-1"))
+	f.Add(EdgeSubject("eu", 3, "ams", "edge-1"))
+	f.Fuzz(func(t *testing.T, subject string) {
+		s, err := ParseClaim(subject)
+		if err != nil {
+			return
+		}
+		if again := ClaimSubject(s.Region, s.Lane, s.From, s.Pop, s.Name); again != subject {
+			t.Errorf("ParseClaim(%q) = %+v, which is %q", subject, s, again)
+		}
+	})
+}

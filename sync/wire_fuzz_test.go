@@ -93,6 +93,13 @@ func holds(f frame) int {
 				totals(k.Totals)
 			}
 		}
+	case *Claims:
+		n += len(f.Region) + len(f.From) + len(f.Pop) + len(f.Name) + cap(f.Claims)*int(unsafe.Sizeof(Claim{}))
+	case *Grants:
+		n += len(f.Region) + cap(f.Grants)*int(unsafe.Sizeof(Grant{}))
+		for _, k := range f.Grants {
+			n += len(k.Home)
+		}
 	}
 	return n
 }
@@ -111,6 +118,11 @@ func TestGrowth(t *testing.T) {
 			cells.Totals[i].Peers = append(cells.Totals[i].Peers, crdt.Cell{Slice: s, Charges: 1})
 		}
 	}
+	claims, grants := &Claims{Lanes: 1}, &Grants{Status: StatusOK}
+	for range MaxClaims {
+		claims.Claims = append(claims.Claims, Claim{Key: 1, Holder: 1, Lasts: 1})
+		grants.Grants = append(grants.Grants, Grant{Key: 1, Holder: 1})
+	}
 	bad := encode(t, cells)
 	bad[len(bad)-1] = 0 // the last cell has no charge: found after all others
 	for _, c := range []struct {
@@ -124,6 +136,8 @@ func TestGrowth(t *testing.T) {
 		{"cells", encode(t, cells), new(Down), false},
 		{"cells, refused", bad, new(Down), true},
 		{"keys", encode(t, busyUp(5000)), new(Up), false},
+		{"claims", encode(t, claims), new(Claims), false},
+		{"grants", encode(t, grants), new(Grants), false},
 	} {
 		const rounds = 20
 		var before, after runtime.MemStats
