@@ -16,6 +16,15 @@ func (a *Aggregator) HandleClaims(ctx context.Context, subject string, payload [
 	return a.rights.Handle(ctx, subject, payload)
 }
 
+// KeepRights has this aggregator be the authority over strict limits in the lanes that
+// it owns. Call it every Config.Interval.
+func (a *Aggregator) KeepRights(ctx context.Context) error {
+	if a.rights == nil {
+		return nil
+	}
+	return a.rights.Keep(ctx, a.Owns)
+}
+
 // Grants is what edges are to hear of their rights unasked. Call it every Config.Urgent.
 func (a *Aggregator) Grants() []escrow.Push {
 	if a.rights == nil {

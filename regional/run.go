@@ -152,7 +152,7 @@ func (a *Aggregator) Untold() (keys int) {
 	return keys
 }
 
-// keepStore calls Sync and Inherit every Interval, and AuditStore every AuditEvery,
+// keepStore calls Sync, KeepRights and Inherit every Interval, and AuditStore every AuditEvery,
 // until ctx ends.
 func (a *Aggregator) keepStore(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Interval)
@@ -165,6 +165,9 @@ func (a *Aggregator) keepStore(ctx context.Context) {
 		case now := <-ticker.C:
 			if err := a.Sync(ctx, now); err != nil && ctx.Err() == nil {
 				a.cfg.Logger.Debug("store not in step", "err", err)
+			}
+			if err := a.KeepRights(ctx); err != nil && ctx.Err() == nil {
+				a.cfg.Logger.Debug("lanes without an authority over strict limits", "err", err)
 			}
 			if err := a.Inherit(ctx, now); err != nil && ctx.Err() == nil {
 				a.cfg.Logger.Debug("lanes not wholly inherited", "err", err)

@@ -69,6 +69,14 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	reg := cli.Registry(cli.Version())
 	config := aggregatorConfig(s)
 	config.Logger, config.Registerer = log, reg
+	rights, err := openRights(s, log)
+	if err != nil {
+		return err
+	}
+	if rights != nil {
+		defer func() { err = errors.Join(err, rights.Close()) }()
+		config.Rights = rights
+	}
 	var watcher *configs.RulesWatcher
 	if s.RulesPath != "" {
 		if watcher, err = cli.OpenRules(ctx, s.RulesPath, cli.SlowRules, log); err != nil {

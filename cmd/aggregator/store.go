@@ -1,19 +1,23 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 
 	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/regional/tierstore"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // openStore makes the store that the settings name. It connects to nothing yet.
@@ -34,6 +38,49 @@ func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store,
 		return nil, errors.Join(fmt.Errorf("%w: redis.long: %w", cli.ErrInvalidConfig, err), store.Close())
 	}
 	return tierstore.New(store, long), nil
+}
+
+// openRights makes the log of rights in strict limits; nil where there is no Redis for
+// it: a region's aggregators have to share one. It is the Redis of long windows where
+// there is one, as that has a log on disk.
+func openRights(s *configs.AggregatorSettings, log *slog.Logger) (*rights, error) {
+	r, name := &s.Redis, "redis"
+	if s.RedisLong.Set() {
+		r, name = &s.RedisLong, "redis.long"
+	}
+	if !r.Set() {
+		return nil, nil
+	}
+	cfg, err := redisConfig(r, s.Region)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", cli.ErrInvalidConfig, name, err)
+	}
+	inner, err := redisstore.NewRights(cfg, s.Lanes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", cli.ErrInvalidConfig, name, err)
+	}
+	return &rights{Rights: inner, log: log}, nil
+}
+
+// rights is a log that says once what is wrong with the Redis that it is in: when it is
+// first used, as who has no strict limits need not hear of it.
+type rights struct {
+	*redisstore.Rights
+	log  *slog.Logger
+	told atomic.Bool
+}
+
+// Load implements escrow.Log.
+func (r *rights) Load(ctx context.Context, lane int, token uint64, keys []deltasync.Key) ([]escrow.Deposit, error) {
+	found, err := r.Rights.Load(ctx, lane, token, keys)
+	if err == nil {
+		if !r.told.Swap(true) {
+			if err := r.Durable(ctx); err != nil {
+				r.log.Warn("strict limits are kept, and deny more than they must when this Redis restarts or fails over", "err", err)
+			}
+		}
+	}
+	return found, err
 }
 
 func openRedis(s *configs.RedisSettings, region string) (*redisstore.Store, error) {

@@ -267,26 +267,13 @@ func (a *Authority) admit(subject string, payload []byte) (*deltasync.Claims, er
 
 // ready takes the lane if it is not ours, and reads what is asked for and not known.
 func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (token uint64, err error) {
+	if token, err = a.take(ctx, c.Lane); err != nil {
+		return 0, err
+	}
 	l.mu.Lock()
-	token = l.token
-	if token == 0 {
-		if l.taking {
-			l.mu.Unlock()
-			return 0, errors.New("the lane is being taken")
-		}
-		l.taking = true
+	if l.token != token {
 		l.mu.Unlock()
-		token = max(1, a.cfg.Token())
-		origin, err := a.cfg.Log.Take(ctx, c.Lane, token)
-		l.mu.Lock()
-		l.taking = false
-		if err != nil {
-			l.mu.Unlock()
-			return 0, err
-		}
-		l.token, l.keys, l.short, l.tell, l.idle = token, map[deltasync.Key]*deposit{}, nil, nil, nil
-		l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
-		a.cfg.Logger.Info("authority over a lane's strict limits", "lane", c.Lane, "log_age", origin.Age)
+		return token, ErrFenced
 	}
 	var missing []deltasync.Key
 	for i := range c.Claims {
@@ -324,6 +311,48 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 		l.keys[key] = d
 	}
 	return token, nil
+}
+
+// take takes a lane if it is not ours, and returns the token that it is ours by.
+func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error) {
+	l := &a.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.token != 0:
+		return l.token, nil
+	case l.taking:
+		return 0, errors.New("the lane is being taken")
+	}
+	l.taking = true
+	l.mu.Unlock()
+	token = max(1, a.cfg.Token())
+	origin, err := a.cfg.Log.Take(ctx, lane, token)
+	l.mu.Lock()
+	if l.taking = false; err != nil {
+		return 0, err
+	}
+	l.token, l.keys, l.short, l.tell, l.idle = token, map[deltasync.Key]*deposit{}, nil, nil, nil
+	l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
+	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
+	return token, nil
+}
+
+// Keep takes the lanes that are owned here, whether anybody claims rights or not: what a
+// new log may not know of is over a lease and a window after it began, and it is better
+// that it begins when the cluster does. Call it every Config.Interval.
+func (a *Authority) Keep(ctx context.Context, owned func(lane int) bool) error {
+	for lane := range a.lanes {
+		if !owned(lane) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+		_, err := a.take(ctx, lane)
+		if cancel(); err != nil {
+			return fmt.Errorf("take lane %d of the log of rights: %w", lane, err)
+		}
+	}
+	return nil
 }
 
 // forever is longer ago than any lease, and any window.

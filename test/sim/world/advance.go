@@ -279,6 +279,7 @@ func (w *World) runServer(h *hub, v *Server) {
 			w.grant(h, v, p)
 		}
 		_ = v.aggregator.Sync(context.Background(), now) // it tries again
+		_ = v.aggregator.KeepRights(context.Background())
 		_ = v.aggregator.Inherit(context.Background(), now)
 	}
 	if w.now.Sub(v.ticked) >= time.Second {
