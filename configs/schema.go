@@ -73,7 +73,8 @@ func (r *reader) defaults(d *limit.Defaults) read {
 			{"consistency", "", r.text(&d.Consistency)},
 			{"scope", "", r.text(&d.Scope)},
 			{"charge", "", r.text(&d.Charge)},
-		}, "on_partition", "surge")
+			{"on_partition", "", r.text(&d.OnPartition)},
+		}, "surge")
 	}
 }
 
@@ -136,6 +137,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		}},
 		{"mode", "", r.text(&s.Mode)},
 		{"consistency", "", r.text(&s.Consistency)},
+		{"on_partition", "", r.text(&s.OnPartition)},
 		{"allow", "", r.flag(&s.Allow)},
 		{"deny", "", r.flag(&s.Deny)},
 		{"margin", "", r.margin(&s.Margin)},
@@ -150,7 +152,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"penalty", "", r.penalty(&s.Penalty)},
 		{"classes", "", r.classes(&s.Classes)},
 		{"max_delay", "", r.duration(&s.MaxDelay)},
-	}, "candidate", "on_partition", "surge")
+	}, "candidate", "surge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known
 	}
@@ -205,6 +207,7 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"scope", "", r.text(&s.Scope)},
 		{"align", "", r.text(&s.Align)},
 		{"consistency", "", r.text(&s.Consistency)},
+		{"on_partition", "", r.text(&s.OnPartition)},
 		{"capacity", "", whole(r, &s.Capacity, 1, limit.MaxUnits)},
 		{"refill", "", r.flow(&s.Refill)},
 		{"initial", "", whole(r, &s.Initial, 1, limit.MaxUnits)},

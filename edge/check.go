@@ -24,6 +24,7 @@ type counter struct {
 	over    bool          // it has no room for the request
 	delay   time.Duration // it has room that much later, which will do
 	dropped bool          // by chance: it has room
+	cutOff  bool          // others cannot be heard of, and the rate is closed then
 	open    bool          // it admits in its elastic margin
 	foreign bool          // the request has its rate decide by another limit
 

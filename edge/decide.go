@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && !c.dropped && !c.short() {
+		if !req.Peek && !c.dropped && !c.cutOff && !c.short() {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -76,6 +76,10 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	// is charged next must not be booked at an instant before.
 	if r.block.punished(now) || !r.denies(c, now) {
 		n.refold(c, now)
+	}
+	if r.allowance < c.need && n.cluster.closes(c.rate, now) {
+		c.over, c.cutOff = true, true
+		return
 	}
 	if r.allowance < c.need && c.rate.Open != nil && !r.block.punished(now) && n.opens(now, c, counters) {
 		c.rate, c.open = c.rate.Open, true
@@ -322,7 +326,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	}
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
-		d.Basis.Short = counters[best].short()
+		d.Basis.Short, d.Basis.CutOff = counters[best].short(), counters[best].cutOff
 	}
 	return d
 }
@@ -344,7 +348,7 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 
 // short says that the counter's limit has room, and this edge's share of it has not.
 func (c *counter) short() bool {
-	return c.over && c.rate.Consistency >= limit.Adaptive && !c.dropped && c.record.left(c.rate) >= c.need
+	return c.over && c.rate.Consistency >= limit.Adaptive && !c.dropped && !c.cutOff && c.record.left(c.rate) >= c.need
 }
 
 // marks says that the counter admits the request in a margin.
@@ -432,6 +436,9 @@ func (c *counter) share(uncharged bool) float64 {
 // remaining is what is left of the limit, no margin counted, after the request
 // was charged, or as it is where it is not.
 func remaining(c *counter, uncharged bool) uint64 {
+	if c.cutOff {
+		return 0
+	}
 	left := crdt.SatSub(c.record.left(c.rate), margin(c.rate))
 	if uncharged || c.rule.CountsAfter() {
 		return left
@@ -444,6 +451,8 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	s := n.shard(c.key)
 	b := s.whole(c.record)
 	switch {
+	case c.cutOff:
+		return contactWait
 	case c.short(): // it has room
 		return s.shareWait(c.rate)
 	case c.dropped: // the next one may be luckier; up to the limit all are

@@ -302,6 +302,7 @@ func (s *shard) fold(r *record, rule *limit.Rule, rate *limit.Rate, now int64) {
 	if !r.sparse() || !s.foldSparse(r, rate, now) {
 		s.foldBlock(r, rule, rate, now)
 	}
+	s.confineToContact(r, rate, now)
 	r.epoch = rule.Epoch
 	if !slices.Contains(rule.Rates, rate) { // an open margin, or a limit that a request named
 		r.epoch |= opened

@@ -21,6 +21,8 @@ type cluster struct {
 	urgent   time.Duration
 	interval time.Duration
 	regions  atomic.Int32 // that there are; 0: not told yet
+	live     atomic.Int32 // of these, that the region hears of, itself counted
+	answered atomic.Bool  // ever
 	edges    atomic.Int32 // of the region, likewise
 	between  atomic.Int64 // from region to region, one way, ns
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
@@ -31,6 +33,8 @@ type cluster struct {
 // heard takes note of a reply that came at now.
 func (c *cluster) heard(d *deltasync.Down, now int64) {
 	c.waiting.Store(0)
+	c.answered.Store(true)
+	c.live.Store(int32(min(d.LiveRegions, 1<<16)))
 	c.regions.Store(int32(min(d.Regions, 1<<16))) // an aggregator of the build before does not say, and tells no shares: loose
 	c.edges.Store(int32(min(d.LiveEdges, 1<<20)))
 	c.between.Store(int64(d.Between))
@@ -62,7 +66,7 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share
 	}
 	return &limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
-		Mine: float64(mine), Delay: c.delay(), Report: c.report(), Alone: c.silent(now),
+		Mine: float64(mine), Delay: c.delay(), Report: c.report(), Alone: c.silent(now) && rate.OnPartition != limit.PartitionOpen,
 	}
 }
 
@@ -166,6 +170,12 @@ func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *delta
 func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, now int64) {
 	b := r.block
 	est := rate.Rounded(level)
+	if s.cluster.opens(rate, now) {
+		if b.share != nil {
+			b.share.grant = limit.Grant{}
+		}
+		return
+	}
 	if b.share == nil {
 		if g := rate.Grant(level, s.cluster.unknown(rate, uint64(r.local), now)); g.Free && 4*est < rate.Limit {
 			r.allowance = min(r.allowance, g.Cost)
@@ -280,7 +290,9 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		p.Hidden = min(max(0, others/rate.Window.Seconds()), max(0, p.Demand-sh.own.Fast)) * (c.stale() + age).Seconds()
 	}
 	p.Fresh = age <= 3*c.interval
-	if c.silent(now) {
+	if rate.OnPartition == limit.PartitionOpen {
+		p.Less = 0
+	} else if c.silent(now) {
 		p.Alone, p.Mine = true, float64(local)
 	}
 	edges := float64(max(1, c.edges.Load()))

@@ -155,7 +155,7 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 	s.scratch = append(s.scratch[:0], r.cell())
 	level := rate.Used(s.scratch, crdt.Carry{}, now)
 	r.allowance = rate.Room(level)
-	if s.shares(rate) {
+	if s.shares(rate) && !s.cluster.opens(rate, now) {
 		g := rate.Grant(level, s.cluster.unknown(rate, rate.Rounded(level), now))
 		if !g.Free || 4*rate.Rounded(level) >= rate.Limit { // it soon matters what others ask for
 			return false

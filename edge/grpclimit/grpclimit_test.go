@@ -17,6 +17,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/grpclimit"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -229,7 +230,7 @@ func TestFailureOfTheLimiterLetsCallsPass(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			const want = "# HELP spillgate_decisions_total Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.\n# TYPE spillgate_decisions_total counter\nspillgate_decisions_total{namespace=\"\",result=\"error\",rule=\"\"} 2\n"
+			const want = "# HELP spillgate_decisions_total Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.\n# TYPE spillgate_decisions_total counter\nspillgate_decisions_total{namespace=\"\",result=\"error\",rule=\"\"} 2\n"
 			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "spillgate_decisions_total"); err != nil {
 				t.Error(err)
 			}
@@ -250,5 +251,18 @@ func TestMistakesAreTold(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "Exempt[2]") || !strings.Contains(err.Error(), "RetryJitter") {
 			t.Errorf("Exempt %q: %v, want both mistakes named", name, err)
 		}
+	}
+}
+
+// A call that is denied as the edge cannot hear of others is told that it is no limit
+// which its caller used up.
+func TestCutOffCallIsUnavailable(t *testing.T) {
+	r := rule("orders", "/**", 5)
+	r.OnPartition = "closed"
+	n := limitertest.Node(t, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{r}})
+	n.Flush(at.Add(-2 * time.Second)) // it asks its region, and is never answered
+	header, err := get(t, serve(t, n, "", grpclimit.Config{}), "a")
+	if st := status.Convert(err); st.Code() != codes.Unavailable || len(st.Details()) != 1 || header.Get("retry-after") == nil || header.Get("ratelimit") != nil {
+		t.Errorf("%v with %v and header %v", err, st.Details(), header)
 	}
 }

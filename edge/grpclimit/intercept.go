@@ -148,6 +148,13 @@ func denial(v *httpapi.Verdict) error {
 	if v.Decision.Rate == nil {
 		return status.Error(codes.PermissionDenied, "this call is not served")
 	}
+	if v.Decision.Basis.CutOff { // no fault of the caller's
+		st := status.New(codes.Unavailable, "the limiter cannot hear of the others that share the limit")
+		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)}); err == nil {
+			st = with
+		}
+		return st.Err()
+	}
 	details := []protoadapt.MessageV1{&errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)}}
 	reason := "the limit is used up"
 	if v.Policy != "" {

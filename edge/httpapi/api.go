@@ -225,7 +225,7 @@ func (a *API) notReady(w http.ResponseWriter) {
 		detail = err.Error()
 	}
 	writeProblem(w, &problem{
-		status: http.StatusServiceUnavailable, kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+		status: http.StatusServiceUnavailable, kind: reducedCapacity,
 		title: "Not ready", detail: detail, retryAfter: 1,
 	})
 }

@@ -129,6 +129,10 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 // X-RateLimit-Status what to tell its client.
 func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
 	d := &x.answer.decision
+	if d.Basis.CutOff {
+		cutOff(w, x.answer.retry)
+		return
+	}
 	status, h := d.Rule.Status, w.Header()
 	if denyStatus != 0 {
 		h["X-Ratelimit-Status"] = []string{strconv.Itoa(status)}
@@ -140,6 +144,19 @@ func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
 	x.out = a.appendDenial(x.out[:0], &x.answer, status)
 	_, _ = w.Write(x.out) // a caller that is gone cannot be told so
 }
+
+// cutOff denies a request as this edge cannot hear of others, and its rule is closed
+// then: no fault of the client's, and no limit that it used up.
+func cutOff(w http.ResponseWriter, retry uint64) {
+	writeProblem(w, &problem{
+		status: http.StatusServiceUnavailable, kind: reducedCapacity, title: "Cut off",
+		detail: "this limiter cannot hear of the others that share the limit, and is set to deny until it does", retryAfter: int64(retry),
+	})
+}
+
+// reducedCapacity is the problem type of what is denied for want of the limiter, and
+// not of a limit's room (draft-ietf-httpapi-ratelimit-headers-11).
+const reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 // appendDenial appends the problem+json of a denial. A rule that shows no
 // headers does not show its name and numbers here either. A rule that denies

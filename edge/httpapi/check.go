@@ -137,6 +137,9 @@ func (x *exchange) appendReply(dst []byte) []byte {
 	if d.Basis.Short {
 		dst = append(dst, `,"short_of_share":true`...)
 	}
+	if d.Basis.CutOff {
+		dst = append(dst, `,"cut_off":true`...)
+	}
 	dst = append(dst, `},"headers":`...)
 	return append(x.fields.append(dst), '}')
 }

@@ -23,12 +23,13 @@ const (
 	resultSoft
 	resultElastic
 	resultDeny
+	resultCutOff
 	resultShadowDeny
 	resultNone // no rule applies
 	results
 )
 
-var resultNames = [results]string{"allow", "soft", "elastic", "deny", "shadow_deny", "none"}
+var resultNames = [results]string{"allow", "soft", "elastic", "deny", "cut_off", "shadow_deny", "none"}
 
 // resultError names calls that could not be decided. They have no rule, and
 // their namespace is only what the caller wrote, so they bear neither label.
@@ -38,6 +39,8 @@ func resultOf(d *limit.Decision) result {
 	switch {
 	case d.Rule == nil:
 		return resultNone
+	case d.Basis.CutOff:
+		return resultCutOff
 	case !d.Allowed:
 		return resultDeny
 	case d.Zone == limit.ZoneSoft:
@@ -75,7 +78,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decisions_total",
-			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
+			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
 		}, []string{"namespace", "rule", "result"}),
 		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decision_cost_total",

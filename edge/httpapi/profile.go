@@ -74,12 +74,13 @@ func shows(rule *limit.Rule) bool { return rule.Show != limit.ShowNone && rule.M
 
 // choose picks the rate that is told: the one that decided. Where that one is
 // not shown, an admitted client is told of the tightest that is, and a denied
-// one of nothing, since no other rate explains its wait.
+// one of nothing, since no other rate explains its wait. None does where the edge is
+// cut off.
 func (a *answer) choose() {
 	d := &a.decision
 	a.told = limit.State{}
 	switch {
-	case d.Rate == nil:
+	case d.Rate == nil || d.Basis.CutOff:
 	case shows(d.Rule):
 		a.told = limit.State{Rule: d.Rule, Rate: d.Rate, Remaining: d.Remaining, RetryAfter: waitOf(d), Denied: !d.Allowed}
 	case d.Allowed:

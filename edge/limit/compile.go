@@ -98,6 +98,7 @@ func (c *compiler) document(doc *Document) {
 		c.keySource("keys."+name, name, doc.Keys[name])
 	}
 	c.consistency(word{"defaults.consistency", doc.Defaults.Consistency})
+	c.partition(word{"defaults.on_partition", doc.Defaults.OnPartition})
 	c.tenants(doc)
 	if len(doc.Rules) == 0 {
 		c.problem("rules", "E103", "write at least one", "there is no rule")
@@ -153,6 +154,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	}
 	r.Mode = enum(c, modeNames, word{path + ".mode", spec.Mode}, word{"defaults.mode", c.doc.Defaults.Mode}, word{"", "enforce"})
 	c.consistency(word{path + ".consistency", spec.Consistency})
+	c.partition(word{path + ".on_partition", spec.OnPartition})
 	c.onLimit(path+".on_limit", spec, r)
 	told := len(c.problems)
 	c.match(path+".match", &spec.Match, &r.match)
@@ -198,6 +200,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		c.countWhen(path+".count_when", spec.CountWhen, r)
 		c.conflicts(path, spec, r)
 		c.strict(path, spec, r)
+		c.partitions(path, spec, r)
 	}
 	c.tiers(path, spec, r)
 	return r
@@ -223,6 +226,8 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 func (c *compiler) consistency(ws ...word) {
 	enum(c, consistencyNames, append(ws, word{"", Loose.String()})...)
 }
+
+func (c *compiler) partition(w word) { enum(c, partitionNames, w, word{"", PartitionShare.String()}) }
 
 // word is a value that a document may give, with the place that it came from.
 type word struct{ path, value string }

@@ -56,6 +56,7 @@ type Basis struct {
 	Age     time.Duration // since the key was last heard of; -1: never
 	Regions int           // regions that the view includes, the own one counted
 	Short   bool          // denied as this edge's share is used up, while the limit has room
+	CutOff  bool          // denied as others cannot be heard of, and the rate is closed then (PartitionClosed)
 }
 
 // State is one rate's part in a decision, for headers that show several.

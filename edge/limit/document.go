@@ -24,6 +24,7 @@ type Defaults struct {
 	Consistency string // loose
 	Scope       string // global
 	Charge      string // all_or_nothing
+	OnPartition string // share, of rates that have shares
 }
 
 // KeySource says where the value of a key comes from.
@@ -45,8 +46,9 @@ type RuleSpec struct {
 	Rates       []RateSpec
 	Mode        string // enforce | shadow
 	Consistency string
-	Allow       bool // no limit: lower rules of the group are not asked
-	Deny        bool // no entry: it denies all that it matches
+	OnPartition string // share | open | closed
+	Allow       bool   // no limit: lower rules of the group are not asked
+	Deny        bool   // no entry: it denies all that it matches
 	Margin      MarginSpec
 	Cost        CostSpec
 	OnLimit     OnLimitSpec
@@ -87,6 +89,7 @@ type RateSpec struct {
 	Scope       string // edge (local) | region | global
 	Align       string // fixed_window: epoch, or for calendar periods utc or a time zone's name
 	Consistency string
+	OnPartition string
 
 	Surge         float64 // adaptive: so many times the limit is expected to come at once; 0: DefaultSurge
 	LeewayPercent float64 // adaptive: of the limit, what may be admitted on incomplete knowledge; 0: DefaultLeeway

@@ -1,0 +1,57 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// What a rate does while this edge is cut off from those who share its limit is its
+// on_partition. Shares are kept as soon as an answer is overdue (cluster.silent), which
+// costs little if it was merely late. Here is the rest: to admit what others may admit
+// too, or to deny everything, takes somebody who has been away for longer.
+
+// staleAfter is how long a region owes an answer before an edge is cut off from it.
+func (c *cluster) staleAfter() int64 { return int64(max(time.Second, 10*c.interval)) }
+
+// cutOff says that the edge hears nothing of others who share the rate's limit: nobody
+// answers it, or has yet, or its region hears of no more than half of the regions. So
+// of the two sides of a cut one at the most is not cut off. An edge that never asked
+// anybody is alone by intent.
+func (c *cluster) cutOff(rate *limit.Rate, now int64) bool {
+	if rate.Scope == limit.ScopeEdge {
+		return false
+	}
+	if since := c.waiting.Load(); since != 0 && (!c.answered.Load() || now-since > c.staleAfter()) {
+		return true
+	}
+	regions := c.regions.Load()
+	return rate.Scope != limit.ScopeRegion && regions > 1 && 2*c.live.Load() <= regions
+}
+
+// opens says that counters of the rate take no heed of shares, as others cannot be
+// heard of.
+func (c *cluster) opens(rate *limit.Rate, now int64) bool {
+	return rate.OnPartition == limit.PartitionOpen && c.cutOff(rate, now)
+}
+
+// closes is that they admit nothing.
+func (c *cluster) closes(rate *limit.Rate, now int64) bool {
+	return rate.OnPartition == limit.PartitionClosed && c.cutOff(rate, now)
+}
+
+// confineToContact ends an allowance of a rate that is closed while others cannot be
+// heard of: soon, as nothing tells when that begins.
+func (s *shard) confineToContact(r *record, rate *limit.Rate, now int64) {
+	if rate.OnPartition != limit.PartitionClosed || rate.Scope == limit.ScopeEdge {
+		return
+	}
+	r.until = min(r.until, now+int64(s.cluster.interval))
+	if s.cluster.closes(rate, now) {
+		r.allowance, r.until = 0, 0
+	}
+}
+
+// contactWait is how long a request waits at the least that is denied as nobody else
+// can be heard of.
+const contactWait = time.Second
