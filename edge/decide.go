@@ -102,9 +102,9 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 
 // delays says that a request which has no room now has some soon enough to wait
 // for it, as its rule may have it. It is charged at once, so that those who
-// come later wait longer.
+// come later wait longer. Of a strict limit nobody does: room is no right.
 func (n *Node) delays(now int64, c *counter) bool {
-	if c.rule.MaxDelay == 0 || c.cost == 0 || c.need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
+	if c.rule.MaxDelay == 0 || c.cost == 0 || escrows(c.rate) || c.need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
 		return false
 	}
 	if c.rate.Consistency == limit.Adaptive && c.record.left(c.rate) >= c.need {

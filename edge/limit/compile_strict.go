@@ -12,13 +12,15 @@ func (c *compiler) strict(path string, spec *RuleSpec, r *Rule) {
 		any = true
 		switch at := indexed(path+".rates", i); {
 		case rate.Queue:
-			c.problem(at+".queue", code, "consistency: adaptive, or max_delay in place of queue", "a queue cannot be strict: each edge would have a queue of its own")
+			c.problem(at+".queue", code, "consistency: adaptive, or leave it out", "a queue cannot be strict: each edge would have a queue of its own")
 		case rate.Drain.Floor > 0:
 			c.problem(at+".initial", code, "consistency: adaptive, or leave it out", "what is given once, at the start, cannot be strict: it would be given again where a part of the limit comes back")
 		}
 	}
 	switch {
 	case !any:
+	case spec.MaxDelay > 0:
+		c.problem(path+".max_delay", code, "consistency: adaptive, or leave it out", "what waits for room cannot be strict: it is admitted before there is a right for it")
 	case spec.CountWhen != "":
 		c.problem(path+".count_when", code, "consistency: adaptive, or leave it out", "what is charged after the response cannot be strict: it is over by then")
 	case spec.Margin.Elastic != ElasticSpec{}:

@@ -34,6 +34,10 @@ func TestCompileStrict(t *testing.T) {
 		"elastic": {func(r *limit.RuleSpec) {
 			r.Margin.Elastic = limit.ElasticSpec{UpToPercent: 50, While: "capacity.a < 70%"}
 		}, "rules[0].margin.elastic"},
+		"max_delay": {func(r *limit.RuleSpec) {
+			r.MaxDelay = time.Second
+			r.Rates[0] = limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}
+		}, "rules[0].max_delay"},
 		"its own word": {func(r *limit.RuleSpec) { r.Rates[0].Surge = 5 }, "rules[0].rates[0].surge"},
 	} {
 		t.Run(name, func(t *testing.T) {
