@@ -60,7 +60,7 @@ func TestTopologies(t *testing.T) {
 func TestRulesOverATopology(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	head := "schema: spillgate/v1\nnamespace: "
-	rules := "\nrules:\n- name: api\n  key: [user]\n  rates:\n"
+	rules := "\ndefaults: {consistency: loose}\nrules:\n- name: api\n  key: [user]\n  rates:\n"
 	text := head + "a" + rules + "  - {limit: 1000, per: 10s}\n---\n" + head + "b" + rules + "  - {limit: 100, per: 1m}\n  - {name: burst, limit: 1000, per: 1s}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,8 +74,8 @@ func TestRulesOverATopology(t *testing.T) {
 	for _, w := range warnings {
 		if w.Code == "W230" {
 			found++
-			if w.Path != "rules[0].rates[1]" || w.Line != 16 || w.Hint == "" {
-				t.Errorf("%+v, want the second rate of the second document, at line 16", w)
+			if w.Path != "rules[0].rates[1]" || w.Line != 18 || w.Hint == "" {
+				t.Errorf("%+v, want the second rate of the second document, at line 18", w)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func wanted(n *Node, user string) {
 }
 
 func TestBoundOfARequest(t *testing.T) {
-	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: time.Second}))
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: time.Second, Consistency: "loose"}))
 	if _, b := bounded(n, start, "u"); b.Known {
 		t.Errorf("before anybody said how many there are: %+v", b)
 	}
@@ -125,7 +125,7 @@ func BenchmarkBound(b *testing.B) {
 // Metrics have the largest bound of late for each rule that is not decided alone.
 func TestMetricsTellBounds(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	n := newNode(t, Config{Registerer: reg}, perUser(limit.RateSpec{Limit: 40, Per: time.Second}),
+	n := newNode(t, Config{Registerer: reg}, perUser(limit.RateSpec{Limit: 40, Per: time.Second, Consistency: "loose"}),
 		limit.RuleSpec{Name: "alone", Group: "b", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 40, Per: time.Second, Scope: "edge"}}})
 	ratios := func(now time.Time) (out []boundOf) { return n.boundsByRule(now.UnixNano()) }
 	want := func(when string, now time.Time, least, most float64) {

@@ -144,7 +144,7 @@ func TestLooseAgain(t *testing.T) {
 		t.Fatal("a hundredth of the limit was enough for three")
 	}
 	answerShare(t, n, now, 2, nil)
-	n.SetRules(compile(t, perUser(aHundred)))
+	n.SetRules(compile(t, perUser(onPartition("loose", ""))))
 	now = now.Add(50 * time.Millisecond)
 	if d := check(n, now, "u"); !d.Allowed || d.Basis.Short {
 		t.Errorf("%+v, want allowed", d)

@@ -70,7 +70,7 @@ func TestCommandLines(t *testing.T) {
 		{"validate " + badRules, 3, "", badRules + ":7:23: E145 rules[0].rates[0].per: \"1 min\" is not a duration (hint: 1m)\n      - {limit: 100, per: 1 min}\n" + strings.Repeat(" ", 4+22) + "^\n"},
 		{"validate " + goodRules + " " + badRules, 3, "", "E145"},
 		{"validate --topology ../../configs/topology.yaml " + warnRules, 0, "ok: 1 namespace, 2 rules, 1 warning\n", "W201"},
-		{"validate --topology testdata/pops.yaml testdata/pops-rules.yaml", 3, "", "testdata/pops-rules.yaml:7:5: E230 rules[0].rates[0]: 10 per 1s, loose over 20 edges cannot be held: at twice the limit about "},
+		{"validate --topology testdata/pops.yaml testdata/pops-rules.yaml", 3, "", "testdata/pops-rules.yaml:8:5: E230 rules[0].rates[0]: 10 per 1s, loose over 20 edges cannot be held: at twice the limit about "},
 		{"validate --topology testdata/nowhere.yaml " + goodRules, 1, "", "topology: open testdata/nowhere.yaml"},
 		{"validate --topology " + goodRules + " " + goodRules, 3, "", "E007"},
 		{"validate ../../configs/testdata/none.yaml", 3, "", "there is no rules file"},

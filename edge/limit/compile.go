@@ -224,7 +224,7 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 }
 
 func (c *compiler) consistency(ws ...word) {
-	enum(c, consistencyNames, append(ws, word{"", Loose.String()})...)
+	enum(c, consistencyNames, append(ws, word{"", Adaptive.String()})...)
 }
 
 func (c *compiler) partition(w word) { enum(c, partitionNames, w, word{"", PartitionShare.String()}) }

@@ -15,14 +15,15 @@ func TestDialsOfARate(t *testing.T) {
 		code   string // "": none is wrong
 		at     string
 	}{
-		"both":                 {func(s *limit.RateSpec) { s.Surge, s.LeewayPercent = 2, 100 }, "", ""},
-		"no surge":             {func(s *limit.RateSpec) { s.Surge = 1 }, "E221", "rules[0].rates[0].surge"},
-		"a surge too large":    {func(s *limit.RateSpec) { s.Surge = 1001 }, "E221", "rules[0].rates[0].surge"},
-		"no number":            {func(s *limit.RateSpec) { s.Surge = math.NaN() }, "E221", "rules[0].rates[0].surge"},
-		"a negative leeway":    {func(s *limit.RateSpec) { s.LeewayPercent = -1 }, "E222", "rules[0].rates[0].leeway"},
-		"a leeway too wide":    {func(s *limit.RateSpec) { s.LeewayPercent = 101 }, "E222", "rules[0].rates[0].leeway"},
-		"surge of a loose one": {func(s *limit.RateSpec) { s.Surge, s.Consistency = 2, "loose" }, "E223", "rules[0].rates[0].surge"},
-		"leeway of the default consistency": {func(s *limit.RateSpec) { s.LeewayPercent, s.Consistency = 2, "" }, "E223",
+		"both":                       {func(s *limit.RateSpec) { s.Surge, s.LeewayPercent = 2, 100 }, "", ""},
+		"no surge":                   {func(s *limit.RateSpec) { s.Surge = 1 }, "E221", "rules[0].rates[0].surge"},
+		"a surge too large":          {func(s *limit.RateSpec) { s.Surge = 1001 }, "E221", "rules[0].rates[0].surge"},
+		"no number":                  {func(s *limit.RateSpec) { s.Surge = math.NaN() }, "E221", "rules[0].rates[0].surge"},
+		"a negative leeway":          {func(s *limit.RateSpec) { s.LeewayPercent = -1 }, "E222", "rules[0].rates[0].leeway"},
+		"of the default consistency": {func(s *limit.RateSpec) { s.LeewayPercent, s.Consistency = 2, "" }, "", ""},
+		"a leeway too wide":          {func(s *limit.RateSpec) { s.LeewayPercent = 101 }, "E222", "rules[0].rates[0].leeway"},
+		"surge of a loose one":       {func(s *limit.RateSpec) { s.Surge, s.Consistency = 2, "loose" }, "E223", "rules[0].rates[0].surge"},
+		"leeway of a loose one": {func(s *limit.RateSpec) { s.LeewayPercent, s.Consistency = 2, "loose" }, "E223",
 			"rules[0].rates[0].leeway"},
 	} {
 		rate := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}

@@ -25,7 +25,7 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.problem(path+".align", "E158", "align: epoch", "a window from the first hit cannot be strict: edges agree on where it begins only afterwards")
 	} else {
 		c.consistency(word{path + ".consistency", spec.Consistency})
-		r.Consistency = consistencyNames[cmp.Or(spec.Consistency, rule.Consistency, c.doc.Defaults.Consistency, Loose.String())] // what is no word of it is told where it stands
+		r.Consistency = consistencyNames[cmp.Or(spec.Consistency, rule.Consistency, c.doc.Defaults.Consistency, Adaptive.String())] // what is no word of it is told where it stands
 	}
 	r.Scope = enum(c, scopeNames, word{path + ".scope", spec.Scope}, word{"defaults.scope", c.doc.Defaults.Scope}, word{"", "global"})
 	if r.Algorithm != 0 { // else what belongs to it is not known

@@ -21,7 +21,7 @@ type Document struct {
 type Defaults struct {
 	Algorithm   string // sub_windows
 	Mode        string // enforce
-	Consistency string // loose
+	Consistency string // adaptive
 	Scope       string // global
 	Charge      string // all_or_nothing
 	OnPartition string // share, of rates that have shares

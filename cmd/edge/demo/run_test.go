@@ -92,6 +92,7 @@ const siteRules = `schema: spillgate/v1
 namespace: demo
 rules:
   - name: site
+    consistency: loose
     rates:
       - {limit: 200, per: 1s}
 `

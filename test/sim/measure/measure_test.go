@@ -14,7 +14,7 @@ func options(t *testing.T, name string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Scenario: s, Limit: 40, Window: time.Second, Regions: 5, Edges: 2, Seed: 1}
+	return Options{Scenario: s, Limit: 40, Window: time.Second, Regions: 5, Edges: 2, Seed: 1, Consistency: "loose"}
 }
 
 // The exact logs, by hand: two a second.

@@ -182,7 +182,7 @@ func (p *plan) rules(v version) []limit.Document {
 	if p.soft {
 		rule.Margin.SoftPercent = 10
 	}
-	if p.adaptive {
+	if rule.Consistency = limit.Loose.String(); p.adaptive {
 		rule.Consistency = limit.Adaptive.String()
 	}
 	if v.anew {

@@ -47,7 +47,9 @@ func homedIn(w *World, one, two string) string {
 	}
 }
 
-func hourly(limitOf uint64) limit.RateSpec { return limit.RateSpec{Limit: limitOf, Per: time.Hour} }
+func hourly(limitOf uint64) limit.RateSpec {
+	return limit.RateSpec{Limit: limitOf, Per: time.Hour, Consistency: "loose"}
+}
 
 // Edges of all regions come to believe the same, and never more than there is.
 func TestHomesConverge(t *testing.T) {
