@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"time"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -14,11 +16,26 @@ import (
 // moments is how many of them a slice has.
 const moments = 1024
 
-func momentOf(rate *limit.Rate) int64 { return int64(rate.Width)/moments + 1 }
+func momentOf(rate *limit.Rate) int64 {
+	moment := int64(rate.Width)/moments + 1
+	if ages(rate) {
+		return min(moment, int64(longestMoment))
+	}
+	return moment
+}
+
+// longestMoment is that of a rate whose margin closes with the age of what is known.
+const longestMoment = 100 * time.Millisecond
 
 // fades says that what is used of the rate falls within a slice.
 func fades(rate *limit.Rate) bool {
 	return rate.Bucket() || rate.Algorithm == limit.SlidingWindow || rate.Algorithm == limit.SubWindows && rate.Oldest != limit.OldestFull
+}
+
+// ages says that what may be admitted above the limit falls while others are not heard
+// of (see cluster.closed).
+func ages(rate *limit.Rate) bool {
+	return rate.Consistency == limit.Adaptive && margin(rate) > 0 && rate.Scope != limit.ScopeEdge
 }
 
 // banded says that a decision is told as in a margin, or near a limit, where so
@@ -27,13 +44,13 @@ func banded(rate *limit.Rate, left uint64) bool {
 	return left < margin(rate) || near(rate, left)
 }
 
-// faded says that the allowance may be larger by now, and that this would show
+// faded says that the allowance may be another by now, and that this would show
 // in the decision of a request that costs so much.
 func (r *record) faded(rate *limit.Rate, cost uint64, now int64) bool {
 	if rate.Near == 0 && rate.Ceiling <= rate.Limit { // nothing would show, as for most
 		return false
 	}
-	return banded(rate, crdt.SatSub(r.left(rate), cost)) && !r.momentary(rate, now) && fades(rate)
+	return banded(rate, crdt.SatSub(r.left(rate), cost)) && !r.momentary(rate, now) && (fades(rate) || ages(rate))
 }
 
 // momentary says that the allowance is good for a moment, and so was made a
@@ -51,7 +68,7 @@ func (n *Node) refold(c *counter, now int64) {
 // moment. A denial is good for as long as it says.
 func (s *shard) refold(r *record, rule *limit.Rule, rate *limit.Rate, cost, need uint64, now int64) {
 	s.fold(r, rule, rate, now)
-	if r.allowance >= need && fades(rate) && banded(rate, crdt.SatSub(r.left(rate), cost)) {
+	if r.allowance >= need && (fades(rate) || ages(rate)) && banded(rate, crdt.SatSub(r.left(rate), cost)) {
 		r.limitTo(rate, now)
 	}
 }

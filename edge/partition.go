@@ -52,6 +52,24 @@ func (s *shard) confineToContact(r *record, rate *limit.Rate, now int64) {
 	}
 }
 
+// closed is how much of a margin above a limit is not to be used: none of it while all
+// are heard of, all of it once the edge is cut off, or its region hears of no other. What
+// is admitted above a limit is admitted on trust that nobody else does so too.
+func (c *cluster) closed(rate *limit.Rate, now int64) float64 {
+	if margin(rate) == 0 || rate.OnPartition == limit.PartitionOpen {
+		return 0
+	}
+	part := 0.0
+	if since := c.waiting.Load(); since != 0 {
+		late := c.late()
+		part = min(1, max(0, float64(now-since-late)/float64(c.staleAfter()-late)))
+	}
+	if regions := c.regions.Load(); regions > 1 && rate.Scope != limit.ScopeRegion {
+		part = max(part, float64(regions-c.live.Load())/float64(regions-1))
+	}
+	return part
+}
+
 // contactWait is how long a request waits at the least that is denied as nobody else
 // can be heard of.
 const contactWait = time.Second

@@ -125,3 +125,47 @@ func TestClosedPunishesNobody(t *testing.T) {
 		t.Errorf("%+v once the region answers", d)
 	}
 }
+
+// A margin above a limit is for as long as others are heard of: it closes while an edge
+// waits for its region, and with the regions that are not heard of.
+func TestMarginsCloseWithAge(t *testing.T) {
+	for _, algorithm := range []string{"sub_windows", "fixed_window"} {
+		rule := perUser(adaptive(limit.RateSpec{Name: "r", Limit: 100, Per: time.Minute, Algorithm: algorithm, Surge: 1000})) // shares decide always
+		rule.Margin.SoftPercent = 50
+		n, _ := sharing(t, &deltasync.Share{Omega: 1}, rule)
+		now := start.Add(rule.Rates[0].Per + 20*time.Millisecond)
+		through(n, now, "u", 100)
+		if d := check(n, now, "u"); !d.Allowed || d.Zone != limit.ZoneSoft {
+			t.Errorf("%s: %+v, want it in the margin", algorithm, d)
+		}
+		n.cluster.sent(now.UnixNano()) // and nobody answers
+		later := now.Add(time.Duration(n.cluster.late()+n.cluster.staleAfter()) / 2)
+		if got := through(n, later, "u", 100); got < 5 || got > 30 {
+			t.Errorf("%s: %d admitted in half of the margin, want some 24, or its share", algorithm, got)
+		}
+		if d := check(n, now.Add(2*time.Second), "u"); d.Allowed || d.Zone != limit.ZoneHard {
+			t.Errorf("%s: %+v once it is cut off, want denied", algorithm, d)
+		}
+	}
+}
+
+func TestMarginsCloseWithRegions(t *testing.T) {
+	for _, c := range []struct {
+		regions, live int32
+		what          string
+		want          float64
+	}{{5, 5, "share", 0}, {5, 4, "share", 0.25}, {5, 1, "share", 1}, {5, 1, "open", 0}, {1, 1, "share", 0}} {
+		n := newNode(t, Config{}, perUser(onPartition("adaptive", c.what)))
+		n.cluster.regions.Store(c.regions)
+		n.cluster.live.Store(c.live)
+		rate := *n.Rules().Rules()[0].Rates[0]
+		rate.Ceiling = 150
+		if got := n.cluster.closed(&rate, start.UnixNano()); got != c.want {
+			t.Errorf("%+v: %v of the margin is closed", c, got)
+		}
+		g := rate.Grant(limit.Level{Whole: 120}, &limit.Share{Omega: 1, Weight: 1, Closed: c.want})
+		if want := c.want < 0.5; (g.Cost > 0) != want {
+			t.Errorf("%+v: %+v at 120 of 100 with a margin of 50", c, g)
+		}
+	}
+}

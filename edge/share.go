@@ -50,8 +50,11 @@ func (c *cluster) sent(now int64) { c.waiting.CompareAndSwap(0, now) }
 // silent says that the region does not answer.
 func (c *cluster) silent(now int64) bool {
 	since := c.waiting.Load()
-	return since != 0 && now-since > 3*int64(c.interval)+2*c.within.Load()+int64(c.urgent)
+	return since != 0 && now-since > c.late()
 }
+
+// late is how long an answer may take.
+func (c *cluster) late() int64 { return 3*int64(c.interval) + 2*c.within.Load() + int64(c.urgent) }
 
 // delay is how long it takes for the others to hear of what is charged here.
 func (c *cluster) delay() time.Duration {
@@ -66,7 +69,7 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share
 	}
 	return &limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
-		Mine: float64(mine), Delay: c.delay(), Report: c.report(), Alone: c.silent(now) && rate.OnPartition != limit.PartitionOpen,
+		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: c.silent(now) && rate.OnPartition != limit.PartitionOpen,
 	}
 }
 
@@ -279,7 +282,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	}
 	p := &limit.Share{
 		Omega: min(1, float64(sh.told.Omega)), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
-		Less: float64(sh.told.Kept), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
+		Less: float64(sh.told.Kept), Closed: c.closed(rate, now), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
 	if age > max(3*c.interval, 2*c.stale()) { // by now they have
 		p.Unseen = 0

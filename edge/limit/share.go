@@ -3,6 +3,8 @@ package limit
 import (
 	"math"
 	"time"
+
+	"github.com/spillgate/spillgate/crdt"
 )
 
 // Consistency says what an edge admits while it cannot know what others admit.
@@ -31,6 +33,7 @@ type Share struct {
 	Unseen float64 // U: cost of the region, told to this edge, that other regions cannot have seen
 	Mine   float64 // cost of this edge that nobody else can have seen
 	Less   float64 // of the limit, kept for regions that are cut off
+	Closed float64 // part of the margin above the limit that is not to be used, as others were not heard of for a while, 0 to 1
 	Demand float64 // D: asked for in all regions, as they publish it, cost a second
 	Window float64 // Dw: asked for in all regions in the last window, cost a second
 	Hidden float64 // cost that others are thought to have admitted since they were heard of
@@ -81,7 +84,7 @@ func (g *Grant) Chance(reserve uint64) float64 {
 // Grant is what may be admitted at a level, of which s says what others know: the
 // most of what R1 to R4 of research/accuracy.md §5.3 allow.
 func (r *Rate) Grant(level Level, s *Share) (g Grant) {
-	limit := float64(r.Ceiling) - s.Less
+	limit := float64(r.Ceiling) - s.Closed*float64(crdt.SatSub(r.Ceiling, r.Limit)) - s.Less
 	if s.Alone {
 		g.draw(s, s.Weight*s.Omega*limit)
 		return g
