@@ -236,7 +236,7 @@ func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int6
 		s.hurry(r)
 	case cost > 1 && cost > g.Left:
 	default:
-		if chance := g.Chance(need - cost); chance > 0 && s.cluster.rand() < chance {
+		if chance := g.Chance(cost, need-cost); chance > 0 && s.cluster.rand() < chance {
 			r.allowance, r.until = need, 0
 		}
 	}

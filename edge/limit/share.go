@@ -47,6 +47,10 @@ type Share struct {
 // known is so many times the limit: whoever is asked for more is overloaded.
 const known = 1.1
 
+// heavy is of how many requests the limit would be, if all were so large that one of
+// them counts in full.
+const heavy = 5
+
 // LeastWeight is what an edge or a region weighs of which nothing is asked for, in
 // cost a second: whoever is new there has something to begin with.
 func LeastWeight(limit uint64, window time.Duration, regions int) float64 {
@@ -63,6 +67,7 @@ type Grant struct {
 	rest  float64 // of the share, parts of a unit too
 	wants float64 // cost that is asked for here until this edge hears of others again, less what was spent
 	part  float64 // of the limit that is this edge's
+	whole float64 // the limit
 }
 
 // Spares says that a request may pass for sure of whose limit so much is reserved for
@@ -72,20 +77,22 @@ func (g *Grant) Spares(cost, reserve uint64) bool {
 }
 
 // Chance is that with which a request may pass that may not for sure, so that parts of
-// a request add up over edges; of the limit so much is reserved for others.
-func (g *Grant) Chance(reserve uint64) float64 {
+// a request add up over edges; of the limit so much is reserved for others. A request
+// for a large part of the limit is asked for more than was thought of: as the first, at
+// each of many edges at once, it would pass at all of them.
+func (g *Grant) Chance(cost, reserve uint64) float64 {
 	rest := g.rest - g.part*float64(reserve)
 	if !(rest > 0) {
 		return 0
 	}
-	return rest / max(rest, g.wants)
+	return rest / max(rest, g.wants, float64(cost)*min(1, heavy*float64(cost)/g.whole))
 }
 
 // Grant is what may be admitted at a level, of which s says what others know: the
 // most of what R1 to R4 of research/accuracy.md §5.3 allow.
 func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	limit := float64(r.Ceiling) - s.Closed*float64(crdt.SatSub(r.Ceiling, r.Limit)) - s.Less
-	if s.Alone {
+	if g.whole = max(1, float64(r.Limit)); s.Alone {
 		g.draw(s, s.Weight*s.Omega*limit)
 		return g
 	}

@@ -47,7 +47,7 @@ func TestGrantsAddUp(t *testing.T) {
 				}
 				whole += mine + float64(g.Cost)
 				if g.Cost == 0 {
-					whole += g.Chance(0) * (s.Own.Fast*s.Report.Seconds() - mine)
+					whole += g.Chance(1, 0) * (s.Own.Fast*s.Report.Seconds() - mine)
 				}
 			}
 			whole += unseen
@@ -74,11 +74,14 @@ func weights(rnd *rand.Rand, n int) []float64 {
 func TestGrantByChance(t *testing.T) {
 	r := adaptive(10, time.Second)
 	s := Share{Omega: 0.1, Weight: 0.5, Report: 100 * time.Millisecond, Delay: 150 * time.Millisecond}
-	if g := r.Grant(Level{}, &s); g.Cost != 0 || g.Chance(0) != 1 {
+	if g := r.Grant(Level{}, &s); g.Cost != 0 || g.Chance(1, 0) != 1 {
 		t.Errorf("half a unit for a rare request: %+v, want it by chance 1", g)
 	}
-	s.Own.Fast, s.Own.Mid = 50, 50                                       // five requests in the time that it takes to hear of others
-	if g := r.Grant(Level{}, &s); math.Abs(g.Chance(0)-0.525/5) > 0.01 { // with a twentieth of the limit on top
+	if g, heavy := r.Grant(Level{}, &s), 0.5/5; math.Abs(g.Chance(5, 0)-heavy) > 0.01 {
+		t.Errorf("half a unit for half of the limit: a chance of %v, want %v", g.Chance(5, 0), heavy)
+	}
+	s.Own.Fast, s.Own.Mid = 50, 50                                          // five requests in the time that it takes to hear of others
+	if g := r.Grant(Level{}, &s); math.Abs(g.Chance(1, 0)-0.525/5) > 0.01 { // with a twentieth of the limit on top
 		t.Errorf("half a unit for five requests: %+v, want each to have a tenth", g)
 	}
 }
@@ -136,7 +139,7 @@ func TestGrantOfNonsense(t *testing.T) {
 		}
 		s.Own.Fast, s.Own.Mid = max(0, pick()), max(0, pick())
 		g := r.Grant(Level{Whole: rnd.Uint64N(2000)}, &s)
-		if p := g.Chance(rnd.Uint64N(9)); !(p >= 0 && p <= 1) {
+		if p := g.Chance(rnd.Uint64N(2000), rnd.Uint64N(9)); !(p >= 0 && p <= 1) {
 			t.Fatalf("a chance of %v: %+v", p, s)
 		}
 		if most := float64(r.Limit) + s.Unseen + s.Mine + 2; float64(g.Cost) > most {

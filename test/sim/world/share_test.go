@@ -176,3 +176,26 @@ func TestSharesAndReserves(t *testing.T) {
 		t.Errorf("%d of a surge admitted, want about 70 of 100 where 30 are reserved", got)
 	}
 }
+
+// One request for half of the limit comes to each of many edges at once: about two of
+// them pass, where loose edges pass each.
+func TestHeavyRequestsAtOnce(t *testing.T) {
+	for _, edges := range [][2]int{{5, 2}, {10, 2}} {
+		sum := uint64(0)
+		const rounds = 20
+		w := settled(t, edges[0], edges[1], limit.RateSpec{Limit: 100, Per: time.Second})
+		for range rounds {
+			w.Advance(w.Now().Add(15 * time.Second)) // nobody asked for it lately
+			for _, e := range w.Edges() {
+				if ask(w, e, 50).Allowed {
+					sum += 50
+				}
+			}
+		}
+		if mean := sum / rounds; mean > 150 {
+			t.Errorf("%d x %d edges: %d of 100 admitted at once, on average of %d rounds", edges[0], edges[1], mean, rounds)
+		} else {
+			t.Logf("%d x %d edges: %d", edges[0], edges[1], mean)
+		}
+	}
+}
