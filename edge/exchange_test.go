@@ -107,6 +107,19 @@ func TestAnswerEndsTheRest(t *testing.T) {
 	upOf(t, n.Flush(start))
 }
 
+// A frame that got lost while a newer one was answered is no reason to rest.
+func TestLostBetweenAnswersIsNoReasonToRest(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	check(n, start, "a")
+	older := upOf(t, n.Flush(start))
+	check(n, start, "b")
+	answer(t, n, start, upOf(t, n.Flush(start)), deltasync.Totals{})
+	n.Lost(start, 0, older.Seq)
+	if d := onlyDelta(t, upOf(t, n.Flush(start))); !d.Tells() { // fails where the lane rests
+		t.Fatalf("%+v after the loss, want what was lost", d)
+	}
+}
+
 // A denied key asks what others did: nothing else would tell it of refunds, or
 // show that somebody still wants it.
 func TestDeniedKeyAsks(t *testing.T) {

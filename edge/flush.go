@@ -337,13 +337,13 @@ func (n *Node) hold() {
 }
 
 // Lost takes back a frame that nobody answered: its counts go out again, with
-// what was added since. The lane rests a little, for as long as it takes others
-// to take it over, and then longer.
+// what was added since. Where none is answered the lane rests a little, for as long as
+// it takes others to take it over, and then longer.
 func (n *Node) Lost(now time.Time, lane int, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.outboxes[lane].Lost(seq)
-	n.paused[lane].lost(n.clock.At(now), n.cfg.Interval)
+	n.paused[lane].lost(seq, n.clock.At(now), n.cfg.Interval)
 	n.stats.framesLost.Add(1)
 }
 
@@ -382,7 +382,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	}
 	up := n.outboxes[lane].Done(down.Seq)
 	if up != nil {
-		n.paused[lane] = pause{}
+		n.paused[lane].answer(up.Seq)
 		if down.EchoSentAt == up.SentAt {
 			correction := int64(n.clock.Correction()) // ours are by the corrected clock
 			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)

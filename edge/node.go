@@ -62,14 +62,22 @@ type Node struct {
 type pause struct {
 	since, until int64
 	fails        int
+	answered     uint64 // Seq of the newest frame that was
 }
 
 // takeover is how long after the first loss a lane is tried again and again: an
 // aggregator that died is replaced within a second.
 const takeover = 2 * time.Second
 
-// lost makes the pause longer.
-func (p *pause) lost(now int64, interval time.Duration) {
+// answer ends the pause.
+func (p *pause) answer(seq uint64) { *p = pause{answered: max(p.answered, seq)} }
+
+// lost makes the pause longer, unless somebody answers: what got lost between frames
+// that did not says nothing of the next.
+func (p *pause) lost(seq uint64, now int64, interval time.Duration) {
+	if seq < p.answered {
+		return
+	}
 	if p.fails == 0 {
 		p.since = now
 	}
@@ -112,7 +120,7 @@ func New(cfg Config) (*Node, error) {
 	n.budget = deltasync.NewBudget(cfg.Budget)
 	share := cfg.budget()
 	for range cfg.Lanes {
-		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas, ReserveOneIn: 8}))
+		n.outboxes = append(n.outboxes, deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: share.deltas, ReserveOneIn: 8, Patience: cfg.Interval}))
 	}
 	n.cluster.rand, n.cluster.hurry = cfg.Rand, &n.hurry
 	n.cluster.urgent, n.cluster.interval = cfg.Urgent, cfg.Interval

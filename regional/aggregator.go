@@ -83,6 +83,7 @@ type peer struct {
 	round   round           // of what stood there
 	refused []heir          // keys that it would not have, and that are in the store alone
 	fails   int             // frames in a row that it did not answer
+	heard   uint64          // Seq of the newest frame that it answered
 	audits  audits
 	failing int64 // since when
 	// unstored says that it took something into memory alone, as its store is
@@ -127,7 +128,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			l.room.keys = cfg.MaxKeys / cfg.Lanes
 		}
 		for range cfg.Peers {
-			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: cfg.outboxDeltas()})})
+			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: cfg.outboxDeltas(), Patience: cfg.Interval})})
 		}
 		a.lanes = append(a.lanes, l)
 	}

@@ -336,6 +336,23 @@ func TestLostExportGoesOutAgain(t *testing.T) {
 	}
 }
 
+// An export that got lost while a newer one was answered is no reason to rest.
+func TestExportLostBetweenAnswersGoesOutAtOnce(t *testing.T) {
+	eu, us := newRegion(t, "eu", newStore(&start), "us"), newRegion(t, "us", newStore(&start), "eu")
+	e, u := &edge{name: "e1"}, &edge{name: "u1"}
+	e.tell(eu, 9, charge(start, 5))
+	older := eu.Exports(start)
+	e.tell(eu, 10, charge(start, 1))
+	exchange(t, eu, us)
+	for _, o := range older {
+		eu.Lost(start, o)
+	}
+	exchange(t, eu, us)
+	if down := u.tell(us, 9); charges(down.Totals[0].Others) != 5 {
+		t.Fatalf("us hears %d, want 5", charges(down.Totals[0].Others))
+	}
+}
+
 func TestWipedPeerGetsSubtotalsAgain(t *testing.T) {
 	eu := newRegion(t, "eu", newStore(&start), "us")
 	us := newRegion(t, "us", newStore(&start), "eu")

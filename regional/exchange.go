@@ -154,14 +154,19 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 // of its aggregators that died is replaced within a second.
 const takeover = 2 * time.Second
 
-// Lost takes back an export that nobody answered. The peer rests a little, for as
-// long as it takes others to take the lane over, and then longer.
+// Lost takes back an export that nobody answered. Where the peer answers none it rests
+// a little, for as long as it takes others to take the lane over, and then longer; what
+// got lost between frames that it answered says nothing of the next.
 func (a *Aggregator) Lost(now time.Time, o Outgoing) {
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.peers[slices.Index(a.cfg.Peers, o.Peer)]
 	p.outbox.Lost(o.Seq)
+	a.stats.framesLost.Add(1)
+	if o.Seq < p.heard {
+		return
+	}
 	t := a.clock.At(now)
 	if p.fails == 0 {
 		p.failing = t
@@ -172,7 +177,6 @@ func (a *Aggregator) Lost(now time.Time, o Outgoing) {
 	}
 	p.until = t + int64(min(a.cfg.Interval<<longer, time.Second))
 	p.fails++
-	a.stats.framesLost.Add(1)
 }
 
 // Receive takes in a peer's reply to an export: the peer's own subtotals of
@@ -208,7 +212,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if up == nil {
 		return nil // answered twice, or given up: the counts went out again
 	}
-	p.until, p.fails = 0, 0
+	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
 	a.links.heard(j, a.cfg.Interval, t)
 	a.spoken.heard(j, t)
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))

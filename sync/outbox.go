@@ -20,10 +20,18 @@ type OutboxConfig struct {
 	// MaxInFlight is the number of frames under way; 0: 2. More hide the delay
 	// of a far region, and let a slow one be swamped.
 	MaxInFlight int
+	// Patience is for how long what is under way holds up what is new: for each that
+	// the oldest frame has waited one more may leave, up to MostInFlight. So a frame
+	// that was lost, or a region that is far, makes news late by so much and no more,
+	// and a slow one gets at most one frame each Patience. 0: it holds it up for good.
+	Patience time.Duration
 	// MaxFrame is the largest encoded frame in bytes, 1024 to MaxFrame; 0:
 	// MaxFrame. Whatever lies outside is brought inside.
 	MaxFrame int
 }
+
+// MostInFlight is the number of frames under way however long they wait.
+const MostInFlight = 8
 
 const (
 	defaultMaxDeltas   = 65536
@@ -252,11 +260,21 @@ func keep(s Shape) int {
 	return min(s.Slices+1+2*slack, maxCells)
 }
 
+// engaged says that as many frames are under way as may be at an instant.
+func (o *Outbox) engaged(now int64) bool {
+	n := len(o.flights)
+	if n < o.cfg.MaxInFlight || o.cfg.Patience <= 0 {
+		return n >= o.cfg.MaxInFlight
+	}
+	waited := time.Duration(now - o.flights[0].SentAt)
+	return n >= MostInFlight || n >= o.cfg.MaxInFlight+int(waited/o.cfg.Patience)
+}
+
 // Next is a frame of what is pending, with what head says of the sender, or nil
-// when nothing is or MaxInFlight frames are under way. It fits in MaxFrame. The
+// when nothing is or as many frames are under way as may be. It fits in MaxFrame. The
 // outbox keeps the frame until Done or Lost names its Seq: do not change it.
 func (o *Outbox) Next(head Up) *Up {
-	if o.Pending() == 0 || len(o.flights) >= o.cfg.MaxInFlight {
+	if o.Pending() == 0 || o.engaged(head.SentAt) {
 		return nil
 	}
 	f := o.begun

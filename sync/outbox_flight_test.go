@@ -30,3 +30,34 @@ func TestTwoFramesInFlight(t *testing.T) {
 		t.Fatalf("%d frames under way after a loss, want two", o.InFlight())
 	}
 }
+
+// For each patience that the oldest frame waits one more leaves, and no more than
+// MostInFlight are under way however long that is.
+func TestPatienceLetsOneMoreLeave(t *testing.T) {
+	o := NewOutbox(OutboxConfig{Patience: 100})
+	next := func(at int64) *Up { // each time with something new to tell
+		mustPut(t, o, minute, 1, Delta{Key: Key(1 + o.seq), Cells: cell(1, 1)})
+		h := head
+		h.SentAt = at
+		return o.Next(h)
+	}
+	oldest := next(1000)
+	if oldest == nil || next(1050) == nil || next(1099) != nil {
+		t.Fatalf("%d frames under way before the patience is over, want two", o.InFlight())
+	}
+	if next(1100) == nil || next(1199) != nil {
+		t.Fatalf("%d frames under way after one patience, want three", o.InFlight())
+	}
+	o.Done(oldest.Seq)
+	if next(1149) != nil || next(1150) == nil {
+		t.Fatalf("%d frames under way once the oldest is answered, want the next to set the time", o.InFlight())
+	}
+	for next(100_000) != nil {
+	}
+	if o.InFlight() != MostInFlight {
+		t.Fatalf("%d frames under way after a long time, want %d", o.InFlight(), MostInFlight)
+	}
+	if next(1) != nil {
+		t.Fatal("a clock that was set back lets one more leave")
+	}
+}
