@@ -18,7 +18,7 @@
 // told again every max(5 s, W/6), in full; and who has used a quarter of a limit
 // asks once more when it has been quiet for half a second (edge/node.go). A
 // region exports a key likewise, at the sum of what its edges tell, as often as
-// two frames under way let it, to all other regions or to the key's two homes (to the
+// the frames under way let it, two or one more for each interval that the oldest waits, to all other regions or to the key's two homes (to the
 // others too, but less often, where it is above half of its limit). Replies carry all live slices of a key, of which
 // one with λ' requests a second has 1 − e^(−λ'w) of each w long.
 //
@@ -26,5 +26,7 @@
 //
 // NATS' own headers and acknowledgements, what aggregators of a region tell each
 // other (one small message a second), rules, resends after a fault, and budgets
-// of bytes: it says what would be sent if none was set.
+// of bytes: it says what would be sent if none was set. Limits are loose: of adaptive
+// ones the simulator sees a fifth fewer messages where keys press on their limits, and
+// bytes within a tenth, as they tell demand with their counts and push less.
 package capacity

@@ -1,6 +1,10 @@
 package capacity
 
-import "math"
+import (
+	"math"
+
+	"github.com/spillgate/spillgate/sync"
+)
 
 // Envelope is what a Plan comes to, a second and in bytes where it does not say
 // else.
@@ -128,12 +132,18 @@ func boolean(b bool) float64 {
 func (s *sums) paced(regular, hurried, rtt float64) float64 {
 	interval, urgent := seconds(s.p.Interval), seconds(s.p.Urgent)
 	offered := -math.Expm1(-(regular*interval+hurried*urgent))/interval + (1/urgent-1/interval)*after(hurried, urgent)
-	most := mostInFlight / rtt
+	most := s.inFlight(rtt) / rtt
 	// Near the most they get into each other's way, sooner than one might think:
 	// what was urgent while two were under way leaves with the next interval. The
 	// bend is fitted to the simulator; both ends are not.
 	const bend = 2.5
 	return offered / math.Pow(1+math.Pow(offered/most, bend), 1/bend)
+}
+
+// inFlight is how many frames may be under way that take so long: one more for each
+// interval that the oldest waits.
+func (s *sums) inFlight(rtt float64) float64 {
+	return min(deltasync.MostInFlight, mostInFlight+math.Floor(rtt/seconds(s.p.Interval)))
 }
 
 // beats is how many empty frames leave where so many others do.
@@ -155,7 +165,7 @@ func (s *sums) frames() {
 		part := peers / float64(p.Regions-1) / lanes // of what changes that one lane tells one region
 		lane = s.paced((s.changes-s.hurriedChanges)*part, s.hurriedChanges*part, seconds(p.RegionRTT))
 		s.exportFrames, s.exportBeats = lanes*lane, s.beats(lane)
-		s.exportEvery = max(seconds(p.Urgent), seconds(p.RegionRTT)/mostInFlight, min(seconds(p.Interval), 1/lane))
+		s.exportEvery = max(seconds(p.Urgent), seconds(p.RegionRTT)/s.inFlight(seconds(p.RegionRTT)), min(seconds(p.Interval), 1/lane))
 	}
 }
 

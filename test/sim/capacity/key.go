@@ -16,7 +16,7 @@ const (
 	sweepEvery   = 1.0  // seconds: edge/node.go
 	shards       = 256  // of an edge: edge/node.go
 	beatEvery    = 5.0  // intervals: edge/flush.go, regional/exchange.go
-	mostInFlight = 2.0  // frames: sync/outbox.go
+	mostInFlight = 2.0  // frames that wait for less than an interval: sync/outbox.go
 	astray       = 1.0  // seconds: regional/since.go
 	graceMost    = 3.0  // seconds, or a tenth of the window: regional/since.go
 	toldAll      = 1.0  // seconds, or a quarter of the window, between two pushes that tell all: regional/since.go
