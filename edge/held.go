@@ -30,8 +30,9 @@ func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, 
 // is as one that was never blocked.
 func (h *held) idle(rate *limit.Rate) bool { return crdt.SatAdd(h.used, 1) < threshold(rate) }
 
-// full stands in record.scale for a held record: it is evicted as one that has
-// all of its limit in use.
+// full stands in record.scale for a record that is confined: it is evicted as one
+// that has all of its limit in use, and of no other does a decision read what
+// confines it (see record.unshared).
 const full = 255
 
 // threshold is the use from which on a key stays limited whatever becomes of
@@ -233,7 +234,9 @@ func (s *shard) hold(r *record, now int64) {
 		}
 		return
 	}
-	b.held = &h
+	if b.held = &h; !h.idle(b.rate) {
+		r.scale = full
+	}
 }
 
 // sweepBlocked looks at a stretch of the filter, and says whether there is more

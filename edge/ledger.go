@@ -285,6 +285,9 @@ func (r *record) settle() {
 	}
 	if b.held != nil {
 		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
+		if !b.held.idle(b.rate) {
+			r.scale = full
+		}
 	}
 	if b.share != nil {
 		b.share.spend(r.fresh)

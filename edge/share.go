@@ -258,7 +258,7 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 		return r.allowance
 	}
 	left := crdt.SatSub(rate.Ceiling, r.known())
-	if b.held != nil && !b.held.idle(rate) {
+	if r.scale == full && b.held != nil && !b.held.idle(rate) { // asked of few: the block is another miss
 		left = min(left, b.held.left(rate))
 	}
 	return max(r.allowance, left)
