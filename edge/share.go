@@ -73,6 +73,16 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share
 	}
 }
 
+// far says that a counter is so far from its limit that nobody need be told a share of
+// it, and what may be spent then with so much charged. Nothing of it is urgent, so that
+// others hear of it an interval later.
+func (c *cluster) far(rate *limit.Rate, level limit.Level, mine uint64, now int64) (cost uint64, far bool) {
+	share := c.unknown(rate, mine, now)
+	share.Delay += c.interval
+	g := rate.Grant(level, share)
+	return g.Cost, g.Free && 4*rate.Rounded(level) < rate.Limit // else it soon matters what others ask for
+}
+
 // stale is how old news of other regions is when it comes.
 func (c *cluster) stale() time.Duration {
 	return time.Duration(c.between.Load()+2*c.within.Load()) + c.interval/2
@@ -180,8 +190,8 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 		return
 	}
 	if b.share == nil {
-		if g := rate.Grant(level, s.cluster.unknown(rate, uint64(r.local), now)); g.Free && 4*est < rate.Limit {
-			r.allowance = min(r.allowance, g.Cost)
+		if cost, far := s.cluster.far(rate, level, uint64(r.local), now); far {
+			r.allowance = min(r.allowance, cost)
 			return
 		}
 		b.share = &share{mine: uint64(r.local)}

@@ -55,6 +55,26 @@ func sharing(t *testing.T, share *deltasync.Share, rule limit.RuleSpec) (*Node, 
 	return n, r
 }
 
+// Without a share nothing of a counter is urgent, so that others hear of it with the
+// next regular frame: where ten times its rate everywhere uses it up before that it is
+// decided by its share from the first request on, near as the other regions may be.
+func TestNearRegionsShareWhatIsUsedUpWithinAnInterval(t *testing.T) {
+	for _, tt := range []struct {
+		per  time.Duration
+		want bool
+	}{{time.Second, true}, {10 * time.Second, false}} {
+		n := newNode(t, Config{}, perUser(adaptive(limit.RateSpec{Limit: 100, Per: tt.per})))
+		check(n, start, "a")
+		answerShare(t, n, start, 5, nil)
+		n.cluster.between.Store(int64(20 * time.Millisecond))
+		check(n, start, "u")
+		r := n.shard(keyOf(n, "u")).find(keyOf(n, "u"))
+		if got := !r.sparse() && r.block.share != nil; got != tt.want {
+			t.Errorf("100 in %v: decided by a share %t, want %t", tt.per, got, tt.want)
+		}
+	}
+}
+
 // What other regions could not have seen they have seen some time later, whether this
 // edge is told so or not: else a key of which nothing more is told, as the region has no
 // place for it, would be denied for good.

@@ -156,11 +156,11 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 	level := rate.Used(s.scratch, crdt.Carry{}, now)
 	r.allowance = rate.Room(level)
 	if s.shares(rate) && !s.cluster.opens(rate, now) {
-		g := rate.Grant(level, s.cluster.unknown(rate, rate.Rounded(level), now))
-		if !g.Free || 4*rate.Rounded(level) >= rate.Limit { // it soon matters what others ask for
+		cost, far := s.cluster.far(rate, level, rate.Rounded(level), now)
+		if !far {
 			return false
 		}
-		r.allowance = min(r.allowance, g.Cost)
+		r.allowance = min(r.allowance, cost)
 	}
 	r.until, r.scale = rate.EndOf(slice), scaleOf(smallest(rate))
 	return true
