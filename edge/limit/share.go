@@ -51,6 +51,10 @@ const known = 1.1
 // them counts in full.
 const heavy = 5
 
+// crowded is so many times the limit: where more is asked for, whoever has a share has
+// takers for it soon, and the less need be lent beyond shares for what others leave.
+const crowded = 3
+
 // LeastWeight is what an edge or a region weighs of which nothing is asked for, in
 // cost a second: whoever is new there has something to begin with.
 func LeastWeight(limit uint64, window time.Duration, regions int) float64 {
@@ -110,6 +114,9 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	g.Left = uint64(left)
 	leeway := r.leeway() * limit
 	margin, calm := leeway, !s.Own.Surges(SpansOf(r.Window))
+	if asked := s.Demand / pace; asked > crowded { // then little of a share is left unused
+		margin *= crowded / asked
+	}
 	if !calm { // what is not known is more than usual
 		margin = 0
 	}

@@ -165,3 +165,21 @@ func TestGrantByDials(t *testing.T) {
 		t.Errorf("with a leeway of a tenth: %+v, want 83 at once", g)
 	}
 }
+
+// The more is asked for the less is lent beyond an edge's share: up to three times the
+// limit the elastic margin is whole, at thirty times a tenth of it.
+func TestCrowdsAreLentLess(t *testing.T) {
+	r := adaptive(1000, time.Second)
+	lent := func(times float64) uint64 {
+		s := Share{Omega: 1, Weight: 0.5, Demand: times * 1000, Window: times * 1000, Fresh: true, Delay: time.Second}
+		return r.Grant(Level{Whole: 600}, &s).Cost - 200 // its half of what is left
+	}
+	for _, tt := range []struct {
+		times float64
+		want  uint64
+	}{{2, 25}, {3, 25}, {6, 12}, {30, 2}} {
+		if got := lent(tt.times); got != tt.want {
+			t.Errorf("asked for %v times the limit: %d lent, want %d", tt.times, got, tt.want)
+		}
+	}
+}
