@@ -129,8 +129,14 @@ func (n *Node) passShort(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	if len(rates) == 1 {
 		rate := rates[0]
 		r, cost := s.find(hash.Key(rate.Generation)), rate.CostOf(cost)
-		if r == nil || !r.admits(rule, rate, cost, now) && !s.renews(r, rule, rate, cost, now) {
+		if r == nil {
 			return false
+		}
+		if !r.admits(rule, rate, cost, now) {
+			if !s.renews(r, rule, rate, cost, now) {
+				return false
+			}
+			r = s.bringHome(r)
 		}
 		r.decision(now, rule, rate, cost, d)
 		n.charge(s, r, rate, cost)

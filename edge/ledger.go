@@ -146,6 +146,19 @@ func (s *shard) find(key deltasync.Key) *record {
 	}
 }
 
+// bringHome has a record and the one at its home change places, so that those which
+// are asked for slice after slice stand where they are looked for first: others that
+// are passed on the way cost a miss each, and belong to other processors. Any record
+// may stand further from its home where no place between is empty, as here. The
+// record is where it says; all other records may have moved.
+func (s *shard) bringHome(r *record) *record {
+	home := &s.table[s.home(r.key)]
+	if home != r {
+		*home, *r = *r, *home
+	}
+	return home
+}
+
 // living is the record of one life of key, or nil: it was forgotten since, or came back.
 func (s *shard) living(key deltasync.Key, life uint32) *record {
 	if r := s.find(key); r != nil && r.life() == life {

@@ -423,7 +423,7 @@ func settleFrames(n *Node, now time.Time) {
 	}
 }
 
-// TestLedgerAgainstMap runs random inserts and removes against a map.
+// TestLedgerAgainstMap runs random inserts, removes and moves against a map.
 func TestLedgerAgainstMap(t *testing.T) {
 	s := &shard{max: 1 << 20}
 	model := map[deltasync.Key]bool{}
@@ -449,6 +449,10 @@ func TestLedgerAgainstMap(t *testing.T) {
 				}
 			}
 			delete(model, key)
+		case r != nil && rnd.IntN(2) == 0:
+			if r = s.bringHome(r); r.key != key || r != &s.table[s.home(key)] || s.find(key) != r {
+				t.Fatalf("step %d: %d is not at home", i, key)
+			}
 		}
 		if s.used != len(model) {
 			t.Fatalf("step %d: %d records, want %d", i, s.used, len(model))
