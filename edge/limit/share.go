@@ -113,7 +113,10 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	}
 	g.Left = uint64(left)
 	leeway := r.leeway() * limit
-	margin, calm := leeway, !s.Own.Surges(SpansOf(r.Window))
+	tau := s.Delay.Seconds()
+	margin, calm := min(leeway, max(1, pace*tau)), !s.Own.Surges(SpansOf(r.Window))
+	// It is lent for what others leave of their shares until that is known: no more than
+	// comes free meanwhile, or one request, which of a small limit is as much.
 	if asked := s.Demand / pace; asked > crowded { // then little of a share is left unused
 		margin *= crowded / asked
 	}
@@ -123,7 +126,6 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	if more := min(share(x+margin), left+s.Mine); more > g.rest+s.Mine {
 		g.draw(s, more)
 	}
-	tau := s.Delay.Seconds()
 	need := r.surge()*pace*tau - leeway
 	if s.Fresh && calm && s.Demand > known*pace && s.Window > known*pace { // who is overloaded already is not asked for much more
 		need = 1.5*s.Demand*tau - 0.01*limit

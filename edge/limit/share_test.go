@@ -183,3 +183,19 @@ func TestCrowdsAreLentLess(t *testing.T) {
 		}
 	}
 }
+
+// No more is lent beyond a share than comes free of the limit until news comes: in
+// longer windows less than the elastic margin.
+func TestNoMoreIsLentThanComesFreeMeanwhile(t *testing.T) {
+	for _, tt := range []struct {
+		per  time.Duration
+		want uint64
+	}{{time.Second, 5}, {10 * time.Second, 2}} { // tenths of 5 % of 1000, and of what comes free in 0.2 s
+		pace := 1000 / tt.per.Seconds()
+		s := Share{Omega: 1, Weight: 0.1, Demand: 2 * pace, Window: 2 * pace, Fresh: true, Delay: 200 * time.Millisecond}
+		g := adaptive(1000, tt.per).Grant(Level{Whole: 960}, &s)
+		if share := uint64(4); g.Free || g.Cost-share != tt.want {
+			t.Errorf("1000 in %v: %+v, want a share of %d and %d lent", tt.per, g, share, tt.want)
+		}
+	}
+}
