@@ -305,7 +305,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 		if req.Details {
 			req.States = append(req.States, limit.State{
-				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: c.over,
+				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: c.over, Why: c.why(now),
 			})
 		}
 		if denied {
@@ -349,6 +349,25 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 // short says that the counter's limit has room, and this edge's share of it has not.
 func (c *counter) short() bool {
 	return c.over && c.rate.Consistency >= limit.Adaptive && !c.dropped && !c.cutOff && c.record.left(c.rate) >= c.need
+}
+
+// why the counter denies the request.
+func (c *counter) why(now int64) limit.Why {
+	switch {
+	case !c.over:
+		return limit.WhyNot
+	case c.cutOff:
+		return limit.WhyCutOff
+	case c.dropped:
+		return limit.WhyChance
+	case c.record.block.punished(now) && c.rule.Punishes():
+		return limit.WhyPenalty
+	case c.short():
+		return limit.WhyShare
+	case c.rate.PerRequest:
+		return limit.WhyGap
+	}
+	return limit.WhyLimit
 }
 
 // marks says that the counter admits the request in a margin.

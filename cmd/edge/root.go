@@ -19,12 +19,13 @@ func newRootCommand() *cobra.Command {
 		Short: "Spillgate's edge: one rate limit over many regions, decided in memory",
 		Long: `Spillgate's edge: one rate limit over many regions, decided in memory.
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable.`,
+Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable, 5 would be denied.`,
 	},
 		newDemoCommand(),
 		newServeCommand(),
 		newValidateCommand(),
 		newTestCommand(),
+		newExplainCommand(),
 		newConfigCommand(),
 	)
 }

@@ -36,6 +36,9 @@ type Limiter interface {
 	// Answered charges a request that was checked to the rules that count
 	// certain responses, once response.status and its like are set.
 	Answered(now time.Time, req *limit.Request)
+	// Explain says how a request stands with every rule of its namespace; it charges
+	// nothing.
+	Explain(now time.Time, req *limit.Request) limit.Explanation
 	// Ready is nil once rules are loaded. A view that is stale does not unready
 	// an edge: it goes on deciding, and says how old its view is.
 	Ready() error

@@ -66,4 +66,5 @@ type State struct {
 	Remaining  uint64
 	RetryAfter time.Duration
 	Denied     bool
+	Why        Why // it is denied
 }

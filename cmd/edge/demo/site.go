@@ -95,6 +95,11 @@ func (s *site) GiveBack(now time.Time, req *limit.Request) { s.node.GiveBack(now
 // Answered implements httpapi.Limiter.
 func (s *site) Answered(now time.Time, req *limit.Request) { s.node.Answered(now, req) }
 
+// Explain implements httpapi.Limiter.
+func (s *site) Explain(now time.Time, req *limit.Request) limit.Explanation {
+	return s.node.Explain(now, req)
+}
+
 // namespace is the one that the traffic is decided in.
 func (s *site) namespace() *limit.Namespace { return s.Rules().Namespace(s.ns) }
 

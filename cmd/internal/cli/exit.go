@@ -15,6 +15,7 @@ const (
 	ExitUsage         = 2
 	ExitInvalidConfig = 3
 	ExitUnreachable   = 4
+	ExitDenied        = 5 // a request would be
 )
 
 // ErrUnreachable is wrapped where a server that the command needs cannot be

@@ -163,6 +163,21 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 	return d
 }
 
+// Explain says how a request stands with every rule of its namespace.
+func (l *Limiter) Explain(now time.Time, req *limit.Request) limit.Explanation {
+	out := req.Explain()
+	req.Peek, req.Details = true, true
+	out.Decision = l.Check(now, req)
+	for _, s := range req.States {
+		for i := range out.Rules {
+			if f := &out.Rules[i]; f.Rule == s.Rule && f.Miss.Field == "" {
+				f.Rates = append(f.Rates, limit.Standing{State: s, Heard: -1})
+			}
+		}
+	}
+	return out
+}
+
 // decision is what a row says of a request.
 func (r *row) decision(allowed, peek bool) limit.Decision {
 	rate := r.state.Rate

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillgate/spillgate/cmd/internal/cli"
+	"github.com/spillgate/spillgate/edge/httpapi"
+)
+
+func newExplainCommand() *cobra.Command {
+	namespace, cost, timeout, server := "", uint64(0), 5*time.Second, ""
+	cmd := &cobra.Command{
+		Use:   "explain [ATTRIBUTE=VALUE]...",
+		Short: "Ask a running edge how a request stands with every rule, and why",
+		Long: `Ask a running edge how a request stands with every rule, and why: rules that do
+not apply with the first thing that the request has not, and the others with what
+is counted here and elsewhere, this edge's share, and how far the limit may be
+exceeded. Nothing is charged. It asks the admin listener (POST /v1/explain).
+
+Attributes are those of POST /v1/check: method, path, host, client_ip,
+header.NAME and any other that rules name.
+
+Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.`,
+		Example: "  edge explain client_ip=192.0.2.1 method=GET path=/api/x header.X-User-Id=u1\n  edge explain --namespace shop --cost 5 -o json user=u1",
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&server, "server", "http://127.0.0.1:6070", "`URL` of the edge's admin listener")
+	flags.StringVar(&namespace, "namespace", "", "`name` of the rules; may be left out where the edge has one namespace")
+	flags.Uint64Var(&cost, "cost", 0, "what the request costs; 0: as the rules say")
+	flags.DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
+	output := cli.OutputFlag(cmd)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		for _, arg := range args {
+			if name, _, ok := strings.Cut(arg, "="); !ok || name == "" {
+				return fmt.Errorf("%q is no attribute: want NAME=VALUE, such as client_ip=192.0.2.1", arg)
+			}
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		attributes := map[string]string{}
+		for _, arg := range args {
+			name, value, _ := strings.Cut(arg, "=")
+			attributes[name] = value
+		}
+		ask := map[string]any{"attributes": attributes}
+		if namespace != "" {
+			ask["namespace"] = namespace
+		}
+		if cost > 0 {
+			ask["cost"] = cost
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		defer cancel()
+		body, err := askExplain(ctx, strings.TrimSuffix(server, "/")+"/v1/explain", ask)
+		if err != nil {
+			return err
+		}
+		var e httpapi.Explained
+		if err := json.Unmarshal(body, &e); err != nil {
+			return fmt.Errorf("%s answers what is no explanation: %w", server, err)
+		}
+		if *output == cli.OutputJSON {
+			_, err = cmd.OutOrStdout().Write(body)
+		} else {
+			err = printExplained(cmd.OutOrStdout(), &e)
+		}
+		if err == nil && !e.Allowed {
+			return &cli.Reported{Code: cli.ExitDenied}
+		}
+		return err
+	}
+	return cmd
+}
+
+// mostExplained is the longest answer that is read, in bytes.
+const mostExplained = 16 << 20
+
+// askExplain asks an edge, and returns its answer.
+func askExplain(ctx context.Context, url string, ask any) ([]byte, error) {
+	text, err := json.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("--server: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w (is it the admin listener of an edge? --server says where that is)", err, cli.ErrUnreachable)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostExplained))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", url, err)
+	case resp.StatusCode == http.StatusOK:
+		return body, nil
+	}
+	var problem struct{ Detail string }
+	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
+		problem.Detail = "it is no admin listener of an edge, or of an older one"
+	}
+	return nil, errors.New(resp.Status + ": " + problem.Detail)
+}
+
+// printExplained prints an explanation for people: what decided, then rule by rule.
+func printExplained(w io.Writer, e *httpapi.Explained) error {
+	out := &bytes.Buffer{}
+	verdict := "ALLOW"
+	if !e.Allowed {
+		verdict = "DENY"
+	}
+	switch {
+	case e.Policy != "":
+		fmt.Fprintf(out, "%s by %s\n", verdict, e.Policy)
+	case e.Rule != "":
+		fmt.Fprintf(out, "%s by rule %s\n", verdict, e.Rule)
+	default:
+		fmt.Fprintf(out, "%s: no rule applies\n", verdict)
+	}
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		if !r.Applies {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s (priority %d, %s)", r.Name, r.Priority, r.Mode)
+		if r.Does != "" {
+			fmt.Fprintf(out, ": %ss all that it matches", r.Does)
+		}
+		if r.Key != "" {
+			fmt.Fprintf(out, "  %s", r.Key)
+		}
+		fmt.Fprintln(out)
+		for j := range r.Rates {
+			printRate(out, &r.Rates[j])
+		}
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	head := "\nDo not apply:\n"
+	for i := range e.Rules {
+		if r := &e.Rules[i]; !r.Applies {
+			fmt.Fprintf(t, "%s  %s\t%s\t%s\n", head, r.Name, r.Miss.Field, r.Miss.Detail)
+			head = ""
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if e.More > 0 {
+		fmt.Fprintf(out, "  and %d more\n", e.More)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func printRate(w io.Writer, r *httpapi.ExplainedRate) {
+	fmt.Fprintf(w, "  %s: %d per %s, %s, %s", r.Policy, r.Limit, r.Window, r.Scope, r.Consistency)
+	if r.Ceiling > r.Limit {
+		fmt.Fprintf(w, ", up to %d with its margin", r.Ceiling)
+	}
+	fmt.Fprintf(w, "\n    %s", meanings[r.Verdict])
+	if r.Verdict != "admit" {
+		fmt.Fprintf(w, "; try again in %v", time.Duration(r.RetryAfterMS)*time.Millisecond)
+	}
+	fmt.Fprintf(w, "\n    used %d here, %d elsewhere; %d left", r.Local, r.Merged, r.Remaining)
+	switch {
+	case !r.Seen:
+		fmt.Fprint(w, "; this edge had not seen the key")
+	case r.AgeMS < 0:
+		fmt.Fprint(w, "; nothing was heard of it yet")
+	default:
+		fmt.Fprintf(w, "; heard of %v ago", time.Duration(r.AgeMS)*time.Millisecond)
+	}
+	if s := r.Share; s != nil && !s.Far {
+		fmt.Fprintf(w, "\n    share: %d left of %.0f %% of the region's %.0f %%", s.Left, 100*s.Edge, 100*s.Region)
+		if s.Kept >= 1 {
+			fmt.Fprintf(w, "; %.0f kept for regions that are cut off", s.Kept)
+		}
+	} else if s != nil {
+		fmt.Fprint(w, "\n    share: the limit is far off, none is needed")
+	}
+	if r.Rights != nil {
+		fmt.Fprintf(w, "\n    rights: %d", *r.Rights)
+	}
+	if r.ErrorBound != nil {
+		fmt.Fprintf(w, "\n    may be exceeded by %d now, by %d under a surge", *r.ErrorBound, *r.ErrorBoundSurge)
+	}
+	fmt.Fprintln(w)
+}
+
+// meanings are those of verdicts.
+var meanings = map[string]string{
+	"admit":   "would admit",
+	"limit":   "denies: the limit is used up",
+	"share":   "denies: this edge's share is used up, while the limit has room",
+	"penalty": "denies: a penalty for what was before",
+	"min_gap": "denies: too soon after the last request",
+	"drop":    "denies: dropped by chance, in the margin",
+	"cut_off": "denies: others cannot be heard of, and on_partition is closed",
+}

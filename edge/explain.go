@@ -1,0 +1,72 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Explain says how a request stands with every rule of its namespace, and why. It
+// charges nothing; like any peek it has the region asked for what others counted of the
+// request's keys, so that the next answer knows more.
+func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
+	out := req.Explain()
+	before := n.Inspect(now, req)
+	req.Peek, req.Details, req.Bounds = true, true, true
+	out.Decision = n.Check(now, req)
+	t := n.clock.At(now)
+	for i := range req.States {
+		state := &req.States[i]
+		for j := range out.Rules {
+			f := &out.Rules[j]
+			if f.Rule.Name != state.Rule.Name || f.Miss.Field != "" {
+				continue
+			}
+			standing := limit.Standing{State: *state, Heard: -1}
+			for _, b := range before {
+				if b.Rate.Generation == state.Rate.Generation && b.Rule.Name == state.Rule.Name {
+					standing.Seen = b.Live
+					n.stand(&standing, b, t)
+				}
+			}
+			f.Rates = append(f.Rates, standing)
+		}
+	}
+	return out
+}
+
+// stand fills in what the record of a counter says, which was just asked.
+func (n *Node) stand(out *limit.Standing, b Belief, now int64) {
+	s := n.shard(b.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(b.Key)
+	if r == nil {
+		return // it made room for another meanwhile
+	}
+	rate := out.Rate
+	level := limit.Level{Whole: r.fresh}
+	if r.sparse() {
+		out.Local = r.fresh
+	} else {
+		level = s.standing(r, rate, now)
+		local, merged := r.counted(rate)
+		out.Local, out.Merged = local+r.fresh, merged
+	}
+	if r.heard != 0 {
+		out.Heard = max(0, now-r.heard)
+	}
+	out.Bound = s.bound(r, rate, now)
+	switch {
+	case escrows(rate):
+		if !r.sparse() && r.block.share != nil && r.block.share.rights != nil {
+			out.Held = r.block.share.rights.held(s.cluster.escrow.boot())
+		}
+	case s.shares(rate):
+		share := s.cluster.unknown(rate, r.fresh, now)
+		if !r.sparse() && r.block.share != nil {
+			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), uint64(r.local), now)
+		}
+		out.Own, out.Granted = *share, rate.Grant(level, share)
+	}
+}
