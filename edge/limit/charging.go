@@ -213,6 +213,12 @@ func (c *compiler) minGap(path string, spec *RuleSpec, r *Rule) {
 	alone.Margin = MarginSpec{}
 	rate := c.rate(path, &alone, &RateSpec{Name: minGapName, Algorithm: LeakyBucket.String(), Capacity: 1, Outflow: Flow{1, spec.MinGap}})
 	rate.PerRequest = true
+	if rate.Consistency == Adaptive { // of one request nobody can have a share
+		rate.Consistency = Loose
+		if rate.OnPartition == PartitionShare {
+			rate.OnPartition = PartitionOpen
+		}
+	}
 	r.Rates = append(r.Rates, rate)
 }
 

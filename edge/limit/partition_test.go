@@ -48,3 +48,19 @@ func TestOnPartitionRefused(t *testing.T) {
 		}
 	}
 }
+
+// Of one request nobody can have a share: a gap is loose in adaptive rules.
+func TestGapsAreLoose(t *testing.T) {
+	for rule, want := range map[[2]string][2]string{
+		{"", ""}: {"loose", "open"}, {"adaptive", "closed"}: {"loose", "closed"}, {"strict", ""}: {"strict", ""}, {"loose", ""}: {"loose", "open"},
+	} {
+		set, problems := limit.Compile(limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{{Name: "api", MinGap: time.Second, Consistency: rule[0], OnPartition: rule[1]}}})
+		if set == nil {
+			t.Fatal(problems)
+		}
+		rate := set.Rules()[0].Rates[0]
+		if got := [2]string{rate.Consistency.String(), ""}; got[0] != want[0] || want[1] != "" && rate.OnPartition.String() != want[1] {
+			t.Errorf("%v: %v and %v, want %v", rule, rate.Consistency, rate.OnPartition, want)
+		}
+	}
+}
