@@ -7,13 +7,12 @@ import (
 )
 
 // fetch has the processor bring the place where all counters of a hash stand into
-// its cache, and the one behind it, where a tenth of them stand. The table may be
-// another by the time it is looked at; then nothing was gained.
+// its cache. That of the place behind it costs more than it gains, as the records of
+// busy keys are brought home. The table may be another by the time it is looked at;
+// then nothing was gained.
 func (s *shard) fetch(hash deltasync.Hash) {
 	home := homeOf(deltasync.Key(hash), int(s.size.Load()))
-	at := uintptr(unsafe.Pointer(s.first.Load())) + uintptr(home)*unsafe.Sizeof(record{})
-	prefetch(at)
-	prefetch(at + unsafe.Sizeof(record{}))
+	prefetch(uintptr(unsafe.Pointer(s.first.Load())) + uintptr(home)*unsafe.Sizeof(record{}))
 }
 
 // prefetchBlock has all of a block brought near at once: who folds reads all of
