@@ -218,6 +218,7 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"count_denied", "", r.flag(&s.CountDenied)},
 		{"surge", "", r.surge(&s.Surge)},
 		{"leeway", "", r.portion(&s.LeewayPercent, "E222", "above 0% to 100%, such as 5%; or leave it out")},
+		{"strict_wait", "", r.duration(&s.StrictWait)},
 	}, "weights")
 	return s
 }

@@ -117,6 +117,7 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 		}
 		s.mu.Unlock()
 	}
+	n.cluster.escrow.queue.wake(g.Grants)
 	return nil
 }
 
@@ -138,7 +139,7 @@ func (n *Node) RightsOf(generation uint64) (sum Rights) {
 			rt := r.block.share.rights
 			held := rt.held(boot)
 			sum.Held += held
-			sum.Spent += rt.spent.Used(r.block.rate, held, limit.Instant{Boot: boot, Wall: rt.wall})
+			sum.Spent += rt.spent.Used(r.block.rate, held, limit.Instant{Boot: boot, Wall: rt.wall}) + r.fresh // which is not noted yet
 		}
 		s.mu.Unlock()
 	}

@@ -53,9 +53,10 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		n.wantAll(counters)
 	case denied:
 		n.wantAll(counters)
-		n.refusedAsk(counters)
+		waits := req.Awaits && d.Basis.Await > 0
+		n.refusedAsk(counters, waits)
 		for i := range counters {
-			if c := &counters[i]; c.chargedDenied() {
+			if c := &counters[i]; c.chargedDenied() && !waits {
 				n.book(c)
 			}
 		}
@@ -327,6 +328,9 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
 		d.Basis.Short, d.Basis.CutOff = counters[best].short(), counters[best].cutOff
+		if d.Basis.Short {
+			d.Basis.Await = await(counters)
+		}
 	}
 	return d
 }
@@ -368,6 +372,25 @@ func (c *counter) why(now int64) limit.Why {
 		return limit.WhyGap
 	}
 	return limit.WhyLimit
+}
+
+// await is how long a denied request may wait for rights: all counters that deny it may
+// soon have some. 0: it is in vain.
+func await(counters []counter) (least time.Duration) {
+	for i := range counters {
+		c := &counters[i]
+		switch {
+		case !c.over || c.lends || c.rule.Mode != limit.Enforce:
+			continue
+		case !escrows(c.rate) || !asks(c.rate) || !c.short():
+			return 0
+		case !c.record.block.share.rights.expects(c.rate, c.need):
+			return 0
+		case least == 0 || c.rate.StrictWait < least:
+			least = c.rate.StrictWait
+		}
+	}
+	return least
 }
 
 // marks says that the counter admits the request in a margin.

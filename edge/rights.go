@@ -28,6 +28,7 @@ type escrow struct {
 	nonce uint64        // of this process
 	lives atomic.Uint64 // of counters; see holder
 	due   atomic.Bool   // some shard has claims to tell
+	queue waiters       // requests that wait for rights
 	lease atomic.Int64  // that the authorities give, as last heard, ns
 }
 
@@ -57,6 +58,8 @@ type rights struct {
 	recalled bool          // others need what is above that
 	asked    time.Duration // when a claim last left
 	answered time.Duration // the claim that was answered last
+	unheard  time.Duration // the first claim since then; 0: all are answered
+	bare     time.Duration // when the authority said that there is no more for now; 0: it did not, or granted some since
 	gave     time.Duration // when rights were last returned
 	listed   bool          // stands in shard.claims
 	idle     time.Duration // since when nothing is asked for; 0: something is
@@ -146,12 +149,36 @@ func (rt *rights) wishes(sh *share, rate *limit.Rate, held, used uint64, now int
 	return float64(crdt.SatSub(held, used)) < max(1, soon) && rt.wants(sh, rate, used) > held
 }
 
-// refusedRight notes that a cost was asked for and there were no rights for it.
-func (s *shard) refusedRight(r *record, cost uint64) {
+// refusedRight notes that a cost was asked for and there were no rights for it. Of those
+// who wait for theirs each has to have some.
+func (s *shard) refusedRight(r *record, cost uint64, waits bool) {
 	rt := r.block.share.rights
-	rt.short = max(rt.short, cost)
+	if waits {
+		rt.short = crdt.SatAdd(rt.short, cost)
+	} else {
+		rt.short = max(rt.short, cost)
+	}
 	s.claim(r)
 }
+
+// expects says that rights may come within the rate's wait that would do for a request
+// which has none: the authority was not asked yet, has not answered, or seeks some. If
+// it said that there are none, it would have told of others for as long as it believes
+// what this edge wants; and if it is not heard of for so long, nobody waits for it.
+func (rt *rights) expects(rate *limit.Rate, need uint64) bool {
+	boot := rt.escrow.boot()
+	switch {
+	case rate.StrictWait == 0 || need > rate.Ceiling || rt.held(boot) >= rate.Ceiling:
+		return false
+	case rt.bare != 0 && boot-rt.bare < believed:
+		return false
+	}
+	return rt.unheard == 0 || boot-rt.unheard < rate.StrictWait || boot-rt.asked > claimTimeout
+}
+
+// believed is how long an authority believes what an edge said that it wants, and tells
+// it unasked of what it may have (escrow: fresh).
+const believed = time.Second
 
 // claim lists a counter of which the authority should hear.
 func (s *shard) claim(r *record) {
@@ -229,7 +256,7 @@ func (rt *rights) keeps() bool {
 
 // awaited is how long after a claim rights may come that it asked for: the authority
 // takes it for true for a second.
-const awaited = time.Second + claimTimeout
+const awaited = believed + claimTimeout
 
 // gap is how long after a claim the next may follow: an answer may have brought less
 // than is needed.
@@ -255,6 +282,9 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 	c = deltasync.Claim{
 		Key: r.key, Holder: rt.holder, Limit: rate.Ceiling, Lasts: rate.Lasts(),
 		Granted: rt.granted, Returned: rt.returned, Want: rt.wants(sh, rate, used), Regional: rate.Scope == limit.ScopeRegion,
+	}
+	if rt.unheard == 0 || boot-rt.asked > claimTimeout {
+		rt.unheard = boot
 	}
 	rt.asked, rt.short, rt.told, rt.listed = boot, 0, c.Want, false
 	return c, rt.home, true
@@ -297,9 +327,15 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, no
 		s.void(r)
 		return
 	}
+	if g.Granted > rt.granted {
+		rt.bare = 0
+	}
 	rt.log, rt.granted = f.Log, max(rt.granted, g.Granted)
 	if f.Echo != 0 {
-		rt.until, rt.answered = max(rt.until, said+f.Lease), max(rt.answered, said)
+		rt.until, rt.answered, rt.unheard = max(rt.until, said+f.Lease), max(rt.answered, said), 0
+		if rt.held(boot) < rt.told && g.Flags&deltasync.GrantSought == 0 {
+			rt.bare = boot
+		}
 	}
 	rt.target, rt.recalled = g.Target, g.Flags&deltasync.GrantRecall != 0
 	if rt.recalled {

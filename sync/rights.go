@@ -63,7 +63,10 @@ const (
 	GrantVoid GrantFlags = 1 << iota
 	// GrantRecall: others need what the holder has above its part.
 	GrantRecall
-	allGrantFlags = GrantVoid | GrantRecall
+	// GrantSought: the holder has less than it wants, and more may come, as others were
+	// asked for what they do not use. Without it there is none for now.
+	GrantSought
+	allGrantFlags = GrantVoid | GrantRecall | GrantSought
 )
 
 // DefaultLease is how long rights are good for without being renewed: a shorter one

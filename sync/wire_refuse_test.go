@@ -360,7 +360,7 @@ func TestClaimsFit(t *testing.T) {
 // TestUnknownGrantFlags: flags of later builds are passed over.
 func TestUnknownGrantFlags(t *testing.T) {
 	msg := specGrants(t, goldens["Grants"].(*Grants))
-	pb{msg}.at("grants", 0).set("flags", uint32(0xfc|GrantRecall))
+	pb{msg}.at("grants", 0).set("flags", uint32(0xf8|GrantRecall))
 	var g Grants
 	if err := g.UnmarshalBinary(marshal(t, msg)); err != nil || g.Grants[0].Flags != GrantRecall {
 		t.Errorf("flags %b, %v, want those that are known, %b", g.Grants[0].Flags, err, GrantRecall)

@@ -209,7 +209,9 @@ func TestStreams(t *testing.T) {
 // broken is a limiter that panics.
 type broken struct{ httpapi.Limiter }
 
-func (broken) Check(time.Time, *limit.Request) limit.Decision { panic("a bug") }
+func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	panic("a bug")
+}
 
 // unready is a limiter without rules.
 type unready struct{ httpapi.Limiter }

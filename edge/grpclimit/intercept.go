@@ -27,7 +27,7 @@ func (l *Interceptors) Unary(ctx context.Context, req any, info *grpc.UnaryServe
 		return handler(ctx, req)
 	}
 	call := l.call(ctx, info.FullMethod, req)
-	v, visit := l.api.Decide(&call)
+	v, visit := l.api.Decide(ctx, &call)
 	if len(v.Fields) > 0 {
 		// It fails only where no header can be sent any more, and a client that
 		// is not told how much is left is no reason to fail its call.
@@ -54,7 +54,7 @@ func (l *Interceptors) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	}
 	call := l.call(ss.Context(), info.FullMethod, nil)
 	call.Parts = l.messages
-	v, visit := l.api.Decide(&call)
+	v, visit := l.api.Decide(ss.Context(), &call)
 	if len(v.Fields) > 0 {
 		_ = ss.SetHeader(v.Fields) // as in Unary
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,10 @@ type Limiter interface {
 	// Check decides at now, and charges unless req is a peek. It never blocks.
 	// req was made from the set that Rules returned.
 	Check(now time.Time, req *limit.Request) limit.Decision
+	// CheckOrWait is Check for who can wait for what a limit lacks for a moment
+	// (strict_wait). Where wait is nil, d is the decision, as it mostly is. Else nothing
+	// is charged yet, and wait, called once, decides in a while, or when ctx ends.
+	CheckOrWait(now time.Time, req *limit.Request) (d limit.Decision, wait func(ctx context.Context) limit.Decision)
 	// Report charges what a request turned out to cost, whatever room there is;
 	// GiveBack gives its cost back, what this edge charged first.
 	Report(now time.Time, req *limit.Request) limit.Decision

@@ -108,7 +108,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	defer x.release()
 	v := a.viewOf(set)
 	req.Receipt = v.namespaces[ns].charges
-	a.ask(x, v, req, now)
+	a.ask(r.Context(), x, v, req, now)
 	x.fields.set(w.Header())
 	if d := &x.answer.decision; d.Allowed {
 		// The proxy's request waits as long as this answer. Its slots nobody gives

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +20,9 @@ type settled struct {
 	decision limit.Decision
 }
 
-func (s *settled) Check(time.Time, *limit.Request) limit.Decision { return s.decision }
+func (s *settled) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	return s.decision, nil
+}
 
 // sink is a response writer that keeps its header map, as net/http's does for
 // one request, and counts nothing of its own.
@@ -58,7 +61,7 @@ func TestAuthAllocatesOnlyItsHeaders(t *testing.T) {
 		if _, err := FillHTTP(req, r, api.cfg.TrustedProxies); err != nil {
 			t.Fatal(err)
 		}
-		api.ask(&x, api.viewOf(set), req, api.cfg.Now())
+		api.ask(t.Context(), &x, api.viewOf(set), req, api.cfg.Now())
 		x.fields.set(h)
 	}); n != 2 {
 		t.Errorf("an allowed auth request allocates %v times, want 2: the fields' text and the slice of their values", n)

@@ -53,7 +53,7 @@ type Verdict struct {
 // are no rules yet, the namespace is unknown, or the limiter panics, it passes.
 // The visit of a call that passes is to be waited for and ended; it is nil
 // where nothing is left to do, but not for calls with Parts.
-func (a *API) Decide(call *Call) (v Verdict, visit *Visit) {
+func (a *API) Decide(ctx context.Context, call *Call) (v Verdict, visit *Visit) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(call.Path, p)
@@ -86,7 +86,7 @@ func (a *API) Decide(call *Call) (v Verdict, visit *Visit) {
 	view := a.viewOf(set)
 	nv := view.namespaces[ns]
 	req.Receipt = nv.charges
-	a.ask(x, view, req, now)
+	a.ask(ctx, x, view, req, now)
 	d := &x.answer.decision
 	v = Verdict{Allowed: d.Allowed, Decision: *d, RetryAfter: time.Duration(x.answer.retry) * time.Second, Fields: x.fields.lower()}
 	if !d.Allowed && d.Rate != nil && shows(d.Rule) {
@@ -102,7 +102,7 @@ func (a *API) Decide(call *Call) (v Verdict, visit *Visit) {
 // them, the part is denied.
 func (v *Visit) Part(ctx context.Context, call *Call) (Verdict, error) {
 	v.release()
-	verdict, part := v.api.Decide(call)
+	verdict, part := v.api.Decide(ctx, call)
 	if part == nil {
 		return verdict, nil
 	}

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,12 +24,16 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.out = x.out[:0]
-	a.decide(x, a.viewOf(set), ns, &x.dec.calls[0], a.cfg.Now())
+	v := a.viewOf(set)
+	req := x.request(ns, &x.dec.calls[0])
+	a.ask(r.Context(), x, v, req, a.cfg.Now())
+	x.reply(req)
 	writeJSON(w, x)
 }
 
 // checkBatch answers POST /v1/check/batch. The whole body is read before the
-// first call is decided, so that a batch that is refused counts nothing.
+// first call is decided, so that a batch that is refused counts nothing. Calls that
+// wait for rights do so together, once all others are decided.
 func (a *API) checkBatch(w http.ResponseWriter, r *http.Request) {
 	x := exchanges.Get().(*exchange)
 	defer x.release()
@@ -38,22 +44,42 @@ func (a *API) checkBatch(w http.ResponseWriter, r *http.Request) {
 	v := a.viewOf(set)
 	x.out = append(x.out[:0], `{"results":[`...)
 	now := a.cfg.Now()
+	var later []undecided
 	for i := range x.dec.calls {
 		if i > 0 {
 			x.out = append(x.out, ',')
 		}
-		now = a.batchItem(x, v, &x.dec.calls[i], now)
+		now = a.batchItem(x, v, &x.dec.calls[i], now, &later)
 	}
 	x.out = append(x.out, `]}`...)
+	if len(later) > 0 {
+		a.decideLater(r.Context(), x, v, later)
+	}
 	writeJSON(w, x)
 }
 
-func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time) time.Time {
+// undecided is a call of a batch that waits: its reply belongs at a place of the others'.
+type undecided struct {
+	req  *limit.Request
+	wait func(context.Context) limit.Decision
+	now  time.Time
+	at   int
+}
+
+func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time, later *[]undecided) time.Time {
 	bad := c.mistake
 	if bad == nil {
 		var ns *limit.Namespace
 		if ns, bad = a.namespaceOf(v.set, c.namespace); bad == nil {
-			return a.decide(x, v, ns, c, now)
+			req := x.request(ns, c)
+			d, wait := a.begins(v, req, now)
+			if wait != nil {
+				*later = append(*later, undecided{req, wait, now, len(x.out)})
+				return now
+			}
+			done := a.tell(x, v, req, d, now)
+			x.reply(req)
+			return done
 		}
 	}
 	a.metrics.undecided.Inc()
@@ -63,18 +89,36 @@ func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time) time.Time 
 	return now
 }
 
-// decide asks the limiter about a call and appends the reply.
-func (a *API) decide(x *exchange, v *view, ns *limit.Namespace, c *call, now time.Time) time.Time {
+// decideLater waits for what was left undecided, and puts the replies in their places.
+// The time of all runs since they were asked, so it takes as long as the longest.
+func (a *API) decideLater(ctx context.Context, x *exchange, v *view, later []undecided) {
+	decided := slices.Clone(x.out)
+	x.out = x.out[:0]
+	from := 0
+	for _, u := range later {
+		x.out = append(x.out, decided[from:u.at]...)
+		from = u.at
+		a.tell(x, v, u.req, u.wait(ctx), u.now)
+		x.reply(u.req)
+	}
+	x.out = append(x.out, decided[from:]...)
+}
+
+// request is the request of a call.
+func (x *exchange) request(ns *limit.Namespace, c *call) *limit.Request {
 	req := ns.NewRequest()
-	defer req.Release()
 	for _, attr := range x.dec.attributes[c.first:c.last] {
 		req.Set(attr.name, attr.value)
 	}
 	req.Cost, req.Peek, req.Bounds = c.cost, c.peek, true
-	done := a.ask(x, v, req, now)
+	return req
+}
+
+// reply appends the reply to a request that was decided, and lets go of it.
+func (x *exchange) reply(req *limit.Request) {
 	x.out = x.appendReply(x.out)
 	x.answer.states = nil // they go back with the request
-	return done
+	req.Release()
 }
 
 // appendReply appends what /v1/check says of x.answer. Fields of the rule are

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -61,13 +62,13 @@ type heard struct {
 	bound limit.Bound
 }
 
-func (h heard) Check(now time.Time, req *limit.Request) limit.Decision {
+func (h heard) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
 	d := h.Limiter.Check(now, req)
 	d.Basis = h.basis
 	if req.Bounds {
 		req.Bound = h.bound
 	}
-	return d
+	return d, nil
 }
 
 func TestCheckTellsItsBasis(t *testing.T) {
@@ -336,7 +337,9 @@ func TestNotReady(t *testing.T) {
 // broken panics where it is asked.
 type broken struct{ Limiter }
 
-func (broken) Check(time.Time, *limit.Request) limit.Decision { panic("planted") }
+func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	panic("planted")
+}
 
 func TestPanic(t *testing.T) {
 	b := newBench(t, acme())

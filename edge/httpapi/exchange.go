@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -86,10 +87,23 @@ func isJSON(kind string) bool {
 // ask asks the limiter, counts what it says, and leaves it in x.answer. The
 // time that it gives back is when the decision stood, so that a batch reads the
 // clock once a call.
-func (a *API) ask(x *exchange, v *view, req *limit.Request, now time.Time) time.Time {
+func (a *API) ask(ctx context.Context, x *exchange, v *view, req *limit.Request, now time.Time) time.Time {
+	d, wait := a.begins(v, req, now)
+	if wait != nil {
+		d = wait(ctx)
+	}
+	return a.tell(x, v, req, d, now)
+}
+
+// begins is the first half of ask: it waits for nothing.
+func (a *API) begins(v *view, req *limit.Request, now time.Time) (limit.Decision, func(context.Context) limit.Decision) {
+	req.Details = v.namespaces[req.Namespace()].details
+	return a.limiter.CheckOrWait(now, req)
+}
+
+// tell is the other half: it counts a decision, and leaves it in x.answer.
+func (a *API) tell(x *exchange, v *view, req *limit.Request, d limit.Decision, now time.Time) time.Time {
 	ns := req.Namespace()
-	req.Details = v.namespaces[ns].details
-	d := a.limiter.Check(now, req)
 	x.answer = answer{decision: d, states: req.States, bound: req.Bound, now: now}
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		x.answer.retry = a.retrySeconds(waitOf(&d))

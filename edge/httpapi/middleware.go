@@ -66,7 +66,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	v := a.viewOf(set)
 	nv := v.namespaces[ns]
 	req.Receipt = nv.charges
-	a.ask(x, v, req, now)
+	a.ask(r.Context(), x, v, req, now)
 	x.fields.set(w.Header())
 	if !x.answer.decision.Allowed {
 		a.deny(w, x, 0)

@@ -67,16 +67,16 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// held is a limiter whose Check waits until it is let go.
+// held is a limiter whose CheckOrWait waits until it is let go.
 type held struct {
 	Limiter
 	entered, letGo chan struct{}
 }
 
-func (h *held) Check(now time.Time, req *limit.Request) limit.Decision {
+func (h *held) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
 	close(h.entered)
 	<-h.letGo
-	return h.Limiter.Check(now, req)
+	return h.Limiter.CheckOrWait(now, req)
 }
 
 // serve runs a server of the API on a unix socket until stop is called.

@@ -366,7 +366,7 @@ func TestNothingIsKeptWithoutNeed(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() {
 			fillOwn(req, r, nil)
 			req.Receipt = nv.charges
-			b.api.ask(&x, v, req, time.Now())
+			b.api.ask(t.Context(), &x, v, req, time.Now())
 			if visit := b.api.begin(req, nv, &x.answer.decision, ""); visit != nil {
 				t.Fatalf("%s: there is something left to do", name)
 			}
@@ -422,7 +422,7 @@ func TestTrustedCosts(t *testing.T) {
 			case "auth":
 				b.api.ServeHTTP(httptest.NewRecorder(), r)
 			case "call":
-				b.api.Decide(&Call{Peer: peer, Metadata: map[string][]string{"x-cost": {"40"}}})
+				b.api.Decide(t.Context(), &Call{Peer: peer, Metadata: map[string][]string{"x-cost": {"40"}}})
 			}
 			if got := limiter.Charged(); got != want {
 				t.Errorf("%s from %s: charged %d, want %d", surface, peer, got, want)

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -157,7 +158,9 @@ func TestTrustedProxyNamesItsClient(t *testing.T) {
 // broken is a limiter that panics.
 type broken struct{ httpapi.Limiter }
 
-func (broken) Check(time.Time, *limit.Request) limit.Decision { panic("a bug") }
+func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	panic("a bug")
+}
 
 func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
 	n := node(t, limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})

@@ -41,6 +41,7 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 	}
 	c.dials(path, spec, r)
 	c.onPartition(path, rule, spec, r)
+	c.strictWait(path, spec, r)
 	r.Policy = rule.Name + "." + r.Name
 	r.Generation, r.Base, r.Space = generation(rule, c.doc.Namespace, r, c.doc.Keys), r.Limit, spaceOf(c.doc.Namespace)
 	flat := *r

@@ -57,6 +57,10 @@ type Basis struct {
 	Regions int           // regions that the view includes, the own one counted
 	Short   bool          // denied as this edge's share is used up, while the limit has room
 	CutOff  bool          // denied as others cannot be heard of, and the rate is closed then (PartitionClosed)
+
+	// Await is above 0 where a denied request may pass as soon as rights come that this
+	// edge was not granted yet: it may be asked again then, or when so long has passed.
+	Await time.Duration
 }
 
 // State is one rate's part in a decision, for headers that show several.

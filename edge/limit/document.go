@@ -94,6 +94,8 @@ type RateSpec struct {
 	Surge         float64 // adaptive: so many times the limit is expected to come at once; 0: DefaultSurge
 	LeewayPercent float64 // adaptive: of the limit, what may be admitted on incomplete knowledge; 0: DefaultLeeway
 
+	StrictWait time.Duration // strict: whoever meets an edge without rights waits for the first ones, no longer than this; 0: is denied at once
+
 	Capacity uint64        // of a bucket, in place of Limit and Per
 	Refill   Flow          // token_bucket: how fast its tokens come back
 	Initial  uint64        // token_bucket: what it starts with, once; 0: its capacity

@@ -152,12 +152,13 @@ type Rate struct {
 	Round       Rounding
 	Scope       Scope
 	Consistency Consistency
-	OnPartition Partition // 0: strict
-	Generation  uint64    // changes when what a count means changes; the limit does not
-	Surge       float64   // F, of an adaptive rate: so many times the limit may come at once, everywhere; 0: DefaultSurge
-	Leeway      float64   // m, likewise: the part of the limit that may be admitted on incomplete knowledge; 0: DefaultLeeway
-	Lineage     uint64    // Generation but for the width of a bucket's slices, which follows its capacity and refill
-	Space       uint8     // tells namespaces apart, some of them: a hash of the name
+	OnPartition Partition     // 0: strict
+	Generation  uint64        // changes when what a count means changes; the limit does not
+	Surge       float64       // F, of an adaptive rate: so many times the limit may come at once, everywhere; 0: DefaultSurge
+	Leeway      float64       // m, likewise: the part of the limit that may be admitted on incomplete knowledge; 0: DefaultLeeway
+	StrictWait  time.Duration // of a strict rate: the longest that a request waits for an edge's first rights; 0: it does not
+	Lineage     uint64        // Generation but for the width of a bucket's slices, which follows its capacity and refill
+	Space       uint8         // tells namespaces apart, some of them: a hash of the name
 
 	// Drain is how a bucket empties; Refill is 0 for what is no bucket. Limit
 	// is its capacity, the Floor included, and Window the time in which it

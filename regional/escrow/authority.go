@@ -192,6 +192,9 @@ func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) 
 		if g.Target, recall = d.target(at, parts, isScarce, d.wanted, now); recall {
 			g.Flags |= deltasync.GrantRecall
 		}
+		if d.wanted != none && !a.quarantined(l, h.Lasts, now) && d.seeks(h, parts, isScarce, now) {
+			g.Flags |= deltasync.GrantSought
+		}
 		if h.Granted > before || d.version > d.durable || d.fades(now) { // the second: another frame's write is under way
 			changed[d.key] = d
 		}
@@ -505,7 +508,8 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 			wanted = wanted || h.wants(now) > h.Out()
 			target, recall := d.target(i, parts, isScarce, d.wanted, now)
 			if recall = recall && h.Out() > target; !recall && h.silent(now) {
-				recall, h.asked = true, now
+				recall = true
+				h.ask(now)
 			}
 			if recall && h.echo != 0 {
 				tell = append(tell, &telling{h.Region, deltasync.Grant{

@@ -29,6 +29,7 @@ type holding struct {
 	heard time.Duration // by this authority's clock; of one that was read from the log, when that was
 	echo  int64         // Claims.SentAt of what it said last; 0: nothing yet
 	asked time.Duration // when it was last asked what it wants by now
+	first time.Duration // when it was first asked that, of the times that it did not answer
 }
 
 // find is the holding of a holder; nil: it has none.
@@ -182,6 +183,41 @@ func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need, now
 // silent says that a holder has said nothing for a while, nor was asked.
 func (h *holding) silent(now time.Duration) bool {
 	return h.Out() > 0 && now-h.heard > fresh && now-h.asked > fresh
+}
+
+// ask notes that a holder that is silent is asked what it wants by now.
+func (h *holding) ask(now time.Duration) {
+	if h.asked <= h.heard {
+		h.first = now
+	}
+	h.asked = now
+}
+
+// firm is how long a holder is taken at its word that it uses what it has: rights come
+// free as their spends leave the window, little by little.
+func (h *holding) firm() time.Duration { return min(max(fresh, h.Lasts/10), 10*time.Second) }
+
+// seeks says that others may soon return rights that the holder wants: they have some
+// that are not theirs by what they said, or said nothing of late and were not asked in
+// vain.
+func (d *deposit) seeks(holder *holding, parts []float64, isScarce bool, now time.Duration) bool {
+	if holder.want <= holder.Out() {
+		return false
+	}
+	for i, h := range d.holdings {
+		switch {
+		case h == holder || h.Out() == 0:
+		case now-h.heard > h.firm():
+			if h.asked <= h.heard || now-h.first <= fresh {
+				return true
+			}
+		default:
+			if target, recall := d.target(i, parts, isScarce, d.wanted, now); recall && h.Out() > target {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fades says that the log may forget the deposit while rights are held by it, unless it

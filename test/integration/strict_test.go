@@ -12,12 +12,12 @@ import (
 )
 
 // TestStrictLimit: two regions are hammered at once for some windows, and no window has
-// more than the limit.
+// more than the limit. Whoever comes first waits for the edge's first rights, and passes.
 func TestStrictLimit(t *testing.T) {
 	t.Parallel()
 	const limit, window = 20, 3 * time.Second
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	text := "schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    consistency: strict\n    rates: [{limit: 20, per: 3s}]\n"
+	text := "schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    consistency: strict\n    rates: [{limit: 20, per: 3s, strict_wait: 2s}]\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,13 @@ func TestStrictLimit(t *testing.T) {
 		}
 		return nil
 	})
+	for _, user := range []string{"a", "b", "c", "d"} {
+		for _, e := range edges {
+			if r, err := e.check(call{Attributes: map[string]string{"user": user}}); err != nil || !r.Allowed {
+				t.Errorf("the first request of %s at %s: %+v, %v, want it to pass", user, e.name, r, err)
+			}
+		}
+	}
 	type span struct{ from, to time.Duration }
 	var mu sync.Mutex // guards admitted
 	var admitted []span

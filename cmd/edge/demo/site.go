@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,15 +40,35 @@ func (s *site) Ready() error { return s.node.Ready() }
 // (judged). Rates of scope edge are a matter of this edge alone, and not logged.
 func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 	d := s.node.Check(now, req)
-	if req.Peek {
+	s.log(now, req, &d)
+	return d
+}
+
+// CheckOrWait implements httpapi.Limiter: it logs as Check does.
+func (s *site) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	d, wait := s.node.CheckOrWait(now, req)
+	if wait == nil {
+		s.log(now, req, &d)
+		return d, nil
+	}
+	return d, func(ctx context.Context) limit.Decision {
+		d := wait(ctx)
+		s.log(time.Now(), req, &d)
 		return d
+	}
+}
+
+// log logs a decision.
+func (s *site) log(now time.Time, req *limit.Request, d *limit.Decision) {
+	if req.Peek {
+		return
 	}
 	s.decisions.Add(1)
 	beliefs := s.node.Inspect(now, req)
 	s.use(beliefs)
 	if !d.Allowed {
 		s.denied.Add(1)
-		return d
+		return
 	}
 	for _, b := range beliefs {
 		if !judged(&b) {
@@ -60,7 +81,6 @@ func (s *site) Check(now time.Time, req *limit.Request) limit.Decision {
 			s.region.Admit(now, b.Rate, b.Key, b.Rule.CostOf(req))
 		}
 	}
-	return d
 }
 
 // judged says whether the oracle, which adds up what was admitted in a window,

@@ -9,6 +9,7 @@
 package limitertest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -107,6 +108,11 @@ type row struct {
 	cost    uint64
 	used    uint64
 	counter *counter
+}
+
+// CheckOrWait is Check: the fake has no rights to wait for.
+func (l *Limiter) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	return l.Check(now, req), nil
 }
 
 // Check decides: all rates must pass, and nothing is charged if one denies. A
