@@ -65,7 +65,13 @@ func TestRulesReload(t *testing.T) {
 
 	// Without a signal too: the file is watched.
 	rewrite(limited(9))
-	awaitMetric(t, 2*time.Second, e.Admin, "spillgate_config_version", 3)
+	proc.Until(t, 5*time.Second, func() error { // the watch may have read the file before once more
+		r, err := e.check(call{Attributes: map[string]string{"user": "u1"}, Peek: true})
+		if err == nil && r.Limit != 9 {
+			err = fmt.Errorf("the limit is %d, want 9", r.Limit)
+		}
+		return err
+	})
 	ask(true, 9, 0)
 	ask(false, 9, 0)
 	awaitMetric(t, 2*time.Second, e.Admin, failures, 1)

@@ -17,7 +17,7 @@ func TestStrictLimit(t *testing.T) {
 	t.Parallel()
 	const limit, window = 20, 3 * time.Second
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	text := "schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    consistency: strict\n    rates: [{limit: 20, per: 3s, strict_wait: 2s}]\n"
+	text := "schema: spillgate/v1\nnamespace: test\nrules:\n  - name: per-user\n    key: user\n    consistency: strict\n    rates: [{limit: 20, per: 3s, strict_wait: 5s}]\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
