@@ -89,7 +89,11 @@ func (g *Grant) Chance(cost, reserve uint64) float64 {
 	if !(rest > 0) {
 		return 0
 	}
-	return rest / max(rest, g.wants, float64(cost)*min(1, heavy*float64(cost)/g.whole))
+	wants := g.wants
+	if cost > 1 { // there are none lighter than 1
+		wants = max(wants, float64(cost)*min(1, heavy*float64(cost)/g.whole))
+	}
+	return rest / max(rest, wants)
 }
 
 // Grant is what may be admitted at a level, of which s says what others know: the

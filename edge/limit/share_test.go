@@ -80,6 +80,9 @@ func TestGrantByChance(t *testing.T) {
 	if g, heavy := r.Grant(Level{}, &s), 0.5/5; math.Abs(g.Chance(5, 0)-heavy) > 0.01 {
 		t.Errorf("half a unit for half of the limit: a chance of %v, want %v", g.Chance(5, 0), heavy)
 	}
+	if g := adaptive(4, time.Second).Grant(Level{}, &s); g.Cost != 0 || g.Chance(1, 0) != 1 {
+		t.Errorf("a fifth of a unit of a small limit: %+v, want it by chance 1 for a request of 1, than which none is lighter", g)
+	}
 	s.Own.Fast, s.Own.Mid = 50, 50                                          // five requests in the time that it takes to hear of others
 	if g := r.Grant(Level{}, &s); math.Abs(g.Chance(1, 0)-0.525/5) > 0.01 { // with a twentieth of the limit on top
 		t.Errorf("half a unit for five requests: %+v, want each to have a tenth", g)
