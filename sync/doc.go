@@ -16,9 +16,11 @@
 //
 // A Delta is a small state to be joined by maximum, not a difference to be
 // added, so frames may be lost, doubled, reordered or sent to two aggregators,
-// and whoever is unsure sends again. At most two frames of a sender are under
-// way in a lane, none is above MaxFrame, and what could not be sent yet is
-// coalesced in the Outbox: the newest absolute count replaces the older one.
+// and whoever is unsure sends again. Two frames of a sender may be under way in
+// a lane, and one more for each interval that the oldest waits, up to
+// MostInFlight: so one that was lost, or is far, does not hold up what is new.
+// None is above MaxFrame, and what could not be sent yet is coalesced in the
+// Outbox: the newest absolute count replaces the older one.
 //
 // # The wire
 //
