@@ -78,7 +78,7 @@ var mutants = []mutant{
 	{"all frames go to the first lane", "edge/flush.go",
 		"Subject: deltasync.EdgeSubject(n.cfg.Region, lane,", "Subject: deltasync.EdgeSubject(n.cfg.Region, 0,", "14"},
 	{"a denied request is charged", "edge/decide.go",
-		"if c := &counters[i]; c.chargedDenied() {", "if c := &counters[i]; i == 0 || c.chargedDenied() {", "16"},
+		"if c := &counters[i]; c.chargedDenied() && !waits {", "if c := &counters[i]; i == 0 || c.chargedDenied() {", "16"},
 	{"the dead keep their lanes", "regional/members.go",
 		"case now-o.heard > int64(deadAfter) || now < o.heard:", "case o.leaving:", "take-over"},
 	{"two owners are never told of each other by the store", "regional/counter.go",
