@@ -106,7 +106,7 @@ func (n *Node) hash(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, 
 	req.KeepScratch(material)
 	if ok {
 		hash = deltasync.Keyer(rule.Sub).Hash(material)
-		n.shardOf(hash).fetch(hash)
+		n.fetch(hash, len(rule.Rates))
 	}
 	return hash, ok
 }

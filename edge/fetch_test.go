@@ -29,8 +29,8 @@ func TestFetchesTheHomeOfAllRates(t *testing.T) {
 		}
 	}
 	for i := range n.shards {
-		if s := &n.shards[i]; len(s.table) > 0 && (s.first.Load() != &s.table[0] || int(s.size.Load()) != len(s.table)) {
-			t.Errorf("shard %d: %p of %d is fetched from, the table is %p of %d", i, s.first.Load(), s.size.Load(), &s.table[0], len(s.table))
+		if s, w := &n.shards[i], &n.wheres[i]; len(s.table) > 0 && (w.first.Load() != &s.table[0] || int(w.size.Load()) != len(s.table)) {
+			t.Errorf("shard %d: %p of %d is fetched from, the table is %p of %d", i, w.first.Load(), w.size.Load(), &s.table[0], len(s.table))
 		}
 	}
 }

@@ -410,7 +410,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			d := &sec.Deltas[di]
 			if next := di + fetchAhead; next < len(sec.Deltas) {
 				key := sec.Deltas[next].Key
-				n.shard(key).fetch(deltasync.Hash(key)) // it looks at bits that both have in common
+				n.fetch(deltasync.Hash(key), 1) // it looks at bits that both have in common
 			}
 			if i < len(down.Totals) {
 				n.hear(&h, d, sec.Life, &down.Totals[i])

@@ -89,10 +89,9 @@ const nothing = crdt.Slice(1<<63 - 1)
 
 // shard is a part of the ledger under one lock.
 type shard struct {
-	mu         sync.Mutex             // guards everything below; held for one decision or one delta
-	table      []record               // linear probing, never full
-	first      atomic.Pointer[record] // of the table, and its size, for those who do not hold the lock; see fetch
-	size       atomic.Int64
+	mu         sync.Mutex // guards everything below; held for one decision or one delta
+	table      []record   // linear probing, never full
+	where      *where     // the table is; nil in a test of a shard alone
 	used       int
 	max        int                      // records at most
 	bytes      int                      // that they may take; 0: their number alone counts
@@ -111,7 +110,21 @@ type shard struct {
 	claims     []deltasync.Key // counters of strict rates of which the authority should hear
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
-	_          [64]byte    // keeps the next lock off these cache lines
+	_          [56]byte    // the next lock begins a cache line
+}
+
+const (
+	line = 64
+	_    = -(unsafe.Sizeof(shard{}) % line)
+	_    = -(unsafe.Offsetof(Node{}.shards) % line) // what is as large as a node begins a page
+)
+
+// where tells of a shard's table what fetch needs. It stands apart from the shard, whose
+// first line moves between processors with its lock: a look at it would bring that here
+// twice, to be read and then to be taken.
+type where struct {
+	first atomic.Pointer[record]
+	size  atomic.Int64
 }
 
 const smallestTable = 16
@@ -199,8 +212,10 @@ func (s *shard) grow() {
 	s.table = slices.Grow([]record(nil), s.larger())
 	s.table = s.table[:cap(s.table)] // what the allocator gives, as it rounds up
 	clear(s.table)
-	s.first.Store(&s.table[0])
-	s.size.Store(int64(len(s.table)))
+	if s.where != nil {
+		s.where.first.Store(&s.table[0])
+		s.where.size.Store(int64(len(s.table)))
+	}
 	for i := range old {
 		if old[i].key != 0 {
 			*s.place(old[i].key) = old[i]

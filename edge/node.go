@@ -17,6 +17,9 @@ const shards = 256
 
 // Node decides and counts. Its methods may be called by many goroutines.
 type Node struct {
+	shards [shards]shard
+	wheres [shards]where // the tables are, by shard
+
 	cfg    Config
 	keyer  deltasync.Keyer
 	self   deltasync.Up // head of every frame
@@ -28,10 +31,9 @@ type Node struct {
 	rates   atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
 	formers atomic.Pointer[formers]                // nil before the second set
 
-	clock  deltasync.Clock // corrected by the region's; what tells it is guarded by mu
-	life   atomic.Uint32   // that new records are born under
-	hurry  atomic.Bool     // some record is urgent
-	shards [shards]shard
+	clock  deltasync.Clock                  // corrected by the region's; what tells it is guarded by mu
+	life   atomic.Uint32                    // that new records are born under
+	hurry  atomic.Bool                      // some record is urgent
 	spare  atomic.Pointer[drained]          // for the next flush
 	reader atomic.Pointer[deltasync.Reader] // for the next reply
 	stout  bool                             // no record is sparse: for the test that compares
@@ -128,7 +130,7 @@ func New(cfg Config) (*Node, error) {
 	n.cluster.escrow.lease.Store(int64(deltasync.DefaultLease))
 	for i := range n.shards {
 		s := &n.shards[i]
-		s.cluster = &n.cluster
+		s.cluster, s.where = &n.cluster, &n.wheres[i]
 		s.max, s.bytes = share.keys, share.bytes
 		s.blocked.most, s.blocked.filter.most = share.holds, share.buckets
 	}

@@ -4,3 +4,5 @@ package edge
 
 // prefetch does nothing here.
 func prefetch(uintptr) {}
+
+func prefetchOwn(_, _ uintptr) {}
