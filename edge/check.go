@@ -150,13 +150,22 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	rates := rule.Rates
 	var room [few]*record
 	records := room[:len(rates)]
+	renewed := false
 	for i, rate := range rates {
-		r := s.find(hash.Key(rate.Generation))
-		cost := rate.CostOf(cost)
-		if r == nil || !r.admits(rule, rate, cost, now) && !s.renews(r, rule, rate, cost, now) {
+		r, cost := s.find(hash.Key(rate.Generation)), rate.CostOf(cost)
+		if r == nil {
 			return false
 		}
+		if !r.admits(rule, rate, cost, now) {
+			if !s.renews(r, rule, rate, cost, now) {
+				return false
+			}
+			renewed = true
+		}
 		records[i] = r
+	}
+	if renewed {
+		s.bringAllHome(records)
 	}
 	tightest := tightestOf(rates, records, cost)
 	rate := rates[tightest]

@@ -172,6 +172,27 @@ func (s *shard) bringHome(r *record) *record {
 	return home
 }
 
+// bringAllHome is bringHome for the records of a rule's rates, whose homes are one:
+// they change places with others until they stand in the first that there are from
+// there.
+func (s *shard) bringAllHome(records []*record) {
+	home := s.home(records[0].key)
+	for i, r := range records {
+		for at := home; !s.within(r, home, len(records)); at = s.after(at) {
+			if p := &s.table[at]; !slices.Contains(records, p) {
+				*p, *r = *r, *p
+				records[i], r = p, p
+			}
+		}
+	}
+}
+
+// within says that a record is one of so many places from one on.
+func (s *shard) within(r *record, from, places int) bool {
+	at := int(uintptr(unsafe.Pointer(r))-uintptr(unsafe.Pointer(&s.table[0]))) / int(unsafe.Sizeof(record{}))
+	return s.behind(from, at) < places
+}
+
 // living is the record of one life of key, or nil: it was forgotten since, or came back.
 func (s *shard) living(key deltasync.Key, life uint32) *record {
 	if r := s.find(key); r != nil && r.life() == life {

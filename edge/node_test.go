@@ -423,7 +423,7 @@ func settleFrames(n *Node, now time.Time) {
 	}
 }
 
-// TestLedgerAgainstMap runs random inserts, removes and moves against a map.
+// TestLedgerAgainstMap runs random inserts, removes and moves of one and of several against a map.
 func TestLedgerAgainstMap(t *testing.T) {
 	s := &shard{max: 1 << 20}
 	model := map[deltasync.Key]bool{}
@@ -452,6 +452,24 @@ func TestLedgerAgainstMap(t *testing.T) {
 		case r != nil && rnd.IntN(2) == 0:
 			if r = s.bringHome(r); r.key != key || r != &s.table[s.home(key)] || s.find(key) != r {
 				t.Fatalf("step %d: %d is not at home", i, key)
+			}
+		case r != nil:
+			home := s.home(key)
+			together := []*record{r}
+			for at := range s.table { // as the rates of a rule, in any order
+				if other := &s.table[at]; len(together) < few && other != r && other.key != 0 && s.home(other.key) == home {
+					together = append(together, other)
+				}
+			}
+			keys := make([]deltasync.Key, len(together))
+			for k, r := range together {
+				keys[k] = r.key
+			}
+			s.bringAllHome(together)
+			for k, r := range together {
+				if r.key != keys[k] || s.find(keys[k]) != r || !s.within(r, home, len(together)) {
+					t.Fatalf("step %d: %d is not near the home that it shares with %d others", i, keys[k], len(keys)-1)
+				}
 			}
 		}
 		if s.used != len(model) {
