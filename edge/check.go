@@ -102,13 +102,22 @@ func (n *Node) checkShort(now int64, req *limit.Request, rule *limit.Rule, d *li
 // after the lock, which waits for all that was written, it would be late. ok is false
 // where a part of the key is absent.
 func (n *Node) hash(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, ok bool) {
-	material, ok := rule.AppendKey(req.Scratch(), req)
-	req.KeepScratch(material)
-	if ok {
+	if rule.KeyIsText() {
+		text := rule.Text(req)
+		if text == "" {
+			return 0, false
+		}
+		hash = deltasync.Keyer(rule.Sub).HashText(limit.TextMark, text)
+	} else {
+		material, ok := rule.AppendKey(req.Scratch(), req)
+		req.KeepScratch(material)
+		if !ok {
+			return 0, false
+		}
 		hash = deltasync.Keyer(rule.Sub).Hash(material)
-		n.fetch(hash, len(rule.Rates))
 	}
-	return hash, ok
+	n.fetch(hash, len(rule.Rates))
+	return hash, true
 }
 
 // checkHash is checkShort for counters that are known: they share a shard. Most

@@ -61,3 +61,36 @@ func TestKeysOfLongParts(t *testing.T) {
 		}
 	}
 }
+
+// Counters are named by what AppendKey appends, whichever way it is put together.
+func TestTextIsTheKey(t *testing.T) {
+	for _, tt := range []struct {
+		key    []string
+		isText bool
+	}{
+		{[]string{"user"}, true},
+		{[]string{"client_ip"}, false},
+		{[]string{"user", "tenant"}, false},
+		{nil, false},
+	} {
+		ns := compileNamespace(t, limit.Document{Rules: []limit.RuleSpec{{Name: "r", Key: tt.key}}})
+		for _, user := range []string{"u", strings.Repeat("long", 100), "192.0.2.1"} {
+			req := request(ns, map[string]string{"user": user, "tenant": "t"})
+			req.SetHTTP("GET", "/", "h", "192.0.2.1", nil)
+			r := req.Rules()[0]
+			if got := r.KeyIsText(); got != tt.isText {
+				t.Fatalf("key of %v is a text: %v, want %v", tt.key, got, tt.isText)
+			}
+			want, ok := r.AppendKey(nil, req)
+			if !ok {
+				t.Fatalf("no key of %v", tt.key)
+			}
+			if tt.isText {
+				if got := string(limit.TextMark) + r.Text(req); got != string(want) {
+					t.Errorf("key of %v = %q, want %q", tt.key, got, want)
+				}
+			}
+			req.Release()
+		}
+	}
+}

@@ -101,7 +101,7 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 			}
 		}
 		if i == len(r.key)-1 {
-			dst = append(dst, 's')
+			dst = append(dst, TextMark)
 		} else {
 			dst = append(dst, 'l', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
 		}
@@ -109,6 +109,18 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 	}
 	return dst, true
 }
+
+// TextMark is what AppendKey appends before the last part of a key, or the only one,
+// that is a text.
+const TextMark = 's'
+
+// KeyIsText says that the key has one part, and that AppendKey appends TextMark and
+// what Text returns.
+func (r *Rule) KeyIsText() bool { return len(r.key) == 1 && !r.key[0].ip }
+
+// Text is the only part of the request's key under a rule whose key is a text; "" where
+// it is absent.
+func (r *Rule) Text(req *Request) string { return req.first(r.key[0].slots) }
 
 func (p *keyPart) appendPrefix(dst []byte, addr netip.Addr) []byte {
 	addr = addr.Unmap()
