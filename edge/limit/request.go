@@ -4,6 +4,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"unsafe"
 )
 
 // Slots of the attributes that every namespace knows. The others are numbered
@@ -79,11 +80,27 @@ func (ns *Namespace) NewRequest() *Request {
 	if req, ok := ns.pool.Get().(*Request); ok {
 		return req
 	}
-	return &Request{
-		ns: ns, attrs: make([]string, len(ns.slots)), set: make([]int, 0, fixedSlots+len(ns.headers)),
-		rules: make([]*Rule, 0, len(ns.groups)), key: make([]byte, 0, 128),
+	r := new(roomyRequest)
+	r.ns = ns
+	r.attrs, r.set, r.rules, r.key = r.attrRoom[:], r.setRoom[:0], r.ruleRoom[:0], r.keyRoom[:0]
+	if len(ns.slots) > len(r.attrRoom) {
+		r.attrs = make([]string, len(ns.slots))
 	}
+	return &r.Request
 }
+
+// roomyRequest is a request with room for what it refers to, as most need. What each
+// request writes stands apart from what others write: small pieces of memory share cache
+// lines, and requests of two processors would take them from each other.
+type roomyRequest struct {
+	Request
+	attrRoom [12]string
+	setRoom  [12]int
+	ruleRoom [4]*Rule
+	keyRoom  [128]byte
+}
+
+const _ = unsafe.Sizeof(roomyRequest{}) - 512 // what is smaller the allocator does not align to lines
 
 // Release gives the request back. Nothing of it may be used afterwards.
 func (req *Request) Release() {
