@@ -45,10 +45,9 @@ type headerSlot struct {
 // Request describes what a decision is asked for. It comes from
 // Namespace.NewRequest, serves one goroutine, and goes back with Release.
 type Request struct {
-	ns      *Namespace
-	attrs   []string
-	set     []int // slots that were given a value
-	derived derived
+	ns    *Namespace
+	attrs []string
+	set   []int // slots that were given a value
 
 	Cost    uint64 // 0: as the rule says; above 2^53 it is above all limits, and counts as 2^53 + 1
 	Peek    bool   // decide, charge nothing
@@ -56,22 +55,24 @@ type Request struct {
 	Bounds  bool   // fill Bound
 	Trusted bool   // it comes from a caller whose word on its cost is taken
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
+	Receipt bool   // fill Charges
 
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
+
+	rules   []*Rule
+	derived derived // what is read of every request stands before what it holds
+
+	// Charges is, after a Check with Receipt, what was charged. It is good
+	// until Reset: copy what is to be given back later.
+	Charges   []Charge
+	overrides []override
 
 	// Bound is, after a Check with Bounds, how far the limit of the rate that decided
 	// may be exceeded.
 	Bound Bound
 
-	Receipt bool // fill Charges
-	// Charges is, after a Check with Receipt, what was charged. It is good
-	// until Reset: copy what is to be given back later.
-	Charges []Charge
-
-	rules     []*Rule
-	key       []byte
-	overrides []override
+	key []byte
 }
 
 // NewRequest returns an empty request. It allocates only until the pool is
@@ -94,9 +95,9 @@ func (ns *Namespace) NewRequest() *Request {
 // lines, and requests of two processors would take them from each other.
 type roomyRequest struct {
 	Request
-	attrRoom [12]string
-	setRoom  [12]int
 	ruleRoom [4]*Rule
+	setRoom  [12]int
+	attrRoom [12]string
 	keyRoom  [128]byte
 }
 
