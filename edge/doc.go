@@ -27,17 +27,36 @@
 //
 // Most of it is that no block is read for what is left of an adaptive limit, and that
 // records of busy keys stand at home: of what it took before that, a check of one
-// goroutine takes 0.78, and one in a batch 0.76 (medians, in random order). Fetching no second line took 5 % off with one goroutine, and nothing that could be
-// seen with two. Batches of 32 before the first decision were not shown to gain.
+// goroutine takes 0.78, and one in a batch 0.76 (medians, in random order). Fetching no
+// second line took 5 % off with one goroutine, and nothing that could be seen with two.
+// Batches of 32 before the first decision were not shown to gain.
 // Three rates now take 2.15 times as long as one, where it was 1.69: one gained more.
 //
-// Since then, on the same machine at rest (rounds of 30 ms in random order, medians, two
-// goroutines, ns): fetching the lock and the records to be written, each shard beginning
-// a cache line, and what fetch reads on another line than the lock, took a check from 300
-// to 252, one in a batch from 194 to 163, and three rates from 486 to 455; bringing home
-// the records of all rates, and fetching all, these to 427. Ten rules: no difference.
-// With one goroutine it is 3 % of a check, and 7 % of three rates. Not tried: deciding
-// without the lock, and in the order of shards.
+// Since then, on the same machine nearly at rest (rounds of 30 ms in random order, medians
+// of processor time of 15 to 30 each, ns of a check with one goroutine; with two; of one in
+// a batch with two; of three rates with two):
+//
+//	locks and records fetched to be written, each shard
+//	on cache lines of its own, and what fetch reads
+//	on another than the lock                      176 to 157  302 to 277  199 to 168  491 to 455
+//	records of all rates brought home, and fetched                                    455 to 427
+//	a text hashed where it stands                 168 to 152  248 to 222  162 to 146
+//	each request on cache lines of its own        171 to 159  265 to 205  161 to 152
+//	a request's busy fields together              no change   not known   118 to 104 (with one)
+//
+// What the requests gain is as much as that where one goroutine made those of both, as the
+// benchmark does. In a table of 1 k keys three rates and one goroutine take 6 % more than
+// before all this, for the fetching of two lines that are there already.
+//
+// What lost: deciding a batch in the order of shards, each lock held once for all of its
+// requests, took 5 % more with one goroutine and 2 % less with two, as did stretches of 32
+// and 64 so decided; fetching the blocks of all rates whose slices are over, before the
+// first is folded, took nothing off. With all of the heap in huge pages a check takes
+// 0.83 of the processor time, one in a batch 0.81, three rates 0.95 (one goroutine; two: 0.85,
+// 0.96, 0.97): tables are smaller than such a page until a node has 8 M keys, so that one
+// slab for all shards were needed, taken before it is full. Not tried: deciding without the
+// lock. A record would need a lock of its own, in its line, which flush, hear and sweep take
+// too: all 64 bytes are in use.
 //
 // Own counts are never in a cache that may forget: a counter that started
 // again at zero under its old name would hide behind its old maximum. Where
