@@ -44,6 +44,15 @@ func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store,
 // it: a region's aggregators have to share one. It is the Redis of long windows where
 // there is one, as that has a log on disk.
 func openRights(s *configs.AggregatorSettings, log *slog.Logger) (*rights, error) {
+	inner, err := rightsIn(s)
+	if inner == nil || err != nil {
+		return nil, err
+	}
+	return &rights{Rights: inner, log: log}, nil
+}
+
+// rightsIn is the log itself.
+func rightsIn(s *configs.AggregatorSettings) (*redisstore.Rights, error) {
 	r, name := &s.Redis, "redis"
 	if s.RedisLong.Set() {
 		r, name = &s.RedisLong, "redis.long"
@@ -59,7 +68,7 @@ func openRights(s *configs.AggregatorSettings, log *slog.Logger) (*rights, error
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", cli.ErrInvalidConfig, name, err)
 	}
-	return &rights{Rights: inner, log: log}, nil
+	return inner, nil
 }
 
 // rights is a log that says once what is wrong with the Redis that it is in: when it is

@@ -61,6 +61,12 @@ func (d *deposit) lapse(lease time.Duration, now time.Duration) bool {
 // spare adds to a time what two clocks may differ by over it.
 func spare(d time.Duration) time.Duration { return d + d/100 + 50*time.Millisecond }
 
+// LongestWindow is how long what is spent may count, at the most, of limits of which a log
+// that began so long ago grants rights; 0: of none.
+func LongestWindow(lease, age time.Duration) time.Duration {
+	return max(0, (age-50*time.Millisecond)/101*100-lease)
+}
+
 // limit is what all rights may come to: what most holders claim, of two that as many
 // claim the smaller. Those who say something else have other rules, or mean ill.
 func (d *deposit) limit() (limit uint64) {

@@ -123,6 +123,25 @@ func TestFadingDepositsAreWrittenAgain(t *testing.T) {
 	}
 }
 
+// Operators are told of windows of which rights are granted: of none that an authority
+// still waits for, and of each by the time that it does not.
+func TestLongestWindow(t *testing.T) {
+	o := newOffice(t)
+	o.log = memstore.NewRights(o.now(), o.now)
+	a, began := o.authority(), o.boot
+	granted := false
+	for ; !granted; o.boot += 10 * time.Millisecond {
+		g := o.claim(a, deltasync.Claim{Holder: 1, Want: 10}) // of a minute
+		told := escrow.LongestWindow(deltasync.DefaultLease, o.boot-began) > time.Minute
+		if granted = g.Granted > 0; granted != told {
+			t.Fatalf("%v after the log began: granted %v, told so %v", o.boot-began, granted, told)
+		}
+		if o.boot-began > 2*time.Minute {
+			t.Fatal("nothing was granted in two minutes")
+		}
+	}
+}
+
 func TestKeeps(t *testing.T) {
 	for lasts, least := range map[time.Duration]time.Duration{
 		0: 2 * deltasync.MaxLease, time.Minute: 2 * (deltasync.MaxLease + time.Minute), 366 * 24 * time.Hour: 2 * 366 * 24 * time.Hour,

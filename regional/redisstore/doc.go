@@ -153,6 +153,10 @@
 // deploy/redis/rights.conf is such a server. The user that connects needs INFO, and
 // CONFIG GET for an age to outlast a restart.
 //
+// What a log cannot know an operator may: that the cluster is new, or that the copy that
+// took over had everything. Rights.Trust, `aggregator rights trust`, sets "b" and "w" to 0,
+// long ago, and "t" to a token that nobody has, so that whoever has the lane takes it anew.
+//
 // What cannot be noticed is told here: who puts back a copy of the server's disk has to
 // DEL the lanes, aggregators of one region with different numbers of lanes may both grant
 // where they meet in no lane, and appendfsync is not to be changed for a while only.

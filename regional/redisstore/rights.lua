@@ -10,10 +10,17 @@
 --   load:   keys
 --   commit: for each deposit: key, how long to keep it (ms), packed deposit; of one
 --           without holdings it says the version, and removes it
+--   look:   nothing; the token does not matter
+--   trust:  lanes, and the ID of the log if there is none; the token is one that
+--           nobody has: whoever has the lane has to take it anew
 -- Answer: to who may not: the reason, a string. Else a list that begins with the
 -- sequence number and how many replicas there are, then
 --   take:   ID, age by the server's clock, age by the callers', why it began anew
 --   load:   what is there of each key
+--   look:   lanes (0: there is no log), age by the server's clock, age by the callers',
+--           how many keys it has, whether it would begin anew for who knows nothing of
+--           what was written last (1 or 0)
+--   trust:  nothing more
 
 local call, byte, sub = redis.call, string.byte, string.sub
 local lane, verb, token, theirs = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -60,6 +67,24 @@ if verb == 'take' then
   call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[7],
     'b', string.format('%.0f', born), 'w', string.format('%.0f', bornTheirs))
   return {tonumber(seq), replicas, h[7], ours - born, theirs - bornTheirs, fresh}
+end
+
+if verb == 'look' then
+  local h = call('HMGET', lane, 'n', 'b', 'w', 'i', 's')
+  if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1} end
+  local keys = call('HLEN', lane) - 7 - call('HEXISTS', lane, 'c')
+  return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1}
+end
+
+if verb == 'trust' then
+  local lanes, origin = ARGV[4], ARGV[5]
+  local h = call('HMGET', lane, 's', 'n', 'o')
+  if h[2] and h[2] ~= lanes then
+    return redis.error_reply('LANES the log is of ' .. h[2] .. ' lanes, not of ' .. lanes)
+  end
+  local seq = string.format('%.0f', tonumber(h[1] or 0) + 1)
+  call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[3] or origin, 'b', '0', 'w', '0')
+  return {tonumber(seq), replicas}
 end
 
 local h = call('HMGET', lane, 't', 'i')
