@@ -128,9 +128,10 @@ func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
 }
 
 // wants is how many rights the counter would hold: what is asked for in a window, and
-// twice what chance adds to that; and what it could not admit.
+// twice what chance adds to that; and what it could not admit. While others need some it
+// keeps none for what may come some time.
 func (rt *rights) wants(sh *share, rate *limit.Rate, used uint64) uint64 {
-	expected := sh.own.Steady(limit.SpansOf(rate.Window)) * rate.Window.Seconds()
+	expected := sh.own.Expected(limit.SpansOf(rate.Window), !rt.recalled)
 	want := uint64(0)
 	if expected >= 0.05 {
 		want = uint64(math.Ceil(min(expected+2*math.Sqrt(expected), float64(rate.Ceiling))))

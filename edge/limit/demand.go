@@ -89,6 +89,27 @@ func (d *Demand) Steady(s Spans) float64 {
 	return d.Mid
 }
 
+// Expected is the cost that is asked for in a window. Of a window that is longer than
+// what Steady is an average over, no more is expected than is sure: one request in 5 s
+// makes no twelve a minute, but one. With spare, who asks seldom is expected to ask
+// again, while his silence is no longer than chance has it, and no window longer than
+// longestSpare: what is kept for him has to be renewed all the time.
+func (d *Demand) Expected(s Spans, spare bool) float64 {
+	steady, window := d.Steady(s), s.Window.Seconds()
+	if s.Window <= s.Mid {
+		return steady * window
+	}
+	n := steady * s.Mid.Seconds()
+	sure := (n - math.Sqrt(n)) / s.Mid.Seconds()
+	seldom := d.Window * s.Mid.Seconds()
+	if spare && s.Window <= longestSpare && d.Window*window >= 0.5 && seldom-n <= math.Sqrt(seldom) {
+		return max(sure, d.Window) * window
+	}
+	return max(sure, min(d.Window, steady)) * window
+}
+
+const longestSpare = 2 * time.Minute
+
 // Surges says that more is asked for than before, beyond what chance does.
 func (d *Demand) Surges(s Spans) bool { return d.Fast > d.Mid+3*sigma(d.Mid, s.Fast) }
 

@@ -93,3 +93,38 @@ func TestRelaxed(t *testing.T) {
 		t.Errorf("long after: %v", got)
 	}
 }
+
+// One request in a long window is one, and not as many as the time that has passed since
+// makes of it; who asks evenly is expected to go on; and who falls silent is not, sooner
+// where nothing is kept for him.
+func TestExpectedInALongWindow(t *testing.T) {
+	spans := SpansOf(time.Minute)
+	ask := func(every time.Duration, n int) (d Demand, now int64) {
+		now = 1
+		for d.Turn(spans, now); n > 0; n-- {
+			d.Ask(1)
+			now += int64(every)
+			d.Turn(spans, now)
+		}
+		return d, now
+	}
+	near := func(what string, got, least, most float64) {
+		t.Helper()
+		if got < least || got > most {
+			t.Errorf("%s: %.2f are expected in a minute, want %v to %v", what, got, least, most)
+		}
+	}
+	one, now := ask(100*time.Millisecond, 1)
+	near("one request", one.Expected(spans, true), 0.9, 1.1)
+	near("one request, nothing to spare", one.Expected(spans, false), 0.9, 1.1)
+	one.Turn(spans, now+int64(15*time.Second))
+	near("one request 15 s ago", one.Expected(spans, true), 0.5, 1)
+	near("one request 15 s ago, nothing to spare", one.Expected(spans, false), 0, 0.7)
+	one.Turn(spans, now+int64(time.Minute))
+	near("one request a minute ago", one.Expected(spans, true), 0, 0.01)
+
+	even, now := ask(100*time.Millisecond, 1200)
+	near("ten a second for two minutes", even.Expected(spans, true), 480, 620)
+	even.Turn(spans, now+int64(10*time.Second))
+	near("ten a second, and none for 10 s", even.Expected(spans, true), 0, 120)
+}

@@ -2,6 +2,7 @@ package escrow
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -111,7 +112,7 @@ const enough = 0.8
 
 // parts is what each holder's part of the limit is: what it wants and an equal part of
 // what nobody wants, some of which stays here for whoever comes; or, where more is
-// wanted than there is, in proportion; of a scarce limit what it wants, while there is some.
+// wanted than there is, in proportion; of a scarce limit what it wants, up to a level.
 func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []float64, isScarce bool) {
 	sum, active := 0.0, 0
 	for _, h := range d.holdings {
@@ -128,12 +129,32 @@ func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []flo
 		case sum <= float64(limit):
 			parts[i] = w + (float64(limit)-sum)/float64(max(active+1, edges))
 		case isScarce:
-			parts[i] = w
+			parts[i] = min(w, d.level(limit, now))
 		default:
 			parts[i] = w * float64(limit) / sum
 		}
 	}
 	return parts, isScarce
+}
+
+// level is the most that any holder gets of a limit of which more is wanted than there
+// is, so that who wants less has all that it wants, and the others as much as each other.
+func (d *deposit) level(limit uint64, now time.Duration) float64 {
+	wants := make([]uint64, 0, len(d.holdings))
+	for _, h := range d.holdings {
+		if w := min(h.wants(now), limit); w > 0 {
+			wants = append(wants, w)
+		}
+	}
+	slices.Sort(wants)
+	left := float64(limit)
+	for i, w := range wants {
+		if even := left / float64(len(wants)-i); float64(w) >= even {
+			return even
+		}
+		left -= float64(w)
+	}
+	return float64(limit)
 }
 
 // need is how badly somebody wants more than he has.
