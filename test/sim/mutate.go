@@ -97,6 +97,10 @@ var mutants = []mutant{
 		"room := c.shape.Limit", "room := uint64(0)", "4"},
 	{"an edge gives back first what others charged", "edge/refund.go",
 		"[]charger{ours, theirs}", "[]charger{theirs, ours}", "give-back"},
+	{"rights are taken back at once from who falls silent", "regional/escrow/deposit.go",
+		"silent > spare(lease+h.Lasts) ||", "silent > lease/8 ||", "15"},
+	{"an edge holds what it has returned", "edge/rights.go",
+		"return crdt.SatSub(rt.granted, rt.returned)", "return rt.granted", "15"},
 	{"an edge may count what it likes", "regional/merge.go",
 		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }

@@ -167,9 +167,11 @@ func (t *trial) befall() {
 	})
 	store := func(state world.StoreState) func(rnd *rand.Rand) (func() error, error) {
 		return func(rnd *rand.Rand) (func() error, error) {
-			s := t.w.Store(anyRegion(rnd))
+			r := anyRegion(rnd)
+			s, log := t.w.Store(r), t.w.RightsLog(r)
 			s.Set(state)
-			return func() error { s.Set(world.StoreUp); return nil }, nil
+			log.Set(state)
+			return func() error { s.Set(world.StoreUp); log.Set(world.StoreUp); return nil }, nil
 		}
 	}
 	t.episodes(StoreDown, 3*time.Second, time.Second, store(world.StoreDown))
@@ -178,12 +180,21 @@ func (t *trial) befall() {
 		r := anyRegion(rnd)
 		t.w.Store(r).Wipe()
 		t.forgotten(r)
+		if rnd.IntN(3) == 0 { // else it is on another disk
+			t.w.RightsLog(r).Wipe()
+		}
 		return nil, nil
 	})
 	t.episodes(StoreFailTo, 4*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		r := anyRegion(rnd)
 		t.forgotten(r)
-		return nil, t.w.Store(r).FailOver(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+		tail := time.Duration(rnd.IntN(1500)) * time.Millisecond
+		if rnd.IntN(3) == 0 {
+			if err := t.w.RightsLog(r).FailOver(tail); err != nil {
+				return nil, err
+			}
+		}
+		return nil, t.w.Store(r).FailOver(tail)
 	})
 	t.episodes(KnowsNothing, 5*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		r := anyRegion(rnd)
@@ -269,6 +280,7 @@ func (t *trial) recover() error {
 	}
 	for _, r := range t.regionNames {
 		t.w.Store(r).Set(world.StoreUp)
+		t.w.RightsLog(r).Set(world.StoreUp)
 		for _, v := range t.w.Servers(r) {
 			t.w.SetServerClock(v, 0, 0)
 			if v.Aggregator() == nil || t.w.Leaves(v) {

@@ -130,6 +130,7 @@ func (t *trial) uses(edge string, c *counter) bool {
 func (t *trial) load(edge string, change func(*version)) error {
 	v := t.loaded[edge]
 	change(&v)
+	t.largest = max(t.largest, v.more)
 	t.loaded[edge] = v
 	return t.w.SetRules(edge, t.rules(v))
 }

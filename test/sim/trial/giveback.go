@@ -45,6 +45,7 @@ func (t *trial) giveBack(edge string, user int, cost uint64) {
 			}
 		}
 		charges, refunds := t.book(edge, c, before[i])
+		c.readmit(edge, refunds)
 		if charges != 0 {
 			t.failf("16", "%s charged %d of %s as it gave back", edge, charges, c.user)
 		}

@@ -97,6 +97,7 @@ type plan struct {
 	users                          int
 	soft                           bool
 	adaptive                       bool          // edges decide by shares of what is left
+	strict                         bool          // they decide by rights
 	surge                          float64       // so much of which is expected that shares decide always; 0: the default
 	faulty                         time.Duration // how long faults go on
 	has                            map[Fault]bool
@@ -161,6 +162,7 @@ func newPlan(o Options) *plan {
 	if rnd := p.stream("penalty"); rnd.IntN(5) == 0 {
 		p.penalty = []time.Duration{2 * time.Second, lasting}[rnd.IntN(2)]
 	}
+	p.drawStrict()
 	p.generation(p.stream("generation"))
 	if p.has[EvictServer] {
 		p.users += 2 * serverKeys
@@ -182,8 +184,11 @@ func (p *plan) rules(v version) []limit.Document {
 	if p.soft {
 		rule.Margin.SoftPercent = 10
 	}
-	if rule.Consistency = limit.Loose.String(); p.adaptive {
+	switch rule.Consistency = limit.Loose.String(); {
+	case p.adaptive:
 		rule.Consistency = limit.Adaptive.String()
+	case p.strict:
+		rule.Consistency = limit.Strict.String()
 	}
 	if v.anew {
 		rule.Generation = p.number
@@ -205,6 +210,9 @@ func (p *plan) String() string {
 	}
 	if p.adaptive {
 		rates += ", adaptive"
+	}
+	if p.strict {
+		rates += ", strict"
 	}
 	if p.surge > 0 {
 		rates += " always"
@@ -234,7 +242,7 @@ func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
-	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(version{}), Audit: p.audit}
+	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(version{}), Audit: p.audit, Lease: strictLease}
 	for r := range p.regions {
 		region := world.Region{Name: []string{"eu", "us", "ap", "sa", "af", "me"}[r]}
 		for e := range p.edges {

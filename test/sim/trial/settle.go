@@ -64,6 +64,11 @@ func (t *trial) settle() error {
 		t.verifyPenalties()
 		t.verifyAudits()
 	}
+	if t.err == nil {
+		if err := t.strictly(); err != nil {
+			return err
+		}
+	}
 	if t.err == nil && t.Seed%8 == 0 { // it takes as long as all the rest
 		return t.expire()
 	}
@@ -91,7 +96,7 @@ func (t *trial) hear() {
 // others' parts. Where keys compete for places at an edge it is not demanded yet: seed
 // 934 of 974af9a has 15 of 20 left, and one who is short for the rest of his window.
 func (t *trial) fill() {
-	if t.crowds() || t.has[Hostile] || t.has[Evict] {
+	if t.crowds() || t.has[Hostile] || t.has[Evict] || t.strict { // of strict limits see strictly
 		return
 	}
 	for _, name := range t.w.Edges() {
@@ -114,7 +119,11 @@ func (t *trial) fill() {
 // expire demands that nothing is left of what has left all windows: invariant 8.
 func (t *trial) expire() error {
 	t.w.Calm()
-	if err := t.advance(t.w.Now().Add(4 * t.longest())); err != nil {
+	left := 4 * t.longest()
+	if t.strict { // rights are kept for a while for who may ask again
+		left += 4 * time.Minute
+	}
+	if err := t.advance(t.w.Now().Add(left)); err != nil {
 		return err
 	}
 	for _, name := range t.w.Edges() {

@@ -48,6 +48,7 @@ type trial struct {
 	receipts    []receipt
 	foreign     map[place]uint64 // what edges of a region gave back that each had not charged
 	departed    map[string]bool  // edges, for good
+	late        bool             // what was heard while faults went on may be forgotten
 	died        bool             // an edge crashed: what it alone knew is gone
 	floods      int
 	strangers   map[deltasync.Key]*crdt.Vector // what was counted of keys that came once; see Flood
@@ -57,6 +58,7 @@ type trial struct {
 	people      []person
 	places      int                      // in ledgers, where keys compete: of so many counters as there is room for in each shard
 	loaded      map[string]version       // rules, by edges
+	largest     uint64                   // version.more of any
 	bans        map[string]map[life]bool // culprits, and who denied them
 	sentences   sentences
 	sets        map[string]uint64    // how often an aggregator's clock was set, at the least
@@ -85,6 +87,7 @@ type counter struct {
 	byRegion map[string]*crdt.Vector
 	byLife   map[life]*crdt.Vector
 	stored   map[life]map[crdt.Replica]*crdt.Vector // acknowledged
+	admitted []admitted                             // of a strict one
 }
 
 // life is one of an edge's.
@@ -214,12 +217,18 @@ func (t *trial) ask(rnd *rand.Rand) {
 		}
 		return
 	}
+	t.request(edge, user, func(req *limit.Request) { req.Cost, req.Peek, req.Receipt = cost, kind == 1, kind < 6 })
+}
+
+// request makes a request, which set makes what it is, and books what the edge did.
+func (t *trial) request(edge string, user int, set func(*limit.Request)) (allowed bool) {
 	n, counters := t.w.Node(edge), t.at(edge, user)
 	before := t.own(edge, counters)
 	req := n.Rules().Only().NewRequest()
 	defer req.Release()
 	req.Set("user", counters[0].user)
-	req.Cost, req.Peek, req.Receipt = cost, kind == 1, kind < 6
+	set(req)
+	cost := req.Cost
 	d := t.check(edge, req)
 	t.result.Requests++
 	t.w.Note(fmt.Sprint(d.Allowed, d.Remaining), edge)
@@ -227,7 +236,7 @@ func (t *trial) ask(rnd *rand.Rand) {
 	switch {
 	case !d.Allowed:
 		t.result.Denied++
-		if !t.adaptive || !d.Basis.Short {
+		if !t.adaptive && !t.strict || !d.Basis.Short {
 			t.verifyDenial(edge, user, req)
 		}
 	case !req.Peek:
@@ -240,6 +249,9 @@ func (t *trial) ask(rnd *rand.Rand) {
 		if c.rate.CountsRequests() {
 			want = min(want, 1)
 		}
+		if want > 0 {
+			t.admit(edge, c, want)
+		}
 		if charges != want { // invariant 16
 			t.failf("16", "%s charged %d of %s to %s, the decision was %v at cost %d", edge, charges, c.user, c.rate.Policy, d.Allowed, cost)
 		}
@@ -248,6 +260,7 @@ func (t *trial) ask(rnd *rand.Rand) {
 	if req.Receipt && len(req.Charges) > 0 {
 		t.receipts = append(t.receipts, receipt{edge, t.w.Site(edge).Lives(), user, cost, slices.Clone(req.Charges)})
 	}
+	return d.Allowed
 }
 
 // refund gives charges back, one after the other: where keys compete, each may
@@ -257,9 +270,11 @@ func (t *trial) refund(r receipt) {
 		c := t.keys[deltasync.Key(r.charges[i].Counter)]
 		before := t.own(r.edge, []*counter{c})
 		t.alone(r.edge, func() { t.w.Node(r.edge).Refund(t.w.NowAt(r.edge), r.charges[i:i+1], 0) })
-		if charges, _ := t.book(r.edge, c, before[0]); charges != 0 {
+		charges, refunds := t.book(r.edge, c, before[0])
+		if charges != 0 {
 			t.failf("16", "%s charged %d of %s with a refund", r.edge, charges, c.user)
 		}
+		c.readmit(r.edge, refunds)
 		t.lends(r.edge, c, before[0])
 		t.verifyAt(r.edge, c)
 	}

@@ -140,6 +140,9 @@ func (w *World) Aim(targets regional.Targets) { w.cfg.Targets = targets }
 // Store is a region's.
 func (w *World) Store(region string) *Store { return w.regions[region].store }
 
+// RightsLog is a region's.
+func (w *World) RightsLog(region string) *RightsLog { return w.regions[region].rights }
+
 // Links are those between an edge and its region, and between two regions: what
 // is changed holds for what is sent from now on.
 func (w *World) Links() (edges, regions *Link) { return &w.toRegion, &w.between }

@@ -12,7 +12,6 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/regional"
-	"github.com/spillgate/spillgate/regional/memstore"
 )
 
 // Region is a region of a World with its edges.
@@ -127,7 +126,7 @@ type hub struct {
 	name    string
 	servers []*Server
 	store   *Store
-	rights  *memstore.Rights
+	rights  *RightsLog
 	sites   []*Site
 	cut     bool
 	free    time.Time  // when it is through with the frames that came so far
@@ -184,7 +183,7 @@ func (w *World) found(r Region) error {
 	if w.regions[r.Name] != nil {
 		return fmt.Errorf("region %q stands there twice", r.Name)
 	}
-	h := &hub{name: r.Name, store: newStore(w, uint64(len(w.regions))+1+w.cfg.Seed), rnd: w.stream("queue", r.Name), rights: memstore.NewRights(time.Time{}, w.Now)}
+	h := &hub{name: r.Name, store: newStore(w, uint64(len(w.regions))+1+w.cfg.Seed), rnd: w.stream("queue", r.Name), rights: newRightsLog(w)}
 	w.regions[r.Name] = h
 	w.order = append(w.order, h)
 	for i := range w.cfg.Aggregators {
