@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -111,7 +112,7 @@ const (
 	// with long windows has many more.
 	mostSpare = 1024
 
-	all     = int(1<<63 - 1)  // that is dirty by the time that a flush comes to a shard
+	all     = math.MaxInt     // that is dirty by the time that a flush comes to a shard
 	anyTick = int64(-1 << 63) // all are due
 )
 

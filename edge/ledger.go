@@ -113,11 +113,7 @@ type shard struct {
 	_          [56]byte    // the next lock begins a cache line
 }
 
-const (
-	line = 64
-	_    = -(unsafe.Sizeof(shard{}) % line)
-	_    = -(unsafe.Offsetof(Node{}.shards) % line) // what is as large as a node begins a page
-)
+const line = 64 // bytes that a processor fetches at once
 
 // where tells of a shard's table what fetch needs. It stands apart from the shard, whose
 // first line moves between processors with its lock: a look at it would bring that here

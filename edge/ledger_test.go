@@ -5,11 +5,26 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
+
+// Shards begin cache lines, so that a lock shares none with what others look at. On
+// processors of 32 bits they may not.
+func TestShardsBeginCacheLines(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) < 8 {
+		return // nothing is laid out for speed
+	}
+	if size := unsafe.Sizeof(shard{}); size%line != 0 {
+		t.Errorf("a shard takes %d bytes: the next one begins within a cache line", size)
+	}
+	if at := unsafe.Offsetof(Node{}.shards); at%line != 0 { // what is as large as a node begins a page
+		t.Errorf("shards begin at byte %d of a node, within a cache line", at)
+	}
+}
 
 // keyOf is the key of a user under the node's first rate.
 func keyOf(n *Node, user string) deltasync.Key { return keyFor(n, "user", user, 0) }

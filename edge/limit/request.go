@@ -4,7 +4,6 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
-	"unsafe"
 )
 
 // Slots of the attributes that every namespace knows. The others are numbered
@@ -92,7 +91,8 @@ func (ns *Namespace) NewRequest() *Request {
 
 // roomyRequest is a request with room for what it refers to, as most need. What each
 // request writes stands apart from what others write: small pieces of memory share cache
-// lines, and requests of two processors would take them from each other.
+// lines, and requests of two processors would take them from each other. What is smaller
+// than 512 bytes the allocator does not align to lines.
 type roomyRequest struct {
 	Request
 	ruleRoom [4]*Rule
@@ -100,8 +100,6 @@ type roomyRequest struct {
 	attrRoom [12]string
 	keyRoom  [128]byte
 }
-
-const _ = unsafe.Sizeof(roomyRequest{}) - 512 // what is smaller the allocator does not align to lines
 
 // Release gives the request back. Nothing of it may be used afterwards.
 func (req *Request) Release() {
