@@ -414,7 +414,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 				n.fetch(deltasync.Hash(key), 1) // it looks at bits that both have in common
 			}
 			if i < len(down.Totals) {
-				n.hear(&h, d, sec.Life, &down.Totals[i])
+				n.hear(&h, d, sec.Life, &sec.Shape, &down.Totals[i])
 			} else {
 				n.putBack(sec.Life, &deltasync.Delta{Key: d.Key}) // the reply was full: ask for the rest
 			}

@@ -10,13 +10,17 @@ import (
 )
 
 // hear joins a reply's totals for one key. They leave out the counts stored
-// under this life, so they are all others', earlier lives of ours included.
-func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasync.Totals) {
+// under this life, so they are all others', earlier lives of ours included. What
+// is not live here any more, as it was only asked for, the view remembers.
+func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasync.Shape, totals *deltasync.Totals) {
 	s := n.shard(d.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.living(d.Key, life)
 	if r == nil {
+		if s.find(d.Key) == nil {
+			n.rememberReply(s, h, d.Key, shape, totals)
+		}
 		return
 	}
 	if d.Tells() && r.flags&owed == 0 && r.sentAt() != 0 && h.left-r.sentBy() > int64(unexported)/2 {
@@ -35,6 +39,17 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, totals *deltasy
 		r.block.heardAt = h.left
 	}
 	s.obey(r, totals.Until, h.now)
+}
+
+// rememberReply is remember of a reply; s.mu is held.
+func (n *Node) rememberReply(s *shard, h *hearing, key deltasync.Key, shape *deltasync.Shape, totals *deltasync.Totals) {
+	cells := totals.Peers
+	if !shape.Regional {
+		cells = s.plus(totals.Others, totals.Peers)
+	}
+	if len(cells) > 0 || totals.Until > h.now || !totals.Carry.Zero() {
+		n.remember(h.now, shape, &deltasync.HotKey{Key: key, Totals: *totals}, cells, h.regions)
+	}
 }
 
 // learn joins what others counted. If that rose, the next decision folds, and

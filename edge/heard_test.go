@@ -101,3 +101,33 @@ func TestOfPeriodsAllIsHeard(t *testing.T) {
 		}
 	}
 }
+
+// What is answered of a key that was only asked for, and is not live any more as
+// nothing of it counted, is known to whoever asks next.
+func TestAnswerToAForgottenQuestion(t *testing.T) {
+	view, err := NewCacheView(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, Config{View: view}, perUser(limit.RateSpec{Limit: 10, Per: time.Minute}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Peek = true
+	if d := n.Check(start, req); !d.Allowed {
+		t.Fatalf("peek: %+v", d)
+	}
+	up := frameOf(t, n.Flush(start)[0])
+	tickAll(n, start.Add(2*time.Second))
+	if keys := n.Stats(start).Keys; keys != 0 {
+		t.Fatalf("%d keys are live, want none: nothing counts", keys)
+	}
+	now := start.Add(2 * time.Second)
+	answer(t, n, now, up, deltasync.Totals{Others: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: 10}}})
+	view.Wait()
+	req.Peek = false
+	if d := n.Check(now, req); d.Allowed {
+		t.Errorf("admitted, with %d left: others have spent all, and said so", d.Remaining)
+	}
+}
