@@ -115,8 +115,6 @@ func (t *trial) strictly() error {
 					return err
 				}
 			}
-			if w := t.w.Now().Sub(asked); w > time.Second {
-			}
 		}
 	}
 	return nil
