@@ -15,6 +15,15 @@ var ample = quota{limit: uint64(time.Minute), per: time.Minute}
 // the key was found.
 type decide func(key string) bool
 
+// hand is what one goroutine writes with each request, on cache lines of its own: beside
+// another's it would be measured how fast lines move between processors.
+type hand struct {
+	_   [64]byte
+	now time.Time
+	at  int
+	_   [64]byte
+}
+
 // population is what a contestant is filled with before it is measured.
 type population struct {
 	keys  []string

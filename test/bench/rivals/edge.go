@@ -166,18 +166,18 @@ func newBatcher(n *edge.Node, ns *limit.Namespace) *batcher {
 
 // at is a decide that answers with what became of the request a batch before.
 func (b *batcher) at(now time.Time, step time.Duration) decide {
-	i := 0
+	h := &hand{now: now}
 	return func(key string) bool {
-		if i == len(b.reqs) {
-			b.out = b.node.CheckBatch(now, b.reqs[:], b.out[:0])
-			i = 0
+		if h.at == len(b.reqs) {
+			b.out = b.node.CheckBatch(h.now, b.reqs[:], b.out[:0])
+			h.at = 0
 		}
-		now = now.Add(step)
-		req := b.reqs[i]
+		h.now = h.now.Add(step)
+		req := b.reqs[h.at]
 		req.Reset()
 		req.SetSlot(b.user, key)
-		i++
-		return b.out[i-1].Allowed
+		h.at++
+		return b.out[h.at-1].Allowed
 	}
 }
 
@@ -203,10 +203,10 @@ func edgeSubject(n *edge.Node, path string, from timing) *subject {
 		return &subject{worker: func(now time.Time, step time.Duration) decide { return newBatcher(n, ns).at(now, step) }}
 	default:
 		return &subject{worker: func(now time.Time, step time.Duration) decide {
-			a := newAsker(n, ns, path)
+			a, h := newAsker(n, ns, path), &hand{now: now}
 			return func(key string) bool {
-				allowed := a.allows(now, key)
-				now = now.Add(step)
+				allowed := a.allows(h.now, key)
+				h.now = h.now.Add(step)
 				return allowed
 			}
 		}}

@@ -91,6 +91,7 @@ func buildRateMap(p population, origin time.Time) (*subject, error) {
 	var mu sync.Mutex
 	limiters := make(map[string]*rate.Limiter)
 	s := &subject{worker: func(now time.Time, step time.Duration) decide {
+		h := &hand{now: now}
 		return func(key string) bool {
 			mu.Lock()
 			l, ok := limiters[key]
@@ -99,8 +100,8 @@ func buildRateMap(p population, origin time.Time) (*subject, error) {
 				limiters[key] = l
 			}
 			mu.Unlock()
-			now = now.Add(step)
-			return l.AllowN(now, 1)
+			h.now = h.now.Add(step)
+			return l.AllowN(h.now, 1)
 		}
 	}}
 	fill(p, s.worker(origin, 0))
@@ -110,13 +111,14 @@ func buildRateMap(p population, origin time.Time) (*subject, error) {
 func buildRateSyncMap(p population, origin time.Time) (*subject, error) {
 	var limiters sync.Map
 	s := &subject{worker: func(now time.Time, step time.Duration) decide {
+		h := &hand{now: now}
 		return func(key string) bool {
 			l, ok := limiters.Load(key)
 			if !ok {
 				l, _ = limiters.LoadOrStore(key, perSecond(p.quota))
 			}
-			now = now.Add(step)
-			return l.(*rate.Limiter).AllowN(now, 1)
+			h.now = h.now.Add(step)
+			return l.(*rate.Limiter).AllowN(h.now, 1)
 		}
 	}}
 	fill(p, s.worker(origin, 0))
