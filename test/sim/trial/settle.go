@@ -154,13 +154,16 @@ func (t *trial) expire() error {
 // put each other out before anybody was asked.
 func (t *trial) peek(user int) {
 	for _, name := range t.w.Edges() {
-		n := t.w.Node(name)
-		req := n.Rules().Only().NewRequest()
-		req.Set("user", t.people[user].name)
-		req.Peek = true
-		t.check(name, req)
-		req.Release()
+		t.peekAt(name, t.people[user].name)
 	}
+}
+
+func (t *trial) peekAt(edge, user string) {
+	req := t.w.Node(edge).Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", user)
+	req.Peek = true
+	t.check(edge, req)
 }
 
 // mistaken says that what is known of a counter is a hostile PoP's to choose, who
@@ -204,6 +207,10 @@ func (t *trial) agree(c *counter) {
 		own, others, live := t.w.Node(name).Cells(c.key)
 		if !live && (t.has[Evict] || c.rate.Bucket()) {
 			continue // it was evicted, or has drained
+		}
+		if !live { // what is only asked for is swept, and the next decision has it of the view
+			t.peekAt(name, c.user)
+			own, others, live = t.w.Node(name).Cells(c.key)
 		}
 		if !live && t.has[Flood] && (t.has[Depart] || t.has[NewRegion]) {
 			continue // who joined late and charged nothing knows it by a view that forgets under a flood (seed 45000717)

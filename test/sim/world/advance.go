@@ -150,7 +150,7 @@ func (w *World) flush(h *hub, s *Site, f edge.Outgoing) {
 		there: w.path(s.Name, h.name, &w.toRegion), back: w.path(h.name, s.Name, &w.toRegion), by: h, timeout: edgeTimeout, size: len(f.Payload),
 		handle: func() ([]byte, bool) {
 			reply, served := w.handle(h, f.Subject, f.Payload)
-			return w.restamp(reply, h.clockOf(f.Lane), &s.clock), served
+			return w.restamp(reply, h.clockOf(f.Lane, w.now), &s.clock), served
 		},
 		receive: func(reply []byte) {
 			if s.node != node {
@@ -249,7 +249,7 @@ func (w *World) answer(h *hub, subject string, payload []byte) (by *Server, repl
 
 // pick is who of a region gets what is sent to the owner of a lane; nil: nobody.
 func (w *World) pick(h *hub, lane int) *Server {
-	up := h.serving(lane)
+	up := h.serving(lane, w.now)
 	switch len(up) {
 	case 0:
 		return nil
@@ -260,6 +260,10 @@ func (w *World) pick(h *hub, lane int) *Server {
 }
 
 func (w *World) runServer(h *hub, v *Server) {
+	if !v.leaving.IsZero() {
+		w.runLeaving(h, v)
+		return
+	}
 	now := v.clock.at(w.now)
 	w.runMember(h, v)
 	regular, urgent := w.now.Sub(v.sent) >= w.cfg.Interval, v.aggregator.Urgent()
@@ -293,7 +297,16 @@ func (w *World) runServer(h *hub, v *Server) {
 		}
 		_ = v.aggregator.AuditStore(context.Background(), now) // it goes on with the next
 	}
-	w.retire(h, v)
+}
+
+// runLeaving has an aggregator that leaves tell other regions the rest.
+func (w *World) runLeaving(h *hub, v *Server) {
+	if v.hungUp(w.now) {
+		for _, o := range v.aggregator.Exports(v.clock.at(w.now)) {
+			w.export(h, v, o)
+		}
+		w.retire(h, v)
+	}
 }
 
 // audit carries a question between regions. It has paths of its own, which take no
@@ -353,7 +366,7 @@ func (w *World) export(from *hub, v *Server, o regional.Outgoing) {
 		there: w.path(from.name, to.name, &w.between), back: w.path(to.name, from.name, &w.between), by: to, timeout: regionTimeout, size: len(o.Payload),
 		handle: func() ([]byte, bool) {
 			reply, served := w.handle(to, o.Subject, o.Payload)
-			return w.restamp(reply, to.clockOf(o.Lane), &v.clock), served
+			return w.restamp(reply, to.clockOf(o.Lane, w.now), &v.clock), served
 		},
 		receive: func(reply []byte) {
 			if now := v.clock.at(w.now); v.aggregator == sender && sender.Receive(now, o, reply) != nil {

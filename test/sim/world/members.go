@@ -1,6 +1,7 @@
 package world
 
 import (
+	"context"
 	"time"
 
 	"github.com/spillgate/spillgate/regional"
@@ -12,14 +13,15 @@ type membership struct {
 	beaten  time.Time
 	serves  uint64    // lanes that it serves, a bit each, as last looked
 	leaving time.Time // when it took its leave; zero: it did not
+	hangsUp time.Time // when it serves no longer, as it takes its leave
 	returns bool      // it starts anew when it is gone
 }
 
-// How long who leaves serves on, and how long it may take to tell other regions
-// the rest: as regional.Run does it.
+// How long who leaves serves on where there are others, and how long it may take to
+// tell other regions the rest: as regional.Run does it.
 const (
 	farewell = 250 * time.Millisecond
-	lastWord = farewell + regionTimeout
+	lastWord = regionTimeout
 )
 
 // joinServer has an aggregator that starts share the lanes. Where nobody answers
@@ -54,7 +56,7 @@ func (w *World) runMember(h *hub, v *Server) {
 	}
 	gained := serves &^ v.serves
 	v.serves = serves
-	if v.leaving.IsZero() && (gained != 0 || w.now.Sub(v.beaten) >= regional.BeatEvery) {
+	if gained != 0 || w.now.Sub(v.beaten) >= regional.BeatEvery {
 		v.beaten = w.now
 		w.beat(h, v, v.aggregator.Beat(now))
 	}
@@ -78,10 +80,10 @@ func (w *World) beat(h *hub, v *Server, payload []byte) {
 	}
 }
 
-// serving is who of a region may get what is sent to the owner of a lane.
-func (h *hub) serving(lane int) (up []*Server) {
+// serving is who of a region may get what is sent to the owner of a lane at an instant.
+func (h *hub) serving(lane int, now time.Time) (up []*Server) {
 	for _, v := range h.servers {
-		if v.aggregator != nil && v.aggregator.Serves(lane) {
+		if v.aggregator != nil && v.aggregator.Serves(lane) && !v.hungUp(now) {
 			up = append(up, v)
 		}
 	}
@@ -90,16 +92,18 @@ func (h *hub) serving(lane int) (up []*Server) {
 
 // gone says that who leaves has told all, or may wait no longer.
 func (v *Server) gone(now time.Time) bool {
-	if v.leaving.IsZero() || now.Sub(v.leaving) < farewell {
-		return false
-	}
-	return v.aggregator.Untold() == 0 || now.Sub(v.leaving) >= lastWord
+	return v.hungUp(now) && (v.aggregator.Untold() == 0 || now.Sub(v.hangsUp) >= lastWord)
 }
+
+// hungUp says that who leaves gets nothing any more that is sent to an owner.
+func (v *Server) hungUp(now time.Time) bool { return !v.leaving.IsZero() && !now.Before(v.hangsUp) }
 
 // Leave has an aggregator take its leave, as one does that is asked to stop: it
 // gives its lanes away, and is gone when it has told all.
 func (w *World) Leave(v *Server) {
-	v.leaving = w.now
+	if v.leaving, v.hangsUp = w.now, w.now; !v.aggregator.Alone() {
+		v.hangsUp = w.now.Add(farewell)
+	}
 	w.beat(w.regions[v.Region], v, v.aggregator.Leave(v.clock.at(w.now)))
 }
 
@@ -120,6 +124,7 @@ func (w *World) retire(h *hub, v *Server) {
 	if !v.gone(w.now) {
 		return
 	}
+	_ = v.aggregator.Sync(context.Background(), v.clock.at(w.now))
 	returns := v.returns
 	v.aggregator = nil
 	if returns {

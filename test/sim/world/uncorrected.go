@@ -39,8 +39,8 @@ func (w *World) ahead(of, to *clock) int64 {
 
 // clockOf is that of whoever answers for a lane; nil where nobody does, or one of
 // several.
-func (h *hub) clockOf(lane int) *clock {
-	if up := h.serving(lane); len(up) == 1 {
+func (h *hub) clockOf(lane int, now time.Time) *clock {
+	if up := h.serving(lane, now); len(up) == 1 {
 		return &up[0].clock
 	}
 	return nil
