@@ -77,7 +77,7 @@ func (m *members) found(now int64) {
 
 // listens says that it is too early to own anything.
 func (m *members) listens(now int64) bool {
-	return m.since != 0 && now >= m.since && now-m.since < int64(deadAfter) // before: the clock was set back
+	return m.since != 0 && now >= m.since && now-m.since < int64(deadAfter) // before: the clock was set back, see follow
 }
 
 // leave gives all lanes away.
@@ -97,6 +97,7 @@ func (m *members) hear(now int64, l *deltasync.Live) error {
 	case l.Lanes != m.lanes:
 		return fmt.Errorf("beat of %s: it has %d lanes, this aggregator %d: set the same number everywhere", l.Name, l.Lanes, m.lanes)
 	}
+	m.follow(now)
 	was, known := m.others[id]
 	if !known && len(m.others) >= maxMembers {
 		return fmt.Errorf("beat of %s: there are %d others already", l.Name, len(m.others))
@@ -105,7 +106,7 @@ func (m *members) hear(now int64, l *deltasync.Live) error {
 		return nil
 	}
 	since := was.since
-	if !known || now < since {
+	if !known {
 		since = now
 	}
 	m.others[id] = member{since: since, heard: now, leaving: l.Leaving, edges: l.LiveEdges, regions: l.LiveRegions}
@@ -125,6 +126,7 @@ func (m *members) namesake() bool {
 
 // assign finds who fell silent, and whose the lanes are now.
 func (m *members) assign(now int64) {
+	m.follow(now)
 	died := m.forget(now)
 	want := laneSet(0)
 	if !m.leaving && !m.listens(now) {
@@ -149,18 +151,30 @@ func (m *members) assign(now int64) {
 	m.owned = want
 }
 
-// forget drops who fell silent, and says whether one of them did so without
-// taking leave. Where we did not look for long, it was us who were deaf: a
-// process that was stopped for a while finds everybody alive.
-func (m *members) forget(now int64) (died bool) {
-	deaf := now-m.looked > int64(deadAfter)/2 || now < m.looked
+// follow looks at the clock. Where nobody looked for long it was us who were deaf, as a
+// process is that was stopped for a while, or the clock was set: neither makes anybody's
+// silence longer than it was, nor shorter, or a dead one's lanes would lie idle for
+// as long again.
+func (m *members) follow(now int64) {
+	missed := now - m.looked
 	m.looked = now
+	if missed >= 0 && missed <= int64(deadAfter)/2 {
+		return
+	}
 	for id, o := range m.others {
-		switch {
-		case deaf && !o.leaving:
-			o.heard = now
-			m.others[id] = o
-		case now-o.heard > int64(deadAfter) || now < o.heard:
+		o.since, o.heard = o.since+missed, o.heard+missed
+		m.others[id] = o
+	}
+	if m.since != 0 {
+		m.since += missed
+	}
+}
+
+// forget drops who fell silent, and says whether one of them did so without
+// taking leave.
+func (m *members) forget(now int64) (died bool) {
+	for id, o := range m.others {
+		if now-o.heard > int64(deadAfter) {
 			delete(m.others, id)
 			died = died || !o.leaving
 		}

@@ -173,6 +173,29 @@ func TestSplitView(t *testing.T) {
 	}
 }
 
+// A clock that is set while somebody is silent makes him no deader, nor less dead.
+func TestSilenceOverAClockThatIsSet(t *testing.T) {
+	const before = deadAfter - 100*time.Millisecond
+	for name, jump := range map[string]time.Duration{"forward": time.Second, "back": -time.Second} {
+		p := newParish(t, "a", "b")
+		p.pass(time.Second, nil)
+		a, silent := p.all["a"], p.now
+		p.kill("b")
+		for at := time.Duration(0); at < before; at += 20 * time.Millisecond {
+			a.assign(silent + int64(at))
+		}
+		if a.assign(silent + int64(before+jump)); a.owned.len() == 64 {
+			t.Errorf("%s: its lanes are taken over at once", name)
+		}
+		for at := before; at <= deadAfter+40*time.Millisecond; at += 20 * time.Millisecond {
+			a.assign(silent + int64(at+jump))
+		}
+		if a.owned.len() != 64 {
+			t.Errorf("%s: after %v of silence it owns %d lanes of 64", name, deadAfter, a.owned.len())
+		}
+	}
+}
+
 // Who was stopped for a while does not take everybody else for dead, nor does one
 // whose clock was set.
 func TestDeafness(t *testing.T) {
