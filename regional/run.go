@@ -39,10 +39,14 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 		return err
 	}
 	var frames, loops sync.WaitGroup
+	serving, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { a.keepStore(ctx) }) // waited for below, as the next; ctx stops both
-	loops.Go(func() { lanes.keep(ctx) })
+	loops.Go(func() {
+		defer hangUp()
+		lanes.keep(ctx)
+	})
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
-	a.loop(ctx, sending, bus, &frames)
+	a.loop(serving, sending, bus, &frames)
 
 	loops.Wait()
 	err = lanes.end()
@@ -81,16 +85,7 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 				out = a.ExportsUrgent(now)
 			}
 			a.send(sending, bus, frames, out)
-			for _, p := range a.Pushes(now) {
-				if err := bus.Publish(p.Subject, p.Payload); err != nil {
-					a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
-				}
-			}
-			for _, p := range a.Grants() {
-				if err := bus.Publish(p.Subject, p.Payload); err != nil {
-					a.cfg.Logger.Debug("grants lost", "subject", p.Subject, "err", err)
-				}
-			}
+			a.tellEdges(bus, now)
 			if now.Sub(ticked) >= time.Second {
 				ticked = now
 				a.Tick(now)
@@ -99,6 +94,20 @@ func (a *Aggregator) loop(ctx, sending context.Context, bus deltasync.Bus, frame
 				audited = now
 				a.audit(sending, bus, frames, a.Audits(now))
 			}
+		}
+	}
+}
+
+// tellEdges publishes what all edges of the region are to hear at once.
+func (a *Aggregator) tellEdges(bus deltasync.Bus, now time.Time) {
+	for _, p := range a.Pushes(now) {
+		if err := bus.Publish(p.Subject, p.Payload); err != nil {
+			a.cfg.Logger.Debug("push lost", "subject", p.Subject, "err", err)
+		}
+	}
+	for _, p := range a.Grants() {
+		if err := bus.Publish(p.Subject, p.Payload); err != nil {
+			a.cfg.Logger.Debug("grants lost", "subject", p.Subject, "err", err)
 		}
 	}
 }
@@ -122,11 +131,14 @@ func (a *Aggregator) audit(ctx context.Context, bus deltasync.Bus, frames *sync.
 }
 
 // exportRest sends what other regions were not told yet, until they have it or
-// ctx ends: nobody else may know of it before the key is touched again.
+// ctx ends: nobody else may know of it before the key is touched again. Edges are
+// pushed what is left for them.
 func (a *Aggregator) exportRest(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup) {
 	a.links.free()
 	for {
-		a.send(ctx, bus, frames, a.Exports(time.Now()))
+		now := time.Now()
+		a.tellEdges(bus, now)
+		a.send(ctx, bus, frames, a.Exports(now))
 		frames.Wait()
 		if a.Untold() == 0 {
 			return

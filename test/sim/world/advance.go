@@ -260,11 +260,11 @@ func (w *World) pick(h *hub, lane int) *Server {
 }
 
 func (w *World) runServer(h *hub, v *Server) {
-	if !v.leaving.IsZero() {
-		w.runLeaving(h, v)
+	now := v.clock.at(w.now)
+	if v.hungUp(w.now) {
+		w.finish(h, v, now)
 		return
 	}
-	now := v.clock.at(w.now)
 	w.runMember(h, v)
 	regular, urgent := w.now.Sub(v.sent) >= w.cfg.Interval, v.aggregator.Urgent()
 	if regular || urgent {
@@ -276,12 +276,7 @@ func (w *World) runServer(h *hub, v *Server) {
 		for _, o := range exports(now) {
 			w.export(h, v, o)
 		}
-		for _, p := range v.aggregator.Pushes(now) {
-			w.push(h, v, p)
-		}
-		for _, p := range v.aggregator.Grants() {
-			w.grant(h, v, p)
-		}
+		w.tellEdges(h, v, now)
 		_ = v.aggregator.Sync(context.Background(), now) // it tries again
 		_ = v.aggregator.KeepRights(context.Background())
 		_ = v.aggregator.Inherit(context.Background(), now)
@@ -299,14 +294,23 @@ func (w *World) runServer(h *hub, v *Server) {
 	}
 }
 
-// runLeaving has an aggregator that leaves tell other regions the rest.
-func (w *World) runLeaving(h *hub, v *Server) {
-	if v.hungUp(w.now) {
-		for _, o := range v.aggregator.Exports(v.clock.at(w.now)) {
-			w.export(h, v, o)
-		}
-		w.retire(h, v)
+// tellEdges has an aggregator push what all edges of its region are to hear.
+func (w *World) tellEdges(h *hub, v *Server, now time.Time) {
+	for _, p := range v.aggregator.Pushes(now) {
+		w.push(h, v, p)
 	}
+	for _, p := range v.aggregator.Grants() {
+		w.grant(h, v, p)
+	}
+}
+
+// finish has an aggregator that hung up tell the rest.
+func (w *World) finish(h *hub, v *Server, now time.Time) {
+	w.tellEdges(h, v, now)
+	for _, o := range v.aggregator.Exports(now) {
+		w.export(h, v, o)
+	}
+	w.retire(h, v)
 }
 
 // audit carries a question between regions. It has paths of its own, which take no

@@ -56,7 +56,7 @@ func (w *World) runMember(h *hub, v *Server) {
 	}
 	gained := serves &^ v.serves
 	v.serves = serves
-	if gained != 0 || w.now.Sub(v.beaten) >= regional.BeatEvery {
+	if v.leaving.IsZero() && (gained != 0 || w.now.Sub(v.beaten) >= regional.BeatEvery) {
 		v.beaten = w.now
 		w.beat(h, v, v.aggregator.Beat(now))
 	}
