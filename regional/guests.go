@@ -5,14 +5,14 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// What homes tell of a key without a place here passes through: its counter is a guest
+// What other regions tell of a key without a place here passes through: its counter is a guest
 // until it is written to the store, from which whoever asks is answered, and pushed to
 // the edges if it uses much of its limit. Else a region with more keys in use than
 // places would never hear what others did of most of them: each would have to find a
 // place among those that are about to be written, and keep it until it is.
 //
 // Guests have a part of what a lane may take, and push out what is worth least there
-// rather than each other. For whom there is no room homes are asked again. A part of
+// rather than each other. For whom there is no room the others are asked again. A part of
 // the store that goes away leaves its guests behind: they make way for others.
 
 const guestShare = 4 // the part of a lane's room
@@ -25,12 +25,12 @@ func (l *lane) find(key deltasync.Key) *counter {
 	return l.guests[key]
 }
 
-// meet is a counter for what a home told of a key that has none here, as it was only
+// meet is a counter for what a peer told of a key that has none here, as it was only
 // asked about, or made room for others meanwhile: a guest, where keys compete for
 // places. nil: it told nothing, or there is no room.
-func (a *Aggregator) meet(l *lane, home int, asked *deltasync.Delta, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
+func (a *Aggregator) meet(l *lane, peer int, asked *deltasync.Delta, shape deltasync.Shape, t *deltasync.Totals, now int64) *counter {
 	key := asked.Key
-	if !a.homes.on || len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 && !more(t.Own, asked.Cells) {
+	if len(t.Peers)+len(t.Others) == 0 && t.Carry.Zero() && t.Until == 0 && !more(t.Own, asked.Cells) {
 		return nil
 	}
 	if c := l.guests[key]; c != nil {
@@ -47,7 +47,7 @@ func (a *Aggregator) meet(l *lane, home int, asked *deltasync.Delta, shape delta
 		a.stats.unmet.Add(1)
 		l.room.unmet = true
 		// The frame that asked has left the room that this takes.
-		l.peers[home].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | asked.Flags&deltasync.FlagOwn})
+		l.peers[peer].outbox.Put(shape, 0, deltasync.Delta{Key: key, Flags: deltasync.FlagTouch | asked.Flags&deltasync.FlagOwn})
 		return nil
 	default:
 		c.guest = true

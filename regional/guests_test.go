@@ -9,11 +9,15 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// few gives a region of four an aggregator with less room, over the same store.
+// few gives a region of four an aggregator with less room, over the same store; keys have
+// homes unless cfg says otherwise.
 func (f *four) few(r *region, cfg regional.Config) {
 	f.t.Helper()
 	cfg.Region, cfg.Name, cfg.Peers, cfg.Lanes, cfg.Incarnation = r.name, "a1", others(names(4), r.name), 1, 1
-	cfg.StoreTimeout, cfg.Targets = time.Second, regional.TargetsHomes
+	cfg.StoreTimeout = time.Second
+	if cfg.Targets == "" {
+		cfg.Targets = regional.TargetsHomes
+	}
 	a, err := regional.New(cfg, r.store)
 	if err != nil {
 		f.t.Fatal(err)
@@ -53,6 +57,33 @@ func TestWhatHomesToldOfKeysWithoutPlaceIsPushed(t *testing.T) {
 	}
 	if got := f.total(f.us); got != 60 {
 		t.Errorf("us answers %d, want 60", got)
+	}
+}
+
+// In a mesh too: what a region told while another was away, and has forgotten since, the
+// other hears when it tells something of the key.
+func TestWhatIsAnsweredOfAMeshWithoutPlaceIsKept(t *testing.T) {
+	const hot = 9999
+	f := newFour(t)
+	f.few(f.ap, regional.Config{Targets: regional.TargetsMesh})
+	f.few(f.us, regional.Config{Targets: regional.TargetsMesh, MaxKeys: 1})
+	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
+	f.ap.Exports(f.now)                                         // it is not heard
+	f.few(f.ap, regional.Config{Targets: regional.TargetsMesh}) // nor told again
+	(&edge{name: "e"}).tell(f.us, f.key, charge(start, 1))
+	(&edge{name: "f"}).tell(f.us, hot, charge(start, 30))
+	f.us.Pushes(f.now)
+	if got := f.total(f.us); got != 1 {
+		t.Fatalf("us answers %d before it has told anybody, want its own", got)
+	}
+	f.pass()
+	f.us.sync(nil)
+	if got := f.total(f.us); got != 31 {
+		t.Errorf("us answers %d, want its 1 and the 30 of ap", got)
+	}
+	f.us.Pushes(f.now)
+	if got := f.us.Guests(); got != 0 {
+		t.Errorf("%d guests stay", got)
 	}
 }
 
