@@ -295,7 +295,7 @@ func (a *Aggregator) hear(l *lane, key deltasync.Key, c *counter, region crdt.Re
 	if asked && c.hearOthers(t, oldest, horizon, now) {
 		rose = true
 	}
-	if rose && asked && (c.guest || l.crowded()) { // or it is forgotten before anybody asks again
+	if rose && asked && (c.guest || l.tight()) { // or it is forgotten before anybody asks again
 		l.again(key, c)
 	}
 	if l.hear(c, t.Carry, fill(c.shape, 1), now) || rose {

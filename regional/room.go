@@ -90,6 +90,12 @@ func (l *lane) crowded() bool {
 	return len(l.counters) >= l.room.keys || l.size()+freshBytes > l.room.bytes
 }
 
+// tight says that there soon may be none: who comes and goes would else decide what is
+// kept of the others.
+func (l *lane) tight() bool {
+	return len(l.counters) >= l.room.keys/8*7 || l.size()+freshBytes > l.room.bytes/8*7
+}
+
 // weigh brings what is known of a counter's size up to date.
 func (l *lane) weigh(c *counter) {
 	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() + cap(c.missing)*int(unsafe.Sizeof(missing{}))

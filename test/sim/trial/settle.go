@@ -181,8 +181,10 @@ func (t *trial) agree(c *counter) {
 	// an aggregator dies before another region has answered what it told; the edge has
 	// forgotten the key, and who comes next has no place for it, so that he never knows
 	// that the other region lacks it. To tell it all the same he would have to read
-	// everything that is stored; he reads the keys that have used a quarter.
-	apart := t.crowds() && t.mayForget()
+	// everything that is stored; he reads the keys that have used a quarter. Where it is
+	// edges that have no room it is the same: an owner who begins with nothing hears of
+	// the key from none of them (seed 50000130).
+	apart := (t.crowds() || t.has[Evict]) && t.mayForget()
 	reach := c.rate.Reach(t.w.Now().UnixNano())
 	own, least := map[string]*crdt.Vector{}, map[string]*crdt.Vector{} // what cannot be lost: by regions whose it is, and that must know it
 	for l, truth := range c.byLife {
