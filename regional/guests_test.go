@@ -87,6 +87,27 @@ func TestWhatIsAnsweredOfAMeshWithoutPlaceIsKept(t *testing.T) {
 	}
 }
 
+// A place that happens to be free when homes answer is soon another's: what they told is
+// in the store by then.
+func TestWhatHomesToldWherePlacesRunShortIsStored(t *testing.T) {
+	f := newFour(t)
+	f.few(f.us, regional.Config{MaxKeys: 8})
+	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
+	f.pass()
+	filler := &edge{name: "f"}
+	filler.used(f.us, 90, 1<<20, 6)
+	f.us.Pushes(f.now)
+	f.total(f.us) // asks the homes
+	f.pass()
+	f.us.sync(nil)
+	filler.used(f.us, 90, 1<<21, 8)
+	f.us.Pushes(f.now)
+	f.now = f.now.Add(time.Second)
+	if got := f.total(f.us); got != 30 {
+		t.Errorf("us answers %d, want the 30 of ap, which homes told", got)
+	}
+}
+
 // A reply may tell of more keys than there is room for guests: homes are asked again of
 // the rest, until all are known; and guests take their part of the room, no more.
 func TestGuestsAreBounded(t *testing.T) {

@@ -82,6 +82,9 @@ func levelOf(c *counter, cells []crdt.Cell, carry crdt.Carry, now time.Time) uin
 func (t *trial) verifyLevel(v *world.Server, c *counter, before, was *knowledge) {
 	limit := c.rate.Limit
 	p := passed(was.level, limit)
+	if was.set != t.clockSets(v) || before != nil && (before.set != was.set || before.early(c)) {
+		return // a level is by a clock: when that is set it rises, or falls, and later with what was counted before
+	}
 	if p >= contended {
 		told := of(t.crossings.told, place{v.Region, c.key})
 		for _, cell := range was.cells {
@@ -89,9 +92,6 @@ func (t *trial) verifyLevel(v *world.Server, c *counter, before, was *knowledge)
 				t.failf("7", "%s knows %+v of %s (%s), whose level is %d of %d; the edges of %s were told %+v", v.Name, cell, c.user, c.rate.Policy, was.level, limit, v.Region, got)
 			}
 		}
-	}
-	if before != nil && (before.set != was.set || was.set != t.clockSets(v) || before.early(c)) {
-		return // a level is by a clock: when that is set it rises, or falls, and later with what was counted before
 	}
 	if len(t.old) > 0 { // who tell of a bucket as of a window, which crosses later
 		return
