@@ -92,6 +92,7 @@ func TestWhatIsAnsweredOfAMeshWithoutPlaceIsKept(t *testing.T) {
 func TestWhatHomesToldWherePlacesRunShortIsStored(t *testing.T) {
 	f := newFour(t)
 	f.few(f.us, regional.Config{MaxKeys: 8})
+	f.us.sync(nil) // all is written at first
 	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
 	f.pass()
 	filler := &edge{name: "f"}
