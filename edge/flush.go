@@ -386,7 +386,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.paused[lane].answer(up.Seq)
 		if down.EchoSentAt == up.SentAt {
 			correction := int64(n.clock.Correction()) // ours are by the corrected clock
-			n.clock.Heard(down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
+			n.clock.Heard(down.StoreEpoch, down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
 		}
 		n.pace = down.Pace
 		n.heardBy(t, lane, down.StoreEpoch)

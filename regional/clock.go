@@ -15,11 +15,11 @@ type clock struct {
 	mu sync.Mutex // guards what corrects it
 }
 
-// tellClock takes in the stamps of an exchange with another region.
-func (a *Aggregator) tellClock(name uint64, sent, received, replied, arrived int64) {
+// tellClock takes in the stamps of an exchange with an aggregator of another region.
+func (a *Aggregator) tellClock(region, name uint64, sent, received, replied, arrived int64) {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
-	a.clock.Heard(name, sent, received, replied, arrived)
+	a.clock.Heard(region, name, sent, received, replied, arrived)
 }
 
 // turnClock brings the correction nearer to what was heard.

@@ -218,7 +218,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)
 	if down.EchoSentAt == up.SentAt {
-		a.tellClock(down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
+		a.tellClock(down.Node, down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
 	}
 	a.learnEpoch(l, j, &down, t)
 	switch {

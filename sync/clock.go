@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,7 @@ import (
 // the asker's own stamps that gives the offset of its clock, between bounds
 // (Mills, RFC 5905, §8). Of the last sixteen exchanges with one other the
 // shortest round trip tells most. The correction goes towards the median of all
-// others', slowly, so that no slice is entered twice or left out: by five
+// other places', slowly, so that no slice is entered twice or left out: by five
 // milliseconds a second. Only a clock that is off by more than a second is set
 // at once.
 //
@@ -26,14 +27,17 @@ type Clock struct {
 	counted bool  // our own clock is one of those of which the median is taken
 }
 
-// An other is somebody whose clock we can tell.
+// An other is somebody whose clock we can tell. Those of one place have one voice, their
+// median: the machines of a region may all be set by one that is wrong.
 type other struct {
+	place   uint64
 	name    uint64
 	samples []exchanged // the newest last
 }
 
 // exchanged is what one exchange told.
 type exchanged struct {
+	place  uint64
 	at     int64 // raw instant of the reply
 	offset int64 // of the other's clock against our raw one
 	trip   int64 // the offset is right to within half of it
@@ -69,19 +73,19 @@ func (c *Clock) Correction() time.Duration { return time.Duration(c.ahead.Load()
 // Steps is how often the clock was set at once.
 func (c *Clock) Steps() uint64 { return c.steps.Load() }
 
-// Heard takes in the four stamps of an exchange, in ns since 1970: sent and
-// arrived by our raw clock, received and replied by the other's. Stamps of 0, or
-// ones between which a clock was set, tell nothing.
-func (c *Clock) Heard(name uint64, sent, received, replied, arrived int64) {
+// Heard takes in the four stamps of an exchange with somebody of a place, in ns since
+// 1970: sent and arrived by our raw clock, received and replied by the other's. Stamps of
+// 0, or ones between which a clock was set, tell nothing.
+func (c *Clock) Heard(place, name uint64, sent, received, replied, arrived int64) {
 	if sent == 0 || received == 0 || replied == 0 {
 		return
 	}
-	x := exchanged{at: arrived, trip: (arrived - sent) - (replied - received)}
+	x := exchanged{place: place, at: arrived, trip: (arrived - sent) - (replied - received)}
 	if x.trip < 0 || x.trip > longestTrip || replied < received {
 		return
 	}
 	x.offset = (received-sent)/2 + (replied-arrived)/2
-	o := c.other(name)
+	o := c.other(place, name)
 	if b := o.best(arrived); b != nil && distance(b.offset, x.offset) > (b.trip+x.trip)/2+runOff {
 		o.samples = o.samples[:0] // both are right: a clock was set in between
 	}
@@ -92,16 +96,16 @@ func (c *Clock) Heard(name uint64, sent, received, replied, arrived int64) {
 }
 
 // other is the one of that name, which stands last from now on.
-func (c *Clock) other(name uint64) *other {
-	at := slices.IndexFunc(c.others, func(o other) bool { return o.name == name })
+func (c *Clock) other(place, name uint64) *other {
+	at := slices.IndexFunc(c.others, func(o other) bool { return o.place == place && o.name == name })
 	switch {
 	case at >= 0:
 		o := c.others[at]
 		c.others = append(slices.Delete(c.others, at, at+1), o)
 	case len(c.others) == othersKept:
-		c.others = append(slices.Delete(c.others, 0, 1), other{name: name})
+		c.others = append(slices.Delete(c.others, 0, 1), other{place: place, name: name})
 	default:
-		c.others = append(c.others, other{name: name})
+		c.others = append(c.others, other{place: place, name: name})
 	}
 	return &c.others[len(c.others)-1]
 }
@@ -158,21 +162,34 @@ func (c *Clock) Turn(raw time.Time) (step time.Duration) {
 // Offset is how far the clocks of others are ahead of our raw one, in the
 // median; ok is false where none is known.
 func (c *Clock) Offset(raw time.Time) (offset time.Duration, ok bool) {
-	var known []int64
-	for _, b := range c.answering(raw.UnixNano()) {
-		known = append(known, b.offset)
-	}
+	known := voices(c.answering(raw.UnixNano()), func(b *exchanged) int64 { return b.offset })
 	return time.Duration(median(known)), len(known) > 0
+}
+
+// voices is what each place says, of those that were heard of.
+func voices(heard []*exchanged, says func(*exchanged) int64) (out []int64) {
+	slices.SortStableFunc(heard, func(a, b *exchanged) int { return cmp.Compare(a.place, b.place) })
+	for len(heard) > 0 {
+		n := 1
+		for n < len(heard) && heard[n].place == heard[0].place {
+			n++
+		}
+		place := make([]int64, n)
+		for i, b := range heard[:n] {
+			place[i] = says(b)
+		}
+		out, heard = append(out, median(place)), heard[n:]
+	}
+	return out
 }
 
 // target is where the correction should be. An other has no objection to where
 // it is while that is within what may come of a lopsided path.
 func (c *Clock) target(now, ahead int64) int64 {
-	var known []int64
-	for _, b := range c.answering(now) {
+	known := voices(c.answering(now), func(b *exchanged) int64 {
 		slack := b.trip / lopsided
-		known = append(known, min(max(ahead, b.offset-slack), b.offset+slack))
-	}
+		return min(max(ahead, b.offset-slack), b.offset+slack)
+	})
 	if len(known) == 0 {
 		return ahead
 	}

@@ -13,10 +13,18 @@ type far struct {
 	out, back time.Duration // the ways to it and back
 }
 
+// place is where it is: those of one hundred stand at one.
+func (f far) place() uint64 {
+	if f.name < 100 {
+		return f.name
+	}
+	return f.name / 100
+}
+
 // ask is an exchange at a true instant of c's owner, whose clock is ahead too.
 func (f far) ask(c *Clock, now time.Time, ahead time.Duration) {
 	at := now.Add(f.out)
-	c.Heard(f.name, now.Add(ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.back).Add(ahead).UnixNano())
+	c.Heard(f.place(), f.name, now.Add(ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.ahead).UnixNano(), at.Add(f.back).Add(ahead).UnixNano())
 }
 
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -53,6 +61,7 @@ func TestClockFollowsTheMedian(t *testing.T) {
 		{"equals: two that are an hour apart", time.Hour, true, []far{{1, 0, ms, ms}}, time.Hour, 0},
 		{"equals: two against one", 100 * ms, true, []far{{1, 0, 80 * ms, 80 * ms}, {2, 4 * ms, 80 * ms, 80 * ms}}, 4 * ms, 17 * ms},
 		{"equals: the odd one is another", 100 * ms, true, []far{{1, 100 * ms, ms, ms}, {2, time.Hour, ms, ms}}, 100 * ms, ms},
+		{"equals: a place that is wrong has one voice", 0, true, []far{{1, 0, ms, ms}, {901, 40 * ms, ms, ms}, {902, 70 * ms, ms, ms}}, 0, ms},
 		{"a lopsided path is no reason", 0, false, []far{{1, 0, 83 * ms, 77 * ms}}, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +131,7 @@ func TestClockForgets(t *testing.T) {
 	}
 	c = Clock{}
 	for _, stamps := range [][4]int64{{0, 5, 5, 9}, {1, 0, 5, 9}, {1, 5, 0, 9}, {9, 5, 5, 1}, {1, 5, 4, 9}, {1, 5, 20, 9}} {
-		c.Heard(1, stamps[0], stamps[1], stamps[2], stamps[3])
+		c.Heard(1, 1, stamps[0], stamps[1], stamps[2], stamps[3])
 		if _, ok := c.Offset(time.Unix(0, 10)); ok {
 			t.Errorf("stamps %v told something", stamps)
 		}
@@ -134,7 +143,7 @@ func TestClockWithAnything(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var c Clock
 	for i := range 10_000 {
-		c.Heard(rnd.Uint64N(200), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()))
+		c.Heard(rnd.Uint64N(3), rnd.Uint64N(200), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()))
 		c.Turn(midnight.Add(time.Duration(i) * time.Millisecond))
 	}
 	if len(c.others) > othersKept {

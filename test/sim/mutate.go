@@ -8,8 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+
+	"github.com/spillgate/spillgate/test/sim/trial"
 )
 
 // mutant is a protocol bug to plant: old, which must stand in the file exactly
@@ -80,7 +81,7 @@ var mutants = []mutant{
 	{"a denied request is charged", "edge/decide.go",
 		"if c := &counters[i]; c.chargedDenied() && !waits {", "if c := &counters[i]; i == 0 || c.chargedDenied() {", "16"},
 	{"the dead keep their lanes", "regional/members.go",
-		"case now-o.heard > int64(deadAfter) || now < o.heard:", "case o.leaving:", "take-over"},
+		"if now-o.heard > int64(deadAfter) {", "if o.leaving {", "take-over"},
 	{"two owners are never told of each other by the store", "regional/counter.go",
 		"return now-c.asked > int64(OwnersApart)", "return now-c.asked > 10*int64(OwnersApart)", "owners"},
 	{"penalties are not told", "edge/news.go",
@@ -101,6 +102,12 @@ var mutants = []mutant{
 		"silent > spare(lease+h.Lasts) ||", "silent > lease/8 ||", "15"},
 	{"an edge holds what it has returned", "edge/rights.go",
 		"return crdt.SatSub(rt.granted, rt.returned)", "return rt.granted", "15"},
+	{"clocks are turned the wrong way", "sync/clock.go",
+		"x.offset = (received-sent)/2 + (replied-arrived)/2", "x.offset = (sent-received)/2 + (arrived-replied)/2", "17"},
+	{"an edge hears nothing of clocks", "edge/flush.go",
+		"if down.EchoSentAt == up.SentAt {", "if down.EchoSentAt == -up.SentAt {", "17"},
+	{"regions hear nothing of each other's clocks", "regional/exchange.go",
+		"if down.EchoSentAt == up.SentAt {", "if down.EchoSentAt == -up.SentAt {", "17"},
 	{"an edge may count what it likes", "regional/merge.go",
 		"cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "_ = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)", "hostile"},
 }
@@ -109,6 +116,19 @@ var mutants = []mutant{
 var quietMutants = []mutant{
 	{"every change from 50 % on is pushed", "regional/counter.go",
 		"const contended = 1", "const contended = 0", "7"},
+}
+
+// loneMutants show where nothing ails anybody but one fault: that it alone finds them.
+var loneMutants = []struct {
+	fault trial.Fault
+	mutant
+}{
+	{trial.Depart, mutant{"who leaves keeps his rights for good", "regional/escrow/deposit.go",
+		"silent > spare(lease+h.Lasts) || h.Out()", "h.Out()", "15"}},
+	{trial.NewRegion, mutant{"a region that was never heard is given up", "regional/exchange.go",
+		"if t < p.until && p.until-t", "if p.fails > 8 && p.heard == 0 || t < p.until && p.until-t", "4"}},
+	{trial.Slow, mutant{"what came in late is not told to who asked before", "regional/since.go",
+		"if !c.late.before(asked) {", "if false {", "4"}},
 }
 
 // mutantSeeds is within how many trials each must be caught.
@@ -131,20 +151,33 @@ func mutate(stdout io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for i, m := range slices.Concat(mutants, quietMutants) {
-		command := filepath.Join(dir, fmt.Sprint("sim", i))
+	command := filepath.Join(dir, "sim")
+	try := func(m mutant, faults ...string) error {
 		if err := m.build(strings.TrimSpace(string(root)), dir, command); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		args := []string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}
-		if i >= len(mutants) {
-			args = append(args, "-without", "all")
-		}
+		args := append([]string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}, faults...)
 		found, err := m.caught(exec.Command(command, args...))
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		fmt.Fprintf(stdout, "caught: %s: %s\n", m.name, found)
+		return nil
+	}
+	for _, m := range mutants {
+		if err := try(m); err != nil {
+			return err
+		}
+	}
+	for _, m := range quietMutants {
+		if err := try(m, "-without", "all"); err != nil {
+			return err
+		}
+	}
+	for _, m := range loneMutants {
+		if err := try(m.mutant, "-only", string(m.fault)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
