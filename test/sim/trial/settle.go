@@ -188,7 +188,9 @@ func (t *trial) agree(c *counter) {
 	// everything that is stored; he reads the keys that have used a quarter. Where it is
 	// edges that have no room it is the same: an owner who begins with nothing hears of
 	// the key from none of them (seed 50000130).
-	apart := (t.crowds() || t.has[Evict]) && t.mayForget()
+	// And where both lack room it takes no death: what finds the outboxes full is told
+	// later, unless it makes room first (evicted_unexported, seed 70003117).
+	apart := t.has[Evict] && (t.crowds() || t.mayForget()) || t.crowds() && t.mayForget()
 	reach := c.rate.Reach(t.w.Now().UnixNano())
 	own, least := map[string]*crdt.Vector{}, map[string]*crdt.Vector{} // what cannot be lost: by regions whose it is, and that must know it
 	for l, truth := range c.byLife {
