@@ -12,7 +12,7 @@ import (
 // conditionFlags are the names of what conditions adds.
 var conditionFlags = []string{
 	"interval", "one-way", "jitter", "clock-offset", "clock-correction", "loss", "duplicates", "reordering", "processing",
-	"costs", "rates", "crash-every", "churn-every", "retry", "surge", "budget",
+	"costs", "rates", "crash-every", "churn-every", "retry", "surge", "budget", "strict-wait",
 }
 
 // conditions adds the flags that say under which conditions a scenario is run.
@@ -46,6 +46,7 @@ func conditions(flags *flag.FlagSet, c *scenarios.Conditions) {
 	})
 	flags.Float64Var(&c.Surge, "surge", 0, "of a scenario: of its limit, where it is adaptive (10)")
 	flags.Int64Var(&c.Budget, "budget", 0, "of a scenario: of an edge, bytes a second, replies included")
+	flags.DurationVar(&c.StrictWait, "strict-wait", 0, "of a scenario: for how long requests wait for rights, where it is strict, such as 200ms")
 }
 
 // part reads "5%", or 0.05.

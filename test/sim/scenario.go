@@ -34,6 +34,9 @@ type figures struct {
 	Messages    spread `json:"messages"`
 	Bytes       spread `json:"bytes"`
 	Requests    spread `json:"requests"`
+	Waited      spread `json:"waited"`      // requests that waited for rights and passed, of all
+	WaitMedian  spread `json:"wait_median"` // for so many seconds
+	WaitWorst   spread `json:"wait_worst"`
 }
 
 // spread is the worst and the mean of the seeds; worst is the largest, of util
@@ -94,7 +97,8 @@ func scenario(o options, stdout io.Writer) error {
 		add(&f.Over, r.Over, r.Over > f.Over.Worst)
 		add(&f.Util, r.Util, r.Util < f.Util.Worst)
 		add(&f.WD, r.Wrong, r.Wrong > f.WD.Worst)
-		for to, n := range map[*spread]float64{&f.Excess: r.Excess, &f.Refused: r.Refused, &f.Messages: float64(r.Messages), &f.Bytes: float64(r.Bytes), &f.Requests: float64(r.Requests)} {
+		for to, n := range map[*spread]float64{&f.Excess: r.Excess, &f.Refused: r.Refused, &f.Messages: float64(r.Messages), &f.Bytes: float64(r.Bytes), &f.Requests: float64(r.Requests),
+			&f.Waited: r.Waited, &f.WaitMedian: r.WaitMedian.Seconds(), &f.WaitWorst: r.WaitWorst.Seconds()} {
 			add(to, n, n > to.Worst)
 		}
 	}
@@ -104,5 +108,9 @@ func scenario(o options, stdout io.Writer) error {
 	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  of a million asked for %.0f above the limit, %.0f wrongly denied\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
 		s.Name, f.Limit, f.Consistency, o.measured.regions, o.measured.edges, seeds,
 		100*f.Over.Worst, 100*f.Over.Mean, 100*f.Util.Worst, 100*f.Util.Mean, 100*f.WD.Worst, 100*f.WD.Mean, 1e6*f.Excess.Mean, 1e6*f.Refused.Mean, f.Requests.Mean, f.Messages.Mean, f.Bytes.Mean)
+	if err == nil && o.measured.conditions.StrictWait > 0 {
+		_, err = fmt.Fprintf(stdout, "  %.1f %% of them waited for rights and passed, for %.0f ms in the median, %.0f ms at the most\n",
+			100*f.Waited.Mean, 1e3*f.WaitMedian.Mean, 1e3*f.WaitWorst.Worst)
+	}
 	return err
 }

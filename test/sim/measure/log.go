@@ -16,6 +16,9 @@ func limits(o Options) []limit.RateSpec {
 		if r.Consistency != "adaptive" {
 			r.Surge = 0
 		}
+		if r.Consistency == "strict" {
+			r.StrictWait = o.Conditions.StrictWait
+		}
 		return r
 	}
 	if o.Conditions.Rates == 3 {
@@ -39,11 +42,15 @@ func newUser(name string, rates []limit.RateSpec) *user {
 	return &user{name: name, ideal: newBook(rates), admitted: newBook(rates), filled: newBook(rates)}
 }
 
-// saw notes one request and what became of it.
-func (u *user) saw(at time.Duration, cost uint64, allowed bool) {
+// asks notes one request.
+func (u *user) asks(at time.Duration, cost uint64) {
 	if u.ideal.fits(at, cost) {
 		u.ideal.add(at, cost)
 	}
+}
+
+// saw notes what became of a request, when that was decided.
+func (u *user) saw(at time.Duration, cost uint64, allowed bool) {
 	switch free := u.filled.fits(at, cost); {
 	case allowed:
 		u.filled.add(at, cost)

@@ -43,6 +43,9 @@ type Figures struct {
 	EdgeRate float64     // bytes a second between an edge and its region, both ways, pushes too
 	Fates    world.Fates // of frames
 	Trace    uint64
+
+	Waited                float64       // requests that waited for rights and passed, of all
+	WaitMedian, WaitWorst time.Duration // and for how long
 }
 
 // settled is how long the cluster is up before anybody asks: its parts have met, and
@@ -65,7 +68,17 @@ func Run(o Options) (f Figures, err error) {
 	users := map[int]*user{}
 	rates := limits(r.o)
 	asked := uint64(0)
-	for a, ok := r.next(); ok; a, ok = r.next() {
+	for {
+		a, ok := r.next()
+		if !ok && len(r.waits.of) == 0 {
+			break
+		}
+		if !ok { // some wait yet, and may come back
+			if err := r.advance(r.waits.of[0].until); err != nil {
+				return f, err
+			}
+			continue
+		}
 		if err := r.advance(a.after); err != nil {
 			return f, err
 		}
@@ -74,14 +87,8 @@ func Run(o Options) (f Figures, err error) {
 			u = newUser(fmt.Sprint("u", a.key), rates)
 			users[a.key] = u
 		}
-		allowed, wait := r.ask(a, u.name)
-		u.saw(a.after, a.cost, allowed)
-		if o.told != nil {
-			o.told(u, a.after, r.told)
-		}
-		if !allowed {
-			r.denied(a, wait)
-		}
+		u.asks(a.after, a.cost)
+		r.ask(a, u)
 		f.Requests++
 		asked += a.cost
 	}
@@ -99,6 +106,7 @@ func Run(o Options) (f Figures, err error) {
 	f.EdgeRate = float64(r.w.SentAtEdges()) / float64(len(r.edges)) / r.up().Seconds()
 	f.Fates = r.w.Fates()
 	f.Trace, _ = r.w.Trace()
+	f.Waited, f.WaitMedian, f.WaitWorst = r.waits.figures(f.Requests)
 	return f, nil
 }
 

@@ -21,15 +21,31 @@ func options(t *testing.T, name string) Options {
 func TestLogsByHand(t *testing.T) {
 	u := newUser("u", limits(Options{Limit: 2, Window: time.Second}))
 	ms := time.Millisecond
-	u.saw(0, 1, true)
-	u.saw(100*ms, 1, false)  // free: wrong
-	u.saw(200*ms, 1, false)  // the place was refused already
-	u.saw(300*ms, 1, true)   // the ideal has two by now
-	u.saw(400*ms, 1, true)   // one above the limit
-	u.saw(1050*ms, 1, false) // the log that is filled has three still
-	u.saw(1350*ms, 1, true)
+	saw := func(at time.Duration, allowed bool) {
+		u.asks(at, 1)
+		u.saw(at, 1, allowed)
+	}
+	saw(0, true)
+	saw(100*ms, false)  // free: wrong
+	saw(200*ms, false)  // the place was refused already
+	saw(300*ms, true)   // the ideal has two by now
+	saw(400*ms, true)   // one above the limit
+	saw(1050*ms, false) // the log that is filled has three still
+	saw(1350*ms, true)
 	if u.wrong != 1 || u.over != 0.5 || u.excess != 1 || u.admitted.total != 4 || u.ideal.total != 4 {
 		t.Errorf("wrong %d, over %v, %d of it, admitted %d, ideal %d; want 1, a half, 1, 4, 4", u.wrong, u.over, u.excess, u.admitted.total, u.ideal.total)
+	}
+}
+
+// A request that waits is asked when it comes, and admitted later.
+func TestLogsOfWhoWaits(t *testing.T) {
+	u := newUser("u", limits(Options{Limit: 1, Window: time.Second}))
+	u.asks(0, 1)
+	u.asks(time.Second, 1)
+	u.saw(300*time.Millisecond, 1, true)
+	u.saw(1200*time.Millisecond, 1, true) // too soon after that
+	if u.ideal.total != 2 || u.over != 1 || u.wrong != 0 {
+		t.Errorf("ideal %d, over %v, wrong %d; want 2, 1, 0", u.ideal.total, u.over, u.wrong)
 	}
 }
 
@@ -39,7 +55,9 @@ func TestLogsOfThreeRates(t *testing.T) {
 	o.Conditions.Rates = 3 // 4 a second, 12 in four, 24 in ten
 	u := newUser("u", limits(o))
 	for i := range 4 {
-		u.saw(time.Duration(i)*1001*time.Millisecond, 4, true)
+		at := time.Duration(i) * 1001 * time.Millisecond
+		u.asks(at, 4)
+		u.saw(at, 4, true)
 	}
 	if math.Abs(u.over-1./3) > 1e-9 || u.excess != 4 || u.ideal.total != 12 {
 		t.Errorf("over %v, %d of it, ideal %d; want a third, 4, 12", u.over, u.excess, u.ideal.total)

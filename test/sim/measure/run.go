@@ -19,7 +19,7 @@ type run struct {
 	befall  []fault  // that are still to come
 	planned []arrival
 	again   returns
-	told    told // with the last request
+	waits   waits
 }
 
 func newRun(o Options) (*run, error) {
@@ -40,6 +40,7 @@ func newRun(o Options) (*run, error) {
 		cfg.Urgent = cfg.Interval
 	}
 	r := &run{o: o, since: cfg.Start}
+	cfg.OnGrants = r.granted
 	for i := range o.Regions {
 		region := world.Region{Name: nameOf(i)}
 		for e := range o.Edges {
@@ -91,20 +92,29 @@ func (r *run) setClocks() {
 // advance moves time, and has happen what falls due.
 func (r *run) advance(after time.Duration) error {
 	at := start.Add(after)
-	for len(r.befall) > 0 && !r.befall[0].at.After(at) {
-		r.w.Advance(r.befall[0].at)
-		if err := r.befall[0].do(); err != nil {
-			return err
+	for {
+		befalls := len(r.befall) > 0 && !r.befall[0].at.After(at)
+		due, waited := r.waits.due()
+		switch {
+		case waited && due <= after && !(befalls && r.befall[0].at.Before(start.Add(due))):
+			r.w.Advance(start.Add(due))
+			r.over(due)
+		case befalls:
+			r.w.Advance(r.befall[0].at)
+			if err := r.befall[0].do(); err != nil {
+				return err
+			}
+			r.befall = r.befall[1:]
+		default:
+			r.w.Advance(at)
+			return nil
 		}
-		r.befall = r.befall[1:]
 	}
-	r.w.Advance(at)
-	return nil
 }
 
 // ask puts a request to its edge, or to the next one of the region where that one is
 // away.
-func (r *run) ask(a arrival, user string) (allowed bool, wait time.Duration) {
+func (r *run) ask(a arrival, u *user) {
 	name := r.edges[a.edge]
 	for range r.o.Edges {
 		if r.w.Site(name).There() {
@@ -113,14 +123,34 @@ func (r *run) ask(a arrival, user string) (allowed bool, wait time.Duration) {
 		a.edge = a.edge/r.o.Edges*r.o.Edges + (a.edge+1)%r.o.Edges
 		name = r.edges[a.edge]
 	}
-	n := r.w.Node(name)
-	req := n.Rules().Only().NewRequest()
+	w := waiting{arrival: a, user: u, edge: name, node: r.w.Node(name)}
+	d, bound := r.check(&w, r.o.Conditions.StrictWait > 0)
+	if d.Basis.Await > 0 && !d.Allowed {
+		r.await(w, d)
+		return
+	}
+	r.decided(&w, a.after, d)
+	if r.o.told != nil {
+		r.o.told(u, a.after, told{d.Rate, bound})
+	}
+}
+
+// check puts a request to its edge now.
+func (r *run) check(w *waiting, awaits bool) (limit.Decision, limit.Bound) {
+	req := w.node.Rules().Only().NewRequest()
 	defer req.Release()
-	req.Set("user", user)
-	req.Cost, req.Bounds = a.cost, r.o.told != nil
-	d := n.Check(r.w.NowAt(name), req)
-	r.told = told{d.Rate, req.Bound}
-	return d.Allowed, d.RetryAfter
+	req.Set("user", w.user.name)
+	req.Cost, req.Bounds, req.Awaits = w.cost, r.o.told != nil, awaits
+	return w.node.Check(r.w.NowAt(w.edge), req), req.Bound
+}
+
+// decided notes what became of a request.
+func (r *run) decided(w *waiting, at time.Duration, d limit.Decision) {
+	w.user.saw(at, w.cost, d.Allowed)
+	if !d.Allowed {
+		w.after = at
+		r.denied(w.arrival, d.RetryAfter)
+	}
 }
 
 // next is what is asked next: something new, or once more what was denied.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // Conditions are those under which a scenario is run. What is zero is as usual.
@@ -24,6 +26,7 @@ type Conditions struct {
 	Retry       Retry         `yaml:"retry"`        // of who is denied, up to three times
 	Surge       float64       `yaml:"surge"`        // F of the rate, where it is adaptive: 10
 	Budget      int64         `yaml:"budget"`       // of an edge, bytes a second, replies included
+	StrictWait  time.Duration `yaml:"strict_wait"`  // for which requests wait for rights, where the limit is strict
 }
 
 // Retry is when a client that was denied asks again.
@@ -86,6 +89,8 @@ func (c Conditions) Check() error {
 		return fmt.Errorf("retry %q: want %s or %s", c.Retry, AtOnce, AfterWait)
 	case c.Budget < 0:
 		return fmt.Errorf("budget %d: want bytes a second", c.Budget)
+	case c.StrictWait != 0 && (c.StrictWait < limit.LeastStrictWait || c.StrictWait > limit.MostStrictWait):
+		return fmt.Errorf("strict wait %v: want %v to %v", c.StrictWait, limit.LeastStrictWait, limit.MostStrictWait)
 	case c.Surge != 0 && !(c.Surge >= 2):
 		return fmt.Errorf("surge %v: want 2 or more", c.Surge)
 	}

@@ -72,4 +72,7 @@ func (w *World) hearGrants(s *Site, node *edge.Node, payload []byte) {
 	if err := s.node.ReceiveGrants(s.clock.at(w.now), payload); err != nil {
 		panic(err) // no path spoils frames
 	}
+	if w.cfg.OnGrants != nil {
+		w.cfg.OnGrants(s, payload)
+	}
 }

@@ -81,6 +81,8 @@ type Watch struct {
 	// OnHeard sees what an edge has taken in: the answer to a frame, or, without
 	// one, a push or a part of a snapshot.
 	OnHeard func(site *Site, up, heard []byte)
+	// OnGrants sees rights that an edge has taken in.
+	OnGrants func(site *Site, payload []byte)
 }
 
 // World is a cluster on virtual time. It serves one goroutine.
