@@ -31,6 +31,8 @@ type EdgeSettings struct {
 	TrustedProxies   []netip.Prefix
 	Secret           []byte // the cluster's; the same on every edge
 	Lanes            int    // the same on every edge and aggregator
+	ClusterRegions   int    // that there are, for who has not heard of others yet; 0: it takes itself to be alone
+	ClusterEdges     int    // of each of them, likewise
 	MaxKeys          int    // 0: 1,000,000, or what MaxBytes holds
 	MaxBytes         int64  // of keys, what waits to be sent, and what is known of keys that were forgotten; 0: MaxKeys alone bounds it
 	ViewMaxBytes     int64
@@ -159,6 +161,8 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "trusted_proxies", fallback: "127.0.0.0/8,::1/128", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
 		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
 		{key: "secret_file", usage: "`file` that holds the cluster's secret", path: true, parse: asText(&secret.file)},
+		{key: "cluster.regions", usage: "regions that there are: by them an edge that starts cut off keeps to its part of adaptive limits, until it is told (default: it takes itself to be alone)", parse: ifSet(asInt(&s.ClusterRegions, 1, 1<<16))},
+		{key: "cluster.edges", usage: "edges of each region, likewise", parse: ifSet(asInt(&s.ClusterEdges, 1, 1<<20))},
 		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
 		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},

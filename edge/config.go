@@ -39,6 +39,12 @@ type Config struct {
 	// Shorter is more exact and costs more messages.
 	Interval, Urgent, Timeout time.Duration
 
+	// Regions and Edges are how many regions there are, and edges of each, as far as is
+	// known beforehand: by them a node that has never heard of others keeps to its part of
+	// adaptive limits. What its region tells it takes their place. 0 and 0: it takes
+	// itself to be alone until then, and admits all of each limit.
+	Regions, Edges int
+
 	// Budget is how many bytes a second the frames, a starting node's questions and
 	// the replies to both may take, up to a second's worth saved up (0: any number).
 	// When it runs short what is far from its limit waits, then what is regular; what
@@ -79,6 +85,12 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// What a node may be told to expect at the most: more can be no cluster.
+const (
+	mostRegionsExpected = 1 << 16
+	mostEdgesExpected   = 1 << 20
+)
+
 // withDefaults fills zero fields and reports all mistakes at once.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
@@ -107,6 +119,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Urgent > c.Interval {
 		errs = append(errs, fmt.Errorf("Urgent: %v is above Interval, %v", c.Urgent, c.Interval))
+	}
+	if c.Regions < 0 || c.Regions > mostRegionsExpected {
+		errs = append(errs, fmt.Errorf("Regions: %d, want 0 to %d", c.Regions, mostRegionsExpected))
+	}
+	if c.Edges < 0 || c.Edges > mostEdgesExpected {
+		errs = append(errs, fmt.Errorf("Edges: %d, want 0 to %d", c.Edges, mostEdgesExpected))
 	}
 	if c.Budget < 0 {
 		errs = append(errs, fmt.Errorf("Budget: %d, want 0 or more bytes a second", c.Budget))

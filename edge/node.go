@@ -126,6 +126,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.cluster.rand, n.cluster.hurry = cfg.Rand, &n.hurry
 	n.cluster.urgent, n.cluster.interval = cfg.Urgent, cfg.Interval
+	n.cluster.expect(cfg.Regions, cfg.Edges)
 	n.cluster.escrow.boot, n.cluster.escrow.rand = cfg.Boot, cfg.Rand
 	n.cluster.escrow.lease.Store(int64(deltasync.DefaultLease))
 	for i := range n.shards {

@@ -57,6 +57,36 @@ func TestOnPartition(t *testing.T) {
 	}
 }
 
+// An edge that starts cut off keeps to its part, as far as it knows of how many that is
+// one, in every window; and goes by what it is told from then on.
+func TestStartsCutOff(t *testing.T) {
+	for what, want := range map[string][2]int{"share": {8, 11}, "open": {100, 100}, "closed": {0, 0}} {
+		n := newNode(t, Config{Regions: 5, Edges: 2}, perUser(onPartition("adaptive", what)))
+		now := start
+		for window := range 3 {
+			before := check(n, now, "u")
+			got := through(n, now, "u", 300)
+			if before.Allowed {
+				got++
+			}
+			if got < want[0] || got > want[1] {
+				t.Errorf("%s: %d of 100 admitted in window %d, want %d to %d", what, got, window, want[0], want[1])
+			}
+			now = unanswered(n, now, "another", 1100*time.Millisecond)
+		}
+		now = now.Add(time.Minute)
+		check(n, now, "w")
+		answerShare(t, n, now, 1, nil) // alone, it hears
+		if got := through(n, now, "v", 300); got != 100 {
+			t.Errorf("%s: %d of 100 admitted where it is told to be alone", what, got)
+		}
+	}
+	n := newNode(t, Config{}, perUser(onPartition("adaptive", "share")))
+	if got := through(n, start, "u", 300); got != 100 {
+		t.Errorf("%d of 100 admitted by who knows of no others", got)
+	}
+}
+
 // An allowance that was made before a cut does not outlive it where the rate is closed:
 // not that of a record that is not even looked at meanwhile.
 func TestClosedEndsAllowances(t *testing.T) {

@@ -20,7 +20,7 @@ type cluster struct {
 	hurry    *atomic.Bool
 	urgent   time.Duration
 	interval time.Duration
-	regions  atomic.Int32 // that there are; 0: not told yet
+	regions  atomic.Int32 // that there are; 0: neither told nor expected
 	live     atomic.Int32 // of these, that the region hears of, itself counted
 	answered atomic.Bool  // ever
 	edges    atomic.Int32 // of the region, likewise
@@ -28,6 +28,16 @@ type cluster struct {
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
 	escrow   escrow
+}
+
+// expect takes others to be there before any was heard of.
+func (c *cluster) expect(regions, edges int) {
+	if regions == 0 && edges == 0 {
+		return
+	}
+	c.regions.Store(int32(max(1, regions)))
+	c.edges.Store(int32(max(1, edges)))
+	c.live.Store(1)
 }
 
 // heard takes note of a reply that came at now.
@@ -69,7 +79,7 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share
 	}
 	return &limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
-		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: c.silent(now) && rate.OnPartition != limit.PartitionOpen,
+		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: (c.silent(now) || !c.answered.Load()) && rate.OnPartition != limit.PartitionOpen,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 func nodeConfig(s *configs.EdgeSettings) edge.Config {
 	return edge.Config{
 		Region: s.Region, Pop: s.PoP, Name: s.Name, Secret: s.Secret, Lanes: s.Lanes, MaxKeys: s.MaxKeys, MaxBytes: s.MaxBytes,
+		Regions: s.ClusterRegions, Edges: s.ClusterEdges,
 		Interval: s.Sync.Interval, Urgent: s.Sync.UrgentInterval, Timeout: s.Sync.Timeout, Budget: s.Sync.Budget,
 	}
 }

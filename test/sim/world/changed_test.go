@@ -13,6 +13,12 @@ import (
 // wide is a cluster of so many regions, each of one PoP with so many edges.
 func wide(t *testing.T, regions, edges int, rates ...limit.RateSpec) *World {
 	t.Helper()
+	return wideOf(t, regions, edges, func(*Config) {}, rates...)
+}
+
+// wideOf is wide with other settings.
+func wideOf(t *testing.T, regions, edges int, set func(*Config), rates ...limit.RateSpec) *World {
+	t.Helper()
 	cfg := Config{Rules: rules(rates...), Start: start}
 	for r := range regions {
 		reg := Region{Name: fmt.Sprint("r", r)}
@@ -21,6 +27,7 @@ func wide(t *testing.T, regions, edges int, rates ...limit.RateSpec) *World {
 		}
 		cfg.Regions = append(cfg.Regions, reg)
 	}
+	set(&cfg)
 	w, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -65,3 +65,43 @@ func TestOnPartition(t *testing.T) {
 		})
 	}
 }
+
+// All ten edges start while none hears of its region, and are asked for twice the limit:
+// as many as they are told there are, they admit about the limit together; else each
+// admits all of it.
+func TestStartsCutOff(t *testing.T) {
+	for expects, want := range map[bool][2]uint64{true: {70, 105}, false: {190, 200}} {
+		spec := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}
+		w := wideOf(t, 5, 2, func(cfg *Config) { cfg.Expects = expects }, spec)
+		cut := func(cut bool) {
+			for _, name := range w.Edges() {
+				region := w.Site(name).Region
+				w.CutPath(name, region, cut)
+				w.CutPath(region, name, cut)
+			}
+		}
+		cut(true)
+		second := func() (admitted uint64) {
+			from := w.Now()
+			for i := range 200 {
+				w.Advance(from.Add(time.Duration(i) * 5 * time.Millisecond))
+				if ask(w, w.Edges()[i*7%10], 1).Allowed {
+					admitted++
+				}
+			}
+			return admitted
+		}
+		for i := range 4 {
+			if got := second(); got < want[0] || got > want[1] {
+				t.Errorf("told of the others %v: %d of 100 admitted in second %d, want %d to %d", expects, got, i, want[0], want[1])
+			}
+		}
+		cut(false)
+		for range 4 {
+			second()
+		}
+		if got := second(); got < 75 || got > 115 {
+			t.Errorf("told of the others %v: %d of 100 admitted after the cut", expects, got)
+		}
+	}
+}

@@ -63,6 +63,9 @@ type Config struct {
 	// Audit has aggregators compare what they believe with other regions and their
 	// store.
 	Audit bool
+	// Expects is whether edges are told beforehand how many regions there are, and edges
+	// of each: as many as of the first.
+	Expects bool
 	// Lease is that of rights in strict limits; 0: the default.
 	Lease time.Duration
 	// Watch sees what the parts tell each other.
@@ -238,12 +241,16 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 // startSite starts an edge, again if it ran before: it knows nothing.
 func (w *World) startSite(s *Site) error {
 	s.lives++
-	node, err := edge.New(edge.Config{
+	cfg := edge.Config{
 		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, Budget: w.cfg.Budget,
 		View: newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
 		Boot: w.boot,
-	})
+	}
+	if w.cfg.Expects {
+		cfg.Regions, cfg.Edges = len(w.cfg.Regions), len(w.cfg.Regions[0].Edges)
+	}
+	node, err := edge.New(cfg)
 	if err != nil {
 		return err
 	}
