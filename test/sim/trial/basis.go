@@ -40,6 +40,7 @@ func (t *trial) onHeard(s *world.Site, frame, message []byte) {
 	if up.UnmarshalBinary(frame) != nil || down.UnmarshalBinary(message) != nil {
 		return
 	}
+	t.answers(s.Name, &down)
 	answered := len(down.Totals)
 	for _, sec := range up.Sections {
 		for i := range sec.Deltas[:min(answered, len(sec.Deltas))] {
@@ -64,6 +65,7 @@ func (t *trial) hears(by heardBy) {
 // check has an edge decide, which must tell nobody and ask no store: invariant 17.
 func (t *trial) check(edge string, req *limit.Request) (d limit.Decision) {
 	t.alone(edge, func() { d = t.w.Node(edge).Check(t.w.NowAt(edge), req) })
+	t.verifyContact(edge, &d)
 	return d
 }
 

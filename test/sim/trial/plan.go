@@ -96,10 +96,12 @@ type plan struct {
 	number                         uint32           // that its rule gives it; 0: none
 	users                          int
 	soft                           bool
-	adaptive                       bool          // edges decide by shares of what is left
-	strict                         bool          // they decide by rights
-	surge                          float64       // so much of which is expected that shares decide always; 0: the default
-	faulty                         time.Duration // how long faults go on
+	adaptive                       bool            // edges decide by shares of what is left
+	strict                         bool            // they decide by rights
+	partition                      limit.Partition // what limits do at an edge that is cut off; 0: what is usual
+	expects                        bool            // edges are told beforehand how many there are
+	surge                          float64         // so much of which is expected that shares decide always; 0: the default
+	faulty                         time.Duration   // how long faults go on
 	has                            map[Fault]bool
 	penalty                        time.Duration // of who was denied; 0: none
 	old                            []string      // edges that speak as the first build did
@@ -163,6 +165,7 @@ func newPlan(o Options) *plan {
 		p.penalty = []time.Duration{2 * time.Second, lasting}[rnd.IntN(2)]
 	}
 	p.drawStrict()
+	p.drawPartition()
 	p.generation(p.stream("generation"))
 	if p.has[EvictServer] {
 		p.users += 2 * serverKeys
@@ -189,6 +192,9 @@ func (p *plan) rules(v version) []limit.Document {
 		rule.Consistency = limit.Adaptive.String()
 	case p.strict:
 		rule.Consistency = limit.Strict.String()
+	}
+	if p.partition != 0 {
+		rule.OnPartition = p.partition.String()
 	}
 	if v.anew {
 		rule.Generation = p.number
@@ -217,6 +223,12 @@ func (p *plan) String() string {
 	if p.surge > 0 {
 		rates += " always"
 	}
+	if p.partition != 0 {
+		rates += fmt.Sprintf(", %s while cut off", p.partition)
+	}
+	if p.expects {
+		rates += ", told how many there are"
+	}
 	if p.penalty > 0 {
 		rates += fmt.Sprintf(", a penalty of %v", p.penalty)
 	}
@@ -242,7 +254,7 @@ func (p *plan) serverBytes() int64 { return int64(p.lanes) * 400 << 10 }
 
 // config is the world of the plan.
 func (p *plan) config(start time.Time) world.Config {
-	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(version{}), Audit: p.audit, Lease: strictLease}
+	c := world.Config{Start: start, Seed: p.Seed*2 + 1, Lanes: p.lanes, Aggregators: p.servers, Targets: p.targets, Rules: p.rules(version{}), Audit: p.audit, Expects: p.expects, Lease: strictLease}
 	for r := range p.regions {
 		region := world.Region{Name: []string{"eu", "us", "ap", "sa", "af", "me"}[r]}
 		for e := range p.edges {

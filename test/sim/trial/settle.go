@@ -112,7 +112,11 @@ func (t *trial) fill() {
 			req := n.Rules().Only().NewRequest()
 			req.Set("user", t.people[user].name)
 			req.Peek, req.Cost = true, 1
-			if d := t.check(name, req); !d.Allowed && d.Basis.Short {
+			d := t.check(name, req)
+			if d.Basis.CutOff {
+				t.failf("cut-off", "after the faults %s says that it is cut off", name)
+			}
+			if !d.Allowed && d.Basis.Short {
 				t.failf("1", "after the faults %s has %s short of a share for good: %d of %s are left", name, t.people[user].name, d.Remaining, d.Rate.Policy)
 			}
 			req.Release()

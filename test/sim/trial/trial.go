@@ -55,6 +55,7 @@ type trial struct {
 	crossings   crossings
 	lanesServed lanesServed
 	heard       map[heardBy]*heard
+	contacts    map[life]*contact
 	people      []person
 	places      int                      // in ledgers, where keys compete: of so many counters as there is room for in each shard
 	loaded      map[string]version       // rules, by edges
@@ -110,7 +111,7 @@ func Run(o Options) Result {
 	t := &trial{
 		plan: newPlan(o), sent: map[sentBy]*crdt.Vector{}, exported: map[exportedTo]*crdt.Vector{},
 		owned: map[place][]stored{}, keys: map[deltasync.Key]*counter{}, nodes: map[uint64]string{},
-		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, loaded: map[string]version{}, departed: map[string]bool{}, foreign: map[place]uint64{}, sets: map[string]uint64{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
+		strangers: map[deltasync.Key]*crdt.Vector{}, heard: map[heardBy]*heard{}, contacts: map[life]*contact{}, loaded: map[string]version{}, departed: map[string]bool{}, foreign: map[place]uint64{}, sets: map[string]uint64{}, edgesOf: map[string][]string{}, bans: map[string]map[life]bool{},
 		sentences: newSentences(), replaced: map[string]time.Time{},
 		crossings: newCrossings(), lanesServed: newLanesServed(),
 	}
@@ -236,7 +237,7 @@ func (t *trial) request(edge string, user int, set func(*limit.Request)) (allowe
 	switch {
 	case !d.Allowed:
 		t.result.Denied++
-		if !t.adaptive && !t.strict || !d.Basis.Short {
+		if !d.Basis.CutOff && (!t.adaptive && !t.strict || !d.Basis.Short) {
 			t.verifyDenial(edge, user, req)
 		}
 	case !req.Peek:
