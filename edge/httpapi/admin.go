@@ -9,14 +9,15 @@ import (
 )
 
 // Admin is the handler of the admin listener: /metrics, /healthz, /readyz,
-// /v1/explain, /admin/v1/capacity/{name} and /debug/pprof/. It asks nobody who they are, and so belongs on a loopback
-// address or a unix socket.
+// /v1/explain, /v1/decisions/{id}, /admin/v1/capacity/{name} and /debug/pprof/. It asks
+// nobody who they are, and so belongs on a loopback address or a unix socket.
 func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", a.healthz)
 	mux.HandleFunc("/readyz", a.readyz)
 	mux.HandleFunc("/v1/explain", a.explain)
+	mux.HandleFunc("GET /v1/decisions/{id}", a.decision)
 	mux.HandleFunc("PUT /admin/v1/capacity/{name}", a.putCapacity)
 	mux.HandleFunc("GET /admin/v1/capacity/{name}", a.getCapacity)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -122,6 +122,7 @@ type API struct {
 	duration prometheus.Observer
 	view     atomic.Pointer[view]
 	draining atomic.Bool
+	denials  denials
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
 }
 

@@ -177,7 +177,7 @@ func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 		dst = appendViolated(dst, x)
 	}
 	dst = append(dst, `,"instance":"/v1/decisions/`...)
-	dst = append(appendID(dst, x.now), `","retry_after":`...)
+	dst = append(a.appendDecisionID(dst, x), `","retry_after":`...)
 	dst = strconv.AppendUint(dst, x.retry, 10)
 	return append(dst, '}', '\n')
 }

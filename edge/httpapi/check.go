@@ -27,7 +27,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 	v := a.viewOf(set)
 	req := x.request(ns, &x.dec.calls[0])
 	a.ask(r.Context(), x, v, req, a.cfg.Now())
-	x.reply(req)
+	a.reply(x, req)
 	writeJSON(w, x)
 }
 
@@ -78,7 +78,7 @@ func (a *API) batchItem(x *exchange, v *view, c *call, now time.Time, later *[]u
 				return now
 			}
 			done := a.tell(x, v, req, d, now)
-			x.reply(req)
+			a.reply(x, req)
 			return done
 		}
 	}
@@ -99,7 +99,7 @@ func (a *API) decideLater(ctx context.Context, x *exchange, v *view, later []und
 		x.out = append(x.out, decided[from:u.at]...)
 		from = u.at
 		a.tell(x, v, u.req, u.wait(ctx), u.now)
-		x.reply(u.req)
+		a.reply(x, u.req)
 	}
 	x.out = append(x.out, decided[from:]...)
 }
@@ -115,8 +115,8 @@ func (x *exchange) request(ns *limit.Namespace, c *call) *limit.Request {
 }
 
 // reply appends the reply to a request that was decided, and lets go of it.
-func (x *exchange) reply(req *limit.Request) {
-	x.out = x.appendReply(x.out)
+func (a *API) reply(x *exchange, req *limit.Request) {
+	x.out = a.appendReply(x.out, x)
 	x.answer.states = nil // they go back with the request
 	req.Release()
 }
@@ -125,12 +125,12 @@ func (x *exchange) reply(req *limit.Request) {
 // left out where no rule applies, and those of the rate where the rule has
 // none. An age_ms of -1 says that nothing was ever heard of the key; there are no
 // error bounds while it is not known how many others there are.
-func (x *exchange) appendReply(dst []byte) []byte {
+func (a *API) appendReply(dst []byte, x *exchange) []byte {
 	d := &x.answer.decision
 	dst = append(dst, `{"allowed":`...)
 	dst = strconv.AppendBool(dst, d.Allowed)
 	dst = append(dst, `,"decision_id":"`...)
-	dst = append(appendID(dst, x.answer.now), '"')
+	dst = append(a.appendDecisionID(dst, &x.answer), '"')
 	if d.Rule == nil {
 		return append(dst, '}')
 	}
