@@ -83,3 +83,38 @@ func TestRunEndsThoughARegionIsSilent(t *testing.T) {
 		})
 	}
 }
+
+// What edges were to be pushed when it was told to stop they still hear: what crossed a
+// threshold last is nowhere else news.
+func TestRunPushesAsItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		bus := membus.New()
+		defer bus.Close()
+		pushed := make(chan []byte, 10)
+		sub, err := bus.Subscribe(deltasync.HotSubjects("eu"), func(_ string, payload []byte) { pushed <- payload })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Stop()
+		eu := newRegion(t, "eu", newStore(&now))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- eu.Run(ctx, bus) }() // received below; stop ends it
+		time.Sleep(2010 * time.Millisecond)      // between two looks at what is to be pushed
+		eu.now = time.Now()
+		(&edge{name: "e1"}).tell(eu, 9, charge(eu.now, 100))
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		synctest.Wait()
+		if len(pushed) != 1 {
+			t.Fatalf("%d pushes, want that of the limit reached", len(pushed))
+		}
+		var hot deltasync.Hot
+		if err := hot.UnmarshalBinary(<-pushed); err != nil || len(hot.Sections) != 1 || charges(hot.Sections[0].Keys[0].Peers) != 100 {
+			t.Errorf("%+v, %v pushed, want 100 of the key", hot, err)
+		}
+	})
+}
