@@ -69,7 +69,7 @@ const (
 	clockOff = endsOff/2 + 10*time.Millisecond
 )
 
-// correct demands that clocks which are wrong are corrected: invariant 17. What the edges
+// correct demands that clocks which are wrong are corrected. What the edges
 // take for the time differs little from the aggregators', and theirs from the others', who
 // are more. An aggregator that owns no lane asks nobody, and tells nobody.
 func (t *trial) correct() error {
@@ -104,6 +104,6 @@ func (t *trial) correct() error {
 // right demands that what somebody takes for the time is about right.
 func (t *trial) right(who string, clock time.Time) {
 	if off := clock.Sub(t.w.Now()).Abs(); off > clockOff {
-		t.failf("17", "%s takes the time to be %v off, %v after its clock was set wrong", who, clock.Sub(t.w.Now()), turning)
+		t.failf("clocks", "%s takes the time to be %v off, %v after its clock was set wrong", who, clock.Sub(t.w.Now()), turning)
 	}
 }
