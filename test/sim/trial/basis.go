@@ -142,5 +142,5 @@ func (t *trial) blur(age time.Duration) time.Duration {
 	case t.has[Skew] || t.has[Drift]:
 		b += 250 * time.Millisecond
 	}
-	return b
+	return b + 2*t.stepped
 }

@@ -246,6 +246,9 @@ func (t *trial) flood(edge string) {
 	}
 }
 
+// farthest is by how much an edge's clock is set wrong at the most.
+const farthest = 3 * time.Second
+
 // clocks sets the parts' clocks wrong.
 func (t *trial) clocks() {
 	rnd := t.stream("clocks")
@@ -261,7 +264,12 @@ func (t *trial) clocks() {
 	}
 	t.episodes(ClockStep, 4*time.Second, 0, func(rnd *rand.Rand) (func() error, error) {
 		name := t.w.Edges()[rnd.IntN(len(t.w.Edges()))]
-		t.w.SetClock(name, time.Duration(rnd.IntN(1001)-500)*time.Millisecond, 0)
+		most := int64(500 * time.Millisecond)
+		if rnd.IntN(3) == 0 { // from a second on a clock is set right at once
+			most = int64(farthest)
+			t.stepped = farthest
+		}
+		t.w.SetClock(name, time.Duration(rnd.Int64N(2*most)-most), 0)
 		return nil, nil
 	})
 }

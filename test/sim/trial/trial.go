@@ -50,6 +50,7 @@ type trial struct {
 	departed    map[string]bool  // edges, for good
 	late        bool             // what was heard while faults went on may be forgotten
 	died        bool             // an edge crashed: what it alone knew is gone
+	stepped     time.Duration    // by how far an edge's clock was set, once more than half a second
 	floods      int
 	strangers   map[deltasync.Key]*crdt.Vector // what was counted of keys that came once; see Flood
 	crossings   crossings
