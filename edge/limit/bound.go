@@ -64,11 +64,12 @@ func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(m
 //     news takes. That is the most they were heard to charge in as long; or what is
 //     asked of them, where that is told; or, if this edge surges and the others may
 //     likewise, what it charged, times as much as they are asked for more than it.
-//   - shares: what R2 and R4 let pass on incomplete knowledge (the leeway, where no more
-//     than F times the limit is asked for, and what comes while the news is later than R2
-//     takes it to be), and beside it, independent and so by squares,
-//     what pictures of a different age admit twice, and one request by chance of each
-//     edge.
+//   - shares: what R4 lends, or R2 lets pass (the leeway, where F times the limit is
+//     asked for, more where that is more, and less where it is less; and what passes while
+//     the news is later than R2 takes it to be), and beside it, independent and so by
+//     squares, what pictures of a different age admit twice, and one request by chance of
+//     each edge. No more passes in either time than passed in any as long as the news
+//     takes, or than is asked for.
 //
 // To both comes what the oldest slice may be misjudged by, and what regions that are
 // cut off may admit: of shares the doubt about their parts, else a limit each.
@@ -84,6 +85,7 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	if own.late > own.before+2*math.Sqrt(own.before+1) { // it surges
 		mean = max(mean, (own.late+deviations*math.Sqrt(own.late)+skew)*alike(heard, own, others))
 	}
+	passed := max(own.most, own.late) + mean
 	if s := o.Share; s != nil {
 		here, asked = s.Own.Fast, max(0, s.Demand-s.Own.Fast)
 		if s.Own.Surges(SpansOf(r.Window)) {
@@ -92,8 +94,10 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 		mean = max(mean, asked*o.Hidden.Seconds())
 	}
 	w := r.worst(level, o, now)
-	at := w.above(mean, asked+here)
-	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), max(asked+here, w.surge)))
+	pace := quantile(passed, 0) / max(o.Hidden.Seconds(), 1e-3)
+	at := w.above(mean, asked+here, min(asked+here, pace))
+	surge := max(asked+here, w.surge)
+	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), surge, surge))
 	return Bound{Now: uint64(at), Surge: uint64(most), Known: true}
 }
 
@@ -107,6 +111,7 @@ type worst struct {
 
 	shares      bool
 	leeway      float64
+	lent        float64 // of it, for what others leave of their shares
 	blur, delay time.Duration
 	late        time.Duration // that news is later than R2 takes it to be, while that lets pass anything
 }
@@ -118,6 +123,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	if w.shares = o.Share != nil; w.shares {
 		w.used += o.Share.Less // it is theirs to spend
 		w.leeway, w.blur, w.delay = r.leeway()*w.ceiling, o.Blur, o.Share.Delay
+		w.lent = w.lends(w.ceiling / max(r.Window.Seconds(), 1e-3))
 		if w.surge*w.delay.Seconds()-w.leeway < w.ceiling {
 			w.late = max(0, o.Ahead-w.delay)
 		}
@@ -132,12 +138,17 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	return w
 }
 
-// above is what may be admitted above the ceiling where others charged so much unheard
-// and so much is asked for a second.
-func (w *worst) above(unheard, asked float64) float64 {
+// lends is how much of the leeway edges lend each other, at a pace of the limit: what
+// comes free before they know better; see Grant.
+func (w *worst) lends(pace float64) float64 { return min(w.leeway, max(1, pace*w.delay.Seconds())) }
+
+// above is what may be admitted above the ceiling where others charged so much unheard,
+// so much is asked for a second, and so much of it passes at the most.
+func (w *worst) above(unheard, asked, pace float64) float64 {
 	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise) - w.ceiling
 	if w.shares {
-		twice, trusted := uneven*asked*w.blur.Seconds(), w.leeway+max(0, asked-w.surge)*w.delay.Seconds()+asked*w.late.Seconds()
+		twice := uneven * pace * w.blur.Seconds()
+		trusted := max(w.lent, w.leeway+(asked-w.surge)*w.delay.Seconds()) + pace*w.late.Seconds()
 		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4)))
 	}
 	return max(0, most+w.cut)

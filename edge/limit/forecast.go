@@ -49,9 +49,10 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 	w.surge, w.leeway = r.surge()*pace, r.leeway()*w.ceiling
 	soon := t.Between*11/10 + 2*t.Within + 2*t.UrgentGap // as edges take it to be
 	w.blur, w.delay = t.Between/10+t.UrgentGap/2, soon
+	w.lent = w.lends(pace)
 	elsewhere := float64(others) / float64(others+1)
 	of := func(asked float64, news time.Duration) float64 {
-		return w.above(asked*elsewhere*news.Seconds(), asked)
+		return w.above(asked*elsewhere*news.Seconds(), asked, asked)
 	}
 	late := way + 2*t.UrgentGap + t.Interval/2
 	f.Steady = of(twice*pace, late)
