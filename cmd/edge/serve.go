@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -107,7 +108,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes.Go("admin listener", func(ctx context.Context) error {
 		return httpapi.NewServer(api.Admin(reg), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
 	})
-	nodes.Go("watch degraded", func(ctx context.Context) error { return tellDegraded(ctx, node, log) })
+	nodes.Go("watch degraded", func(ctx context.Context) error {
+		return tellDegraded(ctx, node, nodeConfig.Regions > 0 || nodeConfig.Edges > 0, log)
+	})
 	front := cli.NewStage(ctx)
 	front.Go("listener", func(ctx context.Context) error {
 		return httpapi.NewServer(api, httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
@@ -134,8 +137,8 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 const adminDrain = 2 * time.Second
 
 // tellDegraded logs when the edge begins to decide on less than it should, and
-// when that ends.
-func tellDegraded(ctx context.Context, node *edge.Node, log *slog.Logger) error {
+// when that ends; and what follows where it starts cut off and does not expect others.
+func tellDegraded(ctx context.Context, node *edge.Node, expects bool, log *slog.Logger) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	last := ""
@@ -154,6 +157,19 @@ func tellDegraded(ctx context.Context, node *edge.Node, log *slog.Logger) error 
 			} else {
 				log.Warn("degraded: deciding from own counts and what was last heard", "reason", reason)
 			}
+			if reason == "sync" && !expects && node.Stats(now).ViewAge < 0 && shares(node.Rules()) {
+				log.Warn("started cut off: this edge knows of no others, and admits all of each adaptive limit until its region answers; " +
+					"with cluster.regions and cluster.edges in its settings it keeps to its part")
+			}
 		}
 	}
+}
+
+// shares says that some limit is shared, and is to stay so while the edge is cut off.
+func shares(set *limit.Set) bool {
+	return set != nil && slices.ContainsFunc(set.Rules(), func(r *limit.Rule) bool {
+		return slices.ContainsFunc(r.Rates, func(rate *limit.Rate) bool {
+			return rate.OnPartition == limit.PartitionShare && rate.Scope != limit.ScopeEdge
+		})
+	})
 }
