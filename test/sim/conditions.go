@@ -12,7 +12,7 @@ import (
 // conditionFlags are the names of what conditions adds.
 var conditionFlags = []string{
 	"interval", "one-way", "jitter", "clock-offset", "clock-correction", "loss", "duplicates", "reordering", "processing",
-	"costs", "rates", "crash-every", "churn-every", "retry", "surge", "budget", "strict-wait",
+	"costs", "rates", "crash-every", "churn-every", "retry", "surge", "budget", "strict-wait", "on-partition",
 }
 
 // conditions adds the flags that say under which conditions a scenario is run.
@@ -47,6 +47,7 @@ func conditions(flags *flag.FlagSet, c *scenarios.Conditions) {
 	flags.Float64Var(&c.Surge, "surge", 0, "of a scenario: of its limit, where it is adaptive (10)")
 	flags.Int64Var(&c.Budget, "budget", 0, "of a scenario: of an edge, bytes a second, replies included")
 	flags.DurationVar(&c.StrictWait, "strict-wait", 0, "of a scenario: for how long requests wait for rights, where it is strict, such as 200ms")
+	flags.StringVar(&c.OnPartition, "on-partition", "", "of a scenario: what its limit does at edges that are cut off, where it is adaptive: open | closed (shares are kept)")
 }
 
 // part reads "5%", or 0.05.

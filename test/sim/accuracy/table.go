@@ -209,6 +209,7 @@ func described(c scenarios.Conditions) (out []string) {
 	say(c.Retry == scenarios.AtOnce, "three retries at once")
 	say(c.Retry == scenarios.AfterWait, "three retries after the Retry-After")
 	say(c.Surge > 0, "surge %v", c.Surge)
+	say(c.OnPartition != "", "on_partition %s", c.OnPartition)
 	say(c.Budget > 0, "budget %v kB/s", float64(c.Budget)/1000)
 	return out
 }

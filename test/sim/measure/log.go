@@ -9,12 +9,12 @@ import (
 // limits are those of the rule: one, or three of which longer ones bind harder.
 func limits(o Options) []limit.RateSpec {
 	spec := func(limits, windows uint64) limit.RateSpec {
-		r := limit.RateSpec{Limit: limits * o.Limit, Per: time.Duration(windows) * o.Window, Consistency: o.Consistency, Surge: o.Conditions.Surge}
+		r := limit.RateSpec{Limit: limits * o.Limit, Per: time.Duration(windows) * o.Window, Consistency: o.Consistency, Surge: o.Conditions.Surge, OnPartition: o.Conditions.OnPartition}
 		if o.Consistency == Naive {
 			r.Consistency = "loose"
 		}
 		if r.Consistency != "adaptive" {
-			r.Surge = 0
+			r.Surge, r.OnPartition = 0, ""
 		}
 		if r.Consistency == "strict" {
 			r.StrictWait = o.Conditions.StrictWait

@@ -27,6 +27,7 @@ type Conditions struct {
 	Surge       float64       `yaml:"surge"`        // F of the rate, where it is adaptive: 10
 	Budget      int64         `yaml:"budget"`       // of an edge, bytes a second, replies included
 	StrictWait  time.Duration `yaml:"strict_wait"`  // for which requests wait for rights, where the limit is strict
+	OnPartition string        `yaml:"on_partition"` // of the rate, where it is adaptive: its share
 }
 
 // Retry is when a client that was denied asks again.
@@ -91,6 +92,8 @@ func (c Conditions) Check() error {
 		return fmt.Errorf("budget %d: want bytes a second", c.Budget)
 	case c.StrictWait != 0 && (c.StrictWait < limit.LeastStrictWait || c.StrictWait > limit.MostStrictWait):
 		return fmt.Errorf("strict wait %v: want %v to %v", c.StrictWait, limit.LeastStrictWait, limit.MostStrictWait)
+	case c.OnPartition != "" && c.OnPartition != "open" && c.OnPartition != "closed":
+		return fmt.Errorf("on_partition %q: want open or closed, or none for shares", c.OnPartition)
 	case c.Surge != 0 && !(c.Surge >= 2):
 		return fmt.Errorf("surge %v: want 2 or more", c.Surge)
 	}
