@@ -40,7 +40,7 @@ func (s *shard) bound(r *record, rate *limit.Rate, now int64) limit.Bound {
 		o.Own, o.Others = &r.block.own, &r.block.others
 		level = s.standing(r, rate, now)
 	}
-	if s.shares(rate) {
+	if s.shares(rate) && !s.cluster.opened(rate, now) {
 		o.Share = s.cluster.unknown(rate, r.fresh, now)
 		if !r.sparse() && r.block.share != nil {
 			o.Share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), uint64(r.local), now)

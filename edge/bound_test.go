@@ -75,6 +75,51 @@ func TestBoundOfARequest(t *testing.T) {
 	}
 }
 
+// Where others may be open, as they are cut off or were a window ago, bounds are those of
+// a loose rate: shares say nothing of what is admitted then.
+func TestBoundOfWhoMayBeOpen(t *testing.T) {
+	told := func(what string) (before, cut, window, after limit.Bound) {
+		n := newNode(t, Config{}, perUser(onPartition("adaptive", what)))
+		now := start
+		hear := func(live int) (b limit.Bound) {
+			check(n, now, "u")
+			clustered(t, n, now, live, deltasync.Totals{
+				Others: []crdt.Cell{{Slice: n.Rules().Rules()[0].Rates[0].SliceAt(now.UnixNano()) - 4, Charges: 99}},
+				Share:  &deltasync.Share{Omega: 0.2, Sum: 20, Demand: 60, Window: 60},
+			})
+			_, b = bounded(n, now, "u")
+			return b
+		}
+		before = hear(5)
+		now = now.Add(100 * time.Millisecond)
+		cut = hear(4)
+		now = now.Add(time.Second)
+		window = hear(5)
+		now = now.Add(time.Second)
+		hear(5)
+		now = now.Add(time.Second)
+		return before, cut, window, hear(5)
+	}
+	before, cut, window, after := told("open")
+	_, part, shared, _ := told("share")
+	if cut.Now < before.Now+90 || part.Now > before.Now+50 {
+		t.Errorf("a region is cut off: %+v where it is open, %+v where it keeps to its share; before %+v", cut, part, before)
+	}
+	if window.Now <= shared.Now || after.Now > shared.Now+10 {
+		t.Errorf("a window later %+v, two more later %+v; by shares %+v", window, after, shared)
+	}
+
+	n, _ := sharing(t, nil, perUser(onPartition("adaptive", "open")))
+	rate := n.Rules().Rules()[0].Rates[0]
+	now := unanswered(n, start.Add(1020*time.Millisecond), "u", 1500*time.Millisecond)
+	answerShare(t, n, now, 2, nil)
+	for after, want := range map[time.Duration]bool{0: true, 1900 * time.Millisecond: true, 2100 * time.Millisecond: false} {
+		if got := n.cluster.opened(rate, now.Add(after).UnixNano()); got != want {
+			t.Errorf("%v after an answer that took 1.5 s: %v, want %v", after, got, want)
+		}
+	}
+}
+
 func TestBoundOfWhoDecidesAlone(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 3, Per: time.Second, Scope: "edge"}))
 	for range 5 {

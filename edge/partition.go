@@ -35,6 +35,12 @@ func (c *cluster) opens(rate *limit.Rate, now int64) bool {
 	return rate.OnPartition == limit.PartitionOpen && c.cutOff(rate, now)
 }
 
+// opened says that counters of the rate may hold what was admitted with no heed of
+// shares, here or elsewhere: some cannot be heard of, or could not a window ago.
+func (c *cluster) opened(rate *limit.Rate, now int64) bool {
+	return rate.OnPartition == limit.PartitionOpen && (c.cutOff(rate, now) || c.apart.Load() > now-int64(rate.Window)-c.staleAfter())
+}
+
 // closes is that they admit nothing.
 func (c *cluster) closes(rate *limit.Rate, now int64) bool {
 	return rate.OnPartition == limit.PartitionClosed && c.cutOff(rate, now)

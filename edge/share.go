@@ -27,6 +27,7 @@ type cluster struct {
 	between  atomic.Int64 // from region to region, one way, ns
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
+	apart    atomic.Int64 // when last a region was not heard of, or this one had owed an answer for long
 	escrow   escrow
 }
 
@@ -42,7 +43,9 @@ func (c *cluster) expect(regions, edges int) {
 
 // heard takes note of a reply that came at now.
 func (c *cluster) heard(d *deltasync.Down, now int64) {
-	c.waiting.Store(0)
+	if since := c.waiting.Swap(0); d.LiveRegions < d.Regions || since != 0 && now-since > c.staleAfter() {
+		c.apart.Store(now)
+	}
 	c.answered.Store(true)
 	c.live.Store(int32(min(d.LiveRegions, 1<<16)))
 	c.regions.Store(int32(min(d.Regions, 1<<16))) // an aggregator of the build before does not say, and tells no shares: loose

@@ -72,7 +72,8 @@ func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(m
 //     takes, or than is asked for.
 //
 // To both comes what the oldest slice may be misjudged by, and what regions that are
-// cut off may admit: of shares the doubt about their parts, else a limit each.
+// cut off may admit: of shares the doubt about their parts, else, and where they are
+// open then, a limit each.
 func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	others := float64(o.Regions*o.Edges - 1)
 	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 {
@@ -130,7 +131,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	}
 	switch lost := min(o.Lost, o.Regions); {
 	case lost <= 0:
-	case w.shares:
+	case w.shares && r.OnPartition != PartitionOpen:
 		w.cut = doubt * w.ceiling * float64(min(lost, max(1, o.Regions-lost))) / float64(o.Regions)
 	default:
 		w.cut = float64(lost) * w.ceiling

@@ -29,6 +29,7 @@ func TestBound(t *testing.T) {
 	second := rateOf(limit.RateSpec{Limit: 400, Per: time.Second})
 	full := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Oldest: "full"})
 	minute := rateOf(limit.RateSpec{Limit: 400, Per: time.Minute})
+	open := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Oldest: "full", OnPartition: "open"})
 	alone := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Scope: "edge"})
 	quarter := limit.Outlook{Regions: 5, Edges: 2, Hidden: 250 * time.Millisecond, Ahead: 250 * time.Millisecond, Blur: 20 * time.Millisecond}
 	with := func(change func(o *limit.Outlook)) limit.Outlook {
@@ -63,6 +64,7 @@ func TestBound(t *testing.T) {
 		{"shares", full, 400, 9, with(share), 25, 27, 25},
 		{"shares, which cannot be above what is unheard", full, 290, 9, with(share), 21, 23, 25},
 		{"shares, a region cut off", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 45, 47, 45},
+		{"shares, a region cut off that is open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 425, 427, 425},
 		{"shares, kept for it what it has not spent", full, 300, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -109,7 +109,7 @@ var mutants = []mutant{
 	{"half of the regions are enough to hear of", "edge/partition.go",
 		"2*c.live.Load() <= regions", "2*c.live.Load() < regions", "cut-off"},
 	{"who was cut off stays so", "edge/share.go",
-		"c.waiting.Store(0)\n", "", "cut-off"},
+		"c.waiting.Swap(0)", "c.waiting.Load()", "cut-off"},
 	{"clocks are turned the wrong way", "sync/clock.go",
 		"x.offset = (received-sent)/2 + (replied-arrived)/2", "x.offset = (sent-received)/2 + (arrived-replied)/2", "clocks"},
 	{"an edge hears nothing of clocks", "edge/flush.go",

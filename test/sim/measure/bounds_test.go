@@ -39,6 +39,22 @@ func TestBoundsCover(t *testing.T) {
 	}
 }
 
+// Those who are cut off and open admit a limit of their own, and others who share what
+// they admitted hear of it when the cut is over.
+func TestBoundsCoverWhoIsOpen(t *testing.T) {
+	for _, window := range []time.Duration{time.Second, 10 * time.Second} {
+		o := options(t, "partition")
+		o.Limit, o.Window, o.Consistency, o.Conditions.OnPartition = 1000, window, "adaptive", "open"
+		_, b, err := RunBounds(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := &b.Windows; w.Over < w.All/5 || w.Uncovered > 0 || w.Surged > 0 {
+			t.Errorf("%v: of %d windows %d are over, %d above error_bound, %d above error_bound_surge", window, w.All, w.Over, w.Uncovered, w.Surged)
+		}
+	}
+}
+
 // What is counted, by hand.
 func TestTally(t *testing.T) {
 	var w Tally
