@@ -100,10 +100,14 @@ func (l *links) spend(peer, bytes int) {
 	l.budgets[peer].Spend(bytes)
 }
 
-// beat is how many intervals an aggregator with nothing to tell keeps silent. It
-// then tells each region on the first of its lanes that it lives, and hears what
-// the time is there.
-const beat = 5
+// An aggregator with nothing to tell keeps silent for some intervals. It then tells each
+// region on the first of its lanes that it lives, and hears what the time is there; and,
+// more seldom, on others that it counts in, where it hears of one that started anew and
+// lacks what was told to the one before.
+const (
+	beat      = 5
+	quietBeat = 10 * beat
+)
 
 // frames takes what one lane has for one peer; raw is what our own clock shows.
 // Not all of it leaves where the link has no bytes left.
@@ -127,7 +131,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 		return box.Next(head)
 	}
 	up := next()
-	if up == nil && (lane == a.firstOwned() || p.unstored) && (now-p.sent >= int64(beat*a.cfg.Interval) || p.sent > now) {
+	if up == nil && a.beats(lane, p, now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = next() {
@@ -148,6 +152,19 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 			Subject: deltasync.RegionSubject(to, lane, a.cfg.Region)})
 	}
 	return out, all
+}
+
+// beats says that a peer was told nothing in a lane for long enough.
+func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
+	silent := now - p.sent
+	switch {
+	case silent < 0: // a clock was set back
+		return true
+	case lane == a.firstOwned() || p.unstored:
+		return silent >= int64(beat*a.cfg.Interval)
+	default:
+		return silent >= int64(quietBeat*a.cfg.Interval) && len(a.lanes[lane].counters) > 0
+	}
 }
 
 // takeover is how long after the first loss a peer is tried again and again: one
