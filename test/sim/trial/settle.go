@@ -195,18 +195,31 @@ func (t *trial) agree(c *counter) {
 	// And where both lack room it takes no death: what finds the outboxes full is told
 	// later, unless it makes room first (evicted_unexported, seed 70003117).
 	apart := t.has[Evict] && (t.crowds() || t.mayForget()) || t.crowds() && t.mayForget()
+	// What an edge counted that is dead is told again by its region's owner of the key,
+	// as long as he who was told lives. Where the lane has another owner by the time that
+	// another region starts with nothing, it is in the store alone (seed 80012030: an
+	// edge left, its aggregator too, and both homes of the key started anew).
+	orphans := t.died && t.mayForget()
 	reach := c.rate.Reach(t.w.Now().UnixNano())
-	own, least := map[string]*crdt.Vector{}, map[string]*crdt.Vector{} // what cannot be lost: by regions whose it is, and that must know it
+	own, dead, least := map[string]*crdt.Vector{}, map[string]*crdt.Vector{}, map[string]*crdt.Vector{} // what cannot be lost: by regions whose it is, of lives that are over, and that must know it
 	for l, truth := range c.byLife {
 		site := t.w.Site(l.edge)
 		t.keep(c, l, truth, site, of(own, site.Region))
+		if orphans && (l.nth != site.Lives() || !site.There()) {
+			t.keep(c, l, truth, site, of(dead, site.Region))
+		}
 	}
-	for from, cells := range own {
+	for from, all := range own {
+		stored := within(all.Cells(nil), reach)
 		for _, region := range t.regionNames {
-			if !apart || from == region || t.listed(c, within(cells.Cells(nil), reach)) {
-				for _, cell := range cells.Cells(nil) {
-					of(least, region).Add(cell)
+			if from != region && apart && !t.listed(c, stored) {
+				continue
+			}
+			for _, cell := range all.Cells(nil) {
+				if gone := of(dead, from).Get(cell.Slice); from != region && !t.listed(c, stored) {
+					cell.Charges, cell.Refunds = crdt.SatSub(cell.Charges, gone.Charges), crdt.SatSub(cell.Refunds, gone.Refunds)
 				}
+				of(least, region).Add(cell)
 			}
 		}
 	}
