@@ -15,14 +15,14 @@ import (
 func (n *Node) tellBound(now int64, req *limit.Request, counters []counter, d *limit.Decision) {
 	for i := range counters {
 		if c := &counters[i]; c.rate == d.Rate && c.rule == d.Rule && !c.lends {
-			req.Bound = n.shard(c.key).bound(c.record, c.rate, now)
+			req.Bound = n.shard(c.key).bound(c.record, c.rate, c.cost, now)
 			return
 		}
 	}
 }
 
-// bound is how far the limit of a live record may be exceeded.
-func (s *shard) bound(r *record, rate *limit.Rate, now int64) limit.Bound {
+// bound is how far the limit of a live record may be exceeded, by requests of a cost.
+func (s *shard) bound(r *record, rate *limit.Rate, cost uint64, now int64) limit.Bound {
 	if rate.Scope == limit.ScopeEdge || rate.Consistency == limit.Strict { // none, be it that nobody was heard
 		return limit.Bound{Known: true}
 	}
@@ -30,6 +30,7 @@ func (s *shard) bound(r *record, rate *limit.Rate, now int64) limit.Bound {
 	if !ok {
 		return limit.Bound{}
 	}
+	o.Cost = cost
 	var none crdt.Vector
 	o.Own, o.Others, o.Fresh = &none, &none, crdt.Cell{Slice: r.block.slice, Charges: r.fresh}
 	if r.heard != 0 && rate.Scope == limit.ScopeGlobal {
@@ -76,10 +77,13 @@ func (c *cluster) outlook(rate *limit.Rate, heard, now int64) (o limit.Outlook, 
 		between := time.Duration(c.between.Load())
 		if way += between * 11 / 10; o.Regions > limit.MeshRegions {
 			way += between * 11 / 10 // by way of a home
+			o.Blur += between/10 + c.urgent
 		}
 		o.Blur += between / 10 // links differ by that from one frame to the next
 	}
-	o.Ahead = way + c.interval + c.urgent
+	lag := c.backlog.most(now)
+	o.Ahead = way + c.interval + c.urgent + lag
+	o.Blur += lag
 	o.Hidden = rate.Window
 	if heard != 0 {
 		age := time.Duration(max(0, now-heard))

@@ -56,7 +56,7 @@ func (b *bounds) turn(now int64) {
 // boundRatio is the bound of a live record as a part of its limit. s.mu is held.
 func (s *shard) boundRatio(r *record, now int64) float64 {
 	rate := r.block.rate
-	return float64(s.bound(r, rate, now).Now) / float64(max(1, rate.Limit))
+	return float64(s.bound(r, rate, 1, now).Now) / float64(max(1, rate.Limit))
 }
 
 // boundOf is what metrics tell of a rule.

@@ -56,7 +56,7 @@ func (n *Node) stand(out *limit.Standing, b Belief, now int64) {
 	if r.heard != 0 {
 		out.Heard = max(0, now-r.heard)
 	}
-	out.Bound = s.bound(r, rate, now)
+	out.Bound = s.bound(r, rate, 1, now)
 	switch {
 	case escrows(rate):
 		if !r.sparse() && r.block.share != nil && r.block.share.rights != nil {

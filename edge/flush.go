@@ -47,7 +47,7 @@ func (n *Node) flush(now int64, upTo class) []Outgoing {
 		if c > upTo && (c != cold || upTo == urgently) {
 			break
 		}
-		wave, from, room := n.begin(now, c)
+		wave, from, room := n.begin(now, c, some&(1<<c) != 0)
 		done := 0
 		for ; room && some&(1<<c) != 0 && done < shards; done++ {
 			at := (from + done) % shards
@@ -274,6 +274,9 @@ func (n *Node) frames(now int64) []Outgoing {
 	defer n.mu.Unlock()
 	var out []Outgoing
 	defer n.hold()
+	if n.budget.Allows(now, deltasync.Regular) {
+		n.cluster.backlog.goes(now)
+	}
 	first := n.firstLane
 	for i := range n.outboxes {
 		lane := (first + i) % len(n.outboxes)
@@ -293,6 +296,9 @@ func (n *Node) frames(now int64) []Outgoing {
 			}
 			if n.budget.Allows(now, h) {
 				return box.Next(head)
+			}
+			if box.Pending() > 0 {
+				n.cluster.backlog.waits(now)
 			}
 			if n.firstLane == first && i > 0 {
 				n.firstLane = lane // everybody has a turn

@@ -27,6 +27,7 @@ type cluster struct {
 	between  atomic.Int64 // from region to region, one way, ns
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
+	backlog  backlog
 	apart    atomic.Int64 // when last a region was not heard of, or this one had owed an answer for long
 	escrow   escrow
 }
@@ -71,7 +72,7 @@ func (c *cluster) late() int64 { return 3*int64(c.interval) + 2*c.within.Load() 
 
 // delay is how long it takes for the others to hear of what is charged here.
 func (c *cluster) delay() time.Duration {
-	return time.Duration(c.between.Load()*11/10+2*c.within.Load()) + 2*c.urgent
+	return time.Duration(c.between.Load()*11/10+2*c.within.Load()) + 2*c.urgent + time.Duration(c.backlog.usual.Load())
 }
 
 // unknown is the share of a counter of which nothing was told, with so much charged.

@@ -23,8 +23,8 @@ func (n *Node) resume(c class, from, done int) {
 }
 
 // begin says which wave of resends is on, the shard to begin with, and whether
-// any outbox and the budget take more of a class.
-func (n *Node) begin(now int64, c class) (wave uint32, from int, room bool) {
+// any outbox and the budget take more of a class, of which something waits.
+func (n *Node) begin(now int64, c class, waits bool) (wave uint32, from int, room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	room = n.anyRoom(c)
@@ -34,6 +34,9 @@ func (n *Node) begin(now int64, c class) (wave uint32, from int, room bool) {
 	if room && !n.budget.Allows(now, haste[c]) {
 		room = false
 		n.stats.overBudget.Add(1)
+		if waits && c < cold {
+			n.cluster.backlog.waits(now)
+		}
 	}
 	return n.resend.wave, n.drainFrom[c], room
 }

@@ -31,6 +31,7 @@ type Outlook struct {
 	Hidden         time.Duration // for so long charges of others may be unknown
 	Ahead          time.Duration // and those of now will be, at the most
 	Blur           time.Duration // by which pictures of what is left differ in age between edges
+	Cost           uint64        // that requests have, as far as is known; 0: 1
 	Share          *Share        // nil: the rate decides without shares
 }
 
@@ -52,9 +53,11 @@ const (
 	uneven = 0.75
 )
 
-// quantile is what a Poisson sum of a mean is not above, with a chance of 99.9 %; it
-// has some more variance from elsewhere.
-func quantile(mean, more float64) float64 { return mean + deviations*math.Sqrt(mean+more) + skew }
+// quantile is what a sum of a mean is not above, with a chance of 99.9 %: a Poisson's of
+// pieces of a size, that has some more variance from elsewhere.
+func quantile(mean, more, piece float64) float64 {
+	return mean + deviations*math.Sqrt(mean*piece+more) + skew*piece
+}
 
 // Bound follows from what others may have charged unheard, and, of a rate that decides
 // by shares, from how far these can add up to more than what is left. The smaller one
@@ -82,9 +85,10 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	heard, own := r.spent(o.Others, o.Hidden, now), r.spent(o.Own, o.Hidden, now)
 	own.late += r.after(o.Fresh, now-int64(o.Hidden))
 	here, asked := 0.0, 0.0 // cost a second
-	mean := heard.most
+	mean, surging := heard.most, 0.0
 	if own.late > own.before+2*math.Sqrt(own.before+1) { // it surges
-		mean = max(mean, (own.late+deviations*math.Sqrt(own.late)+skew)*alike(heard, own, others))
+		surging = (own.late + deviations*math.Sqrt(own.late) + skew) * alike(heard, own, others)
+		mean = max(mean, surging)
 	}
 	passed := max(own.most, own.late) + mean
 	if s := o.Share; s != nil {
@@ -93,9 +97,10 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 			asked = max(asked, here*alike(heard, own, others))
 		}
 		mean = max(mean, asked*o.Hidden.Seconds())
+		asked = max(asked, surging/max(o.Hidden.Seconds(), 1e-3))
 	}
 	w := r.worst(level, o, now)
-	pace := quantile(passed, 0) / max(o.Hidden.Seconds(), 1e-3)
+	pace := quantile(passed, 0, w.piece) / max(o.Hidden.Seconds(), 1e-3)
 	at := w.above(mean, asked+here, min(asked+here, pace))
 	surge := max(asked+here, w.surge)
 	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), surge, surge))
@@ -105,6 +110,7 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 // worst is what does not depend on what is asked for.
 type worst struct {
 	used, ceiling float64
+	piece         float64 // in which cost is asked for
 	wrong, noise  float64 // by which the oldest slice is misjudged, and its variance
 	others        float64
 	surge         float64 // cost a second: F times the limit
@@ -118,7 +124,7 @@ type worst struct {
 }
 
 func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
-	w := worst{used: float64(r.Rounded(level)), ceiling: float64(r.Ceiling), others: float64(o.Regions*o.Edges - 1)}
+	w := worst{used: float64(r.Rounded(level)), ceiling: float64(r.Ceiling), piece: float64(max(1, o.Cost)), others: float64(o.Regions*o.Edges - 1)}
 	w.surge = r.surge() * w.ceiling / max(r.Window.Seconds(), 1e-3)
 	w.wrong, w.noise = r.misjudged(o, now)
 	if w.shares = o.Share != nil; w.shares {
@@ -146,11 +152,11 @@ func (w *worst) lends(pace float64) float64 { return min(w.leeway, max(1, pace*w
 // above is what may be admitted above the ceiling where others charged so much unheard,
 // so much is asked for a second, and so much of it passes at the most.
 func (w *worst) above(unheard, asked, pace float64) float64 {
-	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise) - w.ceiling
+	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise, w.piece) - w.ceiling
 	if w.shares {
 		twice := uneven * pace * w.blur.Seconds()
 		trusted := max(w.lent, w.leeway+(asked-w.surge)*w.delay.Seconds()) + pace*w.late.Seconds()
-		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4)))
+		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
 	}
 	return max(0, most+w.cut)
 }

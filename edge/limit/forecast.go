@@ -44,7 +44,7 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 		hop *= 2
 	}
 	way := hop + 2*t.Within
-	w := worst{used: float64(r.Ceiling), ceiling: float64(r.Ceiling), others: float64(others), shares: r.Consistency == Adaptive}
+	w := worst{used: float64(r.Ceiling), ceiling: float64(r.Ceiling), piece: 1, others: float64(others), shares: r.Consistency == Adaptive}
 	pace := w.ceiling / max(r.Window.Seconds(), 1e-3)
 	w.surge, w.leeway = r.surge()*pace, r.leeway()*w.ceiling
 	soon := t.Between*11/10 + 2*t.Within + 2*t.UrgentGap // as edges take it to be

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/sim/scenarios"
 )
 
 // A20, in small: edges tell bounds that cover what happens, without changing it.
@@ -51,6 +52,30 @@ func TestBoundsCoverWhoIsOpen(t *testing.T) {
 		}
 		if w := &b.Windows; w.Over < w.All/5 || w.Uncovered > 0 || w.Surged > 0 {
 			t.Errorf("%v: of %d windows %d are over, %d above error_bound, %d above error_bound_surge", window, w.All, w.Over, w.Uncovered, w.Surged)
+		}
+	}
+}
+
+// Budgets have news wait, some costs come in large pieces, and some crowds are larger than
+// the rate says: bounds know.
+func TestBoundsCoverUnderConditions(t *testing.T) {
+	for name, c := range map[string]scenarios.Conditions{
+		"budget": {Budget: 5000}, "costs": {Costs: 5}, "surge": {Surge: 2},
+	} {
+		for _, consistency := range []string{"loose", "adaptive"} {
+			var all Tally
+			for seed := range uint64(3) {
+				o := options(t, "flash-all")
+				o.Limit, o.Consistency, o.Conditions, o.Seed = 100, consistency, c, seed
+				_, b, err := RunBounds(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.Add(&b.Windows)
+			}
+			if all.Over < all.All/10 || all.Uncovered > 0 || all.Surged > 0 {
+				t.Errorf("%s, %s: of %d windows %d are over, %d above error_bound, %d above error_bound_surge", name, consistency, all.All, all.Over, all.Uncovered, all.Surged)
+			}
 		}
 	}
 }
