@@ -17,6 +17,7 @@
 //	go run ./test/sim -scenario flash-all -consistency adaptive -one-way 150ms -loss 5% -clock-offset 50ms
 //	go run ./test/sim -accuracy -out test/sim/RESULTS.md # the targets, all strategies in one table
 //	go run ./test/sim -accuracy -rows A1,A8 -seeds 1
+//	go run ./test/sim -accuracy -rows A1,A8 -seeds 1 -algorithm token_bucket # of limits of another kind
 //	go run ./test/sim -bounds -rows A1,A8 -seeds 1 # how well edges know how far limits are exceeded
 //
 // and computes what a fleet of a given size sends, merges and holds:
@@ -41,6 +42,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/test/sim/capacity"
+	"github.com/spillgate/spillgate/test/sim/measure"
 	"github.com/spillgate/spillgate/test/sim/scenarios"
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
@@ -90,6 +92,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.measured.regions, "regions", 5, "of the scenario")
 	flags.IntVar(&o.measured.edges, "edges", 2, "of each of its regions")
 	flags.StringVar(&o.measured.consistency, "consistency", "loose", "of its limit: loose | naive (loose, with nothing urgent) | adaptive | strict")
+	flags.Func("algorithm", "of its limit, or of all rows of -accuracy or -bounds: "+strings.Join(measure.Algorithms, " | ")+" (sub_windows)", func(s string) error {
+		o.measured.algorithm = s
+		return measure.KnowsAlgorithm(s)
+	})
 	conditions(flags, &o.measured.conditions)
 	flags.StringVar(&o.output, "o", "text", "how figures are printed: text | json")
 	flags.BoolVar(&o.accuracy, "accuracy", false, "measure the targets for accuracy, five seeds each, and write their table")
@@ -164,7 +170,7 @@ func strays(o options, set map[string]bool) error {
 		if o.bounds {
 			mode = "bounds"
 		}
-		allowed := []string{mode, "rows", "out", "seeds", "workers"}
+		allowed := []string{mode, "rows", "out", "seeds", "workers", "algorithm"}
 		for name := range set {
 			if !slices.Contains(allowed, name) {
 				return fmt.Errorf("-%s: not with -%s", name, mode)
@@ -172,12 +178,12 @@ func strays(o options, set map[string]bool) error {
 		}
 		return nil
 	case o.paper.wanted:
-		if stray := given(append([]string{"seed", "seeds", "tale", "scenario", "consistency", "mutate", "list", "without", "only"}, conditionFlags...)...); len(stray) > 0 {
+		if stray := given(append([]string{"seed", "seeds", "tale", "scenario", "consistency", "algorithm", "mutate", "list", "without", "only"}, conditionFlags...)...); len(stray) > 0 {
 			return fmt.Errorf("%s: not with -capacity", strings.Join(stray, ", "))
 		}
 		return nil
 	case o.scenario == "":
-		if stray := given(append([]string{"limit", "regions", "edges", "consistency", "o"}, conditionFlags...)...); len(stray) > 0 {
+		if stray := given(append([]string{"limit", "regions", "edges", "consistency", "algorithm", "o"}, conditionFlags...)...); len(stray) > 0 {
 			return fmt.Errorf("%s: for a -scenario", strings.Join(stray, ", "))
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -17,6 +18,7 @@ type measured struct {
 	rate           scenarios.Limit
 	regions, edges int
 	consistency    string
+	algorithm      string // "": sub_windows
 	conditions     scenarios.Conditions
 }
 
@@ -25,6 +27,7 @@ type figures struct {
 	Scenario    string `json:"scenario"`
 	Limit       string `json:"limit"`
 	Consistency string `json:"consistency"`
+	Algorithm   string `json:"algorithm"`
 	Seeds       uint64 `json:"seeds"`
 	Over        spread `json:"over"`    // the most admitted in any window, above the limit
 	Util        spread `json:"util"`    // admitted, of what an exact log admits
@@ -80,11 +83,11 @@ func scenario(o options, stdout io.Writer) error {
 		return fmt.Errorf("-regions %d -edges %d: want 2 to 50 regions of 1 to 50 edges", o.measured.regions, o.measured.edges)
 	}
 	seeds := max(1, o.seeds)
-	f := figures{Scenario: s.Name, Limit: o.measured.rate.String(), Consistency: o.measured.consistency, Seeds: seeds}
+	f := figures{Scenario: s.Name, Limit: o.measured.rate.String(), Consistency: o.measured.consistency, Algorithm: cmp.Or(o.measured.algorithm, "sub_windows"), Seeds: seeds}
 	for seed := range seeds {
 		r, err := measure.Run(measure.Options{
 			Scenario: s, Limit: o.measured.rate.Limit, Window: o.measured.rate.Window,
-			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed, Consistency: o.measured.consistency, Conditions: o.measured.conditions,
+			Regions: o.measured.regions, Edges: o.measured.edges, Seed: o.Seed + seed, Consistency: o.measured.consistency, Algorithm: o.measured.algorithm, Conditions: o.measured.conditions,
 		})
 		if err != nil {
 			return fmt.Errorf("seed %d: %w", o.Seed+seed, err)
@@ -105,8 +108,8 @@ func scenario(o options, stdout io.Writer) error {
 	if o.output == "json" {
 		return json.NewEncoder(stdout).Encode(f)
 	}
-	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  of a million asked for %.0f above the limit, %.0f wrongly denied\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
-		s.Name, f.Limit, f.Consistency, o.measured.regions, o.measured.edges, seeds,
+	_, err = fmt.Fprintf(stdout, "%s at %s, %s, %s, %d regions of %d edges, %d seeds\n  over    %6.1f %% worst, %.1f mean\n  util    %6.1f %% worst, %.1f mean\n  wd      %6.1f %% worst, %.1f mean\n  of a million asked for %.0f above the limit, %.0f wrongly denied\n  %.0f requests, %.0f messages, %.0f bytes a seed\n",
+		s.Name, f.Limit, f.Algorithm, f.Consistency, o.measured.regions, o.measured.edges, seeds,
 		100*f.Over.Worst, 100*f.Over.Mean, 100*f.Util.Worst, 100*f.Util.Mean, 100*f.WD.Worst, 100*f.WD.Mean, 1e6*f.Excess.Mean, 1e6*f.Refused.Mean, f.Requests.Mean, f.Messages.Mean, f.Bytes.Mean)
 	if err == nil && o.measured.conditions.StrictWait > 0 {
 		_, err = fmt.Fprintf(stdout, "  %.1f %% of them waited for rights and passed, for %.0f ms in the median, %.0f ms at the most\n",

@@ -20,7 +20,7 @@ func table(o options, args []string, stdout, stderr io.Writer) error {
 	if o.seeds > 0 {
 		seeds = int(min(o.seeds, 1000))
 	}
-	if err := accuracy.Run(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Told: stderr}, &b); err != nil {
+	if err := accuracy.Run(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Algorithm: o.measured.algorithm, Told: stderr}, &b); err != nil {
 		return err
 	}
 	head := fmt.Sprintf(`# How accurate limits are
@@ -31,9 +31,9 @@ Written by
 
 on %s, of %s, in %v.
 
-Worst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Of many keys over is that of the worst; what is per million is the cost that was admitted above a limit, or wrongly denied, of all that was asked for. Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
+%sWorst of %d seeds, in percent: **over** is the most that was admitted in any window above the limit, **util** what was admitted of what an exact log admits, **wd** the free places that were refused. Five regions of two edges, 80 ms between regions with a tenth of jitter, edges and aggregators tell every 100 ms, urgently every 20 ms, unless a row says otherwise: production code on virtual time, up for five seconds before anybody asks (30 where clocks are off). Of many keys over is that of the worst; what is per million is the cost that was admitted above a limit, or wrongly denied, of all that was asked for. Targets are those of adaptive limits; **bold** misses its target. Naive edges go by their own counts and the others' as told each interval, with nothing urgent.
 
-`, strings.Join(args, " "), accuracy.Machine(), of, time.Since(begun).Round(time.Second), seeds)
+`, strings.Join(args, " "), accuracy.Machine(), of, time.Since(begun).Round(time.Second), judged(o.measured.algorithm), seeds)
 	return write(o.out, head+b.String(), stdout)
 }
 
@@ -45,7 +45,7 @@ func boundsTable(o options, args []string, stdout, stderr io.Writer) error {
 	if o.seeds > 0 {
 		seeds = int(min(o.seeds, 1000))
 	}
-	if err := accuracy.RunBounds(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Told: stderr}, &b); err != nil {
+	if err := accuracy.RunBounds(accuracy.Options{Seeds: seeds, Workers: o.workers, Only: o.rows, Algorithm: o.measured.algorithm, Told: stderr}, &b); err != nil {
 		return err
 	}
 	head := fmt.Sprintf(`# How well edges know how far limits are exceeded
@@ -56,8 +56,22 @@ Written by
 
 on %s, of %s, in %v.
 
-`, strings.Join(args, " "), accuracy.Machine(), accuracy.Commit(), time.Since(begun).Round(time.Second))
+%s`, strings.Join(args, " "), accuracy.Machine(), accuracy.Commit(), time.Since(begun).Round(time.Second), judged(o.measured.algorithm))
 	return write(o.out, head+b.String(), stdout)
+}
+
+// judged says of what algorithm the limits are, if it was asked for, and what they are
+// held to.
+func judged(algorithm string) string {
+	switch algorithm {
+	case "":
+		return ""
+	case "fixed_window":
+		return "All limits are a fixed_window: a window is one of the true time, from its beginning.\n\n"
+	case "token_bucket", "leaky_bucket":
+		return fmt.Sprintf("All limits are a %s, which holds the limit and drains so much in a window: it is over by what the level of an exact bucket, into which all goes that any edge admits, is above its capacity.\n\n", algorithm)
+	}
+	return fmt.Sprintf("All limits are a %s, held to the exact log of the last window.\n\n", algorithm)
 }
 
 // write writes a text to a file, or prints it where none is named.

@@ -54,7 +54,7 @@ func boundsOf(o Options, rows []row) (out [][len(bounded)]measure.Bounds, err er
 	for range o.Workers {
 		workers.Go(func() { // ends with todo
 			for j := range todo {
-				_, b, failed := measure.RunBounds(rows[j.row].options(bounded[j.strategy], uint64(j.seed)))
+				_, b, failed := measure.RunBounds(rows[j.row].options(o, bounded[j.strategy], uint64(j.seed)))
 				mu.Lock()
 				if to := &out[j.row][j.strategy]; failed == nil {
 					to.Windows.Add(&b.Windows)

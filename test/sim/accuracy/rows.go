@@ -122,10 +122,10 @@ func (s *section) strategies() []string {
 }
 
 // options are what is measured for a row.
-func (r *row) options(strategy string, seed uint64) measure.Options {
+func (r *row) options(o Options, strategy string, seed uint64) measure.Options {
 	return measure.Options{
 		Scenario: r.scenario, Conditions: r.Conditions, Limit: r.Limit.Limit, Window: r.Limit.Window,
-		Regions: r.Regions, Edges: r.Edges, Consistency: strategy, Seed: seed,
+		Regions: r.Regions, Edges: r.Edges, Consistency: strategy, Algorithm: o.Algorithm, Seed: seed,
 	}
 }
 

@@ -13,10 +13,11 @@ import (
 
 // Options say what is measured.
 type Options struct {
-	Seeds   int
-	Workers int
-	Only    []string  // rows, by their numbers; none: all
-	Told    io.Writer // of what is done so far
+	Seeds     int
+	Workers   int
+	Only      []string  // rows, by their numbers; none: all
+	Algorithm string    // of all limits; "": sub_windows
+	Told      io.Writer // of what is done so far
 }
 
 // strategies are all that rules know, the naive one first.
@@ -84,7 +85,7 @@ func runAll(o Options, sections []section) ([][]measured, error) {
 		workers.Go(func() {
 			for j := range todo {
 				begun := time.Now()
-				j.figures, j.err = measure.Run(of(j).options(j.strategy, j.seed))
+				j.figures, j.err = measure.Run(of(j).options(o, j.strategy, j.seed))
 				j.took = time.Since(begun)
 				done <- j
 			}

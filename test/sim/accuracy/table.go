@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -18,6 +19,12 @@ func Run(o Options, out io.Writer) error {
 	sections, a18, err := wanted(all, o.Only)
 	if err != nil {
 		return err
+	}
+	if a18 && o.Algorithm != "" {
+		if len(o.Only) > 0 {
+			return errors.New("-rows A18: it compares algorithms with each other, so not with -algorithm")
+		}
+		a18 = false
 	}
 	figures, err := runAll(o, sections)
 	if err != nil {

@@ -81,7 +81,7 @@ func RunBounds(o Options) (f Figures, b Bounds, err error) {
 	open := map[place]*slice{}
 	var order []*slice // so that a run repeats itself
 	o.told = func(u *user, at time.Duration, t told) {
-		i := slices.IndexFunc(u.admitted.logs, func(l log) bool { return t.rate != nil && l.limit == t.rate.Limit && l.window == t.rate.Window })
+		i := slices.IndexFunc(u.admitted.logs, func(l log) bool { return t.rate != nil && l.limit == t.rate.Limit })
 		if i < 0 || !t.bound.Known {
 			return
 		}
@@ -108,14 +108,13 @@ func RunBounds(o Options) (f Figures, b Bounds, err error) {
 	return f, b, err
 }
 
-// above is the cost above the limit in the window that ends now.
+// above is the cost above the limit in the window that ends now, or of a bucket now.
 func (l *log) above(now time.Duration) (cost uint64) {
-	sum := uint64(0)
-	for i := len(l.of) - 1; i >= 0 && l.of[i].at > now-l.window; i-- {
-		sum += l.of[i].cost
+	then := log{kind: l.kind, limit: l.limit, window: l.window, bucket: l.bucket}
+	then.turn(now)
+	for i := len(l.of) - 1; i >= 0 && !l.left(l.of[i].at, now); i-- {
+		then.sum += l.of[i].cost
 	}
-	if sum <= l.limit {
-		return 0
-	}
-	return sum - l.limit
+	_, cost = then.excess()
+	return cost
 }

@@ -19,7 +19,7 @@ func limits(o Options) []limit.RateSpec {
 		if r.Consistency == "strict" {
 			r.StrictWait = o.Conditions.StrictWait
 		}
-		return r
+		return shaped(r, o.Algorithm)
 	}
 	if o.Conditions.Rates == 3 {
 		return []limit.RateSpec{spec(1, 1), spec(3, 4), spec(6, 10)}
@@ -70,12 +70,14 @@ type book struct {
 	total uint64
 }
 
-// log is the admissions of the last window.
+// log is the admissions of the last window, or the level of a bucket.
 type log struct {
+	kind   kind
 	limit  uint64
-	window time.Duration
+	window time.Duration // of a bucket: in which it drains
 	of     []admission
 	sum    uint64
+	bucket bucket
 }
 
 type admission struct {
@@ -85,7 +87,7 @@ type admission struct {
 
 func newBook(rates []limit.RateSpec) (b book) {
 	for _, r := range rates {
-		b.logs = append(b.logs, log{limit: r.Limit, window: r.Per})
+		b.logs = append(b.logs, newLog(r))
 	}
 	return b
 }
@@ -95,30 +97,25 @@ func (b *book) fits(now time.Duration, cost uint64) bool {
 	fits := true
 	for i := range b.logs {
 		l := &b.logs[i]
-		n := 0
-		for n < len(l.of) && l.of[n].at <= now-l.window {
-			l.sum -= l.of[n].cost
-			n++
-		}
-		l.of = l.of[n:]
-		fits = fits && l.sum+cost <= l.limit
+		l.turn(now)
+		fits = fits && l.fits(cost)
 	}
 	return fits
 }
 
 func (b *book) add(now time.Duration, cost uint64) {
 	for i := range b.logs {
-		b.logs[i].of = append(b.logs[i].of, admission{now, cost})
-		b.logs[i].sum += cost
+		b.logs[i].add(now, cost)
 	}
 	b.total += cost
 }
 
 // above is by how much limits are exceeded: as a part of one, and as a cost.
 func (b *book) above() (part float64, cost uint64) {
-	for _, l := range b.logs {
-		if l.sum > l.limit {
-			part, cost = max(part, float64(l.sum)/float64(l.limit)-1), max(cost, l.sum-l.limit)
+	for i := range b.logs {
+		l := &b.logs[i]
+		if over, above := l.excess(); above > 0 {
+			part, cost = max(part, over), max(cost, above)
 		}
 	}
 	return part, cost

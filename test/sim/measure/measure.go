@@ -20,6 +20,7 @@ type Options struct {
 	Window         time.Duration
 	Regions, Edges int    // edges of each region
 	Consistency    string // of the rates, or Naive
+	Algorithm      string // of the rates, one of Algorithms; "": sub_windows
 	Seed           uint64
 
 	told func(u *user, at time.Duration, t told) // of each request, once it is logged; nil: edges are not asked for bounds
