@@ -62,6 +62,7 @@ func TestBadOptions(t *testing.T) {
 		"-accuracy -rows A99":     `no row is called "A99"`,
 		"-bounds -rows A99":       `no row is called "A99"`,
 		"-bounds -limit 5/1s":     "-limit: not with -bounds",
+		"-bounds -rows A1,A18":    "-rows A18: nothing is bounded there; -bounds has A1, A2, ",
 		"-algorithm sliding_log":  "-algorithm: for a -scenario",
 
 		"-accuracy -algorithm concurrency":           `"concurrency": want one of sub_windows, `,
@@ -81,6 +82,9 @@ func TestBadOptions(t *testing.T) {
 		"-scenario flash-mob":                        `no scenario is called "flash-mob"`,
 
 		"-scenario move -consistency eventual":     "want loose, naive, adaptive or strict",
+		"-scenario move -strict-wait 1s":           "-strict-wait: it does nothing where the limit is loose; want -consistency strict",
+		"-scenario move -surge 2":                  "-surge: it does nothing",
+		"-scenario move -on-partition open":        "-on-partition: it does nothing",
 		"-scenario move -limit 5":                  "such as 100/1s",
 		"-scenario move -limit 0/1s":               "such as 100/1s",
 		"-scenario move -limit 5/1ms":              "a window from",

@@ -22,6 +22,24 @@ type measured struct {
 	conditions     scenarios.Conditions
 }
 
+// idle refuses conditions that the limit would not heed, as it is of another consistency.
+func (m *measured) idle() error {
+	for _, c := range []struct {
+		flag  string
+		given bool
+		of    string
+	}{
+		{"strict-wait", m.conditions.StrictWait != 0, "strict"},
+		{"surge", m.conditions.Surge != 0, "adaptive"},
+		{"on-partition", m.conditions.OnPartition != "", "adaptive"},
+	} {
+		if c.given && m.consistency != c.of {
+			return fmt.Errorf("-%s: it does nothing where the limit is %s; want -consistency %s with it", c.flag, m.consistency, c.of)
+		}
+	}
+	return nil
+}
+
 // figures are what a scenario's seeds came to, as parts of one.
 type figures struct {
 	Scenario    string `json:"scenario"`
@@ -81,6 +99,9 @@ func scenario(o options, stdout io.Writer) error {
 		return fmt.Errorf("-consistency %q: %w; want loose, naive, adaptive or strict", o.measured.consistency, measure.Knows(o.measured.consistency))
 	case o.measured.regions < 2 || o.measured.regions > 50 || o.measured.edges < 1 || o.measured.edges > 50:
 		return fmt.Errorf("-regions %d -edges %d: want 2 to 50 regions of 1 to 50 edges", o.measured.regions, o.measured.edges)
+	}
+	if err := o.measured.idle(); err != nil {
+		return err
 	}
 	seeds := max(1, o.seeds)
 	f := figures{Scenario: s.Name, Limit: o.measured.rate.String(), Consistency: o.measured.consistency, Algorithm: cmp.Or(o.measured.algorithm, "sub_windows"), Seeds: seeds}

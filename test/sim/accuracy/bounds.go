@@ -3,6 +3,7 @@ package accuracy
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/spillgate/spillgate/test/sim/measure"
@@ -18,9 +19,12 @@ func RunBounds(o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sections, _, err := wanted(all, o.Only)
+	sections, a18, err := wanted(all, o.Only)
 	if err != nil {
 		return err
+	}
+	if a18 && len(o.Only) > 0 {
+		return fmt.Errorf("-rows A18: nothing is bounded there; -bounds has %s", strings.Join(numbers(all), ", "))
 	}
 	var rows []row
 	for _, s := range sections {

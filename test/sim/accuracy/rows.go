@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 
@@ -129,6 +130,18 @@ func (r *row) options(o Options, strategy string, seed uint64) measure.Options {
 	}
 }
 
+// numbers are those of the rows, each once: what -rows knows.
+func numbers(all []section) (out []string) {
+	for _, s := range all {
+		for _, r := range s.Rows {
+			if !slices.Contains(out, r.ID) {
+				out = append(out, r.ID)
+			}
+		}
+	}
+	return out
+}
+
 // wanted keeps the rows that are asked for; all where none is. A18 is none of a
 // scenario.
 func wanted(all []section, only []string) (out []section, a18 bool, err error) {
@@ -147,7 +160,7 @@ func wanted(all []section, only []string) (out []section, a18 bool, err error) {
 	}
 	for _, id := range only {
 		if !found[id] || id == "" {
-			return nil, false, fmt.Errorf("no row is called %q", id)
+			return nil, false, fmt.Errorf("no row is called %q; there are %s, and A18 of -accuracy", id, strings.Join(numbers(all), ", "))
 		}
 	}
 	return out, slices.Contains(only, "A18"), nil
