@@ -11,8 +11,10 @@ import (
 // unit of cost inside the window. Rights are held by edges, and move between them
 // by way of one authority; those of all edges together are never more than the limit.
 // An edge admits what it holds rights for, and looks at nothing but what it spent
-// itself: so no window has more than the limit, whatever is lost, late, cut off or
-// of another clock (escrow: O'Neil 1986; research/accuracy.md §6).
+// itself: so no window has more than the limit, whatever is lost, late or cut off
+// (escrow: O'Neil 1986; research/accuracy.md §6). Windows that slide, and buckets, are
+// judged by a clock that nobody sets. Aligned ones are by their label, which is the wall
+// clock's: edges whose clocks are apart are in two windows at once for so long.
 
 // Instant is a moment on an edge, by two clocks.
 type Instant struct {

@@ -15,7 +15,12 @@
 //
 // A holder that falls silent has its rights until its lease has ended, by its own
 // clock, and what it may have spent of them has left the window; then they are free.
-// All that is by clocks that nobody sets.
+// All that is by clocks that nobody sets, so windows that slide and buckets are never
+// exceeded, whatever the time is said to be. Of windows that are aligned a right is free
+// again when the next has begun by its edge's clock, which may be set: no more than the
+// limit is admitted under one label (limit.Spent keeps a right for two seconds, so that
+// edges may be as far apart about which it is), but in a window of true time there may be
+// some more, for as long around its ends as clocks are off.
 //
 // Two that both believe to own a lane do no harm: whoever takes a lane writes his token
 // to the log, in which nobody else can write from then on, and each answer is given
