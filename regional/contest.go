@@ -24,7 +24,8 @@ type contest struct {
 	spent   spent          // by the region's edges, since the contest began
 	sums    sums
 	exports [exportsKept]export
-	heard   int64 // when somebody last told what is asked for
+	began   int64 // when somebody first told what is asked for
+	heard   int64 // and last
 	place   int   // in lane.contests
 }
 
@@ -95,7 +96,7 @@ const (
 // contested is the counter's contest, made when an edge first tells its demand.
 func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *contest {
 	if c.contest == nil {
-		c.contest = &contest{regions: make([]regionDemand, len(l.peers))}
+		c.contest = &contest{regions: make([]regionDemand, len(l.peers)), began: now}
 		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) { // the others may not know it yet
 			c.contest.spent.add(cell)
 		}
@@ -240,13 +241,15 @@ func (a *Aggregator) republish(c *counter, now int64) bool {
 // republishAll is republish of the lane's contests, of so many at once; it forgets those
 // that are over.
 func (a *Aggregator) republishAll(l *lane, now int64) {
+	silent := a.cutOff(now)
 	for range min(len(l.contests), republished) {
 		if l.contestHand >= len(l.contests) {
 			l.contestHand = 0
 		}
 		key := l.contests[l.contestHand]
 		c := l.counters[key]
-		if now-c.contest.heard > int64(forgetContest) {
+		a.freeze(c, silent)
+		if now-c.contest.heard > int64(forgetContest) && !c.contest.keeps(now, len(l.contests)) {
 			l.strike(c)
 			l.weigh(c)
 			continue
@@ -297,27 +300,18 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	}
 	seen := t.seen(now - a.unseen(now))
 	own := min(t.weight, seen.weight)
-	others, everybody := 0.0, t.weight
-	least := limit.LeastWeight(c.shape.Limit, c.shape.Window(), len(l.peers)+1)
-	for j := range t.regions {
-		everybody += t.regions[j].weight(pace) + least
-	}
+	a.freeze(c, a.cutOff(now))
+	least, others := a.least(c), 0.0
 	less, alone := 0.0, 0
 	for j := range t.regions {
 		r := &t.regions[j]
-		if !a.links.suspects(j, a.cfg.Interval, now) {
-			r.frozen = 0
+		if r.frozen == 0 {
 			others += r.weight(pace) + least
 			out.Demand += r.Mid
 			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
 			continue
 		}
-		if alone++; r.frozen == 0 && r.at == 0 { // nobody knows who is asked for more
-			r.frozen = 1 / float64(len(l.peers)+1)
-		} else if r.frozen == 0 {
-			known := t.seen(a.links.waiting[j].Load()).weight // as the other side has it
-			r.frozen = (r.weight(pace) + least) / (everybody - t.weight + known + least)
-		}
+		alone++
 		less += max(0, r.frozen*float64(c.shape.Limit)-float64(c.spentBy(a.nodes[j], now)))
 	}
 	if alone == len(t.regions) {

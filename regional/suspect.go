@@ -1,9 +1,12 @@
 package regional
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // A region that is cut off from another goes on with its part of each limit, and so
-// does the other with the rest: see shareOf. Here is who is cut off, and how long news
+// does the other with the rest: see frozen.go. Here is who is cut off, and how long news
 // is on its way where nobody is.
 
 // between is how long it takes another region to hear from this one, on average of
@@ -89,12 +92,15 @@ func (a *Aggregator) heardAfter(j int, took int64) {
 	ways[j] += (took/2 - ways[j]) / 8
 }
 
-// suspected is how many peers may be cut off.
-func (a *Aggregator) suspected(now int64) (n int) {
+// cutOff is the peers that may be cut off, a bit each.
+func (a *Aggregator) cutOff(now int64) (peers uint64) {
 	for j := range a.cfg.Peers {
 		if a.links.suspects(j, a.cfg.Interval, now) {
-			n++
+			peers |= 1 << j
 		}
 	}
-	return n
+	return peers
 }
+
+// suspected is how many peers may be cut off.
+func (a *Aggregator) suspected(now int64) int { return bits.OnesCount64(a.cutOff(now)) }

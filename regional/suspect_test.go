@@ -67,6 +67,11 @@ func TestPartsRiseLate(t *testing.T) {
 	}
 	us := func(rate float32) { c.contest.regions[0] = regionDemand{deltasync.Demand{Mid: rate}, now, 0} }
 
+	republished := func() (kept bool) {
+		a.republishAll(l, now)
+		return c.contest != nil && len(l.contests) == 1
+	}
+
 	say(80)
 	us(80)
 	charge(3)
@@ -95,7 +100,7 @@ func TestPartsRiseLate(t *testing.T) {
 		t.Errorf("later: %+v, want nothing unseen, and most of it", *s)
 	}
 
-	// Cut off from each other, both have what they had.
+	// Cut off from each other, both have what they had, and no one forgets it soon.
 	say(60)
 	us(20)
 	c.contest.exported(now)
@@ -112,9 +117,51 @@ func TestPartsRiseLate(t *testing.T) {
 		t.Errorf("the others spent 10 of theirs: %+v after %+v, want that much less to be kept for them", *more, *s)
 	}
 
-	now += int64(forgetContest) + ms
-	if a.republishAll(l, now); c.contest != nil || len(l.contests) != 0 {
-		t.Error("nobody asks any more, and the contest goes on")
+	kept, had := *s, now
+	if now += int64(forgetContest) + ms; !republished() {
+		t.Error("what the others had is forgotten while they are cut off")
+	} else if s := share(); s.Omega != 1 || s.Kept < kept.Kept {
+		t.Errorf("nobody asks for a while: %+v after %+v, want as much to be kept for the others", *s, kept)
+	}
+	if now = had + int64(keepFrozen) + ms; republished() {
+		t.Error("it is kept for ever")
+	}
+}
+
+// Who alone asks for a key has nearly all of it when another region falls silent, if that
+// could have told of demand; of a key that came too late for that each has as much. It is
+// forgotten when the cut is over and nobody asks.
+func TestPartsOfWhoNeverAsked(t *testing.T) {
+	a, err := New(Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, now := a.lanes[0], int64(1_800_000_000)*int64(time.Second)
+	a.links.ways[0], a.links.ways[1] = 80*ms, 80*ms
+	asked := func(key deltasync.Key, before int64) *counter {
+		c := &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 3000}}
+		l.counters[key], l.learnt = c, 1
+		l.contested(key, c, a.unseen(now-before), now-before).asks(9, &deltasync.Demand{Fast: 80, Mid: 80, Window: 80}, now-before)
+		a.republish(c, now-before)
+		c.contest.exported(now - before)
+		return c
+	}
+	old, late := asked(1, a.tells(0)+ms), asked(2, a.tells(0)-ms)
+	a.links.sent(0, now)
+	now += int64(time.Second)
+	if s := a.shareOf(l, old, now); s.Kept > 1000 {
+		t.Errorf("%+v: want next to nothing kept for who never asked", *s)
+	}
+	if s := a.shareOf(l, late, now); s.Kept != 1000 {
+		t.Errorf("%+v: want a third kept for who could not tell", *s)
+	}
+	now += int64(forgetContest)
+	if a.republishAll(l, now); old.contest == nil || late.contest != nil {
+		t.Errorf("kept: %v, %v; want what is known and not what is not", old.contest != nil, late.contest != nil)
+	}
+	a.links.waiting[0].Store(0)
+	if a.republishAll(l, now); old.contest != nil || len(l.contests) != 0 {
+		t.Error("nobody asks any more, nobody is cut off, and the contest goes on")
 	}
 }
 

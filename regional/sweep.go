@@ -61,7 +61,8 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 		}
 		key := l.order[l.hand]
 		c := l.counters[key]
-		if !l.retire(c, retirement(c.shape, now), now) || given && c.spare() {
+		holds := l.retire(c, retirement(c.shape, now), now) || c.contest != nil && c.contest.keeps(now, len(l.contests))
+		if !holds || given && c.spare() {
 			l.drop(l.hand)
 			continue // another key has its place
 		}
