@@ -81,6 +81,12 @@ func asSize(dst *int64, lo int64) parseFunc {
 	}
 }
 
+// asPace reads bytes a second: a size, and "/s" after it or not.
+func asPace(dst *int64, lo int64) parseFunc {
+	size := asSize(dst, lo)
+	return func(value string) error { return size(strings.TrimSpace(strings.TrimSuffix(value, "/s"))) }
+}
+
 func asDuration(dst *time.Duration, lo, hi time.Duration) parseFunc {
 	return func(value string) error {
 		d, err := ParseDuration(value)

@@ -197,7 +197,7 @@ func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, timeout string, l
 		{key: "sync.interval", fallback: "100ms", usage: "time between flushes of changed keys", parse: asDuration(&s.Interval, 10*time.Millisecond, time.Minute)},
 		{key: "sync.urgent_interval", fallback: "20ms", usage: "least time between flushes of keys near their limit", parse: asDuration(&s.UrgentInterval, time.Millisecond, time.Minute)},
 		{key: "sync.timeout", fallback: timeout, usage: "time after which a frame without a reply is sent again", parse: asDuration(&s.Timeout, 10*time.Millisecond, time.Minute)},
-		{key: "sync.budget", fallback: "16MiB", usage: "most bytes a second, replies included: of an edge, or of an aggregator to each other region", parse: asSize(&s.Budget, 128<<10)},
+		{key: "sync.budget", fallback: "16MiB", usage: "most bytes a second, replies included and pushes not, such as 200kB/s: of an edge, or of an aggregator to each other region", parse: asPace(&s.Budget, 4<<10)},
 		{key: "log.level", fallback: "info", usage: "debug, info, warn or error", parse: asLevel(&l.Level)},
 		{key: "log.format", fallback: "text", usage: "text or json", parse: asWord(&l.Format, "text", "json")},
 	}

@@ -80,6 +80,22 @@ func TestShippedSettingsLoad(t *testing.T) {
 	}
 }
 
+// A budget is bytes a second, and may be written so.
+func TestBudgetsAreBytesASecond(t *testing.T) {
+	cleanEnv(t)
+	t.Setenv("SPILLGATE_SECRET", testSecret)
+	for text, want := range map[string]int64{"200kB/s": 200_000, "200kB": 200_000, "1MiB /s": 1 << 20, "5000": 5000} {
+		if s, err := loadEdge(t, "--config", "edge.yaml", "--sync-budget", text); err != nil || s.Sync.Budget != want {
+			t.Errorf("%s: %d, %v; want %d", text, s.Sync.Budget, err, want)
+		}
+	}
+	for text, want := range map[string]string{"200kB/m": "is not a size", "3kB/s": "3000 bytes are too few; at least 4096"} {
+		if _, err := loadEdge(t, "--config", "edge.yaml", "--sync-budget", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // What a shipped file shows as a comment is a setting too: with the comments
 // taken away each key is known.
 func TestShippedCommentsNameRealSettings(t *testing.T) {

@@ -33,9 +33,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
-		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) { // else it has said why
-			fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		}
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
 }

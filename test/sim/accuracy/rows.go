@@ -24,7 +24,6 @@ type section struct {
 	Rows  []row  `yaml:"rows"`
 
 	Strategies []string `yaml:"strategies"` // none: all
-	Seeds      int      `yaml:"seeds"`      // at the most; 0: all
 
 	// In place of rows: the first of each of these, under each of these conditions,
 	// and how many times as far from perfect they may be.

@@ -1,7 +1,6 @@
 package accuracy
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -69,7 +68,7 @@ func runAll(o Options, sections []section) ([][]measured, error) {
 	for i, s := range sections {
 		for j := range s.Rows {
 			for _, strategy := range s.strategies() {
-				for seed := range min(o.Seeds, cmp.Or(s.Seeds, o.Seeds)) {
+				for seed := range o.Seeds {
 					jobs = append(jobs, job{section: i, row: j, strategy: strategy, seed: uint64(seed)})
 				}
 			}
