@@ -131,6 +131,9 @@ func TestSlipsAreWarnedOf(t *testing.T) {
 		"an address as text":    {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"ip": {"home", "::1"}}}, Allow: true}, "W213", "match.equals.ip"},
 		"no address as text":    {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"ip": {"home"}}}, Allow: true}, "", ""},
 		"of many sources":       {limit.RuleSpec{Match: limit.MatchSpec{Equals: map[string][]string{"peer": {"::1"}}}, Allow: true}, "", ""},
+		"an edge's own, cut":    {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute, Scope: "edge", OnPartition: "closed"}}}, "W218", "rates[0].on_partition"},
+		"all edges' own, cut":   {limit.RuleSpec{OnPartition: "closed", Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute, Scope: "local"}, {Limit: 50, Per: time.Hour, Scope: "edge"}}}, "W218", "on_partition"},
+		"one edge's own, cut":   {limit.RuleSpec{OnPartition: "closed", Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute, Scope: "edge"}, {Limit: 50, Per: time.Hour, Scope: "region"}}}, "", ""},
 		"tenants for nobody":    {limit.RuleSpec{Group: "tenants", Allow: true}, "W212", "tenants"},
 		"a wait for one":        {limit.RuleSpec{Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 50, Outflow: perSecond(2), Queue: true, MaxWait: 500 * time.Millisecond}}}, "", ""},
 	} {

@@ -1,6 +1,9 @@
 package limit
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Partition says what becomes of a limit while an edge is cut off from those who share
 // it: nobody answers it, or its region hears of no more than half of the regions.
@@ -70,4 +73,19 @@ func (c *compiler) partitions(path string, spec *RuleSpec, r *Rule) {
 		}
 	}
 	c.problem(path+".on_partition", "E225", "leave it out, or consistency: adaptive", "none of its rates can do so: loose ones have no share to keep to, and strict ones go on with the rights that they hold")
+}
+
+// cutFromNobody warns of words for a cut in rates that no cut concerns.
+func (c *compiler) cutFromNobody(path string, spec *RuleSpec, r *Rule) {
+	warn := func(at, whose string) {
+		c.warn(at+".on_partition", "W218", "leave it out, or scope: global or region", "%s scope: edge: the edge shares the limit with nobody whom it could be cut off from", whose)
+	}
+	for k := range spec.Rates {
+		if spec.Rates[k].OnPartition != "" && r.Rates[k].Scope == ScopeEdge {
+			warn(indexed(path+".rates", k), r.Rates[k].Name+" has")
+		}
+	}
+	if spec.OnPartition != "" && len(r.Rates) > 0 && !slices.ContainsFunc(r.Rates, func(rate *Rate) bool { return rate.Scope != ScopeEdge }) {
+		warn(path, "all rates have")
+	}
 }

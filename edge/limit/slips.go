@@ -20,6 +20,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
 	c.longTerm(path+".penalty", r)
+	c.cutFromNobody(path, spec, r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
 		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests may use more than its limit, and leave nothing to lend", e.Parent.Name)
 	}
