@@ -21,17 +21,17 @@ const (
 //	delay: {region: 80ms, edge: 5ms}                      # one way: between regions, and from an edge to its own
 //	sync: {interval: 100ms, urgent_interval: 20ms}        # as in the settings; these are the defaults
 //
-// The error is a *RulesError where the file could be read, but not understood.
-func ReadTopology(file string) (limit.Topology, error) {
-	var t limit.Topology
+// The warnings are of what no limit holds over. The error is a *RulesError where the file
+// could be read, but not understood.
+func ReadTopology(file string) (t limit.Topology, warnings []Mistake, err error) {
 	text, err := readFile(file)
 	if err != nil {
-		return t, fmt.Errorf("topology: %w", err)
+		return t, nil, fmt.Errorf("topology: %w", err)
 	}
 	src := newSource(file, text)
 	trees, mistakes := parseTree(src, text)
 	if len(mistakes) > 0 {
-		return t, &RulesError{Mistakes: sortMistakes(mistakes)}
+		return t, nil, &RulesError{Mistakes: sortMistakes(mistakes)}
 	}
 	r := newReader(src)
 	switch len(trees) {
@@ -43,9 +43,12 @@ func ReadTopology(file string) (limit.Topology, error) {
 		r.mistake("", trees[1].at, "E231", "one file, one topology", "a second document")
 	}
 	if len(r.mistakes) > 0 {
-		return t, &RulesError{Mistakes: sortMistakes(r.mistakes)}
+		return t, nil, &RulesError{Mistakes: sortMistakes(r.mistakes)}
 	}
-	return t, nil
+	for _, p := range distant(t) {
+		warnings = append(warnings, r.mistakeOf(p))
+	}
+	return t, warnings, nil
 }
 
 func (r *reader) topology(n *node) limit.Topology {

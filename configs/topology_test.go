@@ -12,13 +12,13 @@ import (
 )
 
 func TestTheShippedTopology(t *testing.T) {
-	got, err := ReadTopology("topology.yaml")
+	got, warnings, err := ReadTopology("topology.yaml")
 	want := limit.Topology{
 		Regions: 5, Edges: 10, Largest: 2, Between: 80 * time.Millisecond, Within: 5 * time.Millisecond,
 		Interval: 100 * time.Millisecond, UrgentGap: 20 * time.Millisecond,
 	}
-	if err != nil || got != want {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
+	if err != nil || got != want || len(warnings) > 0 {
+		t.Errorf("%+v, %v, %v; want %+v", got, warnings, err, want)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestTopologies(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadTopology(file)
+		got, _, err := ReadTopology(file)
 		var mistakes *RulesError
 		switch {
 		case want == "":
@@ -52,6 +52,29 @@ func TestTopologies(t *testing.T) {
 			}
 		case !errors.As(err, &mistakes) || !strings.Contains(err.Error(), want):
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Delays beyond which frames are given up are warned of, where they stand.
+func TestFramesThatAreGivenUp(t *testing.T) {
+	for text, want := range map[string]string{
+		"regions: {eu: 1, us: 1}\ndelay: {region: 450ms, edge: 120ms}": "",
+		"regions: {eu: 1, us: 1}\ndelay: {region: 700ms}":              ":2:17: W231 delay.region: 1.54s there and back, a tenth on top, is more than the 1s after which a region gives up a frame to another: by turns they count each other as gone, and what is predicted here does not hold (hint: sync.timeout: 2s in the aggregators' settings",
+		"regions: {eu: 1, us: 1}\ndelay: {region: 1s}":                 "(hint: scope: region, a limit for each, or regions that are nearer)",
+		"regions: {eu: 1}\ndelay: {region: 1s}":                        "", // there is no other
+		"regions: {eu: 1}\ndelay:\n  edge: 125ms":                      ":3:9: W231 delay.edge: 250ms there and back is no less than the 250ms",
+	} {
+		file := filepath.Join(t.TempDir(), "topology.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, warnings, err := ReadTopology(file)
+		switch {
+		case err != nil || len(warnings) > 1 || len(warnings) == 0 && want != "":
+			t.Errorf("%q: %v, %v; want %q", text, warnings, err, want)
+		case len(warnings) == 1 && (want == "" || !strings.Contains(warnings[0].String(), want)):
+			t.Errorf("%q: %v, want %q", text, warnings[0], want)
 		}
 	}
 }
@@ -65,7 +88,7 @@ func TestRulesOverATopology(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	topology, err := ReadTopology("topology.yaml")
+	topology, _, err := ReadTopology("topology.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

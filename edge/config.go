@@ -109,7 +109,7 @@ func (c Config) withDefaults() (Config, error) {
 		field string
 		value *time.Duration
 		def   time.Duration
-	}{{"Interval", &c.Interval, 100 * time.Millisecond}, {"Urgent", &c.Urgent, 20 * time.Millisecond}, {"Timeout", &c.Timeout, 250 * time.Millisecond}} {
+	}{{"Interval", &c.Interval, 100 * time.Millisecond}, {"Urgent", &c.Urgent, 20 * time.Millisecond}, {"Timeout", &c.Timeout, deltasync.EdgeTimeout}} {
 		if *d.value == 0 {
 			*d.value = d.def
 		}

@@ -134,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 		def   time.Duration
 	}{
 		{"Interval", &c.Interval, 100 * time.Millisecond}, {"Urgent", &c.Urgent, 20 * time.Millisecond},
-		{"Timeout", &c.Timeout, time.Second}, {"StoreTimeout", &c.StoreTimeout, 200 * time.Millisecond},
+		{"Timeout", &c.Timeout, deltasync.RegionTimeout}, {"StoreTimeout", &c.StoreTimeout, 200 * time.Millisecond},
 	} {
 		if *d.value == 0 {
 			*d.value = d.def

@@ -3,6 +3,8 @@ package regional
 import (
 	"math/bits"
 	"time"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // A region that is cut off from another goes on with its part of each limit, and so
@@ -80,7 +82,7 @@ const suspicion = 20 * time.Millisecond
 // heardAfter takes in how long an exchange with a peer took, there and back, less
 // what it took there.
 func (a *Aggregator) heardAfter(j int, took int64) {
-	if took < 0 || took > int64(2*time.Second) {
+	if took < 0 || took > int64(deltasync.LongestTrip) {
 		return // a clock was set
 	}
 	a.links.mu.Lock()

@@ -25,21 +25,23 @@ With --topology FILE limits are held against the place where they are to work:
   sync: {interval: 100ms, urgent_interval: 20ms}  # likewise
 Those that cannot be held there are refused, as edges admit three quarters of the limit
 more before they hear of each other, at twice the limit; those that are exceeded by a
-fifth, or by all of the limit under a surge, are warned of. Each with what would help.`,
+fifth, or by all of the limit under a surge, are warned of. Each with what would help.
+So are delays that are longer than frames are waited for, and strict limits of less than
+four requests an edge.`,
 		Example: "  edge validate configs/rules.yaml\n  edge validate --strict configs/rules.yaml\n  edge validate --topology configs/topology.yaml configs/rules.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			set, warnings, err := checkRules(topology, paths)
-			if err != nil {
-				return err
-			}
-			if strict && len(warnings) > 0 {
+			if err == nil && strict && len(warnings) > 0 {
 				return &configs.RulesError{Mistakes: warnings}
 			}
 			for _, w := range warnings {
 				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), w.Text()); err != nil {
 					return err
 				}
+			}
+			if err != nil {
+				return err
 			}
 			told := ""
 			if len(warnings) > 0 {
@@ -54,16 +56,18 @@ fifth, or by all of the limit under a surge, are warned of. Each with what would
 	return cmd
 }
 
-// checkRules checks rules, over a topology where one is named.
+// checkRules checks rules, over a topology where one is named. What that warns of is told
+// with what it refuses, as it may be why.
 func checkRules(topology string, paths []string) (*limit.Set, []configs.Mistake, error) {
 	if topology == "" {
 		return configs.CheckRules(paths...)
 	}
-	t, err := configs.ReadTopology(topology)
+	t, distant, err := configs.ReadTopology(topology)
 	if err != nil {
 		return nil, nil, err
 	}
-	return configs.CheckRulesOver(t, paths...)
+	set, warnings, err := configs.CheckRulesOver(t, paths...)
+	return set, append(distant, warnings...), err
 }
 
 func count(n int, noun string) string {

@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Region is a region of a World with its edges.
@@ -156,8 +157,8 @@ var secret = []byte("a secret of the simulated cluster")
 // answer: the daemons' defaults. Longer delays are refused, for nothing would
 // ever arrive in time.
 const (
-	edgeTimeout   = 250 * time.Millisecond
-	regionTimeout = time.Second
+	edgeTimeout   = deltasync.EdgeTimeout
+	regionTimeout = deltasync.RegionTimeout
 )
 
 // New builds a World with all its parts idle at Start.
