@@ -86,6 +86,9 @@ func (f Forecast) strain(r *Rate) (refuse, warn bool) {
 // Strain is what a topology makes of a rate, at a path: nil where it is held well
 // enough. refuse says that it is not held at all.
 func (r *Rate) Strain(path string, t Topology) (p *Problem, refuse bool) {
+	if r.Consistency == Strict {
+		return r.scarce(path, t), false
+	}
 	f := r.Forecast(t)
 	refuse, warn := f.strain(r)
 	if !refuse && !warn {
@@ -95,13 +98,9 @@ func (r *Rate) Strain(path string, t Topology) (p *Problem, refuse bool) {
 	if refuse {
 		code, verdict = "E230", "cannot be held"
 	}
-	edges := t.Edges
-	if r.Scope == ScopeRegion {
-		edges = t.Largest
-	}
 	return &Problem{Path: path, Code: code, Hint: r.relief(t), Detail: fmt.Sprintf(
 		"%s over %d edges %s: at twice the limit about %s more may be admitted in a window, and %s if %v times the limit comes at once",
-		r.words(), edges, verdict, r.part(f.Steady), r.part(f.Surge), r.surge())}, refuse
+		r.words(), r.sharers(t), verdict, r.part(f.Steady), r.part(f.Surge), r.surge())}, refuse
 }
 
 // words are the rate in short: "100 per 1s, loose".

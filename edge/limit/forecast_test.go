@@ -30,6 +30,13 @@ func TestForecast(t *testing.T) {
 		{"a thousand a second", limit.RateSpec{Limit: 1000, Per: time.Second, Consistency: "loose"}, usual, 34, 45, "W230", "consistency: adaptive"},
 		{"by shares", limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}, usual, 3, 15, "", ""},
 		{"in ten seconds", limit.RateSpec{Limit: 1000, Per: 10 * time.Second}, usual, 1, 3, "", ""},
+		{"strict, ten a second over 20 edges", limit.RateSpec{Limit: 10, Per: time.Second, Consistency: "strict"}, pops, 0, 0, "W232", "strict_wait: 1s, or 80 per 8s, or scope: region, a limit for each, or consistency: adaptive"},
+		{"strict, 20 a minute, who waits", limit.RateSpec{Limit: 20, Per: time.Minute, Consistency: "strict", StrictWait: 250 * ms}, pops, 0, 0, "W232", "80 per 4m, or scope: region"},
+		{"strict, of a bucket", limit.RateSpec{Algorithm: "token_bucket", Capacity: 30, Refill: limit.Flow{Units: 10, Per: time.Second}, Consistency: "strict"}, usual, 0, 0, "W232", "strict_wait: 1s, or scope: region"},
+		{"strict, four for each edge", limit.RateSpec{Limit: 80, Per: time.Second, Consistency: "strict"}, pops, 0, 0, "", ""},
+		{"strict, at scope region", limit.RateSpec{Limit: 10, Per: time.Second, Consistency: "strict", Scope: "region"}, pops, 0, 0, "", ""},
+		{"strict, at scope edge", limit.RateSpec{Limit: 1, Per: time.Second, Consistency: "strict", Scope: "edge"}, pops, 0, 0, "", ""},
+		{"strict, alone", limit.RateSpec{Limit: 1, Per: time.Second, Consistency: "strict"}, single, 0, 0, "", ""},
 		{"few a minute: a request or two", limit.RateSpec{Limit: 5, Per: time.Minute}, usual, 0, 60, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
