@@ -49,4 +49,10 @@
 // made a check 15 % slower: the tag missed, and the record after it. Huge pages for
 // the whole heap took 5 to 20 % off where every key misses; that is the operator's
 // to switch on (transparent_hugepage=always), not a library's.
+//
+// Tried, and dropped: to charge a record whose allowance is all that changes by one
+// compare-and-swap on its own line, without the shard's lock. It took one hot key with two
+// goroutines from 9.1 to 12.8 M/s, and nothing off where keys are many (1 M keys: 180 ns
+// of processor time with the lock, 188 and 197 without; 1 k: 123, and 125 and 128); with
+// one goroutine a check took 70 ns instead of 61, as the record is looked at twice.
 package main
