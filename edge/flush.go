@@ -277,7 +277,7 @@ func (n *Node) frames(now int64) []Outgoing {
 	if n.budget.Allows(now, deltasync.Regular) {
 		n.cluster.backlog.goes(now)
 	}
-	first := n.firstLane
+	first, left := n.firstLane, n.cfg.Boot()
 	for i := range n.outboxes {
 		lane := (first + i) % len(n.outboxes)
 		box := n.outboxes[lane]
@@ -285,7 +285,7 @@ func (n *Node) frames(now int64) []Outgoing {
 			continue
 		}
 		head := n.self
-		head.Lane, head.SentAt, head.HeardEpoch = lane, now, n.lanes[lane].epoch
+		head.Lane, head.SentAt, head.Left, head.HeardEpoch = lane, now, left, n.lanes[lane].epoch
 		if lane == 0 { // one that everybody serves and hears beats of
 			head.SecretCheck = n.secret
 		}
@@ -391,8 +391,9 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	if up != nil {
 		n.paused[lane].answer(up.Seq)
 		if down.EchoSentAt == up.SentAt {
-			correction := int64(n.clock.Correction()) // ours are by the corrected clock
-			n.clock.Heard(down.StoreEpoch, down.StoreEpoch, up.SentAt-correction, down.ReceivedAt, down.SentAt, t-correction)
+			arrived := t - int64(n.clock.Correction())
+			sent := arrived - int64(n.cfg.Boot()-up.Left) // as the clock would have shown then: it may have been set meanwhile
+			n.clock.Heard(down.StoreEpoch, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, arrived)
 		}
 		n.pace = down.Pace
 		n.heardBy(t, lane, down.StoreEpoch)

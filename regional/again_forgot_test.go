@@ -18,7 +18,7 @@ func forgotWhileTold(t *testing.T, used uint64) (eu *region, store *broken, sent
 	t.Helper()
 	now := start
 	store = &broken{Store: newStore(&now)}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, store)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, MaxKeys: 1}, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestRefusedKeysOutlastAPassThatBeginsAnew(t *testing.T) {
 	const lanes = 64
 	now := start
 	store := reads{&broken{Store: newStore(&now)}, map[deltasync.Key]bool{}}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second}, store)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second}, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,12 +33,16 @@ type region struct {
 
 func newRegion(t *testing.T, name string, store regional.Store, peers ...string) *region {
 	t.Helper()
-	a, err := regional.New(regional.Config{Region: name, Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second}, store)
+	a, err := regional.New(regional.Config{Boot: still, Region: name, Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second}, store)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	return &region{Aggregator: a, t: t, name: name, now: start, store: store}
 }
+
+// still is a clock that stands, for tests whose time is their own: so no exchange tells of
+// the clocks of others.
+func still() time.Duration { return 0 }
 
 func newStore(now *time.Time) *memstore.Store {
 	return memstore.New(memstore.Config{Now: func() time.Time { return *now }, Seed: 1})
@@ -396,7 +400,7 @@ func TestPushOnCrossing(t *testing.T) {
 
 func TestFullAggregatorRefusesNewKeysOnly(t *testing.T) {
 	b := &broken{Store: newStore(&start)}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 2}, b)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 2}, b)
 	if err != nil {
 		t.Fatal(err)
 	}

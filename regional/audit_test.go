@@ -265,7 +265,7 @@ func TestAuditRefusesNonsense(t *testing.T) {
 // A region that does not answer has no drift that anybody knows.
 func TestDriftIsForgotten(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, Registerer: reg}, newStore(&start))
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, Registerer: reg}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func BenchmarkHandle(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			now := start
 			store := memstore.New(memstore.Config{Now: func() time.Time { return now }})
-			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, store)
+			a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, store)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func BenchmarkTick(b *testing.B) {
 	}{{"windows", minute}, {"buckets", bucket}} {
 		b.Run(bb.name, func(b *testing.B) {
 			now := start
-			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, memstore.New(memstore.Config{Now: func() time.Time { return now }}))
+			a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, memstore.New(memstore.Config{Now: func() time.Time { return now }}))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func TestUrgentExportsLeaveTheOthers(t *testing.T) {
 // other regions' links are their own.
 func TestExportsKeepTheirBudget(t *testing.T) {
 	const rate = 10_000
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestExportsKeepTheirBudget(t *testing.T) {
 			t.Errorf("%d bytes to %s in 20 s, want about %d, and frames that wait", sent[peer], peer, 20*rate)
 		}
 	}
-	if _, err := regional.New(regional.Config{Region: "eu", Name: "a1", Budget: -1}, newStore(&start)); err == nil {
+	if _, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Budget: -1}, newStore(&start)); err == nil {
 		t.Error("a budget below zero is taken")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/sync/boottime"
 )
 
 // Config is what an aggregator is made from. Region and Name must be given;
@@ -75,8 +76,8 @@ type Config struct {
 	Rights      escrow.Log
 	RightsLease time.Duration
 
-	// Boot is a clock that nobody sets, by which leases are judged, and Token draws
-	// what nobody drew before, for who takes a lane of Rights. Nil: CLOCK_BOOTTIME,
+	// Boot is a clock that nobody sets, by which leases are judged and round trips are
+	// measured, and Token draws what nobody drew before, for who takes a lane of Rights. Nil: CLOCK_BOOTTIME,
 	// and at random. A simulation that is to replay sets both.
 	Boot  func() time.Duration
 	Token func() uint64
@@ -160,6 +161,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Boot == nil {
+		c.Boot = boottime.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

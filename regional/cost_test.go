@@ -24,7 +24,7 @@ func BenchmarkCost(b *testing.B) {
 			shape := minute
 			shape.Limit = 1e6 // far enough that nothing is cut or pushed
 			now, store := start, nothing{}
-			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, store)
+			a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, store)
 			if err != nil {
 				b.Fatal(err)
 			}

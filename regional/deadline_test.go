@@ -33,7 +33,7 @@ func (s *lazy) Merge(ctx context.Context, batch []regional.Item) ([]regional.Ite
 func lazyRegion(t *testing.T, takes time.Duration) (*region, *lazy) {
 	t.Helper()
 	s := &lazy{Store: memstore.New(memstore.Config{Seed: 1}), takes: takes}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, s)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestRunEndsBeyondItsBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sub.Stop()
-		a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: 1000}, newStore(&now))
+		a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: 1000}, newStore(&now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestRunEndsThoughARegionIsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sub.Stop()
-			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Timeout: tc.timeout}, newStore(&now))
+			a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Timeout: tc.timeout}, newStore(&now))
 			if err != nil {
 				t.Fatal(err)
 			}

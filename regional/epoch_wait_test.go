@@ -39,7 +39,7 @@ func (s *silent) Merge(ctx context.Context, batch []regional.Item) ([]regional.I
 func silentRegion(t *testing.T) (*region, *silent) {
 	t.Helper()
 	s := &silent{Store: memstore.New(memstore.Config{Seed: 1})}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, StoreTimeout: 150 * time.Millisecond}, s)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, StoreTimeout: 150 * time.Millisecond}, s)
 	if err != nil {
 		t.Fatal(err)
 	}

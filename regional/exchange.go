@@ -115,7 +115,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
 	head := a.self
-	head.Lane, head.SentAt = lane, raw
+	head.Lane, head.SentAt, head.Left = lane, raw, a.cfg.Boot()
 	if lane == 0 { // as edges do, who tell it to whoever owns that lane
 		head.SecretCheck = a.inbox.Secret(now)
 	}
@@ -235,7 +235,8 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)
 	if down.EchoSentAt == up.SentAt {
-		a.tellClock(down.Node, down.StoreEpoch, up.SentAt, down.ReceivedAt, down.SentAt, now.UnixNano())
+		sent := now.UnixNano() - int64(a.cfg.Boot()-up.Left) // as the clock would have shown then: it may have been set meanwhile
+		a.tellClock(down.Node, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, now.UnixNano())
 	}
 	a.learnEpoch(l, j, &down, t)
 	switch {

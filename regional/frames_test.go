@@ -30,7 +30,7 @@ func framesFit(t *testing.T, rnd *rand.Rand) {
 	for i := range 24 {
 		peers = append(peers, fmt.Sprint("region-", i))
 	}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, Targets: regional.TargetsMesh,
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, Targets: regional.TargetsMesh,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), StoreTimeout: time.Minute}, newStore(&now))
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func TestGuestsOfAHalfThatIsAwayMakeWay(t *testing.T) {
 	f.now = time.Now()
 	short := &watched{Store: memstore.New(memstore.Config{Seed: 1})}
 	f.us.store = tierstore.New(short, memstore.New(memstore.Config{Seed: 2}))
-	f.few(f.us, regional.Config{MaxKeys: 80}) // 20 guests
+	f.few(f.us, regional.Config{Boot: still, MaxKeys: 80}) // 20 guests
 	tick := func(d time.Duration) {
 		f.now = f.now.Add(d)
 		for _, r := range []*region{f.first, f.second, f.ap, f.us} {
@@ -114,7 +114,7 @@ func TestGuestsWaitForTheStore(t *testing.T) {
 	f := newFour(t)
 	b := &broken{Store: f.us.store}
 	f.us.store = b
-	f.few(f.us, regional.Config{MaxKeys: 1})
+	f.few(f.us, regional.Config{Boot: still, MaxKeys: 1})
 	(&edge{name: "e"}).tell(f.first, f.key, charge(start, 30))
 	(&edge{name: "f"}).tell(f.us, 9999, charge(start, 30))
 	f.us.Pushes(f.now)
@@ -156,7 +156,7 @@ func TestGuestPushedWhileItIsAboutToBeWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFour(t)
-			f.few(f.us, regional.Config{MaxKeys: 1})
+			f.few(f.us, regional.Config{Boot: still, MaxKeys: 1})
 			until := start.Add(time.Minute).UnixNano()
 			e, asks := &edge{name: "e"}, &edge{name: "asks"}
 			e.send(f.first, deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{{Key: f.key, Until: until}}})

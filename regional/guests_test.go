@@ -30,7 +30,7 @@ func (f *four) few(r *region, cfg regional.Config) {
 func TestWhatHomesToldOfKeysWithoutPlaceIsPushed(t *testing.T) {
 	const hot = 9999
 	f := newFour(t)
-	f.few(f.us, regional.Config{MaxKeys: 1})
+	f.few(f.us, regional.Config{Boot: still, MaxKeys: 1})
 	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
 	f.pass()
 	(&edge{name: "e"}).tell(f.us, f.key, charge(start, 30))
@@ -65,11 +65,11 @@ func TestWhatHomesToldOfKeysWithoutPlaceIsPushed(t *testing.T) {
 func TestWhatIsAnsweredOfAMeshWithoutPlaceIsKept(t *testing.T) {
 	const hot = 9999
 	f := newFour(t)
-	f.few(f.ap, regional.Config{Targets: regional.TargetsMesh})
-	f.few(f.us, regional.Config{Targets: regional.TargetsMesh, MaxKeys: 1})
+	f.few(f.ap, regional.Config{Boot: still, Targets: regional.TargetsMesh})
+	f.few(f.us, regional.Config{Boot: still, Targets: regional.TargetsMesh, MaxKeys: 1})
 	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
-	f.ap.Exports(f.now)                                         // it is not heard
-	f.few(f.ap, regional.Config{Targets: regional.TargetsMesh}) // nor told again
+	f.ap.Exports(f.now)                                                      // it is not heard
+	f.few(f.ap, regional.Config{Boot: still, Targets: regional.TargetsMesh}) // nor told again
 	(&edge{name: "e"}).tell(f.us, f.key, charge(start, 1))
 	(&edge{name: "f"}).tell(f.us, hot, charge(start, 30))
 	f.us.Pushes(f.now)
@@ -91,7 +91,7 @@ func TestWhatIsAnsweredOfAMeshWithoutPlaceIsKept(t *testing.T) {
 // in the store by then.
 func TestWhatHomesToldWherePlacesRunShortIsStored(t *testing.T) {
 	f := newFour(t)
-	f.few(f.us, regional.Config{MaxKeys: 8})
+	f.few(f.us, regional.Config{Boot: still, MaxKeys: 8})
 	f.us.sync(nil) // all is written at first
 	(&edge{name: "e"}).tell(f.ap, f.key, charge(start, 30))
 	f.pass()
@@ -118,8 +118,8 @@ func TestGuestsAreBounded(t *testing.T) {
 		asked  int
 		guests int
 	}{
-		"by number": {regional.Config{MaxKeys: 8}, 8, 40, 2},
-		"by bytes":  {regional.Config{MaxBytes: 1 << 18}, 600, 50, 50},
+		"by number": {regional.Config{Boot: still, MaxKeys: 8}, 8, 40, 2},
+		"by bytes":  {regional.Config{Boot: still, MaxBytes: 1 << 18}, 600, 50, 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFour(t)

@@ -61,7 +61,7 @@ func TestWipedRegionsAreToldAgain(t *testing.T) {
 		seed++
 		store := memstore.New(memstore.Config{Now: func() time.Time { return f.now }, Seed: seed})
 		name := (*r).name
-		a, err := regional.New(regional.Config{Region: name, Name: "a1", Peers: others(names(4), name), Lanes: 1, Incarnation: seed, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, store)
+		a, err := regional.New(regional.Config{Boot: still, Region: name, Name: "a1", Peers: others(names(4), name), Lanes: 1, Incarnation: seed, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, store)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestWipedRegionsAreToldAgain(t *testing.T) {
 // its place: or whoever asks again would never hear of it.
 func TestWhatHomesToldOutlivesItsPlace(t *testing.T) {
 	f := newFour(t)
-	a, err := regional.New(regional.Config{Region: f.us.name, Name: "a1", Peers: others(names(4), f.us.name), Lanes: 1, MaxKeys: 1, Incarnation: 1, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, f.us.store)
+	a, err := regional.New(regional.Config{Boot: still, Region: f.us.name, Name: "a1", Peers: others(names(4), f.us.name), Lanes: 1, MaxKeys: 1, Incarnation: 1, StoreTimeout: time.Second, Targets: regional.TargetsHomes}, f.us.store)
 	if err != nil {
 		t.Fatal(err)
 	}

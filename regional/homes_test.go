@@ -30,7 +30,7 @@ func others(all []string, one string) []string {
 func newHome(t *testing.T, now *time.Time, targets regional.Targets, name string, all []string) *region {
 	t.Helper()
 	store := newStore(now)
-	a, err := regional.New(regional.Config{Region: name, Name: "a1", Peers: others(all, name), Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Targets: targets}, store)
+	a, err := regional.New(regional.Config{Boot: still, Region: name, Name: "a1", Peers: others(all, name), Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Targets: targets}, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAutoIsHomesAboveEightRegions(t *testing.T) {
 			t.Errorf("%q with %d regions: a key goes to %v, want %d", tc.targets, tc.regions, r.Homes(9), want)
 		}
 	}
-	if _, err := regional.New(regional.Config{Region: "eu", Name: "a", Targets: "all"}, newStore(&now)); err == nil {
+	if _, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a", Targets: "all"}, newStore(&now)); err == nil {
 		t.Error("the targets \"all\" are taken")
 	}
 }
@@ -313,7 +313,7 @@ func TestTheLargerOfXAndOCounts(t *testing.T) {
 	if told[regional.FromHomes] != 1 || told[regional.FromRegion] != 2 {
 		t.Errorf("the store has %v vectors by source, want 1 of homes and 2 of regions", told)
 	}
-	next, err := regional.New(regional.Config{Region: f.us.name, Name: "a1", Peers: others(names(4), f.us.name), Lanes: 1, Incarnation: 2, Targets: regional.TargetsMesh}, f.us.store)
+	next, err := regional.New(regional.Config{Boot: still, Region: f.us.name, Name: "a1", Peers: others(names(4), f.us.name), Lanes: 1, Incarnation: 2, Targets: regional.TargetsMesh}, f.us.store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 // once; others are served meanwhile.
 func TestSenderIsMuted(t *testing.T) {
 	var log bytes.Buffer
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1,
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func FuzzHandle(f *testing.F) {
 	seed(deltasync.RegionSubject("eu", 0, "us"))
 	f.Add("nowhere", []byte("poison"))
 	f.Fuzz(func(t *testing.T, subject string, payload []byte) {
-		a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, MaxKeys: 1000}, newStore(&start))
+		a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, MaxKeys: 1000}, newStore(&start))
 		if err != nil {
 			t.Fatal(err)
 		}

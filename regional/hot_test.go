@@ -12,7 +12,7 @@ import (
 // when it is. The store need not have them any more.
 func TestFloodInLargeFramesLeavesWhatIsNearItsLimit(t *testing.T) {
 	const limited, frame = 1200, 2500
-	r := small(t, regional.Config{MaxKeys: 3000}, forgetful{})
+	r := small(t, regional.Config{Boot: still, MaxKeys: 3000}, forgetful{})
 	before, flood := &edge{name: "before"}, &edge{name: "flood"}
 	before.used(r, 90, 1, limited)
 	for i := range 8 {

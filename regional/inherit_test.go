@@ -207,7 +207,7 @@ func TestListedKeysWithoutAPlaceAreTold(t *testing.T) {
 	for key := range deltasync.Key(50) {
 		e.tell(before, key+1, charge(start, 60))
 	}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 2, StoreTimeout: time.Second, MaxKeys: 5}, store)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 2, StoreTimeout: time.Second, MaxKeys: 5}, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func newMisfit(t *testing.T, name string, lanes int, peers ...string) *misfit {
 	t.Helper()
 	m := &misfit{}
 	a, err := regional.New(regional.Config{
-		Region: name, Name: "a1", Peers: peers, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&m.log, nil)),
+		Boot: still, Region: name, Name: "a1", Peers: peers, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&m.log, nil)),
 	}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // is named beside it; store_down alone would pass for an acknowledgement.
 func TestOutageAndRefusal(t *testing.T) {
 	b := &broken{Store: newStore(&start), down: true}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 1}, b)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 1}, b)
 	if err != nil {
 		t.Fatal(err)
 	}

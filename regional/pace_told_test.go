@@ -12,7 +12,7 @@ import (
 // regions none: theirs are few.
 func TestRepliesTellThePace(t *testing.T) {
 	watch, each := start, time.Millisecond // each look at the watch takes so long
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second,
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second,
 		Now: func() time.Time { watch = watch.Add(each); return watch }}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // the others again.
 func TestReplyNamesWhatWasRefused(t *testing.T) {
 	b := &broken{Store: newStore(&start)}
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, b)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func refusedFor(t *testing.T, reg *prometheus.Registry) map[string]int {
 // The key that has all the entries that it may, and nothing else, refuses as such.
 func TestRefusedForEntries(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, Registerer: reg}, newStore(&start))
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, Registerer: reg}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)
 	}

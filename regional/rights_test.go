@@ -26,7 +26,7 @@ func TestRightsAreGranted(t *testing.T) {
 	}
 	subject := deltasync.ClaimSubject("eu", 0, "us", "p", "e1")
 	reg := prometheus.NewPedanticRegistry()
-	with, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Rights: memstore.NewRights(time.Time{}, nil), Registerer: reg}, memstore.New(memstore.Config{}))
+	with, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Rights: memstore.NewRights(time.Time{}, nil), Registerer: reg}, memstore.New(memstore.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ spillgate_rights_keys 1
 `), "spillgate_rights_unanswered_total", "spillgate_rights_keys"); err != nil {
 		t.Error(err)
 	}
-	without, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1}, memstore.New(memstore.Config{}))
+	without, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1}, memstore.New(memstore.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 func TestWithoutTheStoreOnlyWhatMattersMakesRoom(t *testing.T) {
 	mem := newStore(&start)
 	b := &broken{Store: mem}
-	r := small(t, regional.Config{MaxKeys: 40}, b)
+	r := small(t, regional.Config{Boot: still, MaxKeys: 40}, b)
 	e := &edge{name: "e1"}
 	e.used(r, 1, 1, 10) // stored
 	e.used(r, 30, 11, 10)
@@ -64,7 +64,7 @@ func TestWithoutTheStoreOnlyWhatMattersMakesRoom(t *testing.T) {
 // grow for that.
 func TestListOfUnstoredIsBounded(t *testing.T) {
 	b := &broken{Store: newStore(&start), down: true}
-	r := small(t, regional.Config{MaxKeys: 10}, b)
+	r := small(t, regional.Config{Boot: still, MaxKeys: 10}, b)
 	e := &edge{name: "e1"}
 	for round := range deltasync.Key(50) {
 		e.used(r, 1, 1+10*round, 10)
@@ -81,7 +81,7 @@ func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 	const budget = 256 << 10
 	b := &broken{Store: newStore(&start), down: true}
 	reg := prometheus.NewRegistry()
-	r := small(t, regional.Config{MaxBytes: budget, Registerer: reg}, b)
+	r := small(t, regional.Config{Boot: still, MaxBytes: budget, Registerer: reg}, b)
 	e, refused := &edge{name: "e1"}, 0
 	for life := range uint32(60) {
 		sec := many(start, 1, 100)
@@ -103,7 +103,7 @@ func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 func TestSlicesFindNoRoomBeyondTheBudget(t *testing.T) {
 	const budget = 256 << 10
 	for _, limit := range []uint64{1 << 40, 1 << 31} { // of which half is used at once
-		r := small(t, regional.Config{MaxBytes: budget}, &broken{Store: newStore(&start), down: true})
+		r := small(t, regional.Config{Boot: still, MaxBytes: budget}, &broken{Store: newStore(&start), down: true})
 		e, first := &edge{name: "e1"}, 0
 		for i := range 40 {
 			r.now = start.Add(time.Duration(i) * minute.Width)

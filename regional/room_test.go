@@ -47,7 +47,7 @@ func holds(r *region, first deltasync.Key, n int) (held int) {
 // least of their limit; they are read again when somebody asks.
 func TestFloodPutsOutWhoUsesLeast(t *testing.T) {
 	const budget, hot, flood = 1 << 20, 100, 50_000
-	r := small(t, regional.Config{MaxBytes: budget}, newStore(&start))
+	r := small(t, regional.Config{Boot: still, MaxBytes: budget}, newStore(&start))
 	e := &edge{name: "e1"}
 	e.used(r, 40, 1, hot)
 	for first := deltasync.Key(1000); first < 1000+flood; first += 1000 {
@@ -105,7 +105,7 @@ func TestBytesAreWhatKeysTake(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := small(t, regional.Config{MaxBytes: 64 << 20}, forgetful{})
+			r := small(t, regional.Config{Boot: still, MaxBytes: 64 << 20}, forgetful{})
 			before := heap()
 			for first := deltasync.Key(1); first < 60_000; first += 1000 {
 				for i, name := range []string{"e1", "e2", "e3"} {
@@ -156,7 +156,7 @@ func TestWhatMadeRoomIsNotAcknowledged(t *testing.T) {
 	const keys = 257 // one more than Sync writes at once
 	mem := newStore(&start)
 	h := &hooked{Store: mem}
-	r := small(t, regional.Config{MaxKeys: keys}, h)
+	r := small(t, regional.Config{Boot: still, MaxKeys: keys}, h)
 	e := &edge{name: "e1"}
 	if err := r.Sync(context.Background(), start); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func (h *hooked) Merge(ctx context.Context, batch []regional.Item) ([]regional.I
 // A key that another region has yet to be told goes after those that all know,
 // and it shows.
 func TestUnexportedGoesLast(t *testing.T) {
-	eu := small(t, regional.Config{MaxKeys: 20, Peers: []string{"us"}}, newStore(&start))
+	eu := small(t, regional.Config{Boot: still, MaxKeys: 20, Peers: []string{"us"}}, newStore(&start))
 	e := &edge{name: "e1"}
 	e.used(eu, 1, 1, 10)
 	far{epoch: 1, refuses: true}.answer(t, eu) // they wait to be told again
@@ -267,11 +267,11 @@ type swapped struct{ *memstore.Store }
 func TestWhatTheStoreAddsMakesRoom(t *testing.T) {
 	const budget, keys, edges = 1 << 19, 100, 20
 	store := newStore(&start)
-	large := small(t, regional.Config{MaxBytes: 64 << 20}, store)
+	large := small(t, regional.Config{Boot: still, MaxBytes: 64 << 20}, store)
 	for i := range edges {
 		(&edge{name: "e" + strconv.Itoa(i)}).used(large, 1, 1, keys)
 	}
-	r := small(t, regional.Config{MaxBytes: budget}, store)
+	r := small(t, regional.Config{Boot: still, MaxBytes: budget}, store)
 	e := &edge{name: "e"}
 	e.used(r, 1, 1000, 1000)
 	down := e.used(r, 1, 1, keys)
@@ -286,7 +286,7 @@ func TestWhatTheStoreAddsMakesRoom(t *testing.T) {
 // Nobody needs more than the outboxes' part for what waits to be told.
 func TestOutboxesHaveAPart(t *testing.T) {
 	const budget = 8 << 20
-	eu := small(t, regional.Config{MaxBytes: budget, Peers: []string{"us", "ap"}}, forgetful{})
+	eu := small(t, regional.Config{Boot: still, MaxBytes: budget, Peers: []string{"us", "ap"}}, forgetful{})
 	e := &edge{name: "e1"}
 	for first := deltasync.Key(1); first < 30_000; first += 1000 {
 		e.used(eu, 1, first, 1000)
@@ -294,7 +294,7 @@ func TestOutboxesHaveAPart(t *testing.T) {
 	if n, most := eu.Waiting(), budget/4/256; n < most*9/10 || n > most {
 		t.Errorf("%d deltas wait for two peers, want %d at most and nearly so", n, most)
 	}
-	if _, err := regional.New(regional.Config{Region: "eu", Name: "a", Peers: []string{"us"}, Lanes: 64, MaxBytes: 1 << 20}, forgetful{}); err == nil {
+	if _, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a", Peers: []string{"us"}, Lanes: 64, MaxBytes: 1 << 20}, forgetful{}); err == nil {
 		t.Error("a megabyte for 64 lanes: no error")
 	}
 }
@@ -304,7 +304,7 @@ func TestOutboxesHaveAPart(t *testing.T) {
 // after the other.
 func TestQuestionsPutNobodyOut(t *testing.T) {
 	store := newStore(&start)
-	r := small(t, regional.Config{MaxKeys: 2}, store)
+	r := small(t, regional.Config{Boot: still, MaxKeys: 2}, store)
 	e, asker := &edge{name: "e1"}, &edge{name: "e2"}
 	for key := deltasync.Key(1); key <= 6; key++ {
 		e.tell(r, key, charge(start, 7))
@@ -343,7 +343,7 @@ func TestWhoIsTurnedAwayHearsOthers(t *testing.T) {
 	const keys = 257 // one more than Sync writes at once
 	mem := newStore(&start)
 	h := &hooked{Store: mem}
-	r, other := small(t, regional.Config{MaxKeys: keys}, h), newRegion(t, "eu", mem)
+	r, other := small(t, regional.Config{Boot: still, MaxKeys: keys}, h), newRegion(t, "eu", mem)
 	if err := r.Sync(context.Background(), start); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestWhoIsTurnedAwayHearsOthers(t *testing.T) {
 // comes after it in the frame, waits until it is stored.
 func TestWhatMattersWaitsForTheRestOfItsFrame(t *testing.T) {
 	store := newStore(&start)
-	r := small(t, regional.Config{MaxKeys: 2}, store)
+	r := small(t, regional.Config{Boot: still, MaxKeys: 2}, store)
 	sec := many(start, 1, 3)
 	sec.Deltas[2].Cells[0].Charges = 90
 	if down := (&edge{name: "e1"}).send(r, sec); down.Status != deltasync.StatusOK || len(down.Refused) > 0 {
@@ -382,7 +382,7 @@ func TestWhatMattersWaitsForTheRestOfItsFrame(t *testing.T) {
 
 // Who is kept out matters, however little of the limit is used.
 func TestPenaltyOutlastsAFlood(t *testing.T) {
-	r := small(t, regional.Config{MaxKeys: 10}, newStore(&start))
+	r := small(t, regional.Config{Boot: still, MaxKeys: 10}, newStore(&start))
 	e := &edge{name: "e1"}
 	sec := many(start, 1, 1)
 	sec.Deltas[0].Until = start.Add(time.Hour).UnixNano()

@@ -91,7 +91,7 @@ func TestWhatChangedIsAllThereIs(t *testing.T) {
 				(&edge{name: string(rune('a' + who)), seq: uint64(step)}).send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: key, Cells: []crdt.Cell{{Slice: s, Charges: counts[id]}}}}})
 			case 4:
 				if rnd.IntN(40) == 0 { // another aggregator takes over
-					a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: uint64(step + 2), StoreTimeout: time.Second}, store)
+					a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: uint64(step + 2), StoreTimeout: time.Second}, store)
 					if err != nil {
 						t.Fatal(err)
 					}

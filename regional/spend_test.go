@@ -25,7 +25,7 @@ func TestWhatComesBackIsInTheLinksBudget(t *testing.T) {
 		wait         time.Duration
 	}{{"small ones", 1, 1, 0}, {"a large reply", large, 1, 2 * time.Second}, {"a large answer to an audit", 1, large, 2 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
-			a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
+			a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func TestTickComesAround(t *testing.T) {
 
 // Keys are found again wherever others were dropped.
 func TestTickWithFewKeys(t *testing.T) {
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, newStore(&start))
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, MaxKeys: 3}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // A key that finds room only once others of its frame are stored may be refused then,
 // behind one that came after it: the answer names both, in their order.
 func TestRefusedInASecondPass(t *testing.T) {
-	r := small(t, regional.Config{MaxKeys: 1}, newStore(&start))
+	r := small(t, regional.Config{Boot: still, MaxKeys: 1}, newStore(&start))
 	more, ahead := charge(start, 0), charge(start.Add(time.Hour), 1)
 	more.Refunds = 1000 // more than an edge may give back of what others counted
 	down := (&edge{name: "e"}).send(r, deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{
@@ -27,7 +27,7 @@ func TestRefusedInASecondPass(t *testing.T) {
 // A region without others keeps nothing of what it would hear from them, however often
 // its keys are asked about.
 func TestAloneAKeyTakesNoMoreWhenItIsAskedAbout(t *testing.T) {
-	r := small(t, regional.Config{Targets: regional.TargetsHomes}, newStore(&start))
+	r := small(t, regional.Config{Boot: still, Targets: regional.TargetsHomes}, newStore(&start))
 	e := &edge{name: "e"}
 	e.tell(r, 1, charge(start, 1))
 	before := r.Stats(start).Bytes

@@ -162,7 +162,7 @@ func TestSubtotalIsAskedForOnce(t *testing.T) {
 // have answered what it tells them of the first.
 func (f *four) forgetWhileTold() {
 	f.t.Helper()
-	f.few(f.us, regional.Config{MaxKeys: 1})
+	f.few(f.us, regional.Config{Boot: still, MaxKeys: 1})
 	f.us.sync(nil)
 	e := &edge{name: "lives"}
 	e.tell(f.us, f.key, charge(f.now, 1))

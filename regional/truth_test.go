@@ -155,7 +155,7 @@ func TestTruthIsBounded(t *testing.T) {
 	}
 	set := ruleSet(t, rules...)
 	reg := prometheus.NewRegistry()
-	r := truthful(t, set, regional.Config{Registerer: reg, MaxBytes: 64 << 20})
+	r := truthful(t, set, regional.Config{Boot: still, Registerer: reg, MaxBytes: 64 << 20})
 	r.pass(2 * time.Second)
 	e := &edge{name: "e1"}
 	foreign := ruleSet(t, apiRule("elsewhere", limit.RateSpec{Limit: 10, Per: 10 * time.Second})).Rules()[0].Rates[0]

@@ -20,7 +20,7 @@ import (
 func newLogged(t *testing.T, log *bytes.Buffer, peers ...string) *region {
 	t.Helper()
 	a, err := regional.New(regional.Config{
-		Region: "eu", Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Boot: still, Region: "eu", Name: "a1", Peers: peers, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)

@@ -145,7 +145,7 @@ func TestWhoToldOtherwiseIsForgotten(t *testing.T) {
 // That a key began anew is said once a minute, whoever has how many keys do so.
 func TestKeysThatBeginAnewAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	a, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, StoreTimeout: time.Second,
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1, StoreTimeout: time.Second,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}, newStore(&start))
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,8 @@ type Up struct {
 	SecretCheck uint64 // in the first lane: an edge's, or that of most edges of a region: see SecretCheck; 0: not told
 	Sections    []Section
 
-	cells []crdt.Cell // that those of the last deltas stand in, where an Outbox made the frame
+	Left  time.Duration // when it left, by a clock of the sender's that nobody sets; it is not told
+	cells []crdt.Cell   // that those of the last deltas stand in, where an Outbox made the frame
 }
 
 // Replica is the entry that the sender's counts of the given life belong to.
