@@ -128,7 +128,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			l.room.keys = cfg.MaxKeys / cfg.Lanes
 		}
 		for range cfg.Peers {
-			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: cfg.outboxDeltas(), Patience: cfg.Interval})})
+			l.peers = append(l.peers, peer{outbox: deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: cfg.outboxDeltas(), Patience: cfg.Interval, Late: amends})})
 		}
 		a.lanes = append(a.lanes, l)
 	}

@@ -25,6 +25,10 @@ type OutboxConfig struct {
 	// that was lost, or a region that is far, makes news late by so much and no more,
 	// and a slow one gets at most one frame each Patience. 0: it holds it up for good.
 	Patience time.Duration
+	// Late is for how long at least slices are told that have left every window, where
+	// nothing got through before: to who judges them after the fact. For three windows,
+	// where these are longer; 1024 slices of all at most. 0: they are not.
+	Late time.Duration
 	// MaxFrame is the largest encoded frame in bytes, 1024 to MaxFrame; 0:
 	// MaxFrame. Whatever lies outside is brought inside.
 	MaxFrame int
@@ -205,7 +209,7 @@ func (o *Outbox) join(id *sectionID, e *entry, d *Delta) {
 	// While nothing gets through slices grow old. What has left every window
 	// is dropped; the count bounds memory even if a clock jumped.
 	if n := e.cells.len(); n > id.shape.Slices {
-		if over := n - keep(id.shape); over > 0 {
+		if over := n - o.keep(id.shape); over > 0 {
 			e.cells.dropFirst(over)
 		}
 	}
@@ -254,11 +258,18 @@ func (e *entry) tells() bool { return e.cells.len() > 0 || !e.carry.Zero() || e.
 
 // keep is the number of slices of a shape that anybody may still ask for: those
 // of a window, the one that leaves it, and on both sides as many as a store
-// keeps longer, which is a second or two slices.
-func keep(s Shape) int {
+// keeps longer, which is a second or two slices; and late ones.
+func (o *Outbox) keep(s Shape) int {
 	slack := max(2, int((time.Second+s.Width-1)/s.Width))
-	return min(s.Slices+1+2*slack, maxCells)
+	late := 0
+	if o.cfg.Late > 0 {
+		late = min(max(3*s.Slices, int(o.cfg.Late/s.Width)), max(0, mostLate-s.Slices))
+	}
+	return min(s.Slices+1+2*slack+late, maxCells)
 }
+
+// mostLate is how many slices of a key anybody judges.
+const mostLate = 1024
 
 // engaged says that as many frames are under way as may be at an instant.
 func (o *Outbox) engaged(now int64) bool {

@@ -170,8 +170,8 @@ func TestStraightIsBounded(t *testing.T) {
 	}
 	o = NewOutbox(OutboxConfig{})
 	o.Tell(&minute, 1, &Delta{Key: 1, Cells: long})
-	if got := len(o.Next(head).Sections[0].Deltas[0].Cells); got != keep(minute) {
-		t.Errorf("%d slices are told, want the last %d", got, keep(minute))
+	if got := len(o.Next(head).Sections[0].Deltas[0].Cells); got != o.keep(minute) {
+		t.Errorf("%d slices are told, want the last %d", got, o.keep(minute))
 	}
 	day := minute
 	day.Slices = maxSlices

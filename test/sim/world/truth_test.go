@@ -230,10 +230,41 @@ func TestTruthOfACutRegion(t *testing.T) {
 	if got.Completed == 0 || got.Amended != 0 && got.Hits <= during.Hits || got.Hits > hits || got.Hits < during.Hits {
 		t.Errorf("after a long cut: reported %+v of %d hits, and during it %+v: want more, and no more than there are", got, hits, during)
 	}
-	if got.Hits < hits/3 {
+	if got.Hits < hits/2 || got.Completed == got.Incomplete {
 		t.Errorf("after a long cut: %d hits of %d", got.Hits, hits)
 	}
 	t.Logf("long cut: %d of %d hits; %d windows, %d incomplete, %d completed, %d slices amended", got.Hits, hits, got.Windows, got.Incomplete, got.Completed, got.Amended)
+}
+
+// A region that is cut off for up to a window and thirty seconds tells all that it counted
+// when it is back, however steadily it was.
+func TestTruthOfSteadySpendingInACut(t *testing.T) {
+	for _, cut := range []time.Duration{15 * time.Second, 22 * time.Second, 30 * time.Second, 35 * time.Second} {
+		for _, every := range []time.Duration{80 * time.Millisecond, 320 * time.Millisecond} {
+			w, o := three(t, limit.RateSpec{Limit: 40, Per: 10 * time.Second, Consistency: "loose"})
+			o.crowd(w, 1, every, 12*time.Second)
+			w.Cut("eu", true)
+			o.crowd(w, 1, every, cut)
+			w.Cut("eu", false)
+			rest(w, 60*time.Second)
+			hits, _, _ := o.over()
+			got := reported(w)
+			if got.Hits != hits || got.Incomplete < got.Completed || got.Completed+1 < got.Incomplete || (cut > 20*time.Second) != (got.Incomplete > 0) {
+				t.Errorf("%v of a request every %v: reported %+v, want %d hits, and all that was incomplete completed, but for a slice", cut, every, got, hits)
+			}
+		}
+	}
+
+	w, o := three(t, limit.RateSpec{Limit: 40, Per: 10 * time.Second, Consistency: "loose"}) // for too long
+	o.crowd(w, 1, 80*time.Millisecond, 12*time.Second)
+	w.Cut("eu", true)
+	o.crowd(w, 1, 80*time.Millisecond, 80*time.Second)
+	w.Cut("eu", false)
+	rest(w, 60*time.Second)
+	hits, _, _ := o.over()
+	if got := reported(w); got.Hits > hits || got.Completed > got.Incomplete*2/3 || got.Completed == 0 {
+		t.Errorf("80 s: reported %+v of %d hits, want some, and what was told too late to stay incomplete", got, hits)
+	}
 }
 
 // An aggregator dies and starts anew. What it had told stays told by who read it, and
