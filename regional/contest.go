@@ -24,9 +24,9 @@ type contest struct {
 	spent   spent          // by the region's edges, since the contest began
 	sums    sums
 	exports [exportsKept]export
-	began   int64 // when somebody first told what is asked for
-	heard   int64 // and last
-	place   int   // in lane.contests
+	past    [pastWeighed]pastWeights // of all regions, the latest first
+	heard   int64                    // when somebody last told what is asked for
+	place   int                      // in lane.contests
 }
 
 // spent is what was charged, and what of that was given back.
@@ -64,7 +64,8 @@ type asker struct {
 type regionDemand struct {
 	deltasync.Demand
 	at     int64
-	frozen float64 // its part of the limit, as it was when it fell silent; 0: it speaks
+	past   [pastWeighed]float32 // what it was weighed by when contest.past was
+	frozen float64              // its part of the limit, as it was when it fell silent; 0: it speaks
 }
 
 // weight is what it is weighed by.
@@ -96,7 +97,7 @@ const (
 // contested is the counter's contest, made when an edge first tells its demand.
 func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *contest {
 	if c.contest == nil {
-		c.contest = &contest{regions: make([]regionDemand, len(l.peers)), began: now}
+		c.contest = &contest{regions: make([]regionDemand, len(l.peers)), past: [pastWeighed]pastWeights{{at: now}}}
 		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) { // the others may not know it yet
 			c.contest.spent.add(cell)
 		}
@@ -248,6 +249,7 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		}
 		key := l.contests[l.contestHand]
 		c := l.counters[key]
+		a.noteWeights(c, now)
 		a.freeze(c, silent)
 		if now-c.contest.heard > int64(forgetContest) && !c.contest.keeps(now, len(l.contests)) {
 			l.strike(c)

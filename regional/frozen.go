@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -19,6 +20,9 @@ const (
 	keepFrozen = time.Hour
 	// mostFrozen bounds the contests of a lane that are kept for that alone.
 	mostFrozen = republished
+	// pastWeighed is how many times it is known what regions were weighed by: who is found
+	// to be silent fell silent after the first of them, even one that is far away.
+	pastWeighed = 4
 )
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
@@ -38,27 +42,50 @@ func (a *Aggregator) freeze(c *counter, silent uint64) {
 	}
 }
 
-// had is the part of the limit that a region has which has just fallen silent, as both
-// sides know it. A region that told of no demand has none, or next to none; of a key
-// that it cannot have told of in time nobody knows where it is asked for more.
+// had is the part of the limit that a region has which has just fallen silent, by what was
+// asked for in all of them shortly before: that all of them know, here and on the other
+// side. A region that told of no demand has none, or next to none; of a key that is too
+// new for all to have told each has as much.
 func (a *Aggregator) had(c *counter, j int) float64 {
-	t, pace, least := c.contest, paceOf(c.shape), a.least(c)
-	silent := a.links.waiting[j].Load()
-	if r := &t.regions[j]; r.at == 0 && t.began+a.tells(j) > silent {
-		return 1 / float64(len(t.regions)+1)
+	t, least, i := c.contest, a.least(c), 0
+	for until := a.links.waiting[j].Load() - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
+		i++
 	}
-	all := t.seen(silent).weight + least // of this region as the other side has it
-	for i := range t.regions {
-		all += t.regions[i].weight(pace) + least
+	all := float64(t.past[i].own) + least
+	for k := range t.regions {
+		all += float64(t.regions[k].past[i]) + least
 	}
-	return (t.regions[j].weight(pace) + least) / all
+	return (float64(t.regions[j].past[i]) + least) / all
 }
 
-// tells is how long it takes a region at the most to tell this one what is asked for.
+// pastWeights is when regions were weighed by so much, and this one.
+type pastWeights struct {
+	at  int64
+	own float32
+}
+
+// tells is how long it takes a region at the most to hear what is asked for here.
 func (a *Aggregator) tells(j int) int64 {
 	a.links.mu.Lock()
 	defer a.links.mu.Unlock()
 	return int64(2*a.cfg.Interval) + a.links.ways[j]*13/10
+}
+
+// noteWeights takes note of what regions are weighed by, now and then: at about the same
+// instants everywhere, so that all find the same parts.
+func (a *Aggregator) noteWeights(c *counter, now int64) {
+	t, pace, step := c.contest, paceOf(c.shape), int64(max(500*time.Millisecond, 4*a.cfg.Interval))
+	last := t.past[0].at
+	if young := t.past[1].at == 0 && last <= now && now < last+step; young || last/step == now/step {
+		return // not all who ask for a new key have told
+	}
+	copy(t.past[1:], t.past[:])
+	t.past[0] = pastWeights{now, float32(t.weight)}
+	for j := range t.regions {
+		r := &t.regions[j]
+		copy(r.past[1:], r.past[:])
+		r.past[0] = float32(r.weight(pace))
+	}
 }
 
 // least is what a region weighs where nothing is asked for.
@@ -73,7 +100,7 @@ func (t *contest) keeps(now int64, contests int) bool {
 		return false
 	}
 	for j := range t.regions {
-		if f := t.regions[j].frozen; f != 0 && f != 1/float64(len(t.regions)+1) {
+		if f := t.regions[j].frozen; f != 0 && math.Abs(f*float64(len(t.regions)+1)-1) > 1e-6 { // else it is as of a new one
 			return true
 		}
 	}

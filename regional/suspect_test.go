@@ -65,7 +65,7 @@ func TestPartsRiseLate(t *testing.T) {
 		l.contested(1, c, a.unseen(now), now).asks(9, &deltasync.Demand{Fast: rate, Mid: rate, Window: rate}, now)
 		a.republish(c, now)
 	}
-	us := func(rate float32) { c.contest.regions[0] = regionDemand{deltasync.Demand{Mid: rate}, now, 0} }
+	us := func(rate float32) { c.contest.regions[0] = regionDemand{Demand: deltasync.Demand{Mid: rate}, at: now} }
 
 	republished := func() (kept bool) {
 		a.republishAll(l, now)
@@ -103,11 +103,15 @@ func TestPartsRiseLate(t *testing.T) {
 	// Cut off from each other, both have what they had, and no one forgets it soon.
 	say(60)
 	us(20)
+	for range 3 {
+		now += int64(time.Second)
+		say(60)
+		republished()
+	}
 	c.contest.exported(now)
-	now += a.unseen(now)
 	a.links.sent(0, now)
 	now += int64(time.Second)
-	say(60)
+	say(90) // which the others do not know
 	s := share()
 	if s.Omega != 1 || s.Kept < 20 || s.Kept > 30 || s.Unseen != 0 {
 		t.Errorf("alone: %+v, want all but some quarter of the limit", *s)
@@ -138,24 +142,43 @@ func TestPartsOfWhoNeverAsked(t *testing.T) {
 	}
 	l, now := a.lanes[0], int64(1_800_000_000)*int64(time.Second)
 	a.links.ways[0], a.links.ways[1] = 80*ms, 80*ms
-	asked := func(key deltasync.Key, before int64) *counter {
-		c := &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 3000}}
-		l.counters[key], l.learnt = c, 1
-		l.contested(key, c, a.unseen(now-before), now-before).asks(9, &deltasync.Demand{Fast: 80, Mid: 80, Window: 80}, now-before)
-		a.republish(c, now-before)
-		c.contest.exported(now - before)
+	asks := func(key deltasync.Key, region bool) *counter {
+		c := l.counters[key]
+		if c == nil {
+			c = &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 3000}}
+			l.counters[key] = c
+		}
+		t := l.contested(key, c, a.unseen(now), now)
+		t.asks(9, demandOf(3000), now)
+		if region {
+			t.regions[1] = regionDemand{Demand: deltasync.Demand{Mid: 3000}, at: now, past: t.regions[1].past}
+		}
+		a.republish(c, now)
 		return c
 	}
-	old, late := asked(1, a.tells(0)+ms), asked(2, a.tells(0)-ms)
+	l.learnt = 1
+	old := asks(1, false)
+	for range 20 {
+		now += 150 * ms
+		asks(1, false)
+		a.republishAll(l, now)
+	}
+	late := asks(2, false)
+	now += a.tells(0) - ms
 	a.links.sent(0, now)
-	now += int64(time.Second)
-	if s := a.shareOf(l, old, now); s.Kept > 1000 {
+	for range 10 { // and meanwhile another region asks for both, of which the silent one cannot know
+		now += 100 * ms
+		asks(1, true)
+		asks(2, true)
+		a.republishAll(l, now)
+	}
+	if s := a.shareOf(l, old, now); s.Kept < 1 || s.Kept > 100 {
 		t.Errorf("%+v: want next to nothing kept for who never asked", *s)
 	}
-	if s := a.shareOf(l, late, now); s.Kept != 1000 {
+	if s := a.shareOf(l, late, now); s.Kept < 999 || s.Kept > 1000 {
 		t.Errorf("%+v: want a third kept for who could not tell", *s)
 	}
-	now += int64(forgetContest)
+	now += int64(forgetContest) + ms
 	if a.republishAll(l, now); old.contest == nil || late.contest != nil {
 		t.Errorf("kept: %v, %v; want what is known and not what is not", old.contest != nil, late.contest != nil)
 	}

@@ -9,28 +9,52 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
-// stormAt asks edges so often a second each, at random instants, and returns what was
-// admitted at each of them.
-func stormAt(w *World, lasts time.Duration, hz map[string]int) map[string]uint64 {
-	all, names := 0, []string{}
+// passes are what edges admitted, and when.
+type passes []pass
+
+type pass struct {
+	at   time.Time
+	edge string
+}
+
+// storm asks edges so often a second each, at random.
+func (p *passes) storm(w *World, lasts time.Duration, hz map[string]int) {
+	var names []string
 	for _, name := range w.Edges() {
 		for range hz[name] {
 			names = append(names, name)
 		}
-		all += hz[name]
 	}
+	all := len(names)
 	rnd := rand.New(rand.NewPCG(2, uint64(all)))
-	from, admitted := w.Now(), map[string]uint64{}
+	from := w.Now()
 	for i := range all * int(lasts/time.Millisecond) / 1000 {
 		w.Advance(from.Add(time.Duration(i) * time.Second / time.Duration(all)))
 		if name := names[rnd.IntN(len(names))]; ask(w, name, 1).Allowed {
-			admitted[name]++
-			admitted[name[:2]]++
-			admitted[""]++
+			*p = append(*p, pass{w.Now(), name})
 		}
 	}
 	w.Advance(from.Add(lasts))
-	return admitted
+}
+
+// since is how many each edge admitted since then, each region, and all ("").
+func (p passes) since(then time.Time) map[string]uint64 {
+	n := map[string]uint64{}
+	for _, one := range p {
+		if one.at.After(then) {
+			n[one.edge]++
+			n[one.edge[:2]]++
+			n[""]++
+		}
+	}
+	return n
+}
+
+// stormAt is what edges admit of such a storm.
+func stormAt(w *World, lasts time.Duration, hz map[string]int) map[string]uint64 {
+	var p passes
+	p.storm(w, lasts, hz)
+	return p.since(time.Time{})
 }
 
 // A key that is asked for in one region alone has nearly all of its limit there, though
@@ -93,5 +117,45 @@ func TestFrozenShareOfANewKey(t *testing.T) {
 				t.Errorf("%d, window %d: %d admitted, %d of it at r0", c.limit, nth, got[""], got["r0"])
 			}
 		}
+	}
+}
+
+// Clients of a region go to another while it is cut off: there they have what that region
+// had before, and once it is back, within three seconds, what they ask for.
+func TestSharesFollowDemandAfterACut(t *testing.T) {
+	for _, c := range []struct {
+		limit  uint64
+		per    time.Duration
+		hz     int // at each edge of the region where most is asked for
+		settle time.Duration
+	}{{100, time.Second, 100, 5 * time.Second}, {1000, 10 * time.Second, 200, 20 * time.Second}, {60, 10 * time.Second, 12, 20 * time.Second}} {
+		t.Run(fmt.Sprintf("%d in %v", c.limit, c.per), func(t *testing.T) {
+			w := settled(t, 5, 2, limit.RateSpec{Limit: c.limit, Per: c.per})
+			in := func(region string) map[string]int {
+				hz := map[string]int{}
+				for _, name := range w.Edges() {
+					if hz[name] = max(1, c.hz/20); name[:2] == region {
+						hz[name] = c.hz
+					}
+				}
+				return hz
+			}
+			stormAt(w, c.settle, in("r0"))
+			w.Cut("r0", true)
+			stormAt(w, c.settle, in("r1"))
+			var p passes
+			p.storm(w, c.per, in("r1"))
+			if cut := p.since(w.Now().Add(-c.per)); cut[""] > c.limit*11/10 || cut["r1"] < (cut[""]-cut["r0"])/2 {
+				t.Errorf("while r0 is cut off: %v, want most of what is not r0's at r1", cut)
+			}
+			w.Cut("r0", false)
+			p.storm(w, 3*time.Second, in("r1"))
+			for second := range 3 {
+				if healed := p.since(w.Now().Add(-c.per)); healed[""] < c.limit*9/10 || healed[""] > c.limit*115/100 || healed["r1"] < healed[""]/2 {
+					t.Errorf("%d s after the heal: %v in a window, want most of %d at r1", 3+second, healed, c.limit)
+				}
+				p.storm(w, time.Second, in("r1"))
+			}
+		})
 	}
 }
