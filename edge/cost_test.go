@@ -97,3 +97,20 @@ func TestReportsBeyondAllLimits(t *testing.T) {
 		t.Errorf("five million beyond the capacity, ten a minute: %+v", d)
 	}
 }
+
+// A request that never fits is not told to ask again at once, as nothing is used.
+func TestWhatNeverFitsWaitsAWindow(t *testing.T) {
+	for name, rate := range map[string]limit.RateSpec{
+		"window": {Limit: 3, Per: time.Minute}, "bucket": tokens(3, limit.Flow{Units: 3, Per: time.Minute}), "adaptive": adaptive(limit.RateSpec{Limit: 3, Per: time.Minute}),
+	} {
+		n := newNode(t, Config{}, perUser(rate))
+		for range 2 {
+			if d := checkCost(n, start, "u", 4); d.Allowed || d.RetryAfter < time.Minute || d.RetryAfter > 67*time.Second {
+				t.Errorf("%s: 4 of 3: %+v, want a wait of a minute, and the jitter", name, d)
+			}
+		}
+		if d := check(n, start, "u"); !d.Allowed {
+			t.Errorf("%s: %+v after it", name, d)
+		}
+	}
+}

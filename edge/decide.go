@@ -495,6 +495,8 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	switch {
 	case c.cutOff:
 		return contactWait
+	case c.need > c.rate.Ceiling: // it never fits: who asks again as soon as he is told to shall not ask at once
+		return max(s.wait(b, c.need, now), c.rate.Window)
 	case c.short(): // it has room
 		return s.shareWait(c.rate)
 	case c.dropped: // the next one may be luckier; up to the limit all are
