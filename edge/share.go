@@ -125,6 +125,7 @@ type share struct {
 	mine    uint64      // of that, what was charged since told was
 	grant   limit.Grant // as last made
 	marks   [4]mark     // when it was last told, the latest last
+	aside   aside       // of a bucket
 	rights  *rights     // of a strict rate; then own is all that is used of the others
 }
 
@@ -218,7 +219,9 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 	}
 	sh := b.share
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
-	sh.grant = rate.Grant(level, sh.parts(s.cluster, rate, est, uint64(r.local), now))
+	p := sh.parts(s.cluster, rate, est, uint64(r.local), now)
+	sh.aside = sh.aside.turn(rate, p, b, est, now)
+	sh.grant = rate.Grant(level, p)
 	r.allowance = sh.grant.Cost
 	if half := sh.grant.Half; half > 0 {
 		r.allowance = min(r.allowance, half)

@@ -314,7 +314,11 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 			continue
 		}
 		alone++
-		less += max(0, r.frozen*float64(c.shape.Limit)-float64(c.spentBy(a.nodes[j], now)))
+		spent := uint64(0) // a bucket drains: edges see to what is left of its part; see edge/aside.go
+		if !c.shape.Bucket() {
+			spent = c.spentBy(a.nodes[j], now)
+		}
+		less += max(0, r.frozen*float64(c.shape.Limit)-float64(spent))
 	}
 	if alone == len(t.regions) {
 		out.Omega = 1
