@@ -199,7 +199,7 @@ func (t *trial) agree(c *counter) {
 	// as long as he who was told lives. Where the lane has another owner by the time that
 	// another region starts with nothing, it is in the store alone (seed 80012030: an
 	// edge left, its aggregator too, and both homes of the key started anew).
-	orphans := t.died && t.mayForget()
+	orphans := t.died && (t.mayForget() || t.crowds())
 	reach := c.rate.Reach(t.w.Now().UnixNano())
 	own, dead, least := map[string]*crdt.Vector{}, map[string]*crdt.Vector{}, map[string]*crdt.Vector{} // what cannot be lost: by regions whose it is, of lives that are over, and that must know it
 	for l, truth := range c.byLife {
@@ -250,7 +250,7 @@ func (t *trial) agree(c *counter) {
 				t.failf("4", "after the faults %s believes %+v of %s (%s), at least %+v is known to somebody", name, got, c.user, c.rate.Policy, cell)
 			}
 		}
-		if firstOf == "" || apart || t.has[Evict] || t.died && t.mayForget() || counts != reach {
+		if firstOf == "" || apart || t.has[Evict] || orphans || counts != reach {
 			first, firstOf = believed, name
 			continue
 		}
