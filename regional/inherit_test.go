@@ -75,6 +75,28 @@ func TestInheritReadsHotKeys(t *testing.T) {
 
 // A lane is read again each time that it is gained, keys that are known too; not
 // while it is another's.
+// A key that is near its limit by what is stored of it and what comes now together is
+// listed, though neither alone is worth it, and nobody knew of the first.
+func TestWhatMakesAKeyHotMayBeInTheStore(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	(&edge{name: "e1"}).tell(newRegion(t, "eu", store, "us"), 7, charge(start, 20)) // of 100
+	r := newRegion(t, "eu", store, "us")
+	sync := func() {
+		if err := r.Sync(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sync() // the first one writes all anew
+	e := &edge{name: "e2"}
+	e.tell(r, 7, charge(start, 10))
+	e.tell(r, 8, charge(start, 10))
+	sync()
+	after := newRegion(t, "eu", store, "us")
+	after.inherit(nil)
+	after.holds(8, func(key deltasync.Key) bool { return key == 7 })
+}
+
 func TestInheritAsOftenAsGained(t *testing.T) {
 	now := start
 	store := newStore(&now)

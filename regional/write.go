@@ -157,10 +157,22 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			a.unwritten(l, &batch[i])
 		} else {
 			a.joinStored(l, batch[i].Key, &answer[i], by[i], now)
+			l.list(&batch[i], &answer[i], now)
 		}
 	}
 	l.room.barren, l.room.hot = [3]int64{}, 0 // what was written can make room
 	return failed, err
+}
+
+// list has a key be written once more, to be listed, where what the store knew of it, and
+// was forgotten here to make room, is what brings it near its limit.
+func (l *lane) list(wrote, answer *Item, now int64) {
+	if wrote.Note != "" || len(answer.Vectors) == 0 {
+		return
+	}
+	if c := l.find(wrote.Key); c != nil && l.warms(c, now) {
+		l.again(wrote.Key, c)
+	}
 }
 
 // down notes that parts of the store do not answer, and says so when they are the
