@@ -95,7 +95,7 @@ type authority struct {
 func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 	var g deltasync.Grants
 	if err := g.UnmarshalBinary(payload); err != nil {
-		n.stats.badPushes.Add(1)
+		n.stats.unread(err, &n.stats.badPushes)
 		return fmt.Errorf("grants: %w", err)
 	}
 	if g.Status != deltasync.StatusOK {

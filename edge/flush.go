@@ -364,7 +364,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	defer n.reader.Store(reader)
 	down, err := reader.Down(payload)
 	if err != nil {
-		n.stats.badReplies.Add(1)
+		n.stats.unread(err, &n.stats.badReplies)
 		return fmt.Errorf("reply on lane %d: %w", lane, err)
 	}
 	if down.Region != n.cfg.Region || down.Node != n.region {

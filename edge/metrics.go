@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type stats struct {
 	outboxFull, overBudget, unencodable          atomic.Uint64
 	framesSent, framesLost, bytesSent            atomic.Uint64
 	badReplies, badPushes, lateReplies, refusals atomic.Uint64
+	otherVersion                                 atomic.Uint64 // frames
 	pushes, resends, foreign                     atomic.Uint64
 	lastReply                                    atomic.Int64 // ns since 1970
 	lastRefusal                                  atomic.Int64 // ns since 1970
@@ -65,7 +67,7 @@ func (n *Node) Stats(now time.Time) Stats {
 	st := Stats{
 		Keys:       n.Keys(),
 		FramesSent: n.stats.framesSent.Load(), FramesLost: n.stats.framesLost.Load(), BytesSent: n.stats.bytesSent.Load(),
-		BadReplies: n.stats.badReplies.Load() + n.stats.badPushes.Load(), Foreign: n.stats.foreign.Load(), Refused: n.stats.refusals.Load(),
+		BadReplies: n.stats.badReplies.Load() + n.stats.badPushes.Load() + n.stats.otherVersion.Load(), Foreign: n.stats.foreign.Load(), Refused: n.stats.refusals.Load(),
 		Evicted: n.stats.evicted.Load(), EvictedLost: n.stats.evictedUnsent.Load(),
 		Resends: n.stats.resends.Load(), Pushes: n.stats.pushes.Load(),
 		ViewAge: -1, Status: deltasync.Status(n.stats.lastStatus.Load()),
@@ -149,6 +151,7 @@ var (
 	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this machine. Above a second somebody should look at it.", nil, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this edge adds to the machine's clock to count by the region's.", nil, nil)
 	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
+	unreadDesc   = prometheus.NewDesc("spillgate_sync_unread_total", "Frames of aggregators that could not be read, or say what cannot be, and were dropped: of another version, or replies and pushes that are malformed.", []string{"reason"}, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
 	snapshotDesc = prometheus.NewDesc("spillgate_sync_snapshot_keys", "Keys near their limit that the region told this edge as it started.", nil, nil)
 	snapTimeDesc = prometheus.NewDesc("spillgate_sync_snapshot_seconds", "How long it took until the region had told this edge, as it started, what is near its limit; absent until it has.", nil, nil)
@@ -191,6 +194,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(framesDesc, st.FramesLost, "lost")
 	count(framesDesc, st.Refused, "refused")
 	count(framesDesc, m.node.stats.lateReplies.Load(), "late")
+	count(unreadDesc, m.node.stats.otherVersion.Load(), "version")
+	count(unreadDesc, m.node.stats.badReplies.Load(), "reply")
+	count(unreadDesc, m.node.stats.badPushes.Load(), "push")
 	count(pushesDesc, st.Pushes)
 	gauge(snapshotDesc, float64(st.Snapshot))
 	if st.SnapshotIn > 0 {
@@ -235,4 +241,12 @@ func seconds(d time.Duration) float64 {
 		return -1
 	}
 	return d.Seconds()
+}
+
+// unread counts a frame that could not be read: as one of another version, or as malformed.
+func (s *stats) unread(err error, malformed *atomic.Uint64) {
+	if _, other := errors.AsType[*deltasync.VersionError](err); other {
+		malformed = &s.otherVersion
+	}
+	malformed.Add(1)
 }

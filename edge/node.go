@@ -38,20 +38,21 @@ type Node struct {
 	reader atomic.Pointer[deltasync.Reader] // for the next reply
 	stout  bool                             // no record is sparse: for the test that compares
 
-	mu        sync.Mutex // guards what follows; never held together with a shard's
-	outboxes  []*deltasync.Outbox
-	paused    []pause   // by lane
-	refusals  []refusal // by lane
-	lanes     []service // by lane
-	resend    resend
-	swept     int          // next shard for Tick
-	unmarked  int          // shards that Tick has yet to look at since resend.wave rose
-	drainFrom [classes]int // shards that the next flush begins with
-	firstLane int          // lane that sends first
-	budget    deltasync.Budget
-	pace      time.Duration
-	snapshot  snapshot
-	told      map[deltasync.Mistake]bool // that were logged
+	mu         sync.Mutex // guards what follows; never held together with a shard's
+	outboxes   []*deltasync.Outbox
+	paused     []pause   // by lane
+	refusals   []refusal // by lane
+	lanes      []service // by lane
+	resend     resend
+	swept      int          // next shard for Tick
+	unmarked   int          // shards that Tick has yet to look at since resend.wave rose
+	drainFrom  [classes]int // shards that the next flush begins with
+	firstLane  int          // lane that sends first
+	budget     deltasync.Budget
+	complained atomic.Int64 // when it was last said that pushes are dropped, ns since 1970
+	pace       time.Duration
+	snapshot   snapshot
+	told       map[deltasync.Mistake]bool // that were logged
 
 	cluster    cluster
 	capacities capacities

@@ -16,7 +16,7 @@ import (
 func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 	var hot deltasync.Hot
 	if err := hot.UnmarshalBinary(payload); err != nil {
-		n.stats.badPushes.Add(1)
+		n.stats.unread(err, &n.stats.badPushes)
 		return fmt.Errorf("push: %w", err)
 	}
 	if hot.Region != n.cfg.Region {

@@ -24,7 +24,7 @@ import (
 func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	sub, err := bus.Subscribe(deltasync.HotSubjects(n.cfg.Region), func(_ string, payload []byte) {
 		if err := n.ReceiveHot(time.Now(), payload); err != nil {
-			n.cfg.Logger.Warn("push dropped", "err", err)
+			n.dropped("push", err)
 		}
 	})
 	if err != nil {
@@ -32,7 +32,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	}
 	grants, err := bus.Subscribe(deltasync.GrantSubjects(n.cfg.Region), func(_ string, payload []byte) {
 		if err := n.ReceiveGrants(time.Now(), payload); err != nil {
-			n.cfg.Logger.Warn("grants dropped", "err", err)
+			n.dropped("grants", err)
 		}
 	})
 	if err != nil {
@@ -262,5 +262,17 @@ func (n *Node) tellOwed(now time.Time) {
 			}
 		}
 		s.mu.Unlock()
+	}
+}
+
+// complainAgain is how often it is said that pushes are dropped: hundreds may come a
+// second, of an aggregator of a later build, say. Metrics count them all.
+const complainAgain = 10 * time.Second
+
+// dropped says that something was pushed which cannot be read, now and then.
+func (n *Node) dropped(what string, err error) {
+	now := time.Now().UnixNano()
+	if last := n.complained.Load(); now-last >= int64(complainAgain) && n.complained.CompareAndSwap(last, now) {
+		n.cfg.Logger.Warn(what+" dropped", "err", err, "unread_so_far", n.stats.badPushes.Load())
 	}
 }

@@ -90,7 +90,7 @@ func (n *Node) ReceiveSnapshot(now time.Time, a Ask, payload []byte) error {
 	n.spend(len(payload))
 	var hot deltasync.Hot
 	if err := hot.UnmarshalBinary(payload); err != nil {
-		n.stats.badReplies.Add(1)
+		n.stats.unread(err, &n.stats.badReplies)
 		return fmt.Errorf("snapshot of lane %d: %w", a.Lane, err)
 	}
 	if hot.Region != n.cfg.Region {
