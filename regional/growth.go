@@ -29,7 +29,7 @@ const (
 // most is what an edge that tells such a shape may have counted of a key in a
 // window, less its refunds.
 func (c *counter) most(told deltasync.Shape) uint64 {
-	return max(spendable(c.shape), min(spendable(c.complete(told)), largestNet))
+	return min(max(spendable(c.shape), spendable(c.complete(told))), largestNet)
 }
 
 func spendable(s deltasync.Shape) uint64 {
@@ -87,7 +87,7 @@ func (l *lane) clamp(c *counter, most uint64, replica crdt.Replica, cells []crdt
 	for len(cells) > 0 && cells[0].Slice < oldest { // join leaves them out, too
 		cells = cells[1:]
 	}
-	if len(cells) == 0 || most > largestNet { // a limit that large is no limit
+	if len(cells) == 0 {
 		return cells, false, sums.Len()
 	}
 	own := c.edges.Of(replica)
@@ -131,7 +131,9 @@ func (l *lane) clamp(c *counter, most uint64, replica crdt.Replica, cells []crdt
 // that tells, and in its other lives.
 type slot struct{ own, lives uint64 }
 
-// largestNet bounds both, so that the slots of two windows do not overflow.
+// largestNet bounds both, so that the slots of two windows do not overflow, and what any
+// edge is believed to have counted of a key, be its limit larger: who names a key first
+// names its limit, too.
 const largestNet = 1 << 50
 
 // slotsOf is a node's slots from slice oldest to last. They are valid until the

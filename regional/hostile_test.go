@@ -353,6 +353,23 @@ func TestGrowthIsByTheLimitThatIsTold(t *testing.T) {
 }
 
 // The cap is of a window: who counts as much in each is not held up.
+// Who names a key first names its limit, and still is not believed what would drown, or
+// overflow, the counts of those who come after him.
+func TestGrowthOfWhoNamesTheKeyFirst(t *testing.T) {
+	for _, limit := range []uint64{1 << 50, 1 << 53, 1 << 63} {
+		for _, charges := range []uint64{1 << 60, 1<<64 - 1} {
+			r := newRegion(t, "eu", newStore(&start))
+			lie := minute
+			lie.Limit = limit
+			(&edge{name: "liar"}).send(r, deltasync.Section{Shape: lie, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{charge(start, charges)}}}})
+			down := (&edge{name: "e1"}).tell(r, 9, charge(start, 2))
+			if got := down.Totals[0].Peers[0].Charges; got != 1<<50 {
+				t.Errorf("%d under a limit of %d: others are told %d, want %d", charges, limit, got, uint64(1<<50))
+			}
+		}
+	}
+}
+
 func TestGrowthIsOfAWindow(t *testing.T) {
 	now := start
 	r := newRegion(t, "eu", newStore(&now))
