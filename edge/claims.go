@@ -99,7 +99,7 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 		return fmt.Errorf("grants: %w", err)
 	}
 	if g.Status != deltasync.StatusOK {
-		return nil // it is asked again
+		return fmt.Errorf("grants: aggregator of %s refused the claims: %s", g.Region, g.Status) // it is asked again
 	}
 	t := n.clock.At(now)
 	lease := g.Lease

@@ -90,6 +90,10 @@ func (n *Node) ReceiveSnapshot(now time.Time, a Ask, payload []byte) error {
 	n.spend(len(payload))
 	var hot deltasync.Hot
 	if err := hot.UnmarshalBinary(payload); err != nil {
+		var down deltasync.Down // what a Snap is refused with
+		if down.UnmarshalBinary(payload) == nil {
+			return fmt.Errorf("snapshot of lane %d: aggregator of %s refused to tell it: %s", a.Lane, down.Region, down.Status)
+		}
 		n.stats.unread(err, &n.stats.badReplies)
 		return fmt.Errorf("snapshot of lane %d: %w", a.Lane, err)
 	}

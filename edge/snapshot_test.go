@@ -121,8 +121,9 @@ func TestSnapshotIsAskedForAgain(t *testing.T) {
 		return Ask{}
 	}
 	foreign, _ := (&deltasync.Hot{Region: "us"}).AppendBinary(nil)
+	refusal, _ := (&deltasync.Down{Region: "eu", Node: 1, Status: deltasync.StatusUnsupported}).AppendBinary(nil)
 	for what, payload := range map[string][]byte{
-		"nothing": nil, "garbage": []byte("x"), "another region's": foreign, "another lane's": part(t, 1, 0, rate, nil),
+		"nothing": nil, "garbage": []byte("x"), "another region's": foreign, "another lane's": part(t, 1, 0, rate, nil), "a refusing": refusal,
 	} {
 		a := ask()
 		if err := n.ReceiveSnapshot(now, a, payload); err == nil {

@@ -223,16 +223,16 @@ func (a *Aggregator) believed(c *counter, key deltasync.Key, j int, from crdt.Sl
 
 func (a *Aggregator) toldByHome(key deltasync.Key) bool { return a.homes.on && !a.homes.own(key) }
 
-// AnswerAudit answers the question of another region; nil: it cannot be understood.
+// AnswerAudit answers the question of another region; one that cannot be understood
+// with its status alone.
 // It is answered by what the store has, too, for Config.StoreTimeout at most: what is
 // in memory may be of before others had the lane.
 func (a *Aggregator) AnswerAudit(ctx context.Context, now time.Time, payload []byte) []byte {
 	t, begun := a.clock.At(now), a.cfg.Now()
-	up, err := a.readAudit(payload)
+	up, status, err := a.readAudit(payload)
 	if err != nil {
 		a.stats.badAudits.Add(1)
-		a.cfg.Logger.Debug("audit refused", "err", err)
-		return nil
+		return a.refuse("audit", payload, status, err, t)
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
@@ -265,30 +265,30 @@ func (l *lane) outdated(up *deltasync.Up, now int64) *merged {
 
 // readAudit reads a question. It asks and tells nothing: of whom it is does not
 // matter, but to the answer.
-func (a *Aggregator) readAudit(payload []byte) (*deltasync.Up, error) {
+func (a *Aggregator) readAudit(payload []byte) (*deltasync.Up, deltasync.Status, error) {
 	up := new(deltasync.Up)
 	if err := up.UnmarshalBinary(payload); err != nil {
-		return nil, err
+		return nil, deltasync.StatusUnsupported, err
 	}
 	keys := 0
 	for i := range up.Sections {
 		for j := range up.Sections[i].Deltas {
 			d := &up.Sections[i].Deltas[j]
 			if d.Tells() || d.Key.Lane(len(a.lanes)) != up.Lane {
-				return nil, fmt.Errorf("key %016x: it tells something, or is of another lane", uint64(d.Key))
+				return nil, deltasync.StatusForbidden, fmt.Errorf("key %016x: it tells something, or is of another lane", uint64(d.Key))
 			}
 			keys++
 		}
 	}
 	switch {
 	case up.Kind != deltasync.KindRegion || up.Region == a.cfg.Region || up.Node != deltasync.NodeID(up.Region, "", ""):
-		return nil, fmt.Errorf("it is not of another region, but of %q", up.Region)
+		return nil, deltasync.StatusForbidden, fmt.Errorf("it is not of another region, but of %q", up.Region)
 	case up.Lanes != len(a.lanes):
-		return nil, fmt.Errorf("the sender has %d lanes, this aggregator %d: set the same number everywhere", up.Lanes, len(a.lanes))
+		return nil, deltasync.StatusUnsupported, fmt.Errorf("the sender has %d lanes, this aggregator %d: set the same number everywhere", up.Lanes, len(a.lanes))
 	case keys > mostAudited:
-		return nil, fmt.Errorf("it asks about %d keys, want at most %d", keys, mostAudited)
+		return nil, deltasync.StatusForbidden, fmt.Errorf("it asks about %d keys, want at most %d", keys, mostAudited)
 	}
-	return up, nil
+	return up, deltasync.StatusOK, nil
 }
 
 // ReceiveAudit takes in the reply to an audit: it is compared with what was

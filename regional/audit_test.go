@@ -234,8 +234,13 @@ func TestAuditRefusesNonsense(t *testing.T) {
 			}
 		}),
 	} {
-		if reply := eu.AnswerAudit(context.Background(), start, payload); reply != nil {
-			t.Errorf("%s: it is answered", name)
+		var down deltasync.Down
+		want := deltasync.StatusForbidden
+		if name == "no frame" || name == "other lanes" {
+			want = deltasync.StatusUnsupported
+		}
+		if err := down.UnmarshalBinary(eu.AnswerAudit(context.Background(), start, payload)); err != nil || down.Status != want || len(down.Totals) != 0 {
+			t.Errorf("%s: it is answered with %+v, %v, want status %s alone", name, down, err, want)
 		}
 	}
 	good := question(func(*deltasync.Up) {})

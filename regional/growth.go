@@ -17,7 +17,8 @@ const (
 	// and a hostile edge is held to the keys that it can name: its figures cannot
 	// drown those of others, nor overflow. Shadow rates, reports and denied
 	// requests that are counted do pass their limit in earnest; if by more than
-	// that, their figures are too low, which is what counts may always be.
+	// that, their figures are too low, which is what counts may always be, and nobody
+	// is muted for it: all other keys of such an edge would go uncounted.
 	growth = 16
 	// unlimited is what an edge may count where no limit is known.
 	unlimited = 1 << 40

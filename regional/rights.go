@@ -2,18 +2,34 @@ package regional
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/regional/escrow"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // HandleClaims answers an edge that claims rights in strict limits; nil: it is to ask
-// again. It waits for the log, for Config.StoreTimeout at most.
+// again. What is no good frame is answered with a status, and no grants. It waits for the log, for Config.StoreTimeout at most.
 func (a *Aggregator) HandleClaims(ctx context.Context, subject string, payload []byte) []byte {
 	if a.rights == nil {
 		return nil
 	}
-	return a.rights.Handle(ctx, subject, payload)
+	c, status, err := a.inbox.AdmitClaims(a.clock.At(a.cfg.Now()), subject, payload)
+	if err == nil {
+		return a.rights.Handle(ctx, c)
+	}
+	if muted, is := errors.AsType[*deltasync.MutedError](err); is {
+		a.cfg.Logger.Warn("sender muted", "subject", subject, "for", muted.For, "err", muted.Err)
+	} else {
+		a.cfg.Logger.Debug("claims refused", "subject", subject, "err", err)
+	}
+	b, err := (&deltasync.Grants{Region: a.cfg.Region, Status: status}).AppendBinary(nil)
+	if err != nil { // our own bug
+		a.cfg.Logger.Error("refusal of claims dropped", "err", err)
+		return nil
+	}
+	return b
 }
 
 // KeepRights has this aggregator be the authority over strict limits in the lanes that
@@ -37,7 +53,7 @@ var (
 	rightsKeysDesc  = prometheus.NewDesc("spillgate_rights_keys", "Keys of strict limits of which this aggregator knows who holds rights.", nil, nil)
 	rightsShortDesc = prometheus.NewDesc("spillgate_rights_short_keys", "Of these, those of which some edge wants more rights than it has.", nil, nil)
 	rightsMovedDesc = prometheus.NewDesc("spillgate_rights_moved_total", "Rights in strict limits, in cost, that edges were granted, and that they returned.", []string{"way"}, nil)
-	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), refused (no good frame), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).", []string{"reason"}, nil)
+	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).", []string{"reason"}, nil)
 )
 
 // rights are what an authority counted.
@@ -47,7 +63,6 @@ func (c *collector) rights(st escrow.Stats, gauge func(*prometheus.Desc, float64
 	count(rightsMovedDesc, st.Granted, "granted")
 	count(rightsMovedDesc, st.Returned, "returned")
 	count(rightsFailDesc, st.Voided, "void")
-	count(rightsFailDesc, st.Refused, "refused")
 	count(rightsFailDesc, st.Fenced, "fenced")
 	count(rightsFailDesc, st.Failed, "failed")
 }

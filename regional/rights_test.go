@@ -37,17 +37,19 @@ func TestRightsAreGranted(t *testing.T) {
 	if len(g.Grants) != 1 || g.Grants[0].Granted < 40 || g.Grants[0].Granted > 100 || g.Lease != deltasync.DefaultLease || g.Echo != 1 {
 		t.Errorf("grants %+v, want 40 to 100 rights for the default lease", g)
 	}
-	if reply := with.HandleClaims(context.Background(), subject, frame[:5]); reply != nil {
-		t.Errorf("a cut frame is answered: %q", reply)
+	if err := g.UnmarshalBinary(with.HandleClaims(context.Background(), subject, frame[:5])); err != nil || g.Status != deltasync.StatusUnsupported || len(g.Grants) != 0 {
+		t.Errorf("a cut frame is answered with %+v, %v, want %s", g, err, deltasync.StatusUnsupported)
+	}
+	if st := with.Stats(time.Now()); st.Refused["malformed"] != 1 {
+		t.Errorf("refused %v, want 1 malformed", st.Refused)
 	}
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v, %v", problems, err)
 	}
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillgate_rights_unanswered_total Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), refused (no good frame), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillgate_rights_unanswered_total Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).
 # TYPE spillgate_rights_unanswered_total counter
 spillgate_rights_unanswered_total{reason="failed"} 0
 spillgate_rights_unanswered_total{reason="fenced"} 0
-spillgate_rights_unanswered_total{reason="refused"} 1
 spillgate_rights_unanswered_total{reason="void"} 0
 # HELP spillgate_rights_keys Keys of strict limits of which this aggregator knows who holds rights.
 # TYPE spillgate_rights_keys gauge

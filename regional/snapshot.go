@@ -38,13 +38,13 @@ const (
 )
 
 // Snapshot answers a Snap with a part of the lane's keys near their limit; nil:
-// ask again, or somebody else. The keys and their order are of when the first
+// ask again, or somebody else. What is no good Snap is answered with a Down that says
+// so. The keys and their order are of when the first
 // part was asked for; what is told of each is of now.
 func (a *Aggregator) Snapshot(now time.Time, payload []byte) []byte {
-	snap, err := a.inbox.AdmitSnap(payload)
+	snap, status, err := a.inbox.AdmitSnap(payload)
 	if err != nil {
-		a.cfg.Logger.Debug("snapshot refused", "err", err)
-		return nil
+		return a.refuse("snap", payload, status, err, a.clock.At(now))
 	}
 	if !a.Serves(snap.Lane) || a.inherits(snap.Lane) {
 		return nil

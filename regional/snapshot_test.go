@@ -137,7 +137,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.Snapshot(r.now, b) != nil
+		var hot deltasync.Hot
+		return hot.UnmarshalBinary(r.Snapshot(r.now, b)) == nil
 	}
 	good := deltasync.Snap{Region: "eu", Lanes: 1}
 	r := newRegion(t, "eu", newStore(&start))
@@ -148,8 +149,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 	if !ask(r, good) || !ask(r, deltasync.Snap{Region: "eu", Lanes: 1, From: 1 << 60}) {
 		t.Error("it is not answered")
 	}
-	if ask(r, deltasync.Snap{Region: "us", Lanes: 1}) || ask(r, deltasync.Snap{Region: "eu", Lanes: 8, Lane: 0}) || r.Snapshot(r.now, []byte("x")) != nil {
-		t.Error("it is answered to another region, or by other lanes, or to garbage")
+	if ask(r, deltasync.Snap{Region: "us", Lanes: 1}) || ask(r, deltasync.Snap{Region: "eu", Lanes: 8, Lane: 0}) {
+		t.Error("it is answered to another region, or by other lanes")
 	}
 	name := r.yield()
 	for range 3 { // it serves what it gave away for a second
@@ -202,12 +203,13 @@ func TestSnapshotHoldsStill(t *testing.T) {
 	}
 }
 
-// Poison on the subject of snapshots is not answered, and counted by reason.
+// Poison on the subject of snapshots is answered with a status, and counted by reason.
 func TestPoisonedSnapsAreCounted(t *testing.T) {
 	r := newRegion(t, "eu", newStore(&start))
 	for range 300 {
-		if b := r.Snapshot(start, []byte("poison")); b != nil {
-			t.Fatalf("poison is answered: %x", b)
+		var down deltasync.Down
+		if err := down.UnmarshalBinary(r.Snapshot(start, []byte("poison"))); err != nil || down.Status != deltasync.StatusUnsupported {
+			t.Fatalf("poison is answered with %+v, %v, want %s", down, err, deltasync.StatusUnsupported)
 		}
 	}
 	if st := r.Stats(start); st.Refused["malformed"] != 300 || st.Muted != 0 {

@@ -116,42 +116,6 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 	return u, StatusOK, nil
 }
 
-// maxSnap is more than a Snap takes, with what later builds may add.
-const maxSnap = 1 << 10
-
-// AdmitSnap reads a Snap and checks that it fits here. What is refused is counted by
-// reason. Nobody is muted for it, as its subject does not say who asks: whoever were
-// shut out, it would be edges that start. Nor need anybody be: a Snap is small, what
-// is longer is refused unread, and to refuse one takes no longer than to find out
-// that a sender is muted.
-func (in *Inbox) AdmitSnap(payload []byte) (*Snap, error) {
-	s, reason, err := in.checkSnap(payload)
-	if err != nil {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		in.refused[reason]++
-		return nil, fmt.Errorf("admit snap: %w", err)
-	}
-	return s, nil
-}
-
-func (in *Inbox) checkSnap(payload []byte) (*Snap, string, error) {
-	if len(payload) > maxSnap {
-		return nil, reasonOversized, fmt.Errorf("%w: %d bytes, want at most %d", ErrTooLarge, len(payload), maxSnap)
-	}
-	s := new(Snap)
-	if err := s.UnmarshalBinary(payload); err != nil {
-		return nil, unreadable(err), err
-	}
-	switch {
-	case s.Region != in.region:
-		return nil, reasonForeign, fmt.Errorf("it is to region %q, this is %s", s.Region, in.region)
-	case s.Lanes != in.lanes:
-		return nil, reasonLanes, fmt.Errorf("the sender has %d lanes, this region %d: set the same number everywhere", s.Lanes, in.lanes)
-	}
-	return s, "", nil
-}
-
 // address reads the subject of a frame, and checks that it is to this region.
 func (in *Inbox) address(subject string) (from Sender, reason string, err error) {
 	from, err = ParseUp(subject)

@@ -51,7 +51,7 @@ type Authority struct {
 	cfg     Config
 	regions []string // all, in order
 	lanes   []lane
-	stats   struct{ granted, returned, voided, refused, fenced, failed atomic.Uint64 }
+	stats   struct{ granted, returned, voided, fenced, failed atomic.Uint64 }
 }
 
 // lane is what is known of the keys of one.
@@ -136,14 +136,9 @@ func stir(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Handle answers one frame of claims; nil: it cannot, and the edge asks again.
-func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) []byte {
-	c, err := a.admit(subject, payload)
-	if err != nil {
-		a.stats.refused.Add(1)
-		a.cfg.Logger.Debug("claims refused", "subject", subject, "err", err)
-		return nil
-	}
+// Handle answers one frame of claims that was admitted; nil: it cannot, and the edge
+// asks again.
+func (a *Authority) Handle(ctx context.Context, c *deltasync.Claims) []byte {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	l := &a.lanes[c.Lane]
@@ -240,32 +235,6 @@ func (a *Authority) Handle(ctx context.Context, subject string, payload []byte) 
 		return nil
 	}
 	return b
-}
-
-// admit reads a frame and checks that it is from whom the subject says.
-func (a *Authority) admit(subject string, payload []byte) (*deltasync.Claims, error) {
-	from, err := deltasync.ParseClaim(subject)
-	if err != nil {
-		return nil, err
-	}
-	var c deltasync.Claims
-	if err := c.UnmarshalBinary(payload); err != nil {
-		return nil, err
-	}
-	switch {
-	case from.Region != a.cfg.Region || c.Region != a.cfg.Region:
-		return nil, fmt.Errorf("claims for %s reached %s", c.Region, a.cfg.Region)
-	case c.Lanes != a.cfg.Lanes:
-		return nil, fmt.Errorf("claims of an edge with %d lanes, this region has %d", c.Lanes, a.cfg.Lanes)
-	case from.Lane != c.Lane || from.From != c.From || from.Pop != c.Pop || from.Name != c.Name:
-		return nil, fmt.Errorf("claims of %s/%s/%s, lane %d, came on %s", c.From, c.Pop, c.Name, c.Lane, subject)
-	}
-	for i := range c.Claims {
-		if lane := c.Claims[i].Key.Lane(a.cfg.Lanes); lane != c.Lane {
-			return nil, fmt.Errorf("claims[%d]: a key of lane %d in lane %d", i, lane, c.Lane)
-		}
-	}
-	return &c, nil
 }
 
 // ready takes the lane if it is not ours, and reads what is asked for and not known.
@@ -555,8 +524,8 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 
 // Stats is what an authority counted, and holds.
 type Stats struct {
-	Keys, Short                                        int
-	Granted, Returned, Voided, Refused, Fenced, Failed uint64
+	Keys, Short                               int
+	Granted, Returned, Voided, Fenced, Failed uint64
 }
 
 // Stats counts.
@@ -569,6 +538,6 @@ func (a *Authority) Stats() (s Stats) {
 	}
 	st := &a.stats
 	s.Granted, s.Returned, s.Voided = st.granted.Load(), st.returned.Load(), st.voided.Load()
-	s.Refused, s.Fenced, s.Failed = st.refused.Load(), st.fenced.Load(), st.failed.Load()
+	s.Fenced, s.Failed = st.fenced.Load(), st.failed.Load()
 	return s
 }

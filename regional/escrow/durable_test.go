@@ -39,12 +39,9 @@ func (o *office) claim(a *escrow.Authority, k deltasync.Claim) deltasync.Grant {
 	o.Helper()
 	o.sent++
 	k.Key, k.Limit, k.Lasts = 1, 100, time.Minute
-	b, err := (&deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}).AppendBinary(nil)
-	if err != nil {
-		o.Fatal(err)
-	}
+	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}
 	var g deltasync.Grants
-	if err := g.UnmarshalBinary(a.Handle(o.Context(), deltasync.ClaimSubject("eu", 0, "eu", "ams", "e1"), b)); err != nil || len(g.Grants) != 1 {
+	if err := g.UnmarshalBinary(a.Handle(o.Context(), &c)); err != nil || len(g.Grants) != 1 {
 		o.Fatalf("answer to %+v: %+v, %v", k, g, err)
 	}
 	return g.Grants[0]

@@ -122,13 +122,9 @@ func (b *lab) claim(h *holder) {
 	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "p", Name: h.name, SentAt: int64(b.now), Claims: []deltasync.Claim{{
 		Key: someKey, Holder: h.life, Limit: b.limit, Lasts: window, Granted: h.granted, Returned: h.returned, Want: h.want,
 	}}}
-	frame, err := c.AppendBinary(nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	b.send(h.cut, func() {
 		a := b.authorities[b.rnd.IntN(len(b.authorities))]
-		if reply := a.Handle(context.Background(), deltasync.ClaimSubject("eu", 0, "eu", "p", h.name), frame); reply != nil {
+		if reply := a.Handle(context.Background(), &c); reply != nil {
 			b.send(h.cut, func() { b.hear(h, reply) })
 		}
 	})
