@@ -37,6 +37,14 @@ const (
 	TargetsHomes Targets = "homes" // two
 )
 
+// For is what it comes to with so many regions: TargetsMesh or TargetsHomes.
+func (t Targets) For(regions int) Targets {
+	if t == TargetsHomes || t != TargetsMesh && regions > mostMeshed {
+		return TargetsHomes
+	}
+	return TargetsMesh
+}
+
 // mostMeshed is the number of regions up to which TargetsAuto is a mesh.
 const mostMeshed = 8
 
@@ -63,7 +71,7 @@ type homes struct {
 
 func newHomes(t Targets, region string, peers []string) homes {
 	h := homes{
-		on:   t == TargetsHomes || t != TargetsMesh && len(peers)+1 > mostMeshed,
+		on:   t.For(len(peers)+1) == TargetsHomes,
 		all:  1<<len(peers) - 1, // 64 of them: the shift gives 0, less one is all
 		self: draw(0, region),
 	}

@@ -34,7 +34,7 @@ func (p *paper) flags(f *flag.FlagSet) {
 	f.IntVar(&p.slices, "slices", 0, "of -capacity: in a window (40)")
 	f.IntVar(&p.lanes, "lanes", 0, "of -capacity: in a region (8)")
 	f.IntVar(&p.aggregators, "aggregators", 0, "of -capacity: of a region (2)")
-	f.StringVar(&p.targets, "targets", "", "of -capacity: mesh | homes (two a key)")
+	f.StringVar(&p.targets, "targets", "", "of -capacity: mesh | homes (two a key); as aggregators do it, homes above 8 regions")
 }
 
 // plans are the fleets that are asked for; set says which flags were given.

@@ -76,7 +76,7 @@ func TestSpans(t *testing.T) {
 func TestGrowth(t *testing.T) {
 	of := func(change func(*Plan)) Envelope {
 		p := Default(20)
-		p.Limit = 1e12
+		p.Limit, p.Targets = 1e12, Mesh
 		change(&p)
 		e, err := Of(p, Measured())
 		if err != nil {
@@ -95,6 +95,15 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// The paper is of what aggregators do that are not told otherwise.
+func TestDefaultTargets(t *testing.T) {
+	for regions, want := range map[int]string{3: Mesh, 8: Mesh, 9: Homes, 20: Homes, 50: Homes} {
+		if got := Default(regions).Targets; got != want {
+			t.Errorf("of %d regions: %s, want %s", regions, got, want)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	p := Plan{Window: time.Hour * 48, Targets: "all"}
 	err := p.Validate()
@@ -109,7 +118,6 @@ func TestPrint(t *testing.T) {
 	var all []Envelope
 	for _, regions := range []int{3, 20, 50} {
 		p := Default(regions)
-		p.Targets = Homes
 		e, err := Of(p, Measured())
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +128,7 @@ func TestPrint(t *testing.T) {
 	if err := Print(&b, all); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| 3 regions | 20 regions | 50 regions |", "100 M; 20 M", "masters", "| homes |", "INFO cpu"} {
+	for _, want := range []string{"| 3 regions | 20 regions | 50 regions |", "100 M; 20 M", "masters", "| mesh | homes | homes |", "INFO cpu"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}

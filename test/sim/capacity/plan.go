@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/spillgate/spillgate/regional"
 )
 
 // Targets of exports.
 const (
-	Mesh  = "mesh"  // every other region
-	Homes = "homes" // two regions a key
+	Mesh  = string(regional.TargetsMesh)  // every other region
+	Homes = string(regional.TargetsHomes) // two regions a key
 )
 
 // homes is how many regions a key has its home in.
@@ -44,11 +46,12 @@ type Plan struct {
 }
 
 // Default is the fleet of research/substrate.md §11 with so many regions, or
-// the one of the three that is next in size.
+// the one of the three that is next in size. Who tells whom is as of aggregators that are
+// not told otherwise.
 func Default(regions int) Plan {
 	p := Plan{
 		Regions: regions, Edges: 100, RPS: 1000, Keys: 1_000_000, Skew: 1.1,
-		Limit: 60_000, Window: time.Minute, Slices: 40, Lanes: 8, Aggregators: 2, Targets: Mesh,
+		Limit: 60_000, Window: time.Minute, Slices: 40, Lanes: 8, Aggregators: 2, Targets: string(regional.TargetsAuto.For(regions)),
 		EdgeRTT: 10 * time.Millisecond, RegionRTT: 160 * time.Millisecond, Interval: 100 * time.Millisecond, Urgent: 20 * time.Millisecond, Apart: 100 * time.Millisecond,
 	}
 	switch {
