@@ -27,6 +27,8 @@ type service struct {
 	unmet       int    // shards swept in a row that had no record of the lane marked as unstored; see settle
 	told        int64  // when the last frame with counts left
 	sent        int64  // when the last frame left
+	shared      int64  // when one last told what is asked for, of which this edge has a share
+	left        bool   // the last one told that this edge leaves
 	epoch       uint64 // of whoever answered last; 0: nobody has
 	since       int64  // when he did for the first time in a row
 
@@ -58,6 +60,8 @@ const (
 	// unexported is how long an aggregator takes at most, as a rule, to tell the
 	// other regions what it has taken.
 	unexported = 2 * time.Second
+	// fadesWithin is how long it matters most how long nothing was asked for.
+	fadesWithin = 2 * time.Second
 )
 
 // heardFrom takes note of an answer to a frame of a lane that left at sentAt;
@@ -151,7 +155,8 @@ func (l *service) missed(now, since int64) bool {
 // on the others it hears who does, as long as that matters: whoever took counts
 // and has not answered since, or since the time in which he tells other regions,
 // may have died with them. What is left unstored has to meet somebody with a
-// store.
+// store. And where this edge has shares, others are to have them if it falls silent, and
+// not where it is asked for nothing: at first, while those fade, it says so each time.
 func (l *service) beats(now int64, lane int) int {
 	if l.told > now+int64(maxAhead) {
 		l.told = now // a clock was set back
@@ -160,10 +165,23 @@ func (l *service) beats(now int64, lane int) int {
 	switch {
 	case l.told != 0 && (l.missed(now, l.told) || now > done && l.missed(now, done)):
 		return 1
+	case l.shared != 0 && !lapsed(now, l.shared, fadesWithin):
+		return 1
+	case l.shared != 0 && !lapsed(now, l.shared, forgetShare):
+		return beat
 	case lane == 0 || l.unstored():
 		return beat
 	}
 	return 0
+}
+
+// speaks says that an edge with nothing to tell is to say so in the lane now.
+func (l *service) speaks(now int64, lane int, interval time.Duration, leaves bool) bool {
+	if leaves && l.shared != 0 && !l.left {
+		return true
+	}
+	beats := l.beats(now, lane)
+	return beats > 0 && lapsed(now, l.sent, time.Duration(beats)*interval-1)
 }
 
 // unstored says that somebody may have counts in his memory alone.

@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -33,6 +34,22 @@ func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.At
 
 // flushAll is Flush of everything, whether its time has come or not.
 func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(now), cold) }
+
+// Leave is Flush of everything, as the node stops: its region is told that it takes its
+// leave, and keeps nothing for it. Call it until all is sent.
+func (n *Node) Leave(now time.Time) []Outgoing {
+	n.mu.Lock()
+	n.leaves = true
+	n.mu.Unlock()
+	return n.flushAll(now)
+}
+
+// leaving says that some lane is yet to be told that the node leaves.
+func (n *Node) leaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.lanes, func(l service) bool { return l.shared != 0 && !l.left })
+}
 
 // flush drains the classes up to one, and of the cold ones what is due. What
 // there is no room or budget for stays dirty in the ledger.
@@ -265,6 +282,16 @@ func (s *shard) restore(life uint32, d *deltasync.Delta) {
 	}
 }
 
+// tellsDemand says that a frame tells what is asked for of some key.
+func tellsDemand(up *deltasync.Up) bool {
+	for i := range up.Sections {
+		if slices.ContainsFunc(up.Sections[i].Deltas, func(d deltasync.Delta) bool { return d.Demand != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
 // beat is how many intervals an edge with nothing to tell keeps silent.
 const beat = 5
 
@@ -286,6 +313,9 @@ func (n *Node) frames(now int64) []Outgoing {
 		}
 		head := n.self
 		head.Lane, head.SentAt, head.Left, head.HeardEpoch = lane, now, left, n.lanes[lane].epoch
+		if n.leaves {
+			head.Features |= deltasync.FeatureLeaves
+		}
 		if lane == 0 { // one that everybody serves and hears beats of
 			head.SecretCheck = n.secret
 		}
@@ -307,14 +337,16 @@ func (n *Node) frames(now int64) []Outgoing {
 		}
 		up := next()
 		l := &n.lanes[lane]
-		if up == nil {
-			if beats := l.beats(now, lane); beats > 0 && lapsed(now, l.sent, time.Duration(beats)*n.cfg.Interval-1) {
-				up = box.Beat(head)
-			}
+		if up == nil && l.speaks(now, lane, n.cfg.Interval, n.leaves) {
+			up = box.Beat(head)
 		}
 		for ; up != nil; up = next() {
-			if l.sent = now; len(up.Sections) > 0 {
+			l.sent, l.left = now, n.leaves
+			if len(up.Sections) > 0 {
 				l.told = now
+			}
+			if tellsDemand(up) {
+				l.shared = now
 			}
 			payload, err := up.AppendBinary(nil)
 			if err != nil { // our own bug: the outbox fits frames to size

@@ -43,6 +43,7 @@ type Node struct {
 	paused     []pause   // by lane
 	refusals   []refusal // by lane
 	lanes      []service // by lane
+	leaves     bool      // it stops
 	resend     resend
 	swept      int          // next shard for Tick
 	unmarked   int          // shards that Tick has yet to look at since resend.wave rose

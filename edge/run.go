@@ -53,11 +53,11 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	deadline := time.AfterFunc(finalFlush, stop)
 	defer deadline.Stop()
 	for sending.Err() == nil {
-		n.send(sending, bus, &frames, n.flushAll(time.Now()))
+		n.send(sending, bus, &frames, n.Leave(time.Now()))
 		frames.Wait()
 		if n.resending() { // nobody else marks what the region lost
 			n.Tick(time.Now())
-		} else if n.unsent() == 0 {
+		} else if n.unsent() == 0 && !n.leaving() {
 			break
 		}
 		select {

@@ -29,6 +29,7 @@ type cluster struct {
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
 	backlog  backlog
 	apart    atomic.Int64 // when last a region was not heard of, or this one had owed an answer for long
+	back     atomic.Int64 // when last an answer came that was overdue
 	escrow   escrow
 }
 
@@ -44,7 +45,11 @@ func (c *cluster) expect(regions, edges int) {
 
 // heard takes note of a reply that came at now.
 func (c *cluster) heard(d *deltasync.Down, now int64) {
-	if since := c.waiting.Swap(0); d.LiveRegions < d.Regions || since != 0 && now-since > c.staleAfter() {
+	since := c.waiting.Swap(0)
+	if since != 0 && now-since > c.late() {
+		c.back.Store(now)
+	}
+	if d.LiveRegions < d.Regions || since != 0 && now-since > c.staleAfter() {
 		c.apart.Store(now)
 	}
 	c.answered.Store(true)
@@ -65,6 +70,14 @@ func (c *cluster) sent(now int64) { c.waiting.CompareAndSwap(0, now) }
 func (c *cluster) silent(now int64) bool {
 	since := c.waiting.Load()
 	return since != 0 && now-since > c.late()
+}
+
+// alone says that an edge goes by its part of a limit: its region does not answer, or has
+// not answered what it tells of that since it does again. What is pushed meanwhile is too
+// low, as nothing tells which of the edge's charges are in it.
+func (c *cluster) alone(now, answered int64) bool {
+	back := c.back.Load()
+	return c.silent(now) || back > answered && now-back < int64(10*c.interval)
 }
 
 // late is how long an answer may take.
@@ -115,18 +128,19 @@ func (s *shard) shares(rate *limit.Rate) bool {
 
 // share is what is known for a counter's share.
 type share struct {
-	told    deltasync.Share
-	toldAt  int64   // by the aggregator's clock; 0: never
-	heardAt int64   // by the corrected clock of this machine
-	acked   float64 // demand of this edge, as its region last acknowledged it
-	asked   float64 // by which it is weighed: no more than was acknowledged before that, so that weights rise late
-	own     limit.Demand
-	spent   uint64      // here, since the share was made
-	mine    uint64      // of that, what was charged since told was
-	grant   limit.Grant // as last made
-	marks   [4]mark     // when it was last told, the latest last
-	aside   aside       // of a bucket
-	rights  *rights     // of a strict rate; then own is all that is used of the others
+	told     deltasync.Share
+	toldAt   int64   // by the aggregator's clock; 0: never
+	heardAt  int64   // by the corrected clock of this machine
+	answered int64   // likewise, when the region last said so knowing what was charged here
+	acked    float64 // demand of this edge, as its region last acknowledged it
+	asked    float64 // by which it is weighed: no more than was acknowledged before that, so that weights rise late
+	own      limit.Demand
+	spent    uint64      // here, since the share was made
+	mine     uint64      // of that, what was charged since told was
+	grant    limit.Grant // as last made
+	marks    [4]mark     // when it was last told, the latest last
+	aside    aside       // of a bucket
+	rights   *rights     // of a strict rate; then own is all that is used of the others
 }
 
 // mark is how much was spent when that was told.
@@ -186,8 +200,12 @@ func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *delta
 	if h.told < sh.toldAt && sh.toldAt-h.told < int64(time.Second) {
 		return // what came sooner was said later
 	}
+	if d == nil && s.cluster.alone(h.now, sh.answered) {
+		return // it is of those whom the region hears of: what this edge has is kept beside
+	}
 	sh.told, sh.toldAt, sh.heardAt = *told, h.told, h.now
 	if d != nil {
+		sh.answered = h.now
 		for i := len(sh.marks) - 1; i >= 0; i-- {
 			if m := sh.marks[i]; m.at != 0 && m.at <= h.left {
 				sh.mine, sh.asked, sh.acked = sh.spent-m.spent, min(m.asked, sh.acked), m.asked
@@ -297,8 +315,9 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 
 // forgetShare is how long after it was told a share is as good as unknown: its region
 // has forgotten by then who asked for what of the key, if it still has a place there. Or
-// the clock was set.
-const forgetShare = 10 * time.Second
+// the clock was set. For so long it is kept for an edge that is cut off alone, and then no
+// more than one of all.
+const forgetShare = deltasync.ShareKept
 
 // parts is the share as it stands. What nobody else has seen counts while it counts at
 // all: of a key that nothing is told of, as its region is away or has no room for it,
@@ -309,6 +328,12 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	if sh.toldAt == 0 || age.Abs() > forgetShare {
 		p := c.unknown(rate, mine, now)
 		p.Own = sh.own
+		if sh.toldAt != 0 && rate.OnPartition != limit.PartitionOpen && c.alone(now, sh.answered) {
+			p.Alone, p.Mine = true, float64(local)
+			if had := sh.part(c, rate); had < p.Omega*p.Weight {
+				p.Omega, p.Weight = had, 1
+			}
+		}
 		return p
 	}
 	p := &limit.Share{
@@ -326,11 +351,22 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	p.Fresh = age <= 3*c.interval
 	if rate.OnPartition == limit.PartitionOpen {
 		p.Less = 0
-	} else if c.silent(now) {
+	} else if c.alone(now, sh.answered) {
 		p.Alone, p.Mine = true, float64(local)
 	}
+	p.Weight = sh.weight(c, rate)
+	return p
+}
+
+// weight is this edge's part of its region's, as was told last.
+func (sh *share) weight(c *cluster, rate *limit.Rate) float64 {
 	edges := float64(max(1, c.edges.Load()))
 	least := limit.LeastWeight(rate.Limit, rate.Window, int(c.regions.Load()))
-	p.Weight = min(1, (sh.asked+least/edges)/(max(float64(sh.told.Sum), sh.asked)+least))
-	return p
+	return min(1, (sh.asked+least/edges)/(max(float64(sh.told.Sum), sh.asked)+least))
+}
+
+// part is this edge's part of the limit, as was told last.
+func (sh *share) part(c *cluster, rate *limit.Rate) float64 {
+	kept := min(1, float64(sh.told.Kept)/float64(max(1, rate.Limit)))
+	return sh.weight(c, rate) * min(1, float64(sh.told.Omega)) * (1 - kept)
 }

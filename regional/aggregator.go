@@ -51,20 +51,21 @@ type lane struct {
 	order       []deltasync.Key            // of all counters
 	guests      map[deltasync.Key]*counter // those that have no place; see guests.go
 	room        room
-	hand        int             // the place in order that Tick goes on from
-	contests    []deltasync.Key // keys whose counters have one
-	contestHand int             // the place there to go on from
-	retry       retries         // keys that the store refused or may have lost
-	push        []deltasync.Key // keys to push
-	hot         []deltasync.Key // keys that are to be told to all regions; see homes.go
-	peers       []peer          // by Config.Peers
-	forgot      uint64          // peers, a bit each, that keys were forgotten untold of
-	scratch     []crdt.Cell     // see merged
-	joined      crdt.Vector     // likewise
-	slots       []slot          // see slotsOf
-	given       []crdt.Cell     // see countedBy
-	learnt      int64           // when enough is known for shares; 0: nobody has asked
-	answered    int64           // when an edge was last answered; see since
+	hand        int                  // the place in order that Tick goes on from
+	contests    []deltasync.Key      // keys whose counters have one
+	present     map[uint64]*presence // edges, by node
+	contestHand int                  // the place there to go on from
+	retry       retries              // keys that the store refused or may have lost
+	push        []deltasync.Key      // keys to push
+	hot         []deltasync.Key      // keys that are to be told to all regions; see homes.go
+	peers       []peer               // by Config.Peers
+	forgot      uint64               // peers, a bit each, that keys were forgotten untold of
+	scratch     []crdt.Cell          // see merged
+	joined      crdt.Vector          // likewise
+	slots       []slot               // see slotsOf
+	given       []crdt.Cell          // see countedBy
+	learnt      int64                // when enough is known for shares; 0: nobody has asked
+	answered    int64                // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start
 	truths   truths
@@ -122,7 +123,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))
 	}
 	for range cfg.Lanes {
-		l := &lane{counters: map[deltasync.Key]*counter{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
+		l := &lane{counters: map[deltasync.Key]*counter{}, present: map[uint64]*presence{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
 		l.room = room{keys: math.MaxInt, bytes: cfg.laneBytes(), enough: little}
 		if cfg.MaxKeys > 0 {
 			l.room.keys = cfg.MaxKeys / cfg.Lanes

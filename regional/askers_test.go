@@ -20,12 +20,12 @@ func TestALieFades(t *testing.T) {
 	for _, window := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		s, pace, now := limit.SpansOf(window), 100/window.Seconds(), int64(1_800_000_000)*int64(time.Second)
 		c := &contest{}
-		c.asks(1, demandOf(1<<64), now)
+		c.asks(1, nil, demandOf(1<<64), now)
 		if all, _ := c.sum(s, pace, askersPatience, now); all.Fast != 1<<64 {
 			t.Errorf("%v: while it speaks, %v: want what it tells", window, all.Fast)
 		}
 		now += int64(40 * time.Second)
-		c.asks(2, demandOf(float32(pace)), now)
+		c.asks(2, nil, demandOf(float32(pace)), now)
 		if all, steady := c.sum(s, pace, askersPatience, now); steady > 1.5*pace || all.Publish(s, 0) > 1.5*pace {
 			t.Errorf("%v: 40 s later edges are weighed by %v and the region publishes %v, want about the %v of the other edge", window, steady, all.Publish(s, 0), pace)
 		}
@@ -37,14 +37,14 @@ func TestGoneEdgesAreForgotten(t *testing.T) {
 	s, now := limit.SpansOf(time.Second), int64(1_800_000_000)*int64(time.Second)
 	c := &contest{}
 	for n := range uint64(20) {
-		c.asks(n+1, demandOf(50), now)
+		c.asks(n+1, nil, demandOf(50), now)
 	}
 	now += int64(forgetContest) / 2
 	if c.prune(s, 100, askersPatience, now); len(c.edges) != 20 {
 		t.Errorf("%d edges after some seconds, want all 20", len(c.edges))
 	}
 	now += int64(3 * time.Minute)
-	c.asks(1, demandOf(50), now)
+	c.asks(1, nil, demandOf(50), now)
 	if c.prune(s, 100, askersPatience, now); len(c.edges) != 1 || c.edges[0].node != 1 {
 		t.Errorf("%d edges are left, want the one that still asks", len(c.edges))
 	}
@@ -62,10 +62,10 @@ func TestSumsOfManyEdges(t *testing.T) {
 			return all.Fast
 		}
 		for n := range edges {
-			c.asks(uint64(n+1), demandOf(1), now)
+			c.asks(uint64(n+1), nil, demandOf(1), now)
 		}
 		before := sum(now)
-		c.asks(1, demandOf(101), now)
+		c.asks(1, nil, demandOf(101), now)
 		if soon := sum(now + 1000); (soon == before) != (late > 0) {
 			t.Errorf("%d edges: %v at once, after %v: added up anew is %v, want %v", edges, soon, before, soon != before, late == 0)
 		}
@@ -82,7 +82,7 @@ func TestSumsOfManyEdges(t *testing.T) {
 func TestAskersWithTheClockSetBack(t *testing.T) {
 	s, now := limit.SpansOf(time.Second), int64(1_800_000_000)*int64(time.Second)
 	c := &contest{}
-	c.asks(1, demandOf(50), now)
+	c.asks(1, nil, demandOf(50), now)
 	now -= int64(time.Hour)
 	c.prune(s, 100, askersPatience, now)
 	now += int64(5 * time.Second)
@@ -107,7 +107,7 @@ func TestContestsInAFlood(t *testing.T) {
 			c := &counter{}
 			c.reshape(shape)
 			l.enter(key, c)
-			l.contested(key, c, 0, now).asks(1, demandOf(1), now)
+			l.contested(key, c, 0, now).asks(1, nil, demandOf(1), now)
 		}
 		if a.republishAll(l, now); len(l.contests) != keys {
 			t.Fatalf("%d places for %d contests", len(l.contests), keys)

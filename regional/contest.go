@@ -26,7 +26,11 @@ type contest struct {
 	exports [exportsKept]export
 	past    [pastWeighed]pastWeights // of all regions, the latest first
 	heard   int64                    // when somebody last told what is asked for
-	place   int                      // in lane.contests
+	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
+	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
+	keptAt  int64
+	telling kept // what of that the other regions were told
+	place   int  // in lane.contests
 }
 
 // spent is what was charged, and what of that was given back.
@@ -53,11 +57,21 @@ func (t *contest) bytes() int {
 	return int(unsafe.Sizeof(contest{})) + cap(t.edges)*int(unsafe.Sizeof(asker{})) + cap(t.regions)*int(unsafe.Sizeof(regionDemand{}))
 }
 
+// kept is what was kept, as told at some time.
+type kept struct {
+	cost float64
+	at   int64
+}
+
 // asker is an edge's demand, as it told it last.
 type asker struct {
 	node   uint64
 	demand limit.Demand
 	at     int64
+	edge   *presence // nil: it is not known when the edge was heard of
+	silent bool      // so it counts for nothing: see silent.go
+	part   float64   // of the limit, that it had when it fell silent
+	fair   float64   // that each edge would have
 }
 
 // regionDemand is that of another region, and when it told it.
@@ -108,16 +122,17 @@ func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *cont
 	return c.contest
 }
 
-// asks takes in the demand of an edge.
-func (t *contest) asks(node uint64, d *deltasync.Demand, now int64) {
+// asks takes in the demand of an edge, that is there.
+func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int64) {
 	t.heard = now
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
 	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
+	asks := asker{node: node, demand: told, at: now, edge: edge}
 	switch {
 	case i >= 0:
-		t.edges[i] = asker{node, told, now}
+		t.edges[i] = asks
 	case len(t.edges) < mostAskers:
-		t.edges = append(t.edges, asker{node, told, now})
+		t.edges = append(t.edges, asks)
 	default:
 		oldest := 0
 		for j := range t.edges {
@@ -125,12 +140,19 @@ func (t *contest) asks(node uint64, d *deltasync.Demand, now int64) {
 				oldest = j
 			}
 		}
-		t.edges[oldest] = asker{node, told, now}
+		t.edges[oldest] = asks
 	}
 }
 
+// sumOf is the sum of what a contest's edges are weighed by.
+func (a *Aggregator) sumOf(c *counter, now int64) float64 {
+	_, steady := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
+	return steady
+}
+
 // sum is the demand of all edges, and the sum of what they are weighed by. Who has
-// said nothing for longer than patience has had nothing to say since. Of many edges it
+// said nothing of the key for longer than patience has had nothing to say since, while
+// he is heard of. Of many edges it
 // is as of a moment ago: each of them asks for it in each frame, and to add them all up
 // anew each time would take as long as the square of their number.
 func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now int64) (all limit.Demand, steady float64) {
@@ -139,6 +161,9 @@ func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now i
 		return t.sums.all, t.sums.steady
 	}
 	for i := range t.edges {
+		if t.edges[i].silent {
+			continue
+		}
 		d := t.edges[i].since(s, pace, patience, now)
 		steady += d.Steady(s)
 		all.Fast, all.Mid, all.Slow, all.Window = all.Fast+d.Fast, all.Mid+d.Mid, all.Slow+d.Slow, all.Window+d.Window
@@ -150,6 +175,9 @@ func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now i
 // since is the asker's demand by now. Of somebody who is silent no more is believed
 // than can be meant, or what a hostile edge told once would take long to fade.
 func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now int64) limit.Demand {
+	if e.edge != nil && !e.edge.left && !e.silent {
+		now = min(now, e.edge.at+int64(patience))
+	}
 	silence := time.Duration(now-e.at) - patience
 	if silence <= 0 {
 		return e.demand
@@ -166,7 +194,7 @@ func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now
 		t.edges[i].at = min(t.edges[i].at, now)
 	}
 	t.edges = slices.DeleteFunc(t.edges, func(e asker) bool {
-		if now-e.at <= int64(forgetContest) {
+		if now-e.at <= int64(forgetContest) || e.silent && now-e.at <= int64(keepFair) {
 			return false
 		}
 		d := e.since(s, pace, patience, now)
@@ -232,9 +260,10 @@ func (a *Aggregator) patience() time.Duration { return 2 * a.cfg.Interval }
 // changed.
 func (a *Aggregator) republish(c *counter, now int64) bool {
 	t, s := c.contest, limit.SpansOf(c.shape.Window())
+	a.keep(c, now)
 	all, _ := t.sum(s, paceOf(c.shape), a.patience(), now)
 	told := all.Publish(s, t.told)
-	changed := told != t.told || math.Abs(all.Window-t.window) > max(t.window/4, paceOf(c.shape)/100)
+	changed := told != t.told || t.keptChanged(c.shape.Limit, now) || math.Abs(all.Window-t.window) > max(t.window/4, paceOf(c.shape)/100)
 	t.told, t.weight = told, weighed(told, all.Slow, paceOf(c.shape))
 	return changed
 }
@@ -284,8 +313,8 @@ func (a *Aggregator) demand(c *counter, now int64) *deltasync.Demand {
 		return nil
 	}
 	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
-	c.contest.window = all.Window
-	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window)}
+	c.contest.window, c.contest.telling = all.Window, kept{c.contest.kept, now}
+	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window), Kept: float32(c.contest.kept)}
 }
 
 // shareOf is what edges are told for their shares; nil where none of them asks.
@@ -295,20 +324,24 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		return nil
 	}
 	s, pace := limit.SpansOf(c.shape.Window()), paceOf(c.shape)
+	a.keep(c, now)
 	all, steady := t.sum(s, pace, a.patience(), now)
 	out := &deltasync.Share{Omega: 1, Sum: float32(steady), Demand: float32(t.told), Window: float32(all.Window)}
 	if c.shape.Regional || len(l.peers) == 0 {
-		return out
+		return t.keeping(out, t.kept, c.shape.Limit)
 	}
 	seen := t.seen(now - a.unseen(now))
 	own := min(t.weight, seen.weight)
 	a.freeze(c, a.cutOff(now))
 	least, others := a.least(c), 0.0
-	less, alone := 0.0, 0
+	less, alone := t.kept, 0
 	for j := range t.regions {
 		r := &t.regions[j]
 		if r.frozen == 0 {
 			others += r.weight(pace) + least
+			if now-r.at < int64(keepTold) {
+				less += float64(r.Kept)
+			}
 			out.Demand += r.Mid
 			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
 			continue
@@ -327,8 +360,16 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		out.Unseen = t.spent.since(seen.spent)
 	}
 	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
-	out.Kept = uint64(less)
-	return out
+	return t.keeping(out, less, c.shape.Limit)
+}
+
+// keeping is the share of a limit of which so much is kept for others.
+func (t *contest) keeping(s *deltasync.Share, less float64, limit uint64) *deltasync.Share {
+	most := float64(limit)
+	less = min(less, most)
+	t.part = float64(s.Omega) * (1 - less/most)
+	s.Kept = uint64(less)
+	return s
 }
 
 // spentBy is what a region is known to have spent in the window.
@@ -350,7 +391,7 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 		return false
 	}
 	if up.Kind == deltasync.KindEdge {
-		l.contested(key, c, a.unseen(now), now).asks(up.Node, d, now)
+		l.contested(key, c, a.unseen(now), now).asks(up.Node, l.present[up.Node], d, now)
 		return a.republish(c, now)
 	}
 	j := slices.Index(a.nodes, up.Node)
@@ -359,9 +400,9 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 	}
 	t := l.contested(key, c, a.unseen(now), now)
 	t.heard = now // it is kept for a while, whether edges here ask or not
-	before := t.regions[j].Mid
+	before := t.regions[j].Demand
 	t.regions[j].Demand, t.regions[j].at = *d, now
-	return before != d.Mid
+	return before.Mid != d.Mid || before.Kept != d.Kept
 }
 
 // noteExport notes what a frame tells another region.

@@ -72,6 +72,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 	if all {
 		m.displaced = l.room.displaced
 	}
+	if up.Kind == deltasync.KindEdge {
+		l.meet(up, now)
+	}
 	index := -1
 	for si := range up.Sections {
 		sec := &up.Sections[si]

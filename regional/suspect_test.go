@@ -62,7 +62,7 @@ func TestPartsRiseLate(t *testing.T) {
 		c.join(FromEdge, crdt.Replica{Node: 9}, []crdt.Cell{{Slice: sliceAt(c.shape, now), Charges: n}}, 0, now)
 	}
 	say := func(rate float32) {
-		l.contested(1, c, a.unseen(now), now).asks(9, &deltasync.Demand{Fast: rate, Mid: rate, Window: rate}, now)
+		l.contested(1, c, a.unseen(now), now).asks(9, nil, &deltasync.Demand{Fast: rate, Mid: rate, Window: rate}, now)
 		a.republish(c, now)
 	}
 	us := func(rate float32) { c.contest.regions[0] = regionDemand{Demand: deltasync.Demand{Mid: rate}, at: now} }
@@ -149,7 +149,7 @@ func TestPartsOfWhoNeverAsked(t *testing.T) {
 			l.counters[key] = c
 		}
 		t := l.contested(key, c, a.unseen(now), now)
-		t.asks(9, demandOf(3000), now)
+		t.asks(9, nil, demandOf(3000), now)
 		if region {
 			t.regions[1] = regionDemand{Demand: deltasync.Demand{Mid: 3000}, at: now, past: t.regions[1].past}
 		}
@@ -212,7 +212,7 @@ func TestUnseenIsNet(t *testing.T) {
 		c.join(FromEdge, crdt.Replica{Node: 9}, []crdt.Cell{cell}, 0, now)
 	}
 	tell(7, 2)
-	l.contested(1, c, a.unseen(now), now).asks(9, demandOf(80), now)
+	l.contested(1, c, a.unseen(now), now).asks(9, nil, demandOf(80), now)
 	unseen(5) // as recent as that
 	tell(100, 98)
 	unseen(7)

@@ -89,6 +89,10 @@ type Features uint64
 // it is.
 const FeatureOthers Features = 1 << 0
 
+// FeatureLeaves has a region give to others what it would keep for an edge that falls
+// silent: this one takes its leave.
+const FeatureLeaves Features = 1 << 1
+
 // Shape is what the counters of one section have in common: enough for an
 // aggregator, which has no rules, to keep, expire and report them.
 type Shape struct {

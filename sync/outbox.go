@@ -360,9 +360,10 @@ func (o *Outbox) Deltas(seq uint64) (n int, known bool) {
 }
 
 // Beat is an empty frame, so that sender and receiver hear of each other while
-// there is nothing to tell; nil while a frame is under way, which does as well.
+// there is nothing to tell; nil while a frame is under way, which does as well but where
+// this one takes leave.
 func (o *Outbox) Beat(head Up) *Up {
-	if len(o.flights) > 0 {
+	if len(o.flights) > 0 && head.Features&FeatureLeaves == 0 {
 		return nil
 	}
 	o.seq++

@@ -65,6 +65,7 @@ const (
 	sectionDemandMid    protowire.Number = 11
 	sectionDemandSlow   protowire.Number = 12
 	sectionDemandWindow protowire.Number = 13
+	sectionDemandKept   protowire.Number = 17
 	// Not yet used.
 	sectionAdmitted    protowire.Number = 14
 	sectionAdmittedAge protowire.Number = 15

@@ -85,7 +85,11 @@ var demandFields = [...]demandField{
 	{sectionDemandMid, "demand_mid", func(d *Demand) *float32 { return &d.Mid }},
 	{sectionDemandSlow, "demand_slow", func(d *Demand) *float32 { return &d.Slow }},
 	{sectionDemandWindow, "demand_window", func(d *Demand) *float32 { return &d.Window }},
+	{sectionDemandKept, "demand_kept", func(d *Demand) *float32 { return &d.Kept }},
 }
+
+// demandsBefore are the columns of demands whose numbers are less than that of heard.
+const demandsBefore = len(demandFields) - 1
 
 // demandSize is what a demand takes, and demandHead what its columns take beside.
 const (
@@ -93,7 +97,8 @@ const (
 	demandHead = columnHead * len(demandFields)
 )
 
-func (w *writer) demands(deltas []Delta) error {
+// demands writes the columns whose numbers are less than that of heard, or the others.
+func (w *writer) demands(deltas []Delta, fields []demandField) error {
 	some := false
 	for i := range deltas {
 		some = some || deltas[i].Demand != nil
@@ -101,7 +106,7 @@ func (w *writer) demands(deltas []Delta) error {
 	if !some {
 		return nil
 	}
-	for _, f := range demandFields {
+	for _, f := range fields {
 		if err := w.floats(f.num, f.name, floats{len(deltas), func(i int) *float32 {
 			if deltas[i].Demand == nil {
 				return nil

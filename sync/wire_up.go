@@ -197,10 +197,13 @@ func (s *Section) append(w *writer) error {
 	if err := w.carries(sectionCarrySlices, sectionCarryLevels, base, carries); err != nil {
 		return err
 	}
-	if err := w.demands(s.Deltas); err != nil {
+	if err := w.demands(s.Deltas, demandFields[:demandsBefore]); err != nil {
 		return err
 	}
-	return w.heards(sectionHeard, base, s.heards())
+	if err := w.heards(sectionHeard, base, s.heards()); err != nil {
+		return err
+	}
+	return w.demands(s.Deltas, demandFields[demandsBefore:])
 }
 
 func (s *Section) read(m message) error {

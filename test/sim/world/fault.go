@@ -53,16 +53,19 @@ func (s *Site) There() bool { return s.node != nil }
 // Crash kills an edge and starts it anew: it knows nothing.
 func (w *World) Crash(edge string) error { return w.startSite(w.edges[edge]) }
 
-// Depart ends an edge, for good or until it joins anew: nobody tells it anything any
-// more, and what it knew is gone.
+// Depart ends an edge, for good or until it joins anew: it takes its leave, once. Nobody
+// tells it anything any more, and what it knew is gone.
 func (w *World) Depart(edge string) {
 	s := w.edges[edge]
 	if s.node == nil {
 		return
 	}
+	h, is := w.regions[s.Region], func(other *Site) bool { return other == s }
+	for _, f := range s.node.Leave(s.clock.at(w.now)) {
+		w.flush(h, s, f)
+	}
 	s.node = nil
 	s.lives++ // the last one is over
-	h, is := w.regions[s.Region], func(other *Site) bool { return other == s }
 	h.sites = slices.DeleteFunc(h.sites, is)
 	w.names = slices.DeleteFunc(w.names, func(name string) bool { return name == edge })
 }

@@ -1,0 +1,160 @@
+package regional
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// An edge that is cut off from its region, which lives, goes on with the share that it
+// had. So that is kept for it, here and, as it is told, in the other regions: nobody can
+// tell it from an edge that has died. One that dies is soon given up by those who route
+// to it, as one that is cut off is not; until then little is lost by what is kept for it.
+// Later on an edge's equal part is kept, and then nothing: the edge has an equal part for
+// as long as it is cut off.
+
+const (
+	// keepFair is how long after it fell silent an edge has anything kept for it.
+	keepFair = time.Minute
+	// keepTold is how long what another region keeps counts after it was told, and
+	// tellKept how often that is told again.
+	keepTold = 10 * time.Second
+	tellKept = 2 * time.Second
+)
+
+// presence is when an edge was last heard of in a lane: who has a share there says so.
+type presence struct {
+	at          int64
+	incarnation uint64
+	left        bool // it took its leave
+}
+
+// silence is how long the edge has said nothing, as far as that means anything.
+func (p *presence) silence(now int64) time.Duration {
+	if p.left {
+		return 0
+	}
+	return time.Duration(now - p.at)
+}
+
+// meet notes that an edge is there, or that it takes its leave. mu is held.
+func (l *lane) meet(up *deltasync.Up, now int64) {
+	p := l.present[up.Node]
+	switch {
+	case p == nil && len(l.present) >= mostAskers && !l.forgetSilent(now):
+		return
+	case p == nil:
+		p = &presence{}
+		l.present[up.Node] = p
+	case up.Incarnation < p.incarnation:
+		return // it was on its way for long
+	}
+	leaves := up.Features&deltasync.FeatureLeaves != 0
+	p.left = leaves || p.left && up.Incarnation == p.incarnation
+	p.at, p.incarnation = now, up.Incarnation
+}
+
+// forgetSilent makes room for other edges, if any is silent for so long that nothing is
+// kept for it.
+func (l *lane) forgetSilent(now int64) (some bool) {
+	for node, p := range l.present {
+		if p.left || now-p.at > int64(keepFair) || p.at > now {
+			delete(l.present, node)
+			some = true
+		}
+	}
+	return some
+}
+
+// keep finds the edges that are silent, which count for nothing in the contest, and what
+// of the limit is kept for them.
+func (a *Aggregator) keep(c *counter, now int64) {
+	t := c.contest
+	if age := now - t.keptAt; age >= 0 && age < int64(a.cfg.Interval)/2 {
+		return
+	}
+	sum := a.sumOf(c, now) // of all that were there a moment ago
+	t.keptAt, t.kept = now, 0
+	for i := range t.edges {
+		e := &t.edges[i]
+		if e.edge == nil {
+			continue
+		}
+		e.edge.at = min(e.edge.at, now) // a clock was set back
+		silence := e.edge.silence(now)
+		if silence <= a.bears(e) {
+			e.part, e.silent = 0, false
+			continue
+		}
+		if !e.silent {
+			e.silent, e.part, e.fair = true, a.partOf(c, e, sum), a.equalPart(c, now)
+			t.sums.at = 0 // it is none of them any more
+		}
+		t.kept += a.keptFor(c, e, silence, now)
+	}
+}
+
+// bears is how long an edge may say nothing until it is taken to be silent: not long if it
+// was asked for the key until then, as it says something in each interval.
+func (a *Aggregator) bears(e *asker) time.Duration {
+	if e.edge.at-e.at < int64(a.patience()) {
+		return 4 * a.cfg.Interval
+	}
+	return a.lately()
+}
+
+// keptFor is the cost that is kept for an edge which has been silent for so long.
+func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now int64) float64 {
+	limit, spent := float64(c.shape.Limit), 0.0
+	if !c.shape.Bucket() { // as of regions
+		spent = float64(c.spentAt(e.node, now))
+	}
+	whole, fair := max(0, e.part*limit-spent), 0.0
+	if silence <= keepFair {
+		fair = max(0, min(e.part, e.fair)*limit-spent)
+	}
+	switch {
+	case silence <= deltasync.ShareKept:
+		return whole
+	case silence <= deltasync.ShareKept+c.shape.Window(): // it may have spent that by then
+		return min(whole, max(fair, 2*e.demand.Fast*deltasync.ShareKept.Seconds()))
+	}
+	return fair
+}
+
+// partOf is the part of the limit that an edge has that fell silent: what it was told
+// last, as of all in the contest it was told.
+func (a *Aggregator) partOf(c *counter, e *asker, sum float64) float64 {
+	own, least := e.demand.Steady(limit.SpansOf(c.shape.Window())), a.least(c)
+	return c.contest.part * (own + least) / (max(sum, own) + least)
+}
+
+// equalPart is that of an edge of which its region knows nothing but that it is there.
+func (a *Aggregator) equalPart(c *counter, now int64) float64 {
+	regions := len(a.cfg.Peers) + 1
+	if c.shape.Regional {
+		regions = 1
+	}
+	edges, _ := a.live(now)
+	return 1 / float64(regions*(edges+1))
+}
+
+// spentAt is what an edge is known to have spent in the window.
+func (c *counter) spentAt(node uint64, now int64) (sum uint64) {
+	entries := entriesOf(c.edges.Entries(), node)
+	for i := range entries {
+		for _, cell := range entries[i].Vector.From(reach(c.shape, now), nil) {
+			sum = crdt.SatAdd(sum, cell.Net())
+		}
+	}
+	return sum
+}
+
+// keptChanged says that the other regions should hear what is kept.
+func (t *contest) keptChanged(limit uint64, now int64) bool {
+	off := math.Abs(t.kept - t.telling.cost)
+	return (t.kept == 0) != (t.telling.cost == 0) || off > float64(limit)/50 || t.kept > 0 && passed(t.telling.at, now, int64(tellKept))
+}
