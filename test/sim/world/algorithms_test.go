@@ -12,7 +12,6 @@ import (
 // enough that slices retire and what they held has to be carried: 20 requests a
 // second in round robin, for three minutes and two seconds.
 func TestEveryAlgorithmHoldsOverRegions(t *testing.T) {
-	alone(t)
 	const rate, seconds = 20, 182
 	perSecond := func(n uint64) limit.Flow { return limit.Flow{Units: n, Per: time.Second} }
 	for _, test := range []struct {
@@ -63,7 +62,6 @@ func TestEveryAlgorithmHoldsOverRegions(t *testing.T) {
 // Twenty slots over two regions: who holds one gives it back after two seconds,
 // but for one in ten, who dies; their slots come back with the lease.
 func TestConcurrencyHoldsOverRegions(t *testing.T) {
-	alone(t)
 	w := newWorld(t, rules(limit.RateSpec{Name: "slots", Algorithm: "concurrency", Limit: 20, Lease: 10 * time.Second}))
 	type held struct {
 		edge    string

@@ -130,7 +130,6 @@ func (p *pair) pump(n *edge.Node, skew time.Duration) {
 // TestRepliesLargerThanAFrame: thousands of keys with full windows elsewhere,
 // all asked for at once. No reply is dropped, and all is heard in the end.
 func TestRepliesLargerThanAFrame(t *testing.T) {
-	alone(t)
 	p := newPair(t, regional.Config{}, memstore.Config{})
 	rate := limit.RateSpec{Limit: 100000, Per: time.Minute}
 	old, fresh := p.node("e1", rate), p.node("e2", rate)
@@ -327,7 +326,6 @@ func TestOlderNowLosesNoDelta(t *testing.T) {
 // TestFullOutboxIsNotDrainedInVain: while nothing gets through, a flush costs
 // little and asks for no further one.
 func TestFullOutboxIsNotDrainedInVain(t *testing.T) {
-	alone(t)
 	p := newPair(t, regional.Config{}, memstore.Config{})
 	n := p.node("e", limit.RateSpec{Limit: 1000, Per: time.Hour})
 	const keys = 100_000 // an outbox takes 65,536
@@ -361,7 +359,6 @@ func TestFullOutboxIsNotDrainedInVain(t *testing.T) {
 // fill the outbox; those that it knows get through all the same, wherever in
 // the ledger they stand.
 func TestFullOutboxStarvesNobody(t *testing.T) {
-	alone(t)
 	const known, strangers = 500, 80_000
 	p := newPair(t, regional.Config{MaxKeys: known}, memstore.Config{})
 	hour := limit.RateSpec{Limit: 1000, Per: time.Hour}

@@ -91,7 +91,6 @@ func TestHomesHoldALimit(t *testing.T) {
 // A key that is used up in some regions is known to be so in one that never asked
 // about it, as soon as in a mesh, and what it lacks later on is little.
 func TestHotKeysAreKnownEverywhere(t *testing.T) {
-	alone(t)
 	type seen struct {
 		first time.Duration
 		lacks uint64
@@ -232,7 +231,6 @@ func TestBothHomesAreAway(t *testing.T) {
 // Aggregators are started anew, one after the other and under load, to tell their
 // homes in place of all, and back: nothing counts twice, and nothing is lost.
 func TestTargetsAreSwitchedUnderLoad(t *testing.T) {
-	alone(t)
 	for seed := range uint64(3) {
 		w := homely(t, 3, 2, regional.TargetsMesh, 1+seed, hourly(400))
 		users := map[string]uint64{}
@@ -255,7 +253,6 @@ func TestTargetsAreSwitchedUnderLoad(t *testing.T) {
 
 // Regions come and go: the homes of some keys are others then.
 func TestRegionsJoinUnderLoad(t *testing.T) {
-	alone(t)
 	w := homely(t, 5, 1, regional.TargetsHomes, 1, hourly(400))
 	users := map[string]uint64{}
 	all := w.cfg.Regions
@@ -277,7 +274,6 @@ func TestRegionsJoinUnderLoad(t *testing.T) {
 // Twenty regions have homes by themselves. All agree, and what is sent between
 // regions is a fraction of what a mesh sends.
 func TestTwentyRegions(t *testing.T) {
-	alone(t)
 	sent := map[regional.Targets]uint64{}
 	for _, targets := range []regional.Targets{regional.TargetsAuto, regional.TargetsMesh} {
 		w := homely(t, 20, 1, targets, 1, hourly(100_000))

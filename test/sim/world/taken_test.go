@@ -14,7 +14,6 @@ import (
 // was spent in the slice that was under way would hide as much again: of both the
 // larger counts.)
 func TestLimitHoldsWhenARegionLosesEverything(t *testing.T) {
-	alone(t)
 	for _, aggregators := range []int{1, 2} {
 		w, err := New(Config{
 			Regions: []Region{{Name: "eu", Edges: []string{"eu-1", "eu-2"}}, {Name: "us", Edges: []string{"us-1"}}},
