@@ -28,7 +28,8 @@ type service struct {
 	told        int64  // when the last frame with counts left
 	sent        int64  // when the last frame left
 	shared      int64  // when one last told what is asked for, of which this edge has a share
-	left        bool   // the last one told that this edge leaves
+	bye         int64  // when one told that this edge leaves
+	left        bool   // and that was answered
 	epoch       uint64 // of whoever answered last; 0: nobody has
 	since       int64  // when he did for the first time in a row
 
@@ -177,11 +178,20 @@ func (l *service) beats(now int64, lane int) int {
 
 // speaks says that an edge with nothing to tell is to say so in the lane now.
 func (l *service) speaks(now int64, lane int, interval time.Duration, leaves bool) bool {
-	if leaves && l.shared != 0 && !l.left {
-		return true
+	if leaves && l.leaves(now) {
+		return l.bye == 0 || lapsed(now, l.bye, interval-1)
 	}
 	beats := l.beats(now, lane)
+	if l.epoch == 0 && beats == 0 { // whoever has the lane takes a former life of this edge for silent
+		beats = 10 * beat
+	}
 	return beats > 0 && lapsed(now, l.sent, time.Duration(beats)*interval-1)
+}
+
+// leaves says that an edge which leaves has yet to say so in the lane: it has a share there,
+// that others had better not keep for it.
+func (l *service) leaves(now int64) bool {
+	return l.shared != 0 && !lapsed(now, l.shared, forgetShare) && !l.left
 }
 
 // unstored says that somebody may have counts in his memory alone.

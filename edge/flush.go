@@ -44,11 +44,14 @@ func (n *Node) Leave(now time.Time) []Outgoing {
 	return n.flushAll(now)
 }
 
+// Left says that all was told, and that the node leaves.
+func (n *Node) Left(now time.Time) bool { return n.unsent() == 0 && !n.leaving(n.clock.At(now)) }
+
 // leaving says that some lane is yet to be told that the node leaves.
-func (n *Node) leaving() bool {
+func (n *Node) leaving(now int64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.ContainsFunc(n.lanes, func(l service) bool { return l.shared != 0 && !l.left })
+	return slices.ContainsFunc(n.lanes, func(l service) bool { return l.leaves(now) })
 }
 
 // flush drains the classes up to one, and of the cold ones what is due. What
@@ -341,7 +344,9 @@ func (n *Node) frames(now int64) []Outgoing {
 			up = box.Beat(head)
 		}
 		for ; up != nil; up = next() {
-			l.sent, l.left = now, n.leaves
+			if l.sent = now; n.leaves {
+				l.bye = now
+			}
 			if len(up.Sections) > 0 {
 				l.told = now
 			}
@@ -428,6 +433,9 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 			n.clock.Heard(down.StoreEpoch, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, arrived)
 		}
 		n.pace = down.Pace
+		if up.Features&deltasync.FeatureLeaves != 0 && down.Status != deltasync.StatusNotOwner {
+			n.lanes[lane].left = true
+		}
 		n.heardBy(t, lane, down.StoreEpoch)
 		n.heardFrom(t, lane, down, up.SentAt)
 	}

@@ -57,7 +57,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		frames.Wait()
 		if n.resending() { // nobody else marks what the region lost
 			n.Tick(time.Now())
-		} else if n.unsent() == 0 && !n.leaving() {
+		} else if n.Left(time.Now()) {
 			break
 		}
 		select {

@@ -197,8 +197,8 @@ func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *delta
 	}
 	r.settle()
 	sh := r.block.share
-	if h.told < sh.toldAt && sh.toldAt-h.told < int64(time.Second) {
-		return // what came sooner was said later
+	if h.told < sh.toldAt && (d == nil || sh.toldAt-h.told < int64(time.Second)) {
+		return // what came sooner was said later, or a clock was set back; pushes may wait for long where an edge is slow to take them
 	}
 	if d == nil && s.cluster.alone(h.now, sh.answered) {
 		return // it is of those whom the region hears of: what this edge has is kept beside

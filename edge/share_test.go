@@ -236,3 +236,53 @@ func TestBorrowedOfAShare(t *testing.T) {
 		}
 	}
 }
+
+// A push that waited for long at a slow edge says no more than it did when it was made:
+// what was answered since stands, unless it was answered by an aggregator whose clock was
+// set back.
+func TestLatePushTellsNoShare(t *testing.T) {
+	n, r := sharing(t, &deltasync.Share{Omega: 0.5, Sum: 1, Demand: 1, Window: 1}, perUser(adaptive(aHundred)))
+	told := r.block.share.toldAt
+	push := func(told int64, kept uint64) {
+		shape := shapeOf(r.block.rate)
+		n.hearHot(told, told, &shape, &deltasync.HotKey{Key: keyOf(n, "u"), Totals: deltasync.Totals{Share: &deltasync.Share{Omega: 0.5, Sum: 1, Kept: kept}}}, 2)
+	}
+	for _, late := range []time.Duration{time.Millisecond, 20 * time.Second} {
+		if push(told-int64(late), 50); r.block.share.told.Kept != 0 {
+			t.Errorf("a push of %v before the last answer: %+v is the share", late, r.block.share.told)
+		}
+	}
+	if push(told+1, 20); r.block.share.told.Kept != 20 {
+		t.Errorf("a push of after the last answer: %+v is the share", r.block.share.told)
+	}
+}
+
+// Who leaves says so until he is answered who has the lane; or what it had is kept for it
+// by him, who hears of it no more.
+func TestLeaveIsToldToTheOwner(t *testing.T) {
+	n, _ := sharing(t, &deltasync.Share{Omega: 0.5, Sum: 1, Demand: 1, Window: 1}, perUser(adaptive(aHundred)))
+	now := start.Add(1500 * time.Millisecond)
+	check(n, now, "u")
+	answerShare(t, n, now, 2, nil)
+	for _, status := range []deltasync.Status{deltasync.StatusNotOwner, deltasync.StatusOK} {
+		now = now.Add(n.cfg.Interval)
+		up := upOf(t, n.Leave(now))
+		if up.Features&deltasync.FeatureLeaves == 0 {
+			t.Fatalf("it leaves and says %+v", up)
+		}
+		down := deltasync.Down{
+			Status: status, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, LiveEdges: 1, Regions: 2,
+			EchoSentAt: up.SentAt, ReceivedAt: up.SentAt, SentAt: up.SentAt, Totals: make([]deltasync.Totals, len(up.Sections)),
+		}
+		b, err := down.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Receive(now, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := n.Left(now), status == deltasync.StatusOK; got != want {
+			t.Errorf("answered %v: it may go is %t, want %t", status, got, want)
+		}
+	}
+}

@@ -28,15 +28,28 @@ func TestAnEdgeWithSharesSpeaks(t *testing.T) {
 		{"some seconds ago", 1, ago(5 * time.Second), 2 * interval, false, false},
 		{"and it has been silent for long", 1, ago(5 * time.Second), 5 * interval, false, true},
 		{"long ago", 1, ago(deltasync.ShareKept + time.Second), time.Hour, false, false},
-		{"it leaves", 1, ago(time.Hour), 0, true, true},
+		{"it leaves", 1, ago(time.Second), 0, true, true},
+		{"it leaves, asked for nothing for long", 1, ago(deltasync.ShareKept + time.Second), 0, true, false},
 		{"it leaves and has no share", 1, 0, 0, true, false},
 	} {
-		l := service{shared: c.shared, sent: ago(c.sent)}
+		l := service{shared: c.shared, sent: ago(c.sent), epoch: 1}
+		if fresh := (&service{sent: ago(50 * interval)}); !fresh.speaks(now, c.lane, interval, false) {
+			t.Errorf("%s: it does not speak where nobody has answered yet", c.what)
+		}
 		if got := l.speaks(now, c.lane, interval, c.leaves); got != c.want {
 			t.Errorf("%s: it speaks is %v, want %v", c.what, got, c.want)
 		}
-		if l.left = true; c.leaves && l.speaks(now, c.lane, interval, true) {
-			t.Errorf("%s: it says so twice", c.what)
+		if !c.want || !c.leaves {
+			continue
+		}
+		if l.bye = now; l.speaks(now+int64(interval)/2, c.lane, interval, true) {
+			t.Errorf("%s: it says so again at once", c.what)
+		}
+		if !l.speaks(now+int64(interval), c.lane, interval, true) {
+			t.Errorf("%s: it does not say so again", c.what)
+		}
+		if l.left, l.sent = true, now; l.speaks(now+int64(interval)/2, c.lane, interval, true) {
+			t.Errorf("%s: it says so though that was answered", c.what)
 		}
 	}
 }

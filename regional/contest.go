@@ -69,6 +69,7 @@ type asker struct {
 	demand limit.Demand
 	at     int64
 	edge   *presence // nil: it is not known when the edge was heard of
+	life   uint64    // its incarnation
 	silent bool      // so it counts for nothing: see silent.go
 	part   float64   // of the limit, that it had when it fell silent
 	fair   float64   // that each edge would have
@@ -128,6 +129,9 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
 	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
 	asks := asker{node: node, demand: told, at: now, edge: edge}
+	if edge != nil {
+		asks.life = edge.incarnation
+	}
 	switch {
 	case i >= 0:
 		t.edges[i] = asks
@@ -175,7 +179,7 @@ func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now i
 // since is the asker's demand by now. Of somebody who is silent no more is believed
 // than can be meant, or what a hostile edge told once would take long to fade.
 func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now int64) limit.Demand {
-	if e.edge != nil && !e.edge.left && !e.silent {
+	if e.claims() && !e.silent {
 		now = min(now, e.edge.at+int64(patience))
 	}
 	silence := time.Duration(now-e.at) - patience
@@ -194,7 +198,7 @@ func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now
 		t.edges[i].at = min(t.edges[i].at, now)
 	}
 	t.edges = slices.DeleteFunc(t.edges, func(e asker) bool {
-		if now-e.at <= int64(forgetContest) || e.silent && now-e.at <= int64(keepFair) {
+		if now-e.at <= int64(forgetContest) || e.silent && now-e.at <= int64(KeepFair) {
 			return false
 		}
 		d := e.since(s, pace, patience, now)

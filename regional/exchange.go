@@ -50,6 +50,7 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 		l.mu.Lock()
 		if !a.Serves(lane) {
 			l.learnt = 0 // who gets it back has to learn anew
+			l.loseSight()
 		}
 		if !urgent {
 			a.republishAll(l, t)

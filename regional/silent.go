@@ -17,8 +17,8 @@ import (
 // as long as it is cut off.
 
 const (
-	// keepFair is how long after it fell silent an edge has anything kept for it.
-	keepFair = time.Minute
+	// KeepFair is how long after it fell silent an edge has anything kept for it.
+	KeepFair = time.Minute
 	// keepTold is how long what another region keeps counts after it was told, and
 	// tellKept how often that is told again.
 	keepTold = 10 * time.Second
@@ -29,15 +29,7 @@ const (
 type presence struct {
 	at          int64
 	incarnation uint64
-	left        bool // it took its leave
-}
-
-// silence is how long the edge has said nothing, as far as that means anything.
-func (p *presence) silence(now int64) time.Duration {
-	if p.left {
-		return 0
-	}
-	return time.Duration(now - p.at)
+	left        bool // it took its leave, or is heard of elsewhere
 }
 
 // meet notes that an edge is there, or that it takes its leave. mu is held.
@@ -61,12 +53,27 @@ func (l *lane) meet(up *deltasync.Up, now int64) {
 // kept for it.
 func (l *lane) forgetSilent(now int64) (some bool) {
 	for node, p := range l.present {
-		if p.left || now-p.at > int64(keepFair) || p.at > now {
+		if p.left || now-p.at > int64(KeepFair) || p.at > now {
 			delete(l.present, node)
 			some = true
 		}
 	}
 	return some
+}
+
+// loseSight forgets who is there: another aggregator serves the lane, and hears of them.
+func (l *lane) loseSight() {
+	for _, p := range l.present {
+		p.left = true
+	}
+	clear(l.present)
+}
+
+// claims says that an edge has a part of the limit, should it be silent: it is asked for
+// the key, or was shortly before it was last heard of; else it need not go on to say that
+// it is there. And it has not gone, nor has another life of it begun.
+func (e *asker) claims() bool {
+	return e.edge != nil && !e.edge.left && e.edge.incarnation == e.life && e.edge.at-e.at < int64(deltasync.ShareKept/2)
 }
 
 // keep finds the edges that are silent, which count for nothing in the contest, and what
@@ -80,11 +87,12 @@ func (a *Aggregator) keep(c *counter, now int64) {
 	t.keptAt, t.kept = now, 0
 	for i := range t.edges {
 		e := &t.edges[i]
-		if e.edge == nil {
+		if !e.claims() {
+			e.part, e.silent = 0, false
 			continue
 		}
 		e.edge.at = min(e.edge.at, now) // a clock was set back
-		silence := e.edge.silence(now)
+		silence := time.Duration(now - e.edge.at)
 		if silence <= a.bears(e) {
 			e.part, e.silent = 0, false
 			continue
@@ -113,7 +121,7 @@ func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now in
 		spent = float64(c.spentAt(e.node, now))
 	}
 	whole, fair := max(0, e.part*limit-spent), 0.0
-	if silence <= keepFair {
+	if silence <= KeepFair {
 		fair = max(0, min(e.part, e.fair)*limit-spent)
 	}
 	switch {
@@ -128,7 +136,9 @@ func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now in
 // partOf is the part of the limit that an edge has that fell silent: what it was told
 // last, as of all in the contest it was told.
 func (a *Aggregator) partOf(c *counter, e *asker, sum float64) float64 {
-	own, least := e.demand.Steady(limit.SpansOf(c.shape.Window())), a.least(c)
+	s := limit.SpansOf(c.shape.Window())
+	d := e.since(s, paceOf(c.shape), a.patience(), e.edge.at)
+	own, least := d.Steady(s), a.least(c)
 	return c.contest.part * (own + least) / (max(sum, own) + least)
 }
 

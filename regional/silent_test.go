@@ -152,6 +152,28 @@ func TestNothingIsKeptForWhoIsAskedForNothing(t *testing.T) {
 	}
 }
 
+// Nor is anything kept for one that was asked for nothing for a while before it fell
+// silent, as it need not go on to say that it is there; whose next life began, which was
+// asked for nothing; or of which another aggregator hears, that took the lane over.
+func TestNothingIsKeptForWhoNeedNotSpeak(t *testing.T) {
+	for what, happens := range map[string]func(f *sharers){
+		"asked for nothing for a while": func(f *sharers) { f.lasts(deltasync.ShareKept/2, map[uint64]float32{1: 0, 2: 100}) },
+		"another life of it began":      func(f *sharers) { f.says(1, 2, 0, 0) },
+		"another serves the lane": func(f *sharers) {
+			f.Aggregator.share.serving.Store(0)
+			f.exports(time.Unix(0, f.now), true)
+		},
+	} {
+		f := newSharers(t, second)
+		f.lasts(2*time.Second, map[uint64]float32{1: 300, 2: 100})
+		happens(f)
+		f.lasts(2*time.Second, map[uint64]float32{2: 100})
+		if s := f.share(); s.Kept != 0 {
+			t.Errorf("%s: %+v, want nothing kept", what, *s)
+		}
+	}
+}
+
 // What another region keeps comes off the limit here, while it is told again and again.
 func TestKeptElsewhere(t *testing.T) {
 	f := newSharers(t, second, "us", "ap")
@@ -183,7 +205,7 @@ func TestPresencesAreBounded(t *testing.T) {
 	if n := len(f.l.present); n != mostAskers {
 		t.Errorf("%d are remembered, want %d", n, mostAskers)
 	}
-	f.now += int64(keepFair) + 1
+	f.now += int64(KeepFair) + 1
 	f.says(1<<40, 1, 0, 0)
 	if n := len(f.l.present); n != 1 {
 		t.Errorf("%d are remembered a minute later, want the one that speaks", n)

@@ -40,7 +40,7 @@ func (t *trial) onHeard(s *world.Site, frame, message []byte) {
 	if up.UnmarshalBinary(frame) != nil || down.UnmarshalBinary(message) != nil {
 		return
 	}
-	t.answers(s.Name, &down)
+	t.answers(s, &down)
 	answered := len(down.Totals)
 	for _, sec := range up.Sections {
 		for i := range sec.Deltas[:min(answered, len(sec.Deltas))] {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // What limits do while an edge is cut off (on_partition), in some trials. Closed ones admit
@@ -42,9 +43,9 @@ const (
 	allowed = 250 * time.Millisecond
 )
 
-// contactOf is what an edge has heard in the life that it has now.
-func (t *trial) contactOf(edge string) *contact {
-	l := life{edge, t.w.Site(edge).Lives()}
+// contactOf is what an edge has heard in a life.
+func (t *trial) contactOf(s *world.Site) *contact {
+	l := life{s.Name, s.Lives()}
 	c := t.contacts[l]
 	if c == nil {
 		c = &contact{since: t.w.Now()}
@@ -54,8 +55,8 @@ func (t *trial) contactOf(edge string) *contact {
 }
 
 // answers notes that an edge took in an answer.
-func (t *trial) answers(edge string, down *deltasync.Down) {
-	c := t.contactOf(edge)
+func (t *trial) answers(s *world.Site, down *deltasync.Down) {
+	c := t.contactOf(s)
 	c.answered, c.last = true, t.w.Now()
 	switch few := down.Regions > 1 && 2*down.LiveRegions <= down.Regions; {
 	case !few:
@@ -68,7 +69,7 @@ func (t *trial) answers(edge string, down *deltasync.Down) {
 // verifyContact holds a decision to what the edge has heard: closed limits are closed
 // when it is cut off, and it says so of nothing else.
 func (t *trial) verifyContact(edge string, d *limit.Decision) {
-	c, now := t.contactOf(edge), t.w.Now()
+	c, now := t.contactOf(t.w.Site(edge)), t.w.Now()
 	if d.Basis.CutOff {
 		if t.partition != limit.PartitionClosed || d.Allowed {
 			t.failf("cut-off", "%s says that it is cut off, of limits that do not close", edge)

@@ -59,7 +59,6 @@ func (t *trial) settle() error {
 			t.agree(c)
 		}
 	}
-	t.fill()
 	if t.err == nil {
 		t.verifyPenalties()
 		t.verifyAudits()
@@ -68,6 +67,9 @@ func (t *trial) settle() error {
 		if err := t.strictly(); err != nil {
 			return err
 		}
+	}
+	if err := t.fill(); err != nil {
+		return err
 	}
 	switch {
 	case t.err != nil:
@@ -98,10 +100,22 @@ func (t *trial) hear() {
 // region an edge has a fixed part of each window, and may have used that up; so has one
 // that tells no demand, as it speaks as the first build did. Who lies about it takes the
 // others' parts. Where keys compete for places at an edge it is not demanded yet: seed
-// 934 of 974af9a has 15 of 20 left, and one who is short for the rest of his window.
-func (t *trial) fill() {
-	if t.crowds() || t.has[Hostile] || t.has[Evict] || t.strict { // of strict limits see strictly
-		return
+// 934 of 974af9a has 15 of 20 left, and one who is short for the rest of his window. And
+// what an edge had that went while nobody answered it is kept for it for a while.
+func (t *trial) fill() error {
+	if t.err != nil || t.crowds() || t.has[Hostile] || t.has[Evict] || t.strict { // of strict limits see strictly
+		return nil
+	}
+	if gone := t.w.Untold(); !gone.IsZero() {
+		if err := t.advance(gone.Add(regional.KeepFair + 15*time.Second)); err != nil {
+			return err
+		}
+		for user := range t.users {
+			t.peek(user)
+		}
+		if err := t.advance(t.w.Now().Add(2 * time.Second)); err != nil {
+			return err
+		}
 	}
 	for _, name := range t.w.Edges() {
 		if t.isOld(name) {
@@ -122,6 +136,7 @@ func (t *trial) fill() {
 			req.Release()
 		}
 	}
+	return nil
 }
 
 // expire demands that nothing is left of what has left all windows: invariant 8.

@@ -99,6 +99,7 @@ func (w *World) step() time.Duration {
 
 // look lets every part do what is due, as the loops of the daemons do.
 func (w *World) look() {
+	w.runLeaving()
 	for _, h := range w.order {
 		for _, s := range h.sites {
 			w.runSite(h, s)

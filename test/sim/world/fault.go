@@ -53,22 +53,63 @@ func (s *Site) There() bool { return s.node != nil }
 // Crash kills an edge and starts it anew: it knows nothing.
 func (w *World) Crash(edge string) error { return w.startSite(w.edges[edge]) }
 
-// Depart ends an edge, for good or until it joins anew: it takes its leave, once. Nobody
-// tells it anything any more, and what it knew is gone.
+// Depart ends an edge, for good or until it joins anew: nobody asks it anything any more.
+// It goes on for as long as it takes to tell all, and that it leaves, 2 s at the most.
 func (w *World) Depart(edge string) {
 	s := w.edges[edge]
 	if s.node == nil {
 		return
 	}
 	h, is := w.regions[s.Region], func(other *Site) bool { return other == s }
-	for _, f := range s.node.Leave(s.clock.at(w.now)) {
-		w.flush(h, s, f)
-	}
+	going := *s
+	w.leaving = append(w.leaving, departure{site: &going, hub: h, until: w.now.Add(edgeFarewell), next: w.now})
+	w.Touch()
 	s.node = nil
 	s.lives++ // the last one is over
 	h.sites = slices.DeleteFunc(h.sites, is)
 	w.names = slices.DeleteFunc(w.names, func(name string) bool { return name == edge })
 }
+
+// departure is an edge that stops.
+type departure struct {
+	site  *Site
+	hub   *hub
+	until time.Time
+	next  time.Time // when it says so again
+	told  bool      // it has said so
+}
+
+// edgeFarewell is how long an edge that stops goes on sending.
+const edgeFarewell = 2 * time.Second
+
+// runLeaving lets those edges tell what they have to tell which stop.
+func (w *World) runLeaving() {
+	for i := range w.leaving {
+		d := &w.leaving[i]
+		if w.now.Before(d.next) {
+			continue
+		}
+		if d.told && d.site.node.Left(d.site.clock.at(w.now)) {
+			d.until = w.now
+			continue
+		}
+		d.told, d.next = true, w.now.Add(w.cfg.Urgent)
+		for _, f := range d.site.node.Leave(d.site.clock.at(w.now)) {
+			w.flush(d.hub, d.site, f)
+		}
+	}
+	w.leaving = slices.DeleteFunc(w.leaving, func(d departure) bool {
+		over := !w.now.Before(d.until)
+		if over && !d.site.node.Left(d.site.clock.at(w.now)) {
+			w.untold = w.now
+		}
+		return over
+	})
+}
+
+// Untold is when an edge last departed that nobody answered to the end, so that its shares
+// are kept for it; zero: never.
+func (w *World) Untold() time.Time { return w.untold }
 
 // Join starts an edge that has departed: it knows nothing.
 func (w *World) Join(edge string) error {

@@ -101,7 +101,9 @@ type World struct {
 	regions  map[string]*hub
 	order    []*hub   // the regions, in order of the configuration
 	names    []string // of edges, in order
-	cuts     int      // regions cut off
+	leaving  []departure
+	untold   time.Time // see Untold
+	cuts     int       // regions cut off
 	paths    map[ends]*path
 	toRegion Link // between an edge and its region
 	between  Link // between two regions
