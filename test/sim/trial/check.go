@@ -89,6 +89,9 @@ func (t *trial) verifyAt(name string, c *counter) {
 	reach := c.rate.Reach(t.w.NowAt(name).UnixNano())
 	for _, cell := range mine.Cells(nil) {
 		if got := cellOf(own, cell.Slice); cell.Slice >= reach && got != cell {
+			if cell.Slice < c.rate.Reach(t.shown(name).UnixNano()) {
+				continue // its clock was set back, and it goes on by what it takes for the time (seed 82028220)
+			}
 			t.failf("5", "%s has %+v of its own hits of %s, the truth is %+v", name, got, c.user, cell)
 		}
 	}
