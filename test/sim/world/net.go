@@ -96,6 +96,17 @@ func (w *World) send(p *path, size int, deliver func()) {
 	}
 }
 
+// Clears is when what queues before narrow links has passed them.
+func (w *World) Clears() time.Time {
+	last := w.now
+	for _, p := range w.paths {
+		if p.free.After(last) {
+			last = p.free
+		}
+	}
+	return last
+}
+
 // thaw lets go what waited, in the order in which it came.
 func (w *World) thaw(p *path) {
 	p.frozen = false
