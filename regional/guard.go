@@ -68,9 +68,11 @@ func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, mat
 	}
 	if c = l.guests[key]; c != nil {
 		l.settle(key, c)
-	} else {
-		c = &counter{shape: shape, fresh: true}
+		l.enter(key, c)
+		a.changed(l, key, c, now) // what was to be pushed once it was stored
+		return c
 	}
+	c = &counter{shape: shape, fresh: true}
 	l.enter(key, c)
 	return c
 }
