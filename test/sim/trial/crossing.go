@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -52,6 +53,7 @@ type knowledge struct {
 	level  uint64     // of a bucket
 	clock  time.Time  // its own
 	set    uint64     // so often
+	by     uint64     // as often when what it knows was counted
 	before *knowledge // at the look before, of a bucket
 }
 
@@ -102,6 +104,9 @@ func (t *trial) verifyCrossing(v *world.Server, c *counter, vectors []regional.V
 	case c.rate.Bucket():
 		now.clock, now.set = t.clockOf(v), t.clockSets(v)
 		now.level = v.Aggregator().Used(t.w.NowAtServer(v), c.key)
+		if now.by = was.set; slices.Equal(was.cells, now.cells) {
+			now.by = was.by
+		}
 		if was.same(&now) {
 			t.verifyLevel(v, c, was.before, &was)
 		}

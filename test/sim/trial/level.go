@@ -82,7 +82,7 @@ func levelOf(c *counter, cells []crdt.Cell, carry crdt.Carry, now time.Time) uin
 func (t *trial) verifyLevel(v *world.Server, c *counter, before, was *knowledge) {
 	limit := c.rate.Limit
 	p := passed(was.level, limit)
-	if was.set != t.clockSets(v) || before != nil && (before.set != was.set || before.early(c)) {
+	if was.by != t.clockSets(v) || before != nil && (before.set != was.set || before.early(c)) {
 		return // a level is by a clock: when that is set it rises, or falls, and later with what was counted before
 	}
 	if p >= contended {
