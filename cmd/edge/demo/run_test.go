@@ -134,8 +134,8 @@ func TestCutIsSeenAndHeals(t *testing.T) {
 	if during < before+0.3 {
 		t.Errorf("drift %.3f during the cut, want at least 0.3 more than the %.3f before", during, before)
 	}
-	if after > during/2 {
-		t.Errorf("drift %.3f after the cut, want at most half of the %.3f during it", after, during)
+	if after-before > (during-before)/2 {
+		t.Errorf("drift %.3f after the cut, want at most half of the %.3f that the cut added to the %.3f before", after, during-before, before)
 	}
 	if overDuring <= overBefore || overDuring < 0.3 {
 		t.Errorf("over-admission %.3f during the cut, want at least 0.3 and more than the %.3f before", overDuring, overBefore)
