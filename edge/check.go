@@ -127,6 +127,7 @@ func (n *Node) checkHash(now int64, req *limit.Request, rule *limit.Rule, hash d
 	s := n.shardOf(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
+	now = s.steady(now)
 	if !rule.Plain() || req.Overrides() || !n.passShort(s, now, rule, hash, cost, d) {
 		n.decideShort(now, req, rule, hash, cost, d)
 	}
@@ -291,6 +292,7 @@ func (n *Node) checkThese(now int64, req *limit.Request, rules []*limit.Rule, co
 	if len(counters) > 0 {
 		held := n.lock(counters)
 		defer n.unlock(&held)
+		now = n.steadyFor(counters, now)
 		if req.Peek || req.Details || req.Receipt || !n.pass(now, counters, &d) {
 			d = n.decide(now, req, counters)
 		}

@@ -338,6 +338,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wave = uint16(resend.wave)
+	now = s.steady(now)
 	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {
 		r := &s.table[i]
 		if r.key == 0 {
@@ -354,12 +355,12 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			b = s.whole(r) // a clock was set back
 		}
 		if r.sparse() {
-			r.expire(now)
+			r.expire(now - keptOn(b.rate))
 		} else {
 			r.settle()
 			s.tend(r, now)
 			s.recall(b, now)
-			s.retire(r, now)
+			s.retire(r, now-keptOn(b.rate))
 			_ = b.punished(now) // a penalty of before a clock was set back is cut here at the latest
 		}
 		if !r.tells(now) {
