@@ -284,6 +284,7 @@ func (c *compiler) needRates(path string, spec *RuleSpec) {
 		given bool
 	}{
 		{"margin", spec.Margin != MarginSpec{}},
+		{"cost", spec.Cost.Default != 0 || len(spec.Cost.ByRoute) > 0 || len(spec.Cost.FromHeader) > 0 || spec.Cost.Max != 0},
 		{"charge", spec.Charge != ""},
 		{"drop", spec.Drop != ""},
 		{"near_limit", spec.NearLimitPercent != 0},

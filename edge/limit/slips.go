@@ -33,6 +33,10 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		if unit := time.Duration(product(1, uint64(rate.Drain.Per)).overUp(rate.Drain.Refill)); rate.Queue && rate.MaxWait > 0 && rate.MaxWait < unit {
 			c.warn(at+".max_wait", "W211", fmt.Sprintf("%v or more", unit), "one flows out in %v, which is longer: no request that finds another before it has time to wait", unit)
 		}
+		c.unusable(at, &spec.Rates[k], rate)
+		if n := passesGaps(rate, spec.MinGap); n > 0 && n <= rate.Limit && len(r.variants) == 0 && spec.Cost.Default <= 1 && len(spec.Cost.ByRoute) == 0 && len(spec.Cost.FromHeader) == 0 {
+			c.warn(at, "W210", "drop it, or a smaller gap", "%s never denies: with min_gap: %v at most %d come through in %v", rate.Name, spec.MinGap, n, rate.Window)
+		}
 		for i, other := range r.Rates[:len(spec.Rates)] {
 			if rate.idleBeside(other) && (other.Limit < rate.Limit || i < k) {
 				c.warn(at, "W210", "drop it", "%s never denies: %s counts the same, and admits no more", rate.Name, other.Name)
@@ -40,6 +44,26 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 			}
 		}
 	}
+}
+
+// unusable warns of what a bucket never gets to.
+func (c *compiler) unusable(at string, spec *RateSpec, rate *Rate) {
+	per := float64(rate.Drain.Per) / float64(max(1, rate.Drain.Refill)) // nanoseconds a unit
+	if full := time.Duration(min(float64(spec.Capacity)*per, math.MaxInt64/2)); rate.Queue && spec.MaxWait > full+time.Duration(per) {
+		c.warn(at+".max_wait", "W219", fmt.Sprintf("%v, or a larger capacity", full.Round(time.Millisecond)), "nobody waits so long: the queue of %d is full when what stands in it takes %v", spec.Capacity, full.Round(time.Millisecond))
+	}
+	if spec.Initial/100 > spec.Capacity {
+		c.warn(at+".initial", "W220", "some times the capacity", "%d to start with is no limit at first: it is %d times the capacity", spec.Initial, spec.Initial/spec.Capacity)
+	}
+}
+
+// passesGaps is how many requests a gap lets through within a window of the rate; 0: any
+// number.
+func passesGaps(rate *Rate, gap time.Duration) uint64 {
+	if gap <= 0 || rate.Bucket() || rate.Algorithm == Concurrency || rate.PerRequest {
+		return 0
+	}
+	return uint64(rate.Window/gap) + 1
 }
 
 // longTerm warns of a penalty that other edges heed for a part of its time alone.
@@ -104,11 +128,27 @@ func (c *compiler) foregone(path, what string, condition Condition) {
 	}
 }
 
-// idleBeside says that both rates count alike, and other admits no more.
+// idleBeside says that other admits no more: both count alike, or other admits in a longer
+// window what this one admits in a shorter.
 func (r *Rate) idleBeside(other *Rate) bool {
-	return r != other && !r.Bucket() && r.Algorithm == other.Algorithm && r.Scope == other.Scope && r.Window == other.Window && r.Slices == other.Slices &&
+	return r.within(other) || r != other && !r.Bucket() && r.Algorithm == other.Algorithm && r.Scope == other.Scope && r.Window == other.Window && r.Slices == other.Slices &&
 		r.Period == other.Period && r.Zone.String() == other.Zone.String() && r.Oldest == other.Oldest && r.Round == other.Round &&
 		r.CountDenied == other.CountDenied && other.Limit <= r.Limit
+}
+
+// within says that all that other admits in a window of its own is no more than this rate
+// does in a shorter one. Two windows of other that do not slide may meet in one of ours.
+func (r *Rate) within(other *Rate) bool {
+	if r == other || r.Bucket() || r.Algorithm == Concurrency || r.Period != NoPeriod || r.CountDenied || r.Consistency != other.Consistency || r.Scope != other.Scope || r.Window >= other.Window {
+		return false
+	}
+	switch other.Algorithm {
+	case SubWindows, SlidingLog:
+		return !other.CountDenied && other.Limit <= r.Limit
+	case FixedWindow, FirstHit:
+		return other.Limit <= r.Limit/2
+	}
+	return false
 }
 
 // narrow warns of margins that come to less than one of a limit.
