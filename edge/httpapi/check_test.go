@@ -112,6 +112,21 @@ func TestCheckWithoutRule(t *testing.T) {
 	}
 }
 
+// A caller passes on what a client wrote, who could miss a rule by it, or have a counter of
+// his own: it is read as /v1/auth does.
+func TestCheckReadsPathsAsOriginsDo(t *testing.T) {
+	url := newBench(t, perClient(1000)).listen(t) + "/v1/check"
+	for i, path := range []string{"/api/a", "//api/a", "/x/../api/a", "/%61pi/a", "/api/./a?b=c", "http://host/api/a"} {
+		r := send(t, "POST", url, fmt.Sprintf(`{"attributes":{"client_ip":"192.0.2.1","path":%q}}`, path))
+		if r.body["rule"] != "per-client" || r.body["remaining"] != float64(999-i) {
+			t.Errorf("%s: %s, want the rule of /api/** and its one counter", path, r.text)
+		}
+	}
+	if r := send(t, "POST", url, `{"attributes":{"client_ip":"192.0.2.1","path":"/api/../x"}}`); r.body["rule"] != nil {
+		t.Errorf("/api/../x: %s, want no rule", r.text)
+	}
+}
+
 func TestCheckCostAndPeek(t *testing.T) {
 	b := newBench(t, acme())
 	url := b.listen(t) + "/v1/check"

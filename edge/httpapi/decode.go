@@ -307,6 +307,8 @@ func (d *decoder) attributeList(c *call) *inputError {
 			c.note(badRequest(attributePath(name), "send it once", "stands twice"))
 		case name == "client_ip" && !isAddress(value):
 			c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
+		case name == "path":
+			d.attributes = append(d.attributes, attribute{name, pathOf(value)}) // as of /v1/auth: a caller passes on what a client wrote
 		default:
 			d.attributes = append(d.attributes, attribute{name, value})
 		}
