@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -252,8 +253,9 @@ func (t *trial) agree(c *counter) {
 		if !live { // what is only asked for is swept, and the next decision has it of the view
 			t.peekAt(name, c.user)
 			own, others, live = t.w.Node(name).Cells(c.key)
+			t.woken = append(t.woken, [2]string{name, c.user}) // and the user's other counters
 		}
-		if !live && t.has[Flood] && (t.has[Depart] || t.has[NewRegion]) {
+		if (!live || len(own) == 0 && slices.Contains(t.woken, [2]string{name, c.user})) && t.has[Flood] && (t.has[Depart] || t.has[NewRegion]) {
 			continue // who joined late and charged nothing knows it by a view that forgets under a flood (seed 45000717)
 		}
 		if c.rate.Bucket() && len(own)+len(others) == 0 && t.drained(c, of(least, t.w.Site(name).Region)) {

@@ -62,6 +62,7 @@ type trial struct {
 	loaded      map[string]version       // rules, by edges
 	largest     uint64                   // version.more of any
 	bans        map[string]map[life]bool // culprits, and who denied them
+	woken       [][2]string              // edges, and users whose counters agree had them ask for
 	sentences   sentences
 	sets        map[string]uint64    // how often an aggregator's clock was set, at the least
 	replaced    map[string]time.Time // when a region's store last lost what it had
