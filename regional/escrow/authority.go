@@ -65,7 +65,7 @@ type lane struct {
 	tell   []*telling
 	swept  time.Duration
 	taking bool
-	idle   []*deposit // that nobody holds rights of: the log is to forget them
+	idle   []*deposit // that nobody asks for, and of which the log is to know more, or nothing
 }
 
 // telling is a grant of which a holder is to hear unasked.
@@ -202,13 +202,17 @@ func (a *Authority) Handle(ctx context.Context, c *deltasync.Claims) []byte {
 			delete(changed, d.key)
 		}
 	}
-	writing = append(writing, l.idle...)
+	for _, d := range l.idle {
+		if !slices.Contains(writing, d) {
+			writing = append(writing, d)
+		}
+	}
 	l.idle = nil
 	puts := make([]Deposit, len(writing))
 	for i, d := range writing {
 		d.version++
 		d.writes++
-		puts[i] = d.logged()
+		puts[i] = d.logged(a.cfg.Lease, now)
 	}
 	l.mu.Unlock()
 
@@ -278,7 +282,9 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 		}
 		d := &deposit{key: key, version: found[i].Version, durable: found[i].Version}
 		for _, h := range found[i].Holdings {
-			d.holdings = append(d.holdings, &holding{Holding: h, heard: now})
+			// A log that may lack what was said since began anew: nothing is granted by it
+			// until all that somebody may hold is over.
+			d.holdings = append(d.holdings, &holding{Holding: h, heard: now - h.Silent})
 		}
 		l.keys[key] = d
 	}
@@ -333,8 +339,8 @@ const forever = 10 * 366 * 24 * time.Hour
 // sweepEvery is how often a lane is looked through for keys that nobody holds rights of.
 const sweepEvery = time.Second
 
-// sweep forgets keys that nobody holds rights of; l.mu is held. The log has them
-// without holdings, or not at all.
+// sweep forgets keys that nobody holds rights of, and finds those whose holders are
+// silent; l.mu is held. The log has the first without holdings, or not at all.
 func (a *Authority) sweep(l *lane) {
 	now := a.cfg.Boot()
 	if now-l.swept < sweepEvery {
@@ -343,18 +349,17 @@ func (a *Authority) sweep(l *lane) {
 	l.swept = now
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) { // in an order that replays
 		d := l.keys[key]
-		if d.lapse(a.cfg.Lease, now); len(d.holdings) > 0 || d.writes > 0 {
-			continue
-		}
-		if d.version == 0 {
+		switch d.lapse(a.cfg.Lease, now); {
+		case d.writes > 0:
+		case len(d.holdings) == 0 && d.version == 0:
 			delete(l.keys, key)
-		} else if len(l.idle) < mostIdle {
+		case len(l.idle) < mostIdle && (len(d.holdings) == 0 || d.hushed(a.cfg.Lease, now)):
 			l.idle = append(l.idle, d)
 		}
 	}
 }
 
-// mostIdle is how many keys the log forgets at a time.
+// mostIdle is how many keys that nobody asks for are written at a time.
 const mostIdle = 256
 
 // failed notes why a frame was not answered, and has the lane taken anew. Whoever is
@@ -404,6 +409,10 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	if k.Returned > h.Returned && k.Returned <= h.Granted {
 		a.stats.returned.Add(k.Returned - h.Returned)
 		h.Returned = k.Returned
+	}
+	if h.Silent > 0 { // whoever has the lane next must not take it for silent
+		h.Silent = 0
+		d.version++
 	}
 	h.Limit, h.Lasts, h.Region, h.want, h.heard, h.echo = k.Limit, max(h.Lasts, k.Lasts), c.From, k.Want, now, c.SentAt
 	return h, true

@@ -27,7 +27,7 @@ type deposit struct {
 type holding struct {
 	Holding
 	want  uint64
-	heard time.Duration // by this authority's clock; of one that was read from the log, when that was
+	heard time.Duration // by this authority's clock; of one that was read from the log, and since said nothing, not before that
 	echo  int64         // Claims.SentAt of what it said last; 0: nothing yet
 	asked time.Duration // when it was last asked what it wants by now
 	first time.Duration // when it was first asked that, of the times that it did not answer
@@ -261,10 +261,33 @@ func (d *deposit) fades(now time.Duration) bool {
 	return now-d.written >= d.kept/2
 }
 
+// hushed says that a holder has been silent for so much longer than the log has it that
+// it should know: whoever has the lane next goes on from there. Else rights of the dead
+// were never free, where the lane changes hands more often than their windows end. Of
+// windows that are shorter than a lease it is not worth a write.
+func (d *deposit) hushed(lease, now time.Duration) bool {
+	for _, h := range d.holdings {
+		if h.Lasts > lease && h.Out() > 0 && h.quiet(lease, now)-h.Silent >= max(lease, h.Lasts/8) {
+			return true
+		}
+	}
+	return false
+}
+
+// quiet is for how long the holder has said nothing. Who lives says something thrice in
+// a lease: less than one is none, so that it is not written down, and taken back.
+func (h *holding) quiet(lease, now time.Duration) time.Duration {
+	if silent := now - h.heard; silent >= lease {
+		return silent.Truncate(time.Millisecond)
+	}
+	return 0
+}
+
 // logged is the deposit as it is to stand in the log.
-func (d *deposit) logged() Deposit {
+func (d *deposit) logged(lease, now time.Duration) Deposit {
 	l := Deposit{Key: d.key, Version: d.version, Holdings: make([]Holding, len(d.holdings))}
 	for i, h := range d.holdings {
+		h.Silent = h.quiet(lease, now)
 		l.Holdings[i] = h.Holding
 	}
 	return l

@@ -15,6 +15,9 @@
 //
 // A holder that falls silent has its rights until its lease has ended, by its own
 // clock, and what it may have spent of them has left the window; then they are free.
+// How long it has been silent is written to the log eight times in a window, so that
+// whoever takes the lane goes on from there; what passes until he is asked for the key
+// does not count, as nobody saw it.
 // All that is by clocks that nobody sets, so windows that slide and buckets are never
 // exceeded, whatever the time is said to be. Of windows that are aligned a right is free
 // again when the next has begun by its edge's clock, which may be set: no more than the

@@ -37,8 +37,14 @@ func (o *office) authority() *escrow.Authority {
 // claim is what a holder says of key 1, and what it is answered.
 func (o *office) claim(a *escrow.Authority, k deltasync.Claim) deltasync.Grant {
 	o.Helper()
+	return o.claimOf(a, 1, k)
+}
+
+// claimOf is claim of another key.
+func (o *office) claimOf(a *escrow.Authority, key deltasync.Key, k deltasync.Claim) deltasync.Grant {
+	o.Helper()
 	o.sent++
-	k.Key, k.Limit, k.Lasts = 1, 100, time.Minute
+	k.Key, k.Limit, k.Lasts = key, 100, time.Minute
 	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}
 	var g deltasync.Grants
 	if err := g.UnmarshalBinary(a.Handle(o.Context(), &c)); err != nil || len(g.Grants) != 1 {
@@ -149,5 +155,71 @@ func TestKeeps(t *testing.T) {
 	}
 	if _, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: memstore.NewRights(time.Time{}, nil), Lease: deltasync.MaxLease + 1}); err == nil {
 		t.Error("a lease that frames cannot tell: no error")
+	}
+}
+
+// Rights of an edge that died are free a lease and a window later, though its lane is
+// taken anew again and again meanwhile, as with each write that Redis does not answer:
+// what is known of its silence is in the log.
+func TestRightsOfTheDeadAreFreed(t *testing.T) {
+	for name, asks := range map[string]bool{"while others ask": true, "while others ask for other keys": false} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			a := o.authority()
+			dead := o.claim(a, deltasync.Claim{Holder: 7, Want: 100})
+			if dead.Granted == 0 {
+				t.Fatalf("answer = %+v, want rights", dead)
+			}
+			const span = 20 * time.Second // between takes of the lane
+			other, died := deltasync.Grant{}, o.boot
+			for other.Granted < 100 {
+				if o.boot-died > 3*time.Minute { // what is lost with each take: the time since the last write
+					t.Fatalf("%v after an edge died another has %d of 100, want all", o.boot-died, other.Granted)
+				}
+				if o.boot += 5 * time.Second; (o.boot-died)%span == 0 {
+					a = o.authority()
+					o.claim(a, deltasync.Claim{Holder: 8, Granted: other.Granted, Want: 100})
+				}
+				if asks || o.boot-died > 110*time.Second {
+					other = o.claim(a, deltasync.Claim{Holder: 8, Granted: other.Granted, Want: 100})
+				} else {
+					o.claimOf(a, 2, deltasync.Claim{Holder: 9})
+				}
+				if other.Granted > 100-dead.Granted && o.boot-died <= deltasync.DefaultLease+time.Minute {
+					t.Fatalf("%v after an edge that held %d of 100 died another has %d", o.boot-died, dead.Granted, other.Granted)
+				}
+			}
+		})
+	}
+}
+
+// One who was silent for long and is heard again holds what it held, for a lease from
+// then on and by whoever has the lane next, whether the lane changed hands before or not.
+func TestTheSilentAreHeardAgain(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		o := newOffice(t)
+		a := o.authority()
+		g := o.claim(a, deltasync.Claim{Holder: 7, Want: 100})
+		o.boot += 70 * time.Second
+		o.claim(a, deltasync.Claim{Holder: 8, Want: 100}) // the log has it that 7 is silent
+		if taken {
+			if d := o.logged(); len(d.Holdings) != 2 || d.Holdings[0].Silent != 70*time.Second || d.Holdings[1].Silent != 0 {
+				t.Fatalf("the log has %+v, want the first silent for 70 s", d)
+			}
+			a = o.authority()
+		}
+		if g = o.claim(a, deltasync.Claim{Holder: 7, Granted: g.Granted, Want: 100}); g.Granted == 0 || g.Flags&deltasync.GrantVoid != 0 {
+			t.Fatalf("answer = %+v, want what it had: its lease and its window are not over for sure", g)
+		}
+		if d := o.logged(); len(d.Holdings) != 2 || d.Holdings[0].Silent != 0 {
+			t.Fatalf("the log has %+v, want nobody silent, as the first was answered", d)
+		}
+		a = o.authority()
+		for range 14 { // what the next knows of it begins with that
+			o.boot += 5 * time.Second
+			if other := o.claim(a, deltasync.Claim{Holder: 8, Want: 100}); other.Granted > 100-g.Granted {
+				t.Fatalf("another was granted %d while one that was heard lately holds %d of 100", other.Granted, g.Granted)
+			}
+		}
 	}
 }

@@ -60,6 +60,11 @@ type Holding struct {
 	Limit    uint64        // as it claims
 	Lasts    time.Duration // how long what it spends may count, as it claims
 	Region   string        // where its edge is
+
+	// Silent is how long it had said nothing when this was written, in whole
+	// milliseconds, as far as whoever had the lane knew: never more than is true.
+	// Who hears of a holder of which the log has this writes it again before it answers.
+	Silent time.Duration
 }
 
 // Keeps is how long a log remembers a deposit with these holdings at least: twice as

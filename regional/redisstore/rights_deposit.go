@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/regional/escrow"
@@ -13,28 +14,39 @@ import (
 // A deposit is stored as
 //
 //	deposit = due:6 format:1 version:8 holding*
-//	holding = holder:8 granted returned limit lasts length region:length
+//	holding = holder:8 granted returned limit lasts silent? length region:length
 //
 // where due, which the script writes, is when it may be forgotten, in milliseconds
-// since 1970; format is 1; the numbers with a width are big endian and the others
-// unsigned varints, none longer than it need be; lasts is in nanoseconds.
+// since 1970; format is 1, or 2 where some holder is silent, and each has its silent; the
+// numbers with a width are big endian and the others unsigned varints, none longer than
+// it need be; lasts is in nanoseconds, silent in milliseconds.
 
 const (
-	depositFormat = 1
-	dueBytes      = 6
-	versionBytes  = 1 + 8 // with the format
+	formatHeard  = 1
+	formatSilent = 2
+	dueBytes     = 6
+	versionBytes = 1 + 8 // with the format
 )
+
+func isSilent(h escrow.Holding) bool { return h.Silent >= time.Millisecond }
 
 // appendDeposit packs a deposit, without due.
 func appendDeposit(dst []byte, d *escrow.Deposit) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, depositFormat), d.Version)
+	format := byte(formatHeard)
+	if slices.ContainsFunc(d.Holdings, isSilent) {
+		format = formatSilent
+	}
+	dst = binary.BigEndian.AppendUint64(append(dst, format), d.Version)
 	for i := range d.Holdings {
 		h := &d.Holdings[i]
 		dst = binary.BigEndian.AppendUint64(dst, h.Holder)
-		for _, v := range []uint64{h.Granted, h.Returned, h.Limit, uint64(h.Lasts), uint64(len(h.Region))} {
+		for _, v := range []uint64{h.Granted, h.Returned, h.Limit, uint64(h.Lasts)} {
 			dst = binary.AppendUvarint(dst, v)
 		}
-		dst = append(dst, h.Region...)
+		if format == formatSilent {
+			dst = binary.AppendUvarint(dst, uint64(h.Silent/time.Millisecond))
+		}
+		dst = append(binary.AppendUvarint(dst, uint64(len(h.Region))), h.Region...)
 	}
 	return dst
 }
@@ -51,8 +63,10 @@ func parseDeposit(key deltasync.Key, stored string) (escrow.Deposit, error) {
 	if len(b) < dueBytes+versionBytes+1 {
 		return bad("too short")
 	}
-	if b = b[dueBytes:]; b[0] != depositFormat {
-		return bad(fmt.Sprintf("format %d, want %d; a later build may have written it", b[0], depositFormat))
+	b = b[dueBytes:]
+	format := b[0]
+	if format != formatHeard && format != formatSilent {
+		return bad(fmt.Sprintf("format %d, want %d or %d; a later build may have written it", format, formatHeard, formatSilent))
 	}
 	d := escrow.Deposit{Key: key, Version: binary.BigEndian.Uint64(b[1:])}
 	for b = b[versionBytes:]; len(b) > 0; {
@@ -61,24 +75,33 @@ func parseDeposit(key deltasync.Key, stored string) (escrow.Deposit, error) {
 			return bad("cut in a holder")
 		}
 		h.Holder, b = binary.BigEndian.Uint64(b), b[8:]
-		var numbers [5]uint64
+		var numbers [6]uint64
 		for i := range numbers {
+			if i == 4 && format == formatHeard {
+				continue
+			}
 			v, n := binary.Uvarint(b)
 			if n <= 0 || n > 1 && b[n-1] == 0 {
 				return bad("cut in a number, or it is longer than it need be")
 			}
 			numbers[i], b = v, b[n:]
 		}
-		length := numbers[4]
+		length := numbers[5]
 		switch {
 		case numbers[3] > uint64(1<<63-1):
 			return bad("lasts is out of range")
+		case numbers[4] > uint64(1<<63-1)/uint64(time.Millisecond):
+			return bad("silent is out of range")
 		case length > deltasync.MaxToken || length > uint64(len(b)):
 			return bad("cut in a region")
 		}
 		h.Granted, h.Returned, h.Limit, h.Lasts = numbers[0], numbers[1], numbers[2], time.Duration(numbers[3])
+		h.Silent = time.Duration(numbers[4]) * time.Millisecond
 		h.Region, b = string(b[:length]), b[length:]
 		d.Holdings = append(d.Holdings, h)
+	}
+	if format == formatSilent && !slices.ContainsFunc(d.Holdings, isSilent) {
+		return bad("of the format of the silent, and none is")
 	}
 	return d, nil
 }

@@ -17,11 +17,15 @@ const due = "\x00\x00\x00\x00\x00\x07"
 
 func randomDeposit(r *rand.Rand) escrow.Deposit {
 	d := escrow.Deposit{Key: deltasync.Key(r.Uint64()), Version: r.Uint64() >> r.IntN(64)}
+	silent := r.IntN(2) == 0
 	for range 1 + r.IntN(5) {
 		d.Holdings = append(d.Holdings, escrow.Holding{
 			Holder: r.Uint64() >> r.IntN(64), Granted: r.Uint64() >> r.IntN(64), Returned: r.Uint64() >> r.IntN(64), Limit: r.Uint64() >> r.IntN(64),
 			Lasts: time.Duration(r.Uint64() >> (1 + r.IntN(63))), Region: strings.Repeat("r", r.IntN(deltasync.MaxToken+1)),
 		})
+		if silent && r.IntN(2) == 0 {
+			d.Holdings[len(d.Holdings)-1].Silent = (time.Duration(r.Uint64()) >> (1 + r.IntN(63))).Abs().Truncate(time.Millisecond)
+		}
 	}
 	return d
 }
@@ -41,6 +45,17 @@ func TestDepositBytes(t *testing.T) {
 	if got, err := parseDeposit(5, due+want); err != nil || !reflect.DeepEqual(got, d) {
 		t.Errorf("parsed %+v, %v, want %+v", got, err, d)
 	}
+	d.Holdings[1].Silent = 300*time.Millisecond + time.Microsecond
+	want = "\x02\x00\x00\x00\x00\x00\x00\x01\x02" +
+		"\x01\x02\x03\x04\x05\x06\x07\x08\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x00\x02eu" +
+		"\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\xac\x02\x00"
+	if got := string(appendDeposit(nil, &d)); got != want {
+		t.Errorf("of one who is silent packed %x, want %x", got, want)
+	}
+	d.Holdings[1].Silent = 300 * time.Millisecond
+	if got, err := parseDeposit(5, due+want); err != nil || !reflect.DeepEqual(got, d) {
+		t.Errorf("of one who is silent parsed %+v, %v, want %+v", got, err, d)
+	}
 }
 
 func TestDepositsSurvivePacking(t *testing.T) {
@@ -59,7 +74,8 @@ func TestBadDeposits(t *testing.T) {
 	good := due + string(appendDeposit(nil, &d))
 	head, holder := good[:dueBytes+versionBytes], good[dueBytes+versionBytes:dueBytes+versionBytes+8]
 	for name, bad := range map[string]string{
-		"nothing": "", "no holdings": head, "format": due + "\x02" + good[dueBytes+1:],
+		"nothing": "", "no holdings": head, "format": due + "\x03" + good[dueBytes+1:], "none is silent": head[:dueBytes] + "\x02" + head[dueBytes+1:] + holder + "\x01\x00\x00\x00\x00\x00",
+		"huge silent":     head[:dueBytes] + "\x02" + head[dueBytes+1:] + holder + "\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00",
 		"cut in a holder": head + holder[:7], "cut in a number": head + holder + "\x80", "no numbers": head + holder,
 		"long number":     head + holder + "\x80\x00\x00\x00\x00\x00",
 		"huge number":     head + holder + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00",

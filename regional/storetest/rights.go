@@ -188,7 +188,7 @@ func testCommitStays(s *rights) {
 		{Key: math.MaxUint64, Version: 1, Holdings: []escrow.Holding{
 			{Holder: math.MaxUint64, Granted: math.MaxUint64, Returned: math.MaxUint64 - 1, Limit: math.MaxUint64, Lasts: 366*24*time.Hour + time.Minute, Region: strings.Repeat("z", deltasync.MaxToken)},
 			{Holder: 1},
-			{Holder: 2, Granted: 127, Returned: 128, Lasts: 1, Region: "a"},
+			{Holder: 2, Granted: 127, Returned: 128, Lasts: 1, Region: "a", Silent: 366 * 24 * time.Hour},
 		}},
 		deposit(1<<32, math.MaxUint64, 3),
 		deposit(1, 1<<53+1, 3),

@@ -97,12 +97,21 @@ func (t *trial) strictly() error {
 	if !t.strict || t.crowds() || t.has[Evict] || t.has[Hostile] {
 		return nil
 	}
-	// Leases that a log may not know of have to end, and windows.
+	one := func(req *limit.Request) { req.Cost = 1 }
+	// Leases that a log may not know of have to end, and windows; and whoever has taken a
+	// lane sees leases end of keys only that he was asked for.
+	if err := t.advance(t.w.Now().Add(3 * time.Second)); err != nil {
+		return err
+	}
+	for user := range t.people {
+		for _, name := range t.w.Edges() {
+			t.request(name, user, one)
+		}
+	}
 	if err := t.advance(t.w.Now().Add(t.longest() + t.longest()/50 + strictLease + 3*time.Second)); err != nil {
 		return err
 	}
 	t.late = true
-	one := func(req *limit.Request) { req.Cost = 1 }
 	for user := range t.people {
 		for _, name := range t.w.Edges() {
 			asked := t.w.Now()
