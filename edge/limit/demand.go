@@ -102,13 +102,22 @@ func (d *Demand) Expected(s Spans, spare bool) float64 {
 	n := steady * s.Mid.Seconds()
 	sure := (n - math.Sqrt(n)) / s.Mid.Seconds()
 	seldom := d.Window * s.Mid.Seconds()
-	if spare && s.Window <= longestSpare && d.Window*window >= 0.5 && seldom-n <= math.Sqrt(seldom) {
+	if spare && s.Window <= longestSpare && d.Window*window >= 0.5 && seldom-n <= math.Sqrt(seldom) && d.missed(s) <= 3 {
 		return max(sure, d.Window) * window
 	}
 	return max(sure, min(d.Window, steady)) * window
 }
 
 const longestSpare = 2 * time.Minute
+
+// missed is the cost that was not asked for in the silence that is now, had it gone on as
+// before: as much is gone from Window. How long the silence is Mid tells, of which more
+// is gone.
+func (d *Demand) missed(s Spans) float64 {
+	mid, window := s.Mid.Seconds(), s.Window.Seconds()
+	silence := mid * window / (window - mid) * math.Log(d.Window/d.Mid)
+	return d.Window * window * math.Expm1(silence/window)
+}
 
 // Surges says that more is asked for than before, beyond what chance does.
 func (d *Demand) Surges(s Spans) bool { return d.Fast > d.Mid+3*sigma(d.Mid, s.Fast) }

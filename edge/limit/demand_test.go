@@ -128,3 +128,35 @@ func TestExpectedInALongWindow(t *testing.T) {
 	even.Turn(spans, now+int64(10*time.Second))
 	near("ten a second, and none for 10 s", even.Expected(spans, true), 0, 120)
 }
+
+// Who is silent is expected less and less, and not anew when the average over his window
+// has become so small that a moment's silence would be chance. The averages over seconds
+// may still be at odds in the first ten of their spans. Seed 91000072 of test/sim: rights
+// were kept for twelve minutes.
+func TestExpectedOfOneWhoIsSilent(t *testing.T) {
+	for _, window := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute, longestSpare} {
+		for _, every := range []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second} {
+			spans := SpansOf(window)
+			var d Demand
+			now := int64(1)
+			for d.Turn(spans, now); now < int64(2*longestSpare); {
+				now += int64(every)
+				d.Ask(1)
+				d.Turn(spans, now)
+			}
+			least := math.Inf(1)
+			for silent := 10 * spans.Mid; silent < 10*window; silent += time.Second {
+				d.Turn(spans, now+int64(silent))
+				got := d.Expected(spans, true)
+				if got > least {
+					t.Errorf("one in %v, and none for %v: %.2f are expected in %v, and %.2f were before", every, silent, got, window, least)
+					break
+				}
+				least = got
+			}
+			if d.Expected(spans, true) >= 0.05 {
+				t.Errorf("one in %v, and none for ten windows: %.2f are expected in %v", every, least, window)
+			}
+		}
+	}
+}
