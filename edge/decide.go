@@ -38,6 +38,9 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			}
 		}
 	}
+	if shadowed {
+		spareTrials(counters)
+	}
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
 		c := &counters[i]
@@ -54,9 +57,10 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	case denied:
 		n.wantAll(counters)
 		waits := req.Awaits && d.Basis.Await > 0
-		n.refusedAsk(counters, waits)
 		for i := range counters {
-			if c := &counters[i]; c.chargedDenied() && !waits {
+			c := &counters[i]
+			n.refusedAsk(c, waits)
+			if c.chargedDenied() && !waits {
 				n.book(c)
 			}
 		}
@@ -67,6 +71,22 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		d.Zone = limit.ZoneShadow
 	}
 	return d
+}
+
+// spareTrials marks the counters of shadow rules that would have denied the request, were
+// they live: they would be charged nothing, and who is charged on and on with what he was
+// not to get would stay over its limit for good.
+func spareTrials(counters []counter) {
+	for i := range counters {
+		if c := &counters[i]; !c.over || c.rule.Mode != limit.Shadow {
+			continue
+		}
+		for j := range counters {
+			if other := &counters[j]; other.rule == counters[i].rule && !other.lends {
+				other.spared = true
+			}
+		}
+	}
 }
 
 // judge says whether a counter has room for the request, in its elastic margin
@@ -223,6 +243,14 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		if c.rule.CountsAfter() || c.lends && (!c.lent || !c.borrower.Pays()) {
 			continue
 		}
+		if c.spared {
+			n.want(n.shard(c.key), c.record, c.rate)
+			n.refusedAsk(c, false)
+			if c.chargedDenied() {
+				n.book(c)
+			}
+			continue
+		}
 		n.book(c)
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
@@ -293,12 +321,13 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	best := 0
 	var wait time.Duration
 	share := 2.0
-	uncharged, nearAny := denied || req.Peek, false
+	charges, nearAny := !denied && !req.Peek, false
 	for i := range counters {
 		c := &counters[i]
 		if c.lends {
 			continue
 		}
+		uncharged := !charges || c.spared
 		nearAny = nearAny || c.near(uncharged)
 		var retry time.Duration
 		if c.over && (c.rule.Mode == limit.Enforce || req.Details) {
@@ -318,7 +347,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 	}
 	var d limit.Decision
-	counters[best].decision(now, uncharged, &d)
+	counters[best].decision(now, !charges || counters[best].spared, &d)
 	d.Near = nearAny // the tightest need not be the one that a rule calls near
 	for i := range counters {
 		if c := &counters[i]; !c.lends {

@@ -159,18 +159,15 @@ func (sh *share) spend(cost uint64) {
 
 // refusedAsk notes that costs were asked for and not charged: what is charged though it
 // is denied is noted with the charge, and who waits for rights asks once more.
-func (n *Node) refusedAsk(counters []counter, waits bool) {
-	for i := range counters {
-		c := &counters[i]
-		if c.lends || c.record.block.share == nil {
-			continue
-		}
-		if !c.chargedDenied() && !waits {
-			c.record.block.share.own.Ask(c.cost)
-		}
-		if c.over && c.record.block.share.rights != nil && asks(c.rate) {
-			n.shard(c.key).refusedRight(c.record, c.cost, waits)
-		}
+func (n *Node) refusedAsk(c *counter, waits bool) {
+	if c.lends || c.record.block.share == nil {
+		return
+	}
+	if !c.chargedDenied() && !waits {
+		c.record.block.share.own.Ask(c.cost)
+	}
+	if c.over && c.record.block.share.rights != nil && asks(c.rate) {
+		n.shard(c.key).refusedRight(c.record, c.cost, waits)
 	}
 }
 

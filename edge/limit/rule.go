@@ -15,7 +15,7 @@ type Mode uint8
 
 const (
 	Enforce Mode = iota + 1 // deny it
-	Shadow                  // admit it, charge it, and say that it would have been denied
+	Shadow                  // admit it, and say that it would have been denied; it charges what it would if it was enforced
 )
 
 var modeNames = map[string]Mode{"enforce": Enforce, "shadow": Shadow}

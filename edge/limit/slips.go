@@ -22,7 +22,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.longTerm(path+".penalty", r)
 	c.cutFromNobody(path, spec, r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
-		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests may use more than its limit, and leave nothing to lend", e.Parent.Name)
+		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests are not held to the limit that it lends the rest of", e.Parent.Name)
 	}
 	for k := range spec.Rates { // min_gap's comes after those
 		at, rate := indexed(path+".rates", k), r.Rates[k]

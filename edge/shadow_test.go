@@ -1,0 +1,83 @@
+package edge
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A rule on trial says of each request what it would say if it was enforced: what it would
+// have denied is not charged to it, to none of its rates.
+func TestShadowRuleDecidesAsIfItWereLive(t *testing.T) {
+	for name, rates := range map[string][]limit.RateSpec{
+		"sub_windows":    {{Limit: 50, Per: 10 * time.Second}},
+		"sliding_window": {{Algorithm: "sliding_window", Limit: 50, Per: 10 * time.Second}},
+		"sliding_log":    {{Algorithm: "sliding_log", Limit: 50, Per: 10 * time.Second}},
+		"fixed_window":   {{Algorithm: "fixed_window", Limit: 50, Per: 10 * time.Second}},
+		"token_bucket":   {{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}},
+		"two rates":      {{Limit: 20, Per: 10 * time.Second}, {Limit: 5, Per: time.Second}},
+		"count_denied":   {{Algorithm: "sliding_log", Limit: 50, Per: 10 * time.Second, CountDenied: true}},
+		"loose":          {{Limit: 50, Per: 10 * time.Second, Consistency: "loose"}},
+		"of an edge":     {{Limit: 50, Per: 10 * time.Second, Scope: "edge"}},
+	} {
+		for _, charge := range []string{"all_or_nothing", "each"} {
+			if charge == "each" && name == "token_bucket" {
+				continue // refused
+			}
+			t.Run(name+" "+charge, func(t *testing.T) {
+				live, trial := perUser(rates...), perUser(rates...)
+				live.Charge, trial.Charge, trial.Mode = charge, charge, "shadow"
+				enforced, tried := newNode(t, Config{}, live), newNode(t, Config{}, trial)
+				rng := rand.New(rand.NewPCG(1, 2))
+				now, denied := start, 0
+				for i := range 3000 {
+					now = now.Add(time.Duration(rng.ExpFloat64() * float64(100*time.Millisecond)))
+					want, got := check(enforced, now, "u"), check(tried, now, "u")
+					if !got.Allowed {
+						t.Fatalf("request %d: %+v: a trial denies nothing", i, got)
+					}
+					if would := got.Zone == limit.ZoneShadow; would == want.Allowed {
+						t.Fatalf("request %d: the trial would deny: %t; live: %+v", i, would, want)
+					}
+					if got.Remaining != want.Remaining && want.Allowed {
+						t.Fatalf("request %d: the trial has %d remaining, live %d", i, got.Remaining, want.Remaining)
+					}
+					if !want.Allowed {
+						denied++
+					}
+				}
+				if denied < 100 || denied == 3000 {
+					t.Errorf("%d of 3000 denied: the limit hardly bound", denied)
+				}
+			})
+		}
+	}
+}
+
+// What a trial would have denied is given through to the rules that are in force, and
+// charged to them.
+func TestShadowRuleLeavesOthersAlone(t *testing.T) {
+	live, trial := perUser(limit.RateSpec{Limit: 5, Per: time.Minute}), perUser(limit.RateSpec{Limit: 2, Per: time.Minute})
+	trial.Name, trial.Group, trial.Mode = "trial", "trial", "shadow"
+	n := newNode(t, Config{}, live, trial)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	var zones []limit.Zone
+	for range 6 {
+		req.Reset()
+		req.Set("user", "u")
+		req.Receipt = true
+		d := n.Check(start, req)
+		zones = append(zones, d.Zone)
+		if want := map[limit.Zone]int{limit.ZoneNormal: 2, limit.ZoneShadow: 1, limit.ZoneHard: 0}[d.Zone]; len(req.Charges) != want {
+			t.Errorf("zone %v: %d charges, want %d", d.Zone, len(req.Charges), want)
+		}
+	}
+	for i, want := range []limit.Zone{limit.ZoneNormal, limit.ZoneNormal, limit.ZoneShadow, limit.ZoneShadow, limit.ZoneShadow, limit.ZoneHard} {
+		if zones[i] != want {
+			t.Fatalf("zones %v; want two normal, three shadow, then hard", zones)
+		}
+	}
+}
