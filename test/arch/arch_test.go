@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -296,5 +297,35 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 	if lines := strings.Count(string(text), "\n"); lines > 130 {
 		t.Errorf("README.md has %d lines, of 130", lines)
+	}
+}
+
+// A figure in README.md is that of the results that it comes from, and was made by the
+// command that stands beside it.
+func TestReadmeTellsTheMeasuredFigures(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root(t), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	row := regexp.MustCompile("(?m)^\\| `edge\\.Check`, one rule.*? \\| ([0-9.]+) M/s over two goroutines .* beside it ([0-9.]+) M/s \\(([0-9.]+) × .* \\| (`go run \\./test/bench [^`]*`) \\|$").FindStringSubmatch(read("README.md"))
+	if row == nil {
+		t.Fatal("README.md has no row for edge.Check as this test knows it")
+	}
+	results := read("test/bench/RESULTS.md")
+	for _, want := range []string{
+		"Written by " + row[4],
+		"| ≥ 10 M/s | " + row[1] + " M/s",
+		"| P1 | against the fastest Go limiter of this run, sethvargo/go-limiter memorystore | ≥ 2 × | " + row[3] + " ×",
+	} {
+		if !strings.Contains(results, want) {
+			t.Errorf("test/bench/RESULTS.md does not hold %q, which README.md goes by", want)
+		}
+	}
+	_, millions, _ := strings.Cut(results, "### 1 M keys")
+	if !regexp.MustCompile(`(?m)^\| sethvargo/go-limiter memorystore \|.* \| ` + regexp.QuoteMeta(row[2]) + ` \|`).MatchString(millions) {
+		t.Errorf("test/bench/RESULTS.md has no %s M/s of the fastest peer at a million keys", row[2])
 	}
 }
