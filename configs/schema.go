@@ -144,14 +144,14 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"cost", "", r.cost(&s.Cost)},
 		{"on_limit", "", r.onLimit(&s.OnLimit)},
 		{"tier_from", "", r.text(&s.TierFrom)},
-		{"min_gap", "", r.duration(&s.MinGap)},
+		{"min_gap", "", r.some(&s.MinGap, "E216", "1ms to 183d, such as 200ms")},
 		{"charge", "", r.text(&s.Charge)},
 		{"count_when", "", r.text(&s.CountWhen)},
 		{"near_limit", "", r.portion(&s.NearLimitPercent, "E209", "above 0% to 100%, such as 80%; or leave it out")},
 		{"drop", "", r.text(&s.Drop)},
 		{"penalty", "", r.penalty(&s.Penalty)},
 		{"classes", "", r.classes(&s.Classes)},
-		{"max_delay", "", r.duration(&s.MaxDelay)},
+		{"max_delay", "", r.some(&s.MaxDelay, "E217", "such as 500ms")},
 	}, "candidate", "surge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known
@@ -218,9 +218,18 @@ func (r *reader) rate(path string, n *node) limit.RateSpec {
 		{"count_denied", "", r.flag(&s.CountDenied)},
 		{"surge", "", r.surge(&s.Surge)},
 		{"leeway", "", r.portion(&s.LeewayPercent, "E222", "above 0% to 100%, such as 5%; or leave it out")},
-		{"strict_wait", "", r.duration(&s.StrictWait)},
+		{"strict_wait", "", r.some(&s.StrictWait, "E226", "20ms to 5s, such as 200ms")},
 	}, "weights")
 	return s
+}
+
+// some reads a duration that means nothing at 0s: there it would be taken for none at all.
+func (r *reader) some(dst *time.Duration, code, hint string) read {
+	return func(path string, n *node) {
+		if r.duration(dst)(path, n); *dst == 0 && !r.bad[path] {
+			r.mistake(path, n.at, code, hint+"; or leave it out", "0s is out of range")
+		}
+	}
 }
 
 // wait reads how long a queue may hold a request. 0s, which in a RateSpec is as
@@ -257,7 +266,7 @@ func (r *reader) window(s *limit.RateSpec) read {
 func (r *reader) margin(m *limit.MarginSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
-			{"soft", "", r.percent(&m.SoftPercent)},
+			{"soft", "", r.portion(&m.SoftPercent, "E134", "above 0% to 1000%, such as 10%; or leave soft out")},
 			{"elastic", "", func(path string, n *node) {
 				r.object(path, n, []field{
 					{"up_to", "such as up_to: 50%", r.portion(&m.Elastic.UpToPercent, "E201", "above 0% to 1000%, such as 50%; or leave elastic out")},
@@ -276,7 +285,7 @@ func (r *reader) penalty(p *limit.Penalty) read {
 			p.UntilReset = true
 			return
 		}
-		r.duration(&p.For)(path, n)
+		r.some(&p.For, "E211", "1ms to 366d, such as 5m, or until_reset")(path, n)
 	}
 }
 

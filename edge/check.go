@@ -22,6 +22,7 @@ type counter struct {
 	was    *limit.Rate // of a bucket: the rate that it was charged under
 
 	over    bool          // it has no room for the request
+	short   bool          // its limit has, and this edge's share of it has not
 	delay   time.Duration // it has room that much later, which will do
 	dropped bool          // by chance: it has room
 	cutOff  bool          // others cannot be heard of, and the rate is closed then

@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && !c.dropped && !c.cutOff && !c.short() {
+		if !req.Peek && !c.dropped && !c.cutOff && !c.short {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -40,6 +40,12 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	}
 	if shadowed {
 		spareTrials(counters)
+	}
+	// Who may ask again as soon as rights come is not charged now. Whoever is charged though
+	// he is denied is told how things stand with that: after the wait there must be room.
+	waits := denied && req.Awaits && await(counters) > 0
+	if (denied || shadowed) && !req.Peek && !waits {
+		n.chargeRefused(counters, denied)
 	}
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
@@ -56,13 +62,8 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		n.wantAll(counters)
 	case denied:
 		n.wantAll(counters)
-		waits := req.Awaits && d.Basis.Await > 0
 		for i := range counters {
-			c := &counters[i]
-			n.refusedAsk(c, waits)
-			if c.chargedDenied() && !waits {
-				n.book(c)
-			}
+			n.refusedAsk(&counters[i], waits)
 		}
 	default:
 		n.chargeAll(now, req, counters)
@@ -112,6 +113,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):
 		c.over = true
+		c.short = c.rate.Consistency >= limit.Adaptive && r.left(c.rate) >= c.need
 	case c.delay > 0:
 	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
 		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.left(c.rate))}
@@ -246,9 +248,6 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		if c.spared {
 			n.want(n.shard(c.key), c.record, c.rate)
 			n.refusedAsk(c, false)
-			if c.chargedDenied() {
-				n.book(c)
-			}
 			continue
 		}
 		n.book(c)
@@ -256,6 +255,21 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 			req.Charges = append(req.Charges, limit.Charge{
 				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, At: now, Cost: c.cost,
 			})
+		}
+	}
+}
+
+// chargeRefused books the costs with the counters that are charged with what is denied.
+func (n *Node) chargeRefused(counters []counter, denied bool) {
+	for i := range counters {
+		c := &counters[i]
+		if !denied && !c.spared || !c.chargedDenied() {
+			continue
+		}
+		n.book(c)
+		if c.over { // a wait will be asked for
+			n.shard(c.key).whole(c.record)
+			c.record.settle()
 		}
 	}
 }
@@ -356,7 +370,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	}
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
-		d.Basis.Short, d.Basis.CutOff = counters[best].short(), counters[best].cutOff
+		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
 		if d.Basis.Short {
 			d.Basis.Await = await(counters)
 		}
@@ -379,11 +393,6 @@ func (c *counter) decision(now int64, uncharged bool, d *limit.Decision) {
 	}
 }
 
-// short says that the counter's limit has room, and this edge's share of it has not.
-func (c *counter) short() bool {
-	return c.over && c.rate.Consistency >= limit.Adaptive && !c.dropped && !c.cutOff && c.record.left(c.rate) >= c.need
-}
-
 // why the counter denies the request.
 func (c *counter) why(now int64) limit.Why {
 	switch {
@@ -395,7 +404,7 @@ func (c *counter) why(now int64) limit.Why {
 		return limit.WhyChance
 	case c.record.block.punished(now) && c.rule.Punishes():
 		return limit.WhyPenalty
-	case c.short():
+	case c.short:
 		return limit.WhyShare
 	case c.rate.PerRequest:
 		return limit.WhyGap
@@ -411,7 +420,7 @@ func await(counters []counter) (least time.Duration) {
 		switch {
 		case !c.over || c.lends || c.rule.Mode != limit.Enforce:
 			continue
-		case !escrows(c.rate) || !asks(c.rate) || !c.short():
+		case !escrows(c.rate) || !asks(c.rate) || !c.short:
 			return 0
 		case !c.record.block.share.rights.expects(c.rate, c.need):
 			return 0
@@ -526,7 +535,7 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 		return contactWait
 	case c.need > c.rate.Ceiling: // it never fits: who asks again as soon as he is told to shall not ask at once
 		return max(s.wait(b, c.need, now), c.rate.Window)
-	case c.short(): // it has room
+	case c.short: // it has room
 		return s.shareWait(c.rate)
 	case c.dropped: // the next one may be luckier; up to the limit all are
 		return s.wait(b, max(c.need, margin(c.rate)), now)

@@ -32,6 +32,11 @@ type CostSpec struct {
 	Max        uint64            // what a caller names counts as no more; 0: as what was named
 }
 
+// given says that the rule says something of costs.
+func (c *CostSpec) given() bool {
+	return c.Default != 0 || len(c.ByRoute) > 0 || c.FromHeader != "" || c.Max != 0
+}
+
 // tooMuch is a cost above all limits, and what those above it count as: all that
 // adds up costs stays far from overflowing, and none of them is admitted anyhow.
 const tooMuch = maxLimit + 1
@@ -146,6 +151,7 @@ func (c *compiler) countWhen(path, text string, r *Rule) {
 			if !responseForm.MatchString(name) {
 				return Attribute{}, false
 			}
+			r.asksResponse = true
 			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus}, true
 		}
 		c.use(path, name)
@@ -284,7 +290,7 @@ func (c *compiler) needRates(path string, spec *RuleSpec) {
 		given bool
 	}{
 		{"margin", spec.Margin != MarginSpec{}},
-		{"cost", spec.Cost.Default != 0 || len(spec.Cost.ByRoute) > 0 || len(spec.Cost.FromHeader) > 0 || spec.Cost.Max != 0},
+		{"cost", spec.Cost.given()},
 		{"charge", spec.Charge != ""},
 		{"drop", spec.Drop != ""},
 		{"near_limit", spec.NearLimitPercent != 0},

@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -64,7 +65,17 @@ func (c *compiler) compared(at Problem, slots []int, value string, part bool) {
 		}
 	case standsFor(slots, slotPath):
 		c.comparedPath(at, value, part)
+	case !part && len(slots) == 1 && c.slotIs(slots[0], responseStatus):
+		if n, err := strconv.Atoi(value); err != nil || n < 100 || n > 599 {
+			c.doubt(at, "W223", "such as 401", "no response has the status %s", value)
+		}
 	}
+}
+
+// slotIs says that an attribute has that name.
+func (c *compiler) slotIs(slot int, name string) bool {
+	at, ok := c.ns.slots[name]
+	return ok && at == slot
 }
 
 // comparedPath is compared for paths.

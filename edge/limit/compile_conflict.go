@@ -143,6 +143,8 @@ func (c *compiler) countedLate(path string, spec *RuleSpec, r *Rule) {
 		switch at := indexed(path+".rates", i); {
 		case rate.Queue:
 			c.problem(at+".queue", code, hint, "count_when charges after the response: all that come before it would have the same turn")
+		case rate.CountDenied:
+			c.problem(at+".count_denied", code, hint, "count_when charges after the response, and a request that was denied has none")
 		case r.Rates[i].Lease > 0:
 			c.problem(at+".algorithm", code, hint, "count_when charges after the response: a slot would be taken when the request is over, and nobody gives it back")
 		}

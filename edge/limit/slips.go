@@ -15,12 +15,16 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.narrow(path+".margin", spec, r)
 	c.equalAddresses(path+".match.equals", &r.match)
 	c.foregone(path+".match.when", "the rule applies to", r.match.when)
-	c.foregone(path+".count_when", "it charges", r.countWhen)
+	foregone := c.foregone(path+".count_when", "it charges", r.countWhen)
+	if r.countWhen != nil && !r.asksResponse && !foregone {
+		c.warn(path+".count_when", "W222", "write it into match.when", "nothing of the response is asked: requests could be charged at once, and until they are nothing is in the way of the next")
+	}
 	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
 	c.longTerm(path+".penalty", r)
 	c.cutFromNobody(path, spec, r)
+	c.tiersApart(path, r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
 		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests are not held to the limit that it lends the rest of", e.Parent.Name)
 	}
@@ -113,19 +117,21 @@ func otherwise(addr netip.Addr, written string) string {
 	return addr.String()
 }
 
-// foregone warns of a condition that is the same of all requests.
-func (c *compiler) foregone(path, what string, condition Condition) {
+// foregone warns of a condition that is the same of all requests, and says whether it is.
+func (c *compiler) foregone(path, what string, condition Condition) (known bool) {
 	told, ok := condition.(Foregone)
 	if !ok {
-		return
+		return false
 	}
-	switch holds, known := told.Foregone(); {
+	holds, known := told.Foregone()
+	switch {
 	case !known:
 	case holds:
 		c.warn(path, "W214", "leave it out, or what makes it so", "this holds of every request: %s all of them", what)
 	default:
 		c.warn(path, "W214", "drop the rule, or what makes it so", "this holds of no request: %s none of them", what)
 	}
+	return known
 }
 
 // idleBeside says that other admits no more: both count alike, or other admits in a longer
@@ -178,6 +184,10 @@ func (c *compiler) narrow(path string, spec *RuleSpec, r *Rule) {
 // unpayable warns of costs that are more than the rule admits at all, whoever
 // asks. They are no mistake for certain: callers may name another.
 func (c *compiler) unpayable(path string, spec *RuleSpec, r *Rule) {
+	if alone := !slices.ContainsFunc(r.Rates, func(rate *Rate) bool { return !rate.CountsRequests() }); alone && spec.Cost.given() && len(r.Rates) > 0 {
+		c.warn(path, "W221", "leave it out", "all rates of the rule count requests: each is one, whatever it costs")
+		return
+	}
 	for k, rate := range r.Rates {
 		if rate.PerRequest || rate.Limit == 0 {
 			continue
@@ -204,6 +214,28 @@ func (c *compiler) unpayable(path string, spec *RuleSpec, r *Rule) {
 	}
 }
 
+// coarse is how many of the narrowest slices a window has at the least, unless it is warned of.
+const coarse = 3
+
+// tiersApart warns of a multiplied limit that is far from what its multiplier says, as it
+// is a whole number.
+func (c *compiler) tiersApart(path string, r *Rule) {
+	for i, v := range r.variants {
+		for k, rate := range v.Rates {
+			of := r.Rates[k]
+			if of.PerRequest || of.Bucket() || of.Limit == 0 {
+				continue
+			}
+			m := c.multipliers[i]
+			if exact := m * float64(of.Limit); math.Abs(float64(rate.Limit)-exact) > exact/10 {
+				c.warn(path+".tier_from", "W224", "a larger limit in a longer window, or another multiplier",
+					"%v times %d, of %s, is %v, and limits are whole: %d is what such tenants have", m, of.Limit, of.Name, math.Round(exact*1000)/1000, rate.Limit)
+				return
+			}
+		}
+	}
+}
+
 // sliced warns of windows that are cut into fewer slices than was asked for, or
 // into far fewer than others.
 func (c *compiler) sliced(path string, spec *RateSpec, rate *Rate) {
@@ -215,6 +247,10 @@ func (c *compiler) sliced(path string, spec *RateSpec, rate *Rate) {
 	switch rate.Algorithm {
 	case SubWindows, SlidingLog, FirstHit, Concurrency:
 	default:
+		return
+	}
+	if rate.Window < coarse*MinWidth && spec.Slices == 0 && rate.Algorithm != FirstHit {
+		c.warn(path+".per", "W225", "100ms or more", "%s is cut into %d slices of %v, as narrower ones cannot be told apart between machines: what others count comes and goes in as many steps", WindowName(rate.Window), rate.Slices, rate.Width)
 		return
 	}
 	usual := min(DefaultSlices, int(rate.Window/MinWidth))

@@ -1,6 +1,7 @@
 package when
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -46,6 +47,15 @@ func (c *comparer) Visit(n *ast.Node) {
 // compare notes that a value is compared with n, where that is a constant, or
 // with a part of it.
 func (c *comparer) compare(value, n ast.Node, part bool) {
+	if number, ok := n.(*ast.IntegerNode); ok {
+		if member, ok := value.(*ast.MemberNode); ok {
+			if a, ok := c.dotted(member); ok && a.Number {
+				of, field, _ := memberOf(member)
+				c.note(limit.Comparison{Name: of + "." + field, Of: a, Value: strconv.Itoa(number.Value)}, n)
+			}
+		}
+		return
+	}
 	text, ok := n.(*ast.StringNode)
 	if !ok {
 		return
@@ -56,10 +66,14 @@ func (c *comparer) compare(value, n ast.Node, part bool) {
 		}
 		return
 	}
-	name, a, ok := c.attributeOf(value)
-	if !ok {
-		return
+	if name, a, ok := c.attributeOf(value); ok {
+		c.note(limit.Comparison{Name: name, Of: a, Value: text.Value, Part: part}, n)
 	}
-	at := (&file.Error{Location: n.Location()}).Bind(file.NewSource(c.text))
-	c.all = append(c.all, limit.Comparison{Name: name, Of: a, Value: text.Value, Part: part, Line: at.Line, Column: at.Column + 1})
+}
+
+// note notes a comparison with a constant where that stands.
+func (c *comparer) note(found limit.Comparison, constant ast.Node) {
+	at := (&file.Error{Location: constant.Location()}).Bind(file.NewSource(c.text))
+	found.Line, found.Column = at.Line, at.Column+1
+	c.all = append(c.all, found)
 }
