@@ -51,6 +51,10 @@ const (
 	holdBytes = 16
 )
 
+// sweptAPut is how many buckets of the filter are swept with each key that comes in: all
+// of them long before as many keys have come as it has room for.
+const sweptAPut = 4
+
 // crowdedShare is the part of its limit from which on a key stays limited
 // whatever becomes of its record, in percent.
 const crowdedShare = 80
@@ -220,9 +224,11 @@ func (b *blocked) put(h hold, now int64) {
 	b.overflow(h, now)
 }
 
-// overflow has the filter remember what the table has no place for.
+// overflow has the filter remember what the table has no place for. What comes in clears
+// some of what has ended: who limits in one process alone calls no Tick.
 func (b *blocked) overflow(h hold, now int64) {
 	if !h.weak() {
+		b.filter.sweep(now, sweptAPut)
 		b.filter.put(h.key, h.until(), now)
 	}
 }

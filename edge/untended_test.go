@@ -1,0 +1,42 @@
+package edge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A flood frees no key that has used up its limit at a node that nobody calls Tick of, as
+// that of Local: what has ended makes room for what comes.
+func TestFloodOfUntendedNode(t *testing.T) {
+	alone(t)
+	n := newNode(t, Config{MaxKeys: shards * maxCounters}, perUser(limit.RateSpec{Limit: 2, Per: time.Minute, Scope: "edge"}))
+	now, lost := start, uint64(0)
+	for window := range 20 {
+		full := func(i int) string { return fmt.Sprintf("full-%d-%d", window, i) }
+		for i := range 200 {
+			check(n, now, full(i))
+			check(n, now, full(i))
+		}
+		for i := range 12_000 {
+			user := fmt.Sprintf("flood-%d-%d", window, i)
+			check(n, now, user)
+			check(n, now, user)
+			now = now.Add(3 * time.Millisecond)
+		}
+		for i := range 200 {
+			if d := check(n, now, full(i)); d.Allowed {
+				t.Fatalf("window %d: %s used up its limit 40 s ago, and has another", window, full(i))
+			}
+		}
+		if window == 2 {
+			lost = n.Stats(now).BlockedLost
+		}
+		now = now.Add(20 * time.Second)
+	}
+	if now := n.Stats(now).BlockedLost; now > lost {
+		t.Errorf("%d keys lost after the third window, %d before: what had ended was in the way", now-lost, lost)
+	}
+}
