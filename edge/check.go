@@ -422,7 +422,7 @@ func (n *Node) unlock(held *lockSet) {
 // pass is decide for a request that every counter has an allowance for, as most
 // do; it is false, and has changed nothing, where one has not.
 func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
-	best, share, nearAny := 0, 2.0, false
+	best, share, nearAny := 0, 2*loosest, false
 	for i := range counters {
 		c := &counters[i]
 		c.record = n.shard(c.key).find(c.key)

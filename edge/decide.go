@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && !c.dropped && !c.cutOff && !c.short {
+		if !req.Peek && c.offends() {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -72,6 +72,13 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		d.Zone = limit.ZoneShadow
 	}
 	return d
+}
+
+// offends says that the counter denies for its own limit, which anybody's request of that
+// cost is over: not for a reserve that others may spend, nor for a limit that the request
+// named for itself. Only for that there are penalties, as they keep all of the key out.
+func (c *counter) offends() bool {
+	return !c.dropped && !c.cutOff && !c.short && !c.foreign && c.record.allowance < c.cost
 }
 
 // spareTrials marks the counters of shadow rules that would have denied the request, were
@@ -334,7 +341,7 @@ func (n *Node) wantAll(counters []counter) {
 func (n *Node) report(now int64, req *limit.Request, counters []counter, denied bool) limit.Decision {
 	best := 0
 	var wait time.Duration
-	share := 2.0
+	share := 2 * loosest
 	charges, nearAny := !denied && !req.Peek, false
 	for i := range counters {
 		c := &counters[i]
@@ -504,14 +511,26 @@ func (c *counter) near(uncharged bool) bool {
 // margin is how far above its limit a rate admits.
 func margin(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, rate.Limit) }
 
-// share is the part of the limit that is left. A gap between requests is not what
-// is told as long as there is a limit: none is left of it after any request.
+// share is the part of the limit that is left, by which the tightest is told. A gap
+// between requests is not what is told as long as there is a limit: none is left of it
+// after any request. Nor is a trial, as long as there is a limit in force; but it is where
+// it would have denied, as the decision says that somebody would have.
 func (c *counter) share(uncharged bool) float64 {
-	if c.rate.PerRequest {
-		return 1.5 // more than all
+	share := 1.5 // more than all
+	if !c.rate.PerRequest {
+		share = float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit))
 	}
-	return float64(remaining(c, uncharged)) / float64(max(1, c.rate.Limit))
+	switch {
+	case c.rule.Mode != limit.Shadow:
+		return share
+	case c.over:
+		return share - loosest
+	}
+	return share + loosest
 }
+
+// loosest is more than any share of a limit that is in force.
+const loosest = 2.0
 
 // remaining is what is left of the limit, no margin counted, after the request
 // was charged, or as it is where it is not.

@@ -398,3 +398,39 @@ func TestPenaltyOfABucket(t *testing.T) {
 		t.Errorf("after the penalty: %+v", d)
 	}
 }
+
+// Whoever is denied for what others may spend, or for a limit that his own request named,
+// has not offended: the key has room for others, who are not kept out.
+func TestPenaltyIsForTheRulesOwnLimit(t *testing.T) {
+	reserving := limit.RuleSpec{
+		Name: "api", Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}, Penalty: limit.Penalty{For: 5 * time.Minute},
+		Classes: limit.ClassesSpec{From: "header.X-Class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 30}},
+	}
+	n := newNode(t, Config{}, reserving)
+	admitted := map[string]int{}
+	for _, class := range []string{"batch", "critical"} {
+		for range 20 {
+			req := n.Rules().Only().NewRequest()
+			req.Set("header.X-Class", class)
+			if n.Check(start, req).Allowed {
+				admitted[class]++
+			}
+			req.Release()
+		}
+	}
+	if admitted["batch"] != 7 || admitted["critical"] != 3 {
+		t.Errorf("admitted %v, want 7 of batch, and the 3 reserved for critical", admitted)
+	}
+
+	n = newNode(t, Config{}, punishing())
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Override(n.Rules().Rules()[0].Rates[0].Policy, 0)
+	if d := n.Check(start, req); d.Allowed {
+		t.Fatalf("by a limit of 0 that it named: %+v, want denied", d)
+	}
+	if d := check(n, start, "u"); !d.Allowed {
+		t.Errorf("the next request, which names none: %+v, want allowed", d)
+	}
+}

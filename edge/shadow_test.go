@@ -81,3 +81,20 @@ func TestShadowRuleLeavesOthersAlone(t *testing.T) {
 		}
 	}
 }
+
+// The tightest that is told is one in force, be there a trial that is tighter; and the
+// trial where it would have denied.
+func TestTightestIsInForce(t *testing.T) {
+	live, trial := perUser(limit.RateSpec{Limit: 100, Per: time.Minute}), perUser(limit.RateSpec{Limit: 2, Per: time.Minute})
+	trial.Name, trial.Group, trial.Mode = "trial", "a", "shadow"
+	n := newNode(t, Config{}, live, trial)
+	for i, want := range []string{"api", "api", "trial", "trial"} {
+		d := check(n, start, "u")
+		if d.Rule.Name != want || (d.Zone == limit.ZoneShadow) != (want == "trial") {
+			t.Errorf("request %d: rule %s, zone %v, %d of %d left; want rule %s", i+1, d.Rule.Name, d.Zone, d.Remaining, d.Limit, want)
+		}
+	}
+	if d := check(newNode(t, Config{}, trial), start, "u"); d.Rule.Name != "trial" || d.Remaining != 1 {
+		t.Errorf("a trial alone: %+v, want it told", d)
+	}
+}

@@ -99,11 +99,15 @@ func (n *networks) has(addr netip.Addr) bool {
 }
 
 // NormalAddr reads an address as it is compared: a mapped IPv4 address as the
-// IPv4 address, without a zone. It is invalid where s is no address.
+// IPv4 address, without a zone or a port. It is invalid where s is no address.
 func NormalAddr(s string) netip.Addr {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
-		return netip.Addr{}
+		with, err := netip.ParseAddrPort(s) // as net/http's RemoteAddr is
+		if err != nil {
+			return netip.Addr{}
+		}
+		addr = with.Addr()
 	}
 	return addr.Unmap().WithZone("")
 }

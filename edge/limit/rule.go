@@ -97,7 +97,7 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 			return dst, false
 		}
 		if p.ip {
-			if addr, err := netip.ParseAddr(value); err == nil {
+			if addr := NormalAddr(value); addr.IsValid() {
 				dst = p.appendPrefix(dst, addr)
 				continue
 			}
@@ -125,12 +125,11 @@ func (r *Rule) KeyIsText() bool { return len(r.key) == 1 && !r.key[0].ip }
 func (r *Rule) Text(req *Request) string { return req.first(r.key[0].slots) }
 
 func (p *keyPart) appendPrefix(dst []byte, addr netip.Addr) []byte {
-	addr = addr.Unmap()
 	n := p.v6
 	if addr.Is4() {
 		n = p.v4
 	}
-	prefix, err := addr.WithZone("").Prefix(n)
+	prefix, err := addr.Prefix(n)
 	if err != nil {
 		return dst
 	}
