@@ -76,7 +76,7 @@ func (r *record) counts(c *limit.Charge, now int64) bool {
 	return m == nil || m.exact.Counts(c.Rate, c.At, now)
 }
 
-// charger is whose charge is given back.
+// charger is whose charge is given back, as far as is known.
 type charger bool
 
 const (
@@ -131,7 +131,9 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // own charges first, as two edges that took the same one at once would give back one
 // of both; then those of others; and of each the oldest that still count, so that what
 // stays counted does so for as long as it can. Where nothing applies but concurrency
-// limits, it releases a slot of each.
+// limits, it releases a slot of each. Of strict limits the right is free again only where
+// the request is Ours: freed here for what another edge admitted, and there when that has
+// left the window, it would be two.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.At(now)
 	var room [maxCounters]counter
@@ -141,12 +143,12 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return c.rate.Lease == 0 })
 	for i := range counters {
 		if c := &counters[i]; c.cost > 0 && (slots || c.rate.Lease == 0) {
-			n.giveBackCounted(t, c)
+			n.giveBackCounted(t, c, req.Ours)
 		}
 	}
 }
 
-func (n *Node) giveBackCounted(now int64, c *counter) {
+func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	s := n.shard(c.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +166,7 @@ func (n *Node) giveBackCounted(now int64, c *counter) {
 				back = min(back, r.block.own.Get(cell.Slice).Net())
 			}
 			if back > 0 {
-				n.giveBack(s, r, cell.Slice, back, now, by)
+				n.giveBack(s, r, cell.Slice, back, now, by && charger(known))
 				c.cost -= back
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -123,6 +124,7 @@ type API struct {
 	view     atomic.Pointer[view]
 	draining atomic.Bool
 	denials  denials
+	ids      ids
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
 }
 
@@ -157,6 +159,7 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 	return &API{
 		limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
 		duration: cfg.Metrics.duration.WithLabelValues(cfg.Transport),
+		ids:      ids{seed: maphash.MakeSeed()},
 	}, nil
 }
 

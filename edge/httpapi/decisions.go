@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -95,8 +96,12 @@ type DeniedBasis struct {
 
 // appendDecisionID appends an id for what was decided, by which a denial is found again.
 func (a *API) appendDecisionID(dst []byte, x *answer) []byte {
-	dst = appendID(dst, x.now)
-	if d := &x.decision; !d.Allowed && d.Rule != nil {
+	d := &x.decision
+	if d.Allowed {
+		return a.ids.append(dst, x.now)
+	}
+	dst = appendID(dst, x.now, rand.Uint64(), rand.Uint64())
+	if d.Rule != nil {
 		a.denials.keep(dst[len(dst)-idLength:], x.now, d)
 	}
 	return dst

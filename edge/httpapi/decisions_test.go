@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	var ids []string
 	for i := range 4 * len(k) * denialsKept {
 		at := testStart.Add(time.Duration(i) * time.Second)
-		id := appendID(nil, at)
+		id := appendID(nil, at, rand.Uint64(), rand.Uint64())
 		k.keep(id, at, d)
 		ids = append(ids, string(id))
 	}

@@ -23,9 +23,10 @@ type call struct {
 	peek        bool
 
 	// Of a report only:
-	report   bool // the call is one
-	giveBack bool // the cost is negative
-	answered bool // count what the response was
+	report   bool   // the call is one
+	giveBack bool   // the cost is negative
+	answered bool   // count what the response was
+	decision string // the id of the check that it is about; "": not told
 
 	// mistake is the first one in what the call says. The rest of the call was
 	// then only read to find its end, so that in a batch the others are served.
@@ -189,6 +190,7 @@ const (
 	fieldCost
 	fieldPeek
 	fieldAnswered
+	fieldDecision
 )
 
 // call reads one call into one of its kind. What it returns is a mistake in the JSON; mistakes in
@@ -223,8 +225,10 @@ func (d *decoder) call(kind call) *inputError {
 			field = fieldPeek
 		case name == "answered" && c.report:
 			field = fieldAnswered
+		case name == "decision_id" && c.report:
+			field = fieldDecision
 		case c.report:
-			c.note(badRequest(short(name), "the fields are namespace, attributes, cost and answered; what rules read goes into attributes", "is not a field of a report"))
+			c.note(badRequest(short(name), "the fields are namespace, attributes, cost, decision_id and answered; what rules read goes into attributes", "is not a field of a report"))
 		default:
 			c.note(badRequest(short(name), "the fields are namespace, attributes, cost and peek; what rules read goes into attributes", "is not a field of a check"))
 		}
@@ -268,6 +272,11 @@ func (d *decoder) value(c *call, field int) (bad *inputError) {
 		var word string
 		word, bad = d.literal()
 		c.answered = word == "true"
+	case field == fieldDecision && kind == "a string":
+		c.decision, bad = d.str()
+	case field == fieldDecision:
+		c.wrongKind("decision_id", kind, "send that of the reply to the check, or leave it out")
+		bad = d.skip(1)
 	case field == fieldAnswered:
 		c.wrongKind("answered", kind, "send true to charge rules that count certain responses, or leave it out")
 		bad = d.skip(1)

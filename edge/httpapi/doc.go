@@ -12,7 +12,8 @@
 //
 // A request that a queue admits is held back until its turn, by /v1/auth too;
 // /v1/check tells delay_ms, and its caller waits. Slots that a concurrency limit
-// gave to a check are released by a report with a cost of -1, or by their lease.
+// gave to a check are released by a report with a cost of -1, or by their lease; strict
+// ones at once where the report has the decision_id of the check.
 //
 // Nothing else is served on the data listener. Metrics and profiles stand on
 // the admin handler, which belongs on a loopback address.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -176,7 +177,7 @@ func TestRetryAfter(t *testing.T) {
 func TestDecisionIDsSortByTime(t *testing.T) {
 	last, seen := "", map[string]bool{}
 	for i := range 1000 {
-		id := string(appendID(nil, testStart.Add(time.Duration(i)*time.Millisecond)))
+		id := string(appendID(nil, testStart.Add(time.Duration(i)*time.Millisecond), rand.Uint64(), rand.Uint64()))
 		if len(id) != idLength || id <= last || seen[id] {
 			t.Fatalf("id %q after %q", id, last)
 		}
@@ -187,7 +188,7 @@ func TestDecisionIDsSortByTime(t *testing.T) {
 		}
 		last, seen[id] = id, true
 	}
-	if got := string(appendID(nil, time.UnixMilli(1469918176385)))[:10]; got != "01ARYZ6S41" {
+	if got := string(appendID(nil, time.UnixMilli(1469918176385), 1, 2))[:10]; got != "01ARYZ6S41" {
 		t.Errorf("time part = %s, want 01ARYZ6S41 as the ULID specification has it", got)
 	}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -46,6 +47,7 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 		d = a.peek(now, req)
 	case c.giveBack:
 		kind = reportGiveBack
+		req.Ours = c.decision != "" && a.ids.ours(strings.ToUpper(c.decision))
 		a.limiter.GiveBack(now, req)
 		d = a.peek(now, req)
 	default:

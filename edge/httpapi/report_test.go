@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,46 @@ func TestConcurrencyOverHTTP(t *testing.T) {
 		acquire(true)
 		acquire(false)
 	})
+}
+
+// A report that names the check which it is about proves that this edge admitted it: once,
+// and not of what was denied or admitted elsewhere.
+func TestReportsKnowTheirDecisions(t *testing.T) {
+	b := newBench(t, acme())
+	other := newBench(t, acme())
+	url, elsewhere := b.listen(t), other.listen(t)
+	const body = `{"attributes":{"user":"u"}`
+	idOf := func(url string) string {
+		id, _ := send(t, "POST", url+"/v1/check", body+`}`).body["decision_id"].(string)
+		return id
+	}
+	ours := idOf(url)
+	for _, c := range []struct {
+		name, id string
+		want     bool
+	}{
+		{"none", "", false},
+		{"ours", ours, true},
+		{"ours again", ours, false},
+		{"ours in lower case", strings.ToLower(idOf(url)), true},
+		{"another edge's", idOf(elsewhere), false},
+		{"that of a fourth check, which was denied", func() string { idOf(url); return idOf(url) }(), false},
+		{"words", "not an id of any kind, really", false},
+	} {
+		text := body + `,"cost":-1`
+		if c.id != "" {
+			text += `,"decision_id":"` + c.id + `"`
+		}
+		if r := send(t, "POST", url+"/v1/report", text+"}"); r.status != 200 || b.limiter.Ours != c.want {
+			t.Errorf("%s: %s, taken for ours: %t, want %t", c.name, r.text, b.limiter.Ours, c.want)
+		}
+	}
+	for i := range 2 * mostSpent { // those that were given back are not kept for ever
+		b.api.ids.ours(string(b.api.ids.append(nil, testStart.Add(time.Duration(i)*time.Second))))
+	}
+	if n := len(b.api.ids.spent); n != mostSpent {
+		t.Errorf("%d ids remembered, want %d", n, mostSpent)
+	}
 }
 
 // What a proxy's backend answered is reported after the fact.

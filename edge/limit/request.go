@@ -55,6 +55,7 @@ type Request struct {
 	Trusted bool   // it comes from a caller whose word on its cost is taken
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
 	Receipt bool   // fill Charges
+	Ours    bool   // of what is given back: this edge admitted it, in this life
 
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
@@ -125,7 +126,7 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
-	req.Bounds, req.Bound, req.Awaits = false, Bound{}, false
+	req.Bounds, req.Bound, req.Awaits, req.Ours = false, Bound{}, false, false
 }
 
 // Namespace is the one that the request was made for.

@@ -33,6 +33,8 @@ type Limiter struct {
 	mu       sync.Mutex // guards what follows
 	byName   map[string]*counter
 	counters []*counter // by limit.Charge.Counter
+
+	Ours bool // what the last GiveBack was told of that
 }
 
 // counter is what is counted of one key under one rate.
@@ -334,6 +336,7 @@ func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) l
 func (l *Limiter) GiveBack(now time.Time, req *limit.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.Ours = req.Ours
 	at := now.UnixNano()
 	for _, r := range l.rows(req, req.Rules(), at) {
 		left := r.cost
