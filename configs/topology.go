@@ -92,6 +92,10 @@ func (r *reader) topologyRegions(t *limit.Topology) read {
 		}
 		for _, e := range n.entries {
 			at, edges := join(path, e.key), 0.0
+			if e.key == "" {
+				r.mistake(at, e.at, "E231", "such as eu: 2", "a region without a name")
+				continue
+			}
 			r.number(&edges)(at, e.value)
 			if r.bad[at] {
 				continue

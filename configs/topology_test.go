@@ -28,6 +28,7 @@ func TestTopologies(t *testing.T) {
 		"delay: {edge: 1ms}":                      "E014 regions: regions is missing (hint: such as regions: {eu: 2, us: 2}",
 		"regions: [eu, us]":                       "E009 regions: this is a list, where a mapping",
 		"regions: {}":                             "E231 regions: 0 regions",
+		"regions: {\"\": 2}":                      "E231 regions.: a region without a name",
 		"regions: {eu: 0}":                        "E231 regions.eu: 0 edges are out of range (hint: 1 to 100000)",
 		"regions: {eu: 1.5}":                      "1.5 edges are out of range",
 		"regions: {eu: two}":                      "E009 regions.eu",

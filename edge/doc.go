@@ -15,7 +15,7 @@
 // the allowance anew. Receive folds too, so what others spent takes effect at
 // once. Slices stand in blocks beside the table.
 //
-// What that took off a decision at 1 M Zipf keys, one adaptive rate, and what did not
+// What that took off a decision at 1 M Zipf keys, one rate far from its limit, and what did not
 // (2026-11-23; Xeon, 2 processors under a load of 5 to 12; median processor time of
 // rounds of 3 ms, old and new in turn, only those counted that had their processors):
 //
@@ -59,7 +59,8 @@
 //	the bare table               68 to 64           62 to 62            32.4 to 31.8
 //	sethvargo/go-limiter        432 to 391         458 to 456           4.29 to 4.37
 //
-// One in a batch takes 0.73 of the time of a check, as that gained more; it may take 0.5.
+// One in a batch takes 0.73 of the time of a check there, as that gained more; it may take
+// 0.5. On a machine whose memory is faster it takes as long as a check (test/bench/RESULTS.md).
 //
 // What the requests gain is as much as that where one goroutine made those of both, as the
 // benchmark does. It has the clocks of both on one cache line, too: apart, a check takes

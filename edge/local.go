@@ -13,7 +13,8 @@ const LocalNamespace = "local"
 // Local makes a node that limits in this process alone: no cluster, no bus,
 // nothing to run. Rates that name no scope get scope edge. It holds at most
 // 131,072 keys and forgets those with the smallest share of their limit first;
-// New has every other choice.
+// New has every other choice. What works, but hardly as it was meant, stands in its
+// Rules().Warnings().
 func Local(rules ...limit.RuleSpec) (*Node, error) {
 	set, problems := limit.Compile(limit.Document{
 		Namespace: LocalNamespace, Defaults: limit.Defaults{Scope: limit.ScopeEdge.String()}, Rules: rules,

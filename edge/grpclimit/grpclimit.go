@@ -118,6 +118,9 @@ func New(limiter httpapi.Limiter, namespace string, cfg Config) (*Interceptors, 
 	if err != nil {
 		return nil, err
 	}
+	if err := api.Serves(namespace); err != nil { // all calls would pass
+		return nil, fmt.Errorf("grpclimit: %w", err)
+	}
 	l := &Interceptors{
 		api: api, namespace: namespace, methods: map[string]bool{}, services: map[string]bool{},
 		cost: cfg.Cost, messages: cfg.Messages,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -218,12 +219,26 @@ type unready struct{ httpapi.Limiter }
 
 func (unready) Rules() *limit.Set { return nil }
 
+// gone is a limiter whose rules are loaded after New has asked for them, and lack a
+// namespace then.
+type gone struct {
+	httpapi.Limiter
+	asked *atomic.Bool
+}
+
+func (g gone) Rules() *limit.Set {
+	if !g.asked.Swap(true) {
+		return nil
+	}
+	return g.Limiter.Rules()
+}
+
 func TestFailureOfTheLimiterLetsCallsPass(t *testing.T) {
 	n := node(t, rule("all", "/**", 1))
 	for name, c := range map[string]struct {
 		limiter   httpapi.Limiter
 		namespace string
-	}{"panic": {broken{n}, ""}, "no rules": {unready{n}, ""}, "unknown namespace": {n, "elsewhere"}} {
+	}{"panic": {broken{n}, ""}, "no rules": {unready{n}, ""}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere"}} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			conn := serve(t, c.limiter, c.namespace, grpclimit.Config{Config: httpapi.Config{Metrics: httpapi.NewMetrics(reg)}})

@@ -265,6 +265,20 @@ func (a *API) namespaceOf(set *limit.Set, name string) (*limit.Namespace, *input
 	}
 }
 
+// Serves is nil where there are rules for a namespace ("": the default one, or the only
+// one there is), or none at all yet. Who limits the calls of one namespace asks it before
+// any come: they would pass unlimited.
+func (a *API) Serves(namespace string) error {
+	set := a.limiter.Rules()
+	if set == nil {
+		return nil
+	}
+	if _, bad := a.namespaceOf(set, namespace); bad != nil {
+		return fmt.Errorf("%w; there are rules for: %s", bad, strings.Join(set.Names(), ", "))
+	}
+	return nil
+}
+
 // allowMethod answers 405 unless the request's method is one of methods.
 func (a *API) allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
 	for _, m := range methods {

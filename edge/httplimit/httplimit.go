@@ -4,6 +4,7 @@ package httplimit
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -33,11 +34,15 @@ func Local(requests uint64, per time.Duration) (func(http.Handler) http.Handler,
 
 // New is middleware over a limiter, an edge.Node as a rule, for the rules of
 // one namespace; "" where they have only one. Denied requests get 429 (or what
-// the rule says) with Retry-After, the rule's headers and problem+json.
+// the rule says) with Retry-After, the rule's headers and problem+json. It is an error
+// where the limiter has rules, and none of that namespace: all requests would pass.
 func New(limiter httpapi.Limiter, namespace string, cfg httpapi.Config) (func(http.Handler) http.Handler, error) {
 	api, err := httpapi.New(limiter, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if err := api.Serves(namespace); err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler { return api.Middleware(namespace, next) }, nil
 }

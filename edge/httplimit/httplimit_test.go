@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,12 +163,26 @@ func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(conte
 	panic("a bug")
 }
 
+// gone is a limiter whose rules are loaded after New has asked for them, and lack a
+// namespace then.
+type gone struct {
+	httpapi.Limiter
+	asked *atomic.Bool
+}
+
+func (g gone) Rules() *limit.Set {
+	if !g.asked.Swap(true) {
+		return nil
+	}
+	return g.Limiter.Rules()
+}
+
 func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
 	n := node(t, limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
 	for name, c := range map[string]struct {
 		limiter   httpapi.Limiter
 		namespace string
-	}{"panic": {broken{n}, ""}, "unknown namespace": {n, "elsewhere"}} {
+	}{"panic": {broken{n}, ""}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere"}} {
 		limited, err := httplimit.New(c.limiter, c.namespace, httpapi.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -184,5 +199,26 @@ func TestMistakesAreTold(t *testing.T) {
 	}
 	if limited, err := httplimit.Local(0, time.Minute); limited != nil || err == nil || !strings.Contains(err.Error(), "requests") {
 		t.Errorf("Local(0, 1m) = %v, want it to name requests", err)
+	}
+}
+
+// A namespace that the rules do not have is an error at once: all requests would pass.
+func TestNewRefusesUnknownNamespaces(t *testing.T) {
+	n := node(t, limit.RuleSpec{Name: "r", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+	for _, namespace := range []string{"", edge.LocalNamespace} {
+		if _, err := httplimit.New(n, namespace, httpapi.Config{}); err != nil {
+			t.Errorf("New(%q) = %v, want middleware", namespace, err)
+		}
+	}
+	_, err := httplimit.New(n, "nope", httpapi.Config{})
+	if err == nil || !strings.Contains(err.Error(), `"nope"`) || !strings.Contains(err.Error(), "there are rules for: local") {
+		t.Errorf("New(nope) = %v, want an error that names it, and those that there are", err)
+	}
+	fresh, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := httplimit.New(fresh, "later", httpapi.Config{}); err != nil {
+		t.Errorf("New = %v before any rules are there, want middleware: they may come", err)
 	}
 }

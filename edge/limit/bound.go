@@ -31,7 +31,7 @@ type Outlook struct {
 	Hidden         time.Duration // for so long charges of others may be unknown
 	Ahead          time.Duration // and those of now will be, at the most
 	Blur           time.Duration // by which pictures of what is left differ in age between edges
-	Cost           uint64        // that requests have, as far as is known; 0: 1
+	Cost           uint64        // that requests have, as far as is known; 0: 1. Of more than the ceiling none is ever admitted: it counts as that
 	Share          *Share        // nil: the rate decides without shares
 }
 
@@ -124,7 +124,7 @@ type worst struct {
 }
 
 func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
-	w := worst{used: float64(r.Rounded(level)), ceiling: float64(r.Ceiling), piece: float64(max(1, o.Cost)), others: float64(o.Regions*o.Edges - 1)}
+	w := worst{used: float64(r.Rounded(level)), ceiling: float64(r.Ceiling), piece: float64(max(1, min(o.Cost, r.Ceiling))), others: float64(o.Regions*o.Edges - 1)}
 	w.surge = r.surge() * w.ceiling / max(r.Window.Seconds(), 1e-3)
 	w.wrong, w.noise = r.misjudged(o, now)
 	if w.shares = o.Share != nil; w.shares {

@@ -56,6 +56,8 @@ func TestBound(t *testing.T) {
 		{"30 below it", full, 370, 9, quarter, 90, 91, 1870},
 		// the same in pieces of 5: 90 + 3.09 √(5 × 90) + 5 × 1.5
 		{"requests that cost 5", full, 400, 9, with(func(o *limit.Outlook) { o.Cost = 5 }), 163, 164, 1900},
+		// of more than is ever admitted at once none is: at most the ceiling, 400
+		{"a request that never fits", full, 400, 9, with(func(o *limit.Outlook) { o.Cost = 1 << 53 }), 1200, 1300, 1900},
 		// twice as long: 180 + 3.09 √180 + 1.5
 		{"an old view", full, 400, 9, with(func(o *limit.Outlook) { o.Hidden *= 2 }), 222, 223, 1900},
 		{"a region that is not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 1 }), 520, 521, 2300},
