@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,7 +20,7 @@ func reply(out edge.Outgoing, now time.Time, totals func(deltasync.Delta) deltas
 	down := deltasync.Down{
 		Status: deltasync.StatusOK, Region: up.Region, Node: deltasync.NodeID(up.Region, "", ""), Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now.UnixNano(), SentAt: now.UnixNano(),
-		StoreEpoch: 1, LiveEdges: 2, LiveRegions: 2,
+		StoreEpoch: 1, LiveEdges: 2, LiveRegions: 2, Regions: 2, Between: 80 * time.Millisecond,
 	}
 	for i := range up.Sections {
 		for _, d := range up.Sections[i].Deltas {
@@ -31,6 +32,17 @@ func reply(out edge.Outgoing, now time.Time, totals func(deltasync.Delta) deltas
 		return nil, fmt.Errorf("answer %d keys: %w", len(down.Totals), err)
 	}
 	return payload, nil
+}
+
+// introduce has an edge hear that there are others: until then its rates are as loose ones.
+// It counts one of a key that nobody else asks for.
+func introduce(n *edge.Node, path string, now time.Time) error {
+	ask(n, n.Rules().Only(), now, path, "the first that anybody asks for")
+	frames, err := settle(n, now.Add(time.Second), nobody)
+	if err == nil && frames == 0 {
+		err = errors.New("the edge told nothing, and heard of nobody")
+	}
+	return err
 }
 
 // settle flushes and answers until the edge has nothing more to tell, and

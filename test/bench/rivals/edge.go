@@ -137,6 +137,9 @@ func buildEdge(rules ruleset, from timing) func(population, time.Time) (*subject
 		if len(p.aged) == 0 {
 			past = 0
 		}
+		if err := introduce(n, rules.path, origin.Add(-past)); err != nil {
+			return nil, err
+		}
 		for _, key := range p.keys {
 			ask(n, ns, origin.Add(-past), rules.path, key)
 		}

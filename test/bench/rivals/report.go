@@ -90,7 +90,7 @@ func (f *findings) writeStalls(w io.Writer) {
 }
 
 func (f *findings) writeWeights(w io.Writer) {
-	fmt.Fprintf(w, "\n## Memory\n\n%d keys, which fills the tables as far as 1,000,000 do: %.0f B a key with one count, %.0f B with counts of ours and of others in 40 slices; everything the node holds, a small outbox included.\n", f.weight.keys, f.weight.sparse, f.weight.hot)
+	fmt.Fprintf(w, "\n## Memory\n\n%d keys, which fills the tables as far as 1,000,000 do: %.0f B a key with one count, %.0f B with counts of ours and of others in 40 slices far from the limit, %.0f B at two fifths of it; everything the node holds, a small outbox included.\n", f.weight.keys, f.weight.sparse, f.weight.hot, f.weight.near)
 }
 
 // processors is how many of two processors the run really had.

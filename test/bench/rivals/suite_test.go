@@ -35,7 +35,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s holds 2000 keys in %d bytes", c.name, r.heap)
 		}
 	}
-	if f.weight.sparse < 64 || f.weight.hot < f.weight.sparse+80 {
+	if f.weight.sparse < 64 || f.weight.hot < f.weight.sparse+80 || f.weight.near < f.weight.hot+80 {
 		t.Errorf("weights = %+v, want a record at least, and more where it is hot", f.weight)
 	}
 	var report bytes.Buffer
@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 			{judged, []result{row(rowEdge, 10e6), row(rowGoLimiter, 5e6), row(rowTable, 21e6), row(rowThree, 5e6), row(rowTen, 6e6)}},
 		},
 		stalls: []stall{{p999: 51 * time.Microsecond}},
-		weight: weights{sparse: 100, hot: 400},
+		weight: weights{sparse: 100, hot: 400, near: 400},
 	}
 	var got []string
 	for _, v := range f.judge() {
@@ -100,7 +100,7 @@ func TestJudge(t *testing.T) {
 			got = append(got, v.id+" "+v.outcome())
 		}
 	}
-	want := "P1 met, P1 met, P1 met, P1 met, P1 **missed**, P2 met, P2 **missed**, P2 **missed**, P3 met, P4 **missed**, P7 met, P7 met, P11 met"
+	want := "P1 met, P1 met, P1 met, P1 met, P1 **missed**, P2 met, P2 **missed**, P2 **missed**, P3 met, P4 **missed**, P7 met, P7 met, P7 met, P11 met"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("verdicts = %s\nwant       %s", s, want)
 	}

@@ -82,7 +82,8 @@ func (f *findings) judge() []verdict {
 		demand(s.p999 <= 50*time.Microsecond, "P4", "p99.9 of a decision while 64 KB frames are applied and 100 k keys retire", "≤ 50 µs", "%.1f µs", micros(s.p999))
 	}
 	demand(f.weight.sparse <= 100, "P7", "heap a live key, sparse", "≤ 100 B", "%.0f B", f.weight.sparse)
-	demand(f.weight.hot <= 400, "P7", "heap a live key, hot: 40 slices of ours and of others", "≤ 400 B", "%.0f B", f.weight.hot)
+	demand(f.weight.hot <= 400, "P7", "heap a live key, hot: 40 slices of ours and of others, far from its limit", "≤ 400 B", "%.0f B", f.weight.hot)
+	demand(f.weight.near <= 400, "P7", "the same at two fifths of its limit, where a share of what is left stands beside it", "≤ 400 B", "%.0f B", f.weight.near)
 
 	low, high, most := f.growth()
 	demand(high/low <= 3, "P11", fmt.Sprintf("decisions per second from 1 k to %s keys, fastest against slowest", count(most)), "≤ 3 ×", "%.2f × (%.1f to %.1f M/s)", high/low, low/1e6, high/1e6)
