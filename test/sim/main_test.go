@@ -174,3 +174,34 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("the plan is %+v", p)
 	}
 }
+
+// Each table of capacity/RESULTS.md is what the command above it prints.
+func TestCapacityResultsAreThoseOfTheirCommands(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("capacity", "RESULTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelopes, _, _ := strings.Cut(string(text), "\n## What it says\n")
+	command, tables, compared := "", 0, 0
+	var printed string
+	for _, line := range strings.Split(envelopes, "\n") {
+		if _, after, ok := strings.Cut(line, "`go run ./test/sim -capacity"); ok && !strings.HasPrefix(line, "Written by") {
+			args, _, _ := strings.Cut(after, "`")
+			var out bytes.Buffer
+			if err := run(strings.Fields("-capacity"+args), &out, io.Discard); err != nil {
+				t.Fatalf("-capacity%s: %v", args, err)
+			}
+			command, printed = "-capacity"+args, out.String()
+			tables++
+		}
+		if !strings.HasPrefix(line, "| ") || command == "" {
+			continue
+		}
+		if compared++; !strings.Contains(printed, line) {
+			t.Errorf("%s does not print\n%s", command, line)
+		}
+	}
+	if tables < 4 || compared < 4*20 {
+		t.Errorf("%d tables of %d rows compared: RESULTS.md has another form", tables, compared)
+	}
+}
