@@ -154,8 +154,26 @@ func (n *Node) SetRules(set *limit.Set) {
 		}
 		found := formersOf(set, before, known)
 		n.formers.Store(&found)
+		for _, rate := range becameStrict(before, set) {
+			n.cfg.Logger.Warn("a rate becomes strict: what was admitted before and is behind a cut is in nobody's rights; it is exact a window from now on",
+				"policy", rate.Policy, "window", rate.Window)
+		}
 	}
 	n.rules.Store(set)
+}
+
+// becameStrict are the rates of a set that count what they counted before, and were not
+// strict then.
+func becameStrict(before, set *limit.Set) (rates []*limit.Rate) {
+	was := *byGeneration(before)
+	for _, rule := range set.Rules() {
+		for _, rate := range rule.Rates {
+			if old := was[rate.Generation]; escrows(rate) && asks(rate) && old != nil && !escrows(old) {
+				rates = append(rates, rate)
+			}
+		}
+	}
+	return rates
 }
 
 // Rules is the set in force, nil before the first.

@@ -1,6 +1,9 @@
 package edge
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,5 +48,29 @@ func TestAnotherKeySourceCountsAfresh(t *testing.T) {
 		if !ask(tc.next).Allowed {
 			t.Errorf("%s: who never asked is denied", name)
 		}
+	}
+}
+
+// A rate that becomes strict is told of once: for a window it is not yet.
+func TestRatesThatBecomeStrictAreToldOf(t *testing.T) {
+	var log bytes.Buffer
+	rule := func(consistency, scope string) limit.RuleSpec {
+		return perUser(limit.RateSpec{Name: "hour", Limit: 10, Per: time.Hour, Consistency: consistency, Scope: scope})
+	}
+	n := newNode(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, rule("strict", ""))
+	for _, step := range []struct {
+		rule limit.RuleSpec
+		told int
+	}{
+		{rule("strict", ""), 0}, {rule("adaptive", ""), 0}, {rule("strict", ""), 1}, {rule("strict", ""), 1},
+		{rule("loose", "edge"), 1}, {rule("strict", "edge"), 1}, // an edge's own is exact at once
+	} {
+		n.SetRules(compile(t, step.rule))
+		if got := strings.Count(log.String(), "becomes strict"); got != step.told {
+			t.Errorf("after %s: told %d times, want %d\n%s", step.rule.Rates[0].Consistency, got, step.told, &log)
+		}
+	}
+	if !strings.Contains(log.String(), "policy=api.hour") {
+		t.Errorf("the policy is not named:\n%s", &log)
 	}
 }
