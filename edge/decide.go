@@ -75,10 +75,10 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 }
 
 // offends says that the counter denies for its own limit, which anybody's request of that
-// cost is over: not for a reserve that others may spend, nor for a limit that the request
-// named for itself. Only for that there are penalties, as they keep all of the key out.
+// cost is over: not for a reserve that others may spend, be it that this edge's share is
+// used up beside that, nor for a limit that the request named for itself. Only for that there are penalties, as they keep all of the key out.
 func (c *counter) offends() bool {
-	return !c.dropped && !c.cutOff && !c.short && !c.foreign && c.record.allowance < c.cost
+	return !c.dropped && !c.cutOff && !c.short && !c.foreign && c.record.left(c.rate) < c.cost
 }
 
 // spareTrials marks the counters of shadow rules that would have denied the request, were
@@ -274,10 +274,9 @@ func (n *Node) chargeRefused(counters []counter, denied bool) {
 			continue
 		}
 		n.book(c)
-		if c.over { // a wait will be asked for
-			n.shard(c.key).whole(c.record)
-			c.record.settle()
-		}
+		n.shard(c.key).whole(c.record) // a wait will be asked for
+		c.record.settle()
+		c.full = c.over || c.record.left(c.rate) < c.need
 	}
 }
 
@@ -340,7 +339,7 @@ func (n *Node) wantAll(counters []counter) {
 // report says what was decided, before anything is charged.
 func (n *Node) report(now int64, req *limit.Request, counters []counter, denied bool) limit.Decision {
 	best := 0
-	var wait time.Duration
+	var wait, filled time.Duration
 	share := 2 * loosest
 	charges, nearAny := !denied && !req.Peek, false
 	for i := range counters {
@@ -351,7 +350,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		uncharged := !charges || c.spared
 		nearAny = nearAny || c.near(uncharged)
 		var retry time.Duration
-		if c.over && (c.rule.Mode == limit.Enforce || req.Details) {
+		if (c.over || c.full) && (c.rule.Mode == limit.Enforce || req.Details) {
 			retry = n.retryAfter(c, now)
 		}
 		if req.Details {
@@ -362,6 +361,9 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		if denied {
 			if c.over && c.rule.Mode == limit.Enforce && retry > wait {
 				best, wait = i, retry
+			}
+			if c.full && c.rule.Mode == limit.Enforce {
+				filled = max(filled, retry)
 			}
 		} else if left := c.share(uncharged); left < share {
 			best, share = i, left
@@ -376,7 +378,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 	}
 	if denied {
-		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, wait
+		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, max(wait, filled)
 		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
 		if d.Basis.Short {
 			d.Basis.Await = await(counters)

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,17 +26,20 @@ func TestWhoWaitsAsToldGetsIn(t *testing.T) {
 		"each until reset":           {Charge: "each", Penalty: limit.Penalty{UntilReset: true}, Rates: []limit.RateSpec{ten}},
 		"count_denied":               {Rates: []limit.RateSpec{log}},
 		"count_denied with penalty":  {Penalty: penalty, Rates: []limit.RateSpec{log}},
+		"each, one of them binding":  {Charge: "each", Rates: []limit.RateSpec{{Limit: 1, Per: 5 * time.Second}, ten}},
+		"a log beside a window":      {Rates: []limit.RateSpec{{Limit: 1, Per: 5 * time.Second}, log}},
 		"all or nothing":             {Rates: []limit.RateSpec{ten}},
 		"all or nothing and penalty": {Penalty: penalty, Rates: []limit.RateSpec{ten}},
 	} {
-		for _, unit := range []time.Duration{time.Nanosecond, time.Second} {
-			t.Run(name+" in "+unit.String(), func(t *testing.T) {
+		for _, gap := range []time.Duration{time.Second, 5 * time.Second} {
+			unit := []time.Duration{time.Nanosecond, time.Second}[len(name)%2]
+			t.Run(fmt.Sprintf("%s every %v, in %v", name, gap, unit), func(t *testing.T) {
 				rule.Name, rule.Key = "api", []string{"user"}
 				n := newNode(t, Config{}, rule)
 				now := start
 				var d limit.Decision
 				for i := 0; i < 31 || d.Allowed; i++ {
-					now = now.Add(5 * time.Second)
+					now = now.Add(gap)
 					d = check(n, now, "u")
 				}
 				if rule.Charge == "each" && d.Remaining != 0 {

@@ -434,3 +434,31 @@ func TestPenaltyIsForTheRulesOwnLimit(t *testing.T) {
 		t.Errorf("the next request, which names none: %+v, want allowed", d)
 	}
 }
+
+// Nor has he whose class may not spend what is reserved, while this edge's share is used
+// up beside that: of the limit itself most is left.
+func TestPenaltyIsNotForSharesAndReserves(t *testing.T) {
+	rule := perUser(adaptive(limit.RateSpec{Name: "r", Limit: 100, Per: time.Second}))
+	rule.Classes = limit.ClassesSpec{From: "class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 90}}
+	rule.Penalty = limit.Penalty{For: 5 * time.Minute}
+	n, r := sharing(t, &deltasync.Share{Omega: 0.2, Sum: 1, Demand: 1, Window: 1}, rule)
+	now := start.Add(1020 * time.Millisecond)
+	ask := func(class string) limit.Decision {
+		req := requestOf(n, "u")
+		defer req.Release()
+		req.Set("class", class)
+		return n.Check(now, req)
+	}
+	for range 60 {
+		ask("critical")
+	}
+	if d := ask("critical"); d.Allowed || !d.Basis.Short {
+		t.Fatalf("critical: %+v, want it to be short of a share", d)
+	}
+	if d := ask("batch"); d.Allowed || d.Basis.Short {
+		t.Fatalf("batch: %+v, want it denied for what is reserved", d)
+	}
+	if r.block.punished(now.UnixNano()) {
+		t.Error("the key is kept out for it")
+	}
+}

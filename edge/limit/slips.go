@@ -249,18 +249,19 @@ func (c *compiler) sliced(path string, spec *RateSpec, rate *Rate) {
 	default:
 		return
 	}
-	if rate.Window < coarse*MinWidth && spec.Slices == 0 && rate.Algorithm != FirstHit {
-		c.warn(path+".per", "W225", "100ms or more", "%s is cut into %d slices of %v, as narrower ones cannot be told apart between machines: what others count comes and goes in as many steps", WindowName(rate.Window), rate.Slices, rate.Width)
+	word := "per"
+	if rate.Lease > 0 {
+		word = "lease"
+	}
+	if rate.Window < coarse*MinWidth && spec.Slices == 0 && rate.Algorithm != FirstHit && rate.Scope != ScopeEdge {
+		c.warn(path+"."+word, "W225", "100ms or more", "%s is cut into %d slices of %v, as narrower ones cannot be told apart between machines: what others count comes and goes in as many steps", WindowName(rate.Window), rate.Slices, rate.Width)
 		return
 	}
 	usual := min(DefaultSlices, int(rate.Window/MinWidth))
 	if spec.Slices != 0 || 2*rate.Slices >= usual {
 		return
 	}
-	word, step := "per", time.Duration(usual)*time.Millisecond
-	if rate.Lease > 0 {
-		word = "lease"
-	}
+	step := time.Duration(usual) * time.Millisecond
 	c.warn(path+"."+word, "W202", "such as "+WindowName(rate.Window/step*step),
 		"%s cannot be cut into %d slices of whole milliseconds, but into %d: what others count is as coarse", WindowName(rate.Window), usual, rate.Slices)
 }

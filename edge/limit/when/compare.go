@@ -33,6 +33,9 @@ func (c *comparer) Visit(n *ast.Node) {
 	case "==", "!=":
 		c.compare(binary.Left, binary.Right, false)
 		c.compare(binary.Right, binary.Left, false)
+	case "<", "<=", ">", ">=":
+		c.compareNumber(binary.Left, binary.Right)
+		c.compareNumber(binary.Right, binary.Left)
 	case "contains", "startsWith", "endsWith":
 		c.compare(binary.Left, binary.Right, true)
 	case "in":
@@ -47,13 +50,7 @@ func (c *comparer) Visit(n *ast.Node) {
 // compare notes that a value is compared with n, where that is a constant, or
 // with a part of it.
 func (c *comparer) compare(value, n ast.Node, part bool) {
-	if number, ok := n.(*ast.IntegerNode); ok {
-		if member, ok := value.(*ast.MemberNode); ok {
-			if a, ok := c.dotted(member); ok && a.Number {
-				of, field, _ := memberOf(member)
-				c.note(limit.Comparison{Name: of + "." + field, Of: a, Value: strconv.Itoa(number.Value)}, n)
-			}
-		}
+	if c.compareNumber(value, n) {
 		return
 	}
 	text, ok := n.(*ast.StringNode)
@@ -69,6 +66,22 @@ func (c *comparer) compare(value, n ast.Node, part bool) {
 	if name, a, ok := c.attributeOf(value); ok {
 		c.note(limit.Comparison{Name: name, Of: a, Value: text.Value, Part: part}, n)
 	}
+}
+
+// compareNumber notes that a value that is a number is compared with n, and says whether
+// n is one.
+func (c *comparer) compareNumber(value, n ast.Node) bool {
+	number, ok := n.(*ast.IntegerNode)
+	if !ok {
+		return false
+	}
+	if member, ok := value.(*ast.MemberNode); ok {
+		if a, ok := c.dotted(member); ok && a.Number {
+			of, field, _ := memberOf(member)
+			c.note(limit.Comparison{Name: of + "." + field, Of: a, Value: strconv.Itoa(number.Value)}, n)
+		}
+	}
+	return true
 }
 
 // note notes a comparison with a constant where that stands.
