@@ -82,7 +82,7 @@ type rights struct {
 // Load implements escrow.Log.
 func (r *rights) Load(ctx context.Context, lane int, token uint64, keys []deltasync.Key) ([]escrow.Deposit, error) {
 	found, err := r.Rights.Load(ctx, lane, token, keys)
-	if err == nil {
+	if err == nil && len(keys) > 0 { // else it was only asked whether it is there
 		if !r.told.Swap(true) {
 			if err := r.Durable(ctx); err != nil {
 				r.log.Warn("strict limits are kept, and deny more than they must when this Redis restarts or fails over", "err", err)

@@ -51,6 +51,7 @@ type Authority struct {
 	cfg     Config
 	regions []string // all, in order
 	lanes   []lane
+	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
 	stats   struct{ granted, returned, voided, fenced, failed atomic.Uint64 }
 }
 
@@ -141,16 +142,36 @@ func stir(x uint64) uint64 {
 func (a *Authority) Handle(ctx context.Context, c *deltasync.Claims) []byte {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
+	b, err := a.answer(ctx, c)
+	if errors.Is(err, ErrLost) {
+		// Nothing was written, and nobody else has the lane: it is taken at once, as whoever
+		// waits at the edge would do so in vain until the edge asks again.
+		b, err = a.answer(ctx, c)
+	}
+	if err != nil {
+		if errors.Is(err, ErrFenced) {
+			a.stats.fenced.Add(1)
+		} else {
+			a.stats.failed.Add(1)
+		}
+		a.cfg.Logger.Debug("claims not answered", "lane", c.Lane, "err", err)
+		return nil
+	}
+	return b
+}
+
+// answer is what Handle answers. After an error nothing is known of the lane here.
+func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, error) {
 	l := &a.lanes[c.Lane]
 	token, err := a.ready(ctx, l, c)
 	if err != nil {
-		a.failed(l, token, c.Lane, err)
-		return nil
+		l.drop(token)
+		return nil, err
 	}
 	l.mu.Lock()
 	if l.token != token {
 		l.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	now := a.cfg.Boot()
 	answer := &deltasync.Grants{Region: a.cfg.Region, Lane: c.Lane, Status: deltasync.StatusOK, Echo: c.SentAt, Lease: a.cfg.Lease, Log: l.log}
@@ -217,8 +238,8 @@ func (a *Authority) Handle(ctx context.Context, c *deltasync.Claims) []byte {
 	l.mu.Unlock()
 
 	if err := a.cfg.Log.Commit(ctx, c.Lane, token, puts); err != nil {
-		a.failed(l, token, c.Lane, err)
-		return nil
+		l.drop(token)
+		return nil, err
 	}
 	l.mu.Lock()
 	for i, d := range writing {
@@ -236,9 +257,9 @@ func (a *Authority) Handle(ctx context.Context, c *deltasync.Claims) []byte {
 	b, err := answer.AppendBinary(nil)
 	if err != nil { // our own bug
 		a.cfg.Logger.Error("grants dropped", "err", err)
-		return nil
+		return nil, nil
 	}
-	return b
+	return b, nil
 }
 
 // ready takes the lane if it is not ours, and reads what is asked for and not known.
@@ -318,19 +339,47 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 
 // Keep takes the lanes that are owned here, whether anybody claims rights or not: what a
 // new log may not know of is over a lease and a window after it began, and it is better
-// that it begins when the cluster does. Call it every Config.Interval.
+// that it begins when the cluster does. For the same reason it looks once a second
+// whether the log is still there: what was lost while nobody claimed would else be
+// noticed by whoever comes first, hours later, and he and all others wait from then on.
+// Call it every Config.Interval.
 func (a *Authority) Keep(ctx context.Context, owned func(lane int) bool) error {
+	now := a.cfg.Boot()
+	last := a.looked.Load()
+	look := (last == 0 || now-time.Duration(last) >= lookEvery) && a.looked.CompareAndSwap(last, int64(now))
 	for lane := range a.lanes {
 		if !owned(lane) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
-		_, err := a.take(ctx, lane)
-		if cancel(); err != nil {
-			return fmt.Errorf("take lane %d of the log of rights: %w", lane, err)
+		if err := a.keep(ctx, lane, look); err != nil {
+			return fmt.Errorf("keep lane %d of the log of rights: %w", lane, err)
 		}
 	}
 	return nil
+}
+
+// lookEvery is how often the log is asked whether it is there: that is a read a lane.
+const lookEvery = time.Second
+
+// keep takes a lane that is not ours, or of which the log was lost, if it is to look for
+// that. One that somebody else has taken is left to him until somebody claims rights
+// here: two that both believe to own it would take it from each other for ever.
+func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	token, err := a.take(ctx, lane)
+	if err != nil || !look {
+		return err
+	}
+	switch _, err = a.cfg.Log.Load(ctx, lane, token, nil); {
+	case errors.Is(err, ErrLost):
+		a.lanes[lane].drop(token)
+		_, err = a.take(ctx, lane)
+		return err
+	case errors.Is(err, ErrFenced):
+		return nil
+	}
+	return err
 }
 
 // forever is longer ago than any lease, and any window.
@@ -362,17 +411,11 @@ func (a *Authority) sweep(l *lane) {
 // mostIdle is how many keys that nobody asks for are written at a time.
 const mostIdle = 256
 
-// failed notes why a frame was not answered, and has the lane taken anew. Whoever is
-// fenced off knows nothing any more: somebody else may have granted since. So it is
-// after a write of which nobody knows what became: it may come later than the next,
-// unless that is under another token.
-func (a *Authority) failed(l *lane, token uint64, lane int, err error) {
-	if errors.Is(err, ErrFenced) {
-		a.stats.fenced.Add(1)
-	} else {
-		a.stats.failed.Add(1)
-	}
-	a.cfg.Logger.Debug("claims not answered", "lane", lane, "err", err)
+// drop has the lane taken anew, if it is still ours by token. Whoever is fenced off
+// knows nothing any more: somebody else may have granted since. So it is after a write
+// of which nobody knows what became: it may come later than the next, unless that is
+// under another token.
+func (l *lane) drop(token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == token && token != 0 {

@@ -30,5 +30,7 @@
 // after a write, be it an empty one. A log that may have lost its tail, or is new, says
 // since when it is there: nothing is granted until every lease that somebody may have
 // by it has ended and what was spent has left the window. Meanwhile holders go on, and
-// their claims tell what they hold.
+// their claims tell what they hold. Whoever has a lane looks once a second whether its
+// log is still there (Authority.Keep), so that this begins with the loss, and not with
+// the first claim after it.
 package escrow

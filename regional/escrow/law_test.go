@@ -234,6 +234,12 @@ func TestNeverOver(t *testing.T) {
 				b.log.Wipe()
 			case r == 35 && faults:
 				b.yield(h, 0)
+			case r == 36:
+				for _, a := range b.authorities {
+					if err := a.Keep(context.Background(), func(int) bool { return true }); err != nil {
+						t.Fatal(err)
+					}
+				}
 			default:
 				before := b.admitted
 				b.spend(h, seed)

@@ -12,6 +12,9 @@ import (
 var (
 	// ErrFenced: somebody else has taken the lane since.
 	ErrFenced = errors.New("the lane was taken by another authority")
+	// ErrLost stands beside ErrFenced where nobody has the lane: the log of it is gone, or
+	// may lack what was written last. It begins anew with the next Take.
+	ErrLost = errors.New("the log of the lane was lost")
 	// ErrLog: the log cannot be reached, or refuses.
 	ErrLog = errors.New("log of rights unavailable")
 )
@@ -25,7 +28,8 @@ type Log interface {
 	Take(ctx context.Context, lane int, token uint64) (Origin, error)
 
 	// Load reads deposits of a lane. The answer is aligned with keys; a key that is not
-	// there has no holdings. Errors wrap ErrLog, or ErrFenced.
+	// there has no holdings. Without keys it says whether the lane is token's, and writes
+	// nothing. Errors wrap ErrLog, or ErrFenced.
 	Load(ctx context.Context, lane int, token uint64, keys []deltasync.Key) ([]Deposit, error)
 
 	// Commit writes deposits of a lane in place of those that are there, but one whose

@@ -67,10 +67,14 @@ func (r *Rights) of(ctx context.Context, lane int, token uint64) (*rightsLane, e
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", escrow.ErrLog, err)
 	}
-	if l := r.lanes[lane]; l != nil && l.token == token {
+	switch l := r.lanes[lane]; {
+	case l == nil:
+		return nil, fmt.Errorf("lane %d: %w: %w", lane, escrow.ErrFenced, escrow.ErrLost)
+	case l.token != token:
+		return nil, fmt.Errorf("lane %d: %w", lane, escrow.ErrFenced)
+	default:
 		return l, nil
 	}
-	return nil, fmt.Errorf("lane %d: %w", lane, escrow.ErrFenced)
 }
 
 // Load implements escrow.Log.

@@ -123,11 +123,12 @@
 //	  "c"                       how far the search for what may be forgotten is
 //	  key:8                     a deposit: rights_deposit.go has its bytes
 //
-// Each call compares token and server, and each Commit, be it empty, is a write. What is
-// lost of a lane is all of it, its head too, so that it is noticed: by an eviction, a
-// FLUSHALL, a DEL. The hash has no expiry, which an eviction would look for, and a clock
-// that is set forward would bring on: a deposit is forgotten escrow.Keeps after it was
-// written, by the server's clock and by the callers', as others are written.
+// Each call compares token and server, and each Commit, be it empty, is a write. What
+// is lost of a lane is all of it, its head too, so that it is noticed (ErrLost): by an
+// eviction, a FLUSHALL, a DEL. The hash has no expiry, which an eviction would look
+// for, and a clock that is set forward would bring on: a deposit is forgotten
+// escrow.Keeps after it was written, by the server's clock and by the callers', as
+// others are written.
 //
 // Age is since the log began, by the clock by which that is less. It begins anew, and
 // what is in it stays, where

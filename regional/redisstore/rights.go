@@ -173,8 +173,9 @@ func (r *Rights) call(ctx context.Context, lane int, verb string, token uint64, 
 	if reason, ok := reply.(string); ok {
 		if reason == reasonTaken {
 			r.forget(lane)
+			return nil, fmt.Errorf("%w: lane %d: %s", escrow.ErrFenced, lane, reason)
 		}
-		return nil, fmt.Errorf("%w: lane %d: %s", escrow.ErrFenced, lane, reason)
+		return nil, fmt.Errorf("%w: lane %d: %w: %s", escrow.ErrFenced, lane, escrow.ErrLost, reason)
 	}
 	list, _ := reply.([]any)
 	if len(list) < 2 {

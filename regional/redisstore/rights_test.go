@@ -144,8 +144,8 @@ func fencedOff(t testing.TB, what string, r *redisstore.Rights, token uint64) {
 	for verb, err := range map[string]error{
 		"Load": load, "Commit": r.Commit(t.Context(), 0, token, []escrow.Deposit{held(1, 1000)}), "an empty Commit": r.Commit(t.Context(), 0, token, nil),
 	} {
-		if !errors.Is(err, escrow.ErrFenced) {
-			t.Errorf("%s: %s: %v, want ErrFenced", what, verb, err)
+		if !errors.Is(err, escrow.ErrFenced) || !errors.Is(err, escrow.ErrLost) {
+			t.Errorf("%s: %s: %v, want ErrFenced and ErrLost", what, verb, err)
 		}
 	}
 }

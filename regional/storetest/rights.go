@@ -99,19 +99,27 @@ func sameDeposit(got, want escrow.Deposit) error {
 	return nil
 }
 
-// fenced checks that a token may neither read nor write a lane.
+// fenced checks that a token may neither read nor write a lane, as another has it.
 func (s *rights) fenced(lane int, token uint64) {
 	s.Helper()
-	_, err := s.Log.Load(s.Context(), lane, token, []deltasync.Key{1})
-	s.isFenced("Load", err)
-	s.isFenced("Commit", s.Log.Commit(s.Context(), lane, token, []escrow.Deposit{deposit(1, math.MaxUint64, 666)}))
-	s.isFenced("an empty Commit", s.Log.Commit(s.Context(), lane, token, nil))
+	s.refused(lane, token, false)
 }
 
-func (s *rights) isFenced(what string, err error) {
+// lost checks that it may not as nobody has the lane.
+func (s *rights) lost(lane int, token uint64) {
 	s.Helper()
-	if !errors.Is(err, escrow.ErrFenced) || errors.Is(err, escrow.ErrLog) {
-		s.Errorf("%s of who does not have the lane: %v, want ErrFenced alone", what, err)
+	s.refused(lane, token, true)
+}
+
+func (s *rights) refused(lane int, token uint64, lost bool) {
+	s.Helper()
+	_, load := s.Log.Load(s.Context(), lane, token, []deltasync.Key{1})
+	_, look := s.Log.Load(s.Context(), lane, token, nil)
+	commit := s.Log.Commit(s.Context(), lane, token, []escrow.Deposit{deposit(1, math.MaxUint64, 666)})
+	for what, err := range map[string]error{"Load": load, "an empty Load": look, "Commit": commit, "an empty Commit": s.Log.Commit(s.Context(), lane, token, nil)} {
+		if !errors.Is(err, escrow.ErrFenced) || errors.Is(err, escrow.ErrLog) || errors.Is(err, escrow.ErrLost) != lost {
+			s.Errorf("%s of who does not have the lane: %v, want ErrFenced, and ErrLost: %v", what, err, lost)
+		}
 	}
 }
 
@@ -136,9 +144,9 @@ func testTakeFences(s *rights) {
 }
 
 func testNotTaken(s *rights) {
-	s.fenced(0, 5)
+	s.lost(0, 5)
 	s.take(0, 5)
-	s.fenced(1, 5)
+	s.lost(1, 5)
 }
 
 func testAge(s *rights) {
@@ -163,8 +171,9 @@ func testRightsWiped(s *rights) {
 	s.Advance(step)
 	before := s.take(0, 2)
 	s.Wipe()
-	s.fenced(0, 2)
+	s.lost(0, 2)
 	after := s.take(0, 3)
+	s.fenced(0, 2)
 	if after.Age >= before.Age || after.ID == before.ID {
 		s.Errorf("origin = %+v, and %+v when all was lost: want it to begin anew", before, after)
 	}

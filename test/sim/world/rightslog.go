@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,7 +17,8 @@ type RightsLog struct {
 	w       *World
 	inner   *memstore.Rights
 	state   StoreState
-	written []deposited // for a failover
+	written []deposited  // for a failover
+	moved   map[int]bool // lanes that nobody has taken since
 }
 
 // deposited is what was written to a lane by one call.
@@ -44,7 +46,7 @@ func (l *RightsLog) Wipe() {
 // FailOver puts a replica in the log's place, which lacks what was written last, for so
 // long, and knows that it may: it begins anew, with what it has.
 func (l *RightsLog) FailOver(tail time.Duration) error {
-	l.inner = memstore.NewRights(l.w.now, l.w.Now)
+	l.inner, l.moved = memstore.NewRights(l.w.now, l.w.Now), map[int]bool{}
 	kept := l.written[:0]
 	for _, d := range l.written {
 		if d.at.After(l.w.now.Add(-tail)) {
@@ -54,6 +56,7 @@ func (l *RightsLog) FailOver(tail time.Duration) error {
 		if _, err := l.inner.Take(context.Background(), d.lane, replica); err != nil {
 			return err
 		}
+		l.moved[d.lane] = true
 		if err := l.inner.Commit(context.Background(), d.lane, replica, d.deposits); err != nil {
 			return fmt.Errorf("replay what the replica had: %w", err)
 		}
@@ -71,6 +74,9 @@ func (l *RightsLog) Take(ctx context.Context, lane int, token uint64) (escrow.Or
 		return escrow.Origin{}, l.down()
 	}
 	origin, err := l.inner.Take(ctx, lane, token)
+	if err == nil {
+		delete(l.moved, lane)
+	}
 	if l.state == StoreDeaf {
 		return escrow.Origin{}, l.down()
 	}
@@ -82,7 +88,16 @@ func (l *RightsLog) Load(ctx context.Context, lane int, token uint64, keys []del
 	if l.state != StoreUp {
 		return nil, l.down()
 	}
-	return l.inner.Load(ctx, lane, token, keys)
+	found, err := l.inner.Load(ctx, lane, token, keys)
+	return found, l.served(lane, err)
+}
+
+// served is an error with what a real log knows of itself: that another serves it.
+func (l *RightsLog) served(lane int, err error) error {
+	if l.moved[lane] && errors.Is(err, escrow.ErrFenced) {
+		return fmt.Errorf("%w: %w", err, escrow.ErrLost)
+	}
+	return err
 }
 
 // Commit implements escrow.Log.
@@ -90,7 +105,7 @@ func (l *RightsLog) Commit(ctx context.Context, lane int, token uint64, deposits
 	if l.state == StoreDown {
 		return l.down()
 	}
-	err := l.inner.Commit(ctx, lane, token, deposits)
+	err := l.served(lane, l.inner.Commit(ctx, lane, token, deposits))
 	if err == nil && len(deposits) > 0 && l.w.cfg.Seed != 0 && !l.w.cfg.Unreplicated { // else nothing ever fails over
 		l.remember(lane, deposits)
 	}
