@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -133,6 +134,11 @@ func (r *RedisSettings) given() (out []struct{ key, hint string }) {
 func asAddrs(dst *[]string) parseFunc {
 	return func(value string) error {
 		*dst = splitList(value)
+		if len(*dst) == 0 && value != "" {
+			// What was to stand between the commas is missing. Without a word it would be as if
+			// no Redis was meant, and counts would be gone with the process.
+			return errors.New("has no address in it: a list of host:port, such as 10.0.0.7:6379, or, if there is no Redis, nothing")
+		}
 		for _, s := range *dst {
 			host, port, err := net.SplitHostPort(s)
 			if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 {

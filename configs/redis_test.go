@@ -50,6 +50,10 @@ func TestRedisSettingsThatContradictEachOther(t *testing.T) {
 		{"--redis-addrs=redis://:hunter2@h:1", "redis.addrs: not a list of host:port"},
 		{"--redis-addrs=:6379", "redis.addrs: not a list of host:port"},
 		{"--redis-addrs=h:0", "redis.addrs: not a list of host:port"},
+		{"--redis-addrs=a:1,", ""},
+		{"--redis-addrs=", ""}, // takes back what the file says
+		{"--redis-addrs=,", "redis.addrs: has no address in it: a list of host:port"},
+		{good + " --redis-long-addrs=,,", "redis.long.addrs: has no address in it"},
 		{"--redis-master-name=m", "redis.master_name: there is neither redis.url nor redis.addrs"},
 		{"--redis-password=hunter2", "redis.password: there is neither redis.url nor redis.addrs"},
 		{good + " --redis-cluster=true --redis-db=2", "redis.db: 2, but a cluster has only 0"},
@@ -80,4 +84,25 @@ func TestRedisSettingsThatContradictEachOther(t *testing.T) {
 			t.Errorf("%s: error %v, want one, with %s", tt.args, err, tt.want)
 		}
 	}
+}
+
+// A list of addresses without any is one that somebody forgot to fill in, wherever it
+// stands.
+func TestRedisWithoutAnAddress(t *testing.T) {
+	cleanEnv(t)
+	const want = "redis.addrs: has no address in it"
+	check := func(where string, args ...string) {
+		t.Helper()
+		_, err := loadAggregator(t, append([]string{"--region=eu"}, args...)...)
+		var e *SettingsError
+		if !errors.As(err, &e) || len(e.Mistakes) != 1 || e.Mistakes[0].Code != "E202" || e.Mistakes[0].Hint == "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want an E202 with a hint and %s", where, err, want)
+		}
+	}
+	check("a flag", "--redis-addrs= ,")
+	for _, list := range []string{`" "`, `[" ", ""]`, `["", ""]`, `","`} {
+		check("addrs: "+list, "--config="+settingsFile(t, "redis:\n  addrs: "+list+"\n"))
+	}
+	t.Setenv(EnvPrefix+"_REDIS_ADDRS", " , ")
+	check("the environment")
 }
