@@ -196,6 +196,18 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 	n.bookAll(n.clock.At(now), req, counters)
 }
 
+// spareFull marks the counters of shadow rules with count_when that have no room by now.
+// Were they live the request would have been denied, and not answered; but for those that
+// came while others were not answered yet, which nobody tells apart here.
+func spareFull(counters []counter) {
+	for i := range counters {
+		if c := &counters[i]; c.rule.Mode == limit.Shadow && c.rule.CountsAfter() && !c.lends && c.record.allowance < c.need {
+			c.over = true
+		}
+	}
+	spareTrials(counters)
+}
+
 // bookAll charges all counters that do not lend, and those that do where their
 // borrower is above its own limits.
 func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.Decision {
@@ -217,9 +229,10 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 			})
 		}
 	}
+	spareFull(counters)
 	d := n.report(now, req, counters, false)
 	for i := range counters {
-		if c := &counters[i]; !c.lends || c.lent {
+		if c := &counters[i]; (!c.lends || c.lent) && !c.spared {
 			n.book(c)
 		}
 	}

@@ -1,15 +1,19 @@
 package httpapi
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // idLength is the length of a decision's id: 48 bits of milliseconds and 80
 // random bits in base 32, as a ULID has them, so that ids sort by time. Of what was
-// admitted the last 20 bits are a sum over the others, by which an edge knows its own.
+// admitted under strict limits the last 20 bits are a sum over the others and what was
+// charged, by which an edge knows what it admitted.
 const idLength = 26
 
 // crockford leaves out I, L, O and U, which people misread.
@@ -32,32 +36,48 @@ const mostSpent = 4096
 // sumChars is how many characters of an id are its sum.
 const sumChars = 4
 
-// append appends a fresh id of what was admitted. The random part comes from the
-// runtime's ChaCha8, which takes no lock; ids tell decisions apart, they guard
-// nothing.
-func (i *ids) append(dst []byte, now time.Time) []byte {
+// append appends a fresh id that proves a digest.
+func (i *ids) append(dst []byte, now time.Time, proves uint64) []byte {
 	dst = appendID(dst, now, rand.Uint64(), rand.Uint64())
 	id := dst[len(dst)-idLength:]
-	i.sum(id[idLength-sumChars:], id[:idLength-sumChars])
+	i.sum(id[idLength-sumChars:], id[:idLength-sumChars], proves)
 	return dst
 }
 
-// sum writes the sum over the rest of an id.
-func (i *ids) sum(dst, rest []byte) {
-	h := maphash.Bytes(i.seed, rest)
+// digest is of what a request is charged to: each rule that applies, its key and cost.
+// It is not 0.
+func (i *ids) digest(req *limit.Request) uint64 {
+	text := req.Scratch()
+	for _, rule := range req.Rules() {
+		from := len(text)
+		text = append(append(text, rule.Name...), 0)
+		keyed, ok := rule.AppendKey(text, req)
+		if text = keyed; !ok {
+			text = text[:from]
+			continue
+		}
+		text = binary.BigEndian.AppendUint64(text, rule.CostOf(req))
+	}
+	req.KeepScratch(text)
+	return max(1, maphash.Bytes(i.seed, text))
+}
+
+// sum writes the sum over the rest of an id and what it proves.
+func (i *ids) sum(dst, rest []byte, proves uint64) {
+	h := maphash.Bytes(i.seed, rest) ^ maphash.Comparable(i.seed, proves)
 	for k := range dst {
 		dst[k] = crockford[h>>(5*k)&31]
 	}
 }
 
-// ours says that an id was made here, of which nothing was given back yet; it is taken to
-// be now.
-func (i *ids) ours(id string) bool {
+// ours says that an id was made here and proves a digest, and that nothing was given back
+// for it yet; it is taken to be now.
+func (i *ids) ours(id string, proves uint64) bool {
 	if len(id) != idLength {
 		return false
 	}
 	var sum [sumChars]byte
-	i.sum(sum[:], []byte(id[:idLength-sumChars]))
+	i.sum(sum[:], []byte(id[:idLength-sumChars]), proves)
 	if string(sum[:]) != id[idLength-sumChars:] {
 		return false
 	}
@@ -80,7 +100,8 @@ func (i *ids) ours(id string) bool {
 }
 
 // appendID appends an id with so many random bits: the sixteen low ones of the first, and
-// all of the other.
+// all of the other. They come from the runtime's ChaCha8, which takes no lock; ids tell
+// decisions apart, they guard nothing.
 func appendID(dst []byte, now time.Time, hi, lo uint64) []byte {
 	hi = uint64(now.UnixMilli())<<16 | hi&0xffff
 	var id [idLength]byte

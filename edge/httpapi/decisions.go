@@ -97,11 +97,11 @@ type DeniedBasis struct {
 // appendDecisionID appends an id for what was decided, by which a denial is found again.
 func (a *API) appendDecisionID(dst []byte, x *answer) []byte {
 	d := &x.decision
-	if d.Allowed {
-		return a.ids.append(dst, x.now)
+	if x.proves != 0 {
+		return a.ids.append(dst, x.now, x.proves)
 	}
 	dst = appendID(dst, x.now, rand.Uint64(), rand.Uint64())
-	if d.Rule != nil {
+	if !d.Allowed && d.Rule != nil {
 		a.denials.keep(dst[len(dst)-idLength:], x.now, d)
 	}
 	return dst

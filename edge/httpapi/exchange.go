@@ -108,6 +108,9 @@ func (a *API) tell(x *exchange, v *view, req *limit.Request, d limit.Decision, n
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		x.answer.retry = a.retrySeconds(waitOf(&d))
 	}
+	if d.Allowed && !req.Peek && v.namespaces[ns].strict {
+		x.answer.proves = a.ids.digest(req)
+	}
 	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
 	x.fields.write(v, &x.answer)
 	done := a.cfg.Now()

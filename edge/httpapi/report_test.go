@@ -80,14 +80,17 @@ func TestConcurrencyOverHTTP(t *testing.T) {
 // A report that names the check which it is about proves that this edge admitted it: once,
 // and not of what was denied or admitted elsewhere.
 func TestReportsKnowTheirDecisions(t *testing.T) {
-	b := newBench(t, acme())
-	other := newBench(t, acme())
+	strict := acme()
+	strict.Rules[0].Rates[0].Consistency, strict.Rules[0].Rates[0].Limit = "strict", 5
+	b := newBench(t, strict)
+	other := newBench(t, strict)
 	url, elsewhere := b.listen(t), other.listen(t)
 	const body = `{"attributes":{"user":"u"}`
-	idOf := func(url string) string {
-		id, _ := send(t, "POST", url+"/v1/check", body+`}`).body["decision_id"].(string)
+	answered := func(url, text string) string {
+		id, _ := send(t, "POST", url+"/v1/check", text).body["decision_id"].(string)
 		return id
 	}
+	idOf := func(url string) string { return answered(url, body+`}`) }
 	ours := idOf(url)
 	for _, c := range []struct {
 		name, id string
@@ -98,7 +101,10 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 		{"ours again", ours, false},
 		{"ours in lower case", strings.ToLower(idOf(url)), true},
 		{"another edge's", idOf(elsewhere), false},
-		{"that of a fourth check, which was denied", func() string { idOf(url); return idOf(url) }(), false},
+		{"that of a peek", answered(url, body+`,"peek":true}`), false},
+		{"that of another user", answered(url, `{"attributes":{"user":"v"}}`), false},
+		{"that of another cost", answered(url, body+`,"cost":2}`), false},
+		{"that of one that was denied", answered(url, body+`,"cost":5}`), false},
 		{"words", "not an id of any kind, really", false},
 	} {
 		text := body + `,"cost":-1`
@@ -110,7 +116,7 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 		}
 	}
 	for i := range 2 * mostSpent { // those that were given back are not kept for ever
-		b.api.ids.ours(string(b.api.ids.append(nil, testStart.Add(time.Duration(i)*time.Second))))
+		b.api.ids.ours(string(b.api.ids.append(nil, testStart.Add(time.Duration(i)*time.Second), 7)), 7)
 	}
 	if n := len(b.api.ids.spent); n != mostSpent {
 		t.Errorf("%d ids remembered, want %d", n, mostSpent)

@@ -24,6 +24,7 @@ type namespaceView struct {
 	details   bool   // some rule shows all its rates or none, or is a shadow rule
 	charges   bool   // some rule has requests wait, or has slots: what is charged may have to be given back
 	after     bool   // some rule counts certain responses only
+	strict    bool   // some rate is: what is given back must be known for what was admitted
 }
 
 // viewOf is the view of a set. Two requests that both meet a new set may both
@@ -58,6 +59,7 @@ func (a *API) newView(set *limit.Set) *view {
 		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow
 		nv.charges = nv.charges || rule.MaxDelay > 0 || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
 		nv.after = nv.after || rule.CountsAfter()
+		nv.strict = nv.strict || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Consistency == limit.Strict })
 	}
 	return v
 }

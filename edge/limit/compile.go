@@ -121,24 +121,36 @@ func (c *compiler) document(doc *Document) {
 		}
 		groups[spec.Group] = append(groups[spec.Group], r)
 	}
-	counters := 0
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 		c.ns.groups = append(c.ns.groups, newGroup(g))
+	}
+	c.parents(doc, from, first)
+	c.bounded()
+	c.lenders(from)
+	c.unusedKeys()
+	c.set.namespaces[doc.Namespace] = c.ns
+}
+
+// bounded refuses rules that meet more counters together than a decision can ask: one of
+// each group applies, and asks the parent that it may borrow from.
+func (c *compiler) bounded() {
+	counters := 0
+	for i := range c.ns.groups {
 		most := 0
-		for _, r := range g {
-			most = max(most, len(r.Rates))
+		for _, r := range c.ns.groups[i].rules {
+			asks := len(r.Rates)
+			if r.Elastic != nil && r.Elastic.Parent != nil {
+				asks += len(r.Elastic.Parent.Rates)
+			}
+			most = max(most, asks)
 		}
 		counters += most
 	}
 	if counters > MaxCounters {
-		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group; at most %d can be asked", counters, MaxCounters)
+		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group, and the parents that they borrow from; at most %d can be asked", counters, MaxCounters)
 	}
-	c.parents(doc, from, first)
-	c.lenders(from)
-	c.unusedKeys()
-	c.set.namespaces[doc.Namespace] = c.ns
 }
 
 func (c *compiler) rule(path string, spec *RuleSpec) *Rule {

@@ -16,11 +16,20 @@ import (
 // hit. It is found in the slices of the last two windows. An anchor that moves
 // back ends the window sooner, so what is used may fall at that time: it is no
 // bound in either direction until the edges agree.
+//
+// Hits that are given back begin none, whoever made them, or edges would never come to
+// one anchor: the first that is left does.
 type hitWindow struct {
 	anchor int64
 	past   int64 // windows before this are over
 	count  uint64
 	open   bool
+	lent   bool // it began with a hit of others
+
+	// Of what this edge charged: the first hit, how much in its slice, and the first in a
+	// later one; 0: none.
+	first, next int64
+	inFirst     uint64
 }
 
 // roll brings the window to now, with what others counted.
@@ -28,6 +37,9 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 	w.follow(r, now)
 	if w.open && satAdd(w.anchor, int64(r.Window)) <= now {
 		w.close(r)
+	}
+	if w.lent && len(others) > 0 {
+		w.begin() // that hit may have been given back meanwhile
 	}
 	first, beyond := r.sliceFrom(w.past), r.beyond(r.SliceAt(now))
 	for i := range others {
@@ -40,7 +52,7 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 		case w.open && start >= w.anchor:
 			return
 		case end > now:
-			w.anchor, w.open = start, true
+			w.anchor, w.open, w.lent = start, true, true
 			return
 		default: // the hits in that window begin none
 			first = r.sliceFrom(end)
@@ -56,8 +68,14 @@ func (w *hitWindow) follow(r *Rate, now int64) {
 	if w.open && r.setBack(w.anchor, now) {
 		w.anchor = now
 	}
+	if w.first != 0 && r.setBack(w.first, now) {
+		w.first = now
+	}
 	w.past = min(w.past, now) // also for threads out of order, who do no harm here
 }
+
+// begin has the window begin with this edge's own hits, if there are any.
+func (w *hitWindow) begin() { w.anchor, w.open, w.lent = w.first, w.first != 0, false }
 
 // sliceFrom is the first slice that begins at an instant or later: the one that
 // it falls in may have counts of the window before.
@@ -83,8 +101,19 @@ func (w *hitWindow) level(r *Rate, others []crdt.Cell, now int64) Level {
 
 func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {
 	w.roll(r, nil, at)
+	if cost == 0 {
+		return
+	}
+	switch {
+	case w.first == 0:
+		w.first, w.inFirst, w.next = at, cost, 0
+	case r.SliceAt(at) == r.SliceAt(w.first):
+		w.inFirst = crdt.SatAdd(w.inFirst, cost)
+	case w.next == 0:
+		w.next = at
+	}
 	if !w.open {
-		w.anchor, w.open = at, true
+		w.begin()
 	}
 	w.count = crdt.SatAdd(w.count, cost)
 }
@@ -98,6 +127,22 @@ func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (le
 	}
 	back := min(cost, w.count)
 	w.count -= back
+	if made == r.SliceAt(w.first) {
+		w.inFirst = crdt.SatSub(w.inFirst, back)
+	}
+	switch {
+	case back == 0:
+		return cost
+	case w.count == 0:
+		w.first, w.next, w.inFirst = 0, 0, 0
+	case w.inFirst == 0 && w.next != 0: // which of the rest stands in that slice is not known: it holds it for long
+		w.first, w.next, w.inFirst = w.next, 0, w.count
+	default:
+		return cost - back
+	}
+	if !w.lent {
+		w.begin()
+	}
 	return cost - back
 }
 
