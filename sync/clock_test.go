@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -138,7 +139,7 @@ func TestClockForgets(t *testing.T) {
 	}
 }
 
-// Whatever others claim, nothing overflows, and memory is bounded.
+// Whatever others claim, nothing overflows.
 func TestClockWithAnything(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var c Clock
@@ -146,8 +147,34 @@ func TestClockWithAnything(t *testing.T) {
 		c.Heard(rnd.Uint64N(3), rnd.Uint64N(200), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()), int64(rnd.Uint64()))
 		c.Turn(midnight.Add(time.Duration(i) * time.Millisecond))
 	}
-	if len(c.others) > othersKept {
-		t.Errorf("%d others are kept, want %d at most", len(c.others), othersKept)
+}
+
+// Names are others' to invent: so many are remembered, and who was heard of least
+// recently is forgotten first. All stamps here are believed: of random ones hardly any is
+// kept, and they would show no bound.
+func TestClockRemembersSoMany(t *testing.T) {
+	var c Clock
+	ask := func(name uint64) {
+		far{name: name, out: time.Millisecond, back: time.Millisecond}.ask(&c, midnight, 0)
+	}
+	const steady, first = 1, 1000
+	for i := range uint64(3 * othersKept) {
+		ask(first + i)
+		ask(steady)
+		if want := min(int(i)+2, othersKept); len(c.others) != want {
+			t.Fatalf("%d others are remembered after %d were heard of, want %d", len(c.others), i+2, want)
+		}
+	}
+	kept := map[uint64]bool{}
+	for _, o := range c.others {
+		kept[o.name] = true
+	}
+	want := map[uint64]bool{steady: true}
+	for i := range uint64(othersKept - 1) {
+		want[first+3*othersKept-1-i] = true
+	}
+	if !maps.Equal(kept, want) {
+		t.Errorf("remembered are %v, want the last ones and the one that answers always", kept)
 	}
 }
 
