@@ -89,6 +89,32 @@ func TestWipedRegionTakesItsSubtotalBack(t *testing.T) {
 	}
 }
 
+// A peer's clock may be wrong: slices more than a second ahead are not taken back, or all
+// would be told that this region had counted them.
+func TestFutureIsNotTakenBack(t *testing.T) {
+	eu := newRegion(t, "eu", newStore(&start), "us", "ap")
+	eu.now = start.Add(time.Second) // half a second before the next slice
+	(&edge{name: "e1"}).tell(eu, 9, charge(start, 5))
+	for _, o := range eu.Exports(eu.now) {
+		if o.Peer != "us" {
+			continue
+		}
+		reply := replyAs(t, "us", o.Seq, deltasync.Totals{Own: []crdt.Cell{
+			charge(start, 6), charge(start.Add(1500*time.Millisecond), 2), charge(start.Add(3*time.Second), 40)}})
+		if err := eu.Receive(eu.now, o, reply); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := charges(eu.pushedPeers(9)); got != 8 {
+		t.Errorf("6 now, 2 half a second ahead, 40 two seconds ahead are taken back: edges are pushed %d, want 8", got)
+	}
+	for _, d := range eu.tellAll() {
+		if got := charges(d.Cells); got != 8 {
+			t.Errorf("a region is told %d, want 8", got)
+		}
+	}
+}
+
 // tellAll has a region's exports answered by those of the others that there are,
 // and returns what they told.
 func (r *region) tellAll(others ...*region) (deltas []deltasync.Delta) {
