@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -139,6 +140,58 @@ func framesFit(t *testing.T, rnd *rand.Rand) {
 	}
 	if frames < 2*len(peers) || log.Len() > 0 {
 		t.Errorf("%d frames to %d regions, log: %s", frames, len(peers), &log)
+	}
+}
+
+// A key of as many cells as there may be goes in a push of its own where one before has
+// filled nearly half: together they would be above MaxFrame, and the push be dropped. Only
+// what regions tell is as large, as nothing of it is clamped.
+func TestLargestKeysGoInPushesOfTheirOwn(t *testing.T) {
+	var log bytes.Buffer
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), StoreTimeout: time.Minute}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eu, e := &region{Aggregator: a, t: t, name: "eu", now: start}, &edge{name: "e1"}
+	shape := minute
+	shape.Width, shape.Slices = 60*time.Millisecond, 1024
+	last := crdt.Slice(start.UnixNano() / int64(shape.Width))
+	largest := func(n int) (cells []crdt.Cell) {
+		for i := range n {
+			cells = append(cells, crdt.Cell{Slice: last - crdt.Slice(n-1-i), Charges: 1 << 63, Refunds: 1 << 63})
+		}
+		return cells
+	}
+	want := map[deltasync.Key]int{1: 1024 + 290, 2: 1024 + 1024} // cells
+	for key := deltasync.Key(1); key <= 2; key++ {
+		e.send(eu, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: key, Cells: []crdt.Cell{{Slice: last, Charges: 1}}}}})
+		o, up := only(t, eu)
+		var totals []deltasync.Totals // of one key: a reply for both would be too large
+		for _, d := range up.Sections[0].Deltas {
+			totals = append(totals, deltasync.Totals{})
+			if d.Key == key {
+				totals[len(totals)-1] = deltasync.Totals{Peers: largest(1024), Own: largest(want[key] - 1024)}
+			}
+		}
+		if err := eu.Receive(start, o, replyAs(t, "us", up.Seq, totals...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[deltasync.Key]int{}
+	for _, p := range eu.Pushes(start) {
+		var hot deltasync.Hot
+		if err := hot.UnmarshalBinary(p.Payload); err != nil {
+			t.Fatalf("a push of %d bytes: %v", len(p.Payload), err)
+		}
+		for _, s := range hot.Sections {
+			for _, k := range s.Keys {
+				got[k.Key] = len(k.Others) + len(k.Peers)
+			}
+		}
+	}
+	if !maps.Equal(got, want) || log.Len() > 0 {
+		t.Errorf("cells that were pushed, by key: %v, want %v; log: %s", got, want, &log)
 	}
 }
 
