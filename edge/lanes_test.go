@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -164,5 +165,45 @@ func TestLaneWithoutOwner(t *testing.T) {
 	count(2 * time.Second)
 	if got := count(10 * time.Second); got > 12 {
 		t.Errorf("%d tries in ten seconds, later", got)
+	}
+}
+
+// Where the budget is too small for all lanes each has its turn: a lane that is always
+// asked first, and always has something to tell, would leave nothing for the others.
+func TestLanesTakeTurnsInABudget(t *testing.T) {
+	const lanes, seconds = 4, 30
+	s := serve(t, lanes, 0)
+	// Of so short a window nothing waits for its second.
+	s.n.SetRules(compile(t, perUser(limit.RateSpec{Limit: 1_000_000, Per: 10 * time.Second})))
+	s.n.budget = deltasync.NewBudget(1000) // a frame takes about as much, and its reply
+	a := newScripted(1, 7)
+	var told [lanes]int
+	for range seconds * 10 {
+		s.now = s.now.Add(100 * time.Millisecond)
+		for i := range 20 * lanes {
+			check(s.n, s.now, fmt.Sprint("u", i))
+		}
+		s.n.Tick(s.now)
+		for _, o := range s.n.Flush(s.now) {
+			before := a.told
+			if err := s.n.Receive(s.now, o.Lane, a.answer(t, o)); err != nil {
+				t.Fatal(err)
+			}
+			if a.told > before {
+				told[o.Lane]++
+			}
+		}
+	}
+	frames := 0
+	for _, n := range told {
+		frames += n
+	}
+	if frames > lanes*10*seconds/4 {
+		t.Fatalf("%d frames with counts in %d s, by lane %v: the budget was enough for all", frames, seconds, told)
+	}
+	for lane, n := range told {
+		if n < frames/lanes/4 || n == 0 {
+			t.Errorf("%d of %d frames with counts are of lane %d, want some: %v", n, frames, lane, told)
+		}
 	}
 }

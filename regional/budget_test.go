@@ -54,3 +54,57 @@ func TestExportsKeepTheirBudget(t *testing.T) {
 		t.Error("a budget below zero is taken")
 	}
 }
+
+// Where the budget is too small for all lanes each has its turn: a lane that is always
+// asked first, and always has something to tell, would leave nothing for the others.
+func TestLanesTakeTurnsInABudget(t *testing.T) {
+	const lanes, seconds = 4, 30
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: lanes, Incarnation: 1, StoreTimeout: time.Second,
+		Budget: 1000}, newStore(&start)) // a frame takes about as much, and its reply
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make([][]deltasync.Key, lanes)
+	for i := range uint64(20 * lanes) {
+		key := deltasync.Key(i<<32 + 1)
+		keys[key.Lane(lanes)] = append(keys[key.Lane(lanes)], key)
+	}
+	now := start
+	var told [lanes]int
+	for i := range seconds * 10 {
+		now = now.Add(100 * time.Millisecond)
+		for lane := range lanes {
+			up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e1", Node: deltasync.NodeID("eu", "p", "e1"), Incarnation: 1,
+				Lane: lane, Lanes: lanes, Seq: uint64(i + 1), SentAt: now.UnixNano(), Sections: []deltasync.Section{hits(start, uint64(i+1), keys[lane]...)}}
+			b, err := up.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if down := decode(t, a.Handle(t.Context(), now, deltasync.EdgeSubject("eu", lane, "p", "e1"), b)); down.Status != deltasync.StatusOK {
+				t.Fatalf("lane %d: %v", lane, down.Status)
+			}
+		}
+		for _, o := range a.Exports(now) {
+			var up deltasync.Up
+			if err := up.UnmarshalBinary(o.Payload); err != nil {
+				t.Fatal(err)
+			}
+			if len(up.Sections) > 0 {
+				told[o.Lane]++
+			}
+			answer(t, a, now, o)
+		}
+	}
+	frames := 0
+	for _, n := range told {
+		frames += n
+	}
+	if frames > lanes*10*seconds/4 {
+		t.Fatalf("%d frames with counts in %d s, by lane %v: the budget was enough for all", frames, seconds, told)
+	}
+	for lane, n := range told {
+		if n < frames/lanes/4 || n == 0 {
+			t.Errorf("%d of %d frames with counts are of lane %d, want some: %v", n, frames, lane, told)
+		}
+	}
+}
