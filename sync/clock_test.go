@@ -120,6 +120,32 @@ func TestClockThatIsSet(t *testing.T) {
 	}
 }
 
+// So it does where what was heard before is still fresh, and came by a shorter way than
+// anything since: it would be what tells most until it is the seventeenth, which for who
+// seldom asks takes a while.
+func TestClockThatIsSetAndHearsFromAfar(t *testing.T) {
+	near := far{name: 1, out: 100 * time.Microsecond, back: 100 * time.Microsecond}
+	slow := far{name: 1, out: 20 * time.Millisecond, back: 20 * time.Millisecond}
+	for _, tt := range []struct {
+		name       string
+		own, other time.Duration // they are set by
+	}{
+		{"ours ahead", 9 * time.Second, 0},
+		{"ours back", -9 * time.Second, 0},
+		{"the other's ahead", 0, 9 * time.Second},
+		{"the other's back", 0, -9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Clock
+			run(&c, midnight, 10*time.Second, 0, near)
+			slow.ahead = tt.other
+			if got := run(&c, midnight.Add(10*time.Second), time.Second, tt.own, slow); distance(int64(got), int64(tt.other)) > int64(5*time.Millisecond) {
+				t.Errorf("a second after it was set it is off by %v, want %v", got, tt.other)
+			}
+		})
+	}
+}
+
 // What nobody repeats is forgotten, and stamps that cannot be tell nothing.
 func TestClockForgets(t *testing.T) {
 	var c Clock
