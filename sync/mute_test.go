@@ -123,6 +123,24 @@ func TestOffendersBounded(t *testing.T) {
 	}
 }
 
+// Whoever goes on with bad frames is not forgotten for others who send one each, muted or
+// not yet: with many names a sender would have its count begin anew.
+func TestOffenderThatGoesOnIsRemembered(t *testing.T) {
+	in := NewInbox("eu", 2)
+	steady := subjectOf(edgeUp("steady", 1))
+	const others = 2 * maxOffenders / muteAfter // between two
+	for i := range muteAfter {
+		bad(t, in, 1, steady, 1)
+		for j := range others {
+			bad(t, in, 1, subjectOf(edgeUp(fmt.Sprint("e", i, "-", j), 1)), 1)
+		}
+	}
+	muted := (*MutedError)(nil)
+	if err := bad(t, in, 1, steady, 1); !errors.As(err, &muted) {
+		t.Errorf("after %d bad frames, and %d of others between two: %v, want it muted", muteAfter+1, others, err)
+	}
+}
+
 // What is played back from long ago is refused; what is merely late, and what a
 // sender that started again sends, is not.
 func TestInboxRefusesReplays(t *testing.T) {
