@@ -45,3 +45,25 @@ func TestPaceFollowsTheLoad(t *testing.T) {
 		t.Errorf("when the store is quick again edges are still asked for %v", p.asked())
 	}
 }
+
+// Where nothing is in hand any more edges are asked to come twice as often each second,
+// and not all at once.
+func TestPaceComesDownByHalves(t *testing.T) {
+	const interval = 100 * time.Millisecond
+	var p pace
+	now := int64(1e18)
+	p.turn(now, interval)
+	p.took(time.Hour)
+	now += int64(time.Second)
+	p.turn(now, interval)
+	for want := slowest; want > interval; want /= 2 {
+		if p.asked() != want {
+			t.Fatalf("edges are asked for a pace of %v, want %v", p.asked(), want)
+		}
+		now += int64(time.Second)
+		p.turn(now, interval)
+	}
+	if p.asked() != 0 {
+		t.Errorf("edges are asked for a pace of %v in the end, want none", p.asked())
+	}
+}
