@@ -179,6 +179,31 @@ func TestFarFutureOfAReplyIsRefused(t *testing.T) {
 	}
 }
 
+// A reply with more totals than the frame had keys cannot be told which is whose: nothing of
+// it is taken, and the frame waits for another.
+func TestReplyWithTooManyTotalsIsRefused(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	check(n, start, "u")
+	up, current := upOf(t, n.Flush(start)), rate.SliceAt(start.UnixNano())
+	down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2,
+		Totals: []deltasync.Totals{peersAt(current, 7), peersAt(current, 8)}}
+	b, err := down.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Receive(start, 0, b); err == nil {
+		t.Error("a reply with two totals for one key is taken")
+	}
+	if got, bad := n.Believe(start, rate, keyOf(n, "u")).Total, n.stats.badReplies.Load(); got != 1 || bad != 1 {
+		t.Errorf("after it the edge believes %d, and has had %d bad replies; want its own 1, and 1", got, bad)
+	}
+	answer(t, n, start, up, peersAt(current, 7))
+	if got := n.Believe(start, rate, keyOf(n, "u")).Total; got != 8 {
+		t.Errorf("after the right reply the edge believes %d, want 8", got)
+	}
+}
+
 // refundOf is a reply's totals: cost that other edges gave back in one slice.
 func refundOf(slice crdt.Slice, cost uint64) deltasync.Totals {
 	return deltasync.Totals{Peers: []crdt.Cell{{Slice: slice, Refunds: cost}}}

@@ -61,6 +61,27 @@ func TestReplyInAnotherNameIsRefused(t *testing.T) {
 	}
 }
 
+// A reply with more totals than the frame had keys cannot be told which is whose: nothing of
+// it is taken, and the frame waits for another.
+func TestReplyWithTooManyTotalsIsRefused(t *testing.T) {
+	eu := newRegion(t, "eu", newStore(&start), "us")
+	e := &edge{name: "e1"}
+	e.tell(eu, 9, charge(start, 5))
+	o, up := only(t, eu)
+	if err := eu.Receive(start, o, replyAs(t, "us", up.Seq, peers(charge(start, 7)), peers(charge(start, 8)))); err == nil {
+		t.Error("a reply with two totals for one key is taken")
+	}
+	if down := e.tell(eu, 9); charges(down.Totals[0].Others) != 0 {
+		t.Errorf("after it eu hears %d of others, want 0", charges(down.Totals[0].Others))
+	}
+	if err := eu.Receive(start, o, replyAs(t, "us", up.Seq, peers(charge(start, 7)))); err != nil {
+		t.Errorf("the right reply after it: %v", err)
+	}
+	if down := e.tell(eu, 9); charges(down.Totals[0].Others) != 7 {
+		t.Errorf("after the right reply eu hears %d of others, want 7", charges(down.Totals[0].Others))
+	}
+}
+
 // What a peer's reply says is stored like everything else, so that it outlives
 // the aggregator.
 func TestReplyOfAPeerIsStored(t *testing.T) {
