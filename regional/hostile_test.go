@@ -464,3 +464,28 @@ func TestPenaltiesHaveTerms(t *testing.T) {
 		t.Errorf("of a key that has used half of its limit: until %v, want 41 h", got)
 	}
 }
+
+// To clamp what is above the limits of many keys takes a look at all their slices. One frame
+// has so many looked at and is refused the rest, which it may tell again: else one that is
+// made for it would hold up a lane.
+func TestOneFrameMakesNoEndlessWork(t *testing.T) {
+	r, e := newRegion(t, "eu", newStore(&start)), &edge{name: "e1"}
+	const keys, limit = 1000, 1
+	shape := minute
+	shape.Width, shape.Slices, shape.Limit = 60*time.Millisecond, 1024, limit
+	sec := deltasync.Section{Shape: shape}
+	for key := range deltasync.Key(keys) { // each has two windows of slices looked at: 2048 of about a million
+		cell := crdt.Cell{Slice: crdt.Slice(start.UnixNano() / int64(shape.Width)), Charges: 1000 * limit}
+		sec.Deltas = append(sec.Deltas, deltasync.Delta{Key: key + 1, Cells: []crdt.Cell{cell}})
+	}
+	down := e.send(r, sec)
+	if n := len(down.Refused); down.Status != deltasync.StatusOverloaded || n < keys/3 || n > keys*2/3 {
+		t.Errorf("%v, %d of %d keys refused, want overloaded and about half of them", down.Status, n, keys)
+	}
+	if n := len(down.Refused); n > 0 {
+		sec.Deltas = sec.Deltas[keys-n:]
+		if down = e.send(r, sec); down.Status != deltasync.StatusOK || len(down.Refused) > 0 {
+			t.Errorf("what was refused is told again: %v, %d refused, want OK", down.Status, len(down.Refused))
+		}
+	}
+}
