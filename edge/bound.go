@@ -44,7 +44,7 @@ func (s *shard) bound(r *record, rate *limit.Rate, cost uint64, now int64) limit
 	if s.shares(rate) && !s.cluster.opened(rate, now) {
 		o.Share = s.cluster.unknown(rate, r.fresh, now)
 		if !r.sparse() && r.block.share != nil {
-			o.Share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), uint64(r.local), now)
+			o.Share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)
 			r.block.share.aside.turn(rate, o.Share, r.block, rate.Rounded(level), now)
 		}
 	}

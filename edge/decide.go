@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && c.offends() {
+		if !req.Peek && n.offends(now, c) {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -45,7 +45,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	// he is denied is told how things stand with that: after the wait there must be room.
 	waits := denied && req.Awaits && await(counters) > 0
 	if (denied || shadowed) && !req.Peek && !waits {
-		n.chargeRefused(counters, denied)
+		n.chargeRefused(now, counters, denied)
 	}
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
@@ -77,8 +77,15 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 // offends says that the counter denies for its own limit, which anybody's request of that
 // cost is over: not for a reserve that others may spend, be it that this edge's share is
 // used up beside that, nor for a limit that the request named for itself. Only for that there are penalties, as they keep all of the key out.
-func (c *counter) offends() bool {
-	return !c.dropped && !c.cutOff && !c.short && !c.foreign && c.record.left(c.rate) < c.cost
+func (n *Node) offends(now int64, c *counter) bool {
+	if c.dropped || c.cutOff || c.short || c.foreign || c.record.left(c.rate) >= c.cost {
+		return false
+	}
+	if c.need == c.cost {
+		return true
+	}
+	_, soon := n.delayOf(now, c, c.cost)
+	return !soon
 }
 
 // spareTrials marks the counters of shadow rules that would have denied the request, were
@@ -133,20 +140,26 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 // delays says that a request which has no room now has some soon enough to wait
 // for it, as its rule may have it. It is charged at once, so that those who
 // come later wait longer. Of a strict limit nobody does: room is no right.
-func (n *Node) delays(now int64, c *counter) bool {
-	if c.rule.MaxDelay == 0 || c.cost == 0 || escrows(c.rate) || c.need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
-		return false
+func (n *Node) delays(now int64, c *counter) (soon bool) {
+	c.delay, soon = n.delayOf(now, c, c.need)
+	return soon
+}
+
+// delayOf is how long a request that needs so much room has to wait for it, where that is
+// soon enough.
+func (n *Node) delayOf(now int64, c *counter, need uint64) (wait time.Duration, soon bool) {
+	if c.rule.MaxDelay == 0 || c.cost == 0 || escrows(c.rate) || need > c.rate.Ceiling-c.rate.Drain.Floor || c.record.block.punished(now) {
+		return 0, false
 	}
-	if c.rate.Consistency == limit.Adaptive && c.record.left(c.rate) >= c.need {
-		return false // it is short of a share, and nobody knows when others leave more of that
+	if c.rate.Consistency == limit.Adaptive && c.record.left(c.rate) >= need {
+		return 0, false // it is short of a share, and nobody knows when others leave more of that
 	}
 	b := n.shard(c.key).whole(c.record)
-	wait := n.shard(c.key).wait(b, c.need, now) // of a bucket, as all are that delay: none of them is held
+	wait = n.shard(c.key).wait(b, need, now) // of a bucket, as all are that delay: none of them is held
 	if wait > c.rule.MaxDelay {
-		return false
+		return 0, false
 	}
-	c.delay = wait
-	return true
+	return wait, true
 }
 
 // opened marks the epoch of an allowance that was made with the elastic margin
@@ -267,16 +280,21 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 }
 
 // chargeRefused books the costs with the counters that are charged with what is denied.
-func (n *Node) chargeRefused(counters []counter, denied bool) {
+func (n *Node) chargeRefused(now int64, counters []counter, denied bool) {
 	for i := range counters {
 		c := &counters[i]
 		if !denied && !c.spared || !c.chargedDenied() {
 			continue
 		}
 		n.book(c)
-		n.shard(c.key).whole(c.record) // a wait will be asked for
-		c.record.settle()
-		c.full = c.over || c.record.left(c.rate) < c.need
+		if c.over { // a wait will be asked for
+			n.shard(c.key).whole(c.record)
+			c.record.settle()
+			continue
+		}
+		again := *c
+		n.judge(now, &again, counters) // another such request
+		c.rate, c.open, c.full = again.rate, again.open, again.over && !again.dropped
 	}
 }
 

@@ -65,7 +65,7 @@ func (n *Node) stand(out *limit.Standing, b Belief, now int64) {
 	case s.shares(rate):
 		share := s.cluster.unknown(rate, r.fresh, now)
 		if !r.sparse() && r.block.share != nil {
-			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), uint64(r.local), now)
+			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)
 		}
 		out.Own, out.Granted = *share, rate.Grant(level, share)
 	}

@@ -408,21 +408,36 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 // returns the level.
 func (s *shard) measure(r *record, now int64) limit.Level {
 	b := r.block
-	var local, level limit.Level
-	if b.memory == nil {
-		s.scratch = b.own.Cells(s.scratch[:0])
-		local = b.rate.Used(s.scratch, crdt.Carry{}, now)
-		if level = local; b.others.Len() > 0 {
-			level = b.rate.Used(s.sums(b), crdt.Carry{}, now)
-		}
-	} else {
-		local = b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now)
+	local := s.ownLevel(b, now)
+	level := local
+	switch {
+	case b.memory != nil:
 		level = b.rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, now)
+	case b.others.Len() > 0:
+		level = b.rate.Used(s.sums(b), crdt.Carry{}, now)
 	}
 	own := b.rate.Rounded(local)
 	r.local = saturate(own)
 	r.merged = saturate(crdt.SatSub(b.rate.Rounded(level), own))
 	return level
+}
+
+// ownLevel is the level that this edge's own counts make.
+func (s *shard) ownLevel(b *block, now int64) limit.Level {
+	if b.memory != nil {
+		return b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now)
+	}
+	s.scratch = b.own.Cells(s.scratch[:0])
+	return b.rate.Used(s.scratch, crdt.Carry{}, now)
+}
+
+// spentHere is what this edge counted by the last fold, of which the record has only so
+// much: a limit of bytes may be larger.
+func (s *shard) spentHere(r *record, now int64) uint64 {
+	if r.local < 1<<32-1 {
+		return uint64(r.local)
+	}
+	return r.block.rate.Rounded(s.ownLevel(r.block, now))
 }
 
 // wait is how long a record has to wait until cost fits.

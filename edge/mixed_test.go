@@ -190,19 +190,15 @@ func (w *mixedWorld) ask(step int) {
 	if !report && (d.Allowed == want.denied || d.Delay != want.delay) {
 		w.t.Fatalf("step %d at %d, %+v, peek %t: allowed %t after %v, want %+v (%+v)", step, w.now, *a, req.Peek, d.Allowed, d.Delay, want, d)
 	}
-	then := w.now + int64(d.RetryAfter)
-	if before, after := w.verdict(a, then-1), w.verdict(a, then); !report && want.denied && !want.vague && (!before.denied || after.denied) {
-		w.t.Fatalf("step %d at %d, %+v: retry after %v; denied a nanosecond before %t, then %t (%+v)", step, w.now, *a, d.RetryAfter, before.denied, after.denied, d)
-	}
+	spared := w.spared(a)
 	w.each(a, func(rule *limit.Rule, rate *limit.Rate, m *mixedCount) {
-		over, _, _ := w.judge(a, rule, rate, m, w.now)
-		if p := int64(rule.Penalty.For); p > 0 && over && rule.Mode == limit.Enforce && w.now >= m.barred && !req.Peek && !report {
+		if p := int64(rule.Penalty.For); p > 0 && w.offends(a, rule, rate, m) && w.now >= m.barred && !req.Peek && !report {
 			m.barred = w.now + p
 		}
 		if report && rate.CountsRequests() {
 			return // it is no request more
 		}
-		if cost, _ := a.costOf(rate); report || !req.Peek && (!want.denied || rule.Charge == limit.ChargeEach) {
+		if cost, _ := a.costOf(rate); report || !req.Peek && (!want.denied && !spared[rule] || rule.Charge == limit.ChargeEach) {
 			m.charge(rate, cost, w.now)
 		}
 		for _, c := range req.Charges {
@@ -211,6 +207,30 @@ func (w *mixedWorld) ask(step int) {
 			}
 		}
 	})
+	then := w.now + int64(d.RetryAfter) // with what a denial was charged
+	if before, after := w.verdict(a, then-1), w.verdict(a, then); !report && want.denied && !want.vague && (!before.denied || after.denied) {
+		w.t.Fatalf("step %d at %d, %+v: retry after %v; denied a nanosecond before %t, then %t (%+v) by %s", step, w.now, *a, d.RetryAfter, before.denied, after.denied, d, d.Rate.Policy)
+	}
+}
+
+// spared are the shadow rules that would deny the request, and are charged nothing.
+func (w *mixedWorld) spared(a *mixedAsk) map[*limit.Rule]bool {
+	rules := map[*limit.Rule]bool{}
+	w.each(a, func(rule *limit.Rule, rate *limit.Rate, m *mixedCount) {
+		if over, _, _ := w.judge(a, rule, rate, m, w.now); over && rule.Mode == limit.Shadow {
+			rules[rule] = true
+		}
+	})
+	return rules
+}
+
+// offends says that a rate denies the request for its own limit, and for no reserve.
+func (w *mixedWorld) offends(a *mixedAsk, rule *limit.Rule, rate *limit.Rate, m *mixedCount) bool {
+	high := *a
+	high.class = "high"
+	over, _, _ := w.judge(a, rule, rate, m, w.now)
+	itself, _, _ := w.judge(&high, rule, rate, m, w.now)
+	return over && itself && rule.Mode == limit.Enforce
 }
 
 // keep notes a charge that may be given back later, of a rate that counts by
@@ -230,7 +250,9 @@ func (w *mixedWorld) keep(c mixedReceipt) {
 	case c.Rate.Bucket():
 		m.level -= int64(back) * int64(c.Rate.Drain.Per)
 	case c.Rate.Algorithm == limit.FirstHit:
-		m.count -= int64(back)
+		if m.count -= int64(back); m.count == 0 {
+			m.anchor = -int64(c.Rate.Window) // what was given back begins no window
+		}
 	default:
 		m.log[len(m.log)-1].cost -= int64(back)
 	}

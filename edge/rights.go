@@ -95,7 +95,7 @@ func asks(rate *limit.Rate) bool { return rate.Scope != limit.ScopeEdge }
 
 // rights is the record's, made where it has none. What it spent so far, loose or by
 // shares, counts as spent now.
-func (s *shard) rights(r *record, rate *limit.Rate) *rights {
+func (s *shard) rights(r *record, rate *limit.Rate, now int64) *rights {
 	b := r.block
 	if b.share == nil {
 		b.share = new(share)
@@ -103,7 +103,7 @@ func (s *shard) rights(r *record, rate *limit.Rate) *rights {
 	if b.share.rights == nil {
 		rt := &rights{escrow: &s.cluster.escrow, holder: s.cluster.escrow.holder()}
 		b.share.rights = rt
-		if local := uint64(r.local); local > 0 {
+		if local := s.spentHere(r, now); local > 0 {
 			rt.spend(rate, local)
 		}
 	}
@@ -113,7 +113,7 @@ func (s *shard) rights(r *record, rate *limit.Rate) *rights {
 // confineToRights limits an allowance that was just made to the rights, for one
 // decision: the next looks at the clock again.
 func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
-	rt := s.rights(r, rate)
+	rt := s.rights(r, rate, now)
 	boot := rt.escrow.boot()
 	rt.wall, r.until = now, 0
 	if !asks(rate) {

@@ -224,17 +224,17 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 		return
 	}
 	if b.share == nil {
-		if cost, far := s.cluster.far(rate, level, uint64(r.local), now); far {
+		if cost, far := s.cluster.far(rate, level, s.spentHere(r, now), now); far {
 			r.allowance = min(r.allowance, cost)
 			return
 		}
-		b.share = &share{mine: uint64(r.local)}
+		b.share = &share{mine: s.spentHere(r, now)}
 		b.share.own.Ask(b.own.Get(b.slice).Charges)
 		b.share.own.Turn(limit.SpansOf(rate.Window), now-int64(s.cluster.interval))
 	}
 	sh := b.share
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
-	p := sh.parts(s.cluster, rate, est, uint64(r.local), now)
+	p := sh.parts(s.cluster, rate, est, s.spentHere(r, now), now)
 	sh.aside = sh.aside.turn(rate, p, b, est, now)
 	sh.grant = rate.Grant(level, p)
 	r.allowance = sh.grant.Cost
