@@ -276,6 +276,7 @@ func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
 // the region never got.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, now int64) {
 	least := threshold(rate)
+	carry = rate.Believed(carry)
 	switch used := rate.Rounded(rate.Used(cells, carry, now)); {
 	case least == 0:
 	case used >= least:

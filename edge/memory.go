@@ -144,14 +144,15 @@ func before(v *crdt.Vector, slice crdt.Slice) bool {
 	return some && first < slice
 }
 
-// inherit joins a carry that others computed of what they knew, and says
-// whether more is used than was known. Both carries are lower bounds, so the
-// larger one is, once both speak of the same boundary.
+// inherit joins a carry that others computed of what they knew, as far as it is
+// believed, and says whether more is used than was known. Both carries are lower
+// bounds, so the larger one is, once both speak of the same boundary.
 func (s *shard) inherit(b *block, c crdt.Carry, now int64) (rose bool) {
 	if c.Zero() || !b.rate.Bucket() || c.Boundary > b.rate.SliceAt(now+int64(maxAhead)) {
 		return false
 	}
 	m := b.memory
+	c = b.rate.Believed(c)
 	to := max(m.carry.Boundary, c.Boundary)
 	sums := s.sums(b)
 	known := b.rate.Drain.Advance(m.carry, sums, to)

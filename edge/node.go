@@ -220,7 +220,9 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	}
 	b.remember(rate)
 	if b.memory != nil {
-		b.memory.carry = seen.Carry
+		if b.memory.carry = seen.Carry; rate.Scope != limit.ScopeEdge { // the view has what was pushed, too
+			b.memory.carry = rate.Believed(seen.Carry)
+		}
 	}
 	s.recall(b, now) // where a clock was set back since
 	s.weigh(b)

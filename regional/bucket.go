@@ -2,6 +2,7 @@ package regional
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -43,12 +44,29 @@ const largestMargin = 11
 // micro is what a unit of cost has in the levels of carries.
 const micro = 1_000_000
 
-// fill is a level of so many times the shape's limit, in millionths.
+// fill is a level of so many times what a bucket of the shape holds, in millionths.
 func fill(shape deltasync.Shape, times uint64) uint64 {
-	if shape.Limit > math.MaxUint64/micro/times {
+	return satMul(satMul(holds(shape), times), micro)
+}
+
+// holds is what a bucket of the shape holds at the most. A limit is the choice of who
+// tells it; but a bucket drains in its window, which a tenant's or a request's limit may
+// have been rounded to miss by half.
+func holds(shape deltasync.Shape) uint64 {
+	if !shape.Bucket() {
+		return shape.Limit
+	}
+	return min(shape.Limit, crdt.SatAdd(shape.Floor, satMul(2, drainsInWindow(shape))))
+}
+
+// drainsInWindow is what drains of a bucket in its window, and one more.
+func drainsInWindow(s deltasync.Shape) uint64 {
+	hi, lo := bits.Mul64(s.Refill, uint64(s.Window()))
+	if hi >= uint64(s.RefillPer) {
 		return math.MaxUint64
 	}
-	return shape.Limit * micro * times
+	drains, _ := bits.Div64(hi, lo, uint64(s.RefillPer))
+	return crdt.SatAdd(drains, 1)
 }
 
 // drain is how a bucket of the shape empties.

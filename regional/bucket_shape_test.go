@@ -201,3 +201,23 @@ func TestRestingBucketChargedAgain(t *testing.T) {
 		t.Errorf("20 hours after the last charge: level %d millionths, want 40 units", got)
 	}
 }
+
+// Who names a bucket first names its limit, too. What it charges and what is remembered
+// of that are held to what such a bucket drains, so that it is forgotten some windows
+// later.
+func TestLimitOfABucketIsHeldToWhatItDrains(t *testing.T) {
+	r, _ := bucketRegion(t, "eu", 1)
+	large := bucket
+	large.Limit = 1 << 50
+	(&edge{name: "e1"}).pour(r, large, 9, crdt.Carry{}, crdt.Cell{Slice: sliceOf(large, r.now), Charges: 1 << 49})
+	for range 40 {
+		r.step(large.Window() / 2)
+		r.step(large.Window() / 2)
+	}
+	if got := levelOf(bucket, ask(r, bucket, 9), r.now); got != 0 {
+		t.Errorf("%v later the level is %d millionths, want none", 40*large.Window(), got)
+	}
+	if st := r.Stats(r.now); st.Keys != 0 {
+		t.Errorf("%d keys are remembered, want none", st.Keys)
+	}
+}

@@ -37,7 +37,7 @@ func spendable(s deltasync.Shape) uint64 {
 	if s.Limit == 0 {
 		return unlimited
 	}
-	spend := s.Limit
+	spend := holds(s)
 	if s.Bucket() { // and what drains meanwhile
 		spend = crdt.SatAdd(spend, satMul(s.Refill, uint64(s.Window()/s.RefillPer)+1))
 	}

@@ -124,6 +124,32 @@ func (r *Rate) CarryOf(level uint64, now int64) Carry {
 	return Carry{Boundary: r.SliceAt(now), Level: satMul(level, micro)}
 }
 
+// overfull is the largest level that counts, of what is known by slices: twice what
+// the bucket holds with its widest margin. Regions that are cut off from each other
+// admit less than half too much. Whoever claims more lies, and what it claims has
+// drained in two windows, or with a margin that much later.
+func (r *Rate) overfull() uint64 {
+	brim := r.CeilingOf(r.Limit)
+	return crdt.SatAdd(brim, brim-min(brim, r.Drain.Floor))
+}
+
+// Believed is what counts of a carry that others tell. One that says more than can be
+// is a lie, or what came of one, of which nothing is known but that the bucket was full:
+// it may be told again and again, as slices that nobody can look at any more never
+// drain, and cut off as other levels are it would deny for as long. A bucket that was
+// full when a window began has room for what has drained since.
+func (r *Rate) Believed(c Carry) Carry {
+	if c.Level <= r.Drain.most() {
+		return c
+	}
+	full := r.Ceiling
+	if r.Open != nil {
+		full = max(full, r.Open.Ceiling)
+	}
+	c.Level = satMul(full, micro)
+	return c
+}
+
 // ofMicro is a level in millionths as it counts against the limit.
 func (r *Rate) ofMicro(level uint64) Level {
 	return Level{Whole: level / micro, Part: level%micro > r.spareMicro}

@@ -425,3 +425,61 @@ func TestQueueOfLongWaits(t *testing.T) {
 		}
 	}
 }
+
+// How far a level counts goes with what the bucket holds, for whoever asks: twice that,
+// with its widest margin. What is told beyond it is believed to be a full bucket.
+func TestLevelsAreCutOff(t *testing.T) {
+	compile := func(spec limit.RateSpec, margin limit.MarginSpec) *limit.Set {
+		set, problems := limit.Compile(limit.Document{
+			Namespace: "test", Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 10}},
+			Rules: []limit.RuleSpec{{Name: "rule", TierFrom: "tenant", Rates: []limit.RateSpec{spec}, Margin: margin}},
+		})
+		if set == nil {
+			t.Fatal(problems)
+		}
+		return set
+	}
+	bucket := bucketSpecs[0] // of 10
+	more := bucketSpecs[2]   // and 5 that it starts with
+	elastic := limit.MarginSpec{SoftPercent: 20, Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}}
+	for name, tt := range map[string]struct {
+		spec       limit.RateSpec
+		margin     limit.MarginSpec
+		tenant     string
+		override   uint64
+		most, full uint64
+	}{
+		"plain":                   {spec: bucket, most: 20, full: 10},
+		"more at first":           {spec: more, most: 25, full: 15},
+		"a soft margin":           {spec: bucket, margin: limit.MarginSpec{SoftPercent: 20}, most: 24, full: 12},
+		"an elastic margin":       {spec: bucket, margin: elastic, most: 30, full: 15},
+		"a tenant's":              {spec: bucket, tenant: "gold", most: 200, full: 100},
+		"a tenant's, with all":    {spec: more, margin: elastic, tenant: "gold", most: 350, full: 200},
+		"one that a request asks": {spec: bucket, override: 40, most: 80, full: 40},
+		"a queue that waits":      {spec: bucketSpecs[8], most: 40, full: 4}, // what flows out meanwhile, and one
+	} {
+		set := compile(tt.spec, tt.margin)
+		req := set.Namespace("test").NewRequest()
+		req.Set("tenant", tt.tenant)
+		r := req.Rules()[0].Rates[0]
+		if tt.override > 0 {
+			req.Override(r.Policy, tt.override)
+			r = req.RateFor(r)
+		}
+		for _, r := range []*limit.Rate{r, r.Open} {
+			if r == nil {
+				continue // it has no elastic margin
+			}
+			flood := []crdt.Cell{{Slice: r.SliceAt(epoch), Charges: 1 << 50}}
+			if got := r.Used(flood, limit.Carry{}, r.StartOf(r.SliceAt(epoch))).Whole; got != tt.most {
+				t.Errorf("%s: a flood makes a level of %d, want %d", name, got, tt.most)
+			}
+			for told, want := range map[uint64]uint64{0: 0, tt.full: tt.full, tt.most: tt.most, tt.most + 1: tt.full, 1 << 40: tt.full} {
+				if got := r.Believed(limit.Carry{Boundary: 7, Level: told * 1_000_000}).Level; got != want*1_000_000 {
+					t.Errorf("%s: of a level of %d, %d millionths are believed, want %d units", name, told, got, want)
+				}
+			}
+		}
+		req.Release()
+	}
+}

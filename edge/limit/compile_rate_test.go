@@ -95,22 +95,22 @@ func TestCompiledRates(t *testing.T) {
 		"token bucket": {
 			spec: limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(5)},
 			name: "token_bucket", limit: 10, ceiling: 11, window: 2 * time.Second, width: 50 * time.Millisecond, slices: 40, span: 40,
-			drain: limit.Drain{Refill: 5, Per: time.Second, Width: 50 * time.Millisecond}, exact: true, bucket: true,
+			drain: limit.Drain{Refill: 5, Per: time.Second, Most: 22, Width: 50 * time.Millisecond}, exact: true, bucket: true,
 		},
 		"with more at first": {
 			spec: limit.RateSpec{Name: "burst", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 7, Per: 3 * time.Second}, Initial: 15},
 			name: "burst", limit: 15, ceiling: 16, window: 4300 * time.Millisecond, width: 100 * time.Millisecond, slices: 43, span: 43,
-			drain: limit.Drain{Refill: 7, Per: 3 * time.Second, Floor: 5, Width: 100 * time.Millisecond}, exact: true, bucket: true,
+			drain: limit.Drain{Refill: 7, Per: 3 * time.Second, Floor: 5, Most: 27, Width: 100 * time.Millisecond}, exact: true, bucket: true,
 		},
 		"fast bucket": {
 			spec: limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: perSecond(5000)},
 			name: "token_bucket", limit: 10, ceiling: 11, window: 25 * time.Millisecond, width: 25 * time.Millisecond, slices: 1, span: 1,
-			drain: limit.Drain{Refill: 5000, Per: time.Second, Width: 25 * time.Millisecond}, exact: true, bucket: true,
+			drain: limit.Drain{Refill: 5000, Per: time.Second, Most: 22, Width: 25 * time.Millisecond}, exact: true, bucket: true,
 		},
 		"queue that may wait for two": {
 			spec: limit.RateSpec{Algorithm: "leaky_bucket", Capacity: 10, Outflow: perSecond(5), Queue: true, MaxWait: 400 * time.Millisecond},
 			name: "leaky_bucket", limit: 10, ceiling: 3, window: 2 * time.Second, width: 50 * time.Millisecond, slices: 40, span: 40,
-			drain: limit.Drain{Refill: 5, Per: time.Second, Width: 50 * time.Millisecond}, exact: true, bucket: true,
+			drain: limit.Drain{Refill: 5, Per: time.Second, Most: 22, Width: 50 * time.Millisecond}, exact: true, bucket: true,
 		},
 		"log": {
 			spec: limit.RateSpec{Algorithm: "sliding_log", Limit: 2, Per: time.Minute},
@@ -159,10 +159,10 @@ func TestBucketsOfTenants(t *testing.T) {
 		limit uint64
 		drain limit.Drain
 	}{
-		"":      {14, limit.Drain{Refill: 5, Per: time.Second, Floor: 4}},
-		"gold":  {140, limit.Drain{Refill: 50, Per: time.Second, Floor: 40}},
-		"half":  {7, limit.Drain{Refill: 5, Per: 2 * time.Second, Floor: 2}},
-		"third": {5, limit.Drain{Refill: 3333, Per: 2000 * time.Second, Floor: 1}},
+		"":      {14, limit.Drain{Refill: 5, Per: time.Second, Floor: 4, Most: 24}},
+		"gold":  {140, limit.Drain{Refill: 50, Per: time.Second, Floor: 40, Most: 240}},
+		"half":  {7, limit.Drain{Refill: 5, Per: 2 * time.Second, Floor: 2, Most: 12}},
+		"third": {5, limit.Drain{Refill: 3333, Per: 2000 * time.Second, Floor: 1, Most: 9}},
 	} {
 		req := set.Namespace("test").NewRequest()
 		req.Set("tenant", tenant)

@@ -23,10 +23,15 @@ const MaxUnits = 10_000_000_000_000
 // larger whole number of millionths. As each slice drains alike, it makes no
 // difference how the way from one slice to another is cut: replicas that have
 // the same counts have the same level.
+//
+// What a hostile node counts would take ages to drain: Most cuts the level off
+// wherever something is poured in, so that it is a function of the counts still,
+// which only rises with them, and a lower bound of the truth.
 type Drain struct {
 	Refill uint64        // units that drain
 	Per    time.Duration // in this time
 	Floor  uint64        // units below which nothing drains; see Rate.Memory
+	Most   uint64        // units that a level is at the most; 0: as many as there are
 	Width  time.Duration // of a slice
 }
 
@@ -34,10 +39,11 @@ type Drain struct {
 // the cells from c's boundary on (Reich's recursion). The sums ascend by slice;
 // those before the boundary, which c stands for, and from to on are left out.
 // The zero carry has level 0 when the first cell's slice begins. A carry of to
-// or later comes back as it is. Gaps drain at once: the work is that of the
-// cells, not of the slices.
+// or later comes back as it is, but cut off. Gaps drain at once: the work is that
+// of the cells, not of the slices.
 func (d Drain) Advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice) crdt.Carry {
 	if !c.Zero() && c.Boundary >= to {
+		c.Level = min(c.Level, d.most())
 		return c
 	}
 	level, _ := d.advance(c, sums, to, d.slice())
@@ -47,7 +53,8 @@ func (d Drain) Advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice) crdt.Carry
 // advance is Advance for a carry of before to, with what a slice drains; next
 // is the place of the first cell that it left.
 func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained uint64) (level uint64, next int) {
-	level, at, floor := c.Level, c.Boundary, d.floor()
+	most, floor := d.most(), d.floor()
+	level, at := min(c.Level, most), c.Boundary
 	if !c.Zero() {
 		for next < len(sums) && sums[next].Slice < at {
 			next++
@@ -69,7 +76,7 @@ func (d Drain) advance(c crdt.Carry, sums []crdt.Cell, to crdt.Slice, drained ui
 				level = floor
 			}
 		}
-		level = crdt.SatAdd(level, satMul(cell.Charges-cell.Refunds, micro))
+		level = min(crdt.SatAdd(level, satMul(cell.Charges-cell.Refunds, micro)), most)
 		at = cell.Slice
 	}
 	return d.after(level, satMul(between(at, to), drained)), next
@@ -85,7 +92,7 @@ func (d Drain) Level(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Slic
 	if start := d.start(b.at); now > start {
 		level = d.after(level, d.within(uint64(now)-uint64(start)))
 	}
-	return crdt.SatAdd(level, b.ahead())
+	return min(crdt.SatAdd(level, b.ahead()), d.most())
 }
 
 // backlog is the level when slice at begins, that slice's own cost included,
@@ -106,7 +113,7 @@ func (d Drain) backlog(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Sl
 	b := backlog{at: crdt.Slice(floorDiv(now, max(int64(d.Width), 1)))}
 	next := 0
 	if !c.Zero() && c.Boundary >= b.at {
-		b.level, b.at = c.Level, c.Boundary
+		b.level, b.at = min(c.Level, d.most()), c.Boundary
 		for next < len(sums) && sums[next].Slice < b.at {
 			next++
 		}
@@ -115,14 +122,14 @@ func (d Drain) backlog(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Sl
 	}
 	b.cells = sums[next:]
 	if len(b.cells) > 0 && b.cells[0].Slice == b.at {
-		b.pour()
+		b.pour(d.most())
 	}
 	return b
 }
 
-// pour adds the first cell.
-func (b *backlog) pour() {
-	b.level = crdt.SatAdd(b.level, satMul(b.cells[0].Net(), micro))
+// pour adds the first cell, up to the level that there is at the most.
+func (b *backlog) pour(most uint64) {
+	b.level = min(crdt.SatAdd(b.level, satMul(b.cells[0].Net(), micro)), most)
 	b.at, b.cells = b.cells[0].Slice, b.cells[1:]
 }
 
@@ -139,8 +146,8 @@ func (b *backlog) ahead() uint64 {
 // nothing more is poured in. Where it never is, being below the floor, it is
 // the time until nothing drains any more.
 func (d Drain) wait(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Slice, target uint64) time.Duration {
-	b, drained := d.backlog(c, sums, now, beyond), d.slice()
-	if crdt.SatAdd(b.level, b.ahead()) <= target {
+	b, drained, most := d.backlog(c, sums, now, beyond), d.slice(), d.most()
+	if min(crdt.SatAdd(b.level, b.ahead()), most) <= target { // so it is below most
 		return 0
 	}
 	for {
@@ -157,7 +164,7 @@ func (d Drain) wait(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Slice
 			}
 		}
 		b.level = d.after(b.level, satMul(between(b.at, b.cells[0].Slice), drained))
-		b.pour()
+		b.pour(most)
 	}
 }
 
@@ -181,6 +188,14 @@ func (d Drain) after(level, drained uint64) uint64 {
 		return max(floor, crdt.SatSub(level, drained))
 	}
 	return level
+}
+
+// most is the level that there is at the most.
+func (d Drain) most() uint64 {
+	if d.Most == 0 {
+		return math.MaxUint64
+	}
+	return satMul(d.Most, micro)
 }
 
 func (d Drain) floor() uint64 { return satMul(d.Floor, micro) }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +22,12 @@ var generatedDrains = []limit.Drain{
 	{Refill: 1000, Per: time.Hour, Width: 25 * time.Millisecond},
 	{Refill: 10, Per: 500 * time.Millisecond, Floor: 5, Width: 25 * time.Millisecond},
 	{Refill: 999_999_937, Per: 7 * time.Millisecond, Floor: 100, Width: 25 * time.Millisecond},
+	{Refill: 5, Per: time.Second, Most: 20, Width: 50 * time.Millisecond},
+	{Refill: 1, Per: 24 * time.Hour, Floor: 2, Most: 9, Width: 6 * time.Hour},
 }
+
+// uncut are those that know no largest level.
+var uncut = slices.DeleteFunc(slices.Clone(generatedDrains), func(d limit.Drain) bool { return d.Most > 0 })
 
 // drained is what drains in a time, in millionths, rounded up.
 func drained(d limit.Drain, nanos int64) uint64 {
@@ -34,6 +40,12 @@ func drained(d limit.Drain, nanos int64) uint64 {
 // sliceBySlice is the recursion as it is defined, one slice after the other.
 func sliceBySlice(d limit.Drain, c crdt.Carry, sums []crdt.Cell, from crdt.Slice, now int64, beyond crdt.Slice) uint64 {
 	level := c.Level
+	cut := func() {
+		if d.Most > 0 {
+			level = min(level, d.Most*micro)
+		}
+	}
+	cut()
 	drain := func(nanos int64) {
 		if floor := d.Floor * micro; level > floor {
 			level = max(floor, crdt.SatSub(level, drained(d, nanos)))
@@ -48,6 +60,7 @@ func sliceBySlice(d limit.Drain, c crdt.Carry, sums []crdt.Cell, from crdt.Slice
 		for _, cell := range sums {
 			if cell.Slice == s {
 				level += cell.Net() * micro
+				cut()
 			}
 		}
 		if ahead+int64(d.Width) > now {
@@ -61,6 +74,7 @@ func sliceBySlice(d limit.Drain, c crdt.Carry, sums []crdt.Cell, from crdt.Slice
 			level += cell.Net() * micro
 		}
 	}
+	cut()
 	return level
 }
 
@@ -106,6 +120,33 @@ func TestDrainAgainstSliceBySlice(t *testing.T) {
 		}
 		if got := d.Level(whole, cells, now, beyond); got != want {
 			t.Fatalf("seed %d: Level(%+v, %v, %v, %d, beyond %d) = %d, want %d as from %v", seed, d, whole, cells, now, beyond, got, want, c)
+		}
+	}
+}
+
+// More counts, or a carry that says more, never make a level lower, wherever it is
+// cut off; and while nothing comes in it only falls.
+func TestLevelRisesWithTheCounts(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 8))
+		d := generatedDrains[rng.IntN(len(generatedDrains))]
+		from := crdt.Slice(rng.IntN(1000))
+		cells := generatedCells(rng, from, 1+rng.IntN(12))
+		c := crdt.Carry{Boundary: from, Level: rng.Uint64N(40 * micro)}
+		at := from + crdt.Slice(rng.IntN(100))
+		now := int64(at)*int64(d.Width) + rng.Int64N(int64(d.Width))
+		level := d.Level(c, cells, now, math.MaxInt64)
+		if then := d.Level(c, cells, now+rng.Int64N(9*int64(d.Width)), math.MaxInt64); then > level {
+			t.Fatalf("seed %d: a level of %d is %d a while later", seed, level, then)
+		}
+		told := c
+		told.Level += rng.Uint64N(1 << rng.IntN(60))
+		if more := d.Level(told, cells, now, math.MaxInt64); more < level {
+			t.Fatalf("seed %d: by %+v the level is %d, by %+v it was %d", seed, told, more, c, level)
+		}
+		cells[rng.IntN(len(cells))].Charges += rng.Uint64N(1 << rng.IntN(40))
+		if more := d.Level(c, cells, now, math.MaxInt64); more < level {
+			t.Fatalf("seed %d: with more counts the level is %d, it was %d", seed, more, level)
 		}
 	}
 }
@@ -233,7 +274,7 @@ func trueLevel(d limit.Drain, hits []hit, now int64) *big.Rat {
 func TestLevelIsALowerBound(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 4))
-		d := generatedDrains[rng.IntN(5)]
+		d := uncut[rng.IntN(5)]
 		from := rng.Int64N(int64(time.Hour))
 		hits := generatedHits(rng, d, from, 1+rng.IntN(80))
 		var known crdt.Vector

@@ -75,6 +75,7 @@ func (c *compiler) margins(path string, spec *MarginSpec, r *Rule) {
 	for _, rate := range r.Rates {
 		if !rate.PerRequest && isMargin(e.UpToPercent) {
 			rate.Open = rate.upTo(e.UpToPercent)
+			rate.apportion() // both count in the same counters, up to the same level
 		}
 	}
 }

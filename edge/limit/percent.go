@@ -59,6 +59,7 @@ func (r *Rate) apportion() {
 	ceiling := max(r.Limit, min(crdt.SatAdd(r.parts.margin.on(capacity), floor), r.most()))
 	if r.Bucket() {
 		r.admitUpTo(ceiling)
+		r.Drain.Most = r.overfull()
 	} else {
 		r.Ceiling = ceiling
 	}

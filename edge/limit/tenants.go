@@ -116,10 +116,10 @@ func (r *Rate) times(m ratio) *Rate {
 		scaled.Drain.Refill, scaled.Drain.Per, _ = r.Drain.times(m)
 		scaled.Drain.Floor = m.of(r.Drain.Floor)
 	}
-	scaled.apportion()
 	if r.Open != nil {
 		scaled.Open = r.Open.times(m)
 	}
+	scaled.apportion() // by the margin of that, too
 	return &scaled
 }
 
