@@ -15,12 +15,23 @@ import (
 // the charge may be on its way. So a limit can be lifted by itself once for each PoP
 // that lies.
 //
+// The limit is what it says, too, if it names the key first. So the smallest counts that
+// anybody tells who has counts here, and but for a few, whose charges may be on their
+// way, no more is given back than others charged: who charged here has told a limit. One who tells a small limit has honest refunds
+// refused, which denies until their window ends and no longer. What others charged
+// elsewhere alone, or told another aggregator, comes without a limit: of that a PoP which
+// alone tells of the key here may give back all.
+//
 // The PoP counts, not the edge, as it may call as many edges its own as it likes; edges
 // of which it is not known where they are count each for itself.
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
 // which they did would be one of which all is given back.
 const largestRefund = 1 << 48
+
+// early is what may be given back though no charge of it is known: some charges are told
+// to another aggregator, and the refund is what has this one ask.
+const early = 16
 
 // clampRefunds lowers what an edge gives back, in slices that are kept and not beyond
 // the horizon, to what it may. It leaves cells alone, and returns them, where all is
@@ -47,13 +58,13 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 	}
 	m.looked += c.edges.Len()
 	of := l.countedBy(a.pops.members(c.edges.Entries(), replica.Node), oldest, last, m)
+	room := min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
 	for _, cell := range cells {
 		if cell.Slice >= oldest {
 			s := &of[cell.Slice-oldest]
 			s.Charges = crdt.SatAdd(s.Charges, crdt.SatSub(cell.Charges, own.Get(cell.Slice).Charges))
 		}
 	}
-	room := c.shape.Limit
 	for i := range of {
 		room = crdt.SatSub(room, crdt.SatSub(of[i].Refunds, of[i].Charges))
 	}
@@ -80,6 +91,33 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 		kept = slices.DeleteFunc(kept, crdt.Cell.Zero)
 	}
 	return kept
+}
+
+// smallestLimit is the smallest that anybody tells who has counts here.
+func (c *counter) smallestLimit() uint64 {
+	least := c.shape.Limit
+	if c.votes != nil {
+		for i := range c.votes.tally {
+			least = min(least, c.votes.tally[i].shape.Limit)
+		}
+	}
+	return least
+}
+
+// chargedBeside is what is charged in slices from one on, less what some of them have,
+// by slice.
+func (l *lane) chargedBeside(c *counter, of []crdt.Cell, from crdt.Slice) (sum uint64) {
+	for _, cell := range l.everything(c) {
+		if cell.Slice < from {
+			continue
+		}
+		charges := cell.Charges
+		if at := cell.Slice - from; at < crdt.Slice(len(of)) {
+			charges = crdt.SatSub(charges, of[at].Charges)
+		}
+		sum = crdt.SatAdd(sum, charges)
+	}
+	return sum
 }
 
 // members are the entries of a node's PoP.

@@ -93,6 +93,57 @@ func TestRefundsOfAPoPAreBounded(t *testing.T) {
 	}
 }
 
+// A PoP that lies names a key first, with a limit that gives it room for any refund. It
+// may give back no more of what others charge than the smallest limit that is told, and
+// next to nothing before they do.
+func TestRefundsGoByTheSmallestLimit(t *testing.T) {
+	large := minute
+	large.Limit = 1 << 50
+	lies := func(r *region, name string, refunds uint64) deltasync.Down {
+		cells := []crdt.Cell{{Slice: slice(start), Refunds: refunds}}
+		return (&edge{name: name, pop: "q"}).send(r, deltasync.Section{Shape: large, Deltas: []deltasync.Delta{{Key: 9, Cells: cells}}})
+	}
+	for _, tt := range []struct {
+		name  string
+		tells func(*region)
+		net   uint64 // of 250 that others charge
+	}{
+		{"before anybody charged", func(r *region) {
+			lies(r, "m", 1<<40)
+			gives(r, "p", "e1", 250, 0)
+		}, 234},
+		{"and again", func(r *region) {
+			lies(r, "m", 1<<40)
+			gives(r, "p", "e1", 250, 0)
+			lies(r, "m", 1<<40)
+			lies(r, "n", 1<<40)
+		}, 150},
+		{"of others who count alone", func(r *region) {
+			gives(r, "p", "e1", 250, 0)
+			for i := range 9 {
+				gives(r, "q", fmt.Sprint("o", i), 1, 1) // and vote
+				lies(r, fmt.Sprint("m", i), 1<<40)
+			}
+		}, 150},
+		{"as they charge", func(r *region) {
+			for charged := uint64(10); charged <= 250; charged += 10 {
+				gives(r, "p", "e1", charged, 0)
+				lies(r, "m", 1<<40)
+			}
+		}, 150},
+	} {
+		r := newRegion(t, "eu", newStore(&start))
+		tt.tells(r)
+		net := uint64(0)
+		for _, c := range (&edge{name: "asker"}).tell(r, 9).Totals[0].Peers {
+			net += c.Net()
+		}
+		if net != tt.net {
+			t.Errorf("%s: %d are used, want %d", tt.name, net, tt.net)
+		}
+	}
+}
+
 // A refund that comes before the charge is told again, and taken then.
 func TestRefundBeforeItsCharge(t *testing.T) {
 	r := newRegion(t, "eu", newStore(&start))
