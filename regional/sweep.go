@@ -23,6 +23,7 @@ func (a *Aggregator) Tick(now time.Time) {
 	a.turnClock(now)
 	t := a.clock.At(now)
 	a.pace.turn(t, a.cfg.Interval)
+	a.spoken.awake(t)
 	for i, l := range a.lanes {
 		a.tellTruths(i, t)
 		for left := l.held(stretch); left > 0; left -= strides {

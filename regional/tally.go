@@ -86,8 +86,8 @@ func newTally(namespace, rule, name string) *tally {
 type Sums struct {
 	Windows    uint64 `json:"windows"`              // that ended; one with each slice of each key
 	Over       uint64 `json:"windows_over"`         // of them above the ceiling
-	Incomplete uint64 `json:"windows_incomplete"`   // that closed before all regions had told
-	Completed  uint64 `json:"windows_completed"`    // of them those of which all have told since
+	Incomplete uint64 `json:"windows_incomplete"`   // of which some may be missing, for good
+	ToldSince  uint64 `json:"windows_told_since"`   // of them those of which all regions have told what they have
 	Amended    uint64 `json:"slices_amended"`       // that rose after they had closed
 	Hits       uint64 `json:"over_admitted"`        // cost
 	Under      uint64 `json:"under_admitted"`       // cost, where it is known what was asked for
@@ -98,7 +98,7 @@ func (s *Sums) add(d *Sums) {
 	s.Windows += d.Windows
 	s.Over += d.Over
 	s.Incomplete += d.Incomplete
-	s.Completed += d.Completed
+	s.ToldSince += d.ToldSince
 	s.Amended += d.Amended
 	s.Hits = crdt.SatAdd(s.Hits, d.Hits)
 	s.Under = crdt.SatAdd(s.Under, d.Under)
@@ -166,7 +166,7 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 
 // account adds what the verdicts on a key say that was not said before.
 func (v *truth) account(a *Aggregator, found []excess, e ends, key deltasync.Key) {
-	d := Sums{Windows: e.windows, Incomplete: e.incomplete, Completed: e.completed, Amended: v.late}
+	d := Sums{Windows: e.windows, Incomplete: e.incomplete, ToldSince: e.toldSince, Amended: v.late}
 	var more, less, ends, gone uint64
 	grown := make([]excess, 0, 8)
 	was := v.found

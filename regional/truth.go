@@ -103,11 +103,14 @@ func (v *truth) inForce(s crdt.Slice) uint64 {
 }
 
 // ends is what became of slices as they closed.
-type ends struct{ windows, incomplete, completed uint64 }
+type ends struct{ windows, incomplete, toldSince uint64 }
 
 // close closes the slices of which all regions have told, until an instant, and those
-// that have waited for two windows; delay is how long after a slice they tell of it.
-func (v *truth) close(told, delay, now int64) (e ends) {
+// that have waited for two windows; delay is how long after a slice they tell of it. What
+// ended in a silence that was longer than edges keep what they have to tell closes as
+// incomplete, though all have told: what edges of an aggregator that was frozen counted
+// is gone.
+func (v *truth) close(s *spoken, told, delay, now int64) (e ends) {
 	rate, settled := v.rate, v.settled(now)
 	if v.shape.Regional {
 		told = now
@@ -119,7 +122,7 @@ func (v *truth) close(told, delay, now int64) (e ends) {
 			break
 		}
 		if v.whole >= settled && v.whole >= v.from {
-			e.completed++
+			e.toldSince++
 		}
 		v.whole = rate.SliceAt(end)
 	}
@@ -131,8 +134,13 @@ func (v *truth) close(told, delay, now int64) (e ends) {
 			break
 		}
 		if v.next >= v.from {
-			if e.windows++; !whole {
+			e.windows++
+			switch {
+			case !whole:
 				e.incomplete++
+			case s.missed(end, int64(v.window()+keptLonger), v.shape.Regional):
+				e.incomplete++
+				e.toldSince++
 			}
 		}
 		after := rate.SliceAt(end)
@@ -154,6 +162,9 @@ func (v *truth) settled(now int64) crdt.Slice {
 	}
 	return settled
 }
+
+// keptLonger is how long after a slice has left its window edges still tell of it.
+const keptLonger = time.Second
 
 // amends is for how long at least what regions that were cut off had counted amends
 // the truth when they are back; of windows of more than 10 s, for four of them.

@@ -231,3 +231,33 @@ func TestWhatHasNoTruth(t *testing.T) {
 		t.Errorf("%d rates are told of, want both, as not judged", len(got))
 	}
 }
+
+// An aggregator was frozen for longer than its edges keep what they have to tell: of what
+// ended meanwhile nobody knows whether it held, whatever is told afterwards.
+func TestTruthOfAFrozenAggregator(t *testing.T) {
+	set := ruleSet(t, apiRule("api", limit.RateSpec{Limit: 20, Per: 5 * time.Second, Algorithm: "fixed_window"}))
+	rate := set.Rules()[0].Rates[0]
+	for _, tt := range []struct {
+		frozen     time.Duration
+		incomplete uint64
+	}{
+		{2 * time.Second, 0},
+		{6 * time.Second, 0},  // what ended is told yet
+		{11 * time.Second, 1}, // the first window that ended is not
+		{16 * time.Second, 2},
+		{31 * time.Second, 2}, // of what is older nothing is told
+	} {
+		r, e := truthful(t, set, regional.Config{}), &edge{name: "e1"}
+		r.pass(2 * time.Second)
+		e.spends(r, rate, 9, cellAt(rate, r.now, 19))
+		begun := r.now
+		r.now = r.now.Add(tt.frozen)
+		r.Tick(r.now)
+		e.spends(r, rate, 9, cellAt(rate, r.now, 19))
+		r.pass(20 * time.Second)
+		got := r.Truth("t", "api")[0].Seen
+		if got.Incomplete != tt.incomplete || got.ToldSince != tt.incomplete {
+			t.Errorf("frozen for %v from %v: %+v, want %d windows incomplete", tt.frozen, begun.Sub(start), got, tt.incomplete)
+		}
+	}
+}

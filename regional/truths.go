@@ -195,7 +195,7 @@ func (a *Aggregator) tellTruth(l *lane, key deltasync.Key, rates map[uint64]know
 		a.hearAsked(v, c, now)
 	}
 	settled, was := v.settled(now), v.next
-	e := v.close(told, late, now)
+	e := v.close(&a.spoken, told, late, now)
 	if v.risen || v.next != was {
 		found := v.judge(min(settled, was), v.total.Cells(nil))
 		v.account(a, found, e, key)
