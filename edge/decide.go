@@ -32,7 +32,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && n.offends(now, c) {
+		if !req.Peek && c.rule.Punishes() && n.offends(now, c) {
 			if n.shard(c.key).punish(c, now) {
 				n.hurry.Store(true)
 			}
@@ -83,6 +83,9 @@ func (n *Node) offends(now int64, c *counter) bool {
 	}
 	if c.need == c.cost {
 		return true
+	}
+	if n.refold(c, now); c.record.left(c.rate) >= c.cost { // a denial that was remembered folds nothing
+		return false
 	}
 	_, soon := n.delayOf(now, c, c.cost)
 	return !soon
