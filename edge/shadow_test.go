@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // A rule on trial says of each request what it would say if it was enforced: what it would
@@ -96,5 +97,25 @@ func TestTightestIsInForce(t *testing.T) {
 	}
 	if d := check(newNode(t, Config{}, trial), start, "u"); d.Rule.Name != "trial" || d.Remaining != 1 {
 		t.Errorf("a trial alone: %+v, want it told", d)
+	}
+}
+
+// What a trial would have denied is asked for all the same: the region hears of that
+// demand, and the edge wants to hear of others.
+func TestTrialTellsItsDemand(t *testing.T) {
+	trial := perUser(adaptive(limit.RateSpec{Name: "r", Limit: 10, Per: time.Second}))
+	trial.Mode = "shadow"
+	n, r := sharing(t, &deltasync.Share{Omega: 0.2, Sum: 1, Demand: 1, Window: 1}, trial)
+	now := start.Add(1020 * time.Millisecond)
+	for range 50 {
+		if d := check(n, now, "u"); !d.Allowed {
+			t.Fatalf("%+v: a trial denies nothing", d)
+		}
+	}
+	charged := r.block.share.spent + r.fresh
+	demand := r.block.share.own
+	demand.Turn(limit.SpansOf(time.Second), now.Add(100*time.Millisecond).UnixNano())
+	if asked := demand.Fast; charged > 10 || asked < 10*float64(charged)/2 {
+		t.Errorf("%d charged, and a demand of %.0f a second told of 50 within a tenth of one", charged, asked)
 	}
 }

@@ -283,3 +283,14 @@ func TestCutOffCallIsUnavailable(t *testing.T) {
 		t.Errorf("%v with %v and header %v", err, st.Details(), header)
 	}
 }
+
+// A namespace that the rules do not have is an error at once: all calls would pass.
+func TestNewRefusesUnknownNamespaces(t *testing.T) {
+	n := node(t, rule("all", "/**", 1))
+	if _, err := grpclimit.New(n, "", grpclimit.Config{}); err != nil {
+		t.Errorf("New of the only namespace = %v", err)
+	}
+	if _, err := grpclimit.New(n, "nope", grpclimit.Config{}); err == nil || !strings.Contains(err.Error(), `"nope"`) {
+		t.Errorf("New(nope) = %v, want an error that names it", err)
+	}
+}

@@ -66,7 +66,7 @@ func (c *compiler) compared(at Problem, slots []int, value string, part bool) {
 	case standsFor(slots, slotPath):
 		c.comparedPath(at, value, part)
 	case !part && len(slots) == 1 && c.slotIs(slots[0], responseStatus):
-		if n, err := strconv.Atoi(value); err != nil || n < 99 || n > 600 { // as bounds these two say something
+		if n, err := strconv.Atoi(value); err != nil || n < 100 || n > 599 {
 			c.doubt(at, "W223", "such as 401", "no response has the status %s", value)
 		}
 	}

@@ -33,9 +33,6 @@ func (c *comparer) Visit(n *ast.Node) {
 	case "==", "!=":
 		c.compare(binary.Left, binary.Right, false)
 		c.compare(binary.Right, binary.Left, false)
-	case "<", "<=", ">", ">=":
-		c.compareNumber(binary.Left, binary.Right)
-		c.compareNumber(binary.Right, binary.Left)
 	case "contains", "startsWith", "endsWith":
 		c.compare(binary.Left, binary.Right, true)
 	case "in":
