@@ -17,10 +17,10 @@ import (
 //
 // The limit is what it says, too, if it names the key first. So the smallest counts that
 // anybody tells who has counts here, and but for a few, whose charges may be on their
-// way, no more is given back than others charged: who charged here has told a limit. One who tells a small limit has honest refunds
-// refused, which denies until their window ends and no longer. What others charged
-// elsewhere alone, or told another aggregator, comes without a limit: of that a PoP which
-// alone tells of the key here may give back all.
+// way, no more is given back than others charged: who charged here has told a limit. One
+// who tells a small limit has honest refunds refused, which denies until their window ends
+// and no longer. What others charged elsewhere alone, or told another aggregator, comes
+// without a limit: of that a PoP which alone tells of the key here may give back all.
 //
 // The PoP counts, not the edge, as it may call as many edges its own as it likes; edges
 // of which it is not known where they are count each for itself.
