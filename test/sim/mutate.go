@@ -70,7 +70,7 @@ var mutants = []mutant{
 		"if left, shape, any := f.left(s, *d, newer); any {", "if left, shape, any := *d, s.Shape, len(newer) >= 0; any {", "9"},
 	{"new keys need no room", "regional/guard.go",
 		"if !a.makeRoom(l, matters, now) {", "if false {", "10"},
-	{"a view is younger than it is", "edge/decide.go",
+	{"a view is younger than it is", "edge/report.go",
 		"d.Basis.Age = time.Duration(max(0, now-r.heard))", "d.Basis.Age = time.Duration(max(0, now-r.heard)) / 2", "11"},
 	{"new rules are not taken", "edge/node.go",
 		"n.rules.Store(set)", "n.rules.CompareAndSwap(nil, set)", "12"},
