@@ -7,9 +7,9 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 )
 
-// Ahead is how far after the clock of the process that stores a slice may begin and
-// still be stored: twice what aggregators accept, because they go by a clock that
-// those of other regions have corrected. Beyond it a broken clock would fill the store with counts that take
+// Ahead is how far after the store's clock a slice may begin and still be
+// stored: twice what aggregators accept, because their clock is not the
+// store's. Beyond it a broken clock would fill the store with counts that take
 // as long to expire as it is wrong.
 const Ahead = 2 * time.Second
 

@@ -75,10 +75,9 @@ type Noted struct {
 // Every vector in it is a lower bound of the truth; merging is by maximum per
 // cell, and per boundary of carries, atomic per key, idempotent, and the order
 // does not matter. Counts expire by themselves once their slice is a window and
-// max(1 s, two slices) old: by the clock of the process that calls, wherever that of
-// a server stands, cells and carries of slices outside of Item.Live are not stored, and
-// those before it are not in answers; for what rests that is Item.Rests, for a penalty
-// Item.Punished. Any number of goroutines may call it.
+// max(1 s, two slices) old: by the store's clock, cells and carries of slices
+// outside of Item.Live are not stored, and those before it are not in answers;
+// for what rests that is Item.Rests, for a penalty Item.Punished. Any number of goroutines may call it.
 // Implementations: memstore, redisstore; both pass storetest.
 type Store interface {
 	// Merge joins a batch. The answer is aligned with it: for each key the

@@ -26,7 +26,6 @@ var errReply = errors.New("unexpected reply")
 // call is one call of the script: its arguments, and where the answers go.
 type call struct {
 	prefix string
-	now    time.Time // of the caller: what is late or early is so by it
 	keys   []string
 	args   []any
 	places []place
@@ -44,13 +43,13 @@ type place struct {
 	count int64         // of the groups asked for, what lasts not counted
 }
 
-func newCall(prefix string, nonce uint64, now time.Time) *call {
-	return &call{prefix: prefix, now: now, args: []any{nonce, now.UnixMilli()}}
+func newCall(prefix string, nonce uint64) *call {
+	return &call{prefix: prefix, args: []any{nonce}}
 }
 
 // add appends an item, which is the batch's item number at.
-func (c *call) add(at int, it regional.Item) {
-	first, last := it.Live(c.now)
+func (c *call) add(at int, it regional.Item, now time.Time) {
+	first, last := it.Live(now)
 	size := groupSize(&it)
 	p := place{at: at, item: it, size: size, first: floorDiv(int64(first), size)}
 	p.item = regional.Item{Key: it.Key, Width: it.Width, Slices: it.Slices, Floor: it.Floor}
@@ -88,7 +87,7 @@ func (c *call) add(at int, it regional.Item) {
 		}
 		head = appendGroup(head, n, int64(end)*millis+kept)
 	}
-	n, expires := c.addLasting(&it, string(append(name, "rest"...)))
+	n, expires := c.addLasting(&it, string(append(name, "rest"...)), now)
 	c.args[headAt] = appendGroup(head, n, expires)
 	if it.Note != "" {
 		c.keys = append(c.keys, listName(c.prefix, tagOf(it.Key)))
@@ -99,18 +98,18 @@ func (c *call) add(at int, it regional.Item) {
 // what rests of a bucket, of which the level is the charges of its one cell, and
 // the boundary the refunds; and a penalty, of which the charges are the end. It
 // returns how many these are, and when the last of them expires.
-func (c *call) addLasting(it *regional.Item, name string) (n int, last int64) {
+func (c *call) addLasting(it *regional.Item, name string, now time.Time) (n int, last int64) {
 	c.keys = append(c.keys, name)
 	put := func(field string, cell crdt.Cell, kept int64) {
 		c.args = append(c.args, field, appendVector(nil, 0, []crdt.Cell{cell}))
 		n, last = n+1, max(last, kept)
 	}
-	since, until := it.Rests(c.now)
+	since, until := it.Rests(now)
 	if r := it.Rest; it.Floor && r.Level > 0 && r.Boundary >= since && r.Boundary <= until {
 		put(fieldRest, crdt.Cell{Charges: r.Level, Refunds: uint64(r.Boundary)},
 			(int64(r.Boundary)+1)*it.Width.Milliseconds()+regional.RestKept.Milliseconds())
 	}
-	if end := it.Punished(c.now); end != 0 {
+	if end := it.Punished(now); end != 0 {
 		put(fieldUntil, crdt.Cell{Charges: uint64(end)}, end/int64(time.Millisecond)+1)
 	}
 	return n, last
@@ -156,19 +155,23 @@ func (c *call) read(out []regional.Item) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errReply, err)
 	}
-	if len(reply) != len(c.places) {
-		return fmt.Errorf("%w: %d answers to %d keys", errReply, len(reply), len(c.places))
+	if len(reply) != 1+len(c.places) {
+		return fmt.Errorf("%w: %d answers to %d keys", errReply, len(reply)-1, len(c.places))
+	}
+	millis, ok := reply[0].(int64)
+	if !ok {
+		return fmt.Errorf("%w: the time is %v", errReply, reply[0])
 	}
 	for i := range c.places {
 		p := &c.places[i]
-		if out[p.at], err = p.read(reply[i], c.now); err != nil {
+		if out[p.at], err = p.read(reply[1+i], time.UnixMilli(millis)); err != nil {
 			return fmt.Errorf("key %016x: %w", uint64(p.item.Key), err)
 		}
 	}
 	return nil
 }
 
-// read reads the answer to one item that was asked for at now.
+// read reads the answer to one item, given at now by Redis's clock.
 func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 	out := p.item
 	if version, ok := reply.(int64); ok {

@@ -32,7 +32,7 @@ func testClusterSuite(t *testing.T, c *nodes) {
 		c.wipe(t)
 		return storetest.Subject{
 			Store:   s,
-			Now:     time.Now,
+			Now:     func() time.Time { return serverNow(t, first) },
 			Advance: func(d time.Duration) { advance(t, first, d) },
 			Wipe:    func() { c.wipe(t) },
 		}

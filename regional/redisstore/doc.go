@@ -54,12 +54,9 @@
 // after the boundary and when the penalty ends, whichever is later, which the
 // script puts off when a later one comes.
 //
-// A group expires when its last slice would: a window and max(1 s, two slices)
-// after its end. Answers leave out the slices that have expired before. All that is
-// by the clock of the aggregator that asks: it says how long what it writes has left,
-// the script has the hash live for that long (PEXPIRE), or for what it had left if
-// that is more, and Redis's own clock may stand where it likes. Of aggregators whose
-// clocks differ the one that is behind decides when a hash goes.
+// A group expires, by PEXPIREAT, when its last slice would: a window and
+// max(1 s, two slices) after its end. Answers leave out the slices that have
+// expired before.
 //
 // The keys that are near their limit (regional.Item.Note) are listed, for who
 // takes over an aggregator's keys and has never heard of them, a sorted set a tag:

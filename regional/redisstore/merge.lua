@@ -4,17 +4,13 @@
 --
 -- KEYS: the groups of the first key, and the list of its tag if it is to be
 --       listed, then those of the second, ...
--- ARGV: nonce, the caller's clock (ms since 1970), then for each key its head, what to
---       list it as, if the head says that it is to be, and for each of its vectors:
---       field, packed vector.
+-- ARGV: nonce, then for each key its head, what to list it as, if the head says
+--       that it is to be, and for each of its vectors: field, packed vector.
 -- Head: the version that the caller saw (7 bytes), whether it is to be listed (1),
 --       then for each of its groups: number of vectors (3), when it expires (6, ms).
 --       It is one string, as each argument costs as much as reading all of it.
--- Answer: for each key its version now, or, if the version before was not the one
--- named, {version, group's index, its HGETALL, ...}.
---
--- The server's clock is not asked: one that is ahead of the callers' would drop what
--- they have yet to enforce. How long a hash lives is counted from the caller's now.
+-- Answer: the time (ms), then for each key its version now, or, if the version
+-- before was not the one named, {version, group's index, its HGETALL, ...}.
 
 local byte, sub, rep, floor = string.byte, string.sub, string.rep, math.floor
 local call = redis.call
@@ -144,17 +140,6 @@ local function plus(a, b)
   return s
 end
 
--- How much longer than it has to a hash lives (ms). Calls are not equally long on
--- their way: without it the quicker ones would each put the end off by a moment, and
--- have that written to replicas and to disk.
-local SPARE = 100
-
--- Has a hash live for so long, or longer if it does: whose clock is ahead of the
--- others' takes nothing from them.
-local function keep(key, left)
-  if call('PTTL', key) < left then call('PEXPIRE', key, left + SPARE) end
-end
-
 -- The keys that a tag's list may have.
 local MOST = 1024
 
@@ -165,11 +150,13 @@ local function list(key, member, expires, now)
   if type(added) ~= 'number' or added == 0 then return end -- it stands there
   call('ZREMRANGEBYSCORE', key, '-inf', now)
   call('ZREMRANGEBYRANK', key, 0, -MOST - 1)
-  keep(key, expires - now)
+  if call('PTTL', key) < expires - now then call('PEXPIREAT', key, expires) end
 end
 
-local nonce, now = tonumber(ARGV[1]), tonumber(ARGV[2])
-local out, k, a = {}, 1, 3
+local time = call('TIME')
+local now = time[1] * 1000 + floor(time[2] / 1000)
+local nonce = tonumber(ARGV[1])
+local out, k, a = {now}, 1, 2
 while k <= #KEYS do
   local head, member = ARGV[a], nil
   local v1, v2, v3, v4, v5, v6, v7, listed = byte(head, 1, 8)
@@ -213,9 +200,12 @@ while k <= #KEYS do
       -- it then reads as none: it is told all each time, which is slow, and right.
       local v = string.format('%d', new)
       if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
+      -- A group expires when it does, but the last, of what outlasts the slices,
+      -- later with each change.
+      if old == 0 or p + 9 > #head and call('PTTL', key) < expires - now then
+        call('PEXPIREAT', key, expires)
+      end
     end
-    -- Also of what was there: by a clock that is ahead, it may have too little left.
-    if new > 0 and expires > now and vectors > 0 then keep(key, expires - now) end
     a = a + 2 * vectors
     before, after = plus(before, old), plus(after, new)
     if new > 0 then last = math.max(last, expires) end

@@ -93,7 +93,7 @@ func TestSentinel(t *testing.T) {
 			flush(t, w.master.client)
 			return storetest.Subject{
 				Store:   s,
-				Now:     time.Now,
+				Now:     func() time.Time { return serverNow(t, w.master.client) },
 				Advance: func(d time.Duration) { advance(t, w.master.client, d) },
 				Wipe:    func() { flush(t, w.master.client) },
 			}

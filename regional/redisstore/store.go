@@ -22,7 +22,6 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
 	prefix  string
-	now     func() time.Time // the caller's clock: Redis's is never asked
 	seen    sightings
 }
 
@@ -37,7 +36,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	s := &Store{client: redis.NewUniversalClient(cfg.options()), prefix: cfg.Prefix, now: time.Now}
+	s := &Store{client: redis.NewUniversalClient(cfg.options()), prefix: cfg.Prefix}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
 	return s, nil
 }
@@ -80,7 +79,7 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 	if err := ctx.Err(); err != nil {
 		return nil, failed(verb, err)
 	}
-	now := s.now()
+	now := time.Now() // places cells in groups; Redis's clock decides which are expired
 	out := make([]regional.Item, len(batch))
 	nonce := rand.Uint64N(maxVersion/2) + 1
 	open := map[int]*call{}
@@ -102,12 +101,12 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 		tag := s.Part(&batch[i])
 		c := open[tag]
 		if c == nil || len(c.places) == maxCallKeys {
-			c = newCall(s.prefix, nonce, now)
+			c = newCall(s.prefix, nonce)
 			c.tag = tag
 			open[tag] = c
 			calls = append(calls, c)
 		}
-		c.add(i, asked(&batch[i]))
+		c.add(i, asked(&batch[i]), now)
 		if keys++; keys == maxPipelineKeys {
 			if flush(); bad.err != nil && s.cluster == nil {
 				break

@@ -78,7 +78,7 @@ func TestStore(t *testing.T) {
 		flush(t, client)
 		return storetest.Subject{
 			Store:   s,
-			Now:     time.Now,
+			Now:     func() time.Time { return serverNow(t, client) },
 			Advance: func(d time.Duration) { advance(t, client, d) },
 			Wipe:    func() { flush(t, client) },
 		}

@@ -18,7 +18,7 @@ func punished(key deltasync.Key, until int64) regional.Item {
 	return it
 }
 
-// in is an instant by the caller's clock, in nanoseconds since 1970.
+// in is an instant by the store's clock, in nanoseconds since 1970.
 func (s *subject) in(d time.Duration) int64 { return s.Now().Add(d).UnixNano() }
 
 // until checks when the penalty of an answer ends.

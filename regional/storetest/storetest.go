@@ -21,9 +21,10 @@ import (
 // closes it.
 type Subject struct {
 	Store regional.Store
-	// Now is the clock that the store takes for the caller's.
+	// Now is the store's clock.
 	Now func() time.Time
-	// Advance returns when that clock is d further: by moving it, or by waiting.
+	// Advance returns when the store's clock is d further: by moving it, or by
+	// waiting.
 	Advance func(d time.Duration)
 	// Wipe makes the store lose every count, as a fault would.
 	Wipe func()
