@@ -42,10 +42,11 @@ func (s *shard) bound(r *record, rate *limit.Rate, cost uint64, now int64) limit
 		level = s.standing(r, rate, now)
 	}
 	if s.shares(rate) && !s.cluster.opened(rate, now) {
-		o.Share = s.cluster.unknown(rate, r.fresh, now)
+		share := s.cluster.unknown(rate, r.fresh, now)
+		o.Share = &share
 		if !r.sparse() && r.block.share != nil {
-			o.Share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)
-			r.block.share.aside.turn(rate, o.Share, r.block, rate.Rounded(level), now)
+			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)
+			r.block.share.aside.turn(rate, &share, r.block, rate.Rounded(level), now)
 		}
 	}
 	return rate.Bound(level, &o, now)

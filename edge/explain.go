@@ -67,6 +67,6 @@ func (n *Node) stand(out *limit.Standing, b Belief, now int64) {
 		if !r.sparse() && r.block.share != nil {
 			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)
 		}
-		out.Own, out.Granted = *share, rate.Grant(level, share)
+		out.Own, out.Granted = share, rate.Grant(level, &share)
 	}
 }

@@ -89,12 +89,12 @@ func (c *cluster) delay() time.Duration {
 }
 
 // unknown is the share of a counter of which nothing was told, with so much charged.
-func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share {
+func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) limit.Share {
 	regions := c.regions.Load()
 	if rate.Scope == limit.ScopeRegion {
 		regions = 1
 	}
-	return &limit.Share{
+	return limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
 		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: (c.silent(now) || !c.answered.Load()) && rate.OnPartition != limit.PartitionOpen,
 	}
@@ -106,7 +106,7 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) *limit.Share
 func (c *cluster) far(rate *limit.Rate, level limit.Level, mine uint64, now int64) (cost uint64, far bool) {
 	share := c.unknown(rate, mine, now)
 	share.Delay += c.interval
-	g, used := rate.Grant(level, share), rate.Rounded(level)
+	g, used := rate.Grant(level, &share), rate.Rounded(level)
 	if rate.OnPartition == limit.PartitionShare && rate.Scope != limit.ScopeRegion && c.live.Load() < c.regions.Load() {
 		few := max(1, rate.Limit/20) // a region that is not heard of may have most of the limit
 		return min(g.Cost, crdt.SatSub(few, used)), g.Free && used < few
@@ -235,8 +235,8 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 	sh := b.share
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
 	p := sh.parts(s.cluster, rate, est, s.spentHere(r, now), now)
-	sh.aside = sh.aside.turn(rate, p, b, est, now)
-	sh.grant = rate.Grant(level, p)
+	sh.aside = sh.aside.turn(rate, &p, b, est, now)
+	sh.grant = rate.Grant(level, &p)
 	r.allowance = sh.grant.Cost
 	if half := sh.grant.Half; half > 0 {
 		r.allowance = min(r.allowance, half)
@@ -319,7 +319,7 @@ const forgetShare = deltasync.ShareKept
 // parts is the share as it stands. What nobody else has seen counts while it counts at
 // all: of a key that nothing is told of, as its region is away or has no room for it,
 // this edge has its part in each window anew.
-func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) *limit.Share {
+func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int64) limit.Share {
 	mine := min(sh.mine, local)
 	age := time.Duration(now - sh.heardAt)
 	if sh.toldAt == 0 || age.Abs() > forgetShare {
@@ -333,7 +333,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		}
 		return p
 	}
-	p := &limit.Share{
+	p := limit.Share{
 		Omega: min(1, float64(sh.told.Omega)), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
 		Less: float64(sh.told.Kept), Closed: c.closed(rate, now), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
