@@ -307,7 +307,7 @@ func (n *Node) frames(now int64) []Outgoing {
 	if n.budget.Allows(now, deltasync.Regular) {
 		n.cluster.backlog.goes(now)
 	}
-	first, left := n.firstLane, n.cfg.Boot()
+	first, left, turn := n.firstLane, n.cfg.Boot(), false
 	for i := range n.outboxes {
 		lane := (first + i) % len(n.outboxes)
 		box := n.outboxes[lane]
@@ -322,6 +322,7 @@ func (n *Node) frames(now int64) []Outgoing {
 		if lane == 0 { // one that everybody serves and hears beats of
 			head.SecretCheck = n.secret
 		}
+		told, short := false, false
 		next := func() *deltasync.Up {
 			h := deltasync.Regular
 			if box.First() {
@@ -332,9 +333,7 @@ func (n *Node) frames(now int64) []Outgoing {
 			}
 			if box.Pending() > 0 {
 				n.cluster.backlog.waits(now)
-			}
-			if n.firstLane == first && i > 0 {
-				n.firstLane = lane // everybody has a turn
+				short = true
 			}
 			return nil
 		}
@@ -348,7 +347,7 @@ func (n *Node) frames(now int64) []Outgoing {
 				l.bye = now
 			}
 			if len(up.Sections) > 0 {
-				l.told = now
+				l.told, told = now, true
 			}
 			if tellsDemand(up) {
 				l.shared = now
@@ -368,6 +367,9 @@ func (n *Node) frames(now int64) []Outgoing {
 				Lane: lane, Seq: up.Seq, Payload: payload,
 				Subject: deltasync.EdgeSubject(n.cfg.Region, lane, n.cfg.Pop, n.cfg.Name),
 			})
+		}
+		if short && !told && !turn { // everybody has a turn
+			n.firstLane, turn = lane, true
 		}
 	}
 	return out

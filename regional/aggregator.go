@@ -34,7 +34,6 @@ type Aggregator struct {
 	nodes      []uint64 // of Config.Peers
 	links      links
 	homes      homes
-	firstLane  atomic.Int32 // that exports first
 	audited    turns
 	spoken     spoken
 	tallies    tallies
@@ -117,6 +116,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	a.links.waiting = make([]atomic.Int64, len(cfg.Peers))
 	a.spoken.peers = make([]voice, len(cfg.Peers))
 	a.links.back = make([]int64, len(cfg.Peers))
+	a.links.first = make([]atomic.Int32, len(cfg.Peers))
 	a.links.ways = make([]int64, len(cfg.Peers))
 	for _, p := range cfg.Peers {
 		a.nodes = append(a.nodes, deltasync.NodeID(p, "", ""))

@@ -42,11 +42,7 @@ func (a *Aggregator) ExportsUrgent(now time.Time) []Outgoing { return a.exports(
 func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	a.hurry.Store(false)
 	t := a.clock.At(now)
-	var out []Outgoing
-	first := int(a.firstLane.Load())
-	for i := range a.lanes {
-		lane := (first + i) % len(a.lanes)
-		l := a.lanes[lane]
+	for lane, l := range a.lanes {
 		l.mu.Lock()
 		if !a.Serves(lane) {
 			l.learnt = 0 // who gets it back has to learn anew
@@ -56,14 +52,28 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 			a.republishAll(l, t)
 		}
 		a.spread(l, t)
-		for j := range l.peers {
-			p := &l.peers[j]
-			if t < p.until && p.until-t <= int64(time.Second) || urgent && !p.outbox.Urgent() { // longer: a clock was set back
-				continue
-			}
-			var all bool
-			if out, all = a.frames(out, lane, j, t, now.UnixNano()); !all && i > 0 {
-				a.firstLane.CompareAndSwap(int32(first), int32(lane)) // where bytes run short, everybody has a turn
+		l.mu.Unlock()
+	}
+	var out []Outgoing
+	for j := range a.cfg.Peers {
+		out = a.exportsTo(out, j, t, now.UnixNano(), urgent)
+	}
+	return out
+}
+
+// exportsTo takes what all lanes have for one peer. Where bytes run short every lane has
+// a turn: next time the first is the one that got nothing through.
+func (a *Aggregator) exportsTo(out []Outgoing, j int, now, raw int64, urgent bool) []Outgoing {
+	first, turn := int(a.links.first[j].Load()), false
+	for i := range a.lanes {
+		lane := (first + i) % len(a.lanes)
+		l := a.lanes[lane]
+		l.mu.Lock()
+		if p := &l.peers[j]; (now >= p.until || p.until-now > int64(time.Second)) && (!urgent || p.outbox.Urgent()) { // longer: a clock was set back
+			var starves bool
+			if out, starves = a.frames(out, lane, j, now, raw); starves && !turn {
+				a.links.first[j].Store(int32(lane))
+				turn = true
 			}
 		}
 		l.mu.Unlock()
@@ -75,6 +85,7 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 type links struct {
 	mu      sync.Mutex // guards what follows; taken with a lane's held
 	budgets []deltasync.Budget
+	first   []atomic.Int32 // lane of each that exports first
 	waiting []atomic.Int64 // since when each owes an answer, as it has said nothing since; 0: it does not
 	back    []int64        // when each that was cut off has told what it counted meanwhile
 	ways    []int64        // how long frames take to each, one way, in ns; 0: not known
@@ -111,8 +122,8 @@ const (
 )
 
 // frames takes what one lane has for one peer; raw is what our own clock shows.
-// Not all of it leaves where the link has no bytes left.
-func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Outgoing, all bool) {
+// Not all of it leaves where the link has no bytes left; the lane starves if none does.
+func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Outgoing, starves bool) {
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
 	head := a.self
@@ -120,13 +131,15 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 	if lane == 0 { // as edges do, who tell it to whoever owns that lane
 		head.SecretCheck = a.inbox.Secret(now)
 	}
+	told := false
 	next := func() *deltasync.Up {
 		h := deltasync.Regular
 		if box.Urgent() {
 			h = deltasync.Pressing
 		}
-		if all = box.Pending() == 0 || a.links.allows(j, now, h); !all {
+		if box.Pending() > 0 && !a.links.allows(j, now, h) {
 			a.stats.overBudget.Add(1)
+			starves = !told
 			return nil
 		}
 		return box.Next(head)
@@ -136,7 +149,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = next() {
-		p.sent = now
+		p.sent, told = now, told || len(up.Sections) > 0
 		a.links.sent(j, now)
 		a.lanes[lane].noteExport(up, now)
 		payload, err := up.AppendBinary(nil)
@@ -152,7 +165,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Ou
 		out = append(out, Outgoing{Peer: to, Lane: lane, Seq: up.Seq, Payload: payload,
 			Subject: deltasync.RegionSubject(to, lane, a.cfg.Region)})
 	}
-	return out, all
+	return out, starves
 }
 
 // beats says that a peer was told nothing in a lane for long enough.
