@@ -15,6 +15,10 @@ type clock struct {
 	mu sync.Mutex // guards what corrects it
 }
 
+// Now is what time it is by the aggregator's clock, corrected by those of other regions:
+// the one that its store should go by.
+func (a *Aggregator) Now() time.Time { return time.Unix(0, a.clock.At(a.cfg.Now())) }
+
 // tellClock takes in the stamps of an exchange with an aggregator of another region.
 func (a *Aggregator) tellClock(region, name uint64, sent, received, replied, arrived int64) {
 	a.clock.mu.Lock()

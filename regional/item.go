@@ -8,8 +8,7 @@ import (
 )
 
 // Ahead is how far after the store's clock a slice may begin and still be
-// stored: twice what aggregators accept, because their clock is not the
-// store's. Beyond it a broken clock would fill the store with counts that take
+// stored: twice what aggregators accept, whose clocks are not quite alike. Beyond it a broken clock would fill the store with counts that take
 // as long to expire as it is wrong.
 const Ahead = 2 * time.Second
 

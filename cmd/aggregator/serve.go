@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +62,8 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	if err := checkRoom(s); err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
-	store, err := openStore(s, log)
+	var agg *regional.Aggregator
+	store, err := openStore(s, func() time.Time { return agg.Now() }, log)
 	if err != nil {
 		return err
 	}
@@ -84,8 +86,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		}
 		config.Rules = watcher.Set()
 	}
-	agg, err := regional.New(config, store)
-	if err != nil {
+	if agg, err = regional.New(config, store); err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "aggregator "+s.Region+"/"+s.Name, s.Region+"."+s.Name, log))

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
@@ -20,20 +21,21 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// openStore makes the store that the settings name. It connects to nothing yet.
-func openStore(s *configs.AggregatorSettings, log *slog.Logger) (regional.Store, error) {
+// openStore makes the store that the settings name, which goes by the clock now. It
+// connects to nothing yet, and asks for no time.
+func openStore(s *configs.AggregatorSettings, now func() time.Time, log *slog.Logger) (regional.Store, error) {
 	if !s.Redis.Set() {
 		log.Warn("no redis.url and no redis.addrs: counts live in memory alone and are gone when this process stops")
-		return memstore.New(memstore.Config{MaxKeys: int(s.MaxBytes / 2 / memstore.KeyBytes)}), nil
+		return memstore.New(memstore.Config{MaxKeys: int(s.MaxBytes / 2 / memstore.KeyBytes), Now: now}), nil
 	}
-	store, err := openRedis(&s.Redis, s.Region)
+	store, err := openRedis(&s.Redis, s.Region, now)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	if !s.RedisLong.Set() {
 		return store, nil
 	}
-	long, err := openRedis(&s.RedisLong, s.Region)
+	long, err := openRedis(&s.RedisLong, s.Region, now)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: redis.long: %w", cli.ErrInvalidConfig, err), store.Close())
 	}
@@ -92,11 +94,12 @@ func (r *rights) Load(ctx context.Context, lane int, token uint64, keys []deltas
 	return found, err
 }
 
-func openRedis(s *configs.RedisSettings, region string) (*redisstore.Store, error) {
+func openRedis(s *configs.RedisSettings, region string, now func() time.Time) (*redisstore.Store, error) {
 	cfg, err := redisConfig(s, region)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Now = now
 	return redisstore.New(cfg)
 }
 

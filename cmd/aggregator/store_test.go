@@ -71,7 +71,7 @@ func TestRedisOverTLS(t *testing.T) {
 		{"a broken authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: broken}, "redis: tls.ca: no certificate in it"},
 		{"a broken certificate", configs.RedisSettings{Addrs: []string{addr}, TLSCert: broken, TLSKey: key}, "redis: tls.cert: "},
 	} {
-		store, err := openStore(&configs.AggregatorSettings{Region: "eu", Redis: tt.s}, slog.New(slog.DiscardHandler))
+		store, err := openStore(&configs.AggregatorSettings{Region: "eu", Redis: tt.s}, time.Now, slog.New(slog.DiscardHandler))
 		if err == nil {
 			_, err = store.Epoch(t.Context())
 			for tries := 0; errors.Is(err, context.DeadlineExceeded) && tries < 20; tries++ { // of a busy machine, which says nothing of certificates
@@ -94,7 +94,7 @@ func TestLongWindowsHaveARedisOfTheirOwn(t *testing.T) {
 		Region: "eu", Redis: configs.RedisSettings{URL: "redis://" + short.Addr},
 		RedisLong: configs.RedisSettings{Addrs: []string{long.Addr}},
 	}
-	store, err := openStore(&settings, slog.New(slog.DiscardHandler))
+	store, err := openStore(&settings, time.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestLongWindowsHaveARedisOfTheirOwn(t *testing.T) {
 		tt.away.Restart()
 	}
 	settings.RedisLong.TLSCA = "none.pem"
-	if _, err := openStore(&settings, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "redis.long: redis: tls.ca: ") {
+	if _, err := openStore(&settings, time.Now, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "redis.long: redis: tls.ca: ") {
 		t.Errorf("openStore: %v, want an error about redis.long", err)
 	}
 }

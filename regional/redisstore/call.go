@@ -44,8 +44,11 @@ type place struct {
 }
 
 func newCall(prefix string, nonce uint64) *call {
-	return &call{prefix: prefix, args: []any{nonce}}
+	return &call{prefix: prefix, args: []any{nonce, int64(0)}}
 }
+
+// stamp says what time it is where the call is made.
+func (c *call) stamp(now time.Time) { c.args[1] = now.UnixMilli() }
 
 // add appends an item, which is the batch's item number at.
 func (c *call) add(at int, it regional.Item, now time.Time) {
@@ -162,16 +165,18 @@ func (c *call) read(out []regional.Item) error {
 	if !ok {
 		return fmt.Errorf("%w: the time is %v", errReply, reply[0])
 	}
+	now := time.UnixMilli(max(millis, c.args[1].(int64)))
 	for i := range c.places {
 		p := &c.places[i]
-		if out[p.at], err = p.read(reply[1+i], time.UnixMilli(millis)); err != nil {
+		if out[p.at], err = p.read(reply[1+i], now); err != nil {
 			return fmt.Errorf("key %016x: %w", uint64(p.item.Key), err)
 		}
 	}
 	return nil
 }
 
-// read reads the answer to one item, given at now by Redis's clock.
+// read reads the answer to one item, given at now: by Redis's clock, set back as
+// merge.lua does, or by the caller's if that is ahead.
 func (p *place) read(reply any, now time.Time) (regional.Item, error) {
 	out := p.item
 	if version, ok := reply.(int64); ok {

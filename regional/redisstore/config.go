@@ -48,6 +48,9 @@ type Config struct {
 	// returns after about twice as long. Nothing waits for it but the
 	// write-through of counts.
 	Timeout time.Duration
+	// Now is the clock that says which slices are late or early, an aggregator's with
+	// what others correct of it; nil: time.Now.
+	Now func() time.Time
 }
 
 // Validate returns every mistake, each by the path of its field.

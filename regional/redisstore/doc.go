@@ -56,7 +56,10 @@
 //
 // A group expires, by PEXPIREAT, when its last slice would: a window and
 // max(1 s, two slices) after its end. Answers leave out the slices that have
-// expired before.
+// expired before. That is by Redis's clock, which the script sets back by whole
+// seconds where it is ahead of the caller's: what one caller has yet to enforce is
+// kept, whatever the clocks of Redis and of others say. One that is behind keeps all
+// for longer, and answers leave out what has expired by the caller's.
 //
 // The keys that are near their limit (regional.Item.Note) are listed, for who
 // takes over an aggregator's keys and has never heard of them, a sorted set a tag:

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -33,7 +32,7 @@ func (s *Store) Hot(ctx context.Context, from int) (page []regional.Noted, next 
 	if err := ctx.Err(); err != nil {
 		return nil, 0, failed("list hot keys", err)
 	}
-	since := strconv.FormatInt(time.Now().UnixMilli(), 10) // what is listed for longer by Redis's clock does no harm
+	since := strconv.FormatInt(s.now().UnixMilli(), 10) // what is listed for longer by Redis's clock does no harm
 	n := max(0, min(listAtOnce, tags-from))
 	replies, errs := make([]*redis.StringSliceCmd, n), make([]error, n)
 	read := func(of []int) {

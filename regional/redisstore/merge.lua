@@ -4,12 +4,13 @@
 --
 -- KEYS: the groups of the first key, and the list of its tag if it is to be
 --       listed, then those of the second, ...
--- ARGV: nonce, then for each key its head, what to list it as, if the head says
---       that it is to be, and for each of its vectors: field, packed vector.
+-- ARGV: nonce, the caller's clock (ms since 1970), then for each key its head, what to
+--       list it as, if the head says that it is to be, and for each of its vectors:
+--       field, packed vector.
 -- Head: the version that the caller saw (7 bytes), whether it is to be listed (1),
 --       then for each of its groups: number of vectors (3), when it expires (6, ms).
 --       It is one string, as each argument costs as much as reading all of it.
--- Answer: the time (ms), then for each key its version now, or, if the version
+-- Answer: the time (ms, see below), then for each key its version now, or, if the version
 -- before was not the one named, {version, group's index, its HGETALL, ...}.
 
 local byte, sub, rep, floor = string.byte, string.sub, string.rep, math.floor
@@ -145,18 +146,25 @@ local MOST = 1024
 
 -- Lists a member for as long as its counts last. A list is a help: what ails it
 -- is no reason to refuse counts.
-local function list(key, member, expires, now)
+local function list(key, member, expires, now, ahead)
   local added = redis.pcall('ZADD', key, 'GT', 'CH', expires, member)
   if type(added) ~= 'number' or added == 0 then return end -- it stands there
   call('ZREMRANGEBYSCORE', key, '-inf', now)
   call('ZREMRANGEBYRANK', key, 0, -MOST - 1)
-  if call('PTTL', key) < expires - now then call('PEXPIREAT', key, expires) end
+  if call('PTTL', key) < expires - now then call('PEXPIREAT', key, expires + ahead) end
 end
 
+-- The server's clock decides what is over, and one that is ahead of the caller's
+-- would drop what the caller has yet to enforce: it is set back by whole seconds, and
+-- what is written expires as much later by it. By whole ones, as all that is written
+-- of the same slices is to expire in the same moment: under volatile-ttl the server
+-- evicts what goes soonest, be that of a moment. One that is behind keeps all for longer.
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000)
+local ahead = math.max(0, floor((now - tonumber(ARGV[2])) / 1000) * 1000)
+now = now - ahead
 local nonce = tonumber(ARGV[1])
-local out, k, a = {now}, 1, 2
+local out, k, a = {now}, 1, 3
 while k <= #KEYS do
   local head, member = ARGV[a], nil
   local v1, v2, v3, v4, v5, v6, v7, listed = byte(head, 1, 8)
@@ -201,9 +209,10 @@ while k <= #KEYS do
       local v = string.format('%d', new)
       if field then call('HSET', key, 'v', v, field, value) else call('HSET', key, 'v', v) end
       -- A group expires when it does, but the last, of what outlasts the slices,
-      -- later with each change.
-      if old == 0 or p + 9 > #head and call('PTTL', key) < expires - now then
-        call('PEXPIREAT', key, expires)
+      -- later with each change; and all do where clocks differ, as who wrote it first
+      -- may have set the server's back by less.
+      if old == 0 or (ahead > 0 or p + 9 > #head) and call('PTTL', key) < expires - now then
+        call('PEXPIREAT', key, expires + ahead)
       end
     end
     a = a + 2 * vectors
@@ -212,7 +221,7 @@ while k <= #KEYS do
   end
   local behind = k
   if member then
-    if last > now then list(KEYS[k], member, last, now) end
+    if last > now then list(KEYS[k], member, last, now, ahead) end
     k = k + 1
   end
   if before == named then

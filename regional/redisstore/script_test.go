@@ -27,28 +27,6 @@ func testStore(t *testing.T) *Store {
 	return s
 }
 
-// An aggregator whose clock is behind sends what Redis knows to be too late.
-func TestRedisDecidesWhatIsLate(t *testing.T) {
-	s := testStore(t)
-	behind := time.Now().Add(-time.Hour)
-	it := regional.Item{Key: 1, Width: time.Second, Slices: 60, Vectors: []regional.Vector{{
-		Source: regional.FromEdge,
-		Cells:  []crdt.Cell{{Slice: crdt.Slice(behind.Unix()), Charges: 5}},
-	}}}
-	c := newCall(s.prefix, 1)
-	c.add(0, it, behind)
-	out := make([]regional.Item, 1)
-	if s.run(t.Context(), []*call{c}); c.err != nil {
-		t.Fatal(c.err)
-	}
-	if err := c.read(out); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := s.client.DBSize(t.Context()).Result(); err != nil || n != 0 || out[0].Version != 0 {
-		t.Errorf("DBSIZE = %d, %v, version %d; want nothing stored", n, err, out[0].Version)
-	}
-}
-
 // What outlasts slices is one hash: it lives as long as the part of it that lives
 // longest, whichever of them changed.
 func TestLastingExpires(t *testing.T) {

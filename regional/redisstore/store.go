@@ -22,6 +22,7 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
 	prefix  string
+	now     func() time.Time
 	seen    sightings
 }
 
@@ -36,7 +37,10 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	s := &Store{client: redis.NewUniversalClient(cfg.options()), prefix: cfg.Prefix}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Store{client: redis.NewUniversalClient(cfg.options()), prefix: cfg.Prefix, now: cfg.Now}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
 	return s, nil
 }
@@ -79,7 +83,7 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 	if err := ctx.Err(); err != nil {
 		return nil, failed(verb, err)
 	}
-	now := time.Now() // places cells in groups; Redis's clock decides which are expired
+	now := s.now() // places cells in groups
 	out := make([]regional.Item, len(batch))
 	nonce := rand.Uint64N(maxVersion/2) + 1
 	open := map[int]*call{}
@@ -87,6 +91,9 @@ func (s *Store) exchange(ctx context.Context, verb string, batch []regional.Item
 	var bad badTags
 	keys := 0
 	flush := func() {
+		for _, c := range calls {
+			c.stamp(s.now())
+		}
 		s.run(ctx, calls)
 		for _, c := range calls {
 			if c.err == nil {
