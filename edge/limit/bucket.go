@@ -126,8 +126,9 @@ func (r *Rate) CarryOf(level uint64, now int64) Carry {
 
 // overfull is the largest level that counts, of what is known by slices: twice what
 // the bucket holds with its widest margin. Regions that are cut off from each other
-// admit less than half too much. Whoever claims more lies, and what it claims has
-// drained in two windows, or with a margin that much later.
+// admit less than half too much. Whoever claims more lies, or reports what was used
+// after the fact, and what it claims has drained in two windows, or with a margin that
+// much later.
 func (r *Rate) overfull() uint64 {
 	brim := r.CeilingOf(r.Limit)
 	return crdt.SatAdd(brim, brim-min(brim, r.Drain.Floor))
