@@ -134,7 +134,7 @@ var loneMutants = []struct {
 	{trial.Depart, mutant{"who leaves keeps his rights for good", "regional/escrow/deposit.go",
 		"silent > spare(lease+h.Lasts) || h.Out()", "h.Out()", "15"}},
 	{trial.NewRegion, mutant{"a region that was never heard is given up", "regional/exchange.go",
-		"if t < p.until && p.until-t", "if p.fails > 8 && p.heard == 0 || t < p.until && p.until-t", "4|cut-off"}},
+		"p := &l.peers[j]; (now >= p.until", "p := &l.peers[j]; (p.fails <= 8 || p.heard != 0) && (now >= p.until", "4|cut-off"}},
 	{trial.Slow, mutant{"what came in late is not told to who asked before", "regional/since.go",
 		"if !c.late.before(asked) {", "if false {", "4"}},
 }
