@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,15 +24,16 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 type ids struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex // guards what follows
-	spent map[string]struct{}
-	order []string // of spent, a ring
+	mu    sync.Mutex       // guards what follows
+	spent map[string]int64 // until when what the id was charged may count, ns since 1970
+	order []string         // of spent, a ring
 	next  int
 }
 
-// mostSpent is how many ids are remembered whose cost was given back: a caller that asks
-// again, as it heard no answer, does so soon.
-const mostSpent = 4096
+// mostSpent is how many ids are remembered whose cost was given back. Where all of them
+// may count still, no other is taken for one of this edge's: what is given back for it is
+// free when its window ends.
+const mostSpent = 1 << 16
 
 // sumChars is how many characters of an id are its sum.
 const sumChars = 4
@@ -70,9 +72,10 @@ func (i *ids) sum(dst, rest []byte, proves uint64) {
 	}
 }
 
-// ours says that an id was made here and proves a digest, and that nothing was given back
-// for it yet; it is taken to be now.
-func (i *ids) ours(id string, proves uint64) bool {
+// ours says that an id was made here and proves a digest, that what was charged for it
+// counts still in all strict limits of the rules, and that nothing was given back for it
+// yet; it is taken to be now.
+func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time) bool {
 	if len(id) != idLength {
 		return false
 	}
@@ -81,22 +84,46 @@ func (i *ids) ours(id string, proves uint64) bool {
 	if string(sum[:]) != id[idLength-sumChars:] {
 		return false
 	}
+	made, until := madeAt(id), int64(0)
+	for _, rule := range rules {
+		for _, rate := range rule.Rates {
+			if rate.Consistency != limit.Strict {
+				continue
+			}
+			if rate.SliceAt(made) < rate.Reach(now.UnixNano()) {
+				return false // it is free already, and what is in use is others'
+			}
+			until = max(until, made+int64(rate.Window+2*rate.Width))
+		}
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if _, twice := i.spent[id]; twice {
 		return false
 	}
 	if i.spent == nil {
-		i.spent = make(map[string]struct{})
+		i.spent = make(map[string]int64)
 	}
 	if len(i.order) < mostSpent {
 		i.order = append(i.order, id)
 	} else {
+		if i.spent[i.order[i.next]] > now.UnixNano() {
+			return false
+		}
 		delete(i.spent, i.order[i.next])
 		i.order[i.next], i.next = id, (i.next+1)%mostSpent
 	}
-	i.spent[id] = struct{}{}
+	i.spent[id] = until
 	return true
+}
+
+// madeAt is when an id was made, to the millisecond, in ns since 1970.
+func madeAt(id string) int64 {
+	var millis uint64
+	for _, c := range []byte(id[:10]) { // 50 bits, of which the first two are none
+		millis = millis<<5 | uint64(strings.IndexByte(crockford, c))
+	}
+	return int64(millis) * int64(time.Millisecond)
 }
 
 // appendID appends an id with so many random bits: the sixteen low ones of the first, and

@@ -47,7 +47,7 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 		d = a.peek(now, req)
 	case c.giveBack:
 		kind = reportGiveBack
-		req.Ours = c.decision != "" && a.ids.ours(strings.ToUpper(c.decision), a.ids.digest(req))
+		req.Ours = c.decision != "" && a.ids.ours(strings.ToUpper(c.decision), a.ids.digest(req), req.Rules(), now)
 		a.limiter.GiveBack(now, req)
 		d = a.peek(now, req)
 	default:

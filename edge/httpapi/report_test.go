@@ -115,11 +115,27 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 			t.Errorf("%s: %s, taken for ours: %t, want %t", c.name, r.text, b.limiter.Ours, c.want)
 		}
 	}
-	for i := range 2 * mostSpent { // those that were given back are not kept for ever
-		b.api.ids.ours(string(b.api.ids.append(nil, testStart.Add(time.Duration(i)*time.Second), 7)), 7)
+	// Those that were given back are kept for as long as they count, and no longer.
+	rules := b.limiter.Rules().Rules()
+	id := func(at time.Time) string { return string(b.api.ids.append(nil, at, 7)) }
+	used := id(testStart)
+	for i, want := range []bool{true, false} {
+		if got := b.api.ids.ours(used, 7, rules, testStart); got != want {
+			t.Errorf("given back for the %d. time: %t", i+1, got)
+		}
 	}
-	if n := len(b.api.ids.spent); n != mostSpent {
-		t.Errorf("%d ids remembered, want %d", n, mostSpent)
+	for len(b.api.ids.spent) < mostSpent {
+		b.api.ids.ours(id(testStart), 7, rules, testStart)
+	}
+	if b.api.ids.ours(id(testStart), 7, rules, testStart) || len(b.api.ids.spent) != mostSpent || b.api.ids.ours(used, 7, rules, testStart) {
+		t.Errorf("%d ids remembered, that all count; another one is taken all the same", len(b.api.ids.spent))
+	}
+	later := testStart.Add(5 * b.limiter.Rules().Rules()[0].Rates[0].Window)
+	if !b.api.ids.ours(id(later), 7, rules, later) || len(b.api.ids.spent) != mostSpent {
+		t.Errorf("%d ids remembered, none of which counts; another one is not taken", len(b.api.ids.spent))
+	}
+	if b.api.ids.ours(id(testStart), 7, rules, later) {
+		t.Error("an id whose charge has left the window is taken to free a right")
 	}
 }
 
