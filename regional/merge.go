@@ -78,7 +78,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 	index := -1
 	for si := range up.Sections {
 		sec := &up.Sections[si]
-		if err := (&Item{Width: sec.Shape.Width, Slices: sec.Shape.Slices}).Check(); err != nil {
+		if err := (&Item{Width: sec.Shape.Width, Slices: sec.Shape.Slices}).Check(); err != nil || a.misshapes(sec.Shape) {
 			for di := range sec.Deltas {
 				if index++; all {
 					a.stats.misshapen.Add(1)

@@ -12,7 +12,8 @@ import (
 // could keep everybody else's out, by a width of its choice. So it is in force as long
 // as no more PoPs and regions tell another one than have counts of it, and as long as
 // some PoP of this region has. When that ends the counter begins anew, but for its
-// penalty; what it had lapses in the store.
+// penalty; what it had lapses in the store. An aggregator that knows the rules knows
+// better: no majority is needed for the width that they have, and none helps another.
 
 // rival is what a PoP or region tells, whose counts of a key are refused.
 type rival struct {
@@ -26,7 +27,8 @@ const rivalFor = int64(time.Minute)
 // contest hears that a PoP tells another width than the counter's. It says whether
 // that is in force from now on.
 func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltasync.Kind, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
-	if m.looked > mostLooked {
+	right, ours := a.inRules(told.Generation), a.inRules(c.shape.Generation)
+	if m.looked > mostLooked || ours {
 		return false
 	}
 	c.forgetRivals(now)
@@ -42,7 +44,7 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 	}
 	m.looked += c.edges.Len() + c.regions.Len()
 	foreign := kind == deltasync.KindEdge && c.edges.Len() == 0 // other regions alone have counts of it
-	if c.writing > 0 || !foreign && rivals <= c.parties(&a.pops) {
+	if c.writing > 0 || !right && !foreign && rivals <= c.parties(&a.pops) {
 		l.weigh(c)
 		return false
 	}
@@ -54,6 +56,27 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 	c.reshape(told)
 	l.weigh(c)
 	return true
+}
+
+// inRules says that a generation is of the rules that the aggregator knows. Then frames
+// tell it with their width: see misshapes.
+func (a *Aggregator) inRules(generation uint64) bool {
+	rates := a.tallies.rates.Load()
+	if rates == nil {
+		return false
+	}
+	_, known := (*rates)[generation]
+	return known
+}
+
+// misshapes says that the rules have slices of another width for what a section tells.
+func (a *Aggregator) misshapes(told deltasync.Shape) bool {
+	rates := a.tallies.rates.Load()
+	if rates == nil {
+		return false
+	}
+	k, known := (*rates)[told.Generation]
+	return known && k.rate.Width != told.Width
 }
 
 // forgetRivals forgets who told another width long ago.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -205,5 +206,41 @@ func TestPenaltyOutlivesAWidth(t *testing.T) {
 	m.punish(r, narrow, in(30*time.Hour))
 	if got := untilOf(r, narrow); got != 0 {
 		t.Errorf("while it rests: until %d, want nothing", got)
+	}
+}
+
+// An aggregator that knows the rules needs no majority for the width that they have, and
+// lets none bring in another: one hostile PoP against one honest PoP lifted a limit.
+func TestRulesTellTheWidth(t *testing.T) {
+	set := ruleSet(t, apiRule("api", limit.RateSpec{Limit: 100, Per: time.Minute}))
+	rate := set.Rules()[0].Rates[0]
+	const ok, refused = deltasync.StatusOK, deltasync.StatusForbidden
+	tells := func(r *region, pop string, shape deltasync.Shape) deltasync.Status {
+		e := &edge{name: "e", pop: pop}
+		return e.send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: sliceOf(shape, r.now), Charges: 5}}}}}).Status
+	}
+	right := shapeOf(rate)
+	for _, width := range []time.Duration{time.Millisecond, 366 * 24 * time.Hour} {
+		lie := right
+		lie.Width, lie.Slices = width, 1
+		r := truthful(t, set, regional.Config{})
+		if got := tells(r, "m", lie); got != refused {
+			t.Errorf("%v under the name of a rule: %v, want %v", width, got, refused)
+		}
+		lie.Generation++ // one that no rule has, as of rules that are not here yet
+		if got := tells(r, "m", lie); got != ok {
+			t.Errorf("%v under another name: %v, want %v", width, got, ok)
+		}
+		if got := tells(r, "p", right); got != ok {
+			t.Errorf("one PoP against one that told %v, by the rules: %v, want %v", width, got, ok)
+		}
+		for _, pop := range []string{"m", "n", "o"} {
+			if got := tells(r, pop, lie); got != refused {
+				t.Errorf("%v against what the rules have: %v, want %v", width, got, refused)
+			}
+		}
+		if got := charges((&edge{name: "asker"}).send(r, deltasync.Section{Shape: right, Deltas: []deltasync.Delta{{Key: 9}}}).Totals[0].Peers); got != 5 {
+			t.Errorf("%d counted, want the 5 of the honest PoP", got)
+		}
 	}
 }
