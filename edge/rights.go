@@ -2,6 +2,7 @@ package edge
 
 import (
 	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,9 @@ type rights struct {
 	idle     time.Duration // since when nothing is asked for; 0: something is
 	log      uint64        // that has what was granted
 	home     string        // region of the authority; "": as good as known, the own one
+	ceiling  uint64        // of the rules, at the last fold
+	most     uint64        // that may be spent since that was lowered; see lower
+	lowered  time.Duration // when that was; 0: most bounds nothing
 }
 
 // held is how many rights there are now.
@@ -119,11 +123,45 @@ func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
 	if !asks(rate) {
 		rt.granted, rt.until = crdt.SatAdd(rt.returned, rate.Ceiling), math.MaxInt64
 	}
+	if asks(rate) && !rate.Asked() {
+		s.lower(r, rate, boot, now)
+	}
 	held := rt.held(boot)
 	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
 	r.allowance = min(r.allowance, crdt.SatSub(held, used))
+	if rt.lowered != 0 {
+		r.allowance = min(r.allowance, crdt.SatSub(rt.most, used))
+	}
 	if asks(rate) && rt.wishes(r.block.share, rate, held, used, now, boot) {
 		s.claim(r)
+	}
+}
+
+// lower has a counter spend no more than its part of a limit that the rules have lowered:
+// of the rights that it holds as many in proportion, rounded down, so that those of all
+// edges together are none too many, before anybody hears of it and behind a cut. It
+// returns the others as they come free. That ends with the first answer to a claim that
+// told the lower limit: from then on the authority grants no more than that.
+func (s *shard) lower(r *record, rate *limit.Rate, boot time.Duration, now int64) {
+	rt := r.block.share.rights
+	if was := rt.ceiling; rate.Ceiling < was {
+		part := func(of uint64) uint64 {
+			hi, lo := bits.Mul64(min(of, was), rate.Ceiling)
+			q, _ := bits.Div64(hi, lo, was)
+			return q
+		}
+		most := part(rt.held(boot))
+		if rt.lowered != 0 {
+			most = min(most, part(rt.most))
+		}
+		rt.most, rt.lowered = most, boot
+		s.claim(r)
+	}
+	if rt.ceiling = rate.Ceiling; rt.lowered == 0 {
+		return
+	}
+	if s.returns(r, rt.most, now); rt.answered > rt.lowered && rt.held(boot) <= rt.most {
+		rt.most, rt.lowered = 0, 0
 	}
 }
 

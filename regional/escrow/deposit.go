@@ -178,8 +178,8 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 			continue
 		}
 		part := uint64(math.Ceil(parts[i]))
-		if has < part && out < limit {
-			more := min(part-has, limit-out)
+		if most := min(limit, h.Limit); has < part && out < most { // who claims less knows of a limit that was lowered
+			more := min(part-has, most-out)
 			h.Granted = crdt.SatAdd(h.Granted, more)
 			out, has = out+more, has+more
 			granted = append(granted, h)
@@ -201,6 +201,9 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 // return what it has above, as far as it is not used.
 func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need, now time.Duration) (target uint64, recall bool) {
 	target = uint64(math.Ceil(parts[i]))
+	if limit := d.limit(); d.out() > limit { // it was lowered: of parts that are rounded up there may be too many
+		return min(uint64(parts[i]), d.holdings[i].wants(now)), true
+	}
 	if isScarce && wanted != none { // what nobody wants is for whoever does
 		return min(target, d.holdings[i].wants(now)), true
 	}
