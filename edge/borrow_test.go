@@ -142,3 +142,62 @@ func TestParentLendsByItsLimit(t *testing.T) {
 		t.Error("a parent with 4 of 100 used lent nothing")
 	}
 }
+
+// Who borrows nothing does not wait in the queue of its parent.
+func TestParentsQueueIsForWhoBorrows(t *testing.T) {
+	n := newNode(t, Config{}, limit.RuleSpec{
+		Name: "child", Priority: 2, Match: limit.MatchSpec{Path: []string{"/api"}}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}},
+		Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, Parent: "queue"}},
+	}, limit.RuleSpec{
+		Name: "queue", Priority: 1, Match: limit.MatchSpec{Path: []string{"/other"}},
+		Rates: []limit.RateSpec{{Algorithm: "leaky_bucket", Capacity: 20, Outflow: limit.Flow{Units: 1, Per: time.Second}, Queue: true}},
+	})
+	ask := func(path string) limit.Decision {
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set("path", path)
+		return n.Check(start, req)
+	}
+	for i := range 5 {
+		if d := ask("/other"); !d.Allowed || d.Delay != time.Duration(i)*time.Second {
+			t.Fatalf("in the queue: %+v", d)
+		}
+	}
+	for range 10 {
+		if d := ask("/api"); !d.Allowed || d.Delay != 0 {
+			t.Fatalf("within its own limit: %+v, want no delay", d)
+		}
+	}
+	if d := ask("/api"); !d.Allowed || d.Delay != 5*time.Second {
+		t.Errorf("borrowed: %+v, want the parent's queue", d)
+	}
+}
+
+// What a parent keeps for its higher classes is not lent to lower ones.
+func TestParentsLendNoReserve(t *testing.T) {
+	n := newNode(t, Config{}, limit.RuleSpec{
+		Name: "child", Priority: 2, Match: limit.MatchSpec{Path: []string{"/api"}}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}},
+		Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 1000, Parent: "total"}},
+	}, limit.RuleSpec{
+		Name: "total", Priority: 1, Match: limit.MatchSpec{Path: []string{"/other"}}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}},
+		Classes: limit.ClassesSpec{From: "header.X-Class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 50}},
+	})
+	admitted := func(path, class string) (count int) {
+		for range 20 {
+			req := n.Rules().Only().NewRequest()
+			req.Set("path", path)
+			req.Set("header.X-Class", class)
+			if n.Check(start, req).Allowed {
+				count++
+			}
+			req.Release()
+		}
+		return count
+	}
+	if got := admitted("/api", "batch"); got != 6 {
+		t.Errorf("batch: %d admitted, want its own and 5 of the parent's", got)
+	}
+	if got := admitted("/api", "critical") + admitted("/other", "critical"); got != 5 {
+		t.Errorf("critical: %d admitted, want the 5 that are kept for it", got)
+	}
+}

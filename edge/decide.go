@@ -50,7 +50,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
 		c := &counters[i]
-		if !d.Allowed || c.rule.Mode != limit.Enforce {
+		if !d.Allowed || c.rule.Mode != limit.Enforce || c.lends && !c.lent { // nothing is borrowed of it
 			continue
 		}
 		if d.Delay = max(d.Delay, c.delay); c.rate.Queue {
@@ -200,14 +200,15 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		if l.foreign || !l.record.fits(l.rule, l.rate, now) {
 			n.refold(l, now)
 		}
-		want := crdt.SatAdd(l.cost, lentBy(l.record, c.rule, counters))
+		lent := lentBy(l.record, c.rule, counters)
+		want := crdt.SatAdd(l.need, lent) // what is kept for higher classes is not lent to lower ones
 		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
 			n.refold(l, now)
 			l.record.limitTo(l.rate, now)
 		}
 		if s := n.shard(l.key); l.lendable() < want && s.shares(l.rate) { // it lends of all of its share
 			n.refold(l, now)
-			s.stretch(l.record, l.rate, want, crdt.SatAdd(want, margin(l.rate)), now)
+			s.stretch(l.record, l.rate, crdt.SatAdd(l.cost, lent), crdt.SatAdd(want, margin(l.rate)), now)
 		}
 		if l.lendable() < want {
 			return false

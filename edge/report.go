@@ -10,7 +10,7 @@ import (
 // report says what was decided, before what is admitted is charged.
 func (n *Node) report(now int64, req *limit.Request, counters []counter, denied bool) limit.Decision {
 	best := 0
-	var wait, filled time.Duration
+	var wait, filled, least time.Duration
 	share := 2 * loosest
 	charges, nearAny := !denied && !req.Peek, false
 	for i := range counters {
@@ -23,6 +23,9 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		var retry time.Duration
 		if (c.over || c.full) && (c.rule.Mode == limit.Enforce || req.Details) {
 			retry = n.retryAfter(c, now)
+		}
+		if c.rule.Mode == limit.Enforce && c.rate.Lease == 0 {
+			least = max(least, retry)
 		}
 		if req.Details {
 			req.States = append(req.States, limit.State{
@@ -49,7 +52,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 	}
 	if denied {
-		d.Allowed, d.Zone, d.RetryAfter = false, limit.ZoneHard, max(wait, filled)
+		d.Allowed, d.Zone, d.RetryAfter, d.Least = false, limit.ZoneHard, max(wait, filled), least
 		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
 		if d.Basis.Short {
 			d.Basis.Await = await(counters)

@@ -197,7 +197,7 @@ const slotWait = time.Second
 // waitOf is how long a denied client is told to wait.
 func waitOf(d *limit.Decision) time.Duration {
 	if d.Rate != nil && d.Rate.Lease > 0 && d.Rule.Penalty == (limit.Penalty{}) {
-		return min(d.RetryAfter, slotWait)
+		return max(d.Least, min(d.RetryAfter, slotWait))
 	}
 	return d.RetryAfter
 }

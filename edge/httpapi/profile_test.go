@@ -192,3 +192,24 @@ func TestDecisionIDsSortByTime(t *testing.T) {
 		t.Errorf("time part = %s, want 01ARYZ6S41 as the ULID specification has it", got)
 	}
 }
+
+// Who waits for a slot is told a second, as somebody may release one, but no less than
+// other limits take, nor than a penalty.
+func TestWaitForSlots(t *testing.T) {
+	slots, window := &limit.Rate{Lease: time.Minute}, &limit.Rate{}
+	mild, hard := &limit.Rule{}, &limit.Rule{Penalty: limit.Penalty{For: time.Hour}}
+	for _, tt := range []struct {
+		d    limit.Decision
+		want time.Duration
+	}{
+		{limit.Decision{Rule: mild, Rate: slots, RetryAfter: time.Minute}, time.Second},
+		{limit.Decision{Rule: mild, Rate: slots, RetryAfter: 300 * time.Millisecond}, 300 * time.Millisecond},
+		{limit.Decision{Rule: mild, Rate: slots, RetryAfter: time.Minute, Least: 30 * time.Second}, 30 * time.Second},
+		{limit.Decision{Rule: hard, Rate: slots, RetryAfter: time.Minute}, time.Minute},
+		{limit.Decision{Rule: mild, Rate: window, RetryAfter: time.Minute}, time.Minute},
+	} {
+		if got := waitOf(&tt.d); got != tt.want {
+			t.Errorf("%+v: %v, want %v", tt.d, got, tt.want)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type Decision struct {
 	Limit      uint64
 	Remaining  uint64        // after this request
 	RetryAfter time.Duration // until the same request would pass; 0 when allowed
+	Least      time.Duration // of that, what no slot that is released sooner makes shorter
 	Delay      time.Duration // an admitted request waits its turn this long before it goes on; 0 but for queues
 	Near       bool          // the rate is nearer to its limit than its rule calls near
 	Basis      Basis
