@@ -69,7 +69,7 @@ func stream(ctx context.Context, l *grpclimit.Interceptors, messages int, every 
 	return status.Code(l.Stream(nil, &fakeStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/shop.Orders/List"}, func(_ any, ss grpc.ServerStream) error {
 		for range messages {
 			time.Sleep(every) // virtual
-			if err := ss.RecvMsg(nil); err != nil {
+			if err := ss.RecvMsg("message"); err != nil {
 				return err
 			}
 		}
@@ -179,6 +179,30 @@ func TestDeniedMessagesLeaveNoSlotBehind(t *testing.T) {
 			t.Errorf("after it: %v, want its slot back", got)
 		}
 	}, slots, few)
+}
+
+// A message that costs nothing leaves the stream its slot.
+func TestFreeMessagesKeepTheSlot(t *testing.T) {
+	slots := everybody("slots", limit.RateSpec{Algorithm: "concurrency", Limit: 1, Lease: 10 * time.Second})
+	free := func(_ context.Context, _ string, message any) uint64 {
+		if message == nil { // the stream itself
+			return 1
+		}
+		return 0
+	}
+	overBoth(t, grpclimit.Config{Messages: true, Cost: free}, func(t *testing.T, l *grpclimit.Interceptors) {
+		done := make(chan codes.Code)
+		go func() { done <- stream(t.Context(), l, 3, 20*time.Second) }() // done is read below
+		for range 3 {
+			time.Sleep(17 * time.Second) // virtual
+			if got := stream(t.Context(), l, 0, 0); got != codes.ResourceExhausted {
+				t.Errorf("beside it, another stream ended with %v", got)
+			}
+		}
+		if got := <-done; got != codes.OK {
+			t.Error(got)
+		}
+	}, slots)
 }
 
 // Rules count calls by the code that they ended with, or its status in HTTP.

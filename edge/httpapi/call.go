@@ -99,8 +99,11 @@ func (a *API) Decide(ctx context.Context, call *Call) (v Verdict, visit *Visit) 
 // stream, and waits for its turn as Wait does. Slots of concurrency limits are
 // the whole call's, so that they are not asked for twice: it lets go of its
 // own, and has those of the part from then on. If others were faster to take
-// them, the part is denied.
+// them, the part is denied. A part that charges nothing passes, and leaves all as it is.
 func (v *Visit) Part(ctx context.Context, call *Call) (Verdict, error) {
+	if call.Peek {
+		return pass(), nil
+	}
 	v.release()
 	verdict, part := v.api.Decide(ctx, call)
 	if part == nil {
