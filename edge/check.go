@@ -29,6 +29,7 @@ type counter struct {
 	cutOff  bool          // others cannot be heard of, and the rate is closed then
 	open    bool          // it admits in its elastic margin
 	foreign bool          // the request has its rate decide by another limit
+	kept    bool          // what is left is kept for higher classes: a request that is denied is not charged to it
 	spared  bool          // its rule is a shadow and would have denied: as if it was live, it is charged nothing
 
 	// A counter that lends is not of a rule that applies, but of the parent of

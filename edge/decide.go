@@ -291,6 +291,9 @@ func (n *Node) chargeRefused(now int64, counters []counter, denied bool) {
 		if !denied && !c.spared || !c.chargedDenied() {
 			continue
 		}
+		if c.kept = c.need > c.cost && c.record.left(c.rate) < c.need; c.kept {
+			continue
+		}
 		n.book(c)
 		if c.over { // a wait will be asked for
 			n.shard(c.key).whole(c.record)
@@ -304,9 +307,9 @@ func (n *Node) chargeRefused(now int64, counters []counter, denied bool) {
 }
 
 // chargedDenied says that the counter is charged with a request that was
-// denied.
+// denied: but for what is kept for higher classes.
 func (c *counter) chargedDenied() bool {
-	return !c.lends && (c.rate.CountDenied || c.rule.Charge == limit.ChargeEach && !c.rule.CountsAfter())
+	return !c.lends && !c.kept && (c.rate.CountDenied || c.rule.Charge == limit.ChargeEach && !c.rule.CountsAfter())
 }
 
 // book charges one counter with its cost.

@@ -430,3 +430,34 @@ func TestDroppedWaitForTheLimit(t *testing.T) {
 		t.Errorf("after the wait of %v: %+v", d.RetryAfter, again)
 	}
 }
+
+// Denied requests that are charged all the same spend nothing of what is kept for higher
+// classes.
+func TestDeniedRequestsSpendNoReserve(t *testing.T) {
+	classes := limit.ClassesSpec{From: "header.X-Class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 30}}
+	for name, rule := range map[string]limit.RuleSpec{
+		"plain":        {Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}},
+		"each":         {Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}, Charge: "each"},
+		"count_denied": {Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute, Algorithm: "sliding_log", CountDenied: true}}},
+	} {
+		rule.Name, rule.Classes = "r", classes
+		n := newNode(t, Config{}, rule)
+		for _, c := range []struct {
+			class string
+			want  int
+		}{{"batch", 7}, {"critical", 3}} {
+			got := 0
+			for range 20 {
+				req := n.Rules().Only().NewRequest()
+				req.Set("header.X-Class", c.class)
+				if n.Check(start, req).Allowed {
+					got++
+				}
+				req.Release()
+			}
+			if got != c.want {
+				t.Errorf("%s: %d of %s admitted, want %d", name, got, c.class, c.want)
+			}
+		}
+	}
+}

@@ -198,7 +198,10 @@ func (w *mixedWorld) ask(step int) {
 		if report && rate.CountsRequests() {
 			return // it is no request more
 		}
-		if cost, _ := a.costOf(rate); report || !req.Peek && (!want.denied && !spared[rule] || rule.Charge == limit.ChargeEach) {
+		cost, need := a.costOf(rate)
+		over, _, _ := w.judge(a, rule, rate, m, w.now)
+		each := rule.Charge == limit.ChargeEach && !(over && need > cost) // what is left is kept for higher classes
+		if report || !req.Peek && (!want.denied && !spared[rule] || each) {
 			m.charge(rate, cost, w.now)
 		}
 		for _, c := range req.Charges {
