@@ -259,6 +259,9 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 		// All that wait for a window to move on would come out of it together.
 		c.problem(path+".max_delay", "E217", "rates of token_bucket or leaky_bucket", "requests cannot wait for room in %s, a %s", r.Rates[i].Name, r.Rates[i].Algorithm)
 	}
+	if i := slices.IndexFunc(r.Rates, func(rate *Rate) bool { return rate.Queue }); spec.MaxDelay > 0 && i >= 0 {
+		c.problem(path+".max_delay", "E217", "the queue's max_wait alone", "requests wait in the queue of %s already, and would wait for room in it besides", r.Rates[i].Name)
+	}
 	r.Penalty = spec.Penalty
 	for _, rate := range r.Rates {
 		rate.punish(r.Penalty)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -115,6 +116,8 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 			c.problem(path, "E205", "a rule with rates", "%q has no limit to borrow from", name)
 		case doc.Rules[k].CountWhen != "":
 			c.problem(path, "E205", "a rule without count_when", "%q counts certain responses only: what is lent would not be charged to it, and it would lend without end", name)
+		case doc.Rules[i].CountWhen != "" && slices.ContainsFunc(rules[k].Rates, func(r *Rate) bool { return r.Consistency == Strict }):
+			c.problem(path, "E224", "a parent that is not strict", "what this rule borrows is charged after the response, and %q is strict: its limit would be over by then", name)
 		default:
 			rules[i].Elastic.Parent = rules[k]
 		}

@@ -25,6 +25,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.longTerm(path+".penalty", r)
 	c.cutFromNobody(path, spec, r)
 	c.tiersApart(path, r)
+	c.nothingLeft(path, spec, r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
 		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests are not held to the limit that it lends the rest of", e.Parent.Name)
 	}
@@ -46,6 +47,26 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 				c.warn(at, "W210", "drop it", "%s never denies: %s counts the same, and admits no more", rate.Name, other.Name)
 				break
 			}
+		}
+	}
+}
+
+// nothingLeft warns of what a rule says beside a limit of 0, of which nothing is left to
+// make a difference.
+func (c *compiler) nothingLeft(path string, spec *RuleSpec, r *Rule) {
+	zero := slices.IndexFunc(r.Rates[:len(spec.Rates)], func(rate *Rate) bool { return rate.Limit == 0 })
+	if zero < 0 {
+		return
+	}
+	for _, w := range []struct {
+		name  string
+		given bool
+	}{
+		{"near_limit", spec.NearLimitPercent != 0}, {"classes", spec.Classes.From != ""}, {"tier_from", spec.TierFrom != ""},
+		{"min_gap", spec.MinGap != 0}, {"rates", len(spec.Rates) > 1},
+	} {
+		if w.given {
+			c.warn(path+"."+w.name, "W226", "drop it, or a limit above 0", "%s admits nothing: beside it this makes no difference", r.Rates[zero].Name)
 		}
 	}
 }
