@@ -60,7 +60,7 @@ func (w *mixedWorld) rules() (rules []limit.RuleSpec) {
 				{Algorithm: "token_bucket", Capacity: most, Refill: flow},
 				{Algorithm: "token_bucket", Capacity: most, Refill: flow, Initial: most + w.rnd.Uint64N(20)},
 				{Algorithm: "leaky_bucket", Capacity: most, Outflow: flow},
-				{Algorithm: "leaky_bucket", Capacity: most, Outflow: flow, Queue: true},
+				{Algorithm: "leaky_bucket", Capacity: most, Outflow: flow, Queue: r.MaxDelay == 0},
 			}[from+w.rnd.IntN(to-from)]
 			spec.Name = fmt.Sprint("q", k)
 			logs = logs || spec.Algorithm == "sliding_log"
