@@ -27,7 +27,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		}
 		n.amend(t, c, func(s *shard, r *record) {
 			if r.settle(); r.counts(c, t) {
-				n.giveBack(s, r, c.Slice, back, t, ours)
+				n.giveBack(s, r, c.Slice, back, c.At, t, ours)
 			}
 		})
 		c.Cost -= back
@@ -45,7 +45,7 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 			continue
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			n.giveBack(s, r, c.Slice, c.Cost, t, ours)
+			n.giveBack(s, r, c.Slice, c.Cost, c.At, t, ours)
 			s.fold(r, c.Rule, c.Rate, t)
 			n.charge(s, r, c.Rate, c.Cost)
 			c.Slice = r.block.slice
@@ -84,8 +84,9 @@ const (
 	theirs charger = false
 )
 
-// giveBack books a refund beside its charge.
-func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now int64, by charger) {
+// giveBack books a refund beside its charge, made at an instant, or 0 where that is not
+// known.
+func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, at, now int64, by charger) {
 	if slice < r.block.rate.Reach(now) {
 		return
 	}
@@ -93,7 +94,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, now 
 	r.settle()
 	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	if b.memory != nil {
-		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, now))
+		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, at, &b.own, now))
 	}
 	if h := b.held; h != nil {
 		h.used = crdt.SatSub(h.used, cost)
@@ -166,7 +167,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 				back = min(back, r.block.own.Get(cell.Slice).Net())
 			}
 			if back > 0 {
-				n.giveBack(s, r, cell.Slice, back, now, by && charger(known))
+				n.giveBack(s, r, cell.Slice, back, 0, now, by && charger(known))
 				c.cost -= back
 			}
 		}
@@ -199,10 +200,12 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 // spareFull marks the counters of shadow rules with count_when that have no room by now.
 // Were they live the request would have been denied, and not answered; but for those that
 // came while others were not answered yet, which nobody tells apart here.
-func spareFull(counters []counter) {
+func (n *Node) spareFull(now int64, counters []counter) {
 	for i := range counters {
-		if c := &counters[i]; c.rule.Mode == limit.Shadow && c.rule.CountsAfter() && !c.lends && c.record.allowance < c.need {
-			c.over = true
+		if c := &counters[i]; c.rule.Mode == limit.Shadow && c.rule.CountsAfter() && !c.lends {
+			again := *c
+			n.judge(now, &again, counters)
+			c.rate, c.open, c.over = again.rate, again.open, again.over
 		}
 	}
 	spareTrials(counters)
@@ -229,7 +232,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 			})
 		}
 	}
-	spareFull(counters)
+	n.spareFull(now, counters)
 	d := n.report(now, req, counters, false)
 	for i := range counters {
 		if c := &counters[i]; (!c.lends || c.lent) && !c.spared {

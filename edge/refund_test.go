@@ -400,3 +400,46 @@ func TestLateRefundTakesNothingFromOthers(t *testing.T) {
 		t.Errorf("believes %d when ours is given back, want the 3 of others", got)
 	}
 }
+
+// A log takes back the hit that the receipt names, and no other of its slice.
+func TestLogsTakeBackWhatTheReceiptNames(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "sliding_log", Limit: 2, Per: time.Minute}))
+	_, first := take(t, n, start, "u", 1)
+	if d := check(n, start.Add(1400*time.Millisecond), "u"); !d.Allowed {
+		t.Fatal(d)
+	}
+	n.Refund(start.Add(1450*time.Millisecond), first, 0)
+	if d := check(n, start.Add(60100*time.Millisecond), "u"); !d.Allowed {
+		t.Errorf("%+v: want the place of the hit that was given back", d)
+	}
+	if d := check(n, start.Add(61300*time.Millisecond), "u"); d.Allowed {
+		t.Error("three hits in 59.9 s, of two")
+	}
+	if d := check(n, start.Add(61400*time.Millisecond), "u"); !d.Allowed {
+		t.Errorf("%+v: the second hit is a minute ago", d)
+	}
+}
+
+// A window begins with the first hit that is left, however many were given back.
+func TestFirstHitThatIsLeft(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 3, Per: time.Minute, Algorithm: "fixed_window", Align: "first_hit"}))
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	var receipts [3][]limit.Charge
+	for i := range receipts {
+		_, receipts[i] = take(t, n, at(10*i), "u", 1)
+	}
+	n.Refund(at(21), receipts[1], 0)
+	n.Refund(at(22), receipts[0], 0)
+	admitted := 0
+	for s := 30; s < 79; s++ { // the window is 20 to 80 s, to the width of a slice
+		if check(n, at(s), "u").Allowed {
+			admitted++
+		}
+	}
+	if admitted != 2 {
+		t.Errorf("%d admitted beside the hit that is left, want 2", admitted)
+	}
+	if d := check(n, at(80), "u"); !d.Allowed {
+		t.Errorf("%+v: that window is over", d)
+	}
+}

@@ -119,3 +119,34 @@ func TestTrialTellsItsDemand(t *testing.T) {
 		t.Errorf("%d charged, and a demand of %.0f a second told of 50 within a tenth of one", charged, asked)
 	}
 }
+
+// A trial that counts responses charges what a live rule would, its open margin included.
+func TestShadowRuleCountsResponsesInAnOpenMargin(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		var denied [2]int
+		for k, mode := range []string{"enforce", "shadow"} {
+			rule := elastic("api", 10, limit.ElasticSpec{UpToPercent: 100, While: "capacity.api < 50%"})
+			rule.Mode, rule.CountWhen = mode, "response.status == 401"
+			n := newConditionNode(t, rule)
+			if err := n.SetCapacity(start, "api", map[bool]float64{true: .1, false: .9}[open], time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 1600 {
+				at := start.Add(time.Duration(i) * 625 * time.Millisecond)
+				req := requestOf(n, "u")
+				d := n.Check(at, req)
+				if !d.Allowed || d.Zone == limit.ZoneShadow {
+					denied[k]++
+				}
+				if d.Allowed {
+					req.Set("response.status", "401")
+					n.Answered(at, req)
+				}
+				req.Release()
+			}
+		}
+		if denied[0] != denied[1] || denied[0] < 100 {
+			t.Errorf("open %t: live denies %d, the trial would %d; want as many, and some", open, denied[0], denied[1])
+		}
+	}
+}

@@ -319,7 +319,7 @@ func TestBucketRefunds(t *testing.T) {
 	room := func(e *edge, at time.Duration) uint64 { return r.Room(e.level(epoch + int64(at))) }
 	refund := func(e *edge, cost uint64, made, at time.Duration) {
 		slice := r.SliceAt(epoch + int64(made))
-		e.exact.Refund(r, cost, slice, epoch+int64(at))
+		e.exact.Refund(r, cost, slice, 0, nil, epoch+int64(at))
 		e.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	}
 	e := &edge{rate: r}
@@ -334,10 +334,10 @@ func TestBucketRefunds(t *testing.T) {
 	x.Charge(r, 10, epoch)
 	full := epoch + int64(2*time.Second) // when the last of it has drained
 	x.Charge(r, 5, full)
-	if x.Refund(r, 5, r.SliceAt(full)-1, full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 5 {
+	if x.Refund(r, 5, r.SliceAt(full)-1, 0, nil, full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 5 {
 		t.Errorf("level after a refund from before the bucket was empty = %v, want 5", r.Measure(&x, nil, nil, limit.Carry{}, full))
 	}
-	if x.Refund(r, 5, r.SliceAt(full), full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 0 {
+	if x.Refund(r, 5, r.SliceAt(full), 0, nil, full); r.Measure(&x, nil, nil, limit.Carry{}, full).Whole != 0 {
 		t.Errorf("level after a refund from after it = %v, want 0", r.Measure(&x, nil, nil, limit.Carry{}, full))
 	}
 	e = &edge{rate: r}

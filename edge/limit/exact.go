@@ -41,17 +41,18 @@ func (x *Exact) Charge(r *Rate, cost uint64, at int64) {
 	}
 }
 
-// Refund takes back a charge that was made in a slice, as far as it still
-// counts, and returns what it found no charge for. That is others', to be taken
+// Refund takes back a charge that was made in a slice, at an instant of it, or 0 where
+// that is not known, as far as it still counts; own is what is left of the edge's charges
+// by slice, nil where nobody knows. It returns what it found no charge for. That is others', to be taken
 // off their cell of the slice; of a bucket it is in the sums already, and so 0.
-func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
+func (x *Exact) Refund(r *Rate, cost uint64, made crdt.Slice, at int64, own *crdt.Vector, now int64) (left uint64) {
 	switch {
 	case r.Bucket():
 		x.bucket.refund(r, cost, made, now)
 	case r.Algorithm == SlidingLog:
-		return x.log.refund(r, cost, made, now)
+		return x.log.refund(r, cost, made, at, now)
 	case r.Algorithm == FirstHit:
-		return x.window.refund(r, cost, made, now)
+		return x.window.refund(r, cost, made, own, now)
 	}
 	return 0
 }

@@ -120,7 +120,7 @@ func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {
 
 // refund takes back what was charged in a slice, and returns what is left of
 // cost.
-func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
+func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, own *crdt.Vector, now int64) (left uint64) {
 	w.roll(r, nil, now)
 	if !w.open || r.EndOf(made) <= w.anchor {
 		return cost
@@ -135,6 +135,8 @@ func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (le
 		return cost
 	case w.count == 0:
 		w.first, w.next, w.inFirst = 0, 0, 0
+	case w.inFirst == 0 && own != nil: // others know by slice, too, which is the first
+		w.after(r, own)
 	case w.inFirst == 0 && w.next != 0: // which of the rest stands in that slice is not known: it holds it for long
 		w.first, w.next, w.inFirst = w.next, 0, w.count
 	default:
@@ -144,6 +146,22 @@ func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (le
 		w.begin()
 	}
 	return cost - back
+}
+
+// after has this edge's first hit be the first that is left in later slices.
+func (w *hitWindow) after(r *Rate, own *crdt.Vector) {
+	for i := range own.Len() {
+		c := own.At(i)
+		if c.Slice <= r.SliceAt(w.first) || c.Net() == 0 {
+			continue
+		}
+		at := r.StartOf(c.Slice)
+		if w.next != 0 && r.SliceAt(w.next) == c.Slice {
+			at = w.next
+		}
+		w.first, w.next, w.inFirst = at, 0, c.Net()
+		return
+	}
 }
 
 // wait is how long after now there is room for cost: all of it comes when the

@@ -140,8 +140,8 @@ func TestFirstHitRefundsAndSteps(t *testing.T) {
 	r := firstHitRate(t, 10)
 	var x limit.Exact
 	x.Charge(r, 6, epoch)
-	x.Refund(r, 2, r.SliceAt(epoch), epoch)
-	x.Refund(r, 2, r.SliceAt(epoch)-1, epoch) // the window began later
+	x.Refund(r, 2, r.SliceAt(epoch), 0, nil, epoch)
+	x.Refund(r, 2, r.SliceAt(epoch)-1, 0, nil, epoch) // the window began later
 	if l := r.Measure(&x, nil, nil, limit.Carry{}, epoch); l.Whole != 4 {
 		t.Errorf("level after a refund = %v, want 4", l)
 	}

@@ -90,11 +90,20 @@ func (l *log) push(s stamp) {
 	*l.stamp(l.n - 1) = s
 }
 
-// refund takes back what was charged in a slice, the newest first, and returns
-// what is left of cost.
-func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uint64) {
+// refund takes back what was charged in a slice, first at an instant and then the
+// newest, and returns what is left of cost.
+func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left uint64) {
 	l.expire(r, now)
-	from, to := r.StartOf(made), r.EndOf(made)
+	if from, to := r.StartOf(made), r.EndOf(made); at >= from && at < to {
+		cost = l.takeBack(cost, at, at+1)
+	}
+	cost = l.takeBack(cost, r.StartOf(made), r.EndOf(made))
+	l.tidy()
+	return cost
+}
+
+// takeBack takes back what was charged from one instant to another, the newest first.
+func (l *log) takeBack(cost uint64, from, to int64) (left uint64) {
 	for i := l.n - 1; i >= 0 && cost > 0 && l.stamp(i).at >= from; i-- {
 		if s := l.stamp(i); s.at < to {
 			back := min(cost, s.cost)
@@ -103,7 +112,6 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, now int64) (left uin
 			cost -= back
 		}
 	}
-	l.tidy()
 	return cost
 }
 

@@ -175,7 +175,7 @@ func TestLogForgets(t *testing.T) {
 	give := func() {
 		now++
 		x.Charge(r, 1, now)
-		x.Refund(r, 1, r.SliceAt(now), now)
+		x.Refund(r, 1, r.SliceAt(now), 0, nil, now)
 	}
 	for range 10 {
 		give()
@@ -204,11 +204,11 @@ func TestLogRefunds(t *testing.T) {
 		x.Charge(r, 1, epoch+int64(at)*int64(time.Second)/2)
 	}
 	now := epoch + int64(5*time.Second)
-	x.Refund(r, 5, r.SliceAt(epoch+int64(2*time.Second)), now) // two were made in that second
+	x.Refund(r, 5, r.SliceAt(epoch+int64(2*time.Second)), 0, nil, now) // two were made in that second
 	if l := r.Measure(&x, nil, nil, limit.Carry{}, now); l.Whole != 8 {
 		t.Errorf("level after a refund = %v, want 8", l)
 	}
-	x.Refund(r, 1, r.SliceAt(epoch+int64(20*time.Second)), now)
+	x.Refund(r, 1, r.SliceAt(epoch+int64(20*time.Second)), 0, nil, now)
 	if l := r.Measure(&x, nil, nil, limit.Carry{}, epoch+int64(41*time.Second)); l.Whole != 5 {
 		t.Errorf("level when the first second has left = %v, want 5", l)
 	}

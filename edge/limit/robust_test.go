@@ -104,7 +104,7 @@ func hammer(t *testing.T, rng *rand.Rand, r *limit.Rate, seed uint64) {
 			t.Fatalf("seed %d: %+v: a delay of %v", seed, r, d)
 		}
 		if rng.IntN(5) == 0 {
-			e.exact.Refund(r, cost, r.SliceAt(now)-crdt.Slice(rng.IntN(3)), now)
+			e.exact.Refund(r, cost, r.SliceAt(now)-crdt.Slice(rng.IntN(3)), 0, nil, now)
 		}
 		if rng.IntN(5) == 0 {
 			e.exact.Charge(r, cost, now)
@@ -137,7 +137,7 @@ func TestMeasuringAllocatesNothing(t *testing.T) {
 			if r.Exact() {
 				r.Lump(&e.exact, now)
 				e.exact.Charge(r, 1, now)
-				e.exact.Refund(r, 1, r.SliceAt(now), now)
+				e.exact.Refund(r, 1, r.SliceAt(now), 0, nil, now)
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations, want none", name, n)

@@ -268,7 +268,7 @@ func (c *counter) giveBack(rate *limit.Rate, cost uint64, slice crdt.Slice, at i
 		}
 		c.cells[i].Refunds += cost
 		if rate.Exact() {
-			c.exact.Refund(rate, cost, slice, at)
+			c.exact.Refund(rate, cost, slice, 0, nil, at)
 		}
 	}
 }
