@@ -152,7 +152,8 @@ func (w *worst) lends(pace float64) float64 { return min(w.leeway, max(1, pace*w
 // above is what may be admitted above the ceiling where others charged so much unheard,
 // so much is asked for a second, and so much of it passes at the most.
 func (w *worst) above(unheard, asked, pace float64) float64 {
-	most := w.used + w.wrong + quantile(min(unheard, w.others*w.ceiling), w.noise, w.piece) - w.ceiling
+	all := w.others * w.ceiling // more others admit in no window
+	most := w.used + w.wrong + min(quantile(min(unheard, all), w.noise, w.piece), all+deviations*math.Sqrt(w.noise)) - w.ceiling
 	if w.shares {
 		twice := uneven * pace * w.blur.Seconds()
 		trusted := max(w.lent, w.leeway+(asked-w.surge)*w.delay.Seconds()) + pace*w.late.Seconds()
