@@ -76,6 +76,7 @@ func sentinels(t *testing.T) *watched {
 	w.hurry = func() {
 		for _, n := range all {
 			n.must(t, "SENTINEL", "SET", "spillgate", "down-after-milliseconds", 1000)
+			n.must(t, "SENTINEL", "SET", "spillgate", "failover-timeout", 2000) // one that is given up is tried again after twice as long
 		}
 	}
 	return w

@@ -193,12 +193,18 @@ func TestOverSentinel(t *testing.T) {
 	}
 }
 
-// copied is a copy of shipped settings, with other words in some places.
+// copied is a copy of shipped settings, with other words in some places, which
+// must be there.
 func copied(t *testing.T, file string, others ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(shipped(t, file))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i < len(others); i += 2 {
+		if !strings.Contains(string(text), others[i]) {
+			t.Fatalf("%s has no %q", file, others[i])
+		}
 	}
 	name := filepath.Join(t.TempDir(), filepath.Base(file))
 	if err := os.WriteFile(name, []byte(strings.NewReplacer(others...).Replace(string(text))), 0o600); err != nil {
@@ -208,11 +214,15 @@ func copied(t *testing.T, file string, others ...string) string {
 }
 
 // sentinels starts three from the shipped settings, which miss a silent master
-// after a second, and returns where they are when they know each other.
+// after a second, and returns where they are when they know each other. Sentinels
+// give up where they last heard of the replica too long ago (on a machine that is
+// busy), and try again after twice the failover-timeout: within the test's patience.
 func sentinels(t *testing.T, host, port string) (addrs []string) {
 	t.Helper()
 	for range 3 {
-		file := copied(t, "deploy/redis/sentinel.conf", "127.0.0.1 6379", host+" "+port, "down-after-milliseconds spillgate 5000", "down-after-milliseconds spillgate 1000")
+		file := copied(t, "deploy/redis/sentinel.conf", "127.0.0.1 6379", host+" "+port,
+			"down-after-milliseconds spillgate 5000", "down-after-milliseconds spillgate 1000",
+			"failover-timeout spillgate 10000", "failover-timeout spillgate 2000")
 		addrs = append(addrs, proc.RedisFrom(t, file, "--sentinel").Addr)
 	}
 	for _, addr := range addrs {
