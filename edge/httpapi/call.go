@@ -132,7 +132,6 @@ func (v *Visit) release() {
 	}
 	if v.keepCharges(); len(v.req.Charges) > 0 {
 		v.api.limiter.Refund(v.api.cfg.Now(), v.req.Charges, 0)
-		v.req.Charges = v.req.Charges[:0]
 	}
 }
 
@@ -155,7 +154,6 @@ func (v *Visit) takeOver(part *Visit) bool {
 		v.req.Charges = append(v.req.Charges[:0], part.req.Charges...)
 		part.req.Release()
 	}
-	part.req = nil
 	v.hold()
 	return true
 }
