@@ -117,6 +117,38 @@ func TestLongWindowsHaveARedisOfTheirOwn(t *testing.T) {
 	}
 }
 
+// Both stores go by the clock that they are given: what is long over by it is not kept.
+func TestStoresGoByTheAggregatorsClock(t *testing.T) {
+	const tomorrow = 24 * time.Hour
+	server := proc.Redis(t)
+	for name, redis := range map[string]configs.RedisSettings{"memory": {}, "Redis": {URL: "redis://" + server.Addr}} {
+		for ahead, want := range map[time.Duration]int{0: 1, tomorrow: 0} {
+			clock := func() time.Time { return time.Now().Add(ahead) }
+			settings := configs.AggregatorSettings{Region: fmt.Sprint("eu", int(ahead.Hours())), Redis: redis, MaxBytes: 64 << 20}
+			store, err := openStore(&settings, clock, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := regional.Item{Key: 1, Width: time.Minute, Slices: 60, Vectors: []regional.Vector{{Source: regional.FromEdge,
+				Cells: []crdt.Cell{{Slice: crdt.Slice(time.Now().UnixNano() / int64(time.Minute)), Charges: 5}}}}}
+			if _, err := store.Merge(t.Context(), []regional.Item{it}); err != nil {
+				t.Fatal(err)
+			}
+			it.Vectors = nil
+			got, err := store.Load(t.Context(), []regional.Item{it})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got[0].Vectors) != want {
+				t.Errorf("%s, with a clock %v ahead: %d vectors of this minute, want %d", name, ahead, len(got[0].Vectors), want)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // certificate is one that signs itself, and is good for both sides.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
