@@ -3,6 +3,7 @@ package deltasync
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -118,8 +119,66 @@ func TestOffendersBounded(t *testing.T) {
 	if n, m := len(in.offenders.known), in.offenders.byLast.Len(); n != maxOffenders || m != n {
 		t.Errorf("%d offenders in a map and %d in a list, want %d", n, m, maxOffenders)
 	}
-	if in.Muted(1) != 1 {
-		t.Error("a muted sender that keeps on is forgotten")
+	if got := in.Refused()[reasonMuted]; got != 2*maxOffenders || in.Muted(1) != 1 {
+		t.Errorf("of a muted sender that keeps on %d frames are refused unread, want all %d", got, 2*maxOffenders)
+	}
+}
+
+// A clock that is set back has nobody's offences last longer: who offended ahead of it
+// begins anew.
+func TestOffencesOfAClockThatWasSetBack(t *testing.T) {
+	in, subject := NewInbox("eu", 2), subjectOf(edgeUp("e1", 1))
+	muted := (*MutedError)(nil)
+	now := int64(10 * time.Hour)
+	bad(t, in, now, subject, muteAfter)
+	now -= int64(2 * time.Hour)
+	if bad(t, in, now, subject, muteAfter); in.Muted(now) != 0 {
+		t.Error("muted for what it sent two hours from now")
+	}
+	bad(t, in, now, subject, 1) // muted
+	now -= int64(2 * time.Hour)
+	bad(t, in, now, subject, muteAfter)
+	if err := bad(t, in, now, subject, 1); !errors.As(err, &muted) || muted.For != mutePeriod {
+		t.Errorf("%v, want a mute of %v: it never was muted by this clock", err, mutePeriod)
+	}
+}
+
+// Frames that were under way as their sender came to be muted have it muted no longer.
+func TestFramesUnderWayAsTheirSenderIsMuted(t *testing.T) {
+	in, u, why := NewInbox("eu", 2), edgeUp("e1", 1), errors.New("ahead")
+	bad(t, in, 1, subjectOf(u), muteAfter+1)
+	if got := in.offenders.refuse(2, senderOf(u), why); got != 0 {
+		t.Errorf("muted for %v more for a frame that was being read", got)
+	}
+	in, u = NewInbox("eu", 2), edgeUp("e2", 1)
+	for range muteAfter {
+		_ = in.Vain(1, u, why)
+	}
+	if first, next := in.Vain(1, u, why), in.Vain(2, u, why); first == nil || next != nil {
+		t.Errorf("frames in vain: %v, then %v, want it muted, and once", first, next)
+	}
+	if n := in.Muted(1 + int64(mutePeriod)); n != 0 {
+		t.Errorf("%d are muted after %v, want none", n, mutePeriod)
+	}
+}
+
+// Why a sender is muted names it, as what it is, and its last offence.
+func TestMutedErrorNamesTheSender(t *testing.T) {
+	in := NewInbox("eu", 2)
+	for name, u := range map[string]*Up{"edge ams/e1 is muted for 1m0s": edgeUp("e1", 1), "region us is muted for 1m0s": regionUp("us", "", 1)} {
+		err := bad(t, in, 1, subjectOf(u), muteAfter+1)
+		if text := err.Error(); !strings.HasPrefix(text, name) || !strings.HasSuffix(text, errors.Unwrap(err).Error()) {
+			t.Errorf("%v, want %q and why", err, name)
+		}
+	}
+	why, last := errors.New("at first"), errors.New("at last")
+	e2 := edgeUp("e2", 1)
+	for range muteAfter {
+		_ = in.Vain(1, e2, why)
+	}
+	_ = in.Vain(1, e2, last)
+	if _, _, err := in.Admit(1, subjectOf(e2), encode(t, e2)); !errors.Is(err, last) {
+		t.Errorf("the next frame is refused: %v, want why the last one was", err)
 	}
 }
 
@@ -182,9 +241,11 @@ func TestInboxMutesTheVain(t *testing.T) {
 			if err := in.Vain(now, there, why); err != nil {
 				t.Fatalf("muted by the other lane: %v", err)
 			}
-			last = in.Vain(now, here, why)
+			if last = in.Vain(now, here, why); last != nil {
+				return last
+			}
 		}
-		return last
+		return nil
 	}
 	if err := vain(1, muteAfter); err != nil || in.Muted(1) != 0 {
 		t.Fatalf("muted after %d: %v", muteAfter, err)
@@ -203,6 +264,11 @@ func TestInboxMutesTheVain(t *testing.T) {
 		}
 		if in.Muted(now+int64(mutePeriod)-1) != 1 || in.Muted(now+int64(mutePeriod)) != 0 {
 			t.Errorf("muted for another time than %v", mutePeriod)
+		}
+	}
+	for range 2 * muteAfter { // what a region asks for is of use
+		if err := in.Vain(1, regionUp("us", "", 1), why); err != nil {
+			t.Fatalf("a region: %v", err)
 		}
 	}
 	if _, _, err := in.Admit(10*int64(mutePeriod), subjectOf(here), encode(t, here)); !errors.Is(err, errMuted) {
