@@ -107,7 +107,7 @@ func (f *offender) mute(now int64) time.Duration {
 }
 
 func (f *offender) muteFor(now int64, term time.Duration) {
-	f.term, f.since, f.refused, f.until, f.vain = term, now, 0, now+int64(term), [MaxLanes]uint8{}
+	f.term, f.refused, f.until, f.vain = term, 0, now+int64(term), [MaxLanes]uint8{}
 }
 
 // offends is what is known of a sender that sent a bad frame just now.
@@ -118,7 +118,7 @@ func (o *offenders) offends(now int64, from Sender, why error) *offender {
 		if len(o.known) >= maxOffenders {
 			delete(o.known, o.byLast.Remove(o.byLast.Back()).(*offender).sender)
 		}
-		at = o.byLast.PushFront(&offender{sender: id, since: now})
+		at = o.byLast.PushFront(&offender{sender: id})
 		o.known[id] = at
 	}
 	o.byLast.MoveToFront(at)
