@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -64,6 +65,37 @@ func TestRefusedByTheOutboxIsNotDropped(t *testing.T) {
 	}
 	if cells != 2 || touches != 1 {
 		t.Fatalf("with room again %d counts and %d questions go out, want the 2 and the 1 refused", cells, touches)
+	}
+}
+
+// What an outbox refuses is told again from its first slice on, and so is what was
+// given back of earlier ones meanwhile.
+func TestRefusedSlicesAreToldWithEarlierOnes(t *testing.T) {
+	for name, given := range map[string]bool{"": false, "given back meanwhile": true} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+		rate, now := n.Rules().Rules()[0].Rates[0], start.Add(10*time.Minute)
+		_, charges := take(t, n, start, "u", 4)
+		early := crdt.Cell{Slice: rate.SliceAt(start.UnixNano()), Charges: 4}
+		late := crdt.Cell{Slice: rate.SliceAt(now.UnixNano()), Charges: 1}
+		settleFrames(n, start)
+		check(n, now, "u")
+		s, b := n.shard(keyOf(n, "u")), new(drained)
+		for c := pressing; c <= cold; c++ {
+			s.drain(c, now.UnixNano(), 0, anyTick, all, b)
+		}
+		want := []crdt.Cell{late}
+		if len(b.news) != 1 || !slices.Equal(b.news[0].delta.Cells, want) {
+			t.Fatalf("%s: drained %+v, want one delta with %+v", name, b.news, want)
+		}
+		if given {
+			n.Refund(now, charges, 3)
+			early.Refunds = 3
+			want = []crdt.Cell{early, late}
+		}
+		n.putBack(b.news[0].life, &b.news[0].delta)
+		if got := onlyDelta(t, upOf(t, n.Flush(now))).Cells; !slices.Equal(got, want) {
+			t.Errorf("%s: told %+v, want %+v", name, got, want)
+		}
 	}
 }
 
