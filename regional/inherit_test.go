@@ -73,8 +73,6 @@ func TestInheritReadsHotKeys(t *testing.T) {
 	}
 }
 
-// A lane is read again each time that it is gained, keys that are known too; not
-// while it is another's.
 // A key that is near its limit by what is stored of it and what comes now together is
 // listed, though neither alone is worth it, and nobody knew of the first.
 func TestWhatMakesAKeyHotMayBeInTheStore(t *testing.T) {
@@ -97,6 +95,8 @@ func TestWhatMakesAKeyHotMayBeInTheStore(t *testing.T) {
 	after.holds(8, func(key deltasync.Key) bool { return key == 7 })
 }
 
+// A lane is read again each time that it is gained, keys that are known too; not
+// while it is another's.
 func TestInheritAsOftenAsGained(t *testing.T) {
 	now := start
 	store := newStore(&now)
@@ -150,6 +150,34 @@ func TestInheritTriesAgain(t *testing.T) {
 	r.sync(nil)
 	r.inherit(nil)
 	r.holds(300, func(deltasync.Key) bool { return true })
+}
+
+// Nor is it lost when another lane is to be read in between.
+func TestInheritReadsLanesTogether(t *testing.T) {
+	mem := newStore(&start)
+	before := newRegion(t, "eu", mem)
+	keys := []deltasync.Key{1, 1<<32 | 1}
+	for _, key := range keys {
+		(&edge{name: "e1"}).tell(before, key, charge(start, 50))
+	}
+	store := &listless{broken: broken{Store: mem}, unlisted: true}
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 2, Incarnation: 2, StoreTimeout: time.Second}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &region{Aggregator: a, t: t, name: "eu", now: start, store: store}
+	r.inherit(regional.ErrStore)
+	store.unlisted = false
+	r.now = r.now.Add(1100 * time.Millisecond)
+	a.Refuse([]deltasync.Key{1<<32 | 2}, minute)
+	for range 2 {
+		r.inherit(nil)
+	}
+	for _, key := range keys {
+		if v := r.Vectors(key); len(v) != 1 || charges(v[0].Cells) != 50 {
+			t.Errorf("lane %d: %v is held, want the 50 that are stored", key.Lane(2), v)
+		}
+	}
 }
 
 // listless is a store that does not list while told not to.

@@ -89,6 +89,24 @@ func TestWipedRegionTakesItsSubtotalBack(t *testing.T) {
 	}
 }
 
+// What was taken back is stored once more when the store has lost it again.
+func TestTakenBackIsStoredAgain(t *testing.T) {
+	now := start
+	us, before := newRegion(t, "us", newStore(&now), "eu"), newRegion(t, "eu", newStore(&now), "us")
+	(&edge{name: "dead"}).tell(before, 9, charge(start, 40))
+	before.tellAll(us)
+	store := newStore(&now)
+	eu := newRegion(t, "eu", store, "us")
+	(&edge{name: "lives"}).tell(eu, 9, charge(start, 1))
+	eu.tellAll(us)
+	for range 2 {
+		if eu.sync(nil); stored(t, store, 9) != 41 {
+			t.Errorf("the store has %d, want 1 of an edge and 40 that were taken back", stored(t, store, 9))
+		}
+		store.Wipe()
+	}
+}
+
 // A peer's clock may be wrong: slices more than a second ahead are not taken back, or all
 // would be told that this region had counted them.
 func TestFutureIsNotTakenBack(t *testing.T) {
