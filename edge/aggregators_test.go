@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -383,6 +384,56 @@ func TestManyAggregatorsAnswerInTurn(t *testing.T) {
 	}
 	if got := len(s.lane("busy").aggregators); got != 20 {
 		t.Errorf("%d aggregators are known, want 20", got)
+	}
+}
+
+// Whoever was gone and comes back may miss twice as many turns, up to a bound, and half as
+// many again when he has been there for a while.
+func TestWhoComesBackMayMissMore(t *testing.T) {
+	s := serve(t, 1, 1)
+	const back, other = 11, 12
+	answers := func(epoch uint64) {
+		s.n.mu.Lock()
+		defer s.n.mu.Unlock()
+		at := s.now.UnixNano()
+		s.n.heardFrom(at, 0, &deltasync.Down{StoreEpoch: epoch, Status: deltasync.StatusOK}, at)
+	}
+	gone := func() bool {
+		return slices.ContainsFunc(s.n.lanes[0].aggregators, func(a aggregator) bool { return a.epoch == back && a.gone })
+	}
+	s.now = s.now.Add(2 * forgetful) // the first is forgotten
+	for i, want := range []int{2 * 14, 2 * 28, 2 * 56, 2 * 112, 2 * 224, 2 * 256, 2 * 256, 2 * 128} {
+		answers(back)
+		if want == 2*128 { // he is there for a minute, though seldom asked
+			for _, wait := range []time.Duration{time.Second, forgetful, time.Second} {
+				s.now = s.now.Add(wait)
+				answers(back)
+			}
+		}
+		missed := 0
+		for ; !gone() && missed < 1000; missed++ {
+			s.now = s.now.Add(50 * time.Millisecond)
+			answers(other)
+		}
+		if missed != want {
+			t.Errorf("time %d: he is gone after %d turns of two, want %d", i, missed, want)
+		}
+	}
+}
+
+// An answer that one had no store, which comes as the clock was set back, does not have
+// him without it until the clock is there again.
+func TestOutageOfAClockThatWasSetBack(t *testing.T) {
+	s := serve(t, 1, 1)
+	a := s.serving[0]
+	check(s.n, s.now, "u")
+	a.away = true
+	s.flush(a)
+	s.now, a.away = s.now.Add(-time.Hour), false
+	check(s.n, s.now, "u")
+	s.flush(a)
+	if got := s.n.lanes[0].aggregators; len(got) != 1 || !got[0].stored {
+		t.Errorf("%+v, want its counts stored", got)
 	}
 }
 

@@ -149,6 +149,23 @@ func TestStrangerIsNoOwner(t *testing.T) {
 	}
 }
 
+// Who has the store of the one before has all that it was told.
+func TestSameStoreIsToldNothingAgain(t *testing.T) {
+	s, first, _ := serveLanes(t)
+	a := newScripted(1, 7)
+	check(s.n, s.now, first)
+	s.owned(5*time.Second, "", a, a)
+	before := s.n.stats.resends.Load()
+	for i, want := range []uint64{0, 0, 1} {
+		b := newScripted(uint64(2+i), 7+want)
+		check(s.n, s.now, first)
+		s.owned(200*time.Millisecond, "", b, a)
+		if got := s.n.stats.resends.Load() - before; got != want {
+			t.Errorf("aggregator %d, with store %d: %d resends, want %d", b.epoch, b.store, got, want)
+		}
+	}
+}
+
 // A lane without an owner is tried a few times a second until one has taken it
 // over, and seldom when nobody does.
 func TestLaneWithoutOwner(t *testing.T) {
