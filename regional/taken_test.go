@@ -202,6 +202,26 @@ func TestSubtotalIsAskedForOnce(t *testing.T) {
 	}
 }
 
+// A bucket takes nothing back: its carry comes with every reply.
+func TestBucketTakesNothingBack(t *testing.T) {
+	eu := newRegion(t, "eu", newStore(&start), "us")
+	own := crdt.Cell{Slice: sliceOf(bucket, start), Charges: 1}
+	(&edge{name: "e1"}).send(eu, deltasync.Section{Shape: bucket, Deltas: []deltasync.Delta{{Key: 12, Cells: []crdt.Cell{own}}}})
+	o, up := only(t, eu)
+	own.Charges = 40
+	if err := eu.Receive(eu.now, o, replyAs(t, "us", up.Seq, deltasync.Totals{Own: []crdt.Cell{own}})); err != nil {
+		t.Fatal(err)
+	}
+	if got := charges(eu.pushedPeers(12)); got > 1 {
+		t.Errorf("edges are pushed %d, want the 1 that they told", got)
+	}
+	for _, v := range eu.Vectors(12) {
+		if v.Source == regional.FromPeers {
+			t.Errorf("%+v is held of a bucket", v)
+		}
+	}
+}
+
 // forgetWhileTold has us, which has room for one key, count another before its homes
 // have answered what it tells them of the first.
 func (f *four) forgetWhileTold() {
