@@ -65,12 +65,34 @@ func (a *Aggregator) freshen(l *lane, key deltasync.Key, c *counter, it *Item) {
 	if !c.fresh {
 		return
 	}
-	if slices.ContainsFunc(it.Vectors, func(v Vector) bool { return v.Source == FromEdge || v.Source == FromPeers }) {
+	if c.knownOf(it) {
 		c.fresh = false
 	} else if c.edges.Len() > 0 {
 		c.fresh = false
 		a.claim(l, key, c)
 	}
+}
+
+// knownOf says that the store had something of what the own region counted. It answers
+// with all that it has once it had anything, so that what was just written comes back
+// beside what it had of others.
+func (c *counter) knownOf(it *Item) bool {
+	others, written := false, false
+	for _, v := range it.Vectors {
+		switch v.Source {
+		case FromPeers:
+			return true
+		case FromEdge:
+			has := c.edges.Of(v.Replica)
+			if has == nil || slices.ContainsFunc(v.Cells, func(cell crdt.Cell) bool { return has.Get(cell.Slice).Join(cell) != has.Get(cell.Slice) }) {
+				return true
+			}
+			written = true
+		default:
+			others = true
+		}
+	}
+	return written && !others
 }
 
 // claim asks the peers what they hold of this region.

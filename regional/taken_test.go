@@ -202,6 +202,33 @@ func TestSubtotalIsAskedForOnce(t *testing.T) {
 	}
 }
 
+// Peers are not asked by who finds in the store what the region counted, be it what was
+// taken back; they are by who finds there what others counted alone.
+func TestSubtotalIsAskedForWhereTheStoreHasNone(t *testing.T) {
+	now := start
+	for source, want := range map[regional.Source]bool{regional.FromEdge: false, regional.FromPeers: false, regional.FromRegion: true} {
+		store := newStore(&now)
+		v := regional.Vector{Source: source, Replica: crdt.Replica{Node: deltasync.NodeID("us", "", "")}, Cells: []crdt.Cell{charge(start, 5)}}
+		if source == regional.FromPeers {
+			v.Replica = crdt.Replica{}
+		}
+		if _, err := store.Merge(t.Context(), []regional.Item{{Key: 9, Width: minute.Width, Slices: minute.Slices, Vectors: []regional.Vector{v}}}); err != nil {
+			t.Fatal(err)
+		}
+		eu, us := newRegion(t, "eu", store, "us"), newRegion(t, "us", newStore(&now), "eu")
+		asked := false
+		for n := range uint64(3) {
+			(&edge{name: "e1", seq: n}).tell(eu, 9, charge(start, 1+n))
+			for _, d := range eu.tellAll(us) {
+				asked = asked || d.Flags&deltasync.FlagOwn != 0
+			}
+		}
+		if asked != want {
+			t.Errorf("the store has something of source %d: asked %v, want %v", source, asked, want)
+		}
+	}
+}
+
 // A bucket takes nothing back: its carry comes with every reply.
 func TestBucketTakesNothingBack(t *testing.T) {
 	eu := newRegion(t, "eu", newStore(&start), "us")
