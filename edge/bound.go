@@ -36,6 +36,9 @@ func (s *shard) bound(r *record, rate *limit.Rate, cost uint64, now int64) limit
 	if r.heard != 0 && rate.Scope == limit.ScopeGlobal {
 		o.Lost = max(0, o.Regions-int(r.regions&mostRegions))
 	}
+	if rate.Bucket() {
+		s.cluster.keptOf(&o, now)
+	}
 	level := limit.Level{Whole: r.fresh}
 	if !r.sparse() {
 		o.Own, o.Others = &r.block.own, &r.block.others

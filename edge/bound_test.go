@@ -120,6 +120,39 @@ func TestBoundOfWhoMayBeOpen(t *testing.T) {
 	}
 }
 
+// Of a bucket the bound goes by how long regions were cut off from each other, or this edge
+// from its own; a short time after a long one is counted with it.
+func TestBoundOfABucketCutOff(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 40, Refill: limit.Flow{Units: 40, Per: time.Second}, Consistency: "loose"}))
+	now := start
+	told := func(live int, lasts time.Duration) (b limit.Bound) {
+		for end := now.Add(lasts); now.Before(end); now = now.Add(100 * time.Millisecond) {
+			for range 8 { // twice what drains
+				check(n, now, "u")
+			}
+			wanted(n, "u")
+			clustered(t, n, now, live, deltasync.Totals{})
+			_, b = bounded(n, now, "u")
+		}
+		return b
+	}
+	whole := told(5, time.Second)
+	soon, late := told(4, time.Second), told(4, 10*time.Second)
+	if soon.Now < whole.Now+40 || late.Now < soon.Now+9*40 {
+		t.Errorf("cut off for a second %+v, for eleven %+v; before %+v; want a bucket more, and then ten", soon, late, whole)
+	}
+	if met := told(5, 2*time.Second); met.Now > late.Now-2*20 || met.Now < late.Now-6*40 {
+		t.Errorf("2 s after that: %+v, was %+v; want it to drain", met, late)
+	}
+	if again := told(4, 500*time.Millisecond); again.Now < late.Now {
+		t.Errorf("cut off again: %+v, want what there was, %+v", again, late)
+	}
+	told(5, 30*time.Second)
+	if fresh := told(4, 500*time.Millisecond); fresh.Now > soon.Now+40 {
+		t.Errorf("cut off when all that had drained: %+v, want what is new, about %+v", fresh, soon)
+	}
+}
+
 func TestBoundOfWhoDecidesAlone(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 3, Per: time.Second, Scope: "edge"}))
 	for range 5 {

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"sync"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -38,7 +39,55 @@ func (c *cluster) opens(rate *limit.Rate, now int64) bool {
 // opened says that counters of the rate may hold what was admitted with no heed of
 // shares, here or elsewhere: some cannot be heard of, or could not a window ago.
 func (c *cluster) opened(rate *limit.Rate, now int64) bool {
-	return rate.OnPartition == limit.PartitionOpen && (c.cutOff(rate, now) || c.apart.Load() > now-int64(rate.Window)-c.staleAfter())
+	return rate.OnPartition == limit.PartitionOpen && (c.cutOff(rate, now) || c.parted.last() > now-int64(rate.Window)-c.staleAfter())
+}
+
+// parted is when regions did not all hear of each other, or this edge's own owed it an
+// answer for long: the last time, and those before it from which what came in too much
+// may not have drained since.
+type parted struct {
+	mu           sync.Mutex
+	began, ended int64 // 0: never
+	lost         int   // regions, at the most
+}
+
+// note takes in that so many regions were not heard of, from an instant to now.
+func (p *parted) note(from, now int64, lost int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began, p.ended, p.lost = p.with(from, now, lost)
+}
+
+// with is what would be noted.
+func (p *parted) with(from, now int64, lost int) (began, ended int64, most int) {
+	if drained := max(int64(time.Second), (p.ended-p.began)*int64(p.lost)); p.ended == 0 || from-p.ended > drained {
+		return from, now, lost
+	}
+	return p.began, now, max(p.lost, lost)
+}
+
+func (p *parted) last() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// keptOf fills in what an outlook of a bucket is to know of how regions were cut off from
+// each other, or this edge is from its own.
+func (c *cluster) keptOf(o *limit.Outlook, now int64) {
+	p := &c.parted
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began, ended, lost := p.began, p.ended, p.lost
+	if c.silent(now) {
+		began, ended, lost = p.with(c.waiting.Load(), now, 1)
+	}
+	o.Lost = max(o.Lost, lost)
+	if met := now - ended; met > c.staleAfter() {
+		o.Parted, o.Met = time.Duration(ended-began), time.Duration(met)
+	} else {
+		o.Parted = time.Duration(now - began)
+	}
 }
 
 // closes is that they admit nothing.

@@ -28,7 +28,7 @@ type cluster struct {
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not
 	within   atomic.Int64 // from here to the region's aggregators, one way, ns
 	backlog  backlog
-	apart    atomic.Int64 // when last a region was not heard of, or this one had owed an answer for long
+	parted   parted
 	back     atomic.Int64 // when last an answer came that was overdue
 	escrow   escrow
 }
@@ -49,8 +49,11 @@ func (c *cluster) heard(d *deltasync.Down, now int64) {
 	if since != 0 && now-since > c.late() {
 		c.back.Store(now)
 	}
-	if d.LiveRegions < d.Regions || since != 0 && now-since > c.staleAfter() {
-		c.apart.Store(now)
+	switch {
+	case since != 0 && now-since > c.staleAfter():
+		c.parted.note(since, now, max(1, d.Regions-d.LiveRegions))
+	case d.LiveRegions < d.Regions:
+		c.parted.note(now, now, d.Regions-d.LiveRegions)
 	}
 	c.answered.Store(true)
 	c.live.Store(int32(min(d.LiveRegions, 1<<16)))

@@ -27,7 +27,9 @@ type Outlook struct {
 	Own, Others    *crdt.Vector  // what this edge charged, and all others as last heard
 	Fresh          crdt.Cell     // charged here, and not in Own yet
 	Regions, Edges int           // that there are: regions, and edges of each
-	Lost           int           // regions that were not heard of late
+	Lost           int           // regions that were not heard of late; for a bucket, in all of Parted
+	Parted         time.Duration // of a bucket: for so long regions were not heard of
+	Met            time.Duration // and so long ago that ended
 	Hidden         time.Duration // for so long charges of others may be unknown
 	Ahead          time.Duration // and those of now will be, at the most
 	Blur           time.Duration // by which pictures of what is left differ in age between edges
@@ -45,6 +47,8 @@ const (
 	// from each other may add up to more: each is told what the others are asked for
 	// when that has changed by a fifth (Demand.Publish), and by chance.
 	doubt = 0.25
+	// noticed is after how long regions take one that is silent to be cut off.
+	noticed = time.Second
 	// strange is what an edge is taken to have been asked for before it was heard of, so
 	// that little history says little about how edges differ.
 	strange = 5
@@ -142,7 +146,31 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	default:
 		w.cut = float64(lost) * w.ceiling
 	}
+	if r.Bucket() {
+		w.cut = r.keeps(w.cut, o, now)
+	}
 	return w
+}
+
+// keeps is what a bucket has of what regions that do not hear of each other admit too much
+// a window: that adds up, beside what they admitted before they noticed. When they hear of
+// each other what is of the last window is counted, and the rest drains: where there are
+// shares nothing is admitted before it has, else by what less is admitted than drains.
+func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
+	if cut == 0 {
+		return 0
+	}
+	windows := func(d time.Duration) float64 { return d.Seconds() / max(r.Window.Seconds(), 1e-3) }
+	sum := cut * windows(o.Parted)
+	if o.Met > 0 {
+		drains := float64(r.Ceiling)
+		if o.Share == nil {
+			own, others := r.spent(o.Own, 0, now), r.spent(o.Others, 0, now)
+			drains = max(0, drains-own.past-own.late-others.past-others.late)
+		}
+		return max(0, sum-cut-drains*windows(o.Met))
+	}
+	return max(cut, sum) + doubt*float64(r.Ceiling)*min(1, windows(noticed))
 }
 
 // lends is how much of the leeway edges lend each other, at a pace of the limit: what

@@ -31,6 +31,10 @@ func TestBound(t *testing.T) {
 	minute := rateOf(limit.RateSpec{Limit: 400, Per: time.Minute})
 	open := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Oldest: "full", OnPartition: "open"})
 	alone := rateOf(limit.RateSpec{Limit: 400, Per: time.Second, Scope: "edge"})
+	bucket := rateOf(limit.RateSpec{Algorithm: "token_bucket", Capacity: 400, Refill: perSecond(400)})
+	parted := func(lasted, met time.Duration) func(o *limit.Outlook) {
+		return func(o *limit.Outlook) { o.Lost, o.Parted, o.Met = 1, lasted, met }
+	}
 	quarter := limit.Outlook{Regions: 5, Edges: 2, Hidden: 250 * time.Millisecond, Ahead: 250 * time.Millisecond, Blur: 20 * time.Millisecond}
 	with := func(change func(o *limit.Outlook)) limit.Outlook {
 		o := quarter
@@ -38,6 +42,9 @@ func TestBound(t *testing.T) {
 		return o
 	}
 	share := func(o *limit.Outlook) { o.Share = &limit.Share{Demand: 400, Delay: o.Ahead} }
+	shared := func(change func(o *limit.Outlook)) limit.Outlook {
+		return with(func(o *limit.Outlook) { share(o); change(o) })
+	}
 	for _, tt := range []struct {
 		name       string
 		rate       *limit.Rate
@@ -69,6 +76,15 @@ func TestBound(t *testing.T) {
 		{"shares, which cannot be above what is unheard", full, 290, 9, with(share), 21, 23, 25},
 		{"shares, a region cut off", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 45, 47, 45},
 		{"shares, a region cut off that is open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 425, 427, 425},
+		// as of windows, and beside it a quarter of a second's for what passes before it is noticed
+		{"a bucket, a region cut off", bucket, 400, 9, with(parted(time.Second, 0)), 620, 621, 2400},
+		{"a bucket, a region cut off for long", bucket, 400, 9, with(parted(10*time.Second, 0)), 4220, 4221, 6000},
+		// 7 there and 1 here in each of 41 slices, so that it drains by 72; unheard are 70 + 3.09 √70 + 1.5
+		{"a bucket, a second after that", bucket, 400, 7, with(parted(10*time.Second, time.Second)), 3625, 3626, 5400},
+		{"a bucket, a second after that, all used", bucket, 400, 9, with(parted(10*time.Second, time.Second)), 3720, 3721, 5400},
+		{"a bucket of shares, a region cut off for long", bucket, 400, 9, shared(parted(10*time.Second, 0)), 325, 327, 325},
+		{"a bucket of shares, a tenth of a second after that", bucket, 400, 9, shared(parted(10*time.Second, 100*time.Millisecond)), 165, 167, 165},
+		{"a bucket of shares, when that has drained", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 25, 27, 25},
 		{"shares, kept for it what it has not spent", full, 300, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -56,6 +56,27 @@ func TestBoundsCoverWhoIsOpen(t *testing.T) {
 	}
 }
 
+// A bucket keeps what both sides of a cut admit too much: bounds grow with it, and stay
+// until it has drained.
+func TestBoundsCoverBuckets(t *testing.T) {
+	for _, on := range []string{"share", "open"} {
+		for _, consistency := range []string{"loose", "adaptive"} {
+			o := options(t, "partition")
+			o.Limit, o.Consistency, o.Algorithm = 100, consistency, "token_bucket"
+			if on == "open" {
+				o.Conditions.OnPartition = on
+			}
+			_, b, err := RunBounds(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w := &b.Windows; w.Over < w.All/2 || w.Uncovered > 0 || w.Surged > 0 || w.Median() > 20 {
+				t.Errorf("%s, %s: of %d windows %d are over, %d above error_bound, %d above error_bound_surge; median %.1f", on, consistency, w.All, w.Over, w.Uncovered, w.Surged, w.Median())
+			}
+		}
+	}
+}
+
 // Budgets have news wait, some costs come in large pieces, and some crowds are larger than
 // the rate says: bounds know.
 func TestBoundsCoverUnderConditions(t *testing.T) {
