@@ -58,3 +58,39 @@ func TestRestingKeysAreToldUnderTheRulesOfNow(t *testing.T) {
 		t.Errorf("told again with limits of %v, want 210 and 420", limits)
 	}
 }
+
+// A log keeps no more hits than decide. What it dropped counts when its limit is raised:
+// slices tell of it.
+func TestWhatALogDroppedCountsUnderAHigherLimit(t *testing.T) {
+	log := func(most uint64) limit.RuleSpec {
+		return perUser(limit.RateSpec{Algorithm: "sliding_log", Limit: most, Per: time.Minute, CountDenied: true})
+	}
+	n := newNode(t, Config{}, log(2))
+	now := start
+	for range 40 {
+		check(n, now, "u")
+		now = now.Add(100 * time.Millisecond)
+	}
+	if d := check(n, now, "u"); d.Allowed || d.RetryAfter != time.Minute-100*time.Millisecond {
+		t.Errorf("41 hits of 2: %+v, want it denied until the last but one has left", d)
+	}
+	n.SetRules(compile(t, log(50)))
+	passed := 0
+	for range 60 {
+		if check(n, now, "u").Allowed {
+			passed++
+		}
+	}
+	if passed != 9 {
+		t.Errorf("of 60 after 41 hits of 50 %d pass, want 9", passed)
+	}
+	n.SetRules(compile(t, log(80)))
+	if d := check(n, now, "u"); d.Allowed || d.RetryAfter < 57*time.Second || d.RetryAfter >= time.Minute {
+		t.Errorf("101 hits of 80: %+v, want it denied until 22 have left, the last after 58 s", d)
+	}
+	n.SetRules(compile(t, log(300)))
+	now = now.Add(57500 * time.Millisecond)
+	if d := check(n, now, "u"); !d.Allowed || d.Remaining < 300-105 || d.Remaining > 300-75 {
+		t.Errorf("a minute after the first of 102: %+v, want those of the last minute to count", d)
+	}
+}

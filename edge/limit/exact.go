@@ -130,6 +130,9 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 		x.log.expire(r, now)
 		l := r.inSlices(others, now)
 		l.Whole = crdt.SatAdd(l.Whole, x.log.total)
+		if x.log.lacks(r, now) {
+			l = l.orMore(r.inSlices(sums, now))
+		}
 		return l
 	case r.Algorithm == FirstHit:
 		x.window.roll(r, others, now)
@@ -154,6 +157,9 @@ func (r *Rate) Wait(x *Exact, others, sums []crdt.Cell, carry Carry, cost uint64
 		wait = x.window.wait(r, others, cost, now)
 	case r.Algorithm == SlidingLog && x != nil:
 		wait = x.log.wait(r, others, cost, now)
+		if x.log.lacks(r, now) {
+			wait = max(wait, time.Duration(r.firstFit(sums, crdt.SatSub(r.Ceiling, cost), now)-now))
+		}
 	case r.Period != NoPeriod:
 		wait = time.Duration(r.EndOf(r.SliceAt(now)) - now)
 	default:

@@ -21,6 +21,8 @@ type log struct {
 	n     int
 	total uint64
 	top   uint64 // the largest ceiling that it was charged under: tenants and tiers may share it
+	gone  int64  // when the newest was charged that was dropped before its time; 0: none was
+	under uint64 // a ceiling that is there without it
 }
 
 type stamp struct {
@@ -46,7 +48,14 @@ func (l *log) follow(r *Rate, now int64) {
 	for i := range l.n {
 		l.stamp(i).at = min(l.stamp(i).at, now)
 	}
+	l.gone = min(l.gone, now)
 	l.tidy()
+}
+
+// lacks says that what was dropped matters by now, as the ceiling was raised since: slices
+// tell what it was.
+func (l *log) lacks(r *Rate, now int64) bool {
+	return l.gone != 0 && r.Ceiling > l.under && satAdd(l.gone, int64(r.Window)) > now
 }
 
 func (l *log) drop() {
@@ -71,6 +80,7 @@ func (l *log) charge(r *Rate, cost uint64, at int64) {
 		last.cost = crdt.SatAdd(last.cost, cost)
 	}
 	for l.n > 0 && crdt.SatSub(l.total, l.stamp(0).cost) >= l.top {
+		l.gone, l.under = l.stamp(0).at, l.top
 		l.drop()
 	}
 	if !same {
