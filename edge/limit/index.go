@@ -6,8 +6,9 @@ import "net/netip"
 // and by their place in the document where that is equal. A rule's rank is its
 // place in this order.
 type group struct {
-	rules []*Rule
-	index *index // nil where the rules are so few that they are asked in turn
+	rules  []*Rule
+	index  *index  // nil where the rules are so few that they are asked in turn
+	inTurn []*Rule // the most that stand under nothing more than others
 }
 
 // first is the rule of the lowest rank that applies; nil where none does.

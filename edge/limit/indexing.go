@@ -12,6 +12,9 @@ const (
 	// indexedSegments is how deep a path is looked up. Patterns that agree as
 	// far are told apart by asking them.
 	indexedSegments = 16
+	// scanMany is how many rules are warned of that are asked one by one: they take
+	// longer than all else of a decision.
+	scanMany = 256
 )
 
 // want is one of the things that rules stand under.
@@ -46,7 +49,8 @@ type indexing struct {
 	wants   [][][]want // by rank: what the rule wants, each a choice
 	sources map[string]source
 	pattern map[string]pattern
-	budget  int // of wants yet to be looked at
+	budget  int         // of wants yet to be looked at
+	inTurn  []candidate // the longest scan
 }
 
 func newGroup(rules []*Rule) group {
@@ -64,7 +68,11 @@ func newGroup(rules []*Rule) group {
 	// A rule with many paths and many hosts might stand in paths × hosts
 	// places. Beyond this budget the rest is asked one by one.
 	b.budget = 8*b.budget + 1024
-	return group{rules: rules, index: b.build(all, nil)}
+	g := group{rules: rules, index: b.build(all, nil)}
+	for _, c := range b.inTurn {
+		g.inTurn = append(g.inTurn, rules[c.rank])
+	}
+	return g
 }
 
 // wantsOf lists what a rule wants: of each choice at least one must hold.
@@ -136,6 +144,7 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 		for _, rank := range ranks {
 			ix.scan = append(ix.scan, b.candidate(rank, around))
 		}
+		b.scans(ix)
 		return ix
 	}
 	popular := map[want]int{}
@@ -165,6 +174,7 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 			under[w] = append(have, rank)
 		}
 	}
+	b.scans(ix)
 	places := map[string]int{}
 	for _, w := range order {
 		inner := b.build(under[w], append(slices.Clip(around), w.facet()))
@@ -181,6 +191,13 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 	}
 	ix.listSlots()
 	return ix
+}
+
+// scans takes note of a list that is many.
+func (b *indexing) scans(ix *index) {
+	if len(ix.scan) >= scanMany && len(ix.scan) > len(b.inTurn) {
+		b.inTurn = ix.scan
+	}
 }
 
 // candidate is a rule among those that are found by what is around.

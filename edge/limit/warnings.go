@@ -34,6 +34,11 @@ func (c *compiler) inTheWay(first int) {
 	never := search{left: searchWork, meets: func(before, r *ranked) bool { return before.covers(r) }}
 	shared := search{left: searchWork, meets: func(before, r *ranked) bool { return before.overlaps(r) }}
 	for i := range c.ns.groups {
+		if many := c.ns.groups[i].inTurn; len(many) > 0 {
+			c.warn(indexed("rules", many[0].Index-first)+".match", "W227",
+				"give them a path, a host, a method or attributes; of conditions == and in of text are looked up, and has: not numbers, lower, contains, startsWith, inCIDR, nor an or of different names",
+				"%d rules, %q the first, are asked one by one: each request that meets none of them takes the longer, the more there are", len(many), many[0].Name)
+		}
 		rules := rankedOf(c.ns.groups[i].rules)
 		covered := never.all(rules)
 		for from := 0; from < len(rules); {

@@ -192,18 +192,64 @@ func TestIndexOfConditionsEqualsScan(t *testing.T) {
 	}
 }
 
-func BenchmarkMatchByCondition(b *testing.B) {
-	for _, n := range []int{100, 1000, 10_000} {
-		times := 0
-		ns := compileAsked(b, tiers(n), &times)
-		b.Run(fmt.Sprint("rules=", n), func(b *testing.B) {
-			req := ns.NewRequest()
-			defer req.Release()
-			req.Set("path", "/api/x")
-			req.Set("tier", "none")
-			for b.Loop() {
-				req.Rules()
+// Who has many rules that only their conditions tell apart, and no index can, is told.
+func TestManyRulesThatAreAskedOneByOne(t *testing.T) {
+	for _, tt := range []struct {
+		when string
+		path bool // a rule's own
+		n    int
+		want bool
+	}{
+		{`int(header("X-Tier")) == %d`, false, 300, true},
+		{`int(header("X-Tier")) == %d`, false, 200, false},
+		{`int(header("X-Tier")) == %d`, true, 300, false},
+		{`header("X-Tier") == "%d"`, false, 300, false},
+		{`header("X-Tier") == "%d" or has("user")`, false, 300, true},
+	} {
+		rules := tiers(tt.n)
+		for i := range rules {
+			rules[i].Match.When = fmt.Sprintf(tt.when, i)
+			if tt.path {
+				rules[i].Match.Path = []string{fmt.Sprintf("/api/%d", i)}
 			}
-		})
+		}
+		set, problems := limit.Options{Conditions: Compile}.Compile(limit.Document{Namespace: "t", Keys: map[string]limit.KeySource{"user": {}}, Rules: rules})
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		at := slices.IndexFunc(set.Warnings()[0], func(p limit.Problem) bool { return p.Code == "W227" })
+		if (at >= 0) != tt.want {
+			t.Errorf("%d rules of %s, each with a path: %v: W227 is %v, want %v", tt.n, tt.when, tt.path, at >= 0, tt.want)
+		}
+		if at >= 0 && set.Warnings()[0][at].Path != fmt.Sprintf("rules[%d].match", tt.n-1) {
+			t.Errorf("at %s, want the rule that is asked first", set.Warnings()[0][at].Path)
+		}
+	}
+}
+
+// BenchmarkMatchByCondition is of rules that are looked up, and of as many that cannot be.
+func BenchmarkMatchByCondition(b *testing.B) {
+	numbers := func(n int) []limit.RuleSpec {
+		rules := tiers(n)
+		for i := range rules {
+			rules[i].Match.When = fmt.Sprintf("int(header(\"X-Tier\")) == %d", i)
+		}
+		return rules
+	}
+	for name, rules := range map[string]func(int) []limit.RuleSpec{"text": tiers, "number": numbers} {
+		for _, n := range []int{100, 1000, 10_000} {
+			times := 0
+			ns := compileAsked(b, rules(n), &times)
+			b.Run(fmt.Sprintf("compared=%s/rules=%d", name, n), func(b *testing.B) {
+				req := ns.NewRequest()
+				defer req.Release()
+				req.Set("path", "/api/x")
+				req.Set("tier", "none")
+				req.Set("header.X-Tier", "12345678")
+				for b.Loop() {
+					req.Rules()
+				}
+			})
+		}
 	}
 }
