@@ -1,6 +1,7 @@
 package escrow_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -40,11 +41,11 @@ func (o *office) claim(a *escrow.Authority, k deltasync.Claim) deltasync.Grant {
 	return o.claimOf(a, 1, k)
 }
 
-// claimOf is claim of another key.
+// claimOf is claim of another key; of a limit of 100 a minute, where it says nothing else.
 func (o *office) claimOf(a *escrow.Authority, key deltasync.Key, k deltasync.Claim) deltasync.Grant {
 	o.Helper()
 	o.sent++
-	k.Key, k.Limit, k.Lasts = key, 100, time.Minute
+	k.Key, k.Limit, k.Lasts = key, cmp.Or(k.Limit, 100), cmp.Or(k.Lasts, time.Minute)
 	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}
 	var g deltasync.Grants
 	if err := g.UnmarshalBinary(a.Handle(o.Context(), &c)); err != nil || len(g.Grants) != 1 {

@@ -1,0 +1,132 @@
+package escrow_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// What a holder said before what is known of it changes nothing, though it comes later:
+// what it wants, what limit it knows of.
+func TestWhatWasSaidBeforeIsNotHeard(t *testing.T) {
+	o := newOffice(t)
+	a := o.authority()
+	o.sent = 10
+	if g := o.claim(a, deltasync.Claim{Holder: 7, Want: 10}); g.Granted == 0 {
+		t.Fatalf("answer = %+v, want rights", g)
+	}
+	g := o.claim(a, deltasync.Claim{Holder: 7, Want: 5, Limit: 5}) // the limit was lowered
+	before := g.Granted
+	o.sent -= 2
+	if g = o.claim(a, deltasync.Claim{Holder: 7, Want: 90}); g.Granted != before {
+		t.Errorf("answer = %+v to what was said before the limit was lowered, want the %d that it has", g, before)
+	}
+	o.sent += 2
+	if g = o.claim(a, deltasync.Claim{Holder: 7, Want: 90}); g.Granted < 90 {
+		t.Errorf("answer = %+v to what is said now, want the 90 that it wants, or more", g)
+	}
+}
+
+// Whoever has a lane anew asks nobody to return rights who has said nothing to it yet: there
+// is nothing of his to tell him of that it is said after, and he would take it for old.
+func TestWhoSaidNothingIsAskedNothing(t *testing.T) {
+	o := newOffice(t)
+	g := o.claim(o.authority(), deltasync.Claim{Holder: 7, Want: 100})
+	a := o.authority()
+	o.boot += time.Second
+	if g := o.claim(a, deltasync.Claim{Holder: 8, Want: 100}); g.Granted != 0 {
+		t.Fatalf("answer = %+v while another holds all, want none", g)
+	}
+	if p := a.Pushes(); len(p) != 0 {
+		t.Errorf("%d pushes to who said nothing, want none", len(p))
+	}
+	sent := o.sent + 1
+	o.boot += time.Second
+	o.claim(a, deltasync.Claim{Holder: 7, Granted: g.Granted, Want: 100})
+	p := a.Pushes()
+	var told deltasync.Grants
+	if len(p) != 1 || told.UnmarshalBinary(p[0].Payload) != nil || len(told.Grants) != 1 {
+		t.Fatalf("%d pushes, %+v, once it spoke; want one of one grant", len(p), told)
+	}
+	if r := told.Grants[0]; r.Holder != 7 || r.Echo != sent || r.Flags&deltasync.GrantRecall == 0 {
+		t.Errorf("%+v is pushed, want holder 7 asked to return some, by what it said at %d", r, sent)
+	}
+}
+
+// Where as many claim one limit as another the smaller holds, whoever came first.
+func TestTheSmallerOfTwoLimitsHolds(t *testing.T) {
+	for _, limits := range [][2]uint64{{100, 60}, {60, 100}} {
+		t.Run(fmt.Sprint(limits), func(t *testing.T) {
+			o := newOffice(t)
+			a := o.authority()
+			var granted, returned [2]uint64
+			for range 3 {
+				for i, limit := range limits {
+					k := deltasync.Claim{Holder: uint64(i + 1), Limit: limit, Granted: granted[i], Returned: returned[i]}
+					if limit == 100 { // who knows of the smaller one wants none
+						k.Want = 100
+					}
+					g := o.claim(a, k)
+					if granted[i] = g.Granted; g.Flags&deltasync.GrantRecall != 0 {
+						returned[i] = max(returned[i], granted[i]-g.Target)
+					}
+				}
+			}
+			if got := granted[0] - returned[0] + granted[1] - returned[1]; got != 60 {
+				t.Errorf("%d are held by two who claim limits of %v, want 60", got, limits)
+			}
+		})
+	}
+}
+
+// Whoever gets rights by what another returns hears of it unasked: of all that it was ever
+// granted, by what it said last. Who returned them hears nothing but its answer.
+func TestGrantsByWhatOthersReturnAreTold(t *testing.T) {
+	o := newOffice(t)
+	a := o.authority()
+	all := o.claim(a, deltasync.Claim{Holder: 7, Want: 100})
+	o.claim(a, deltasync.Claim{Holder: 8, Want: 40})
+	said := o.sent
+	a.Pushes() // that the first is asked to return some
+	o.claim(a, deltasync.Claim{Holder: 7, Granted: all.Granted, Returned: 90, Want: 10})
+	p := a.Pushes()
+	var told deltasync.Grants
+	if len(p) != 1 || told.UnmarshalBinary(p[0].Payload) != nil || len(told.Grants) != 1 {
+		t.Fatalf("%d pushes, %+v; want one of one grant", len(p), told)
+	}
+	if g := told.Grants[0]; told.Echo != 0 || g.Holder != 8 || g.Granted < 40 || g.Target != g.Granted || g.Echo != said || g.Flags != 0 {
+		t.Errorf("%+v is pushed, want holder 8 granted 40 and more, by what it said at %d", g, said)
+	}
+	if p := a.Pushes(); len(p) != 0 {
+		t.Errorf("%d pushes once it was told, want none", len(p))
+	}
+}
+
+// What a holder spent counts for as long as it ever said: rules that have a shorter window
+// now do not have its rights be others' sooner.
+func TestTheLongestWindowCounts(t *testing.T) {
+	for name, lasts := range map[string][2]time.Duration{
+		"longer, then shorter": {time.Minute, time.Second},
+		"shorter, then longer": {time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			a := o.authority()
+			g := o.claim(a, deltasync.Claim{Holder: 7, Want: 100, Lasts: lasts[0]})
+			if g.Granted == 0 {
+				t.Fatalf("answer = %+v, want rights", g)
+			}
+			o.claim(a, deltasync.Claim{Holder: 7, Granted: g.Granted, Want: 100, Lasts: lasts[1]})
+			o.boot += deltasync.DefaultLease + time.Minute
+			if other := o.claim(a, deltasync.Claim{Holder: 8, Want: 100}); other.Granted > 100-g.Granted {
+				t.Errorf("another was granted %d, while %d of 100 may still count", other.Granted, g.Granted)
+			}
+			o.boot += 5 * time.Second
+			if other := o.claim(a, deltasync.Claim{Holder: 8, Want: 100, Granted: 100 - g.Granted}); other.Granted != 100 {
+				t.Errorf("another was granted %d when nothing counts any more, want all", other.Granted)
+			}
+		})
+	}
+}
