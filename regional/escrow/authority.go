@@ -472,7 +472,7 @@ func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[delta
 	a.stats.granted.Add(crdt.SatSub(d.out(), before))
 	for _, h := range granted {
 		changed[d.key] = d
-		if h != asker && h.echo != 0 {
+		if h != asker { // it wants some, so it has said something
 			told = append(told, &telling{h.Region, deltasync.Grant{Key: d.key, Holder: h.Holder, Granted: h.Granted, Target: h.Granted - h.Returned, Echo: h.echo}})
 		}
 	}
