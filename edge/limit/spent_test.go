@@ -195,3 +195,26 @@ func TestSpentGiveBack(t *testing.T) {
 		t.Errorf("used %d of a bucket after it drained for half a second, want 1: it rounds up", got)
 	}
 }
+
+// Of windows that begin by the clock what is given back is free in the one in which it was
+// spent, though an older one is remembered as others may still be in it.
+func TestSpentGiveBackByLabel(t *testing.T) {
+	rate := spentRate(t, limit.RateSpec{Algorithm: "fixed_window", Limit: 10, Per: 10 * time.Second})
+	first := rate.SliceAt(1_790_000_000_000_000_000)
+	end := rate.EndOf(first)
+	var s limit.Spent
+	at := func(after time.Duration) limit.Instant {
+		return limit.Instant{Boot: time.Hour + after, Wall: end + int64(after)}
+	}
+	before, now := at(-time.Second), at(time.Second)
+	s.Spend(rate, 4, 10, before)
+	s.Spend(rate, 6, 10, now)
+	s.GiveBack(rate, 5, first+1)
+	if used, bound := s.Used(rate, 10, now), s.Bound(rate, 10, now); used != 1 || bound != 4 {
+		t.Errorf("used %d, bound %d when 5 of 6 were given back in the window that goes on, want 1, and 4 of the one before", used, bound)
+	}
+	s.GiveBack(rate, 5, first) // of which there are but 4
+	if used, bound := s.Used(rate, 10, now), s.Bound(rate, 10, now); used != 1 || bound != 1 {
+		t.Errorf("used %d, bound %d when the window before was given back, want 1 each", used, bound)
+	}
+}
