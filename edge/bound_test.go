@@ -153,6 +153,65 @@ func TestBoundOfABucketCutOff(t *testing.T) {
 	}
 }
 
+// How late news is: as the way takes that it goes, a tenth longer between regions, and where
+// these are many by way of a home; as frames wait for their turn and the budget; and as the
+// view is old.
+func TestOutlook(t *testing.T) {
+	const ms, window = time.Millisecond, 2 * time.Second
+	ago := func(d time.Duration) int64 { return start.UnixNano() - int64(d) }
+	for name, c := range map[string]struct {
+		regions             int32
+		scope               string
+		heard               int64
+		waits               time.Duration // news, for the budget
+		told                int
+		ahead, blur, hidden time.Duration
+	}{
+		// 2 × 5 ms within, 88 ms between regions, 100 ms and 20 ms for frames to leave
+		"a mesh":                   {5, "global", ago(0), 0, 5, 218 * ms, 18 * ms, 218 * ms},
+		"the largest mesh":         {limit.MeshRegions, "global", ago(0), 0, limit.MeshRegions, 218 * ms, 18 * ms, 218 * ms},
+		"by way of homes":          {limit.MeshRegions + 1, "global", ago(0), 0, limit.MeshRegions + 1, 306 * ms, 46 * ms, 306 * ms},
+		"in the region":            {limit.MeshRegions + 1, "region", ago(0), 0, 1, 130 * ms, 10 * ms, 130 * ms},
+		"a view of before":         {5, "global", ago(40 * ms), 0, 5, 218 * ms, 48 * ms, 258 * ms},
+		"a view older than it all": {5, "global", ago(time.Hour), 0, 5, 218 * ms, 18*ms + window*3/4, window},
+		"a view from the future":   {5, "global", ago(-time.Hour), 0, 5, 218 * ms, 18 * ms, 218 * ms},
+		"never heard":              {5, "global", 0, 0, 5, 218 * ms, 18 * ms, window},
+		"news waits":               {5, "global", ago(0), 40 * ms, 5, 258 * ms, 58 * ms, 258 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: window, Scope: c.scope}))
+			n.cluster.regions.Store(c.regions)
+			n.cluster.edges.Store(2)
+			n.cluster.between.Store(int64(80 * ms))
+			n.cluster.within.Store(int64(5 * ms))
+			if c.waits > 0 {
+				n.cluster.backlog.waits(ago(c.waits))
+			}
+			got, ok := n.cluster.outlook(n.Rules().Rules()[0].Rates[0], c.heard, start.UnixNano())
+			if want := (limit.Outlook{Regions: c.told, Edges: 2, Ahead: c.ahead, Blur: c.blur, Hidden: c.hidden}); !ok || got != want {
+				t.Errorf("outlook = %+v, %v, want %+v", got, ok, want)
+			}
+		})
+	}
+}
+
+// Others are taken to be asked for requests that cost what the one does that asks.
+func TestBoundOfACost(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: time.Second, Consistency: "loose"}))
+	check(n, start, "u")
+	clustered(t, n, start, 5, deltasync.Totals{Others: []crdt.Cell{{Slice: n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano()) - 4, Charges: 45}}})
+	last := uint64(0)
+	for _, cost := range []uint64{1, 5, 10} {
+		req := requestOf(n, "u")
+		req.Bounds, req.Cost = true, cost
+		if d := n.Check(start, req); d.Allowed || req.Bound.Now <= last {
+			t.Errorf("a request of %d: %v, %+v, want it denied, and more than %d", cost, d.Allowed, req.Bound, last)
+		}
+		last = req.Bound.Now
+		req.Release()
+	}
+}
+
 func TestBoundOfWhoDecidesAlone(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 3, Per: time.Second, Scope: "edge"}))
 	for range 5 {
