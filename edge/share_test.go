@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -109,6 +110,25 @@ func TestOldSharesAreForgotten(t *testing.T) {
 	}
 	if got := through(n, now, "u", 100); got < 40 || got > 56 {
 		t.Errorf("%d admitted by the only edge of one of two regions, want about half of 100", got)
+	}
+}
+
+// An edge weighs what it asked for by the answer before the last, as the others know it by
+// then, and less as soon as it asks for less: of a surge that is not known all edges' parts
+// would come to more than the whole.
+func TestWeightsRiseLate(t *testing.T) {
+	n, r := sharing(t, &deltasync.Share{Omega: 1, Sum: 200}, perUser(adaptive(aHundred)))
+	sh, s := r.block.share, n.shard(keyOf(n, "u"))
+	sh.asked, sh.acked = 10, 10
+	h := hearing{now: start.Add(2 * time.Second).UnixNano(), told: sh.toldAt, left: start.Add(2 * time.Second).UnixNano()}
+	for i, c := range []struct{ asks, weighs float64 }{{100, 10}, {100, 100}, {30, 30}, {150, 30}, {60, 60}, {150, 60}, {150, 150}} {
+		sh.marks = [4]mark{{}, {}, {}, {h.left, sh.spent, c.asks}}
+		h.told++
+		s.hearShare(r, &h, &deltasync.Delta{}, &deltasync.Share{Omega: 1, Sum: 200})
+		const least = 2.5 // a twentieth of 100 a second, of one of two regions
+		if got, want := sh.weight(&n.cluster, r.block.rate), (c.weighs+least)/(200+least); math.Abs(got-want) > 1e-9 {
+			t.Errorf("answer %d, when it asks for %v: it weighs %v, want %v, as of who asks for %v", i, c.asks, got, want, c.weighs)
+		}
 	}
 }
 
