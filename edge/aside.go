@@ -32,7 +32,7 @@ func (a aside) turn(rate *limit.Rate, p *limit.Share, b *block, est uint64, now 
 	if p.Alone {
 		part = p.Weight * p.Omega
 	}
-	part = min(1, max(0, part))
+	part = max(0, part) // what is kept may be of a limit that was larger
 	next := aside{at: now, alone: p.Alone, spent: b.share.spent, from: rate.SliceAt(now - int64(rate.Window/2))}
 	if !p.Alone {
 		next.heard = since(&b.others, next.from)
