@@ -85,7 +85,13 @@ func TestBound(t *testing.T) {
 		{"a bucket of shares, a region cut off for long", bucket, 400, 9, shared(parted(10*time.Second, 0)), 325, 327, 325},
 		{"a bucket of shares, a tenth of a second after that", bucket, 400, 9, shared(parted(10*time.Second, 100*time.Millisecond)), 165, 167, 165},
 		{"a bucket of shares, when that has drained", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 25, 27, 25},
-		{"shares, kept for it what it has not spent", full, 300, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
+		{"shares, kept for it what it has not spent", full, 240, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
+		{"two regions that are not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 2 }), 920, 921, 2700},
+		{"shares, two regions cut off that are open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 2 }), 825, 827, 825},
+		// what passes of 400/s in the 0.15 s that the news is later than R2 takes it to be
+		{"shares, and news that is late", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Share.Delay = 100 * time.Millisecond }), 81, 83, 81},
+		// ten times the limit for 0.15 s is more than the limit: R2 lets pass nothing
+		{"shares, and news that is late for nothing", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Share.Delay = 150 * time.Millisecond }), 25, 27, 25},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := tt.outlook
