@@ -139,7 +139,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 			w.late = max(0, o.Ahead-w.delay)
 		}
 	}
-	switch lost := min(o.Lost, o.Regions); {
+	switch lost := o.Lost; {
 	case lost <= 0:
 	case w.shares && r.OnPartition != PartitionOpen:
 		w.cut = doubt * w.ceiling * float64(min(lost, max(1, o.Regions-lost))) / float64(o.Regions)
