@@ -1,0 +1,58 @@
+package regional
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// The part of a region that fell silent is by what all were asked for when it was weighed
+// last before it may not have heard of it: two intervals and its way, a third longer, before
+// it owed its answer; or, where none is as old, the oldest that there is. Each weighs a
+// little of which nothing is asked for.
+func TestHad(t *testing.T) {
+	const interval, way = 100 * time.Millisecond, 80 * ms
+	a, err := New(Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}, Interval: interval}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(1_800_000_000) * int64(time.Second)
+	a.links.ways[0], a.links.ways[1] = 2*way, way
+	c := &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 300}}
+	c.contest = &contest{regions: make([]regionDemand, 2)}
+	const least = 5. // a twentieth of 300 a second, in three regions
+	weights := [pastWeighed][3]float32{{10, 1000, 10}, {20, 60, 200}, {300, 0, 100}, {40, 700, 100}}
+	for i, w := range weights {
+		c.contest.past[i] = pastWeights{at: now - int64(i)*int64(time.Second), own: w[0]}
+		c.contest.regions[0].past[i], c.contest.regions[1].past[i] = w[1], w[2]
+	}
+	part := func(i, j int) float64 {
+		w := weights[i]
+		return (float64(w[j+1]) + least) / (float64(w[0]+w[1]+w[2]) + 3*least)
+	}
+	hears := []int64{2*int64(interval) + 208*ms, 2*int64(interval) + 104*ms}
+	for _, tt := range []struct {
+		name   string
+		region int
+		owes   int64 // an answer, since so long after the last weights
+		weighs int   // which of the past
+	}{
+		{"it has heard of the last", 0, hears[0], 0},
+		{"just not of the last", 0, hears[0] - 1, 1},
+		{"the nearer one has", 1, hears[1], 0},
+		{"just not of the last, the nearer one", 1, hears[1] - 1, 1},
+		{"as it was weighed", 0, 0, 1},
+		{"not of the two before that", 0, hears[0] - int64(time.Second) - 1, 2},
+		{"only of the oldest", 1, hears[1] - 2*int64(time.Second) - 1, 3},
+		{"of none", 1, hears[1] - 3*int64(time.Second) - 1, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a.links.waiting[tt.region].Store(now + tt.owes)
+			if got, want := a.had(c, tt.region), part(tt.weighs, tt.region); math.Abs(got-want) > 1e-9 {
+				t.Errorf("had = %v, want %v, of %v", got, want, weights[tt.weighs])
+			}
+		})
+	}
+}
