@@ -34,13 +34,16 @@ const twice = 2
 func (r *Rate) Forecast(t Topology) (f Forecast) {
 	others := t.Edges - 1
 	if r.Scope == ScopeRegion {
-		others, t.Between = t.Largest-1, 0
+		others, t.Regions = t.Largest-1, 1
+	}
+	if t.Regions == 1 { // then nothing is between regions
+		t.Between = 0
 	}
 	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 || r.PerRequest {
 		return f
 	}
 	hop := t.Between * 11 / 10
-	if t.Regions > MeshRegions && r.Scope != ScopeRegion {
+	if t.Regions > MeshRegions {
 		hop *= 2
 	}
 	way := hop + 2*t.Within
@@ -140,7 +143,7 @@ func (r *Rate) relief(t Topology) string {
 		try("consistency: adaptive", func(o *Rate) { o.Consistency = Adaptive })
 	}
 	for _, times := range []uint64{5, 10, 60} {
-		if before := len(ways); r.Ceiling < 1<<50 && time.Duration(times)*r.Window <= MaxWindow {
+		if before := len(ways); times*r.Ceiling <= maxLimit && time.Duration(times)*r.Window <= MaxWindow {
 			try(fmt.Sprintf("%d per %v", times*r.Limit, short(time.Duration(times)*r.Window)), func(o *Rate) {
 				o.Limit, o.Ceiling, o.Window = times*o.Limit, times*o.Ceiling, time.Duration(times)*o.Window
 			})

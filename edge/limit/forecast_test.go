@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,97 @@ func TestForecast(t *testing.T) {
 				t.Errorf("no strain, want %s", tt.code)
 			case p != nil && (p.Code != tt.code || refused != (tt.code == "E230") || !strings.Contains(p.Hint, tt.hint) || p.Path != "rules[0].rates[0]"):
 				t.Errorf("%+v, refused: %v; want %s with a hint at %q", p, refused, tt.code, tt.hint)
+			}
+		})
+	}
+}
+
+// What is predicted, to the hundredth: a quantile of what others charge in the time that
+// the news takes; of shares what is lent and what pictures of a different age let pass.
+func TestForecastInFigures(t *testing.T) {
+	const ms = time.Millisecond
+	of := func(regions, edges, largest int, between time.Duration) limit.Topology {
+		return limit.Topology{Regions: regions, Edges: edges, Largest: largest, Between: between, Within: 5 * ms, Interval: 100 * ms, UrgentGap: 20 * ms}
+	}
+	loose := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "loose"}
+	shares := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}
+	region, calm := loose, shares
+	region.Scope, calm.Surge = "region", 2
+	// quantile of a mean, of requests of 1
+	q := func(mean, more float64) float64 { return mean + 3.09*math.Sqrt(mean+more) + 1.5 }
+	for _, tt := range []struct {
+		name          string
+		spec          limit.RateSpec
+		over          limit.Topology
+		steady, surge float64
+	}{
+		// 88 ms from region to region, 10 within, 40 for urgent frames, half an interval: 188; and 80 more out of the blue
+		{"loose", loose, of(5, 10, 2, 80*ms), q(200*.9*.188, 0), q(1000*.9*.268, 0)},
+		{"the largest mesh", loose, of(limit.MeshRegions, 10, 2, 80*ms), q(200*.9*.188, 0), q(1000*.9*.268, 0)},
+		{"by way of homes", loose, of(limit.MeshRegions+1, 10, 2, 80*ms), q(200*.9*.276, 0), q(1000*.9*.356, 0)},
+		{"the largest of many regions", region, of(limit.MeshRegions+1, 20, 5, 80*ms), q(200*.8*.1, 0), q(1000*.8*.18, 0)},
+		// they lend 5, and pictures differ by 18 ms
+		{"shares", shares, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(5, q(.75*1000*.018, 2.5))},
+		// ten times the limit for 72 ms leaves some of it, and the news takes 122
+		{"shares, near", shares, of(2, 4, 2, 20*ms), math.Hypot(5, q(.75*200*.012, 1)), math.Hypot(5+1000*.75*.05, q(.75*1000*.012, 1))},
+		{"shares that expect no more than twice the limit", calm, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(5+200*.9*.05, q(.75*200*.018, 2.5))},
+		// nothing is between the regions where there is one
+		{"one region", loose, of(1, 10, 10, 80*ms), q(200*.9*.1, 0), q(1000*.9*.18, 0)},
+		{"no edges", loose, limit.Topology{}, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rate := compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{tt.spec}}).Rules()[0].Rates[0]
+			got := rate.Forecast(tt.over)
+			if !(math.Abs(got.Steady-tt.steady) < 0.01 && math.Abs(got.Surge-tt.surge) < 0.01) {
+				t.Errorf("Forecast = %+v, want %.2f, with a surge %.2f", got, tt.steady, tt.surge)
+			}
+			each := *rate
+			if each.PerRequest = true; each.Forecast(tt.over) != (limit.Forecast{}) {
+				t.Errorf("of a limit of each request: %+v, want none", each.Forecast(tt.over))
+			}
+		})
+	}
+}
+
+// A limit is warned of for what twice of it come to, or for a surge; what would mend it is
+// told the least change first: nothing that no rule may have, or changes nothing.
+func TestStrainAndRelief(t *testing.T) {
+	const ms = time.Millisecond
+	usual := limit.Topology{Regions: 5, Edges: 10, Largest: 2, Between: 80 * ms, Within: 5 * ms, Interval: 100 * ms, UrgentGap: 20 * ms}
+	lone := limit.Topology{Regions: 1, Edges: 20_000, Largest: 20_000, Within: 300 * 24 * time.Hour, UrgentGap: 20 * ms}
+	moon := limit.Topology{Regions: 2, Edges: 4, Largest: 2, Between: 10 * time.Minute, UrgentGap: 20 * ms}
+	mars := limit.Topology{Regions: 2, Edges: 4, Largest: 2, Between: 300 * 24 * time.Hour, UrgentGap: 20 * ms}
+	one := limit.Topology{Regions: 1, Edges: 4, Largest: 4, Within: 200 * ms, Interval: 100 * ms, UrgentGap: 20 * ms}
+	for _, tt := range []struct {
+		name string
+		spec limit.RateSpec
+		over limit.Topology
+		code string
+		hint string // in full
+	}{
+		{"the least change first", limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "loose"}, usual, "W230",
+			"consistency: adaptive (13 %), or 500 per 5s (11 %)"},
+		{"for a surge alone", limit.RateSpec{Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive", Surge: 1000}, usual, "W230",
+			"5000 per 50s (1 %), or scope: region, a limit for each (1 %)"},
+		{"for twice the limit alone", limit.RateSpec{Limit: 30, Per: time.Second, Consistency: "adaptive", Surge: 2}, usual, "W230",
+			"150 per 5s (8 %), or scope: region, a limit for each (18 %)"},
+		{"as large as limits are", limit.RateSpec{Limit: 1 << 51, Per: time.Second, Consistency: "loose"}, usual, "W230",
+			"consistency: adaptive (6 %), or scope: region, a limit for each (11 %)"},
+		{"almost as large", limit.RateSpec{Limit: 1 << 50, Per: time.Second, Consistency: "loose"}, usual, "W230",
+			"consistency: adaptive (6 %), or 5629499534213120 per 5s (7 %), or scope: region, a limit for each (11 %)"},
+		{"as long as windows are", limit.RateSpec{Limit: 100, Per: 100 * 24 * time.Hour, Consistency: "loose"}, mars, "E230", "scope: region, a limit for each (2 %)"},
+		{"one region", limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "loose"}, one, "E230",
+			"consistency: adaptive (10 %), or 1000 per 10s (11 %)"},
+		{"nothing mends it", limit.RateSpec{Limit: 100, Per: 100 * 24 * time.Hour, Consistency: "adaptive"}, lone, "E230",
+			"scope: edge and a part of the limit for each, a longer window, or fewer edges"},
+		{"an hour", limit.RateSpec{Limit: 100, Per: time.Hour, Consistency: "loose"}, moon, "W230",
+			"consistency: adaptive (11 %), or 500 per 5h (10 %), or scope: region, a limit for each (2 %)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rate := compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{tt.spec}}).Rules()[0].Rates[0]
+			p, refused := rate.Strain("rules[0].rates[0]", tt.over)
+			if p == nil || p.Code != tt.code || p.Hint != tt.hint || refused != (tt.code == "E230") {
+				t.Errorf("%+v of %+v, refused: %v; want %s with the hint %q", p, rate.Forecast(tt.over), refused, tt.code, tt.hint)
 			}
 		})
 	}
