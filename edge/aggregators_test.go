@@ -319,6 +319,34 @@ func TestLateAnswerDoesNotHideTheOutage(t *testing.T) {
 	}
 }
 
+// To the nanosecond: who said that he has no store has all stored by his answer to a frame
+// that left then or later.
+func TestAnswerToAFrameAfterTheOutage(t *testing.T) {
+	s := serve(t, 1, 1)
+	l, said := &s.n.lanes[0], s.now.UnixNano()
+	hear := func(status deltasync.Status, left int64) bool {
+		s.n.mu.Lock()
+		defer s.n.mu.Unlock()
+		s.n.heardFrom(said, 0, &deltasync.Down{StoreEpoch: 1, Status: status}, left)
+		return l.aggregators[0].stored
+	}
+	l.unmet = 1
+	for _, tt := range []struct {
+		status deltasync.Status
+		left   int64
+		want   bool
+	}{
+		{deltasync.StatusStoreDown, said - 9, false}, {deltasync.StatusOK, said - 1, false}, {deltasync.StatusOK, said, true},
+	} {
+		if got := hear(tt.status, tt.left); got != tt.want {
+			t.Errorf("status %v to a frame of %d ns after it was said: stored %v, want %v", tt.status, tt.left-said, got, tt.want)
+		}
+	}
+	if l.unmet != 0 {
+		t.Errorf("%d shards are counted as swept since, want a new count", l.unmet)
+	}
+}
+
 // Nor does an answer to what was told before the last charge: that may have gone
 // to somebody without a store meanwhile.
 func TestAnswerCoversWhatItWasAbout(t *testing.T) {
