@@ -22,8 +22,10 @@ import (
 // and no longer. What others charged elsewhere alone, or told another aggregator, comes
 // without a limit: of that a PoP which alone tells of the key here may give back all.
 //
-// The PoP counts, not the edge, as it may call as many edges its own as it likes; edges
-// of which it is not known where they are count each for itself.
+// The PoP counts, not the edge, as it may call as many edges its own as it likes. Of edges
+// of which it is not known where they are (an aggregator began anew, or so many were named
+// that all places were forgotten) nobody has the charges, and what they gave back beyond
+// them counts for every PoP: it may have been its own.
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
 // which they did would be one of which all is given back.
@@ -57,8 +59,10 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 		last = max(last, min(latest, horizon)) // one beyond was told before a clock was set back
 	}
 	m.looked += c.edges.Len()
-	of := l.countedBy(a.pops.members(c.edges.Entries(), replica.Node), oldest, last, m)
+	members, strangers := a.pops.members(c.edges.Entries(), replica.Node)
+	of := l.countedBy(members, oldest, last, m)
 	room := min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
+	room = crdt.SatSub(room, overdrawn(strangers, oldest, m))
 	for _, cell := range cells {
 		if cell.Slice >= oldest {
 			s := &of[cell.Slice-oldest]
@@ -120,20 +124,37 @@ func (l *lane) chargedBeside(c *counter, of []crdt.Cell, from crdt.Slice) (sum u
 	return sum
 }
 
-// members are the entries of a node's PoP.
-func (p *pops) members(entries []crdt.Entry, node uint64) (out []*crdt.Vector) {
+// members are the entries of a node's PoP, and strangers those of nodes that may be
+// anywhere.
+func (p *pops) members(entries []crdt.Entry, node uint64) (members, strangers []*crdt.Vector) {
 	pop, _ := p.pop(node)
-	last, same := uint64(0), false
+	last, same, strange := uint64(0), false, false
 	for i := range entries {
 		if n := entries[i].Replica.Node; i == 0 || n != last { // those of a node stand next to each other
 			where, known := p.pop(n)
-			last, same = n, n == node || known && where == pop
+			last, same, strange = n, n == node || known && where == pop, n != node && !known
 		}
-		if same {
-			out = append(out, &entries[i].Vector)
+		switch {
+		case same:
+			members = append(members, &entries[i].Vector)
+		case strange:
+			strangers = append(strangers, &entries[i].Vector)
 		}
 	}
-	return out
+	return members, strangers
+}
+
+// overdrawn is what entries give back, in slices from one on, beyond what they charged.
+func overdrawn(entries []*crdt.Vector, from crdt.Slice, m *merged) (sum uint64) {
+	for _, v := range entries {
+		m.looked += v.Len()
+		for j := range v.Len() {
+			if cell := v.At(j); cell.Slice >= from {
+				sum = crdt.SatAdd(sum, crdt.SatSub(cell.Refunds, cell.Charges))
+			}
+		}
+	}
+	return sum
 }
 
 // countedBy is what some entries have in slices from one to another, together. It is

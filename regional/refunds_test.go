@@ -214,3 +214,37 @@ func TestRefundsOfOtherRegionsAreNotUsed(t *testing.T) {
 		}
 	}
 }
+
+// What an edge of unknown place gave back beyond its charges counts for every PoP: a
+// hostile one could otherwise give back a limit more whenever aggregators begin anew.
+func TestRefundsOfStrangersCount(t *testing.T) {
+	store := newStore(&start)
+	r := newRegion(t, "eu", store)
+	gives(r, "p", "honest", 100, 0)
+	if down := gives(r, "q", "m", 0, 100); down.Status != deltasync.StatusOK {
+		t.Fatalf("a limit is given back once: %v, want OK", down.Status)
+	}
+	r.sync(nil)
+	r = newRegion(t, "eu", store)
+	gives(r, "p", "honest", 200, 0)
+	for _, tt := range []struct {
+		who            string
+		charges, gives uint64
+		want           deltasync.Status
+		charged, given uint64
+	}{
+		{"n", 0, 100, deltasync.StatusForbidden, 200, 100},
+		{"o", 40, 40, deltasync.StatusOK, 240, 140}, // its own
+		{"m", 0, 100, deltasync.StatusOK, 240, 140}, // again, by which it is known
+		{"n", 0, 100, deltasync.StatusForbidden, 240, 140},
+	} {
+		down := gives(r, "q", tt.who, tt.charges, tt.gives)
+		var sum crdt.Cell
+		for _, c := range (&edge{name: "asker"}).tell(r, 9).Totals[0].Peers {
+			sum = sum.Plus(c)
+		}
+		if down.Status != tt.want || sum.Charges != tt.charged || sum.Refunds != tt.given {
+			t.Errorf("%s charges %d and gives back %d: %v, %+v, want %v, %d charged and %d given back", tt.who, tt.charges, tt.gives, down.Status, sum, tt.want, tt.charged, tt.given)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -13,7 +14,9 @@ import (
 // as no more PoPs and regions tell another one than have counts of it, and as long as
 // some PoP of this region has. When that ends the counter begins anew, but for its
 // penalty; what it had lapses in the store. An aggregator that knows the rules knows
-// better: no majority is needed for the width that they have, and none helps another.
+// better: no majority is needed for a width that they have, and none helps another; of
+// two that they have, under the generations of two rates, the majority decides again, as
+// nothing tells which of them a key is of.
 
 // rival is what a PoP or region tells, whose counts of a key are refused.
 type rival struct {
@@ -28,7 +31,7 @@ const rivalFor = int64(time.Minute)
 // that is in force from now on.
 func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltasync.Kind, pop uint64, told deltasync.Shape, now int64, m *merged) bool {
 	right, ours := a.inRules(told.Generation), a.inRules(c.shape.Generation)
-	if m.looked > mostLooked || ours {
+	if m.looked > mostLooked || ours && !right {
 		return false
 	}
 	c.forgetRivals(now)
@@ -44,7 +47,7 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 	}
 	m.looked += c.edges.Len() + c.regions.Len()
 	foreign := kind == deltasync.KindEdge && c.edges.Len() == 0 // other regions alone have counts of it
-	if c.writing > 0 || !right && !foreign && rivals <= c.parties(&a.pops) {
+	if known := right && !ours; c.writing > 0 || !known && !foreign && rivals <= c.parties(&a.pops) {
 		l.weigh(c)
 		return false
 	}
@@ -69,14 +72,15 @@ func (a *Aggregator) inRules(generation uint64) bool {
 	return known
 }
 
-// misshapes says that the rules have slices of another width for what a section tells.
+// misshapes says that the rules have slices of another width, or another scope, for what a
+// section tells. What tenants and overrides change, PoPs agree on among themselves.
 func (a *Aggregator) misshapes(told deltasync.Shape) bool {
 	rates := a.tallies.rates.Load()
 	if rates == nil {
 		return false
 	}
 	k, known := (*rates)[told.Generation]
-	return known && k.rate.Width != told.Width
+	return known && (k.rate.Width != told.Width || (k.rate.Scope == limit.ScopeRegion) != told.Regional)
 }
 
 // forgetRivals forgets who told another width long ago.

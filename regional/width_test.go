@@ -244,3 +244,49 @@ func TestRulesTellTheWidth(t *testing.T) {
 		}
 	}
 }
+
+// A key that is named first under the generation of another rate that the rules have is
+// begun anew once most PoPs tell its own: nothing tells an aggregator which it is of.
+func TestKeyUnderTheNameOfAnotherRate(t *testing.T) {
+	set := ruleSet(t, apiRule("api", limit.RateSpec{Name: "m", Limit: 100, Per: time.Minute}, limit.RateSpec{Name: "d", Limit: 1000, Per: 24 * time.Hour}))
+	right, other := shapeOf(set.Rules()[0].Rates[0]), shapeOf(set.Rules()[0].Rates[1])
+	r := truthful(t, set, regional.Config{})
+	tells := func(pop string, shape deltasync.Shape, charges uint64) deltasync.Status {
+		return (&edge{name: "e" + pop, pop: pop}).send(r, deltasync.Section{Shape: shape, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: sliceOf(shape, r.now), Charges: charges}}}}}).Status
+	}
+	tells("m", other, 1)
+	for i, want := range []deltasync.Status{deltasync.StatusForbidden, deltasync.StatusOK, deltasync.StatusOK} {
+		if got := tells(fmt.Sprint("p", i), right, 60); got != want {
+			t.Errorf("honest PoP %d: %v, want %v", i+1, got, want)
+		}
+	}
+	if got := tells("m", other, 2); got != deltasync.StatusForbidden {
+		t.Errorf("the hostile one again: %v, want it forbidden", got)
+	}
+	if got := charges((&edge{name: "asker"}).send(r, deltasync.Section{Shape: right, Deltas: []deltasync.Delta{{Key: 9}}}).Totals[0].Peers); got != 120 {
+		t.Errorf("%d counted, want the 120 of those who told it when most did", got)
+	}
+}
+
+// Nobody has a global limit stay in its region, or a region's leave it, under the name of
+// a rule that says otherwise.
+func TestRulesTellTheScope(t *testing.T) {
+	for _, scope := range []string{"global", "region"} {
+		set := ruleSet(t, apiRule("api", limit.RateSpec{Limit: 100, Per: time.Minute, Scope: scope}))
+		right := shapeOf(set.Rules()[0].Rates[0])
+		lie := right
+		lie.Regional = !right.Regional
+		r := truthful(t, set, regional.Config{})
+		for _, tt := range []struct {
+			pop   string
+			shape deltasync.Shape
+			want  deltasync.Status
+		}{{"m", lie, deltasync.StatusForbidden}, {"p", right, deltasync.StatusOK}, {"m", lie, deltasync.StatusForbidden}} {
+			e := &edge{name: "e", pop: tt.pop}
+			got := e.send(r, deltasync.Section{Shape: tt.shape, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: sliceOf(right, r.now), Charges: 5}}}}}).Status
+			if got != tt.want {
+				t.Errorf("scope %s, regional %v: %v, want %v", scope, tt.shape.Regional, got, tt.want)
+			}
+		}
+	}
+}
