@@ -66,8 +66,12 @@ type rights struct {
 	idle     time.Duration // since when nothing is asked for; 0: something is
 	log      uint64        // that has what was granted
 	home     string        // region of the authority; "": as good as known, the own one
-	ceiling  uint64        // of the rules, at the last fold
-	most     uint64        // that may be spent since that was lowered; see lower
+	ceiling  uint64        // the largest that requests have: tiers and overrides may share a key
+	epoch    uint32        // of the rules, by then
+	seen     time.Duration // when a request last had it
+	bound    uint64        // that are not returned, as requests under a lower one went by their part
+	unbound  time.Duration // until when
+	most     uint64        // that may be spent since it was lowered; see lower
 	lowered  time.Duration // when that was; 0: most bounds nothing
 }
 
@@ -82,13 +86,21 @@ func (rt *rights) held(boot time.Duration) uint64 {
 // spend notes a charge. It is made now, or was a moment ago: later is safe.
 func (rt *rights) spend(rate *limit.Rate, cost uint64) {
 	boot := rt.escrow.boot()
-	rt.spent.Spend(rate, cost, rt.held(boot), limit.Instant{Boot: boot, Wall: rt.wall})
+	at, held := limit.Instant{Boot: boot, Wall: rt.wall}, rt.held(boot)
+	rt.spent.Spend(rate, cost, held, at)
+	if rate.Ceiling < rt.ceiling {
+		if boot >= rt.unbound {
+			rt.bound = 0
+		}
+		rt.bound, rt.unbound = max(rt.bound, rt.over(rate.Ceiling, rt.spent.Used(rate, held, at))), boot+rate.Window+rate.Width
+	}
 }
 
 // part is this edge's part of what is reserved of a limit, rounded up.
 func (rt *rights) part(reserve uint64, rate *limit.Rate) uint64 {
-	held := min(rt.held(rt.escrow.boot()), rate.Ceiling)
-	return uint64(math.Ceil(float64(reserve) * float64(held) / float64(max(1, rate.Ceiling))))
+	all := max(rt.ceiling, rate.Ceiling)
+	held := min(rt.held(rt.escrow.boot()), all)
+	return uint64(math.Ceil(float64(reserve) * float64(held) / float64(max(1, all))))
 }
 
 // escrows says that counters of the rate are decided by rights.
@@ -120,15 +132,12 @@ func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
 	rt := s.rights(r, rate, now)
 	boot := rt.escrow.boot()
 	rt.wall, r.until = now, 0
-	if !asks(rate) {
-		rt.granted, rt.until = crdt.SatAdd(rt.returned, rate.Ceiling), math.MaxInt64
-	}
-	if asks(rate) && !rate.Asked() {
-		s.lower(r, rate, boot, now)
+	if s.lower(r, rate, boot, now); !asks(rate) {
+		rt.granted, rt.until = crdt.SatAdd(rt.returned, rt.ceiling), math.MaxInt64
 	}
 	held := rt.held(boot)
 	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
-	r.allowance = min(r.allowance, crdt.SatSub(held, used))
+	r.allowance = min(r.allowance, crdt.SatSub(rt.under(rate.Ceiling, held), used))
 	if rt.lowered != 0 {
 		r.allowance = min(r.allowance, crdt.SatSub(rt.most, used))
 	}
@@ -137,27 +146,59 @@ func (s *shard) confineToRights(r *record, rate *limit.Rate, now int64) {
 	}
 }
 
-// lower has a counter spend no more than its part of a limit that the rules have lowered:
-// of the rights that it holds as many in proportion, rounded down, so that those of all
-// edges together are none too many, before anybody hears of it and behind a cut. It
-// returns the others as they come free. That ends with the first answer to a claim that
-// told the lower limit: from then on the authority grants no more than that.
+// under is how much may be spent of rights by a request with a ceiling: as many in
+// proportion to the largest, rounded down, so that those of all edges together are none
+// too many.
+func (rt *rights) under(ceiling, held uint64) uint64 {
+	if ceiling >= rt.ceiling {
+		return held
+	}
+	hi, lo := bits.Mul64(min(held, rt.ceiling), ceiling)
+	q, _ := bits.Div64(hi, lo, rt.ceiling)
+	return q
+}
+
+// over is how many rights there have to be for so much to be spent of them under a ceiling.
+func (rt *rights) over(ceiling, spend uint64) uint64 {
+	if ceiling >= rt.ceiling {
+		return spend
+	}
+	if ceiling == 0 { // under which nothing is
+		return rt.ceiling
+	}
+	hi, lo := bits.Mul64(min(spend, ceiling), rt.ceiling)
+	q, rest := bits.Div64(hi, lo, ceiling)
+	return q + min(rest, 1)
+}
+
+// lower notes the ceiling of a request. One that is lower than that of others of the same
+// key is its own. But once rules have lowered it, or nobody has had the larger one for
+// long, the counter spends no more than its part of the lower, before anybody hears of it
+// and behind a cut, and returns the other rights as they come free. That ends with the
+// first answer to a claim that told the lower limit: from then on the authority grants no
+// more than that.
 func (s *shard) lower(r *record, rate *limit.Rate, boot time.Duration, now int64) {
 	rt := r.block.share.rights
-	if was := rt.ceiling; rate.Ceiling < was {
-		part := func(of uint64) uint64 {
-			hi, lo := bits.Mul64(min(of, was), rate.Ceiling)
-			q, _ := bits.Div64(hi, lo, was)
-			return q
+	changed := rt.epoch != rate.Epoch()
+	rt.epoch = rate.Epoch()
+	switch {
+	case rate.Ceiling >= rt.ceiling:
+		if rate.Ceiling > rt.ceiling {
+			rt.most, rt.lowered = 0, 0
 		}
-		most := part(rt.held(boot))
-		if rt.lowered != 0 {
-			most = min(most, part(rt.most))
+		rt.ceiling, rt.seen = rate.Ceiling, boot
+	case changed || boot-rt.seen > rate.Window+time.Duration(rt.escrow.lease.Load()):
+		if asks(rate) {
+			most := rt.under(rate.Ceiling, rt.held(boot))
+			if rt.lowered != 0 {
+				most = min(most, rt.under(rate.Ceiling, rt.most))
+			}
+			rt.most, rt.lowered = most, boot
+			s.claim(r)
 		}
-		rt.most, rt.lowered = most, boot
-		s.claim(r)
+		rt.ceiling, rt.seen = rate.Ceiling, boot
 	}
-	if rt.ceiling = rate.Ceiling; rt.lowered == 0 {
+	if rt.lowered == 0 {
 		return
 	}
 	if s.returns(r, rt.most, now); rt.answered > rt.lowered && rt.held(boot) <= rt.most {
@@ -174,7 +215,8 @@ func (rt *rights) wants(sh *share, rate *limit.Rate, used uint64) uint64 {
 	if expected >= 0.05 {
 		want = uint64(math.Ceil(min(expected+2*math.Sqrt(expected), float64(rate.Ceiling))))
 	}
-	return min(max(want, crdt.SatAdd(used, rt.short)), rate.Ceiling)
+	want = min(max(want, crdt.SatAdd(used, rt.short)), rate.Ceiling)
+	return rt.over(rate.Ceiling, want)
 }
 
 // wishes says that the authority should hear of the counter now: it has too little for
@@ -207,7 +249,7 @@ func (s *shard) refusedRight(r *record, cost uint64, waits bool) {
 func (rt *rights) expects(rate *limit.Rate, need uint64) bool {
 	boot := rt.escrow.boot()
 	switch {
-	case rate.StrictWait == 0 || need > rate.Ceiling || rt.held(boot) >= rate.Ceiling:
+	case rate.StrictWait == 0 || need > rate.Ceiling || rt.held(boot) >= rt.ceiling:
 		return false
 	case rt.bare != 0 && boot-rt.bare < believed:
 		return false
@@ -234,6 +276,9 @@ func (s *shard) returns(r *record, keep uint64, now int64) {
 	rt := r.block.share.rights
 	boot := rt.escrow.boot()
 	held := rt.held(boot)
+	if boot < rt.unbound {
+		keep = max(keep, rt.bound)
+	}
 	if bound := rt.spent.Bound(r.block.rate, held, limit.Instant{Boot: boot, Wall: now}); held > max(keep, bound) {
 		rt.returned += held - max(keep, bound)
 		rt.gave = boot
@@ -319,7 +364,7 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 	held := rt.held(boot)
 	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
 	c = deltasync.Claim{
-		Key: r.key, Holder: rt.holder, Limit: rate.Ceiling, Lasts: rate.Lasts(),
+		Key: r.key, Holder: rt.holder, Limit: rt.ceiling, Lasts: rate.Lasts(),
 		Granted: rt.granted, Returned: rt.returned, Want: rt.wants(sh, rate, used), Regional: rate.Scope == limit.ScopeRegion,
 	}
 	if rt.unheard == 0 || boot-rt.asked > claimTimeout {

@@ -75,9 +75,6 @@ func (r *Rate) scaledTo(limit uint64) *Rate {
 	return scaled
 }
 
-// Asked says that the limit is one that a request asked for.
-func (r *Rate) Asked() bool { return r.asked }
-
 // As is the rate of a rule as other is of its own: multiplied as for the same
 // tenant, and with the limit that the same request asks for.
 func (r *Rate) As(other *Rate) *Rate {

@@ -238,6 +238,9 @@ func (r *Rule) seal(epoch uint32) {
 	}
 }
 
+// Epoch is that of the set that the rate is of, be it a tenant's or as a request asked.
+func (r *Rate) Epoch() uint32 { return r.epoch }
+
 // Has says that a rate is one of the set's, be it a tenant's or as a request asked.
 func (s *Set) Has(r *Rate) bool { return r.epoch == s.epoch }
 
