@@ -33,6 +33,9 @@ func (n *Node) Claims(now time.Time) []Claiming {
 				continue
 			}
 			r.settle()
+			if rate := n.inForce(r.block.rate); rate.Epoch() != r.block.share.rights.epoch { // nobody asked since
+				s.lower(r, rate, boot, t)
+			}
 			c, home, ok := s.dueClaim(r, boot, t)
 			if !ok {
 				waiting = append(waiting, key)

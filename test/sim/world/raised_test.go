@@ -43,3 +43,32 @@ func TestRaisedLimitIsOne(t *testing.T) {
 		}
 	}
 }
+
+// A strict limit that the rules raise can be used by whoever is asked, though most who
+// hold rights rest, and hold on to those that they have spent.
+func TestStrictLimitsAreRaised(t *testing.T) {
+	const per = 10 * time.Minute
+	spec := limit.RateSpec{Name: "r", Limit: 100, Per: per, Consistency: "strict"}
+	w := wideOf(t, 2, 3, func(c *Config) { c.Seed = 3 }, spec)
+	w.Advance(start.Add(20*time.Second + per)) // until when no log is trusted
+	for range 10 {
+		for _, e := range w.Edges() {
+			check(w, e, "u")
+		}
+		w.Advance(w.Now().Add(500 * time.Millisecond))
+	}
+	spec.Limit = 10_000
+	if err := w.SetRules("", rules(spec)); err != nil {
+		t.Fatal(err)
+	}
+	began, admitted := w.Now(), 0
+	for admitted < 200 {
+		w.Advance(w.Now().Add(100 * time.Millisecond))
+		if check(w, w.Edges()[0], "u").Allowed {
+			admitted++
+		}
+		if passed := w.Now().Sub(began); passed > time.Minute {
+			t.Fatalf("%d are admitted in %v since 100 were raised to 10,000, want 200", admitted, passed)
+		}
+	}
+}
