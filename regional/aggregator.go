@@ -54,6 +54,7 @@ type lane struct {
 	contests    []deltasync.Key      // keys whose counters have one
 	present     map[uint64]*presence // edges, by node
 	contestHand int                  // the place there to go on from
+	batches     uint64               // of keys that were written to the store
 	retry       retries              // keys that the store refused or may have lost
 	push        []deltasync.Key      // keys to push
 	hot         []deltasync.Key      // keys that are to be told to all regions; see homes.go

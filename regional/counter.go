@@ -24,6 +24,7 @@ type counter struct {
 	late    stamp            // when it last changed in slices that were long over; see since
 	allTold stamp            // when all of it was last pushed; see pushFrom
 	missing []missing        // what the store lacks
+	batch   uint64           // the last of the lane's that it was written with
 	writing uint16           // writes to the store that are under way
 	weight  int32            // as last weighed, in bytes
 	crossed uint8            // thresholds crossed, a bit each

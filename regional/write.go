@@ -111,9 +111,13 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 	batch, by := make([]Item, 0, len(keys)), make([]Source, 0, len(keys))
 	late := ctx.Err() != nil // by another part's fault: that says nothing of those asked here
 	l.mu.Lock()
+	l.batches++
 	for i := range keys {
 		key := keys[i].key
 		c := l.find(key)
+		if c != nil && c.batch == l.batches {
+			continue // of another life: what goes has it
+		}
 		if c != nil && c.writing > 0 {
 			c.lacksTold(&keys[i])
 		}
@@ -128,6 +132,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			it := c.item(key)
 			it.Note = l.note(c, now)
 			batch, by = append(batch, it), append(by, keys[i].source)
+			c.batch = l.batches
 			c.written()
 		}
 	}

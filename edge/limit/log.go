@@ -52,8 +52,8 @@ func (l *log) follow(r *Rate, now int64) {
 	l.tidy()
 }
 
-// lacks says that what was dropped matters by now, as the ceiling was raised since: slices
-// tell what it was.
+// lacks says that what was dropped matters by now, as the ceiling was raised since, or some
+// of the others were given back: slices tell what it was.
 func (l *log) lacks(r *Rate, now int64) bool {
 	return l.gone != 0 && r.Ceiling > l.under && satAdd(l.gone, int64(r.Window)) > now
 }
@@ -109,6 +109,7 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left
 	}
 	cost = l.takeBack(cost, r.StartOf(made), r.EndOf(made))
 	l.tidy()
+	l.under = 0 // what was dropped may decide now
 	return cost
 }
 
