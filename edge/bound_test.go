@@ -141,15 +141,21 @@ func TestBoundOfABucketCutOff(t *testing.T) {
 	if soon.Now < whole.Now+40 || late.Now < soon.Now+9*40 {
 		t.Errorf("cut off for a second %+v, for eleven %+v; before %+v; want a bucket more, and then ten", soon, late, whole)
 	}
-	if met := told(5, 2*time.Second); met.Now > late.Now-2*20 || met.Now < late.Now-6*40 {
-		t.Errorf("2 s after that: %+v, was %+v; want it to drain", met, late)
+	if met := told(5, 2*time.Second); met.Now > late.Now-20 || met.Now < late.Now-6*40 {
+		t.Errorf("2 s after that: %+v, was %+v; want the last window to be known", met, late)
 	}
 	if again := told(4, 500*time.Millisecond); again.Now < late.Now {
 		t.Errorf("cut off again: %+v, want what there was, %+v", again, late)
 	}
-	told(5, 30*time.Second)
-	if fresh := told(4, 500*time.Millisecond); fresh.Now > soon.Now+40 {
-		t.Errorf("cut off when all that had drained: %+v, want what is new, about %+v", fresh, soon)
+	if met := told(5, 30*time.Second); met.Now < late.Now-2*40 {
+		t.Errorf("as much is admitted as drains for 30 s: %+v, was %+v; want it to stay", met, late)
+	}
+	now = now.Add(15 * time.Second) // nobody asks
+	check(n, now, "u")
+	wanted(n, "u")
+	clustered(t, n, now, 5, deltasync.Totals{})
+	if _, rested := bounded(n, now, "u"); rested.Now > 40 {
+		t.Errorf("nobody asked for 15 s: %+v, want all drained, and at most what one asks who asks again", rested)
 	}
 }
 

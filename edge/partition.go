@@ -43,27 +43,34 @@ func (c *cluster) opened(rate *limit.Rate, now int64) bool {
 }
 
 // parted is when regions did not all hear of each other, or this edge's own owed it an
-// answer for long: the last time, and those before it from which what came in too much
+// answer for long: the last time, and for how long before that, as what came in too much
 // may not have drained since.
 type parted struct {
 	mu           sync.Mutex
 	began, ended int64 // 0: never
+	before       int64 // that it lasted before it began again, ns
 	lost         int   // regions, at the most
 }
 
+// surelyDrained is after how long nothing is thought to be left of it.
+const surelyDrained = 10 * time.Minute
+
 // note takes in that so many regions were not heard of, from an instant to now.
-func (p *parted) note(from, now int64, lost int) {
+func (p *parted) note(from, now int64, lost int, apart time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.began, p.ended, p.lost = p.with(from, now, lost)
+	p.began, p.ended, p.before, p.lost = p.with(from, now, lost, apart)
 }
 
-// with is what would be noted.
-func (p *parted) with(from, now int64, lost int) (began, ended int64, most int) {
-	if drained := max(int64(time.Second), (p.ended-p.began)*int64(p.lost)); p.ended == 0 || from-p.ended > drained {
-		return from, now, lost
+// with is what would be noted; what is further apart are two times.
+func (p *parted) with(from, now int64, lost int, apart time.Duration) (began, ended, before int64, most int) {
+	switch gap := time.Duration(from - p.ended); {
+	case p.ended == 0 || gap > surelyDrained:
+		return from, now, 0, lost
+	case gap > apart:
+		return from, now, p.before + p.ended - p.began, max(p.lost, lost)
 	}
-	return p.began, now, max(p.lost, lost)
+	return p.began, now, p.before, max(p.lost, lost)
 }
 
 func (p *parted) last() int64 {
@@ -78,15 +85,19 @@ func (c *cluster) keptOf(o *limit.Outlook, now int64) {
 	p := &c.parted
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	began, ended, lost := p.began, p.ended, p.lost
+	began, ended, before, lost := p.began, p.ended, p.before, p.lost
 	if c.silent(now) {
-		began, ended, lost = p.with(c.waiting.Load(), now, 1)
+		began, ended, before, lost = p.with(c.waiting.Load(), now, 1, time.Duration(c.staleAfter()))
+	}
+	met := now - ended
+	if met > int64(surelyDrained) {
+		return
 	}
 	o.Lost = max(o.Lost, lost)
-	if met := now - ended; met > c.staleAfter() {
-		o.Parted, o.Met = time.Duration(ended-began), time.Duration(met)
+	if met > c.staleAfter() {
+		o.Parted, o.Met = time.Duration(before+ended-began), time.Duration(met)
 	} else {
-		o.Parted = time.Duration(now - began)
+		o.Parted = time.Duration(before + now - began)
 	}
 }
 

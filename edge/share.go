@@ -51,9 +51,9 @@ func (c *cluster) heard(d *deltasync.Down, now int64) {
 	}
 	switch {
 	case since != 0 && now-since > c.staleAfter():
-		c.parted.note(since, now, max(1, d.Regions-d.LiveRegions))
+		c.parted.note(since, now, max(1, d.Regions-d.LiveRegions), time.Duration(c.staleAfter()))
 	case d.LiveRegions < d.Regions:
-		c.parted.note(now, now, d.Regions-d.LiveRegions)
+		c.parted.note(now, now, d.Regions-d.LiveRegions, time.Duration(c.staleAfter()))
 	}
 	c.answered.Store(true)
 	c.live.Store(int32(min(d.LiveRegions, 1<<16)))

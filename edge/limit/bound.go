@@ -154,23 +154,32 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 
 // keeps is what a bucket has of what regions that do not hear of each other admit too much
 // a window: that adds up, beside what they admitted before they noticed. When they hear of
-// each other what is of the last window is counted, and the rest drains: where there are
-// shares nothing is admitted before it has, else by what less is admitted than drains.
+// each other what is of the last window is counted, where they did not share, and the rest
+// drains by what less is admitted than drains: as it is known by slices alone, nobody waits
+// for it.
 func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
 	if cut == 0 {
 		return 0
 	}
 	windows := func(d time.Duration) float64 { return d.Seconds() / max(r.Window.Seconds(), 1e-3) }
-	sum := cut * windows(o.Parted)
-	if o.Met > 0 {
-		drains := float64(r.Ceiling)
-		if o.Share == nil {
-			own, others := r.spent(o.Own, 0, now), r.spent(o.Others, 0, now)
-			drains = max(0, drains-own.past-own.late-others.past-others.late)
-		}
-		return max(0, sum-cut-drains*windows(o.Met))
+	shares := o.Share != nil && r.OnPartition != PartitionOpen
+	if shares { // the more lack, the further are those who are left from what each has
+		cut = doubt * float64(r.Ceiling) * float64(min(o.Lost, o.Regions)) / float64(o.Regions)
 	}
-	return max(cut, sum) + doubt*float64(r.Ceiling)*min(1, windows(noticed))
+	sum, blind := cut*windows(o.Parted), doubt*float64(r.Ceiling)*min(1, windows(noticed))
+	if o.Met == 0 {
+		return max(cut, sum) + blind
+	}
+	if !shares {
+		sum -= cut
+	}
+	admitted, from := uint64(0), r.SliceAt(now)-crdt.Slice(r.Slices)
+	for _, v := range []*crdt.Vector{o.Own, o.Others} {
+		for i := v.Len() - 1; i >= 0 && v.At(i).Slice > from; i-- {
+			admitted = crdt.SatAdd(admitted, v.At(i).Net())
+		}
+	}
+	return max(0, sum+blind-max(0, float64(r.Ceiling)-float64(admitted))*windows(o.Met))
 }
 
 // lends is how much of the leeway edges lend each other, at a pace of the limit: what

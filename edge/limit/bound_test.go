@@ -79,12 +79,12 @@ func TestBound(t *testing.T) {
 		// as of windows, and beside it a quarter of a second's for what passes before it is noticed
 		{"a bucket, a region cut off", bucket, 400, 9, with(parted(time.Second, 0)), 620, 621, 2400},
 		{"a bucket, a region cut off for long", bucket, 400, 9, with(parted(10*time.Second, 0)), 4220, 4221, 6000},
-		// 7 there and 1 here in each of 41 slices, so that it drains by 72; unheard are 70 + 3.09 √70 + 1.5
-		{"a bucket, a second after that", bucket, 400, 7, with(parted(10*time.Second, time.Second)), 3625, 3626, 5400},
-		{"a bucket, a second after that, all used", bucket, 400, 9, with(parted(10*time.Second, time.Second)), 3720, 3721, 5400},
+		// 7 there and 1 here in each of 40 slices, so that it drains by 80; unheard are 70 + 3.09 √70 + 1.5
+		{"a bucket, a second after that", bucket, 400, 7, with(parted(10*time.Second, time.Second)), 3717, 3718, 5400},
+		{"a bucket, a second after that, all used", bucket, 400, 9, with(parted(10*time.Second, time.Second)), 3820, 3821, 5400},
 		{"a bucket of shares, a region cut off for long", bucket, 400, 9, shared(parted(10*time.Second, 0)), 325, 327, 325},
-		{"a bucket of shares, a tenth of a second after that", bucket, 400, 9, shared(parted(10*time.Second, 100*time.Millisecond)), 165, 167, 165},
-		{"a bucket of shares, when that has drained", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 25, 27, 25},
+		{"a bucket of shares, a second after that, all used", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 325, 327, 325},
+		{"a bucket of shares, when that has drained", bucket, 400, 7, shared(parted(10*time.Second, 5*time.Second)), 25, 27, 25},
 		{"shares, kept for it what it has not spent", full, 240, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
 		{"two regions that are not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 2 }), 920, 921, 2700},
 		{"shares, two regions cut off that are open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 2 }), 825, 827, 825},

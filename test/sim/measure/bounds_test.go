@@ -77,6 +77,24 @@ func TestBoundsCoverBuckets(t *testing.T) {
 	}
 }
 
+// What cuts leave in a bucket adds up where as much is asked for as drains, and bounds know.
+func TestBoundsCoverBucketsCutAgain(t *testing.T) {
+	for name, cuts := range map[string][]float64{"one of 40 s": {5, 40}, "two of 10 s": {5, 10, 25, 10}} {
+		s := scenarios.Scenario{Name: name, Demand: []scenarios.Demand{{Rate: 2, Where: scenarios.All}}}
+		for i := 0; i < len(cuts); i += 2 {
+			s.Faults = append(s.Faults, scenarios.Fault{Cut: 2, From: scenarios.Span{Seconds: cuts[i]}, For: scenarios.Span{Seconds: cuts[i+1]}})
+			s.Lasts = scenarios.Span{Seconds: cuts[i] + cuts[i+1] + 10}
+		}
+		_, b, err := RunBounds(Options{Scenario: s, Limit: 100, Window: time.Second, Regions: 5, Edges: 2, Consistency: "adaptive", Algorithm: "token_bucket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := &b.Windows; w.Over < w.All/2 || w.Uncovered > 0 || w.Surged > 0 || w.Median() > 20 {
+			t.Errorf("%s: of %d windows %d are over, %d above error_bound, %d above error_bound_surge; median %.1f", name, w.All, w.Over, w.Uncovered, w.Surged, w.Median())
+		}
+	}
+}
+
 // Budgets have news wait, some costs come in large pieces, and some crowds are larger than
 // the rate says: bounds know.
 func TestBoundsCoverUnderConditions(t *testing.T) {
