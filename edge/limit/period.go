@@ -1,6 +1,9 @@
 package limit
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Period is a period of the calendar, in a time zone: a fixed window whose
 // length the calendar says.
@@ -62,14 +65,16 @@ func (p Period) start(now int64, zone *time.Location) int64 {
 }
 
 // next is when the period after the one that started at start starts. Zones
-// have skipped whole days; then it is the one after.
+// have skipped whole days; then it is the one after. What would start after the last
+// instant of 64 bits (in 2262) starts then.
 func (p Period) next(start int64, zone *time.Location) int64 {
 	t := time.Unix(0, start).In(zone)
-	for n := 1; ; n++ {
+	for n := 1; n <= 3; n++ {
 		if next := p.of(t, n, zone); next > start {
 			return next
 		}
 	}
+	return math.MaxInt64
 }
 
 // of is the start of the period n after the one that t falls in.

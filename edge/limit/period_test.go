@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 	_ "time/tzdata" // the same zones on every machine
@@ -156,6 +157,17 @@ func TestClockSetBack(t *testing.T) {
 	for back := time.Duration(0); back < 2*time.Minute; back += 100 * time.Millisecond {
 		if wait := r.RetryAfter(cells, Carry{}, 5, now-int64(back)); wait > 2*time.Minute+5*time.Second {
 			t.Errorf("set back by %v: retry after %v, want at most two windows", back, wait)
+		}
+	}
+}
+
+// The last period of 64 bits ends with them, and is found as fast as any.
+func TestLastPeriodEnds(t *testing.T) {
+	for _, period := range []string{"day", "week", "month", "year"} {
+		r := calendar(t, period, "UTC")
+		now := int64(math.MaxInt64) - 1
+		if end := r.EndOf(r.SliceAt(now)); end <= now {
+			t.Errorf("%s: the window of the last instant ends at %d", period, end)
 		}
 	}
 }
