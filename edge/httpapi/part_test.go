@@ -136,7 +136,7 @@ func TestMessagesPutRenewalsOff(t *testing.T) {
 				t.Errorf("message %d passes: %v, want the first two to", i, got)
 			}
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // virtual
 		if want := []time.Duration{14 * time.Second, 24 * time.Second, 40 * time.Second}; fmt.Sprint(r.at) != fmt.Sprint(want) {
 			t.Errorf("renewed at %v, want %v", r.at, want)
 		}
@@ -155,7 +155,7 @@ func TestShortestLeaseIsRenewed(t *testing.T) {
 			r, visit := b.noteRenewals(), b.open(t)
 			time.Sleep(35 * time.Second) // virtual
 			visit.End(Answer{})
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // virtual
 			if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}; fmt.Sprint(r.at) != fmt.Sprint(want) {
 				t.Errorf("renewed at %v, want %v", r.at, want)
 			}
