@@ -2,12 +2,15 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -49,7 +52,32 @@ func poll(ctx context.Context, done func() error) error {
 const (
 	firstPort = 20000
 	lastPort  = 32000
+	portParts = 8
 )
+
+// portPart is the part of the ports that is this process's own for as long as it
+// lives: processes that test side by side would else be given what another was given
+// and does not listen on yet. It is locked by a file, which the kernel unlocks when
+// the process ends, however it ends.
+var portPart = sync.OnceValues(func() (int, error) {
+	last := errors.New("no parts")
+	for part := range portParts {
+		f, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("spillgate-ports-%d", part)), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			last = err
+			continue
+		}
+		if last = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); last == nil {
+			lockOfPorts = f
+			return part, nil
+		}
+		f.Close()
+	}
+	return 0, fmt.Errorf("all %d parts of the ports are taken: %w", portParts, last)
+})
+
+// lockOfPorts is what holds portPart: a file that nobody knows is closed.
+var lockOfPorts *os.File
 
 // given holds the ports that this process was given: servers are often told of
 // addresses that others listen on only later.
@@ -59,11 +87,14 @@ var given sync.Map
 // and that it has not returned before.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
+	part, err := portPart()
+	if err != nil {
+		t.Fatalf("free port: %v", err)
+	}
+	const each = (lastPort - firstPort) / portParts
 	var last error
 	for range 100 {
-		// Processes that test side by side look in parts of their own, as a rule.
-		part := (lastPort - firstPort) / 4
-		port := firstPort + os.Getpid()%4*part + rand.IntN(part)
+		port := firstPort + part*each + rand.IntN(each)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			last = err
@@ -79,7 +110,7 @@ func FreeAddr(t testing.TB) string {
 		}
 		return l.Addr().String()
 	}
-	t.Fatalf("no free port between %d and %d: %v", firstPort, lastPort, last)
+	t.Fatalf("no free port from %d on: %v", firstPort+part*each, last)
 	return ""
 }
 
