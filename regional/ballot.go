@@ -17,8 +17,7 @@ import (
 // A PoP has one vote, which is split among what its edges say: edges can be invented,
 // and PoPs cannot. What another region says is what is in force there, and weighs so
 // little that it decides only where PoPs are at odds: else regions would hold each other
-// to what was in force before. Edges that were not heard of since the start
-// have one vote together. A vote costs the same however many nodes there are.
+// to what was in force before. A vote costs the same however many nodes there are.
 type ballot struct {
 	of      map[uint64]vote // by node
 	pops    map[uint64]*caucus
@@ -65,7 +64,7 @@ const (
 // vote hears what a node says of the shape, which is an edge of a PoP, or a region of
 // its own. Only who has counts here has a say: dead nodes' votes lapse with their
 // counts.
-func (c *counter) vote(node, pop uint64, told deltasync.Shape, pops *pops, now int64) {
+func (c *counter) vote(node, pop uint64, told deltasync.Shape, now int64) {
 	told = c.complete(told)
 	same := sameTerms(told, c.shape)
 	if same && told.Bucket() {
@@ -83,8 +82,7 @@ func (c *counter) vote(node, pop uint64, told deltasync.Shape, pops *pops, now i
 	if c.votes == nil { // all were of one mind so far
 		c.votes = &ballot{of: map[uint64]vote{}, pops: map[uint64]*caucus{}, swept: now, entries: entries}
 		for _, e := range c.edges.Entries() {
-			pop, _ := pops.pop(e.Replica.Node)
-			c.votes.cast(e.Replica.Node, pop, c.shape)
+			c.votes.cast(e.Replica.Node, deltasync.PopOf(e.Replica.Node), c.shape)
 		}
 		for _, e := range c.regions.Entries() {
 			c.votes.cast(e.Replica.Node, e.Replica.Node, c.shape)

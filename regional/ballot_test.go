@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestMostVotesAreInForce(t *testing.T) {
 			node := 1 + rnd.Uint64N(uint64(nodes))
 			shape := deltasync.Shape{Width: time.Second, Slices: 2, Limit: 1 + rnd.Uint64N(uint64(limits))}
 			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: uint64(1 + rnd.IntN(9))})
-			c.vote(node, 0, shape, &pops{}, int64(slice)*lapse)
+			c.vote(node, 0, shape, int64(slice)*lapse)
 			said[node] = shape.Limit
 			votes, most := map[uint64]int{}, 0
 			for n, limit := range said {
@@ -53,7 +54,7 @@ func TestManyShapesAreVotedFor(t *testing.T) {
 		if node%3 == 1 {
 			limit = 7
 		}
-		c.vote(node+1, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+		c.vote(node+1, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, 1)
 	}
 	if c.shape.Limit != 7 || len(c.votes.tally) != mostChoices || c.votes.places != mostChoices {
 		t.Errorf("a limit of %d is in force, of %d that are listed; want 7, and %d", c.shape.Limit, len(c.votes.tally), mostChoices)
@@ -72,7 +73,7 @@ func TestListOfShapesIsNoObstacle(t *testing.T) {
 	c := &counter{}
 	says := func(node, limit uint64) {
 		c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
-		c.vote(node, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+		c.vote(node, 0, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, 1)
 	}
 	const honest = 200
 	for node := range uint64(honest) {
@@ -89,6 +90,9 @@ func TestListOfShapesIsNoObstacle(t *testing.T) {
 	}
 }
 
+// nodeIn is an edge of a PoP.
+func nodeIn(pop, edge uint64) uint64 { return pop*(^deltasync.PopOf(math.MaxUint64)+1) + edge }
+
 // A PoP has one vote, however many edges it invents; its own are of one weight.
 func TestEachPoPHasOneVote(t *testing.T) {
 	c := &counter{}
@@ -96,8 +100,9 @@ func TestEachPoPHasOneVote(t *testing.T) {
 	says := func(pop, limit uint64, edges int) {
 		for range edges {
 			node++
-			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
-			c.vote(node, 1000+pop, deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, &pops{}, 1)
+			n := nodeIn(pop, node)
+			c.edges.Join(crdt.Replica{Node: n, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
+			c.vote(n, deltasync.PopOf(n), deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, 1)
 		}
 	}
 	for i, step := range []struct {
@@ -106,10 +111,9 @@ func TestEachPoPHasOneVote(t *testing.T) {
 		want       uint64 // in force
 	}{
 		{1, 100, 1, 100},
-		{2, 100, 1, 100}, // edges that say the same from the start are placed nowhere: one vote
-		{3, 9, 50, 100},  // one against one
-		{4, 100, 1, 100},
-		{5, 9, 1, 100}, // two against two
+		{2, 100, 1, 100}, // who said the same from the start has a vote, too
+		{3, 9, 50, 100},  // one against two
+		{5, 9, 1, 100},   // two against two
 		{6, 9, 2, 9},
 		{7, 100, 3, 9}, // three against three
 		{7, 9, 1, 9},   // one in four of that PoP
@@ -123,12 +127,12 @@ func TestEachPoPHasOneVote(t *testing.T) {
 
 // Votes that lapse together leave the same shape in force every run.
 func TestVotesThatLapseTogether(t *testing.T) {
-	of := &pops{of: map[uint64]uint64{1: 100, 2: 200, 3: 100, 4: 200}}
 	for range 50 {
 		c := &counter{}
 		says := func(node, limit uint64, slice crdt.Slice, now int64) {
-			c.edges.Join(crdt.Replica{Node: node, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: 1})
-			c.vote(node, of.of[node], deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, of, now)
+			n := nodeIn(1+(node-1)%2, node)
+			c.edges.Join(crdt.Replica{Node: n, Incarnation: 1}, crdt.Cell{Slice: slice, Charges: 1})
+			c.vote(n, deltasync.PopOf(n), deltasync.Shape{Width: time.Second, Slices: 2, Limit: limit}, now)
 		}
 		says(1, 10, 5, 1)
 		says(2, 10, 5, 1)
@@ -151,10 +155,10 @@ func BenchmarkVote(b *testing.B) {
 	shape := deltasync.Shape{Width: time.Minute, Slices: 2, Limit: 100}
 	for node := range uint64(maxEntries) {
 		c.edges.Join(crdt.Replica{Node: node + 1, Incarnation: 1}, crdt.Cell{Slice: 5, Charges: 1})
-		c.vote(node+1, 0, shape, &pops{}, 1)
+		c.vote(node+1, 0, shape, 1)
 	}
 	for i := 0; b.Loop(); i++ {
 		shape.Limit = uint64(100 + i%2)
-		c.vote(1, 0, shape, &pops{}, 1)
+		c.vote(1, 0, shape, 1)
 	}
 }

@@ -1,9 +1,11 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,6 +20,9 @@ import (
 const (
 	maxLives   = 1024 // entries of a node to a key
 	maxEntries = 8192 // entries of a key: half a megabyte or more
+	// popShare is how many times what is left of them a PoP may have, so that some
+	// always is: one that invents lives has three quarters, two three sevenths each.
+	popShare = 3
 )
 
 // admits says whether there is room for a replica's entry in a counter, and counts why
@@ -41,19 +46,34 @@ func (c *counter) admits(at *crdt.Place, source Source, replica crdt.Replica) bo
 	if len(entries) < maxLives || c.of(source).OfAt(at, replica) != nil {
 		return true
 	}
-	return len(entries) < maxEntries && len(entriesOf(entries, replica.Node)) < maxLives
+	pop := deltasync.PopOf(replica.Node)
+	return len(entriesOf(entries, replica.Node)) < maxLives && len(entriesIn(entries, pop)) < popShare*(maxEntries-len(entries))
 }
 
 // entriesOf are a node's entries: they stand next to each other.
 func entriesOf(entries []crdt.Entry, node uint64) []crdt.Entry {
-	from, _ := slices.BinarySearchFunc(entries, crdt.Replica{Node: node}, func(e crdt.Entry, r crdt.Replica) int {
-		return e.Replica.Compare(r)
-	})
-	to := from
-	for to < len(entries) && entries[to].Replica.Node == node {
-		to++
+	from, to := firstOf(entries, node), len(entries)
+	if node < math.MaxUint64 {
+		to = firstOf(entries, node+1)
 	}
 	return entries[from:to]
+}
+
+// entriesIn are those of a PoP's edges, which do so, too.
+func entriesIn(entries []crdt.Entry, pop uint64) []crdt.Entry {
+	from, to := firstOf(entries, pop), len(entries)
+	if last := pop | ^deltasync.PopOf(math.MaxUint64); last < math.MaxUint64 {
+		to = firstOf(entries, last+1)
+	}
+	return entries[from:to]
+}
+
+// firstOf is where the entries of nodes from one on begin.
+func firstOf(entries []crdt.Entry, node uint64) int {
+	at, _ := slices.BinarySearchFunc(entries, node, func(e crdt.Entry, node uint64) int {
+		return cmp.Or(cmp.Compare(e.Replica.Node, node), 1)
+	})
+	return at
 }
 
 // open is the counter of a key, a new one if need be, which may matter more than

@@ -51,11 +51,11 @@ func (e *edge) live(r *region, life uint32, key deltasync.Key, cells ...crdt.Cel
 }
 
 // Lives are a sender's to invent: of each node and key so many are kept, and of
-// all nodes so many.
+// a PoP's nodes so many that others find room.
 func TestEntriesAreBounded(t *testing.T) {
 	store := newStore(&start)
 	r := newRegion(t, "eu", store)
-	const nodes, lives = 8, 1024
+	const nodes, lives = 6, 1024
 	for n := range nodes {
 		e := &edge{name: fmt.Sprint("e", n)}
 		for life := range uint32(lives) {
@@ -79,6 +79,22 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 	if n := len(r.Vectors(9)); n != nodes*lives {
 		t.Errorf("%d entries of the key, want %d", n, nodes*lives)
+	}
+	for _, tt := range []struct {
+		pop  string
+		want int // lives that are kept
+	}{{"q", 1024 + 512}, {"s", 384}, {"u", 96}, {"v", 24}, {"w", 6}, {"x", 2}, {"y", 0}} { // three times what is left
+		kept := 0
+		for n := range 2 {
+			for life := range uint32(lives) {
+				if (&edge{name: fmt.Sprint("e", n), pop: tt.pop, seq: uint64(life)}).live(r, life, 9, charge(start, 1)).Status == deltasync.StatusOK {
+					kept++
+				}
+			}
+		}
+		if kept != tt.want {
+			t.Errorf("of PoP %s %d lives are kept, want %d", tt.pop, kept, tt.want)
+		}
 	}
 
 	// Another aggregator took other lives: this one does not hold them all.

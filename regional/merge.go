@@ -143,7 +143,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			from, rose := c.join(source(up.Kind), replica, cells, oldest, now)
 			a.stats.merges.Add(uint64(len(cells)))
 			if len(cells) > 0 {
-				c.vote(up.Node, pop, sec.Shape, &a.pops, now)
+				c.vote(up.Node, pop, sec.Shape, now)
 			}
 			switch {
 			case rose:

@@ -22,10 +22,7 @@ import (
 // and no longer. What others charged elsewhere alone, or told another aggregator, comes
 // without a limit: of that a PoP which alone tells of the key here may give back all.
 //
-// The PoP counts, not the edge, as it may call as many edges its own as it likes. Of edges
-// of which it is not known where they are (an aggregator began anew, or so many were named
-// that all places were forgotten) nobody has the charges, and what they gave back beyond
-// them counts for every PoP: it may have been its own.
+// The PoP counts, not the edge, as it may call as many edges its own as it likes.
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
 // which they did would be one of which all is given back.
@@ -58,11 +55,8 @@ func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cel
 	if latest, ok := c.edges.Sums().Last(); ok {
 		last = max(last, min(latest, horizon)) // one beyond was told before a clock was set back
 	}
-	m.looked += c.edges.Len()
-	members, strangers := a.pops.members(c.edges.Entries(), replica.Node)
-	of := l.countedBy(members, oldest, last, m)
+	of := l.countedBy(entriesIn(c.edges.Entries(), deltasync.PopOf(replica.Node)), oldest, last, m)
 	room := min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
-	room = crdt.SatSub(room, overdrawn(strangers, oldest, m))
 	for _, cell := range cells {
 		if cell.Slice >= oldest {
 			s := &of[cell.Slice-oldest]
@@ -124,48 +118,16 @@ func (l *lane) chargedBeside(c *counter, of []crdt.Cell, from crdt.Slice) (sum u
 	return sum
 }
 
-// members are the entries of a node's PoP, and strangers those of nodes that may be
-// anywhere.
-func (p *pops) members(entries []crdt.Entry, node uint64) (members, strangers []*crdt.Vector) {
-	pop, _ := p.pop(node)
-	last, same, strange := uint64(0), false, false
-	for i := range entries {
-		if n := entries[i].Replica.Node; i == 0 || n != last { // those of a node stand next to each other
-			where, known := p.pop(n)
-			last, same, strange = n, n == node || known && where == pop, n != node && !known
-		}
-		switch {
-		case same:
-			members = append(members, &entries[i].Vector)
-		case strange:
-			strangers = append(strangers, &entries[i].Vector)
-		}
-	}
-	return members, strangers
-}
-
-// overdrawn is what entries give back, in slices from one on, beyond what they charged.
-func overdrawn(entries []*crdt.Vector, from crdt.Slice, m *merged) (sum uint64) {
-	for _, v := range entries {
-		m.looked += v.Len()
-		for j := range v.Len() {
-			if cell := v.At(j); cell.Slice >= from {
-				sum = crdt.SatAdd(sum, crdt.SatSub(cell.Refunds, cell.Charges))
-			}
-		}
-	}
-	return sum
-}
-
 // countedBy is what some entries have in slices from one to another, together. It is
 // valid until the next call.
-func (l *lane) countedBy(entries []*crdt.Vector, from, to crdt.Slice, m *merged) []crdt.Cell {
+func (l *lane) countedBy(entries []crdt.Entry, from, to crdt.Slice, m *merged) []crdt.Cell {
 	n := int(to-from) + 1
 	of := slices.Grow(l.given[:0], n)[:n]
 	clear(of)
 	l.given = of
-	for _, v := range entries {
-		m.looked += v.Len()
+	for i := range entries {
+		v := &entries[i].Vector
+		m.looked += v.Len() + 1
 		for j := range v.Len() {
 			if cell := v.At(j); cell.Slice >= from && cell.Slice <= to {
 				of[cell.Slice-from] = of[cell.Slice-from].Plus(cell)

@@ -215,9 +215,9 @@ func TestRefundsOfOtherRegionsAreNotUsed(t *testing.T) {
 	}
 }
 
-// What an edge of unknown place gave back beyond its charges counts for every PoP: a
-// hostile one could otherwise give back a limit more whenever aggregators begin anew.
-func TestRefundsOfStrangersCount(t *testing.T) {
+// What a PoP's edges gave back counts where an aggregator begins anew: a hostile one could
+// otherwise give back a limit more each time.
+func TestRefundsCountForThePoPAfterARestart(t *testing.T) {
 	store := newStore(&start)
 	r := newRegion(t, "eu", store)
 	gives(r, "p", "honest", 100, 0)
@@ -235,7 +235,7 @@ func TestRefundsOfStrangersCount(t *testing.T) {
 	}{
 		{"n", 0, 100, deltasync.StatusForbidden, 200, 100},
 		{"o", 40, 40, deltasync.StatusOK, 240, 140}, // its own
-		{"m", 0, 100, deltasync.StatusOK, 240, 140}, // again, by which it is known
+		{"m", 0, 100, deltasync.StatusOK, 240, 140}, // again
 		{"n", 0, 100, deltasync.StatusForbidden, 240, 140},
 	} {
 		down := gives(r, "q", tt.who, tt.charges, tt.gives)

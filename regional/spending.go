@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // spender is what somebody spent: a PoP of this region, or another region.
@@ -17,7 +18,7 @@ type spender struct {
 const mostSpenders = 64
 
 // take joins what is counted, by everybody and by each.
-func (v *truth) take(a *Aggregator, l *lane, c *counter) {
+func (v *truth) take(l *lane, c *counter) {
 	at, from, rose := 0, crdt.Slice(0), false
 	for _, cell := range l.everything(c) {
 		for at < v.total.Len() && v.total.At(at).Slice < cell.Slice {
@@ -35,12 +36,12 @@ func (v *truth) take(a *Aggregator, l *lane, c *counter) {
 	}
 	if rose {
 		v.risen = true
-		v.spendings(a, l, c, from)
+		v.spendings(l, c, from)
 	}
 }
 
 // spendings joins what each of them spent in slices from one on.
-func (v *truth) spendings(a *Aggregator, l *lane, c *counter, from crdt.Slice) {
+func (v *truth) spendings(l *lane, c *counter, from crdt.Slice) {
 	sums := l.truths.sums[:0]
 	add := func(who uint64, cells *crdt.Vector) {
 		i := placeOf(sums, who)
@@ -59,8 +60,7 @@ func (v *truth) spendings(a *Aggregator, l *lane, c *counter, from crdt.Slice) {
 		}
 	}
 	for _, e := range c.edges.Entries() {
-		pop, _ := a.pops.pop(e.Replica.Node)
-		add(pop, &e.Vector)
+		add(deltasync.PopOf(e.Replica.Node), &e.Vector)
 	}
 	for _, e := range c.regions.Entries() {
 		add(e.Replica.Node, &e.Vector)

@@ -37,7 +37,7 @@ func (a *Aggregator) heed(l *lane, c *counter, up *deltasync.Up, until, now int6
 	if !lasts(until, now) {
 		return until // nobody heeds it
 	}
-	t := c.penalty.term(deltasync.NodeID(up.Region, up.Pop, ""), now)
+	t := c.penalty.term(deltasync.PopOf(up.Node), now)
 	most := int64(limit.LongestTerm(c.shape.Window()))
 	// Whether it has more to show is worked out only where that matters.
 	if (now >= t.until || until > t.from+most) && t.from < now && l.evident(c, now) {

@@ -191,7 +191,7 @@ func (a *Aggregator) tellTruth(l *lane, key deltasync.Key, rates map[uint64]know
 	v.rate, v.tally = k.rate, k.tally
 	if c != nil {
 		v.adopt(c.shape, now)
-		v.take(a, l, c)
+		v.take(l, c)
 		a.hearAsked(v, c, now)
 	}
 	settled, was := v.settled(now), v.next

@@ -47,7 +47,7 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 	}
 	m.looked += c.edges.Len() + c.regions.Len()
 	foreign := kind == deltasync.KindEdge && c.edges.Len() == 0 // other regions alone have counts of it
-	if known := right && !ours; c.writing > 0 || !known && !foreign && rivals <= c.parties(&a.pops) {
+	if known := right && !ours; c.writing > 0 || !known && !foreign && rivals <= c.parties() {
 		l.weigh(c)
 		return false
 	}
@@ -112,13 +112,12 @@ func (a *Aggregator) tellRecast(subject string, m *merged, now int64) {
 		"key", fmt.Sprintf("%016x", uint64(m.recast.key)), "was", m.recast.was, "width", m.recast.width, "subject", subject)
 }
 
-// parties is how many PoPs and regions have counts of a key; edges of which it is not
-// known where they are count as one.
-func (c *counter) parties(p *pops) int {
-	of := map[uint64]bool{}
-	for _, e := range c.edges.Entries() {
-		pop, _ := p.pop(e.Replica.Node)
-		of[pop] = true
+// parties is how many PoPs and regions have counts of a key.
+func (c *counter) parties() int {
+	n, entries := c.regions.Len(), c.edges.Entries()
+	for len(entries) > 0 {
+		entries = entries[len(entriesIn(entries, deltasync.PopOf(entries[0].Replica.Node))):]
+		n++
 	}
-	return len(of) + c.regions.Len()
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -80,8 +81,40 @@ func TestKeyPinned(t *testing.T) {
 	if got, want := testKeyer(t, testSecret).Sub([]byte("acme/api")).Hash([]byte("user=1")).Key(7), Key(0x1feef9d0a4be98cb); got != want {
 		t.Errorf("key = %#x, want %#x: old and new builds would count apart", got, want)
 	}
-	if got, want := NodeID("eu", "ams", "edge-1"), uint64(0xd07c80d49b5ec914); got != want {
+	if got, want := NodeID("eu", "ams", "edge-1"), uint64(0xb175b1d49b5ec914); got != want {
 		t.Errorf("NodeID = %#x, want %#x", got, want)
+	}
+	if got, want := NodeID("eu", "", ""), uint64(0x7fa9aa5a71c9d622); got != want {
+		t.Errorf("NodeID of a region = %#x, want %#x", got, want)
+	}
+}
+
+// Each edge has a name of its own, and of each it is known which PoP it is of.
+func TestNodesOfAPoP(t *testing.T) {
+	pops, nodes := map[uint64]string{}, map[uint64]string{}
+	for _, region := range []string{"eu", "us"} {
+		if node := NodeID(region, "", ""); node == PopOf(node) {
+			t.Errorf("region %s is named like a PoP: %016x", region, node)
+		}
+		for pop := range 50 {
+			pop := fmt.Sprint("p", pop)
+			place := PopOf(NodeID(region, pop, "e0"))
+			if other, taken := pops[place]; taken {
+				t.Errorf("%s of %s and %s are one PoP", pop, region, other)
+			}
+			pops[place] = pop + " of " + region
+			for edge := range 100 {
+				edge := fmt.Sprint("e", edge)
+				node := NodeID(region, pop, edge)
+				if PopOf(node) != place {
+					t.Errorf("%s of %s is of another PoP than e0", edge, pop)
+				}
+				if other, taken := nodes[node]; taken || node == place {
+					t.Errorf("%s of %s is named like %s, or like its PoP", edge, pop, other)
+				}
+				nodes[node] = edge + " of " + pop
+			}
+		}
 	}
 }
 
