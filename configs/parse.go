@@ -109,6 +109,19 @@ func asListen(dst *string) parseFunc {
 	}
 }
 
+// off turns off what has an address.
+const off = "off"
+
+// orOff reads an address as another function does, and "off" as none.
+func orOff(dst *string, as func(*string) parseFunc) parseFunc {
+	return func(value string) error {
+		if *dst = ""; value == off {
+			return nil
+		}
+		return as(dst)(value)
+	}
+}
+
 // asLoopback reads the address of a listener that has no authentication yet.
 func asLoopback(dst *string) parseFunc {
 	return func(value string) error {

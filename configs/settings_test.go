@@ -62,7 +62,7 @@ func TestShippedSettingsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.AdminListen != "127.0.0.1:6070" || edge.RulesPath != "rules.yaml" ||
+	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.GRPCListen != ":8081" || edge.AdminListen != "127.0.0.1:6070" || edge.RulesPath != "rules.yaml" ||
 		edge.Lanes != 8 || edge.MaxKeys != 0 || edge.MaxBytes != 0 || edge.ViewMaxBytes != 64<<20 || string(edge.Secret) != testSecret ||
 		fmt.Sprint(edge.NATS.URLs) != "[nats://127.0.0.1:4222]" || edge.Log != (LogSettings{slog.LevelInfo, "text"}) ||
 		edge.Sync != (SyncSettings{100 * time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond, 16 << 20}) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -25,7 +26,8 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an edge",
-		Long: `Run an edge: decide over HTTP, publish counts over NATS, follow the rules files.
+		Long: `Run an edge: decide over HTTP and over gRPC (Envoy's rate limit service), publish
+counts over NATS, follow the rules files.
 
 It starts without NATS and says so: it decides from its own counts until the
 servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
@@ -47,9 +49,9 @@ calls, send what is left, exit.`,
 
 // serve runs an edge until ctx ends.
 //
-//	listeners ──► httpapi ──► node ◄── rules watcher
-//	                           │ ▲
-//	                     bus ◄─┘ └── bus
+//	listeners ──► httpapi, rls ──► node ◄── rules watcher
+//	                                │ ▲
+//	                          bus ◄─┘ └── bus
 //
 // Teardown, last in first out: unready, listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
@@ -91,15 +93,24 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	defer func() { err = errors.Join(err, bus.Close()) }()
 	cli.NATSMetrics(reg, bus.Status)
 
-	data, err := httpapi.Listen(s.Listen)
+	var listeners listeners
+	data, err := listeners.open(s.Listen)
 	if err != nil {
 		return err
 	}
-	admin, err := httpapi.Listen(s.AdminListen)
+	admin, err := listeners.open(s.AdminListen)
 	if err != nil {
-		return errors.Join(err, data.Close())
+		return err
 	}
-	log.Info("edge serves", "listen", data.Addr().String(), "admin", admin.Addr().String(),
+	var calls net.Listener
+	grpcAddress := "off"
+	if s.GRPCListen != "" {
+		if calls, err = listeners.open(s.GRPCListen); err != nil {
+			return err
+		}
+		grpcAddress = calls.Addr().String()
+	}
+	log.Info("edge serves", "listen", data.Addr().String(), "grpc", grpcAddress, "admin", admin.Addr().String(),
 		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", len(watcher.Set().Rules()))
 
 	// The node outlives the listeners: calls under way still count.
@@ -115,6 +126,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	front.Go("listener", func(ctx context.Context) error {
 		return httpapi.NewServer(api, httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
 	})
+	if calls != nil {
+		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, api) })
+	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
@@ -130,6 +144,21 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// listeners are those opened so far: where one cannot be, all are closed again.
+type listeners []net.Listener
+
+func (l *listeners) open(address string) (net.Listener, error) {
+	listener, err := httpapi.Listen(address)
+	if err != nil {
+		for _, open := range *l {
+			err = errors.Join(err, open.Close())
+		}
+		return nil, err
+	}
+	*l = append(*l, listener)
+	return listener, nil
 }
 
 // adminDrain is how long the admin listener waits for calls under way, such as a

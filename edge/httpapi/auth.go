@@ -147,11 +147,13 @@ func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
 
 // cutOff denies a request as this edge cannot hear of others, and its rule is closed
 // then: no fault of the client's, and no limit that it used up.
-func cutOff(w http.ResponseWriter, retry uint64) {
-	writeProblem(w, &problem{
+func cutOff(w http.ResponseWriter, retry uint64) { writeProblem(w, cutOffProblem(retry)) }
+
+func cutOffProblem(retry uint64) *problem {
+	return &problem{
 		status: http.StatusServiceUnavailable, kind: reducedCapacity, title: "Cut off",
 		detail: "this limiter cannot hear of the others that share the limit, and is set to deny until it does", retryAfter: int64(retry),
-	})
+	}
 }
 
 // reducedCapacity is the problem type of what is denied for want of the limiter, and

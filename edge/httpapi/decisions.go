@@ -148,7 +148,7 @@ func (e *denial) told() *Denied {
 	default:
 		out.Reason = string(appendUsed(nil, d))
 	}
-	out.Policy, out.Cost, out.Limit, out.Window = d.Rate.Policy, d.Cost, d.Limit, limit.WindowName(windowOf(d.Rate))
+	out.Policy, out.Cost, out.Limit, out.Window = d.Rate.Policy, d.Cost, d.Limit, limit.WindowName(WindowOf(d.Rate))
 	out.Remaining, out.RetryAfterMS = &d.Remaining, ceilMilliseconds(waitOf(d))
 	b := &d.Basis
 	out.Basis = &DeniedBasis{Local: b.Local, Merged: b.Merged, AgeMS: -1, Regions: b.Regions, Short: b.Short, CutOff: b.CutOff}

@@ -103,17 +103,22 @@ func (a *API) begins(v *view, req *limit.Request, now time.Time) (limit.Decision
 
 // tell is the other half: it counts a decision, and leaves it in x.answer.
 func (a *API) tell(x *exchange, v *view, req *limit.Request, d limit.Decision, now time.Time) time.Time {
-	ns := req.Namespace()
-	x.answer = answer{decision: d, states: req.States, bound: req.Bound, now: now}
-	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
-		x.answer.retry = a.retrySeconds(waitOf(&d))
-	}
-	if d.Allowed && !req.Peek && v.namespaces[ns].strict {
-		x.answer.proves = a.ids.digest(req)
-	}
-	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
+	a.count(&x.answer, v, req, d, now)
 	x.fields.write(v, &x.answer)
 	done := a.cfg.Now()
 	a.duration.Observe(done.Sub(now).Seconds())
 	return done
+}
+
+// count counts a decision, and makes an answer of it.
+func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, now time.Time) {
+	ns := req.Namespace()
+	*to = answer{decision: d, states: req.States, bound: req.Bound, now: now}
+	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
+		to.retry = a.retrySeconds(waitOf(&d))
+	}
+	if d.Allowed && !req.Peek && v.namespaces[ns].strict {
+		to.proves = a.ids.digest(req)
+	}
+	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
 }

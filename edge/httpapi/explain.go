@@ -131,7 +131,7 @@ func explainedRate(s *limit.Standing) ExplainedRate {
 	rate := s.Rate
 	out := ExplainedRate{
 		Policy: rate.Policy, Algorithm: rate.Algorithm.String(), Scope: rate.Scope.String(), Consistency: rate.Consistency.String(),
-		Verdict: "admit", Limit: rate.Limit, Ceiling: rate.Ceiling, Window: limit.WindowName(windowOf(rate)),
+		Verdict: "admit", Limit: rate.Limit, Ceiling: rate.Ceiling, Window: limit.WindowName(WindowOf(rate)),
 		Local: s.Local, Merged: s.Merged, Remaining: s.Remaining, RetryAfterMS: ceilMilliseconds(s.RetryAfter), AgeMS: -1, Seen: s.Seen,
 	}
 	if rate.OnPartition != 0 {

@@ -57,6 +57,18 @@ func (f *fields) set(h http.Header) {
 	}
 }
 
+// pairs are the fields as people write them.
+func (f *fields) pairs() []Field {
+	if len(f.list) == 0 {
+		return nil
+	}
+	text, out := string(f.text), make([]Field, len(f.list))
+	for i, s := range f.list {
+		out[i] = Field{s.name.shown, text[s.start:s.end]}
+	}
+	return out
+}
+
 // append appends the fields as a JSON object.
 func (f *fields) append(dst []byte) []byte {
 	text := string(f.text)

@@ -125,14 +125,14 @@ func (f *fields) policy(rate *limit.Rate) {
 	}
 	// A window that is no whole number of seconds is left out: rounding it
 	// would tell another rate.
-	if w := windowOf(rate); w%time.Second == 0 {
+	if w := WindowOf(rate); w%time.Second == 0 {
 		f.parameter(";w=", uint64(w/time.Second))
 	}
 }
 
-// windowOf is the time in which the quota comes back: of a bucket, that in which
+// WindowOf is the time in which the quota comes back: of a bucket, that in which
 // it fills or drains. (The window that its slices make is as long or longer.)
-func windowOf(rate *limit.Rate) time.Duration {
+func WindowOf(rate *limit.Rate) time.Duration {
 	if !rate.Bucket() {
 		return rate.Window
 	}
@@ -186,7 +186,7 @@ func (a *answer) effective(s *limit.State) time.Duration {
 	case s.Rate.Lease > 0:
 		return slotWait
 	default:
-		return windowOf(s.Rate)
+		return WindowOf(s.Rate)
 	}
 }
 

@@ -44,7 +44,7 @@ var rings = map[string]float64{
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/tierstore": 3, "regional/adminapi": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/rls": 4,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim/world":   4,
@@ -73,6 +73,7 @@ var bans = []ban{
 	{from: "regional/redisstore", direct: true, to: []string{"github.com/nats-io", "github.com/prometheus", "github.com/spf13"}, reason: "the Redis store is go-redis and nothing else"},
 	{from: "edge/httplimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "middleware brings no daemon's dependencies into a program"},
 	{from: "edge/grpclimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "interceptors bring no daemon's dependencies into a program"},
+	{from: "edge/rls", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 }
 
@@ -85,7 +86,8 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats-server":   {"sync/natsbus/embedded"},
 	"github.com/goccy/go-yaml":         {"configs", "test/sim/scenarios", "test/sim/accuracy"},
 	"github.com/expr-lang/expr":        {"edge/limit/when"},
-	"google.golang.org/grpc":           {"edge/grpclimit"},
+	"google.golang.org/grpc":           {"edge/grpclimit", "edge/rls", "cmd/edge"},
+	"github.com/envoyproxy":            {"edge/rls", "cmd/edge"},
 	"google.golang.org/genproto":       {"edge/grpclimit"},
 	"github.com/bufbuild/protocompile": {},
 	"github.com/dunglas/httpsfv":       {},

@@ -26,7 +26,7 @@ func TestBadSettingsExitWithThree(t *testing.T) {
 	broken := filepath.Join("..", "..", "configs", "testdata", "bad_per_words.yaml")
 	rules := filepath.Join("testdata", "rules.yaml")
 	edge, aggregator := daemons.EdgePath(), daemons.AggregatorPath()
-	good := []string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--region", "eu", "--name", "e1", "--rules-path", rules}
+	good := []string{"serve", "--listen", "127.0.0.1:0", "--grpc-listen", "off", "--admin-listen", "127.0.0.1:0", "--region", "eu", "--name", "e1", "--rules-path", rules}
 	agg := []string{"serve", "--admin-listen", "127.0.0.1:0", "--region", "eu", "--name", "a1"}
 	busy := occupied(t)
 	for _, c := range []struct {
@@ -51,6 +51,8 @@ func TestBadSettingsExitWithThree(t *testing.T) {
 		{"edge, a certificate without its key", edge, append(good, "--nats-tls-cert", unknown), "SPILLGATE_SECRET=" + secret, 3, "nats.tls.key is not set"},
 		{"aggregator, a key that is none", aggregator, append(agg, "--nats-tls-cert", unknown, "--nats-tls-key", unknown), "", 3, "nats: tls.cert " + unknown + ", tls.key"},
 		{"edge, unknown flag", edge, append(good, "--loud"), "", 2, "Try: edge serve --help"},
+		{"edge, gRPC port taken", edge, append(good, "--grpc-listen", busy), "SPILLGATE_SECRET=" + secret, 1, busy},
+		{"edge, no address for gRPC", edge, append(good, "--grpc-listen", "no"), "SPILLGATE_SECRET=" + secret, 3, "--grpc-listen"},
 		{"edge, port taken", edge, append(good, "--listen", busy), "SPILLGATE_SECRET=" + secret, 1, busy},
 		{"aggregator, nothing set", aggregator, []string{"serve"}, "", 3, "E202 region: is missing"},
 		{"aggregator, its own peer", aggregator, append(agg, "--peers", "eu"), "", 3, `"eu" is this region`},

@@ -35,6 +35,7 @@ func (d *Daemons) AggregatorPath() string { return filepath.Join(d.dir, "aggrega
 type EdgeServer struct {
 	*Process
 	URL   string // of the data listener
+	GRPC  string // address of the gRPC listener
 	Admin string // URL of the admin listener
 }
 
@@ -43,12 +44,12 @@ type EdgeServer struct {
 // whoever runs the test.
 func (d *Daemons) Edge(t testing.TB, env []string, args ...string) *EdgeServer {
 	t.Helper()
-	data, admin := FreeAddr(t), FreeAddr(t)
-	s := &EdgeServer{URL: "http://" + data, Admin: "http://" + admin}
+	data, calls, admin := FreeAddr(t), FreeAddr(t), FreeAddr(t)
+	s := &EdgeServer{URL: "http://" + data, GRPC: calls, Admin: "http://" + admin}
 	s.Process = Start(t, Command{
 		Name:  "edge",
 		Path:  d.EdgePath(),
-		Args:  append([]string{"serve", "--listen", data, "--admin-listen", admin}, args...),
+		Args:  append([]string{"serve", "--listen", data, "--grpc-listen", calls, "--admin-listen", admin}, args...),
 		Env:   Environ(env...),
 		Ready: Answers(s.URL + "/readyz"),
 	})

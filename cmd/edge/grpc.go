@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/rls"
+)
+
+const (
+	// grpcMaxBytes is the largest call: a descriptor is some hundred bytes.
+	grpcMaxBytes = 1 << 20
+	// grpcConnectionAge is how long a connection lasts, more or less (gRPC spreads it by a
+	// tenth): proxies find edges that were added since.
+	grpcConnectionAge = 30 * time.Minute
+	// grpcDrain is how long calls under way may take when the edge stops.
+	grpcDrain = 7 * time.Second
+)
+
+// serveGRPC serves Envoy's rate limit service, health and reflection on a listener until
+// ctx ends: then health says so, calls under way finish, and what takes longer is cut off.
+func serveGRPC(ctx context.Context, listener net.Listener, api *httpapi.API) error {
+	server := grpc.NewServer(
+		grpc.MaxRecvMsgSize(grpcMaxBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
+	rls.New(api).Register(server)
+	states := health.NewServer()
+	states.SetServingStatus(rlsv3.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, states)
+	reflection.Register(server)
+
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }() // Stop or a broken listener ends it; it is waited for below
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve gRPC at %v: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	states.Shutdown()
+	// Who watches health is told so, and may watch on: it is no call to finish.
+	late := time.AfterFunc(grpcDrain, server.Stop)
+	defer late.Stop()
+	server.GracefulStop()
+	if err := <-served; err != nil {
+		return fmt.Errorf("serve gRPC at %v: %w", listener.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package rls
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// remoteAddress is what Envoy's action of that name makes.
+const remoteAddress = "remote_address"
+
+// fill gives a request the attributes of a descriptor.
+func fill(req *limit.Request, entries []*rlv3.RateLimitDescriptor_Entry) {
+	for i, e := range entries {
+		value := e.Value
+		if stands(entries[:i], e.Key) {
+			value = joined(entries[:i+1], e.Key)
+		}
+		req.Set(e.Key, value)
+		if e.Key == remoteAddress {
+			req.Set("client_ip", value)
+		}
+	}
+}
+
+func stands(entries []*rlv3.RateLimitDescriptor_Entry, key string) bool {
+	return slices.ContainsFunc(entries, func(e *rlv3.RateLimitDescriptor_Entry) bool { return e.Key == key })
+}
+
+func joined(entries []*rlv3.RateLimitDescriptor_Entry, key string) string {
+	var values []string
+	for _, e := range entries {
+		if e.Key == key {
+			values = append(values, e.Value)
+		}
+	}
+	return strings.Join(values, ",")
+}
+
+// unit is one of time, as answers name it and as overrides do.
+type unit struct {
+	told   rlsv3.RateLimitResponse_RateLimit_Unit
+	asked  typev3.RateLimitUnit
+	length time.Duration
+}
+
+// units are what a limit may be told in, the longest first: months and years are
+// those of the reference.
+var units = []unit{
+	{rlsv3.RateLimitResponse_RateLimit_YEAR, typev3.RateLimitUnit_YEAR, 365 * 24 * time.Hour},
+	{rlsv3.RateLimitResponse_RateLimit_MONTH, typev3.RateLimitUnit_MONTH, 30 * 24 * time.Hour},
+	{rlsv3.RateLimitResponse_RateLimit_WEEK, typev3.RateLimitUnit_UNKNOWN, 7 * 24 * time.Hour}, // cannot be asked for
+	{rlsv3.RateLimitResponse_RateLimit_DAY, typev3.RateLimitUnit_DAY, 24 * time.Hour},
+	{rlsv3.RateLimitResponse_RateLimit_HOUR, typev3.RateLimitUnit_HOUR, time.Hour},
+	{rlsv3.RateLimitResponse_RateLimit_MINUTE, typev3.RateLimitUnit_MINUTE, time.Minute},
+	{rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND, time.Second},
+}
+
+// override has the rates that apply decide by the limit that a descriptor brings: those
+// over the window that it names. What was counted is judged by it.
+func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) error {
+	times := uint64(1)
+	if m := l.UnitMultiplier; m != nil {
+		times = uint64(m.Value)
+	}
+	at := slices.IndexFunc(units, func(u unit) bool { return u.asked == l.Unit && u.asked != typev3.RateLimitUnit_UNKNOWN })
+	if at < 0 || times == 0 {
+		return fmt.Errorf("limit: %d times %v is no window (SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, once or more)", times, l.Unit)
+	}
+	var windows []string
+	found := false
+	for _, rule := range req.Rules() {
+		for _, rate := range rule.Rates {
+			if rate.PerRequest || rate.Lease > 0 {
+				continue
+			}
+			if window := httpapi.WindowOf(rate); uint64(window)%times == 0 && uint64(window)/times == uint64(units[at].length) {
+				req.Override(rate.Policy, uint64(l.RequestsPerUnit))
+				found = true
+			} else {
+				windows = append(windows, limit.WindowName(window))
+			}
+		}
+	}
+	if !found && len(windows) > 0 {
+		return fmt.Errorf("limit: no rate that applies is over %d times %v: they are over %s", times, l.Unit, strings.Join(windows, ", "))
+	}
+	return nil
+}
+
+// describe fills in a descriptor's status. Of a rule that is not shown it says no more
+// than its code: Envoy tells its clients.
+func (r *row) describe(j *httpapi.Judgement) {
+	d := j.Decision()
+	if !d.Allowed {
+		r.status.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	if d.Rate == nil || !j.Shown() {
+		return
+	}
+	reset := j.Reset()
+	r.reset.Seconds, r.reset.Nanos = int64(reset/time.Second), int32(reset%time.Second)
+	r.current(d)
+	r.status.CurrentLimit, r.status.LimitRemaining, r.status.DurationUntilReset = &r.limit, clamped(d.Remaining), &r.reset
+}
+
+// current fills in a limit as the protocol tells it: so much per unit, or several of them.
+func (r *row) current(d *limit.Decision) {
+	out := &r.limit
+	out.Name, out.RequestsPerUnit = d.Rate.Policy, clamped(d.Limit)
+	if d.Rate.Lease > 0 {
+		return // there is no unit
+	}
+	window := httpapi.WindowOf(d.Rate)
+	for _, u := range units {
+		if n := window / u.length; n > 0 && window%u.length == 0 {
+			out.Unit = u.told
+			if n > 1 {
+				out.UnitMultiplier = wrapperspb.UInt32(clamped(uint64(n)))
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,269 @@
+// Package rls is Envoy's rate limit service, version 3 (envoy.service.ratelimit.v3), over
+// the limiter of this edge: proxies and meshes that speak it need no change.
+//
+// A request's domain is a namespace. Each of its descriptors is a request of its own,
+// whose entries are the attributes that rules see: the entry {key: user, value: u1} is
+// the attribute user. remote_address is client_ip, too. Values of a key that stands more
+// than once are joined by commas, as those of HTTP's fields are.
+//
+// As with the reference (envoyproxy/ratelimit) each descriptor is decided and charged by
+// itself, and the answer is OVER_LIMIT if one is: descriptors that pass are charged all the
+// same. What one descriptor is charged to, if several of its limits deny it, its rule
+// says (charge). A call that a queue admits is answered when its turn has come: where that
+// is longer than Envoy waits (20 ms, unless its timeout says otherwise), it is as if it had
+// not been asked. Slots of concurrency limits come back with their leases: Envoy does not say
+// when a request ends.
+//
+// Where nothing can be decided (no rules are loaded yet) the call fails with UNAVAILABLE,
+// and Envoy does what failure_mode_deny says. A domain that has no rules, and a descriptor
+// to which none applies, are OK without a current_limit, as with the reference.
+package rls
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+const (
+	// maxDescriptors and maxEntries bound what one call has decided.
+	maxDescriptors = 100
+	maxEntries     = 100
+)
+
+// Service answers ShouldRateLimit. It is safe for concurrent use.
+type Service struct {
+	rlsv3.UnimplementedRateLimitServiceServer
+	surface *httpapi.Surface
+}
+
+var _ rlsv3.RateLimitServiceServer = (*Service)(nil)
+
+// New returns the service over an API, whose limiter and metrics it shares.
+func New(api *httpapi.API) *Service { return &Service{surface: api.Surface("grpc")} }
+
+// Register has a server serve it.
+func (s *Service) Register(server grpc.ServiceRegistrar) {
+	rlsv3.RegisterRateLimitServiceServer(server, s)
+}
+
+// ShouldRateLimit decides about a request. Its errors are INVALID_ARGUMENT, where nothing
+// was charged; UNAVAILABLE, where there are no rules yet; and INTERNAL, where the limiter
+// failed.
+func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (out *rlsv3.RateLimitResponse, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.surface.Panicked("ShouldRateLimit", p)
+			out, err = nil, status.Error(codes.Internal, "the limiter failed; its log says where")
+		}
+	}()
+	serving, err := s.surface.Serving()
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if err := valid(in); err != nil {
+		s.surface.Refused()
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	ns := serving.Namespace(in.Domain)
+	if ns == nil {
+		s.surface.Refused()
+		out, _ := answer(len(in.Descriptors))
+		return out, nil
+	}
+	c := calls.Get().(*call)
+	defer c.release()
+	c.serving, c.ns, c.now = serving, ns, s.surface.Now()
+	for i, d := range in.Descriptors { // before the first is charged
+		if err := c.add(in, d); err != nil {
+			s.surface.Refused()
+			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d].%v", i, err)
+		}
+	}
+	return c.decide(ctx, in)
+}
+
+// valid says what of a request cannot be decided.
+func valid(in *rlsv3.RateLimitRequest) error {
+	switch n := len(in.GetDescriptors()); {
+	case in.GetDomain() == "":
+		return fmt.Errorf("domain: is missing (it is the namespace of a rules file)")
+	case n == 0:
+		return fmt.Errorf("descriptors: there are none (the actions of a route's rate_limits make them)")
+	case n > maxDescriptors:
+		return fmt.Errorf("descriptors: %d are too many (%d at the most)", n, maxDescriptors)
+	}
+	for i, d := range in.Descriptors {
+		switch n := len(d.GetEntries()); {
+		case n == 0:
+			return fmt.Errorf("descriptors[%d].entries: there are none", i)
+		case n > maxEntries:
+			return fmt.Errorf("descriptors[%d].entries: %d are too many (%d at the most)", i, n, maxEntries)
+		}
+		for j, e := range d.Entries {
+			if e.GetKey() == "" {
+				return fmt.Errorf("descriptors[%d].entries[%d].key: is missing", i, j)
+			}
+		}
+	}
+	return nil
+}
+
+// row is what a status consists of; those of a call are allocated at once.
+type row struct {
+	status rlsv3.RateLimitResponse_DescriptorStatus
+	limit  rlsv3.RateLimitResponse_RateLimit
+	reset  durationpb.Duration
+}
+
+// answer is one by which all descriptors pass.
+func answer(descriptors int) (*rlsv3.RateLimitResponse, []row) {
+	out := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: make([]*rlsv3.RateLimitResponse_DescriptorStatus, descriptors)}
+	rows := make([]row, descriptors)
+	for i := range rows {
+		rows[i].status.Code = rlsv3.RateLimitResponse_OK
+		out.Statuses[i] = &rows[i].status
+	}
+	return out, rows
+}
+
+// call is one call under way.
+type call struct {
+	serving httpapi.Serving
+	ns      *limit.Namespace
+	now     time.Time
+	reqs    []*limit.Request
+	judged  []httpapi.Judgement
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func (c *call) release() {
+	for _, req := range c.reqs {
+		req.Release()
+	}
+	clear(c.reqs)
+	clear(c.judged)
+	*c = call{reqs: c.reqs[:0], judged: c.judged[:0]}
+	calls.Put(c)
+}
+
+// add makes the request of a descriptor.
+func (c *call) add(in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) error {
+	req := c.ns.NewRequest()
+	c.reqs = append(c.reqs, req)
+	fill(req, d.Entries)
+	req.Trusted = true // who says what a request is, says what it costs
+	req.Cost = uint64(in.HitsAddend)
+	if a := d.HitsAddend; a != nil {
+		req.Cost, req.Peek = a.Value, a.Value == 0
+	}
+	if l := d.Limit; l != nil {
+		return override(req, l)
+	}
+	return nil
+}
+
+// decide decides about all of them, in their order.
+func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	out, rows := answer(len(c.reqs))
+	told := -1 // whose fields are sent
+	c.judged = slices.Grow(c.judged, len(c.reqs))[:len(c.reqs)]
+	for i, req := range c.reqs {
+		gives, j := in.Descriptors[i].IsNegativeHits, &c.judged[i]
+		if gives && !req.Peek {
+			*j = c.serving.GiveBack(req, c.now)
+		} else {
+			*j, c.now = c.serving.Judge(ctx, req, c.now)
+		}
+		rows[i].describe(j)
+		if gives { // it asks for nothing
+			out.Statuses[i].Code = rlsv3.RateLimitResponse_OK
+			continue
+		}
+		if out.Statuses[i].Code == rlsv3.RateLimitResponse_OVER_LIMIT {
+			out.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+		}
+		if j.Decision().Rate != nil || !j.Decision().Allowed {
+			if told < 0 || tighter(j, &c.judged[told]) {
+				told = i
+			}
+		}
+	}
+	if told >= 0 {
+		c.tell(out, &c.judged[told])
+	}
+	if out.OverallCode == rlsv3.RateLimitResponse_OK { // else nothing goes on that could wait
+		if err := c.serving.Await(ctx, c.reqs, c.judged); err != nil {
+			return nil, status.FromContextError(cmp.Or(ctx.Err(), context.DeadlineExceeded)).Err()
+		}
+	}
+	return out, nil
+}
+
+// tighter says that a client is rather to be told of one judgement than of another: of a
+// denial, of the longer wait, else of what has less of its limit left.
+func tighter(a, b *httpapi.Judgement) bool {
+	da, db := a.Decision(), b.Decision()
+	switch {
+	case da.Allowed != db.Allowed:
+		return db.Allowed
+	case !da.Allowed:
+		return da.Rate == nil && db.Rate != nil || (da.Rate == nil) == (db.Rate == nil) && a.RetryAfter() > b.RetryAfter()
+	case a.Shown() != b.Shown():
+		return a.Shown()
+	}
+	return float64(da.Remaining)/float64(max(1, da.Limit)) < float64(db.Remaining)/float64(max(1, db.Limit))
+}
+
+// tell adds what the client is told of a judgement, and of a denial what Envoy's log is.
+func (c *call) tell(out *rlsv3.RateLimitResponse, j *httpapi.Judgement) {
+	fields := j.Fields()
+	if d := j.Decision(); !d.Allowed {
+		body, beside := j.Denial()
+		out.RawBody = body
+		fields = append(fields, beside...)
+		out.DynamicMetadata = c.metadata(d, j.RetryAfter())
+	}
+	if len(fields) == 0 {
+		return
+	}
+	out.ResponseHeadersToAdd = make([]*corev3.HeaderValue, len(fields))
+	for i, f := range fields {
+		out.ResponseHeadersToAdd[i] = &corev3.HeaderValue{Key: f.Name, Value: f.Value}
+	}
+}
+
+// metadata says which limit denied, for Envoy's access log: clients may not be shown it.
+func (c *call) metadata(d *limit.Decision, wait time.Duration) *structpb.Struct {
+	of := map[string]*structpb.Value{
+		"domain":      structpb.NewStringValue(c.ns.Name),
+		"rule":        structpb.NewStringValue(d.Rule.Name),
+		"retry_after": structpb.NewNumberValue(wait.Seconds()),
+		"cut_off":     structpb.NewBoolValue(d.Basis.CutOff),
+	}
+	if d.Rate != nil {
+		of["policy"] = structpb.NewStringValue(d.Rate.Policy)
+		of["limit"] = structpb.NewNumberValue(float64(d.Limit))
+	}
+	return &structpb.Struct{Fields: of}
+}
+
+// clamped is v as the protocol has it.
+func clamped(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
