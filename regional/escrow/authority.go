@@ -52,7 +52,7 @@ type Authority struct {
 	regions []string // all, in order
 	lanes   []lane
 	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
-	stats   struct{ granted, returned, voided, fenced, failed atomic.Uint64 }
+	stats   struct{ granted, returned, voided, crowded, fenced, failed atomic.Uint64 }
 }
 
 // lane is what is known of the keys of one.
@@ -202,10 +202,11 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		before := h.Granted
 		told = append(told, a.grant(l, d, h, changed, now)...)
 		g.Granted, g.Target, g.Flags = h.Granted, 0, 0
-		parts, isScarce := d.parts(d.limit(), a.cfg.Edges(), now)
+		limit := d.limit()
+		parts, isScarce := d.parts(limit, a.cfg.Edges(), now)
 		at := slices.Index(d.holdings, h)
 		recall := false
-		if g.Target, recall = d.target(at, parts, isScarce, d.wanted, now); recall {
+		if g.Target, recall = d.target(at, parts, isScarce, d.out() > limit, now); recall {
 			g.Flags |= deltasync.GrantRecall
 		}
 		if d.wanted != none && !a.quarantined(l, h.Lasts, now) && d.seeks(h, parts, isScarce, now) {
@@ -434,17 +435,24 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	d.lapse(a.cfg.Lease, now)
 	h = d.find(k.Holder)
 	quarantined := a.quarantined(l, k.Lasts, now)
+	node := deltasync.NodeID(c.From, c.Pop, c.Name)
 	switch {
+	case h != nil && h.Node != node && h.Node != 0: // another edge's: who said so was told of it, as all of a region are
+		return nil, false
 	case h == nil && k.Granted > 0 && !quarantined:
 		return nil, false
 	case h != nil && k.Granted > h.Granted && !quarantined: // it lapsed, and came back by a claim of long ago
 		return nil, false
+	case h == nil && !d.admits(node):
+		a.stats.crowded.Add(1)
+		return nil, false
 	case h == nil:
-		h = &holding{Holding: Holding{Holder: k.Holder}}
+		h = &holding{Holding: Holding{Holder: k.Holder, Node: node}}
 		d.holdings = append(d.holdings, h)
 	case h.echo > c.SentAt:
 		return h, true // it was said before what is known
 	}
+	h.Node = node                             // the log of an older build does not say whose it is
 	if quarantined && k.Granted > h.Granted { // the log lacks it
 		h.Granted = k.Granted
 		d.version++
@@ -523,11 +531,12 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 			continue
 		}
 		d.pushed = now
-		parts, isScarce := d.parts(d.limit(), a.cfg.Edges(), now)
-		wanted := false
+		limit := d.limit()
+		parts, isScarce := d.parts(limit, a.cfg.Edges(), now)
+		wanted, over := false, d.out() > limit
 		for i, h := range d.holdings {
 			wanted = wanted || h.wants(now) > h.Out()
-			target, recall := d.target(i, parts, isScarce, d.wanted, now)
+			target, recall := d.target(i, parts, isScarce, over, now)
 			if recall = recall && h.Out() > target; !recall && h.silent(now) {
 				recall = true
 				h.ask(now)
@@ -538,7 +547,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 				}})
 			}
 		}
-		if !wanted && d.out() <= d.limit() { // whoever wanted some is not heard of any more
+		if !wanted && !over { // whoever wanted some is not heard of any more
 			d.wanted, d.listed, kept = none, false, kept[:len(kept)-1]
 		}
 	}
@@ -578,6 +587,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 type Stats struct {
 	Keys, Short                               int
 	Granted, Returned, Voided, Fenced, Failed uint64
+	Crowded                                   uint64 // of Voided: there was no room for one more holder
 }
 
 // Stats counts.
@@ -590,6 +600,6 @@ func (a *Authority) Stats() (s Stats) {
 	}
 	st := &a.stats
 	s.Granted, s.Returned, s.Voided = st.granted.Load(), st.returned.Load(), st.voided.Load()
-	s.Fenced, s.Failed = st.fenced.Load(), st.failed.Load()
+	s.Fenced, s.Failed, s.Crowded = st.fenced.Load(), st.failed.Load(), st.crowded.Load()
 	return s
 }

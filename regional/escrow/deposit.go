@@ -43,6 +43,33 @@ func (d *deposit) find(holder uint64) *holding {
 	return nil
 }
 
+// Holders are a sender's to invent, as an edge has a new one with each life of a key, and
+// whatever is granted is worked out from all of them.
+const (
+	maxHoldings = 2048 // of a key
+	maxLives    = 16   // of an edge in it
+	// popShare is how many times what is left of them a PoP may have, so that some always
+	// is.
+	popShare = 3
+)
+
+// admits says whether there is room for one more holding of an edge.
+func (d *deposit) admits(node uint64) bool {
+	if len(d.holdings) < maxLives {
+		return true
+	}
+	lives, pop := 0, 0
+	for _, h := range d.holdings {
+		if h.Node == node {
+			lives++
+		}
+		if deltasync.PopOf(h.Node) == deltasync.PopOf(node) {
+			pop++
+		}
+	}
+	return lives < maxLives && pop < popShare*(maxHoldings-len(d.holdings))
+}
+
 // lapse removes holdings whose lease is over, and what was spent of them out of the
 // window; it says whether there were any.
 func (d *deposit) lapse(lease time.Duration, now time.Duration) bool {
@@ -122,6 +149,10 @@ func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []flo
 	}
 	isScarce = limit < uint64(scarce*len(d.holdings))
 	parts = make([]float64, len(d.holdings))
+	level := 0.0
+	if isScarce && sum > float64(limit) {
+		level = d.level(limit, now)
+	}
 	for i, h := range d.holdings {
 		w := float64(min(h.wants(now), limit))
 		switch {
@@ -129,7 +160,7 @@ func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []flo
 		case sum <= float64(limit):
 			parts[i] = w + (float64(limit)-sum)/float64(max(active+1, edges))
 		case isScarce:
-			parts[i] = min(w, d.level(limit, now))
+			parts[i] = min(w, level)
 		default:
 			parts[i] = w * float64(limit) / sum
 		}
@@ -198,10 +229,12 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 }
 
 // target is how many rights are left to the holder at place i, and whether it is to
-// return what it has above, as far as it is not used.
-func (d *deposit) target(i int, parts []float64, isScarce bool, wanted need, now time.Duration) (target uint64, recall bool) {
+// return what it has above, as far as it is not used. Over says that more are held than
+// there are.
+func (d *deposit) target(i int, parts []float64, isScarce, over bool, now time.Duration) (target uint64, recall bool) {
+	wanted := d.wanted
 	target = uint64(math.Ceil(parts[i]))
-	if limit := d.limit(); d.out() > limit { // it was lowered: of parts that are rounded up there may be too many
+	if over { // it was lowered: of parts that are rounded up there may be too many
 		return min(uint64(parts[i]), d.holdings[i].wants(now)), true
 	}
 	if isScarce && wanted != none { // what nobody wants is for whoever does
@@ -234,6 +267,7 @@ func (d *deposit) seeks(holder *holding, parts []float64, isScarce bool, now tim
 	if holder.want <= holder.Out() {
 		return false
 	}
+	over := d.out() > d.limit()
 	for i, h := range d.holdings {
 		switch {
 		case h == holder || h.Out() == 0:
@@ -242,7 +276,7 @@ func (d *deposit) seeks(holder *holding, parts []float64, isScarce bool, now tim
 				return true
 			}
 		default:
-			if target, recall := d.target(i, parts, isScarce, d.wanted, now); recall && h.Out() > target {
+			if target, recall := d.target(i, parts, isScarce, over, now); recall && h.Out() > target {
 				return true
 			}
 		}

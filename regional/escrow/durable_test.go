@@ -46,7 +46,13 @@ func (o *office) claimOf(a *escrow.Authority, key deltasync.Key, k deltasync.Cla
 	o.Helper()
 	o.sent++
 	k.Key, k.Limit, k.Lasts = key, cmp.Or(k.Limit, 100), cmp.Or(k.Lasts, time.Minute)
-	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent, Claims: []deltasync.Claim{k}}
+	return o.claimBy(a, deltasync.Claims{From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent}, k)
+}
+
+// claimBy is a claim of an edge.
+func (o *office) claimBy(a *escrow.Authority, c deltasync.Claims, k deltasync.Claim) deltasync.Grant {
+	o.Helper()
+	c.Region, c.Lanes, c.Claims = "eu", 1, []deltasync.Claim{k}
 	var g deltasync.Grants
 	if err := g.UnmarshalBinary(a.Handle(o.Context(), &c)); err != nil || len(g.Grants) != 1 {
 		o.Fatalf("answer to %+v: %+v, %v", k, g, err)

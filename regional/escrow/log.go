@@ -59,6 +59,7 @@ type Deposit struct {
 // Holding is what one holder was ever granted, and is known to have returned.
 type Holding struct {
 	Holder   uint64
+	Node     uint64 // the edge that it is a life of: nobody else speaks for it; 0: an older build did not say
 	Granted  uint64
 	Returned uint64
 	Limit    uint64        // as it claims

@@ -14,18 +14,22 @@ import (
 // A deposit is stored as
 //
 //	deposit = due:6 format:1 version:8 holding*
-//	holding = holder:8 granted returned limit lasts silent? length region:length
+//	holding = holder:8 node:8? granted returned limit lasts silent? length region:length
 //
 // where due, which the script writes, is when it may be forgotten, in milliseconds
-// since 1970; format is 1, or 2 where some holder is silent, and each has its silent; the
+// since 1970; format is 3, or 4 where some holder is silent, and each has its silent, and of older
+// builds 1 or 2, without nodes; the
 // numbers with a width are big endian and the others unsigned varints, none longer than
 // it need be; lasts is in nanoseconds, silent in milliseconds.
 
 const (
-	formatHeard  = 1
-	formatSilent = 2
-	dueBytes     = 6
-	versionBytes = 1 + 8 // with the format
+	formatHeard  = 3
+	formatSilent = 4
+	// what builds wrote that knew no nodes
+	formatHeardBefore  = 1
+	formatSilentBefore = 2
+	dueBytes           = 6
+	versionBytes       = 1 + 8 // with the format
 )
 
 func isSilent(h escrow.Holding) bool { return h.Silent >= time.Millisecond }
@@ -39,7 +43,7 @@ func appendDeposit(dst []byte, d *escrow.Deposit) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, format), d.Version)
 	for i := range d.Holdings {
 		h := &d.Holdings[i]
-		dst = binary.BigEndian.AppendUint64(dst, h.Holder)
+		dst = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, h.Holder), h.Node)
 		for _, v := range []uint64{h.Granted, h.Returned, h.Limit, uint64(h.Lasts)} {
 			dst = binary.AppendUvarint(dst, v)
 		}
@@ -65,19 +69,22 @@ func parseDeposit(key deltasync.Key, stored string) (escrow.Deposit, error) {
 	}
 	b = b[dueBytes:]
 	format := b[0]
-	if format != formatHeard && format != formatSilent {
-		return bad(fmt.Sprintf("format %d, want %d or %d; a later build may have written it", format, formatHeard, formatSilent))
+	if format < formatHeardBefore || format > formatSilent {
+		return bad(fmt.Sprintf("format %d, want %d to %d; a later build may have written it", format, formatHeardBefore, formatSilent))
 	}
+	nodes, silent := format >= formatHeard, format == formatSilent || format == formatSilentBefore
 	d := escrow.Deposit{Key: key, Version: binary.BigEndian.Uint64(b[1:])}
 	for b = b[versionBytes:]; len(b) > 0; {
 		var h escrow.Holding
-		if len(b) < 8 {
+		if len(b) < 8 || nodes && len(b) < 16 {
 			return bad("cut in a holder")
 		}
-		h.Holder, b = binary.BigEndian.Uint64(b), b[8:]
+		if h.Holder, b = binary.BigEndian.Uint64(b), b[8:]; nodes {
+			h.Node, b = binary.BigEndian.Uint64(b), b[8:]
+		}
 		var numbers [6]uint64
 		for i := range numbers {
-			if i == 4 && format == formatHeard {
+			if i == 4 && !silent {
 				continue
 			}
 			v, n := binary.Uvarint(b)
@@ -100,7 +107,7 @@ func parseDeposit(key deltasync.Key, stored string) (escrow.Deposit, error) {
 		h.Region, b = string(b[:length]), b[length:]
 		d.Holdings = append(d.Holdings, h)
 	}
-	if format == formatSilent && !slices.ContainsFunc(d.Holdings, isSilent) {
+	if silent && !slices.ContainsFunc(d.Holdings, isSilent) {
 		return bad("of the format of the silent, and none is")
 	}
 	return d, nil

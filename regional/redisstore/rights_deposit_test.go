@@ -20,7 +20,7 @@ func randomDeposit(r *rand.Rand) escrow.Deposit {
 	silent := r.IntN(2) == 0
 	for range 1 + r.IntN(5) {
 		d.Holdings = append(d.Holdings, escrow.Holding{
-			Holder: r.Uint64() >> r.IntN(64), Granted: r.Uint64() >> r.IntN(64), Returned: r.Uint64() >> r.IntN(64), Limit: r.Uint64() >> r.IntN(64),
+			Holder: r.Uint64() >> r.IntN(64), Node: r.Uint64() >> r.IntN(64), Granted: r.Uint64() >> r.IntN(64), Returned: r.Uint64() >> r.IntN(64), Limit: r.Uint64() >> r.IntN(64),
 			Lasts: time.Duration(r.Uint64() >> (1 + r.IntN(63))), Region: strings.Repeat("r", r.IntN(deltasync.MaxToken+1)),
 		})
 		if silent && r.IntN(2) == 0 {
@@ -32,29 +32,34 @@ func randomDeposit(r *rand.Rand) escrow.Deposit {
 
 // The bytes of a deposit are in the comment on them, and older builds wrote these.
 func TestDepositBytes(t *testing.T) {
-	d := escrow.Deposit{Key: 5, Version: 258, Holdings: []escrow.Holding{
-		{Holder: 0x0102030405060708, Granted: 300, Returned: 7, Limit: 100, Lasts: time.Second, Region: "eu"},
-		{Holder: 9},
-	}}
-	want := "\x01\x00\x00\x00\x00\x00\x00\x01\x02" +
-		"\x01\x02\x03\x04\x05\x06\x07\x08\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x02eu" +
-		"\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00"
-	if got := string(appendDeposit(nil, &d)); got != want {
-		t.Errorf("packed %x, want %x", got, want)
-	}
-	if got, err := parseDeposit(5, due+want); err != nil || !reflect.DeepEqual(got, d) {
-		t.Errorf("parsed %+v, %v, want %+v", got, err, d)
-	}
-	d.Holdings[1].Silent = 300*time.Millisecond + time.Microsecond
-	want = "\x02\x00\x00\x00\x00\x00\x00\x01\x02" +
-		"\x01\x02\x03\x04\x05\x06\x07\x08\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x00\x02eu" +
-		"\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\xac\x02\x00"
-	if got := string(appendDeposit(nil, &d)); got != want {
-		t.Errorf("of one who is silent packed %x, want %x", got, want)
-	}
-	d.Holdings[1].Silent = 300 * time.Millisecond
-	if got, err := parseDeposit(5, due+want); err != nil || !reflect.DeepEqual(got, d) {
-		t.Errorf("of one who is silent parsed %+v, %v, want %+v", got, err, d)
+	const node = "\x11\x12\x13\x14\x15\x16\x17\x18"
+	const head, first, second = "\x00\x00\x00\x00\x00\x00\x01\x02", "\x01\x02\x03\x04\x05\x06\x07\x08", "\x00\x00\x00\x00\x00\x00\x00\x09"
+	for _, tt := range []struct {
+		name   string
+		node   uint64 // of the first
+		silent time.Duration
+		stored string
+		older  bool // it is not written any more
+	}{
+		{"heard", 0x1112131415161718, 0, "\x03" + head + first + node + "\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x02eu" +
+			second + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00", false},
+		{"one silent", 0x1112131415161718, 300 * time.Millisecond, "\x04" + head + first + node + "\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x00\x02eu" +
+			second + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\xac\x02\x00", false},
+		{"heard, without nodes", 0, 0, "\x01" + head + first + "\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x02eu" + second + "\x00\x00\x00\x00\x00", true},
+		{"one silent, without nodes", 0, 300 * time.Millisecond, "\x02" + head + first + "\xac\x02\x07\x64\x80\x94\xeb\xdc\x03\x00\x02eu" +
+			second + "\x00\x00\x00\x00\xac\x02\x00", true},
+	} {
+		d := escrow.Deposit{Key: 5, Version: 258, Holdings: []escrow.Holding{
+			{Holder: 0x0102030405060708, Node: tt.node, Granted: 300, Returned: 7, Limit: 100, Lasts: time.Second, Region: "eu"},
+			{Holder: 9, Silent: tt.silent},
+		}}
+		if got, err := parseDeposit(5, due+tt.stored); err != nil || !reflect.DeepEqual(got, d) {
+			t.Errorf("%s: parsed %+v, %v, want %+v", tt.name, got, err, d)
+		}
+		d.Holdings[1].Silent += time.Microsecond // less than a millisecond is not written
+		if got := string(appendDeposit(nil, &d)); !tt.older && got != tt.stored {
+			t.Errorf("%s: packed %x, want %x", tt.name, got, tt.stored)
+		}
 	}
 }
 
@@ -72,11 +77,11 @@ func TestDepositsSurvivePacking(t *testing.T) {
 func TestBadDeposits(t *testing.T) {
 	d := escrow.Deposit{Key: 1, Version: 1, Holdings: []escrow.Holding{{Holder: 1, Granted: 1, Lasts: math.MaxInt64, Region: "eu"}}}
 	good := due + string(appendDeposit(nil, &d))
-	head, holder := good[:dueBytes+versionBytes], good[dueBytes+versionBytes:dueBytes+versionBytes+8]
+	head, holder := good[:dueBytes+versionBytes], good[dueBytes+versionBytes:dueBytes+versionBytes+16]
 	for name, bad := range map[string]string{
-		"nothing": "", "no holdings": head, "format": due + "\x03" + good[dueBytes+1:], "none is silent": head[:dueBytes] + "\x02" + head[dueBytes+1:] + holder + "\x01\x00\x00\x00\x00\x00",
-		"huge silent":     head[:dueBytes] + "\x02" + head[dueBytes+1:] + holder + "\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00",
-		"cut in a holder": head + holder[:7], "cut in a number": head + holder + "\x80", "no numbers": head + holder,
+		"nothing": "", "no holdings": head, "format": due + "\x05" + good[dueBytes+1:], "no format": due + "\x00" + good[dueBytes+1:], "none is silent": head[:dueBytes] + "\x04" + head[dueBytes+1:] + holder + "\x01\x00\x00\x00\x00\x00",
+		"huge silent":     head[:dueBytes] + "\x04" + head[dueBytes+1:] + holder + "\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00",
+		"cut in a holder": head + holder[:7], "cut in a node": head + holder[:15], "cut in a number": head + holder + "\x80", "no numbers": head + holder,
 		"long number":     head + holder + "\x80\x00\x00\x00\x00\x00",
 		"huge number":     head + holder + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00",
 		"negative lasts":  head + holder + "\x00\x00\x00\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x00",

@@ -195,7 +195,7 @@ func testCommitStays(s *rights) {
 	s.take(63, 1)
 	want := []escrow.Deposit{
 		{Key: math.MaxUint64, Version: 1, Holdings: []escrow.Holding{
-			{Holder: math.MaxUint64, Granted: math.MaxUint64, Returned: math.MaxUint64 - 1, Limit: math.MaxUint64, Lasts: 366*24*time.Hour + time.Minute, Region: strings.Repeat("z", deltasync.MaxToken)},
+			{Holder: math.MaxUint64, Node: math.MaxUint64, Granted: math.MaxUint64, Returned: math.MaxUint64 - 1, Limit: math.MaxUint64, Lasts: 366*24*time.Hour + time.Minute, Region: strings.Repeat("z", deltasync.MaxToken)},
 			{Holder: 1},
 			{Holder: 2, Granted: 127, Returned: 128, Lasts: 1, Region: "a", Silent: 366 * 24 * time.Hour},
 		}},
@@ -204,7 +204,7 @@ func testCommitStays(s *rights) {
 	}
 	many := escrow.Deposit{Key: 7, Version: 9}
 	for i := range 1000 {
-		many.Holdings = append(many.Holdings, escrow.Holding{Holder: uint64(i) + 1, Granted: uint64(i) << 20, Lasts: time.Second, Region: "us"})
+		many.Holdings = append(many.Holdings, escrow.Holding{Holder: uint64(i) + 1, Node: uint64(i) << 40, Granted: uint64(i) << 20, Lasts: time.Second, Region: "us"})
 	}
 	want = append(want, many)
 	s.commit(63, 1, want...)
