@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/rls"
 )
 
@@ -29,13 +28,13 @@ const (
 
 // serveGRPC serves Envoy's rate limit service, health and reflection on a listener until
 // ctx ends: then health says so, calls under way finish, and what takes longer is cut off.
-func serveGRPC(ctx context.Context, listener net.Listener, api *httpapi.API) error {
+func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	rls.New(api).Register(server)
+	service.Register(server)
 	states := health.NewServer()
 	states.SetServingStatus(rlsv3.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, states)

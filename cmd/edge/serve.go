@@ -19,6 +19,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/rls"
 	"github.com/spillgate/spillgate/sync/natsbus"
 )
 
@@ -86,6 +87,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
+	envoys := rls.New(api)
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
 	if err != nil { // a server that is away is none
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -124,10 +126,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	})
 	front := cli.NewStage(ctx)
 	front.Go("listener", func(ctx context.Context) error {
-		return httpapi.NewServer(api, httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
+		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
 	})
 	if calls != nil {
-		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, api) })
+		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys) })
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 )
@@ -8,6 +9,19 @@ import (
 // SetDraining makes /readyz say that no new work should be sent, so that load
 // balancers look elsewhere. Calls that come all the same are answered.
 func (a *API) SetDraining(draining bool) { a.draining.Store(draining) }
+
+// Ready says why no new work should be sent; nil: it may be.
+func (a *API) Ready() error {
+	if err := a.limiter.Ready(); err != nil {
+		return err
+	}
+	if a.draining.Load() {
+		return errDraining
+	}
+	return nil
+}
+
+var errDraining = errors.New("the edge is draining")
 
 // healthz answers 200 for as long as the process can answer at all.
 func (a *API) healthz(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +52,7 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 		rules = err.Error()
 	}
 	if a.draining.Load() {
-		draining = "the edge is draining"
+		draining = errDraining.Error()
 	}
 	report("rules", rules)
 	report("serving", draining)

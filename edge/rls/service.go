@@ -17,6 +17,8 @@
 // Where nothing can be decided (no rules are loaded yet) the call fails with UNAVAILABLE,
 // and Envoy does what failure_mode_deny says. A domain that has no rules, and a descriptor
 // to which none applies, are OK without a current_limit, as with the reference.
+//
+// The same by HTTP, as the reference has it: POST /json and /healthcheck.
 package rls
 
 import (

@@ -1,0 +1,101 @@
+package rls
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// maxJSON is the largest call in JSON.
+const maxJSON = 1 << 20
+
+// HTTP serves what the reference serves beside gRPC, and hands the rest to next: POST /json
+// is ShouldRateLimit in proto3's JSON, answered with 200, or with 429 where the limit is
+// used up; /healthcheck says OK, or 500 where ready has an error. What the reference does
+// not do: a call that could not be decided is answered with 503, and with what was wrong.
+func (s *Service) HTTP(ready func() error, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/json":
+			s.json(w, r)
+		case "/healthcheck":
+			if err := ready(); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			_, _ = io.WriteString(w, "OK") // a caller that is gone cannot be told so
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (s *Service) json(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		mistake(w, http.StatusMethodNotAllowed, fmt.Errorf("method: %.20q is not served here; POST is", r.Method))
+		return
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
+	if err != nil {
+		s.surface.Refused()
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			mistake(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: is larger than %d bytes", large.Limit))
+			return
+		}
+		mistake(w, http.StatusBadRequest, errors.New("body: could not be read to its end"))
+		return
+	}
+	in := &rlsv3.RateLimitRequest{}
+	if err := protojson.Unmarshal(text, in); err != nil {
+		s.surface.Refused()
+		mistake(w, http.StatusBadRequest, fmt.Errorf("body: is no envoy.service.ratelimit.v3.RateLimitRequest: %w", err))
+		return
+	}
+	out, err := s.ShouldRateLimit(r.Context(), in)
+	if err != nil {
+		code := http.StatusInternalServerError
+		switch status.Code(err) {
+		case codes.InvalidArgument:
+			code = http.StatusBadRequest
+		case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+			code = http.StatusServiceUnavailable
+			w.Header().Set("Retry-After", "1")
+		}
+		mistake(w, code, errors.New(status.Convert(err).Message()))
+		return
+	}
+	text, err = protojson.Marshal(out)
+	if err != nil { // a bug of ours: a text that is no UTF-8, say
+		s.surface.Panicked("/json", err)
+		mistake(w, http.StatusInternalServerError, errors.New("the answer cannot be written as JSON; the log says why"))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if out.OverallCode == rlsv3.RateLimitResponse_OVER_LIMIT {
+		for _, f := range out.ResponseHeadersToAdd {
+			if f.Key == "Retry-After" {
+				w.Header().Set(f.Key, f.Value)
+			}
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text)
+}
+
+// mistake answers what is no decision (RFC 9457).
+func mistake(w http.ResponseWriter, code int, err error) {
+	text, _ := json.Marshal(map[string]any{"type": "about:blank", "title": http.StatusText(code), "status": code, "detail": err.Error()}) // it cannot fail
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(text, '\n'))
+}
