@@ -1,0 +1,123 @@
+package escrow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// take takes a lane if it is not ours, and returns the token that it is ours by.
+func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error) {
+	l := &a.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.token != 0:
+		return l.token, nil
+	case l.taking:
+		return 0, errors.New("the lane is being taken")
+	}
+	l.taking = true
+	l.mu.Unlock()
+	token = max(1, a.cfg.Token())
+	origin, err := a.cfg.Log.Take(ctx, lane, token)
+	l.mu.Lock()
+	if l.taking = false; err != nil {
+		return 0, err
+	}
+	l.token, l.keys, l.short, l.tell, l.idle = token, map[deltasync.Key]*deposit{}, nil, nil, nil
+	l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
+	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
+	return token, nil
+}
+
+// Keep takes the lanes that are owned here, whether anybody claims rights or not: what a
+// new log may not know of is over a lease and a window after it began, and it is better
+// that it begins when the cluster does. For the same reason it looks once a second
+// whether the log is still there: what was lost while nobody claimed would else be
+// noticed by whoever comes first, hours later, and he and all others wait from then on.
+// Call it every Config.Interval.
+func (a *Authority) Keep(ctx context.Context, owned func(lane int) bool) error {
+	now := a.cfg.Boot()
+	last := a.looked.Load()
+	look := (last == 0 || now-time.Duration(last) >= lookEvery) && a.looked.CompareAndSwap(last, int64(now))
+	for lane := range a.lanes {
+		if !owned(lane) {
+			continue
+		}
+		if err := a.keep(ctx, lane, look); err != nil {
+			return fmt.Errorf("keep lane %d of the log of rights: %w", lane, err)
+		}
+	}
+	return nil
+}
+
+// lookEvery is how often the log is asked whether it is there: that is a read a lane.
+const lookEvery = time.Second
+
+// keep takes a lane that is not ours, or of which the log was lost, if it is to look for
+// that. One that somebody else has taken is left to him until somebody claims rights
+// here: two that both believe to own it would take it from each other for ever.
+func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	token, err := a.take(ctx, lane)
+	if err != nil || !look {
+		return err
+	}
+	switch _, err = a.cfg.Log.Load(ctx, lane, token, nil); {
+	case errors.Is(err, ErrLost):
+		a.lanes[lane].drop(token)
+		_, err = a.take(ctx, lane)
+		return err
+	case errors.Is(err, ErrFenced):
+		return nil
+	}
+	return err
+}
+
+// forever is longer ago than any lease, and any window.
+const forever = 10 * 366 * 24 * time.Hour
+
+// sweepEvery is how often a lane is looked through for keys that nobody holds rights of.
+const sweepEvery = time.Second
+
+// sweep forgets keys that nobody holds rights of, and finds those whose holders are
+// silent; l.mu is held. The log has the first without holdings, or not at all.
+func (a *Authority) sweep(l *lane) {
+	now := a.cfg.Boot()
+	if now-l.swept < sweepEvery {
+		return
+	}
+	l.swept = now
+	for _, key := range slices.Sorted(maps.Keys(l.keys)) { // in an order that replays
+		d := l.keys[key]
+		switch d.lapse(a.cfg.Lease, now); {
+		case d.writes > 0:
+		case len(d.holdings) == 0 && d.version == 0:
+			delete(l.keys, key)
+		case len(l.idle) < mostIdle && (len(d.holdings) == 0 || d.hushed(a.cfg.Lease, now)):
+			l.idle = append(l.idle, d)
+		}
+	}
+}
+
+// mostIdle is how many keys that nobody asks for are written at a time.
+const mostIdle = 256
+
+// drop has the lane taken anew, if it is still ours by token. Whoever is fenced off
+// knows nothing any more: somebody else may have granted since. So it is after a write
+// of which nobody knows what became: it may come later than the next, unless that is
+// under another token.
+func (l *lane) drop(token uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == token && token != 0 {
+		l.token, l.keys, l.short, l.tell, l.idle = 0, map[deltasync.Key]*deposit{}, nil, nil, nil
+	}
+}
