@@ -114,7 +114,7 @@ func New(cfg Config) (*Node, error) {
 		cfg: cfg, keyer: keyer, secret: secret, region: deltasync.NodeID(cfg.Region, "", ""),
 		self: deltasync.Up{
 			Kind: deltasync.KindEdge, Region: cfg.Region, Pop: cfg.Pop, Name: cfg.Name,
-			Node:        deltasync.NodeID(cfg.Region, cfg.Pop, cfg.Name),
+			Node:        deltasync.WireNodeID(cfg.Region, cfg.Pop, cfg.Name),
 			Incarnation: cfg.Incarnation, Lanes: cfg.Lanes,
 		},
 		paused: make([]pause, cfg.Lanes), refusals: make([]refusal, cfg.Lanes), lanes: make([]service, cfg.Lanes), told: map[deltasync.Mistake]bool{},

@@ -51,3 +51,28 @@ func TestLivesOfAKeyAreWrittenOnce(t *testing.T) {
 		t.Errorf("%d counted in the store, want 2 of each life", got)
 	}
 }
+
+// An edge of either build is one sender, under the name that tells its PoP: its counts are
+// not counted twice when it begins to call itself otherwise.
+func TestEdgesByEitherName(t *testing.T) {
+	r := newRegion(t, "eu", newStore(&start))
+	for i, node := range []uint64{deltasync.WireNodeID("eu", "p", "e1"), deltasync.NodeID("eu", "p", "e1"), deltasync.NodeID("eu", "q", "e1")} {
+		up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e1", Node: node, Incarnation: 1, Lanes: 1, Seq: uint64(1 + i), SentAt: start.UnixNano(),
+			Sections: []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{charge(start, uint64(5+i))}}}}}}
+		b, err := up.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := deltasync.StatusOK
+		if i == 2 {
+			want = deltasync.StatusForbidden // another PoP's
+		}
+		if got := decode(t, r.Handle(t.Context(), start, deltasync.EdgeSubject("eu", 0, "p", "e1"), b)).Status; got != want {
+			t.Errorf("as %016x it is answered %v, want %v", node, got, want)
+		}
+	}
+	vectors := r.Vectors(9)
+	if len(vectors) != 1 || vectors[0].Replica.Node != deltasync.NodeID("eu", "p", "e1") || charges(vectors[0].Cells) != 6 {
+		t.Errorf("%+v is held, want 6 of one node", vectors)
+	}
+}

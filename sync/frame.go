@@ -153,7 +153,7 @@ type Up struct {
 	Region      string // of the sender
 	Pop         string // of the sending edge
 	Name        string // of the sending edge or aggregator
-	Node        uint64 // see NodeID; of an aggregator: its region's
+	Node        uint64 // see WireNodeID, and NodeID once it was admitted; of an aggregator: its region's
 	Incarnation uint64 // of the sender, in milliseconds since 1970; 0 of a region
 	Lane        int
 	Lanes       int

@@ -181,7 +181,8 @@ func unreadable(err error) string {
 	return reasonMalformed
 }
 
-// identify says where the frame and its subject name different senders.
+// identify says where the frame and its subject name different senders. The frame's node
+// is then the sender's NodeID.
 func identify(from Sender, u *Up) error {
 	switch {
 	case u.Kind != from.Kind:
@@ -194,9 +195,11 @@ func identify(from Sender, u *Up) error {
 		return fmt.Errorf("name: %q, subject says %q", u.Name, from.Name)
 	}
 	// from.Pop and from.Name are empty of a region.
-	if want := NodeID(from.From, from.Pop, from.Name); u.Node != want {
+	node := NodeID(from.From, from.Pop, from.Name)
+	if want := WireNodeID(from.From, from.Pop, from.Name); u.Node != want && u.Node != node {
 		return fmt.Errorf("node: %016x, want %016x", u.Node, want)
 	}
+	u.Node = node
 	return nil
 }
 

@@ -94,6 +94,10 @@ func NodeID(region, pop, name string) uint64 {
 	return PopOf(nodeHash(region, pop, "")) | all&(1<<nodeBits-1)
 }
 
+// WireNodeID is what an edge calls itself in frames: builds that tell no PoP by a node's
+// name know no other, and whoever knows better makes its NodeID of it.
+func WireNodeID(region, pop, name string) uint64 { return nodeHash(region, pop, name) }
+
 // PopOf is the PoP of an edge's node, as a node that no edge has.
 func PopOf(node uint64) uint64 { return node &^ (1<<nodeBits - 1) }
 

@@ -84,6 +84,9 @@ func TestKeyPinned(t *testing.T) {
 	if got, want := NodeID("eu", "ams", "edge-1"), uint64(0xb175b1d49b5ec914); got != want {
 		t.Errorf("NodeID = %#x, want %#x", got, want)
 	}
+	if got, want := WireNodeID("eu", "ams", "edge-1"), uint64(0xd07c80d49b5ec914); got != want {
+		t.Errorf("WireNodeID = %#x, want %#x", got, want)
+	}
 	if got, want := NodeID("eu", "", ""), uint64(0x7fa9aa5a71c9d622); got != want {
 		t.Errorf("NodeID of a region = %#x, want %#x", got, want)
 	}
