@@ -25,7 +25,6 @@ type merged struct {
 	refused []uint32   // deltas that were not wholly taken, by index
 	full    []uint32   // deltas that there was no room for, likewise; see take
 	away    []question // about those
-	unknown []uint32   // deltas that give back more than is known to be theirs to give; see clampRefunds
 	looked  int        // cells and entries that were looked at to judge others
 	recast  *recast    // the last key that began anew by it; nil: none did
 

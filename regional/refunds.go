@@ -24,8 +24,7 @@ import (
 //
 // Before the store has said what it knows of a key, nobody gives back more than he charged,
 // unless it is away: whoever had the key forgotten here, by a flood of others, would have
-// given back nothing yet, each time anew. So the rest of what he gives back is looked at
-// again when the store has answered the frame.
+// given back nothing yet, each time anew.
 //
 // The PoP counts, not the edge, as it may call as many edges its own as it likes.
 
@@ -61,8 +60,8 @@ func (a *Aggregator) clampRefunds(l *lane, key deltasync.Key, c *counter, replic
 		last = max(last, min(latest, horizon)) // one beyond was told before a clock was set back
 	}
 	of := l.countedBy(entriesIn(c.edges.Entries(), deltasync.PopOf(replica.Node)), oldest, last, m)
-	room, known := uint64(0), c.version != 0 || a.store.lost(key, c)
-	if known {
+	room := uint64(0)
+	if c.version != 0 || a.store.lost(key, c) {
 		room = min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
 	}
 	for _, cell := range cells {
@@ -92,12 +91,8 @@ func (a *Aggregator) clampRefunds(l *lane, key deltasync.Key, c *counter, replic
 		kept[i].Refunds = held + take
 	}
 	if clamped {
-		if known {
-			a.stats.clamped.Add(1)
-			m.refuse(delta, deltasync.StatusForbidden)
-		} else {
-			m.unknown = append(m.unknown, uint32(delta))
-		}
+		a.stats.clamped.Add(1)
+		m.refuse(delta, deltasync.StatusForbidden)
 		kept = slices.DeleteFunc(kept, crdt.Cell.Zero)
 	}
 	return kept

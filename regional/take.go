@@ -15,12 +15,6 @@ func (a *Aggregator) take(ctx context.Context, l *lane, up *deltasync.Up, now in
 	m = &merged{by: source(up.Kind), status: deltasync.StatusOK}
 	a.merge(l, up, m, nil, now)
 	stored = a.writeFrame(ctx, l, m, now)
-	if unknown := m.unknown; len(unknown) > 0 {
-		m.told, m.asked, m.unknown = nil, nil, nil
-		a.merge(l, up, m, unknown, now)
-		stored = a.writeFrame(ctx, l, m, now) && stored
-	}
-	defer m.refuseUnknown()
 	for gained := true; gained && len(m.full) > 0 && stored && a.cfg.Now().Sub(begun) < a.cfg.StoreTimeout; {
 		full := m.full
 		m.told, m.asked, m.full, m.away = nil, nil, nil, nil
@@ -40,15 +34,6 @@ func (a *Aggregator) take(ctx context.Context, l *lane, up *deltasync.Up, now in
 	m.inOrder()
 	m.told, m.asked = nil, m.away
 	return m, a.writeFrame(ctx, l, m, now) && stored
-}
-
-// refuseUnknown refuses what nobody knew more of in the end: the key was forgotten again,
-// or the store did not answer. It is told again.
-func (m *merged) refuseUnknown() {
-	for _, delta := range m.unknown {
-		m.refuse(int(delta), deltasync.StatusForbidden)
-	}
-	m.inOrder()
 }
 
 // inOrder puts what was refused, by several passes over a frame, in the order in which
