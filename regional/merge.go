@@ -131,7 +131,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				cells = nil
 			}
 			if up.Kind == deltasync.KindEdge {
-				cells = a.clampRefunds(l, d.Key, c, replica, cells, oldest, horizon, index, m)
+				cells = a.clampRefunds(l, c, replica, cells, oldest, horizon, index, m)
 				cells = a.clamp(l, c, sec.Shape, replica, cells, oldest, index, m)
 			}
 			if d.Tells() {

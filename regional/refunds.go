@@ -22,10 +22,6 @@ import (
 // and no longer. What others charged elsewhere alone, or told another aggregator, comes
 // without a limit: of that a PoP which alone tells of the key here may give back all.
 //
-// Before the store has said what it knows of a key, nobody gives back more than he charged,
-// unless it is away: whoever had the key forgotten here, by a flood of others, would have
-// given back nothing yet, each time anew.
-//
 // The PoP counts, not the edge, as it may call as many edges its own as it likes.
 
 // largestRefund bounds a cell's refunds, so that sums do not overflow: a slice of
@@ -39,7 +35,7 @@ const early = 16
 // clampRefunds lowers what an edge gives back, in slices that are kept and not beyond
 // the horizon, to what it may. It leaves cells alone, and returns them, where all is
 // well.
-func (a *Aggregator) clampRefunds(l *lane, key deltasync.Key, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest, horizon crdt.Slice, delta int, m *merged) []crdt.Cell {
+func (a *Aggregator) clampRefunds(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest, horizon crdt.Slice, delta int, m *merged) []crdt.Cell {
 	own := c.edges.Of(replica)
 	if own == nil {
 		own = &crdt.Vector{}
@@ -60,10 +56,7 @@ func (a *Aggregator) clampRefunds(l *lane, key deltasync.Key, c *counter, replic
 		last = max(last, min(latest, horizon)) // one beyond was told before a clock was set back
 	}
 	of := l.countedBy(entriesIn(c.edges.Entries(), deltasync.PopOf(replica.Node)), oldest, last, m)
-	room := uint64(0)
-	if c.version != 0 || a.store.lost(key, c) {
-		room = min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
-	}
+	room := min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))
 	for _, cell := range cells {
 		if cell.Slice >= oldest {
 			s := &of[cell.Slice-oldest]

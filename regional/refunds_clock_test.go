@@ -15,12 +15,12 @@ func TestRefundAfterClockWasSetBack(t *testing.T) {
 	shape := deltasync.Shape{Width: time.Millisecond, Slices: 1000, Limit: 100}
 	const now = 100 * int64(24*time.Hour)
 	us, other := crdt.Replica{Node: 1}, crdt.Replica{Node: 2}
-	c := &counter{shape: shape, version: 1}
+	c := &counter{shape: shape}
 	present := sliceAt(shape, now)
 	c.edges.Join(us, crdt.Cell{Slice: present, Charges: 10})
 	c.edges.Join(other, crdt.Cell{Slice: sliceAt(shape, now+int64(24*time.Hour)), Charges: 10})
 	told := []crdt.Cell{{Slice: present, Charges: 10, Refunds: 9}}
-	kept := a.clampRefunds(l, 9, c, us, told, retirement(shape, now), sliceAt(shape, now+int64(maxAhead)), 0, &merged{})
+	kept := a.clampRefunds(l, c, us, told, retirement(shape, now), sliceAt(shape, now+int64(maxAhead)), 0, &merged{})
 	if len(kept) != 1 || kept[0] != told[0] {
 		t.Errorf("%+v is taken, want %+v", kept, told)
 	}
