@@ -19,6 +19,7 @@ func (t *trial) onUp(s *world.Site, subject string, payload []byte) {
 		t.failf("1", "%s sends what cannot be read: %v", s.Name, err)
 		return
 	}
+	admit(&up)
 	if want := deltasync.EdgeSubject(s.Region, up.Lane, "pop", s.Name); subject != want {
 		t.failf("14", "%s sends a frame of lane %d to %s, want %s", s.Name, up.Lane, subject, want)
 	}
@@ -162,6 +163,7 @@ func (t *trial) onDown(v *world.Server, payload, reply []byte) {
 		t.failf("6", "%s answers what cannot be read: %v", v.Name, err)
 		return
 	}
+	admit(&up)
 	if s := down.Status; s == deltasync.StatusUnsupported || s == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		t.failf("13", "%s turns away a frame of %s/%s: %s", v.Name, up.Region, up.Name, s)
 	}
@@ -307,5 +309,12 @@ func (t *trial) verifyTold(v *world.Server, c *counter, totals *deltasync.Totals
 		if cell, is := c.above(told.cells, told.truth); is {
 			t.failf("1", "%s answers %+v of %s from %s, the truth is %+v", v.Name, cell, c.user, told.by, told.truth.Get(cell.Slice))
 		}
+	}
+}
+
+// admit gives a frame of an edge the name that whoever admits it knows the edge by.
+func admit(up *deltasync.Up) {
+	if up.Kind == deltasync.KindEdge {
+		up.Node = deltasync.NodeID(up.Region, up.Pop, up.Name)
 	}
 }
