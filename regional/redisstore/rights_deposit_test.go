@@ -108,7 +108,14 @@ func FuzzDeposit(f *testing.F) {
 			}
 			return
 		}
-		if again := string(appendDeposit(nil, &d)); again != stored[dueBytes:] {
+		again := string(appendDeposit(nil, &d))
+		if stored[dueBytes] < formatHeard { // it is written otherwise by now
+			if same, err := parseDeposit(1, due+again); err != nil || !reflect.DeepEqual(same, d) {
+				t.Errorf("parsed %x as %+v, and that again as %+v, %v", stored[dueBytes:], d, same, err)
+			}
+			return
+		}
+		if again != stored[dueBytes:] {
 			t.Errorf("parsed %x as %+v, which is %x", stored[dueBytes:], d, again)
 		}
 	})
