@@ -42,7 +42,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := &rlsv3.RateLimitRequest{}
 		if proto.Unmarshal(text, in) != nil {
-			t.Skip() // grpc refuses it
+			return // gRPC refuses it before it is ours to answer
 		}
 		before := limiter.Checks()
 		out, err := service.ShouldRateLimit(t.Context(), in)
