@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -84,6 +85,20 @@ func (c client) charge(t testing.TB, account string, n int) {
 	}
 }
 
+// healthy has the edge say that it lives.
+func (c client) healthy() error {
+	out, err := c.http.Get(c.url + "/healthz")
+	if err != nil {
+		return err
+	}
+	defer out.Body.Close()
+	_, err = io.Copy(io.Discard, out.Body)
+	if out.StatusCode != http.StatusOK {
+		err = errors.Join(err, fmt.Errorf("/healthz: %s", out.Status))
+	}
+	return err
+}
+
 // used is what the edge believes is used under an attribute. Looking counts
 // nothing, and has the edge ask its region.
 func (c client) used(name, value string) (uint64, error) {
@@ -102,23 +117,24 @@ func (c client) used(name, value string) (uint64, error) {
 type counts map[string]uint64
 
 // agree waits until each of the edges believes in want, and says how long that
-// took.
+// took. All are looked at each time: an edge asks its region of what is looked at.
 func agree(t testing.TB, within time.Duration, want counts, edges ...*edge) time.Duration {
 	t.Helper()
 	start := time.Now()
 	proc.Until(t, within, func() error {
+		var first error
 		for _, e := range edges {
 			for _, account := range slices.Sorted(maps.Keys(want)) {
 				got, err := e.used("account", account)
-				if err != nil {
-					return fmt.Errorf("%s: %w", e.name, err)
+				if err == nil && got != want[account] {
+					err = fmt.Errorf("believes that %d of account %s are used, want %d", got, account, want[account])
 				}
-				if got != want[account] {
-					return fmt.Errorf("%s believes that %d of account %s are used, want %d", e.name, got, account, want[account])
+				if err != nil && first == nil {
+					first = fmt.Errorf("%s: %w", e.name, err)
 				}
 			}
 		}
-		return nil
+		return first
 	})
 	return time.Since(start)
 }
