@@ -50,6 +50,8 @@ type lane struct {
 	order       []deltasync.Key            // of all counters
 	guests      map[deltasync.Key]*counter // those that have no place; see guests.go
 	room        room
+	pops        map[uint64]*popBytes // who has how much of it
+	terms       terms
 	hand        int                  // the place in order that Tick goes on from
 	contests    []deltasync.Key      // keys whose counters have one
 	present     map[uint64]*presence // edges, by node
@@ -125,7 +127,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	for range cfg.Lanes {
 		l := &lane{counters: map[deltasync.Key]*counter{}, present: map[uint64]*presence{}, retry: retries{store: a.store, keys: make([][]deltasync.Key, len(a.store.known))}}
-		l.room = room{keys: math.MaxInt, bytes: cfg.laneBytes(), enough: little}
+		l.room = room{keys: math.MaxInt, bytes: cfg.laneBytes(), all: searches{enough: little}}
 		if cfg.MaxKeys > 0 {
 			l.room.keys = cfg.MaxKeys / cfg.Lanes
 		}

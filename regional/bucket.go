@@ -214,7 +214,7 @@ func (l *lane) retire(c *counter, oldest crdt.Slice, now int64) bool {
 	if c.hears() {
 		c.abroad.told.Retire(oldest)
 	}
-	if c.edges.Len()+c.regions.Len() > 0 || c.taken != nil || c.hears() || c.penalty.kept(now) {
+	if c.edges.Len()+c.regions.Len() > 0 || c.taken != nil || c.hears() || c.penalty.at(now) != 0 {
 		return true
 	}
 	return c.past != nil && l.rests(c, oldest, now)

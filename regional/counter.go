@@ -3,6 +3,7 @@ package regional
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -39,6 +40,8 @@ type counter struct {
 	abroad  *abroad          // of one that is told to its homes alone; nil: nothing
 	contest *contest         // of one whose edges decide by shares; nil: none does
 	penalty penalty
+	pop     uint64   // who pays for it; see popbytes.go
+	parts   *[]owned // or these; nil: one alone does
 }
 
 // missing names cells that the store does not have yet.
@@ -170,6 +173,9 @@ func (c *counter) lacks(source Source, replica crdt.Replica, from crdt.Slice) {
 			return
 		}
 	}
+	if n := len(c.missing); n == cap(c.missing) { // of many entries a few may be missing, or all, and no more: see weigh
+		c.missing = slices.Grow(c.missing, min(n, 64)+1)
+	}
 	c.missing = append(c.missing, missing{source, replica, from})
 }
 
@@ -221,7 +227,7 @@ func (c *counter) written() {
 
 // lacksAll notes that the store may have nothing of the key.
 func (c *counter) lacksAll() {
-	c.missing = c.missing[:0]
+	c.missing = slices.Grow(c.missing[:0], c.edges.Len()+c.regions.Len())
 	if c.hears() {
 		c.lacks(FromHomes, crdt.Replica{}, math.MinInt64)
 	}

@@ -54,3 +54,27 @@ func (a *Aggregator) Refuse(keys []deltasync.Key, shape deltasync.Shape) {
 		a.legacy.again.Or(1 << lane)
 	}
 }
+
+// Paid is what PoPs have of the lanes, as it is kept from change to change, and Due as it
+// is worked out anew.
+func (a *Aggregator) Paid() (paid, due map[uint64]int) {
+	paid, due = map[uint64]int{}, map[uint64]int{}
+	for _, l := range a.lanes {
+		for pop, p := range l.pops {
+			paid[pop] += p.bytes
+		}
+		for _, counters := range []map[deltasync.Key]*counter{l.counters, l.guests} {
+			for _, c := range counters {
+				switch {
+				case c.parts != nil:
+					for _, part := range *c.parts {
+						due[part.pop] += part.bytes
+					}
+				case c.soleOf() != nobody:
+					due[c.soleOf()] += int(c.weight)
+				}
+			}
+		}
+	}
+	return paid, due
+}

@@ -26,8 +26,9 @@ const (
 )
 
 // admits says whether there is room for a replica's entry in a counter, and counts why
-// there is none: the key has all it may have, or the lane takes more than it may.
-func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Replica) bool {
+// there is none: the key has all it may have, or the lane or a PoP there takes more than
+// it may.
+func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, now int64) bool {
 	var at crdt.Place
 	switch {
 	case !c.admits(&at, source, replica):
@@ -37,7 +38,7 @@ func (a *Aggregator) admits(l *lane, c *counter, source Source, replica crdt.Rep
 		a.stats.heavy.Add(1)
 		return false
 	}
-	return true
+	return source != FromEdge || a.hasRoom(l, c, replica, cells, oldest, now)
 }
 
 // admits says whether there is room for a replica's entry.
@@ -77,13 +78,13 @@ func firstOf(entries []crdt.Entry, node uint64) int {
 }
 
 // open is the counter of a key, a new one if need be, which may matter more than
-// others; nil: there is no room.
-func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, matters bool, now int64) *counter {
+// others, for a PoP's edge or nobody's; nil: there is no room.
+func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, pop uint64, matters bool, now int64) *counter {
 	c := l.counters[key]
 	if c != nil {
 		return c
 	}
-	if !a.makeRoom(l, matters, now) {
+	if !a.makeRoom(l, pop, matters, now) {
 		return nil
 	}
 	if c = l.guests[key]; c != nil {
@@ -92,7 +93,7 @@ func (a *Aggregator) open(l *lane, key deltasync.Key, shape deltasync.Shape, mat
 		a.changed(l, key, c, now) // what was to be pushed once it was stored
 		return c
 	}
-	c = &counter{shape: shape, fresh: true}
+	c = &counter{shape: shape, fresh: true, pop: pop}
 	l.enter(key, c)
 	return c
 }
@@ -153,11 +154,11 @@ func (a *Aggregator) ask(ctx context.Context, l *lane, asked []question, m *merg
 		if failed != nil && failed.has(a.store.part(&items[i])) || !answer[i].knows() {
 			continue
 		}
-		if l.counters[items[i].Key] == nil && l.crowded() {
+		if l.counters[items[i].Key] == nil && (l.crowded() || l.overdrawn(m.pop, freshBytes)) {
 			m.guest(items[i].Key, l.visitor(shapes[i], &answer[i], now))
 			continue
 		}
-		if c := a.open(l, items[i].Key, shapes[i], false, now); c != nil {
+		if c := a.open(l, items[i].Key, shapes[i], m.pop, false, now); c != nil {
 			if c.shape.Width != shapes[i].Width {
 				continue
 			}

@@ -80,9 +80,10 @@ func more(cells, told []crdt.Cell) bool {
 	return false
 }
 
-// guestsFull says that there is no room for one more.
+// guestsFull says that there is no room for one more: they have their part, or others
+// cannot make room as yet, and would have to go unstored.
 func (l *lane) guestsFull() bool {
-	return len(l.guests) >= max(1, l.room.keys/guestShare) || l.room.guests+freshBytes > l.room.bytes/guestShare
+	return l.size()+freshBytes > l.room.bytes/64*65 || len(l.guests) >= max(1, l.room.keys/guestShare) || l.room.guests+freshBytes > l.room.bytes/guestShare
 }
 
 // seeOff lets a guest go that is stored and pushed. One that still owes the store
@@ -130,6 +131,7 @@ func (l *lane) sendAway(away partSet) {
 
 // dismiss forgets a guest.
 func (l *lane) dismiss(key deltasync.Key, c *counter) {
+	l.uncharge(c)
 	l.room.held -= int(c.weight)
 	l.room.guests -= int(c.weight)
 	delete(l.guests, key)

@@ -25,7 +25,7 @@ func TestGuestThatFindsAPlaceIsPushed(t *testing.T) {
 		if f.changed(f.l, key, c, f.now); c.pushed {
 			t.Errorf("%d of 1000 are pushed before the store has said the rest", tt.charges)
 		}
-		if got := f.open(f.l, key, second, false, f.now); got != c || c.guest || len(f.l.guests) != 0 {
+		if got := f.open(f.l, key, second, nobody, false, f.now); got != c || c.guest || len(f.l.guests) != 0 {
 			t.Fatalf("it has no place: %+v", got)
 		}
 		if c.pushed != tt.want {

@@ -18,6 +18,7 @@ func source(kind deltasync.Kind) Source {
 // merged is what became of a frame.
 type merged struct {
 	by      Source // of the frame's counts; 0: there is none
+	pop     uint64 // who pays for new keys; see popbytes.go
 	told    []told // the store must hear of them, or be asked about
 	asked   []question
 	guests  map[deltasync.Key]*counter // what is answered of keys that have no place
@@ -66,6 +67,9 @@ func (m *merged) heard(d *deltasync.Delta, vain bool) {
 // merge joins a frame's counts, or only those of some of its deltas, by index.
 func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, now int64) {
 	pop := a.pops.note(up)
+	if m.pop = pop; up.Kind != deltasync.KindEdge {
+		m.pop = nobody
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := only == nil
@@ -115,7 +119,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				m.asked = append(m.asked, question{d.Key, sec.Shape})
 				continue
 			}
-			c := a.open(l, d.Key, sec.Shape, matters(sec.Shape, d, now), now)
+			c := a.open(l, d.Key, sec.Shape, m.pop, matters(sec.Shape, d, now), now)
 			if c == nil {
 				m.full, m.away = append(m.full, uint32(index)), append(m.away, question{d.Key, sec.Shape})
 				continue
@@ -126,7 +130,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				continue
 			}
 			c.reshape(sec.Shape)
-			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !a.admits(l, c, source(up.Kind), replica) {
+			if n := len(cells); n > 0 && cells[n-1].Slice >= oldest && !a.admits(l, c, source(up.Kind), replica, cells, oldest, now) {
 				m.refuse(index, deltasync.StatusOverloaded)
 				cells = nil
 			}
@@ -166,7 +170,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 			}
 			until := d.Until
 			if up.Kind == deltasync.KindEdge {
-				until = a.heed(l, c, up, until, now)
+				until = a.heed(l, d.Key, c, up, until, now)
 			}
 			later := (up.Kind == deltasync.KindEdge || !c.shape.Regional) && a.punish(l, d.Key, c, until, now)
 			if up.Kind == deltasync.KindEdge && c.unasked {

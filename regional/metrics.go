@@ -13,7 +13,8 @@ import (
 // stats are the aggregator's counters.
 type stats struct {
 	merges, ahead, full, misshapen    atomic.Uint64
-	crowded, heavy, clamped           atomic.Uint64
+	crowded, heavy, overdrawn         atomic.Uint64
+	clamped                           atomic.Uint64
 	evicted, restored                 atomic.Uint64
 	evictedUnexported                 atomic.Uint64
 	evictedUnstored, unmet            atomic.Uint64
@@ -134,7 +135,7 @@ var (
 	restoredDesc = prometheus.NewDesc("spillgate_aggregator_restored_keys_total", "Keys written again because the store had shed them.", nil, nil)
 	edgesDesc    = prometheus.NewDesc("spillgate_live_edges", "Edges of the region heard of lately.", nil, nil)
 	mergesDesc   = prometheus.NewDesc("spillgate_aggregator_merges_total", "Counts received: one is one replica, key and slice.", nil, nil)
-	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason. For want of memory: keys_full (of a key that is new here), bytes_full (of a key that is known, from an edge or region that is new to it), guests_full (what a home told; it is asked again): their senders tell them again. entries_full: a key has as many starts of edges as it may, or a frame takes too long to check. growth: an edge counted, gave back or kept out more than it may.", []string{"reason"}, nil)
+	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason. For want of memory: keys_full (of a key that is new here), bytes_full (of a key that is known, from an edge or region that is new to it), pop_full (of a PoP that has more than its part of the memory, while others have some too), guests_full (what a home told; it is asked again): their senders tell them again. entries_full: a key has as many starts of edges as it may, or a frame takes too long to check. growth: an edge counted, gave back or kept out more than it may.", []string{"reason"}, nil)
 	mutedDesc    = prometheus.NewDesc("spillgate_sync_muted_senders", "Senders that had so many frames refused that theirs are not even read, for a minute to an hour.", nil, nil)
 	secretsDesc  = prometheus.NewDesc("spillgate_sync_other_secret_edges", "Edges of the region whose secret is not that of most: they count keys of their own.", nil, nil)
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
@@ -233,6 +234,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(refusedDesc, st.Clamped, "growth")
 	count(refusedDesc, c.aggregator.stats.crowded.Load(), "entries_full")
 	count(refusedDesc, c.aggregator.stats.heavy.Load(), "bytes_full")
+	count(refusedDesc, c.aggregator.stats.overdrawn.Load(), "pop_full")
 	count(refusedDesc, c.aggregator.stats.unmet.Load(), "guests_full")
 	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
 	count(duplicates, st.Duplicates)

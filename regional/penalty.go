@@ -14,9 +14,8 @@ const PenaltyAhead = limit.MaxWindow + maxAhead
 // penalty is when whoever was denied is let in again: a register that joins by
 // the later. It is kept until it is over, whatever becomes of the counts.
 type penalty struct {
-	until int64   // in nanoseconds since 1970; 0: none
-	lacks bool    // the store does not have it yet
-	terms *[]term // of those who told it; nil: nobody
+	until int64 // in nanoseconds since 1970; 0: none
+	lacks bool  // the store does not have it yet
 }
 
 // lasts says that a penalty until then is neither over nor beyond belief.

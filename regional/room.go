@@ -64,14 +64,22 @@ type room struct {
 	guests      int      // of them those of guests
 	unmet       bool     // some found no room since sendAway
 	most        int      // counters that there were at once
-	hand        int      // the place in lane.order where the next search begins
-	newHand     int      // and that among those who came last
-	enough      worth    // who is worth no more goes without a look at others; raised where there are none such
-	barren      [3]int64 // by need; until then nobody searches: one has just found nothing
-	evictions   uint
-	hot         int64  // until then nobody searches far: all were hot
-	displaced   uint64 // counters that were forgotten though they cannot be read again
+	displaced   uint64   // counters that were forgotten though they cannot be read again
+	all         searches // among all counters
 }
+
+// searches is what those for counters to be forgotten go on from, among all or a PoP's.
+type searches struct {
+	hand      int      // the place in lane.order where the next one begins
+	newHand   int      // and that among those who came last
+	enough    worth    // who is worth no more goes without a look at others; raised where there are none such
+	barren    [3]int64 // by need; until then nobody searches: one has just found nothing
+	evictions uint
+	hot       int64 // until then nobody searches far: all were hot
+}
+
+// rested has the next one search, whatever the last ones found.
+func (r *searches) rested() { r.barren, r.hot = [3]int64{}, 0 }
 
 // size is what the lane takes.
 func (l *lane) size() int {
@@ -79,7 +87,7 @@ func (l *lane) size() int {
 	for j := range l.peers {
 		places += cap(l.peers[j].again) + cap(l.peers[j].refused)*heirKeys
 	}
-	return l.room.held + l.truths.bytes + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
+	return l.room.held + l.truths.bytes + l.terms.bytes + placeBytes*(l.room.most+len(l.guests)) + keyBytes*places
 }
 
 // heavy says that it takes more than it may.
@@ -98,8 +106,8 @@ func (l *lane) tight() bool {
 
 // weigh brings what is known of a counter's size up to date.
 func (l *lane) weigh(c *counter) {
-	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes() + cap(c.missing)*int(unsafe.Sizeof(missing{}))
-	bytes += c.penalty.bytes()
+	bytes := counterBytes + c.edges.Bytes() + c.regions.Bytes()
+	bytes += max(cap(c.missing), c.edges.Len()) * int(unsafe.Sizeof(missing{})) // the store may soon lack what each edge told
 	if c.votes != nil {
 		bytes += c.votes.bytes()
 	}
@@ -118,7 +126,11 @@ func (l *lane) weigh(c *counter) {
 	if c.contest != nil {
 		bytes += c.contest.bytes()
 	}
+	if c.parts != nil {
+		bytes += int(unsafe.Sizeof(*c.parts)) + cap(*c.parts)*int(unsafe.Sizeof(owned{}))
+	}
 	weight := int32(min(bytes, math.MaxInt32))
+	l.charge(c, int(weight))
 	l.room.held += int(weight - c.weight)
 	if c.guest {
 		l.room.guests += int(weight - c.weight)
@@ -239,16 +251,22 @@ const (
 	looks     = 32
 	newLooks  = 64
 	mostLooks = 1024
+	// strays is how many it passes by for each that it compares, if it is for a PoP's own.
+	strays = 8
 	// barrenFor is how long nobody looks again for what was not found.
 	barrenFor = 10 * time.Millisecond
 )
 
 // makeRoom forgets counters until there is room for one more, and says whether
-// there is. For a key that matters more is given up.
-func (a *Aggregator) makeRoom(l *lane, matters bool, now int64) bool {
+// there is. For a key that matters more is given up; of a PoP, or nobody, that has more of the
+// lane than its part it is keys of its own.
+func (a *Aggregator) makeRoom(l *lane, pop uint64, matters bool, now int64) bool {
 	why := forAny
 	if matters {
 		why = forOneThatMatters
+	}
+	if !a.makeOwnRoom(l, pop, freshBytes, nil, why, now) {
+		return false
 	}
 	for l.crowded() {
 		if !a.evict(l, why, now) {
@@ -269,6 +287,7 @@ func (a *Aggregator) relieve(l *lane, now int64) {
 		switch {
 		case !l.heavy():
 			return
+		case a.relieveOf(l, now):
 		case !l.bursts():
 			if !a.evict(l, forAny, now) {
 				return
@@ -283,25 +302,32 @@ func (a *Aggregator) relieve(l *lane, now int64) {
 type search struct {
 	now    int64
 	why    need
+	pop    uint64   // whose counters are looked at; nobody: all are
+	keep   *counter // if not nil it stays, as do those of the last batch, which are yet to be answered
+	enough worth
 	at     int // in lane.order; -1: nothing
 	least  worth
 	locked bool // some may not be forgotten as yet
 }
 
 // look looks at n counters from a hand on, among those at places from first on,
-// and stops at one that is worth little enough.
+// and stops at one that is worth little enough. Of a PoP's it may find fewer.
 func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
-	for range min(n, len(l.order)-first) {
+	for range min(n*strays, mostLooks, len(l.order)-first) {
 		if *hand < first || *hand >= len(l.order) {
 			*hand = first
 		}
-		w := a.worth(l, l.order[*hand], s.why, s.now)
+		at := *hand
+		*hand++
+		if c := l.counters[l.order[at]]; s.pop != nobody && (c.soleOf() != s.pop || s.keep != nil && (c == s.keep || c.batch == l.batches)) {
+			continue
+		}
+		w := a.worth(l, l.order[at], s.why, s.now)
 		s.locked = s.locked || w == priceless
 		if w < s.least {
-			s.at, s.least = *hand, w
+			s.at, s.least = at, w
 		}
-		*hand++
-		if w <= l.room.enough {
+		if n--; n == 0 || w <= s.enough {
 			return
 		}
 	}
@@ -311,15 +337,18 @@ func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
 // stands last, and takes the place of who goes: so where most are hot, those that
 // a flood brings make room for each other.
 func (a *Aggregator) evict(l *lane, why need, now int64) bool {
-	r := &l.room
-	barren := &r.barren[why]
+	return a.evictBy(l, &l.room.all, search{now: now, why: why})
+}
+
+func (a *Aggregator) evictBy(l *lane, r *searches, s search) bool {
+	now, why, barren := s.now, s.why, &r.barren[s.why]
 	if waits(*barren, now) {
 		return false
 	}
-	s := search{now: now, why: why, at: -1, least: priceless}
 	if r.enough >= hotCounter && !waits(r.hot, now) {
 		r.enough = little
 	}
+	s.at, s.least, s.enough = -1, priceless, r.enough
 	a.look(l, &s, &r.hand, 0, looks)
 	if s.least >= hotCounter && (s.at < 0 || !waits(r.hot, now)) {
 		a.look(l, &s, &r.newHand, len(l.order)/4*3, newLooks)
@@ -349,7 +378,7 @@ func (a *Aggregator) evict(l *lane, why need, now int64) bool {
 	l.forgot |= forgot
 	switch {
 	case s.least&unstored != 0:
-		r.displaced++
+		l.room.displaced++
 		a.stats.evictedUnstored.Add(1)
 	case forgot != 0:
 		a.stats.evictedUnexported.Add(1)

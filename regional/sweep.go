@@ -34,6 +34,7 @@ func (a *Aggregator) Tick(now time.Time) {
 			a.reread(i, j, t)
 		}
 		l.forgetSnapshot(t)
+		l.forgetTerms(t)
 	}
 	a.tellWatch(now)
 }
@@ -51,7 +52,7 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	given = given && l.told()
-	l.room.enough = little
+	l.room.all.enough = little
 	a.relieve(l, now)
 	for range n {
 		if l.hand >= len(l.order) {
@@ -73,7 +74,6 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 		l.arm(c, now)
 		l.watchAgain(key, c, now)
 		c.forgetRivals(now)
-		c.penalty.forgetTerms(now)
 		l.weigh(c)
 		l.hand++
 	}
@@ -101,6 +101,7 @@ func (c *counter) spare() bool {
 // drop forgets the key at a place in order.
 func (l *lane) drop(at int) {
 	c := l.counters[l.order[at]]
+	l.uncharge(c)
 	l.room.held -= int(c.weight)
 	l.strike(c)
 	delete(l.counters, l.order[at])

@@ -1,8 +1,6 @@
 package regional
 
 import (
-	"cmp"
-	"slices"
 	"unsafe"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -15,14 +13,21 @@ import (
 // however often it tells a later end. With a key that has used half of its limit
 // anybody may keep it out anew, as he may by counting. Edges themselves heed what they
 // set for as long as they set it for, and nothing longer than their rule's.
+//
+// Terms are remembered beside the counters, as a PoP can have its own of these forgotten.
+// Of more keys than there is room for it keeps none out with nothing to show.
 
-// mostTerms bounds the PoPs of which terms are kept, of each key.
-const mostTerms = 16
+// mostTerms bounds the keys of a lane that a PoP keeps out, or rests from, with nothing
+// to show.
+const mostTerms = 1024
 
 // term is how long a PoP has kept a key out.
-type term struct {
-	pop         uint64
-	from, until int64
+type term struct{ from, until int64 }
+
+// terms are those of a lane.
+type terms struct {
+	pops  map[uint64]map[deltasync.Key]term
+	bytes int
 }
 
 // counts says that the term lasts, or that its PoP rests from it: for as much time as it
@@ -33,25 +38,26 @@ func (t *term) counts(now int64) bool {
 
 // heed is how much of a penalty that an edge tells is heeded: its end, an earlier one,
 // or 0.
-func (a *Aggregator) heed(l *lane, c *counter, up *deltasync.Up, until, now int64) int64 {
-	if !lasts(until, now) {
-		return until // nobody heeds it
+func (a *Aggregator) heed(l *lane, key deltasync.Key, c *counter, up *deltasync.Up, until, now int64) int64 {
+	if !lasts(until, now) || until <= c.penalty.at(now) {
+		return until // it changes nothing
 	}
-	t := c.penalty.term(deltasync.PopOf(up.Node), now)
-	most := int64(limit.LongestTerm(c.shape.Window()))
-	// Whether it has more to show is worked out only where that matters.
-	if (now >= t.until || until > t.from+most) && t.from < now && l.evident(c, now) {
-		*t = term{pop: t.pop, from: now, until: now}
+	pop := deltasync.PopOf(up.Node)
+	if l.evident(c, now) {
+		l.terms.forget(pop, key)
+		return min(until, now+int64(limit.LongestTerm(c.shape.Window())))
 	}
+	t, ok := l.terms.of(pop, key, now)
 	switch {
-	case now >= t.until && t.from < now: // it has to rest
+	case !ok || now >= t.until && t.from < now: // it has to rest
 		a.stats.clamped.Add(1)
 		return 0
-	case until > t.from+most:
+	case until > t.from+int64(limit.LongestTerm(c.shape.Window())):
 		a.stats.clamped.Add(1)
-		until = t.from + most
+		until = t.from + int64(limit.LongestTerm(c.shape.Window()))
 	}
 	t.until = max(t.until, until)
+	l.terms.set(pop, key, t)
 	return until
 }
 
@@ -61,46 +67,60 @@ func (l *lane) evident(c *counter, now int64) bool {
 	return c.shape.Limit > 0 && l.used(c, now) >= percent(c.shape.Limit, 50)
 }
 
-// term is a PoP's, a new one if it has none or has rested. Where there are too many, the
-// one that is over first makes way.
-func (p *penalty) term(pop uint64, now int64) *term {
-	p.forgetTerms(now)
-	if p.terms == nil {
-		p.terms = &[]term{}
+// of is a PoP's term of a key, a new one if it has none or has rested; false: there is
+// no room for one.
+func (t *terms) of(pop uint64, key deltasync.Key, now int64) (term, bool) {
+	had, ok := t.pops[pop][key]
+	switch {
+	case ok && had.counts(now):
+		return had, true
+	case !ok && len(t.pops[pop]) >= mostTerms:
+		return term{}, false
 	}
-	all := *p.terms
-	at := slices.IndexFunc(all, func(t term) bool { return t.pop == pop })
-	if at < 0 && len(all) >= mostTerms {
-		first := slices.MinFunc(all, func(a, b term) int { return cmp.Compare(a.until, b.until) })
-		all = slices.DeleteFunc(all, func(t term) bool { return t == first })
+	return term{now, now}, true
+}
+
+func (t *terms) set(pop uint64, key deltasync.Key, to term) {
+	if t.pops == nil {
+		t.pops = map[uint64]map[deltasync.Key]term{}
 	}
-	if at < 0 {
-		at, all = len(all), append(all, term{pop: pop, from: now, until: now})
+	if t.pops[pop] == nil {
+		t.pops[pop] = map[deltasync.Key]term{}
 	}
-	*p.terms = all
-	return &all[at]
+	t.bytes -= bytesOf(t.pops[pop])
+	t.pops[pop][key] = to
+	t.bytes += bytesOf(t.pops[pop])
+}
+
+func (t *terms) forget(pop uint64, key deltasync.Key) {
+	of := t.pops[pop]
+	if _, ok := of[key]; !ok {
+		return
+	}
+	t.bytes -= bytesOf(of)
+	if delete(of, key); len(of) == 0 {
+		delete(t.pops, pop)
+		return
+	}
+	t.bytes += bytesOf(of)
 }
 
 // forgetTerms forgets those of PoPs that have rested.
-func (p *penalty) forgetTerms(now int64) {
-	if p.terms == nil {
-		return
-	}
-	*p.terms = slices.DeleteFunc(*p.terms, func(t term) bool { return !t.counts(now) })
-	if len(*p.terms) == 0 {
-		p.terms = nil
+func (l *lane) forgetTerms(now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pop, of := range l.terms.pops {
+		for key, had := range of {
+			if !had.counts(now) {
+				l.terms.forget(pop, key)
+			}
+		}
 	}
 }
 
-// kept says that something of the penalty is to be kept: it lasts, or somebody who set
-// it has to rest.
-func (p *penalty) kept(now int64) bool {
-	return p.at(now) != 0 || p.terms != nil && slices.ContainsFunc(*p.terms, func(t term) bool { return t.counts(now) })
-}
-
-func (p *penalty) bytes() int {
-	if p.terms == nil {
+func bytesOf(of map[deltasync.Key]term) int {
+	if len(of) == 0 {
 		return 0
 	}
-	return int(unsafe.Sizeof(*p.terms)) + cap(*p.terms)*int(unsafe.Sizeof(term{}))
+	return mapBytes(len(of), int(unsafe.Sizeof(deltasync.Key(0))+unsafe.Sizeof(term{})))
 }

@@ -54,7 +54,8 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 	m.recast = &recast{key: key, was: c.shape.Width, width: told.Width}
 	*c = counter{
 		fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again,
-		penalty: c.penalty, // or by another width anybody could end it, or his rest from one
+		pop: c.pop, parts: c.parts,
+		penalty: c.penalty, // or by another width anybody could end it
 	}
 	c.reshape(told)
 	l.weigh(c)

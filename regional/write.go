@@ -165,7 +165,10 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			l.list(&batch[i], &answer[i], now)
 		}
 	}
-	l.room.barren, l.room.hot = [3]int64{}, 0 // what was written can make room
+	l.room.all.rested() // what was written can make room
+	for _, p := range l.pops {
+		p.rested()
+	}
 	return failed, err
 }
 
@@ -274,6 +277,13 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 		if !c.admits(at, v.Source, v.Replica) { // what other aggregators took
 			a.stats.crowded.Add(1)
 			continue
+		}
+		if v.Source == FromEdge && len(l.pops) > 1 {
+			l.weigh(c) // with those before
+			if !a.hasRoom(l, c, v.Replica, v.Cells, oldest, now) {
+				c.version = 0 // it is read again
+				continue
+			}
 		}
 		from, rose := c.joinAt(at, v.Source, v.Replica, v.Cells, oldest, l.since(now))
 		if !rose {
