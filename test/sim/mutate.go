@@ -89,7 +89,7 @@ var mutants = []mutant{
 	{"nobody is muted", "sync/mute.go",
 		"if f.refused++; f.refused <= muteAfter {", "if f.refused++; f.refused > 0 {", "hostile"},
 	{"a PoP may keep a key out for as long as it likes", "regional/merge.go",
-		"until = a.heed(l, d.Key, c, up, until, now)", "_ = a.heed(l, c, up, until, now)", "hostile"},
+		"until = a.heed(l, d.Key, c, up, until, now)", "_ = a.heed(l, d.Key, c, up, until, now)", "hostile"},
 	{"an edge tells no counts of rules that were replaced", "edge/flush.go",
 		"if p.rate != b.rate {", "if (*n.rates.Load())[p.rate.Generation] == nil {\n\t\t\tcontinue\n\t\t}\n\t\tif p.rate != b.rate {", "4|7"},
 	{"a count does not know its algorithm", "edge/limit/rule.go",
