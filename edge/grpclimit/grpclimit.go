@@ -6,7 +6,8 @@
 // ("/pkg.Service/Method") is the path, and POST the method; the authority is
 // the host; metadata are the header.* attributes, of several values the first;
 // client_ip is the peer, or whom x-forwarded-for names where the peer is a
-// trusted proxy.
+// trusted proxy, or on a unix socket; it is "unix" where nobody on one is named,
+// and "unknown" where the connection has no address, as one in memory.
 package grpclimit
 
 import (
@@ -87,7 +88,8 @@ type Interceptors struct {
 }
 
 // Local admits limit calls per window from each client address, counted in
-// this process alone. It takes one call or more.
+// this process alone. It takes one call or more. Over a unix socket all callers
+// are one client, unless x-forwarded-for names them, as a proxy has it.
 //
 //	limited, err := grpclimit.Local(100, time.Minute)
 //	...

@@ -2,7 +2,9 @@ package grpclimit_test
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,8 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spillgate/spillgate/edge"
@@ -129,6 +133,33 @@ func TestOnlyTrustedProxiesNameTheirClients(t *testing.T) {
 				t.Errorf("first client, who wrote an address before its own: %v, want a denial", err)
 			}
 		})
+	}
+}
+
+// Where peers have no address all are one client, and nobody is without a limit.
+func TestPeersWithoutAddressAreLimited(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "orders.sock")
+	onUnix, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inMemory := bufconn.Listen(1 << 16)
+	dialMemory := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inMemory.DialContext(ctx) })
+	for name, c := range map[string]struct {
+		conn  *grpc.ClientConn
+		named codes.Code // the first call that x-forwarded-for names a client of
+	}{
+		"a unix socket":          {serveOn(t, onUnix, "unix:"+path, node(t, rule("all", "/**", 1)), "", grpclimit.Config{}), codes.OK},
+		"a connection in memory": {serveOn(t, inMemory, "passthrough:memory", node(t, rule("all", "/**", 1)), "", grpclimit.Config{}, dialMemory), codes.ResourceExhausted},
+	} {
+		for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+			if _, err := get(t, c.conn, "a"); status.Code(err) != want {
+				t.Errorf("%s, call %d: %v, want %v", name, i, err, want)
+			}
+		}
+		if _, err := get(t, c.conn, "a", "x-forwarded-for", "192.0.2.1"); status.Code(err) != c.named {
+			t.Errorf("%s, a client that is named: %v, want %v", name, err, c.named)
+		}
 	}
 }
 

@@ -134,7 +134,9 @@ func (l *Interceptors) call(ctx context.Context, method string, message any) htt
 		call.Host = authority[0]
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		call.Peer = p.Addr.String()
+		if call.Peer = p.Addr.String(); p.Addr.Network() == "unix" {
+			call.Peer = "@" // whatever name its end has
+		}
 	}
 	if l.cost != nil {
 		call.Cost = l.cost(ctx, method, message)

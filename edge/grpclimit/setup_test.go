@@ -70,6 +70,16 @@ func node(t *testing.T, rules ...limit.RuleSpec) *edge.Node {
 // it. The clock stands still and there is no jitter unless cfg says else.
 func serve(t *testing.T, limiter httpapi.Limiter, namespace string, cfg grpclimit.Config) *grpc.ClientConn {
 	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, listener, listener.Addr().String(), limiter, namespace, cfg)
+}
+
+// serveOn is serve on a listener, which is dialled at target.
+func serveOn(t *testing.T, listener net.Listener, target string, limiter httpapi.Limiter, namespace string, cfg grpclimit.Config, dial ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return at }
 	}
@@ -82,14 +92,10 @@ func serve(t *testing.T, limiter httpapi.Limiter, namespace string, cfg grpclimi
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(limited.Unary), grpc.StreamInterceptor(limited.Stream))
 	server.RegisterService(&orders, nil)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }() // the cleanup stops it and waits
 	t.Cleanup(func() { server.Stop(); <-done })
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(target, append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,8 @@ type Config struct {
 	// proxy must set or clear, else its clients choose what they pay). Default:
 	// none, since whoever is believed chooses the address that is limited. Peers
 	// on a unix socket are always believed: the socket's file mode says who they
-	// are.
+	// are. Those of them that name no client's address are one client together,
+	// whose client_ip is "unix".
 	TrustedProxies Proxies
 
 	// DefaultNamespace is the one that calls are meant for which name none.
@@ -81,7 +82,8 @@ type Config struct {
 	// gets. Default: IANA's quota-exceeded.
 	ProblemType string
 
-	// Logger gets panics, and proxies that are not believed. Default: nowhere.
+	// Logger gets panics, proxies that are not believed, and the first request
+	// that tells no client's address. Default: nowhere.
 	Logger *slog.Logger
 
 	// Metrics counts decisions. Several APIs may share one. Default: counted
@@ -126,6 +128,7 @@ type API struct {
 	denials  denials
 	ids      ids
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
+	told     atomic.Bool  // that there are clients without an address
 }
 
 var _ http.Handler = (*API)(nil)

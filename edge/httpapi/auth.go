@@ -102,6 +102,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	if ignored {
 		a.warnIgnored(r.RemoteAddr, now)
 	}
+	a.warnNoAddress(req)
 	req.Cost, req.Peek = options.cost, options.peek
 
 	x := exchanges.Get().(*exchange)
@@ -248,4 +249,15 @@ func (a *API) warnIgnored(peer string, now time.Time) {
 		return
 	}
 	a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", peer)
+}
+
+// warnNoAddress tells the operator, once, that there are clients without an
+// address: they are limited as one where rules count by client_ip, which is
+// hardly meant where a proxy is in front of them.
+func (a *API) warnNoAddress(req *limit.Request) {
+	clientIP := req.ClientIP()
+	if clientIP != onUnix && clientIP != noAddress || a.told.Load() || a.told.Swap(true) {
+		return
+	}
+	a.log.Warn("a request tells no client's address: all such are one client to rules that count by client_ip; a proxy in front should set X-Forwarded-For", "client_ip", clientIP)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
@@ -127,6 +128,39 @@ func TestAuthUntrustedPeer(t *testing.T) {
 	}
 	if got := strings.Count(logged.String(), "not in trusted_proxies"); got != 1 {
 		t.Errorf("logged %d times, want once a minute:\n%s", got, logged.String())
+	}
+}
+
+// Requests without a client's address are limited as one client, and the operator is
+// told so, once.
+func TestClientsWithoutAnAddressAreTold(t *testing.T) {
+	b := newBench(t, perClient(1))
+	var logged bytes.Buffer
+	api, err := New(b.limiter, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return b.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(client string) int {
+		r := httptest.NewRequest("GET", "/v1/auth", nil)
+		r.RemoteAddr = "@"
+		r.Header.Set("X-Forwarded-Uri", "/api/x")
+		if client != "" {
+			r.Header.Set("X-Forwarded-For", client)
+		}
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		return w.Code
+	}
+	if got := ask("192.0.2.1"); got != 200 || logged.Len() > 0 {
+		t.Errorf("a client that the proxy names: %d, and logged %q; want 200 and nothing", got, logged.String())
+	}
+	for i, want := range []int{200, 429, 429} {
+		if got := ask(""); got != want {
+			t.Errorf("request %d of nobody who is named: %d, want %d", i, got, want)
+		}
+	}
+	if got := strings.Count(logged.String(), "client_ip=unix"); got != 1 {
+		t.Errorf("logged %d times, want once:\n%s", got, logged.String())
 	}
 }
 

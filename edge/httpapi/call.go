@@ -16,7 +16,7 @@ type Call struct {
 	Method    string
 	Path      string // taken as it is
 	Host      string // with or without port
-	Peer      string // the address that the call came from, with or without port
+	Peer      string // the address that the call came from, with or without port; "@" for a unix socket
 
 	// Metadata is the header, its names in lower case. Of X-Forwarded-For only
 	// what a trusted Peer says is believed.
@@ -75,11 +75,14 @@ func (a *API) Decide(ctx context.Context, call *Call) (v Verdict, visit *Visit) 
 	}()
 	now := a.cfg.Now()
 	lines := call.Metadata["x-forwarded-for"]
-	clientIP, believed := clientBehind(call.Peer, lines, a.cfg.TrustedProxies)
-	if !believed && lines != nil {
+	clientIP, believed := senderAt(call.Peer, a.cfg.TrustedProxies)
+	if believed {
+		clientIP = clientOf(lines, clientIP, a.cfg.TrustedProxies)
+	} else if lines != nil {
 		a.warnIgnored(call.Peer, now)
 	}
 	req.SetCall(call.Method, call.Path, hostOf(call.Host), clientIP, call.Metadata)
+	a.warnNoAddress(req)
 	req.Cost, req.Peek, req.Trusted = call.Cost, call.Peek, believed
 	x := exchanges.Get().(*exchange)
 	defer x.release()

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -36,19 +37,27 @@ const (
 	originalURI     = "X-Original-Uri"
 )
 
+// What client_ip is where nobody told an address: so that rules that count by
+// it count such clients, and all of a kind as one. No network has them.
+const (
+	onUnix    = "unix"    // they came over a unix socket
+	noAddress = "unknown" // their connection has another kind of address, or none
+)
+
 // FillHTTP gives req the attributes of the request that a proxy asks about
 // with r: method, path, host, client_ip, and the headers that rules read. What
 // the proxy's headers say is taken only where the peer is trusted; ignored
 // says that there were such headers and that they were not believed. The path
 // is absent where no header told it: r's own path is only that of this API. A
-// trusted peer's word is taken on the request's cost, too (Trusted).
+// trusted peer's word is taken on the request's cost, too (Trusted). client_ip
+// is never absent: see onUnix and noAddress.
 // FillHTTP allocates nothing for requests written plainly.
 func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool, err error) {
 	h := r.Header
 	method, host, uri := r.Method, r.Host, ""
-	peer, clientIP, known := parseHop(r.RemoteAddr)
+	clientIP, believed := peerOf(r, trusted)
 	switch {
-	case !onUnixSocket(r.RemoteAddr) && !(known && trusted.Contains(peer)):
+	case !believed:
 		ignored = h[forwardedFor] != nil || h[forwardedURI] != nil || h[originalURI] != nil ||
 			h[forwardedMethod] != nil || h[originalMethod] != nil || h[forwardedHost] != nil
 	default:
@@ -72,20 +81,33 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 	return ignored, nil
 }
 
-// clientBehind is the address of the client whose request came from peer with
-// these lines of X-Forwarded-For, which are read where the peer is believed.
-func clientBehind(peer string, lines []string, trusted Proxies) (clientIP string, believed bool) {
-	addr, clientIP, known := parseHop(peer)
-	if !onUnixSocket(peer) && !(known && trusted.Contains(addr)) {
-		return clientIP, false
+// peerOf is who sent r to this server, and whether his headers are believed.
+func peerOf(r *http.Request, trusted Proxies) (clientIP string, believed bool) {
+	clientIP, believed = senderAt(r.RemoteAddr, trusted)
+	if clientIP == noAddress && servedOnUnix(r) {
+		return onUnix, true
 	}
-	return clientOf(lines, clientIP, trusted), true
+	return clientIP, believed
 }
 
-// onUnixSocket says whether a peer's address, as net/http writes it, is that
-// of a unix socket: "@" where the peer's end has no name, as is usual.
-func onUnixSocket(addr string) bool {
-	return addr != "" && (addr[0] == '@' || addr[0] == '/')
+// senderAt is the client at an address as a transport writes it, and whether its
+// word about others is taken: that of a trusted proxy, and of all on a unix
+// socket ("@" where their end has no name, as is usual, or a path).
+func senderAt(addr string, trusted Proxies) (clientIP string, believed bool) {
+	if addr != "" && (addr[0] == '@' || addr[0] == '/') {
+		return onUnix, true
+	}
+	if peer, text, known := parseHop(addr); known {
+		return text, trusted.Contains(peer)
+	}
+	return noAddress, false
+}
+
+// servedOnUnix says that r came over a unix socket, as its own end tells: where the
+// peer's has no name, some systems write nothing for it, and a name may be any text.
+func servedOnUnix(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && local.Network() == "unix"
 }
 
 // agreed is what two headers say, of which a proxy sets one. A proxy passes

@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -42,9 +45,12 @@ func TestClientIP(t *testing.T) {
 		{"a mapped proxy", "[::ffff:10.0.0.1]:999", []string{"198.51.100.7, ::ffff:10.0.0.2"}, "198.51.100.7"},
 		{"too long", "10.0.0.1:999", []string{strings.Repeat("1", 5000)}, "10.0.0.1"},
 		{"a unix socket", "@", []string{"198.51.100.7"}, "198.51.100.7"},
-		{"a unix socket that says nothing", "@", nil, ""},
+		{"a unix socket that says nothing", "@", nil, "unix"},
+		{"a unix socket that says garbage", "@", []string{"unix:"}, "unix"},
+		{"a named unix socket that says nothing", "/run/client.sock", nil, "unix"},
 		{"a named unix socket", "/run/nginx.sock", []string{"198.51.100.7"}, "198.51.100.7"},
-		{"a peer without address", "", []string{"198.51.100.7"}, ""},
+		{"a peer without address", "", []string{"198.51.100.7"}, "unknown"},
+		{"a peer that is no address", "pipe", nil, "unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := newBench(t, perClient(1)).limiter.Rules().Only().NewRequest()
@@ -65,6 +71,39 @@ func TestClientIP(t *testing.T) {
 				t.Errorf("ignored = %v, want %v", ignored, stranger)
 			}
 		})
+	}
+}
+
+// Who is told to come over a unix socket by the server's end alone is believed all
+// the same: the other end may have no name, or one of any form.
+func TestUnixSocketIsToldByItsOwnEnd(t *testing.T) {
+	ns := newBench(t, perClient(1)).limiter.Rules().Only()
+	for _, c := range []struct {
+		peer, forwarded string
+		local           net.Addr
+		want            string
+	}{
+		{"", "", &net.UnixAddr{Name: "/run/edge.sock", Net: "unix"}, "unix"},
+		{"", "198.51.100.7", &net.UnixAddr{Name: "/run/edge.sock", Net: "unix"}, "198.51.100.7"},
+		{"client.sock", "198.51.100.7", &net.UnixAddr{Name: "/run/edge.sock", Net: "unix"}, "198.51.100.7"},
+		{"", "198.51.100.7", &net.TCPAddr{}, "unknown"},
+		{"192.0.2.1:9", "198.51.100.7", &net.TCPAddr{}, "192.0.2.1"},
+	} {
+		r := (&http.Request{Method: "GET", URL: &url.URL{Path: "/"}, RemoteAddr: c.peer, Header: http.Header{}}).
+			WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, c.local))
+		if c.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", c.forwarded)
+		}
+		asked, own := ns.NewRequest(), ns.NewRequest()
+		if _, err := FillHTTP(asked, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		fillOwn(own, r, nil)
+		if asked.ClientIP() != c.want || own.ClientIP() != c.want {
+			t.Errorf("%q over %v, forwarded for %q: client_ip %q by /v1/auth and %q in middleware, want %q", c.peer, c.local, c.forwarded, asked.ClientIP(), own.ClientIP(), c.want)
+		}
+		asked.Release()
+		own.Release()
 	}
 }
 
@@ -168,7 +207,7 @@ func FuzzForwarded(f *testing.F) {
 		if _, err := FillHTTP(req, &http.Request{Method: "GET", Header: h, RemoteAddr: peer}, trusted); err != nil {
 			t.Fatalf("FillHTTP: %v, though no two headers differ", err)
 		}
-		if ip := req.Get("client_ip"); ip != "" {
+		if ip := req.Get("client_ip"); ip != "unix" && ip != "unknown" {
 			if _, err := netip.ParseAddr(ip); err != nil {
 				t.Errorf("client_ip = %q is no address", ip)
 			}

@@ -61,6 +61,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	if fillOwn(req, r, a.cfg.TrustedProxies) {
 		a.warnIgnored(r.RemoteAddr, now)
 	}
+	a.warnNoAddress(req)
 	x := exchanges.Get().(*exchange)
 	defer x.release()
 	v := a.viewOf(set)
@@ -80,7 +81,10 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 // X-Forwarded-For is read, where the peer is trusted; ignored says that it was
 // there and not believed.
 func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool) {
-	clientIP, believed := clientBehind(r.RemoteAddr, r.Header[forwardedFor], trusted)
+	clientIP, believed := peerOf(r, trusted)
+	if believed {
+		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
+	}
 	req.SetHTTP(r.Method, pathOf(r.URL.EscapedPath()), hostOf(r.Host), clientIP, r.Header)
 	req.Trusted = believed
 	return !believed && r.Header[forwardedFor] != nil

@@ -14,7 +14,8 @@ import (
 )
 
 // Local admits limit requests per window from each client address, counted in
-// this process alone. It takes one request or more.
+// this process alone. It takes one request or more. Over a unix socket all
+// clients are one, unless X-Forwarded-For names them, as a proxy has it.
 //
 //	limited, err := httplimit.Local(100, time.Minute)
 //	...

@@ -3,8 +3,10 @@ package httplimit_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -153,6 +155,69 @@ func TestTrustedProxyNamesItsClient(t *testing.T) {
 	}
 	if w := get(h, "/", "127.0.0.1:9", http.Header{"X-Forwarded-For": {"192.0.2.1"}}); w.Code != http.StatusTooManyRequests {
 		t.Errorf("second request of 192.0.2.1: %d, want 429", w.Code)
+	}
+}
+
+// Over a unix socket nobody has an address, and nobody is without a limit.
+func TestUnixSocketIsLimited(t *testing.T) {
+	limited, err := httplimit.Local(2, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(limited(ok))
+	server.Listener.Close()
+	path := filepath.Join(t.TempDir(), "limited.sock")
+	if server.Listener, err = net.Listen("unix", path); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+	}}
+	for i, c := range []struct {
+		forwarded string
+		status    int
+	}{
+		{"", http.StatusTeapot}, {"", http.StatusTeapot}, {"", http.StatusTooManyRequests}, // all one client
+		{"192.0.2.1", http.StatusTeapot}, {"192.0.2.1", http.StatusTeapot}, {"192.0.2.1", http.StatusTooManyRequests}, // a proxy names its clients
+		{"192.0.2.2", http.StatusTeapot}, {"", http.StatusTooManyRequests},
+	} {
+		r, err := http.NewRequest("GET", "http://limited/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", c.forwarded)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != c.status {
+			t.Errorf("request %d, forwarded for %q: %d, want %d", i, c.forwarded, answer.StatusCode, c.status)
+		}
+	}
+}
+
+// A request whose server told no address of its peer is limited too.
+func TestPeersWithoutAddressAreLimited(t *testing.T) {
+	limited, err := httplimit.Local(1, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := limited(ok)
+	for i, c := range []struct {
+		peer   string
+		status int
+	}{{"", http.StatusTeapot}, {"", http.StatusTooManyRequests}, {"pipe", http.StatusTooManyRequests}, {"192.0.2.1:1", http.StatusTeapot}} {
+		if w := get(h, "/", c.peer, http.Header{"X-Forwarded-For": {fmt.Sprintf("192.0.2.%d", 10+i)}}); w.Code != c.status {
+			t.Errorf("request %d of %q: %d, want %d", i, c.peer, w.Code, c.status)
+		}
 	}
 }
 

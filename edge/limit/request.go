@@ -182,6 +182,9 @@ func (req *Request) Get(name string) string {
 	return ""
 }
 
+// ClientIP is the attribute of that name.
+func (req *Request) ClientIP() string { return req.attrs[slotClientIP] }
+
 // SetHTTP sets method, path, host and client_ip, and every header that a rule
 // reads, from header (canonical names, as net/http has them). In a path what
 // follows a question mark is a query: one that belongs to the path is written
