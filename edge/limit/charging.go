@@ -136,6 +136,7 @@ func wholeNumber(s string) (uint64, bool) {
 const (
 	responsePrefix = "response."
 	responseStatus = responsePrefix + "status"
+	responseCode   = responsePrefix + "code"
 )
 
 var responseForm = regexp.MustCompile(`^response\.[A-Za-z_][A-Za-z0-9_]*$`)
@@ -146,10 +147,15 @@ func (c *compiler) countWhen(path, text string, r *Rule) {
 	if text == "" {
 		return
 	}
+	misspelt, told := map[string]string{}, len(c.problems)
+	defer func() { c.misspelt(path, misspelt, c.problems[told:]) }()
 	r.countWhen = c.condition(path, text, func(name string) (Attribute, bool) {
 		if strings.HasPrefix(name, responsePrefix) {
 			if !responseForm.MatchString(name) {
 				return Attribute{}, false
+			}
+			if meant := nearResponse(name); meant != "" {
+				misspelt[name] = meant
 			}
 			r.asksResponse = true
 			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus}, true

@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -76,18 +77,26 @@ func TestConstantsThatNothingEquals(t *testing.T) {
 // A status that no response has, and conditions that do not look at the response.
 func TestCountWhenThatMissesTheResponse(t *testing.T) {
 	for text, want := range map[string]string{
-		`response.status == 401`:                           "",
-		`response.status in [401, 403]`:                    "",
-		`response.status >= 500 and response.status < 600`: "",
-		`response.status >= 4000`:                          "", // bounds are not looked at
-		`response.status > 0`:                              "",
-		`response.status == 600`:                           "W223",
-		`response.status in [99]`:                          "W223",
-		`response.status == 4010`:                          "W223",
-		`response.status in [401, 42]`:                     "W223",
-		`response.code == "UNAUTHENTICATED"`:               "",
-		`method == "GET"`:                                  "W222",
-		`method == "POST" and response.outcome == "no"`:    "",
+		`response.status == 401`:                               "",
+		`response.status in [401, 403]`:                        "",
+		`response.status >= 500 and response.status < 600`:     "",
+		`response.status >= 4000`:                              "", // bounds are not looked at
+		`response.status > 0`:                                  "",
+		`response.status == 600`:                               "W223",
+		`response.status in [99]`:                              "W223",
+		`response.status == 4010`:                              "W223",
+		`response.status in [401, 42]`:                         "W223",
+		`response.code == "UNAUTHENTICATED"`:                   "",
+		`response.statsu == "401"`:                             "W228",
+		`attr("response.Status") in ["401", "403"]`:            "W228",
+		`has("response.http_status")`:                          "W228",
+		`response.stats == "5" and response.codes != ""`:       "W228W228",
+		`response.codes != "" or response.codes == "x"`:        "W228",
+		`response.grpc_code == "NOT_FOUND"`:                    "W228",
+		`response.cost != "1" or response.size == "1"`:         "",
+		`response.mode == "a" or response.decline_code == "b"`: "",
+		`method == "GET"`:                                      "W222",
+		`method == "POST" and response.outcome == "no"`:        "",
 	} {
 		rule := plainRule()
 		rule.CountWhen = text
@@ -101,6 +110,28 @@ func TestCountWhenThatMissesTheResponse(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: warned of %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Where a misspelt name is why a condition cannot be read, that is told.
+func TestMisspeltNamesOfTheResponseAreTold(t *testing.T) {
+	for text, want := range map[string]string{
+		`response.statsu == 401`:       "did you mean response.status?",
+		`response.statsu in [401]`:     "did you mean response.status?",
+		`int(response.status) == 401`:  "",
+		`response.attempts > 10`:       "",
+		`response.codes == nosuchname`: "did you mean response.code?",
+	} {
+		rule := plainRule()
+		rule.CountWhen = text
+		_, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "n", Rules: []limit.RuleSpec{rule}})
+		if len(problems) != 1 || len(problems[0]) != 1 || problems[0][0].Code != "E167" {
+			t.Errorf("%s: %v, want one E167", text, problems)
+			continue
+		}
+		if hint := problems[0][0].Hint; !strings.HasPrefix(hint, want) || strings.Contains(hint, "did you mean") != (want != "") {
+			t.Errorf("%s: hint %q, want it to begin with %q", text, hint, want)
 		}
 	}
 }

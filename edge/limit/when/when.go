@@ -24,7 +24,8 @@
 //	inCIDR(address, network…) whether an address is in one of the networks
 //
 // In count_when there are also the names that begin with response: the number
-// response.status, and text such as response.outcome.
+// response.status, and text such as response.code, of gRPC, and whatever else
+// callers report, such as response.outcome.
 package when
 
 import (
