@@ -57,6 +57,90 @@ func TestMisspeltKeys(t *testing.T) {
 	}
 }
 
+// A name that is almost that of what all requests have is warned of, wherever it
+// stands, unless the rules say what it is.
+func TestNamesNearBuiltInOnes(t *testing.T) {
+	for word, meant := range map[string]string{
+		"clientip": "client_ip", "Client_IP": "client_ip", "clientIp": "client_ip", "cleint_ip": "client_ip", "client_p": "client_ip", "lient_ip": "client_ip",
+		"client_ips": "client_ip", "ip": "client_ip", "IP": "client_ip", "remote_addr": "client_ip", "real_ip": "client_ip", "source_ip": "client_ip",
+		"Method": "method", "methods": "method", "metod": "method", "http_method": "method",
+		"Path": "path", "paths": "path", "paht": "path", "url": "path", "request_uri": "path",
+		"Host": "host", "hots": "host", "hst": "host", "hostname": "host",
+
+		"client_ip": "", "method": "", "path": "", "host": "", "header.Hots": "", "header.X-Client-Ip": "",
+		"user": "", "account": "", "plan": "", "tier": "", "tenant": "", "org": "", "api_key": "", "client": "", "client_id": "", "clientId": "", "method2": "", "host_1": "", "vip": "", "id": "", "region": "",
+		"cost": "", "post": "", "most": "", "math": "", "pact": "", "part": "", "_": "", "x": "", "remote_address": "",
+	} {
+		for place, put := range map[string]func(*limit.Document){
+			"rules[0].key[0]":               func(d *limit.Document) { d.Rules[0].Key = []string{word} },
+			"rules[0].match.has[0]":         func(d *limit.Document) { d.Rules[0].Match.Has = []string{word} },
+			"rules[0].match.lacks[0]":       func(d *limit.Document) { d.Rules[0].Match.Lacks = []string{word} },
+			"rules[0].match.equals." + word: func(d *limit.Document) { d.Rules[0].Match.Equals = map[string][]string{word: {"GET"}} },
+			"rules[0].tier_from": func(d *limit.Document) {
+				d.Rules[0].TierFrom, d.Tenants = word, map[string]limit.TenantSpec{"gold": {Multiply: 2}}
+			},
+			"rules[0].classes.from": func(d *limit.Document) {
+				d.Rules[0].Rates[0].Limit = 100
+				d.Rules[0].Classes = limit.ClassesSpec{From: word, Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 50}}
+			},
+			"keys.other.from[1]": func(d *limit.Document) { d.Keys["other"] = limit.KeySource{From: []string{"user", word}} },
+		} {
+			for _, said := range []bool{false, true} {
+				doc := withKeys(plainRule())
+				put(&doc)
+				if said {
+					doc.Keys[word] = limit.KeySource{From: []string{word}}
+				}
+				set, problems := limit.Compile(doc)
+				if set == nil {
+					if meant != "" {
+						t.Errorf("%s at %s: %v, want it to compile", word, place, problems)
+					}
+					continue
+				}
+				got := limit.Problem{}
+				for _, w := range set.Warnings()[0] {
+					if w.Code == "W229" {
+						got = w
+					}
+				}
+				switch {
+				case meant == "" || said:
+					if got.Code != "" {
+						t.Errorf("%s at %s, said to be meant: %v: warned %v, want nothing", word, place, said, got)
+					}
+				case got.Path != place || !strings.HasPrefix(got.Hint, "did you mean "+meant+"?"):
+					t.Errorf("%s at %s: warned %v, want it there to name %s", word, place, got, meant)
+				}
+			}
+		}
+	}
+}
+
+// A key that is declared without a source is an attribute of its name, and may be as
+// misspelt; one with another source is what that is.
+func TestDeclaredNamesNearBuiltInOnes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source limit.KeySource
+		want   int
+	}{
+		"no source":      {limit.KeySource{IPv6Prefix: 48}, 1},
+		"another source": {limit.KeySource{From: []string{"client_ip"}, IPv6Prefix: 48}, 0},
+		"a header":       {limit.KeySource{From: []string{"header.X-Ip"}}, 0},
+		"itself":         {limit.KeySource{From: []string{"ip"}}, 0},
+	} {
+		rule := plainRule()
+		rule.Key = []string{"ip"}
+		set, problems := limit.Compile(limit.Document{Namespace: "n", Keys: map[string]limit.KeySource{"ip": tc.source}, Rules: []limit.RuleSpec{rule}})
+		if set == nil {
+			t.Fatalf("%s: %v", name, problems)
+		}
+		if got := len(set.Warnings()[0]); got != tc.want {
+			t.Errorf("%s: %d warnings, want %d: %v", name, got, tc.want, set.Warnings()[0])
+		}
+	}
+}
+
 // A key that stands for another key would read an attribute that nobody sends.
 func TestKeysOfKeysAreRefused(t *testing.T) {
 	header := limit.KeySource{From: []string{"header.X-User"}}

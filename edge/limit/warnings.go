@@ -20,6 +20,7 @@ func (c *compiler) suspicions(doc *Document, first int) {
 	if len(doc.Tenants) > 0 && !slices.ContainsFunc(doc.Rules, func(s RuleSpec) bool { return s.TierFrom != "" }) {
 		c.warn("tenants", "W212", "tier_from: plan, in the rules whose limits they multiply", "no rule says which tenant a request is of: nothing is multiplied")
 	}
+	c.nearNames()
 	for i := range doc.Rules {
 		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
 		c.unseen(fmt.Sprintf("rules[%d]", i), c.set.rules[first+i])
