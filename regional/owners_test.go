@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Two who both own a lane and never hear of each other lack what the other took for
@@ -35,5 +37,81 @@ func TestTwoOwnersLackNoMoreThanTheBound(t *testing.T) {
 	(&edge{name: "e2"}).tell(b, 9, charge(now, 1)) // what it writes it also reads
 	if got := asks(b); got != 14 {
 		t.Errorf("after news of its own it knows %d, want 14", got)
+	}
+}
+
+// asksFor has an edge tell of so many charges, and of what it is asked for.
+func (e *edge) asksFor(r *region, key deltasync.Key, n uint64) deltasync.Down {
+	r.t.Helper()
+	return e.send(r, deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{{
+		Key: key, Cells: []crdt.Cell{charge(start, n)}, Demand: &deltasync.Demand{Fast: 5, Mid: 5, Slow: 5, Window: 5},
+	}}})
+}
+
+// Shares are the owner's to tell: of two who know of each other the one that does not own
+// the lane hears of few who ask for a key, and each of those would have too much. All else
+// it answers.
+func TestSharesAreAnsweredByTheOwnerAlone(t *testing.T) {
+	now := start
+	store := newStore(&now)
+	other := newRegion(t, "eu", store)
+	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: other.yield(), Lanes: 1, Incarnation: 1, StoreTimeout: time.Second}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := &region{Aggregator: a, t: t, name: "eu", now: start}
+	owner.beat(deltasync.Live{Name: "a1"})
+	e1, e2 := &edge{name: "e1"}, &edge{name: "e2"}
+	shares := 0
+	for round := range uint64(5) {
+		now = now.Add(200 * time.Millisecond)
+		owner.now, other.now = now, now
+		down := e1.asksFor(owner, 9, round+1)
+		if down.Status != deltasync.StatusOK {
+			t.Fatalf("round %d: the owner answers %v, want ok", round, down.Status)
+		}
+		if down.Totals[0].Share != nil {
+			shares++
+		}
+		down = e2.asksFor(other, 9, round+1)
+		if got := charges(down.Totals[0].Peers); down.Status != deltasync.StatusNotOwner || got != round+1 {
+			t.Errorf("round %d: the other answers %v and %d of others, want that it is not the owner, and %d", round, down.Status, got, round+1)
+		}
+		if got := down.Totals[0].Share; got != nil {
+			t.Errorf("round %d: the other answers with a share, %+v, want none", round, *got)
+		}
+	}
+	if shares == 0 {
+		t.Error("the owner answers with no share")
+	}
+}
+
+// Who gave a lane away pushes its keys for a while, and the shares with them no more.
+func TestSharesArePushedByTheOwnerAlone(t *testing.T) {
+	r, e := newRegion(t, "eu", newStore(&start)), &edge{name: "e1"}
+	// push is what is pushed of the key, after so many charges.
+	push := func(n uint64) (last deltasync.HotKey) {
+		t.Helper()
+		r.now = r.now.Add(200 * time.Millisecond)
+		e.asksFor(r, 9, n)
+		for _, p := range r.Pushes(r.now) {
+			var hot deltasync.Hot
+			if err := hot.UnmarshalBinary(p.Payload); err != nil {
+				t.Fatal(err)
+			}
+			last = hot.Sections[0].Keys[0]
+		}
+		if got := charges(last.Peers); got != n {
+			t.Fatalf("edges are pushed %d, want %d", got, n)
+		}
+		return last
+	}
+	push(80) // from here on each change is pushed
+	if push(81).Share == nil {
+		t.Error("the owner pushes no share")
+	}
+	r.yield()
+	if got := push(82).Share; got != nil || !r.Serves(0) {
+		t.Errorf("who still serves the lane (%t) pushes the share %+v, want none", r.Serves(0), got)
 	}
 }
