@@ -1,10 +1,13 @@
 package escrow_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/regional/escrow"
+	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -101,6 +104,66 @@ func TestGrantsByWhatOthersReturnAreTold(t *testing.T) {
 	}
 	if p := a.Pushes(); len(p) != 0 {
 		t.Errorf("%d pushes once it was told, want none", len(p))
+	}
+}
+
+// slow is a log during whose writes something happens, and that may fail with them.
+type slow struct {
+	*memstore.Rights
+	meanwhile func()
+	fails     bool
+}
+
+func (l *slow) Commit(ctx context.Context, lane int, token uint64, d []escrow.Deposit) error {
+	if l.meanwhile(); l.fails {
+		return escrow.ErrLog
+	}
+	return l.Rights.Commit(ctx, lane, token, d)
+}
+
+// Nobody hears of a grant that is not in the log: not while it is being written, nor when
+// that failed. Whoever has the lane next would grant the same to others.
+func TestGrantsAreToldOnceTheyAreLogged(t *testing.T) {
+	for name, fails := range map[string]bool{"the write takes its time": false, "the write fails": true} {
+		t.Run(name, func(t *testing.T) {
+			o := newOffice(t)
+			l := &slow{Rights: o.log, meanwhile: func() {}}
+			a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: l, Boot: func() time.Duration { return o.boot }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// pushed is what others hear that they were granted.
+			pushed := func() (granted uint64) {
+				for _, p := range a.Pushes() {
+					var told deltasync.Grants
+					if err := told.UnmarshalBinary(p.Payload); err != nil {
+						t.Fatal(err)
+					}
+					for _, g := range told.Grants {
+						granted += g.Granted
+					}
+				}
+				return granted
+			}
+			all := o.claim(a, deltasync.Claim{Holder: 7, Want: 100})
+			o.claim(a, deltasync.Claim{Holder: 8, Want: 40})
+			writes := 0
+			l.fails, l.meanwhile = fails, func() {
+				if writes++; pushed() != 0 {
+					t.Error("another is told of a grant that is being written")
+				}
+			}
+			o.sent++
+			answer := a.Handle(t.Context(), &deltasync.Claims{From: "eu", Region: "eu", Pop: "ams", Name: "e1", Lanes: 1, SentAt: o.sent, Claims: []deltasync.Claim{
+				{Key: 1, Holder: 7, Limit: 100, Lasts: time.Minute, Granted: all.Granted, Returned: 90, Want: 10},
+			}})
+			if writes != 1 || fails != (answer == nil) {
+				t.Errorf("%d writes, answered %t; want one write, answered %t", writes, answer != nil, !fails)
+			}
+			if got := pushed(); fails && got != 0 || !fails && got < 40 {
+				t.Errorf("another is told of %d when the write is over, which failed: %t; want none if it did, else 40 and more", got, fails)
+			}
+		})
 	}
 }
 
