@@ -21,6 +21,13 @@ var aHundred = limit.RateSpec{Name: "r", Limit: 100, Per: time.Second}
 func answerShare(t *testing.T, n *Node, now time.Time, regions int, share *deltasync.Share) *deltasync.Up {
 	t.Helper()
 	up := upOf(t, n.Flush(now))
+	receiveShare(t, n, now, up, regions, share)
+	return up
+}
+
+// receiveShare is answerShare to a frame that has left.
+func receiveShare(t *testing.T, n *Node, now time.Time, up *deltasync.Up, regions int, share *deltasync.Share) {
+	t.Helper()
 	down := deltasync.Down{
 		Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, LiveEdges: 1, Regions: regions, Between: 80 * time.Millisecond,
 		EchoSentAt: up.SentAt, ReceivedAt: up.SentAt, SentAt: up.SentAt,
@@ -37,7 +44,6 @@ func answerShare(t *testing.T, n *Node, now time.Time, regions int, share *delta
 	if err := n.Receive(now, 0, b); err != nil {
 		t.Fatal(err)
 	}
-	return up
 }
 
 // sharing is a node of one of two regions, of which a user's share was told at start.
@@ -274,6 +280,51 @@ func TestLatePushTellsNoShare(t *testing.T) {
 	}
 	if push(told+1, 20); r.block.share.told.Kept != 20 {
 		t.Errorf("a push of after the last answer: %+v is the share", r.block.share.told)
+	}
+}
+
+// A region that answers again after a silence may not know yet what was charged here
+// meanwhile: until it has answered what it was told of a counter, the edge goes by its part
+// of that, and takes no share from pushes. It does not wait for that for ever.
+func TestAfterASilenceItsPartUntilItIsAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers bool
+		waits   time.Duration
+		alone   bool
+	}{
+		"before it is answered":     {false, 0, true},
+		"a while later":             {false, 990 * time.Millisecond, true},
+		"ten intervals later":       {false, time.Second, false},
+		"as soon as it is answered": {true, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			half := &deltasync.Share{Omega: 0.5, Demand: 20, Window: 20}
+			n := newNode(t, Config{}, perUser(adaptive(limit.RateSpec{Name: "r", Limit: 100, Per: 10 * time.Second})))
+			through(n, start, "u", 30) // from here on it goes by its share
+			answerShare(t, n, start, 2, nil)
+			now := start.Add(500 * time.Millisecond)
+			check(n, now, "u")
+			answerShare(t, n, now, 2, half)
+			now = now.Add(11 * time.Second) // the window is empty
+			check(n, now, "u")
+			late := upOf(t, n.Flush(now))
+			now = now.Add(400 * time.Millisecond)
+			check(n, now, "another")
+			answerShare(t, n, now, 2, half)
+			if c.answers {
+				receiveShare(t, n, now, late, 2, half)
+			}
+			now = now.Add(c.waits)
+			sh := n.shard(keyOf(n, "u")).find(keyOf(n, "u")).block.share
+			shape := shapeOf(n.Rules().Rules()[0].Rates[0])
+			n.hearHot(now.UnixNano(), now.UnixNano(), &shape, &deltasync.HotKey{Key: keyOf(n, "u"), Totals: deltasync.Totals{Share: &deltasync.Share{Omega: 0.5, Demand: 20, Window: 20, Kept: 1}}}, 2)
+			if took := sh.told.Kept == 1; took == c.alone {
+				t.Errorf("it took the share that was pushed: %t, want %t", took, !c.alone)
+			}
+			if got := through(n, now, "u", 300); c.alone && (got < 40 || got > 49) || !c.alone && got < 60 {
+				t.Errorf("%d of 100 admitted; want its half, less 1, where it goes by that (%t), else more", got, c.alone)
+			}
+		})
 	}
 }
 
