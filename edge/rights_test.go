@@ -190,3 +190,37 @@ func TestWhatALostLogVoids(t *testing.T) {
 		})
 	}
 }
+
+// Rights that are held stay where the next request finds them when nothing else is left of
+// their counter, until they are returned. A sweep that forgot them would leave them nobody's
+// until the lease is over.
+func TestRightsAreReturnedBeforeTheyAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := waitingNode(t, func(r *limit.RuleSpec) { r.Rates[0].Per, r.Rates[0].StrictWait = time.Second, 0 })
+		held := func() uint64 { return n.RightsOf(n.Rules().Rules()[0].Rates[0].Generation).Held }
+		check(n, time.Now(), "u")
+		answerClaims(t, n, grants(5, 0))
+		if d := check(n, time.Now(), "u"); !d.Allowed || held() != 5 {
+			t.Fatalf("%+v with %d rights, want it to pass with 5", d, held())
+		}
+		flushAll(t, n, time.Now())
+		var returned uint64
+		// pass lets time go by in which nobody asks for anything.
+		pass := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				n.Tick(time.Now())
+				answerClaims(t, n, func(c deltasync.Claim) (uint64, deltasync.GrantFlags) {
+					returned = c.Returned
+					return 5, 0
+				})
+			}
+		}
+		pass(9 * time.Second)
+		if held() != 5 || returned != 0 {
+			t.Errorf("9 s later %d rights are held and %d were returned, want all 5 held", held(), returned)
+		}
+		if pass(11 * time.Second); returned != 5 || n.Keys() != 0 {
+			t.Errorf("20 s later %d rights were returned and %d keys are live, want 5 and none", returned, n.Keys())
+		}
+	})
+}
