@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
@@ -149,45 +151,76 @@ var (
 
 // mutate builds this command with each of the bugs in turn, and has it search.
 // An error says which was not caught, or broke what it cannot break.
+// planting is a mutant, and the faults to plant it among.
+type planting struct {
+	mutant
+	faults []string
+}
+
+// plantings are all that must be caught.
+func plantings() (all []planting) {
+	for _, m := range mutants {
+		all = append(all, planting{m, nil})
+	}
+	for _, m := range quietMutants {
+		all = append(all, planting{m, []string{"-without", "all"}})
+	}
+	for _, m := range loneMutants {
+		all = append(all, planting{m.mutant, []string{"-only", string(m.fault)}})
+	}
+	return all
+}
+
+// mutate plants each bug, two at a time: one is compiled while another runs. It tells of
+// them in their order, and returns what is wrong with the first that is not caught.
 func mutate(stdout io.Writer) error {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "spillgate-mutants")
+	root, all := strings.TrimSpace(string(out)), plantings()
+	type result struct {
+		found string
+		err   error
+	}
+	results := make([]chan result, len(all))
+	for i := range results {
+		results[i] = make(chan result, 1)
+	}
+	var next atomic.Int32
+	var planters sync.WaitGroup
+	defer planters.Wait()
+	defer next.Store(int32(len(all))) // one that is not caught ends it
+	for range 2 {
+		planters.Go(func() { // until all are planted, or next is set beyond them
+			for i := next.Add(1) - 1; int(i) < len(all); i = next.Add(1) - 1 {
+				found, err := all[i].plant(root)
+				results[i] <- result{found, err}
+			}
+		})
+	}
+	for i := range all {
+		r := <-results[i]
+		if r.err != nil {
+			return fmt.Errorf("%s: %w", all[i].name, r.err)
+		}
+		fmt.Fprintf(stdout, "caught: %s: %s\n", all[i].name, r.found)
+	}
+	return nil
+}
+
+// plant compiles the command with the mutant, runs it, and says how it is caught.
+func (p *planting) plant(root string) (found string, err error) {
+	dir, err := os.MkdirTemp("", "spillgate-mutant")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer os.RemoveAll(dir)
 	command := filepath.Join(dir, "sim")
-	try := func(m mutant, faults ...string) error {
-		if err := m.build(strings.TrimSpace(string(root)), dir, command); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		args := append([]string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}, faults...)
-		found, err := m.caught(exec.Command(command, args...))
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		fmt.Fprintf(stdout, "caught: %s: %s\n", m.name, found)
-		return nil
+	if err := p.build(root, dir, command); err != nil {
+		return "", err
 	}
-	for _, m := range mutants {
-		if err := try(m); err != nil {
-			return err
-		}
-	}
-	for _, m := range quietMutants {
-		if err := try(m, "-without", "all"); err != nil {
-			return err
-		}
-	}
-	for _, m := range loneMutants {
-		if err := try(m.mutant, "-only", string(m.fault)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.caught(exec.Command(command, append([]string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}, p.faults...)...))
 }
 
 // caught runs the command that has the mutant, which must fail, and says how it
