@@ -102,6 +102,9 @@ const (
 	forgetContest = 10 * time.Second
 	// mostAskers bounds the edges of a contest; the one heard of longest ago makes way.
 	mostAskers = 4096
+	// contestShare is the part of a lane's room that contests may take before they have no
+	// more edges: whoever asks need not have counted anything.
+	contestShare = 4
 	// fewAskers are added up at any time, more not oftener than every perAsker for each.
 	fewAskers = 64
 	perAsker  = 5 * time.Microsecond
@@ -121,6 +124,11 @@ func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *cont
 		l.contests = append(l.contests, key)
 	}
 	return c.contest
+}
+
+// knows says that an edge has told its demand.
+func (t *contest) knows(node uint64) bool {
+	return slices.ContainsFunc(t.edges, func(a asker) bool { return a.node == node })
 }
 
 // asks takes in the demand of an edge, that is there.
@@ -395,6 +403,10 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 		return false
 	}
 	if up.Kind == deltasync.KindEdge {
+		if l.room.asking > l.room.bytes/contestShare && (c.contest == nil || !c.contest.knows(up.Node)) {
+			a.stats.overdrawn.Add(1)
+			return false
+		}
 		l.contested(key, c, a.unseen(now), now).asks(up.Node, l.present[up.Node], d, now)
 		return a.republish(c, now)
 	}

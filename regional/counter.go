@@ -22,12 +22,14 @@ type counter struct {
 	grown   uint64           // at least what all edges charged: see clamp
 	version uint64           // of the key in the store, as last answered; 0: never asked
 	asked   int64            // when it was last answered
+	partial stamp            // when it was last read from the store, of which some found no room; 0: all did
 	late    stamp            // when it last changed in slices that were long over; see since
 	allTold stamp            // when all of it was last pushed; see pushFrom
 	missing []missing        // what the store lacks
 	batch   uint64           // the last of the lane's that it was written with
 	writing uint16           // writes to the store that are under way
 	weight  int32            // as last weighed, in bytes
+	paid    int32            // what of that is some PoP's; the rest is of the contest
 	crossed uint8            // thresholds crossed, a bit each
 	fresh   bool             // nothing is known yet of what the own region counted
 	pushed  bool             // stands in its lane's list of keys to push

@@ -71,7 +71,7 @@ func (a *Aggregator) Paid() (paid, due map[uint64]int) {
 						due[part.pop] += part.bytes
 					}
 				case c.soleOf() != nobody:
-					due[c.soleOf()] += int(c.weight)
+					due[c.soleOf()] += int(c.paid)
 				}
 			}
 		}

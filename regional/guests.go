@@ -131,9 +131,7 @@ func (l *lane) sendAway(away partSet) {
 
 // dismiss forgets a guest.
 func (l *lane) dismiss(key deltasync.Key, c *counter) {
-	l.uncharge(c)
-	l.room.held -= int(c.weight)
-	l.room.guests -= int(c.weight)
+	l.unload(c)
 	delete(l.guests, key)
 }
 

@@ -192,7 +192,7 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 				a.inquire(l, d.Key, c.shape, c, now)
 			}
 			l.remember(c, now)
-			if c.unwritten() || c.writing > 0 || !rose && up.Kind == deltasync.KindEdge && c.stale(now) {
+			if c.unwritten() || c.writing > 0 || (!rose && up.Kind == deltasync.KindEdge || c.partial != 0) && c.stale(now) {
 				m.told = append(m.told, told{d.Key, d, cells, source(up.Kind), replica})
 			}
 			l.weigh(c)

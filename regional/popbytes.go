@@ -2,6 +2,8 @@ package regional
 
 import (
 	"math"
+	"slices"
+	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/sync"
@@ -11,11 +13,13 @@ import (
 // keys are theirs to invent, and what is being written to the store can make no room: one
 // that goes on telling all that it invented would keep everybody else's keys out. So a
 // PoP may have some times what is left of a lane, and half of its even part whatever is
-// left; with more than that its own keys make room for its next, and nobody else's. Nor
-// can it so have keys of others forgotten, and with them what it did to those.
+// left. With more than that its own keys make room for its next, and nobody else's; where
+// none of them can as yet, and it has more than its even part, these are turned away.
 //
 // A key of which the edges of one PoP alone have counts is all that PoP's. Of others each
-// has so much as it has entries. What other regions tell is nobody's.
+// has so much as it has entries, and who has half of them may have the key forgotten as
+// long as little of its limit is used. What other regions tell, and who asks for how much,
+// is nobody's; that of which little is used makes room for everybody.
 
 const (
 	// popBytesShare is how many times what is left of a lane a PoP may have: one alone
@@ -38,14 +42,14 @@ type owned struct {
 	bytes int
 }
 
-// charge has those pay for a counter of some weight, until now c.weight, whose it is.
+// charge has those pay for a counter of some weight, until now c.paid, whose it is.
 func (l *lane) charge(c *counter, weight int) {
 	pop := c.soleOf()
 	switch {
 	case c.parts == nil && pop == c.pop:
-		l.pay(pop, weight-int(c.weight))
+		l.pay(pop, weight-int(c.paid))
 		return
-	case c.parts != nil && pop == several && weight == int(c.weight):
+	case c.parts != nil && pop == several && weight == int(c.paid):
 		return
 	}
 	l.uncharge(c)
@@ -68,7 +72,7 @@ func (l *lane) charge(c *counter, weight int) {
 // uncharge gives everybody back what a counter took.
 func (l *lane) uncharge(c *counter) {
 	if c.parts == nil {
-		l.pay(c.pop, -int(c.weight))
+		l.pay(c.pop, -int(c.paid))
 		return
 	}
 	for _, part := range *c.parts {
@@ -127,31 +131,50 @@ func (l *lane) overdrawn(pop uint64, more int) bool {
 	return has > l.room.bytes/(2*len(l.pops)) && has > popBytesShare*(l.room.bytes-l.size()-more)
 }
 
+// payer is the PoP that alone pays for a counter; several, or nobody.
+func (c *counter) payer() uint64 {
+	if c.parts != nil {
+		return several
+	}
+	return c.pop
+}
+
+// gives says that a counter may be forgotten to make room for a PoP's: it is its own, or
+// it has half of it; or it is nobody's.
+func (c *counter) gives(pop uint64) bool {
+	if c.parts == nil {
+		return c.pop == pop || c.pop == nobody
+	}
+	own, all := 0, 0
+	for _, part := range *c.parts {
+		if all += part.bytes; part.pop == pop {
+			own = part.bytes
+		}
+	}
+	return own > 0 && own >= all/2
+}
+
 // makeOwnRoom forgets keys of a PoP's own while it may have no more of the lane, a few,
-// and none that is kept. It says whether it found any, if it had to.
+// and none that is kept. It says whether it may have more then: it has no more than its
+// part, or than its even part, or what it has is forgotten by others' needs as well.
 func (a *Aggregator) makeOwnRoom(l *lane, pop uint64, more int, keep *counter, why need, now int64) bool {
 	for range mostOwn {
 		if !l.overdrawn(pop, more) {
 			return true
 		}
-		if !a.evictOwn(l, pop, keep, why, now) {
-			return false
+		if a.evictOwn(l, pop, keep, why, now) {
+			continue
 		}
+		p := l.pops[pop]
+		return !p.locked || p.bytes+more <= l.room.bytes/len(l.pops)
 	}
 	return true
 }
 
-// evictOwn forgets the one of a PoP's own keys, of a stretch, that is worth least. One
-// alone has any forgotten.
+// evictOwn forgets the one of a PoP's own keys, of a stretch, that is worth least.
 func (a *Aggregator) evictOwn(l *lane, pop uint64, keep *counter, why need, now int64) bool {
 	p := l.pops[pop]
-	switch {
-	case p == nil:
-		return false
-	case len(l.pops) == 1 && keep == nil:
-		return a.evict(l, why, now)
-	}
-	return a.evictBy(l, &p.searches, search{now: now, why: why, pop: pop, keep: keep})
+	return p != nil && a.evictBy(l, &p.searches, search{now: now, why: why, pop: pop, keep: keep})
 }
 
 // relieveOf forgets a key of the PoP that has most of the lane, if that is more than its
@@ -170,19 +193,21 @@ func (a *Aggregator) relieveOf(l *lane, now int64) bool {
 }
 
 // hasRoom says whether a PoP may have counts in a counter that it does not have there
-// yet, and makes some of its own keys make room for them.
+// yet, and makes some of its own keys make room for them. While the store is away, and
+// nothing can be read again, what is held grows by a tenth before anything makes room.
 func (a *Aggregator) hasRoom(l *lane, c *counter, replica crdt.Replica, cells []crdt.Cell, oldest crdt.Slice, now int64) bool {
-	pop := deltasync.PopOf(replica.Node)
-	if len(l.pops) < 2 || !l.overdrawn(pop, 0) {
+	pop, more := deltasync.PopOf(replica.Node), c.edges.Len()/4*int(unsafe.Sizeof(crdt.Entry{})) // a list of many grows by a quarter
+	if !l.overdrawn(pop, more) {
 		return true
 	}
-	has, news := c.edges.Of(replica), 0
-	for _, cell := range cells {
-		if cell.Slice >= oldest && (has == nil || has.Get(cell.Slice).Zero()) {
-			news++
-		}
+	has := c.edges.Of(replica)
+	if has != nil && (len(l.pops) < 2 || a.store.away.Load() > 0) {
+		return true
 	}
-	if news == 0 || a.makeOwnRoom(l, pop, 0, c, forAny, now) || a.makeOwnRoom(l, pop, 0, c, forTheRest, now) {
+	grows := slices.ContainsFunc(cells, func(cell crdt.Cell) bool {
+		return cell.Slice >= oldest && (has == nil || has.Get(cell.Slice).Zero())
+	})
+	if !grows || a.makeOwnRoom(l, pop, more, c, forAny, now) {
 		return true
 	}
 	a.stats.overdrawn.Add(1)

@@ -77,9 +77,17 @@ func TestOnePoPDoesNotFillALane(t *testing.T) {
 	}
 	store.end = make(chan struct{})
 	var writes sync.WaitGroup
-	for i := range 4 { // over again, by so many edges
-		writes.Go(func() { frame(fmt.Sprint("g", i), 0, 1, 3) }) // until store.end is closed
-		<-store.writing
+	for life := range uint32(4) { // over again, by lives that are known
+		done := make(chan struct{})
+		writes.Go(func() { // until store.end is closed
+			defer close(done)
+			frame("m", life, uint64(lives+life), 3)
+		})
+		select {
+		case <-store.writing:
+		case <-done:
+			t.Fatal("what is told again is not written")
+		}
 	}
 	for i := range 50 {
 		e := &edge{name: fmt.Sprint("h", i), pop: "p"}

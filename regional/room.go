@@ -62,6 +62,7 @@ type room struct {
 	keys, bytes int      // at most
 	held        int      // bytes of the counters
 	guests      int      // of them those of guests
+	asking      int      // and those of contests
 	unmet       bool     // some found no room since sendAway
 	most        int      // counters that there were at once
 	displaced   uint64   // counters that were forgotten though they cannot be read again
@@ -76,6 +77,7 @@ type searches struct {
 	barren    [3]int64 // by need; until then nobody searches: one has just found nothing
 	evictions uint
 	hot       int64 // until then nobody searches far: all were hot
+	locked    bool  // the last one that found nothing met some that may not be forgotten as yet
 }
 
 // rested has the next one search, whatever the last ones found.
@@ -123,19 +125,32 @@ func (l *lane) weigh(c *counter) {
 	if c.past != nil {
 		bytes += int(unsafe.Sizeof(past{}))
 	}
-	if c.contest != nil {
-		bytes += c.contest.bytes()
-	}
 	if c.parts != nil {
 		bytes += int(unsafe.Sizeof(*c.parts)) + cap(*c.parts)*int(unsafe.Sizeof(owned{}))
 	}
-	weight := int32(min(bytes, math.MaxInt32))
-	l.charge(c, int(weight))
+	asking := 0
+	if c.contest != nil {
+		asking = c.contest.bytes()
+	}
+	paid := int32(min(bytes, math.MaxInt32/2))
+	weight := paid + int32(min(asking, math.MaxInt32/2))
+	l.charge(c, int(paid))
 	l.room.held += int(weight - c.weight)
+	l.room.asking += asking - int(c.weight-c.paid)
 	if c.guest {
 		l.room.guests += int(weight - c.weight)
 	}
-	c.weight = weight
+	c.weight, c.paid = weight, paid
+}
+
+// unload takes a counter off what the lane holds.
+func (l *lane) unload(c *counter) {
+	l.uncharge(c)
+	l.room.held -= int(c.weight)
+	l.room.asking -= int(c.weight - c.paid)
+	if c.guest {
+		l.room.guests -= int(c.weight)
+	}
 }
 
 // mapBytes is about what a map takes, of so many entries of so many bytes, at most: it
@@ -258,8 +273,8 @@ const (
 )
 
 // makeRoom forgets counters until there is room for one more, and says whether
-// there is. For a key that matters more is given up; of a PoP, or nobody, that has more of the
-// lane than its part it is keys of its own.
+// there is. For a key that matters more is given up; for one of a PoP that has more of the
+// lane than its part its own are, or nobody's.
 func (a *Aggregator) makeRoom(l *lane, pop uint64, matters bool, now int64) bool {
 	why := forAny
 	if matters {
@@ -319,12 +334,18 @@ func (a *Aggregator) look(l *lane, s *search, hand *int, first, n int) {
 		}
 		at := *hand
 		*hand++
-		if c := l.counters[l.order[at]]; s.pop != nobody && (c.soleOf() != s.pop || s.keep != nil && (c == s.keep || c.batch == l.batches)) {
+		c := l.counters[l.order[at]]
+		switch {
+		case s.pop == nobody:
+		case !c.gives(s.pop):
+			continue
+		case s.keep != nil && (c == s.keep || c.batch == l.batches):
+			s.locked = true
 			continue
 		}
 		w := a.worth(l, l.order[at], s.why, s.now)
-		s.locked = s.locked || w == priceless
-		if w < s.least {
+		s.locked = s.locked || w == priceless && (s.pop == nobody || c.payer() != nobody)
+		if w < s.least && (s.pop == nobody || w < hotCounter || c.payer() == s.pop) {
 			s.at, s.least = at, w
 		}
 		if n--; n == 0 || w <= s.enough {
@@ -362,7 +383,7 @@ func (a *Aggregator) evictBy(l *lane, r *searches, s search) bool {
 	// others are about to be written: in a full store it may be gone by now, and these
 	// can go when they are. Who comes is looked at once more then: see take.
 	if s.at < 0 || s.least >= hotCounter && s.locked && why == forAny {
-		*barren = now + int64(barrenFor)
+		*barren, r.locked = now+int64(barrenFor), s.locked
 		return false
 	}
 	switch {

@@ -11,31 +11,47 @@ func (l *lane) shed(c *counter, it *Item, now int64) (any bool) {
 	if chargesOf(c, from) == chargesIn(it, from) {
 		return false // nothing, or as good as nothing: refunds of charges that are there
 	}
+	has := map[Source]*crdt.GCounter{FromEdge: {}, FromRegion: {}}
 	for _, source := range []Source{FromEdge, FromRegion} {
-		entries := c.of(source).Entries()
-		for i := range entries {
-			e := &entries[i]
-			var has crdt.Vector // a replica may stand there twice
-			for _, v := range it.Vectors {
-				if v.Source != source || v.Replica != e.Replica {
-					continue
-				}
-				for _, cell := range v.Cells {
-					has.Join(cell)
-				}
+		var at crdt.Place // stores name about all in order
+		for _, v := range it.Vectors {
+			if v.Source != source {
+				continue
 			}
-			for j := range e.Vector.Len() {
-				cell := e.Vector.At(j)
-				if cell.Slice >= from && has.Get(cell.Slice).Join(cell) != has.Get(cell.Slice) {
-					c.lacks(source, e.Replica, cell.Slice)
-					any = true
-					break
-				}
+			for _, cell := range v.Cells {
+				has[source].JoinAt(&at, v.Replica, cell)
 			}
 		}
 	}
-	return any
+	var gone []missing
+	for source, stored := range has {
+		entries, at := c.of(source).Entries(), crdt.Place{}
+		for i := range entries {
+			e := &entries[i]
+			there := stored.OfAt(&at, e.Replica)
+			for j := range e.Vector.Len() {
+				cell := e.Vector.At(j)
+				if cell.Slice < from || there != nil && there.Get(cell.Slice).Join(cell) == there.Get(cell.Slice) {
+					continue
+				}
+				gone = append(gone, missing{source, e.Replica, cell.Slice})
+				break
+			}
+		}
+	}
+	if len(gone) > mostGone {
+		c.lacksAll()
+	} else {
+		for _, m := range gone {
+			c.lacks(m.source, m.replica, m.from)
+		}
+	}
+	return len(gone) > 0
 }
+
+// mostGone is how much that the store shed of a key is noted one by one: each is looked for
+// among the others. Of more all is written again.
+const mostGone = 64
 
 // complete says that an answer names all that the store has of the key.
 func (i *Item) complete() bool { return i.Version == 0 || i.knows() }

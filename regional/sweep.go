@@ -101,8 +101,7 @@ func (c *counter) spare() bool {
 // drop forgets the key at a place in order.
 func (l *lane) drop(at int) {
 	c := l.counters[l.order[at]]
-	l.uncharge(c)
-	l.room.held -= int(c.weight)
+	l.unload(c)
 	l.strike(c)
 	delete(l.counters, l.order[at])
 	last := len(l.order) - 1

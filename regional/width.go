@@ -51,9 +51,10 @@ func (a *Aggregator) contest(l *lane, key deltasync.Key, c *counter, kind deltas
 		l.weigh(c)
 		return false
 	}
+	l.strike(c)
 	m.recast = &recast{key: key, was: c.shape.Width, width: told.Width}
 	*c = counter{
-		fresh: true, weight: c.weight, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again,
+		fresh: true, weight: c.weight, paid: c.paid, guest: c.guest, pushed: c.pushed, retried: c.retried, again: c.again,
 		pop: c.pop, parts: c.parts,
 		penalty: c.penalty, // or by another width anybody could end it
 	}

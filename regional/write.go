@@ -130,6 +130,9 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			err = errAway
 		default:
 			it := c.item(key)
+			if c.partial != 0 && c.partial.before(now-int64(OwnersApart)) {
+				it.Version = 0 // all of it is read again
+			}
 			it.Note = l.note(c, now)
 			batch, by = append(batch, it), append(by, keys[i].source)
 			c.batch = l.batches
@@ -269,6 +272,9 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 	known := c.version != 0
 	quiet := c.guest || !known && by == FromRegion
 	c.version, c.asked = it.Version, now
+	if it.knows() {
+		c.partial = 0
+	}
 	oldest := retirement(c.shape, now)
 	l.arm(c, now)
 	var places [FromHomes + 1]crdt.Place // by sources: of one, stores name about all in order
@@ -278,10 +284,10 @@ func (a *Aggregator) joinStored(l *lane, key deltasync.Key, it *Item, by Source,
 			a.stats.crowded.Add(1)
 			continue
 		}
-		if v.Source == FromEdge && len(l.pops) > 1 {
+		if v.Source == FromEdge && (len(l.pops) > 1 || deltasync.PopOf(v.Replica.Node) != c.pop) {
 			l.weigh(c) // with those before
 			if !a.hasRoom(l, c, v.Replica, v.Cells, oldest, now) {
-				c.version = 0 // it is read again
+				c.partial = stampOf(now)
 				continue
 			}
 		}
