@@ -50,11 +50,14 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
 		c := &counters[i]
-		if !d.Allowed || c.rule.Mode != limit.Enforce || c.lends && !c.lent { // nothing is borrowed of it
+		if !d.Allowed || c.lends && !c.lent { // nothing is borrowed of it
 			continue
 		}
-		if d.Delay = max(d.Delay, c.delay); c.rate.Queue {
-			d.Delay = max(d.Delay, n.shard(c.key).delay(c.record.block, now))
+		if c.rate.Queue {
+			c.delay = max(c.delay, n.shard(c.key).delay(c.record.block, now))
+		}
+		if c.rule.Mode == limit.Enforce {
+			d.Delay = max(d.Delay, c.delay)
 		}
 	}
 	switch {
@@ -278,7 +281,8 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		n.book(c)
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
-				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice, At: now, Cost: c.cost,
+				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice,
+				At: now, Turn: now + int64(c.delay), Withheld: c.need - c.cost, Cost: c.cost,
 			})
 		}
 	}

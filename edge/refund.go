@@ -12,7 +12,8 @@ import (
 // Refund gives back what a Check charged: cost of each charge, or what is left
 // of it if that is less; 0: all. It takes the amount off the charges, so that
 // giving back twice gives back once. What has left its window by now is gone
-// already. Rates that count requests (slots, min_gap) are given back only with
+// already, and the place of who leaves a queue stays empty where others wait behind
+// it: see limit.Charge. Rates that count requests (slots, min_gap) are given back only with
 // all: a part of its cost leaves a request one that was made.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	t := n.clock.At(now)
@@ -26,7 +27,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 			}
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			if r.settle(); r.counts(c, t) {
+			if r.settle(); r.counts(c, t) && s.mayReturn(r, c, t) {
 				n.giveBack(s, r, c.Slice, back, c.At, t, ours)
 			}
 		})
@@ -74,6 +75,13 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 func (r *record) counts(c *limit.Charge, now int64) bool {
 	m := r.block.memory
 	return m == nil || m.exact.Counts(c.Rate, c.At, now)
+}
+
+// mayReturn says that a charge to a record that is settled may be given back; see
+// limit.Charge.
+func (s *shard) mayReturn(r *record, c *limit.Charge, now int64) bool {
+	m := r.block.memory
+	return m == nil || c.MayReturn(&m.exact, s.sums(r.block), m.carry, now)
 }
 
 // charger is whose charge is given back, as far as is known.
@@ -160,6 +168,10 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	s.whole(r)
 	r.settle()
 	s.retire(r, now)
+	// Nobody knows whose charge it was: where there are turns, somebody may wait behind it.
+	if unknown := (limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}); !s.mayReturn(r, &unknown, now) {
+		return
+	}
 	for _, by := range []charger{ours, theirs} {
 		for _, cell := range slices.Clone(s.sums(r.block)) {
 			back := min(cell.Net(), c.cost)

@@ -100,6 +100,34 @@ func TestCallsWaitForTheirTurn(t *testing.T) {
 	}, everybody("queue", queue))
 }
 
+// Who leaves a queue lets nobody come out sooner who waits behind, nor two together: its
+// place stays empty.
+func TestCallsThatLeaveTheQueue(t *testing.T) {
+	queue := limit.RateSpec{Algorithm: "leaky_bucket", Capacity: 9, Outflow: limit.Flow{Units: 1, Per: time.Second}, Queue: true}
+	overBoth(t, grpclimit.Config{}, func(t *testing.T, l *grpclimit.Interceptors) {
+		begun := time.Now()
+		unary(t.Context(), l, 0, nil)
+		leaves, cancel := context.WithCancel(t.Context())
+		took := make(chan time.Duration, 2) // read once for each that stays
+		call := func(ctx context.Context) {
+			go func() {
+				if unary(ctx, l, 0, nil) == codes.OK {
+					took <- time.Since(begun)
+				}
+			}()
+			synctest.Wait()
+		}
+		call(leaves)
+		call(t.Context())
+		cancel()
+		synctest.Wait()
+		call(t.Context())
+		if first, second := <-took, <-took; first != 2*time.Second || second != 3*time.Second {
+			t.Errorf("behind one that left: after %v and %v, want 2s and 3s", first, second)
+		}
+	}, everybody("queue", queue))
+}
+
 // A rule that delays has calls wait for room, and whoever gives up is not charged.
 // The fake knows no max_delay.
 func TestCallsWaitForRoom(t *testing.T) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,7 +85,7 @@ func (s Serving) Await(ctx context.Context, reqs []*limit.Request, judged []Judg
 	if delay == 0 || s.api.turn(ctx, delay) {
 		return nil
 	}
-	for _, req := range reqs {
+	for _, req := range slices.Backward(reqs) { // a queue takes back its last place first
 		s.api.limiter.Refund(s.Now(), req.Charges, 0)
 	}
 	return ErrGone

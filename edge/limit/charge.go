@@ -1,15 +1,58 @@
 package limit
 
-import "github.com/spillgate/spillgate/crdt"
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
 
 // Charge is what one counter was charged by a decision, so that it can be given
 // back: a request that failed before it did any work, a slot of a concurrency
 // limit. It names the slice, as a refund stands beside its charge.
 type Charge struct {
-	Rule    *Rule
-	Rate    *Rate
-	Counter uint64     // the name that the node counts under
-	Slice   crdt.Slice // that the charge stands in
-	At      int64      // when it was made, in ns since 1970; 0: not known
-	Cost    uint64     // what is left to give back
+	Rule     *Rule
+	Rate     *Rate
+	Counter  uint64     // the name that the node counts under
+	Slice    crdt.Slice // that the charge stands in
+	At       int64      // when it was made, in ns since 1970; 0: not known
+	Turn     int64      // when its request may go on, by this counter: At, or later where it was told to wait
+	Withheld uint64     // of the limit from its request, for higher classes
+	Cost     uint64     // what is left to give back
+}
+
+// HasTurns says that requests which the rule's rate admits may be told to wait: for
+// their turn in its queue, or for room in it.
+func (r *Rate) HasTurns(rule *Rule) bool { return r.Queue || rule.MaxDelay > 0 && r.Bucket() }
+
+// MayReturn says that a charge may be given back at now. Where requests are told turns, it
+// may if it was admitted last, or nobody waits: those behind it keep their turns, and the
+// next to come would be told one of theirs, so that the two came out together. What may
+// not be given back drains as if it was used: its place stays empty. The arguments are
+// those of Measure, of the counter that was charged.
+func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) bool {
+	r := c.Rate
+	if !r.HasTurns(c.Rule) {
+		return true
+	}
+	if r.setBack(c.At, now) { // nobody's turn is known any more
+		return false
+	}
+	// So much is used once its turn has come, itself included, if nothing came after it.
+	// What was let in at once is not told from what others wait behind, but by the room
+	// that all who wait were told.
+	per, room := uint64(r.Drain.Per), wide{}
+	switch {
+	case r.Queue:
+		room = product(crdt.SatAdd(r.Drain.Floor, c.Cost), per)
+		if c.Turn < now {
+			room = room.minus(product(r.Drain.Refill, uint64(now)-uint64(c.Turn)))
+		}
+	case c.Turn < now:
+		room = product(crdt.SatSub(r.Ceiling, r.Withheld(0)), per)
+	default:
+		room = product(crdt.SatSub(r.Ceiling, c.Withheld), per)
+	}
+	whole, rem := room.over(per)
+	part, _ := product(rem, micro).over(per)
+	return r.drained(x, sums, carry, crdt.SatAdd(satMul(whole, micro), part), room, now) <= time.Duration(max(0, c.Turn-now))
 }

@@ -356,11 +356,11 @@ func TestQueuesHoldCallsBack(t *testing.T) {
 		t.Errorf("two that are 100ms apart took %v", took)
 	}
 	b = newBench(t, limit.RuleSpec{Name: "q", Key: []string{"user"}, Rates: []limit.RateSpec{
-		{Name: "r", Algorithm: "leaky_bucket", Capacity: 2, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true, MaxWait: 3 * time.Hour}}})
+		{Name: "r", Algorithm: "leaky_bucket", Capacity: 3, Outflow: limit.Flow{Units: 1, Per: time.Hour}, Queue: true, MaxWait: 3 * time.Hour}}})
 	b.ask(of("user=u"))
-	for range 3 {
+	for range 3 { // each takes two places, and gives both back
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := b.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("user=u")}})
+		_, err := b.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("user=u"), of("user=u")}})
 		cancel()
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Fatalf("a call that cannot wait for an hour: %v, want deadline exceeded", err)

@@ -152,14 +152,16 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 	}
 	for i := range rows {
 		r := &rows[i]
+		delay := time.Duration(0)
 		if rate := r.state.Rate; d.Allowed && rate.Queue && r.state.Rule.Mode == limit.Enforce {
-			d.Delay = max(d.Delay, rate.Delay(&r.counter.exact, r.counter.cells, limit.Carry{}, at))
+			delay = rate.Delay(&r.counter.exact, r.counter.cells, limit.Carry{}, at)
+			d.Delay = max(d.Delay, delay)
 		}
 		if d.Allowed && !req.Peek && !r.state.Rule.CountsAfter() {
 			l.charge(r, at)
 			if req.Receipt && r.cost > 0 {
 				req.Charges = append(req.Charges, limit.Charge{
-					Rule: r.state.Rule, Rate: r.state.Rate, Counter: r.counter.id, Slice: r.state.Rate.SliceAt(at), Cost: r.cost,
+					Rule: r.state.Rule, Rate: r.state.Rate, Counter: r.counter.id, Slice: r.state.Rate.SliceAt(at), Turn: at + int64(delay), Cost: r.cost,
 				})
 			}
 		}
@@ -283,7 +285,9 @@ func (l *Limiter) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		if cost > 0 {
 			back = min(back, cost)
 		}
-		l.counters[c.Counter].giveBack(c.Rate, back, c.Slice, now.UnixNano())
+		if counter := l.counters[c.Counter]; c.MayReturn(&counter.exact, counter.cells, limit.Carry{}, now.UnixNano()) {
+			counter.giveBack(c.Rate, back, c.Slice, now.UnixNano())
+		}
 		c.Cost -= back
 	}
 }
