@@ -222,7 +222,7 @@ func (c *compiler) minGap(path string, spec *RuleSpec, r *Rule) {
 		return
 	}
 	alone := *spec
-	alone.Margin = MarginSpec{}
+	alone.Margin, alone.Cost = MarginSpec{}, CostSpec{} // it counts requests
 	rate := c.rate(path, &alone, &RateSpec{Name: minGapName, Algorithm: LeakyBucket.String(), Capacity: 1, Outflow: Flow{1, spec.MinGap}})
 	rate.PerRequest = true
 	if rate.Consistency == Adaptive { // of one request nobody can have a share

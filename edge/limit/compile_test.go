@@ -169,7 +169,7 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 	generation := func(change func(*limit.Document)) uint64 {
 		doc := base()
 		change(&doc)
-		set, problems := limit.Compile(doc)
+		set, problems := limit.Options{Conditions: statusIs}.Compile(doc)
 		if problems != nil {
 			t.Fatal(problems[0])
 		}
@@ -184,6 +184,9 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		"tenants":  func(d *limit.Document) { d.Tenants, d.Rules[0].TierFrom = multipliers(3), "plan" },
 		"match": func(d *limit.Document) {
 			d.Rules[0].Match = limit.MatchSpec{Path: []string{"/a"}, Host: []string{"a.example"}, CIDR: []string{"10.0.0.0/8"}, Equals: map[string][]string{"a": {"b"}}, Has: []string{"c"}}
+		},
+		"costs": func(d *limit.Document) {
+			d.Rules[0].Cost = limit.CostSpec{Default: 2, ByRoute: map[string]uint64{"/a": 3}, Max: 9}
 		},
 		"key of no part": func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"other": {From: []string{"header.X-A"}}} },
 	} {
@@ -200,9 +203,33 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 		"slices":     func(d *limit.Document) { d.Rules[0].Rates[0].Slices = 20 },
 		"algorithm":  func(d *limit.Document) { d.Rules[0].Rates[0].Algorithm = "fixed_window" },
 		"scope":      func(d *limit.Document) { d.Rules[0].Rates[0].Scope = "region" },
+		"count_when": func(d *limit.Document) { d.Rules[0].CountWhen = "response.status=401" },
+		"unit":       func(d *limit.Document) { d.Rules[0].Cost.FromHeader = "X-Bytes" },
 	} {
 		if generation(change) == same {
 			t.Errorf("a change of %s keeps the generation, and so mixes counts of two meanings", name)
+		}
+	}
+	counting := func(when, unit string) uint64 {
+		return generation(func(d *limit.Document) { d.Rules[0].CountWhen, d.Rules[0].Cost.FromHeader = when, unit })
+	}
+	if counting("response.status=401", "") == counting("response.status=403", "") || counting("", "X-Bytes") == counting("", "X-Tokens") || counting("user=u", "") == counting("", "user") {
+		t.Error("what counts other responses, or in another unit, has the same generation")
+	}
+	if counting("", "X-Bytes") != counting("", "x-bytes") {
+		t.Error("a unit in lower case gives another generation")
+	}
+	perRequest := func(rate limit.RateSpec, unit string) uint64 {
+		return generation(func(d *limit.Document) {
+			d.Rules[0].Rates, d.Rules[0].Cost.FromHeader = []limit.RateSpec{rate}, unit
+			if rate.Algorithm == "" {
+				d.Rules[0].Rates, d.Rules[0].MinGap = nil, time.Second
+			}
+		})
+	}
+	for name, rate := range map[string]limit.RateSpec{"slots": {Algorithm: "concurrency", Limit: 5, Lease: time.Second}, "gaps": {}} {
+		if perRequest(rate, "") != perRequest(rate, "X-Bytes") {
+			t.Errorf("a unit gives %s, which count requests, another generation", name)
 		}
 	}
 	keyed := func(keys map[string]limit.KeySource) uint64 {
@@ -227,6 +254,28 @@ func TestGenerationFollowsWhatACountMeans(t *testing.T) {
 	}
 	if from(limit.KeySource{From: []string{"client_ip"}, IPv4Prefix: 32, IPv6Prefix: 64}) != from(limit.KeySource{From: []string{"client_ip"}}) {
 		t.Error("the prefixes that hold anyway give another generation")
+	}
+}
+
+// A build that names the counts of unchanged rules anew forgets all of them.
+func TestGenerationsStay(t *testing.T) {
+	for name, test := range map[string]struct {
+		rate limit.RateSpec
+		want uint64
+	}{
+		"a window": {limit.RateSpec{Limit: 1, Per: time.Minute}, 0xb590d8d69f1fbdad},
+		"a month":  {limit.RateSpec{Limit: 1, Period: "month"}, 0x621b0775fcc71e6e},
+		"a bucket": {limit.RateSpec{Algorithm: "token_bucket", Capacity: 9, Refill: limit.Flow{Units: 1, Per: time.Second}}, 0x8a043fd649b38c47},
+		"slots":    {limit.RateSpec{Algorithm: "concurrency", Limit: 5, Lease: time.Second}, 0xe2da1999c19fd7b2},
+	} {
+		doc := limit.Document{Namespace: "test", Rules: []limit.RuleSpec{{Name: "a", Key: []string{"client_ip"}, Rates: []limit.RateSpec{test.rate}}}}
+		set, problems := limit.Compile(doc)
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		if got := set.Rules()[0].Rates[0].Generation; got != test.want {
+			t.Errorf("%s: generation %#x, want %#x as builds before say", name, got, test.want)
+		}
 	}
 }
 

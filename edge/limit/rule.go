@@ -245,8 +245,8 @@ func (r *Rate) Epoch() uint32 { return r.epoch }
 func (s *Set) Has(r *Rate) bool { return r.epoch == s.epoch }
 
 // generation hashes what decides the meaning of a count: two rates with equal
-// generations may share counters, whoever compiled them. keys is what the
-// document says of the names in the rule's key: where a part comes from, and how
+// generations may share counters, whoever compiled them. What is counted belongs to
+// it, by which responses and in which unit. keys is what the document says of the names in the rule's key: where a part comes from, and how
 // much of an address it is, belong to it.
 func generation(rule *RuleSpec, ns string, r *Rate, keys map[string]KeySource) uint64 {
 	h := fnv.New64a()
@@ -278,6 +278,15 @@ func generation(rule *RuleSpec, ns string, r *Rate, keys map[string]KeySource) u
 	if r.Period != NoPeriod {
 		field(r.Period.String())
 		field(r.Zone.String())
+	}
+	// What is not given is left out, so that it makes no other generation of all else.
+	if rule.CountWhen != "" {
+		field("count_when")
+		field(rule.CountWhen)
+	}
+	if unit := rule.Cost.FromHeader; unit != "" && !r.CountsRequests() {
+		field("cost")
+		field(canonicalAttribute(headerPrefix + unit))
 	}
 	return h.Sum64()
 }
