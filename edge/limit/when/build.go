@@ -3,6 +3,7 @@ package when
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -360,14 +361,28 @@ func literal(n ast.Node) (int, bool) {
 }
 
 // whole is strconv.Atoi without the errors that this makes: a client that
-// sends none may not cost more than one that does.
+// sends none may not cost more than one that does. Nor may it get around a rule
+// by writing its number longer: leading zeros count for nothing, and what is too
+// large or too small for an int is the largest or the smallest one.
 func whole(s string) (int, bool) {
-	digits := strings.TrimPrefix(s, "-")
-	if len(digits) == 0 || len(digits) > 18 || strings.Trim(digits, "0123456789") != "" {
+	digits, negative := strings.CutPrefix(s, "-")
+	if len(digits) == 0 || strings.Trim(digits, "0123456789") != "" {
 		return 0, false
 	}
-	v, err := strconv.Atoi(s)
-	return v, err == nil
+	digits = strings.TrimLeft(digits, "0")
+	v := uint64(math.MaxUint64)
+	if len(digits) < 20 { // of those each fits
+		v, _ = strconv.ParseUint("0"+digits, 10, 64)
+	}
+	switch {
+	case v <= math.MaxInt && negative:
+		return -int(v), true
+	case v <= math.MaxInt:
+		return int(v), true
+	case negative:
+		return math.MinInt, true
+	}
+	return math.MaxInt, true
 }
 
 func calleeOf(n *ast.CallNode) string {

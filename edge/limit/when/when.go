@@ -20,7 +20,8 @@
 //
 //	has(name)                 whether an attribute is present
 //	lower(text)               text in lower case
-//	int(text)                 its number; the rule does not apply where it is none
+//	int(text)                 its number; the rule does not apply where it is none.
+//	                          One that is too large is the largest
 //	inCIDR(address, network…) whether an address is in one of the networks
 //
 // In count_when there are also the names that begin with response: the number

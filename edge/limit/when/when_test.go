@@ -97,6 +97,39 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// Who writes a number longer gets around no rule: zeros before it count for
+// nothing, and what no int holds is the largest or the smallest one.
+func TestNumbersOfAnyLength(t *testing.T) {
+	zeros, nines := strings.Repeat("0", 100), strings.Repeat("9", 100)
+	for text, sizes := range map[string]map[string]bool{ // whether the rule applies
+		`int(attr("size")) > 1000`: {
+			"5000": true, "1001": true, "1000": false, "00000000000000000005000": true, zeros + "1000": false, zeros + "1001": true,
+			"9999999999999999999": true, "9223372036854775808": true, "18446744073709551616": true, nines: true, zeros + nines: true,
+			"-" + nines: false, "-9223372036854775809": false, zeros: false,
+		},
+		`int(attr("size")) == 9223372036854775807`: {
+			"9223372036854775806": false, "9223372036854775807": true, zeros + "9223372036854775807": true, "9223372036854775808": true, nines: true, "-" + nines: false,
+		},
+		`int(attr("size")) < -9223372036854775807`: { // the smallest
+			"-9223372036854775807": false, "-9223372036854775808": true, "-9223372036854775809": true, "-" + zeros + nines: true, nines: false,
+		},
+		`int(attr("size")) == 0`: {"0": true, zeros: true, "-0": true, "-" + zeros: true, zeros + "1": false},
+		`int(attr("size")) < 5 or int(attr("size")) >= 5`: { // all numbers
+			"": false, "-": false, "--1": false, "+5000": false, " 5000": false, "5_000": false, "0x10": false, "1e3": false, "5.0": false, nines + "x": false, "٣": false, "7": true,
+		},
+	} {
+		ns, err := compile(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		for size, want := range sizes {
+			if got := applies(t, ns, map[string]string{"size": size}); got != want {
+				t.Errorf("%s of %q = %v, want %v", text, size, got, want)
+			}
+		}
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		`teir == "gold"`:                        "1:1 E167 unknown name teir",
@@ -274,14 +307,15 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 	req := ns.NewRequest()
 	defer req.Release()
-	for _, length := range []string{"5000", "none"} {
+	huge := strings.Repeat("9", 200)
+	for _, length := range []string{"5000", huge, "none"} {
 		header := map[string][]string{"X-Tier": {"silver"}, "Content-Length": {length}}
 		matched := 0
 		allocs := testing.AllocsPerRun(100, func() {
 			req.SetHTTP("GET", "/api/x", "a.example", "2001:db8::1", header)
 			matched = len(req.Rules())
 		})
-		if want := map[string]int{"5000": 1, "none": 0}[length]; allocs != 0 || matched != want {
+		if want := map[string]int{"5000": 1, huge: 1, "none": 0}[length]; allocs != 0 || matched != want {
 			t.Errorf("%v allocations, %d rules; want 0 and %d", allocs, matched, want)
 		}
 	}
