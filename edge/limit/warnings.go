@@ -27,6 +27,7 @@ func (c *compiler) suspicions(doc *Document, first int) {
 		c.slips(indexed("rules", i), &doc.Rules[i], c.set.rules[first+i])
 	}
 	c.inTheWay(first)
+	c.queues(doc, first)
 }
 
 // inTheWay warns of rules that never apply, as one before them takes all that
@@ -102,4 +103,77 @@ func (c *compiler) unseen(path string, r *Rule) {
 		}
 		c.warn(at, "W204", "scope: edge, or a larger capacity", "%s is empty again in %v, less than %v, the resolution: other edges' charges will not count", rate.Name, empty, MinWidth)
 	}
+}
+
+// queues warns of requests that meet two queues, whose longer wait is theirs: a queue that
+// another keeps requests of for longer has let them out by its own count long before.
+func (c *compiler) queues(doc *Document, first int) {
+	var waits []*ranked
+	groups := map[string]bool{}
+	for i := range doc.Rules {
+		if r := c.set.rules[first+i]; r.queues() {
+			c.queuesOf(indexed("rules", i), &doc.Rules[i], r)
+			waits = append(waits, &ranked{r, i, r.facts()})
+			groups[doc.Rules[i].Group] = true
+		}
+	}
+	if len(groups) < 2 {
+		return
+	}
+	s := search{left: searchWork, found: map[*ranked]*ranked{}, meets: func(before, r *ranked) bool {
+		return doc.Rules[before.rank].Group != doc.Rules[r.rank].Group && before.overlaps(r)
+	}}
+	s.among(waits, traitsOf(waits))
+	for _, r := range waits {
+		other := s.found[r]
+		if other == nil {
+			continue
+		}
+		path, as := indexed("rules", r.rank)+".max_delay", ""
+		if k := slices.IndexFunc(r.Rates, func(rate *Rate) bool { return rate.Queue }); k >= 0 {
+			path = fmt.Sprintf("rules[%d].rates[%d].queue", r.rank, k)
+		}
+		if r.match.when != nil || other.match.when != nil {
+			as = ", as far as their conditions tell,"
+		}
+		c.warn(path, "W233", "let one of them deny, without a queue or max_delay; or match different requests",
+			"%q and %q both make requests wait, and%s can meet the same ones: these wait for the longer of the two alone, so that the other may let more out at once than flows out of it", other.Name, r.Name, as)
+	}
+}
+
+// queuesOf warns of two queues of one rule. The same requests stand in both, and wait in
+// the slower one alone; but where two rates count differently, neither may be that.
+func (c *compiler) queuesOf(path string, spec *RuleSpec, r *Rule) {
+	for k, rate := range r.Rates {
+		for i, other := range r.Rates[:k] {
+			if !(rate.Queue && other.Queue || r.MaxDelay > 0) {
+				continue
+			}
+			at, faster := path+".max_delay", rate
+			if drains := product(rate.Drain.Refill, uint64(other.Drain.Per)); drains.less(product(other.Drain.Refill, uint64(rate.Drain.Per))) {
+				faster = other
+			}
+			if rate.Queue {
+				at = fmt.Sprintf("%s.rates[%d].queue", path, k)
+			}
+			switch {
+			case rate.Scope != other.Scope || rate.PerRequest != other.PerRequest && spec.Cost.given():
+				c.warn(at, "W233", "let one of them deny: without queue, or in a rule of its own without max_delay",
+					"requests wait for the longer of %s and %s alone, which do not count the same: the other may let more out at once than flows out of it", other.Name, rate.Name)
+			case rate.Queue:
+				if faster == other {
+					at = fmt.Sprintf("%s.rates[%d].queue", path, i)
+				}
+				c.warn(at, "W233", "drop it, or its queue", "%s makes nobody wait: the same requests stand in both queues of the rule, and wait in the slower one", faster.Name)
+			default:
+				continue
+			}
+			return
+		}
+	}
+}
+
+// queues says that requests wait under the rule.
+func (r *Rule) queues() bool {
+	return r.Mode != Shadow && (r.MaxDelay > 0 || slices.ContainsFunc(r.Rates, func(rate *Rate) bool { return rate.Queue }))
 }
