@@ -27,16 +27,18 @@ func (p Period) String() string { return nameOf(periodNames, p) }
 // shorter than 2^10 of them, so that a year fits in a frame.
 const periodGrain = 12 * time.Hour
 
-// longest is the longest that the period can be.
+// longest is the longest that the period can be: clocks are turned back by up to
+// two hours (Antarctica/Troll). Of years only a leap year is longer whose zone
+// moved west for good in it, by that: the wire has none longer than 366 days.
 func (p Period) longest() time.Duration {
-	const day = 24 * time.Hour
+	const day, turned = 24 * time.Hour, 2 * time.Hour
 	switch p {
 	case Day:
-		return day + time.Hour
+		return day + turned
 	case Week:
-		return 7*day + time.Hour
+		return 7*day + turned
 	case Month:
-		return 31*day + time.Hour
+		return 31*day + turned
 	default:
 		return 366 * day
 	}

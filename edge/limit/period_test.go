@@ -84,6 +84,33 @@ func periodOf(period string, at time.Time) string {
 	}
 }
 
+// What is spent in a period is taken to count for as long as the period lasts, in zones
+// that turn their clocks by an hour, by half an hour and by two, or moved for good.
+func TestPeriodsAreAtMostAsLongAsTheyAreTaken(t *testing.T) {
+	longest := map[string]time.Duration{}
+	for _, zone := range []string{"UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe", "Antarctica/Troll", "America/Nuuk", "Africa/Casablanca", "Asia/Almaty", "America/Scoresbysund", "Pacific/Apia"} {
+		for _, period := range []string{"day", "week", "month"} {
+			r := calendar(t, period, zone)
+			at := time.Date(2024, 1, 1, 12, 0, 0, 0, r.Zone).UnixNano()
+			for at < time.Date(2031, 12, 31, 0, 0, 0, 0, r.Zone).UnixNano() {
+				s := r.SliceAt(at)
+				start, end := r.StartOf(s), r.EndOf(s)
+				long := time.Duration(end - start)
+				if kept := time.Duration(r.Span) * r.Width; long > r.Lasts()-labelSkew || long > kept || long > r.Hold {
+					t.Fatalf("%s of %s from %v lasts %v; what is spent in it counts for %v, frames keep it for %v, and it is held for %v", period, zone, time.Unix(0, start).In(r.Zone), long, r.Lasts(), kept, r.Hold)
+				}
+				longest[period] = max(longest[period], long)
+				at = end + int64(time.Hour)
+			}
+		}
+	}
+	for period, want := range map[string]time.Duration{"day": 26 * time.Hour, "week": 170 * time.Hour, "month": 746 * time.Hour} {
+		if longest[period] != want {
+			t.Errorf("the longest %s was %v, want %v: this test sees too little", period, longest[period], want)
+		}
+	}
+}
+
 func TestCalendarDay(t *testing.T) {
 	r := calendar(t, "day", "Europe/Paris")
 	noon := time.Date(2026, 3, 29, 10, 0, 0, 0, time.UTC).UnixNano() // the day that has 23 hours
