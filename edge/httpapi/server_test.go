@@ -232,7 +232,9 @@ func TestListen(t *testing.T) {
 }
 
 func TestCapacityIsSetByAdmin(t *testing.T) {
-	node, err := edge.Local(limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+	node, err := edge.Local(limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}, Margin: limit.MarginSpec{
+		Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +248,7 @@ func TestCapacityIsSetByAdmin(t *testing.T) {
 	if r := send(t, "GET", url, ""); r.status != 404 || !strings.Contains(r.text, "was not set") {
 		t.Errorf("a capacity that nobody set = %d %s, want 404", r.status, r.text)
 	}
-	for body, want := range map[string]string{"0.25": `"used":0.25`, " 70% \n": `"used":0.7`, "0": `"used":0`} {
+	for body, want := range map[string]string{"0.25": `"used":0.25`, " 70% \n": `"used":0.7`, "0": `"used":0`, "1": `"used":1`, "105%": `"used":1.05`, "5e-05": `"used":5e-05`, ".9": `"used":0.9`, strings.Repeat("0", 62) + ".5": `"used":0.5`} {
 		if r := send(t, "PUT", url+"?ttl=20s", body); r.status != 204 {
 			t.Fatalf("PUT %q = %d %s", body, r.status, r.text)
 		}
@@ -259,7 +261,30 @@ func TestCapacityIsSetByAdmin(t *testing.T) {
 			t.Errorf("PUT %q with %q = %d %s, want 400", body, query, r.status, r.text)
 		}
 	}
-	if r := send(t, "PUT", admin.URL+"/admin/v1/capacity/a%20b", "0.1"); r.status != 400 || !strings.Contains(r.text, "capacity name") {
-		t.Errorf("a name that is none = %d %s, want 400", r.status, r.text)
+	// What is not understood is not taken for something else: the signal stays as it was.
+	if r := send(t, "PUT", url, "0.25"); r.status != 204 {
+		t.Fatalf("PUT 0.25 = %d %s", r.status, r.text)
+	}
+	zeros := strings.Repeat("0", 64)
+	for body, says := range map[string]string{
+		zeros + ".9": "more than 64 bytes", "0.9" + strings.Repeat(" ", 62): "more than 64 bytes", "1_0": "no number", "0.1_0": "no number", "0x1p-2": "no number", "Inf": "no number", "1e999": "no number",
+		"70": "105%", "1.01": "105%", "70%%": "no number", `{"used":0.7}`: "no number",
+	} {
+		if r := send(t, "PUT", url, body); r.status != 400 || !strings.Contains(r.text, says) {
+			t.Errorf("PUT %q = %d %s, want 400 that says %q", body, r.status, r.text, says)
+		}
+	}
+	for _, query := range []string{"?tll=1s", "?ttl=1s&x", "?ttl=1s&ttl=2s", "?ttl=1s;x=2", "?TTL=1s"} {
+		if r := send(t, "PUT", url+query, "0.1"); r.status != 400 || !strings.Contains(r.text, "ttl") && !strings.Contains(r.text, "query") {
+			t.Errorf("PUT %q = %d %s, want 400 that says what is known", query, r.status, r.text)
+		}
+	}
+	for _, name := range []string{"apl", "a%20b"} {
+		if r := send(t, "PUT", admin.URL+"/admin/v1/capacity/"+name, "0.1"); r.status != 404 || !strings.Contains(r.text, "they read api") {
+			t.Errorf("a name that no rule reads = %d %s, want 404 that names those that are read", r.status, r.text)
+		}
+	}
+	if r := send(t, "GET", url, ""); !strings.Contains(r.text, `"used":0.25`) {
+		t.Errorf("after all that was refused: %s, want what was set before", r.text)
 	}
 }
