@@ -64,6 +64,9 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
+// PID is its process.
+func (s *Server) PID() int { return s.process.Process.Pid }
+
 // Info is a number that Redis says of itself: of a section, what follows name.
 func (s *Server) Info(section, name string) (float64, error) {
 	c, err := net.Dial("tcp", s.Addr)

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/spillgate/spillgate/sync/natsbus/embedded"
+	"github.com/spillgate/spillgate/test/bench/localredis"
+)
+
+// reference is Envoy's own limiter, the newest build of it that there is when this runs.
+const reference = "github.com/envoyproxy/ratelimit/src/service_cmd@latest"
+
+// The rules of both: so much a minute for each user that nobody is ever denied.
+const (
+	ourRules = `schema: spillgate/v1
+namespace: bench
+keys:
+  user: {from: [user, header.X-User]}
+rules:
+  - name: user
+    key: user
+    rates:
+      - {name: minute, limit: 4000000000, per: 1m}
+`
+	theirRules = `domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 4000000000}
+`
+)
+
+// field is all that runs while something is measured.
+type field struct {
+	contestants []contestant
+	dir         string
+	version     string // of the reference; "": it is not measured
+	ends        []func()
+}
+
+func (f *field) stop() {
+	for i := len(f.ends) - 1; i >= 0; i-- {
+		f.ends[i]()
+	}
+}
+
+// newField starts all servers. What it has started ends with stop, and is ended where it
+// returns an error.
+func newField(ctx context.Context, o options) (f *field, err error) {
+	f = &field{}
+	defer func() {
+		if err != nil {
+			f.stop()
+		}
+	}()
+	if f.dir, err = os.MkdirTemp("", "spillgate-wire"); err != nil {
+		return nil, err
+	}
+	f.ends = append(f.ends, func() { _ = os.RemoveAll(f.dir) })
+	nothing, nothingAddr, err := f.empty(ctx, emptyGRPC)
+	if err != nil {
+		return nil, err
+	}
+	page, pageAddr, err := f.empty(ctx, emptyHTTP)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := f.spillgate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.grpc("empty handler", nothing, nothingAddr, 1)
+	f.grpc("spillgate", ours.edge, ours.grpc, 1)
+	f.grpc("spillgate and all behind it", ours.all, ours.grpc, 1)
+	f.grpc("empty handler, ten descriptors", nothing, nothingAddr, 10)
+	f.grpc("spillgate, ten descriptors", ours.edge, ours.grpc, 10)
+	if o.reference {
+		theirs, addr, err := f.envoys(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("envoyproxy/ratelimit (-reference=false leaves it out): %w", err)
+		}
+		f.grpc("envoyproxy/ratelimit and its Redis", theirs, addr, 1)
+		f.grpc("envoyproxy/ratelimit and its Redis, ten descriptors", theirs, addr, 10)
+	}
+	f.http("empty page", page, pageAddr, http.MethodPost, "/")
+	f.http("spillgate /v1/check", ours.edge, ours.http, http.MethodPost, "/v1/check")
+	f.http("empty page, without a body", page, pageAddr, http.MethodGet, "/")
+	f.http("spillgate /v1/auth", ours.edge, ours.http, http.MethodGet, "/v1/auth")
+	return f, nil
+}
+
+// process starts one that is killed by stop, and waits until it is ready.
+func (f *field) process(ctx context.Context, env []string, ready func() error, path string, args ...string) (pid int, err error) {
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = f.dir
+	log, err := os.CreateTemp(f.dir, filepath.Base(path)+".log")
+	if err != nil {
+		return 0, err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	f.ends = append(f.ends, func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		_ = log.Close()
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // it is starting
+		if err = ready(); err == nil {
+			return cmd.Process.Pid, nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			text, _ := os.ReadFile(log.Name())
+			return 0, fmt.Errorf("%s is not ready: %w\n%s", filepath.Base(path), err, text)
+		}
+	}
+}
+
+func answers(url string) func() error {
+	return func() error {
+		r, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", url, r.Status)
+		}
+		return nil
+	}
+}
+
+func listens(addr string) func() error {
+	return func() error {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+}
+
+// free finds an address that nobody listens at.
+func free() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// frees finds several.
+func frees(n int) (addrs []string, err error) {
+	for range n {
+		addr, err := free()
+		if err != nil {
+			return nil, err
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+// empty starts this program as a server that does nothing.
+func (f *field) empty(ctx context.Context, as string) (pids []int, addr string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	if addr, err = free(); err != nil {
+		return nil, "", err
+	}
+	pid, err := f.process(ctx, []string{as + "=" + addr}, listens(addr), self)
+	return []int{pid}, addr, err
+}
+
+// cluster is an edge with its region.
+type cluster struct {
+	edge, all  []int // processes: all but NATS, which is in ours
+	grpc, http string
+}
+
+// spillgate starts an edge as it is shipped, an aggregator, and its Redis.
+func (f *field) spillgate(ctx context.Context) (c cluster, err error) {
+	build := exec.CommandContext(ctx, "go", "build", "-o", f.dir+string(filepath.Separator),
+		"github.com/spillgate/spillgate/cmd/edge", "github.com/spillgate/spillgate/cmd/aggregator")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return c, fmt.Errorf("build the daemons: %w\n%s", err, out)
+	}
+	rules := filepath.Join(f.dir, "rules.yaml")
+	if err := os.WriteFile(rules, []byte(ourRules), 0o600); err != nil {
+		return c, err
+	}
+	redis, err := localredis.Start()
+	if err != nil {
+		return c, err
+	}
+	f.ends = append(f.ends, redis.Stop)
+	addrs, err := frees(5)
+	if err != nil {
+		return c, err
+	}
+	bus, err := embedded.Start(embedded.Options{Listen: addrs[0]})
+	if err != nil {
+		return c, err
+	}
+	f.ends = append(f.ends, bus.Shutdown)
+	common := []string{"SPILLGATE_REGION=r1", "SPILLGATE_NATS_URLS=nats://" + addrs[0], "SPILLGATE_SECRET=a secret of the benchmark", "SPILLGATE_LOG_LEVEL=error"}
+	aggregator, err := f.process(ctx, append(common, "SPILLGATE_NAME=a1", "SPILLGATE_REDIS_URL=redis://"+redis.Addr+"/0"), answers("http://"+addrs[1]+"/readyz"),
+		filepath.Join(f.dir, "aggregator"), "serve", "--admin-listen", addrs[1])
+	if err != nil {
+		return c, err
+	}
+	edge, err := f.process(ctx, append(common, "SPILLGATE_NAME=e1"), answers("http://"+addrs[3]+"/readyz"),
+		filepath.Join(f.dir, "edge"), "serve", "--rules-path", rules, "--listen", addrs[2], "--admin-listen", addrs[3], "--grpc-listen", addrs[4])
+	if err != nil {
+		return c, err
+	}
+	return cluster{edge: []int{edge}, all: []int{edge, aggregator, redis.PID()}, grpc: addrs[4], http: addrs[2]}, nil
+}
+
+// envoys starts the reference, and its Redis.
+func (f *field) envoys(ctx context.Context) (pids []int, addr string, err error) {
+	install := exec.CommandContext(ctx, "go", "install", reference)
+	install.Env = append(os.Environ(), "GOBIN="+f.dir, "CGO_ENABLED=0", "GOFLAGS=")
+	install.Dir = f.dir
+	if out, err := install.CombinedOutput(); err != nil {
+		return nil, "", fmt.Errorf("go install %s: %w\n%s", reference, err, out)
+	}
+	path := filepath.Join(f.dir, "service_cmd")
+	if f.version, err = moduleOf(ctx, path); err != nil {
+		return nil, "", err
+	}
+	config := filepath.Join(f.dir, "runtime", "ratelimit", "config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		return nil, "", err
+	}
+	if err := os.WriteFile(filepath.Join(config, "config.yaml"), []byte(theirRules), 0o600); err != nil {
+		return nil, "", err
+	}
+	redis, err := localredis.Start()
+	if err != nil {
+		return nil, "", err
+	}
+	f.ends = append(f.ends, redis.Stop)
+	addrs, err := frees(3)
+	if err != nil {
+		return nil, "", err
+	}
+	env := []string{
+		"USE_STATSD=false", "LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr, "RUNTIME_ROOT=" + filepath.Join(f.dir, "runtime"),
+		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+	}
+	for i, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT"} {
+		_, port, _ := net.SplitHostPort(addrs[i])
+		env = append(env, name+"="+port)
+	}
+	pid, err := f.process(ctx, env, answers("http://"+addrs[0]+"/healthcheck"), path)
+	if err != nil {
+		return nil, "", err
+	}
+	return []int{pid, redis.PID()}, addrs[1], nil
+}
+
+// moduleOf is the version of the module that a program is built of.
+func moduleOf(ctx context.Context, path string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "version", "-m", path).Output()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) >= 3 && fields[0] == "mod" {
+			return fields[2], nil
+		}
+	}
+	return "", errors.New("go version -m names no module of " + path)
+}
+
+// grpc adds a way of calling a rate limit service.
+func (f *field) grpc(name string, pids []int, addr string, descriptors int) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		panic(err) // the address is ours: it can be read
+	}
+	f.ends = append(f.ends, func() { _ = conn.Close() })
+	f.contestants = append(f.contestants, contestant{name: name, pids: pids, call: asking(conn, descriptors)})
+}
+
+// http adds a way of calling a page.
+func (f *field) http(name string, pids []int, addr, method, path string) {
+	transport := &http.Transport{MaxIdleConnsPerHost: inFlight}
+	f.ends = append(f.ends, transport.CloseIdleConnections)
+	f.contestants = append(f.contestants, contestant{name: name, pids: pids, call: visiting(&http.Client{Transport: transport}, method, "http://"+addr+path)})
+}
