@@ -65,6 +65,7 @@ type Stats struct {
 	Ahead                  uint64 // deltas with slices too far in the future
 	Bytes                  int    // that the keys take
 	Full                   uint64 // keys refused for want of room
+	Overdrawn              uint64 // what PoPs told, or the store had of them, beyond their part of the room
 	Evicted                uint64 // keys forgotten to make room, that the store has
 	EvictedUnexported      uint64 // those of which some region has yet to be told; edges do when they tell all again
 	EvictedUnstored        uint64 // those that made room for keys that use much of their limit while the store was away
@@ -99,7 +100,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	s := &a.stats
 	st := Stats{
 		Evicted: s.evicted.Load(), EvictedUnexported: s.evictedUnexported.Load(), EvictedUnstored: s.evictedUnstored.Load(), Restored: s.restored.Load(),
-		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(), Clamped: s.clamped.Load(),
+		Merges: s.merges.Load(), Ahead: s.ahead.Load(), Full: s.full.Load(), Overdrawn: s.overdrawn.Load(), Clamped: s.clamped.Load(),
 		Refused: a.inbox.Refused(), Muted: a.inbox.Muted(a.clock.At(now)), Duplicates: a.inbox.Duplicates(),
 		FramesSent: s.framesSent.Load(), FramesLost: s.framesLost.Load(), BytesSent: s.bytesSent.Load(),
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
@@ -234,7 +235,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(refusedDesc, st.Clamped, "growth")
 	count(refusedDesc, c.aggregator.stats.crowded.Load(), "entries_full")
 	count(refusedDesc, c.aggregator.stats.heavy.Load(), "bytes_full")
-	count(refusedDesc, c.aggregator.stats.overdrawn.Load(), "pop_full")
+	count(refusedDesc, st.Overdrawn, "pop_full")
 	count(refusedDesc, c.aggregator.stats.unmet.Load(), "guests_full")
 	count(refusedDesc, c.aggregator.stats.misshapen.Load(), "shape")
 	count(duplicates, st.Duplicates)

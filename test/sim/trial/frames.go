@@ -249,17 +249,17 @@ func (t *trial) verifyStore(v *world.Server, down *deltasync.Down) {
 // is away, or was lost since anybody looked. Then there is only the truth to hold it to.
 // Seed 40001609. And another aggregator may have stored more meanwhile, which is told
 // within regional.OwnersApart: then it is no more than the store has. Seed 63 with the
-// planted bug by which a count does not know its algorithm. So it is where the store has
-// more of the key than there was room for, by PoPs that have more than their part. Seed 492.
-// What its homes told of it the
-// store may lack, who made room for others need not have written that: then it is no less
+// planted bug by which a count does not know its algorithm. So it is where the aggregator
+// has had no room for what PoPs have beyond their part: the store has more of the key then.
+// Seed 492. What its homes told of it the store may lack, who made room for others need not have written that: then it is no less
 // than the store has, and true. Seed 70149 without uplink, store-wipe, store-fail, split,
 // old-peers, one-way, flap and slow.
 func (t *trial) verifyAnswer(v *world.Server, c *counter, asker crdt.Replica, down *deltasync.Down, totals *deltasync.Totals) {
 	var peers, others, told crdt.Vector
 	vectors, behind, ahead := v.Aggregator().Vectors(c.key), false, false
 	if len(vectors) == 0 && t.crowds() {
-		behind, ahead = true, t.targets == regional.TargetsHomes
+		crowdedOut := v.Aggregator().Stats(t.w.Now()).Overdrawn > 0
+		behind, ahead = t.servers > 1 || crowdedOut, t.targets == regional.TargetsHomes
 		if !t.acknowledges(v, down) {
 			t.verifyTold(v, c, totals)
 			return
