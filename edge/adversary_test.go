@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // The adversary drives two regions of two edges over a network that loses,
@@ -36,22 +37,22 @@ type scenario struct {
 func TestAdversaryEvicts(t *testing.T) { scenario{seeds: 12, evicts: true}.run(t) }
 
 func TestAdversaryEvictsWhatWasSent(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	scenario{seeds: 8, evicts: true, drains: true, converges: true}.run(t)
 }
 
 func TestAdversaryRestartsAggregators(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: (*advWorld).restart}.run(t)
 }
 
 func TestAdversaryWipesStores(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: (*advWorld).wipe}.run(t)
 }
 
 func TestAdversaryLosesRegions(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	scenario{seeds: 8, converges: true, busy: true, fault: func(w *advWorld, r *advRegion) {
 		w.wipe(r)
 		w.restart(r)

@@ -10,6 +10,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // exactBucket is a bucket as a textbook has it, in exact arithmetic.
@@ -59,7 +60,7 @@ func checkCost(n *Node, now time.Time, user string, cost uint64) limit.Decision 
 // A node alone decides as the textbook, to the nanosecond, whatever else it
 // does between: telling, hearing, sweeping.
 func TestBucketAloneIsExact(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for _, flow := range []limit.Flow{{Units: 5, Per: time.Second}, {Units: 7, Per: 3 * time.Second}, {Units: 1000, Per: time.Millisecond}, {Units: 1, Per: 17 * time.Second}} {
 		for _, capacity := range []uint64{1, 10, 1000} {
 			seed := capacity + flow.Units

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // address is the i-th of a flood: half of them IPv4, half of them IPv6, each in
@@ -69,7 +70,7 @@ func liveHeap() int {
 // A flood of keys stays within the budget, does not free those that were at
 // their limits, and denies nobody else; whether the region hears of it or not.
 func TestFloodOfKeys(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	const limited, most = 2_000, 10
 	for _, c := range []struct {
 		name     string
@@ -127,7 +128,7 @@ func TestFloodOfKeys(t *testing.T) {
 }
 
 func TestMaxBytes(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	const budget = minBytes
 	for _, c := range []struct {
 		name           string
@@ -278,7 +279,7 @@ func TestDirtyListIsBounded(t *testing.T) {
 // Logs are in the budget: keys that remember thousands of hits each make room
 // for each other.
 func TestMaxBytesHoldsLogs(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	const budget = 16 << 20
 	n := newNode(t, Config{MaxBytes: budget}, perUser(limit.RateSpec{Limit: 4000, Per: time.Hour, Algorithm: "sliding_log", Scope: "edge"}))
 	before, now := liveHeap(), start

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A clock that is set forward, or back by less than a window, frees nobody
@@ -174,7 +175,7 @@ func TestEndsAfterAClockWasSetBack(t *testing.T) {
 // Nor is a key locked out that asks for the first time long after a step back: as
 // far as its charges are ours to judge, its window began with the step.
 func TestKeysThatAskLongAfterAStepBack(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	const back = 10 * time.Minute
 	for name, spec := range everyKind(10) {
 		for _, scope := range []string{"edge", "region"} {
@@ -295,7 +296,7 @@ func TestLateSweepFreesNobody(t *testing.T) {
 // back with the clock too: the key stays limited for a window, and is not limited
 // again when the clock comes to where it was.
 func TestForgottenChargesGoBackWithTheClock(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for name, spec := range everyKind(10) {
 		if name == "initial" { // it starts with more than a window drains
 			continue

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 func reportCost(n *Node, now time.Time, user string, cost uint64) limit.Decision {
@@ -54,7 +55,7 @@ func TestLargeCosts(t *testing.T) {
 // overflows nowhere. It leaves a window with the window, and a bucket as it
 // drains.
 func TestReportsBeyondAllLimits(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for name, spec := range everyKind(10) {
 		for _, scope := range []string{"edge", "global"} {
 			for _, times := range []int{1, 2, 2100} { // 2048 of them do not fit 64 bits

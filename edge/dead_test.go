@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // cut has nobody answer for a while.
@@ -23,7 +24,7 @@ func (s *served) cut(d time.Duration) {
 // What an aggregator took into memory alone is told to the next, however long
 // the edge heard nobody after the one died.
 func TestWhatTheDeadTookIsNotForgotten(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for _, cut := range []time.Duration{20 * time.Second, 2 * forgetful, 2*forgetful + 5*time.Second, time.Hour} {
 		s := serve(t, 2, 2)
 		a, b := s.serving[0], s.serving[1]

@@ -7,13 +7,14 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // However many keys are new, or change, those of other classes have their turn:
 // a new and a regular one within a second or two, a cold one each second, but that it waits
 // behind the refresh of keys that were a flood.
 func TestNoClassStarves(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	fast := limit.RuleSpec{Name: "fast", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 1000, Per: 10 * time.Second}}}
 	slow := limit.RuleSpec{Name: "slow", Group: "slow", Key: []string{"acct"}, Rates: []limit.RateSpec{{Limit: 100_000, Per: time.Hour}}}
 	for _, tt := range []struct {
@@ -122,7 +123,7 @@ func TestAHundredthIsToldByEveryAlgorithm(t *testing.T) {
 // With a budget of bytes an edge sends no more than that, and first who is near
 // its limit.
 func TestBudgetOfBytes(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	const rate = 20_000
 	n := newNode(t, Config{Budget: rate}, perUser(limit.RateSpec{Limit: 1000, Per: 10 * time.Second}))
 	now, sent, near, last := start, 0, keyOf(n, "near"), start

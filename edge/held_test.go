@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // forgetAll forgets every record, as a flood of other keys would.
@@ -64,7 +65,7 @@ var heldRates = map[string]limit.RuleSpec{
 // However often a key is forgotten while it has 80 % of its limit used or more,
 // and wherever its block is kept, it never passes its limit.
 func TestForgottenKeysStayLimited(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for name, spec := range heldRates {
 		for where, most := range map[string]int{"table": 64, "filter": 0} {
 			t.Run(name+" "+where, func(t *testing.T) { stayLimited(t, spec, most) })

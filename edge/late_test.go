@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // answerAs answers a frame as the aggregator of an epoch does, which has heard of
@@ -94,7 +95,7 @@ func TestPenaltyStaysMarkedAsUnstored(t *testing.T) {
 // charged faster than answers come is told in full until one has it all, and not
 // for ever.
 func TestBusyKeyIsCoveredByARefresh(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 30, Per: time.Hour}))
 	now := start
 	run := func(length time.Duration, epoch uint64, status deltasync.Status) (refreshes int) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 var mixedSeeds = flag.Uint64("mixed.seeds", 60, "seeds of TestMixedAgainstModel")
@@ -292,7 +293,7 @@ func (w *mixedWorld) giveBack() {
 // margins, with penalties, classes, delays, refunds, reports, flushes and
 // sweeps, and compares every decision with a model that adds everything up.
 func TestMixedAgainstModel(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	for seed := range *mixedSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			w := &mixedWorld{t: t, rnd: rand.New(rand.NewPCG(seed, 11)), now: start.UnixNano(), counts: map[string]*mixedCount{}}

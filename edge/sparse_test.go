@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 var sparseSeeds = flag.Uint64("sparse.seeds", 100, "seeds of TestSparseRecordsChangeNothing")
@@ -421,7 +422,7 @@ func (w *twins) next() {
 // A node that keeps records sparse decides, tells and believes to the last bit
 // what one does that has none, whatever becomes of them.
 func TestSparseRecordsChangeNothing(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	var all twins
 	for seed := range *sparseSeeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A flood frees no key that has used up its limit at a node that nobody calls Tick of, as
 // that of Local: what has ended makes room for what comes.
 func TestFloodOfUntendedNode(t *testing.T) {
-	alone(t)
+	alone.Mark(t)
 	n := newNode(t, Config{MaxKeys: shards * maxCounters}, perUser(limit.RateSpec{Limit: 2, Per: time.Minute, Scope: "edge"}))
 	now, lost := start, uint64(0)
 	for window := range 20 {

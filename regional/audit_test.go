@@ -14,6 +14,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // audit has one region ask the other, and returns what it found of it.
@@ -309,6 +310,7 @@ func (s *loaded) Load(ctx context.Context, items []regional.Item) ([]regional.It
 // However many keys there are, and however many of them near their limit, each peer
 // and the store are asked about all, though Run asks them in turns.
 func TestAuditAsksAboutEachKey(t *testing.T) {
+	alone.Mark(t)
 	sizes := []int{1024}
 	for n := range 300 {
 		sizes = append(sizes, n+1)

@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // bucket is the shape of a token bucket of 100 at 10/s: 50 slices of 200 ms.
@@ -247,6 +248,7 @@ func TestCarryComesBackToAWipedRegion(t *testing.T) {
 // Whatever comes, in whatever order and however often, the level is never above
 // the exact one, and whoever has all in order is near it.
 func TestCarryIsALowerBoundInAnyOrder(t *testing.T) {
+	alone.Mark(t)
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))

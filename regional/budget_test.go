@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Between two intervals only lanes leave that have something urgent.
@@ -26,6 +27,7 @@ func TestUrgentExportsLeaveTheOthers(t *testing.T) {
 // A link carries no more than its budget, a second saved up and a frame, and the
 // other regions' links are their own.
 func TestExportsKeepTheirBudget(t *testing.T) {
+	alone.Mark(t)
 	const rate = 10_000
 	a, err := regional.New(regional.Config{Boot: still, Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Budget: rate}, newStore(&start))
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // No frame is ever above MaxFrame, however many keys have changed, slices they have
 // and regions there are, and however large the counts are; and all is told by many.
 func TestFramesFit(t *testing.T) {
+	alone.Mark(t)
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { framesFit(t, rand.New(rand.NewPCG(seed, 5))) })
 	}

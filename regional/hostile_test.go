@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Who has too many frames refused is not heard for a while, and that is logged
@@ -53,6 +54,7 @@ func (e *edge) live(r *region, life uint32, key deltasync.Key, cells ...crdt.Cel
 // Lives are a sender's to invent: of each node and key so many are kept, and of
 // a PoP's nodes so many that others find room.
 func TestEntriesAreBounded(t *testing.T) {
+	alone.Mark(t)
 	store := newStore(&start)
 	r := newRegion(t, "eu", store)
 	const nodes, lives = 6, 1024
@@ -419,6 +421,7 @@ func TestGrowthIsOfAWindow(t *testing.T) {
 // of the time, however often and by which of its edges it tells a later end; one with a
 // key that has used half of its limit may do so anew, and so may another PoP.
 func TestPenaltiesHaveTerms(t *testing.T) {
+	alone.Mark(t)
 	now := start
 	r := newRegion(t, "eu", newStore(&now))
 	tells := func(after, lasts time.Duration, n int) (until time.Duration) {

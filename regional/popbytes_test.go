@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // greedy is a PoP whose edges invent what they tell, and hot their keys: at their limit,
@@ -160,6 +161,7 @@ func TestPoPsShareALane(t *testing.T) {
 
 // What PoPs have is the sum over counters, whoever comes and goes.
 func TestPoPsPayForWhatIsHeld(t *testing.T) {
+	alone.Mark(t)
 	now := start
 	store := memstore.New(memstore.Config{Now: func() time.Time { return now }, Seed: 1})
 	r := small(t, regional.Config{Boot: still, MaxBytes: 1 << 18}, store)

@@ -10,12 +10,14 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Clients go to several PoPs: their keys are nobody's alone, and make room for new ones of
 // any of these, in a lane that is full. A PoP that adds an entry to each of another's keys
 // takes away none of that.
 func TestKeysOfSeveralPoPsMakeRoom(t *testing.T) {
+	alone.Mark(t)
 	for name, meddles := range map[string]bool{"two tell all": false, "one meddles": true} {
 		t.Run(name, func(t *testing.T) {
 			r := small(t, regional.Config{Boot: still, MaxBytes: 1 << 20}, newStore(&start))

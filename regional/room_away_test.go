@@ -10,6 +10,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Who finds room while the store is away.
@@ -101,6 +102,7 @@ func TestEntriesFindNoRoomBeyondTheBudget(t *testing.T) {
 // there is room for, in whatever number of slices they are counted: then those that
 // use least of their limit are turned away, and at last any.
 func TestSlicesFindNoRoomBeyondTheBudget(t *testing.T) {
+	alone.Mark(t)
 	const budget = 256 << 10
 	for _, limit := range []uint64{1 << 40, 1 << 31} { // of which half is used at once
 		r := small(t, regional.Config{Boot: still, MaxBytes: budget}, &broken{Store: newStore(&start), down: true})

@@ -11,6 +11,7 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // small is a region with so many bytes, or keys, for what it holds.
@@ -46,6 +47,7 @@ func holds(r *region, first deltasync.Key, n int) (held int) {
 // A flood of keys takes no more than its budget, and puts out those that use
 // least of their limit; they are read again when somebody asks.
 func TestFloodPutsOutWhoUsesLeast(t *testing.T) {
+	alone.Mark(t)
 	const budget, hot, flood = 1 << 20, 100, 50_000
 	r := small(t, regional.Config{Boot: still, MaxBytes: budget}, newStore(&start))
 	e := &edge{name: "e1"}
@@ -82,6 +84,7 @@ func TestFloodPutsOutWhoUsesLeast(t *testing.T) {
 // What is counted as the keys' memory is what they take, be it that a PoP says of each
 // what others do not.
 func TestBytesAreWhatKeysTake(t *testing.T) {
+	alone.Mark(t)
 	heap := func() int {
 		runtime.GC()
 		runtime.GC()

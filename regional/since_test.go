@@ -9,6 +9,7 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // asker asks about keys and keeps what it hears, as an edge does.
@@ -61,6 +62,7 @@ func (a *asker) ask(r *region, shape deltasync.Shape, key deltasync.Key, left ti
 // Whoever is told what changed since it heard knows what one knows who is told
 // all, whatever came late, and whoever answers.
 func TestWhatChangedIsAllThereIs(t *testing.T) {
+	alone.Mark(t)
 	sent := [2]int{}
 	for seed := range uint64(80) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

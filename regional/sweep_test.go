@@ -7,12 +7,14 @@ import (
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A tick does not hold up a lane with many keys for as long as all of them take:
 // it looks at a part, and the next one at the rest. None is left out, also while
 // others come and go.
 func TestTickComesAround(t *testing.T) {
+	alone.Mark(t)
 	r := newRegion(t, "eu", newStore(&start))
 	e := &edge{name: "e1"}
 	const keys = 40_000

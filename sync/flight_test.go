@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Frames are answered and lost in any order, and limits rise meanwhile: a count
 // is never told smaller than it was told before, nor under an older limit, and
 // all of it arrives.
 func TestNothingIsToldSmaller(t *testing.T) {
+	alone.Mark(t)
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		o := NewOutbox(OutboxConfig{MaxInFlight: 1 + r.IntN(4), MaxFrame: 1024})

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // However many slices deltas have, told at once or one by one, an outbox takes no
 // more memory than its places: also while frames are under way, and once it has
 // been emptied and filled again.
 func TestOutboxIsBoundedByBytes(t *testing.T) {
+	alone.Mark(t)
 	const places, slices = 4096, 1000
 	shape := Shape{Generation: 1, Width: time.Second, Slices: slices, Limit: 1 << 40}
 	heap := func() int {

@@ -3,11 +3,14 @@ package deltasync
 import (
 	"fmt"
 	"testing"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // An index finds what is in it and nothing else, whatever came and went: also
 // where keys want one place, and where a key has several entries.
 func TestIndexIsAMap(t *testing.T) {
+	alone.Mark(t)
 	for _, odd := range []uint64{0, 1} { // 0: as it comes; 1: small keys all have the first place as home
 		t.Run(fmt.Sprint(odd), func(t *testing.T) {
 			r, x, want := newFrames(1), newIndex(), map[lifeKey]*entry{}

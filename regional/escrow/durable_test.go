@@ -28,7 +28,7 @@ func newOffice(t *testing.T) *office {
 
 func (o *office) authority() *escrow.Authority {
 	o.Helper()
-	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Boot: func() time.Duration { return o.boot }})
+	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Timeout: time.Minute, Boot: func() time.Duration { return o.boot }})
 	if err != nil {
 		o.Fatal(err)
 	}

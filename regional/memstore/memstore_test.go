@@ -13,6 +13,7 @@ import (
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/regional/storetest"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // clock is a time of day that tests move.
@@ -59,6 +60,7 @@ func (p *paused) Load(ctx context.Context, keys []regional.Item) ([]regional.Ite
 
 // The suite blames no store for a pause, at whichever of its calls.
 func TestSuiteForgivesPauses(t *testing.T) {
+	alone.Mark(t)
 	for n := range int64(10) {
 		storetest.Run(t, func(*testing.T) storetest.Subject {
 			c := newClock()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/test/alone"
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -98,7 +99,7 @@ rules:
 `
 
 func TestCutIsSeenAndHeals(t *testing.T) {
-	t.Parallel()
+	alone.Quiet(t)
 	cfg := quick(8 * time.Second)
 	cfg.Cuts = []Cut{{Region: "eu", After: 2 * time.Second, Length: 2 * time.Second}}
 	// Twice the limit, so that both sides of the cut use it up; near regions, so
@@ -108,40 +109,67 @@ func TestCutIsSeenAndHeals(t *testing.T) {
 	if err := os.WriteFile(cfg.RulesFile, []byte(siteRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Measured: 0 to 0.1 before, 1.0 during; 0.6 before on a machine with three times the
+	// work that it can do. One that has more has drifted before the cut, as far as a cut
+	// has it drift, and shows nothing.
+	const busy, tries = 0.6, 3
+	for try := 1; ; try++ {
+		s := seen(t, cfg)
+		t.Logf("%+v", s)
+		if s.before <= busy {
+			s.judge(t)
+			return
+		}
+		if try == tries {
+			t.Fatalf("drift %.3f before the cut in the last of %d runs, want at most %.1f: this machine is too busy to tell", s.before, tries, busy)
+		}
+	}
+}
+
+// stretches is what was seen of a cut: the median drift of each stretch of the run, and
+// the most that was admitted over the limit in it, and in the whole run.
+type stretches struct {
+	before, during, after            float64
+	overBefore, overDuring, overEver float64
+}
+
+func seen(t *testing.T, cfg Config) (s stretches) {
+	t.Helper()
 	sum, _ := runJSON(t, cfg)
 	// The middle of each stretch: news of a cut, and of its end, take a while.
-	drift := map[string][]float64{}
-	var overBefore, overDuring float64
-	for _, s := range sum.Samples {
-		if want := s.Millis >= 2000 && s.Millis < 4000; s.Cut != want {
-			t.Errorf("at %d ms cut is %t", s.Millis, s.Cut)
+	var before, during, after []float64
+	for _, x := range sum.Samples {
+		if want := x.Millis >= 2000 && x.Millis < 4000; x.Cut != want {
+			t.Errorf("at %d ms cut is %t", x.Millis, x.Cut)
 		}
 		switch {
-		case s.Millis > 500 && s.Millis < 2000:
-			drift["before"] = append(drift["before"], s.Drift)
-			overBefore = max(overBefore, s.Over)
-		case s.Millis > 3000 && s.Millis < 4000:
-			drift["during"] = append(drift["during"], s.Drift)
-			overDuring = max(overDuring, s.Over)
-		case s.Millis > 5500:
-			drift["after"] = append(drift["after"], s.Drift)
+		case x.Millis > 500 && x.Millis < 2000:
+			before = append(before, x.Drift)
+			s.overBefore = max(s.overBefore, x.Over)
+		case x.Millis > 3000 && x.Millis < 4000:
+			during = append(during, x.Drift)
+			s.overDuring = max(s.overDuring, x.Over)
+		case x.Millis > 5500:
+			after = append(after, x.Drift)
 		}
 	}
-	before, during, after := median(drift["before"]), median(drift["during"]), median(drift["after"])
-	t.Logf("drift %.3f before, %.3f during, %.3f after; over %.3f before, %.3f during", before, during, after, overBefore, overDuring)
-	// Measured: 0 to 0.1 before, 1.0 during; 0.6 before on a machine with three
-	// times the work that it can do.
-	if during < before+0.3 {
-		t.Errorf("drift %.3f during the cut, want at least 0.3 more than the %.3f before", during, before)
+	s.before, s.during, s.after, s.overEver = median(before), median(during), median(after), sum.Over
+	return s
+}
+
+func (s stretches) judge(t *testing.T) {
+	t.Helper()
+	if s.during < s.before+0.3 {
+		t.Errorf("drift %.3f during the cut, want at least 0.3 more than the %.3f before", s.during, s.before)
 	}
-	if after-before > (during-before)/2 {
-		t.Errorf("drift %.3f after the cut, want at most half of the %.3f that the cut added to the %.3f before", after, during-before, before)
+	if s.after-s.before > (s.during-s.before)/2 {
+		t.Errorf("drift %.3f after the cut, want at most half of the %.3f that the cut added to the %.3f before", s.after, s.during-s.before, s.before)
 	}
-	if overDuring <= overBefore || overDuring < 0.3 {
-		t.Errorf("over-admission %.3f during the cut, want at least 0.3 and more than the %.3f before", overDuring, overBefore)
+	if s.overDuring <= s.overBefore || s.overDuring < 0.3 {
+		t.Errorf("over-admission %.3f during the cut, want at least 0.3 and more than the %.3f before", s.overDuring, s.overBefore)
 	}
-	if sum.Over < overDuring {
-		t.Errorf("the worst window of the run is %.3f over, of the cut alone %.3f", sum.Over, overDuring)
+	if s.overEver < s.overDuring {
+		t.Errorf("the worst window of the run is %.3f over, of the cut alone %.3f", s.overEver, s.overDuring)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 	"github.com/spillgate/spillgate/test/sim/scenarios"
 )
 
@@ -17,7 +18,7 @@ func TestForecastsHold(t *testing.T) {
 		regions, edges int
 		oneWay         time.Duration
 	}
-	alone(t)
+	alone.Mark(t)
 	for _, p := range []place{{"near", 2, 2, 20 * time.Millisecond}, {"usual", 5, 2, 80 * time.Millisecond}, {"far", 4, 1, 300 * time.Millisecond}, {"many", 20, 1, 150 * time.Millisecond}} {
 		for _, l := range []scenarios.Limit{{Limit: 100, Window: time.Second}, {Limit: 1000, Window: 10 * time.Second}} {
 			for _, consistency := range []string{"loose", "adaptive"} {
@@ -47,13 +48,5 @@ func TestForecastsHold(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// alone marks a test of one goroutine that takes long: it has no races to find, and the
-// detector makes it twenty times slower. ./test/run runs it without.
-func alone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("one goroutine: it runs without -short, and without the race detector")
 	}
 }
