@@ -97,24 +97,6 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// A mutant whose place in the code has gone is an error, not one that passes.
-func TestMutantsHaveTheirPlace(t *testing.T) {
-	root := filepath.Join("..", "..")
-	for _, m := range plantings() {
-		text, err := os.ReadFile(filepath.Join(root, m.file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(text), m.old); n != 1 {
-			t.Errorf("%s: %s has its place %d times, want once", m.name, m.file, n)
-		}
-	}
-	lost := mutant{name: "lost", file: "crdt/cell.go", old: "no such line"}
-	if err := lost.build(root, t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "mend the mutant") {
-		t.Errorf("a mutant without its place: %v", err)
-	}
-}
-
 // A scenario's figures as one JSON object: the same each time.
 func TestScenarioInJSON(t *testing.T) {
 	args := []string{"-scenario", "under-50", "-limit", "50/1s", "-seeds", "2", "-o", "json"}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/spillgate/spillgate/test/sim/trial"
 )
-
-// mutant is a protocol bug to plant: old, which must stand in the file exactly
-// once, becomes mutated.
-type mutant struct {
-	name         string
-	file         string
-	old, mutated string
-	breaks       string // the invariants that it may break first, a regular expression
-}
 
 var mutants = []mutant{
 	{"sum instead of max", "crdt/cell.go",
@@ -125,7 +115,7 @@ var mutants = []mutant{
 // quietMutants show where nothing ails anybody.
 var quietMutants = []mutant{
 	{"every change from 50 % on is pushed", "regional/counter.go",
-		"const contended = 1", "const contended = 0", "7"},
+		"return news || c.crossed&(1<<contended) != 0 ||", "return news || c.crossed&(1<<0) != 0 ||", "7"},
 }
 
 // loneMutants show where nothing ails anybody but one fault: that it alone finds them.
@@ -147,10 +137,9 @@ const mutantSeeds = 1000
 var (
 	broken = regexp.MustCompile(`invariant ([\w-]+),`)
 	reason = regexp.MustCompile(`[^,]*after the start.*`)
+	replay = regexp.MustCompile(`replay: .* -seed (\d+)`)
 )
 
-// mutate builds this command with each of the bugs in turn, and has it search.
-// An error says which was not caught, or broke what it cannot break.
 // planting is a mutant, and the faults to plant it among.
 type planting struct {
 	mutant
@@ -171,14 +160,36 @@ func plantings() (all []planting) {
 	return all
 }
 
-// mutate plants each bug, two at a time: one is compiled while another runs. It tells of
-// them in their order, and returns what is wrong with the first that is not caught.
+// mutate builds this command once, with all of the bugs, and has it search with each of
+// them. An error says which was not caught, or broke what it cannot break.
 func mutate(stdout io.Writer) error {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
-	root, all := strings.TrimSpace(string(out)), plantings()
+	dir, err := os.MkdirTemp("", "spillgate-mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	all, command := plantings(), filepath.Join(dir, "sim")
+	var bugs []mutant
+	for _, p := range all {
+		bugs = append(bugs, p.mutant)
+	}
+	if err := build(strings.TrimSpace(string(out)), dir, command, "./test/sim", bugs); err != nil {
+		return err
+	}
+	if err := harmless(command, 20); err != nil {
+		return fmt.Errorf("with the bugs in it, and none chosen: %w", err)
+	}
+	return catch(stdout, command, all)
+}
+
+// catch runs the command as each bug, two at a time: one looks for fewer faults while
+// another runs trials. It tells of them in their order, and returns what is wrong with the
+// first that is not caught.
+func catch(stdout io.Writer, command string, all []planting) error {
 	type result struct {
 		found string
 		err   error
@@ -193,8 +204,9 @@ func mutate(stdout io.Writer) error {
 	defer next.Store(int32(len(all))) // one that is not caught ends it
 	for range 2 {
 		planters.Go(func() { // until all are planted, or next is set beyond them
-			for i := next.Add(1) - 1; int(i) < len(all); i = next.Add(1) - 1 {
-				found, err := all[i].plant(root)
+			for i := int(next.Add(1) - 1); i < len(all); i = int(next.Add(1) - 1) {
+				search := append([]string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}, all[i].faults...)
+				found, err := all[i].caught(planted(command, fmt.Sprint(i), search...))
 				results[i] <- result{found, err}
 			}
 		})
@@ -209,18 +221,32 @@ func mutate(stdout io.Writer) error {
 	return nil
 }
 
-// plant compiles the command with the mutant, runs it, and says how it is caught.
-func (p *planting) plant(root string) (found string, err error) {
-	dir, err := os.MkdirTemp("", "spillgate-mutant")
+// planted is a run of the command that has the mutants, as the one of this index, or as
+// none of them.
+func planted(command, index string, args ...string) *exec.Cmd {
+	run := exec.Command(command, args...)
+	run.Env = append(os.Environ(), plantedEnv+"="+index)
+	return run
+}
+
+// harmless says what is wrong with the command when it is none of its mutants: all that
+// planting broke would be taken for a bug that is caught. It must find in so many trials
+// what this one finds.
+func harmless(command string, seeds int) error {
+	args := []string{"-once", "-seeds", fmt.Sprint(seeds)}
+	got, err := planted(command, "", args...).CombinedOutput()
 	if err != nil {
-		return "", err
+		return fmt.Errorf("%w: %s", err, got)
 	}
-	defer os.RemoveAll(dir)
-	command := filepath.Join(dir, "sim")
-	if err := p.build(root, dir, command); err != nil {
-		return "", err
+	var want strings.Builder
+	if err := run(args, &want, io.Discard); err != nil {
+		return err
 	}
-	return p.caught(exec.Command(command, append([]string{"-once", "-seeds", fmt.Sprint(mutantSeeds)}, p.faults...)...))
+	had, _, _ := strings.Cut(string(got), " in ") // so many seconds
+	if has, _, _ := strings.Cut(want.String(), " in "); had != has {
+		return fmt.Errorf("%s, want %s", had, has)
+	}
+	return nil
 }
 
 // caught runs the command that has the mutant, which must fail, and says how it
@@ -236,35 +262,9 @@ func (m *mutant) caught(command *exec.Cmd) (how string, err error) {
 	case !regexp.MustCompile("^(" + m.breaks + ")$").Match(found[1]):
 		return "", fmt.Errorf("it breaks invariant %s, want %s: %s", found[1], m.breaks, out)
 	}
-	return fmt.Sprintf("invariant %s, %s", found[1], reason.Find(out)), nil
-}
-
-// build compiles the command with the mutant in place of the file it is of.
-func (m *mutant) build(root, dir, command string) error {
-	path := filepath.Join(root, m.file)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	seed := "?"
+	if at := replay.FindSubmatch(out); at != nil {
+		seed = string(at[1])
 	}
-	if n := strings.Count(string(text), m.old); n != 1 {
-		return fmt.Errorf("%s has %q %d times, want once: mend the mutant", m.file, m.old, n)
-	}
-	mutated := filepath.Join(dir, "mutant.go")
-	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.mutated, 1)), 0o600); err != nil {
-		return err
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutated}})
-	if err != nil {
-		return err
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		return err
-	}
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-overlay", list, "-o", command, "./test/sim")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w: %s", err, out)
-	}
-	return nil
+	return fmt.Sprintf("trial %s, invariant %s, %s", seed, found[1], reason.Find(out)), nil
 }
