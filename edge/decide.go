@@ -279,6 +279,9 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 			continue
 		}
 		n.book(c)
+		if c.delay > 0 && !c.rate.Queue && c.rate.Bucket() {
+			c.record.block.memory.exact.Waits(c.rate, c.need-c.cost, now+int64(c.delay), now)
+		}
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
 				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice,

@@ -253,3 +253,85 @@ func keepsTheOutflow(t *testing.T, n *Node, rnd *rand.Rand, burst uint64) {
 		t.Fatalf("%d came out and %d left: too few to tell", len(out), left)
 	}
 }
+
+// Who was let in by more room than those have who wait gives back nothing before their
+// turns have come: the next to come would be told one of these.
+func TestPlacesOfWhoHadMoreRoom(t *testing.T) {
+	of := func(n *Node, now time.Time, set func(*limit.Request)) *waiter {
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set("user", "u")
+		req.Receipt = true
+		if set != nil {
+			set(req)
+		}
+		d := n.Check(now, req)
+		if !d.Allowed {
+			t.Fatalf("denied at %v: %+v", now.Sub(start), d)
+		}
+		return &waiter{now.Add(d.Delay), 1, slices.Clone(req.Charges)}
+	}
+	bucket := func() limit.RuleSpec {
+		rule := perUser(tokens(10, limit.Flow{Units: 1, Per: time.Second}))
+		rule.MaxDelay = time.Minute
+		rule.Rates[0].Name = "b"
+		return rule
+	}
+	elastic, classes := bucket(), bucket()
+	elastic.Margin = limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, While: "capacity.api < 70%"}}
+	classes.Classes = limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 50}}
+	for _, test := range []struct {
+		name  string
+		rule  limit.RuleSpec
+		most  func(*limit.Request) // makes a request one of more room
+		alone int                  // are let in at once by less room
+		more  int                  // and then by more
+	}{
+		{"a margin that closed", elastic, nil, 0, 15},
+		{"a limit of its own", bucket(), func(r *limit.Request) { r.Override("api.b", 20) }, 10, 3},
+		{"a higher class", classes, func(r *limit.Request) { r.Set("class", "high") }, 5, 3},
+	} {
+		for _, after := range []time.Duration{1, time.Millisecond, time.Second} {
+			n := newNode(t, Config{}, test.rule)
+			if err := n.SetCapacity(start, "api", 0.1, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			var let []*waiter
+			for range test.alone {
+				of(n, start, nil)
+			}
+			for range test.more {
+				w := of(n, start, test.most)
+				if w.turn != start {
+					t.Fatalf("%s: told to wait until %v, want let in at once", test.name, w.turn.Sub(start))
+				}
+				let = append(let, w)
+			}
+			if err := n.SetCapacity(start, "api", 0.9, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			now := start.Add(after)
+			last := of(n, now, nil)
+			if last.turn == now {
+				t.Fatalf("%s: let in at once at %v, want told to wait", test.name, after)
+			}
+			for _, w := range let {
+				n.Refund(now, w.charges, 0)
+			}
+			for range 3 {
+				next := of(n, now, nil)
+				if next.turn.Sub(last.turn) < time.Second {
+					t.Errorf("%s, given back after %v: told %v, and then %v", test.name, after, last.turn.Sub(start), next.turn.Sub(start))
+				}
+				last = next
+			}
+			// Once their turns have come what comes next is given back as ever.
+			now = last.turn
+			last = of(n, now, nil)
+			n.Refund(now, last.charges, 0)
+			if next := of(n, now, nil); next.turn != last.turn {
+				t.Errorf("%s: the last was told %v and left, the next is told %v", test.name, last.turn.Sub(start), next.turn.Sub(start))
+			}
+		}
+	}
+}

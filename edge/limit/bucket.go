@@ -22,6 +22,20 @@ type bucket struct {
 	per   uint64 // what level is multiplied by
 	at    int64  // when it was that
 	empty int64  // until when it was at the floor, as far as known
+	least uint64 // the least room that any who waits was told to wait for
+	turn  int64  // when the last of them may go on
+}
+
+// Waits notes that a request was told to wait until its turn, for room in a bucket of which
+// so much is withheld from it. Those who wait may have been told by margins that have
+// closed, by limits of their own, or as others of their class.
+func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
+	b, room := &x.bucket, crdt.SatSub(r.Ceiling, withheld)
+	if b.turn <= now { // nobody waits any more
+		b.least, b.turn = room, turn
+		return
+	}
+	b.least, b.turn = min(b.least, room), max(b.turn, turn)
 }
 
 // asOf is the bucket brought to now. The bucket itself stays as it was charged

@@ -38,8 +38,8 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 		return false
 	}
 	// So much is used once its turn has come, itself included, if nothing came after it.
-	// What was let in at once is not told from what others wait behind, but by the room
-	// that all who wait were told.
+	// What was let in at once is not told from what others wait behind, but by the least
+	// room that any who waits was told.
 	per, room := uint64(r.Drain.Per), wide{}
 	switch {
 	case r.Queue:
@@ -48,7 +48,11 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 			room = room.minus(product(r.Drain.Refill, uint64(now)-uint64(c.Turn)))
 		}
 	case c.Turn < now:
-		room = product(crdt.SatSub(r.Ceiling, r.Withheld(0)), per)
+		least := crdt.SatSub(r.Ceiling, r.Withheld(0))
+		if x != nil && now < x.bucket.turn {
+			least = min(least, x.bucket.least)
+		}
+		room = product(least, per)
 	default:
 		room = product(crdt.SatSub(r.Ceiling, c.Withheld), per)
 	}
