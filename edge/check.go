@@ -63,8 +63,12 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 // twice.
 const everything = 1<<64 - 1
 
-// maxCounters bounds the rates in one decision; the compiler of rules does.
-const maxCounters = limit.MaxCounters
+const (
+	// maxCounters bounds the rates in one decision; the compiler of rules does.
+	maxCounters = limit.MaxCounters
+	// mostCounters are those of both readings of a path.
+	mostCounters = 2 * maxCounters
+)
 
 // Check decides whether the request may pass, and charges it if it may: to all
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
@@ -268,7 +272,7 @@ func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limi
 		var room [few]counter
 		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 	}
-	var room [maxCounters]counter
+	var room [mostCounters]counter
 	return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 }
 
@@ -339,7 +343,7 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 		if slices.Contains(rules, parent) {
 			continue // it is asked and charged on its own account
 		}
-		if len(dst)+len(parent.Rates) > maxCounters {
+		if len(dst)+len(parent.Rates) > mostCounters {
 			continue // nothing is borrowed
 		}
 		from := len(dst)

@@ -107,9 +107,7 @@ func (a *API) decideLater(ctx context.Context, x *exchange, v *view, later []und
 // request is the request of a call.
 func (x *exchange) request(ns *limit.Namespace, c *call) *limit.Request {
 	req := ns.NewRequest()
-	for _, attr := range x.dec.attributes[c.first:c.last] {
-		req.Set(attr.name, attr.value)
-	}
+	x.dec.give(c, req)
 	req.Cost, req.Peek, req.Bounds = c.cost, c.peek, true
 	return req
 }

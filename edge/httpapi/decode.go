@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 const (
@@ -13,7 +15,7 @@ const (
 	maxAttributes = 64 // of one call; also what keeps the search for duplicates short
 )
 
-type attribute struct{ name, value string }
+type attribute struct{ name, value, otherPath string }
 
 // call is one decision that is asked for.
 type call struct {
@@ -58,6 +60,15 @@ func (d *decoder) start(text, example string) *inputError {
 		return badRequest("body", "send "+example, "is empty")
 	}
 	return nil
+}
+
+// give sets the attributes of a call on a request.
+func (d *decoder) give(c *call, req *limit.Request) {
+	for _, attr := range d.attributes[c.first:c.last] {
+		if req.Set(attr.name, attr.value); attr.otherPath != "" {
+			req.AlsoPath(attr.otherPath)
+		}
+	}
 }
 
 // forget drops what was read, so that a pooled decoder keeps no caller's text.
@@ -317,9 +328,10 @@ func (d *decoder) attributeList(c *call) *inputError {
 		case name == "client_ip" && !isAddress(value):
 			c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
 		case name == "path":
-			d.attributes = append(d.attributes, attribute{name, pathOf(value)}) // as of /v1/auth: a caller passes on what a client wrote
+			path, other := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
+			d.attributes = append(d.attributes, attribute{name, path, other})
 		default:
-			d.attributes = append(d.attributes, attribute{name, value})
+			d.attributes = append(d.attributes, attribute{name, value, ""})
 		}
 	}
 }

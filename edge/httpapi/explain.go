@@ -83,9 +83,7 @@ func (a *API) explain(w http.ResponseWriter, r *http.Request) {
 	c := &x.dec.calls[0]
 	req := ns.NewRequest()
 	defer req.Release()
-	for _, attr := range x.dec.attributes[c.first:c.last] {
-		req.Set(attr.name, attr.value)
-	}
+	x.dec.give(c, req)
 	req.Cost = c.cost
 	e := a.limiter.Explain(a.cfg.Now(), req)
 	out := explained(&e)

@@ -77,7 +77,7 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 		clientIP = clientOf(h[forwardedFor], clientIP, trusted)
 		req.Trusted = true
 	}
-	req.SetHTTP(method, pathOf(uri), hostOf(host), clientIP, h)
+	setHTTP(req, method, uri, host, clientIP, h)
 	return ignored, nil
 }
 
@@ -208,24 +208,32 @@ func isPort(s string) bool {
 	return true
 }
 
+// setHTTP gives req what a request says of itself, by its target.
+func setHTTP(req *limit.Request, method, target, host, clientIP string, h http.Header) {
+	path, other := pathOf(target)
+	req.SetHTTP(method, path, hostOf(host), clientIP, h)
+	req.AlsoPath(other)
+}
+
 // pathOf is the path of a request target as rules are compared with it, without
-// query: with one a client would have a counter of its own.
-func pathOf(target string) string {
+// query: with one a client would have a counter of its own; other is how else origins may
+// read it, if they do.
+func pathOf(target string) (path, other string) {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
 	}
 	if target != "" && target[0] != '/' {
 		_, rest, ok := strings.Cut(target, "://")
 		if !ok {
-			return target // "*", as OPTIONS has it
+			return target, "" // "*", as OPTIONS has it
 		}
 		i := strings.IndexByte(rest, '/')
 		if i < 0 {
-			return "/"
+			return "/", ""
 		}
 		target = rest[i:]
 	}
-	return limit.NormalPath(target)
+	return limit.PathReadings(target)
 }
 
 // hostOf is a host without port, in lower case, and of a list the last, which

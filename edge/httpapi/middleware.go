@@ -85,7 +85,7 @@ func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}
-	req.SetHTTP(r.Method, pathOf(r.URL.EscapedPath()), hostOf(r.Host), clientIP, r.Header)
+	setHTTP(req, r.Method, r.URL.EscapedPath(), r.Host, clientIP, r.Header)
 	req.Trusted = believed
 	return !believed && r.Header[forwardedFor] != nil
 }

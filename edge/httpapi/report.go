@@ -34,9 +34,7 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 	req := ns.NewRequest()
 	defer req.Release()
-	for _, attr := range x.dec.attributes[c.first:c.last] {
-		req.Set(attr.name, attr.value)
-	}
+	x.dec.give(c, req)
 	req.Cost = c.cost
 	now, kind := a.cfg.Now(), reportCharge
 	var d limit.Decision

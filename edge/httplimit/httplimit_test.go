@@ -141,6 +141,35 @@ func TestPathsAreThoseOfTheMux(t *testing.T) {
 	}
 }
 
+// However a client writes a path, a rule for what the mux serves there applies.
+func TestNoSpellingOfAPathIsUnlimited(t *testing.T) {
+	for _, test := range []struct{ path, route, spelling string }{
+		{"/api/**", "/api/{id}", "/api/1%2F..%2F..%2Fpublic"},
+		{"/api/**", "/api/{id}", "/api/..%2Fx"},
+		{"/api/**", "/api/{id}/x", "/api/%2e%2e/x"},
+		{"/api/*", "/api/{id}", "/api/1%2f"},
+		{"/api/*", "/api/{id}", "/api/1%2F2"},
+		{"/users/*/keys", "/users/{id}/keys", "/users/1%2F2/keys"},
+		{"/api/**", "/api/{rest...}", "/api/1%2F..%2F..%2Fpublic"},
+		{"/api/**", "/api/{rest...}", "/api/..%2Fpublic"},
+		{"/api/**", "/api/", "/api/%2E%2E"},
+		{"/login", "/login", "/%6Cogin"},
+	} {
+		limited, err := httplimit.New(node(t, limit.RuleSpec{Name: "none", Deny: true, Match: limit.MatchSpec{Path: []string{test.path}}}), "", httpapi.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc(test.route, func(http.ResponseWriter, *http.Request) {})
+		if _, served := mux.Handler(httptest.NewRequest("GET", test.spelling, nil)); served != test.route {
+			t.Fatalf("%s is served at %q, want %q", test.spelling, served, test.route)
+		}
+		if w := get(limited(mux), test.spelling, "192.0.2.1:1", nil); w.Code != http.StatusForbidden {
+			t.Errorf("%s, served at %s: %d, want 403 of the rule for %s", test.spelling, test.route, w.Code, test.path)
+		}
+	}
+}
+
 func TestTrustedProxyNamesItsClient(t *testing.T) {
 	n := node(t, limit.RuleSpec{Name: "all", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
 	limited, err := httplimit.New(n, edge.LocalNamespace, httpapi.Config{TrustedProxies: httpapi.Loopback})

@@ -100,12 +100,14 @@ func (r *Rule) CostOf(req *Request) uint64 {
 			r.counts.badCosts.Add(1)
 		}
 	}
-	if len(r.byRoute) > 0 {
-		if cost, ok := r.routeCost(req); ok {
-			return cost
-		}
+	if len(r.byRoute) == 0 {
+		return r.cost
 	}
-	return r.cost
+	cost := r.routeCost(req, req.attrs[slotPath])
+	if req.otherPath != "" {
+		cost = max(cost, r.routeCost(req, req.otherPath))
+	}
+	return cost
 }
 
 // CostOf is what a request that costs so much under its rule costs the rate: one

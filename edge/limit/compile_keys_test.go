@@ -3,6 +3,7 @@ package limit_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,27 @@ func TestNamesNearBuiltInOnes(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Headers that are gone when a request was read are warned of; Host is host.
+func TestHeadersThatNoRequestHas(t *testing.T) {
+	for name, warned := range map[string]bool{"header.Host": false, "header.host": false, "header.Transfer-Encoding": true, "header.trailer": true, "header.Content-Length": false} {
+		doc := withKeys(plainRule())
+		doc.Rules[0].Key = []string{name}
+		set, problems := limit.Compile(doc)
+		if set == nil {
+			t.Fatal(problems)
+		}
+		if got := slices.ContainsFunc(set.Warnings()[0], func(p limit.Problem) bool { return p.Code == "W229" && p.Path == "rules[0].key[0]" }); got != warned {
+			t.Errorf("%s: warned of %t, want %t", name, got, warned)
+		}
+		req := set.Only().NewRequest()
+		req.SetHTTP("GET", "/", "api.example", "", nil)
+		if got := len(req.Rules()) == 1; got != strings.EqualFold(name, "header.Host") {
+			t.Errorf("%s: the rule applies to a request with a host and no headers: %t", name, got)
+		}
+		req.Release()
 	}
 }
 

@@ -21,6 +21,10 @@ func (c *compiler) nearNames() {
 	}
 	for _, places := range []map[string]string{c.used, from} {
 		for _, name := range slices.Sorted(maps.Keys(places)) {
+			if h := canonicalAttribute(name); h == headerPrefix+"Transfer-Encoding" || h == headerPrefix+"Trailer" {
+				c.warn(places[name], "W229", "leave it out", "no request has %q: it is gone when its header was read", name)
+				continue
+			}
 			meant := nearBuiltIn(name)
 			if meant == "" || len(c.doc.Keys[name].From) > 0 {
 				continue

@@ -17,9 +17,31 @@ func NormalPath(s string) string {
 	if strings.IndexByte(s, '%') < 0 && !strings.Contains(s, "//") && !strings.Contains(s, "/.") {
 		return s
 	}
-	plain := unescape(escapedMark.Replace(s))
-	clean := path.Clean(plain)
-	if clean != "/" && strings.HasSuffix(plain, "/") {
+	return cleaned(unescape(escapedMark.Replace(s)))
+}
+
+// PathReadings is a path as NormalPath reads it, and as those do who split it at its
+// slashes before they read escapes, as net/http's ServeMux: to them an escaped slash is
+// part of a name, and an escaped dot a name like others. "/api/1%2F..%2F..%2Fpublic" is
+// "/public" to an origin of the first kind, and something below "/api" to one of the
+// second. other is "" where both read the same; escaped slashes stay "%2F" in it.
+func PathReadings(s string) (path, other string) {
+	if path = NormalPath(s); strings.IndexByte(s, '%') < 0 {
+		return path, ""
+	}
+	if lower := strings.ToLower(s); !strings.Contains(lower, "%2f") && !strings.Contains(lower, "%2e") {
+		return path, ""
+	}
+	if other = unescape(escapedSlash.Replace(escapedMark.Replace(cleaned(s)))); other == path {
+		other = ""
+	}
+	return path, other
+}
+
+// cleaned is a path with dots and double slashes resolved.
+func cleaned(s string) string {
+	clean := path.Clean(s)
+	if clean != "/" && strings.HasSuffix(s, "/") {
 		clean += "/"
 	}
 	return clean
@@ -28,6 +50,9 @@ func NormalPath(s string) string {
 // escapedMark escapes the escape of a question mark, so that reading escapes
 // leaves it as "%3F".
 var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
+
+// escapedSlash does so with that of a slash.
+var escapedSlash = strings.NewReplacer("%2F", "%252F", "%2f", "%252F")
 
 // unescape decodes the escapes of a path that are good and leaves bad ones as
 // they are, which is what lenient origins do: whatever a strict one refuses, the

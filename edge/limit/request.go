@@ -2,6 +2,7 @@ package limit
 
 import (
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -17,7 +18,8 @@ const (
 	fixedSlots
 )
 
-// MaxCounters bounds the rates that one request can meet, over all groups.
+// MaxCounters bounds the rates that one request can meet, over all groups; where its path
+// can be read in two ways, twice as many.
 const MaxCounters = 32
 
 const headerPrefix = "header."
@@ -73,6 +75,8 @@ type Request struct {
 	Bound Bound
 
 	key []byte
+
+	otherPath string // how other origins read its path; "": as it is
 }
 
 // NewRequest returns an empty request. It allocates only until the pool is
@@ -126,7 +130,7 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
-	req.Bounds, req.Bound, req.Awaits, req.Ours = false, Bound{}, false, false
+	req.Bounds, req.Bound, req.Awaits, req.Ours, req.otherPath = false, Bound{}, false, false, ""
 }
 
 // Namespace is the one that the request was made for.
@@ -201,8 +205,13 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	}
 }
 
-// Rules are the rules that apply: the first match of each group. The slice
-// serves until the next call or Release.
+// AlsoPath says how other origins read the request's path: see PathReadings. Nobody here
+// knows which of them serves it, so the rules of both readings apply, and of the costs by
+// route the higher one. Keys are made of the path itself.
+func (req *Request) AlsoPath(path string) { req.otherPath = path }
+
+// Rules are the rules that apply: the first match of each group, of another reading of
+// the path as well. The slice serves until the next call or Release.
 func (req *Request) Rules() []*Rule {
 	req.rules = req.rules[:0]
 	req.derived.forget()
@@ -211,7 +220,24 @@ func (req *Request) Rules() []*Rule {
 			req.rules = append(req.rules, r.For(req))
 		}
 	}
+	if req.otherPath != "" {
+		req.readOtherwise()
+	}
 	return req.rules
+}
+
+// readOtherwise adds the rules of the other reading of the path.
+func (req *Request) readOtherwise() {
+	path := req.attrs[slotPath]
+	defer req.put(slotPath, path)
+	req.put(slotPath, req.otherPath)
+	for i := range req.ns.groups {
+		if r := req.ns.groups[i].first(req); r != nil {
+			if r = r.For(req); !slices.Contains(req.rules, r) {
+				req.rules = append(req.rules, r)
+			}
+		}
+	}
 }
 
 // Scratch is a buffer for building keys; hand back what it grew to.
@@ -238,10 +264,15 @@ func (r *Rule) hasKey(req *Request) bool {
 	return true
 }
 
-// canonicalAttribute writes "header.x-user-id" as "header.X-User-Id".
+// canonicalAttribute writes "header.x-user-id" as "header.X-User-Id", and "header.host" as
+// "host": net/http has it apart from the others.
 func canonicalAttribute(name string) string {
-	if h, ok := strings.CutPrefix(name, headerPrefix); ok {
-		return headerPrefix + textproto.CanonicalMIMEHeaderKey(h)
+	h, ok := strings.CutPrefix(name, headerPrefix)
+	if !ok {
+		return name
 	}
-	return name
+	if h = textproto.CanonicalMIMEHeaderKey(h); h == "Host" {
+		return fixedNames[slotHost]
+	}
+	return headerPrefix + h
 }

@@ -42,13 +42,13 @@ func routeCosts(costs map[string]uint64, bad func(route string, err error)) (all
 	return all
 }
 
-// routeCost is what the rule says of the request's route.
-func (r *Rule) routeCost(req *Request) (cost uint64, ok bool) {
+// routeCost is what the rule says of the request's route, by a path of it, or of all.
+func (r *Rule) routeCost(req *Request, path string) uint64 {
 	for i := range r.byRoute {
 		rc := &r.byRoute[i]
-		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(req.attrs[slotPath]) {
-			return rc.cost, true
+		if (rc.method == "" || rc.method == req.attrs[slotMethod]) && rc.path.matches(path) {
+			return rc.cost
 		}
 	}
-	return 0, false
+	return r.cost
 }

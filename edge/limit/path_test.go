@@ -1,0 +1,84 @@
+package limit_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+func TestPathReadings(t *testing.T) {
+	for _, test := range []struct{ text, path, other string }{
+		{"/api/1", "/api/1", ""},
+		{"/api/%6Cogin", "/api/login", ""},
+		{"/api/1%2F2", "/api/1/2", "/api/1%2F2"},
+		{"/api/1%2f", "/api/1/", "/api/1%2F"},
+		{"/api/1%2F..%2F..%2Fpublic", "/public", "/api/1%2F..%2F..%2Fpublic"},
+		{"/api/..%2Fx", "/x", "/api/..%2Fx"},
+		{"/api/%2e%2E/x", "/x", "/api/../x"},
+		{"/api/.%2e/x/../y/", "/y/", "/api/../y/"},
+		{"/api/%2ewell-known", "/api/.well-known", ""},
+		{"//api//%20%2F", "/api/ /", "/api/ %2F"},
+		{"/a%3F%2F", "/a%3F/", "/a%3F%2F"},
+		{"/a%252F", "/a%2F", ""},
+		{"/100%2", "/100%2", ""},
+		{"/%zz%2F%", "/%zz/%", "/%zz%2F%"},
+		{"/", "/", ""},
+	} {
+		if path, other := limit.PathReadings(test.text); path != test.path || other != test.other || path != limit.NormalPath(test.text) {
+			t.Errorf("PathReadings(%q) = %q, %q; want %q, %q", test.text, path, other, test.path, test.other)
+		}
+	}
+}
+
+// The rules of both readings of a path apply, whichever stands first in their group: who
+// chooses how his path is read chooses none that lets him through.
+func TestRulesOfBothReadings(t *testing.T) {
+	path := func(group, name string, priority int, patterns ...string) limit.RuleSpec {
+		return limit.RuleSpec{Name: name, Group: group, Priority: priority, Match: limit.MatchSpec{Path: patterns}}
+	}
+	open := path("g", "open", 9, "/public/**")
+	open.Allow = true
+	costly := path("z", "costly", 1, "/**")
+	costly.Cost = limit.CostSpec{Default: 2, ByRoute: map[string]uint64{"/public/**": 0, "/api/**": 5}}
+	ns := compileNamespace(t, limit.Document{Rules: []limit.RuleSpec{open, path("g", "api", 5, "/api/*", "/public/*/x"), path("g", "rest", 1), path("h", "one", 1, "/api/*/*"), costly}})
+	for _, test := range []struct {
+		text, want string
+		cost       uint64
+	}{
+		{"/api/1", "api costly", 5},
+		{"/public/1", "open costly", 0},
+		{"/else", "rest costly", 2},
+		{"/api/1%2F..%2F..%2Fpublic", "open costly api", 5},
+		{"/public/..%2Fapi%2F1", "api costly open", 5},
+		{"/api/1%2F2", "rest one costly api", 5},
+		{"/api/%2e%2e/public", "open costly rest one", 5},
+		{"/api/%2e", "rest costly api", 5},
+	} {
+		req := ns.NewRequest()
+		path, other := limit.PathReadings(test.text)
+		req.SetHTTP("GET", path, "", "", nil)
+		req.AlsoPath(other)
+		for range 2 { // asking twice changes nothing
+			var names []string
+			cost := uint64(0)
+			for _, r := range req.Rules() {
+				names = append(names, r.Name)
+				if r.Name == "costly" {
+					cost = r.CostOf(req)
+				}
+			}
+			if got := strings.Join(names, " "); got != test.want || cost != test.cost {
+				t.Errorf("%s: %s at cost %d, want %s at %d", test.text, got, cost, test.want, test.cost)
+			}
+		}
+		if got := req.Get("path"); got != path {
+			t.Errorf("%s: the path is %q now, want %q", test.text, got, path)
+		}
+		req.Reset()
+		if req.SetHTTP("GET", "/else", "", "", nil); ruleNames(req.Rules()) != "rest costly" {
+			t.Errorf("after %s and Reset: %s", test.text, ruleNames(req.Rules()))
+		}
+		req.Release()
+	}
+}
