@@ -195,7 +195,7 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 		p.rate, p.life = r.block.rate, r.life()
 		d.Heard, p.heard = b.heardIn(r)
 		if sh := r.block.share; sh != nil && s.shares(r.block.rate) {
-			d.Demand = sh.report(r.block.rate, r.fresh, now)
+			d.Demand = sh.report(r.block, r.fresh, now)
 		}
 		r.flags &= lasting
 	}

@@ -182,11 +182,17 @@ func (s *shard) shareWait(rate *limit.Rate) time.Duration {
 
 // report is what the region is told of the demand, with so much charged that is not
 // settled yet.
-func (sh *share) report(rate *limit.Rate, fresh uint64, now int64) *deltasync.Demand {
+func (sh *share) report(b *block, fresh uint64, now int64) *deltasync.Demand {
+	rate, since := b.rate, time.Duration(0)
+	if b.memory != nil {
+		since = rate.Lasted(&b.memory.exact, now)
+	} else if !rate.Exact() {
+		since = rate.Lasted(nil, now)
+	}
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
 	copy(sh.marks[:], sh.marks[1:])
 	sh.marks[len(sh.marks)-1] = mark{now, sh.spent + fresh, sh.own.Steady(limit.SpansOf(rate.Window))}
-	return &deltasync.Demand{Fast: float32(sh.own.Fast), Mid: float32(sh.own.Mid), Slow: float32(sh.own.Slow), Window: float32(sh.own.Window)}
+	return &deltasync.Demand{Fast: float32(sh.own.Fast), Mid: float32(sh.own.Mid), Slow: float32(sh.own.Slow), Window: float32(sh.own.Window), Since: float32(since.Seconds())}
 }
 
 // hearShare takes in what was told for the share, in a reply to d or, without one,

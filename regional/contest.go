@@ -29,8 +29,9 @@ type contest struct {
 	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
-	telling kept // what of that the other regions were told
-	place   int  // in lane.contests
+	telling kept  // what of that the other regions were told
+	began   int64 // the window, as an edge told last, where it counts nothing from before; 0: it slides
+	place   int   // in lane.contests
 }
 
 // spent is what was charged, and what of that was given back.
@@ -133,7 +134,10 @@ func (t *contest) knows(node uint64) bool {
 
 // asks takes in the demand of an edge, that is there.
 func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int64) {
-	t.heard = now
+	t.heard, t.began = now, 0
+	if d.Since > 0 {
+		t.began = now - int64(min(float64(d.Since)*1e9, float64(limit.MaxWindow)))
+	}
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
 	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
 	asks := asker{node: node, demand: told, at: now, edge: edge}
@@ -384,14 +388,25 @@ func (t *contest) keeping(s *deltasync.Share, less float64, limit uint64) *delta
 	return s
 }
 
-// spentBy is what a region is known to have spent in the window.
+// spentBy is what a region is known to have spent in the window, as edges count it: in
+// one that slides the oldest slice counts by its overlap.
 func (c *counter) spentBy(node uint64, now int64) (sum uint64) {
 	v := c.regions.Of(crdt.Replica{Node: node})
 	if v == nil {
 		return 0
 	}
-	for _, cell := range v.From(reach(c.shape, now), nil) {
-		sum = crdt.SatAdd(sum, cell.Net())
+	oldest := reach(c.shape, now)
+	from := oldest
+	if began := c.contest.began; began != 0 { // a thousandth: of a year an edge tells it in seconds
+		from = max(from+1, sliceAt(c.shape, began+int64(c.shape.Width)/1000))
+	}
+	for _, cell := range v.From(from, nil) {
+		net := cell.Net()
+		if cell.Slice == oldest {
+			width := int64(c.shape.Width)
+			net = uint64(float64(net) * (1 - float64(now-int64(sliceAt(c.shape, now))*width)/float64(width)))
+		}
+		sum = crdt.SatAdd(sum, net)
 	}
 	return sum
 }

@@ -66,6 +66,7 @@ const (
 	sectionDemandSlow   protowire.Number = 12
 	sectionDemandWindow protowire.Number = 13
 	sectionDemandKept   protowire.Number = 17
+	sectionDemandSince  protowire.Number = 18
 	// Not yet used.
 	sectionAdmitted    protowire.Number = 14
 	sectionAdmittedAge protowire.Number = 15

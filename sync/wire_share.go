@@ -86,10 +86,11 @@ var demandFields = [...]demandField{
 	{sectionDemandSlow, "demand_slow", func(d *Demand) *float32 { return &d.Slow }},
 	{sectionDemandWindow, "demand_window", func(d *Demand) *float32 { return &d.Window }},
 	{sectionDemandKept, "demand_kept", func(d *Demand) *float32 { return &d.Kept }},
+	{sectionDemandSince, "demand_since", func(d *Demand) *float32 { return &d.Since }},
 }
 
 // demandsBefore are the columns of demands whose numbers are less than that of heard.
-const demandsBefore = len(demandFields) - 1
+const demandsBefore = len(demandFields) - 2
 
 // demandSize is what a demand takes, and demandHead what its columns take beside.
 const (

@@ -261,6 +261,22 @@ func (r *Rate) Reach(now int64) crdt.Slice {
 	return current - crdt.Slice(r.Slices)
 }
 
+// Lasted is for how long the window has lasted that counts nothing from before it began;
+// zero where windows slide. It is a nanosecond where one begins now, or would. x is what the
+// node knows of the key, of rates that are Exact.
+func (r *Rate) Lasted(x *Exact, now int64) time.Duration {
+	began := now
+	switch {
+	case r.Algorithm == FixedWindow:
+		began = r.StartOf(r.SliceAt(now))
+	case r.Algorithm != FirstHit:
+		return 0
+	case x.window.open && now < satAdd(x.window.anchor, int64(r.Window)):
+		began = x.window.anchor
+	}
+	return max(1, time.Duration(now-began))
+}
+
 // Used is what counts against the limit at now: a pure function of the sums
 // of charges and refunds by slice (ascending), whoever made them. A slice
 // ahead of now, but for one out of all reach, counts in full at once. It only

@@ -1,0 +1,63 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Regions that are cut off from each other keep to their parts of the next windows too,
+// however these begin: what somebody spent in a window before counts for nothing in one
+// that counts nothing from before, and of one that slides by what is left of it.
+func TestCutOutlivesItsWindow(t *testing.T) {
+	for _, rate := range []limit.RateSpec{
+		{Limit: 200, Per: time.Minute, Algorithm: "fixed_window"},
+		{Limit: 200, Per: time.Minute, Algorithm: "sliding_window"},
+		{Limit: 200, Per: time.Minute, Algorithm: "sub_windows"},
+		{Limit: 200, Per: time.Minute, Algorithm: "sliding_log"},
+		{Limit: 200, Per: time.Minute, Algorithm: "fixed_window", Align: "first_hit"},
+		{Limit: 2000, Period: "day", Algorithm: "fixed_window", Align: "Asia/Kolkata"}, // whose days end at 18:30
+	} {
+		rate.Consistency = "adaptive"
+		for _, before := range []time.Duration{5 * time.Second, 20 * time.Second, 45 * time.Second} { // the end of a window
+			t.Run(fmt.Sprintf("%s of %v%s, cut %v before the next", rate.Algorithm+" "+rate.Align, rate.Per, rate.Period, before), func(t *testing.T) {
+				w := wideOf(t, 3, 2, func(*Config) {}, rate)
+				next := w.Now().Add(2 * time.Minute)
+				if rate.Period != "" {
+					day := w.Now().Truncate(24 * time.Hour)
+					next = day.Add(18*time.Hour + 30*time.Minute)
+					w.Advance(next.Add(-2 * time.Minute))
+				}
+				rnd := rand.New(rand.NewPCG(1, 9))
+				admitted, cut := 0, false
+				var perMinute []int // of both sides
+				for minute := w.Now(); w.Now().Before(next.Add(3 * time.Minute)); {
+					w.Advance(w.Now().Add(40 * time.Millisecond))
+					if !cut && !w.Now().Before(next.Add(-before)) {
+						cut = true
+						w.Cut("r1", true)
+					}
+					if w.Now().Sub(minute) >= time.Minute {
+						perMinute, admitted, minute = append(perMinute, admitted), 0, minute.Add(time.Minute)
+					}
+					if check(w, w.Edges()[rnd.IntN(6)], "u").Allowed {
+						admitted++
+					}
+				}
+				t.Logf("%v a minute", perMinute)
+				during, most := perMinute[2:], rate.Limit+rate.Limit/10
+				if rate.Period != "" {
+					during = []int{during[0] + during[1] + during[2]}
+				}
+				for i, n := range during {
+					if uint64(n) > most || uint64(n) < rate.Limit*8/10 {
+						t.Errorf("window %d of the cut: %d admitted, want about %d", i+1, n, rate.Limit)
+					}
+				}
+			})
+		}
+	}
+}
