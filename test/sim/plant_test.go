@@ -11,9 +11,16 @@ import (
 // A mutant whose place in the code has gone is an error, not one that passes.
 func TestMutantsHaveTheirPlace(t *testing.T) {
 	root := filepath.Join("..", "..")
+	named := map[string]bool{}
 	for _, m := range plantings() {
 		if _, err := plant(root, []mutant{m.mutant}); err != nil {
 			t.Error(err)
+		}
+		named[m.name] = true
+	}
+	for name := range searchedFrom {
+		if !named[name] {
+			t.Errorf("no mutant is named %q, of which it says from where it is searched", name)
 		}
 	}
 	for _, c := range []struct{ old, want string }{
