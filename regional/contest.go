@@ -388,13 +388,18 @@ func (t *contest) keeping(s *deltasync.Share, less float64, limit uint64) *delta
 	return s
 }
 
-// spentBy is what a region is known to have spent in the window, as edges count it: in
-// one that slides the oldest slice counts by its overlap.
-func (c *counter) spentBy(node uint64, now int64) (sum uint64) {
+// spentBy is what a region is known to have spent in the window.
+func (c *counter) spentBy(node uint64, now int64) uint64 {
 	v := c.regions.Of(crdt.Replica{Node: node})
 	if v == nil {
 		return 0
 	}
+	return c.spentOf(v, now)
+}
+
+// spentOf is what of somebody's counts is spent in the window, as edges count it: in one
+// that slides the oldest slice counts by its overlap.
+func (c *counter) spentOf(v *crdt.Vector, now int64) (sum uint64) {
 	oldest := reach(c.shape, now)
 	from := oldest
 	if began := c.contest.began; began != 0 { // a thousandth: of a year an edge tells it in seconds

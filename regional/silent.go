@@ -156,9 +156,7 @@ func (a *Aggregator) equalPart(c *counter, now int64) float64 {
 func (c *counter) spentAt(node uint64, now int64) (sum uint64) {
 	entries := entriesOf(c.edges.Entries(), node)
 	for i := range entries {
-		for _, cell := range entries[i].Vector.From(reach(c.shape, now), nil) {
-			sum = crdt.SatAdd(sum, cell.Net())
-		}
+		sum = crdt.SatAdd(sum, c.spentOf(&entries[i].Vector, now))
 	}
 	return sum
 }

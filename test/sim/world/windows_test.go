@@ -61,3 +61,35 @@ func TestCutOutlivesItsWindow(t *testing.T) {
 		}
 	}
 }
+
+// So does an edge that is cut off alone, and so do the others of its region.
+func TestCutEdgeOutlivesItsWindow(t *testing.T) {
+	const of = 1000
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "sub_windows", "sliding_log"} {
+		for _, per := range []time.Duration{10 * time.Second, time.Minute} {
+			w := wideOf(t, 1, 3, func(*Config) {}, limit.RateSpec{Limit: of, Per: per, Algorithm: algorithm, Consistency: "adaptive"})
+			rnd, edges, next := rand.New(rand.NewPCG(1, 9)), w.Edges(), w.Now().Add(3*per)
+			before, during := 0, 0
+			for w.Now().Before(next.Add(per)) { // three times the limit, most of it at the one
+				w.Advance(w.Now().Add(per / (3 * of)))
+				cut := w.Now().Sub(next.Add(-5 * time.Second))
+				if cut >= 0 && cut < per/(3*of) {
+					w.CutPath(edges[0], "r0", true)
+					w.CutPath("r0", edges[0], true)
+				}
+				if !check(w, edges[max(0, rnd.IntN(10)-7)], "u").Allowed {
+					continue
+				}
+				switch {
+				case !w.Now().Before(next):
+					during++
+				case !w.Now().Before(next.Add(-per)):
+					before++
+				}
+			}
+			if max(before, during) > of*11/10 || before < of*9/10 || during < of*45/100 {
+				t.Errorf("%s of %v: %d admitted in the window of the cut, %d in the next, want about %d", algorithm, per, before, during, of)
+			}
+		}
+	}
+}
