@@ -30,7 +30,8 @@ type contest struct {
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
 	telling kept  // what of that the other regions were told
-	began   int64 // the window, as an edge told last, where it counts nothing from before; 0: it slides
+	began   int64 // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
+	beganAt int64 // when they last did
 	place   int   // in lane.contests
 }
 
@@ -134,9 +135,13 @@ func (t *contest) knows(node uint64) bool {
 
 // asks takes in the demand of an edge, that is there.
 func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int64) {
-	t.heard, t.began = now, 0
-	if d.Since > 0 {
-		t.began = now - int64(min(float64(d.Since)*1e9, float64(limit.MaxWindow)))
+	t.heard = now
+	switch {
+	case d.Since > 0:
+		began := now - int64(min(float64(d.Since)*1e9, float64(limit.MaxWindow)))
+		t.began, t.beganAt = max(min(t.began, now), began), now
+	case passed(t.beganAt, now, int64(forgetContest)): // edges of the build before do not tell
+		t.began = 0
 	}
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
 	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })

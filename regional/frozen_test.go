@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -54,5 +55,39 @@ func TestHad(t *testing.T) {
 				t.Errorf("had = %v, want %v, of %v", got, want, weights[tt.weighs])
 			}
 		})
+	}
+}
+
+// When a window began edges tell, and no old build, or liar, unsays it: one that began
+// sooner is over.
+func TestWindowsBeginAsEdgesTell(t *testing.T) {
+	const second = int64(time.Second)
+	now := int64(1e18)
+	c := &contest{}
+	for i, step := range []struct {
+		after time.Duration
+		since float32
+		began int64 // seconds after the start; -1: nobody told
+	}{
+		{0, 0, -1},
+		{0, 5, -5},
+		{0, 0, -5}, // of the build before
+		{2 * time.Second, 7, -5},
+		{0, 1e19, -5},
+		{3 * time.Second, 1, 4}, // the next window
+		{0, 10, 4},
+		{9 * time.Second, 0, 4},
+		{time.Second, 0, -1}, // only those are left that do not tell
+		{0, 1e19, 15 - int64(limit.MaxWindow/time.Second)},
+	} {
+		now += int64(step.after)
+		c.asks(uint64(i%3), nil, &deltasync.Demand{Since: step.since}, now)
+		began := (c.began - int64(1e18)) / second
+		if c.began == 0 {
+			began = -1
+		}
+		if began != step.began {
+			t.Errorf("step %d: it began %d s after the start, want %d", i, began, step.began)
+		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 //
 // Terms are remembered beside the counters, as a PoP can have its own of these forgotten.
 // Of more keys than there is room for it keeps none out with nothing to show.
+// Another aggregator that comes to serve the lane does not know them: where lanes change
+// hands once a term, a key may be kept out for all of the time.
 
 // mostTerms bounds the keys of a lane that a PoP keeps out, or rests from, with nothing
 // to show.
