@@ -41,7 +41,7 @@ func (o Options) Compile(docs ...Document) (*Set, []Problems) {
 		c.problems, c.warnings, c.told, c.used = nil, nil, map[[2]string]bool{}, map[string]string{}
 		first := len(c.set.rules)
 		c.document(&docs[i])
-		if len(c.problems) == 0 {
+		if len(c.problems) == 0 && docs[i].Descriptors == nil { // else nobody wrote the rules
 			c.suspicions(&docs[i], first)
 		}
 		all[i] = c.problems
@@ -89,10 +89,14 @@ func (c *compiler) document(doc *Document) {
 		c.ns.slots[name] = i
 	}
 	switch {
-	case !nameForm.MatchString(doc.Namespace):
+	case doc.Descriptors == nil && !nameForm.MatchString(doc.Namespace):
 		c.problem("namespace", "E101", `such as "acme": letters, digits, "_", "." and "-", at most 63`, "%q is not a name", doc.Namespace)
 	case c.set.namespaces[doc.Namespace] != nil:
 		c.problem("namespace", "E102", "one document a namespace", "namespace %q was already read from another document", doc.Namespace)
+	}
+	if doc.Descriptors != nil {
+		c.descriptors(doc)
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Keys)) {
 		c.keySource("keys."+name, name, doc.Keys[name])

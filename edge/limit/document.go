@@ -15,6 +15,10 @@ type Document struct {
 	Keys      map[string]KeySource
 	Tenants   map[string]TenantSpec
 	Rules     []RuleSpec
+
+	// Descriptors are, in place of all that stands above but Defaults, a tree of limits
+	// as envoyproxy/ratelimit has them: its root. The namespace may have any name then.
+	Descriptors *DescriptorSpec
 }
 
 // Defaults apply to the rules and rates of the document that name nothing.

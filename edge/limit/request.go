@@ -36,6 +36,8 @@ type Namespace struct {
 	// headers are the request headers that some rule reads.
 	headers []headerSlot
 	pool    sync.Pool
+	// descriptors is the tree that the rules were made of; nil: they were written as rules.
+	descriptors *Descriptors
 }
 
 type headerSlot struct {
