@@ -20,6 +20,7 @@ const maxVisited = 500_000
 type reader struct {
 	src      *source
 	mistakes []Mistake
+	warnings []Mistake // of what can be read, and was hardly meant so
 	at       map[string]position
 	bad      map[string]bool
 	visited  int
@@ -31,8 +32,16 @@ func newReader(src *source) *reader {
 
 func (r *reader) mistake(path string, at position, code, hint, format string, args ...any) {
 	r.bad[path] = true
-	if len(r.mistakes) < maxMistakes {
-		r.mistakes = append(r.mistakes, Mistake{
+	r.tell(&r.mistakes, path, at, code, hint, format, args...)
+}
+
+func (r *reader) warn(path string, at position, code, hint, format string, args ...any) {
+	r.tell(&r.warnings, path, at, code, hint, format, args...)
+}
+
+func (r *reader) tell(to *[]Mistake, path string, at position, code, hint, format string, args ...any) {
+	if len(*to) < maxMistakes {
+		*to = append(*to, Mistake{
 			File: r.src.name, Line: at.line, Column: at.column, Code: code, Path: path,
 			Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: r.src.excerpt(at),
 		})

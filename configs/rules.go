@@ -34,21 +34,12 @@ func ParseRules(name string, text []byte) (*limit.Set, error) {
 // (but not their *.test.yaml), into one set: all or nothing. The error is a
 // *RulesError where the files could be read, but not understood.
 func LoadRules(paths ...string) (*limit.Set, error) {
-	set, _, err := CheckRules(paths...)
-	return set, err
+	return FormatSpillgate.Load(paths...)
 }
 
 // CheckRules is LoadRules with what works, but hardly as it was meant.
 func CheckRules(paths ...string) (set *limit.Set, warnings []Mistake, err error) {
-	files, err := readRules(paths)
-	if err != nil {
-		return nil, nil, err
-	}
-	docs, mistakes := parseFiles(files)
-	if set, err = compile(docs, mistakes); err == nil {
-		warnings = placed(docs, set.Warnings())
-	}
-	return set, inOrder(warnings), err
+	return FormatSpillgate.Check(paths...)
 }
 
 type rulesFile struct {
@@ -56,22 +47,14 @@ type rulesFile struct {
 	text []byte
 }
 
-func compileFiles(files []rulesFile) (*limit.Set, error) { return compile(parseFiles(files)) }
-
-func parseFiles(files []rulesFile) (docs []parsed, mistakes []Mistake) {
-	for _, f := range files {
-		d, m := parseFile(f.name, f.text)
-		docs = append(docs, d...)
-		mistakes = append(mistakes, m...)
-	}
-	return docs, mistakes
-}
-
 func parseFile(name string, text []byte) ([]parsed, []Mistake) {
 	src := newSource(name, text)
 	trees, mistakes := parseTree(src, text)
 	if len(trees) == 0 && len(mistakes) == 0 {
 		return nil, []Mistake{{File: name, Code: "E004", Detail: "the file is empty", Hint: "it starts with: schema: " + RulesSchema}}
+	}
+	if len(trees) > 0 && isOf(trees[0], "domain", "schema") {
+		return nil, []Mistake{otherFormat(src, trees[0], FormatEnvoy)}
 	}
 	docs := make([]parsed, len(trees))
 	for i, tree := range trees {

@@ -400,17 +400,22 @@ func FuzzParseRules(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		set, err := ParseRules("fuzz.yaml", text)
-		if (set == nil) == (err == nil) {
-			t.Fatalf("set %v and error %v", set, err)
-		}
-		if err == nil {
-			return
-		}
+		checkParsed(t, text, set, err)
+	})
+}
+
+// checkParsed checks what became of a text: a set, or mistakes that stand in it.
+func checkParsed(t *testing.T, text []byte, set *limit.Set, err error) {
+	t.Helper()
+	if (set == nil) == (err == nil) {
+		t.Fatalf("set %v and error %v", set, err)
+	}
+	if err != nil {
 		lines := strings.Count(oneBreak.Replace(string(text)), "\n") + 1
 		for _, m := range mistakesOf(t, err) {
 			if m.Code == "" || m.Detail == "" || m.Line < 0 || m.Line > lines {
 				t.Fatalf("mistake %+v in a text of %d lines", m, lines)
 			}
 		}
-	})
+	}
 }

@@ -112,28 +112,15 @@ func (r *reader) topologyRegions(t *limit.Topology) read {
 // CheckRulesOver is CheckRules with what a topology makes of the limits: it refuses
 // those that cannot be held over it, and warns of those that are exceeded by much.
 func CheckRulesOver(t limit.Topology, paths ...string) (set *limit.Set, warnings []Mistake, err error) {
-	files, err := readRules(paths)
-	if err != nil {
-		return nil, nil, err
-	}
-	docs, mistakes := parseFiles(files)
-	if set, err = compile(docs, mistakes); err != nil {
-		return nil, nil, err
-	}
-	warnings = placed(docs, set.Warnings())
-	refused, strained := strains(docs, set, t)
-	if warnings = append(warnings, strained...); len(refused) > 0 {
-		return nil, nil, &RulesError{Mistakes: inOrder(refused)}
-	}
-	return set, inOrder(warnings), nil
+	return FormatSpillgate.CheckOver(t, paths...)
 }
 
 // strains are the rates that are not held well over a topology.
 func strains(docs []parsed, set *limit.Set, t limit.Topology) (refused, strained []Mistake) {
-	first := 0 // rule of a document, among those of the set
+	rest := set.Rules() // they stand in the order of the documents
 	for i := range docs {
-		for k := range docs[i].doc.Rules {
-			for j, rate := range set.Rules()[first+k].Rates {
+		for k := 0; len(rest) > 0 && rest[0].Namespace == docs[i].doc.Namespace; k, rest = k+1, rest[1:] {
+			for j, rate := range rest[0].Rates {
 				p, refuse := rate.Strain(fmt.Sprintf("rules[%d].rates[%d]", k, j), t)
 				switch {
 				case p == nil:
@@ -144,7 +131,6 @@ func strains(docs []parsed, set *limit.Set, t limit.Topology) (refused, strained
 				}
 			}
 		}
-		first += len(docs[i].doc.Rules)
 	}
 	return refused, strained
 }

@@ -36,6 +36,7 @@ const (
 // RulesWatcher follows rules files. It has always a good set: a change is
 // taken whole or not at all.
 type RulesWatcher struct {
+	format Format
 	paths  []string
 	set    *limit.Set
 	reread time.Duration
@@ -52,14 +53,17 @@ type RulesWatcher struct {
 
 // WatchRules loads the rules that the paths hold, as LoadRules does, and
 // returns a watcher of them. Nothing is watched until Run.
-func WatchRules(paths ...string) (*RulesWatcher, error) {
-	w := &RulesWatcher{paths: paths, reread: rereadTime, hang: hangTime, reload: make(chan struct{}, 1)}
+func WatchRules(paths ...string) (*RulesWatcher, error) { return FormatSpillgate.Watch(paths...) }
+
+// Watch is WatchRules for rules of this format.
+func (f Format) Watch(paths ...string) (*RulesWatcher, error) {
+	w := &RulesWatcher{format: f, paths: paths, reread: rereadTime, hang: hangTime, reload: make(chan struct{}, 1)}
 	files, err := readRules(paths)
 	if err != nil {
 		return nil, err
 	}
 	w.seen = digest(files)
-	if w.set, err = compileFiles(files); err != nil {
+	if w.set, err = f.compileFiles(files); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -211,7 +215,7 @@ func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set), onError func
 		return
 	}
 	w.seen = now
-	set, err := compileFiles(files)
+	set, err := w.format.compileFiles(files)
 	if err != nil {
 		onError(err)
 		return
