@@ -18,6 +18,9 @@
 // and Envoy does what failure_mode_deny says. A domain that has no rules, and a descriptor
 // to which none applies, are OK without a current_limit, as with the reference.
 //
+// A domain that has the reference's own configuration (configs.FormatEnvoy) is decided
+// as the reference decides: see tree.go.
+//
 // The same by HTTP, as the reference has it: POST /json and /healthcheck.
 package rls
 
@@ -84,6 +87,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	ns := serving.Namespace(in.Domain)
+	tree := ns.Descriptors()
+	if err := validEntries(in, tree != nil); err != nil {
+		s.surface.Refused()
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if ns == nil {
 		s.surface.Refused()
 		out, _ := answer(len(in.Descriptors))
@@ -93,10 +101,18 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 	defer c.release()
 	c.serving, c.ns, c.now = serving, ns, s.surface.Now()
 	for i, d := range in.Descriptors { // before the first is charged
-		if err := c.add(in, d); err != nil {
+		if tree != nil {
+			err = c.addByTree(tree, in, d)
+		} else {
+			err = c.add(in, d)
+		}
+		if err != nil {
 			s.surface.Refused()
 			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d].%v", i, err)
 		}
+	}
+	if tree != nil {
+		return c.decideByTree(ctx, tree, in), nil
 	}
 	return c.decide(ctx, in)
 }
@@ -111,15 +127,22 @@ func valid(in *rlsv3.RateLimitRequest) error {
 	case n > maxDescriptors:
 		return fmt.Errorf("descriptors: %d are too many (%d at the most)", n, maxDescriptors)
 	}
+	return nil
+}
+
+// validEntries says what of the descriptors cannot be decided. To a tree it is one that
+// meets no limit if it has no entries, or one without a key.
+func validEntries(in *rlsv3.RateLimitRequest, tree bool) error {
 	for i, d := range in.Descriptors {
 		switch n := len(d.GetEntries()); {
+		case n == 0 && tree:
 		case n == 0:
 			return fmt.Errorf("descriptors[%d].entries: there are none", i)
 		case n > maxEntries:
 			return fmt.Errorf("descriptors[%d].entries: %d are too many (%d at the most)", i, n, maxEntries)
 		}
 		for j, e := range d.Entries {
-			if e.GetKey() == "" {
+			if e.GetKey() == "" && !tree {
 				return fmt.Errorf("descriptors[%d].entries[%d].key: is missing", i, j)
 			}
 		}
@@ -152,6 +175,13 @@ type call struct {
 	now     time.Time
 	reqs    []*limit.Request
 	judged  []httpapi.Judgement
+
+	// Of a tree of descriptors: the limit that each meets, nil where it meets none, and
+	// its key there, "" where the request is made already or is not to be; and which of
+	// them others take the place of.
+	met      []*limit.DescriptorLimit
+	keys     []string
+	replaced []int
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -162,7 +192,9 @@ func (c *call) release() {
 	}
 	clear(c.reqs)
 	clear(c.judged)
-	*c = call{reqs: c.reqs[:0], judged: c.judged[:0]}
+	clear(c.met)
+	clear(c.keys)
+	*c = call{reqs: c.reqs[:0], judged: c.judged[:0], met: c.met[:0], keys: c.keys[:0], replaced: c.replaced[:0]}
 	calls.Put(c)
 }
 
