@@ -18,6 +18,15 @@ const (
 // Formats are all of them.
 var Formats = []string{string(FormatSpillgate), string(FormatEnvoy)}
 
+// Set takes the name of one, as a flag does.
+func (f *Format) Set(name string) error { return asWord((*string)(f), Formats...)(name) }
+
+// String is its name.
+func (f *Format) String() string { return string(*f) }
+
+// Type is what a flag's value is called.
+func (f *Format) Type() string { return "format" }
+
 // Load is LoadRules for rules of this format.
 func (f Format) Load(paths ...string) (*limit.Set, error) {
 	set, _, err := f.Check(paths...)
@@ -82,7 +91,9 @@ func (f Format) parseFiles(files []rulesFile) (docs []parsed, mistakes []Mistake
 
 // isOf says that a file is of the format that has one word at its top, and not the other.
 func isOf(n *node, word, not string) bool {
-	has := func(word string) bool { return slices.ContainsFunc(n.entries, func(e entry) bool { return e.key == word }) }
+	has := func(word string) bool {
+		return slices.ContainsFunc(n.entries, func(e entry) bool { return e.key == word })
+	}
 	return has(word) && !has(not)
 }
 

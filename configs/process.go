@@ -28,6 +28,7 @@ type EdgeSettings struct {
 	Region, PoP      string
 	Name             string // unique in the PoP
 	RulesPath        string // a file, or a directory of *.yaml
+	RulesFormat      Format // of them
 	DefaultNamespace string // of requests that name none; "": the only one there is
 	TrustedProxies   []netip.Prefix
 	Secret           []byte // the cluster's; the same on every edge
@@ -55,6 +56,7 @@ type AggregatorSettings struct {
 	Lanes       int
 	Targets     string // whom a key's counts are told: auto | mesh | homes
 	RulesPath   string // those of the edges: a file, or a directory of *.yaml; "": the truth of limits is not told
+	RulesFormat Format // of them
 	MaxBytes    int64  // of keys, and of what waits to be told to other regions
 	NATS        NATSSettings
 	Sync        SyncSettings
@@ -159,6 +161,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this edge, unique in its PoP", parse: asToken(&s.Name, true)},
 		{key: "rules.path", usage: "rules `file`, or directory of *.yaml", path: true, parse: required(&s.RulesPath)},
+		rulesFormat(&s.RulesFormat),
 		{key: "default_namespace", usage: "`namespace` of requests that name none", parse: asText(&s.DefaultNamespace)},
 		{key: "trusted_proxies", fallback: "127.0.0.0/8,::1/128", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
 		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
@@ -179,12 +182,18 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
 		{key: "sync.targets", fallback: "auto", usage: "whom a key's counts are told: mesh (all regions), homes (two of them, where the others ask), or auto (homes above 8 regions); the same everywhere", parse: asWord(&s.Targets, "auto", "mesh", "homes")},
 		{key: "rules.path", usage: "rules `file` of the edges, or directory of *.yaml; without it nothing is told of what limits admitted in truth", path: true, parse: asText(&s.RulesPath)},
+		rulesFormat(&s.RulesFormat),
 		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a third more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),
 		sharedTable(&s.Lanes, &s.NATS, &s.Sync, "1s", &s.Log), // regions are further away
 	)...)
+}
+
+// rulesFormat is the setting of what format rules are in.
+func rulesFormat(dst *Format) setting {
+	return setting{key: "rules.format", fallback: string(FormatSpillgate), usage: "`format` of the rules: spillgate, or envoy for the files of envoyproxy/ratelimit, a domain each; the same on every edge and aggregator", parse: dst.Set}
 }
 
 func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, timeout string, l *LogSettings) []setting {

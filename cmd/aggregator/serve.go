@@ -81,7 +81,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	}
 	var watcher *configs.RulesWatcher
 	if s.RulesPath != "" {
-		if watcher, err = cli.OpenRules(ctx, s.RulesPath, cli.SlowRules, log); err != nil {
+		if watcher, err = cli.OpenRules(ctx, s.RulesFormat, s.RulesPath, cli.SlowRules, log); err != nil {
 			return err
 		}
 		config.Rules = watcher.Set()
@@ -113,7 +113,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		inner.Go("rules", func(ctx context.Context) error {
 			watcher.Run(ctx, func(set *limit.Set) {
 				agg.SetRules(set)
-				reloads.OK(len(set.Rules()), log)
+				reloads.OK(set.Written(), log)
 			}, func(err error) { reloads.Failed(err, log) })
 			return nil
 		})

@@ -62,7 +62,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	watcher, err := cli.OpenRules(ctx, s.RulesPath, cli.SlowRules, log)
+	watcher, err := cli.OpenRules(ctx, s.RulesFormat, s.RulesPath, cli.SlowRules, log)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		grpcAddress = calls.Addr().String()
 	}
 	log.Info("edge serves", "listen", data.Addr().String(), "grpc", grpcAddress, "admin", admin.Addr().String(),
-		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", len(watcher.Set().Rules()))
+		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", watcher.Set().Written())
 
 	// The node outlives the listeners: calls under way still count.
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
@@ -134,7 +134,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
-			reloads.OK(len(set.Rules()), log)
+			reloads.OK(set.Written(), log)
 			cli.TellWarnings(set, log)
 		}, func(err error) { reloads.Failed(err, log) })
 		return nil

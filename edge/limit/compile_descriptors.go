@@ -17,6 +17,7 @@ func (c *compiler) descriptors(doc *Document) {
 	for _, u := range DescriptorUnits {
 		g.rules = append(g.rules, descriptorRuleOf(overrideName(u), &DescriptorLimit{Requests: math.MaxUint32, Unit: u.Length}))
 	}
+	c.set.unwritten += len(DescriptorUnits)
 	c.doc = &Document{Namespace: doc.Namespace, Defaults: doc.Defaults, Rules: g.rules}
 	rules := make([]*Rule, len(g.rules))
 	for i := range g.rules {

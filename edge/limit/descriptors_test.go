@@ -120,6 +120,9 @@ func TestDescriptorsBecomeRules(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("rules %s, want %s", got, want)
 	}
+	if set.Written() != 2 {
+		t.Errorf("%d of them are written, want 2", set.Written())
+	}
 	r := set.Rules()[0]
 	if rate := r.Rates[0]; rate.Algorithm != FixedWindow || rate.Window != 30*24*time.Hour || rate.Limit != 5 || r.Charge != ChargeEach || r.Mode != Shadow {
 		t.Errorf("%+v of %+v, want 5 in fixed windows of 30 days, each charged, in the shadow", rate, r)

@@ -179,6 +179,7 @@ type Set struct {
 	rules      []*Rule
 	warnings   []Problems
 	epoch      uint32 // that it was sealed with
+	unwritten  int    // rules that no document has: those of limits that descriptors bring
 }
 
 // Namespace finds a namespace by name; nil where there is none.
@@ -213,6 +214,9 @@ func (s *Set) Names() []string {
 
 // Rules are all rules of the set, each at its Index.
 func (s *Set) Rules() []*Rule { return s.rules }
+
+// Written is how many rules the documents have.
+func (s *Set) Written() int { return len(s.rules) - s.unwritten }
 
 // Seal gives every rule its Sub, made by sub from the rule's identity (what
 // tells its counters from those of any other rule), and its Epoch. It is called

@@ -18,14 +18,14 @@ const SlowRules = 10 * time.Second
 
 // OpenRules reads the rules, unless ctx ends before: a file system over the network
 // may never answer.
-func OpenRules(ctx context.Context, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
+func OpenRules(ctx context.Context, format configs.Format, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
 	type opened struct {
 		watcher *configs.RulesWatcher
 		err     error
 	}
 	read := make(chan opened, 1)
 	go func() {
-		watcher, err := configs.WatchRules(path)
+		watcher, err := format.Watch(path)
 		read <- opened{watcher, err}
 	}()
 	tell := time.AfterFunc(slow, func() {

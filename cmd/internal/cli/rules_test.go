@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -58,7 +59,7 @@ func TestRulesThatHangAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log, done := make(said, 1), make(chan error, 1)
 	go func() {
-		_, err := OpenRules(ctx, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
+		_, err := OpenRules(ctx, configs.FormatSpillgate, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
 		done <- err
 	}()
 	if line := <-log; !strings.Contains(line, "still being read") || !strings.Contains(line, pipe) {
