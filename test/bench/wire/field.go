@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,10 +15,8 @@ import (
 
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
 	"github.com/spillgate/spillgate/test/bench/localredis"
+	"github.com/spillgate/spillgate/test/reference"
 )
-
-// reference is Envoy's own limiter, the newest build of it that there is when this runs.
-const reference = "github.com/envoyproxy/ratelimit/src/service_cmd@latest"
 
 // The rules of both: so much a minute for each user that nobody is ever denied.
 const (
@@ -235,21 +231,7 @@ func (f *field) spillgate(ctx context.Context) (c cluster, err error) {
 
 // envoys starts the reference, and its Redis.
 func (f *field) envoys(ctx context.Context) (pids []int, addr string, err error) {
-	install := exec.CommandContext(ctx, "go", "install", reference)
-	install.Env = append(os.Environ(), "GOBIN="+f.dir, "CGO_ENABLED=0", "GOFLAGS=")
-	install.Dir = f.dir
-	if out, err := install.CombinedOutput(); err != nil {
-		return nil, "", fmt.Errorf("go install %s: %w\n%s", reference, err, out)
-	}
-	path := filepath.Join(f.dir, "service_cmd")
-	if f.version, err = moduleOf(ctx, path); err != nil {
-		return nil, "", err
-	}
-	config := filepath.Join(f.dir, "runtime", "ratelimit", "config")
-	if err := os.MkdirAll(config, 0o700); err != nil {
-		return nil, "", err
-	}
-	if err := os.WriteFile(filepath.Join(config, "config.yaml"), []byte(theirRules), 0o600); err != nil {
+	if f.version, err = reference.Install(ctx, f.dir, reference.Latest, reference.Service); err != nil {
 		return nil, "", err
 	}
 	redis, err := localredis.Start()
@@ -261,33 +243,15 @@ func (f *field) envoys(ctx context.Context) (pids []int, addr string, err error)
 	if err != nil {
 		return nil, "", err
 	}
-	env := []string{
-		"USE_STATSD=false", "LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr, "RUNTIME_ROOT=" + filepath.Join(f.dir, "runtime"),
-		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+	env, err := reference.Server{Redis: redis.Addr, HTTP: addrs[0], GRPC: addrs[1], Debug: addrs[2]}.SetUp(f.dir, map[string]string{"config.yaml": theirRules})
+	if err != nil {
+		return nil, "", err
 	}
-	for i, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT"} {
-		_, port, _ := net.SplitHostPort(addrs[i])
-		env = append(env, name+"="+port)
-	}
-	pid, err := f.process(ctx, env, answers("http://"+addrs[0]+"/healthcheck"), path)
+	pid, err := f.process(ctx, env, answers("http://"+addrs[0]+"/healthcheck"), filepath.Join(f.dir, reference.Service))
 	if err != nil {
 		return nil, "", err
 	}
 	return []int{pid, redis.PID()}, addrs[1], nil
-}
-
-// moduleOf is the version of the module that a program is built of.
-func moduleOf(ctx context.Context, path string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "version", "-m", path).Output()
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(out)) {
-		if fields := strings.Fields(line); len(fields) >= 3 && fields[0] == "mod" {
-			return fields[2], nil
-		}
-	}
-	return "", errors.New("go version -m names no module of " + path)
 }
 
 // grpc adds a way of calling a rate limit service.
