@@ -1,0 +1,327 @@
+package configs
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// ImportEnvoy writes rules of our own that say what files of envoyproxy/ratelimit say, a
+// document a domain. Of what has no equal there it says so, entry by entry: by codes that
+// begin with E what is left out, by those with W what is written and differs.
+func ImportEnvoy(paths ...string) (text []byte, notes []Mistake, err error) {
+	files, err := readRules(paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	docs, mistakes := FormatEnvoy.parseFiles(files)
+	if _, err := compile(docs, mistakes); err != nil {
+		return nil, nil, err
+	}
+	var out bytes.Buffer
+	for i := range docs {
+		w := &rulesWriter{reader: docs[i].reader, domain: docs[i].doc.Namespace, taken: map[string]bool{}, keys: map[string]bool{}}
+		written := w.document(docs[i].doc.Descriptors)
+		if out.Len() > 0 && len(written) > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(written)
+		notes = append(append(notes, docs[i].reader.warnings...), w.notes...)
+	}
+	return out.Bytes(), inOrder(notes), nil
+}
+
+// rulesWriter writes the rules of one domain.
+type rulesWriter struct {
+	reader *reader
+	domain string
+	notes  []Mistake
+	rules  []writtenRule
+	taken  map[string]bool // names
+	keys   map[string]bool // all that the tree has
+}
+
+// writtenRule is a rule but for its priority, and the descriptor that it comes from.
+type writtenRule struct{ from, name, text string }
+
+func (w *rulesWriter) note(path, code, hint, format string, args ...any) {
+	at := w.reader.placeOf(path)
+	w.notes = append(w.notes, Mistake{
+		File: w.reader.src.name, Line: at.line, Column: at.column, Code: code, Path: path,
+		Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: w.reader.src.excerpt(at),
+	})
+}
+
+var (
+	plainName      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+	plainAttribute = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	oddLetters     = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+)
+
+// document is the whole document, "" where nothing is left to write.
+func (w *rulesWriter) document(root *limit.DescriptorSpec) []byte {
+	namespace := w.domain
+	if !plainName.MatchString(namespace) {
+		namespace = strings.Trim(oddLetters.ReplaceAllString(namespace, "-"), "-_.")
+		namespace = namespace[:min(len(namespace), 63)]
+		if !plainName.MatchString(namespace) {
+			namespace = "domain"
+		}
+		w.note("domain", "W251", "domain: "+namespace+", in Envoy's filter", "%q is no name of a namespace: it becomes %s", w.domain, namespace)
+	}
+	w.collect(root)
+	w.level("descriptors", root.Below, nil)
+	for {
+		text := w.text(namespace)
+		if len(w.rules) == 0 {
+			w.note("", "W252", "", "nothing of the domain is left to write")
+			return nil
+		}
+		// What our rules cannot say is refused when they are read.
+		_, err := ParseRules("", text)
+		bad := (*RulesError)(nil)
+		if !errors.As(err, &bad) {
+			return text
+		}
+		w.drop(bad.Mistakes)
+	}
+}
+
+// drop leaves out the rules that cannot be.
+func (w *rulesWriter) drop(mistakes []Mistake) {
+	why := map[int]Mistake{}
+	for _, m := range mistakes {
+		at := 0
+		if _, err := fmt.Sscanf(m.Path, "rules[%d]", &at); err != nil || at >= len(w.rules) {
+			at = len(w.rules) - 1
+		}
+		if _, told := why[at]; !told {
+			why[at] = m
+		}
+	}
+	for _, i := range slices.Backward(slices.Sorted(maps.Keys(why))) {
+		w.note(w.rules[i].from, "E250", why[i].Hint, "has no equal: %s", why[i].Detail)
+		w.rules = slices.Delete(w.rules, i, i+1)
+	}
+}
+
+func (w *rulesWriter) text(namespace string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# The domain %q of %s, by edge import envoy. Entries are told\n", w.domain, w.reader.src.name)
+	b.WriteString("# by their keys here, not by their order.\nschema: " + RulesSchema + "\n")
+	fmt.Fprintf(&b, "namespace: %s\ndefaults: {algorithm: fixed_window, charge: each}\nrules:\n", strconv.Quote(namespace))
+	for i, r := range w.rules {
+		fmt.Fprintf(&b, "- name: %s\n  priority: %d\n%s", strconv.Quote(r.name), len(w.rules)-i, r.text)
+	}
+	return b.Bytes()
+}
+
+func (w *rulesWriter) collect(spec *limit.DescriptorSpec) {
+	for i := range spec.Below {
+		w.keys[spec.Below[i].Key] = true
+		w.collect(&spec.Below[i])
+	}
+}
+
+// level writes what stands at one level, as the tree asks it: values, then stars, then
+// keys alone. What a descriptor meets no limit below, it meets none elsewhere.
+func (w *rulesWriter) level(path string, specs []limit.DescriptorSpec, above []*limit.DescriptorSpec) {
+	rank := func(s *limit.DescriptorSpec) int {
+		switch {
+		case strings.Contains(s.Key+s.Value, "*"):
+			return 1
+		case s.Value == "":
+			return 2
+		}
+		return 0
+	}
+	order := make([]int, len(specs))
+	for i := range specs {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rank(&specs[a]) - rank(&specs[b]) })
+	for n, i := range order {
+		s, at := &specs[i], fmt.Sprintf("%s[%d]", path, i)
+		chain := append(slices.Clone(above), s)
+		w.level(at+".descriptors", s.Below, chain)
+		w.limit(at, chain)
+		var others []limit.DescriptorSpec // that would be asked next
+		for _, later := range order[n+1:] {
+			if specs[later].Key == s.Key {
+				others = append(others, specs[later])
+			}
+		}
+		if len(others) > 0 && rank(s) < 2 {
+			w.rest(at, chain, others)
+		}
+	}
+}
+
+// limit writes the rule of a descriptor's limit.
+func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
+	s := chain[len(chain)-1]
+	for _, word := range []string{"detailed_metric", "value_to_metric"} {
+		if _, given := w.reader.at[join(path, word)]; given {
+			w.note(join(path, word), "W253", "", "has no equal: metrics are told by rule, never by key or value")
+		}
+	}
+	if s.Limit == nil {
+		return
+	}
+	match, ok := w.match(path, chain, w.others(chain, nil))
+	if !ok {
+		return
+	}
+	l := s.Limit
+	if l.Quota {
+		w.note(join(path, "quota_mode"), "W254", "mode: shadow, if it is not to deny", "has no equal: the rule denies by itself")
+	}
+	if len(l.Replaces) > 0 {
+		w.note(join(path, "rate_limit.replaces"), "W255", "", "has no equal: the other limits count, too")
+	}
+	if len(l.Metadata) > 0 {
+		w.note(join(path, "metadata"), "W256", "", "has no equal: nothing is told of it")
+	}
+	if l.Unlimited {
+		w.write(path, w.name(l.Name, chain), match+"  allow: true\n")
+		return
+	}
+	var key []string
+	for _, c := range chain {
+		if c.Value == "" || strings.Contains(c.Value, "*") && !c.Share {
+			key = append(key, c.Key)
+		}
+	}
+	if len(key) > 0 {
+		match += "  key: [" + strings.Join(key, ", ") + "]\n"
+	}
+	at := slices.IndexFunc(limit.DescriptorUnits, func(u limit.DescriptorUnit) bool { return u.Length == l.Unit })
+	match += fmt.Sprintf("  rates: [{name: %s, limit: %d, per: %s}]\n", limit.DescriptorUnits[at].Name, l.Requests, limit.WindowName(l.Unit))
+	if l.Shadow {
+		match += "  mode: shadow\n"
+	}
+	w.write(path, w.name(l.Name, chain), match)
+}
+
+// rest writes a rule that admits what a descriptor leaves to no other at its level.
+func (w *rulesWriter) rest(path string, chain []*limit.DescriptorSpec, others []limit.DescriptorSpec) {
+	below := map[string]bool{}
+	var walk func(s *limit.DescriptorSpec)
+	walk = func(s *limit.DescriptorSpec) {
+		for i := range s.Below {
+			below[s.Below[i].Key] = true
+			walk(&s.Below[i])
+		}
+	}
+	walk(chain[len(chain)-1])
+	for i := range others {
+		walk(&others[i])
+	}
+	if match, ok := w.match("", chain, w.others(chain, below)); ok { // of what cannot be said its own limit tells
+		w.write(path, w.name("", chain)+".rest", match+"  allow: true\n")
+	}
+}
+
+// others are the keys of the tree that are none of a chain's, nor of some.
+func (w *rulesWriter) others(chain []*limit.DescriptorSpec, some map[string]bool) (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(w.keys)) {
+		in := slices.ContainsFunc(chain, func(s *limit.DescriptorSpec) bool { return s.Key == key })
+		if !in && !some[key] && plainAttribute.MatchString(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// match is what requests have that come to a descriptor. With no path it says nothing of
+// what it cannot write.
+func (w *rulesWriter) match(path string, chain []*limit.DescriptorSpec, lacks []string) (text string, ok bool) {
+	fail := func(hint, format string, args ...any) (string, bool) {
+		if path != "" {
+			w.note(path, "E250", hint, "has no equal: "+format, args...)
+		}
+		return "", false
+	}
+	joined := map[string][]string{}
+	for _, s := range chain {
+		if !plainAttribute.MatchString(s.Key) {
+			return fail("another descriptor_key in Envoy's routes", "%q is no name of an attribute", s.Key)
+		}
+		joined[s.Key] = append(joined[s.Key], s.Value)
+	}
+	var equals, has, when []string
+	for _, key := range slices.Sorted(maps.Keys(joined)) {
+		values := joined[key]
+		one := strings.Join(values, ",") // as a request's are that has the key more than once
+		switch {
+		case len(values) > 1 && (slices.Contains(values, "") || strings.Contains(one, "*")):
+			return fail("other keys in Envoy's routes", "the values of %q, which stands here more than once, are one text in our rules", key)
+		case one == "" || one == "*":
+			has = append(has, key)
+		case strings.Contains(one, "*"):
+			has = append(has, key)
+			when = append(when, starWhen(key, one))
+		default:
+			equals = append(equals, key+": ["+strconv.Quote(one)+"]")
+		}
+	}
+	text = "  match:\n"
+	for _, part := range []struct {
+		name, open, shut string
+		words            []string
+	}{{"equals", "{", "}", equals}, {"has", "[", "]", has}, {"lacks", "[", "]", lacks}} {
+		if len(part.words) > 0 {
+			text += "    " + part.name + ": " + part.open + strings.Join(part.words, ", ") + part.shut + "\n"
+		}
+	}
+	if len(when) > 0 {
+		text += "    when: " + strconv.Quote(strings.Join(when, " and ")) + "\n"
+	}
+	return text, true
+}
+
+// starWhen is the expression that a value with stars stands for.
+func starWhen(key, value string) string {
+	of := fmt.Sprintf("attr(%q)", key)
+	if slices.Contains([]string{"method", "path", "host", "client_ip"}, key) {
+		of = key
+	}
+	parts := strings.Split(value, "*")
+	if len(parts) == 2 && parts[1] == "" {
+		return fmt.Sprintf("%s startsWith %q", of, parts[0])
+	}
+	for i := range parts {
+		parts[i] = regexp.QuoteMeta(parts[i])
+	}
+	return fmt.Sprintf("%s matches %q", of, "(?s)^"+strings.Join(parts, ".*")+"$")
+}
+
+// name is one for a rule: the limit's, or else its path.
+func (w *rulesWriter) name(given string, chain []*limit.DescriptorSpec) string {
+	if plainName.MatchString(given) && len(given) < 50 && !w.taken[given] {
+		return given
+	}
+	words := make([]string, len(chain))
+	for i, s := range chain {
+		words[i] = wholeKey(s)
+	}
+	name := strings.Trim(oddLetters.ReplaceAllString(strings.Join(words, "."), "-"), "-_.")
+	return cmp.Or(name[:min(len(name), 50)], "rule")
+}
+
+// write adds a rule, whose name may be taken.
+func (w *rulesWriter) write(from, name, text string) {
+	for n, plain := 2, name; w.taken[name]; n++ {
+		name = fmt.Sprintf("%s-%d", plain, n)
+	}
+	w.taken[name] = true
+	w.rules = append(w.rules, writtenRule{from, name, text})
+}

@@ -1,0 +1,178 @@
+package configs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// imported is what is written of a file, and what is said of it: "E250@3:5 W251@1:9".
+func imported(t *testing.T, text string) (rules, said string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "domain.yaml")
+	writeFile(t, file, text)
+	written, notes, err := ImportEnvoy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := make([]string, len(notes))
+	for i, n := range notes {
+		words[i] = fmt.Sprintf("%s@%d:%d", n.Code, n.Line, n.Column)
+	}
+	return string(written), strings.Join(words, " ")
+}
+
+// Each entry that has no equal is told, and the rest is written.
+func TestImportTellsWhatHasNoEqual(t *testing.T) {
+	const good = "domain: d\ndescriptors:\n- {key: good, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	for text, want := range map[string]string{
+		"": "",
+		"- {key: a, value: 'b*', share_threshold: true, rate_limit: {unlimited: true}}":                      "",
+		"- {key: a, value: x, descriptors: [{key: a, value: y, rate_limit: {unlimited: true}}]}":             "",
+		"- {key: a, descriptors: [{key: a, rate_limit: {unlimited: true}}]}":                                 "E250@4:26",
+		"- {key: x-user, rate_limit: {unlimited: true}}":                                                     "E250@4:3",
+		"- {key: 'a*', rate_limit: {unlimited: true}}":                                                       "E250@4:3",
+		"- {key: method, value: get, rate_limit: {unlimited: true}}":                                         "E250@4:3",
+		"- {key: a, value_to_metric: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}": "W253@4:29 W254@4:47",
+		"- {key: a, rate_limit: {unlimited: true, replaces: [{name: b}]}, metadata: {c: d}}":                 "W255@4:52 W243@4:53 W256@4:76",
+		"- {key: a, unit: day}": "W241@4:12",
+	} {
+		if rules, said := imported(t, good+text); said != want || !strings.Contains(rules, `name: "good"`) {
+			t.Errorf("%s: %q, want %q, and the good rule in\n%s", text, said, want, rules)
+		}
+	}
+	for text, want := range map[string]string{
+		"domain: a domain\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]": "W251@1:9",
+		"domain: d": "W252@1:1",
+	} {
+		if _, said := imported(t, text); said != want {
+			t.Errorf("%s: %q, want %q", text, said, want)
+		}
+	}
+}
+
+func TestImportOfSeveralDomains(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		writeFile(t, filepath.Join(dir, name+".yaml"), "domain: "+name+"\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	}
+	text, notes, err := ImportEnvoy(dir)
+	if err != nil || len(notes) > 0 {
+		t.Fatal(notes, err)
+	}
+	if set, err := ParseRules("imported", text); err != nil || fmt.Sprint(set.Names()) != "[a b]" {
+		t.Errorf("%s\nreads as %v, %v; want two namespaces", text, set.Names(), err)
+	}
+	writeFile(t, filepath.Join(dir, "c.yaml"), "domain: a")
+	if _, _, err := ImportEnvoy(dir); err == nil {
+		t.Error("a domain of two files is imported")
+	}
+}
+
+// Variables that the reference heeds, and that say what it does without them, are none of
+// those warned of.
+func TestImportWarnsOfVariables(t *testing.T) {
+	var said []string
+	for _, w := range EnvoyVariables([]string{"NEAR_LIMIT_RATIO=0.8", "SHADOW_MODE=true", "QUOTA_MODE=False", "LIMIT_RESET_HEADER=X-Reset", "MERGE_DOMAIN_CONFIG=", "PATH=/bin"}) {
+		said = append(said, w.File)
+	}
+	if got, want := strings.Join(said, " "), "environment SHADOW_MODE environment LIMIT_RESET_HEADER"; got != want {
+		t.Errorf("warned of %s, want %s", got, want)
+	}
+}
+
+// pairOf is an entry of a descriptor.
+type pairOf struct{ key, value string }
+
+func (p pairOf) GetKey() string   { return p.key }
+func (p pairOf) GetValue() string { return p.value }
+
+// TestImportedRulesDecideAlike: of random trees whose levels have keys of their own, so
+// that the order of entries is known, each descriptor meets the rule of its limit, and
+// two that count together do so in the rules, too.
+func TestImportedRulesDecideAlike(t *testing.T) {
+	levels := [][]string{{"user", "plan"}, {"path", "zone"}, {"tag"}}
+	values := []string{"", "a", "a1", "a*", "*", "a*z", "b"}
+	asked := []string{"a", "a1", "a12", "a1z", "b", "c"}
+	met := 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		n := 0
+		var grow func(depth int) []limit.DescriptorSpec
+		grow = func(depth int) (specs []limit.DescriptorSpec) {
+			taken := map[pairOf]bool{}
+			for range r.IntN(5) {
+				s := limit.DescriptorSpec{Key: levels[depth][r.IntN(len(levels[depth]))], Value: values[r.IntN(len(values))]}
+				if taken[pairOf{s.Key, s.Value}] {
+					continue
+				}
+				taken[pairOf{s.Key, s.Value}] = true
+				s.Share = strings.Contains(s.Value, "*") && r.IntN(2) == 0
+				if n++; r.IntN(3) > 0 {
+					s.Limit = &limit.DescriptorLimit{Requests: uint32(n), Unit: limit.DescriptorUnits[r.IntN(7)].Length, Shadow: r.IntN(4) == 0}
+					if r.IntN(6) == 0 {
+						s.Limit = &limit.DescriptorLimit{Unlimited: true}
+					}
+				}
+				if depth+1 < len(levels) {
+					s.Below = grow(depth + 1)
+				}
+				specs = append(specs, s)
+			}
+			return specs
+		}
+		doc := limit.Document{Namespace: "d", Descriptors: &limit.DescriptorSpec{Below: grow(0)}}
+		theirs, problems := limit.Compile(doc)
+		if theirs == nil {
+			t.Fatal(problems)
+		}
+		w := &rulesWriter{reader: newReader(newSource("d.yaml", nil)), domain: "d", taken: map[string]bool{}, keys: map[string]bool{}}
+		text := w.document(doc.Descriptors)
+		if text == nil {
+			continue
+		}
+		ours, err := ParseRules("imported", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, ns := theirs.Namespace("d").Descriptors(), ours.Namespace("d")
+		known := map[string]string{}
+		for range 200 {
+			var entries []pairOf
+			req := ns.NewRequest()
+			for depth := range 1 + r.IntN(3) {
+				e := pairOf{levels[depth][r.IntN(len(levels[depth]))], asked[r.IntN(len(asked))]}
+				if !w.keys[e.key] { // our rules cannot know of it
+					break
+				}
+				entries = append(entries, e)
+				req.Set(e.key, e.value)
+			}
+			want, key := "nothing", ""
+			l, counted := limit.FindDescriptor(tree, entries)
+			if l != nil && !l.Unlimited {
+				want, key = fmt.Sprintf("%d in %v, shadow %v", l.Requests, l.Unit, l.Shadow), counted
+				met++
+			}
+			got, own := "nothing", ""
+			for _, rule := range req.Rules() {
+				if !rule.Allow {
+					got = fmt.Sprintf("%d in %v, shadow %v", rule.Rates[0].Limit, rule.Rates[0].Window, rule.Mode == limit.Shadow)
+					own = rule.Name + " " + rule.KeyText(req)
+				}
+			}
+			before, counts := known[key]
+			if known[key] = own; got != want || counts && before != own {
+				t.Fatalf("seed %d: %v meets %s as %q (before %q), want %s as %q\n%s", seed, entries, got, own, before, want, key, text)
+			}
+			req.Release()
+		}
+	}
+	if met < 1000 {
+		t.Errorf("%d requests met a limit, want 1000 at least: they test little", met)
+	}
+}
