@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rls"
 )
 
@@ -90,9 +91,23 @@ func BenchmarkHandler(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	service := rls.New(api)
-	for _, n := range []int{1, 10} {
-		b.Run(fmt.Sprintf("descriptors=%d", n), func(b *testing.B) {
+	set, _ := limit.Compile(limit.Document{Namespace: domain, Descriptors: &limit.DescriptorSpec{Below: []limit.DescriptorSpec{{Key: "user", Limit: most(1<<32 - 1)}}}})
+	trees, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	trees.SetRules(set)
+	treeAPI, err := httpapi.New(trees, httpapi.Config{Now: func() time.Time { return at }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, bb := range []struct {
+		rules       string
+		service     *rls.Service
+		descriptors int
+	}{{"own", rls.New(api), 1}, {"tree", rls.New(treeAPI), 1}, {"own", rls.New(api), 10}, {"tree", rls.New(treeAPI), 10}} {
+		n, service := bb.descriptors, bb.service
+		b.Run(fmt.Sprintf("rules=%s/descriptors=%d", bb.rules, n), func(b *testing.B) {
 			in := &rlsv3.RateLimitRequest{Domain: domain, Descriptors: make([]*rlv3.RateLimitDescriptor, n)}
 			for i := range in.Descriptors {
 				in.Descriptors[i] = of("user=u" + strconv.Itoa(i))

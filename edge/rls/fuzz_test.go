@@ -26,6 +26,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		{}, {Domain: "acme"}, {Domain: "other", Descriptors: []*rlv3.RateLimitDescriptor{of("user=u")}},
 		{Domain: "acme", Descriptors: []*rlv3.RateLimitDescriptor{of("user=u", "user=v"), costing(0, "user=u"), refunding(1<<63, "user=u"), {}}},
 		{Domain: "acme", Descriptors: []*rlv3.RateLimitDescriptor{brings, costing(1<<64-1, "user=u")}, HitsAddend: 1<<32 - 1},
+		{Domain: "tree", Descriptors: []*rlv3.RateLimitDescriptor{brings, costing(1<<64-1, "user=u"), of("user=u", "path=/a"), refunding(2, "user=v"), of("free=f"), {}}},
 	} {
 		b, err := proto.Marshal(in)
 		if err != nil {
@@ -33,7 +34,12 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	limiter := limitertest.New(f, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{minutely("user", 1<<52, "user"), minutely("client", 1<<52, "client_ip")}})
+	limiter := limitertest.New(f, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{minutely("user", 1<<52, "user"), minutely("client", 1<<52, "client_ip")}},
+		limit.Document{Namespace: "tree", Descriptors: &limit.DescriptorSpec{Below: []limit.DescriptorSpec{
+			{Key: "user", Limit: with(most(5), func(l *limit.DescriptorLimit) { l.Name, l.Metadata = "user", map[string]any{"a": "b"} }),
+				Below: []limit.DescriptorSpec{{Key: "path", Value: "/*", Share: true, Limit: with(most(2), func(l *limit.DescriptorLimit) { l.Shadow = true })}}},
+			{Key: "free", Limit: &limit.DescriptorLimit{Unlimited: true, Replaces: []string{"user"}}},
+		}}})
 	api, err := httpapi.New(limiter, httpapi.Config{Now: func() time.Time { return at }})
 	if err != nil {
 		f.Fatal(err)
