@@ -77,7 +77,9 @@ func (w *rulesWriter) document(root *limit.DescriptorSpec) []byte {
 		}
 		w.note("domain", "W251", "domain: "+namespace+", in Envoy's filter", "%q is no name of a namespace: it becomes %s", w.domain, namespace)
 	}
-	w.collect(root)
+	if w.collect(root); len(w.keys) > mostLacks {
+		w.note("descriptors", "W258", "", "%d keys: rules apply to requests that have other keys beside their own, but for those below; the reference's limits do not", len(w.keys))
+	}
 	w.level("descriptors", root.Below, nil)
 	for {
 		text := w.text(namespace)
@@ -148,13 +150,17 @@ func (w *rulesWriter) level(path string, specs []limit.DescriptorSpec, above []*
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return rank(&specs[a]) - rank(&specs[b]) })
+	exact := len(order) // those of values come first, and no two have the same
+	if i := slices.IndexFunc(order, func(i int) bool { return rank(&specs[i]) > 0 }); i >= 0 {
+		exact = i
+	}
 	for n, i := range order {
 		s, at := &specs[i], fmt.Sprintf("%s[%d]", path, i)
 		chain := append(slices.Clone(above), s)
 		w.level(at+".descriptors", s.Below, chain)
 		w.limit(at, chain)
 		var others []limit.DescriptorSpec // that would be asked next
-		for _, later := range order[n+1:] {
+		for _, later := range order[max(n+1, exact):] {
 			if specs[later].Key == s.Key {
 				others = append(others, specs[later])
 			}
@@ -176,7 +182,7 @@ func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
 	if s.Limit == nil {
 		return
 	}
-	match, ok := w.match(path, chain, w.others(chain, nil))
+	match, ok := w.match(path, chain, w.lacks(chain))
 	if !ok {
 		return
 	}
@@ -225,14 +231,35 @@ func (w *rulesWriter) rest(path string, chain []*limit.DescriptorSpec, others []
 	for i := range others {
 		walk(&others[i])
 	}
-	if match, ok := w.match("", chain, w.others(chain, below)); ok { // of what cannot be said its own limit tells
+	var lacks []string
+	if len(w.keys) <= mostLacks {
+		lacks = w.others(chain, w.keys, below)
+	}
+	if match, ok := w.match("", chain, lacks); ok { // of what cannot be said its own limit tells
 		w.write(path, w.name("", chain)+".rest", match+"  allow: true\n")
 	}
 }
 
-// others are the keys of the tree that are none of a chain's, nor of some.
-func (w *rulesWriter) others(chain []*limit.DescriptorSpec, some map[string]bool) (keys []string) {
-	for _, key := range slices.Sorted(maps.Keys(w.keys)) {
+// mostLacks is up to how many keys of a tree each rule says which of them requests must
+// not have. Of a tree with more it says so of those below alone: thousands of rules would
+// list thousands.
+const mostLacks = 50
+
+// lacks are the keys that requests of a chain's limit do not have.
+func (w *rulesWriter) lacks(chain []*limit.DescriptorSpec) []string {
+	if len(w.keys) <= mostLacks {
+		return w.others(chain, w.keys, nil)
+	}
+	below := map[string]bool{}
+	for i := range chain[len(chain)-1].Below {
+		below[chain[len(chain)-1].Below[i].Key] = true
+	}
+	return w.others(chain, below, nil)
+}
+
+// others are keys that are none of a chain's, nor of some.
+func (w *rulesWriter) others(chain []*limit.DescriptorSpec, all, some map[string]bool) (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
 		in := slices.ContainsFunc(chain, func(s *limit.DescriptorSpec) bool { return s.Key == key })
 		if !in && !some[key] && plainAttribute.MatchString(key) {
 			keys = append(keys, key)

@@ -55,6 +55,30 @@ func TestImportTellsWhatHasNoEqual(t *testing.T) {
 	}
 }
 
+// A tree of very many keys is written in proportion to it: rules do not list all others.
+func TestImportOfManyKeys(t *testing.T) {
+	text := "domain: d\ndescriptors:\n"
+	for i := range 500 {
+		text += fmt.Sprintf("- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: [{key: k1000, rate_limit: {unlimited: true}}]}\n", i)
+	}
+	rules, said := imported(t, text)
+	if said != "W258@3:1" || len(rules) > 300*1000 || strings.Count(rules, "lacks: [k1000]") != 500 {
+		t.Errorf("%q, %d bytes, %d rules that lack what is below them; want W258 and 500", said, len(rules), strings.Count(rules, "lacks: [k1000]"))
+	}
+}
+
+// What a value leaves to no other at its level is admitted; of values alone none has to
+// be told so.
+func TestImportWritesNoRestInVain(t *testing.T) {
+	const values = "domain: d\ndescriptors:\n- {key: a, value: x}\n- {key: a, value: y, rate_limit: {unlimited: true}}\n"
+	if rules, _ := imported(t, values); strings.Contains(rules, ".rest") {
+		t.Errorf("the rest is admitted in vain:\n%s", rules)
+	}
+	if rules, _ := imported(t, values+"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"); strings.Count(rules, ".rest") != 2 {
+		t.Errorf("the rest of x and y is not admitted:\n%s", rules)
+	}
+}
+
 func TestImportOfSeveralDomains(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b"} {

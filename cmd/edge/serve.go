@@ -81,6 +81,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	reloads := cli.NewReloads(reg)
 	node.SetRules(watcher.Set())
 	cli.TellWarnings(watcher.Set(), log)
+	if s.RulesFormat == configs.FormatEnvoy {
+		for _, w := range configs.EnvoyVariables(os.Environ()) {
+			log.Warn("rules: what envoyproxy/ratelimit does by its environment is not done here", "variable", w.File, "detail", w.Detail, "hint", w.Hint)
+		}
+	}
 	apiConfig := apiConfig(s)
 	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
 	api, err := httpapi.New(node, apiConfig)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,13 +29,16 @@ func TestFilesAreFollowed(t *testing.T) {
 	}
 	write("5")
 	nobody := "nats://" + proc.FreeAddr(t)
-	e := daemons.Edge(t, []string{"SPILLGATE_SECRET=a secret of the test's own"}, "--region", "eu", "--name", "e1", "--nats-urls", nobody, "--rules-path", dir, "--rules-format", "envoy")
+	e := daemons.Edge(t, []string{"SPILLGATE_SECRET=a secret of the test's own", "SHADOW_MODE=true"}, "--region", "eu", "--name", "e1", "--nats-urls", nobody, "--rules-path", dir, "--rules-format", "envoy")
 	a := daemons.Aggregator(t, nil, "--region", "eu", "--name", "a1", "--nats-urls", nobody, "--rules-path", dir, "--rules-format", "envoy")
 	user := func(hits uint64) *rlsv3.RateLimitResponse_DescriptorStatus {
 		t.Helper()
 		return ask(t, e.URL, &rlsv3.RateLimitRequest{Domain: "shop", Descriptors: []*rlv3.RateLimitDescriptor{
 			{Entries: []*rlv3.RateLimitDescriptor_Entry{{Key: "user", Value: "u"}}, HitsAddend: wrapperspb.UInt64(hits)},
 		}}).Statuses[0]
+	}
+	if log := e.Log(); !strings.Contains(log, "environment SHADOW_MODE") {
+		t.Errorf("the log says nothing of SHADOW_MODE, by which the reference would deny nothing:\n%s", log)
 	}
 	if s := user(2); s.LimitRemaining != 3 {
 		t.Fatalf("%v, want 3 left", s)
