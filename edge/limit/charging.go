@@ -144,10 +144,10 @@ const (
 var responseForm = regexp.MustCompile(`^response\.[A-Za-z_][A-Za-z0-9_]*$`)
 
 // countWhen compiles what must hold of the response for a request to be
-// charged.
-func (c *compiler) countWhen(path, text string, r *Rule) {
+// charged, and returns its text in the one form that generations go by.
+func (c *compiler) countWhen(path, text string, r *Rule) string {
 	if text == "" {
-		return
+		return ""
 	}
 	misspelt, told := map[string]string{}, len(c.problems)
 	defer func() { c.misspelt(path, misspelt, c.problems[told:]) }()
@@ -165,6 +165,10 @@ func (c *compiler) countWhen(path, text string, r *Rule) {
 		c.use(path, name)
 		return c.attribute(name)
 	})
+	if told, ok := r.countWhen.(Canonical); ok {
+		return told.Canonical()
+	}
+	return text
 }
 
 // condition compiles an expression; nil where that fails, which it reports.

@@ -196,10 +196,14 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	case len(spec.Rates) > maxRates || len(spec.Rates) == maxRates && spec.MinGap != 0:
 		c.problem(path+".rates", "E133", "give some to a second rule with the same key", "%d rates; a rule has at most %d, min_gap among them", len(spec.Rates), maxRates)
 	}
+	counted := *spec // with count_when in the form that its generations go by
+	if !spec.Allow && !spec.Deny {
+		counted.CountWhen = c.countWhen(path+".count_when", spec.CountWhen, r)
+	}
 	names := map[string]bool{}
 	for i := range spec.Rates {
 		p := fmt.Sprintf("%s.rates[%d]", path, i)
-		rate := c.rate(p, spec, &spec.Rates[i])
+		rate := c.rate(p, &counted, &spec.Rates[i])
 		if names[rate.Name] && rate.Name != WindowName(0) || rate.Name == minGapName && spec.MinGap != 0 {
 			c.problem(p+".name", "E142", "name the rates apart", "%q is already the name of a rate of this rule", rate.Name)
 		}
@@ -209,11 +213,10 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	if spec.Allow || spec.Deny {
 		c.needRates(path, spec)
 	} else {
-		c.minGap(path+".min_gap", spec, r)
+		c.minGap(path+".min_gap", &counted, r)
 		c.margins(path+".margin", &spec.Margin, r)
 		c.overLimit(path, spec, r)
 		c.classes(path+".classes", &spec.Classes, r)
-		c.countWhen(path+".count_when", spec.CountWhen, r)
 		c.conflicts(path, spec, r)
 		c.strict(path, spec, r)
 		c.partitions(path, spec, r)

@@ -27,6 +27,13 @@ type Foregone interface {
 	Foregone() (holds, known bool)
 }
 
+// Canonical is a condition that tells its text in one form, however it is written. One
+// that does not is another condition with each blank.
+type Canonical interface {
+	// Canonical is the same text for all that is read alike, and another for all else.
+	Canonical() string
+}
+
 // Want is what a condition wants of one name: that its value is one of some or,
 // with Not, none of them. "" is the value of what is absent.
 type Want struct {

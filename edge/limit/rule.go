@@ -250,8 +250,9 @@ func (s *Set) Has(r *Rate) bool { return r.epoch == s.epoch }
 
 // generation hashes what decides the meaning of a count: two rates with equal
 // generations may share counters, whoever compiled them. What is counted belongs to
-// it, by which responses and in which unit. keys is what the document says of the names in the rule's key: where a part comes from, and how
-// much of an address it is, belong to it.
+// it, by which responses (count_when is as Canonical has it) and in which unit. keys is
+// what the document says of the names in the rule's key: where a part comes from, and
+// how much of an address it is, belong to it.
 func generation(rule *RuleSpec, ns string, r *Rate, keys map[string]KeySource) uint64 {
 	h := fnv.New64a()
 	field := func(s string) {

@@ -64,6 +64,8 @@ type condition struct {
 	may   outcome
 
 	compared []limit.Comparison
+
+	canonical string
 }
 
 // Holds implements limit.Condition.
@@ -119,7 +121,9 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if found.err != nil {
 		return nil, found.err
 	}
-	return condition{holds, b.wants(tree.Node, false), b.outcomeOf(tree.Node), found.all}, nil
+	done := condition{holds: holds, wants: b.wants(tree.Node, false), may: b.outcomeOf(tree.Node), compared: found.all}
+	done.canonical = canonicalOf(tree.Node)
+	return done, nil
 }
 
 // nameCollector finds out which of the names in an expression are known.
