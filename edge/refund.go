@@ -150,9 +150,12 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 		return c.lends || c.rate.PerRequest || c.rule.CountsAfter()
 	})
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return c.rate.Lease == 0 })
+	req.Recorded = false
 	for i := range counters {
 		if c := &counters[i]; c.cost > 0 && (slots || c.rate.Lease == 0) {
+			cost := c.cost
 			n.giveBackCounted(t, c, req.Ours)
+			req.Recorded = req.Recorded || c.cost < cost
 		}
 	}
 }
@@ -199,7 +202,7 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 			counting = append(counting, r)
 		}
 	}
-	if len(counting) == 0 {
+	if req.Recorded = false; len(counting) == 0 {
 		return
 	}
 	var room [mostCounters]counter
@@ -226,6 +229,7 @@ func (n *Node) spareFull(now int64, counters []counter) {
 // bookAll charges all counters that do not lend, and those that do where their
 // borrower is above its own limits.
 func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.Decision {
+	req.Recorded = false
 	if len(counters) == 0 {
 		return limit.Decision{Allowed: true}
 	}
@@ -249,6 +253,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	for i := range counters {
 		if c := &counters[i]; (!c.lends || c.lent) && !c.spared {
 			n.book(c)
+			req.Recorded = req.Recorded || c.cost > 0
 		}
 	}
 	return d

@@ -76,7 +76,7 @@ func (i *ids) sum(dst, rest []byte, proves uint64) {
 // counts still in all strict limits of the rules, and that nothing was given back for it
 // yet; it is taken to be now.
 func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time) bool {
-	if len(id) != idLength {
+	if !isID(id) {
 		return false
 	}
 	var sum [sumChars]byte
@@ -115,6 +115,11 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time)
 	}
 	i.spent[id] = until
 	return true
+}
+
+// isID says whether a text, in upper case, can be the id of a decision.
+func isID(text string) bool {
+	return len(text) == idLength && strings.Trim(text, crockford) == ""
 }
 
 // madeAt is when an id was made, to the millisecond, in ns since 1970.

@@ -111,7 +111,7 @@ func (a *API) appendDecisionID(dst []byte, x *answer) []byte {
 // the admin listener.
 func (a *API) decision(w http.ResponseWriter, r *http.Request) {
 	id := strings.ToUpper(r.PathValue("id"))
-	if len(id) != idLength || strings.Trim(id, crockford) != "" {
+	if !isID(id) {
 		a.refuse(w, badRequest("id", "the decision_id of a reply, or the end of the instance of a problem", "%s is no id of a decision", short(r.PathValue("id"))))
 		return
 	}

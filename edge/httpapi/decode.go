@@ -116,7 +116,7 @@ func (d *decoder) answered(c *call) *inputError {
 		return badRequest("cost", "report the two apart", "gives back, while answered charges")
 	}
 	for _, a := range d.attributes[c.first:c.last] {
-		if strings.HasPrefix(a.name, "response.") {
+		if strings.HasPrefix(a.name, "response.") && a.value != "" {
 			return nil
 		}
 	}
@@ -254,6 +254,8 @@ func (d *decoder) call(kind call) *inputError {
 	}
 }
 
+const decisionHint = "send that of the reply to the check, or leave it out"
+
 func (d *decoder) value(c *call, field int) (bad *inputError) {
 	kind := d.kind()
 	switch {
@@ -285,8 +287,11 @@ func (d *decoder) value(c *call, field int) (bad *inputError) {
 		c.answered = word == "true"
 	case field == fieldDecision && kind == "a string":
 		c.decision, bad = d.str()
+		if bad == nil && c.decision != "" && !isID(strings.ToUpper(c.decision)) {
+			c.note(badRequest("decision_id", decisionHint, "%s is no id of a decision", short(c.decision)))
+		}
 	case field == fieldDecision:
-		c.wrongKind("decision_id", kind, "send that of the reply to the check, or leave it out")
+		c.wrongKind("decision_id", kind, decisionHint)
 		bad = d.skip(1)
 	case field == fieldAnswered:
 		c.wrongKind("answered", kind, "send true to charge rules that count certain responses, or leave it out")
@@ -318,15 +323,19 @@ func (d *decoder) attributeList(c *call) *inputError {
 		if bad != nil {
 			return bad
 		}
-		switch {
+		switch at := d.stands(c, name); {
 		case n >= maxAttributes:
 			if n == maxAttributes {
 				c.note(badRequest("attributes", "send those that the rules read", "are more than %d", maxAttributes))
 			}
-		case d.stands(c, name):
+		case at != nil && at.name == name:
 			c.note(badRequest(attributePath(name), "send it once", "stands twice"))
+		case at != nil:
+			c.note(badRequest(attributePath(name), "send it once", "is the same as %s", short(at.name)))
 		case name == "client_ip" && !isAddress(value):
 			c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
+		case c.report && name == "response.status" && !isStatus(value):
+			c.note(badRequest("attributes.response.status", `send its number, such as "401", or leave it out`, "%s is not a whole number", short(value)))
 		case name == "path":
 			path, other := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
 			d.attributes = append(d.attributes, attribute{name, path, other})
@@ -343,13 +352,20 @@ func isAddress(text string) bool {
 	return err == nil || text == "" // absent
 }
 
-func (d *decoder) stands(c *call, name string) bool {
+// isStatus says whether text can be a status, which conditions read as a number: below 0
+// some write what was no answer.
+func isStatus(text string) bool {
+	return isDigits(strings.TrimPrefix(text, "-")) || text == "" // absent
+}
+
+// stands is the same attribute of a call before; nil where there is none.
+func (d *decoder) stands(c *call, name string) *attribute {
 	for i := c.first; i < len(d.attributes); i++ {
-		if d.attributes[i].name == name {
-			return true
+		if at := &d.attributes[i]; limit.SameAttribute(at.name, name) {
+			return at
 		}
 	}
-	return false
+	return nil
 }
 
 // attributePath names an attribute in a message, cut where a caller made it long.

@@ -5,7 +5,8 @@
 //	                       client libraries never retry the limiter itself
 //	POST /v1/check/batch   up to 100 decisions, answered in the same order
 //	POST /v1/report        what a request turned out to cost, or to be answered;
-//	                       a negative cost gives back
+//	                       a negative cost gives back; recorded says whether
+//	                       any rule counted it, or gave anything back
 //	ANY  /v1/auth[/{ns}]   for proxies (nginx auth_request, Caddy forward_auth,
 //	                       Traefik ForwardAuth): 200, or 429 with its headers
 //	GET  /healthz, /readyz the process lives; it has rules and is not draining

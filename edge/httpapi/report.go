@@ -52,7 +52,7 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 		d = a.limiter.Report(now, req)
 	}
 	a.metrics.reports.WithLabelValues(ns.Name, kind).Inc()
-	x.out = appendRecorded(x.out[:0], &d)
+	x.out = appendRecorded(x.out[:0], &d, req.Recorded)
 }
 
 // peek is how things stand, for those calls of the limiter that do not say.
@@ -61,12 +61,11 @@ func (a *API) peek(now time.Time, req *limit.Request) limit.Decision {
 	return a.limiter.Check(now, req)
 }
 
-// appendRecorded appends what /v1/report answers. Fields of the rate are left
-// out where no rule with rates applies: nothing was recorded then, and recorded
-// says so.
-func appendRecorded(dst []byte, d *limit.Decision) []byte {
+// appendRecorded appends what /v1/report answers: whether anything was counted or given
+// back, and how things stand, which is left out where no rule with rates applies.
+func appendRecorded(dst []byte, d *limit.Decision, recorded bool) []byte {
 	dst = append(dst, `{"recorded":`...)
-	dst = strconv.AppendBool(dst, d.Rate != nil)
+	dst = strconv.AppendBool(dst, recorded)
 	if d.Rate == nil {
 		return append(dst, '}')
 	}

@@ -48,6 +48,44 @@ func TestReport(t *testing.T) {
 		})
 }
 
+// A report says that it was recorded where some rule counted it, or gave something back.
+func TestReportSaysWhetherAnythingWasRecorded(t *testing.T) {
+	hour := []limit.RateSpec{{Name: "hour", Limit: 100, Per: time.Hour}}
+	keyed := func(name, key string) limit.RuleSpec {
+		return limit.RuleSpec{Name: name, Group: name, Key: []string{key}, Rates: hour}
+	}
+	logins, free := keyed("logins", "login"), keyed("free", "guest")
+	logins.CountWhen = "response.status == 401"
+	free.Cost.ByRoute = map[string]uint64{"/free": 0}
+	both(t, rules(keyed("tokens", "user"), logins, free), func(t *testing.T, b *bench, url string) {
+		for i, step := range []struct {
+			body     string
+			recorded bool
+			left     any
+		}{
+			{`{"attributes":{"user":"u"},"cost":-5}`, false, 100.0}, // there is nothing to give back
+			{`{"attributes":{"user":"u"},"cost":8}`, true, 92.0},
+			{`{"attributes":{"user":"u"},"cost":-5}`, true, 97.0},
+			{`{"attributes":{"user":"u"},"cost":-5,"decision_id":""}`, true, 100.0}, // of the 3 that are left
+			{`{"attributes":{"user":"u"},"cost":-5}`, false, 100.0},
+			{`{"attributes":{"user":"u","response.status":"401"},"answered":true}`, false, 100.0}, // it counts all
+			{`{"attributes":{"login":"l","response.status":"200"},"answered":true}`, false, 100.0},
+			{`{"attributes":{"login":"l","response.status":"-1"},"answered":true}`, false, 100.0},
+			{`{"attributes":{"login":"l","response.code":"OK"},"answered":true}`, false, 100.0}, // no status is told
+			{`{"attributes":{"login":"l","response.status":"401"},"answered":true}`, true, 99.0},
+			{`{"attributes":{"guest":"g","path":"/free"}}`, false, 100.0},
+			{`{"attributes":{"guest":"g","path":"/paid"}}`, true, 99.0},
+			{`{"attributes":{"user":"v","guest":"g","path":"/free"}}`, true, 99.0}, // by one of the two
+			{`{"attributes":{"path":"/"},"cost":5}`, false, nil},
+		} {
+			r := send(t, "POST", url+"/v1/report", step.body)
+			if r.status != 200 || r.body["recorded"] != step.recorded || r.body["remaining"] != step.left {
+				t.Errorf("%d: %s: %d %s, want recorded %v, and %v left", i, step.body, r.status, r.text, step.recorded, step.left)
+			}
+		}
+	})
+}
+
 // A check takes a slot, a report of -1 gives it back, and a lease that of a
 // holder that never comes back.
 func TestConcurrencyOverHTTP(t *testing.T) {
@@ -105,7 +143,6 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 		{"that of another user", answered(url, `{"attributes":{"user":"v"}}`), false},
 		{"that of another cost", answered(url, body+`,"cost":2}`), false},
 		{"that of one that was denied", answered(url, body+`,"cost":5}`), false},
-		{"words", "not an id of any kind, really", false},
 	} {
 		text := body + `,"cost":-1`
 		if c.id != "" {
@@ -151,8 +188,8 @@ func TestReportOfResponses(t *testing.T) {
 				t.Fatalf("login %d: %s", i, r.text)
 			}
 			r := send(t, "POST", url+"/v1/report", `{"attributes":{"user":"u","response.status":"`+step.status+`"},"answered":true}`)
-			if r.body["recorded"] != true || r.body["remaining"] != step.left {
-				t.Errorf("after %s: %s, want %v left", step.status, r.text, step.left)
+			if r.body["recorded"] != (step.status == "401") || r.body["remaining"] != step.left {
+				t.Errorf("after %s: %s, want %v left, and recorded only what counts", step.status, r.text, step.left)
 			}
 		}
 		if r := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"u"}}`); r.body["allowed"] != false {
@@ -184,6 +221,13 @@ func TestReportMistakes(t *testing.T) {
 		{"answered a string", `{"answered":"yes"}`, 400, "answered", "is a string"},
 		{"answered by nothing", `{"attributes":{"user":"u1"},"answered":true}`, 400, "attributes", "say nothing of the response"},
 		{"answered and given back", `{"attributes":{"response.status":"401"},"answered":true,"cost":-1}`, 400, "cost", "gives back"},
+		{"answered by what is absent", `{"attributes":{"user":"u1","response.status":""},"answered":true}`, 400, "attributes", "say nothing of the response"},
+		{"status in words", `{"attributes":{"user":"u1","response.status":"abc"},"answered":true}`, 400, "attributes.response.status", `"abc" is not a whole number (send its number, such as "401"`},
+		{"status with a fraction", `{"attributes":{"user":"u1","response.status":"401.5"},"answered":true}`, 400, "attributes.response.status", "is not a whole number"},
+		{"id in words", `{"attributes":{"user":"u1"},"cost":-100,"decision_id":"zzz"}`, 400, "decision_id", `"zzz" is no id of a decision (send that of the reply to the check`},
+		{"id of another alphabet", `{"attributes":{"user":"u1"},"decision_id":"01KDVS3R00ABCDEFGHIJKLMNOP"}`, 400, "decision_id", "is no id of a decision"},
+		{"id a number", `{"decision_id":7}`, 400, "decision_id", "is a number"},
+		{"header in another case", `{"attributes":{"header.X-User-Id":"a","header.x-user-id":"b"}}`, 400, "attributes.header.x-user-id", "is the same as"},
 		{"unknown namespace", `{"namespace":"acmee"}`, 404, "namespace", `no rules for "acmee"`},
 	}
 	for _, c := range cases {

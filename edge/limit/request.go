@@ -61,6 +61,10 @@ type Request struct {
 	Receipt bool   // fill Charges
 	Ours    bool   // of what is given back: this edge admitted it, in this life
 
+	// Recorded says, after a Report, an Answered or a GiveBack, whether anything was
+	// counted, or given back.
+	Recorded bool
+
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
 
@@ -132,7 +136,7 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
-	req.Bounds, req.Bound, req.Awaits, req.Ours, req.otherPath = false, Bound{}, false, false, ""
+	req.Bounds, req.Bound, req.Awaits, req.Ours, req.Recorded, req.otherPath = false, Bound{}, false, false, false, ""
 }
 
 // Namespace is the one that the request was made for.
@@ -264,6 +268,25 @@ func (r *Rule) hasKey(req *Request) bool {
 		}
 	}
 	return true
+}
+
+// SameAttribute says that two names are of one attribute, however their headers are
+// written. header.Host is host.
+func SameAttribute(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, header := strings.CutPrefix(a, headerPrefix)
+	y, headers := strings.CutPrefix(b, headerPrefix)
+	switch host := fixedNames[slotHost]; {
+	case header && headers:
+		return len(x) == len(y) && strings.EqualFold(x, y)
+	case header:
+		return b == host && strings.EqualFold(x, host)
+	case headers:
+		return a == host && strings.EqualFold(y, host)
+	}
+	return false
 }
 
 // canonicalAttribute writes "header.x-user-id" as "header.X-User-Id", and "header.host" as

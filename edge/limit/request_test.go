@@ -277,3 +277,20 @@ func TestNoSlotSetsNothing(t *testing.T) {
 		t.Errorf("user = %q, want v", got)
 	}
 }
+
+func TestSameAttribute(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"user", "user", true}, {"user", "User", false}, {"", "", true},
+		{"header.X-User-Id", "header.x-user-id", true}, {"header.X-User-Id", "header.X-USER-ID", true},
+		{"header.X-User-Id", "header.X-User", false}, {"header.X-User-Id", "X-User-Id", false}, {"header.X-User-Id", "Header.X-User-Id", false},
+		{"host", "header.Host", true}, {"host", "header.hOST", true}, {"host", "Host", false}, {"host", "header.X-Host", false},
+		{"header.K", "header.\u212a", false}, // the sign of Kelvin
+	} {
+		if limit.SameAttribute(c.a, c.b) != c.want || limit.SameAttribute(c.b, c.a) != c.want {
+			t.Errorf("%q and %q are taken for the same: %v, want %v", c.a, c.b, !c.want, c.want)
+		}
+	}
+}

@@ -321,12 +321,13 @@ func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rows := l.rows(req, rules, now.UnixNano())
-	if len(rows) == 0 {
+	if req.Recorded = false; len(rows) == 0 {
 		return limit.Decision{Allowed: true}
 	}
 	best := &rows[0]
 	for i := range rows {
 		l.charge(&rows[i], now.UnixNano())
+		req.Recorded = req.Recorded || rows[i].cost > 0
 		if rows[i].left() < best.left() {
 			best = &rows[i]
 		}
@@ -340,7 +341,7 @@ func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) l
 func (l *Limiter) GiveBack(now time.Time, req *limit.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Ours = req.Ours
+	l.Ours, req.Recorded = req.Ours, false
 	at := now.UnixNano()
 	for _, r := range l.rows(req, req.Rules(), at) {
 		left := r.cost
@@ -348,6 +349,7 @@ func (l *Limiter) GiveBack(now time.Time, req *limit.Request) {
 			if back := min(cell.Net(), left); back > 0 {
 				r.counter.giveBack(r.state.Rate, back, cell.Slice, at)
 				left -= back
+				req.Recorded = true
 			}
 		}
 	}
