@@ -93,8 +93,11 @@ func (h *held) ended(rate *limit.Rate, now int64) bool {
 	return now >= h.until || h.until-now > longestHold(rate)
 }
 
-// longestHold is a window, and what its slices and rounding add.
-func longestHold(rate *limit.Rate) int64 { return int64(rate.Window + rate.Width + time.Second) }
+// longestHold is a window, and what its slices and rounding add, and those who wait for
+// room in it.
+func longestHold(rate *limit.Rate) int64 {
+	return int64(rate.Window + rate.Width + rate.MaxDelay + time.Second)
+}
 
 // confine takes from the allowance of a record that was just folded what its
 // key may not spend yet.
@@ -218,7 +221,8 @@ func (s *shard) hold(r *record, now int64) {
 		}
 		return
 	}
-	if h.until == 0 || !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
+	// (Of who waits for room it does not know all; see limit.Drain.)
+	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
 		return
 	}
 	// Where the filter rounded up, took the key for another, or the clock was set

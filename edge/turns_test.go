@@ -335,3 +335,37 @@ func TestPlacesOfWhoHadMoreRoom(t *testing.T) {
 		}
 	}
 }
+
+// Who is forgotten while requests wait keeps their turns: the next wait behind them, and
+// where the table has the key one place at the most stays empty.
+func TestForgottenKeysKeepTheirTurns(t *testing.T) {
+	for name, rule := range turnsOf(2) {
+		for _, scope := range []string{"edge", "global"} {
+			for where, most := range map[string]int{"table": 64, "filter": 0} {
+				rule.Rates[0].Scope = scope
+				n := newNode(t, Config{View: mapView{}}, rule)
+				for i := range n.shards {
+					n.shards[i].blocked = blocked{most: most, filter: filter{most: 16}}
+				}
+				last, told := time.Duration(0), 0 // the last turn that was told
+				for times, at := range []time.Duration{0, time.Second, 1500 * time.Millisecond, 10 * time.Second, 39 * time.Second, 2 * time.Minute} {
+					for range 9 {
+						w, ok := join(t, n, start.Add(at), 1)
+						turn := w.turn.Sub(start)
+						if !ok || turn == at { // it waits for nobody
+							continue
+						}
+						if told++; turn < last+time.Second-time.Microsecond || most > 0 && turn > max(last, at)+2*time.Second {
+							t.Errorf("%s, %s, %s: at %v, forgotten %d times, one is told to come at %v, and the one before it at %v", name, scope, where, at, times, turn, last)
+						}
+						last = turn
+					}
+					forgetAll(n, start.Add(at))
+				}
+				if told < 40 {
+					t.Errorf("%s, %s, %s: %d were told to wait: this test sees too little", name, scope, where, told)
+				}
+			}
+		}
+	}
+}

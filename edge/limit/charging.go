@@ -277,12 +277,20 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 	r.Penalty = spec.Penalty
 	for _, rate := range r.Rates {
 		rate.punish(r.Penalty)
+		rate.delay(r.MaxDelay)
 	}
 	switch p := spec.Penalty; {
 	case p.For != 0 && p.UntilReset:
 		c.problem(path+".penalty", "E211", "a time, or until_reset", "a penalty has one end")
 	case p.For != 0 && (p.For < time.Millisecond || p.For > MaxWindow):
 		c.problem(path+".penalty", "E211", "1ms to 366d, such as 5m, or until_reset", "a penalty of %v is out of range", p.For)
+	}
+}
+
+// delay sets how long requests may wait for room.
+func (r *Rate) delay(most time.Duration) {
+	for ; r != nil; r = r.Open {
+		r.MaxDelay = most
 	}
 }
 

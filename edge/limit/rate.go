@@ -166,6 +166,9 @@ type Rate struct {
 	Drain   Drain
 	Queue   bool          // a leaky bucket that holds requests back: see Delay
 	MaxWait time.Duration // the longest that it does; 0: until it is full
+	// MaxDelay is that of the rule: so much later than now a bucket may have room for
+	// what it admits.
+	MaxDelay time.Duration
 	// Lease is how long an acquired slot of a concurrency limit is held at the
 	// most; 0 for all other rates.
 	Lease time.Duration
