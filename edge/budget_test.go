@@ -313,3 +313,32 @@ func TestBudgetIsSharedOut(t *testing.T) {
 		}
 	}
 }
+
+// So many keys as configs/README.md says stay limited when they are forgotten find a place,
+// and those far beyond are counted as lost.
+func TestBudgetHasPlacesForForgottenKeys(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		keys int
+		lost bool
+	}{
+		{Config{MaxKeys: 1 << 20}, 7 << 20, false},
+		{Config{MaxKeys: 1 << 20}, 9 << 20, true},
+		{Config{MaxBytes: 224 << 20}, 224 << 20 / 5, false},
+		{Config{MaxBytes: 224 << 20}, 224 << 20 / 4, true},
+	} {
+		c.cfg.Region, c.cfg.Pop, c.cfg.Name, c.cfg.Secret = "r", "p", "n", testSecret
+		cfg, err := c.cfg.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := cfg.budget()
+		b, random, now := blocked{most: most.holds, filter: filter{most: most.buckets}}, rand.New(rand.NewPCG(1, 1)), start.UnixNano()
+		for range c.keys / shards {
+			b.put(newHold(deltasync.Key(random.Uint64()), hundred, held{until: now + 30*second, used: 100}), now)
+		}
+		if lost := b.filter.full; lost > 0 != c.lost {
+			t.Errorf("of %d keys with max_keys %d, or max_bytes %d, %d a shard are given up, want some: %t", c.keys, c.cfg.MaxKeys, c.cfg.MaxBytes, lost, c.lost)
+		}
+	}
+}
