@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -125,5 +126,28 @@ func TestMistakesInConditions(t *testing.T) {
 	}
 	if set, problems := limit.Compile(doc); set != nil || problems[0][0].Code != "E168" {
 		t.Errorf("without an engine: %v, want E168", problems)
+	}
+}
+
+// A method is what the request says: HEAD is none of [GET], as configs/README.md tells.
+func TestMethodsFitThemselvesAlone(t *testing.T) {
+	for methods, want := range map[string]map[string]bool{
+		"GET": {"GET": true, "HEAD": false}, "GET HEAD": {"GET": true, "HEAD": true, "POST": false}, "": {"GET": true, "HEAD": true},
+	} {
+		rule := plainRule()
+		rule.Match.Methods = strings.Fields(methods)
+		set, problems := limit.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}})
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		for method, applies := range want {
+			req := set.Only().NewRequest()
+			req.Set("method", method)
+			req.Set("client_ip", "192.0.2.1")
+			if got := len(req.Rules()) > 0; got != applies {
+				t.Errorf("methods [%s]: applies to %s: %v, want %v", methods, method, got, applies)
+			}
+			req.Release()
+		}
 	}
 }
