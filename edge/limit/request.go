@@ -271,22 +271,11 @@ func (r *Rule) hasKey(req *Request) bool {
 }
 
 // SameAttribute says that two names are of one attribute, however their headers are
-// written. header.Host is host.
+// written. A caller may pass on host and header.Host: the later one counts.
 func SameAttribute(a, b string) bool {
-	if a == b {
-		return true
-	}
 	x, header := strings.CutPrefix(a, headerPrefix)
 	y, headers := strings.CutPrefix(b, headerPrefix)
-	switch host := fixedNames[slotHost]; {
-	case header && headers:
-		return len(x) == len(y) && strings.EqualFold(x, y)
-	case header:
-		return b == host && strings.EqualFold(x, host)
-	case headers:
-		return a == host && strings.EqualFold(y, host)
-	}
-	return false
+	return a == b || header && headers && len(x) == len(y) && strings.EqualFold(x, y)
 }
 
 // canonicalAttribute writes "header.x-user-id" as "header.X-User-Id", and "header.host" as
