@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -269,7 +270,10 @@ func TestResponsesKeepTheirPowers(t *testing.T) {
 		}
 	})
 	limited := b.api.Middleware("", mux)
+	var serving sync.WaitGroup
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.Add(1)
+		defer serving.Done()
 		limited.ServeHTTP(&sending{w, w.(http.Flusher), w.(http.Hijacker), &readFrom}, r)
 	}))
 	defer srv.Close()
@@ -302,7 +306,8 @@ func TestResponsesKeepTheirPowers(t *testing.T) {
 		t.Errorf("a file: %q, by ReadFrom %d times, want once", r.text, readFrom.Load())
 	}
 	send(t, "GET", srv.URL+"/deadline", "")
-	srv.Close() // the handlers are done
+	srv.Close()
+	serving.Wait() // for the hijacked one as well, of which the server knows no more
 	if got := limiter.Charged(); got != 1 {
 		t.Errorf("%d charged, want the hijack alone", got)
 	}
