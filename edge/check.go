@@ -66,8 +66,8 @@ const everything = 1<<64 - 1
 const (
 	// maxCounters bounds the rates in one decision; the compiler of rules does.
 	maxCounters = limit.MaxCounters
-	// mostCounters are those of both readings of a path.
-	mostCounters = 2 * maxCounters
+	// mostCounters are those of three readings of a path.
+	mostCounters = 3 * maxCounters
 )
 
 // Check decides whether the request may pass, and charges it if it may: to all

@@ -15,7 +15,10 @@ const (
 	maxAttributes = 64 // of one call; also what keeps the search for duplicates short
 )
 
-type attribute struct{ name, value, otherPath string }
+type attribute struct {
+	name, value string
+	otherPaths  []string // of a path
+}
 
 // call is one decision that is asked for.
 type call struct {
@@ -65,8 +68,8 @@ func (d *decoder) start(text, example string) *inputError {
 // give sets the attributes of a call on a request.
 func (d *decoder) give(c *call, req *limit.Request) {
 	for _, attr := range d.attributes[c.first:c.last] {
-		if req.Set(attr.name, attr.value); attr.otherPath != "" {
-			req.AlsoPath(attr.otherPath)
+		if req.Set(attr.name, attr.value); attr.otherPaths != nil {
+			req.AlsoPaths(attr.otherPaths)
 		}
 	}
 }
@@ -337,10 +340,10 @@ func (d *decoder) attributeList(c *call) *inputError {
 		case c.report && name == "response.status" && !isStatus(value):
 			c.note(badRequest("attributes.response.status", `send its number, such as "401", or leave it out`, "%s is not a whole number", short(value)))
 		case name == "path":
-			path, other := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
-			d.attributes = append(d.attributes, attribute{name, path, other})
+			path, others := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
+			d.attributes = append(d.attributes, attribute{name, path, others})
 		default:
-			d.attributes = append(d.attributes, attribute{name, value, ""})
+			d.attributes = append(d.attributes, attribute{name, value, nil})
 		}
 	}
 }

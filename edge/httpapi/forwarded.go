@@ -210,26 +210,26 @@ func isPort(s string) bool {
 
 // setHTTP gives req what a request says of itself, by its target.
 func setHTTP(req *limit.Request, method, target, host, clientIP string, h http.Header) {
-	path, other := pathOf(target)
+	path, others := pathOf(target)
 	req.SetHTTP(method, path, hostOf(host), clientIP, h)
-	req.AlsoPath(other)
+	req.AlsoPaths(others)
 }
 
 // pathOf is the path of a request target as rules are compared with it, without
-// query: with one a client would have a counter of its own; other is how else origins may
-// read it, if they do.
-func pathOf(target string) (path, other string) {
+// query: with one a client would have a counter of its own; others are how else origins may
+// read it.
+func pathOf(target string) (path string, others []string) {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
 	}
 	if target != "" && target[0] != '/' {
 		_, rest, ok := strings.Cut(target, "://")
 		if !ok {
-			return target, "" // "*", as OPTIONS has it
+			return target, nil // "*", as OPTIONS has it
 		}
 		i := strings.IndexByte(rest, '/')
 		if i < 0 {
-			return "/", ""
+			return "/", nil
 		}
 		target = rest[i:]
 	}

@@ -104,8 +104,8 @@ func (r *Rule) CostOf(req *Request) uint64 {
 		return r.cost
 	}
 	cost := r.routeCost(req, req.attrs[slotPath])
-	if req.otherPath != "" {
-		cost = max(cost, r.routeCost(req, req.otherPath))
+	for _, path := range req.otherPaths {
+		cost = max(cost, r.routeCost(req, path))
 	}
 	return cost
 }

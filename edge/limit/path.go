@@ -3,6 +3,7 @@ package limit
 import (
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,22 +21,23 @@ func NormalPath(s string) string {
 	return cleaned(unescape(escapedMark.Replace(s)))
 }
 
-// PathReadings is a path as NormalPath reads it, and as those do who split it at its
-// slashes before they read escapes, as net/http's ServeMux: to them an escaped slash is
-// part of a name, and an escaped dot a name like others. "/api/1%2F..%2F..%2Fpublic" is
-// "/public" to an origin of the first kind, and something below "/api" to one of the
-// second. other is "" where both read the same; escaped slashes stay "%2F" in it.
-func PathReadings(s string) (path, other string) {
-	if path = NormalPath(s); strings.IndexByte(s, '%') < 0 {
-		return path, ""
+// PathReadings is a path as NormalPath reads it, and as others do. To some an escaped slash
+// is part of a name, as they split a path before they read its escapes; many resolve no
+// dots, and no double slashes, or redirect instead. "/api/1%2F..%2F..%2Fpublic" is "/public"
+// to an origin like nginx, and something below "/api" to net/http's ServeMux, which serves
+// "/api/%2e%2e" as well; "/api/../x" is below "/api" to routers such as chi and gin. others
+// is nil where all read the same; escaped slashes may stay "%2F" in it.
+func PathReadings(s string) (path string, others []string) {
+	path = NormalPath(s)
+	if path == s {
+		return path, nil
 	}
-	if lower := strings.ToLower(s); !strings.Contains(lower, "%2f") && !strings.Contains(lower, "%2e") {
-		return path, ""
+	for _, reading := range [...]string{unescape(escapedSlash.Replace(escapedMark.Replace(s))), unescape(escapedMark.Replace(s))} {
+		if reading != path && !slices.Contains(others, reading) {
+			others = append(others, reading)
+		}
 	}
-	if other = unescape(escapedSlash.Replace(escapedMark.Replace(cleaned(s)))); other == path {
-		other = ""
-	}
-	return path, other
+	return path, others
 }
 
 // cleaned is a path with dots and double slashes resolved.

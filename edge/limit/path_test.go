@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,32 +9,37 @@ import (
 )
 
 func TestPathReadings(t *testing.T) {
-	for _, test := range []struct{ text, path, other string }{
-		{"/api/1", "/api/1", ""},
-		{"/api/%6Cogin", "/api/login", ""},
-		{"/api/1%2F2", "/api/1/2", "/api/1%2F2"},
-		{"/api/1%2f", "/api/1/", "/api/1%2F"},
-		{"/api/1%2F..%2F..%2Fpublic", "/public", "/api/1%2F..%2F..%2Fpublic"},
-		{"/api/..%2Fx", "/x", "/api/..%2Fx"},
-		{"/api/%2e%2E/x", "/x", "/api/../x"},
-		{"/api/.%2e/x/../y/", "/y/", "/api/../y/"},
-		{"/api/%2ewell-known", "/api/.well-known", ""},
-		{"//api//%20%2F", "/api/ /", "/api/ %2F"},
-		{"/a%3F%2F", "/a%3F/", "/a%3F%2F"},
-		{"/a%252F", "/a%2F", ""},
-		{"/100%2", "/100%2", ""},
-		{"/%zz%2F%", "/%zz/%", "/%zz%2F%"},
-		{"/", "/", ""},
+	for _, test := range []struct {
+		text, path string
+		others     []string
+	}{
+		{"/api/1", "/api/1", nil},
+		{"/api/%6Cogin", "/api/login", nil},
+		{"/api/1%2F2", "/api/1/2", []string{"/api/1%2F2"}},
+		{"/api/1%2f", "/api/1/", []string{"/api/1%2F"}},
+		{"/api/1%2F..%2F..%2Fpublic", "/public", []string{"/api/1%2F..%2F..%2Fpublic", "/api/1/../../public"}},
+		{"/api/..%2Fx", "/x", []string{"/api/..%2Fx", "/api/../x"}},
+		{"/api/%2e%2E/x", "/x", []string{"/api/../x"}},
+		{"/api/../x", "/x", []string{"/api/../x"}},
+		{"/api/./x/", "/api/x/", []string{"/api/./x/"}},
+		{"/api/%2ewell-known", "/api/.well-known", nil},
+		{"/.well-known/x", "/.well-known/x", nil},
+		{"//api//%20%2F", "/api/ /", []string{"//api// %2F", "//api// /"}},
+		{"/a%3F%2F", "/a%3F/", []string{"/a%3F%2F"}},
+		{"/a%252F", "/a%2F", nil},
+		{"/100%2", "/100%2", nil},
+		{"/%zz%2F%", "/%zz/%", []string{"/%zz%2F%"}},
+		{"/", "/", nil},
 	} {
-		if path, other := limit.PathReadings(test.text); path != test.path || other != test.other || path != limit.NormalPath(test.text) {
-			t.Errorf("PathReadings(%q) = %q, %q; want %q, %q", test.text, path, other, test.path, test.other)
+		if path, others := limit.PathReadings(test.text); path != test.path || !slices.Equal(others, test.others) || path != limit.NormalPath(test.text) {
+			t.Errorf("PathReadings(%q) = %q, %q; want %q, %q", test.text, path, others, test.path, test.others)
 		}
 	}
 }
 
-// The rules of both readings of a path apply, whichever stands first in their group: who
+// The rules of all readings of a path apply, whichever stands first in their group: who
 // chooses how his path is read chooses none that lets him through.
-func TestRulesOfBothReadings(t *testing.T) {
+func TestRulesOfAllReadings(t *testing.T) {
 	path := func(group, name string, priority int, patterns ...string) limit.RuleSpec {
 		return limit.RuleSpec{Name: name, Group: group, Priority: priority, Match: limit.MatchSpec{Path: patterns}}
 	}
@@ -49,16 +55,18 @@ func TestRulesOfBothReadings(t *testing.T) {
 		{"/api/1", "api costly", 5},
 		{"/public/1", "open costly", 0},
 		{"/else", "rest costly", 2},
-		{"/api/1%2F..%2F..%2Fpublic", "open costly api", 5},
+		{"/api/1%2F..%2F..%2Fpublic", "open costly api rest", 5},
 		{"/public/..%2Fapi%2F1", "api costly open", 5},
 		{"/api/1%2F2", "rest one costly api", 5},
 		{"/api/%2e%2e/public", "open costly rest one", 5},
 		{"/api/%2e", "rest costly api", 5},
+		{"/api/../public", "open costly rest one", 5},
+		{"/api/../else", "rest costly one", 5},
 	} {
 		req := ns.NewRequest()
-		path, other := limit.PathReadings(test.text)
+		path, others := limit.PathReadings(test.text)
 		req.SetHTTP("GET", path, "", "", nil)
-		req.AlsoPath(other)
+		req.AlsoPaths(others)
 		for range 2 { // asking twice changes nothing
 			var names []string
 			cost := uint64(0)

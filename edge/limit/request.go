@@ -19,7 +19,7 @@ const (
 )
 
 // MaxCounters bounds the rates that one request can meet, over all groups; where its path
-// can be read in two ways, twice as many.
+// can be read in several ways, three times as many.
 const MaxCounters = 32
 
 const headerPrefix = "header."
@@ -82,7 +82,7 @@ type Request struct {
 
 	key []byte
 
-	otherPath string // how other origins read its path; "": as it is
+	otherPaths []string // how other origins read its path
 }
 
 // NewRequest returns an empty request. It allocates only until the pool is
@@ -136,7 +136,7 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
-	req.Bounds, req.Bound, req.Awaits, req.Ours, req.Recorded, req.otherPath = false, Bound{}, false, false, false, ""
+	req.Bounds, req.Bound, req.Awaits, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, false, false, nil
 }
 
 // Namespace is the one that the request was made for.
@@ -211,12 +211,12 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	}
 }
 
-// AlsoPath says how other origins read the request's path: see PathReadings. Nobody here
-// knows which of them serves it, so the rules of both readings apply, and of the costs by
-// route the higher one. Keys are made of the path itself.
-func (req *Request) AlsoPath(path string) { req.otherPath = path }
+// AlsoPaths says how other origins read the request's path: see PathReadings. Nobody here
+// knows which of them serves it, so the rules of all readings apply, and of the costs by
+// route the highest. Keys are made of the path itself.
+func (req *Request) AlsoPaths(paths []string) { req.otherPaths = paths }
 
-// Rules are the rules that apply: the first match of each group, of another reading of
+// Rules are the rules that apply: the first match of each group, of other readings of
 // the path as well. The slice serves until the next call or Release.
 func (req *Request) Rules() []*Rule {
 	req.rules = req.rules[:0]
@@ -226,17 +226,16 @@ func (req *Request) Rules() []*Rule {
 			req.rules = append(req.rules, r.For(req))
 		}
 	}
-	if req.otherPath != "" {
-		req.readOtherwise()
+	for _, path := range req.otherPaths {
+		req.readAs(path)
 	}
 	return req.rules
 }
 
-// readOtherwise adds the rules of the other reading of the path.
-func (req *Request) readOtherwise() {
-	path := req.attrs[slotPath]
-	defer req.put(slotPath, path)
-	req.put(slotPath, req.otherPath)
+// readAs adds the rules of another reading of the path.
+func (req *Request) readAs(path string) {
+	defer req.put(slotPath, req.attrs[slotPath])
+	req.put(slotPath, path)
 	for i := range req.ns.groups {
 		if r := req.ns.groups[i].first(req); r != nil {
 			if r = r.For(req); !slices.Contains(req.rules, r) {
