@@ -215,6 +215,14 @@ func setHTTP(req *limit.Request, method, target, host, clientIP string, h http.H
 	req.AlsoPaths(others)
 }
 
+// SetPath gives req the path of a target that a client wrote, as /v1/check does: without
+// query, and in all ways in which origins read it.
+func SetPath(req *limit.Request, target string) {
+	path, others := pathOf(target)
+	req.Set("path", path)
+	req.AlsoPaths(others)
+}
+
 // pathOf is the path of a request target as rules are compared with it, without
 // query: with one a client would have a counter of its own; others are how else origins may
 // read it.

@@ -25,10 +25,14 @@ func fill(req *limit.Request, entries []*rlv3.RateLimitDescriptor_Entry) {
 		if stands(entries[:i], e.Key) {
 			value = joined(entries[:i+1], e.Key)
 		}
-		req.Set(e.Key, value)
-		if e.Key == remoteAddress {
+		switch e.Key {
+		case "path": // Envoy tells it as the client wrote it
+			httpapi.SetPath(req, value)
+			continue
+		case remoteAddress:
 			req.Set("client_ip", value)
 		}
+		req.Set(e.Key, value)
 	}
 }
 

@@ -109,6 +109,20 @@ func TestHitsOfTheRequest(t *testing.T) {
 	}
 }
 
+// A path comes as a client wrote it, who could miss its rule, or have counters of his own.
+func TestPathsAreReadAsOriginsDo(t *testing.T) {
+	b := newBench(t, limit.RuleSpec{Name: "login", Key: []string{"client_ip", "path"}, Match: limit.MatchSpec{Path: []string{"/login"}}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}})
+	for i, path := range []string{"/login", "/login", "/login?x=1", "/%6Cogin", "//login", "/x/../login"} {
+		r, err := b.ShouldRateLimit(context.Background(), &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("path="+path, "remote_address=192.0.2.1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if denied := r.OverallCode == rlsv3.RateLimitResponse_OVER_LIMIT; denied != (i > 0) {
+			t.Errorf("request %d, of %s: denied %t", i+1, path, denied)
+		}
+	}
+}
+
 func TestStatusTellsTheLimit(t *testing.T) {
 	rate := func(name string, most uint64, per time.Duration) limit.RuleSpec {
 		r := minutely(name, most, name)
