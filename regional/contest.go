@@ -193,17 +193,18 @@ func (t *contest) sum(s limit.Spans, pace float64, patience time.Duration, now i
 	return t.sums.all, t.sums.steady
 }
 
-// since is the asker's demand by now. Of somebody who is silent no more is believed
-// than can be meant, or what a hostile edge told once would take long to fade.
+// since is the asker's demand by now. No more is believed than can matter: what a hostile
+// edge told once would take long to fade, and all who are asked for that much share alike,
+// whether they spoke a moment ago or not.
 func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now int64) limit.Demand {
 	if e.claims() && !e.silent {
 		now = min(now, e.edge.at+int64(patience))
 	}
-	silence := time.Duration(now-e.at) - patience
-	if silence <= 0 {
-		return e.demand
+	d := atMost(e.demand, mostPace*pace)
+	if silence := time.Duration(now-e.at) - patience; silence > 0 {
+		return d.Faded(s, silence)
 	}
-	return atMost(e.demand, mostPace*pace).Faded(s, silence)
+	return d
 }
 
 // prune forgets edges that have long said nothing: what they asked for counts for
@@ -231,7 +232,7 @@ const (
 	// mostDemand is the most that a frame can tell: edges may tell so much each.
 	mostDemand = 1 << 64
 	// mostPace is how many times its limit is asked for at one edge, at the most that
-	// is remembered of who is silent.
+	// counts.
 	mostPace = 1024
 )
 

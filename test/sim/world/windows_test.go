@@ -20,17 +20,21 @@ func TestCutOutlivesItsWindow(t *testing.T) {
 		{Limit: 200, Per: time.Minute, Algorithm: "sliding_log"},
 		{Limit: 200, Per: time.Minute, Algorithm: "fixed_window", Align: "first_hit"},
 		{Limit: 2000, Period: "day", Algorithm: "fixed_window", Align: "Asia/Kolkata"}, // whose days end at 18:30
+		{Limit: 3000, Period: "month", Algorithm: "fixed_window"},                      // asked for 20,000 times its pace
 	} {
 		rate.Consistency = "adaptive"
-		for _, before := range []time.Duration{5 * time.Second, 20 * time.Second, 45 * time.Second} { // the end of a window
+		for _, before := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute} { // the end of a window
 			t.Run(fmt.Sprintf("%s of %v%s, cut %v before the next", rate.Algorithm+" "+rate.Align, rate.Per, rate.Period, before), func(t *testing.T) {
 				w := wideOf(t, 3, 2, func(*Config) {}, rate)
-				next := w.Now().Add(2 * time.Minute)
-				if rate.Period != "" {
-					day := w.Now().Truncate(24 * time.Hour)
-					next = day.Add(18*time.Hour + 30*time.Minute)
-					w.Advance(next.Add(-2 * time.Minute))
+				lead := 2 * time.Minute // that it is asked for before
+				next := w.Now().Add(lead)
+				switch rate.Period {
+				case "day":
+					next = start.Truncate(24 * time.Hour).Add(18*time.Hour + 30*time.Minute)
+				case "month":
+					next, lead = start.AddDate(0, 1, 0), 4*time.Minute
 				}
+				w.Advance(next.Add(-lead))
 				rnd := rand.New(rand.NewPCG(1, 9))
 				admitted, cut := 0, false
 				var perMinute []int // of both sides
@@ -48,7 +52,7 @@ func TestCutOutlivesItsWindow(t *testing.T) {
 					}
 				}
 				t.Logf("%v a minute", perMinute)
-				during, most := perMinute[2:], rate.Limit+rate.Limit/10
+				during, most := perMinute[int(lead/time.Minute):], rate.Limit+rate.Limit/20
 				if rate.Period != "" {
 					during = []int{during[0] + during[1] + during[2]}
 				}
