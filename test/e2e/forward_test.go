@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// passes says what a proxy can pass on to its client of what an edge told it.
+type passes struct {
+	body     bool // the edge's own body, not one that the proxy made
+	closed   bool // the 503 of a limit that is closed while its edge is cut off
+	allowed  bool // the fields of what was allowed
+	failOpen bool // it goes on without an edge
+}
+
+// whole is a proxy that passes on everything.
+var whole = passes{body: true, closed: true, allowed: true, failOpen: true}
+
+// forwards holds a proxy to what its recipe in deploy/ promises.
+func forwards(t *testing.T, start proxied, can passes) {
+	s := newSite(t, start)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *site, passes)
+	}{
+		{"what is allowed reaches the application, as it was sent", allowedIsServed},
+		{"what is denied reaches the client, with its wait", deniedIsTold},
+		{"a client is its address", clientsAreAddresses},
+		{"a client's words about itself do not help", forgedIsIgnored},
+		{"a client's headers are seen by rules", headersAreSeen},
+		{"an error of the application's is its own", errorsAreTheirOwn},
+		{"a rule that denies all is a 403", barredIs403},
+		{"a closed limit's fault is no 429", closedIs503},
+		{"what has no limit has no fields", freeHasNoFields},
+		{"without an edge all passes, and with it limits hold again", deadIsOpen},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s.t = t
+			test.run(t, s, can)
+		})
+	}
+}
+
+func allowedIsServed(t *testing.T, s *site, can passes) {
+	got := s.get(ask{method: "POST", target: "/a%20b/c?q=1&r=%2F", host: "shop.example", body: "the body", header: map[string]string{"X-User-Id": "u1"}})
+	if got.status != http.StatusOK {
+		t.Fatalf("got %v, want 200", got)
+	}
+	want := told{"POST", "/a%20b/c?q=1&r=%2F", "shop.example", "the body", "u1", "127.0.0.2"}
+	if x := got.told(t); x != want {
+		t.Errorf("the application was told %+v, want %+v", x, want)
+	}
+	if !can.allowed {
+		return
+	}
+	if p, r := got.header.Values("RateLimit-Policy"), got.header.Values("RateLimit"); !slices.Equal(p, []string{`"each.hour";q=2;w=3600`}) || len(r) != 1 || !strings.HasPrefix(r[0], `"each.hour";r=1;t=`) {
+		t.Errorf("the client was told the policy %q, the limit %q", p, r)
+	}
+	if left := got.header.Values("X-RateLimit-Remaining"); !slices.Equal(left, []string{"1"}) {
+		t.Errorf("X-RateLimit-Remaining = %q, want 1", left)
+	}
+}
+
+func deniedIsTold(t *testing.T, s *site, can passes) {
+	for range 2 {
+		if got := s.get(ask{target: "/denied?n=1"}); got.status != http.StatusOK || !got.served {
+			t.Fatalf("within the limit: %v, want 200", got)
+		}
+	}
+	got := s.get(ask{target: "/denied?n=2"})
+	if got.status != http.StatusTooManyRequests || got.served {
+		t.Fatalf("above the limit: %v, want 429, and the application not asked", got)
+	}
+	if wait, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || wait < 1 || wait > 4100 {
+		t.Errorf("Retry-After = %q, want the seconds of an hour, and some more", got.header.Values("Retry-After"))
+	}
+	for name, want := range map[string]string{
+		"RateLimit-Policy": `"each.hour";q=2;w=3600`, "RateLimit": `"each.hour";r=0;t=`,
+		"X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "0", "Cache-Control": "no-store", "Content-Type": "application/problem+json",
+	} {
+		if v := got.header.Values(name); len(v) != 1 || !strings.HasPrefix(v[0], want) {
+			t.Errorf("%s = %q, want %s", name, v, want)
+		}
+	}
+	var problem struct {
+		Type, Title, Detail string
+		Status              int
+		Wait                int      `json:"retry_after"`
+		Violated            []string `json:"violated-policies"`
+	}
+	if err := json.Unmarshal([]byte(got.body), &problem); err != nil {
+		t.Fatalf("the body is %q: %v", got.body, err)
+	}
+	if !strings.HasSuffix(problem.Type, "#quota-exceeded") || problem.Status != 429 || strconv.Itoa(problem.Wait) != got.header.Get("Retry-After") {
+		t.Errorf("the problem is %+v, want quota-exceeded, 429, and the wait of Retry-After", problem)
+	}
+	if can.body && (problem.Detail == "" || !slices.Equal(problem.Violated, []string{"each.hour"})) {
+		t.Errorf("the problem is %+v, want the edge's, with its detail and policy", problem)
+	}
+	// Another method, host or path is another counter: all of them arrive.
+	for _, other := range []ask{{target: "/denied", method: "DELETE"}, {target: "/denied", host: "other.example"}, {target: "/denied/too"}} {
+		if got := s.get(other); got.status != http.StatusOK || !got.served {
+			t.Errorf("%+v: %v, want 200", other, got)
+		}
+	}
+}
+
+// spend uses up the limit of a client for target.
+func (s *site) spend(a ask) {
+	s.t.Helper()
+	for range 2 {
+		if got := s.get(a); got.status != http.StatusOK {
+			s.t.Fatalf("%+v: %v, want 200", a, got)
+		}
+	}
+	if got := s.get(a); got.status != http.StatusTooManyRequests {
+		s.t.Fatalf("%+v: %v, want 429", a, got)
+	}
+}
+
+func clientsAreAddresses(t *testing.T, s *site, _ passes) {
+	s.spend(ask{target: "/address", from: "127.0.0.2"})
+	s.spend(ask{target: "/address", from: "127.0.0.3"})
+}
+
+func forgedIsIgnored(t *testing.T, s *site, _ passes) {
+	s.spend(ask{target: "/forged"})
+	for name, value := range map[string]string{
+		"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Uri": "/else", "X-Forwarded-Method": "PUT", "X-Forwarded-Host": "else.example",
+		"X-Original-Uri": "/else", "X-Original-Method": "PUT", "X-Real-Ip": "203.0.113.9", "Forwarded": "for=203.0.113.9",
+		"X-Forwarded-Prefix": "/else", "X-Http-Method-Override": "PUT", "Connection": "X-Forwarded-For, X-Forwarded-Uri",
+		"Expect": "100-continue", "Upgrade": "websocket", "Te": "trailers", "Content-Encoding": "gzip", "Range": "bytes=0-1",
+	} {
+		if got := s.get(ask{target: "/forged", header: map[string]string{name: value}}); got.status != http.StatusTooManyRequests || got.served {
+			t.Errorf("with %s: %s: %v, want 429", name, value, got)
+		}
+	}
+	if line := s.withhold("GET /forged"); !strings.HasPrefix(line, "HTTP/1.1 429 ") {
+		t.Errorf("with a body that does not come: %q, want 429", line)
+	}
+	// Nor is there a way to the edge's own questions, or past them.
+	if got := s.get(ask{target: "/v1/auth?cost=0"}); got.status == http.StatusOK && !got.served {
+		t.Errorf("the edge answers clients: %v", got)
+	}
+	if got := s.get(ask{target: "/spillgate"}); got.status == http.StatusOK && !got.served {
+		t.Errorf("the edge answers clients: %v", got)
+	}
+	// A question that an edge refuses is no dead edge.
+	if got := s.get(ask{target: "/forged", header: map[string]string{"X-Long": strings.Repeat("x", 7<<10)}}); got.status < 400 || got.served {
+		t.Errorf("with a long header: %v, want it refused", got)
+	}
+}
+
+func headersAreSeen(t *testing.T, s *site, _ passes) {
+	for _, step := range []struct {
+		user string
+		want int
+	}{{"u1", 200}, {"u2", 200}, {"u1", 429}, {"u2", 429}} {
+		if got := s.get(ask{target: "/users", header: map[string]string{"X-User-Id": step.user}}); got.status != step.want {
+			t.Errorf("%s: %v, want %d", step.user, got, step.want)
+		}
+	}
+}
+
+func errorsAreTheirOwn(t *testing.T, s *site, _ passes) {
+	for _, c := range []struct {
+		target, body, field, value string
+		status                     int
+	}{
+		{"/forbidden", "not yours\n", "X-Of-The-Application", "yes", 403},
+		{"/broken", "broken\n", "Content-Type", "text/plain; charset=utf-8", 500},
+		{"/busy", "busy\n", "Retry-After", "7", 503},
+	} {
+		before := s.served.Load()
+		got := s.get(ask{target: c.target})
+		if got.status != c.status || got.body != c.body || !slices.Equal(got.header.Values(c.field), []string{c.value}) {
+			t.Errorf("%s: %v, want the application's %d, %q and %s", c.target, got, c.status, c.body, c.field)
+		}
+		if n := s.served.Load() - before; n != 1 {
+			t.Errorf("%s was served %d times, want once", c.target, n)
+		}
+	}
+}
+
+func barredIs403(t *testing.T, s *site, can passes) {
+	got := s.get(ask{target: "/barred"})
+	if got.status != http.StatusForbidden || got.served || got.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("got %v, want a 403 with a problem, and the application not asked", got)
+	}
+	if v := got.header.Values("Retry-After"); v != nil {
+		t.Errorf("Retry-After = %q, want none: waiting does not help", v)
+	}
+	if !json.Valid([]byte(got.body)) {
+		t.Errorf("the body is %q, want JSON", got.body)
+	}
+}
+
+func closedIs503(t *testing.T, s *site, can passes) {
+	if !can.closed {
+		t.Skip("the proxy has one word for both")
+	}
+	got := s.get(ask{target: "/shared"})
+	if got.status != http.StatusServiceUnavailable || got.served || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "#temporary-reduced-capacity") {
+		t.Errorf("got %v, want a 503 with a wait, and the application not asked", got)
+	}
+}
+
+func freeHasNoFields(t *testing.T, s *site, _ passes) {
+	got := s.get(ask{target: "/free"})
+	if got.status != http.StatusOK || !got.served {
+		t.Fatalf("got %v, want 200", got)
+	}
+	for name, v := range got.header {
+		if strings.Contains(strings.ToLower(name), "ratelimit") || name == "Retry-After" {
+			t.Errorf("%s = %q, want none", name, v)
+		}
+	}
+}
+
+// answersWithin is how long a client may wait where the edge is dead: the time that the
+// recipes give it, and what a busy machine takes.
+const answersWithin = 3 * time.Second
+
+func deadIsOpen(t *testing.T, s *site, can passes) {
+	s.spend(ask{target: "/dead"})
+	open := func(state string) {
+		t.Helper()
+		if !can.failOpen {
+			if got := s.get(ask{target: "/dead"}); got.status < 500 || got.served {
+				t.Errorf("%s: %v, want an error: this proxy cannot do without", state, got)
+			}
+			return
+		}
+		began := time.Now()
+		got := s.get(ask{method: "POST", target: "/dead?q=1", body: "the body", host: "shop.example"})
+		if took := time.Since(began); got.status != http.StatusOK || took > answersWithin {
+			t.Fatalf("%s: %v after %v, want 200 within %v", state, got, took, answersWithin)
+		}
+		if x, want := got.told(t), (told{"POST", "/dead?q=1", "shop.example", "the body", "", "127.0.0.2"}); x != want {
+			t.Errorf("%s: the application was told %+v, want %+v", state, x, want)
+		}
+		errorsAreTheirOwn(t, s, can)
+		for name, v := range got.header {
+			if strings.Contains(strings.ToLower(name), "ratelimit") {
+				t.Errorf("%s: %s = %q, want none", state, name, v)
+			}
+		}
+	}
+	s.edge.Pause()
+	open("while the edge is frozen")
+	s.edge.Continue()
+	s.edge.Kill()
+	open("while the edge is dead")
+	s.edge.Restart()
+	s.spend(ask{target: "/alive"})
+}
