@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // passes says what a proxy can pass on to its client of what an edge told it.
@@ -32,6 +35,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 		{"what is denied reaches the client, with its wait", deniedIsTold},
 		{"a client is its address", clientsAreAddresses},
 		{"a client's words about itself do not help", forgedIsIgnored},
+		{"a question that is too long is no dead edge", longIsRefused},
 		{"a client's headers are seen by rules", headersAreSeen},
 		{"an error of the application's is its own", errorsAreTheirOwn},
 		{"a rule that denies all is a 403", barredIs403},
@@ -150,9 +154,29 @@ func forgedIsIgnored(t *testing.T, s *site, _ passes) {
 	if got := s.get(ask{target: "/spillgate"}); got.status == http.StatusOK && !got.served {
 		t.Errorf("the edge answers clients: %v", got)
 	}
-	// A question that an edge refuses is no dead edge.
-	if got := s.get(ask{target: "/forged", header: map[string]string{"X-Long": strings.Repeat("x", 7<<10)}}); got.status < 400 || got.served {
-		t.Errorf("with a long header: %v, want it refused", got)
+}
+
+// longIsRefused asks what a proxy just about takes, and what just about fits no more into
+// its question, be it of a length that the proxy refuses or the edge.
+func longIsRefused(t *testing.T, s *site, _ passes) {
+	s.spend(ask{target: "/long"})
+	lengths := []int{7 << 10, 31 << 10, 60 << 10, 70 << 10, 300 << 10, 900 << 10}
+	for n := 14 << 10; n < 16<<10+512; n += 48 {
+		lengths = append(lengths, n)
+	}
+	for _, n := range lengths {
+		filler := strings.Repeat("x", n/8)
+		long := ask{target: "/long", header: map[string]string{}}
+		for i := range 8 {
+			long.header["X-Long-"+strconv.Itoa(i)] = filler
+		}
+		for _, a := range []ask{long, {target: "/long?q=" + strings.Repeat("x", n)}} {
+			before := s.served.Load()
+			got, err := s.try(a)
+			if err == nil && got.status < 400 || s.served.Load() != before {
+				t.Errorf("with %d bytes: %v, %v, want no answer of the application's", n, got, err)
+			}
+		}
 	}
 }
 
@@ -257,5 +281,12 @@ func deadIsOpen(t *testing.T, s *site, can passes) {
 	s.edge.Kill()
 	open("while the edge is dead")
 	s.edge.Restart()
+	// Some proxies look for a dead edge only now and then. What is barred is not counted.
+	proc.Until(t, patience, func() error {
+		if got := s.get(ask{target: "/barred"}); got.status != http.StatusForbidden {
+			return fmt.Errorf("with the edge back: %v, want 403", got)
+		}
+		return nil
+	})
 	s.spend(ask{target: "/alive"})
 }

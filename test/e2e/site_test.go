@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -112,39 +113,40 @@ func (a answer) told(t *testing.T) (x told) {
 // patience is how long a client waits for an answer, on a machine that is busy.
 const patience = 10 * time.Second
 
-// get asks the proxy, over a connection of its own, as clients at several addresses must.
+// get asks the proxy, which must answer.
 func (s *site) get(a ask) answer {
 	s.t.Helper()
-	if a.method == "" {
-		a.method = http.MethodGet
-	}
-	if a.from == "" {
-		a.from = "127.0.0.2"
-	}
-	req, err := http.NewRequest(a.method, "http://"+s.proxy+a.target, strings.NewReader(a.body))
+	got, err := s.try(a)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%s %s: %v", a.method, a.target, err)
+	}
+	return got
+}
+
+// try asks the proxy, over a connection of its own, as clients at several addresses must.
+func (s *site) try(a ask) (got answer, err error) {
+	req, err := http.NewRequest(cmp.Or(a.method, http.MethodGet), "http://"+s.proxy+a.target, strings.NewReader(a.body))
+	if err != nil {
+		return got, err
 	}
 	for name, value := range a.header {
 		req.Header.Set(name, value)
 	}
-	if req.Close = true; a.host != "" {
-		req.Host = a.host
-	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(a.from)}}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}
-	client := http.Client{Transport: transport, Timeout: patience}
+	req.Host, req.Close = cmp.Or(a.host, req.Host), true
 	before := s.served.Load()
-	resp, err := client.Do(req)
+	resp, err := from(cmp.Or(a.from, "127.0.0.2")).Do(req)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", a.method, a.target, err)
+		return got, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatalf("%s %s: %v", a.method, a.target, err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(body), s.served.Load() > before}
+	return answer{resp.StatusCode, resp.Header, string(body), s.served.Load() > before}, err
+}
+
+// from is a client at an address of this machine.
+func from(addr string) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}, Timeout: patience}
 }
 
 // withhold asks with a body that it does not send, and returns the first line of the

@@ -1,0 +1,71 @@
+-- Asks an edge about a request: http-request lua.spillgate ADDRESS, where HAProxy takes
+-- the questions; see haproxy.cfg. An error in here would let requests pass.
+
+-- Of the client's headers all are passed to the edge, for rules that read them, but
+-- those of its connection, and those by which it could choose what is limited.
+local dropped = {
+  ["host"] = true, ["connection"] = true, ["proxy-connection"] = true, ["keep-alive"] = true,
+  ["te"] = true, ["trailer"] = true, ["transfer-encoding"] = true, ["upgrade"] = true,
+  ["expect"] = true, ["content-length"] = true,
+  ["x-forwarded-for"] = true, ["x-forwarded-method"] = true, ["x-forwarded-uri"] = true,
+  ["x-forwarded-host"] = true, ["x-original-method"] = true, ["x-original-uri"] = true,
+}
+
+-- Of the edge's headers these are not for the client.
+local ours = {
+  ["x-spillgate-answered"] = true, ["content-length"] = true, ["transfer-encoding"] = true,
+  ["connection"] = true, ["date"] = true,
+}
+
+-- What clients are told of what was allowed.
+local told = { "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset" }
+
+-- list is the values of a header as HAProxy's Lua gives them, from 0 on, from 1 on.
+local function list(values)
+  local out = {}
+  for i = 0, #values do
+    if values[i] ~= nil then out[#out + 1] = values[i] end
+  end
+  return out
+end
+
+local function question(txn)
+  local headers = {}
+  for name, values in pairs(txn.http:req_get_headers()) do
+    if not dropped[name] then headers[name] = list(values) end
+  end
+  -- The address as HAProxy sees it. Behind another proxy of yours let the line follow
+  -- that it wrote, and name that proxy in the edge's trusted_proxies, too:
+  -- { txn.sf:req_fhdr("x-forwarded-for") .. ", " .. txn.sf:src() }
+  headers["x-forwarded-for"] = { txn.sf:src() }
+  headers["x-forwarded-method"] = { txn.sf:method() }
+  headers["x-forwarded-uri"] = { txn.sf:pathq() }
+  headers["x-forwarded-host"] = { txn.sf:req_fhdr("host") }
+  return headers
+end
+
+core.register_action("spillgate", { "http-req" }, function(txn, ask)
+  local answer = core.httpclient():get {
+    url = "http://" .. ask .. "/v1/auth?fail=open", headers = question(txn), timeout = 5000,
+  }
+  local status, headers = answer and answer.status or 500, answer and answer.headers or {}
+  -- A dead edge limits nothing: HAProxy itself says that there is none. To deny instead,
+  -- take this line away. What HAProxy says otherwise, as of headers too long for a
+  -- question, is a client's doing, and nobody passes by that.
+  local answered = headers["x-spillgate-answered"]
+  if not answered and status >= 502 and status <= 504 then return end
+
+  if answered and status >= 200 and status < 300 then
+    for _, name in ipairs(told) do
+      if headers[name] then txn:set_var("txn.spillgate_" .. name:gsub("-", "_"), list(headers[name])[1]) end
+    end
+    return
+  end
+  local reply = txn:reply { status = status, body = answer and answer.body }
+  for name, values in pairs(headers) do
+    if not ours[name] then
+      for _, value in ipairs(list(values)) do reply:add_header(name, value) end
+    end
+  end
+  txn:done(reply)
+end, 1)
