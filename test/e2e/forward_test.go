@@ -16,13 +16,12 @@ import (
 // passes says what a proxy can pass on to its client of what an edge told it.
 type passes struct {
 	body     bool // the edge's own body, not one that the proxy made
-	closed   bool // the 503 of a limit that is closed while its edge is cut off
 	allowed  bool // the fields of what was allowed
 	failOpen bool // it goes on without an edge
 }
 
 // whole is a proxy that passes on everything.
-var whole = passes{body: true, closed: true, allowed: true, failOpen: true}
+var whole = passes{body: true, allowed: true, failOpen: true}
 
 // forwards holds a proxy to what its recipe in deploy/ promises.
 func forwards(t *testing.T, start proxied, can passes) {
@@ -211,7 +210,7 @@ func errorsAreTheirOwn(t *testing.T, s *site, _ passes) {
 	}
 }
 
-func barredIs403(t *testing.T, s *site, can passes) {
+func barredIs403(t *testing.T, s *site, _ passes) {
 	got := s.get(ask{target: "/barred"})
 	if got.status != http.StatusForbidden || got.served || got.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got %v, want a 403 with a problem, and the application not asked", got)
@@ -224,10 +223,7 @@ func barredIs403(t *testing.T, s *site, can passes) {
 	}
 }
 
-func closedIs503(t *testing.T, s *site, can passes) {
-	if !can.closed {
-		t.Skip("the proxy has one word for both")
-	}
+func closedIs503(t *testing.T, s *site, _ passes) {
 	got := s.get(ask{target: "/shared"})
 	if got.status != http.StatusServiceUnavailable || got.served || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "#temporary-reduced-capacity") {
 		t.Errorf("got %v, want a 503 with a wait, and the application not asked", got)

@@ -170,9 +170,9 @@ func (s *site) withhold(request string) string {
 	return line
 }
 
-// shipped is a copy of a file of deploy/ with the addresses of this test in the places
-// of its own, each of which it must have.
-func shipped(t *testing.T, file string, others ...string) string {
+// shippedText is a file of deploy/ with the addresses of this test in the places of its
+// own, each of which it must have.
+func shippedText(t *testing.T, file string, others ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", filepath.FromSlash(file)))
 	if err != nil {
@@ -183,8 +183,14 @@ func shipped(t *testing.T, file string, others ...string) string {
 			t.Fatalf("deploy/%s has no %q", file, others[i])
 		}
 	}
+	return strings.NewReplacer(others...).Replace(string(text))
+}
+
+// shipped is a copy of shippedText, for a proxy to read.
+func shipped(t *testing.T, file string, others ...string) string {
+	t.Helper()
 	name := filepath.Join(t.TempDir(), filepath.Base(file))
-	if err := os.WriteFile(name, []byte(strings.NewReplacer(others...).Replace(string(text))), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte(shippedText(t, file, others...)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return name

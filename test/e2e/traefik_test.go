@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTraefik has a stand-in for Traefik, which is not to be had as a package: it asks
+// as Traefik's documentation says that forwardAuth does, what the shipped file tells it to.
+func TestTraefik(t *testing.T) {
+	t.Parallel()
+	forwards(t, func(t *testing.T, edge, application string) string {
+		file := shippedText(t, "traefik/spillgate.yaml", "127.0.0.1:8080", edge, "127.0.0.1:9000", application)
+		server := httptest.NewServer(traefik(t, file))
+		t.Cleanup(server.Close)
+		return address(server.URL)
+	}, passes{body: true})
+}
+
+// traefik is a proxy with the settings of a file of ours. With trustForwardHeader false
+// it tells of the request by X-Forwarded-For, -Method, -Proto, -Host and -Uri, and of the
+// client's headers all that are not of a connection; an answer of 2xx lets the request
+// pass, any other goes to the client, and none is a 500.
+func traefik(t *testing.T, file string) http.Handler {
+	one := func(pattern string) string {
+		t.Helper()
+		m := regexp.MustCompile(`(?m)^ *`+pattern+` *(#.*)?$`).FindAllStringSubmatch(file, -1)
+		if len(m) != 1 {
+			t.Fatalf("deploy/traefik/spillgate.yaml has %d lines for %s, want one", len(m), pattern)
+		}
+		return m[0][1]
+	}
+	ask, application := one(`address: (\S+)`), one(`- url: (\S+)`)
+	one(`trustForwardHeader: (false)`)
+	one(`middlewares: \[(spillgate-clean, spillgate-ask)\]`)
+	one(`middlewares: \[(spillgate)\]`)
+	to, err := url.Parse(application)
+	if err != nil {
+		t.Fatal(err)
+	}
+	emptied := regexp.MustCompile(`(?m)^ *([\w-]+): ""$`).FindAllStringSubmatch(file, -1)
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableCompression: true}} // 30 s, where it is Traefik's
+	t.Cleanup(client.CloseIdleConnections)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, header := range emptied {
+			r.Header.Del(header[1])
+		}
+		question, err := http.NewRequestWithContext(r.Context(), http.MethodGet, ask, nil)
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		question.Header = r.Header.Clone()
+		for _, name := range append(strings.Split(r.Header.Get("Connection"), ","), "Connection", "Keep-Alive", "Te", "Trailers", "Transfer-Encoding", "Upgrade") {
+			question.Header.Del(strings.TrimSpace(name))
+		}
+		from, _, _ := net.SplitHostPort(r.RemoteAddr)
+		for name, value := range map[string]string{"For": from, "Method": r.Method, "Proto": "http", "Host": r.Host, "Uri": r.URL.RequestURI()} {
+			question.Header.Set("X-Forwarded-"+name, value)
+		}
+		answer, err := client.Do(question)
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode < 200 || answer.StatusCode > 299 {
+			for name, values := range answer.Header {
+				w.Header()[name] = values
+			}
+			w.WriteHeader(answer.StatusCode)
+			_, _ = io.Copy(w, answer.Body)
+			return
+		}
+		pass := httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+			p.Out.Host = p.In.Host
+			p.SetXForwarded()
+		}}
+		pass.ServeHTTP(w, r)
+	})
+}
