@@ -136,7 +136,11 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 		return l
 	case r.Algorithm == FirstHit:
 		x.window.roll(r, others, now)
-		return x.window.level(r, others, now)
+		l := x.window.level(r, others, now)
+		if x.window.strays(r, sums, now) {
+			l = l.orMore(r.inSlices(r.begun(sums, now), now))
+		}
+		return l
 	}
 	return r.Used(sums, carry, now)
 }
@@ -155,6 +159,9 @@ func (r *Rate) Wait(x *Exact, others, sums []crdt.Cell, carry Carry, cost uint64
 		wait = new(hitWindow).wait(r, sums, cost, now)
 	case r.Algorithm == FirstHit:
 		wait = x.window.wait(r, others, cost, now)
+		if x.window.strays(r, sums, now) {
+			wait = max(wait, time.Duration(r.firstFit(r.begun(sums, now), crdt.SatSub(r.Ceiling, cost), now)-now))
+		}
 	case r.Algorithm == SlidingLog && x != nil:
 		wait = x.log.wait(r, others, cost, now)
 		if x.log.lacks(r, now) {

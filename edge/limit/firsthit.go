@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -17,6 +18,11 @@ import (
 // back ends the window sooner, so what is used may fall at that time: it is no
 // bound in either direction until the edges agree.
 //
+// Who comes to a key amid its window, or had a clock set back, cannot tell from two windows
+// of slices which of their hits began one. Its windows may be out of step with the others'
+// then, for as long as the key is busy: it strays, and what was charged in the last window's
+// time counts for it as well, so that no more passes at all edges than the limit.
+//
 // Hits that are given back begin none, whoever made them, or edges would never come to
 // one anchor: the first that is left does.
 type hitWindow struct {
@@ -25,6 +31,7 @@ type hitWindow struct {
 	count  uint64
 	open   bool
 	lent   bool // it began with a hit of others
+	stray  bool // it may be out of step with theirs
 
 	// Of what this edge charged: the first hit, how much in its slice, and the first in a
 	// later one; 0: none.
@@ -42,6 +49,9 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 		w.begin() // that hit may have been given back meanwhile
 	}
 	first, beyond := r.sliceFrom(w.past), r.beyond(r.SliceAt(now))
+	if !w.open && first < r.Reach(now) {
+		w.stray = w.stray || r.before(others, now)
+	}
 	for i := range others {
 		c := &others[i]
 		if c.Slice < first || c.Slice >= beyond || c.Net() == 0 {
@@ -66,7 +76,7 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 // follow has a window that begins ahead of a clock that was set back begin now.
 func (w *hitWindow) follow(r *Rate, now int64) {
 	if w.open && r.setBack(w.anchor, now) {
-		w.anchor = now
+		w.anchor, w.stray = now, true
 	}
 	if w.first != 0 && r.setBack(w.first, now) {
 		w.first = now
@@ -82,7 +92,44 @@ func (w *hitWindow) begin() { w.anchor, w.open, w.lent = w.first, w.first != 0, 
 func (r *Rate) sliceFrom(at int64) crdt.Slice { return r.SliceAt(at-1) + 1 }
 
 func (w *hitWindow) close(r *Rate) {
-	*w = hitWindow{past: w.anchor + int64(r.Window)}
+	*w = hitWindow{past: w.anchor + int64(r.Window), stray: w.stray}
+}
+
+// before says that something was charged longer ago than a window, as far as is known: of
+// what was charged since nothing tells what began the window that there is.
+func (r *Rate) before(sums []crdt.Cell, now int64) bool {
+	from, to := r.Reach(now), r.SliceAt(now-int64(r.Window))
+	for i := range sums {
+		if c := &sums[i]; c.Slice >= from && c.Net() > 0 {
+			return c.Slice <= to
+		}
+	}
+	return false
+}
+
+// begun is the cells of slices that have begun, as far as clocks agree: what lies ahead of
+// one that was set back is in the window that began then.
+func (r *Rate) begun(sums []crdt.Cell, now int64) []crdt.Cell {
+	ahead := r.SliceAt(satAdd(now, int64(time.Second))) + 1
+	n := len(sums)
+	for n > 0 && sums[n-1].Slice > ahead {
+		n--
+	}
+	return sums[:n]
+}
+
+// strays says that the window may be out of step with others', at the instant that it was
+// rolled to; sums are what all charged. Once nothing was for as long as a window lasts, the
+// next begins with its first hit everywhere.
+func (w *hitWindow) strays(r *Rate, sums []crdt.Cell, now int64) bool {
+	if !w.stray || len(sums) == 0 { // who knows no others cannot tell
+		return false
+	}
+	from := r.SliceAt(now - int64(r.Window))
+	if !slices.ContainsFunc(sums, func(c crdt.Cell) bool { return c.Slice >= from && c.Net() > 0 }) {
+		*w = hitWindow{}
+	}
+	return w.stray
 }
 
 // level is what counts at the instant that the window was rolled to.

@@ -272,7 +272,7 @@ func (r *Rate) Lasted(x *Exact, now int64) time.Duration {
 	switch {
 	case r.Algorithm == FixedWindow:
 		began = r.StartOf(r.SliceAt(now))
-	case r.Algorithm != FirstHit:
+	case r.Algorithm != FirstHit || x.window.stray:
 		return 0
 	case x.window.open && now < satAdd(x.window.anchor, int64(r.Window)):
 		began = x.window.anchor
