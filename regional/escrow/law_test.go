@@ -193,11 +193,7 @@ func (b *lab) spend(h *holder, seed uint64) {
 // lane, and though the log is wiped, no window has more than the limit. When all that
 // is over, the limit is used.
 func TestNeverOver(t *testing.T) {
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds = 60
-	}
-	for seed := range seeds {
+	for seed := range uint64(200) {
 		b := newLab(t, seed)
 		const calm = 40 * time.Second
 		end := b.now + 80*time.Second

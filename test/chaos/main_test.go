@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 
@@ -18,19 +17,7 @@ var (
 // daemons are the programs under test, built once.
 var daemons *proc.Daemons
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "spillgate-chaos-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "where to build the daemons:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if daemons, err = proc.BuildDaemons(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	os.Exit(proc.Main(m, &daemons))
 }

@@ -27,6 +27,22 @@ func BuildDaemons(dir string) (*Daemons, error) {
 	return &Daemons{dir: dir}, nil
 }
 
+// Main runs the tests of a binary that start daemons, which are built before and removed
+// after them; it returns the exit code. For TestMain.
+func Main(m *testing.M, daemons **Daemons) int {
+	dir, err := os.MkdirTemp("", "spillgate-daemons-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "where to build the daemons:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if *daemons, err = BuildDaemons(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
 // EdgePath and AggregatorPath are the programs, for tests of their commands.
 func (d *Daemons) EdgePath() string       { return filepath.Join(d.dir, "edge") }
 func (d *Daemons) AggregatorPath() string { return filepath.Join(d.dir, "aggregator") }

@@ -135,11 +135,7 @@ func TestStrictIsNeverOver(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seeds := uint64(12)
-			if testing.Short() {
-				seeds = 3
-			}
-			for seed := range seeds {
+			for seed := range uint64(12) {
 				w := strictly(t, seed, c.spec)
 				edges, between := w.Links()
 				edges.Jitter, between.Jitter = time.Millisecond, 8*time.Millisecond
