@@ -36,6 +36,19 @@ func (c *cluster) opens(rate *limit.Rate, now int64) bool {
 	return rate.OnPartition == limit.PartitionOpen && c.cutOff(rate, now)
 }
 
+// unheard is how much of what this edge spent of a counter the others may not have heard
+// of, where its share is made only now: all of it, but for a limit that was open for a
+// while, which may hold a window of that. Its region has answered all of it then, and long
+// ago; the region was told nothing of shares meanwhile.
+func (s *shard) unheard(r *record, rate *limit.Rate, now int64) uint64 {
+	c, b := s.cluster, r.block
+	answered := r.flags&(charged|owed|again) == 0 && b.fullAt != 0 && r.heard >= b.fullAt && now-b.fullAt > int64(c.delay()+c.report())
+	if answered && c.opened(rate, now) && c.live.Load() == c.regions.Load() {
+		return 0
+	}
+	return s.spentHere(r, now)
+}
+
 // opened says that counters of the rate may hold what was admitted with no heed of
 // shares, here or elsewhere: some cannot be heard of, or could not a window ago.
 func (c *cluster) opened(rate *limit.Rate, now int64) bool {

@@ -106,6 +106,32 @@ func TestClosedEndsAllowances(t *testing.T) {
 	}
 }
 
+// Whose limit was open while others could not be heard of has a share of what is left of
+// it with the first request after that: what he admitted his region has answered since.
+func TestOpenedHasAShareAtOnce(t *testing.T) {
+	for answered, want := range map[bool]bool{true: true, false: false} {
+		rate := onPartition("adaptive", "open")
+		rate.Per = 5 * time.Second
+		n := newNode(t, Config{}, perUser(rate))
+		check(n, start, "another")
+		answerShare(t, n, start, 2, nil)
+		now := unanswered(n, start.Add(10*time.Millisecond), "another", 2*time.Second)
+		if got := through(n, now, "u", 80); got != 80 {
+			t.Fatalf("%d of 80 admitted while nobody answers", got)
+		}
+		now = now.Add(time.Second)
+		if answered {
+			answerShare(t, n, now, 2, nil)
+		} else {
+			n.cluster.heard(&deltasync.Down{Regions: 2, LiveRegions: 2, LiveEdges: 1, Between: 80 * time.Millisecond}, now.UnixNano())
+		}
+		now = now.Add(500 * time.Millisecond)
+		if d := check(n, now, "u"); d.Allowed != want || d.Basis.Short == want || d.Remaining < 19 {
+			t.Errorf("answered %v: %+v, want allowed: %v", answered, d, want)
+		}
+	}
+}
+
 // A region that hears of no more than half of the regions is cut off from them.
 func TestClosedWithHalfOfTheRegions(t *testing.T) {
 	for _, c := range []struct {
@@ -150,7 +176,7 @@ func TestClosedPunishesNobody(t *testing.T) {
 	if d := check(n, now, "u"); !d.Basis.CutOff {
 		t.Fatalf("%+v, want it cut off", d)
 	}
-	n.cluster.heard(&deltasync.Down{Regions: 2, LiveRegions: 2, LiveEdges: 1}, now.UnixNano())
+	n.cluster.heard(&deltasync.Down{Regions: 2, LiveRegions: 2, LiveEdges: 1, Between: 80 * time.Millisecond}, now.UnixNano())
 	if d := check(n, now.Add(10*time.Millisecond), "u"); !d.Allowed {
 		t.Errorf("%+v once the region answers", d)
 	}

@@ -237,7 +237,7 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 			r.allowance = min(r.allowance, cost)
 			return
 		}
-		b.share = &share{mine: s.spentHere(r, now)}
+		b.share = &share{mine: s.unheard(r, rate, now)}
 		b.share.own.Ask(b.own.Get(b.slice).Charges)
 		b.share.own.Turn(limit.SpansOf(rate.Window), now-int64(s.cluster.interval))
 	}
