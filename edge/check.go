@@ -63,12 +63,9 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 // twice.
 const everything = 1<<64 - 1
 
-const (
-	// maxCounters bounds the rates in one decision; the compiler of rules does.
-	maxCounters = limit.MaxCounters
-	// mostCounters are those of three readings of a path.
-	mostCounters = 3 * maxCounters
-)
+// maxCounters bounds the rates in one decision; the compiler of rules does. Of a path that
+// can be read in several ways there may be more.
+const maxCounters = limit.MaxCounters
 
 // Check decides whether the request may pass, and charges it if it may: to all
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
@@ -272,7 +269,7 @@ func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limi
 		var room [few]counter
 		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 	}
-	var room [mostCounters]counter
+	var room [maxCounters]counter
 	return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 }
 
@@ -342,9 +339,6 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 		parent := rule.Elastic.Parent.For(req)
 		if slices.Contains(rules, parent) {
 			continue // it is asked and charged on its own account
-		}
-		if len(dst)+len(parent.Rates) > mostCounters {
-			continue // nothing is borrowed
 		}
 		from := len(dst)
 		dst = n.appendCounters(dst, req, parent, rule.CostOf(req))

@@ -28,7 +28,7 @@ type Belief struct {
 // Inspect says what the node believes of every rate that the request falls
 // under. It decides, counts and asks nothing.
 func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
-	var room [mostCounters]counter
+	var room [maxCounters]counter
 	var out []Belief
 	for _, c := range n.counters(req, req.Rules(), room[:0]) {
 		belief := n.Believe(now, c.rate, c.key)

@@ -143,8 +143,13 @@ func New(cfg Config) (*Node, error) {
 
 // SetRules puts a compiled set in force. Counts of rates whose meaning did not
 // change go on; a changed limit applies to what is already counted. The set
-// belongs to the node from then on.
+// belongs to the node from then on. Without one, as of a document with mistakes,
+// those before stay in force.
 func (n *Node) SetRules(set *limit.Set) {
+	if set == nil {
+		n.cfg.Logger.Error("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
+		return
+	}
 	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
 	n.rates.Store(byGeneration(set))
 	if before := n.rules.Load(); before != nil {

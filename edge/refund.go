@@ -127,7 +127,7 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, at, 
 // is for work that is done, whose cost nobody knew before. The decision says how
 // things stand then; it allows, always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
-	var room [mostCounters]counter
+	var room [maxCounters]counter
 	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
 		return c.lends || c.rate.CountsRequests() || c.rule.CountsAfter()
 	})
@@ -145,7 +145,7 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // left the window, it would be two.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.At(now)
-	var room [mostCounters]counter
+	var room [maxCounters]counter
 	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
 		return c.lends || c.rate.PerRequest || c.rule.CountsAfter()
 	})
@@ -205,7 +205,7 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 	if req.Recorded = false; len(counting) == 0 {
 		return
 	}
-	var room [mostCounters]counter
+	var room [maxCounters]counter
 	counters := slices.DeleteFunc(n.counters(req, counting, room[:0]), func(c counter) bool {
 		return c.lends && (c.borrower.Mode != limit.Enforce || slices.Contains(all, c.rule))
 	})

@@ -227,13 +227,19 @@ func SetPath(req *limit.Request, target string) {
 // query: with one a client would have a counter of its own; others are how else origins may
 // read it.
 func pathOf(target string) (path string, others []string) {
-	if i := strings.IndexAny(target, "?#"); i >= 0 {
+	switch i := strings.IndexAny(target, "?#"); {
+	case target == "":
+		return "", nil // nobody told
+	case i == 0:
+		return "/", nil // RFC 9110 section 4.2.3
+	case i > 0:
 		target = target[:i]
 	}
-	if target != "" && target[0] != '/' {
+	if target[0] != '/' {
 		_, rest, ok := strings.Cut(target, "://")
-		if !ok {
-			return target, nil // "*", as OPTIONS has it
+		if !ok { // "*", as OPTIONS has it, which proxies pass on as a path where it comes with other methods
+			path, others = limit.PathReadings("/" + target)
+			return target, append(others, path)
 		}
 		i := strings.IndexByte(rest, '/')
 		if i < 0 {

@@ -85,7 +85,11 @@ func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}
-	setHTTP(req, r.Method, r.URL.EscapedPath(), r.Host, clientIP, r.Header)
+	target := r.URL.Opaque + r.URL.EscapedPath()
+	if target == "" { // as of "GET http://api"
+		target = "/"
+	}
+	setHTTP(req, r.Method, target, r.Host, clientIP, r.Header)
 	req.Trusted = believed
 	return !believed && r.Header[forwardedFor] != nil
 }

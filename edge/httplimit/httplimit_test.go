@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -137,6 +138,36 @@ func TestPathsAreThoseOfTheMux(t *testing.T) {
 		status := map[string]int{"/healthz": http.StatusForbidden, "/{id}": http.StatusOK}[served]
 		if w := get(h, target, "192.0.2.1:1", nil); w.Code != status {
 			t.Errorf("%s: %d, want %d: the mux serves it at %q", target, w.Code, status, served)
+		}
+	}
+}
+
+// A target without a path is "/" (RFC 9110 section 4.2.3), to a proxy as well, which passes
+// on others as paths.
+func TestTargetsWithoutPathAreLimited(t *testing.T) {
+	for _, pattern := range []string{"/**", "/"} {
+		limited, err := httplimit.New(node(t, limit.RuleSpec{Name: "none", Deny: true, Match: limit.MatchSpec{Path: []string{pattern}}}), "", httpapi.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewServer(limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		defer s.Close()
+		for target, want := range map[string]int{"/": 403, "http://h": 403, "http://h?q=1": 403, "//": 403, "/?": 403, "/%2e": 403, "x:?": 403, "http:///": 403, "/x": 200, "*": 200} {
+			if pattern == "/**" {
+				want = 403
+			}
+			c, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", target)
+			switch resp, err := http.ReadResponse(bufio.NewReader(c), nil); {
+			case err != nil:
+				t.Errorf("%s: %v", target, err)
+			case resp.StatusCode != want:
+				t.Errorf("%s with a rule for %s: %d, want %d", target, pattern, resp.StatusCode, want)
+			}
+			c.Close()
 		}
 	}
 }

@@ -92,11 +92,11 @@ func (c *compiler) comparedPath(at Problem, value string, part bool) {
 	}
 }
 
-// escaped warns of a path that is written as clients write it, and not as it is
-// compared. It may be meant: callers of /v1/check send what they like.
+// escaped warns of a path that is written as clients write it, and not as most origins
+// read it: it fits who writes it so. It may be meant.
 func (c *compiler) escaped(at Problem, path string) {
 	if norm := NormalPath(path); strings.HasPrefix(path, "/") && norm != path {
-		c.doubt(at, "W215", fmt.Sprintf("%q", norm), "over HTTP no path is %q: they are compared with escapes read, and with dots and double slashes resolved", path)
+		c.doubt(at, "W215", fmt.Sprintf("%q", norm), "%q fits no more than what is written almost so: paths are compared with escapes read, and with dots and double slashes resolved", path)
 	}
 }
 

@@ -154,6 +154,9 @@ func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {
 	switch {
 	case w.first == 0:
 		w.first, w.inFirst, w.next = at, cost, 0
+		if at == 0 { // is none
+			w.first = 1
+		}
 	case r.SliceAt(at) == r.SliceAt(w.first):
 		w.inFirst = crdt.SatAdd(w.inFirst, cost)
 	case w.next == 0:

@@ -51,6 +51,19 @@ func TestFirstHitAgainstModel(t *testing.T) {
 	}
 }
 
+// The epoch is an instant like any other.
+func TestFirstHitAtTheEpoch(t *testing.T) {
+	e, got := &edge{rate: firstHitRate(t, 3)}, 0
+	for range 6 {
+		if e.hit(1, 0) {
+			got++
+		}
+	}
+	if got != 3 {
+		t.Errorf("%d of 3 admitted", got)
+	}
+}
+
 // Edges that hear of all hits of a window agree on what is used, and on its
 // end to a slice, in whichever order they heard.
 func TestFirstHitConverges(t *testing.T) {

@@ -25,19 +25,61 @@ func NormalPath(s string) string {
 // is part of a name, as they split a path before they read its escapes; many resolve no
 // dots, and no double slashes, or redirect instead. "/api/1%2F..%2F..%2Fpublic" is "/public"
 // to an origin like nginx, and something below "/api" to net/http's ServeMux, which serves
-// "/api/%2e%2e" as well; "/api/../x" is below "/api" to routers such as chi and gin. others
-// is nil where all read the same; escaped slashes may stay "%2F" in it.
+// "/api/%2e%2e" as well; "/api/../x" is below "/api" to routers such as chi and gin. By RFC
+// 3986 section 5.2.4, and so to Envoy, dots are resolved before double slashes: "/a//.." is
+// "/a/", where nginx has "/"; and "/a/." is "/a/". The URL standard (WHATWG), which those on
+// Node, Deno and Bun go by that make a URL of what they are asked, has it so with escaped
+// slashes kept: "/a%2Fb/../login" is "/login"; and a backslash is a slash to it. others is nil
+// where all read the same; escaped slashes may stay "%2F" in it.
 func PathReadings(s string) (path string, others []string) {
-	path = NormalPath(s)
-	if path == s {
+	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\`) {
 		return path, nil
 	}
-	for _, reading := range [...]string{unescape(escapedSlash.Replace(escapedMark.Replace(s))), unescape(escapedMark.Replace(s))} {
-		if reading != path && !slices.Contains(others, reading) {
-			others = append(others, reading)
+	marked := escapedMark.Replace(s)
+	slashed := backslash.Replace(marked)
+	if path == s && slashed == marked {
+		return path, nil
+	}
+	whole, split := unescape(marked), unescape(escapedSlash.Replace(marked))
+	for _, reading := range [...]string{split, whole, dotsFirst(whole), cleaned(split), dotsFirst(split)} {
+		others = with(others, reading, path)
+	}
+	if slashed != marked {
+		whole, split = unescape(slashed), unescape(escapedSlash.Replace(slashed))
+		for _, reading := range [...]string{cleaned(whole), dotsFirst(whole), cleaned(split), dotsFirst(split)} {
+			others = with(others, reading, path)
 		}
 	}
 	return path, others
+}
+
+// with is the readings of a path with one more, if that is another.
+func with(others []string, reading, path string) []string {
+	if reading == path || slices.Contains(others, reading) {
+		return others
+	}
+	return append(others, reading)
+}
+
+// dotsFirst is a path with dots resolved by RFC 3986 section 5.2.4, and double slashes after
+// that.
+func dotsFirst(s string) string {
+	var kept []string
+	names := strings.Split(strings.TrimPrefix(s, "/"), "/")
+	for i, name := range names {
+		switch name {
+		case "..":
+			kept = kept[:max(0, len(kept)-1)]
+		case ".":
+		default:
+			kept = append(kept, name)
+			continue
+		}
+		if i == len(names)-1 {
+			kept = append(kept, "")
+		}
+	}
+	return cleaned("/" + strings.Join(kept, "/"))
 }
 
 // cleaned is a path with dots and double slashes resolved.
@@ -55,6 +97,10 @@ var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
 
 // escapedSlash does so with that of a slash.
 var escapedSlash = strings.NewReplacer("%2F", "%252F", "%2f", "%252F")
+
+// backslash has it read as a slash, escaped or not: who tells it escaped may have been sent
+// it plain.
+var backslash = strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/")
 
 // unescape decodes the escapes of a path that are good and leaves bad ones as
 // they are, which is what lenient origins do: whatever a strict one refuses, the

@@ -19,7 +19,7 @@ const (
 )
 
 // MaxCounters bounds the rates that one request can meet, over all groups; where its path
-// can be read in several ways, three times as many.
+// can be read in several ways, as many for each.
 const MaxCounters = 32
 
 const headerPrefix = "header."
