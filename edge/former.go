@@ -2,6 +2,7 @@ package edge
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -12,19 +13,35 @@ import (
 // A bucket whose capacity or refill was changed by much is cut into slices of
 // another width, which nobody could add to those of before: it counts under
 // another generation. What is in it counts as ever, so a key takes its level
-// over, from where it stood, at its first request under the changed rate. As all
-// edges do, and levels join by max, others' charges are not lost either.
+// over, from where it stood at the change, at its first request under the changed
+// rate, or when its record is swept. As all edges do, and levels join by max, others'
+// charges are not lost either.
 
-// formers are the rates, by generation, that a rate was before it was changed,
-// the last one first.
-type formers map[uint64][]*limit.Rate
+// formers is what rates were before they were changed.
+type formers struct {
+	of    map[uint64][]former    // by generation, the last one first
+	heirs map[uint64]*limit.Rate // what those became, by theirs
+	at    atomic.Int64           // when the last change was first noticed; 0: it was not
+}
+
+// former is a rate and when it was changed; 0: with the last change.
+type former struct {
+	rate  *limit.Rate
+	until int64
+}
+
+// changed is when the last change was, as far as is known at now.
+func (f *formers) changed(now int64) int64 {
+	f.at.CompareAndSwap(0, now)
+	return min(now, f.at.Load())
+}
 
 // mostFormers bounds how many changes back a key may not have been asked for.
 const mostFormers = 4
 
 // formersOf finds the buckets of a set that others were before, of those that
 // there were before that, and of the set that was in force last.
-func formersOf(set *limit.Set, before *limit.Set, known formers) formers {
+func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 	last := map[uint64]*limit.Rate{}
 	for _, rule := range before.Rules() {
 		for _, rate := range rule.Rates {
@@ -33,18 +50,29 @@ func formersOf(set *limit.Set, before *limit.Set, known formers) formers {
 			}
 		}
 	}
-	found := formers{}
+	found := &formers{of: map[uint64][]former{}, heirs: map[uint64]*limit.Rate{}}
 	for _, rule := range set.Rules() {
 		for _, rate := range rule.Rates {
 			was := last[rate.Lineage]
 			if !rate.Bucket() || was == nil {
 				continue
 			}
-			list := slices.DeleteFunc(append([]*limit.Rate{was}, known[was.Generation]...), func(r *limit.Rate) bool {
-				return r.Generation == rate.Generation
-			})
-			if len(list) > 0 {
-				found[rate.Generation] = list[:min(len(list), mostFormers)]
+			list := []former{{rate: was}}
+			if known != nil {
+				for _, f := range known.of[was.Generation] {
+					if f.until == 0 {
+						f.until = known.at.Load()
+					}
+					list = append(list, f)
+				}
+			}
+			list = slices.DeleteFunc(list, func(f former) bool { return f.rate.Generation == rate.Generation })
+			if list = list[:min(len(list), mostFormers)]; len(list) == 0 {
+				continue
+			}
+			found.of[rate.Generation] = list
+			for _, f := range list {
+				found.heirs[f.rate.Generation] = rate
 			}
 		}
 	}
@@ -52,10 +80,37 @@ func formersOf(set *limit.Set, before *limit.Set, known formers) formers {
 }
 
 // legacy is what a key has under what its rate was before: the level of its own
-// charges, that of everybody's, and the end of a penalty.
+// charges, that of everybody's, at some instant, and the end of a penalty.
 type legacy struct {
 	own, all uint64
+	at       int64
 	until    int64
+}
+
+// heir is the key and rate that a record of a bucket goes on under which was changed.
+type heir struct {
+	key  deltasync.Key
+	rate *limit.Rate
+}
+
+// heirOf is that of a record, if its rate was changed.
+func (f *formers) heirOf(r *record) (h heir, ok bool) {
+	was := r.block.rate
+	rate := f.heirs[was.Generation]
+	if rate == nil {
+		return h, false
+	}
+	rate = rate.As(was)
+	return heir{deltasync.Hash(deltasync.Hash(r.key).Key(was.Generation)).Key(rate.Generation), rate}, true // the same bits flip back
+}
+
+// inherit has keys go on under what their rates became. s.mu is held.
+func (n *Node) inherit(s *shard, heirs []heir, now int64) {
+	for _, h := range heirs {
+		if s.find(h.key) == nil {
+			n.admit(s, h.key, h.rate, now, nil)
+		}
+	}
 }
 
 // inheritance is the legacy of the key of a bucket that is not live. What has it
@@ -66,44 +121,58 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		return l
 	}
 	hash := deltasync.Hash(deltasync.Hash(key).Key(rate.Generation)) // the same bits flip back
-	for _, was := range (*known)[rate.Generation] {
-		was = was.As(rate) // a tenant's bucket was a multiple of it
-		own, all := uint64(0), uint64(0)
+	list := known.of[rate.Generation]
+	for i, f := range slices.Backward(list) {
+		was, next, until := f.rate.As(rate), rate, min(now, f.until) // a tenant's bucket was a multiple of it
+		if f.until == 0 {
+			until = known.changed(now)
+		}
+		if i > 0 {
+			next = list[i-1].rate.As(rate)
+		}
+		own, all := leftIn(was, l.own, l.at, until), leftIn(was, l.all, l.at, until)
 		old := hash.Key(was.Generation)
-		if h := s.blocked.find(old, was, now); h.penalty {
+		if h := s.blocked.find(old, was, until); h.penalty {
 			l.until = max(l.until, h.until)
-		} else if h.until > now {
-			own = was.FullBefore(time.Duration(h.until - now))
+		} else if h.until > until {
+			own = max(own, was.FullBefore(time.Duration(h.until-until)))
 		}
 		if r := s.find(old); r != nil {
 			b := s.whole(r)
 			r.settle()
-			own = roundedUp(b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now))
-			all = roundedUp(b.rate.Used(s.sums(b), b.memory.carry, now))
+			own = max(own, roundedUp(b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until)))
+			all = max(all, roundedUp(b.rate.Used(s.sums(b), b.memory.carry, until)))
 			l.until = max(l.until, b.sentence(now))
 			n.forget(s, s.placeOf(old), now)
 		} else {
 			seen := n.cfg.View.Get(old)
-			all = roundedUp(was.Used(seen.Cells, seen.Carry, now))
+			all = max(all, roundedUp(was.Used(seen.Cells, seen.Carry, until)))
 			l.until = max(l.until, seen.Until)
 		}
 		s.blocked.lift(old)
-		// Of what a bucket starts with once, as much stays spent, or to be spent.
-		// A limit that stayed, as one that a request asks for, has as much in use.
-		moved := func(level uint64) uint64 {
-			if rate.Limit == was.Limit {
-				return level
-			}
-			return crdt.SatSub(crdt.SatAdd(level, rate.Drain.Floor), was.Drain.Floor)
-		}
-		if own > 0 {
-			l.own = max(l.own, moved(own))
-		}
-		if all > 0 {
-			l.all = max(l.all, moved(all))
-		}
+		l.own, l.all, l.at = moved(own, was, next), moved(all, was, next), until
 	}
 	return l
+}
+
+// leftIn is what is left in a bucket of what was at an instant.
+func leftIn(rate *limit.Rate, level uint64, from, to int64) uint64 {
+	if level == 0 {
+		return 0
+	}
+	var x limit.Exact
+	x.Charge(rate, level, from)
+	return roundedUp(rate.Measure(&x, nil, nil, crdt.Carry{}, to))
+}
+
+// moved is a level under another rate. Of what a bucket starts with once, as much stays
+// spent, or to be spent. A limit that stayed, as one that a request asks for, has as much
+// in use.
+func moved(level uint64, was, rate *limit.Rate) uint64 {
+	if level == 0 || rate.Limit == was.Limit {
+		return level
+	}
+	return crdt.SatSub(crdt.SatAdd(level, rate.Drain.Floor), was.Drain.Floor)
 }
 
 func roundedUp(l limit.Level) uint64 {
@@ -122,15 +191,15 @@ func (s *shard) placeOf(key deltasync.Key) int {
 	return i
 }
 
-// bequeath gives a new record what its key had before.
+// bequeath gives a new record what its key had before. It drains by its own rate since.
 func (s *shard) bequeath(r *record, l legacy, now int64) {
 	b := r.block
 	if l.own > 0 {
 		x := &b.memory.exact
-		x.Charge(b.rate, crdt.SatSub(l.own, roundedUp(b.rate.Measure(x, nil, nil, crdt.Carry{}, now))), now)
+		x.Charge(b.rate, crdt.SatSub(l.own, roundedUp(b.rate.Measure(x, nil, nil, crdt.Carry{}, l.at))), l.at)
 	}
 	if l.all > 0 {
-		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, now))
+		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
 	}
 	s.obey(r, l.until, now)
 }

@@ -91,6 +91,33 @@ func TestChangedBucketKeepsWhatOthersTook(t *testing.T) {
 	}
 }
 
+// What is in a bucket drains by its new pace from the change on, whenever it is asked for
+// next, and whether it was swept meanwhile.
+func TestChangedBucketDrainsSinceTheChange(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
+		n := newNode(t, Config{}, bucketOf(1000, limit.Flow{Units: 100, Per: time.Second}))
+		if got := through(n, start, "u", 1000); got != 1000 {
+			t.Fatalf("%d of 1000 admitted", got)
+		}
+		n.SetRules(compile(t, bucketOf(10, limit.Flow{Units: 1, Per: time.Minute})))
+		for now := start; !now.After(start.Add(pause)); now = now.Add(100 * time.Millisecond) {
+			n.Tick(now)
+		}
+		if d, left := check(n, start.Add(pause), "u"), 991*time.Minute-pause; d.Allowed || d.RetryAfter < left-time.Minute || d.RetryAfter > left+time.Minute {
+			t.Errorf("after %v: %+v, want about %v to wait", pause, d, left)
+		}
+	}
+	n := newNode(t, Config{}, bucketOf(10, limit.Flow{Units: 10, Per: 24 * time.Hour}))
+	through(n, start, "u", 10)
+	n.SetRules(compile(t, bucketOf(10, limit.Flow{Units: 10, Per: time.Hour})))
+	n.Tick(start)
+	n.SetRules(compile(t, bucketOf(10, limit.Flow{Units: 10, Per: time.Minute}))) // half an hour later
+	n.Tick(start.Add(30 * time.Minute))
+	if got := through(n, start.Add(30*time.Minute+6*time.Second), "u", 10); got != 6 {
+		t.Errorf("%d admitted, want 5 of the half hour and 1 since", got)
+	}
+}
+
 // A tenant's bucket goes on from its own level, whatever the rule's own starts
 // with or how fast it fills.
 func TestChangedBucketOfATenant(t *testing.T) {

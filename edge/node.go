@@ -153,12 +153,7 @@ func (n *Node) SetRules(set *limit.Set) {
 	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
 	n.rates.Store(byGeneration(set))
 	if before := n.rules.Load(); before != nil {
-		known := formers{}
-		if f := n.formers.Load(); f != nil {
-			known = *f
-		}
-		found := formersOf(set, before, known)
-		n.formers.Store(&found)
+		n.formers.Store(formersOf(set, before, n.formers.Load()))
 		for _, rate := range becameStrict(before, set) {
 			n.cfg.Logger.Warn("a rate becomes strict: what was admitted before and is behind a cut is in nobody's rights; it is exact a window from now on",
 				"policy", rate.Policy, "window", rate.Window)
@@ -310,6 +305,9 @@ func (n *Node) forget(s *shard, i int, now int64) {
 // ledger.
 func (n *Node) Tick(now time.Time) {
 	t := n.clock.At(now)
+	if f := n.formers.Load(); f != nil {
+		f.changed(t)
+	}
 	n.mu.Lock()
 	for i := range n.lanes {
 		n.resend.lanes[i].unstored = n.lanes[i].remedy(t)
@@ -364,10 +362,18 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 	defer s.mu.Unlock()
 	s.wave = uint16(resend.wave)
 	now = s.steady(now)
+	changed := n.formers.Load()
+	var heirs []heir
 	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {
 		r := &s.table[i]
 		if r.key == 0 {
 			continue
+		}
+		if changed != nil && len(changed.heirs) > 0 {
+			if h, ok := changed.heirOf(r); ok && s.find(h.key) == nil {
+				heirs = append(heirs, h)
+				continue
+			}
 		}
 		b := r.block
 		if r.until-int64(b.rate.Hold) > now { // a clock was set back: what was found then would hold again when it is then
@@ -425,6 +431,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			s.mark(r, touch)
 		}
 	}
+	n.inherit(s, heirs, now)
 	// Keys that grew since they came may have to make room too.
 	for range sweepStretch {
 		if !s.heavy() || !n.evict(s, deltasync.Key(from), now, nil) {

@@ -49,7 +49,7 @@ func (w *hitWindow) roll(r *Rate, others []crdt.Cell, now int64) {
 		w.begin() // that hit may have been given back meanwhile
 	}
 	first, beyond := r.sliceFrom(w.past), r.beyond(r.SliceAt(now))
-	if !w.open && first < r.Reach(now) {
+	if first < r.Reach(now) && (w.past == 0 || !w.open) { // it came amid that window, or may have been asked before it heard of it
 		w.stray = w.stray || r.before(others, now)
 	}
 	for i := range others {

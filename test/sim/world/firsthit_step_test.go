@@ -63,6 +63,46 @@ func TestFirstHitsOutOfStep(t *testing.T) {
 	}
 }
 
+// Edges that start anew in a window, and are asked before they have heard of it, count what
+// they missed: in no five minutes do more pass than in six windows.
+func TestFirstHitsOfEdgesThatStartAnew(t *testing.T) {
+	const of = 20
+	for _, seed := range []uint64{3, 8, 14, 27} { // 27: 146 passed
+		rnd := rand.New(rand.NewPCG(seed, 99))
+		regions, perRegion := 1+rnd.IntN(2), 1+rnd.IntN(3)
+		w := wideOf(t, regions, perRegion, func(*Config) {}, limit.RateSpec{Limit: of, Per: time.Minute, Algorithm: "fixed_window", Align: "first_hit", Consistency: "loose"})
+		edges, begin := w.Edges(), w.Now()
+		var admitted []time.Time
+		for w.Now().Before(begin.Add(40 * time.Minute)) {
+			edge := edges[rnd.IntN(len(edges))]
+			switch rnd.IntN(200) {
+			case 0, 1:
+				if err := w.Crash(edge); err != nil {
+					t.Fatal(err)
+				}
+			case 3, 4:
+				w.Advance(w.Now().Add(64 * time.Second))
+				continue
+			}
+			if checkAt(w, edge, "u").Allowed {
+				admitted = append(admitted, w.Now())
+			}
+			w.Advance(w.Now().Add(time.Duration(700+rnd.IntN(900)) * time.Millisecond))
+		}
+		most, first := 0, 0
+		for i, at := range admitted {
+			for at.Sub(admitted[first]) >= 5*time.Minute {
+				first++
+			}
+			most = max(most, i-first+1)
+		}
+		t.Logf("seed %d: %d of %d edges admitted, %d in five minutes at the most", seed, len(admitted), len(edges), most)
+		if most > 6*of*11/10 || len(admitted) < 20*of {
+			t.Errorf("seed %d: %d admitted, %d in five minutes at the most, want at least %d, and %d at the most", seed, len(admitted), most, 20*of, 6*of*11/10)
+		}
+	}
+}
+
 // checkAt is check by the edge's own clock.
 func checkAt(w *World, edge, user string) limit.Decision {
 	n := w.Node(edge)
