@@ -1,0 +1,109 @@
+package rlqs
+
+import (
+	"time"
+
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// plausible is how many requests a second one data plane can have admitted to a bucket:
+// more than any machine serves. firstSpan is the time that a first report may be of.
+const (
+	plausible = 10_000_000
+	firstSpan = time.Minute
+)
+
+// check says what of a message cannot be taken in, before any of it is; and finds the
+// rules that its stream is under.
+func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateLimitQuotaUsageReports) (*limit.Namespace, error) {
+	refuse := func(err error) (*limit.Namespace, error) {
+		b.metrics.refused.WithLabelValues(refusedInvalid).Inc()
+		return nil, err
+	}
+	domain := in.GetDomain()
+	switch {
+	case s.domain == "" && domain == "":
+		return refuse(status.Error(codes.InvalidArgument, "domain: is missing in the first report (it is the namespace of a rules file)"))
+	case s.domain == "":
+	case domain != "" && domain != s.domain:
+		return refuse(status.Errorf(codes.InvalidArgument, "domain: is %q on a stream that began with %q (open another stream for it)", shortened(domain), shortened(s.domain)))
+	default:
+		domain = s.domain
+	}
+	ns := set.Namespace(domain)
+	switch {
+	case ns == nil:
+		b.metrics.refused.WithLabelValues(refusedDomain).Inc()
+		return nil, status.Errorf(codes.NotFound, "domain: there are no rules for %q (it is the namespace: of a rules file)", shortened(domain))
+	case ns.Descriptors() != nil:
+		b.metrics.refused.WithLabelValues(refusedDomain).Inc()
+		return nil, status.Errorf(codes.FailedPrecondition, "domain: %q has envoyproxy/ratelimit's configuration, whose descriptors have an order, as the entries of a bucket_id have not (edge import envoy makes rules of it)", shortened(domain))
+	}
+	if n := len(in.GetBucketQuotaUsages()); n > maxUsages {
+		return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages: %d are too many (%d at the most)", n, maxUsages))
+	}
+	named, fresh := map[string]bool{}, 0
+	for i, usage := range in.GetBucketQuotaUsages() {
+		if err := validID(i, usage.GetBucketId()); err != nil {
+			return refuse(err)
+		}
+		if e := usage.TimeElapsed; e != nil && (e.CheckValid() != nil || e.AsDuration() < 0) {
+			return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].time_elapsed: %d s and %d ns is no time that has passed", i, e.Seconds, e.Nanos))
+		}
+		name, span := nameOf(domain, usage.BucketId), firstSpan
+		if sub, known := s.subs[name]; known {
+			span = max(time.Second, now.Sub(sub.demand.heard))
+		} else if !named[name] {
+			fresh++
+		}
+		named[name] = true
+		most := uint64(plausible * span.Seconds())
+		if told := crdt.SatAdd(usage.NumRequestsAllowed, usage.NumRequestsDenied); told > most {
+			return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d]: %d requests since the last report cannot be (%d at the most)", i, told, most))
+		}
+	}
+	if err := b.room(now, s, named, fresh); err != nil {
+		b.metrics.refused.WithLabelValues(refusedFull).Inc()
+		return nil, err
+	}
+	return ns, nil
+}
+
+// room makes room for a stream's new subscriptions. Those that are at rest make way, but
+// for those that the message names.
+func (b *book) room(now time.Time, s *stream, named map[string]bool, more int) error {
+	if more == 0 {
+		return nil
+	}
+	if len(s.subs)+more > b.cfg.MaxStreamBuckets {
+		for name, sub := range s.subs {
+			if !named[name] && now.Sub(sub.demand.used) >= restAfter {
+				b.abandon(now, sub)
+			}
+		}
+	}
+	if n := len(s.subs) + more; n > b.cfg.MaxStreamBuckets {
+		return status.Errorf(codes.ResourceExhausted, "bucket_quota_usages: %d buckets of one stream are too many (%d at the most, those without a request in %v not counted): build bucket ids from fewer values", n, b.cfg.MaxStreamBuckets, restAfter)
+	}
+	if n := b.subs + more; n > b.cfg.MaxBuckets {
+		return status.Errorf(codes.ResourceExhausted, "bucket_quota_usages: %d buckets of all streams are too many for this edge (%d at the most)", n, b.cfg.MaxBuckets)
+	}
+	if n := len(s.outbox) + more; n > 4*b.cfg.MaxStreamBuckets {
+		return status.Errorf(codes.ResourceExhausted, "%d actions wait to be read from this stream", len(s.outbox))
+	}
+	return nil
+}
+
+// shortened keeps what a caller wrote short in what he is told.
+func shortened(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}

@@ -1,0 +1,84 @@
+package rlqs
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+const (
+	// maxEntries and maxIDBytes bound one bucket's id; maxUsages what one message reports.
+	maxEntries = 32
+	maxIDBytes = 2048
+	maxUsages  = 20_000
+)
+
+// remoteAddress is how rls reads the entry of that name, too.
+const remoteAddress = "remote_address"
+
+// nameOf is the same text for ids of the same entries, whatever their order: the length of
+// each part stands before it, so that no two ids share one.
+func nameOf(domain string, id *quotav3.BucketId) string {
+	var b strings.Builder
+	write := func(s string) {
+		b.WriteString(strconv.Itoa(len(s)))
+		b.WriteByte(':')
+		b.WriteString(s)
+	}
+	write(domain)
+	for _, key := range slices.Sorted(maps.Keys(id.Bucket)) {
+		write(key)
+		write(id.Bucket[key])
+	}
+	return b.String()
+}
+
+// validID says what is wrong with a bucket's id, at a place in the message.
+func validID(at int, id *quotav3.BucketId) error {
+	size := 0
+	for key, value := range id.GetBucket() {
+		if key == "" {
+			return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: has an entry without a key", at)
+		}
+		if value == "" {
+			return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: the entry %q is without a value", at, shortened(key))
+		}
+		size += len(key) + len(value)
+	}
+	switch n := len(id.GetBucket()); {
+	case n == 0:
+		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: is empty (a bucket_id_builder makes it; its entries are the attributes that rules see)", at)
+	case n > maxEntries:
+		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: %d entries are too many (%d at the most)", at, n, maxEntries)
+	case size > maxIDBytes:
+		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: %d bytes are too many (%d at the most)", at, size, maxIDBytes)
+	}
+	return nil
+}
+
+// newRequest is a request of a bucket's attributes under the rules of its namespace.
+func newRequest(ns *limit.Namespace, entries map[string]string) *limit.Request {
+	req := ns.NewRequest()
+	req.Trusted = true // who says what was used, says what it cost
+	for key, value := range entries {
+		switch key {
+		case "path":
+			httpapi.SetPath(req, value)
+			continue
+		case remoteAddress:
+			if _, told := entries["client_ip"]; !told {
+				req.Set("client_ip", value)
+			}
+		}
+		req.Set(key, value)
+	}
+	return req
+}

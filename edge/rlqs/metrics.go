@@ -1,0 +1,52 @@
+package rlqs
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Why a message or a stream was refused.
+const (
+	refusedInvalid = "invalid"
+	refusedDomain  = "domain"
+	refusedRules   = "no_rules"
+	refusedFull    = "buckets"
+	refusedStreams = "streams"
+)
+
+// metrics have no label that a caller can choose.
+type metrics struct {
+	streams, subscriptions, buckets prometheus.Gauge
+	allowed, denied                 prometheus.Counter
+	granted, returned, beyond       prometheus.Counter
+	assignments                     [kinds]prometheus.Counter
+	refused                         *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	usage := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_rlqs_requests_total", Help: "Requests that data planes reported over RLQS: those that they admitted, and those that they denied.",
+	}, []string{"result"})
+	tokens := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_rlqs_tokens_total",
+		Help: "Tokens of RLQS: granted (and charged) to data planes, returned (given back as the reports show that they were not spent), beyond (requests that were admitted without a grant, and charged when they were reported).",
+	}, []string{"what"})
+	assignments := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_rlqs_assignments_total", Help: "What data planes were told over RLQS: tokens, deny (there is no room), allow (no rule applies), abandon (the bucket was idle).",
+	}, []string{"kind"})
+	m := &metrics{
+		streams:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_streams", Help: "Streams of data planes that are open."}),
+		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_subscriptions", Help: "Buckets that data planes have subscribed to, each counted once a stream."}),
+		buckets:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_buckets", Help: "Different buckets among the subscriptions."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_rlqs_refused_total",
+			Help: "Streams that were ended, by why: invalid (a report that cannot be), domain (it has no rules that could be asked), no_rules (none are loaded yet), buckets or streams (there are too many).",
+		}, []string{"reason"}),
+		allowed: usage.WithLabelValues("allowed"), denied: usage.WithLabelValues("denied"),
+		granted: tokens.WithLabelValues("granted"), returned: tokens.WithLabelValues("returned"), beyond: tokens.WithLabelValues("beyond"),
+	}
+	for k := kindTokens; k < kinds; k++ {
+		m.assignments[k] = assignments.WithLabelValues(kindNames[k])
+	}
+	if reg != nil {
+		reg.MustRegister(usage, tokens, assignments, m.streams, m.subscriptions, m.buckets, m.refused)
+	}
+	return m
+}

@@ -1,0 +1,296 @@
+package rlqs
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+const (
+	// maxTokens is the most that an assignment can say.
+	maxTokens = math.MaxUint32
+	// firstTokens are granted to who has not said yet what he wants, where there is room.
+	firstTokens = 100
+	// probation is how long a subscription is asked often what it uses.
+	probation = 2 * time.Second
+	// between is the least time between two assignments of one subscription: each has the
+	// data plane report at once.
+	between = 200 * time.Millisecond
+	// restAfter is how long a bucket without requests keeps its place when there is no
+	// room for others; idleAfter, when there is.
+	restAfter = 5 * time.Second
+	idleAfter = time.Minute
+	// orphansFor is how long a data plane may take to come back and tell what it used.
+	orphansFor = time.Minute
+)
+
+// tick assigns anew what is due, and abandons what is idle.
+func (b *book) tick(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	set := b.limiter.Rules()
+	for _, bk := range b.buckets {
+		for i := len(bk.subs) - 1; i >= 0; i-- { // from the end: abandon takes it out
+			if sub := bk.subs[i]; now.Sub(sub.demand.used) >= idleAfter || now.Sub(sub.demand.heard) >= idleAfter {
+				b.abandon(now, sub)
+			}
+		}
+		if set != nil && len(bk.subs) > 0 {
+			b.round(now, set.Namespace(bk.domain), bk)
+		}
+	}
+	for key, o := range b.orphans {
+		if now.After(o.until) {
+			delete(b.orphans, key)
+		}
+	}
+}
+
+// due says that a subscription is to be assigned something anew.
+func (b *book) due(now time.Time, sub *subscription) bool {
+	age := now.Sub(sub.made)
+	switch {
+	case sub.unsent, age < between:
+		return false
+	case sub.kind == kindDeny:
+		return age >= b.cfg.TTL/2 || !now.Before(sub.retry)
+	case sub.kind != kindTokens:
+		return age >= b.cfg.TTL/2
+	case !sub.demand.heard.After(sub.made), len(sub.grants) >= maxGrants:
+		// A data plane reports when it is assigned anything new: this one may be cut off.
+		return false
+	case age >= b.cfg.TTL/2, now.Sub(sub.born) < probation:
+		return true
+	}
+	want, left := sub.demand.want(b.cfg.TTL), sub.left()
+	// It may be out of tokens before it reports again; or it holds much more than it wants.
+	return 2*left < sub.tokens && left < sub.demand.until(b.cfg.TTL, 1) || left > 4*want
+}
+
+// left is what the data plane has at least, of its present assignment.
+func (sub *subscription) left() uint64 { return crdt.SatSub(sub.tokens, sub.spent) }
+
+// round shares what is left of a bucket among its subscriptions by what they want, and
+// assigns those that are due theirs.
+func (b *book) round(now time.Time, ns *limit.Namespace, bk *bucket) {
+	any := false
+	for _, sub := range bk.subs {
+		sub.isDue = b.due(now, sub)
+		any = any || sub.isDue
+	}
+	if !any {
+		return
+	}
+	wants, total := make([]uint64, len(bk.subs)), uint64(0)
+	for i, sub := range bk.subs {
+		switch want := sub.demand.want(b.cfg.TTL); {
+		case sub.isDue:
+			wants[i] = want
+		case now.Sub(sub.demand.heard) < b.cfg.TTL: // else it may be cut off
+			wants[i] = crdt.SatSub(want, sub.left()) // its part is left for when it is due
+		}
+		total = crdt.SatAdd(total, wants[i])
+	}
+	room := total
+	if ns != nil {
+		room = b.left(now, ns, bk, total)
+	}
+	for i, share := range shares(room, total, wants) {
+		if sub := bk.subs[i]; sub.isDue {
+			b.assign(now, ns, sub, share)
+		}
+	}
+}
+
+// shares divides room by wants, whose sum is total; whole tokens, what remains of them
+// going round by chance, so that where there are fewer than subscriptions none is left
+// out for long. Nobody gets more than he wants.
+func shares(room, total uint64, wants []uint64) []uint64 {
+	out := slices.Clone(wants)
+	if room >= total {
+		return out
+	}
+	rest := room
+	for i, want := range wants {
+		high, low := bits.Mul64(room, want)
+		out[i], _ = bits.Div64(high, low, total) // high < total, as room is
+		rest -= out[i]
+	}
+	for rest > 0 { // less than one each
+		for _, i := range rand.Perm(len(out)) {
+			if rest > 0 && out[i] < wants[i] {
+				out[i]++
+				rest--
+			}
+		}
+	}
+	return out
+}
+
+// first is what a new subscription is granted: a part of what is left, as others come.
+func (b *book) first(now time.Time, ns *limit.Namespace, sub *subscription) uint64 {
+	others := uint64(len(sub.bucket.subs))
+	room := b.left(now, ns, sub.bucket, crdt.SatAdd(4*others*firstTokens, 1))
+	return max(1, min(room/(4*others), firstTokens))
+}
+
+// left is how many requests of a bucket there is room for, of so many that are wanted.
+func (b *book) left(now time.Time, ns *limit.Namespace, bk *bucket, wanted uint64) uint64 {
+	req := newRequest(ns, bk.id.Bucket)
+	defer req.Release()
+	unit, _ := price(req)
+	req.Cost, req.Peek = satMul(wanted, unit), true
+	d := b.limiter.Check(now, req)
+	if d.Allowed {
+		return wanted
+	}
+	return min(wanted, d.Remaining/max(1, unit))
+}
+
+// assign grants a subscription so many tokens, or as many as it can have, and tells it.
+// Without a namespace, whose rules are gone, it may do as it likes.
+func (b *book) assign(now time.Time, ns *limit.Namespace, sub *subscription, tokens uint64) {
+	to, wait := kindAllow, time.Duration(0)
+	if ns != nil {
+		to, tokens, wait = b.grant(now, ns, sub, min(tokens, maxTokens))
+	}
+	a := action{sub: sub, kind: to, ttl: b.cfg.TTL}
+	sub.granted = to == kindTokens
+	if to == kindDeny {
+		sub.retry = now.Add(min(max(wait, between), time.Second))
+		age := now.Sub(sub.made)
+		switch {
+		case sub.kind == kindDeny && age < b.cfg.TTL/2:
+			return // it knows
+		case sub.kind == kindTokens && sub.left() > 0 && now.Before(sub.ends):
+			if age < b.cfg.TTL/2 {
+				return
+			}
+			// The tokens that it has are charged, and there are no others: the same
+			// assignment goes on.
+			a.kind, a.tokens, a.serial = kindTokens, sub.tokens, sub.serial
+			sub.unsent = true
+			b.tell(a)
+			return
+		}
+	}
+	if to == kindTokens {
+		sub.serial++
+		a.tokens, a.serial = tokens, sub.serial
+	}
+	sub.kind, sub.tokens, sub.spent, sub.unsent = to, a.tokens, 0, true
+	b.tell(a)
+}
+
+// grant charges tokens; fewer where there is no room for so many. Where there is room for
+// none it says how long that may last.
+func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, tokens uint64) (kind, uint64, time.Duration) {
+	req := newRequest(ns, sub.bucket.id.Bucket)
+	defer req.Release()
+	unit, single := price(req)
+	if !slices.ContainsFunc(req.Rules(), func(r *limit.Rule) bool { return r.Mode == limit.Enforce && !r.Allow }) {
+		return kindAllow, 0, 0 // trials deny nothing: what is used is charged when it is reported
+	}
+	if single {
+		tokens = min(tokens, 1)
+	}
+	wait := time.Second
+	for tokens = max(tokens, 1); tokens > 0; tokens /= 2 {
+		req.Cost, req.Peek = satMul(tokens, unit), true // a denial may be charged, or punished: it is asked first
+		if cost := chargeable(req); cost < req.Cost {   // a rule charges no more at a time
+			tokens = max(1, cost/unit)
+			req.Cost = tokens * unit
+		}
+		d := b.limiter.Check(now, req)
+		switch {
+		case d.Allowed && d.Rule == nil:
+			return kindAllow, 0, 0
+		case !d.Allowed && d.Rate == nil: // for good
+			return kindDeny, 0, time.Second
+		case !d.Allowed:
+			wait = d.RetryAfter
+			continue
+		}
+		req.Peek, req.Receipt = false, true
+		switch d = b.limiter.Check(now, req); {
+		case d.Allowed && d.Delay > 0: // a data plane lets pass at once, or not at all
+			b.limiter.Refund(now, req.Charges, 0)
+			wait = d.Delay
+		case d.Allowed:
+			sub.grants = append(sub.grants, grant{
+				tokens: tokens, left: tokens, unit: unit, charges: slices.Clone(req.Charges), ends: now.Add(b.cfg.TTL),
+			})
+			b.metrics.granted.Add(float64(tokens))
+			return kindTokens, tokens, 0
+		}
+	}
+	return kindDeny, 0, wait
+}
+
+// giveBack refunds what is left of grants that are over.
+func (b *book) giveBack(now time.Time, over grants) {
+	for i := range over {
+		g := &over[i]
+		if g.left == 0 {
+			continue
+		}
+		cost := satMul(g.left, g.unit)
+		if g.left == g.tokens {
+			cost = 0 // all, of rates that count requests too
+		}
+		b.limiter.Refund(now, g.charges, cost)
+		b.metrics.returned.Add(float64(g.left))
+	}
+}
+
+// charge books requests that were admitted without a grant: before the first assignment,
+// after the last expired, or by a data plane that does as it likes.
+func (b *book) charge(now time.Time, ns *limit.Namespace, bk *bucket, requests uint64) {
+	b.metrics.beyond.Add(float64(requests))
+	req := newRequest(ns, bk.id.Bucket)
+	defer req.Release()
+	unit, _ := price(req)
+	const most = 100 // a rule that charges less than that at a time is charged no more
+	rest := satMul(requests, unit)
+	for range most {
+		if rest == 0 {
+			return
+		}
+		req.Cost = rest
+		req.Cost = min(rest, chargeable(req))
+		b.limiter.Report(now, req)
+		rest -= req.Cost
+	}
+}
+
+// price is what one request costs, by the dearest rule that applies; single says that it
+// meets a rate which counts requests one by one.
+func price(req *limit.Request) (unit uint64, single bool) {
+	unit = 1
+	for _, rule := range req.Rules() {
+		unit = max(unit, rule.CostOf(req))
+		single = single || slices.ContainsFunc(rule.Rates, (*limit.Rate).CountsRequests)
+	}
+	return unit, single
+}
+
+// chargeable is how much of the request's cost all rules that apply charge at once.
+func chargeable(req *limit.Request) uint64 {
+	cost := req.Cost
+	for _, rule := range req.Rules() {
+		cost = min(cost, max(1, rule.CostOf(req)))
+	}
+	return cost
+}
+
+func satMul(a, b uint64) uint64 {
+	if high, low := bits.Mul64(a, b); high == 0 {
+		return low
+	}
+	return math.MaxUint64
+}

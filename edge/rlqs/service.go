@@ -1,0 +1,231 @@
+package rlqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Limiter is what decides: a node of the edge. httpapi.Limiter says what its calls do.
+type Limiter interface {
+	Rules() *limit.Set
+	Check(now time.Time, req *limit.Request) limit.Decision
+	Report(now time.Time, req *limit.Request) limit.Decision
+	Refund(now time.Time, charges []limit.Charge, cost uint64)
+}
+
+// Config is how the service behaves. The zero value is usable.
+type Config struct {
+	// TTL is how long an assignment lives; it is renewed at half of that. Default: 5 s. A
+	// longer one outlives a longer fault, and has data planes hold more of what the others
+	// might have spent.
+	TTL time.Duration
+
+	// MaxStreams, MaxStreamBuckets and MaxBuckets bound the streams, the buckets of each,
+	// and those of all (one that several streams have counts with each). Defaults: 4,096,
+	// 10,000 and 200,000. One takes about 1 kB.
+	MaxStreams, MaxStreamBuckets, MaxBuckets int
+
+	// Logger gets panics. Default: nowhere.
+	Logger *slog.Logger
+
+	// Registerer gets the metrics. Default: they are not exported.
+	Registerer prometheus.Registerer
+}
+
+const (
+	defaultTTL = 5 * time.Second
+	// tickEvery is how often what is due is looked for.
+	tickEvery = 100 * time.Millisecond
+	// maxActions is how many one message to a data plane has.
+	maxActions = 500
+)
+
+// Validate reports every mistake, each by its field.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.TTL != 0 && c.TTL < time.Second || c.TTL > time.Hour {
+		errs = append(errs, fmt.Errorf("TTL: %v is not from 1s to 1h (0 is %v)", c.TTL, defaultTTL))
+	}
+	for _, f := range []struct {
+		name string
+		is   int
+	}{{"MaxStreams", c.MaxStreams}, {"MaxStreamBuckets", c.MaxStreamBuckets}, {"MaxBuckets", c.MaxBuckets}} {
+		if f.is < 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is below 0 (0 is the default)", f.name, f.is))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	or := func(v *int, to int) {
+		if *v == 0 {
+			*v = to
+		}
+	}
+	or(&c.MaxStreams, 4096)
+	or(&c.MaxStreamBuckets, 10_000)
+	or(&c.MaxBuckets, 200_000)
+	if c.TTL == 0 {
+		c.TTL = defaultTTL
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Service serves StreamRateLimitQuotas. It is safe for concurrent use.
+type Service struct {
+	quotav3.UnimplementedRateLimitQuotaServiceServer
+	book *book
+	log  *slog.Logger
+
+	drain    sync.Once
+	draining chan struct{}
+}
+
+var _ quotav3.RateLimitQuotaServiceServer = (*Service)(nil)
+
+// New returns the service over a limiter. It starts nothing: Run does what is due.
+func New(limiter Limiter, cfg Config) (*Service, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("rlqs config: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	return &Service{book: newBook(limiter, cfg), log: cfg.Logger, draining: make(chan struct{})}, nil
+}
+
+// Register has a server serve it.
+func (s *Service) Register(server grpc.ServiceRegistrar) {
+	quotav3.RegisterRateLimitQuotaServiceServer(server, s)
+}
+
+// Run renews assignments until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.tick()
+		}
+	}
+}
+
+func (s *Service) tick() {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+		}
+	}()
+	s.book.tick(time.Now())
+}
+
+// Drain ends all streams, and those that come. Data planes keep what they were assigned
+// until it expires, and go to another edge: it is charged.
+func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
+
+func (s *Service) panicked(p any) {
+	s.log.Error("panic in the rate limit quota service", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+}
+
+// StreamRateLimitQuotas serves one data plane. It ends with INVALID_ARGUMENT, NOT_FOUND or
+// FAILED_PRECONDITION where its reports cannot be taken in, RESOURCE_EXHAUSTED where there
+// are too many, UNAVAILABLE where there are no rules yet or the edge drains, and INTERNAL
+// where this package has a bug.
+func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+	st, err := s.book.open(hostOf(call.Context()))
+	if err != nil {
+		return err
+	}
+	defer func() { s.book.close(time.Now(), st) }()
+	ended := make(chan error, 1)
+	// The end of the call ends it, as its Recv fails then; nobody waits for it, and what it
+	// reports to a stream that is closed counts nothing.
+	go func() { ended <- s.receive(call, st) }()
+	for {
+		select {
+		case err := <-ended:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case <-s.draining:
+			return status.Error(codes.Unavailable, "this edge drains: what it assigned holds until it expires; ask another edge")
+		case <-st.wake:
+			if err := send(call, s.book.take(time.Now(), st)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// receive takes in reports until the call or its data plane ends.
+func (s *Service) receive(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, st *stream) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+			err = status.Error(codes.Internal, "the limiter failed; its log says where")
+		}
+	}()
+	for {
+		in, err := call.Recv()
+		if err != nil {
+			return err
+		}
+		if err := s.book.report(time.Now(), st, in); err != nil {
+			return err
+		}
+	}
+}
+
+func send(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []action) error {
+	for len(actions) > 0 {
+		part := actions[:min(len(actions), maxActions)]
+		actions = actions[len(part):]
+		if err := call.Send(response(part)); err != nil {
+			return fmt.Errorf("send %d actions: %w", len(part), err)
+		}
+	}
+	return nil
+}
+
+func response(actions []action) *quotav3.RateLimitQuotaResponse {
+	out := &quotav3.RateLimitQuotaResponse{BucketAction: make([]*quotav3.RateLimitQuotaResponse_BucketAction, len(actions))}
+	for i := range actions {
+		out.BucketAction[i] = actions[i].message()
+	}
+	return out
+}
+
+// hostOf is the address of a data plane without its port: by it one that comes back is
+// known.
+func hostOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
+		return host
+	}
+	return p.Addr.String()
+}
