@@ -1,0 +1,217 @@
+package rlqs_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/rlqs"
+	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+)
+
+// patience is how long anything real may take on a busy machine.
+const patience = 30 * time.Second
+
+var user = map[string]string{"user": "u1"}
+
+// place is an address at which a service is served, and may be cut off and come back.
+type place struct {
+	testing.TB
+	service *rlqs.Service
+	client  quotav3.RateLimitQuotaServiceClient
+	address string
+	server  *grpc.Server
+}
+
+func newPlace(t *testing.T, cfg rlqs.Config, rules ...limit.RuleSpec) *place {
+	t.Helper()
+	node, err := edge.Local(rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := rlqs.New(node, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{TB: t, service: service, address: "127.0.0.1:0"}
+	p.serve()
+	t.Cleanup(func() { p.server.Stop() })
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	running.Go(func() { service.Run(ctx) }) // stop ends it; it is waited for below
+	t.Cleanup(func() { stop(); running.Wait() })
+	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	p.client = quotav3.NewRateLimitQuotaServiceClient(conn)
+	return p
+}
+
+// serve serves at the place's address, from anew.
+func (p *place) serve() {
+	p.Helper()
+	listener, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.address, p.server = listener.Addr().String(), grpc.NewServer()
+	p.service.Register(p.server)
+	server := p.server
+	go func() { _ = server.Serve(listener) }() // Stop ends it
+}
+
+// run has a data plane keep a stream to the place until the test ends.
+func (p *place) run(settings dataplane.Settings, broken func(error)) *dataplane.Plane {
+	plane := dataplane.New(settings)
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	running.Go(func() { plane.Run(ctx, p.client, broken) }) // stop ends it; it is waited for below
+	p.Cleanup(func() { stop(); running.Wait() })
+	return plane
+}
+
+// until waits until something holds.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after %v it is not so that %s", patience, what)
+		}
+	}
+}
+
+func hourly(most uint64) limit.RuleSpec {
+	return limit.RuleSpec{Name: "per-user", Match: limit.MatchSpec{Has: []string{"user"}}, Key: []string{"user"},
+		Rates: []limit.RateSpec{{Limit: most, Per: time.Hour}}}
+}
+
+func settings() dataplane.Settings {
+	return dataplane.Settings{
+		Domain: edge.LocalNamespace, Interval: 100 * time.Millisecond,
+		NoAssignment: &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_DENY_ALL}},
+	}
+}
+
+// TestOneLimitOverRealStreams: three data planes over gRPC, whose server dies and comes
+// back midway, use up one limit, and no more.
+func TestOneLimitOverRealStreams(t *testing.T) {
+	const most = 400
+	p := newPlace(t, rlqs.Config{}, hourly(most))
+	var planes []*dataplane.Plane
+	for range 3 {
+		planes = append(planes, p.run(settings(), nil))
+	}
+	admitted := 0
+	ask := func() {
+		for _, plane := range planes {
+			if plane.Allow(time.Now(), user) {
+				admitted++
+			}
+		}
+	}
+	until(t, "some of the limit is used", func() bool { ask(); return admitted >= 50 })
+	p.server.Stop()
+	p.serve()
+	// What was granted over the streams that broke, and expired unused, stays charged.
+	until(t, "the limit is used up", func() bool { ask(); return admitted >= most/2 && exhausted(planes) })
+	if admitted > most {
+		t.Errorf("%d admitted of %d", admitted, most)
+	}
+}
+
+// exhausted says that all are told to deny.
+func exhausted(planes []*dataplane.Plane) bool {
+	for _, plane := range planes {
+		s := plane.Strategy(time.Now(), user)
+		if _, blanket := s.GetStrategy().(*typev3.RateLimitStrategy_BlanketRule_); !blanket {
+			return false
+		}
+	}
+	return true
+}
+
+// TestStreamsThatAreRefused: a data plane is told why.
+func TestStreamsThatAreRefused(t *testing.T) {
+	p := newPlace(t, rlqs.Config{MaxStreamBuckets: 1}, hourly(10))
+	other := settings()
+	other.Domain = "elsewhere"
+	for _, c := range []struct {
+		name     string
+		settings dataplane.Settings
+		code     codes.Code
+		says     string
+	}{
+		{"another domain", other, codes.NotFound, `no rules for "elsewhere"`},
+		{"two buckets", settings(), codes.ResourceExhausted, "2 buckets of one stream are too many"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			told := make(chan error, 100)
+			plane := p.run(c.settings, func(err error) {
+				select {
+				case told <- err:
+				default:
+				}
+			})
+			plane.Allow(time.Now(), user)
+			plane.Allow(time.Now(), map[string]string{"user": "u2"})
+			select {
+			case err := <-told:
+				if status.Code(err) != c.code || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("the stream ends with %v, want %v: %s", err, c.code, c.says)
+				}
+			case <-time.After(patience):
+				t.Error("the stream goes on")
+			}
+		})
+	}
+}
+
+// TestDrain: streams end, assignments hold on, and the server can stop.
+func TestDrain(t *testing.T) {
+	p := newPlace(t, rlqs.Config{TTL: time.Minute}, hourly(1000))
+	told := make(chan error, 100)
+	plane := p.run(settings(), func(err error) {
+		select {
+		case told <- err:
+		default:
+		}
+	})
+	until(t, "a request is admitted", func() bool { return plane.Allow(time.Now(), user) })
+	p.service.Drain()
+	p.service.Drain()
+	select {
+	case err := <-told:
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "drains") {
+			t.Errorf("the stream ends with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the stream goes on")
+	}
+	p.server.GracefulStop()
+	if !plane.Allow(time.Now(), user) {
+		t.Error("the assignment ended with the stream")
+	}
+}
+
+func TestConfigMistakes(t *testing.T) {
+	_, err := rlqs.New(nil, rlqs.Config{TTL: time.Millisecond, MaxStreams: -1, MaxStreamBuckets: -1, MaxBuckets: -1})
+	for _, field := range []string{"TTL: 1ms", "MaxStreams: -1", "MaxStreamBuckets: -1", "MaxBuckets: -1"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("New: %v, want %s", err, field)
+		}
+	}
+}
