@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
 )
 
@@ -24,19 +26,29 @@ const (
 	grpcConnectionAge = 30 * time.Minute
 	// grpcDrain is how long calls under way may take when the edge stops.
 	grpcDrain = 7 * time.Second
+	// grpcPing and grpcPingWait are how soon a connection that is silent is asked whether it
+	// lives, and how long it may take to say so: a data plane that cannot be heard of holds
+	// what it was assigned.
+	grpcPing     = 10 * time.Second
+	grpcPingWait = 5 * time.Second
 )
 
-// serveGRPC serves Envoy's rate limit service, health and reflection on a listener until
-// ctx ends: then health says so, calls under way finish, and what takes longer is cut off.
-func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service) error {
+// serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, health and
+// reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
+// under way finish, and what takes longer is cut off.
+func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain, Time: grpcPing, Timeout: grpcPingWait,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	service.Register(server)
+	quotas.Register(server)
 	states := health.NewServer()
 	states.SetServingStatus(rlsv3.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	states.SetServingStatus(quotav3.RateLimitQuotaService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, states)
 	reflection.Register(server)
 
@@ -48,6 +60,7 @@ func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service)
 	case <-ctx.Done():
 	}
 	states.Shutdown()
+	quotas.Drain()
 	// Who watches health is told so, and may watch on: it is no call to finish.
 	late := time.AfterFunc(grpcDrain, server.Stop)
 	defer late.Stop()

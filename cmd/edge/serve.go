@@ -19,6 +19,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
 	"github.com/spillgate/spillgate/sync/natsbus"
 )
@@ -27,8 +28,8 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an edge",
-		Long: `Run an edge: decide over HTTP and over gRPC (Envoy's rate limit service), publish
-counts over NATS, follow the rules files.
+		Long: `Run an edge: decide over HTTP and over gRPC (Envoy's rate limit service,
+and its quota service), publish counts over NATS, follow the rules files.
 
 It starts without NATS and says so: it decides from its own counts until the
 servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
@@ -50,9 +51,9 @@ calls, send what is left, exit.`,
 
 // serve runs an edge until ctx ends.
 //
-//	listeners ──► httpapi, rls ──► node ◄── rules watcher
-//	                                │ ▲
-//	                          bus ◄─┘ └── bus
+//	listeners ──► httpapi, rls, rlqs ──► node ◄── rules watcher
+//	                                      │ ▲
+//	                                bus ◄─┘ └── bus
 //
 // Teardown, last in first out: unready, listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
@@ -93,6 +94,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	envoys := rls.New(api)
+	quotas, err := rlqs.New(node, rlqs.Config{Logger: log, Registerer: reg})
+	if err != nil {
+		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
 	if err != nil { // a server that is away is none
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -134,7 +139,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
 	})
 	if calls != nil {
-		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys) })
+		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys, quotas) })
+		front.Go("quotas", func(ctx context.Context) error {
+			quotas.Run(ctx)
+			return nil
+		})
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {
