@@ -90,7 +90,7 @@ func TestFaultsOfTheStream(t *testing.T) {
 // lines of up to 0.4 s, and requests that come all at once just when an assignment is on its
 // way, nothing is admitted that is not charged.
 func TestSlowLines(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(6) {
 		w := newWorld(t, Config{}, perUser(fixed(1_000_000, time.Hour)))
 		rng := rand.New(rand.NewPCG(seed, 2))
 		p := w.join("a", 50, dataplane.Settings{NoAssignment: denyAll, Interval: 300 * time.Millisecond})
