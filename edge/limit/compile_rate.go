@@ -36,6 +36,10 @@ func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 		c.bucket(path, rule, spec, r)
 	case Concurrency:
 		c.concurrency(path, rule, spec, r)
+	case 0:
+		if spec.Per != 0 || calendar {
+			c.window(path, rule, spec, r, calendar)
+		}
 	default:
 		c.window(path, rule, spec, r, calendar)
 	}
