@@ -29,28 +29,46 @@ func NormalPath(s string) string {
 // 3986 section 5.2.4, and so to Envoy, dots are resolved before double slashes: "/a//.." is
 // "/a/", where nginx has "/"; and "/a/." is "/a/". The URL standard (WHATWG), which those on
 // Node, Deno and Bun go by that make a URL of what they are asked, has it so with escaped
-// slashes kept: "/a%2Fb/../login" is "/login"; and a backslash is a slash to it. others is nil
-// where all read the same; escaped slashes may stay "%2F" in it.
+// slashes kept: "/a%2Fb/../login" is "/login"; a backslash is a slash to it; and what stands
+// behind two slashes at the beginning is an authority, so that "//x/login" is "/login", as it
+// is to others that take a target for a reference (RFC 3986 section 4.2: Python's urlsplit,
+// Java's URI, PHP's parse_url). others is nil where all read the same; escaped slashes may
+// stay "%2F" in it.
 func PathReadings(s string) (path string, others []string) {
 	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\`) {
 		return path, nil
 	}
 	marked := escapedMark.Replace(s)
+	others = resolved(unresolved(nil, path, marked), path, marked)
 	slashed := backslash.Replace(marked)
-	if path == s && slashed == marked {
-		return path, nil
-	}
-	whole, split := unescape(marked), unescape(escapedSlash.Replace(marked))
-	for _, reading := range [...]string{split, whole, dotsFirst(whole), cleaned(split), dotsFirst(split)} {
-		others = with(others, reading, path)
-	}
 	if slashed != marked {
-		whole, split = unescape(slashed), unescape(escapedSlash.Replace(slashed))
-		for _, reading := range [...]string{cleaned(whole), dotsFirst(whole), cleaned(split), dotsFirst(split)} {
-			others = with(others, reading, path)
+		others = resolved(others, path, slashed)
+	}
+	if strings.HasPrefix(slashed, "//") {
+		rest := strings.TrimLeft(slashed, "/")
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			rest = rest[i:]
+		} else {
+			rest = "/"
 		}
+		others = resolved(unresolved(others, path, rest), path, rest)
 	}
 	return path, others
+}
+
+// unresolved adds the readings of a path whose dots and double slashes stay.
+func unresolved(others []string, path, s string) []string {
+	others = with(others, unescape(escapedSlash.Replace(s)), path)
+	return with(others, unescape(s), path)
+}
+
+// resolved adds those that resolve them, either first.
+func resolved(others []string, path, s string) []string {
+	whole, split := unescape(s), unescape(escapedSlash.Replace(s))
+	for _, reading := range [...]string{cleaned(whole), dotsFirst(whole), cleaned(split), dotsFirst(split)} {
+		others = with(others, reading, path)
+	}
+	return others
 }
 
 // with is the readings of a path with one more, if that is another.
