@@ -227,13 +227,21 @@ func SetPath(req *limit.Request, target string) {
 // query: with one a client would have a counter of its own; others are how else origins may
 // read it.
 func pathOf(target string) (path string, others []string) {
+	if i := strings.IndexByte(target, '?'); i > 0 {
+		target = target[:i]
+	}
+	if i := strings.IndexByte(target, '#'); i > 0 { // a fragment, or a letter: net/http and nginx have none in targets
+		path, others = pathOf(target[:i])
+		if whole, more := limit.PathReadings(strings.ReplaceAll(target, "#", "%23")); target[0] == '/' {
+			others = append(append(others, whole), more...)
+		}
+		return path, others
+	}
 	switch i := strings.IndexAny(target, "?#"); {
 	case target == "":
 		return "", nil // nobody told
 	case i == 0:
 		return "/", nil // RFC 9110 section 4.2.3
-	case i > 0:
-		target = target[:i]
 	}
 	if target[0] != '/' {
 		_, rest, ok := strings.Cut(target, "://")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,19 @@ func TestUnixSocketIsToldByItsOwnEnd(t *testing.T) {
 	}
 }
 
+// A number sign begins a fragment to some, and is a letter to net/http and nginx: rules for
+// either reading apply.
+func TestNumberSignsHideNoPath(t *testing.T) {
+	for target, want := range map[string]string{
+		"/#/../download/x": "/download/x", "/a#b/../download/x?q": "/download/x", "/download/x#y": "/download/x", "/download/x": "/download/x",
+	} {
+		path, others := pathOf(target)
+		if !slices.Contains(append(others, path), want) {
+			t.Errorf("%s: %q, %q, want %q among them", target, path, others, want)
+		}
+	}
+}
+
 func TestFillHTTP(t *testing.T) {
 	doc := perClient(1)
 	doc.Rules[0].Key = []string{"client_ip", "header.X-User-Id"}
@@ -133,6 +147,7 @@ func TestFillHTTP(t *testing.T) {
 		{"an escaped question mark", map[string]string{"X-Original-Uri": "/a%3Fb/%63?q"}, map[string]string{"path": "/a%3Fb/c"}},
 		{"a small one beside a bad escape", map[string]string{"X-Original-Uri": "/%zz/a%3fb"}, map[string]string{"path": "/%zz/a%3Fb"}},
 		{"an escaped number sign", map[string]string{"X-Original-Uri": "/a%23b#c"}, map[string]string{"path": "/a#b"}},
+		{"a number sign first", map[string]string{"X-Original-Uri": "#a"}, map[string]string{"path": "/"}},
 		{"a fragment", map[string]string{"X-Original-Uri": "/a#b"}, map[string]string{"path": "/a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -33,7 +33,8 @@ func NormalPath(s string) string {
 // behind two slashes at the beginning is an authority, so that "//x/login" is "/login", as it
 // is to others that take a target for a reference (RFC 3986 section 4.2: Python's urlsplit,
 // Java's URI, PHP's parse_url). others is nil where all read the same; escaped slashes may
-// stay "%2F" in it.
+// stay "%2F" in it. Where a gateway reads a path by one of these before an origin does, that may
+// be another: with escaped slashes kept first, and read then.
 func PathReadings(s string) (path string, others []string) {
 	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\`) {
 		return path, nil
@@ -67,6 +68,10 @@ func resolved(others []string, path, s string) []string {
 	whole, split := unescape(s), unescape(escapedSlash.Replace(s))
 	for _, reading := range [...]string{cleaned(whole), dotsFirst(whole), cleaned(split), dotsFirst(split)} {
 		others = with(others, reading, path)
+		if split != whole && strings.Contains(reading, "%2F") { // a gateway resolved it, and the origin behind does so anew
+			later := strings.ReplaceAll(reading, "%2F", "/")
+			others = with(with(others, cleaned(later), path), dotsFirst(later), path)
+		}
 	}
 	return others
 }

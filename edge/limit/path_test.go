@@ -24,6 +24,7 @@ func TestPathReadings(t *testing.T) {
 		{"/login/.", "/login", []string{"/login/.", "/login/"}},
 		{"/login/x/..", "/login", []string{"/login/x/..", "/login/"}},
 		{"/..", "/", []string{"/.."}},
+		{"/a%2Fb/../x%2F..%2Flogin", "/a/login", []string{"/a%2Fb/../x%2F..%2Flogin", "/a/b/../x/../login", "/x%2F..%2Flogin", "/login"}},
 		{"//x/login", "/x/login", []string{"//x/login", "/login"}},
 		{"///x/y/../login", "/x/login", []string{"///x/y/../login", "/y/../login", "/login"}},
 		{"//login", "/login", []string{"//login", "/"}},
