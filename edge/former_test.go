@@ -177,3 +177,16 @@ func TestChangedBucketOfATenant(t *testing.T) {
 		}
 	}
 }
+
+// Who looks at no problems has the rules that were good go on.
+func TestNoRulesChangeNothing(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
+	set, problems := limit.Compile(limit.Document{Rules: []limit.RuleSpec{{Name: "bad name"}}})
+	if set != nil || len(problems) == 0 {
+		t.Fatalf("%v, %v: want a mistake", set, problems)
+	}
+	n.SetRules(set)
+	if before, after := check(n, start, "u"), check(n, start, "u"); !before.Allowed || after.Allowed {
+		t.Errorf("%+v, then %+v: want one of 1", before, after)
+	}
+}

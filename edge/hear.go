@@ -102,3 +102,33 @@ func (s *shard) plus(a, b []crdt.Cell) []crdt.Cell {
 	}
 	return s.scratch
 }
+
+// fetchAhead is how many keys ahead a record is brought near while a reply is
+// heard: it was last seen when its delta was drained.
+const fetchAhead = 4
+
+// hearing is what all that is heard with a reply or a push has in common.
+type hearing struct {
+	now     int64
+	left    int64 // when that left that the reply is to
+	regions uint16
+	told    int64 // when it was said, by the aggregator's clock
+
+	// Slices of rate from reach to horizon count: keys of one come in rows.
+	rate           *limit.Rate
+	reach, horizon crdt.Slice
+}
+
+// counting is the part of cells, which ascend, that counts.
+func (h *hearing) counting(rate *limit.Rate, cells []crdt.Cell) []crdt.Cell {
+	if h.rate != rate {
+		h.rate, h.reach, h.horizon = rate, rate.Reach(h.now), rate.SliceAt(h.now+int64(maxAhead))
+	}
+	for len(cells) > 0 && cells[0].Slice < h.reach {
+		cells = cells[1:]
+	}
+	for len(cells) > 0 && cells[len(cells)-1].Slice > h.horizon {
+		cells = cells[:len(cells)-1]
+	}
+	return cells
+}

@@ -2,6 +2,7 @@ package regional_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // punish sends the end of a penalty, and no counts.
@@ -279,4 +281,71 @@ func TestPenaltyIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("after a peer's reply", in(2*time.Hour))
+}
+
+// A PoP that has nothing to show keeps a key out for a day at the most, and then half
+// of the time, however often and by which of its edges it tells a later end; one with a
+// key that has used half of its limit may do so anew, and so may another PoP.
+func TestPenaltiesHaveTerms(t *testing.T) {
+	alone.Mark(t)
+	now := start
+	r := newRegion(t, "eu", newStore(&now))
+	tells := func(after, lasts time.Duration, n int) (until time.Duration) {
+		t.Helper()
+		now = start.Add(after)
+		r.now = now
+		(&edge{name: fmt.Sprint("m", n%3), seq: uint64(n)}).punish(r, minute, now.Add(lasts).UnixNano())
+		r.Tick(now)
+		if got := untilOf(r, minute); got != 0 {
+			return time.Duration(got - start.UnixNano())
+		}
+		return 0
+	}
+	const day = 24 * time.Hour
+	out, step, n := time.Duration(0), time.Minute, 0
+	for at := time.Duration(0); at < 8*day; at += step {
+		n++
+		until := tells(at, time.Hour, n)
+		if until > at {
+			out += step
+		}
+		if at < day && until > day {
+			t.Fatalf("at %v it is kept out until %v, want %v at most", at, until, day)
+		}
+	}
+	if out < 3*day || out > 4*day+time.Hour {
+		t.Errorf("kept out for %v of 8 days, want 4 days", out)
+	}
+	if st := r.Stats(now); st.Clamped == 0 {
+		t.Error("nothing is counted as too much")
+	}
+
+	// One that is told once, as far ahead as may be.
+	now = start
+	r = newRegion(t, "eu", newStore(&now))
+	if got := tells(0, 300*day, 1); got != day {
+		t.Errorf("told 300 days it is kept out for %v, want a day", got)
+	}
+	if got := tells(30*time.Hour, day, 2); got != 0 {
+		t.Errorf("while it rests: until %v, want nothing", got)
+	}
+	other := deltasync.Up{
+		Kind: deltasync.KindEdge, Region: "eu", Pop: "q", Name: "e1", Node: deltasync.NodeID("eu", "q", "e1"), Incarnation: 1, Lanes: 1, Seq: 1, SentAt: now.UnixNano(),
+		Sections: []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{{Key: 9, Until: now.Add(time.Minute).UnixNano()}}}},
+	}
+	b, err := other.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Handle(context.Background(), now, deltasync.EdgeSubject("eu", 0, "q", "e1"), b)
+	if got := untilOf(r, minute); got != now.Add(time.Minute).UnixNano() {
+		t.Errorf("another PoP is not heeded meanwhile: %d", got)
+	}
+	if got := tells(40*time.Hour, day, 3); got != 0 {
+		t.Errorf("while it rests: until %v, want nothing", got)
+	}
+	(&edge{name: "e1", seq: 100}).tell(r, 9, charge(now, minute.Limit/2))
+	if got := tells(40*time.Hour, time.Hour, 4); got != 41*time.Hour {
+		t.Errorf("of a key that has used half of its limit: until %v, want 41 h", got)
+	}
 }
