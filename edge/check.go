@@ -86,7 +86,7 @@ const few = 4
 // short says that the request meets one rule with a few rates, and wants
 // nothing but a decision: as most do.
 func short(req *limit.Request, rules []*limit.Rule) bool {
-	if len(rules) != 1 || req.Peek || req.Details || req.Receipt || req.Bounds {
+	if len(rules) != 1 || req.Ambiguous() || req.Peek || req.Details || req.Receipt || req.Bounds {
 		return false
 	}
 	rates := len(rules[0].Rates)
@@ -332,6 +332,9 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
 		}
 	}
+	if req.Ambiguous() {
+		dst = n.appendReadings(dst, req, rules)
+	}
 	for _, rule := range rules {
 		if rule.Elastic == nil || rule.Elastic.Parent == nil {
 			continue
@@ -348,6 +351,24 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 		lenders := slices.DeleteFunc(dst[from:], func(c counter) bool { return c.rate.PerRequest }) // a gap is nothing to lend
 		dst = dst[:from+len(lenders)]
 	}
+	return dst
+}
+
+// appendReadings appends those that rules have whose keys are made of other readings of the
+// request's path.
+func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.Rule) []counter {
+	req.Readings(func(here []*limit.Rule) {
+		for _, rule := range here {
+			if rule.Allow || !slices.Contains(rules, rule) {
+				continue
+			}
+			from := len(dst)
+			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
+			if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
+				dst = dst[:from]
+			}
+		}
+	})
 	return dst
 }
 

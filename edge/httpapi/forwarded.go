@@ -227,35 +227,36 @@ func SetPath(req *limit.Request, target string) {
 // query: with one a client would have a counter of its own; others are how else origins may
 // read it.
 func pathOf(target string) (path string, others []string) {
-	if i := strings.IndexByte(target, '?'); i > 0 {
-		target = target[:i]
-	}
-	if i := strings.IndexByte(target, '#'); i > 0 { // a fragment, or a letter: net/http and nginx have none in targets
-		path, others = pathOf(target[:i])
-		if whole, more := limit.PathReadings(strings.ReplaceAll(target, "#", "%23")); target[0] == '/' {
-			others = append(append(others, whole), more...)
-		}
-		return path, others
-	}
-	switch i := strings.IndexAny(target, "?#"); {
-	case target == "":
+	if target == "" {
 		return "", nil // nobody told
-	case i == 0:
+	}
+	target, _, _ = strings.Cut(target, "?")
+	before, _, signed := strings.Cut(target, "#")
+	path, others = readingsOf(before)
+	if signed && before != "" && before[0] == '/' { // to net/http and nginx it is a letter like any other
+		whole, more := limit.PathReadings(target)
+		others = append(append(others, whole), more...)
+	}
+	return path, others
+}
+
+// readingsOf is pathOf of a target without query and fragment.
+func readingsOf(target string) (path string, others []string) {
+	switch {
+	case target == "":
 		return "/", nil // RFC 9110 section 4.2.3
+	case target[0] == '/':
+		return limit.PathReadings(target)
 	}
-	if target[0] != '/' {
-		_, rest, ok := strings.Cut(target, "://")
-		if !ok { // "*", as OPTIONS has it, which proxies pass on as a path where it comes with other methods
-			path, others = limit.PathReadings("/" + target)
-			return target, append(others, path)
-		}
-		i := strings.IndexByte(rest, '/')
-		if i < 0 {
-			return "/", nil
-		}
-		target = rest[i:]
+	_, rest, absolute := strings.Cut(target, "://")
+	if !absolute { // "*", as OPTIONS has it, which proxies pass on as a path where it comes with other methods
+		path, others = limit.PathReadings("/" + target)
+		return target, append(others, path)
 	}
-	return limit.PathReadings(target)
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return limit.PathReadings(rest[i:])
+	}
+	return "/", nil
 }
 
 // hostOf is a host without port, in lower case, and of a list the last, which

@@ -142,6 +142,33 @@ func TestPathsAreThoseOfTheMux(t *testing.T) {
 	}
 }
 
+// A limit of each path is one of what any origin serves there: who writes it in a hundred
+// ways has no hundred of them, and is told of one.
+func TestSpellingsShareTheLimitOfTheirPath(t *testing.T) {
+	for _, match := range [][]string{{"/login"}, {"/api/**", "/login"}, nil} {
+		for _, form := range []string{"/x%d%%2Fb/../login", "/x%d%%5C..%%5Clogin", "//x%d/login", "/x%d/../login", "/x%d%%2Fb/../y%%2F..%%2Flogin"} {
+			rule := limit.RuleSpec{Name: "p", Match: limit.MatchSpec{Path: match}, Key: []string{"client_ip", "path"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}}
+			limited, err := httplimit.New(node(t, rule), "", httpapi.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			if w := get(h, "/login", "192.0.2.1:1", nil); w.Code != http.StatusOK {
+				t.Fatalf("/login: %d", w.Code)
+			}
+			for i := range 5 {
+				w := get(h, fmt.Sprintf(form, i), "192.0.2.1:1", nil)
+				if w.Code != http.StatusTooManyRequests || strings.Count(w.Header().Get("RateLimit"), ";r=") != 1 {
+					t.Errorf("rule for %v: %s: %d, %v; want 429, and one limit", match, fmt.Sprintf(form, i), w.Code, w.Header())
+				}
+			}
+			if w := get(h, "/other/%2Fx", "192.0.2.1:1", nil); w.Code != http.StatusOK {
+				t.Errorf("rule for %v: another path: %d", match, w.Code)
+			}
+		}
+	}
+}
+
 // A target without a path is "/" (RFC 9110 section 4.2.3), to a proxy as well, which passes
 // on others as paths.
 func TestTargetsWithoutPathAreLimited(t *testing.T) {

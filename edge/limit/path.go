@@ -1,10 +1,11 @@
 package limit
 
 import (
+	"bytes"
+	"encoding/hex"
 	"net/url"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -87,22 +88,19 @@ func with(others []string, reading, path string) []string {
 // dotsFirst is a path with dots resolved by RFC 3986 section 5.2.4, and double slashes after
 // that.
 func dotsFirst(s string) string {
-	var kept []string
-	names := strings.Split(strings.TrimPrefix(s, "/"), "/")
-	for i, name := range names {
-		switch name {
-		case "..":
-			kept = kept[:max(0, len(kept)-1)]
-		case ".":
-		default:
-			kept = append(kept, name)
-			continue
-		}
-		if i == len(names)-1 {
-			kept = append(kept, "")
+	out, dots := make([]byte, 0, len(s)+1), false
+	for name := range strings.SplitSeq(strings.TrimPrefix(s, "/"), "/") {
+		switch dots = name == "." || name == ".."; {
+		case !dots:
+			out = append(append(out, '/'), name...)
+		case name == "..":
+			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
 		}
 	}
-	return cleaned("/" + strings.Join(kept, "/"))
+	if dots || len(out) == 0 {
+		out = append(out, '/')
+	}
+	return cleaned(string(out))
 }
 
 // cleaned is a path with dots and double slashes resolved.
@@ -135,8 +133,9 @@ func unescape(s string) string {
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
 		if s[i] == '%' && i+2 < len(s) {
-			if b, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				out = append(out, byte(b))
+			var b [1]byte
+			if _, err := hex.Decode(b[:], []byte(s[i+1:i+3])); err == nil {
+				out = append(out, b[0])
 				i += 2
 				continue
 			}

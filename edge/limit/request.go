@@ -212,37 +212,56 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 }
 
 // AlsoPaths says how other origins read the request's path: see PathReadings. Nobody here
-// knows which of them serves it, so the rules of all readings apply, and of the costs by
-// route the highest. Keys are made of the path itself.
+// knows which of them serves it, so the rules of all readings apply, with keys of each, and
+// of the costs by route the highest. The slice belongs to the request from then on.
 func (req *Request) AlsoPaths(paths []string) { req.otherPaths = paths }
+
+// Ambiguous says that the request's path can be read in several ways.
+func (req *Request) Ambiguous() bool { return len(req.otherPaths) > 0 }
 
 // Rules are the rules that apply: the first match of each group, of other readings of
 // the path as well. The slice serves until the next call or Release.
 func (req *Request) Rules() []*Rule {
-	req.rules = req.rules[:0]
 	req.derived.forget()
-	for i := range req.ns.groups {
-		if r := req.ns.groups[i].first(req); r != nil {
-			req.rules = append(req.rules, r.For(req))
-		}
-	}
-	for _, path := range req.otherPaths {
-		req.readAs(path)
+	req.rules = req.appendFirst(req.rules[:0])
+	if req.Ambiguous() {
+		req.Readings(func(rules []*Rule) {
+			for _, r := range rules {
+				if !slices.Contains(req.rules, r) {
+					req.rules = append(req.rules, r)
+				}
+			}
+		})
 	}
 	return req.rules
 }
 
-// readAs adds the rules of another reading of the path.
-func (req *Request) readAs(path string) {
-	defer req.put(slotPath, req.attrs[slotPath])
-	req.put(slotPath, path)
+// appendFirst appends the first rule of each group that matches.
+func (req *Request) appendFirst(rules []*Rule) []*Rule {
 	for i := range req.ns.groups {
 		if r := req.ns.groups[i].first(req); r != nil {
-			if r = r.For(req); !slices.Contains(req.rules, r) {
-				req.rules = append(req.rules, r)
-			}
+			rules = append(rules, r.For(req))
 		}
 	}
+	return rules
+}
+
+// Readings has f see the request once with each other reading of its path in the place of
+// that, and the rules that apply then.
+func (req *Request) Readings(f func(rules []*Rule)) {
+	for i := range req.otherPaths {
+		req.swapPath(i)
+		f(req.appendFirst(nil))
+		req.swapPath(i)
+	}
+}
+
+// swapPath swaps the request's path with another reading of it.
+func (req *Request) swapPath(i int) {
+	path := req.attrs[slotPath]
+	req.put(slotPath, req.otherPaths[i])
+	req.otherPaths[i] = path
+	req.derived.forget()
 }
 
 // Scratch is a buffer for building keys; hand back what it grew to.
