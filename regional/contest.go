@@ -29,10 +29,12 @@ type contest struct {
 	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
-	telling kept  // what of that the other regions were told
-	began   int64 // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
-	beganAt int64 // when they last did
-	place   int   // in lane.contests
+	telling kept    // what of that the other regions were told
+	began   int64   // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
+	beganAt int64   // when they last did
+	place   int     // in lane.contests
+	pop     uint64  // whose edge began it; nobody: another region told of it
+	payers  []owned // the PoPs of its edges, as lane.bill counted them
 }
 
 // spent is what was charged, and what of that was given back.
@@ -56,7 +58,7 @@ type sums struct {
 
 // bytes is about the memory that it takes.
 func (t *contest) bytes() int {
-	return int(unsafe.Sizeof(contest{})) + cap(t.edges)*int(unsafe.Sizeof(asker{})) + cap(t.regions)*int(unsafe.Sizeof(regionDemand{}))
+	return int(unsafe.Sizeof(contest{})) + cap(t.edges)*int(unsafe.Sizeof(asker{})) + cap(t.regions)*int(unsafe.Sizeof(regionDemand{})) + cap(t.payers)*int(unsafe.Sizeof(owned{}))
 }
 
 // kept is what was kept, as told at some time.
@@ -104,9 +106,6 @@ const (
 	forgetContest = 10 * time.Second
 	// mostAskers bounds the edges of a contest; the one heard of longest ago makes way.
 	mostAskers = 4096
-	// contestShare is the part of a lane's room that contests may take before they have no
-	// more edges: whoever asks need not have counted anything.
-	contestShare = 4
 	// fewAskers are added up at any time, more not oftener than every perAsker for each.
 	fewAskers = 64
 	perAsker  = 5 * time.Microsecond
@@ -133,8 +132,8 @@ func (t *contest) knows(node uint64) bool {
 	return slices.ContainsFunc(t.edges, func(a asker) bool { return a.node == node })
 }
 
-// asks takes in the demand of an edge, that is there.
-func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int64) {
+// asks takes in the demand of an edge, that is there, and says whether it is a new one.
+func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int64) (fresh bool) {
 	t.heard = now
 	switch {
 	case d.Since > 0:
@@ -163,6 +162,7 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 		}
 		t.edges[oldest] = asks
 	}
+	return i < 0
 }
 
 // sumOf is the sum of what a contest's edges are weighed by.
@@ -208,8 +208,9 @@ func (e *asker) since(s limit.Spans, pace float64, patience time.Duration, now i
 }
 
 // prune forgets edges that have long said nothing: what they asked for counts for
-// nothing any more, as with those that are gone for good.
-func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now int64) {
+// nothing any more, as with those that are gone for good. It says whether there were any.
+func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now int64) (some bool) {
+	before := len(t.edges)
 	least := pace / 1000 / float64(max(1, len(t.edges)))
 	t.heard = min(t.heard, now)
 	for i := range t.edges { // or who went would be there as long as the clock was set back
@@ -222,6 +223,7 @@ func (t *contest) prune(s limit.Spans, pace float64, patience time.Duration, now
 		d := e.since(s, pace, patience, now)
 		return max(d.Fast, d.Mid, d.Slow, d.Window) < least
 	})
+	return len(t.edges) < before
 }
 
 func atMost(d limit.Demand, most float64) limit.Demand {
@@ -307,7 +309,9 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 			l.weigh(c)
 			continue
 		}
-		c.contest.prune(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
+		if c.contest.prune(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now) {
+			l.bill(c.contest)
+		}
 		if a.republish(c, now) {
 			a.exportTo(l, key, c, nothing, 0, a.homes.all, now)
 		}
@@ -321,6 +325,7 @@ func (l *lane) strike(c *counter) {
 	if c.contest == nil {
 		return
 	}
+	l.unbill(c.contest)
 	place, last := c.contest.place, len(l.contests)-1
 	key := l.contests[last]
 	l.counters[key].contest.place = place
@@ -429,11 +434,18 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 		return false
 	}
 	if up.Kind == deltasync.KindEdge {
-		if l.room.asking > l.room.bytes/contestShare && (c.contest == nil || !c.contest.knows(up.Node)) {
+		if !l.mayAsk(c, up.Node) {
 			a.stats.overdrawn.Add(1)
 			return false
 		}
-		l.contested(key, c, a.unseen(now), now).asks(up.Node, l.present[up.Node], d, now)
+		began := c.contest == nil
+		t := l.contested(key, c, a.unseen(now), now)
+		if began {
+			t.pop = deltasync.PopOf(up.Node)
+		}
+		if t.asks(up.Node, l.present[up.Node], d, now) {
+			l.bill(t)
+		}
 		return a.republish(c, now)
 	}
 	j := slices.Index(a.nodes, up.Node)

@@ -76,7 +76,8 @@ func TestNobodysKeysMakeRoom(t *testing.T) {
 }
 
 // Whoever asks for how much of a key need not have counted anything, and may be invented.
-// Nobody's keys are forgotten for it, and it takes a quarter of the room and no more.
+// Nobody's keys are forgotten for it, it takes a quarter of the room and no more, and the
+// edges of another PoP are told their shares as ever.
 func TestAskersTakeTheirPart(t *testing.T) {
 	const budget, keys, asked = 1 << 20, 300, 100
 	r := small(t, regional.Config{Boot: still, MaxBytes: budget}, newStore(&start))
@@ -100,6 +101,35 @@ func TestAskersTakeTheirPart(t *testing.T) {
 	if took < budget/5 || took > budget/4+budget/20 {
 		t.Errorf("askers take %d bytes of %d, want about a quarter", took, budget)
 	}
+	if told := p.asks(r, 2000, keys); told < 50 {
+		t.Errorf("another PoP's edge is told its share of %d keys of %d, want those that fit into half of a half of the quarter", told, keys)
+	}
+	if told := (&edge{name: "late", pop: greedy}).asks(r, 2300, 10); told > 0 {
+		t.Errorf("the greedy PoP's next edge is told its share of %d keys", told)
+	}
+	for range 100 { // edges that ask for nothing more are forgotten, and their contests
+		r.now = r.now.Add(time.Second)
+		r.Exports(r.now)
+	}
+	if told := (&edge{name: "late", pop: greedy}).asks(r, 5000, 10); told < 10 {
+		t.Errorf("when all that is over its edge is told its share of %d keys of 10", told)
+	}
+}
+
+// asks has an edge ask for so many keys from one on, and counts those of which it is told
+// its share.
+func (e *edge) asks(r *region, from deltasync.Key, n int) (told int) {
+	r.t.Helper()
+	for k := range deltasync.Key(n) {
+		down := e.send(r, deltasync.Section{Shape: minute, Deltas: []deltasync.Delta{
+			{Key: from + k, Flags: deltasync.FlagTouch, Demand: &deltasync.Demand{Fast: 1, Mid: 1, Slow: 1, Window: 1}}}})
+		for _, t := range down.Totals {
+			if t.Share != nil {
+				told++
+			}
+		}
+	}
+	return told
 }
 
 // answersCounted counts the vectors in a store's answers.

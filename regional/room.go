@@ -59,14 +59,15 @@ func LeastBytes(lanes, peers int) int64 {
 
 // room is what the counters of a lane may take, and do.
 type room struct {
-	keys, bytes int      // at most
-	held        int      // bytes of the counters
-	guests      int      // of them those of guests
-	asking      int      // and those of contests
-	unmet       bool     // some found no room since sendAway
-	most        int      // counters that there were at once
-	displaced   uint64   // counters that were forgotten though they cannot be read again
-	all         searches // among all counters
+	keys, bytes int            // at most
+	held        int            // bytes of the counters
+	guests      int            // of them those of guests
+	asking      int            // and those of contests
+	askers      map[uint64]int // of these, by PoP: see popasks.go
+	unmet       bool           // some found no room since sendAway
+	most        int            // counters that there were at once
+	displaced   uint64         // counters that were forgotten though they cannot be read again
+	all         searches       // among all counters
 }
 
 // searches is what those for counters to be forgotten go on from, among all or a PoP's.
