@@ -32,6 +32,7 @@ var profiles = map[string]profile{
 	"x-ratelimit": xRateLimit,
 	"github":      github,
 	"ietf-06":     ietf06,
+	"envoy":       envoy,
 	"none":        nil,
 }
 
@@ -227,6 +228,25 @@ func ietf06(f *fields, a *answer) {
 	f.addUint(&rateLimitLimit, a.told.Rate.Limit)
 	f.addUint(&rateLimitLeft, a.told.Remaining)
 	f.addUint(&rateLimitReset, wholeSeconds(a.effective(&a.told)))
+}
+
+// envoy is what Envoy itself adds with enable_x_ratelimit_headers: DRAFT_VERSION_03: the
+// limit that is told, then each with its window and name, and the reset as a delay.
+// Clients that expect an epoch there, as GitHub's, take it for long past, and spin.
+func envoy(f *fields, a *answer) {
+	if f.begin(&xRateLimitLimit) {
+		f.text = strconv.AppendUint(f.text, a.told.Rate.Limit, 10)
+		a.eachShown(func(s *limit.State) {
+			f.text = strconv.AppendUint(append(f.text, ", "...), s.Rate.Limit, 10)
+			if w := WindowOf(s.Rate); s.Rate.Lease == 0 && w%time.Second == 0 {
+				f.parameter(";w=", uint64(w/time.Second))
+			}
+			f.text = append(append(append(f.text, `;name="`...), s.Rate.Policy...), '"')
+		})
+		f.end()
+	}
+	f.addUint(&xRateLimitLeft, a.told.Remaining)
+	f.addUint(&xRateLimitReset, wholeSeconds(a.effective(&a.told)))
 }
 
 // retrySeconds is Retry-After for a wait: never earlier than the wait's end,

@@ -39,6 +39,8 @@ func TestProfiles(t *testing.T) {
 			map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Used": "1", "X-Ratelimit-Reset": "1767225660"}},
 		{[]string{"ietf-06"}, map[string]string{"Ratelimit-Limit": "1", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "45"},
 			map[string]string{"Ratelimit-Limit": "1", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "45"}},
+		{[]string{"envoy"}, map[string]string{"X-Ratelimit-Limit": `1, 1;w=60;name="per-client.minute"`, "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "45"},
+			map[string]string{"X-Ratelimit-Limit": `1, 1;w=60;name="per-client.minute"`, "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "45"}},
 		{[]string{"none"}, nil, nil},
 		{[]string{"x-ratelimit", "github"}, map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Used": "1", "X-Ratelimit-Reset": "1767225660"},
 			map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Retry-After": "45", "X-Ratelimit-Used": "1", "X-Ratelimit-Reset": "1767225660"}},

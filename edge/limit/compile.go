@@ -233,9 +233,7 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 		r.Headers = []string{HeaderProfiles[0]}
 	}
 	for i, h := range r.Headers {
-		if unbuilt(h) {
-			c.problem(fmt.Sprintf("%s.headers[%d]", path, i), "E181", strings.Join(HeaderProfiles, ", "), "header profile %q is not built yet", h)
-		} else if !slices.Contains(HeaderProfiles, h) {
+		if !slices.Contains(HeaderProfiles, h) {
 			c.problem(fmt.Sprintf("%s.headers[%d]", path, i), "E152", strings.Join(HeaderProfiles, ", "), "%q is no header profile", h)
 		}
 	}
@@ -269,9 +267,5 @@ func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 // unbuilt says whether a word belongs to the language of rules, but not to
 // this version of it.
 func unbuilt(word string) bool {
-	switch word {
-	case "envoy":
-		return true
-	}
 	return strings.HasPrefix(word, "group:")
 }

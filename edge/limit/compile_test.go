@@ -78,7 +78,6 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		}, "E148", "rules[0].rates[0].align"},
 		"status":             {func(d *limit.Document) { d.Rules[0].OnLimit.Status = 200 }, "E151", "rules[0].on_limit.status"},
 		"header profile":     {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"none", "draft-1"} }, "E152", "rules[0].on_limit.headers[1]"},
-		"later profile":      {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"envoy"} }, "E181", "rules[0].on_limit.headers[0]"},
 		"path":               {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a", "b"} }, "E161", "rules[0].match.path[1]"},
 		"stars":              {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a*"} }, "E161", "rules[0].match.path[0]"},
 		"path with a query":  {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a?b=1"} }, "E161", "rules[0].match.path[0]"},

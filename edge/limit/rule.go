@@ -35,7 +35,7 @@ var showNames = map[string]Show{"tightest": ShowTightest, "all": ShowAll, "none"
 
 // HeaderProfiles are the names of the response header sets that a rule may
 // ask for; the surfaces write them.
-var HeaderProfiles = []string{"draft-11", "x-ratelimit", "github", "ietf-06", "none"}
+var HeaderProfiles = []string{"draft-11", "x-ratelimit", "github", "ietf-06", "envoy", "none"}
 
 // Rule is a compiled rule: immutable and shared. Index is its place in the
 // Set, so that others can keep something a rule in a slice.
