@@ -1,0 +1,122 @@
+package deferred
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Letter is a dead letter: a request that was given up.
+type Letter struct {
+	ID       string    `json:"id"`
+	Tenant   string    `json:"tenant"`
+	Method   string    `json:"method"`
+	URI      string    `json:"uri"`
+	Reason   string    `json:"reason"`
+	Tries    int       `json:"tries"`
+	Accepted time.Time `json:"accepted"`
+	Died     time.Time `json:"died"`
+	// Next is where the letters after this one begin; see Dead.
+	Next uint64 `json:"next"`
+}
+
+// mostLetters bounds what Dead returns at once.
+const mostLetters = 1000
+
+// Dead is at most n dead letters, the oldest first, from one on: 0, or the Next of another.
+func (q *Queue) Dead(ctx context.Context, from uint64, n int) ([]Letter, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	stream, err := q.js.Stream(ctx, q.dead)
+	if err != nil {
+		return nil, unavailable("ask for "+q.dead, err)
+	}
+	var out []Letter
+	for from = max(from, 1); len(out) < min(n, mostLetters); {
+		m, err := stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(q.grave("*")))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return out, unavailable("read "+q.dead, err)
+		}
+		from = m.Sequence + 1
+		r, err := requestOf(m.Header, m.Data)
+		if err != nil {
+			q.log.Error("a dead letter cannot be read", "sequence", m.Sequence, "err", err)
+			continue
+		}
+		l := letterOf(r, m)
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func letterOf(r *Request, m *jetstream.RawStreamMsg) Letter {
+	reason, _ := strconv.Unquote(m.Header.Get(headerReason))
+	return Letter{
+		ID: r.ID, Tenant: r.Tenant, Method: r.HTTP.Method, URI: r.HTTP.RequestURI, Reason: reason,
+		Tries: triesOf(m.Header.Get(headerTries)), Accepted: r.Accepted, Died: m.Time, Next: m.Sequence + 1,
+	}
+}
+
+// letter is the dead letter of an id, with the request.
+func (q *Queue) letter(ctx context.Context, id string) (*Request, jetstream.Stream, uint64, error) {
+	if !validID(id) {
+		return nil, nil, 0, fmt.Errorf("deferred: %q: %w", id, ErrUnknown)
+	}
+	stream, err := q.js.Stream(ctx, q.dead)
+	if err != nil {
+		return nil, nil, 0, unavailable("ask for "+q.dead, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, q.grave(id))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil, 0, fmt.Errorf("deferred: %s: %w among the dead", id, ErrUnknown)
+	}
+	if err != nil {
+		return nil, nil, 0, unavailable("look for "+id, err)
+	}
+	r, err := requestOf(m.Header, m.Data)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("deferred: dead letter %s: %w", id, err)
+	}
+	return r, stream, m.Sequence, nil
+}
+
+// Revive has a dead request wait once more, under a new id, which it returns: it has as
+// long to wait as it had at first, and all tries. Its Idempotency-Key stays.
+func (q *Queue) Revive(ctx context.Context, id string) (string, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	r, stream, sequence, err := q.letter(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	r.Expires = q.cfg.Now().Add(r.Expires.Sub(r.Accepted))
+	r.ID = NewID()
+	if err := q.Put(ctx, r); err != nil {
+		return "", err
+	}
+	if err := stream.DeleteMsg(ctx, sequence); err != nil {
+		return r.ID, unavailable("forget the dead letter "+id, err)
+	}
+	return r.ID, nil
+}
+
+// Forget throws a dead letter away.
+func (q *Queue) Forget(ctx context.Context, id string) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	_, stream, sequence, err := q.letter(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := stream.DeleteMsg(ctx, sequence); err != nil {
+		return unavailable("forget the dead letter "+id, err)
+	}
+	return nil
+}

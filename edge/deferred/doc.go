@@ -1,0 +1,15 @@
+// Package deferred keeps requests that a limit has no room for, and has them done when it
+// has: the client is told 202 and where to look, and a worker sends what waits through the
+// same limits, to the same upstream.
+//
+// What waits stands in a JetStream work queue of the region, on disk, so many of a tenant
+// and no more: beyond that the client is told 429, as without it. What became of a request
+// stands in a key-value bucket beside it, and what could not be done in a stream of dead
+// letters, with the reason, until somebody looks.
+//
+// A request is done once, or reported dead. That is at the upstream's door: a worker that
+// dies between the upstream's answer and the note of it leaves the next one no way to know,
+// and it is sent again, with the same Idempotency-Key. So nothing is deferred but what may
+// be done twice: methods that HTTP calls idempotent (RFC 9110, section 9.2.2), and others
+// only with an Idempotency-Key of the client's own, which the upstream is to heed.
+package deferred

@@ -1,0 +1,141 @@
+package deferred
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/httplimit"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// upstream notes what it is sent.
+type upstream struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.seen = append(u.seen, fmt.Sprintf("%s %s%s from %s, %s: %s", r.Method, r.Host, r.URL.RequestURI(), r.RemoteAddr, r.Header.Get(IdempotencyKey), body))
+	w.WriteHeader(http.StatusCreated)
+}
+
+func (u *upstream) all() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return append([]string(nil), u.seen...)
+}
+
+// limits is one request in so long, of each client.
+func limits(t *testing.T, per time.Duration) func(http.Handler) http.Handler {
+	t.Helper()
+	node, err := edge.Local(limit.RuleSpec{Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := httplimit.New(node, "", httpapi.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func always(*http.Request, http.Header) (Terms, bool) { return Terms{Tenant: "acme"}, true }
+
+// What is denied is told to wait, and done when there is room, as it was sent.
+func TestDeniedIsDoneLater(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	q := j.queue(j.connect(), Config{})
+	f := NewFront(q, limits(t, time.Second), u, always, 0)
+	work(t, q, f.Send)
+	if w := get(f, call("POST", "http://api.example/a%2Fb?q=1", "first", IdempotencyKey, "k1")); w.Code != http.StatusCreated {
+		t.Fatalf("%d %s, want what the upstream says", w.Code, w.Body)
+	}
+	w := get(f, call("POST", "http://api.example/a%2Fb?q=2", "second", IdempotencyKey, "k2"))
+	var told struct {
+		ID, State string
+		URL       string `json:"status_url"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &told); err != nil || w.Code != http.StatusAccepted || told.State != "queued" || w.Header().Get("Location") != told.URL || w.Header().Get("Retry-After") == "" {
+		t.Fatalf("%d %v %s, want 202 and where to look", w.Code, w.Header(), w.Body)
+	}
+	if s := becomes(t, q, told.ID, Done); s.Status != http.StatusCreated || s.Tries != 1 {
+		t.Errorf("%+v, want the upstream's 201 of the first try", s)
+	}
+	var status Status
+	w = get(f, call("GET", "http://api.example"+told.URL, ""))
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusOK || status.State != Done || w.Header().Get("Retry-After") != "" {
+		t.Errorf("the client is told %d %s, want that it is done", w.Code, w.Body)
+	}
+	want := []string{
+		"POST api.example/a%2Fb?q=1 from 192.0.2.7:4711, k1: first",
+		"POST api.example/a%2Fb?q=2 from 192.0.2.7:4711, k2: second",
+	}
+	if got := u.all(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the upstream saw %q, want %q", got, want)
+	}
+}
+
+// What may not wait is denied as it is without a queue.
+func TestWhatMayNotWait(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	nc := j.connect()
+	q := j.queue(nc, Config{Timeout: time.Second})
+	f := NewFront(q, limits(t, time.Hour), u, func(r *http.Request, denied http.Header) (Terms, bool) {
+		return Terms{}, r.URL.Path != "/no" && denied.Get("Retry-After") != ""
+	}, 1000)
+	get(f, call("GET", "/", "")) // uses the limit up
+	chunked := call("PUT", "/", strings.Repeat("x", 1001))
+	chunked.ContentLength = -1
+	for name, r := range map[string]*http.Request{
+		"a POST without a key":  call("POST", "/", "x"),
+		"a PATCH without a key": call("PATCH", "/", "x"),
+		"an upgrade":            call("GET", "/", "", "Upgrade", "websocket"),
+		"a tunnel":              call("CONNECT", "/", "", IdempotencyKey, "k"),
+		"a large body":          call("PUT", "/", strings.Repeat("x", 1001)),
+		"a large body, chunked": chunked,
+		"what the policy bars":  call("PUT", "/no", ""),
+		"large headers":         call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)),
+	} {
+		w := get(f, r)
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"status":429`) {
+			t.Errorf("%s: %d %v %s, want the limiter's own 429", name, w.Code, w.Header(), w.Body)
+		}
+	}
+	if waiting, dead, err := q.Depth(t.Context()); waiting+dead != 0 || err != nil {
+		t.Errorf("%d wait, %d are dead, %v; want none", waiting, dead, err)
+	}
+	if w := get(f, call("PUT", "/", "x")); w.Code != http.StatusAccepted {
+		t.Errorf("a PUT: %d %s, want 202", w.Code, w.Body)
+	}
+	j.server.Shutdown()
+	if w := get(f, call("PUT", "/", "x")); w.Code != http.StatusTooManyRequests {
+		t.Errorf("without JetStream: %d %s, want 429", w.Code, w.Body)
+	}
+}
+
+// Clients ask for what they were told of, and nothing else.
+func TestStatusForClients(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	f := NewFront(q, limits(t, time.Hour), &upstream{}, always, 0)
+	id := put(t, q, "acme", time.Time{})
+	for target, want := range map[string]int{id: 200, NewID(): 404, "": 404, "x": 404, ">": 404, strings.Repeat("a", 5000): 404, id + "/x": 404} {
+		if w := get(f, call("GET", "http://api.example"+StatusPath+target, "")); w.Code != want {
+			t.Errorf("%.40q: %d %s, want %d", target, w.Code, w.Body, want)
+		}
+	}
+	if w := get(f, call("POST", "http://api.example"+StatusPath+id, "")); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") == "" {
+		t.Errorf("POST: %d, want 405", w.Code)
+	}
+}

@@ -1,0 +1,311 @@
+package deferred
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var (
+	// ErrFull: as many requests of this tenant's, or of all, wait as may.
+	ErrFull = errors.New("the queue of deferred requests is full")
+	// ErrTooLarge: the request is larger than what is kept.
+	ErrTooLarge = errors.New("the request is too large to be deferred")
+	// ErrUnknown: there is no such request, or it is long over.
+	ErrUnknown = errors.New("no such deferred request")
+	// ErrUnavailable: JetStream did not answer, or refused.
+	ErrUnavailable = errors.New("deferred requests cannot be kept now")
+)
+
+// Config says where deferred requests wait, and how many.
+type Config struct {
+	// Region is whose queue it is: letters, digits, "-" and "_".
+	Region string
+	// PerTenant is how many requests of a tenant wait at once; 0: DefaultPerTenant. Bytes
+	// is what all that wait may take on disk; 0: DefaultBytes.
+	PerTenant int
+	Bytes     int64
+	// Replicas is on how many servers it is kept; 0: 1.
+	Replicas int
+	// Tries is how often a request is sent to an upstream that fails; 0: DefaultTries.
+	Tries int
+	// Longest is how long a request may wait at the most; 0: DefaultLongest. Kept is for
+	// how long one can ask what became of it; 0: DefaultKept.
+	Longest, Kept time.Duration
+	// Timeout bounds a call to JetStream; 0: DefaultTimeout.
+	Timeout time.Duration
+	// Lease is how long nobody else takes a request that a worker has, which renews it
+	// as long as it lives; 0: DefaultLease.
+	Lease time.Duration
+	// Now tells the time; nil: time.Now.
+	Now func() time.Time
+	// Logger hears of what dies; nil: nobody does.
+	Logger *slog.Logger
+}
+
+// What a Config has where it says nothing.
+const (
+	DefaultPerTenant = 1000
+	DefaultBytes     = 1 << 30
+	DefaultTries     = 5
+	DefaultLongest   = 24 * time.Hour
+	DefaultKept      = 7 * 24 * time.Hour
+	DefaultTimeout   = 2 * time.Second
+	DefaultLease     = 30 * time.Second
+)
+
+// MaxBytes is the largest request that is kept, with its headers: what NATS carries is
+// 1 MB, as the shipped configuration has it.
+const MaxBytes = 1<<20 - 16<<10
+
+// State is what became of a request.
+type State string
+
+// The states of a request.
+const (
+	Queued  State = "queued"  // it waits for room
+	Running State = "running" // it was sent, and what came of it is not known yet
+	Done    State = "done"    // the upstream answered
+	Dead    State = "dead"    // it was given up
+)
+
+// Status is a request's state, and what led to it.
+type Status struct {
+	State State `json:"state"`
+	// Tries is how often it was sent to the upstream.
+	Tries int `json:"tries"`
+	// Status is the upstream's last answer; 0: there was none.
+	Status int `json:"status,omitempty"`
+	// Reason is why it is dead, or why the last try failed.
+	Reason   string    `json:"reason,omitempty"`
+	Accepted time.Time `json:"accepted"`
+	Expires  time.Time `json:"expires"`
+	Updated  time.Time `json:"updated"`
+
+	revision uint64
+}
+
+// over says that nothing more happens.
+func (s *Status) over() bool { return s.State == Done || s.State == Dead }
+
+// Queue is a region's queue of deferred requests. Its methods may be called from several
+// goroutines.
+type Queue struct {
+	cfg      Config
+	js       jetstream.JetStream
+	stream   string
+	dead     string
+	statuses jetstream.KeyValue
+	bucket   string
+	log      *slog.Logger
+}
+
+// Open makes the queue, or changes it to what cfg says.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, error) {
+	if cfg.Region == "" || strings.Trim(cfg.Region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+		return nil, fmt.Errorf("deferred: region %q: want letters, digits, - and _", cfg.Region)
+	}
+	if cfg.PerTenant < 0 || cfg.Bytes < 0 || cfg.Replicas < 0 || cfg.Tries < 0 || cfg.Longest < 0 || cfg.Kept < 0 || cfg.Timeout < 0 || cfg.Lease < 0 {
+		return nil, errors.New("deferred: a setting is negative")
+	}
+	def(&cfg.PerTenant, DefaultPerTenant)
+	def(&cfg.Bytes, DefaultBytes)
+	def(&cfg.Replicas, 1)
+	def(&cfg.Tries, DefaultTries)
+	def(&cfg.Longest, DefaultLongest)
+	def(&cfg.Kept, DefaultKept)
+	def(&cfg.Timeout, DefaultTimeout)
+	def(&cfg.Lease, DefaultLease)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	q := &Queue{cfg: cfg, js: js, stream: "SG_DEFER_" + cfg.Region, dead: "SG_DEAD_" + cfg.Region, bucket: "SG_DEFERRED_" + cfg.Region, log: cfg.Logger}
+	if q.log == nil {
+		q.log = slog.New(slog.DiscardHandler)
+	}
+	// Nothing of the work queue expires by itself: what is not done is reported.
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: q.stream, Subjects: []string{q.subject("*")}, Description: "requests that wait for room in a limit",
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: int64(cfg.PerTenant), MaxBytes: cfg.Bytes,
+		MaxMsgs: -1, Duplicates: duplicates,
+	})
+	if err != nil {
+		return nil, unavailable("make stream "+q.stream, err)
+	}
+	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: q.dead, Subjects: []string{q.grave("*")}, Description: "deferred requests that were given up",
+		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
+		MaxMsgsPerSubject: 1, MaxAge: cfg.Kept, MaxBytes: cfg.Bytes, AllowDirect: true, Duplicates: duplicates,
+	})
+	if err != nil {
+		return nil, unavailable("make stream "+q.dead, err)
+	}
+	q.statuses, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: q.bucket, Description: "what became of deferred requests", TTL: cfg.Longest + cfg.Kept,
+		Storage: jetstream.FileStorage, Replicas: cfg.Replicas, History: 1,
+	})
+	if err != nil {
+		return nil, unavailable("make bucket "+q.bucket, err)
+	}
+	return q, nil
+}
+
+// duplicates is for how long a message that is told twice is known.
+const duplicates = 2 * time.Minute
+
+func def[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// subject is where a tenant's requests wait.
+func (q *Queue) subject(tenant string) string {
+	if tenant != "*" {
+		h := fnv.New128a() // tenants may be called anything
+		h.Write([]byte(tenant))
+		tenant = fmt.Sprintf("%x", h.Sum(nil))
+	}
+	return "sg.v1.defer." + q.cfg.Region + "." + tenant
+}
+
+// grave is where a dead letter lies.
+func (q *Queue) grave(id string) string { return "sg.v1.dead." + q.cfg.Region + "." + id }
+
+func unavailable(verb string, err error) error {
+	return fmt.Errorf("deferred: %s: %w: %w", verb, ErrUnavailable, err)
+}
+
+func (q *Queue) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, q.cfg.Timeout)
+}
+
+// Put keeps a request, which is dead when it expires, at the latest Config.Longest from
+// now. It is kept when Put returns nil; else it is not, but where JetStream did not answer
+// (ErrUnavailable) and could not be told to forget it either.
+func (q *Queue) Put(ctx context.Context, r *Request) error {
+	if !validID(r.ID) {
+		return fmt.Errorf("deferred: id %q: want one of NewID", r.ID)
+	}
+	now := q.cfg.Now()
+	r.Accepted, r.Expires = now, earlier(r.Expires, now.Add(q.cfg.Longest))
+	m, err := r.message(q.subject(r.Tenant))
+	if err != nil {
+		return fmt.Errorf("deferred: %w", err)
+	}
+	if len(m.Data) > MaxBytes {
+		return fmt.Errorf("deferred: %w: it has %d bytes of %d", ErrTooLarge, len(m.Data), MaxBytes)
+	}
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	// First that it waits: who takes it has to find so, or takes it for withdrawn.
+	status := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires, Updated: now}
+	if _, err := q.statuses.Create(ctx, r.ID, status.encoded()); err != nil {
+		return unavailable("note "+r.ID, err)
+	}
+	if _, err = q.js.PublishMsg(ctx, m, jetstream.WithExpectStream(q.stream)); err == nil {
+		return nil
+	}
+	q.withdraw(r.ID)
+	if full(err) {
+		return fmt.Errorf("deferred: %w", ErrFull)
+	}
+	return unavailable("keep "+r.ID, err)
+}
+
+// withdraw has workers pass by a request of which it is not known whether it was kept.
+func (q *Queue) withdraw(id string) {
+	ctx, cancel := q.bounded(context.Background())
+	defer cancel()
+	if err := q.statuses.Delete(ctx, id); err != nil {
+		q.log.Warn("a request that was denied may be done", "id", id, "err", err)
+	}
+}
+
+// full says that a stream refused a message as it has too many.
+func full(err error) bool {
+	api, is := errors.AsType[*jetstream.APIError](err)
+	return is && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum")
+}
+
+// storeFailed is the server's code for what a stream's limits refuse, and for other
+// trouble with its store.
+const storeFailed = 10077
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (s *Status) encoded() []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it is made of strings, numbers and times of this century
+	}
+	return b
+}
+
+// Status is what became of a request.
+func (q *Queue) Status(ctx context.Context, id string) (Status, error) {
+	if !validID(id) {
+		return Status{}, fmt.Errorf("deferred: %q: %w", id, ErrUnknown)
+	}
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	entry, err := q.statuses.Get(ctx, id)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return Status{}, fmt.Errorf("deferred: %s: %w", id, ErrUnknown)
+	case err != nil:
+		return Status{}, unavailable("look for "+id, err)
+	}
+	s := Status{revision: entry.Revision()}
+	if err := json.Unmarshal(entry.Value(), &s); err != nil {
+		return Status{}, fmt.Errorf("deferred: status of %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// note writes a status over the one that was read. It fails where somebody else did.
+func (q *Queue) note(ctx context.Context, id string, s *Status) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	s.Updated = q.cfg.Now()
+	revision, err := q.statuses.Update(ctx, id, s.encoded(), s.revision)
+	if err != nil {
+		return unavailable("note "+id, err)
+	}
+	s.revision = revision
+	return nil
+}
+
+// Depth is how many requests wait, and how many are dead.
+func (q *Queue) Depth(ctx context.Context) (waiting, dead uint64, err error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	for name, n := range map[string]*uint64{q.stream: &waiting, q.dead: &dead} {
+		s, err := q.js.Stream(ctx, name)
+		if err != nil {
+			return 0, 0, unavailable("ask for "+name, err)
+		}
+		*n = s.CachedInfo().State.Msgs
+	}
+	return waiting, dead, nil
+}
+
+func triesOf(h string) int {
+	n, _ := strconv.Atoi(h)
+	return n
+}

@@ -1,0 +1,118 @@
+package deferred
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Request is a request that waits.
+type Request struct {
+	ID       string // 32 hexadecimal digits, which nobody can guess
+	Tenant   string // whose queue it stands in; anything
+	Client   string // the address and port that it came from, as in http.Request.RemoteAddr
+	Accepted time.Time
+	Expires  time.Time // when it is dead, if it was not done by then
+	HTTP     *http.Request
+	Body     []byte // of HTTP, whose own is not read
+}
+
+// NewID is an id for a request.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// validID says that an id is one of ours, as subjects and keys are made of it.
+func validID(id string) bool {
+	return len(id) == 32 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// IdempotencyKey is the header by which an upstream knows a request that it has seen
+// (draft-ietf-httpapi-idempotency-key-header).
+const IdempotencyKey = "Idempotency-Key"
+
+// Headers of a message, beside the request itself, which is its payload as HTTP/1.1 has it.
+const (
+	headerTenant   = "Sg-Tenant"
+	headerClient   = "Sg-Client"
+	headerAccepted = "Sg-Accepted"
+	headerExpires  = "Sg-Expires"
+	headerReason   = "Sg-Reason" // of a dead letter
+	headerTries    = "Sg-Tries"
+)
+
+// errMalformed is wrapped in errors about messages that nobody of ours wrote.
+var errMalformed = errors.New("not a deferred request")
+
+// message is the request as it stands in a stream, under a subject.
+func (r *Request) message(subject string) (*nats.Msg, error) {
+	h := r.HTTP.Clone(context.Background())
+	h.Body, h.ContentLength, h.TransferEncoding = io.NopCloser(bytes.NewReader(r.Body)), int64(len(r.Body)), nil
+	if len(r.Body) == 0 {
+		h.Body = nil
+	}
+	h.RequestURI, h.Trailer, h.Close = "", nil, false
+	h.Header.Del("Expect")  // the body is here
+	h.Header.Del("Trailer") // and has none
+	if _, named := h.Header["User-Agent"]; !named {
+		h.Header.Set("User-Agent", "") // or Write would invent one
+	}
+	if h.Header.Get(IdempotencyKey) == "" {
+		h.Header.Set(IdempotencyKey, r.ID)
+	}
+	var payload bytes.Buffer
+	if err := h.Write(&payload); err != nil {
+		return nil, fmt.Errorf("write %s %s: %w", h.Method, h.URL.Path, err)
+	}
+	m := nats.NewMsg(subject)
+	m.Data = payload.Bytes()
+	m.Header.Set(jetstream.MsgIDHeader, r.ID)
+	m.Header.Set(headerTenant, strconv.Quote(r.Tenant))
+	m.Header.Set(headerClient, r.Client)
+	m.Header.Set(headerAccepted, r.Accepted.UTC().Format(time.RFC3339Nano))
+	m.Header.Set(headerExpires, r.Expires.UTC().Format(time.RFC3339Nano))
+	return m, nil
+}
+
+// requestOf reads what message wrote.
+func requestOf(h nats.Header, payload []byte) (*Request, error) {
+	bad := func(what string, err error) (*Request, error) {
+		return nil, fmt.Errorf("%w: %s: %w", errMalformed, what, err)
+	}
+	r := &Request{ID: h.Get(jetstream.MsgIDHeader), Client: h.Get(headerClient)}
+	if !validID(r.ID) {
+		return bad(jetstream.MsgIDHeader, fmt.Errorf("%q is no id", r.ID))
+	}
+	var err error
+	if r.Tenant, err = strconv.Unquote(h.Get(headerTenant)); err != nil {
+		return bad(headerTenant, err)
+	}
+	if r.Accepted, err = time.Parse(time.RFC3339Nano, h.Get(headerAccepted)); err != nil {
+		return bad(headerAccepted, err)
+	}
+	if r.Expires, err = time.Parse(time.RFC3339Nano, h.Get(headerExpires)); err != nil {
+		return bad(headerExpires, err)
+	}
+	if r.HTTP, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(payload))); err != nil {
+		return bad("payload", err)
+	}
+	if r.Body, err = io.ReadAll(r.HTTP.Body); err != nil {
+		return bad("payload", err)
+	}
+	r.HTTP.Body, r.HTTP.RemoteAddr = http.NoBody, r.Client
+	return r, nil
+}

@@ -1,0 +1,265 @@
+package deferred
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Outcome is what came of a request that a worker was given.
+type Outcome struct {
+	// Began says that Attempt.Begin was called: it had room, and counts as a try.
+	Began bool
+	// Status is the upstream's; 0: none, and Err says why.
+	Status int
+	Err    error
+	// Wait is when to try again, as the limit or the upstream says; 0: they do not.
+	Wait time.Duration
+}
+
+// failed says that the upstream is to be asked again: it was not there, or says that it is
+// busy or broken.
+func (o *Outcome) failed() bool {
+	return o.Err != nil || o.Status == 0 || o.Status == 429 || o.Status >= 500
+}
+
+// Attempt is a request that is to be done now, if there is room.
+type Attempt struct {
+	*Request
+	// Begin is to be called when there is room, before the upstream is asked, which it
+	// must not be where it fails.
+	Begin func() error
+}
+
+// Send does a request. It ends with ctx.
+type Send func(ctx context.Context, a *Attempt) Outcome
+
+const (
+	// retryLeast and retryMost bound how long a request waits until it is tried again.
+	retryLeast = 100 * time.Millisecond
+	retryMost  = time.Minute
+	// pullWait is for how long a worker that lost JetStream waits before it looks anew.
+	pullWait = time.Second
+)
+
+// Work does what waits until ctx ends, so many at a time, and returns when all have ended.
+// Several may work, in several processes.
+func (q *Queue) Work(ctx context.Context, workers int, send Send) {
+	if workers < 1 {
+		workers = 1
+	}
+	for ctx.Err() == nil {
+		if err := q.work(ctx, workers, send); err != nil && ctx.Err() == nil {
+			q.log.Warn("deferred requests wait", "err", err)
+			pause(ctx, pullWait)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// work does what waits until ctx ends or JetStream is lost.
+func (q *Queue) work(ctx context.Context, workers int, send Send) error {
+	at, cancel := q.bounded(ctx)
+	consumer, err := q.js.CreateOrUpdateConsumer(at, q.stream, jetstream.ConsumerConfig{
+		Durable: "replay", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.cfg.Lease,
+		MaxDeliver: -1, MaxAckPending: -1, // what is put off counts as pending; tries are counted with the request
+	})
+	cancel()
+	if err != nil {
+		return unavailable("make the consumer", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(workers), jetstream.PullExpiry(10*time.Second))
+	if err != nil {
+		return unavailable("pull", err)
+	}
+	stop := context.AfterFunc(ctx, messages.Stop)
+	defer stop()
+	defer messages.Stop()
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	lost := make(chan error, workers)
+	for range workers {
+		busy.Go(func() {
+			for {
+				m, err := messages.Next()
+				switch {
+				case err == nil:
+					q.handle(ctx, m, send)
+				case errors.Is(err, jetstream.ErrNoHeartbeat) && ctx.Err() == nil:
+					// The client pulls again by itself.
+				default:
+					messages.Stop()
+					lost <- err
+					return
+				}
+			}
+		})
+	}
+	return unavailable("pull", <-lost)
+}
+
+// handle does one request, or puts it off, or gives it up.
+func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
+	r, err := requestOf(m.Headers(), m.Data())
+	if err != nil { // whoever may publish here wrote it; there is nobody to tell
+		q.log.Error("a message in the queue of deferred requests is thrown away", "subject", m.Subject(), "err", err)
+		q.settle(m.TermWithReason("malformed"), r)
+		return
+	}
+	s, err := q.Status(ctx, r.ID)
+	switch {
+	case errors.Is(err, ErrUnknown): // its client was told that it is not kept
+		q.settle(m.Ack(), r)
+		return
+	case err != nil:
+		q.settle(m.NakWithDelay(pullWait), r)
+		return
+	case s.over(): // a worker died after it had noted that, or the reply got lost
+		q.settle(m.Ack(), r)
+		return
+	}
+	switch now := q.cfg.Now(); {
+	case !now.Before(r.Expires):
+		q.giveUp(ctx, m, r, &s, "expired: there was no room in time")
+		return
+	case s.Tries >= q.cfg.Tries: // it was running when its worker died
+		q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, orUnknown(s.Reason)))
+		return
+	}
+	out := q.attempt(ctx, m, r, &s, send)
+	switch {
+	case !out.Began:
+		q.settle(m.NakWithDelay(q.putOff(r, out.Wait)), r)
+	case ctx.Err() != nil && out.failed():
+		// The process ends: what came of it is not known, and it is soon tried again.
+		q.settle(m.NakWithDelay(retryLeast), r)
+	case out.failed():
+		s.Status, s.Reason = out.Status, reasonOf(&out)
+		if s.Tries >= q.cfg.Tries {
+			q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, s.Reason))
+			return
+		}
+		s.State = Queued
+		if err := q.note(ctx, r.ID, &s); err != nil {
+			q.log.Warn("a deferred request's try is not noted", "id", r.ID, "err", err)
+		}
+		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(s.Tries-1, 6)))), r)
+	default:
+		s.State, s.Status, s.Reason = Done, out.Status, ""
+		if err := q.note(context.WithoutCancel(ctx), r.ID, &s); err != nil {
+			// It is done, and nobody knows: it comes again, with the same key.
+			q.log.Warn("a deferred request was done, and that is not noted", "id", r.ID, "err", err)
+			q.settle(m.NakWithDelay(pullWait), r)
+			return
+		}
+		q.settle(m.Ack(), r)
+	}
+}
+
+// attempt sends a request, and keeps it from other workers meanwhile.
+func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Status, send Send) (out Outcome) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		renew := time.NewTicker(q.cfg.Lease / 3)
+		defer renew.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-renew.C:
+				_ = m.InProgress() // if it is lost, so may the lease be: what is noted decides
+			}
+		}
+	}()
+	began := false
+	defer func() {
+		out.Began = began
+		if p := recover(); p != nil {
+			out = Outcome{Began: began, Err: fmt.Errorf("panic: %v", p)}
+		}
+	}()
+	return send(ctx, &Attempt{r, func() error {
+		s.State, s.Tries = Running, s.Tries+1
+		if err := q.note(ctx, r.ID, s); err != nil { // another worker has it, or nobody could know of this one
+			s.Tries--
+			return err
+		}
+		began = true
+		return nil
+	}})
+}
+
+// giveUp makes a dead letter of a request.
+func (q *Queue) giveUp(ctx context.Context, m jetstream.Msg, r *Request, s *Status, reason string) {
+	err := q.bury(ctx, m, r, s.Tries, reason)
+	if err == nil {
+		s.State, s.Reason = Dead, reason
+		err = q.note(ctx, r.ID, s)
+	}
+	if err != nil {
+		q.settle(m.NakWithDelay(pullWait), r)
+		return
+	}
+	q.log.Warn("a deferred request is dead", "id", r.ID, "tenant", r.Tenant, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "reason", reason)
+	q.settle(m.Ack(), r)
+}
+
+// bury writes a dead letter, once however often it is told.
+func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int, reason string) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	letter := nats.NewMsg(q.grave(r.ID))
+	letter.Data = m.Data()
+	for _, name := range []string{jetstream.MsgIDHeader, headerTenant, headerClient, headerAccepted, headerExpires} {
+		letter.Header.Set(name, m.Headers().Get(name))
+	}
+	letter.Header.Set(headerReason, strconv.Quote(reason))
+	letter.Header.Set(headerTries, strconv.Itoa(tries))
+	if _, err := q.js.PublishMsg(ctx, letter, jetstream.WithExpectStream(q.dead)); err != nil {
+		return unavailable("bury "+r.ID, err)
+	}
+	return nil
+}
+
+// putOff is how long a request waits until it is tried again, by what is asked for: not
+// past its end, when it is reported.
+func (q *Queue) putOff(r *Request, asked time.Duration) time.Duration {
+	return max(retryLeast, min(asked, retryMost, r.Expires.Sub(q.cfg.Now())))
+}
+
+// settle takes what became of an answer to JetStream. Where it got lost the request comes
+// again, when its lease ends, and what was noted of it decides.
+func (q *Queue) settle(err error, r *Request) {
+	if err != nil && r != nil {
+		q.log.Debug("JetStream was not told of a deferred request", "id", r.ID, "err", err)
+	}
+}
+
+func reasonOf(o *Outcome) string {
+	if o.Err != nil {
+		return o.Err.Error()
+	}
+	return fmt.Sprintf("the upstream answered %d", o.Status)
+}
+
+func orUnknown(reason string) string {
+	if reason == "" {
+		return "what came of the last is not known"
+	}
+	return reason
+}
