@@ -350,6 +350,16 @@ func (r *reader) onLimit(o *limit.OnLimitSpec) read {
 			{"status", "", whole(r, &o.Status, 400, 599)},
 			{"headers", "", r.someTexts(&o.Headers, "none, for no headers; or leave it out, for the usual ones")},
 			{"show_headers", "", r.text(&o.ShowHeaders)},
+			{"defer", "", r.deferral(&o.Defer)},
 		}, "delay", "queue")
+	}
+}
+
+func (r *reader) deferral(d *limit.DeferSpec) read {
+	return func(path string, n *node) {
+		r.object(path, n, []field{
+			{"for", "", r.some(&d.For, "E317", "1s to 168h, such as 1h")},
+			{"methods", "", r.someTexts(&d.Methods, "leave it out: all that may be done twice")},
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 const (
@@ -238,6 +239,30 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 		}
 	}
 	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
+	c.deferral(path+".defer", spec, r)
+}
+
+// longestDefer bounds how long a request may wait to be done.
+const longestDefer = 7 * 24 * time.Hour
+
+func (c *compiler) deferral(path string, spec *RuleSpec, r *Rule) {
+	d := &spec.OnLimit.Defer
+	for i, m := range d.Methods {
+		c.method(Problem{Path: indexed(path+".methods", i)}, m)
+	}
+	switch {
+	case d.For == 0 && len(d.Methods) == 0:
+		return
+	case d.For <= 0 || d.For > longestDefer:
+		c.problem(path+".for", "E317", "1s to 168h, such as 1h", "how long requests may wait is missing, or out of range")
+	case spec.Allow || spec.Deny:
+		c.problem(path, "E318", "leave it out", "a rule without rates has no room to wait for")
+	case r.Status != 429:
+		c.problem(path, "E318", "leave out status, or defer", "a request that is answered %d is not told to come again", r.Status)
+	case r.Mode == Shadow:
+		c.problem(path, "E318", "leave out defer, or mode: shadow", "a rule in shadow denies nothing that could wait")
+	}
+	r.Defer = *d
 }
 
 func (c *compiler) consistency(ws ...word) {

@@ -76,6 +76,16 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"align": {func(d *limit.Document) {
 			d.Rules[0].Rates[0].Align, d.Rules[0].Rates[0].Period, d.Rules[0].Rates[0].Per = "first_hit", "day", 0
 		}, "E148", "rules[0].rates[0].align"},
+		"defer for nothing": {func(d *limit.Document) { d.Rules[0].OnLimit.Defer.Methods = []string{"PUT"} }, "E317", "rules[0].on_limit.defer.for"},
+		"defer too long":    {func(d *limit.Document) { d.Rules[0].OnLimit.Defer.For = 169 * time.Hour }, "E317", "rules[0].on_limit.defer.for"},
+		"defer a 503": {func(d *limit.Document) {
+			d.Rules[0].OnLimit.Defer.For, d.Rules[0].OnLimit.Status = time.Hour, 503
+		}, "E318", "rules[0].on_limit.defer"},
+		"defer a shadow": {func(d *limit.Document) { d.Rules[0].OnLimit.Defer.For, d.Rules[0].Mode = time.Hour, "shadow" }, "E318", "rules[0].on_limit.defer"},
+		"defer what":     {func(d *limit.Document) { d.Rules[0].OnLimit.Defer = limit.DeferSpec{time.Hour, []string{"put"}} }, "E162", "rules[0].on_limit.defer.methods[0]"},
+		"defer a barrier": {func(d *limit.Document) {
+			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Deny, d.Rules[0].Rates = time.Hour, true, nil
+		}, "E318", "rules[0].on_limit.defer"},
 		"status":             {func(d *limit.Document) { d.Rules[0].OnLimit.Status = 200 }, "E151", "rules[0].on_limit.status"},
 		"header profile":     {func(d *limit.Document) { d.Rules[0].OnLimit.Headers = []string{"none", "draft-1"} }, "E152", "rules[0].on_limit.headers[1]"},
 		"path":               {func(d *limit.Document) { d.Rules[0].Match.Path = []string{"/a", "b"} }, "E161", "rules[0].match.path[1]"},

@@ -116,6 +116,13 @@ type OnLimitSpec struct {
 	Status      int      // 429
 	Headers     []string // draft-11
 	ShowHeaders string   // tightest | all | none
+	Defer       DeferSpec
+}
+
+// DeferSpec lets denied requests wait for room, where a proxy keeps them: see edge/deferred.
+type DeferSpec struct {
+	For     time.Duration // they wait for so long at the most; 0: none waits
+	Methods []string      // that may; none: all that may be done twice
 }
 
 // Problem is one mistake in a document.

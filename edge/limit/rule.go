@@ -56,6 +56,7 @@ type Rule struct {
 	Drop      Drop
 	Penalty   Penalty
 	MaxDelay  time.Duration // a request that has room within it is admitted, and told to wait; 0: none is
+	Defer     DeferSpec     // what it denies may wait outside, if somebody keeps it
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
 	Sub [2]uint64
@@ -84,6 +85,15 @@ type keyPart struct {
 	ip bool
 	v4 int
 	v6 int
+}
+
+// Defers is for how long a denied request of a method may wait to be done later; 0: it may
+// not.
+func (r *Rule) Defers(method string) time.Duration {
+	if len(r.Defer.Methods) > 0 && !slices.Contains(r.Defer.Methods, method) {
+		return 0
+	}
+	return r.Defer.For
 }
 
 // AppendKey appends the request's key under this rule to dst, each part but the
