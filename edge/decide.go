@@ -279,7 +279,10 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 			continue
 		}
 		n.book(c)
-		if c.delay > 0 && !c.rate.Queue && c.rate.Bucket() {
+		switch {
+		case c.rate.Queue && c.cost > 0:
+			c.record.block.memory.exact.Queued(c.rate, c.cost, now+int64(c.delay))
+		case c.delay > 0 && c.rate.Bucket():
 			c.record.block.memory.exact.Waits(c.rate, c.need-c.cost, now+int64(c.delay), now)
 		}
 		if req.Receipt && c.cost > 0 {

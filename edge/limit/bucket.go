@@ -23,7 +23,7 @@ type bucket struct {
 	at    int64  // when it was that
 	empty int64  // until when it was at the floor, as far as known
 	least uint64 // the least room that any who waits was told to wait for
-	turn  int64  // when the last of them may go on
+	turn  int64  // when the last of them may go on; of a queue when who comes next may
 }
 
 // Waits notes that a request was told to wait until its turn, for room in a bucket of which
@@ -36,6 +36,41 @@ func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
 		return
 	}
 	b.least, b.turn = min(b.least, room), max(b.turn, turn)
+}
+
+// Queued notes that a request of some cost was told its turn in a queue: none that comes
+// later may go on before what it cost has flowed out from then on, whatever becomes of the
+// level. That falls at once where rules make the outflow faster, or others give back, and
+// what lies ahead of a clock that was set back says nothing of who came since.
+func (x *Exact) Queued(r *Rate, cost uint64, turn int64) {
+	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
+	x.Behind(satAdd(turn, int64(min(whole, math.MaxInt64))))
+}
+
+// Behind notes that nobody's turn in a queue may come before an instant.
+func (x *Exact) Behind(turn int64) { x.bucket.turn = max(x.bucket.turn, turn) }
+
+// Next is when whoever comes next may go on at the earliest, of a queue.
+func (x *Exact) Next() int64 { return x.bucket.turn }
+
+// last says that nobody was told a turn behind that of a charge.
+func (b *bucket) last(c *Charge, now int64) bool {
+	return b.turn <= now || satSub(b.turn, c.Rate.outflow(c.Cost)) <= c.Turn
+}
+
+// outflow is how long a cost takes to flow out, rounded up.
+func (r *Rate) outflow(cost uint64) int64 {
+	return int64(min(product(cost, uint64(r.Drain.Per)).overUp(r.Drain.Refill), math.MaxInt64))
+}
+
+// tooLate is how long after now who comes would not wait for longer than MaxWait, behind
+// those who were told their turns.
+func (b *bucket) tooLate(r *Rate, now int64) time.Duration {
+	if !r.Queue || r.MaxWait == 0 || b.turn <= now {
+		return 0
+	}
+	b.follow(r, now)
+	return time.Duration(max(0, b.turn-now-int64(r.MaxWait)))
 }
 
 // asOf is the bucket brought to now. The bucket itself stays as it was charged
@@ -51,6 +86,7 @@ func (b *bucket) asOf(r *Rate, now int64) bucket {
 // follow lets a level of before a clock was set back drain from now on.
 func (b *bucket) follow(r *Rate, now int64) {
 	if r.setBack(b.at, now) {
+		b.turn = satSub(b.turn, b.at-now) // who waits does so by a clock that nobody sets
 		b.at, b.empty = now, min(b.empty, now)
 	}
 }
@@ -96,6 +132,9 @@ func (b *bucket) charge(r *Rate, cost uint64, at int64) {
 // bucket was last empty has drained, and cannot be taken back.
 func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 	b.drain(r, now)
+	if r.Queue { // nobody waits behind it; see Charge.MayReturn
+		b.turn = satSub(b.turn, r.outflow(cost))
+	}
 	if r.EndOf(made) > b.empty {
 		b.level = b.level.minus(product(cost, b.per))
 	}
@@ -182,7 +221,11 @@ func (r *Rate) bucketWait(x *Exact, sums []crdt.Cell, carry Carry, cost uint64, 
 		target = satMul(r.Ceiling-cost, micro) + r.spareMicro
 		exact = product(r.Ceiling-cost, uint64(r.Drain.Per)).plus(wide{lo: r.spare})
 	}
-	return r.drained(x, sums, carry, target, exact, now)
+	wait := r.drained(x, sums, carry, target, exact, now)
+	if x != nil {
+		wait = max(wait, x.bucket.tooLate(r, now))
+	}
+	return wait
 }
 
 // drained is how long after now the level is target: in millionths, and exact
@@ -196,14 +239,23 @@ func (r *Rate) drained(x *Exact, sums []crdt.Cell, carry Carry, target uint64, e
 }
 
 // Delay is how long a request that is admitted now by a leaky bucket with a
-// queue has to be held back: until what was admitted before it has flowed out.
-// Ask before charging it. It is no longer than MaxWait, and zero for other
-// rates.
+// queue has to be held back: until what was admitted before it has flowed out, and
+// who was told a turn has gone on. Ask before charging it. It is no longer than
+// MaxWait, and zero for other rates.
 func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Duration {
 	if !r.Queue {
 		return 0
 	}
-	return r.drained(x, sums, carry, 0, wide{}, now)
+	wait := time.Duration(0)
+	if x != nil {
+		wait = max(x.bucket.wait(r, wide{}, now), time.Duration(x.bucket.turn-now))
+	}
+	beyond := r.beyond(r.SliceAt(now))
+	if ahead := r.SliceAt(satAdd(now, int64(time.Second))); carry.Boundary > ahead || len(sums) > 0 && sums[len(sums)-1].Slice > ahead {
+		// A clock was set back: nobody need wait until what it counted then is due.
+		return max(wait, r.Drain.empties(r.Drain.Level(carry, sums, now, beyond)))
+	}
+	return max(wait, r.Drain.wait(carry, sums, now, beyond, 0))
 }
 
 // admitUpTo sets the level that the bucket admits up to: its brim, and for a

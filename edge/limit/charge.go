@@ -42,6 +42,8 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 	// room that any who waits was told.
 	per, room := uint64(r.Drain.Per), wide{}
 	switch {
+	case r.Queue && x != nil && !x.bucket.last(c, now):
+		return false
 	case r.Queue:
 		room = product(crdt.SatAdd(r.Drain.Floor, c.Cost), per)
 		if c.Turn < now {

@@ -168,6 +168,15 @@ func (d Drain) wait(c crdt.Carry, sums []crdt.Cell, now int64, beyond crdt.Slice
 	}
 }
 
+// empties is how long a level takes to drain, from any instant on.
+func (d Drain) empties(level uint64) time.Duration {
+	if d.Refill == 0 || d.Refill > math.MaxUint64/micro {
+		return 0
+	}
+	left := product(crdt.SatSub(level, d.floor()), uint64(max(d.Per, 0))).overUp(d.Refill * micro)
+	return time.Duration(min(left, math.MaxInt64))
+}
+
 func (d Drain) start(s crdt.Slice) int64 { return int64(s) * int64(d.Width) }
 
 // instant is the first at which so much has drained since the start of a slice.

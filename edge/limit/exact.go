@@ -125,7 +125,11 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 		return r.Used(sums, carry, now)
 	case r.Bucket():
 		then := x.bucket.asOf(r, now)
-		return r.Used(sums, carry, now).orMore(r.ofExact(&then))
+		level := r.Used(sums, carry, now).orMore(r.ofExact(&then))
+		if x.bucket.tooLate(r, now) > 0 {
+			level = level.orMore(Level{Whole: r.Ceiling})
+		}
+		return level
 	case r.Algorithm == SlidingLog:
 		x.log.expire(r, now)
 		l := r.inSlices(others, now)

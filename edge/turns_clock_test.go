@@ -1,0 +1,68 @@
+package edge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Where the clock is set back, be it by how much, each request has a turn of its own, in
+// order and at the outflow's pace, behind those who wait already; and nobody waits for
+// longer than max_wait and a window.
+func TestTurnsAfterAStepBack(t *testing.T) {
+	const pace = 250 * time.Millisecond
+	for _, scope := range []string{"edge", "region", "global"} {
+		for _, maxWait := range []time.Duration{0, 5 * time.Second} {
+			for _, back := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 8 * time.Second, 12 * time.Second, 40 * time.Second, time.Hour} {
+				for _, busy := range []time.Duration{0, 30 * time.Second} { // what has drained before is in slices, and in the carry
+					t.Run(fmt.Sprintf("%s, max_wait %v, back %v, busy for %v", scope, maxWait, back, busy), func(t *testing.T) {
+						n := newNode(t, Config{}, perUser(limit.RateSpec{
+							Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 4, Per: time.Second}, Queue: true, MaxWait: maxWait, Scope: scope,
+						}))
+						began, last, told := start.Add(33*time.Millisecond), time.Duration(-pace), 0
+						most := maxWait + 10*time.Second
+						step := time.Duration(0) // of the clock; at and turns are true time
+						ask := func(at time.Duration) {
+							w, ok := join(t, n, began.Add(at-step), 1)
+							if !ok {
+								return
+							}
+							told++
+							turn := w.turn.Add(step).Sub(began)
+							if turn < last+pace-time.Microsecond {
+								t.Fatalf("at %v told to come at %v, and the one before at %v", at, turn, last)
+							}
+							if turn > at+most {
+								t.Fatalf("at %v told to wait for %v", at, turn-at)
+							}
+							last = turn
+						}
+						at := time.Duration(0)
+						for ; at < busy; at += pace {
+							ask(at)
+						}
+						for range 12 {
+							ask(at)
+						}
+						settleFrames(n, began.Add(at))
+						for step, told = back, 0; at < busy+min(2*back, time.Minute); at += 2 * pace / 3 {
+							ask(at)
+							if told%7 == 0 {
+								now := began.Add(at - step)
+								settleFrames(n, now)
+								for range 11 {
+									n.Tick(now)
+								}
+							}
+						}
+						if took := (at - busy) / (2 * pace); told < int(took) {
+							t.Errorf("%d were told turns in %v after the step, want %d at the least", told, at-busy, took)
+						}
+					})
+				}
+			}
+		}
+	}
+}
