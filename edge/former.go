@@ -80,11 +80,13 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 }
 
 // legacy is what a key has under what its rate was before: the level of its own
-// charges, that of everybody's, at some instant, and the end of a penalty.
+// charges, that of everybody's, at some instant, the end of a penalty, and when all have
+// gone on who wait in a queue: they keep the turns of its pace.
 type legacy struct {
 	own, all uint64
 	at       int64
 	until    int64
+	next     int64
 }
 
 // heir is the key and rate that a record of a bucket goes on under which was changed.
@@ -136,6 +138,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			l.until = max(l.until, h.until)
 		} else if h.until > until {
 			own = max(own, was.FullBefore(time.Duration(h.until-until)))
+			l.next = max(l.next, h.until)
 		}
 		if r := s.find(old); r != nil {
 			b := s.whole(r)
@@ -143,11 +146,13 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			own = max(own, roundedUp(b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until)))
 			all = max(all, roundedUp(b.rate.Used(s.sums(b), b.memory.carry, until)))
 			l.until = max(l.until, b.sentence(now))
+			l.next = max(l.next, b.memory.exact.Next(), until+int64(was.Delay(nil, s.sums(b), b.memory.carry, until)))
 			n.forget(s, s.placeOf(old), now)
 		} else {
 			seen := n.cfg.View.Get(old)
 			all = max(all, roundedUp(was.Used(seen.Cells, seen.Carry, until)))
 			l.until = max(l.until, seen.Until)
+			l.next = max(l.next, until+int64(was.Delay(nil, seen.Cells, seen.Carry, until)))
 		}
 		s.blocked.lift(old)
 		l.own, l.all, l.at = moved(own, was, next), moved(all, was, next), until
@@ -200,6 +205,9 @@ func (s *shard) bequeath(r *record, l legacy, now int64) {
 	}
 	if l.all > 0 {
 		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
+	}
+	if b.rate.Queue {
+		b.memory.exact.Behind(l.next)
 	}
 	s.obey(r, l.until, now)
 }

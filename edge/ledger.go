@@ -366,6 +366,10 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 		s.enlist(r, hot)
 	}
 	s.retire(r, now) // by the rate that it was charged under
+	if rate.Queue && b.rate.Queue && r.epoch&^opened != rule.Epoch {
+		// Who waits, here or elsewhere, keeps his turn of the pace that was.
+		b.memory.exact.Behind(now + int64(s.delay(b, now)))
+	}
 	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
