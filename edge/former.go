@@ -152,7 +152,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			seen := n.cfg.View.Get(old)
 			all = max(all, roundedUp(was.Used(seen.Cells, seen.Carry, until)))
 			l.until = max(l.until, seen.Until)
-			l.next = max(l.next, until+int64(was.Delay(nil, seen.Cells, seen.Carry, until)))
+			l.next = max(l.next, until+int64(was.Latest(seen.Cells, seen.Carry, until)))
 		}
 		s.blocked.lift(old)
 		l.own, l.all, l.at = moved(own, was, next), moved(all, was, next), until

@@ -56,7 +56,7 @@ func TestTurnsOfAQueueMadeFaster(t *testing.T) {
 							if told++; turn < last+pace-time.Microsecond {
 								t.Fatalf("told to come at %v, and the one before at %v", turn, last)
 							}
-							if turn > before+time.Second+time.Duration(told)*pace+20*time.Millisecond { // what is known of the forgotten is rounded up
+							if turn > before+time.Second+time.Duration(told)*pace+820*time.Millisecond { // what is known of the forgotten is rounded up, by a slice at the most
 								t.Fatalf("number %d is told to come at %v, and the last one before the change at %v", told, turn, before)
 							}
 							if maxWait > 0 && turn > pause+maxWait {

@@ -258,6 +258,12 @@ func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Du
 	return max(wait, r.Drain.wait(carry, sums, now, beyond, 0))
 }
 
+// Latest is the longest that Delay can be by what is known in slices alone: all that one
+// counted was poured in when it ended, or by now.
+func (r *Rate) Latest(sums []crdt.Cell, carry Carry, now int64) time.Duration {
+	return r.Drain.empties(r.Drain.Level(carry, sums, now-int64(r.Width), r.beyond(r.SliceAt(now))))
+}
+
 // admitUpTo sets the level that the bucket admits up to: its brim, and for a
 // queue no more than what flows out within MaxWait before the last unit that
 // is admitted.
