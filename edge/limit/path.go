@@ -2,9 +2,6 @@ package limit
 
 import (
 	"bytes"
-	"encoding/hex"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 )
@@ -19,7 +16,8 @@ func NormalPath(s string) string {
 	if strings.IndexByte(s, '%') < 0 && !strings.Contains(s, "//") && !strings.Contains(s, "/.") {
 		return s
 	}
-	return cleaned(unescape(escapedMark.Replace(s)))
+	clean, _ := cleaned(make([]byte, 0, len(s)+1), unescape(make([]byte, 0, len(s)), s, false))
+	return string(clean)
 }
 
 // PathReadings is a path as NormalPath reads it, and as others do. To some an escaped slash
@@ -40,11 +38,13 @@ func PathReadings(s string) (path string, others []string) {
 	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\`) {
 		return path, nil
 	}
-	marked := escapedMark.Replace(s)
-	others = resolved(unresolved(nil, path, marked), path, marked)
-	slashed := backslash.Replace(marked)
-	if slashed != marked {
-		others = resolved(others, path, slashed)
+	size := len(s) + 1
+	r := readings{path: path, whole: make([]byte, 0, size), split: make([]byte, 0, size), one: make([]byte, 0, size), two: make([]byte, 0, size)}
+	r.unresolved(s)
+	r.resolved(s)
+	slashed := backslashes(s)
+	if slashed != s {
+		r.resolved(slashed)
 	}
 	if strings.HasPrefix(slashed, "//") {
 		rest := strings.TrimLeft(slashed, "/")
@@ -53,94 +53,243 @@ func PathReadings(s string) (path string, others []string) {
 		} else {
 			rest = "/"
 		}
-		others = resolved(unresolved(others, path, rest), path, rest)
+		r.unresolved(rest)
+		r.resolved(rest)
 	}
-	return path, others
+	return path, r.others
+}
+
+// readings are those of one path. A client may choose one of 64 KB: each pass over it is a
+// loop over its bytes, in buffers that the next one uses too, and those that come to the
+// same are left out.
+type readings struct {
+	path   string
+	others []string
+	// What is being read: text, with all its escapes read, and with those of slashes kept.
+	text            string
+	whole, split    []byte
+	slashes         bool   // some were escaped: split is another
+	one, two, three []byte // scratch
+}
+
+// read reads the escapes of a text.
+func (r *readings) read(s string) {
+	if r.text == s && r.whole != nil {
+		return
+	}
+	r.text = s
+	r.whole = unescape(r.whole[:0], s, false)
+	if r.slashes = strings.Contains(s, "%2F") || strings.Contains(s, "%2f"); r.slashes {
+		r.split = unescape(r.split[:0], s, true)
+	}
+}
+
+// add is one more reading, if it is another.
+func (r *readings) add(reading []byte) {
+	if string(reading) != r.path && !slices.ContainsFunc(r.others, func(o string) bool { return o == string(reading) }) {
+		r.others = append(r.others, string(reading))
+	}
 }
 
 // unresolved adds the readings of a path whose dots and double slashes stay.
-func unresolved(others []string, path, s string) []string {
-	others = with(others, unescape(escapedSlash.Replace(s)), path)
-	return with(others, unescape(s), path)
+func (r *readings) unresolved(s string) {
+	r.read(s)
+	if r.slashes {
+		r.add(r.split)
+	}
+	r.add(r.whole)
 }
 
 // resolved adds those that resolve them, either first.
-func resolved(others []string, path, s string) []string {
-	whole, split := unescape(s), unescape(escapedSlash.Replace(s))
-	for _, reading := range [...]string{cleaned(whole), dotsFirst(whole), cleaned(split), dotsFirst(split)} {
-		others = with(others, reading, path)
-		if split != whole && strings.Contains(reading, "%2F") { // a gateway resolved it, and the origin behind does so anew
-			later := strings.ReplaceAll(reading, "%2F", "/")
-			others = with(with(others, cleaned(later), path), dotsFirst(later), path)
+func (r *readings) resolved(s string) {
+	r.read(s)
+	r.resolve(r.whole, r.slashes)
+	if r.slashes {
+		r.resolve(r.split, true)
+	}
+}
+
+// resolve adds the two ways in which dots and double slashes are resolved. Where a gateway
+// may have done so, the origin behind it does so anew, with slashes that were escaped.
+func (r *readings) resolve(s []byte, anew bool) {
+	clean, first := cleaned(r.one[:0], s)
+	r.one = clean
+	r.add(clean)
+	if anew {
+		r.later(clean)
+	}
+	if first == same {
+		return
+	}
+	if r.one = append(clean, '/'); first == other {
+		r.one = dotsFirst(r.one[:0], s)
+	}
+	r.add(r.one)
+	if anew {
+		r.later(r.one)
+	}
+}
+
+func (r *readings) later(s []byte) {
+	i := bytes.Index(s, escapedSlash)
+	if i < 0 {
+		return
+	}
+	later := append(r.three[:0], s[:i]...)
+	for ; i < len(s); i++ {
+		c := s[i]
+		if c == '%' && i+2 < len(s) && s[i+1] == '2' && s[i+2] == 'F' {
+			c, i = '/', i+2
+		}
+		later = append(later, c)
+	}
+	r.three = later
+	clean, first := cleaned(r.two[:0], later)
+	r.two = clean
+	r.add(clean)
+	if first == same {
+		return
+	}
+	if r.two = append(clean, '/'); first == other {
+		r.two = dotsFirst(r.two[:0], later)
+	}
+	r.add(r.two)
+}
+
+var escapedSlash = []byte("%2F")
+
+// dotsFirst appends a path with dots resolved by RFC 3986 section 5.2.4, and double slashes
+// after that.
+func dotsFirst(dst, s []byte) []byte {
+	dots := false
+	for i := 0; i < len(s); {
+		end, up, here := segment(s, i)
+		switch dots = up || here; {
+		case up:
+			dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
+		case !here:
+			dst = append(dst, s[i:end]...)
+		}
+		i = end
+	}
+	if dots || len(dst) == 0 {
+		dst = append(dst, '/')
+	}
+	n := 1 // the first is a slash
+	for _, c := range dst[1:] {
+		if c != '/' || dst[n-1] != '/' {
+			dst[n] = c
+			n++
 		}
 	}
-	return others
+	return dst[:n]
 }
 
-// with is the readings of a path with one more, if that is another.
-func with(others []string, reading, path string) []string {
-	if reading == path || slices.Contains(others, reading) {
-		return others
-	}
-	return append(others, reading)
-}
+// difference is how dotsFirst differs from cleaned.
+type difference int
 
-// dotsFirst is a path with dots resolved by RFC 3986 section 5.2.4, and double slashes after
-// that.
-func dotsFirst(s string) string {
-	out, dots := make([]byte, 0, len(s)+1), false
-	for name := range strings.SplitSeq(strings.TrimPrefix(s, "/"), "/") {
-		switch dots = name == "." || name == ".."; {
-		case !dots:
-			out = append(append(out, '/'), name...)
-		case name == "..":
-			out = out[:max(0, bytes.LastIndexByte(out, '/'))]
+const (
+	same  difference = iota
+	slash            // there is one more, at the end
+	other
+)
+
+// cleaned appends a path with dots and double slashes resolved.
+func cleaned(dst, s []byte) (clean []byte, first difference) {
+	doubles, ups, dots := false, false, false
+	from := 0 // what is to be copied from here on
+	for i := 0; i < len(s); {
+		end, up, here := segment(s, i)
+		if dots = up || here; dots || end == i+1 {
+			if from < i {
+				dst = append(dst, s[from:i]...)
+			}
+			from = end
+			if up {
+				dst = dst[:max(0, bytes.LastIndexByte(dst, '/'))]
+			}
+			ups, doubles = ups || up, doubles || !dots && end < len(s)
 		}
+		i = end
 	}
-	if dots || len(out) == 0 {
-		out = append(out, '/')
+	dst = append(dst, s[from:]...)
+	switch {
+	case len(dst) == 0:
+		dst, dots = append(dst, '/'), false
+	case s[len(s)-1] == '/':
+		dst = append(dst, '/')
 	}
-	return cleaned(string(out))
+	switch {
+	case ups && doubles:
+		first = other
+	case dots:
+		first = slash
+	}
+	return dst, first
 }
 
-// cleaned is a path with dots and double slashes resolved.
-func cleaned(s string) string {
-	clean := path.Clean(s)
-	if clean != "/" && strings.HasSuffix(s, "/") {
-		clean += "/"
+// segment is the end of that which begins with the slash at i, and whether it is one of two
+// dots, or of one.
+func segment(s []byte, i int) (end int, up, here bool) {
+	for end = i + 1; end < len(s) && s[end] != '/'; {
+		end++
 	}
-	return clean
+	return end, end == i+3 && s[i+1] == '.' && s[i+2] == '.', end == i+2 && s[i+1] == '.'
 }
 
-// escapedMark escapes the escape of a question mark, so that reading escapes
-// leaves it as "%3F".
-var escapedMark = strings.NewReplacer("%3F", "%253F", "%3f", "%253F")
-
-// escapedSlash does so with that of a slash.
-var escapedSlash = strings.NewReplacer("%2F", "%252F", "%2f", "%252F")
-
-// backslash has it read as a slash, escaped or not: who tells it escaped may have been sent
-// it plain.
-var backslash = strings.NewReplacer(`\`, "/", "%5C", "/", "%5c", "/")
-
-// unescape decodes the escapes of a path that are good and leaves bad ones as
-// they are, which is what lenient origins do: whatever a strict one refuses, the
-// good part of the path must meet its rule.
-func unescape(s string) string {
-	if plain, err := url.PathUnescape(s); err == nil {
-		return plain
+// backslashes has them be read as slashes, escaped or not: who tells one escaped may have
+// been sent it plain.
+func backslashes(s string) string {
+	if strings.IndexByte(s, '\\') < 0 && !strings.Contains(s, "%5") {
+		return s
 	}
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			var b [1]byte
-			if _, err := hex.Decode(b[:], []byte(s[i+1:i+3])); err == nil {
-				out = append(out, b[0])
-				i += 2
-				continue
-			}
+		switch c := s[i]; {
+		case c == '\\':
+			out = append(out, '/')
+		case c == '%' && i+2 < len(s) && s[i+1] == '5' && s[i+2]|0x20 == 'c':
+			out = append(out, '/')
+			i += 2
+		default:
+			out = append(out, c)
 		}
-		out = append(out, s[i])
 	}
 	return string(out)
 }
+
+// unescape appends a path with those of its escapes read that are good, and bad ones as they
+// are, which is what lenient origins do: whatever a strict one refuses, the good part of
+// the path must meet its rule. That of a question mark stays, as "%3F", and that of a slash
+// where split says so.
+func unescape(dst []byte, s string, split bool) []byte {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' && i+2 < len(s) {
+			if high, low := unhex[s[i+1]], unhex[s[i+2]]; high|low < 16 {
+				i += 2
+				switch c = high<<4 | low; {
+				case c == '?':
+					dst = append(dst, '%', '3')
+					c = 'F'
+				case c == '/' && split:
+					dst = append(dst, '%', '2')
+					c = 'F'
+				}
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unhex is the value of a digit, 255 of what is none.
+var unhex = func() (table [256]byte) {
+	for i := range table {
+		table[i] = 255
+		if n := strings.IndexByte("0123456789abcdef", byte(i)|0x20); n >= 0 && (i >= '0' && i <= '9' || n >= 10) {
+			table[i] = byte(n)
+		}
+	}
+	return table
+}()

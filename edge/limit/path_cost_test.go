@@ -1,0 +1,87 @@
+package limit_test
+
+import (
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
+)
+
+// hostile are pieces of paths whose readings take long.
+var hostile = map[string]string{
+	"dots":           "/../a%2F..%2F",
+	"escapes":        "/%2e%2E%5C",
+	"slashes":        "/%2F",
+	"bad escapes":    "/%2F%zz",
+	"backslashes":    `\%5c..`,
+	"double slashes": "//a/..",
+	"names":          "/a%2Fb",
+	"names and dots": "/a%2Fb/../c%5Cd/./",
+	"question marks": "/%3F%2F",
+	"twice escaped":  "/a%252F%2F",
+	"plain":          "/abcdefgh",
+	"parameters":     "/a;b=c%2F..;d",
+	"semicolons":     ";/%2F;",
+	"signs":          ";%3B",
+}
+
+// hostilePath is a path of so many bytes that is read in as many ways as there are.
+func hostilePath(piece string, size int) string {
+	return "//x/" + strings.Repeat(piece, size/len(piece)) + "%2E"
+}
+
+// A client may choose a path of 64 KB. All ways to read it cost no more than 15 times as
+// much as the standard library takes to read its escapes and to resolve its dots, and each
+// byte of it costs what one of a shorter path does.
+func TestLongPathsCostSoManyPasses(t *testing.T) {
+	alone.Quiet(t)
+	if raceEnabled {
+		t.Skip("the detector slows down our loops, and not the standard library's assembly")
+	}
+	least := func(f func()) (least time.Duration) { // what disturbs it makes it longer
+		least = time.Hour
+		for range 30 {
+			began := time.Now()
+			f()
+			least = min(least, time.Since(began))
+		}
+		return least
+	}
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		long, short := hostilePath(hostile[name], 64<<10), hostilePath(hostile[name], 4<<10)
+		one := least(func() {
+			plain, err := url.PathUnescape(strings.ReplaceAll(long, "%zz", "%40"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path.Clean(plain)
+		})
+		all, some := least(func() { limit.PathReadings(long) }), least(func() { limit.PathReadings(short) })
+		t.Logf("%s: %v, %.1f passes; %v for a sixteenth", name, all, float64(all)/float64(one), some)
+		if all > 15*one {
+			t.Errorf("%s: readings take %v, and one pass %v", name, all, one)
+		}
+		if all > 16*3*some {
+			t.Errorf("%s: readings take %v, and those of a path a sixteenth as long %v", name, all, some)
+		}
+	}
+}
+
+// What readings take is told beside one pass over the same path.
+func BenchmarkHostilePaths(b *testing.B) {
+	for _, name := range slices.Sorted(maps.Keys(hostile)) {
+		path := hostilePath(hostile[name], 64<<10)
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(path)))
+			for b.Loop() {
+				limit.PathReadings(path)
+			}
+		})
+	}
+}
