@@ -32,19 +32,23 @@ func NormalPath(s string) string {
 // behind two slashes at the beginning is an authority, so that "//x/login" is "/login", as it
 // is to others that take a target for a reference (RFC 3986 section 4.2: Python's urlsplit,
 // Java's URI, PHP's parse_url). others is nil where all read the same; escaped slashes may
-// stay "%2F" in it. Where a gateway reads a path by one of these before an origin does, that may
+// stay "%2F" in it. Tomcat, Jetty and what is built on them leave out what stands behind a
+// semicolon in a name, before they resolve dots: "/login;a=1" is "/login", and "/x/..;/login"
+// as well. Where a gateway reads a path by one of these before an origin does, that may
 // be another: with escaped slashes kept first, and read then.
 func PathReadings(s string) (path string, others []string) {
-	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\`) {
+	if path = NormalPath(s); path == s && !strings.ContainsAny(s, `%\;`) {
 		return path, nil
 	}
 	size := len(s) + 1
 	r := readings{path: path, whole: make([]byte, 0, size), split: make([]byte, 0, size), one: make([]byte, 0, size), two: make([]byte, 0, size)}
 	r.unresolved(s)
 	r.resolved(s)
+	r.bare(s, true)
 	slashed := backslashes(s)
 	if slashed != s {
 		r.resolved(slashed)
+		r.bare(slashed, false)
 	}
 	if strings.HasPrefix(slashed, "//") {
 		rest := strings.TrimLeft(slashed, "/")
@@ -55,6 +59,7 @@ func PathReadings(s string) (path string, others []string) {
 		}
 		r.unresolved(rest)
 		r.resolved(rest)
+		r.bare(rest, true)
 	}
 	return path, r.others
 }
@@ -74,7 +79,7 @@ type readings struct {
 
 // read reads the escapes of a text.
 func (r *readings) read(s string) {
-	if r.text == s && r.whole != nil {
+	if r.text == s {
 		return
 	}
 	r.text = s
@@ -107,6 +112,40 @@ func (r *readings) resolved(s string) {
 	if r.slashes {
 		r.resolve(r.split, true)
 	}
+}
+
+// bare adds the readings of a path whose names have no parameters, be it that its dots and
+// double slashes may stay, or not.
+func (r *readings) bare(s string, unresolved bool) {
+	r.read(s)
+	if bytes.IndexByte(r.whole, ';') < 0 {
+		return
+	}
+	if r.slashes {
+		r.split = withoutParameters(r.split)
+		if unresolved {
+			r.add(r.split)
+		}
+		r.resolve(r.split, true)
+	}
+	r.whole = withoutParameters(r.whole)
+	if unresolved {
+		r.add(r.whole)
+	}
+	r.resolve(r.whole, r.slashes)
+	r.text = "" // it is another now
+}
+
+// withoutParameters leaves out, of each name of a path, what stands behind a semicolon.
+func withoutParameters(s []byte) []byte {
+	n, out := 0, false
+	for _, c := range s {
+		if out = c == ';' || out && c != '/'; !out {
+			s[n] = c
+			n++
+		}
+	}
+	return s[:n]
 }
 
 // resolve adds the two ways in which dots and double slashes are resolved. Where a gateway

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,14 +18,16 @@ import (
 // and what PathReadings has to come to.
 
 func plainReadings(s string) (path string, others []string) {
-	if path = cleaned(unescape(escapedMark.Replace(s))); path == s && !strings.ContainsAny(s, `%\`) {
+	if path = cleaned(unescape(escapedMark.Replace(s))); path == s && !strings.ContainsAny(s, `%\;`) {
 		return path, nil
 	}
 	marked := escapedMark.Replace(s)
 	others = resolved(unresolved(nil, path, marked), path, marked)
+	others = bare(others, path, marked, true)
 	slashed := backslash.Replace(marked)
 	if slashed != marked {
 		others = resolved(others, path, slashed)
+		others = bare(others, path, slashed, false)
 	}
 	if strings.HasPrefix(slashed, "//") {
 		rest := strings.TrimLeft(slashed, "/")
@@ -34,6 +37,7 @@ func plainReadings(s string) (path string, others []string) {
 			rest = "/"
 		}
 		others = resolved(unresolved(others, path, rest), path, rest)
+		others = bare(others, path, rest, true)
 	}
 	return path, others
 }
@@ -56,6 +60,30 @@ func resolved(others []string, path, s string) []string {
 	}
 	return others
 }
+
+// bare adds those without parameters.
+func bare(others []string, path, s string, alsoUnresolved bool) []string {
+	whole, split := unescape(s), unescape(escapedSlash.Replace(s))
+	if !strings.Contains(whole, ";") {
+		return others
+	}
+	for _, text := range []string{split, whole} {
+		text = parameters.ReplaceAllString(text, "")
+		if alsoUnresolved {
+			others = with(others, text, path)
+		}
+		for _, reading := range []string{cleaned(text), dotsFirst(text)} {
+			others = with(others, reading, path)
+			if split != whole && strings.Contains(reading, "%2F") {
+				later := strings.ReplaceAll(reading, "%2F", "/")
+				others = with(with(others, cleaned(later), path), dotsFirst(later), path)
+			}
+		}
+	}
+	return others
+}
+
+var parameters = regexp.MustCompile(`(?s);[^/]*`)
 
 // with is the readings of a path with one more, if that is another.
 func with(others []string, reading, path string) []string {

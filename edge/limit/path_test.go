@@ -44,6 +44,15 @@ func TestPathReadings(t *testing.T) {
 		{"/100%2", "/100%2", nil},
 		{"/%zz%2F%", "/%zz/%", []string{"/%zz%2F%"}},
 		{"/", "/", nil},
+		{"/login;a=1", "/login;a=1", []string{"/login"}},
+		{"/login%3ba", "/login;a", []string{"/login"}},
+		{"/;a/login;b/", "/;a/login;b/", []string{"//login/", "/login/"}},
+		{"/x/..;a/login", "/x/..;a/login", []string{"/x/../login", "/login"}},
+		{"/login/.;a", "/login/.;a", []string{"/login/.", "/login", "/login/"}},
+		{"/login;a/../x", "/x", []string{"/login;a/../x", "/login/../x"}},
+		{"/login;a%2F../x", "/x", []string{"/login;a%2F../x", "/login;a/../x", "/login/x", "/login/../x"}},
+		{`/x\..;a\login`, `/x\..;a\login`, []string{`/x\..`, "/x/..;a/login", "/login"}},
+		{"//h;p/login;a", "/h;p/login;a", []string{"//h;p/login;a", "//h/login", "/h/login", "/login;a", "/login"}},
 	} {
 		if path, others := limit.PathReadings(test.text); path != test.path || !slices.Equal(others, test.others) || path != limit.NormalPath(test.text) {
 			t.Errorf("PathReadings(%q) = %q, %q; want %q, %q", test.text, path, others, test.path, test.others)
