@@ -159,6 +159,9 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 		}
 		if d.Allowed && !req.Peek && !r.state.Rule.CountsAfter() {
 			l.charge(r, at)
+			if r.state.Rate.Queue {
+				r.counter.exact.Queued(r.state.Rate, r.cost, at+int64(delay))
+			}
 			if req.Receipt && r.cost > 0 {
 				req.Charges = append(req.Charges, limit.Charge{
 					Rule: r.state.Rule, Rate: r.state.Rate, Counter: r.counter.id, Slice: r.state.Rate.SliceAt(at), Turn: at + int64(delay), Cost: r.cost,
@@ -206,19 +209,26 @@ func (r *row) decision(allowed, peek bool) limit.Decision {
 	return d
 }
 
-// rows asks all rates of the rules.
+// rows asks all rates of the rules, with the keys of each reading of the request's path.
 func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows []row) {
-	for _, rule := range rules {
-		key, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
-		req.KeepScratch(key)
-		if !ok || rule.Allow {
-			continue
-		}
-		for _, rate := range rule.Rates {
-			cost := rate.CostOf(rule.CostOf(req))
-			rows = append(rows, l.ask(rule, rate, string(key)+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
+	asked := map[string]bool{}
+	ask := func(here []*limit.Rule) {
+		for _, rule := range here {
+			material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
+			req.KeepScratch(material)
+			key := string(material)
+			if !ok || rule.Allow || asked[key] || !slices.Contains(rules, rule) {
+				continue
+			}
+			asked[key] = true
+			for _, rate := range rule.Rates {
+				cost := rate.CostOf(rule.CostOf(req))
+				rows = append(rows, l.ask(rule, rate, key+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
+			}
 		}
 	}
+	ask(rules)
+	req.Readings(ask)
 	return rows
 }
 

@@ -48,6 +48,7 @@ func Suite(t *testing.T, newLimiter func(testing.TB, limit.Document) Tested) {
 	t.Run("leases", func(t *testing.T) { leases(asker{t, newLimiter(t, document(slotsRule))}) })
 	t.Run("responses", func(t *testing.T) { responses(asker{t, newLimiter(t, document(loginRule))}) })
 	t.Run("near", func(t *testing.T) { near(asker{t, newLimiter(t, document(nearRule))}) })
+	t.Run("readings", func(t *testing.T) { readings(asker{t, newLimiter(t, document(pathRule, userRule))}) })
 	t.Run("classes", func(t *testing.T) { classes(asker{t, newLimiter(t, document(classRule))}) })
 }
 
@@ -57,12 +58,14 @@ var (
 	slotsRule = limit.RuleSpec{Name: "slots", Key: []string{"user"}, Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: 2, Lease: 20 * time.Second}}}
 	loginRule = limit.RuleSpec{Name: "logins", Key: []string{"user"}, CountWhen: `attr("response.status") == "401"`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}}
 	nearRule  = limit.RuleSpec{Name: "near", Key: []string{"user"}, NearLimitPercent: 80, Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}}
+	pathRule  = limit.RuleSpec{Name: "paths", Key: []string{"user", "path"}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}}
+	userRule  = limit.RuleSpec{Name: "all", Group: "all", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 21, Per: time.Hour}}}
 	classRule = limit.RuleSpec{Name: "classes", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Hour}},
 		Classes: limit.ClassesSpec{From: "class", Order: []string{"batch", "normal"}, Reserve: map[string]float64{"normal": 30}}}
 )
 
-func document(rule limit.RuleSpec) limit.Document {
-	return limit.Document{Namespace: "suite", Defaults: limit.Defaults{Scope: "edge"}, Rules: []limit.RuleSpec{rule}}
+func document(rules ...limit.RuleSpec) limit.Document {
+	return limit.Document{Namespace: "suite", Defaults: limit.Defaults{Scope: "edge"}, Rules: rules}
 }
 
 // asker asks a limiter for the user u.
@@ -198,6 +201,45 @@ func near(a asker) {
 			a.t.Fatalf("request %d: %+v, want near %v", i, d, want)
 		}
 	}
+}
+
+// readings: a path that can be read in several ways counts for each of them, and once for
+// what has another key.
+func readings(a asker) {
+	hostile := func(cost uint64) *limit.Request {
+		req := a.request(cost)
+		path, others := limit.PathReadings("/a%2Fb/../login")
+		req.Set("path", path)
+		req.AlsoPaths(others)
+		return req
+	}
+	req := hostile(3)
+	if d := a.limiter.Check(start, req); !d.Allowed || len(req.Charges) != 5 { // four paths, and the user
+		a.t.Fatalf("%+v, charged %v; want it charged to four paths and the user", d, req.Charges)
+	}
+	charges := slices.Clone(req.Charges)
+	paths := []string{"/a/login", "/login", "/a/b/../login", "/a%2Fb/../login"}
+	for _, path := range paths {
+		a.want(start, 3, false, "path", path)
+	}
+	a.limiter.Refund(start, charges, 1)
+	for _, path := range paths[1:] {
+		a.want(start, 3, true, "path", path)
+	}
+	if d := a.limiter.Check(start, hostile(1)); d.Allowed {
+		a.t.Fatalf("%+v, want it denied, as three of four paths are used up", d)
+	}
+	a.limiter.GiveBack(start, hostile(2))
+	for _, path := range paths[1:] {
+		a.want(start, 2, true, "path", path)
+	}
+	a.want(start, 4, true, "path", "/a/login") // of which 1 was given back, and then all
+	if d := a.limiter.Report(start, hostile(1)); !d.Allowed || d.Remaining != 0 {
+		a.t.Fatalf("a report: %+v, want nothing left", d)
+	}
+	a.want(start, 1, false, "path", "/a/login")
+	a.want(start, 1, true, "path", "/else") // 21 of the user: 3 - 1 + 9 - 2 + 6 + 4 + 1 + 1
+	a.want(start, 1, false, "path", "/else")
 }
 
 // classes: the least class leaves what is reserved for those above it.
