@@ -30,6 +30,7 @@ type Node struct {
 	epochs  atomic.Uint32                          // of rule sets
 	rates   atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
 	formers atomic.Pointer[formers]                // nil before the second set
+	setting sync.Mutex                             // held while the three change
 
 	clock  deltasync.Clock                  // corrected by the region's; what tells it is guarded by mu
 	life   atomic.Uint32                    // that new records are born under
@@ -150,15 +151,19 @@ func (n *Node) SetRules(set *limit.Set) {
 		n.cfg.Logger.Error("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
 		return
 	}
+	n.setting.Lock()
+	defer n.setting.Unlock()
 	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
-	n.rates.Store(byGeneration(set))
-	if before := n.rules.Load(); before != nil {
-		n.formers.Store(formersOf(set, before, n.formers.Load()))
+	rates, before := byGeneration(set), n.rules.Load()
+	if before != nil {
+		changed := formersOf(set, before, n.formers.Load())
 		for _, rate := range becameStrict(before, set) {
 			n.cfg.Logger.Warn("a rate becomes strict: what was admitted before and is behind a cut is in nobody's rights; it is exact a window from now on",
 				"policy", rate.Policy, "window", rate.Window)
 		}
+		n.formers.Store(changed) // at once with the rules, or what is swept in between is lost to requests of those before
 	}
+	n.rates.Store(rates)
 	n.rules.Store(set)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,5 +73,22 @@ func TestRatesThatBecomeStrictAreToldOf(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "policy=api.hour") {
 		t.Errorf("the policy is not named:\n%s", &log)
+	}
+}
+
+// Of rules that are put in force at once those that stay are in force whole.
+func TestSetRulesAtOnce(t *testing.T) {
+	for range 1000 {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+		var setting sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			set := compile(t, limit.RuleSpec{Name: name, Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}})
+			setting.Go(func() { n.SetRules(set) })
+		}
+		setting.Wait()
+		rule := n.Rules().Rules()[0]
+		if rates := *n.rates.Load(); rates[rule.Rates[0].Generation] == nil {
+			t.Fatalf("rule %s is in force, and its rate is not among the %d that are", rule.Name, len(rates))
+		}
 	}
 }

@@ -8,7 +8,8 @@
 //
 // It runs the program in rivals, a module of its own so that what it compares
 // with is no dependency of this one, and has it write RESULTS.md beside this
-// file. Flags are passed on; -help lists them. All that is compared is compiled with
+// file: a run that is not to be published says -out /dev/null. Flags are passed on; -help
+// lists them. All that is compared is compiled with
 // the profile that the edge is compiled with, which was made so, and is to be made
 // anew where the path of a decision changes much:
 //

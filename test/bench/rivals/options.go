@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 7, "rounds of each contestant, size and number of goroutines")
 	flags.DurationVar(&o.round, "round", 60*time.Millisecond, "length of a round")
 	flags.Float64Var(&o.exponent, "zipf", 1.1, "exponent of the keys' popularity, above 1")
-	flags.StringVar(&o.out, "out", "", "file to write the report to; none: standard output alone")
+	flags.StringVar(&o.out, "out", "", "file to write the report to beside standard output; go run ./test/bench names RESULTS.md, unless told otherwise")
 	flags.StringVar(&o.profile, "profile", "", "file to write a profile of the processor to, as cmd/edge/default.pgo was made; what is measured is slower for it")
 	if err := flags.Parse(args); err != nil {
 		return o, err
