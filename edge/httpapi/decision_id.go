@@ -22,18 +22,54 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 // ids are those of one API, for as long as the process lives.
 type ids struct {
-	seed maphash.Seed
+	seed     maphash.Seed
+	spent    done // strict rights that were given back
+	released done // slots of concurrency limits that were
+}
 
+// done are ids for which something was done that is to be done once.
+type done struct {
 	mu    sync.Mutex       // guards what follows
-	spent map[string]int64 // until when what the id was charged may count, ns since 1970
-	order []string         // of spent, a ring
+	until map[string]int64 // until when what the id was charged may count, ns since 1970
+	order []string         // of those, a ring
 	next  int
 }
 
 // mostSpent is how many ids are remembered whose cost was given back. Where all of them
 // may count still, no other is taken for one of this edge's: what is given back for it is
-// free when its window ends.
+// free when its window ends. Slots are released all the same, as nobody else would before
+// their leases end.
 const mostSpent = 1 << 16
+
+// once takes an id, unless it was taken before; room says that it is remembered.
+func (d *done) once(id string, until int64, now time.Time) (first, room bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, twice := d.until[id]; twice {
+		return false, true
+	}
+	if d.until == nil {
+		d.until = make(map[string]int64)
+	}
+	if len(d.order) < mostSpent {
+		d.order = append(d.order, id)
+	} else {
+		if d.until[d.order[d.next]] > now.UnixNano() {
+			return true, false
+		}
+		delete(d.until, d.order[d.next])
+		d.order[d.next], d.next = id, (d.next+1)%mostSpent
+	}
+	d.until[id] = until
+	return true, true
+}
+
+// undo forgets an id that was just taken: nothing came of it.
+func (d *done) undo(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.until, id)
+}
 
 // sumChars is how many characters of an id are its sum.
 const sumChars = 4
@@ -96,25 +132,21 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time)
 			until = max(until, made+int64(rate.Window+2*rate.Width))
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if _, twice := i.spent[id]; twice {
-		return false
-	}
-	if i.spent == nil {
-		i.spent = make(map[string]int64)
-	}
-	if len(i.order) < mostSpent {
-		i.order = append(i.order, id)
-	} else {
-		if i.spent[i.order[i.next]] > now.UnixNano() {
-			return false
+	first, room := i.spent.once(id, until, now)
+	return first && room
+}
+
+// releases says that no slot was released yet for an id, which may be another edge's; it is
+// taken to be now.
+func (i *ids) releases(id string, rules []*limit.Rule, now time.Time) bool {
+	until := int64(0)
+	for _, rule := range rules {
+		for _, rate := range rule.Rates {
+			until = max(until, min(madeAt(id), now.UnixNano())+int64(rate.Window+2*rate.Width))
 		}
-		delete(i.spent, i.order[i.next])
-		i.order[i.next], i.next = id, (i.next+1)%mostSpent
 	}
-	i.spent[id] = until
-	return true
+	first, _ := i.released.once(id, until, now)
+	return first
 }
 
 // isID says whether a text, in upper case, can be the id of a decision.

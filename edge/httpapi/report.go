@@ -45,14 +45,44 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 		d = a.peek(now, req)
 	case c.giveBack:
 		kind = reportGiveBack
-		req.Ours = c.decision != "" && a.ids.ours(strings.ToUpper(c.decision), a.ids.digest(req), req.Rules(), now)
-		a.limiter.GiveBack(now, req)
+		a.giveBack(now, req, strings.ToUpper(c.decision))
 		d = a.peek(now, req)
 	default:
 		d = a.limiter.Report(now, req)
 	}
 	a.metrics.reports.WithLabelValues(ns.Name, kind).Inc()
 	x.out = appendRecorded(x.out[:0], &d, req.Recorded)
+}
+
+// giveBack gives back what a decision was charged, of which nothing but the id is known, or
+// not even that. Who releases a slot and hears nothing reports it once more: it was his
+// alone, and other slots are others'.
+func (a *API) giveBack(now time.Time, req *limit.Request, id string) {
+	slot := id != "" && takesSlot(req.Rules())
+	if slot && !a.ids.releases(id, req.Rules(), now) {
+		return
+	}
+	req.Ours = id != "" && a.ids.ours(id, a.ids.digest(req), req.Rules(), now)
+	a.limiter.GiveBack(now, req)
+	if slot && !req.Recorded {
+		a.ids.released.undo(id)
+	}
+}
+
+// takesSlot says that what is given back under these rules is a slot of a concurrency
+// limit: where other limits apply it is cost of those.
+func takesSlot(rules []*limit.Rule) (slot bool) {
+	for _, rule := range rules {
+		for _, rate := range rule.Rates {
+			switch {
+			case rate.Lease > 0:
+				slot = true
+			case !rate.PerRequest && !rule.CountsAfter():
+				return false
+			}
+		}
+	}
+	return slot
 }
 
 // peek is how things stand, for those calls of the limiter that do not say.

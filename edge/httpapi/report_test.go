@@ -161,18 +161,85 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 			t.Errorf("given back for the %d. time: %t", i+1, got)
 		}
 	}
-	for len(b.api.ids.spent) < mostSpent {
+	for len(b.api.ids.spent.until) < mostSpent {
 		b.api.ids.ours(id(testStart), 7, rules, testStart)
 	}
-	if b.api.ids.ours(id(testStart), 7, rules, testStart) || len(b.api.ids.spent) != mostSpent || b.api.ids.ours(used, 7, rules, testStart) {
-		t.Errorf("%d ids remembered, that all count; another one is taken all the same", len(b.api.ids.spent))
+	if b.api.ids.ours(id(testStart), 7, rules, testStart) || len(b.api.ids.spent.until) != mostSpent || b.api.ids.ours(used, 7, rules, testStart) {
+		t.Errorf("%d ids remembered, that all count; another one is taken all the same", len(b.api.ids.spent.until))
 	}
 	later := testStart.Add(5 * b.limiter.Rules().Rules()[0].Rates[0].Window)
-	if !b.api.ids.ours(id(later), 7, rules, later) || len(b.api.ids.spent) != mostSpent {
-		t.Errorf("%d ids remembered, none of which counts; another one is not taken", len(b.api.ids.spent))
+	if !b.api.ids.ours(id(later), 7, rules, later) || len(b.api.ids.spent.until) != mostSpent {
+		t.Errorf("%d ids remembered, none of which counts; another one is not taken", len(b.api.ids.spent.until))
 	}
 	if b.api.ids.ours(id(testStart), 7, rules, later) {
 		t.Error("an id whose charge has left the window is taken to free a right")
+	}
+}
+
+// A slot is released once for each decision, however often that is reported.
+func TestSlotsAreReleasedOnceForADecision(t *testing.T) {
+	slots := func(most uint64) limit.RuleSpec {
+		return limit.RuleSpec{Name: "slots", Key: []string{"user"}, Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: most, Lease: time.Minute}}}
+	}
+	both(t, rules(slots(4)), func(t *testing.T, b *bench, url string) {
+		acquire := func(user string, want bool) (id string) {
+			t.Helper()
+			r := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"`+user+`"}}`)
+			if r.body["allowed"] != want {
+				t.Fatalf("a slot: %s, want allowed %t", r.text, want)
+			}
+			id, _ = r.body["decision_id"].(string)
+			return id
+		}
+		release := func(user, id string, recorded bool, left float64) {
+			t.Helper()
+			text := `{"attributes":{"user":"` + user + `"},"cost":-1`
+			if id != "" {
+				text += `,"decision_id":"` + id + `"`
+			}
+			if r := send(t, "POST", url+"/v1/report", text+"}"); r.body["recorded"] != recorded || r.body["remaining"] != left {
+				t.Errorf("released for %q: %s, want recorded %t with %v left", id, r.text, recorded, left)
+			}
+		}
+		first, second := acquire("u", true), acquire("u", true)
+		acquire("u", true)
+		acquire("u", true)
+		acquire("u", false)
+		release("u", first, true, 1)
+		release("u", first, false, 1)
+		release("u", strings.ToLower(first), false, 1)
+		release("v", second, false, 4) // nothing is counted of him
+		release("u", second, true, 2)
+		release("u", second, false, 2)
+		release("u", "", true, 3) // who names no decision is believed
+		release("u", "", true, 4)
+	})
+	// Beside another limit a negative cost gives back to that, in parts if it is wanted.
+	window := limit.RuleSpec{Name: "window", Group: "window", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Hour}}}
+	both(t, rules(slots(20), window), func(t *testing.T, b *bench, url string) {
+		id, _ := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"u"},"cost":5}`).body["decision_id"].(string)
+		for i := range 3 {
+			r := send(t, "POST", url+"/v1/report", `{"attributes":{"user":"u"},"cost":-1,"decision_id":"`+id+`"}`)
+			if r.body["recorded"] != true || r.body["remaining"] != float64(6+i) {
+				t.Errorf("given back in parts: %s, want %d left", r.text, 6+i)
+			}
+		}
+	})
+	// So many ids are remembered, and who comes beyond them is released all the same.
+	b := newBench(t, rules(slots(4)))
+	all, now := b.limiter.Rules().Rules(), testStart
+	for range mostSpent + 10 {
+		if !b.api.ids.releases(string(b.api.ids.append(nil, now, 0)), all, now) {
+			t.Fatal("an id that is new is taken for one that was reported")
+		}
+	}
+	if got := len(b.api.ids.released.until); got != mostSpent {
+		t.Errorf("%d ids remembered, want %d", got, mostSpent)
+	}
+	now = now.Add(2 * time.Minute) // all of those leases are over
+	id := string(b.api.ids.append(nil, now, 0))
+	if !b.api.ids.releases(id, all, now) || b.api.ids.releases(id, all, now) || len(b.api.ids.released.until) != mostSpent {
+		t.Errorf("%d ids remembered, and none of another that came when they could be forgotten", len(b.api.ids.released.until))
 	}
 }
 
