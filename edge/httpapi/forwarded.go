@@ -233,9 +233,8 @@ func pathOf(target string) (path string, others []string) {
 	target, _, _ = strings.Cut(target, "?")
 	before, _, signed := strings.Cut(target, "#")
 	path, others = readingsOf(before)
-	if signed && before != "" && before[0] == '/' { // to net/http and nginx it is a letter like any other
-		whole, more := limit.PathReadings(target)
-		others = append(append(others, whole), more...)
+	if signed { // to net/http and nginx it is a letter like any other
+		others = also(others, target, readingsOf)
 	}
 	return path, others
 }
@@ -248,15 +247,29 @@ func readingsOf(target string) (path string, others []string) {
 	case target[0] == '/':
 		return limit.PathReadings(target)
 	}
-	_, rest, absolute := strings.Cut(target, "://")
+	scheme, rest, absolute := strings.Cut(target, "://")
 	if !absolute { // "*", as OPTIONS has it, which proxies pass on as a path where it comes with other methods
-		path, others = limit.PathReadings("/" + target)
-		return target, append(others, path)
+		others = also(nil, "/"+target, limit.PathReadings)
+		// What stands behind "http:/" is a path to net/http, and an authority to who makes a URL of it.
+		if scheme, rest, _ = strings.Cut(target, ":"); scheme != "" && rest != "" && (rest[0] == '/' || rest[0] == '\\') {
+			others = also(others, "/"+rest, limit.PathReadings)
+		}
+		return target, others
 	}
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		return limit.PathReadings(rest[i:])
+	end := strings.IndexByte(rest, '/')
+	if path = "/"; end >= 0 {
+		path, others = limit.PathReadings(rest[end:])
 	}
-	return "/", nil
+	if i := strings.IndexByte(rest, '\\'); i >= 0 && (end < 0 || i < end) { // it ends an authority to some, as a slash does
+		others = also(others, "/"+rest[i+1:], limit.PathReadings)
+	}
+	return path, others
+}
+
+// also adds the readings of another text.
+func also(others []string, text string, readings func(string) (string, []string)) []string {
+	path, more := readings(text)
+	return append(append(others, path), more...)
 }
 
 // hostOf is a host without port, in lower case, and of a list the last, which
