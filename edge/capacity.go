@@ -3,9 +3,10 @@ package edge
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"sync"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // capacities are the signals of spare capacity that elastic margins read. A
@@ -29,16 +30,14 @@ const (
 	MaxCapacityTTL = time.Hour
 )
 
-var signalForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-
 // SetCapacity says how much of a named capacity is in use, as a part (0.7: 70
 // percent), good for ttl from now. Elastic margins that name it open and close
 // with it, from the next decision on. Errors: a name, value or ttl that is none,
 // or more than 1,024 names in use.
 func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Duration) error {
-	switch {
-	case !signalForm.MatchString(name):
-		return fmt.Errorf(`capacity name: %.64q is none (letters, digits, "_", "." and "-", at most 63, such as "api")`, name)
+	switch err := limit.ValidSignal(name); {
+	case err != nil:
+		return err
 	case math.IsNaN(used) || math.IsInf(used, 0) || used < 0:
 		return fmt.Errorf("capacity %s: %v is no part in use (0.7 is 70 percent)", name, used)
 	case ttl <= 0 || ttl > MaxCapacityTTL:

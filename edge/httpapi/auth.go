@@ -116,7 +116,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		// back: a proxy does not say when its request ends, so leases end them.
 		if d.Delay > 0 && !req.Peek && !a.turn(r.Context(), d.Delay) {
 			a.limiter.Refund(a.cfg.Now(), req.Charges, 0)
-			turnPassed(w)
+			TurnPassed(w)
 			return
 		}
 		w.WriteHeader(http.StatusOK)

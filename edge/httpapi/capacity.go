@@ -104,7 +104,7 @@ func readCapacity(r *http.Request) (used float64, ttl time.Duration, err error) 
 	case len(body) > maxCapacityBody:
 		return 0, 0, badRequest("body", "send the part in use, such as 0.7 or 70%", "has more than %d bytes", maxCapacityBody)
 	}
-	if used, err = partInUse(strings.TrimSpace(string(body))); err != nil {
+	if used, err = PartInUse(strings.TrimSpace(string(body))); err != nil {
 		return 0, 0, err
 	}
 	ttl = defaultCapacityTTL
@@ -116,9 +116,9 @@ func readCapacity(r *http.Request) (used float64, ttl time.Duration, err error) 
 	return used, ttl, nil
 }
 
-// partInUse reads 0.7 or 70%. More than all may be in use, but must be written as
-// percent: who sends 70 means 70%.
-func partInUse(text string) (float64, error) {
+// PartInUse reads the part of a capacity that is in use: 0.7 or 70%. More than all may
+// be, but must be written as percent: who sends 70 means 70%.
+func PartInUse(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	number = strings.TrimSpace(number)
 	used, err := strconv.ParseFloat(number, 64)

@@ -20,27 +20,26 @@ import (
 // count_when charge by the status that it wrote.
 func (a *API) Middleware(namespace string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visit, pass := a.admit(w, r, namespace)
+		visit, pass := a.Admit(w, r, namespace)
 		switch {
 		case !pass:
-		case visit == nil:
-			next.ServeHTTP(w, r)
 		case visit.Wait(r.Context()) != nil:
-			turnPassed(w)
+			TurnPassed(w)
 		default:
-			visit.serve(next, w, r)
+			visit.Serve(next, w, r)
 		}
 	})
 }
 
-// turnPassed answers a request that ended before its turn.
-func turnPassed(w http.ResponseWriter) {
+// TurnPassed answers a request that ended before its turn: its Wait told ErrGone.
+func TurnPassed(w http.ResponseWriter) {
 	writeProblem(w, &problem{status: http.StatusServiceUnavailable, detail: ErrGone.Error(), retryAfter: 1})
 }
 
-// admit decides about r and answers it where it is denied. Its visit, if it has
-// one, is to be waited for and ended.
-func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (visit *Visit, pass bool) {
+// Admit is the first part of Middleware, for who has something to do before a
+// request's turn comes: it decides about r, sets the fields, and answers r where it is
+// denied. What passes is to be waited for (Visit.Wait) and served (Visit.Serve).
+func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (visit *Visit, pass bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(r.URL.Path, p)
@@ -81,7 +80,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 // X-Forwarded-For is read, where the peer is trusted; ignored says that it was
 // there and not believed.
 func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool) {
-	clientIP, believed := peerOf(r, trusted)
+	clientIP, believed := PeerOf(r, trusted)
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}

@@ -93,6 +93,12 @@ var (
 	noStore     = []string{"no-store"}
 )
 
+// WriteProblem answers, with problem+json (RFC 9457), a request that no limit denied and
+// that is not served all the same.
+func WriteProblem(w http.ResponseWriter, status int, detail string) {
+	writeProblem(w, &problem{status: status, detail: detail})
+}
+
 func writeProblem(w http.ResponseWriter, p *problem) {
 	h := w.Header()
 	h["Content-Type"] = problemType

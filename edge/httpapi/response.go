@@ -8,9 +8,13 @@ import (
 	"strconv"
 )
 
-// serve has next serve an admitted request, and ends its visit, be it that next
+// Serve has next serve an admitted request, and ends its visit, be it that next
 // panics.
-func (v *Visit) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+func (v *Visit) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if v == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
 	if !v.after {
 		defer v.End(Answer{})
 		next.ServeHTTP(w, r)

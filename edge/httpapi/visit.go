@@ -16,9 +16,9 @@ import (
 // nil does nothing.
 type Visit struct {
 	api   *API
-	path  string        // for the log
-	after bool          // some rule that applies counts certain responses only
-	delay time.Duration // until its turn; only Wait changes it
+	path  string    // for the log
+	after bool      // some rule that applies counts certain responses only
+	turn  time.Time // when its turn is, if it has to wait; only Wait changes it
 
 	mu      sync.Mutex     // guards what follows; held while the limiter is asked, which waits for no I/O
 	req     *limit.Request // nil where nothing was decided; its Charges are what is to be given back
@@ -49,7 +49,10 @@ func (a *API) begin(req *limit.Request, nv *namespaceView, d *limit.Decision, pa
 	if d.Delay == 0 && !after && !slices.ContainsFunc(req.Charges, leased) {
 		return nil
 	}
-	v := &Visit{api: a, path: path, req: req, delay: d.Delay, after: after}
+	v := &Visit{api: a, path: path, req: req, after: after}
+	if d.Delay > 0 {
+		v.turn = time.Now().Add(d.Delay)
+	}
 	v.mu.Lock() // the timer may be faster than this
 	defer v.mu.Unlock()
 	v.hold()
@@ -82,15 +85,24 @@ func (v *Visit) renew(again time.Duration) {
 	v.renewal.Reset(again)
 }
 
+// Turn is when the request's turn is; ok is false where it need not wait.
+func (v *Visit) Turn() (at time.Time, ok bool) {
+	if v == nil {
+		return time.Time{}, false
+	}
+	return v.turn, !v.turn.IsZero()
+}
+
 // Wait holds the request back until its turn. Where its context ends before
 // that, or is bound to, all that it was charged is given back, and the error is
 // an ErrGone: the request is not to be served, and the visit is over.
 func (v *Visit) Wait(ctx context.Context) error {
-	if v == nil || v.delay == 0 {
+	at, waits := v.Turn()
+	if !waits {
 		return nil
 	}
-	came := v.api.turn(ctx, v.delay)
-	v.delay = 0
+	came := v.api.turn(ctx, time.Until(at))
+	v.turn = time.Time{}
 	if !came {
 		v.over(nil)
 		return ErrGone

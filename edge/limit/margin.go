@@ -31,6 +31,17 @@ type Elastic struct {
 	Parent *Rule   // open as far as the limits of this rule have room
 }
 
+// signalForm is the name of a capacity.
+var signalForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// ValidSignal says what is wrong with the name of a capacity, as rules read one.
+func ValidSignal(name string) error {
+	if !signalForm.MatchString(name) {
+		return fmt.Errorf(`%.64q is no name of a capacity (letters, digits, "_", "." and "-", at most 63, such as "api")`, name)
+	}
+	return nil
+}
+
 var whileForm = regexp.MustCompile(`^capacity\.([A-Za-z0-9][A-Za-z0-9_.-]{0,62})[ ]*<[ ]*([0-9]{1,3}(?:\.[0-9]{1,6})?)%$`)
 
 // maxMargin is the largest margin, in percent.
