@@ -55,7 +55,7 @@ const (
 func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool, err error) {
 	h := r.Header
 	method, host, uri := r.Method, r.Host, ""
-	clientIP, believed := PeerOf(r, trusted)
+	clientIP, believed := peerOf(r, trusted)
 	switch {
 	case !believed:
 		ignored = h[forwardedFor] != nil || h[forwardedURI] != nil || h[originalURI] != nil ||
@@ -81,9 +81,15 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 	return ignored, nil
 }
 
-// PeerOf is who sent r to this server, and whether his word about others is taken.
-// Who has no address is "unix", which is always believed, or "unknown".
-func PeerOf(r *http.Request, trusted Proxies) (clientIP string, believed bool) {
+// PeerOf is who sent r to this server, and whether his word about others is taken
+// (Config.TrustedProxies). Who has no address is "unix", which is always believed, or
+// "unknown".
+func (a *API) PeerOf(r *http.Request) (clientIP string, believed bool) {
+	return peerOf(r, a.cfg.TrustedProxies)
+}
+
+// peerOf is PeerOf for whom a surface believes.
+func peerOf(r *http.Request, trusted Proxies) (clientIP string, believed bool) {
 	clientIP, believed = senderAt(r.RemoteAddr, trusted)
 	if clientIP == noAddress && servedOnUnix(r) {
 		return onUnix, true

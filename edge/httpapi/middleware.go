@@ -80,7 +80,7 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 // X-Forwarded-For is read, where the peer is trusted; ignored says that it was
 // there and not believed.
 func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool) {
-	clientIP, believed := PeerOf(r, trusted)
+	clientIP, believed := peerOf(r, trusted)
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}

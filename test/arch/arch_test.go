@@ -44,7 +44,7 @@ var rings = map[string]float64{
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/tierstore": 3, "regional/adminapi": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/rls": 4, "edge/rlqs": 4, "edge/rlqs/dataplane": 3, "edge/deferred": 4,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/rls": 4, "edge/rlqs": 4, "edge/rlqs/dataplane": 3, "edge/deferred": 4, "edge/proxy": 4,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim/world":   4,
@@ -75,6 +75,7 @@ var bans = []ban{
 	{from: "edge/grpclimit", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "interceptors bring no daemon's dependencies into a program"},
 	{from: "edge/rls", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 	{from: "edge/rlqs", to: []string{own("regional"), own("edge/rlqs/dataplane"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings, nor the client that tests them"},
+	{from: "edge/proxy", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 }
 

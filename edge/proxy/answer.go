@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"time"
+)
+
+// answer is the way to the client: each write has a deadline of its own, so that who
+// takes nothing holds nothing for long, and an answer may last as long as it likes.
+type answer struct {
+	http.ResponseWriter
+	rc       *http.ResponseController
+	pause    time.Duration
+	body     *body // of the request, over HTTP/1
+	own      bool  // it is not the upstream's
+	between  bool  // the deadline must not stand between writes: HTTP/2 ends the stream by it
+	began    bool  // its status is on the way
+	switched bool  // the connection is another protocol's
+	untaken  bool  // the client did not take all of it
+}
+
+// Unwrap lets http.ResponseController reach what is beneath.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter. Informational answers come before the one
+// that counts. One to a request whose body is not over ends its connection: net/http
+// would wait for the rest before it sends the answer, and else what comes of it later could be
+// taken for another request.
+func (a *answer) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		a.began = true
+		if a.body != nil && !a.body.over.Load() {
+			if a.own {
+				a.body.skim()
+			}
+			if !a.body.over.Load() {
+				a.Header().Set("Connection", "close")
+			}
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	if !a.began {
+		a.WriteHeader(http.StatusOK)
+	}
+	defer a.limit()()
+	n, err := a.ResponseWriter.Write(b)
+	a.untaken = a.untaken || err != nil
+	return n, err
+}
+
+// FlushError sends what was written so far, as http.ResponseController asks for it.
+func (a *answer) FlushError() error {
+	defer a.limit()()
+	return a.rc.Flush()
+}
+
+// Hijack implements http.Hijacker.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := a.rc.Hijack()
+	a.switched = err == nil
+	return conn, rw, err
+}
+
+// limit sets the deadline of a write, and returns what is to be done after it. A server
+// without deadlines has its own.
+func (a *answer) limit() (after func()) {
+	_ = a.rc.SetWriteDeadline(time.Now().Add(a.pause))
+	if !a.between {
+		return func() {}
+	}
+	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
+}

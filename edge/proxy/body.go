@@ -1,0 +1,156 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	errTooLarge = errors.New("the body is larger than may be sent here")
+	errClosed   = errors.New("the request has been answered")
+)
+
+const (
+	// aheadBytes is the most that is read of a body while its request waits, and
+	// allAhead that of all at once: who waits with more is not seen to leave.
+	aheadBytes = 64 << 10
+	allAhead   = 16 << 20
+	// skimBytes is what is taken of a body that nobody wants before it is answered, and
+	// skimTime how long that may take: most are there already, and then the connection
+	// serves on.
+	skimBytes = 64 << 10
+	skimTime  = 20 * time.Millisecond
+	// leaveTime is how long net/http may take for what else comes of it, before it closes
+	// the connection.
+	leaveTime = time.Second
+)
+
+var longAgo = time.Unix(1, 0)
+
+// body is a request's body on its way: read with a deadline for each pause of the
+// client's, and no further than it may be long.
+type body struct {
+	src   io.Reader
+	rc    *http.ResponseController // of the client's connection
+	pause time.Duration
+	asks  bool  // the client waits to be told that it is wanted (Expect)
+	left  int64 // bytes that it may still have; negative: any
+
+	mu    sync.Mutex // guards ahead, left and what src reads; held while the client is waited for
+	ahead []byte     // read, and not yet sent on
+
+	closed  atomic.Bool
+	over    atomic.Bool           // it was read to its end
+	failure atomic.Pointer[error] // why it cannot be
+	endedAt atomic.Int64          // when it was over, ns since 1970
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ahead) > 0 {
+		n := copy(p, b.ahead)
+		b.ahead = b.ahead[n:]
+		return n, nil
+	}
+	n, err := b.read(p, time.Now().Add(b.pause))
+	if err != nil && err != io.EOF && !b.closed.Load() {
+		b.fail(err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer. Who reads past it gets an error; what is left is settle's.
+func (b *body) Close() error {
+	b.closed.Store(true)
+	return nil
+}
+
+// read reads from the client; b is locked.
+func (b *body) read(p []byte, until time.Time) (int, error) {
+	switch {
+	case b.over.Load():
+		return 0, io.EOF
+	case b.failure.Load() != nil:
+		return 0, *b.failure.Load()
+	case b.closed.Load():
+		return 0, errClosed
+	}
+	if b.left >= 0 && int64(len(p)) > b.left {
+		p = p[:b.left+1] // one more tells that there is more
+	}
+	_ = b.rc.SetReadDeadline(until) // a server without deadlines has its own
+	n, err := b.src.Read(p)
+	if b.left >= 0 {
+		if int64(n) > b.left {
+			n, err = int(b.left), errTooLarge
+		}
+		b.left -= int64(n)
+	}
+	if err == io.EOF {
+		b.endedAt.Store(time.Now().UnixNano())
+		b.over.Store(true)
+	}
+	return n, err
+}
+
+func (b *body) fail(err error) { b.failure.CompareAndSwap(nil, &err) }
+
+// readAhead reads a small body of HTTP/1 while its request waits for its turn: only
+// once it is read does net/http see that the client leaves. What takes longer than the
+// turn has the request go later, by its client's own fault.
+func (b *body) readAhead(length int64, budget *atomic.Int64) (release func()) {
+	if length <= 0 || length > aheadBytes {
+		return func() {}
+	}
+	if budget.Add(length) > allAhead {
+		budget.Add(-length)
+		return func() {}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	buf := make([]byte, length)
+	n := 0
+	for n < len(buf) {
+		more, err := b.read(buf[n:], time.Now().Add(b.pause))
+		if n += more; err != nil {
+			if err != io.EOF {
+				b.fail(err)
+			}
+			break
+		}
+	}
+	b.ahead = buf[:n]
+	return func() { budget.Add(-length) }
+}
+
+// skim takes off the connection what is there of a body that nobody wants.
+func (b *body) skim() {
+	if b.asks || b.failure.Load() != nil && !errors.Is(*b.failure.Load(), errTooLarge) || !b.mu.TryLock() {
+		return
+	}
+	defer b.mu.Unlock()
+	_ = b.rc.SetReadDeadline(time.Now().Add(skimTime))
+	if _, err := io.CopyN(io.Discard, b.src, skimBytes); err == io.EOF {
+		b.over.Store(true)
+	}
+}
+
+// leave ends all reading of a body of HTTP/1, so that its handler may return: net/http
+// then waits for the rest of it, for leaveTime, and closes the connection.
+func (b *body) leave() {
+	b.closed.Store(true)
+	if !b.mu.TryLock() { // somebody waits for the client
+		_ = b.rc.SetReadDeadline(longAgo)
+		b.mu.Lock()
+	}
+	defer b.mu.Unlock()
+	if !b.over.Load() {
+		_ = b.rc.SetReadDeadline(time.Now().Add(leaveTime))
+	}
+}

@@ -1,0 +1,196 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"runtime/debug"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+)
+
+// exchange is a request on its way through the proxy.
+type exchange struct {
+	proxy  *Proxy
+	rc     *http.ResponseController
+	result result
+	body   *body // nil: none
+	answer answer
+	own    http.Header // what the rules had us tell the client
+	passed time.Time   // when it was passed on
+}
+
+// refuse answers what is not passed on.
+func (x *exchange) refuse(f fault) {
+	x.result = f.result
+	f.answer(&x.answer)
+}
+
+// take takes over the request's body.
+func (x *exchange) take(r *http.Request) {
+	x.body = &body{src: r.Body, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
+	if r.ProtoMajor == 1 {
+		x.answer.body = x.body
+	}
+}
+
+// end counts what became of the request, and lets go of its body. An answer that breaks
+// off under way ends in http.ErrAbortHandler, which goes on to net/http.
+func (x *exchange) end(r *http.Request) {
+	p := recover()
+	if p != nil {
+		if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			x.result = resultPanic
+			x.proxy.cfg.Logger.Error("panic in the proxy", "path", cut(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		} else if x.result = resultBroken; x.answer.untaken || r.Context().Err() != nil {
+			x.result = resultLeft
+		}
+	}
+	x.proxy.cfg.Metrics.requests[x.result].Inc()
+	if x.answer.body != nil && !x.answer.switched {
+		x.body.leave()
+	}
+	switch {
+	case p == nil:
+	case x.result == resultPanic && !x.answer.began:
+		x.answer.own = true
+		httpapi.WriteProblem(&x.answer, http.StatusInternalServerError, "the proxy failed; its log says where")
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// ServeHTTP passes the request on: it was admitted, and its turn has come. httputil
+// panics where an answer breaks off under way, which net/http passes on to the client.
+func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p := x.proxy
+	x.own = take(w.Header())
+	x.answer.ResponseWriter, x.answer.rc, x.answer.own = w, http.NewResponseController(w), false
+	if x.body != nil {
+		r = r.WithContext(r.Context()) // a copy: net/http looks at its own when it ends the request
+		r.Body = x.body
+	}
+	x.result = resultAnswered
+	forward := httputil.ReverseProxy{
+		Rewrite: x.rewrite, Transport: p.transport, ModifyResponse: x.answered, ErrorHandler: x.failed,
+		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
+	}
+	defer x.switchedBack()
+	forward.ServeHTTP(&x.answer, r)
+}
+
+// take takes the fields out of a header. They go with the answer that counts, and not
+// with informational ones before it, after which httputil clears all.
+func take(h http.Header) http.Header {
+	own := make(http.Header, len(h))
+	for name, values := range h {
+		own[name] = values
+	}
+	clear(h)
+	return own
+}
+
+// rewrite makes of the client's request the one that the upstream gets.
+func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
+	p := x.proxy
+	out := pr.Out
+	pr.SetURL(p.cfg.Upstream)
+	if out.URL.Scheme == "h2c" {
+		out.URL.Scheme = "http"
+	}
+	out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: nothing here goes by it
+	out.URL.User = nil
+	if !p.cfg.UpstreamHost {
+		out.Host = pr.In.Host
+	}
+	if out.Header["Upgrade"] != nil && !mayUpgrade(out.Header) {
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+		out.Header.Del("Http2-Settings")
+	}
+	peer, trusted := p.api.PeerOf(pr.In)
+	tellOrigin(pr.In, out, peer, trusted)
+	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
+	x.passed = time.Now()
+}
+
+// answered is called with the upstream's answer, before it goes to the client.
+func (x *exchange) answered(res *http.Response) error {
+	p := x.proxy
+	took := time.Since(x.passed)
+	if x.body != nil {
+		if ended := x.body.endedAt.Load(); ended > 0 { // the client may have been slow to send it
+			took = min(took, max(0, time.Since(time.Unix(0, ended))))
+		}
+	}
+	p.cfg.Metrics.duration.Observe(took.Seconds())
+	p.cfg.Metrics.answered(res.StatusCode)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.result = resultSwitched
+		p.cfg.Metrics.switched.Inc()
+	}
+	if s := p.signal; s != nil {
+		switch header := s.cfg.Header; {
+		case header == "":
+			s.took(p.cfg.Now(), took)
+		case res.Header.Get(header) != "":
+			s.told(p.cfg.Now(), res.Header.Get(header), httpapi.PartInUse)
+			res.Header.Del(header)
+		}
+	}
+	if _, ok := res.Header["Content-Type"]; !ok {
+		x.answer.Header()["Content-Type"] = nil // net/http would guess one
+	}
+	tell(res.Header, x.own)
+	return nil
+}
+
+// tell adds the rules' fields to an answer. Lists are joined; of others the upstream's
+// own stands, as its limit is the nearer one.
+func tell(h, own http.Header) {
+	for name, values := range own {
+		if h[name] == nil {
+			h[name] = values
+		} else if name == "Ratelimit" || name == "Ratelimit-Policy" {
+			h[name] = append(h[name], values...)
+		}
+	}
+}
+
+// switchedBack counts the end of a connection that had switched protocols.
+func (x *exchange) switchedBack() {
+	if x.result == resultSwitched {
+		x.proxy.cfg.Metrics.switched.Dec()
+	}
+}
+
+// failed is called where the upstream gave no answer.
+func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := x.proxy
+	if x.answer.switched { // and then the client left: there is nothing to write to
+		return
+	}
+	f := faultOf(err, x.body, r.Context().Err() != nil)
+	switch {
+	case x.passed.IsZero():
+		f = requestFault(http.StatusBadRequest, "Upgrade is no protocol")
+	case x.result == resultSwitched:
+		x.switchedBack()
+		f = fault{resultUnreachable, http.StatusBadGateway, "http_upgrade_failed", "the upstream switched to another protocol than was asked for"}
+	}
+	x.result = f.result
+	if f.result == resultUnreachable || f.result == resultTimeout {
+		p.tellFault(f, err)
+		if p.signal != nil {
+			p.signal.failed(p.cfg.Now())
+		}
+	}
+	x.answer.own = true
+	h := w.Header()
+	for name, values := range x.own {
+		h[name] = values
+	}
+	f.answer(w)
+}

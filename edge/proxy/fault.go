@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+)
+
+// statusLeft is what a request counts as whose client left before the upstream answered:
+// nobody reads it but rules with count_when, and logs. nginx calls it so.
+const statusLeft = 499
+
+// fault is why a request has no answer of the upstream's.
+type fault struct {
+	result result
+	status int
+	kind   string // of RFC 9209, section 2.3; "": nobody is there to read it
+	detail string
+}
+
+// requestFault is what a client did wrong, or what is not done for it.
+func requestFault(status int, detail string) fault {
+	return fault{resultRefused, status, "http_request_error", detail}
+}
+
+func tooLarge() fault {
+	return requestFault(http.StatusRequestEntityTooLarge, "the body is larger than is passed on here")
+}
+
+// faultOf says what an error of a round trip comes from. What failed about the client's
+// body comes before what that did to the upstream's connection.
+func faultOf(err error, b *body, left bool) fault {
+	if b != nil {
+		if p := b.failure.Load(); p != nil {
+			switch {
+			case errors.Is(*p, errTooLarge):
+				return tooLarge()
+			case errors.Is(*p, os.ErrDeadlineExceeded):
+				return requestFault(http.StatusRequestTimeout, "the body did not come: send it without long pauses")
+			case !left && !errors.Is(*p, io.ErrUnexpectedEOF):
+				return requestFault(http.StatusBadRequest, "the body could not be read to its end")
+			}
+			left = true // a client that breaks off its body is gone
+		}
+	}
+	if left || errors.Is(err, context.Canceled) {
+		return fault{resultLeft, statusLeft, "", "the client left"}
+	}
+	f := fault{result: resultUnreachable, status: http.StatusBadGateway}
+	var dns *net.DNSError
+	var op *net.OpError
+	dialed := errors.As(err, &op) && op.Op == "dial"
+	timeout := isTimeout(err)
+	switch {
+	case errors.As(err, &dns) && timeout:
+		f.kind, f.detail = "dns_timeout", "the upstream's name could not be looked up in time"
+	case errors.As(err, &dns):
+		f.kind, f.detail = "dns_error", "the upstream's name is not known"
+	case dialed && timeout:
+		f.kind, f.detail = "connection_timeout", "the upstream does not accept connections in time"
+	case timeout:
+		f.kind, f.detail = "http_response_timeout", "the upstream did not answer in time"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		f.kind, f.detail = "connection_refused", "the upstream refuses connections"
+	case dialed:
+		f.kind, f.detail = "destination_unavailable", "the upstream cannot be reached"
+	case isCertificate(err):
+		f.kind, f.detail = "tls_certificate_error", "the upstream's certificate is not to be trusted"
+	case strings.Contains(err.Error(), "tls: "):
+		f.kind, f.detail = "tls_protocol_error", "the upstream does not speak TLS as this edge does"
+	case errors.Is(err, io.EOF), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		f.kind, f.detail = "http_response_incomplete", "the upstream closed the connection before it answered"
+	default:
+		f.kind, f.detail = "http_protocol_error", "the upstream's answer is not understood"
+	}
+	if timeout {
+		f.result, f.status = resultTimeout, http.StatusGatewayTimeout
+	}
+	return f
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout() || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func isCertificate(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &host)
+}
+
+// answer tells the client.
+func (f fault) answer(w http.ResponseWriter) {
+	if f.kind != "" {
+		w.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
+	}
+	httpapi.WriteProblem(w, f.status, f.detail)
+}

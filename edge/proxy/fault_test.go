@@ -1,0 +1,159 @@
+package proxy
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// speaks is the address of an upstream that accepts one connection after the other,
+// reads what comes first, and does something.
+func speaks(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() { // closing the listener ends it
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // its do ends it, and the test's end at the latest
+				defer c.Close()
+				c.Read(make([]byte, 4096))
+				do(c)
+			}()
+		}
+	}()
+	return "http://" + ln.Addr().String()
+}
+
+// A fault of the upstream's is told by its status and by Proxy-Status, is counted as
+// one, and is no denial; the request has been counted.
+func TestFaultsOfTheUpstream(t *testing.T) {
+	says := func(text string) func(net.Conn) { return func(c net.Conn) { io.WriteString(c, text) } }
+	tls := httptest.NewTLSServer(nil)
+	defer tls.Close()
+	for _, c := range []struct {
+		name, upstream string
+		status         int
+		kind, result   string
+	}{
+		{"nobody listens", "http://" + proc.FreeAddr(t), 502, "connection_refused", "unreachable"},
+		{"no such name", "http://upstream.invalid", 502, "dns_error", "unreachable"},
+		{"it hangs", speaks(t, func(c net.Conn) { io.Copy(io.Discard, c) }), 504, "http_response_timeout", "timeout"},
+		{"it closes", speaks(t, says("")), 502, "http_response_incomplete", "unreachable"},
+		{"it closes amid its header", speaks(t, says("HTTP/1.1 200 OK\r\nX-A: b\r\n")), 502, "http_response_incomplete", "unreachable"},
+		{"it speaks something else", speaks(t, says("SSH-2.0-x\r\n\r\n")), 502, "http_protocol_error", "unreachable"},
+		{"its certificate is its own", tls.URL, 502, "tls_certificate_error", "unreachable"},
+		{"it speaks no TLS", "https" + speaks(t, says("nothing\n"))[len("http"):], 502, "tls_protocol_error", "unreachable"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := Config{}
+			if c.result == "timeout" {
+				cfg.Timeout = 300 * time.Millisecond
+			}
+			s := (&site{t: t}).before(c.upstream, options{cfg: cfg}, hourly(9))
+			got := s.get("/")
+			if got.status != c.status || got.header.Get("Proxy-Status") != "spillgate; error="+c.kind {
+				t.Errorf("%d, Proxy-Status %q; want %d, %s", got.status, got.header["Proxy-Status"], c.status, c.kind)
+			}
+			var problem struct {
+				Status       int
+				Detail, Type string
+			}
+			if err := json.Unmarshal([]byte(got.body), &problem); err != nil || problem.Status != c.status || problem.Detail == "" || problem.Type != "about:blank" {
+				t.Errorf("the problem is %s, %v", got.body, err)
+			}
+			if got.header.Get("Cache-Control") != "no-store" || got.header["Ratelimit"] == nil || got.header["Retry-After"] != nil {
+				t.Errorf("the fields are %v, want those of the rule, and no-store", got.header)
+			}
+			s.result(c.result, 1)
+			if n := s.charged(); n != 1 {
+				t.Errorf("%v were charged, want 1", n)
+			}
+		})
+	}
+}
+
+// An upstream that takes nothing more of a body does not hold it for ever.
+func TestUpstreamThatTakesNothing(t *testing.T) {
+	stop := make(chan struct{})
+	upstream := speaks(t, func(net.Conn) { <-stop })
+	t.Cleanup(func() { close(stop) })
+	s := (&site{t: t}).before(upstream, options{cfg: Config{Timeout: 300 * time.Millisecond, MaxBody: -1}}, hourly(9))
+	c := s.dial()
+	c.write("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n")
+	go io.Copy(c, zeros{}) // until the proxy closes the connection
+	if resp := c.response(); resp.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("%d, want 504", resp.StatusCode)
+	}
+	s.result("timeout", 1)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// An answer that breaks off breaks off at the client, too: nobody takes it for whole.
+func TestAnswersThatBreakOff(t *testing.T) {
+	over(t, func(t *testing.T, client *http.Client) {
+		for name, answer := range map[string]string{
+			"of a length": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+			"in chunks":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		} {
+			s := (&site{t: t}).before(speaks(t, func(c net.Conn) { io.WriteString(c, answer) }), options{}, hourly(9))
+			resp, err := client.Get(s.url)
+			if err != nil {
+				continue // over HTTP/2 the stream may be reset before its header is read
+			}
+			if text, err := io.ReadAll(resp.Body); err == nil {
+				t.Errorf("%s: %q without an error, want one", name, text)
+			}
+			resp.Body.Close()
+			s.result("broken", 1)
+		}
+	})
+}
+
+// A client that leaves before the upstream answers is neither a fault nor a denial; rules
+// may count it as 499.
+func TestClientThatLeaves(t *testing.T) {
+	asked, done := make(chan struct{}, 9), make(chan struct{}, 9)
+	rule := limit.RuleSpec{Name: "gone", CountWhen: `attr("response.status") == "499"`, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}}
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+		done <- struct{}{}
+	}, options{}, rule)
+	c := s.dial()
+	c.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-asked
+	c.Close()
+	<-done
+	s.result("left", 1)
+	if got := s.get("/"); got.status != http.StatusTooManyRequests {
+		t.Errorf("after one that left: %d, want 429: the rule counts those", got.status)
+	}
+}
+
+// A bug is no denial, and no fault of the upstream's.
+func TestPanicIsA500(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(9))
+	s.proxy.transport = nil
+	s.proxy.cfg.Upstream = nil
+	if got := s.send("POST", "/", "x"); got.status != http.StatusInternalServerError {
+		t.Errorf("%+v, want 500", got)
+	}
+	s.result("panic", 1)
+}

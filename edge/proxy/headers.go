@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// The fields that say whose a request is, as net/http names them.
+const (
+	forwardedFor   = "X-Forwarded-For"
+	forwardedHost  = "X-Forwarded-Host"
+	forwardedProto = "X-Forwarded-Proto"
+	forwarded      = "Forwarded"
+)
+
+// tellOrigin has out say whose request in is. A trusted peer's word is passed on, and the
+// peer added. From anybody else it would be the client's own word about itself: it is
+// taken away, whatever the field, and said anew. out is what httputil.ReverseProxy made
+// of in, without the four fields above, and without what Connection names: so no client
+// can have taken away what is set here.
+func tellOrigin(in, out *http.Request, peer string, trusted bool) {
+	h := out.Header
+	addr, err := netip.ParseAddr(peer)
+	known := err == nil // else it is "unix" or "unknown"
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	if !trusted {
+		dropClaims(h)
+		if known {
+			h[forwardedFor] = []string{peer}
+		}
+		if in.Host != "" { // as over HTTP/1.0
+			h[forwardedHost] = []string{in.Host}
+		}
+		h[forwardedProto] = []string{proto}
+		h[forwarded] = []string{element(addr, in.Host, proto)}
+		return
+	}
+	chain := in.Header[forwardedFor]
+	if known {
+		chain = []string{strings.Join(append(chain[:len(chain):len(chain)], peer), ", ")}
+	}
+	if len(chain) > 0 {
+		h[forwardedFor] = chain
+	}
+	keep(h, in.Header, forwardedHost, in.Host)
+	keep(h, in.Header, forwardedProto, proto)
+	// A proxy that speaks X-Forwarded-For only is not made to speak Forwarded: by that
+	// the proxy would be the client.
+	if list := in.Header[forwarded]; len(list) > 0 {
+		h[forwarded] = []string{strings.Join(append(list[:len(list):len(list)], element(addr, in.Host, proto)), ", ")}
+	}
+}
+
+func keep(to, from http.Header, name, otherwise string) {
+	if v := from[name]; len(v) > 0 {
+		to[name] = v
+	} else if otherwise != "" {
+		to[name] = []string{otherwise}
+	}
+}
+
+// element is what Forwarded (RFC 7239) says of one hop. A host is quoted, as ports and
+// IPv6 addresses are no tokens; one that quotes cannot hold is left out.
+func element(addr netip.Addr, host, proto string) string {
+	b := make([]byte, 0, 64)
+	switch {
+	case !addr.IsValid():
+		b = append(b, "for=unknown"...)
+	case addr.Is4():
+		b = addr.AppendTo(append(b, "for="...))
+	default:
+		b = append(addr.AppendTo(append(b, `for="[`...)), `]"`...)
+	}
+	if strings.Trim(host, hostLetters) == "" && host != "" {
+		b = append(append(append(b, `;host="`...), host...), '"')
+	}
+	return string(append(append(b, ";proto="...), proto...))
+}
+
+const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
+
+// dropClaims takes away what tells the upstream of a client, or that another request
+// was meant: X-Forwarded-*, X-Original-*, X-Real-IP, X-Rewrite-URL and Forwarded, and
+// what CGI and WSGI take for the same, as X_Forwarded_For.
+func dropClaims(h http.Header) {
+	for name := range h {
+		switch name[0] | 0x20 {
+		case 'x', 'f':
+			if claims(name) {
+				delete(h, name)
+			}
+		}
+	}
+}
+
+// claims expects a name as net/http keys it, but for underscores.
+func claims(name string) bool {
+	if strings.IndexByte(name, '_') >= 0 {
+		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
+	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-") ||
+		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == forwarded
+}
+
+// mayUpgrade says whether a client may switch to a protocol. To HTTP or TLS it may not:
+// the requests in it would be asked about nobody.
+func mayUpgrade(h http.Header) bool {
+	for _, line := range h["Upgrade"] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(protocol)), "/")
+			switch name {
+			case "h2c", "h2", "h3", "http", "tls":
+				return false
+			}
+		}
+	}
+	return true
+}

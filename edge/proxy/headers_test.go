@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// What a client says of itself does not reach the upstream, whatever it is called and
+// however it tries to take away what the proxy says; nor does it change whose the
+// request is.
+func TestForgedOriginIsDropped(t *testing.T) {
+	var got http.Header
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header }, options{}, hourly(1))
+	want := map[string]string{
+		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": s.addr, "X-Forwarded-Proto": "http",
+		"Forwarded": `for=127.0.0.1;host="` + s.addr + `";proto=http`,
+	}
+	forged := []string{
+		"X-Forwarded-For", "203.0.113.9", "X-Forwarded-For", "203.0.113.10", "X-Forwarded-Host", "else.example", "X-Forwarded-Proto", "https", "Forwarded", "for=203.0.113.9",
+		"X-Forwarded-Port", "443", "X-Forwarded-Prefix", "/else", "X-Forwarded-Uri", "/else", "X-Real-Ip", "203.0.113.9",
+		"X-Original-Url", "/else", "X-Original-Method", "PUT", "X-Rewrite-Url", "/else", "X_forwarded_for", "203.0.113.9", "X-Forwarded_host", "else.example", "X_Real-IP", "203.0.113.9",
+		"Connection", "X-Forwarded-For, Forwarded, X-Forwarded-Proto", "X-Other", "stays", "X_other", "stays",
+	}
+	if answer := s.get("/", forged...); answer.status != 200 {
+		t.Fatalf("%+v", answer)
+	}
+	for name, values := range got {
+		if claims(name) && !slices.Equal(values, []string{want[name]}) {
+			t.Errorf("the upstream was told %s: %q, want %q", name, values, want[name])
+		}
+	}
+	for name := range want {
+		if got[name] == nil {
+			t.Errorf("the upstream was not told %s", name)
+		}
+	}
+	if got.Get("X-Other") != "stays" || got["X_other"] == nil {
+		t.Errorf("other fields are gone: %v", got)
+	}
+	if again := s.get("/", "X-Forwarded-For", "203.0.113.77"); again.status != http.StatusTooManyRequests {
+		t.Errorf("with another forged address: %d, want 429: it is the same client", again.status)
+	}
+}
+
+// A trusted proxy's word is passed on, and it is added; its client is who is limited.
+func TestTrustedProxyIsHeard(t *testing.T) {
+	var got http.Header
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header }, options{api: httpapi.Config{TrustedProxies: httpapi.Loopback}}, hourly(1))
+	for i, step := range []struct {
+		header []string
+		status int
+		want   map[string][]string
+	}{
+		{[]string{"X-Forwarded-For", "192.0.2.1", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "shop.example", "Forwarded", `for=192.0.2.1;proto=https`, "X-Real-Ip", "192.0.2.1"}, 200, map[string][]string{
+			"X-Forwarded-For": {"192.0.2.1, 127.0.0.1"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"shop.example"}, "X-Real-Ip": {"192.0.2.1"},
+			"Forwarded": {`for=192.0.2.1;proto=https, for=127.0.0.1;host="` + s.addr + `";proto=http`},
+		}},
+		{[]string{"X-Forwarded-For", "192.0.2.2"}, 200, map[string][]string{
+			"X-Forwarded-For": {"192.0.2.2, 127.0.0.1"}, "X-Forwarded-Proto": {"http"}, "X-Forwarded-Host": {s.addr}, "Forwarded": nil,
+		}},
+		{nil, 200, map[string][]string{"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Proto": {"http"}}},
+		{[]string{"X-Forwarded-For", "192.0.2.1"}, 429, nil},
+	} {
+		if answer := s.get("/", step.header...); answer.status != step.status {
+			t.Errorf("request %d: %+v, want %d", i, answer, step.status)
+		}
+		for name, want := range step.want {
+			if !slices.Equal(got[name], want) {
+				t.Errorf("request %d: the upstream was told %s: %q, want %q", i, name, got[name], want)
+			}
+		}
+	}
+}
+
+// Fields of a connection end with it, in both directions.
+func TestHopByHopFieldsEndHere(t *testing.T) {
+	var got http.Header
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		for _, pair := range [][2]string{{"Connection", "X-Bar"}, {"X-Bar", "1"}, {"Keep-Alive", "timeout=5"}, {"Proxy-Authenticate", "Basic"}, {"Upgrade", "h2c"}, {"X-End", "1"}} {
+			w.Header().Add(pair[0], pair[1])
+		}
+	}, options{}, hourly(9))
+	c := s.dial()
+	c.write("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-Foo\r\nX-Foo: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic x\r\nTE: gzip, trailers\r\nTransfer-Encoding: chunked\r\nX-End: 1\r\n\r\n0\r\n\r\n")
+	resp := c.response()
+	for _, name := range []string{"X-Foo", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Connection", "Upgrade"} {
+		if v := got[name]; v != nil {
+			t.Errorf("the upstream got %s: %q", name, v)
+		}
+	}
+	if te := got["Te"]; !slices.Equal(te, []string{"trailers"}) || got["X-End"] == nil {
+		t.Errorf("the upstream got %v, want TE: trailers, and X-End", got)
+	}
+	for _, name := range []string{"X-Bar", "Keep-Alive", "Proxy-Authenticate", "Upgrade", "Connection"} {
+		if v := resp.Header[name]; v != nil {
+			t.Errorf("the client got %s: %q", name, v)
+		}
+	}
+	if resp.Header["X-End"] == nil {
+		t.Error("X-End did not reach the client")
+	}
+}
+
+// A client counts by what rules read of its fields, be they of the connection.
+func TestRulesSeeTheClientsFields(t *testing.T) {
+	rule := limit.RuleSpec{Name: "users", Key: []string{"header.X-User-Id"}, Rates: []limit.RateSpec{{Limit: 1, Per: 3600e9}}}
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, rule)
+	for i, want := range []int{200, 429} {
+		if got := s.get("/", "X-User-Id", "u", "Connection", "X-User-Id"); got.status != want {
+			t.Errorf("request %d: %d, want %d", i, got.status, want)
+		}
+	}
+}
+
+func TestElementOfForwarded(t *testing.T) {
+	for _, c := range []struct{ addr, host, want string }{
+		{"192.0.2.1", "shop.example", `for=192.0.2.1;host="shop.example";proto=http`},
+		{"2001:db8::1", "[2001:db8::2]:80", `for="[2001:db8::1]";host="[2001:db8::2]:80";proto=http`},
+		{"192.0.2.1", `a";for=b`, `for=192.0.2.1;proto=http`},
+		{"", "", `for=unknown;proto=http`},
+	} {
+		addr, _ := netip.ParseAddr(c.addr)
+		if got := element(addr, c.host, "http"); got != c.want {
+			t.Errorf("element(%s, %s) = %s, want %s", c.addr, c.host, got, c.want)
+		}
+	}
+}
+
+// No name that a client can write says to an upstream, which may read underscores as
+// hyphens and letters of any case, whose the request is.
+func FuzzClaims(f *testing.F) {
+	for _, name := range []string{"X-Forwarded-For", "x_forwarded_for", "X__Forwarded-For", "FORWARDED", "x-real_ip", "X-Original-URL", "x", "f"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		in := httptest.NewRequest("GET", "/", nil)
+		if name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz-_") != "" {
+			return // no name that net/http takes
+		}
+		in.Header.Add(name, "forged")
+		out := in.Clone(t.Context())
+		tellOrigin(in, out, "192.0.2.1", false)
+		for key, values := range out.Header {
+			read := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+			if (strings.HasPrefix(read, "x-forwarded-") || read == "forwarded" || read == "x-real-ip") && slices.Contains(values, "forged") {
+				t.Errorf("%q reaches the upstream", key)
+			}
+		}
+	})
+}

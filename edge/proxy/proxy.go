@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+)
+
+// Proxy is the handler of the proxy's listener. It is safe for concurrent use.
+type Proxy struct {
+	api       *httpapi.API
+	cfg       Config
+	transport http.RoundTripper
+	signal    *signal // nil: none
+	errors    *log.Logger
+	ahead     atomic.Int64 // bytes read of bodies whose requests wait
+	told      atomic.Int64 // when a fault was last logged, Unix seconds
+	untold    atomic.Int64 // faults since then
+	open      sync.WaitGroup
+	drain     time.Duration
+}
+
+var _ http.Handler = (*Proxy)(nil)
+
+// New returns a proxy that asks an API about each request. capacities is told the
+// upstream's signal; nil where there is none. It starts nothing. It is an error where
+// there are rules, and none of the namespace: all requests would pass.
+func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("proxy config: %w", err)
+	}
+	if cfg.Capacity.Name != "" && capacities == nil {
+		return nil, errors.New("proxy config: Capacity: this limiter knows no capacities")
+	}
+	if err := api.Serves(cfg.Namespace); err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	return &Proxy{
+		api: api, cfg: cfg, transport: newTransport(&cfg), signal: newSignal(&cfg, capacities),
+		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}, nil
+}
+
+// buffers are what answers are copied through.
+var buffers bufferPool
+
+type bufferPool struct{ pool sync.Pool }
+
+const bufferBytes = 32 << 10
+
+func (b *bufferPool) Get() []byte {
+	if p, ok := b.pool.Get().(*[bufferBytes]byte); ok {
+		return p[:]
+	}
+	return make([]byte, bufferBytes)
+}
+
+func (b *bufferPool) Put(buf []byte) { b.pool.Put((*[bufferBytes]byte)(buf)) }
+
+// ServeHTTP asks the rules, waits for the request's turn, and passes it on. What cannot
+// be passed on anyway is refused before that, and counts nothing. A body that does not
+// say how long it is, and turns out too long, has gone to the upstream in part by then:
+// it is refused, too, and has been counted, or whoever leaves out the length would act
+// there for nothing.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.open.Add(1)
+	defer p.open.Done()
+	p.cfg.Metrics.underWay.Inc()
+	defer p.cfg.Metrics.underWay.Dec()
+	x := &exchange{proxy: p, result: resultLimited, rc: http.NewResponseController(w)}
+	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, between: r.ProtoMajor > 1}
+	defer x.end(r)
+	if r.ContentLength != 0 {
+		x.take(r)
+	}
+	switch {
+	case r.ContentLength > p.cfg.MaxBody && p.cfg.MaxBody >= 0:
+		x.refuse(tooLarge())
+		return
+	case r.Method == http.MethodConnect:
+		x.refuse(requestFault(http.StatusNotImplemented, "this is no proxy to elsewhere: CONNECT is not served"))
+		return
+	case r.URL.Opaque != "":
+		x.refuse(requestFault(http.StatusBadRequest, "the target is no path"))
+		return
+	}
+	visit, pass := p.api.Admit(&x.answer, r, p.cfg.Namespace)
+	if !pass {
+		return
+	}
+	if _, waits := visit.Turn(); waits {
+		if x.answer.body != nil {
+			defer x.body.readAhead(r.ContentLength, &p.ahead)()
+		}
+		if visit.Wait(r.Context()) != nil {
+			if x.body != nil && x.body.failure.Load() != nil {
+				x.refuse(faultOf(nil, x.body, false))
+				return
+			}
+			httpapi.TurnPassed(&x.answer)
+			return
+		}
+	}
+	visit.Serve(x, w, r)
+}
+
+// tellFault logs a fault of the upstream's, once a second.
+func (p *Proxy) tellFault(f fault, err error) {
+	now := time.Now().Unix()
+	if last := p.told.Load(); last == now || !p.told.CompareAndSwap(last, now) {
+		p.untold.Add(1)
+		return
+	}
+	p.cfg.Logger.Warn("the upstream failed", "upstream", p.cfg.Upstream.Host, "status", f.status, "error", f.kind, "err", err, "others_since", p.untold.Swap(0))
+}

@@ -1,0 +1,227 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// What is allowed reaches the upstream as it was sent, and its answer the client, with
+// the rules' fields added and nothing guessed.
+func TestPassesOnWhatItIsSent(t *testing.T) {
+	var got *http.Request
+	var body string
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		got, body = r, string(text)
+		w.Header().Add("X-Two", "a")
+		w.Header().Add("X-Two", "b")
+		w.Header()["Content-Type"] = nil // the upstream says none
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, "<html>made")
+	}, options{}, hourly(5))
+	for _, target := range []string{"/a%2Fb//c/../d?q=1;r=%zz&&s", "/", "//x?", "/%E2%82%AC"} {
+		answer := s.send("PATCH", target, "the body", "X-User-Id", "u1", "Accept-Encoding", "br", "User-Agent", "")
+		if got.Method != "PATCH" || got.RequestURI != target || body != "the body" || got.Host != s.addr || got.Header.Get("X-User-Id") != "u1" || got.ContentLength != 8 {
+			t.Errorf("%s: the upstream got %s %s of %s, %q, %v", target, got.Method, got.RequestURI, got.Host, body, got.Header)
+		}
+		if e := got.Header.Values("Accept-Encoding"); !slices.Equal(e, []string{"br"}) || got.Header["User-Agent"] != nil {
+			t.Errorf("%s: the upstream got Accept-Encoding %q, User-Agent %q; want what the client sent", target, e, got.Header["User-Agent"])
+		}
+		if answer.status != http.StatusCreated || answer.body != "<html>made" || !slices.Equal(answer.header["X-Two"], []string{"a", "b"}) || answer.header["Content-Type"] != nil {
+			t.Errorf("%s: the client got %+v", target, answer)
+		}
+		if answer.header.Get("RateLimit-Policy") != `"hourly.1h";q=5;w=3600` || !strings.HasPrefix(answer.header.Get("RateLimit"), `"hourly.1h";r=`) {
+			t.Errorf("%s: the rule's fields are %v", target, answer.header)
+		}
+	}
+	s.result("answered", 4)
+	if n := s.metric("spillgate_proxy_upstream_responses_total", "class", "2xx"); n != 4 {
+		t.Errorf("%v answers of class 2xx, want 4", n)
+	}
+	if n := s.metric("spillgate_proxy_upstream_duration_seconds"); n != 4 {
+		t.Errorf("%v answers were timed, want 4", n)
+	}
+}
+
+// A path of the upstream's stands before that of a request, and its own name is sent
+// where that is wanted.
+func TestUpstreamsPathAndHost(t *testing.T) {
+	var uri, host string
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { uri, host = r.RequestURI, r.Host }))
+	defer upstream.Close()
+	s := (&site{t: t}).before(upstream.URL+"/base/", options{cfg: Config{UpstreamHost: true}}, hourly(9))
+	s.get("/a%2Fb?x=1")
+	if uri != "/base/a%2Fb?x=1" || "http://"+host != upstream.URL {
+		t.Errorf("the upstream got %s of %s, want /base/a%%2Fb?x=1 of its own name", uri, host)
+	}
+}
+
+// A denial is the one that all surfaces give, and the upstream is not asked.
+func TestDenialIsThatOfTheOtherSurfaces(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{api: httpapi.Config{RetryJitter: -1}}, hourly(1))
+	s.get("/")
+	denied := s.get("/")
+	middleware := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = "127.0.0.1:1"
+	s.proxy.api.Middleware("", nil).ServeHTTP(middleware, r)
+	if denied.status != http.StatusTooManyRequests || s.served.Load() != 1 {
+		t.Fatalf("the second got %+v, the upstream %d; want 429, and one", denied, s.served.Load())
+	}
+	for _, name := range []string{"Retry-After", "Ratelimit", "Ratelimit-Policy", "Content-Type", "Cache-Control"} {
+		got, want := denied.header[name], middleware.Header()[name]
+		if name == "Retry-After" || name == "Ratelimit" { // a second may pass between the two
+			got, want = got[:min(1, len(got))], want[:min(1, len(want))]
+			if len(got) == 1 && len(want) == 1 && len(got[0]) == len(want[0]) {
+				continue
+			}
+		}
+		if !slices.Equal(got, want) || len(got) != 1 {
+			t.Errorf("%s is %q, of the middleware %q", name, got, want)
+		}
+	}
+	var problem, other map[string]any
+	if json.Unmarshal([]byte(denied.body), &problem) != nil || json.Unmarshal(middleware.Body.Bytes(), &other) != nil || problem["type"] != other["type"] || problem["detail"] != other["detail"] || problem["type"] == nil {
+		t.Errorf("the problem is %s, of the middleware %s", denied.body, middleware.Body)
+	}
+	if denied.header["Proxy-Status"] != nil {
+		t.Errorf("Proxy-Status %q on a denial: it is no fault", denied.header["Proxy-Status"])
+	}
+	s.result("limited", 1)
+	s.result("answered", 1)
+}
+
+// broken is a limiter over a site's node that panics where it is to decide.
+type broken struct {
+	httpapi.Limiter
+	s *site
+}
+
+func (b broken) Rules() *limit.Set { return b.s.node.Rules() }
+
+func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	panic("a bug")
+}
+
+// A limiter that fails is no outage: requests pass, and are counted as undecided.
+func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
+	s := &site{t: t}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	defer upstream.Close()
+	s.before(upstream.URL, options{limiter: broken{s: s}}, hourly(0))
+	if got := s.get("/"); got.status != http.StatusTeapot || got.header["Ratelimit"] != nil || got.header["Proxy-Status"] != nil {
+		t.Errorf("with a broken limiter: %+v, want the upstream's answer, and no field of ours", got)
+	}
+	if n := s.metric("spillgate_decisions_total", "result", "error"); n != 1 {
+		t.Errorf("%v decisions failed, want 1", n)
+	}
+	s.result("answered", 1)
+}
+
+// What the upstream says of limits of its own is told with ours; of fields that are no
+// lists its own stand, as those of its own denial must.
+func TestUpstreamsOwnLimitIsTold(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("RateLimit", `"own";r=0;t=9`)
+		w.Header().Set("X-RateLimit-Limit", "7")
+		w.Header().Set("Retry-After", "9")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}, options{}, limit.RuleSpec{Name: "r", Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}, OnLimit: limit.OnLimitSpec{Headers: []string{"draft-11", "x-ratelimit"}}})
+	got := s.get("/")
+	if got.status != 429 || len(got.header["Ratelimit"]) != 2 || !slices.Equal(got.header["X-Ratelimit-Limit"], []string{"7"}) ||
+		!slices.Equal(got.header["X-Ratelimit-Remaining"], []string{"4"}) || !slices.Equal(got.header["Retry-After"], []string{"9"}) {
+		t.Errorf("the client got %+v", got)
+	}
+	s.result("answered", 1)
+}
+
+// Informational answers go on at once, and the fields come with the one that counts.
+func TestEarlyHintsKeepTheFields(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</s.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		io.WriteString(w, "ok")
+	}, options{}, hourly(5))
+	c := s.dial()
+	c.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if hint := c.response(); hint.StatusCode != http.StatusEarlyHints || hint.Header.Get("Link") == "" || hint.Header["Ratelimit"] != nil {
+		t.Errorf("first came %d, %v", hint.StatusCode, hint.Header)
+	}
+	if final := c.response(); final.StatusCode != http.StatusOK || final.Header["Ratelimit"] == nil || final.Header["Link"] != nil {
+		t.Errorf("then %d, %v; want 200 with the rule's fields", final.StatusCode, final.Header)
+	}
+}
+
+func TestWhatIsNoRequestToAnUpstream(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(5))
+	for request, want := range map[string]int{
+		"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com\r\n\r\n":                                 501,
+		"GET x:opaque HTTP/1.1\r\nHost: h\r\n\r\n":                                                      400,
+		"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": 200, // RFC 9112 6.3: the length is not heeded
+		"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx":                  400,
+	} {
+		c := s.dial()
+		c.write(request)
+		if got := c.response(); got.StatusCode != want {
+			t.Errorf("%q: %d, want %d", request, got.StatusCode, want)
+		}
+	}
+	if n := s.charged(); n != 1 {
+		t.Errorf("%v were charged, want the one that was passed on", n)
+	}
+}
+
+// Rules that count certain answers see the upstream's status, and what stands for none.
+func TestCountWhenByTheUpstreamsStatus(t *testing.T) {
+	rule := limit.RuleSpec{Name: "failures", CountWhen: `int(attr("response.status")) in [401, 502]`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}}
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/dead":
+			panic(http.ErrAbortHandler)
+		case "/denied":
+			w.WriteHeader(401)
+		}
+	}, options{}, rule)
+	for i, step := range []struct {
+		target string
+		want   int
+	}{{"/", 200}, {"/denied", 401}, {"/", 200}, {"/", 200}, {"/dead", 502}, {"/", 429}} {
+		if got := s.send("POST", step.target, "x"); got.status != step.want {
+			t.Errorf("request %d, %s: %+v, want %d", i, step.target, got, step.want)
+		}
+	}
+}
+
+func TestConfigMistakesAreTold(t *testing.T) {
+	node := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(5))
+	at := node.proxy.cfg.Upstream
+	for want, cfg := range map[string]Config{
+		"Upstream: is missing":                          {},
+		"Timeout: -1ns is negative":                     {Upstream: at, Timeout: -1},
+		"ClientTimeout: -1ns is negative":               {Upstream: at, ClientTimeout: -1},
+		"Capacity.Name: is missing":                     {Upstream: at, Capacity: CapacityConfig{Header: "X"}},
+		"neither Header nor Latency":                    {Upstream: at, Capacity: CapacityConfig{Name: "api"}},
+		"both set":                                      {Upstream: at, Capacity: CapacityConfig{Name: "api", Header: "X", Latency: 1}},
+		`Capacity.Name: "a b" is no name of a capacity`: {Upstream: at, Capacity: CapacityConfig{Name: "a b", Header: "X"}},
+		`namespace: there are no rules for "elsewhere"`: {Upstream: at, Namespace: "elsewhere"},
+		"Latency -1ns, TTL 0s: a time is negative":      {Upstream: at, Capacity: CapacityConfig{Name: "api", Latency: -1}},
+	} {
+		if _, err := New(node.proxy.api, node.node, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New = %v, want %s", err, want)
+		}
+	}
+	if _, err := New(node.proxy.api, nil, Config{Upstream: at, Capacity: CapacityConfig{Name: "api", Header: "X"}}); err == nil {
+		t.Error("a capacity without who is told of it was taken")
+	}
+}

@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// readHeaderTimeout is how long a client may take to send a header.
+	readHeaderTimeout = 5 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+	// drainTimeout is how long requests may take once the proxy is told to stop. Those
+	// that last, as streams and switched connections, are cut off then: for their clients
+	// it is as any other loss of a connection.
+	drainTimeout = 7 * time.Second
+	// cutTimeout is how long it then takes to notice.
+	cutTimeout = time.Second
+)
+
+// Serve serves ln, HTTP/1 and HTTP/2 without TLS, until ctx ends; then it closes it, lets
+// requests under way finish, and cuts off those that do not. It returns when all have
+// ended, and always closes ln. A Proxy serves once.
+func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
+	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	server := &http.Server{
+		Handler:           p,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelWarn),
+		Protocols:         new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }() // Shutdown or a broken listener ends it; it is waited for below
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve the proxy at %v: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.drain)
+	defer cancel()
+	err := server.Shutdown(stop)
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.cfg.Logger.Info("the proxy cuts off requests that last", "after", p.drain)
+		err = server.Close()
+	}
+	cut()
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
+	if !p.await(cutTimeout) {
+		err = errors.Join(err, errors.New("requests are still under way"))
+	}
+	if err != nil {
+		return fmt.Errorf("drain the proxy at %v: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// await waits for all handlers, for a while: those of switched connections net/http does
+// not know.
+func (p *Proxy) await(most time.Duration) bool {
+	ended := make(chan struct{})
+	go func() { // the handlers end it; who waits for it is below, or the process ends
+		p.open.Wait()
+		close(ended)
+	}()
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-late.C:
+		return false
+	}
+}
