@@ -38,6 +38,7 @@ type EdgeSettings struct {
 	MaxKeys          int    // 0: 1,000,000, or what MaxBytes holds
 	MaxBytes         int64  // of keys, what waits to be sent, and what is known of keys that were forgotten; 0: MaxKeys alone bounds it
 	ViewMaxBytes     int64
+	Proxy            ProxySettings
 	NATS             NATSSettings
 	Sync             SyncSettings
 	Log              LogSettings
@@ -117,6 +118,7 @@ func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 		l.show("pop", s.PoP)
 	}
 	s.Secret = secret.read(l)
+	s.Proxy.check(l, s.RulesFormat)
 	s.NATS.check(l)
 	s.Sync.check(l)
 	s.effective = l.effective
@@ -171,7 +173,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
 		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
-	}, sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log)...)
+	}, slices.Concat(s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log))...)
 }
 
 func aggregatorTable(s *AggregatorSettings) []setting {

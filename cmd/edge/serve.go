@@ -19,6 +19,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/proxy"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
 	"github.com/spillgate/spillgate/sync/natsbus"
@@ -29,7 +30,8 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run an edge",
 		Long: `Run an edge: decide over HTTP and over gRPC (Envoy's rate limit service,
-and its quota service), publish counts over NATS, follow the rules files.
+and its quota service), and as a reverse proxy (proxy.upstream), publish counts
+over NATS, follow the rules files.
 
 It starts without NATS and says so: it decides from its own counts until the
 servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
@@ -51,9 +53,9 @@ calls, send what is left, exit.`,
 
 // serve runs an edge until ctx ends.
 //
-//	listeners ──► httpapi, rls, rlqs ──► node ◄── rules watcher
-//	                                      │ ▲
-//	                                bus ◄─┘ └── bus
+//	listeners ──► httpapi, rls, rlqs, proxy ──► node ◄── rules watcher
+//	                                             │ ▲
+//	                                       bus ◄─┘ └── bus
 //
 // Teardown, last in first out: unready, listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
@@ -98,6 +100,15 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
+	var upstream *proxy.Proxy
+	if s.Proxy.Upstream != nil {
+		proxyConfig := proxyConfig(&s.Proxy)
+		proxyConfig.Logger, proxyConfig.Metrics = log, proxy.NewMetrics(reg)
+		if upstream, err = proxy.New(api, node, proxyConfig); err != nil {
+			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+		}
+		warnUnreadSignal(watcher.Set(), s.Proxy.Capacity.Name, log)
+	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
 	if err != nil { // a server that is away is none
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -122,7 +133,15 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		}
 		grpcAddress = calls.Addr().String()
 	}
-	log.Info("edge serves", "listen", data.Addr().String(), "grpc", grpcAddress, "admin", admin.Addr().String(),
+	var requests net.Listener
+	proxyAddress := "off"
+	if upstream != nil {
+		if requests, err = listeners.open(s.Proxy.Listen); err != nil {
+			return err
+		}
+		proxyAddress = requests.Addr().String()
+	}
+	log.Info("edge serves", "listen", data.Addr().String(), "grpc", grpcAddress, "proxy", proxyAddress, "admin", admin.Addr().String(),
 		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", watcher.Set().Written())
 
 	// The node outlives the listeners: calls under way still count.
@@ -145,6 +164,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 			return nil
 		})
 	}
+	if upstream != nil {
+		front.Go("proxy listener", func(ctx context.Context) error { return upstream.Serve(ctx, requests) })
+	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set) {
 			node.SetRules(set)
@@ -160,6 +182,14 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// warnUnreadSignal tells that no rule reads what the upstream tells of its capacity.
+func warnUnreadSignal(set *limit.Set, name string, log *slog.Logger) {
+	if name != "" && !slices.ContainsFunc(set.Rules(), func(r *limit.Rule) bool { return r.Elastic != nil && r.Elastic.Signal == name }) {
+		log.Warn("no rule reads what the upstream tells of its capacity: it opens nothing", "capacity", name,
+			"hint", "margin: {elastic: {up_to: 50%, while: capacity."+name+" < 70%}}")
+	}
 }
 
 // listeners are those opened so far: where one cannot be, all are closed again.

@@ -4,6 +4,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/proxy"
 )
 
 // nodeConfig is what the settings say of the node; what it runs on is serve's.
@@ -18,4 +19,12 @@ func nodeConfig(s *configs.EdgeSettings) edge.Config {
 // apiConfig is what the settings say of the HTTP surface.
 func apiConfig(s *configs.EdgeSettings) httpapi.Config {
 	return httpapi.Config{TrustedProxies: s.TrustedProxies, DefaultNamespace: s.DefaultNamespace}
+}
+
+// proxyConfig is what the settings say of the reverse proxy.
+func proxyConfig(s *configs.ProxySettings) proxy.Config {
+	return proxy.Config{
+		Upstream: s.Upstream, UpstreamHost: s.Host == "upstream",
+		Timeout: s.Timeout, ClientTimeout: s.ClientTimeout, MaxBody: s.MaxBody, Capacity: proxy.CapacityConfig(s.Capacity),
+	}
 }

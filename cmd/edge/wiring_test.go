@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/netip"
+	"net/url"
 	"reflect"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/proxy"
 )
 
 // A setting that is read and not handed on is one that does nothing.
@@ -28,5 +30,13 @@ func TestSettingsReachTheNodeAndItsSurface(t *testing.T) {
 		DefaultNamespace: "shop", TrustedProxies: httpapi.Proxies{netip.MustParsePrefix("10.1.0.0/16")},
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("apiConfig = %+v, want %+v", got, want)
+	}
+	at := &url.URL{Scheme: "http", Host: "upstream"}
+	if got, want := proxyConfig(&configs.ProxySettings{
+		Upstream: at, Host: "upstream", Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: configs.ProxyCapacity{Name: "n", Header: "h", Latency: 4, TTL: 5},
+	}), (proxy.Config{
+		Upstream: at, UpstreamHost: true, Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: proxy.CapacityConfig{Name: "n", Header: "h", Latency: 4, TTL: 5},
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("proxyConfig = %+v, want %+v", got, want)
 	}
 }

@@ -26,6 +26,8 @@ type site struct {
 	edge   *proc.EdgeServer
 	proxy  string // address of the proxy
 	served atomic.Int64
+
+	application *httptest.Server // where a test ends it
 }
 
 // proxied starts a proxy in front of an edge and an application, all given by address,
@@ -69,6 +71,14 @@ func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	case "/busy":
 		w.Header().Set("Retry-After", "7")
 		http.Error(w, "busy", http.StatusServiceUnavailable)
+	case "/elastic":
+		w.Header().Set("X-Capacity-Used", "20%")
+	case "/events":
+		w.Header().Set("Content-Type", "text/event-stream")
+		for tick := time.NewTicker(10 * time.Millisecond); r.Context().Err() == nil; <-tick.C {
+			fmt.Fprint(w, "data: x\n")
+			w.(http.Flusher).Flush()
+		}
 	default:
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
