@@ -3,11 +3,14 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,5 +226,48 @@ func TestConfigMistakesAreTold(t *testing.T) {
 	}
 	if _, err := New(node.proxy.api, nil, Config{Upstream: at, Capacity: CapacityConfig{Name: "api", Header: "X"}}); err == nil {
 		t.Error("a capacity without who is told of it was taken")
+	}
+}
+
+// Many at once, over connections that serve on: each gets its own answer, and no more
+// are admitted than may be.
+func TestManyAtOnce(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(body)
+	}, options{}, hourly(400))
+	over(t, func(t *testing.T, c *http.Client) {
+		before := s.charged()
+		var admitted atomic.Int64
+		var workers sync.WaitGroup
+		for worker := range 8 {
+			workers.Go(func() {
+				for i := range 60 {
+					body := strings.Repeat(fmt.Sprintf("%d.%d ", worker, i), i*20)
+					resp, err := c.Post(s.url, "text/plain", strings.NewReader(body))
+					if err != nil {
+						t.Errorf("worker %d, request %d: %v", worker, i, err)
+						return
+					}
+					text, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					switch {
+					case err != nil:
+						t.Errorf("worker %d, request %d: %v", worker, i, err)
+					case resp.StatusCode == 200 && string(text) == body:
+						admitted.Add(1)
+					case resp.StatusCode != 429 || !strings.Contains(string(text), "quota-exceeded"):
+						t.Errorf("worker %d, request %d: %d with %d bytes, of %d", worker, i, resp.StatusCode, len(text), len(body))
+					}
+				}
+			})
+		}
+		workers.Wait()
+		if n := s.charged() - before; n != float64(admitted.Load()) || s.charged() > 400 {
+			t.Errorf("%d were answered, %v charged, %v in all; want no more than 400", admitted.Load(), n, s.charged())
+		}
+	})
+	if s.charged() != 400 || s.served.Load() != 400 {
+		t.Errorf("%v were charged, %d served, want 400", s.charged(), s.served.Load())
 	}
 }
