@@ -183,7 +183,7 @@ func TestWatcherFollowsEnvoyFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "d.yaml")
 	write := func(requests int) {
-		text := fmt.Sprintf("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: %d}}]\n", requests)
+		text := fmt.Sprintf("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: %d}}]\nunit: day\n", requests)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -193,11 +193,19 @@ func TestWatcherFollowsEnvoyFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := fmt.Sprint(w.Warnings()); !strings.Contains(got, "d.yaml:3:1: W241 ") {
+		t.Errorf("warned of %s, want the unit that has no meaning there", got)
+	}
 	write(6)
 	limits, done := make(chan uint64, 1), make(chan struct{})
 	go func() { // the end of the test's context ends it, and done is awaited
 		defer close(done)
-		w.Run(t.Context(), func(set *limit.Set) { limits <- set.Rules()[0].Rates[0].Limit }, func(err error) { t.Error(err) })
+		w.Run(t.Context(), func(set *limit.Set, warnings []Mistake) {
+			if len(warnings) != 1 || warnings[0].Code != "W241" {
+				t.Errorf("warned of %v after the change, want W241 again", warnings)
+			}
+			limits <- set.Rules()[0].Rates[0].Limit
+		}, func(err error) { t.Error(err) })
 	}()
 	if got := <-limits; got != 6 {
 		t.Errorf("after the change %d, want 6", got)
@@ -209,7 +217,7 @@ func FuzzParseEnvoy(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: a, value: b*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: c}]}}\n"))
 	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  metadata: {b: [1, 2.5, on]}\n  descriptors: [{key: a, rate_limit: {unlimited: yes}}]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		set, err := FormatEnvoy.compileFiles([]rulesFile{{"fuzz.yaml", text}})
+		set, _, err := FormatEnvoy.checkFiles([]rulesFile{{"fuzz.yaml", text}})
 		checkParsed(t, text, set, err)
 	})
 }

@@ -39,6 +39,11 @@ func (f Format) Check(paths ...string) (set *limit.Set, warnings []Mistake, err 
 	if err != nil {
 		return nil, nil, err
 	}
+	return f.checkFiles(files)
+}
+
+// checkFiles is Check of files that were read.
+func (f Format) checkFiles(files []rulesFile) (set *limit.Set, warnings []Mistake, err error) {
 	docs, mistakes := f.parseFiles(files)
 	if set, err = compile(docs, mistakes); err == nil {
 		warnings = suspected(docs, set)
@@ -70,10 +75,6 @@ func suspected(docs []parsed, set *limit.Set) (warnings []Mistake) {
 		warnings = append(warnings, docs[i].reader.warnings...)
 	}
 	return append(warnings, placed(docs, set.Warnings())...)
-}
-
-func (f Format) compileFiles(files []rulesFile) (*limit.Set, error) {
-	return compile(f.parseFiles(files))
 }
 
 func (f Format) parseFiles(files []rulesFile) (docs []parsed, mistakes []Mistake) {

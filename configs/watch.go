@@ -36,13 +36,14 @@ const (
 // RulesWatcher follows rules files. It has always a good set: a change is
 // taken whole or not at all.
 type RulesWatcher struct {
-	format Format
-	paths  []string
-	set    *limit.Set
-	reread time.Duration
-	hang   time.Duration
-	reload chan struct{}
-	since  atomic.Int64 // when the read under way began, in Unix ns; 0: there is none
+	format   Format
+	paths    []string
+	set      *limit.Set
+	warnings []Mistake
+	reread   time.Duration
+	hang     time.Duration
+	reload   chan struct{}
+	since    atomic.Int64 // when the read under way began, in Unix ns; 0: there is none
 
 	// What follows belongs to watch.
 	seen    [sha256.Size]byte // of what was last read, good or bad
@@ -63,7 +64,7 @@ func (f Format) Watch(paths ...string) (*RulesWatcher, error) {
 		return nil, err
 	}
 	w.seen = digest(files)
-	if w.set, err = f.compileFiles(files); err != nil {
+	if w.set, w.warnings, err = f.checkFiles(files); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -71,6 +72,9 @@ func (f Format) Watch(paths ...string) (*RulesWatcher, error) {
 
 // Set is the rules as they were first loaded.
 func (w *RulesWatcher) Set() *limit.Set { return w.set }
+
+// Warnings are what of them works, but hardly as it was meant, as Check tells it.
+func (w *RulesWatcher) Warnings() []Mistake { return w.warnings }
 
 // Reload has Run read the files again, changed or not: what SIGHUP means. It
 // does not wait, and may be called by any goroutine.
@@ -81,12 +85,12 @@ func (w *RulesWatcher) Reload() {
 	}
 }
 
-// Run watches until ctx ends. Each new good set is given to onChange, and each
-// bad state of the files, once, to onError; the last good set stays in force then.
+// Run watches until ctx ends. Each new good set is given to onChange, with its
+// warnings, and each bad state of the files, once, to onError; the last good set stays in force then.
 // Where the kernel gives no notice of changes, onError is told once, and the files
 // are read every 15 seconds. Both may be called by several goroutines, one at a time.
 // A read that hangs is told of, too; Run leaves it behind when ctx ends.
-func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onError func(error)) {
+func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set, []Mistake), onError func(error)) {
 	var telling sync.Mutex
 	tell := func(what func()) {
 		telling.Lock()
@@ -99,7 +103,7 @@ func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onErr
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.watch(ctx, func(set *limit.Set) { tell(func() { onChange(set) }) }, fail)
+		w.watch(ctx, func(set *limit.Set, warnings []Mistake) { tell(func() { onChange(set, warnings) }) }, fail)
 	}()
 	ticker := time.NewTicker(w.hang)
 	defer ticker.Stop()
@@ -123,7 +127,7 @@ func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set), onErr
 }
 
 // watch is Run but for what hangs.
-func (w *RulesWatcher) watch(ctx context.Context, onChange func(*limit.Set), onError func(error)) {
+func (w *RulesWatcher) watch(ctx context.Context, onChange func(*limit.Set, []Mistake), onError func(error)) {
 	look := func(forced bool) {
 		// Always anew, and before reading: a link may lead elsewhere now, and a
 		// directory that was made again is another one.
@@ -199,7 +203,7 @@ func (w *RulesWatcher) tellBlind(err error, onError func(error)) {
 }
 
 // read reads the files if they changed, or if it is forced to.
-func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set), onError func(error)) {
+func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set, []Mistake), onError func(error)) {
 	files, err := readRules(w.paths)
 	if err != nil {
 		w.seen = [sha256.Size]byte{} // when the files come back they count as new
@@ -215,12 +219,12 @@ func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set), onError func
 		return
 	}
 	w.seen = now
-	set, err := w.format.compileFiles(files)
+	set, warnings, err := w.format.checkFiles(files)
 	if err != nil {
 		onError(err)
 		return
 	}
-	onChange(set)
+	onChange(set, warnings)
 }
 
 func digest(files []rulesFile) [sha256.Size]byte {

@@ -111,7 +111,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	if watcher != nil {
 		reloads := cli.NewReloads(reg)
 		inner.Go("rules", func(ctx context.Context) error {
-			watcher.Run(ctx, func(set *limit.Set) {
+			watcher.Run(ctx, func(set *limit.Set, _ []configs.Mistake) { // edges tell its warnings
 				agg.SetRules(set)
 				reloads.OK(set.Written(), log)
 			}, func(err error) { reloads.Failed(err, log) })

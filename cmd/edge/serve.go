@@ -83,7 +83,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	reloads := cli.NewReloads(reg)
 	node.SetRules(watcher.Set())
-	cli.TellWarnings(watcher.Set(), log)
+	cli.TellWarnings(watcher.Warnings(), log)
 	if s.RulesFormat == configs.FormatEnvoy {
 		for _, w := range configs.EnvoyVariables(os.Environ()) {
 			log.Warn("rules: what envoyproxy/ratelimit does by its environment is not done here", "variable", w.File, "detail", w.Detail, "hint", w.Hint)
@@ -168,10 +168,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		front.Go("proxy listener", func(ctx context.Context) error { return upstream.Serve(ctx, requests) })
 	}
 	front.Go("rules", func(ctx context.Context) error {
-		watcher.Run(ctx, func(set *limit.Set) {
+		watcher.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) {
 			node.SetRules(set)
 			reloads.OK(set.Written(), log)
-			cli.TellWarnings(set, log)
+			cli.TellWarnings(warnings, log)
 		}, func(err error) { reloads.Failed(err, log) })
 		return nil
 	})

@@ -120,3 +120,33 @@ func TestAggregatorFollowsRules(t *testing.T) {
 	a.Signal(syscall.SIGHUP)
 	proc.Until(t, 5*time.Second, tells("8"))
 }
+
+// TestEnvoyRulesAreWarnedOf: what edge validate tells of files of envoyproxy/ratelimit an
+// edge that serves them tells too, as it starts and when they change.
+func TestEnvoyRulesAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	rewrite := func(slip string) {
+		t.Helper()
+		text := "domain: test\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]\n" + slip + ": 1\n"
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatalf("rewrite rules: %v", err)
+		}
+	}
+	rewrite("requests_per_unit")
+	e := startEdge(t, "eu", "eu-1", "nats://"+proc.FreeAddr(t), rules, "--rules-format", "envoy")
+	told := func(slip string) func() error {
+		return func() error {
+			for line := range strings.Lines(e.Log()) {
+				if strings.Contains(line, "W241") && strings.Contains(line, slip+" has no meaning here") && strings.Contains(line, rules) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s is not warned of:\n%s", slip, e.Log())
+		}
+	}
+	proc.Until(t, 5*time.Second, told("requests_per_unit"))
+	rewrite("share_threshold")
+	e.Signal(syscall.SIGHUP)
+	proc.Until(t, 5*time.Second, told("share_threshold"))
+}

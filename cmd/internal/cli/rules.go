@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillgate/spillgate/configs"
-	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // SlowRules is after how long it is told that rules are still being read.
@@ -41,19 +40,13 @@ func OpenRules(ctx context.Context, format configs.Format, path string, slow tim
 }
 
 // TellWarnings logs what of the rules works, but hardly as it was meant.
-func TellWarnings(set *limit.Set, log *slog.Logger) {
+func TellWarnings(warnings []configs.Mistake, log *slog.Logger) {
 	const most = 20 // a log is no place for more
-	told, all := 0, 0
-	for _, warnings := range set.Warnings() {
-		for _, w := range warnings {
-			if all++; told < most {
-				told++
-				log.Warn("rules: "+w.Detail, "code", w.Code, "path", w.Path, "hint", w.Hint)
-			}
-		}
+	for _, w := range warnings[:min(most, len(warnings))] {
+		log.Warn("rules: "+w.Detail, "code", w.Code, "file", w.File, "line", w.Line, "path", w.Path, "hint", w.Hint)
 	}
-	if told < all {
-		log.Warn("rules have more warnings; edge validate shows all, with their lines", "warnings", all)
+	if len(warnings) > most {
+		log.Warn("rules have more warnings; edge validate shows all", "warnings", len(warnings))
 	}
 }
 

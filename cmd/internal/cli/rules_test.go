@@ -14,26 +14,30 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/configs"
-	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // What edge validate warns of, edge serve logs, and no more than a screen of it.
 func TestWarningsOfRulesAreLogged(t *testing.T) {
 	for rules, want := range map[int]int{1: 0, 2: 1, 40: 21} {
-		doc := limit.Document{Namespace: "acme"}
+		var file strings.Builder
+		file.WriteString("schema: spillgate/v1\nnamespace: acme\nrules:\n")
 		for i := range rules {
-			doc.Rules = append(doc.Rules, limit.RuleSpec{Name: fmt.Sprint("r", i), Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}})
+			fmt.Fprintf(&file, "- {name: r%d, rates: [{limit: 1, per: 1m}]}\n", i)
 		}
-		set, problems := limit.Compile(doc)
-		if set == nil {
-			t.Fatal(problems)
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, warnings, err := configs.CheckRules(path)
+		if err != nil {
+			t.Fatal(err)
 		}
 		var text bytes.Buffer
-		TellWarnings(set, slog.New(slog.NewTextHandler(&text, nil)))
+		TellWarnings(warnings, slog.New(slog.NewTextHandler(&text, nil)))
 		if got := strings.Count(text.String(), "level=WARN"); got != want {
 			t.Errorf("%d rules of one priority: %d lines, want %d\n%s", rules, got, want, text.String())
 		}
-		if want > 0 && (!strings.Contains(text.String(), "code=W205 path=rules[1].priority") || !strings.Contains(text.String(), "never applies")) {
+		if want > 0 && (!strings.Contains(text.String(), "rules.yaml line=5 path=rules[1].priority") || !strings.Contains(text.String(), "never applies")) {
 			t.Errorf("the warning is not told: %s", text.String())
 		}
 		if rules == 40 && !strings.Contains(text.String(), "warnings=39") {
