@@ -23,7 +23,7 @@ const minSecret = 16
 // EdgeSettings is what `edge serve` is told.
 type EdgeSettings struct {
 	Listen           string // HTTP, for everybody
-	GRPCListen       string // Envoy's rate limit service and quota service; "": none
+	GRPCListen       string // our limiter, Envoy's rate limit and quota services; "": none
 	AdminListen      string // health and metrics; loopback only
 	Region, PoP      string
 	Name             string // unique in the PoP
@@ -157,7 +157,7 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 	return append([]setting{
 		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener", parse: asListen(&s.Listen)},
-		{key: "grpc.listen", fallback: ":8081", usage: "`address` of the gRPC listener, for Envoy's rate limit service and quota service; off: none", parse: orOff(&s.GRPCListen, asListen)},
+		{key: "grpc.listen", fallback: ":8081", usage: "`address` of the gRPC listener, for spillgate.v1.Limiter and Envoy's rate limit and quota services; off: none", parse: orOff(&s.GRPCListen, asListen)},
 		{key: "admin.listen", fallback: "127.0.0.1:6070", usage: "`address` of the admin listener, loopback only", parse: asLoopback(&s.AdminListen)},
 		{key: "region", usage: "`name` of this edge's region", parse: asToken(&s.Region, true)},
 		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},

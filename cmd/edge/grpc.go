@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/spillgate/spillgate/edge/limiterapi"
+	"github.com/spillgate/spillgate/edge/limiterpb"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
 )
@@ -33,10 +35,10 @@ const (
 	grpcPingWait = 5 * time.Second
 )
 
-// serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, health and
-// reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
+// serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
+// limiter, health and reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
 // under way finish, and what takes longer is cut off.
-func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service) error {
+func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -46,9 +48,11 @@ func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service,
 	)
 	service.Register(server)
 	quotas.Register(server)
+	limiter.Register(server)
 	states := health.NewServer()
-	states.SetServingStatus(rlsv3.RateLimitService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	states.SetServingStatus(quotav3.RateLimitQuotaService_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	for _, service := range []grpc.ServiceDesc{rlsv3.RateLimitService_ServiceDesc, quotav3.RateLimitQuotaService_ServiceDesc, limiterpb.Limiter_ServiceDesc} {
+		states.SetServingStatus(service.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	}
 	healthpb.RegisterHealthServer(server, states)
 	reflection.Register(server)
 

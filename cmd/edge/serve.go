@@ -19,6 +19,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limiterapi"
 	"github.com/spillgate/spillgate/edge/proxy"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
@@ -29,9 +30,9 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an edge",
-		Long: `Run an edge: decide over HTTP and over gRPC (Envoy's rate limit service,
-and its quota service), and as a reverse proxy (proxy.upstream), publish counts
-over NATS, follow the rules files.
+		Long: `Run an edge: decide over HTTP and over gRPC (spillgate.v1.Limiter, and Envoy's
+rate limit and quota services), and as a reverse proxy (proxy.upstream), publish
+counts over NATS, follow the rules files.
 
 It starts without NATS and says so: it decides from its own counts until the
 servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
@@ -53,9 +54,9 @@ calls, send what is left, exit.`,
 
 // serve runs an edge until ctx ends.
 //
-//	listeners ──► httpapi, rls, rlqs, proxy ──► node ◄── rules watcher
-//	                                             │ ▲
-//	                                       bus ◄─┘ └── bus
+//	listeners ──► httpapi, rls, rlqs, limiterapi, proxy ──► node ◄── rules watcher
+//	                                                         │ ▲
+//	                                                   bus ◄─┘ └── bus
 //
 // Teardown, last in first out: unready, listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
@@ -158,7 +159,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
 	})
 	if calls != nil {
-		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys, quotas) })
+		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api)) })
 		front.Go("quotas", func(ctx context.Context) error {
 			quotas.Run(ctx)
 			return nil

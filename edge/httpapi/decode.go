@@ -107,23 +107,25 @@ func (d *decoder) report(text string) *inputError {
 		return bad
 	}
 	c := &d.calls[0]
-	if c.mistake == nil && c.answered {
-		c.mistake = d.answered(c)
-	}
+	d.answered(c)
 	return c.mistake
 }
 
 // answered checks a report of what a request was answered.
-func (d *decoder) answered(c *call) *inputError {
+func (d *decoder) answered(c *call) {
+	if !c.answered || c.mistake != nil {
+		return
+	}
 	if c.giveBack {
-		return badRequest("cost", "report the two apart", "gives back, while answered charges")
+		c.mistake = badRequest("cost", "report the two apart", "gives back, while answered charges")
+		return
 	}
 	for _, a := range d.attributes[c.first:c.last] {
 		if strings.HasPrefix(a.name, "response.") && a.value != "" {
-			return nil
+			return
 		}
 	}
-	return badRequest("attributes", `such as {"user":"u1","response.status":"401"}`, "say nothing of the response, by which answered charges")
+	c.mistake = badRequest("attributes", `such as {"user":"u1","response.status":"401"}`, "say nothing of the response, by which answered charges")
 }
 
 // batch reads the body of a batch. Mistakes within a call stay with the call;
@@ -289,9 +291,8 @@ func (d *decoder) value(c *call, field int) (bad *inputError) {
 		word, bad = d.literal()
 		c.answered = word == "true"
 	case field == fieldDecision && kind == "a string":
-		c.decision, bad = d.str()
-		if bad == nil && c.decision != "" && !isID(strings.ToUpper(c.decision)) {
-			c.note(badRequest("decision_id", decisionHint, "%s is no id of a decision", short(c.decision)))
+		if c.decision, bad = d.str(); bad == nil {
+			c.knowDecision()
 		}
 	case field == fieldDecision:
 		c.wrongKind("decision_id", kind, decisionHint)
@@ -326,25 +327,37 @@ func (d *decoder) attributeList(c *call) *inputError {
 		if bad != nil {
 			return bad
 		}
-		switch at := d.stands(c, name); {
-		case n >= maxAttributes:
-			if n == maxAttributes {
-				c.note(badRequest("attributes", "send those that the rules read", "are more than %d", maxAttributes))
-			}
-		case at != nil && at.name == name:
-			c.note(badRequest(attributePath(name), "send it once", "stands twice"))
-		case at != nil:
-			c.note(badRequest(attributePath(name), "send it once", "is the same as %s", short(at.name)))
-		case name == "client_ip" && !isAddress(value):
-			c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
-		case c.report && name == "response.status" && !isStatus(value):
-			c.note(badRequest("attributes.response.status", `send its number, such as "401", or leave it out`, "%s is not a whole number", short(value)))
-		case name == "path":
-			path, others := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
-			d.attributes = append(d.attributes, attribute{name, path, others})
-		default:
-			d.attributes = append(d.attributes, attribute{name, value, nil})
+		d.attribute(c, n, name, value)
+	}
+}
+
+// attribute takes an attribute of a call, its nth.
+func (d *decoder) attribute(c *call, n int, name, value string) {
+	switch at := d.stands(c, name); {
+	case n >= maxAttributes:
+		if n == maxAttributes {
+			c.note(badRequest("attributes", "send those that the rules read", "are more than %d", maxAttributes))
 		}
+	case at != nil && at.name == name:
+		c.note(badRequest(attributePath(name), "send it once", "stands twice"))
+	case at != nil:
+		c.note(badRequest(attributePath(name), "send it once", "is the same as %s", short(at.name)))
+	case name == "client_ip" && !isAddress(value):
+		c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
+	case c.report && name == "response.status" && !isStatus(value):
+		c.note(badRequest("attributes.response.status", `send its number, such as "401", or leave it out`, "%s is not a whole number", short(value)))
+	case name == "path":
+		path, others := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
+		d.attributes = append(d.attributes, attribute{name, path, others})
+	default:
+		d.attributes = append(d.attributes, attribute{name, value, nil})
+	}
+}
+
+// knowDecision notes an id that cannot be one.
+func (c *call) knowDecision() {
+	if c.decision != "" && !isID(strings.ToUpper(c.decision)) {
+		c.note(badRequest("decision_id", decisionHint, "%s is no id of a decision", short(c.decision)))
 	}
 }
 
@@ -399,9 +412,18 @@ func (c *call) setCost(text string) {
 		text, c.giveBack = strings.CutPrefix(text, "-")
 	}
 	cost, bad := parseCost("cost", c.costHint(), text)
-	switch {
-	case bad != nil:
+	if bad != nil {
 		c.note(bad)
+		return
+	}
+	c.costs(cost)
+}
+
+// costs notes what a call is to cost.
+func (c *call) costs(cost uint64) {
+	switch {
+	case cost > maxCost:
+		c.note(badRequest("cost", c.costHint(), `"%d" is above 2^53`, cost))
 		return
 	case cost == 0 && c.report:
 		c.note(badRequest("cost", c.costHint(), "of 0 records nothing"))

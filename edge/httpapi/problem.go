@@ -27,6 +27,11 @@ func (e *inputError) Error() string {
 	return s
 }
 
+// Is says that an unknown namespace is one (ErrNamespace).
+func (e *inputError) Is(target error) bool {
+	return target == ErrNamespace && e.status == http.StatusNotFound
+}
+
 // badRequest is an inputError with status 400.
 func badRequest(field, hint, format string, args ...any) *inputError {
 	return &inputError{status: http.StatusBadRequest, field: field, hint: hint, detail: fmt.Sprintf(format, args...)}

@@ -26,18 +26,19 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	if ns == nil {
 		return
 	}
-	a.record(x, ns, &x.dec.calls[0])
+	d, recorded := a.record(x, ns, &x.dec.calls[0])
+	x.out = appendRecorded(x.out[:0], &d, recorded)
 	writeJSON(w, x)
 }
 
-// record does what a report says, and appends the reply: how things stand then.
-func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
+// record does what a report says, and tells whether anything was counted or given back, and
+// how things stand then.
+func (a *API) record(x *exchange, ns *limit.Namespace, c *call) (d limit.Decision, recorded bool) {
 	req := ns.NewRequest()
 	defer req.Release()
 	x.dec.give(c, req)
 	req.Cost = c.cost
 	now, kind := a.cfg.Now(), reportCharge
-	var d limit.Decision
 	switch {
 	case c.answered:
 		kind = reportAnswered
@@ -51,7 +52,7 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) {
 		d = a.limiter.Report(now, req)
 	}
 	a.metrics.reports.WithLabelValues(ns.Name, kind).Inc()
-	x.out = appendRecorded(x.out[:0], &d, req.Recorded)
+	return d, req.Recorded
 }
 
 // giveBack gives back what a decision was charged, of which nothing but the id is known, or

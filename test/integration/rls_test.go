@@ -18,8 +18,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/spillgate/spillgate/edge/limiterpb"
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -58,6 +60,10 @@ func TestEnvoyAsksAnEdge(t *testing.T) {
 	if r, err := e.check(call{Attributes: map[string]string{"user": "envoy"}, Cost: 30}); err != nil || !r.Allowed || r.Remaining != 10 {
 		t.Fatalf("30 more over HTTP: %+v, %v, want 10 left", r, err)
 	}
+	own := limiterpb.NewLimiterClient(conn) // and ours counts by them, too
+	if r, err := own.Check(ctx, &limiterpb.CheckRequest{Namespace: "test", Attributes: map[string]string{"user": "envoy"}, Cost: proto.Uint64(11)}); err != nil || r.Allowed || r.Remaining != 10 {
+		t.Fatalf("11 more of spillgate.v1.Limiter: %v, %v, want it denied with 10 left", r, err)
+	}
 	out := ask(11)
 	var problem struct{ Instance string }
 	if err := json.Unmarshal(out.RawBody, &problem); err != nil || out.OverallCode != rlsv3.RateLimitResponse_OVER_LIMIT {
@@ -68,7 +74,7 @@ func TestEnvoyAsksAnEdge(t *testing.T) {
 	}
 
 	health := healthpb.NewHealthClient(conn)
-	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
+	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService", "spillgate.v1.Limiter"} {
 		state, err := health.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 		if err != nil || state.Status != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q: %v, %v, want serving", service, state, err)
@@ -81,8 +87,8 @@ func TestEnvoyAsksAnEdge(t *testing.T) {
 	if state, err := watch.Recv(); err != nil || state.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatalf("health: %v, %v, want serving", state, err)
 	}
-	if services, err := reflected(ctx, conn); err != nil || !slices.Contains(services, "envoy.service.ratelimit.v3.RateLimitService") {
-		t.Errorf("reflection: %v, %v, want the rate limit service too", services, err)
+	if services, err := reflected(ctx, conn); err != nil || !slices.Contains(services, "envoy.service.ratelimit.v3.RateLimitService") || !slices.Contains(services, "spillgate.v1.Limiter") {
+		t.Errorf("reflection: %v, %v, want the rate limit service and the limiter too", services, err)
 	}
 
 	e.Signal(syscall.SIGTERM)
