@@ -44,7 +44,7 @@ var rings = map[string]float64{
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/tierstore": 3, "regional/adminapi": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/rls": 4, "edge/rlqs": 4, "edge/rlqs/dataplane": 3, "edge/deferred": 4, "edge/proxy": 4, "edge/limiterpb": 0, "edge/limiterapi": 4,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/rls": 4, "edge/rlqs": 4, "edge/rlqs/dataplane": 3, "edge/deferred": 4, "edge/proxy": 4, "edge/limiterpb": 0, "edge/limiterapi": 4, "edge/client": 0, "edge/client/grpcclient": 1,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs":          4,
 	"test/sim/world":   4,
@@ -77,6 +77,8 @@ var bans = []ban{
 	{from: "edge/rlqs", to: []string{own("regional"), own("edge/rlqs/dataplane"), "github.com/nats-io", "github.com/redis", "github.com/spf13"}, reason: "surfaces see a Limiter, not the node's surroundings, nor the client that tests them"},
 	{from: "edge/proxy", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 	{from: "edge/limiterapi", to: []string{own("regional"), "github.com/nats-io", "github.com/redis", "github.com/spf13", "github.com/envoyproxy"}, reason: "surfaces see a Limiter, not the node's surroundings"},
+	{from: "edge/client", to: []string{".", own("crdt"), own("edge/limit"), own("edge/httpapi")}, reason: "who asks an edge over HTTP links std alone"},
+	{from: "edge/client/grpcclient", to: []string{own("crdt"), own("edge/limit"), own("edge/httpapi"), "github.com/prometheus", "github.com/envoyproxy"}, reason: "who asks an edge over gRPC links nothing of the edge"},
 	{from: "edge/limiterpb", to: []string{own("edge")}, reason: "callers of the service link nothing of the edge"},
 	{from: "edge/httpapi", to: []string{own("regional"), "github.com/nats-io", "github.com/spf13", "google.golang.org/grpc"}, reason: "surfaces see a Limiter, not the node's surroundings"},
 }
@@ -90,7 +92,7 @@ var onlyIn = map[string][]string{
 	"github.com/nats-io/nats-server":   {"sync/natsbus/embedded"},
 	"github.com/goccy/go-yaml":         {"configs", "test/sim/scenarios", "test/sim/accuracy"},
 	"github.com/expr-lang/expr":        {"edge/limit/when"},
-	"google.golang.org/grpc":           {"edge/grpclimit", "edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "edge/limiterpb", "edge/limiterapi", "cmd/edge", "test/bench/wire"},
+	"google.golang.org/grpc":           {"edge/grpclimit", "edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "edge/limiterpb", "edge/limiterapi", "edge/client/grpcclient", "cmd/edge", "test/bench/wire"},
 	"github.com/envoyproxy":            {"edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "cmd/edge", "test/bench/wire"},
 	"google.golang.org/genproto":       {"edge/grpclimit"},
 	"github.com/bufbuild/protocompile": {},
@@ -254,6 +256,12 @@ func TestEmbeddersLinkLittle(t *testing.T) {
 		}
 		if grpc := strings.HasPrefix(module, "google.golang.org/"); !grpc && links(module, "edge/grpclimit") {
 			t.Errorf("embedders of edge/grpclimit link %s", module)
+		}
+		if links(module, "edge/client") {
+			t.Errorf("users of edge/client link %s", module)
+		}
+		if grpc := strings.HasPrefix(module, "google.golang.org/"); !grpc && links(module, "edge/client/grpcclient") {
+			t.Errorf("users of edge/client/grpcclient link %s", module)
 		}
 	}
 }

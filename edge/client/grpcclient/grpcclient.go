@@ -1,0 +1,99 @@
+// Package grpcclient is edge/client over gRPC (spillgate.v1.Limiter).
+package grpcclient
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/spillgate/spillgate/edge/client"
+	"github.com/spillgate/spillgate/edge/limiterpb"
+)
+
+// Client asks an edge. It is safe for concurrent use.
+type Client struct {
+	limiter limiterpb.LimiterClient
+	cfg     client.Config
+}
+
+var _ client.Limiter = (*Client)(nil)
+
+// New returns a client over a connection, which remains the caller's to close:
+//
+//	conn, err := grpc.NewClient("127.0.0.1:8081", grpc.WithTransportCredentials(insecure.NewCredentials()))
+func New(conn grpc.ClientConnInterface, cfg client.Config) *Client {
+	return &Client{limiterpb.NewLimiterClient(conn), cfg}
+}
+
+// Check implements client.Limiter.
+func (c *Client) Check(ctx context.Context, check client.Check) (client.Reply, error) {
+	ctx, cancel := c.cfg.Bound(ctx)
+	defer cancel()
+	in := &limiterpb.CheckRequest{Namespace: check.Namespace, Attributes: check.Attributes, Peek: check.Peek}
+	if check.Cost != 0 {
+		in.Cost = &check.Cost
+	}
+	r, err := c.limiter.Check(ctx, in)
+	if err != nil {
+		return c.cfg.Undecided(), failed("check", err)
+	}
+	out := client.Reply{
+		Allowed: r.Allowed, DecisionID: r.DecisionId, Rule: r.Rule, Policy: r.Policy, Limit: r.Limit, Remaining: r.Remaining,
+		RetryAfter: milliseconds(r.RetryAfterMs), Delay: milliseconds(r.DelayMs), Zone: zones[r.Zone], NearLimit: r.NearLimit,
+		Basis: client.Basis{Age: -1}, Headers: r.Headers,
+	}
+	if b := r.Basis; b != nil {
+		out.Basis = client.Basis{
+			Local: b.Local, Merged: b.Merged, Age: -1, Regions: int(b.Regions), ErrorBound: b.ErrorBound, ErrorBoundSurge: b.ErrorBoundSurge,
+			ShortOfShare: b.ShortOfShare, CutOff: b.CutOff,
+		}
+		if b.AgeMs >= 0 {
+			out.Basis.Age = milliseconds(b.AgeMs)
+		}
+	}
+	return out, nil
+}
+
+// Report implements client.Limiter.
+func (c *Client) Report(ctx context.Context, report client.Report) (client.Recorded, error) {
+	ctx, cancel := c.cfg.Bound(ctx)
+	defer cancel()
+	in := &limiterpb.ReportRequest{Namespace: report.Namespace, Attributes: report.Attributes, Answered: report.Answered, DecisionId: report.DecisionID}
+	if report.Cost != 0 {
+		in.Cost = &report.Cost
+	}
+	r, err := c.limiter.Report(ctx, in)
+	if err != nil {
+		return client.Recorded{}, failed("report", err)
+	}
+	return client.Recorded{Recorded: r.Recorded, Rule: r.Rule, Policy: r.Policy, Limit: r.Limit, Remaining: r.Remaining, NearLimit: r.NearLimit}, nil
+}
+
+var zones = map[limiterpb.Zone]string{
+	limiterpb.Zone_ZONE_NORMAL: "normal", limiterpb.Zone_ZONE_SOFT: "soft", limiterpb.Zone_ZONE_ELASTIC: "elastic",
+	limiterpb.Zone_ZONE_HARD: "hard", limiterpb.Zone_ZONE_SHADOW: "shadow",
+}
+
+// failed tells the caller's mistakes from what is none of his.
+func failed(op string, err error) error {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound:
+		return &client.Mistake{Op: op, Detail: status.Convert(err).Message()}
+	case codes.DeadlineExceeded, codes.Canceled: // as errors.Is knows them over HTTP
+		return &client.Fault{Op: op, Err: fmt.Errorf("%w: %w", contextError(err), err)}
+	}
+	return &client.Fault{Op: op, Err: err}
+}
+
+func contextError(err error) error {
+	if status.Code(err) == codes.Canceled {
+		return context.Canceled
+	}
+	return context.DeadlineExceeded
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
