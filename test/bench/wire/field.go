@@ -53,8 +53,8 @@ func (f *field) stop() {
 
 // newField starts all servers. What it has started ends with stop, and is ended where it
 // returns an error.
-func newField(ctx context.Context, o options) (f *field, err error) {
-	f = &field{}
+func newField(ctx context.Context, o options) (_ *field, err error) {
+	f := &field{}
 	defer func() {
 		if err != nil {
 			f.stop()

@@ -54,6 +54,15 @@ func TestBadFlagsAreRefused(t *testing.T) {
 	}
 }
 
+// Where one of the servers does not start, that is said, and the others are ended.
+func TestServersThatDoNotStart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if f, err := newField(ctx, options{}); err == nil || f != nil {
+		t.Errorf("%v, %v, want an error alone", f, err)
+	}
+}
+
 // The first call that fails ends a load, and is told.
 func TestLoadEndsWithTheFirstFailure(t *testing.T) {
 	gone := errors.New("gone")
