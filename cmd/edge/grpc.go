@@ -28,6 +28,10 @@ const (
 	grpcConnectionAge = 30 * time.Minute
 	// grpcDrain is how long calls under way may take when the edge stops.
 	grpcDrain = 7 * time.Second
+	// grpcWorkers is how many calls may be under way before one needs a goroutine of its own,
+	// whose stack grows anew with each: workers keep theirs. An eighth to a sixth of a call's
+	// processor time (test/bench/wire); of more there is less use, and streams hold one each.
+	grpcWorkers = 64
 	// grpcPing and grpcPingWait are how soon a connection that is silent is asked whether it
 	// lives, and how long it may take to say so: a data plane that cannot be heard of holds
 	// what it was assigned.
@@ -41,6 +45,7 @@ const (
 func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
+		grpc.NumStreamWorkers(grpcWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain, Time: grpcPing, Timeout: grpcPingWait,
 		}),
