@@ -74,6 +74,8 @@ type Reply struct {
 	Zone       string        // normal, soft, elastic, hard, shadow; "": no limit was asked
 	NearLimit  bool
 	Basis      Basis
+	// Status is what the client of a denied request over HTTP is to be answered with.
+	Status int
 	// Headers are what the client of a request over HTTP is to be told: Retry-After, and
 	// those of the rule's profiles.
 	Headers map[string]string

@@ -46,8 +46,8 @@ func TestReplies(t *testing.T) {
 		{"peek", client.Check{Attributes: of("user", "v"), Cost: 4, Peek: true},
 			client.Reply{Allowed: true, Rule: "api", Policy: "minute", Limit: 10, Remaining: 10, Zone: "normal", Basis: heard}},
 		{"denied", client.Check{Attributes: of("user", "u"), Cost: 2},
-			client.Reply{Rule: "api", Policy: "minute", Limit: 10, Zone: "hard", NearLimit: true, RetryAfter: 45 * time.Second, Basis: told(11)}},
-		{"denied for good", client.Check{Attributes: of("path", "/closed")}, client.Reply{Rule: "closed", Zone: "hard", Basis: client.Basis{Age: -1}}},
+			client.Reply{Rule: "api", Policy: "minute", Limit: 10, Zone: "hard", Status: 429, NearLimit: true, RetryAfter: 45 * time.Second, Basis: told(11)}},
+		{"denied for good", client.Check{Attributes: of("path", "/closed")}, client.Reply{Rule: "closed", Zone: "hard", Status: 403, Basis: client.Basis{Age: -1}}},
 		{"no rule", client.Check{Namespace: "shop"}, client.Reply{Allowed: true, Basis: client.Basis{Age: -1}}},
 		{"at once", client.Check{Attributes: of("job", "j")}, client.Reply{Allowed: true, Rule: "queue", Policy: "out", Limit: 3, Remaining: 2, Zone: "normal", Basis: heard}},
 		{"later", client.Check{Attributes: of("job", "j")},
@@ -236,7 +236,7 @@ func TestWhatIsNoEdge(t *testing.T) {
 		says       string
 	}{
 		"a page":            {200, "text/html", "<html>", "is not understood"},
-		"other JSON":        {200, "application/json", `{"status":"ok"}`, "is this the address of an edge?"},
+		"other JSON":        {200, "application/json", `{"healthy":true}`, "is this the address of an edge?"},
 		"another 404":       {404, "text/html", "not here", "404 Not Found: is this the address of an edge?"},
 		"a proxy's 429":     {429, "application/problem+json", `{"detail":"slow down"}`, "429 Too Many Requests: slow down"},
 		"a redirect":        {302, "text/html", "", "302 Found: is this"},

@@ -87,6 +87,7 @@ type checkReply struct {
 	RetryAfterMS int64             `json:"retry_after_ms"`
 	DelayMS      int64             `json:"delay_ms"`
 	Zone         string            `json:"zone"`
+	Status       int               `json:"status"`
 	NearLimit    bool              `json:"near_limit"`
 	Headers      map[string]string `json:"headers"`
 	Basis        *struct {
@@ -121,7 +122,7 @@ func (c *HTTP) Check(ctx context.Context, check Check) (Reply, error) {
 	}
 	out := Reply{
 		Allowed: *in.Allowed, DecisionID: in.DecisionID, Rule: in.Rule, Policy: in.Policy, Limit: in.Limit, Remaining: in.Remaining,
-		RetryAfter: milliseconds(in.RetryAfterMS), Delay: milliseconds(in.DelayMS), Zone: in.Zone, NearLimit: in.NearLimit,
+		RetryAfter: milliseconds(in.RetryAfterMS), Delay: milliseconds(in.DelayMS), Zone: in.Zone, NearLimit: in.NearLimit, Status: in.Status,
 		Basis: Basis{Age: -1},
 	}
 	if len(in.Headers) > 0 {

@@ -25,6 +25,7 @@ type Question struct {
 type Reply struct {
 	Decision limit.Decision // its Rule is nil where none applies, its Rate where the rule has none
 	ID       string
+	Status   int           // of a denial: what a client over HTTP is answered with
 	Wait     time.Duration // of a denial; see Decision.Delay for what a queue admitted
 	Bound    limit.Bound
 	Fields   []Field
@@ -209,6 +210,9 @@ func (s *Surface) reply(x *exchange, a *asked) Reply {
 	s.duration.Observe(s.Now().Sub(a.now).Seconds())
 	x.out = s.api.appendDecisionID(x.out[:0], &x.answer)
 	out := Reply{Decision: a.decision, ID: string(x.out), Wait: waitOf(&a.decision), Bound: x.answer.bound, Fields: x.fields.pairs()}
+	if !a.decision.Allowed {
+		out.Status = statusOf(&a.decision)
+	}
 	x.answer.states = nil // they go back with the request
 	a.req.Release()
 	return out

@@ -146,6 +146,14 @@ func (a *API) deny(w http.ResponseWriter, x *exchange, denyStatus int) {
 	_, _ = w.Write(x.out) // a caller that is gone cannot be told so
 }
 
+// statusOf is what a denied client is answered with over HTTP.
+func statusOf(d *limit.Decision) int {
+	if d.Basis.CutOff {
+		return http.StatusServiceUnavailable
+	}
+	return d.Rule.Status
+}
+
 // cutOff denies a request as this edge cannot hear of others, and its rule is closed
 // then: no fault of the client's, and no limit that it used up.
 func cutOff(w http.ResponseWriter, retry uint64) { writeProblem(w, cutOffProblem(retry)) }

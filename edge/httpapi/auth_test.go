@@ -251,7 +251,7 @@ func TestDenyList(t *testing.T) {
 	url := b.listen(t)
 	r := send(t, "POST", url+"/v1/check", `{"attributes":{"client_ip":"::ffff:10.6.0.1"}}`, "Content-Type", "application/json")
 	id, _ := r.body["decision_id"].(string)
-	if want := `{"allowed":false,"decision_id":"` + id + `","rule":"blocked","zone":"hard"}` + "\n"; r.text != want {
+	if want := `{"allowed":false,"decision_id":"` + id + `","status":403,"rule":"blocked","zone":"hard"}` + "\n"; r.text != want {
 		t.Errorf("check:\n%swant\n%s", r.text, want)
 	}
 	if got := b.metric(t, "spillgate_decisions_total", "rule", "blocked", "result", "deny"); got != 1 {

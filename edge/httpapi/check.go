@@ -132,6 +132,10 @@ func (a *API) appendReply(dst []byte, x *exchange) []byte {
 	if d.Rule == nil {
 		return append(dst, '}')
 	}
+	if !d.Allowed {
+		dst = append(dst, `,"status":`...)
+		dst = strconv.AppendInt(dst, int64(statusOf(d)), 10)
+	}
 	dst = append(dst, `,"rule":`...)
 	dst = appendString(dst, d.Rule.Name)
 	if d.Rate == nil { // a rule that denies or allows, with no quota to tell of

@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		t.Fatalf("denied check has status %d, want 200: clients must not retry the limiter", r.status)
 	}
 	id, _ := r.body["decision_id"].(string)
-	want := `{"allowed":false,"decision_id":"` + id + `","rule":"api-per-user","policy":"minute","limit":3,"remaining":0,` +
+	want := `{"allowed":false,"decision_id":"` + id + `","status":429,"rule":"api-per-user","policy":"minute","limit":3,"remaining":0,` +
 		`"retry_after_ms":45000,"zone":"hard","basis":{"local":3,"merged":0,"age_ms":-1,"regions":1},"headers":{` +
 		`"Retry-After":"45","RateLimit-Policy":"\"api-per-user.minute\";q=3;w=60","RateLimit":"\"api-per-user.minute\";r=0;t=45"}}` + "\n"
 	if len(id) != idLength || r.text != want {

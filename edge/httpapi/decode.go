@@ -361,11 +361,15 @@ func (c *call) knowDecision() {
 	}
 }
 
-// isAddress says whether text can be counted as an address. Else each way to
-// write one that is none would be a client of its own.
+// isAddress says whether text can be counted as an address, or says of which kind of
+// clients without one it is. Else each way to write one that is none would be a client of
+// its own.
 func isAddress(text string) bool {
+	if text == "" || text == onUnix || text == noAddress { // absent, or as middleware has it
+		return true
+	}
 	_, err := netip.ParseAddr(text)
-	return err == nil || text == "" // absent
+	return err == nil
 }
 
 // isStatus says whether text can be a status, which conditions read as a number: below 0

@@ -84,11 +84,15 @@ func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}
-	target := r.URL.Opaque + r.URL.EscapedPath()
-	if target == "" { // as of "GET http://api"
-		target = "/"
-	}
-	setHTTP(req, r.Method, target, r.Host, clientIP, r.Header)
+	setHTTP(req, r.Method, targetOf(r), r.Host, clientIP, r.Header)
 	req.Trusted = believed
 	return !believed && r.Header[forwardedFor] != nil
+}
+
+// targetOf is r's own path, as its client wrote it.
+func targetOf(r *http.Request) string {
+	if target := r.URL.Opaque + r.URL.EscapedPath(); target != "" {
+		return target
+	}
+	return "/" // as of "GET http://api"
 }

@@ -1,5 +1,5 @@
 // Package httplimit is net/http middleware: rate limits in front of a handler
-// of the same process, local or as part of a cluster.
+// of the same process, local, as part of a cluster, or of an edge elsewhere.
 package httplimit
 
 import (
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/client"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -46,4 +47,26 @@ func New(limiter httpapi.Limiter, namespace string, cfg httpapi.Config) (func(ht
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler { return api.Middleware(namespace, next) }, nil
+}
+
+// RemoteConfig is how requests are limited by an edge elsewhere. The zero value is usable.
+type RemoteConfig = httpapi.RemoteConfig
+
+// Remote is middleware over an edge elsewhere, which edge/client asks: each request waits
+// for its answer, for Config.Timeout at the most. Denied requests get what New gives them;
+// where the edge is away they pass, or get 503 if the client fails closed.
+//
+//	limiter, err := client.NewHTTP("http://127.0.0.1:8080", client.Config{})
+//	...
+//	limited, err := httplimit.Remote(limiter, httplimit.RemoteConfig{Headers: []string{"X-User-Id"}})
+//
+// What a check over a network does not give: slots of concurrency limits come back with their
+// leases, rules with count_when count nothing, and a cost that a header names counts as its
+// rule's default.
+func Remote(limiter client.Limiter, cfg RemoteConfig) (func(http.Handler) http.Handler, error) {
+	remote, err := httpapi.NewRemote(limiter, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
+	}
+	return remote.Middleware, nil
 }

@@ -113,7 +113,7 @@ func checked(r *httpapi.Reply) *limiterpb.CheckResponse {
 	if d.Rule == nil {
 		return out
 	}
-	out.Rule = d.Rule.Name
+	out.Rule, out.Status = d.Rule.Name, int32(r.Status)
 	if d.Rate == nil { // a rule that denies or allows, with no quota to tell of
 		if d.Zone == limit.ZoneHard || d.Zone == limit.ZoneShadow {
 			out.Zone = zones[d.Zone]

@@ -185,6 +185,7 @@ type CheckResponse struct {
 	Basis        *Basis `protobuf:"bytes,11,opt,name=basis,proto3" json:"basis,omitempty"` // none where policy is none
 	// What a client over HTTP is to be told: Retry-After, and the fields of the rule's profiles.
 	Headers       map[string]string `protobuf:"bytes,12,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Status        int32             `protobuf:"varint,13,opt,name=status,proto3" json:"status,omitempty"` // of a denial: what such a client is to be answered with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -301,6 +302,13 @@ func (x *CheckResponse) GetHeaders() map[string]string {
 		return x.Headers
 	}
 	return nil
+}
+
+func (x *CheckResponse) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
 }
 
 // Basis is what an edge decided by.
@@ -808,7 +816,7 @@ const file_limiter_proto_rawDesc = "" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xdd\x03\n" +
+	"\x05_cost\"\xf5\x03\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1f\n" +
 	"\vdecision_id\x18\x02 \x01(\tR\n" +
@@ -824,7 +832,8 @@ const file_limiter_proto_rawDesc = "" +
 	"near_limit\x18\n" +
 	" \x01(\bR\tnearLimit\x12)\n" +
 	"\x05basis\x18\v \x01(\v2\x13.spillgate.v1.BasisR\x05basis\x12B\n" +
-	"\aheaders\x18\f \x03(\v2(.spillgate.v1.CheckResponse.HeadersEntryR\aheaders\x1a:\n" +
+	"\aheaders\x18\f \x03(\v2(.spillgate.v1.CheckResponse.HeadersEntryR\aheaders\x12\x16\n" +
+	"\x06status\x18\r \x01(\x05R\x06status\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa2\x02\n" +

@@ -44,7 +44,7 @@ func (c *Client) Check(ctx context.Context, check client.Check) (client.Reply, e
 	out := client.Reply{
 		Allowed: r.Allowed, DecisionID: r.DecisionId, Rule: r.Rule, Policy: r.Policy, Limit: r.Limit, Remaining: r.Remaining,
 		RetryAfter: milliseconds(r.RetryAfterMs), Delay: milliseconds(r.DelayMs), Zone: zones[r.Zone], NearLimit: r.NearLimit,
-		Basis: client.Basis{Age: -1}, Headers: r.Headers,
+		Basis: client.Basis{Age: -1}, Status: int(r.Status), Headers: r.Headers,
 	}
 	if b := r.Basis; b != nil {
 		out.Basis = client.Basis{

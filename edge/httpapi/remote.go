@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/client"
+)
+
+// RemoteConfig is how requests are limited by an edge elsewhere. The zero value is usable.
+type RemoteConfig struct {
+	// Namespace is whose rules are meant. Default: the edge's only one, or its default.
+	Namespace string
+
+	// TrustedProxies are the networks whose X-Forwarded-For is believed. Default: none.
+	TrustedProxies Proxies
+
+	// Headers are those of a request that rules read, such as X-User-Id. The edge is told of
+	// no others: they hold what should not leave the program. Default: none.
+	Headers []string
+
+	// Logger gets why requests are not decided, once a minute. Default: nowhere.
+	Logger *slog.Logger
+
+	// Metrics counts requests about which nothing was decided, as errors; the edge counts
+	// the others. Default: counted and not exported.
+	Metrics *Metrics
+}
+
+// Validate reports every mistake, each by its field.
+func (c *RemoteConfig) Validate() error {
+	proxies := Config{TrustedProxies: c.TrustedProxies}
+	errs := []error{proxies.Validate()}
+	for i, name := range c.Headers {
+		if name == "" || strings.ContainsAny(name, " \t\r\n:") {
+			errs = append(errs, fmt.Errorf("Headers[%d]: %q is not the name of a header (such as X-User-Id)", i, name))
+		}
+	}
+	if len(c.Headers) > mostHeaders {
+		errs = append(errs, fmt.Errorf("Headers: %d are too many (%d at the most)", len(c.Headers), mostHeaders))
+	}
+	return errors.Join(errs...)
+}
+
+// mostHeaders are so many that with what all requests have an edge takes them.
+const mostHeaders = maxAttributes - 4
+
+// Remote limits requests by an edge that is asked over a network. It is safe for concurrent
+// use.
+//
+// It is middleware as an API is over a limiter of the same process, but for what a check over
+// a network does not give: slots of concurrency limits come back with their leases, rules
+// with count_when count nothing, the place in a queue of a request that ends before its turn
+// stays taken, and a cost that comes from a header counts as its rule's default.
+type Remote struct {
+	limiter client.Limiter
+	cfg     RemoteConfig
+	headers []remoteHeader
+	warned  atomic.Int64 // when it was last logged that nothing is decided, Unix seconds
+}
+
+type remoteHeader struct{ canonical, lower, attribute string }
+
+// NewRemote returns one over a limiter.
+func NewRemote(limiter client.Limiter, cfg RemoteConfig) (*Remote, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("remote config: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	m := &Remote{limiter: limiter, cfg: cfg}
+	for _, name := range cfg.Headers {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		m.headers = append(m.headers, remoteHeader{name, strings.ToLower(name), "header." + name})
+	}
+	return m, nil
+}
+
+// Middleware limits a handler of this process. Denied requests get what the edge says: its
+// rule's status, headers, and problem+json. Where nothing is decided they pass, or, where the
+// limiter fails closed, get 503.
+func (m *Remote) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		clientIP, believed := peerOf(r, m.cfg.TrustedProxies)
+		if believed {
+			clientIP = clientOf(r.Header[forwardedFor], clientIP, m.cfg.TrustedProxies)
+		}
+		attributes := requested(r.Method, targetOf(r), r.Host, clientIP)
+		for _, h := range m.headers {
+			if v := r.Header[h.canonical]; len(v) > 0 {
+				attributes[h.attribute] = v[0]
+			}
+		}
+		reply := m.ask(r.Context(), client.Check{Namespace: m.cfg.Namespace, Attributes: attributes})
+		for name, value := range reply.Headers {
+			w.Header().Set(name, value)
+		}
+		switch {
+		case !reply.Allowed:
+			m.deny(w, &reply)
+		case !waited(r.Context(), reply.Delay):
+			turnPassed(w)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Decide decides about a call, waits for its turn, and says how it stands. Its error is
+// ErrGone where the call ends before its turn.
+func (m *Remote) Decide(ctx context.Context, call *Call) (client.Reply, error) {
+	clientIP, believed := senderAt(call.Peer, m.cfg.TrustedProxies)
+	if believed {
+		clientIP = clientOf(call.Metadata["x-forwarded-for"], clientIP, m.cfg.TrustedProxies)
+	}
+	attributes := requested(call.Method, call.Path, call.Host, clientIP)
+	for _, h := range m.headers {
+		if v := call.Metadata[h.lower]; len(v) > 0 {
+			attributes[h.attribute] = v[0]
+		}
+	}
+	reply := m.ask(ctx, client.Check{Namespace: m.cfg.Namespace, Attributes: attributes, Cost: call.Cost, Peek: call.Peek})
+	if reply.Allowed && !call.Peek && !waited(ctx, reply.Delay) {
+		return reply, ErrGone
+	}
+	return reply, nil
+}
+
+// requested are the attributes that all requests have.
+func requested(method, path, host, clientIP string) map[string]string {
+	return map[string]string{"method": method, "path": path, "host": hostOf(host), "client_ip": clientIP}
+}
+
+// ask asks the edge, and counts and logs where nothing is decided.
+func (m *Remote) ask(ctx context.Context, check client.Check) client.Reply {
+	reply, err := m.limiter.Check(ctx, check)
+	if err == nil {
+		return reply
+	}
+	m.cfg.Metrics.undecided.Inc()
+	if ctx.Err() != nil {
+		return reply // it was the caller who went
+	}
+	last, at := m.warned.Load(), time.Now().Unix()
+	if (last == 0 || at-last >= warnEvery) && m.warned.CompareAndSwap(last, at) {
+		m.cfg.Logger.Error("requests are not decided", "err", err, "pass", reply.Allowed)
+	}
+	return reply
+}
+
+// waited waits for a turn in a queue; it is false where ctx ends first, or would.
+func waited(ctx context.Context, delay time.Duration) bool {
+	if delay == 0 {
+		return true
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
+		return false
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// deny answers a denied request. It does not say what the limit is: where the rule shows it
+// its headers do.
+func (m *Remote) deny(w http.ResponseWriter, reply *client.Reply) {
+	switch {
+	case reply.Undecided:
+		writeProblem(w, &problem{
+			status: http.StatusServiceUnavailable, kind: reducedCapacity, title: "Limiter not reached",
+			detail: "nobody can say whether this request may pass", retryAfter: 1,
+		})
+	case reply.Basis.CutOff:
+		retry, _ := strconv.ParseUint(reply.Headers["Retry-After"], 10, 31) // 0 is none
+		cutOff(w, retry)
+	case reply.Policy == "": // of a rule that denies whatever it matches
+		writeProblem(w, &problem{status: denialOf(reply, http.StatusForbidden), detail: "this request is not served"})
+	default:
+		status, h := denialOf(reply, http.StatusTooManyRequests), w.Header()
+		h["Content-Type"], h["Cache-Control"] = problemType, noStore
+		w.WriteHeader(status)
+		text := append([]byte(`{"type":`), '"')
+		text = append(append(text, defaultProblemType...), `","title":"Quota exceeded","status":`...)
+		text = append(strconv.AppendInt(text, int64(status), 10), `,"instance":`...)
+		text = appendString(text, "/v1/decisions/"+reply.DecisionID)
+		if retry := reply.Headers["Retry-After"]; retry != "" {
+			text = append(append(text, `,"retry_after":`...), retry...)
+		}
+		_, _ = w.Write(append(text, '}', '\n')) // a caller that is gone cannot be told so
+	}
+}
+
+// denialOf is the status of a denial: whatever an edge says, no request passes by it.
+func denialOf(reply *client.Reply, otherwise int) int {
+	if reply.Status >= http.StatusBadRequest && reply.Status < 600 {
+		return reply.Status
+	}
+	return otherwise
+}
