@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/client"
+	"github.com/spillgate/spillgate/edge/client/grpcclient"
 	"github.com/spillgate/spillgate/edge/grpclimit"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -36,6 +38,28 @@ func ExampleLocal() {
 	// OK
 	// OK
 	// ResourceExhausted
+}
+
+// An edge elsewhere, asked over gRPC, limits each user; an edge that is away denies nobody.
+func ExampleRemote() {
+	conn, err := grpc.NewClient("127.0.0.1:8081", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	limited, err := grpclimit.Remote(grpcclient.New(conn, client.Config{}), grpclimit.RemoteConfig{
+		RemoteConfig: httpapi.RemoteConfig{Namespace: "shop", Headers: []string{"x-user-id"}}, Exempt: []string{grpclimit.Health},
+	})
+	if err != nil {
+		panic(err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(limited.Unary), grpc.StreamInterceptor(limited.Stream))
+	defer server.Stop()
+
+	_, err = serveHealth(server).Check(context.Background(), &grpc_health_v1.HealthCheckRequest{})
+	fmt.Println(status.Code(err))
+	// Output:
+	// OK
 }
 
 // Rules by method and by metadata, behind a proxy of this machine, with health

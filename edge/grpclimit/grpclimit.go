@@ -1,5 +1,5 @@
 // Package grpclimit is gRPC interceptors: rate limits in front of a server of
-// the same process, local or as part of a cluster. It is edge/httplimit for
+// the same process, local, as part of a cluster, or of an edge elsewhere. It is edge/httplimit for
 // gRPC, over the same limiter, with the same rules.
 //
 // Rules see a call as a proxy in front of the server would: the full method
@@ -53,14 +53,17 @@ type Config struct {
 
 // Validate reports every mistake, each by its field.
 func (c *Config) Validate() error {
-	errs := []error{c.Config.Validate()}
-	for i, name := range c.Exempt {
+	return errors.Join(append(validExempt(c.Exempt), c.Config.Validate())...)
+}
+
+func validExempt(exempt []string) (errs []error) {
+	for i, name := range exempt {
 		service, _, ok := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 		if !strings.HasPrefix(name, "/") || !ok || service == "" {
 			errs = append(errs, fmt.Errorf("Exempt[%d]: %q is neither a full method (/pkg.Service/Method) nor a service (/pkg.Service/)", i, name))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // Interceptors limit a server's calls. They are safe for concurrent use.
@@ -79,7 +82,8 @@ func (c *Config) Validate() error {
 // with ("UNAUTHENTICATED"), and response.status, what comes nearest to it in
 // HTTP (401).
 type Interceptors struct {
-	api       *httpapi.API
+	api       *httpapi.API    // nil where the limiter is elsewhere
+	remote    *httpapi.Remote // nil where it is here
 	namespace string
 	methods   map[string]bool // exempt
 	services  map[string]bool // exempt, "/pkg.Service/"
@@ -123,18 +127,21 @@ func New(limiter httpapi.Limiter, namespace string, cfg Config) (*Interceptors, 
 	if err := api.Serves(namespace); err != nil { // all calls would pass
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
-	l := &Interceptors{
-		api: api, namespace: namespace, methods: map[string]bool{}, services: map[string]bool{},
-		cost: cfg.Cost, messages: cfg.Messages,
-	}
-	for _, name := range cfg.Exempt {
+	l := &Interceptors{api: api, namespace: namespace, cost: cfg.Cost, messages: cfg.Messages}
+	l.letPass(cfg.Exempt)
+	return l, nil
+}
+
+// letPass exempts calls.
+func (l *Interceptors) letPass(exempt []string) {
+	l.methods, l.services = map[string]bool{}, map[string]bool{}
+	for _, name := range exempt {
 		if strings.HasSuffix(name, "/") {
 			l.services[name] = true
 		} else {
 			l.methods[name] = true
 		}
 	}
-	return l, nil
 }
 
 // exempt says that calls of the method are not limited.

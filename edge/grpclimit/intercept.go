@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -27,14 +28,14 @@ func (l *Interceptors) Unary(ctx context.Context, req any, info *grpc.UnaryServe
 		return handler(ctx, req)
 	}
 	call := l.call(ctx, info.FullMethod, req)
-	v, visit := l.api.Decide(ctx, &call)
-	if len(v.Fields) > 0 {
+	fields, visit, denied := l.decide(ctx, &call)
+	if len(fields) > 0 {
 		// It fails only where no header can be sent any more, and a client that
 		// is not told how much is left is no reason to fail its call.
-		_ = grpc.SetHeader(ctx, v.Fields)
+		_ = grpc.SetHeader(ctx, fields)
 	}
-	if !v.Allowed {
-		return nil, denial(&v)
+	if denied != nil {
+		return nil, denied
 	}
 	if visit.Wait(ctx) != nil {
 		return nil, turnPassed(ctx)
@@ -54,12 +55,12 @@ func (l *Interceptors) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	}
 	call := l.call(ss.Context(), info.FullMethod, nil)
 	call.Parts = l.messages
-	v, visit := l.api.Decide(ss.Context(), &call)
-	if len(v.Fields) > 0 {
-		_ = ss.SetHeader(v.Fields) // as in Unary
+	fields, visit, denied := l.decide(ss.Context(), &call)
+	if len(fields) > 0 {
+		_ = ss.SetHeader(fields) // as in Unary
 	}
-	if !v.Allowed {
-		return denial(&v)
+	if denied != nil {
+		return denied
 	}
 	if visit.Wait(ss.Context()) != nil {
 		return turnPassed(ss.Context())
@@ -73,6 +74,19 @@ func (l *Interceptors) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 	}
 	err = handler(srv, ss)
 	return err
+}
+
+// decide decides about a call. What is denied ends with an error.
+func (l *Interceptors) decide(ctx context.Context, call *httpapi.Call) (fields metadata.MD, visit *httpapi.Visit, denied error) {
+	if l.remote != nil {
+		fields, denied = l.decideElsewhere(ctx, call)
+		return fields, nil, denied
+	}
+	v, visit := l.api.Decide(ctx, call)
+	if !v.Allowed {
+		denied = denial(&v)
+	}
+	return v.Fields, visit, denied
 }
 
 // errPanicked stands for the answer of a handler that made none.
@@ -115,6 +129,16 @@ func (m *metered) RecvMsg(msg any) error {
 		return err
 	}
 	call := m.limit.call(m.Context(), m.method, msg)
+	if m.limit.remote != nil {
+		if call.Peek { // as Part has it
+			return nil
+		}
+		fields, denied := m.limit.decideElsewhere(m.Context(), &call)
+		if m.denied = denied; denied != nil {
+			m.SetTrailer(fields) // the header may be gone
+		}
+		return denied
+	}
 	v, err := m.visit.Part(m.Context(), &call)
 	switch {
 	case err != nil:
@@ -151,21 +175,22 @@ func denial(v *httpapi.Verdict) error {
 		return status.Error(codes.PermissionDenied, "this call is not served")
 	}
 	if v.Decision.Basis.CutOff { // no fault of the caller's
-		st := status.New(codes.Unavailable, "the limiter cannot hear of the others that share the limit")
-		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)}); err == nil {
-			st = with
-		}
-		return st.Err()
+		return again(codes.Unavailable, "the limiter cannot hear of the others that share the limit", v.RetryAfter)
 	}
-	details := []protoadapt.MessageV1{&errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)}}
-	reason := "the limit is used up"
-	if v.Policy != "" {
-		reason = v.Reason
-		details = append(details, &errdetails.QuotaFailure{
-			Violations: []*errdetails.QuotaFailure_Violation{{Subject: v.Policy, Description: reason}},
-		})
+	if v.Policy == "" {
+		return again(codes.ResourceExhausted, usedUp, v.RetryAfter)
 	}
-	st := status.New(codes.ResourceExhausted, reason)
+	return again(codes.ResourceExhausted, v.Reason, v.RetryAfter, &errdetails.QuotaFailure{
+		Violations: []*errdetails.QuotaFailure_Violation{{Subject: v.Policy, Description: v.Reason}},
+	})
+}
+
+const usedUp = "the limit is used up"
+
+// again is the error of a call that may be tried again after a while.
+func again(code codes.Code, reason string, after time.Duration, beside ...protoadapt.MessageV1) error {
+	st := status.New(code, reason)
+	details := append([]protoadapt.MessageV1{&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}}, beside...)
 	if with, err := st.WithDetails(details...); err == nil { // it fails on status OK alone
 		st = with
 	}

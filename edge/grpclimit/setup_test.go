@@ -90,6 +90,12 @@ func serveOn(t *testing.T, listener net.Listener, target string, limiter httpapi
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveWith(t, listener, target, limited, dial...)
+}
+
+// serveWith is serveOn with interceptors.
+func serveWith(t *testing.T, listener net.Listener, target string, limited *grpclimit.Interceptors, dial ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	server := grpc.NewServer(grpc.UnaryInterceptor(limited.Unary), grpc.StreamInterceptor(limited.Stream))
 	server.RegisterService(&orders, nil)
 	done := make(chan struct{})
