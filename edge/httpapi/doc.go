@@ -2,7 +2,8 @@
 // limiter, and tells the caller what was decided and why.
 //
 //	POST /v1/check         one decision; 200 whether allowed or denied, so that
-//	                       client libraries never retry the limiter itself
+//	                       client libraries never retry the limiter itself; what a
+//	                       denied client is to be answered with is in status
 //	POST /v1/check/batch   up to 100 decisions, answered in the same order
 //	POST /v1/report        what a request turned out to cost, or to be answered;
 //	                       a negative cost gives back; recorded says whether
@@ -15,6 +16,9 @@
 // /v1/check tells delay_ms, and its caller waits. Slots that a concurrency limit
 // gave to a check are released by a report with a cost of -1, or by their lease; strict
 // ones at once where the report has the decision_id of the check.
+//
+// Edges are asked the same over gRPC (edge/limiterapi), by edge/client, and by Remote, which
+// is middleware for programs that hold no limiter of their own.
 //
 // Nothing else is served on the data listener. Metrics and profiles stand on
 // the admin handler, which belongs on a loopback address.

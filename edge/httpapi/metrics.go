@@ -90,7 +90,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"namespace", "rule"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_reports_total",
-			Help: "Calls of /v1/report by what they did: charge, give_back, answered (charge by the response), error (the call could not be understood, and has no namespace).",
+			Help: "Reports, over HTTP and gRPC, by what they did: charge, give_back, answered (charge by the response), error (the call could not be understood, and has no namespace).",
 		}, []string{"namespace", "kind"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spillgate_queue_waiting_requests",
