@@ -21,6 +21,7 @@ import (
 type formers struct {
 	of    map[uint64][]former    // by generation, the last one first
 	heirs map[uint64]*limit.Rate // what those became, by theirs
+	paces map[uint64]*limit.Rate // what queues were before that kept their generation, by it
 	at    atomic.Int64           // when the last change was first noticed; 0: it was not
 }
 
@@ -50,12 +51,15 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 			}
 		}
 	}
-	found := &formers{of: map[uint64][]former{}, heirs: map[uint64]*limit.Rate{}}
+	found := &formers{of: map[uint64][]former{}, heirs: map[uint64]*limit.Rate{}, paces: map[uint64]*limit.Rate{}}
 	for _, rule := range set.Rules() {
 		for _, rate := range rule.Rates {
 			was := last[rate.Lineage]
 			if !rate.Bucket() || was == nil {
 				continue
+			}
+			if was.Queue && was.Generation == rate.Generation {
+				found.paces[rate.Generation] = was
 			}
 			list := []former{{rate: was}}
 			if known != nil {
@@ -87,6 +91,18 @@ type legacy struct {
 	at       int64
 	until    int64
 	next     int64
+}
+
+// behind is how long, at the most, those still wait in a queue who are known by slices
+// alone: for a window after a change some do so by the pace that was.
+func (n *Node) behind(rate *limit.Rate, sums []crdt.Cell, carry crdt.Carry, now int64) time.Duration {
+	wait := rate.Latest(sums, carry, now)
+	if f := n.formers.Load(); f != nil && f.paces[rate.Generation] != nil {
+		if was := f.paces[rate.Generation].As(rate); now-f.changed(now) < int64(was.Window) {
+			wait = max(wait, was.Latest(sums, carry, now))
+		}
+	}
+	return wait
 }
 
 // heir is the key and rate that a record of a bucket goes on under which was changed.

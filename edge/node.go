@@ -230,8 +230,8 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 		}
 	}
 	s.recall(b, now) // where a clock was set back since
-	if rate.Queue {  // who waits may have been told so when a slice ended
-		b.memory.exact.Behind(now + int64(rate.Latest(s.sums(b), b.memory.carry, now)))
+	if rate.Queue {
+		b.memory.exact.Behind(now + int64(n.behind(rate, s.sums(b), b.memory.carry, now)))
 	}
 	s.weigh(b)
 	s.obey(r, seen.Until, now)

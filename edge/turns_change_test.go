@@ -17,57 +17,58 @@ func TestTurnsOfAQueueMadeFaster(t *testing.T) {
 	queue := func(units uint64, per, maxWait time.Duration) limit.RuleSpec {
 		return perUser(limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: units, Per: per}, Queue: true, MaxWait: maxWait})
 	}
-	const waiting = 36
-	for _, pace := range []time.Duration{840 * time.Millisecond, 500 * time.Millisecond, 100 * time.Millisecond, time.Millisecond} {
-		for _, maxWait := range []time.Duration{0, 38 * time.Second, 60 * time.Second} {
-			for _, pause := range []time.Duration{0, 9777 * time.Millisecond} {
-				for _, how := range []string{"", "by way of another", "forgotten", "elsewhere"} {
-					t.Run(fmt.Sprintf("%v, max_wait %v, after %v, %s", pace, maxWait, pause, how), func(t *testing.T) {
-						n, here := newNode(t, Config{View: mapView{}}, queue(1, time.Second, maxWait)), waiting
-						if how == "elsewhere" {
-							here = 1
-						}
-						last := time.Duration(-time.Second)
-						join1 := func(at time.Duration) (turn time.Duration, ok bool) {
-							w, ok := join(t, n, start.Add(at), 1)
-							return w.turn.Sub(start), ok
-						}
-						for range here {
-							last, _ = join1(0)
-						}
-						if how == "elsewhere" {
-							rate := n.Rules().Rules()[0].Rates[0]
-							answer(t, n, start, upOf(t, n.Flush(start)), peersAt(rate.SliceAt(start.UnixNano()), waiting-1))
-							last = (waiting - 1) * time.Second
-						}
-						if how == "by way of another" {
-							n.SetRules(compile(t, queue(1, 700*time.Millisecond, maxWait)))
-						}
-						n.SetRules(compile(t, queue(1, pace, maxWait)))
-						if how == "forgotten" {
-							forgetAll(n, start)
-						}
-						told, before := 0, last
-						for range 50 {
-							turn, ok := join1(pause)
-							if !ok {
-								break
+	for _, waiting := range []int{36, 15} { // of 40: so many that it stays limited when it is forgotten, and fewer
+		for _, pace := range []time.Duration{840 * time.Millisecond, 500 * time.Millisecond, 100 * time.Millisecond, time.Millisecond} {
+			for _, maxWait := range []time.Duration{0, 38 * time.Second, 60 * time.Second} {
+				for _, pause := range []time.Duration{0, 9777 * time.Millisecond} {
+					for _, how := range []string{"", "by way of another", "forgotten", "elsewhere"} {
+						t.Run(fmt.Sprintf("%d, %v, max_wait %v, after %v, %s", waiting, pace, maxWait, pause, how), func(t *testing.T) {
+							n, here := newNode(t, Config{View: mapView{}}, queue(1, time.Second, maxWait)), waiting
+							if how == "elsewhere" {
+								here = 1
 							}
-							if told++; turn < last+pace-time.Microsecond {
-								t.Fatalf("told to come at %v, and the one before at %v", turn, last)
+							last := time.Duration(-time.Second)
+							join1 := func(at time.Duration) (turn time.Duration, ok bool) {
+								w, ok := join(t, n, start.Add(at), 1)
+								return w.turn.Sub(start), ok
 							}
-							if turn > before+time.Second+time.Duration(told)*pace+820*time.Millisecond { // what is known of the forgotten is rounded up, by a slice at the most
-								t.Fatalf("number %d is told to come at %v, and the last one before the change at %v", told, turn, before)
+							for range here {
+								last, _ = join1(0)
 							}
-							if maxWait > 0 && turn > pause+maxWait {
-								t.Fatalf("told to wait for %v", turn-pause)
+							if how == "elsewhere" {
+								rate := n.Rules().Rules()[0].Rates[0]
+								answer(t, n, start, upOf(t, n.Flush(start)), peersAt(rate.SliceAt(start.UnixNano()), uint64(waiting-1)))
+								last = time.Duration(waiting-1) * time.Second
 							}
-							last = turn
-						}
-						if told < 3 {
-							t.Errorf("%d were admitted, want 3 at the least", told)
-						}
-					})
+							if how == "by way of another" {
+								n.SetRules(compile(t, queue(1, 700*time.Millisecond, maxWait)))
+							}
+							n.SetRules(compile(t, queue(1, pace, maxWait)))
+							if how == "forgotten" {
+								forgetAll(n, start)
+							}
+							told, before := 0, last
+							for range 50 {
+								turn, ok := join1(pause)
+								if !ok {
+									break
+								}
+								if told++; turn < last+pace-time.Microsecond {
+									t.Fatalf("told to come at %v, and the one before at %v", turn, last)
+								}
+								if turn > before+time.Second+time.Duration(told)*pace+820*time.Millisecond { // what is known of the forgotten is rounded up, by a slice at the most
+									t.Fatalf("number %d is told to come at %v, and the last one before the change at %v", told, turn, before)
+								}
+								if maxWait > 0 && turn > pause+maxWait {
+									t.Fatalf("told to wait for %v", turn-pause)
+								}
+								last = turn
+							}
+							if told < 3 {
+								t.Errorf("%d were admitted, want 3 at the least", told)
+							}
+						})
+					}
 				}
 			}
 		}
