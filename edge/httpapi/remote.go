@@ -111,7 +111,7 @@ func (m *Remote) Middleware(next http.Handler) http.Handler {
 		case !reply.Allowed:
 			m.deny(w, &reply)
 		case !waited(r.Context(), reply.Delay):
-			turnPassed(w)
+			TurnPassed(w)
 		default:
 			next.ServeHTTP(w, r)
 		}
