@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,5 +65,23 @@ func TestWhoeverGivesUpADelayIsNotCharged(t *testing.T) {
 				t.Errorf("%s: ten gave up, and the next waits %v, want at most 1s", name, took)
 			}
 		}
+	})
+}
+
+// What a surface does between Admit and Wait does not put off the request's turn.
+func TestTurnIsAnInstant(t *testing.T) {
+	overDelays(t, func(t *testing.T, b *bench) {
+		get(t.Context(), b.api.Middleware("", teapot))
+		begun := time.Now()
+		visit, pass := b.api.Admit(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "")
+		turn, waits := visit.Turn()
+		if !pass || !waits || turn.Sub(begun) != time.Second {
+			t.Fatalf("admitted %v, waits %v, its turn after %v; want that in 1s", pass, waits, turn.Sub(begun))
+		}
+		time.Sleep(400 * time.Millisecond) // virtual
+		if err := visit.Wait(t.Context()); err != nil || time.Since(begun) != time.Second {
+			t.Errorf("it waited until %v, %v; want 1s", time.Since(begun), err)
+		}
+		visit.Serve(teapot, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	})
 }

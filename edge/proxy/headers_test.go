@@ -32,7 +32,9 @@ func TestForgedOriginIsDropped(t *testing.T) {
 		t.Fatalf("%+v", answer)
 	}
 	for name, values := range got {
-		if claims(name) && !slices.Equal(values, []string{want[name]}) {
+		read := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		claim := strings.HasPrefix(read, "x-forwarded-") || strings.HasPrefix(read, "x-original-") || read == "x-real-ip" || read == "x-rewrite-url" || read == "forwarded"
+		if claim && !slices.Equal(values, []string{want[name]}) {
 			t.Errorf("the upstream was told %s: %q, want %q", name, values, want[name])
 		}
 	}

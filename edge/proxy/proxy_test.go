@@ -56,6 +56,20 @@ func TestPassesOnWhatItIsSent(t *testing.T) {
 	}
 }
 
+// net/http guesses no type for an answer that has none: whether it would depends on what
+// is flushed first.
+func TestNoTypeIsGuessed(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(5))
+	x := &exchange{proxy: s.proxy}
+	x.answer.ResponseWriter = httptest.NewRecorder()
+	if err := x.answered(&http.Response{StatusCode: 200, Header: http.Header{}}); err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := x.answer.Header()["Content-Type"]; !ok || v != nil {
+		t.Errorf("Content-Type is %q, %v; want it there, without a value", v, ok)
+	}
+}
+
 // A path of the upstream's stands before that of a request, and its own name is sent
 // where that is wanted.
 func TestUpstreamsPathAndHost(t *testing.T) {
