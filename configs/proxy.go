@@ -39,7 +39,7 @@ func (p *ProxySettings) table() []setting {
 		{key: "proxy.listen", fallback: ":8082", usage: "`address` of the reverse proxy's listener", parse: asListen(&p.Listen)},
 		{key: "proxy.host", fallback: "client", usage: "Host that the upstream is sent: the client's, or the upstream's own; client or upstream", parse: asWord(&p.Host, "client", "upstream")},
 		{key: "proxy.timeout", fallback: "30s", usage: "time that the upstream may take to accept a connection, and to begin its answer", parse: asDuration(&p.Timeout, 10*time.Millisecond, time.Hour)},
-		{key: "proxy.client_timeout", fallback: "1m", usage: "longest pause of a client in sending its body, or in taking the answer", parse: asDuration(&p.ClientTimeout, time.Second, time.Hour)},
+		{key: "proxy.client_timeout", fallback: "1m", usage: "longest pause of a client in sending its body while it is waited for, or in taking the answer", parse: asDuration(&p.ClientTimeout, time.Second, time.Hour)},
 		{key: "proxy.max_body", fallback: "10MiB", usage: "largest body of a request; off: any", parse: asMost(&p.MaxBody)},
 		{key: "proxy.capacity.name", usage: "`name` of the capacity that the upstream tells of, for elastic margins: api for capacity.api", parse: ifSet(asSignal(&c.Name))},
 		{key: "proxy.capacity.header", usage: "`field` of the upstream's answers with the part that is in use, 0.7 or 70%", parse: ifSet(asField(&c.Header))},

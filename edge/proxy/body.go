@@ -43,6 +43,7 @@ type body struct {
 	mu    sync.Mutex // guards ahead, left and what src reads; held while the client is waited for
 	ahead []byte     // read, and not yet sent on
 
+	talking atomic.Bool // the upstream answers already: both may be silent as they like
 	closed  atomic.Bool
 	over    atomic.Bool           // it was read to its end
 	failure atomic.Pointer[error] // why it cannot be
@@ -85,6 +86,9 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 		p = p[:b.left+1] // one more tells that there is more
 	}
 	_ = b.rc.SetReadDeadline(until) // a server without deadlines has its own
+	if b.talking.Load() {
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
 	n, err := b.src.Read(p)
 	if b.left >= 0 {
 		if int64(n) > b.left {
@@ -100,6 +104,15 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 }
 
 func (b *body) fail(err error) { b.failure.CompareAndSwap(nil, &err) }
+
+// talk has pauses of the client's be no fault from now on: the upstream does not wait for
+// the body, but answers to what it has, as streams of gRPC do.
+func (b *body) talk() {
+	b.talking.Store(true)
+	if !b.over.Load() {
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+}
 
 // readAhead reads a small body of HTTP/1 while its request waits for its turn: only
 // once it is read does net/http see that the client leaves. What takes longer than the

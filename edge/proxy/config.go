@@ -37,8 +37,8 @@ type Config struct {
 	// is sent, and, once it has the request, to begin its answer. Default: 30 s.
 	Timeout time.Duration
 
-	// ClientTimeout is the longest pause of a client, in sending its body and in taking
-	// the answer. Default: 1 min. Shorter frees sooner what slow clients hold; those on
+	// ClientTimeout is the longest pause of a client, in sending its body while the
+	// upstream waits for it, and in taking the answer. Default: 1 min. Shorter frees sooner what slow clients hold; those on
 	// bad lines are cut off.
 	ClientTimeout time.Duration
 

@@ -251,3 +251,12 @@ func (s *site) result(name string, want float64) {
 
 // charged is how many requests the rules have counted: allowed ones of the rule.
 func (s *site) charged() float64 { return s.metric("spillgate_decision_cost_total") }
+
+func mustURL(tb testing.TB, text string) *url.URL {
+	tb.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return u
+}

@@ -101,32 +101,51 @@ func TestHeaderOfASilentStream(t *testing.T) {
 	})
 }
 
-// Both ways at once: each line is answered before the next is sent. (A client of ours
-// over HTTP/1 reads no answer before it has sent all.)
-func TestBothWaysAtOnce(t *testing.T) {
-	echo := func(w http.ResponseWriter, r *http.Request) {
-		http.NewResponseController(w).EnableFullDuplex()
+// echo answers each line of a body before the next.
+func echo(w http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(w).EnableFullDuplex()
+	w.(http.Flusher).Flush()
+	lines := bufio.NewScanner(r.Body)
+	for lines.Scan() {
+		fmt.Fprintln(w, lines.Text())
 		w.(http.Flusher).Flush()
-		lines := bufio.NewScanner(r.Body)
-		for lines.Scan() {
-			fmt.Fprintln(w, lines.Text())
-			w.(http.Flusher).Flush()
-		}
 	}
-	s := newSite(t, echo, options{}, hourly(5))
-	c := s.dial()
-	c.write("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
-	resp := c.response()
-	lines := bufio.NewReader(resp.Body)
-	for _, line := range []string{"one\n", "two\n"} {
-		c.write(fmt.Sprintf("%x\r\n%s\r\n", len(line), line))
-		if got, err := lines.ReadString('\n'); got != line || err != nil {
-			t.Fatalf("%q came back as %q, %v", line, got, err)
-		}
-	}
-	c.write("0\r\n\r\n")
-	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
-		t.Fatalf("at the end %q, %v", rest, err)
+}
+
+// Both ways at once: each line is answered before the next is sent, and between them a
+// client may be silent for longer than while it is waited for.
+func TestBothWaysAtOnce(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Start()
+	defer server.Close()
+	for _, scheme := range []string{"http", "h2c"} {
+		over(t, func(t *testing.T, c *http.Client) {
+			s := (&site{t: t}).before(scheme+"://"+server.Listener.Addr().String(), options{cfg: Config{ClientTimeout: 50 * time.Millisecond}}, hourly(5))
+			body, lines := io.Pipe()
+			defer lines.Close()
+			req, _ := http.NewRequest("POST", s.url, body)
+			resp, err := c.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			echoed := bufio.NewReader(resp.Body)
+			for _, line := range []string{"one\n", "two\n", "three\n"} {
+				time.Sleep(100 * time.Millisecond) // a pause
+				io.WriteString(lines, line)
+				if got, err := echoed.ReadString('\n'); got != line || err != nil {
+					t.Fatalf("%q came back as %q, %v", line, got, err)
+				}
+			}
+			lines.Close()
+			if rest, err := io.ReadAll(echoed); err != nil || len(rest) > 0 {
+				t.Fatalf("at the end %q, %v", rest, err)
+			}
+			s.result("answered", 1)
+		})
 	}
 }
 
