@@ -22,6 +22,18 @@ type ProxySettings struct {
 	ClientTimeout time.Duration // of a client's pauses
 	MaxBody       int64         // negative: any
 	Capacity      ProxyCapacity
+	Defer         ProxyDefer
+}
+
+// ProxyDefer is how what rules let wait is kept.
+type ProxyDefer struct {
+	Enabled  bool
+	Domain   string // of JetStream; "": the servers' own
+	Replicas int
+	PerKey   int // requests of a key
+	MaxBytes int64
+	Tries    int
+	Workers  int
 }
 
 // ProxyCapacity is how the upstream tells what part of its capacity is in use.
@@ -33,7 +45,7 @@ type ProxyCapacity struct {
 }
 
 func (p *ProxySettings) table() []setting {
-	c := &p.Capacity
+	c, d := &p.Capacity, &p.Defer
 	return []setting{
 		{key: "proxy.upstream", usage: "`URL` that requests to proxy.listen go to, which may pass: http://, https:// or h2c:// (default: there is no proxy)", parse: ifSet(asUpstream(&p.Upstream))},
 		{key: "proxy.listen", fallback: ":8082", usage: "`address` of the reverse proxy's listener", parse: asListen(&p.Listen)},
@@ -44,6 +56,13 @@ func (p *ProxySettings) table() []setting {
 		{key: "proxy.capacity.name", usage: "`name` of the capacity that the upstream tells of, for elastic margins: api for capacity.api", parse: ifSet(asSignal(&c.Name))},
 		{key: "proxy.capacity.header", usage: "`field` of the upstream's answers with the part that is in use, 0.7 or 70%", parse: ifSet(asField(&c.Header))},
 		{key: "proxy.capacity.latency", usage: "or the time to the beginning of an answer at which all is in use", parse: ifSet(asDuration(&c.Latency, time.Millisecond, time.Hour))},
+		{key: "proxy.defer.enabled", fallback: "false", usage: "true: what rules deny and let wait (on_limit: {defer: ...}) is kept in JetStream, and done later", parse: asBool(&d.Enabled)},
+		{key: "proxy.defer.domain", usage: "`name` of JetStream's domain, as of a leaf node in the region (default: the servers' own)", parse: asToken(&d.Domain, false)},
+		{key: "proxy.defer.replicas", fallback: "1", usage: "servers that it is kept on; 1, 3 or 5", parse: asInt(&d.Replicas, 1, 5)},
+		{key: "proxy.defer.per_key", fallback: "1000", usage: "requests of one key of a rule that wait at once", parse: asInt(&d.PerKey, 1, 1_000_000)},
+		{key: "proxy.defer.max_bytes", fallback: "1GiB", usage: "what all that wait may take", parse: asSize(&d.MaxBytes, 1<<20)},
+		{key: "proxy.defer.tries", fallback: "5", usage: "times that a request is sent to an upstream that fails, until it is a dead letter", parse: asInt(&d.Tries, 1, 100)},
+		{key: "proxy.defer.workers", fallback: "16", usage: "requests that this edge does at once of those that waited", parse: asInt(&d.Workers, 1, 1000)},
 		{key: "proxy.capacity.ttl", fallback: "10s", usage: "time that what was told is good for", parse: asDuration(&c.TTL, time.Second, time.Hour)},
 	}
 }

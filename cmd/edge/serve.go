@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/deferred"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limiterapi"
@@ -91,7 +93,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		}
 	}
 	apiConfig := apiConfig(s)
-	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
+	apiConfig.Logger, apiConfig.Metrics, apiConfig.Denied = log, httpapi.NewMetrics(reg), deferred.Denied
 	api, err := httpapi.New(node, apiConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -104,11 +106,17 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	var upstream *proxy.Proxy
 	if s.Proxy.Upstream != nil {
 		proxyConfig := proxyConfig(&s.Proxy)
-		proxyConfig.Logger, proxyConfig.Metrics = log, proxy.NewMetrics(reg)
+		proxyConfig.Logger, proxyConfig.Metrics, proxyConfig.Admitted = log, proxy.NewMetrics(reg), deferred.Admitted
 		if upstream, err = proxy.New(api, node, proxyConfig); err != nil {
 			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}
 		warnUnreadSignal(watcher.Set(), s.Proxy.Capacity.Name, log)
+	}
+	var waiting *deferred.Front // nil: nothing waits
+	if upstream != nil && s.Proxy.Defer.Enabled {
+		waiting = deferred.NewFront(upstream, 0, log)
+	} else {
+		warnNothingWaits(watcher.Set(), log)
 	}
 	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
 	if err != nil { // a server that is away is none
@@ -149,7 +157,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
 	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
 	nodes.Go("admin listener", func(ctx context.Context) error {
-		return httpapi.NewServer(api.Admin(reg), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
+		return httpapi.NewServer(adminHandler(api.Admin(reg), waiting), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
 	})
 	nodes.Go("watch degraded", func(ctx context.Context) error {
 		return tellDegraded(ctx, node, nodeConfig.Regions > 0 || nodeConfig.Edges > 0, log)
@@ -166,7 +174,19 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		})
 	}
 	if upstream != nil {
-		front.Go("proxy listener", func(ctx context.Context) error { return upstream.Serve(ctx, requests) })
+		var before http.Handler
+		if waiting != nil {
+			before = waiting
+			js, err := bus.JetStream(s.Proxy.Defer.Domain)
+			if err != nil {
+				return errors.Join(fmt.Errorf("%w: proxy.defer: %w", cli.ErrInvalidConfig, err), front.Stop(), nodes.Stop())
+			}
+			front.Go("deferred requests", func(ctx context.Context) error {
+				waiting.Run(ctx, js, deferredConfig(s.Region, &s.Proxy.Defer, log), s.Proxy.Defer.Workers)
+				return nil
+			})
+		}
+		front.Go("proxy listener", func(ctx context.Context) error { return upstream.Serve(ctx, requests, before) })
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) {
@@ -191,6 +211,27 @@ func warnUnreadSignal(set *limit.Set, name string, log *slog.Logger) {
 		log.Warn("no rule reads what the upstream tells of its capacity: it opens nothing", "capacity", name,
 			"hint", "margin: {elastic: {up_to: 50%, while: capacity."+name+" < 70%}}")
 	}
+}
+
+// warnNothingWaits tells of rules by which what they deny may wait, where nobody keeps it.
+func warnNothingWaits(set *limit.Set, log *slog.Logger) {
+	for _, r := range set.Rules() {
+		if r.Defer.For > 0 {
+			log.Warn("a rule lets what it denies wait, and nothing keeps it: it is denied", "rule", r.Name, "hint", "proxy.upstream, and proxy.defer.enabled: true")
+		}
+	}
+}
+
+// adminHandler is the admin listener's, with what is asked of requests that wait.
+func adminHandler(api http.Handler, waiting *deferred.Front) http.Handler {
+	if waiting == nil {
+		return api
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle("/admin/v1/deferred", waiting.Admin())
+	mux.Handle("/admin/v1/deferred/", waiting.Admin())
+	return mux
 }
 
 // listeners are those opened so far: where one cannot be, all are closed again.

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"log/slog"
+
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/deferred"
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/proxy"
 )
 
@@ -27,4 +31,9 @@ func proxyConfig(s *configs.ProxySettings) proxy.Config {
 		Upstream: s.Upstream, UpstreamHost: s.Host == "upstream",
 		Timeout: s.Timeout, ClientTimeout: s.ClientTimeout, MaxBody: s.MaxBody, Capacity: proxy.CapacityConfig(s.Capacity),
 	}
+}
+
+// deferredConfig is what the settings say of requests that wait.
+func deferredConfig(region string, s *configs.ProxyDefer, log *slog.Logger) deferred.Config {
+	return deferred.Config{Region: region, PerTenant: s.PerKey, Bytes: s.MaxBytes, Replicas: s.Replicas, Tries: s.Tries, Longest: limit.LongestDefer, Logger: log}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Admin serves what operators ask: how many requests wait and are dead, which these are
+// Admin is the handler of what operators ask: how many requests wait and are dead, which these are
 // and why, and has one wait once more or be forgotten.
 //
 //	GET    /admin/v1/deferred                    {"waiting": 3, "dead": 1}
@@ -14,8 +14,17 @@ import (
 //	POST   /admin/v1/deferred/dead/{id}/revive   {"id": the new one}
 //	DELETE /admin/v1/deferred/dead/{id}
 //	GET    /admin/v1/deferred/{id}               what became of it
-func Admin(q *Queue) http.Handler {
+func (f *Front) Admin() http.Handler {
 	mux := http.NewServeMux()
+	handle := func(pattern string, serve func(q *Queue, w http.ResponseWriter, r *http.Request)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if q, err := f.open(); err != nil {
+				fail(w, statusOf(err), err)
+			} else {
+				serve(q, w, r)
+			}
+		})
+	}
 	answer := func(w http.ResponseWriter, v any, err error) {
 		if err != nil {
 			fail(w, statusOf(err), err)
@@ -23,11 +32,11 @@ func Admin(q *Queue) http.Handler {
 		}
 		writeJSON(w, http.StatusOK, v)
 	}
-	mux.HandleFunc("GET /admin/v1/deferred", func(w http.ResponseWriter, r *http.Request) {
+	handle("GET /admin/v1/deferred", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		waiting, dead, err := q.Depth(r.Context())
 		answer(w, map[string]uint64{"waiting": waiting, "dead": dead}, err)
 	})
-	mux.HandleFunc("GET /admin/v1/deferred/dead", func(w http.ResponseWriter, r *http.Request) {
+	handle("GET /admin/v1/deferred/dead", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		from, err1 := number(r, "from", 0)
 		limit, err2 := number(r, "limit", 100)
 		if err1 != nil || err2 != nil || limit == 0 || limit > mostLetters {
@@ -40,18 +49,18 @@ func Admin(q *Queue) http.Handler {
 		}
 		answer(w, map[string]any{"dead": letters}, err)
 	})
-	mux.HandleFunc("POST /admin/v1/deferred/dead/{id}/revive", func(w http.ResponseWriter, r *http.Request) {
+	handle("POST /admin/v1/deferred/dead/{id}/revive", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		id, err := q.Revive(r.Context(), r.PathValue("id"))
 		answer(w, map[string]string{"id": id}, err)
 	})
-	mux.HandleFunc("DELETE /admin/v1/deferred/dead/{id}", func(w http.ResponseWriter, r *http.Request) {
+	handle("DELETE /admin/v1/deferred/dead/{id}", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		if err := q.Forget(r.Context(), r.PathValue("id")); err != nil {
 			fail(w, statusOf(err), err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET /admin/v1/deferred/{id}", func(w http.ResponseWriter, r *http.Request) {
+	handle("GET /admin/v1/deferred/{id}", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		s, err := q.Status(r.Context(), r.PathValue("id"))
 		answer(w, &s, err)
 	})

@@ -11,7 +11,7 @@ import (
 func TestAdmin(t *testing.T) {
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{Tries: 1})
-	h := Admin(q)
+	h := front(q, nil, 0).Admin()
 	stop := work(t, q, does(500))
 	one, two := put(t, q, "acme", time.Time{}), put(t, q, "acme", time.Time{})
 	becomes(t, q, one, Dead)
@@ -54,6 +54,9 @@ func TestAdmin(t *testing.T) {
 		if w := get(h, call(tt.method, tt.target, "")); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.says) {
 			t.Errorf("%s %s: %d %s, want %d and %s", tt.method, tt.target, w.Code, w.Body, tt.status, tt.says)
 		}
+	}
+	if w := get(NewFront(nil, 0, nil).Admin(), call("GET", "/admin/v1/deferred", "")); w.Code != 503 {
+		t.Errorf("before JetStream has answered: %d %s, want 503", w.Code, w.Body)
 	}
 	j.server.Shutdown()
 	if w := get(h, call("GET", "/admin/v1/deferred", "")); w.Code != 503 {

@@ -7,10 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // StatusPath is where clients ask what became of a request: its id follows.
@@ -22,56 +28,102 @@ const DefaultBody = 512 << 10
 // Terms are those under which a request that was denied may wait.
 type Terms struct {
 	Tenant string        // whose queue it stands in
-	For    time.Duration // how long; 0: as long as the queue has it
+	For    time.Duration // how long; 0: it may not
 }
 
-// Policy says whether a request that was denied, and what its client would have been told,
-// may wait instead. What HTTP does not call idempotent and has no Idempotency-Key of its
-// own does not, whatever it says.
-type Policy func(r *http.Request, denied http.Header) (Terms, bool)
-
-// Front stands before an upstream: it has what the limits deny wait, where the policy lets
-// it, and does it later. Its Send is for Queue.Work.
+// Front stands before a site, which is an upstream behind its limits: it has what these
+// deny wait, where the rule that denies says so (on_limit: {defer: ...}), and does it
+// later. The site denies with 429 and Retry-After, and calls Denied and Admitted. What HTTP
+// does not call idempotent waits with an Idempotency-Key of its own alone, whatever a rule
+// says.
 type Front struct {
-	queue   *Queue
-	limited http.Handler
-	policy  Policy
-	body    int64
+	site  http.Handler
+	body  int64
+	log   *slog.Logger
+	queue atomic.Pointer[Queue] // nil: not open yet
 }
 
-// NewFront is a front of the upstream, behind the limits that a middleware holds it to. It
-// denies with 429 and Retry-After. Bodies above so many bytes do not wait; 0: DefaultBody.
-func NewFront(q *Queue, limits func(http.Handler) http.Handler, upstream http.Handler, policy Policy, body int64) *Front {
+// NewFront is a front of a site. Bodies above so many bytes do not wait; 0: DefaultBody.
+// Nothing waits until Run has opened a queue.
+func NewFront(site http.Handler, body int64, log *slog.Logger) *Front {
 	def(&body, DefaultBody)
-	return &Front{queue: q, limited: limits(inner(upstream)), policy: policy, body: body}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Front{site: site, body: body, log: log}
+}
+
+// Run opens the queue, again and again until that succeeds, and has what waits done, so
+// many at a time, until ctx ends.
+func (f *Front) Run(ctx context.Context, js jetstream.JetStream, cfg Config, workers int) {
+	for told := false; ctx.Err() == nil; pause(ctx, pullWait) {
+		at, cancel := context.WithTimeout(ctx, DefaultLease)
+		q, err := Open(at, js, cfg)
+		cancel()
+		if err == nil {
+			f.queue.Store(q)
+			q.Work(ctx, workers, f.Send)
+			return
+		}
+		if !told {
+			f.log.Warn("denied requests do not wait until JetStream answers", "err", err)
+			told = true
+		}
+	}
+}
+
+// open is the queue.
+func (f *Front) open() (*Queue, error) {
+	if q := f.queue.Load(); q != nil {
+		return q, nil
+	}
+	return nil, fmt.Errorf("deferred: %w: JetStream has not answered yet", ErrUnavailable)
 }
 
 // passage is how far a request came.
 type passage struct {
 	attempt *Attempt // of one that waited; nil: its client waits for the answer
 	reached bool     // the upstream
+	body    *spool   // nil: there is none, or it is not kept
+	terms   Terms    // that it may wait under
 	err     error    // why it did not, though there was room
 }
 
 type passageKey struct{}
 
-// inner is the upstream behind the limits: what comes here has room.
-func inner(upstream http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p, is := r.Context().Value(passageKey{}).(*passage); is {
-			if p.attempt != nil {
-				if p.err = p.attempt.Begin(); p.err != nil {
-					return
-				}
-			}
-			p.reached = true
+func passageOf(r *http.Request) *passage {
+	p, _ := r.Context().Value(passageKey{}).(*passage)
+	return p
+}
+
+// Admitted is what a site calls with each request that has room, right before the upstream
+// is asked, which it must not be where that fails.
+func Admitted(r *http.Request) error {
+	p := passageOf(r)
+	if p == nil {
+		return nil
+	}
+	if p.attempt != nil {
+		if p.err = p.attempt.Begin(); p.err != nil {
+			return p.err
 		}
-		upstream.ServeHTTP(w, r)
-	})
+	}
+	if p.reached = true; p.body != nil {
+		p.body.stop()
+	}
+	return nil
+}
+
+// Denied is what a site calls with each request that a rule denies: httpapi.Config.Denied.
+// A tenant, of which so many requests wait, is a key of that rule's.
+func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
+	if p := passageOf(r); p != nil && d.Rule != nil && d.Rule.Defers(r.Method) > 0 {
+		p.terms = Terms{Tenant: d.Rule.Namespace + " " + d.Rule.Name + " " + d.Rule.KeyText(req), For: d.Rule.Defers(r.Method)}
+	}
 }
 
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, p *passage) {
-	f.limited.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
+	f.site.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
 }
 
 // ServeHTTP serves a client.
@@ -81,8 +133,13 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	held := &denial{ResponseWriter: w, passage: &passage{}}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength <= f.body {
+		held.passage.body = &spool{ReadCloser: r.Body, most: f.body}
+		r = r.WithContext(r.Context()) // a copy, whose body is another
+		r.Body = held.passage.body
+	}
 	f.pass(held, r, held.passage)
-	if held.denied && !f.deferred(w, r) {
+	if held.denied && !f.deferred(w, r, held.passage) {
 		held.release()
 	}
 }
@@ -128,25 +185,25 @@ func idempotent(method string) bool {
 }
 
 // deferred has a denied request wait, and says so; false: it may not.
-func (f *Front) deferred(w http.ResponseWriter, r *http.Request) bool {
-	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
+func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) bool {
+	terms := p.terms
+	if terms.For <= 0 || r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
 		return false
 	}
-	terms, may := f.policy(r, w.Header())
-	if !may || r.ContentLength > f.body {
+	queue, err := f.open()
+	if err != nil || r.ContentLength > f.body {
 		return false
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, f.body+1))
-	if err != nil || int64(len(body)) > f.body {
-		return false
+	var body []byte
+	if p.body != nil {
+		if body, err = p.body.all(); err != nil {
+			return false
+		}
 	}
-	wait := &Request{ID: NewID(), Tenant: terms.Tenant, Client: r.RemoteAddr, HTTP: r, Body: body}
-	if terms.For > 0 {
-		wait.Expires = f.queue.cfg.Now().Add(terms.For)
-	}
-	if err := f.queue.Put(r.Context(), wait); err != nil {
+	wait := &Request{ID: NewID(), Tenant: terms.Tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(terms.For), HTTP: r, Body: body}
+	if err := queue.Put(r.Context(), wait); err != nil {
 		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTooLarge) {
-			f.queue.log.Warn("a denied request does not wait", "err", err)
+			f.log.Warn("a denied request does not wait", "err", err)
 		}
 		return false
 	}
@@ -165,7 +222,11 @@ func (f *Front) serveStatus(w http.ResponseWriter, r *http.Request, id string) {
 		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: want GET", r.Method))
 		return
 	}
-	s, err := f.queue.Status(r.Context(), id)
+	queue, err := f.open()
+	var s Status
+	if err == nil {
+		s, err = queue.Status(r.Context(), id)
+	}
 	if err != nil {
 		fail(w, statusOf(err), err)
 		return
@@ -211,7 +272,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	r := a.HTTP.Clone(ctx)
 	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
 	f.pass(w, r, p)
-	out := Outcome{Status: w.status, Wait: retryAfter(w.header, f.queue.cfg.Now()), Err: p.err}
+	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
 	if p.reached && out.Status == 0 {
 		out.Status = http.StatusOK // as net/http has it
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -12,8 +14,8 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
-	"github.com/spillgate/spillgate/edge/httplimit"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/proxy"
 )
 
 // upstream notes what it is sent.
@@ -26,7 +28,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.seen = append(u.seen, fmt.Sprintf("%s %s%s from %s, %s: %s", r.Method, r.Host, r.URL.RequestURI(), r.RemoteAddr, r.Header.Get(IdempotencyKey), body))
+	u.seen = append(u.seen, fmt.Sprintf("%s %s%s from %s, %s: %s", r.Method, r.Host, r.URL.RequestURI(), r.Header.Get("X-Forwarded-For"), r.Header.Get(IdempotencyKey), body))
 	w.WriteHeader(http.StatusCreated)
 }
 
@@ -36,27 +38,48 @@ func (u *upstream) all() []string {
 	return append([]string(nil), u.seen...)
 }
 
-// limits is one request in so long, of each client.
-func limits(t *testing.T, per time.Duration) func(http.Handler) http.Handler {
+// site is an upstream behind the proxy, which lets one request pass in so long, of each
+// client, and has others wait: but for those of /no, which no rule lets wait.
+func site(t *testing.T, per time.Duration, u http.Handler) http.Handler {
 	t.Helper()
-	node, err := edge.Local(limit.RuleSpec{Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}})
+	rule := func(name string, paths ...string) limit.RuleSpec {
+		return limit.RuleSpec{Name: name, Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}, Match: limit.MatchSpec{Path: paths}}
+	}
+	waits, no := rule("per-client"), rule("no", "/no")
+	waits.OnLimit.Defer.For, no.Priority = time.Hour, 1
+	node, err := edge.Local(waits, no)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := httplimit.New(node, "", httpapi.Config{})
+	api, err := httpapi.New(node, httpapi.Config{Denied: Denied})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	served := httptest.NewServer(u)
+	t.Cleanup(served.Close)
+	to, err := url.Parse(served.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := proxy.New(api, nil, proxy.Config{Upstream: to, Admitted: Admitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
-func always(*http.Request, http.Header) (Terms, bool) { return Terms{Tenant: "acme"}, true }
+// front is one of a site, with an open queue.
+func front(q *Queue, site http.Handler, body int64) *Front {
+	f := NewFront(site, body, nil)
+	f.queue.Store(q)
+	return f
+}
 
 // What is denied is told to wait, and done when there is room, as it was sent.
 func TestDeniedIsDoneLater(t *testing.T) {
 	j, u := newJet(t), &upstream{}
 	q := j.queue(j.connect(), Config{})
-	f := NewFront(q, limits(t, time.Second), u, always, 0)
+	f := front(q, site(t, time.Second, u), 0)
 	work(t, q, f.Send)
 	if w := get(f, call("POST", "http://api.example/a%2Fb?q=1", "first", IdempotencyKey, "k1")); w.Code != http.StatusCreated {
 		t.Fatalf("%d %s, want what the upstream says", w.Code, w.Body)
@@ -78,8 +101,8 @@ func TestDeniedIsDoneLater(t *testing.T) {
 		t.Errorf("the client is told %d %s, want that it is done", w.Code, w.Body)
 	}
 	want := []string{
-		"POST api.example/a%2Fb?q=1 from 192.0.2.7:4711, k1: first",
-		"POST api.example/a%2Fb?q=2 from 192.0.2.7:4711, k2: second",
+		"POST api.example/a%2Fb?q=1 from 192.0.2.7, k1: first",
+		"POST api.example/a%2Fb?q=2 from 192.0.2.7, k2: second",
 	}
 	if got := u.all(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the upstream saw %q, want %q", got, want)
@@ -91,21 +114,19 @@ func TestWhatMayNotWait(t *testing.T) {
 	j, u := newJet(t), &upstream{}
 	nc := j.connect()
 	q := j.queue(nc, Config{Timeout: time.Second})
-	f := NewFront(q, limits(t, time.Hour), u, func(r *http.Request, denied http.Header) (Terms, bool) {
-		return Terms{}, r.URL.Path != "/no" && denied.Get("Retry-After") != ""
-	}, 1000)
-	get(f, call("GET", "/", "")) // uses the limit up
+	f := front(q, site(t, time.Hour, u), 1000)
+	get(f, call("GET", "/", "")) // uses the limits up
+	get(f, call("GET", "/no", ""))
 	chunked := call("PUT", "/", strings.Repeat("x", 1001))
 	chunked.ContentLength = -1
 	for name, r := range map[string]*http.Request{
-		"a POST without a key":  call("POST", "/", "x"),
-		"a PATCH without a key": call("PATCH", "/", "x"),
-		"an upgrade":            call("GET", "/", "", "Upgrade", "websocket"),
-		"a tunnel":              call("CONNECT", "/", "", IdempotencyKey, "k"),
-		"a large body":          call("PUT", "/", strings.Repeat("x", 1001)),
-		"a large body, chunked": chunked,
-		"what the policy bars":  call("PUT", "/no", ""),
-		"large headers":         call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)),
+		"a POST without a key":   call("POST", "/", "x"),
+		"a PATCH without a key":  call("PATCH", "/", "x"),
+		"an upgrade":             call("GET", "/", "", "Upgrade", "websocket"),
+		"a large body":           call("PUT", "/", strings.Repeat("x", 1001)),
+		"a large body, chunked":  chunked,
+		"what no rule lets wait": call("PUT", "/no", ""),
+		"large headers":          call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)),
 	} {
 		w := get(f, r)
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"status":429`) {
@@ -128,7 +149,7 @@ func TestWhatMayNotWait(t *testing.T) {
 func TestStatusForClients(t *testing.T) {
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{})
-	f := NewFront(q, limits(t, time.Hour), &upstream{}, always, 0)
+	f := front(q, site(t, time.Hour, &upstream{}), 0)
 	id := put(t, q, "acme", time.Time{})
 	for target, want := range map[string]int{id: 200, NewID(): 404, "": 404, "x": 404, ">": 404, strings.Repeat("a", 5000): 404, id + "/x": 404} {
 		if w := get(f, call("GET", "http://api.example"+StatusPath+target, "")); w.Code != want {
@@ -137,5 +158,54 @@ func TestStatusForClients(t *testing.T) {
 	}
 	if w := get(f, call("POST", "http://api.example"+StatusPath+id, "")); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") == "" {
 		t.Errorf("POST: %d, want 405", w.Code)
+	}
+}
+
+// A body that comes over a real connection is kept whole, however much of it whoever
+// denied the request has read.
+func TestBodiesAreKeptWhole(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	q := j.queue(j.connect(), Config{})
+	f := front(q, site(t, time.Second, u), 0)
+	server := httptest.NewServer(f)
+	defer server.Close()
+	work(t, q, f.Send)
+	for size, chunked := range map[int]bool{1: false, 1000: true, 100_000: false, 300_000: true} {
+		body := strings.Repeat("x", size-1) + "."
+		for range 2 { // the first may pass
+			var r io.Reader = strings.NewReader(body)
+			if chunked {
+				r = io.MultiReader(r)
+			}
+			req, err := http.NewRequest("PUT", fmt.Sprintf("%s/%d", server.URL, size), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told struct{ ID string }
+			if resp.StatusCode == http.StatusAccepted {
+				if err := json.NewDecoder(resp.Body).Decode(&told); err != nil {
+					t.Fatal(err)
+				}
+				becomes(t, q, told.ID, Done)
+			} else if resp.StatusCode != http.StatusCreated {
+				t.Errorf("%d bytes: status %d", size, resp.StatusCode)
+			}
+			resp.Body.Close()
+		}
+		want, n := fmt.Sprintf(": %s", body), 0
+		for _, seen := range u.all() {
+			if strings.Contains(seen, fmt.Sprintf("/%d from", size)) {
+				if n++; !strings.HasSuffix(seen, want) || len(seen) > size+200 {
+					t.Errorf("%d bytes: the upstream was sent %d", size, len(seen))
+				}
+			}
+		}
+		if n != 2 {
+			t.Errorf("%d bytes: the upstream was asked %d times, want twice", size, n)
+		}
 	}
 }

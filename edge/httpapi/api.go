@@ -82,6 +82,10 @@ type Config struct {
 	// gets. Default: IANA's quota-exceeded.
 	ProblemType string
 
+	// Denied is told of each request that Middleware, or who calls Admit, denies, before
+	// its answer is written, and must keep neither. Default: nobody.
+	Denied func(r *http.Request, req *limit.Request, d *limit.Decision)
+
 	// Logger gets panics, proxies that are not believed, and the first request
 	// that tells no client's address. Default: nowhere.
 	Logger *slog.Logger

@@ -69,6 +69,9 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	a.ask(r.Context(), x, v, req, now)
 	x.fields.set(w.Header())
 	if !x.answer.decision.Allowed {
+		if a.cfg.Denied != nil {
+			a.cfg.Denied(r, req, &x.answer.decision)
+		}
 		a.deny(w, x, 0)
 		return nil, false
 	}

@@ -242,8 +242,8 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 	c.deferral(path+".defer", spec, r)
 }
 
-// longestDefer bounds how long a request may wait to be done.
-const longestDefer = 7 * 24 * time.Hour
+// LongestDefer bounds how long a request may wait to be done.
+const LongestDefer = 7 * 24 * time.Hour
 
 func (c *compiler) deferral(path string, spec *RuleSpec, r *Rule) {
 	d := &spec.OnLimit.Defer
@@ -253,7 +253,7 @@ func (c *compiler) deferral(path string, spec *RuleSpec, r *Rule) {
 	switch {
 	case d.For == 0 && len(d.Methods) == 0:
 		return
-	case d.For <= 0 || d.For > longestDefer:
+	case d.For <= 0 || d.For > LongestDefer:
 		c.problem(path+".for", "E317", "1s to 168h, such as 1h", "how long requests may wait is missing, or out of range")
 	case spec.Allow || spec.Deny:
 		c.problem(path, "E318", "leave it out", "a rule without rates has no room to wait for")

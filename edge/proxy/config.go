@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -48,6 +49,10 @@ type Config struct {
 
 	// Capacity is the signal for elastic margins. Default: none.
 	Capacity CapacityConfig
+
+	// Admitted is asked of each request that may pass, as its turn has come: where it
+	// fails the upstream is not asked, and the client gets a 503. Default: it may.
+	Admitted func(r *http.Request) error
 
 	// Logger gets the upstream's faults, once a second, and panics. Default: nowhere.
 	Logger *slog.Logger

@@ -66,6 +66,12 @@ func (x *exchange) end(r *http.Request) {
 // panics where an answer breaks off under way, which net/http passes on to the client.
 func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := x.proxy
+	if p.cfg.Admitted != nil {
+		if err := p.cfg.Admitted(r); err != nil {
+			httpapi.WriteProblem(&x.answer, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+	}
 	x.own = take(w.Header())
 	x.answer.ResponseWriter, x.answer.rc, x.answer.own = w, http.NewResponseController(w), false
 	if x.body != nil {

@@ -25,12 +25,16 @@ const (
 
 // Serve serves ln, HTTP/1 and HTTP/2 without TLS, until ctx ends; then it closes it, lets
 // requests under way finish, and cuts off those that do not. It returns when all have
-// ended, and always closes ln. A Proxy serves once.
-func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
+// ended, and always closes ln. A Proxy serves once. Requests come to front, that has the
+// Proxy serve them; nil: they come to the Proxy itself.
+func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) error {
+	if front == nil {
+		front = p
+	}
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := &http.Server{
-		Handler:           p,
+		Handler:           front,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,

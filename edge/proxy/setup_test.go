@@ -95,7 +95,7 @@ func (s *site) before(upstream string, o options, rules ...limit.RuleSpec) *site
 	s.url = "http://" + s.addr
 	ctx, cancel := context.WithCancel(s.t.Context())
 	served := make(chan error, 1)
-	go func() { served <- s.proxy.Serve(ctx, ln) }() // cancel ends it; stop waits for it
+	go func() { served <- s.proxy.Serve(ctx, ln, nil) }() // cancel ends it; stop waits for it
 	stopped := false
 	s.stop = func() error {
 		if stopped {

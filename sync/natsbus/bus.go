@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	deltasync "github.com/spillgate/spillgate/sync"
 )
@@ -132,6 +133,18 @@ func Connect(cfg Config) (*Bus, error) {
 	b.link.CompareAndSwap(linkUnknown, now)
 	go b.watch()
 	return b, nil
+}
+
+// JetStream is that of the bus's server, or of a domain beyond it, where one is named.
+func (b *Bus) JetStream(domain string) (jetstream.JetStream, error) {
+	js, err := jetstream.New(b.nc)
+	if domain != "" {
+		js, err = jetstream.NewWithDomain(b.nc, domain)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	return js, nil
 }
 
 // connected reports whether there is a server, without waiting.
