@@ -98,7 +98,7 @@ func (a *Aggregator) keep(c *counter, now int64) {
 			continue
 		}
 		if !e.silent {
-			e.silent, e.part, e.fair = true, a.partOf(c, e, sum), a.equalPart(c, now)
+			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, now)
 			t.sums.at = 0 // it is none of them any more
 		}
 		t.kept += a.keptFor(c, e, silence, now)
@@ -135,11 +135,12 @@ func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now in
 
 // partOf is the part of the limit that an edge has that fell silent: what it was told
 // last, as of all in the contest it was told.
-func (a *Aggregator) partOf(c *counter, e *asker, sum float64) float64 {
+func (a *Aggregator) partOf(c *counter, e *asker, sum float64, now int64) float64 {
 	s := limit.SpansOf(c.shape.Window())
 	d := e.since(s, paceOf(c.shape), a.patience(), e.edge.at)
 	own, least := d.Steady(s), a.least(c)
-	return c.contest.part * (own + least) / (max(sum, own) + least)
+	edges, _ := a.live(now) // each weighs its part of the least, as it does there
+	return c.contest.part * (own + least/float64(max(1, edges))) / (max(sum, own) + least)
 }
 
 // equalPart is that of an edge of which its region knows nothing but that it is there.

@@ -211,3 +211,18 @@ func TestPresencesAreBounded(t *testing.T) {
 		t.Errorf("%d are remembered a minute later, want the one that speaks", n)
 	}
 }
+
+// Of a limit that is far more than what is asked for, an edge has its equal part: no more
+// than that is kept for each that falls silent, as where the machine is too busy.
+func TestKeptOfALimitThatIsFarOff(t *testing.T) {
+	minute := deltasync.Shape{Generation: 1, Width: 1500 * time.Millisecond, Slices: 40, Limit: 4_000_000_000}
+	f := newSharers(t, minute)
+	f.Aggregator.share.members.others[memberID{"b", 1}] = member{edges: 8}
+	all := map[uint64]float32{1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}
+	f.lasts(3*time.Second, all)
+	f.keeps("while all speak", 0, 8)
+	f.lasts(600*time.Millisecond, map[uint64]float32{1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1})
+	if s := f.share(); math.Abs(float64(s.Kept)-1e9) > 1e7 {
+		t.Errorf("%d kept for two of eight, want a quarter of the limit", s.Kept)
+	}
+}
