@@ -95,3 +95,16 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Nothing is looked for again, nor kept, that no reading of a path changes.
+func TestReadingsAllocateNothing(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 40, Per: time.Hour}))
+	others := []string{"/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i"}
+	if got := testing.AllocsPerRun(100, func() {
+		req := readAs(n, "u", "/a", others...)
+		n.Check(start, req)
+		req.Release()
+	}); got != 0 {
+		t.Errorf("%v allocations a request, want none", got)
+	}
+}

@@ -265,7 +265,7 @@ func (r *record) denies(c *counter, now int64) bool {
 
 // checkAll is Check for any number of counters.
 func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
-	if rates(rules) <= few { // clearing room for all that there may be takes its time
+	if rates(rules) <= few && !req.Ambiguous() { // clearing room for all that there may be takes its time
 		var room [few]counter
 		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 	}
@@ -327,13 +327,14 @@ func denier(rules []*limit.Rule) (found *limit.Rule) {
 
 // counters resolves the request to the counters that its rules need.
 func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
-	for _, rule := range rules {
-		if !rule.Allow {
-			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
-		}
-	}
 	if req.Ambiguous() {
 		dst = n.appendReadings(dst, req, rules)
+	} else {
+		for _, rule := range rules {
+			if !rule.Allow {
+				dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
+			}
+		}
 	}
 	for _, rule := range rules {
 		if rule.Elastic == nil || rule.Elastic.Parent == nil {
@@ -354,19 +355,22 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 	return dst
 }
 
-// appendReadings appends those that rules have whose keys are made of other readings of the
-// request's path.
+// appendReadings appends those of all readings of the request's path by which the rules
+// apply, each once.
 func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.Rule) []counter {
-	req.Readings(func(here []*limit.Rule) {
-		for _, rule := range here {
-			if rule.Allow || !slices.Contains(rules, rule) {
-				continue
-			}
-			from := len(dst)
-			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
-			if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
-				dst = dst[:from]
-			}
+	var of *limit.Rule
+	var cost uint64 // the same in all readings
+	req.Readings(func(rule *limit.Rule) {
+		if rule.Allow || !slices.Contains(rules, rule) {
+			return
+		}
+		if rule != of {
+			of, cost = rule, rule.CostOf(req)
+		}
+		from := len(dst)
+		dst = n.appendCounters(dst, req, rule, cost)
+		if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
+			dst = dst[:from]
 		}
 	})
 	return dst

@@ -132,6 +132,7 @@ func (c *compiler) document(doc *Document) {
 		c.ns.groups = append(c.ns.groups, newGroup(g))
 	}
 	c.parents(doc, from, first)
+	c.ns.readPaths()
 	c.bounded()
 	c.lenders(from)
 	c.unusedKeys()

@@ -24,6 +24,7 @@ func (c *compiler) descriptors(doc *Document) {
 		rules[i] = c.rule(indexed("rules", i), &g.rules[i])
 	}
 	c.ns.groups = []group{newGroup(rules)}
+	c.ns.readPaths()
 	tree.rule, _ = c.ns.Slot(descriptorRule)
 	tree.key, _ = c.ns.Slot(descriptorKey)
 	c.ns.descriptors = tree

@@ -100,7 +100,9 @@ func (c *compiler) when(path, text string, m *match) {
 	}
 	m.when = c.condition(path, text, func(name string) (Attribute, bool) {
 		c.use(path, name)
-		return c.attribute(name)
+		a, ok := c.attribute(name)
+		m.whenByPath = m.whenByPath || slices.Contains(a.slots, slotPath)
+		return a, ok
 	})
 	m.text = text
 	told, ok := m.when.(Wanting)

@@ -3,7 +3,8 @@ package limit
 import "fmt"
 
 // Condition is a compiled expression over the attributes of a request. It
-// serves many goroutines, and what it costs is bounded by its text.
+// serves many goroutines, and what it costs is bounded by its text. It reads those that it
+// looked up when it was compiled, and no others.
 type Condition interface {
 	// Holds says whether the expression is true of the request. An error, be
 	// it a port that is no number, makes the rule not apply; it is counted.

@@ -9,6 +9,7 @@ type group struct {
 	rules  []*Rule
 	index  *index  // nil where the rules are so few that they are asked in turn
 	inTurn []*Rule // the most that stand under nothing more than others
+	byPath bool    // another reading of a path may find another rule, or counter; see readPaths
 }
 
 // first is the rule of the lowest rank that applies; nil where none does.

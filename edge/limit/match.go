@@ -19,6 +19,8 @@ type match struct {
 	when     Condition // nil: always
 	text     string    // of when
 	wants    []fact    // what it needs to hold
+
+	whenByPath bool // it reads the path
 }
 
 // source is a name in key, has, lacks or equals, with the attributes that it

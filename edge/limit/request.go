@@ -2,7 +2,6 @@ package limit
 
 import (
 	"net/textproto"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -83,6 +82,7 @@ type Request struct {
 	key []byte
 
 	otherPaths []string // how other origins read its path
+	met        []met    // by those; see Readings
 }
 
 // NewRequest returns an empty request. It allocates only until the pool is
@@ -136,6 +136,8 @@ func (req *Request) Reset() {
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
+	clear(req.met)
+	req.met = req.met[:0]
 	req.Bounds, req.Bound, req.Awaits, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, false, false, nil
 }
 
@@ -211,27 +213,14 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	}
 }
 
-// AlsoPaths says how other origins read the request's path: see PathReadings. Nobody here
-// knows which of them serves it, so the rules of all readings apply, with keys of each, and
-// of the costs by route the highest. The slice belongs to the request from then on.
-func (req *Request) AlsoPaths(paths []string) { req.otherPaths = paths }
-
-// Ambiguous says that the request's path can be read in several ways.
-func (req *Request) Ambiguous() bool { return len(req.otherPaths) > 0 }
-
 // Rules are the rules that apply: the first match of each group, of other readings of
-// the path as well. The slice serves until the next call or Release.
+// the path as well. The slice serves until the next call or Release, and is Readings' too:
+// who leaves some of it out takes a copy.
 func (req *Request) Rules() []*Rule {
 	req.derived.forget()
 	req.rules = req.appendFirst(req.rules[:0])
 	if req.Ambiguous() {
-		req.Readings(func(rules []*Rule) {
-			for _, r := range rules {
-				if !slices.Contains(req.rules, r) {
-					req.rules = append(req.rules, r)
-				}
-			}
-		})
+		req.meet()
 	}
 	return req.rules
 }
@@ -244,24 +233,6 @@ func (req *Request) appendFirst(rules []*Rule) []*Rule {
 		}
 	}
 	return rules
-}
-
-// Readings has f see the request once with each other reading of its path in the place of
-// that, and the rules that apply then.
-func (req *Request) Readings(f func(rules []*Rule)) {
-	for i := range req.otherPaths {
-		req.swapPath(i)
-		f(req.appendFirst(nil))
-		req.swapPath(i)
-	}
-}
-
-// swapPath swaps the request's path with another reading of it.
-func (req *Request) swapPath(i int) {
-	path := req.attrs[slotPath]
-	req.put(slotPath, req.otherPaths[i])
-	req.otherPaths[i] = path
-	req.derived.forget()
 }
 
 // Scratch is a buffer for building keys; hand back what it grew to.

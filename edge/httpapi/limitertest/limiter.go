@@ -212,23 +212,19 @@ func (r *row) decision(allowed, peek bool) limit.Decision {
 // rows asks all rates of the rules, with the keys of each reading of the request's path.
 func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows []row) {
 	asked := map[string]bool{}
-	ask := func(here []*limit.Rule) {
-		for _, rule := range here {
-			material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
-			req.KeepScratch(material)
-			key := string(material)
-			if !ok || rule.Allow || asked[key] || !slices.Contains(rules, rule) {
-				continue
-			}
-			asked[key] = true
-			for _, rate := range rule.Rates {
-				cost := rate.CostOf(rule.CostOf(req))
-				rows = append(rows, l.ask(rule, rate, key+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
-			}
+	req.Readings(func(rule *limit.Rule) {
+		material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
+		req.KeepScratch(material)
+		key := string(material)
+		if !ok || rule.Allow || asked[key] || !slices.Contains(rules, rule) {
+			return
 		}
-	}
-	ask(rules)
-	req.Readings(ask)
+		asked[key] = true
+		for _, rate := range rule.Rates {
+			cost := rate.CostOf(rule.CostOf(req))
+			rows = append(rows, l.ask(rule, rate, key+"\x00"+rate.Name, cost, rate.Withheld(rule.ClassOf(req)), at))
+		}
+	})
 	return rows
 }
 
@@ -324,7 +320,7 @@ func (l *Limiter) Report(now time.Time, req *limit.Request) limit.Decision {
 
 // Answered charges the rules that count what the response was.
 func (l *Limiter) Answered(now time.Time, req *limit.Request) {
-	l.book(now, req, slices.DeleteFunc(req.Rules(), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) }))
+	l.book(now, req, slices.DeleteFunc(slices.Clone(req.Rules()), func(r *limit.Rule) bool { return !r.CountsAfter() || !r.Counts(req) }))
 }
 
 func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) limit.Decision {
