@@ -328,35 +328,38 @@ func denier(rules []*limit.Rule) (found *limit.Rule) {
 // counters resolves the request to the counters that its rules need.
 func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
 	if req.Ambiguous() {
-		dst = n.appendReadings(dst, req, rules)
-	} else {
-		for _, rule := range rules {
-			if !rule.Allow {
-				dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
-			}
+		return n.appendReadings(dst, req, rules)
+	}
+	for _, rule := range rules {
+		if !rule.Allow {
+			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
 		}
 	}
 	for _, rule := range rules {
-		if rule.Elastic == nil || rule.Elastic.Parent == nil {
-			continue
+		if rule.Elastic != nil && rule.Elastic.Parent != nil {
+			dst = n.appendLenders(dst, req, rule, rule.CostOf(req))
 		}
-		parent := rule.Elastic.Parent.For(req)
-		if slices.Contains(rules, parent) {
-			continue // it is asked and charged on its own account
-		}
-		from := len(dst)
-		dst = n.appendCounters(dst, req, parent, rule.CostOf(req))
-		for i := range dst[from:] {
-			dst[from+i].lends, dst[from+i].borrower = true, rule
-		}
-		lenders := slices.DeleteFunc(dst[from:], func(c counter) bool { return c.rate.PerRequest }) // a gap is nothing to lend
-		dst = dst[:from+len(lenders)]
 	}
 	return dst
 }
 
-// appendReadings appends those of all readings of the request's path by which the rules
-// apply, each once.
+// appendLenders appends the counters that a rule may borrow from, but for those that are
+// asked and charged on their own account.
+func (n *Node) appendLenders(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
+	from := len(dst)
+	dst = n.appendCounters(dst, req, rule.Elastic.Parent.For(req), cost)
+	if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key && (!c.lends || c.borrower == rule) }) {
+		return dst[:from]
+	}
+	for i := range dst[from:] {
+		dst[from+i].lends, dst[from+i].borrower = true, rule
+	}
+	lenders := slices.DeleteFunc(dst[from:], func(c counter) bool { return c.rate.PerRequest }) // a gap is nothing to lend
+	return dst[:from+len(lenders)]
+}
+
+// appendReadings is counters for all readings of the request's path: each counter once, and
+// all of those that lend must have room.
 func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.Rule) []counter {
 	var of *limit.Rule
 	var cost uint64 // the same in all readings
@@ -372,6 +375,15 @@ func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.
 		if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
 			dst = dst[:from]
 		}
+	})
+	req.Readings(func(rule *limit.Rule) {
+		if rule.Elastic == nil || rule.Elastic.Parent == nil || !slices.Contains(rules, rule) {
+			return
+		}
+		if rule != of {
+			of, cost = rule, rule.CostOf(req)
+		}
+		dst = n.appendLenders(dst, req, rule, cost)
 	})
 	return dst
 }

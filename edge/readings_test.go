@@ -1,10 +1,12 @@
 package edge
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 // readAs is a request of a user whose path can be read in several ways.
@@ -61,5 +63,56 @@ func TestReadingsThatMeetNoRuleAreNotCharged(t *testing.T) {
 	}
 	if used := ownOf(n, readAs(n, "", "/login")); used != 1 {
 		t.Errorf("%d of /login used, want 1", used)
+	}
+}
+
+// What is borrowed is borrowed of all readings: whoever spells a path otherwise gets no
+// more of its parent than who does not, and leaves as much.
+func TestReadingsBorrowOfEach(t *testing.T) {
+	user := perUser(limit.RateSpec{Limit: 4, Per: time.Hour})
+	user.Name, user.Priority, user.Match.Has = "user", 10, []string{"user"}
+	user.Margin.Elastic = limit.ElasticSpec{UpToPercent: 1000, Parent: "path"}
+	n := newNode(t, Config{}, user, limit.RuleSpec{Name: "path", Key: []string{"path"}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}})
+	got := 0
+	for i := range 50 {
+		if n.Check(start, readAs(n, "u", fmt.Sprint("/x", i), "/login")).Allowed {
+			got++
+		}
+	}
+	if used := ownOf(n, readAs(n, "", "/login")); got != 9 || used != 5 {
+		t.Errorf("%d admitted and %d of the parent's 5 borrowed, want 9 and 5", got, used)
+	}
+}
+
+// A parent that applies by one reading, and is asked for that, lends of the others.
+func TestReadingsBorrowWhereTheParentAppliesToo(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		user := perUser(limit.RateSpec{Limit: 1, Per: time.Hour})
+		user.Name, user.Priority, user.Match.Path = "user", 10, []string{"/login"}
+		user.Margin.Elastic = limit.ElasticSpec{UpToPercent: 1000, Parent: "path"}
+		if after {
+			user.CountWhen = "response.status == 401"
+		}
+		set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{
+			user, {Name: "path", Key: []string{"path"}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}},
+		}})
+		if set == nil {
+			t.Fatal(problems)
+		}
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+		n.SetRules(set)
+		for range 2 {
+			req := readAs(n, "u", "/x", "/login")
+			if d := n.Check(start, req); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			req.Set("response.status", "401")
+			n.Answered(start, req)
+		}
+		for path, want := range map[string]uint64{"/x": 2, "/login": 1} {
+			if used := ownOf(n, readAs(n, "", path)); used != want {
+				t.Errorf("after %v: %d of %s used, want %d", after, used, path, want)
+			}
+		}
 	}
 }

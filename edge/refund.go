@@ -206,9 +206,14 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 		return
 	}
 	var room [maxCounters]counter
-	counters := slices.DeleteFunc(n.counters(req, counting, room[:0]), func(c counter) bool {
-		return c.lends && (c.borrower.Mode != limit.Enforce || slices.Contains(all, c.rule))
-	})
+	counters := n.counters(req, counting, room[:0])
+	if slices.ContainsFunc(counters, func(c counter) bool { return c.lends }) {
+		asked := n.counters(req, all, nil)
+		counters = slices.DeleteFunc(counters, func(c counter) bool {
+			own := func(a counter) bool { return a.key == c.key && !a.lends }
+			return c.lends && (c.borrower.Mode != limit.Enforce || slices.ContainsFunc(asked, own))
+		})
+	}
 	n.bookAll(n.clock.At(now), req, counters)
 }
 
