@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +114,41 @@ func TestReadingsBorrowWhereTheParentAppliesToo(t *testing.T) {
 			if used := ownOf(n, readAs(n, "", path)); used != want {
 				t.Errorf("after %v: %d of %s used, want %d", after, used, path, want)
 			}
+		}
+	}
+}
+
+// A response counts where it does by one reading of its request's path.
+func TestReadingsCountTheirResponses(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 3, Per: time.Hour})
+	rule.CountWhen = `response.status == 401 && path == "/login"`
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}})
+	if set == nil {
+		t.Fatal(problems)
+	}
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+	n.SetRules(set)
+	for _, c := range []struct {
+		user, path, status string
+		others             []string
+		want               int
+	}{
+		{"plain", "/login", "401", nil, 3},
+		{"spelled", "/x/login", "401", []string{"/x%2Fb/../login", "/login", "/else"}, 3},
+		{"elsewhere", "/x/login", "401", []string{"/x"}, 20},
+		{"right", "/x/login", "200", []string{"/login"}, 20},
+	} {
+		got := 0
+		for range 20 {
+			req := readAs(n, c.user, c.path, slices.Clone(c.others)...)
+			if n.Check(start, req).Allowed {
+				got++
+				req.Set("response.status", c.status)
+				n.Answered(start, req)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %d of 20 admitted, want %d", c.user, got, c.want)
 		}
 	}
 }

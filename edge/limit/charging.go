@@ -163,7 +163,9 @@ func (c *compiler) countWhen(path, text string, r *Rule) string {
 			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus}, true
 		}
 		c.use(path, name)
-		return c.attribute(name)
+		a, ok := c.attribute(name)
+		r.countsByPath = r.countsByPath || slices.Contains(a.slots, slotPath)
+		return a, ok
 	})
 	if told, ok := r.countWhen.(Canonical); ok {
 		return told.Canonical()
@@ -197,13 +199,18 @@ func (r *Rule) CountsAfter() bool { return r.countWhen != nil }
 
 // Counts says whether a request is to be charged, once what is known of the
 // response was Set: "response.status" and others of that form. Rules without
-// count_when charge all. Where its condition fails it does not hold, and the
-// failure is counted.
+// count_when charge all. It is enough that it does by one reading of the request's path.
+// Where its condition fails it does not hold, and the failure is counted.
 func (r *Rule) Counts(req *Request) bool {
 	if r.countWhen == nil {
 		return true
 	}
 	ok, err := r.countWhen.Holds(req)
+	for i := 0; r.countsByPath && i < len(req.otherPaths) && (!ok || err != nil); i++ {
+		req.swapPath(i)
+		ok, err = r.countWhen.Holds(req)
+		req.swapPath(i)
+	}
 	if err != nil {
 		r.counts.failures.Add(1)
 		return false

@@ -71,10 +71,11 @@ type Rule struct {
 	byRoute   []routeCost
 	costFrom  []int     // the header that trusted callers name a cost in; nil: none
 	countWhen Condition // nil: always
-	// asksResponse says that countWhen looks at the response.
-	asksResponse bool
-	classes      *classes // nil: none
-	identity     []byte
+	// asksResponse says that countWhen looks at the response, countsByPath at the path.
+	asksResponse, countsByPath bool
+
+	classes  *classes // nil: none
+	identity []byte
 
 	tierFrom []int   // attributes that name the tenant; nil: no tenant is different
 	variants []*Rule // by multiplier
