@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -151,4 +152,33 @@ func TestReadingsCountTheirResponses(t *testing.T) {
 			t.Errorf("%s: %d of 20 admitted, want %d", c.user, got, c.want)
 		}
 	}
+}
+
+// Who waits for rights is woken by those of the reading that denies, be it another than
+// the request's own.
+func TestReadingsWaitForTheOneThatDenies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := waitingNode(t, func(r *limit.RuleSpec) { r.Key = []string{"path"} })
+		ask := func(path string, others ...string) <-chan asked {
+			out := make(chan asked, 1)
+			go func() { // ends with the wait, which is bounded
+				req := readAs(n, "", path, others...)
+				defer req.Release()
+				began := time.Now()
+				d := n.CheckWait(t.Context(), began, req)
+				out <- asked{d, time.Since(began)}
+			}()
+			synctest.Wait()
+			time.Sleep(20 * time.Millisecond)
+			answerClaims(t, n, grants(5, 0))
+			return out
+		}
+		later(t, ask("/x/login"))
+		for _, c := range [][]string{{"/x/login", "/login"}, {"/a", "/x/login"}, {"/b", "/c"}} {
+			if a := later(t, ask(c[0], c[1])); !a.d.Allowed || a.took != 20*time.Millisecond {
+				t.Errorf("%q: %+v after %v, want it admitted as the rights come", c, a.d, a.took)
+			}
+		}
+		idle(t, n)
+	})
 }

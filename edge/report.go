@@ -55,7 +55,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		d.Allowed, d.Zone, d.RetryAfter, d.Least = false, limit.ZoneHard, max(wait, filled), least
 		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
 		if d.Basis.Short {
-			d.Basis.Await = await(counters)
+			d.Basis.Await, req.Awaited = await(counters), uint64(counters[best].key)
 		}
 	}
 	return d

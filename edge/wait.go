@@ -52,7 +52,7 @@ func (n *Node) wait(ctx context.Context, now, called time.Time, req *limit.Reque
 	over := time.NewTimer(d.Basis.Await - time.Since(called))
 	defer over.Stop()
 	for {
-		err := queue.wait(ctx, n.counterOf(req, &d), news, over.C)
+		err := queue.wait(ctx, deltasync.Key(req.Awaited), news, over.C)
 		if ctx.Err() != nil {
 			req.Awaits = false
 			queue.gone.Add(1)
@@ -73,12 +73,6 @@ func (n *Node) wait(ctx context.Context, now, called time.Time, req *limit.Reque
 		req.Awaits = false
 		return d
 	}
-}
-
-// counterOf is the counter that a request was denied by.
-func (n *Node) counterOf(req *limit.Request, d *limit.Decision) deltasync.Key {
-	hash, _ := n.hash(req, d.Rule) // it was there a moment ago
-	return hash.Key(d.Rate.Generation)
 }
 
 // waiters are the requests that wait for rights, by counter. Grants wake them; none

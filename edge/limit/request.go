@@ -64,6 +64,10 @@ type Request struct {
 	// counted, or given back.
 	Recorded bool
 
+	// Awaited is, after a Check with Awaits, the counter that it was denied by, if that may
+	// soon have rights.
+	Awaited uint64
+
 	// States has, after a Check with Details, one row for each rate asked.
 	States []State
 
@@ -138,7 +142,7 @@ func (req *Request) Reset() {
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
-	req.Bounds, req.Bound, req.Awaits, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, false, false, nil
+	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, false, nil
 }
 
 // Namespace is the one that the request was made for.
