@@ -1,9 +1,11 @@
 package edge
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Explain says how a request stands with every rule of its namespace, and why. It
@@ -15,24 +17,36 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	req.Peek, req.Details, req.Bounds = true, true, true
 	out.Decision = n.Check(now, req)
 	t := n.clock.At(now)
+	hashes := n.hashes(req, out.Rules)
 	for i := range req.States {
 		state := &req.States[i]
-		for j := range out.Rules {
-			f := &out.Rules[j]
-			if f.Rule.Name != state.Rule.Name || f.Miss.Field != "" {
-				continue
+		key := deltasync.Key(state.Counter)
+		standing := limit.Standing{State: *state, Heard: -1}
+		if k := slices.IndexFunc(before, func(b Belief) bool { return b.Key == key }); k >= 0 {
+			standing.Seen = before[k].Live
+			n.stand(&standing, before[k], t)
+		}
+		for j, hash := range hashes {
+			if hash != 0 && hash.Key(state.Rate.Generation) == key {
+				out.Rules[j].Rates = append(out.Rules[j].Rates, standing)
 			}
-			standing := limit.Standing{State: *state, Heard: -1}
-			for _, b := range before {
-				if b.Rate.Generation == state.Rate.Generation && b.Rule.Name == state.Rule.Name {
-					standing.Seen = b.Live
-					n.stand(&standing, b, t)
-				}
-			}
-			f.Rates = append(f.Rates, standing)
 		}
 	}
 	return out
+}
+
+// hashes are those of the findings' counters; 0 of what does not apply.
+func (n *Node) hashes(req *limit.Request, found []limit.Finding) []deltasync.Hash {
+	hashes := make([]deltasync.Hash, len(found))
+	req.Readings(func(rule *limit.Rule) {
+		hash, ok := n.hash(req, rule)
+		for i := range found {
+			if f := &found[i]; ok && f.Of(req, rule) {
+				hashes[i] = hash
+			}
+		}
+	})
+	return hashes
 }
 
 // stand fills in what the record of a counter says, which was just asked.

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,5 +87,37 @@ func TestExplainShare(t *testing.T) {
 	_, s := explainUser(n, start.Add(1020*time.Millisecond), "u")
 	if s.Own.Omega != 0.5 || s.Own.Weight <= 0 || s.Granted.Free || s.Granted.Cost == 0 || s.Granted.Cost > 50 || !s.Bound.Known || s.Heard < 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Of a path that can be read in several ways each reading is told by its key, with what is
+// used of that; and no rule that applies by one of them is told as missed.
+func TestExplainReadings(t *testing.T) {
+	rate := []limit.RateSpec{{Limit: 10, Per: time.Hour}}
+	n := newNode(t, Config{},
+		limit.RuleSpec{Name: "path", Group: "a", Key: []string{"path"}, Rates: rate},
+		limit.RuleSpec{Name: "login", Group: "b", Priority: 2, Match: limit.MatchSpec{Path: []string{"/login"}}, Key: []string{"user"}, Rates: rate},
+		limit.RuleSpec{Name: "else", Group: "b", Priority: 1, Match: limit.MatchSpec{Path: []string{"/else"}}, Rates: rate},
+	)
+	for range 7 {
+		n.Check(start, readAs(n, "u", "/login"))
+	}
+	for range 2 {
+		n.Check(start, readAs(n, "u", "/public"))
+	}
+	var got []string
+	for _, f := range n.Explain(start, readAs(n, "u", "/public", "/login")).Rules {
+		told := fmt.Sprintf("%s [%s] %s", f.Rule.Name, f.Key, f.Miss.Field)
+		for _, s := range f.Rates {
+			told += fmt.Sprintf("%d used %d left seen %v", s.Local, s.Remaining, s.Seen)
+		}
+		got = append(got, told)
+	}
+	want := []string{
+		"path [path=/public] 2 used 8 left seen true", "path [path=/login] 7 used 3 left seen true",
+		"login [user=u] 7 used 3 left seen true", "else [] match.path",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n%q, want\n%q", got, want)
 	}
 }

@@ -29,7 +29,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 		if req.Details {
 			req.States = append(req.States, limit.State{
-				Rule: c.rule, Rate: c.rate, Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: c.over, Why: c.why(now),
+				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Remaining: remaining(c, uncharged), RetryAfter: retry, Denied: c.over, Why: c.why(now),
 			})
 		}
 		if denied {

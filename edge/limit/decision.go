@@ -68,6 +68,7 @@ type Basis struct {
 type State struct {
 	Rule       *Rule
 	Rate       *Rate
+	Counter    uint64 // the name that the node counts under; a rate has one for each reading of a path
 	Remaining  uint64
 	RetryAfter time.Duration
 	Denied     bool

@@ -31,7 +31,8 @@ type Explanation struct {
 	More     int       // rules that do not apply, and are not told of
 }
 
-// Finding is one rule of an Explanation.
+// Finding is one rule of an Explanation; of one that applies by several readings of the
+// request's path, as many as they give it keys.
 type Finding struct {
 	Rule  *Rule // as it is for the request's tenant
 	Miss  Miss  // why it does not apply; zero where it does
@@ -64,18 +65,21 @@ const mostMisses = 100
 // Explain says of each rule of the namespace whether it applies to the request, and if
 // not why. Rates are not asked.
 func (req *Request) Explain() (out Explanation) {
-	applied := slices.Clone(req.Rules())
-	for _, r := range applied {
-		out.Rules = append(out.Rules, Finding{Rule: r, Key: r.KeyText(req)})
-	}
+	req.Rules()
+	req.Readings(func(r *Rule) {
+		if !slices.ContainsFunc(out.Rules, func(f Finding) bool { return f.Of(req, r) }) {
+			out.Rules = append(out.Rules, Finding{Rule: r, Key: r.KeyText(req)})
+		}
+	})
+	applied := len(out.Rules)
 	for i := range req.ns.groups {
 		g := &req.ns.groups[i]
-		first := g.first(req)
+		first, others := g.first(req), g.firstOfOthers(req)
 		for _, r := range g.rules {
 			switch {
-			case r == first:
+			case r == first || slices.Contains(others, r):
 				continue
-			case len(out.Rules)-len(applied) >= mostMisses:
+			case len(out.Rules)-applied >= mostMisses:
 				out.More++
 				continue
 			}
@@ -87,6 +91,23 @@ func (req *Request) Explain() (out Explanation) {
 		}
 	}
 	return out
+}
+
+// Of says that the finding is of a rule that applies, as the request stands: see Readings.
+func (f *Finding) Of(req *Request, r *Rule) bool {
+	return f.Rule == r && f.Miss.Field == "" && f.Key == r.KeyText(req)
+}
+
+// firstOfOthers are those that are first by other readings of the path.
+func (g *group) firstOfOthers(req *Request) (found []*Rule) {
+	for i := range req.otherPaths {
+		req.swapPath(i)
+		if r := g.first(req); r != nil {
+			found = append(found, r)
+		}
+		req.swapPath(i)
+	}
+	return found
 }
 
 // misses is the first thing that keeps the rule from applying, in the order of

@@ -181,13 +181,18 @@ func (l *Limiter) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	out := req.Explain()
 	req.Peek, req.Details = true, true
 	out.Decision = l.Check(now, req)
-	for _, s := range req.States {
+	req.Readings(func(rule *limit.Rule) {
+		key, ok := keyOf(req, rule)
 		for i := range out.Rules {
-			if f := &out.Rules[i]; f.Rule == s.Rule && f.Miss.Field == "" {
-				f.Rates = append(f.Rates, limit.Standing{State: s, Heard: -1})
+			if f := &out.Rules[i]; ok && f.Of(req, rule) && f.Rates == nil {
+				for _, s := range req.States {
+					if c := l.byName[key+"\x00"+s.Rate.Name]; s.Rule == rule && c != nil && c.id == s.Counter {
+						f.Rates = append(f.Rates, limit.Standing{State: s, Heard: -1})
+					}
+				}
 			}
 		}
-	}
+	})
 	return out
 }
 
@@ -213,9 +218,7 @@ func (r *row) decision(allowed, peek bool) limit.Decision {
 func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows []row) {
 	asked := map[string]bool{}
 	req.Readings(func(rule *limit.Rule) {
-		material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
-		req.KeepScratch(material)
-		key := string(material)
+		key, ok := keyOf(req, rule)
 		if !ok || rule.Allow || asked[key] || !slices.Contains(rules, rule) {
 			return
 		}
@@ -226,6 +229,13 @@ func (l *Limiter) rows(req *limit.Request, rules []*limit.Rule, at int64) (rows 
 		}
 	})
 	return rows
+}
+
+// keyOf is what a rule's counters for the request are named by, before the rate's name.
+func keyOf(req *limit.Request, rule *limit.Rule) (key string, ok bool) {
+	material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
+	req.KeepScratch(material)
+	return string(material), ok
 }
 
 func (l *Limiter) ask(rule *limit.Rule, rate *limit.Rate, key string, cost, withheld uint64, at int64) row {
@@ -241,7 +251,7 @@ func (l *Limiter) ask(rule *limit.Rule, rate *limit.Rate, key string, cost, with
 	level := rate.Measure(&c.exact, nil, c.cells, limit.Carry{}, at)
 	need := crdt.SatAdd(cost, withheld)
 	r := row{
-		state: limit.State{Rule: rule, Rate: rate, Denied: need > rate.Room(level)},
+		state: limit.State{Rule: rule, Rate: rate, Counter: c.id, Denied: need > rate.Room(level)},
 		cost:  cost, used: rate.Rounded(level), counter: c,
 	}
 	r.state.Remaining = crdt.SatSub(rate.Limit, r.used)
