@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -237,12 +238,18 @@ func appendViolated(dst []byte, x *answer) []byte {
 	dst = appendString(dst, x.decision.Rate.Policy)
 	for i := range x.states {
 		s := &x.states[i]
-		if s.Denied && s.Rule.Mode == limit.Enforce && s.Rule.Show == limit.ShowAll && s.Rate != x.decision.Rate {
+		if s.Denied && s.Rule.Mode == limit.Enforce && s.Rule.Show == limit.ShowAll && s.Rate.Policy != x.decision.Rate.Policy && !x.deniedBefore(i) {
 			dst = append(dst, ',')
 			dst = appendString(dst, s.Rate.Policy)
 		}
 	}
 	return append(dst, ']')
+}
+
+// deniedBefore says that the policy of a state denied by another before it: of another
+// reading of the request's path.
+func (a *answer) deniedBefore(i int) bool {
+	return slices.ContainsFunc(a.states[:i], func(s limit.State) bool { return s.Denied && s.Rate.Policy == a.states[i].Rate.Policy })
 }
 
 // warnEvery is how often a proxy that is not trusted is logged.

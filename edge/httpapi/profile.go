@@ -160,17 +160,40 @@ func (f *fields) parameter(name string, v uint64) {
 }
 
 // eachShown calls show for the rates that clients are told of: the one chosen,
-// or where its rule shows all, those of all rules that do.
+// or where its rule shows all, those of all rules that do. Of a policy that was asked for
+// several readings of a path the tightest is told: a list has each name once.
 func (a *answer) eachShown(show func(*limit.State)) {
 	if a.told.Rule.Show != limit.ShowAll || len(a.states) == 0 {
 		show(&a.told)
 		return
 	}
 	for i := range a.states {
-		if s := &a.states[i]; s.Rule.Show == limit.ShowAll && shows(s.Rule) {
-			show(s)
+		if s := &a.states[i]; s.Rule.Show == limit.ShowAll && shows(s.Rule) && !a.hasBefore(i) {
+			show(a.tightest(i))
 		}
 	}
+}
+
+// hasBefore says that the policy of a state is that of another before it.
+func (a *answer) hasBefore(i int) bool {
+	for j := range a.states[:i] {
+		if a.states[j].Rate.Policy == a.states[i].Rate.Policy {
+			return true
+		}
+	}
+	return false
+}
+
+// tightest is the state with the least left of those of a policy, the first of which is at i.
+func (a *answer) tightest(i int) *limit.State {
+	least := &a.states[i]
+	for j := i + 1; j < len(a.states); j++ {
+		s := &a.states[j]
+		if s.Rate.Policy == least.Rate.Policy && (s.Remaining < least.Remaining || s.Remaining == least.Remaining && s.RetryAfter > least.RetryAfter) {
+			least = s
+		}
+	}
+	return least
 }
 
 // effective is the time within which a client may use no more than what

@@ -169,6 +169,31 @@ func TestSpellingsShareTheLimitOfTheirPath(t *testing.T) {
 	}
 }
 
+// Each policy is told once, and as it is of the reading with the least left.
+func TestReadingsAreToldAsTheTightest(t *testing.T) {
+	rule := limit.RuleSpec{Name: "p", Key: []string{"client_ip", "path"}, Rates: []limit.RateSpec{{Limit: 2, Per: time.Minute}, {Limit: 2, Per: time.Hour}}}
+	rule.OnLimit.ShowHeaders, rule.OnLimit.Headers = "all", []string{"draft-11", "envoy"}
+	limited, err := httplimit.New(node(t, rule), "", httpapi.Config{Now: func() time.Time { return time.Unix(1_800_000_000, 0) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := limited(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for i, c := range []struct{ target, want, violated string }{
+		{"/login", `"p.1m";r=1;t=60, "p.1h";r=1;t=3600`, ""},
+		{"/x%2Fb/../login", `"p.1m";r=0;t=60, "p.1h";r=0;t=3600`, ""},
+		{"/x%2Fb/../login", `"p.1m";r=0;t=61, "p.1h";r=0;t=3645`, `["p.1h","p.1m"]`},
+		{"/x%2Fb/../else", `"p.1m";r=1;t=60, "p.1h";r=1;t=3600`, ""},
+		{"/x%2Fb/../else", `"p.1m";r=0;t=60, "p.1h";r=0;t=3600`, ""},
+		{"/x%2Fb/../else", `"p.1m";r=0;t=61, "p.1h";r=0;t=3645`, `["p.1h","p.1m"]`},
+	} {
+		w := get(h, c.target, "192.0.2.1:1", nil)
+		policies := w.Header().Get("RateLimit-Policy") + w.Header().Get("X-RateLimit-Limit")
+		if got := w.Header().Get("RateLimit"); got != c.want || strings.Count(policies, "p.1m") != 2 || strings.Count(policies, "p.1h") != 2 || !strings.Contains(w.Body.String(), c.violated) {
+			t.Errorf("%d: %s: %d %s, %v %s; want %s, violated %s", i, c.target, w.Code, got, w.Header(), w.Body, c.want, c.violated)
+		}
+	}
+}
+
 // A target without a path is "/" (RFC 9110 section 4.2.3), to a proxy as well, which passes
 // on others as paths.
 func TestTargetsWithoutPathAreLimited(t *testing.T) {
