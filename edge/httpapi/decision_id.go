@@ -82,20 +82,21 @@ func (i *ids) append(dst []byte, now time.Time, proves uint64) []byte {
 	return dst
 }
 
-// digest is of what a request is charged to: each rule that applies, its key and cost.
-// It is not 0.
+// digest is of what a request is charged to: each rule that applies, its cost, and its
+// keys, of each reading of the request's path. It is not 0.
 func (i *ids) digest(req *limit.Request) uint64 {
+	req.Rules()
 	text := req.Scratch()
-	for _, rule := range req.Rules() {
+	req.Readings(func(rule *limit.Rule) {
 		from := len(text)
 		text = append(append(text, rule.Name...), 0)
 		keyed, ok := rule.AppendKey(text, req)
 		if text = keyed; !ok {
 			text = text[:from]
-			continue
+			return
 		}
 		text = binary.BigEndian.AppendUint64(text, rule.CostOf(req))
-	}
+	})
 	req.KeepScratch(text)
 	return max(1, maphash.Bytes(i.seed, text))
 }
