@@ -281,7 +281,7 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		n.book(c)
 		switch {
 		case c.rate.Queue && c.cost > 0:
-			c.record.block.memory.exact.Queued(c.rate, c.cost, now+int64(c.delay))
+			c.record.block.memory.exact.Queued(c.rate, c.cost, now+int64(c.delay), now)
 		case c.delay > 0 && c.rate.Bucket():
 			c.record.block.memory.exact.Waits(c.rate, c.need-c.cost, now+int64(c.delay), now)
 		}

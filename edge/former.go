@@ -159,14 +159,15 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		if r := s.find(old); r != nil {
 			b := s.whole(r)
 			r.settle()
-			own = max(own, roundedUp(b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until)))
-			all = max(all, roundedUp(b.rate.Used(s.sums(b), b.memory.carry, until)))
+			l.next = max(l.next, b.memory.exact.Next()) // first: what looks back in time takes it for set back
+			own = max(own, b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until).RoundedUp())
+			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
-			l.next = max(l.next, b.memory.exact.Next(), until+int64(was.Delay(nil, s.sums(b), b.memory.carry, until)))
+			l.next = max(l.next, until+int64(was.Delay(nil, s.sums(b), b.memory.carry, until)))
 			n.forget(s, s.placeOf(old), now)
 		} else {
 			seen := n.cfg.View.Get(old)
-			all = max(all, roundedUp(was.Used(seen.Cells, seen.Carry, until)))
+			all = max(all, was.Used(seen.Cells, seen.Carry, until).RoundedUp())
 			l.until = max(l.until, seen.Until)
 			l.next = max(l.next, until+int64(was.Latest(seen.Cells, seen.Carry, until)))
 		}
@@ -183,7 +184,7 @@ func leftIn(rate *limit.Rate, level uint64, from, to int64) uint64 {
 	}
 	var x limit.Exact
 	x.Charge(rate, level, from)
-	return roundedUp(rate.Measure(&x, nil, nil, crdt.Carry{}, to))
+	return rate.Measure(&x, nil, nil, crdt.Carry{}, to).RoundedUp()
 }
 
 // moved is a level under another rate. Of what a bucket starts with once, as much stays
@@ -194,13 +195,6 @@ func moved(level uint64, was, rate *limit.Rate) uint64 {
 		return level
 	}
 	return crdt.SatSub(crdt.SatAdd(level, rate.Drain.Floor), was.Drain.Floor)
-}
-
-func roundedUp(l limit.Level) uint64 {
-	if l.Part {
-		return crdt.SatAdd(l.Whole, 1)
-	}
-	return l.Whole
 }
 
 // placeOf is where the record of a key stands that is live.
@@ -216,14 +210,13 @@ func (s *shard) placeOf(key deltasync.Key) int {
 func (s *shard) bequeath(r *record, l legacy, now int64) {
 	b := r.block
 	if l.own > 0 {
-		x := &b.memory.exact
-		x.Charge(b.rate, crdt.SatSub(l.own, roundedUp(b.rate.Measure(x, nil, nil, crdt.Carry{}, l.at))), l.at)
+		b.memory.exact.Inherits(b.rate, l.own, l.at)
 	}
 	if l.all > 0 {
 		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
 	}
 	if b.rate.Queue {
-		b.memory.exact.Behind(l.next)
+		b.memory.exact.Behind(l.next, now)
 	}
 	s.obey(r, l.until, now)
 }

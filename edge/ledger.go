@@ -368,7 +368,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	s.retire(r, now) // by the rate that it was charged under
 	if rate.Queue && b.rate.Queue && r.epoch&^opened != rule.Epoch {
 		// Who waits, here or elsewhere, keeps his turn of the pace that was.
-		b.memory.exact.Behind(now + int64(s.delay(b, now)))
+		b.memory.exact.Behind(now+int64(s.delay(b, now)), now)
 	}
 	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)

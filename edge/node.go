@@ -231,7 +231,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	}
 	s.recall(b, now) // where a clock was set back since
 	if rate.Queue {
-		b.memory.exact.Behind(now + int64(n.behind(rate, s.sums(b), b.memory.carry, now)))
+		b.memory.exact.Behind(now+int64(n.behind(rate, s.sums(b), b.memory.carry, now)), now)
 	}
 	s.weigh(b)
 	s.obey(r, seen.Until, now)

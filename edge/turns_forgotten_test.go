@@ -37,3 +37,45 @@ func TestForgottenTurnsAreTakenForTheLatest(t *testing.T) {
 		}
 	}
 }
+
+// Turns go back with a clock that is set back, also where nobody was charged since what is
+// known of them was forgotten, or rules changed: who comes then waits for a full queue at
+// the most.
+func TestTurnsGoBackWithTheClock(t *testing.T) {
+	const full = 40 * time.Second
+	rules := func(pace, most time.Duration, scope string) limit.RuleSpec {
+		return perUser(limit.RateSpec{Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 1, Per: pace}, Queue: true, MaxWait: most, Scope: scope})
+	}
+	for _, scope := range []string{"edge", "global"} {
+		for _, most := range []time.Duration{0, 10 * time.Second} {
+			for name, pace := range map[string]time.Duration{"the same": time.Second, "in the same slices": 900 * time.Millisecond, "in others": 100 * time.Millisecond} {
+				for _, forgotten := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s, %v at most, a pace %s, forgotten: %v", scope, most, name, forgotten), func(t *testing.T) {
+						n := newNode(t, Config{View: mapView{}}, rules(time.Second, most, scope))
+						for range 45 {
+							join(t, n, start, 1)
+						}
+						if forgotten {
+							forgetAll(n, start)
+						}
+						n.SetRules(compile(t, rules(pace, most, scope)))
+						join(t, n, start, 1)
+						back := start.Add(-time.Hour)
+						for now := back; ; now = now.Add(time.Second) {
+							n.Tick(now)
+							if w, ok := join(t, n, now, 1); ok {
+								if w.turn.Sub(back) > full+time.Second {
+									t.Errorf("%v after the clock was set back somebody is told to come in %v", now.Sub(back), w.turn.Sub(now))
+								}
+								break
+							}
+							if now.Sub(back) > full {
+								t.Fatalf("nobody is let in within %v", full)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}

@@ -24,6 +24,7 @@ type bucket struct {
 	empty int64  // until when it was at the floor, as far as known
 	least uint64 // the least room that any who waits was told to wait for
 	turn  int64  // when the last of them may go on; of a queue when who comes next may
+	told  int64  // when that was last said: it may be of a bucket that was never charged here
 }
 
 // Waits notes that a request was told to wait until its turn, for room in a bucket of which
@@ -31,6 +32,7 @@ type bucket struct {
 // closed, by limits of their own, or as others of their class.
 func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
 	b, room := &x.bucket, crdt.SatSub(r.Ceiling, withheld)
+	b.told = max(b.told, now)
 	if b.turn <= now { // nobody waits any more
 		b.least, b.turn = room, turn
 		return
@@ -42,13 +44,26 @@ func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
 // later may go on before what it cost has flowed out from then on, whatever becomes of the
 // level. That falls at once where rules make the outflow faster, or others give back, and
 // what lies ahead of a clock that was set back says nothing of who came since.
-func (x *Exact) Queued(r *Rate, cost uint64, turn int64) {
+func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
-	x.Behind(satAdd(turn, int64(min(whole, math.MaxInt64))))
+	x.Behind(satAdd(turn, int64(min(whole, math.MaxInt64))), now)
 }
 
-// Behind notes that nobody's turn in a queue may come before an instant.
-func (x *Exact) Behind(turn int64) { x.bucket.turn = max(x.bucket.turn, turn) }
+// Behind notes, at now, that nobody's turn in a queue may come before an instant.
+func (x *Exact) Behind(turn, now int64) {
+	b := &x.bucket
+	b.turn, b.told = max(b.turn, turn), max(b.told, now)
+}
+
+// Inherits charges what was in a bucket some time ago. What is known of turns was told
+// since, by the same clock.
+func (x *Exact) Inherits(r *Rate, level uint64, at int64) {
+	told := x.bucket.told
+	x.bucket.told = 0
+	has := x.bucket.asOf(r, at)
+	x.bucket.charge(r, crdt.SatSub(level, r.ofExact(&has).RoundedUp()), at)
+	x.bucket.told = told
+}
 
 // Next is when whoever comes next may go on at the earliest, of a queue.
 func (x *Exact) Next() int64 { return x.bucket.turn }
@@ -85,8 +100,11 @@ func (b *bucket) asOf(r *Rate, now int64) bucket {
 
 // follow lets a level of before a clock was set back drain from now on.
 func (b *bucket) follow(r *Rate, now int64) {
+	if last := max(b.at, b.told); r.setBack(last, now) {
+		b.turn = satSub(b.turn, last-now) // who waits does so by a clock that nobody sets
+		b.told = min(b.told, now)
+	}
 	if r.setBack(b.at, now) {
-		b.turn = satSub(b.turn, b.at-now) // who waits does so by a clock that nobody sets
 		b.at, b.empty = now, min(b.empty, now)
 	}
 }

@@ -212,6 +212,14 @@ type Level struct {
 	Part  bool
 }
 
+// RoundedUp is the level in whole units.
+func (l Level) RoundedUp() uint64 {
+	if l.Part {
+		return crdt.SatAdd(l.Whole, 1)
+	}
+	return l.Whole
+}
+
 // Carry is what is left of slices that were retired: the level of a bucket at
 // a slice boundary. Windows carry nothing.
 type Carry = crdt.Carry

@@ -160,7 +160,7 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 		if d.Allowed && !req.Peek && !r.state.Rule.CountsAfter() {
 			l.charge(r, at)
 			if r.state.Rate.Queue {
-				r.counter.exact.Queued(r.state.Rate, r.cost, at+int64(delay))
+				r.counter.exact.Queued(r.state.Rate, r.cost, at+int64(delay), at)
 			}
 			if req.Receipt && r.cost > 0 {
 				req.Charges = append(req.Charges, limit.Charge{
