@@ -257,8 +257,9 @@ func readingsOf(target string) (path string, others []string) {
 	scheme, rest, absolute := strings.Cut(target, "://")
 	if !absolute { // "*", as OPTIONS has it, which proxies pass on as a path where it comes with other methods
 		others = also(nil, "/"+target, limit.PathReadings)
-		// What stands behind "http:/" is a path to net/http, and an authority to who makes a URL of it.
-		if scheme, rest, _ = strings.Cut(target, ":"); scheme != "" && rest != "" && (rest[0] == '/' || rest[0] == '\\') {
+		// What stands behind "http:/" is a path to net/http, and an authority to who makes a URL
+		// of it; behind "http:" it is a path to who makes that from another.
+		if scheme, rest, _ = strings.Cut(target, ":"); scheme != "" && rest != "" {
 			others = also(others, "/"+rest, limit.PathReadings)
 		}
 		return target, others
@@ -266,6 +267,9 @@ func readingsOf(target string) (path string, others []string) {
 	end := strings.IndexByte(rest, '/')
 	if path = "/"; end >= 0 {
 		path, others = limit.PathReadings(rest[end:])
+	}
+	if end == 0 { // "http:///x/login": slashes before an authority are skipped by the URL standard
+		others = also(others, "//"+strings.TrimLeft(rest, `/\`), limit.PathReadings)
 	}
 	if i := strings.IndexByte(rest, '\\'); i >= 0 && (end < 0 || i < end) { // it ends an authority to some, as a slash does
 		others = also(others, "/"+rest[i+1:], limit.PathReadings)

@@ -50,18 +50,28 @@ func PathReadings(s string) (path string, others []string) {
 		r.resolved(slashed)
 		r.bare(slashed, false)
 	}
-	if strings.HasPrefix(slashed, "//") {
-		rest := strings.TrimLeft(slashed, "/")
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			rest = rest[i:]
-		} else {
-			rest = "/"
-		}
-		r.unresolved(rest)
-		r.resolved(rest)
-		r.bare(rest, true)
+	r.relative(slashed)
+	if slashed != s { // to Python and PHP a backslash is a letter of the authority
+		r.relative(s)
 	}
 	return path, r.others
+}
+
+// relative adds the readings of what stands behind the authority of a reference, if it has
+// one.
+func (r *readings) relative(s string) {
+	if !strings.HasPrefix(s, "//") {
+		return
+	}
+	rest := strings.TrimLeft(s, "/")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		rest = rest[i:]
+	} else {
+		rest = "/"
+	}
+	r.unresolved(rest)
+	r.resolved(rest)
+	r.bare(rest, true)
 }
 
 // readings are those of one path. A client may choose one of 64 KB: each pass over it is a

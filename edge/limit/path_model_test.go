@@ -29,15 +29,17 @@ func plainReadings(s string) (path string, others []string) {
 		others = resolved(others, path, slashed)
 		others = bare(others, path, slashed, false)
 	}
-	if strings.HasPrefix(slashed, "//") {
-		rest := strings.TrimLeft(slashed, "/")
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			rest = rest[i:]
-		} else {
-			rest = "/"
+	for _, from := range []string{slashed, marked} {
+		if strings.HasPrefix(from, "//") {
+			rest := strings.TrimLeft(from, "/")
+			if i := strings.IndexByte(rest, '/'); i >= 0 {
+				rest = rest[i:]
+			} else {
+				rest = "/"
+			}
+			others = resolved(unresolved(others, path, rest), path, rest)
+			others = bare(others, path, rest, true)
 		}
-		others = resolved(unresolved(others, path, rest), path, rest)
-		others = bare(others, path, rest, true)
 	}
 	return path, others
 }

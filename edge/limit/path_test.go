@@ -16,6 +16,7 @@ func TestPathReadings(t *testing.T) {
 		{"/api/1", "/api/1", nil},
 		{"/api/%6Cogin", "/api/login", nil},
 		{"/api/1%2F2", "/api/1/2", []string{"/api/1%2F2"}},
+		{`//x\a/login`, `/x\a/login`, []string{`//x\a/login`, "/x/a/login", "/a/login", "/login"}},
 		{"/api/1%2f", "/api/1/", []string{"/api/1%2F"}},
 		{"/api/1%2F..%2F..%2Fpublic", "/public", []string{"/api/1%2F..%2F..%2Fpublic", "/api/1/../../public"}},
 		{"/a%2Fb/../login", "/a/login", []string{"/a%2Fb/../login", "/a/b/../login", "/login"}},

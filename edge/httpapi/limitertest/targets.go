@@ -11,6 +11,7 @@ var LoginTargets = []string{
 	"/login;x", "/login;", "/login;a=1;b=2?c", "/;x/login", "/x/..;/login", "/x/..;y/login;z", "/login%3Bx", "/x;%2F../login", "//x/login;y", `/x\..;\login`, "/login;a%2Fb", "/%6cogin;x",
 	"http://h/login", "HTTP://h:80/%6cogin", "https://u@h//login", "http://h/x/../login?y", "http:///login", `http://h\login`, `http://h\x/../login`, "http://h//x/login", "http://h/login;x", "http://h/x%2F..%2Flogin",
 	"/login#x", "/#/../login", "/x#y/../login?z", "/login;x#y", "http://h/login#x", "http://h/#/../login", "http://h/x#/../login", "#/../login",
+	`//x\a/login`, "//x%5Ca/login", "http:///x/login", `http:///\x/login`, "http:login", "http:x/../login",
 	"http:/login", `http:\login`, "http:/x/login", "https:/login;x", "x:/x/../login", `http://h\x#y/../../login`, `http://h\..\login/x/..`,
 	"*/../login", "x/../login", "login", "./login",
 }
