@@ -14,7 +14,8 @@ import (
 // giving back twice gives back once. What has left its window by now is gone
 // already, and the place of who leaves a queue stays empty where others wait behind
 // it: see limit.Charge. Rates that count requests (slots, min_gap) are given back only with
-// all: a part of its cost leaves a request one that was made.
+// all: a part of its cost leaves a request one that was made. It goes through the charges
+// one after the other: who asks meanwhile may be denied by one that is yet to come.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	t := n.clock.At(now)
 	for i := range charges {
