@@ -175,6 +175,9 @@ func (b *block) idle(now int64) bool {
 	if m == nil {
 		return true
 	}
+	if b.rate.Queue && m.exact.Next(b.rate) > now {
+		return false // who waits keeps his turn, whatever the level
+	}
 	level := b.rate.Measure(&m.exact, nil, nil, m.carry, now)
 	return level.Whole <= b.rate.Drain.Floor && !level.Part && (b.rate.Memory == 0 || lapsed(now, m.at, b.rate.Memory))
 }

@@ -146,3 +146,44 @@ func TestTurnsWhereOthersLeave(t *testing.T) {
 		last = w
 	}
 }
+
+// A request that has a queue decide by a limit of its own, and waits at that one's pace,
+// has nobody else wait for it.
+func TestTurnsOfOtherPaces(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 1, Per: time.Second}, Queue: true}))
+	req := requestOf(n, "u")
+	defer req.Release()
+	req.Override("api.q", 1)
+	if d := n.Check(start, req); !d.Allowed || d.Limit != 1 {
+		t.Fatalf("%+v, want it admitted by a limit of 1", d)
+	}
+	for i := range 5 {
+		at := start.Add(time.Second)
+		if w, ok := join(t, n, at, 1); !ok || w.turn.Sub(at) > time.Duration(i)*time.Second {
+			t.Errorf("number %d after it: %v, to wait %v, want %d s at the most", i, ok, w.turn.Sub(at), i)
+		}
+	}
+}
+
+// Turns outlive the level: who waits in a queue that was made faster is not forgotten as
+// its key is swept.
+func TestTurnsAreNotSwept(t *testing.T) {
+	queue := func(per time.Duration) limit.RuleSpec {
+		return perUser(limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 1, Per: per}, Queue: true})
+	}
+	n, last := newNode(t, Config{}, queue(time.Second)), start
+	for range 36 {
+		w, _ := join(t, n, start, 1)
+		last = w.turn
+	}
+	n.SetRules(compile(t, queue(100*time.Millisecond)))
+	w, _ := join(t, n, start, 1)
+	last = w.turn
+	now := start
+	for ; now.Before(start.Add(20 * time.Second)); now = now.Add(100 * time.Millisecond) {
+		n.Tick(now)
+	}
+	if w, ok := join(t, n, now, 1); !ok || !w.turn.After(last) {
+		t.Errorf("%v, told to come at %v, and the one before at %v", ok, w.turn.Sub(start), last.Sub(start))
+	}
+}

@@ -23,8 +23,10 @@ type bucket struct {
 	at    int64  // when it was that
 	empty int64  // until when it was at the floor, as far as known
 	least uint64 // the least room that any who waits was told to wait for
-	turn  int64  // when the last of them may go on; of a queue when who comes next may
-	told  int64  // when that was last said: it may be of a bucket that was never charged here
+	turn  int64  // when the last of them may go on; of a queue when who comes next may, at the same pace
+	pace  Flow   // of a queue, that turn goes by
+	first int64  // of a queue, when anybody who comes next may go on at the earliest
+	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
 }
 
 // Waits notes that a request was told to wait until its turn, for room in a bucket of which
@@ -46,13 +48,30 @@ func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
 // what lies ahead of a clock that was set back says nothing of who came since.
 func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
-	x.Behind(satAdd(turn, int64(min(whole, math.MaxInt64))), now)
+	b, pace := &x.bucket, r.Drain.pace()
+	if turn = satAdd(turn, int64(min(whole, math.MaxInt64))); b.pace == pace {
+		turn = max(turn, b.turn)
+	}
+	b.turn, b.pace, b.told = turn, pace, max(b.told, now)
+}
+
+// pace is how fast it drains.
+func (d Drain) pace() Flow { return Flow{d.Refill, d.Per} }
+
+// next is when whoever comes next, and goes by a rate, may go on at the earliest, of a
+// queue. Where requests of several paces meet in one, as by limits of their own, the turns
+// of one say nothing of when those of another may go on.
+func (b *bucket) next(r *Rate) int64 {
+	if b.pace == r.Drain.pace() {
+		return max(b.first, b.turn)
+	}
+	return b.first
 }
 
 // Behind notes, at now, that nobody's turn in a queue may come before an instant.
 func (x *Exact) Behind(turn, now int64) {
 	b := &x.bucket
-	b.turn, b.told = max(b.turn, turn), max(b.told, now)
+	b.first, b.told = max(b.first, turn), max(b.told, now)
 }
 
 // Inherits charges what was in a bucket some time ago. What is known of turns was told
@@ -66,11 +85,12 @@ func (x *Exact) Inherits(r *Rate, level uint64, at int64) {
 }
 
 // Next is when whoever comes next may go on at the earliest, of a queue.
-func (x *Exact) Next() int64 { return x.bucket.turn }
+func (x *Exact) Next(r *Rate) int64 { return x.bucket.next(r) }
 
 // last says that nobody was told a turn behind that of a charge.
 func (b *bucket) last(c *Charge, now int64) bool {
-	return b.turn <= now || satSub(b.turn, c.Rate.outflow(c.Cost)) <= c.Turn
+	next := b.next(c.Rate)
+	return next <= now || satSub(next, c.Rate.outflow(c.Cost)) <= c.Turn
 }
 
 // outflow is how long a cost takes to flow out, rounded up.
@@ -81,11 +101,11 @@ func (r *Rate) outflow(cost uint64) int64 {
 // tooLate is how long after now who comes would not wait for longer than MaxWait, behind
 // those who were told their turns.
 func (b *bucket) tooLate(r *Rate, now int64) time.Duration {
-	if !r.Queue || r.MaxWait == 0 || b.turn <= now {
+	if !r.Queue || r.MaxWait == 0 || b.next(r) <= now {
 		return 0
 	}
 	b.follow(r, now)
-	return time.Duration(max(0, b.turn-now-int64(r.MaxWait)))
+	return time.Duration(max(0, b.next(r)-now-int64(r.MaxWait)))
 }
 
 // asOf is the bucket brought to now. The bucket itself stays as it was charged
@@ -101,7 +121,7 @@ func (b *bucket) asOf(r *Rate, now int64) bucket {
 // follow lets a level of before a clock was set back drain from now on.
 func (b *bucket) follow(r *Rate, now int64) {
 	if last := max(b.at, b.told); r.setBack(last, now) {
-		b.turn = satSub(b.turn, last-now) // who waits does so by a clock that nobody sets
+		b.turn, b.first = satSub(b.turn, last-now), satSub(b.first, last-now) // who waits does so by a clock that nobody sets
 		b.told = min(b.told, now)
 	}
 	if r.setBack(b.at, now) {
@@ -150,7 +170,7 @@ func (b *bucket) charge(r *Rate, cost uint64, at int64) {
 // bucket was last empty has drained, and cannot be taken back.
 func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 	b.drain(r, now)
-	if r.Queue { // nobody waits behind it; see Charge.MayReturn
+	if r.Queue && b.pace == r.Drain.pace() { // nobody waits behind it; see Charge.MayReturn
 		b.turn = satSub(b.turn, r.outflow(cost))
 	}
 	if r.EndOf(made) > b.empty {
@@ -266,7 +286,7 @@ func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Du
 	}
 	wait := time.Duration(0)
 	if x != nil {
-		wait = max(x.bucket.wait(r, wide{}, now), time.Duration(x.bucket.turn-now))
+		wait = max(x.bucket.wait(r, wide{}, now), time.Duration(x.bucket.next(r)-now))
 	}
 	beyond := r.beyond(r.SliceAt(now))
 	if ahead := r.SliceAt(satAdd(now, int64(time.Second))); carry.Boundary > ahead || len(sums) > 0 && sums[len(sums)-1].Slice > ahead {
