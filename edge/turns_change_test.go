@@ -169,9 +169,9 @@ func TestTurnsOfOtherPaces(t *testing.T) {
 // its key is swept.
 func TestTurnsAreNotSwept(t *testing.T) {
 	queue := func(per time.Duration) limit.RuleSpec {
-		return perUser(limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 1, Per: per}, Queue: true})
+		return perUser(limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 40, Outflow: limit.Flow{Units: 1, Per: per}, Queue: true, Scope: "edge"})
 	}
-	n, last := newNode(t, Config{}, queue(time.Second)), start
+	n, last := newNode(t, Config{View: mapView{}}, queue(time.Second)), start
 	for range 36 {
 		w, _ := join(t, n, start, 1)
 		last = w.turn
