@@ -159,6 +159,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		if r := s.find(old); r != nil {
 			b := s.whole(r)
 			r.settle()
+			b.memory.exact.Follow(b.rate, now)
 			l.next = max(l.next, b.memory.exact.Next(b.rate)) // first: what looks back in time takes it for set back
 			own = max(own, b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())

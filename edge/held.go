@@ -221,7 +221,7 @@ func (s *shard) hold(r *record, now int64) {
 		}
 		return
 	}
-	if b.rate.Queue { // who waits may have been told so by a slower pace: half of this one, or the slices were wider
+	if b.rate.Queue && !b.rate.Asked() { // who waits may have been told so by a slower pace: half of this one, or the slices were wider
 		b.memory.exact.Behind(min(h.until, now+2*longestHold(b.rate)), now)
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)

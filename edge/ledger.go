@@ -366,7 +366,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 		s.enlist(r, hot)
 	}
 	s.retire(r, now) // by the rate that it was charged under
-	if rate.Queue && b.rate.Queue && r.epoch&^opened != rule.Epoch {
+	if rate.Queue && b.rate.Queue && !b.rate.AsFast(rate) && !rule.SameSet(r.epoch&^opened) && r.epoch&opened == 0 && slices.Contains(rule.Rates, rate) {
 		// Who waits, here or elsewhere, keeps his turn of the pace that was.
 		b.memory.exact.Behind(now+int64(s.delay(b, now)), now)
 	}

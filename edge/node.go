@@ -230,7 +230,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 		}
 	}
 	s.recall(b, now) // where a clock was set back since
-	if rate.Queue {
+	if rate.Queue && !rate.Asked() {
 		b.memory.exact.Behind(now+int64(n.behind(rate, s.sums(b), b.memory.carry, now)), now)
 	}
 	s.weigh(b)

@@ -49,18 +49,24 @@ func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
 func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
 	b, pace := &x.bucket, r.Drain.pace()
+	b.told = max(b.told, now)
 	if turn = satAdd(turn, int64(min(whole, math.MaxInt64))); b.pace == pace {
-		turn = max(turn, b.turn)
+		b.turn = max(b.turn, turn)
+	} else if b.turn <= now { // else who waits by another pace keeps his turn: nobody of that one may overtake him
+		b.turn, b.pace = turn, pace
 	}
-	b.turn, b.pace, b.told = turn, pace, max(b.told, now)
 }
+
+// AsFast says that two buckets drain at the same pace.
+func (r *Rate) AsFast(other *Rate) bool { return r.Drain.pace() == other.Drain.pace() }
 
 // pace is how fast it drains.
 func (d Drain) pace() Flow { return Flow{d.Refill, d.Per} }
 
 // next is when whoever comes next, and goes by a rate, may go on at the earliest, of a
 // queue. Where requests of several paces meet in one, as by limits of their own, the turns
-// of one say nothing of when those of another may go on.
+// of one say nothing of when those of another may go on, and those of the pace by which
+// somebody waited first are remembered.
 func (b *bucket) next(r *Rate) int64 {
 	if b.pace == r.Drain.pace() {
 		return max(b.first, b.turn)
@@ -72,6 +78,9 @@ func (b *bucket) next(r *Rate) int64 {
 func (x *Exact) Behind(turn, now int64) {
 	b := &x.bucket
 	b.first, b.told = max(b.first, turn), max(b.told, now)
+	if b.turn <= b.first { // it says nothing more, and others may go by another pace now
+		b.turn = 0
+	}
 }
 
 // Inherits charges what was in a bucket some time ago. What is known of turns was told
