@@ -113,7 +113,7 @@ func TestDeniedIsDoneLater(t *testing.T) {
 func TestWhatMayNotWait(t *testing.T) {
 	j, u := newJet(t), &upstream{}
 	nc := j.connect()
-	q := j.queue(nc, Config{Timeout: time.Second})
+	q := j.queue(nc, Config{Timeout: 5 * time.Second})
 	f := front(q, site(t, time.Hour, u), 1000)
 	get(f, call("GET", "/", "")) // uses the limits up
 	get(f, call("GET", "/no", ""))
