@@ -50,17 +50,17 @@ func (q *Queue) Dead(ctx context.Context, from uint64, n int) ([]Letter, error) 
 			q.log.Error("a dead letter cannot be read", "sequence", m.Sequence, "err", err)
 			continue
 		}
-		l := letterOf(r, m)
-		out = append(out, l)
+		out = append(out, letterOf(r, m))
 	}
 	return out, nil
 }
 
 func letterOf(r *Request, m *jetstream.RawStreamMsg) Letter {
 	reason, _ := strconv.Unquote(m.Header.Get(headerReason))
+	tries, _ := strconv.Atoi(m.Header.Get(headerTries))
 	return Letter{
 		ID: r.ID, Tenant: r.Tenant, Method: r.HTTP.Method, URI: r.HTTP.RequestURI, Reason: reason,
-		Tries: triesOf(m.Header.Get(headerTries)), Accepted: r.Accepted, Died: m.Time, Next: m.Sequence + 1,
+		Tries: tries, Accepted: r.Accepted, Died: m.Time, Next: m.Sequence + 1,
 	}
 }
 

@@ -25,12 +25,6 @@ const StatusPath = "/.well-known/spillgate/deferred/"
 // DefaultBody is the largest body that is kept.
 const DefaultBody = 512 << 10
 
-// Terms are those under which a request that was denied may wait.
-type Terms struct {
-	Tenant string        // whose queue it stands in
-	For    time.Duration // how long; 0: it may not
-}
-
 // Front stands before a site, which is an upstream behind its limits: it has what these
 // deny wait, where the rule that denies says so (on_limit: {defer: ...}), and does it
 // later. The site denies with 429 and Retry-After, and calls Denied and Admitted. What HTTP
@@ -82,11 +76,12 @@ func (f *Front) open() (*Queue, error) {
 
 // passage is how far a request came.
 type passage struct {
-	attempt *Attempt // of one that waited; nil: its client waits for the answer
-	reached bool     // the upstream
-	body    *spool   // nil: there is none, or it is not kept
-	terms   Terms    // that it may wait under
-	err     error    // why it did not, though there was room
+	attempt *Attempt      // of one that waited; nil: its client waits for the answer
+	reached bool          // the upstream
+	body    *spool        // nil: there is none, or it is not kept
+	tenant  string        // whose queue it may wait in
+	wait    time.Duration // for how long; 0: it may not
+	err     error         // why it did not, though there was room
 }
 
 type passageKey struct{}
@@ -118,7 +113,7 @@ func Admitted(r *http.Request) error {
 // A tenant, of which so many requests wait, is a key of that rule's.
 func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 	if p := passageOf(r); p != nil && d.Rule != nil && d.Rule.Defers(r.Method) > 0 {
-		p.terms = Terms{Tenant: d.Rule.Namespace + " " + d.Rule.Name + " " + d.Rule.KeyText(req), For: d.Rule.Defers(r.Method)}
+		p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
 	}
 }
 
@@ -186,8 +181,7 @@ func idempotent(method string) bool {
 
 // deferred has a denied request wait, and says so; false: it may not.
 func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) bool {
-	terms := p.terms
-	if terms.For <= 0 || r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
+	if p.wait <= 0 || r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
 		return false
 	}
 	queue, err := f.open()
@@ -200,7 +194,7 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 			return false
 		}
 	}
-	wait := &Request{ID: NewID(), Tenant: terms.Tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(terms.For), HTTP: r, Body: body}
+	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(p.wait), HTTP: r, Body: body}
 	if err := queue.Put(r.Context(), wait); err != nil {
 		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTooLarge) {
 			f.log.Warn("a denied request does not wait", "err", err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -303,9 +302,4 @@ func (q *Queue) Depth(ctx context.Context) (waiting, dead uint64, err error) {
 		*n = s.CachedInfo().State.Msgs
 	}
 	return waiting, dead, nil
-}
-
-func triesOf(h string) int {
-	n, _ := strconv.Atoi(h)
-	return n
 }
