@@ -164,10 +164,16 @@ func (h hold) earlier(by int64) hold {
 // blocked.
 func (b *blocked) find(key deltasync.Key, rate *limit.Rate, now int64) held {
 	b.follow(now)
-	if h := b.exact(key); h != nil && h.until() > now {
+	return b.asOf(key, rate, now)
+}
+
+// asOf is find, as far as it is known, of an instant that is over: by it no clock was set
+// back.
+func (b *blocked) asOf(key deltasync.Key, rate *limit.Rate, at int64) held {
+	if h := b.exact(key); h != nil && h.until() > at {
 		return h.held(rate)
 	}
-	end := b.filter.until(key, now)
+	end := b.filter.until(key, at)
 	return held{until: end, eases: end, used: rate.Ceiling}
 }
 

@@ -150,7 +150,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		}
 		own, all := leftIn(was, l.own, l.at, until), leftIn(was, l.all, l.at, until)
 		old := hash.Key(was.Generation)
-		if h := s.blocked.find(old, was, until); h.penalty {
+		if h := s.blocked.asOf(old, was, until); h.penalty {
 			l.until = max(l.until, h.until)
 		} else if h.until > until {
 			own = max(own, was.FullBefore(time.Duration(h.until-until)))

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -109,6 +110,40 @@ func TestChangedBucketKeepsWhatItStartsWith(t *testing.T) {
 					t.Errorf("%+v, plan %q, swept %v: %d left, want %d", tc, plan, swept, left, tc.left*by)
 				}
 			}
+		}
+	}
+}
+
+// A key that goes on after a change has others stay limited that were forgotten: what it
+// looks back on is over, and no clock was set back.
+func TestChangedBucketFreesNobodyElse(t *testing.T) {
+	rule := func(capacity uint64) limit.RuleSpec {
+		return bucketOf(capacity, limit.Flow{Units: 1, Per: time.Minute})
+	}
+	view := mapView{}
+	n := newNode(t, Config{View: view}, rule(100))
+	through(n, start, "live", 50)
+	n.SetRules(compile(t, rule(1000)))
+	n.Tick(start)
+	var others []string
+	for _, user := range neighbours(n, 3) {
+		if user != "live" {
+			others = append(others, user)
+		}
+	}
+	now := start.Add(time.Hour)
+	for _, user := range others {
+		through(n, now, user, 1000)
+	}
+	forgetAll(n, now)
+	clear(view)
+	before := through(n, now, others[0], 2000)
+	for i := range 500 { // some share their shard
+		check(n, now, "u"+strconv.Itoa(1000+i))
+	}
+	for _, user := range others[1:] {
+		if after := through(n, now, user, 2000); after > before {
+			t.Errorf("%d of %s's requests pass, want %d, as before others went on", after, user, before)
 		}
 	}
 }
