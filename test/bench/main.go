@@ -5,6 +5,7 @@
 //	go run ./test/bench -long    # ten million keys too
 //	go run ./test/bench/flood    # target P8, a flood of keys
 //	go run ./test/bench -accuracy -log FILE # target A19, an access log over five regions: ACCURACY.md
+//	go run ./test/bench -load steady|burst|flash -target URL # your own load test of an edge; see load
 //
 // It runs the program in rivals, a module of its own so that what it compares
 // with is no dependency of this one, and has it write RESULTS.md beside this
@@ -27,6 +28,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spillgate/spillgate/test/bench/load"
 	"github.com/spillgate/spillgate/test/bench/replay"
 )
 
@@ -40,6 +42,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if load.Wanted(args) { // from anywhere: it needs no checkout
+		o, err := load.Parse(args, os.Stderr)
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return load.Run(ctx, o, os.Stdout, os.Stderr)
+	}
 	dir, err := here(ctx)
 	if err != nil {
 		return err

@@ -1,0 +1,196 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// anEdge serves a rule of so much a day for each user, on loopback.
+func anEdge(t *testing.T, most uint64) string {
+	t.Helper()
+	node, err := edge.Local(limit.RuleSpec{
+		Name: "user", Key: []string{"header.x-user-id"}, Match: limit.MatchSpec{Has: []string{"header.x-user-id"}},
+		Rates: []limit.RateSpec{{Limit: most, Per: 24 * time.Hour, Algorithm: "fixed_window"}},
+	}, limit.RuleSpec{
+		Name: "checked", Key: []string{"user"}, Match: limit.MatchSpec{Has: []string{"user"}, Path: []string{"/api/**"}},
+		Rates: []limit.RateSpec{{Limit: most, Per: 24 * time.Hour, Algorithm: "fixed_window"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := httpapi.New(node, httpapi.Config{
+		TrustedProxies: httpapi.Proxies{netip.MustParsePrefix("127.0.0.0/8")},
+		Now:            func() time.Time { return time.Unix(1_000_000_000, 0) }, // of one day
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(api)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// loaded is the report of a load, as JSON tells it.
+func loaded(t *testing.T, args ...string) (r struct {
+	Asked, Admitted, Denied, Failed uint64
+	Targets                         []string
+	Top                             []row `json:"top_tenants"`
+	Rest                            row   `json:"other_tenants"`
+	Errors                          []kind
+	Latency                         struct {
+		P50 float64 `json:"p50_ms"`
+	}
+}) {
+	t.Helper()
+	o, err := Parse(append([]string{"-json"}, args...), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := Run(t.Context(), o, &out, t.Output()); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	return r
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (m *millis) UnmarshalJSON(text []byte) error {
+	var ms float64
+	err := json.Unmarshal(text, &ms)
+	*m = millis(ms * float64(time.Millisecond))
+	return err
+}
+
+// Of a real edge each tenant has what its rule allows and is denied the rest, which is no
+// failure, whichever way it is asked.
+func TestARealEdge(t *testing.T) {
+	const most, tenants = 20, 3
+	for _, c := range []struct {
+		name string
+		path string
+		args []string
+	}{
+		{"check", "", []string{"-attribute", "path=/api/x", "-key", "user", "-namespace", "local"}},
+		{"auth", "/v1/auth", nil},
+		{"auth for nginx", "/v1/auth?deny_status=403", []string{"-method", "POST", "-H", "X-Forwarded-Uri: /api/x"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := anEdge(t, most)
+			r := loaded(t, append([]string{"-load", "burst", "-every", "500ms", "-burst", "100ms", "-duration", "500ms", "-rate", "100", "-times", "20", "-tenants", "3", "-top", "2", "-timeout", "1m", "-target", url + c.path}, c.args...)...)
+			if r.Asked < 239 || r.Asked > 241 || r.Admitted != most*tenants || r.Failed != 0 || r.Denied != r.Asked-r.Admitted {
+				t.Errorf("%d asked, %d admitted, %d denied, %d failed, want 240, %d, the rest, 0: %v", r.Asked, r.Admitted, r.Denied, r.Failed, most*tenants, r.Errors)
+			}
+			if len(r.Top) != 2 || r.Top[0].Admitted != most || r.Top[1].Admitted != most || r.Rest.Admitted != most || r.Rest.Of != "1 others" || r.Latency.P50 <= 0 {
+				t.Errorf("tenants: %+v and %+v, each admitted %d", r.Top, r.Rest, most)
+			}
+		})
+	}
+}
+
+// Several targets take turns.
+func TestSeveralTargets(t *testing.T) {
+	r := loaded(t, "-load", "steady", "-duration", "100ms", "-rate", "1000", "-tenants", "1", "-attribute", "path=/api/x", "-target", anEdge(t, 10), "-target", anEdge(t, 20))
+	if r.Admitted != 30 || len(r.Targets) != 2 {
+		t.Errorf("admitted %d by %v, want 10 and 20", r.Admitted, r.Targets)
+	}
+}
+
+// A slip is told before anything is asked.
+func TestTargetsThatCannotBeAsked(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello\nworld")) }))
+	defer page.Close()
+	live := anEdge(t, 1)
+	for args, want := range map[string]string{
+		"-target " + dead.URL:                 "connection refused: nobody listens there",
+		"-target " + dead.URL + "/page":       "connection refused: nobody listens there",
+		"-target " + page.URL:                 "no answer of an edge: hello",
+		"-namespace nope -target " + live:     `status 404: namespace: there are no rules for "nope"`,
+		"-target http://no.invalid/v1/check":  "no such host",
+		"-target " + live + "/other/v1/check": "status 404",
+	} {
+		o, err := Parse(append([]string{"-load", "steady"}, strings.Fields(args)...), t.Output())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := Run(t.Context(), o, &out, t.Output()); err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%s: %v, want %q, and no report", args, err, want)
+		}
+	}
+}
+
+// Failures are told apart, and from denials.
+func TestOutcomes(t *testing.T) {
+	hang := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hang":
+			<-hang
+		case "/break":
+			panic(http.ErrAbortHandler)
+		case "/500":
+			w.WriteHeader(500)
+			_, _ = w.Write([]byte(`{"status":500,"detail":"it is broken"}`))
+		case "/429":
+			w.WriteHeader(429)
+		case "/302":
+			http.Redirect(w, r, "/500", 302)
+		case "/cut/v1/check":
+			_, _ = w.Write([]byte(`{"allowed":false,"status":503,"basis":{"cut_off":true}}`))
+		case "/odd/v1/check":
+			_, _ = w.Write([]byte(`[]`))
+		}
+	}))
+	defer srv.Close()
+	defer close(hang)
+	for path, want := range map[string]outcome{
+		"/200": {}, "/302": {}, "/429": {denied: true},
+		"/500":          {fault: "status 500", detail: "it is broken"},
+		"/hang":         {fault: "timeout"},
+		"/break":        {fault: "connection broken"},
+		"/cut/v1/check": {fault: "cut off"}, "/odd/v1/check": {fault: "no answer of an edge"},
+	} {
+		o := options(t, "-load", "steady")
+		o.Targets = nil
+		if err := o.target(srv.URL + path); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if path == "/hang" {
+			ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		}
+		c := newClient(o)
+		got := c.send(ctx, request{})
+		c.close()
+		cancel()
+		if got.denied != want.denied || got.fault != want.fault || !strings.Contains(got.detail, want.detail) {
+			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
+}
+
+// However many kinds of errors there are, few are remembered.
+func TestFaultsAreBounded(t *testing.T) {
+	var f faults
+	for i := range 1000 {
+		f.add(outcome{fault: tenant(i)})
+	}
+	if len(f.of) != maxFaults+1 || f.of["others"].count != 1000-maxFaults {
+		t.Errorf("%d kinds, of others %v", len(f.of), f.of["others"])
+	}
+}
