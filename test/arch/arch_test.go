@@ -53,7 +53,7 @@ var rings = map[string]float64{
 	"test/sim/accuracy": 6, "test/sim": 7, "test/sim/scenarios": 4,
 	"test/alone": 0, "test/proc": 4,
 	"test/arch":         4,
-	"test/bench/replay": 7, "test/bench/load": 5, "test/bench": 8,
+	"test/bench/replay": 7, "test/bench/load": 5, "test/bench/latency": 4, "test/bench": 8,
 	"test/bench/localredis": 4, "test/bench/flood": 5, "test/bench/sync": 5, "test/bench/wire": 5,
 	"test/integration": 4, "test/chaos": 4, "test/reference": 4, "test/envoy": 5, "test/e2e": 5,
 	"cmd/internal/cli": 5, "cmd/edge/demo/accesslog": 1, "cmd/edge/demo": 6, "cmd/edge": 7, "cmd/aggregator": 7,

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 // report is what a load came to, as it is told. Names with _ms are milliseconds.
@@ -78,8 +80,8 @@ func (m millis) String() string {
 	}
 }
 
-func timesOf(h *histogram) times {
-	return times{millis(h.quantile(.5)), millis(h.quantile(.9)), millis(h.quantile(.99)), millis(h.max())}
+func timesOf(h *latency.Histogram) times {
+	return times{millis(h.Quantile(.5)), millis(h.Quantile(.9)), millis(h.Quantile(.99)), millis(h.Max())}
 }
 
 func rowOf(of string, t *tally) row {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 // request is one to make.
@@ -63,9 +65,9 @@ func (s *source) next() (r request, ok bool) {
 type findings struct {
 	took    time.Duration
 	tenants []tally
-	quiet   tally     // of all tenants, while requests come at the rate
-	surge   tally     // likewise, while more come
-	late    histogram // how long after they were due requests were sent
+	quiet   tally             // of all tenants, while requests come at the rate
+	surge   tally             // likewise, while more come
+	late    latency.Histogram // how long after they were due requests were sent
 	unsent  atomic.Uint64
 	cut     atomic.Uint64 // were under way when ctx ended
 	faults  faults
@@ -109,7 +111,7 @@ func (f *findings) make(ctx context.Context, began time.Time, r request, timeout
 		return false
 	}
 	late := time.Since(at)
-	f.late.add(late)
+	f.late.Add(late)
 	if late >= timeout {
 		f.unsent.Add(1)
 		f.note(r, outcome{fault: overdue, detail: fmt.Sprintf("no connection was free for %v: the target is slower than the load, or -connections are too few", timeout)}, late)

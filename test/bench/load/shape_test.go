@@ -69,38 +69,3 @@ func TestRoundingMakesNoRequests(t *testing.T) {
 		t.Errorf("%d requests, want 14400: 0.1 a second, and 0.3 in each third", n)
 	}
 }
-
-func TestQuantilesAreNear(t *testing.T) {
-	var h histogram
-	if q := h.quantile(.5); q != 0 {
-		t.Errorf("of nothing: %v", q)
-	}
-	for i := range 100_000 {
-		h.add(time.Duration(i+1) * 10 * time.Microsecond)
-	}
-	for _, q := range []float64{0, .0001, .01, .5, .9, .99, .999, 1} {
-		want := max(10*time.Microsecond, time.Duration(q*float64(time.Second)))
-		if got := h.quantile(q); got < want || got > want+want/steps+time.Microsecond {
-			t.Errorf("quantile %v = %v, want %v or a %dth more", q, got, want, steps)
-		}
-	}
-	h.add(365 * 24 * time.Hour) // longer than there are buckets for
-	h.add(-time.Second)         // a clock that was set
-	if got := h.max(); got != 365*24*time.Hour {
-		t.Errorf("longest = %v", got)
-	}
-	var both histogram
-	both.merge(&h)
-	both.merge(&h)
-	if both.quantile(.5) != h.quantile(.5) || both.max() != h.max() {
-		t.Errorf("merged: %v and %v, want %v and %v", both.quantile(.5), both.max(), h.quantile(.5), h.max())
-	}
-}
-
-func TestBucketsMeet(t *testing.T) {
-	for i := range octaves*steps - 1 {
-		if end := upTo(i); bucketOf(end-time.Microsecond) != i || bucketOf(end) != i+1 {
-			t.Fatalf("bucket %d ends at %v, which lies in %d, and the microsecond before in %d", i, end, bucketOf(end), bucketOf(end-time.Microsecond))
-		}
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 // outcome is what became of a request.
@@ -16,7 +18,7 @@ type outcome struct {
 // tally is what became of requests. Many may add to it at once.
 type tally struct {
 	admitted, denied, failed atomic.Uint64
-	latency                  histogram // of those that were answered
+	latency                  latency.Histogram // of those that were answered
 }
 
 func (t *tally) add(o outcome, took time.Duration) {
@@ -29,14 +31,14 @@ func (t *tally) add(o outcome, took time.Duration) {
 	default:
 		t.admitted.Add(1)
 	}
-	t.latency.add(took)
+	t.latency.Add(took)
 }
 
 func (t *tally) merge(other *tally) {
 	t.admitted.Add(other.admitted.Load())
 	t.denied.Add(other.denied.Load())
 	t.failed.Add(other.failed.Load())
-	t.latency.merge(&other.latency)
+	t.latency.Merge(&other.latency)
 }
 
 func (t *tally) asked() uint64 { return t.admitted.Load() + t.denied.Load() + t.failed.Load() }

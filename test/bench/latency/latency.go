@@ -1,4 +1,5 @@
-package load
+// Package latency counts latencies in little memory, for benchmarks.
+package latency
 
 import (
 	"math"
@@ -15,14 +16,15 @@ const (
 	octaves = 28
 )
 
-// histogram counts latencies in buckets that grow with them, whatever number comes. Many
-// may add to it at once.
-type histogram struct {
+// Histogram counts latencies in buckets that grow with them, whatever number comes. Many
+// may add to it at once. The zero value is empty.
+type Histogram struct {
 	buckets [octaves * steps]atomic.Uint64
 	longest atomic.Int64 // nanoseconds
 }
 
-func (h *histogram) add(d time.Duration) {
+// Add counts one.
+func (h *Histogram) Add(d time.Duration) {
 	h.buckets[bucketOf(d)].Add(1)
 	for {
 		longest := h.longest.Load()
@@ -52,8 +54,8 @@ func upTo(bucket int) time.Duration {
 	return time.Duration((bucket-octave*steps+1)<<octave) * time.Microsecond
 }
 
-// quantile is a latency that a part q of all do not exceed; 0 where there are none.
-func (h *histogram) quantile(q float64) time.Duration {
+// Quantile is a latency that a part q of all do not exceed; 0 where there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
 	var total uint64
 	for i := range h.buckets {
 		total += h.buckets[i].Load()
@@ -61,17 +63,17 @@ func (h *histogram) quantile(q float64) time.Duration {
 	rank, seen := uint64(math.Ceil(q*float64(total))), uint64(0)
 	for i := range h.buckets {
 		if seen += h.buckets[i].Load(); seen > 0 && seen >= rank {
-			return min(upTo(i), h.max())
+			return min(upTo(i), h.Max())
 		}
 	}
 	return 0
 }
 
-// max is the longest of all.
-func (h *histogram) max() time.Duration { return time.Duration(h.longest.Load()) }
+// Max is the longest of all.
+func (h *Histogram) Max() time.Duration { return time.Duration(h.longest.Load()) }
 
-// merge adds what another has.
-func (h *histogram) merge(other *histogram) {
+// Merge adds what another has.
+func (h *Histogram) Merge(other *Histogram) {
 	for i := range h.buckets {
 		h.buckets[i].Add(other.buckets[i].Load())
 	}
