@@ -5,6 +5,7 @@
 //	go run ./test/bench -long    # ten million keys too
 //	go run ./test/bench/flood    # target P8, a flood of keys
 //	go run ./test/bench -accuracy -log FILE # target A19, an access log over five regions: ACCURACY.md
+//	go run ./test/bench -wire    # targets P5 and P6, over gRPC and HTTP, beside others' servers: WIRE.md; see wire
 //	go run ./test/bench -load steady|burst|flash -target URL # your own load test of an edge; see load
 //
 // It runs the program in rivals, a module of its own so that what it compares
@@ -66,10 +67,17 @@ func run(ctx context.Context, args []string) error {
 		}
 		return replay.Run(o, os.Stdout, os.Stderr)
 	}
-	results := filepath.Join(dir, "RESULTS.md")
 	guide := filepath.Join(dir, "..", "..", "cmd", "edge", "default.pgo") // as the daemon is built
-	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "-pgo", guide, ".", "-out", results}, args...)...)
-	cmd.Dir = filepath.Join(dir, "rivals")
+	if len(args) > 0 && (args[0] == "-wire" || args[0] == "--wire") {
+		return goRun(ctx, filepath.Join(dir, "wire"), append([]string{"run", "-pgo", guide, ".", "-out", filepath.Join(dir, "WIRE.md")}, args[1:]...))
+	}
+	return goRun(ctx, filepath.Join(dir, "rivals"), append([]string{"run", "-pgo", guide, ".", "-out", filepath.Join(dir, "RESULTS.md")}, args...))
+}
+
+// goRun has the go command run a program in a directory, in sight.
+func goRun(ctx context.Context, dir string, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("go run in %s: %w", cmd.Dir, err)

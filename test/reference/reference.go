@@ -1,5 +1,5 @@
 // Package reference installs and sets up Envoy's own limiter, envoyproxy/ratelimit, for
-// tests and benchmarks that compare ours with it. Nothing of it is kept in this
+// tests and benchmarks that compare ours with it, and fetches other programs for them. Nothing of it is kept in this
 // repository: go install fetches it, by way of the Go module proxy.
 package reference
 
@@ -42,6 +42,20 @@ func Install(ctx context.Context, dir, version string, programs ...string) (inst
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return moduleOf(ctx, filepath.Join(dir, programs[0]))
+}
+
+// Fetch installs a program of another module into a directory, and says which version
+// that is.
+func Fetch(ctx context.Context, dir, program, version string) (installed string, err error) {
+	install := exec.CommandContext(ctx, "go", "install", program+"@"+version)
+	install.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		why := strings.TrimPrefix(lines[len(lines)-1], "go: "+program+"@"+version+": ") // the last line alone says why
+		return "", fmt.Errorf("go install %s@%s: %w: %s", program, version, err, why)
+	}
+	return moduleOf(ctx, filepath.Join(dir, filepath.Base(program)))
 }
 
 // moduleOf is the version of the module that a program is built of.

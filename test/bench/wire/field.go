@@ -10,12 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
+	"github.com/spillgate/spillgate/test/bench/latency"
 	"github.com/spillgate/spillgate/test/bench/localredis"
-	"github.com/spillgate/spillgate/test/reference"
 )
 
 // The rules of both: so much a minute for each user that nobody is ever denied.
@@ -39,9 +36,10 @@ descriptors:
 
 // field is all that runs while something is measured.
 type field struct {
-	contestants []contestant
+	contestants []*contestant
 	dir         string
-	version     string // of the reference; "": it is not measured
+	notes       []string // of versions, and of what could not be had
+	ghz, h2load string   // their paths; "": they are not to be had
 	ends        []func()
 }
 
@@ -76,24 +74,44 @@ func newField(ctx context.Context, o options) (_ *field, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f.grpc("empty handler", nothing, nothingAddr, 1)
-	f.grpc("spillgate", ours.edge, ours.grpc, 1)
-	f.grpc("spillgate and all behind it", ours.all, ours.grpc, 1)
-	f.grpc("empty handler, ten descriptors", nothing, nothingAddr, 10)
-	f.grpc("spillgate, ten descriptors", ours.edge, ours.grpc, 10)
-	if o.reference {
-		theirs, addr, err := f.envoys(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("envoyproxy/ratelimit (-reference=false leaves it out): %w", err)
-		}
-		f.grpc("envoyproxy/ratelimit and its Redis", theirs, addr, 1)
-		f.grpc("envoyproxy/ratelimit and its Redis, ten descriptors", theirs, addr, 10)
+	for _, n := range descriptors {
+		f.add("empty handler"+many(n), nothing, f.overGRPC(nothingAddr, envoyCall(n)))
+		f.add("spillgate"+many(n), ours.edge, f.overGRPC(ours.grpc, envoyCall(n)))
 	}
-	f.http("empty page", page, pageAddr, http.MethodPost, "/")
-	f.http("spillgate /v1/check", ours.edge, ours.http, http.MethodPost, "/v1/check")
-	f.http("empty page, without a body", page, pageAddr, http.MethodGet, "/")
-	f.http("spillgate /v1/auth", ours.edge, ours.http, http.MethodGet, "/v1/auth")
+	f.add(withAll, ours.all, f.overGRPC(ours.grpc, envoyCall(1))).alone = true
+	f.add("empty page", page, f.overHTTP(pageAddr, "/", checkBody))
+	f.add("spillgate /v1/check", ours.edge, f.overHTTP(ours.http, "/v1/check", checkBody))
+	f.add("empty page, without a body", page, f.overHTTP(pageAddr, "/", nil))
+	f.add("spillgate /v1/auth", ours.edge, f.overHTTP(ours.http, "/v1/auth", nil))
+	if o.rivals {
+		f.rival(ctx, "envoyproxy/ratelimit", f.envoys)
+		f.rival(ctx, "gubernator", f.gubernators)
+	}
+	if o.sustained > 0 {
+		f.fetchTools(ctx)
+	}
 	return f, nil
+}
+
+// descriptors are how many a call of ours and of rivals has.
+var descriptors = []int{1, 4, 10}
+
+// many says how many there are.
+func many(descriptors int) string {
+	if descriptors == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", %d descriptors", descriptors)
+}
+
+// withAll is the edge, and what it reports to.
+const withAll = "spillgate and all behind it"
+
+// add adds a server, or a way of calling it.
+func (f *field) add(name string, pids []int, w way) *contestant {
+	c := &contestant{name: name, pids: pids, way: w, latency: new(latency.Histogram)}
+	f.contestants = append(f.contestants, c)
+	return c
 }
 
 // process starts one that is killed by stop, and waits until it is ready.
@@ -227,46 +245,4 @@ func (f *field) spillgate(ctx context.Context) (c cluster, err error) {
 		return c, err
 	}
 	return cluster{edge: []int{edge}, all: []int{edge, aggregator, redis.PID()}, grpc: addrs[4], http: addrs[2]}, nil
-}
-
-// envoys starts the reference, and its Redis.
-func (f *field) envoys(ctx context.Context) (pids []int, addr string, err error) {
-	if f.version, err = reference.Install(ctx, f.dir, reference.Latest, reference.Service); err != nil {
-		return nil, "", err
-	}
-	redis, err := localredis.Start()
-	if err != nil {
-		return nil, "", err
-	}
-	f.ends = append(f.ends, redis.Stop)
-	addrs, err := frees(3)
-	if err != nil {
-		return nil, "", err
-	}
-	env, err := reference.Server{Redis: redis.Addr, HTTP: addrs[0], GRPC: addrs[1], Debug: addrs[2]}.SetUp(f.dir, map[string]string{"config.yaml": theirRules})
-	if err != nil {
-		return nil, "", err
-	}
-	pid, err := f.process(ctx, env, answers("http://"+addrs[0]+"/healthcheck"), filepath.Join(f.dir, reference.Service))
-	if err != nil {
-		return nil, "", err
-	}
-	return []int{pid, redis.PID()}, addrs[1], nil
-}
-
-// grpc adds a way of calling a rate limit service.
-func (f *field) grpc(name string, pids []int, addr string, descriptors int) {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		panic(err) // the address is ours: it can be read
-	}
-	f.ends = append(f.ends, func() { _ = conn.Close() })
-	f.contestants = append(f.contestants, contestant{name: name, pids: pids, call: asking(conn, descriptors)})
-}
-
-// http adds a way of calling a page.
-func (f *field) http(name string, pids []int, addr, method, path string) {
-	transport := &http.Transport{MaxIdleConnsPerHost: inFlight}
-	f.ends = append(f.ends, transport.CloseIdleConnections)
-	f.contestants = append(f.contestants, contestant{name: name, pids: pids, call: visiting(&http.Client{Transport: transport}, method, "http://"+addr+path)})
 }

@@ -9,14 +9,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 // inFlight is how many calls are made at once.
 const inFlight = 32
 
-// load makes calls for some time, and says how many there were. The first that fails
-// ends it.
-func load(ctx context.Context, lasts time.Duration, call func(context.Context) error) (calls int, took time.Duration, err error) {
+// load makes calls for some time, notes how long each took, and says how many there were.
+// The first that fails ends it.
+func load(ctx context.Context, lasts time.Duration, call func(context.Context) error, each *latency.Histogram) (calls int, took time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var made atomic.Int64
@@ -25,10 +27,12 @@ func load(ctx context.Context, lasts time.Duration, call func(context.Context) e
 	for range inFlight {
 		callers.Go(func() { // until its time is over, or ctx ends
 			for time.Since(began) < lasts && ctx.Err() == nil {
+				at := time.Now()
 				if err := call(ctx); err != nil {
 					cancel(err)
 					return
 				}
+				each.Add(time.Since(at))
 				made.Add(1)
 			}
 		})

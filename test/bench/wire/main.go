@@ -1,14 +1,19 @@
 // Command wire measures targets P5 and P6: what a call costs the server that answers
-// it, over gRPC and over HTTP, beside handlers that do nothing and beside
-// envoyproxy/ratelimit.
+// it, over gRPC and over HTTP, beside handlers that do nothing, and beside
+// envoyproxy/ratelimit and gubernator.
 //
-//	go run ./test/bench/wire                                       # two minutes or so
-//	go run ./test/bench/wire -out test/bench/wire/RESULTS.md       # and keep it
+//	go run ./test/bench -wire                              # half an hour; writes test/bench/WIRE.md
+//	go run ./test/bench -wire -sustained 0 -out /dev/null  # five minutes, and nothing is kept
 //
-// All that is compared takes turns, in processes of their own; a figure is the median
-// over rounds of the processor time that a server, its Redis included, took while so
-// many calls were made to it, 32 at a time. The reference is installed by go install,
-// into a directory that goes when this ends. It exits with 1 where a target is missed.
+// All that is compared takes turns, in processes of their own, Redis included. First we
+// call each in rounds, 32 calls at a time: a figure is the median over rounds of the
+// processor time that a server took for a call. Then a client of others makes a load at
+// each for as long as -sustained says, as fast as 32 callers are answered: ghz over gRPC,
+// h2load over HTTP. That checks our own figures, and shows errors and memory over time.
+//
+// The rivals and ghz are installed by go install, into a directory that goes when this
+// ends; h2load is Debian's nghttp2-client. What cannot be had is said, and left out. It
+// exits with 1 where a target is missed.
 package main
 
 import (
@@ -22,6 +27,8 @@ import (
 	"os/signal"
 	"slices"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 func main() {
@@ -47,7 +54,8 @@ func main() {
 type options struct {
 	rounds    int
 	lasts     time.Duration
-	reference bool
+	sustained time.Duration
+	rivals    bool
 	out       string
 }
 
@@ -57,8 +65,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.rounds, "rounds", 7, "rounds of each measurement")
 	flags.DurationVar(&o.lasts, "lasts", 2*time.Second, "how long each is called in a round")
-	flags.BoolVar(&o.reference, "reference", true, "measure envoyproxy/ratelimit too, which go install fetches")
-	flags.StringVar(&o.out, "out", "", "file to write the report to; none: standard output alone")
+	flags.DurationVar(&o.sustained, "sustained", time.Minute, "how long ghz or h2load calls each after that, in whole seconds; 0: not at all")
+	flags.BoolVar(&o.rivals, "rivals", true, "measure envoyproxy/ratelimit and gubernator too, which go install fetches")
+	flags.StringVar(&o.out, "out", "", "file to write the report to beside standard output; go run ./test/bench -wire names WIRE.md, unless told otherwise")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -69,6 +78,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-rounds %d: want 1 to 1000", o.rounds)
 	case o.lasts < 100*time.Millisecond || o.lasts > time.Minute:
 		return o, fmt.Errorf("-lasts %v: want 100ms to 1m: processor time is told in hundredths of a second", o.lasts)
+	case o.sustained < 0 || o.sustained > time.Hour || o.sustained%time.Second != 0:
+		return o, fmt.Errorf("-sustained %v: want 0s to 1h, in whole seconds", o.sustained)
 	}
 	return o, nil
 }
@@ -78,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
+	about := look(args, o)
 	fmt.Fprintln(stderr, "starting servers")
 	f, err := newField(ctx, o)
 	if err != nil {
@@ -88,14 +99,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	for round := range o.rounds {
 		fmt.Fprintf(stderr, "round %d of %d\n", round+1, o.rounds)
 		for i := range f.contestants {
-			c := &f.contestants[(i+round)%len(f.contestants)] // none is always the first
-			if err := c.measure(ctx, o.lasts); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+			c := f.contestants[(i+round)%len(f.contestants)] // none is always the first
+			if err := c.attempt(ctx, func() error { return c.measure(ctx, o.lasts) }); err != nil {
+				return err
 			}
 		}
 	}
+	for _, c := range f.contestants {
+		if o.sustained == 0 || c.alone {
+			continue
+		}
+		fmt.Fprintf(stderr, "%v of load: %s\n", o.sustained, c.name)
+		if err := c.attempt(ctx, func() error { return f.sustain(ctx, c, o.sustained) }); err != nil {
+			return err
+		}
+	}
+	about.after = loadAverage()
 	var b bytes.Buffer
-	missed := f.report(&b, args, time.Since(began))
+	missed := f.report(&b, about)
 	if _, err := stdout.Write(b.Bytes()); err != nil {
 		return err
 	}
@@ -112,11 +133,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // contestant is a server, or one way of calling it, and what it took so far.
 type contestant struct {
-	name  string
-	pids  []int // whose processor time counts
-	call  func(ctx context.Context) error
-	costs []float64 // of a call, in microseconds, by round
-	rates []float64 // calls a second
+	name    string
+	pids    []int // whose processor time counts
+	way     way
+	alone   bool      // only the rounds are its: it is another's in all but what is counted
+	costs   []float64 // of a call, in microseconds, by round
+	rates   []float64 // calls a second
+	latency *latency.Histogram
+	lasting *lasting // nil: there was none
+	failed  error    // what ended its part
+}
+
+// attempt does something with a contestant that has not failed yet. What fails ends its
+// part alone, and is reported; only the end of ctx ends all.
+func (c *contestant) attempt(ctx context.Context, do func() error) error {
+	if c.failed == nil {
+		c.failed = do()
+	}
+	return ctx.Err()
 }
 
 // measure calls it for some time, 32 at once, and notes what that took.
@@ -125,7 +159,7 @@ func (c *contestant) measure(ctx context.Context, lasts time.Duration) error {
 	if err != nil {
 		return err
 	}
-	calls, took, err := load(ctx, lasts, c.call)
+	calls, took, err := load(ctx, lasts, c.way.call, c.latency)
 	if err != nil {
 		return err
 	}

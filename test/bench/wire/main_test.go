@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/test/bench/latency"
 )
 
 // The servers that do nothing are this program.
@@ -24,12 +26,12 @@ func TestMain(m *testing.M) {
 // each, and for each target that is of these.
 func TestEachIsMeasured(t *testing.T) {
 	var out, told bytes.Buffer
-	err := run(t.Context(), []string{"-rounds", "1", "-lasts", "300ms", "-reference=false"}, &out, &told)
+	err := run(t.Context(), []string{"-rounds", "1", "-lasts", "300ms", "-rivals=false", "-sustained", "0"}, &out, &told)
 	if err != nil && !strings.Contains(err.Error(), "targets are missed") { // by how much is not for a test
 		t.Fatalf("%v\n%s", err, told.String())
 	}
 	for _, want := range []string{
-		"| P5 | spillgate, against empty handler | ≤ 1.2 ×", "| P5 | spillgate, ten descriptors, against spillgate |",
+		"| P5 | spillgate, against empty handler | ≤ 1.2 ×", "| P5 | spillgate, 10 descriptors, against spillgate |",
 		"| P6 | spillgate /v1/check, against empty page |", "| P6 | spillgate /v1/auth, against empty page, without a body |",
 		"| empty handler |", "| spillgate and all behind it |", "| spillgate /v1/auth |",
 	} {
@@ -44,9 +46,10 @@ func TestEachIsMeasured(t *testing.T) {
 
 func TestBadFlagsAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"-rounds 0":  "-rounds 0: want 1 to 1000",
-		"-lasts 1ms": "-lasts 1ms: want 100ms to 1m",
-		"all":        `["all"]: no arguments are expected`,
+		"-rounds 0":         "-rounds 0: want 1 to 1000",
+		"-lasts 1ms":        "-lasts 1ms: want 100ms to 1m",
+		"-sustained 1500ms": "-sustained 1.5s: want 0s to 1h, in whole seconds",
+		"all":               `["all"]: no arguments are expected`,
 	} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
@@ -66,7 +69,7 @@ func TestServersThatDoNotStart(t *testing.T) {
 // The first call that fails ends a load, and is told.
 func TestLoadEndsWithTheFirstFailure(t *testing.T) {
 	gone := errors.New("gone")
-	_, _, err := load(t.Context(), time.Minute, func(context.Context) error { return gone })
+	_, _, err := load(t.Context(), time.Minute, func(context.Context) error { return gone }, new(latency.Histogram))
 	if !errors.Is(err, gone) {
 		t.Errorf("%v, want %v", err, gone)
 	}
