@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,6 +29,9 @@ var targets = []struct {
 
 // flat is what memory may grow by in the last two thirds of a sustained load.
 const flat = 1.1
+
+// idle is a load average of a machine on which hardly anything runs.
+const idle = .5
 
 // surroundings are where, when and how a report was made.
 type surroundings struct {
@@ -88,6 +92,9 @@ func (f *field) report(w io.Writer, about surroundings) (missed int) {
 	fmt.Fprintf(w, "- machine: %s\n- commit: %s; %s\n- %s, took %v; load average %s before, %s after\n", about.machine, commit(), runtime.Version(),
 		about.began.UTC().Format(time.DateTime+" UTC"), time.Since(about.began).Round(time.Second), about.before, about.after)
 	fmt.Fprintf(w, "- %d rounds of %v each, then %v of a load by ghz or h2load; %d calls at a time over loopback, of %d users (ghz: of %d messages, h2load: of one user) whom a rule each of a huge limit a minute is for\n", o.rounds, o.lasts, o.sustained, inFlight, users, bodies)
+	if beside, err := strconv.ParseFloat(about.before, 64); err == nil && beside > idle {
+		fmt.Fprint(w, "- **others worked on this machine meanwhile**, as the load average before tells: to be measured again where it is quiet\n")
+	}
 	for _, n := range f.notes {
 		fmt.Fprintf(w, "- %s\n", n)
 	}

@@ -138,12 +138,15 @@ func TestFailuresAreReported(t *testing.T) {
 	f.rival(t.Context(), "x/ratelimit", func(context.Context) (string, error) { return "", errors.New("go install: 403") })
 	f.rival(t.Context(), "y/ratelimit", func(context.Context) (string, error) { return "v7", nil })
 	var out strings.Builder
-	missed := f.report(&out, look([]string{"-rounds", "2", "-out", "x"}, options{}))
+	about := look([]string{"-rounds", "2", "-out", "x"}, options{})
+	about.before = "2.50"
+	missed := f.report(&out, about)
 	if missed != 3 {
 		t.Errorf("%d targets are missed, want 3", missed)
 	}
 	for _, want := range []string{
-		"go run ./test/bench -wire -rounds 2`", "- x/ratelimit is not measured: go install: 403\n", "- y/ratelimit is v7\n",
+		"go run ./test/bench -wire -rounds 2`", "load average 2.50 before", "- **others worked on this machine meanwhile**",
+		"- x/ratelimit is not measured: go install: 403\n", "- y/ratelimit is v7\n",
 		"| | spillgate | answers | it hung | **missed** |", "| spillgate | failed: it hung |", "| gubernator | failed: it fell / over |",
 		"7 timeout; 1.05 × | **missed** |", "none; 1.50 × | **missed** |",
 	} {
