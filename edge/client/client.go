@@ -12,13 +12,16 @@
 //
 // A denial is a Reply, and no error. An error says that nothing was decided: it is a
 // *Fault where the edge failed or could not be reached, when the request passes or not as the
-// caller chose, and a *Mistake where the call itself is wrong, which no other try mends.
+// caller chose, and a *Mistake where the call itself is wrong, which no other try mends. Of
+// those the ones that are in what the request says (it is longer than an edge takes, say, or
+// not UTF-8) deny it whatever the caller chose: else who writes such requests has no limit.
 package client
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -26,7 +29,8 @@ import (
 type Limiter interface {
 	// Check asks whether a request may pass, and charges it if so. Where it has an error
 	// nothing was decided; Reply.Allowed then says whether the request is to pass all the
-	// same, and Reply.Undecided is true.
+	// same, and Reply.Undecided is true: as Config.FailClosed has it, and never where the
+	// mistake is in what the request says (Mistake.Setup).
 	Check(ctx context.Context, check Check) (Reply, error)
 	// Report charges what a request turned out to cost, or gives it back. It is no use to
 	// try again what has failed: it may have been counted.
@@ -63,7 +67,7 @@ type Report struct {
 // Reply is what an edge decided.
 type Reply struct {
 	Allowed    bool
-	Undecided  bool   // nothing was decided; Allowed is as Config.FailClosed has it
+	Undecided  bool   // nothing was decided; Allowed is as Check says
 	DecisionID string // by which the edge's operator is told why, and a Report gives back
 	Rule       string // that decided; "": none applies
 	Policy     string // its rate; "": it has none, and allows or denies whatever it matches
@@ -74,7 +78,8 @@ type Reply struct {
 	Zone       string        // normal, soft, elastic, hard, shadow; "": no limit was asked
 	NearLimit  bool
 	Basis      Basis
-	// Status is what the client of a denied request over HTTP is to be answered with.
+	// Status is what the client of a denied request over HTTP is to be answered with; of one
+	// that no edge can be told of 400, 414 or 431.
 	Status int
 	// Headers are what the client of a request over HTTP is to be told: Retry-After, and
 	// those of the rule's profiles.
@@ -110,8 +115,9 @@ type Config struct {
 	// call's context has.
 	Timeout time.Duration
 
-	// FailClosed has requests denied about which nothing was decided. Default: they pass,
-	// so that a limiter that is away takes no service down.
+	// FailClosed has requests denied about which nothing was decided, as the edge failed,
+	// was not reached, or has no such namespace. Default: they pass, so that a limiter that
+	// is away takes no service down.
 	FailClosed bool
 }
 
@@ -128,9 +134,13 @@ func (c *Config) Bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.Timeout)
 }
 
-// Undecided is the reply of a call that failed.
-func (c *Config) Undecided() Reply {
-	return Reply{Allowed: !c.FailClosed, Undecided: true, Basis: Basis{Age: -1}}
+// Undecided is the reply of a call that failed with an error.
+func (c *Config) Undecided(err error) Reply {
+	reply := Reply{Allowed: !c.FailClosed, Undecided: true, Basis: Basis{Age: -1}}
+	if wrong := (*Mistake)(nil); errors.As(err, &wrong) && !wrong.Setup {
+		reply.Allowed, reply.Status = false, wrong.HTTPStatus()
+	}
+	return reply
 }
 
 // Fault is that the limiter failed, or was not reached in time.
@@ -146,6 +156,20 @@ func (e *Fault) Unwrap() error { return e.Err }
 type Mistake struct {
 	Op     string
 	Detail string
+	// Setup is that the program's settings are wrong (there are no rules for the namespace,
+	// the edge wants credentials), whatever the request is. Else it is the request that an
+	// edge cannot be told of.
+	Setup bool
+	// Status is what the request's client over HTTP is to be answered with; 0: 400.
+	Status int
+}
+
+// HTTPStatus is what the client of a request over HTTP is to be answered with.
+func (e *Mistake) HTTPStatus() int {
+	if e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError {
+		return e.Status
+	}
+	return http.StatusBadRequest
 }
 
 func (e *Mistake) Error() string { return fmt.Sprintf("limiter: %s: %s", e.Op, e.Detail) }

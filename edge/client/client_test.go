@@ -135,21 +135,34 @@ func TestReports(t *testing.T) {
 }
 
 // A call that is wrong is a mistake, whatever else; nothing is decided, and the edge's words
-// say how to mend it.
+// say how to mend it. What is wrong with the request itself denies it, whatever the caller
+// chose; what is wrong with the settings is as he chose.
 func TestMistakes(t *testing.T) {
 	for name, start := range transports {
 		t.Run(name, func(t *testing.T) {
-			limiter := start(t, limitertest.New(t, shop), patient)
-			for want, check := range map[string]client.Check{
-				`limiter: check: attributes.client_ip: "localhost" is not an IP address (`: {Attributes: of("client_ip", "localhost")},
-				`limiter: check: namespace: there are no rules for "none" (`:               {Namespace: "none"},
-				`limiter: check: cost: "9007199254740993" is above 2^53 (`:                 {Cost: 1<<53 + 1},
+			limiter := start(t, limitertest.New(t, shop, limit.Document{Namespace: "other", Rules: shop.Rules[:1]}), patient)
+			for want, c := range map[string]struct {
+				check  client.Check
+				status int // 0: passes, as the settings are wrong
+			}{
+				`limiter: check: attributes.client_ip: "localhost" is not an IP address (`: {client.Check{Namespace: "shop", Attributes: of("client_ip", "localhost")}, 400},
+				`limiter: check: cost: "9007199254740993" is above 2^53 (`:                 {client.Check{Namespace: "shop", Cost: 1<<53 + 1}, 400},
+				`limiter: check: attributes."user": is not UTF-8 (`:                        {client.Check{Namespace: "shop", Attributes: of("user", "a\xff")}, 400},
+				`limiter: check: attributes: are longer than the 60 KiB that an edge t`:    {client.Check{Namespace: "shop", Attributes: of("path", "/", "user", strings.Repeat("<", 60<<10))}, 431},
+				`limiter: check: attributes: are longer than the 60 KiB`:                   {client.Check{Namespace: "shop", Attributes: of("path", strings.Repeat("/", 61<<10), "user", "u")}, 414},
+				`limiter: check: attributes: 65 are too many (`:                            {client.Check{Namespace: "shop", Attributes: many(65)}, 400},
+				`limiter: check: namespace: there are no rules for "none" (`:               {client.Check{Namespace: "none"}, 0},
+				`limiter: check: namespace: is missing, and the rules have several (`:      {client.Check{}, 0},
 			} {
-				got, err := limiter.Check(t.Context(), check)
+				got, err := limiter.Check(t.Context(), c.check)
 				var mistake *client.Mistake
-				if !errors.As(err, &mistake) || client.IsFault(err) || !strings.HasPrefix(err.Error(), want) || !got.Allowed || !got.Undecided {
-					t.Errorf("%+v, %v, want the mistake %q", got, err, want)
+				if !errors.As(err, &mistake) || client.IsFault(err) || !strings.HasPrefix(err.Error(), want) || got.Allowed != (c.status == 0) ||
+					mistake.Setup != (c.status == 0) || !got.Undecided || got.Status != c.status {
+					t.Errorf("%+v, %v, want the mistake %q and status %d", got, err, want, c.status)
 				}
+			}
+			if got, err := limiter.Check(t.Context(), client.Check{Namespace: "shop", Attributes: of("user", strings.Repeat("<\"\u2028\x00", 4000))}); err != nil || !got.Allowed {
+				t.Errorf("what is nearly too long: %+v, %v", got, err)
 			}
 			_, err := limiter.Report(t.Context(), client.Report{DecisionID: "x"})
 			if want := `limiter: report: decision_id: "x" is no id of a decision (`; err == nil || client.IsFault(err) || !strings.HasPrefix(err.Error(), want) {
@@ -157,6 +170,15 @@ func TestMistakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many are so many attributes.
+func many(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprint("a", i)] = "x"
+	}
+	return out
 }
 
 // buggy is a limiter with a bug.

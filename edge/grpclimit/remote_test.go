@@ -204,3 +204,26 @@ func TestRemoteConfig(t *testing.T) {
 		}
 	}
 }
+
+// No call switches its own limit off: what no edge can be told of is refused.
+func TestRemoteHasNoWayAround(t *testing.T) {
+	there := serveRemote(t, elsewhere(t, node(t, rule("client", "/shop.Orders/**", 1)), client.Config{Timeout: time.Minute}),
+		grpclimit.RemoteConfig{RemoteConfig: httpapi.RemoteConfig{Headers: []string{"X-User-Id", "x-some-bin"}}})
+	if _, err := get(t, there, "x"); err != nil {
+		t.Fatalf("within the limit: %v", err)
+	}
+	for name, c := range map[string]struct {
+		pair [2]string
+		want codes.Code
+	}{
+		"plain":          {[2]string{"x-user-id", "u"}, codes.ResourceExhausted},
+		"bytes":          {[2]string{"x-some-bin", "\xff"}, codes.InvalidArgument},
+		"12 KiB of <":    {[2]string{"x-user-id", strings.Repeat("<", 12<<10)}, codes.ResourceExhausted},
+		"control bytes":  {[2]string{"x-some-bin", strings.Repeat("\x01", 11<<10)}, codes.InvalidArgument},
+		"another header": {[2]string{"x-other-bin", "\xff"}, codes.ResourceExhausted},
+	} {
+		if _, err := get(t, there, "x", c.pair[:]...); status.Code(err) != c.want {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

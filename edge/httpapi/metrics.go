@@ -65,6 +65,7 @@ type Metrics struct {
 	abandoned   prometheus.Counter
 	undecided   prometheus.Counter
 	misreported prometheus.Counter
+	unasked     *prometheus.CounterVec
 	panics      prometheus.Counter
 	ignored     prometheus.Counter
 
@@ -100,6 +101,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "spillgate_queue_abandoned_total",
 			Help: "Requests that ended before their turn in a queue came: the client was gone, or its deadline too near. What they were charged was given back.",
 		}),
+		unasked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_remote_undecided_total",
+			Help: "Requests about which an edge elsewhere decided nothing, by why: fault (it failed, or was not reached), setup (there are no rules for the namespace, or the edge wants credentials), refused (what the request says is longer than an edge takes, not UTF-8, or wrong: it was denied), gone (the caller went before the answer came: it was not served).",
+		}, []string{"why"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillgate_http_panics_total",
 			Help: "Panics in handlers and interceptors; each is a bug. The HTTP API answered with 500, a call behind middleware passed.",
@@ -118,7 +123,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.undecided = m.decisions.WithLabelValues("", "", resultError)
 	m.misreported = m.reports.WithLabelValues("", resultError)
 	if reg != nil {
-		reg.MustRegister(m.decisions, m.cost, m.near, m.reports, m.waiting, m.abandoned, m.panics, m.ignored, m.duration)
+		reg.MustRegister(m.decisions, m.cost, m.near, m.reports, m.waiting, m.abandoned, m.unasked, m.panics, m.ignored, m.duration)
 	}
 	return m
 }

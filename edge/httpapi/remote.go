@@ -64,8 +64,21 @@ type Remote struct {
 	limiter client.Limiter
 	cfg     RemoteConfig
 	headers []remoteHeader
-	warned  atomic.Int64 // when it was last logged that nothing is decided, Unix seconds
+	warned  [outcomes]atomic.Int64 // when each was last logged, Unix seconds
 }
+
+// outcome is why nothing was decided about a request.
+type outcome uint8
+
+const (
+	outcomeFault   outcome = iota // the edge failed, or was not reached
+	outcomeSetup                  // it does not serve whom this program's settings name
+	outcomeRefused                // no edge can be told of the request
+	outcomeGone                   // the caller went
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"fault", "setup", "refused", "gone"}
 
 type remoteHeader struct{ canonical, lower, attribute string }
 
@@ -90,7 +103,10 @@ func NewRemote(limiter client.Limiter, cfg RemoteConfig) (*Remote, error) {
 
 // Middleware limits a handler of this process. Denied requests get what the edge says: its
 // rule's status, headers, and problem+json. Where nothing is decided they pass, or, where the
-// limiter fails closed, get 503.
+// limiter fails closed, get 503. Those that no edge can be told of never pass, as they would
+// be counted by nobody: what is longer than an edge takes gets 414 or 431, and what is not
+// UTF-8 400 (here it would be counted as it is, and JSON and protocol buffers have no such
+// text).
 func (m *Remote) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clientIP, believed := peerOf(r, m.cfg.TrustedProxies)
@@ -103,11 +119,16 @@ func (m *Remote) Middleware(next http.Handler) http.Handler {
 				attributes[h.attribute] = v[0]
 			}
 		}
-		reply := m.ask(r.Context(), client.Check{Namespace: m.cfg.Namespace, Attributes: attributes})
+		reply, err := m.ask(r.Context(), client.Check{Namespace: m.cfg.Namespace, Attributes: attributes})
 		for name, value := range reply.Headers {
 			w.Header().Set(name, value)
 		}
+		var refused *client.Mistake
 		switch {
+		case errors.As(err, &refused):
+			writeProblem(w, &problem{status: refused.HTTPStatus(), detail: refused.Detail})
+		case err != nil:
+			TurnPassed(w)
 		case !reply.Allowed:
 			m.deny(w, &reply)
 		case !waited(r.Context(), reply.Delay):
@@ -119,7 +140,8 @@ func (m *Remote) Middleware(next http.Handler) http.Handler {
 }
 
 // Decide decides about a call, waits for its turn, and says how it stands. Its error is
-// ErrGone where the call ends before its turn.
+// ErrGone where the call ends before its turn, or a *client.Mistake where no edge can be told
+// of it: neither is to be served.
 func (m *Remote) Decide(ctx context.Context, call *Call) (client.Reply, error) {
 	clientIP, believed := senderAt(call.Peer, m.cfg.TrustedProxies)
 	if believed {
@@ -131,7 +153,10 @@ func (m *Remote) Decide(ctx context.Context, call *Call) (client.Reply, error) {
 			attributes[h.attribute] = v[0]
 		}
 	}
-	reply := m.ask(ctx, client.Check{Namespace: m.cfg.Namespace, Attributes: attributes, Cost: call.Cost, Peek: call.Peek})
+	reply, err := m.ask(ctx, client.Check{Namespace: m.cfg.Namespace, Attributes: attributes, Cost: call.Cost, Peek: call.Peek})
+	if err != nil {
+		return reply, err
+	}
 	if reply.Allowed && !call.Peek && !waited(ctx, reply.Delay) {
 		return reply, ErrGone
 	}
@@ -143,21 +168,50 @@ func requested(method, path, host, clientIP string) map[string]string {
 	return map[string]string{"method": method, "path": path, "host": hostOf(host), "client_ip": clientIP}
 }
 
-// ask asks the edge, and counts and logs where nothing is decided.
-func (m *Remote) ask(ctx context.Context, check client.Check) client.Reply {
+// ask asks the edge, and counts and logs where nothing is decided. Its error says that the
+// request is not to be served, whatever the limiter is to do where it fails: ErrGone, or a
+// *client.Mistake in what it says.
+func (m *Remote) ask(ctx context.Context, check client.Check) (client.Reply, error) {
 	reply, err := m.limiter.Check(ctx, check)
 	if err == nil {
-		return reply
+		return reply, nil
+	}
+	var wrong *client.Mistake
+	why, text := outcomeFault, "requests are not decided"
+	switch {
+	case errors.As(err, &wrong) && wrong.Setup:
+		why, text = outcomeSetup, "requests are not decided: the settings are wrong"
+	case wrong != nil:
+		why, text = outcomeRefused, "requests are refused: no edge can be told of them"
+	case ended(ctx, err):
+		why = outcomeGone
 	}
 	m.cfg.Metrics.undecided.Inc()
+	m.cfg.Metrics.unasked.WithLabelValues(outcomeNames[why]).Inc()
+	if why == outcomeGone {
+		return client.Reply{Undecided: true}, ErrGone // who hangs up early is not served uncounted
+	}
+	warned := &m.warned[why]
+	last, at := warned.Load(), time.Now().Unix()
+	if (last == 0 || at-last >= warnEvery) && warned.CompareAndSwap(last, at) {
+		m.cfg.Logger.Error(text, "err", err, "pass", reply.Allowed && why != outcomeRefused)
+	}
+	if why == outcomeRefused {
+		return client.Reply{Undecided: true, Status: wrong.HTTPStatus()}, wrong
+	}
+	return reply, nil
+}
+
+// nearlyOver is how far a caller's deadline and that of an edge that heard of it may be apart.
+const nearlyOver = 10 * time.Millisecond
+
+// ended says that a call failed as its caller is gone, or has no time left.
+func ended(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
-		return reply // it was the caller who went
+		return true
 	}
-	last, at := m.warned.Load(), time.Now().Unix()
-	if (last == 0 || at-last >= warnEvery) && m.warned.CompareAndSwap(last, at) {
-		m.cfg.Logger.Error("requests are not decided", "err", err, "pass", reply.Allowed)
-	}
-	return reply
+	deadline, ok := ctx.Deadline()
+	return ok && errors.Is(err, context.DeadlineExceeded) && time.Until(deadline) < nearlyOver
 }
 
 // waited waits for a turn in a queue; it is false where ctx ends first, or would.

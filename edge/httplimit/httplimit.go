@@ -54,7 +54,9 @@ type RemoteConfig = httpapi.RemoteConfig
 
 // Remote is middleware over an edge elsewhere, which edge/client asks: each request waits
 // for its answer, for Config.Timeout at the most. Denied requests get what New gives them;
-// where the edge is away they pass, or get 503 if the client fails closed.
+// where the edge is away they pass, or get 503 if the client fails closed. Those that no edge
+// can be told of are refused: with 414 or 431 where their path, or the headers that rules
+// read, are longer than it takes (60 KiB together), with 400 where they are not UTF-8.
 //
 //	limiter, err := client.NewHTTP("http://127.0.0.1:8080", client.Config{})
 //	...

@@ -68,7 +68,7 @@ func ExampleNew() {
 	// after it: 200
 }
 
-func node(t *testing.T, rules ...limit.RuleSpec) *edge.Node {
+func node(t testing.TB, rules ...limit.RuleSpec) *edge.Node {
 	t.Helper()
 	n, err := edge.Local(rules...)
 	if err != nil {

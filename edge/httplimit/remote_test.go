@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -162,14 +163,16 @@ func TestRemoteFaults(t *testing.T) {
 		retry  string
 		faults float64
 	}{
-		"passes":                  {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 2},
-		"closed":                  {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 2},
-		"a wrong namespace":       {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace"}}, http.StatusTeapot, "", "", 2},
-		"cut off":                 {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0},
-		"denied":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0},
-		"denied for good":         {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0},
-		"denied with no status":   {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0},
-		"denied with one of none": {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0},
+		"passes":                   {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 2},
+		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 2},
+		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 2},
+		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 2},
+		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 2},
+		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0},
+		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0},
+		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0},
+		"denied with no status":    {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0},
+		"denied with one of none":  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -186,11 +189,20 @@ func TestRemoteFaults(t *testing.T) {
 					t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 				}
 			}
-			if n := strings.Count(log.String(), "requests are not decided"); (n == 1) != (c.faults > 0) || n > 1 {
+			if n := strings.Count(log.String(), "requests are "); (n == 1) != (c.faults > 0) || n > 1 {
 				t.Errorf("logged: %s", log.String())
 			}
 			if n := faults(t, registry); n != c.faults {
 				t.Errorf("%v faults counted, want %v", n, c.faults)
+			}
+			why := "fault"
+			if wrong := (*client.Mistake)(nil); errors.As(c.err, &wrong) {
+				if why = "refused"; wrong.Setup {
+					why = "setup"
+				}
+			}
+			if n := counted(t, registry, "spillgate_remote_undecided_total", why); n != c.faults {
+				t.Errorf("%v counted as %s, want %v", n, why, c.faults)
 			}
 		})
 	}
@@ -199,18 +211,24 @@ func TestRemoteFaults(t *testing.T) {
 // faults are the requests counted as not decided.
 func faults(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
+	return counted(t, registry, "spillgate_decisions_total", "error")
+}
+
+// counted is a metric with a label of that value.
+func counted(t *testing.T, registry *prometheus.Registry, name, label string) float64 {
+	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "spillgate_decisions_total" && strings.Contains(fmt.Sprint(m.GetLabel()), `"error"`) {
+			if f.GetName() == name && strings.Contains(fmt.Sprint(m.GetLabel()), strconv.Quote(label)) {
 				return m.GetCounter().GetValue()
 			}
 		}
 	}
-	return -1
+	return 0
 }
 
 // A request that a queue admits waits for its turn, or is not served where it ends before.

@@ -4,6 +4,7 @@ package grpcclient
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,6 +32,9 @@ func New(conn grpc.ClientConnInterface, cfg client.Config) *Client {
 
 // Check implements client.Limiter.
 func (c *Client) Check(ctx context.Context, check client.Check) (client.Reply, error) {
+	if wrong := client.Tellable("check", check.Attributes); wrong != nil {
+		return c.cfg.Undecided(wrong), wrong
+	}
 	ctx, cancel := c.cfg.Bound(ctx)
 	defer cancel()
 	in := &limiterpb.CheckRequest{Namespace: check.Namespace, Attributes: check.Attributes, Peek: check.Peek}
@@ -39,7 +43,8 @@ func (c *Client) Check(ctx context.Context, check client.Check) (client.Reply, e
 	}
 	r, err := c.limiter.Check(ctx, in)
 	if err != nil {
-		return c.cfg.Undecided(), failed("check", err)
+		err = failed("check", err)
+		return c.cfg.Undecided(err), err
 	}
 	out := client.Reply{
 		Allowed: r.Allowed, DecisionID: r.DecisionId, Rule: r.Rule, Policy: r.Policy, Limit: r.Limit, Remaining: r.Remaining,
@@ -60,6 +65,9 @@ func (c *Client) Check(ctx context.Context, check client.Check) (client.Reply, e
 
 // Report implements client.Limiter.
 func (c *Client) Report(ctx context.Context, report client.Report) (client.Recorded, error) {
+	if wrong := client.Tellable("report", report.Attributes); wrong != nil {
+		return client.Recorded{}, wrong
+	}
 	ctx, cancel := c.cfg.Bound(ctx)
 	defer cancel()
 	in := &limiterpb.ReportRequest{Namespace: report.Namespace, Attributes: report.Attributes, Answered: report.Answered, DecisionId: report.DecisionID}
@@ -81,8 +89,11 @@ var zones = map[limiterpb.Zone]string{
 // failed tells the caller's mistakes from what is none of his.
 func failed(op string, err error) error {
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound:
-		return &client.Mistake{Op: op, Detail: status.Convert(err).Message()}
+	case codes.InvalidArgument:
+		detail := status.Convert(err).Message()
+		return &client.Mistake{Op: op, Detail: detail, Setup: strings.HasPrefix(detail, "namespace: ")}
+	case codes.NotFound, codes.Unauthenticated, codes.PermissionDenied:
+		return &client.Mistake{Op: op, Detail: status.Convert(err).Message(), Setup: true}
 	case codes.DeadlineExceeded, codes.Canceled: // as errors.Is knows them over HTTP
 		return &client.Fault{Op: op, Err: fmt.Errorf("%w: %w", contextError(err), err)}
 	}
