@@ -97,6 +97,9 @@ type DeniedBasis struct {
 // appendDecisionID appends an id for what was decided, by which a denial is found again.
 func (a *API) appendDecisionID(dst []byte, x *answer) []byte {
 	d := &x.decision
+	if x.id != nil {
+		return append(dst, x.id...)
+	}
 	if x.proves != 0 {
 		return a.ids.append(dst, x.now, x.proves)
 	}

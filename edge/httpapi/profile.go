@@ -18,6 +18,7 @@ type answer struct {
 	told     limit.State   // the rate that fields with room for one are about; no Rate: none
 	now      time.Time
 	retry    uint64 // Retry-After in seconds; 0 where allowed
+	id       []byte // of the decision, where it was told already
 	proves   uint64 // what its id is to prove: the digest of what was charged; 0: nothing, as of denials and peeks
 }
 

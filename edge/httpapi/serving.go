@@ -138,13 +138,27 @@ func (j *Judgement) Fields() []Field {
 	return x.fields.pairs()
 }
 
+// ID is that of the decision, by which a denial is told again (/v1/decisions/{id}).
+func (j *Judgement) ID() string {
+	if j.answer.id == nil {
+		j.answer.id = j.serving.api.appendDecisionID(nil, &j.answer)
+	}
+	return string(j.answer.id)
+}
+
+// cutOffField tells, where the answer's status cannot, that a limit did not deny because it
+// is used up.
+const cutOffField = "X-Spillgate-Cut-Off"
+
 // Denial is the body of the answer that a denied client gets (RFC 9457), and its fields
 // beside those of Fields.
 func (j *Judgement) Denial() (body []byte, beside []Field) {
 	d := &j.answer.decision
 	beside = []Field{{"Content-Type", problemType[0]}, {"Cache-Control", noStore[0]}}
 	if d.Basis.CutOff {
+		beside = append(beside, Field{cutOffField, "true"})
 		return append(cutOffProblem(j.answer.retry).append(nil), '\n'), beside
 	}
+	j.ID() // the body tells it
 	return j.serving.api.appendDenial(nil, &j.answer, d.Rule.Status), beside
 }

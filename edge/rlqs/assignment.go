@@ -16,12 +16,16 @@ const (
 	kindNone   kind = iota // nothing yet
 	kindTokens             // admit so many
 	kindDeny               // admit none: there is no room
+	kindCutOff             // admit none: this edge is cut off from the limit, which is closed then
 	kindAllow              // admit all: no rule applies
 	kindAbandon
 	kinds
 )
 
-var kindNames = [kinds]string{"none", "tokens", "deny", "allow", "abandon"}
+var kindNames = [kinds]string{"none", "tokens", "deny", "cut_off", "allow", "abandon"}
+
+// denies says that nothing is to be admitted.
+func (k kind) denies() bool { return k == kindDeny || k == kindCutOff }
 
 // refillAfter is how long a bucket of tokens takes to get one more: longer than any
 // assignment lives, so that all that a data plane can admit by it is what it starts with.
@@ -56,7 +60,7 @@ func (a *action) message() *quotav3.RateLimitQuotaResponse_BucketAction {
 			MaxTokens: uint32(a.tokens), TokensPerFill: wrapperspb.UInt32(1),
 			FillInterval: durationpb.New(refillAfter + time.Duration(a.serial%3600)*time.Second),
 		}}
-	case kindDeny:
+	case kindDeny, kindCutOff:
 		strategy.Strategy = &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_DENY_ALL}
 	case kindAllow:
 		strategy.Strategy = &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_ALLOW_ALL}

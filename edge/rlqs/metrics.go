@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Help: "Tokens of RLQS: granted (and charged) to data planes, returned (given back as the reports show that they were not spent), beyond (requests that were admitted without a grant, and charged when they were reported).",
 	}, []string{"what"})
 	assignments := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "spillgate_rlqs_assignments_total", Help: "What data planes were told over RLQS: tokens, deny (there is no room), allow (no rule applies), abandon (the bucket was idle).",
+		Name: "spillgate_rlqs_assignments_total", Help: "What data planes were told over RLQS: tokens, deny (there is no room), cut_off (the edge cannot hear of the others that share the limit, and on_partition: closed denies then), allow (no rule applies), abandon (the bucket was idle).",
 	}, []string{"kind"})
 	m := &metrics{
 		streams:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_streams", Help: "Streams of data planes that are open."}),

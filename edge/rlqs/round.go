@@ -57,7 +57,7 @@ func (b *book) due(now time.Time, sub *subscription) bool {
 	switch {
 	case sub.unsent, age < between:
 		return false
-	case sub.kind == kindDeny:
+	case sub.kind.denies():
 		return age >= b.cfg.TTL/2 || !now.Before(sub.retry)
 	case sub.kind != kindTokens:
 		return age >= b.cfg.TTL/2
@@ -161,11 +161,11 @@ func (b *book) assign(now time.Time, ns *limit.Namespace, sub *subscription, tok
 	}
 	a := action{sub: sub, kind: to, ttl: b.cfg.TTL}
 	sub.granted = to == kindTokens
-	if to == kindDeny {
+	if to.denies() {
 		sub.retry = now.Add(min(max(wait, between), time.Second))
 		age := now.Sub(sub.made)
 		switch {
-		case sub.kind == kindDeny && age < b.cfg.TTL/2:
+		case sub.kind == to && age < b.cfg.TTL/2:
 			return // it knows
 		case sub.kind == kindTokens && sub.left() > 0 && now.Before(sub.ends):
 			if age < b.cfg.TTL/2 {
@@ -199,7 +199,7 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 	if single {
 		tokens = min(tokens, 1)
 	}
-	wait := time.Second
+	deny, wait := kindDeny, time.Second
 	for tokens = max(tokens, 1); tokens > 0; tokens /= 2 {
 		req.Cost, req.Peek = satMul(tokens, unit), true // a denial may be charged, or punished: it is asked first
 		if cost := chargeable(req); cost < req.Cost {   // a rule charges no more at a time
@@ -213,7 +213,9 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 		case !d.Allowed && d.Rate == nil: // for good
 			return kindDeny, 0, time.Second
 		case !d.Allowed:
-			wait = d.RetryAfter
+			if wait = d.RetryAfter; d.Basis.CutOff {
+				deny = kindCutOff
+			}
 			continue
 		}
 		req.Peek, req.Receipt = false, true
@@ -229,7 +231,7 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 			return kindTokens, tokens, 0
 		}
 	}
-	return kindDeny, 0, wait
+	return deny, 0, wait
 }
 
 // giveBack refunds what is left of grants that are over.

@@ -18,7 +18,7 @@ const maxJSON = 1 << 20
 
 // HTTP serves what the reference serves beside gRPC, and hands the rest to next: POST /json
 // is ShouldRateLimit in proto3's JSON, answered with 200, or with 429 where the limit is
-// used up; /healthcheck says OK, or 500 where ready has an error. What the reference does
+// used up, or with 503 where the edge is cut off from one that is closed then; /healthcheck says OK, or 500 where ready has an error. What the reference does
 // not do: a call that could not be decided is answered with 503, and with what was wrong.
 func (s *Service) HTTP(ready func() error, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +86,11 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set(f.Key, f.Value)
 			}
 		}
-		w.WriteHeader(http.StatusTooManyRequests)
+		code := http.StatusTooManyRequests
+		if out.DynamicMetadata.GetFields()["cut_off"].GetBoolValue() {
+			code = http.StatusServiceUnavailable
+		}
+		w.WriteHeader(code)
 	}
 	_, _ = w.Write(text)
 }

@@ -14,6 +14,12 @@
 // not been asked. Slots of concurrency limits come back with their leases: Envoy does not say
 // when a request ends.
 //
+// A limit that the edge is cut off from (on_partition: closed) is OVER_LIMIT, too: UNAVAILABLE
+// would have Envoy let the request pass, unless failure_mode_deny says otherwise, which is
+// what such a limit is not to do. It is told apart by the field x-spillgate-cut-off, by the
+// problem type of the body (temporary-reduced-capacity), by cut_off in dynamic_metadata, and
+// by the metric; /json answers it with 503.
+//
 // Where nothing can be decided (no rules are loaded yet) the call fails with UNAVAILABLE,
 // and Envoy does what failure_mode_deny says. A domain that has no rules, and a descriptor
 // to which none applies, are OK without a current_limit, as with the reference.
@@ -252,12 +258,15 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 }
 
 // tighter says that a client is rather to be told of one judgement than of another: of a
-// denial, of the longer wait, else of what has less of its limit left.
+// denial, of the longer wait, and rather of a limit that is used up than of one that is cut
+// off, else of what has less of its limit left.
 func tighter(a, b *httpapi.Judgement) bool {
 	da, db := a.Decision(), b.Decision()
 	switch {
 	case da.Allowed != db.Allowed:
 		return db.Allowed
+	case da.Basis.CutOff != db.Basis.CutOff:
+		return db.Basis.CutOff
 	case !da.Allowed:
 		return da.Rate == nil && db.Rate != nil || (da.Rate == nil) == (db.Rate == nil) && a.RetryAfter() > b.RetryAfter()
 	case a.Shown() != b.Shown():
@@ -273,7 +282,7 @@ func (c *call) tell(out *rlsv3.RateLimitResponse, j *httpapi.Judgement) {
 		body, beside := j.Denial()
 		out.RawBody = body
 		fields = append(fields, beside...)
-		out.DynamicMetadata = c.metadata(d, j.RetryAfter())
+		out.DynamicMetadata = c.metadata(j)
 	}
 	if len(fields) == 0 {
 		return
@@ -285,11 +294,13 @@ func (c *call) tell(out *rlsv3.RateLimitResponse, j *httpapi.Judgement) {
 }
 
 // metadata says which limit denied, for Envoy's access log: clients may not be shown it.
-func (c *call) metadata(d *limit.Decision, wait time.Duration) *structpb.Struct {
+func (c *call) metadata(j *httpapi.Judgement) *structpb.Struct {
+	d := j.Decision()
 	of := map[string]*structpb.Value{
+		"decision_id": structpb.NewStringValue(j.ID()),
 		"domain":      structpb.NewStringValue(c.ns.Name),
 		"rule":        structpb.NewStringValue(d.Rule.Name),
-		"retry_after": structpb.NewNumberValue(wait.Seconds()),
+		"retry_after": structpb.NewNumberValue(j.RetryAfter().Seconds()),
 		"cut_off":     structpb.NewBoolValue(d.Basis.CutOff),
 	}
 	if d.Rate != nil {

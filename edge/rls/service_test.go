@@ -3,6 +3,7 @@ package rls_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -227,7 +228,7 @@ func TestDenialIsTold(t *testing.T) {
 		t.Errorf("body %s: %v", out.RawBody, err)
 	}
 	m := out.DynamicMetadata.AsMap()
-	if m["domain"] != domain || m["rule"] != "hourly" || m["policy"] != "hourly.minute" || m["retry_after"] != 3585.0 || m["limit"] != 1.0 || m["cut_off"] != false {
+	if m["domain"] != domain || m["rule"] != "hourly" || m["policy"] != "hourly.minute" || m["retry_after"] != 3585.0 || m["limit"] != 1.0 || m["cut_off"] != false || !strings.Contains(string(out.RawBody), fmt.Sprintf("/v1/decisions/%v\"", m["decision_id"])) {
 		t.Errorf("metadata %v", m)
 	}
 	out = b.ask(of("secret=s"))
