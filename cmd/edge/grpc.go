@@ -39,18 +39,22 @@ const (
 	grpcPingWait = 5 * time.Second
 )
 
+// referenceHealth is what envoyproxy/ratelimit calls itself to whom asks for its health: the
+// probes of who comes from there ask for it.
+const referenceHealth = "ratelimit"
+
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
 // limiter, health and reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
 // under way finish, and what takes longer is cut off.
 func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
-	server := grpc.NewServer(
+	server := grpc.NewServer(append(newCalls().options(),
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
 		grpc.NumStreamWorkers(grpcWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain, Time: grpcPing, Timeout: grpcPingWait,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	service.Register(server)
 	quotas.Register(server)
 	limiter.Register(server)
@@ -58,6 +62,7 @@ func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service,
 	for _, service := range []grpc.ServiceDesc{rlsv3.RateLimitService_ServiceDesc, quotav3.RateLimitQuotaService_ServiceDesc, limiterpb.Limiter_ServiceDesc} {
 		states.SetServingStatus(service.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	}
+	states.SetServingStatus(referenceHealth, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, states)
 	reflection.Register(server)
 
