@@ -113,6 +113,11 @@ type Config struct {
 	// as an edge is near and decides in microseconds: longer makes requests wait for an
 	// edge that is dead, shorter has more of them undecided. Negative: as long as the
 	// call's context has.
+	//
+	// The edge is told, and waits for no rights of a strict limit (strict_wait) for longer
+	// than three quarters of it: a request that gets none in that time is denied, and does
+	// not pass undecided. For a strict_wait to be of full use Timeout is to be a third
+	// longer, and more by the way to the edge: 400 ms for one of 250 ms.
 	Timeout time.Duration
 
 	// FailClosed has requests denied about which nothing was decided, as the edge failed,

@@ -301,3 +301,29 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("over a unix socket: %+v, %v", got, err)
 	}
 }
+
+// holds is a limiter that waits for rights that never come.
+type holds struct{ *limitertest.Limiter }
+
+func (h holds) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	req.Peek = true
+	d := h.Check(now, req)
+	return d, func(ctx context.Context) limit.Decision {
+		<-ctx.Done()
+		d.Allowed, d.Zone, d.Basis.Short = false, limit.ZoneHard, true
+		return d
+	}
+}
+
+// A strict limit holds however short a caller's patience is: the edge decides before he goes.
+func TestPatience(t *testing.T) {
+	for name, start := range transports {
+		t.Run(name, func(t *testing.T) {
+			limiter := start(t, holds{limitertest.New(t, shop)}, client.Config{Timeout: 2 * time.Second})
+			got, err := limiter.Check(t.Context(), client.Check{Attributes: of("user", "u")})
+			if err != nil || got.Allowed || !got.Basis.ShortOfShare {
+				t.Errorf("%+v, %v, want it denied", got, err)
+			}
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -171,6 +172,9 @@ func (c *HTTP) post(ctx context.Context, op, url string, attributes map[string]s
 		return &Fault{op, err}
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if deadline, ok := ctx.Deadline(); ok { // over gRPC the call itself tells it
+		r.Header.Set("X-Spillgate-Timeout-Ms", strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10))
+	}
 	w, err := c.http.Do(r)
 	if err != nil {
 		return &Fault{op, err}

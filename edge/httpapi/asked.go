@@ -69,7 +69,7 @@ func (s *Surface) Check(ctx context.Context, q *Question) Reply {
 	defer x.release()
 	a := s.begin(x, s.api.viewOf(set), q, s.Now())
 	if a.wait != nil {
-		a.decision = a.wait(ctx)
+		a.decision = inTime(ctx, a.wait)
 	}
 	return s.reply(x, &a)
 }
@@ -100,7 +100,7 @@ func (s *Surface) CheckBatch(ctx context.Context, n int, question func(i int) *Q
 	}
 	for k, i := range later {
 		a := &waiting[k]
-		a.decision = a.wait(ctx)
+		a.decision = inTime(ctx, a.wait)
 		replies[i] = s.reply(x, a)
 	}
 	return replies, nil

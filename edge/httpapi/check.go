@@ -26,7 +26,14 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 	x.out = x.out[:0]
 	v := a.viewOf(set)
 	req := x.request(ns, &x.dec.calls[0])
-	a.ask(r.Context(), x, v, req, a.cfg.Now())
+	now := a.cfg.Now()
+	d, wait := a.begins(v, req, now)
+	if wait != nil {
+		ctx, cancel := told(r)
+		d = inTime(ctx, wait)
+		cancel()
+	}
+	a.tell(x, v, req, d, now)
 	a.reply(x, req)
 	writeJSON(w, x)
 }
@@ -53,7 +60,9 @@ func (a *API) checkBatch(w http.ResponseWriter, r *http.Request) {
 	}
 	x.out = append(x.out, `]}`...)
 	if len(later) > 0 {
-		a.decideLater(r.Context(), x, v, later)
+		ctx, cancel := told(r)
+		a.decideLater(ctx, x, v, later)
+		cancel()
 	}
 	writeJSON(w, x)
 }
@@ -98,7 +107,7 @@ func (a *API) decideLater(ctx context.Context, x *exchange, v *view, later []und
 	for _, u := range later {
 		x.out = append(x.out, decided[from:u.at]...)
 		from = u.at
-		a.tell(x, v, u.req, u.wait(ctx), u.now)
+		a.tell(x, v, u.req, inTime(ctx, u.wait), u.now)
 		a.reply(x, u.req)
 	}
 	x.out = append(x.out, decided[from:]...)

@@ -63,7 +63,7 @@ func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time) (
 	req.Receipt = s.view.namespaces[req.Namespace()].charges
 	d, wait := s.api.begins(s.view, req, now)
 	if wait != nil {
-		d = wait(ctx)
+		d = inTime(ctx, wait)
 	}
 	j.serving = s
 	s.api.count(&j.answer, s.view, req, d, now)

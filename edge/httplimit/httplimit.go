@@ -62,6 +62,9 @@ type RemoteConfig = httpapi.RemoteConfig
 //	...
 //	limited, err := httplimit.Remote(limiter, httplimit.RemoteConfig{Headers: []string{"X-User-Id"}})
 //
+// A strict limit holds whatever the client's Timeout; its strict_wait is of use as far as that
+// goes (client.Config).
+//
 // What a check over a network does not give: slots of concurrency limits come back with their
 // leases, rules with count_when count nothing, and a cost that a header names counts as its
 // rule's default.

@@ -1,11 +1,15 @@
 package rls_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
@@ -50,5 +54,28 @@ func TestCutOff(t *testing.T) {
 		if w.Code != want || w.Header().Get("Retry-After") == "" {
 			t.Errorf("/json %s: %d %v %s, want %d", body, w.Code, w.Header(), w.Body, want)
 		}
+	}
+}
+
+// holds is a limiter that waits for rights that never come.
+type holds struct{ *limitertest.Limiter }
+
+func (h holds) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	d := h.Check(now, req)
+	return d, func(ctx context.Context) limit.Decision {
+		<-ctx.Done()
+		d.Allowed = false
+		return d
+	}
+}
+
+// A strict limit holds however soon Envoy gives up: it is answered before.
+func TestAnswersInTime(t *testing.T) {
+	b := benchOver(t, holds{limitertest.New(t, limit.Document{Namespace: domain, Rules: []limit.RuleSpec{minutely("user", 1, "user")}})})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	out, err := b.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("user=u")}})
+	if err != nil || code(out) != "1 1" {
+		t.Errorf("%v, %v, want it over its limit", out, err)
 	}
 }
