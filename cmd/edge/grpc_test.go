@@ -36,6 +36,11 @@ func serving(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return servingOver(t, node)
+}
+
+func servingOver(t *testing.T, node *edge.Node) string {
+	t.Helper()
 	api, err := httpapi.New(node, httpapi.Config{})
 	if err != nil {
 		t.Fatal(err)
