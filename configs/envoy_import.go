@@ -80,6 +80,7 @@ func (w *rulesWriter) document(root *limit.DescriptorSpec) []byte {
 	if w.collect(root); len(w.keys) > mostLacks {
 		w.note("descriptors", "W258", "", "%d keys: rules apply to requests that have other keys beside their own, but for those below; the reference's limits do not", len(w.keys))
 	}
+	w.namesOfOurs("descriptors", root.Below, map[string]bool{})
 	w.level("descriptors", root.Below, nil)
 	for {
 		text := w.text(namespace)
@@ -130,6 +131,27 @@ func (w *rulesWriter) collect(spec *limit.DescriptorSpec) {
 	for i := range spec.Below {
 		w.keys[spec.Below[i].Key] = true
 		w.collect(&spec.Below[i])
+	}
+}
+
+// remoteAddress is the key that Envoy's action of that name has. An edge has its value as
+// client_ip, too (edge/rls), as our own rules know it by.
+const remoteAddress = "remote_address"
+
+// namesOfOurs says where keys are names that an edge has a meaning for, and rules do
+// otherwise by it than the reference: each key once.
+func (w *rulesWriter) namesOfOurs(path string, specs []limit.DescriptorSpec, told map[string]bool) {
+	for i := range specs {
+		s, at := &specs[i], fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case told[s.Key]:
+		case s.Key == "path":
+			w.note(at, "W259", "another descriptor_key in Envoy's routes, for the text as it is", "path is compared and counted without its query, and with its dots and escapes resolved; in the reference it is a text like others")
+		case s.Key == remoteAddress && w.keys["client_ip"]:
+			w.note(at, "W260", "another descriptor_key in Envoy's routes in place of client_ip", "remote_address is client_ip, too: a request that has both meets the limits of remote_address")
+		}
+		told[s.Key] = true
+		w.namesOfOurs(at+".descriptors", s.Below, told)
 	}
 }
 
@@ -260,7 +282,9 @@ func (w *rulesWriter) lacks(chain []*limit.DescriptorSpec) []string {
 // others are keys that are none of a chain's, nor of some.
 func (w *rulesWriter) others(chain []*limit.DescriptorSpec, all, some map[string]bool) (keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		in := slices.ContainsFunc(chain, func(s *limit.DescriptorSpec) bool { return s.Key == key })
+		in := slices.ContainsFunc(chain, func(s *limit.DescriptorSpec) bool {
+			return s.Key == key || s.Key == remoteAddress && key == "client_ip"
+		})
 		if !in && !some[key] && plainAttribute.MatchString(key) {
 			keys = append(keys, key)
 		}
