@@ -23,6 +23,9 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
 	c.longTerm(path+".penalty", r)
+	if s := spec.OnLimit.Status; s >= 500 && s < 600 {
+		c.warn(path+".on_limit.status", "W234", "429", "%d is how faults are told: by it clients and proxies take a limit for an outage, and some try again at once, or elsewhere", s)
+	}
 	c.cutFromNobody(path, spec, r)
 	c.tiersApart(path, r)
 	c.nothingLeft(path, spec, r)
