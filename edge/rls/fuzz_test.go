@@ -1,6 +1,9 @@
 package rls_test
 
 import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +77,35 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		if _, err := proto.Marshal(out); err != nil {
 			t.Fatalf("%v cannot be sent: %v", out, err)
+		}
+	})
+}
+
+// FuzzJSON: whatever is posted is answered in JSON, or refused as a mistake with nothing
+// charged.
+func FuzzJSON(f *testing.F) {
+	for _, text := range []string{
+		"", "{", `{"domain":"acme"}`, `{"domain":"acme","descriptors":[{"entries":[{"key":"user","value":"\u0000"}],"hitsAddend":"18446744073709551615","isNegativeHits":true}]}`,
+		`{"domain":"tree","hits_addend":4294967295,"descriptors":[{"entries":[{"key":"user","value":"u"}],"limit":{"requestsPerUnit":1,"unit":"MINUTE"}},{}]}`,
+	} {
+		f.Add(text)
+	}
+	limiter := limitertest.New(f, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{minutely("user", 1<<52, "user")}},
+		limit.Document{Namespace: "tree", Descriptors: &limit.DescriptorSpec{Below: []limit.DescriptorSpec{{Key: "user", Limit: with(most(5), func(*limit.DescriptorLimit) {})}}}})
+	api, err := httpapi.New(limiter, httpapi.Config{Now: func() time.Time { return at }})
+	if err != nil {
+		f.Fatal(err)
+	}
+	handler := rls.New(api).HTTP(api.Ready, api)
+	f.Fuzz(func(t *testing.T, text string) {
+		before := limiter.Checks()
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("POST", "/json", strings.NewReader(text)))
+		if !json.Valid(w.Body.Bytes()) || w.Code != 200 && w.Code != 429 && w.Code != 400 {
+			t.Fatalf("%q: %d %s", text, w.Code, w.Body)
+		}
+		if w.Code == 400 && limiter.Checks() != before {
+			t.Fatalf("%q is refused, and asked the limiter", text)
 		}
 	})
 }
