@@ -114,7 +114,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	var waiting *deferred.Front // nil: nothing waits
 	if upstream != nil && s.Proxy.Defer.Enabled {
-		waiting = deferred.NewFront(upstream, 0, log)
+		waiting = deferred.NewFront(upstream, deferred.FrontConfig{ClientTimeout: s.Proxy.ClientTimeout, Logger: log})
 	} else {
 		warnNothingWaits(watcher.Set(), log)
 	}

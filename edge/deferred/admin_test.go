@@ -55,7 +55,7 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d and %s", tt.method, tt.target, w.Code, w.Body, tt.status, tt.says)
 		}
 	}
-	if w := get(NewFront(nil, 0, nil).Admin(), call("GET", "/admin/v1/deferred", "")); w.Code != 503 {
+	if w := get(NewFront(nil, FrontConfig{}).Admin(), call("GET", "/admin/v1/deferred", "")); w.Code != 503 {
 		t.Errorf("before JetStream has answered: %d %s, want 503", w.Code, w.Body)
 	}
 	j.server.Shutdown()

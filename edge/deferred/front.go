@@ -32,19 +32,40 @@ const DefaultBody = 512 << 10
 // says.
 type Front struct {
 	site  http.Handler
-	body  int64
+	cfg   FrontConfig
 	log   *slog.Logger
+	held  atomic.Int64          // bytes of bodies in memory
+	asks  atomic.Int64          // when JetStream, which is away, may be asked again, ns since 1970; 0: it is there
 	queue atomic.Pointer[Queue] // nil: not open yet
 }
 
-// NewFront is a front of a site. Bodies above so many bytes do not wait; 0: DefaultBody.
-// Nothing waits until Run has opened a queue.
-func NewFront(site http.Handler, body int64, log *slog.Logger) *Front {
-	def(&body, DefaultBody)
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// FrontConfig says what of a request is kept.
+type FrontConfig struct {
+	// Body is the largest body that is kept; 0: DefaultBody. A request of a larger one is
+	// denied as without a Front.
+	Body int64
+	// Held is what all bodies of requests that are about to wait may take of memory at
+	// once; 0: DefaultHeld. Beyond it requests are denied.
+	Held int64
+	// ClientTimeout is how long a body may take to come, whole; 0: a minute. Who is
+	// slower is denied then.
+	ClientTimeout time.Duration
+	// Logger hears of what does not wait though there was room; nil: nobody does.
+	Logger *slog.Logger
+}
+
+// DefaultHeld bounds the bodies that are held in memory at once.
+const DefaultHeld = 64 << 20
+
+// NewFront is a front of a site. Nothing waits until Run has opened a queue.
+func NewFront(site http.Handler, cfg FrontConfig) *Front {
+	def(&cfg.Body, DefaultBody)
+	def(&cfg.Held, DefaultHeld)
+	def(&cfg.ClientTimeout, time.Minute)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Front{site: site, body: body, log: log}
+	return &Front{site: site, cfg: cfg, log: cfg.Logger}
 }
 
 // Run opens the queue, again and again until that succeeds, and has what waits done, so
@@ -76,9 +97,11 @@ func (f *Front) open() (*Queue, error) {
 
 // passage is how far a request came.
 type passage struct {
-	attempt *Attempt      // of one that waited; nil: its client waits for the answer
-	reached bool          // the upstream
-	body    *spool        // nil: there is none, or it is not kept
+	attempt *Attempt // of one that waited; nil: its client waits for the answer
+	reached bool     // the upstream
+	front   *Front   // nil: of one that waited
+	client  http.ResponseWriter
+	body    []byte        // of one that may wait
 	tenant  string        // whose queue it may wait in
 	wait    time.Duration // for how long; 0: it may not
 	err     error         // why it did not, though there was room
@@ -103,18 +126,30 @@ func Admitted(r *http.Request) error {
 			return p.err
 		}
 	}
-	if p.reached = true; p.body != nil {
-		p.body.stop()
-	}
+	p.reached = true
 	return nil
 }
 
-// Denied is what a site calls with each request that a rule denies: httpapi.Config.Denied.
-// A tenant, of which so many requests wait, is a key of that rule's.
+// Denied is what a site calls with each request that a rule denies, before it says so:
+// httpapi.Config.Denied. A tenant, of which so many requests wait, is a key of that rule's.
+// The body of one that may wait is read here, as its connection may serve no further once
+// the denial is on its way.
 func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
-	if p := passageOf(r); p != nil && d.Rule != nil && d.Rule.Defers(r.Method) > 0 {
+	p := passageOf(r)
+	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !p.front.keeps(r) {
+		return
+	}
+	if p.front.read(p, r) {
 		p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
 	}
+}
+
+// keeps says that a denied request may wait, and that there is somebody to keep it.
+func (f *Front) keeps(r *http.Request) bool {
+	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
+		return false
+	}
+	return r.ContentLength <= f.cfg.Body && f.queue.Load() != nil && f.asks.Load() <= time.Now().UnixNano()
 }
 
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, p *passage) {
@@ -127,12 +162,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.serveStatus(w, r, id)
 		return
 	}
-	held := &denial{ResponseWriter: w, passage: &passage{}}
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength <= f.body {
-		held.passage.body = &spool{ReadCloser: r.Body, most: f.body}
-		r = r.WithContext(r.Context()) // a copy, whose body is another
-		r.Body = held.passage.body
-	}
+	held := &denial{ResponseWriter: w, passage: &passage{front: f, client: w}}
+	defer func() { f.held.Add(-int64(cap(held.passage.body))) }()
 	f.pass(held, r, held.passage)
 	if held.denied && !f.deferred(w, r, held.passage) {
 		held.release()
@@ -144,7 +175,7 @@ type denial struct {
 	http.ResponseWriter
 	*passage
 	denied bool
-	body   bytes.Buffer
+	says   bytes.Buffer
 }
 
 // Unwrap is for http.ResponseController.
@@ -158,7 +189,7 @@ func (d *denial) WriteHeader(code int) {
 
 func (d *denial) Write(b []byte) (int, error) {
 	if d.denied {
-		return d.body.Write(b)
+		return d.says.Write(b)
 	}
 	return d.ResponseWriter.Write(b)
 }
@@ -166,7 +197,7 @@ func (d *denial) Write(b []byte) (int, error) {
 // release lets the client have the denial.
 func (d *denial) release() {
 	d.ResponseWriter.WriteHeader(http.StatusTooManyRequests)
-	_, _ = d.ResponseWriter.Write(d.body.Bytes())
+	_, _ = d.ResponseWriter.Write(d.says.Bytes())
 }
 
 // idempotent says that HTTP has a method done twice do what it does once (RFC 9110,
@@ -181,21 +212,21 @@ func idempotent(method string) bool {
 
 // deferred has a denied request wait, and says so; false: it may not.
 func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) bool {
-	if p.wait <= 0 || r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
+	if p.wait <= 0 {
 		return false
 	}
 	queue, err := f.open()
-	if err != nil || r.ContentLength > f.body {
+	if err != nil || !f.mayAsk(queue) {
 		return false
 	}
-	var body []byte
-	if p.body != nil {
-		if body, err = p.body.all(); err != nil {
-			return false
+	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(p.wait), HTTP: r, Body: p.body}
+	if err = queue.Put(r.Context(), wait); errors.Is(err, ErrUnavailable) {
+		if r.Context().Err() == nil && f.asks.Swap(time.Now().Add(pullWait).UnixNano()) == 0 {
+			f.log.Warn("denied requests do not wait until JetStream answers", "err", err)
 		}
+		return false
 	}
-	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(p.wait), HTTP: r, Body: body}
-	if err := queue.Put(r.Context(), wait); err != nil {
+	if f.asks.Store(0); err != nil {
 		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTooLarge) {
 			f.log.Warn("a denied request does not wait", "err", err)
 		}
@@ -208,6 +239,22 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 		"id": wait.ID, "state": Queued, "status_url": StatusPath + wait.ID, "expires": wait.Expires.UTC(),
 	})
 	return true
+}
+
+// mayAsk says that JetStream is there, as far as is known. While it is away denials are
+// told at once: one a second asks for it, and none where there is no connection.
+func (f *Front) mayAsk(queue *Queue) bool {
+	if !queue.js.Conn().IsConnected() {
+		return false
+	}
+	switch now, at := time.Now(), f.asks.Load(); {
+	case at == 0:
+		return true
+	case at > now.UnixNano():
+		return false
+	default:
+		return f.asks.CompareAndSwap(at, now.Add(pullWait).UnixNano())
+	}
 }
 
 func (f *Front) serveStatus(w http.ResponseWriter, r *http.Request, id string) {

@@ -70,7 +70,7 @@ func site(t *testing.T, per time.Duration, u http.Handler) http.Handler {
 
 // front is one of a site, with an open queue.
 func front(q *Queue, site http.Handler, body int64) *Front {
-	f := NewFront(site, body, nil)
+	f := NewFront(site, FrontConfig{Body: body})
 	f.queue.Store(q)
 	return f
 }

@@ -151,6 +151,9 @@ func (b *body) skim() {
 	_ = b.rc.SetReadDeadline(time.Now().Add(skimTime))
 	if _, err := io.CopyN(io.Discard, b.src, skimBytes); err == io.EOF {
 		b.over.Store(true)
+		// Or net/http takes the deadline for the client's leaving, and ends what the
+		// request's context holds.
+		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 }
 
