@@ -262,6 +262,10 @@ func (c *compiler) deferral(path string, spec *RuleSpec, r *Rule) {
 		c.problem(path, "E318", "leave out status, or defer", "a request that is answered %d is not told to come again", r.Status)
 	case r.Mode == Shadow:
 		c.problem(path, "E318", "leave out defer, or mode: shadow", "a rule in shadow denies nothing that could wait")
+	case slices.ContainsFunc(spec.Rates, func(r RateSpec) bool { return r.CountDenied }):
+		c.problem(path, "E318", "leave out count_denied, or defer", "each try of what waits would count, and leave no room for the next")
+	case slices.ContainsFunc(spec.Rates, func(r RateSpec) bool { return r.Limit == 0 && r.Capacity == 0 }):
+		c.problem(path, "E318", "leave out defer, or give it a limit", "a limit of 0 never has room to wait for")
 	}
 	r.Defer = *d
 }

@@ -82,7 +82,13 @@ func TestCompileNamesEachMistake(t *testing.T) {
 			d.Rules[0].OnLimit.Defer.For, d.Rules[0].OnLimit.Status = time.Hour, 503
 		}, "E318", "rules[0].on_limit.defer"},
 		"defer a shadow": {func(d *limit.Document) { d.Rules[0].OnLimit.Defer.For, d.Rules[0].Mode = time.Hour, "shadow" }, "E318", "rules[0].on_limit.defer"},
-		"defer what":     {func(d *limit.Document) { d.Rules[0].OnLimit.Defer = limit.DeferSpec{time.Hour, []string{"put"}} }, "E162", "rules[0].on_limit.defer.methods[0]"},
+		"defer what is counted": {func(d *limit.Document) {
+			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Rates[0].Algorithm, d.Rules[0].Rates[0].CountDenied = time.Hour, "sliding_log", true
+		}, "E318", "rules[0].on_limit.defer"},
+		"defer for a limit of 0": {func(d *limit.Document) {
+			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Rates[0].Limit = time.Hour, 0
+		}, "E318", "rules[0].on_limit.defer"},
+		"defer what": {func(d *limit.Document) { d.Rules[0].OnLimit.Defer = limit.DeferSpec{time.Hour, []string{"put"}} }, "E162", "rules[0].on_limit.defer.methods[0]"},
 		"defer a barrier": {func(d *limit.Document) {
 			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Deny, d.Rules[0].Rates = time.Hour, true, nil
 		}, "E318", "rules[0].on_limit.defer"},
