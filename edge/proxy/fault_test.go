@@ -157,3 +157,15 @@ func TestPanicIsA500(t *testing.T) {
 	}
 	s.result("panic", 1)
 }
+
+// What a client sends that cannot be sent on is its own fault: nobody is asked about it,
+// and the upstream is not taken for broken.
+func TestUnwritableRequests(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(9))
+	c := s.dial()
+	c.write("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: (\r\n\r\n0\r\n\r\n")
+	if resp := c.response(); resp.StatusCode != http.StatusBadRequest || s.charged() != 0 || s.served.Load() != 0 {
+		t.Errorf("%d, %v were charged; want 400, and none", resp.StatusCode, s.charged())
+	}
+	s.result("refused", 1)
+}

@@ -120,3 +120,28 @@ func mayUpgrade(h http.Header) bool {
 	}
 	return true
 }
+
+// writable says that a request's method and announced trailers can be sent on: net/http
+// reads some that it does not write, which would be taken for a fault of the upstream's.
+func writable(r *http.Request) bool {
+	if !isToken(r.Method) {
+		return false
+	}
+	for name := range r.Trailer {
+		if !isToken(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// isToken says that text is a token (RFC 9110, section 5.6.2).
+func isToken(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return text != ""
+}
