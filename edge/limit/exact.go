@@ -76,7 +76,7 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 func (x *Exact) Follow(r *Rate, now int64) {
 	ahead := func(at int64) bool { return at > satAdd(now, int64(time.Second)) }
 	switch {
-	case r.Bucket() && ahead(max(x.bucket.at, x.bucket.turns.told)):
+	case r.Bucket() && ahead(max(x.bucket.at, x.bucket.told)):
 		x.bucket.follow(r, now)
 	case r.Algorithm == SlidingLog && x.log.n > 0 && ahead(x.log.stamp(x.log.n-1).at):
 		x.log.follow(r, now)
