@@ -3,6 +3,7 @@ package deferred
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/proxy"
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // listen serves a front over real connections as the proxy does, and is its URL.
@@ -57,9 +59,18 @@ func TestBodiesThatComeLate(t *testing.T) {
 				want int
 			}{{"late", true, http.StatusAccepted}, {"never", false, http.StatusTooManyRequests}} {
 				r, w := io.Pipe()
-				go func() { // the client's transport reads it, or closes it
+				gone := make(chan struct{}) // there is an answer
+				written := make(chan struct{})
+				go func() { // the client's transport reads it, or closes it; waited for below
+					defer close(written)
 					_, _ = w.Write([]byte("bo"))
-					time.Sleep(200 * time.Millisecond) // the client's pause is what is tested
+					for tt.ends && f.held.Load() == 0 { // it comes when it is waited for
+						select {
+						case <-gone:
+							return
+						case <-time.After(time.Millisecond):
+						}
+					}
 					if tt.ends {
 						_, _ = w.Write([]byte("dy"))
 						w.Close()
@@ -69,12 +80,18 @@ func TestBodiesThatComeLate(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				began := time.Now()
 				resp, err := c.Do(req)
+				close(gone)
+				if took := time.Since(began); !tt.ends && took < f.cfg.ClientTimeout {
+					t.Errorf("%s: given up after %v of %v", tt.name, took, f.cfg.ClientTimeout)
+				}
+				w.Close()
+				<-written
 				if err != nil {
 					t.Fatalf("%s: %v", tt.name, err)
 				}
 				resp.Body.Close()
-				w.Close()
 				if resp.StatusCode != tt.want {
 					t.Errorf("%s: %d, want %d", tt.name, resp.StatusCode, tt.want)
 				}
@@ -121,4 +138,11 @@ func TestDenialsDoNotWaitForJetStream(t *testing.T) {
 	if n := f.held.Load(); n != 0 {
 		t.Errorf("%d bytes are held, of nobody", n)
 	}
+	j.start()
+	proc.Until(t, 20*time.Second, func() error {
+		if w := get(f, call("PUT", "/", "x")); w.Code != http.StatusAccepted {
+			return fmt.Errorf("%d %s, want 202 now that JetStream is back", w.Code, w.Body)
+		}
+		return nil
+	})
 }

@@ -168,4 +168,11 @@ func TestUnwritableRequests(t *testing.T) {
 		t.Errorf("%d, %v were charged; want 400, and none", resp.StatusCode, s.charged())
 	}
 	s.result("refused", 1)
+	// Over HTTP/2 net/http takes any method.
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Method, r.ProtoMajor = "G T", 2
+	w := httptest.NewRecorder()
+	if s.proxy.ServeHTTP(w, r); w.Code != http.StatusBadRequest || s.charged() != 0 || s.served.Load() != 0 {
+		t.Errorf("a method with a blank: %d, want 400", w.Code)
+	}
 }

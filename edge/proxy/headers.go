@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // The fields that say whose a request is, as net/http names them.
@@ -124,24 +126,13 @@ func mayUpgrade(h http.Header) bool {
 // writable says that a request's method and announced trailers can be sent on: net/http
 // reads some that it does not write, which would be taken for a fault of the upstream's.
 func writable(r *http.Request) bool {
-	if !isToken(r.Method) {
+	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as they are
 		return false
 	}
 	for name := range r.Trailer {
-		if !isToken(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return false
 		}
 	}
 	return true
-}
-
-// isToken says that text is a token (RFC 9110, section 5.6.2).
-func isToken(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
-			return false
-		}
-	}
-	return text != ""
 }
