@@ -54,7 +54,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		if c.rate.Queue {
-			c.delay = max(c.delay, n.shard(c.key).delay(c.record.block, now))
+			c.delay = max(c.delay, n.shard(c.key).delay(c.record.block, c.record.block.rate, now))
 		}
 		if c.rule.Mode == limit.Enforce {
 			d.Delay = max(d.Delay, c.delay)

@@ -28,6 +28,7 @@ type formers struct {
 // former is a rate and when it was changed; 0: with the last change.
 type former struct {
 	rate  *limit.Rate
+	slow  *limit.Rate // of a queue, the slowest that it was before that under the same generation
 	until int64
 }
 
@@ -35,6 +36,33 @@ type former struct {
 func (f *formers) changed(now int64) int64 {
 	f.at.CompareAndSwap(0, now)
 	return min(now, f.at.Load())
+}
+
+// longestTurn is the longest that who waits in a queue is taken to do so: twice as long as
+// a full one takes by its own pace, or by one that it had.
+func (f *formers) longestTurn(rate *limit.Rate) int64 {
+	most := longestHold(rate)
+	if f != nil && f.paces[rate.Generation] != nil {
+		most = max(most, longestHold(f.paces[rate.Generation].As(rate)))
+	}
+	if f != nil {
+		for _, was := range f.of[rate.Generation] {
+			most = max(most, longestHold(was.rate.As(rate)))
+		}
+	}
+	return 2 * most
+}
+
+// became says that a rate is of those that became others: what is in its buckets went on
+// under these.
+func (f *formers) became(rate *limit.Rate) bool { return f != nil && f.heirs[rate.Generation] != nil }
+
+// slower is the slower one of what a queue was, as some may wait by that still.
+func slower(was, before *limit.Rate) *limit.Rate {
+	if before != nil && before.Window > was.Window {
+		return before
+	}
+	return was
 }
 
 // mostFormers bounds how many changes back a key may not have been asked for.
@@ -58,11 +86,9 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 			if !rate.Bucket() || was == nil {
 				continue
 			}
-			if was.Queue && was.Generation == rate.Generation {
-				found.paces[rate.Generation] = was
-			}
-			list := []former{{rate: was}}
+			list := []former{{rate: was, slow: was}}
 			if known != nil {
+				list[0].slow = slower(was, known.paces[was.Generation])
 				for _, f := range known.of[was.Generation] {
 					if f.until == 0 {
 						f.until = known.at.Load()
@@ -70,7 +96,13 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 					list = append(list, f)
 				}
 			}
-			list = slices.DeleteFunc(list, func(f former) bool { return f.rate.Generation == rate.Generation })
+			list = slices.DeleteFunc(list, func(f former) bool {
+				same := f.rate.Generation == rate.Generation
+				if same && f.rate.Queue {
+					found.paces[rate.Generation] = slower(f.slow, found.paces[rate.Generation])
+				}
+				return same
+			})
 			if list = list[:min(len(list), mostFormers)]; len(list) == 0 {
 				continue
 			}
@@ -85,12 +117,12 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 
 // legacy is what a key has under what its rate was before: the level of its own
 // charges, that of everybody's, at some instant, the end of a penalty, and when all have
-// gone on who wait in a queue: they keep the turns of its pace.
+// gone on who wait in the lines of a queue: they keep the turns of its pace.
 type legacy struct {
 	own, all uint64
 	at       int64
 	until    int64
-	next     int64
+	lines    limit.Lines
 }
 
 // behind is how long, at the most, those still wait in a queue who are known by slices
@@ -141,7 +173,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 	hash := deltasync.Hash(deltasync.Hash(key).Key(rate.Generation)) // the same bits flip back
 	list := known.of[rate.Generation]
 	for i, f := range slices.Backward(list) {
-		was, next, until := f.rate.As(rate), rate, min(now, f.until) // a tenant's bucket was a multiple of it
+		was, slow, next, until := f.rate.As(rate), f.slow.As(rate), rate, min(now, f.until) // a tenant's bucket was a multiple of it
 		if f.until == 0 {
 			until = known.changed(now)
 		}
@@ -154,23 +186,25 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			l.until = max(l.until, h.until)
 		} else if h.until > until {
 			own = max(own, was.FullBefore(time.Duration(h.until-until)))
-			l.next = max(l.next, h.until)
+			l.lines = l.lines.And(was.Lines(func(*limit.Rate) int64 { return h.until }))
 		}
 		if r := s.find(old); r != nil {
 			b := s.whole(r)
 			r.settle()
 			b.memory.exact.Follow(b.rate, now)
-			l.next = max(l.next, b.memory.exact.Next(b.rate)) // first: what looks back in time takes it for set back
+			l.lines = l.lines.And(b.memory.exact.Lines()) // first: what looks back in time takes it for set back
 			own = max(own, b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
-			l.next = max(l.next, until+int64(was.Delay(nil, s.sums(b), b.memory.carry, until)))
+			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 {
+				return until + int64(r.Delay(nil, s.sums(b), b.memory.carry, until))
+			}))
 			n.forget(s, s.placeOf(old), now)
 		} else {
 			seen := n.cfg.View.Get(old)
 			all = max(all, was.Used(seen.Cells, seen.Carry, until).RoundedUp())
 			l.until = max(l.until, seen.Until)
-			l.next = max(l.next, until+int64(was.Latest(seen.Cells, seen.Carry, until)))
+			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 { return until + int64(r.Latest(seen.Cells, seen.Carry, until)) }))
 		}
 		s.blocked.lift(old)
 		l.own, l.all, l.at = moved(own, was, next), moved(all, was, next), until
@@ -217,7 +251,7 @@ func (s *shard) bequeath(r *record, l legacy, now int64) {
 		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
 	}
 	if b.rate.Queue {
-		b.memory.exact.Behind(l.next, now)
+		b.memory.exact.Behind(l.lines, now)
 	}
 	s.obey(r, l.until, now)
 }

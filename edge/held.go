@@ -144,7 +144,8 @@ func (s *shard) block(r *record, now int64) {
 	}
 	const most = 1<<32 - 1
 	known := uint64(r.local) + uint64(r.merged) // it only falls
-	if least == 0 || b.held == nil && !b.punished(now) && known < least && r.local < most && r.merged < most {
+	turns := s.turnsBeyondSlices(b, now)
+	if turns == 0 && (least == 0 || b.held == nil && !b.punished(now) && known < least && r.local < most && r.merged < most) {
 		return
 	}
 	var h held
@@ -156,7 +157,10 @@ func (s *shard) block(r *record, now int64) {
 		smaller.Limit, smaller.Ceiling = smallest(b.rate), smallest(b.rate)
 		h = confinement(&smaller, used, now, s.waiting(b, now))
 		h.weak = true
+	case turns > 0:
+		h.weak = true
 	}
+	h.until = max(h.until, turns)
 	if was := b.held; was != nil {
 		h.weak = was.weak && (h.weak || h.until == 0)
 		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
@@ -177,6 +181,23 @@ func (s *shard) block(r *record, now int64) {
 	if h.until > now {
 		s.blocked.put(newHold(r.key, b.rate, h), now)
 	}
+}
+
+// turnsBeyondSlices is when all have gone on who wait in a queue, where the slices do not
+// tell: they wait by a slower pace that rules had, or behind others who left elsewhere. Else
+// it is 0.
+func (s *shard) turnsBeyondSlices(b *block, now int64) int64 {
+	if !b.rate.Queue {
+		return 0
+	}
+	var latest int64
+	lines := b.memory.exact.Lines()
+	for i, known := range b.rate.Lines(func(r *limit.Rate) int64 { return now + int64(r.Latest(s.sums(b), b.memory.carry, now)) }) {
+		if lines[i] > max(now, known) {
+			latest = max(latest, lines[i])
+		}
+	}
+	return latest
 }
 
 // confinement is what a key at the threshold or above is held to when it is
@@ -212,7 +233,7 @@ func (s *shard) waiting(b *block, now int64) func(*limit.Rate, uint64) time.Dura
 // hold confines a record that was just admitted, where its key is blocked. What
 // the view still knows of it is better than that: if that makes the record
 // wait, nothing else has to.
-func (s *shard) hold(r *record, now int64) {
+func (s *shard) hold(r *record, f *formers, now int64) {
 	b := r.block
 	h := s.blocked.find(r.key, b.rate, now)
 	if h.penalty {
@@ -221,8 +242,8 @@ func (s *shard) hold(r *record, now int64) {
 		}
 		return
 	}
-	if b.rate.Queue && !b.rate.Asked() { // who waits may have been told so by a slower pace: half of this one, or the slices were wider
-		b.memory.exact.Behind(min(h.until, now+2*longestHold(b.rate)), now)
+	if b.rate.Queue { // who waits may have been told so by a slower pace
+		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), now)
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
 	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
@@ -237,7 +258,11 @@ func (s *shard) hold(r *record, now int64) {
 		// When a bucket is empty says how full it is: that is all there is to
 		// know of it.
 		if !h.idle(b.rate) {
-			b.memory.exact.Charge(b.rate, b.rate.FullBefore(time.Duration(h.until-now)), now)
+			level := b.rate.FullBefore(time.Duration(h.until - now))
+			if b.rate.Queue { // who waits may do so by a slower pace that rules had
+				level = min(level, h.used)
+			}
+			b.memory.exact.Charge(b.rate, level, now)
 		}
 		return
 	}

@@ -366,9 +366,9 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 		s.enlist(r, hot)
 	}
 	s.retire(r, now) // by the rate that it was charged under
-	if rate.Queue && b.rate.Queue && !b.rate.AsFast(rate) && !rule.SameSet(r.epoch&^opened) && r.epoch&opened == 0 && slices.Contains(rule.Rates, rate) {
-		// Who waits, here or elsewhere, keeps his turn of the pace that was.
-		b.memory.exact.Behind(now+int64(s.delay(b, now)), now)
+	if rate.Queue && b.rate.Queue && !rate.RuledAsFast(b.rate) {
+		// The rules changed, and who waits, here or elsewhere, keeps his turn of the pace that was.
+		b.memory.exact.Behind(b.rate.Lines(func(was *limit.Rate) int64 { return now + int64(s.delay(b, was, now)) }), now)
 	}
 	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)
@@ -456,9 +456,9 @@ func (s *shard) wait(b *block, cost uint64, now int64) time.Duration {
 	return max(punished, b.rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, cost, now))
 }
 
-// delay is how long a request that is charged now has to wait for its turn.
-func (s *shard) delay(b *block, now int64) time.Duration {
-	return b.rate.Delay(&b.memory.exact, s.sums(b), b.memory.carry, now)
+// delay is how long a request that is charged now has to wait for its turn, by a rate.
+func (s *shard) delay(b *block, rate *limit.Rate, now int64) time.Duration {
+	return rate.Delay(&b.memory.exact, s.sums(b), b.memory.carry, now)
 }
 
 func saturate(x uint64) uint32 { return uint32(min(x, 1<<32-1)) }

@@ -230,12 +230,12 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 		}
 	}
 	s.recall(b, now) // where a clock was set back since
-	if rate.Queue && !rate.Asked() {
-		b.memory.exact.Behind(now+int64(n.behind(rate, s.sums(b), b.memory.carry, now)), now)
+	if rate.Queue {
+		b.memory.exact.Behind(rate.Lines(func(r *limit.Rate) int64 { return now + int64(n.behind(r, s.sums(b), b.memory.carry, now)) }), now)
 	}
 	s.weigh(b)
 	s.obey(r, seen.Until, now)
-	s.hold(r, now)
+	s.hold(r, n.formers.Load(), now)
 	s.bequeath(r, was, now)
 	return r
 }

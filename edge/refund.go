@@ -29,6 +29,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 		}
 		n.amend(t, c, func(s *shard, r *record) {
 			if r.settle(); r.counts(c, t) && s.mayReturn(r, c, t) {
+				r.leaves(c, back)
 				n.giveBack(s, r, c.Slice, back, c.At, t, ours)
 			}
 		})
@@ -67,7 +68,10 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil {
-		r = n.admit(s, key, c.Rate, now, nil)
+		if n.formers.Load().became(c.Rate) { // it would be found as it was, were it changed back
+			return
+		}
+		r = n.admit(s, key, n.inForce(c.Rate), now, nil)
 	}
 	f(s, r)
 }
@@ -83,6 +87,13 @@ func (r *record) counts(c *limit.Charge, now int64) bool {
 func (s *shard) mayReturn(r *record, c *limit.Charge, now int64) bool {
 	m := r.block.memory
 	return m == nil || c.MayReturn(&m.exact, s.sums(r.block), m.carry, now)
+}
+
+// leaves notes that a request gives back its place in a queue.
+func (r *record) leaves(c *limit.Charge, cost uint64) {
+	if m := r.block.memory; m != nil {
+		m.exact.Leaves(c, cost)
+	}
 }
 
 // charger is whose charge is given back, as far as is known.
@@ -173,9 +184,11 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	r.settle()
 	s.retire(r, now)
 	// Nobody knows whose charge it was: where there are turns, somebody may wait behind it.
-	if unknown := (limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}); !s.mayReturn(r, &unknown, now) {
+	unknown := limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}
+	if !s.mayReturn(r, &unknown, now) {
 		return
 	}
+	cost := c.cost
 	for _, by := range []charger{ours, theirs} {
 		for _, cell := range slices.Clone(s.sums(r.block)) {
 			back := min(cell.Net(), c.cost)
@@ -188,6 +201,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 			}
 		}
 	}
+	r.leaves(&unknown, cost-c.cost)
 }
 
 // Answered charges a request by what became of it, to the rules that count

@@ -66,3 +66,30 @@ func TestTurnsAfterAStepBack(t *testing.T) {
 		}
 	}
 }
+
+// Who was told his turn before the clock was set back gives nothing back where others were
+// told since: by the clock that is his turn looks like another's.
+func TestLeaversOfAnotherClock(t *testing.T) {
+	for _, step := range []time.Duration{3 * time.Second, 3013 * time.Millisecond} {
+		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 3100 * time.Millisecond} {
+			if after > step && step == 3*time.Second {
+				continue // to the nanosecond as if it had never been set back
+			}
+			for who := 1; who < 6; who++ {
+				w := newLineWorld(t, "edge", 0)
+				w.load(time.Second)
+				for range 6 {
+					p, _ := w.join("", 0, 1)
+					w.told(p, "before")
+				}
+				w.back += step
+				p, _ := w.join("", 0, 1)
+				w.told(p, "once it was set back")
+				w.now += after
+				w.leave(w.came[who])
+				p, _ = w.join("", 0, 1)
+				w.told(p, fmt.Sprintf("when number %d had left", who))
+			}
+		}
+	}
+}

@@ -79,3 +79,72 @@ func TestTurnsGoBackWithTheClock(t *testing.T) {
 		}
 	}
 }
+
+// What is known of those who wait in a queue that was forgotten holds for whoever comes
+// first: in a line of his own, by a limit of his own, or as one who leaves that was told by
+// rules of before.
+func TestWhoComesFirstToAForgottenQueue(t *testing.T) {
+	for name, test := range map[string]struct {
+		plan  string // of all who wait
+		pace  time.Duration
+		first func(w *lineWorld)
+	}{
+		"a slower tenant": {"free", time.Second, func(*lineWorld) {}},
+		"a limit of its own": {"", time.Second, func(w *lineWorld) {
+			p, _ := w.join("", 400, 1)
+			w.leave(p)
+		}},
+		"one who leaves": {"", 840 * time.Millisecond, func(w *lineWorld) {
+			w.load(time.Second)
+			p, _ := w.join("", 0, 2)
+			w.told(p, "by the slower pace")
+			forgetAll(w.n, w.clock())
+			w.leave(w.came[3])
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newLineWorld(t, "global", 0)
+			w.now += 333 * time.Millisecond
+			w.load(test.pace)
+			for range 8 {
+				p, _ := w.join(test.plan, 0, 1)
+				w.told(p, test.plan)
+			}
+			if name != "one who leaves" {
+				w.forget()
+			}
+			test.first(w)
+			for range 2 {
+				p, ok := w.join(test.plan, 0, 1)
+				if !ok {
+					t.Fatal("denied")
+				}
+				w.told(p, "after it was forgotten")
+			}
+		})
+	}
+}
+
+// A queue that was made faster and forgotten takes as many as have room beside those who
+// wait, and not as if it was full for as long as these wait.
+func TestForgottenQueueMadeFasterHasRoom(t *testing.T) {
+	view := mapView{}
+	w := &lineWorld{t: t, n: newNode(t, Config{View: view}, queueOf("")), scope: "edge", now: time.Minute}
+	w.load(time.Second)
+	for range 36 {
+		p, _ := w.join("", 0, 1)
+		w.told(p, "before")
+	}
+	w.load(900 * time.Millisecond)
+	p, _ := w.join("", 0, 1)
+	w.told(p, "by the faster pace")
+	forgetAll(w.n, w.clock())
+	clear(view)
+	for range 3 {
+		p, ok := w.join("", 0, 1)
+		if !ok {
+			t.Fatal("denied, with 37 waiting of 40")
+		}
+		w.told(p, "after it was forgotten")
+	}
+}

@@ -22,99 +22,17 @@ type bucket struct {
 	per   uint64 // what level is multiplied by
 	at    int64  // when it was that
 	empty int64  // until when it was at the floor, as far as known
-	least uint64 // the least room that any who waits was told to wait for
-	turn  int64  // when the last of them may go on; of a queue when who comes next may, at the same pace
-	pace  Flow   // of a queue, that turn goes by
-	first int64  // of a queue, when anybody who comes next may go on at the earliest
-	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
-}
-
-// Waits notes that a request was told to wait until its turn, for room in a bucket of which
-// so much is withheld from it. Those who wait may have been told by margins that have
-// closed, by limits of their own, or as others of their class.
-func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
-	b, room := &x.bucket, crdt.SatSub(r.Ceiling, withheld)
-	b.told = max(b.told, now)
-	if b.turn <= now { // nobody waits any more
-		b.least, b.turn = room, turn
-		return
-	}
-	b.least, b.turn = min(b.least, room), max(b.turn, turn)
-}
-
-// Queued notes that a request of some cost was told its turn in a queue: none that comes
-// later may go on before what it cost has flowed out from then on, whatever becomes of the
-// level. That falls at once where rules make the outflow faster, or others give back, and
-// what lies ahead of a clock that was set back says nothing of who came since.
-func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
-	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
-	b, pace := &x.bucket, r.Drain.pace()
-	b.told = max(b.told, now)
-	if turn = satAdd(turn, int64(min(whole, math.MaxInt64))); b.pace == pace {
-		b.turn = max(b.turn, turn)
-	} else if b.turn <= now { // else who waits by another pace keeps his turn: nobody of that one may overtake him
-		b.turn, b.pace = turn, pace
-	}
-}
-
-// AsFast says that two buckets drain at the same pace.
-func (r *Rate) AsFast(other *Rate) bool { return r.Drain.pace() == other.Drain.pace() }
-
-// pace is how fast it drains.
-func (d Drain) pace() Flow { return Flow{d.Refill, d.Per} }
-
-// next is when whoever comes next, and goes by a rate, may go on at the earliest, of a
-// queue. Where requests of several paces meet in one, as by limits of their own, the turns
-// of one say nothing of when those of another may go on, and those of the pace by which
-// somebody waited first are remembered.
-func (b *bucket) next(r *Rate) int64 {
-	if b.pace == r.Drain.pace() {
-		return max(b.first, b.turn)
-	}
-	return b.first
-}
-
-// Behind notes, at now, that nobody's turn in a queue may come before an instant.
-func (x *Exact) Behind(turn, now int64) {
-	b := &x.bucket
-	b.first, b.told = max(b.first, turn), max(b.told, now)
-	if b.turn <= b.first { // it says nothing more, and others may go by another pace now
-		b.turn = 0
-	}
+	turns turns
 }
 
 // Inherits charges what was in a bucket some time ago. What is known of turns was told
 // since, by the same clock.
 func (x *Exact) Inherits(r *Rate, level uint64, at int64) {
-	told := x.bucket.told
-	x.bucket.told = 0
+	told := x.bucket.turns.told
+	x.bucket.turns.told = 0
 	has := x.bucket.asOf(r, at)
 	x.bucket.charge(r, crdt.SatSub(level, r.ofExact(&has).RoundedUp()), at)
-	x.bucket.told = told
-}
-
-// Next is when whoever comes next may go on at the earliest, of a queue.
-func (x *Exact) Next(r *Rate) int64 { return x.bucket.next(r) }
-
-// last says that nobody was told a turn behind that of a charge.
-func (b *bucket) last(c *Charge, now int64) bool {
-	next := b.next(c.Rate)
-	return next <= now || satSub(next, c.Rate.outflow(c.Cost)) <= c.Turn
-}
-
-// outflow is how long a cost takes to flow out, rounded up.
-func (r *Rate) outflow(cost uint64) int64 {
-	return int64(min(product(cost, uint64(r.Drain.Per)).overUp(r.Drain.Refill), math.MaxInt64))
-}
-
-// tooLate is how long after now who comes would not wait for longer than MaxWait, behind
-// those who were told their turns.
-func (b *bucket) tooLate(r *Rate, now int64) time.Duration {
-	if !r.Queue || r.MaxWait == 0 || b.next(r) <= now {
-		return 0
-	}
-	b.follow(r, now)
-	return time.Duration(max(0, b.next(r)-now-int64(r.MaxWait)))
+	x.bucket.turns.told = told
 }
 
 // asOf is the bucket brought to now. The bucket itself stays as it was charged
@@ -129,9 +47,8 @@ func (b *bucket) asOf(r *Rate, now int64) bucket {
 
 // follow lets a level of before a clock was set back drain from now on.
 func (b *bucket) follow(r *Rate, now int64) {
-	if last := max(b.at, b.told); r.setBack(last, now) {
-		b.turn, b.first = satSub(b.turn, last-now), satSub(b.first, last-now) // who waits does so by a clock that nobody sets
-		b.told = min(b.told, now)
+	if last := max(b.at, b.turns.told); r.setBack(last, now) {
+		b.turns.goBack(last-now, now)
 	}
 	if r.setBack(b.at, now) {
 		b.at, b.empty = now, min(b.empty, now)
@@ -179,9 +96,6 @@ func (b *bucket) charge(r *Rate, cost uint64, at int64) {
 // bucket was last empty has drained, and cannot be taken back.
 func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 	b.drain(r, now)
-	if r.Queue && b.pace == r.Drain.pace() { // nobody waits behind it; see Charge.MayReturn
-		b.turn = satSub(b.turn, r.outflow(cost))
-	}
 	if r.EndOf(made) > b.empty {
 		b.level = b.level.minus(product(cost, b.per))
 	}
@@ -270,7 +184,7 @@ func (r *Rate) bucketWait(x *Exact, sums []crdt.Cell, carry Carry, cost uint64, 
 	}
 	wait := r.drained(x, sums, carry, target, exact, now)
 	if x != nil {
-		wait = max(wait, x.bucket.tooLate(r, now))
+		wait = max(wait, x.bucket.lineWait(r, exact, now), x.bucket.tooLate(r, now))
 	}
 	return wait
 }
@@ -288,27 +202,38 @@ func (r *Rate) drained(x *Exact, sums []crdt.Cell, carry Carry, target uint64, e
 // Delay is how long a request that is admitted now by a leaky bucket with a
 // queue has to be held back: until what was admitted before it has flowed out, and
 // who was told a turn has gone on. Ask before charging it. It is no longer than
-// MaxWait, and zero for other rates.
+// MaxWait, nor, whatever the level, than what a full queue takes behind those who were told
+// their turns; and zero for other rates.
 func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Duration {
 	if !r.Queue {
 		return 0
 	}
-	wait := time.Duration(0)
+	wait, turn := time.Duration(0), time.Duration(0)
 	if x != nil {
-		wait = max(x.bucket.wait(r, wide{}, now), time.Duration(x.bucket.next(r)-now))
+		wait = x.bucket.wait(r, wide{}, now) // first: it follows a clock that was set back
+		turn = time.Duration(x.bucket.turns.next(r) - now)
 	}
 	beyond := r.beyond(r.SliceAt(now))
 	if ahead := r.SliceAt(satAdd(now, int64(time.Second))); carry.Boundary > ahead || len(sums) > 0 && sums[len(sums)-1].Slice > ahead {
 		// A clock was set back: nobody need wait until what it counted then is due.
-		return max(wait, r.Drain.empties(r.Drain.Level(carry, sums, now, beyond)))
+		wait = max(wait, r.Drain.empties(r.Drain.Level(carry, sums, now, beyond)))
+	} else {
+		wait = max(wait, r.Drain.wait(carry, sums, now, beyond, 0))
 	}
-	return max(wait, r.Drain.wait(carry, sums, now, beyond, 0))
+	return max(turn, min(wait, r.longest()))
+}
+
+// longest is how long a full queue takes to flow out, and what its slices and the part of
+// a unit add that it has room for.
+func (r *Rate) longest() time.Duration {
+	return time.Duration(satAdd(r.outflow(crdt.SatAdd(r.Ceiling, 1)), int64(r.Width)))
 }
 
 // Latest is the longest that Delay can be by what is known in slices alone: all that one
-// counted was poured in when it ended, or by now.
+// counted was poured in when it ended, or by now. Nobody who goes by the rate was told more
+// than what a full queue takes.
 func (r *Rate) Latest(sums []crdt.Cell, carry Carry, now int64) time.Duration {
-	return r.Drain.empties(r.Drain.Level(carry, sums, now-int64(r.Width), r.beyond(r.SliceAt(now))))
+	return min(r.longest(), r.Drain.empties(r.Drain.Level(carry, sums, now-int64(r.Width), r.beyond(r.SliceAt(now)))))
 }
 
 // admitUpTo sets the level that the bucket admits up to: its brim, and for a

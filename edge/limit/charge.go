@@ -34,7 +34,7 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 	if !r.HasTurns(c.Rule) {
 		return true
 	}
-	if r.setBack(c.At, now) { // nobody's turn is known any more
+	if now < c.At { // the clock was set back, and nobody's turn is known any more
 		return false
 	}
 	// So much is used once its turn has come, itself included, if nothing came after it.
@@ -42,7 +42,7 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 	// room that any who waits was told.
 	per, room := uint64(r.Drain.Per), wide{}
 	switch {
-	case r.Queue && x != nil && !x.bucket.last(c, now):
+	case r.Queue && x != nil && !x.bucket.turns.last(c, now):
 		return false
 	case r.Queue:
 		room = product(crdt.SatAdd(r.Drain.Floor, c.Cost), per)
@@ -51,8 +51,8 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 		}
 	case c.Turn < now:
 		least := crdt.SatSub(r.Ceiling, r.Withheld(0))
-		if x != nil && now < x.bucket.turn {
-			least = min(least, x.bucket.least)
+		if x != nil && now < x.bucket.turns.lines[0].turn {
+			least = min(least, x.bucket.turns.least)
 		}
 		room = product(least, per)
 	default:

@@ -76,7 +76,7 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 func (x *Exact) Follow(r *Rate, now int64) {
 	ahead := func(at int64) bool { return at > satAdd(now, int64(time.Second)) }
 	switch {
-	case r.Bucket() && ahead(max(x.bucket.at, x.bucket.told)):
+	case r.Bucket() && ahead(max(x.bucket.at, x.bucket.turns.told)):
 		x.bucket.follow(r, now)
 	case r.Algorithm == SlidingLog && x.log.n > 0 && ahead(x.log.stamp(x.log.n-1).at):
 		x.log.follow(r, now)
@@ -125,6 +125,9 @@ func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int6
 		return r.Used(sums, carry, now)
 	case r.Bucket():
 		then := x.bucket.asOf(r, now)
+		if line := then.inLine(r, now); then.level.less(line) {
+			then.level = line
+		}
 		level := r.Used(sums, carry, now).orMore(r.ofExact(&then))
 		if x.bucket.tooLate(r, now) > 0 {
 			level = level.orMore(Level{Whole: r.Ceiling})

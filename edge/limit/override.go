@@ -30,9 +30,6 @@ func (req *Request) RateFor(r *Rate) *Rate {
 	return r
 }
 
-// Asked says that the rate decides by a limit that requests asked for.
-func (r *Rate) Asked() bool { return r.asked }
-
 // limits are the variants of a rate that requests asked for, by limit. Callers
 // name a few as a rule; beyond that variants are made for the request alone.
 type limits struct {

@@ -88,11 +88,6 @@ type keyPart struct {
 	v6 int
 }
 
-// SameSet says that an epoch is that of a rule of the same set, or of a tenant's variant.
-func (r *Rule) SameSet(epoch uint32) bool {
-	return r.Epoch/(maxMultipliers+1) == epoch/(maxMultipliers+1)
-}
-
 // Defers is for how long a denied request of a method may wait to be done later; 0: it may
 // not.
 func (r *Rule) Defers(method string) time.Duration {

@@ -111,6 +111,9 @@ func (r *Rate) times(m ratio) *Rate {
 	}
 	scaled := *r
 	scaled.limits, scaled.by = &limits{}, m
+	if r.ruled == nil {
+		scaled.ruled = r
+	}
 	scaled.Limit = m.of(r.Limit)
 	if r.Bucket() {
 		scaled.Drain.Refill, scaled.Drain.Per, _ = r.Drain.times(m)

@@ -302,6 +302,7 @@ func (l *Limiter) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 			back = min(back, cost)
 		}
 		if counter := l.counters[c.Counter]; c.MayReturn(&counter.exact, counter.cells, limit.Carry{}, now.UnixNano()) {
+			counter.exact.Leaves(c, back)
 			counter.giveBack(c.Rate, back, c.Slice, now.UnixNano())
 		}
 		c.Cost -= back

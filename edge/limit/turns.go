@@ -1,0 +1,209 @@
+package limit
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
+
+// turns is what a bucket knows of the requests that it told to wait.
+//
+// A queue has two lines. In the first stand those that go by the rule's own outflow or by a
+// faster one, a tenant's or one that a request asked for: in it nobody is told a turn
+// before what came earlier has flowed out, be it the level that falls at once, as rules make
+// the outflow faster or others give back, a clock that is set back, or a request of
+// another outflow that comes between. Who goes by a slower one stands in the second, which
+// is behind the first: he overtakes nobody, and nobody else waits at his pace.
+//
+// No line is longer than a full queue takes to flow out, whatever the level, which says
+// little where it drains at several paces.
+//
+// A bucket with max_delay has no lines: who waits does so for room.
+type turns struct {
+	lines [2]line
+	least uint64 // with max_delay: the least room that any who waits was told to wait for
+	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
+}
+
+// line is a line of a queue.
+type line struct {
+	turn  int64 // when the last who was told his turn has flowed out; with max_delay when he may go on
+	floor int64 // nobody who comes may go on before, whoever leaves
+}
+
+// next is when whoever comes next may go on at the earliest.
+func (l *line) next() int64 { return max(l.turn, l.floor) }
+
+// of is the line in which who goes by a rate stands.
+func (t *turns) of(r *Rate) *line {
+	if r.Slower() {
+		return &t.lines[1]
+	}
+	return &t.lines[0]
+}
+
+// next is when whoever comes next, and goes by a rate, may go on at the earliest.
+func (t *turns) next(r *Rate) int64 {
+	if r.Slower() {
+		return max(t.lines[0].next(), t.lines[1].next())
+	}
+	return t.lines[0].next()
+}
+
+// backlog is the time between those that have to flow out before whoever comes next, and
+// goes by a rate: since now, or when all have gone on who wait by what rules were. As much
+// as rounding adds is left out: a nanosecond for each part that was given back, and a
+// millionth of a unit.
+func (t *turns) backlog(r *Rate, now int64) (from, to int64) {
+	from = max(now, t.lines[0].floor)
+	if r.Slower() {
+		from = max(from, t.lines[1].floor)
+	}
+	return from, max(from, satSub(t.next(r), int64(time.Microsecond)+r.outflow(1)/micro))
+}
+
+// inLine is the level of a bucket that flows out in as long a time as those take that were
+// told their turns, times Drain.Per.
+func (b *bucket) inLine(r *Rate, now int64) wide {
+	if !r.Queue {
+		return wide{}
+	}
+	from, to := b.turns.backlog(r, now)
+	return product(r.Drain.Refill, uint64(to-from))
+}
+
+// lineWait is how long after now inLine is no more than target.
+func (b *bucket) lineWait(r *Rate, target wide, now int64) time.Duration {
+	if !r.Queue {
+		return 0
+	}
+	b.follow(r, now)
+	from, to := b.turns.backlog(r, now)
+	room, _ := target.over(r.Drain.Refill)
+	if room = min(room, math.MaxInt64); to-from <= int64(room) {
+		return 0
+	}
+	return time.Duration(to - int64(room) - now)
+}
+
+// last says that nobody was told a turn behind that of a charge, which may have been told by
+// a clock that was set back since.
+func (t *turns) last(c *Charge, now int64) bool {
+	const rounding = int64(time.Microsecond) // a nanosecond for each part that was given back
+	next := t.next(c.Rate)
+	behind := satSub(satSub(next, c.Rate.outflow(c.Cost)), c.Turn)
+	return next <= now || behind <= 0 && behind > -rounding
+}
+
+// goBack has what was told go back with a clock that was set back to now: who waits does so
+// by one that nobody sets.
+func (t *turns) goBack(by, now int64) {
+	for i := range t.lines {
+		l := &t.lines[i]
+		l.turn, l.floor = satSub(l.turn, by), satSub(l.floor, by)
+	}
+	t.told = min(t.told, now)
+}
+
+// Slower says that it drains slower than its rule says, for a tenant, or as a request
+// asked for.
+func (r *Rate) Slower() bool {
+	return r.ruled != nil && product(r.Drain.Refill, uint64(r.ruled.Drain.Per)).less(product(r.ruled.Drain.Refill, uint64(r.Drain.Per)))
+}
+
+// Leading is the rate by which the first line of its queue goes, as far as it tells: itself,
+// or the rule's own where it is slower, or one request's.
+func (r *Rate) Leading() *Rate {
+	if r.asked || r.Slower() {
+		return r.ruled
+	}
+	return r
+}
+
+// RuledAsFast says that two buckets drain at the same pace, but for what tenants or requests
+// have instead.
+func (r *Rate) RuledAsFast(other *Rate) bool {
+	is, was := cmp.Or(r.ruled, r).Drain, cmp.Or(other.ruled, other).Drain
+	return is.Refill == was.Refill && is.Per == was.Per
+}
+
+// outflow is how long a cost takes to flow out, rounded up.
+func (r *Rate) outflow(cost uint64) int64 {
+	return int64(min(product(cost, uint64(r.Drain.Per)).overUp(r.Drain.Refill), math.MaxInt64))
+}
+
+// Queued notes that a request of some cost was told its turn in a queue. The nanosecond
+// that is begun is not the next one's to wait: the level says whether he has to.
+func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
+	t := &x.bucket.turns
+	t.told = max(t.told, now)
+	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
+	l := t.of(r)
+	l.turn = max(l.turn, satAdd(turn, int64(min(whole, math.MaxInt64))))
+}
+
+// Leaves notes that of a charge that may be given back so much is: if it was the last in a
+// queue, who comes next has its turn.
+func (x *Exact) Leaves(c *Charge, cost uint64) {
+	if c.Rate.Queue {
+		l := x.bucket.turns.of(c.Rate)
+		l.turn = satSub(l.turn, c.Rate.outflow(cost))
+	}
+}
+
+// Lines is when nobody waits any more in the one line of a queue and in the other.
+type Lines [2]int64
+
+// Lines is what a rate says of them, where until tells it of one: of the first by Leading,
+// and of the other where it is Slower itself.
+func (r *Rate) Lines(until func(*Rate) int64) (l Lines) {
+	l[0] = until(r.Leading())
+	if r.Slower() {
+		l[1] = until(r)
+	}
+	return l
+}
+
+// And is the later of both, of each line.
+func (l Lines) And(m Lines) Lines { return Lines{max(l[0], m[0]), max(l[1], m[1])} }
+
+// Lines is what turns were told, to those that wait in a queue or waited.
+func (x *Exact) Lines() Lines {
+	t := &x.bucket.turns
+	return Lines{t.lines[0].next(), t.lines[1].next()}
+}
+
+// Behind notes, at now, that nobody who comes to a queue may go on before an instant, that
+// of his line, whoever leaves.
+func (x *Exact) Behind(lines Lines, now int64) {
+	t := &x.bucket.turns
+	t.told = max(t.told, now)
+	for i := range lines {
+		t.lines[i].floor = max(t.lines[i].floor, lines[i])
+	}
+}
+
+// Waits notes that a request was told to wait until its turn, for room in a bucket of which
+// so much is withheld from it. Those who wait may have been told by margins that have
+// closed, by limits of their own, or as others of their class.
+func (x *Exact) Waits(r *Rate, withheld uint64, turn, now int64) {
+	t, room := &x.bucket.turns, crdt.SatSub(r.Ceiling, withheld)
+	t.told = max(t.told, now)
+	if l := &t.lines[0]; l.turn <= now { // nobody waits any more
+		t.least, l.turn = room, turn
+	} else {
+		t.least, l.turn = min(t.least, room), max(l.turn, turn)
+	}
+}
+
+// tooLate is how long after now who comes would not wait for longer than MaxWait, behind
+// those who were told their turns.
+func (b *bucket) tooLate(r *Rate, now int64) time.Duration {
+	if !r.Queue || r.MaxWait == 0 || b.turns.next(r) <= now {
+		return 0
+	}
+	b.follow(r, now)
+	return time.Duration(max(0, b.turns.next(r)-now-int64(r.MaxWait)))
+}
