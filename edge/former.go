@@ -193,7 +193,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			r.settle()
 			b.memory.exact.Follow(b.rate, now)
 			l.lines = l.lines.And(b.memory.exact.Lines()) // first: what looks back in time takes it for set back
-			own = max(own, b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, until).RoundedUp())
+			own = max(own, b.rate.Own(&b.memory.exact, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
 			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 {
@@ -219,7 +219,7 @@ func leftIn(rate *limit.Rate, level uint64, from, to int64) uint64 {
 	}
 	var x limit.Exact
 	x.Charge(rate, level, from)
-	return rate.Measure(&x, nil, nil, crdt.Carry{}, to).RoundedUp()
+	return rate.Own(&x, to).RoundedUp()
 }
 
 // moved is a level under another rate. Of what a bucket starts with once, as much stays

@@ -190,6 +190,7 @@ func (s *shard) turnsBeyondSlices(b *block, now int64) int64 {
 	if !b.rate.Queue {
 		return 0
 	}
+	b.memory.exact.Follow(b.rate, now) // a clock that was set back had them told for later
 	var latest int64
 	lines := b.memory.exact.Lines()
 	for i, known := range b.rate.Lines(func(r *limit.Rate) int64 { return now + int64(r.Latest(s.sums(b), b.memory.carry, now)) }) {

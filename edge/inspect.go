@@ -65,7 +65,7 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 		belief.Own = used(b.own.Cells(nil), crdt.Carry{})
 		belief.Total = used(s.sums(b), crdt.Carry{})
 	} else {
-		belief.Own = rate.Rounded(rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, t))
+		belief.Own = rate.Rounded(rate.Own(&b.memory.exact, t))
 		belief.Total = rate.Rounded(rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, t))
 	}
 	belief.heard(t, r.heard)

@@ -429,7 +429,7 @@ func (s *shard) measure(r *record, now int64) limit.Level {
 // ownLevel is the level that this edge's own counts make.
 func (s *shard) ownLevel(b *block, now int64) limit.Level {
 	if b.memory != nil {
-		return b.rate.Measure(&b.memory.exact, nil, nil, crdt.Carry{}, now)
+		return b.rate.Own(&b.memory.exact, now)
 	}
 	s.scratch = b.own.Cells(s.scratch[:0])
 	return b.rate.Used(s.scratch, crdt.Carry{}, now)

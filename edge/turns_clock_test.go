@@ -93,3 +93,27 @@ func TestLeaversOfAnotherClock(t *testing.T) {
 		}
 	}
 }
+
+// A queue that is forgotten by a clock that was set back holds nobody out, and has nobody wait
+// for longer than those who wait, as by the clock of before they did.
+func TestQueueForgottenByAClockSetBack(t *testing.T) {
+	for _, scope := range []string{"edge", "global"} {
+		for _, maxWait := range []time.Duration{0, 15 * time.Second} {
+			for _, back := range []time.Duration{20 * time.Second, time.Minute, time.Hour} {
+				w := newLineWorld(t, scope, maxWait)
+				w.load(time.Second)
+				w.now += 333 * time.Millisecond
+				for range 5 {
+					p, _ := w.join("", 0, 1)
+					w.told(p, "before")
+				}
+				w.setBack(back)
+				w.forget()
+				w.now += 100 * time.Millisecond
+				if p, ok := w.join("", 0, 1); !ok || p.turn > w.now+7*time.Second {
+					t.Errorf("%s, max_wait %v, set back by %v: admitted %v, told to wait for %v behind five", scope, maxWait, back, ok, p.turn-w.now)
+				}
+			}
+		}
+	}
+}

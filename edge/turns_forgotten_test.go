@@ -148,3 +148,40 @@ func TestForgottenQueueMadeFasterHasRoom(t *testing.T) {
 		w.told(p, "after it was forgotten")
 	}
 }
+
+// Where the margin of a queue has closed since those came who wait in it, and it was
+// forgotten, they keep their turns.
+func TestForgottenQueueWhoseMarginClosed(t *testing.T) {
+	for _, percent := range []float64{100, 300} {
+		for _, scope := range []string{"edge", "global"} {
+			rule := queueOf("")
+			rule.Rates[0].Scope = scope
+			rule.Margin = limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: percent, While: "capacity.api < 70%"}}
+			n := newNode(t, Config{View: mapView{}}, rule)
+			now := start.Add(333 * time.Millisecond)
+			if err := n.SetCapacity(now, "api", 0.1, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			var last time.Time
+			waiting := 0
+			for w, ok := join(t, n, now, 1); ok; w, ok = join(t, n, now, 1) {
+				last = w.turn
+				waiting++
+			}
+			if err := n.SetCapacity(now, "api", 0.9, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			forgetAll(n, now)
+			for until := last.Add(time.Second); ; now = now.Add(100 * time.Millisecond) {
+				w, ok := join(t, n, now, 1)
+				if !ok && now.Before(until) {
+					continue
+				}
+				if !ok || w.turn.Before(until.Add(-time.Microsecond)) {
+					t.Errorf("%v%%, %s: of %d who wait the last is told to come at %v; then %v at %v, with the margin closed", percent, scope, waiting, last.Sub(start), ok, w.turn.Sub(start))
+				}
+				break
+			}
+		}
+	}
+}

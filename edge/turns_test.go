@@ -369,3 +369,29 @@ func TestForgottenKeysKeepTheirTurns(t *testing.T) {
 		}
 	}
 }
+
+// What nobody says the decision of (a report without its id) is given back where nobody
+// waits, though it has not flowed out yet.
+func TestGiveBackToAQueueInWhichNobodyWaits(t *testing.T) {
+	for _, test := range []struct {
+		came, cost uint64
+		after      time.Duration
+		recorded   bool
+	}{
+		{1, 1, 0, true}, {1, 1, 500 * time.Millisecond, true}, {1, 3, 2500 * time.Millisecond, true},
+		{2, 1, 500 * time.Millisecond, false}, {2, 1, 1500 * time.Millisecond, true},
+	} {
+		n := newNode(t, Config{}, queueOf(""))
+		for range test.came {
+			checkCost(n, start, "u", test.cost)
+		}
+		req := requestOf(n, "u")
+		req.Cost = test.cost
+		n.GiveBack(start.Add(test.after), req)
+		d := checkCost(n, start.Add(test.after), "u", 1)
+		if req.Recorded != test.recorded || test.recorded && d.Delay != 0 {
+			t.Errorf("%d of cost %d, and one given back after %v: recorded %v, the next waits %v", test.came, test.cost, test.after, req.Recorded, d.Delay)
+		}
+		req.Release()
+	}
+}

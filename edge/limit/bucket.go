@@ -223,10 +223,10 @@ func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Du
 	return max(turn, min(wait, r.longest()))
 }
 
-// longest is how long a full queue takes to flow out, and what its slices and the part of
-// a unit add that it has room for.
+// longest is how long a queue takes to flow out that is full with its widest margin, and
+// what its slices and the part of a unit add that it has room for.
 func (r *Rate) longest() time.Duration {
-	return time.Duration(satAdd(r.outflow(crdt.SatAdd(r.Ceiling, 1)), int64(r.Width)))
+	return time.Duration(satAdd(r.outflow(crdt.SatAdd(r.CeilingOf(r.Limit), 1)), int64(r.Width)))
 }
 
 // Latest is the longest that Delay can be by what is known in slices alone: all that one

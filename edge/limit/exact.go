@@ -112,6 +112,16 @@ func (r *Rate) Lump(x *Exact, now int64) (until int64) {
 	return satAdd(now, 1)
 }
 
+// Own is what counts against the limit of this edge's own charges: in a queue others' may
+// have had those wait for longer.
+func (r *Rate) Own(x *Exact, now int64) Level {
+	if r.Bucket() && x != nil {
+		then := x.bucket.asOf(r, now)
+		return r.ofExact(&then)
+	}
+	return r.Measure(x, nil, nil, Carry{}, now)
+}
+
 // Measure is what counts against the limit at now. sums are the cells of all
 // by slice, others those of all but this edge; both ascend. x holds this
 // edge's own charges and is brought to now; nil, or a rate that is not Exact:
@@ -119,6 +129,8 @@ func (r *Rate) Lump(x *Exact, now int64) (until int64) {
 // bucket is the larger of the exact one of its own charges and the least that
 // the sums allow, and to the own charges of a log or a window from the first
 // hit on come the slices of others.
+//
+// What was told to those who wait in a queue counts as the level does.
 func (r *Rate) Measure(x *Exact, others, sums []crdt.Cell, carry Carry, now int64) Level {
 	switch {
 	case x == nil:

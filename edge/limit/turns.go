@@ -89,12 +89,13 @@ func (b *bucket) lineWait(r *Rate, target wide, now int64) time.Duration {
 }
 
 // last says that nobody was told a turn behind that of a charge, which may have been told by
-// a clock that was set back since.
+// a clock that was set back since. Of one that nobody knows (At is 0) nobody waits behind it
+// whose turn has come.
 func (t *turns) last(c *Charge, now int64) bool {
 	const rounding = int64(time.Microsecond) // a nanosecond for each part that was given back
 	next := t.next(c.Rate)
 	behind := satSub(satSub(next, c.Rate.outflow(c.Cost)), c.Turn)
-	return next <= now || behind <= 0 && behind > -rounding
+	return next <= now || behind <= 0 && (behind > -rounding || c.At == 0)
 }
 
 // goBack has what was told go back with a clock that was set back to now: who waits does so
