@@ -116,7 +116,7 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 		s.mu.Lock()
 		if r := s.find(k.Key); r != nil {
 			r.settle()
-			s.hearGrant(r, k, &g, t)
+			s.hearGrant(r, k, &g, n.cfg.Region, t)
 		}
 		s.mu.Unlock()
 	}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"sync"
@@ -381,12 +382,16 @@ func (s *shard) void(r *record) {
 	s.claim(r)
 }
 
-// hearGrant takes in what the authority says of a counter in a frame.
-func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, now int64) {
+// hearGrant takes in what the authority says of a counter in a frame: that of its home, or
+// of this region while nothing else is known. What another grants is none of this key's.
+func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, region string, now int64) {
 	if r.sparse() || r.block.share == nil || r.block.share.rights == nil || r.block.share.rights.holder != g.Holder {
 		return // of another life
 	}
 	rt := r.block.share.rights
+	if f.Region != cmp.Or(rt.home, region) {
+		return
+	}
 	boot := rt.escrow.boot()
 	said := time.Duration(f.Echo)
 	if f.Echo == 0 {

@@ -74,6 +74,8 @@ type Bus struct {
 	// shown is what a server that asked for our certificate was answered in the
 	// last TLS handshake; nil: it did not ask.
 	shown atomic.Pointer[string]
+	// strays counts requests that were misdirected.
+	strays atomic.Uint64
 
 	mu       sync.Mutex
 	ended    bool                   // guarded by mu; no handler starts from then on

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,10 @@ func (b *Bus) Serve(subject, queue string, handle func(ctx context.Context, subj
 		if m.Reply == "" {
 			return // a publication
 		}
+		if !strings.HasPrefix(m.Reply, inboxPrefix) {
+			b.misdirected(m)
+			return
+		}
 		places <- struct{}{} // handlers free theirs; until then requests wait in the client's queue
 		if !r.begin() {
 			<-places
@@ -54,6 +59,15 @@ func (b *Bus) Serve(subject, queue string, handle func(ctx context.Context, subj
 			b.reply(m, handle(b.closed, m.Subject, m.Data))
 		}()
 	})
+}
+
+// misdirected notes a request whose answer is to go where no requester listens. It is the
+// asker's to say where, and no server asks whether he might speak there himself: what he is
+// answered would be told to others, as if whoever serves had something to tell them.
+func (b *Bus) misdirected(m *nats.Msg) {
+	if n := b.strays.Add(1); bits.OnesCount64(n) == 1 { // ever more seldom
+		b.log.Warn("a request was not answered: its reply is to go to no inbox; somebody with the right to ask tries to have us speak for him", "subject", m.Subject, "reply", m.Reply, "such", n)
+	}
 }
 
 // reply sends payload to the requester of m, if there is one to send.

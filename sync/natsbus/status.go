@@ -15,6 +15,9 @@ type Status struct {
 	// Lost counts messages that arrived here and that receivers were too slow
 	// to take.
 	Lost uint64
+	// Misdirected counts requests whose answers were to go to no inbox. They were not
+	// answered.
+	Misdirected uint64
 	// Messages and bytes of payload since Connect.
 	InMessages, OutMessages, InBytes, OutBytes uint64
 }
@@ -26,6 +29,7 @@ func (b *Bus) Status() Status {
 	s := Status{
 		Connected:   b.connected(),
 		Reconnects:  n.Reconnects,
+		Misdirected: b.strays.Load(),
 		InMessages:  n.InMsgs,
 		OutMessages: n.OutMsgs,
 		InBytes:     n.InBytes,

@@ -262,7 +262,7 @@ func NATSLeaf(t testing.TB, users *NATSUsers, user string, hub *Proxy) *NATSServ
 // from deploy/nats/jetstream-leaf.conf, with its files in dir.
 func NATSJetStream(t testing.TB, users *NATSUsers, region string, hub *Proxy, dir string) *NATSServer {
 	t.Helper()
-	return natsLeaf(t, users, "jetstream-leaf.conf", "OPERATOR", hub,
+	return natsLeaf(t, users, "jetstream-leaf.conf", "JS_"+strings.ToUpper(region), hub,
 		"SG_NATS_NAME="+region+"-js", "SG_NATS_REGION="+region, "SG_NATS_STORE="+dir)
 }
 
