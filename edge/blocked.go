@@ -117,7 +117,7 @@ func (h hold) lasts() int64 {
 
 // held is what the entry says, rounded to the key's disadvantage.
 func (h hold) held(rate *limit.Rate) held {
-	out := held{until: h.until(), eases: h.until(), used: unpack(h.what), penalty: h.what&penalized != 0, weak: h.weak()}
+	out := held{until: h.until(), eases: h.until(), rounded: 1, used: unpack(h.what), penalty: h.what&penalized != 0, weak: h.weak()}
 	// Of what is beyond the ceiling it is not known when it falls below a
 	// threshold so small.
 	if ease := h.what >> easeShift & six; ease > 0 && out.used <= rate.Ceiling {
@@ -174,7 +174,7 @@ func (b *blocked) asOf(key deltasync.Key, rate *limit.Rate, at int64) held {
 		return h.held(rate)
 	}
 	end := b.filter.until(key, at)
-	return held{until: end, eases: end, used: rate.Ceiling}
+	return held{until: end, eases: end, rounded: longestHold(rate)/4 + 1<<(shortest+1), used: rate.Ceiling}
 }
 
 // exact is the key's entry in the table, whether it has ended or not.

@@ -192,7 +192,8 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			b := s.whole(r)
 			r.settle()
 			b.memory.exact.Follow(b.rate, now)
-			l.lines = l.lines.And(b.memory.exact.Lines()) // first: what looks back in time takes it for set back
+			told, _ := b.memory.exact.Lines()
+			l.lines = l.lines.And(told) // first: what looks back in time takes it for set back
 			own = max(own, b.rate.Own(&b.memory.exact, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
@@ -251,7 +252,7 @@ func (s *shard) bequeath(r *record, l legacy, now int64) {
 		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
 	}
 	if b.rate.Queue {
-		b.memory.exact.Behind(l.lines, now)
+		b.memory.exact.Behind(l.lines, 0, now)
 	}
 	s.obey(r, l.until, now)
 }

@@ -19,8 +19,9 @@ type held struct {
 	used  uint64 // before it was forgotten, and since
 	extra uint64 // comes off used when it eases; 0: it has, or never will
 
-	penalty bool // all that is known is that the key is kept out, until then
-	weak    bool // it matters for a smaller limit only than the one it was charged under last
+	rounded int64 // so much later, at the most, than what was put in, and as much as a hold rounds up
+	penalty bool  // all that is known is that the key is kept out, until then
+	weak    bool  // it matters for a smaller limit only than the one it was charged under last
 }
 
 // left is what a rate leaves to the record.
@@ -185,17 +186,23 @@ func (s *shard) block(r *record, now int64) {
 
 // turnsBeyondSlices is when all have gone on who wait in a queue, where the slices do not
 // tell: they wait by a slower pace that rules had, or behind others who left elsewhere. Else
-// it is 0.
+// it is 0. Where they wait behind what a hold said, it is rounded down, and what that may have
+// added is left out: else it would be added again and again.
 func (s *shard) turnsBeyondSlices(b *block, now int64) int64 {
 	if !b.rate.Queue {
 		return 0
 	}
-	b.memory.exact.Follow(b.rate, now) // a clock that was set back had them told for later
+	x := &b.memory.exact
+	x.Follow(b.rate, now) // a clock that was set back had them told for later
 	var latest int64
-	lines := b.memory.exact.Lines()
+	lines, rounded := x.Lines()
 	for i, known := range b.rate.Lines(func(r *limit.Rate) int64 { return now + int64(r.Latest(s.sums(b), b.memory.carry, now)) }) {
-		if lines[i] > max(now, known) {
-			latest = max(latest, lines[i])
+		until := lines[i]
+		if rounded > 0 {
+			until = (until - rounded) >> endShift << endShift
+		}
+		if until > max(now, known) {
+			latest = max(latest, until)
 		}
 	}
 	return latest
@@ -225,7 +232,9 @@ func gone(rate *limit.Rate, now int64, wait func(*limit.Rate, uint64) time.Durat
 func (s *shard) waiting(b *block, now int64) func(*limit.Rate, uint64) time.Duration {
 	return func(rate *limit.Rate, cost uint64) time.Duration {
 		was, denied := b.rate, b.denied
-		b.rate, b.denied = rate, denial{} // a penalty is looked at by itself
+		level := *rate
+		level.Queue = false                 // turns are, too: else what was rounded up once would be again and again
+		b.rate, b.denied = &level, denial{} // as a penalty is
 		defer func() { b.rate, b.denied = was, denied }()
 		return s.wait(b, cost, now)
 	}
@@ -243,8 +252,8 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		}
 		return
 	}
-	if b.rate.Queue { // who waits may have been told so by a slower pace
-		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), now)
+	if b.rate.Queue && h.until > now { // who waits may have been told so by a slower pace
+		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), h.rounded, now)
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
 	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {

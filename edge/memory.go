@@ -175,7 +175,7 @@ func (b *block) idle(now int64) bool {
 	if m == nil {
 		return true
 	}
-	if lines := m.exact.Lines(); b.rate.Queue && max(lines[0], lines[1]) > now {
+	if lines, _ := m.exact.Lines(); b.rate.Queue && max(lines[0], lines[1]) > now {
 		return false // who waits keeps his turn, whatever the level
 	}
 	level := b.rate.Measure(&m.exact, nil, nil, m.carry, now)

@@ -43,3 +43,56 @@ func TestLinesOfSeveralPacesDoNotGrow(t *testing.T) {
 		}
 	}
 }
+
+// A queue that is full all the time, and forgotten again and again, lets out as much as ever,
+// and has nobody wait for longer than a full one takes; where it is known by the filter
+// alone, for a quarter more.
+func TestFullQueueThatIsForgottenDoesNotDrift(t *testing.T) {
+	for _, scope := range []string{"edge", "global"} {
+		for _, maxWait := range []time.Duration{0, 15 * time.Second} {
+			for _, filtered := range []bool{false, true} {
+				for _, every := range []int{1, 7} {
+					t.Run(fmt.Sprintf("%s/max_wait=%v/filtered=%v/every=%ds", scope, maxWait, filtered, every), func(t *testing.T) {
+						w := newLineWorld(t, scope, maxWait)
+						most := 40 * time.Second
+						if filtered {
+							most += most / 4
+							for i := range w.n.shards {
+								w.n.shards[i].blocked = blocked{filter: filter{most: 16}}
+							}
+						}
+						w.load(time.Second)
+						w.now += 333 * time.Millisecond
+						for range 45 {
+							w.join("", 0, 1)
+						}
+						admitted := 0
+						for second := range 3600 {
+							w.now += time.Second
+							w.n.Tick(w.clock())
+							for range 3 {
+								p, ok := w.join("", 0, 1)
+								if !ok {
+									continue
+								}
+								admitted++
+								if p.turn > w.now+most || maxWait > 0 && p.turn > w.now+maxWait {
+									t.Fatalf("after %d s told to wait for %v", second, p.turn-w.now)
+								}
+							}
+							if second%3 == 0 {
+								settleFrames(w.n, w.clock())
+							}
+							if second%every == 0 {
+								forgetAll(w.n, w.clock())
+							}
+						}
+						if admitted < 3590 {
+							t.Errorf("%d were let out in an hour, of one a second", admitted)
+						}
+					})
+				}
+			}
+		}
+	}
+}

@@ -31,6 +31,7 @@ type lineWorld struct {
 	steps   int  // so often
 	tiers   bool // and limits of requests' own
 	forgot  int  // so many had come when it was forgotten last
+	forgets int  // so often
 	loads   int
 	slowest time.Duration // pace
 }
@@ -38,6 +39,7 @@ type lineWorld struct {
 type inLine struct {
 	turn, outflow time.Duration
 	steps         int // of the clock before it came
+	forgets       int
 	slower, left  bool
 	charges       []limit.Charge
 }
@@ -63,6 +65,7 @@ func (w *lineWorld) forget() {
 	forgetAll(w.n, w.clock())
 	w.logf("forget")
 	w.forgot = len(w.came)
+	w.forgets++
 }
 
 func (w *lineWorld) setBack(by time.Duration) {
@@ -84,7 +87,7 @@ func (w *lineWorld) join(plan string, own uint64, cost uint64) (*inLine, bool) {
 	}
 	d := w.n.Check(w.clock(), req)
 	outflow := time.Duration(float64(w.pace) * float64(cost) / factor)
-	return &inLine{steps: w.steps, turn: w.now + d.Delay, outflow: outflow, slower: factor < 1, charges: slices.Clone(req.Charges)}, d.Allowed
+	return &inLine{steps: w.steps, forgets: w.forgets, turn: w.now + d.Delay, outflow: outflow, slower: factor < 1, charges: slices.Clone(req.Charges)}, d.Allowed
 }
 
 // leave has one give back his place who waits.
@@ -135,7 +138,9 @@ func (w *lineWorld) told(p *inLine, what string) {
 		if q.left || q.slower && !p.slower || i < w.forgot && (w.tiers || w.steps > 0) {
 			continue
 		}
-		if soonest := q.turn + q.outflow - time.Microsecond - time.Duration(w.steps-q.steps)*time.Second; p.turn < soonest {
+		soonest := q.turn + q.outflow - time.Microsecond - time.Duration(w.steps-q.steps)*time.Second
+		soonest -= time.Duration(w.forgets-q.forgets) << endShift // what is held is rounded to so much
+		if p.turn < soonest {
 			w.t.Fatalf("kinds %06b, %s, %s: at %v number %d is told to come at %v, and number %d before it at %v, for %v", w.kinds, w.scope, what, w.now, len(w.came), p.turn, i, q.turn, q.outflow)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 // A bucket with max_delay has no lines: who waits does so for room.
 type turns struct {
 	lines [2]line
+	round int64  // of both, that may be what those who told them rounded up
 	least uint64 // with max_delay: the least room that any who waits was told to wait for
 	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
 }
@@ -139,6 +140,9 @@ func (r *Rate) outflow(cost uint64) int64 {
 // that is begun is not the next one's to wait: the level says whether he has to.
 func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	t := &x.bucket.turns
+	if max(t.lines[0].next(), t.lines[1].next()) <= now { // nobody waits any more
+		t.round = 0
+	}
 	t.told = max(t.told, now)
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
 	l := t.of(r)
@@ -170,16 +174,21 @@ func (r *Rate) Lines(until func(*Rate) int64) (l Lines) {
 // And is the later of both, of each line.
 func (l Lines) And(m Lines) Lines { return Lines{max(l[0], m[0]), max(l[1], m[1])} }
 
-// Lines is what turns were told, to those that wait in a queue or waited.
-func (x *Exact) Lines() Lines {
+// Lines is what turns were told, to those that wait in a queue or waited; and how much
+// earlier they may have been due by what Behind was told.
+func (x *Exact) Lines() (lines Lines, rounded int64) {
 	t := &x.bucket.turns
-	return Lines{t.lines[0].next(), t.lines[1].next()}
+	return Lines{t.lines[0].next(), t.lines[1].next()}, t.round
 }
 
 // Behind notes, at now, that nobody who comes to a queue may go on before an instant, that
-// of his line, whoever leaves.
-func (x *Exact) Behind(lines Lines, now int64) {
+// of his line, whoever leaves. It may have been rounded up by so much.
+func (x *Exact) Behind(lines Lines, rounded, now int64) {
 	t := &x.bucket.turns
+	if max(t.lines[0].next(), t.lines[1].next()) <= now {
+		t.round = 0
+	}
+	t.round = max(t.round, rounded)
 	t.told = max(t.told, now)
 	for i := range lines {
 		t.lines[i].floor = max(t.lines[i].floor, lines[i])
