@@ -125,6 +125,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 // answered is called with the upstream's answer, before it goes to the client.
 func (x *exchange) answered(res *http.Response) error {
 	p := x.proxy
+	if res.StatusCode < http.StatusContinue || res.StatusCode > 999 { // net/http reads it, and panics where it is to be written
+		return fmt.Errorf("the status is %d", res.StatusCode)
+	}
 	took := time.Since(x.passed)
 	if x.body != nil {
 		if ended := x.body.endedAt.Load(); ended > 0 { // the client may have been slow to send it

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net"
@@ -8,6 +9,9 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/test/proc"
@@ -38,6 +42,20 @@ func speaks(t *testing.T, do func(net.Conn)) string {
 	return "http://" + ln.Addr().String()
 }
 
+// speaksHTTP2 is the address of an upstream that answers each request with a status.
+func speaksHTTP2(t *testing.T, status string) string {
+	return speaks(t, func(c net.Conn) {
+		var block bytes.Buffer
+		fields := hpack.NewEncoder(&block)
+		fields.WriteField(hpack.HeaderField{Name: ":status", Value: status})
+		fields.WriteField(hpack.HeaderField{Name: "x-up", Value: "1"})
+		frames := http2.NewFramer(c, c)
+		frames.WriteSettings()
+		frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+		io.Copy(io.Discard, c)
+	})
+}
+
 // A fault of the upstream's is told by its status and by Proxy-Status, is counted as
 // one, and is no denial; the request has been counted.
 func TestFaultsOfTheUpstream(t *testing.T) {
@@ -55,6 +73,8 @@ func TestFaultsOfTheUpstream(t *testing.T) {
 		{"it closes", speaks(t, says("")), 502, "http_response_incomplete", "unreachable"},
 		{"it closes amid its header", speaks(t, says("HTTP/1.1 200 OK\r\nX-A: b\r\n")), 502, "http_response_incomplete", "unreachable"},
 		{"it speaks something else", speaks(t, says("SSH-2.0-x\r\n\r\n")), 502, "http_protocol_error", "unreachable"},
+		{"a status that is none", speaks(t, says("HTTP/1.1 099 OK\r\nContent-Length: 2\r\nX-Up: 1\r\n\r\nok")), 502, "http_protocol_error", "unreachable"},
+		{"a status of HTTP/2 that is none", "h2c" + speaksHTTP2(t, "1000")[len("http"):], 502, "http_protocol_error", "unreachable"},
 		{"its certificate is its own", tls.URL, 502, "tls_certificate_error", "unreachable"},
 		{"it speaks no TLS", "https" + speaks(t, says("nothing\n"))[len("http"):], 502, "tls_protocol_error", "unreachable"},
 	} {
@@ -75,7 +95,7 @@ func TestFaultsOfTheUpstream(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.body), &problem); err != nil || problem.Status != c.status || problem.Detail == "" || problem.Type != "about:blank" {
 				t.Errorf("the problem is %s, %v", got.body, err)
 			}
-			if got.header.Get("Cache-Control") != "no-store" || got.header["Ratelimit"] == nil || got.header["Retry-After"] != nil {
+			if got.header.Get("Cache-Control") != "no-store" || got.header["Ratelimit"] == nil || got.header["Retry-After"] != nil || got.header["X-Up"] != nil {
 				t.Errorf("the fields are %v, want those of the rule, and no-store", got.header)
 			}
 			s.result(c.result, 1)
