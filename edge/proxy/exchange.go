@@ -20,6 +20,7 @@ type exchange struct {
 	answer answer
 	own    http.Header // what the rules had us tell the client
 	passed time.Time   // when it was passed on
+	conn   *headerConn // on which it was; nil: not over HTTP/1
 }
 
 // refuse answers what is not passed on.
@@ -119,6 +120,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	peer, trusted := p.api.PeerOf(pr.In)
 	tellOrigin(pr.In, out, peer, trusted)
 	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
+	pr.Out = x.listening(out)
 	x.passed = time.Now()
 }
 
@@ -153,6 +155,7 @@ func (x *exchange) answered(res *http.Response) error {
 	if _, ok := res.Header["Content-Type"]; !ok {
 		x.answer.Header()["Content-Type"] = nil // net/http would guess one
 	}
+	x.dropNominated(res.Header)
 	tell(res.Header, x.own)
 	return nil
 }

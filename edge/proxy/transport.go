@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"time"
@@ -18,7 +19,7 @@ const (
 	keepAlive       = 15 * time.Second
 )
 
-func newTransport(cfg *Config) http.RoundTripper {
+func newTransport(cfg *Config) *http.Transport {
 	dialer := net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
 	t := &http.Transport{
 		// No Proxy: the environment's would send the upstream's traffic elsewhere.
@@ -27,7 +28,10 @@ func newTransport(cfg *Config) http.RoundTripper {
 			if err != nil {
 				return nil, err
 			}
-			return &upstreamConn{c, cfg.Timeout}, nil
+			if c = (&upstreamConn{c, cfg.Timeout}); cfg.Upstream.Scheme == "http" {
+				c = &headerConn{Conn: c}
+			}
+			return c, nil
 		},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		ResponseHeaderTimeout:  cfg.Timeout,
@@ -42,6 +46,8 @@ func newTransport(cfg *Config) http.RoundTripper {
 	case "h2c":
 		t.Protocols.SetUnencryptedHTTP2(true)
 	case "https":
+		t.TLSClientConfig = new(tls.Config)
+		t.DialTLSContext = dialTLS(t)
 		t.Protocols.SetHTTP2(true)
 		fallthrough
 	default:
@@ -65,8 +71,10 @@ func (c *upstreamConn) Write(b []byte) (int, error) {
 }
 
 // CloseWrite tells the upstream that the client has said all, where protocols switched.
-func (c *upstreamConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *upstreamConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return c.Close()

@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+)
+
+// Fields that an answer's Connection names end with the connection, which httputil sees
+// to: but where it says close, too, net/http has taken Connection away by then. So the
+// headers of HTTP/1 are listened to as they are read.
+
+// headerConn is what comes from the upstream, of which it keeps the header of an answer.
+type headerConn struct {
+	net.Conn
+
+	mu     sync.Mutex // guards what follows: net/http reads beside the exchange; held for no I/O
+	open   bool       // the header is not over
+	header []byte
+	line   int // where its last line begins
+	names  []string
+}
+
+// listen has it heed the answer to the request that is sent next.
+func (c *headerConn) listen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open, c.header, c.line, c.names = true, c.header[:0], 0, nil
+}
+
+// nominated are the fields that the answer's Connection named beside close.
+func (c *headerConn) nominated() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names
+}
+
+// Read implements net.Conn.
+func (c *headerConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open {
+		c.hear(b[:n])
+	}
+	return n, err
+}
+
+// CloseWrite is upstreamConn's, or TLS's.
+func (c *headerConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// hear takes what came; c is locked. Longer headers than net/http reads are faults.
+func (c *headerConn) hear(b []byte) {
+	from := len(c.header)
+	c.header = append(c.header, b...)
+	for c.open {
+		i := bytes.IndexByte(c.header[from:], '\n')
+		if i < 0 {
+			c.open = len(c.header) <= maxAnswerHeader
+			return
+		}
+		from += i + 1
+		line := c.header[c.line:from]
+		if c.line = from; len(bytes.TrimRight(line, "\r\n")) > 0 {
+			continue
+		}
+		if informational(c.header) {
+			c.header = append(c.header[:0], c.header[from:]...)
+			c.line, from = 0, 0
+			continue
+		}
+		c.open, c.names = false, namedBesideClose(c.header[:from])
+		if c.header = c.header[:0]; cap(c.header) > keptHeader {
+			c.header = nil
+		}
+	}
+}
+
+// keptHeader is the most that a connection keeps for the next header.
+const keptHeader = 8 << 10
+
+// informational says that another header follows: of all 1xx but a switch.
+func informational(header []byte) bool {
+	_, status, _ := bytes.Cut(header, []byte(" "))
+	status = bytes.TrimLeft(status, " ")
+	return bytes.HasPrefix(status, []byte("1")) && !bytes.HasPrefix(status, []byte("101"))
+}
+
+// namedBesideClose are the fields that Connection names, where it also says close.
+func namedBesideClose(header []byte) (names []string) {
+	closes, named := false, false
+	for line := range bytes.Lines(header) {
+		value := line
+		if line[0] != ' ' && line[0] != '\t' { // else it goes on with the one before
+			var name []byte
+			name, value, _ = bytes.Cut(line, []byte(":"))
+			named = bytes.EqualFold(name, []byte("Connection"))
+		}
+		if !named {
+			continue
+		}
+		for token := range strings.SplitSeq(string(value), ",") {
+			if token = textproto.TrimString(token); strings.EqualFold(token, "close") {
+				closes = true
+			} else if token != "" {
+				names = append(names, token)
+			}
+		}
+	}
+	if !closes {
+		return nil
+	}
+	return names
+}
+
+// listening has a request heed what its connection says of the answer.
+func (x *exchange) listening(out *http.Request) *http.Request {
+	return out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if c, ok := got.Conn.(*headerConn); ok { // HTTP/1
+			c.listen()
+			x.conn = c
+		}
+	}}))
+}
+
+// dropNominated takes from an answer what its Connection named.
+func (x *exchange) dropNominated(h http.Header) {
+	if x.conn == nil {
+		return
+	}
+	for _, name := range x.conn.nominated() {
+		h.Del(name)
+	}
+}
+
+// dialTLS has connections that came to speak HTTP/1 listened to, inside of TLS.
+func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		plain, err := t.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		cfg := t.TLSClientConfig.Clone()
+		if cfg.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+			plain.Close()
+			return nil, err
+		}
+		c := tls.Client(plain, cfg)
+		ctx, cancel := context.WithTimeout(ctx, t.TLSHandshakeTimeout)
+		defer cancel()
+		if err := c.HandshakeContext(ctx); err != nil {
+			plain.Close()
+			return nil, err
+		}
+		if c.ConnectionState().NegotiatedProtocol == "h2" {
+			return c, nil
+		}
+		return &headerConn{Conn: c}, nil
+	}
+}
