@@ -35,6 +35,7 @@ var longAgo = time.Unix(1, 0)
 // client's, and no further than it may be long.
 type body struct {
 	src   io.Reader
+	ends  http.Header              // its trailers, filled where it is over
 	rc    *http.ResponseController // of the client's connection
 	pause time.Duration
 	asks  bool  // the client waits to be told that it is wanted (Expect)
@@ -97,6 +98,7 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 		b.left -= int64(n)
 	}
 	if err == io.EOF {
+		trim(b.ends)
 		b.endedAt.Store(time.Now().UnixNano())
 		b.over.Store(true)
 	}

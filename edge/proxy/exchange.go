@@ -31,7 +31,7 @@ func (x *exchange) refuse(f fault) {
 
 // take takes over the request's body.
 func (x *exchange) take(r *http.Request) {
-	x.body = &body{src: r.Body, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
+	x.body = &body{src: r.Body, ends: r.Trailer, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
 	if r.ProtoMajor == 1 {
 		x.answer.body = x.body
 	}
@@ -86,6 +86,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer x.switchedBack()
 	forward.ServeHTTP(&x.answer, r)
+	trimLate(w.Header())
 }
 
 // take takes the fields out of a header. They go with the answer that counts, and not
@@ -119,6 +120,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	}
 	peer, trusted := p.api.PeerOf(pr.In)
 	tellOrigin(pr.In, out, peer, trusted)
+	trim(pr.In.Trailer)
 	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
 	pr.Out = x.listening(out)
 	x.passed = time.Now()
@@ -156,6 +158,7 @@ func (x *exchange) answered(res *http.Response) error {
 		x.answer.Header()["Content-Type"] = nil // net/http would guess one
 	}
 	x.dropNominated(res.Header)
+	trim(res.Trailer)
 	tell(res.Header, x.own)
 	return nil
 }

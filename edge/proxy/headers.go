@@ -123,6 +123,35 @@ func mayUpgrade(h http.Header) bool {
 	return true
 }
 
+// mayTrail says whether a field may be a trailer (RFC 9110, section 6.5.1): not what frames,
+// routes, controls or authenticates a message, nor who a request is of. Who merges trailers
+// into the header, as some do, would believe it.
+func mayTrail(name string) bool {
+	return httpguts.ValidTrailerHeader(name) && !claims(name) && !notLater[name]
+}
+
+// trim takes from trailers what may be none.
+func trim(trailers http.Header) {
+	for name := range trailers {
+		if !mayTrail(name) {
+			delete(trailers, name)
+		}
+	}
+}
+
+// trimLate does that with those that httputil found at the end of an answer, and has left
+// among its fields. Of those announced net/http takes care.
+func trimLate(h http.Header) {
+	for name := range h {
+		if field, late := strings.CutPrefix(name, http.TrailerPrefix); late && !mayTrail(field) {
+			delete(h, name)
+		}
+	}
+}
+
+// notLater is what httpguts lets be a trailer.
+var notLater = map[string]bool{"Cookie": true, "Set-Cookie": true, "Upgrade": true, "Age": true, "Date": true, "Expires": true, "Location": true, "Retry-After": true, "Vary": true}
+
 // writable says that a request's method and announced trailers can be sent on: net/http
 // reads some that it does not write, which would be taken for a fault of the upstream's.
 func writable(r *http.Request) bool {

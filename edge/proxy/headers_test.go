@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -108,6 +111,53 @@ func TestHopByHopFieldsEndHere(t *testing.T) {
 	}
 	if resp.Header["X-End"] == nil {
 		t.Error("X-End did not reach the client")
+	}
+}
+
+// Trailers, announced or not, in either direction, are none of the fields that say how
+// long a message is, whose, or what is to be done with it.
+func TestFieldsThatAreNoTrailers(t *testing.T) {
+	const trailers = "0\r\nX-Sum: 1\r\nX-Late: 2\r\nContent-Length: 3\r\nHost: else\r\nTransfer-Encoding: chunked\r\nAuthorization: Basic x\r\nX-Forwarded-For: 203.0.113.9\r\nX_real_ip: 203.0.113.9\r\nSet-Cookie: a=b\r\nCookie: a=b\r\nIf-Match: x\r\n\r\n"
+	const announced = "Transfer-Encoding: chunked\r\nTrailer: X-Sum, Host, Set-Cookie, X-Forwarded-For\r\n\r\n1\r\nx\r\n"
+	sent := make(chan string, 1)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	upstream := "http://" + ln.Addr().String()
+	go func() { // its one connection ends it, or the listener's end
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		got := ""
+		for b := make([]byte, 4096); !strings.Contains(got, "\r\n0\r\n") || !strings.HasSuffix(got, "\r\n\r\n"); {
+			n, err := c.Read(b)
+			if got += string(b[:n]); err != nil {
+				break
+			}
+		}
+		sent <- got
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n"+announced+trailers)
+	}()
+	s := (&site{t: t}).before(upstream, options{}, hourly(9))
+	c := s.dial()
+	c.write("POST / HTTP/1.1\r\nHost: h\r\n" + announced + trailers)
+	resp := c.response()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	header, end, _ := strings.Cut(<-sent, "\r\n1\r\nx\r\n")
+	if !strings.Contains(header, "\r\nTrailer: X-Sum\r\n") {
+		t.Errorf("the upstream was told of the trailers of %q, want X-Sum", header)
+	}
+	if end != "0\r\nX-Late: 2\r\nX-Sum: 1\r\n\r\n" {
+		t.Errorf("the upstream was sent %q at the end", end)
+	}
+	if want := (http.Header{"X-Sum": {"1"}, "X-Late": {"2"}}); !maps.EqualFunc(resp.Trailer, want, slices.Equal) {
+		t.Errorf("the client got the trailers %v, want %v", resp.Trailer, want)
 	}
 }
 
