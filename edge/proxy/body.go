@@ -159,16 +159,18 @@ func (b *body) skim() {
 	}
 }
 
-// leave ends all reading of a body of HTTP/1, so that its handler may return: net/http
-// then waits for the rest of it, for leaveTime, and closes the connection.
-func (b *body) leave() {
+// leave ends all reading of a body, so that its handler may return: the transport goes on
+// to read where the upstream has answered, or the client has left, and sets deadlines,
+// which after that crashes in net/http. Of HTTP/1, of which the rest stands in the
+// connection, net/http then waits for it, for leaveTime, and closes the connection.
+func (b *body) leave(waits bool) {
 	b.closed.Store(true)
 	if !b.mu.TryLock() { // somebody waits for the client
 		_ = b.rc.SetReadDeadline(longAgo)
 		b.mu.Lock()
 	}
 	defer b.mu.Unlock()
-	if !b.over.Load() {
+	if waits && !b.over.Load() {
 		_ = b.rc.SetReadDeadline(time.Now().Add(leaveTime))
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,4 +240,59 @@ func TestWaitsItsTurn(t *testing.T) {
 	if n := s.proxy.ahead.Load(); n != 0 {
 		t.Errorf("%d bytes are read ahead, of nobody", n)
 	}
+}
+
+// Nobody reads a body any more when its request ends, as the transport may after an early
+// answer: the deadline that it sets for each read is one of a connection that is no longer
+// this request's, and over HTTP/2 setting it would end the whole edge.
+func TestNobodyReadsOn(t *testing.T) {
+	s := newSite(t, nil, options{}, hourly(9))
+	early := &answersEarly{ended: make(chan struct{})}
+	s.proxy.transport = early
+	w := &unread{ResponseRecorder: httptest.NewRecorder(), reading: make(chan struct{}), cut: make(chan struct{})}
+	early.reading = w.reading
+	r := httptest.NewRequest("POST", "/", w)
+	r.ProtoMajor, r.ProtoMinor = 2, 0
+	s.proxy.ServeHTTP(w, r)
+	if !w.read.Load() {
+		t.Error("the request has ended, and its body is being read")
+		close(w.cut)
+	}
+	<-early.ended
+}
+
+// answersEarly is an upstream in memory that answers while it reads.
+type answersEarly struct {
+	canned
+	reading, ended chan struct{}
+}
+
+func (a *answersEarly) RoundTrip(r *http.Request) (*http.Response, error) {
+	go func() { // the end of the body ends it; the test waits for it
+		io.Copy(io.Discard, r.Body)
+		close(a.ended)
+	}()
+	<-a.reading
+	return a.canned.RoundTrip(r)
+}
+
+// unread is a client whose body does not come, until a deadline ends the wait for it.
+type unread struct {
+	*httptest.ResponseRecorder
+	reading, cut chan struct{}
+	read         atomic.Bool
+}
+
+func (u *unread) Read([]byte) (int, error) {
+	defer u.read.Store(true)
+	close(u.reading)
+	<-u.cut
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (u *unread) SetReadDeadline(at time.Time) error {
+	if at.Equal(longAgo) {
+		close(u.cut)
+	}
+	return nil
 }

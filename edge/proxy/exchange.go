@@ -50,8 +50,8 @@ func (x *exchange) end(r *http.Request) {
 		}
 	}
 	x.proxy.cfg.Metrics.requests[x.result].Inc()
-	if x.answer.body != nil && !x.answer.switched {
-		x.body.leave()
+	if x.body != nil && !x.answer.switched {
+		x.body.leave(r.ProtoMajor == 1)
 	}
 	switch {
 	case p == nil:

@@ -21,6 +21,15 @@ import (
 // reads what comes first, and does something.
 func speaks(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
+	return accepts(t, func(c net.Conn) {
+		c.Read(make([]byte, 4096))
+		do(c)
+	})
+}
+
+// accepts is the address of an upstream that does something with each connection.
+func accepts(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +43,6 @@ func speaks(t *testing.T, do func(net.Conn)) string {
 			}
 			go func() { // its do ends it, and the test's end at the latest
 				defer c.Close()
-				c.Read(make([]byte, 4096))
 				do(c)
 			}()
 		}
@@ -44,13 +52,23 @@ func speaks(t *testing.T, do func(net.Conn)) string {
 
 // speaksHTTP2 is the address of an upstream that answers each request with a status.
 func speaksHTTP2(t *testing.T, status string) string {
-	return speaks(t, func(c net.Conn) {
+	return accepts(t, func(c net.Conn) {
+		io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
 		var block bytes.Buffer
 		fields := hpack.NewEncoder(&block)
 		fields.WriteField(hpack.HeaderField{Name: ":status", Value: status})
 		fields.WriteField(hpack.HeaderField{Name: "x-up", Value: "1"})
 		frames := http2.NewFramer(c, c)
 		frames.WriteSettings()
+		for {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				return
+			}
+			if _, ok := f.(*http2.HeadersFrame); ok {
+				break
+			}
+		}
 		frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
 		io.Copy(io.Discard, c)
 	})

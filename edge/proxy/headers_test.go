@@ -120,18 +120,7 @@ func TestFieldsThatAreNoTrailers(t *testing.T) {
 	const trailers = "0\r\nX-Sum: 1\r\nX-Late: 2\r\nContent-Length: 3\r\nHost: else\r\nTransfer-Encoding: chunked\r\nAuthorization: Basic x\r\nX-Forwarded-For: 203.0.113.9\r\nX_real_ip: 203.0.113.9\r\nSet-Cookie: a=b\r\nCookie: a=b\r\nIf-Match: x\r\n\r\n"
 	const announced = "Transfer-Encoding: chunked\r\nTrailer: X-Sum, Host, Set-Cookie, X-Forwarded-For\r\n\r\n1\r\nx\r\n"
 	sent := make(chan string, 1)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	upstream := "http://" + ln.Addr().String()
-	go func() { // its one connection ends it, or the listener's end
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
+	upstream := accepts(t, func(c net.Conn) {
 		got := ""
 		for b := make([]byte, 4096); !strings.Contains(got, "\r\n0\r\n") || !strings.HasSuffix(got, "\r\n\r\n"); {
 			n, err := c.Read(b)
@@ -141,7 +130,7 @@ func TestFieldsThatAreNoTrailers(t *testing.T) {
 		}
 		sent <- got
 		io.WriteString(c, "HTTP/1.1 200 OK\r\n"+announced+trailers)
-	}()
+	})
 	s := (&site{t: t}).before(upstream, options{}, hourly(9))
 	c := s.dial()
 	c.write("POST / HTTP/1.1\r\nHost: h\r\n" + announced + trailers)
