@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -31,7 +33,7 @@ func FuzzRequest(f *testing.F) {
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET //a/%2e%2e/b?q=%zz;x HTTP/1.1\r\nHost: h:80\r\nX-Forwarded-For: 192.0.2.9\r\nConnection: x-forwarded-for, close\r\n\r\n",
 		"POST http://u:p@else/x HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", "OPTIONS * HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 		"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n", "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n",
-		"GET x:y HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nforwarded: for=x\r\nX_Real_IP: x\r\n\r\n",
+		"GET http://%C3%A4/ HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.0\r\n\r\n", "GET x:y HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nforwarded: for=x\r\nX_Real_IP: x\r\n\r\n",
 	} {
 		f.Add(text)
 	}
@@ -64,6 +66,9 @@ func FuzzRequest(f *testing.F) {
 		}
 		if asked.URL.Host != "upstream.example" || asked.URL.Scheme != "http" || asked.URL.User != nil || !strings.HasPrefix(asked.URL.RequestURI(), "/base") {
 			t.Errorf("%q: the upstream was asked for %v", text, asked.URL)
+		}
+		if asked.Host != r.Host || !httpguts.ValidHostHeader(asked.Host) {
+			t.Errorf("%q: the upstream was asked for the host %q", text, asked.Host)
 		}
 		if !slices.Equal(asked.Header["X-Forwarded-For"], []string{"192.0.2.1"}) || len(asked.Header["Forwarded"]) != 1 || !strings.HasPrefix(asked.Header["Forwarded"][0], "for=192.0.2.1;") {
 			t.Errorf("%q: the upstream was told %v", text, asked.Header)

@@ -152,16 +152,25 @@ func trimLate(h http.Header) {
 // notLater is what httpguts lets be a trailer.
 var notLater = map[string]bool{"Cookie": true, "Set-Cookie": true, "Upgrade": true, "Age": true, "Date": true, "Expires": true, "Location": true, "Retry-After": true, "Vary": true}
 
-// writable says that a request's method and announced trailers can be sent on: net/http
-// reads some that it does not write, which would be taken for a fault of the upstream's.
-func writable(r *http.Request) bool {
+// unwritable is why a request cannot be sent on as it is; "": it can. net/http reads some
+// that it does not write, which would be taken for a fault of the upstream's, and writes
+// the host of others anew, so that the upstream would see another than the rules did.
+func unwritable(r *http.Request) string {
 	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as they are
-		return false
+		return "the method is no token"
 	}
 	for name := range r.Trailer {
 		if !httpguts.ValidHeaderFieldName(name) {
-			return false
+			return "a field that Trailer names is no token"
 		}
 	}
-	return true
+	switch {
+	case !httpguts.ValidHostHeader(r.Host):
+		return "the host is none: names of other letters are written in Punycode (xn--)"
+	case strings.HasPrefix(r.Host, "[") && strings.Contains(r.Host, "%"):
+		return "the host has a zone, which means nothing here"
+	case r.Host == "" && r.ProtoMajor > 1:
+		return "the host is missing (:authority)"
+	}
+	return ""
 }

@@ -91,8 +91,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Opaque != "":
 		x.refuse(requestFault(http.StatusBadRequest, "the target is no path"))
 		return
-	case !writable(r):
-		x.refuse(requestFault(http.StatusBadRequest, "the method, or a field that Trailer names, is no token"))
+	}
+	if reason := unwritable(r); reason != "" {
+		x.refuse(requestFault(http.StatusBadRequest, reason))
 		return
 	}
 	visit, pass := p.api.Admit(&x.answer, r, p.cfg.Namespace)

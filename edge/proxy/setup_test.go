@@ -36,7 +36,7 @@ func hourly(n uint64) limit.RuleSpec { return each("hourly", limit.RateSpec{Limi
 
 // site is a proxy before an upstream.
 type site struct {
-	t        *testing.T
+	t        testing.TB
 	node     *edge.Node
 	proxy    *Proxy
 	registry *prometheus.Registry
@@ -55,7 +55,7 @@ type options struct {
 }
 
 // newSite serves a proxy on loopback before a handler, with rules.
-func newSite(t *testing.T, upstream http.HandlerFunc, o options, rules ...limit.RuleSpec) *site {
+func newSite(t testing.TB, upstream http.HandlerFunc, o options, rules ...limit.RuleSpec) *site {
 	t.Helper()
 	s := &site{t: t}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +114,7 @@ func (s *site) before(upstream string, o options, rules ...limit.RuleSpec) *site
 }
 
 // client has no connections of other tests.
-func client(t *testing.T) *http.Client {
+func client(t testing.TB) *http.Client {
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -161,7 +161,7 @@ func (s *site) do(req *http.Request) reply {
 // raw is a connection to the proxy on which a test writes what it likes.
 type raw struct {
 	net.Conn
-	t *testing.T
+	t testing.TB
 	r *bufio.Reader
 }
 
