@@ -73,10 +73,10 @@ func TestTurnIsAnInstant(t *testing.T) {
 	overDelays(t, func(t *testing.T, b *bench) {
 		get(t.Context(), b.api.Middleware("", teapot))
 		begun := time.Now()
-		visit, pass := b.api.Admit(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "")
+		visit, admission := b.api.Admit(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "")
 		turn, waits := visit.Turn()
-		if !pass || !waits || turn.Sub(begun) != time.Second {
-			t.Fatalf("admitted %v, waits %v, its turn after %v; want that in 1s", pass, waits, turn.Sub(begun))
+		if admission != Admitted || !waits || turn.Sub(begun) != time.Second {
+			t.Fatalf("admission %v, waits %v, its turn after %v; want that in 1s", admission, waits, turn.Sub(begun))
 		}
 		time.Sleep(400 * time.Millisecond) // virtual
 		if err := visit.Wait(t.Context()); err != nil || time.Since(begun) != time.Second {

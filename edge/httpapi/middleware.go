@@ -20,9 +20,9 @@ import (
 // count_when charge by the status that it wrote.
 func (a *API) Middleware(namespace string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visit, pass := a.Admit(w, r, namespace)
+		visit, admission := a.Admit(w, r, namespace)
 		switch {
-		case !pass:
+		case admission != Admitted:
 		case visit.Wait(r.Context()) != nil:
 			TurnPassed(w)
 		default:
@@ -36,19 +36,30 @@ func TurnPassed(w http.ResponseWriter) {
 	writeProblem(w, &problem{status: http.StatusServiceUnavailable, detail: ErrGone.Error(), retryAfter: 1})
 }
 
+// Admission is what Admit made of a request.
+type Admission uint8
+
+// What is admitted may still have to wait for its turn. A limit that is used up, or denies all,
+// is told apart from one that is closed as this edge cannot hear of others.
+const (
+	Admitted Admission = iota
+	Refused
+	CutOff
+)
+
 // Admit is the first part of Middleware, for who has something to do before a
 // request's turn comes: it decides about r, sets the fields, and answers r where it is
 // denied. What passes is to be waited for (Visit.Wait) and served (Visit.Serve).
-func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (visit *Visit, pass bool) {
+func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (visit *Visit, admission Admission) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(r.URL.Path, p)
-			visit, pass = nil, true
+			visit, admission = nil, Admitted
 		}
 	}()
 	set, ns := a.rulesFor(namespace)
 	if ns == nil {
-		return nil, true
+		return nil, Admitted
 	}
 	req := ns.NewRequest()
 	defer func() {
@@ -73,9 +84,12 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 			a.cfg.Denied(r, req, &x.answer.decision)
 		}
 		a.deny(w, x, 0)
-		return nil, false
+		if x.answer.decision.Basis.CutOff {
+			return nil, CutOff
+		}
+		return nil, Refused
 	}
-	return a.begin(req, nv, &x.answer.decision, r.URL.Path), true
+	return a.begin(req, nv, &x.answer.decision, r.URL.Path), Admitted
 }
 
 // fillOwn gives req the attributes of r itself, which is what FillHTTP does

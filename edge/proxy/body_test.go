@@ -201,6 +201,8 @@ func TestWhoLeavesTheQueueGivesHisPlaceBack(t *testing.T) {
 				s.reaches(float64(i+1), "spillgate_queue_abandoned_total")
 				s.reaches(0, "spillgate_queue_waiting_requests")
 			}
+			s.result("left", 3)
+			s.result("limited", 3)
 			if n := s.served.Load(); n != 1 {
 				t.Errorf("the upstream was asked %d times, want once", n)
 			}

@@ -69,6 +69,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := x.proxy
 	if p.cfg.Admitted != nil {
 		if err := p.cfg.Admitted(r); err != nil {
+			x.result = resultRefused
 			httpapi.WriteProblem(&x.answer, http.StatusServiceUnavailable, err.Error())
 			return
 		}

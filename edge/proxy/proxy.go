@@ -96,8 +96,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(requestFault(http.StatusBadRequest, reason))
 		return
 	}
-	visit, pass := p.api.Admit(&x.answer, r, p.cfg.Namespace)
-	if !pass {
+	visit, admission := p.api.Admit(&x.answer, r, p.cfg.Namespace)
+	switch admission {
+	case httpapi.Admitted:
+	case httpapi.CutOff:
+		x.result = resultCutOff
+		return
+	default:
 		return
 	}
 	if _, waits := visit.Turn(); waits {
@@ -109,6 +114,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				x.refuse(faultOf(nil, x.body, false))
 				return
 			}
+			x.result = resultLeft
 			httpapi.TurnPassed(&x.answer)
 			return
 		}

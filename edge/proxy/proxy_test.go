@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -81,6 +82,29 @@ func TestUpstreamsPathAndHost(t *testing.T) {
 	if uri != "/base/a%2Fb?x=1" || "http://"+host != upstream.URL {
 		t.Errorf("the upstream got %s of %s, want /base/a%%2Fb?x=1 of its own name", uri, host)
 	}
+}
+
+// A limit that is cut off, and closed then, is told apart from one that is used up: by
+// status, problem and metric.
+func TestCutOff(t *testing.T) {
+	closed := limit.RuleSpec{Name: "logins", OnPartition: "closed", Match: limit.MatchSpec{Path: []string{"/login"}}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}}
+	used := hourly(1)
+	used.Match.Path = []string{"/used"}
+	node := limitertest.Node(t, limit.Document{Namespace: "site", Rules: []limit.RuleSpec{closed, used}})
+	node.Flush(time.Now().Add(-2 * time.Second)) // it asks its region, and is never answered
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{limiter: node}, hourly(9))
+	for _, c := range []struct {
+		path    string
+		status  int
+		problem string
+	}{{"/login", 503, "temporary-reduced-capacity"}, {"/used", 200, ""}, {"/used", 429, "quota-exceeded"}} {
+		if got := s.get(c.path); got.status != c.status || !strings.Contains(got.body, c.problem) {
+			t.Errorf("%s: %+v, want %d %s", c.path, got, c.status, c.problem)
+		}
+	}
+	s.result("cut_off", 1)
+	s.result("limited", 1)
+	s.result("answered", 1)
 }
 
 // A denial is the one that all surfaces give, and the upstream is not asked.

@@ -40,6 +40,12 @@ func TestCutOff(t *testing.T) {
 		t.Errorf("beside one that is used up: %s, fields %v, metadata %v", code(out), h, m)
 	}
 
+	for result, want := range map[string]float64{"cut_off": 2, "deny": 1} {
+		if got := b.counted("spillgate_decisions_total", "result", result); got != want {
+			t.Errorf("the metric counts %v as %s, want %v", got, result, want)
+		}
+	}
+
 	api, err := httpapi.New(node, httpapi.Config{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
