@@ -12,7 +12,9 @@
 //	                             Proxy-Status (RFC 9209) says which
 //	400, 408, 413, 501           the request could not be passed on: Proxy-Status
 //	                             has http_request_error
-//	anything else                the upstream's own answer
+//	anything else                the upstream's own answer; but what net/http takes for
+//	                             no request it answers itself, in plain text (400, 417,
+//	                             431, 501, 505), and closes the connection
 //
 // A limiter that fails lets requests pass, without its fields; it is counted in
 // spillgate_decisions_total{result="error"}. What the proxy answered for whom is

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,5 +213,31 @@ func TestUnwritableRequests(t *testing.T) {
 	w := httptest.NewRecorder()
 	if s.proxy.ServeHTTP(w, r); w.Code != http.StatusBadRequest || s.charged() != 0 || s.served.Load() != 0 {
 		t.Errorf("a method with a blank: %d, want 400", w.Code)
+	}
+}
+
+// What is no request net/http answers itself, as the README's table says: nobody is asked
+// about it, nothing counts it, and the connection is closed.
+func TestWhatIsNoRequest(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(9))
+	for text, status := range map[string]int{
+		"GET / HTTP/1.1\r\n\r\n":                                                      400,
+		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                                400,
+		"GET / HTTP/1.1\r\nHost: ä\r\n\r\n":                                           400,
+		"nonsense, longer than the preface of HTTP/2\r\n\r\n":                         400,
+		"GET / HTTP/1.1\r\nHost: h\r\nExpect: more\r\n\r\n":                           417,
+		"GET / HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 80<<10) + "\r\n\r\n": 431,
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: identity\r\n\r\n":           501,
+		"GET / HTTP/3.0\r\nHost: h\r\n\r\n":                                           505,
+	} {
+		c := s.dial()
+		c.write(text)
+		resp := c.response()
+		if got := resp.Header.Get("Content-Type"); resp.StatusCode != status || got != "" && got != "text/plain; charset=utf-8" || resp.Header["Proxy-Status"] != nil || !resp.Close {
+			t.Errorf("%.60q: %d %v, closed: %v; want %d of net/http's", text, resp.StatusCode, resp.Header, resp.Close, status)
+		}
+	}
+	if s.served.Load() != 0 || s.charged() != 0 || s.metric("spillgate_proxy_requests_total") != 0 {
+		t.Errorf("%d were served, %v charged, %v counted; want none", s.served.Load(), s.charged(), s.metric("spillgate_proxy_requests_total"))
 	}
 }
