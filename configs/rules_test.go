@@ -411,11 +411,17 @@ func checkParsed(t *testing.T, text []byte, set *limit.Set, err error) {
 		t.Fatalf("set %v and error %v", set, err)
 	}
 	if err != nil {
-		lines := strings.Count(oneBreak.Replace(string(text)), "\n") + 1
-		for _, m := range mistakesOf(t, err) {
-			if m.Code == "" || m.Detail == "" || m.Line < 0 || m.Line > lines {
-				t.Fatalf("mistake %+v in a text of %d lines", m, lines)
-			}
+		checkMistakes(t, text, mistakesOf(t, err))
+	}
+}
+
+// checkMistakes checks that mistakes say what and where, in a text.
+func checkMistakes(t *testing.T, text []byte, mistakes []Mistake) {
+	t.Helper()
+	lines := strings.Count(oneBreak.Replace(string(text)), "\n") + 1
+	for _, m := range mistakes {
+		if m.Code == "" || m.Detail == "" || m.Line < 0 || m.Line > lines {
+			t.Fatalf("mistake %+v in a text of %d lines", m, lines)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 const testSecret = "0123456789012345678901234567890123456789"
 
 // cleanEnv hides the settings of whoever runs the tests.
-func cleanEnv(t *testing.T) {
+func cleanEnv(t testing.TB) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, EnvPrefix+"_") {
@@ -28,7 +28,7 @@ func cleanEnv(t *testing.T) {
 	}
 }
 
-func loadEdge(t *testing.T, args ...string) (*EdgeSettings, error) {
+func loadEdge(t testing.TB, args ...string) (*EdgeSettings, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("edge", pflag.ContinueOnError)
 	BindEdgeFlags(fs)
@@ -38,7 +38,7 @@ func loadEdge(t *testing.T, args ...string) (*EdgeSettings, error) {
 	return LoadEdge(fs)
 }
 
-func loadAggregator(t *testing.T, args ...string) (*AggregatorSettings, error) {
+func loadAggregator(t testing.TB, args ...string) (*AggregatorSettings, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("aggregator", pflag.ContinueOnError)
 	BindAggregatorFlags(fs)

@@ -19,7 +19,7 @@ import (
 )
 
 // overspent is an aggregator of whose one edge a PoP spent 13 of 10.
-func overspent(t *testing.T) *regional.Aggregator {
+func overspent(t testing.TB) *regional.Aggregator {
 	t.Helper()
 	set, problems := limit.Compile(limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{
 		{Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Name: "burst", Limit: 10, Per: time.Second}, {Name: "hour", Limit: 1000, Per: time.Hour}}},
