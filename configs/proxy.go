@@ -16,6 +16,7 @@ import (
 // ProxySettings is how the edge stands in front of an upstream.
 type ProxySettings struct {
 	Listen        string
+	TLS           ProxyTLS
 	Upstream      *url.URL      // nil: no proxy
 	Host          string        // that is sent to it: client | upstream
 	Timeout       time.Duration // of the upstream, until it begins to answer
@@ -24,6 +25,9 @@ type ProxySettings struct {
 	Capacity      ProxyCapacity
 	Defer         ProxyDefer
 }
+
+// ProxyTLS is the listener's certificate; without it there is no TLS.
+type ProxyTLS struct{ Cert, Key string } // files
 
 // ProxyDefer is how what rules let wait is kept.
 type ProxyDefer struct {
@@ -49,6 +53,8 @@ func (p *ProxySettings) table() []setting {
 	return []setting{
 		{key: "proxy.upstream", usage: "`URL` that requests to proxy.listen go to, which may pass: http://, https:// or h2c:// (default: there is no proxy)", parse: ifSet(asUpstream(&p.Upstream))},
 		{key: "proxy.listen", fallback: ":8082", usage: "`address` of the reverse proxy's listener", parse: asListen(&p.Listen)},
+		{key: "proxy.tls.cert", usage: "`file` with the certificate of proxy.listen, and of those that signed it (default: no TLS)", path: true, parse: asText(&p.TLS.Cert)},
+		{key: "proxy.tls.key", usage: "`file` with its key", path: true, parse: asText(&p.TLS.Key)},
 		{key: "proxy.host", fallback: "client", usage: "Host that the upstream is sent: the client's, or the upstream's own; client or upstream", parse: asWord(&p.Host, "client", "upstream")},
 		{key: "proxy.timeout", fallback: "30s", usage: "time that the upstream may take to accept a connection, and to begin its answer", parse: asDuration(&p.Timeout, 10*time.Millisecond, time.Hour)},
 		{key: "proxy.client_timeout", fallback: "1m", usage: "longest pause of a client in sending its body while it is waited for, or in taking the answer", parse: asDuration(&p.ClientTimeout, time.Second, time.Hour)},
@@ -83,6 +89,13 @@ func (p *ProxySettings) check(l *loader, format Format) {
 	}
 	if leadsBack(p.Upstream, p.Listen) {
 		l.mistake("proxy.upstream", "E203", "name the upstream's own address", "this is proxy.listen: each request would come back without end")
+	}
+	if (p.TLS.Cert == "") != (p.TLS.Key == "") {
+		key, other := "proxy.tls.cert", "proxy.tls.key"
+		if p.TLS.Cert == "" {
+			key, other = other, key
+		}
+		l.mistake(key, "E203", "set both, or drop it", "%s is not set", other)
 	}
 	told := c.Header != "" || c.Latency != 0
 	switch {

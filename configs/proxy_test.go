@@ -46,6 +46,8 @@ func TestProxySettingsMistakes(t *testing.T) {
 		at + `listen: ":9000"`:                             "proxy.upstream: this is proxy.listen",
 		`upstream: "http://localhost", listen: ":80"`:      "proxy.upstream: this is proxy.listen",
 		at + `listen: "9000"`:                              "proxy.listen: \"9000\" is not an address",
+		at + `tls: {cert: a.pem}`:                          "proxy.tls.cert: proxy.tls.key is not set",
+		at + `tls: {key: a.key}`:                           "proxy.tls.key: proxy.tls.cert is not set",
 		at + `timeout: 1ms`:                                "proxy.timeout: 1ms is out of range; 10ms to 1h",
 		at + `client_timeout: soon`:                        "proxy.client_timeout: \"soon\" is not a duration",
 		at + `max_body: 0`:                                 "proxy.max_body: 0 bytes are too few; at least 1",

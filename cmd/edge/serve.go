@@ -105,8 +105,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	var upstream *proxy.Proxy
 	if s.Proxy.Upstream != nil {
-		proxyConfig := proxyConfig(&s.Proxy)
-		proxyConfig.Logger, proxyConfig.Metrics, proxyConfig.Admitted = log, proxy.NewMetrics(reg), deferred.Admitted
+		proxyConfig, err := proxyConfig(&s.Proxy, log)
+		if err != nil {
+			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+		}
+		proxyConfig.Metrics, proxyConfig.Admitted = proxy.NewMetrics(reg), deferred.Admitted
 		if upstream, err = proxy.New(api, node, proxyConfig); err != nil {
 			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/spillgate/spillgate/configs"
@@ -26,11 +27,17 @@ func apiConfig(s *configs.EdgeSettings) httpapi.Config {
 }
 
 // proxyConfig is what the settings say of the reverse proxy.
-func proxyConfig(s *configs.ProxySettings) proxy.Config {
+func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, err error) {
+	if s.TLS.Cert != "" {
+		if cfg.Certificate, err = proxy.LoadCertificate(s.TLS.Cert, s.TLS.Key, log); err != nil {
+			return cfg, fmt.Errorf("proxy.tls: %w", err)
+		}
+	}
 	return proxy.Config{
+		Certificate: cfg.Certificate, Logger: log,
 		Upstream: s.Upstream, UpstreamHost: s.Host == "upstream",
 		Timeout: s.Timeout, ClientTimeout: s.ClientTimeout, MaxBody: s.MaxBody, Capacity: proxy.CapacityConfig(s.Capacity),
-	}
+	}, nil
 }
 
 // deferredConfig is what the settings say of requests that wait.

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"log/slog"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,11 +37,17 @@ func TestSettingsReachTheNodeAndItsSurface(t *testing.T) {
 		t.Errorf("apiConfig = %+v, want %+v", got, want)
 	}
 	at := &url.URL{Scheme: "http", Host: "upstream"}
-	if got, want := proxyConfig(&configs.ProxySettings{
+	front := configs.ProxySettings{
 		Upstream: at, Host: "upstream", Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: configs.ProxyCapacity{Name: "n", Header: "h", Latency: 4, TTL: 5},
-	}), (proxy.Config{
-		Upstream: at, UpstreamHost: true, Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: proxy.CapacityConfig{Name: "n", Header: "h", Latency: 4, TTL: 5},
-	}); !reflect.DeepEqual(got, want) {
-		t.Errorf("proxyConfig = %+v, want %+v", got, want)
+	}
+	want := proxy.Config{
+		Upstream: at, UpstreamHost: true, Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: proxy.CapacityConfig{Name: "n", Header: "h", Latency: 4, TTL: 5}, Logger: slog.Default(),
+	}
+	if got, err := proxyConfig(&front, slog.Default()); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("proxyConfig = %+v, %v, want %+v", got, err, want)
+	}
+	front.TLS = configs.ProxyTLS{Cert: filepath.Join(t.TempDir(), "none.pem"), Key: "none.key"}
+	if _, err := proxyConfig(&front, slog.Default()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "proxy.tls") {
+		t.Errorf("without the certificate's file: %v", err)
 	}
 }

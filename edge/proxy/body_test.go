@@ -239,6 +239,7 @@ func TestWaitsItsTurn(t *testing.T) {
 	if fmt.Sprint(bodies) != "[first second third part]" {
 		t.Errorf("the upstream got %q", bodies)
 	}
+	s.reaches(0, "spillgate_proxy_requests_under_way")
 	if n := s.proxy.ahead.Load(); n != 0 {
 		t.Errorf("%d bytes are read ahead, of nobody", n)
 	}

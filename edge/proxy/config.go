@@ -54,6 +54,9 @@ type Config struct {
 	// fails the upstream is not asked, and the client gets a 503. Default: it may.
 	Admitted func(r *http.Request) error
 
+	// Certificate is the listener's. Default: it speaks no TLS.
+	Certificate *Certificate
+
 	// Logger gets the upstream's faults, once a second, and panics. Default: nowhere.
 	Logger *slog.Logger
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +24,7 @@ const (
 	cutTimeout = time.Second
 )
 
-// Serve serves ln, HTTP/1 and HTTP/2 without TLS, until ctx ends; then it closes it, lets
+// Serve serves ln, HTTP/1 and HTTP/2, over TLS where there is a certificate, until ctx ends; then it closes it, lets
 // requests under way finish, and cuts off those that do not. It returns when all have
 // ended, and always closes ln. A Proxy serves once. Requests come to front, that has the
 // Proxy serve them; nil: they come to the Proxy itself.
@@ -43,9 +44,16 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 		Protocols:         new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	serve := server.Serve
+	if cert := p.cfg.Certificate; cert != nil {
+		server.Protocols.SetHTTP2(true)
+		server.TLSConfig = &tls.Config{GetCertificate: cert.get}
+		serve = func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }
+	} else {
+		server.Protocols.SetUnencryptedHTTP2(true)
+	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }() // Shutdown or a broken listener ends it; it is waited for below
+	go func() { served <- serve(ln) }() // Shutdown or a broken listener ends it; it is waited for below
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve the proxy at %v: %w", ln.Addr(), err)

@@ -52,6 +52,7 @@ type options struct {
 	api     httpapi.Config
 	limiter httpapi.Limiter // in place of the node
 	drain   time.Duration
+	listen  string // default: on loopback
 }
 
 // newSite serves a proxy on loopback before a handler, with rules.
@@ -87,7 +88,11 @@ func (s *site) before(upstream string, o options, rules ...limit.RuleSpec) *site
 		s.t.Fatal(err)
 	}
 	s.proxy.drain = max(o.drain, 100*time.Millisecond)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	listen := o.listen
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	ln, err := httpapi.Listen(listen)
 	if err != nil {
 		s.t.Fatal(err)
 	}
