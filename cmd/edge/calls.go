@@ -51,21 +51,52 @@ func (c *calls) options() []grpc.ServerOption {
 	}
 }
 
-// waiting is a call whose message is not there yet.
+// waiting is a call whose message is not there yet, and its context. Where that ends first,
+// over is called, on a goroutine of its own; else whoever has the message lets the call go:
+// that goroutine, of each call, was half of what the bounds cost.
 type waiting struct {
-	unread *atomic.Int64
+	context.Context
+	cancel context.CancelFunc
+	calls  *calls
+	of     *atomic.Int64 // that it is one of
 	timer  *time.Timer
-	read   atomic.Bool
+	unless func() bool // keeps over from being called
+	read   atomic.Bool // and has
 }
 
 type waitingKey struct{}
 
-// came notes that the message is there, or that the call is over; once.
-func (w *waiting) came() {
-	if w.read.CompareAndSwap(false, true) {
-		w.timer.Stop()
-		w.unread.Add(-1)
+// Value implements context.Context.
+func (w *waiting) Value(key any) any {
+	if key == (waitingKey{}) {
+		return w
 	}
+	return w.Context.Value(key)
+}
+
+// came notes that the message is there; again it does nothing.
+func (w *waiting) came() {
+	if !w.read.Load() && w.unless() {
+		w.read.Store(true)
+		w.timer.Stop()
+		w.calls.unread.Add(-1)
+	}
+}
+
+// ended lets the call go, be it that its message never came.
+func (w *waiting) ended() {
+	if w.came(); w.read.Load() {
+		w.of.Add(-1)
+		w.cancel()
+	}
+}
+
+// over is that the stream has ended before its message came.
+func (w *waiting) over() {
+	w.timer.Stop()
+	w.calls.unread.Add(-1)
+	w.of.Add(-1)
+	w.cancel()
 }
 
 // errBusy is no denial: a proxy does what it does where nothing was decided.
@@ -89,39 +120,47 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 		of.Add(-1)
 		return nil, errBusy
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &waiting{unread: &c.unread, timer: time.AfterFunc(c.patience, cancel)}
-	context.AfterFunc(ctx, func() { // the stream ended, or its message came too late
-		w.came()
-		of.Add(-1)
-		cancel()
-	})
-	return context.WithValue(ctx, waitingKey{}, w), nil
+	own, cancel := context.WithCancel(ctx)
+	w := &waiting{Context: own, cancel: cancel, calls: c, of: of, timer: time.AfterFunc(c.patience, cancel)}
+	// The stream's own context ends with it: where the message came too late, as cancel has
+	// it fail.
+	w.unless = context.AfterFunc(ctx, w.over)
+	return w, nil
 }
 
-func came(ctx context.Context) {
-	if w, ok := ctx.Value(waitingKey{}).(*waiting); ok {
-		w.came()
-	}
+func waitingOf(ctx context.Context) *waiting {
+	w, _ := ctx.Value(waitingKey{}).(*waiting)
+	return w
 }
 
 // unary is called with the message.
 func (c *calls) unary(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	came(ctx)
+	if w := waitingOf(ctx); w != nil {
+		w.came()
+		defer w.ended()
+	}
 	return handler(ctx, in)
 }
 
 // stream waits for the first message alone: whoever watches may go on for as long as he likes.
 func (c *calls) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, begun{ss})
+	w := waitingOf(ss.Context())
+	if w == nil { // of quotas
+		return handler(srv, ss)
+	}
+	defer w.ended()
+	return handler(srv, begun{ss, w})
 }
 
-type begun struct{ grpc.ServerStream }
+type begun struct {
+	grpc.ServerStream
+	w *waiting
+}
 
 func (b begun) RecvMsg(m any) error {
 	err := b.ServerStream.RecvMsg(m)
 	if err == nil {
-		came(b.Context())
+		b.w.came()
 	}
 	return err
 }
