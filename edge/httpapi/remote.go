@@ -254,8 +254,8 @@ func (m *Remote) deny(w http.ResponseWriter, reply *client.Reply) {
 		text = append(append(text, defaultProblemType...), `","title":"Quota exceeded","status":`...)
 		text = append(strconv.AppendInt(text, int64(status), 10), `,"instance":`...)
 		text = appendString(text, "/v1/decisions/"+reply.DecisionID)
-		if retry := reply.Headers["Retry-After"]; retry != "" {
-			text = append(append(text, `,"retry_after":`...), retry...)
+		if retry, err := strconv.ParseUint(reply.Headers["Retry-After"], 10, 31); err == nil {
+			text = strconv.AppendUint(append(text, `,"retry_after":`...), retry, 10)
 		}
 		_, _ = w.Write(append(text, '}', '\n')) // a caller that is gone cannot be told so
 	}

@@ -3,7 +3,9 @@ package httplimit_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -134,6 +136,48 @@ func FuzzRemote(f *testing.F) {
 			default:
 				t.Fatalf("request %d: %d, want %d", n+1, got, want)
 			}
+		}
+	})
+}
+
+// Whatever stands at an edge's address, and answers: a request is served where it says that
+// it is allowed, in so many words, and else is denied as such or for want of a limiter,
+// with a problem that can be read, and nobody waits for longer than his request lasts.
+func FuzzAnswer(f *testing.F) {
+	for _, text := range []string{
+		`{"allowed":true}`, `{"allowed":true,"delay_ms":9223372036854775807}`, `{"allowed":false,"status":99,"policy":"p","decision_id":"\"","headers":{"Retry-After":"soon"}}`,
+		`{"allowed":false,"status":1e9}`, `{"allowed":null}`, `{"allowed":false,"basis":{"cut_off":true,"age_ms":-9}}`, `{"detail":"x","field":"namespace"}`, "<html>", "", `[true]`, `{"allowed":true}{`,
+	} {
+		for _, status := range []uint16{200, 400, 404, 503, 302} {
+			f.Add(status, text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, status uint16, text string) {
+		said := 200 + int(status)%400
+		edge := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(said)
+			io.WriteString(w, text)
+		})
+		limiter, err := client.NewHTTPOver(&http.Client{Transport: straight{edge}}, "http://edge", client.Config{Timeout: time.Minute, FailClosed: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited, err := httplimit.Remote(limiter, httplimit.RemoteConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		w := httptest.NewRecorder()
+		limited(ok).ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		var reply struct {
+			Allowed *bool `json:"allowed"`
+		}
+		allowed := said == 200 && json.Unmarshal([]byte(text), &reply) == nil && reply.Allowed != nil && *reply.Allowed
+		served := w.Code == http.StatusTeapot && w.Body.Len() == 0 // a denial says why
+		if served && !allowed || !served && (w.Code < 400 || w.Code > 599 || !json.Valid(w.Body.Bytes())) {
+			t.Fatalf("%d %q: %d %s", said, text, w.Code, w.Body)
 		}
 	})
 }
