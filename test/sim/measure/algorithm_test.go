@@ -43,6 +43,7 @@ func TestLogsByAlgorithm(t *testing.T) {
 // Every algorithm is measured: naive edges exceed it, strict ones never do, and edges tell
 // bounds of it.
 func TestEachAlgorithmIsMeasured(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range Algorithms {
 		o := options(t, "flash-all")
 		o.Limit, o.Algorithm, o.Consistency = 100, algorithm, "strict"

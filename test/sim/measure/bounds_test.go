@@ -10,6 +10,7 @@ import (
 
 // A20, in small: edges tell bounds that cover what happens, without changing it.
 func TestBoundsCover(t *testing.T) {
+	t.Parallel()
 	for _, consistency := range []string{"loose", "adaptive"} {
 		for _, name := range []string{"flash-all", "steady-2x", "partition", "under-50"} {
 			o := options(t, name)
@@ -43,6 +44,7 @@ func TestBoundsCover(t *testing.T) {
 // Those who are cut off and open admit a limit of their own, and others who share what
 // they admitted hear of it when the cut is over.
 func TestBoundsCoverWhoIsOpen(t *testing.T) {
+	t.Parallel()
 	for _, window := range []time.Duration{time.Second, 10 * time.Second} {
 		o := options(t, "partition")
 		o.Limit, o.Window, o.Consistency, o.Conditions.OnPartition = 1000, window, "adaptive", "open"
@@ -59,6 +61,7 @@ func TestBoundsCoverWhoIsOpen(t *testing.T) {
 // A bucket keeps what both sides of a cut admit too much: bounds grow with it, and stay
 // until it has drained.
 func TestBoundsCoverBuckets(t *testing.T) {
+	t.Parallel()
 	for _, on := range []string{"share", "open"} {
 		for _, consistency := range []string{"loose", "adaptive"} {
 			o := options(t, "partition")
@@ -98,6 +101,7 @@ func TestBoundsCoverBucketsCutAgain(t *testing.T) {
 // Budgets have news wait, some costs come in large pieces, and some crowds are larger than
 // the rate says: bounds know.
 func TestBoundsCoverUnderConditions(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]scenarios.Conditions{
 		"budget": {Budget: 5000}, "costs": {Costs: 5}, "surge": {Surge: 2},
 	} {

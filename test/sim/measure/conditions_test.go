@@ -80,6 +80,7 @@ func (s *spread) width() time.Duration { return s.most - s.least }
 
 // Each condition is felt, and runs repeat themselves under it.
 func TestEachConditionIsFelt(t *testing.T) {
+	t.Parallel()
 	usual := options(t, "steady-2x")
 	usual.Consistency = "adaptive"
 	before, err := Run(usual)

@@ -70,6 +70,7 @@ func TestLogsOfThreeRates(t *testing.T) {
 
 // Each scenario runs, asks about as much as it says, and runs again as it ran.
 func TestEachScenarioRepeats(t *testing.T) {
+	t.Parallel()
 	list, err := scenarios.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +113,7 @@ func TestHalfTheLimitPasses(t *testing.T) {
 // Shares keep limits where loose edges do not, and cost little of what there is. (The
 // targets are those of A1, A3, A5 and A6, at 100 a second; see edge/limit/README.md.)
 func TestAdaptiveKeepsItsTargets(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		over, util float64

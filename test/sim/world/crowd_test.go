@@ -12,6 +12,7 @@ import (
 // each with two homes. What others did of a key then stands in no memory of a region
 // for long, but its edges are to hear of it as they do where there are places enough.
 func TestHomesHoldLimitsWithFewPlaces(t *testing.T) {
+	t.Parallel()
 	const keys, limit = 100, 20
 	const most = keys * limit * 3 / 100
 	for _, places := range []int{keys / 20, keys / 6} {

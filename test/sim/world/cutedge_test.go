@@ -54,6 +54,7 @@ func (a *lone) worst(lasts time.Duration) (most, least uint64) {
 // is kept for it for a minute: all together admit the limit. The figures stand in
 // configs/README.md.
 func TestShareOfAnEdgeCutOffAlone(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit uint64
 		per   time.Duration

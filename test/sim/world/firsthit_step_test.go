@@ -11,6 +11,7 @@ import (
 // Edges whose windows from the first hit are out of step, as one came to a busy key amid
 // a window or its clock was set back, admit no more than the limit together.
 func TestFirstHitsOutOfStep(t *testing.T) {
+	t.Parallel()
 	const of = 200
 	type happening func(t *testing.T, w *World, sets func(edges int, off time.Duration))
 	for _, test := range []struct {
@@ -66,6 +67,7 @@ func TestFirstHitsOutOfStep(t *testing.T) {
 // Edges that start anew in a window, and are asked before they have heard of it, count what
 // they missed: in no five minutes do more pass than in six windows.
 func TestFirstHitsOfEdgesThatStartAnew(t *testing.T) {
+	t.Parallel()
 	const of = 20
 	for _, seed := range []uint64{3, 8, 14, 27} { // 27: 146 passed
 		rnd := rand.New(rand.NewPCG(seed, 99))

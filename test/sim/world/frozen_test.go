@@ -61,6 +61,7 @@ func stormAt(w *World, lasts time.Duration, hz map[string]int) map[string]uint64
 // that region is cut off from all others, or one from it that never saw the key; and who
 // comes to the others with it meanwhile finds no more than that leaves.
 func TestFrozenShareOfTheOnlyRegion(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit   uint64
 		regions int

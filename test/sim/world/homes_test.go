@@ -253,6 +253,7 @@ func TestTargetsAreSwitchedUnderLoad(t *testing.T) {
 
 // Regions come and go: the homes of some keys are others then.
 func TestRegionsJoinUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := homely(t, 5, 1, regional.TargetsHomes, 1, hourly(400))
 	users := map[string]uint64{}
 	all := w.cfg.Regions

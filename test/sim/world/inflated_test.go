@@ -34,6 +34,7 @@ func inflate(t *testing.T, w *World, region string, rate *limit.Rate, key deltas
 // the bucket holds to drain, whatever limit the frame tells, whoever named the key first,
 // and at edges that have never heard of the key before; then clients have what drains.
 func TestInflatedBucketDrains(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		spec   limit.RateSpec

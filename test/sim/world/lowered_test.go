@@ -11,6 +11,7 @@ import (
 // heard of it too: of what was spent before it only some is left for a window. And all of
 // it is used again in the end.
 func TestStrictLimitsAreLowered(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		regions, edges int
 		from, to       uint64

@@ -11,6 +11,7 @@ import (
 // everywhere, or one of its two edges from everybody: what is admitted there and on the
 // other side, a second, is what on_partition says. After the heal all is as before.
 func TestOnPartition(t *testing.T) {
+	t.Parallel()
 	type span struct{ least, most uint64 }
 	for _, c := range []struct {
 		consistency, what string

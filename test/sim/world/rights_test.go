@@ -106,6 +106,7 @@ func mend(t *testing.T, w *World) {
 // with rights, aggregators that come and go, cut regions and edges, clocks that are set,
 // lost frames, stores and logs that are wiped. When all is mended they are used.
 func TestStrictIsNeverOver(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		spec limit.RateSpec
 		most float64                                          // that may be admitted a second

@@ -13,6 +13,7 @@ import (
 // however these begin: what somebody spent in a window before counts for nothing in one
 // that counts nothing from before, and of one that slides by what is left of it.
 func TestCutOutlivesItsWindow(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []limit.RateSpec{
 		{Limit: 200, Per: time.Minute, Algorithm: "fixed_window"},
 		{Limit: 200, Per: time.Minute, Algorithm: "sliding_window"},
