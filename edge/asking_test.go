@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // everyKind is a limit of most in a minute, in every algorithm.
@@ -29,6 +30,7 @@ func everyKind(most uint64) map[string]limit.RateSpec {
 // Whoever asks and is not charged, by whatever limit, changes nothing for
 // others: of two nodes one is asked more, and both admit the same.
 func TestAskingChangesNothing(t *testing.T) {
+	alone.Mark(t)
 	for name, spec := range everyKind(20) {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(name, "/seed=", seed), func(t *testing.T) {

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A request that is short is told what one is told that takes the long way,
 // which looks at every counter anew.
 func TestShortIsLong(t *testing.T) {
+	alone.Mark(t)
 	rates := []limit.RateSpec{
 		{Limit: 20, Per: time.Second},
 		{Limit: 80, Per: 10 * time.Second, Algorithm: "fixed_window"},

@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 func TestOneTrialInWords(t *testing.T) {
+	alone.Mark(t)
 	var out bytes.Buffer
 	if err := run([]string{"-seed", "3", "-without", "skew,drift"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
@@ -37,6 +40,7 @@ func TestTrialsRunTwiceOrOnce(t *testing.T) {
 
 // A tale has a line for all that is told of a counter, and none of others.
 func TestTale(t *testing.T) {
+	alone.Mark(t)
 	var out bytes.Buffer
 	if err := run([]string{"-seed", "84", "-only", "flap", "-tale", "u1/api.r0"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
@@ -49,6 +53,7 @@ func TestTale(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
+	alone.Mark(t)
 	for args, want := range map[string]string{
 		"-without nonsense":       `"nonsense" is no kind of fault`,
 		"-seeds -1":               "invalid value",

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A mutant whose place in the code has gone is an error, not one that passes.
@@ -140,6 +142,7 @@ func TestPlantedIsTheOneThatIsChosen(t *testing.T) {
 
 // A planter that breaks the command is found before all is taken for caught.
 func TestAPlanterThatBreaksTheCommandIsFound(t *testing.T) {
+	alone.Mark(t)
 	for what, script := range map[string]string{
 		"one that fails":       "echo invariant 1, broken; exit 1",
 		"one that finds other": "echo 1 trials, each once, 1 requests, 1 faults in 1s",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // The rows name all of A1 to A15, A21 and A22, and are what they say.
@@ -109,6 +111,7 @@ func TestTable(t *testing.T) {
 
 // The more slices, the fewer verdicts are wrong; windows that jump are wrong most.
 func TestEstimators(t *testing.T) {
+	alone.Mark(t)
 	const n = 2_800_000 // more than a window
 	all, reach, err := compareEstimators(n)
 	if err != nil || len(all) != 6 {
