@@ -44,3 +44,10 @@ func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, 
 func deferredConfig(region string, s *configs.ProxyDefer, log *slog.Logger) deferred.Config {
 	return deferred.Config{Region: region, PerTenant: s.PerKey, Bytes: s.MaxBytes, Replicas: s.Replicas, Tries: s.Tries, Longest: limit.LongestDefer, Logger: log}
 }
+
+// deferredFront is what the settings say of what is kept of them, and of how they are done:
+// the upstream may take as long as of others to accept a connection, to take the request and
+// to begin its answer, each.
+func deferredFront(s *configs.ProxySettings, log *slog.Logger) deferred.FrontConfig {
+	return deferred.FrontConfig{ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
+}

@@ -12,4 +12,7 @@
 // and it is sent again, with the same Idempotency-Key. So nothing is deferred but what may
 // be done twice: methods that HTTP calls idempotent (RFC 9110, section 9.2.2), and others
 // only with an Idempotency-Key of the client's own, which the upstream is to heed.
+//
+// Of an answer its status is kept: once that is known the rest is left to the upstream, and
+// one that does not come in time is a failure.
 package deferred

@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -50,6 +48,9 @@ type FrontConfig struct {
 	// ClientTimeout is how long a body may take to come, whole; 0: a minute. Who is
 	// slower is denied then.
 	ClientTimeout time.Duration
+	// Timeout is how long the upstream may take with one that waited, from when it is asked
+	// to the beginning of its answer; 0: DefaultSendTimeout. It has failed then.
+	Timeout time.Duration
 	// Logger hears of what does not wait though there was room; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -57,11 +58,15 @@ type FrontConfig struct {
 // DefaultHeld bounds the bodies that are held in memory at once.
 const DefaultHeld = 64 << 20
 
+// DefaultSendTimeout is how long an upstream may take to begin its answer.
+const DefaultSendTimeout = 2 * time.Minute
+
 // NewFront is a front of a site. Nothing waits until Run has opened a queue.
 func NewFront(site http.Handler, cfg FrontConfig) *Front {
 	def(&cfg.Body, DefaultBody)
 	def(&cfg.Held, DefaultHeld)
 	def(&cfg.ClientTimeout, time.Minute)
+	def(&cfg.Timeout, DefaultSendTimeout)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -98,6 +103,7 @@ func (f *Front) open() (*Queue, error) {
 // passage is how far a request came.
 type passage struct {
 	attempt *Attempt // of one that waited; nil: its client waits for the answer
+	sink    *sink    // of its answer
 	reached bool     // the upstream
 	front   *Front   // nil: of one that waited
 	client  http.ResponseWriter
@@ -125,6 +131,7 @@ func Admitted(r *http.Request) error {
 		if p.err = p.attempt.Begin(); p.err != nil {
 			return p.err
 		}
+		p.sink.begin()
 	}
 	p.reached = true
 	return nil
@@ -305,48 +312,4 @@ func writeBody(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // to a client that may be gone
-}
-
-// Send does a request that waited, if the limits have room: it is a Send.
-func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
-	p, w := &passage{attempt: a}, &sink{header: http.Header{}}
-	r := a.HTTP.Clone(ctx)
-	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
-	f.pass(w, r, p)
-	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
-	if p.reached && out.Status == 0 {
-		out.Status = http.StatusOK // as net/http has it
-	}
-	return out
-}
-
-// retryAfter is what a response says of when to come again; 0: nothing.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
-}
-
-// sink is a response that nobody waits for.
-type sink struct {
-	header http.Header
-	status int
-}
-
-func (s *sink) Header() http.Header { return s.header }
-
-func (s *sink) WriteHeader(code int) {
-	if s.status == 0 && code >= 200 { // what is below is not the answer yet
-		s.status = code
-	}
-}
-
-func (s *sink) Write(b []byte) (int, error) {
-	s.WriteHeader(http.StatusOK)
-	return len(b), nil
 }

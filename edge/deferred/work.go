@@ -145,7 +145,12 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
 	case !out.Began:
 		q.settle(m.NakWithDelay(q.putOff(r, out.Wait)), r)
 	case ctx.Err() != nil && out.failed():
-		// The process ends: what came of it is not known, and it is soon tried again.
+		// The process ends, and cut it: that is no fault of the upstream's. It is soon
+		// tried again.
+		s.State, s.Tries = Queued, s.Tries-1
+		if err := q.note(context.WithoutCancel(ctx), r.ID, &s); err != nil {
+			q.log.Warn("a deferred request's try was cut, and counts", "id", r.ID, "err", err)
+		}
 		q.settle(m.NakWithDelay(retryLeast), r)
 	case out.failed():
 		s.Status, s.Reason = out.Status, reasonOf(&out)

@@ -1,0 +1,103 @@
+package deferred
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	// sinkBytes and sinkTime bound what is taken of an answer that nobody reads: most end
+	// within it, and then their connection serves on. Others may never end.
+	sinkBytes = 64 << 10
+	sinkTime  = time.Second
+	// statusLeft is what a site answers to who left: the proxy's, and nginx's.
+	statusLeft = 499
+)
+
+var errEnough = errors.New("the answer is known")
+
+// Send does a request that waited, if the limits have room: it is a Send. It ends as the
+// upstream's status is known, or could not be had in time.
+func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &sink{ctx: ctx, cancel: cancel, timeout: f.cfg.Timeout, header: http.Header{}}
+	defer w.end()
+	p := &passage{attempt: a, sink: w}
+	r := a.HTTP.Clone(ctx)
+	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
+	f.pass(w, r, p)
+	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
+	switch {
+	case p.reached && w.cut != nil && out.Status == statusLeft:
+		// It is we who left: what the upstream did is not known.
+		out.Status, out.Err = 0, w.cut
+	case p.reached && out.Status == 0:
+		out.Status = http.StatusOK // as net/http has it
+	}
+	return out
+}
+
+// retryAfter is what a response says of when to come again; 0: nothing.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// sink is a response that nobody waits for. It ends the request, by its context, when its
+// status is known and the rest is long, or where no answer begins in time.
+type sink struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timeout time.Duration // from when the upstream is asked to its status
+	timer   *time.Timer   // nil: it is not asked yet; end stops it
+	header  http.Header
+	status  int
+	cut     error // why the context had ended before there was a status
+	taken   int   // bytes of the answer
+}
+
+// begin is that the upstream is asked now.
+func (s *sink) begin() {
+	s.timer = time.AfterFunc(s.timeout, func() {
+		s.cancel(fmt.Errorf("the upstream did not begin its answer within %v", s.timeout))
+	})
+}
+
+func (s *sink) end() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *sink) Header() http.Header { return s.header }
+
+func (s *sink) WriteHeader(code int) {
+	if s.status != 0 || code < 200 { // what is below is not the answer yet
+		return
+	}
+	s.status, s.cut = code, context.Cause(s.ctx)
+	s.end()
+	s.timer = time.AfterFunc(sinkTime, func() { s.cancel(errEnough) })
+}
+
+func (s *sink) Write(b []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	if s.taken += len(b); s.taken > sinkBytes {
+		s.cancel(errEnough)
+		return 0, errEnough
+	}
+	return len(b), nil
+}

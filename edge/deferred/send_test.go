@@ -1,0 +1,102 @@
+package deferred
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// waiting has a request of a client's wait for one, which a site has room for at once.
+func waiting(t testing.TB, q *Queue, client int, target string) string {
+	t.Helper()
+	address := fmt.Sprintf("192.0.2.%d:4711", client)
+	r := &Request{ID: NewID(), Tenant: fmt.Sprint(client), Client: address, HTTP: call("GET", "http://api.example"+target, "")}
+	if err := q.Put(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	return r.ID
+}
+
+// What is answered without end, or slowly, is done once its status is known: it keeps no
+// worker from others.
+func TestAnswersWithoutEnd(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	f := front(q, site(t, time.Hour, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		page := []byte(strings.Repeat("x", 32<<10))
+		for r.Context().Err() == nil {
+			switch r.URL.Path {
+			case "/endless":
+				_, _ = w.Write(page)
+			case "/slow":
+				_, _ = w.Write(page[:1])
+			default:
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			pause(r.Context(), 10*time.Millisecond)
+		}
+	})), 0)
+	var ids []string
+	for i := range 4 { // as many as there are workers
+		ids = append(ids, waiting(t, q, i, []string{"/endless", "/slow"}[i%2]))
+	}
+	ids = append(ids, waiting(t, q, 9, "/short"))
+	work(t, q, f.Send)
+	for _, id := range ids {
+		if s := becomes(t, q, id, Done); s.Status != http.StatusAccepted || s.Tries != 1 {
+			t.Errorf("%+v, want done with the upstream's 202", s)
+		}
+	}
+}
+
+// An upstream that does not begin to answer in time has failed.
+func TestAnswersThatDoNotBegin(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Tries: 1})
+	f := front(q, site(t, time.Hour, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })), 0)
+	f.cfg.Timeout = 300 * time.Millisecond
+	id := waiting(t, q, 1, "/")
+	work(t, q, f.Send)
+	if s := becomes(t, q, id, Dead); s.Tries != 1 || s.Status != 0 || !strings.Contains(s.Reason, "did not begin its answer within 300ms") {
+		t.Errorf("%+v, want dead, as the upstream did not answer in time", s)
+	}
+}
+
+// What the end of a worker's process cuts is no answer, and no try: it is done by the next.
+func TestEndCutsNoAnswer(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Tries: 1})
+	var asked atomic.Int32
+	var answers atomic.Bool
+	f := front(q, site(t, 100*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1); !answers.Load() {
+			<-r.Context().Done()
+		}
+		w.WriteHeader(http.StatusCreated)
+	})), 0)
+	id := waiting(t, q, 1, "/")
+	stop := work(t, q, f.Send)
+	proc.Until(t, 10*time.Second, func() error {
+		if asked.Load() == 0 {
+			return fmt.Errorf("the upstream was not asked yet")
+		}
+		return nil
+	})
+	stop()
+	if s, err := q.Status(context.Background(), id); err != nil || s.State != Queued || s.Tries != 0 {
+		t.Errorf("%+v, %v; want queued, and no try", s, err)
+	}
+	answers.Store(true)
+	work(t, q, f.Send)
+	if s := becomes(t, q, id, Done); s.Status != http.StatusCreated || s.Tries != 1 {
+		t.Errorf("%+v, want done with the upstream's 201", s)
+	}
+}
