@@ -2,6 +2,7 @@ package deferred
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -51,6 +52,17 @@ func TestUnderPermissions(t *testing.T) {
 	}
 	work(t, q, does(201))
 	becomes(t, q, again, Done)
+
+	late := request("acme")
+	if _, err := q.statuses.Create(t.Context(), late.ID, []byte("another's")); err != nil {
+		t.Error(err)
+	}
+	if err := q.Put(t.Context(), late); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("what cannot be noted: %v, want ErrUnavailable", err)
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 0 {
+		t.Errorf("%d wait, %v; want that it is taken back", waiting, err)
+	}
 
 	refused := func(what string, call func(ctx context.Context) error) {
 		t.Helper()

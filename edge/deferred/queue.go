@@ -2,12 +2,12 @@ package deferred
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,7 +29,8 @@ type Config struct {
 	// Region is whose queue it is: letters, digits, "-" and "_".
 	Region string
 	// PerTenant is how many requests of a tenant wait at once; 0: DefaultPerTenant. Bytes
-	// is what all that wait may take on disk; 0: DefaultBytes.
+	// is what all that wait may take on disk, and as much again what became of them, and
+	// the dead; 0: DefaultBytes.
 	PerTenant int
 	Bytes     int64
 	// Replicas is on how many servers it is kept; 0: 1.
@@ -65,36 +66,6 @@ const (
 // 1 MB, as the shipped configuration has it.
 const MaxBytes = 1<<20 - 16<<10
 
-// State is what became of a request.
-type State string
-
-// The states of a request.
-const (
-	Queued  State = "queued"  // it waits for room
-	Running State = "running" // it was sent, and what came of it is not known yet
-	Done    State = "done"    // the upstream answered
-	Dead    State = "dead"    // it was given up
-)
-
-// Status is a request's state, and what led to it.
-type Status struct {
-	State State `json:"state"`
-	// Tries is how often it was sent to the upstream.
-	Tries int `json:"tries"`
-	// Status is the upstream's last answer; 0: there was none.
-	Status int `json:"status,omitempty"`
-	// Reason is why it is dead, or why the last try failed.
-	Reason   string    `json:"reason,omitempty"`
-	Accepted time.Time `json:"accepted"`
-	Expires  time.Time `json:"expires"`
-	Updated  time.Time `json:"updated"`
-
-	revision uint64
-}
-
-// over says that nothing more happens.
-func (s *Status) over() bool { return s.State == Done || s.State == Dead }
-
 // Queue is a region's queue of deferred requests. Its methods may be called from several
 // goroutines.
 type Queue struct {
@@ -102,9 +73,14 @@ type Queue struct {
 	js       jetstream.JetStream
 	stream   string
 	dead     string
+	waiting  jetstream.Stream
 	statuses jetstream.KeyValue
 	bucket   string
+	markers  bool // the server lets marks of what was deleted expire
 	log      *slog.Logger
+
+	noted atomic.Uint64 // bytes of the bucket, when it was last looked at
+	looks atomic.Int64  // when it is looked at again, ns since 1970
 }
 
 // Open makes the queue, or changes it to what cfg says.
@@ -131,7 +107,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 		q.log = slog.New(slog.DiscardHandler)
 	}
 	// Nothing of the work queue expires by itself: what is not done is reported.
-	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	var err error
+	q.waiting, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: q.stream, Subjects: []string{q.subject("*")}, Description: "requests that wait for room in a limit",
 		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: int64(cfg.PerTenant), MaxBytes: cfg.Bytes,
@@ -148,18 +125,27 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	if err != nil {
 		return nil, unavailable("make stream "+q.dead, err)
 	}
-	q.statuses, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+	statuses := jetstream.KeyValueConfig{
 		Bucket: q.bucket, Description: "what became of deferred requests", TTL: cfg.Longest + cfg.Kept,
-		Storage: jetstream.FileStorage, Replicas: cfg.Replicas, History: 1,
-	})
+		Storage: jetstream.FileStorage, Replicas: cfg.Replicas, History: 1, MaxBytes: cfg.Bytes, LimitMarkerTTL: markerTTL,
+	}
+	q.statuses, err = js.CreateOrUpdateKeyValue(ctx, statuses)
+	if q.markers = err == nil; errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
+		statuses.LimitMarkerTTL = 0
+		q.statuses, err = js.CreateOrUpdateKeyValue(ctx, statuses)
+	}
 	if err != nil {
 		return nil, unavailable("make bucket "+q.bucket, err)
 	}
 	return q, nil
 }
 
-// duplicates is for how long a message that is told twice is known.
-const duplicates = 2 * time.Minute
+const (
+	// duplicates is for how long a message that is told twice is known.
+	duplicates = 2 * time.Minute
+	// markerTTL is for how long it is known that a status was deleted.
+	markerTTL = time.Minute
+)
 
 func def[T comparable](v *T, to T) {
 	var zero T
@@ -191,7 +177,7 @@ func (q *Queue) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // Put keeps a request, which is dead when it expires, at the latest Config.Longest from
 // now. It is kept when Put returns nil; else it is not, but where JetStream did not answer
-// (ErrUnavailable) and could not be told to forget it either.
+// (ErrUnavailable) and could not be told to forget it either: then it is a dead letter.
 func (q *Queue) Put(ctx context.Context, r *Request) error {
 	if !validID(r.ID) {
 		return fmt.Errorf("deferred: id %q: want one of NewID", r.ID)
@@ -207,28 +193,48 @@ func (q *Queue) Put(ctx context.Context, r *Request) error {
 	}
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	// First that it waits: who takes it has to find so, or takes it for withdrawn.
+	if err := q.notes(ctx); err != nil {
+		return err
+	}
+	// First the request: what is refused leaves nothing behind. Who takes it before its
+	// status is there puts it off; see unclaimed.
+	ack, err := q.js.PublishMsg(ctx, m, jetstream.WithExpectStream(q.stream))
+	if err != nil {
+		return refusal("keep "+r.ID, err)
+	}
 	status := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires, Updated: now}
-	if _, err := q.statuses.Create(ctx, r.ID, status.encoded()); err != nil {
-		return unavailable("note "+r.ID, err)
+	if _, err = q.statuses.Create(ctx, r.ID, status.encoded()); err != nil {
+		q.withdraw(r.ID, ack.Sequence)
+		return refusal("note "+r.ID, err)
 	}
-	if _, err = q.js.PublishMsg(ctx, m, jetstream.WithExpectStream(q.stream)); err == nil {
-		return nil
+	return nil
+}
+
+// withdraw takes a request back whose client is told that it is not kept. Where it fails
+// workers find no status, or, if the note of one came late, do what need not be done.
+func (q *Queue) withdraw(id string, sequence uint64) {
+	try := func(call func(ctx context.Context) error) error {
+		ctx, cancel := q.bounded(context.Background())
+		defer cancel()
+		return call(ctx)
 	}
-	q.withdraw(r.ID)
+	var marker []jetstream.KVDeleteOpt
+	if q.markers {
+		marker = append(marker, jetstream.PurgeTTL(markerTTL))
+	}
+	err := errors.Join(
+		try(func(ctx context.Context) error { return q.statuses.Purge(ctx, id, marker...) }),
+		try(func(ctx context.Context) error { return q.waiting.DeleteMsg(ctx, sequence) }))
+	if err != nil {
+		q.log.Warn("a request that was denied may be done, or be a dead letter", "id", id, "err", err)
+	}
+}
+
+func refusal(verb string, err error) error {
 	if full(err) {
 		return fmt.Errorf("deferred: %w", ErrFull)
 	}
-	return unavailable("keep "+r.ID, err)
-}
-
-// withdraw has workers pass by a request of which it is not known whether it was kept.
-func (q *Queue) withdraw(id string) {
-	ctx, cancel := q.bounded(context.Background())
-	defer cancel()
-	if err := q.statuses.Delete(ctx, id); err != nil {
-		q.log.Warn("a request that was denied may be done", "id", id, "err", err)
-	}
+	return unavailable(verb, err)
 }
 
 // full says that a stream refused a message as it has too many.
@@ -246,48 +252,6 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func (s *Status) encoded() []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // it is made of strings, numbers and times of this century
-	}
-	return b
-}
-
-// Status is what became of a request.
-func (q *Queue) Status(ctx context.Context, id string) (Status, error) {
-	if !validID(id) {
-		return Status{}, fmt.Errorf("deferred: %q: %w", id, ErrUnknown)
-	}
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	entry, err := q.statuses.Get(ctx, id)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		return Status{}, fmt.Errorf("deferred: %s: %w", id, ErrUnknown)
-	case err != nil:
-		return Status{}, unavailable("look for "+id, err)
-	}
-	s := Status{revision: entry.Revision()}
-	if err := json.Unmarshal(entry.Value(), &s); err != nil {
-		return Status{}, fmt.Errorf("deferred: status of %s: %w", id, err)
-	}
-	return s, nil
-}
-
-// note writes a status over the one that was read. It fails where somebody else did.
-func (q *Queue) note(ctx context.Context, id string, s *Status) error {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	s.Updated = q.cfg.Now()
-	revision, err := q.statuses.Update(ctx, id, s.encoded(), s.revision)
-	if err != nil {
-		return unavailable("note "+id, err)
-	}
-	s.revision = revision
-	return nil
 }
 
 // Depth is how many requests wait, and how many are dead.

@@ -46,6 +46,8 @@ const (
 	retryMost  = time.Minute
 	// pullWait is for how long a worker that lost JetStream waits before it looks anew.
 	pullWait = time.Second
+	// unclaimedLeast is how often a request that has no status is met before it is given up.
+	unclaimedLeast = 4
 )
 
 // Work does what waits until ctx ends, so many at a time, and returns when all have ended.
@@ -122,8 +124,8 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
 	}
 	s, err := q.Status(ctx, r.ID)
 	switch {
-	case errors.Is(err, ErrUnknown): // its client was told that it is not kept
-		q.settle(m.Ack(), r)
+	case errors.Is(err, ErrUnknown):
+		q.unclaimed(ctx, m, r)
 		return
 	case err != nil:
 		q.settle(m.NakWithDelay(pullWait), r)
@@ -133,6 +135,9 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
 		return
 	}
 	switch now := q.cfg.Now(); {
+	case s.State == Unclaimed:
+		q.giveUp(ctx, m, r, &s, reasonUnclaimed)
+		return
 	case !now.Before(r.Expires):
 		q.giveUp(ctx, m, r, &s, "expired: there was no room in time")
 		return
@@ -173,6 +178,33 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
 		}
 		q.settle(m.Ack(), r)
 	}
+}
+
+// reasonUnclaimed is why a request that was kept is not done.
+const reasonUnclaimed = "its client was not told that it waits, as the edge ended, or JetStream did not answer, when it was kept"
+
+// unclaimed puts a request off that has no status. Most often that is about to be written;
+// where it is not for long, its client was not told that it waits, and may have come again.
+// It is neither done then, nor lost, but a dead letter. A status says so first: whoever was
+// to write one cannot from then on.
+func (q *Queue) unclaimed(ctx context.Context, m jetstream.Msg, r *Request) {
+	at, err := m.Metadata()
+	switch {
+	case err != nil:
+		q.settle(m.NakWithDelay(pullWait), r)
+		return
+	case at.NumDelivered < unclaimedLeast || q.cfg.Now().Sub(at.Timestamp) < 2*q.cfg.Timeout:
+		q.settle(m.NakWithDelay(retryLeast<<min(at.NumDelivered-1, 5)), r)
+		return
+	}
+	bounded, cancel := q.bounded(ctx)
+	defer cancel()
+	s := Status{State: Unclaimed, Accepted: r.Accepted, Expires: r.Expires, Updated: q.cfg.Now()}
+	if s.revision, err = q.statuses.Create(bounded, r.ID, s.encoded()); err != nil {
+		q.settle(m.NakWithDelay(pullWait), r)
+		return
+	}
+	q.giveUp(ctx, m, r, &s, reasonUnclaimed)
 }
 
 // attempt sends a request, and keeps it from other workers meanwhile.

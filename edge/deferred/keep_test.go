@@ -1,0 +1,204 @@
+package deferred
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// noted is how many messages the bucket has, those of what was deleted too.
+func noted(t testing.TB, q *Queue) uint64 {
+	t.Helper()
+	s, err := q.js.Stream(context.Background(), "KV_"+q.bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// request is one that can be kept.
+func request(tenant string) *Request {
+	return &Request{ID: NewID(), Tenant: tenant, Client: "192.0.2.7:4711", HTTP: call("PUT", "http://api.example/a", "")}
+}
+
+// publish has a request stand in the queue, and nothing else: whoever kept it ended then.
+func publish(t testing.TB, q *Queue, r *Request) {
+	t.Helper()
+	r.Accepted, r.Expires = time.Now(), time.Now().Add(time.Hour)
+	m, err := r.message(q.subject(r.Tenant))
+	if err == nil {
+		_, err = q.js.PublishMsg(context.Background(), m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// delivered waits until workers were given messages so often.
+func delivered(t testing.TB, q *Queue, want uint64) {
+	t.Helper()
+	proc.Until(t, 10*time.Second, func() error {
+		c, err := q.js.Consumer(context.Background(), q.stream, "replay")
+		if err == nil && c.CachedInfo().Delivered.Consumer < want {
+			err = fmt.Errorf("delivered %d times of %d", c.CachedInfo().Delivered.Consumer, want)
+		}
+		return err
+	})
+}
+
+// What is refused leaves nothing behind, however often it comes.
+func TestRefusedLeavesNothing(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{PerTenant: 2})
+	put(t, q, "acme", time.Time{})
+	put(t, q, "acme", time.Time{})
+	for range 20 {
+		if err := q.Put(t.Context(), request("acme")); !errors.Is(err, ErrFull) {
+			t.Fatalf("%v, want ErrFull", err)
+		}
+	}
+	if n := noted(t, q); n != 2 {
+		t.Errorf("the bucket has %d messages, want one of each that waits", n)
+	}
+}
+
+// What cannot be noted is taken back.
+func TestUnnotedIsTakenBack(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	r := request("acme")
+	if _, err := q.statuses.Create(t.Context(), r.ID, []byte("another's")); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Put(t.Context(), r); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 0 {
+		t.Errorf("%d wait, %v; want none", waiting, err)
+	}
+	if _, err := q.Status(t.Context(), r.ID); !errors.Is(err, ErrUnknown) {
+		t.Errorf("%v, want ErrUnknown", err)
+	}
+	m, err := q.js.Stream(t.Context(), "KV_"+q.bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := m.GetLastMsgForSubject(t.Context(), "$KV."+q.bucket+"."+r.ID)
+	if err != nil || last.Header.Get(jetstream.MsgTTLHeader) != markerTTL.String() {
+		t.Errorf("%v, %v; want a mark that expires", last, err)
+	}
+}
+
+// A request that a worker meets before its status is there is done once that is.
+func TestStatusComesLate(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Timeout: 5 * time.Second})
+	var sent atomic.Int32
+	work(t, q, func(ctx context.Context, a *Attempt) Outcome { sent.Add(1); return does(200)(ctx, a) })
+	r := request("acme")
+	publish(t, q, r)
+	delivered(t, q, unclaimedLeast+1)
+	s := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires}
+	if _, err := q.statuses.Create(t.Context(), r.ID, s.encoded()); err != nil {
+		t.Fatal(err)
+	}
+	if s = becomes(t, q, r.ID, Done); s.Tries != 1 || sent.Load() != 1 {
+		t.Errorf("%+v, sent %d times; want once", s, sent.Load())
+	}
+}
+
+// A request whose client was not told, as what kept it ended half-way, is neither lost nor
+// done: and whoever kept it, and only was slow, cannot say any more that it waits.
+func TestUnclaimedIsReported(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Timeout: 500 * time.Millisecond})
+	var sent atomic.Int32
+	stop := work(t, q, func(ctx context.Context, a *Attempt) Outcome { sent.Add(1); return does(200)(ctx, a) })
+	r := request("acme")
+	publish(t, q, r)
+	if s := becomes(t, q, r.ID, Dead); s.Tries != 0 || !strings.Contains(s.Reason, "not told") || sent.Load() != 0 {
+		t.Errorf("%+v, sent %d times; want dead, and never sent", s, sent.Load())
+	}
+	letters, err := q.Dead(t.Context(), 0, 10)
+	if err != nil || len(letters) != 1 || letters[0].ID != r.ID {
+		t.Errorf("%+v, %v; want one letter", letters, err)
+	}
+	if _, err := q.statuses.Create(t.Context(), r.ID, nil); !errors.Is(err, jetstream.ErrKeyExists) {
+		t.Errorf("a status that comes late: %v, want a refusal", err)
+	}
+	// So does one of which a worker said that, and ended.
+	stop()
+	r = request("acme")
+	publish(t, q, r)
+	s := Status{State: Unclaimed, Accepted: r.Accepted, Expires: r.Expires}
+	if _, err := q.statuses.Create(t.Context(), r.ID, s.encoded()); err != nil {
+		t.Fatal(err)
+	}
+	work(t, q, func(ctx context.Context, a *Attempt) Outcome { sent.Add(1); return does(200)(ctx, a) })
+	if s := becomes(t, q, r.ID, Dead); s.Tries != 0 || sent.Load() != 0 {
+		t.Errorf("%+v, sent %d times; want dead, and never sent", s, sent.Load())
+	}
+}
+
+// A bucket that is full of what became of others refuses, and what was kept until then is
+// done, and noted.
+func TestStatusesAreBounded(t *testing.T) {
+	for name, looks := range map[string]bool{"an eighth is left": true, "to the last byte": false} {
+		t.Run(name, func(t *testing.T) {
+			j := newJet(t)
+			q := j.queue(j.connect(), Config{Bytes: 100 << 10, Tries: 1})
+			if !looks {
+				q.looks.Store(math.MaxInt64)
+			}
+			var kept []string
+			var err error
+			for err == nil && len(kept) < 1000 {
+				if looks {
+					q.looks.Store(0)
+				}
+				r := request(fmt.Sprint(len(kept)))
+				if err = q.Put(t.Context(), r); err == nil {
+					kept = append(kept, r.ID)
+				}
+			}
+			if !errors.Is(err, ErrFull) {
+				t.Fatalf("%d are kept, %v; want ErrFull", len(kept), err)
+			}
+			most := uint64(100 << 10)
+			if looks {
+				most = most/8*7 + 2*statusBytes
+			}
+			if status, err := q.statuses.Status(t.Context()); err != nil || status.Bytes() > most || status.Bytes() < most-4*statusBytes {
+				t.Errorf("the bucket has %d bytes, %v; want no more than %d, and not much less", status.Bytes(), err, most)
+			}
+			if n := noted(t, q); n > uint64(len(kept))+1 { // the last one's mark
+				t.Errorf("%d are kept, and the bucket has %d messages", len(kept), n)
+			}
+			long := Outcome{Err: errors.New(strings.Repeat("\x01long ", 1000))}
+			work(t, q, func(ctx context.Context, a *Attempt) Outcome {
+				if out := does(200)(ctx, a); a.Tenant != "0" || out.Err != nil {
+					return out
+				}
+				return long
+			})
+			for i, id := range kept {
+				want := Done
+				if i == 0 {
+					want = Dead
+				}
+				if s := becomes(t, q, id, want); s.Tries != 1 {
+					t.Errorf("%+v, want one try", s)
+				}
+			}
+		})
+	}
+}

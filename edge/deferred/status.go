@@ -1,0 +1,119 @@
+package deferred
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// State is what became of a request.
+type State string
+
+// The states of a request.
+const (
+	Queued    State = "queued"    // it waits for room
+	Running   State = "running"   // it was sent, and what came of it is not known yet
+	Done      State = "done"      // the upstream answered
+	Dead      State = "dead"      // it was given up
+	Unclaimed State = "unclaimed" // its client was not told that it waits: it is about to be dead
+)
+
+// Status is a request's state, and what led to it.
+type Status struct {
+	State State `json:"state"`
+	// Tries is how often it was sent to the upstream.
+	Tries int `json:"tries"`
+	// Status is the upstream's last answer; 0: there was none.
+	Status int `json:"status,omitempty"`
+	// Reason is why it is dead, or why the last try failed.
+	Reason   string    `json:"reason,omitempty"`
+	Accepted time.Time `json:"accepted"`
+	Expires  time.Time `json:"expires"`
+	Updated  time.Time `json:"updated"`
+
+	revision uint64
+}
+
+// over says that nothing more happens.
+func (s *Status) over() bool { return s.State == Done || s.State == Dead }
+
+const (
+	// statusBytes is what a status takes, whatever it says, with the revision that it
+	// replaces: so the bucket takes what became of a request though it has no room for
+	// another, as NATS does not refuse what is no larger than what it replaces.
+	statusBytes = 512
+	// lookEvery is how often it is looked how full the bucket is.
+	lookEvery = time.Second
+)
+
+// encoded is a status as it is kept. A reason that is too long is cut.
+func (s *Status) encoded() []byte {
+	text, most := *s, statusBytes-len(strconv.FormatUint(s.revision, 10))
+	for {
+		b, err := json.Marshal(&text)
+		if err != nil {
+			panic(err) // it is made of strings, numbers and times of this century
+		}
+		if over := len(b) - most; over > 0 && text.Reason != "" {
+			text.Reason = text.Reason[:max(0, len(text.Reason)-max(over/6, 1))] // a byte takes 6 at the most
+			continue
+		}
+		return append(b, bytes.Repeat([]byte{' '}, max(0, most-len(b)))...)
+	}
+}
+
+// notes is nil where the bucket has room for another status: an eighth of it is left to
+// those that it has. It is looked at once a second.
+func (q *Queue) notes(ctx context.Context) error {
+	if now, at := time.Now().UnixNano(), q.looks.Load(); at <= now && q.looks.CompareAndSwap(at, now+int64(lookEvery)) {
+		status, err := q.statuses.Status(ctx)
+		if err != nil {
+			return unavailable("ask for "+q.bucket, err)
+		}
+		q.noted.Store(status.Bytes())
+	}
+	if noted := q.noted.Load(); noted > uint64(q.cfg.Bytes)/8*7 {
+		return fmt.Errorf("deferred: %w: what became of others, which is kept for %v after their time, takes %d bytes of %d", ErrFull, q.cfg.Kept, noted, q.cfg.Bytes)
+	}
+	return nil
+}
+
+// Status is what became of a request.
+func (q *Queue) Status(ctx context.Context, id string) (Status, error) {
+	if !validID(id) {
+		return Status{}, fmt.Errorf("deferred: %q: %w", id, ErrUnknown)
+	}
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	entry, err := q.statuses.Get(ctx, id)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return Status{}, fmt.Errorf("deferred: %s: %w", id, ErrUnknown)
+	case err != nil:
+		return Status{}, unavailable("look for "+id, err)
+	}
+	s := Status{revision: entry.Revision()}
+	if err := json.Unmarshal(entry.Value(), &s); err != nil {
+		return Status{}, fmt.Errorf("deferred: status of %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// note writes a status over the one that was read. It fails where somebody else did.
+func (q *Queue) note(ctx context.Context, id string, s *Status) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	s.Updated = q.cfg.Now()
+	revision, err := q.statuses.Update(ctx, id, s.encoded(), s.revision)
+	if err != nil {
+		return unavailable("note "+id, err)
+	}
+	s.revision = revision
+	return nil
+}
