@@ -93,7 +93,8 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		}
 	}
 	apiConfig := apiConfig(s)
-	apiConfig.Logger, apiConfig.Metrics, apiConfig.Denied = log, httpapi.NewMetrics(reg), deferred.Denied
+	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
+	apiConfig.Denied, apiConfig.Replayed = deferred.Denied, deferred.Replayed
 	api, err := httpapi.New(node, apiConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)

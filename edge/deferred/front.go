@@ -109,7 +109,8 @@ type passage struct {
 	client  http.ResponseWriter
 	body    []byte        // of one that may wait
 	tenant  string        // whose queue it may wait in
-	wait    time.Duration // for how long; 0: it may not
+	wait    time.Duration // for how long; 0: it may not. Of one that waited, when there may be room
+	every   time.Duration // of one that waited: one of its tenant's passes in this time; 0: not known
 	err     error         // why it did not, though there was room
 }
 
@@ -143,12 +144,45 @@ func Admitted(r *http.Request) error {
 // the denial is on its way.
 func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 	p := passageOf(r)
+	if p != nil && p.attempt != nil {
+		p.wait, p.every = pace(d)
+		return
+	}
 	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !p.front.keeps(r) {
 		return
 	}
 	if p.front.read(p, r) {
 		p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
 	}
+}
+
+// Replayed says that a request of a site's has waited: it is asked about once more, and no
+// client's. It is httpapi.Config.Replayed.
+func Replayed(r *http.Request) bool {
+	p := passageOf(r)
+	return p != nil && p.attempt != nil
+}
+
+// pace is when there may be room for what was denied, and how far apart such requests pass
+// then; 0: that is not known, as of slots, which come back when others end.
+func pace(d *limit.Decision) (wait, every time.Duration) {
+	rate := d.Rate
+	switch {
+	case rate == nil: // whatever it is, until the rules change
+		return retryMost, 0
+	case rate.Lease > 0:
+		return 0, 0 // Retry-After tells
+	case rate.Drain.Refill > 0:
+		every = part(rate.Drain.Per, d.Cost, rate.Drain.Refill)
+	case rate.Limit > 0:
+		every = part(rate.Window, d.Cost, rate.Limit)
+	}
+	return max(d.RetryAfter, retryLeast), every
+}
+
+// part is so much of a time, but no more than retryMost.
+func part(of time.Duration, cost, limit uint64) time.Duration {
+	return time.Duration(min(float64(of)*float64(cost)/float64(limit), float64(retryMost)))
 }
 
 // keeps says that a denied request may wait, and that there is somebody to keep it.

@@ -51,7 +51,7 @@ func site(t *testing.T, per time.Duration, u http.Handler) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := httpapi.New(node, httpapi.Config{Denied: Denied})
+	api, err := httpapi.New(node, httpapi.Config{Denied: Denied, Replayed: Replayed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func publish(t testing.TB, q *Queue, r *Request) {
 // delivered waits until workers were given messages so often.
 func delivered(t testing.TB, q *Queue, want uint64) {
 	t.Helper()
-	proc.Until(t, 10*time.Second, func() error {
+	proc.Until(t, time.Minute, func() error {
 		c, err := q.js.Consumer(context.Background(), q.stream, "replay")
 		if err == nil && c.CachedInfo().Delivered.Consumer < want {
 			err = fmt.Errorf("delivered %d times of %d", c.CachedInfo().Delivered.Consumer, want)

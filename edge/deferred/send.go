@@ -34,6 +34,9 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
 	f.pass(w, r, p)
 	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
+	if !p.reached && p.wait > 0 {
+		out.Wait, out.Every = p.wait, p.every // Retry-After has whole seconds, and some at random
+	}
 	switch {
 	case p.reached && w.cut != nil && out.Status == statusLeft:
 		// It is we who left: what the upstream did is not known.

@@ -19,8 +19,9 @@ type Outcome struct {
 	// Status is the upstream's; 0: none, and Err says why.
 	Status int
 	Err    error
-	// Wait is when to try again, as the limit or the upstream says; 0: they do not.
-	Wait time.Duration
+	// Wait is when to try again, as the limit or the upstream says; 0: they do not. Every
+	// is how often the limit lets one of its tenant's pass from then on; 0: it is not known.
+	Wait, Every time.Duration
 }
 
 // failed says that the upstream is to be asked again: it was not there, or says that it is
@@ -53,11 +54,10 @@ const (
 // Work does what waits until ctx ends, so many at a time, and returns when all have ended.
 // Several may work, in several processes.
 func (q *Queue) Work(ctx context.Context, workers int, send Send) {
-	if workers < 1 {
-		workers = 1
-	}
+	workers = max(1, workers)
+	lanes := newLanes(workers)
 	for ctx.Err() == nil {
-		if err := q.work(ctx, workers, send); err != nil && ctx.Err() == nil {
+		if err := q.work(ctx, workers, lanes, send); err != nil && ctx.Err() == nil {
 			q.log.Warn("deferred requests wait", "err", err)
 			pause(ctx, pullWait)
 		}
@@ -74,7 +74,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // work does what waits until ctx ends or JetStream is lost.
-func (q *Queue) work(ctx context.Context, workers int, send Send) error {
+func (q *Queue) work(ctx context.Context, workers int, lanes *lanes, send Send) error {
 	at, cancel := q.bounded(ctx)
 	consumer, err := q.js.CreateOrUpdateConsumer(at, q.stream, jetstream.ConsumerConfig{
 		Durable: "replay", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.cfg.Lease,
@@ -100,7 +100,7 @@ func (q *Queue) work(ctx context.Context, workers int, send Send) error {
 				m, err := messages.Next()
 				switch {
 				case err == nil:
-					q.handle(ctx, m, send)
+					q.handle(ctx, m, lanes, send)
 				case errors.Is(err, jetstream.ErrNoHeartbeat) && ctx.Err() == nil:
 					// The client pulls again by itself.
 				default:
@@ -115,7 +115,20 @@ func (q *Queue) work(ctx context.Context, workers int, send Send) error {
 }
 
 // handle does one request, or puts it off, or gives it up.
-func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
+func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send Send) {
+	// Whether it is its turn comes first, as of many that wait it is that of few. What is at
+	// its end needs none.
+	turn := &turn{}
+	if left, at := q.left(m.Headers()), q.cfg.Now(); left > 0 {
+		delivery, err := m.Metadata()
+		fresh := err == nil && delivery.NumDelivered == 1
+		var wait time.Duration
+		if turn, wait = lanes.enter(m.Subject(), fresh, left, at); turn == nil {
+			q.settle(m.NakWithDelay(max(retryLeast, wait)), nil)
+			return
+		}
+		defer turn.done()
+	}
 	r, err := requestOf(m.Headers(), m.Data())
 	if err != nil { // whoever may publish here wrote it; there is nobody to tell
 		q.log.Error("a message in the queue of deferred requests is thrown away", "subject", m.Subject(), "err", err)
@@ -145,9 +158,10 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, send Send) {
 		q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, orUnknown(s.Reason)))
 		return
 	}
-	out := q.attempt(ctx, m, r, &s, send)
+	out := q.attempt(ctx, m, r, &s, turn, send)
 	switch {
 	case !out.Began:
+		turn.denied(max(retryLeast, min(out.Wait, retryMost)), out.Every, q.cfg.Now())
 		q.settle(m.NakWithDelay(q.putOff(r, out.Wait)), r)
 	case ctx.Err() != nil && out.failed():
 		// The process ends, and cut it: that is no fault of the upstream's. It is soon
@@ -208,7 +222,7 @@ func (q *Queue) unclaimed(ctx context.Context, m jetstream.Msg, r *Request) {
 }
 
 // attempt sends a request, and keeps it from other workers meanwhile.
-func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Status, send Send) (out Outcome) {
+func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Status, turn *turn, send Send) (out Outcome) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -237,6 +251,7 @@ func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Sta
 			return err
 		}
 		began = true
+		turn.begins()
 		return nil
 	}})
 }
@@ -277,6 +292,16 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 // past its end, when it is reported.
 func (q *Queue) putOff(r *Request, asked time.Duration) time.Duration {
 	return max(retryLeast, min(asked, retryMost, r.Expires.Sub(q.cfg.Now())))
+}
+
+// left is how long a request may still wait, by its message; 0: no longer, or there is no
+// telling.
+func (q *Queue) left(h nats.Header) time.Duration {
+	expires, err := time.Parse(time.RFC3339Nano, h.Get(headerExpires))
+	if err != nil {
+		return 0
+	}
+	return max(0, expires.Sub(q.cfg.Now()))
 }
 
 // settle takes what became of an answer to JetStream. Where it got lost the request comes

@@ -86,6 +86,11 @@ type Config struct {
 	// its answer is written, and must keep neither. Default: nobody.
 	Denied func(r *http.Request, req *limit.Request, d *limit.Decision)
 
+	// Replayed says that a request to Middleware, or of who calls Admit, is no client's, but
+	// that of somebody who asks whether there is room by now for what was denied. Its
+	// denials are counted apart, and not remembered. Default: all are clients'.
+	Replayed func(r *http.Request) bool
+
 	// Logger gets panics, proxies that are not believed, and the first request
 	// that tells no client's address. Default: nowhere.
 	Logger *slog.Logger

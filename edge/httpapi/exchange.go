@@ -120,5 +120,5 @@ func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, n
 	if d.Allowed && !req.Peek && v.namespaces[ns].strict {
 		to.proves = a.ids.digest(req)
 	}
-	v.seriesOf(ns, &d).count(a.metrics, &d, req.Peek)
+	v.seriesOf(ns, &d).count(a.metrics, &d, req)
 }

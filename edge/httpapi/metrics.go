@@ -25,20 +25,23 @@ const (
 	resultDeny
 	resultCutOff
 	resultShadowDeny
+	resultReplayDeny
 	resultNone // no rule applies
 	results
 )
 
-var resultNames = [results]string{"allow", "soft", "elastic", "deny", "cut_off", "shadow_deny", "none"}
+var resultNames = [results]string{"allow", "soft", "elastic", "deny", "cut_off", "shadow_deny", "replay_deny", "none"}
 
 // resultError names calls that could not be decided. They have no rule, and
 // their namespace is only what the caller wrote, so they bear neither label.
 const resultError = "error"
 
-func resultOf(d *limit.Decision) result {
+func resultOf(d *limit.Decision, req *limit.Request) result {
 	switch {
 	case d.Rule == nil:
 		return resultNone
+	case !d.Allowed && req.Replay:
+		return resultReplayDeny
 	case d.Basis.CutOff:
 		return resultCutOff
 	case !d.Allowed:
@@ -79,7 +82,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decisions_total",
-			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.",
+			Help: "Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), replay_deny (a request that was denied, and waits, found no room yet: no client's denial), none (no rule applies), error (the call could not be decided). Peeks are included.",
 		}, []string{"namespace", "rule", "result"}),
 		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_decision_cost_total",
@@ -166,8 +169,8 @@ func (l *lazyCounter) in(vec *prometheus.CounterVec, s *series) prometheus.Count
 	return c
 }
 
-func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
-	res := resultOf(d)
+func (s *series) count(m *Metrics, d *limit.Decision, req *limit.Request) {
+	res := resultOf(d, req)
 	c := s.decisions[res].Load()
 	if c == nil {
 		fresh := m.decisions.WithLabelValues(s.namespace, s.rule, resultNames[res])
@@ -175,7 +178,7 @@ func (s *series) count(m *Metrics, d *limit.Decision, peek bool) {
 		s.decisions[res].Store(c)
 	}
 	(*c).Inc()
-	if !d.Allowed || peek {
+	if !d.Allowed || req.Peek {
 		return
 	}
 	if d.Cost > 0 {

@@ -76,14 +76,18 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	defer x.release()
 	v := a.viewOf(set)
 	nv := v.namespaces[ns]
-	req.Receipt = nv.charges
+	req.Receipt, req.Replay = nv.charges, a.Replayed(r)
 	a.ask(r.Context(), x, v, req, now)
 	x.fields.set(w.Header())
 	if !x.answer.decision.Allowed {
 		if a.cfg.Denied != nil {
 			a.cfg.Denied(r, req, &x.answer.decision)
 		}
-		a.deny(w, x, 0)
+		if req.Replay { // nobody reads why, nor asks later
+			w.WriteHeader(statusOf(&x.answer.decision))
+		} else {
+			a.deny(w, x, 0)
+		}
 		if x.answer.decision.Basis.CutOff {
 			return nil, CutOff
 		}
@@ -91,6 +95,9 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	}
 	return a.begin(req, nv, &x.answer.decision, r.URL.Path), Admitted
 }
+
+// Replayed is Config.Replayed.
+func (a *API) Replayed(r *http.Request) bool { return a.cfg.Replayed != nil && a.cfg.Replayed(r) }
 
 // fillOwn gives req the attributes of r itself, which is what FillHTTP does
 // for the request that a proxy asks about. Of a proxy's headers only

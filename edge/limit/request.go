@@ -59,6 +59,7 @@ type Request struct {
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
 	Receipt bool   // fill Charges
 	Ours    bool   // of what is given back: this edge admitted it, in this life
+	Replay  bool   // its client was told to wait, and somebody asks for it once more
 
 	// Recorded says, after a Report, an Answered or a GiveBack, whether anything was
 	// counted, or given back.
@@ -139,7 +140,7 @@ func (req *Request) Reset() {
 	req.derived.forget()
 	req.set, req.rules = req.set[:0], req.rules[:0]
 	req.States, req.Charges, req.overrides = req.States[:0], req.Charges[:0], req.overrides[:0]
-	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt = 0, false, false, false, false
+	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt, req.Replay = 0, false, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
 	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, false, nil

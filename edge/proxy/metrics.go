@@ -14,6 +14,7 @@ const (
 	resultSwitched
 	resultLimited
 	resultCutOff
+	resultReplayLimited
 	resultRefused
 	resultUnreachable
 	resultTimeout
@@ -23,7 +24,7 @@ const (
 	results
 )
 
-var resultNames = [results]string{"answered", "switched", "limited", "cut_off", "refused", "unreachable", "timeout", "broken", "left", "panic"}
+var resultNames = [results]string{"answered", "switched", "limited", "cut_off", "replay_limited", "refused", "unreachable", "timeout", "broken", "left", "panic"}
 
 // classes are the upstream's statuses by their first digit.
 var classes = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx", "other"}
@@ -44,7 +45,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_proxy_requests_total",
-		Help: "Requests to the reverse proxy by what became of them: answered (by the upstream), switched (to another protocol, as websocket), limited (denied by a rule: 429, 403, or its own status), cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed: 503), refused (malformed, slow or too large: 400, 408, 413, 501; or deferred, and not begun), unreachable (502), timeout (504: the upstream did not begin its answer), broken (the upstream broke off its answer), left (the client did, be it before its turn), panic (a bug: 500).",
+		Help: "Requests to the reverse proxy by what became of them: answered (by the upstream), switched (to another protocol, as websocket), limited (denied by a rule: 429, 403, or its own status), cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed: 503), replay_limited (denied once more, as they wait for room), refused (malformed, slow or too large: 400, 408, 413, 501; or deferred, and not begun), unreachable (502), timeout (504: the upstream did not begin its answer), broken (the upstream broke off its answer), left (the client did, be it before its turn), panic (a bug: 500).",
 	}, []string{"result"})
 	responses := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_proxy_upstream_responses_total",

@@ -97,9 +97,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	visit, admission := p.api.Admit(&x.answer, r, p.cfg.Namespace)
-	switch admission {
-	case httpapi.Admitted:
-	case httpapi.CutOff:
+	switch {
+	case admission == httpapi.Admitted:
+	case p.api.Replayed(r):
+		x.result = resultReplayLimited
+		return
+	case admission == httpapi.CutOff:
 		x.result = resultCutOff
 		return
 	default:

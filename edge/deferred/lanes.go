@@ -1,0 +1,148 @@
+package deferred
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// mostLanes bounds the tenants that are known to have no room. Requests of others are
+	// tried whenever they come, as if they were their tenant's only one.
+	mostLanes = 1 << 16
+	// sweepEvery is how often those lanes are looked for that nobody needs.
+	sweepEvery = time.Second
+	// apart is how far apart requests come that are put off, where nothing is known of how
+	// fast their limit lets them pass.
+	apart = 10 * time.Millisecond
+)
+
+// lanes have what waits of each tenant tried one by one: who comes while another is tried,
+// or before the time at which there may be room, is put off without a look for room, so that
+// as many come as the limit lets pass. All come within a minute, as room may come early, and
+// what is put off is read anew each time.
+type lanes struct {
+	most int // of a tenant that may be at the upstream at once
+
+	mu    sync.Mutex // guards what follows
+	of    map[string]*lane
+	swept time.Time
+}
+
+type lane struct {
+	trying bool          // for one it is looked for room
+	sent   int           // are at the upstream
+	opens  time.Time     // there is no room before that
+	next   time.Time     // after all who were put off
+	every  time.Duration // the limit lets one pass in this time
+}
+
+// newLanes shares so many workers: no tenant has more than a quarter of them.
+func newLanes(workers int) *lanes {
+	return &lanes{most: max(1, workers/4), of: map[string]*lane{}}
+}
+
+// turn is that of a request which may be tried; done ends it.
+type turn struct {
+	lanes *lanes
+	lane  *lane // nil: nobody else's matter
+	began bool
+}
+
+// enter is the turn of a request of a tenant's; or nil, and when it is to come again, which
+// is before its end, as far as that is not too near. One that is fresh is behind all who were
+// put off.
+func (l *lanes) enter(tenant string, fresh bool, left time.Duration, now time.Time) (*turn, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := l.of[tenant]
+	if in == nil {
+		if len(l.of) >= mostLanes && !l.sweep(now) {
+			return &turn{lanes: l}, 0
+		}
+		in = &lane{}
+		l.of[tenant] = in
+	}
+	if in.trying || in.sent >= l.most || now.Before(in.opens) || fresh && now.Before(in.next) {
+		return nil, in.place(left, now)
+	}
+	in.trying = true
+	return &turn{lanes: l, lane: in}, 0
+}
+
+// sweep forgets lanes in which nobody is and nobody is awaited; false: there are none.
+func (l *lanes) sweep(now time.Time) bool {
+	if now.Sub(l.swept) < sweepEvery {
+		return false
+	}
+	l.swept = now
+	for tenant, lane := range l.of {
+		if !lane.trying && lane.sent == 0 && !now.Before(lane.opens) && !now.Before(lane.next) {
+			delete(l.of, tenant)
+		}
+	}
+	return len(l.of) < mostLanes
+}
+
+// place is how long one is put off: behind the others.
+func (l *lane) place(left time.Duration, now time.Time) time.Duration {
+	at := now.Add(retryLeast)
+	for _, t := range []time.Time{l.opens, l.next} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	wait := at.Sub(now)
+	if wait > retryMost { // too many are before it for a place: not all at once
+		wait = retryMost/2 + rand.N(retryMost/2)
+	} else {
+		l.next = at.Add(max(l.every, apart))
+	}
+	if wait >= left {
+		wait = left / 2
+	}
+	return wait
+}
+
+// begins is that it has room, and goes to the upstream: the next may try.
+func (t *turn) begins() {
+	if t.lane == nil {
+		return
+	}
+	t.lanes.mu.Lock()
+	defer t.lanes.mu.Unlock()
+	t.began, t.lane.trying = true, false
+	t.lane.sent++
+}
+
+// denied is that there is no room for so long, and one then in every so long; 0: that is not
+// known.
+func (t *turn) denied(wait, every time.Duration, now time.Time) {
+	if t.lane == nil {
+		return
+	}
+	t.lanes.mu.Lock()
+	defer t.lanes.mu.Unlock()
+	if every <= 0 {
+		every = wait
+	}
+	l := t.lane
+	l.opens, l.every = now.Add(wait), min(every, retryMost)
+	if next := l.opens.Add(l.every); next.After(l.next) {
+		l.next = next
+	}
+}
+
+// done is that it is over, or put off.
+func (t *turn) done() {
+	if t.lane == nil {
+		return
+	}
+	t.lanes.mu.Lock()
+	defer t.lanes.mu.Unlock()
+	if t.began {
+		t.lane.sent--
+	} else {
+		t.lane.trying = false
+	}
+}
