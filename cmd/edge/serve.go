@@ -118,7 +118,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	var waiting *deferred.Front // nil: nothing waits
 	if upstream != nil && s.Proxy.Defer.Enabled {
-		waiting = deferred.NewFront(upstream, deferredFront(&s.Proxy, log))
+		waiting = deferred.NewFront(upstream, deferredFront(&s.Proxy, node, log))
 	} else {
 		warnNothingWaits(watcher.Set(), log)
 	}

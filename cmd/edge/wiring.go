@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge"
@@ -47,7 +48,14 @@ func deferredConfig(region string, s *configs.ProxyDefer, log *slog.Logger) defe
 
 // deferredFront is what the settings say of what is kept of them, and of how they are done:
 // the upstream may take as long as of others to accept a connection, to take the request and
-// to begin its answer, each.
-func deferredFront(s *configs.ProxySettings, log *slog.Logger) deferred.FrontConfig {
-	return deferred.FrontConfig{ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
+// to begin its answer, each; and none is done while it says that all its capacity is in use.
+func deferredFront(s *configs.ProxySettings, node *edge.Node, log *slog.Logger) deferred.FrontConfig {
+	c := deferred.FrontConfig{ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
+	if name := s.Capacity.Name; name != "" {
+		c.Room = func() bool {
+			used, _, known := node.Capacity(time.Now(), name)
+			return !known || used < 1
+		}
+	}
+	return c
 }

@@ -51,3 +51,28 @@ func TestSettingsReachTheNodeAndItsSurface(t *testing.T) {
 		t.Errorf("without the certificate's file: %v", err)
 	}
 }
+
+// What waits is not done while the upstream says that all it has is in use.
+func TestDeferredHeedsTheCapacity(t *testing.T) {
+	node, err := edge.New(nodeConfig(&configs.EdgeSettings{Region: "r", PoP: "p", Name: "n", Secret: []byte("0123456789abcdef"), Lanes: 1, MaxKeys: 10_000, MaxBytes: 64 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &configs.ProxySettings{Timeout: time.Second, ClientTimeout: 2 * time.Second}
+	if c := deferredFront(s, node, nil); c.Room != nil || c.Timeout != 3*time.Second || c.ClientTimeout != 2*time.Second {
+		t.Errorf("%+v, want 3s, 2s, and always room", c)
+	}
+	s.Capacity.Name = "api"
+	room := deferredFront(s, node, nil).Room
+	if !room() {
+		t.Error("nothing is known: want room")
+	}
+	for used, want := range map[float64]bool{0.99: true, 1: false, 1.5: false} {
+		if err := node.SetCapacity(time.Now(), "api", used, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if got := room(); got != want {
+			t.Errorf("%v is in use: room %v, want %v", used, got, want)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package deferred
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +33,7 @@ type Front struct {
 	log   *slog.Logger
 	held  atomic.Int64          // bytes of bodies in memory
 	asks  atomic.Int64          // when JetStream, which is away, may be asked again, ns since 1970; 0: it is there
+	reads atomic.Int64          // the places of reads that were given, to when, ns since 1970
 	queue atomic.Pointer[Queue] // nil: not open yet
 }
 
@@ -51,6 +51,12 @@ type FrontConfig struct {
 	// Timeout is how long the upstream may take with one that waited, from when it is asked
 	// to the beginning of its answer; 0: DefaultSendTimeout. It has failed then.
 	Timeout time.Duration
+	// Room says whether the upstream has any, as far as is known: nothing that waits is done
+	// while it has none. Nil: it has.
+	Room func() bool
+	// Reads is how many a second may ask what became of a request; 0: DefaultReads. Others
+	// are told to come again.
+	Reads int
 	// Logger hears of what does not wait though there was room; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -61,12 +67,17 @@ const DefaultHeld = 64 << 20
 // DefaultSendTimeout is how long an upstream may take to begin its answer.
 const DefaultSendTimeout = 2 * time.Minute
 
+// DefaultReads bounds what clients have read of JetStream in a second, by an edge: it takes
+// some 10,000 of them.
+const DefaultReads = 1000
+
 // NewFront is a front of a site. Nothing waits until Run has opened a queue.
 func NewFront(site http.Handler, cfg FrontConfig) *Front {
 	def(&cfg.Body, DefaultBody)
 	def(&cfg.Held, DefaultHeld)
 	def(&cfg.ClientTimeout, time.Minute)
 	def(&cfg.Timeout, DefaultSendTimeout)
+	def(&cfg.Reads, DefaultReads)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -296,54 +307,4 @@ func (f *Front) mayAsk(queue *Queue) bool {
 	default:
 		return f.asks.CompareAndSwap(at, now.Add(pullWait).UnixNano())
 	}
-}
-
-func (f *Front) serveStatus(w http.ResponseWriter, r *http.Request, id string) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: want GET", r.Method))
-		return
-	}
-	queue, err := f.open()
-	var s Status
-	if err == nil {
-		s, err = queue.Status(r.Context(), id)
-	}
-	if err != nil {
-		fail(w, statusOf(err), err)
-		return
-	}
-	if !s.over() {
-		w.Header().Set("Retry-After", "1")
-	}
-	writeJSON(w, http.StatusOK, &s)
-}
-
-// statusOf is the HTTP status of an error of a Queue's.
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return http.StatusNotFound
-	case errors.Is(err, ErrFull):
-		return http.StatusTooManyRequests
-	case errors.Is(err, ErrUnavailable):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-func fail(w http.ResponseWriter, status int, err error) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	writeBody(w, status, map[string]any{"title": http.StatusText(status), "status": status, "detail": err.Error()})
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	writeBody(w, status, v)
-}
-
-func writeBody(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // to a client that may be gone
 }

@@ -25,6 +25,9 @@ var errEnough = errors.New("the answer is known")
 // Send does a request that waited, if the limits have room: it is a Send. It ends as the
 // upstream's status is known, or could not be had in time.
 func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
+	if f.cfg.Room != nil && !f.cfg.Room() {
+		return Outcome{Wait: pullWait}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &sink{ctx: ctx, cancel: cancel, timeout: f.cfg.Timeout, header: http.Header{}}

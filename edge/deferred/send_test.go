@@ -100,3 +100,27 @@ func TestEndCutsNoAnswer(t *testing.T) {
 		t.Errorf("%+v, want done with the upstream's 201", s)
 	}
 }
+
+// Nothing that waits is done while the upstream says that it has no room, though the limits
+// have.
+func TestNothingIsDoneWithoutRoom(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	q := j.queue(j.connect(), Config{})
+	f := front(q, site(t, time.Hour, u), 0)
+	var room atomic.Bool
+	var looks atomic.Int32
+	f.cfg.Room = func() bool { looks.Add(1); return room.Load() }
+	id := waiting(t, q, 1, "/")
+	work(t, q, f.Send)
+	proc.Until(t, 20*time.Second, func() error {
+		if looks.Load() < 2 {
+			return fmt.Errorf("it was not looked for room twice")
+		}
+		return nil
+	})
+	if s, err := q.Status(context.Background(), id); err != nil || s.State != Queued || s.Tries != 0 || len(u.all()) > 0 {
+		t.Errorf("%+v, %v, the upstream saw %q; want that it waits", s, err, u.all())
+	}
+	room.Store(true)
+	becomes(t, q, id, Done)
+}
