@@ -72,7 +72,7 @@ func (j *jet) queue(nc *nats.Conn, cfg Config) *Queue {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
 	}
-	if testing.Verbose() {
+	if testing.Verbose() && cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(j.t.Output(), nil))
 	}
 	q, err := Open(j.t.Context(), js, cfg)

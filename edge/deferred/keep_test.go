@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -200,5 +201,52 @@ func TestStatusesAreBounded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Of edges that differ the first one's settings stand, until one is told to apply its own; it
+// says so, and does not overwrite them.
+func TestSettingsAreTheQueues(t *testing.T) {
+	j := newJet(t)
+	nc := j.connect()
+	bounds := func(q *Queue) [4]int64 {
+		t.Helper()
+		var out [4]int64
+		for i, name := range []string{q.stream, q.dead, "KV_" + q.bucket} {
+			s, err := q.js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out[i] = s.CachedInfo().Config.MaxBytes; i == 0 {
+				out[3] = s.CachedInfo().Config.MaxMsgsPerSubject
+			}
+		}
+		return out
+	}
+	first := j.queue(nc, Config{PerTenant: 2, Bytes: 1 << 20})
+	var says strings.Builder
+	other := j.queue(nc, Config{PerTenant: 3, Bytes: 2 << 20, Logger: slog.New(slog.NewTextHandler(&says, nil))})
+	if got, want := bounds(first), [4]int64{1 << 20, 1 << 20, 1 << 20, 2}; got != want {
+		t.Errorf("the queue is bounded by %v, want the first edge's %v", got, want)
+	}
+	for _, want := range []string{"level=WARN", "per_key=2", "own_per_key=3", "max_bytes=1048576", "/admin/v1/deferred/settings"} {
+		if !strings.Contains(says.String(), want) {
+			t.Errorf("the other edge says %q, want %s", says.String(), want)
+		}
+	}
+	put(t, first, "acme", time.Time{})
+	if w := get(front(other, nil, 0).Admin(), call("POST", "/admin/v1/deferred/settings", "")); w.Code != 200 || !strings.Contains(w.Body.String(), `"per_key":3`) {
+		t.Fatalf("%d %s, want the settings that were applied", w.Code, w.Body)
+	}
+	if got, want := bounds(first), [4]int64{2 << 20, 2 << 20, 2 << 20, 3}; got != want {
+		t.Errorf("the queue is bounded by %v, want the other edge's %v", got, want)
+	}
+	if waiting, _, err := first.Depth(t.Context()); err != nil || waiting != 1 {
+		t.Errorf("%d wait, %v; want the one that did", waiting, err)
+	}
+	says.Reset()
+	j.queue(nc, Config{PerTenant: 3, Bytes: 2 << 20, Logger: slog.New(slog.NewTextHandler(&says, nil))})
+	if says.Len() > 0 {
+		t.Errorf("one that has the same says %q", says.String())
 	}
 }

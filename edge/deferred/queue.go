@@ -80,10 +80,12 @@ type Queue struct {
 	log      *slog.Logger
 
 	noted atomic.Uint64 // bytes of the bucket, when it was last looked at
+	bound atomic.Uint64 // and what it may have; 0: it was not
 	looks atomic.Int64  // when it is looked at again, ns since 1970
 }
 
-// Open makes the queue, or changes it to what cfg says.
+// Open makes the queue. Where there is one its settings stand (PerTenant, Bytes, Replicas), as
+// the region's edges share it: those of cfg that differ are told, and Apply has them stand.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, error) {
 	if cfg.Region == "" || strings.Trim(cfg.Region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
 		return nil, fmt.Errorf("deferred: region %q: want letters, digits, - and _", cfg.Region)
@@ -106,46 +108,20 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
 	}
-	// Nothing of the work queue expires by itself: what is not done is reported.
-	var err error
-	q.waiting, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: q.stream, Subjects: []string{q.subject("*")}, Description: "requests that wait for room in a limit",
-		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
-		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: int64(cfg.PerTenant), MaxBytes: cfg.Bytes,
-		MaxMsgs: -1, Duplicates: duplicates,
-	})
-	if err != nil {
-		return nil, unavailable("make stream "+q.stream, err)
-	}
-	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: q.dead, Subjects: []string{q.grave("*")}, Description: "deferred requests that were given up",
-		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Replicas: cfg.Replicas,
-		MaxMsgsPerSubject: 1, MaxAge: cfg.Kept, MaxBytes: cfg.Bytes, AllowDirect: true, Duplicates: duplicates,
-	})
-	if err != nil {
-		return nil, unavailable("make stream "+q.dead, err)
-	}
-	statuses := jetstream.KeyValueConfig{
-		Bucket: q.bucket, Description: "what became of deferred requests", TTL: cfg.Longest + cfg.Kept,
-		Storage: jetstream.FileStorage, Replicas: cfg.Replicas, History: 1, MaxBytes: cfg.Bytes, LimitMarkerTTL: markerTTL,
-	}
-	q.statuses, err = js.CreateOrUpdateKeyValue(ctx, statuses)
-	if q.markers = err == nil; errors.Is(err, jetstream.ErrLimitMarkerTTLNotSupported) {
-		statuses.LimitMarkerTTL = 0
-		q.statuses, err = js.CreateOrUpdateKeyValue(ctx, statuses)
+	there, err := js.Stream(ctx, q.stream)
+	switch {
+	case err == nil:
+		err = q.make(ctx, q.adopt(&there.CachedInfo().Config), js.UpdateStream)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		err = q.make(ctx, q.own(), js.CreateStream)
+	default:
+		err = unavailable("ask for stream "+q.stream, err)
 	}
 	if err != nil {
-		return nil, unavailable("make bucket "+q.bucket, err)
+		return nil, err
 	}
 	return q, nil
 }
-
-const (
-	// duplicates is for how long a message that is told twice is known.
-	duplicates = 2 * time.Minute
-	// markerTTL is for how long it is known that a status was deleted.
-	markerTTL = time.Minute
-)
 
 func def[T comparable](v *T, to T) {
 	var zero T

@@ -77,9 +77,10 @@ func (q *Queue) notes(ctx context.Context) error {
 			return unavailable("ask for "+q.bucket, err)
 		}
 		q.noted.Store(status.Bytes())
+		q.bound.Store(uint64(max(0, status.Config().MaxBytes)))
 	}
-	if noted := q.noted.Load(); noted > uint64(q.cfg.Bytes)/8*7 {
-		return fmt.Errorf("deferred: %w: what became of others, which is kept for %v after their time, takes %d bytes of %d", ErrFull, q.cfg.Kept, noted, q.cfg.Bytes)
+	if noted, bound := q.noted.Load(), q.bound.Load(); bound > 0 && noted > bound/8*7 {
+		return fmt.Errorf("deferred: %w: what became of others, which is kept for %v after their time, takes %d bytes of %d", ErrFull, q.cfg.Kept, noted, bound)
 	}
 	return nil
 }
