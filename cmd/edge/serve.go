@@ -118,7 +118,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	var waiting *deferred.Front // nil: nothing waits
 	if upstream != nil && s.Proxy.Defer.Enabled {
-		waiting = deferred.NewFront(upstream, deferredFront(&s.Proxy, node, log))
+		frontConfig := deferredFront(&s.Proxy, node, log)
+		frontConfig.Metrics = deferred.NewMetrics(reg)
+		waiting = deferred.NewFront(upstream, frontConfig)
 	} else {
 		warnNothingWaits(watcher.Set(), log)
 	}

@@ -9,12 +9,12 @@ import (
 // readBytes is what is read of a body at a time.
 const readBytes = 32 << 10
 
-// read reads the body of a request that may wait, whole; false: it is too long, slow or
-// broken off, or there is no memory for it. It is the passage's then, and what it takes
-// is held until that is over.
-func (f *Front) read(p *passage, r *http.Request) bool {
+// read reads the body of a request that may wait, whole; or says why not: it is too long,
+// slow or broken off, or there is no memory for it. It is the passage's then, and what it
+// takes is held until that is over.
+func (f *Front) read(p *passage, r *http.Request) result {
 	if r.Body == nil || r.Body == http.NoBody {
-		return true
+		return resultKept
 	}
 	// One deadline for all of it, on the connection, or the stream of HTTP/2: a server
 	// without deadlines has its own.
@@ -22,23 +22,22 @@ func (f *Front) read(p *passage, r *http.Request) bool {
 	_ = rc.SetReadDeadline(time.Now().Add(f.cfg.ClientTimeout))
 	for {
 		if !f.grow(p, r.ContentLength) {
-			break
+			return resultMemory
 		}
 		n, err := r.Body.Read(p.body[len(p.body):cap(p.body)])
 		p.body = p.body[:len(p.body)+n]
 		if int64(len(p.body)) > f.cfg.Body {
-			break
+			return resultLarge
 		}
 		if err == io.EOF {
 			// Or net/http takes the deadline for the client's leaving.
 			_ = rc.SetReadDeadline(time.Time{})
-			return true
+			return resultKept
 		}
 		if err != nil {
-			break
+			return resultLate
 		}
 	}
-	return false
 }
 
 // grow makes room in a body for what is to be read, of the length that its client says,

@@ -57,6 +57,8 @@ type FrontConfig struct {
 	// Reads is how many a second may ask what became of a request; 0: DefaultReads. Others
 	// are told to come again.
 	Reads int
+	// Metrics counts; nil: it is not exported.
+	Metrics *Metrics
 	// Logger hears of what does not wait though there was room; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -78,6 +80,9 @@ func NewFront(site http.Handler, cfg FrontConfig) *Front {
 	def(&cfg.ClientTimeout, time.Minute)
 	def(&cfg.Timeout, DefaultSendTimeout)
 	def(&cfg.Reads, DefaultReads)
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -159,12 +164,14 @@ func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 		p.wait, p.every = pace(d)
 		return
 	}
-	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !p.front.keeps(r) {
+	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !mayWait(r) {
 		return
 	}
-	if p.front.read(p, r) {
-		p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
+	if why := p.front.takes(p, r); why != resultKept {
+		p.front.cfg.Metrics.requests[why].Inc()
+		return
 	}
+	p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
 }
 
 // Replayed says that a request of a site's has waited: it is asked about once more, and no
@@ -196,12 +203,20 @@ func part(of time.Duration, cost, limit uint64) time.Duration {
 	return time.Duration(min(float64(of)*float64(cost)/float64(limit), float64(retryMost)))
 }
 
-// keeps says that a denied request may wait, and that there is somebody to keep it.
-func (f *Front) keeps(r *http.Request) bool {
-	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || !idempotent(r.Method) && r.Header.Get(IdempotencyKey) == "" {
-		return false
+// mayWait says that a request may be done later.
+func mayWait(r *http.Request) bool {
+	return r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" && (idempotent(r.Method) || r.Header.Get(IdempotencyKey) != "")
+}
+
+// takes has a request that may wait read, if there is somebody to keep it.
+func (f *Front) takes(p *passage, r *http.Request) result {
+	switch {
+	case r.ContentLength > f.cfg.Body:
+		return resultLarge
+	case f.queue.Load() == nil || f.asks.Load() > time.Now().UnixNano():
+		return resultAway
 	}
-	return r.ContentLength <= f.cfg.Body && f.queue.Load() != nil && f.asks.Load() <= time.Now().UnixNano()
+	return f.read(p, r)
 }
 
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, p *passage) {
@@ -268,20 +283,22 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 		return false
 	}
 	queue, err := f.open()
-	if err != nil || !f.mayAsk(queue) {
-		return false
-	}
-	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, Expires: queue.cfg.Now().Add(p.wait), HTTP: r, Body: p.body}
-	if err = queue.Put(r.Context(), wait); errors.Is(err, ErrUnavailable) {
-		if r.Context().Err() == nil && f.asks.Swap(time.Now().Add(pullWait).UnixNano()) == 0 {
+	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, HTTP: r, Body: p.body}
+	if err == nil && !f.mayAsk(queue) {
+		err = ErrUnavailable // which was told
+	} else if err == nil {
+		wait.Expires = queue.cfg.Now().Add(p.wait)
+		if err = queue.Put(r.Context(), wait); !errors.Is(err, ErrUnavailable) {
+			f.asks.Store(0)
+		} else if r.Context().Err() == nil && f.asks.Swap(time.Now().Add(pullWait).UnixNano()) == 0 {
 			f.log.Warn("denied requests do not wait until JetStream answers", "err", err)
 		}
-		return false
 	}
-	if f.asks.Store(0); err != nil {
-		if !errors.Is(err, ErrFull) && !errors.Is(err, ErrTooLarge) {
-			f.log.Warn("a denied request does not wait", "err", err)
-		}
+	why := resultOf(err)
+	if f.cfg.Metrics.requests[why].Inc(); why == resultMalformed {
+		f.log.Warn("a denied request does not wait", "err", err)
+	}
+	if why != resultKept {
 		return false
 	}
 	h := w.Header()
@@ -291,6 +308,21 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 		"id": wait.ID, "state": Queued, "status_url": StatusPath + wait.ID, "expires": wait.Expires.UTC(),
 	})
 	return true
+}
+
+// resultOf is what an error of a Queue's Put means.
+func resultOf(err error) result {
+	switch {
+	case err == nil:
+		return resultKept
+	case errors.Is(err, ErrFull):
+		return resultFull
+	case errors.Is(err, ErrTooLarge):
+		return resultLarge
+	case errors.Is(err, ErrUnavailable):
+		return resultAway
+	}
+	return resultMalformed
 }
 
 // mayAsk says that JetStream is there, as far as is known. While it is away denials are

@@ -40,7 +40,7 @@ func (u *upstream) all() []string {
 
 // site is an upstream behind the proxy, which lets one request pass in so long, of each
 // client, and has others wait: but for those of /no, which no rule lets wait.
-func site(t *testing.T, per time.Duration, u http.Handler) http.Handler {
+func site(t testing.TB, per time.Duration, u http.Handler) http.Handler {
 	t.Helper()
 	rule := func(name string, paths ...string) limit.RuleSpec {
 		return limit.RuleSpec{Name: name, Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}, Match: limit.MatchSpec{Path: paths}}

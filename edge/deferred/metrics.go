@@ -1,0 +1,42 @@
+package deferred
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// result is what became at the door of a request that its rule lets wait, as the metrics
+// name it.
+type result uint8
+
+const (
+	resultKept result = iota
+	resultLarge
+	resultLate
+	resultMemory
+	resultFull
+	resultAway
+	resultMalformed
+	results
+)
+
+var resultNames = [results]string{"kept", "large", "late", "memory", "full", "away", "malformed"}
+
+// Metrics counts what a Front has wait.
+type Metrics struct {
+	requests [results]prometheus.Counter
+}
+
+// NewMetrics registers the metrics with reg; nil leaves them unexported. Registering twice
+// with one registry panics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_deferred_requests_total",
+		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
+	}, []string{"result"})
+	m := &Metrics{}
+	for i, name := range resultNames {
+		m.requests[i] = requests.WithLabelValues(name)
+	}
+	if reg != nil {
+		reg.MustRegister(requests)
+	}
+	return m
+}
