@@ -15,6 +15,9 @@ const (
 	// apart is how far apart requests come that are put off, where nothing is known of how
 	// fast their limit lets them pass.
 	apart = 10 * time.Millisecond
+	// crowded is how far apart they are at least while the upstream has as many of a tenant's
+	// as it may.
+	crowded = 100 * time.Millisecond
 )
 
 // lanes have what waits of each tenant tried one by one: who comes while another is tried,
@@ -64,7 +67,7 @@ func (l *lanes) enter(tenant string, fresh bool, left time.Duration, now time.Ti
 		l.of[tenant] = in
 	}
 	if in.trying || in.sent >= l.most || now.Before(in.opens) || fresh && now.Before(in.next) {
-		return nil, in.place(left, now)
+		return nil, in.place(left, in.sent >= l.most, now)
 	}
 	in.trying = true
 	return &turn{lanes: l, lane: in}, 0
@@ -85,7 +88,11 @@ func (l *lanes) sweep(now time.Time) bool {
 }
 
 // place is how long one is put off: behind the others.
-func (l *lane) place(left time.Duration, now time.Time) time.Duration {
+func (l *lane) place(left time.Duration, full bool, now time.Time) time.Duration {
+	every := max(l.every, apart)
+	if full {
+		every = max(every, crowded)
+	}
 	at := now.Add(retryLeast)
 	for _, t := range []time.Time{l.opens, l.next} {
 		if t.After(at) {
@@ -96,7 +103,7 @@ func (l *lane) place(left time.Duration, now time.Time) time.Duration {
 	if wait > retryMost { // too many are before it for a place: not all at once
 		wait = retryMost/2 + rand.N(retryMost/2)
 	} else {
-		l.next = at.Add(max(l.every, apart))
+		l.next = at.Add(every)
 	}
 	if wait >= left {
 		wait = left / 2

@@ -83,8 +83,10 @@ func TestTenantHasAQuarter(t *testing.T) {
 			}
 			last.begins()
 		}
-		if over, _ := l.enter("a", false, time.Hour, at); over != nil {
-			t.Errorf("of %d workers a tenant has more than %d", workers, want)
+		for i := range 3 {
+			if over, wait := l.enter("a", false, time.Hour, at); over != nil || wait != retryLeast+time.Duration(i)*crowded {
+				t.Errorf("of %d workers a tenant has more than %d, or is put off for %v", workers, want, wait)
+			}
 		}
 		last.done()
 		if next, _ := l.enter("a", false, time.Hour, at); next == nil {
