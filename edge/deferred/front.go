@@ -33,6 +33,7 @@ type Front struct {
 	log   *slog.Logger
 	held  atomic.Int64          // bytes of bodies in memory
 	asks  atomic.Int64          // when JetStream, which is away, may be asked again, ns since 1970; 0: it is there
+	full  filled                // tenants of which no more may wait
 	reads atomic.Int64          // the places of reads that were given, to when, ns since 1970
 	queue atomic.Pointer[Queue] // nil: not open yet
 }
@@ -167,11 +168,12 @@ func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !mayWait(r) {
 		return
 	}
+	p.tenant = d.Rule.Namespace + " " + d.Rule.Name + " " + d.Rule.KeyText(req)
 	if why := p.front.takes(p, r); why != resultKept {
 		p.front.cfg.Metrics.requests[why].Inc()
 		return
 	}
-	p.tenant, p.wait = d.Rule.Namespace+" "+d.Rule.Name+" "+d.Rule.KeyText(req), d.Rule.Defers(r.Method)
+	p.wait = d.Rule.Defers(r.Method)
 }
 
 // Replayed says that a request of a site's has waited: it is asked about once more, and no
@@ -215,6 +217,8 @@ func (f *Front) takes(p *passage, r *http.Request) result {
 		return resultLarge
 	case f.queue.Load() == nil || f.asks.Load() > time.Now().UnixNano():
 		return resultAway
+	case f.full.is(p.tenant, time.Now()):
+		return resultFull
 	}
 	return f.read(p, r)
 }
@@ -295,6 +299,9 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 		}
 	}
 	why := resultOf(err)
+	if why == resultFull {
+		f.full.was(p.tenant, time.Now())
+	}
 	if f.cfg.Metrics.requests[why].Inc(); why == resultMalformed {
 		f.log.Warn("a denied request does not wait", "err", err)
 	}

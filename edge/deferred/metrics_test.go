@@ -35,13 +35,14 @@ func TestWhatDoesNotWaitIsCounted(t *testing.T) {
 		state   func()
 	}{
 		{resultKept, call("PUT", "/", "x"), nil},
-		{resultFull, call("PUT", "/", "x"), nil},
 		{resultLarge, with(strings.NewReader(long), 1001), nil},
 		{resultLarge, with(strings.NewReader(long), -1), nil},
 		{resultLarge, call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)), nil},
 		{resultLate, with(iotest.ErrReader(errors.New("the client is gone")), 5), nil},
 		{resultMemory, call("PUT", "/", "x"), func() { f.held.Store(f.cfg.Held) }},
-		{resultAway, call("PUT", "/", "x"), func() { f.held.Store(0); f.asks.Store(time.Now().Add(time.Hour).UnixNano()) }},
+		{resultFull, call("PUT", "/", "x"), func() { f.held.Store(0) }},
+		{resultFull, with(iotest.ErrReader(errors.New("it is not read")), 5), nil},
+		{resultAway, call("PUT", "/", "x"), func() { f.asks.Store(time.Now().Add(time.Hour).UnixNano()) }},
 		{resultAway, call("PUT", "/", "x"), func() { f.queue.Store(nil) }},
 		{results, call("POST", "/", "x"), nil},
 	} {
