@@ -278,7 +278,7 @@ func TestFailureOfTheLimiterLetsCallsPass(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			const want = "# HELP spillgate_decisions_total Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), none (no rule applies), error (the call could not be decided). Peeks are included.\n# TYPE spillgate_decisions_total counter\nspillgate_decisions_total{namespace=\"\",result=\"error\",rule=\"\"} 2\n"
+			const want = "# HELP spillgate_decisions_total Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), replay_deny (a request that was denied, and waits, found no room yet: no client's denial), none (no rule applies), error (the call could not be decided). Peeks are included.\n# TYPE spillgate_decisions_total counter\nspillgate_decisions_total{namespace=\"\",result=\"error\",rule=\"\"} 2\n"
 			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "spillgate_decisions_total"); err != nil {
 				t.Error(err)
 			}
