@@ -26,6 +26,7 @@ func FuzzFront(f *testing.F) {
 		"OPTIONS * HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n",
 		"GET /.well-known/spillgate/deferred/../x HTTP/1.1\r\nHost: h\r\n\r\n", "GET /.well-known/spillgate/deferred/00000000000000000000000000000000 HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET http://u:p@else/x HTTP/1.1\r\nHost: \xff\r\nX-Forwarded-For: \x80\r\nCookie: \xff\xfe\r\n\r\n", "G<T / HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET http:J/u HTTP/1.1\r\nHost: h\r\n\r\n", // was kept, and could not be read again
 	} {
 		f.Add(text)
 	}

@@ -78,6 +78,10 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	if err := h.Write(&payload); err != nil {
 		return nil, fmt.Errorf("write %s %s: %w", h.Method, h.URL.Path, err)
 	}
+	// What cannot be read again would be thrown away by who is to do it.
+	if _, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(payload.Bytes()))); err != nil {
+		return nil, fmt.Errorf("write %s %s: %w: %w", h.Method, h.URL.Path, errMalformed, err)
+	}
 	m := nats.NewMsg(subject)
 	m.Data = payload.Bytes()
 	m.Header.Set(jetstream.MsgIDHeader, r.ID)
