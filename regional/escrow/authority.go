@@ -32,9 +32,10 @@ type Config struct {
 	// demand is cut into. Nil: nobody knows.
 	Edges func() int
 
-	// MaxKeys bounds the keys of which rights are held, in equal parts for all lanes
-	// (1,000,000). Where there are more, nothing is granted of new ones: a strict
-	// limit denies what it cannot account for.
+	// MaxKeys bounds the keys that are known at a time, in equal parts for all lanes
+	// (1,000,000, some 240 MB). To make room, those are left to the log of which nobody
+	// has said anything for a lease. Where all are asked for, nothing is granted of new
+	// ones: a strict limit denies what it cannot account for.
 	MaxKeys int
 
 	// Boot is a clock that nobody sets (CLOCK_BOOTTIME). Token draws what nobody drew
@@ -64,6 +65,8 @@ type lane struct {
 	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
 	tell   []*telling
 	swept  time.Duration
+	order  []*deposit // those of keys, and some that are no more, as sweep goes through them
+	hand   int        // where in order it is
 	taking bool
 	idle   []*deposit // that nobody asks for, and of which the log is to know more, or nothing
 }
@@ -189,6 +192,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		}
 		d := l.keys[k.Key]
 		if d == nil { // there is no room for it
+			a.stats.crowded.Add(1)
 			continue
 		}
 		h, known := a.hear(l, d, k, c, now)
@@ -272,6 +276,7 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 		l.mu.Unlock()
 		return token, ErrFenced
 	}
+	a.sweep(l)
 	var missing []deltasync.Key
 	for i := range c.Claims {
 		key := c.Claims[i].Key
@@ -279,10 +284,7 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 			missing = append(missing, key)
 		}
 	}
-	a.sweep(l)
-	if room := a.cfg.MaxKeys/a.cfg.Lanes - len(l.keys); len(missing) > room {
-		missing = missing[:max(0, room)]
-	}
+	missing = missing[:a.makeRoom(l, len(missing))]
 	l.mu.Unlock()
 	if len(missing) == 0 {
 		return token, nil
@@ -305,9 +307,10 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 		for _, h := range found[i].Holdings {
 			// A log that may lack what was said since began anew: nothing is granted by it
 			// until all that somebody may hold is over.
-			d.holdings = append(d.holdings, &holding{Holding: h, heard: now - h.Silent})
+			d.holdings = append(d.holdings, &holding{Holding: h, heard: now - h.Silent, noted: h.Returned})
 		}
 		l.keys[key] = d
+		l.order = append(l.order, d)
 	}
 	return token, nil
 }
@@ -475,7 +478,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 type Stats struct {
 	Keys, Short                               int
 	Granted, Returned, Voided, Fenced, Failed uint64
-	Crowded                                   uint64 // of Voided: there was no room for one more holder
+	Crowded                                   uint64 // claims for which there was no room: of one more holder (these are Voided, too), or key
 }
 
 // Stats counts.

@@ -29,6 +29,7 @@ type holding struct {
 	want  uint64
 	heard time.Duration // by this authority's clock; of one that was read from the log, and since said nothing, not before that
 	echo  int64         // Claims.SentAt of what it said last; 0: nothing yet
+	noted uint64        // Returned, as the log has it or is about to
 	asked time.Duration // when it was last asked what it wants by now
 	first time.Duration // when it was first asked that, of the times that it did not answer
 }
@@ -298,6 +299,26 @@ func (d *deposit) fades(now time.Duration) bool {
 	return now-d.written >= d.kept/2
 }
 
+// rests says that the log has all that is known, for as long as it may be asked for, and that
+// nobody has said anything of it for a lease. Read again, its holders are taken to have
+// spoken just then, but for what of their silence was written.
+func (d *deposit) rests(lease, now time.Duration) bool {
+	if d.version == 0 || d.version != d.durable || d.listed || d.fades(now) {
+		return false
+	}
+	for _, h := range d.holdings {
+		if now-h.heard < lease || now-h.asked < lease {
+			return false
+		}
+	}
+	return !d.hushed(lease, now) && !d.owes()
+}
+
+// owes says that the log does not know of all that was returned.
+func (d *deposit) owes() bool {
+	return slices.ContainsFunc(d.holdings, func(h *holding) bool { return h.noted != h.Returned })
+}
+
 // hushed says that a holder has been silent for so much longer than the log has it that
 // it should know: whoever has the lane next goes on from there. Else rights of the dead
 // were never free, where the lane changes hands more often than their windows end. Of
@@ -324,7 +345,7 @@ func (h *holding) quiet(lease, now time.Duration) time.Duration {
 func (d *deposit) logged(lease, now time.Duration) Deposit {
 	l := Deposit{Key: d.key, Version: d.version, Holdings: make([]Holding, len(d.holdings))}
 	for i, h := range d.holdings {
-		h.Silent = h.quiet(lease, now)
+		h.Silent, h.noted = h.quiet(lease, now), h.Returned
 		l.Holdings[i] = h.Holding
 	}
 	return l

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +29,7 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 	if l.taking = false; err != nil {
 		return 0, err
 	}
-	l.token, l.keys, l.short, l.tell, l.idle = token, map[deltasync.Key]*deposit{}, nil, nil, nil
+	l.forget(token)
 	l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
 	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
 	return token, nil
@@ -84,27 +83,63 @@ func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
 // forever is longer ago than any lease, and any window.
 const forever = 10 * 366 * 24 * time.Hour
 
-// sweepEvery is how often a lane is looked through for keys that nobody holds rights of.
-const sweepEvery = time.Second
+// sweepEvery is how often a part of a lane is looked through for keys that nobody holds
+// rights of: sweepPart of them, and sweepLeast at the least.
+const (
+	sweepEvery = time.Second
+	sweepPart  = 8
+	sweepLeast = 1024
+)
 
 // sweep forgets keys that nobody holds rights of, and finds those whose holders are
-// silent; l.mu is held. The log has the first without holdings, or not at all.
+// silent; l.mu is held. The log has the first without holdings, or not at all. Where
+// there is little room it leaves the second to the log, which is read again when somebody
+// asks.
 func (a *Authority) sweep(l *lane) {
 	now := a.cfg.Boot()
 	if now-l.swept < sweepEvery {
 		return
 	}
 	l.swept = now
-	for _, key := range slices.Sorted(maps.Keys(l.keys)) { // in an order that replays
-		d := l.keys[key]
+	for range min(len(l.order), max(sweepLeast, len(l.order)/sweepPart)) {
+		a.look(l, now)
+	}
+}
+
+// makeRoom is sweep until there is room for so many keys more, and returns for how many
+// there is.
+func (a *Authority) makeRoom(l *lane, wanted int) (room int) {
+	most, now := a.cfg.MaxKeys/a.cfg.Lanes, a.cfg.Boot()
+	for n := min(len(l.order), sweepLeast); n > 0 && most-len(l.keys) < wanted; n-- {
+		a.look(l, now)
+	}
+	return min(wanted, max(0, most-len(l.keys)))
+}
+
+// look is sweep of the next key.
+func (a *Authority) look(l *lane, now time.Duration) {
+	if len(l.order) == 0 {
+		return
+	}
+	l.hand %= len(l.order)
+	d, most := l.order[l.hand], a.cfg.MaxKeys/a.cfg.Lanes
+	tight := len(l.keys) >= most-most/4
+	if l.keys[d.key] == d {
 		switch d.lapse(a.cfg.Lease, now); {
 		case d.writes > 0:
-		case len(d.holdings) == 0 && d.version == 0:
-			delete(l.keys, key)
-		case len(l.idle) < mostIdle && (len(d.holdings) == 0 || d.hushed(a.cfg.Lease, now)):
+		case len(d.holdings) == 0 && d.version == 0, tight && d.rests(a.cfg.Lease, now):
+			delete(l.keys, d.key)
+		case len(l.idle) < mostIdle && !slices.Contains(l.idle, d) && (len(d.holdings) == 0 || d.hushed(a.cfg.Lease, now) || tight && d.owes()):
 			l.idle = append(l.idle, d)
 		}
 	}
+	if l.keys[d.key] == d {
+		l.hand++
+		return
+	}
+	last := len(l.order) - 1
+	l.order[l.hand], l.order[last] = l.order[last], nil
+	l.order = l.order[:last]
 }
 
 // mostIdle is how many keys that nobody asks for are written at a time.
@@ -118,6 +153,13 @@ func (l *lane) drop(token uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == token && token != 0 {
-		l.token, l.keys, l.short, l.tell, l.idle = 0, map[deltasync.Key]*deposit{}, nil, nil, nil
+		l.forget(0)
 	}
+}
+
+// forget forgets all that is known of a lane, which is ours by token from now on; 0: it is
+// not. l.mu is held.
+func (l *lane) forget(token uint64) {
+	l.token, l.keys, l.order, l.hand = token, map[deltasync.Key]*deposit{}, nil, 0
+	l.short, l.tell, l.idle = nil, nil, nil
 }

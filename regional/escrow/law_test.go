@@ -57,6 +57,7 @@ type lab struct {
 	limit       uint64
 	events      agenda
 	lives       uint64
+	room        int             // for keys; 0: enough
 	spends      []time.Duration // of all, in the window
 	admitted    int
 }
@@ -80,6 +81,9 @@ func (a *agenda) Pop() any {
 func newLab(t *testing.T, seed uint64) *lab {
 	b := &lab{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Hour, limit: 1 + uint64(seed%40)}
 	b.log = memstore.NewRights(time.Time{}, b.wall)
+	if seed%4 == 0 {
+		b.room = 1
+	}
 	for range 1 + seed%3/2 { // two take the lane from each other, and have all leases begin anew
 		b.authorities = append(b.authorities, b.authority())
 	}
@@ -96,7 +100,7 @@ func (b *lab) life() uint64 { b.lives++; return b.lives }
 func (b *lab) authority() *escrow.Authority {
 	a, err := escrow.New(escrow.Config{
 		Region: "eu", Lanes: 1, Log: b.log, Lease: lease,
-		Boot: func() time.Duration { return b.now }, Token: b.life, Edges: func() int { return 5 },
+		Boot: func() time.Duration { return b.now }, Token: b.life, Edges: func() int { return 5 }, MaxKeys: b.room,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -189,9 +193,18 @@ func (b *lab) spend(h *holder, seed uint64) {
 	}
 }
 
+// others claims rights of another key, for which there may be room only once the key is left
+// to the log.
+func (b *lab) others() {
+	c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "p", Name: "other", SentAt: int64(b.now), Claims: []deltasync.Claim{{
+		Key: someKey + deltasync.Key(1+b.rnd.IntN(3)), Holder: b.life(), Limit: 1, Lasts: window, Want: 1,
+	}}}
+	b.send(false, func() { b.authorities[b.rnd.IntN(len(b.authorities))].Handle(context.Background(), &c) })
+}
+
 // Whatever is lost, late, doubled or cut, whoever dies, forgets or believes to own the
-// lane, and though the log is wiped, no window has more than the limit. When all that
-// is over, the limit is used.
+// lane, and though the log is wiped, or keys are left to it for want of room, no window has
+// more than the limit. When all that is over, the limit is used.
 func TestNeverOver(t *testing.T) {
 	for seed := range uint64(200) {
 		b := newLab(t, seed)
@@ -230,6 +243,8 @@ func TestNeverOver(t *testing.T) {
 				b.log.Wipe()
 			case r == 35 && faults:
 				b.yield(h, 0)
+			case r == 37 && faults && b.room > 0:
+				b.others()
 			case r == 36:
 				for _, a := range b.authorities {
 					if err := a.Keep(context.Background(), func(int) bool { return true }); err != nil {
