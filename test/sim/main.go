@@ -159,6 +159,11 @@ func strays(o options, set map[string]bool) error {
 	if o.tale != "" && (o.seeds > 0 || o.mutate || o.list || o.scenario != "") {
 		return errors.New("-tale: of one trial, with -seed")
 	}
+	if o.mutate {
+		if stray := given("seed", "seeds", "tale", "scenario", "list"); len(stray) > 0 {
+			return fmt.Errorf("%s: not with -mutate, which has seeds of its own", strings.Join(stray, ", "))
+		}
+	}
 	if !o.accuracy && !o.bounds {
 		if stray := given("rows", "out"); len(stray) > 0 {
 			return fmt.Errorf("%s: with -accuracy or -bounds", strings.Join(stray, ", "))

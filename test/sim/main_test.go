@@ -81,6 +81,8 @@ func TestBadOptions(t *testing.T) {
 		"-seed 3 -tale u9/x":                         `nobody is called "u9/x" here: u0/api.r0`,
 		"-seeds 3 -tale u1/a":                        "-tale: of one trial",
 		"-seed 3 -once":                              "-once: of trials, with -seeds",
+		"-mutate -scenario flash-all":                "-scenario: not with -mutate",
+		"-mutate -seed 3 -seeds 9":                   "-seed, -seeds: not with -mutate",
 		"-mutate -once":                              "-once: of trials, with -seeds",
 		"-capacity -rps 0":                           "rps 0: want more than 0",
 		"-scenario flash-mob":                        `no scenario is called "flash-mob"`,
