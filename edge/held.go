@@ -158,8 +158,8 @@ func (s *shard) block(r *record, now int64) {
 		smaller.Limit, smaller.Ceiling = smallest(b.rate), smallest(b.rate)
 		h = confinement(&smaller, used, now, s.waiting(b, now))
 		h.weak = true
-	case turns > 0:
-		h.weak = true
+	case turns > 0: // it takes the place of what was known of the level
+		h.used, h.weak = used, true
 	}
 	h.until = max(h.until, turns)
 	if was := b.held; was != nil {
@@ -267,7 +267,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 	if b.rate.Bucket() {
 		// When a bucket is empty says how full it is: that is all there is to
 		// know of it.
-		if !h.idle(b.rate) {
+		if b.rate.Queue || !h.idle(b.rate) {
 			level := b.rate.FullBefore(time.Duration(h.until - now))
 			if b.rate.Queue { // who waits may do so by a slower pace that rules had
 				level = min(level, h.used)

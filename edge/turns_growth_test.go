@@ -96,3 +96,44 @@ func TestFullQueueThatIsForgottenDoesNotDrift(t *testing.T) {
 		}
 	}
 }
+
+// A queue that is forgotten while it is full, and then while it is not, has as much in it as
+// before, also where nothing but what was held of it says so.
+func TestQueueThatIsForgottenFullAndEmptier(t *testing.T) {
+	for _, maxWait := range []time.Duration{0, 35 * time.Second} {
+		for _, view := range []View{nil, mapView{}} {
+			t.Run(fmt.Sprintf("max_wait=%v/view=%v", maxWait, view != nil), func(t *testing.T) {
+				w := newLineWorld(t, "edge", maxWait)
+				w.n = newNode(t, Config{View: view}, queueOf(""))
+				w.load(time.Second)
+				admitted := 0
+				ask := func() {
+					p, ok := w.join("", 0, 1)
+					if !ok {
+						return
+					}
+					if admitted++; p.turn > w.now+40*time.Second {
+						t.Fatalf("at %v told to wait for %v", w.now, p.turn-w.now)
+					}
+				}
+				pass := func(d time.Duration) {
+					forgetAll(w.n, w.clock())
+					w.now += d
+					w.n.Tick(w.clock())
+				}
+				const rounds = 30
+				for range rounds {
+					for range 45 {
+						ask()
+					}
+					pass(14 * time.Second)
+					ask()
+					pass(time.Second)
+				}
+				if most, least := 40+15*rounds, 13*rounds; admitted > most || admitted < least {
+					t.Errorf("%d were let in in %d s, want %d to %d", admitted, 15*rounds, least, most)
+				}
+			})
+		}
+	}
+}
