@@ -49,6 +49,7 @@ func runJSON(t *testing.T, cfg Config) (Summary, string) {
 }
 
 func TestRunSumsUp(t *testing.T) {
+	alone.Quiet(t)
 	t.Parallel()
 	sum, progress := runJSON(t, quick(4*time.Second))
 	if sum.Decisions < 800 || sum.Decisions > 1400 {
