@@ -38,17 +38,18 @@ func (f *formers) changed(now int64) int64 {
 	return min(now, f.at.Load())
 }
 
-// longestTurn is the longest that who waits in a queue is taken to do so: twice as long as
-// a full one takes by its own pace, or by one that it had.
+// longestTurn is the longest that who waits in a queue is taken to do so: twice as long as a
+// full one takes, by its own pace, or the slowest that it had.
 func (f *formers) longestTurn(rate *limit.Rate) int64 {
-	most := longestHold(rate)
-	if f != nil && f.paces[rate.Generation] != nil {
-		most = max(most, longestHold(f.paces[rate.Generation].As(rate)))
+	if f == nil || f.paces[rate.Generation] == nil && len(f.of[rate.Generation]) == 0 {
+		return 2 * int64(rate.Longest())
 	}
-	if f != nil {
-		for _, was := range f.of[rate.Generation] {
-			most = max(most, longestHold(was.rate.As(rate)))
-		}
+	most := longestHold(rate)
+	if was := f.paces[rate.Generation]; was != nil {
+		most = max(most, longestHold(was.As(rate)))
+	}
+	for _, was := range f.of[rate.Generation] {
+		most = max(most, longestHold(was.rate.As(rate)))
 	}
 	return 2 * most
 }
@@ -59,7 +60,7 @@ func (f *formers) became(rate *limit.Rate) bool { return f != nil && f.heirs[rat
 
 // slower is the slower one of what a queue was, as some may wait by that still.
 func slower(was, before *limit.Rate) *limit.Rate {
-	if before != nil && before.Window > was.Window {
+	if before != nil && was.DrainsFaster(before) {
 		return before
 	}
 	return was

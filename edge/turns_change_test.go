@@ -187,3 +187,34 @@ func TestTurnsAreNotSwept(t *testing.T) {
 		t.Errorf("%v, told to come at %v, and the one before at %v", ok, w.turn.Sub(start), last.Sub(start))
 	}
 }
+
+// Who waits by the pace that a queue had keeps his turn where the rules were loaded again
+// since, before anybody came, with a pace and a capacity that grew alike: the queue is full as
+// long as before.
+func TestTurnsOfAPaceTwoLoadsAgo(t *testing.T) {
+	for _, loads := range []int{1, 2, 3} {
+		n := newNode(t, Config{View: mapView{}}, queueOf(""))
+		load := func(rule limit.RuleSpec) {
+			set, problems := limit.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}})
+			if set == nil {
+				t.Fatal(problems)
+			}
+			n.SetRules(set)
+		}
+		load(queueOf(""))
+		var last time.Time
+		for range 30 {
+			w, _ := join(t, n, start, 1)
+			last = w.turn
+		}
+		faster := queueOf("")
+		faster.Rates[0].Capacity, faster.Rates[0].Outflow.Units = 80, 2
+		for range loads {
+			load(faster)
+		}
+		forgetAll(n, start)
+		if w, ok := join(t, n, start, 1); !ok || w.turn.Before(last.Add(time.Second-time.Microsecond)) {
+			t.Errorf("loaded %d times: admitted %v, told %v, behind one who was told %v", loads, ok, w.turn.Sub(start), last.Sub(start))
+		}
+	}
+}

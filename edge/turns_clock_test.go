@@ -117,3 +117,24 @@ func TestQueueForgottenByAClockSetBack(t *testing.T) {
 		}
 	}
 }
+
+// Who leaves by a clock that shows a little less than when he came, as it is slewed, or was
+// read before, gives back his place as ever.
+func TestLeaverBeforeHeCame(t *testing.T) {
+	for _, came := range []int{1, 3} {
+		for _, before := range []time.Duration{1, time.Millisecond, 500 * time.Millisecond} {
+			w := newLineWorld(t, "edge", 0)
+			w.load(time.Second)
+			var last *inLine
+			for range came {
+				last, _ = w.join("", 0, 1)
+			}
+			w.now -= before
+			w.leave(last)
+			w.now += before
+			if p, _ := w.join("", 0, 1); p.turn != last.turn {
+				t.Errorf("%d came, and the last left %v before: the next is told %v, want the turn of who left, %v", came, before, p.turn-w.now, last.turn-w.now)
+			}
+		}
+	}
+}

@@ -220,12 +220,12 @@ func (r *Rate) Delay(x *Exact, sums []crdt.Cell, carry Carry, now int64) time.Du
 	} else {
 		wait = max(wait, r.Drain.wait(carry, sums, now, beyond, 0))
 	}
-	return max(turn, min(wait, r.longest()))
+	return max(turn, min(wait, r.Longest()))
 }
 
-// longest is how long a queue takes to flow out that is full with its widest margin, and
+// Longest is how long a queue takes to flow out that is full with its widest margin, and
 // what its slices and the part of a unit add that it has room for.
-func (r *Rate) longest() time.Duration {
+func (r *Rate) Longest() time.Duration {
 	return time.Duration(satAdd(r.outflow(crdt.SatAdd(r.CeilingOf(r.Limit), 1)), int64(r.Width)))
 }
 
@@ -233,7 +233,7 @@ func (r *Rate) longest() time.Duration {
 // counted was poured in when it ended, or by now. Nobody who goes by the rate was told more
 // than what a full queue takes.
 func (r *Rate) Latest(sums []crdt.Cell, carry Carry, now int64) time.Duration {
-	return min(r.longest(), r.Drain.empties(r.Drain.Level(carry, sums, now-int64(r.Width), r.beyond(r.SliceAt(now)))))
+	return min(r.Longest(), r.Drain.empties(r.Drain.Level(carry, sums, now-int64(r.Width), r.beyond(r.SliceAt(now)))))
 }
 
 // admitUpTo sets the level that the bucket admits up to: its brim, and for a

@@ -34,8 +34,11 @@ func (c *Charge) MayReturn(x *Exact, sums []crdt.Cell, carry Carry, now int64) b
 	if !r.HasTurns(c.Rule) {
 		return true
 	}
-	if now < c.At { // the clock was set back, and nobody's turn is known any more
-		return false
+	if now < c.At {
+		if r.setBack(c.At, now) || x != nil && max(x.bucket.at, x.bucket.turns.told) < c.At {
+			return false // by a clock that was set back since nobody's turn is known any more
+		}
+		now = c.At
 	}
 	// So much is used once its turn has come, itself included, if nothing came after it.
 	// What was let in at once is not told from what others wait behind, but by the least

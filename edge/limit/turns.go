@@ -111,8 +111,11 @@ func (t *turns) goBack(by, now int64) {
 
 // Slower says that it drains slower than its rule says, for a tenant, or as a request
 // asked for.
-func (r *Rate) Slower() bool {
-	return r.ruled != nil && product(r.Drain.Refill, uint64(r.ruled.Drain.Per)).less(product(r.ruled.Drain.Refill, uint64(r.Drain.Per)))
+func (r *Rate) Slower() bool { return r.ruled != nil && r.ruled.DrainsFaster(r) }
+
+// DrainsFaster says that a bucket drains at a faster pace than another.
+func (r *Rate) DrainsFaster(other *Rate) bool {
+	return product(other.Drain.Refill, uint64(r.Drain.Per)).less(product(r.Drain.Refill, uint64(other.Drain.Per)))
 }
 
 // Leading is the rate by which the first line of its queue goes, as far as it tells: itself,
