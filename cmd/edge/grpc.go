@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/limiterapi"
 	"github.com/spillgate/spillgate/edge/limiterpb"
 	"github.com/spillgate/spillgate/edge/rlqs"
@@ -48,6 +49,7 @@ const referenceHealth = "ratelimit"
 // under way finish, and what takes longer is cut off.
 func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
 	server := grpc.NewServer(append(newCalls().options(),
+		envoytext.ServerOption(), // what Envoy's clients write is limited, UTF-8 or not
 		grpc.MaxRecvMsgSize(grpcMaxBytes),
 		grpc.NumStreamWorkers(grpcWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -17,13 +17,16 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/limiterapi"
+	"github.com/spillgate/spillgate/edge/limiterpb"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
 	"github.com/spillgate/spillgate/test/proc"
@@ -186,5 +189,21 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	}
 	if err := watch.Context().Err(); err != nil {
 		t.Errorf("who watches health: %v", err)
+	}
+}
+
+// What is no UTF-8 is decided about, as Envoy writes it where its clients do; from programs
+// that speak our own protocol it is a mistake.
+func TestEnvoysBytesAreTakenIn(t *testing.T) {
+	conn := dialled(t, serving(t))
+	const call = "\x0a\x05local\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff"
+	if err := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, call, new(string), grpc.ForceCodec(text{})); err != nil {
+		t.Errorf("ShouldRateLimit: %v", err)
+	}
+	if err := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, call[:len(call)-1], new(string), grpc.ForceCodec(text{})); status.Code(err) != codes.Internal {
+		t.Errorf("ShouldRateLimit of a part of a message: %v", err)
+	}
+	if err := conn.Invoke(t.Context(), limiterpb.Limiter_Check_FullMethodName, "\x12\x09\x0a\x04user\x12\x01\xff", new(string), grpc.ForceCodec(text{})); status.Code(err) != codes.Internal {
+		t.Errorf("Limiter/Check: %v", err)
 	}
 }

@@ -20,6 +20,11 @@
 // problem type of the body (temporary-reduced-capacity), by cut_off in dynamic_metadata, and
 // by the metric; /json answers it with 503.
 //
+// Values need not be UTF-8: Envoy copies those of headers as clients wrote them, and they
+// are counted byte for byte, as edge/httplimit counts them. That takes a server with
+// envoytext.ServerOption: any other refuses such a call before it gets here, and Envoy lets
+// the request pass.
+//
 // Where nothing can be decided (no rules are loaded yet) the call fails with UNAVAILABLE,
 // and Envoy does what failure_mode_deny says. A domain that has no rules, and a descriptor
 // to which none applies, are OK without a current_limit, as with the reference.
@@ -69,7 +74,7 @@ var _ rlsv3.RateLimitServiceServer = (*Service)(nil)
 // New returns the service over an API, whose limiter and metrics it shares.
 func New(api *httpapi.API) *Service { return &Service{surface: api.Surface("grpc")} }
 
-// Register has a server serve it.
+// Register has a server serve it, which was made with envoytext.ServerOption.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	rlsv3.RegisterRateLimitServiceServer(server, s)
 }

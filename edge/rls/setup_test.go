@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rls"
@@ -27,6 +28,7 @@ var at = time.Date(2026, 1, 1, 0, 0, 15, 0, time.UTC)
 type bench struct {
 	testing.TB
 	rlsv3.RateLimitServiceClient
+	conn     *grpc.ClientConn
 	registry *prometheus.Registry
 	now      time.Time
 }
@@ -52,7 +54,7 @@ func benchOver(tb testing.TB, limiter httpapi.Limiter) *bench {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(envoytext.ServerOption())
 	rls.New(api).Register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,6 +68,7 @@ func benchOver(tb testing.TB, limiter httpapi.Limiter) *bench {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { conn.Close() })
+	b.conn = conn
 	b.RateLimitServiceClient = rlsv3.NewRateLimitServiceClient(conn)
 	return b
 }

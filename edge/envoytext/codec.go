@@ -1,0 +1,48 @@
+// Package envoytext has a gRPC server take in what Envoy writes. Envoy copies the values of
+// headers into its calls as clients wrote them, and HTTP lets those have any byte from 0x80
+// on; but a text of protocol buffers is UTF-8, and Go's refuse a message with any other
+// before its service is asked. As Envoy passes requests about which no service decides
+// (failure_mode_deny: false), one byte would turn a client's limits off.
+//
+// So texts are taken in byte for byte, as edge/httpapi takes them from requests that it sees
+// itself: the same client has one counter by both ways, and no two byte strings share one.
+// A message that is no protocol buffer stays an error. What is answered has to be UTF-8 as
+// before: Envoy refuses what is not.
+package envoytext
+
+import (
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// ServerOption has a server take in Envoy's messages whatever their texts are; others have
+// to be UTF-8, as programs can escape what is not. All calls of the server are protocol
+// buffers then, whatever their content-type says.
+func ServerOption() grpc.ServerOption {
+	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(protocodec.Name)})
+}
+
+// codec is gRPC's own, and reads again what that one refuses.
+type codec struct{ encoding.CodecV2 }
+
+var _ encoding.CodecV2 = codec{}
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	err := c.CodecV2.Unmarshal(data, v)
+	in, is := v.(proto.Message)
+	if err == nil || !is || !strings.HasPrefix(string(in.ProtoReflect().Descriptor().FullName()), "envoy.") {
+		return err
+	}
+	text := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer text.Free()
+	if Unmarshal(text.ReadOnlyData(), in) != nil {
+		return err // of the two the one that gRPC's clients know
+	}
+	return nil
+}
