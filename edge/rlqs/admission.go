@@ -18,12 +18,12 @@ const (
 	firstSpan = time.Minute
 )
 
-// check says what of a message cannot be taken in, before any of it is; and finds the
-// rules that its stream is under.
-func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateLimitQuotaUsageReports) (*limit.Namespace, error) {
-	refuse := func(err error) (*limit.Namespace, error) {
+// check says what of a message cannot be taken in, before any of it is; finds the rules that
+// its stream is under; and says of each of its buckets whether it gets a place.
+func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateLimitQuotaUsageReports) (*limit.Namespace, []refusal, error) {
+	refuse := func(err error) (*limit.Namespace, []refusal, error) {
 		b.metrics.refused.WithLabelValues(refusedInvalid).Inc()
-		return nil, err
+		return nil, nil, err
 	}
 	domain := in.GetDomain()
 	switch {
@@ -39,15 +39,16 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 	switch {
 	case ns == nil:
 		b.metrics.refused.WithLabelValues(refusedDomain).Inc()
-		return nil, status.Errorf(codes.NotFound, "domain: there are no rules for %q (it is the namespace: of a rules file)", shortened(domain))
+		return nil, nil, status.Errorf(codes.NotFound, "domain: there are no rules for %q (it is the namespace: of a rules file)", shortened(domain))
 	case ns.Descriptors() != nil:
 		b.metrics.refused.WithLabelValues(refusedDomain).Inc()
-		return nil, status.Errorf(codes.FailedPrecondition, "domain: %q has envoyproxy/ratelimit's configuration, whose descriptors have an order, as the entries of a bucket_id have not (edge import envoy makes rules of it)", shortened(domain))
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "domain: %q has envoyproxy/ratelimit's configuration, whose descriptors have an order, as the entries of a bucket_id have not (edge import envoy makes rules of it)", shortened(domain))
 	}
 	if n := len(in.GetBucketQuotaUsages()); n > maxUsages {
 		return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages: %d are too many (%d at the most)", n, maxUsages))
 	}
-	named, fresh := map[string]bool{}, 0
+	named, fresh := map[string]bool{}, []string(nil)
+	names, why := make([]string, len(in.GetBucketQuotaUsages())), make([]refusal, len(in.GetBucketQuotaUsages()))
 	for i, usage := range in.GetBucketQuotaUsages() {
 		if err := validID(i, usage.GetBucketId()); err != nil {
 			return refuse(err)
@@ -58,45 +59,57 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 		name, span := nameOf(domain, usage.BucketId), firstSpan
 		if sub, known := s.subs[name]; known {
 			span = max(time.Second, now.Sub(sub.demand.heard))
-		} else if !named[name] {
-			fresh++
+		} else if why[i] = refusalOf(usage.BucketId); why[i] == placed && !named[name] {
+			fresh = append(fresh, name)
 		}
-		named[name] = true
+		names[i], named[name] = name, true
 		most := uint64(plausible * span.Seconds())
 		if told := crdt.SatAdd(usage.NumRequestsAllowed, usage.NumRequestsDenied); told > most {
 			return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d]: %d requests since the last report cannot be (%d at the most)", i, told, most))
 		}
 	}
-	if err := b.room(now, s, named, fresh); err != nil {
+	room, full, err := b.room(now, s, named, len(fresh))
+	if err != nil {
 		b.metrics.refused.WithLabelValues(refusedFull).Inc()
-		return nil, err
+		return nil, nil, err
 	}
-	return ns, nil
+	if room < len(fresh) {
+		late := map[string]bool{}
+		for _, name := range fresh[room:] {
+			late[name] = true
+		}
+		for i, name := range names {
+			if late[name] {
+				why[i] = full
+			}
+		}
+	}
+	return ns, why, nil
 }
 
-// room makes room for a stream's new subscriptions. Those that are at rest make way, but
-// for those that the message names.
-func (b *book) room(now time.Time, s *stream, named map[string]bool, more int) error {
-	if more == 0 {
-		return nil
-	}
-	if len(s.subs)+more > b.cfg.MaxStreamBuckets {
+// room makes room for a stream's new subscriptions, and says for how many there is, and what
+// is full where that is not all. Those that are at rest make way, but for those that the
+// message names.
+func (b *book) room(now time.Time, s *stream, named map[string]bool, more int) (int, refusal, error) {
+	if len(s.subs)+more > b.cfg.MaxStreamBuckets && now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
+		s.swept = now
 		for name, sub := range s.subs {
 			if !named[name] && now.Sub(sub.demand.used) >= restAfter {
 				b.abandon(now, sub)
 			}
 		}
 	}
-	if n := len(s.subs) + more; n > b.cfg.MaxStreamBuckets {
-		return status.Errorf(codes.ResourceExhausted, "bucket_quota_usages: %d buckets of one stream are too many (%d at the most, those without a request in %v not counted): build bucket ids from fewer values", n, b.cfg.MaxStreamBuckets, restAfter)
+	full := placed
+	if n := b.cfg.MaxStreamBuckets - len(s.subs); more > n {
+		more, full = n, refusedOfPlane
 	}
-	if n := b.subs + more; n > b.cfg.MaxBuckets {
-		return status.Errorf(codes.ResourceExhausted, "bucket_quota_usages: %d buckets of all streams are too many for this edge (%d at the most)", n, b.cfg.MaxBuckets)
+	if n := b.cfg.MaxBuckets - b.subs; more > n {
+		more, full = n, refusedOfEdge
 	}
-	if n := len(s.outbox) + more; n > 4*b.cfg.MaxStreamBuckets {
-		return status.Errorf(codes.ResourceExhausted, "%d actions wait to be read from this stream", len(s.outbox))
+	if n := len(s.outbox) + more; more > 0 && n > 4*b.cfg.MaxStreamBuckets {
+		return 0, full, status.Errorf(codes.ResourceExhausted, "%d actions wait to be read from this stream", len(s.outbox))
 	}
-	return nil
+	return more, full, nil
 }
 
 // shortened keeps what a caller wrote short in what he is told.

@@ -62,8 +62,12 @@ type stream struct {
 	host   string
 	subs   map[string]*subscription
 	outbox []action
-	wake   chan struct{} // of room for one: the outbox has something
-	closed bool
+	// waiting is how many bytes the ids of refused buckets in it have; swept is when those
+	// at rest were last looked for.
+	waiting int
+	swept   time.Time
+	wake    chan struct{} // of room for one: the outbox has something
+	closed  bool
 }
 
 // orphanKey is a bucket, and the host of a data plane whose stream ended.
@@ -173,7 +177,7 @@ func (b *book) take(now time.Time, s *stream) []action {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := s.outbox
-	s.outbox = nil
+	s.outbox, s.waiting = nil, 0
 	for i := range out {
 		sub := out[i].sub
 		if out[i].kind == kindAbandon || !sub.unsent {
@@ -193,7 +197,7 @@ func (b *book) take(now time.Time, s *stream) []action {
 }
 
 // report takes in what a data plane used. Its error is one of gRPC; nothing of the message
-// was counted then, and the stream is to end.
+// was counted then, and the stream is to end. A bucket that gets no place is none.
 func (b *book) report(now time.Time, s *stream, in *quotav3.RateLimitQuotaUsageReports) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,12 +209,16 @@ func (b *book) report(now time.Time, s *stream, in *quotav3.RateLimitQuotaUsageR
 		b.metrics.refused.WithLabelValues(refusedRules).Inc()
 		return status.Error(codes.Unavailable, "no rules are loaded yet")
 	}
-	ns, err := b.check(now, set, s, in)
+	ns, why, err := b.check(now, set, s, in)
 	if err != nil {
 		return err
 	}
 	s.domain = cmp.Or(s.domain, in.GetDomain())
-	for _, usage := range in.BucketQuotaUsages {
+	for i, usage := range in.BucketQuotaUsages {
+		if why[i] != placed {
+			b.turnAway(now, ns, s, usage, why[i])
+			continue
+		}
 		b.use(now, ns, s, usage)
 	}
 	return nil

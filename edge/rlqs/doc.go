@@ -6,7 +6,8 @@
 //
 // The stream's domain is a namespace; the entries of a bucket's id are the attributes that
 // rules see, as those of a descriptor are to edge/rls: path is read in all ways in which
-// origins read it, and remote_address is client_ip, too.
+// origins read it, and remote_address is client_ip, too. Values that are no UTF-8 get here
+// where the server was made with envoytext.ServerOption; else such a report ends its stream.
 //
 // # What is charged when
 //
@@ -18,8 +19,9 @@
 // one, as where a stream broke, nothing is given back, and the window forgets it.
 //
 //	book     who has what of which bucket; takes the time, sends nothing
-//	 ├ check    what of a message cannot be; room for its buckets
+//	 ├ check    what of a message cannot be; which of its buckets get a place
 //	 ├ report   usage: claims grants, settles those that are over, charges what is beyond
+//	 ├ turnAway usage of those that get none: it is charged, and denied once it is too much
 //	 ├ tick     rounds: what is left is shared by demand; who is idle is told to abandon
 //	 └ take     what is to be sent
 //	Service  the streams around it

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -56,10 +58,9 @@ func TestHostileReports(t *testing.T) {
 		{"an entry without a key", usage("local", map[string]string{"": "v"}, 1, 0), codes.InvalidArgument, "without a key"},
 		{"an entry without a value", usage("local", map[string]string{"user": ""}, 1, 0), codes.InvalidArgument, "without a value"},
 		{"many entries", usage("local", entries, 1, 0), codes.InvalidArgument, "33 entries are too many"},
-		{"a long entry", usage("local", map[string]string{"user": strings.Repeat("x", maxIDBytes)}, 1, 0), codes.InvalidArgument, "bytes are too many"},
+		{"a key that is no text", usage("local", map[string]string{"\xff": "v"}, 1, 0), codes.InvalidArgument, `the key "\xff" is not UTF-8`},
 		{"time goes backwards", elapsed(durationpb.New(-time.Second)), codes.InvalidArgument, "time_elapsed"},
 		{"no time", elapsed(&durationpb.Duration{Seconds: math.MaxInt64, Nanos: -5}), codes.InvalidArgument, "time_elapsed"},
-		{"too many buckets", many(101, "u"), codes.ResourceExhausted, "101 buckets of one stream are too many (100"},
 		{"too many reports", many(maxUsages+1, "u"), codes.InvalidArgument, "are too many"},
 		{"the last of many", &quotav3.RateLimitQuotaUsageReports{Domain: "local", BucketQuotaUsages: append(many(50, "u").BucketQuotaUsages, usage("", nil, 1, 0).BucketQuotaUsages...)}, codes.InvalidArgument, "[50].bucket_id"},
 		{"nobody used anything", usage("local", user, 0, 0), codes.OK, ""},
@@ -108,15 +109,16 @@ func TestBoundedBuckets(t *testing.T) {
 		w.book.take(w.now, first)
 		w.now = w.now.Add(restAfter)
 	}
-	if err := w.book.report(w.now.Add(-1), first, many(1, "fresh")); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one more while none is at rest: %v", err)
+	turned := func(why refusal) float64 { return testutil.ToFloat64(w.book.metrics.turnedAway[why]) }
+	if err := w.book.report(w.now.Add(-1), first, many(1, "fresh")); err != nil || len(first.subs) != 100 || turned(refusedOfPlane) != 1 {
+		t.Errorf("one more while none is at rest: %v, %d buckets, %v turned away", err, len(first.subs), turned(refusedOfPlane))
 	}
 	second, _ := w.book.open("b")
-	if err := w.book.report(w.now, second, many(51, "other")); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "all streams") {
-		t.Errorf("51 more of 150 in all, with 100: %v", err)
+	if err := w.book.report(w.now, second, many(51, "other")); err != nil || w.book.subs != 150 || turned(refusedOfEdge) != 1 {
+		t.Errorf("51 more of 150 in all, with 100: %v, %d, %v turned away", err, w.book.subs, turned(refusedOfEdge))
 	}
-	if err := w.book.report(w.now, second, many(50, "other")); err != nil {
-		t.Errorf("50 more of 150 in all, with 100: %v", err)
+	if err := w.book.report(w.now, second, many(50, "other")); err != nil || w.book.subs != 150 || turned(refusedOfEdge) != 1 {
+		t.Errorf("the 50 that have a place: %v, %d, %v turned away", err, w.book.subs, turned(refusedOfEdge))
 	}
 	third, _ := w.book.open("c")
 	if _, err := w.book.open("d"); status.Code(err) != codes.ResourceExhausted {
@@ -199,6 +201,9 @@ func FuzzReports(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	raw := []byte(strings.Replace(string(must(proto.Marshal(usage("local", map[string]string{"user": "#"}, 50, 2)))), "#", "\xff", 1))
+	f.Add(raw, raw, uint32(2000))
+	f.Add(must(proto.Marshal(many(13, "u"))), must(proto.Marshal(usage("local", map[string]string{"user": strings.Repeat("x", maxIDBytes)}, 50, 2))), uint32(10))
 	f.Fuzz(func(t *testing.T, first, second []byte, ms uint32) {
 		b := newBook(node, Config{MaxStreamBuckets: 10, MaxBuckets: 12}.withDefaults())
 		st, err := b.open("a")
@@ -208,7 +213,7 @@ func FuzzReports(f *testing.F) {
 		now := start
 		for _, text := range [][]byte{first, second} {
 			in := &quotav3.RateLimitQuotaUsageReports{}
-			if proto.Unmarshal(text, in) != nil {
+			if envoytext.Unmarshal(text, in) != nil {
 				return // gRPC refuses it before it is ours to take in
 			}
 			subs := b.subs

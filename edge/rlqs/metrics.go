@@ -18,6 +18,7 @@ type metrics struct {
 	granted, returned, beyond       prometheus.Counter
 	assignments                     [kinds]prometheus.Counter
 	refused                         *prometheus.CounterVec
+	turnedAway                      [refusals]prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -31,13 +32,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	assignments := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_rlqs_assignments_total", Help: "What data planes were told over RLQS: tokens, deny (there is no room), cut_off (the edge cannot hear of the others that share the limit, and on_partition: closed denies then), allow (no rule applies), abandon (the bucket was idle).",
 	}, []string{"kind"})
+	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_rlqs_turned_away_total",
+		Help: "Reports of buckets that got no place, and so no tokens, over RLQS, by why: long (the bucket's id is longer than 2 KiB), text (a value of it is not UTF-8), stream_full or edge_full (there are too many buckets). What they used is charged.",
+	}, []string{"reason"})
 	m := &metrics{
 		streams:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_streams", Help: "Streams of data planes that are open."}),
 		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_subscriptions", Help: "Buckets that data planes have subscribed to, each counted once a stream."}),
 		buckets:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_buckets", Help: "Different buckets among the subscriptions."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_rlqs_refused_total",
-			Help: "Streams that were ended, by why: invalid (a report that cannot be), domain (it has no rules that could be asked), no_rules (none are loaded yet), buckets or streams (there are too many).",
+			Help: "Streams that were ended, by why: invalid (a report that cannot be), domain (it has no rules that could be asked), no_rules (none are loaded yet), buckets (the stream is not read), streams (there are too many).",
 		}, []string{"reason"}),
 		allowed: usage.WithLabelValues("allowed"), denied: usage.WithLabelValues("denied"),
 		granted: tokens.WithLabelValues("granted"), returned: tokens.WithLabelValues("returned"), beyond: tokens.WithLabelValues("beyond"),
@@ -45,8 +50,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for k := kindTokens; k < kinds; k++ {
 		m.assignments[k] = assignments.WithLabelValues(kindNames[k])
 	}
+	for r := placed + 1; r < refusals; r++ {
+		m.turnedAway[r] = turnedAway.WithLabelValues(refusalNames[r])
+	}
 	if reg != nil {
-		reg.MustRegister(usage, tokens, assignments, m.streams, m.subscriptions, m.buckets, m.refused)
+		reg.MustRegister(usage, tokens, assignments, turnedAway, m.streams, m.subscriptions, m.buckets, m.refused)
 	}
 	return m
 }

@@ -38,7 +38,8 @@ type Config struct {
 
 	// MaxStreams, MaxStreamBuckets and MaxBuckets bound the streams, the buckets of each,
 	// and those of all (one that several streams have counts with each). Defaults: 4,096,
-	// 10,000 and 200,000. One takes about 1 kB.
+	// 10,000 and 200,000. One takes about 1 kB. A stream beyond is ended; a bucket beyond
+	// gets no tokens, and what it used is charged.
 	MaxStreams, MaxStreamBuckets, MaxBuckets int
 
 	// Logger gets panics. Default: nowhere.
@@ -112,7 +113,7 @@ func New(limiter Limiter, cfg Config) (*Service, error) {
 	return &Service{book: newBook(limiter, cfg), log: cfg.Logger, draining: make(chan struct{})}, nil
 }
 
-// Register has a server serve it.
+// Register has a server serve it, which was made with envoytext.ServerOption.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	quotav3.RegisterRateLimitQuotaServiceServer(server, s)
 }
@@ -150,7 +151,7 @@ func (s *Service) panicked(p any) {
 
 // StreamRateLimitQuotas serves one data plane. It ends with INVALID_ARGUMENT, NOT_FOUND or
 // FAILED_PRECONDITION where its reports cannot be taken in, RESOURCE_EXHAUSTED where there
-// are too many, UNAVAILABLE where there are no rules yet or the edge drains, and INTERNAL
+// are too many streams or it does not read, UNAVAILABLE where there are no rules yet or the edge drains, and INTERNAL
 // where this package has a bug.
 func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	st, err := s.book.open(hostOf(call.Context()))

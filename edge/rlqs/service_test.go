@@ -13,9 +13,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
@@ -31,6 +33,7 @@ type place struct {
 	testing.TB
 	service *rlqs.Service
 	client  quotav3.RateLimitQuotaServiceClient
+	conn    *grpc.ClientConn
 	address string
 	server  *grpc.Server
 }
@@ -57,7 +60,7 @@ func newPlace(t *testing.T, cfg rlqs.Config, rules ...limit.RuleSpec) *place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	p.client = quotav3.NewRateLimitQuotaServiceClient(conn)
+	p.conn, p.client = conn, quotav3.NewRateLimitQuotaServiceClient(conn)
 	return p
 }
 
@@ -68,7 +71,7 @@ func (p *place) serve() {
 	if err != nil {
 		p.Fatal(err)
 	}
-	p.address, p.server = listener.Addr().String(), grpc.NewServer()
+	p.address, p.server = listener.Addr().String(), grpc.NewServer(envoytext.ServerOption())
 	p.service.Register(p.server)
 	server := p.server
 	go func() { _ = server.Serve(listener) }() // Stop ends it
@@ -147,8 +150,8 @@ func exhausted(planes []*dataplane.Plane) bool {
 // TestStreamsThatAreRefused: a data plane is told why.
 func TestStreamsThatAreRefused(t *testing.T) {
 	p := newPlace(t, rlqs.Config{MaxStreamBuckets: 1}, hourly(10))
-	other := settings()
-	other.Domain = "elsewhere"
+	other, wrong := settings(), settings()
+	other.Domain, wrong.Domain = "elsewhere", ""
 	for _, c := range []struct {
 		name     string
 		settings dataplane.Settings
@@ -156,7 +159,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 		says     string
 	}{
 		{"another domain", other, codes.NotFound, `no rules for "elsewhere"`},
-		{"two buckets", settings(), codes.ResourceExhausted, "2 buckets of one stream are too many"},
+		{"no domain", wrong, codes.InvalidArgument, "domain: is missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			told := make(chan error, 100)
@@ -179,6 +182,55 @@ func TestStreamsThatAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestClientsEndNoStream: whatever a client has a data plane report, the buckets of others
+// are assigned theirs, and his is charged and denied as far as it can be named.
+func TestClientsEndNoStream(t *testing.T) {
+	p := newPlace(t, rlqs.Config{MaxStreamBuckets: 1}, hourly(10))
+	lets := settings()
+	lets.NoAssignment = nil
+	ended := make(chan error, 100)
+	plane := p.run(lets, func(err error) { ended <- err })
+	plane.Allow(time.Now(), user)
+	until(t, "the first is assigned", func() bool { return plane.Strategy(time.Now(), user).GetTokenBucket() != nil })
+	for _, other := range []string{"u2", strings.Repeat("x", 3000)} {
+		until(t, "what is too much is denied", func() bool {
+			id := map[string]string{"user": other}
+			plane.Allow(time.Now(), id)
+			plane.Allow(time.Now(), user)
+			return plane.Strategy(time.Now(), id).GetBlanketRule() == typev3.RateLimitStrategy_DENY_ALL && plane.Strategy(time.Now(), id) != nil
+		})
+	}
+	call, err := p.conn.NewStream(t.Context(), &quotav3.RateLimitQuotaService_ServiceDesc.Streams[0], quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, grpc.ForceCodec(wire{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two buckets, of which one is user=\xff, as Envoy writes it.
+	if err := call.SendMsg("\x0a\x05local\x12\x0f\x0a\x0b\x0a\x09\x0a\x04user\x12\x01\xff\x18\x05\x12\x0f\x0a\x0b\x0a\x09\x0a\x04user\x12\x01v\x18\x05"); err != nil {
+		t.Fatal(err)
+	}
+	var told string
+	if err := call.RecvMsg(&told); err != nil || !strings.Contains(told, "v") || strings.Contains(told, "\xff") {
+		t.Errorf("beside a bucket that cannot be named the other is told %q, %v", told, err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the stream ends with %v", err)
+	default:
+	}
+}
+
+// wire is a codec of messages as they are on the wire.
+type wire struct{}
+
+func (wire) Marshal(v any) ([]byte, error) { return []byte(v.(string)), nil }
+func (wire) Unmarshal(text []byte, v any) error {
+	*(v.(*string)) = string(text)
+	return nil
+}
+func (wire) Name() string { return "proto" }
+
+var _ encoding.Codec = wire{}
 
 // TestDrain: streams end, assignments hold on, and the server can stop.
 func TestDrain(t *testing.T) {
