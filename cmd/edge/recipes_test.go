@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -181,8 +182,15 @@ func TestRecipesForEnvoy(t *testing.T) {
 	read(t, documents(t, "envoy/quota.yaml")[0], &hcmv3.HttpFilter{})
 	quota := &hcmv3.HttpFilter{}
 	read(t, documents(t, "envoy/quota.yaml")[0], quota)
-	if err := quota.GetTypedConfig().UnmarshalTo(&quotafilterv3.RateLimitQuotaFilterConfig{}); err != nil {
+	filter := &quotafilterv3.RateLimitQuotaFilterConfig{}
+	if err := quota.GetTypedConfig().UnmarshalTo(filter); err != nil {
 		t.Fatal(err)
+	}
+	users := filter.GetBucketMatchers().GetMatcherList().GetMatchers()[0].GetPredicate().GetSinglePredicate().GetValueMatch().GetSafeRegex().GetRegex()
+	for user, is := range map[string]bool{"u1": true, "a@b.example": true, "": false, "\xff": false, "no name": false, "caf\u00e9": false, strings.Repeat("x", 257): false} {
+		if got := regexp.MustCompile("^(?:" + users + ")$").MatchString(user); got != is {
+			t.Errorf("%.9q has a bucket of its own: %v, want %v", user, got, is)
+		}
 	}
 	for name, of := range map[string]func(*testing.T) recipe{"envoy": ofEnvoy, "istio": ofIstio} {
 		t.Run(name, func(t *testing.T) {

@@ -53,8 +53,7 @@ func TestHostileReports(t *testing.T) {
 		{"a huge number", usage("local", user, math.MaxUint64, 0), codes.InvalidArgument, "cannot be"},
 		{"huge numbers that add up to little", usage("local", user, math.MaxUint64, 2), codes.InvalidArgument, "cannot be"},
 		{"huge denials", usage("local", user, 0, math.MaxUint64), codes.InvalidArgument, "cannot be"},
-		{"no bucket id", &quotav3.RateLimitQuotaUsageReports{Domain: "local", BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{}}}, codes.InvalidArgument, "[0].bucket_id.bucket: is empty"},
-		{"an empty bucket id", usage("local", map[string]string{}, 1, 0), codes.InvalidArgument, "is empty"},
+		{"no bucket id", &quotav3.RateLimitQuotaUsageReports{Domain: "local", BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{}}}, codes.InvalidArgument, "[0].bucket_id: is missing"},
 		{"an entry without a key", usage("local", map[string]string{"": "v"}, 1, 0), codes.InvalidArgument, "without a key"},
 		{"an entry without a value", usage("local", map[string]string{"user": ""}, 1, 0), codes.InvalidArgument, "without a value"},
 		{"many entries", usage("local", entries, 1, 0), codes.InvalidArgument, "33 entries are too many"},
@@ -62,7 +61,7 @@ func TestHostileReports(t *testing.T) {
 		{"time goes backwards", elapsed(durationpb.New(-time.Second)), codes.InvalidArgument, "time_elapsed"},
 		{"no time", elapsed(&durationpb.Duration{Seconds: math.MaxInt64, Nanos: -5}), codes.InvalidArgument, "time_elapsed"},
 		{"too many reports", many(maxUsages+1, "u"), codes.InvalidArgument, "are too many"},
-		{"the last of many", &quotav3.RateLimitQuotaUsageReports{Domain: "local", BucketQuotaUsages: append(many(50, "u").BucketQuotaUsages, usage("", nil, 1, 0).BucketQuotaUsages...)}, codes.InvalidArgument, "[50].bucket_id"},
+		{"the last of many", &quotav3.RateLimitQuotaUsageReports{Domain: "local", BucketQuotaUsages: append(many(50, "u").BucketQuotaUsages, usage("", map[string]string{"": "v"}, 1, 0).BucketQuotaUsages...)}, codes.InvalidArgument, "[50].bucket_id"},
 		{"nobody used anything", usage("local", user, 0, 0), codes.OK, ""},
 		{"no reports", &quotav3.RateLimitQuotaUsageReports{Domain: "local"}, codes.OK, ""},
 	} {

@@ -58,8 +58,8 @@ func validID(at int, id *quotav3.BucketId) error {
 		}
 	}
 	switch n := len(id.GetBucket()); {
-	case n == 0:
-		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: is empty (a bucket_id_builder makes it; its entries are the attributes that rules see)", at)
+	case id == nil:
+		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id: is missing (a bucket_id_builder makes it; its entries are the attributes that rules see)", at)
 	case n > maxEntries:
 		return status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d].bucket_id.bucket: %d entries are too many (%d at the most)", at, n, maxEntries)
 	}

@@ -17,13 +17,14 @@ type refusal uint8
 const (
 	placed         refusal = iota // it has one
 	refusedLong                   // its id is longer than maxIDBytes
+	refusedEmpty                  // its id has no entry (an Envoy makes none of an empty header), so no answer can name it
 	refusedText                   // a value of its id is not UTF-8, so no answer can name it
 	refusedOfPlane                // its stream has as many as it may
 	refusedOfEdge                 // all streams have
 	refusals
 )
 
-var refusalNames = [refusals]string{"placed", "long", "text", "stream_full", "edge_full"}
+var refusalNames = [refusals]string{"placed", "long", "empty", "text", "stream_full", "edge_full"}
 
 // maxWaiting bounds the ids of refused buckets that wait in a stream to be told so.
 const maxWaiting = 1 << 20
@@ -31,7 +32,10 @@ const maxWaiting = 1 << 20
 // refusalOf says why a bucket with that id, which is valid, can have no place whatever room
 // there is.
 func refusalOf(id *quotav3.BucketId) refusal {
-	if idBytes(id) > maxIDBytes {
+	switch {
+	case len(id.Bucket) == 0:
+		return refusedEmpty
+	case idBytes(id) > maxIDBytes:
 		return refusedLong
 	}
 	for _, value := range id.Bucket {
@@ -64,7 +68,7 @@ func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quota
 		b.charge(now, ns, sub.bucket, beyond)
 	}
 	size := idBytes(in.BucketId)
-	if why == refusedText || s.waiting+size > maxWaiting || len(s.outbox) >= 2*b.cfg.MaxStreamBuckets { // the other half is for those that have a place
+	if why == refusedText || why == refusedEmpty || s.waiting+size > maxWaiting || len(s.outbox) >= 2*b.cfg.MaxStreamBuckets { // the other half is for those that have a place
 		return
 	}
 	to := kindDeny

@@ -106,14 +106,14 @@ func TestClientsAreTurnedAway(t *testing.T) {
 
 // The others of a message are answered.
 func TestTheOthersAreAssigned(t *testing.T) {
-	for _, bad := range []string{strings.Repeat("x", maxIDBytes), "\xff"} {
+	for _, bad := range []map[string]string{{"user": strings.Repeat("x", maxIDBytes)}, {"user": "\xff"}, {}} {
 		w := newWorld(t, Config{}, perUser(fixed(10, time.Hour)))
 		st, _ := w.book.open("a")
-		if err := w.book.report(w.now, st, message(usage("", map[string]string{"user": bad}, 1, 0), usage("", user, 1, 0))); err != nil {
+		if err := w.book.report(w.now, st, message(usage("", bad, 1, 0), usage("", user, 1, 0))); err != nil {
 			t.Fatal(err)
 		}
 		if s := w.strategies(st)["u1"]; s.GetTokenBucket().GetMaxTokens() == 0 {
-			t.Errorf("beside %.9q the other is told %v", bad, s)
+			t.Errorf("beside %.20v the other is told %v", bad, s)
 		}
 	}
 }
