@@ -44,7 +44,8 @@ type action struct {
 //
 // A data plane goes on with the bucket that it has where a strategy is the same as the one
 // before, so each bucket of tokens differs from the last one in how long it takes to get
-// one more, by a whole second, as data planes may keep no less.
+// one more: by a whole second, as data planes may keep no less, and by nanoseconds, as Envoy
+// looks at these alone when it asks whether two are the same.
 func (a *action) message() *quotav3.RateLimitQuotaResponse_BucketAction {
 	out := &quotav3.RateLimitQuotaResponse_BucketAction{BucketId: a.sub.bucket.id}
 	if a.kind == kindAbandon {
@@ -58,7 +59,7 @@ func (a *action) message() *quotav3.RateLimitQuotaResponse_BucketAction {
 	case kindTokens:
 		strategy.Strategy = &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
 			MaxTokens: uint32(a.tokens), TokensPerFill: wrapperspb.UInt32(1),
-			FillInterval: durationpb.New(refillAfter + time.Duration(a.serial%3600)*time.Second),
+			FillInterval: durationpb.New(refillAfter + time.Duration(a.serial%3600)*time.Second + time.Duration(a.serial)%time.Second),
 		}}
 	case kindDeny, kindCutOff:
 		strategy.Strategy = &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_DENY_ALL}
