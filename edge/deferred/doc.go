@@ -13,6 +13,10 @@
 // be done twice: methods that HTTP calls idempotent (RFC 9110, section 9.2.2), and others
 // only with an Idempotency-Key of the client's own, which the upstream is to heed.
 //
+// While its worker lives, and JetStream hears of it, it is that one's alone: none waits for a
+// worker that is busy, and one whose status says that it is running, and was written less
+// than a lease ago, is put off. The clocks of a region's edges are to agree on that.
+//
 // A request is published first, and its status written then: what is refused leaves nothing
 // behind, and what is cut off between the two is a dead letter, as its client was not told
 // that it waits. Workers put off what has no status yet.

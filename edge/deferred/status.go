@@ -35,7 +35,8 @@ type Status struct {
 	Reason   string    `json:"reason,omitempty"`
 	Accepted time.Time `json:"accepted"`
 	Expires  time.Time `json:"expires"`
-	Updated  time.Time `json:"updated"`
+	// Updated is when this was written; while it is running, again and again.
+	Updated time.Time `json:"updated"`
 
 	revision uint64
 }

@@ -47,6 +47,10 @@ const (
 	retryMost  = time.Minute
 	// pullWait is for how long a worker that lost JetStream waits before it looks anew.
 	pullWait = time.Second
+	// pullTime is how long a pull waits for requests; one of which nothing is heard for twice
+	// pullHeartbeat is lost, as with a connection, and another takes its place.
+	pullTime      = 10 * time.Second
+	pullHeartbeat = 2 * time.Second
 	// unclaimedLeast is how often a request that has no status is met before it is given up.
 	unclaimedLeast = 4
 )
@@ -54,12 +58,40 @@ const (
 // Work does what waits until ctx ends, so many at a time, and returns when all have ended.
 // Several may work, in several processes.
 func (q *Queue) Work(ctx context.Context, workers int, send Send) {
-	workers = max(1, workers)
-	lanes := newLanes(workers)
+	crew := &crew{idle: make(chan struct{}, max(1, workers)), lanes: newLanes(max(1, workers)), send: send}
+	for range cap(crew.idle) {
+		crew.idle <- struct{}{}
+	}
+	defer crew.busy.Wait()
 	for ctx.Err() == nil {
-		if err := q.work(ctx, workers, lanes, send); err != nil && ctx.Err() == nil {
+		if err := q.work(ctx, crew); err != nil && ctx.Err() == nil {
 			q.log.Warn("deferred requests wait", "err", err)
 			pause(ctx, pullWait)
+		}
+	}
+}
+
+// crew is the workers of a queue in a process.
+type crew struct {
+	idle  chan struct{} // has one for each worker that has nothing to do
+	busy  sync.WaitGroup
+	lanes *lanes
+	send  Send
+}
+
+// free waits for a worker that has nothing to do, and takes it, with all others that have
+// nothing either; 0: ctx has ended.
+func (c *crew) free(ctx context.Context) int {
+	select {
+	case <-ctx.Done():
+		return 0
+	case <-c.idle:
+	}
+	for n := 1; ; n++ {
+		select {
+		case <-c.idle:
+		default:
+			return n
 		}
 	}
 }
@@ -73,8 +105,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// work does what waits until ctx ends or JetStream is lost.
-func (q *Queue) work(ctx context.Context, workers int, lanes *lanes, send Send) error {
+// work does what waits until ctx ends or JetStream is lost. It asks for as many requests as
+// there are workers without one, and each begins as it comes: one that waited here for a
+// worker longer than its lease would be another edge's as well.
+func (q *Queue) work(ctx context.Context, crew *crew) error {
 	at, cancel := q.bounded(ctx)
 	consumer, err := q.js.CreateOrUpdateConsumer(at, q.stream, jetstream.ConsumerConfig{
 		Durable: "replay", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.cfg.Lease,
@@ -84,34 +118,42 @@ func (q *Queue) work(ctx context.Context, workers int, lanes *lanes, send Send) 
 	if err != nil {
 		return unavailable("make the consumer", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(workers), jetstream.PullExpiry(10*time.Second))
-	if err != nil {
-		return unavailable("pull", err)
+	for err == nil {
+		n := crew.free(ctx)
+		if n == 0 {
+			return nil
+		}
+		if n, err = q.pull(ctx, consumer, crew, n); err != nil {
+			err = unavailable("pull", err)
+		}
+		for range n {
+			crew.idle <- struct{}{}
+		}
 	}
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
-	defer messages.Stop()
-	var busy sync.WaitGroup
-	defer busy.Wait()
-	lost := make(chan error, workers)
-	for range workers {
-		busy.Go(func() {
-			for {
-				m, err := messages.Next()
-				switch {
-				case err == nil:
-					q.handle(ctx, m, lanes, send)
-				case errors.Is(err, jetstream.ErrNoHeartbeat) && ctx.Err() == nil:
-					// The client pulls again by itself.
-				default:
-					messages.Stop()
-					lost <- err
-					return
-				}
-			}
+	return err
+}
+
+// pull has so many workers do a request each, and returns how many got none, in time or as
+// JetStream is lost.
+func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, workers int) (int, error) {
+	at, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	batch, err := from.Fetch(workers, jetstream.FetchContext(at), jetstream.FetchHeartbeat(pullHeartbeat))
+	if err != nil {
+		return workers, err
+	}
+	for m := range batch.Messages() {
+		workers--
+		// Work waits for it; its send ends with ctx.
+		crew.busy.Go(func() {
+			defer func() { crew.idle <- struct{}{} }()
+			q.handle(ctx, m, crew.lanes, crew.send)
 		})
 	}
-	return unavailable("pull", <-lost)
+	if err = batch.Error(); errors.Is(err, jetstream.ErrNoHeartbeat) || at.Err() != nil {
+		err = nil // the next pull tells
+	}
+	return workers, err
 }
 
 // handle does one request, or puts it off, or gives it up.
@@ -145,6 +187,10 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send 
 		return
 	case s.over(): // a worker died after it had noted that, or the reply got lost
 		q.settle(m.Ack(), r)
+		return
+	}
+	if left := q.held(&s); left > 0 {
+		q.settle(m.NakWithDelay(left), r)
 		return
 	}
 	switch now := q.cfg.Now(); {
@@ -219,41 +265,6 @@ func (q *Queue) unclaimed(ctx context.Context, m jetstream.Msg, r *Request) {
 		return
 	}
 	q.giveUp(ctx, m, r, &s, reasonUnclaimed)
-}
-
-// attempt sends a request, and keeps it from other workers meanwhile.
-func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Status, turn *turn, send Send) (out Outcome) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		renew := time.NewTicker(q.cfg.Lease / 3)
-		defer renew.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-renew.C:
-				_ = m.InProgress() // if it is lost, so may the lease be: what is noted decides
-			}
-		}
-	}()
-	began := false
-	defer func() {
-		out.Began = began
-		if p := recover(); p != nil {
-			out = Outcome{Began: began, Err: fmt.Errorf("panic: %v", p)}
-		}
-	}()
-	return send(ctx, &Attempt{r, func() error {
-		s.State, s.Tries = Running, s.Tries+1
-		if err := q.note(ctx, r.ID, s); err != nil { // another worker has it, or nobody could know of this one
-			s.Tries--
-			return err
-		}
-		began = true
-		turn.begins()
-		return nil
-	}})
 }
 
 // giveUp makes a dead letter of a request.
