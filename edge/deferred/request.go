@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,9 +25,9 @@ type Request struct {
 	Tenant   string // whose queue it stands in; anything
 	Client   string // the address and port that it came from, as in http.Request.RemoteAddr
 	Accepted time.Time
-	Expires  time.Time // when it is dead, if it was not done by then
-	HTTP     *http.Request
-	Body     []byte // of HTTP, whose own is not read
+	Expires  time.Time     // when it is dead, if it was not done by then
+	HTTP     *http.Request // TLS is not nil where it came over that; of one that waited it says no more
+	Body     []byte        // of HTTP, whose own is not read
 }
 
 // NewID is an id for a request.
@@ -49,6 +50,7 @@ const IdempotencyKey = "Idempotency-Key"
 const (
 	headerTenant   = "Sg-Tenant"
 	headerClient   = "Sg-Client"
+	headerScheme   = "Sg-Scheme" // "https": it came over TLS of the edge's own; none: it did not
 	headerAccepted = "Sg-Accepted"
 	headerExpires  = "Sg-Expires"
 	headerReason   = "Sg-Reason" // of a dead letter
@@ -87,6 +89,9 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	m.Header.Set(jetstream.MsgIDHeader, r.ID)
 	m.Header.Set(headerTenant, strconv.Quote(r.Tenant))
 	m.Header.Set(headerClient, r.Client)
+	if r.HTTP.TLS != nil {
+		m.Header.Set(headerScheme, "https")
+	}
 	m.Header.Set(headerAccepted, r.Accepted.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(headerExpires, r.Expires.UTC().Format(time.RFC3339Nano))
 	return m, nil
@@ -118,5 +123,8 @@ func requestOf(h nats.Header, payload []byte) (*Request, error) {
 		return bad("payload", err)
 	}
 	r.HTTP.Body, r.HTTP.RemoteAddr = http.NoBody, r.Client
+	if h.Get(headerScheme) == "https" { // which the upstream is told again
+		r.HTTP.TLS = &tls.ConnectionState{HandshakeComplete: true}
+	}
 	return r, nil
 }

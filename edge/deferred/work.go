@@ -291,6 +291,9 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 	for _, name := range []string{jetstream.MsgIDHeader, headerTenant, headerClient, headerAccepted, headerExpires} {
 		letter.Header.Set(name, m.Headers().Get(name))
 	}
+	if scheme := m.Headers().Get(headerScheme); scheme != "" {
+		letter.Header.Set(headerScheme, scheme)
+	}
 	letter.Header.Set(headerReason, strconv.Quote(reason))
 	letter.Header.Set(headerTries, strconv.Itoa(tries))
 	if _, err := q.js.PublishMsg(ctx, letter, jetstream.WithExpectStream(q.dead)); err != nil {
