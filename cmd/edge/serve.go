@@ -188,7 +188,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 				return errors.Join(fmt.Errorf("%w: proxy.defer: %w", cli.ErrInvalidConfig, err), front.Stop(), nodes.Stop())
 			}
 			front.Go("deferred requests", func(ctx context.Context) error {
-				waiting.Run(ctx, js, deferredConfig(s.Region, &s.Proxy.Defer, log), s.Proxy.Defer.Workers)
+				waiting.Run(ctx, js, deferredConfig(s.Region, &s.Proxy, log), s.Proxy.Defer.Workers)
 				return nil
 			})
 		}

@@ -42,8 +42,9 @@ func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, 
 }
 
 // deferredConfig is what the settings say of requests that wait.
-func deferredConfig(region string, s *configs.ProxyDefer, log *slog.Logger) deferred.Config {
-	return deferred.Config{Region: region, PerTenant: s.PerKey, Bytes: s.MaxBytes, Replicas: s.Replicas, Tries: s.Tries, Longest: limit.LongestDefer, Logger: log}
+func deferredConfig(region string, p *configs.ProxySettings, log *slog.Logger) deferred.Config {
+	s := &p.Defer
+	return deferred.Config{Region: region, Upstream: p.Upstream.String(), PerTenant: s.PerKey, Bytes: s.MaxBytes, Replicas: s.Replicas, Tries: s.Tries, Longest: limit.LongestDefer, Logger: log}
 }
 
 // deferredFront is what the settings say of what is kept of them, and of how they are done:

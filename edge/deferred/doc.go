@@ -2,6 +2,9 @@
 // has: the client is told 202 and where to look, and a worker sends what waits through the
 // same limits, to the same upstream.
 //
+// The queue is the region's: an edge does what was kept for the upstream that it has itself,
+// by the URL of that, and leaves the rest to edges that have another.
+//
 // What waits stands in a JetStream work queue of the region, on disk, so many of a tenant
 // and no more: beyond that the client is told 429, as without it. What became of a request
 // stands in a key-value bucket beside it, and what could not be done in a stream of dead

@@ -28,6 +28,9 @@ var (
 type Config struct {
 	// Region is whose queue it is: letters, digits, "-" and "_".
 	Region string
+	// Upstream is what requests are sent to. Those that were kept for another, by edges of
+	// another site of the region, are left to these. "": any will do.
+	Upstream string
 	// PerTenant is how many requests of a tenant wait at once; 0: DefaultPerTenant. Bytes
 	// is what all that wait may take on disk, and as much again what became of them, and
 	// the dead; 0: DefaultBytes.
@@ -160,6 +163,9 @@ func (q *Queue) Put(ctx context.Context, r *Request) error {
 	}
 	now := q.cfg.Now()
 	r.Accepted, r.Expires = now, earlier(r.Expires, now.Add(q.cfg.Longest))
+	if r.Upstream == "" { // a dead one that is revived has its own
+		r.Upstream = q.cfg.Upstream
+	}
 	m, err := r.message(q.subject(r.Tenant))
 	if err != nil {
 		return fmt.Errorf("deferred: %w", err)

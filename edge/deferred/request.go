@@ -23,6 +23,7 @@ import (
 type Request struct {
 	ID       string // 32 hexadecimal digits, which nobody can guess
 	Tenant   string // whose queue it stands in; anything
+	Upstream string // what it is for, as Config.Upstream says; "": nobody said
 	Client   string // the address and port that it came from, as in http.Request.RemoteAddr
 	Accepted time.Time
 	Expires  time.Time     // when it is dead, if it was not done by then
@@ -50,6 +51,7 @@ const IdempotencyKey = "Idempotency-Key"
 const (
 	headerTenant   = "Sg-Tenant"
 	headerClient   = "Sg-Client"
+	headerUpstream = "Sg-Upstream"
 	headerScheme   = "Sg-Scheme" // "https": it came over TLS of the edge's own; none: it did not
 	headerAccepted = "Sg-Accepted"
 	headerExpires  = "Sg-Expires"
@@ -89,6 +91,9 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	m.Header.Set(jetstream.MsgIDHeader, r.ID)
 	m.Header.Set(headerTenant, strconv.Quote(r.Tenant))
 	m.Header.Set(headerClient, r.Client)
+	if r.Upstream != "" {
+		m.Header.Set(headerUpstream, r.Upstream)
+	}
 	if r.HTTP.TLS != nil {
 		m.Header.Set(headerScheme, "https")
 	}
@@ -102,7 +107,7 @@ func requestOf(h nats.Header, payload []byte) (*Request, error) {
 	bad := func(what string, err error) (*Request, error) {
 		return nil, fmt.Errorf("%w: %s: %w", errMalformed, what, err)
 	}
-	r := &Request{ID: h.Get(jetstream.MsgIDHeader), Client: h.Get(headerClient)}
+	r := &Request{ID: h.Get(jetstream.MsgIDHeader), Client: h.Get(headerClient), Upstream: h.Get(headerUpstream)}
 	if !validID(r.ID) {
 		return bad(jetstream.MsgIDHeader, fmt.Errorf("%q is no id", r.ID))
 	}

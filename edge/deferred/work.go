@@ -158,6 +158,14 @@ func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, w
 
 // handle does one request, or puts it off, or gives it up.
 func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send Send) {
+	if left := q.left(m.Headers()); left > 0 && q.another(m.Headers()) {
+		wait := retryLeast
+		if at, err := m.Metadata(); err == nil {
+			wait <<= min(at.NumDelivered-1, 4)
+		}
+		q.settle(m.NakWithDelay(min(wait, left)), nil)
+		return
+	}
 	// Whether it is its turn comes first, as of many that wait it is that of few. What is at
 	// its end needs none.
 	turn := &turn{}
@@ -291,8 +299,10 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 	for _, name := range []string{jetstream.MsgIDHeader, headerTenant, headerClient, headerAccepted, headerExpires} {
 		letter.Header.Set(name, m.Headers().Get(name))
 	}
-	if scheme := m.Headers().Get(headerScheme); scheme != "" {
-		letter.Header.Set(headerScheme, scheme)
+	for _, name := range []string{headerScheme, headerUpstream} { // not all have them
+		if is := m.Headers().Get(name); is != "" {
+			letter.Header.Set(name, is)
+		}
 	}
 	letter.Header.Set(headerReason, strconv.Quote(reason))
 	letter.Header.Set(headerTries, strconv.Itoa(tries))
@@ -306,6 +316,13 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 // past its end, when it is reported.
 func (q *Queue) putOff(r *Request, asked time.Duration) time.Duration {
 	return max(retryLeast, min(asked, retryMost, r.Expires.Sub(q.cfg.Now())))
+}
+
+// another says that a request is for another upstream than this process has: it would be told
+// what is none of its business, credentials included.
+func (q *Queue) another(h nats.Header) bool {
+	is := h.Get(headerUpstream)
+	return is != "" && q.cfg.Upstream != "" && is != q.cfg.Upstream
 }
 
 // left is how long a request may still wait, by its message; 0: no longer, or there is no
