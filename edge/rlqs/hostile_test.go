@@ -203,6 +203,8 @@ func FuzzReports(f *testing.F) {
 	raw := []byte(strings.Replace(string(must(proto.Marshal(usage("local", map[string]string{"user": "#"}, 50, 2)))), "#", "\xff", 1))
 	f.Add(raw, raw, uint32(2000))
 	f.Add(must(proto.Marshal(many(13, "u"))), must(proto.Marshal(usage("local", map[string]string{"user": strings.Repeat("x", maxIDBytes)}, 50, 2))), uint32(10))
+	long := must(proto.Marshal(usage("local", map[string]string{"user": strings.Repeat("x", maxIDBytes) + "#"}, 50, 2))) // and no text
+	f.Add(must(proto.Marshal(many(13, "u"))), []byte(strings.Replace(string(long), "#", "\xff", 1)), uint32(44))
 	f.Fuzz(func(t *testing.T, first, second []byte, ms uint32) {
 		b := newBook(node, Config{MaxStreamBuckets: 10, MaxBuckets: 12}.withDefaults())
 		st, err := b.open("a")

@@ -32,16 +32,16 @@ const maxWaiting = 1 << 20
 // refusalOf says why a bucket with that id, which is valid, can have no place whatever room
 // there is.
 func refusalOf(id *quotav3.BucketId) refusal {
-	switch {
-	case len(id.Bucket) == 0:
+	if len(id.Bucket) == 0 {
 		return refusedEmpty
-	case idBytes(id) > maxIDBytes:
-		return refusedLong
 	}
-	for _, value := range id.Bucket {
-		if !utf8.ValidString(value) {
+	for key, value := range id.Bucket { // first: what is too long is answered, and of this no answer can be written
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
 			return refusedText
 		}
+	}
+	if idBytes(id) > maxIDBytes {
+		return refusedLong
 	}
 	return placed
 }
