@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // paced is one queue of 40, for tenants of three tiers.
@@ -153,12 +154,9 @@ func (w *lineWorld) told(p *inLine, what string) {
 // was told to those before him, who are still there, has flowed out; nobody waits for longer
 // than max_wait, or a window more where the clock was set back; and when all is over the queue is as a new one.
 func TestNobodyIsOvertakenInHisLine(t *testing.T) {
+	alone.Mark(t)
 	paces := []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 840 * time.Millisecond, time.Second}
-	seeds := uint64(2000)
-	if testing.Short() {
-		seeds = 200
-	}
-	for seed := range seeds {
+	for seed := range uint64(2000) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 77))
 			w := newLineWorld(t, []string{"edge", "global"}[rnd.IntN(2)], []time.Duration{0, 15 * time.Second}[rnd.IntN(2)])

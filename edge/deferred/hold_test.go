@@ -93,15 +93,7 @@ func TestBusyWorkersSendOnce(t *testing.T) {
 func TestRunningIsPutOff(t *testing.T) {
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{Lease: 2 * time.Second})
-	id := put(t, q, "acme", time.Time{})
-	s, err := q.Status(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.State, s.Tries = Running, 1
-	if err := q.note(t.Context(), id, &s); err != nil {
-		t.Fatal(err)
-	}
+	id, s := running(t, q)
 	u := newSlow(0)
 	work(t, q, u.by("other"))
 	for range 16 { // it is heard of for two leases
@@ -183,15 +175,7 @@ func TestRenewKnowsItsOwn(t *testing.T) {
 		"another's that was cut":    {Queued, 1, anothers},
 		"another's that has failed": {Queued, 2, anothers},
 	} {
-		id := put(t, q, "acme", time.Time{})
-		s, err := q.Status(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.State, s.Tries = Running, 1
-		if err := q.note(t.Context(), id, &s); err != nil {
-			t.Fatal(err)
-		}
+		id, s := running(t, q)
 		there := s
 		there.State, there.Tries = tt.state, tt.tries
 		if err := q.note(t.Context(), id, &there); err != nil {
@@ -201,4 +185,19 @@ func TestRenewKnowsItsOwn(t *testing.T) {
 			t.Errorf("%s: %v, revision %d; want %v and %d", name, got, s.revision, tt.want, there.revision)
 		}
 	}
+}
+
+// running is a request that waits, of which it is noted that a worker has it.
+func running(t *testing.T, q *Queue) (string, Status) {
+	t.Helper()
+	id := put(t, q, "acme", time.Time{})
+	s, err := q.Status(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.State, s.Tries = Running, 1
+	if err := q.note(t.Context(), id, &s); err != nil {
+		t.Fatal(err)
+	}
+	return id, s
 }
