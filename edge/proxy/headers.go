@@ -152,6 +152,10 @@ func trimLate(h http.Header) {
 // notLater is what httpguts lets be a trailer.
 var notLater = map[string]bool{"Cookie": true, "Set-Cookie": true, "Upgrade": true, "Age": true, "Date": true, "Expires": true, "Location": true, "Retry-After": true, "Vary": true}
 
+// noQuery is whether a query must not have a character (RFC 9112, section 3.2). HTTP/2 can
+// carry them, and a line of HTTP/1 with a space more is another request, or none.
+func noQuery(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }
+
 // unwritable is why a request cannot be sent on as it is; "": it can. net/http reads some
 // that it does not write, which would be taken for a fault of the upstream's, and writes
 // the host of others anew, so that the upstream would see another than the rules did.
@@ -171,6 +175,8 @@ func unwritable(r *http.Request) string {
 		return "the host has a zone, which means nothing here"
 	case r.Host == "" && r.ProtoMajor > 1:
 		return "the host is missing (:authority)"
+	case strings.ContainsFunc(r.URL.RawQuery, noQuery):
+		return "the query has a space, a # or a control character in it: they are written in escapes (%20)"
 	}
 	return ""
 }

@@ -190,6 +190,26 @@ func TestHostsThatAreWrittenOtherwise(t *testing.T) {
 	s.result("refused", 8)
 }
 
+// A query that HTTP/1 cannot carry is refused, and not written into a line of it, where
+// what stands behind a space would be read as something else.
+func TestQueriesThatCannotBeWritten(t *testing.T) {
+	s, on, _ := hostSite(t)
+	for _, c := range []struct{ path, status string }{
+		{"/?a=%20b&c[]=d|e\"'<>\\^`{}~;", "200"}, {"/?ä", "200"}, {"/?", "200"}, {"/a b", "200"}, {"/a#b", "200"},
+		{"/?a= ", "400"}, {"/? HTTP/1.1", "400"}, {"/?a#b", "400"}, {"/?#", "400"},
+	} {
+		before := on.n.Load()
+		conn := s.dialHTTP2()
+		conn.header(1, true, ":method", "GET", ":path", c.path, ":scheme", "http", ":authority", "h")
+		if got := conn.answer(); got != c.status || (on.n.Load() != before) != (got == "200") {
+			t.Errorf("%q: %s, %d went on; want %s", c.path, got, on.n.Load()-before, c.status)
+		}
+		conn.end()
+	}
+	s.sound(on)
+	s.result("refused", 4)
+}
+
 // Whatever a client of HTTP/2 writes, the proxy answers or ends the stream, in time, asks
 // the upstream for the host that it was asked for, and charges what it passed on, nothing
 // else; and a client's mistakes are no faults of the upstream's.
@@ -198,7 +218,7 @@ func FuzzHTTP2(f *testing.F) {
 		{"GET", "/", "h", "x-a", "b", "", "", ""}, {"POST", "//a/%2e%2e?b=;", "h:80", "content-length", "3", "x-sum", "abc", ""},
 		{"G T", "/", "h", "trailer", "a b", "a b", "x", ""}, {"CONNECT", "", "h:1", "te", "trailers", "", "", ""}, {"OPTIONS", "*", "a b", "connection", "x-forwarded-for", "", "", ""},
 		{"GET", "http://u:p@else/", "ä", "x-forwarded-for", "192.0.2.9", "", "", ""}, {"PUT", "/", "h", "expect", "100-continue", "content-length", "x", "\x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\x00\x00"},
-		{"GET", "/", "h", "content-length", "9", "", "x", "\x00\x00\x00\x01\x05\x00\x00\x00\x03"}, {"GET", "/", "", "host", "else", "", "", ""}, {"HEAD", "/\x00", "h", "upgrade", "h2c", "host", "", "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"},
+		{"GET", "/", "h", "content-length", "9", "", "x", "\x00\x00\x00\x01\x05\x00\x00\x00\x03"}, {"GET", "/", "", "host", "else", "", "", ""}, {"POS", "//a?b= ", "h:80", "x-a", "3", "x-sum", "abc", ""}, {"HEAD", "/\x00", "h", "upgrade", "h2c", "host", "", "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"},
 	} {
 		f.Add(seed.method, seed.path, seed.authority, seed.name, seed.value, seed.trailer, []byte(seed.body), []byte(seed.more))
 	}
