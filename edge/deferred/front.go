@@ -93,6 +93,7 @@ func NewFront(site http.Handler, cfg FrontConfig) *Front {
 // Run opens the queue, again and again until that succeeds, and has what waits done, so
 // many at a time, until ctx ends.
 func (f *Front) Run(ctx context.Context, js jetstream.JetStream, cfg Config, workers int) {
+	cfg.Metrics = f.cfg.Metrics
 	for told := false; ctx.Err() == nil; pause(ctx, pullWait) {
 		at, cancel := context.WithTimeout(ctx, DefaultLease)
 		q, err := Open(at, js, cfg)

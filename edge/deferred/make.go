@@ -70,6 +70,9 @@ func (q *Queue) make(ctx context.Context, s settings, first func(context.Context
 	if err != nil {
 		return unavailable("make bucket "+q.bucket, err)
 	}
+	if !q.markers {
+		q.log.Warn("JetStream is older than 2.11: what became of deferred requests is kept for days, and where that takes up its room no more wait", "days", int((q.cfg.Longest+q.cfg.Kept).Hours()/24))
+	}
 	return nil
 }
 

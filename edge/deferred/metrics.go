@@ -19,9 +19,11 @@ const (
 
 var resultNames = [results]string{"kept", "large", "late", "memory", "full", "away", "malformed"}
 
-// Metrics counts what a Front has wait.
+// Metrics counts what a Front has wait, and how much room there is for what became of it.
 type Metrics struct {
-	requests [results]prometheus.Counter
+	requests  [results]prometheus.Counter
+	statuses  prometheus.Gauge
+	shortened prometheus.Counter
 }
 
 // NewMetrics registers the metrics with reg; nil leaves them unexported. Registering twice
@@ -31,12 +33,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "spillgate_deferred_requests_total",
 		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
 	}, []string{"result"})
-	m := &Metrics{}
+	m := &Metrics{
+		statuses: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spillgate_deferred_statuses_used_ratio",
+			Help: "How much is taken of the room for what became of the region's deferred requests (proxy.defer.max_bytes), as this edge saw it last. Above 0.875 no more requests wait, until some of it has expired.",
+		}),
+		shortened: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillgate_deferred_statuses_shortened_total",
+			Help: "Deferred requests that are over, and whose clients can ask for less than the usual time what became of them: those of their key, or of all, come so fast that they would not find room else.",
+		}),
+	}
 	for i, name := range resultNames {
 		m.requests[i] = requests.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(requests)
+		reg.MustRegister(requests, m.statuses, m.shortened)
 	}
 	return m
 }

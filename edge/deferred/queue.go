@@ -41,7 +41,8 @@ type Config struct {
 	// Tries is how often a request is sent to an upstream that fails; 0: DefaultTries.
 	Tries int
 	// Longest is how long a request may wait at the most; 0: DefaultLongest. Kept is for
-	// how long one can ask what became of it; 0: DefaultKept.
+	// how long one can ask what became of it, where there is room for so many answers; 0:
+	// DefaultKept.
 	Longest, Kept time.Duration
 	// Timeout bounds a call to JetStream; 0: DefaultTimeout.
 	Timeout time.Duration
@@ -50,6 +51,8 @@ type Config struct {
 	Lease time.Duration
 	// Now tells the time; nil: time.Now.
 	Now func() time.Time
+	// Metrics counts; nil: it is not exported.
+	Metrics *Metrics
 	// Logger hears of what dies; nil: nobody does.
 	Logger *slog.Logger
 }
@@ -85,6 +88,11 @@ type Queue struct {
 	noted atomic.Uint64 // bytes of the bucket, when it was last looked at
 	bound atomic.Uint64 // and what it may have; 0: it was not
 	looks atomic.Int64  // when it is looked at again, ns since 1970
+
+	lives     lives
+	lifeLeast time.Duration
+	short     atomic.Int64 // when it is told again that lives are short, ns since 1970
+	crammed   atomic.Bool  // the bucket had no room, when it was last looked at
 }
 
 // Open makes the queue. Where there is one its settings stand (PerTenant, Bytes, Replicas), as
@@ -104,10 +112,13 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	def(&cfg.Kept, DefaultKept)
 	def(&cfg.Timeout, DefaultTimeout)
 	def(&cfg.Lease, DefaultLease)
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	q := &Queue{cfg: cfg, js: js, stream: "SG_DEFER_" + cfg.Region, dead: "SG_DEAD_" + cfg.Region, bucket: "SG_DEFERRED_" + cfg.Region, log: cfg.Logger}
+	q := &Queue{cfg: cfg, js: js, stream: "SG_DEFER_" + cfg.Region, dead: "SG_DEAD_" + cfg.Region, bucket: "SG_DEFERRED_" + cfg.Region, log: cfg.Logger, lifeLeast: lifeLeast}
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -39,6 +40,7 @@ type Status struct {
 	Updated time.Time `json:"updated"`
 
 	revision uint64
+	life     time.Duration // for how long it is kept; 0: as long as the bucket keeps all
 }
 
 // over says that nothing more happens.
@@ -46,7 +48,7 @@ func (s *Status) over() bool { return s.State == Done || s.State == Dead }
 
 const (
 	// statusBytes is what a status takes, whatever it says, with the revision that it
-	// replaces: so the bucket takes what became of a request though it has no room for
+	// replaces, and the time for which it is kept: so the bucket takes what became of a request though it has no room for
 	// another, as NATS does not refuse what is no larger than what it replaces.
 	statusBytes = 512
 	// lookEvery is how often it is looked how full the bucket is.
@@ -56,6 +58,9 @@ const (
 // encoded is a status as it is kept. A reason that is too long is cut.
 func (s *Status) encoded() []byte {
 	text, most := *s, statusBytes-len(strconv.FormatUint(s.revision, 10))
+	if s.life > 0 {
+		most -= len(jetstream.MsgTTLHeader+": \r\n") + len(s.life.String())
+	}
 	for {
 		b, err := json.Marshal(&text)
 		if err != nil {
@@ -70,18 +75,13 @@ func (s *Status) encoded() []byte {
 }
 
 // notes is nil where the bucket has room for another status: an eighth of it is left to
-// those that it has. It is looked at once a second.
+// those that it has.
 func (q *Queue) notes(ctx context.Context) error {
-	if now, at := time.Now().UnixNano(), q.looks.Load(); at <= now && q.looks.CompareAndSwap(at, now+int64(lookEvery)) {
-		status, err := q.statuses.Status(ctx)
-		if err != nil {
-			return unavailable("ask for "+q.bucket, err)
-		}
-		q.noted.Store(status.Bytes())
-		q.bound.Store(uint64(max(0, status.Config().MaxBytes)))
+	if err := q.look(ctx); err != nil {
+		return err
 	}
 	if noted, bound := q.noted.Load(), q.bound.Load(); bound > 0 && noted > bound/8*7 {
-		return fmt.Errorf("deferred: %w: what became of others, which is kept for %v after their time, takes %d bytes of %d", ErrFull, q.cfg.Kept, noted, bound)
+		return fmt.Errorf("deferred: %w: what became of others takes %d bytes of %d", ErrFull, noted, bound)
 	}
 	return nil
 }
@@ -112,10 +112,26 @@ func (q *Queue) note(ctx context.Context, id string, s *Status) error {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
 	s.Updated = q.cfg.Now()
-	revision, err := q.statuses.Update(ctx, id, s.encoded(), s.revision)
+	// As the bucket's Update, which takes no time to live.
+	m := nats.NewMsg(q.noteOf(id))
+	m.Data = s.encoded()
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(s.revision)}
+	if s.life > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(s.life))
+	}
+	ack, err := q.js.PublishMsg(ctx, m, opts...)
 	if err != nil {
 		return unavailable("note "+id, err)
 	}
-	s.revision = revision
+	s.revision = ack.Sequence
 	return nil
+}
+
+// noteOf is where a status is written to: in another domain, through its API.
+func (q *Queue) noteOf(id string) string {
+	subject := "$KV." + q.bucket + "." + id
+	if domain := q.js.Options().Domain; domain != "" {
+		subject = "$JS." + domain + ".API." + subject
+	}
+	return subject
 }

@@ -237,7 +237,7 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send 
 		}
 		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(s.Tries-1, 6)))), r)
 	default:
-		s.State, s.Status, s.Reason = Done, out.Status, ""
+		s.State, s.Status, s.Reason, s.life = Done, out.Status, "", q.life(context.WithoutCancel(ctx), r.Tenant)
 		if err := q.note(context.WithoutCancel(ctx), r.ID, &s); err != nil {
 			// It is done, and nobody knows: it comes again, with the same key.
 			q.log.Warn("a deferred request was done, and that is not noted", "id", r.ID, "err", err)
@@ -279,7 +279,7 @@ func (q *Queue) unclaimed(ctx context.Context, m jetstream.Msg, r *Request) {
 func (q *Queue) giveUp(ctx context.Context, m jetstream.Msg, r *Request, s *Status, reason string) {
 	err := q.bury(ctx, m, r, s.Tries, reason)
 	if err == nil {
-		s.State, s.Reason = Dead, reason
+		s.State, s.Reason, s.life = Dead, reason, q.life(ctx, r.Tenant)
 		err = q.note(ctx, r.ID, s)
 	}
 	if err != nil {
