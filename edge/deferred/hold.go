@@ -25,8 +25,8 @@ func (q *Queue) held(s *Status) time.Duration {
 }
 
 // attempt sends a request, and keeps it from other workers meanwhile.
-func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Status, turn *turn, send Send) (out Outcome) {
-	ctx, cancel := context.WithCancel(ctx)
+func (q *Queue) attempt(crew *crew, m jetstream.Msg, r *Request, s *Status, turn *turn) (out Outcome) {
+	ctx, cancel := context.WithCancel(crew.sends)
 	began, begun := false, make(chan struct{})
 	var holding sync.WaitGroup
 	holding.Go(func() { q.hold(ctx, m, r.ID, s, begun) }) // until it is cancelled below
@@ -38,7 +38,10 @@ func (q *Queue) attempt(ctx context.Context, m jetstream.Msg, r *Request, s *Sta
 		cancel()
 		holding.Wait()
 	}()
-	return send(ctx, &Attempt{r, func() error {
+	return crew.send(ctx, &Attempt{r, func() error {
+		if crew.ends.Err() != nil {
+			return errEnds
+		}
 		s.State, s.Tries = Running, s.Tries+1
 		if err := q.note(ctx, r.ID, s); err != nil { // another worker has it, or nobody could know of this one
 			s.Tries--

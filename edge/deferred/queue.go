@@ -49,6 +49,9 @@ type Config struct {
 	// Lease is how long nobody else takes a request that a worker has, which renews it
 	// as long as it lives; 0: DefaultLease.
 	Lease time.Duration
+	// Drain is how long what is at the upstream has to end when its worker is to; 0:
+	// DefaultDrain.
+	Drain time.Duration
 	// Now tells the time; nil: time.Now.
 	Now func() time.Time
 	// Metrics counts; nil: it is not exported.
@@ -66,6 +69,7 @@ const (
 	DefaultKept      = 7 * 24 * time.Hour
 	DefaultTimeout   = 2 * time.Second
 	DefaultLease     = 30 * time.Second
+	DefaultDrain     = 7 * time.Second // as requests of the proxy's
 )
 
 // MaxBytes is the largest request that is kept, with its headers: what NATS carries is
@@ -101,7 +105,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	if cfg.Region == "" || strings.Trim(cfg.Region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
 		return nil, fmt.Errorf("deferred: region %q: want letters, digits, - and _", cfg.Region)
 	}
-	if cfg.PerTenant < 0 || cfg.Bytes < 0 || cfg.Replicas < 0 || cfg.Tries < 0 || cfg.Longest < 0 || cfg.Kept < 0 || cfg.Timeout < 0 || cfg.Lease < 0 {
+	if cfg.PerTenant < 0 || cfg.Bytes < 0 || cfg.Replicas < 0 || cfg.Tries < 0 || cfg.Longest < 0 || cfg.Kept < 0 || cfg.Timeout < 0 || cfg.Lease < 0 || cfg.Drain < 0 {
 		return nil, errors.New("deferred: a setting is negative")
 	}
 	def(&cfg.PerTenant, DefaultPerTenant)
@@ -112,6 +116,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	def(&cfg.Kept, DefaultKept)
 	def(&cfg.Timeout, DefaultTimeout)
 	def(&cfg.Lease, DefaultLease)
+	def(&cfg.Drain, DefaultDrain)
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}

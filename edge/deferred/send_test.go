@@ -73,7 +73,7 @@ func TestAnswersThatDoNotBegin(t *testing.T) {
 // What the end of a worker's process cuts is no answer, and no try: it is done by the next.
 func TestEndCutsNoAnswer(t *testing.T) {
 	j := newJet(t)
-	q := j.queue(j.connect(), Config{Tries: 1})
+	q := j.queue(j.connect(), Config{Tries: 1, Drain: 300 * time.Millisecond})
 	var asked atomic.Int32
 	var answers atomic.Bool
 	f := front(q, site(t, 100*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,6 +98,46 @@ func TestEndCutsNoAnswer(t *testing.T) {
 	work(t, q, f.Send)
 	if s := becomes(t, q, id, Done); s.Status != http.StatusCreated || s.Tries != 1 {
 		t.Errorf("%+v, want done with the upstream's 201", s)
+	}
+}
+
+// What is at the upstream as a worker is to end is waited for, and noted; and no more is taken.
+func TestEndWaitsForAnswers(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var cut atomic.Bool
+	f := front(q, site(t, time.Hour, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+			cut.Store(true)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})), 0)
+	id := waiting(t, q, 1, "/")
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { // end ends it, and it is waited for below
+		defer close(ended)
+		q.Work(ctx, 4, f.Send)
+	}()
+	<-asked
+	end()
+	later := waiting(t, q, 2, "/")
+	pause(t.Context(), 500*time.Millisecond) // it would be cut, or another taken, by now
+	close(answer)
+	select {
+	case <-asked:
+		t.Fatal("another was sent")
+	case <-ended:
+	}
+	if s, err := q.Status(t.Context(), id); err != nil || s.State != Done || s.Status != http.StatusCreated || s.Tries != 1 || cut.Load() {
+		t.Errorf("%+v, %v, cut: %v; want done with the upstream's 201", s, err, cut.Load())
+	}
+	if s, err := q.Status(t.Context(), later); err != nil || s.State != Queued || s.Tries != 0 {
+		t.Errorf("the one that came later: %+v, %v; want queued", s, err)
 	}
 }
 

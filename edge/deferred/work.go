@@ -55,20 +55,28 @@ const (
 	unclaimedLeast = 4
 )
 
-// Work does what waits until ctx ends, so many at a time, and returns when all have ended.
+// Work does what waits until ctx ends, so many at a time: no more is taken then, and what is at
+// the upstream has Config.Drain to end, after which it is cut. It returns when all have ended.
 // Several may work, in several processes.
 func (q *Queue) Work(ctx context.Context, workers int, send Send) {
-	crew := &crew{idle: make(chan struct{}, max(1, workers)), lanes: newLanes(max(1, workers)), send: send}
+	sends, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	crew := &crew{idle: make(chan struct{}, max(1, workers)), lanes: newLanes(max(1, workers)), send: send, sends: sends, ends: ctx}
 	for range cap(crew.idle) {
 		crew.idle <- struct{}{}
 	}
-	defer crew.busy.Wait()
 	for ctx.Err() == nil {
 		if err := q.work(ctx, crew); err != nil && ctx.Err() == nil {
 			q.log.Warn("deferred requests wait", "err", err)
 			pause(ctx, pullWait)
 		}
 	}
+	late := time.AfterFunc(q.cfg.Drain, func() {
+		q.log.Info("deferred requests that last are cut off, and sent again by another edge", "after", q.cfg.Drain)
+		cut()
+	})
+	defer late.Stop()
+	crew.busy.Wait()
 }
 
 // crew is the workers of a queue in a process.
@@ -77,7 +85,12 @@ type crew struct {
 	busy  sync.WaitGroup
 	lanes *lanes
 	send  Send
+	sends context.Context // of what is sent
+	ends  context.Context // when it has ended no more is
 }
+
+// errEnds: the process ends, and sends no more.
+var errEnds = errors.New("the edge ends")
 
 // free waits for a worker that has nothing to do, and takes it, with all others that have
 // nothing either; 0: ctx has ended.
@@ -144,10 +157,10 @@ func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, w
 	}
 	for m := range batch.Messages() {
 		workers--
-		// Work waits for it; its send ends with ctx.
+		// Work waits for it; its send ends with crew.sends.
 		crew.busy.Go(func() {
 			defer func() { crew.idle <- struct{}{} }()
-			q.handle(ctx, m, crew.lanes, crew.send)
+			q.handle(crew, m)
 		})
 	}
 	if err = batch.Error(); errors.Is(err, jetstream.ErrNoHeartbeat) || at.Err() != nil {
@@ -157,7 +170,12 @@ func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, w
 }
 
 // handle does one request, or puts it off, or gives it up.
-func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send Send) {
+func (q *Queue) handle(crew *crew, m jetstream.Msg) {
+	ctx := crew.sends
+	if crew.ends.Err() != nil { // it came as the process began to end
+		q.settle(m.NakWithDelay(retryLeast), nil)
+		return
+	}
 	if left := q.left(m.Headers()); left > 0 && q.another(m.Headers()) {
 		wait := retryLeast
 		if at, err := m.Metadata(); err == nil {
@@ -173,7 +191,7 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send 
 		delivery, err := m.Metadata()
 		fresh := err == nil && delivery.NumDelivered == 1
 		var wait time.Duration
-		if turn, wait = lanes.enter(m.Subject(), fresh, left, at); turn == nil {
+		if turn, wait = crew.lanes.enter(m.Subject(), fresh, left, at); turn == nil {
 			q.settle(m.NakWithDelay(max(retryLeast, wait)), nil)
 			return
 		}
@@ -212,7 +230,7 @@ func (q *Queue) handle(ctx context.Context, m jetstream.Msg, lanes *lanes, send 
 		q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, orUnknown(s.Reason)))
 		return
 	}
-	out := q.attempt(ctx, m, r, &s, turn, send)
+	out := q.attempt(crew, m, r, &s, turn)
 	switch {
 	case !out.Began:
 		turn.denied(max(retryLeast, min(out.Wait, retryMost)), out.Every, q.cfg.Now())
