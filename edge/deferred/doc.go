@@ -26,8 +26,9 @@
 //
 // What waits of a tenant is tried one by one at each edge (lanes), when the limit said that
 // there may be room: the rest is put off without a look, by what the limit lets pass, and
-// comes within a minute. So a thousand that wait cost next to nothing; across edges, and after
-// a restart, they go only about in the order in which they came.
+// comes within a minute. Tenants that one limit denies are tried one for all (gate). So a
+// thousand that wait cost next to nothing, be they of one tenant or of a thousand; across edges,
+// and after a restart, they go only about in the order in which they came.
 //
 // Of an answer its status is kept: once that is known the rest is left to the upstream, and
 // one that does not come in time is a failure.

@@ -129,6 +129,7 @@ type passage struct {
 	tenant  string        // whose queue it may wait in
 	wait    time.Duration // for how long; 0: it may not. Of one that waited, when there may be room
 	every   time.Duration // of one that waited: one of its tenant's passes in this time; 0: not known
+	by      string        // of one that waited: the limit that denied it; see Outcome.By
 	err     error         // why it did not, though there was room
 }
 
@@ -164,6 +165,7 @@ func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 	p := passageOf(r)
 	if p != nil && p.attempt != nil {
 		p.wait, p.every = pace(d)
+		p.by = limitOf(req, d)
 		return
 	}
 	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !mayWait(r) {
@@ -199,6 +201,15 @@ func pace(d *limit.Decision) (wait, every time.Duration) {
 		every = part(rate.Window, d.Cost, rate.Limit)
 	}
 	return max(d.RetryAfter, retryLeast), every
+}
+
+// limitOf names the limit that denied a request, and denies all that cost as much: of a dearer
+// one it says nothing about others, and so it is where a limit goes by more than its room.
+func limitOf(req *limit.Request, d *limit.Decision) string {
+	if d.Rule == nil || d.Rate == nil || !d.Rule.Plain() {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %s %d/%d %s", d.Rule.Namespace, d.Rule.Name, d.Rate.Policy, d.Cost, d.Limit, d.Rule.KeyText(req))
 }
 
 // part is so much of a time, but no more than retryMost.

@@ -47,7 +47,13 @@ func site(t testing.TB, per time.Duration, u http.Handler) http.Handler {
 	}
 	waits, no := rule("per-client"), rule("no", "/no")
 	waits.OnLimit.Defer.For, no.Priority = time.Hour, 1
-	node, err := edge.Local(waits, no)
+	return behind(t, u, waits, no)
+}
+
+// behind is an upstream behind rules.
+func behind(t testing.TB, u http.Handler, rules ...limit.RuleSpec) http.Handler {
+	t.Helper()
+	node, err := edge.Local(rules...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (q *Queue) attempt(crew *crew, m jetstream.Msg, r *Request, s *Status, turn
 			return err
 		}
 		began = true
-		turn.begins()
+		turn.begins(q.cfg.Now())
 		close(begun)
 		return nil
 	}})

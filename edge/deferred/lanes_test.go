@@ -28,7 +28,7 @@ func TestLaneIsInLine(t *testing.T) {
 	if second, wait := enter("a", false); second != nil || wait != retryLeast {
 		t.Errorf("while one is tried: %v, %v; want to be put off for %v", second, wait, retryLeast)
 	}
-	head.denied(5*time.Second, 2*time.Second, at)
+	head.denied(5*time.Second, 2*time.Second, "", at)
 	head.done()
 	for i, want := range []time.Duration{7, 9, 11} {
 		if second, wait := enter("a", true); second != nil || wait != want*time.Second {
@@ -42,7 +42,7 @@ func TestLaneIsInLine(t *testing.T) {
 	if head, _ = enter("a", false); head == nil {
 		t.Fatal("the head has no turn as there may be room")
 	}
-	head.begins()
+	head.begins(at)
 	if second, _ := enter("a", false); second == nil {
 		t.Error("the next has no turn though the first is at the upstream")
 	}
@@ -53,7 +53,7 @@ func TestLaneIsNotTooLong(t *testing.T) {
 	at := time.Unix(1000, 0)
 	l := newLanes(16)
 	head, _ := l.enter("a", true, time.Hour, at)
-	head.denied(time.Minute, 10*time.Second, at)
+	head.denied(time.Minute, 10*time.Second, "", at)
 	head.done()
 	spread := map[time.Duration]bool{}
 	for range 1000 {
@@ -81,7 +81,7 @@ func TestTenantHasAQuarter(t *testing.T) {
 			if last, _ = l.enter("a", false, time.Hour, at); last == nil {
 				t.Fatalf("of %d workers a tenant has %d, want %d", workers, i, want)
 			}
-			last.begins()
+			last.begins(at)
 		}
 		for i := range 3 {
 			if over, wait := l.enter("a", false, time.Hour, at); over != nil || wait != retryLeast+time.Duration(i)*crowded {
@@ -104,7 +104,7 @@ func TestLanesAreBounded(t *testing.T) {
 		if turn == nil {
 			t.Fatalf("tenant %d has no turn", i)
 		}
-		turn.denied(time.Second, time.Second, at)
+		turn.denied(time.Second, time.Second, "", at)
 		turn.done()
 	}
 	if n := len(l.of); n != mostLanes {

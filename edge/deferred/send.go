@@ -26,7 +26,7 @@ var errEnough = errors.New("the answer is known")
 // upstream's status is known, or could not be had in time.
 func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	if f.cfg.Room != nil && !f.cfg.Room() {
-		return Outcome{Wait: pullWait}
+		return Outcome{Wait: pullWait, By: "capacity"}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -39,6 +39,9 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
 	if !p.reached && p.wait > 0 {
 		out.Wait, out.Every = p.wait, p.every // Retry-After has whole seconds, and some at random
+	}
+	if !p.reached {
+		out.By = p.by
 	}
 	switch {
 	case p.reached && w.cut != nil && out.Status == statusLeft:

@@ -22,6 +22,9 @@ type Outcome struct {
 	// Wait is when to try again, as the limit or the upstream says; 0: they do not. Every
 	// is how often the limit lets one of its tenant's pass from then on; 0: it is not known.
 	Wait, Every time.Duration
+	// By names the limit that had no room, as it may have none for others either; "": that
+	// says nothing about others.
+	By string
 }
 
 // failed says that the upstream is to be asked again: it was not there, or says that it is
@@ -233,7 +236,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 	out := q.attempt(crew, m, r, &s, turn)
 	switch {
 	case !out.Began:
-		turn.denied(max(retryLeast, min(out.Wait, retryMost)), out.Every, q.cfg.Now())
+		turn.denied(max(retryLeast, min(out.Wait, retryMost)), out.Every, out.By, q.cfg.Now())
 		q.settle(m.NakWithDelay(q.putOff(r, out.Wait)), r)
 	case ctx.Err() != nil && out.failed():
 		// The process ends, and cut it: that is no fault of the upstream's. It is soon
