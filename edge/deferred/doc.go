@@ -30,6 +30,7 @@
 // thousand that wait cost next to nothing, be they of one tenant or of a thousand; across edges,
 // and after a restart, they go only about in the order in which they came.
 //
-// Of an answer its status is kept: once that is known the rest is left to the upstream, and
-// one that does not come in time is a failure.
+// Of an answer its status is kept: one that does not begin in time is a failure. The rest is
+// read and thrown away, so that an upstream that works as it answers is not broken off: for as
+// long again, and up to 64 MiB. What is cut then is done all the same, and its status says why.
 package deferred

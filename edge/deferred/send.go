@@ -3,7 +3,6 @@ package deferred
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,15 +11,13 @@ import (
 )
 
 const (
-	// sinkBytes and sinkTime bound what is taken of an answer that nobody reads: most end
-	// within it, and then their connection serves on. Others may never end.
-	sinkBytes = 64 << 10
-	sinkTime  = time.Second
+	// sinkBytes bounds what is taken of an answer that nobody reads, as some never end.
+	sinkBytes = 64 << 20
 	// statusLeft is what a site answers to who left: the proxy's, and nginx's.
 	statusLeft = 499
 )
 
-var errEnough = errors.New("the answer is known")
+var errLarge = fmt.Errorf("the answer was cut, as it is larger than %d MiB", sinkBytes>>20)
 
 // Send does a request that waited, if the limits have room: it is a Send. It ends as the
 // upstream's status is known, or could not be had in time.
@@ -31,11 +28,11 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &sink{ctx: ctx, cancel: cancel, timeout: f.cfg.Timeout, header: http.Header{}}
-	defer w.end()
 	p := &passage{attempt: a, sink: w}
 	r := a.HTTP.Clone(ctx)
 	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
 	f.pass(w, r, p)
+	w.end()
 	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
 	if !p.reached && p.wait > 0 {
 		out.Wait, out.Every = p.wait, p.every // Retry-After has whole seconds, and some at random
@@ -49,6 +46,8 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 		out.Status, out.Err = 0, w.cut
 	case p.reached && out.Status == 0:
 		out.Status = http.StatusOK // as net/http has it
+	case p.reached && ctx.Err() != nil:
+		out.Cut = context.Cause(ctx)
 	}
 	return out
 }
@@ -65,12 +64,13 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// sink is a response that nobody waits for. It ends the request, by its context, when its
-// status is known and the rest is long, or where no answer begins in time.
+// sink is a response of which nobody reads but the status. The rest is taken all the same, as
+// an upstream may be at work as long as it answers. It ends the request, by its context, where
+// the answer does not begin in time, or does not end in as much again, or is too large.
 type sink struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	timeout time.Duration // from when the upstream is asked to its status
+	timeout time.Duration // from when the upstream is asked to its status, and from that to its end
 	timer   *time.Timer   // nil: it is not asked yet; end stops it
 	header  http.Header
 	status  int
@@ -99,14 +99,16 @@ func (s *sink) WriteHeader(code int) {
 	}
 	s.status, s.cut = code, context.Cause(s.ctx)
 	s.end()
-	s.timer = time.AfterFunc(sinkTime, func() { s.cancel(errEnough) })
+	s.timer = time.AfterFunc(s.timeout, func() {
+		s.cancel(fmt.Errorf("the answer was cut, as it did not end within %v of its beginning", s.timeout))
+	})
 }
 
 func (s *sink) Write(b []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)
 	if s.taken += len(b); s.taken > sinkBytes {
-		s.cancel(errEnough)
-		return 0, errEnough
+		s.cancel(errLarge)
+		return 0, errLarge
 	}
 	return len(b), nil
 }

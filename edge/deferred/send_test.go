@@ -23,8 +23,8 @@ func waiting(t testing.TB, q *Queue, client int, target string) string {
 	return r.ID
 }
 
-// What is answered without end, or slowly, is done once its status is known: it keeps no
-// worker from others.
+// What is answered without end, or slowly, is done when as much time has passed as answers have
+// to begin, or when it is too large: it keeps no worker from others.
 func TestAnswersWithoutEnd(t *testing.T) {
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{})
@@ -44,6 +44,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 			pause(r.Context(), 10*time.Millisecond)
 		}
 	})), 0)
+	f.cfg.Timeout = time.Second
 	var ids []string
 	for i := range 4 { // as many as there are workers
 		ids = append(ids, waiting(t, q, i, []string{"/endless", "/slow"}[i%2]))
@@ -51,9 +52,36 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	ids = append(ids, waiting(t, q, 9, "/short"))
 	work(t, q, f.Send)
 	for _, id := range ids {
-		if s := becomes(t, q, id, Done); s.Status != http.StatusAccepted || s.Tries != 1 {
+		s := becomes(t, q, id, Done)
+		if s.Status != http.StatusAccepted || s.Tries != 1 {
 			t.Errorf("%+v, want done with the upstream's 202", s)
 		}
+		if cut := strings.Contains(s.Reason, "cut"); cut != (id != ids[4]) {
+			t.Errorf("%+v, want that it says whether it was cut", s)
+		}
+	}
+}
+
+// An upstream that works as it answers is not broken off, though its status is known.
+func TestAnswersAreTakenToTheirEnd(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	var worked atomic.Bool
+	f := front(q, site(t, time.Hour, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := []byte(strings.Repeat("x", 32<<10))
+		for range 20 {
+			if _, err := w.Write(page); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			pause(r.Context(), 100*time.Millisecond)
+		}
+		worked.Store(r.Context().Err() == nil)
+	})), 0)
+	id := waiting(t, q, 1, "/")
+	work(t, q, f.Send)
+	if s := becomes(t, q, id, Done); s.Status != http.StatusOK || s.Reason != "" || !worked.Load() {
+		t.Errorf("%+v, worked to its end: %v; want done after that", s, worked.Load())
 	}
 }
 

@@ -32,7 +32,8 @@ type Status struct {
 	Tries int `json:"tries"`
 	// Status is the upstream's last answer; 0: there was none.
 	Status int `json:"status,omitempty"`
-	// Reason is why it is dead, or why the last try failed.
+	// Reason is why it is dead, or why the last try failed; or why the answer by which it is
+	// done was cut after its status.
 	Reason   string    `json:"reason,omitempty"`
 	Accepted time.Time `json:"accepted"`
 	Expires  time.Time `json:"expires"`

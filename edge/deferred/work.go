@@ -19,6 +19,8 @@ type Outcome struct {
 	// Status is the upstream's; 0: none, and Err says why.
 	Status int
 	Err    error
+	// Cut is why the rest of the answer was not waited for; nil: it ended.
+	Cut error
 	// Wait is when to try again, as the limit or the upstream says; 0: they do not. Every
 	// is how often the limit lets one of its tenant's pass from then on; 0: it is not known.
 	Wait, Every time.Duration
@@ -62,8 +64,8 @@ const (
 // the upstream has Config.Drain to end, after which it is cut. It returns when all have ended.
 // Several may work, in several processes.
 func (q *Queue) Work(ctx context.Context, workers int, send Send) {
-	sends, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
+	sends, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
 	crew := &crew{idle: make(chan struct{}, max(1, workers)), lanes: newLanes(max(1, workers)), send: send, sends: sends, ends: ctx}
 	for range cap(crew.idle) {
 		crew.idle <- struct{}{}
@@ -76,7 +78,7 @@ func (q *Queue) Work(ctx context.Context, workers int, send Send) {
 	}
 	late := time.AfterFunc(q.cfg.Drain, func() {
 		q.log.Info("deferred requests that last are cut off, and sent again by another edge", "after", q.cfg.Drain)
-		cut()
+		cut(errEnds)
 	})
 	defer late.Stop()
 	crew.busy.Wait()
@@ -93,7 +95,7 @@ type crew struct {
 }
 
 // errEnds: the process ends, and sends no more.
-var errEnds = errors.New("the edge ends")
+var errEnds = errors.New("the edge ended")
 
 // free waits for a worker that has nothing to do, and takes it, with all others that have
 // nothing either; 0: ctx has ended.
@@ -259,6 +261,9 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(s.Tries-1, 6)))), r)
 	default:
 		s.State, s.Status, s.Reason, s.life = Done, out.Status, "", q.life(context.WithoutCancel(ctx), r.Tenant)
+		if out.Cut != nil {
+			s.Reason = out.Cut.Error()
+		}
 		if err := q.note(context.WithoutCancel(ctx), r.ID, &s); err != nil {
 			// It is done, and nobody knows: it comes again, with the same key.
 			q.log.Warn("a deferred request was done, and that is not noted", "id", r.ID, "err", err)
