@@ -33,7 +33,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
 	f.pass(w, r, p)
 	w.end()
-	out := Outcome{Status: w.status, Wait: retryAfter(w.header, time.Now()), Err: p.err}
+	out := Outcome{Status: w.status, Location: w.header.Get("Location"), Wait: retryAfter(w.header, time.Now()), Err: p.err}
 	if !p.reached && p.wait > 0 {
 		out.Wait, out.Every = p.wait, p.every // Retry-After has whole seconds, and some at random
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type Outcome struct {
 	Err    error
 	// Cut is why the rest of the answer was not waited for; nil: it ended.
 	Cut error
+	// Location is where a redirection points.
+	Location string
 	// Wait is when to try again, as the limit or the upstream says; 0: they do not. Every
 	// is how often the limit lets one of its tenant's pass from then on; 0: it is not known.
 	Wait, Every time.Duration
@@ -29,10 +32,26 @@ type Outcome struct {
 	By string
 }
 
-// failed says that the upstream is to be asked again: it was not there, or says that it is
-// busy or broken.
+// failed says that the upstream is to be asked again: it was not there, says that it is busy
+// or broken, or that it did not process the request and one may come again (408 and 425: RFC
+// 9110, section 15.5.9, and RFC 8470).
 func (o *Outcome) failed() bool {
-	return o.Err != nil || o.Status == 0 || o.Status == 429 || o.Status >= 500
+	switch o.Status {
+	case 0, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return o.Err != nil || o.Status >= 500
+}
+
+// elsewhere says that the upstream did nothing, as the same request is to be sent to another
+// place. Nobody follows: the place is the upstream's word, and the request has its client's
+// credentials. After 302 and 303 another one is, to read: this one was done.
+func (o *Outcome) elsewhere() bool {
+	switch o.Status {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
 }
 
 // Attempt is a request that is to be done now, if there is room.
@@ -259,6 +278,9 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 			q.log.Warn("a deferred request's try is not noted", "id", r.ID, "err", err)
 		}
 		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(s.Tries-1, 6)))), r)
+	case out.elsewhere():
+		s.Status = out.Status
+		q.giveUp(ctx, m, r, &s, fmt.Sprintf("the upstream answered %d: it is to be sent to %q, which is not followed", out.Status, out.Location))
 	default:
 		s.State, s.Status, s.Reason, s.life = Done, out.Status, "", q.life(context.WithoutCancel(ctx), r.Tenant)
 		if out.Cut != nil {

@@ -113,6 +113,42 @@ func TestFailuresAreReported(t *testing.T) {
 	}
 }
 
+// What an answer means goes by its status.
+func TestStatusesDecide(t *testing.T) {
+	for status, want := range map[int]string{
+		200: "done", 202: "done", 302: "done", 303: "done", 304: "done", 400: "done", 401: "done", 404: "done", 409: "done", 499: "done",
+		408: "failed", 425: "failed", 429: "failed", 500: "failed", 503: "failed", 0: "failed",
+		301: "elsewhere", 307: "elsewhere", 308: "elsewhere",
+	} {
+		out, got := Outcome{Status: status}, "done"
+		switch {
+		case out.failed():
+			got = "failed"
+		case out.elsewhere():
+			got = "elsewhere"
+		}
+		if got != want {
+			t.Errorf("%d: %s, want %s", status, got, want)
+		}
+	}
+}
+
+// A redirection of the request itself is a dead letter that says where to, and is not followed.
+func TestRedirectsAreReported(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	var asked atomic.Int32
+	f := front(q, site(t, time.Hour, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Redirect(w, r, "https://elsewhere.example/x?y", http.StatusPermanentRedirect)
+	})), 0)
+	id := waiting(t, q, 1, "/a")
+	work(t, q, f.Send)
+	if s := becomes(t, q, id, Dead); s.Tries != 1 || s.Status != http.StatusPermanentRedirect || !strings.Contains(s.Reason, `308: it is to be sent to "https://elsewhere.example/x?y"`) || asked.Load() != 1 {
+		t.Errorf("%+v, asked %d times; want dead, and where to", s, asked.Load())
+	}
+}
+
 // What finds no room in its time is dead, and said to be.
 func TestExpiredIsReported(t *testing.T) {
 	j := newJet(t)
