@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -217,9 +218,16 @@ func part(of time.Duration, cost, limit uint64) time.Duration {
 	return time.Duration(min(float64(of)*float64(cost)/float64(limit), float64(retryMost)))
 }
 
-// mayWait says that a request may be done later.
+// mayWait says that a request may be done later. A key that its Connection names goes no
+// further than here (RFC 9110, section 7.6.1), and is none.
 func mayWait(r *http.Request) bool {
-	return r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" && (idempotent(r.Method) || r.Header.Get(IdempotencyKey) != "")
+	switch {
+	case r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "":
+		return false
+	case idempotent(r.Method):
+		return true
+	}
+	return r.Header.Get(IdempotencyKey) != "" && !slices.ContainsFunc(nominated(r.Header), func(name string) bool { return strings.EqualFold(name, IdempotencyKey) })
 }
 
 // takes has a request that may wait read, if there is somebody to keep it.

@@ -126,13 +126,14 @@ func TestWhatMayNotWait(t *testing.T) {
 	chunked := call("PUT", "/", strings.Repeat("x", 1001))
 	chunked.ContentLength = -1
 	for name, r := range map[string]*http.Request{
-		"a POST without a key":   call("POST", "/", "x"),
-		"a PATCH without a key":  call("PATCH", "/", "x"),
-		"an upgrade":             call("GET", "/", "", "Upgrade", "websocket"),
-		"a large body":           call("PUT", "/", strings.Repeat("x", 1001)),
-		"a large body, chunked":  chunked,
-		"what no rule lets wait": call("PUT", "/no", ""),
-		"large headers":          call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)),
+		"a POST without a key":    call("POST", "/", "x"),
+		"a PATCH without a key":   call("PATCH", "/", "x"),
+		"a key for the edge only": call("POST", "/", "x", IdempotencyKey, "k", "Connection", "close, idempotency-key"),
+		"an upgrade":              call("GET", "/", "", "Upgrade", "websocket"),
+		"a large body":            call("PUT", "/", strings.Repeat("x", 1001)),
+		"a large body, chunked":   chunked,
+		"what no rule lets wait":  call("PUT", "/no", ""),
+		"large headers":           call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)),
 	} {
 		w := get(f, r)
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"status":429`) {
@@ -148,6 +149,24 @@ func TestWhatMayNotWait(t *testing.T) {
 	j.server.Shutdown()
 	if w := get(f, call("PUT", "/", "x")); w.Code != http.StatusTooManyRequests {
 		t.Errorf("without JetStream: %d %s, want 429", w.Code, w.Body)
+	}
+}
+
+// What a client's Connection names ends there, be it the key: what waits has one all the same.
+func TestNominatedFieldsDoNotWait(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	q := j.queue(j.connect(), Config{})
+	f := front(q, site(t, time.Second, u), 0)
+	work(t, q, f.Send)
+	get(f, call("GET", "http://api.example/", "", IdempotencyKey, "first"))
+	w := get(f, call("PUT", "http://api.example/a", "x", IdempotencyKey, "k", "Connection", "Idempotency-Key, X-Hop", "X-Hop", "1"))
+	var told struct{ ID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &told); err != nil || w.Code != http.StatusAccepted {
+		t.Fatalf("%d %s, want 202", w.Code, w.Body)
+	}
+	becomes(t, q, told.ID, Done)
+	if got, want := u.all()[1], "PUT api.example/a from 192.0.2.7, "+told.ID+": x"; got != want {
+		t.Errorf("the upstream saw %q, want %q", got, want)
 	}
 }
 

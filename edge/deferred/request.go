@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,10 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	h.RequestURI, h.Trailer, h.Close = "", nil, false
 	h.Header.Del("Expect")  // the body is here
 	h.Header.Del("Trailer") // and has none
+	for _, name := range nominated(h.Header) {
+		h.Header.Del(name)
+	}
+	h.Header.Del("Connection") // which it came over
 	if _, named := h.Header["User-Agent"]; !named {
 		h.Header.Set("User-Agent", "") // or Write would invent one
 	}
@@ -100,6 +105,18 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	m.Header.Set(headerAccepted, r.Accepted.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(headerExpires, r.Expires.UTC().Format(time.RFC3339Nano))
 	return m, nil
+}
+
+// nominated are the fields that Connection names: they end where it does.
+func nominated(h http.Header) (names []string) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // requestOf reads what message wrote.
