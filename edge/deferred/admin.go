@@ -7,9 +7,12 @@ import (
 )
 
 // Admin is the handler of what operators ask: how many requests wait and are dead, which these are
-// and why, and has one wait once more or be forgotten.
+// and why, and has one wait once more or be forgotten. A tenant is a namespace, a rule, and a key
+// of it.
 //
 //	GET    /admin/v1/deferred                    {"waiting": 3, "dead": 1}
+//	GET    /admin/v1/deferred/tenants?limit=     those of whom the most wait, and how many there are
+//	GET    /admin/v1/deferred/waiting?tenant=&from=&limit=  what waits, the oldest first
 //	GET    /admin/v1/deferred/dead?from=&limit=  the letters, the oldest first
 //	POST   /admin/v1/deferred/dead/{id}/revive   {"id": the new one}
 //	DELETE /admin/v1/deferred/dead/{id}
@@ -37,18 +40,32 @@ func (f *Front) Admin() http.Handler {
 		waiting, dead, err := q.Depth(r.Context())
 		answer(w, map[string]uint64{"waiting": waiting, "dead": dead}, err)
 	})
-	handle("GET /admin/v1/deferred/dead", func(q *Queue, w http.ResponseWriter, r *http.Request) {
+	// ask is a list's bounds; false: they are none, and it is told.
+	ask := func(w http.ResponseWriter, r *http.Request, unless, most int) (from uint64, limit int, ok bool) {
 		from, err1 := number(r, "from", 0)
-		limit, err2 := number(r, "limit", 100)
-		if err1 != nil || err2 != nil || limit == 0 || limit > mostLetters {
-			fail(w, http.StatusBadRequest, fmt.Errorf("from=%q, limit=%q: want a number, and one from 1 to %d", r.FormValue("from"), r.FormValue("limit"), mostLetters))
-			return
+		n, err2 := number(r, "limit", uint64(unless))
+		if ok = err1 == nil && err2 == nil && n > 0 && n <= uint64(most); !ok {
+			fail(w, http.StatusBadRequest, fmt.Errorf("from=%q, limit=%q: want a number, and one from 1 to %d", r.FormValue("from"), r.FormValue("limit"), most))
 		}
-		letters, err := q.Dead(r.Context(), from, int(limit))
-		if letters == nil {
-			letters = []Letter{}
+		return from, int(n), ok
+	}
+	handle("GET /admin/v1/deferred/tenants", func(q *Queue, w http.ResponseWriter, r *http.Request) {
+		if _, limit, ok := ask(w, r, mostTold, mostTold); ok {
+			tenants, of, err := q.Tenants(r.Context(), limit)
+			answer(w, map[string]any{"tenants": list(tenants), "of": of}, err)
 		}
-		answer(w, map[string]any{"dead": letters}, err)
+	})
+	handle("GET /admin/v1/deferred/waiting", func(q *Queue, w http.ResponseWriter, r *http.Request) {
+		if from, limit, ok := ask(w, r, 100, mostLetters); ok {
+			waiting, err := q.Waiting(r.Context(), r.FormValue("tenant"), from, limit)
+			answer(w, map[string]any{"waiting": list(waiting)}, err)
+		}
+	})
+	handle("GET /admin/v1/deferred/dead", func(q *Queue, w http.ResponseWriter, r *http.Request) {
+		if from, limit, ok := ask(w, r, 100, mostLetters); ok {
+			letters, err := q.Dead(r.Context(), from, limit)
+			answer(w, map[string]any{"dead": list(letters)}, err)
+		}
 	})
 	handle("POST /admin/v1/deferred/dead/{id}/revive", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		id, err := q.Revive(r.Context(), r.PathValue("id"))
@@ -78,4 +95,12 @@ func number(r *http.Request, name string, unless uint64) (uint64, error) {
 		return unless, nil
 	}
 	return strconv.ParseUint(v, 10, 63)
+}
+
+// list is one that JSON has as a list though it is empty.
+func list[T any](of []T) []T {
+	if of == nil {
+		return []T{}
+	}
+	return of
 }

@@ -64,4 +64,63 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
+// An operator sees of whom requests wait, and which, by pages.
+func TestAdminListsWhatWaits(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	h := front(q, nil, 0).Admin()
+	if w := get(h, call("GET", "/admin/v1/deferred/tenants", "")); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"of":0,"tenants":[]}` {
+		t.Errorf("while none wait: %d %s", w.Code, w.Body)
+	}
+	first := put(t, q, "a", time.Time{})
+	for range 3 {
+		put(t, q, "b c", time.Time{})
+	}
+	second := put(t, q, "a", time.Time{})
+	if _, err := q.js.Publish(t.Context(), q.subject("foreign"), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	var tenants struct {
+		Tenants []Tenant
+		Of      int
+	}
+	w := get(h, call("GET", "/admin/v1/deferred/tenants", ""))
+	if err := json.Unmarshal(w.Body.Bytes(), &tenants); err != nil || tenants.Of != 3 || len(tenants.Tenants) != 2 ||
+		tenants.Tenants[0].Tenant != "b c" || tenants.Tenants[0].Waiting != 3 || tenants.Tenants[1].Waiting != 2 || time.Since(tenants.Tenants[0].Oldest) > time.Minute {
+		t.Errorf("%d %s, want those of whom the most wait first", w.Code, w.Body)
+	}
+	if w = get(h, call("GET", "/admin/v1/deferred/tenants?limit=1", "")); strings.Count(w.Body.String(), `"oldest"`) != 1 {
+		t.Errorf("%d %s, want one", w.Code, w.Body)
+	}
+	ask := func(query string) (list struct{ Waiting []Waiting }) {
+		t.Helper()
+		w := get(h, call("GET", "/admin/v1/deferred/waiting?"+query, ""))
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
+			t.Fatalf("%s: %d %s, %v", query, w.Code, w.Body, err)
+		}
+		return list
+	}
+	if all := ask(""); len(all.Waiting) != 5 || all.Waiting[0].ID != first || all.Waiting[4].ID != second {
+		t.Errorf("%+v, want all, the oldest first", all)
+	}
+	one := ask("tenant=a&limit=1")
+	if len(one.Waiting) != 1 || one.Waiting[0].ID != first || one.Waiting[0].Method != "PUT" || one.Waiting[0].URI != "/a" || one.Waiting[0].Bytes != 4 {
+		t.Fatalf("%+v, want the first of a", one)
+	}
+	if next := ask("tenant=a&from=" + itoa(one.Waiting[0].Next)); len(next.Waiting) != 1 || next.Waiting[0].ID != second {
+		t.Errorf("%+v, want the second of a", next)
+	}
+	if of := ask("tenant=b%20c"); len(of.Waiting) != 3 {
+		t.Errorf("%+v, want those of b c", of)
+	}
+	if none := ask("tenant=nobody"); none.Waiting == nil || len(none.Waiting) != 0 {
+		t.Errorf("%+v, want an empty list", none)
+	}
+	for _, query := range []string{"waiting?limit=0", "waiting?limit=1001", "waiting?from=x", "tenants?limit=101"} {
+		if w := get(h, call("GET", "/admin/v1/deferred/"+query, "")); w.Code != 400 {
+			t.Errorf("%s: %d %s, want 400", query, w.Code, w.Body)
+		}
+	}
+}
+
 func itoa(n uint64) string { b, _ := json.Marshal(n); return string(b) }

@@ -24,35 +24,17 @@ type Letter struct {
 	Next uint64 `json:"next"`
 }
 
-// mostLetters bounds what Dead returns at once.
+// mostLetters bounds what Dead returns at once, and what is told of those that wait.
 const mostLetters = 1000
 
 // Dead is at most n dead letters, the oldest first, from one on: 0, or the Next of another.
+// There may be fewer where reading them takes long.
 func (q *Queue) Dead(ctx context.Context, from uint64, n int) ([]Letter, error) {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	stream, err := q.js.Stream(ctx, q.dead)
-	if err != nil {
-		return nil, unavailable("ask for "+q.dead, err)
-	}
 	var out []Letter
-	for from = max(from, 1); len(out) < min(n, mostLetters); {
-		m, err := stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(q.grave("*")))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
-		}
-		if err != nil {
-			return out, unavailable("read "+q.dead, err)
-		}
-		from = m.Sequence + 1
-		r, err := requestOf(m.Header, m.Data)
-		if err != nil {
-			q.log.Error("a dead letter cannot be read", "sequence", m.Sequence, "err", err)
-			continue
-		}
+	err := q.walk(ctx, q.dead, q.grave("*"), from, min(n, mostLetters), func(r *Request, m *jetstream.RawStreamMsg) {
 		out = append(out, letterOf(r, m))
-	}
-	return out, nil
+	})
+	return out, err
 }
 
 func letterOf(r *Request, m *jetstream.RawStreamMsg) Letter {

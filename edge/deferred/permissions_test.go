@@ -36,6 +36,12 @@ func TestUnderPermissions(t *testing.T) {
 		return err
 	})
 	id := put(t, q, "acme", time.Time{})
+	if list, err := q.Waiting(t.Context(), "acme", 0, 10); err != nil || len(list) != 1 || list[0].ID != id {
+		t.Errorf("%+v, %v wait; want %s", list, err, id)
+	}
+	if list, of, err := q.Tenants(t.Context(), 10); err != nil || of != 1 || len(list) != 1 || list[0].Tenant != "acme" {
+		t.Errorf("%+v, %v of %d; want acme", list, err, of)
+	}
 	stop := work(t, q, does(200))
 	becomes(t, q, id, Done)
 	stop()
