@@ -42,6 +42,7 @@ type row struct {
 	Asked    uint64 `json:"asked"`
 	Answered uint64 `json:"answered"`
 	Admitted uint64 `json:"admitted"`
+	Deferred uint64 `json:"deferred"` // denied, to be done later (202)
 	Denied   uint64 `json:"denied"`
 	Failed   uint64 `json:"failed"`
 	Latency  times  `json:"latency"` // of those answered, from when they were due
@@ -85,8 +86,8 @@ func timesOf(h *latency.Histogram) times {
 }
 
 func rowOf(of string, t *tally) row {
-	r := row{Of: of, Admitted: t.admitted.Load(), Denied: t.denied.Load(), Failed: t.failed.Load(), Latency: timesOf(&t.latency)}
-	r.Answered = r.Admitted + r.Denied
+	r := row{Of: of, Admitted: t.admitted.Load(), Deferred: t.deferred.Load(), Denied: t.denied.Load(), Failed: t.failed.Load(), Latency: timesOf(&t.latency)}
+	r.Answered = r.Admitted + r.Deferred + r.Denied
 	r.Asked = r.Answered + r.Failed
 	return r
 }
@@ -151,6 +152,7 @@ func (r *report) text(w io.Writer) error {
 	}
 	part("asked", r.Asked)
 	part("admitted", r.Admitted)
+	part("deferred", r.Deferred)
 	part("denied", r.Denied)
 	part("failed", r.Failed)
 	_ = t.Flush() // into a strings.Builder, as all below
@@ -167,10 +169,10 @@ func (r *report) text(w io.Writer) error {
 	if r.Rest.Asked > 0 {
 		table = append(table, r.Rest)
 	}
-	fmt.Fprint(t, "\tasked\tadmitted\tdenied\tfailed\tp50\tp90\tp99\tlongest\t\n")
+	fmt.Fprint(t, "\tasked\tadmitted\tdeferred\tdenied\tfailed\tp50\tp90\tp99\tlongest\t\n")
 	for _, row := range table {
 		l := row.Latency
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%v\t%v\t%v\t%v\t\n", row.Of, row.Asked, row.Admitted, row.Denied, row.Failed, l.P50, l.P90, l.P99, l.Max)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%v\t%v\t%v\t%v\t\n", row.Of, row.Asked, row.Admitted, row.Deferred, row.Denied, row.Failed, l.P50, l.P90, l.P99, l.Max)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\nrequests were sent this long after they were due: p50 %v, p99 %v, at most %v; where that is much, -connections are too few, or this machine is too slow to tell\n", r.Late.P50, r.Late.P99, r.Late.Max)

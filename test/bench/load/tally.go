@@ -11,14 +11,15 @@ import (
 // outcome is what became of a request.
 type outcome struct {
 	denied bool
+	waits  bool   // it was denied, and is to be done later (202)
 	fault  string // "": it was answered; else a short name for what failed, as errors are counted by
 	detail string // of a fault: what was said of it
 }
 
 // tally is what became of requests. Many may add to it at once.
 type tally struct {
-	admitted, denied, failed atomic.Uint64
-	latency                  latency.Histogram // of those that were answered
+	admitted, deferred, denied, failed atomic.Uint64
+	latency                            latency.Histogram // of those that were answered
 }
 
 func (t *tally) add(o outcome, took time.Duration) {
@@ -26,6 +27,8 @@ func (t *tally) add(o outcome, took time.Duration) {
 	case o.fault != "":
 		t.failed.Add(1)
 		return
+	case o.waits:
+		t.deferred.Add(1)
 	case o.denied:
 		t.denied.Add(1)
 	default:
@@ -36,12 +39,15 @@ func (t *tally) add(o outcome, took time.Duration) {
 
 func (t *tally) merge(other *tally) {
 	t.admitted.Add(other.admitted.Load())
+	t.deferred.Add(other.deferred.Load())
 	t.denied.Add(other.denied.Load())
 	t.failed.Add(other.failed.Load())
 	t.latency.Merge(&other.latency)
 }
 
-func (t *tally) asked() uint64 { return t.admitted.Load() + t.denied.Load() + t.failed.Load() }
+func (t *tally) asked() uint64 {
+	return t.admitted.Load() + t.deferred.Load() + t.denied.Load() + t.failed.Load()
+}
 
 // maxFaults is how many kinds of faults are told apart; further ones are one kind.
 const maxFaults = 32

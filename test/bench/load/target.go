@@ -17,6 +17,8 @@ import (
 
 const (
 	checkPath = "/v1/check"
+	// statusPath is where an edge tells what became of a request that it has wait.
+	statusPath = "/.well-known/spillgate/deferred/"
 	// longest is how much of an answer is kept; of what is longer the rest is read, and
 	// forgotten.
 	longest = 64 << 10
@@ -134,8 +136,8 @@ func (c *client) request(ctx context.Context, u *url.URL, of int, peek bool) (r 
 }
 
 // judge tells what an answer means. Of /v1/check it is what it says; of a page it is its
-// status: 429, or that with which /v1/auth was told to deny, is a denial; all else below
-// 400 was admitted.
+// status: 429, or that with which /v1/auth was told to deny, is a denial, and so is an edge's
+// 202, which says that it is done later; all else below 400 was admitted.
 func judge(check bool, answer *http.Response, text []byte) outcome {
 	switch status := answer.StatusCode; {
 	case status == http.StatusTooManyRequests, answer.Header.Get("X-Ratelimit-Status") != "":
@@ -143,7 +145,7 @@ func judge(check bool, answer *http.Response, text []byte) outcome {
 	case status >= http.StatusBadRequest:
 		return outcome{fault: fmt.Sprintf("status %d", status), detail: said(text)}
 	case !check:
-		return outcome{}
+		return outcome{waits: status == http.StatusAccepted && strings.HasPrefix(answer.Header.Get("Location"), statusPath)}
 	}
 	var reply struct {
 		Allowed *bool `json:"allowed"`

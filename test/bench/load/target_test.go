@@ -148,6 +148,11 @@ func TestOutcomes(t *testing.T) {
 			_, _ = w.Write([]byte(`{"status":500,"detail":"it is broken"}`))
 		case "/429":
 			w.WriteHeader(429)
+		case "/202", "/own-202": // an upstream has its own
+			if r.URL.Path == "/202" {
+				w.Header().Set("Location", "/.well-known/spillgate/deferred/00112233445566778899aabbccddeeff")
+			}
+			w.WriteHeader(202)
 		case "/302":
 			http.Redirect(w, r, "/500", 302)
 		case "/cut/v1/check":
@@ -159,7 +164,7 @@ func TestOutcomes(t *testing.T) {
 	defer srv.Close()
 	defer close(hang)
 	for path, want := range map[string]outcome{
-		"/200": {}, "/302": {}, "/429": {denied: true},
+		"/200": {}, "/302": {}, "/own-202": {}, "/202": {waits: true}, "/429": {denied: true},
 		"/500":          {fault: "status 500", detail: "it is broken"},
 		"/hang":         {fault: "timeout"},
 		"/break":        {fault: "connection broken"},
@@ -178,9 +183,22 @@ func TestOutcomes(t *testing.T) {
 		got := c.send(ctx, request{})
 		c.close()
 		cancel()
-		if got.denied != want.denied || got.fault != want.fault || !strings.Contains(got.detail, want.detail) {
+		if got.denied != want.denied || got.waits != want.waits || got.fault != want.fault || !strings.Contains(got.detail, want.detail) {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
 		}
+	}
+}
+
+// What is to be done later was not admitted, and is told apart.
+func TestDeferredIsToldApart(t *testing.T) {
+	var of, all tally
+	of.add(outcome{}, time.Millisecond)
+	of.add(outcome{waits: true}, time.Millisecond)
+	of.add(outcome{waits: true}, time.Millisecond)
+	of.add(outcome{denied: true}, time.Millisecond)
+	all.merge(&of)
+	if r := rowOf("", &all); r.Asked != 4 || r.Answered != 4 || r.Admitted != 1 || r.Deferred != 2 || r.Denied != 1 || all.asked() != 4 {
+		t.Errorf("%+v of %d", r, all.asked())
 	}
 }
 
