@@ -21,16 +21,21 @@ type gate struct {
 }
 
 // gate is that of a limit; or one of the lane's own.
-func (l *lanes) gate(by string, of *lane) *gate {
-	g := l.gates[by]
-	switch {
-	case by != "" && g != nil:
-		return g
-	case by != "" && len(l.gates) < mostLanes:
-		g = &gate{shared: true}
-		l.gates[by] = g
-		return g
-	case of.gate != nil && !of.gate.shared:
+func (l *lanes) gate(by string, of *lane, now time.Time) *gate {
+	if by != "" {
+		if g := l.gates[by]; g != nil {
+			return g
+		}
+		if len(l.gates) >= mostLanes {
+			l.sweep(now)
+		}
+		if len(l.gates) < mostLanes {
+			g := &gate{shared: true}
+			l.gates[by] = g
+			return g
+		}
+	}
+	if of.gate != nil && !of.gate.shared {
 		return of.gate
 	}
 	return &gate{}

@@ -140,12 +140,12 @@ func TestGatesAreBounded(t *testing.T) {
 	for i := range mostLanes + 10 {
 		turn.denied(time.Second, time.Second, fmt.Sprint(i), at)
 	}
-	turn.done()
 	if n := len(l.gates); n != mostLanes {
 		t.Errorf("%d gates, want %d", n, mostLanes)
 	}
-	if l.sweep(at.Add(3 * retryMost)); len(l.gates) != 0 {
-		t.Errorf("%d gates, want none", len(l.gates))
+	turn.denied(time.Second, time.Second, "last", at.Add(3*retryMost))
+	if turn.done(); len(l.gates) != 1 || l.of["a"].gate != l.gates["last"] {
+		t.Errorf("%d gates, want the last alone", len(l.gates))
 	}
 }
 

@@ -174,7 +174,7 @@ func (t *turn) denied(wait, every time.Duration, by string, now time.Time) {
 		every = wait
 	}
 	l := t.lane
-	if g := t.lanes.gate(by, l); g != l.gate {
+	if g := t.lanes.gate(by, l, now); g != l.gate {
 		l.leave(now)
 		l.gate = g
 	}
