@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type formers struct {
 	of    map[uint64][]former    // by generation, the last one first
 	heirs map[uint64]*limit.Rate // what those became, by theirs
 	paces map[uint64]*limit.Rate // what queues were before that kept their generation, by it
+	since map[uint64]int64       // when generations of now came in force; 0: with the last change; none: nobody knows
 	at    atomic.Int64           // when the last change was first noticed; 0: it was not
 }
 
@@ -29,7 +31,22 @@ type formers struct {
 type former struct {
 	rate  *limit.Rate
 	slow  *limit.Rate // of a queue, the slowest that it was before that under the same generation
+	since int64       // when it came in force; 0: nobody knows
 	until int64
+}
+
+// slices says that all that was charged under a rate is in its slices still: of what was
+// carried over some may have been told turns by others that were before.
+func (f former) slices(until int64) bool { return f.since > 0 && until-f.since < int64(f.rate.Window) }
+
+// charged is what was charged while it was in force; it may have been before, too.
+func (f former) charged(cells []crdt.Cell) (sum uint64) {
+	for _, c := range cells {
+		if c.Slice >= f.rate.SliceAt(f.since) {
+			sum = crdt.SatAdd(sum, c.Charges)
+		}
+	}
+	return sum
 }
 
 // changed is when the last change was, as far as is known at now.
@@ -80,7 +97,7 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 			}
 		}
 	}
-	found := &formers{of: map[uint64][]former{}, heirs: map[uint64]*limit.Rate{}, paces: map[uint64]*limit.Rate{}}
+	found := &formers{of: map[uint64][]former{}, heirs: map[uint64]*limit.Rate{}, paces: map[uint64]*limit.Rate{}, since: map[uint64]int64{}}
 	for _, rule := range set.Rules() {
 		for _, rate := range rule.Rates {
 			was := last[rate.Lineage]
@@ -90,12 +107,20 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 			list := []former{{rate: was, slow: was}}
 			if known != nil {
 				list[0].slow = slower(was, known.paces[was.Generation])
+				if at, ok := known.since[was.Generation]; ok {
+					list[0].since = cmp.Or(at, known.at.Load())
+				}
 				for _, f := range known.of[was.Generation] {
 					if f.until == 0 {
 						f.until = known.at.Load()
 					}
 					list = append(list, f)
 				}
+			}
+			if was.Generation != rate.Generation {
+				found.since[rate.Generation] = 0
+			} else if list[0].since > 0 {
+				found.since[rate.Generation] = list[0].since
 			}
 			list = slices.DeleteFunc(list, func(f former) bool {
 				same := f.rate.Generation == rate.Generation
@@ -124,6 +149,7 @@ type legacy struct {
 	at       int64
 	until    int64
 	lines    limit.Lines
+	most     time.Duration // that a full queue took
 }
 
 // behind is how long, at the most, those still wait in a queue who are known by slices
@@ -183,6 +209,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		}
 		own, all := leftIn(was, l.own, l.at, until), leftIn(was, l.all, l.at, until)
 		old := hash.Key(was.Generation)
+		l.most = max(l.most, slow.Longest())
 		if h := s.blocked.asOf(old, was, until); h.penalty {
 			l.until = max(l.until, h.until)
 		} else if h.until > until {
@@ -193,13 +220,18 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			b := s.whole(r)
 			r.settle()
 			b.memory.exact.Follow(b.rate, now)
-			told, _ := b.memory.exact.Lines()
-			l.lines = l.lines.And(told) // first: what looks back in time takes it for set back
+			lines, floors := b.memory.exact.Handed(b.rate, next) // first: what looks back in time takes it for set back
+			before := l.lines.And(floors)
+			l.lines = l.lines.And(lines)
 			own = max(own, b.rate.Own(&b.memory.exact, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
-			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 {
-				return until + int64(r.Delay(nil, s.sums(b), b.memory.carry, until))
+			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 { // by others
+				last := until + int64(r.Delay(nil, s.sums(b), b.memory.carry, until))
+				if f.slices(until) {
+					last = min(last, r.Behindhand(f.charged(s.sums(b)), before, until, next))
+				}
+				return last
 			}))
 			n.forget(s, s.placeOf(old), now)
 		} else {
@@ -253,7 +285,7 @@ func (s *shard) bequeath(r *record, l legacy, now int64) {
 		b.memory.carry = b.memory.carry.Later(b.rate.CarryOf(l.all, l.at))
 	}
 	if b.rate.Queue {
-		b.memory.exact.Behind(l.lines, 0, now)
+		b.memory.exact.Behind(l.lines, int64(l.most), 0, now)
 	}
 	s.obey(r, l.until, now)
 }

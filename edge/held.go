@@ -253,7 +253,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		return
 	}
 	if b.rate.Queue && h.until > now { // who waits may have been told so by a slower pace
-		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), h.rounded, now)
+		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), f.longestTurn(b.rate), h.rounded, now)
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
 	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {

@@ -368,7 +368,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	s.retire(r, now) // by the rate that it was charged under
 	if rate.Queue && b.rate.Queue && !rate.RuledAsFast(b.rate) {
 		// The rules changed, and who waits, here or elsewhere, keeps his turn of the pace that was.
-		b.memory.exact.Behind(b.rate.Lines(func(was *limit.Rate) int64 { return now + int64(s.delay(b, was, now)) }), 0, now)
+		b.memory.exact.Behind(b.rate.Lines(func(was *limit.Rate) int64 { return now + int64(s.delay(b, was, now)) }), int64(b.rate.Longest()), 0, now)
 	}
 	b.rate, r.scale = rate, scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)

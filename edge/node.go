@@ -231,7 +231,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	}
 	s.recall(b, now) // where a clock was set back since
 	if rate.Queue {
-		b.memory.exact.Behind(rate.Lines(func(r *limit.Rate) int64 { return now + int64(n.behind(r, s.sums(b), b.memory.carry, now)) }), 0, now)
+		b.memory.exact.Behind(rate.Lines(func(r *limit.Rate) int64 { return now + int64(n.behind(r, s.sums(b), b.memory.carry, now)) }), n.formers.Load().longestTurn(rate), 0, now)
 	}
 	s.weigh(b)
 	s.obey(r, seen.Until, now)

@@ -39,7 +39,8 @@ type lineWorld struct {
 
 type inLine struct {
 	turn, outflow time.Duration
-	steps         int // of the clock before it came
+	takes         float64 // of the pace
+	steps         int     // of the clock before it came
 	forgets       int
 	slower, left  bool
 	charges       []limit.Charge
@@ -60,6 +61,9 @@ func (w *lineWorld) load(pace time.Duration) {
 	w.logf("load %v", pace)
 	w.pace, w.slowest = pace, max(w.slowest, pace)
 	w.loads++
+	for _, p := range w.came { // the last flows out by the faster pace, and any may be that
+		p.outflow = min(p.outflow, time.Duration(p.takes*float64(pace)))
+	}
 }
 
 func (w *lineWorld) forget() {
@@ -87,8 +91,9 @@ func (w *lineWorld) join(plan string, own uint64, cost uint64) (*inLine, bool) {
 		factor = float64(own) / 40
 	}
 	d := w.n.Check(w.clock(), req)
-	outflow := time.Duration(float64(w.pace) * float64(cost) / factor)
-	return &inLine{steps: w.steps, forgets: w.forgets, turn: w.now + d.Delay, outflow: outflow, slower: factor < 1, charges: slices.Clone(req.Charges)}, d.Allowed
+	takes := float64(cost) / factor
+	outflow := time.Duration(float64(w.pace) * takes)
+	return &inLine{takes: takes, steps: w.steps, forgets: w.forgets, turn: w.now + d.Delay, outflow: outflow, slower: factor < 1, charges: slices.Clone(req.Charges)}, d.Allowed
 }
 
 // leave has one give back his place who waits.

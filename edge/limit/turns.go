@@ -24,6 +24,7 @@ import (
 type turns struct {
 	lines [2]line
 	round int64  // of both, that may be what those who told them rounded up
+	most  int64  // what a full queue takes, or took by the rules that its floors are of
 	least uint64 // with max_delay: the least room that any who waits was told to wait for
 	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
 }
@@ -31,6 +32,7 @@ type turns struct {
 // line is a line of a queue.
 type line struct {
 	turn  int64 // when the last who was told his turn has flowed out; with max_delay when he may go on
+	began int64 // when that one may go on, in a queue
 	floor int64 // nobody who comes may go on before, whoever leaves
 }
 
@@ -54,15 +56,21 @@ func (t *turns) next(r *Rate) int64 {
 }
 
 // backlog is the time between those that have to flow out before whoever comes next, and
-// goes by a rate: since now, or when all have gone on who wait by what rules were. As much
-// as rounding adds is left out: a nanosecond for each part that was given back, and a
+// goes by a rate: since now, or when all have gone on who wait by what rules were; but of
+// these no more than wait in a full queue of such rules, or there would be more of them after
+// each change. As much as rounding adds is left out: a nanosecond for each part that was given back, and a
 // millionth of a unit.
 func (t *turns) backlog(r *Rate, now int64) (from, to int64) {
-	from = max(now, t.lines[0].floor)
-	if r.Slower() {
-		from = max(from, t.lines[1].floor)
-	}
+	from = max(now, min(t.floor(r), satAdd(now, t.most)))
 	return from, max(from, satSub(t.next(r), int64(time.Microsecond)+r.outflow(1)/micro))
+}
+
+// floor is that of those before whoever comes next, and goes by a rate.
+func (t *turns) floor(r *Rate) int64 {
+	if r.Slower() {
+		return max(t.lines[0].floor, t.lines[1].floor)
+	}
+	return t.lines[0].floor
 }
 
 // inLine is the level of a bucket that flows out in as long a time as those take that were
@@ -86,7 +94,11 @@ func (b *bucket) lineWait(r *Rate, target wide, now int64) time.Duration {
 	if room = min(room, math.MaxInt64); to-from <= int64(room) {
 		return 0
 	}
-	return time.Duration(to - int64(room) - now)
+	at := to - int64(room)
+	if b.turns.floor(r) >= at {
+		at -= b.turns.most
+	}
+	return time.Duration(at - now)
 }
 
 // last says that nobody was told a turn behind that of a charge, which may have been told by
@@ -104,7 +116,7 @@ func (t *turns) last(c *Charge, now int64) bool {
 func (t *turns) goBack(by, now int64) {
 	for i := range t.lines {
 		l := &t.lines[i]
-		l.turn, l.floor = satSub(l.turn, by), satSub(l.floor, by)
+		l.turn, l.began, l.floor = satSub(l.turn, by), satSub(l.began, by), satSub(l.floor, by)
 	}
 	t.told = min(t.told, now)
 }
@@ -144,12 +156,13 @@ func (r *Rate) outflow(cost uint64) int64 {
 func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	t := &x.bucket.turns
 	if max(t.lines[0].next(), t.lines[1].next()) <= now { // nobody waits any more
-		t.round = 0
+		t.round, t.most = 0, 0
 	}
 	t.told = max(t.told, now)
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
-	l := t.of(r)
-	l.turn = max(l.turn, satAdd(turn, int64(min(whole, math.MaxInt64))))
+	if l, out := t.of(r), satAdd(turn, int64(min(whole, math.MaxInt64))); out >= l.turn {
+		l.turn, l.began = out, turn
+	}
 }
 
 // Leaves notes that of a charge that may be given back so much is: if it was the last in a
@@ -158,6 +171,7 @@ func (x *Exact) Leaves(c *Charge, cost uint64) {
 	if c.Rate.Queue {
 		l := x.bucket.turns.of(c.Rate)
 		l.turn = satSub(l.turn, c.Rate.outflow(cost))
+		l.began = min(l.began, l.turn)
 	}
 }
 
@@ -184,14 +198,45 @@ func (x *Exact) Lines() (lines Lines, rounded int64) {
 	return Lines{t.lines[0].next(), t.lines[1].next()}, t.round
 }
 
+// Handed is what Lines are to a rate that comes after another: those that were told turns
+// here keep them, and the last of them flows out by the faster one. Floors are what had been
+// told to Behind.
+func (x *Exact) Handed(was, next *Rate) (lines, floors Lines) {
+	was, next = cmp.Or(was.ruled, was), cmp.Or(next.ruled, next) // what tenants have is so many times that
+	for i := range lines {
+		l := x.bucket.turns.lines[i]
+		out := l.turn
+		if next.DrainsFaster(was) && out > l.began {
+			cost := product(was.Drain.Refill, uint64(out-l.began)).overUp(uint64(was.Drain.Per))
+			out = min(out, satAdd(l.began, next.outflow(cost)))
+		}
+		lines[i], floors[i] = max(out, l.floor), l.floor
+	}
+	return lines, floors
+}
+
+// Behindhand is when the last of those has flowed out, at the latest, whom others told turns
+// by a rate until some instant, so much in all, behind those in lines, if another comes after.
+func (r *Rate) Behindhand(charged uint64, lines Lines, until int64, next *Rate) int64 {
+	last := lines[0]
+	if r.Slower() {
+		last = max(last, lines[1])
+	}
+	if charged == 0 {
+		return last
+	}
+	return satAdd(satAdd(max(last, until), r.outflow(charged-1)), min(r.outflow(1), next.outflow(1)))
+}
+
 // Behind notes, at now, that nobody who comes to a queue may go on before an instant, that
-// of his line, whoever leaves. It may have been rounded up by so much.
-func (x *Exact) Behind(lines Lines, rounded, now int64) {
+// of his line, whoever leaves, where a full queue takes so long by the rules that were. It may
+// have been rounded up by so much.
+func (x *Exact) Behind(lines Lines, most, rounded, now int64) {
 	t := &x.bucket.turns
 	if max(t.lines[0].next(), t.lines[1].next()) <= now {
-		t.round = 0
+		t.round, t.most = 0, 0
 	}
-	t.round = max(t.round, rounded)
+	t.round, t.most = max(t.round, rounded), max(t.most, most)
 	t.told = max(t.told, now)
 	for i := range lines {
 		t.lines[i].floor = max(t.lines[i].floor, lines[i])
