@@ -151,6 +151,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 				edges, _ := a.live(a.clock.At(a.cfg.Now()))
 				return edges * (len(cfg.Peers) + 1)
 			},
+			Longest: func() time.Duration { return time.Duration(a.tallies.strict.Load()) },
 		}); err != nil {
 			return nil, fmt.Errorf("aggregator config: %w", err)
 		}

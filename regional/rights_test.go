@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
@@ -64,5 +65,45 @@ spillgate_rights_keys 1
 	}
 	if reply := without.HandleClaims(context.Background(), subject, frame); reply != nil {
 		t.Errorf("an aggregator without a log of rights answers %q", reply)
+	}
+}
+
+// By the rules that an aggregator knows nobody keeps the rights of a strict limit for longer
+// than that lasts, or a day.
+func TestRulesBoundLeases(t *testing.T) {
+	for name, strict := range map[string]bool{"with a strict limit": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			rates := []limit.RateSpec{{Name: "year", Limit: 100, Per: 366 * 24 * time.Hour}}
+			if strict {
+				rates = append(rates, limit.RateSpec{Name: "minute", Limit: 100, Per: time.Minute, Consistency: "strict"})
+			}
+			boot := 1000 * time.Hour
+			r := truthful(t, ruleSet(t, apiRule("api", rates...)), regional.Config{
+				Rights: memstore.NewRights(time.Time{}, nil), Boot: func() time.Duration { return boot }})
+			claim := func(edge string, c deltasync.Claim) uint64 {
+				t.Helper()
+				c.Key, c.Holder, c.Limit, c.Lasts, c.Want = 7, deltasync.NodeID("eu", "p", edge), 100, 366*24*time.Hour, 100
+				b, err := (&deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "p", Name: edge, SentAt: int64(boot), Claims: []deltasync.Claim{c}}).AppendBinary(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var g deltasync.Grants
+				if err := g.UnmarshalBinary(r.HandleClaims(t.Context(), deltasync.ClaimSubject("eu", 0, "eu", "p", edge), b)); err != nil || len(g.Grants) != 1 {
+					t.Fatalf("%+v, %v", g, err)
+				}
+				return g.Grants[0].Granted
+			}
+			if got := claim("hostile", deltasync.Claim{}); got != 100 {
+				t.Fatalf("granted %d, want all", got)
+			}
+			boot += 25 * time.Hour
+			want := uint64(0)
+			if strict {
+				want = 100
+			}
+			if got := claim("other", deltasync.Claim{}); got != want {
+				t.Errorf("a day after an edge fell silent which says that its window is a year another is granted %d, want %d", got, want)
+			}
+		})
 	}
 }

@@ -30,6 +30,7 @@ type known struct {
 type tallies struct {
 	rates     atomic.Pointer[map[uint64]known] // by generation; nil: no rules are known
 	unwatched atomic.Uint64                    // keys for which there was no room
+	strict    atomic.Int64                     // for how long what is spent counts in any strict limit, ns; 0: there is none, or no rules are known
 
 	mu      sync.Mutex       // guards what follows; taken with a lane's held
 	list    []*tally         // by namespace, rule and rate; the last one may be of all others
@@ -121,7 +122,7 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 	t := &a.tallies
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rates, list := map[uint64]known{}, []*tally(nil)
+	rates, list, strict := map[uint64]known{}, []*tally(nil), int64(0)
 	var rest *tally
 	if n := len(t.list); n > 0 && t.list[n-1].rule == others && t.list[n-1].name == "" {
 		rest = t.list[n-1]
@@ -152,6 +153,9 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 			x.rate = rate
 			x.mu.Unlock()
 			rates[rate.Generation] = known{rate, x}
+			if rate.Consistency == limit.Strict {
+				strict = max(strict, int64(rate.Lasts()))
+			}
 		}
 	}
 	slices.SortStableFunc(list, func(x, y *tally) int {
@@ -161,6 +165,7 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 		list = append(list, rest)
 	}
 	t.list = list
+	t.strict.Store(strict)
 	t.rates.Store(&rates)
 }
 

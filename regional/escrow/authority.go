@@ -32,6 +32,11 @@ type Config struct {
 	// demand is cut into. Nil: nobody knows.
 	Edges func() int
 
+	// Longest is for how long what is spent may count in any strict limit, by the rules that
+	// are known here; nil, or 0: none are. How long it does in a key's is its holders' word:
+	// one that is silent has his rights for no longer than that and a lease, or a day, if that
+	// is more, as rules may come here later than to edges.
+	Longest func() time.Duration
 	// MaxKeys bounds the keys that are known at a time, in equal parts for all lanes
 	// (1,000,000, some 240 MB). To make room, those are left to the log of which nobody
 	// has said anything for a lease. Where all are asked for, nothing is granted of new
@@ -104,6 +109,9 @@ func New(cfg Config) (*Authority, error) {
 	}
 	if cfg.Edges == nil {
 		cfg.Edges = func() int { return 0 }
+	}
+	if cfg.Longest == nil {
+		cfg.Longest = func() time.Duration { return 0 }
 	}
 	if cfg.Token == nil {
 		cfg.Token = rand.Uint64
@@ -323,7 +331,7 @@ func (a *Authority) quarantined(l *lane, lasts time.Duration, now time.Duration)
 
 // hear takes in a claim; known is false of a holder whose rights have lapsed.
 func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) (h *holding, known bool) {
-	d.lapse(a.cfg.Lease, now)
+	a.lapse(d, now)
 	h = d.find(k.Holder)
 	quarantined := a.quarantined(l, k.Lasts, now)
 	node := deltasync.NodeID(c.From, c.Pop, c.Name)

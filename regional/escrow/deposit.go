@@ -72,11 +72,11 @@ func (d *deposit) admits(node uint64) bool {
 }
 
 // lapse removes holdings whose lease is over, and what was spent of them out of the
-// window; it says whether there were any.
-func (d *deposit) lapse(lease time.Duration, now time.Duration) bool {
+// window, which is no longer than longest; it says whether there were any.
+func (d *deposit) lapse(lease, longest, now time.Duration) bool {
 	kept := d.holdings[:0]
 	for _, h := range d.holdings {
-		if silent := now - h.heard; silent > spare(lease+h.Lasts) || h.Out() == 0 && silent > spare(lease) {
+		if silent := now - h.heard; silent > spare(lease+min(h.Lasts, longest)) || h.Out() == 0 && silent > spare(lease) {
 			continue
 		}
 		kept = append(kept, h)

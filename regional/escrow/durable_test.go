@@ -16,6 +16,8 @@ type office struct {
 	log  *memstore.Rights
 	boot time.Duration
 	sent int64
+
+	longest time.Duration // that a strict limit of the rules lasts
 }
 
 func (o *office) now() time.Time { return time.Unix(1_790_000_000, 0).Add(o.boot) }
@@ -28,7 +30,7 @@ func newOffice(t *testing.T) *office {
 
 func (o *office) authority() *escrow.Authority {
 	o.Helper()
-	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Timeout: time.Minute, Boot: func() time.Duration { return o.boot }})
+	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Timeout: time.Minute, Boot: func() time.Duration { return o.boot }, Longest: func() time.Duration { return o.longest }})
 	if err != nil {
 		o.Fatal(err)
 	}

@@ -193,3 +193,38 @@ func TestTheLongestWindowCounts(t *testing.T) {
 		})
 	}
 }
+
+// What a holder spent counts for no longer than in any strict limit of the rules, or for a
+// day, whatever it says: else a PoP would keep for a year what it names such a window of.
+func TestNoWindowIsLongerThanTheRulesHave(t *testing.T) {
+	const day, year = 24 * time.Hour, 366 * 24 * time.Hour
+	for _, tt := range []struct {
+		name           string
+		longest, lasts time.Duration
+		free           time.Duration // after a lease
+	}{
+		{"no rules are known", 0, year, year},
+		{"the rules have a shorter one", time.Minute, year, day},
+		{"the rules have a longer one", 30 * day, year, 30 * day},
+		{"the rules have a longer one than is said", 30 * day, time.Minute, time.Minute},
+		{"it is one that the rules may have by now", time.Minute, 12 * time.Hour, 12 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOffice(t)
+			o.longest = tt.longest
+			a := o.authority()
+			g := o.claim(a, deltasync.Claim{Holder: 7, Want: 100, Lasts: tt.lasts})
+			if g.Granted == 0 {
+				t.Fatalf("answer = %+v, want rights", g)
+			}
+			o.boot += deltasync.DefaultLease + tt.free
+			if other := o.claim(a, deltasync.Claim{Holder: 8, Want: 100}); other.Granted > 100-g.Granted {
+				t.Errorf("another was granted %d, while %d of 100 may still count", other.Granted, g.Granted)
+			}
+			o.boot += tt.free/50 + time.Second
+			if other := o.claim(a, deltasync.Claim{Holder: 8, Want: 100, Granted: 100 - g.Granted}); other.Granted != 100 {
+				t.Errorf("another was granted %d when nothing counts any more, want all", other.Granted)
+			}
+		})
+	}
+}

@@ -125,7 +125,7 @@ func (a *Authority) look(l *lane, now time.Duration) {
 	d, most := l.order[l.hand], a.cfg.MaxKeys/a.cfg.Lanes
 	tight := len(l.keys) >= most-most/4
 	if l.keys[d.key] == d {
-		switch d.lapse(a.cfg.Lease, now); {
+		switch a.lapse(d, now); {
 		case d.writes > 0:
 		case len(d.holdings) == 0 && d.version == 0, tight && d.rests(a.cfg.Lease, now):
 			delete(l.keys, d.key)
@@ -141,6 +141,18 @@ func (a *Authority) look(l *lane, now time.Duration) {
 	l.order[l.hand], l.order[last] = l.order[last], nil
 	l.order = l.order[:last]
 }
+
+// lapse removes what nobody holds any more of a key.
+func (a *Authority) lapse(d *deposit, now time.Duration) bool {
+	longest := a.cfg.Longest()
+	if longest == 0 {
+		longest = forever
+	}
+	return d.lapse(a.cfg.Lease, max(longest, leastBound), now)
+}
+
+// leastBound is how long rules may take to get here.
+const leastBound = 24 * time.Hour
 
 // mostIdle is how many keys that nobody asks for are written at a time.
 const mostIdle = 256

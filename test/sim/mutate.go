@@ -91,7 +91,7 @@ var mutants = []mutant{
 	{"an edge gives back first what others charged", "edge/refund.go",
 		"[]charger{ours, theirs}", "[]charger{theirs, ours}", "give-back"},
 	{"rights are taken back at once from who falls silent", "regional/escrow/deposit.go",
-		"silent > spare(lease+h.Lasts) ||", "silent > lease/8 ||", "15"},
+		"silent > spare(lease+min(h.Lasts, longest)) ||", "silent > lease/8 ||", "15"},
 	{"an edge holds what it has returned", "edge/rights.go",
 		"return crdt.SatSub(rt.granted, rt.returned)", "return rt.granted", "15"},
 	{"closed limits stay open", "edge/partition.go",
@@ -124,7 +124,7 @@ var loneMutants = []struct {
 	mutant
 }{
 	{trial.Depart, mutant{"who leaves keeps his rights for good", "regional/escrow/deposit.go",
-		"silent > spare(lease+h.Lasts) || h.Out()", "h.Out()", "15"}},
+		"silent > spare(lease+min(h.Lasts, longest)) || h.Out()", "h.Out()", "15"}},
 	{trial.NewRegion, mutant{"a region that was never heard is given up", "regional/exchange.go",
 		"p := &l.peers[j]; (now >= p.until", "p := &l.peers[j]; (p.fails <= 8 || p.heard != 0) && (now >= p.until", "4|cut-off"}},
 	{trial.Slow, mutant{"what came in late is not told to who asked before", "regional/since.go",
