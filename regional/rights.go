@@ -53,7 +53,7 @@ var (
 	rightsKeysDesc  = prometheus.NewDesc("spillgate_rights_keys", "Keys of strict limits of which this aggregator knows who holds rights.", nil, nil)
 	rightsShortDesc = prometheus.NewDesc("spillgate_rights_short_keys", "Of these, those of which some edge wants more rights than it has.", nil, nil)
 	rightsMovedDesc = prometheus.NewDesc("spillgate_rights_moved_total", "Rights in strict limits, in cost, that edges were granted, and that they returned.", []string{"way"}, nil)
-	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).", []string{"reason"}, nil)
+	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer), revoked (an operator has taken the edge's rights back).", []string{"reason"}, nil)
 )
 
 // rights are what an authority counted.
@@ -66,4 +66,5 @@ func (c *collector) rights(st escrow.Stats, gauge func(*prometheus.Desc, float64
 	count(rightsFailDesc, st.Crowded, "full")
 	count(rightsFailDesc, st.Fenced, "fenced")
 	count(rightsFailDesc, st.Failed, "failed")
+	count(rightsFailDesc, st.Revoked, "revoked")
 }

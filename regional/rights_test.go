@@ -47,11 +47,12 @@ func TestRightsAreGranted(t *testing.T) {
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v, %v", problems, err)
 	}
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillgate_rights_unanswered_total Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer).
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`# HELP spillgate_rights_unanswered_total Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer), revoked (an operator has taken the edge's rights back).
 # TYPE spillgate_rights_unanswered_total counter
 spillgate_rights_unanswered_total{reason="failed"} 0
 spillgate_rights_unanswered_total{reason="fenced"} 0
 spillgate_rights_unanswered_total{reason="full"} 0
+spillgate_rights_unanswered_total{reason="revoked"} 0
 spillgate_rights_unanswered_total{reason="void"} 0
 # HELP spillgate_rights_keys Keys of strict limits of which this aggregator knows who holds rights.
 # TYPE spillgate_rights_keys gauge

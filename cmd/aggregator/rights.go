@@ -20,10 +20,12 @@ import (
 func newRightsCommand() *cobra.Command {
 	return cli.Parent(&cobra.Command{
 		Use:   "rights",
-		Short: "Show the region's log of rights in strict limits, or vouch for it",
+		Short: "Show the region's log of rights in strict limits, vouch for it, or take rights back",
 	},
 		newRightsShowCommand(),
 		newRightsTrustCommand(),
+		newRightsListCommand(),
+		newRightsRevokeCommand(),
 	)
 }
 

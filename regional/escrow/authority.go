@@ -57,7 +57,7 @@ type Authority struct {
 	regions []string // all, in order
 	lanes   []lane
 	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
-	stats   struct{ granted, returned, voided, crowded, fenced, failed atomic.Uint64 }
+	stats   struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
 }
 
 // lane is what is known of the keys of one.
@@ -66,6 +66,7 @@ type lane struct {
 	token  uint64        // 0: it was not taken, or another has it
 	since  time.Duration // when the log began
 	log    uint64        // its Origin.ID
+	barred []Revoked     // its Origin.Revoked
 	keys   map[deltasync.Key]*deposit
 	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
 	tell   []*telling
@@ -201,6 +202,11 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		d := l.keys[k.Key]
 		if d == nil { // there is no room for it
 			a.stats.crowded.Add(1)
+			continue
+		}
+		if l.bars(deltasync.NodeID(c.From, c.Pop, c.Name), k.Key) {
+			a.stats.revoked.Add(1)
+			a.hearBarred(d, k, c, now)
 			continue
 		}
 		h, known := a.hear(l, d, k, c, now)
@@ -368,6 +374,27 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	return h, true
 }
 
+// bars says that an edge's rights in a key were taken back.
+func (l *lane) bars(node uint64, key deltasync.Key) bool {
+	return slices.ContainsFunc(l.barred, func(r Revoked) bool { return r.Of(node, key) })
+}
+
+// hearBarred takes in what an edge returned whose rights were taken back. It is answered
+// nothing, and by what it says its lease is not renewed: what it still holds is free when
+// that has ended and what it spent has left the window, as if it was silent.
+func (a *Authority) hearBarred(d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) {
+	a.lapse(d, now)
+	h := d.find(k.Holder)
+	if h == nil || h.Node != deltasync.NodeID(c.From, c.Pop, c.Name) || h.echo > c.SentAt {
+		return
+	}
+	if k.Returned > h.Returned && k.Returned <= h.Granted {
+		a.stats.returned.Add(k.Returned - h.Returned)
+		h.Returned = k.Returned
+	}
+	h.Region, h.want, h.echo = c.From, 0, c.SentAt // so that it is asked to return what others need
+}
+
 // grant gives what there is to those who want it, and returns what others than asker
 // are to hear of. What it changed has to be in the log before anybody hears.
 func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[deltasync.Key]*deposit, now time.Duration) (told []*telling) {
@@ -486,6 +513,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 type Stats struct {
 	Keys, Short                               int
 	Granted, Returned, Voided, Fenced, Failed uint64
+	Revoked                                   uint64 // claims by edges whose rights were taken back
 	Crowded                                   uint64 // claims for which there was no room: of one more holder (these are Voided, too), or key
 }
 
@@ -499,6 +527,6 @@ func (a *Authority) Stats() (s Stats) {
 	}
 	st := &a.stats
 	s.Granted, s.Returned, s.Voided = st.granted.Load(), st.returned.Load(), st.voided.Load()
-	s.Fenced, s.Failed, s.Crowded = st.fenced.Load(), st.failed.Load(), st.crowded.Load()
+	s.Fenced, s.Failed, s.Crowded, s.Revoked = st.fenced.Load(), st.failed.Load(), st.crowded.Load(), st.revoked.Load()
 	return s
 }

@@ -30,7 +30,7 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 		return 0, err
 	}
 	l.forget(token)
-	l.since, l.log = a.cfg.Boot()-min(origin.Age, forever), origin.ID
+	l.since, l.log, l.barred = a.cfg.Boot()-min(origin.Age, forever), origin.ID, origin.Revoked
 	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
 	return token, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ type lab struct {
 	t           *testing.T
 	rnd         *rand.Rand
 	now         time.Duration
-	log         *memstore.Rights
+	log         *revocable
 	authorities []*escrow.Authority
 	edges       []*holder
 	limit       uint64
@@ -60,6 +61,27 @@ type lab struct {
 	room        int             // for keys; 0: enough
 	spends      []time.Duration // of all, in the window
 	admitted    int
+}
+
+// revocable is a log in which an operator takes rights back.
+type revocable struct {
+	*memstore.Rights
+	revoked []escrow.Revoked
+}
+
+func (l *revocable) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
+	origin, err := l.Rights.Take(ctx, lane, token)
+	origin.Revoked = slices.Clone(l.revoked)
+	return origin, err
+}
+
+// revoke takes back the rights of some alone, and fences off whoever has the lane.
+func (l *revocable) revoke(t testing.TB, token uint64, who ...escrow.Revoked) {
+	t.Helper()
+	l.revoked = who
+	if _, err := l.Take(t.Context(), 0, token); err != nil {
+		t.Fatal(err)
+	}
 }
 
 type agenda []event
@@ -80,7 +102,7 @@ func (a *agenda) Pop() any {
 
 func newLab(t *testing.T, seed uint64) *lab {
 	b := &lab{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), now: time.Hour, limit: 1 + uint64(seed%40)}
-	b.log = memstore.NewRights(time.Time{}, b.wall)
+	b.log = &revocable{Rights: memstore.NewRights(time.Time{}, b.wall)}
 	if seed%4 == 0 {
 		b.room = 1
 	}
@@ -203,16 +225,21 @@ func (b *lab) others() {
 }
 
 // Whatever is lost, late, doubled or cut, whoever dies, forgets or believes to own the
-// lane, and though the log is wiped, or keys are left to it for want of room, no window has
-// more than the limit. When all that is over, the limit is used.
+// lane, and though the log is wiped, keys are left to it for want of room, or rights are taken
+// back and given again, no window has more than the limit. When all that is over, the limit is used.
 func TestNeverOver(t *testing.T) {
 	for seed := range uint64(200) {
 		b := newLab(t, seed)
 		const calm = 40 * time.Second
 		end := b.now + 80*time.Second
 		settled := 0
+		calmed := false
 		for b.now < end {
 			faults := end-b.now > calm
+			if !faults && !calmed {
+				calmed = true
+				b.log.revoke(t, b.life())
+			}
 			b.now += time.Duration(b.rnd.ExpFloat64() * float64(10*time.Millisecond))
 			for len(b.events) > 0 && b.events[0].at <= b.now {
 				heap.Pop(&b.events).(event).do()
@@ -245,6 +272,12 @@ func TestNeverOver(t *testing.T) {
 				b.yield(h, 0)
 			case r == 37 && faults && b.room > 0:
 				b.others()
+			case r == 38 && seed%5 == 0:
+				var who []escrow.Revoked
+				if faults && b.rnd.IntN(2) == 0 {
+					who = []escrow.Revoked{{Node: deltasync.NodeID("eu", "p", h.name)}}
+				}
+				b.log.revoke(t, b.life(), who...)
 			case r == 36:
 				for _, a := range b.authorities {
 					if err := a.Keep(context.Background(), func(int) bool { return true }); err != nil {

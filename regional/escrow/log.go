@@ -45,9 +45,24 @@ type Log interface {
 // Origin is where a log begins: where it was new, or lost something, or may have. What
 // was granted before that may not be in it.
 type Origin struct {
-	ID  uint64        // no other log, nor this one before, has the same
-	Age time.Duration // how long ago that was
+	ID      uint64        // no other log, nor this one before, has the same
+	Age     time.Duration // how long ago that was
+	Revoked []Revoked     // whose rights an operator has taken back in the lane
 }
+
+// Revoked is whose rights are taken back: of one key, or with Key 0 of all.
+type Revoked struct {
+	Node uint64 // an edge's, or a PoP's as deltasync.PopOf has it
+	Key  deltasync.Key
+}
+
+// Of says that the rights are whose that are taken back.
+func (r Revoked) Of(node uint64, key deltasync.Key) bool {
+	return (r.Node == node || r.Node == deltasync.PopOf(node)) && (r.Key == 0 || r.Key == key)
+}
+
+// MostRevoked bounds what is remembered of a lane.
+const MostRevoked = 256
 
 // Deposit is who holds rights in one key's limit.
 type Deposit struct {

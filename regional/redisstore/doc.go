@@ -120,6 +120,8 @@
 //	  "o"                       ID of the log, drawn where it begins
 //	  "b" "w"                   when the log began, by the server's clock and by that of
 //	                            who took the lane, in milliseconds since 1970
+//	  "x"                       whose rights were taken back, by Rights.Revoke: node:8 key:8,
+//	                            key 0 of all keys, node a PoP's of all its edges
 //	  "c"                       how far the search for what may be forgotten is
 //	  key:8                     a deposit: rights_deposit.go has its bytes
 //

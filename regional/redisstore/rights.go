@@ -84,7 +84,7 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origi
 	safe := r.server(ctx, lane).syncs()
 	had, acked := r.had(lane, safe)
 	reply, err := r.call(ctx, lane, "take", token, r.count, strconv.FormatUint(rand.Uint64(), 10), had, acked)
-	if err == nil && len(reply) != 4 {
+	if err == nil && len(reply) != 5 {
 		err = fmt.Errorf("%w: %d parts", errReply, len(reply))
 	}
 	if err != nil {
@@ -104,7 +104,11 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origi
 	if err != nil || !ok || !ok2 {
 		return escrow.Origin{}, logFailed("take lane", fmt.Errorf("%w: ID %v, ages %v, %v", errReply, reply[0], reply[1], reply[2]))
 	}
-	return escrow.Origin{ID: id, Age: time.Duration(max(0, min(ours, theirs))) * time.Millisecond}, nil
+	revoked, err := parseRevoked(reply[4])
+	if err != nil {
+		return escrow.Origin{}, logFailed("take lane", err)
+	}
+	return escrow.Origin{ID: id, Age: time.Duration(max(0, min(ours, theirs))) * time.Millisecond, Revoked: revoked}, nil
 }
 
 // Load implements escrow.Log.

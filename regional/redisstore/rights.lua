@@ -11,15 +11,21 @@
 --   commit: for each deposit: key, how long to keep it (ms), packed deposit; of one
 --           without holdings it says the version, and removes it
 --   look:   nothing; the token does not matter
+--   revoke: whose rights are taken back (node, key; 8 bytes each), and how many may stand
+--           there; the token is one that nobody has, as with trust, so that whoever takes
+--           the lane next knows
+--   restore: whose are given back, likewise
 --   trust:  lanes, and the ID of the log if there is none; the token is one that
 --           nobody has: whoever has the lane has to take it anew
 -- Answer: to who may not: the reason, a string. Else a list that begins with the
 -- sequence number and how many replicas there are, then
---   take:   ID, age by the server's clock, age by the callers', why it began anew
+--   take:   ID, age by the server's clock, age by the callers', why it began anew, whose
+--           rights are taken back (packed)
 --   load:   what is there of each key
 --   look:   lanes (0: there is no log), age by the server's clock, age by the callers',
 --           how many keys it has, whether it would begin anew for who knows nothing of
---           what was written last (1 or 0)
+--           what was written last (1 or 0), whose rights are taken back (packed)
+--   revoke, restore: nothing more
 --   trust:  nothing more
 
 local call, byte, sub = redis.call, string.byte, string.sub
@@ -66,14 +72,33 @@ if verb == 'take' then
   local born, bornTheirs = tonumber(h[5]), tonumber(h[6])
   call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[7],
     'b', string.format('%.0f', born), 'w', string.format('%.0f', bornTheirs))
-  return {tonumber(seq), replicas, h[7], ours - born, theirs - bornTheirs, fresh}
+  return {tonumber(seq), replicas, h[7], ours - born, theirs - bornTheirs, fresh, call('HGET', lane, 'x') or ''}
 end
 
 if verb == 'look' then
   local h = call('HMGET', lane, 'n', 'b', 'w', 'i', 's')
-  if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1} end
-  local keys = call('HLEN', lane) - 7 - call('HEXISTS', lane, 'c')
-  return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1}
+  if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1, ''} end
+  local keys = call('HLEN', lane) - 7 - call('HEXISTS', lane, 'c') - call('HEXISTS', lane, 'x')
+  return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1, call('HGET', lane, 'x') or ''}
+end
+
+if verb == 'revoke' or verb == 'restore' then
+  local who, most = ARGV[4], tonumber(ARGV[5])
+  local h = call('HMGET', lane, 's', 'i', 'x')
+  if not h[1] then return redis.error_reply('NOLOG there is no log of the lane yet: an aggregator takes it first') end
+  if h[2] ~= id then return redis.error_reply('MOVED_LOG another process serves the log than wrote it: an aggregator takes the lane first') end
+  local all = h[3] or ''
+  local at = 1
+  while at <= #all and sub(all, at, at + 15) ~= who do at = at + 16 end
+  if verb == 'restore' then
+    all = sub(all, 1, at - 1) .. sub(all, at + 16)
+  elseif at > #all then
+    if #all >= 16 * most then return redis.error_reply('FULL ' .. most .. ' stand there already') end
+    all = all .. who
+  end
+  local seq = string.format('%.0f', tonumber(h[1]) + 1)
+  call('HSET', lane, 't', token, 's', seq, 'x', all)
+  return {tonumber(seq), replicas}
 end
 
 if verb == 'trust' then

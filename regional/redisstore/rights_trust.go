@@ -6,15 +6,18 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/spillgate/spillgate/regional/escrow"
 )
 
 // LaneLog is what is there of one lane's log of rights.
 type LaneLog struct {
-	Lane  int
-	Lanes int           // that the region had when it was begun; 0: there is no log
-	Age   time.Duration // since it began; 0 where there is none
-	Keys  int           // of which somebody holds rights, or did lately
-	Moved bool          // another process wrote it than serves it now: it begins anew when it is taken, but by who knows what was written last
+	Lane    int
+	Lanes   int              // that the region had when it was begun; 0: there is no log
+	Age     time.Duration    // since it began; 0 where there is none
+	Keys    int              // of which somebody holds rights, or did lately
+	Revoked []escrow.Revoked // whose rights were taken back
+	Moved   bool             // another process wrote it than serves it now: it begins anew when it is taken, but by who knows what was written last
 }
 
 // Look reads what there is of each lane. It takes nothing from whoever has a lane, and
@@ -23,8 +26,12 @@ func (r *Rights) Look(ctx context.Context) ([]LaneLog, error) {
 	out := make([]LaneLog, 0, r.count)
 	for lane := range r.count {
 		reply, err := r.call(ctx, lane, "look", 0)
-		if err == nil && len(reply) != 5 {
+		if err == nil && len(reply) != 6 {
 			err = fmt.Errorf("%w: %d parts", errReply, len(reply))
+		}
+		var revoked []escrow.Revoked
+		if err == nil {
+			revoked, err = parseRevoked(reply[5])
 		}
 		if err != nil {
 			return nil, logFailed(fmt.Sprintf("look at lane %d", lane), err)
@@ -35,7 +42,7 @@ func (r *Rights) Look(ctx context.Context) ([]LaneLog, error) {
 		}
 		out = append(out, LaneLog{
 			Lane: lane, Lanes: int(n[0]), Age: time.Duration(max(0, min(n[1], n[2]))) * time.Millisecond,
-			Keys: int(n[3]), Moved: n[4] != 0,
+			Keys: int(n[3]), Moved: n[4] != 0, Revoked: revoked,
 		})
 	}
 	return out, nil
