@@ -112,7 +112,7 @@ func (in *Inbox) Admit(now int64, subject string, payload []byte) (*Up, Status, 
 		}
 		return nil, status, err
 	}
-	in.offenders.excuse(from)
+	in.offenders.good(now, from)
 	return u, StatusOK, nil
 }
 

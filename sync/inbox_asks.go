@@ -60,12 +60,13 @@ func (in *Inbox) AdmitClaims(now int64, subject string, payload []byte) (*Claims
 		return nil, StatusForbidden, fmt.Errorf("admit claims on %s: %w: %w", subject, errMuted, why)
 	}
 	c, status, reason, err := in.checkClaims(from, payload)
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	if err == nil {
+		in.offenders.good(now, from)
 		return c, StatusOK, nil
 	}
 	err = fmt.Errorf("admit claims on %s: %w", subject, err)
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	in.refused[reason]++
 	if l := (*LanesError)(nil); errors.As(err, &l) {
 		return nil, status, err

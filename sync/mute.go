@@ -14,6 +14,10 @@ const (
 	muteAfter   = 100
 	mutePeriod  = time.Minute
 	longestMute = time.Hour
+	// tryEvery is how often a frame of a muted sender is read all the same: if it is good,
+	// as its build was rolled back or mended, the mute ends. The next bad one within
+	// mutePeriod mutes it again.
+	tryEvery = 10 * time.Second
 	// maxOffenders bounds who is remembered; whoever offended least recently is
 	// forgotten first. A muted sender that keeps on sending stays.
 	maxOffenders = 1024
@@ -49,6 +53,8 @@ type offender struct {
 	since   int64 // when the period began in which refused are counted
 	refused int
 	until   int64           // it is muted before that; 0: it never was
+	tried   int64           // when a frame of it was last read meanwhile, or the mute began
+	inVain  bool            // it is muted for what was admitted: no frame tells that it is mended
 	term    time.Duration   // of that mute
 	why     error           // the last frame was refused for
 	vain    [MaxLanes]uint8 // frames in a row, by lane, of which nothing was taken
@@ -64,14 +70,31 @@ func offenderID(from Sender) Sender {
 	return from
 }
 
-// muted says why a sender is not listened to; nil: it is.
+// muted says why a sender is not listened to; nil: it is, or its frame is to be tried.
 func (o *offenders) muted(now int64, from Sender) error {
 	at := o.known[offenderID(from)]
 	if at == nil || !at.Value.(*offender).muted(now) {
 		return nil
 	}
 	o.byLast.MoveToFront(at)
-	return at.Value.(*offender).why
+	f := at.Value.(*offender)
+	if !f.inVain && now-f.tried >= int64(tryEvery) {
+		f.tried = now
+		return nil
+	}
+	return f.why
+}
+
+// good notes that a frame was admitted: a mute for others is over.
+func (o *offenders) good(now int64, from Sender) {
+	at := o.known[offenderID(from)]
+	if at == nil {
+		return
+	}
+	if f := at.Value.(*offender); f.muted(now) && !f.inVain {
+		f.until, f.since, f.refused = now, now, muteAfter
+	}
+	o.excuse(from)
 }
 
 func (f *offender) muted(now int64) bool {
@@ -103,11 +126,12 @@ func (f *offender) mute(now int64) time.Duration {
 		f.term = mutePeriod
 	}
 	f.muteFor(now, f.term)
+	f.inVain = false
 	return f.term
 }
 
 func (f *offender) muteFor(now int64, term time.Duration) {
-	f.term, f.refused, f.until, f.vain = term, 0, now+int64(term), [MaxLanes]uint8{}
+	f.term, f.refused, f.until, f.tried, f.vain = term, 0, now+int64(term), now, [MaxLanes]uint8{}
 }
 
 // offends is what is known of a sender that sent a bad frame just now.
@@ -131,7 +155,7 @@ func (o *offenders) offends(now int64, from Sender, why error) *offender {
 // aggregators share a subject, and a single one that is broken, or newer than
 // we are, must not have the others muted.
 func (o *offenders) excuse(from Sender) {
-	if from.Kind != KindRegion || len(o.known) == 0 {
+	if from.Kind != KindRegion {
 		return
 	}
 	if at := o.known[offenderID(from)]; at != nil {
@@ -160,6 +184,7 @@ func (in *Inbox) Vain(now int64, u *Up, why error) error {
 		return nil
 	}
 	f.muteFor(now, mutePeriod)
+	f.inVain = true
 	return &MutedError{Sender: from, For: mutePeriod, Err: why}
 }
 

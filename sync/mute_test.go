@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // bad has n frames of a sender refused, and returns the last error.
@@ -52,7 +54,7 @@ func TestInboxMutes(t *testing.T) {
 		if err := bad(t, in, now, subjectOf(e1), 1); errors.As(err, &muted) {
 			t.Fatal("a mute is told twice")
 		}
-		if admitted(now+int64(term)-1, e1) || in.Muted(now+int64(term)-1) != 1 {
+		if admitted(now+int64(tryEvery)-1, e1) || in.Muted(now+int64(term)-1) != 1 {
 			t.Fatalf("round %d: heard before %v", round, term)
 		}
 		if !admitted(now, e2) {
@@ -75,6 +77,75 @@ func TestInboxMutes(t *testing.T) {
 	}
 	if !admitted(now-2*int64(time.Hour), e1) {
 		t.Error("muted by a clock that was set back")
+	}
+}
+
+// A mute ends with a good frame, of a build that was rolled back: one in tryEvery is read.
+// One that goes on with bad ones is muted all the same, and who sends one good among them
+// has no more of them read for it.
+func TestMuteEndsWithAGoodFrame(t *testing.T) {
+	newer := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1000)
+	for name, u := range map[string]*Up{"edge": edgeUp("e1", 1), "region": regionUp("us", "a1", 1)} {
+		for kind, poison := range map[string][]byte{"newer": newer, "malformed": []byte("poison")} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				in, now := NewInbox("eu", 2), int64(time.Hour)
+				send := func(payload []byte) error {
+					_, _, err := in.Admit(now, subjectOf(u), payload)
+					return err
+				}
+				for range 4 * muteAfter { // it is muted for a minute, then for two, and for four
+					_ = send(poison)
+					now += int64(mutePeriod) / muteAfter / 2
+				}
+				before := in.Refused()
+				if in.Muted(now) != 1 || before[reasonMuted] == 0 || before[kind] < muteAfter {
+					t.Fatalf("refused %v, want it muted", before)
+				}
+				for range 60 { // a minute
+					_ = send(poison)
+					now += int64(time.Second)
+				}
+				if after := in.Refused(); after[kind]-before[kind] > 7 {
+					t.Errorf("in a minute of a mute %d frames were read, want one in %v", after[kind]-before[kind], tryEvery)
+				}
+				was := now
+				for send(encode(t, u)) != nil {
+					if now += int64(time.Second); now-was > int64(tryEvery) {
+						t.Fatalf("%v after its build was rolled back it is not heard", tryEvery)
+					}
+				}
+				if err := send(encode(t, u)); err != nil || in.Muted(now) != 0 {
+					t.Errorf("the next frame: %v, %d muted", err, in.Muted(now))
+				}
+				if u.Kind == KindRegion { // its aggregators share a subject
+					return
+				}
+				now += int64(time.Second)
+				if err := send(poison); !errors.As(err, new(*MutedError)) {
+					t.Errorf("a bad frame soon after: %v, want it muted again", err)
+				}
+			})
+		}
+	}
+}
+
+// Claims that are good end a mute, too.
+func TestMuteEndsWithGoodClaims(t *testing.T) {
+	in, subject := NewInbox("eu", 1), ClaimSubject("eu", 0, "eu", "ams", "e1")
+	b, err := (&Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: 1}).AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(time.Hour)
+	for range muteAfter + 1 {
+		_, _, _ = in.AdmitClaims(now, subject, []byte("poison"))
+	}
+	if _, _, err := in.AdmitClaims(now, subject, b); err == nil || in.Muted(now) != 1 {
+		t.Fatal("it is not muted")
+	}
+	now += int64(tryEvery)
+	if _, _, err := in.AdmitClaims(now, subject, b); err != nil || in.Muted(now) != 0 {
+		t.Errorf("%v later: %v, %d muted", tryEvery, err, in.Muted(now))
 	}
 }
 
