@@ -148,8 +148,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			Region: cfg.Region, Peers: cfg.Peers, Lanes: cfg.Lanes, Log: cfg.Rights, Lease: cfg.RightsLease, Timeout: cfg.StoreTimeout, Interval: cfg.Interval,
 			Boot: cfg.Boot, Token: cfg.Token, Logger: cfg.Logger,
 			Edges: func() int {
-				edges, _ := a.live(a.clock.At(a.cfg.Now()))
-				return edges * (len(cfg.Peers) + 1)
+				return a.liveEvenly(a.clock.At(a.cfg.Now())) * (len(cfg.Peers) + 1)
 			},
 			Longest: func() time.Duration { return time.Duration(a.tallies.strict.Load()) },
 		}); err != nil {
@@ -276,6 +275,9 @@ func (a *Aggregator) encode(down *deltasync.Down, asked []byte) []byte {
 // reply tells the sender what everybody else did.
 func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*counter, now int64) *deltasync.Down {
 	edges, regions := a.live(now)
+	if up.Kind == deltasync.KindEdge {
+		edges = a.liveBeside(now, up.Node)
+	}
 	owns := a.Owns(up.Lane)
 	knows := up.Kind == deltasync.KindEdge && up.HeardEpoch == a.epoch.Load() && up.SentAt <= now+int64(astray)
 	down := &deltasync.Down{

@@ -85,6 +85,7 @@ func (a *Aggregator) shared(now time.Time, change func(*members, int64)) {
 // aggregator listens. They would give it lanes that it does not serve yet.
 func (a *Aggregator) Beat(now time.Time) []byte {
 	edges, regions := a.inbox.Live(a.clock.At(now), a.lately())
+	evenly := a.inbox.LiveEvenly(a.clock.At(now), a.lately())
 	t, s := now.UnixNano(), &a.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,7 @@ func (a *Aggregator) Beat(now time.Time) []byte {
 	}
 	l := deltasync.Live{
 		Region: a.cfg.Region, Name: a.cfg.Name, Incarnation: a.cfg.Incarnation, Lanes: a.cfg.Lanes, SentAt: t,
-		Leaving: s.members.leaving, LiveEdges: edges, LiveRegions: regions,
+		Leaving: s.members.leaving, LiveEdges: edges, LiveRegions: regions, EvenEdges: evenly,
 	}
 	b, err := l.AppendBinary(nil)
 	if err != nil { // our own bug
@@ -154,6 +155,34 @@ func (a *Aggregator) live(now int64) (edges, regions int) {
 	}
 	return edges, regions
 }
+
+// liveBeside is how many edges of the region an edge is to reckon with, for its part of
+// what nobody has told it: see deltasync.Inbox.LiveBeside. Who owns other lanes than the
+// first does not hear of idle ones, and takes them to be of the PoPs that it hears of.
+func (a *Aggregator) liveBeside(now int64, node uint64) int {
+	beside, evenly := a.inbox.LiveBeside(now, a.lately(), node)
+	return max(1, min(beside*a.evenly(evenly)/max(1, evenly), maxBeside))
+}
+
+// liveEvenly is how many edges live, but of no PoP many more than of others.
+func (a *Aggregator) liveEvenly(now int64) int {
+	return a.evenly(a.inbox.LiveEvenly(now, a.lately()))
+}
+
+// evenly is LiveEvenly as far as any aggregator of the region knows.
+func (a *Aggregator) evenly(heard int) int {
+	a.share.mu.Lock()
+	defer a.share.mu.Unlock()
+	for _, o := range a.share.members.others {
+		if !o.leaving {
+			heard = max(heard, o.evenly)
+		}
+	}
+	return heard
+}
+
+// maxBeside is as many as a Down can tell.
+const maxBeside = 1 << 20
 
 // readShare is Stats of the lanes and of who shares them.
 func (a *Aggregator) readShare(st *Stats, now int64) {

@@ -135,6 +135,35 @@ func TestLiveEdgesOfOthers(t *testing.T) {
 	}
 }
 
+// A PoP that invents edges makes the parts smaller that its own may take of what nobody has
+// told, and nobody else's, at whichever aggregator: an idle edge is heard by one.
+func TestInventedEdgesAreTheirPoPs(t *testing.T) {
+	first, other := newRegion(t, "eu", newStore(&start)), newRegion(t, "eu", newStore(&start))
+	for i := range 300 {
+		(&edge{name: fmt.Sprint("x", i), pop: "m"}).tell(first, 9)
+	}
+	p, m := &edge{name: "e", pop: "p"}, &edge{name: "x0", pop: "m", seq: 1}
+	(&edge{name: "e", pop: "q"}).tell(first, 9)
+	for name, want := range map[*edge]int{p: 3, m: 900} {
+		if got := name.tell(first, 9).LiveEdges; got != want {
+			t.Errorf("an edge of PoP %s is to reckon with %d, want %d", name.pop, got, want)
+		}
+	}
+	var l deltasync.Live
+	if err := l.UnmarshalBinary(first.Beat(start)); err != nil || l.LiveEdges != 302 || l.EvenEdges != 1+1+3 {
+		t.Fatalf("it beats %+v, %v, want 302 edges, 5 evenly", l, err)
+	}
+	l.Name = "b"
+	other.beat(l)
+	if got := p.tell(other, 9).LiveEdges; got != 5 {
+		t.Errorf("where it alone is heard, it is to reckon with %d, want 5", got)
+	}
+	other.beat(deltasync.Live{Name: "c", LiveEdges: 302}) // of the build before
+	if got := p.tell(other, 9).LiveEdges; got != 302 {
+		t.Errorf("by what a build before tells, it is to reckon with %d, want 302", got)
+	}
+}
+
 // One that leaves says so, owns nothing, and answers for a while.
 func TestLeave(t *testing.T) {
 	r := newRegion(t, "eu", newStore(&start))

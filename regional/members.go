@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"time"
@@ -40,6 +41,7 @@ type member struct {
 	since, heard   int64 // by our clock: first, and last
 	leaving        bool
 	edges, regions int // that it hears of
+	evenly         int // Live.EvenEdges
 }
 
 // members is who shares the lanes of a region, as one of them sees it. It is a
@@ -109,7 +111,7 @@ func (m *members) hear(now int64, l *deltasync.Live) error {
 	if !known {
 		since = now
 	}
-	m.others[id] = member{since: since, heard: now, leaving: l.Leaving, edges: l.LiveEdges, regions: l.LiveRegions}
+	m.others[id] = member{since: since, heard: now, leaving: l.Leaving, edges: l.LiveEdges, regions: l.LiveRegions, evenly: cmp.Or(l.EvenEdges, l.LiveEdges)}
 	m.assign(now)
 	return nil
 }

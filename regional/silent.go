@@ -98,7 +98,7 @@ func (a *Aggregator) keep(c *counter, now int64) {
 			continue
 		}
 		if !e.silent {
-			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, now)
+			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, e.node, now)
 			t.sums.at = 0 // it is none of them any more
 		}
 		t.kept += a.keptFor(c, e, silence, now)
@@ -139,18 +139,19 @@ func (a *Aggregator) partOf(c *counter, e *asker, sum float64, now int64) float6
 	s := limit.SpansOf(c.shape.Window())
 	d := e.since(s, paceOf(c.shape), a.patience(), e.edge.at)
 	own, least := d.Steady(s), a.least(c)
-	edges, _ := a.live(now) // each weighs its part of the least, as it does there
-	return c.contest.part * (own + least/float64(max(1, edges))) / (max(sum, own) + least)
+	edges := a.liveBeside(now, e.node) // each weighs its part of the least, as it does there
+	return c.contest.part * (own + least/float64(edges)) / (max(sum, own) + least)
 }
 
 // equalPart is that of an edge of which its region knows nothing but that it is there.
-func (a *Aggregator) equalPart(c *counter, now int64) float64 {
+func (a *Aggregator) equalPart(c *counter, node uint64, now int64) float64 {
 	regions := len(a.cfg.Peers) + 1
 	if c.shape.Regional {
 		regions = 1
 	}
 	edges, _ := a.live(now)
-	return 1 / float64(regions*(edges+1))
+	with := float64(edges+1) / float64(max(1, edges)) // it may not be counted any more
+	return 1 / (float64(regions*a.liveBeside(now, node)) * with)
 }
 
 // spentAt is what an edge is known to have spent in the window.

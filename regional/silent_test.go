@@ -217,7 +217,7 @@ func TestPresencesAreBounded(t *testing.T) {
 func TestKeptOfALimitThatIsFarOff(t *testing.T) {
 	minute := deltasync.Shape{Generation: 1, Width: 1500 * time.Millisecond, Slices: 40, Limit: 4_000_000_000}
 	f := newSharers(t, minute)
-	f.Aggregator.share.members.others[memberID{"b", 1}] = member{edges: 8}
+	f.Aggregator.share.members.others[memberID{"b", 1}] = member{edges: 8, evenly: 8}
 	all := map[uint64]float32{1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1}
 	f.lasts(3*time.Second, all)
 	f.keeps("while all speak", 0, 8)

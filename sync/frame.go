@@ -215,7 +215,7 @@ type Down struct {
 	StoreEpoch  uint64 // of the replier and its store: another one may lack what was told before
 	Store       uint64 // of the store alone: what was stored before is there while this stays; 0: unknown
 	Pace        time.Duration
-	LiveEdges   int
+	LiveEdges   int           // of the sender's region; to an edge, if each PoP there had as many as its own
 	LiveRegions int           // regions heard of lately, the own one counted
 	Regions     int           // that there are, as configured; 0: not told
 	Between     time.Duration // how long counts take from region to region, one way; 0: not known

@@ -45,6 +45,7 @@ type Inbox struct {
 	refused    map[string]uint64
 	offenders  offenders
 	secrets    secrets
+	census     census
 	lanesNews  news
 	duplicates uint64
 }
@@ -233,6 +234,7 @@ func (in *Inbox) note(now int64, u *Up) bool {
 		}
 		at = in.byArrival.PushFront(&sender{id: id, since: now, incarnation: u.Incarnation, replaced: now, lanes: make([]arrivals, in.lanes)})
 		in.senders[id] = at
+		in.census.of = nil
 	}
 	s := at.Value.(*sender)
 	if s.replayed(now, u) {

@@ -131,6 +131,59 @@ func TestInboxLive(t *testing.T) {
 	}
 }
 
+// Edges that a PoP invents make its own parts smaller, and nobody else's; all parts are the
+// whole together. Where all are counted, those of one PoP are no more than some times
+// another's.
+func TestInventedEdges(t *testing.T) {
+	of := func(pop, name string) *Up {
+		u := edgeUp(name, 1)
+		u.Pop, u.Node = pop, NodeID("eu", pop, name)
+		return u
+	}
+	in, honest := NewInbox("eu", 2), []*Up{of("ams", "e1"), of("ams", "e2"), of("fra", "e1")}
+	for _, u := range honest {
+		mustAdmit(t, in, 10, u)
+	}
+	parts := func(more int) (sum float64) {
+		t.Helper()
+		for i, u := range honest {
+			beside, _ := in.LiveBeside(10, 100, u.Node)
+			want := []int{4, 4, 2}[i]
+			if more > 0 {
+				want = want / 2 * 3 // one PoP more
+			}
+			if beside != want {
+				t.Errorf("LiveBeside of %s/%s = %d with %d invented, want %d", u.Pop, u.Name, beside, more, want)
+			}
+			sum += 1 / float64(beside)
+		}
+		return sum
+	}
+	if sum := parts(0); sum != 1 {
+		t.Errorf("parts of %v, want the whole", sum)
+	}
+	var invented []*Up
+	for i := range 900 {
+		u := of("sin", fmt.Sprint("x", i))
+		mustAdmit(t, in, 10, u)
+		invented = append(invented, u)
+	}
+	sum := parts(900)
+	for _, u := range invented {
+		beside, _ := in.LiveBeside(10, 100, u.Node)
+		sum += 1 / float64(beside)
+	}
+	if sum < 0.999 || sum > 1.001 {
+		t.Errorf("parts of %v, want the whole", sum)
+	}
+	if n := in.LiveEvenly(10, 100); n != 1+2+6 {
+		t.Errorf("LiveEvenly = %d, want 9", n)
+	}
+	if n := in.LiveEvenly(10+int64(popsEvery), 100); n != 0 {
+		t.Errorf("later: LiveEvenly = %d, want none", n)
+	}
+}
+
 func TestInboxDuplicates(t *testing.T) {
 	in := NewInbox("eu", 2)
 	step := func(u *Up, want uint64) {

@@ -159,6 +159,7 @@ const (
 	liveLeaving     protowire.Number = 7
 	liveLiveEdges   protowire.Number = 8
 	liveLiveRegions protowire.Number = 9
+	liveEvenEdges   protowire.Number = 10
 )
 
 const (

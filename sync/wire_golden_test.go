@@ -66,7 +66,7 @@ var goldens = map[protoreflect.Name]frame{
 	},
 	"Live": &Live{
 		Region: "eu", Name: "agg-1", Incarnation: 1_790_000_000_000, Lanes: 8, SentAt: 1_790_000_000_125_100_000,
-		Leaving: true, LiveEdges: 40, LiveRegions: 3,
+		Leaving: true, LiveEdges: 40, LiveRegions: 3, EvenEdges: 30,
 	},
 	"Snap": &Snap{Region: "eu", Lane: 3, Lanes: 8, From: 1500},
 	"Claims": &Claims{

@@ -17,6 +17,7 @@ type Live struct {
 	Leaving     bool   // it stops: its lanes are others' from now on
 	LiveEdges   int    // of the region, that it heard of lately itself
 	LiveRegions int    // likewise, the own one counted
+	EvenEdges   int    // LiveEdges, but of no PoP many more than of others; 0: a build before did not say
 }
 
 // AppendBinary appends the frame to dst. On an error, which wraps ErrFrame or
@@ -45,6 +46,7 @@ func (l *Live) append(w *writer) error {
 	w.uint(liveLeaving, leaving)
 	w.uint(liveLiveEdges, uint64(l.LiveEdges))
 	w.uint(liveLiveRegions, uint64(l.LiveRegions))
+	w.uint(liveEvenEdges, uint64(l.EvenEdges))
 	return nil
 }
 
@@ -79,6 +81,8 @@ func (l *Live) read(m message) error {
 			l.LiveEdges = int(m.uint("live_edges", maxLive))
 		case liveLiveRegions:
 			l.LiveRegions = int(m.uint("live_regions", maxLive))
+		case liveEvenEdges:
+			l.EvenEdges = int(m.uint("even_edges", maxLive))
 		}
 	}
 	if m.err != nil {
@@ -97,5 +101,6 @@ func (l *Live) check() error {
 	}
 	return firstOf(checkToken("region", l.Region), name, checkToken("name", l.Name), lanes,
 		checkRange("live_edges", int64(l.LiveEdges), maxLive),
-		checkRange("live_regions", int64(l.LiveRegions), maxLive))
+		checkRange("live_regions", int64(l.LiveRegions), maxLive),
+		checkRange("even_edges", int64(l.EvenEdges), maxLive))
 }

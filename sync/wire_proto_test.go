@@ -417,6 +417,7 @@ func specLive(t testing.TB, l *Live) *dynamicpb.Message {
 	m.set("sent_at", l.SentAt)
 	m.set("leaving", l.Leaving)
 	m.set("live_edges", uint32(l.LiveEdges))
+	m.set("even_edges", uint32(l.EvenEdges))
 	m.set("live_regions", uint32(l.LiveRegions))
 	return msg
 }

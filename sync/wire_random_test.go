@@ -206,7 +206,7 @@ func (r frames) hot() *Hot {
 
 func (r frames) live() *Live {
 	return &Live{Region: r.token(), Name: "a" + r.token(), Incarnation: r.number(), Lanes: 1 + r.IntN(MaxLanes), SentAt: math.MinInt64 + int64(r.number()),
-		Leaving: r.IntN(2) == 0, LiveEdges: r.IntN(100), LiveRegions: r.IntN(100)}
+		Leaving: r.IntN(2) == 0, LiveEdges: r.IntN(100), LiveRegions: r.IntN(100), EvenEdges: r.IntN(100)}
 }
 
 func (r frames) claims() *Claims {

@@ -153,7 +153,7 @@ func TestNumbers(t *testing.T) {
 		"Snap":       {"version": upVersion, "region": snapRegion, "lane": snapLane, "lanes": snapLanes, "from": snapFrom},
 		"HotSection": {"shape": hotSectionShape, "keys": hotSectionKeys, "totals": hotSectionTotals},
 		"Live": {"version": upVersion, "region": liveRegion, "name": liveName, "incarnation": liveIncarnation, "lanes": liveLanes,
-			"sent_at": liveSentAt, "leaving": liveLeaving, "live_edges": liveLiveEdges, "live_regions": liveLiveRegions},
+			"sent_at": liveSentAt, "leaving": liveLeaving, "live_edges": liveLiveEdges, "live_regions": liveLiveRegions, "even_edges": liveEvenEdges},
 		"Claims": {"version": upVersion, "region": claimsRegion, "lane": claimsLane, "lanes": claimsLanes, "from": claimsFrom, "pop": claimsPop,
 			"name": claimsName, "sent_at": claimsSentAt, "claims": claimsClaims},
 		"Claim": {"key": claimKey, "holder": claimHolder, "limit": claimLimit, "lasts": claimLasts, "granted": claimGranted,
