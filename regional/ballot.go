@@ -17,7 +17,8 @@ import (
 // A PoP has one vote, which is split among what its edges say: edges can be invented,
 // and PoPs cannot. What another region says is what is in force there, and weighs so
 // little that it decides only where PoPs are at odds: else regions would hold each other
-// to what was in force before. A vote costs the same however many nodes there are.
+// to what was in force before. Of two that as much says, that stays which is in force. A
+// vote costs the same however many nodes there are.
 type ballot struct {
 	of      map[uint64]vote // by node
 	pops    map[uint64]*caucus
@@ -54,7 +55,9 @@ const (
 	// whole is a PoP's vote.
 	whole = 1 << 32
 	// mostChoices bounds how many shapes are voted for in a PoP. Who comes with
-	// another takes the place of the one that fewest say.
+	// another takes the place of the one that fewest say, and of several that of the one
+	// that was said first: who said it has no say until he says something else. So a PoP
+	// can have its own edges unheard, and no other's.
 	mostChoices = 16
 	// lapse is how often it is looked at whose votes lapse with their counts, at
 	// least, and whether all are of one mind again.

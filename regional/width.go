@@ -16,7 +16,15 @@ import (
 // penalty; what it had lapses in the store. An aggregator that knows the rules knows
 // better: no majority is needed for a width that they have, and none helps another; of
 // two that they have, under the generations of two rates, the majority decides again, as
-// nothing tells which of them a key is of.
+// nothing tells which of them a key is of: a key is a hash under a secret that edges alone
+// have, hostile ones too.
+//
+// So what hostile PoPs can do with a key that they can name, by the generation of another
+// rate, is to keep the counts of as many others out of it as they are themselves, in their
+// own region: one alone those of one PoP, which nobody else needs until he counts too, and
+// then he is the second to tell it. That PoP tells its counts again within 16 s
+// (edge/refusal.go); for so long the others decide without them. Another region drops
+// what it heard of the hostile ones with the first count of its own edges.
 
 // rival is what a PoP or region tells, whose counts of a key are refused.
 type rival struct {
