@@ -249,5 +249,5 @@ func logFailed(verb string, err error) error {
 	if errors.Is(err, escrow.ErrFenced) {
 		return fmt.Errorf("redis: %s: %w", verb, err)
 	}
-	return fmt.Errorf("redis: %s: %w: %w", verb, escrow.ErrLog, err)
+	return fmt.Errorf("redis: %s: %w: %w", verb, escrow.ErrLog, hinted(err))
 }

@@ -159,10 +159,13 @@ func (s *Store) pipe(ctx context.Context, calls []*call) {
 		for _, c := range todo {
 			c.reply = send(c, ctx, pipe)
 		}
-		_, _ = pipe.Exec(ctx) // each call has its own error
+		_, err := pipe.Exec(ctx) // each call has its own error, unless none was sent
 		var again []*call
 		for _, c := range todo {
-			if c.err = c.reply.Err(); redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			if c.err = c.reply.Err(); c.err == nil && c.reply.Val() == nil {
+				c.err = err
+			}
+			if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 				again = append(again, c)
 			}
 		}
@@ -176,5 +179,5 @@ func (s *Store) pipe(ctx context.Context, calls []*call) {
 }
 
 func failed(verb string, err error) error {
-	return fmt.Errorf("redis: %s: %w: %w", verb, regional.ErrStore, err)
+	return fmt.Errorf("redis: %s: %w: %w", verb, regional.ErrStore, hinted(err))
 }
