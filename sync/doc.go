@@ -65,6 +65,8 @@
 //	sg.v1.live.<region>.ask                   a newcomer's request for one
 //	sg.v1.snap.<region>.<lane>                a starting edge's Snap, answered by a Hot
 //	sg.v1.audit.<region>.<lane>               another region's Up that only asks, to compare
+//	sg.v1.claim.<home>.<lane>.e.<region>.<pop>.<edge>   Claims of rights in strict limits, answered by Grants
+//	sg.v1.grant.<region>.<lane>               Grants that were not asked for, to the region's edges
 //
 // <region> is the one addressed; of its aggregators the owner of a lane serves
 // it, under the queue agg-<region>: for a while there may be two. Neither tenants
