@@ -202,6 +202,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 			a.cfg.Logger.Warn("an edge has another secret than most edges of the region, and counts keys of its own: give all edges one secret", "pop", up.Pop, "name", up.Name)
 		}
 	}
+	if _, news := a.inbox.Namesake(t, up); news {
+		a.cfg.Logger.Warn("two edges of a PoP live by one name, and are given one share, which both spend: give each edge a name of its own (--name)", "pop", up.Pop, "name", up.Name)
+	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = now.UnixNano()
 		a.compare(t, up, other)

@@ -74,6 +74,7 @@ type Stats struct {
 	Refused                map[string]uint64
 	Muted                  int // senders that are not listened to
 	OtherSecrets           int // edges with another cluster secret than most
+	EdgeNamesakes          int // edges by whose name another one lives
 	Duplicates             uint64
 	FramesSent, FramesLost uint64
 	BytesSent, Pushes      uint64
@@ -109,6 +110,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
 	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
 	st.OtherSecrets = a.inbox.OtherSecrets(a.clock.At(now))
+	st.EdgeNamesakes = a.inbox.Namesakes(a.clock.At(now))
 	st.Inherited = s.inherited.Load()
 	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
 	st.Unheard, st.Namesake = a.unheard(a.clock.At(now)), a.hasNamesake()
@@ -139,6 +141,7 @@ var (
 	refusedDesc  = prometheus.NewDesc("spillgate_sync_refused_total", "Frames, or parts of them, that were refused, by reason. For want of memory: keys_full (of a key that is new here), bytes_full (of a key that is known, from an edge or region that is new to it), pop_full (of a PoP that has more than its part of the memory, while others have some too), guests_full (what a home told; it is asked again): their senders tell them again. entries_full: a key has as many starts of edges as it may, or a frame takes too long to check. growth: an edge counted, gave back or kept out more than it may.", []string{"reason"}, nil)
 	mutedDesc    = prometheus.NewDesc("spillgate_sync_muted_senders", "Senders that had so many frames refused that theirs are not even read, for a minute to an hour.", nil, nil)
 	secretsDesc  = prometheus.NewDesc("spillgate_sync_other_secret_edges", "Edges of the region whose secret is not that of most: they count keys of their own.", nil, nil)
+	namesakeDesc = prometheus.NewDesc("spillgate_edge_namesakes", "Edges of the region by whose name another edge of their PoP lives: both spend one share.", nil, nil)
 	duplicates   = prometheus.NewDesc("spillgate_sync_duplicate_frames_total", "Frames received more than once; they change nothing.", nil, nil)
 	framesDesc   = prometheus.NewDesc("spillgate_sync_frames_total", "Frames sent to other regions, by what became of them.", []string{"result"}, nil)
 	sentDesc     = prometheus.NewDesc("spillgate_sync_sent_bytes_total", "Bytes of frames sent to other regions.", nil, nil)
@@ -218,6 +221,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(restoredDesc, st.Restored)
 	gauge(mutedDesc, float64(st.Muted))
 	gauge(secretsDesc, float64(st.OtherSecrets))
+	gauge(namesakeDesc, float64(st.EdgeNamesakes))
 	gauge(edgesDesc, float64(st.LiveEdges))
 	gauge(unstoredDesc, float64(st.Unstored))
 	gauge(paceDesc, c.aggregator.pace.asked().Seconds())

@@ -64,3 +64,43 @@ func TestOtherLanesAreTold(t *testing.T) {
 		t.Errorf("mended, it is answered with %v, %q", down.Status, down.Mistake)
 	}
 }
+
+// Two edges that live by one name are told once, and shown for as long as both live.
+func TestEdgesOfOneNameAreTold(t *testing.T) {
+	var log bytes.Buffer
+	r := newLogged(t, &log)
+	tell := func(incarnation uint64) {
+		t.Helper()
+		up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "p", Name: "e", Node: deltasync.NodeID("eu", "p", "e"), Lanes: 1,
+			Incarnation: incarnation, SentAt: r.now.UnixNano(), Seq: uint64(r.now.Sub(start)/time.Millisecond) + 1}
+		b, err := up.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if down := decode(t, r.Handle(t.Context(), r.now, deltasync.EdgeSubject("eu", 0, "p", "e"), b)); down.Status != deltasync.StatusOK {
+			t.Fatal(down.Status)
+		}
+	}
+	for range 30 {
+		tell(7)
+		if n := r.Stats(r.now).EdgeNamesakes; n != 0 {
+			t.Fatalf("%d edges have namesakes, and one lives", n)
+		}
+		r.now = r.now.Add(200 * time.Millisecond)
+	}
+	for range 30 {
+		tell(8)
+		tell(7)
+		r.now = r.now.Add(200 * time.Millisecond)
+	}
+	if n := r.Stats(r.now).EdgeNamesakes; n != 1 || strings.Count(log.String(), "live by one name") != 1 || !strings.Contains(log.String(), "pop=p name=e") {
+		t.Errorf("%d edges have namesakes, want 1 told once: %s", n, &log)
+	}
+	for range 30 {
+		tell(8)
+		r.now = r.now.Add(200 * time.Millisecond)
+	}
+	if n := r.Stats(r.now).EdgeNamesakes; n != 0 {
+		t.Errorf("%d edges have namesakes when one alone lives", n)
+	}
+}

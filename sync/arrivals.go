@@ -148,7 +148,9 @@ func (s *sender) note(now int64, u *Up) (duplicate bool) {
 		if f == nil {
 			f = s.remember(former{u.Incarnation, make([]arrivals, len(s.lanes))})
 		}
-		f.lanes[u.Lane].note(u.Seq, u.SentAt)
+		if !f.lanes[u.Lane].note(u.Seq, u.SentAt) {
+			s.namesake.earlier(now)
+		}
 		return false
 	case u.Incarnation > s.incarnation:
 		s.remember(former{s.incarnation, s.lanes})
@@ -159,6 +161,8 @@ func (s *sender) note(now int64, u *Up) (duplicate bool) {
 		}
 		s.behind[u.Lane].note(u.Seq, u.SentAt)
 		return false
+	case u.Kind == KindEdge:
+		s.namesake.own(now)
 	}
 	return s.lanes[u.Lane].note(u.Seq, u.SentAt)
 }

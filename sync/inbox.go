@@ -67,7 +67,8 @@ type sender struct {
 
 	replaced int64    // when an edge's incarnation replaced another, or was first heard of
 	formers  []former // earlier incarnations of an edge
-	behind   []past   // of a region's aggregator, far behind lanes; nil: nothing
+	namesake namesake
+	behind   []past // of a region's aggregator, far behind lanes; nil: nothing
 }
 
 // NewInbox makes the Inbox of an aggregator of region.

@@ -90,6 +90,9 @@ func ready(st regional.Stats, connected, verbose bool) (status int, text string)
 		if st.OtherSecrets > 0 {
 			text += fmt.Sprintf("[!] secret: %d edges have another than the others, and count keys of their own\n", st.OtherSecrets)
 		}
+		if st.EdgeNamesakes > 0 {
+			text += fmt.Sprintf("[!] names: %d edges share theirs with another of their PoP, and its share: give each a --name of its own\n", st.EdgeNamesakes)
+		}
 		text += fmt.Sprintf("[ ] %d edges and %d regions heard of lately, %d keys\n", st.LiveEdges, st.LiveRegions, st.Keys)
 	}
 	if status == http.StatusOK {

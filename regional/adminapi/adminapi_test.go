@@ -81,9 +81,9 @@ func TestNewcomerIsNotReady(t *testing.T) {
 
 // What an operator got wrong is told with verbose, and unreadies nobody.
 func TestMistakesAreTold(t *testing.T) {
-	status, text := ready(regional.Stats{Unheard: []string{"usx"}, Namesake: true, OtherSecrets: 2,
+	status, text := ready(regional.Stats{Unheard: []string{"usx"}, Namesake: true, OtherSecrets: 2, EdgeNamesakes: 3,
 		Misfits: []regional.Misfit{{Region: "jp", Setting: regional.SettingLanes, Lanes: 4}, {Region: "ap", Setting: regional.SettingPeers}}}, true, true)
-	for _, want := range []string{"region usx:", "region jp: it has another number of lanes (4)", "region ap: it tells this one", "--name", "secret: 2 edges", "\nready"} {
+	for _, want := range []string{"region usx:", "region jp: it has another number of lanes (4)", "region ap: it tells this one", "--name", "secret: 2 edges", "names: 3 edges", "\nready"} {
 		if status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("ready = %d, %q, want %q in it", status, text, want)
 		}
