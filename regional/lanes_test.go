@@ -144,9 +144,12 @@ func TestInventedEdgesAreTheirPoPs(t *testing.T) {
 	}
 	p, m := &edge{name: "e", pop: "p"}, &edge{name: "x0", pop: "m", seq: 1}
 	(&edge{name: "e", pop: "q"}).tell(first, 9)
-	for name, want := range map[*edge]int{p: 3, m: 900} {
-		if got := name.tell(first, 9).LiveEdges; got != want {
-			t.Errorf("an edge of PoP %s is to reckon with %d, want %d", name.pop, got, want)
+	for _, tt := range []struct {
+		edge *edge
+		want int
+	}{{p, 3}, {m, 900}} {
+		if got := tt.edge.tell(first, 9).LiveEdges; got != tt.want {
+			t.Errorf("an edge of PoP %s is to reckon with %d, want %d", tt.edge.pop, got, tt.want)
 		}
 	}
 	var l deltasync.Live
