@@ -36,7 +36,7 @@ type presence struct {
 func (l *lane) meet(up *deltasync.Up, now int64) {
 	p := l.present[up.Node]
 	switch {
-	case p == nil && len(l.present) >= mostAskers && !l.forgetSilent(now):
+	case p == nil && len(l.present) >= mostAskers && !l.forgetSilent(now) && !l.forgetOneOfMany(up.Node):
 		return
 	case p == nil:
 		p = &presence{}
@@ -59,6 +59,34 @@ func (l *lane) forgetSilent(now int64) (some bool) {
 		}
 	}
 	return some
+}
+
+// forgetOneOfMany makes room for an edge by one of a PoP that has more than half of the
+// places, if another does: its edges may be invented.
+func (l *lane) forgetOneOfMany(node uint64) bool {
+	crowd, lead := uint64(0), 0
+	for other := range l.present { // who has more than half is left (Boyer and Moore, 1981)
+		switch pop := deltasync.PopOf(other); {
+		case lead == 0:
+			crowd, lead = pop, 1
+		case pop == crowd:
+			lead++
+		default:
+			lead--
+		}
+	}
+	n, first := 0, uint64(math.MaxUint64)
+	for other := range l.present {
+		if deltasync.PopOf(other) == crowd {
+			n, first = n+1, min(first, other)
+		}
+	}
+	if n <= mostAskers/2 || deltasync.PopOf(node) == crowd {
+		return false
+	}
+	l.present[first].left = true
+	delete(l.present, first)
+	return true
 }
 
 // loseSight forgets who is there: another aggregator serves the lane, and hears of them.

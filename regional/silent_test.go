@@ -212,6 +212,20 @@ func TestPresencesAreBounded(t *testing.T) {
 	}
 }
 
+// Where one PoP's edges have nearly all places, as it may have invented them, another's
+// have theirs all the same, and its own no more.
+func TestInventedPresencesTakeNobodysPlace(t *testing.T) {
+	f := newSharers(t, second)
+	for node := range uint64(mostAskers + 10) {
+		f.says(node+1, 1, 0, 0)
+	}
+	const other = 1 << 60
+	f.says(other, 1, 0, 0)
+	if f.l.present[other] == nil || len(f.l.present) != mostAskers {
+		t.Errorf("of %d that are remembered the other PoP's edge is one: %v, want it", len(f.l.present), f.l.present[other] != nil)
+	}
+}
+
 // Of a limit that is far more than what is asked for, an edge has its equal part: no more
 // than that is kept for each that falls silent, as where the machine is too busy.
 func TestKeptOfALimitThatIsFarOff(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 )
 
 // maxSenders bounds what an Inbox remembers, 12 KB of each at the most; whoever was
-// silent longest is forgotten first, which costs figures, and that what he sent could
+// silent longest is forgotten first, of the PoP that has more than half of the places, if
+// one does: its edges may be invented. That costs figures, and that what he sent could
 // be played back.
 const maxSenders = 4096
 
@@ -46,6 +47,7 @@ type Inbox struct {
 	offenders  offenders
 	secrets    secrets
 	census     census
+	places     places
 	lanesNews  news
 	duplicates uint64
 }
@@ -76,7 +78,7 @@ func NewInbox(region string, lanes int) *Inbox {
 	return &Inbox{
 		region: region, lanes: lanes,
 		senders: map[senderID]*list.Element{}, byArrival: list.New(), refused: map[string]uint64{},
-		offenders: newOffenders(),
+		offenders: newOffenders(), places: places{of: map[uint64]int{}},
 	}
 }
 
@@ -230,9 +232,9 @@ func (in *Inbox) note(now int64, u *Up) bool {
 	at := in.senders[id]
 	if at == nil {
 		if len(in.senders) >= maxSenders {
-			last := in.byArrival.Back()
-			delete(in.senders, in.byArrival.Remove(last).(*sender).id)
+			in.forget()
 		}
+		in.places.add(id, 1)
 		at = in.byArrival.PushFront(&sender{id: id, since: now, incarnation: u.Incarnation, replaced: now, lanes: make([]arrivals, in.lanes)})
 		in.senders[id] = at
 		in.census.of = nil

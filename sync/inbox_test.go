@@ -236,6 +236,24 @@ func TestInboxBounded(t *testing.T) {
 	}
 }
 
+// Edges that a PoP invents have its own forgotten, and nobody else's, silent as they are.
+func TestInventedEdgesTakeNobodysPlace(t *testing.T) {
+	in := NewInbox("eu", 2)
+	mustAdmit(t, in, 1, regionUp("us", "a1", 1))
+	for i := range 5 {
+		u := edgeUp(fmt.Sprint("e", i), 1)
+		u.Pop, u.Node = "fra", NodeID("eu", "fra", u.Name)
+		mustAdmit(t, in, 1, u)
+	}
+	for i := range 2 * maxSenders {
+		mustAdmit(t, in, 2, edgeUp(fmt.Sprint("x", i), 1))
+	}
+	beside, _ := in.LiveBeside(3, time.Hour, NodeID("eu", "fra", "e1"))
+	if _, regions := in.Live(3, time.Hour); beside != 10 || regions != 2 || len(in.senders) != maxSenders || in.byArrival.Len() != maxSenders {
+		t.Errorf("an honest edge is to reckon with %d, of %d regions and %d senders, want 10, 2 and %d", beside, regions, len(in.senders), maxSenders)
+	}
+}
+
 func TestInboxConcurrent(t *testing.T) {
 	in := NewInbox("eu", 2)
 	const senders, frames = 8, 50

@@ -71,3 +71,35 @@ func (in *Inbox) count(now int64, within time.Duration) {
 		c.evenly += min(n, mostBeside*pops[(len(pops)-1)/2])
 	}
 }
+
+// places is how many senders of each PoP are remembered.
+type places struct {
+	of    map[uint64]int // by PopOf
+	crowd uint64         // that had more than half of all last
+}
+
+func (p *places) add(id senderID, n int) {
+	if id.kind != KindEdge {
+		return
+	}
+	pop := PopOf(id.node)
+	if p.of[pop] += n; p.of[pop] == 0 {
+		delete(p.of, pop)
+	}
+	if p.of[pop] > maxSenders/2 {
+		p.crowd = pop
+	}
+}
+
+// forget makes room for a sender; in.mu is held.
+func (in *Inbox) forget() {
+	at := in.byArrival.Back()
+	if in.places.of[in.places.crowd] > maxSenders/2 {
+		for s := at.Value.(*sender); s.id.kind != KindEdge || PopOf(s.id.node) != in.places.crowd; s = at.Value.(*sender) {
+			at = at.Prev() // there are some
+		}
+	}
+	id := in.byArrival.Remove(at).(*sender).id
+	delete(in.senders, id)
+	in.places.add(id, -1)
+}
