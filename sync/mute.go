@@ -36,7 +36,7 @@ func (e *MutedError) Error() string {
 	if e.Sender.Kind == KindEdge {
 		who = "edge " + e.Sender.Pop + "/" + e.Sender.Name
 	}
-	return fmt.Sprintf("%s is muted for %v, having sent more than %d bad frames in %v, the last: %v", who, e.For, muteAfter, mutePeriod, e.Err)
+	return fmt.Sprintf("%s is muted for %v, having sent more than %d bad frames in %v, or one soon after it was muted, the last: %v", who, e.For, muteAfter, mutePeriod, e.Err)
 }
 
 func (e *MutedError) Unwrap() error { return e.Err }

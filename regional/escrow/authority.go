@@ -374,27 +374,6 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	return h, true
 }
 
-// bars says that an edge's rights in a key were taken back.
-func (l *lane) bars(node uint64, key deltasync.Key) bool {
-	return slices.ContainsFunc(l.barred, func(r Revoked) bool { return r.Of(node, key) })
-}
-
-// hearBarred takes in what an edge returned whose rights were taken back. It is answered
-// nothing, and by what it says its lease is not renewed: what it still holds is free when
-// that has ended and what it spent has left the window, as if it was silent.
-func (a *Authority) hearBarred(d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) {
-	a.lapse(d, now)
-	h := d.find(k.Holder)
-	if h == nil || h.Node != deltasync.NodeID(c.From, c.Pop, c.Name) || h.echo > c.SentAt {
-		return
-	}
-	if k.Returned > h.Returned && k.Returned <= h.Granted {
-		a.stats.returned.Add(k.Returned - h.Returned)
-		h.Returned = k.Returned
-	}
-	h.Region, h.want, h.echo = c.From, 0, c.SentAt // so that it is asked to return what others need
-}
-
 // grant gives what there is to those who want it, and returns what others than asker
 // are to hear of. What it changed has to be in the log before anybody hears.
 func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[deltasync.Key]*deposit, now time.Duration) (told []*telling) {

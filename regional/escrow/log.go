@@ -50,20 +50,6 @@ type Origin struct {
 	Revoked []Revoked     // whose rights an operator has taken back in the lane
 }
 
-// Revoked is whose rights are taken back: of one key, or with Key 0 of all.
-type Revoked struct {
-	Node uint64 // an edge's, or a PoP's as deltasync.PopOf has it
-	Key  deltasync.Key
-}
-
-// Of says that the rights are whose that are taken back.
-func (r Revoked) Of(node uint64, key deltasync.Key) bool {
-	return (r.Node == node || r.Node == deltasync.PopOf(node)) && (r.Key == 0 || r.Key == key)
-}
-
-// MostRevoked bounds what is remembered of a lane.
-const MostRevoked = 256
-
 // Deposit is who holds rights in one key's limit.
 type Deposit struct {
 	Key      deltasync.Key
