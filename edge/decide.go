@@ -230,6 +230,11 @@ func (c *counter) lendable() uint64 { return crdt.SatSub(c.record.allowance, mar
 
 // gather finds the record of each counter, or makes it. All shards are locked.
 func (n *Node) gather(now int64, counters []counter) {
+	if known := n.formers.Load(); known != nil {
+		for i := range counters {
+			n.comesBack(known, &counters[i], now)
+		}
+	}
 	for n.missing(counters) {
 		for i := range counters {
 			c := &counters[i]

@@ -68,12 +68,19 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil {
-		if n.formers.Load().became(c.Rate) { // it would be found as it was, were it changed back
+		if n.retired(c.Rate) {
 			return
 		}
 		r = n.admit(s, key, n.inForce(c.Rate), now, nil)
 	}
 	f(s, r)
+}
+
+// retired says that no rule in force has the buckets of a rate, so that a record that was
+// born for a refund would be found as it is, and without what was charged since, were they
+// to come back.
+func (n *Node) retired(rate *limit.Rate) bool {
+	return n.formers.Load().became(rate) || rate.Bucket() && (*n.rates.Load())[rate.Generation] == nil
 }
 
 // counts says that a charge may still count, of a record that is settled.
@@ -178,6 +185,9 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	defer s.mu.Unlock()
 	r := s.find(c.key)
 	if r == nil {
+		if n.retired(c.rate) {
+			return
+		}
 		r = n.admit(s, c.key, c.rate, now, nil)
 	}
 	s.whole(r)
