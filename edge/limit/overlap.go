@@ -172,8 +172,8 @@ func (p *pattern) covers(o pattern) bool {
 }
 
 // trait is something that two rules with different values of it cannot both
-// be met by: the word that an attribute equals, a segment of the path, a host,
-// the front of an address.
+// be met by: the word that an attribute equals, a segment of the path, a host, or
+// a label of it, the front of an address.
 type trait struct {
 	kind  traitKind
 	name  string
@@ -185,6 +185,7 @@ type traitKind uint8
 const (
 	traitValue traitKind = iota
 	traitHost
+	traitLabel
 	traitSegment
 	traitNetwork
 )
@@ -200,6 +201,11 @@ func traitsOf(rules []*ranked) []trait {
 	}
 	for i := range 4 {
 		traits = append(traits, trait{kind: traitNetwork, place: i + 1})
+	}
+	if slices.ContainsFunc(rules, func(r *ranked) bool { return len(r.match.hosts.suffixes.values) > 0 }) {
+		for i := range 6 {
+			traits = append(traits, trait{kind: traitLabel, place: i})
+		}
 	}
 	for _, r := range rules {
 		for i := range r.facts {
@@ -221,6 +227,8 @@ func (t trait) values(r *ranked) []string {
 		if len(m.hosts.suffixes.values) == 0 {
 			return m.hosts.names.values
 		}
+	case traitLabel:
+		return t.labels(&m.hosts)
 	case traitValue:
 		for i := range r.facts {
 			if f := &r.facts[i]; f.name == t.name && !f.not {
@@ -245,6 +253,25 @@ func (t trait) segments(paths []pattern) []string {
 			values = append(values, "/") // the path ends before
 		default:
 			return nil
+		}
+	}
+	return values
+}
+
+// labels are those at a place of the hosts, counted from the end.
+func (t trait) labels(h *hosts) []string {
+	var values []string
+	for i, list := range [][]string{h.names.values, h.suffixes.values} {
+		for _, host := range list {
+			rest, label := host, ""
+			for range t.place + 1 {
+				dot := strings.LastIndexByte(rest, '.')
+				rest, label = rest[:max(0, dot)], rest[dot+1:]
+			}
+			if label == "" && i == 1 { // whatever is below the domain
+				return nil
+			}
+			values = append(values, label) // none where the name has fewer
 		}
 	}
 	return values

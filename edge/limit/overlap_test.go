@@ -120,6 +120,41 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// Of a thousand rules, too, the two that meet are told: by the domains that their hosts are
+// below. Where nothing tells so many apart, that is told.
+func TestWarningsOfThousands(t *testing.T) {
+	for name, tc := range map[string]struct {
+		match func(i int) MatchSpec
+		want  string
+	}{
+		"domains": {func(i int) MatchSpec {
+			return MatchSpec{Host: []string{fmt.Sprintf("*.t%d.example.com", i), fmt.Sprintf("*.t%d.example.org", i)}}
+		}, "W205 rules[2999].priority"},
+		"hosts and domains": {func(i int) MatchSpec {
+			return MatchSpec{Host: []string{fmt.Sprintf("a.t%d.example.com", i), fmt.Sprintf("*.b.t%d.example.com", i)}}
+		}, "W205 rules[2999].priority"},
+		"the ends of long paths": {func(i int) MatchSpec {
+			return MatchSpec{Path: []string{fmt.Sprintf("/*/*/*/*/*/*/*/*/%d", i), fmt.Sprintf("/*/*/*/*/*/*/*/*/*/%d", i)}}
+		}, "W238 rules"},
+	} {
+		doc := Document{Namespace: "t"}
+		for i := range 3000 {
+			doc.Rules = append(doc.Rules, RuleSpec{Name: fmt.Sprint("r", i), Match: tc.match(min(i, 2998)), Rates: []RateSpec{{Limit: 1, Per: time.Minute}}})
+		}
+		set, problems := Compile(doc)
+		if problems != nil {
+			t.Fatalf("%s: %v", name, problems)
+		}
+		got := ""
+		for _, w := range set.Warnings()[0] {
+			got += w.Code + " " + w.Path
+		}
+		if got != tc.want {
+			t.Errorf("%s: warnings %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // Rules of one priority that nothing tells apart but the end of long paths.
 func BenchmarkCompileOfOnePriority(b *testing.B) {
 	for _, paths := range []int{1, 10, 30} {

@@ -4,8 +4,8 @@ import "slices"
 
 const (
 	// searchWork bounds a search through the rules of a document. Rules that are
-	// written by hand take a small part of it; of others, what is not found by
-	// then is not warned of.
+	// written by hand take a small part of it; of others, that not all was
+	// looked at is warned of.
 	searchWork = 4_000_000
 	// pairwise is how many rules are compared each with each.
 	pairwise = 16

@@ -66,6 +66,15 @@ func (c *compiler) inTheWay(first int) {
 			from = to
 		}
 	}
+	if never.left < 0 || shared.left < 0 {
+		c.unsearched("some may have the same priority and the same requests, or never apply")
+	}
+}
+
+// unsearched warns that a search through rules was given up.
+func (c *compiler) unsearched(may string) {
+	c.warn("rules", "W238", "give more of them a path, method, host, network or attribute that no other has, or groups of their own",
+		"the rules have too little that tells them apart for all to be compared with each other: %s, and it is not told", may)
 }
 
 // shutOut warns of a reserve that leaves nothing to the least class: of small
@@ -123,7 +132,9 @@ func (c *compiler) queues(doc *Document, first int) {
 	s := search{left: searchWork, found: map[*ranked]*ranked{}, meets: func(before, r *ranked) bool {
 		return doc.Rules[before.rank].Group != doc.Rules[r.rank].Group && before.overlaps(r)
 	}}
-	s.among(waits, traitsOf(waits))
+	if s.among(waits, traitsOf(waits)); s.left < 0 {
+		c.unsearched("some of different groups may both make the same requests wait")
+	}
 	for _, r := range waits {
 		other := s.found[r]
 		if other == nil {
