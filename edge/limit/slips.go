@@ -32,6 +32,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	}
 	c.cutFromNobody(path, spec, r)
 	c.tiersApart(path, r)
+	c.tiersTogether(path, spec, r)
 	c.nothingLeft(path, spec, r)
 	if e := r.Elastic; e != nil && e.Parent != nil && e.Parent.Mode == Shadow {
 		c.warn(path+".margin.elastic.parent", "W209", "mode: enforce there", "%q is a shadow rule: its own requests are not held to the limit that it lends the rest of", e.Parent.Name)

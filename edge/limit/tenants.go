@@ -1,9 +1,11 @@
 package limit
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 )
@@ -124,6 +126,63 @@ func (r *Rate) times(m ratio) *Rate {
 	}
 	scaled.apportion() // by the margin of that, too
 	return &scaled
+}
+
+// tiersTogether warns of a bucket that several tiers pour into: it drains as whoever asks
+// says, for whom all that a faster tier may leave in it is a multiple of what he may.
+func (c *compiler) tiersTogether(path string, spec *RuleSpec, r *Rule) {
+	least, most := c.tiersMet(r)
+	if least == most || slices.ContainsFunc(r.key, func(p keyPart) bool { return !standsFor(p.slots, slotPath) && !standsFor(p.slots, slotMethod) }) {
+		return
+	}
+	for k, rate := range r.Rates {
+		if !rate.Bucket() || rate.PerRequest {
+			continue
+		}
+		slow, fast := c.tier(r, least).Rates[k], c.tier(r, most).Rates[k]
+		wait := time.Duration(product(crdt.SatSub(fast.Ceiling+1, slow.Ceiling), uint64(slow.Drain.Per)).overUp(slow.Drain.Refill))
+		c.warn(path+".tier_from", "W236", "key: ["+spec.TierFrom+"], or what tells tenants apart, for a bucket each",
+			"%s is one bucket for all tiers: once a caller with %s has filled it, one with %s is denied for %v, as for him it drains at his pace", rate.Name, timesTold(most), timesTold(least), wait.Round(time.Second))
+		return
+	}
+}
+
+func timesTold(m float64) string {
+	if m == 1 {
+		return "the rule's own limits"
+	}
+	return fmt.Sprintf("%v times the limits", m)
+}
+
+// tiersMet are the least and the largest multiplier of requests that meet the rule, as far
+// as it tells; 1 is that of tenants that have none.
+func (c *compiler) tiersMet(r *Rule) (least, most float64) {
+	if len(r.variants) == 0 {
+		return 1, 1
+	}
+	met := slices.Concat([]float64{1}, c.multipliers)
+	for _, f := range r.facts() {
+		if f.not || !slices.Equal(f.slots, r.tierFrom) {
+			continue
+		}
+		met = met[:0]
+		for _, tenant := range f.values {
+			if at, ok := c.ns.tenants[tenant]; ok {
+				met = append(met, c.multipliers[at])
+			} else {
+				met = append(met, 1)
+			}
+		}
+	}
+	return slices.Min(met), slices.Max(met)
+}
+
+// tier is the rule as it holds for tenants of a multiplier.
+func (c *compiler) tier(r *Rule, m float64) *Rule {
+	if at := slices.Index(c.multipliers, m); at >= 0 {
+		return r.variants[at]
+	}
+	return r
 }
 
 // For is the rule as it holds for the request's tenant. Each variant has

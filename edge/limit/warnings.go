@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spillgate/spillgate/crdt"
 )
 
 // Warnings are what Compile found that works, but hardly as it was meant: by
@@ -122,6 +124,7 @@ func (c *compiler) queues(doc *Document, first int) {
 	for i := range doc.Rules {
 		if r := c.set.rules[first+i]; r.queues() {
 			c.queuesOf(indexed("rules", i), &doc.Rules[i], r)
+			c.slotsOfQueue(indexed("rules", i), &doc.Rules[i], r)
 			waits = append(waits, &ranked{r, i, r.facts()})
 			groups[doc.Rules[i].Group] = true
 		}
@@ -180,6 +183,31 @@ func (c *compiler) queuesOf(path string, spec *RuleSpec, r *Rule) {
 				continue
 			}
 			return
+		}
+	}
+}
+
+// slotsOfQueue warns of slots of which those may hold all who wait in a queue of the same
+// rule, as who waits was admitted.
+func (c *compiler) slotsOfQueue(path string, spec *RuleSpec, r *Rule) {
+	for k, rate := range r.Rates {
+		for i, queue := range r.Rates {
+			if rate.Lease == 0 || !queue.Queue {
+				continue
+			}
+			wait := queue.Limit
+			if queue.MaxWait > 0 {
+				goOut, _ := product(queue.Drain.Refill, uint64(queue.MaxWait)).over(uint64(queue.Drain.Per))
+				wait = min(wait, crdt.SatAdd(goOut, 1))
+			}
+			if len(spec.Cost.ByRoute) == 0 && len(spec.Cost.FromHeader) == 0 {
+				wait = max(1, wait/max(1, r.cost))
+			}
+			if rate.Limit <= wait {
+				c.warn(fmt.Sprintf("%s.rates[%d].limit", path, k), "W237", fmt.Sprintf("more than %d, by as many as may run at once; or drop one of the two", wait),
+					"who waits in %s (rates[%d]) holds a slot of %s meanwhile: no more than %d wait and run together, and while so many wait none runs", queue.Name, i, rate.Name, rate.Limit)
+				return
+			}
 		}
 	}
 }
