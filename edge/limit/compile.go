@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -72,7 +73,7 @@ func (c *compiler) problem(path, code, hint, format string, args ...any) {
 }
 
 // indexed is the path of a list's item.
-func indexed(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 func (c *compiler) report(p Problem) {
 	at := [2]string{p.Path, p.Code}
@@ -284,11 +285,13 @@ type word struct{ path, value string }
 func enum[T ~uint8](c *compiler, words map[string]T, given ...word) T {
 	i := slices.IndexFunc(given, func(w word) bool { return w.value != "" })
 	v, ok := words[given[i].value]
-	switch hint := strings.Join(slices.Sorted(maps.Keys(words)), ", "); {
-	case ok:
-	case unbuilt(given[i].value):
+	if ok {
+		return v
+	}
+	hint := strings.Join(slices.Sorted(maps.Keys(words)), ", ")
+	if unbuilt(given[i].value) {
 		c.problem(given[i].path, "E181", hint, "%q is not built yet", given[i].value)
-	default:
+	} else {
 		c.problem(given[i].path, "E180", hint, "%q is not one of its values", given[i].value)
 	}
 	return v

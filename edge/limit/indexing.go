@@ -147,7 +147,13 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 		b.scans(ix)
 		return ix
 	}
-	popular := map[want]int{}
+	wants := 0
+	for _, rank := range ranks {
+		for _, choice := range b.wants[rank] {
+			wants += len(choice)
+		}
+	}
+	popular := make(map[want]int, wants)
 	for _, rank := range ranks {
 		for _, choice := range b.wants[rank] {
 			b.budget -= len(choice)
@@ -157,7 +163,7 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 		}
 	}
 	var order []want // as they were met, so that equal rules make equal indexes
-	under := map[want][]int32{}
+	under := make(map[want][]int32, len(popular))
 	for _, rank := range ranks {
 		choice := b.rarest(rank, around, popular)
 		if len(choice) == 0 {

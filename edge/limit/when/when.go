@@ -82,6 +82,15 @@ var functions = map[string]reflect.Type{
 	"inCIDR": reflect.TypeFor[func(string, string, ...string) bool](),
 }
 
+// callable are the functions as the parser knows them, for all conditions.
+var callable = func() conf.FunctionsTable {
+	table := conf.FunctionsTable{}
+	for name, t := range functions {
+		table[name] = &builtin.Function{Name: name, Types: []reflect.Type{t}}
+	}
+	return table
+}()
+
 // Compile checks an expression and compiles it. The error is a
 // *limit.ConditionError.
 func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
@@ -94,13 +103,7 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if len(text) > maxText {
 		return nil, &limit.ConditionError{Detail: fmt.Sprintf("%d bytes; a condition has at most %d", len(text), maxText), Hint: "make it two rules"}
 	}
-	cfg := conf.CreateNew()
-	cfg.MaxNodes = maxNodes
-	cfg.Expect = reflect.Bool
-	clear(cfg.Builtins) // among them are loops
-	for name, t := range functions {
-		cfg.Functions[name] = &builtin.Function{Name: name, Types: []reflect.Type{t}}
-	}
+	cfg := &conf.Config{MaxNodes: maxNodes, Expect: reflect.Bool, Functions: callable} // no built-in ones: among them are loops
 	tree, err := parser.ParseWithConfig(text, cfg)
 	if err != nil {
 		return nil, mistakeOf(err, text)
