@@ -41,6 +41,26 @@ func TestWarningFiles(t *testing.T) {
 	}
 }
 
+// Where so many rules are alike that they are not all compared, that is told.
+func TestWarningOfManyAlike(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("schema: spillgate/v1\nnamespace: acme\nrules:\n")
+	for i := range 1500 {
+		fmt.Fprintf(&text, "- {name: r%d, match: {path: [/*/*/*/*/*/*/*/*/%d, /*/*/*/*/*/*/*/*/*/%d]}, rates: [{limit: 5, per: 1m}]}\n", i, i, i)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := CheckRules(file)
+	if err != nil || len(warnings) != 1 {
+		t.Fatalf("CheckRules: %d warnings, %v; want one", len(warnings), err)
+	}
+	if got, hint := warnings[0].String(), "(hint: give more of them a path, method,"; !strings.HasPrefix(got, file+":4:1: W238 rules: ") || !strings.Contains(got, hint) {
+		t.Errorf("told %q, want W238 at 4:1, and a hint", got)
+	}
+}
+
 func TestShippedRulesHaveNoWarnings(t *testing.T) {
 	if _, warnings, err := CheckRules("rules.yaml"); err != nil || len(warnings) != 0 {
 		t.Errorf("warnings %v, error %v", warnings, err)
