@@ -120,15 +120,13 @@ func strains(docs []parsed, set *limit.Set, t limit.Topology) (refused, strained
 	rest := set.Rules() // they stand in the order of the documents
 	for i := range docs {
 		for k := 0; len(rest) > 0 && rest[0].Namespace == docs[i].doc.Namespace; k, rest = k+1, rest[1:] {
-			for j, rate := range rest[0].Rates {
-				p, refuse := rate.Strain(fmt.Sprintf("rules[%d].rates[%d]", k, j), t)
-				switch {
-				case p == nil:
-				case refuse:
-					refused = append(refused, docs[i].reader.mistakeOf(*p))
-				default:
-					strained = append(strained, docs[i].reader.mistakeOf(*p))
-				}
+			told := docs[i].reader.mistakeOf
+			no, hardly := rest[0].Strains(fmt.Sprintf("rules[%d]", k), t)
+			for _, p := range no {
+				refused = append(refused, told(p))
+			}
+			for _, p := range hardly {
+				strained = append(strained, told(p))
 			}
 		}
 	}

@@ -112,3 +112,26 @@ func TestRulesOverATopology(t *testing.T) {
 		t.Errorf("five seconds apart: %v, want E230", err)
 	}
 }
+
+// A limit that is refused where it is written is refused where a tenant has it.
+func TestTenantsOverATopology(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	text := `schema: spillgate/v1
+namespace: shop
+keys: {user: {from: header.X-User-Id}, plan: {from: header.X-Plan}}
+tenants: {free: {multiply: 0.01}}
+rules:
+- name: ten
+  key: [user]
+  tier_from: plan
+  rates: [{limit: 1000, per: 1s}]
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	topology := limit.Topology{Regions: 20, Edges: 20, Largest: 1, Between: 400 * time.Millisecond, Within: 5 * time.Millisecond, Interval: 100 * time.Millisecond, UrgentGap: 20 * time.Millisecond}
+	_, _, err := CheckRulesOver(topology, file)
+	if want := `:9:11: E230 rules[0].rates[0]: for tenant "free", multiply: 0.01: 10 per 1s, adaptive over 20 edges cannot be held: `; err == nil || strings.Count(err.Error(), "E230") != 1 || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q once", err, want)
+	}
+}

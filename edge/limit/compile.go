@@ -62,6 +62,7 @@ type compiler struct {
 	problems    Problems
 	warnings    Problems
 	multipliers []float64          // of tenants
+	multiplied  [][]string         // the tenants of each, by name
 	told        map[[2]string]bool // paths and codes
 	used        map[string]string  // names of keys and attributes: where a rule first names them
 	ns          *Namespace

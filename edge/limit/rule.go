@@ -79,6 +79,7 @@ type Rule struct {
 
 	tierFrom []int   // attributes that name the tenant; nil: no tenant is different
 	variants []*Rule // by multiplier
+	tenants  string  // of a variant: whose it is, in words
 }
 
 type keyPart struct {

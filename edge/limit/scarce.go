@@ -42,8 +42,8 @@ func (r *Rate) plenty(t Topology) string {
 		ways = append(ways, "strict_wait: 1s")
 	}
 	most := uint64(scarceRights * r.sharers(t))
-	if times := (most + r.Ceiling - 1) / r.Ceiling; !r.Bucket() && r.Period == NoPeriod && r.Algorithm != Concurrency && times <= 1000 && time.Duration(times)*r.Window <= time.Hour {
-		ways = append(ways, fmt.Sprintf("%d per %v", times*r.Limit, short(time.Duration(times)*r.Window)))
+	if times := (most + r.Ceiling - 1) / r.Ceiling; !r.Bucket() && r.stretches() && times <= 1000 && time.Duration(times)*r.Window <= time.Hour {
+		ways = append(ways, r.longer(times))
 	}
 	if r.Scope == ScopeGlobal && t.Regions > 1 && r.Ceiling >= uint64(scarceRights*t.Largest) {
 		ways = append(ways, "scope: region, a limit for each")

@@ -27,6 +27,7 @@ const (
 // which of them each tenant has.
 func (c *compiler) tenants(doc *Document) {
 	c.multipliers, c.ns.tenants = nil, map[string]int{}
+	c.multiplied = nil
 	for _, name := range slices.Sorted(maps.Keys(doc.Tenants)) {
 		m, path := doc.Tenants[name].Multiply, "tenants."+name
 		if !(m >= minMultiply && m <= maxMultiply) { // nor NaN
@@ -39,9 +40,10 @@ func (c *compiler) tenants(doc *Document) {
 				c.problem(path+".multiply", "E192", "make tiers of them", "%v is one multiplier too many; there are at most %d", m, maxMultipliers)
 				continue
 			}
-			c.multipliers = append(c.multipliers, m)
+			c.multipliers, c.multiplied = append(c.multipliers, m), append(c.multiplied, nil)
 		}
 		c.ns.tenants[name] = at
+		c.multiplied[at] = append(c.multiplied[at], name)
 	}
 }
 
@@ -57,8 +59,9 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 		c.problem(path+".tier_from", "E194", "leave it out", "a rule without rates has no limit to multiply")
 	}
 	r.tierFrom = c.sources(path+".tier_from", spec.TierFrom)
-	for _, m := range c.multipliers {
+	for k, m := range c.multipliers {
 		v := *r
+		v.tenants = tenantsIn(c.multiplied[k], m)
 		v.tierFrom, v.variants = nil, nil
 		v.Rates = make([]*Rate, len(r.Rates))
 		for i, rate := range r.Rates {
@@ -69,6 +72,15 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 		}
 		r.variants = append(r.variants, &v)
 	}
+}
+
+// tenantsIn are those of a multiplier in words, the first by name.
+func tenantsIn(names []string, m float64) string {
+	more := ""
+	if n := len(names) - 1; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("for tenant %.40q%s, multiply: %v:", names[0], more, m)
 }
 
 // multipliable reports a multiplier that makes a limit too large, or nothing of
