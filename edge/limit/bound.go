@@ -123,6 +123,7 @@ type worst struct {
 	shares      bool
 	leeway      float64
 	lent        float64 // of it, for what others leave of their shares
+	first       float64 // beyond shares, of a crowd at all edges at once: where these have parts of a request each passes a whole one
 	blur, delay time.Duration
 	late        time.Duration // that news is later than R2 takes it to be, while that lets pass anything
 }
@@ -194,7 +195,7 @@ func (w *worst) above(unheard, asked, pace float64) float64 {
 	if w.shares {
 		twice := uneven * pace * w.blur.Seconds()
 		trusted := max(w.lent, w.leeway+(asked-w.surge)*w.delay.Seconds()) + pace*w.late.Seconds()
-		most = min(most, math.Hypot(trusted, w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
+		most = min(most, math.Hypot(math.Hypot(trusted, w.first), w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
 	}
 	return max(0, most+w.cut)
 }

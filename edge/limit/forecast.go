@@ -20,6 +20,15 @@ type Forecast struct {
 	Surge  float64 // by F times the limit, at once, everywhere
 }
 
+// rough is how many times as far as sub-windows an adaptive limit of an algorithm was seen
+// to be exceeded by twice its demand, of what a Bound makes of sub-windows: half of a
+// window before is taken as even, or what drains meanwhile is admitted again.
+var rough = map[Algorithm]float64{SlidingWindow: 2, TokenBucket: 1.75, LeakyBucket: 1.75}
+
+// wholes is how many of all edges pass a whole request for the part of one that they have,
+// where a crowd comes to all at once; who has less than one each passes one.
+const wholes = 0.7
+
 // twice is what steady demand is taken to be, times the limit.
 const twice = 2
 
@@ -57,7 +66,12 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 	if trusting := w.surge*soon.Seconds() - w.leeway; trusting < w.ceiling { // R2 lets pass what the news is late for
 		w.leeway += w.surge * elsewhere * (late - soon).Seconds()
 	}
-	f.Surge = max(f.Steady, of(w.surge, late+t.Interval-t.UrgentGap))
+	w.first = max(float64(others+1)-w.ceiling, wholes*float64(others+1))
+	f.Surge = of(w.surge, late+t.Interval-t.UrgentGap)
+	if k := rough[r.Algorithm]; w.shares && k > 1 {
+		f.Steady = min(k*f.Steady, w.others*w.ceiling)
+	}
+	f.Surge = max(f.Steady, f.Surge)
 	return f
 }
 

@@ -68,6 +68,9 @@ func TestForecastInFigures(t *testing.T) {
 	shares := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}
 	region, calm := loose, shares
 	region.Scope, calm.Surge = "region", 2
+	two, twoLoose := shares, loose
+	two.Algorithm, twoLoose.Algorithm = "sliding_window", "sliding_window"
+	bucket := limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 100, Per: time.Second}, Consistency: "adaptive"}
 	// quantile of a mean, of requests of 1
 	q := func(mean, more float64) float64 { return mean + 3.09*math.Sqrt(mean+more) + 1.5 }
 	for _, tt := range []struct {
@@ -81,11 +84,17 @@ func TestForecastInFigures(t *testing.T) {
 		{"the largest mesh", loose, of(limit.MeshRegions, 10, 2, 80*ms), q(200*.9*.188, 0), q(1000*.9*.268, 0)},
 		{"by way of homes", loose, of(limit.MeshRegions+1, 10, 2, 80*ms), q(200*.9*.276, 0), q(1000*.9*.356, 0)},
 		{"the largest of many regions", region, of(limit.MeshRegions+1, 20, 5, 80*ms), q(200*.8*.1, 0), q(1000*.8*.18, 0)},
-		// they lend 5, and pictures differ by 18 ms
-		{"shares", shares, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(5, q(.75*1000*.018, 2.5))},
+		// they lend 5, pictures differ by 18 ms, and in a crowd seven edges pass a whole request
+		{"shares", shares, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},
+		{"half a request an edge", shares, of(2, 200, 100, 80*ms), math.Hypot(5, q(.75*200*.018, 50)), math.Hypot(math.Hypot(5, 140), q(.75*1000*.018, 50))},
+		{"a fifth of one", shares, of(2, 500, 250, 500*ms), math.Hypot(5, q(.75*200*.06, 125)), math.Hypot(math.Hypot(5, 400), q(.75*1000*.06, 125))},
+		{"and nobody asks for more", shares, of(2, 500, 250, 80*ms), math.Hypot(5, q(.75*200*.018, 125)), q(1000*.998*.268, 0)},
+		{"two windows, by shares", two, of(5, 10, 2, 80*ms), 2 * math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},
+		{"a bucket, by shares", bucket, of(5, 10, 2, 80*ms), 1.75 * math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},
+		{"two windows, loose", twoLoose, of(5, 10, 2, 80*ms), q(200*.9*.188, 0), q(1000*.9*.268, 0)},
 		// ten times the limit for 72 ms leaves some of it, and the news takes 122
-		{"shares, near", shares, of(2, 4, 2, 20*ms), math.Hypot(5, q(.75*200*.012, 1)), math.Hypot(5+1000*.75*.05, q(.75*1000*.012, 1))},
-		{"shares that expect no more than twice the limit", calm, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(5+200*.9*.05, q(.75*200*.018, 2.5))},
+		{"shares, near", shares, of(2, 4, 2, 20*ms), math.Hypot(5, q(.75*200*.012, 1)), math.Hypot(math.Hypot(5+1000*.75*.05, 2.8), q(.75*1000*.012, 1))},
+		{"shares that expect no more than twice the limit", calm, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5+200*.9*.05, 7), q(.75*200*.018, 2.5))},
 		// nothing is between the regions where there is one
 		{"one region", loose, of(1, 10, 10, 80*ms), q(200*.9*.1, 0), q(1000*.9*.18, 0)},
 		{"no edges", loose, limit.Topology{}, 0, 0},

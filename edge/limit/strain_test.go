@@ -48,7 +48,7 @@ func TestStrainAndRelief(t *testing.T) {
 		{"slots, which a longer lease makes no more of", limit.RateSpec{Algorithm: "concurrency", Limit: 10, Lease: 5 * time.Second}, wide, "E230",
 			"consistency: strict, scope: edge and a part of the slots for each, or fewer edges"},
 		{"a bucket", limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 100, Per: time.Second}, Consistency: "loose"}, one, "E230",
-			"consistency: adaptive (10 %), or capacity: 1000 (11 %)"},
+			"consistency: adaptive (17 %), or capacity: 1000 (11 %)"},
 		{"a bucket that nothing mends", limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 100, Per: 100 * 24 * time.Hour}}, lone, "E230",
 			"scope: edge and a part of the limit for each, a larger capacity, or fewer edges"},
 		{"a day of the calendar", limit.RateSpec{Algorithm: "fixed_window", Limit: 100, Period: "day", Align: "utc", Consistency: "loose"}, far, "W230",
