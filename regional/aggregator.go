@@ -33,6 +33,7 @@ type Aggregator struct {
 	pace       pace
 	nodes      []uint64 // of Config.Peers
 	links      links
+	ties       ties
 	homes      homes
 	audited    turns
 	spoken     spoken
@@ -67,6 +68,7 @@ type lane struct {
 	slots       []slot               // see slotsOf
 	given       []crdt.Cell          // see countedBy
 	learnt      int64                // when enough is known for shares; 0: nobody has asked
+	learned     bool                 // it was found to be, since
 	answered    int64                // when an edge was last answered; see since
 
 	snapshot snapshot // for edges that start

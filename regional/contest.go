@@ -109,6 +109,9 @@ const (
 	// fewAskers are added up at any time, more not oftener than every perAsker for each.
 	fewAskers = 64
 	perAsker  = 5 * time.Microsecond
+	// longestAwaited is how much longer a lane is learnt at the most, until all regions
+	// that are known have answered or are overdue.
+	longestAwaited = 2 * time.Second
 	// republished is how many contests a lane looks at in an interval.
 	republished = 4096
 )
@@ -268,9 +271,18 @@ func (a *Aggregator) learns(l *lane, now int64) bool {
 		if way == 0 && len(l.peers) > 0 {
 			way = a.cfg.Interval
 		}
-		l.learnt = now + int64(a.cfg.Interval+way*13/10+30*time.Millisecond)
+		l.learnt, l.learned = now+int64(a.cfg.Interval+way*13/10+30*time.Millisecond), false
 	}
-	return now < l.learnt && l.learnt-now < int64(time.Minute) // or a clock was set back
+	switch late := now - l.learnt; {
+	case late < 0:
+		return -late < int64(time.Minute) // or a clock was set back
+	case l.learned:
+		return false
+	case late < int64(longestAwaited) && a.awaits(now):
+		return true
+	}
+	l.learned = true
+	return false
 }
 
 // weighed is what a region is weighed by that publishes told, and asked slow over a

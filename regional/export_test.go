@@ -1,6 +1,10 @@
 package regional
 
-import "github.com/spillgate/spillgate/sync"
+import (
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
 
 // ShrinkOutboxes gives a new aggregator outboxes of so many deltas, as tests
 // that fill those of 65,536 take seconds.
@@ -78,3 +82,19 @@ func (a *Aggregator) Paid() (paid, due map[uint64]int) {
 	}
 	return paid, due
 }
+
+// MeetPeer notes that another region answered after so long.
+func (a *Aggregator) MeetPeer(j int, took time.Duration, now time.Time) {
+	a.heardAfter(j, int64(took))
+	a.links.heard(j, a.cfg.Interval, now.UnixNano())
+	a.spoken.heard(j, now.UnixNano())
+}
+
+// AskPeer notes that a frame was sent to another region.
+func (a *Aggregator) AskPeer(j int, now time.Time) { a.links.sent(j, now.UnixNano()) }
+
+// Awaits says that a region which is known to be there has yet to answer, and CutOff which
+// of them may be cut off.
+func (a *Aggregator) Awaits(now time.Time) bool { return a.awaits(now.UnixNano()) }
+
+func (a *Aggregator) CutOff(now time.Time) uint64 { return a.cutOff(now.UnixNano()) }

@@ -27,7 +27,9 @@ type voice struct {
 	last  int64 // heard
 	since int64 // heard without a silence
 	until int64 // it had told before that silence
-	mute  [gaps]gap
+	// recalled says that the store alone knows of it, and this aggregator has not heard it.
+	recalled bool
+	mute     [gaps]gap
 }
 
 // gap is a silence: from when something was last heard until something was again.
@@ -58,7 +60,16 @@ func (v *voice) heard(now int64) {
 		}
 		v.since, v.until = now, v.told()
 	}
-	v.last = now
+	v.last, v.recalled = now, false
+}
+
+// recall notes until when a region told what it counted that was not heard here.
+func (s *spoken) recall(j int, told int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := &s.peers[j]; v.last == 0 || v.recalled && told > v.last {
+		*v = voice{last: told, since: told, until: told, recalled: true}
+	}
 }
 
 // missed says that what edges counted until an instant may never be told: a region, or
@@ -93,7 +104,8 @@ func (v *voice) told() int64 {
 }
 
 // told is until when all other regions have told what they counted. One that was
-// never heard does not hold up the others: it may not be there yet.
+// never heard, nor is known of by the store, does not hold up the others: it may not be
+// there yet.
 func (s *spoken) told(now int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -107,8 +107,8 @@ func causes(of map[uint64]float64, name func(uint64) string) []Cause {
 type RegionState struct {
 	Region string `json:"region"`
 	// State is self; ok; catching_up, as it was silent and has yet to tell what it
-	// counted meanwhile; silent: slices close without it as incomplete; or never_heard:
-	// nothing waits for it.
+	// counted meanwhile; silent: slices close without it as incomplete; or never_heard,
+	// by no aggregator of the region for a day: nothing waits for it.
 	State    string     `json:"state"`
 	Heard    *time.Time `json:"heard,omitempty"`      // last
 	Told     *time.Time `json:"told_until,omitempty"` // slices that ended well before are known of it

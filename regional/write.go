@@ -16,9 +16,9 @@ import (
 // errAway says that counts wait for a part of the store that does not answer.
 var errAway = fmt.Errorf("%w: a part of it did not answer before", ErrStore)
 
-// Sync writes what the store missed, and, when an epoch says that a part of it may
-// have lost counts, everything that is live there. Call it every Interval; it
-// waits for the store, for Config.StoreTimeout a batch. What it wrote stays
+// Sync reads, and notes, what the store knows of the other regions, writes what it
+// missed, and, when an epoch says that a part of it may have lost counts, everything
+// that is live there. Call it every Interval; it waits for the store, for Config.StoreTimeout a batch. What it wrote stays
 // written if ctx ends or the store fails on the way; the next call goes on from
 // there. A part that fails holds up no other.
 func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
@@ -38,6 +38,9 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		}
 		a.setEpoch()
 		a.lacksEverything(lost)
+	}
+	if err == nil {
+		err = a.keepTies(ctx, t)
 	}
 	for _, l := range a.lanes {
 		failed, werr := a.catchUp(ctx, l, t, away)

@@ -1,0 +1,125 @@
+package regional
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// An aggregator that starts while its region is cut off has heard of nobody. That there
+// are others, how far away, and until when they told what they counted, it has from the
+// store: all aggregators of the region note that there, as if it were the counts of a key,
+// so that it joins, and expires, as those do. A region that is not in it counts for nobody
+// until it is heard of: it may not be there yet.
+
+const (
+	// tiesWidth and tiesSlices are how long that is known: a day after somebody was
+	// last heard. Each slice has when that was within it, and how far away he was.
+	tiesWidth  = time.Hour
+	tiesSlices = 24
+	// tiesEvery is how often it is noted.
+	tiesEvery = time.Second
+)
+
+// ties is what the store knows of the other regions.
+type ties struct {
+	mu      sync.Mutex // guards what follows; it is not held while the store is waited for
+	read    bool       // once
+	noted   int64      // last
+	version uint64     // in the store
+}
+
+// tiesItem names where it is kept: no edge makes this of a key of its own.
+func (a *Aggregator) tiesItem() Item {
+	return Item{Key: deltasync.Key(deltasync.NodeID(a.cfg.Region, "", "ties")), Width: tiesWidth, Slices: tiesSlices}
+}
+
+// keepTies reads what is known of the other regions, once, and then notes who was heard;
+// what others noted comes with that.
+func (a *Aggregator) keepTies(ctx context.Context, now int64) error {
+	k := &a.ties
+	k.mu.Lock()
+	it, read := a.tiesItem(), k.read
+	if len(a.cfg.Peers) == 0 || read && !passed(k.noted, now, int64(tiesEvery)) {
+		k.mu.Unlock()
+		return nil
+	}
+	k.noted, it.Version = now, k.version
+	k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
+	defer cancel()
+	ask := a.store.Load
+	if read {
+		if it.Vectors = a.tiesNow(); len(it.Vectors) == 0 {
+			return nil
+		}
+		ask = a.store.Merge
+	}
+	answer, err := ask(ctx, []Item{it})
+	if err != nil || len(answer) != 1 {
+		return fmt.Errorf("what is known of other regions: %d answers: %w", len(answer), err)
+	}
+	for i := range answer[0].Vectors {
+		a.recall(&answer[0].Vectors[i], now)
+	}
+	k.mu.Lock()
+	k.read, k.version = true, answer[0].Version
+	k.mu.Unlock()
+	return nil
+}
+
+// tiesNow is who was heard by this aggregator, and until when each told what it counted.
+func (a *Aggregator) tiesNow() (all []Vector) {
+	for j, node := range a.nodes {
+		a.links.mu.Lock()
+		way := a.links.ways[j]
+		a.links.mu.Unlock()
+		v := a.spoken.read(j)
+		if told := v.told(); way != 0 && told != 0 && !v.recalled {
+			all = append(all, Vector{Source: FromRegion, Replica: crdt.Replica{Node: node}, Cells: []crdt.Cell{{
+				Slice:   floorDiv(told, tiesWidth),
+				Charges: 1 + uint64(told%int64(tiesWidth)),
+				Refunds: uint64(way),
+			}}})
+		}
+	}
+	return all
+}
+
+// recall takes in what the store knows of a region that was not heard here.
+func (a *Aggregator) recall(v *Vector, now int64) {
+	for j, node := range a.nodes {
+		if v.Source != FromRegion || v.Replica != (crdt.Replica{Node: node}) || len(v.Cells) == 0 {
+			continue
+		}
+		last := v.Cells[len(v.Cells)-1]
+		way, within := int64(last.Refunds), int64(last.Charges)-1
+		if way <= 0 || way > int64(deltasync.LongestTrip) || within < 0 || within >= int64(tiesWidth) {
+			return // of another build
+		}
+		a.links.mu.Lock()
+		if a.links.ways[j] == 0 {
+			a.links.ways[j] = way
+		}
+		a.links.mu.Unlock()
+		a.spoken.recall(j, min(now, int64(last.Slice)*int64(tiesWidth)+within))
+		return
+	}
+}
+
+// awaits says that some region that is known to be there was not heard of since this
+// aggregator started, or not lately, and is not overdue yet: who has most of a limit will
+// only be known then.
+func (a *Aggregator) awaits(now int64) bool {
+	cut := a.cutOff(now)
+	for j := range a.cfg.Peers {
+		if v := a.spoken.read(j); cut>>j&1 == 0 && v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor))) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,137 @@
+package world
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Aggregators that start, or take lanes back, while their region is cut off know that it
+// is: all regions together admit the limit, and how far they may exceed it is told.
+func TestRestartsInACut(t *testing.T) {
+	second, ten := limit.RateSpec{Limit: 200, Per: 2 * time.Second}, limit.RateSpec{Limit: 1000, Per: 10 * time.Second}
+	for name, c := range map[string]struct {
+		spec        limit.RateSpec
+		aggregators int
+		most        uint64 // above the limit
+		at          map[int]func(w *World)
+	}{
+		"its only one": {second, 1, 32, map[int]func(w *World){13: func(w *World) { w.restart(t, "r2", 0) }}},
+		"all": {second, 1, 32, map[int]func(w *World){13: func(w *World) {
+			for _, r := range []string{"r0", "r1", "r2"} {
+				w.restart(t, r, 0)
+			}
+		}}},
+		"one after the other, everywhere": {second, 2, 32, map[int]func(w *World){
+			13: func(w *World) { w.restart(t, "r0", 0); w.restart(t, "r1", 0); w.restart(t, "r2", 0) },
+			18: func(w *World) { w.restart(t, "r0", 1); w.restart(t, "r1", 1); w.restart(t, "r2", 1) },
+		}},
+		"an owner, down for five seconds": {ten, 2, 60, map[int]func(w *World){
+			13: func(w *World) { w.Stop(w.Servers("r2")[0]) },
+			18: func(w *World) { w.Run(t, w.Servers("r2")[0]) },
+		}},
+		"an owner that took its leave": {ten, 2, 60, map[int]func(w *World){
+			13: func(w *World) { w.Leave(w.Servers("r2")[0]) },
+			18: func(w *World) { w.Run(t, w.Servers("r2")[0]) },
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.spec.Name, c.spec.Consistency = "r", "adaptive"
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = 1, c.aggregators, 2 }, c.spec)
+			c.at[10], c.at[38] = func(w *World) { w.Cut("r2", true) }, func(w *World) { w.Cut("r2", false) }
+			most, uncovered, windows := w.boundsThrough(c.spec, 42, c.at)
+			if most > c.most || uncovered*200 > windows {
+				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most %d, and next to none", most, c.spec.Limit, uncovered, windows, c.most)
+			}
+		})
+	}
+}
+
+// restart starts an aggregator anew, at once.
+func (w *World) restart(t *testing.T, region string, nth int) {
+	t.Helper()
+	v := w.Servers(region)[nth]
+	w.Stop(v)
+	w.Run(t, v)
+}
+
+// Run starts an aggregator.
+func (w *World) Run(t *testing.T, v *Server) {
+	t.Helper()
+	if err := w.Start(v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// boundsThrough asks edges 200 times a second, until so many seconds have passed, in some
+// of which something happens. It returns how far above the limit they were at the most,
+// and of how many windows of 50 ms in how many that was above the largest bound told.
+func (w *World) boundsThrough(spec limit.RateSpec, until int, at map[int]func(w *World)) (most uint64, uncovered, windows int) {
+	rnd := rand.New(rand.NewPCG(1, 9))
+	w.Advance(start.Add(6 * time.Second))
+	var admitted []time.Time
+	over, told, window, second := uint64(0), uint64(0), int64(0), 0
+	for second < until {
+		w.Advance(w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(5*time.Millisecond))))
+		if now := int(w.Now().Sub(start) / time.Second); now != second {
+			if second = now; at[now] != nil {
+				at[now](w)
+			}
+		}
+		edge := w.Edges()[rnd.IntN(len(w.Edges()))]
+		req := w.Node(edge).Rules().Only().NewRequest()
+		req.Set("user", "u")
+		req.Bounds = true
+		w.Touch()
+		if w.Node(edge).Check(w.NowAt(edge), req).Allowed {
+			admitted = append(admitted, w.Now())
+		}
+		for len(admitted) > 0 && w.Now().Sub(admitted[0]) >= spec.Per {
+			admitted = admitted[1:]
+		}
+		if this := int64(w.Now().Sub(start) / (50 * time.Millisecond)); this != window {
+			if windows++; over > told {
+				uncovered++
+			}
+			window, over, told = this, 0, 0
+		}
+		if req.Bound.Known {
+			over, told = max(over, uint64(max(0, len(admitted)-int(spec.Limit)))), max(told, req.Bound.Now)
+		}
+		most = max(most, uint64(max(0, len(admitted)-int(spec.Limit))))
+		req.Release()
+	}
+	return most, uncovered, windows
+}
+
+// Aggregators that start while another region is cut off know of no window what that
+// admitted, and say so: once it is back they know it all.
+func TestTruthAfterRestartsInACut(t *testing.T) {
+	w := wideOf(t, 3, 2, func(c *Config) { c.Seed = 5 }, limit.RateSpec{Limit: 100, Per: 2 * time.Second, Consistency: "loose"})
+	w.Advance(start.Add(5 * time.Second))
+	o := newAdmitted(w)
+	w.Cut("r2", true)
+	w.Advance(w.Now().Add(3 * time.Second))
+	w.restart(t, "r0", 0)
+	w.restart(t, "r1", 0)
+	w.Advance(w.Now().Add(5 * time.Second))
+	o.crowd(w, 1, 8*time.Millisecond, 10*time.Second)
+	w.Advance(w.Now().Add(10 * time.Second))
+	for _, region := range []string{"r0", "r1"} {
+		seen := w.Servers(region)[0].aggregator.Truth("t", "api")[0].Seen
+		if seen.Windows == 0 || seen.Incomplete != seen.Windows {
+			t.Errorf("%s, cut off from r2: %+v, want no window complete", region, seen)
+		}
+	}
+	w.Cut("r2", false)
+	rest(w, 40*time.Second)
+	hits, _, _ := o.over()
+	for _, region := range []string{"r0", "r1"} {
+		seen := w.Servers(region)[0].aggregator.Truth("t", "api")[0].Seen
+		if got := float64(seen.Hits); seen.ToldSince != seen.Incomplete || got < 0.95*float64(hits) || got > 1.05*float64(hits) {
+			t.Errorf("%s, after the cut: %+v, want %v hits too many, as all was told since", region, seen, hits)
+		}
+	}
+}
