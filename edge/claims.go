@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -9,21 +10,32 @@ import (
 )
 
 // Claims hands out what the authorities of strict limits should hear now, in frames to
-// be sent as requests. An answer goes to ReceiveGrants; nothing is to be done about a
-// loss. Call it every Config.Urgent.
+// be sent as requests, as many as Config.Budget has bytes for. An answer goes to
+// ReceiveGrants; nothing is to be done about a loss. Call it every Config.Urgent.
 func (n *Node) Claims(now time.Time) []Claiming {
 	e := &n.cluster.escrow
 	if !e.due.Swap(false) {
 		return nil
 	}
 	boot, t := e.boot(), n.clock.At(now)
+	left, first := n.claimable(t)
+	if left == 0 {
+		e.due.Store(true)
+		return nil
+	}
 	frames := map[authority]*deltasync.Claims{}
 	var order []authority // a map's is not the same each time
 	for i := range n.shards {
-		s := &n.shards[i]
+		at := (first + i) % shards
+		s := &n.shards[at]
 		s.mu.Lock()
 		waiting := s.claims[:0]
-		for _, key := range s.claims {
+		for nth, key := range s.claims {
+			if left == 0 {
+				first = at // the next time it is its turn
+				waiting = append(waiting, s.claims[nth:]...)
+				break
+			}
 			r := s.find(key)
 			if r == nil || r.sparse() || r.block.share == nil || r.block.share.rights == nil {
 				continue // it was forgotten
@@ -58,25 +70,52 @@ func (n *Node) Claims(now time.Time) []Claiming {
 				order = append(order, to)
 			}
 			f.Claims = append(f.Claims, c)
+			left--
 		}
 		if s.claims = waiting; len(waiting) > 0 {
 			e.due.Store(true)
 		}
 		s.mu.Unlock()
 	}
-	out := make([]Claiming, 0, len(order))
+	out, bytes := make([]Claiming, 0, len(order)), 0
 	for _, to := range order {
 		payload, err := frames[to].AppendBinary(nil)
 		if err != nil { // our own bug
 			n.cfg.Logger.Error("claims dropped", "home", to.home, "err", err)
 			continue
 		}
+		bytes += len(payload)
 		out = append(out, Claiming{
 			Home: to.home, Lane: to.lane, Payload: payload,
 			Subject: deltasync.ClaimSubject(to.home, to.lane, n.cfg.Region, n.cfg.Pop, n.cfg.Name),
 		})
 	}
+	n.mu.Lock()
+	n.budget.Spend(bytes)
+	n.firstClaim = first
+	n.mu.Unlock()
 	return out
+}
+
+const (
+	// claimBytes is about what a claim takes with its answer, and leastClaims how many
+	// go at once where Config.Budget has no bytes for more: a frame each would be
+	// heads for the most part.
+	claimBytes  = 96
+	leastClaims = 12
+)
+
+// claimable is how many claims there are bytes for, as pressing as they are, and the
+// shard to begin with.
+func (n *Node) claimable(now int64) (most, first int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	room := n.budget.Room(now) / claimBytes
+	if room < leastClaims {
+		n.stats.overBudget.Add(1)
+		return 0, n.firstClaim
+	}
+	return int(min(room, math.MaxInt32)), n.firstClaim
 }
 
 // Claiming is a frame of claims, and the region whose authority it goes to.
@@ -103,6 +142,11 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 	}
 	if g.Status != deltasync.StatusOK {
 		return fmt.Errorf("grants: aggregator of %s refused the claims: %s", g.Region, g.Status) // it is asked again
+	}
+	if g.Echo != 0 { // it answers, and was not pushed
+		n.mu.Lock()
+		n.budget.Spend(len(payload))
+		n.mu.Unlock()
 	}
 	t := n.clock.At(now)
 	lease := g.Lease

@@ -50,6 +50,7 @@ type Node struct {
 	unmarked   int          // shards that Tick has yet to look at since resend.wave rose
 	drainFrom  [classes]int // shards that the next flush begins with
 	firstLane  int          // lane that sends first
+	firstClaim int          // shard whose claims go first
 	budget     deltasync.Budget
 	complained atomic.Int64 // when it was last said that pushes are dropped, ns since 1970
 	pace       time.Duration

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -109,5 +110,54 @@ func TestSnapshotKeepsTheBudget(t *testing.T) {
 	}
 	if st := n.Stats(now); st.SnapshotIn == 0 {
 		t.Error("the snapshot is not said to be there")
+	}
+}
+
+// Claims of strict limits, and what answers them, are in the budget: claims go first, and
+// those for which it has no bytes wait, each for its turn; what is pushed is not in it.
+func TestClaimsAreInTheBudget(t *testing.T) {
+	const rate, keys, seconds = 10_000, 2000, 20
+	boot := time.Hour
+	n := newNode(t, Config{Budget: rate, Boot: func() time.Duration { return boot }}, perUser(limit.RateSpec{Limit: 10, Per: time.Second, Consistency: "strict"}))
+	now, sent, claimed := start, 0, map[deltasync.Key]bool{}
+	for ; now.Before(start.Add(seconds * time.Second)); now, boot = now.Add(20*time.Millisecond), boot+20*time.Millisecond {
+		for i := range keys / 50 {
+			check(n, now, fmt.Sprint("u", (int(now.Sub(start)/(20*time.Millisecond))*keys/50+i)%keys))
+		}
+		for _, out := range n.Claims(now) {
+			var c deltasync.Claims
+			if err := c.UnmarshalBinary(out.Payload); err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.Claims {
+				claimed[c.Claims[i].Key] = true
+			}
+			g := deltasync.Grants{Region: "eu", Status: deltasync.StatusOK, Lease: deltasync.DefaultLease, Echo: c.SentAt}
+			answer, err := g.AppendBinary(nil)
+			if err == nil {
+				sent += len(out.Payload) + len(answer)
+				err = n.ReceiveGrants(now, answer)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if most := rate*(seconds+1) + deltasync.MaxFrame; sent > most+most/20 || sent < most*3/4 {
+		t.Errorf("%d bytes in %d s, want about %d", sent, seconds, most)
+	}
+	if len(claimed) != keys {
+		t.Errorf("claims of %d keys left, want all %d", len(claimed), keys)
+	}
+	if n.budget.Allows(now.UnixNano(), deltasync.Regular) {
+		t.Error("what can wait is sent while claims have used up the budget")
+	}
+	before := n.budget
+	pushed, err := (&deltasync.Grants{Region: "eu", Status: deltasync.StatusOK, Lease: deltasync.DefaultLease}).AppendBinary(nil)
+	if err == nil {
+		err = n.ReceiveGrants(now, pushed)
+	}
+	if err != nil || n.budget != before {
+		t.Errorf("a push is in the budget: %+v, was %+v (%v)", n.budget, before, err)
 	}
 }

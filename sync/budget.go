@@ -1,6 +1,7 @@
 package deltasync
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -43,6 +44,15 @@ func (b *Budget) Allows(now int64, h Haste) bool {
 	default:
 		return b.left > -MaxFrame
 	}
+}
+
+// Room is how many bytes may be sent, and come back, of what is Pressing.
+func (b *Budget) Room(now int64) int64 {
+	if b.rate == 0 {
+		return math.MaxInt64
+	}
+	b.save(now)
+	return max(0, b.left+MaxFrame)
 }
 
 // Spend takes note of bytes that were sent, or that came back.
