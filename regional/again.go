@@ -87,7 +87,7 @@ const mostRefused = 64
 func (l *lane) forgetsTold(j int, key deltasync.Key, shape deltasync.Shape) {
 	l.forgot |= 1 << j
 	if p := &l.peers[j]; len(p.refused) < mostRefused && !l.heavy() {
-		p.refused = append(p.refused, heir{key, shape})
+		p.refused = append(p.refused, heir{key: key, shape: shape})
 	}
 }
 

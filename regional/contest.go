@@ -85,6 +85,8 @@ type regionDemand struct {
 	at     int64
 	past   [pastWeighed]float32 // what it was weighed by when contest.past was
 	frozen float64              // its part of the limit, as it was when it fell silent; 0: it speaks
+
+	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
 }
 
 // weight is what it is weighed by.
@@ -315,7 +317,7 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		key := l.contests[l.contestHand]
 		c := l.counters[key]
 		a.noteWeights(c, now)
-		a.freeze(c, silent)
+		a.freeze(c, silent, now)
 		if now-c.contest.heard > int64(forgetContest) && !c.contest.keeps(now, len(l.contests)) {
 			l.strike(c)
 			l.weigh(c)
@@ -371,7 +373,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	}
 	seen := t.seen(now - a.unseen(now))
 	own := min(t.weight, seen.weight)
-	a.freeze(c, a.cutOff(now))
+	a.freeze(c, a.cutOff(now), now)
 	least, others := a.least(c), 0.0
 	less, alone := t.kept, 0
 	for j := range t.regions {

@@ -53,7 +53,7 @@ func (a *Aggregator) Refuse(keys []deltasync.Key, shape deltasync.Shape) {
 		lane := key.Lane(len(a.lanes))
 		l := a.lanes[lane]
 		l.mu.Lock()
-		l.peers[0].refused = append(l.peers[0].refused, heir{key, shape})
+		l.peers[0].refused = append(l.peers[0].refused, heir{key: key, shape: shape})
 		l.mu.Unlock()
 		a.legacy.again.Or(1 << lane)
 	}

@@ -27,7 +27,7 @@ const (
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
 // them back from those that speak again.
-func (a *Aggregator) freeze(c *counter, silent uint64) {
+func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 	t := c.contest
 	if c.shape.Limit == 0 || c.shape.Regional {
 		return
@@ -35,7 +35,11 @@ func (a *Aggregator) freeze(c *counter, silent uint64) {
 	for j := range t.regions {
 		switch r := &t.regions[j]; {
 		case silent>>j&1 == 0:
-			r.frozen = 0
+			if r.frozen = 0; r.bequest != 0 && !a.awaitsPeer(j, now) {
+				r.bequest = 0
+			}
+		case r.frozen == 0 && r.bequest != 0:
+			r.frozen = r.bequest
 		case r.frozen == 0:
 			r.frozen = a.had(c, j)
 		}
@@ -99,8 +103,13 @@ func (t *contest) keeps(now int64, contests int) bool {
 	if contests > mostFrozen || now-t.heard > int64(keepFrozen) {
 		return false
 	}
+	return t.uneven()
+}
+
+// uneven says that a region which is cut off has another part than of a key that is new.
+func (t *contest) uneven() bool {
 	for j := range t.regions {
-		if f := t.regions[j].frozen; f != 0 && math.Abs(f*float64(len(t.regions)+1)-1) > 1e-6 { // else it is as of a new one
+		if f := max(t.regions[j].frozen, t.regions[j].bequest); f != 0 && math.Abs(f*float64(len(t.regions)+1)-1) > 1e-3 {
 			return true
 		}
 	}

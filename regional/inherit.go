@@ -27,7 +27,7 @@ const warm = 25
 // warms says that a key is to be listed: it is near its limit, or kept out.
 func (l *lane) warms(c *counter, now int64) bool {
 	limit := c.shape.Limit
-	return limit > 0 && l.used(c, now) >= percent(limit, warm) || c.penalty.at(now) != 0
+	return limit > 0 && l.used(c, now) >= percent(limit, warm) || c.penalty.at(now) != 0 || limit > 0 && c.contest != nil && c.contest.uneven()
 }
 
 // note is what the store lists a key with: its shape, by which anybody can load
@@ -69,6 +69,7 @@ type pass struct {
 type heir struct {
 	key   deltasync.Key
 	shape deltasync.Shape
+	parts []float64 // see bequest.go
 }
 
 const (
@@ -161,7 +162,7 @@ func (a *Aggregator) listLegacy(ctx context.Context) error {
 			continue
 		}
 		if it := stored(shape); it.Check() == nil {
-			g.keys = append(g.keys, heir{n.Key, shape})
+			g.keys = append(g.keys, heir{n.Key, shape, a.bequest(n.Note)})
 		}
 	}
 	slices.SortStableFunc(g.keys, func(x, y heir) int {
@@ -179,13 +180,14 @@ func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
 	l := a.lanes[lane]
 	var known []told
 	var unknown []question
+	var heirs []heir
 	l.mu.Lock()
 	for len(known)+len(unknown) < storeBatch && len(g.keys) > 0 && g.keys[0].key.Lane(len(a.lanes)) == lane {
 		h := g.keys[0]
-		g.keys = g.keys[1:]
+		g.keys, heirs = g.keys[1:], append(heirs, h)
 		c := l.counters[h.key]
 		if c == nil {
-			unknown = append(unknown, question(h))
+			unknown = append(unknown, question{h.key, h.shape})
 			continue
 		}
 		known = append(known, told{key: h.key})
@@ -202,6 +204,7 @@ func (a *Aggregator) readLegacy(ctx context.Context, now int64) error {
 	var m merged
 	_, aerr := a.ask(ctx, l, unknown, &m, now, away)
 	a.exportGuests(l, &m, now)
+	a.inheritParts(l, heirs, now)
 	return errors.Join(err, aerr)
 }
 

@@ -115,11 +115,15 @@ func (a *Aggregator) recall(v *Vector, now int64) {
 // aggregator started, or not lately, and is not overdue yet: who has most of a limit will
 // only be known then.
 func (a *Aggregator) awaits(now int64) bool {
-	cut := a.cutOff(now)
 	for j := range a.cfg.Peers {
-		if v := a.spoken.read(j); cut>>j&1 == 0 && v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor))) {
+		if a.awaitsPeer(j, now) {
 			return true
 		}
 	}
 	return false
+}
+
+func (a *Aggregator) awaitsPeer(j int, now int64) bool {
+	v := a.spoken.read(j)
+	return v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor))) && !a.links.suspects(j, a.cfg.Interval, now)
 }

@@ -135,3 +135,22 @@ func TestTruthAfterRestartsInACut(t *testing.T) {
 		}
 	}
 }
+
+// Who takes a key over during a cut goes on with the parts that regions had of it: clients
+// that come to the region which is cut off find there what it had, and no more.
+func TestPartsOutliveAggregators(t *testing.T) {
+	w := settled(t, 3, 2, limit.RateSpec{Limit: 1000, Per: 10 * time.Second})
+	few := map[string]int{"r0-0": 60, "r0-1": 60, "r1-0": 60, "r1-1": 60, "r2-0": 6, "r2-1": 6}
+	stormAt(w, 15*time.Second, few)
+	w.Cut("r2", true)
+	stormAt(w, 4*time.Second, few)
+	for _, r := range []string{"r0", "r1", "r2"} {
+		w.restart(t, r, 0)
+	}
+	stormAt(w, 12*time.Second, few)
+	few["r2-0"], few["r2-1"] = 100, 100
+	stormAt(w, 10*time.Second, few)
+	if got := stormAt(w, 10*time.Second, few); got["r2"] > 150 || got[""] > 1150 {
+		t.Errorf("%v admitted, want about 70 of 1000 at r2", got)
+	}
+}

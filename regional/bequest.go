@@ -1,0 +1,98 @@
+package regional
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// What regions that are cut off have of a limit only its owner knows, by what was asked
+// for before the cut. So it notes that with the key in the store's list, for whoever takes
+// the lane: in front of the shape, as a field of its message that builds of before pass
+// over. Its first two bytes tell which regions are meant, and then there are two for each,
+// by their nodes: its part in 65535ths, 0 of one that is not cut off.
+
+// bequestTag is the field's: number 15, of bytes.
+const bequestTag = 15<<3 | 2
+
+// byNode is the places of the peers, by their nodes, and a number that tells of which.
+func (a *Aggregator) byNode() (places []int, which uint16) {
+	for j, node := range a.nodes {
+		places = append(places, j)
+		which ^= uint16(node ^ node>>16 ^ node>>32 ^ node>>48)
+	}
+	slices.SortFunc(places, func(x, y int) int { return cmp.Compare(a.nodes[x], a.nodes[y]) })
+	return places, which
+}
+
+// bequeath appends what regions have that are cut off, where that is not known anyhow.
+func (a *Aggregator) bequeath(note []byte, c *counter) []byte {
+	if c.contest == nil || c.shape.Regional || !c.contest.uneven() {
+		return note
+	}
+	places, which := a.byNode()
+	note = append(note, bequestTag, byte(2+2*len(places)))
+	note = binary.BigEndian.AppendUint16(note, which)
+	for _, j := range places {
+		note = binary.BigEndian.AppendUint16(note, uint16(c.contest.regions[j].frozen*65535))
+	}
+	return note
+}
+
+// bequest is what a note says that regions have, by place; nil: nothing.
+func (a *Aggregator) bequest(note string) (parts []float64) {
+	places, which := a.byNode()
+	if len(note) < 2 || note[0] != bequestTag || int(note[1]) != 2+2*len(places) || len(note) < 2+int(note[1]) {
+		return nil
+	}
+	b := []byte(note[2:])
+	if binary.BigEndian.Uint16(b) != which {
+		return nil
+	}
+	parts = make([]float64, len(places))
+	sum := 0.0
+	for i, j := range places {
+		parts[j] = float64(binary.BigEndian.Uint16(b[2+2*i:])) / 65535
+		sum += parts[j]
+	}
+	if sum > 1 {
+		return nil
+	}
+	return parts
+}
+
+// inheritParts takes over what earlier owners noted of keys, while it is not known better:
+// as soon as a region is heard of it is forgotten.
+func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range heirs {
+		c := l.counters[h.key]
+		if h.parts == nil || c == nil || c.shape.Limit == 0 {
+			continue
+		}
+		t := l.contested(h.key, c, a.unseen(now), now)
+		t.heard = max(t.heard, now)
+		for j, part := range h.parts {
+			r := &t.regions[j]
+			if r.bequest = part; r.frozen != 0 && part != 0 {
+				r.frozen = part
+			}
+		}
+		l.weigh(c)
+	}
+}
+
+// noteOf is what the store lists a key with. While it is not known here who is cut off,
+// and what was noted of that may not be read yet, what is there stays.
+func (a *Aggregator) noteOf(l *lane, c *counter, now int64) string {
+	note := l.note(c, now)
+	if note == "" || a.awaits(now) {
+		return ""
+	}
+	var room [MaxNote]byte
+	if with := append(a.bequeath(room[:0], c), note...); len(with) <= MaxNote {
+		return string(with)
+	}
+	return note
+}
