@@ -28,6 +28,7 @@ func (n *Node) comesBack(known *formers, c *counter, now int64) {
 		b.memory.exact.Follow(b.rate, now)
 		has := legacy{own: b.rate.Own(&b.memory.exact, now).RoundedUp(), at: now, until: b.sentence(now)}
 		has.lines, _ = b.memory.exact.Lines()
+		has.most = b.rate.Longest()
 		n.forget(s, s.placeOf(c.key), now)
 		s.bequeath(n.admit(s, c.key, c.rate, now, nil), has, now)
 		return
