@@ -33,10 +33,14 @@ func expiring(ctx context.Context, client *redis.Client, longest time.Duration) 
 		if err != nil {
 			return 0, fmt.Errorf("PTTL %s: %w", keys.Val(), err)
 		}
-		if ttl <= 0 || ttl > longest {
-			return 0, fmt.Errorf("%s lives for %v, want more than 0 and at most %v", keys.Val(), ttl, longest)
+		most, counts := longest, 1
+		if strings.Contains(keys.Val(), ":3600000x24:") { // who the other regions are, for a day (regional/ties.go)
+			most, counts = 48*time.Hour, 0
 		}
-		counters++
+		if ttl <= 0 || ttl > most {
+			return 0, fmt.Errorf("%s lives for %v, want more than 0 and at most %v", keys.Val(), ttl, most)
+		}
+		counters += counts
 	}
 	return counters, keys.Err()
 }
