@@ -101,15 +101,7 @@ func TestWarnings(t *testing.T) {
 		"slices too many":      {Document{Namespace: "t", Rules: []RuleSpec{{Name: "a", Rates: []RateSpec{{Limit: 1, Per: time.Second, Slices: 60}}}}}, "W202 rules[0].rates[0].slices"},
 		"slices as they are":   {Document{Namespace: "t", Rules: []RuleSpec{{Name: "a", Rates: []RateSpec{{Limit: 1, Per: time.Second, Slices: 40}}}}}, ""},
 	} {
-		set, problems := Compile(tc.doc)
-		if problems != nil {
-			t.Fatalf("%s: %v", name, problems)
-		}
-		got := ""
-		for _, w := range set.Warnings()[0] {
-			got += w.Code + " " + w.Path
-		}
-		if got != tc.want {
+		if got := warned(t, name, tc.doc); got != tc.want {
 			t.Errorf("%s: warnings %q, want %q", name, got, tc.want)
 		}
 	}
@@ -118,6 +110,19 @@ func TestWarnings(t *testing.T) {
 	if set, _ := Compile(apart); len(set.Warnings()[0]) != 0 {
 		t.Errorf("rules of two groups: %v", set.Warnings())
 	}
+}
+
+// warned is what a document is warned of: codes and paths.
+func warned(t *testing.T, name string, doc Document) (got string) {
+	t.Helper()
+	set, problems := Compile(doc)
+	if problems != nil {
+		t.Fatalf("%s: %v", name, problems)
+	}
+	for _, w := range set.Warnings()[0] {
+		got += w.Code + " " + w.Path
+	}
+	return got
 }
 
 // Of a thousand rules, too, the two that meet are told: by the domains that their hosts are
@@ -141,15 +146,7 @@ func TestWarningsOfThousands(t *testing.T) {
 		for i := range 3000 {
 			doc.Rules = append(doc.Rules, RuleSpec{Name: fmt.Sprint("r", i), Match: tc.match(min(i, 2998)), Rates: []RateSpec{{Limit: 1, Per: time.Minute}}})
 		}
-		set, problems := Compile(doc)
-		if problems != nil {
-			t.Fatalf("%s: %v", name, problems)
-		}
-		got := ""
-		for _, w := range set.Warnings()[0] {
-			got += w.Code + " " + w.Path
-		}
-		if got != tc.want {
+		if got := warned(t, name, doc); got != tc.want {
 			t.Errorf("%s: warnings %q, want %q", name, got, tc.want)
 		}
 	}
