@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/dchest/siphash"
 )
@@ -102,5 +103,9 @@ func WireNodeID(region, pop, name string) uint64 { return nodeHash(region, pop, 
 func PopOf(node uint64) uint64 { return node &^ (1<<nodeBits - 1) }
 
 func nodeHash(region, pop, name string) uint64 {
-	return siphash.Hash(0x7370696c6c676174, 0x6e6f6465, fmt.Appendf(nil, "%d:%s%d:%s%d:%s", len(region), region, len(pop), pop, len(name), name))
+	text := make([]byte, 0, 128) // asked with each frame: fmt takes several times as long
+	for _, part := range [...]string{region, pop, name} {
+		text = append(append(strconv.AppendInt(text, int64(len(part)), 10), ':'), part...)
+	}
+	return siphash.Hash(0x7370696c6c676174, 0x6e6f6465, text)
 }
