@@ -76,7 +76,8 @@ func quantile(mean, more, piece float64) float64 {
 //     the news is later than R2 takes it to be), and beside it, independent and so by
 //     squares, what pictures of a different age admit twice, and one request by chance of
 //     each edge. No more passes in either time than passed in any as long as the news
-//     takes, or than is asked for.
+//     takes, or than is asked for. Where each edge has but a part of a request, a crowd
+//     that nobody has heard of yet passes a whole one at most of them.
 //
 // To both comes what the oldest slice may be misjudged by, and what regions that are
 // cut off may admit: of shares the doubt about their parts, else, and where they are
@@ -105,7 +106,12 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	}
 	w := r.worst(level, o, now)
 	pace := quantile(passed, 0, w.piece) / max(o.Hidden.Seconds(), 1e-3)
-	at := w.above(mean, asked+here, min(asked+here, pace))
+	crowd := w.first
+	if heard.past+own.past > w.ceiling/2 { // it has come, and all have heard of it
+		w.first = 0
+	}
+	at := w.above(max(mean, w.first), asked+here, min(asked+here, pace))
+	w.first = crowd
 	surge := max(asked+here, w.surge)
 	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), surge, surge))
 	return Bound{Now: uint64(at), Surge: uint64(most), Known: true}
@@ -138,6 +144,9 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 		w.lent = w.lends(w.ceiling / max(r.Window.Seconds(), 1e-3))
 		if w.surge*w.delay.Seconds()-w.leeway < w.ceiling {
 			w.late = max(0, o.Ahead-w.delay)
+		}
+		if w.piece*(w.others+1) > w.ceiling {
+			w.first = w.wholes()
 		}
 	}
 	switch lost := o.Lost; {
@@ -183,6 +192,13 @@ func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
 	return max(0, sum+blind-max(0, float64(r.Ceiling)-float64(admitted))*windows(o.Met))
 }
 
+// wholes is what passes beyond shares where each edge passes a request for the part of one
+// that it has.
+func (w *worst) wholes() float64 {
+	edges := w.others + 1
+	return w.piece * max(edges-w.ceiling/w.piece, wholes*edges)
+}
+
 // lends is how much of the leeway edges lend each other, at a pace of the limit: what
 // comes free before they know better; see Grant.
 func (w *worst) lends(pace float64) float64 { return min(w.leeway, max(1, pace*w.delay.Seconds())) }
@@ -195,7 +211,8 @@ func (w *worst) above(unheard, asked, pace float64) float64 {
 	if w.shares {
 		twice := uneven * pace * w.blur.Seconds()
 		trusted := max(w.lent, w.leeway+(asked-w.surge)*w.delay.Seconds()) + pace*w.late.Seconds()
-		most = min(most, math.Hypot(math.Hypot(trusted, w.first), w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
+		known := max(0, w.used-w.ceiling)
+		most = min(most, known+math.Hypot(math.Hypot(trusted, w.first), w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
 	}
 	return max(0, most+w.cut)
 }

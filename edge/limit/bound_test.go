@@ -121,6 +121,33 @@ func TestBoundOfASurge(t *testing.T) {
 	}
 }
 
+// Of 200 edges that have half a request each, most pass a whole one before they hear of
+// each other. What is above the limit and known is told while it counts.
+func TestBoundOfPartsOfARequest(t *testing.T) {
+	const now = int64(1_700_000_000) * int64(time.Second)
+	rate := compileRules(t, limit.RuleSpec{Name: "api", Rates: []limit.RateSpec{{Limit: 100, Per: time.Second}}}).Rules()[0].Rates[0]
+	o := limit.Outlook{Regions: 20, Edges: 10, Hidden: 350 * time.Millisecond, Ahead: 350 * time.Millisecond, Blur: 35 * time.Millisecond, Own: &crdt.Vector{}, Others: &crdt.Vector{}}
+	o.Fresh = crdt.Cell{Slice: rate.SliceAt(now), Charges: 1}
+	bound := func(level uint64) limit.Bound {
+		o.Share = &limit.Share{Omega: 1. / 20, Weight: 1. / 10, Delay: 300 * time.Millisecond}
+		return rate.Bound(limit.Level{Whole: level}, &o, now)
+	}
+	if got := bound(1); got.Now < 75 || got.Surge < 100 {
+		t.Errorf("after the first request here: %+v, want 200 edges × 0.7 less the limit, and its spread", got)
+	}
+	o.Others = spread(rate, now, 4, 0)
+	if got := bound(164); got.Now < 64 || got.Now > 110 {
+		t.Errorf("164 known of a second: %+v, want 64 and little more", got)
+	}
+	if got := bound(100); got.Now > 50 || got.Surge < 100 {
+		t.Errorf("100 known: %+v, want little now, and of a surge as much as of the first", got)
+	}
+	o.Regions, o.Edges, o.Others = 5, 2, &crdt.Vector{}
+	if got := bound(1); got.Now > 10 {
+		t.Errorf("ten edges with ten requests each: %+v, want next to nothing", got)
+	}
+}
+
 // The bound never falls as the view ages, the level rises or a region is lost, and it
 // is a number whatever the counts are.
 func TestBoundIsMonotone(t *testing.T) {

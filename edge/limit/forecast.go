@@ -66,7 +66,7 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 	if trusting := w.surge*soon.Seconds() - w.leeway; trusting < w.ceiling { // R2 lets pass what the news is late for
 		w.leeway += w.surge * elsewhere * (late - soon).Seconds()
 	}
-	w.first = max(float64(others+1)-w.ceiling, wholes*float64(others+1))
+	w.first = w.wholes()
 	f.Surge = of(w.surge, late+t.Interval-t.UrgentGap)
 	if k := rough[r.Algorithm]; w.shares && k > 1 {
 		f.Steady = min(k*f.Steady, w.others*w.ceiling)
