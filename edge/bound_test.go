@@ -84,7 +84,7 @@ func TestBoundOfWhoMayBeOpen(t *testing.T) {
 		hear := func(live int) (b limit.Bound) {
 			check(n, now, "u")
 			clustered(t, n, now, live, deltasync.Totals{
-				Others: []crdt.Cell{{Slice: n.Rules().Rules()[0].Rates[0].SliceAt(now.UnixNano()) - 4, Charges: 99}},
+				Others: []crdt.Cell{{Slice: n.Rules().Rules()[0].Rates[0].SliceAt(now.Truncate(time.Second).UnixNano()) - 4, Charges: 99}},
 				Share:  &deltasync.Share{Omega: 0.2, Sum: 20, Demand: 60, Window: 60},
 			})
 			_, b = bounded(n, now, "u")

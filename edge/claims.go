@@ -18,21 +18,28 @@ func (n *Node) Claims(now time.Time) []Claiming {
 		return nil
 	}
 	boot, t := e.boot(), n.clock.At(now)
-	left, first := n.claimable(t)
+	left, begin := n.claimable(t)
 	if left == 0 {
 		e.due.Store(true)
 		return nil
 	}
 	frames := map[authority]*deltasync.Claims{}
 	var order []authority // a map's is not the same each time
+	next := -1            // the shard to begin with the next time: where the bytes end
 	for i := range n.shards {
-		at := (first + i) % shards
+		at := (begin + i) % shards
 		s := &n.shards[at]
 		s.mu.Lock()
 		waiting := s.claims[:0]
 		for nth, key := range s.claims {
 			if left == 0 {
-				first = at // the next time it is its turn
+				switch {
+				case next >= 0:
+				case i > 0:
+					next = at
+				default: // it would have all bytes again, as what went comes back
+					next = (at + 1) % shards
+				}
 				waiting = append(waiting, s.claims[nth:]...)
 				break
 			}
@@ -92,7 +99,9 @@ func (n *Node) Claims(now time.Time) []Claiming {
 	}
 	n.mu.Lock()
 	n.budget.Spend(bytes)
-	n.firstClaim = first
+	if next >= 0 {
+		n.firstClaim = next
+	}
 	n.mu.Unlock()
 	return out
 }

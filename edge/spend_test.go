@@ -113,6 +113,51 @@ func TestSnapshotKeepsTheBudget(t *testing.T) {
 	}
 }
 
+// Where the budget has bytes for few of the claims that are due, each key's has its turn:
+// none goes without for as long as a lease lasts, while others' go again and again.
+func TestClaimsTakeTurns(t *testing.T) {
+	const keys = 2000
+	for _, rate := range []int64{10_000, 40_000} {
+		boot := time.Hour
+		n := newNode(t, Config{Budget: rate, Boot: func() time.Duration { return boot }}, perUser(limit.RateSpec{Limit: 10, Per: time.Second, Consistency: "strict"}))
+		last, oldest, claims := map[deltasync.Key]time.Time{}, time.Duration(0), 0
+		for now := start; now.Before(start.Add(60 * time.Second)); now, boot = now.Add(100*time.Millisecond), boot+100*time.Millisecond {
+			for i := range keys {
+				check(n, now, fmt.Sprint("u", i))
+			}
+			for range 5 {
+				now, boot = now.Add(20*time.Millisecond), boot+20*time.Millisecond
+				for _, out := range n.Claims(now) {
+					var c deltasync.Claims
+					if err := c.UnmarshalBinary(out.Payload); err != nil {
+						t.Fatal(err)
+					}
+					g := deltasync.Grants{Region: "eu", Status: deltasync.StatusOK, Lease: deltasync.DefaultLease, Echo: c.SentAt, Lane: c.Lane, Log: 1}
+					for i := range c.Claims {
+						if was, ok := last[c.Claims[i].Key]; ok {
+							oldest = max(oldest, now.Sub(was))
+						}
+						last[c.Claims[i].Key] = now
+						claims++
+						g.Grants = append(g.Grants, deltasync.Grant{Key: c.Claims[i].Key, Holder: c.Claims[i].Holder, Granted: 2, Target: 2})
+					}
+					answer, err := g.AppendBinary(nil)
+					if err == nil {
+						err = n.ReceiveGrants(now, answer)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		fair := time.Duration(keys) * 60 * time.Second / time.Duration(max(1, claims))
+		if len(last) != keys || oldest > 3*fair {
+			t.Errorf("at %d bytes/s %d of %d keys were claimed, one only %v after the last time; a fair turn is %v", rate, len(last), keys, oldest, fair)
+		}
+	}
+}
+
 // Claims of strict limits, and what answers them, are in the budget: claims go first, and
 // those for which it has no bytes wait, each for its turn; what is pushed is not in it.
 func TestClaimsAreInTheBudget(t *testing.T) {
