@@ -91,6 +91,10 @@ type Config struct {
 	// denials are counted apart, and not remembered. Default: all are clients'.
 	Replayed func(r *http.Request) bool
 
+	// Waits says why what is denied does not wait as it is to; nil: it does, or is not to.
+	// /readyz tells it, and is no less ready. Default: nothing is told.
+	Waits func() error
+
 	// Logger gets panics, proxies that are not believed, and the first request
 	// that tells no client's address. Default: nowhere.
 	Logger *slog.Logger

@@ -31,7 +31,7 @@ func (a *API) healthz(w http.ResponseWriter, r *http.Request) {
 }
 
 // readyz answers 200 where there are rules and the edge is not draining, else
-// 503; with ?verbose it says each.
+// 503; with ?verbose it says each. What is wrong and leaves the edge ready it says too.
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 	if !a.allowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
@@ -56,6 +56,13 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	report("rules", rules)
 	report("serving", draining)
+	if a.cfg.Waits != nil {
+		if err := a.cfg.Waits(); err != nil {
+			text.WriteString("[!] deferred: " + err.Error() + "\n")
+		} else {
+			report("deferred", "")
+		}
+	}
 	if status == http.StatusOK {
 		text.WriteString("ready\n")
 	} else {

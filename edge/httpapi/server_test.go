@@ -46,6 +46,28 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// An edge whose denied requests do not wait is ready, and says so.
+func TestReadyThoughNothingWaits(t *testing.T) {
+	b := newBench(t, acme())
+	why := errors.New("the queue is missing: edge deferred apply")
+	api, err := New(b.limiter, Config{Waits: func() error { return why }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := httptest.NewServer(api.Admin(b.registry))
+	t.Cleanup(admin.Close)
+	for range 2 {
+		want := "[+] rules: ok\n[+] serving: ok\n[+] deferred: ok\nready\n"
+		if why != nil {
+			want = "[+] rules: ok\n[+] serving: ok\n[!] deferred: the queue is missing: edge deferred apply\nready\n"
+		}
+		if r := send(t, "GET", admin.URL+"/readyz?verbose", ""); r.status != 200 || r.text != want {
+			t.Errorf("%d %q, want 200 %q", r.status, r.text, want)
+		}
+		why = nil
+	}
+}
+
 func TestAdmin(t *testing.T) {
 	b := newBench(t, acme())
 	if r := send(t, "POST", b.listen(t)+"/v1/check", `{"attributes":{"user":"u"}}`); r.status != 200 {
