@@ -42,6 +42,7 @@ type EdgeSettings struct {
 	NATS             NATSSettings
 	Sync             SyncSettings
 	Log              LogSettings
+	File             string // that they stand in; "": none
 
 	effective []Effective
 }
@@ -109,7 +110,35 @@ func BindAggregatorFlags(fs *pflag.FlagSet) {
 // environment and the file. What is wrong with them is one *SettingsError.
 func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 	s, secret := &EdgeSettings{}, &secretFrom{}
-	l, err := load(flags, edgeTable(s, secret))
+	l, err := s.load(flags, edgeTable(s, secret))
+	if err != nil {
+		return nil, err
+	}
+	s.Secret = secret.read(l)
+	s.Proxy.check(l, s.RulesFormat)
+	s.Sync.check(l)
+	return s, l.err()
+}
+
+// LoadDeferred is LoadEdge of who makes the queue of deferred requests that edges with these
+// settings share: it needs no secret, rules or upstream.
+func LoadDeferred(flags *pflag.FlagSet) (*EdgeSettings, error) {
+	s := &EdgeSettings{}
+	table := edgeTable(s, &secretFrom{})
+	for i := range table {
+		if table[i].key == "rules.path" {
+			table[i].parse = asText(&s.RulesPath)
+		}
+	}
+	l, err := s.load(flags, table)
+	if err != nil {
+		return nil, err
+	}
+	return s, l.err()
+}
+
+func (s *EdgeSettings) load(flags *pflag.FlagSet, table []setting) (*loader, error) {
+	l, err := load(flags, table)
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +146,9 @@ func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 		s.PoP = s.Region
 		l.show("pop", s.PoP)
 	}
-	s.Secret = secret.read(l)
-	s.Proxy.check(l, s.RulesFormat)
 	s.NATS.check(l)
-	s.Sync.check(l)
-	s.effective = l.effective
-	return s, l.err()
+	s.effective, s.File = l.effective, l.file
+	return l, nil
 }
 
 // LoadAggregator reads the aggregator's settings from flags bound with

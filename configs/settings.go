@@ -35,6 +35,9 @@ type Effective struct {
 	From  Origin
 }
 
+// Flag sets the same on a command line.
+func (e Effective) Flag() string { return "--" + (&setting{key: e.Key}).flag() + "=" + e.Value }
+
 const masked = "********"
 
 // setting is one key: its default and how its text is read into its place.
