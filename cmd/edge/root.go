@@ -27,6 +27,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable, 5 would b
 		newTestCommand(),
 		newExplainCommand(),
 		newImportCommand(),
+		newDeferredCommand(),
 		newConfigCommand(),
 	)
 }

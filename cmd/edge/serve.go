@@ -95,6 +95,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	apiConfig := apiConfig(s)
 	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
 	apiConfig.Denied, apiConfig.Replayed = deferred.Denied, deferred.Replayed
+	var waiting *deferred.Front // nil: nothing waits
+	if s.Proxy.Upstream != nil && s.Proxy.Defer.Enabled {
+		apiConfig.Waits = func() error { return waiting.Trouble() }
+	}
 	api, err := httpapi.New(node, apiConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -116,7 +120,6 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		}
 		warnUnreadSignal(watcher.Set(), s.Proxy.Capacity.Name, log)
 	}
-	var waiting *deferred.Front // nil: nothing waits
 	if upstream != nil && s.Proxy.Defer.Enabled {
 		frontConfig := deferredFront(&s.Proxy, node, log)
 		frontConfig.Metrics = deferred.NewMetrics(reg)
@@ -188,7 +191,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 				return errors.Join(fmt.Errorf("%w: proxy.defer: %w", cli.ErrInvalidConfig, err), front.Stop(), nodes.Stop())
 			}
 			front.Go("deferred requests", func(ctx context.Context) error {
-				waiting.Run(ctx, js, deferredConfig(s.Region, &s.Proxy, log), s.Proxy.Defer.Workers)
+				waiting.Run(ctx, js, deferredConfig(s, log), s.Proxy.Defer.Workers)
 				return nil
 			})
 		}

@@ -42,9 +42,31 @@ func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, 
 }
 
 // deferredConfig is what the settings say of requests that wait.
-func deferredConfig(region string, p *configs.ProxySettings, log *slog.Logger) deferred.Config {
-	s := &p.Defer
-	return deferred.Config{Region: region, Upstream: p.Upstream.String(), PerTenant: s.PerKey, Bytes: s.MaxBytes, Replicas: s.Replicas, Tries: s.Tries, Longest: limit.LongestDefer, Logger: log}
+func deferredConfig(s *configs.EdgeSettings, log *slog.Logger) deferred.Config {
+	d := &s.Proxy.Defer
+	c := deferred.Config{Region: s.Region, PerTenant: d.PerKey, Bytes: d.MaxBytes, Replicas: d.Replicas, Tries: d.Tries, Longest: limit.LongestDefer, Command: applyCommand(s), Logger: log}
+	if s.Proxy.Upstream != nil { // who only makes the queue has none
+		c.Upstream = s.Proxy.Upstream.String()
+	}
+	return c
+}
+
+// applyCommand has the queue be as the settings say, wherever they come from.
+func applyCommand(s *configs.EdgeSettings) string {
+	command := deferred.DefaultCommand
+	if s.File != "" {
+		command += " --config " + s.File
+	}
+	for _, e := range s.Effective() {
+		if e.From != configs.FromFlag && e.From != configs.FromEnv {
+			continue
+		}
+		switch e.Key {
+		case "region", "proxy.defer.domain", "proxy.defer.replicas", "proxy.defer.per_key", "proxy.defer.max_bytes":
+			command += " " + e.Flag()
+		}
+	}
+	return command
 }
 
 // deferredFront is what the settings say of what is kept of them, and of how they are done:

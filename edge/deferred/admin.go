@@ -17,7 +17,6 @@ import (
 //	POST   /admin/v1/deferred/dead/{id}/revive   {"id": the new one}
 //	DELETE /admin/v1/deferred/dead/{id}
 //	GET    /admin/v1/deferred/{id}               what became of it
-//	POST   /admin/v1/deferred/settings           the queue has this edge's settings, for all edges
 func (f *Front) Admin() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, serve func(q *Queue, w http.ResponseWriter, r *http.Request)) {
@@ -77,10 +76,6 @@ func (f *Front) Admin() http.Handler {
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
-	})
-	handle("POST /admin/v1/deferred/settings", func(q *Queue, w http.ResponseWriter, r *http.Request) {
-		err := q.Apply(r.Context())
-		answer(w, q.own(), err)
 	})
 	handle("GET /admin/v1/deferred/{id}", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		s, err := q.Status(r.Context(), r.PathValue("id"))

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -36,7 +34,9 @@ type Front struct {
 	asks  atomic.Int64          // when JetStream, which is away, may be asked again, ns since 1970; 0: it is there
 	full  filled                // tenants of which no more may wait
 	reads atomic.Int64          // the places of reads that were given, to when, ns since 1970
-	queue atomic.Pointer[Queue] // nil: not open yet
+	queue atomic.Pointer[Queue] // nil: not open yet, or no more
+
+	trouble atomic.Pointer[trouble] // nil: it was not asked yet
 }
 
 // FrontConfig says what of a request is kept.
@@ -91,30 +91,13 @@ func NewFront(site http.Handler, cfg FrontConfig) *Front {
 	return &Front{site: site, cfg: cfg, log: cfg.Logger}
 }
 
-// Run opens the queue, again and again until that succeeds, and has what waits done, so
-// many at a time, until ctx ends.
-func (f *Front) Run(ctx context.Context, js jetstream.JetStream, cfg Config, workers int) {
-	cfg.Metrics = f.cfg.Metrics
-	for told := false; ctx.Err() == nil; pause(ctx, pullWait) {
-		at, cancel := context.WithTimeout(ctx, DefaultLease)
-		q, err := Open(at, js, cfg)
-		cancel()
-		if err == nil {
-			f.queue.Store(q)
-			q.Work(ctx, workers, f.Send)
-			return
-		}
-		if !told {
-			f.log.Warn("denied requests do not wait until JetStream answers", "err", err)
-			told = true
-		}
-	}
-}
-
 // open is the queue.
 func (f *Front) open() (*Queue, error) {
 	if q := f.queue.Load(); q != nil {
 		return q, nil
+	}
+	if err := f.Trouble(); err != nil {
+		return nil, err
 	}
 	return nil, fmt.Errorf("deferred: %w: JetStream has not answered yet", ErrUnavailable)
 }

@@ -204,8 +204,8 @@ func TestStatusesAreBounded(t *testing.T) {
 	}
 }
 
-// Of edges that differ the first one's settings stand, until one is told to apply its own; it
-// says so, and does not overwrite them.
+// Of edges that differ the first one's settings stand, until an operator applies others; who has
+// others says so, and does not overwrite them.
 func TestSettingsAreTheQueues(t *testing.T) {
 	j := newJet(t)
 	nc := j.connect()
@@ -223,30 +223,41 @@ func TestSettingsAreTheQueues(t *testing.T) {
 		}
 		return out
 	}
-	first := j.queue(nc, Config{PerTenant: 2, Bytes: 1 << 20})
 	var says strings.Builder
-	other := j.queue(nc, Config{PerTenant: 3, Bytes: 2 << 20, Logger: slog.New(slog.NewTextHandler(&says, nil))})
+	opens := func(cfg Config) (*Queue, *Front) {
+		t.Helper()
+		says.Reset()
+		q := j.queue(nc, cfg)
+		f := front(q, nil, 0)
+		f.log = slog.New(slog.NewTextHandler(&says, nil))
+		for range 2 {
+			f.works(q.plan, DefaultCommand)
+		}
+		return q, f
+	}
+	first, _ := opens(Config{PerTenant: 2, Bytes: 1 << 20})
+	cfg := Config{Region: "eu", PerTenant: 3, Bytes: 2 << 20}
+	other, f := opens(cfg)
 	if got, want := bounds(first), [4]int64{1 << 20, 1 << 20, 1 << 20, 2}; got != want {
 		t.Errorf("the queue is bounded by %v, want the first edge's %v", got, want)
 	}
-	for _, want := range []string{"level=WARN", "per_key=2", "own_per_key=3", "max_bytes=1048576", "/admin/v1/deferred/settings"} {
-		if !strings.Contains(says.String(), want) {
-			t.Errorf("the other edge says %q, want %s", says.String(), want)
+	for _, want := range []string{"level=WARN", "SG_DEFER_eu: max_msgs_per_subject is 2, want 3", "SG_DEAD_eu: max_bytes is 1048576, want 2097152", DefaultCommand} {
+		if strings.Count(says.String(), want) != 1 || f.Trouble() == nil {
+			t.Errorf("the other edge says %q, want %s once; trouble: %v", says.String(), want, f.Trouble())
 		}
 	}
 	put(t, first, "acme", time.Time{})
-	if w := get(front(other, nil, 0).Admin(), call("POST", "/admin/v1/deferred/settings", "")); w.Code != 200 || !strings.Contains(w.Body.String(), `"per_key":3`) {
-		t.Fatalf("%d %s, want the settings that were applied", w.Code, w.Body)
+	plan, err := Inspect(t.Context(), other.js, cfg)
+	if err == nil {
+		err = plan.Apply(t.Context())
 	}
-	if got, want := bounds(first), [4]int64{2 << 20, 2 << 20, 2 << 20, 3}; got != want {
-		t.Errorf("the queue is bounded by %v, want the other edge's %v", got, want)
+	if got, want := bounds(first), [4]int64{2 << 20, 2 << 20, 2 << 20, 3}; got != want || err != nil {
+		t.Errorf("the queue is bounded by %v, %v; want the other edge's %v", got, err, want)
 	}
 	if waiting, _, err := first.Depth(t.Context()); err != nil || waiting != 1 {
 		t.Errorf("%d wait, %v; want the one that did", waiting, err)
 	}
-	says.Reset()
-	j.queue(nc, Config{PerTenant: 3, Bytes: 2 << 20, Logger: slog.New(slog.NewTextHandler(&says, nil))})
-	if says.Len() > 0 {
-		t.Errorf("one that has the same says %q", says.String())
+	if _, f := opens(cfg); strings.Contains(says.String(), "WARN") || f.Trouble() != nil {
+		t.Errorf("one that has the same says %q, %v", says.String(), f.Trouble())
 	}
 }

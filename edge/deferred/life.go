@@ -97,7 +97,7 @@ func (q *Queue) life(ctx context.Context, tenant string) time.Duration {
 	if at := q.short.Load(); at <= now.UnixNano() && q.short.CompareAndSwap(at, now.Add(shortEvery).UnixNano()) {
 		q.log.Warn("what became of deferred requests is kept for a shorter time, as it would not find room else",
 			"tenant", tenant, "kept", life, "of", q.cfg.Kept, "bytes", noted, "max_bytes", q.bound.Load(),
-			"hint", "a larger proxy.defer.max_bytes, applied by POST /admin/v1/deferred/settings")
+			"hint", "a larger proxy.defer.max_bytes, applied by: "+q.cfg.Command)
 	}
 	return life
 }
@@ -124,7 +124,7 @@ func (q *Queue) look(ctx context.Context) error {
 	if is := noted > bound/8*7; q.crammed.Swap(is) != is {
 		if is {
 			q.log.Warn("no more requests wait, as what became of others takes up its room", "bytes", noted, "max_bytes", bound,
-				"hint", "a larger proxy.defer.max_bytes, applied by POST /admin/v1/deferred/settings")
+				"hint", "a larger proxy.defer.max_bytes, applied by: "+q.cfg.Command)
 		} else {
 			q.log.Info("requests wait again", "bytes", noted, "max_bytes", bound)
 		}

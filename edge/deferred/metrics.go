@@ -24,6 +24,18 @@ type Metrics struct {
 	requests  [results]prometheus.Counter
 	statuses  prometheus.Gauge
 	shortened prometheus.Counter
+	queue     [len(reasons)]prometheus.Gauge
+}
+
+// troubled has the queue be in this trouble, and no other; "": in none.
+func (m *Metrics) troubled(why string) {
+	for i, reason := range reasons {
+		is := 0.0
+		if reason == why {
+			is = 1
+		}
+		m.queue[i].Set(is)
+	}
 }
 
 // NewMetrics registers the metrics with reg; nil leaves them unexported. Registering twice
@@ -33,6 +45,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "spillgate_deferred_requests_total",
 		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
 	}, []string{"result"})
+	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "spillgate_deferred_queue_trouble",
+		Help: "1 while the region's queue of deferred requests is not as this edge's settings say, by the reason: JetStream has not answered since the edge started (away), does not have all of it (missing), or has it so that it would lose requests, or keep them without bounds (unfit): no request waits then; or other sizes than the edge's stand (settings). edge deferred apply mends all but the first.",
+	}, []string{"reason"})
 	m := &Metrics{
 		statuses: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spillgate_deferred_statuses_used_ratio",
@@ -46,8 +62,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for i, name := range resultNames {
 		m.requests[i] = requests.WithLabelValues(name)
 	}
+	for i, reason := range reasons {
+		m.queue[i] = queue.WithLabelValues(reason)
+	}
 	if reg != nil {
-		reg.MustRegister(requests, m.statuses, m.shortened)
+		reg.MustRegister(requests, queue, m.statuses, m.shortened)
 	}
 	return m
 }

@@ -52,6 +52,9 @@ type Config struct {
 	// Drain is how long what is at the upstream has to end when its worker is to; 0:
 	// DefaultDrain.
 	Drain time.Duration
+	// Command is what an operator runs to have the queue made, or changed, as this says; it is told
+	// where that is to be done. "": DefaultCommand.
+	Command string
 	// Now tells the time; nil: time.Now.
 	Now func() time.Time
 	// Metrics counts; nil: it is not exported.
@@ -70,6 +73,7 @@ const (
 	DefaultTimeout   = 2 * time.Second
 	DefaultLease     = 30 * time.Second
 	DefaultDrain     = 7 * time.Second // as requests of the proxy's
+	DefaultCommand   = "edge deferred apply --yes"
 )
 
 // MaxBytes is the largest request that is kept, with its headers: what NATS carries is
@@ -85,6 +89,7 @@ type Queue struct {
 	dead     string
 	waiting  jetstream.Stream
 	statuses jetstream.KeyValue
+	plan     *Plan // by which it was opened
 	bucket   string
 	markers  bool // the server lets marks of what was deleted expire
 	log      *slog.Logger
@@ -99,9 +104,61 @@ type Queue struct {
 	crammed   atomic.Bool  // the bucket had no room, when it was last looked at
 }
 
-// Open makes the queue. Where there is one its settings stand (PerTenant, Bytes, Replicas), as
-// the region's edges share it: those of cfg that differ are told, and Apply has them stand.
+// Open binds the queue. What is missing it makes, if it may; what differs stays as it is, since
+// the region's edges share it: see Plan.Apply.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, error) {
+	return open(ctx, js, cfg, func() bool { return true })
+}
+
+// open is Open, which makes what is missing where makes says so then.
+func open(ctx context.Context, js jetstream.JetStream, cfg Config, makes func() bool) (*Queue, error) {
+	q, err := newQueue(js, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if q.plan, err = q.inspect(ctx); err == nil && q.plan.reason() == reasonMissing && makes() {
+		made := q.plan.make(ctx)
+		if q.plan, err = q.inspect(ctx); err == nil && made != nil && q.plan.reason() == reasonMissing {
+			return nil, &unfit{q.plan, made}
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case q.plan.broken():
+		return nil, &unfit{plan: q.plan}
+	}
+	q.waiting, err = bounded(ctx, q.cfg.Timeout, func(ctx context.Context) (jetstream.Stream, error) { return js.Stream(ctx, q.stream) })
+	if err != nil {
+		return nil, unavailable("ask for stream "+q.stream, err)
+	}
+	q.statuses, err = bounded(ctx, q.cfg.Timeout, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, q.bucket) })
+	if err != nil {
+		return nil, unavailable("ask for bucket "+q.bucket, err)
+	}
+	if q.markers = q.plan.Parts[2].is.Config.AllowMsgTTL; !q.markers {
+		q.log.Warn("JetStream does not let single messages expire (it is older than 2.11, or the bucket was made so): what became of deferred requests is kept for days, and where that takes up its room no more wait", "days", int((q.cfg.Longest+q.cfg.Kept).Hours()/24))
+	}
+	return q, nil
+}
+
+// unfit is why nothing waits: JetStream has not got all of the queue, or has it otherwise.
+type unfit struct {
+	plan *Plan
+	made error // why what is missing was not made; nil: it was not tried
+}
+
+func (e *unfit) Error() string {
+	if e.made != nil {
+		return fmt.Sprintf("deferred: %v, and this edge does not get it made (%v)", e.plan, e.made)
+	}
+	return fmt.Sprintf("deferred: %v", e.plan)
+}
+
+func (e *unfit) Unwrap() error { return ErrUnavailable }
+
+// newQueue is a queue that JetStream was not asked for yet.
+func newQueue(js jetstream.JetStream, cfg Config) (*Queue, error) {
 	if cfg.Region == "" || strings.Trim(cfg.Region, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
 		return nil, fmt.Errorf("deferred: region %q: want letters, digits, - and _", cfg.Region)
 	}
@@ -117,6 +174,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	def(&cfg.Timeout, DefaultTimeout)
 	def(&cfg.Lease, DefaultLease)
 	def(&cfg.Drain, DefaultDrain)
+	def(&cfg.Command, DefaultCommand)
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
@@ -126,18 +184,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Queue, erro
 	q := &Queue{cfg: cfg, js: js, stream: "SG_DEFER_" + cfg.Region, dead: "SG_DEAD_" + cfg.Region, bucket: "SG_DEFERRED_" + cfg.Region, log: cfg.Logger, lifeLeast: lifeLeast}
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
-	}
-	there, err := js.Stream(ctx, q.stream)
-	switch {
-	case err == nil:
-		err = q.make(ctx, q.adopt(&there.CachedInfo().Config), js.UpdateStream)
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		err = q.make(ctx, q.own(), js.CreateStream)
-	default:
-		err = unavailable("ask for stream "+q.stream, err)
-	}
-	if err != nil {
-		return nil, err
 	}
 	return q, nil
 }
@@ -216,12 +262,8 @@ func (q *Queue) withdraw(id string, sequence uint64) {
 		defer cancel()
 		return call(ctx)
 	}
-	var marker []jetstream.KVDeleteOpt
-	if q.markers {
-		marker = append(marker, jetstream.PurgeTTL(markerTTL))
-	}
 	err := errors.Join(
-		try(func(ctx context.Context) error { return q.statuses.Purge(ctx, id, marker...) }),
+		try(func(ctx context.Context) error { return q.unnote(ctx, id) }),
 		try(func(ctx context.Context) error { return q.waiting.DeleteMsg(ctx, sequence) }))
 	if err != nil {
 		q.log.Warn("a request that was denied may be done, or be a dead letter", "id", id, "err", err)

@@ -128,6 +128,18 @@ func (q *Queue) note(ctx context.Context, id string, s *Status) error {
 	return nil
 }
 
+// unnote leaves a mark in a status's place, as the bucket's Delete, which takes no time to live.
+func (q *Queue) unnote(ctx context.Context, id string) error {
+	m := nats.NewMsg(q.noteOf(id))
+	m.Header.Set("KV-Operation", "DEL")
+	var opts []jetstream.PublishOpt
+	if q.markers {
+		opts = append(opts, jetstream.WithMsgTTL(markerTTL))
+	}
+	_, err := q.js.PublishMsg(ctx, m, opts...)
+	return err
+}
+
 // noteOf is where a status is written to: in another domain, through its API.
 func (q *Queue) noteOf(id string) string {
 	subject := "$KV." + q.bucket + "." + id

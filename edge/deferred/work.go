@@ -147,13 +147,10 @@ func pause(ctx context.Context, d time.Duration) {
 // worker longer than its lease would be another edge's as well.
 func (q *Queue) work(ctx context.Context, crew *crew) error {
 	at, cancel := q.bounded(ctx)
-	consumer, err := q.js.CreateOrUpdateConsumer(at, q.stream, jetstream.ConsumerConfig{
-		Durable: "replay", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.cfg.Lease,
-		MaxDeliver: -1, MaxAckPending: -1, // what is put off counts as pending; tries are counted with the request
-	})
+	consumer, err := q.js.Consumer(at, q.stream, replay)
 	cancel()
 	if err != nil {
-		return unavailable("make the consumer", err)
+		return unavailable("ask for the consumer", err)
 	}
 	for err == nil {
 		n := crew.free(ctx)

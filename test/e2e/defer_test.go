@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -37,6 +38,11 @@ func TestDeferred(t *testing.T) {
 		return json.NewDecoder(resp.Body).Decode(out)
 	}
 	proc.Until(t, 30*time.Second, func() error { return admin("/admin/v1/deferred", &counts) })
+	if got, err := http.Get(s.edge.Admin + "/readyz?verbose"); err != nil {
+		t.Error(err)
+	} else if text, _ := io.ReadAll(got.Body); got.Body.Close() != nil || !strings.Contains(string(text), "[+] deferred: ok") { // it made the queue, as it may here
+		t.Errorf("/readyz: %s", text)
+	}
 
 	if got := s.get(ask{method: "PUT", target: "/job/0", body: "0"}); got.status != http.StatusOK {
 		t.Fatalf("the first: %v, want 200", got)
