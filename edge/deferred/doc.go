@@ -10,6 +10,10 @@
 // stands in a key-value bucket beside it, and what could not be done in a stream of dead
 // letters, with the reason, until somebody looks.
 //
+// An operator makes these (Plan.Apply, edge deferred apply); an edge uses them, and needs no
+// right to make or change a stream. Where it has it, it makes what is missing. What would lose
+// requests, or keep them without bounds, it does not use, and says so, until it is mended.
+//
 // A request is done once, or reported dead. That is at the upstream's door: a worker that
 // dies between the upstream's answer and the note of it leaves the next one no way to know,
 // and it is sent again, with the same Idempotency-Key. So nothing is deferred but what may
