@@ -146,7 +146,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 			w.late = max(0, o.Ahead-w.delay)
 		}
 		if w.piece*(w.others+1) > w.ceiling {
-			w.first = w.wholes()
+			w.first = w.wholes(w.piece > 1)
 		}
 	}
 	switch lost := o.Lost; {
@@ -193,10 +193,13 @@ func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
 }
 
 // wholes is what passes beyond shares where each edge passes a request for the part of one
-// that it has.
-func (w *worst) wholes() float64 {
-	edges := w.others + 1
-	return w.piece * max(edges-w.ceiling/w.piece, wholes*edges)
+// that it has. Of requests that cost more than 1 not all do; see Grant.Chance.
+func (w *worst) wholes(weighted bool) float64 {
+	pass, limit := w.others+1, w.ceiling/w.piece
+	if weighted {
+		pass = min(pass, max(limit/min(1, heavy/limit), 1))
+	}
+	return w.piece * max(pass-limit, wholes*pass)
 }
 
 // lends is how much of the leeway edges lend each other, at a pace of the limit: what

@@ -110,6 +110,19 @@ func (r *Rule) CostOf(req *Request) uint64 {
 	return cost
 }
 
+// costs are what requests cost where nothing else is said, and at the most; of who may
+// name any cost nothing is known.
+func (r *Rule) costs() (usual, most uint64) {
+	most = r.cost
+	for _, route := range r.byRoute {
+		most = max(most, route.cost)
+	}
+	if r.maxCost < tooMuch {
+		most = max(most, r.maxCost)
+	}
+	return r.cost, most
+}
+
 // CostOf is what a request that costs so much under its rule costs the rate: one
 // where it is requests that count, those that are free included.
 func (r *Rate) CostOf(cost uint64) uint64 {

@@ -12,6 +12,7 @@ type Topology struct {
 	Within    time.Duration // from an edge to its region, one way
 	Interval  time.Duration // between flushes
 	UrgentGap time.Duration // between urgent ones, at the least
+	Cost      uint64        // that each request has; 0: 1
 }
 
 // Forecast is how far a limit will be exceeded at the worst, in cost above its ceiling.
@@ -34,7 +35,8 @@ const twice = 2
 
 // Forecast is what a Bound would tell of a counter at its limit. Loose edges admit what
 // is asked for until they hear of each other: soon, where they are near the limit
-// anyhow, and an interval later, where it comes out of the blue.
+// anyhow, and an interval later, where it comes out of the blue. A limit is held for
+// requests of a cost as one that is so many times smaller is for those of 1.
 func (r *Rate) Forecast(t Topology) (f Forecast) {
 	others := t.Edges - 1
 	if r.Scope == ScopeRegion {
@@ -51,7 +53,9 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 		hop *= 2
 	}
 	way := hop + 2*t.Within
-	w := worst{used: float64(r.Ceiling), ceiling: float64(r.Ceiling), piece: 1, others: float64(others), shares: r.Consistency == Adaptive}
+	cost := float64(max(1, min(r.CostOf(t.Cost), r.Ceiling)))
+	ceiling := float64(r.Ceiling) / cost
+	w := worst{used: ceiling, ceiling: ceiling, piece: 1, others: float64(others), shares: r.Consistency == Adaptive}
 	pace := w.ceiling / max(r.Window.Seconds(), 1e-3)
 	w.surge, w.leeway = r.surge()*pace, r.leeway()*w.ceiling
 	soon := t.Between*11/10 + 2*t.Within + 2*t.UrgentGap // as edges take it to be
@@ -66,12 +70,17 @@ func (r *Rate) Forecast(t Topology) (f Forecast) {
 	if trusting := w.surge*soon.Seconds() - w.leeway; trusting < w.ceiling { // R2 lets pass what the news is late for
 		w.leeway += w.surge * elsewhere * (late - soon).Seconds()
 	}
-	w.first = w.wholes()
+	w.first = w.wholes(cost > 1)
 	f.Surge = of(w.surge, late+t.Interval-t.UrgentGap)
-	if k := rough[r.Algorithm]; w.shares && k > 1 {
+	k := rough[r.Algorithm]
+	if w.shares && k > 1 {
 		f.Steady = min(k*f.Steady, w.others*w.ceiling)
 	}
-	f.Surge = max(f.Steady, f.Surge)
+	if w.shares && k > 1 && cost > 1 { // for 1 it is enough
+		f.Surge = min(k*f.Surge, w.others*w.ceiling)
+	}
+	f.Steady *= cost
+	f.Surge = max(f.Steady, f.Surge*cost)
 	return f
 }
 

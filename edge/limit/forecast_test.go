@@ -64,6 +64,11 @@ func TestForecastInFigures(t *testing.T) {
 	of := func(regions, edges, largest int, between time.Duration) limit.Topology {
 		return limit.Topology{Regions: regions, Edges: edges, Largest: largest, Between: between, Within: 5 * ms, Interval: 100 * ms, UrgentGap: 20 * ms}
 	}
+	costing := func(cost uint64) limit.Topology {
+		t := of(5, 10, 2, 80*ms)
+		t.Cost = cost
+		return t
+	}
 	loose := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "loose"}
 	shares := limit.RateSpec{Limit: 100, Per: time.Second, Consistency: "adaptive"}
 	region, calm := loose, shares
@@ -88,6 +93,10 @@ func TestForecastInFigures(t *testing.T) {
 		{"shares", shares, of(5, 10, 2, 80*ms), math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},
 		{"half a request an edge", shares, of(2, 200, 100, 80*ms), math.Hypot(5, q(.75*200*.018, 50)), math.Hypot(math.Hypot(5, 140), q(.75*1000*.018, 50))},
 		{"a fifth of one", shares, of(2, 500, 250, 500*ms), math.Hypot(5, q(.75*200*.06, 125)), math.Hypot(math.Hypot(5, 400), q(.75*1000*.06, 125))},
+		// as of 10, of which a request is 1: of each ten one passes a whole one, and of such as cost more but a part of them
+		{"requests that cost 10", shares, costing(10), 10 * math.Hypot(.5, q(.75*20*.018, 2.5)), 10 * math.Hypot(math.Hypot(.5, 7), q(.75*100*.018, 2.5))},
+		{"requests that cost 50", shares, costing(50), 50 * q(4*.9*.188, 0), 50 * math.Hypot(math.Hypot(.1, 1.4), q(.75*20*.018, 2.5))},
+		{"requests that never fit", shares, costing(1 << 53), 100 * q(2*.9*.188, 0), 100 * math.Hypot(math.Hypot(.05, .7), q(.75*10*.018, 2.5))},
 		{"and nobody asks for more", shares, of(2, 500, 250, 80*ms), math.Hypot(5, q(.75*200*.018, 125)), q(1000*.998*.268, 0)},
 		{"two windows, by shares", two, of(5, 10, 2, 80*ms), 2 * math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},
 		{"a bucket, by shares", bucket, of(5, 10, 2, 80*ms), 1.75 * math.Hypot(5, q(.75*200*.018, 2.5)), math.Hypot(math.Hypot(5, 7), q(.75*1000*.018, 2.5))},

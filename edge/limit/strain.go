@@ -128,8 +128,18 @@ func (r *Rate) longer(times uint64) string {
 // Strains are what a topology makes of the rates of a rule at a path, those that are not
 // held at all apart: as the rule says them, and as tenants have them, each limit once.
 func (r *Rule) Strains(path string, t Topology) (refused, strained []Problem) {
+	usual, most := r.costs()
 	tell := func(at, whose string, rate *Rate) {
-		switch p, refuse := rate.Strain(at, t); {
+		t.Cost = usual
+		p, refuse := rate.Strain(at, t)
+		if p == nil && rate.CostOf(most) > rate.CostOf(usual) {
+			t.Cost = most
+			p, _ = rate.Strain(at, t) // few may be so heavy
+		}
+		if p != nil && rate.CostOf(t.Cost) > 1 {
+			whose += fmt.Sprintf("where requests cost %d, ", t.Cost)
+		}
+		switch {
 		case p == nil:
 		case refuse:
 			p.Detail = whose + p.Detail

@@ -64,6 +64,40 @@ func TestStrainAndRelief(t *testing.T) {
 	}
 }
 
+// A limit is judged by what requests cost that say nothing else, and warned of for the
+// heaviest that its rule lets be named; a gap between requests counts each as one.
+func TestStrainsByCost(t *testing.T) {
+	const ms = time.Millisecond
+	usual := limit.Topology{Regions: 5, Edges: 10, Largest: 2, Between: 80 * ms, Within: 5 * ms, Interval: 100 * ms, UrgentGap: 20 * ms}
+	for _, tt := range []struct {
+		name    string
+		cost    limit.CostSpec
+		refused bool
+		want    string // how the detail begins; "": it is held well enough
+	}{
+		{"one", limit.CostSpec{}, false, ""},
+		{"so much each", limit.CostSpec{Default: 25}, true, "where requests cost 25, 100 per 1s, adaptive over 10 edges cannot be held: "},
+		{"a heavy route", limit.CostSpec{ByRoute: map[string]uint64{"/a": 2, "/b": 25}}, false, "where requests cost 25, 100 per 1s, adaptive over 10 edges cannot be held: "},
+		{"whoever names more", limit.CostSpec{FromHeader: "X-Cost", Max: 5}, false, "where requests cost 5, 100 per 1s, adaptive over 10 edges is exceeded by much: "},
+		{"of who may name anything nothing is known", limit.CostSpec{FromHeader: "X-Cost"}, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule := compileRules(t, limit.RuleSpec{Name: "api", Cost: tt.cost, Rates: []limit.RateSpec{{Limit: 100, Per: time.Second}}}).Rules()[0]
+			refused, strained := rule.Strains("rules[0]", usual)
+			all := append(refused, strained...)
+			if tt.want == "" {
+				if len(all) != 0 {
+					t.Errorf("%+v, want nothing", all)
+				}
+				return
+			}
+			if len(all) != 1 || (len(refused) == 1) != tt.refused || !strings.HasPrefix(all[0].Detail, tt.want) {
+				t.Errorf("refused %+v, warned of %+v; want one that begins with %q", refused, strained, tt.want)
+			}
+		})
+	}
+}
+
 // What tenants have of a limit is judged as if it was written out: each figure once, with
 // whose it is.
 func TestStrainsOfTenants(t *testing.T) {

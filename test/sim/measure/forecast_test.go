@@ -30,7 +30,7 @@ func TestForecastsHold(t *testing.T) {
 				t.Parallel()
 				for _, consistency := range []string{"loose", "adaptive"} {
 					for _, scenario := range []string{"steady-2x", "flash-all"} {
-						p.holds(t, l, consistency, "sub_windows", scenario, 0)
+						p.holds(t, l, consistency, "sub_windows", scenario, 1, 0)
 					}
 				}
 			})
@@ -50,28 +50,32 @@ func TestForecastsHoldAtTheWorst(t *testing.T) {
 		limit     scenarios.Limit
 		algorithm string
 		scenario  string
+		costs     int
 		seed      uint64
 	}{
-		{near, second(100), "sliding_window", "steady-2x", 4},
-		{near, second(1000), "sliding_window", "steady-2x", 3},
-		{usual, second(1000), "sliding_window", "steady-2x", 3},
-		{far, scenarios.Limit{Limit: 1000, Window: 10 * time.Second}, "sliding_window", "steady-2x", 1},
-		{near, second(1000), "token_bucket", "steady-2x", 3},
-		{usual, second(1000), "token_bucket", "steady-2x", 3},
-		{usual, second(1000), "token_bucket", "flash-all", 4},
-		{topology{"wide", 8, 10, 80 * time.Millisecond}, second(100), "sub_windows", "flash-all", 4},
-		{topology{"wide", 20, 10, 80 * time.Millisecond}, second(100), "sub_windows", "flash-all", 1},
+		{near, second(100), "sliding_window", "steady-2x", 1, 4},
+		{near, second(1000), "sliding_window", "steady-2x", 1, 3},
+		{usual, second(1000), "sliding_window", "steady-2x", 1, 3},
+		{far, scenarios.Limit{Limit: 1000, Window: 10 * time.Second}, "sliding_window", "steady-2x", 1, 1},
+		{near, second(1000), "token_bucket", "steady-2x", 1, 3},
+		{usual, second(1000), "token_bucket", "steady-2x", 1, 3},
+		{usual, second(1000), "token_bucket", "flash-all", 1, 4},
+		{topology{"wide", 8, 10, 80 * time.Millisecond}, second(100), "sub_windows", "flash-all", 1, 4},
+		{topology{"wide", 20, 10, 80 * time.Millisecond}, second(100), "sub_windows", "flash-all", 1, 1},
+		{usual, second(100), "sub_windows", "steady-2x", 50, 2},
+		{usual, second(100), "token_bucket", "flash-all", 5, 2},
+		{topology{"wide", 8, 10, 80 * time.Millisecond}, second(1000), "sub_windows", "flash-all", 50, 0},
 	} {
 		t.Run(fmt.Sprintf("%d x %d, %v, %s, %s", tt.over.regions, tt.over.edges, &tt.limit, tt.algorithm, tt.scenario), func(t *testing.T) {
 			t.Parallel()
-			tt.over.holds(t, tt.limit, "adaptive", tt.algorithm, tt.scenario, tt.seed)
+			tt.over.holds(t, tt.limit, "adaptive", tt.algorithm, tt.scenario, tt.costs, tt.seed)
 		})
 	}
 }
 
 // holds runs a seed of a scenario, and fails where a limit is exceeded by more than was
 // predicted.
-func (p topology) holds(t *testing.T, l scenarios.Limit, consistency, algorithm, scenario string, seed uint64) {
+func (p topology) holds(t *testing.T, l scenarios.Limit, consistency, algorithm, scenario string, costs int, seed uint64) {
 	t.Helper()
 	rate := shaped(limit.RateSpec{Limit: l.Limit, Per: l.Window, Consistency: consistency}, algorithm)
 	set, problems := limit.Options{}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "api", Rates: []limit.RateSpec{rate}}}})
@@ -80,6 +84,7 @@ func (p topology) holds(t *testing.T, l scenarios.Limit, consistency, algorithm,
 	}
 	f := set.Rules()[0].Rates[0].Forecast(limit.Topology{
 		Regions: p.regions, Edges: p.regions * p.edges, Largest: p.edges, Between: p.oneWay, Within: 5 * time.Millisecond, Interval: 100 * time.Millisecond, UrgentGap: 20 * time.Millisecond,
+		Cost: uint64(costs),
 	})
 	predicted := f.Steady
 	if scenario == "flash-all" {
@@ -87,7 +92,7 @@ func (p topology) holds(t *testing.T, l scenarios.Limit, consistency, algorithm,
 	}
 	o := options(t, scenario)
 	o.Limit, o.Window, o.Regions, o.Edges, o.Consistency, o.Algorithm, o.Seed = l.Limit, l.Window, p.regions, p.edges, consistency, algorithm, seed
-	o.Conditions.OneWay = p.oneWay
+	o.Conditions.OneWay, o.Conditions.Costs = p.oneWay, costs
 	r, err := Run(o)
 	if err != nil {
 		t.Fatal(err)
