@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // scripted is an aggregator that answers as it is told, and keeps what it hears.
@@ -199,6 +200,7 @@ func TestCountsOfADeadAggregatorAreToldToTheNext(t *testing.T) {
 // Whoever is left without a store while others serve is not forgotten: what it
 // took is told to them, less and less often.
 func TestAggregatorCutOffFromTheStore(t *testing.T) {
+	alone.Mark(t)
 	s := serve(t, 8, 2)
 	cut, other := s.serving[0], s.serving[1]
 	cut.away = true
@@ -246,6 +248,7 @@ func TestAggregatorCutOffFromTheStore(t *testing.T) {
 // While nobody has a store, nobody is told twice: not for as long as it lasts,
 // however many they are.
 func TestOutageForAll(t *testing.T) {
+	alone.Mark(t)
 	s := serve(t, 2, 3)
 	for _, a := range s.serving {
 		a.away, a.told = true, 0

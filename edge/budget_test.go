@@ -249,6 +249,7 @@ func TestMaxBytesMistakes(t *testing.T) {
 // Keys that are forgotten and come again while nothing can be sent stand in the
 // dirty list once, however often they do.
 func TestDirtyListIsBounded(t *testing.T) {
+	alone.Mark(t)
 	n := newNode(t, Config{MaxKeys: 8192}, perAddress(10, time.Hour))
 	for i := range 200_000 {
 		checkAddress(n, start, address(i%10_000))
@@ -317,6 +318,7 @@ func TestBudgetIsSharedOut(t *testing.T) {
 // So many keys as configs/README.md says stay limited when they are forgotten find a place,
 // and those far beyond are counted as lost.
 func TestBudgetHasPlacesForForgottenKeys(t *testing.T) {
+	alone.Mark(t)
 	for _, c := range []struct {
 		cfg  Config
 		keys int

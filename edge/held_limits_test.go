@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // flood has many keys come that use a part of their limit each, so that what
@@ -22,6 +23,7 @@ func flood(n *Node, now time.Time, cost uint64) {
 // A key that has used its limit up stays so in a flood of others, though it was
 // last asked by a larger limit.
 func TestFloodAfterALargerLimit(t *testing.T) {
+	alone.Mark(t)
 	spec := limit.RateSpec{Name: "r", Limit: 100, Per: time.Hour, Scope: "edge"}
 	n := newNode(t, Config{MaxKeys: shards * maxCounters}, perUser(spec))
 	through(n, start, "u", 100)

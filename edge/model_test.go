@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // model decides as the node should, by adding up every charge ever made.
@@ -32,6 +33,7 @@ func (m model) charge(rate *limit.Rate, user string, cost uint64, now int64) {
 // the sum of all charges, over random traffic of several costs, with idle
 // stretches, flushes and sweeps in between.
 func TestCheckAgainstModel(t *testing.T) {
+	alone.Mark(t)
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 7))

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Rates of one rule that make the same requests wait let out no more than each says,
 // though a request waits for the longer of two waits alone: what `edge validate` does not
 // warn of, or only as in vain (W233).
 func TestWaitsOfOneRuleHoldBoth(t *testing.T) {
+	alone.Mark(t)
 	flow := func(units uint64) limit.Flow { return limit.Flow{Units: units, Per: time.Second} }
 	queue := func(name string, units uint64) limit.RateSpec {
 		return limit.RateSpec{Name: name, Algorithm: "leaky_bucket", Capacity: 20, Outflow: flow(units), Queue: true}

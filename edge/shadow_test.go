@@ -7,11 +7,13 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A rule on trial says of each request what it would say if it was enforced: what it would
 // have denied is not charged to it, to none of its rates.
 func TestShadowRuleDecidesAsIfItWereLive(t *testing.T) {
+	alone.Mark(t)
 	for name, rates := range map[string][]limit.RateSpec{
 		"sub_windows":    {{Limit: 50, Per: 10 * time.Second}},
 		"sliding_window": {{Algorithm: "sliding_window", Limit: 50, Per: 10 * time.Second}},

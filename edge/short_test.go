@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // The short path decides as the long one does, which whoever wants details goes:
 // while slices change, clocks are set back, costs differ and rules change.
 func TestShortPathDecidesAsTheLongOne(t *testing.T) {
+	alone.Mark(t)
 	flow := limit.Flow{Units: 5, Per: time.Second}
 	window := limit.RateSpec{Limit: 40, Per: 10 * time.Second}
 	for name, rates := range map[string][]limit.RateSpec{

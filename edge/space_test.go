@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A namespace that floods the ledger forgets its own keys and not those of the
 // others, which may have as much as is left of it.
 func TestNamespacesHaveTheirShare(t *testing.T) {
+	alone.Mark(t)
 	const quiet, most = 300, 8192
 	var docs []limit.Document
 	for _, name := range []string{"flooded", "quiet", "still"} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // padded is a frame with a field of some later version, of so many bytes.
@@ -116,6 +117,7 @@ func TestSnapshotKeepsTheBudget(t *testing.T) {
 // Where the budget has bytes for few of the claims that are due, each key's has its turn:
 // none goes without for as long as a lease lasts, while others' go again and again.
 func TestClaimsTakeTurns(t *testing.T) {
+	alone.Mark(t)
 	const keys = 2000
 	for _, rate := range []int64{10_000, 40_000} {
 		boot := time.Hour
@@ -161,6 +163,7 @@ func TestClaimsTakeTurns(t *testing.T) {
 // Claims of strict limits, and what answers them, are in the budget: claims go first, and
 // those for which it has no bytes wait, each for its turn; what is pushed is not in it.
 func TestClaimsAreInTheBudget(t *testing.T) {
+	alone.Mark(t)
 	const rate, keys, seconds = 10_000, 2000, 20
 	boot := time.Hour
 	n := newNode(t, Config{Budget: rate, Boot: func() time.Duration { return boot }}, perUser(limit.RateSpec{Limit: 10, Per: time.Second, Consistency: "strict"}))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A clock that is set back by little, over the end of a window that somebody was limited in,
@@ -12,6 +13,7 @@ import (
 // where it was right. One of whom nobody has asked meanwhile is kept, so that it may be set
 // back by more.
 func TestSmallStepBackFreesNobody(t *testing.T) {
+	alone.Mark(t)
 	for name, spec := range everyKind(7) {
 		for _, scope := range []limit.Scope{limit.ScopeEdge, limit.ScopeGlobal} {
 			spec.Scope = scope.String()

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Where the clock is set back, be it by how much, each request has a turn of its own, in
 // order and at the outflow's pace, behind those who wait already; and nobody waits for
 // longer than max_wait and a window.
 func TestTurnsAfterAStepBack(t *testing.T) {
+	alone.Mark(t)
 	const pace = 250 * time.Millisecond
 	for _, scope := range []string{"edge", "region", "global"} {
 		for _, maxWait := range []time.Duration{0, 5 * time.Second} {

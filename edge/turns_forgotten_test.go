@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Who is known by slices alone, since its record was forgotten, is told no turn before
 // those who were told theirs; nor one that is later by more than a slice.
 func TestForgottenTurnsAreTakenForTheLatest(t *testing.T) {
+	alone.Mark(t)
 	const pace = 100 * time.Millisecond
 	for _, scope := range []string{"edge", "global"} {
 		for offset := time.Duration(0); offset < 400*time.Millisecond; offset += 7 * time.Millisecond {
