@@ -273,7 +273,7 @@ func TestMetricsTellBounds(t *testing.T) {
 	ratios := func(now time.Time) (out []boundOf) { return n.boundsByRule(now.UnixNano()) }
 	want := func(when string, now time.Time, least, most float64) {
 		t.Helper()
-		if got := ratios(now); len(got) != 1 || got[0].rule != "api" || got[0].ratio < least || got[0].ratio > most {
+		if got := ratios(now); len(got) != 1 || got[0].rule != "api" || got[0].now < least || got[0].now > most || got[0].surge < got[0].now || got[0].surge > 100*most {
 			t.Errorf("%s: %+v, want api alone, from %v to %v", when, got, least, most)
 		}
 	}
@@ -293,12 +293,15 @@ func TestMetricsTellBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	series := map[string]int{}
 	for _, f := range families {
-		if f.GetName() == "spillgate_error_bound_ratio" && len(f.GetMetric()) == 1 {
-			return
+		series[f.GetName()] = len(f.GetMetric())
+	}
+	for _, name := range []string{"spillgate_error_bound_ratio", "spillgate_error_bound_surge_ratio"} {
+		if series[name] != 1 {
+			t.Errorf("%d series of %s, want one", series[name], name)
 		}
 	}
-	t.Error("spillgate_error_bound_ratio is not among the metrics, once")
 }
 
 // However many rules there are, and however their keys do, series are few.
@@ -309,9 +312,9 @@ func TestMetricsTellFewBounds(t *testing.T) {
 	}
 	n := newNode(t, Config{}, rules...)
 	last := n.Rules().Rules()[mostBounds+19].Rates[0]
-	n.bounds.note([]ruleBound{{last.Generation, 0.25}}, start.UnixNano())
+	n.bounds.note([]ruleBound{{last.Generation, boundRatios{0.25, 0.5}}}, start.UnixNano())
 	got := n.boundsByRule(start.UnixNano())
-	if len(got) != mostBounds+1 || got[mostBounds].rule != "other" || got[mostBounds].ratio != 0.25 {
+	if len(got) != mostBounds+1 || got[mostBounds].rule != "other" || got[mostBounds].boundRatios != (boundRatios{0.25, 0.5}) {
 		t.Errorf("%d series, the last one %+v; want %d and one for the rest", len(got), got[len(got)-1], mostBounds)
 	}
 }

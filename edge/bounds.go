@@ -17,17 +17,25 @@ const boundsAFlush = 32
 // boundSpan is how long a largest bound counts at the least, and twice that at the most.
 const boundSpan = 15 * time.Second
 
-// ruleBound is a bound as a part of the limit, of a rate of that generation.
+// boundRatios are error_bound and error_bound_surge as parts of a limit.
+type boundRatios struct{ now, surge float64 }
+
+// or is the larger of each.
+func (b boundRatios) or(o boundRatios) boundRatios {
+	return boundRatios{max(b.now, o.now), max(b.surge, o.surge)}
+}
+
+// ruleBound is what that is for a rate of that generation.
 type ruleBound struct {
 	generation uint64
-	ratio      float64
+	boundRatios
 }
 
 // bounds are the largest of late, by generation: of this span and of the one before.
 type bounds struct {
 	mu           sync.Mutex // guards what follows
 	since        int64
-	latest, last map[uint64]float64
+	latest, last map[uint64]boundRatios
 }
 
 // note takes in what a flush saw.
@@ -39,7 +47,7 @@ func (b *bounds) note(seen []ruleBound, now int64) {
 	defer b.mu.Unlock()
 	b.turn(now)
 	for _, s := range seen {
-		b.latest[s.generation] = max(b.latest[s.generation], s.ratio)
+		b.latest[s.generation] = b.latest[s.generation].or(s.boundRatios)
 	}
 }
 
@@ -47,22 +55,23 @@ func (b *bounds) note(seen []ruleBound, now int64) {
 func (b *bounds) turn(now int64) {
 	switch past := now - b.since; {
 	case b.latest == nil || past < 0 || past >= 2*int64(boundSpan):
-		b.latest, b.last, b.since = map[uint64]float64{}, nil, now
+		b.latest, b.last, b.since = map[uint64]boundRatios{}, nil, now
 	case past >= int64(boundSpan):
-		b.latest, b.last, b.since = map[uint64]float64{}, b.latest, now
+		b.latest, b.last, b.since = map[uint64]boundRatios{}, b.latest, now
 	}
 }
 
-// boundRatio is the bound of a live record as a part of its limit. s.mu is held.
-func (s *shard) boundRatio(r *record, now int64) float64 {
+// boundRatios are those of a live record. s.mu is held.
+func (s *shard) boundRatios(r *record, now int64) boundRatios {
 	rate := r.block.rate
-	return float64(s.bound(r, rate, 1, now).Now) / float64(max(1, rate.Limit))
+	b, limit := s.bound(r, rate, 1, now), float64(max(1, rate.Limit))
+	return boundRatios{float64(b.Now) / limit, float64(b.Surge) / limit}
 }
 
 // boundOf is what metrics tell of a rule.
 type boundOf struct {
 	namespace, rule string
-	ratio           float64
+	boundRatios
 }
 
 // mostBounds is how many rules have a series of their own; of the others the largest
@@ -81,23 +90,23 @@ func (n *Node) boundsByRule(now int64) (out []boundOf) {
 	n.bounds.mu.Lock()
 	defer n.bounds.mu.Unlock()
 	n.bounds.turn(now)
-	others := map[string]float64{} // by namespace
+	others := map[string]boundRatios{} // by namespace
 	for _, rule := range set.Rules() {
-		ratio, shared := 0.0, false
+		ratios, shared := boundRatios{}, false
 		for _, rate := range rule.Rates {
 			shared = shared || rate.Scope != limit.ScopeEdge
-			ratio = max(ratio, n.bounds.latest[rate.Generation], n.bounds.last[rate.Generation])
+			ratios = ratios.or(n.bounds.latest[rate.Generation]).or(n.bounds.last[rate.Generation])
 		}
 		switch {
 		case !shared:
 		case len(out) < mostBounds:
-			out = append(out, boundOf{rule.Namespace, rule.Name, ratio})
+			out = append(out, boundOf{rule.Namespace, rule.Name, ratios})
 		default:
-			others[rule.Namespace] = max(others[rule.Namespace], ratio)
+			others[rule.Namespace] = others[rule.Namespace].or(ratios)
 		}
 	}
-	for namespace, ratio := range others {
-		out = append(out, boundOf{namespace, otherRules, ratio})
+	for namespace, ratios := range others {
+		out = append(out, boundOf{namespace, otherRules, ratios})
 	}
 	return out
 }

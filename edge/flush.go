@@ -185,7 +185,7 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 		if r.flags&urgent != 0 {
 			d.Flags |= deltasync.FlagUrgent
 			if len(b.bounds) < boundsAFlush {
-				b.bounds = append(b.bounds, ruleBound{r.block.rate.Generation, s.boundRatio(r, now)})
+				b.bounds = append(b.bounds, ruleBound{r.block.rate.Generation, s.boundRatios(r, now)})
 			}
 		}
 		d.Flags |= hurries[c]

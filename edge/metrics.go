@@ -157,6 +157,7 @@ var (
 	snapTimeDesc = prometheus.NewDesc("spillgate_sync_snapshot_seconds", "How long it took until the region had told this edge, as it started, what is near its limit; absent until it has.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
 	boundDesc    = prometheus.NewDesc("spillgate_error_bound_ratio", "How far limits of the rule may be exceeded, by all edges together, with a chance of 99.9 %: the largest part of its limit of any key that was past half of it in the last 15 to 30 s, or of a sample where they are many; 0 where none was.", []string{"namespace", "rule"}, nil)
+	surgeDesc    = prometheus.NewDesc("spillgate_error_bound_surge_ratio", "What spillgate_error_bound_ratio could come to if from now on as many times the limit as the rule's surge says was asked for everywhere: error_bound_surge, as a part of the limit, of the same keys.", []string{"namespace", "rule"}, nil)
 	waitsDesc    = prometheus.NewDesc("spillgate_strict_waits_total", "Requests that waited for an edge's first rights in a strict limit (strict_wait), by what became of them: passed, denied, gone (the client was, before), full (too many waited, so it was denied at once).", []string{"result"}, nil)
 	waitingDesc  = prometheus.NewDesc("spillgate_strict_waiting_requests", "Requests that wait for an edge's first rights in a strict limit.", nil, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region may have lost them: its store was new, or an aggregator fell silent or has some in memory alone.", nil, nil)
@@ -212,7 +213,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(waitsDesc, queue.full.Load(), "full")
 	count(failedDesc, m.node.conditionFailures())
 	for _, b := range m.node.boundsByRule(m.node.clock.At(now)) {
-		gauge(boundDesc, b.ratio, b.namespace, b.rule)
+		gauge(boundDesc, b.now, b.namespace, b.rule)
+		gauge(surgeDesc, b.surge, b.namespace, b.rule)
 	}
 	current := m.node.Degraded(now)
 	for _, reason := range degradations {
