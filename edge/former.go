@@ -49,6 +49,15 @@ func (f former) charged(cells []crdt.Cell) (sum uint64) {
 	return sum
 }
 
+// last is when the last of those has flowed out whom others told turns, behind lines of
+// before, if by its slices alone it might be so late; next comes after it.
+func (f former) last(slow *limit.Rate, cells []crdt.Cell, late int64, before limit.Lines, until int64, next *limit.Rate) int64 {
+	if !f.slices(until) {
+		return late
+	}
+	return min(late, slow.Behindhand(f.charged(cells), before, until, next))
+}
+
 // changed is when the last change was, as far as is known at now.
 func (f *formers) changed(now int64) int64 {
 	f.at.CompareAndSwap(0, now)
@@ -178,7 +187,22 @@ func (f *formers) heirOf(r *record) (h heir, ok bool) {
 		return h, false
 	}
 	rate = rate.As(was)
-	return heir{deltasync.Hash(deltasync.Hash(r.key).Key(was.Generation)).Key(rate.Generation), rate}, true // the same bits flip back
+	return heir{goesOn(r.key, was.Generation, rate.Generation), rate}, true
+}
+
+// goesOn is the key that one goes on under as its generation becomes another.
+func goesOn(key deltasync.Key, from, to uint64) deltasync.Key {
+	return deltasync.Hash(deltasync.Hash(key).Key(from)).Key(to) // the same bits flip back
+}
+
+// handedOn says that a key of some generation went on under another: what others still tell
+// of it is theirs to hand on. s.mu is held.
+func (n *Node) handedOn(s *shard, key deltasync.Key, generation uint64) bool {
+	f := n.formers.Load()
+	if f == nil || f.heirs[generation] == nil {
+		return false
+	}
+	return n.cfg.View.Get(key).Handed || s.find(goesOn(key, generation, f.heirs[generation].Generation)) != nil
 }
 
 // inherit has keys go on under what their rates became. s.mu is held.
@@ -190,8 +214,14 @@ func (n *Node) inherit(s *shard, heirs []heir, now int64) {
 	}
 }
 
-// inheritance is the legacy of the key of a bucket that is not live. What has it
-// is forgotten: another change back would find it as it was.
+// handsOn notes that a key went on under another. Neither who inherits once more, as that
+// was idle, nor rules that come back find it as it was: turns of a pace that was, and charges
+// that have drained, would count again.
+func (n *Node) handsOn(key deltasync.Key, rate *limit.Rate) {
+	n.cfg.View.Set(key, Totals{Handed: true}, max(rate.Window+rate.Width, rate.Memory))
+}
+
+// inheritance is the legacy of the key of a bucket that is not live, which is handed on to it.
 func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now int64) (l legacy) {
 	known := n.formers.Load()
 	if known == nil || !rate.Bucket() {
@@ -210,35 +240,45 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		own, all := leftIn(was, l.own, l.at, until), leftIn(was, l.all, l.at, until)
 		old := hash.Key(was.Generation)
 		l.most = max(l.most, slow.Longest())
-		if h := s.blocked.asOf(old, was, until); h.penalty {
+		r, seen := s.find(old), n.cfg.View.Get(old)
+		pushed := r == nil && !seen.Here && !seen.empty() // it was not asked here: what is held is others' too
+		switch h := s.blocked.asOf(old, was, until); {
+		case r == nil && seen.Handed: // one that moved to the filter ends by itself
+		case h.penalty:
 			l.until = max(l.until, h.until)
-		} else if h.until > until {
-			own = max(own, was.FullBefore(time.Duration(h.until-until)))
-			l.lines = l.lines.And(was.Lines(func(*limit.Rate) int64 { return h.until }))
+		case h.until > until:
+			if own = max(own, was.FullBefore(time.Duration(h.until-until))); !pushed {
+				l.lines = l.lines.And(was.Lines(func(*limit.Rate) int64 { return h.until }))
+			}
 		}
-		if r := s.find(old); r != nil {
+		if r != nil {
 			b := s.whole(r)
 			r.settle()
 			b.memory.exact.Follow(b.rate, now)
-			lines, floors := b.memory.exact.Handed(b.rate, next) // first: what looks back in time takes it for set back
+			lines, floors := b.memory.exact.Handed(next) // first: what looks back in time takes it for set back
 			before := l.lines.And(floors)
 			l.lines = l.lines.And(lines)
 			own = max(own, b.rate.Own(&b.memory.exact, until).RoundedUp())
 			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
 			l.until = max(l.until, b.sentence(now))
 			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 { // by others
-				last := until + int64(r.Delay(nil, s.sums(b), b.memory.carry, until))
-				if f.slices(until) {
-					last = min(last, r.Behindhand(f.charged(s.sums(b)), before, until, next))
-				}
-				return last
+				return f.last(r, s.sums(b), until+int64(r.Delay(nil, s.sums(b), b.memory.carry, until)), before, until, next)
 			}))
-			n.forget(s, s.placeOf(old), now)
-		} else {
-			seen := n.cfg.View.Get(old)
+			n.outlive(b)
+			s.remove(s.placeOf(old))
+			n.handsOn(old, was)
+		} else if !seen.empty() {
 			all = max(all, was.Used(seen.Cells, seen.Carry, until).RoundedUp())
 			l.until = max(l.until, seen.Until)
-			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 { return until + int64(r.Latest(seen.Cells, seen.Carry, until)) }))
+			before := l.lines
+			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 {
+				late := until + int64(r.Latest(seen.Cells, seen.Carry, until))
+				if pushed {
+					late = f.last(r, seen.Cells, late, before, until, next)
+				}
+				return late
+			}))
+			n.handsOn(old, was)
 		}
 		s.blocked.lift(old)
 		l.own, l.all, l.at = moved(own, was, next), moved(all, was, next), until

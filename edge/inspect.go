@@ -48,7 +48,7 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 	defer s.mu.Unlock()
 	r := s.find(key)
 	if r == nil {
-		seen := n.cfg.View.Get(key)
+		seen := n.seen(key)
 		belief.Total = used(seen.Cells, seen.Carry)
 		belief.heard(t, seen.Heard)
 		if h := s.blocked.find(key, rate, t); h.until != 0 {

@@ -208,7 +208,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	}
 	r := s.insert(key)
 	s.enter(r, rate.Space)
-	seen := n.cfg.View.Get(key)
+	seen := n.seen(key)
 	if most := now + longestPenalty(rate); seen.Until > most { // a clock was set back
 		seen.Until = most
 		n.cfg.View.Set(key, seen, max(rate.Window+rate.Width, rate.Memory, time.Duration(most-now)))
@@ -288,25 +288,31 @@ func kept(keep []counter, key deltasync.Key) bool {
 	return false
 }
 
-// forget removes the record at place i. If others hold counts of it under the
-// present life, the node goes on under the next: born again under the old one,
-// the key would hide behind its old maximum.
+// forget removes the record at place i, and has what it knows in the view and among
+// those that are blocked.
 func (n *Node) forget(s *shard, i int, now int64) {
 	r := &s.table[i]
 	b := s.whole(r)
 	r.settle()
 	s.retire(r, now)
 	s.block(r, now)
-	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
-		n.life.CompareAndSwap(b.life, b.life+1)
-	}
+	n.outlive(b)
 	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
 		until := b.sentence(now)
-		n.cfg.View.Set(r.key, Totals{totals, b.carry(), until, r.heard, uint16(r.regions & mostRegions)},
+		n.cfg.View.Set(r.key, Totals{Cells: totals, Carry: b.carry(), Until: until, Heard: r.heard, Regions: uint16(r.regions & mostRegions), Here: true},
 			max(b.rate.Window+b.rate.Width, b.rate.Memory, time.Duration(until-now)))
 	}
 	s.remove(i)
+}
+
+// outlive has the node go on under its next life where others hold counts of a record that
+// is to go under the present one: born again under that, the key would hide behind its old
+// maximum.
+func (n *Node) outlive(b *block) {
+	if b.sentAt != 0 && b.own.Len() > 0 && b.life < deltasync.MaxLife {
+		n.life.CompareAndSwap(b.life, b.life+1)
+	}
 }
 
 // Tick retires idle keys and marks for sending again what was last sent long

@@ -41,10 +41,13 @@ func (n *Node) hearAll(now int64, hot *deltasync.Hot) (keys int) {
 }
 
 // remember joins totals of a key that is not live here to what the view has of
-// it: counts of ours that were forgotten unsent are only there.
+// it: counts of ours that were forgotten unsent are only there. The key's shard is locked.
 func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, cells []crdt.Cell, regions uint16) {
+	if n.handedOn(n.shard(hot.Key), hot.Key, shape.Generation) {
+		return
+	}
 	var both crdt.Vector
-	seen := n.cfg.View.Get(hot.Key)
+	seen := n.seen(hot.Key)
 	for _, c := range seen.Cells {
 		both.Join(c)
 	}
@@ -52,7 +55,7 @@ func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey
 		both.Join(c)
 	}
 	until := max(seen.Until, hot.Until)
-	n.cfg.View.Set(hot.Key, Totals{both.Cells(nil), seen.Carry.Later(hot.Carry), until, now, regions},
+	n.cfg.View.Set(hot.Key, Totals{Cells: both.Cells(nil), Carry: seen.Carry.Later(hot.Carry), Until: until, Heard: now, Regions: regions, Here: seen.Here},
 		max(shape.Window()+shape.Width, time.Duration(min(until-now, int64(limit.MaxWindow)))))
 }
 

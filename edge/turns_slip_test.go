@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,67 @@ func TestPaceThatWasASlip(t *testing.T) {
 						})
 					}
 				}
+			}
+		}
+	}
+}
+
+// Once it is mended a slip is over: nobody waits by that pace when his key has been idle since, or
+// rules change once more, whatever is pushed of it late; nor where it was not asked meanwhile.
+func TestSlipIsMendedForGood(t *testing.T) {
+	for _, scope := range []string{"edge", "global"} {
+		for _, maxWait := range []time.Duration{0, 2 * time.Second} {
+			for _, then := range []string{"soon", "idle", "changed", "idle and changed", "pushed late", "pushed before"} {
+				t.Run(fmt.Sprint(scope, " ", maxWait, " ", then), func(t *testing.T) {
+					view, err := NewCacheView(1 << 20)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer view.Close()
+					n, now := newNode(t, Config{View: view}, queueOf("")), start
+					passes := func(d time.Duration) {
+						for end := now.Add(d); now.Before(end); now = now.Add(100 * time.Millisecond) {
+							n.Tick(now)
+						}
+						view.Wait()
+					}
+					rulesOf(t, n, 40, 100*time.Millisecond, maxWait, scope)
+					passes(2 * time.Second)
+					rulesOf(t, n, 40, time.Hour, maxWait, scope)
+					push := pushOf(t, n.Rules().Rules()[0].Rates[0], keyOf(n, "u"), now, 1, 0)
+					if then == "pushed before" {
+						if err := n.ReceiveHot(now, push); err != nil {
+							t.Fatal(err)
+						}
+					} else {
+						take(t, n, now, "u", 1)
+					}
+					passes(2 * time.Second)
+					rulesOf(t, n, 40, 100*time.Millisecond, maxWait, scope)
+					passes(time.Second)
+					served := func() {
+						t.Helper()
+						if d, _ := take(t, n, now, "u", 1); !d.Allowed || d.Delay > 0 {
+							t.Errorf("allowed %t, told to wait for %v, or to come again after %v", d.Allowed, d.Delay, d.RetryAfter)
+						}
+					}
+					if served(); then == "pushed late" {
+						if err := n.ReceiveHot(now, push); err != nil {
+							t.Fatal(err)
+						}
+					}
+					passes(30 * time.Second)
+					if strings.Contains(then, "idle") || then == "pushed late" {
+						passes(5 * time.Minute)
+						settleFrames(n, now)
+						passes(5 * time.Minute)
+					}
+					if strings.Contains(then, "changed") {
+						rulesOf(t, n, 40, time.Second, maxWait, scope)
+						passes(time.Second)
+					}
+					served()
+				})
 			}
 		}
 	}

@@ -30,6 +30,19 @@ type Totals struct {
 	Until   int64      // end of a penalty, in ns since 1970; 0: none
 	Heard   int64
 	Regions uint16
+	Here    bool // the key was live here: some may wait whom this edge told turns
+	Handed  bool // rules changed, and the key went on under another: the rest is empty, and was handed on
+}
+
+// empty says that nothing is known but that somebody was asked.
+func (t *Totals) empty() bool { return len(t.Cells) == 0 && t.Carry.Zero() && t.Until == 0 }
+
+// seen is what the view has of a key that did not go on under another.
+func (n *Node) seen(key deltasync.Key) Totals {
+	if totals := n.cfg.View.Get(key); !totals.Handed {
+		return totals
+	}
+	return Totals{}
 }
 
 // noView forgets everything at once.

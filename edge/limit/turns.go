@@ -23,10 +23,11 @@ import (
 // A bucket with max_delay has no lines: who waits does so for room.
 type turns struct {
 	lines [2]line
-	round int64  // of both, that may be what those who told them rounded up
-	most  int64  // what a full queue takes, or took by the rules that its floors are of
-	least uint64 // with max_delay: the least room that any who waits was told to wait for
-	told  int64  // when turns were last told of: it may be of a bucket that was never charged here
+	round int64     // of both, that may be what those who told them rounded up
+	most  int64     // what a full queue takes, or took by the rules that its floors are of
+	least uint64    // with max_delay: the least room that any who waits was told to wait for
+	told  int64     // when turns were last told of: it may be of a bucket that was never charged here
+	costs [2]uint32 // of the last who was told his turn in each line, as many times the rule's own outflow, rounded up
 }
 
 // line is a line of a queue.
@@ -39,12 +40,12 @@ type line struct {
 // next is when whoever comes next may go on at the earliest.
 func (l *line) next() int64 { return max(l.turn, l.floor) }
 
-// of is the line in which who goes by a rate stands.
-func (t *turns) of(r *Rate) *line {
+// of says in which line who goes by a rate stands.
+func (t *turns) of(r *Rate) int {
 	if r.Slower() {
-		return &t.lines[1]
+		return 1
 	}
-	return &t.lines[0]
+	return 0
 }
 
 // next is when whoever comes next, and goes by a rate, may go on at the earliest.
@@ -160,8 +161,11 @@ func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 	}
 	t.told = max(t.told, now)
 	whole, _ := product(cost, uint64(r.Drain.Per)).over(r.Drain.Refill)
-	if l, out := t.of(r), satAdd(turn, int64(min(whole, math.MaxInt64))); out >= l.turn {
+	i, out := t.of(r), satAdd(turn, int64(min(whole, math.MaxInt64)))
+	if l := &t.lines[i]; out >= l.turn {
 		l.turn, l.began = out, turn
+		rule := cmp.Or(r.ruled, r).Drain
+		t.costs[i] = uint32(min(product(rule.Refill, uint64(out-turn)).overUp(uint64(rule.Per)), math.MaxUint32))
 	}
 }
 
@@ -169,7 +173,8 @@ func (x *Exact) Queued(r *Rate, cost uint64, turn, now int64) {
 // queue, who comes next has its turn.
 func (x *Exact) Leaves(c *Charge, cost uint64) {
 	if c.Rate.Queue {
-		l := x.bucket.turns.of(c.Rate)
+		t := &x.bucket.turns
+		l := &t.lines[t.of(c.Rate)]
 		l.turn = satSub(l.turn, c.Rate.outflow(cost))
 		l.began = min(l.began, l.turn)
 	}
@@ -198,17 +203,16 @@ func (x *Exact) Lines() (lines Lines, rounded int64) {
 	return Lines{t.lines[0].next(), t.lines[1].next()}, t.round
 }
 
-// Handed is what Lines are to a rate that comes after another: those that were told turns
-// here keep them, and the last of them flows out by the faster one. Floors are what had been
-// told to Behind.
-func (x *Exact) Handed(was, next *Rate) (lines, floors Lines) {
-	was, next = cmp.Or(was.ruled, was), cmp.Or(next.ruled, next) // what tenants have is so many times that
+// Handed is what Lines are to a rate that comes next: those that were told turns here keep
+// them, and the last of them flows out by what is faster, that or what he was told by. Floors
+// are what had been told to Behind.
+func (x *Exact) Handed(next *Rate) (lines, floors Lines) {
+	next = cmp.Or(next.ruled, next) // what tenants have is so many times that
 	for i := range lines {
-		l := x.bucket.turns.lines[i]
+		l, cost := x.bucket.turns.lines[i], x.bucket.turns.costs[i]
 		out := l.turn
-		if next.DrainsFaster(was) && out > l.began {
-			cost := product(was.Drain.Refill, uint64(out-l.began)).overUp(uint64(was.Drain.Per))
-			out = min(out, satAdd(l.began, next.outflow(cost)))
+		if out > l.began && cost < math.MaxUint32 {
+			out = min(out, satAdd(l.began, next.outflow(uint64(cost))))
 		}
 		lines[i], floors[i] = max(out, l.floor), l.floor
 	}
