@@ -154,7 +154,7 @@ func formersOf(set *limit.Set, before *limit.Set, known *formers) *formers {
 // charges, that of everybody's, at some instant, the end of a penalty, and when all have
 // gone on who wait in the lines of a queue: they keep the turns of its pace.
 type legacy struct {
-	own, all uint64
+	own, all limit.Fill
 	at       int64
 	until    int64
 	lines    limit.Lines
@@ -237,7 +237,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		if i > 0 {
 			next = list[i-1].rate.As(rate)
 		}
-		own, all := leftIn(was, l.own, l.at, until), leftIn(was, l.all, l.at, until)
+		own, all := was.Drained(l.own, l.at, until), was.Drained(l.all, l.at, until)
 		old := hash.Key(was.Generation)
 		l.most = max(l.most, slow.Longest())
 		r, seen := s.find(old), n.cfg.View.Get(old)
@@ -247,7 +247,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 		case h.penalty:
 			l.until = max(l.until, h.until)
 		case h.until > until:
-			if own = max(own, was.FullBefore(time.Duration(h.until-until))); !pushed {
+			if own = max(own, limit.FillOf(was.FullBefore(time.Duration(h.until-until)))); !pushed {
 				l.lines = l.lines.And(was.Lines(func(*limit.Rate) int64 { return h.until }))
 			}
 		}
@@ -258,8 +258,8 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			lines, floors := b.memory.exact.Handed(next) // first: what looks back in time takes it for set back
 			before := l.lines.And(floors)
 			l.lines = l.lines.And(lines)
-			own = max(own, b.rate.Own(&b.memory.exact, until).RoundedUp())
-			all = max(all, b.rate.Used(s.sums(b), b.memory.carry, until).RoundedUp())
+			own = max(own, b.rate.OwnFill(&b.memory.exact, until))
+			all = max(all, b.rate.UsedFill(s.sums(b), b.memory.carry, until))
 			l.until = max(l.until, b.sentence(now))
 			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 { // by others
 				return f.last(r, s.sums(b), until+int64(r.Delay(nil, s.sums(b), b.memory.carry, until)), before, until, next)
@@ -268,7 +268,7 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 			s.remove(s.placeOf(old))
 			n.handsOn(old, was)
 		} else if !seen.empty() {
-			all = max(all, was.Used(seen.Cells, seen.Carry, until).RoundedUp())
+			all = max(all, was.UsedFill(seen.Cells, seen.Carry, until))
 			l.until = max(l.until, seen.Until)
 			before := l.lines
 			l.lines = l.lines.And(slow.Lines(func(r *limit.Rate) int64 {
@@ -286,24 +286,14 @@ func (n *Node) inheritance(s *shard, key deltasync.Key, rate *limit.Rate, now in
 	return l
 }
 
-// leftIn is what is left in a bucket of what was at an instant.
-func leftIn(rate *limit.Rate, level uint64, from, to int64) uint64 {
-	if level == 0 {
-		return 0
-	}
-	var x limit.Exact
-	x.Charge(rate, level, from)
-	return rate.Own(&x, to).RoundedUp()
-}
-
 // moved is a level under another rate. Of what a bucket starts with once, as much stays
 // spent, or to be spent. A limit that stayed, as one that a request asks for, has as much
 // in use.
-func moved(level uint64, was, rate *limit.Rate) uint64 {
+func moved(level limit.Fill, was, rate *limit.Rate) limit.Fill {
 	if level == 0 || rate.Limit == was.Limit {
 		return level
 	}
-	return crdt.SatSub(crdt.SatAdd(level, rate.Drain.Floor), was.Drain.Floor)
+	return level.Plus(rate.Drain.Floor).Less(was.Drain.Floor)
 }
 
 // placeOf is where the record of a key stands that is live.

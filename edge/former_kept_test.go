@@ -54,14 +54,20 @@ func TestChangedBucketKeepsWhatWasForgotten(t *testing.T) {
 	}
 
 	// What was taken over is known there alone: it is not found again after a change back.
-	n = newNode(t, Config{}, bucketOf(100, refill))
-	through(n, start, "u", 100)
-	forgetAll(n, start)
-	n.SetRules(compile(t, bucketOf(400, limit.Flow{Units: 50, Per: time.Second})))
-	check(n, start, "u")
-	n.SetRules(compile(t, bucketOf(100, refill)))
-	if got := through(n, start.Add(10*time.Second), "u", 500); got < 99 {
-		t.Errorf("taken over, drained, and changed back: %d admitted, want 100", got)
+	for _, view := range []View{nil, mapView{}} {
+		for _, forgotten := range []bool{false, true} {
+			n = newNode(t, Config{View: view}, bucketOf(100, refill))
+			through(n, start, "u", 100)
+			if forgotten {
+				forgetAll(n, start)
+			}
+			n.SetRules(compile(t, bucketOf(400, limit.Flow{Units: 50, Per: time.Second})))
+			check(n, start, "u")
+			n.SetRules(compile(t, bucketOf(100, refill)))
+			if got := through(n, start.Add(10*time.Second), "u", 500); got < 99 {
+				t.Errorf("view %T, forgotten %t, taken over, drained, and changed back: %d admitted, want 100", view, forgotten, got)
+			}
+		}
 	}
 }
 

@@ -190,3 +190,34 @@ func TestNoRulesChangeNothing(t *testing.T) {
 		t.Errorf("%+v, then %+v: want one of 1", before, after)
 	}
 }
+
+// A bucket whose rules change again and again, faster than a unit drains, drains by each of
+// them for as long as it is in force: whether this edge or others have taken what is in it.
+func TestBucketThatChangesAllTheTime(t *testing.T) {
+	paces := []time.Duration{time.Second, 1600 * time.Millisecond}
+	ofBuckets(t, func(t *testing.T, kind, scope string) {
+		for _, every := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 5 * time.Second} {
+			n := newNode(t, Config{View: mapView{}}, bucketAt(kind, scope, paces[0]))
+			if scope == "edge" {
+				through(n, start, "u", 40)
+			} else {
+				check(n, start, "u")
+				answer(t, n, start, upOf(t, n.Flush(start)), peersAt(n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano()), 39))
+			}
+			in, change, turn := 0, start.Add(every), 0
+			for now := start; now.Before(start.Add(4 * time.Minute)); now = now.Add(100 * time.Millisecond) {
+				if !now.Before(change) {
+					turn, change = 1-turn, change.Add(every)
+					n.SetRules(compile(t, bucketAt(kind, scope, paces[turn])))
+				}
+				n.Tick(now)
+				if check(n, now, "u").Allowed {
+					in++
+				}
+			}
+			if in < 190 || in > 200 {
+				t.Errorf("full, and one every %v or %v, changed every %v: %d pass in 4 minutes, want 195", paces[0], paces[1], every, in)
+			}
+		}
+	})
+}

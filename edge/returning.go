@@ -26,7 +26,7 @@ func (n *Node) comesBack(known *formers, c *counter, now int64) {
 		b := s.whole(r)
 		r.settle()
 		b.memory.exact.Follow(b.rate, now)
-		has := legacy{own: b.rate.Own(&b.memory.exact, now).RoundedUp(), at: now, until: b.sentence(now)}
+		has := legacy{own: b.rate.OwnFill(&b.memory.exact, now), at: now, until: b.sentence(now)}
 		has.lines, _ = b.memory.exact.Lines()
 		has.most = b.rate.Longest()
 		n.forget(s, s.placeOf(c.key), now)

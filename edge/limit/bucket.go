@@ -25,16 +25,6 @@ type bucket struct {
 	turns turns
 }
 
-// Inherits charges what was in a bucket some time ago. What is known of turns was told
-// since, by the same clock.
-func (x *Exact) Inherits(r *Rate, level uint64, at int64) {
-	told := x.bucket.turns.told
-	x.bucket.turns.told = 0
-	has := x.bucket.asOf(r, at)
-	x.bucket.charge(r, crdt.SatSub(level, r.ofExact(&has).RoundedUp()), at)
-	x.bucket.turns.told = told
-}
-
 // asOf is the bucket brought to now. The bucket itself stays as it was charged
 // last, so that whoever asks by another limit, and drains it by another refill,
 // changes nothing for others: only a charge does.
@@ -131,12 +121,6 @@ func (b *bucket) lump(r *Rate, now int64) int64 {
 
 // Bucket says that the rate is a token or leaky bucket: its Drain is set.
 func (r *Rate) Bucket() bool { return r.Drain.Refill > 0 }
-
-// CarryOf is the carry of a bucket whose level was so much when the slice of now
-// began.
-func (r *Rate) CarryOf(level uint64, now int64) Carry {
-	return Carry{Boundary: r.SliceAt(now), Level: satMul(level, micro)}
-}
 
 // overfull is the largest level that counts, of what is known by slices: twice what
 // the bucket holds with its widest margin. Regions that are cut off from each other
