@@ -11,7 +11,7 @@ import (
 // the counters stand in are locked.
 func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.Decision {
 	n.gather(now, counters)
-	defer leave(counters)
+	defer n.leave(counters)
 	denied, shadowed := false, false
 	for i := range counters {
 		c := &counters[i]
@@ -246,13 +246,13 @@ func (n *Node) gather(now int64, counters []counter) {
 }
 
 // leave leaves buckets that were asked, and not charged, with the rate that they
-// were charged under: it is that which drains them between two requests, as far
-// as others are told of it.
-func leave(counters []counter) {
+// were charged under, as rules have it now: it is that which drains them between two
+// requests, as far as others are told of it.
+func (n *Node) leave(counters []counter) {
 	for i := range counters {
 		c := &counters[i]
 		if b := c.record.block; c.was != nil && b.rate != c.was && c.record.fresh == 0 {
-			b.rate, c.record.until = c.was, 0
+			b.rate, c.record.until = n.inForce(c.was), 0
 		}
 	}
 }

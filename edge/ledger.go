@@ -366,11 +366,8 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 		s.enlist(r, hot)
 	}
 	s.retire(r, now) // by the rate that it was charged under
-	if rate.Queue && b.rate.Queue && !rate.RuledAsFast(b.rate) {
-		// The rules changed, and who waits, here or elsewhere, keeps his turn of the pace that was.
-		b.memory.exact.Behind(b.rate.Lines(func(was *limit.Rate) int64 { return now + int64(s.delay(b, was, now)) }), int64(b.rate.Longest()), 0, now)
-	}
-	b.rate, r.scale = rate, scaleOf(smallest(rate))
+	s.goesBy(b, rate, now)
+	r.scale = scaleOf(smallest(rate))
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)
@@ -406,6 +403,15 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	} else {
 		b.denied = denial{}
 	}
+}
+
+// goesBy has a settled block go by a rate. Where rules changed a queue's pace, who waits, here
+// or elsewhere, keeps his turn of the one that was.
+func (s *shard) goesBy(b *block, rate *limit.Rate, now int64) {
+	if rate.Queue && b.rate.Queue && !rate.RuledAsFast(b.rate) {
+		b.memory.exact.Behind(b.rate.Lines(func(was *limit.Rate) int64 { return now + int64(s.delay(b, was, now)) }), int64(b.rate.Longest()), 0, now)
+	}
+	b.rate = rate
 }
 
 // measure sums what is counted of a settled record, notes whose it is, and

@@ -407,6 +407,9 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 			s.tend(r, now)
 			s.recall(b, now)
 			s.retire(r, now-keptOn(b.rate))
+			if b.rate.Bucket() { // else what rules made smaller, or slower, is gone when it would have been before
+				s.goesBy(b, n.inForce(b.rate), now)
+			}
 			_ = b.punished(now) // a penalty of before a clock was set back is cut here at the latest
 		}
 		if !r.tells(now) {

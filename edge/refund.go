@@ -266,7 +266,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	held := n.lock(counters)
 	defer n.unlock(&held)
 	n.gather(now, counters)
-	defer leave(counters)
+	defer n.leave(counters)
 	for i := range counters {
 		c := &counters[i]
 		if !c.record.covers(c, now) {

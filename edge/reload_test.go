@@ -92,3 +92,65 @@ func TestSetRulesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A bucket that rules make smaller and slower denies for as long as it takes to drain what was
+// used of it by these, be it asked meanwhile or swept, whoever asks: what README says.
+func TestSmallerBucketDrainsAtItsNewPace(t *testing.T) {
+	for _, scope := range []string{"edge", "global"} {
+		for _, plan := range []string{"", "gold"} {
+			for _, asked := range []time.Duration{time.Second, time.Minute, 8 * time.Minute} {
+				n := newNode(t, Config{View: mapView{}}, queueOf(""))
+				load := func(capacity uint64, flow limit.Flow) {
+					rule := perUser(tokens(capacity, flow))
+					rule.TierFrom, rule.Rates[0].Scope = "plan", scope
+					set, problems := limit.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}, Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 2}}})
+					if set == nil {
+						t.Fatal(problems)
+					}
+					n.SetRules(set)
+				}
+				ask := func(now time.Time, cost uint64) bool {
+					req := requestOf(n, "u")
+					defer req.Release()
+					req.Set("plan", plan)
+					req.Cost = cost
+					return n.Check(now, req).Allowed
+				}
+				load(1000, limit.Flow{Units: 100, Per: time.Second})
+				most := map[string]uint64{"": 1000, "gold": 2000}[plan]
+				if !ask(start, most) {
+					t.Fatalf("%d of %d denied", most, most)
+				}
+				settleFrames(n, start)
+				load(10, limit.Flow{Units: 1, Per: time.Second})
+				free := time.Duration(0)
+				for at := time.Second; free == 0 && at < 30*time.Minute; at += time.Second / 2 {
+					n.Tick(start.Add(at))
+					if at%asked == 0 && ask(start.Add(at), 1) {
+						free = at
+					}
+				}
+				if free <= 16*time.Minute || free > max(17*time.Minute, 3*asked) {
+					t.Errorf("%s, plan %q, asked every %v: free after %v, want 16 minutes and a half", scope, plan, asked, free)
+				}
+			}
+		}
+	}
+}
+
+// Who waits elsewhere by the pace that a queue had keeps his turn also where this edge has
+// looked after the key since.
+func TestTurnsElsewhereAreKeptBySweeps(t *testing.T) {
+	n := newNode(t, Config{View: mapView{}}, queueOf(""))
+	rulesOf(t, n, 40, time.Second, 0, "global")
+	check(n, start, "u")
+	answer(t, n, start, upOf(t, n.Flush(start)), peersAt(n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano()), 30))
+	rulesOf(t, n, 40, 840*time.Millisecond, 0, "global")
+	now := start
+	for ; now.Before(start.Add(2 * time.Second)); now = now.Add(100 * time.Millisecond) {
+		n.Tick(now)
+	}
+	if d, last := check(n, now, "u"), start.Add(30*time.Second).Sub(now); !d.Allowed || d.Delay < last {
+		t.Errorf("30 wait for up to %v: the next is told to wait for %v (allowed %t)", last, d.Delay, d.Allowed)
+	}
+}

@@ -30,11 +30,13 @@ func (req *Request) RateFor(r *Rate) *Rate {
 	return r
 }
 
-// limits are the variants of a rate that requests asked for, by limit. Callers
-// name a few as a rule; beyond that variants are made for the request alone.
+// limits are the variants of a rate that requests asked for, by limit, and those of keys
+// that were charged under rules before, by tenant. Callers name a few as a rule; beyond that
+// variants are made for the request alone.
 type limits struct {
-	mu      sync.RWMutex // guards byLimit
+	mu      sync.RWMutex // guards what follows
 	byLimit map[uint64]*Rate
+	byRatio map[ratio]*Rate
 }
 
 const maxLimits = 256
@@ -43,20 +45,33 @@ func (r *Rate) withLimit(limit uint64) *Rate {
 	if r.limits == nil {
 		return r.scaledTo(limit)
 	}
-	r.limits.mu.RLock()
-	v := r.limits.byLimit[limit]
-	r.limits.mu.RUnlock()
+	return variant(r.limits, &r.limits.byLimit, limit, func() *Rate { return r.scaledTo(limit) })
+}
+
+// multiplied is times, made once.
+func (r *Rate) multiplied(by ratio) *Rate {
+	if r.limits == nil {
+		return r.times(by)
+	}
+	return variant(r.limits, &r.limits.byRatio, by, func() *Rate { return r.times(by) })
+}
+
+// variant is one of those that are kept, or is made.
+func variant[K comparable](l *limits, kept *map[K]*Rate, key K, made func() *Rate) *Rate {
+	l.mu.RLock()
+	v := (*kept)[key]
+	l.mu.RUnlock()
 	if v != nil {
 		return v
 	}
-	v = r.scaledTo(limit)
-	r.limits.mu.Lock()
-	defer r.limits.mu.Unlock()
-	if len(r.limits.byLimit) < maxLimits {
-		if r.limits.byLimit == nil {
-			r.limits.byLimit = map[uint64]*Rate{}
+	v = made()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(*kept) < maxLimits {
+		if *kept == nil {
+			*kept = map[K]*Rate{}
 		}
-		r.limits.byLimit[limit] = v
+		(*kept)[key] = v
 	}
 	return v
 }
@@ -79,10 +94,10 @@ func (r *Rate) scaledTo(limit uint64) *Rate {
 // tenant, and with the limit that the same request asks for.
 func (r *Rate) As(other *Rate) *Rate {
 	if other.by != (ratio{}) {
-		r = r.times(other.by)
+		r = r.multiplied(other.by)
 	}
 	if other.asked {
-		r = r.scaledTo(other.Limit)
+		r = r.withLimit(other.Limit)
 	}
 	return r
 }
