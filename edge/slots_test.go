@@ -111,3 +111,22 @@ func TestReportsLeaveCountedResponsesAlone(t *testing.T) {
 		t.Errorf("after 500 were given back: %v, want %v", got, want)
 	}
 }
+
+// Another limit counts the slots on that are held. Another lease counts anew, as README says.
+func TestSlotsHeldWhenRulesChange(t *testing.T) {
+	for _, change := range []struct {
+		limit uint64
+		lease time.Duration
+		more  int
+	}{{6, 30 * time.Second, 1}, {4, 30 * time.Second, 0}, {5, time.Minute, 5}, {5, 15 * time.Second, 5}} {
+		n := newNode(t, Config{View: mapView{}}, perUser(inFlight(5, 30*time.Second)))
+		if got := through(n, start, "u", 8); got != 5 {
+			t.Fatalf("%d of 5 slots were taken", got)
+		}
+		n.SetRules(compile(t, perUser(inFlight(change.limit, change.lease))))
+		n.Tick(start.Add(time.Second))
+		if got := through(n, start.Add(time.Second), "u", 8); got != change.more {
+			t.Errorf("5 of 5 held, then %d for %v: %d more, want %d", change.limit, change.lease, got, change.more)
+		}
+	}
+}
