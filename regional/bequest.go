@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // What regions that are cut off have of a limit only its owner knows, by what was asked
@@ -83,11 +85,17 @@ func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 	}
 }
 
-// noteOf is what the store lists a key with. While it is not known here who is cut off,
-// and what was noted of that may not be read yet, what is there stays.
-func (a *Aggregator) noteOf(l *lane, c *counter, now int64) string {
+// notes says that a key may be listed: it is known here who is cut off, and, where somebody
+// is, what was noted of that is read, which who owns the lane does. Else what is there stays.
+func (a *Aggregator) notes(key deltasync.Key, now int64) bool {
+	lane := key.Lane(len(a.lanes))
+	return !a.awaits(now) && (a.Owns(lane) && a.listed(lane) || a.cutOff(now) == 0)
+}
+
+// noteOf is what the store lists a key with; empty: with nothing, or as it is.
+func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) string {
 	note := l.note(c, now)
-	if note == "" || a.awaits(now) {
+	if note == "" || !a.notes(key, now) {
 		return ""
 	}
 	var room [MaxNote]byte

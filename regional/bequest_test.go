@@ -23,11 +23,13 @@ func TestBequests(t *testing.T) {
 	l := a.lanes[0]
 	l.counters[1] = c
 	l.contested(1, c, 0, now)
-	if note := a.noteOf(l, c, now); note != "" {
+	a.takeGained()
+	a.legacy.lacks.Store(0)
+	if note := a.noteOf(l, 1, c, now); note != "" {
 		t.Errorf("a key that is far from its limit is noted: %x", note)
 	}
 	c.contest.regions[0].frozen, c.contest.regions[2].frozen = 0.6, 0.05
-	note := a.noteOf(l, c, now)
+	note := a.noteOf(l, 1, c, now)
 	parts := new("sa", "us", "ap").bequest(note)
 	if len(parts) != 3 || math.Abs(parts[0]-0.05) > 1e-4 || math.Abs(parts[1]-0.6) > 1e-4 || parts[2] != 0 {
 		t.Errorf("%x: parts %v, want 0.05, 0.6 and none", note, parts)
@@ -44,8 +46,30 @@ func TestBequests(t *testing.T) {
 	for n := range len(note) {
 		a.bequest(note[:n]) // must not panic
 	}
+	a.legacy.lacks.Store(^uint64(0))
+	for j := range a.nodes {
+		a.links.ways[j] = 80 * ms
+		a.spoken.heard(j, now)
+	}
+	if a.noteOf(l, 1, c, now) != note {
+		t.Error("all regions are heard, and nothing is noted")
+	}
+	a.links.sent(0, now-int64(time.Second))
+	if a.noteOf(l, 1, c, now) != "" {
+		t.Error("what was noted is overwritten before it was read, and a region is cut off")
+	}
+	a.legacy.lacks.Store(0)
+	if a.noteOf(l, 1, c, now) != note {
+		t.Error("all is read, and nothing is noted")
+	}
+	if a.share.owned.Store(0); a.noteOf(l, 1, c, now) != "" {
+		t.Error("who does not own the lane, and reads nothing, writes over what was noted")
+	}
+	a.share.owned.Store(1)
+	a.links.waiting[0].Store(0)
+	a.spoken.peers[0] = voice{}
 	a.spoken.recall(0, now-int64(time.Second))
-	if note := a.noteOf(l, c, now); note != "" {
+	if note := a.noteOf(l, 1, c, now); note != "" {
 		t.Error("what was noted is overwritten before it may have been read")
 	}
 }

@@ -35,6 +35,8 @@ type contest struct {
 	place   int     // in lane.contests
 	pop     uint64  // whose edge began it; nobody: another region told of it
 	payers  []owned // the PoPs of its edges, as lane.bill counted them
+	changed int64   // when a region last had another part, as it was cut off, or is not any more; 0: none was
+	noted   int64   // changed, when that was last put on the store's list; see bequest.go
 }
 
 // spent is what was charged, and what of that was given back.
@@ -318,6 +320,10 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		c := l.counters[key]
 		a.noteWeights(c, now)
 		a.freeze(c, silent, now)
+		if t := c.contest; t.changed != t.noted && t.uneven() && a.notes(key, now) { // nobody may ask for it any more
+			t.noted = t.changed
+			l.again(key, c)
+		}
 		if now-c.contest.heard > int64(forgetContest) && !c.contest.keeps(now, len(l.contests)) {
 			l.strike(c)
 			l.weigh(c)

@@ -33,6 +33,7 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 		return
 	}
 	for j := range t.regions {
+		was := t.regions[j].frozen
 		switch r := &t.regions[j]; {
 		case silent>>j&1 == 0:
 			if r.frozen = 0; r.bequest != 0 && !a.awaitsPeer(j, now) {
@@ -43,15 +44,22 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 		case r.frozen == 0:
 			r.frozen = a.had(c, j)
 		}
+		if t.regions[j].frozen != was {
+			t.changed = now
+		}
 	}
 }
 
 // had is the part of the limit that a region has which has just fallen silent, by what was
 // asked for in all of them shortly before: that all of them know, here and on the other
 // side. A region that told of no demand has none, or next to none; of a key that is too
-// new for all to have told each has as much.
+// new for all to have told each has as much, and so has a region that the store alone
+// knows of.
 func (a *Aggregator) had(c *counter, j int) float64 {
 	t, least, i := c.contest, a.least(c), 0
+	if a.spoken.read(j).recalled { // it has told nothing here
+		return 1 / float64(len(t.regions)+1)
+	}
 	for until := a.links.waiting[j].Load() - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
 		i++
 	}

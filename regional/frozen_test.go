@@ -56,6 +56,10 @@ func TestHad(t *testing.T) {
 			}
 		})
 	}
+	a.spoken.recall(0, now)
+	if got := a.had(c, 0); math.Abs(got-1./3) > 1e-9 {
+		t.Errorf("had = %v of a region that the store alone knows of, want a third", got)
+	}
 }
 
 // When a window began edges tell, and no old build, or liar, unsays it: one that began

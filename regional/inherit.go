@@ -50,6 +50,7 @@ type legacy struct {
 	pass
 
 	unread atomic.Uint64 // laneSet: nobody should be told yet what is hot in them
+	lacks  atomic.Uint64 // laneSet: not all that is listed of them was read yet
 	again  atomic.Uint64 // laneSet: to be read once more, for another region
 }
 
@@ -129,6 +130,7 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	g.unread.Store(0) // or it would be told nothing for as long as the store is away
 	extra := g.extra
 	if g.pass = (pass{lanes: g.lanes, rest: t + int64(inheritAgain)}); err == nil {
+		g.lacks.And(^uint64(g.lanes))
 		g.lanes = 0
 		return nil
 	}
@@ -142,6 +144,13 @@ func (a *Aggregator) inherits(lane int) bool {
 	a.share.mu.Lock()
 	defer a.share.mu.Unlock()
 	return (a.share.gained | laneSet(a.legacy.unread.Load())).has(lane)
+}
+
+// listed says that all was read that the store lists of a lane, if it was gained.
+func (a *Aggregator) listed(lane int) bool {
+	a.share.mu.Lock()
+	defer a.share.mu.Unlock()
+	return !(a.share.gained | laneSet(a.legacy.lacks.Load())).has(lane)
 }
 
 // listLegacy reads the next page of the list.

@@ -38,6 +38,7 @@ func (a *Aggregator) takeGained() laneSet {
 	gained := a.share.gained
 	a.share.gained = 0
 	a.legacy.unread.Or(uint64(gained))
+	a.legacy.lacks.Or(uint64(gained))
 	return gained
 }
 

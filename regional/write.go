@@ -39,8 +39,10 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		a.setEpoch()
 		a.lacksEverything(lost)
 	}
-	if err == nil {
-		err = a.keepTies(ctx, t)
+	if it := a.tiesItem(); !away.has(a.store.part(&it)) {
+		if terr := a.keepTies(ctx, t); err == nil {
+			err = terr
+		}
 	}
 	for _, l := range a.lanes {
 		failed, werr := a.catchUp(ctx, l, t, away)
@@ -136,7 +138,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			if c.partial != 0 && c.partial.before(now-int64(OwnersApart)) {
 				it.Version = 0 // all of it is read again
 			}
-			it.Note = a.noteOf(l, c, now)
+			it.Note = a.noteOf(l, key, c, now)
 			batch, by = append(batch, it), append(by, keys[i].source)
 			c.batch = l.batches
 			c.written()

@@ -71,8 +71,7 @@ func (w *World) Run(t *testing.T, v *Server) {
 func (w *World) boundsThrough(spec limit.RateSpec, until int, at map[int]func(w *World)) (most uint64, uncovered, windows int) {
 	rnd := rand.New(rand.NewPCG(1, 9))
 	w.Advance(start.Add(6 * time.Second))
-	var admitted []time.Time
-	over, told, window, second := uint64(0), uint64(0), int64(0), 0
+	o, second := overshoot{spec: spec}, 0
 	for second < until {
 		w.Advance(w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(5*time.Millisecond))))
 		if now := int(w.Now().Sub(start) / time.Second); now != second {
@@ -80,30 +79,46 @@ func (w *World) boundsThrough(spec limit.RateSpec, until int, at map[int]func(w 
 				at[now](w)
 			}
 		}
-		edge := w.Edges()[rnd.IntN(len(w.Edges()))]
-		req := w.Node(edge).Rules().Only().NewRequest()
-		req.Set("user", "u")
-		req.Bounds = true
-		w.Touch()
-		if w.Node(edge).Check(w.NowAt(edge), req).Allowed {
-			admitted = append(admitted, w.Now())
-		}
-		for len(admitted) > 0 && w.Now().Sub(admitted[0]) >= spec.Per {
-			admitted = admitted[1:]
-		}
-		if this := int64(w.Now().Sub(start) / (50 * time.Millisecond)); this != window {
-			if windows++; over > told {
-				uncovered++
-			}
-			window, over, told = this, 0, 0
-		}
-		if req.Bound.Known {
-			over, told = max(over, uint64(max(0, len(admitted)-int(spec.Limit)))), max(told, req.Bound.Now)
-		}
-		most = max(most, uint64(max(0, len(admitted)-int(spec.Limit))))
-		req.Release()
+		o.ask(w, w.Edges()[rnd.IntN(len(w.Edges()))])
 	}
-	return most, uncovered, windows
+	return o.most, o.uncovered, o.windows
+}
+
+// overshoot is how far above a limit edges were, and in windows of 50 ms how far they said
+// that they might be.
+type overshoot struct {
+	spec               limit.RateSpec
+	admitted           []time.Time
+	over, told         uint64 // in this window
+	window             int64
+	most               uint64
+	uncovered, windows int
+}
+
+func (o *overshoot) ask(w *World, edge string) (allowed bool) {
+	req := w.Node(edge).Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Bounds = true
+	w.Touch()
+	if allowed = w.Node(edge).Check(w.NowAt(edge), req).Allowed; allowed {
+		o.admitted = append(o.admitted, w.Now())
+	}
+	for len(o.admitted) > 0 && w.Now().Sub(o.admitted[0]) >= o.spec.Per {
+		o.admitted = o.admitted[1:]
+	}
+	if this := int64(w.Now().Sub(start) / (50 * time.Millisecond)); this != o.window {
+		if o.windows++; o.over > o.told {
+			o.uncovered++
+		}
+		o.window, o.over, o.told = this, 0, 0
+	}
+	over := uint64(max(0, len(o.admitted)-int(o.spec.Limit)))
+	if req.Bound.Known {
+		o.over, o.told = max(o.over, over), max(o.told, req.Bound.Now)
+	}
+	o.most = max(o.most, over)
+	return allowed
 }
 
 // Aggregators that start while another region is cut off know of no window what that
@@ -152,5 +167,38 @@ func TestPartsOutliveAggregators(t *testing.T) {
 	stormAt(w, 10*time.Second, few)
 	if got := stormAt(w, 10*time.Second, few); got["r2"] > 150 || got[""] > 1150 {
 		t.Errorf("%v admitted, want about 70 of 1000 at r2", got)
+	}
+}
+
+// Aggregators that start in a cut without their store do not know that there are others. When
+// it is back they go on with what it knows of that: a window later all together admit little
+// more than the limit, for as long as the cut lasts, and say by how much.
+func TestStoreComesBackInACut(t *testing.T) {
+	for name, regions := range map[string][]string{"the one that is cut off": {"r2"}, "all": {"r0", "r1", "r2"}} {
+		t.Run(name, func(t *testing.T) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(c *Config) { c.Seed, c.Aggregators, c.Lanes = 3, 2, 2 }, spec)
+			store := func(mode StoreState) {
+				for _, r := range regions {
+					w.Store(r).Set(mode)
+				}
+			}
+			w.boundsThrough(spec, 26, map[int]func(w *World){
+				16: func(w *World) { w.Cut("r2", true) },
+				20: func(w *World) {
+					store(StoreDown)
+					for _, r := range regions {
+						w.restart(t, r, 0)
+						w.restart(t, r, 1)
+					}
+				},
+			})
+			store(StoreUp)
+			w.boundsThrough(spec, 37, nil)
+			most, uncovered, windows := w.boundsThrough(spec, 60, nil)
+			if most > 60 || uncovered > 0 {
+				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 60, and none", most, spec.Limit, uncovered, windows)
+			}
+		})
 	}
 }
