@@ -64,6 +64,11 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 // exportsTo takes what all lanes have for one peer. Where bytes run short every lane has
 // a turn: next time the first is the one that got nothing through.
 func (a *Aggregator) exportsTo(out []Outgoing, j int, now, raw int64, urgent bool) []Outgoing {
+	head := a.self
+	head.SentAt, head.Left = raw, a.cfg.Boot()
+	if a.hearsNothing(j, now) {
+		head.Features |= deltasync.FeatureDeaf
+	}
 	first, turn := int(a.links.first[j].Load()), false
 	for i := range a.lanes {
 		lane := (first + i) % len(a.lanes)
@@ -71,7 +76,7 @@ func (a *Aggregator) exportsTo(out []Outgoing, j int, now, raw int64, urgent boo
 		l.mu.Lock()
 		if p := &l.peers[j]; (now >= p.until || p.until-now > int64(time.Second)) && (!urgent || p.outbox.Urgent()) { // longer: a clock was set back
 			var starves bool
-			if out, starves = a.frames(out, lane, j, now, raw); starves && !turn {
+			if out, starves = a.frames(out, lane, j, now, head); starves && !turn {
 				a.links.first[j].Store(int32(lane))
 				turn = true
 			}
@@ -87,8 +92,11 @@ type links struct {
 	budgets []deltasync.Budget
 	first   []atomic.Int32 // lane of each that exports first
 	waiting []atomic.Int64 // since when each owes an answer, as it has said nothing since; 0: it does not
+	deaf    []atomic.Bool  // each said last that it hears nothing of this region
 	back    []int64        // when each that was cut off has told what it counted meanwhile
 	ways    []int64        // how long frames take to each, one way, in ns; 0: not known
+
+	unanswered []atomic.Int64 // since when each has answered none of the frames sent to it; 0: it has
 }
 
 func (l *links) allows(peer int, now int64, h deltasync.Haste) bool {
@@ -121,13 +129,11 @@ const (
 	quietBeat = 10 * beat
 )
 
-// frames takes what one lane has for one peer; raw is what our own clock shows.
-// Not all of it leaves where the link has no bytes left; the lane starves if none does.
-func (a *Aggregator) frames(out []Outgoing, lane, j int, now, raw int64) (_ []Outgoing, starves bool) {
+// frames takes what one lane has for one peer. Not all of it leaves where the link has no bytes left; the lane starves if none does.
+func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasync.Up) (_ []Outgoing, starves bool) {
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
-	head := a.self
-	head.Lane, head.SentAt, head.Left = lane, raw, a.cfg.Boot()
+	head.Lane = lane
 	if lane == 0 { // as edges do, who tell it to whoever owns that lane
 		head.SecretCheck = a.inbox.Secret(now)
 	}
@@ -244,7 +250,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
-	a.links.heard(j, a.cfg.Interval, t)
+	a.links.answered(j, a.cfg.Interval, t)
 	a.spoken.heard(j, t)
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)

@@ -60,7 +60,7 @@ func (a *Aggregator) had(c *counter, j int) float64 {
 	if a.spoken.read(j).recalled { // it has told nothing here
 		return 1 / float64(len(t.regions)+1)
 	}
-	for until := a.links.waiting[j].Load() - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
+	for until := a.links.owes(j) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
 		i++
 	}
 	all := float64(t.past[i].own) + least

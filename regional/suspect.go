@@ -2,6 +2,7 @@ package regional
 
 import (
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
@@ -10,6 +11,12 @@ import (
 // A region that is cut off from another goes on with its part of each limit, and so
 // does the other with the rest: see frozen.go. Here is who is cut off, and how long news
 // is on its way where nobody is.
+//
+// Both must find it, though frames be lost in one direction alone: then one of them is
+// deaf, and the other hears it. So who hears nothing of another says so in its frames
+// (FeatureDeaf), and who is told that, and has none of its own answered, takes it to be cut
+// off. That none are answered is not enough: those of a lane are not while a region's
+// aggregator that served it is replaced.
 
 // between is how long it takes another region to hear from this one, on average of
 // those that are not cut off: as was measured, and longer where answers are overdue.
@@ -18,7 +25,7 @@ func (a *Aggregator) between(now int64) time.Duration {
 	defer a.links.mu.Unlock()
 	sum, known := int64(0), int64(0)
 	for j, way := range a.links.ways {
-		if way == 0 || a.links.overdue(j, now) > int64(2*a.cfg.Interval+suspicion) {
+		if way == 0 || a.links.late(j, a.cfg.Interval, now) {
 			continue
 		}
 		sum, known = sum+way+max(0, a.links.overdue(j, now)), known+1
@@ -29,14 +36,30 @@ func (a *Aggregator) between(now int64) time.Duration {
 	return time.Duration(sum / known)
 }
 
+// owes is since when a peer owes an answer: of one that says it is deaf to our frames,
+// and of another to these, or any word. 0: it does not.
+func (l *links) owes(j int) int64 {
+	if l.deaf[j].Load() {
+		return l.unanswered[j].Load()
+	}
+	return l.waiting[j].Load()
+}
+
 // overdue is how long ago a peer's answer should have come; below zero where it need
 // not have. l.mu is held.
-func (l *links) overdue(j int, now int64) int64 {
-	since := l.waiting[j].Load()
+func (l *links) overdue(j int, now int64) int64 { return l.after(l.owes(j), j, now) }
+
+// after is how long ago an answer to what was sent at an instant should have come.
+func (l *links) after(since int64, j int, now int64) int64 {
 	if since == 0 {
 		return -1
 	}
 	return now - since - l.ways[j]*26/10
+}
+
+// late says that a peer's answer is overdue for longer than chance tells. l.mu is held.
+func (l *links) late(j int, interval time.Duration, now int64) bool {
+	return l.overdue(j, now) > int64(2*interval+suspicion)
 }
 
 // unseen is how long after they are told the other regions can have seen counts.
@@ -46,34 +69,57 @@ func (a *Aggregator) unseen(now int64) int64 {
 
 // sent notes that a frame was sent to a peer.
 func (l *links) sent(j int, now int64) {
-	if l.waiting[j].Load() == 0 {
-		l.waiting[j].Store(now)
+	for _, since := range []*atomic.Int64{&l.waiting[j], &l.unanswered[j]} {
+		if since.Load() == 0 {
+			since.Store(now)
+		}
 	}
 }
 
-// heard notes that a peer spoke. One that was suspected has yet to tell what it
-// counted meanwhile.
-func (l *links) heard(j int, interval time.Duration, now int64) {
-	if l.waiting[j].Load() == 0 {
+// heard notes that a peer spoke, and whether it says that it is deaf. One that was
+// suspected has yet to tell what it counted meanwhile, or to hear what was counted here.
+func (l *links) heard(j int, deaf bool, interval time.Duration, now int64) {
+	if l.waiting[j].Load() == 0 && l.deaf[j].Load() == deaf {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.overdue(j, now) > int64(2*interval+suspicion) {
+	was := l.late(j, interval, now)
+	// Who is heard after a cut says for a while yet that it is deaf.
+	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
 		l.back[j] = now + int64(2*interval) + l.ways[j]*26/10
 	}
 	l.waiting[j].Store(0)
+	l.deaf[j].Store(deaf)
+}
+
+// answered notes that a peer answered a frame: it is not deaf.
+func (l *links) answered(j int, interval time.Duration, now int64) {
+	l.heard(j, false, interval, now)
+	l.unanswered[j].Store(0)
 }
 
 // suspects says that a peer may be cut off: it owes an answer for longer than one
-// takes, and has said nothing since. Both sides go on with their parts of limits then.
+// takes, and has said nothing since, or that it hears nothing. Both sides go on with their parts of limits then.
 func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ways[j] == 0 {
 		return false // it was never heard: who is not there yet has no part
 	}
-	return l.overdue(j, now) > int64(2*interval+suspicion) || now < l.back[j] && l.back[j]-now < int64(time.Minute)
+	return l.late(j, interval, now) || now < l.back[j] && l.back[j]-now < int64(time.Minute)
+}
+
+// hearsNothing says that nothing was heard of a region that is there for longer than an
+// answer takes, or since this aggregator started.
+func (a *Aggregator) hearsNothing(j int, now int64) bool {
+	if a.spoken.read(j).recalled {
+		return true
+	}
+	l := &a.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ways[j] != 0 && l.after(l.waiting[j].Load(), j, now) > int64(2*a.cfg.Interval+suspicion)
 }
 
 // suspicion is how much longer than usual an answer may take.

@@ -112,7 +112,7 @@ func (a *Aggregator) recall(v *Vector, now int64) {
 }
 
 // awaits says that some region that is known to be there was not heard of since this
-// aggregator started, or not lately, and is not overdue yet: who has most of a limit will
+// aggregator started, or not lately, or is deaf, and is not overdue yet: who has most of a limit will
 // only be known then.
 func (a *Aggregator) awaits(now int64) bool {
 	for j := range a.cfg.Peers {
@@ -125,5 +125,5 @@ func (a *Aggregator) awaits(now int64) bool {
 
 func (a *Aggregator) awaitsPeer(j int, now int64) bool {
 	v := a.spoken.read(j)
-	return v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor))) && !a.links.suspects(j, a.cfg.Interval, now)
+	return v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor)) || a.links.deaf[j].Load()) && !a.links.suspects(j, a.cfg.Interval, now)
 }

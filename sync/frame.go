@@ -93,6 +93,10 @@ const FeatureOthers Features = 1 << 0
 // silent: this one takes its leave.
 const FeatureLeaves Features = 1 << 1
 
+// FeatureDeaf has a region take another one to be cut off, as that hears nothing of it:
+// its frames, and answers, do not arrive there.
+const FeatureDeaf Features = 1 << 2
+
 // Shape is what the counters of one section have in common: enough for an
 // aggregator, which has no rules, to keep, expire and report them.
 type Shape struct {
