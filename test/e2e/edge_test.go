@@ -27,6 +27,7 @@ func TestEdgeAsProxy(t *testing.T) {
 		{"a client is its address", clientsAreAddresses},
 		{"a client's words about itself do not help", forgedIsIgnored},
 		{"a question that is too long gets no answer", longIsRefused},
+		{"no number of fields gets past", manyFieldsAreRefused},
 		{"a client's headers are seen by rules", headersAreSeen},
 		{"an error of the application's is its own", errorsAreTheirOwn},
 		{"a rule that denies all is a 403", barredIs403},

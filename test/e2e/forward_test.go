@@ -35,6 +35,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 		{"a client is its address", clientsAreAddresses},
 		{"a client's words about itself do not help", forgedIsIgnored},
 		{"a question that is too long is no dead edge", longIsRefused},
+		{"no number of fields gets past, or ends the proxy", manyFieldsAreRefused},
 		{"a client's headers are seen by rules", headersAreSeen},
 		{"an error of the application's is its own", errorsAreTheirOwn},
 		{"a rule that denies all is a 403", barredIs403},
@@ -143,7 +144,7 @@ func forgedIsIgnored(t *testing.T, s *site, _ passes) {
 			t.Errorf("with %s: %s: %v, want 429", name, value, got)
 		}
 	}
-	if line := s.withhold("GET /forged"); !strings.HasPrefix(line, "HTTP/1.1 429 ") {
+	if line := s.line("GET /forged", "Content-Length: 10\r\n"); !strings.HasPrefix(line, "HTTP/1.1 429 ") {
 		t.Errorf("with a body that does not come: %q, want 429", line)
 	}
 	// Nor is there a way to the edge's own questions, or past them.
@@ -174,6 +175,34 @@ func longIsRefused(t *testing.T, s *site, _ passes) {
 			got, err := s.try(a)
 			if err == nil && got.status < 400 || s.served.Load() != before {
 				t.Errorf("with %d bytes: %v, %v, want no answer of the application's", n, got, err)
+			}
+		}
+	}
+}
+
+// manyFieldsAreRefused asks with more fields than some proxies have room for in a question,
+// of as many names, and all of one.
+func manyFieldsAreRefused(t *testing.T, s *site, _ passes) {
+	fields := func(n int, name func(i int) int) string {
+		var all strings.Builder
+		for i := range n {
+			fmt.Fprintf(&all, "X-Field-%d: a\r\n", name(i))
+		}
+		return all.String()
+	}
+	names := map[string]func(i int) int{"of all names": func(i int) int { return i }, "of one name": func(int) int { return 0 }}
+	for of, name := range names {
+		if line := s.line("DELETE /fields", fields(70, name)); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Errorf("with 70 fields %s: %q, want 200", of, line)
+		}
+	}
+	s.spend(ask{target: "/fields"})
+	for of, name := range names {
+		for n := 1; n <= 300; n++ {
+			before := s.served.Load()
+			line := s.line("GET /fields", fields(n, name))
+			if denied := strings.HasPrefix(line, "HTTP/1.1 429 "); !denied && (n <= 70 || !strings.HasPrefix(line, "HTTP/1.1 4")) || s.served.Load() != before {
+				t.Errorf("with %d fields %s: %q, want 429, or above 70 a refusal, and the application not asked", n, of, line)
 			}
 		}
 	}

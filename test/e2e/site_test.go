@@ -159,9 +159,9 @@ func from(addr string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}, Timeout: patience}
 }
 
-// withhold asks with a body that it does not send, and returns the first line of the
-// answer.
-func (s *site) withhold(request string) string {
+// line asks with fields that are written as they are, each with its end, and nothing after
+// them, and returns the first line of the answer.
+func (s *site) line(request, fields string) string {
 	s.t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}, Timeout: patience}
 	c, err := dialer.Dial("tcp", s.proxy)
@@ -172,10 +172,10 @@ func (s *site) withhold(request string) string {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		s.t.Fatal(err)
 	}
-	fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 10\r\nConnection: close\r\n\r\n", request, s.proxy)
+	fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s\r\n", request, s.proxy, fields)
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
-		s.t.Fatalf("%s without its body: %v", request, err)
+		s.t.Fatalf("%s with %d more fields, and no body: %v", request, strings.Count(fields, "\n"), err)
 	}
 	return line
 }
