@@ -84,7 +84,7 @@ func compile(docs []parsed, mistakes []Mistake) (*limit.Set, error) {
 }
 
 // compiler compiles rules with all that the language of rules has.
-var compiler = limit.Options{Conditions: when.Compile}
+var compiler = limit.Options{Conditions: when.Compile, DescriptorLimits: true}
 
 // placed are the compiler's problems, those left out that follow from what
 // the reader told.

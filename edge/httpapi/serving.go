@@ -56,6 +56,9 @@ func (s *Surface) Serving() (Serving, error) {
 // Namespace finds the rules of a namespace; nil where there are none.
 func (s Serving) Namespace(name string) *limit.Namespace { return s.view.set.Namespace(name) }
 
+// DescriptorLimits is the set's.
+func (s Serving) DescriptorLimits() *limit.Namespace { return s.view.set.DescriptorLimits() }
+
 // Judge decides about a request made from one of the set's namespaces, and counts what
 // was decided. It waits for rights where a rule says so (strict_wait), and for nothing
 // else. The time is when the decision stood, for the next one.

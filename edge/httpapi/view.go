@@ -41,10 +41,17 @@ func (a *API) viewOf(set *limit.Set) *view {
 func (a *API) newView(set *limit.Set) *view {
 	rules := set.Rules()
 	v := &view{set: set, rules: make([]ruleView, len(rules)), namespaces: map[*limit.Namespace]*namespaceView{}}
-	for _, name := range set.Names() {
+	byName := map[string]*namespaceView{}
+	add := func(ns *limit.Namespace) {
 		nv := &namespaceView{}
-		nv.unmatched.namespace = name
-		v.namespaces[set.Namespace(name)] = nv
+		nv.unmatched.namespace = ns.Name
+		v.namespaces[ns], byName[ns.Name] = nv, nv
+	}
+	for _, name := range set.Names() {
+		add(set.Namespace(name))
+	}
+	if own := set.DescriptorLimits(); own != nil {
+		add(own)
 	}
 	for i, rule := range rules {
 		rv := &v.rules[i]
@@ -55,7 +62,7 @@ func (a *API) newView(set *limit.Set) *view {
 				rv.profiles = append(rv.profiles, p)
 			}
 		}
-		nv := v.namespaces[set.Namespace(rule.Namespace)]
+		nv := byName[rule.Namespace]
 		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow
 		nv.charges = nv.charges || rule.MaxDelay > 0 || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
 		nv.after = nv.after || rule.CountsAfter()

@@ -32,6 +32,8 @@ type Options struct {
 	// Conditions compiles the expressions of when:. Nil: a rule that has one
 	// is refused.
 	Conditions ConditionCompiler
+	// DescriptorLimits has a Set decide about limits that descriptors bring; see there.
+	DescriptorLimits bool
 }
 
 // Compile is the function of that name, with options.
@@ -53,6 +55,9 @@ func (o Options) Compile(docs ...Document) (*Set, []Problems) {
 	if failed {
 		return nil, all
 	}
+	if rules := func(d Document) bool { return d.Descriptors == nil }; o.DescriptorLimits && slices.ContainsFunc(docs, rules) {
+		c.descriptorLimits()
+	}
 	return c.set, nil
 }
 
@@ -73,6 +78,14 @@ func (c *compiler) problem(path, code, hint, format string, args ...any) {
 	c.report(Problem{Path: path, Code: code, Detail: fmt.Sprintf(format, args...), Hint: hint})
 }
 
+func newNamespace(name string) *Namespace {
+	ns := &Namespace{Name: name, slots: map[string]int{}}
+	for i, name := range fixedNames {
+		ns.slots[name] = i
+	}
+	return ns
+}
+
 // indexed is the path of a list's item.
 func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
@@ -87,10 +100,7 @@ func (c *compiler) report(p Problem) {
 
 func (c *compiler) document(doc *Document) {
 	c.doc = doc
-	c.ns = &Namespace{Name: doc.Namespace, slots: map[string]int{}}
-	for i, name := range fixedNames {
-		c.ns.slots[name] = i
-	}
+	c.ns = newNamespace(doc.Namespace)
 	switch {
 	case doc.Descriptors == nil && !nameForm.MatchString(doc.Namespace):
 		c.problem("namespace", "E101", `such as "acme": letters, digits, "_", "." and "-", at most 63`, "%q is not a name", doc.Namespace)

@@ -11,6 +11,17 @@ import (
 // descriptors makes rules of a tree, one for each limit in the order of the document,
 // and after them one for each unit that a descriptor may bring a limit of its own in.
 func (c *compiler) descriptors(doc *Document) {
+	c.set.namespaces[doc.Namespace] = c.tree(doc)
+}
+
+// descriptorLimits makes the rules of limits that descriptors bring to domains of rules.
+func (c *compiler) descriptorLimits() {
+	doc := Document{Namespace: "(descriptors)", Descriptors: &DescriptorSpec{}} // no name that rules may have
+	own := compiler{opts: c.opts, set: c.set, used: map[string]string{}, ns: newNamespace(doc.Namespace)}
+	c.set.descriptorLimits = own.tree(&doc)
+}
+
+func (c *compiler) tree(doc *Document) *Namespace {
 	g := grower{}
 	tree := &Descriptors{}
 	g.grow(&tree.root, doc.Descriptors, "")
@@ -28,7 +39,7 @@ func (c *compiler) descriptors(doc *Document) {
 	tree.rule, _ = c.ns.Slot(descriptorRule)
 	tree.key, _ = c.ns.Slot(descriptorKey)
 	c.ns.descriptors = tree
-	c.set.namespaces[doc.Namespace] = c.ns
+	return c.ns
 }
 
 // grower makes a tree, and the rules of its limits.

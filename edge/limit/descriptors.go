@@ -170,13 +170,14 @@ func (t *Descriptors) Ask(req *Request, l *DescriptorLimit, key string) {
 }
 
 // AskOverride makes a request one of a limit that a descriptor brings with it: so many
-// requests in a unit. It counts by all of its entries, apart from the limits of the tree.
-func AskOverride[E Entry](t *Descriptors, req *Request, entries []E, unit time.Duration, requests uint32) (known bool) {
+// requests in a unit. It counts by all of its entries, apart from the limits of the tree; and
+// by its domain, in those of Set.DescriptorLimits, which are all domains'.
+func AskOverride[E Entry](t *Descriptors, req *Request, domain string, entries []E, unit time.Duration, requests uint32) (known bool) {
 	at := slices.IndexFunc(DescriptorUnits, func(u DescriptorUnit) bool { return u.Length == unit })
 	if at < 0 {
 		return false
 	}
-	var key []byte
+	key := appendEscaped(nil, domain)
 	for _, e := range entries {
 		key = appendEntry(key, e.GetKey(), e.GetValue())
 	}

@@ -147,7 +147,7 @@ func TestDescriptorsAreAsked(t *testing.T) {
 		t.Fatalf("it meets %v, want k7 alone, by its entry", rules)
 	}
 	req.Reset()
-	if !AskOverride(ns.Descriptors(), req, pairs("k7=v"), time.Hour, 3) || AskOverride(ns.Descriptors(), req, pairs("k7=v"), time.Hour+1, 3) {
+	if !AskOverride(ns.Descriptors(), req, "", pairs("k7=v"), time.Hour, 3) || AskOverride(ns.Descriptors(), req, "", pairs("k7=v"), time.Hour+1, 3) {
 		t.Fatal("an hour is not known, or a little more is")
 	}
 	rules := req.Rules()

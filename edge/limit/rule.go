@@ -192,6 +192,8 @@ type Set struct {
 	warnings   []Problems
 	epoch      uint32 // that it was sealed with
 	unwritten  int    // rules that no document has: those of limits that descriptors bring
+
+	descriptorLimits *Namespace // nil: it was not asked for, or all namespaces have their own
 }
 
 // Namespace finds a namespace by name; nil where there is none.
@@ -201,6 +203,11 @@ func (s *Set) Namespace(name string) *Namespace {
 	}
 	return s.namespaces[name]
 }
+
+// DescriptorLimits is the namespace of limits that descriptors bring to domains of rules,
+// where Options asked for it, else nil; it has a tree of no limits, for AskOverride. It is
+// none of Names.
+func (s *Set) DescriptorLimits() *Namespace { return s.descriptorLimits }
 
 // Only is the namespace of a set that has exactly one, else nil: requests that
 // name none are meant for it.

@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -69,36 +68,46 @@ var units = []unit{
 	{rlsv3.RateLimitResponse_RateLimit_SECOND, typev3.RateLimitUnit_SECOND, time.Second},
 }
 
-// override has the rates that apply decide by the limit that a descriptor brings: those
-// over the window that it names. What was counted is judged by it.
-func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) error {
-	times := uint64(1)
-	if m := l.UnitMultiplier; m != nil {
-		times = uint64(m.Value)
-	}
+// windowOf is the window of a limit that a descriptor brings, and its unit, which it is so
+// many times; 0: it names none.
+func windowOf(l *rlv3.RateLimitDescriptor_RateLimitOverride) (times, length uint64) {
 	at := slices.IndexFunc(units, func(u unit) bool { return u.asked == l.Unit && u.asked != typev3.RateLimitUnit_UNKNOWN })
-	if at < 0 || times == 0 {
-		return fmt.Errorf("limit: %d times %v is no window (SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, once or more)", times, l.Unit)
+	if at < 0 {
+		return 0, 0
 	}
-	var windows []string
-	found := false
+	return max(1, uint64(l.UnitMultiplier.GetValue())), uint64(units[at].length)
+}
+
+// unitOf is the unit over which a limit that a descriptor brings counts by itself: so many
+// of its own, where that is one (60 seconds, 7 days), else one of its own, as the
+// reference, which heeds no multiple, has it; 0: it names none. There is no error: Envoy
+// would let the whole call pass, and what is beside it would not be counted.
+func unitOf(l *rlv3.RateLimitDescriptor_RateLimitOverride) time.Duration {
+	times, length := windowOf(l)
+	for _, u := range units {
+		if times > 0 && uint64(u.length)%times == 0 && uint64(u.length)/times == length {
+			return u.length
+		}
+	}
+	return time.Duration(length)
+}
+
+// override has the rates that apply decide by the limit that a descriptor brings: those
+// over the window that it names. What was counted is judged by it. False: there is none.
+func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) (found bool) {
+	times, length := windowOf(l)
 	for _, rule := range req.Rules() {
 		for _, rate := range rule.Rates {
-			if rate.PerRequest || rate.Lease > 0 {
+			if times == 0 || rate.PerRequest || rate.Lease > 0 {
 				continue
 			}
-			if window := httpapi.WindowOf(rate); uint64(window)%times == 0 && uint64(window)/times == uint64(units[at].length) {
+			if window := uint64(httpapi.WindowOf(rate)); window%times == 0 && window/times == length {
 				req.Override(rate.Policy, uint64(l.RequestsPerUnit))
 				found = true
-			} else {
-				windows = append(windows, limit.WindowName(window))
 			}
 		}
 	}
-	if !found && len(windows) > 0 {
-		return fmt.Errorf("limit: no rate that applies is over %d times %v: they are over %s", times, l.Unit, strings.Join(windows, ", "))
-	}
-	return nil
+	return found
 }
 
 // describe fills in a descriptor's status. Of a rule that is not shown it says no more

@@ -20,6 +20,10 @@
 // problem type of the body (temporary-reduced-capacity), by cut_off in dynamic_metadata, and
 // by the metric; /json answers it with 503.
 //
+// A limit that a descriptor brings takes the place of the rates' that apply over the same
+// window, else of the rules: it counts by its entries then, in windows of its unit since the
+// Unix epoch (a metadata limit of 5 an HOUR where rules have minutes, or where there are none).
+//
 // Values need not be UTF-8: Envoy copies those of headers as clients wrote them, and they
 // are counted byte for byte, as edge/httplimit counts them. That takes a server with
 // envoytext.ServerOption: any other refuses such a call before it gets here, and Envoy lets
@@ -111,19 +115,14 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 	c := calls.Get().(*call)
 	defer c.release()
 	c.serving, c.ns, c.now = serving, ns, s.surface.Now()
-	for i, d := range in.Descriptors { // before the first is charged
-		if tree != nil {
-			err = c.addByTree(tree, in, d)
-		} else {
-			err = c.add(in, d)
-		}
-		if err != nil {
-			s.surface.Refused()
-			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d].%v", i, err)
-		}
-	}
 	if tree != nil {
+		for _, d := range in.Descriptors {
+			c.addByTree(tree, in, d)
+		}
 		return c.decideByTree(ctx, tree, in), nil
+	}
+	for _, d := range in.Descriptors {
+		c.add(in, d)
 	}
 	return c.decide(ctx, in)
 }
@@ -209,20 +208,31 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
-// add makes the request of a descriptor.
-func (c *call) add(in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) error {
+// add makes the request of a descriptor. Of one that brings a limit which is none of the
+// rates' that apply, that limit is all that it meets.
+func (c *call) add(in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) {
 	req := c.ns.NewRequest()
-	c.reqs = append(c.reqs, req)
 	fill(req, d.Entries)
+	if l := d.Limit; l != nil && !override(req, l) {
+		if own := c.serving.DescriptorLimits(); own != nil {
+			brings := own.NewRequest()
+			if limit.AskOverride(own.Descriptors(), brings, c.ns.Name, d.Entries, unitOf(l), l.RequestsPerUnit) {
+				req, brings = brings, req
+			}
+			brings.Release()
+		}
+	}
+	c.reqs = append(c.reqs, req)
 	req.Trusted = true // who says what a request is, says what it costs
+	costs(req, in, d)
+}
+
+// costs has a request cost what the call says, or its descriptor.
+func costs(req *limit.Request, in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) {
 	req.Cost = uint64(in.HitsAddend)
 	if a := d.HitsAddend; a != nil {
 		req.Cost, req.Peek = a.Value, a.Value == 0
 	}
-	if l := d.Limit; l != nil {
-		return override(req, l)
-	}
-	return nil
 }
 
 // decide decides about all of them, in their order.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -240,47 +241,79 @@ func TestDenialIsTold(t *testing.T) {
 	}
 }
 
+const minute, hour = typev3.RateLimitUnit_MINUTE, typev3.RateLimitUnit_HOUR
+
+// bringing is a descriptor with a limit of its own: so many in so many units.
+func bringing(most uint32, unit typev3.RateLimitUnit, times uint32, entries ...string) *rlv3.RateLimitDescriptor {
+	d := of(entries...)
+	d.Limit = &rlv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: most, Unit: unit}
+	if times != 1 {
+		d.Limit.UnitMultiplier = wrapperspb.UInt32(times)
+	}
+	return d
+}
+
 // A limit that a descriptor brings is that of the rates over its window.
 func TestDescriptorsBringLimits(t *testing.T) {
 	rule := minutely("user", 3, "user")
 	rule.Rates = append(rule.Rates, limit.RateSpec{Name: "ten", Limit: 100, Per: 10 * time.Minute, Algorithm: "fixed_window"})
 	b := newBench(t, rule, minutely("free", 1, "free"))
-	with := func(most uint32, unit typev3.RateLimitUnit, times uint32, entries ...string) *rlv3.RateLimitDescriptor {
-		d := of(entries...)
-		d.Limit = &rlv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: most, Unit: unit}
-		if times != 1 {
-			d.Limit.UnitMultiplier = wrapperspb.UInt32(times)
-		}
-		return d
-	}
-	const minute = typev3.RateLimitUnit_MINUTE
-	out := b.ask(with(5, minute, 1, "user=u"))
+	out := b.ask(bringing(5, minute, 1, "user=u"))
 	if s := out.Statuses[0]; s.CurrentLimit.RequestsPerUnit != 5 || s.LimitRemaining != 4 {
 		t.Errorf("%v, want 4 left of 5", s)
 	}
-	if got := code(b.ask(with(1, minute, 1, "user=u"), of("user=u"), of("user=u"), of("user=u"))); got != "1 1001" {
+	if got := code(b.ask(bringing(1, minute, 1, "user=u"), of("user=u"), of("user=u"), of("user=u"))); got != "1 1001" {
 		t.Errorf("one a minute for one of them: %s, want 1 1001", got)
 	}
-	if got := code(b.ask(with(2, minute, 10, "user=w"), with(2, minute, 10, "user=w"), with(2, minute, 10, "user=w"))); got != "1 001" {
+	if got := code(b.ask(bringing(2, minute, 10, "user=w"), bringing(2, minute, 10, "user=w"), bringing(2, minute, 10, "user=w"))); got != "1 001" {
 		t.Errorf("two in ten minutes: %s, want 1 001", got)
 	}
-	if got := code(b.ask(with(0, minute, 1, "nobody=u"))); got != "0 0" {
-		t.Errorf("where no rule applies: %s, want 0 0", got)
+	if got := code(b.ask(bringing(0, hour, 1, "nobody=u"), bringing(0, hour, 1, "user=x"))); got != "0 00" {
+		t.Errorf("where nothing decides by it: %s, want 0 00", got)
 	}
-	for want, d := range map[string]*rlv3.RateLimitDescriptor{
-		"descriptors[1].limit: no rate that applies is over 1 times HOUR: they are over 1m, 10m": with(5, typev3.RateLimitUnit_HOUR, 1, "user=u"),
-		"descriptors[1].limit: 0 times MINUTE is no window":                                      with(5, minute, 0, "user=u"),
-		"descriptors[1].limit: 1 times UNKNOWN is no window":                                     with(5, typev3.RateLimitUnit_UNKNOWN, 1, "user=u"),
-		"descriptors[1].limit: 1 times 99 is no window":                                          with(5, 99, 1, "user=u"),
-		"descriptors[1].limit: no rate that applies is over 4294967295 times YEAR":               with(5, typev3.RateLimitUnit_YEAR, math.MaxUint32, "user=u"),
+}
+
+// A limit that no rate which applies is over decides by itself, and fails nothing.
+func TestDescriptorsBringLimitsOfTheirOwn(t *testing.T) {
+	set, problems := limit.Options{DescriptorLimits: true}.Compile(
+		limit.Document{Namespace: domain, Rules: []limit.RuleSpec{minutely("user", 3, "user"), minutely("descriptor", 1, "descriptor")}},
+		limit.Document{Namespace: "other", Rules: []limit.RuleSpec{minutely("user", 3, "user")}})
+	if set == nil {
+		t.Fatal(problems)
+	}
+	node, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.SetRules(set)
+	b := benchOver(t, node)
+	type call = []*rlv3.RateLimitDescriptor
+	for _, step := range []struct {
+		name, domain string
+		asks         call
+		want         string
+	}{
+		{"over another window than the rule's", domain, call{bringing(2, hour, 1, "user=u"), of("user=u"), bringing(2, hour, 1, "user=u"), bringing(2, hour, 1, "user=u")}, "1 0001 1,2,0,0"},
+		{"by all entries", domain, call{bringing(2, hour, 1, "user=u", "path=/"), bringing(1, hour, 1, "user=u")}, "1 01 1,0"},
+		{"in a domain of its own", "other", call{bringing(2, hour, 1, "user=u")}, "0 0 1"},
+		{"where no rule applies", domain, call{bringing(1, minute, 1, "nobody=u"), bringing(1, minute, 1, "nobody=u"), bringing(0, minute, 1, "none=u")}, "1 011 0,0,0"},
+		{"named as that by which it is found", domain, call{bringing(1, hour, 1, "descriptor=a"), of("descriptor=a"), of("descriptor=a")}, "1 001 0,0,0"},
+		{"what is no window is passed over", domain, call{bringing(0, typev3.RateLimitUnit_UNKNOWN, 1, "user=v"), bringing(0, 99, 1, "user=v"), of("user=v")}, "0 000 2,1,0"},
+		{"a multiple that is a unit", domain, call{bringing(1, typev3.RateLimitUnit_SECOND, 3600, "user=w"), bringing(1, hour, 1, "user=w"), bringing(9, minute, 0, "user=w")}, "1 010 0,0,8"},
+		{"a multiple that is none is of one", domain, call{bringing(1, hour, 5, "user=x"), bringing(1, hour, math.MaxUint32, "user=x")}, "1 01 0,0"},
+		{"it may cost more, and only be looked at", domain, call{{Entries: of("user=y").Entries, Limit: bringing(5, hour, 1).Limit, HitsAddend: wrapperspb.UInt64(3)}, {Entries: of("user=y").Entries, Limit: bringing(5, hour, 1).Limit, HitsAddend: wrapperspb.UInt64(0)}}, "0 00 2,2"},
 	} {
-		_, err := b.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("free=f"), d}})
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want invalid argument: %s", err, want)
+		out, err := b.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: step.domain, Descriptors: step.asks})
+		if err != nil || leftOf(out) != step.want {
+			t.Errorf("%s: %v, %v, want %s", step.name, leftOf(out), err, step.want)
 		}
 	}
-	if got := code(b.ask(of("free=f"))); got != "0 0" {
-		t.Errorf("%s: what was refused was charged", got)
+	out := b.ask(bringing(2, hour, 1, "user=z"))
+	if l := out.Statuses[0].CurrentLimit; l.RequestsPerUnit != 2 || l.Unit != rlsv3.RateLimitResponse_RateLimit_HOUR || out.Statuses[0].DurationUntilReset.Seconds != 3585 {
+		t.Errorf("%v, want 2 in the hour that ends in 3585 s", out.Statuses[0])
+	}
+	if set.Written() != 3 || len(set.Names()) != 2 || set.Namespace("(descriptors)") != nil {
+		t.Errorf("%d rules, namespaces %v, want those that are written", set.Written(), set.Names())
 	}
 }
 

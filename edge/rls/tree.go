@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
@@ -24,28 +22,18 @@ import (
 
 // addByTree makes the request of a descriptor; one that meets no limit of the tree meets
 // no rule.
-func (c *call) addByTree(tree *limit.Descriptors, in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) error {
+func (c *call) addByTree(tree *limit.Descriptors, in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) {
 	req := c.ns.NewRequest()
 	c.reqs = append(c.reqs, req)
-	req.Cost = uint64(in.HitsAddend)
-	if a := d.HitsAddend; a != nil {
-		req.Cost, req.Peek = a.Value, a.Value == 0
+	costs(req, in, d)
+	if d.Limit != nil {
+		if unit := unitOf(d.Limit); limit.AskOverride(tree, req, "", d.Entries, unit, d.Limit.RequestsPerUnit) {
+			c.met, c.keys = append(c.met, &limit.DescriptorLimit{Requests: d.Limit.RequestsPerUnit, Unit: unit}), append(c.keys, "")
+			return
+		}
 	}
-	if d.Limit == nil {
-		met, key := limit.FindDescriptor(tree, d.Entries)
-		c.met, c.keys = append(c.met, met), append(c.keys, key)
-		return nil
-	}
-	at := slices.IndexFunc(units, func(u unit) bool { return u.asked == d.Limit.Unit && u.asked != typev3.RateLimitUnit_UNKNOWN })
-	switch {
-	case at < 0:
-		return fmt.Errorf("limit: %v is no unit (SECOND, MINUTE, HOUR, DAY, MONTH or YEAR)", d.Limit.Unit)
-	case d.Limit.UnitMultiplier != nil && d.Limit.UnitMultiplier.Value != 1:
-		return fmt.Errorf("limit: %d times %v is not served for domains of envoyproxy/ratelimit's files: one unit is", d.Limit.UnitMultiplier.Value, d.Limit.Unit)
-	}
-	limit.AskOverride(tree, req, d.Entries, units[at].length, d.Limit.RequestsPerUnit)
-	c.met, c.keys = append(c.met, &limit.DescriptorLimit{Requests: d.Limit.RequestsPerUnit, Unit: units[at].length}), append(c.keys, "")
-	return nil
+	met, key := limit.FindDescriptor(tree, d.Entries)
+	c.met, c.keys = append(c.met, met), append(c.keys, key)
 }
 
 // replace leaves out the limits that others of the call take the place of.

@@ -13,9 +13,6 @@ import (
 	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -177,19 +174,13 @@ func TestTreesTakeLimits(t *testing.T) {
 	if got := leftOf(b.ask(of("user=u"))); got != "0 0 0" {
 		t.Errorf("without it %s, want 0 0 0", got)
 	}
-	multiple := brings(2, hour, "user=u")
-	multiple.Limit.UnitMultiplier = wrapperspb.UInt32(2)
-	for want, d := range map[string]*rlv3.RateLimitDescriptor{
-		"descriptors[1].limit: UNKNOWN is no unit":         brings(1, typev3.RateLimitUnit_UNKNOWN, "user=u"),
-		"descriptors[1].limit: 2 times HOUR is not served": multiple,
-	} {
-		_, err := b.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("user=v"), d}})
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want invalid argument: %s", err, want)
-		}
+	// What is no unit is passed over, and so is a multiple that is none.
+	odd := brings(2, typev3.RateLimitUnit_UNKNOWN, "user=v")
+	if got := leftOf(b.ask(odd, of("user=v"))); got != "0 00 0,0" {
+		t.Errorf("over no unit %s, want the tree's, 0 00 0,0", got)
 	}
-	if got := leftOf(b.ask(of("user=v"))); got != "0 0 0" {
-		t.Errorf("%s: what was refused was charged", got)
+	if got := leftOf(b.ask(bringing(2, minute, 60, "user=w"), bringing(2, hour, 1, "user=w"), bringing(2, hour, 7, "user=w"))); got != "1 001 1,0,0" {
+		t.Errorf("over 60 minutes, and over an hour twice: %s, want 1 001 1,0,0", got)
 	}
 }
 
