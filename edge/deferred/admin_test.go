@@ -48,7 +48,8 @@ func TestAdmin(t *testing.T) {
 		{"DELETE", "/admin/v1/deferred/dead/" + one, 404, "among the dead"},
 		{"DELETE", "/admin/v1/deferred/dead/*", 404, "no such"},
 		{"POST", "/admin/v1/deferred/dead/" + two + "/revive", 200, `"id":"`},
-		{"POST", "/admin/v1/deferred/dead/" + two + "/revive", 404, "among the dead"},
+		{"POST", "/admin/v1/deferred/dead/" + two + "/revive", 200, `"id":"`}, // the same
+		{"POST", "/admin/v1/deferred/dead/" + one + "/revive", 404, "among the dead"},
 		{"GET", "/admin/v1/deferred", 200, `{"dead":0,"waiting":1}`},
 	} {
 		if w := get(h, call(tt.method, tt.target, "")); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.says) {

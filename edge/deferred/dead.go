@@ -70,23 +70,30 @@ func (q *Queue) letter(ctx context.Context, id string) (*Request, jetstream.Stre
 }
 
 // Revive has a dead request wait once more, under a new id, which it returns: it has as
-// long to wait as it had at first, and all tries. Its Idempotency-Key stays.
+// long to wait as it had at first, and all tries. Its Idempotency-Key stays. Of several who
+// do it, at once or one after the other, all get the same id, and it waits once.
 func (q *Queue) Revive(ctx context.Context, id string) (string, error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
+	again := idOf("revive", id)
 	r, stream, sequence, err := q.letter(ctx, id)
+	if errors.Is(err, ErrUnknown) {
+		if _, known := q.Status(ctx, again); known == nil {
+			return again, nil
+		}
+	}
 	if err != nil {
 		return "", err
 	}
 	r.Expires = q.cfg.Now().Add(r.Expires.Sub(r.Accepted))
-	r.ID = NewID()
-	if err := q.Put(ctx, r); err != nil {
+	r.ID = again
+	if _, err := q.PutOnce(ctx, r); err != nil {
 		return "", err
 	}
-	if err := stream.DeleteMsg(ctx, sequence); err != nil {
-		return r.ID, unavailable("forget the dead letter "+id, err)
+	if err := stream.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // that is another who was first
+		q.log.Warn("a dead letter that waits once more is among the dead still: forget it, or revive it again, which does no more", "id", id, "again", again, "err", err)
 	}
-	return r.ID, nil
+	return again, nil
 }
 
 // Forget throws a dead letter away.

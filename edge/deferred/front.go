@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -201,8 +200,7 @@ func part(of time.Duration, cost, limit uint64) time.Duration {
 	return time.Duration(min(float64(of)*float64(cost)/float64(limit), float64(retryMost)))
 }
 
-// mayWait says that a request may be done later. A key that its Connection names goes no
-// further than here (RFC 9110, section 7.6.1), and is none.
+// mayWait says that a request may be done later.
 func mayWait(r *http.Request) bool {
 	switch {
 	case r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "":
@@ -210,7 +208,7 @@ func mayWait(r *http.Request) bool {
 	case idempotent(r.Method):
 		return true
 	}
-	return r.Header.Get(IdempotencyKey) != "" && !slices.ContainsFunc(nominated(r.Header), func(name string) bool { return strings.EqualFold(name, IdempotencyKey) })
+	return clientKey(r) != ""
 }
 
 // takes has a request that may wait read, if there is somebody to keep it.
@@ -291,11 +289,12 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 	}
 	queue, err := f.open()
 	wait := &Request{ID: NewID(), Tenant: p.tenant, Client: r.RemoteAddr, HTTP: r, Body: p.body}
+	var first *Status // of the same request, where it waits already
 	if err == nil && !f.mayAsk(queue) {
 		err = ErrUnavailable // which was told
 	} else if err == nil {
 		wait.Expires = queue.cfg.Now().Add(p.wait)
-		if err = queue.Put(r.Context(), wait); !errors.Is(err, ErrUnavailable) {
+		if first, err = f.keep(r.Context(), queue, wait); !errors.Is(err, ErrUnavailable) {
 			f.asks.Store(0)
 		} else if r.Context().Err() == nil && f.asks.Swap(time.Now().Add(pullWait).UnixNano()) == 0 {
 			f.log.Warn("denied requests do not wait until JetStream answers", "err", err)
@@ -305,17 +304,24 @@ func (f *Front) deferred(w http.ResponseWriter, r *http.Request, p *passage) boo
 	if why == resultFull {
 		f.full.was(p.tenant, time.Now())
 	}
+	if why == resultKept && first != nil {
+		why = resultAgain
+	}
 	if f.cfg.Metrics.requests[why].Inc(); why == resultMalformed {
 		f.log.Warn("a denied request does not wait", "err", err)
 	}
-	if why != resultKept {
+	if err != nil {
 		return false
+	}
+	state := Queued
+	if first != nil {
+		state, wait.Expires = first.State, first.Expires
 	}
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Location", StatusPath+wait.ID)
 	writeJSON(w, http.StatusAccepted, map[string]any{
-		"id": wait.ID, "state": Queued, "status_url": StatusPath + wait.ID, "expires": wait.Expires.UTC(),
+		"id": wait.ID, "state": state, "status_url": StatusPath + wait.ID, "expires": wait.Expires.UTC(),
 	})
 	return true
 }

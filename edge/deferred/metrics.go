@@ -8,6 +8,7 @@ type result uint8
 
 const (
 	resultKept result = iota
+	resultAgain
 	resultLarge
 	resultLate
 	resultMemory
@@ -17,7 +18,7 @@ const (
 	results
 )
 
-var resultNames = [results]string{"kept", "large", "late", "memory", "full", "away", "malformed"}
+var resultNames = [results]string{"kept", "again", "large", "late", "memory", "full", "away", "malformed"}
 
 // Metrics counts what a Front has wait, and how much room there is for what became of it.
 type Metrics struct {
@@ -43,7 +44,7 @@ func (m *Metrics) troubled(why string) {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_deferred_requests_total",
-		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
+		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), told again (again: 202) what waits already under their Idempotency-Key, or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
 	}, []string{"result"})
 	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillgate_deferred_queue_trouble",

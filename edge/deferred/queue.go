@@ -219,7 +219,11 @@ func (q *Queue) bounded(ctx context.Context) (context.Context, context.CancelFun
 // Put keeps a request, which is dead when it expires, at the latest Config.Longest from
 // now. It is kept when Put returns nil; else it is not, but where JetStream did not answer
 // (ErrUnavailable) and could not be told to forget it either: then it is a dead letter.
-func (q *Queue) Put(ctx context.Context, r *Request) error {
+func (q *Queue) Put(ctx context.Context, r *Request) error { return q.put(ctx, r, false) }
+
+// put is Put; or, once, that of one of several who put the same request, at once maybe: what
+// cannot be noted is not taken back then, and a dead letter, if none of the others notes it.
+func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	if !validID(r.ID) {
 		return fmt.Errorf("deferred: id %q: want one of NewID", r.ID)
 	}
@@ -247,11 +251,15 @@ func (q *Queue) Put(ctx context.Context, r *Request) error {
 		return refusal("keep "+r.ID, err)
 	}
 	status := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires, Updated: now}
-	if _, err = q.statuses.Create(ctx, r.ID, status.encoded()); err != nil {
+	switch _, err = q.statuses.Create(ctx, r.ID, status.encoded()); {
+	case err == nil:
+		return nil
+	case once && errors.Is(err, jetstream.ErrKeyExists):
+		return errAgain
+	case !once:
 		q.withdraw(r.ID, ack.Sequence)
-		return refusal("note "+r.ID, err)
 	}
-	return nil
+	return refusal("note "+r.ID, err)
 }
 
 // withdraw takes a request back whose client is told that it is not kept. Where it fails

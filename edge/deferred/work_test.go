@@ -92,8 +92,11 @@ func TestFailuresAreReported(t *testing.T) {
 	if s := becomes(t, q, again, Done); s.Status != http.StatusNotFound {
 		t.Errorf("%+v, want done with 404", s)
 	}
-	if _, err := q.Revive(t.Context(), id); !errors.Is(err, ErrUnknown) {
-		t.Errorf("revived twice: %v, want ErrUnknown", err)
+	if twice, err := q.Revive(t.Context(), id); err != nil || twice != again {
+		t.Errorf("revived twice: %s, %v; want %s again", twice, err, again)
+	}
+	if _, err := q.Revive(t.Context(), NewID()); !errors.Is(err, ErrUnknown) {
+		t.Errorf("none: %v, want ErrUnknown", err)
 	}
 	mu.Lock()
 	if !slices.Equal(keys, []string{id, id, id}) {
