@@ -359,7 +359,7 @@ func (r *reader) deferral(d *limit.DeferSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
 			{"for", "", r.some(&d.For, "E317", "1s to 168h, such as 1h")},
-			{"methods", "", r.someTexts(&d.Methods, "leave it out: all that may be done twice")},
+			{"methods", "", r.someTexts(&d.Methods, "leave it out: all that have an Idempotency-Key")},
 		})
 	}
 }

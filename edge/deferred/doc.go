@@ -17,8 +17,13 @@
 // A request is done once, or reported dead. That is at the upstream's door: a worker that
 // dies between the upstream's answer and the note of it leaves the next one no way to know,
 // and it is sent again, with the same Idempotency-Key. So nothing is deferred but what may
-// be done twice: methods that HTTP calls idempotent (RFC 9110, section 9.2.2), and others
-// only with an Idempotency-Key of the client's own, which the upstream is to heed.
+// be done twice: requests with an Idempotency-Key of the client's own, which the upstream is
+// to heed, and, where a rule names them, methods that HTTP calls idempotent (RFC 9110, section
+// 9.2.2). A client that sends its key again while that waits is told of the first; see sameID.
+//
+// What waits is overtaken: a request that comes later and finds room is done at once, so that
+// an older PUT may be done after a newer one, and stand. Idempotent says nothing of that. To
+// have later ones wait behind it each request would have to ask JetStream first, at every edge.
 //
 // While its worker lives, and JetStream hears of it, it is that one's alone: none waits for a
 // worker that is busy, and one whose status says that it is running, and was written less

@@ -24,7 +24,7 @@ const DefaultBody = 512 << 10
 // deny wait, where the rule that denies says so (on_limit: {defer: ...}), and does it
 // later. The site denies with 429 and Retry-After, and calls Denied and Admitted. What HTTP
 // does not call idempotent waits with an Idempotency-Key of its own alone, whatever a rule
-// says.
+// says, and so does all else where the rule does not name its method.
 type Front struct {
 	site  http.Handler
 	cfg   FrontConfig
@@ -151,7 +151,7 @@ func Denied(r *http.Request, req *limit.Request, d *limit.Decision) {
 		p.by = limitOf(req, d)
 		return
 	}
-	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !mayWait(r) {
+	if p == nil || p.front == nil || d.Rule == nil || d.Rule.Defers(r.Method) <= 0 || !mayWait(r, len(d.Rule.Defer.Methods) > 0) {
 		return
 	}
 	p.tenant = d.Rule.Namespace + " " + d.Rule.Name + " " + d.Rule.KeyText(req)
@@ -200,15 +200,15 @@ func part(of time.Duration, cost, limit uint64) time.Duration {
 	return time.Duration(min(float64(of)*float64(cost)/float64(limit), float64(retryMost)))
 }
 
-// mayWait says that a request may be done later.
-func mayWait(r *http.Request) bool {
-	switch {
-	case r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "":
+// mayWait says that a request may be done later: it has a key of its client's, by whom it may
+// be done twice, or is of a method that HTTP lets be done twice, and that its rule names. Not
+// without the rule's word: what waits may be done after a later request that found room, and a
+// PUT then undoes what that wrote.
+func mayWait(r *http.Request, named bool) bool {
+	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" {
 		return false
-	case idempotent(r.Method):
-		return true
 	}
-	return clientKey(r) != ""
+	return clientKey(r) != "" || named && idempotent(r.Method)
 }
 
 // takes has a request that may wait read, if there is somebody to keep it.

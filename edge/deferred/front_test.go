@@ -38,6 +38,9 @@ func (u *upstream) all() []string {
 	return append([]string(nil), u.seen...)
 }
 
+// all are the methods that a rule names which lets all wait that may.
+var all = []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH", "CONNECT"}
+
 // site is an upstream behind the proxy, which lets one request pass in so long, of each
 // client, and has others wait: but for those of /no, which no rule lets wait.
 func site(t testing.TB, per time.Duration, u http.Handler) http.Handler {
@@ -46,7 +49,7 @@ func site(t testing.TB, per time.Duration, u http.Handler) http.Handler {
 		return limit.RuleSpec{Name: name, Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}, Match: limit.MatchSpec{Path: paths}}
 	}
 	waits, no := rule("per-client"), rule("no", "/no")
-	waits.OnLimit.Defer.For, no.Priority = time.Hour, 1
+	waits.OnLimit.Defer, no.Priority = limit.DeferSpec{For: time.Hour, Methods: all}, 1
 	return behind(t, u, waits, no)
 }
 
@@ -149,6 +152,32 @@ func TestWhatMayNotWait(t *testing.T) {
 	j.server.Shutdown()
 	if w := get(f, call("PUT", "/", "x")); w.Code != http.StatusTooManyRequests {
 		t.Errorf("without JetStream: %d %s, want 429", w.Code, w.Body)
+	}
+}
+
+// Where a rule names no methods what has no key does not wait: it might be done after a later
+// one that undid it.
+func TestUnnamedWaitByTheirKey(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Timeout: 5 * time.Second})
+	for _, tt := range []struct {
+		methods   []string
+		method    string
+		key, want int
+	}{
+		{nil, "PUT", 202, 429}, {nil, "GET", 202, 429}, {nil, "POST", 202, 429},
+		{[]string{"PUT"}, "PUT", 202, 202}, {[]string{"PUT"}, "DELETE", 429, 429}, {[]string{"POST"}, "POST", 202, 429},
+	} {
+		rule := limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}}
+		rule.OnLimit.Defer = limit.DeferSpec{For: time.Hour, Methods: tt.methods}
+		f := front(q, behind(t, &upstream{}, rule), 0)
+		get(f, call("GET", "/", "")) // uses the limit up
+		if w := get(f, call(tt.method, "/", "x")); w.Code != tt.want {
+			t.Errorf("%s where %v are named: %d %s, want %d", tt.method, tt.methods, w.Code, w.Body, tt.want)
+		}
+		if w := get(f, call(tt.method, "/", "x", IdempotencyKey, "k")); w.Code != tt.key {
+			t.Errorf("%s with a key where %v are named: %d %s, want %d", tt.method, tt.methods, w.Code, w.Body, tt.key)
+		}
 	}
 }
 

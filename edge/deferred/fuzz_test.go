@@ -33,7 +33,7 @@ func FuzzFront(f *testing.F) {
 	j := newJet(f)
 	q := j.queue(j.connect(), Config{Bytes: 4 << 20})
 	rule := limit.RuleSpec{Name: "all", Rates: []limit.RateSpec{{Limit: 1, Per: 24 * time.Hour}}}
-	rule.OnLimit.Defer.For = time.Hour
+	rule.OnLimit.Defer = limit.DeferSpec{For: time.Hour, Methods: all}
 	node, err := edge.Local(rule)
 	if err != nil {
 		f.Fatal(err)

@@ -122,7 +122,7 @@ type OnLimitSpec struct {
 // DeferSpec lets denied requests wait for room, where a proxy keeps them: see edge/deferred.
 type DeferSpec struct {
 	For     time.Duration // they wait for so long at the most; 0: none waits
-	Methods []string      // that may; none: all that may be done twice
+	Methods []string      // that may, with an Idempotency-Key or without; none: any, with one
 }
 
 // Problem is one mistake in a document.

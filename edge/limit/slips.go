@@ -26,10 +26,6 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	if s := spec.OnLimit.Status; s >= 500 && s < 600 {
 		c.warn(path+".on_limit.status", "W234", "429", "%d is how faults are told: by it clients and proxies take a limit for an outage, and some try again at once, or elsewhere", s)
 	}
-	if reads := []string{"GET", "HEAD"}; r.Defer.For > 0 && len(r.Defer.Methods) == 0 &&
-		(len(spec.Match.Methods) == 0 || slices.ContainsFunc(spec.Match.Methods, func(m string) bool { return slices.Contains(reads, m) })) {
-		c.warn(path+".on_limit.defer", "W235", "methods: [PUT, DELETE], or GET among them if reading does something", "GET and HEAD wait, too: they are done later for nothing, as nobody gets the answer")
-	}
 	c.cutFromNobody(path, spec, r)
 	c.tiersApart(path, r)
 	c.tiersTogether(path, spec, r)
