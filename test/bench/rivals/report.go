@@ -6,10 +6,14 @@ import (
 	"time"
 )
 
+// beside says where the services stand that are no Go library, which readers look for here.
+const beside = "What a whole call costs a server, beside envoyproxy/ratelimit and its Redis, gubernator, and a handler that decides nothing, is in [WIRE.md](WIRE.md)."
+
 // write prints the findings as Markdown.
 func (f *findings) write(w io.Writer, about surroundings, o options) {
 	fmt.Fprintf(w, "# Benchmarks: edge.Check beside other Go limiters\n\n")
 	fmt.Fprintf(w, "Written by `%s`, which tells in its package comment how it measures. Shared machines are noisy: ratios within a run count, absolute figures are context. A missed target stays here until it is met.\n\n", about.command)
+	fmt.Fprintf(w, "%s\n\n", beside)
 	fmt.Fprintf(w, "- machine: %s\n- commit: %s; %s\n- %s, took %v; load average %s before, %s after; with two goroutines the harness alone got %.2f processors\n- Zipf s = %g over shuffled ranks, %d requests drawn; medians of %d rounds of %v, contestants in turn\n\n",
 		about.machine, about.commit, about.goVersion, about.started.UTC().Format(time.DateTime+" UTC"), f.took.Round(time.Second), about.loadBefore, about.loadAfter, f.processors(),
 		o.exponent, o.draws, o.rounds, o.round)

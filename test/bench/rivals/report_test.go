@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -23,6 +25,22 @@ func TestPartsAddUp(t *testing.T) {
 	for _, want := range []string{"harness | 3 |", "(1 k keys) | 157 |", "1 k keys) | 47 |", "for them | 90 |", "go-limiter is 154 ns", "alone are 207 ns"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, report.String())
+		}
+	}
+}
+
+// The report that is kept says, as the next will, where the services are that it leaves out.
+func TestReportNamesTheOthers(t *testing.T) {
+	kept, err := os.ReadFile(filepath.Join("..", "RESULTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(kept), beside+"\n") {
+		t.Errorf("RESULTS.md does not say %q", beside)
+	}
+	for _, name := range []string{"envoyproxy/ratelimit", "gubernator", "WIRE.md"} {
+		if !strings.Contains(beside, name) {
+			t.Errorf("%q does not name %s", beside, name)
 		}
 	}
 }
