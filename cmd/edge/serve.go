@@ -166,7 +166,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
 	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
 	nodes.Go("admin listener", func(ctx context.Context) error {
-		return httpapi.NewServer(adminHandler(api.Admin(reg), waiting), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
+		return httpapi.NewServer(httpapi.Local(adminHandler(api.Admin(reg), waiting)), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
 	})
 	nodes.Go("watch degraded", func(ctx context.Context) error {
 		return tellDegraded(ctx, node, nodeConfig.Regions > 0 || nodeConfig.Edges > 0, log)

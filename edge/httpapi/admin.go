@@ -10,7 +10,7 @@ import (
 
 // Admin is the handler of the admin listener: /metrics, /healthz, /readyz,
 // /v1/explain, /v1/decisions/{id}, /admin/v1/capacity/{name} and /debug/pprof/. It asks
-// nobody who they are, and so belongs on a loopback address or a unix socket.
+// nobody who they are, and so belongs on a loopback address or a unix socket, behind Local.
 func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))

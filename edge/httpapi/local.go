@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,30 +13,20 @@ import (
 // made to lead there reads the answers, too. What such a request says of itself is believed,
 // as browsers do not let pages choose it; it is no wall against other programs.
 //
-// Heeded are requests for an address, for a name of this machine's (localhost), and for the
-// host of listen, as in the settings ("admin.internal:9090"); and of those none that come from
-// a page of another origin. Addresses are heeded whatever they are: nobody can make a name of
-// one. On a unix socket, which no page reaches, any name will do.
-func Local(h http.Handler, listen string) http.Handler {
-	if strings.HasPrefix(listen, unixPrefix) {
-		return h
-	}
-	own, _, _ := net.SplitHostPort(listen)
+// Heeded are requests for an address, as nobody can have a name lead to himself and call it
+// one, or for localhost; and of these none that come from a page of another origin.
+func Local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host := hostname(r.Host); !heeded(host, own) {
-			forbid(w, fmt.Sprintf("host %q is no address, nor localhost, nor the name that this listener has (%s)", host, listen), "ask by the address")
-			return
+		why := foreign(r)
+		if host := hostname(r.Host); !local(host) {
+			why = "host " + short(host) + " is neither an address nor localhost: ask by one of these"
 		}
-		if origin := foreign(r); origin != "" {
-			forbid(w, origin, "ask with a program of your own, such as curl: pages of other origins may not")
+		if why != "" {
+			writeProblem(w, &problem{status: http.StatusForbidden, detail: why})
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-func forbid(w http.ResponseWriter, what, hint string) {
-	writeProblem(w, &problem{status: http.StatusForbidden, detail: what, hint: hint})
 }
 
 // hostname is the host of one with a port or without.
@@ -49,24 +38,21 @@ func hostname(hostport string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// heeded says that a host is meant by who asks for it, or that nobody named any (HTTP/1.0).
-func heeded(host, own string) bool {
+// local says that a host is an address or localhost, or that none is named (HTTP/1.0).
+func local(host string) bool {
 	_, err := netip.ParseAddr(host)
-	return err == nil || host == "" || own != "" && strings.EqualFold(host, own) ||
-		strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
+	return err == nil || host == "" || strings.EqualFold(host, "localhost")
 }
 
-// foreign says by what a request is one of a page of another origin; "": it is none.
+// foreign says why a request is one of a page of another origin; "": it is none.
 func foreign(r *http.Request) string {
+	const hint = ": pages of other origins may ask nothing here; ask with a program, such as curl"
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
-		return "Sec-Fetch-Site: " + site
+		return "Sec-Fetch-Site is " + site + hint
 	}
 	origin := r.Header.Get("Origin")
-	if origin == "" {
+	if u, err := url.Parse(origin); origin == "" || err == nil && u.Host == r.Host && u.Host != "" {
 		return ""
 	}
-	if u, err := url.Parse(origin); err == nil && u.Host == r.Host && u.Host != "" {
-		return ""
-	}
-	return fmt.Sprintf("origin %q is not this listener", origin)
+	return "origin " + short(origin) + " is not this listener's" + hint
 }

@@ -1,6 +1,7 @@
 // Package adminapi is the aggregator's admin listener: health, readiness,
 // metrics, profiles, what audits found of late, and what limits admitted in truth.
-// It asks nobody who they are, so it belongs on a loopback address.
+// It asks nobody who they are, so it belongs on a loopback address,
+// behind httpapi.Local.
 package adminapi
 
 import (

@@ -82,6 +82,7 @@ func TestRulesReload(t *testing.T) {
 	}
 	awaitMetric(t, 2*time.Second, e.Admin, failures, 2)
 	ask(false, 9, 0)
+	heedsNoPage(t, e.Admin)
 }
 
 // TestAggregatorFollowsRules: it tells the truth of the rules that it is given, and of
@@ -119,6 +120,27 @@ func TestAggregatorFollowsRules(t *testing.T) {
 	rewrite(limited(8))
 	a.Signal(syscall.SIGHUP)
 	proc.Until(t, 5*time.Second, tells("8"))
+	heedsNoPage(t, a.Admin)
+}
+
+// heedsNoPage asks an admin listener as a page does whose name was made to lead there.
+func heedsNoPage(t *testing.T, admin string) {
+	t.Helper()
+	for _, path := range []string{"/metrics", "/healthz", "/admin/v1/regions", "/debug/pprof/"} {
+		r, err := http.NewRequest("GET", admin+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "evil.example"
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden {
+			t.Errorf("%s for evil.example: %s, want 403", path, res.Status)
+		}
+	}
 }
 
 // TestEnvoyRulesAreWarnedOf: what edge validate tells of files of envoyproxy/ratelimit an
