@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
@@ -111,6 +112,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	}
 	out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: nothing here goes by it
 	out.URL.User = nil
+	if pr.In.Method == http.MethodOptions && pr.In.URL.Path == "*" && strings.Trim(p.cfg.Upstream.Path, "/") == "" {
+		out.URL.Opaque = "*" // of the server, and no path (RFC 9110, section 7.1)
+	}
 	if !p.cfg.UpstreamHost {
 		out.Host = pr.In.Host
 	}

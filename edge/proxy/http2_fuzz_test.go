@@ -247,7 +247,7 @@ func FuzzHTTP2(f *testing.F) {
 		asked := host.Load()
 		c.Write(more)
 		c.end()
-		// Another's: it was refused, or net/http itself answered ("OPTIONS *").
+		// Another's: it was refused.
 		if asked != nil && asked.number == fmt.Sprint(inputs) && asked.host != authority && authority != "" {
 			t.Errorf("the upstream was asked for %q, want %q", asked.host, authority)
 		}

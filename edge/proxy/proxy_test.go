@@ -223,6 +223,25 @@ func TestWhatIsNoRequestToAnUpstream(t *testing.T) {
 	}
 }
 
+// OPTIONS of the server itself is counted and passed on as it is, and answered by nobody else.
+func TestOptionsOfTheServer(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Target", r.Method+" "+r.RequestURI)
+	}, options{}, hourly(1))
+	for i, want := range []int{200, 429} {
+		c := s.dial()
+		c.write("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n")
+		if got := c.response(); got.StatusCode != want || (got.Header.Get("X-Target") == "OPTIONS *") != (want == 200) || got.Header["Ratelimit"] == nil {
+			t.Errorf("request %d: %d %v, want %d", i, got.StatusCode, got.Header, want)
+		}
+	}
+	if n := s.served.Load(); n != 1 {
+		t.Errorf("the upstream saw %d, want one", n)
+	}
+	s.result("answered", 1)
+	s.result("limited", 1)
+}
+
 // Rules that count certain answers see the upstream's status, and what stands for none.
 func TestCountWhenByTheUpstreamsStatus(t *testing.T) {
 	rule := limit.RuleSpec{Name: "failures", CountWhen: `int(attr("response.status")) in [401, 502]`, Rates: []limit.RateSpec{{Limit: 2, Per: time.Hour}}}

@@ -42,6 +42,8 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelWarn),
 		Protocols:         new(http.Protocols),
+		// "OPTIONS *" is asked about, counted and passed on, as all else.
+		DisableGeneralOptionsHandler: true,
 	}
 	server.Protocols.SetHTTP1(true)
 	serve := server.Serve

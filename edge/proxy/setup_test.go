@@ -59,10 +59,12 @@ type options struct {
 func newSite(t testing.TB, upstream http.HandlerFunc, o options, rules ...limit.RuleSpec) *site {
 	t.Helper()
 	s := &site{t: t}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.served.Add(1)
 		upstream(w, r)
 	}))
+	server.Config.DisableGeneralOptionsHandler = true
+	server.Start()
 	t.Cleanup(server.Close)
 	return s.before(server.URL, o, rules...)
 }
