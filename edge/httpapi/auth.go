@@ -64,6 +64,7 @@ func parseAuthOptions(query string) (o authOptions, bad *inputError) {
 
 // auth answers /v1/auth, which proxies ask before they pass a request on.
 func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
+	skim(w, r)
 	options, bad := parseAuthOptions(r.URL.RawQuery)
 	if bad != nil {
 		a.refuseDecision(w, bad)
