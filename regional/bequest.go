@@ -3,7 +3,9 @@ package regional
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/sync"
 )
@@ -12,10 +14,15 @@ import (
 // for before the cut. So it notes that with the key in the store's list, for whoever takes
 // the lane: in front of the shape, as a field of its message that builds of before pass
 // over. Its first two bytes tell which regions are meant, and then there are two for each,
-// by their nodes: its part in 65535ths, 0 of one that is not cut off.
+// by their nodes: its part in 65535ths, 0 of one that is not cut off. The next field is
+// when that became so, in ms since 1970: a store may list a key with more than one note,
+// and the latest counts.
 
 // bequestTag is the field's: number 15, of bytes.
 const bequestTag = 15<<3 | 2
+
+// sinceTag is that of the next: number 14, a varint.
+const sinceTag = 14 << 3
 
 // byNode is the places of the peers, by their nodes, and a number that tells of which.
 func (a *Aggregator) byNode() (places []int, which uint16) {
@@ -36,20 +43,20 @@ func (a *Aggregator) bequeath(note []byte, c *counter) []byte {
 	note = append(note, bequestTag, byte(2+2*len(places)))
 	note = binary.BigEndian.AppendUint16(note, which)
 	for _, j := range places {
-		note = binary.BigEndian.AppendUint16(note, uint16(c.contest.regions[j].frozen*65535))
+		note = binary.BigEndian.AppendUint16(note, uint16(c.contest.regions[j].frozen*65535+1e-3)) // one that was read stays the same
 	}
-	return note
+	return binary.AppendUvarint(append(note, sinceTag), uint64(max(0, c.contest.changed/int64(time.Millisecond))))
 }
 
-// bequest is what a note says that regions have, by place; nil: nothing.
-func (a *Aggregator) bequest(note string) (parts []float64) {
+// bequest is what a note says that regions have, by place, and since when; nil: nothing.
+func (a *Aggregator) bequest(note string) (parts []float64, since int64) {
 	places, which := a.byNode()
 	if len(note) < 2 || note[0] != bequestTag || int(note[1]) != 2+2*len(places) || len(note) < 2+int(note[1]) {
-		return nil
+		return nil, 0
 	}
 	b := []byte(note[2:])
 	if binary.BigEndian.Uint16(b) != which {
-		return nil
+		return nil, 0
 	}
 	parts = make([]float64, len(places))
 	sum := 0.0
@@ -58,9 +65,13 @@ func (a *Aggregator) bequest(note string) (parts []float64) {
 		sum += parts[j]
 	}
 	if sum > 1 {
-		return nil
+		return nil, 0
 	}
-	return parts
+	if b = b[2+2*len(places):]; len(b) > 0 && b[0] == sinceTag { // else of the build before
+		ms, _ := binary.Uvarint(b[1:])
+		since = int64(min(ms, math.MaxInt64/uint64(time.Millisecond))) * int64(time.Millisecond)
+	}
+	return parts, since
 }
 
 // inheritParts takes over what earlier owners noted of keys, while it is not known better:
@@ -74,7 +85,7 @@ func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 			continue
 		}
 		t := l.contested(h.key, c, a.unseen(now), now)
-		t.heard = max(t.heard, now)
+		t.heard, t.changed = max(t.heard, now), max(t.changed, min(h.since, now))
 		for j, part := range h.parts {
 			r := &t.regions[j]
 			if r.bequest = part; r.frozen != 0 && part != 0 {

@@ -28,10 +28,11 @@ func TestBequests(t *testing.T) {
 	if note := a.noteOf(l, 1, c, now); note != "" {
 		t.Errorf("a key that is far from its limit is noted: %x", note)
 	}
+	c.contest.changed = now
 	c.contest.regions[0].frozen, c.contest.regions[2].frozen = 0.6, 0.05
 	note := a.noteOf(l, 1, c, now)
-	parts := new("sa", "us", "ap").bequest(note)
-	if len(parts) != 3 || math.Abs(parts[0]-0.05) > 1e-4 || math.Abs(parts[1]-0.6) > 1e-4 || parts[2] != 0 {
+	parts, since := new("sa", "us", "ap").bequest(note)
+	if since != now-now%int64(time.Millisecond) || len(parts) != 3 || math.Abs(parts[0]-0.05) > 1e-4 || math.Abs(parts[1]-0.6) > 1e-4 || parts[2] != 0 {
 		t.Errorf("%x: parts %v, want 0.05, 0.6 and none", note, parts)
 	}
 	var shape deltasync.Shape
@@ -39,7 +40,7 @@ func TestBequests(t *testing.T) {
 		t.Errorf("%x: shape %+v (%v), want %+v", note, shape, err, c.shape)
 	}
 	for _, peers := range [][]string{{"us", "ap"}, {"us", "ap", "jp"}} {
-		if parts := new(peers...).bequest(note); parts != nil {
+		if parts, _ := new(peers...).bequest(note); parts != nil {
 			t.Errorf("%v: parts %v, want none", peers, parts)
 		}
 	}

@@ -98,3 +98,25 @@ func (a *Aggregator) AskPeer(j int, now time.Time) { a.links.sent(j, now.UnixNan
 func (a *Aggregator) Awaits(now time.Time) bool { return a.awaits(now.UnixNano()) }
 
 func (a *Aggregator) CutOff(now time.Time) uint64 { return a.cutOff(now.UnixNano()) }
+
+// NoteOf is what a key of a shape is listed with from an instant on, at which peers that
+// are cut off have such parts of its limit.
+func (a *Aggregator) NoteOf(shape deltasync.Shape, at time.Time, parts ...float64) string {
+	c := &counter{shape: shape, contest: &contest{regions: make([]regionDemand, len(parts)), changed: at.UnixNano()}}
+	for j, part := range parts {
+		c.contest.regions[j].frozen = part
+	}
+	shaped, _ := shape.AppendBinary(nil)
+	return string(append(a.bequeath(nil, c), shaped...))
+}
+
+// Bequest is what was noted that a peer has of a key.
+func (a *Aggregator) Bequest(key deltasync.Key, j int) float64 {
+	l := a.lanes[key.Lane(len(a.lanes))]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.counters[key]; c != nil && c.contest != nil {
+		return c.contest.regions[j].bequest
+	}
+	return 0
+}

@@ -41,6 +41,7 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			}
 		case r.frozen == 0 && r.bequest != 0:
 			r.frozen = r.bequest
+			continue // since it was noted
 		case r.frozen == 0:
 			r.frozen = a.had(c, j)
 		}

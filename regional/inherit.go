@@ -71,6 +71,7 @@ type heir struct {
 	key   deltasync.Key
 	shape deltasync.Shape
 	parts []float64 // see bequest.go
+	since int64     // they are so
 }
 
 const (
@@ -171,11 +172,12 @@ func (a *Aggregator) listLegacy(ctx context.Context) error {
 			continue
 		}
 		if it := stored(shape); it.Check() == nil {
-			g.keys = append(g.keys, heir{n.Key, shape, a.bequest(n.Note)})
+			parts, since := a.bequest(n.Note)
+			g.keys = append(g.keys, heir{n.Key, shape, parts, since})
 		}
 	}
 	slices.SortStableFunc(g.keys, func(x, y heir) int {
-		return cmp.Or(cmp.Compare(x.key.Lane(len(a.lanes)), y.key.Lane(len(a.lanes))), cmp.Compare(x.key, y.key))
+		return cmp.Or(cmp.Compare(x.key.Lane(len(a.lanes)), y.key.Lane(len(a.lanes))), cmp.Compare(x.key, y.key), cmp.Compare(x.since, y.since)) // the latest has the last word
 	})
 	g.found += len(g.keys)
 	return err

@@ -63,7 +63,7 @@ type Item struct {
 }
 
 // MaxNote is the longest Note, in bytes.
-const MaxNote = 64
+const MaxNote = 72
 
 // Noted is a key that is listed, with the note that it was written with.
 type Noted struct {
