@@ -307,7 +307,7 @@ func (n *Node) frames(now int64) []Outgoing {
 	if n.budget.Allows(now, deltasync.Regular) {
 		n.cluster.backlog.goes(now)
 	}
-	first, left, turn := n.firstLane, n.cfg.Boot(), false
+	first, left, turn, deaf := n.firstLane, n.cfg.Boot(), false, n.cluster.silent(now)
 	for i := range n.outboxes {
 		lane := (first + i) % len(n.outboxes)
 		box := n.outboxes[lane]
@@ -318,6 +318,9 @@ func (n *Node) frames(now int64) []Outgoing {
 		head.Lane, head.SentAt, head.Left, head.HeardEpoch = lane, now, left, n.lanes[lane].epoch
 		if n.leaves {
 			head.Features |= deltasync.FeatureLeaves
+		}
+		if deaf {
+			head.Features |= deltasync.FeatureDeaf
 		}
 		if lane == 0 { // one that everybody serves and hears beats of
 			head.SecretCheck = n.secret

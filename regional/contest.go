@@ -150,7 +150,7 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 		t.began = 0
 	}
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
-	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
+	i := t.askerOf(node)
 	asks := asker{node: node, demand: told, at: now, edge: edge}
 	if edge != nil {
 		asks.life = edge.incarnation
@@ -170,6 +170,11 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 		t.edges[oldest] = asks
 	}
 	return i < 0
+}
+
+// askerOf is the place of an edge among those that ask, or -1.
+func (t *contest) askerOf(node uint64) int {
+	return slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
 }
 
 // sumOf is the sum of what a contest's edges are weighed by.
@@ -462,6 +467,9 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 		t := l.contested(key, c, a.unseen(now), now)
 		if began {
 			t.pop = deltasync.PopOf(up.Node)
+		}
+		if up.Features&deltasync.FeatureDeaf != 0 && t.askerOf(up.Node) >= 0 {
+			return false // it is silent, and has the part that it had
 		}
 		if t.asks(up.Node, l.present[up.Node], d, now) {
 			l.bill(t)

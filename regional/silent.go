@@ -11,7 +11,9 @@ import (
 
 // An edge that is cut off from its region, which lives, goes on with the share that it
 // had. So that is kept for it, here and, as it is told, in the other regions: nobody can
-// tell it from an edge that has died. One that dies is soon given up by those who route
+// tell it from an edge that has died. One that is heard and hears nothing, as what is cut
+// is one direction alone, says so (FeatureDeaf), and is silent likewise: it keeps to what
+// it had, whatever it is asked for. One that dies is soon given up by those who route
 // to it, as one that is cut off is not; until then little is lost by what is kept for it.
 // Later on an edge's equal part is kept, and then nothing: the edge has an equal part for
 // as long as it is cut off.
@@ -41,6 +43,8 @@ func (l *lane) meet(up *deltasync.Up, now int64) {
 	case p == nil:
 		p = &presence{}
 		l.present[up.Node] = p
+	case up.Features&deltasync.FeatureDeaf != 0:
+		return
 	case up.Incarnation < p.incarnation:
 		return // it was on its way for long
 	}

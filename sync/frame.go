@@ -93,8 +93,8 @@ const FeatureOthers Features = 1 << 0
 // silent: this one takes its leave.
 const FeatureLeaves Features = 1 << 1
 
-// FeatureDeaf has a region take another one to be cut off, as that hears nothing of it:
-// its frames, and answers, do not arrive there.
+// FeatureDeaf has a region take another one, or an edge of its own, to be cut off, as that
+// hears nothing of it: its frames, and answers, do not arrive there.
 const FeatureDeaf Features = 1 << 2
 
 // Shape is what the counters of one section have in common: enough for an

@@ -115,7 +115,7 @@ func TestOneKeyDoesNotFillTheBucket(t *testing.T) {
 	if n := testutil.ToFloat64(q.cfg.Metrics.shortened); n < 10 {
 		t.Errorf("%v are counted as kept for a shorter time", n)
 	}
-	if used := testutil.ToFloat64(q.cfg.Metrics.statuses); used < .5 || used > 1 {
+	if used := testutil.ToFloat64(q.cfg.Metrics.statuses); used < .2 || used > 1 { // some of it is over again
 		t.Errorf("the bucket is said to be used by %v", used)
 	}
 	for _, want := range []string{"kept for a shorter time", "tenant=busy", "no more requests wait", "requests wait again"} {

@@ -156,6 +156,12 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	default:
 		w.cut = float64(lost) * w.ceiling
 	}
+	if s := o.Share; w.shares && r.OnPartition != PartitionOpen { // so may be the parts of edges that are cut off from their region
+		w.cut = max(w.cut, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
+		if s.Alone {
+			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight)
+		}
+	}
 	if r.Bucket() {
 		w.cut = r.keeps(w.cut, o, now)
 	}

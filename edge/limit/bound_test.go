@@ -85,7 +85,10 @@ func TestBound(t *testing.T) {
 		{"a bucket of shares, a region cut off for long", bucket, 400, 9, shared(parted(10*time.Second, 0)), 325, 327, 325},
 		{"a bucket of shares, a second after that, all used", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 325, 327, 325},
 		{"a bucket of shares, when that has drained", bucket, 400, 7, shared(parted(10*time.Second, 5*time.Second)), 25, 27, 25},
-		{"shares, kept for it what it has not spent", full, 240, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 45, 47, 45},
+		{"shares, kept for it what it has not spent", full, 240, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 49, 51, 49}, // a quarter of that
+		{"shares, kept for an edge that is cut off", full, 240, 9, shared(func(o *limit.Outlook) { o.Share.Less = 100 }), 49, 51, 49},
+		// a quarter of its part, 400 × 0.5 × 0.4
+		{"shares, cut off from its region", full, 400, 9, shared(func(o *limit.Outlook) { o.Share.Alone, o.Share.Omega, o.Share.Weight = true, 0.5, 0.4 }), 45, 47, 45},
 		{"two regions that are not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 2 }), 920, 921, 2700},
 		{"shares, two regions cut off that are open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 2 }), 825, 827, 825},
 		// what passes of 400/s in the 0.15 s that the news is later than R2 takes it to be

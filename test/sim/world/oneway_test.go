@@ -11,6 +11,67 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
+// asks has edges asked so many times a second each, by chance, and says how many were
+// admitted in each region, and in all ("").
+func (o *overshoot) asks(w *World, rnd *rand.Rand, lasts time.Duration, hz func(edge string) int) (admitted map[string]int) {
+	var names []string
+	for _, name := range w.Edges() {
+		names = append(names, slices.Repeat([]string{name}, hz(name))...)
+	}
+	admitted = map[string]int{}
+	for end := w.Now().Add(lasts); w.Now().Before(end); {
+		w.Advance(w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(time.Second) / float64(len(names)))))
+		if name := names[rnd.IntN(len(names))]; o.ask(w, name) {
+			admitted[name[:2]]++
+			admitted[""]++
+		}
+	}
+	return admitted
+}
+
+// An edge whose region does not answer keeps to the part that it had, and the others of the
+// region to the rest, also where it is heard there: all together admit little more than the
+// limit, and no more than the edge itself says.
+func TestEdgeCutOffFromItsRegion(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{true, false} {
+		t.Run(fmt.Sprintf("in one direction alone %v", deaf), func(t *testing.T) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w, err := New(Config{Start: start, Seed: 3, Rules: rules(spec), Regions: []Region{{Name: "r0", Edges: []string{"e0", "e1", "e2", "e3"}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+			asks := func(lasts time.Duration, rich, poor int) {
+				o.asks(w, rnd, lasts, func(edge string) int {
+					if edge == "e3" {
+						return rich
+					}
+					return poor
+				})
+			}
+			cut := func(cut bool) {
+				w.CutPath("r0", "e3", cut)
+				if !deaf {
+					w.CutPath("e3", "r0", cut)
+				}
+			}
+			asks(15*time.Second, 180, 7)
+			cut(true)
+			asks(3*time.Second, 180, 7)
+			asks(14*time.Second, 0, 120)
+			before := o.uncovered // nobody knows of what the one that is cut off admitted, and it is not asked
+			asks(12*time.Second, 180, 70)
+			cut(false)
+			asks(12*time.Second, 180, 70)
+			if o.most > 100 || o.uncovered > before {
+				t.Errorf("%d above a limit of %d, and above what was told in %d windows; want at most 100, and none", o.most, spec.Limit, o.uncovered-before)
+			}
+		})
+	}
+}
+
 // Where frames are lost in one direction alone one region hears the other, and is not
 // heard. Both keep to the parts that they had all the same, though the demand moves from
 // where most of it was to where none was, and then is on both sides: all together admit
@@ -23,16 +84,19 @@ func TestOneWayCuts(t *testing.T) {
 		rich    string            // where most was asked for
 		deaf    map[string]string // who hears nothing of whom; "": of all
 		during  []string          // whose aggregators start anew
+		away    time.Duration     // and for so long without their stores
 	}{
-		"the rich one is deaf":     {3, "r2", map[string]string{"r2": ""}, nil},
-		"the rich one is mute":     {3, "r2", map[string]string{"r0": "r2", "r1": "r2"}, nil},
-		"the poor one is deaf":     {3, "r0", map[string]string{"r2": ""}, nil},
-		"the poor one is mute":     {3, "r0", map[string]string{"r0": "r2", "r1": "r2"}, nil},
-		"of two":                   {2, "r1", map[string]string{"r1": ""}, nil},
-		"a third hears both":       {3, "r2", map[string]string{"r2": "r0"}, nil},
-		"keys have homes":          {9, "r2", map[string]string{"r2": ""}, nil},
-		"the deaf one starts anew": {3, "r2", map[string]string{"r2": ""}, []string{"r2"}},
-		"the others start anew":    {3, "r2", map[string]string{"r2": ""}, []string{"r0", "r1"}},
+		"the rich one is deaf":                     {3, "r2", map[string]string{"r2": ""}, nil, 0},
+		"the rich one is mute":                     {3, "r2", map[string]string{"r0": "r2", "r1": "r2"}, nil, 0},
+		"the poor one is deaf":                     {3, "r0", map[string]string{"r2": ""}, nil, 0},
+		"the poor one is mute":                     {3, "r0", map[string]string{"r0": "r2", "r1": "r2"}, nil, 0},
+		"of two":                                   {2, "r1", map[string]string{"r1": ""}, nil, 0},
+		"a third hears both":                       {3, "r2", map[string]string{"r2": "r0"}, nil, 0},
+		"keys have homes":                          {9, "r2", map[string]string{"r2": ""}, nil, 0},
+		"the deaf one starts anew":                 {3, "r2", map[string]string{"r2": ""}, []string{"r2"}, 0},
+		"the deaf one starts anew, its store away": {3, "r2", map[string]string{"r2": ""}, []string{"r2"}, 3 * time.Second},
+		"the others start anew, their stores away": {3, "r2", map[string]string{"r2": ""}, []string{"r0", "r1"}, 3 * time.Second},
+		"the others start anew":                    {3, "r2", map[string]string{"r2": ""}, []string{"r0", "r1"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
@@ -40,23 +104,12 @@ func TestOneWayCuts(t *testing.T) {
 			w.Advance(start.Add(6 * time.Second))
 			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
 			asks := func(lasts time.Duration, rich, poor int) (admitted map[string]int) {
-				var names []string
-				for _, name := range w.Edges() {
-					hz := poor
-					if name[:2] == c.rich {
-						hz = rich
+				return o.asks(w, rnd, lasts, func(edge string) int {
+					if edge[:2] == c.rich {
+						return rich
 					}
-					names = append(names, slices.Repeat([]string{name}, hz)...)
-				}
-				admitted = map[string]int{}
-				for end := w.Now().Add(lasts); w.Now().Before(end); {
-					w.Advance(w.Now().Add(time.Duration(rnd.ExpFloat64() * float64(time.Second) / float64(len(names)))))
-					if name := names[rnd.IntN(len(names))]; o.ask(w, name) {
-						admitted[name[:2]]++
-						admitted[""]++
-					}
-				}
-				return admitted
+					return poor
+				})
 			}
 			cut := func(cut bool) {
 				for n := range c.regions {
@@ -72,10 +125,17 @@ func TestOneWayCuts(t *testing.T) {
 			cut(true)
 			asks(3*time.Second, 90, 5)
 			for _, region := range c.during {
+				if c.away > 0 {
+					w.Store(region).Set(StoreDown)
+				}
 				w.restart(t, region, 0)
 				w.restart(t, region, 1)
 			}
-			asks(14*time.Second, 0, 90)
+			asks(c.away, 0, 90)
+			for _, region := range c.during {
+				w.Store(region).Set(StoreUp)
+			}
+			asks(14*time.Second-c.away, 0, 90)
 			asks(20*time.Second, 90, 50)
 			if o.most > 40 || o.uncovered > 0 {
 				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 40, and none", o.most, spec.Limit, o.uncovered, o.windows)
