@@ -1,7 +1,6 @@
 package regional
 
 import (
-	"cmp"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -55,7 +54,7 @@ func (l *links) after(since int64, j int, now int64) int64 {
 	if since == 0 {
 		return -1
 	}
-	return now - since - cmp.Or(l.ways[j], unknownWay)*26/10
+	return now - since - l.ways[j]*26/10
 }
 
 // late says that a peer's answer is overdue for longer than chance tells. l.mu is held.
@@ -105,27 +104,23 @@ func (l *links) answered(j int, interval time.Duration, now int64) {
 func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ways[j] == 0 && !l.deaf[j].Load() {
+	if l.ways[j] == 0 {
 		return false // it was never heard: who is not there yet has no part
 	}
 	return l.late(j, interval, now) || now < l.back[j] && l.back[j]-now < int64(time.Minute)
 }
 
-// hearsNothing says that nothing was heard of a region for longer than an answer takes, or
-// since this aggregator started.
+// hearsNothing says that nothing was heard of a region that is there for longer than an
+// answer takes, or since this aggregator started.
 func (a *Aggregator) hearsNothing(j int, now int64) bool {
-	if v := a.spoken.read(j); v.last == 0 || v.recalled {
-		return true // whoever is answered by us does not mind
+	if a.spoken.read(j).recalled {
+		return true
 	}
 	l := &a.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ways[j] != 0 && l.after(l.waiting[j].Load(), j, now) > int64(2*a.cfg.Interval+suspicion)
 }
-
-// unknownWay is how long frames are taken to be on their way at the most, where none was
-// answered yet.
-const unknownWay = int64(500 * time.Millisecond)
 
 // suspicion is how much longer than usual an answer may take.
 const suspicion = 20 * time.Millisecond
