@@ -15,7 +15,7 @@ func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", a.healthz)
-	mux.HandleFunc("/readyz", a.readyz)
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) { a.readyz(w, r, true) })
 	mux.HandleFunc("/v1/explain", a.explain)
 	mux.HandleFunc("GET /v1/decisions/{id}", a.decision)
 	mux.HandleFunc("PUT /admin/v1/capacity/{name}", a.putCapacity)

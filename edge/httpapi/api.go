@@ -195,7 +195,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/healthz":
 		a.healthz(w, r)
 	case "/readyz":
-		a.readyz(w, r)
+		a.readyz(w, r, false)
 	default:
 		if ns, ok := strings.CutPrefix(r.URL.Path, "/v1/auth/"); ok && !strings.Contains(ns, "/") {
 			a.auth(w, r, ns)

@@ -31,8 +31,9 @@ func (a *API) healthz(w http.ResponseWriter, r *http.Request) {
 }
 
 // readyz answers 200 where there are rules and the edge is not draining, else
-// 503; with ?verbose it says each. What is wrong and leaves the edge ready it says too.
-func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
+// 503; with ?verbose it says each. What is wrong and leaves the edge ready it says too: what
+// that is, which names streams and files, to whoever may ask the admin listener alone.
+func (a *API) readyz(w http.ResponseWriter, r *http.Request, admin bool) {
 	if !a.allowMethod(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
@@ -57,10 +58,13 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
 	report("rules", rules)
 	report("serving", draining)
 	if a.cfg.Waits != nil {
-		if err := a.cfg.Waits(); err != nil {
-			text.WriteString("[!] deferred: " + err.Error() + "\n")
-		} else {
+		switch err := a.cfg.Waits(); {
+		case err == nil:
 			report("deferred", "")
+		case admin && verbose:
+			text.WriteString("[!] deferred: " + err.Error() + "\n")
+		default:
+			text.WriteString("[!] deferred: trouble\n")
 		}
 	}
 	if status == http.StatusOK {

@@ -56,6 +56,14 @@ func TestReadyThoughNothingWaits(t *testing.T) {
 	}
 	admin := httptest.NewServer(api.Admin(b.registry))
 	t.Cleanup(admin.Close)
+	data := httptest.NewServer(api)
+	t.Cleanup(data.Close)
+	for _, url := range []string{data.URL + "/readyz?verbose", data.URL + "/readyz", admin.URL + "/readyz"} { // what is wrong is nobody's business there
+		r := send(t, "GET", url, "")
+		if r.status != 200 || !strings.HasSuffix(r.text, "[!] deferred: trouble\nready\n") || strings.Contains(r.text, "apply") {
+			t.Errorf("%s: %d %q, want 200, and trouble alone", url, r.status, r.text)
+		}
+	}
 	for range 2 {
 		want := "[+] rules: ok\n[+] serving: ok\n[+] deferred: ok\nready\n"
 		if why != nil {
