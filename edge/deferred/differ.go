@@ -25,10 +25,16 @@ var (
 	// others are settings that are none of the queue's: where it lies and how, and what servers
 	// and clients add.
 	others = []string{"metadata", "description", "placement", "compression", "first_seq", "name", "durable_name", "max_waiting", "pause_until"}
-	// sizes are those with which the queue works whatever they are, if they are any; extras those
-	// that it can be without, or need not have.
-	sizes  = []string{"max_msgs_per_subject", "max_bytes", "num_replicas", "max_age", "ack_wait"}
-	extras = []string{"allow_msg_ttl", "subject_delete_marker_ttl", "allow_rollup_hdrs"}
+	// harms are those with which the queue loses requests, or cannot have them done; sizes those
+	// with which it works whatever they are, but not if there is none, or one that is not wanted;
+	// needs those that it cannot be without, and that do no harm where they are not wanted. With
+	// all others it works.
+	harms = []string{"retention", "storage", "persist_mode", "discard", "discard_new_per_subject", "subjects", "subject_transform", "mirror", "sources",
+		"no_ack", "republish", "sealed", "deny_delete", "allow_msg_counter",
+		"ack_policy", "deliver_policy", "deliver_subject", "filter_subject", "filter_subjects", "headers_only", "max_deliver", "backoff",
+		"max_batch", "max_expires", "inactive_threshold", "opt_start_seq", "opt_start_time", "priority_groups", "priority_policy"}
+	sizes = []string{"max_msgs_per_subject", "max_bytes", "max_age", "ack_wait"}
+	needs = []string{"allow_direct"} // edges have no right to read the bucket otherwise
 	// fixed are those that stay as they were made; lasting those that stay once they are set.
 	fixed   = []string{"storage", "mirror", "persist_mode", "allow_msg_counter", "deliver_policy", "deliver_subject", "ack_policy", "replay_policy", "opt_start_seq", "opt_start_time"}
 	lasting = []string{"sealed", "deny_delete", "deny_purge", "allow_msg_ttl", "allow_msg_schedules"}
@@ -49,7 +55,9 @@ func differences(want, is any) (out []Difference) {
 		d := Difference{Setting: name, Is: text(name, i), Want: text(name, w)}
 		d.fixed = slices.Contains(fixed, name) || slices.Contains(lasting, name) && none(w) ||
 			name == "retention" && (w == "workqueue" || i == "workqueue")
-		d.stands = slices.Contains(sizes, name) && !none(w) && !none(i) || slices.Contains(extras, name)
+		d.stands = !slices.Contains(harms, name) &&
+			!(slices.Contains(sizes, name) && none(w) != none(i)) &&
+			!(slices.Contains(needs, name) && none(i))
 		out = append(out, d)
 	}
 	return out

@@ -76,6 +76,10 @@ func TestPlan(t *testing.T) {
 		{"SG_DEAD_eu", func(c *jetstream.StreamConfig) {
 			c.RePublish = &jetstream.RePublish{Source: "sg.v1.dead.eu.y", Destination: "sg.v1.hot.eu.3"}
 		}, reasonUnfit, "SG_DEAD_eu: republish is {"},
+		{"SG_DEFER_eu", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute }, reasonSettings, "SG_DEFER_eu: duplicate_window is 1m0s, want 2m0s"},
+		{"SG_DEFER_eu", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 }, reasonSettings, "SG_DEFER_eu: max_msg_size is 1048576, want none"},
+		{"SG_DEFER_eu", func(c *jetstream.StreamConfig) { c.AllowDirect = true }, reasonSettings, "SG_DEFER_eu: allow_direct is true, want none"},
+		{"KV_SG_DEFERRED_eu", func(c *jetstream.StreamConfig) { c.AllowDirect = false }, reasonUnfit, "KV_SG_DEFERRED_eu: allow_direct is none, want true"},
 		{"KV_SG_DEFERRED_eu", func(c *jetstream.StreamConfig) { c.AllowRollup = true }, reasonSettings, "KV_SG_DEFERRED_eu: allow_rollup_hdrs is true, want none"},
 		{"KV_SG_DEFERRED_eu", func(c *jetstream.StreamConfig) { c.AllowRollup, c.SubjectDeleteMarkerTTL = true, time.Minute }, reasonSettings, "KV_SG_DEFERRED_eu: allow_rollup_hdrs is true, want none; KV_SG_DEFERRED_eu: subject_delete_marker_ttl is 1m0s, want none"}, // as edges made it once
 		{"KV_SG_DEFERRED_eu", func(c *jetstream.StreamConfig) { c.Description, c.Compression = "ours", jetstream.S2Compression }, "", ""},
@@ -224,4 +228,58 @@ func streams(t testing.TB, js jetstream.JetStream) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// What would lose requests, or keep them without bounds, is told from what does no harm, whatever
+// that is.
+func TestDifferencesThatStand(t *testing.T) {
+	q, err := newQueue(nil, Config{Region: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := func(want jetstream.StreamConfig, change func(c *jetstream.StreamConfig)) []Difference {
+		is := want
+		change(&is)
+		return differences(&want, &is)
+	}
+	consumer := func(change func(c *jetstream.ConsumerConfig)) []Difference {
+		want := q.replayConfig()
+		is := want
+		change(&is)
+		return differences(&want, &is)
+	}
+	waiting := q.waitingConfig()
+	for _, tt := range []struct {
+		setting string
+		stands  bool
+		is      []Difference
+	}{
+		{"deny_purge", true, stream(waiting, func(c *jetstream.StreamConfig) { c.DenyPurge = true })},
+		{"duplicate_window", true, stream(waiting, func(c *jetstream.StreamConfig) { c.Duplicates = time.Hour })},
+		{"max_consumers", true, stream(waiting, func(c *jetstream.StreamConfig) { c.MaxConsumers = 3 })},
+		{"max_msgs", true, stream(waiting, func(c *jetstream.StreamConfig) { c.MaxMsgs = 1000 })},
+		{"max_age", true, stream(q.deadConfig(), func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })},
+		{"max_ack_pending", true, consumer(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1000 })},
+		{"num_replicas", true, consumer(func(c *jetstream.ConsumerConfig) { c.Replicas = 3 })},
+
+		{"retention", false, stream(waiting, func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })},
+		{"storage", false, stream(waiting, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage })},
+		{"discard", false, stream(waiting, func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld })},
+		{"discard_new_per_subject", false, stream(waiting, func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = false })},
+		{"max_age", false, stream(waiting, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })},
+		{"max_age", false, stream(q.statusConfig(), func(c *jetstream.StreamConfig) { c.MaxAge = 0 })},
+		{"subjects", false, stream(waiting, func(c *jetstream.StreamConfig) { c.Subjects = []string{"x"} })},
+		{"no_ack", false, stream(waiting, func(c *jetstream.StreamConfig) { c.NoAck = true })},
+		{"republish", false, stream(waiting, func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Destination: "x"} })},
+		{"sealed", false, stream(waiting, func(c *jetstream.StreamConfig) { c.Sealed = true })},
+		{"deny_delete", false, stream(waiting, func(c *jetstream.StreamConfig) { c.DenyDelete = true })},
+		{"deny_delete", false, stream(q.statusConfig(), func(c *jetstream.StreamConfig) { c.DenyDelete = false })},
+		{"max_deliver", false, consumer(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 2 })},
+		{"filter_subject", false, consumer(func(c *jetstream.ConsumerConfig) { c.FilterSubject = "x" })},
+		{"max_batch", false, consumer(func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 })},
+	} {
+		if len(tt.is) != 1 || tt.is[0].Setting != tt.setting || tt.is[0].stands != tt.stands {
+			t.Errorf("%s: %v, want it alone, and that the queue works with it: %v", tt.setting, tt.is, tt.stands)
+		}
+	}
 }
