@@ -98,7 +98,7 @@ func (f *Front) open() (*Queue, error) {
 	if err := f.Trouble(); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("deferred: %w: JetStream has not answered yet", ErrUnavailable)
+	return nil, errUnasked // it is about to be open
 }
 
 // passage is how far a request came.

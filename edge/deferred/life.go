@@ -79,7 +79,7 @@ func (l *lives) forget(now time.Time) {
 // life is for how long it is known what became of a tenant's request that is over; 0: as
 // long as the bucket keeps it, as servers before 2.11 know no other end.
 func (q *Queue) life(ctx context.Context, tenant string) time.Duration {
-	if !q.markers {
+	if !q.markers.Load() {
 		return 0
 	}
 	_ = q.look(ctx) // else it goes by what was seen last

@@ -48,7 +48,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}, []string{"result"})
 	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillgate_deferred_queue_trouble",
-		Help: "1 while the region's queue of deferred requests is not as this edge's settings say, by the reason: JetStream has not answered since the edge started (away), does not have all of it (missing), or has it so that it would lose requests, or keep them without bounds (unfit): no request waits then; or other sizes than the edge's stand (settings). edge deferred apply mends all but the first.",
+		Help: "1 while the region's queue of deferred requests is not as this edge's settings say, by the reason: JetStream does not answer (away), does not have all of it (missing), or has it so that it would lose requests, or keep them without bounds (unfit): no request waits then; or other sizes than the edge's stand (settings). edge deferred apply mends all but the first.",
 	}, []string{"reason"})
 	m := &Metrics{
 		statuses: prometheus.NewGauge(prometheus.GaugeOpts{

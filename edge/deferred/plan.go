@@ -155,7 +155,7 @@ func (p *Part) remove() string {
 
 // The reasons for which a queue is not what it is to be, as the metrics name them.
 const (
-	reasonAway     = "away"     // JetStream has not answered
+	reasonAway     = "away"     // JetStream does not answer
 	reasonMissing  = "missing"  // some of it is not there
 	reasonUnfit    = "unfit"    // some of it loses requests, or keeps them without bounds
 	reasonSettings = "settings" // it has other sizes

@@ -283,3 +283,58 @@ func TestDifferencesThatStand(t *testing.T) {
 		}
 	}
 }
+
+// A bucket that lets single messages expire since an operator changed it is used so at once.
+func TestBucketLearnsToForget(t *testing.T) {
+	j := newJet(t)
+	js, err := jetstream.New(j.connect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := newQueue(js, Config{Region: "eu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := before.statusConfig()
+	bucket.AllowMsgTTL = false
+	if _, err := js.CreateStream(t.Context(), bucket); err != nil {
+		t.Fatal(err)
+	}
+	q := j.queue(j.connect(), Config{})
+	f := front(q, nil, 0)
+	if q.markers.Load() {
+		t.Fatal("it lets messages expire from the start: this tests nothing")
+	}
+	if err := plan(t, js).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !f.saw(q, plan(t, js), nil) || !q.markers.Load() {
+		t.Error("what becomes of requests is kept as before")
+	}
+}
+
+// An edge that loses JetStream says so, and before it has heard of it; and that it has it again.
+func TestJetStreamGoesAway(t *testing.T) {
+	j := newJet(t)
+	js, err := jetstream.New(j.connect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := NewFront(nil, FrontConfig{})
+	if err := f.Trouble(); err == nil || !strings.Contains(err.Error(), "not answered yet") {
+		t.Errorf("before it was asked: %v", err)
+	}
+	runs(t, f, js, Config{Region: "eu", Timeout: time.Second})
+	troubled(t, f, "")
+	opened := f.queue.Load()
+	j.server.Shutdown()
+	troubled(t, f, reasonAway)
+	if f.queue.Load() != opened {
+		t.Error("the queue was given up")
+	}
+	j.start()
+	troubled(t, f, "")
+	if f.queue.Load() != opened {
+		t.Error("the queue was opened anew")
+	}
+}

@@ -91,7 +91,7 @@ type Queue struct {
 	statuses jetstream.KeyValue
 	plan     *Plan // by which it was opened
 	bucket   string
-	markers  bool // the server lets marks of what was deleted expire
+	markers  atomic.Bool // the server lets marks of what was deleted expire
 	log      *slog.Logger
 
 	noted atomic.Uint64 // bytes of the bucket, when it was last looked at
@@ -136,10 +136,17 @@ func open(ctx context.Context, js jetstream.JetStream, cfg Config, makes func() 
 	if err != nil {
 		return nil, unavailable("ask for bucket "+q.bucket, err)
 	}
-	if q.markers = q.plan.Parts[2].is.Config.AllowMsgTTL; !q.markers {
+	q.marks(q.plan)
+	return q, nil
+}
+
+// marks takes from a plan whether the bucket lets single messages expire, and tells where it does
+// not any more, or does not to begin with.
+func (q *Queue) marks(plan *Plan) {
+	is := plan.Parts[2].is.Config.AllowMsgTTL
+	if was := q.markers.Swap(is); !is && (was || plan == q.plan) {
 		q.log.Warn("JetStream does not let single messages expire (it is older than 2.11, or the bucket was made so): what became of deferred requests is kept for days, and where that takes up its room no more wait", "days", int((q.cfg.Longest+q.cfg.Kept).Hours()/24))
 	}
-	return q, nil
 }
 
 // unfit is why nothing waits: JetStream has not got all of the queue, or has it otherwise.

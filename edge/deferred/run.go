@@ -68,16 +68,26 @@ func (f *Front) watch(ctx context.Context, q *Queue) {
 		case <-every.C:
 		}
 		plan, err := q.inspect(ctx)
-		switch {
-		case err != nil: // it is away: who asks for it finds that
-		case plan.broken():
-			f.queue.Store(nil)
-			f.away(&unfit{plan: plan}, q.cfg.Command)
+		if ctx.Err() != nil || !f.saw(q, plan, err) {
 			return
-		default:
-			f.works(plan, q.cfg.Command)
 		}
 	}
+}
+
+// saw takes what JetStream said of a queue that is open, and says whether that is one still.
+func (f *Front) saw(q *Queue, plan *Plan, err error) bool {
+	switch {
+	case err != nil: // that it is away; it may be the same when it is back
+		f.away(err, q.cfg.Command)
+	case plan.broken():
+		f.queue.Store(nil)
+		f.away(&unfit{plan: plan}, q.cfg.Command)
+		return false
+	default:
+		q.marks(plan)
+		f.works(plan, q.cfg.Command)
+	}
+	return true
 }
 
 // trouble is what is wrong with the queue, as it was told.
@@ -123,10 +133,13 @@ func (f *Front) tells(t trouble) bool {
 	return true
 }
 
+// errUnasked: of JetStream nothing is known yet.
+var errUnasked = fmt.Errorf("deferred: %w: JetStream has not answered yet", ErrUnavailable)
+
 // Trouble is why no denied request waits, or not as the edge's settings say; nil: they do.
 func (f *Front) Trouble() error {
 	if t := f.trouble.Load(); t != nil {
 		return t.err
 	}
-	return nil
+	return errUnasked
 }

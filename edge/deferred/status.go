@@ -133,7 +133,7 @@ func (q *Queue) unnote(ctx context.Context, id string) error {
 	m := nats.NewMsg(q.noteOf(id))
 	m.Header.Set("KV-Operation", "DEL")
 	var opts []jetstream.PublishOpt
-	if q.markers {
+	if q.markers.Load() {
 		opts = append(opts, jetstream.WithMsgTTL(markerTTL))
 	}
 	_, err := q.js.PublishMsg(ctx, m, opts...)
