@@ -14,7 +14,7 @@ import (
 //	GET    /admin/v1/deferred/tenants?limit=     those of whom the most wait, and how many there are
 //	GET    /admin/v1/deferred/waiting?tenant=&from=&limit=  what waits, the oldest first
 //	GET    /admin/v1/deferred/dead?from=&limit=  the letters, the oldest first
-//	POST   /admin/v1/deferred/dead/{id}/revive   {"id": the new one}
+//	POST   /admin/v1/deferred/dead/{id}/revive   {"id": the new one}; 409: that is dead, too
 //	DELETE /admin/v1/deferred/dead/{id}
 //	GET    /admin/v1/deferred/{id}               what became of it
 func (f *Front) Admin() http.Handler {

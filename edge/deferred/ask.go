@@ -61,6 +61,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrUnknown):
 		return http.StatusNotFound
+	case errors.Is(err, ErrDeadAgain):
+		return http.StatusConflict
 	case errors.Is(err, ErrFull):
 		return http.StatusTooManyRequests
 	case errors.Is(err, ErrUnavailable):

@@ -71,29 +71,47 @@ func (q *Queue) letter(ctx context.Context, id string) (*Request, jetstream.Stre
 
 // Revive has a dead request wait once more, under a new id, which it returns: it has as
 // long to wait as it had at first, and all tries. Its Idempotency-Key stays. Of several who
-// do it, at once or one after the other, all get the same id, and it waits once.
+// do it, at once or one after the other, all get the same id, and it waits once. One that was
+// revived, and is dead again, is ErrDeadAgain: it has a letter of its own.
 func (q *Queue) Revive(ctx context.Context, id string) (string, error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	again := idOf("revive", id)
 	r, stream, sequence, err := q.letter(ctx, id)
 	if errors.Is(err, ErrUnknown) {
-		if _, known := q.Status(ctx, again); known == nil {
-			return again, nil
-		}
+		return q.revived(ctx, id, err)
 	}
 	if err != nil {
 		return "", err
 	}
 	r.Expires = q.cfg.Now().Add(r.Expires.Sub(r.Accepted))
-	r.ID = again
-	if _, err := q.PutOnce(ctx, r); err != nil {
+	r.ID = idOf("revive", id)
+	if _, err := q.putOnce(ctx, r, q.ended); err != nil {
 		return "", err
 	}
 	if err := stream.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // that is another who was first
-		q.log.Warn("a dead letter that waits once more is among the dead still: forget it, or revive it again, which does no more", "id", id, "again", again, "err", err)
+		q.log.Warn("a dead letter that waits once more is among the dead still: forget it, or revive it again, which does no more while that waits", "id", id, "again", r.ID, "err", err)
 	}
-	return again, nil
+	return r.ID, nil
+}
+
+// revived is under which id a dead request that has no letter any more waits again, or is done;
+// unless is why not, where nobody has revived it.
+func (q *Queue) revived(ctx context.Context, id string, unless error) (string, error) {
+	again := idOf("revive", id)
+	for range mostNext {
+		s, err := q.Status(ctx, again)
+		switch {
+		case errors.Is(err, ErrUnknown):
+			return "", unless
+		case err != nil:
+			return "", err
+		case !q.ended(&s):
+			return again, nil
+		}
+		unless = fmt.Errorf("deferred: %s was revived as %s: %w: look at that one", id, again, ErrDeadAgain)
+		again = next(again, &s)
+	}
+	return "", unless
 }
 
 // Forget throws a dead letter away.

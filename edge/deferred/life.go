@@ -12,8 +12,9 @@ const (
 	paceTime = 20 * time.Minute
 	// mostPaces bounds the keys of which it is known; all are forgotten beyond it.
 	mostPaces = 4096
-	// lifeLeast is for how long it is told in any case what became of a request.
-	lifeLeast = time.Minute
+	// lifeLeast is for how long it is told in any case what became of a request: for longer than
+	// JetStream takes another of its id for the same.
+	lifeLeast = duplicates + time.Minute
 	// shortEvery is how often it is told that keys have less time than that.
 	shortEvery = 10 * time.Minute
 	// statusTakes is what a status takes of the bucket, with its subject and header.

@@ -42,7 +42,11 @@ func sameID(r *Request) string {
 	if err != nil {
 		from = r.Client
 	}
-	parts := []string{"key", r.Tenant, from, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
+	scheme := "http"
+	if r.HTTP.TLS != nil {
+		scheme = "https"
+	}
+	parts := []string{"key", r.Tenant, r.Upstream, from, scheme, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
 	for _, name := range slices.Sorted(maps.Keys(r.HTTP.Header)) {
 		if !slices.Contains(fleeting, name) {
 			values := r.HTTP.Header[name]
@@ -61,15 +65,45 @@ func clientKey(r *http.Request) string {
 	return r.Header.Get(IdempotencyKey)
 }
 
-// PutOnce is Put of a request whose id is made of what it is. If one of that id was kept
-// before, nothing is: first is what became of that.
-func (q *Queue) PutOnce(ctx context.Context, r *Request) (first *Status, err error) {
+// mostNext bounds how many ids of requests that are past are looked through for the one that
+// follows.
+const mostNext = 16
+
+// putOnce is Put of a request whose id is made of what it is. If one of that id was kept before,
+// nothing is: first is what became of that. Where that is past it goes on to the id that follows,
+// which is the same for all who do; after mostNext of them it waits under one of its own.
+func (q *Queue) putOnce(ctx context.Context, r *Request, past func(*Status) bool) (first *Status, err error) {
+	for range mostNext {
+		var gone *goneError
+		switch first, err = q.putFirst(ctx, r); {
+		case errors.As(err, &gone):
+			r.ID = idOf("gone", r.ID, strconv.FormatUint(gone.sequence, 10))
+		case err != nil || first == nil || !past(first):
+			return first, err
+		default:
+			r.ID = next(r.ID, first)
+		}
+	}
+	r.ID = NewID()
+	return nil, q.Put(ctx, r)
+}
+
+// next is the id that follows that of a request which is past. What it was accepted at is in all
+// of its statuses, and in that of no other of its id.
+func next(id string, s *Status) string {
+	return idOf("next", id, strconv.FormatInt(s.Accepted.UnixNano(), 10))
+}
+
+// putFirst is putOnce under the one id.
+func (q *Queue) putFirst(ctx context.Context, r *Request) (first *Status, err error) {
 	s, err := q.Status(ctx, r.ID)
 	if errors.Is(err, ErrUnknown) {
 		if err = q.put(ctx, r, true); !errors.Is(err, errAgain) {
 			return nil, err
 		}
-		s, err = q.Status(ctx, r.ID)
+		if s, err = q.Status(ctx, r.ID); errors.Is(err, ErrUnknown) { // a server tells that has not heard of it yet
+			s, err = Status{State: Queued, Expires: r.Expires}, nil
+		}
 	}
 	return &s, err
 }
@@ -77,20 +111,39 @@ func (q *Queue) PutOnce(ctx context.Context, r *Request) (first *Status, err err
 // errAgain: another put the same at once.
 var errAgain = errors.New("it is kept already")
 
+// goneError: one of the same id was put a while ago, and of that there is nothing any more,
+// neither message nor status; JetStream keeps no other under it yet.
+type goneError struct{ sequence uint64 }
+
+func (e *goneError) Error() string { return "one of its id was kept, and is gone" }
+
+// ended says that a request will not be done any more: it was given up, or is to be, and even
+// whoever had it as its time ended has said nothing for a lease.
+func (q *Queue) ended(s *Status) bool {
+	switch s.State {
+	case Dead, Unclaimed:
+		return true
+	case Done:
+		return false
+	}
+	last := s.Expires
+	if s.Updated.After(last) {
+		last = s.Updated
+	}
+	return q.cfg.Now().After(last.Add(q.cfg.Lease))
+}
+
 // keep has a request of a client's wait. First is not nil where the client asked before, under
 // the same key, and is told again what it was told: while that waits, and for as long as
 // JetStream knows it after.
 func (f *Front) keep(ctx context.Context, q *Queue, r *Request) (first *Status, err error) {
-	fresh, same := r.ID, sameID(r)
+	def(&r.Upstream, q.cfg.Upstream)
+	same := sameID(r)
 	if same == "" {
 		return nil, q.Put(ctx, r)
 	}
 	r.ID = same
-	first, err = q.PutOnce(ctx, r)
-	if err != nil || first == nil || !first.over() && first.State != Unclaimed ||
-		first.State == Done && q.cfg.Now().Sub(first.Updated) < duplicates {
-		return first, err
-	}
-	r.ID = fresh
-	return nil, q.Put(ctx, r)
+	return q.putOnce(ctx, r, func(s *Status) bool {
+		return q.ended(s) || s.State == Done && q.cfg.Now().Sub(s.Updated) >= duplicates
+	})
 }

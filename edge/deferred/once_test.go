@@ -1,15 +1,22 @@
 package deferred
 
 import (
+	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"maps"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // Several who revive a dead letter at once, or again, have it wait once.
@@ -105,6 +112,7 @@ func TestSameKeyWaitsOnce(t *testing.T) {
 		"another method":   func(r *http.Request) { r.Method = "PUT" },
 		"another host":     func(r *http.Request) { r.Host = "else.example" },
 		"another query":    func(r *http.Request) { r.URL.RawQuery = "q=2" },
+		"another scheme":   func(r *http.Request) { r.TLS = &tls.ConnectionState{} },
 		"another address":  func(r *http.Request) { r.RemoteAddr = "192.0.2.8:1" },
 		"a PUT, no key":    func(r *http.Request) { r.Method = "PUT"; r.Header.Del(IdempotencyKey) },
 		"a PUT, once more": func(r *http.Request) { r.Method = "PUT"; r.Header.Del(IdempotencyKey) },
@@ -151,19 +159,208 @@ func TestSameKeyAfterTheEnd(t *testing.T) {
 	dead, _ := keep("dead")
 	becomes(t, q, dead, Dead)
 	stop()
-	if id, first := keep("dead"); id == dead || first != nil {
-		t.Errorf("%s, %+v; want that it waits anew", id, first)
+	anew := func(key, ended string) { // once, however often its client asks
+		t.Helper()
+		id, first := keep(key)
+		if id == ended || first != nil {
+			t.Errorf("%s: %s, %+v; want that it waits anew", key, id, first)
+		}
+		for range 2 {
+			if again, first := keep(key); again != id || first == nil || first.State != Queued {
+				t.Errorf("%s: %s, %+v; want %s, which waits", key, again, first, id)
+			}
+		}
 	}
+	anew("dead", dead)
 	mu.Lock()
 	now = now.Add(duplicates)
 	mu.Unlock()
-	if id, first := keep("done"); id == done || first != nil {
-		t.Errorf("later: %s, %+v; want that it waits anew", id, first)
-	}
+	anew("done", done)
 	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 2 {
 		t.Errorf("%d wait, %v; want two", waiting, err)
 	}
 	if id := sameID(&Request{ID: strings.Repeat("a", 32), HTTP: call("PUT", "/", "")}); id != "" {
 		t.Errorf("without a key its id is %s, want none", id)
+	}
+}
+
+// keyed is a request of a client's, who has a key for it.
+func keyed(key string) *Request {
+	r := request("acme")
+	r.HTTP.Header.Set(IdempotencyKey, key)
+	return r
+}
+
+// What is for another upstream is another's, though all else is the same.
+func TestSameKeyElsewhere(t *testing.T) {
+	j := newJet(t)
+	ids := map[string]bool{}
+	for _, upstream := range []string{"http://shop:80", "http://blog:80", "http://shop:80"} {
+		q, r := j.queue(j.connect(), Config{Upstream: upstream}), keyed("k")
+		if _, err := front(q, nil, 0).keep(t.Context(), q, r); err != nil {
+			t.Fatal(err)
+		}
+		ids[r.ID] = true
+	}
+	if len(ids) != 2 {
+		t.Errorf("ids %v, want one of each upstream", ids)
+	}
+}
+
+// What was done, and is forgotten while JetStream drops another of its id, waits all the same.
+func TestSameKeyOnceItIsForgotten(t *testing.T) {
+	if lifeLeast <= duplicates {
+		t.Errorf("what became of a request is known for %v, want longer than the %v in which JetStream drops another of its id", lifeLeast, duplicates)
+	}
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	f := front(q, nil, 0)
+	q.lifeLeast = time.Second
+	q.looks.Store(math.MaxInt64) // there is little room
+	q.bound.Store(8 << 10)
+	q.noted.Store(7 << 10)
+	keep := func() (id string, first *Status) {
+		t.Helper()
+		r := keyed("k")
+		first, err := f.keep(t.Context(), q, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ID, first
+	}
+	stop := work(t, q, does(201))
+	done, _ := keep()
+	proc.Until(t, 30*time.Second, func() error {
+		if waiting, _, err := q.Depth(t.Context()); err != nil || waiting > 0 {
+			return errors.Join(errors.New("it is not done yet"), err)
+		}
+		if _, err := q.Status(t.Context(), done); !errors.Is(err, ErrUnknown) {
+			return errors.Join(errors.New("it is known still"), err)
+		}
+		return nil
+	})
+	stop()
+	again, first := keep()
+	if again == done || first != nil {
+		t.Errorf("%s, %+v; want that it waits anew", again, first)
+	}
+	if id, first := keep(); id != again || first == nil || first.State != Queued {
+		t.Errorf("%s, %+v; want %s, which waits", id, first, again)
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 1 {
+		t.Errorf("%d wait, %v; want one", waiting, err)
+	}
+	q.lifeLeast = time.Minute
+	work(t, q, does(201))
+	becomes(t, q, again, Done)
+}
+
+// What was to wait until a while ago is over, whatever its status says: its message may be gone.
+func TestSameKeyAfterItsTime(t *testing.T) {
+	j := newJet(t)
+	now := time.Now()
+	q := j.queue(j.connect(), Config{Now: func() time.Time { return now }})
+	f := front(q, nil, 0)
+	keep := func() (id string, first *Status) {
+		t.Helper()
+		r := keyed("k")
+		r.Expires = now.Add(time.Minute)
+		first, err := f.keep(t.Context(), q, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.ID, first
+	}
+	id, _ := keep()
+	if err := q.waiting.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Minute + q.cfg.Lease) // who had it until then may say so yet
+	if is, first := keep(); is != id || first == nil || first.State != Queued {
+		t.Errorf("%s, %+v; want %s", is, first, id)
+	}
+	now = now.Add(time.Second)
+	anew, first := keep()
+	if anew == id || first != nil {
+		t.Errorf("%s, %+v; want that it waits anew", anew, first)
+	}
+	if is, first := keep(); is != anew || first == nil {
+		t.Errorf("%s, %+v; want %s", is, first, anew)
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 1 {
+		t.Errorf("%d wait, %v; want one", waiting, err)
+	}
+	if s := (Status{State: Running, Expires: now.Add(-time.Hour), Updated: now.Add(-time.Second)}); q.ended(&s) {
+		t.Error("one that runs past its time is said to have ended")
+	}
+}
+
+// behindAll is a bucket of which each server that is asked has heard nothing yet.
+type behindAll struct{ jetstream.KeyValue }
+
+func (behindAll) Get(context.Context, string) (jetstream.KeyValueEntry, error) {
+	return nil, jetstream.ErrKeyNotFound
+}
+
+// Who asks again is told that it waits, though the server that is asked has not heard of that.
+func TestSameKeyWhereAServerIsBehind(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	f := front(q, nil, 0)
+	q.statuses = behindAll{q.statuses}
+	var ids [2]string
+	for i := range ids {
+		r := keyed("k")
+		r.Expires = time.Now().Add(time.Hour)
+		first, err := f.keep(t.Context(), q, r)
+		if err != nil || (first != nil) != (i > 0) || i > 0 && (first.State != Queued || !first.Expires.Equal(r.Expires)) {
+			t.Fatalf("asked %d times before: %+v, %v", i, first, err)
+		}
+		ids[i] = r.ID
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 1 || ids[0] != ids[1] {
+		t.Errorf("%d wait, %v, as %v; want one", waiting, err, ids)
+	}
+}
+
+// A dead letter whose revival is dead, too, is not thrown away for nothing.
+func TestRevivalThatDies(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Tries: 1})
+	dies := func(id string) {
+		t.Helper()
+		stop := work(t, q, does(500))
+		becomes(t, q, id, Dead)
+		stop()
+	}
+	id := put(t, q, "acme", time.Time{})
+	dies(id)
+	r, _, _, err := q.letter(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Expires, r.ID = time.Now().Add(time.Hour), idOf("revive", id)
+	if _, err := q.putOnce(t.Context(), r, q.ended); err != nil { // by who did not get to delete the letter
+		t.Fatal(err)
+	}
+	first := r.ID
+	dies(first)
+	second, err := q.Revive(t.Context(), id)
+	if err != nil || second == first {
+		t.Fatalf("%s, %v; want another than %s", second, err, first)
+	}
+	if waiting, dead, err := q.Depth(t.Context()); err != nil || waiting != 1 || dead != 1 {
+		t.Errorf("%d wait, %d are dead, %v; want one, and the first revival", waiting, dead, err)
+	}
+	if again, err := q.Revive(t.Context(), id); err != nil || again != second {
+		t.Errorf("%s, %v; want %s", again, err, second)
+	}
+	dies(second)
+	again, err := q.Revive(t.Context(), id)
+	if !errors.Is(err, ErrDeadAgain) || !strings.Contains(err.Error(), second) || statusOf(err) != http.StatusConflict {
+		t.Errorf("%s, %v; want a refusal that names %s", again, err, second)
+	}
+	if waiting, dead, err := q.Depth(t.Context()); err != nil || waiting != 0 || dead != 2 {
+		t.Errorf("%d wait, %d are dead, %v; want both", waiting, dead, err)
 	}
 }

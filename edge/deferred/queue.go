@@ -20,6 +20,8 @@ var (
 	ErrTooLarge = errors.New("the request is too large to be deferred")
 	// ErrUnknown: there is no such request, or it is long over.
 	ErrUnknown = errors.New("no such deferred request")
+	// ErrDeadAgain: a dead request was revived, and given up again.
+	ErrDeadAgain = errors.New("it was given up again")
 	// ErrUnavailable: JetStream did not answer, or refused.
 	ErrUnavailable = errors.New("deferred requests cannot be kept now")
 )
@@ -229,7 +231,8 @@ func (q *Queue) bounded(ctx context.Context) (context.Context, context.CancelFun
 func (q *Queue) Put(ctx context.Context, r *Request) error { return q.put(ctx, r, false) }
 
 // put is Put; or, once, that of one of several who put the same request, at once maybe: what
-// cannot be noted is not taken back then, and a dead letter, if none of the others notes it.
+// cannot be noted is not taken back then, and a dead letter, if none of the others notes it. One
+// that was kept under the id before, and is gone, is a goneError.
 func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	if !validID(r.ID) {
 		return fmt.Errorf("deferred: id %q: want one of NewID", r.ID)
@@ -256,6 +259,14 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	ack, err := q.js.PublishMsg(ctx, m, jetstream.WithExpectStream(q.stream))
 	if err != nil {
 		return refusal("keep "+r.ID, err)
+	}
+	if once && ack.Duplicate { // one of this id was kept a while ago: nothing was now
+		switch _, err := q.waiting.GetMsg(ctx, ack.Sequence); {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return &goneError{ack.Sequence}
+		case err != nil:
+			return unavailable("look for "+r.ID, err)
+		}
 	}
 	status := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires, Updated: now}
 	switch _, err = q.statuses.Create(ctx, r.ID, status.encoded()); {
