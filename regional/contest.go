@@ -150,7 +150,7 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 		t.began = 0
 	}
 	told := limit.Demand{Fast: float64(d.Fast), Mid: float64(d.Mid), Slow: float64(d.Slow), Window: float64(d.Window)}
-	i := t.askerOf(node)
+	i := slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
 	asks := asker{node: node, demand: told, at: now, edge: edge}
 	if edge != nil {
 		asks.life = edge.incarnation
@@ -170,11 +170,6 @@ func (t *contest) asks(node uint64, edge *presence, d *deltasync.Demand, now int
 		t.edges[oldest] = asks
 	}
 	return i < 0
-}
-
-// askerOf is the place of an edge among those that ask, or -1.
-func (t *contest) askerOf(node uint64) int {
-	return slices.IndexFunc(t.edges, func(a asker) bool { return a.node == node })
 }
 
 // sumOf is the sum of what a contest's edges are weighed by.
@@ -468,7 +463,7 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 		if began {
 			t.pop = deltasync.PopOf(up.Node)
 		}
-		if up.Features&deltasync.FeatureDeaf != 0 && t.askerOf(up.Node) >= 0 {
+		if up.Features&deltasync.FeatureDeaf != 0 && t.knows(up.Node) {
 			return false // it is silent, and has the part that it had
 		}
 		if t.asks(up.Node, l.present[up.Node], d, now) {
