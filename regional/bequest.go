@@ -16,7 +16,8 @@ import (
 // over. Its first two bytes tell which regions are meant, and then there are two for each,
 // by their nodes: its part in 65535ths, 0 of one that is not cut off. The next field is
 // when that became so, in ms since 1970: a store may list a key with more than one note,
-// and the latest counts.
+// and the latest counts. So what was noted during a cut is noted anew when that is over, as
+// of nobody: or it would be the latest in the next one, of which there is nothing to note.
 
 // bequestTag is the field's: number 15, of bytes.
 const bequestTag = 15<<3 | 2
@@ -34,11 +35,14 @@ func (a *Aggregator) byNode() (places []int, which uint16) {
 	return places, which
 }
 
-// bequeath appends what regions have that are cut off, where that is not known anyhow.
+// bequeaths says that the key is to be listed with what regions have that are cut off:
+// that is not known anyhow, or the store has it otherwise.
+func (c *counter) bequeaths() bool {
+	return c.contest != nil && !c.shape.Regional && (c.contest.uneven() || c.contest.willed)
+}
+
+// bequeath appends what regions have that are cut off.
 func (a *Aggregator) bequeath(note []byte, c *counter) []byte {
-	if c.contest == nil || c.shape.Regional || !c.contest.uneven() {
-		return note
-	}
 	places, which := a.byNode()
 	note = append(note, bequestTag, byte(2+2*len(places)))
 	note = binary.BigEndian.AppendUint16(note, which)
@@ -48,8 +52,13 @@ func (a *Aggregator) bequeath(note []byte, c *counter) []byte {
 	return binary.AppendUvarint(append(note, sinceTag), uint64(max(0, c.contest.changed/int64(time.Millisecond))))
 }
 
+// aheadOf is how much later than it is here something may have been noted: more than clocks
+// differ that are right. What a wrong one noted is older than all else, or it would be the
+// latest until then.
+const aheadOf = int64(time.Second)
+
 // bequest is what a note says that regions have, by place, and since when; nil: nothing.
-func (a *Aggregator) bequest(note string) (parts []float64, since int64) {
+func (a *Aggregator) bequest(note string, now int64) (parts []float64, since int64) {
 	places, which := a.byNode()
 	if len(note) < 2 || note[0] != bequestTag || int(note[1]) != 2+2*len(places) || len(note) < 2+int(note[1]) {
 		return nil, 0
@@ -71,11 +80,14 @@ func (a *Aggregator) bequest(note string) (parts []float64, since int64) {
 		ms, _ := binary.Uvarint(b[1:])
 		since = int64(min(ms, math.MaxInt64/uint64(time.Millisecond))) * int64(time.Millisecond)
 	}
+	if since > now && since-now > aheadOf {
+		since = 0
+	}
 	return parts, since
 }
 
 // inheritParts takes over what earlier owners noted of keys, while it is not known better:
-// as soon as a region is heard of it is forgotten.
+// as soon as a region is heard of it is forgotten, and what has changed here since is newer.
 func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,12 +96,20 @@ func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 		if h.parts == nil || c == nil || c.shape.Limit == 0 {
 			continue
 		}
+		some := slices.Max(h.parts) > 0
+		if c.contest == nil && !some {
+			continue
+		}
 		t := l.contested(h.key, c, a.unseen(now), now)
-		t.heard, t.changed = max(t.heard, now), max(t.changed, min(h.since, now))
+		old := h.since < t.changed
+		t.heard, t.changed, t.willed = max(t.heard, now), max(t.changed, min(h.since, now)), t.willed || some
 		for j, part := range h.parts {
 			r := &t.regions[j]
+			if old && !r.guessed && !a.spoken.read(j).recalled {
+				continue
+			}
 			if r.bequest = part; r.frozen != 0 && part != 0 {
-				r.frozen = part
+				r.frozen, r.guessed = part, false
 			}
 		}
 		l.weigh(c)
@@ -103,15 +123,53 @@ func (a *Aggregator) notes(key deltasync.Key, now int64) bool {
 	return !a.awaits(now) && (a.Owns(lane) && a.listed(lane) || a.cutOff(now) == 0)
 }
 
-// noteOf is what the store lists a key with; empty: with nothing, or as it is.
-func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) string {
-	note := l.note(c, now)
+// noteOf is what the store lists a key with, and what no more; empty: with nothing, or as
+// it is.
+func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) (note, former string) {
+	note = l.note(c, now)
 	if note == "" || !a.notes(key, now) {
-		return ""
+		return "", ""
+	}
+	if !c.bequeaths() {
+		return note, ""
 	}
 	var room [MaxNote]byte
-	if with := append(a.bequeath(room[:0], c), note...); len(with) <= MaxNote {
-		return string(with)
+	with := append(a.bequeath(room[:0], c), note...)
+	if len(with) > MaxNote {
+		return note, ""
 	}
-	return note
+	t := c.contest
+	former, t.will = t.will, string(with)
+	t.noted, t.willed = t.changed, t.uneven()
+	return t.will, former
+}
+
+// unnoted has a key be listed anew, as the store did not take what it was listed with.
+func (c *counter) unnoted(note string) {
+	if t := c.contest; t != nil && note != "" && note == t.will {
+		t.noted, t.willed = 0, true
+	}
+}
+
+// renote has a key written, though nobody asks for it, where it is to be listed otherwise.
+func (a *Aggregator) renote(l *lane, key deltasync.Key, c *counter, now int64) {
+	t := c.contest
+	if t.willed && t.uneven() && t.over(now, len(l.contests)) {
+		t.level(now)
+	}
+	if t.changed != t.noted && c.bequeaths() && a.notes(key, now) {
+		l.again(key, c)
+	}
+}
+
+// level has regions that are cut off have what they have of a key that is new, as a contest
+// is forgotten though they still are; and this be noted, if it was noted otherwise.
+func (t *contest) level(now int64) {
+	for j := range t.regions {
+		r := &t.regions[j]
+		if r.bequest = 0; r.frozen != 0 {
+			r.frozen = 1 / float64(len(t.regions)+1)
+		}
+	}
+	t.changed = now
 }

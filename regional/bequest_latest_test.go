@@ -7,30 +7,27 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
-	"github.com/spillgate/spillgate/regional/redisstore"
 	"github.com/spillgate/spillgate/sync"
-	"github.com/spillgate/spillgate/test/proc"
 )
 
-// Redis lists a key with all that was noted of it while its counts lasted, in no order that
+// A store lists a key with all that was noted of it while its counts lasted, in no order that
 // tells which came last: who takes the lane has the parts that regions had last.
 func TestLatestBequestCounts(t *testing.T) {
-	store, err := redisstore.New(redisstore.Config{Addrs: []string{proc.Redis(t).Addr}, Prefix: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	now := start
+	store := newStore(&now)
 	a, err := regional.New(regional.Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}}, store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shape := deltasync.Shape{Generation: 1, Width: 15 * time.Second, Slices: 40, Limit: 1000}
-	now := time.Now()
 	it := regional.Item{Key: 77, Width: shape.Width, Slices: shape.Slices, Vectors: []regional.Vector{{Source: regional.FromEdge, Replica: crdt.Replica{Node: 1}, Cells: []crdt.Cell{
 		{Slice: crdt.Slice(now.UnixNano() / int64(shape.Width)), Charges: 1},
 	}}}}
-	for i, parts := range [][]float64{{0.8, 0.1}, {0, 0.9}, {0.1, 0.2}} {
-		it.Note = a.NoteOf(shape, now.Add(time.Duration(i-10)*time.Millisecond), parts...)
+	for _, noted := range []struct {
+		age   time.Duration
+		parts []float64
+	}{{7 * time.Millisecond, []float64{0, 0.9}}, {5 * time.Millisecond, []float64{0.1, 0.2}}, {9 * time.Millisecond, []float64{0.8, 0.1}}} {
+		it.Note = a.NoteOf(shape, now.Add(-noted.age), noted.parts...)
 		if _, err := store.Merge(t.Context(), []regional.Item{it}); err != nil {
 			t.Fatal(err)
 		}

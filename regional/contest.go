@@ -37,6 +37,8 @@ type contest struct {
 	payers  []owned // the PoPs of its edges, as lane.bill counted them
 	changed int64   // when a region last had another part, as it was cut off, or is not any more; 0: none was
 	noted   int64   // changed, when that was last put on the store's list; see bequest.go
+	will    string  // that the key was last listed with
+	willed  bool    // the store may have that regions have another part than of a key that is new
 }
 
 // spent is what was charged, and what of that was given back.
@@ -84,10 +86,11 @@ type asker struct {
 // regionDemand is that of another region, and when it told it.
 type regionDemand struct {
 	deltasync.Demand
-	at     int64
-	past   [pastWeighed]float32 // what it was weighed by when contest.past was
-	frozen float64              // its part of the limit, as it was when it fell silent; 0: it speaks
+	at   int64
+	past [pastWeighed]float32 // what it was weighed by when contest.past was
 
+	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
+	guessed bool    // which is not known: that of a key that is new
 	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
 }
 
@@ -320,11 +323,7 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		c := l.counters[key]
 		a.noteWeights(c, now)
 		a.freeze(c, silent, now)
-		if t := c.contest; t.changed != t.noted && t.uneven() && a.notes(key, now) { // nobody may ask for it any more
-			t.noted = t.changed
-			l.again(key, c)
-		}
-		if now-c.contest.heard > int64(forgetContest) && !c.contest.keeps(now, len(l.contests)) {
+		if a.renote(l, key, c, now); c.contest.over(now, len(l.contests)) {
 			l.strike(c)
 			l.weigh(c)
 			continue

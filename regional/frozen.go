@@ -22,7 +22,7 @@ const (
 	mostFrozen = republished
 	// pastWeighed is how many times it is known what regions were weighed by: who is found
 	// to be silent fell silent after the first of them, even one that is far away.
-	pastWeighed = 4
+	pastWeighed = 6
 )
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
@@ -36,14 +36,16 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 		was := t.regions[j].frozen
 		switch r := &t.regions[j]; {
 		case silent>>j&1 == 0:
-			if r.frozen = 0; r.bequest != 0 && !a.awaitsPeer(j, now) {
-				r.bequest = 0
+			if r.frozen, r.guessed = 0, false; r.bequest != 0 && !a.awaitsPeer(j, now) {
+				r.bequest, t.changed = 0, now
 			}
 		case r.frozen == 0 && r.bequest != 0:
 			r.frozen = r.bequest
 			continue // since it was noted
 		case r.frozen == 0:
-			r.frozen = a.had(c, j)
+			if r.frozen, r.guessed = a.had(c, j); r.guessed {
+				continue // what was noted is better, however old
+			}
 		}
 		if t.regions[j].frozen != was {
 			t.changed = now
@@ -55,11 +57,11 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // asked for in all of them shortly before: that all of them know, here and on the other
 // side. A region that told of no demand has none, or next to none; of a key that is too
 // new for all to have told each has as much, and so has a region that the store alone
-// knows of.
-func (a *Aggregator) had(c *counter, j int) float64 {
+// knows of: that is a guess where others may have known the key for longer.
+func (a *Aggregator) had(c *counter, j int) (part float64, guessed bool) {
 	t, least, i := c.contest, a.least(c), 0
 	if a.spoken.read(j).recalled { // it has told nothing here
-		return 1 / float64(len(t.regions)+1)
+		return 1 / float64(len(t.regions)+1), true
 	}
 	for until := a.links.owes(j) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
 		i++
@@ -68,7 +70,7 @@ func (a *Aggregator) had(c *counter, j int) float64 {
 	for k := range t.regions {
 		all += float64(t.regions[k].past[i]) + least
 	}
-	return (float64(t.regions[j].past[i]) + least) / all
+	return (float64(t.regions[j].past[i]) + least) / all, t.past[i].at == 0
 }
 
 // pastWeights is when regions were weighed by so much, and this one.
@@ -106,13 +108,19 @@ func (a *Aggregator) least(c *counter) float64 {
 	return limit.LeastWeight(c.shape.Limit, c.shape.Window(), len(a.cfg.Peers)+1)
 }
 
+// over says that a contest, one of so many, is to be forgotten.
+func (t *contest) over(now int64, contests int) bool {
+	return now-t.heard > int64(forgetContest) && !t.keeps(now, contests)
+}
+
 // keeps says that a contest is not to be forgotten, one of so many, though nobody asks:
-// a region is cut off, and has a part that would not be known else.
+// a region is cut off, and has a part that would not be known else, or that this is over is
+// yet to be noted.
 func (t *contest) keeps(now int64, contests int) bool {
-	if contests > mostFrozen || now-t.heard > int64(keepFrozen) {
+	if contests > mostFrozen {
 		return false
 	}
-	return t.uneven()
+	return t.uneven() && now-t.heard <= int64(keepFrozen) || t.willed && !passed(t.changed, now, int64(forgetContest))
 }
 
 // uneven says that a region which is cut off has another part than of a key that is new.

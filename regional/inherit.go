@@ -27,7 +27,7 @@ const warm = 25
 // warms says that a key is to be listed: it is near its limit, or kept out.
 func (l *lane) warms(c *counter, now int64) bool {
 	limit := c.shape.Limit
-	return limit > 0 && l.used(c, now) >= percent(limit, warm) || c.penalty.at(now) != 0 || limit > 0 && c.contest != nil && c.contest.uneven()
+	return limit > 0 && l.used(c, now) >= percent(limit, warm) || c.penalty.at(now) != 0 || limit > 0 && c.bequeaths()
 }
 
 // note is what the store lists a key with: its shape, by which anybody can load
@@ -111,7 +111,7 @@ func (a *Aggregator) Inherit(ctx context.Context, now time.Time) error {
 	}
 	for left := inheritAtOnce; left > 0; left -= storeBatch {
 		for len(g.keys) == 0 && !g.last {
-			if err := a.listLegacy(ctx); err != nil {
+			if err := a.listLegacy(ctx, t); err != nil {
 				g.err = cmp.Or(g.err, err)
 			}
 		}
@@ -155,7 +155,7 @@ func (a *Aggregator) listed(lane int) bool {
 }
 
 // listLegacy reads the next page of the list.
-func (a *Aggregator) listLegacy(ctx context.Context) error {
+func (a *Aggregator) listLegacy(ctx context.Context, now int64) error {
 	g := &a.legacy
 	if int(a.store.away.Load()) == len(a.store.known) {
 		g.last = true
@@ -172,14 +172,20 @@ func (a *Aggregator) listLegacy(ctx context.Context) error {
 			continue
 		}
 		if it := stored(shape); it.Check() == nil {
-			parts, since := a.bequest(n.Note)
+			parts, since := a.bequest(n.Note, now)
 			g.keys = append(g.keys, heir{n.Key, shape, parts, since})
 		}
 	}
 	slices.SortStableFunc(g.keys, func(x, y heir) int {
 		return cmp.Or(cmp.Compare(x.key.Lane(len(a.lanes)), y.key.Lane(len(a.lanes))), cmp.Compare(x.key, y.key), cmp.Compare(x.since, y.since)) // the latest has the last word
 	})
-	g.found += len(g.keys)
+	for i := range g.keys {
+		if i+1 < len(g.keys) && g.keys[i].key == g.keys[i+1].key {
+			g.keys[i].parts = nil
+		} else {
+			g.found++
+		}
+	}
 	return err
 }
 

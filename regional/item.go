@@ -56,8 +56,8 @@ func (i *Item) Check() error {
 	if i.Width > maxKept/4 || i.Slices <= 0 || int64(i.Slices) > maxKept/2/int64(i.Width) {
 		return fmt.Errorf("key %016x: %d slices of %v is not a window of 1 ms to 18 years", uint64(i.Key), i.Slices, i.Width)
 	}
-	if len(i.Note) > MaxNote {
-		return fmt.Errorf("key %016x: a note of %d bytes, want at most %d", uint64(i.Key), len(i.Note), MaxNote)
+	if n := max(len(i.Note), len(i.Former)); n > MaxNote {
+		return fmt.Errorf("key %016x: a note of %d bytes, want at most %d", uint64(i.Key), n, MaxNote)
 	}
 	for n := range i.Vectors {
 		v := &i.Vectors[n]

@@ -58,8 +58,9 @@ type Item struct {
 	Until int64
 	// Note, where it is not empty, has the key listed by Store.Hot with it, for as
 	// long as what is stored of it lasts: it is what whoever never heard of the
-	// key has to know to load it. At most MaxNote bytes; answers have none.
-	Note string
+	// key has to know to load it. At most MaxNote bytes; answers have none. It is not
+	// listed any more under Former, which is what Note was before.
+	Note, Former string
 }
 
 // MaxNote is the longest Note, in bytes.

@@ -15,7 +15,8 @@ import (
 // Both must find it, though frames be lost in one direction alone: then one of them is
 // deaf, and the other hears it. So who hears nothing of another says so in its frames
 // (FeatureDeaf), and who is told that, and has none of its own answered, takes it to be cut
-// off. That none are answered is not enough: those of a lane are not while a region's
+// off until one is: an aggregator that starts there has yet to find that it is deaf. That
+// none are answered is not enough to begin with: those of a lane are not while a region's
 // aggregator that served it is replaced.
 
 // between is how long it takes another region to hear from this one, on average of
@@ -76,14 +77,19 @@ func (l *links) sent(j int, now int64) {
 	}
 }
 
-// heard notes that a peer spoke, and whether it says that it is deaf. One that was
-// suspected has yet to tell what it counted meanwhile, or to hear what was counted here.
+// heard notes that a peer spoke, and whether it says that it is deaf.
 func (l *links) heard(j int, deaf bool, interval time.Duration, now int64) {
 	if l.waiting[j].Load() == 0 && l.deaf[j].Load() == deaf {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.spoke(j, deaf || l.deaf[j].Load() && l.late(j, interval, now), interval, now)
+}
+
+// spoke notes that a peer was heard, which is deaf or not. One that was suspected has yet to
+// tell what it counted meanwhile, or to hear what was counted here. l.mu is held.
+func (l *links) spoke(j int, deaf bool, interval time.Duration, now int64) {
 	was := l.late(j, interval, now)
 	// Who is heard after a cut says for a while yet that it is deaf.
 	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
@@ -95,7 +101,11 @@ func (l *links) heard(j int, deaf bool, interval time.Duration, now int64) {
 
 // answered notes that a peer answered a frame: it is not deaf.
 func (l *links) answered(j int, interval time.Duration, now int64) {
-	l.heard(j, false, interval, now)
+	if l.waiting[j].Load() != 0 || l.deaf[j].Load() {
+		l.mu.Lock()
+		l.spoke(j, false, interval, now)
+		l.mu.Unlock()
+	}
 	l.unanswered[j].Store(0)
 }
 
@@ -104,7 +114,7 @@ func (l *links) answered(j int, interval time.Duration, now int64) {
 func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ways[j] == 0 {
+	if l.ways[j] == 0 && !l.deaf[j].Load() {
 		return false // it was never heard: who is not there yet has no part
 	}
 	return l.late(j, interval, now) || now < l.back[j] && l.back[j]-now < int64(time.Minute)

@@ -39,6 +39,10 @@ func TestSuspects(t *testing.T) {
 	if l.sent(1, start); l.suspects(1, interval, start+int64(time.Hour)) {
 		t.Error("who was never there is suspected to be cut off")
 	}
+	l.heard(1, true, interval, start)
+	if !l.suspects(1, interval, start+int64(time.Hour)) {
+		t.Error("who says that it is deaf is there, and is not suspected, as it never answered")
+	}
 	l.sent(0, late+1000*ms)
 	l.heard(0, false, interval, late+1170*ms)
 	if suspected(late + 1171*ms) {
@@ -48,8 +52,9 @@ func TestSuspects(t *testing.T) {
 
 // A peer that says it is deaf is suspected when it has answered none of our frames for
 // longer than it takes, though it is heard: not sooner, as it may have been heard again just
-// now; nor is one that is not deaf, as what it sent was for others. When it answers, or says
-// that it hears, it is suspected until it can know what was counted here.
+// now; nor is one that is not deaf, as what it sent was for others. That it says so no more
+// changes nothing, as who starts there says; when it answers, it is suspected until it can
+// know what was counted here.
 func TestSuspectsTheDeaf(t *testing.T) {
 	const interval, way = 100 * time.Millisecond, 80 * ms
 	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2)}
@@ -78,24 +83,19 @@ func TestSuspectsTheDeaf(t *testing.T) {
 	}
 	healed := late + 3000*ms
 	told := healed + int64(2*interval) + way*26/10
-	for name, hears := range map[string]func(l *links){
-		"it answers":            func(l *links) { l.answered(0, interval, healed) },
-		"it says that it hears": func(l *links) { l.heard(0, false, interval, healed) },
-	} {
-		l := links{waiting: make([]atomic.Int64, 1), unanswered: make([]atomic.Int64, 1), deaf: make([]atomic.Bool, 1), ways: []int64{way}, back: make([]int64, 1)}
-		l.sent(0, start)
-		l.heard(0, true, interval, start)
-		hears(&l)
-		if !l.suspects(0, interval, told-ms) || l.suspects(0, interval, told) {
-			t.Errorf("%s: suspected until then %v, and from then on %v; want only until it knows what was counted", name, l.suspects(0, interval, told-ms), l.suspects(0, interval, told))
-		}
+	l.heard(0, false, interval, healed-50*ms)
+	if !suspected(healed + 3000*ms) {
+		t.Error("it says no more that it is deaf, answers nothing, and is not suspected")
+	}
+	l.answered(0, interval, healed)
+	if !suspected(told-ms) || suspected(told) {
+		t.Errorf("it answers: suspected until then %v, and from then on %v; want only until it knows what was counted", suspected(told-ms), suspected(told))
 	}
 	// After a cut in both directions it is deaf for a moment yet: that changes nothing.
-	l.answered(0, interval, healed)
 	l.sent(0, told)
 	back := told + 3000*ms
 	l.heard(0, true, interval, back)
-	l.heard(0, false, interval, back+300*ms)
+	l.answered(0, interval, back+300*ms)
 	if told := back + int64(2*interval) + way*26/10; !suspected(told-ms) || suspected(told) {
 		t.Errorf("after a cut in both directions: suspected until then %v, and from then on %v; want only until it has told what it counted", suspected(told-ms), suspected(told))
 	}

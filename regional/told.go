@@ -107,8 +107,9 @@ func causes(of map[uint64]float64, name func(uint64) string) []Cause {
 type RegionState struct {
 	Region string `json:"region"`
 	// State is self; ok; catching_up, as it was silent and has yet to tell what it
-	// counted meanwhile; silent: slices close without it as incomplete; or never_heard,
-	// by no aggregator of the region for a day: nothing waits for it.
+	// counted meanwhile; deaf: it is heard, and says that it hears nothing of this
+	// region; silent: slices close without it as incomplete; or never_heard, by no
+	// aggregator of the region for a day: nothing waits for it.
 	State    string     `json:"state"`
 	Heard    *time.Time `json:"heard,omitempty"`      // last
 	Told     *time.Time `json:"told_until,omitempty"` // slices that ended well before are known of it
@@ -135,6 +136,8 @@ func (a *Aggregator) Regions(now time.Time) []RegionState {
 			r.State = "never_heard"
 		case passed(v.last, t, int64(quietFor)):
 			r.State = "silent"
+		case a.links.deaf[j].Load() && a.links.suspects(j, a.cfg.Interval, t):
+			r.State = "deaf"
 		case v.told() != v.last:
 			r.State = "catching_up"
 		}

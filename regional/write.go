@@ -138,7 +138,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			if c.partial != 0 && c.partial.before(now-int64(OwnersApart)) {
 				it.Version = 0 // all of it is read again
 			}
-			it.Note = a.noteOf(l, key, c, now)
+			it.Note, it.Former = a.noteOf(l, key, c, now)
 			batch, by = append(batch, it), append(by, keys[i].source)
 			c.batch = l.batches
 			c.written()
@@ -228,6 +228,7 @@ func (a *Aggregator) unwritten(l *lane, it *Item) {
 	if it.Until != 0 {
 		c.penalty.lacks = true
 	}
+	c.unnoted(it.Note)
 	l.again(it.Key, c)
 }
 

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,8 @@ type record struct {
 	entries []entry
 	carries crdt.Vector // a boundary and a level a cell
 	rest    crdt.Carry
-	until   int64  // end of a penalty
-	note    string // that it is listed with
+	until   int64    // end of a penalty
+	notes   []string // that it is listed with, the first as it was last
 }
 
 // entry is what one replica counted.
@@ -133,7 +134,7 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 		sh.records[at].version = sh.nextVersion()
 	}
 	if held && it.Note != "" {
-		sh.records[at].note = it.Note
+		sh.records[at].list(it.Note, it.Former)
 	}
 	return sh.answer(it, now, it.Version, before), true
 }
@@ -189,13 +190,28 @@ func (sh *shard) answer(it *regional.Item, now time.Time, named, before uint64) 
 	return out
 }
 
-// listed appends the keys that were merged with a note.
+// mostNotes is how many notes a key is listed with at the most.
+const mostNotes = 8
+
+// list has the key listed with a note, and with the former one no more.
+func (r *record) list(note, former string) {
+	r.notes = slices.DeleteFunc(r.notes, func(n string) bool { return n == note || n == former })
+	r.notes = slices.Insert(r.notes, 0, note)
+	r.notes = r.notes[:min(len(r.notes), mostNotes)]
+}
+
+// listed appends the keys that were merged with notes, each with every one of them, as
+// Redis does, where nothing tells which was the last.
 func (sh *shard) listed(out []regional.Noted, now time.Time) []regional.Noted {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for i := range sh.records {
-		if r := &sh.records[i]; r.note != "" && r.expires > now.UnixNano() {
-			out = append(out, regional.Noted{Key: r.key, Note: r.note})
+		r := &sh.records[i]
+		if r.expires <= now.UnixNano() {
+			continue
+		}
+		for _, note := range r.notes {
+			out = append(out, regional.Noted{Key: r.key, Note: note})
 		}
 	}
 	return out

@@ -63,11 +63,15 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	head := make([]byte, 0, headBytes+groupBytes*(p.count+1))
 	head = appendUint(head, min(it.Version, maxVersion+1), headBytes-1)
 	headAt := len(c.args)
-	if c.args = append(c.args, nil); it.Note == "" {
+	switch c.args = append(c.args, nil); {
+	case it.Note == "":
 		head = append(head, 0)
-	} else {
+	case it.Former == "" || it.Former == it.Note:
 		head = append(head, 1)
-		c.args = append(c.args, member(&it))
+		c.args = append(c.args, member(it.Key, it.Note))
+	default:
+		head = append(head, 2)
+		c.args = append(c.args, member(it.Key, it.Note), member(it.Key, it.Former))
 	}
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)

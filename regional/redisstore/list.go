@@ -15,12 +15,9 @@ import (
 // listName is the name of a tag's list.
 func listName(prefix string, tag int) string { return fmt.Sprintf("%s{%02x}hot", prefix, tag) }
 
-// member is an item as it stands in its list; empty: it is not to be listed.
-func member(it *regional.Item) string {
-	if it.Note == "" {
-		return ""
-	}
-	return string(append(binary.BigEndian.AppendUint64(nil, uint64(it.Key)), it.Note...))
+// member is a key as it stands in its list.
+func member(key deltasync.Key, note string) string {
+	return string(append(binary.BigEndian.AppendUint64(nil, uint64(key)), note...))
 }
 
 // listAtOnce is how many tags make a page of Hot: a megabyte, if all are full.

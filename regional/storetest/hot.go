@@ -78,6 +78,14 @@ func testHot(s *subject) {
 	want[5], want[key] = "asked", "other"
 	s.lists("merged again with notes", want)
 
+	third := noted(key, "third")
+	third.Former = "other"
+	s.merge(third)
+	if want[key] = "third"; slices.Contains(s.hot()[key], "other") {
+		s.wrong("key %x is listed with a note that it had before, want it no more", uint64(key))
+	}
+	s.lists("merged with another note for one that was", want)
+
 	s.load(noted(6, "loaded"))
 	s.merge(noted(7, "nothing"), noted(8, "too late", edge(1, charge(-1, 5))), noted(9, "too early", edge(1, charge(1<<62, 5))))
 	s.lists("of which nothing is stored", want)

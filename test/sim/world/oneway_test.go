@@ -94,6 +94,7 @@ func TestOneWayCuts(t *testing.T) {
 		"a third hears both":                       {3, "r2", map[string]string{"r2": "r0"}, nil, 0},
 		"keys have homes":                          {9, "r2", map[string]string{"r2": ""}, nil, 0},
 		"the deaf one starts anew":                 {3, "r2", map[string]string{"r2": ""}, []string{"r2"}, 0},
+		"the deaf one starts anew, its store away": {3, "r2", map[string]string{"r2": ""}, []string{"r2"}, 3 * time.Second},
 		"the others start anew, their stores away": {3, "r2", map[string]string{"r2": ""}, []string{"r0", "r1"}, 3 * time.Second},
 		"the others start anew":                    {3, "r2", map[string]string{"r2": ""}, []string{"r0", "r1"}, 0},
 	} {

@@ -170,6 +170,27 @@ func TestPartsOutliveAggregators(t *testing.T) {
 	}
 }
 
+// What regions had in a cut is over with it: who starts as the next one comes, and nothing
+// of that is noted yet, finds nothing else in the store.
+func TestPartsOfACutEndWithIt(t *testing.T) {
+	w := settled(t, 3, 2, limit.RateSpec{Limit: 1000, Per: 10 * time.Second})
+	even := map[string]int{"r0-0": 16, "r0-1": 16, "r1-0": 16, "r1-1": 16, "r2-0": 16, "r2-1": 16}
+	few := map[string]int{"r0-0": 24, "r0-1": 24, "r1-0": 24, "r1-1": 24}
+	much := map[string]int{"r0-0": 60, "r0-1": 60, "r1-0": 60, "r1-1": 60, "r2-0": 60, "r2-1": 60}
+	stormAt(w, 15*time.Second, few)
+	w.Cut("r2", true)
+	stormAt(w, 6*time.Second, few)
+	w.Cut("r2", false)
+	stormAt(w, 8*time.Second, even)
+	w.Cut("r2", true)
+	w.restart(t, "r0", 0)
+	w.restart(t, "r1", 0)
+	stormAt(w, 12*time.Second, much)
+	if got := stormAt(w, 10*time.Second, much); got[""] > 1060 {
+		t.Errorf("%v admitted, want about 1000", got)
+	}
+}
+
 // Aggregators that start in a cut without their store do not know that there are others. When
 // it is back they go on with what it knows of that: a window later all together admit little
 // more than the limit, for as long as the cut lasts, and say by how much.
