@@ -133,14 +133,14 @@ func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) (
 	if !c.bequeaths() {
 		return note, ""
 	}
+	t := c.contest
+	t.noted, t.willed = t.changed, t.uneven()
 	var room [MaxNote]byte
 	with := append(a.bequeath(room[:0], c), note...)
 	if len(with) > MaxNote {
-		return note, ""
+		return note, "" // of so many regions each is taken to have as much
 	}
-	t := c.contest
 	former, t.will = t.will, string(with)
-	t.noted, t.willed = t.changed, t.uneven()
 	return t.will, former
 }
 

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -77,9 +78,12 @@ func TestBequests(t *testing.T) {
 }
 
 // noted is an aggregator with a key that was noted in a cut, as others have it in their store.
-func noted(t *testing.T) (a *Aggregator, l *lane, c *counter, now int64, note string) {
+func noted(t *testing.T, peers ...string) (a *Aggregator, l *lane, c *counter, now int64, note string) {
 	t.Helper()
-	a, err := New(Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}}, nil)
+	if peers == nil {
+		peers = []string{"us", "ap"}
+	}
+	a, err := New(Config{Region: "eu", Name: "a", Peers: peers}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +118,21 @@ func TestBequestsEndWithTheCut(t *testing.T) {
 	c.unnoted(after)
 	if again, _ := a.noteOf(l, 1, c, now); again != after {
 		t.Errorf("the store did not take %x, and %x is noted then", after, again)
+	}
+}
+
+// What does not fit a note is not tried again each time.
+func TestBequestsOfManyRegions(t *testing.T) {
+	var peers []string
+	for n := range 40 {
+		peers = append(peers, fmt.Sprint("r", n))
+	}
+	a, l, c, now, note := noted(t, peers...)
+	if parts, _ := a.bequest(note, now); parts != nil || len(note) > MaxNote {
+		t.Fatalf("%x is noted: %d parts", note, len(parts))
+	}
+	if a.renote(l, 1, c, now); c.retried {
+		t.Error("it is written again")
 	}
 }
 
