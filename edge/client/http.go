@@ -27,19 +27,33 @@ type HTTP struct {
 
 var _ Limiter = (*HTTP)(nil)
 
-// idle is how many connections are kept for calls to come: the default of net/http, two, has
-// a busy program connect anew with most of its calls.
-const idle = 64
+const (
+	// idle is how many connections are kept for calls to come: the default of net/http, two,
+	// has a busy program connect anew with most of its calls.
+	idle = 64
+	// mostConns is how many there are at the most, those that are being made included; calls
+	// wait for one of them as long as they may take.
+	mostConns = 256
+	// shortestDial is how long a connection may take to be made, where calls may take less: it
+	// serves those to come. net/http ends none with the call that asked for it, and the kernel
+	// tries for two minutes to reach an edge that is frozen.
+	shortestDial = time.Second
+	longestDial  = 30 * time.Second
+)
 
 // NewHTTP returns a client of the edge at a URL: "http://127.0.0.1:8080", or
 // "unix:/run/spillgate.sock" for one that listens on a socket. It asks no proxy.
 func NewHTTP(edge string, cfg Config) (*HTTP, error) {
 	// An edge closes connections that have been idle for two minutes: a call that it closes
 	// one under fails.
-	transport := &http.Transport{MaxIdleConnsPerHost: idle, IdleConnTimeout: 90 * time.Second}
+	dialer := &net.Dialer{Timeout: max(cfg.Timeout, shortestDial)}
+	if cfg.Timeout < 0 {
+		dialer.Timeout = longestDial
+	}
+	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: idle, MaxConnsPerHost: mostConns, IdleConnTimeout: 90 * time.Second}
 	if path, ok := strings.CutPrefix(edge, "unix:"); ok {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return dialer.DialContext(ctx, "unix", path)
 		}
 		edge = "http://unix"
 	}
@@ -47,7 +61,9 @@ func NewHTTP(edge string, cfg Config) (*HTTP, error) {
 }
 
 // NewHTTPOver is NewHTTP with a client of the caller's: for TLS of his own, say. Redirects
-// are not followed.
+// are not followed. Its transport should bound how long a connection takes to be made
+// (net.Dialer.Timeout), and how many there are (MaxConnsPerHost): net/http's own leaves one
+// behind for each call to an edge that is frozen, for 30 seconds.
 func NewHTTPOver(over *http.Client, edge string, cfg Config) (*HTTP, error) {
 	at, err := url.Parse(edge)
 	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.RawQuery != "" {
