@@ -96,6 +96,21 @@ func (s *shard) mayReturn(r *record, c *limit.Charge, now int64) bool {
 	return m == nil || c.MayReturn(&m.exact, s.sums(r.block), m.carry, now)
 }
 
+// waited says that nobody waits whom a bucket told to, of which all charges are this edge's,
+// which knows of all turns then.
+func (s *shard) waited(r *record, rate *limit.Rate, now int64) bool {
+	m := r.block.memory
+	if m == nil || m.carry.Level > 0 {
+		return false
+	}
+	for _, cell := range s.sums(r.block) {
+		if cell.Net() > r.block.own.Get(cell.Slice).Net() {
+			return false
+		}
+	}
+	return m.exact.Waited(rate, now)
+}
+
 // leaves notes that a request gives back its place in a queue.
 func (r *record) leaves(c *limit.Charge, cost uint64) {
 	if m := r.block.memory; m != nil {
@@ -195,7 +210,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	s.retire(r, now)
 	// Nobody knows whose charge it was: where there are turns, somebody may wait behind it.
 	unknown := limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}
-	if !s.mayReturn(r, &unknown, now) {
+	if !s.mayReturn(r, &unknown, now) && !s.waited(r, c.rate, now) {
 		return
 	}
 	cost := c.cost

@@ -380,6 +380,7 @@ func TestGiveBackToAQueueInWhichNobodyWaits(t *testing.T) {
 	}{
 		{1, 1, 0, true}, {1, 1, 500 * time.Millisecond, true}, {1, 3, 2500 * time.Millisecond, true},
 		{2, 1, 500 * time.Millisecond, false}, {2, 1, 1500 * time.Millisecond, true},
+		{1, 3, 100 * time.Millisecond, true}, {2, 3, 2900 * time.Millisecond, false}, {2, 3, 3100 * time.Millisecond, true},
 	} {
 		n := newNode(t, Config{}, queueOf(""))
 		for range test.came {
@@ -393,5 +394,34 @@ func TestGiveBackToAQueueInWhichNobodyWaits(t *testing.T) {
 			t.Errorf("%d of cost %d, and one given back after %v: recorded %v, the next waits %v", test.came, test.cost, test.after, req.Recorded, d.Delay)
 		}
 		req.Release()
+	}
+}
+
+// A report that was a mistake is taken back by one of as much the other way, and locks nobody
+// out: but where others wait, or other edges charged, of whom those may wait behind it.
+func TestReportsAreTakenBackWhereNobodyWaits(t *testing.T) {
+	for name, rule := range turnsOf(10) {
+		for what, c := range map[string]struct {
+			before func(n *Node)
+			free   bool
+		}{
+			"alone":       {func(*Node) {}, true},
+			"others wait": {func(n *Node) { _, _ = join(t, n, start, 10); _, _ = join(t, n, start, 1) }, false},
+			"others waited": {func(n *Node) {
+				_, _ = join(t, n, start.Add(-time.Minute), 10)
+				_, _ = join(t, n, start.Add(-time.Minute), 1)
+			}, true},
+		} {
+			n := newNode(t, Config{}, rule)
+			c.before(n)
+			req := requestOf(n, "u")
+			req.Cost = 5e9
+			n.Report(start, req)
+			n.GiveBack(start.Add(100*time.Millisecond), req)
+			if d := checkCost(n, start.Add(time.Minute), "u", 1); d.Allowed != c.free || req.Recorded != c.free {
+				t.Errorf("%s, %s: recorded %v, and a minute later allowed %v; want %v", name, what, req.Recorded, d.Allowed, c.free)
+			}
+			req.Release()
+		}
 	}
 }

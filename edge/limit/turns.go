@@ -122,6 +122,22 @@ func (t *turns) goBack(by, now int64) {
 	t.told = min(t.told, now)
 }
 
+// Waited says that all have gone on whom a bucket told to wait, by a clock that was not set
+// back since. In a queue the last of them may yet flow out.
+func (x *Exact) Waited(r *Rate, now int64) bool {
+	t := &x.bucket.turns
+	if t.told > now {
+		return false
+	}
+	for i := range t.lines {
+		l := &t.lines[i]
+		if l.floor > now || r.Queue && l.began > now || !r.Queue && l.turn > now {
+			return false
+		}
+	}
+	return true
+}
+
 // Slower says that it drains slower than its rule says, for a tenant, or as a request
 // asked for.
 func (r *Rate) Slower() bool { return r.ruled != nil && r.ruled.DrainsFaster(r) }
