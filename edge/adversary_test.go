@@ -34,7 +34,10 @@ type scenario struct {
 	fault     func(*advWorld, *advRegion)
 }
 
-func TestAdversaryEvicts(t *testing.T) { scenario{seeds: 12, evicts: true}.run(t) }
+func TestAdversaryEvicts(t *testing.T) {
+	alone.Mark(t)
+	scenario{seeds: 12, evicts: true}.run(t)
+}
 
 func TestAdversaryEvictsWhatWasSent(t *testing.T) {
 	alone.Mark(t)

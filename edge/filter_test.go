@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 const second = int64(time.Second)
@@ -89,6 +90,7 @@ func TestFilterGivesUpKeysWhenFull(t *testing.T) {
 }
 
 func TestFilterUsesPlacesAgain(t *testing.T) {
+	alone.Mark(t)
 	now := start.UnixNano()
 	f := &filter{most: 1000}
 	random := rand.New(rand.NewPCG(5, 6))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 func bucketOf(capacity uint64, refill limit.Flow) limit.RuleSpec {
@@ -194,6 +195,7 @@ func TestNoRulesChangeNothing(t *testing.T) {
 // A bucket whose rules change again and again, faster than a unit drains, drains by each of
 // them for as long as it is in force: whether this edge or others have taken what is in it.
 func TestBucketThatChangesAllTheTime(t *testing.T) {
+	alone.Mark(t)
 	paces := []time.Duration{time.Second, 1600 * time.Millisecond}
 	ofBuckets(t, func(t *testing.T, kind, scope string) {
 		for _, every := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 5 * time.Second} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Where a key comes from, or how much of an address it is, is part of what a
@@ -96,6 +97,7 @@ func TestSetRulesAtOnce(t *testing.T) {
 // A bucket that rules make smaller and slower denies for as long as it takes to drain what was
 // used of it by these, be it asked meanwhile or swept, whoever asks: what README says.
 func TestSmallerBucketDrainsAtItsNewPace(t *testing.T) {
+	alone.Mark(t)
 	for _, scope := range []string{"edge", "global"} {
 		for _, plan := range []string{"", "gold"} {
 			for _, asked := range []time.Duration{time.Second, time.Minute, 8 * time.Minute} {

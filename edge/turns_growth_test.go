@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Where tenants of several paces, or requests with a limit of their own, fill one queue for
 // an hour, nobody is told to wait for longer than a full one takes, or max_wait, nor is
 // overtaken; and as much goes out as the rule's own pace lets.
 func TestLinesOfSeveralPacesDoNotGrow(t *testing.T) {
+	alone.Mark(t)
 	type kind struct {
 		plan string
 		own  uint64
@@ -48,6 +51,7 @@ func TestLinesOfSeveralPacesDoNotGrow(t *testing.T) {
 // and has nobody wait for longer than a full one takes; where it is known by the filter
 // alone, for a quarter more.
 func TestFullQueueThatIsForgottenDoesNotDrift(t *testing.T) {
+	alone.Mark(t)
 	for _, scope := range []string{"edge", "global"} {
 		for _, maxWait := range []time.Duration{0, 15 * time.Second} {
 			for _, filtered := range []bool{false, true} {

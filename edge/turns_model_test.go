@@ -220,6 +220,7 @@ func TestNobodyIsOvertakenInHisLine(t *testing.T) {
 // last one has flowed out: who leaves gives back his place where he is that one, and nobody
 // came since but who left.
 func TestQueueAgainstAModel(t *testing.T) {
+	alone.Mark(t)
 	const pace = 500 * time.Millisecond
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

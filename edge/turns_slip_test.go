@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // rulesOf has a node go by a queue of a capacity and pace.
@@ -66,6 +67,7 @@ func TestPaceThatWasASlip(t *testing.T) {
 // Once it is mended a slip is over: nobody waits by that pace when his key has been idle since, or
 // rules change once more, whatever is pushed of it late; nor where it was not asked meanwhile.
 func TestSlipIsMendedForGood(t *testing.T) {
+	alone.Mark(t)
 	for _, scope := range []string{"edge", "global"} {
 		for _, maxWait := range []time.Duration{0, 2 * time.Second} {
 			for _, then := range []string{"soon", "idle", "changed", "idle and changed", "pushed late", "pushed before"} {
@@ -152,6 +154,7 @@ func TestQueueThatWasSlow(t *testing.T) {
 // However often rules change a queue's pace, nobody is told to wait for longer than three
 // times what a full one takes by the slowest.
 func TestLinesOfChangedPacesDoNotGrow(t *testing.T) {
+	alone.Mark(t)
 	for _, every := range []time.Duration{300 * time.Millisecond, 1100 * time.Millisecond} {
 		for _, fast := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond} {
 			for _, step := range []time.Duration{2 * time.Second, 10 * time.Second} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // turnsOf are rules that tell requests when they may go on, at one a second, by what they
@@ -177,6 +178,7 @@ func TestGiveBackWhereTurnsAreTold(t *testing.T) {
 // in the order in which they came, and in any time no more than the bucket lets in at once
 // and what flows in that time.
 func TestTurnsKeepTheOutflow(t *testing.T) {
+	alone.Mark(t)
 	for _, capacity := range []uint64{1, 3} {
 		for name, rule := range turnsOf(capacity) {
 			burst := capacity

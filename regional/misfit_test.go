@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // misfit is a region that logs, and what it does so far.
@@ -161,6 +162,7 @@ func TestSecretIsToldToWhoSends(t *testing.T) {
 // A region that is told by one that it does not name says so, now and then, for as
 // long as that goes on.
 func TestRegionThatIsNoPeer(t *testing.T) {
+	alone.Mark(t)
 	eu, us := newMisfit(t, "eu", 1, "us"), newMisfit(t, "us", 1)
 	pass(59*time.Minute, eu, us)
 	eu.has(0, "")
@@ -179,6 +181,7 @@ func TestRegionThatIsNoPeer(t *testing.T) {
 
 // Names of regions that are no peers are a sender's to invent.
 func TestMisfitsAreBounded(t *testing.T) {
+	alone.Mark(t)
 	us := newMisfit(t, "us", 1)
 	for i := range 1000 {
 		from := fmt.Sprint("r", i)

@@ -106,6 +106,7 @@ func TestOnePoPDoesNotFillALane(t *testing.T) {
 // A flood of one PoP's keys has no key of another forgotten, but its own: what bounds a
 // PoP is remembered with the key.
 func TestFloodPutsOutNobodyElses(t *testing.T) {
+	alone.Mark(t)
 	r := small(t, regional.Config{Boot: still, MaxBytes: 1 << 20}, newStore(&start))
 	(&edge{name: "e1", pop: "p"}).tell(r, 9, charge(start, 3)) // little of its limit
 	floods(r, 1000, 20)
@@ -127,6 +128,7 @@ func TestFloodPutsOutNobodyElses(t *testing.T) {
 // Who has the lane alone has to leave others their part as they come, as far as they need
 // it, and has the rest.
 func TestPoPsShareALane(t *testing.T) {
+	alone.Mark(t)
 	r := small(t, regional.Config{Boot: still, MaxBytes: 1 << 20}, newStore(&start))
 	of := func(pop string) float64 {
 		paid, _ := r.Paid()

@@ -79,6 +79,7 @@ func TestNobodysKeysMakeRoom(t *testing.T) {
 // Nobody's keys are forgotten for it, it takes a quarter of the room and no more, and the
 // edges of another PoP are told their shares as ever.
 func TestAskersTakeTheirPart(t *testing.T) {
+	alone.Mark(t)
 	const budget, keys, asked = 1 << 20, 300, 100
 	r := small(t, regional.Config{Boot: still, MaxBytes: budget}, newStore(&start))
 	p, q := &edge{name: "e", pop: "p"}, &edge{name: "e", pop: "q"}
@@ -149,6 +150,7 @@ func (s *answersCounted) Merge(ctx context.Context, batch []regional.Item) ([]re
 // What the store has of a key, by lives of a PoP that has no room for them, is looked at
 // again now and then, and not with each count.
 func TestWhatFindsNoRoomIsReadNowAndThen(t *testing.T) {
+	alone.Mark(t)
 	const lives = 6000
 	store := &answersCounted{Store: newStore(&start)}
 	first := newRegion(t, "eu", store)

@@ -288,6 +288,7 @@ func TestWhatTheStoreAddsMakesRoom(t *testing.T) {
 
 // Nobody needs more than the outboxes' part for what waits to be told.
 func TestOutboxesHaveAPart(t *testing.T) {
+	alone.Mark(t)
 	const budget = 8 << 20
 	eu := small(t, regional.Config{Boot: still, MaxBytes: budget, Peers: []string{"us", "ap"}}, forgetful{})
 	e := &edge{name: "e1"}

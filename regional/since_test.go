@@ -250,6 +250,7 @@ func (s *slowly) Merge(ctx context.Context, items []regional.Item) ([]regional.I
 // were answered meanwhile, whenever that write began; nor does it make what came
 // late since any older.
 func TestLateIsWhatCameInAfterTheAnswer(t *testing.T) {
+	alone.Mark(t)
 	t.Run("from the store", func(t *testing.T) { lateAfterAnswer(t, false) })
 	t.Run("after what came late itself", func(t *testing.T) { lateAfterAnswer(t, true) })
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Secrets are told apart, and nothing that stands in for one is what keys are made
@@ -111,6 +113,7 @@ func TestEstrangedRegion(t *testing.T) {
 // What is refused for its lanes says so, however often, and whoever mends them is
 // heard at once: with an incarnation of its own or, a region, without.
 func TestOtherLanesAreNoOffence(t *testing.T) {
+	alone.Mark(t)
 	for _, u := range []*Up{edgeUp("e", 1), regionUp("us", "agg-1", 1)} {
 		in := NewInbox("eu", 4)
 		now, news, first := int64(time.Hour), 0, true

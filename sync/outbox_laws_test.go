@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // TestOutboxLaws drives an outbox at random and checks that every count that
 // it took was acknowledged, or is held at no smaller value; that it stays
 // within its bounds; and that it does the same again, given the same.
 func TestOutboxLaws(t *testing.T) {
+	alone.Mark(t)
 	for seed := range uint64(15) {
 		one, two := outboxRun(t, seed), outboxRun(t, seed)
 		if !reflect.DeepEqual(one, two) {

@@ -6,11 +6,13 @@ import (
 	"unsafe"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A Reader reads what UnmarshalBinary does, whatever it read before: also replies
 // that are larger than what it keeps, and after one that cannot be read.
 func TestReaderReadsWhatUnmarshalDoes(t *testing.T) {
+	alone.Mark(t)
 	r, reader := newFrames(3), new(Reader)
 	for i := range 3000 {
 		down := r.down()
@@ -60,6 +62,7 @@ func TestReaderKeepsItsRoom(t *testing.T) {
 // A frame whose memory is used again makes room for the next, and for no frame
 // that is under way.
 func TestReuse(t *testing.T) {
+	alone.Mark(t)
 	const keys = 500
 	o := NewOutbox(OutboxConfig{MaxInFlight: 3})
 	next := func(charges uint64) *Up {

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // frame is what Up, Down and Hot have in common.
@@ -60,6 +62,7 @@ func encode(t testing.TB, f frame) []byte {
 // writes is, byte for byte, what a protobuf library writes by the file, and what
 // the library writes is read as the frame that it was made from.
 func TestSpec(t *testing.T) {
+	alone.Mark(t)
 	for _, k := range kinds {
 		t.Run(string(k.name), func(t *testing.T) {
 			for seed := range uint64(500) {
