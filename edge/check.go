@@ -260,6 +260,9 @@ func (r *record) denies(c *counter, now int64) bool {
 		return true
 	}
 	d := r.block.denied
+	if c.cost > 1 && fades(c.rate) && !c.rate.Bucket() {
+		return false // what is left grows until then, and is told
+	}
 	return c.rule.MaxDelay == 0 && d.cost == c.need && now < d.until && r.fits(c.rule, c.rate, now) && c.rate.Open == nil && !c.foreign
 }
 

@@ -138,7 +138,11 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	case c.delay > 0:
 	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
 		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.left(c.rate))}
-		if share := c.rate.DropShare(used); share > 0 && n.cfg.Rand() < share {
+		share := c.rate.DropShare(used)
+		if share > 0 && c.rate.Open != nil && n.mayOpen(now, c, counters) { // the ceiling is that one, though there is room yet below it
+			share = c.rate.Open.DropShare(used)
+		}
+		if share > 0 && n.cfg.Rand() < share {
 			c.over, c.dropped = true, true
 		}
 	}
@@ -188,6 +192,19 @@ func lentBy(r *record, borrower *limit.Rule, counters []counter) (cost uint64) {
 // here: the capacity that the rule names has some, or all limits of its parent
 // do. Who lends is charged with what was borrowed.
 func (n *Node) opens(now int64, c *counter, counters []counter) bool {
+	if !n.mayOpen(now, c, counters) {
+		return false
+	}
+	for i := range counters {
+		if l := &counters[i]; l.borrower == c.rule {
+			l.lent = true
+		}
+	}
+	return true
+}
+
+// mayOpen is opens, and nothing is charged.
+func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
 	e := c.rule.Elastic
 	if e.Parent == nil {
 		used, ok := n.capacities.get(now, e.Signal)
@@ -215,11 +232,6 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		}
 		if l.lendable() < want {
 			return false
-		}
-	}
-	for i := range counters {
-		if l := &counters[i]; found && l.borrower == c.rule {
-			l.lent = true
 		}
 	}
 	return found

@@ -461,3 +461,40 @@ func TestDeniedRequestsSpendNoReserve(t *testing.T) {
 		}
 	}
 }
+
+// What is dropped at random in a soft margin goes by the ceiling that is in force: the elastic
+// one, where that is open.
+func TestDropsGoByTheCeilingInForce(t *testing.T) {
+	for _, c := range []struct {
+		used float64
+		want uint64 // half are dropped in the middle of the margin
+	}{{0.1, 151}, {0.9, 106}} {
+		rule := perUser(limit.RateSpec{Limit: 100, Per: time.Hour, Algorithm: "fixed_window", Scope: "edge"})
+		rule.Margin = limit.MarginSpec{SoftPercent: 10, Elastic: limit.ElasticSpec{UpToPercent: 100, While: "capacity.api < 70%"}}
+		rule.Drop = "probabilistic"
+		n := newNode(t, Config{Rand: func() float64 { return 0.5 }}, rule)
+		n.SetCapacity(start, "api", c.used, time.Hour)
+		admitted := uint64(0)
+		for range 300 {
+			if check(n, start, "u").Allowed {
+				admitted++
+			}
+		}
+		if admitted != c.want {
+			t.Errorf("capacity %v used: %d admitted of 100 and a margin, want %d", c.used, admitted, c.want)
+		}
+	}
+}
+
+// Whoever asks for more than there is again and again is told what there is by then.
+func TestDenialsTellWhatIsLeftByThen(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "sliding_window", Limit: 100, Per: 100 * time.Second, Scope: "edge"}))
+	checkCost(n, start.Add(99*time.Second), "u", 100)
+	for _, second := range []time.Duration{0, 38, 95} {
+		for range 2 {
+			if d, want := checkCost(n, start.Add((100+second)*time.Second), "u", 100), uint64(second); d.Allowed || d.Remaining < want || d.Remaining > want+1 {
+				t.Errorf("%d s after the window: allowed %v, %d remain; want %d", second, d.Allowed, d.Remaining, want)
+			}
+		}
+	}
+}

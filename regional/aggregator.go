@@ -119,6 +119,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting, a.links.unanswered, a.links.deaf = make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
+	a.links.hears = make([]atomic.Uint64, len(cfg.Peers))
 	a.spoken.peers = make([]voice, len(cfg.Peers))
 	a.links.back = make([]int64, len(cfg.Peers))
 	a.links.first = make([]atomic.Int32, len(cfg.Peers))
@@ -180,6 +181,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	if j := slices.Index(a.nodes, up.Node); j >= 0 {
 		a.links.heard(j, up.Features&deltasync.FeatureDeaf != 0, a.cfg.Interval, t)
+		a.links.hears[j].Store(up.Hears)
 		a.spoken.heard(j, t)
 	}
 	l := a.lanes[up.Lane]

@@ -120,7 +120,7 @@ func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 // is, what was noted of that is read, which who owns the lane does. Else what is there stays.
 func (a *Aggregator) notes(key deltasync.Key, now int64) bool {
 	lane := key.Lane(len(a.lanes))
-	return !a.awaits(now) && (a.Owns(lane) && a.listed(lane) || a.cutOff(now) == 0)
+	return !a.awaits(now) && (a.Owns(lane) && a.listed(lane) || a.aside(now) == 0)
 }
 
 // noteOf is what the store lists a key with, and what no more; empty: with nothing, or as

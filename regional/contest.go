@@ -314,7 +314,7 @@ func (a *Aggregator) republish(c *counter, now int64) bool {
 // republishAll is republish of the lane's contests, of so many at once; it forgets those
 // that are over.
 func (a *Aggregator) republishAll(l *lane, now int64) {
-	silent := a.cutOff(now)
+	silent := a.aside(now)
 	for range min(len(l.contests), republished) {
 		if l.contestHand >= len(l.contests) {
 			l.contestHand = 0
@@ -378,7 +378,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	}
 	seen := t.seen(now - a.unseen(now))
 	own := min(t.weight, seen.weight)
-	a.freeze(c, a.cutOff(now), now)
+	a.freeze(c, a.aside(now), now)
 	least, others := a.least(c), 0.0
 	less, alone := t.kept, 0
 	for j := range t.regions {

@@ -42,6 +42,7 @@ func (a *Aggregator) ExportsUrgent(now time.Time) []Outgoing { return a.exports(
 func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	a.hurry.Store(false)
 	t := a.clock.At(now)
+	hears := a.compareHearing(t)
 	for lane, l := range a.lanes {
 		l.mu.Lock()
 		if !a.Serves(lane) {
@@ -56,16 +57,16 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	}
 	var out []Outgoing
 	for j := range a.cfg.Peers {
-		out = a.exportsTo(out, j, t, now.UnixNano(), urgent)
+		out = a.exportsTo(out, j, hears, t, now.UnixNano(), urgent)
 	}
 	return out
 }
 
 // exportsTo takes what all lanes have for one peer. Where bytes run short every lane has
 // a turn: next time the first is the one that got nothing through.
-func (a *Aggregator) exportsTo(out []Outgoing, j int, now, raw int64, urgent bool) []Outgoing {
+func (a *Aggregator) exportsTo(out []Outgoing, j int, hears uint64, now, raw int64, urgent bool) []Outgoing {
 	head := a.self
-	head.SentAt, head.Left = raw, a.cfg.Boot()
+	head.SentAt, head.Left, head.Hears = raw, a.cfg.Boot(), hears
 	if a.hearsNothing(j, now) {
 		head.Features |= deltasync.FeatureDeaf
 	}
@@ -90,11 +91,13 @@ func (a *Aggregator) exportsTo(out []Outgoing, j int, now, raw int64, urgent boo
 type links struct {
 	mu      sync.Mutex // guards what follows; taken with a lane's held
 	budgets []deltasync.Budget
-	first   []atomic.Int32 // lane of each that exports first
-	waiting []atomic.Int64 // since when each owes an answer, as it has said nothing since; 0: it does not
-	deaf    []atomic.Bool  // each said last that it hears nothing of this region
-	back    []int64        // when each that was cut off has told what it counted meanwhile
-	ways    []int64        // how long frames take to each, one way, in ns; 0: not known
+	first   []atomic.Int32  // lane of each that exports first
+	waiting []atomic.Int64  // since when each owes an answer, as it has said nothing since; 0: it does not
+	deaf    []atomic.Bool   // each said last that it hears nothing of this region
+	hears   []atomic.Uint64 // whom each hears, as it said last: see apart.go
+	differs int64           // since when that is not whom this region hears, of some; 0: it is
+	back    []int64         // when each that was cut off has told what it counted meanwhile
+	ways    []int64         // how long frames take to each, one way, in ns; 0: not known
 
 	unanswered []atomic.Int64 // since when each has answered none of the frames sent to it; 0: it has
 }

@@ -22,7 +22,7 @@ const (
 	mostFrozen = republished
 	// pastWeighed is how many times it is known what regions were weighed by: who is found
 	// to be silent fell silent after the first of them, even one that is far away.
-	pastWeighed = 6
+	pastWeighed = 9
 )
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
@@ -43,7 +43,7 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			r.frozen = r.bequest
 			continue // since it was noted
 		case r.frozen == 0:
-			if r.frozen, r.guessed = a.had(c, j); r.guessed {
+			if r.frozen, r.guessed = a.had(c, j, now); r.guessed {
 				continue // what was noted is better, however old
 			}
 		}
@@ -58,12 +58,12 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // side. A region that told of no demand has none, or next to none; of a key that is too
 // new for all to have told each has as much, and so has a region that the store alone
 // knows of: that is a guess where others may have known the key for longer.
-func (a *Aggregator) had(c *counter, j int) (part float64, guessed bool) {
+func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
 	t, least, i := c.contest, a.least(c), 0
 	if a.spoken.read(j).recalled { // it has told nothing here
 		return 1 / float64(len(t.regions)+1), true
 	}
-	for until := a.links.owes(j) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
+	for until := a.parted(j, now) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
 		i++
 	}
 	all := float64(t.past[i].own) + least

@@ -24,7 +24,7 @@ func TestHad(t *testing.T) {
 	c := &counter{shape: deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 300}}
 	c.contest = &contest{regions: make([]regionDemand, 2)}
 	const least = 5. // a twentieth of 300 a second, in three regions
-	weights := [pastWeighed][3]float32{{10, 1000, 10}, {20, 60, 200}, {300, 0, 100}, {40, 700, 100}, {5, 70, 8}, {60, 1, 2}}
+	weights := [pastWeighed][3]float32{{10, 1000, 10}, {20, 60, 200}, {300, 0, 100}, {40, 700, 100}, {5, 70, 8}, {60, 1, 2}, {70, 9, 3}, {1, 8, 80}, {90, 2, 7}}
 	for i, w := range weights {
 		c.contest.past[i] = pastWeights{at: now - int64(i)*int64(time.Second), own: w[0]}
 		c.contest.regions[0].past[i], c.contest.regions[1].past[i] = w[1], w[2]
@@ -46,22 +46,22 @@ func TestHad(t *testing.T) {
 		{"just not of the last, the nearer one", 1, hears[1] - 1, 1},
 		{"as it was weighed", 0, 0, 1},
 		{"not of the two before that", 0, hears[0] - int64(time.Second) - 1, 2},
-		{"only of the oldest", 1, hears[1] - 4*int64(time.Second) - 1, 5},
-		{"of none", 1, hears[1] - 5*int64(time.Second) - 1, 5},
+		{"only of the oldest", 1, hears[1] - 7*int64(time.Second) - 1, 8},
+		{"of none", 1, hears[1] - 8*int64(time.Second) - 1, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a.links.waiting[tt.region].Store(now + tt.owes)
-			if got, guessed := a.had(c, tt.region); math.Abs(got-part(tt.weighs, tt.region)) > 1e-9 || guessed {
+			if got, guessed := a.had(c, tt.region, now); math.Abs(got-part(tt.weighs, tt.region)) > 1e-9 || guessed {
 				t.Errorf("had = %v, guessed %v; want %v, of %v", got, guessed, part(tt.weighs, tt.region), weights[tt.weighs])
 			}
 		})
 	}
 	a.spoken.recall(0, now)
-	if got, guessed := a.had(c, 0); math.Abs(got-1./3) > 1e-9 || !guessed {
+	if got, guessed := a.had(c, 0, now); math.Abs(got-1./3) > 1e-9 || !guessed {
 		t.Errorf("had = %v, guessed %v, of a region that the store alone knows of; want a third, guessed", got, guessed)
 	}
 	c.contest = &contest{regions: make([]regionDemand, 2), past: [pastWeighed]pastWeights{{at: now}}}
-	if got, guessed := a.had(c, 1); math.Abs(got-1./3) > 1e-9 || !guessed {
+	if got, guessed := a.had(c, 1, now); math.Abs(got-1./3) > 1e-9 || !guessed {
 		t.Errorf("had = %v, guessed %v, of a key that was not known when it fell silent; want a third, guessed", got, guessed)
 	}
 }

@@ -22,6 +22,7 @@ const (
 	upFeatures    protowire.Number = 13
 	upHeardEpoch  protowire.Number = 19
 	upSecretCheck protowire.Number = 20
+	upHears       protowire.Number = 21
 	// Not yet used.
 	upReceivedAt protowire.Number = 14
 	upEchoSentAt protowire.Number = 15

@@ -223,6 +223,7 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 	m.set("features", uint64(u.Features))
 	m.set("heard_epoch", u.HeardEpoch)
 	m.set("secret_check", u.SecretCheck)
+	m.set("hears", u.Hears)
 	for _, s := range u.Sections {
 		e := m.element("sections")
 		e.shape(s.Shape)

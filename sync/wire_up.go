@@ -53,6 +53,7 @@ func (u *Up) append(w *writer) error {
 	w.uint(upFeatures, uint64(u.Features))
 	w.fixed(upHeardEpoch, u.HeardEpoch)
 	w.fixed(upSecretCheck, u.SecretCheck)
+	w.fixed(upHears, u.Hears)
 	return nil
 }
 
@@ -120,6 +121,8 @@ func (u *Up) read(m message) error {
 			u.HeardEpoch = m.fixed("heard_epoch")
 		case upSecretCheck:
 			u.SecretCheck = m.fixed("secret_check")
+		case upHears:
+			u.Hears = m.fixed("hears")
 		case upSections:
 			var s Section
 			if err := s.read(m.message("sections")); err != nil {

@@ -238,3 +238,11 @@ func TestMethodsAreTokens(t *testing.T) {
 		}
 	}
 }
+
+// Before a node has rules there are none to ask.
+func TestNoSetHasNoRules(t *testing.T) {
+	var none *limit.Set
+	if none.Names() != nil || none.Rules() != nil || none.Written() != 0 || none.Only() != nil || none.Namespace("x") != nil {
+		t.Error("a set that there is not has rules")
+	}
+}

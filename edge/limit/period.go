@@ -28,10 +28,10 @@ func (p Period) String() string { return nameOf(periodNames, p) }
 const periodGrain = 12 * time.Hour
 
 // longest is the longest that the period can be: clocks are turned back by up to
-// two hours (Antarctica/Troll). Of years only a leap year is longer whose zone
+// three hours (Antarctica/Casey, until 2023). Of years only a leap year is longer whose zone
 // moved west for good in it, by that: the wire has none longer than 366 days.
 func (p Period) longest() time.Duration {
-	const day, turned = 24 * time.Hour, 2 * time.Hour
+	const day, turned = 24 * time.Hour, 3 * time.Hour
 	switch p {
 	case Day:
 		return day + turned

@@ -223,6 +223,9 @@ func (s *Set) Only() *Namespace {
 
 // Names are the namespaces' names in order.
 func (s *Set) Names() []string {
+	if s == nil {
+		return nil
+	}
 	names := make([]string, 0, len(s.namespaces))
 	for name := range s.namespaces {
 		names = append(names, name)
@@ -232,10 +235,20 @@ func (s *Set) Names() []string {
 }
 
 // Rules are all rules of the set, each at its Index.
-func (s *Set) Rules() []*Rule { return s.rules }
+func (s *Set) Rules() []*Rule {
+	if s == nil {
+		return nil
+	}
+	return s.rules
+}
 
 // Written is how many rules the documents have.
-func (s *Set) Written() int { return len(s.rules) - s.unwritten }
+func (s *Set) Written() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.rules) - s.unwritten
+}
 
 // Seal gives every rule its Sub, made by sub from the rule's identity (what
 // tells its counters from those of any other rule), and its Epoch. It is called

@@ -1,0 +1,83 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// Where some regions are cut off from each other that others hear, all keep to the parts that
+// they had, though the demand moves to those that are cut off: all together admit little more
+// than the limit, and no more than they say, and after the heal the whole of it is used by who
+// asks for it.
+func TestCutsThatNotAllSee(t *testing.T) {
+	t.Parallel()
+	both := func(pairs ...[2]int) (cuts [][2]int) {
+		for _, p := range pairs {
+			cuts = append(cuts, p, [2]int{p[1], p[0]})
+		}
+		return cuts
+	}
+	star := func(n int) (pairs [][2]int) { // all hear the first, and nobody else
+		for i := 1; i < n; i++ {
+			for j := 1; j < i; j++ {
+				pairs = append(pairs, [2]int{i, j})
+			}
+		}
+		return pairs
+	}
+	for name, c := range map[string]struct {
+		regions int
+		cuts    [][2]int // from, to
+		during  []string // whose aggregators start anew
+	}{
+		"two of three":                                {3, both([2]int{1, 2}), nil},
+		"two of three, in one direction":              {3, [][2]int{{1, 2}}, nil},
+		"two of three, and one starts":                {3, both([2]int{1, 2}), []string{"r1"}},
+		"two of three, and who hears both":            {3, both([2]int{1, 2}), []string{"r0"}},
+		"all of five but one":                         {5, both(star(5)...), nil},
+		"all of nine, whose keys have homes, but one": {9, both(star(9)...), nil},
+		"a chain of four":                             {4, both([2]int{0, 2}, [2]int{0, 3}, [2]int{1, 3}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, c.regions, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes = 3, 2 }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+			asks := func(lasts time.Duration, rich, poor int) map[string]int {
+				return o.asks(w, rnd, lasts, func(edge string) int {
+					if edge[:2] == "r0" {
+						return rich
+					}
+					return poor
+				})
+			}
+			cut := func(cut bool) {
+				for _, link := range c.cuts {
+					w.CutPath(fmt.Sprint("r", link[0]), fmt.Sprint("r", link[1]), cut)
+				}
+			}
+			asks(15*time.Second, 150, 5)
+			cut(true)
+			asks(4*time.Second, 150, 5)
+			for _, region := range c.during {
+				w.restart(t, region, 0)
+			}
+			asks(time.Second, 150, 5)
+			asks(20*time.Second, 5, 150)
+			asks(10*time.Second, 60, 150)
+			if o.most > 40 || o.uncovered > 0 {
+				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 40, and none", o.most, spec.Limit, o.uncovered, o.windows)
+			}
+			cut(false)
+			asks(3*time.Second, 60, 150)
+			got, want := asks(spec.Per, 60, 150), float64(spec.Limit)*60/float64(60+150*(c.regions-1))
+			if got[""] < 950 || float64(got["r0"]) > want*1.3+10 {
+				t.Errorf("after the heal: %v, want about %d, and %.0f of it at r0", got, spec.Limit, want)
+			}
+		})
+	}
+}
