@@ -28,8 +28,20 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// fleeting are fields in which a request differs from the same one sent again.
-var fleeting = []string{"Date", "Traceparent", "Tracestate", "Baggage", "X-Request-Id", "X-Correlation-Id"}
+// fleeting are fields in which a request differs from the same one sent again: its time, and
+// what it is traced by, as clients, proxies and meshes write that anew with each try. Those of
+// fleetingFrom begin so.
+var (
+	fleeting = []string{"Date", "X-Request-Start", // of the routers of some clouds
+		"X-Request-Id", "X-Correlation-Id", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context",
+		"Traceparent", "Tracestate", "Baggage", "Grpc-Trace-Bin", // W3C, OpenCensus
+		"B3", "Uber-Trace-Id", "X-Ot-Span-Context", "Sentry-Trace", "Sw8", "Newrelic", "X-Dynatrace", "Elastic-Apm-Traceparent"}
+	fleetingFrom = []string{"X-B3-", "X-Datadog-", "X-Instana-", "Ot-Tracer-", "Sw8-"}
+)
+
+func isFleeting(name string) bool {
+	return slices.Contains(fleeting, name) || slices.ContainsFunc(fleetingFrom, func(start string) bool { return strings.HasPrefix(name, start) })
+}
 
 // sameID is the id of a request that its client has a key for: the one that it had before,
 // where the client sends it again. All of it counts, and what it is signed with above all, or
@@ -48,7 +60,7 @@ func sameID(r *Request) string {
 	}
 	parts := []string{"key", r.Tenant, r.Upstream, from, scheme, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
 	for _, name := range slices.Sorted(maps.Keys(r.HTTP.Header)) {
-		if !slices.Contains(fleeting, name) {
+		if !isFleeting(name) {
 			values := r.HTTP.Header[name]
 			parts = append(append(parts, name, strconv.Itoa(len(values))), values...)
 		}

@@ -8,6 +8,9 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +59,34 @@ func TestRevivedAtOnceWaitsOnce(t *testing.T) {
 	}
 }
 
+// traced are fields by which requests are traced, as those write them whose they are.
+var traced = []string{"traceparent", "tracestate", "baggage", "b3", "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId", "X-B3-Sampled",
+	"X-Request-ID", "X-Correlation-ID", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "grpc-trace-bin", "uber-trace-id", "x-ot-span-context",
+	"x-datadog-trace-id", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "sentry-trace", "ot-tracer-spanid",
+	"sw8", "sw8-correlation", "newrelic", "X-dynaTrace", "X-INSTANA-T", "elastic-apm-traceparent", "X-Request-Start", "Date"}
+
+// The README tells by which fields alone what is sent again may differ.
+func TestReadmeTellsWhatMayDiffer(t *testing.T) {
+	b, err := os.ReadFile("../../configs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, says, _ := strings.Cut(string(b), "These fields alone may differ: ")
+	says, _, _ = strings.Cut(says, "\n")
+	want := slices.Clone(fleeting)
+	for _, start := range fleetingFrom {
+		want = append(want, start+"*")
+	}
+	var told []string
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(says, -1) {
+		told = append(told, http.CanonicalHeaderKey(m[1]))
+	}
+	slices.Sort(want)
+	if slices.Sort(told); !slices.Equal(told, want) {
+		t.Errorf("it tells %q, want %q", told, want)
+	}
+}
+
 // A client that asks again under its key is told of the request that waits already; but not
 // where anything that matters is another's, or differs.
 func TestSameKeyWaitsOnce(t *testing.T) {
@@ -64,7 +95,10 @@ func TestSameKeyWaitsOnce(t *testing.T) {
 	f := front(q, site(t, time.Hour, u), 0)
 	ask := func(change func(r *http.Request)) (id, state string) {
 		t.Helper()
-		r := call("POST", "http://api.example/a?q=1", "body", IdempotencyKey, "k1", "Authorization", "a", "Traceparent", NewID())
+		r := call("POST", "http://api.example/a?q=1", "body", IdempotencyKey, "k1", "Authorization", "a")
+		for _, name := range traced {
+			r.Header.Set(name, NewID())
+		}
 		if change != nil {
 			change(r)
 		}
@@ -103,9 +137,10 @@ func TestSameKeyWaitsOnce(t *testing.T) {
 	}
 	others := map[string]string{first: "the first"}
 	for name, change := range map[string]func(*http.Request){
-		"another key":     set(IdempotencyKey, "k2"),
-		"another's login": set("Authorization", "b"),
-		"another field":   set("X-Api-Key", "b"),
+		"another key":      set(IdempotencyKey, "k2"),
+		"another's login":  set("Authorization", "b"),
+		"another field":    set("X-Api-Key", "b"),
+		"what is no trace": set("X-B3", "b"),
 		"another body": func(r *http.Request) {
 			*r = *call("POST", "http://api.example/a?q=1", "else", IdempotencyKey, "k1", "Authorization", "a")
 		},
