@@ -72,4 +72,7 @@ func TestApplyCommand(t *testing.T) {
 	if want := "edge deferred apply --yes --config ../../configs/edge.yaml --region=eu --proxy-defer-max-bytes=2GiB"; c.Command != want || c.Region != "eu" || c.Bytes != 2<<30 {
 		t.Errorf("%+v; want %s", c, want)
 	}
+	if s.Secret = []byte("the cluster's secret"); !bytes.Equal(deferredConfig(s, nil).Secret, s.Secret) {
+		t.Error("edges make ids without the cluster's secret")
+	}
 }

@@ -44,7 +44,7 @@ func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, 
 // deferredConfig is what the settings say of requests that wait.
 func deferredConfig(s *configs.EdgeSettings, log *slog.Logger) deferred.Config {
 	d := &s.Proxy.Defer
-	c := deferred.Config{Region: s.Region, PerTenant: d.PerKey, Bytes: d.MaxBytes, Replicas: d.Replicas, Tries: d.Tries, Longest: limit.LongestDefer, Command: applyCommand(s), Logger: log}
+	c := deferred.Config{Region: s.Region, Secret: s.Secret, PerTenant: d.PerKey, Bytes: d.MaxBytes, Replicas: d.Replicas, Tries: d.Tries, Longest: limit.LongestDefer, Command: applyCommand(s), Logger: log}
 	if s.Proxy.Upstream != nil { // who only makes the queue has none
 		c.Upstream = s.Proxy.Upstream.String()
 	}

@@ -2,10 +2,12 @@ package deferred
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"maps"
 	"net"
 	"net/http"
@@ -19,9 +21,10 @@ import (
 // The id of such a request says what it is, so that all but the first find it there.
 
 // idOf is an id that all have who name the same. It is guessed by nobody who does not know
-// all of it.
-func idOf(parts ...string) string {
-	h := sha256.New()
+// all of it: an id is a part of it, or sameID's secret.
+func idOf(parts ...string) string { return idBy(sha256.New(), parts) }
+
+func idBy(h hash.Hash, parts []string) string {
 	for _, part := range parts {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
 	}
@@ -45,8 +48,9 @@ func isFleeting(name string) bool {
 
 // sameID is the id of a request that its client has a key for: the one that it had before,
 // where the client sends it again. All of it counts, and what it is signed with above all, or
-// somebody's request would be lost to another's who thought of the same key.
-func sameID(r *Request) string {
+// somebody's request would be lost to another's who thought of the same key. Without the secret
+// nobody knows it, though he knows the request, as of one that is signed with nothing.
+func (q *Queue) sameID(r *Request) string {
 	if clientKey(r.HTTP) == "" {
 		return ""
 	}
@@ -58,14 +62,14 @@ func sameID(r *Request) string {
 	if r.HTTP.TLS != nil {
 		scheme = "https"
 	}
-	parts := []string{"key", r.Tenant, r.Upstream, from, scheme, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
+	parts := []string{"deferred key", r.Tenant, r.Upstream, from, scheme, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
 	for _, name := range slices.Sorted(maps.Keys(r.HTTP.Header)) {
 		if !isFleeting(name) {
 			values := r.HTTP.Header[name]
 			parts = append(append(parts, name, strconv.Itoa(len(values))), values...)
 		}
 	}
-	return idOf(parts...)
+	return idBy(hmac.New(sha256.New, q.cfg.Secret), parts)
 }
 
 // clientKey is the Idempotency-Key of a client's own. One that its Connection names goes no
@@ -150,7 +154,7 @@ func (q *Queue) ended(s *Status) bool {
 // JetStream knows it after.
 func (f *Front) keep(ctx context.Context, q *Queue, r *Request) (first *Status, err error) {
 	def(&r.Upstream, q.cfg.Upstream)
-	same := sameID(r)
+	same := q.sameID(r)
 	if same == "" {
 		return nil, q.Put(ctx, r)
 	}

@@ -214,7 +214,7 @@ func TestSameKeyAfterTheEnd(t *testing.T) {
 	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 2 {
 		t.Errorf("%d wait, %v; want two", waiting, err)
 	}
-	if id := sameID(&Request{ID: strings.Repeat("a", 32), HTTP: call("PUT", "/", "")}); id != "" {
+	if id := q.sameID(&Request{ID: strings.Repeat("a", 32), HTTP: call("PUT", "/", "")}); id != "" {
 		t.Errorf("without a key its id is %s, want none", id)
 	}
 }
@@ -231,7 +231,7 @@ func TestSameKeyElsewhere(t *testing.T) {
 	j := newJet(t)
 	ids := map[string]bool{}
 	for _, upstream := range []string{"http://shop:80", "http://blog:80", "http://shop:80"} {
-		q, r := j.queue(j.connect(), Config{Upstream: upstream}), keyed("k")
+		q, r := j.queue(j.connect(), Config{Upstream: upstream, Secret: []byte("the region's")}), keyed("k")
 		if _, err := front(q, nil, 0).keep(t.Context(), q, r); err != nil {
 			t.Fatal(err)
 		}
@@ -239,6 +239,22 @@ func TestSameKeyElsewhere(t *testing.T) {
 	}
 	if len(ids) != 2 {
 		t.Errorf("ids %v, want one of each upstream", ids)
+	}
+}
+
+// Who knows a request and its key, but not the region's secret, does not know where it waits.
+func TestSameKeyIsGuessedByNobody(t *testing.T) {
+	j := newJet(t)
+	ids := map[string]bool{}
+	for _, secret := range []string{"", "", "the region's", "the region's", "another's"} {
+		q, r := j.queue(j.connect(), Config{Secret: []byte(secret)}), keyed("k")
+		if _, err := front(q, nil, 0).keep(t.Context(), q, r); err != nil {
+			t.Fatal(err)
+		}
+		ids[r.ID] = true
+	}
+	if len(ids) != 4 {
+		t.Errorf("ids %v, want one of each secret, and of each that has none", ids)
 	}
 }
 

@@ -38,6 +38,10 @@ type Config struct {
 	// the dead; 0: DefaultBytes.
 	PerTenant int
 	Bytes     int64
+	// Secret is what nobody knows but the region's edges, the same at all of them: by it a request
+	// that comes again under its client's key has the id that it had, and nobody guesses that.
+	// Nil: one of this Queue's own, so that no other knows the request.
+	Secret []byte
 	// Replicas is on how many servers it is kept; 0: 1.
 	Replicas int
 	// Tries is how often a request is sent to an upstream that fails; 0: DefaultTries.
@@ -184,6 +188,9 @@ func newQueue(js jetstream.JetStream, cfg Config) (*Queue, error) {
 	def(&cfg.Lease, DefaultLease)
 	def(&cfg.Drain, DefaultDrain)
 	def(&cfg.Command, DefaultCommand)
+	if len(cfg.Secret) == 0 {
+		cfg.Secret = []byte(NewID())
+	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
