@@ -35,7 +35,8 @@ func newDeferredApplyCommand() *cobra.Command {
 		Long: `Have the region's queue of deferred requests be as the edges' settings say: three
 JetStream streams, and the consumer by which the edges do what waits. It prints what
 is missing and what differs; with --yes it makes and changes that. What waits stays,
-and where all is as it is to be nothing is done, so it may be run again at any time.
+and where all is as it is to be nothing is done, so it may be run again at any time:
+where it fails halfway it says what is done and what is left, and goes on with that then.
 Edges that waited for it go on within seconds.
 
 It reads the edges' settings (region, proxy.defer, nats) and needs the rights of an
@@ -94,12 +95,12 @@ func applyDeferred(ctx context.Context, s *configs.EdgeSettings, yes bool, out i
 	if !plan.Fits() {
 		if err := plan.Apply(ctx); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: JetStream is away, or these credentials may not do that: name the operator's (--nats-nkey), at a server of the region (--nats-urls)", err)
+				err = fmt.Errorf("%w; JetStream is away, or these credentials may not do that: name the operator's (--nats-nkey), at a server of the region (--nats-urls)", err)
 			}
 			return err
 		}
 		if plan, err = look(); err != nil {
-			return err
+			return fmt.Errorf("all of that is made and changed, and then could not be looked at: %w", err)
 		}
 		if !plan.Fits() {
 			return fmt.Errorf("JetStream has made it otherwise: %v", plan)

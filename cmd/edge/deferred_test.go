@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,7 +48,7 @@ func TestDeferredApply(t *testing.T) {
 	do("", 0, "apply", "")
 	do("apply", 3, "", "region")
 	do("apply --region eu --nats-urls nats://127.0.0.1:1", 4, "", "unreachable")
-	do("apply --yes"+as("POP_AMS"), 1, missing, "make SG_DEFER_eu: context deadline exceeded: .*--nats-nkey")
+	do("apply --yes"+as("POP_AMS"), 1, missing, "make SG_DEFER_eu: context deadline exceeded; done is nothing, .*--nats-nkey")
 	do("apply"+as("OPERATOR"), 1, missing, "nothing is changed: say --yes")
 	do("apply --yes"+as("OPERATOR"), 0, "of eu is as these settings say", "^$")
 	do("apply"+as("POP_AMS"), 0, `(?m)^SG_DEFER_eu > replay +ok *$`, "^$")
@@ -74,5 +77,35 @@ func TestApplyCommand(t *testing.T) {
 	}
 	if s.Secret = []byte("the cluster's secret"); !bytes.Equal(deferredConfig(s, nil).Secret, s.Secret) {
 		t.Error("edges make ids without the cluster's secret")
+	}
+}
+
+// Whatever a word of it is, a shell reads it as it is.
+func TestApplyCommandIsForAShell(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "my $HOME; it's")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "edge.yaml")
+	if err := os.WriteFile(file, []byte("region: eu\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cleanEnv(t)
+	fs := pflag.NewFlagSet("edge", pflag.ContinueOnError)
+	configs.BindEdgeFlags(fs)
+	if err := fs.Parse([]string{"--config", file, "--proxy-defer-max-bytes", "2 GiB"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := configs.LoadDeferred(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := deferredConfig(s, nil).Command
+	words, err := exec.Command("sh", "-c", `printf '%s\n' `+command).Output()
+	if want := "edge\ndeferred\napply\n--yes\n--config\n" + file + "\n--proxy-defer-max-bytes=2 GiB\n"; err != nil || string(words) != want {
+		t.Errorf("%s: a shell reads %q, %v; want %q", command, words, err, want)
+	}
+	if word := shellWord(""); word != "''" {
+		t.Errorf("no word is %s, want two quotes", word)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/configs"
@@ -55,7 +56,7 @@ func deferredConfig(s *configs.EdgeSettings, log *slog.Logger) deferred.Config {
 func applyCommand(s *configs.EdgeSettings) string {
 	command := deferred.DefaultCommand
 	if s.File != "" {
-		command += " --config " + s.File
+		command += " --config " + shellWord(s.File)
 	}
 	for _, e := range s.Effective() {
 		if e.From != configs.FromFlag && e.From != configs.FromEnv {
@@ -63,10 +64,20 @@ func applyCommand(s *configs.EdgeSettings) string {
 		}
 		switch e.Key {
 		case "region", "proxy.defer.domain", "proxy.defer.replicas", "proxy.defer.per_key", "proxy.defer.max_bytes":
-			command += " " + e.Flag()
+			command += " " + shellWord(e.Flag())
 		}
 	}
 	return command
+}
+
+// shellWord is a word as a shell reads it: in quotes where it has anything that a shell has a
+// meaning for.
+func shellWord(word string) string {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./@%"
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // deferredFront is what the settings say of what is kept of them, and of how they are done:

@@ -95,7 +95,8 @@ func (p *Plan) make(ctx context.Context) error {
 }
 
 // Apply makes what is missing, and changes what differs: what waits stays. It changes nothing
-// where JetStream cannot change all of it.
+// where JetStream cannot change all of it. Where it fails later on its error says what is done
+// by then and what is left, and Apply of another Plan goes on with that.
 func (p *Plan) Apply(ctx context.Context) error {
 	var never []error
 	for _, part := range p.Parts {
@@ -108,12 +109,27 @@ func (p *Plan) Apply(ctx context.Context) error {
 	if err := errors.Join(never...); err != nil {
 		return fmt.Errorf("nothing is changed:\n%w", err)
 	}
+	var done, left []string
+	var failed error
 	for _, part := range p.Parts {
-		if part.Missing || len(part.Differs) > 0 {
-			if err := p.apply(ctx, &part); err != nil {
-				return err
-			}
+		switch {
+		case !part.Missing && len(part.Differs) == 0:
+			continue
+		case failed != nil:
+			left = append(left, part.Name)
+			continue
 		}
+		if failed = p.apply(ctx, &part); failed == nil {
+			done = append(done, part.Name)
+			continue
+		}
+		left = append(left, part.Name)
+		if _, refused := errors.AsType[*jetstream.APIError](failed); !refused { // it may be done all the same
+			left[0] += " (maybe)"
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("%w; done is %s, left is %s: the same again goes on with that", failed, cmp.Or(strings.Join(done, ", "), "nothing"), strings.Join(left, ", "))
 	}
 	return nil
 }

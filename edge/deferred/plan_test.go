@@ -41,6 +41,38 @@ func alter(t testing.TB, js jetstream.JetStream, name string, change func(c *jet
 	}
 }
 
+// Where JetStream refuses a part it is told what was made before, and what is left; once it does not, the
+// rest is made.
+func TestPlanGoesOn(t *testing.T) {
+	j := newJet(t)
+	js, err := jetstream.New(j.connect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"sg.v1.dead.>"}}
+	if _, err := js.CreateStream(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	err = plan(t, js).Apply(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "make SG_DEAD_eu: ") || !strings.HasSuffix(err.Error(), "; done is SG_DEFER_eu, left is SG_DEAD_eu, KV_SG_DEFERRED_eu, SG_DEFER_eu > replay: the same again goes on with that") {
+		t.Errorf("%v; want what is done, and what is left", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err = plan(t, js).Apply(ended); err == nil || !strings.Contains(err.Error(), "; done is nothing, left is SG_DEAD_eu (maybe), KV_SG_DEFERRED_eu, ") {
+		t.Errorf("%v; want that it is not known", err)
+	}
+	if err := js.DeleteStream(t.Context(), other.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan(t, js).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := plan(t, js); !p.Fits() {
+		t.Errorf("%s; want all as it is to be", p)
+	}
+}
+
 // An operator makes what is missing, is told what differs, and changes that; what waits stays.
 func TestPlan(t *testing.T) {
 	j := newJet(t)
