@@ -304,6 +304,28 @@ func TestMetricsTellBounds(t *testing.T) {
 	}
 }
 
+// Of limits that descriptors bring, which no document has, nothing is told where none did.
+func TestMetricsTellBoundsOfWhatDescriptorsBring(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: time.Second}))
+	doc := limit.Document{Namespace: "shop", Rules: []limit.RuleSpec{perUser(limit.RateSpec{Limit: 40, Per: time.Second})}}
+	set, problems := limit.Options{DescriptorLimits: true}.Compile(doc, limit.Document{Namespace: "tree", Descriptors: &limit.DescriptorSpec{}})
+	if set == nil {
+		t.Fatal(problems)
+	}
+	n.SetRules(set)
+	if got := n.boundsByRule(start.UnixNano()); len(got) != 1 || got[0].rule != "api" || set.Written() != 1 {
+		t.Errorf("%+v of %d rules, want api alone", got, set.Written())
+	}
+	for _, rule := range set.Rules() {
+		if rule.Namespace == "(descriptors)" && rule.Name == "override.hour" {
+			n.bounds.note([]ruleBound{{rule.Rates[0].Generation, boundRatios{0.25, 0.5}}}, start.UnixNano())
+		}
+	}
+	if got := n.boundsByRule(start.UnixNano()); len(got) != 2 || got[1] != (boundOf{"(descriptors)", "override.hour", boundRatios{0.25, 0.5}}) {
+		t.Errorf("%+v, want override.hour, too", got)
+	}
+}
+
 // However many rules there are, and however their keys do, series are few.
 func TestMetricsTellFewBounds(t *testing.T) {
 	var rules []limit.RuleSpec

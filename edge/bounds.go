@@ -81,7 +81,8 @@ const (
 	otherRules = "other"
 )
 
-// boundsByRule is the largest bound of each rule, of those that others count for too.
+// boundsByRule is the largest bound of each rule, of those that others count for too; and, of
+// those that no document has, only where there is something to tell.
 func (n *Node) boundsByRule(now int64) (out []boundOf) {
 	set := n.Rules()
 	if set == nil {
@@ -98,7 +99,7 @@ func (n *Node) boundsByRule(now int64) (out []boundOf) {
 			ratios = ratios.or(n.bounds.latest[rate.Generation]).or(n.bounds.last[rate.Generation])
 		}
 		switch {
-		case !shared:
+		case !shared, rule.Brought && ratios == (boundRatios{}):
 		case len(out) < mostBounds:
 			out = append(out, boundOf{rule.Namespace, rule.Name, ratios})
 		default:

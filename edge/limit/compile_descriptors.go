@@ -28,11 +28,11 @@ func (c *compiler) tree(doc *Document) *Namespace {
 	for _, u := range DescriptorUnits {
 		g.rules = append(g.rules, descriptorRuleOf(overrideName(u), &DescriptorLimit{Requests: math.MaxUint32, Unit: u.Length}))
 	}
-	c.set.unwritten += len(DescriptorUnits)
 	c.doc = &Document{Namespace: doc.Namespace, Defaults: doc.Defaults, Rules: g.rules}
 	rules := make([]*Rule, len(g.rules))
 	for i := range g.rules {
 		rules[i] = c.rule(indexed("rules", i), &g.rules[i])
+		rules[i].Brought = i >= len(g.rules)-len(DescriptorUnits)
 	}
 	c.ns.groups = []group{newGroup(rules)}
 	c.ns.readPaths()

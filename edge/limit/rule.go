@@ -57,6 +57,7 @@ type Rule struct {
 	Penalty   Penalty
 	MaxDelay  time.Duration // a request that has room within it is admitted, and told to wait; 0: none is
 	Defer     DeferSpec     // what it denies may wait outside, if somebody keeps it
+	Brought   bool          // it is of limits that descriptors bring: no document has it
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
 	Sub [2]uint64
@@ -191,7 +192,6 @@ type Set struct {
 	rules      []*Rule
 	warnings   []Problems
 	epoch      uint32 // that it was sealed with
-	unwritten  int    // rules that no document has: those of limits that descriptors bring
 
 	descriptorLimits *Namespace // nil: it was not asked for, or all namespaces have their own
 }
@@ -243,11 +243,13 @@ func (s *Set) Rules() []*Rule {
 }
 
 // Written is how many rules the documents have.
-func (s *Set) Written() int {
-	if s == nil {
-		return 0
+func (s *Set) Written() (n int) {
+	for _, r := range s.Rules() {
+		if !r.Brought {
+			n++
+		}
 	}
-	return len(s.rules) - s.unwritten
+	return n
 }
 
 // Seal gives every rule its Sub, made by sub from the rule's identity (what
