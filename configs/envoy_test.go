@@ -53,6 +53,13 @@ func TestEnvoyFiles(t *testing.T) {
 		"domain: d\nunit: {per: 1}":  "E007@2:8",
 		"domain: d\nunit: [second]":  "E009@2:8",
 
+		"{\n\t\"domain\": \"d\",\n\t\"descriptors\": [\n\t\t{\"key\": \"a\"}\n\t]\n}": "",
+		"domain: d\ndescriptors: [\n\t{key: a},\n \t# again\n\t\n\t{key: a}]":         "E242@6:2",
+		"domain: d\ndescriptors: [\n\t{key: a}]\n\tunit: day":                         "E006@4:1",
+		"domain: d\ndescriptors: # [\n\t- key: '['":                                   "E006@3:1",
+		"domain: \"d\n\te\"":  "E006@2:1",
+		"[\n---\n\tdomain: d": "E006@3:1",
+
 		"domain: d\ndescriptors: {key: a}":                                                       "E009@2:14",
 		"domain: d\ndescriptors: [a]":                                                            "E009@2:15",
 		"domain: d\ndescriptors: [{value: a}]":                                                   "E014@2:15",
@@ -220,4 +227,20 @@ func FuzzParseEnvoy(f *testing.F) {
 		set, _, err := FormatEnvoy.checkFiles([]rulesFile{{"fuzz.yaml", text}})
 		checkParsed(t, text, set, err)
 	})
+}
+
+// Tabs within brackets are as so many spaces.
+func TestEnvoyTabs(t *testing.T) {
+	const tabs = "{\n\t\"domain\": \"d\",\n\t\"descriptors\": [\n\t\t{\"key\": \"a\", \"value\": \"of\n\t\ttwo\",\n \t\"rate_limit\": {\n\t\"unit\": \"day\", \"requests_per_unit\":\t5}}\n\t]\n}\n"
+	var docs []limit.Document
+	for _, text := range []string{tabs, strings.ReplaceAll(tabs, "\t", " ")} {
+		files, mistakes := parseEnvoyFile("d.yaml", []byte(text))
+		if len(files) != 1 || len(mistakes) > 0 {
+			t.Fatalf("%q: %v", text, mistakes)
+		}
+		docs = append(docs, files[0].doc)
+	}
+	if d := docs[0].Descriptors.Below; !reflect.DeepEqual(docs[0], docs[1]) || len(d) != 1 || d[0].Value != "of two" || d[0].Limit == nil || d[0].Limit.Requests != 5 {
+		t.Errorf("%+v, want %+v", docs[0], docs[1])
+	}
 }

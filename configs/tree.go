@@ -98,16 +98,9 @@ func (b *treeBuilder) mistake(at position, code, hint, format string, args ...an
 }
 
 func (b *treeBuilder) read(text string) []*node {
-	text = strings.TrimPrefix(text, "\uFEFF")
-	for i, line := range b.src.lines {
-		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
-		if tab := strings.IndexByte(indent, '\t'); tab >= 0 && strings.TrimSpace(line) != "" && !strings.HasPrefix(line[len(indent):], "#") {
-			b.mistake(position{i + 1, tab + 1}, "E006", "indent with spaces", "a tab in the indentation")
-			return nil
-		}
-	}
+	text, tabs := withoutTabs(strings.TrimPrefix(text, "\uFEFF"))
 	tokens := lexer.Tokenize(text)
-	if !b.bounded(tokens) {
+	if !b.tabbed(tokens, tabs) || !b.bounded(tokens) {
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -126,6 +119,49 @@ func (b *treeBuilder) read(text string) []*node {
 		}
 	}
 	return docs
+}
+
+// withoutTabs has a space for each tab that a line is indented with, as the parser does not know
+// what to make of these, and says where the first one is of each such line.
+func withoutTabs(text string) (string, []position) {
+	if !strings.Contains(text, "\t") {
+		return text, nil
+	}
+	var tabs []position
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		rest := strings.TrimLeft(line, " \t")
+		indent := line[:len(line)-len(rest)]
+		if tab := strings.IndexByte(indent, '\t'); tab >= 0 && strings.TrimSpace(rest) != "" && rest[0] != '#' {
+			tabs = append(tabs, position{i + 1, tab + 1})
+			lines[i] = strings.Repeat(" ", len(indent)) + rest
+		}
+	}
+	return strings.Join(lines, "\n"), tabs
+}
+
+// tabbed says that the lines which are indented with tabs stand within brackets, where YAML
+// lets them, as in JSON.
+func (b *treeBuilder) tabbed(tokens token.Tokens, tabs []position) bool {
+	flow := 0
+	for _, tab := range tabs {
+		for len(tokens) > 0 && tokens[0].Position.Line < tab.line {
+			switch tokens[0].Type {
+			case token.DocumentHeaderType:
+				flow = 0
+			case token.SequenceStartType, token.MappingStartType:
+				flow++
+			case token.SequenceEndType, token.MappingEndType:
+				flow--
+			}
+			tokens = tokens[1:]
+		}
+		if flow <= 0 {
+			b.mistake(tab, "E006", "indent with spaces", "a tab in the indentation")
+			return false
+		}
+	}
+	return true
 }
 
 func (b *treeBuilder) syntax(err error) {
