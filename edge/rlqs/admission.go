@@ -68,7 +68,7 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 			return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d]: %d requests since the last report cannot be (%d at the most)", i, told, most))
 		}
 	}
-	room, full, err := b.room(now, s, named, len(fresh))
+	room, full, err := b.room(now, s, named, fresh)
 	if err != nil {
 		b.metrics.refused.WithLabelValues(refusedFull).Inc()
 		return nil, nil, err
@@ -87,11 +87,20 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 	return ns, why, nil
 }
 
-// room makes room for a stream's new subscriptions, and says for how many there is, and what
-// is full where that is not all. Those that are at rest make way, but for those that the
-// message names.
-func (b *book) room(now time.Time, s *stream, named map[string]bool, more int) (int, refusal, error) {
-	if len(s.subs)+more > b.cfg.MaxStreamBuckets && now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
+// idRoom is how many bytes the names of so many buckets may have: most are far shorter than
+// the longest, of which as many would take the memory of ten.
+func idRoom(buckets int) int { return buckets*idShare + maxIDBytes }
+
+// room makes room for a stream's new subscriptions, and says for how many there is, of the first
+// ones, and what is full where that is not all. Those that are at rest make way, but for those
+// that the message names.
+func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []string) (int, refusal, error) {
+	bytes := 0
+	for _, name := range fresh {
+		bytes += len(name)
+	}
+	tight := len(s.subs)+len(fresh) > b.cfg.MaxStreamBuckets || s.ids+bytes > idRoom(b.cfg.MaxStreamBuckets)
+	if tight && now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
 		s.swept = now
 		for name, sub := range s.subs {
 			if !named[name] && now.Sub(sub.demand.used) >= restAfter {
@@ -99,12 +108,19 @@ func (b *book) room(now time.Time, s *stream, named map[string]bool, more int) (
 			}
 		}
 	}
-	full := placed
-	if n := b.cfg.MaxStreamBuckets - len(s.subs); more > n {
-		more, full = n, refusedOfPlane
-	}
-	if n := b.cfg.MaxBuckets - b.subs; more > n {
-		more, full = n, refusedOfEdge
+	more, full := 0, placed
+	bytes = 0
+	for _, name := range fresh {
+		bytes += len(name)
+		if len(s.subs)+more >= b.cfg.MaxStreamBuckets || s.ids+bytes > idRoom(b.cfg.MaxStreamBuckets) {
+			full = refusedOfPlane
+			break
+		}
+		if b.subs+more >= b.cfg.MaxBuckets || b.ids+bytes > idRoom(b.cfg.MaxBuckets) {
+			full = refusedOfEdge
+			break
+		}
+		more++
 	}
 	if n := len(s.outbox) + more; more > 0 && n > 4*b.cfg.MaxStreamBuckets {
 		return 0, full, status.Errorf(codes.ResourceExhausted, "%d actions wait to be read from this stream", len(s.outbox))

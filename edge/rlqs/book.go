@@ -21,11 +21,13 @@ type book struct {
 	cfg     Config
 	metrics *metrics
 
-	mu      sync.Mutex // guards what follows, and all that it refers to; the limiter is asked under it, which waits for no I/O
-	buckets map[string]*bucket
-	subs    int
-	streams int
-	orphans map[orphanKey]orphan
+	mu       sync.Mutex // guards what follows, and all that it refers to; the limiter is asked under it, which waits for no I/O
+	buckets  map[string]*bucket
+	subs     int
+	ids      int // bytes of the names of these, each as often as it is subscribed to
+	streams  int
+	orphans  map[orphanKey]orphan
+	orphaned int // bytes of the names of orphans
 }
 
 // bucket is one that some data plane has subscribed to.
@@ -61,6 +63,7 @@ type stream struct {
 	domain string
 	host   string
 	subs   map[string]*subscription
+	ids    int // bytes of their names
 	outbox []action
 	// waiting is how many bytes the ids of refused buckets in it have; swept is when those
 	// at rest were last looked for.
@@ -133,10 +136,18 @@ func (b *book) orphan(now time.Time, sub *subscription) {
 	left := sub.grants.left()
 	key := orphanKey{sub.stream.host, sub.bucket.name}
 	had, known := b.orphans[key]
-	if left == 0 || !known && len(b.orphans) >= b.cfg.MaxBuckets {
+	if left == 0 || !known && (len(b.orphans) >= b.cfg.MaxBuckets || b.orphaned+len(key.bucket) > idRoom(b.cfg.MaxBuckets)) {
 		return
 	}
+	if !known {
+		b.orphaned += len(key.bucket)
+	}
 	b.orphans[key] = orphan{left: crdt.SatAdd(had.left, left), until: now.Add(orphansFor)}
+}
+
+func (b *book) forget(key orphanKey) {
+	delete(b.orphans, key)
+	b.orphaned -= len(key.bucket)
 }
 
 // drop forgets a subscription, and its bucket with the last one.
@@ -144,6 +155,8 @@ func (b *book) drop(sub *subscription) {
 	bk := sub.bucket
 	bk.subs = slices.DeleteFunc(bk.subs, func(other *subscription) bool { return other == sub })
 	delete(sub.stream.subs, bk.name)
+	sub.stream.ids -= len(bk.name)
+	b.ids -= len(bk.name)
 	b.subs--
 	b.metrics.subscriptions.Dec()
 	if len(bk.subs) == 0 {
@@ -254,7 +267,9 @@ func (b *book) subscribe(now time.Time, name string, s *stream, id *quotav3.Buck
 	}
 	sub := &subscription{bucket: bk, stream: s, born: now, demand: demand{pace: b.cfg.TTL / 2}}
 	bk.subs = append(bk.subs, sub)
-	s.subs[name] = sub
+	s.subs[bk.name] = sub
+	s.ids += len(bk.name)
+	b.ids += len(bk.name)
 	b.subs++
 	b.metrics.subscriptions.Inc()
 	return sub
@@ -273,7 +288,7 @@ func (b *book) claimOrphan(now time.Time, sub *subscription, beyond uint64) uint
 	}
 	take := min(o.left, beyond)
 	if o.left -= take; o.left == 0 {
-		delete(b.orphans, key)
+		b.forget(key)
 	} else {
 		b.orphans[key] = o
 	}

@@ -136,6 +136,57 @@ func TestBoundedBuckets(t *testing.T) {
 	}
 }
 
+// TestBoundedIDs: buckets of long ids take no more memory than as many as there may be of others,
+// nor do those whose stream has ended; of short ones there is room for all.
+func TestBoundedIDs(t *testing.T) {
+	w := newWorld(t, Config{MaxStreamBuckets: 300, MaxBuckets: 400}, perUser(fixed(1000, time.Hour)))
+	turned := func(why refusal) float64 { return testutil.ToFloat64(w.book.metrics.turnedAway[why]) }
+	bytes := func() (n int) {
+		for name := range w.book.buckets {
+			n += len(name)
+		}
+		return n
+	}
+	long := strings.Repeat("x", 2000)
+	first, _ := w.book.open("a")
+	if err := w.book.report(w.now, first, many(300, long)); err != nil || turned(refusedOfPlane) != 300-float64(w.book.subs) || bytes() < 299*idShare || bytes() > idRoom(300) {
+		t.Errorf("%v: %d buckets, with %d bytes, and %v turned away; want what 300 may have", err, w.book.subs, bytes(), turned(refusedOfPlane))
+	}
+	second, _ := w.book.open("b")
+	if err := w.book.report(w.now, second, many(300, long+"y")); err != nil || bytes() < 399*idShare || bytes() > idRoom(400) || turned(refusedOfEdge) == 0 {
+		t.Errorf("%v: %d buckets, with %d bytes, and %v turned away; want what 400 may have", err, w.book.subs, bytes(), turned(refusedOfEdge))
+	}
+	for i, st := range []*stream{first, second} { // what is left of them is little, too, and ends
+		w.book.close(w.now, st)
+		for n := range 5 {
+			st, _ := w.book.open("a")
+			if err := w.book.report(w.now, st, many(100, fmt.Sprint(long, i, n))); err != nil {
+				t.Fatal(err)
+			}
+			w.book.take(w.now, st)
+			w.book.close(w.now, st)
+		}
+	}
+	names := 0
+	for key := range w.book.orphans {
+		names += len(key.bucket)
+	}
+	if names > idRoom(400) || names != w.book.orphaned || names < 399*idShare {
+		t.Errorf("what is left of ended streams has names of %d bytes, which are said to be %d", names, w.book.orphaned)
+	}
+	if w.book.ids != 0 || len(w.book.buckets) != 0 {
+		t.Errorf("%d bytes of names are counted of %d buckets", w.book.ids, len(w.book.buckets))
+	}
+	w.run(orphansFor+time.Second, nil)
+	if w.book.orphaned != 0 || len(w.book.orphans) != 0 {
+		t.Errorf("%d bytes of %d orphans a minute later", w.book.orphaned, len(w.book.orphans))
+	}
+	third, _ := w.book.open("c")
+	if err := w.book.report(w.now, third, many(300, "u")); err != nil || w.book.subs != 300 {
+		t.Errorf("%v: %d of 300 with short ids have a place", err, w.book.subs)
+	}
+}
+
 // TestOutboxIsBounded: a stream that is not read ends.
 func TestOutboxIsBounded(t *testing.T) {
 	w := newWorld(t, Config{MaxStreamBuckets: 100}, perUser(fixed(1000, time.Hour)))

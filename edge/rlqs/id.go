@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// maxEntries and maxIDBytes bound the id of a bucket that has a place; maxUsages what one
-	// message reports.
+	// maxEntries and maxIDBytes bound the id of a bucket that has a place; idShare what those of
+	// many have each, on average; maxUsages what one message reports.
 	maxEntries = 32
 	maxIDBytes = 2048
+	idShare    = 256
 	maxUsages  = 20_000
 )
 

@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"kind"})
 	turnedAway := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_rlqs_turned_away_total",
-		Help: "Reports of buckets that got no place, and so no tokens, over RLQS, by why: long (the bucket's id is longer than 2 KiB), empty (it has no entry), text (a value of it is not UTF-8), stream_full or edge_full (there are too many buckets). What they used is charged.",
+		Help: "Reports of buckets that got no place, and so no tokens, over RLQS, by why: long (the bucket's id is longer than 2 KiB), empty (it has no entry), text (a value of it is not UTF-8), stream_full or edge_full (there are too many buckets, or their ids are too long together). What they used is charged.",
 	}, []string{"reason"})
 	m := &metrics{
 		streams:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillgate_rlqs_streams", Help: "Streams of data planes that are open."}),

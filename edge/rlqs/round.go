@@ -46,7 +46,7 @@ func (b *book) tick(now time.Time) {
 	}
 	for key, o := range b.orphans {
 		if now.After(o.until) {
-			delete(b.orphans, key)
+			b.forget(key)
 		}
 	}
 }

@@ -38,8 +38,9 @@ type Config struct {
 
 	// MaxStreams, MaxStreamBuckets and MaxBuckets bound the streams, the buckets of each,
 	// and those of all (one that several streams have counts with each). Defaults: 4,096,
-	// 10,000 and 200,000. One takes about 1 kB. A stream beyond is ended; a bucket beyond
-	// gets no tokens, and what it used is charged.
+	// 10,000 and 200,000. One takes about 1 kB, and twice its id, of which there are at most
+	// 256 bytes each, on average. A stream beyond is ended; a bucket beyond gets no tokens,
+	// and what it used is charged.
 	MaxStreams, MaxStreamBuckets, MaxBuckets int
 
 	// Logger gets panics. Default: nowhere.
