@@ -31,7 +31,8 @@ func TestEqualVerdicts(t *testing.T) {
 		for range r.IntN(3) {
 			slip(r, &root)
 		}
-		text := root.yaml() + "\n"
+		text, _ := root.yaml(r, "", false)
+		text += "\n"
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "d.yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -65,22 +66,40 @@ type field struct {
 	value
 }
 
-func (v *value) yaml() string {
-	switch {
-	case v.fields != nil:
-		words := make([]string, len(v.fields))
-		for i := range v.fields {
-			words[i] = v.fields[i].name + ": " + v.fields[i].yaml()
-		}
-		return "{" + strings.Join(words, ", ") + "}"
-	case v.list:
-		words := make([]string, len(v.items))
-		for i := range v.items {
-			words[i] = v.items[i].yaml()
-		}
-		return "[" + strings.Join(words, ", ") + "]"
+// yaml writes it as somebody may: by indentation, or in brackets, on one line or on several,
+// with tabs or without. What is in brackets has all in brackets. Its first line is begun; block
+// says that it has to begin its own, after a colon.
+func (v *value) yaml(r *rand.Rand, indent string, flow bool) (text string, block bool) {
+	open, end, words := "[", "]", make([]string, 0, len(v.items)+len(v.fields))
+	if v.fields != nil {
+		open, end = "{", "}"
+	} else if !v.list {
+		return v.scalar, false
 	}
-	return v.scalar
+	block = !flow && len(v.items)+len(v.fields) > 0 && chance(r, 2)
+	for i := range v.items {
+		text, _ := v.items[i].yaml(r, indent+"  ", !block)
+		words = append(words, text)
+	}
+	for i := range v.fields {
+		text, begins := v.fields[i].yaml(r, indent+"  ", !block)
+		space := " "
+		if begins {
+			space = pick(r, []string{"\n", " # so\n"}) + indent + "  "
+		}
+		words = append(words, v.fields[i].name+":"+space+text)
+	}
+	if block && v.list {
+		return "- " + strings.Join(words, "\n"+indent+"- "), true
+	}
+	if block {
+		return strings.Join(words, "\n"+indent), true
+	}
+	ends := ", "
+	if chance(r, 2) {
+		ends = pick(r, []string{",", ", # so", ",\n\t"}) + "\n" + indent + pick(r, []string{"  ", "\t", "\t\t", " \t "})
+	}
+	return open + strings.Join(words, ends) + end, false
 }
 
 func scalar(text string) value { return value{scalar: text} }
