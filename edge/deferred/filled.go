@@ -1,6 +1,7 @@
 package deferred
 
 import (
+	"crypto/sha256"
 	"sync"
 	"time"
 )
@@ -19,7 +20,18 @@ type filled struct {
 	until map[string]time.Time
 }
 
+// brief is a name by which somebody is known here: the name itself, or as clients choose how long
+// their keys are, a hash of it.
+func brief(name string) string {
+	if len(name) <= sha256.Size {
+		return name
+	}
+	h := sha256.Sum256([]byte(name))
+	return string(h[:])
+}
+
 func (f *filled) is(tenant string, now time.Time) bool {
+	tenant = brief(tenant)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	until, known := f.until[tenant]
@@ -30,6 +42,7 @@ func (f *filled) is(tenant string, now time.Time) bool {
 }
 
 func (f *filled) was(tenant string, now time.Time) {
+	tenant = brief(tenant)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.until == nil || len(f.until) >= mostFull {

@@ -192,7 +192,7 @@ func limitOf(req *limit.Request, d *limit.Decision) string {
 	if d.Rule == nil || d.Rate == nil || !d.Rule.Plain() {
 		return ""
 	}
-	return fmt.Sprintf("%s %s %s %d/%d %s", d.Rule.Namespace, d.Rule.Name, d.Rate.Policy, d.Cost, d.Limit, d.Rule.KeyText(req))
+	return brief(fmt.Sprintf("%s %s %s %d/%d %s", d.Rule.Namespace, d.Rule.Name, d.Rate.Policy, d.Cost, d.Limit, d.Rule.KeyText(req)))
 }
 
 // part is so much of a time, but no more than retryMost.

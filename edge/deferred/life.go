@@ -45,6 +45,7 @@ func (p tempo) after(now time.Time) tempo {
 // next is for how long what became of one more is kept, most at the most, where there is room
 // for so many.
 func (l *lives) next(key string, room float64, most time.Duration, now time.Time) time.Duration {
+	key = brief(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own, known := l.of[key]
