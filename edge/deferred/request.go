@@ -119,6 +119,16 @@ func nominated(h http.Header) (names []string) {
 	return names
 }
 
+// timeOf reads a time of a message's, which can be written again, in a status or for an operator:
+// of those that can be read not all can.
+func timeOf(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if t = t.UTC(); err == nil && (t.Year() < 1 || t.Year() > 9999) {
+		err = fmt.Errorf("%q is in no year from 1 to 9999", text)
+	}
+	return t, err
+}
+
 // requestOf reads what message wrote.
 func requestOf(h nats.Header, payload []byte) (*Request, error) {
 	bad := func(what string, err error) (*Request, error) {
@@ -132,10 +142,10 @@ func requestOf(h nats.Header, payload []byte) (*Request, error) {
 	if r.Tenant, err = strconv.Unquote(h.Get(headerTenant)); err != nil {
 		return bad(headerTenant, err)
 	}
-	if r.Accepted, err = time.Parse(time.RFC3339Nano, h.Get(headerAccepted)); err != nil {
+	if r.Accepted, err = timeOf(h.Get(headerAccepted)); err != nil {
 		return bad(headerAccepted, err)
 	}
-	if r.Expires, err = time.Parse(time.RFC3339Nano, h.Get(headerExpires)); err != nil {
+	if r.Expires, err = timeOf(h.Get(headerExpires)); err != nil {
 		return bad(headerExpires, err)
 	}
 	if r.HTTP, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(payload))); err != nil {

@@ -2,6 +2,7 @@ package deferred
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"testing"
 	"time"
@@ -59,12 +60,18 @@ func FuzzRequestOf(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good.Header.Get(jetstream.MsgIDHeader), good.Header.Get(headerTenant), good.Header.Get(headerExpires), good.Data)
+	for _, at := range []string{"2026-11-27T00:00:00+24:00", "0000-01-01T00:00:00+23:59", "9999-12-31T23:59:59-01:00"} {
+		f.Add(good.Header.Get(jetstream.MsgIDHeader), good.Header.Get(headerTenant), at, good.Data)
+	}
 	f.Add("", "", "", []byte("GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"))
 	f.Fuzz(func(t *testing.T, id, tenant, expires string, data []byte) {
 		h := nats.Header{jetstream.MsgIDHeader: {id}, headerTenant: {tenant}, headerExpires: {expires}, headerAccepted: {expires}}
 		r, err := requestOf(h, data)
 		if err != nil {
 			return
+		}
+		if _, err := json.Marshal([]time.Time{r.Accepted, r.Expires}); err != nil {
+			t.Error(err)
 		}
 		if !validID(r.ID) || r.HTTP == nil || len(r.Body) > len(data) {
 			t.Errorf("%+v", r)

@@ -105,6 +105,7 @@ func (q *Queue) Status(ctx context.Context, id string) (Status, error) {
 	if err := json.Unmarshal(entry.Value(), &s); err != nil {
 		return Status{}, fmt.Errorf("deferred: status of %s: %w", id, err)
 	}
+	s.Tries = max(0, s.Tries) // whoever may write one wrote it
 	return s, nil
 }
 

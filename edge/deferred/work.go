@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -181,6 +182,7 @@ func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, w
 		// Work waits for it; its send ends with crew.sends.
 		crew.busy.Go(func() {
 			defer func() { crew.idle <- struct{}{} }()
+			defer q.survive(m)
 			q.handle(crew, m)
 		})
 	}
@@ -188,6 +190,15 @@ func (q *Queue) pull(ctx context.Context, from jetstream.Consumer, crew *crew, w
 		err = nil // the next pull tells
 	}
 	return workers, err
+}
+
+// survive keeps a bug from ending the process, as the message would come to the next one then, and
+// to all of the region's.
+func (q *Queue) survive(m jetstream.Msg) {
+	if p := recover(); p != nil {
+		q.log.Error("panic over a deferred request", "subject", m.Subject(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		q.settle(m.NakWithDelay(retryMost), nil)
+	}
 }
 
 // handle does one request, or puts it off, or gives it up.
