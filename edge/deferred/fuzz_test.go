@@ -3,6 +3,7 @@ package deferred
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -95,6 +96,46 @@ func FuzzFront(f *testing.F) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// Whatever an operator's tool asks, it is told what is wrong with that, or is answered, in JSON;
+// and letters go only where it names them.
+func FuzzAdmin(f *testing.F) {
+	id := NewID()
+	for _, target := range []string{"", "/", "/tenants?limit=1", "/waiting?tenant=a&from=2&limit=3", "/waiting?tenant=*", "/dead?from=18446744073709551615&limit=+1", "/dead?limit=%zz",
+		"/dead/" + id, "/dead/" + id + "/revive", "/dead/*/revive", "/dead/%3e", "/" + id, "/../deferred", "/x.y>", "/dead/" + strings.ToUpper(id)} {
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			f.Add(method, target)
+		}
+	}
+	j := newJet(f)
+	q := j.queue(j.connect(), Config{})
+	h := front(q, nil, 0).Admin()
+	r := request("a")
+	m, err := r.message(q.grave(r.ID))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := q.js.PublishMsg(f.Context(), m); err != nil {
+		f.Fatal(err)
+	}
+	put(f, q, "a", time.Time{})
+	f.Fuzz(func(t *testing.T, method, target string) {
+		if strings.Contains(target, r.ID) { // which nobody knows
+			return
+		}
+		r, err := http.NewRequest(method, "http://localhost/admin/v1/deferred"+target, nil)
+		if err != nil {
+			return
+		}
+		w := get(h, r)
+		if w.Code >= 500 || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" && w.Code != http.StatusNoContent && w.Code/100 != 3 && !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s %q: %d %s", method, target, w.Code, w.Body)
+		}
+		if waiting, dead, err := q.Depth(context.Background()); err != nil || waiting != 1 || dead != 1 {
+			t.Errorf("%s %q: %d %s; then %d wait and %d are dead, %v", method, target, w.Code, w.Body, waiting, dead, err)
 		}
 	})
 }
