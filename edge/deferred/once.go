@@ -31,11 +31,12 @@ func idBy(h hash.Hash, parts []string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// fleeting are fields in which a request differs from the same one sent again: its time, and
-// what it is traced by, as clients, proxies and meshes write that anew with each try. Those of
-// fleetingFrom begin so.
+// fleeting are fields in which a request differs from the same one sent again: its time, how
+// often it was sent, and what it is traced by, as clients, proxies and meshes write that anew
+// with each try. Those of fleetingFrom begin so.
 var (
 	fleeting = []string{"Date", "X-Request-Start", // of the routers of some clouds
+		"X-Envoy-Attempt-Count", "Amz-Sdk-Request", "X-Stainless-Retry-Count",
 		"X-Request-Id", "X-Correlation-Id", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context",
 		"Traceparent", "Tracestate", "Baggage", "Grpc-Trace-Bin", // W3C, OpenCensus
 		"B3", "Uber-Trace-Id", "X-Ot-Span-Context", "Sentry-Trace", "Sw8", "Newrelic", "X-Dynatrace", "Elastic-Apm-Traceparent"}
