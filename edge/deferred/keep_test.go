@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillgate/spillgate/test/proc"
 )
@@ -147,6 +149,29 @@ func TestUnclaimedIsReported(t *testing.T) {
 	work(t, q, func(ctx context.Context, a *Attempt) Outcome { sent.Add(1); return does(200)(ctx, a) })
 	if s := becomes(t, q, r.ID, Dead); s.Tries != 0 || sent.Load() != 0 {
 		t.Errorf("%+v, sent %d times; want dead, and never sent", s, sent.Load())
+	}
+}
+
+// A request that is larger than the stream takes, or a server, is denied, and no other's.
+func TestTooLargeForJetStream(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	alter(t, q.js, q.stream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 10 << 10 })
+	f := front(q, site(t, time.Hour, &upstream{}), 0)
+	get(f, call("PUT", "/", "")) // there is room for one
+	for body, want := range map[string]int{"small": http.StatusAccepted, strings.Repeat("x", 20<<10): http.StatusTooManyRequests} {
+		for range 2 {
+			if w := get(f, call("PUT", "/", body)); w.Code != want {
+				t.Errorf("%d bytes: %d %s, want %d", len(body), w.Code, w.Body, want)
+			}
+		}
+	}
+	if n := testutil.ToFloat64(f.cfg.Metrics.requests[resultLarge]); n != 2 || f.asks.Load() != 0 {
+		t.Errorf("%v are counted as large, and JetStream is asked again from %d on; want 2, and at once", n, f.asks.Load())
+	}
+	long := request(strings.Repeat("x", 1<<20)) // in its header
+	if err := q.Put(t.Context(), long); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("larger than a server takes: %v, want ErrTooLarge", err)
 	}
 }
 

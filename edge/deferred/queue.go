@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -264,6 +265,9 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	// First the request: what is refused leaves nothing behind. Who takes it before its
 	// status is there puts it off; see unclaimed.
 	ack, err := q.js.PublishMsg(ctx, m, jetstream.WithExpectStream(q.stream))
+	if tooLarge(err) {
+		return fmt.Errorf("deferred: %w: %w", ErrTooLarge, err)
+	}
 	if err != nil {
 		return refusal("keep "+r.ID, err)
 	}
@@ -316,9 +320,19 @@ func full(err error) bool {
 	return is && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum")
 }
 
-// storeFailed is the server's code for what a stream's limits refuse, and for other
-// trouble with its store.
-const storeFailed = 10077
+// tooLarge says that a stream, or a server, takes no message of that size. It is there: or one such
+// request would have all others be denied for a while, without being asked about.
+func tooLarge(err error) bool {
+	api, is := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || is && api.ErrorCode == exceedsMaximum
+}
+
+// The server's codes for what is larger than a stream's max_msg_size, and for what its other
+// limits refuse, or other trouble with its store.
+const (
+	exceedsMaximum = 10054
+	storeFailed    = 10077
+)
 
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
