@@ -46,6 +46,7 @@ type body struct {
 
 	talking atomic.Bool // the upstream answers already: both may be silent as they like
 	closed  atomic.Bool
+	cut     atomic.Bool           // the handler is about to return: who reads is not to wait
 	over    atomic.Bool           // it was read to its end
 	failure atomic.Pointer[error] // why it cannot be
 	endedAt atomic.Int64          // when it was over, ns since 1970
@@ -89,6 +90,9 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 	_ = b.rc.SetReadDeadline(until) // a server without deadlines has its own
 	if b.talking.Load() {
 		_ = b.rc.SetReadDeadline(time.Time{})
+	}
+	if b.cut.Load() { // as this deadline may stand over that of leave
+		_ = b.rc.SetReadDeadline(longAgo)
 	}
 	n, err := b.src.Read(p)
 	if b.left >= 0 {
@@ -165,7 +169,8 @@ func (b *body) skim() {
 // connection, net/http then waits for it, for leaveTime, and closes the connection.
 func (b *body) leave(waits bool) {
 	b.closed.Store(true)
-	if !b.mu.TryLock() { // somebody waits for the client
+	b.cut.Store(true)
+	if !b.mu.TryLock() { // somebody waits for the client, or is about to
 		_ = b.rc.SetReadDeadline(longAgo)
 		b.mu.Lock()
 	}

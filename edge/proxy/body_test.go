@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +40,65 @@ func TestBodiesThatAreTooLong(t *testing.T) {
 	for name, got := range map[string]reply{"a length of 1000": s.send("POST", "/", long[1:]), "no length, 1000": s.chunked(long[1:])} {
 		if got.status != 200 {
 			t.Errorf("%s: %+v, want 200", name, got)
+		}
+	}
+}
+
+// silent is a client that sends nothing: who reads of it waits, until the deadline of its connection.
+type silent struct {
+	http.ResponseWriter
+	mu    sync.Mutex // guards until
+	until time.Time
+	hears func(until time.Time) // of a deadline, before it is set
+	waits bool                  // who has read
+}
+
+func (s *silent) SetReadDeadline(until time.Time) error {
+	s.hears(until)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = until
+	return nil
+}
+
+func (s *silent) Read([]byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = s.until.IsZero() || s.until.After(time.Now())
+	return 0, os.ErrDeadlineExceeded
+}
+
+// A handler whose body somebody begins to read as it returns does not wait for the client.
+func TestLeaveWhileABodyIsReadAnew(t *testing.T) {
+	for _, talking := range []bool{false, true} {
+		client := &silent{}
+		b := &body{src: client, rc: http.NewResponseController(client), pause: time.Minute, left: -1}
+		b.talking.Store(talking)
+		var leaving sync.WaitGroup
+		var begins, cuts sync.Once
+		set := func() bool {
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			return client.until.Equal(longAgo)
+		}
+		cut := make(chan struct{})
+		client.hears = func(until time.Time) {
+			if until.Equal(longAgo) {
+				cuts.Do(func() { close(cut) })
+				return
+			}
+			begins.Do(func() { // the reader has seen that the body is open
+				leaving.Go(func() { b.leave(false) })
+				<-cut
+				for !set() { // the deadline, before the reader's own
+					runtime.Gosched()
+				}
+			})
+		}
+		_, _ = b.Read(make([]byte, 1))
+		leaving.Wait()
+		if client.waits {
+			t.Errorf("talking is %v: it waits for the client", talking)
 		}
 	}
 }
