@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -149,6 +150,44 @@ func TestUnclaimedIsReported(t *testing.T) {
 	work(t, q, func(ctx context.Context, a *Attempt) Outcome { sent.Add(1); return does(200)(ctx, a) })
 	if s := becomes(t, q, r.ID, Dead); s.Tries != 0 || sent.Load() != 0 {
 		t.Errorf("%+v, sent %d times; want dead, and never sent", s, sent.Load())
+	}
+}
+
+// hasty is JetStream for a client who leaves while it is told of a request.
+type hasty struct {
+	jetstream.JetStream
+	leave func()
+}
+
+func (h hasty) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if err := h.Conn().PublishMsg(m); err != nil {
+		return nil, err
+	}
+	h.leave()
+	return h.JetStream.PublishMsg(ctx, m, opts...)
+}
+
+// Who leaves while his request is kept has it wait, and makes no dead letter.
+func TestWhoLeavesMakesNoDeadLetter(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	for _, r := range []*Request{request("acme"), keyed("k")} {
+		ctx, leave := context.WithCancel(t.Context())
+		js := q.js
+		q.js = hasty{js, leave}
+		_, err := front(q, nil, 0).keep(ctx, q, r)
+		if q.js = js; err != nil {
+			t.Errorf("%v, want that it is kept", err)
+		}
+		if s, err := q.Status(t.Context(), r.ID); err != nil || s.State != Queued {
+			t.Errorf("%+v, %v; want queued", s, err)
+		}
+		if err := q.Put(ctx, request("acme")); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("who has left before: %v, want ErrUnavailable", err)
+		}
+	}
+	if waiting, _, err := q.Depth(t.Context()); err != nil || waiting != 2 {
+		t.Errorf("%d wait, %v; want two", waiting, err)
 	}
 }
 

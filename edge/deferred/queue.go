@@ -257,7 +257,12 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	if len(m.Data) > MaxBytes {
 		return fmt.Errorf("deferred: %w: it has %d bytes of %d", ErrTooLarge, len(m.Data), MaxBytes)
 	}
-	ctx, cancel := q.bounded(ctx)
+	if err := ctx.Err(); err != nil {
+		return unavailable("keep "+r.ID, err)
+	}
+	// From here on it ends whether its client waits or not: who leaves in the midst would make a
+	// dead letter of what else waits as any other, and as many as he likes.
+	ctx, cancel := q.bounded(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := q.notes(ctx); err != nil {
 		return err
