@@ -22,6 +22,10 @@ import (
 type Settings struct {
 	Domain   string
 	Interval time.Duration // between reports of a bucket
+	// ByTimer has it report as Envoy does, and not as the proto says: a bucket with its first
+	// request, in a message of its own; all of them in one each Interval; and none when it is
+	// assigned anything.
+	ByTimer bool
 
 	// NoAssignment is what limits a bucket before its first assignment; nil: nothing.
 	NoAssignment *typev3.RateLimitStrategy
@@ -39,7 +43,9 @@ type Plane struct {
 
 	mu        sync.Mutex // guards what follows
 	buckets   map[string]*bucket
-	began     bool // the stream's first message was sent
+	began     bool      // the stream's first message was sent
+	all       time.Time // when all buckets were last reported; zero: they are to be at once
+	fresh     []string  // by timer: buckets that are to be reported as they are new
 	abandoned int
 }
 
@@ -81,7 +87,9 @@ func (p *Plane) Allow(now time.Time, id map[string]string) bool {
 	if b == nil {
 		b = &bucket{id: &quotav3.BucketId{Bucket: maps.Clone(id)}, born: now, reported: now, due: true}
 		b.active = limiterOf(p.settings.NoAssignment, now)
-		p.buckets[name] = b
+		if p.buckets[name] = b; p.settings.ByTimer {
+			p.fresh = append(p.fresh, name)
+		}
 	}
 	by := b.active
 	if b.expired(now) && !p.settings.Reuse {
@@ -125,15 +133,15 @@ func (p *Plane) Apply(now time.Time, in *quotav3.RateLimitQuotaResponse) {
 			delete(p.buckets, name)
 			p.abandoned++
 		case a.GetQuotaAssignmentAction() != nil:
-			b.assign(now, a.GetQuotaAssignmentAction())
+			b.assign(now, p.settings.ByTimer, a.GetQuotaAssignmentAction())
 		}
 	}
 }
 
 // assign goes on with the assignment where it is the same and active, else replaces it.
-func (b *bucket) assign(now time.Time, to *quotav3.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction) {
+func (b *bucket) assign(now time.Time, byTimer bool, to *quotav3.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction) {
 	if !b.assigned || b.expired(now) || !proto.Equal(b.strategy, to.RateLimitStrategy) {
-		b.active, b.strategy, b.fallback, b.due = limiterOf(to.RateLimitStrategy, now), to.RateLimitStrategy, nil, true
+		b.active, b.strategy, b.fallback, b.due = limiterOf(to.RateLimitStrategy, now), to.RateLimitStrategy, nil, b.due || !byTimer
 	}
 	b.assigned, b.ends = true, time.Time{}
 	if ttl := to.AssignmentTimeToLive; ttl != nil {
@@ -141,19 +149,15 @@ func (b *bucket) assign(now time.Time, to *quotav3.RateLimitQuotaResponse_Bucket
 	}
 }
 
-// Reports is the next message that is due, nil where none is.
+// Reports is the next message that is due, nil where none is; there may be another one.
 func (p *Plane) Reports(now time.Time) *quotav3.RateLimitQuotaUsageReports {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := &quotav3.RateLimitQuotaUsageReports{}
-	for _, name := range slices.Sorted(maps.Keys(p.buckets)) {
-		p.expire(now, name)
+	for _, name := range p.due(now) {
 		b := p.buckets[name]
-		if b == nil || !b.due && now.Sub(b.reported) < p.settings.Interval {
-			continue
-		}
 		out.BucketQuotaUsages = append(out.BucketQuotaUsages, &quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{
-			BucketId: b.id, TimeElapsed: durationpb.New(now.Sub(b.reported)), NumRequestsAllowed: b.allowed, NumRequestsDenied: b.denied,
+			BucketId: b.id, TimeElapsed: durationpb.New(max(0, now.Sub(b.reported))), NumRequestsAllowed: b.allowed, NumRequestsDenied: b.denied,
 		})
 		b.allowed, b.denied, b.reported, b.due = 0, 0, now, false
 	}
@@ -166,12 +170,36 @@ func (p *Plane) Reports(now time.Time) *quotav3.RateLimitQuotaUsageReports {
 	return out
 }
 
+// due are the buckets of the next message.
+func (p *Plane) due(now time.Time) (names []string) {
+	for len(p.fresh) > 0 {
+		name := p.fresh[0]
+		if p.fresh = p.fresh[1:]; p.buckets[name] != nil && p.buckets[name].due {
+			return []string{name}
+		}
+	}
+	if p.settings.ByTimer {
+		if now.Sub(p.all) < p.settings.Interval {
+			return nil
+		}
+		p.all = now
+	}
+	for name := range p.buckets {
+		p.expire(now, name)
+		if b := p.buckets[name]; b != nil && (b.due || p.settings.ByTimer || now.Sub(b.reported) >= p.settings.Interval) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Reconnected begins a stream: its first message names the domain and subscribes to all
 // buckets. Assignments go on until they expire.
 func (p *Plane) Reconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.began = false
+	p.began, p.all, p.fresh = false, time.Time{}, nil
 	for _, b := range p.buckets {
 		b.due = true
 	}

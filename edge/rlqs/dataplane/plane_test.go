@@ -133,6 +133,42 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// By its timer it reports as Envoy does: a new bucket by itself, then all in one message each
+// interval, and none for what it is assigned.
+func TestReportsByTimer(t *testing.T) {
+	p := New(Settings{Domain: "d", Interval: time.Second, ByTimer: true})
+	now := start
+	expect := func(what string, want ...int) {
+		t.Helper()
+		for _, n := range want {
+			if out := p.Reports(now); len(out.GetBucketQuotaUsages()) != n {
+				t.Fatalf("%s: %v, want %d reports", what, out, n)
+			}
+		}
+		if out := p.Reports(now); out != nil {
+			t.Fatalf("%s: and %v", what, out)
+		}
+	}
+	p.Reconnected()
+	p.Allow(now, id)
+	expect("the first, of a new stream", 1, 1)
+	now = now.Add(time.Second / 2)
+	p.Allow(now, map[string]string{"a": "B"})
+	p.Allow(now, map[string]string{"a": "C"})
+	expect("new buckets", 1, 1)
+	p.Apply(now, assigned(tokenBucket(3, time.Hour), durationpb.New(time.Minute)))
+	p.Allow(now, id)
+	expect("an assignment")
+	now = now.Add(time.Second / 2)
+	expect("an interval", 3)
+	p.Apply(now, abandoned())
+	now = now.Add(time.Second)
+	expect("another, after one was abandoned", 2)
+	p.Allow(now, id)
+	p.Reconnected()
+	expect("another stream", 3)
+}
+
 // TestExpiry: an assignment ends with its time, and what follows is as it is set up.
 func TestExpiry(t *testing.T) {
 	deny := blanketRule(typev3.RateLimitStrategy_DENY_ALL)

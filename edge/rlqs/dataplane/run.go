@@ -67,7 +67,7 @@ func (p *Plane) stream(ctx context.Context, client quotav3.RateLimitQuotaService
 			cancel()
 			return errors.Join(ctx.Err(), <-ended)
 		case now := <-ticker.C:
-			if out := p.Reports(now); out != nil {
+			for out := p.Reports(now); out != nil; out = p.Reports(now) {
 				_ = call.Send(out) // that it failed, Recv says, and why
 			}
 		}
