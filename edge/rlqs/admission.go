@@ -103,7 +103,7 @@ func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []str
 	if tight && now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
 		s.swept = now
 		for name, sub := range s.subs {
-			if !named[name] && now.Sub(sub.demand.used) >= restAfter {
+			if !named[name] && sub.atRest(now) {
 				b.abandon(now, sub)
 			}
 		}
@@ -121,6 +121,9 @@ func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []str
 			break
 		}
 		more++
+	}
+	if b.outboxed+more > 2*b.cfg.MaxBuckets && more > 0 { // most are not read
+		return 0, refusedOfEdge, nil
 	}
 	if n := len(s.outbox) + more; more > 0 && n > 4*b.cfg.MaxStreamBuckets {
 		return 0, full, status.Errorf(codes.ResourceExhausted, "%d actions wait to be read from this stream", len(s.outbox))

@@ -24,10 +24,15 @@ type book struct {
 	mu       sync.Mutex // guards what follows, and all that it refers to; the limiter is asked under it, which waits for no I/O
 	buckets  map[string]*bucket
 	subs     int
-	ids      int // bytes of the names of these, each as often as it is subscribed to
+	order    []*bucket // the same, for tick to go through; one that is gone leaves its place to the last
+	cursor   int       // of the tick under way: those before it are still to be looked at
+	ids      int       // bytes of the names of these, each as often as it is subscribed to
 	streams  int
 	orphans  map[orphanKey]orphan
-	orphaned int // bytes of the names of orphans
+	orphaned int       // bytes of the names of orphans
+	swept    time.Time // when those that are over were last looked for
+	outboxed int       // actions in all outboxes
+	waiting  int       // bytes of the ids of refused buckets among them
 }
 
 // bucket is one that some data plane has subscribed to.
@@ -36,6 +41,7 @@ type bucket struct {
 	domain string
 	id     *quotav3.BucketId
 	subs   []*subscription
+	at     int // in the book's order
 }
 
 // subscription is one stream's of one bucket.
@@ -49,11 +55,13 @@ type subscription struct {
 	kind    kind
 	tokens  uint64    // of the assignment
 	spent   uint64    // reported since it was made
-	made    time.Time // it was
+	made    time.Time // it was, or was last extended
+	began   time.Time // when it was made
 	ends    time.Time
 	serial  uint32
 	unsent  bool      // it waits in the stream
 	granted bool      // it is of tokens that were granted for it
+	gone    bool      // it was dropped: what waits of it is told nobody
 	isDue   bool      // in the round under way
 	retry   time.Time // when there may be room, after there was none
 }
@@ -63,7 +71,9 @@ type stream struct {
 	domain string
 	host   string
 	subs   map[string]*subscription
-	ids    int // bytes of their names
+	ids    int           // bytes of their names
+	pace   time.Duration // the longest that a bucket of it was not reported; 0: none was twice
+	away   crowd
 	outbox []action
 	// waiting is how many bytes the ids of refused buckets in it have; swept is when those
 	// at rest were last looked for.
@@ -119,16 +129,32 @@ func (b *book) close(now time.Time, s *stream) {
 		b.orphan(now, sub)
 		b.drop(sub)
 	}
-	s.outbox = nil
+	b.unbox(s)
+}
+
+// unbox empties an outbox.
+func (b *book) unbox(s *stream) []action {
+	out := s.outbox
+	b.outboxed -= len(out)
+	b.waiting -= s.waiting
+	s.outbox, s.waiting = nil, 0
+	return out
 }
 
 // unsend gives back what a data plane was granted and never told.
 func (b *book) unsend(now time.Time, sub *subscription) {
-	if n := len(sub.grants); sub.unsent && sub.granted && n > 0 {
-		b.giveBack(now, sub.grants[n-1:])
-		sub.grants = sub.grants[:n-1]
+	n := sub.had()
+	b.giveBack(now, sub.grants[n:])
+	sub.grants, sub.unsent = sub.grants[:n], false
+}
+
+// had is how many of its grants a data plane was told of: the last may still wait.
+func (sub *subscription) had() int {
+	n := len(sub.grants)
+	if sub.unsent && sub.granted && n > 0 {
+		n--
 	}
-	sub.unsent = false
+	return n
 }
 
 // orphan keeps what a subscription was granted for its host to claim.
@@ -158,9 +184,14 @@ func (b *book) drop(sub *subscription) {
 	sub.stream.ids -= len(bk.name)
 	b.ids -= len(bk.name)
 	b.subs--
+	sub.gone, sub.grants = true, nil
 	b.metrics.subscriptions.Dec()
 	if len(bk.subs) == 0 {
 		delete(b.buckets, bk.name)
+		last := b.order[len(b.order)-1]
+		b.order[bk.at], last.at = last, bk.at
+		b.order[len(b.order)-1] = nil
+		b.order = b.order[:len(b.order)-1]
 		b.metrics.buckets.Dec()
 	}
 }
@@ -168,16 +199,15 @@ func (b *book) drop(sub *subscription) {
 // abandon drops a subscription and tells its data plane.
 func (b *book) abandon(now time.Time, sub *subscription) {
 	b.unsend(now, sub)
-	s := sub.stream
-	s.outbox = slices.DeleteFunc(s.outbox, func(a action) bool { return a.sub == sub })
-	b.tell(action{sub: sub, kind: kindAbandon})
 	b.drop(sub)
+	b.tell(action{sub: sub, kind: kindAbandon})
 }
 
 // tell puts an action in its stream's outbox.
 func (b *book) tell(a action) {
 	s := a.sub.stream
 	s.outbox = append(s.outbox, a)
+	b.outboxed++
 	b.metrics.assignments[a.kind].Inc()
 	select {
 	case s.wake <- struct{}{}:
@@ -189,24 +219,34 @@ func (b *book) tell(a action) {
 func (b *book) take(now time.Time, s *stream) []action {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := s.outbox
-	s.outbox, s.waiting = nil, 0
-	for i := range out {
-		sub := out[i].sub
-		if out[i].kind == kindAbandon || !sub.unsent {
-			continue
+	return slices.DeleteFunc(b.unbox(s), func(a action) bool {
+		sub := a.sub
+		if a.kind == kindAbandon || !sub.unsent {
+			return a.kind != kindAbandon && sub.gone
 		}
-		sub.unsent, sub.made, sub.ends = false, now, now.Add(out[i].ttl)
+		late := a.kind == kindTokens && !sub.granted && !sub.extendable(now)
+		if sub.unsent = false; late {
+			return true
+		}
+		if sub.made, sub.ends = now, now.Add(a.ttl); sub.granted {
+			sub.began = now
+		}
 		if n := len(sub.grants); n > 0 { // the assignment before this one ends now
 			last := n - 1
-			if out[i].kind == kindTokens {
+			if a.kind == kindTokens {
 				sub.grants[last].ends = sub.ends
 				last--
 			}
 			sub.grants[:last+1].replace(now)
 		}
-	}
-	return out
+		return false
+	})
+}
+
+// extendable says that the same assignment, told again, gets to its data plane while that
+// still has it: to who has it no more it is a new one, with all its tokens.
+func (sub *subscription) extendable(now time.Time) bool {
+	return sub.kind == kindTokens && now.Before(sub.ends.Add(-settleAfter/2))
 }
 
 // report takes in what a data plane used. Its error is one of gRPC; nothing of the message
@@ -227,6 +267,7 @@ func (b *book) report(now time.Time, s *stream, in *quotav3.RateLimitQuotaUsageR
 		return err
 	}
 	s.domain = cmp.Or(s.domain, in.GetDomain())
+	s.away.heard(now, s, why)
 	for i, usage := range in.BucketQuotaUsages {
 		if why[i] != placed {
 			b.turnAway(now, ns, s, usage, why[i])
@@ -247,22 +288,36 @@ func (b *book) use(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.Ra
 	if !known {
 		sub = b.subscribe(now, name, s, in.BucketId)
 	}
+	if known {
+		s.pace = max(s.pace, min(now.Sub(sub.demand.heard), maxPace))
+	}
+	sub.spent = crdt.SatAdd(sub.spent, b.ofThis(now, sub, allowed))
 	sub.demand.report(now, crdt.SatAdd(allowed, denied), sub.made.After(sub.demand.heard))
-	sub.spent = crdt.SatAdd(sub.spent, allowed)
-	if beyond := b.claimOrphan(now, sub, sub.grants.claim(allowed)); beyond > 0 {
+	if beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed)); beyond > 0 {
 		b.charge(now, ns, sub.bucket, beyond)
 	}
-	b.giveBack(now, sub.grants.settle(now))
+	b.giveBack(now, sub.grants.settle(now, sub.had()))
 	if !known {
 		b.assign(now, ns, sub, b.first(now, ns, sub))
 	}
 }
 
+// ofThis is how much of what was admitted since the last report is taken to be of the present
+// assignment: all, but for a data plane that had several meanwhile, a part by their times.
+func (b *book) ofThis(now time.Time, sub *subscription, allowed uint64) uint64 {
+	over, since := now.Sub(sub.demand.heard), now.Sub(sub.began)
+	if !b.seldom(sub) || since >= over {
+		return allowed
+	}
+	return uint64(float64(allowed) * max(0, since.Seconds()) / over.Seconds())
+}
+
 func (b *book) subscribe(now time.Time, name string, s *stream, id *quotav3.BucketId) *subscription {
 	bk := b.buckets[name]
 	if bk == nil {
-		bk = &bucket{name: name, domain: s.domain, id: id}
+		bk = &bucket{name: name, domain: s.domain, id: id, at: len(b.order)}
 		b.buckets[name] = bk
+		b.order = append(b.order, bk)
 		b.metrics.buckets.Inc()
 	}
 	sub := &subscription{bucket: bk, stream: s, born: now, demand: demand{pace: b.cfg.TTL / 2}}

@@ -14,7 +14,7 @@
 // Tokens are charged when they are assigned, as one request that costs so many. An
 // assignment is a token bucket that starts with them and gets no more while it lives, so
 // that a data plane cannot admit more by it, however long it holds, be it that its stream
-// is gone and it goes on with the last assignment. What was left of it is given back only
+// is gone and it goes on with the last assignment. Told again it is the same one, and lasts longer. What was left of it is given back only
 // on a report that proves it: one that comes a second after the assignment ended. Without
 // one, as where a stream broke, nothing is given back, and the window forgets it.
 //
@@ -22,7 +22,7 @@
 //	 ├ check    what of a message cannot be; which of its buckets get a place
 //	 ├ report   usage: claims grants, settles those that are over, charges what is beyond
 //	 ├ turnAway usage of those that get none: it is charged, and denied once it is too much
-//	 ├ tick     rounds: what is left is shared by demand; who is idle is told to abandon
+//	 ├ stretch  rounds, so many at a time: what is left is shared by demand; who is idle is told to abandon
 //	 └ take     what is to be sent
 //	Service  the streams around it
 package rlqs

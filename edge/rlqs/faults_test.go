@@ -142,6 +142,24 @@ func TestNeverSent(t *testing.T) {
 	}
 }
 
+// What waits for a data plane that does not read, while its reports come, is not settled as if
+// it had been had: what it admits once it reads is charged.
+func TestStuckReader(t *testing.T) {
+	for _, stuck := range []time.Duration{2 * time.Second, 7 * time.Second, 10 * time.Second} {
+		w := newWorld(t, Config{}, perUser(fixed(100_000, time.Hour)))
+		p := w.join("a", 100, dataplane.Settings{NoAssignment: denyAll, ExpiredFor: time.Hour, Fallback: denyAll})
+		w.run(12300*time.Millisecond, nil)
+		p.stuck = true
+		w.run(stuck, nil)
+		p.stuck, p.rps = false, 1000
+		w.run(20*time.Second, func() {
+			if used, admitted := w.used(), uint64(w.admitted()); used < admitted {
+				t.Fatalf("not read for %v: at %v %d were admitted, and %d are charged", stuck, w.now.Sub(start), admitted, used)
+			}
+		})
+	}
+}
+
 // TestSilentDataPlanesGetNoMore: who does not answer an assignment is not charged another.
 func TestSilentDataPlanesGetNoMore(t *testing.T) {
 	w := newWorld(t, Config{}, perUser(fixed(1000, time.Hour)))
@@ -155,9 +173,9 @@ func TestSilentDataPlanesGetNoMore(t *testing.T) {
 	if got := w.used(); got != used {
 		t.Errorf("%d are charged to who never answers, %d at first", got, used)
 	}
-	w.run(30*time.Second, nil)
+	w.run(silentAfter-30*time.Second, nil)
 	if n := len(st.subs); n != 0 {
-		t.Errorf("it has %d subscriptions after 70 s", n)
+		t.Errorf("it has %d subscriptions after %v", n, silentAfter+10*time.Second)
 	}
 }
 

@@ -41,11 +41,11 @@ func (g grants) claim(spent uint64) (beyond uint64) {
 	return spent
 }
 
-// settle takes out what a report that comes now says is over; those have their left to be
-// given back.
-func (g *grants) settle(now time.Time) (over grants) {
+// settle takes out what a report that comes now says is over, of the first so many, which
+// its data plane was told of; those have their left to be given back.
+func (g *grants) settle(now time.Time, had int) (over grants) {
 	n := 0
-	for n < len(*g) && now.Sub((*g)[n].ends) >= settleAfter {
+	for n < had && now.Sub((*g)[n].ends) >= settleAfter {
 		n++
 	}
 	over = slices.Clone((*g)[:n])

@@ -17,12 +17,20 @@ import (
 
 const (
 	// maxEntries and maxIDBytes bound the id of a bucket that has a place; idShare what those of
-	// many have each, on average; maxUsages what one message reports.
+	// many have each, on average.
 	maxEntries = 32
 	maxIDBytes = 2048
-	idShare    = 256
-	maxUsages  = 20_000
+	idShare    = 128
+	// maxUsages is what one message reports: as many as MaxMessage has room for, by far, of
+	// whatever Envoy may have.
+	maxUsages = 1 << 16
 )
+
+// MaxMessage is how many bytes the server is to take in one message. An Envoy reports all its
+// buckets in one, and would do so again and again if that were too large: it has room for
+// those of a stream that have a place, as many again that have none, and a crowd that comes
+// between two messages.
+const MaxMessage = 4 << 20
 
 // remoteAddress is how rls reads the entry of that name, too.
 const remoteAddress = "remote_address"

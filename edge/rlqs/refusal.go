@@ -27,7 +27,47 @@ const (
 var refusalNames = [refusals]string{"placed", "long", "empty", "text", "stream_full", "edge_full"}
 
 // maxWaiting bounds the ids of refused buckets that wait in a stream to be told so.
-const maxWaiting = 1 << 20
+const maxWaiting = MaxMessage / 2
+
+// maxCrowd and maxCrowdIDs are how many buckets without a place a data plane may keep, and
+// how many bytes their names have.
+const (
+	maxCrowd    = 10_000
+	maxCrowdIDs = maxCrowd * idShare
+)
+
+// crowd is the buckets without a place that a data plane still has, as far as is known: an
+// Envoy keeps, and reports in each message, what it was not told to abandon.
+type crowd struct {
+	buckets, ids int
+	since        time.Time
+}
+
+// heard begins anew where a message tells of all buckets, as far as one can see: of several,
+// with most of those that have a place; and where all were told of meanwhile.
+func (c *crowd) heard(now time.Time, s *stream, why []refusal) {
+	told := 0
+	for _, w := range why {
+		if w == placed {
+			told++
+		}
+	}
+	if len(why) > 1 && 2*told >= len(s.subs) || s.pace > 0 && now.Sub(c.since) > 2*s.pace {
+		*c = crowd{since: now}
+	}
+}
+
+// comes counts one more; much says that it is one too many.
+func (c *crowd) comes(size int) (much bool) {
+	c.buckets++
+	c.ids += size
+	return c.buckets > maxCrowd || c.ids > maxCrowdIDs
+}
+
+func (c *crowd) goes(size int) {
+	c.buckets--
+	c.ids -= size
+}
 
 // refusalOf says why a bucket with that id, which is valid, can have no place whatever room
 // there is.
@@ -57,7 +97,9 @@ func idBytes(id *quotav3.BucketId) (size int) {
 // its limit is used up the data plane is told to admit nothing for a while. Until then it is
 // told nothing and does what its no_assignment_behavior says, so that a crowd of invented
 // clients takes nothing from those who are new. An id that is too long is nobody's, and is
-// denied at once.
+// denied at once. What was not used since it was last reported is to be abandoned, and where a
+// data plane has maxCrowd of them, whatever comes: its reports of all are
+// to stay below MaxMessage.
 func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage, why refusal) {
 	b.metrics.allowed.Add(float64(in.NumRequestsAllowed))
 	b.metrics.denied.Add(float64(in.NumRequestsDenied))
@@ -67,12 +109,17 @@ func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quota
 	if beyond := b.claimOrphan(now, sub, in.NumRequestsAllowed); beyond > 0 {
 		b.charge(now, ns, sub.bucket, beyond)
 	}
-	size := idBytes(in.BucketId)
-	if why == refusedText || why == refusedEmpty || s.waiting+size > maxWaiting || len(s.outbox) >= 2*b.cfg.MaxStreamBuckets { // the other half is for those that have a place
+	size := len(sub.bucket.name)
+	much := s.away.comes(size)
+	if why == refusedText || why == refusedEmpty || b.unheard(s, size) {
 		return
 	}
 	to := kindDeny
-	if why != refusedLong {
+	switch {
+	case much, in.NumRequestsAllowed == 0 && in.NumRequestsDenied == 0:
+		to = kindAbandon
+		s.away.goes(size)
+	case why != refusedLong:
 		switch d := b.one(now, ns, sub.bucket); {
 		case d.Allowed:
 			return
@@ -81,7 +128,15 @@ func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quota
 		}
 	}
 	s.waiting += size
+	b.waiting += size
 	b.tell(action{sub: sub, kind: to, ttl: b.cfg.TTL})
+}
+
+// unheard says that what waits in a stream's outbox, or in all, leaves no room for a refused
+// bucket with a name of that size: half is for those that have a place.
+func (b *book) unheard(s *stream, size int) bool {
+	return s.waiting+size > maxWaiting || len(s.outbox) >= 2*b.cfg.MaxStreamBuckets ||
+		b.waiting+size > idRoom(b.cfg.MaxBuckets) || b.outboxed >= b.cfg.MaxBuckets
 }
 
 // one says whether there is room for one more request of a bucket; it charges nothing.

@@ -25,18 +25,41 @@ const (
 	// room for others; idleAfter, when there is.
 	restAfter = 5 * time.Second
 	idleAfter = time.Minute
+	// silentAfter is that of one whose data plane has not said yet how often it reports.
+	silentAfter = 3 * maxPace
+	// maxPace is the longest time between two reports of a bucket that is reckoned with.
+	maxPace = time.Minute
 	// orphansFor is how long a data plane may take to come back and tell what it used.
 	orphansFor = time.Minute
+	// sweepEvery is how often those that did not are looked for.
+	sweepEvery = time.Second
+	// stretchOf is how many subscriptions are looked at without letting a report in between.
+	stretchOf = 500
 )
 
-// tick assigns anew what is due, and abandons what is idle.
+// tick assigns anew what is due, and abandons what is idle, all at one time.
 func (b *book) tick(now time.Time) {
+	for !b.stretch(now) {
+	}
+}
+
+// stretch is a part of a tick, and says whether that is done with it: reports are taken in
+// between two. A tick that was left, as by a panic, goes on behind where it was.
+func (b *book) stretch(now time.Time) (done bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	set := b.limiter.Rules()
-	for _, bk := range b.buckets {
+	if b.cursor == 0 {
+		b.cursor = len(b.order)
+		b.sweep(now)
+	}
+	b.cursor = min(b.cursor, len(b.order)) // some may have gone meanwhile
+	for n := 0; n < stretchOf && b.cursor > 0; {
+		b.cursor-- // from the end: whoever takes the place of one that goes was looked at
+		bk := b.order[b.cursor]
+		n += len(bk.subs)
 		for i := len(bk.subs) - 1; i >= 0; i-- { // from the end: abandon takes it out
-			if sub := bk.subs[i]; now.Sub(sub.demand.used) >= idleAfter || now.Sub(sub.demand.heard) >= idleAfter {
+			if sub := bk.subs[i]; sub.idle(now) {
 				b.abandon(now, sub)
 			}
 		}
@@ -44,11 +67,35 @@ func (b *book) tick(now time.Time) {
 			b.round(now, set.Namespace(bk.domain), bk)
 		}
 	}
+	return b.cursor == 0
+}
+
+// sweep forgets orphans that are over.
+func (b *book) sweep(now time.Time) {
+	if now.Sub(b.swept) < sweepEvery {
+		return
+	}
+	b.swept = now
 	for key, o := range b.orphans {
 		if now.After(o.until) {
 			b.forget(key)
 		}
 	}
+}
+
+// idle says that a bucket was not used for long, be it that its data plane, which may report
+// seldom, does not say so.
+func (sub *subscription) idle(now time.Time) bool {
+	after := max(idleAfter, 2*sub.stream.pace)
+	if sub.stream.pace == 0 {
+		after = silentAfter
+	}
+	return now.Sub(sub.demand.used) >= after
+}
+
+// atRest says that it was not used of late.
+func (sub *subscription) atRest(now time.Time) bool {
+	return now.Sub(sub.demand.used) >= max(restAfter, 2*sub.stream.pace)
 }
 
 // due says that a subscription is to be assigned something anew.
@@ -61,15 +108,55 @@ func (b *book) due(now time.Time, sub *subscription) bool {
 		return age >= b.cfg.TTL/2 || !now.Before(sub.retry)
 	case sub.kind != kindTokens:
 		return age >= b.cfg.TTL/2
-	case !sub.demand.heard.After(sub.made), len(sub.grants) >= maxGrants:
-		// A data plane reports when it is assigned anything new: this one may be cut off.
+	case len(sub.grants) >= maxGrants:
 		return false
+	case !sub.demand.heard.After(sub.made):
+		return b.presumed(now, sub)
 	case age >= b.cfg.TTL/2, now.Sub(sub.born) < probation:
 		return true
 	}
 	want, left := sub.demand.want(b.cfg.TTL), sub.left()
 	// It may be out of tokens before it reports again; or it holds much more than it wants.
 	return 2*left < sub.tokens && left < sub.demand.until(b.cfg.TTL, 1) || left > 4*want
+}
+
+// presumed says that a data plane which has not reported since it was assigned tokens will
+// have spent them by what it wanted before. Of one that reports more often than assignments
+// end nothing is presumed: a report is as good as sure to come, or it is cut off.
+func (b *book) presumed(now time.Time, sub *subscription) bool {
+	since, d := sub.began, &sub.demand
+	if d.heard.After(since) {
+		since = d.heard
+	}
+	if !b.seldom(sub) || now.Sub(d.heard) >= 2*sub.stream.pace || now.Sub(sub.began) < b.apart(sub) {
+		return false
+	}
+	return float64(sub.left()) < d.rate*(now.Sub(since)+shortestAhead).Seconds()
+}
+
+// apart is the least time between two assignments of tokens: of a data plane that reports
+// seldom, as much as has them last until it does.
+func (b *book) apart(sub *subscription) time.Duration {
+	if b.seldom(sub) {
+		return (sub.stream.pace + b.cfg.TTL) / maxGrants
+	}
+	return between
+}
+
+// seldom says that a data plane goes by its timer, and that the next report may well come
+// after the assignment has ended: who reports what is assigned does so twice meanwhile.
+func (b *book) seldom(sub *subscription) bool { return sub.stream.pace > 3*b.cfg.TTL/4 }
+
+// lapses says that an assignment of tokens is to be extended: there was no report, which
+// says how many it should have, and without one it would end, and with it the limit.
+func (b *book) lapses(now time.Time, sub *subscription) bool {
+	return !sub.unsent && now.Sub(sub.made) >= b.cfg.TTL/2 && !sub.demand.heard.After(sub.made) && sub.extendable(now)
+}
+
+// extend has the same assignment go on: its tokens are charged, and are no more than they were.
+func (b *book) extend(sub *subscription) {
+	sub.unsent, sub.granted = true, false
+	b.tell(action{sub: sub, kind: kindTokens, tokens: sub.tokens, serial: sub.serial, ttl: b.cfg.TTL})
 }
 
 // left is what the data plane has at least, of its present assignment.
@@ -80,7 +167,9 @@ func (sub *subscription) left() uint64 { return crdt.SatSub(sub.tokens, sub.spen
 func (b *book) round(now time.Time, ns *limit.Namespace, bk *bucket) {
 	any := false
 	for _, sub := range bk.subs {
-		sub.isDue = b.due(now, sub)
+		if sub.isDue = b.due(now, sub); !sub.isDue && b.lapses(now, sub) {
+			b.extend(sub)
+		}
 		any = any || sub.isDue
 	}
 	if !any {
@@ -91,7 +180,7 @@ func (b *book) round(now time.Time, ns *limit.Namespace, bk *bucket) {
 		switch want := sub.demand.want(b.cfg.TTL); {
 		case sub.isDue:
 			wants[i] = want
-		case now.Sub(sub.demand.heard) < b.cfg.TTL: // else it may be cut off
+		case now.Sub(sub.demand.heard) < max(b.cfg.TTL, 2*sub.stream.pace): // else it may be cut off
 			wants[i] = crdt.SatSub(want, sub.left()) // its part is left for when it is due
 		}
 		total = crdt.SatAdd(total, wants[i])
@@ -162,20 +251,15 @@ func (b *book) assign(now time.Time, ns *limit.Namespace, sub *subscription, tok
 	a := action{sub: sub, kind: to, ttl: b.cfg.TTL}
 	sub.granted = to == kindTokens
 	if to.denies() {
-		sub.retry = now.Add(min(max(wait, between), time.Second))
+		sub.retry = now.Add(max(min(wait, time.Second), b.apart(sub)))
 		age := now.Sub(sub.made)
 		switch {
 		case sub.kind == to && age < b.cfg.TTL/2:
 			return // it knows
-		case sub.kind == kindTokens && sub.left() > 0 && now.Before(sub.ends):
-			if age < b.cfg.TTL/2 {
-				return
+		case sub.left() > 0 && sub.extendable(now):
+			if age >= b.cfg.TTL/2 { // there are no others
+				b.extend(sub)
 			}
-			// The tokens that it has are charged, and there are no others: the same
-			// assignment goes on.
-			a.kind, a.tokens, a.serial = kindTokens, sub.tokens, sub.serial
-			sub.unsent = true
-			b.tell(a)
 			return
 		}
 	}
@@ -200,6 +284,9 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 		tokens = min(tokens, 1)
 	}
 	deny, wait := kindDeny, time.Second
+	if len(sub.grants) >= maxGrants {
+		return deny, 0, wait
+	}
 	for tokens = max(tokens, 1); tokens > 0; tokens /= 2 {
 		req.Cost, req.Peek = satMul(tokens, unit), true // a denial may be charged, or punished: it is asked first
 		if cost := chargeable(req); cost < req.Cost {   // a rule charges no more at a time

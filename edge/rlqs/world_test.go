@@ -47,6 +47,8 @@ type pop struct {
 	up               []sent[*quotav3.RateLimitQuotaUsageReports]
 	down             []sent[*quotav3.RateLimitQuotaResponse]
 	frozen           bool // nothing gets through, and nobody notices
+	stuck            bool // it does not read, but writes
+	onReport         func(*quotav3.RateLimitQuotaUsageReports)
 	ended            error
 	admitted, denied int
 }
@@ -142,7 +144,10 @@ func (p *pop) talk() {
 	if p.st == nil {
 		p.connect()
 	}
-	if out := p.Reports(now); out != nil {
+	for out := p.Reports(now); out != nil; out = p.Reports(now) {
+		if p.onReport != nil {
+			p.onReport(out)
+		}
 		p.up = append(p.up, sent[*quotav3.RateLimitQuotaUsageReports]{now.Add(p.delay), out})
 	}
 	for len(p.up) > 0 && !p.up[0].at.After(now) {
@@ -153,6 +158,9 @@ func (p *pop) talk() {
 			p.reset()
 			return
 		}
+	}
+	if p.stuck {
+		return
 	}
 	if actions := p.w.book.take(now, p.st); len(actions) > 0 {
 		p.down = append(p.down, sent[*quotav3.RateLimitQuotaResponse]{now.Add(p.delay), response(actions)})
