@@ -38,8 +38,8 @@ type Config struct {
 
 	// MaxStreams, MaxStreamBuckets and MaxBuckets bound the streams, the buckets of each,
 	// and those of all (one that several streams have counts with each). Defaults: 4,096,
-	// 10,000 and 200,000. One takes about 1 kB, and twice its id, of which there are at most
-	// 256 bytes each, on average. A stream beyond is ended; a bucket beyond gets no tokens,
+	// 10,000 and 200,000. One takes about 1.3 kB with its id, of which there are at most 128
+	// bytes each, on average; README.md says what it is in all. A stream beyond is ended; a bucket beyond gets no tokens,
 	// and what it used is charged.
 	MaxStreams, MaxStreamBuckets, MaxBuckets int
 
@@ -139,7 +139,8 @@ func (s *Service) tick() {
 			s.panicked(p)
 		}
 	}()
-	s.book.tick(time.Now())
+	for !s.book.stretch(time.Now()) {
+	}
 }
 
 // Drain ends all streams, and those that come. Data planes keep what they were assigned
@@ -147,6 +148,7 @@ func (s *Service) tick() {
 func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 func (s *Service) panicked(p any) {
+	s.book.metrics.panics.Inc()
 	s.log.Error("panic in the rate limit quota service", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
@@ -154,7 +156,8 @@ func (s *Service) panicked(p any) {
 // FAILED_PRECONDITION where its reports cannot be taken in, RESOURCE_EXHAUSTED where there
 // are too many streams or it does not read, UNAVAILABLE where there are no rules yet or the edge drains, and INTERNAL
 // where this package has a bug.
-func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer) (err error) {
+	defer s.recovered(&err)
 	st, err := s.book.open(hostOf(call.Context()))
 	if err != nil {
 		return err
@@ -183,21 +186,42 @@ func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_Strea
 
 // receive takes in reports until the call or its data plane ends.
 func (s *Service) receive(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, st *stream) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked(p)
-			err = status.Error(codes.Internal, "the limiter failed; its log says where")
-		}
-	}()
+	defer s.recovered(&err)
 	for {
 		in, err := call.Recv()
 		if err != nil {
+			s.unread(st.host, err)
 			return err
 		}
 		if err := s.book.report(time.Now(), st, in); err != nil {
 			return err
 		}
 	}
+}
+
+// recovered ends a stream at which this package, or the limiter, has panicked.
+func (s *Service) recovered(err *error) {
+	if p := recover(); p != nil {
+		s.panicked(p)
+		s.book.metrics.refused.WithLabelValues(refusedPanic).Inc()
+		*err = status.Error(codes.Internal, "the limiter failed; its log says where")
+	}
+}
+
+// unread tells of a stream that gRPC ends, as it does not take in a message. Its data plane
+// may well come back with the same one, and nothing of it counts.
+func (s *Service) unread(host string, err error) {
+	reason := ""
+	switch status.Code(err) {
+	case codes.ResourceExhausted:
+		reason = refusedLarge
+	case codes.Internal:
+		reason = refusedUnread
+	default: // the stream has ended
+		return
+	}
+	s.book.metrics.refused.WithLabelValues(reason).Inc()
+	s.log.Warn("a data plane's message is not taken in: its limits hold no more, as its stream ends", "host", host, "reason", reason, "err", err)
 }
 
 func send(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []action) error {

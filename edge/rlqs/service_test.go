@@ -2,6 +2,7 @@ package rlqs_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -257,6 +259,91 @@ func TestDrain(t *testing.T) {
 	if !plane.Allow(time.Now(), user) {
 		t.Error("the assignment ended with the stream")
 	}
+}
+
+// Streams that gRPC ends, as it does not take in a message, are counted, and told in the log.
+func TestMessagesThatAreNotTakenIn(t *testing.T) {
+	for _, c := range []struct {
+		name, message, reason string
+		code                  codes.Code
+	}{
+		{"too large", strings.Repeat("x", 5<<20), "too_large", codes.ResourceExhausted}, // gRPC's own bound is 4 MiB, too
+		{"no message", "\x0a\xff", "unreadable", codes.Internal},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log strings.Builder
+			reg := prometheus.NewRegistry()
+			p := newPlace(t, rlqs.Config{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, hourly(10))
+			call, err := p.conn.NewStream(t.Context(), &quotav3.RateLimitQuotaService_ServiceDesc.Streams[0], quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, grpc.ForceCodec(wire{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = call.SendMsg(c.message) // what became of it, RecvMsg says
+			if err := call.RecvMsg(new(string)); status.Code(err) != c.code {
+				t.Errorf("the stream ends with %v, want %v", err, c.code)
+			}
+			p.server.GracefulStop()
+			if want := "reason=" + c.reason; counted(t, reg, "spillgate_rlqs_refused_total", c.reason) != 1 || !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "host=127.0.0.1") {
+				t.Errorf("%v are counted, and the log is %q; want 1 and %s", counted(t, reg, "spillgate_rlqs_refused_total", c.reason), log.String(), want)
+			}
+		})
+	}
+}
+
+// panics is a limiter with a bug.
+type panics struct{ *edge.Node }
+
+func (panics) Check(time.Time, *limit.Request) limit.Decision { panic("a bug") }
+
+// A panic ends its stream, and is counted.
+func TestPanicsAreCounted(t *testing.T) {
+	node, err := edge.Local(hourly(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	service, err := rlqs.New(panics{node}, rlqs.Config{Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{TB: t, service: service, address: "127.0.0.1:0"}
+	p.serve()
+	defer p.server.Stop()
+	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call, err := quotav3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call.Send(&quotav3.RateLimitQuotaUsageReports{Domain: edge.LocalNamespace, BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{BucketId: &quotav3.BucketId{Bucket: user}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call.Recv(); status.Code(err) != codes.Internal {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if refused, all := counted(t, reg, "spillgate_rlqs_refused_total", "panic"), counted(t, reg, "spillgate_rlqs_panics_total", ""); refused != 1 || all != 1 {
+		t.Errorf("%v streams that ended and %v panics are counted, want 1 and 1", refused, all)
+	}
+}
+
+// counted is a metric's value; of those with a label, that of one.
+func counted(t *testing.T, reg *prometheus.Registry, name, label string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 func TestConfigMistakes(t *testing.T) {
