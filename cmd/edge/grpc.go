@@ -9,9 +9,11 @@ import (
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/spillgate/spillgate/edge/envoytext"
@@ -22,7 +24,8 @@ import (
 )
 
 const (
-	// grpcMaxBytes is the largest call: a descriptor is some hundred bytes.
+	// grpcMaxBytes is the largest call: a descriptor is some hundred bytes. Reports of quotas are
+	// larger, rlqs.MaxMessage, as Envoy has all its buckets in one.
 	grpcMaxBytes = 1 << 20
 	// grpcConnectionAge is how long a connection lasts, more or less (gRPC spreads it by a
 	// tenth): proxies find edges that were added since.
@@ -44,13 +47,25 @@ const (
 // probes of who comes from there ask for it.
 const referenceHealth = "ratelimit"
 
+// sized refuses messages that are larger than those of their kind may be, unread: gRPC has one
+// bound for all.
+type sized struct{ encoding.CodecV2 }
+
+// Unmarshal implements encoding.CodecV2.
+func (s sized) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, quotas := v.(*quotav3.RateLimitQuotaUsageReports); !quotas && data.Len() > grpcMaxBytes {
+		return fmt.Errorf("%d bytes are too many (%d at the most)", data.Len(), grpcMaxBytes)
+	}
+	return s.CodecV2.Unmarshal(data, v)
+}
+
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
 // limiter, health and reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
 // under way finish, and what takes longer is cut off.
 func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
 	server := grpc.NewServer(append(newCalls().options(),
-		envoytext.ServerOption(), // what Envoy's clients write is limited, UTF-8 or not
-		grpc.MaxRecvMsgSize(grpcMaxBytes),
+		grpc.ForceServerCodecV2(sized{envoytext.Codec()}), // what Envoy's clients write is limited, UTF-8 or not
+		grpc.MaxRecvMsgSize(rlqs.MaxMessage),
 		grpc.NumStreamWorkers(grpcWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: grpcConnectionAge, MaxConnectionAgeGrace: grpcDrain, Time: grpcPing, Timeout: grpcPingWait,

@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,8 +60,11 @@ func servingOver(t *testing.T, node *edge.Node) string {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- serveGRPC(ctx, listener, rls.New(api), quotas, limiterapi.New(api)) }() // the cleanup stops it and waits
+	var running sync.WaitGroup
+	running.Go(func() { quotas.Run(ctx) }) // so it does of this
 	t.Cleanup(func() {
 		stop()
+		running.Wait()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

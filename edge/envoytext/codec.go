@@ -23,9 +23,10 @@ import (
 // ServerOption has a server take in Envoy's messages whatever their texts are; others have
 // to be UTF-8, as programs can escape what is not. All calls of the server are protocol
 // buffers then, whatever their content-type says.
-func ServerOption() grpc.ServerOption {
-	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(protocodec.Name)})
-}
+func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) }
+
+// Codec is that of ServerOption, for a server that looks at messages before it.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
 // codec is gRPC's own, and reads again what that one refuses.
 type codec struct{ encoding.CodecV2 }
