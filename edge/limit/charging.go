@@ -152,6 +152,8 @@ const (
 	responsePrefix = "response."
 	responseStatus = responsePrefix + "status"
 	responseCode   = responsePrefix + "code"
+
+	leastStatus, mostStatus = 100, 599
 )
 
 var responseForm = regexp.MustCompile(`^response\.[A-Za-z_][A-Za-z0-9_]*$`)
@@ -173,7 +175,7 @@ func (c *compiler) countWhen(path, text string, r *Rule) string {
 				misspelt[name] = meant
 			}
 			r.asksResponse = true
-			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus}, true
+			return Attribute{slots: []int{c.slot(name)}, Known: true, Number: name == responseStatus, Least: leastStatus, Most: mostStatus}, true
 		}
 		c.use(path, name)
 		a, ok := c.attribute(name)

@@ -18,10 +18,21 @@ type Comparison struct {
 	Name  string
 	Of    Attribute
 	Value string
-	Part  bool // with a part of the value: its beginning, say
+	As    Compared
+	Lower bool // the value is compared in lower case
 
 	Line, Column int // of the constant in the expression, from 1
 }
+
+// Compared is what a constant is compared with.
+type Compared uint8
+
+const (
+	Whole     Compared = iota // the value
+	Beginning                 // its beginning
+	Part                      // any part of it
+	Pathless                  // the value, which begins with no slash where this regular expression matches it
+)
 
 // comparisons looks at what a condition compares.
 func (c *compiler) comparisons(path string, condition Condition) {
@@ -32,10 +43,16 @@ func (c *compiler) comparisons(path string, condition Condition) {
 	addressed := false // one is told of each condition
 	for _, cmp := range told.Comparisons() {
 		at := Problem{Path: path, Line: cmp.Line, Column: cmp.Column}
-		c.compared(at, cmp.Of.slots, cmp.Value, cmp.Part)
-		if addr := NormalAddr(cmp.Value); !addressed && !cmp.Part && standsFor(cmp.Of.slots, slotClientIP) && addr.IsValid() {
-			addressed = true
-			c.asText(at, cmp.Name, cmp.Value, fmt.Sprintf("inCIDR(%s, %q)", cmp.Name, addr))
+		switch slots := cmp.Of.slots; { // what there is of them in upper case
+		case !cmp.Lower:
+		case standsFor(slots, slotMethod) || c.stands(slots, responseCode):
+			cmp.Value = strings.ToUpper(cmp.Value)
+		case standsFor(slots, slotPath):
+			cmp.Value = strings.ReplaceAll(cmp.Value, "%3f", "%3F")
+		}
+		c.compared(at, cmp.Of.slots, cmp.Value, cmp.As)
+		if !addressed && standsFor(cmp.Of.slots, slotClientIP) {
+			addressed = c.asText(at, cmp.Name, cmp.Value, cmp.As, fmt.Sprintf("inCIDR(%s, %%q)", cmp.Name))
 		}
 	}
 }
@@ -48,48 +65,94 @@ func standsFor(slots []int, slot int) bool {
 
 // compared reports a constant that what it is compared with never is, or hardly:
 // that would be a rule which never bites. at is where the constant stands.
-func (c *compiler) compared(at Problem, slots []int, value string, part bool) {
+func (c *compiler) compared(at Problem, slots []int, value string, as Compared) {
 	switch {
 	case value == "": // what is absent
+	case as == Pathless:
+		if standsFor(slots, slotPath) {
+			c.doubt(at, "W215", slashed(value), "paths begin with a slash, and %q matches none that does", value)
+		}
 	case standsFor(slots, slotMethod):
-		if upper := strings.ToUpper(value); part && upper != value {
+		if upper := strings.ToUpper(value); as != Whole && upper != value {
 			c.refuse(at, "E162", upper, "no method has %q in it: they are upper case", value)
-		} else if !part {
+		} else if as == Whole {
 			c.method(at, value)
 		}
 	case standsFor(slots, slotHost):
-		if norm := string(normalHost(nil, value)); !part && norm != value {
+		if norm := string(normalHost(nil, value)); as == Whole && norm != value {
 			c.refuse(at, "E164", norm, "no host is %q: they are compared in lower case, without port and brackets", value)
-		} else if lower := strings.ToLower(value); part && lower != value {
+		} else if lower := strings.ToLower(value); as != Whole && lower != value {
 			c.refuse(at, "E164", lower, "no host has %q in it: they are compared in lower case", value)
+		} else {
+			c.beyondASCII(at, value)
 		}
 	case standsFor(slots, slotPath):
-		c.comparedPath(at, value, part)
-	case !part && len(slots) == 1 && c.slotIs(slots[0], responseStatus):
-		if n, err := strconv.Atoi(value); err != nil || n < 100 || n > 599 {
+		c.comparedPath(at, value, as)
+	case c.stands(slots, responseStatus):
+		if n, err := strconv.Atoi(value); as == Whole && (err != nil || n < leastStatus || n > mostStatus) {
 			c.doubt(at, "W223", "such as 401", "no response has the status %s", value)
 		}
+	case c.stands(slots, responseCode):
+		c.comparedCode(at, value, as)
 	}
 }
 
-// slotIs says that an attribute has that name.
-func (c *compiler) slotIs(slot int, name string) bool {
+// stands says that slots are those of one attribute, by its name.
+func (c *compiler) stands(slots []int, name string) bool {
 	at, ok := c.ns.slots[name]
-	return ok && at == slot
+	return ok && len(slots) == 1 && slots[0] == at
+}
+
+// responseCodes are the names of gRPC's codes, in their order, as response.code has them.
+var responseCodes = []string{
+	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
+	"FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+}
+
+// comparedCode is compared for response.code.
+func (c *compiler) comparedCode(at Problem, value string, as Compared) {
+	if slices.ContainsFunc(responseCodes, func(code string) bool { return code == value || as != Whole && strings.Contains(code, value) }) {
+		return
+	}
+	hint := `such as "UNAVAILABLE"; a name of your own that begins with response., for what is no code of gRPC`
+	n, err := strconv.Atoi(value)
+	for i, code := range responseCodes {
+		if word := plain(code); err == nil && n == i || nearWord(plain(value), word, min(2, len(word)/3)) {
+			hint = fmt.Sprintf("did you mean %q?", code)
+			break
+		}
+	}
+	c.doubt(at, "W223", hint, "no response has the code %q", value)
 }
 
 // comparedPath is compared for paths.
-func (c *compiler) comparedPath(at Problem, value string, part bool) {
+func (c *compiler) comparedPath(at Problem, value string, as Compared) {
 	if path, _, query := strings.Cut(value, "?"); query {
-		c.refuse(at, "E161", fmt.Sprintf("%q", path), "%q has a query, which takes no part: no path has it", value)
+		hint := "leave it out, or what is about it"
+		if path != "" {
+			hint = fmt.Sprintf("%q", path)
+		}
+		c.refuse(at, "E161", hint, "%q has a query, which takes no part: no path has it", value)
 		return
 	}
-	if !part || strings.Contains(value, "%") || strings.Contains(value, "//") { // "/." begins names too
+	if as != Part && value[0] != '/' && value != "*" { // OPTIONS * is of the server
+		c.doubt(at, "W215", fmt.Sprintf("%q", "/"+value), "paths begin with a slash, and none that does fits %q", value)
+		return
+	}
+	if as == Whole || strings.Contains(value, "%") || strings.Contains(value, "//") { // "/." begins names too
 		c.escaped(at, value)
 	}
-	if segments := strings.Split(value, "/"); !part && segments[0] == "" && slices.ContainsFunc(segments, func(s string) bool { return s == "*" || s == "**" }) {
+	if segments := strings.Split(value, "/"); as == Whole && segments[0] == "" && slices.ContainsFunc(segments, func(s string) bool { return s == "*" || s == "**" }) {
 		c.doubt(at, "W215", "match.path: "+value, "%q is compared as text, and is no pattern here", value)
 	}
+}
+
+// slashed is a regular expression for paths that had none at its beginning.
+func slashed(pattern string) string {
+	if rest, ok := strings.CutPrefix(pattern, "^"); ok {
+		return fmt.Sprintf("%q", "^/"+rest)
+	}
+	return `with a slash behind the ^, such as "^/api/"`
 }
 
 // escaped warns of a path that is written as clients write it, and not as most origins

@@ -194,9 +194,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 		}
 		r.key = append(r.key, c.keyPart(indexed(path+".key", i), name))
 	}
-	if len(c.problems) == told { // else what is wrong with a name may be all
-		c.contradictions(path, r)
-	}
+	sound := len(c.problems) == told // else what is wrong with a name may be all
 	c.cost(path+".cost", &spec.Cost, r)
 	switch {
 	case spec.Allow && spec.Deny:
@@ -213,6 +211,9 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	counted := *spec // with count_when in the form that its generations go by
 	if !spec.Allow && !spec.Deny {
 		counted.CountWhen = c.countWhen(path+".count_when", spec.CountWhen, r)
+	}
+	if sound {
+		c.contradictions(path, r)
 	}
 	names := map[string]bool{}
 	for i := range spec.Rates {

@@ -7,13 +7,19 @@ import (
 	"strings"
 )
 
-// contradictions refuses rules that no request can meet. One is told of each.
+const countWhenName = "count_when"
+
+// contradictions refuses rules that no request can meet, or that charge none. One is told
+// of each.
 func (c *compiler) contradictions(path string, r *Rule) {
 	const hint = "drop one of the two"
-	facts := r.facts()
+	facts := append(r.facts(), wanted(r.countWhen, countWhenName)...)
 	about := map[int][]int{} // the facts before, by the slots that they are about
 	for k := range facts {
-		f, first := &facts[k], len(facts)
+		f, first, so := &facts[k], len(facts), "the rule never applies"
+		if f.by == countWhenName {
+			so = "it charges nothing"
+		}
 		for _, slot := range f.slots {
 			for _, i := range about[slot] {
 				if i < first && f.excludes(&facts[i]) {
@@ -25,14 +31,14 @@ func (c *compiler) contradictions(path string, r *Rule) {
 		switch {
 		case first == len(facts):
 		case f.by == facts[first].by:
-			c.problem(path+"."+f.by, "E166", "such as: in [\"gold\", \"silver\"], or with or in place of and", "this contradicts itself: no value of %q is as it says, and the rule never applies", f.name)
+			c.problem(path+"."+f.by, "E166", "such as: in [\"gold\", \"silver\"], or with or in place of and", "this contradicts itself: no value of %q is as it says, and %s", f.name, so)
 			return
 		default:
-			c.problem(path+"."+f.by, "E166", hint, "this and %s contradict each other: no request is as both say of %q, and the rule never applies", facts[first].by, f.name)
+			c.problem(path+"."+f.by, "E166", hint, "this and %s contradict each other: no request is as both say of %q, and %s", facts[first].by, f.name, so)
 			return
 		}
 		if by := r.match.without(f); by != "" {
-			c.problem(path+"."+f.by, "E166", hint, "this and match.%s contradict each other: no request is as both say, and the rule never applies", by)
+			c.problem(path+"."+f.by, "E166", hint, "this and match.%s contradict each other: no request is as both say, and %s", by, so)
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // methodForm is a token of HTTP, in upper case.
@@ -32,7 +33,9 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	for i, s := range spec.Host {
 		if err := m.hosts.add(s); err != nil {
 			c.problem(fmt.Sprintf("%s.host[%d]", path, i), "E164", `such as "api.example.com" or "*.example.com"`, "%v", err)
+			continue
 		}
+		c.beyondASCII(Problem{Path: indexed(path+".host", i)}, s)
 	}
 	for i, s := range spec.CIDR {
 		p, err := ParseNetwork(s)
@@ -87,7 +90,7 @@ func (c *compiler) equals(path, name string, values []string, m *match) {
 		if v == "" {
 			c.problem(fmt.Sprintf("%s[%d]", path, i), "E165", "lacks: "+name, "an absent attribute has no value to compare")
 		}
-		c.compared(Problem{Path: indexed(path, i)}, e.slots, v, false)
+		c.compared(Problem{Path: indexed(path, i)}, e.slots, v, Whole)
 		e.add(v)
 	}
 	m.equals = append(m.equals, e)
@@ -105,16 +108,29 @@ func (c *compiler) when(path, text string, m *match) {
 		return a, ok
 	})
 	m.text = text
-	told, ok := m.when.(Wanting)
+	m.wants = wanted(m.when, "match.when")
+}
+
+// wanted is what a condition wants, by the word that has it.
+func wanted(condition Condition, by string) (facts []fact) {
+	told, ok := condition.(Wanting)
 	if !ok {
-		return
+		return nil
 	}
 	for _, w := range told.Wants() {
-		f := fact{source: source{w.Name, w.Of.slots}, choice: &choice{}, not: w.Not, by: "match.when"}
+		f := fact{source: source{w.Name, w.Of.slots}, choice: &choice{}, not: w.Not, by: by}
 		for _, v := range w.Values {
 			f.add(v)
 		}
-		m.wants = append(m.wants, f)
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// beyondASCII warns of a host with letters that clients do not send.
+func (c *compiler) beyondASCII(at Problem, host string) {
+	if strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		c.doubt(at, "W244", `in punycode, as clients send it: "xn--mnchen-3ya.de" is münchen.de`, "no client sends %q: hosts are in ASCII", host)
 	}
 }
 

@@ -24,7 +24,8 @@ type Wanting interface {
 // which hardly anybody means.
 type Foregone interface {
 	// Foregone says whether it holds, where known says that this is settled.
-	// What never holds, as it always fails, does not hold.
+	// What never holds, as it always fails, does not hold. That a response has a status
+	// is taken for granted by what always holds.
 	Foregone() (holds, known bool)
 }
 
@@ -60,8 +61,10 @@ type Attribute struct {
 	// Known says that the rules file or the language knows the name: other
 	// names stand for what callers may send.
 	Known bool
-	// Number says that the value is a whole number, where it is there at all.
-	Number bool
+	// Number says that the value is a whole number, where it is there at all, from Least to
+	// Most.
+	Number      bool
+	Least, Most int
 }
 
 // Value is the attribute's in a request, "" where it is absent.

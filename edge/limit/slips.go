@@ -14,11 +14,8 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.unpayable(path+".cost", spec, r)
 	c.narrow(path+".margin", spec, r)
 	c.equalAddresses(path+".match.equals", &r.match)
-	c.foregone(path+".match.when", "the rule applies to", r.match.when)
-	foregone := c.foregone(path+".count_when", "it charges", r.countWhen)
-	if r.countWhen != nil && !r.asksResponse && !foregone {
-		c.warn(path+".count_when", "W222", "write it into match.when", "nothing of the response is asked: requests could be charged at once, and until they are nothing is in the way of the next")
-	}
+	c.foregone(path+".match.when", r.match.when)
+	c.countsInVain(path+".count_when", r)
 	if r.Mode == Shadow && spec.Penalty != (Penalty{}) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
@@ -117,18 +114,30 @@ func (c *compiler) equalAddresses(path string, m *match) {
 			continue
 		}
 		for _, v := range e.values {
-			if addr := NormalAddr(v); addr.IsValid() {
-				c.asText(Problem{Path: path + "." + e.name}, e.name, v, "match.cidr: "+addr.String())
+			if c.asText(Problem{Path: path + "." + e.name}, e.name, v, Whole, "match.cidr: %s") {
 				break
 			}
 		}
 	}
 }
 
-// asText warns of an address that is compared as text: one may be written in
-// several ways.
-func (c *compiler) asText(at Problem, name, value, hint string) {
-	c.doubt(at, "W213", hint, "%s is compared with %q as text, and misses the same address written otherwise, such as %s", name, value, otherwise(NormalAddr(value), value))
+// asText warns of an address that is compared as text, as one may be written in
+// several ways, and of a network, which none is. It says whether it did; hint has a place
+// for what is to be written.
+func (c *compiler) asText(at Problem, name, value string, as Compared, hint string) bool {
+	if addr := NormalAddr(value); as == Whole && addr.IsValid() {
+		c.doubt(at, "W213", fmt.Sprintf(hint, addr.String()), "%s is compared with %q as text, and misses the same address written otherwise, such as %s", name, value, otherwise(addr, value))
+		return true
+	}
+	network, err := netip.ParsePrefix(value)
+	if err != nil {
+		return false
+	}
+	if unmapped, err := ParseNetwork(network.Masked().String()); err == nil {
+		network = unmapped
+	}
+	c.doubt(at, "W213", fmt.Sprintf(hint, network.Masked().String()), "%s is compared with %q as text, and no address is written so: it misses all of the network", name, value)
+	return true
 }
 
 // otherwise is an address in another form than the one written.
@@ -142,21 +151,36 @@ func otherwise(addr netip.Addr, written string) string {
 	return addr.String()
 }
 
-// foregone warns of a condition that is the same of all requests, and says whether it is.
-func (c *compiler) foregone(path, what string, condition Condition) (known bool) {
-	told, ok := condition.(Foregone)
-	if !ok {
-		return false
-	}
-	holds, known := told.Foregone()
-	switch {
+// foregone warns of a condition that is the same of all requests.
+func (c *compiler) foregone(path string, condition Condition) {
+	switch holds, known := settled(condition); {
 	case !known:
 	case holds:
-		c.warn(path, "W214", "leave it out, or what makes it so", "this holds of every request: %s all of them", what)
+		c.warn(path, "W214", "leave it out, or what makes it so", "this holds of every request: the rule applies to all of them")
 	default:
-		c.warn(path, "W214", "drop the rule, or what makes it so", "this holds of no request: %s none of them", what)
+		c.warn(path, "W214", "drop the rule, or what makes it so", "this holds of no request: the rule applies to none of them")
 	}
-	return known
+}
+
+func settled(condition Condition) (holds, known bool) {
+	if told, ok := condition.(Foregone); ok {
+		return told.Foregone()
+	}
+	return false, false
+}
+
+// countsInVain warns of a count_when that is the same of all responses.
+func (c *compiler) countsInVain(path string, r *Rule) {
+	const code = "W214"
+	holds, known := settled(r.countWhen)
+	switch {
+	case known && holds:
+		c.warn(path, code, "leave it out, or what makes it so", "this holds of every response: it charges all of them")
+	case known && !slices.ContainsFunc(c.warnings, func(w Problem) bool { return w.Path == path && w.Code == "W223" }): // why was told
+		c.warn(path, code, `such as response.status in [401, 403], or drop the rule`, "this holds of no response: it charges none of them, and the rule limits nobody")
+	case !known && r.countWhen != nil && !r.asksResponse:
+		c.warn(path, "W222", "write it into match.when", "nothing of the response is asked: requests could be charged at once, and until they are nothing is in the way of the next")
+	}
 }
 
 // idleBeside says that other admits no more: both count alike, or other admits in a longer

@@ -1,6 +1,7 @@
 package when
 
 import (
+	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -31,22 +32,25 @@ func (c *comparer) Visit(n *ast.Node) {
 	}
 	switch binary.Operator {
 	case "==", "!=":
-		c.compare(binary.Left, binary.Right, false)
-		c.compare(binary.Right, binary.Left, false)
-	case "contains", "startsWith", "endsWith":
-		c.compare(binary.Left, binary.Right, true)
+		c.compare(binary.Left, binary.Right, limit.Whole)
+		c.compare(binary.Right, binary.Left, limit.Whole)
+	case "startsWith":
+		c.compare(binary.Left, binary.Right, limit.Beginning)
+	case "contains", "endsWith":
+		c.compare(binary.Left, binary.Right, limit.Part)
 	case "in":
 		if list, ok := binary.Right.(*ast.ArrayNode); ok {
 			for _, item := range list.Nodes {
-				c.compare(binary.Left, item, false)
+				c.compare(binary.Left, item, limit.Whole)
 			}
 		}
+	case "matches":
+		c.comparePattern(binary.Left, binary.Right)
 	}
 }
 
-// compare notes that a value is compared with n, where that is a constant, or
-// with a part of it.
-func (c *comparer) compare(value, n ast.Node, part bool) {
+// compare notes that a value is compared with n, where that is a constant.
+func (c *comparer) compare(value, n ast.Node, as limit.Compared) {
 	if c.compareNumber(value, n) {
 		return
 	}
@@ -54,14 +58,37 @@ func (c *comparer) compare(value, n ast.Node, part bool) {
 	if !ok {
 		return
 	}
+	lower := false
 	if call, ok := value.(*ast.CallNode); ok && calleeOf(call) == "lower" {
-		if lower := strings.ToLower(text.Value); lower != text.Value && c.err == nil {
-			c.err = c.mistake(n, lower, "lower gives lower case, which has no %q in it", text.Value)
+		if lower := strings.ToLower(text.Value); lower != text.Value {
+			if c.err == nil {
+				c.err = c.mistake(n, lower, "lower gives lower case, which has no %q in it", text.Value)
+			}
+			return
 		}
-		return
+		value, lower = call.Arguments[0], true
 	}
 	if name, a, ok := c.attributeOf(value); ok {
-		c.note(limit.Comparison{Name: name, Of: a, Value: text.Value, Part: part}, n)
+		c.note(limit.Comparison{Name: name, Of: a, Value: text.Value, As: as, Lower: lower}, n)
+	}
+}
+
+// comparePattern notes what a regular expression has a value begin with, and what parts.
+func (c *comparer) comparePattern(value, n ast.Node) {
+	text, ok := n.(*ast.StringNode)
+	name, a, known := c.attributeOf(value)
+	if !ok || !known {
+		return
+	}
+	re, err := syntax.Parse(text.Value, syntax.Perl)
+	if err != nil {
+		return // it was built before
+	}
+	for _, part := range parts(re) {
+		c.note(limit.Comparison{Name: name, Of: a, Value: part, As: limit.Part}, n)
+	}
+	if !beginsWith(re, '/') {
+		c.note(limit.Comparison{Name: name, Of: a, Value: text.Value, As: limit.Pathless}, n)
 	}
 }
 

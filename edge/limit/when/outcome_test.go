@@ -14,7 +14,7 @@ func foregone(t *testing.T, text string) string {
 	names := map[string]int{"tier": 0, "user": 1, "path": 2, "client_ip": 3}
 	c, err := Compile(text, func(name string) (limit.Attribute, bool) {
 		_, known := names[name]
-		return limit.Attribute{Known: known || name == "response.status", Number: name == "response.status"}, true
+		return limit.Attribute{Known: known || name == "response.status", Number: name == "response.status", Least: 100, Most: 599}, true
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -40,7 +40,7 @@ func TestForegone(t *testing.T) {
 		`tier == "gold" and true`:            "",
 		`int(tier) == 5 or true`:             "", // it may fail
 		`int(tier) == 5 and false`:           "false",
-		`response.status == 401 or 1 == 1`:   "",
+		`response.status == 401 or 1 == 1`:   "true",
 		`response.status == 401 and 1 == 2`:  "false",
 		`has("org") ? 1 == 1 : "a" == "a"`:   "true",
 		`has("org") ? 1 == 1 : "a" == "b"`:   "",
@@ -50,6 +50,44 @@ func TestForegone(t *testing.T) {
 		`has("org") != (false and true)`:     "",
 		`attr("org") == header("X-Org")`:     "",
 		`inCIDR(client_ip, "10.0.0.0/8")`:    "",
+
+		`response.status in []`:                                                   "false",
+		`response.status not in []`:                                               "true",
+		`attr("org") in []`:                                                       "false",
+		`attr("org") startsWith ""`:                                               "true",
+		`attr("org") endsWith header("X-Org")`:                                    "",
+		`response.status > 600`:                                                   "false",
+		`response.status < 0`:                                                     "false",
+		`response.status < 100 or response.status >= 600`:                         "false",
+		`response.status <= 100`:                                                  "",
+		`response.status > 598`:                                                   "",
+		`response.status != 600`:                                                  "true",
+		`-1 < response.status`:                                                    "true",
+		`response.status >= 100 and response.status <= 599`:                       "true",
+		`response.status >= 400 or response.status < 400`:                         "true",
+		`response.status >= 400 or response.status < 399`:                         "",
+		`response.status >= 400 and response.status < 400`:                        "false",
+		`response.status > 400 and response.status < 402`:                         "", // 401
+		`response.status > 400 and response.status < 401`:                         "false",
+		`response.status == 401 and response.status == 403`:                       "false",
+		`response.status == 401 and not (response.status == 401)`:                 "false",
+		`response.status == 401 and response.status in [401, 403]`:                "",
+		`response.status in [401, 403] and response.status not in [403, 401]`:     "false",
+		`response.status == 401 ? response.status == 403 : response.status < 100`: "false",
+		`response.status == 200 ? true : true`:                                    "true",
+		`response.status == 200 ? true : false`:                                   "",
+		`response.status == response.status`:                                      "true",
+		`response.status == int(user)`:                                            "",
+		`response.status == int(user) and response.status > 600`:                  "false",
+		`has("response.status")`:                                                  "true",
+		`not has("response.status")`:                                              "", // of whom reports none
+		`has("response.status") and response.status == 401`:                       "",
+		`has("response.outcome")`:                                                 "",
+		`int(user) > 5 and int(user) < 3`:                                         "false",
+		`int(user) > 5 and int(tier) < 3`:                                         "",
+		`int(user) > 5 or int(user) <= 5`:                                         "", // it may fail
+		`not (int(user) > 5 or int(user) <= 5)`:                                   "false",
+		`int(user) > 9223372036854775806 and int(user) > 9223372036854775807`:     "false",
 	} {
 		if got := foregone(t, text); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)

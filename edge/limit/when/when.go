@@ -61,7 +61,8 @@ var errNotNumber = errors.New("int: not a whole number")
 type condition struct {
 	holds truth
 	wants []limit.Want
-	may   outcome
+
+	always, never bool // it holds
 
 	compared []limit.Comparison
 
@@ -124,7 +125,8 @@ func Compile(text string, lookup limit.Lookup) (c limit.Condition, err error) {
 	if found.err != nil {
 		return nil, found.err
 	}
-	done := condition{holds: holds, wants: b.wants(tree.Node, false), may: b.outcomeOf(tree.Node), compared: found.all}
+	done := condition{holds: holds, wants: b.wants(tree.Node, false), compared: found.all}
+	done.always, done.never = b.settle(tree.Node)
 	done.canonical = canonicalOf(tree.Node)
 	return done, nil
 }
