@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -233,7 +234,7 @@ func (r *reader) flag(dst *bool) read {
 	return func(path string, n *node) {
 		if n.kind != kindBool {
 			hint := map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}[strings.ToLower(n.text)]
-			r.wrongKind(path, n, "true or false", hint)
+			r.wrongKind(path, n, "true or false", cmp.Or(hint, "true, or leave it out"))
 			return
 		}
 		*dst = n.text == "true" || n.text == "True" || n.text == "TRUE"
@@ -256,7 +257,7 @@ func whole[T int | uint32 | uint64](r *reader, dst *T, lo int64, hi uint64) read
 		}
 		digits := strings.ReplaceAll(n.text, "_", "")
 		unsigned := strings.TrimPrefix(digits, "-")
-		if strings.Trim(unsigned, "0123456789") != "" || len(unsigned) > 1 && unsigned[0] == '0' {
+		if strings.Trim(unsigned, "0123456789") != "" || len(unsigned) > 1 && unsigned[0] == '0' || digits == "-0" {
 			r.mistake(path, n.at, "E009", "plain decimal digits", "%q: only decimal numbers without a leading zero or sign are read", clip(n.text))
 			return
 		}

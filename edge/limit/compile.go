@@ -17,6 +17,9 @@ const (
 	maxLimit  = 1 << 53 // exact in JSON and in Lua
 )
 
+// nameLetters is what nameForm takes, for hints.
+const nameLetters = `: letters, digits, "_", "." and "-", at most 63`
+
 var (
 	nameForm      = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 	attributeForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$|^header\.[A-Za-z0-9-]+$`)
@@ -103,7 +106,7 @@ func (c *compiler) document(doc *Document) {
 	c.ns = newNamespace(doc.Namespace)
 	switch {
 	case doc.Descriptors == nil && !nameForm.MatchString(doc.Namespace):
-		c.problem("namespace", "E101", `such as "acme": letters, digits, "_", "." and "-", at most 63`, "%q is not a name", doc.Namespace)
+		c.problem("namespace", "E101", `such as "acme"`+nameLetters, "%.80q is not a name", doc.Namespace)
 	case c.set.namespaces[doc.Namespace] != nil:
 		c.problem("namespace", "E102", "one document a namespace", "namespace %q was already read from another document", doc.Namespace)
 	}
@@ -180,7 +183,7 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	}
 	c.set.rules = append(c.set.rules, r)
 	if !nameForm.MatchString(spec.Name) {
-		c.problem(path+".name", "E111", `such as "api-per-user"`, "%q is not a name", spec.Name)
+		c.problem(path+".name", "E111", `such as "api-per-user"`+nameLetters, "%.80q is not a name", spec.Name)
 	}
 	r.Mode = enum(c, modeNames, word{path + ".mode", spec.Mode}, word{"defaults.mode", c.doc.Defaults.Mode}, word{"", "enforce"})
 	c.consistency(word{path + ".consistency", spec.Consistency})

@@ -13,7 +13,7 @@ import (
 func (c *compiler) rate(path string, rule *RuleSpec, spec *RateSpec) *Rate {
 	r := &Rate{Name: cmp.Or(spec.Name, WindowName(spec.Per)), Limit: spec.Limit, Window: spec.Per, limits: &limits{}}
 	if spec.Name != "" && !nameForm.MatchString(spec.Name) {
-		c.problem(path+".name", "E141", `such as "minute"`, "%q is not a name", spec.Name)
+		c.problem(path+".name", "E141", `such as "minute"`+nameLetters, "%.80q is not a name", spec.Name)
 	}
 	calendar := spec.Period != "" || !slices.Contains(plainAligns, spec.Align)
 	fallback := word{"defaults.algorithm", c.doc.Defaults.Algorithm}
@@ -290,9 +290,21 @@ func (c *compiler) calendar(path string, spec *RateSpec, r *Rate) {
 	if zone == "utc" {
 		zone = "UTC"
 	}
+	const hint = `utc, or a zone such as "Europe/Paris"`
 	var err error
-	if r.Zone, err = time.LoadLocation(zone); err != nil || zone == "Local" {
-		c.problem(path+".align", "E149", `utc, or a zone such as "Europe/Paris"`, "%q is no time zone", spec.Align)
-		r.Zone = time.UTC
+	if r.Zone, err = time.LoadLocation(zone); err == nil && !ofMachine(zone) {
+		return
 	}
+	r.Zone = time.UTC
+	if ofMachine(zone) {
+		c.problem(path+".align", "E149", hint, "%q is no time zone, but a file of the machine's, and each may have another", spec.Align)
+	} else {
+		c.problem(path+".align", "E149", hint, "%q is no time zone", spec.Align)
+	}
+}
+
+// ofMachine says that a zone is what a machine is set to, or has in a form of its own
+// (right/ counts leap seconds): each edge may have another by the name.
+func ofMachine(zone string) bool {
+	return zone == "Local" || zone == "localtime" || zone == "posixrules" || strings.HasPrefix(zone, "posix/") || strings.HasPrefix(zone, "right/")
 }
