@@ -256,7 +256,25 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 		}
 	}
 	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
+	c.headersInVain(path, spec, r)
 	c.deferral(path+".defer", spec, r)
+}
+
+// headersInVain warns of sets of headers that make no difference.
+func (c *compiler) headersInVain(path string, spec *RuleSpec, r *Rule) {
+	const code = "W245"
+	if given := spec.OnLimit.Headers; r.Show == ShowNone && slices.ContainsFunc(given, func(h string) bool { return h != "none" }) {
+		c.warn(path+".headers", code, "drop one of the two", "show_headers: none: nobody is told of this rule, in whatever headers")
+		return
+	}
+	for i, h := range r.Headers {
+		switch at := indexed(path+".headers", i); {
+		case slices.Contains(r.Headers[:i], h):
+			c.warn(at, code, "name it once", "%q is among them already", h)
+		case h == "none" && slices.ContainsFunc(r.Headers, func(other string) bool { return other != h }):
+			c.warn(at, code, "none alone, or without it", "none makes no difference beside others: they are sent")
+		}
+	}
 }
 
 // LongestDefer bounds how long a request may wait to be done.

@@ -20,6 +20,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
 	c.longTerm(path+".penalty", r)
+	c.tooShort(path, r)
 	if s := spec.OnLimit.Status; s >= 500 && s < 600 {
 		c.warn(path+".on_limit.status", "W234", "429", "%d is how faults are told: by it clients and proxies take a limit for an outage, and some try again at once, or elsewhere", s)
 	}
@@ -36,7 +37,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		if rate.Queue && r.Mode == Shadow {
 			c.warn(at+".queue", "W208", "mode: enforce, when the trial is over", "a shadow rule holds no request back: its queue only counts")
 		}
-		if unit := time.Duration(product(1, uint64(rate.Drain.Per)).overUp(rate.Drain.Refill)); rate.Queue && rate.MaxWait > 0 && rate.MaxWait < unit {
+		if unit := rate.pace(); rate.Queue && rate.MaxWait > 0 && rate.MaxWait < unit {
 			c.warn(at+".max_wait", "W211", fmt.Sprintf("%v or more", unit), "one flows out in %v, which is longer: no request that finds another before it has time to wait", unit)
 		}
 		c.unusable(at, &spec.Rates[k], rate)
@@ -103,6 +104,51 @@ func (c *compiler) longTerm(path string, r *Rule) {
 	if term > 0 && r.Penalty.For > term {
 		c.warn(path, "W217", fmt.Sprintf("%v or less", term), "other edges heed it for %v, and then not for as long, unless half of the limit is used again", term)
 	}
+}
+
+// hardly is how many of those who are denied a time must be for at the least, one of so
+// many, as they come at any instant between two places.
+const hardly = 10
+
+// tooShort warns of a delay in which hardly any place comes free, and of a penalty that is
+// over before one does.
+func (c *compiler) tooShort(path string, r *Rule) {
+	var quickest *Rate
+	for _, v := range append([]*Rule{r}, r.variants...) {
+		for _, rate := range v.Rates {
+			switch {
+			case rate.Limit == 0:
+				return
+			case quickest == nil || rate.pace() < quickest.pace():
+				quickest = rate
+			}
+		}
+	}
+	if quickest == nil {
+		return
+	}
+	pace := quickest.pace()
+	if d := r.MaxDelay; d > 0 && d <= pace/hardly {
+		c.warn(path+".max_delay", "W211", fmt.Sprintf("%v or more, or leave it out", pace), "in %s one comes free in %v, which is far longer: hardly any request has time to wait", quickest.Name, pace)
+	}
+	atOnce := r.Drop == DropProbabilistic || r.Elastic != nil || slices.ContainsFunc(r.Rates, func(rate *Rate) bool { return rate.Consistency == Strict })
+	if p := r.Penalty.For; p > 0 && p <= pace/hardly && !atOnce {
+		c.warn(path+".penalty", "W246", fmt.Sprintf("more than %v, or until_reset; or leave it out", pace), "in %s one comes free in %v, which is far longer: who is denied hardly ever waits for the penalty", quickest.Name, pace)
+	}
+}
+
+// pace is the time in which one place comes free, where the limit is used up steadily; 0:
+// at any time.
+func (r *Rate) pace() time.Duration {
+	switch {
+	case r.Bucket():
+		return time.Duration(product(1, uint64(r.Drain.Per)).overUp(r.Drain.Refill))
+	case r.Algorithm == Concurrency:
+		return 0
+	case r.Algorithm == FixedWindow || r.Algorithm == FirstHit:
+		return r.Window
+	}
+	return r.Window / time.Duration(max(1, r.Limit))
 }
 
 // equalAddresses warns of addresses in match.equals.
