@@ -8,6 +8,9 @@
 // itself: the same client has one counter by both ways, and no two byte strings share one.
 // A message that is no protocol buffer stays an error. What is answered has to be UTF-8 as
 // before: Envoy refuses what is not.
+//
+// A message in which more stand than any call may have is refused before it is read: two
+// bytes of it can be a hundred in memory.
 package envoytext
 
 import (
@@ -28,15 +31,23 @@ func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) 
 // Codec is that of ServerOption, for a server that looks at messages before it.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
-// codec is gRPC's own, and reads again what that one refuses.
+// codec is gRPC's own, reads again what that one refuses, and refuses what would grow.
 type codec struct{ encoding.CodecV2 }
 
 var _ encoding.CodecV2 = codec{}
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	err := c.CodecV2.Unmarshal(data, v)
 	in, is := v.(proto.Message)
+	if is && data.Len() > fewBytes {
+		whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer whole.Free()
+		if err := bounded(whole.ReadOnlyData(), in.ProtoReflect().Descriptor()); err != nil {
+			return err
+		}
+		data = mem.BufferSlice{whole}
+	}
+	err := c.CodecV2.Unmarshal(data, v)
 	if err == nil || !is || !strings.HasPrefix(string(in.ProtoReflect().Descriptor().FullName()), "envoy.") {
 		return err
 	}

@@ -1,0 +1,61 @@
+package envoytext
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	// fewBytes are a message that is read as it is: a thousand messages at the most can stand
+	// in it, as each takes two bytes.
+	fewBytes = 2 << 10
+	// mostWithin is how many may stand in a larger one, whatever it is: more than the limits of
+	// what is decided in one call come to (100 descriptors of 100 entries). Each takes some
+	// hundred bytes, once it is read, and may be two on the wire.
+	mostWithin = 11_000
+	// mostOfReports is that of usage reports: 20,000 buckets, each with its id, of two entries,
+	// and its time.
+	mostOfReports = 100_000
+	reports       = protoreflect.FullName("envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports")
+)
+
+// bounded says why a message is not read: too many others stand in it.
+func bounded(text []byte, of protoreflect.MessageDescriptor) error {
+	most := mostWithin
+	if of.FullName() == reports {
+		most = mostOfReports
+	}
+	if left := most; !within(text, of, &left, mostNested) {
+		return fmt.Errorf("has more than %d messages in it, as descriptors and entries are (split it)", most)
+	}
+	return nil
+}
+
+// within counts those that stand in a message; false: there are more than are left. What is
+// no message ends the count: whoever reads it says so.
+func within(text []byte, of protoreflect.MessageDescriptor, left *int, deep int) bool {
+	fields := of.Fields()
+	for len(text) > 0 {
+		number, kind, tag := protowire.ConsumeTag(text)
+		if tag < 0 {
+			return true
+		}
+		size := protowire.ConsumeFieldValue(number, kind, text[tag:])
+		if size < 0 {
+			return true
+		}
+		if field := fields.ByNumber(number); kind == protowire.BytesType && field != nil && field.Kind() == protoreflect.MessageKind {
+			if *left--; *left < 0 {
+				return false
+			}
+			value, _ := protowire.ConsumeBytes(text[tag:]) // it was measured above
+			if deep > 0 && !within(value, field.Message(), left, deep-1) {
+				return false
+			}
+		}
+		text = text[tag+size:]
+	}
+	return true
+}
