@@ -103,6 +103,10 @@ type Config struct {
 	// and not exported.
 	Metrics *Metrics
 
+	// Room is what the bodies that are read, and messages under way elsewhere, take together.
+	// Default: one of DefaultRoom for this API alone.
+	Room *Room
+
 	// Transport names the surface in the metrics. Default: "http".
 	Transport string
 
@@ -165,6 +169,9 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 	}
 	if cfg.Transport == "" {
 		cfg.Transport = "http"
+	}
+	if cfg.Room == nil {
+		cfg.Room = NewRoom(DefaultRoom, NewRefusals(nil, cfg.Logger))
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -237,7 +244,11 @@ func (a *API) panicked(path string, p any) {
 // refuse tells the caller what was wrong with the call; nothing was counted
 // against a limit.
 func (a *API) refuse(w http.ResponseWriter, e *inputError) {
-	writeProblem(w, &problem{status: e.status, detail: e.Error(), field: e.field})
+	p := &problem{status: e.status, detail: e.Error(), field: e.field}
+	if e.status == http.StatusServiceUnavailable { // it was no mistake of the caller's
+		p.kind, p.title, p.retryAfter = reducedCapacity, "No memory", 1
+	}
+	writeProblem(w, p)
 }
 
 // refuseDecision is refuse where a decision was asked for.

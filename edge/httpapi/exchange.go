@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,10 @@ type exchange struct {
 	dec    decoder
 	fields fields
 	answer answer
+
+	room *Room // that the body takes a part of
+	who  netip.Addr
+	held int64
 }
 
 var exchanges = sync.Pool{New: func() any {
@@ -31,6 +36,10 @@ var exchanges = sync.Pool{New: func() any {
 const largestKept = 128 << 10
 
 func (x *exchange) release() {
+	if x.held > 0 {
+		x.room.Give(x.who, x.held)
+		x.held = 0
+	}
 	if cap(x.in) > largestKept || cap(x.out) > largestKept {
 		return
 	}
@@ -39,23 +48,47 @@ func (x *exchange) release() {
 	exchanges.Put(x)
 }
 
-// read reads the body, at most max bytes of it, as JSON text.
-func (x *exchange) read(r *http.Request, max int64) (string, *inputError) {
+// smallBody is what is read of a body without room for it: most have no more, and as many as
+// there are connections are bounded by that.
+const smallBody = 4 << 10
+
+// readJSON reads the body, at most max bytes of it, as JSON text.
+func (a *API) readJSON(x *exchange, r *http.Request, max int64) (string, *inputError) {
 	if kind := r.Header.Get("Content-Type"); kind != "" && !isJSON(kind) {
 		return "", &inputError{
 			status: http.StatusUnsupportedMediaType, field: "Content-Type", detail: short(kind) + " is not JSON",
 			hint: "send application/json; curl: -H 'Content-Type: application/json'",
 		}
 	}
+	return a.read(x, r, max)
+}
+
+// read reads the body, at most max bytes of it. What it takes beyond smallBody it holds until
+// the exchange is released, twice, as it is made a text.
+func (a *API) read(x *exchange, r *http.Request, max int64) (string, *inputError) {
 	if r.ContentLength > max {
 		return "", tooLarge(max)
 	}
 	x.in = x.in[:0]
-	for {
+	for room := smallBody; ; {
+		if len(x.in) == room {
+			more := min(room, int(max)+1-room)
+			if x.held == 0 {
+				x.room, x.who = a.cfg.Room, Caller(r.RemoteAddr)
+			}
+			if !x.room.Take(a.cfg.Transport, x.who, int64(2*more)) {
+				return "", &inputError{
+					status: http.StatusServiceUnavailable, field: "body", hint: "ask again in a moment; send smaller batches",
+					detail: "bodies that are under way take all memory that they may at this edge, of your address or of all",
+				}
+			}
+			x.held += int64(2 * more)
+			room += more
+		}
 		if len(x.in) == cap(x.in) {
 			x.in = append(x.in, 0)[:len(x.in)]
 		}
-		n, err := r.Body.Read(x.in[len(x.in):cap(x.in)])
+		n, err := r.Body.Read(x.in[len(x.in):min(cap(x.in), room)])
 		x.in = x.in[:len(x.in)+n]
 		switch {
 		case int64(len(x.in)) > max:

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -28,6 +29,28 @@ func (s *Surface) Refused() { s.api.metrics.undecided.Inc() }
 
 // Panicked counts and logs what was recovered from.
 func (s *Surface) Panicked(at string, p any) { s.api.panicked(at, p) }
+
+// Body is the body of a request over HTTP to a surface of its own format.
+type Body struct {
+	Text string
+	x    *exchange
+}
+
+// Body reads one of so many bytes at the most, and counts it as refused where it is not to be
+// had: status and err say why then. It is to be released once it was decided about.
+func (s *Surface) Body(r *http.Request, most int64) (b Body, status int, err error) {
+	x := exchanges.Get().(*exchange)
+	text, bad := s.api.read(x, r, most)
+	if bad != nil {
+		x.release()
+		s.Refused()
+		return Body{}, bad.status, bad
+	}
+	return Body{text, x}, 0, nil
+}
+
+// Release lets go of what the body takes.
+func (b *Body) Release() { b.x.release() }
 
 // Now is the clock.
 func (s *Surface) Now() time.Time { return s.api.cfg.Now() }

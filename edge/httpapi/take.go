@@ -14,7 +14,7 @@ func (a *API) take(w http.ResponseWriter, r *http.Request, x *exchange, most int
 	if !a.allowMethod(w, r, http.MethodPost) {
 		return nil
 	}
-	text, bad := x.read(r, most)
+	text, bad := a.readJSON(x, r, most)
 	if bad == nil {
 		bad = parse(&x.dec, text)
 	}

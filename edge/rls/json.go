@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -13,8 +14,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// maxJSON is the largest call in JSON.
-const maxJSON = 1 << 20
+const (
+	// maxJSON is the largest call in JSON.
+	maxJSON = 64 << 10
+	// mostBraces is how many messages stand in one that is decided about: itself, its
+	// descriptors with a limit each, and their entries, of which none is shorter than
+	// {"key":"k"} and a comma. Braces of texts count as such.
+	mostBraces = 1 + 2*maxDescriptors + maxJSON/12
+)
 
 // HTTP serves what the reference serves beside gRPC, and hands the rest to next: POST /json
 // is ShouldRateLimit in proto3's JSON, answered with 200, or with 429 where the limit is
@@ -43,25 +50,30 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 		mistake(w, http.StatusMethodNotAllowed, fmt.Errorf("method: %.20q is not served here; POST is", r.Method))
 		return
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
+	body, code, err := s.surface.Body(r, maxJSON)
 	if err != nil {
-		s.surface.Refused()
-		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-			mistake(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: is larger than %d bytes", large.Limit))
-			return
+		if code == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
 		}
-		mistake(w, http.StatusBadRequest, errors.New("body: could not be read to its end"))
+		mistake(w, code, err)
+		return
+	}
+	defer body.Release()
+	// Of three bytes each, as {}, a message is made that takes sixty times as much.
+	if n := strings.Count(body.Text, "{"); n > mostBraces {
+		s.surface.Refused()
+		mistake(w, http.StatusBadRequest, fmt.Errorf("body: has %d messages in it, which are too many (%d descriptors, of %d entries each, at the most)", n, maxDescriptors, maxEntries))
 		return
 	}
 	in := &rlsv3.RateLimitRequest{}
-	if err := protojson.Unmarshal(text, in); err != nil {
+	if err := protojson.Unmarshal([]byte(body.Text), in); err != nil {
 		s.surface.Refused()
 		mistake(w, http.StatusBadRequest, fmt.Errorf("body: is no envoy.service.ratelimit.v3.RateLimitRequest: %w", err))
 		return
 	}
 	out, err := s.ShouldRateLimit(r.Context(), in)
 	if err != nil {
-		code := http.StatusInternalServerError
+		code = http.StatusInternalServerError
 		switch status.Code(err) {
 		case codes.InvalidArgument:
 			code = http.StatusBadRequest
@@ -72,7 +84,7 @@ func (s *Service) json(w http.ResponseWriter, r *http.Request) {
 		mistake(w, code, errors.New(status.Convert(err).Message()))
 		return
 	}
-	text, err = protojson.Marshal(out)
+	text, err := protojson.Marshal(out)
 	if err != nil { // a bug of ours: a text that is no UTF-8, say
 		s.surface.Panicked("/json", err)
 		mistake(w, http.StatusInternalServerError, errors.New("the answer cannot be written as JSON; the log says why"))

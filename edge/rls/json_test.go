@@ -57,7 +57,8 @@ func TestReferencesHTTP(t *testing.T) {
 		{"POST", `{"domain":"acme"}`, 400, "descriptors: there are none"},
 		{"POST", user, 400, "body: is no envoy.service.ratelimit.v3.RateLimitRequest"},
 		{"POST", user + `,"hits":1}`, 400, "hits"},
-		{"POST", strings.Repeat(" ", 1<<20+1), 413, "body: is larger than"},
+		{"POST", strings.Repeat(" ", 64<<10+1), 413, "body: is larger than"},
+		{"POST", `{"domain":"acme","descriptors":[{}` + strings.Repeat(",{}", 21_000) + "]}", 400, "body: has 21002 messages in it"},
 		{"GET", "", 405, "POST is"},
 	} {
 		code, text, header := ask(tt.method, "/json", tt.body)
