@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"math"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // calls bounds what the gRPC server holds, over all connections: a call takes a goroutine
@@ -18,10 +24,22 @@ import (
 // which gRPC waits for without end. Streams of quotas are long by nature, and bounded by
 // edge/rlqs; those of health and reflection have a bound of their own, so that they leave
 // room for decisions.
+//
+// Whoever sends calls whole, in one packet, as clients do, needs no place among those that are
+// waited for: these are for others, and an address has a part of them alone.
 type calls struct {
-	underway, unread, watches             atomic.Int64
-	mostUnderway, mostUnread, mostWatches int64
+	places   *places
+	room     *httpapi.Room
+	refusals *httpapi.Refusals
+
+	underway, watches, quotas, unread     atomic.Int64
+	mostUnderway, mostWatches, mostUnread int64
 	patience                              time.Duration // for a call's message
+	clock                                 atomic.Int64  // seconds that it has run
+	waiting                               atomic.Int64  // messages that have begun, or a call has, by the frames
+
+	mu    sync.Mutex // guards conns
+	conns map[*conn]struct{}
 }
 
 const (
@@ -29,138 +47,243 @@ const (
 	// one for each of its threads, and its clients wait for their answers.
 	grpcMostOfConnection = 1000
 	grpcMostUnderway     = 8192
-	// grpcMostUnread is how many of those are read: each may take grpcMaxBytes.
+	// grpcMostUnread is how many calls are taken in whose message is not there: each may take
+	// smallMessage, and more where there is room. An address has an eighth of them.
 	grpcMostUnread  = 2048
+	grpcUnreadParts = 8
 	grpcMostWatches = 1024
 	// grpcPatience is how long a call's message may take from its header on: both come in one
-	// packet, as a rule.
-	grpcPatience = 5 * time.Second
+	// packet, as a rule. Of streams that is the first; the next may take grpcLongPatience from
+	// when it begins, and then the connection ends, as it is not known which stream it is.
+	grpcPatience     = 5 * time.Second
+	grpcLongPatience = 10 * time.Second
 	// grpcMaxHeader bounds a call's metadata.
 	grpcMaxHeader = 32 << 10
+	// grpcWindow is how much of a stream comes that is not read yet, and grpcConnWindow of a
+	// connection at once: gRPC's own grow to 16 MiB each.
+	grpcWindow     = 64 << 10
+	grpcConnWindow = 1 << 20
 )
 
-func newCalls() *calls {
-	return &calls{mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience}
+// listenerGRPC is how the metrics name it.
+const listenerGRPC = "grpc"
+
+func newCalls(room *httpapi.Room, refusals *httpapi.Refusals) *calls {
+	return &calls{
+		places: newPlaces(listenerGRPC, refusals), room: room, refusals: refusals, conns: map[*conn]struct{}{},
+		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience,
+	}
 }
 
-// options have a server keep to the bounds.
+// options have a server keep to the bounds, that serves a listener of bound.
 func (c *calls) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(grpcMostOfConnection), grpc.MaxHeaderListSize(grpcMaxHeader), grpc.ConnectionTimeout(grpcPatience),
+		grpc.StaticStreamWindowSize(grpcWindow), grpc.StaticConnWindowSize(grpcConnWindow),
 		grpc.InTapHandle(c.begin), grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream),
 	}
 }
 
-// waiting is a call whose message is not there yet, and its context. Where that ends first,
-// over is called, on a goroutine of its own; else whoever has the message lets the call go:
-// that goroutine, of each call, was half of what the bounds cost.
-type waiting struct {
-	context.Context
-	cancel context.CancelFunc
-	calls  *calls
-	of     *atomic.Int64 // that it is one of
-	timer  *time.Timer
-	unless func() bool // keeps over from being called
-	read   atomic.Bool // and has
+// bound is a listener whose connections are bounded, and read along.
+func (c *calls) bound(ln net.Listener) net.Listener {
+	return &entrance{ln, c.places, func(nc net.Conn, from *address) net.Conn {
+		at := &conn{place: place{Conn: nc, places: c.places, from: from}, calls: c, skip: preface, open: map[uint32]*incoming{}}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.conns[at] = struct{}{}
+		return at
+	}}
 }
 
-type waitingKey struct{}
+func (c *calls) forget(at *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, at)
+}
+
+// run ends connections whose messages do not come, until ctx ends.
+func (c *calls) run(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			c.tick()
+		}
+	}
+}
+
+func (c *calls) tick() {
+	then := c.clock.Add(1) - int64(grpcLongPatience/time.Second)
+	c.mu.Lock()
+	conns := make([]*conn, 0, len(c.conns))
+	for at := range c.conns {
+		conns = append(conns, at)
+	}
+	c.mu.Unlock()
+	for _, at := range slices.DeleteFunc(conns, func(at *conn) bool { return !at.overdue(then) }) {
+		_ = at.Close() // whatever that says, it is over
+		c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
+	}
+}
+
+// underway is a call, and its context. Where that ends first, over is called, on a goroutine
+// of its own; else whoever has answered lets the call go: that goroutine, of each call, was
+// half of what the bounds cost.
+type underway struct {
+	context.Context
+	of     *atomic.Int64 // that it is one of
+	unless func() bool   // keeps over from being called
+
+	// Where its message is not there yet:
+	calls  *calls   // nil where it takes no place of those that wait
+	from   *address // nil where it came over no listener of calls
+	timer  *time.Timer
+	cancel context.CancelFunc
+	read   atomic.Bool // its message is there by now, or it has ended
+}
+
+type underwayKey struct{}
 
 // Value implements context.Context.
-func (w *waiting) Value(key any) any {
-	if key == (waitingKey{}) {
-		return w
+func (u *underway) Value(key any) any {
+	if key == (underwayKey{}) {
+		return u
 	}
-	return w.Context.Value(key)
+	return u.Context.Value(key)
 }
 
 // came notes that the message is there; again it does nothing.
-func (w *waiting) came() {
-	if !w.read.Load() && w.unless() {
-		w.read.Store(true)
-		w.timer.Stop()
-		w.calls.unread.Add(-1)
+func (u *underway) came() {
+	if u.timer != nil && u.read.CompareAndSwap(false, true) {
+		u.timer.Stop()
+		if u.calls != nil {
+			u.calls.arrived(u.from)
+		}
 	}
 }
 
-// ended lets the call go, be it that its message never came.
-func (w *waiting) ended() {
-	if w.came(); w.read.Load() {
-		w.of.Add(-1)
-		w.cancel()
+// ended lets the call go.
+func (u *underway) ended() {
+	if u.unless() {
+		u.over()
 	}
 }
 
-// over is that the stream has ended before its message came.
-func (w *waiting) over() {
-	w.timer.Stop()
-	w.calls.unread.Add(-1)
-	w.of.Add(-1)
-	w.cancel()
+// over is that the call has ended, be it that its message never came.
+func (u *underway) over() {
+	u.of.Add(-1)
+	if u.came(); u.timer != nil {
+		u.cancel()
+	}
 }
 
-// errBusy is no denial: a proxy does what it does where nothing was decided.
-var errBusy = status.Error(codes.Unavailable, "too many calls are under way at this edge")
+// await has a call be one that waits for its message, where there is a place for it.
+func (c *calls) await(from *address) bool {
+	if c.unread.Add(1) <= c.mostUnread {
+		if from == nil || from.unread.Add(1) <= c.mostUnread/grpcUnreadParts || !from.who.IsValid() {
+			return true
+		}
+		from.unread.Add(-1)
+	}
+	c.unread.Add(-1)
+	return false
+}
+
+// arrived gives the place back.
+func (c *calls) arrived(from *address) {
+	c.unread.Add(-1)
+	if from != nil {
+		from.unread.Add(-1)
+	}
+}
+
+// What is refused is no denial: a proxy does what it does where nothing was decided.
+var (
+	errBusy   = status.Error(codes.Unavailable, "too many calls are under way at this edge")
+	errUnread = status.Error(codes.Unavailable, "too many calls wait for their message at this edge, of this address or of all")
+)
 
 // begin takes a call in, or refuses it, as its header comes.
 func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if info.FullMethodName == quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName {
-		return ctx, nil
-	}
 	of, most := &c.underway, c.mostUnderway
-	if strings.HasPrefix(info.FullMethodName, "/grpc.") { // of health and reflection
+	switch {
+	case info.FullMethodName == quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName:
+		of, most = &c.quotas, math.MaxInt64 // edge/rlqs bounds them
+	case strings.HasPrefix(info.FullMethodName, "/grpc."): // of health and reflection
 		of, most = &c.watches, c.mostWatches
 	}
 	if of.Add(1) > most {
 		of.Add(-1)
+		c.refusals.Tell(listenerGRPC, httpapi.RefusedCalls)
 		return nil, errBusy
 	}
-	if c.unread.Add(1) > c.mostUnread {
-		c.unread.Add(-1)
-		of.Add(-1)
-		return nil, errBusy
+	u := &underway{Context: ctx, of: of}
+	at, waits := connOf(ctx), int64(math.MaxInt64)
+	if at != nil {
+		waits, u.from = at.waits.Load(), at.from
 	}
-	own, cancel := context.WithCancel(ctx)
-	w := &waiting{Context: own, cancel: cancel, calls: c, of: of, timer: time.AfterFunc(c.patience, cancel)}
+	if waits > 0 { // else the message came with the header
+		if waits > 1 { // a connection's only one takes no place: its packet may just have been cut
+			if !c.await(u.from) {
+				of.Add(-1)
+				c.refusals.Tell(listenerGRPC, httpapi.RefusedUnread)
+				return nil, errUnread
+			}
+			u.calls = c
+		}
+		u.Context, u.cancel = context.WithCancel(ctx)
+		u.timer = time.AfterFunc(c.patience, func() {
+			if !u.read.Load() {
+				c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
+			}
+			u.cancel()
+		})
+	}
 	// The stream's own context ends with it: where the message came too late, as cancel has
 	// it fail.
-	w.unless = context.AfterFunc(ctx, w.over)
-	return w, nil
+	u.unless = context.AfterFunc(ctx, u.over)
+	return u, nil
 }
 
-func waitingOf(ctx context.Context) *waiting {
-	w, _ := ctx.Value(waitingKey{}).(*waiting)
-	return w
+func underwayOf(ctx context.Context) *underway {
+	u, _ := ctx.Value(underwayKey{}).(*underway)
+	return u
 }
 
 // unary is called with the message.
 func (c *calls) unary(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if w := waitingOf(ctx); w != nil {
-		w.came()
-		defer w.ended()
-	}
+	u := underwayOf(ctx)
+	u.came()
+	defer u.ended()
 	return handler(ctx, in)
 }
 
 // stream waits for the first message alone: whoever watches may go on for as long as he likes.
 func (c *calls) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	w := waitingOf(ss.Context())
-	if w == nil { // of quotas
-		return handler(srv, ss)
-	}
-	defer w.ended()
-	return handler(srv, begun{ss, w})
+	u := underwayOf(ss.Context())
+	defer u.ended()
+	return handler(srv, &begun{ServerStream: ss, underway: u, conn: connOf(u)})
 }
 
 type begun struct {
 	grpc.ServerStream
-	w *waiting
+	underway *underway
+	conn     *conn
+	read     bool
 }
 
-func (b begun) RecvMsg(m any) error {
+// RecvMsg implements grpc.ServerStream. What it gave before is done with.
+func (b *begun) RecvMsg(m any) error {
+	if b.read && b.conn != nil {
+		b.conn.read()
+	}
 	err := b.ServerStream.RecvMsg(m)
 	if err == nil {
-		b.w.came()
+		b.read = true
+		b.underway.came()
 	}
 	return err
 }

@@ -28,19 +28,21 @@ func BenchmarkCalls(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, c := range []struct {
-		name    string
-		options []grpc.ServerOption
-	}{{"bounds=none", nil}, {"bounds=calls", newCalls().options()}} {
-		b.Run(c.name, func(b *testing.B) {
-			server := grpc.NewServer(append(c.options, grpc.NumStreamWorkers(grpcWorkers))...)
+	for _, bounds := range []string{"none", "calls"} {
+		b.Run("bounds="+bounds, func(b *testing.B) {
+			options, bound := []grpc.ServerOption(nil), func(ln net.Listener) net.Listener { return ln }
+			if bounds == "calls" {
+				c := testCalls()
+				options, bound = c.options(), c.bound
+			}
+			server := grpc.NewServer(append(options, grpc.NumStreamWorkers(grpcWorkers))...)
 			rls.New(api).Register(server)
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)
 			}
 			done := make(chan struct{})
-			go func() { defer close(done); _ = server.Serve(listener) }() // stopped and waited for below
+			go func() { defer close(done); _ = server.Serve(bound(listener)) }() // stopped and waited for below
 			defer func() { server.Stop(); <-done }()
 			conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -38,12 +39,19 @@ func (text) Name() string                  { return "proto" }
 
 var _ encoding.Codec = text{}
 
+// testCalls are bounds whose refusals nobody sees.
+func testCalls() *calls {
+	refusals := httpapi.NewRefusals(nil, nil)
+	return newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), refusals)
+}
+
 // However a call ends, it is no longer counted: done, given up by its client before its
 // message or after, cut off as that does not come, not understood, or of a method that is
 // not there.
 func TestCallsAreLetGo(t *testing.T) {
-	c := newCalls()
+	c := testCalls()
 	c.patience = 2 * time.Second
+	c.room = httpapi.NewRoom(1<<30, c.refusals) // for what slow says that it sends
 	server := grpc.NewServer(append(c.options(), grpc.NumStreamWorkers(2))...)
 	rlsv3.RegisterRateLimitServiceServer(server, waits{})
 	healthpb.RegisterHealthServer(server, health.NewServer())
@@ -52,7 +60,7 @@ func TestCallsAreLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(listener) }() // the cleanup stops it and waits
+	go func() { defer close(done); _ = server.Serve(c.bound(listener)) }() // the cleanup stops it and waits
 	t.Cleanup(func() { server.Stop(); <-done })
 	conn := dialled(t, listener.Addr().String())
 	client := rlsv3.NewRateLimitServiceClient(conn)

@@ -62,8 +62,8 @@ func (s sized) Unmarshal(data mem.BufferSlice, v any) error {
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
 // limiter, health and reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
 // under way finish, and what takes longer is cut off.
-func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service) error {
-	server := grpc.NewServer(append(newCalls().options(),
+func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls) error {
+	server := grpc.NewServer(append(calls.options(),
 		grpc.ForceServerCodecV2(sized{envoytext.Codec()}), // what Envoy's clients write is limited, UTF-8 or not
 		grpc.MaxRecvMsgSize(rlqs.MaxMessage),
 		grpc.NumStreamWorkers(grpcWorkers),
@@ -83,8 +83,12 @@ func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service,
 	healthpb.RegisterHealthServer(server, states)
 	reflection.Register(server)
 
+	watching, unwatch := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() { defer close(watched); calls.run(watching) }() // it is stopped and waited for as this returns
+	defer func() { unwatch(); <-watched }()
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }() // Stop or a broken listener ends it; it is waited for below
+	go func() { served <- server.Serve(calls.bound(listener)) }() // Stop or a broken listener ends it; it is waited for below
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve gRPC at %v: %w", listener.Addr(), err)

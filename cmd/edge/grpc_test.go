@@ -45,6 +45,11 @@ func serving(t *testing.T) string {
 
 func servingOver(t *testing.T, node *edge.Node) string {
 	t.Helper()
+	return servingBy(t, node, testCalls())
+}
+
+func servingBy(t *testing.T, node *edge.Node, calls *calls) string {
+	t.Helper()
 	api, err := httpapi.New(node, httpapi.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +64,7 @@ func servingOver(t *testing.T, node *edge.Node) string {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- serveGRPC(ctx, listener, rls.New(api), quotas, limiterapi.New(api)) }() // the cleanup stops it and waits
+	go func() { done <- serveGRPC(ctx, listener, rls.New(api), quotas, limiterapi.New(api), calls) }() // the cleanup stops it and waits
 	var running sync.WaitGroup
 	running.Go(func() { quotas.Run(ctx) }) // so it does of this
 	t.Cleanup(func() {

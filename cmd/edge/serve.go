@@ -94,6 +94,8 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	apiConfig := apiConfig(s)
 	apiConfig.Logger, apiConfig.Metrics = log, httpapi.NewMetrics(reg)
+	refusals := httpapi.NewRefusals(reg, log)
+	apiConfig.Room = httpapi.NewRoom(httpapi.DefaultRoom, refusals)
 	apiConfig.Denied, apiConfig.Replayed = deferred.Denied, deferred.Replayed
 	var waiting *deferred.Front // nil: nothing waits
 	if s.Proxy.Upstream != nil && s.Proxy.Defer.Enabled {
@@ -173,10 +175,12 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	})
 	front := cli.NewStage(ctx)
 	front.Go("listener", func(ctx context.Context) error {
-		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, data)
+		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces("http", refusals).bound(data))
 	})
 	if calls != nil {
-		front.Go("gRPC listener", func(ctx context.Context) error { return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api)) })
+		front.Go("gRPC listener", func(ctx context.Context) error {
+			return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, refusals))
+		})
 		front.Go("quotas", func(ctx context.Context) error {
 			quotas.Run(ctx)
 			return nil

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/spillgate/spillgate/edge/rlqs"
+)
+
+const (
+	// preface is how long what a client of HTTP/2 says before its first frame is.
+	preface = 24
+	// mostOpen is how many calls of a connection may be under way by its frames; beyond
+	// grpcMostOfConnection gRPC refuses them, and it is some frames behind.
+	mostOpen = 4 * grpcMostOfConnection
+	// mostSpare is how many incomings are kept for calls to come.
+	mostSpare = 64
+)
+
+// conn is a connection of gRPC. It reads along, as gRPC tells nobody that a message has begun:
+// how many calls wait for theirs, since when, and how much room they take.
+type conn struct {
+	place
+	calls *calls
+	waits atomic.Int64 // calls that wait for their message
+
+	mu      sync.Mutex // guards all below
+	in, out frames
+	skip    int // of the preface
+	open    map[uint32]*incoming
+	spare   []*incoming
+	holding int // of open, those that hold room
+	waiting int64
+	closed  bool
+
+	// Of the frame of data that comes:
+	at   *incoming // nil: of a call that is over
+	data int       // how much of it is no padding
+	pad  bool      // how much is padding is said first
+	last bool      // nothing comes after it
+}
+
+// connAddr is the address of who calls, by which a call finds its connection.
+type connAddr struct {
+	net.Addr
+	conn *conn
+}
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+
+// connOf is the connection of a call; nil where it came over none of a listener of calls.
+func connOf(ctx context.Context) *conn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if at, ok := p.Addr.(connAddr); ok {
+			return at.conn
+		}
+	}
+	return nil
+}
+
+var errConn = errors.New("the connection does what no client of gRPC does, or takes more room than there is")
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.arrive(b[:n]) {
+		return 0, errors.Join(errConn, c.Close())
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	c.leave(b)
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		for id := range c.open {
+			c.end(id)
+		}
+		c.calls.forget(c)
+	}
+	c.tell()
+	c.mu.Unlock()
+	return c.place.Close()
+}
+
+// arrive reads along what comes; false: the connection is to end.
+func (c *conn) arrive(b []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.tell()
+	if c.closed {
+		return false
+	}
+	n := min(c.skip, len(b))
+	c.skip -= n
+	b = b[n:]
+	for ok := true; len(b) > 0; {
+		var payload []byte
+		var begins bool
+		if payload, b, begins = c.in.next(b); begins {
+			ok = c.frame()
+		} else if c.in.kind() == frameData {
+			ok = c.payload(payload)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// leave reads along what goes: calls end there.
+func (c *conn) leave(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.tell()
+	for len(b) > 0 {
+		var begins bool
+		if _, b, begins = c.out.next(b); begins && (c.out.kind() == frameReset || c.out.kind() == frameHeaders && c.out.flags()&flagEndStream > 0) {
+			c.end(c.out.stream())
+		}
+	}
+}
+
+// tell has others know how many calls wait. The lock is held.
+func (c *conn) tell() {
+	if change := c.waiting - c.waits.Load(); change != 0 {
+		c.waits.Add(change)
+		c.calls.waiting.Add(change)
+	}
+}
+
+// frame is that one begins. The lock is held.
+func (c *conn) frame() bool {
+	id, last := c.in.stream(), c.in.flags()&flagEndStream > 0
+	switch c.in.kind() {
+	case frameHeaders:
+		switch in := c.open[id]; {
+		case in == nil && !last:
+			return c.begin(id)
+		case in != nil && last:
+			c.said(in)
+		}
+	case frameData:
+		c.at, c.last = c.open[id], last
+		c.data, c.pad = c.in.left, c.in.flags()&flagPadded > 0
+		if c.at != nil {
+			c.at.frames++
+			if c.in.left == 0 && last {
+				c.said(c.at)
+			}
+			return !c.at.crumbs()
+		}
+	case frameReset:
+		c.end(id)
+	}
+	return true
+}
+
+// payload is a part of a frame of data. The lock is held.
+func (c *conn) payload(part []byte) bool {
+	if c.at == nil {
+		return true
+	}
+	if c.pad {
+		c.data, c.pad = max(0, c.data-1-int(part[0])), false
+		part = part[1:]
+	}
+	data := part[:min(len(part), c.data)]
+	c.data -= len(data)
+	was := c.at.waits()
+	ok := c.take(c.at, data)
+	c.changed(was, c.at.waits())
+	if c.last && c.in.left == 0 {
+		c.said(c.at)
+	}
+	return ok
+}
+
+// begin is that a call does. The lock is held.
+func (c *conn) begin(id uint32) bool {
+	if len(c.open) >= mostOpen {
+		return false
+	}
+	var in *incoming
+	if n := len(c.spare); n > 0 {
+		in, c.spare = c.spare[n-1], c.spare[:n-1]
+	} else {
+		in = new(incoming)
+	}
+	*in = incoming{begun: c.calls.clock.Load(), first: true}
+	c.open[id] = in
+	c.changed(false, true)
+	return true
+}
+
+// said is that a caller has said all. The lock is held.
+func (c *conn) said(in *incoming) {
+	c.changed(in.waits(), false)
+	in.over = true
+}
+
+// end is that a call has. The lock is held.
+func (c *conn) end(id uint32) {
+	in := c.open[id]
+	if in == nil {
+		return
+	}
+	delete(c.open, id)
+	c.changed(in.waits(), false)
+	c.give(in, in.held)
+	if c.at == in {
+		c.at = nil
+	}
+	if len(c.spare) < mostSpare {
+		c.spare = append(c.spare, in)
+	}
+}
+
+func (c *conn) changed(was, is bool) {
+	if was {
+		c.waiting--
+	}
+	if is {
+		c.waiting++
+	}
+}
+
+// take takes what comes of a call. Of a message that is not small it asks for room as soon
+// as it is known how long it is; where there is none, that is made longer than any may be, so
+// that gRPC refuses it (RESOURCE_EXHAUSTED). false: that cannot be any more. The lock is held.
+func (c *conn) take(in *incoming, data []byte) bool {
+	for len(data) > 0 && !in.over {
+		if in.has == len(in.prefix) {
+			n := min(in.left, len(data))
+			in.left -= n
+			data = data[n:]
+			in.came()
+			continue
+		}
+		if in.has == 0 {
+			in.begun, in.frames = c.calls.clock.Load(), 1
+		}
+		n := copy(in.prefix[in.has:], data)
+		said := data[:n]
+		data = data[n:]
+		if in.has += n; in.has < len(in.prefix) {
+			continue
+		}
+		length := binary.BigEndian.Uint32(in.prefix[1:])
+		in.left = int(length)
+		bytes := 2 * int64(length) // what comes, and the text that is read
+		switch {
+		case length > rlqs.MaxMessage: // gRPC refuses it
+			in.over = true
+		case length <= smallMessage:
+		case c.calls.room.Take(listenerGRPC, c.from.who, bytes):
+			if in.held == 0 {
+				c.holding++
+			}
+			in.held += bytes
+			in.coming = bytes
+		case n < 4:
+			return false
+		default:
+			copy(said[n-4:], "\xff\xff\xff\xff")
+			in.over = true
+		}
+		in.came()
+	}
+	return true
+}
+
+// give gives back the room of messages. The lock is held.
+func (c *conn) give(in *incoming, bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	c.calls.room.Give(c.from.who, bytes)
+	if in.held -= bytes; in.held == 0 {
+		c.holding--
+	}
+}
+
+// read is that a message of a long call has been read, and done with: of one of those that
+// had a whole one, as only the connection is known.
+func (c *conn) read() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holding == 0 {
+		return
+	}
+	for _, in := range c.open {
+		if whole := in.held - in.coming; whole > 0 {
+			c.give(in, whole)
+			return
+		}
+	}
+}
+
+// overdue says that a message has been waited for since before then.
+func (c *conn) overdue(then int64) bool {
+	if c.waits.Load() == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, in := range c.open {
+		if in.waits() && in.begun < then {
+			return true
+		}
+	}
+	return false
+}
