@@ -119,7 +119,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting, a.links.unanswered, a.links.deaf = make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
-	a.links.hears = make([]atomic.Uint64, len(cfg.Peers))
+	a.links.hears, a.links.hearsAt, a.links.awake = make([]atomic.Uint64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
 	a.spoken.peers = make([]voice, len(cfg.Peers))
 	a.links.back = make([]int64, len(cfg.Peers))
 	a.links.first = make([]atomic.Int32, len(cfg.Peers))
@@ -180,8 +180,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		return a.refuse(subject, payload, status, err, t)
 	}
 	if j := slices.Index(a.nodes, up.Node); j >= 0 {
-		a.links.heard(j, up.Features&deltasync.FeatureDeaf != 0, a.cfg.Interval, t)
-		a.links.hears[j].Store(up.Hears)
+		hears := up.Features&deltasync.FeatureHears != 0 || up.Hears == 0 // builds before do not say
+		a.links.heard(j, up.Features&deltasync.FeatureDeaf != 0, hears, a.cfg.Interval, t)
+		a.links.says(j, up.Hears, t)
 		a.spoken.heard(j, t)
 	}
 	l := a.lanes[up.Lane]
@@ -291,6 +292,9 @@ func (a *Aggregator) reply(l *lane, up *deltasync.Up, guests map[deltasync.Key]*
 		Status: deltasync.StatusOK, Region: a.cfg.Region, Node: a.self.Node, Seq: up.Seq,
 		EchoSentAt: up.SentAt, ReceivedAt: now, SentAt: now,
 		StoreEpoch: a.epoch.Load(), Store: a.store.identity(), LiveEdges: edges, LiveRegions: regions, Regions: len(a.cfg.Peers) + 1, Between: a.between(now),
+	}
+	if up.Kind == deltasync.KindRegion {
+		down.Hears = a.hears(now)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,14 +30,20 @@ func (a *Aggregator) hearsPeer(j int, now int64) bool {
 	return v.last != 0 && !v.recalled && !a.links.suspects(j, a.cfg.Interval, now)
 }
 
+// says notes whom a peer hears, as it says.
+func (l *links) says(j int, hears uint64, now int64) {
+	l.hears[j].Store(hears)
+	l.hearsAt[j].Store(now)
+}
+
 // compareHearing compares whom this region hears with whom those do, and notes since when
 // that differs.
 func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	nodes = a.hears(now)
 	differs := false
 	for j := range a.nodes {
-		theirs := a.links.hears[j].Load()
-		differs = differs || theirs != 0 && theirs != nodes && a.hearsPeer(j, now)
+		theirs, lately := a.links.hears[j].Load(), !passed(a.links.hearsAt[j].Load(), now, int64(quietFor))
+		differs = differs || lately && theirs != 0 && theirs != nodes && a.hearsPeer(j, now)
 	}
 	l := &a.links
 	l.mu.Lock()

@@ -25,7 +25,7 @@ func TestApart(t *testing.T) {
 		for end := now + lasts; now < end; now += 10 * ms {
 			for j, hears := range []uint64{us, ap} {
 				if hears != 0 {
-					a.links.hears[j].Store(hears)
+					a.links.says(j, hears, now)
 					a.spoken.heard(j, now)
 				}
 			}

@@ -57,9 +57,24 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	}
 	var out []Outgoing
 	for j := range a.cfg.Peers {
+		if a.links.awake[j].Swap(false) {
+			a.wake(j)
+		}
 		out = a.exportsTo(out, j, hears, t, now.UnixNano(), urgent)
 	}
 	return out
+}
+
+// wake has all lanes tell a peer what was lost, that was heard after a silence: each rests by
+// itself, and waits for answers to what it told.
+func (a *Aggregator) wake(j int) {
+	for _, l := range a.lanes {
+		l.mu.Lock()
+		p := &l.peers[j]
+		p.until, p.fails = 0, 0
+		p.outbox.GiveUp()
+		l.mu.Unlock()
+	}
 }
 
 // exportsTo takes what all lanes have for one peer. Where bytes run short every lane has
@@ -69,6 +84,8 @@ func (a *Aggregator) exportsTo(out []Outgoing, j int, hears uint64, now, raw int
 	head.SentAt, head.Left, head.Hears = raw, a.cfg.Boot(), hears
 	if a.hearsNothing(j, now) {
 		head.Features |= deltasync.FeatureDeaf
+	} else if a.spoken.read(j).last != 0 {
+		head.Features |= deltasync.FeatureHears
 	}
 	first, turn := int(a.links.first[j].Load()), false
 	for i := range a.lanes {
@@ -95,6 +112,8 @@ type links struct {
 	waiting []atomic.Int64  // since when each owes an answer, as it has said nothing since; 0: it does not
 	deaf    []atomic.Bool   // each said last that it hears nothing of this region
 	hears   []atomic.Uint64 // whom each hears, as it said last: see apart.go
+	hearsAt []atomic.Int64  // when it did
+	awake   []atomic.Bool   // each was heard after a silence, and lanes that rest are to go on
 	differs int64           // since when that is not whom this region hears, of some; 0: it is
 	back    []int64         // when each that was cut off has told what it counted meanwhile
 	ways    []int64         // how long frames take to each, one way, in ns; 0: not known
@@ -254,6 +273,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
 	a.links.answered(j, a.cfg.Interval, t)
+	a.links.says(j, down.Hears, t)
 	a.spoken.heard(j, t)
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)

@@ -15,9 +15,10 @@ import (
 // Both must find it, though frames be lost in one direction alone: then one of them is
 // deaf, and the other hears it. So who hears nothing of another says so in its frames
 // (FeatureDeaf), and who is told that, and has none of its own answered, takes it to be cut
-// off until one is: an aggregator that starts there has yet to find that it is deaf. That
-// none are answered is not enough to begin with: those of a lane are not while a region's
-// aggregator that served it is replaced.
+// off until one is, or it says that it hears (FeatureHears): an aggregator that starts there
+// has yet to find that it is deaf. That none are answered is not enough to begin with: those of
+// a lane are not while a region's aggregator that served it is replaced, and those that come
+// too late, over a long way, are none.
 
 // between is how long it takes another region to hear from this one, on average of
 // those that are not cut off: as was measured, and longer where answers are overdue.
@@ -77,14 +78,14 @@ func (l *links) sent(j int, now int64) {
 	}
 }
 
-// heard notes that a peer spoke, and whether it says that it is deaf.
-func (l *links) heard(j int, deaf bool, interval time.Duration, now int64) {
+// heard notes that a peer spoke, and whether it says that it is deaf, or hears.
+func (l *links) heard(j int, deaf, hears bool, interval time.Duration, now int64) {
 	if l.waiting[j].Load() == 0 && l.deaf[j].Load() == deaf {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spoke(j, deaf || l.deaf[j].Load() && l.late(j, interval, now), interval, now)
+	l.spoke(j, deaf || !hears && l.deaf[j].Load() && l.late(j, interval, now), interval, now)
 }
 
 // spoke notes that a peer was heard, which is deaf or not. One that was suspected has yet to
@@ -94,6 +95,7 @@ func (l *links) spoke(j int, deaf bool, interval time.Duration, now int64) {
 	// Who is heard after a cut says for a while yet that it is deaf.
 	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
 		l.back[j] = now + int64(2*interval) + l.ways[j]*26/10
+		l.awake[j].Store(true)
 	}
 	l.waiting[j].Store(0)
 	l.deaf[j].Store(deaf)

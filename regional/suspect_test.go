@@ -13,7 +13,7 @@ import (
 // may answer; and when it speaks again, until it has told what it counted meanwhile.
 func TestSuspects(t *testing.T) {
 	const interval, way = 100 * time.Millisecond, 80 * ms
-	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2)}
+	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
 	suspected := func(at int64) bool { return l.suspects(0, interval, at) }
 	start := 1000 * ms
 	if suspected(start) {
@@ -28,7 +28,7 @@ func TestSuspects(t *testing.T) {
 	if l.suspects(1, interval, late+ms) {
 		t.Error("another peer is suspected with it")
 	}
-	l.heard(0, false, interval, late+50*ms)
+	l.heard(0, false, false, interval, late+50*ms)
 	if !suspected(late + 60*ms) {
 		t.Error("it has spoken, and is believed to have told all at once")
 	}
@@ -39,13 +39,13 @@ func TestSuspects(t *testing.T) {
 	if l.sent(1, start); l.suspects(1, interval, start+int64(time.Hour)) {
 		t.Error("who was never there is suspected to be cut off")
 	}
-	l.heard(1, true, interval, start)
+	l.heard(1, true, false, interval, start)
 	if !l.suspects(1, interval, start+int64(time.Hour)) {
 		t.Error("who says that it is deaf is there, and is not suspected, as it never answered")
 	}
-	l.sent(0, late+1000*ms)
-	l.heard(0, false, interval, late+1170*ms)
-	if suspected(late + 1171*ms) {
+	l.sent(0, late+3000*ms)
+	l.heard(0, false, false, interval, late+3170*ms)
+	if suspected(late + 3171*ms) {
 		t.Error("who answers in time is suspected")
 	}
 }
@@ -53,48 +53,57 @@ func TestSuspects(t *testing.T) {
 // A peer that says it is deaf is suspected when it has answered none of our frames for
 // longer than it takes, though it is heard: not sooner, as it may have been heard again just
 // now; nor is one that is not deaf, as what it sent was for others. That it says so no more
-// changes nothing, as who starts there says; when it answers, it is suspected until it can
-// know what was counted here.
+// changes nothing, as who starts there does not; when it answers, or says that it hears, it is
+// suspected until it can know what was counted here.
 func TestSuspectsTheDeaf(t *testing.T) {
 	const interval, way = 100 * time.Millisecond, 80 * ms
-	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2)}
+	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
 	suspected := func(at int64) bool { return l.suspects(0, interval, at) }
 	start := 1000 * ms
 	late := start + way*26/10 + int64(2*interval+suspicion)
 	for at := start; at <= late+ms; at += ms {
 		l.sent(0, at)
-		l.heard(0, false, interval, at)
+		l.heard(0, false, false, interval, at)
 		l.sent(1, at)
 		l.answered(1, interval, at)
 	}
 	if suspected(late + ms) {
 		t.Error("who is heard, and does not answer, is suspected")
 	}
-	l.heard(0, true, interval, late+ms)
-	l.heard(1, true, interval, late+ms)
+	l.heard(0, true, false, interval, late+ms)
+	l.heard(1, true, false, interval, late+ms)
 	if l.suspects(1, interval, late+ms) {
 		t.Error("who answers is suspected")
 	}
 	for at := late + ms; at < late+3000*ms; at += ms {
 		l.sent(0, at)
-		if l.heard(0, true, interval, at); !suspected(at) {
+		if l.heard(0, true, false, interval, at); !suspected(at) {
 			t.Fatalf("%v after it was found to be deaf it is not suspected any more", time.Duration(at-late))
 		}
 	}
 	healed := late + 3000*ms
 	told := healed + int64(2*interval) + way*26/10
-	l.heard(0, false, interval, healed-50*ms)
+	l.heard(0, false, false, interval, healed-50*ms)
 	if !suspected(healed + 3000*ms) {
 		t.Error("it says no more that it is deaf, answers nothing, and is not suspected")
 	}
-	l.answered(0, interval, healed)
-	if !suspected(told-ms) || suspected(told) {
-		t.Errorf("it answers: suspected until then %v, and from then on %v; want only until it knows what was counted", suspected(told-ms), suspected(told))
+	for what, hears := range map[string]func(l *links){
+		"it answers":            func(l *links) { l.answered(0, interval, healed) },
+		"it says that it hears": func(l *links) { l.heard(0, false, true, interval, healed) },
+	} {
+		l := links{waiting: make([]atomic.Int64, 1), unanswered: make([]atomic.Int64, 1), deaf: make([]atomic.Bool, 1), ways: []int64{way}, back: make([]int64, 1), awake: make([]atomic.Bool, 1)}
+		l.sent(0, start)
+		l.heard(0, true, false, interval, start)
+		hears(&l)
+		if !l.suspects(0, interval, told-ms) || l.suspects(0, interval, told) || !l.awake[0].Load() {
+			t.Errorf("%s: suspected until then %v, and from then on %v; want only until it knows what was counted, which is told at once", what, l.suspects(0, interval, told-ms), l.suspects(0, interval, told))
+		}
 	}
+	l.answered(0, interval, healed)
 	// After a cut in both directions it is deaf for a moment yet: that changes nothing.
 	l.sent(0, told)
 	back := told + 3000*ms
-	l.heard(0, true, interval, back)
+	l.heard(0, true, false, interval, back)
 	l.answered(0, interval, back+300*ms)
 	if told := back + int64(2*interval) + way*26/10; !suspected(told-ms) || suspected(told) {
 		t.Errorf("after a cut in both directions: suspected until then %v, and from then on %v; want only until it has told what it counted", suspected(told-ms), suspected(told))

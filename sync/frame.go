@@ -97,6 +97,10 @@ const FeatureLeaves Features = 1 << 1
 // hears nothing of it: its frames, and answers, do not arrive there.
 const FeatureDeaf Features = 1 << 2
 
+// FeatureHears says the contrary: the sender, a region, has heard the other one lately. Who
+// starts says neither.
+const FeatureHears Features = 1 << 3
+
 // Shape is what the counters of one section have in common: enough for an
 // aggregator, which has no rules, to keep, expire and report them.
 type Shape struct {
@@ -224,6 +228,7 @@ type Down struct {
 	LiveRegions int           // regions heard of lately, the own one counted
 	Regions     int           // that there are, as configured; 0: not told
 	Between     time.Duration // how long counts take from region to region, one way; 0: not known
+	Hears       uint64        // to a region: as Up.Hears
 	Totals      []Totals
 	// Refused are the deltas of the Up that were not, or not wholly, taken, by
 	// index and ascending: see Took.

@@ -425,6 +425,13 @@ func (o *Outbox) Lost(seq uint64) {
 	})
 }
 
+// GiveUp takes all frames in flight for lost.
+func (o *Outbox) GiveUp() {
+	for len(o.flights) > 0 {
+		o.Lost(o.flights[0].Seq)
+	}
+}
+
 func (o *Outbox) queue(f Flags) *queue { return &o.queues[rankOf(f)] }
 
 func (o *Outbox) take() *entry {

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// downHead bounds what a Down takes beside its columns: the head (122 bytes),
+// downHead bounds what a Down takes beside its columns: the head (132 bytes),
 // tag and length of eighteen records, the base, and the three first slices.
-const downHead = 240
+const downHead = 250
 
 // Cut shortens Totals so that the frame fits in MaxFrame: what it says of the
 // first keys is good, and its receiver asks again for the rest. Where Refused

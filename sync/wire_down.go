@@ -52,6 +52,7 @@ func (d *Down) append(w *writer) error {
 	w.uint(downLanes, uint64(d.Lanes))
 	w.uint(downBetween, uint64(d.Between))
 	w.uint(downRegions, uint64(d.Regions))
+	w.fixed(downHears, d.Hears)
 	return nil
 }
 
@@ -111,6 +112,8 @@ func (d *Down) read(m message, room func(int) []Totals, cells func(int) []crdt.C
 			d.Between = time.Duration(m.uint("between", uint64(maxPace)))
 		case downRegions:
 			d.Regions = int(m.uint("regions", maxLive))
+		case downHears:
+			d.Hears = m.fixed("hears")
 		case downTotals:
 			m.totals(&totals)
 		case downRefused:

@@ -117,6 +117,7 @@ const (
 	downLanes       protowire.Number = 20
 	downBetween     protowire.Number = 21
 	downRegions     protowire.Number = 22
+	downHears       protowire.Number = 23
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

@@ -322,6 +322,7 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.set("lanes", uint32(d.Lanes))
 	m.set("between", uint64(d.Between))
 	m.set("regions", uint32(d.Regions))
+	m.set("hears", d.Hears)
 	return msg
 }
 

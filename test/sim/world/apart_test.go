@@ -81,3 +81,28 @@ func TestCutsThatNotAllSee(t *testing.T) {
 		})
 	}
 }
+
+// After a cut heals regions keep to their parts until all of what was counted in it is told,
+// in whichever lane: each rests by itself when what it tells is lost.
+func TestHealsTellWhatWasCounted(t *testing.T) {
+	t.Parallel()
+	for _, lanes := range []int{1, 2, 16} {
+		for seed := range uint64(3) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes = seed+1, lanes }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, seed))
+			asks := func(lasts time.Duration) map[string]int {
+				return o.asks(w, rnd, lasts, func(string) int { return 100 })
+			}
+			asks(14*time.Second + time.Duration(seed)*130*time.Millisecond)
+			w.Cut("r1", true)
+			asks(8*time.Second + time.Duration(seed)*310*time.Millisecond)
+			w.Cut("r1", false)
+			asks(4 * time.Second)
+			if o.most > 40 || o.uncovered > 0 {
+				t.Errorf("%d lanes, seed %d: %d above a limit of %d, and above what was told in %d of %d windows; want at most 40, and none", lanes, seed, o.most, spec.Limit, o.uncovered, o.windows)
+			}
+		}
+	}
+}

@@ -141,11 +141,46 @@ func TestOneWayCuts(t *testing.T) {
 				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 40, and none", o.most, spec.Limit, o.uncovered, o.windows)
 			}
 			cut(false)
-			asks(2*time.Second, 90, 50)
+			asks(3*time.Second, 90, 50)
 			got, want := asks(spec.Per, 90, 50), float64(spec.Limit)*90/float64(90+50*(c.regions-1))
 			if got[""] < 950 || math.Abs(float64(got[c.rich])-want) > want*.15 {
 				t.Errorf("after the heal: %v, want about %d, and %.0f of it at %s", got, spec.Limit, want, c.rich)
 			}
 		})
+	}
+}
+
+// A region that is so far away that no answer of it comes in time is no more cut off than
+// others, though each heard nothing of the other for a moment as the way grew that long: its
+// share follows demand.
+func TestLongWaysAreNoCut(t *testing.T) {
+	t.Parallel()
+	for _, longer := range []time.Duration{450 * time.Millisecond, 600 * time.Millisecond} {
+		spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+		w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed = 3 }, spec)
+		w.Advance(start.Add(6 * time.Second))
+		o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+		asks := func(lasts time.Duration, rich, poor int) map[string]int {
+			return o.asks(w, rnd, lasts, func(edge string) int {
+				if edge[:2] == "r2" {
+					return rich
+				}
+				return poor
+			})
+		}
+		asks(14*time.Second, 5, 150)
+		for _, region := range []string{"r0", "r1"} {
+			w.Slow(region, "r2", longer)
+			w.Slow("r2", region, longer)
+		}
+		asks(20*time.Second, 150, 20)
+		if got := asks(20*time.Second, 150, 20); got["r2"] < 1300 {
+			t.Errorf("%v longer each way: %v, want about 2000, and most of it at r2", longer, got)
+		}
+		for _, region := range w.Servers("r0")[0].aggregator.Regions(w.Now()) {
+			if region.State != "ok" && region.State != "self" {
+				t.Errorf("%v longer each way: r0 says that %s is %s", longer, region.Region, region.State)
+			}
+		}
 	}
 }
