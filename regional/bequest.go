@@ -93,16 +93,22 @@ func (a *Aggregator) inheritParts(l *lane, heirs []heir, now int64) {
 	defer l.mu.Unlock()
 	for _, h := range heirs {
 		c := l.counters[h.key]
-		if h.parts == nil || c == nil || c.shape.Limit == 0 {
+		if h.parts == nil {
 			continue
 		}
 		some := slices.Max(h.parts) > 0
-		if c.contest == nil && !some {
+		if c == nil && some && !l.crowded() { // nobody asked for it here for a window, or more
+			c = a.open(l, h.key, h.shape, nobody, false, now)
+		}
+		if c == nil || c.shape.Limit == 0 || c.contest == nil && !some {
 			continue
 		}
 		t := l.contested(h.key, c, a.unseen(now), now)
 		old := h.since < t.changed
 		t.heard, t.changed, t.willed = max(t.heard, now), max(t.changed, min(h.since, now)), t.willed || some
+		if t.will == "" {
+			t.will = h.note
+		}
 		for j, part := range h.parts {
 			r := &t.regions[j]
 			if old && !r.guessed && !a.spoken.read(j).recalled {
@@ -123,25 +129,26 @@ func (a *Aggregator) notes(key deltasync.Key, now int64) bool {
 	return !a.awaits(now) && (a.Owns(lane) && a.listed(lane) || a.aside(now) == 0)
 }
 
-// noteOf is what the store lists a key with, and what no more; empty: with nothing, or as
-// it is.
-func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) (note, former string) {
+// noteOf is what the store lists a key with, what no more, and until when; empty: with
+// nothing, or as it is. What regions have in a cut is listed though nobody asks for the key
+// here, and its counts are over: for as long as the contest is kept.
+func (a *Aggregator) noteOf(l *lane, key deltasync.Key, c *counter, now int64) (note, former string, until int64) {
 	note = l.note(c, now)
 	if note == "" || !a.notes(key, now) {
-		return "", ""
+		return "", "", 0
 	}
 	if !c.bequeaths() {
-		return note, ""
+		return note, "", 0
 	}
 	t := c.contest
-	t.noted, t.willed = t.changed, t.uneven()
+	t.noted, t.notedAt, t.willed = t.changed, now, t.uneven()
 	var room [MaxNote]byte
 	with := append(a.bequeath(room[:0], c), note...)
 	if len(with) > MaxNote {
-		return note, "" // of so many regions each is taken to have as much
+		return note, "", 0 // of so many regions each is taken to have as much
 	}
 	former, t.will = t.will, string(with)
-	return t.will, former
+	return t.will, former, now + int64(keepFrozen)
 }
 
 // unnoted has a key be listed anew, as the store did not take what it was listed with.
@@ -157,7 +164,7 @@ func (a *Aggregator) renote(l *lane, key deltasync.Key, c *counter, now int64) {
 	if t.willed && t.uneven() && t.over(now, len(l.contests)) {
 		t.level(now)
 	}
-	if t.changed != t.noted && c.bequeaths() && a.notes(key, now) {
+	if c.bequeaths() && (t.changed != t.noted || passed(t.notedAt, now, int64(keepFrozen/2))) && a.notes(key, now) {
 		l.again(key, c)
 	}
 }

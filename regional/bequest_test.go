@@ -26,12 +26,12 @@ func TestBequests(t *testing.T) {
 	l.contested(1, c, 0, now)
 	a.takeGained()
 	a.legacy.lacks.Store(0)
-	if note, _ := a.noteOf(l, 1, c, now); note != "" {
+	if note, _, _ := a.noteOf(l, 1, c, now); note != "" {
 		t.Errorf("a key that is far from its limit is noted: %x", note)
 	}
 	c.contest.changed = now
 	c.contest.regions[0].frozen, c.contest.regions[2].frozen = 0.6, 0.05
-	note, _ := a.noteOf(l, 1, c, now)
+	note, _, _ := a.noteOf(l, 1, c, now)
 	parts, since := new("sa", "us", "ap").bequest(note, now)
 	if since != now-now%int64(time.Millisecond) || len(parts) != 3 || math.Abs(parts[0]-0.05) > 1e-4 || math.Abs(parts[1]-0.6) > 1e-4 || parts[2] != 0 {
 		t.Errorf("%x: parts %v, want 0.05, 0.6 and none", note, parts)
@@ -53,26 +53,26 @@ func TestBequests(t *testing.T) {
 		a.links.ways[j] = 80 * ms
 		a.spoken.heard(j, now)
 	}
-	if got, _ := a.noteOf(l, 1, c, now); got != note {
+	if got, _, _ := a.noteOf(l, 1, c, now); got != note {
 		t.Error("all regions are heard, and nothing is noted")
 	}
 	a.links.sent(0, now-int64(time.Second))
-	if got, _ := a.noteOf(l, 1, c, now); got != "" {
+	if got, _, _ := a.noteOf(l, 1, c, now); got != "" {
 		t.Error("what was noted is overwritten before it was read, and a region is cut off")
 	}
 	a.legacy.lacks.Store(0)
-	if got, _ := a.noteOf(l, 1, c, now); got != note {
+	if got, _, _ := a.noteOf(l, 1, c, now); got != note {
 		t.Error("all is read, and nothing is noted")
 	}
 	a.share.owned.Store(0)
-	if got, _ := a.noteOf(l, 1, c, now); got != "" {
+	if got, _, _ := a.noteOf(l, 1, c, now); got != "" {
 		t.Error("who does not own the lane, and reads nothing, writes over what was noted")
 	}
 	a.share.owned.Store(1)
 	a.links.waiting[0].Store(0)
 	a.spoken.peers[0] = voice{}
 	a.spoken.recall(0, now-int64(time.Second))
-	if note, _ := a.noteOf(l, 1, c, now); note != "" {
+	if note, _, _ := a.noteOf(l, 1, c, now); note != "" {
 		t.Error("what was noted is overwritten before it may have been read")
 	}
 }
@@ -95,7 +95,7 @@ func noted(t *testing.T, peers ...string) (a *Aggregator, l *lane, c *counter, n
 	a.takeGained()
 	a.legacy.lacks.Store(0)
 	c.contest.changed, c.contest.regions[0].frozen = now, 0.6
-	if note, _ = a.noteOf(l, 1, c, now); note == "" {
+	if note, _, _ = a.noteOf(l, 1, c, now); note == "" {
 		t.Fatal("what a region has that is cut off is not noted")
 	}
 	return a, l, c, now, note
@@ -107,16 +107,19 @@ func TestBequestsEndWithTheCut(t *testing.T) {
 	a, l, c, now, during := noted(t)
 	now += int64(time.Second)
 	a.freeze(c, 0, now)
-	after, former := a.noteOf(l, 1, c, now)
+	after, former, until := a.noteOf(l, 1, c, now)
 	parts, since := a.bequest(after, now)
+	if until != now+int64(keepFrozen) {
+		t.Errorf("it is noted for %v, want an hour", time.Duration(until-now))
+	}
 	if former != during || since != now || len(parts) != 2 || parts[0] != 0 || parts[1] != 0 {
 		t.Errorf("after the cut %x is noted for %x: parts %v since %d, want none since %d, for %x", after, former, parts, since, now, during)
 	}
-	if again, _ := a.noteOf(l, 1, c, now); again != "" {
+	if again, _, _ := a.noteOf(l, 1, c, now); again != "" {
 		t.Errorf("%x is noted again", again)
 	}
 	c.unnoted(after)
-	if again, _ := a.noteOf(l, 1, c, now); again != after {
+	if again, _, _ := a.noteOf(l, 1, c, now); again != after {
 		t.Errorf("the store did not take %x, and %x is noted then", after, again)
 	}
 }
@@ -146,7 +149,7 @@ func TestBequestsEndWithTheContest(t *testing.T) {
 			t.Fatal("the contest is forgotten, and what was noted of it is not")
 		}
 	}
-	note, former := a.noteOf(l, 1, c, now)
+	note, former, _ := a.noteOf(l, 1, c, now)
 	if parts, since := a.bequest(note, now); former != during || len(parts) != 2 || math.Abs(parts[0]-1./3) > 1e-4 || since != now {
 		t.Errorf("%x is noted for %x: parts %v, want a third", note, former, parts)
 	}
@@ -172,7 +175,7 @@ func TestBequestsAreNoNewer(t *testing.T) {
 	tell(now-1, 0.4, 0.3)
 	tell(now, 0.4, 0.4)
 	c.contest.changed, c.contest.willed = now+int64(10*time.Second), true
-	ahead, _ := a.noteOf(l, 1, c, now)
+	ahead, _, _ := a.noteOf(l, 1, c, now)
 	if parts, since := a.bequest(ahead, now); parts == nil || since != 0 {
 		t.Errorf("%v since %d, want it older than all else", parts, since)
 	}

@@ -36,9 +36,10 @@ type contest struct {
 	pop     uint64  // whose edge began it; nobody: another region told of it
 	payers  []owned // the PoPs of its edges, as lane.bill counted them
 	changed int64   // when a region last had another part, as it was cut off, or is not any more; 0: none was
-	noted   int64   // changed, when that was last put on the store's list; see bequest.go
-	will    string  // that the key was last listed with
-	willed  bool    // the store may have that regions have another part than of a key that is new
+	noted   int64   // changed, when that was last put on the store's list, at notedAt; see bequest.go
+	notedAt int64
+	will    string // that the key was last listed with
+	willed  bool   // the store may have that regions have another part than of a key that is new
 }
 
 // spent is what was charged, and what of that was given back.

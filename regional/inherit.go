@@ -72,6 +72,7 @@ type heir struct {
 	shape deltasync.Shape
 	parts []float64 // see bequest.go
 	since int64     // they are so
+	note  string    // that has them
 }
 
 const (
@@ -173,7 +174,7 @@ func (a *Aggregator) listLegacy(ctx context.Context, now int64) error {
 		}
 		if it := stored(shape); it.Check() == nil {
 			parts, since := a.bequest(n.Note, now)
-			g.keys = append(g.keys, heir{n.Key, shape, parts, since})
+			g.keys = append(g.keys, heir{n.Key, shape, parts, since, n.Note})
 		}
 	}
 	slices.SortStableFunc(g.keys, func(x, y heir) int {

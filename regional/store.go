@@ -61,6 +61,9 @@ type Item struct {
 	// key has to know to load it. At most MaxNote bytes; answers have none. It is not
 	// listed any more under Former, which is what Note was before.
 	Note, Former string
+	// NotedUntil is until when the key is listed with Note at the least, though nothing of it
+	// be stored, in nanoseconds since 1970; 0: for as long as that lasts.
+	NotedUntil int64
 }
 
 // MaxNote is the longest Note, in bytes.

@@ -91,7 +91,7 @@ func (l *links) heard(j int, deaf, hears bool, interval time.Duration, now int64
 // spoke notes that a peer was heard, which is deaf or not. One that was suspected has yet to
 // tell what it counted meanwhile, or to hear what was counted here. l.mu is held.
 func (l *links) spoke(j int, deaf bool, interval time.Duration, now int64) {
-	was := l.late(j, interval, now)
+	was := l.ways[j] != 0 && l.late(j, interval, now) // else it may be as far away as that
 	// Who is heard after a cut says for a while yet that it is deaf.
 	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
 		l.back[j] = now + int64(2*interval) + l.ways[j]*26/10

@@ -138,7 +138,7 @@ func (a *Aggregator) writeBatch(ctx context.Context, l *lane, keys []told, now i
 			if c.partial != 0 && c.partial.before(now-int64(OwnersApart)) {
 				it.Version = 0 // all of it is read again
 			}
-			it.Note, it.Former = a.noteOf(l, key, c, now)
+			it.Note, it.Former, it.NotedUntil = a.noteOf(l, key, c, now)
 			batch, by = append(batch, it), append(by, keys[i].source)
 			c.batch = l.batches
 			c.written()

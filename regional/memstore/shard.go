@@ -133,6 +133,15 @@ func (sh *shard) merge(s *Store, it *regional.Item, now time.Time) (answer regio
 	if changed {
 		sh.records[at].version = sh.nextVersion()
 	}
+	if it.Note != "" && it.NotedUntil > now.UnixNano() {
+		r := hold()
+		if r == nil {
+			return regional.Item{}, false
+		}
+		if r.expires = max(r.expires, it.NotedUntil); r.version == 0 {
+			r.version = sh.nextVersion()
+		}
+	}
 	if held && it.Note != "" {
 		sh.records[at].list(it.Note, it.Former)
 	}

@@ -66,12 +66,16 @@ func (c *call) add(at int, it regional.Item, now time.Time) {
 	switch c.args = append(c.args, nil); {
 	case it.Note == "":
 		head = append(head, 0)
-	case it.Former == "" || it.Former == it.Note:
+	case it.NotedUntil == 0 && (it.Former == "" || it.Former == it.Note):
 		head = append(head, 1)
 		c.args = append(c.args, member(it.Key, it.Note))
 	default:
+		former := ""
+		if it.Former != "" && it.Former != it.Note {
+			former = member(it.Key, it.Former)
+		}
 		head = append(head, 2)
-		c.args = append(c.args, member(it.Key, it.Note), member(it.Key, it.Former))
+		c.args = append(c.args, member(it.Key, it.Note), former, it.NotedUntil/int64(time.Millisecond))
 	}
 	var room [64]byte
 	name := appendName(room[:0], c.prefix, &it)

@@ -65,7 +65,8 @@
 // takes over an aggregator's keys and has never heard of them, a sorted set a tag:
 //
 //	<prefix>{tt}hot             key:8 note, scored by when the last of its groups
-//	                            expires, in milliseconds since 1970
+//	                            expires, or later (regional.Item.NotedUntil), in
+//	                            milliseconds since 1970
 //
 // with the 1024 that expire last. It is written by the call that merges, and lives
 // as long as the last of them.

@@ -5,11 +5,12 @@
 -- KEYS: the groups of the first key, and the list of its tag if it is to be
 --       listed, then those of the second, ...
 -- ARGV: nonce, the caller's clock (ms since 1970), then for each key its head, what to
---       list it as, if the head says that it is to be, what not to list it as any more,
---       if the head says so, and for each of its vectors: field, packed vector.
+--       list it as, if the head says that it is to be, what not to list it as any more and
+--       until when it is listed at the least (ms), if the head says so, and for each of its
+--       vectors: field, packed vector.
 -- Head: the version that the caller saw (7 bytes), whether it is to be listed (1: 0 not,
---       1 so, 2 and as something else no more), then for each of its groups: number of
---       vectors (3), when it expires (6, ms).
+--       1 so, 2 with the other two), then for each of its groups: number of vectors (3), when
+--       it expires (6, ms).
 --       It is one string, as each argument costs as much as reading all of it.
 -- Answer: the time (ms, see below), then for each key its version now, or, if the version
 -- before was not the one named, {version, group's index, its HGETALL, ...}.
@@ -148,7 +149,7 @@ local MOST = 1024
 -- Lists a member for as long as its counts last. A list is a help: what ails it
 -- is no reason to refuse counts.
 local function list(key, member, former, expires, now, ahead)
-  if former then redis.pcall('ZREM', key, former) end
+  if former ~= '' then redis.pcall('ZREM', key, former) end
   local added = redis.pcall('ZADD', key, 'GT', 'CH', expires, member)
   if type(added) ~= 'number' or added == 0 then return end -- it stands there
   call('ZREMRANGEBYSCORE', key, '-inf', now)
@@ -168,7 +169,7 @@ now = now - ahead
 local nonce = tonumber(ARGV[1])
 local out, k, a = {now}, 1, 3
 while k <= #KEYS do
-  local head, member, former = ARGV[a], nil, nil
+  local head, member, former, least = ARGV[a], nil, '', 0
   local v1, v2, v3, v4, v5, v6, v7, listed = byte(head, 1, 8)
   local named = (((((v1 * 256 + v2) * 256 + v3) * 256 + v4) * 256 + v5) * 256 + v6) * 256 + v7
   a = a + 1
@@ -176,7 +177,7 @@ while k <= #KEYS do
     member, a = ARGV[a], a + 1
   end
   if listed == 2 then
-    former, a = ARGV[a], a + 1
+    former, least, a = ARGV[a], tonumber(ARGV[a + 1]), a + 2
   end
   local first, before, after, last = k, 0, 0, 0
   for p = 9, #head, 9 do
@@ -226,6 +227,7 @@ while k <= #KEYS do
   end
   local behind = k
   if member then
+    last = math.max(last, least)
     if last > now then list(KEYS[k], member, former, last, now, ahead) end
     k = k + 1
   end

@@ -90,6 +90,17 @@ func testHot(s *subject) {
 	s.merge(noted(7, "nothing"), noted(8, "too late", edge(1, charge(-1, 5))), noted(9, "too early", edge(1, charge(1<<62, 5))))
 	s.lists("of which nothing is stored", want)
 
+	nothing := noted(12, "still")
+	nothing.NotedUntil = s.Now().Add(time.Hour).UnixNano()
+	over := noted(13, "over")
+	over.NotedUntil = s.Now().Add(-time.Hour).UnixNano()
+	s.merge(nothing, over)
+	want[12] = "still"
+	s.lists("of one of which nothing is stored, for an hour", want)
+	if got := s.load(item(12))[0]; len(got.Vectors) > 0 {
+		s.wrong("a key that is listed alone has %v", got.Vectors)
+	}
+
 	gone := carried(10, crdt.Carry{Boundary: s.at(2), Level: 5})
 	gone.Note = "carry"
 	punished := noted(11, "penalty")

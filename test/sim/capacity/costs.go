@@ -9,6 +9,8 @@ type Costs struct {
 	// What a frame of an edge takes besides to say what it heard: of whom, in a
 	// section where it heard of some keys, and each key.
 	HeardHead, HeardColumn, Heard float64
+	// What a frame of a region, and a reply to one, takes besides to say whom it hears.
+	Hears float64
 	// Of a reply: its head, each key, to which come its cells.
 	DownHead, ReplyKey float64
 	// Of a push: its head with a shape, each key, to which come its cells.
@@ -36,6 +38,7 @@ func Measured() Costs {
 	return Costs{
 		UpHead: 62, Section: 39, Key: 9.7, Cell: 2,
 		HeardHead: 10, HeardColumn: 3, Heard: 1,
+		Hears:    10,
 		DownHead: 88, ReplyKey: 2.2,
 		PushHead: 63, PushKey: 10,
 		MergeKey: 1.5e-6, MergeReplyCell: 0.23e-6,

@@ -342,10 +342,10 @@ func (s *sums) envelope() Envelope {
 
 	r.Up, r.Down = edges*e.Up, edges*e.Down
 	r.Frames = peers * (s.exportFrames + s.exportBeats)
-	r.Egress = r.Frames*(c.UpHead+c.DownHead) + peers*s.exportFrames*c.Section + s.exportBytes + s.exportReplyBytes
+	r.Egress = r.Frames*(c.UpHead+c.DownHead+2*c.Hears) + peers*s.exportFrames*c.Section + s.exportBytes + s.exportReplyBytes
 	if s.exportFrames > 0 {
 		perFrame := 1 / (peers * s.exportFrames)
-		r.Frame = max(c.UpHead+c.Section+s.exportBytes*perFrame, c.DownHead+s.exportReplyBytes*perFrame)
+		r.Frame = max(c.UpHead+c.Section+s.exportBytes*perFrame, c.DownHead+s.exportReplyBytes*perFrame) + c.Hears
 	}
 	r.Messages = edges*(2*e.Frames+e.Pushes) + 4*r.Frames // its exports and others', each answered
 	r.Cores /= c.AggregatorBusy

@@ -69,6 +69,12 @@ func heard(u *deltasync.Up) *deltasync.Up {
 	return u
 }
 
+// hears has a frame say whom its sender hears, as regions do.
+func hears(u *deltasync.Up) *deltasync.Up {
+	u.Hears = 1 << 63
+	return u
+}
+
 func totals(rnd *rand.Rand, i, slices int) deltasync.Totals {
 	return deltasync.Totals{Others: cells(rnd, slices+i%3-1), Peers: cells(rnd, slices+(i+1)%3-1)}
 }
@@ -114,6 +120,7 @@ func wire(t *testing.T, c capacity.Costs) []figure {
 		{"slice", c.Cell, cell},
 		{"of whom was heard", c.HeardHead, size(t, heard(up(-1, 0))) - size(t, up(-1, 0))},
 		{"in which slice, and its column", c.Heard + c.HeardColumn/keys, (size(t, heard(up(keys, 1))) - size(t, up(keys, 1)) - c.HeardHead) / keys},
+		{"whom a region hears", c.Hears, size(t, hears(up(-1, 0))) - size(t, up(-1, 0))},
 		{"head of a Down", c.DownHead, size(t, down(0, 0)) + columns},
 		{"key down", c.ReplyKey, per(down(keys, 4), down(0, 0)) - 8*cell},
 		{"head of a push", c.PushHead, size(t, hot(0, 0)) + columns},

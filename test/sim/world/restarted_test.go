@@ -223,3 +223,37 @@ func TestStoreComesBackInACut(t *testing.T) {
 		})
 	}
 }
+
+// What regions have in a cut is known for as long as it lasts, also to who starts where nobody
+// asked for a window and more, so that all counts are over.
+func TestPartsOutliveCounts(t *testing.T) {
+	for _, late := range []time.Duration{12 * time.Second, 40 * time.Second} {
+		for _, aggregators := range []int{1, 2} {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = 33, aggregators, 2 }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+			asks := func(lasts time.Duration, rich, poor int) {
+				o.asks(w, rnd, lasts, func(edge string) int {
+					if edge[:2] == "r1" {
+						return rich
+					}
+					return poor
+				})
+			}
+			asks(14*time.Second, 150, 0)
+			w.Cut("r1", true)
+			asks(late, 150, 0)
+			for nth := range aggregators {
+				w.restart(t, "r0", nth)
+			}
+			asks(4*time.Second, 150, 0)
+			asks(12*time.Second, 60, 150)
+			o.most = 0
+			asks(12*time.Second, 60, 150)
+			if o.most > 60 {
+				t.Errorf("r0 starts %v after the cut, %d aggregators: %d above a limit of %d, want at most 60", late, aggregators, o.most, spec.Limit)
+			}
+		}
+	}
+}
