@@ -114,7 +114,8 @@ func New(limiter Limiter, cfg Config) (*Service, error) {
 	return &Service{book: newBook(limiter, cfg), log: cfg.Logger, draining: make(chan struct{})}, nil
 }
 
-// Register has a server serve it, which was made with envoytext.ServerOption.
+// Register has a server serve it, which was made with envoytext.ServerOption, or reads by
+// envoytext.Codec.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	quotav3.RegisterRateLimitQuotaServiceServer(server, s)
 }

@@ -78,7 +78,8 @@ var _ rlsv3.RateLimitServiceServer = (*Service)(nil)
 // New returns the service over an API, whose limiter and metrics it shares.
 func New(api *httpapi.API) *Service { return &Service{surface: api.Surface("grpc")} }
 
-// Register has a server serve it, which was made with envoytext.ServerOption.
+// Register has a server serve it, which was made with envoytext.ServerOption, or reads by
+// envoytext.Codec.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	rlsv3.RegisterRateLimitServiceServer(server, s)
 }
