@@ -29,6 +29,7 @@ type counter struct {
 	cutOff  bool          // others cannot be heard of, and the rate is closed then
 	open    bool          // it admits in its elastic margin
 	foreign bool          // the request has its rate decide by another limit
+	lump    uint64        // of how many requests that are to come its cost is; 0: of itself
 	kept    bool          // what is left is kept for higher classes: a request that is denied is not charged to it
 	spared  bool          // its rule is a shadow and would have denied: as if it was live, it is charged nothing
 
@@ -56,6 +57,9 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 	}
 	if c.foreign {
 		c.bar = everything
+	}
+	if req.Lump > 0 {
+		c.lump, c.bar = req.Lump, everything
 	}
 }
 
@@ -86,7 +90,7 @@ const few = 4
 // short says that the request meets one rule with a few rates, and wants
 // nothing but a decision: as most do.
 func short(req *limit.Request, rules []*limit.Rule) bool {
-	if len(rules) != 1 || req.Ambiguous() || req.Peek || req.Details || req.Receipt || req.Bounds {
+	if len(rules) != 1 || req.Ambiguous() || req.Peek || req.Details || req.Receipt || req.Bounds || req.Lump > 0 {
 		return false
 	}
 	rates := len(rules[0].Rates)

@@ -18,7 +18,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		if c.lends {
 			continue
 		}
-		if req.Peek { // it asks how things stand, to the instant
+		if req.Peek || req.Lump > 0 { // it asks how things stand, to the instant
 			c.record.until = 0
 		}
 		if c.record.covers(c, now) {
@@ -128,8 +128,12 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 		c.rate, c.open = c.rate.Open, true
 		n.refold(c, now)
 	}
-	if r.allowance < c.need {
-		n.shard(c.key).stretch(r, c.rate, c.cost, c.need, now)
+	switch s := n.shard(c.key); {
+	case c.lump > 1 && s.shares(c.rate):
+		s.lump(r, c.rate, c.cost, c.need, now)
+		defer func() { r.until = 0 }() // it is for this one alone
+	case r.allowance < c.need:
+		s.stretch(r, c.rate, c.cost, c.need, now)
 	}
 	switch {
 	case r.allowance < c.need && !n.delays(now, c):
@@ -295,7 +299,9 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 			n.refusedAsk(c, false)
 			continue
 		}
-		n.book(c)
+		if n.book(c); c.lump > 0 {
+			c.unasked()
+		}
 		switch {
 		case c.rate.Queue && c.cost > 0:
 			c.record.block.memory.exact.Queued(c.rate, c.cost, now+int64(c.delay), now)

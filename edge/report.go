@@ -53,6 +53,9 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 	}
 	if denied {
 		d.Allowed, d.Zone, d.RetryAfter, d.Least = false, limit.ZoneHard, max(wait, filled), least
+		if req.Lump > 0 {
+			d.Remaining = roomForLump(counters)
+		}
 		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
 		if d.Basis.Short {
 			d.Basis.Await, req.Awaited = await(counters), uint64(counters[best].key)

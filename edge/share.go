@@ -98,9 +98,19 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) limit.Share 
 		regions = 1
 	}
 	return limit.Share{
-		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())),
+		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())), Edges: c.count(rate),
 		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: (c.silent(now) || !c.answered.Load()) && rate.OnPartition != limit.PartitionOpen,
 	}
+}
+
+// count is how many edges may charge what the rate limits, as far as is known: other
+// regions are taken to have as many as this one.
+func (c *cluster) count(rate *limit.Rate) float64 {
+	edges := float64(max(1, c.edges.Load()))
+	if rate.Scope == limit.ScopeRegion {
+		return edges
+	}
+	return edges * float64(max(1, c.regions.Load()))
 }
 
 // far says that a counter is so far from its limit that nobody need be told a share of
@@ -237,21 +247,32 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 			r.allowance = min(r.allowance, cost)
 			return
 		}
-		b.share = &share{mine: s.unheard(r, rate, now)}
-		b.share.own.Ask(b.own.Get(b.slice).Charges)
-		b.share.own.Turn(limit.SpansOf(rate.Window), now-int64(s.cluster.interval))
+		s.beginShare(r, rate, now)
 	}
-	sh := b.share
+	s.regrant(r, rate, level, now)
+	if half := b.share.grant.Half; half > 0 {
+		r.allowance = min(r.allowance, half)
+	} else if est < rate.Ceiling {
+		s.hurry(r)
+	}
+}
+
+// beginShare has a whole record be decided by its share from now on.
+func (s *shard) beginShare(r *record, rate *limit.Rate, now int64) {
+	b := r.block
+	b.share = &share{mine: s.unheard(r, rate, now)}
+	b.share.own.Ask(b.own.Get(b.slice).Charges)
+	b.share.own.Turn(limit.SpansOf(rate.Window), now-int64(s.cluster.interval))
+}
+
+// regrant makes what a share grants anew, and has it be the allowance.
+func (s *shard) regrant(r *record, rate *limit.Rate, level limit.Level, now int64) {
+	b, sh, est := r.block, r.block.share, rate.Rounded(level)
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
 	p := sh.parts(s.cluster, rate, est, s.spentHere(r, now), now)
 	sh.aside = sh.aside.turn(rate, &p, b, est, now)
 	sh.grant = rate.Grant(level, &p)
 	r.allowance = sh.grant.Cost
-	if half := sh.grant.Half; half > 0 {
-		r.allowance = min(r.allowance, half)
-	} else if est < rate.Ceiling {
-		s.hurry(r)
-	}
 }
 
 // hurry has others hear soon of what was charged.
@@ -343,7 +364,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		return p
 	}
 	p := limit.Share{
-		Omega: min(1, float64(sh.told.Omega)), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
+		Omega: min(1, float64(sh.told.Omega)), Edges: c.count(rate), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
 		Less: keptOf(&sh.told, rate), Closed: c.closed(rate, now), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
 	if age > max(3*c.interval, 2*c.stale()) { // by now they have

@@ -32,6 +32,9 @@ func SpansOf(window time.Duration) Spans {
 // Ask adds cost that is asked for. It counts from the next Turn.
 func (d *Demand) Ask(cost uint64) { d.waits += float64(cost) }
 
+// Unask takes out what was asked for since the last Turn, and is not to count.
+func (d *Demand) Unask(cost uint64) { d.waits -= float64(cost) }
+
 // leastTurn is the time below which it does not pay to turn the averages.
 const leastTurn = int64(time.Millisecond)
 

@@ -61,6 +61,11 @@ type Request struct {
 	Ours    bool   // of what is given back: this edge admitted it, in this life
 	Replay  bool   // its client was told to wait, and somebody asks for it once more
 
+	// Lump is of how many requests its cost is, which are yet to come and are told with
+	// Asked. Of more than one nothing passes by chance, and a denial's Remaining is what
+	// would pass. 0: it is of itself.
+	Lump uint64
+
 	// Recorded says, after a Report, an Answered or a GiveBack, whether anything was
 	// counted, or given back.
 	Recorded bool
@@ -143,6 +148,7 @@ func (req *Request) Reset() {
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt, req.Replay = 0, false, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
+	req.Lump = 0
 	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, false, nil
 }
 

@@ -30,6 +30,7 @@ func (c Consistency) String() string { return nameOf(consistencyNames, c) }
 type Share struct {
 	Omega  float64 // ω: the region's part, 0 to 1
 	Weight float64 // v: the edge's part of that
+	Edges  float64 // that there are, over all regions
 	Unseen float64 // U: cost of the region, told to this edge, that other regions cannot have seen
 	Mine   float64 // cost of this edge that nobody else can have seen
 	Less   float64 // of the limit, kept for regions that are cut off
@@ -64,6 +65,7 @@ func LeastWeight(limit uint64, window time.Duration, regions int) float64 {
 // Grant is what a share lets an edge admit.
 type Grant struct {
 	Cost uint64 // that may be spent for sure
+	Lump uint64 // of that, what may be spent at once, as all others may do the same
 	Left uint64 // of the limit, as far as is known: no request of more may pass by chance, but one of 1
 	Half uint64 // that may be spent before half of the share is, and others should hear of it
 	Free bool   // the limit is far off: Cost is no share
@@ -102,6 +104,7 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	limit := float64(r.Ceiling) - s.Closed*float64(crdt.SatSub(r.Ceiling, r.Limit)) - s.Less
 	if g.whole = max(1, float64(r.Limit)); s.Alone {
 		g.draw(s, s.Weight*s.Omega*limit)
+		g.Lump = g.Cost
 		return g
 	}
 	pace := limit / max(r.Window.Seconds(), 1e-3) // λ
@@ -112,6 +115,7 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 		g.Half = uint64(half - s.Mine)
 	}
 	g.draw(s, share(x))
+	g.Lump = g.Cost
 	if left -= s.Hidden; left < 1 {
 		return g
 	}
@@ -129,8 +133,13 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	}
 	if more := min(share(x+margin), left+s.Mine); more > g.rest+s.Mine {
 		g.draw(s, more)
+		g.Lump = g.Cost
 	}
 	need := r.surge()*pace*tau - leeway
+	// Where less is asked for than there is, who asks anew has an equal part of the rest.
+	if each := max(0, 1-s.Demand/pace)*(x-s.Hidden-max(1, need)+1)/max(1, s.Edges) - s.Mine; each > float64(g.Lump) {
+		g.Lump = uint64(min(each, left))
+	}
 	if s.Fresh && calm && s.Demand > known*pace && s.Window > known*pace { // who is overloaded already is not asked for much more
 		need = 1.5*s.Demand*tau - 0.01*limit
 	}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/crdt"
 )
 
 func adaptive(limit uint64, per time.Duration) *Rate {
@@ -20,6 +22,44 @@ func TestGrantOfTheOnlyEdge(t *testing.T) {
 		s := Share{Omega: 1, Weight: 1, Mine: float64(used)}
 		if g := r.Grant(Level{Whole: used}, &s); g.Cost != r.Room(Level{Whole: used}) {
 			t.Fatalf("at %d used it grants %d, want %d", used, g.Cost, r.Room(Level{Whole: used}))
+		}
+	}
+}
+
+// What edges may spend at once, each of them, is no more together than is left, and what is
+// lent beyond shares: of a limit that nobody was told a share of, and of one that is asked
+// for more than it has. Between these what those who are new have comes to it.
+func TestLumpsAddUp(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for i := range 20_000 {
+		r := adaptive(20+rnd.Uint64N(2000), time.Duration(1+rnd.IntN(60))*time.Second)
+		regions, edges := 1+rnd.IntN(6), 1+rnd.IntN(5)
+		used := math.Floor(rnd.Float64() * float64(r.Limit) * 1.2)
+		rest, pace := max(0, float64(r.Limit)-used), float64(r.Limit)/r.Window.Seconds()
+		known := i%2 == 0
+		demand, omegas := 0.0, weights(rnd, regions)
+		if known {
+			demand = (1 + rnd.Float64()*10) * pace
+		}
+		whole := 0.0
+		for _, omega := range omegas {
+			for _, v := range weights(rnd, edges) {
+				if !known {
+					omega, v = 1/float64(regions), 1/float64(edges)
+				}
+				s := Share{
+					Omega: omega, Weight: v, Edges: float64(regions * edges), Mine: math.Floor(rnd.Float64() * v * omega * rest),
+					Demand: demand, Window: demand, Fresh: known, Delay: 150 * time.Millisecond, Report: 110 * time.Millisecond,
+				}
+				g := r.Grant(Level{Whole: uint64(used + s.Mine)}, &s)
+				whole += s.Mine + float64(g.Lump)
+				if left := crdt.SatSub(r.Limit, uint64(used+s.Mine)); g.Lump > left {
+					t.Fatalf("%d at once of %d that are left: %+v", g.Lump, left, s)
+				}
+			}
+		}
+		if lent := 0.05*float64(r.Limit) + 1; whole > rest+lent {
+			t.Fatalf("%d regions of %d edges, known %t, may spend %.0f at once of %.0f", regions, edges, known, whole, rest)
 		}
 	}
 }

@@ -50,6 +50,7 @@ type subscription struct {
 	stream *stream
 	demand demand
 	grants grants
+	asks   asks
 
 	born    time.Time
 	kind    kind
@@ -285,17 +286,22 @@ func (b *book) use(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.Ra
 	b.metrics.denied.Add(float64(denied))
 	name := nameOf(s.domain, in.BucketId)
 	sub, known := s.subs[name]
-	if !known {
+	gap := time.Duration(0) // since its last report
+	if known {
+		gap = now.Sub(sub.demand.heard)
+		s.pace = max(s.pace, min(gap, maxPace))
+	} else {
 		sub = b.subscribe(now, name, s, in.BucketId)
 	}
-	if known {
-		s.pace = max(s.pace, min(now.Sub(sub.demand.heard), maxPace))
-	}
 	sub.spent = crdt.SatAdd(sub.spent, b.ofThis(now, sub, allowed))
-	sub.demand.report(now, crdt.SatAdd(allowed, denied), sub.made.After(sub.demand.heard))
-	if beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed)); beyond > 0 {
-		b.charge(now, ns, sub.bucket, beyond)
+	elapsed := gap
+	if e := in.TimeElapsed; e != nil {
+		elapsed = min(e.AsDuration(), maxPace)
 	}
+	sub.demand.report(now, crdt.SatAdd(allowed, denied), elapsed, sub.made.After(sub.demand.heard))
+	beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed))
+	b.charge(now, ns, sub.bucket, beyond)
+	sub.asks.add(crdt.SatAdd(allowed-beyond, denied), gap)
 	b.giveBack(now, sub.grants.settle(now, sub.had()))
 	if !known {
 		b.assign(now, ns, sub, b.first(now, ns, sub))

@@ -28,15 +28,15 @@ type demand struct {
 	since   time.Time     // of what is gathered
 	usage   uint64        // gathered
 	heard   time.Time     // of the last report
-	used    time.Time     // of the last that told of any request
+	quiet   time.Duration // that its reports told of no request, by the data plane's clock
 	reports int
 }
 
-// report takes in what was admitted and denied since the last one; asked says that there
-// was an assignment since, which makes a data plane report at once.
-func (d *demand) report(now time.Time, usage uint64, asked bool) {
+// report takes in what was admitted and denied in the time before, as the data plane has
+// it; asked says that there was an assignment since, which makes it report at once.
+func (d *demand) report(now time.Time, usage uint64, elapsed time.Duration, asked bool) {
 	if d.reports++; d.reports == 1 {
-		d.since, d.heard, d.used = now, now, now
+		d.since, d.heard = now, now
 		return // of what time it is, is not known
 	}
 	gap := now.Sub(d.heard)
@@ -45,8 +45,8 @@ func (d *demand) report(now time.Time, usage uint64, asked bool) {
 	}
 	d.pace = max(gap, d.pace)
 	d.heard = now
-	if usage > 0 {
-		d.used = now
+	if d.quiet += elapsed; usage > 0 {
+		d.quiet = 0
 	}
 	d.usage = crdt.SatAdd(d.usage, usage)
 	if over := now.Sub(d.since); over >= reckonAfter {
@@ -56,6 +56,27 @@ func (d *demand) report(now time.Time, usage uint64, asked bool) {
 		}
 		d.rate, d.usage, d.since = rate, 0, now
 	}
+}
+
+// asks is what was reported and is not yet told as asked for: over as long as it was
+// reported late, as reports come in lumps, and shares go by how evenly requests come.
+type asks struct {
+	left, part uint64
+	over       time.Duration
+}
+
+// add takes in requests that came in the time before.
+func (a *asks) add(requests uint64, over time.Duration) {
+	a.left = crdt.SatAdd(a.left, requests)
+	a.over = max(over, a.over*4/5)
+	a.part = a.left/uint64(max(1, a.over/tickEvery)) + 1
+}
+
+// take is what of it is to be told with a tick.
+func (a *asks) take() uint64 {
+	part := min(a.left, a.part)
+	a.left -= part
+	return part
 }
 
 // want is how many tokens it wants until it has reported twice.

@@ -9,6 +9,7 @@ import (
 
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
 )
@@ -176,6 +177,24 @@ func TestSilentDataPlanesGetNoMore(t *testing.T) {
 	w.run(silentAfter-30*time.Second, nil)
 	if n := len(st.subs); n != 0 {
 		t.Errorf("it has %d subscriptions after %v", n, silentAfter+10*time.Second)
+	}
+}
+
+// TestBusyEdges: what an edge does not come to read for long, as it has other things to do,
+// is no sign that buckets were not used.
+func TestBusyEdges(t *testing.T) {
+	w := newWorld(t, Config{MaxStreamBuckets: 1}, perUser(fixed(100, time.Minute)))
+	p := w.join("a", 50, dataplane.Settings{ExpiredFor: time.Hour, Fallback: denyAll})
+	w.run(5*time.Second, nil)
+	name := nameOf(edge.LocalNamespace, &quotav3.BucketId{Bucket: user})
+	had := p.st.subs[name]
+	p.delay = 2 * restAfter // all that is sent later waits behind this
+	p.Allow(w.now, map[string]string{"user": "invented"})
+	w.run(step, nil)
+	p.delay = 20 * time.Millisecond
+	w.run(30*time.Second, nil)
+	if p.admitted > 100 || had == nil || p.st.subs[name] != had {
+		t.Errorf("%d were admitted of 100, and who asks all along kept its place: %v", p.admitted, p.st.subs[name] == had)
 	}
 }
 

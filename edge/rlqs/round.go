@@ -64,7 +64,9 @@ func (b *book) stretch(now time.Time) (done bool) {
 			}
 		}
 		if set != nil && len(bk.subs) > 0 {
-			b.round(now, set.Namespace(bk.domain), bk)
+			ns := set.Namespace(bk.domain)
+			b.asked(now, ns, bk)
+			b.round(now, ns, bk)
 		}
 	}
 	return b.cursor == 0
@@ -83,19 +85,24 @@ func (b *book) sweep(now time.Time) {
 	}
 }
 
-// idle says that a bucket was not used for long, be it that its data plane, which may report
-// seldom, does not say so.
-func (sub *subscription) idle(now time.Time) bool {
-	after := max(idleAfter, 2*sub.stream.pace)
-	if sub.stream.pace == 0 {
-		after = silentAfter
-	}
-	return now.Sub(sub.demand.used) >= after
-}
+// idle says that a bucket was not used for long.
+func (sub *subscription) idle(now time.Time) bool { return sub.unused(now, idleAfter) }
 
 // atRest says that it was not used of late.
-func (sub *subscription) atRest(now time.Time) bool {
-	return now.Sub(sub.demand.used) >= max(restAfter, 2*sub.stream.pace)
+func (sub *subscription) atRest(now time.Time) bool { return sub.unused(now, restAfter) }
+
+// unused says that a bucket's reports told of no requests for so long, and in two of them:
+// not that none was read meanwhile, as this edge may be too busy to. For a bucket that is
+// not reported any more, by a data plane which may do so seldom, that takes longer.
+func (sub *subscription) unused(now time.Time, after time.Duration) bool {
+	if sub.demand.quiet >= max(after, 2*sub.stream.pace) {
+		return true
+	}
+	unheard := max(idleAfter, 2*sub.stream.pace)
+	if sub.stream.pace == 0 {
+		unheard = silentAfter
+	}
+	return now.Sub(sub.demand.heard) >= unheard
 }
 
 // due says that a subscription is to be assigned something anew.
@@ -233,7 +240,7 @@ func (b *book) left(now time.Time, ns *limit.Namespace, bk *bucket, wanted uint6
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
 	unit, _ := price(req)
-	req.Cost, req.Peek = satMul(wanted, unit), true
+	req.Cost, req.Peek, req.Lump = satMul(wanted, unit), true, wanted
 	d := b.limiter.Check(now, req)
 	if d.Allowed {
 		return wanted
@@ -288,10 +295,10 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 		return deny, 0, wait
 	}
 	for tokens = max(tokens, 1); tokens > 0; tokens /= 2 {
-		req.Cost, req.Peek = satMul(tokens, unit), true // a denial may be charged, or punished: it is asked first
-		if cost := chargeable(req); cost < req.Cost {   // a rule charges no more at a time
+		req.Cost, req.Peek, req.Lump = satMul(tokens, unit), true, tokens // a denial may be charged, or punished: it is asked first
+		if cost := chargeable(req); cost < req.Cost {                     // a rule charges no more at a time
 			tokens = max(1, cost/unit)
-			req.Cost = tokens * unit
+			req.Cost, req.Lump = tokens*unit, tokens
 		}
 		d := b.limiter.Check(now, req)
 		switch {
@@ -340,6 +347,9 @@ func (b *book) giveBack(now time.Time, over grants) {
 // charge books requests that were admitted without a grant: before the first assignment,
 // after the last expired, or by a data plane that does as it likes.
 func (b *book) charge(now time.Time, ns *limit.Namespace, bk *bucket, requests uint64) {
+	if requests == 0 {
+		return
+	}
 	b.metrics.beyond.Add(float64(requests))
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
@@ -355,6 +365,23 @@ func (b *book) charge(now time.Time, ns *limit.Namespace, bk *bucket, requests u
 		b.limiter.Report(now, req)
 		rest -= req.Cost
 	}
+}
+
+// asked tells the limiter of requests that were admitted by a grant, or denied: of lumps
+// it does not know how much is asked for.
+func (b *book) asked(now time.Time, ns *limit.Namespace, bk *bucket) {
+	requests := uint64(0)
+	for _, sub := range bk.subs {
+		requests = crdt.SatAdd(requests, sub.asks.take())
+	}
+	if requests == 0 || ns == nil {
+		return
+	}
+	req := newRequest(ns, bk.id.Bucket)
+	defer req.Release()
+	unit, _ := price(req)
+	req.Cost = satMul(requests, unit)
+	b.limiter.Asked(now, req)
 }
 
 // price is what one request costs, by the dearest rule that applies; single says that it

@@ -27,6 +27,8 @@ type Limiter interface {
 	Check(now time.Time, req *limit.Request) limit.Decision
 	Report(now time.Time, req *limit.Request) limit.Decision
 	Refund(now time.Time, charges []limit.Charge, cost uint64)
+	// Asked notes what was asked for of what is charged in lumps, or was denied.
+	Asked(now time.Time, req *limit.Request)
 }
 
 // Config is how the service behaves. The zero value is usable.

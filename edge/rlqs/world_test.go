@@ -73,6 +73,10 @@ func newWorld(tb testing.TB, cfg Config, rules ...limit.RuleSpec) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return worldOver(tb, cfg, node)
+}
+
+func worldOver(tb testing.TB, cfg Config, node *edge.Node) *world {
 	w := &world{TB: tb, node: node, now: start, reg: prometheus.NewRegistry()}
 	cfg.Registerer = w.reg
 	w.book = newBook(node, cfg.withDefaults())
@@ -112,20 +116,24 @@ func (p *pop) reset() {
 func (w *world) run(length time.Duration, each func()) {
 	w.Helper()
 	for end := w.now.Add(length); w.now.Before(end); {
-		w.now = w.now.Add(step)
-		for _, p := range w.pops {
-			p.ask()
-			if p.frozen {
-				continue
-			}
-			p.talk()
-		}
-		if w.now.Sub(start)%tickEvery == 0 {
-			w.book.tick(w.now)
-		}
+		w.step()
 		if each != nil {
 			each()
 		}
+	}
+}
+
+func (w *world) step() {
+	w.now = w.now.Add(step)
+	for _, p := range w.pops {
+		p.ask()
+		if p.frozen {
+			continue
+		}
+		p.talk()
+	}
+	if w.now.Sub(start)%tickEvery == 0 {
+		w.book.tick(w.now)
 	}
 }
 

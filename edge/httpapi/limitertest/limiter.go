@@ -291,6 +291,9 @@ func (c *counter) giveBack(rate *limit.Rate, cost uint64, slice crdt.Slice, at i
 	}
 }
 
+// Asked is of shares, of which it knows none: all of a limit is its own.
+func (l *Limiter) Asked(time.Time, *limit.Request) {}
+
 // Refund gives back what a Check charged: cost of each charge, 0 for all.
 func (l *Limiter) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	l.mu.Lock()

@@ -1,0 +1,113 @@
+package rlqs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	cluster "github.com/spillgate/spillgate/test/sim/world"
+)
+
+// TestSeveralEdges has data planes at several edges of several regions, which speak the
+// production protocol, want more than one limit: what all of them admit together in any
+// window of it, and on average.
+func TestSeveralEdges(t *testing.T) {
+	tenSeconds := limit.RateSpec{Limit: 1000, Per: 10 * time.Second}
+	with := func(consistency string) limit.RateSpec {
+		rate := tenSeconds
+		rate.Consistency = consistency
+		return rate
+	}
+	for _, c := range []struct {
+		name           string
+		rate           limit.RateSpec
+		regions, edges int
+		rps, later     []float64 // of the data plane at each edge in turn, and in the second half
+		most, least    float64   // of the limit, in the worst window and on average
+	}{
+		{"contended", tenSeconds, 2, 2, []float64{200}, nil, 1.1, 0.9},
+		{"unequal", tenSeconds, 2, 2, []float64{200, 20, 5, 60}, nil, 1.1, 0.9},
+		{"one alone", tenSeconds, 2, 2, []float64{200, 0, 0, 0}, nil, 1.1, 0.9},
+		{"just the limit", tenSeconds, 2, 2, []float64{25}, nil, 1, 0.8},
+		{"many edges", tenSeconds, 3, 5, []float64{40}, nil, 1.1, 0.9},
+		{"others come", tenSeconds, 2, 2, []float64{10, 0, 0, 0}, []float64{200}, 1.1, 0.8},
+		{"they move", tenSeconds, 2, 2, []float64{50, 0, 0, 0}, []float64{0, 0, 200, 200}, 1.1, 0.8},
+		{"a fixed window", fixed(1000, 10*time.Second), 2, 2, []float64{200}, nil, 1.1, 0.9},
+		{"a token bucket", limit.RateSpec{Algorithm: "token_bucket", Capacity: 200, Refill: limit.Flow{Units: 100, Per: time.Second}}, 2, 2, []float64{200}, nil, 1.1, 0.9},
+		{"a small limit", limit.RateSpec{Limit: 20, Per: 10 * time.Second}, 2, 2, []float64{20}, nil, 1.1, 0.9},
+		{"strict", with("strict"), 2, 2, []float64{200}, nil, 1, 0.9},
+		{"loose", with("loose"), 2, 2, []float64{200}, nil, 3, 0.9}, // as README tells
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.later == nil {
+				c.later = c.rps
+			}
+			worst, mean := several(t, c.rate, c.regions, c.edges, c.rps, c.later)
+			t.Logf("%.3f of the limit in the worst window, %.3f on average", worst, mean)
+			if worst > c.most {
+				t.Errorf("%.3f of the limit were admitted in the worst window, want %v at the most", worst, c.most)
+			}
+			if mean < c.least {
+				t.Errorf("%.3f of the limit were admitted on average, want %v", mean, c.least)
+			}
+		})
+	}
+}
+
+// several is what part of a limit was admitted in the worst window of a minute, and on
+// average in its second half, of what was asked for then if that is less.
+func several(t *testing.T, rate limit.RateSpec, regions, edges int, rps, later []float64) (worst, mean float64) {
+	rate.Scope = "global"
+	cfg := cluster.Config{Start: start, Lanes: 8, Rules: []limit.Document{{Namespace: edge.LocalNamespace, Rules: []limit.RuleSpec{perUser(rate)}}}}
+	for r := range regions {
+		region := cluster.Region{Name: fmt.Sprint("r", r)}
+		for e := range edges {
+			region.Edges = append(region.Edges, fmt.Sprint("r", r, "-", e))
+		}
+		cfg.Regions = append(cfg.Regions, region)
+	}
+	over, err := cluster.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	window, most, flow := rate.Per, float64(rate.Limit), float64(rate.Limit)
+	if rate.Capacity > 0 { // of a bucket: what may come in 10 s
+		window, flow = 10*time.Second, float64(10*rate.Refill.Units)
+		most = flow + float64(rate.Capacity)
+	}
+	over.Advance(start.Add(window)) // all have heard of each other by then
+	var worlds []*world
+	for i, name := range over.Edges() {
+		w := worldOver(t, Config{}, over.Node(name))
+		w.now = over.Now()
+		w.join(name, rps[i%len(rps)], dataplane.Settings{NoAssignment: denyAll})
+		worlds = append(worlds, w)
+	}
+	const steps = int(time.Minute / step)
+	history := []int{0}
+	asked := 0.0
+	for n := range steps {
+		over.Advance(over.Now().Add(step))
+		over.Touch()
+		sum := 0
+		for i, w := range worlds {
+			if n == steps/2 {
+				w.pops[0].rps = later[i%len(later)]
+				asked += w.pops[0].rps * window.Seconds()
+			}
+			w.step()
+			sum += w.admitted()
+		}
+		history = append(history, sum)
+	}
+	of := int(window / step)
+	for i := of; i < len(history); i++ {
+		if rate.Algorithm != "fixed_window" || i%of == 0 {
+			worst = max(worst, float64(history[i]-history[i-of])/most)
+		}
+	}
+	return worst, float64(history[steps]-history[steps/2]) / float64(steps/2) * float64(of) / min(flow, asked)
+}
