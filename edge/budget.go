@@ -94,6 +94,9 @@ func (s *shard) weigh(b *block) {
 
 // extraBytes is what the parts of a block take that few have.
 func (b *block) extraBytes() (total int) {
+	if b.rate != nil {
+		total += b.rate.Bytes()
+	}
 	if b.memory != nil {
 		total += int(unsafe.Sizeof(memory{})) + b.memory.spilt.Bytes() + b.memory.exact.Bytes()
 	}

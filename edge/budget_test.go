@@ -300,6 +300,28 @@ func TestMaxBytesHoldsLogs(t *testing.T) {
 	}
 }
 
+// So are limits that requests name for themselves, each another one: its counter keeps it.
+func TestMaxBytesHoldsLimitsOfRequests(t *testing.T) {
+	alone.Mark(t)
+	const budget = 32 << 20
+	rule := perUser(limit.RateSpec{Name: "r", Algorithm: "fixed_window", Limit: 10, Per: time.Hour})
+	rule.Margin = limit.MarginSpec{SoftPercent: 10, Elastic: limit.ElasticSpec{UpToPercent: 60, While: "capacity.api < 50%"}}
+	n := newNode(t, Config{MaxBytes: budget}, rule)
+	before := liveHeap()
+	for u := range 100_000 {
+		req := requestOf(n, fmt.Sprint(u))
+		req.Override("api.r", uint64(1000+u))
+		n.Check(start, req)
+		req.Release()
+	}
+	if got := liveHeap() - before; got > budget {
+		t.Errorf("%d keys with a limit of their own take %d MiB of a budget of %d", n.Keys(), got>>20, budget>>20)
+	}
+	if n.Keys() < 5000 {
+		t.Errorf("%d keys are left: room for more was not used", n.Keys())
+	}
+}
+
 // All that is shared out, and what a node takes without a key, is the budget.
 func TestBudgetIsSharedOut(t *testing.T) {
 	for _, most := range []int64{minBytes, 64 << 20, 1 << 30} {

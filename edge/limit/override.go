@@ -1,6 +1,9 @@
 package limit
 
-import "sync"
+import (
+	"sync"
+	"unsafe"
+)
 
 // override is another limit of a rate for one request.
 type override struct {
@@ -43,7 +46,7 @@ const maxLimits = 256
 
 func (r *Rate) withLimit(limit uint64) *Rate {
 	if r.limits == nil {
-		return r.scaledTo(limit)
+		return r.scaledTo(limit).forOne()
 	}
 	return variant(r.limits, &r.limits.byLimit, limit, func() *Rate { return r.scaledTo(limit) })
 }
@@ -67,13 +70,31 @@ func variant[K comparable](l *limits, kept *map[K]*Rate, key K, made func() *Rat
 	v = made()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(*kept) < maxLimits {
-		if *kept == nil {
-			*kept = map[K]*Rate{}
-		}
-		(*kept)[key] = v
+	if len(*kept) >= maxLimits {
+		return v.forOne()
 	}
+	if *kept == nil {
+		*kept = map[K]*Rate{}
+	}
+	(*kept)[key] = v
 	return v
+}
+
+// forOne marks a variant that was made for one request.
+func (r *Rate) forOne() *Rate {
+	for v := r; v != nil; v = v.Open {
+		v.alone = true
+	}
+	return r
+}
+
+// Bytes is what a rate takes that nobody but the counter which a request named it for
+// keeps; others stand with their rules, and take nothing.
+func (r *Rate) Bytes() (total int) {
+	for v := r; v != nil && v.alone; v = v.Open {
+		total += int(unsafe.Sizeof(*v)) + 8*cap(v.withheld)
+	}
+	return total
 }
 
 // scaledTo is the rate with another limit and all that hangs on it.

@@ -194,6 +194,7 @@ type Rate struct {
 	Penalty  time.Duration
 	by       ratio    // what a rule's own limit was multiplied by for a tenant; zero: it is that limit
 	asked    bool     // a request asked for this limit
+	alone    bool     // it was made for that request, and is not kept for others
 	ruled    *Rate    // that the rule says, where it is multiplied; nil: it is that
 	epoch    uint32   // that its set was sealed with
 	parts    parts    // of the limit: its Ceiling, Near and withheld

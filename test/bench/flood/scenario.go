@@ -53,7 +53,7 @@ type result struct {
 func (r result) missed(o options) (errs []error) {
 	miss := func(is bool, format string, args ...any) {
 		if is {
-			errs = append(errs, fmt.Errorf(r.Name+": "+format, args...))
+			errs = append(errs, fmt.Errorf("%s: %s", r.Name, fmt.Sprintf(format, args...)))
 		}
 	}
 	miss(r.Peak > o.budget*11/10, "%d MB of memory, want %d and a tenth at most", r.Peak>>20, o.budget>>20)
