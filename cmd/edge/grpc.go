@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/spillgate/spillgate/edge/envoytext"
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limiterapi"
 	"github.com/spillgate/spillgate/edge/limiterpb"
 	"github.com/spillgate/spillgate/edge/rlqs"
@@ -47,16 +48,24 @@ const (
 // probes of who comes from there ask for it.
 const referenceHealth = "ratelimit"
 
-// sized refuses messages that are larger than those of their kind may be, unread: gRPC has one
-// bound for all.
-type sized struct{ encoding.CodecV2 }
+// sized refuses messages that are larger than those of their kind may be, unread, as gRPC has
+// one bound for all; and counts what is refused before any service sees it.
+type sized struct {
+	encoding.CodecV2
+	refusals *httpapi.Refusals
+}
 
 // Unmarshal implements encoding.CodecV2.
-func (s sized) Unmarshal(data mem.BufferSlice, v any) error {
+func (s sized) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if _, quotas := v.(*quotav3.RateLimitQuotaUsageReports); !quotas && data.Len() > grpcMaxBytes {
-		return fmt.Errorf("%d bytes are too many (%d at the most)", data.Len(), grpcMaxBytes)
+		err = fmt.Errorf("%d bytes are too many (%d at the most)", data.Len(), grpcMaxBytes)
+	} else {
+		err = s.CodecV2.Unmarshal(data, v)
 	}
-	return s.CodecV2.Unmarshal(data, v)
+	if err != nil {
+		s.refusals.Tell(listenerGRPC, httpapi.RefusedMessage)
+	}
+	return err
 }
 
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
@@ -64,7 +73,7 @@ func (s sized) Unmarshal(data mem.BufferSlice, v any) error {
 // under way finish, and what takes longer is cut off.
 func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls) error {
 	server := grpc.NewServer(append(calls.options(),
-		grpc.ForceServerCodecV2(sized{envoytext.Codec()}), // what Envoy's clients write is limited, UTF-8 or not
+		grpc.ForceServerCodecV2(sized{envoytext.Codec(), calls.refusals}), // what Envoy's clients write is limited, UTF-8 or not
 		grpc.MaxRecvMsgSize(rlqs.MaxMessage),
 		grpc.NumStreamWorkers(grpcWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -204,7 +204,8 @@ func TestSlowCallsAreBounded(t *testing.T) {
 // What is no UTF-8 is decided about, as Envoy writes it where its clients do; from programs
 // that speak our own protocol it is a mistake.
 func TestEnvoysBytesAreTakenIn(t *testing.T) {
-	conn := dialled(t, serving(t))
+	w := serveWatched(t, grpcPatience)
+	conn := dialled(t, w.addr)
 	const call = "\x0a\x05local\x12\x0b\x0a\x09\x0a\x04user\x12\x01\xff"
 	if err := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, call, new(string), grpc.ForceCodec(text{})); err != nil {
 		t.Errorf("ShouldRateLimit: %v", err)
@@ -214,5 +215,8 @@ func TestEnvoysBytesAreTakenIn(t *testing.T) {
 	}
 	if err := conn.Invoke(t.Context(), limiterpb.Limiter_Check_FullMethodName, "\x12\x09\x0a\x04user\x12\x01\xff", new(string), grpc.ForceCodec(text{})); status.Code(err) != codes.Internal {
 		t.Errorf("Limiter/Check: %v", err)
+	}
+	if n := w.refused(t, httpapi.RefusedMessage); n != 2 {
+		t.Errorf("%v messages are counted that no service was asked about, want 2", n)
 	}
 }
