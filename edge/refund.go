@@ -226,6 +226,15 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 			}
 		}
 	}
+	if m := r.block.memory; m != nil && c.cost > 0 && !c.rate.HasTurns(c.rule) {
+		// A bucket has what its slices have forgotten by now, until it has drained.
+		took, carry := m.exact.Lower(c.rate, c.cost, m.carry, now)
+		m.carry = carry
+		c.cost -= took
+		r.until = 0
+		r.forgive()
+		s.measure(r, now)
+	}
 	r.leaves(&unknown, cost-c.cost)
 }
 

@@ -91,6 +91,25 @@ func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 	}
 }
 
+// Lower takes a cost off what an edge has in a bucket at now, of charges that no slice
+// tells of any more, and says how much of it there was. The carry, in which they are with
+// those of others, is lowered with it.
+func (x *Exact) Lower(r *Rate, cost uint64, carry Carry, now int64) (took uint64, lowered Carry) {
+	if !r.Bucket() {
+		return 0, carry
+	}
+	b := &x.bucket
+	b.drain(r, now)
+	above := b.level.minus(product(r.Drain.Floor, b.per))
+	took = min(cost, above.overUp(b.per))
+	b.level = b.level.minus(product(took, b.per))
+	if floor := product(r.Drain.Floor, b.per); b.level.less(floor) {
+		b.level = floor
+	}
+	carry.Level = crdt.SatSub(carry.Level, satMul(took, micro))
+	return took, carry
+}
+
 // wait is how long after now the level is target, which is times Drain.Per, or
 // as low as it gets.
 func (b *bucket) wait(r *Rate, target wide, now int64) time.Duration {

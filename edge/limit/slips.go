@@ -221,9 +221,9 @@ func (c *compiler) countsInVain(path string, r *Rule) {
 	holds, known := settled(r.countWhen)
 	switch {
 	case known && holds:
-		c.warn(path, code, "leave it out, or what makes it so", "this holds of every response: it charges all of them")
+		c.warn(path, code, "say which it is to charge; without count_when requests are charged when they come", "this holds of every response that has a status: it charges all of them, when they are answered")
 	case known && !slices.ContainsFunc(c.warnings, func(w Problem) bool { return w.Path == path && w.Code == "W223" }): // why was told
-		c.warn(path, code, `such as response.status in [401, 403], or drop the rule`, "this holds of no response: it charges none of them, and the rule limits nobody")
+		c.warn(path, code, `such as response.status in [401, 403], or drop the rule`, "this holds of no response of HTTP: it charges none but what somebody reports with such a status, and the rule limits nobody else")
 	case !known && r.countWhen != nil && !r.asksResponse:
 		c.warn(path, "W222", "write it into match.when", "nothing of the response is asked: requests could be charged at once, and until they are nothing is in the way of the next")
 	}

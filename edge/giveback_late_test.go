@@ -1,0 +1,44 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// A report that was too large can be taken back from a bucket for as long as it counts,
+// which is long after its slice is forgotten, be it that others charged too.
+func TestLateGiveBack(t *testing.T) {
+	for name, rule := range map[string]limit.RuleSpec{
+		"token_bucket": perUser(tokens(10, limit.Flow{Units: 10, Per: 10 * time.Second})),
+		"meter":        perUser(limit.RateSpec{Name: "m", Algorithm: "leaky_bucket", Capacity: 10, Outflow: limit.Flow{Units: 1, Per: time.Second}}),
+	} {
+		for _, after := range []time.Duration{100 * time.Millisecond, 15 * time.Second, 30 * time.Second, time.Hour} {
+			n := newNode(t, Config{}, rule)
+			rate := n.Rules().Rules()[0].Rates[0]
+			check(n, start, "u")
+			answer(t, n, start, upOf(t, n.Flush(start)), deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 1}}})
+			req := requestOf(n, "u")
+			req.Cost = 1_000_000
+			n.Report(start, req)
+			for at := start; at.Before(start.Add(after)); at = at.Add(after / 20) {
+				n.Tick(at)
+			}
+			now := start.Add(after)
+			if d := check(n, now, "u"); d.Allowed {
+				t.Fatalf("%s: allowed %v after a report of a million", name, after)
+			}
+			req.Cost = 1_000_000
+			if n.GiveBack(now, req); !req.Recorded {
+				t.Errorf("%s: %v after it nothing is given back", name, after)
+			}
+			req.Release()
+			if d := check(n, now, "u"); !d.Allowed {
+				t.Errorf("%s: given back %v after it, and denied for %v", name, after, d.RetryAfter)
+			}
+		}
+	}
+}
