@@ -51,7 +51,7 @@ type index struct {
 	scan     []candidate // rules that stand under nothing more, by rank
 	attrs    []attrIndex
 	bySlot   map[int][]int // places in attrs by attribute; nil where attrs is short
-	paths    *pathNode
+	paths    *pathTree
 	names    map[string]*index // hosts
 	suffixes map[string]*index // ".example.com"
 	networks map[netip.Prefix]*index
@@ -101,7 +101,7 @@ func (ix *index) lowest(q *query, before int32) int32 {
 	before = ix.lowestByAttr(q, before)
 	if ix.paths != nil {
 		if left, ok := pathSegments(q.req.attrs[slotPath]); ok {
-			before = ix.paths.lowest(q, left, true, before)
+			before = ix.paths.lowest(q, left, before)
 		}
 	}
 	if ix.names != nil || ix.suffixes != nil {

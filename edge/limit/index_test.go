@@ -295,7 +295,10 @@ func (ix *index) size() int {
 	for _, inner := range ix.networks {
 		n += inner.size()
 	}
-	return n + ix.paths.size()
+	if ix.paths != nil {
+		n += ix.paths.root.size()
+	}
+	return n
 }
 
 func (p *pathNode) size() int {

@@ -195,6 +195,9 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 			ix.putAttr(b.sources[w.name], places, w, inner)
 		}
 	}
+	if ix.paths != nil {
+		ix.paths.settle()
+	}
 	ix.listSlots()
 	return ix
 }
@@ -232,9 +235,9 @@ func (b *indexing) rarest(rank int32, around []facet, popular map[want]int) (bes
 
 func (ix *index) putPath(p pattern, inner *index) {
 	if ix.paths == nil {
-		ix.paths = &pathNode{}
+		ix.paths = &pathTree{}
 	}
-	ix.paths.put(p, inner)
+	ix.paths.root.put(p, inner)
 }
 
 func (ix *index) putHost(name string, inner *index) {

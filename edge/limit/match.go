@@ -9,7 +9,7 @@ import (
 type match struct {
 	all      bool // it wants nothing
 	paths    []pattern
-	tree     *pathNode // of the paths, where they are many
+	tree     *pathTree // of the paths, where they are many
 	methods  choice
 	hosts    hosts
 	networks networks
@@ -86,7 +86,7 @@ func (m *match) pathsAlone() bool {
 func (m *match) matchesPath(path string) bool {
 	if m.tree != nil {
 		rest, ok := pathSegments(path)
-		return ok && m.tree.has(rest, true)
+		return ok && m.tree.has(rest)
 	}
 	for i := range m.paths {
 		if m.paths[i].matches(path) {

@@ -1,6 +1,17 @@
 package limit
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// pathTree finds the patterns that take a path: by a walk, or by rows where that
+// could lead to many places.
+type pathTree struct {
+	root pathNode
+	rows *pathRows
+}
 
 // pathNode is a place in a tree of path patterns, a level for each segment.
 type pathNode struct {
@@ -42,12 +53,63 @@ func (n *pathNode) put(p pattern, ix *index) {
 }
 
 // treeOf is the tree of a rule's own patterns.
-func treeOf(paths []pattern) *pathNode {
-	root, found := &pathNode{}, &index{}
+func treeOf(paths []pattern) *pathTree {
+	tree, found := &pathTree{}, &index{}
 	for _, p := range paths {
-		root.put(p, found)
+		tree.root.put(p, found)
 	}
-	return root
+	tree.settle()
+	return tree
+}
+
+// settle chooses how patterns are found, once all are there.
+func (t *pathTree) settle() { t.rows = rowsOf(&t.root) }
+
+// has says whether some pattern takes the path with these segments.
+func (t *pathTree) has(path string) bool {
+	if t.rows != nil {
+		return t.rows.has(path)
+	}
+	return t.root.has(path, true)
+}
+
+// lowest is the first rule that applies of all whose patterns take the path, or before
+// where none comes before that.
+func (t *pathTree) lowest(q *query, path string, before int32) int32 {
+	if t.rows != nil {
+		return t.rows.lowest(q, path, before)
+	}
+	return t.root.lowest(q, path, true, before)
+}
+
+// width is how many places a walk may come to, at the most.
+func (n *pathNode) width() int {
+	if n == nil {
+		return 0
+	}
+	most := 0
+	for _, next := range n.names {
+		most = max(most, next.width())
+	}
+	return 1 + n.star.width() + most
+}
+
+// list adds the patterns at this place and below it.
+func (n *pathNode) list(all []placed, to []string) []placed {
+	if n == nil {
+		return all
+	}
+	here := slices.Clone(to)
+	if n.end != nil {
+		all = append(all, placed{pattern{segments: here}, n.end})
+	}
+	if n.rest != nil {
+		all = append(all, placed{pattern{segments: here, rest: true}, n.rest})
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.names)) {
+		all = n.names[name].list(all, append(here, name))
+	}
+	return n.star.list(all, append(here, "*"))
 }
 
 // has says whether some pattern takes the path whose segments below this
@@ -66,8 +128,7 @@ func (n *pathNode) has(left string, more bool) bool {
 	return n.star != nil && seg != "" && n.star.has(left, more)
 }
 
-// lowest is the first rule that applies of all whose patterns take the path,
-// or before where none comes before that.
+// lowest is that of the patterns below this place.
 func (n *pathNode) lowest(q *query, left string, more bool, before int32) int32 {
 	before = n.rest.lowest(q, before)
 	if !more {
