@@ -11,7 +11,8 @@ import (
 
 // Refund gives back what a Check charged: cost of each charge, or what is left
 // of it if that is less; 0: all. It takes the amount off the charges, so that
-// giving back twice gives back once. What has left its window by now is gone
+// giving back twice gives back once; and of a copy of them no more is given back than is
+// still counted where they were, by whomever. What has left its window by now is gone
 // already, and the place of who leaves a queue stays empty where others wait behind
 // it: see limit.Charge. Rates that count requests (slots, min_gap) are given back only with
 // all: a part of its cost leaves a request one that was made. It goes through the charges
@@ -28,9 +29,18 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 			}
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			if r.settle(); r.counts(c, t) && s.mayReturn(r, c, t) {
-				r.leaves(c, back)
-				n.giveBack(s, r, c.Slice, back, c.At, t, ours)
+			b := s.whole(r)
+			if r.settle(); !r.counts(c, t) || !s.mayReturn(r, c, t) {
+				return
+			}
+			left := back
+			// A record that was forgotten knows of no charges there, and takes the receipt's word.
+			if known := b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)); known.Charges > 0 {
+				left = min(back, known.Net())
+			}
+			if left > 0 {
+				r.leaves(c, left)
+				n.giveBack(s, r, c.Slice, left, c.At, t, ours)
 			}
 		})
 		c.Cost -= back

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -61,6 +62,36 @@ func TestRefund(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A copy of a receipt gives back no more than is still charged: what is asked for later
+// is not paid by it.
+func TestRefundOfACopy(t *testing.T) {
+	log := limit.RateSpec{Limit: 10, Per: time.Hour, Algorithm: "sliding_log"}
+	for name, rate := range with(refundable, map[string]limit.RateSpec{"sliding_log": log, "concurrency": inFlight(10, time.Hour)}) {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, Config{}, perUser(rate))
+			_, receipt := take(t, n, start, "u", 4) // of slots: one
+			for range 5 {
+				n.Refund(start, slices.Clone(receipt), 0)
+			}
+			admitted := 0
+			for range 20 {
+				if checkCost(n, start, "u", 1).Allowed {
+					admitted++
+				}
+			}
+			if admitted != 10 {
+				t.Errorf("%d of 10 were admitted after a receipt that was given back five times", admitted)
+			}
+		})
+	}
+}
+
+func with[V any](a, b map[string]V) map[string]V {
+	a = maps.Clone(a)
+	maps.Copy(a, b)
+	return a
 }
 
 // A refund goes out beside its charge, and others' refunds are heard.
