@@ -145,8 +145,8 @@ func New(cfg Config) (*Node, error) {
 
 // SetRules puts a compiled set in force. Counts of rates whose meaning did not
 // change go on; a changed limit applies to what is already counted. The set
-// belongs to the node from then on. Without one, as of a document with mistakes,
-// those before stay in force.
+// belongs to the node from then on. Without one, as of a document with mistakes, or with
+// one that belongs to another node, those before stay in force, and the log says so.
 func (n *Node) SetRules(set *limit.Set) {
 	if set == nil {
 		n.cfg.Logger.Error("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
@@ -154,7 +154,10 @@ func (n *Node) SetRules(set *limit.Set) {
 	}
 	n.setting.Lock()
 	defer n.setting.Unlock()
-	set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) })
+	if !set.Seal(n, n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) }) {
+		n.cfg.Logger.Error("these rules are another node's, which would forget what it counted: those before stay in force; compile a set for each node")
+		return
+	}
 	rates, before := byGeneration(set), n.rules.Load()
 	if before != nil {
 		changed := formersOf(set, before, n.formers.Load())

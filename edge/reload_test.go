@@ -77,6 +77,29 @@ func TestRatesThatBecomeStrictAreToldOf(t *testing.T) {
 	}
 }
 
+// A set belongs to the node that has it: another, with a secret of its own, would have
+// that one forget what it counted.
+func TestASetIsOneNodes(t *testing.T) {
+	var log bytes.Buffer
+	set := compile(t, perUser(limit.RateSpec{Limit: 5, Per: time.Hour}))
+	rule := perUser(limit.RateSpec{Limit: 7, Per: time.Hour})
+	one, other := newNode(t, Config{}, rule), newNode(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, rule)
+	one.SetRules(set)
+	if got := through(one, start, "u", 20); got != 5 {
+		t.Fatalf("%d of 5 were admitted", got)
+	}
+	before := other.Rules()
+	if other.SetRules(set); other.Rules() != before || !strings.Contains(log.String(), "compile a set for each node") {
+		t.Errorf("another node took the set; its log: %s", &log)
+	}
+	if one.SetRules(set); one.Rules() != set { // it may be given to its own again
+		t.Error("the node does not take its own set")
+	}
+	if got := through(one, start, "u", 20); got != 0 {
+		t.Errorf("%d more were admitted: the node forgot what it counted", got)
+	}
+}
+
 // Of rules that are put in force at once those that stay are in force whole.
 func TestSetRulesAtOnce(t *testing.T) {
 	for range 1000 {

@@ -113,9 +113,8 @@ func (w *twins) setRules() {
 		}
 	}
 	w.sets++
-	set := compile(w.t, spec)
 	for i, n := range w.nodes {
-		n.SetRules(set) // with equal secrets both say the same of it
+		n.SetRules(compile(w.t, spec))
 		w.reqs[i] = n.Rules().Only().NewRequest()
 	}
 }

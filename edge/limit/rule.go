@@ -192,6 +192,7 @@ type Set struct {
 	rules      []*Rule
 	warnings   []Problems
 	epoch      uint32 // that it was sealed with
+	owner      any    // who sealed it
 
 	descriptorLimits *Namespace // nil: it was not asked for, or all namespaces have their own
 }
@@ -253,10 +254,14 @@ func (s *Set) Written() (n int) {
 }
 
 // Seal gives every rule its Sub, made by sub from the rule's identity (what
-// tells its counters from those of any other rule), and its Epoch. It is called
-// once, before the set is shared.
-func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
-	s.epoch = epoch
+// tells its counters from those of any other rule), and its Epoch, before the set is
+// shared. They are the owner's: it is false where another has sealed the set, which is
+// left as it is.
+func (s *Set) Seal(owner any, epoch uint32, sub func(identity []byte) [2]uint64) bool {
+	if s.owner != nil && s.owner != owner {
+		return false
+	}
+	s.owner, s.epoch = owner, epoch
 	for _, r := range s.rules {
 		r.Sub, r.Epoch = sub(r.identity), epoch*(maxMultipliers+1)
 		r.seal(epoch)
@@ -265,6 +270,7 @@ func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) {
 			v.seal(epoch)
 		}
 	}
+	return true
 }
 
 // seal marks the rule's rates, and thereby all that are made of them, as the set's.
