@@ -264,7 +264,7 @@ func (r *record) denies(c *counter, now int64) bool {
 		return true
 	}
 	d := r.block.denied
-	if c.cost > 1 && fades(c.rate) && !c.rate.Bucket() {
+	if c.need > 1 && fades(c.rate) {
 		return false // what is left grows until then, and is told
 	}
 	return c.rule.MaxDelay == 0 && d.cost == c.need && now < d.until && r.fits(c.rule, c.rate, now) && c.rate.Open == nil && !c.foreign

@@ -152,3 +152,36 @@ func TestShadowRuleCountsResponsesInAnOpenMargin(t *testing.T) {
 		}
 	}
 }
+
+// What is told of a limit is the same whether details were asked for before, or not: they
+// have a denial remembered that a trial else is not.
+func TestDetailsBeforeTellNothingElse(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 15))
+		rule := perUser(tokens(5+rng.Uint64N(40), limit.Flow{Units: 1 + rng.Uint64N(30), Per: 5 * time.Second}))
+		rule.Mode, rule.NearLimitPercent = "shadow", float64(1+rng.IntN(100))
+		if rng.IntN(2) == 0 {
+			rule.Margin.SoftPercent = 30
+		}
+		if rng.IntN(2) == 0 {
+			rule.Classes = limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 30}}
+		}
+		plain, detailed := newNode(t, Config{}, rule), newNode(t, Config{}, rule)
+		now := start
+		for i := range 500 {
+			now = now.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
+			cost, class := rng.Uint64N(4), []string{"low", "high"}[rng.IntN(2)]
+			ask := func(n *Node, details bool) limit.Decision {
+				req := requestOf(n, "u")
+				defer req.Release()
+				req.Set("class", class)
+				req.Cost, req.Details = cost, details
+				return n.Check(now, req)
+			}
+			want, got := ask(plain, false), ask(detailed, true)
+			if got.Remaining != want.Remaining || got.Near != want.Near || got.Zone != want.Zone {
+				t.Fatalf("seed %d, request %d: with details %+v, without %+v", seed, i, got, want)
+			}
+		}
+	}
+}
