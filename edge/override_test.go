@@ -45,6 +45,9 @@ func TestOverride(t *testing.T) {
 			if d := ask(12); !d.Allowed || d.Limit != 12 {
 				t.Fatalf("the eleventh by a limit of 12: %+v", d)
 			}
+			if d := ask(limit.MaxLog + 1000); name == "sliding_log" && d.Limit != limit.MaxLog {
+				t.Errorf("by more than a log remembers: a limit of %d, want %d told", d.Limit, limit.MaxLog)
+			}
 			if d := ask(0); d.Allowed {
 				t.Fatalf("after a larger limit of another request: %+v, want denied", d)
 			}

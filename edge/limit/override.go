@@ -14,7 +14,8 @@ type override struct {
 // Override has a rate of the given policy ("api-per-user.minute") decide this
 // request by another limit. What was counted so far is judged by it, and what
 // it admits is counted as ever. Margins, reserves and the refill of a bucket
-// change in proportion. Whoever may set it may get past any limit: surfaces
+// change in proportion. What is more than the algorithm can count (MaxLog of a log) is
+// cut to that, and the decision's Limit says so. Whoever may set it may get past any limit: surfaces
 // take it from trusted callers alone. A policy that no rule has changes nothing.
 func (req *Request) Override(policy string, limit uint64) {
 	req.overrides = append(req.overrides, override{policy, min(limit, maxLimit)})
