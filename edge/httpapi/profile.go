@@ -228,13 +228,15 @@ func waitOf(d *limit.Decision) time.Duration {
 }
 
 // xRateLimit is the three headers as the literature names them; the last one
-// only where there is something to wait for.
+// only where there is something to wait for. The reset is beside them as the first two
+// are taken for GitHub's: without it Octokit asks again at once, on and on.
 func xRateLimit(f *fields, a *answer) {
 	f.addUint(&xRateLimitLimit, a.told.Rate.Limit)
 	f.addUint(&xRateLimitLeft, a.told.Remaining)
 	if a.retry > 0 {
 		f.addUint(&xRateLimitRetry, a.retry)
 	}
+	f.addUint(&xRateLimitReset, a.epoch())
 }
 
 // github sends the reset as seconds since the epoch: a client that expects
@@ -243,8 +245,13 @@ func github(f *fields, a *answer) {
 	f.addUint(&xRateLimitLimit, a.told.Rate.Limit)
 	f.addUint(&xRateLimitLeft, a.told.Remaining)
 	f.addUint(&xRateLimitUsed, crdt.SatSub(a.told.Rate.Limit, a.told.Remaining))
+	f.addUint(&xRateLimitReset, a.epoch())
+}
+
+// epoch is when what is told is over, in seconds since 1970.
+func (a *answer) epoch() uint64 {
 	reset := a.now.Add(a.effective(&a.told)).Add(time.Second - 1) // rounded up: never early
-	f.addUint(&xRateLimitReset, uint64(max(0, reset.Unix())))
+	return uint64(max(0, reset.Unix()))
 }
 
 // ietf06 is draft 06 of the IETF's headers: three fields, the reset a delay.

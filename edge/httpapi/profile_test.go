@@ -33,8 +33,8 @@ func TestProfiles(t *testing.T) {
 	}{
 		{[]string{"draft-11"}, map[string]string{"Ratelimit": `"per-client.minute";r=0;t=45`, "Ratelimit-Policy": `"per-client.minute";q=1;w=60`},
 			map[string]string{"Ratelimit": `"per-client.minute";r=0;t=45`, "Ratelimit-Policy": `"per-client.minute";q=1;w=60`}},
-		{[]string{"x-ratelimit"}, map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0"},
-			map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Retry-After": "45"}},
+		{[]string{"x-ratelimit"}, map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1767225660"},
+			map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Retry-After": "45", "X-Ratelimit-Reset": "1767225660"}},
 		{[]string{"github"}, map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Used": "1", "X-Ratelimit-Reset": "1767225660"},
 			map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Used": "1", "X-Ratelimit-Reset": "1767225660"}},
 		{[]string{"ietf-06"}, map[string]string{"Ratelimit-Limit": "1", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "45"},

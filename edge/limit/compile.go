@@ -257,6 +257,7 @@ func (c *compiler) onLimit(path string, spec *RuleSpec, r *Rule) {
 	}
 	r.Show = enum(c, showNames, word{path + ".show_headers", spec.OnLimit.ShowHeaders}, word{"", "tightest"})
 	c.headersInVain(path, spec, r)
+	c.headersAtOdds(path, r)
 	c.deferral(path+".defer", spec, r)
 }
 
@@ -273,6 +274,27 @@ func (c *compiler) headersInVain(path string, spec *RuleSpec, r *Rule) {
 			c.warn(at, code, "name it once", "%q is among them already", h)
 		case h == "none" && slices.ContainsFunc(r.Headers, func(other string) bool { return other != h }):
 			c.warn(at, code, "none alone, or without it", "none makes no difference beside others: they are sent")
+		}
+	}
+}
+
+// headersAtOdds warns of two sets that write a field differently: that of the first is sent,
+// and who was to be told by the other takes it for its own. Envoy's reset is a delay, that
+// of the others a moment, by which Octokit waits, or asks on and on.
+func (c *compiler) headersAtOdds(path string, r *Rule) {
+	for i, h := range r.Headers {
+		odd := []string{"envoy"} // beside those that have a moment
+		switch h {
+		case "envoy":
+			odd = []string{"github", "x-ratelimit"}
+		case "github", "x-ratelimit":
+		default:
+			continue
+		}
+		if at := slices.IndexFunc(r.Headers[:i], func(before string) bool { return slices.Contains(odd, before) }); at >= 0 {
+			c.warn(indexed(path+".headers", i), "W247", "one of the two, in rules of their own if need be; Octokit heeds github and x-ratelimit, and asks on and on by envoy",
+				"%q writes X-RateLimit-Limit and -Reset in another way than %q, which is sent as it stands first", h, r.Headers[at])
+			return
 		}
 	}
 }
