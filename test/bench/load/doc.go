@@ -15,6 +15,7 @@
 // Each connection takes the next request that is due, so that what waits takes no memory;
 // what waited for longer than -timeout is given up unsent, as a client would.
 //
-// Who is denied is told apart from what failed: a limit that holds is no outage. So is what
-// an edge answers with 202, as it is to be done later: it was not admitted.
+// Who is denied is told apart from what failed: a limit that holds is no outage. It is told
+// by the status 429, or by what an edge says of it, as a rule may have a status of its own.
+// So is what an edge answers with 202, as it is to be done later: it was not admitted.
 package load

@@ -28,6 +28,7 @@ const (
 type Options struct {
 	Shape   string
 	Targets []*url.URL
+	wrong   []error // with further ones
 
 	Rate     float64 // requests a second, outside bursts and crowds
 	Duration time.Duration
@@ -70,7 +71,10 @@ func Parse(args []string, stderr io.Writer) (o Options, err error) {
 	flags := flag.NewFlagSet("bench -load", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // a mistake is told by its error: the list of flags would hide it
 	flags.StringVar(&o.Shape, "load", "", "the shape of the load: steady, burst (one at the end of every -every) or flash (one crowd in the middle)")
-	flags.Func("target", "the `URL` to ask: an edge's /v1/check (meant where the URL has no path) or /v1/auth, or any page; several, one after the other, where it stands several times", o.target)
+	flags.Func("target", "the `URL` to ask: an edge's /v1/check (meant where the URL has no path) or /v1/auth, or any page; several, one after the other, where it stands several times", func(text string) error {
+		o.target(text)
+		return nil // flag would tell the value, and a password in it
+	})
 	flags.Float64Var(&o.Rate, "rate", 100, "requests a second, outside bursts and crowds")
 	flags.DurationVar(&o.Duration, "duration", 30*time.Second, "how long the load lasts")
 	flags.Float64Var(&o.Times, "times", 10, "how many times -rate a burst or a crowd is")
@@ -107,18 +111,23 @@ func Parse(args []string, stderr io.Writer) (o Options, err error) {
 	return o, o.validate()
 }
 
-func (o *Options) target(text string) error {
+// target takes in a URL, or notes what is wrong with it; a password is not told.
+func (o *Options) target(text string) {
 	u, err := url.Parse(text)
-	switch {
-	case err != nil && strings.Contains(text, "://"):
-		return err
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return errors.New("want http://host:port or https://host:port, with a path or without")
-	case u.Path == "":
-		u.Path = checkPath
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		if u.Path == "" {
+			u.Path = checkPath
+		}
+		o.Targets = append(o.Targets, u)
+		return
 	}
-	o.Targets = append(o.Targets, u)
-	return nil
+	shown := text[strings.LastIndexByte(text, '@')+1:]
+	var wrong *url.Error
+	if errors.As(err, &wrong) && strings.Contains(text, "://") && shown == text {
+		o.wrong = append(o.wrong, fmt.Errorf("-target %q: %w", shown, wrong.Err))
+		return
+	}
+	o.wrong = append(o.wrong, fmt.Errorf("-target %q: want http://host:port or https://host:port, with a path or without", shown))
 }
 
 func into(to *[]pair, separator string) func(string) error {
@@ -134,7 +143,7 @@ func into(to *[]pair, separator string) func(string) error {
 
 // validate says every mistake.
 func (o *Options) validate() error {
-	var wrong []error
+	wrong := o.wrong
 	mistake := func(is bool, format string, args ...any) {
 		if is {
 			wrong = append(wrong, fmt.Errorf(format, args...))
@@ -142,7 +151,7 @@ func (o *Options) validate() error {
 	}
 	surges := o.Shape == "burst" || o.Shape == "flash"
 	mistake(o.Shape != "steady" && !surges, "-load %q: want steady, burst or flash", o.Shape)
-	mistake(len(o.Targets) == 0, "-target URL: what is to be asked? Such as http://127.0.0.1:8080/v1/check")
+	mistake(len(o.Targets)+len(o.wrong) == 0, "-target URL: what is to be asked? Such as http://127.0.0.1:8080/v1/check")
 	mistake(!(o.Rate > 0 && o.Rate <= maxRate), "-rate %v: want more than 0, and %d a second at most", o.Rate, maxRate)
 	mistake(o.Duration <= 0, "-duration %v: want more than 0s", o.Duration)
 	mistake(surges && !(o.Times >= 1 && o.Times*o.Rate <= maxRate), "-times %v: want 1 or more, and with -rate %v %d a second at most", o.Times, o.Rate, maxRate)

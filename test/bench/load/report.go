@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -38,14 +39,15 @@ type report struct {
 
 // row is what became of some of the requests.
 type row struct {
-	Of       string `json:"of,omitempty"`
-	Asked    uint64 `json:"asked"`
-	Answered uint64 `json:"answered"`
-	Admitted uint64 `json:"admitted"`
-	Deferred uint64 `json:"deferred"` // denied, to be done later (202)
-	Denied   uint64 `json:"denied"`
-	Failed   uint64 `json:"failed"`
-	Latency  times  `json:"latency"` // of those answered, from when they were due
+	Of       string  `json:"of,omitempty"`
+	Asked    uint64  `json:"asked"`
+	Answered uint64  `json:"answered"`
+	Admitted uint64  `json:"admitted"`
+	PerS     float64 `json:"admitted_per_s,omitempty"` // over all the time; of a part of it none
+	Deferred uint64  `json:"deferred"`                 // denied, to be done later (202)
+	Denied   uint64  `json:"denied"`
+	Failed   uint64  `json:"failed"`
+	Latency  times   `json:"latency"` // of those answered, from when they were due
 }
 
 type times struct {
@@ -92,6 +94,12 @@ func rowOf(of string, t *tally) row {
 	return r
 }
 
+// over is the row of requests that came in all of so many seconds.
+func (r row) over(seconds float64) row {
+	r.PerS = math.Round(10*float64(r.Admitted)/max(seconds, 1e-9)) / 10
+	return r
+}
+
 func newReport(o Options, f *findings, interrupted bool) *report {
 	r := &report{
 		Load: o.Shape, Rate: o.Rate, Tenants: o.Tenants, Connections: o.Connections,
@@ -100,12 +108,12 @@ func newReport(o Options, f *findings, interrupted bool) *report {
 		Errors: []kind{}, Top: []row{},
 	}
 	for _, u := range o.Targets {
-		r.Targets = append(r.Targets, u.String())
+		r.Targets = append(r.Targets, u.Redacted())
 	}
 	var all tally
 	all.merge(&f.quiet)
 	all.merge(&f.surge)
-	r.row = rowOf("", &all)
+	r.row = rowOf("", &all).over(r.Seconds)
 	for name, fault := range f.faults.of { // run is over: nobody adds to it
 		r.Errors = append(r.Errors, kind{name, fault.count, fault.detail})
 	}
@@ -122,13 +130,13 @@ func (r *report) ofTenants(tenants []tally, top int) {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tenants[b].asked(), tenants[a].asked()) })
 	for _, i := range order[:min(top, len(order))] {
-		r.Top = append(r.Top, rowOf(tenant(i), &tenants[i]))
+		r.Top = append(r.Top, rowOf(tenant(i), &tenants[i]).over(r.Seconds))
 	}
 	var rest tally
 	for _, i := range order[len(r.Top):] {
 		rest.merge(&tenants[i])
 	}
-	r.Rest = rowOf(fmt.Sprintf("%d others", len(order)-len(r.Top)), &rest)
+	r.Rest = rowOf(fmt.Sprintf("%d others", len(order)-len(r.Top)), &rest).over(r.Seconds)
 }
 
 func (r *report) json(w io.Writer) error {
@@ -169,10 +177,13 @@ func (r *report) text(w io.Writer) error {
 	if r.Rest.Asked > 0 {
 		table = append(table, r.Rest)
 	}
-	fmt.Fprint(t, "\tasked\tadmitted\tdeferred\tdenied\tfailed\tp50\tp90\tp99\tlongest\t\n")
+	fmt.Fprint(t, "\tasked\tadmitted\ta second\tdeferred\tdenied\tfailed\tp50\tp90\tp99\tlongest\t\n")
 	for _, row := range table {
-		l := row.Latency
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%v\t%v\t%v\t%v\t\n", row.Of, row.Asked, row.Admitted, row.Deferred, row.Denied, row.Failed, l.P50, l.P90, l.P99, l.Max)
+		l, pace := row.Latency, "-"
+		if row.PerS > 0 {
+			pace = fmt.Sprintf("%.1f", row.PerS)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%v\t%v\t%v\t%v\t\n", row.Of, row.Asked, row.Admitted, pace, row.Deferred, row.Denied, row.Failed, l.P50, l.P90, l.P99, l.Max)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\nrequests were sent this long after they were due: p50 %v, p99 %v, at most %v; where that is much, -connections are too few, or this machine is too slow to tell\n", r.Late.P50, r.Late.P99, r.Late.Max)
@@ -184,7 +195,7 @@ func (r *report) text(w io.Writer) error {
 func (o *Options) targets() string {
 	var names []string
 	for _, u := range o.Targets {
-		names = append(names, u.String())
+		names = append(names, u.Redacted())
 	}
 	return strings.Join(names, " ")
 }

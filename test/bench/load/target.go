@@ -59,7 +59,7 @@ func (c *client) reach(ctx context.Context) error {
 			o = dial(ctx, u)
 		}
 		if o.fault != "" {
-			return fmt.Errorf("-target %s: %s: %s", u, o.fault, o.detail)
+			return fmt.Errorf("-target %s: %s: %s", u.Redacted(), o.fault, o.detail)
 		}
 	}
 	return nil
@@ -136,11 +136,14 @@ func (c *client) request(ctx context.Context, u *url.URL, of int, peek bool) (r 
 }
 
 // judge tells what an answer means. Of /v1/check it is what it says; of a page it is its
-// status: 429, or that with which /v1/auth was told to deny, is a denial, and so is an edge's
-// 202, which says that it is done later; all else below 400 was admitted.
+// status: 429, or that with which /v1/auth was told to deny, is a denial, whatever else an
+// edge says is one, as a rule may have a status of its own, and so is an edge's 202, which
+// says that it is done later; all else below 400 was admitted.
 func judge(check bool, answer *http.Response, text []byte) outcome {
 	switch status := answer.StatusCode; {
 	case status == http.StatusTooManyRequests, answer.Header.Get("X-Ratelimit-Status") != "":
+		return outcome{denied: true}
+	case status >= http.StatusBadRequest && denies(answer, text):
 		return outcome{denied: true}
 	case status >= http.StatusBadRequest:
 		return outcome{fault: fmt.Sprintf("status %d", status), detail: said(text)}
@@ -161,6 +164,15 @@ func judge(check bool, answer *http.Response, text []byte) outcome {
 	default:
 		return outcome{denied: !*reply.Allowed}
 	}
+}
+
+// denies says that an answer is an edge's denial: for a quota (an edge may be set to call it
+// otherwise, and names its decision then as well), or by a rule that denies all it matches.
+func denies(answer *http.Response, text []byte) bool {
+	var problem struct{ Type, Detail, Instance string }
+	return answer.Header.Get("Content-Type") == "application/problem+json" && json.Unmarshal(text, &problem) == nil &&
+		(strings.HasSuffix(problem.Type, "#quota-exceeded") || strings.HasPrefix(problem.Instance, "/v1/decisions/") ||
+			problem.Type == "about:blank" && problem.Detail == "this request is not served")
 }
 
 // said is what an answer says, short: the detail of a problem, or its beginning.

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,6 +22,12 @@ func anEdge(t *testing.T, most uint64) string {
 	node, err := edge.Local(limit.RuleSpec{
 		Name: "user", Key: []string{"header.x-user-id"}, Match: limit.MatchSpec{Has: []string{"header.x-user-id"}},
 		Rates: []limit.RateSpec{{Limit: most, Per: 24 * time.Hour, Algorithm: "fixed_window"}},
+	}, limit.RuleSpec{
+		Name: "paid", Key: []string{"header.x-user-id"}, Match: limit.MatchSpec{Path: []string{"/paid"}}, Priority: 1,
+		Rates:   []limit.RateSpec{{Limit: most, Per: 24 * time.Hour, Algorithm: "fixed_window"}},
+		OnLimit: limit.OnLimitSpec{Status: 402, ShowHeaders: "none"},
+	}, limit.RuleSpec{
+		Name: "barred", Match: limit.MatchSpec{Path: []string{"/barred"}}, Priority: 1, Deny: true,
 	}, limit.RuleSpec{
 		Name: "checked", Key: []string{"user"}, Match: limit.MatchSpec{Has: []string{"user"}, Path: []string{"/api/**"}},
 		Rates: []limit.RateSpec{{Limit: most, Per: 24 * time.Hour, Algorithm: "fixed_window"}},
@@ -43,6 +50,7 @@ func anEdge(t *testing.T, most uint64) string {
 // loaded is the report of a load, as JSON tells it.
 func loaded(t *testing.T, args ...string) (r struct {
 	Asked, Admitted, Denied, Failed uint64
+	Seconds                         float64
 	Targets                         []string
 	Top                             []row `json:"top_tenants"`
 	Rest                            row   `json:"other_tenants"`
@@ -85,6 +93,7 @@ func TestARealEdge(t *testing.T) {
 	}{
 		{"check", "", []string{"-attribute", "path=/api/x", "-key", "user", "-namespace", "local"}},
 		{"auth", "/v1/auth", nil},
+		{"auth, by a status of its rule's own", "/v1/auth", []string{"-H", "X-Forwarded-Uri: /paid"}},
 		{"auth for nginx", "/v1/auth?deny_status=403", []string{"-method", "POST", "-H", "X-Forwarded-Uri: /api/x"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,10 +102,40 @@ func TestARealEdge(t *testing.T) {
 			if r.Asked < 239 || r.Asked > 241 || r.Admitted != most*tenants || r.Failed != 0 || r.Denied != r.Asked-r.Admitted {
 				t.Errorf("%d asked, %d admitted, %d denied, %d failed, want 240, %d, the rest, 0: %v", r.Asked, r.Admitted, r.Denied, r.Failed, most*tenants, r.Errors)
 			}
+			if pace := float64(most) / r.Seconds; len(r.Top) == 2 && (r.Top[0].PerS < pace-.1 || r.Top[0].PerS > pace+.1 || r.Rest.PerS == 0) {
+				t.Errorf("%v and %v admitted a second of %d in %v s", r.Top[0].PerS, r.Rest.PerS, most, r.Seconds)
+			}
 			if len(r.Top) != 2 || r.Top[0].Admitted != most || r.Top[1].Admitted != most || r.Rest.Admitted != most || r.Rest.Of != "1 others" || r.Latency.P50 <= 0 {
 				t.Errorf("tenants: %+v and %+v, each admitted %d", r.Top, r.Rest, most)
 			}
 		})
+	}
+}
+
+// A rule that denies all it matches denies; nothing failed.
+func TestADenyListDenies(t *testing.T) {
+	r := loaded(t, "-load", "steady", "-duration", "100ms", "-rate", "100", "-H", "X-Forwarded-Uri: /barred", "-target", anEdge(t, 10)+"/v1/auth")
+	if r.Denied != r.Asked || r.Asked == 0 {
+		t.Errorf("%d asked, %d denied, %d failed: %v", r.Asked, r.Denied, r.Failed, r.Errors)
+	}
+}
+
+// A password in a URL is not told, be the load made or refused.
+func TestPasswordsAreNotTold(t *testing.T) {
+	var told strings.Builder
+	with := strings.Replace(anEdge(t, 10), "http://", "http://me:secret@", 1)
+	for _, args := range []string{
+		"-target " + with + " -attribute path=/api/x", "-json -target " + with + " -attribute path=/api/x", "-target " + with + "/nothing/v1/check",
+		"-target ftp://me:secret@h", "-target http://me:secret@h:port", "-target http://me:secret%@h",
+	} {
+		o, err := Parse(strings.Fields("-load steady -duration 50ms "+args), &told)
+		if err == nil {
+			err = Run(t.Context(), o, &told, &told)
+		}
+		fmt.Fprintln(&told, err)
+	}
+	if strings.Contains(told.String(), "secret") {
+		t.Errorf("the password is told:\n%s", &told)
 	}
 }
 
@@ -172,8 +211,8 @@ func TestOutcomes(t *testing.T) {
 	} {
 		o := options(t, "-load", "steady")
 		o.Targets = nil
-		if err := o.target(srv.URL + path); err != nil {
-			t.Fatal(err)
+		if o.target(srv.URL + path); o.wrong != nil {
+			t.Fatal(o.wrong)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		if path == "/hang" {
