@@ -269,13 +269,18 @@ func TestFailureOfTheLimiterLetsCallsPass(t *testing.T) {
 	for name, c := range map[string]struct {
 		limiter   httpapi.Limiter
 		namespace string
-	}{"panic": {broken{n}, ""}, "no rules": {unready{n}, ""}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere"}} {
+		why       string
+	}{"panic": {broken{n}, "", "fault"}, "no rules": {unready{n}, "", "no-rules"}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere", "setup"}} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			conn := serve(t, c.limiter, c.namespace, grpclimit.Config{Config: httpapi.Config{Metrics: httpapi.NewMetrics(reg)}})
 			for range 2 {
-				if _, err := get(t, conn, "a"); err != nil {
+				header, err := get(t, conn, "a")
+				if err != nil {
 					t.Fatal(err)
+				}
+				if why := header.Get(httpapi.UndecidedField); len(why) != 1 || why[0] != c.why {
+					t.Errorf("told as undecided: %q, want %s", why, c.why)
 				}
 			}
 			const want = "# HELP spillgate_decisions_total Decisions by the rule that decided and by result: allow, soft (over the limit, inside its soft margin), elastic (inside an elastic margin that was open), deny, cut_off (denied as the edge hears of nobody else, by a rule with on_partition: closed), shadow_deny (a shadow rule would have denied), replay_deny (a request that was denied, and waits, found no room yet: no client's denial), none (no rule applies), error (the call could not be decided). Peeks are included.\n# TYPE spillgate_decisions_total counter\nspillgate_decisions_total{namespace=\"\",result=\"error\",rule=\"\"} 2\n"

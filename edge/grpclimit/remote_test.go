@@ -164,7 +164,10 @@ func TestRemoteFaults(t *testing.T) {
 		"denied for good": {answers{reply: client.Reply{Rule: "r"}}, "PermissionDenied 0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := get(t, serveRemote(t, c.answers, grpclimit.RemoteConfig{}), "x")
+			header, err := get(t, serveRemote(t, c.answers, grpclimit.RemoteConfig{}), "x")
+			if undecided := len(header.Get(httpapi.UndecidedField)) > 0; undecided != (err == nil) {
+				t.Errorf("told as undecided: %v, with %v", undecided, err)
+			}
 			if got := told(nil, err); !strings.HasPrefix(got, c.want+" ") {
 				t.Errorf("%s, want %s", got, c.want)
 			}

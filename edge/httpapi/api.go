@@ -228,6 +228,7 @@ func (a *API) failOnPanic(w http.ResponseWriter, r *http.Request) {
 func (a *API) passOnPanic(w http.ResponseWriter, r *http.Request) {
 	if p := recover(); p != nil {
 		a.panicked(r.URL.Path, p)
+		tellUndecided(w, undecidedFault)
 		w.WriteHeader(http.StatusOK)
 	}
 }

@@ -77,6 +77,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	if set == nil {
 		if options.failOpen {
 			a.metrics.undecided.Inc()
+			tellUndecided(w, undecidedRules)
 			w.WriteHeader(http.StatusOK)
 			return
 		}

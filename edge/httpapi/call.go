@@ -45,7 +45,7 @@ type Verdict struct {
 	Policy, Reason string
 
 	// Fields are the response's fields, their names in lower case: those of the
-	// rule's profiles, and retry-after where the call was denied.
+	// rule's profiles, and retry-after where the call was denied; or UndecidedField.
 	Fields map[string][]string
 }
 
@@ -57,15 +57,15 @@ func (a *API) Decide(ctx context.Context, call *Call) (v Verdict, visit *Visit) 
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(call.Path, p)
-			v, visit = pass(), nil
+			v, visit = passUndecided(undecidedFault), nil
 		}
 		if visit == nil && call.Parts && v.Allowed {
 			visit = &Visit{api: a, path: call.Path}
 		}
 	}()
-	set, ns := a.rulesFor(call.Namespace)
+	set, ns, why := a.rulesFor(call.Namespace)
 	if ns == nil {
-		return pass(), nil
+		return passUndecided(why), nil
 	}
 	req := ns.NewRequest()
 	defer func() {
@@ -165,20 +165,27 @@ func pass() Verdict {
 	return Verdict{Allowed: true, Decision: limit.Decision{Allowed: true}}
 }
 
+// passUndecided lets pass what nothing could be decided about.
+func passUndecided(why string) Verdict {
+	v := pass()
+	v.Fields = map[string][]string{strings.ToLower(UndecidedField): {why}}
+	return v
+}
+
 // rulesFor is the set in force and its rules for a namespace; ns is nil where
-// requests pass unlimited because there are none.
-func (a *API) rulesFor(namespace string) (set *limit.Set, ns *limit.Namespace) {
+// requests pass unlimited because there are none, and why says so.
+func (a *API) rulesFor(namespace string) (set *limit.Set, ns *limit.Namespace, why string) {
 	if set = a.limiter.Rules(); set == nil {
 		a.metrics.undecided.Inc()
-		return nil, nil
+		return nil, nil, undecidedRules
 	}
 	ns, bad := a.namespaceOf(set, namespace)
 	if bad != nil {
 		a.metrics.undecided.Inc()
 		a.log.Error("requests pass unlimited", "err", bad)
-		return set, nil
+		return set, nil, undecidedSetup
 	}
-	return set, ns
+	return set, ns, ""
 }
 
 // lower are the fields with their names in lower case; nil where there are none.

@@ -341,8 +341,8 @@ func TestNotReady(t *testing.T) {
 			t.Errorf("answer = %d %v %s, want 503 with Retry-After", r.status, r.header, r.text)
 		}
 	}
-	if r := send(t, "GET", url+"/v1/auth?fail=open", ``); r.status != 200 {
-		t.Errorf("fail=open = %d, want 200", r.status)
+	if r := send(t, "GET", url+"/v1/auth?fail=open", ``); r.status != 200 || r.header.Get("X-Spillgate-Undecided") != "no-rules" {
+		t.Errorf("fail=open = %d %v, want 200, and told as undecided", r.status, r.header)
 	}
 	b.limiter.SetRules(t, acme())
 	if r := send(t, "POST", url+"/v1/check", `{}`); r.status != 200 {
@@ -367,8 +367,8 @@ func TestPanic(t *testing.T) {
 	if r := send(t, "GET", url+"/v1/auth", ``); r.status != 500 {
 		t.Errorf("auth = %d, want 500", r.status)
 	}
-	if r := send(t, "GET", url+"/v1/auth?fail=open", ``); r.status != 200 {
-		t.Errorf("auth, fail=open = %d, want 200", r.status)
+	if r := send(t, "GET", url+"/v1/auth?fail=open", ``); r.status != 200 || r.header.Get("X-Spillgate-Undecided") != "fault" {
+		t.Errorf("auth, fail=open = %d %v, want 200, and told as undecided", r.status, r.header)
 	}
 	if got := b.metric(t, "spillgate_http_panics_total"); got != 3 {
 		t.Errorf("panics = %v, want 3", got)

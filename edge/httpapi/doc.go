@@ -25,5 +25,6 @@
 //
 // A call that cannot be decided (malformed, unknown namespace, no rules yet)
 // is answered with problem+json (RFC 9457) that names the field and how to
-// mend it, and counts against no limit.
+// mend it, and counts against no limit. Where such calls are to pass (/v1/auth?fail=open,
+// Middleware, Remote) the answer says why nothing was decided, in UndecidedField.
 package httpapi

@@ -9,7 +9,8 @@ import (
 // Middleware limits a handler of this process: requests that may pass go on
 // with the rate-limit headers set, others get the denial that /v1/auth gives.
 // Where there are no rules yet, or the namespace is unknown, requests pass: a
-// failure of the limiter never takes the service down. Namespace "" is the
+// failure of the limiter never takes the service down. Their answers have
+// UndecidedField, which the handler finds in w.Header(). Namespace "" is the
 // only one that the rules have, or Config.DefaultNamespace.
 //
 // A request that a queue admits waits here for its turn, unless its context
@@ -54,11 +55,13 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 	defer func() {
 		if p := recover(); p != nil {
 			a.panicked(r.URL.Path, p)
+			tellUndecided(w, undecidedFault)
 			visit, admission = nil, Admitted
 		}
 	}()
-	set, ns := a.rulesFor(namespace)
+	set, ns, why := a.rulesFor(namespace)
 	if ns == nil {
+		tellUndecided(w, why)
 		return nil, Admitted
 	}
 	req := ns.NewRequest()

@@ -78,7 +78,7 @@ const (
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"fault", "setup", "refused", "gone"}
+var outcomeNames = [outcomes]string{undecidedFault, undecidedSetup, "refused", "gone"}
 
 type remoteHeader struct{ canonical, lower, attribute string }
 
@@ -102,8 +102,8 @@ func NewRemote(limiter client.Limiter, cfg RemoteConfig) (*Remote, error) {
 }
 
 // Middleware limits a handler of this process. Denied requests get what the edge says: its
-// rule's status, headers, and problem+json. Where nothing is decided they pass, or, where the
-// limiter fails closed, get 503. Those that no edge can be told of never pass, as they would
+// rule's status, headers, and problem+json. Where nothing is decided they pass, and their
+// answers have UndecidedField, or, where the limiter fails closed, get 503. Those that no edge can be told of never pass, as they would
 // be counted by nobody: what is longer than an edge takes gets 414 or 431, and what is not
 // UTF-8 400 (here it would be counted as it is, and JSON and protocol buffers have no such
 // text).
@@ -198,6 +198,9 @@ func (m *Remote) ask(ctx context.Context, check client.Check) (client.Reply, err
 	}
 	if why == outcomeRefused {
 		return client.Reply{Undecided: true, Status: wrong.HTTPStatus()}, wrong
+	}
+	if reply.Allowed {
+		reply.Headers = map[string]string{UndecidedField: outcomeNames[why]}
 	}
 	return reply, nil
 }

@@ -359,13 +359,20 @@ func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
 	for name, c := range map[string]struct {
 		limiter   httpapi.Limiter
 		namespace string
-	}{"panic": {broken{n}, ""}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere"}} {
+		why       string
+	}{"panic": {broken{n}, "", "fault"}, "a namespace that is gone": {gone{n, new(atomic.Bool)}, "elsewhere", "setup"}} {
 		limited, err := httplimit.New(c.limiter, c.namespace, httpapi.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := get(limited(ok), "/", "192.0.2.1:1", nil); w.Code != http.StatusTeapot {
-			t.Errorf("%s: %d, want the handler's own answer", name, w.Code)
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if why := w.Header().Get(httpapi.UndecidedField); why != c.why {
+				t.Errorf("%s: the handler finds %q, want %q", name, why, c.why)
+			}
+			ok(w, r)
+		})
+		if w := get(limited(handler), "/", "192.0.2.1:1", nil); w.Code != http.StatusTeapot || w.Header().Get(httpapi.UndecidedField) != c.why {
+			t.Errorf("%s: %d %v, want the handler's own answer, told as undecided: %s", name, w.Code, w.Header(), c.why)
 		}
 	}
 }

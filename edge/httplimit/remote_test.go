@@ -195,7 +195,7 @@ func TestRemoteFaults(t *testing.T) {
 			if n := faults(t, registry); n != c.faults {
 				t.Errorf("%v faults counted, want %v", n, c.faults)
 			}
-			why := "fault"
+			why, passed := "fault", ""
 			if wrong := (*client.Mistake)(nil); errors.As(c.err, &wrong) {
 				if why = "refused"; wrong.Setup {
 					why = "setup"
@@ -203,6 +203,12 @@ func TestRemoteFaults(t *testing.T) {
 			}
 			if n := counted(t, registry, "spillgate_remote_undecided_total", why); n != c.faults {
 				t.Errorf("%v counted as %s, want %v", n, why, c.faults)
+			}
+			if c.status == http.StatusTeapot {
+				passed = why
+			}
+			if got := get(limited(ok), "/", "192.0.2.1:1", nil).Header().Get(httpapi.UndecidedField); got != passed {
+				t.Errorf("told as undecided: %q, want %q", got, passed)
 			}
 		})
 	}

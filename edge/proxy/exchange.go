@@ -125,6 +125,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	}
 	peer, trusted := p.api.PeerOf(pr.In)
 	tellOrigin(pr.In, out, peer, trusted)
+	if why := x.own[httpapi.UndecidedField]; why != nil {
+		out.Header[httpapi.UndecidedField] = why
+	}
 	trim(pr.In.Trailer)
 	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
 	pr.Out = x.listening(out)

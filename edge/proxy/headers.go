@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // The fields that say whose a request is, as net/http names them.
@@ -86,7 +88,8 @@ func element(addr netip.Addr, host, proto string) string {
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
 
 // dropClaims takes away what tells the upstream of a client, or that another request
-// was meant: X-Forwarded-*, X-Original-*, X-Real-IP, X-Rewrite-URL and Forwarded, and
+// was meant, or that nobody decided: X-Forwarded-*, X-Original-*, X-Real-IP, X-Rewrite-URL,
+// X-Spillgate-Undecided and Forwarded, and
 // what CGI and WSGI take for the same, as X_Forwarded_For.
 func dropClaims(h http.Header) {
 	for name := range h {
@@ -105,7 +108,7 @@ func claims(name string) bool {
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 	}
 	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-") ||
-		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == forwarded
+		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == httpapi.UndecidedField || name == forwarded
 }
 
 // mayUpgrade says whether a client may switch to a protocol. To HTTP or TLS it may not:

@@ -28,7 +28,7 @@ func TestForgedOriginIsDropped(t *testing.T) {
 	forged := []string{
 		"X-Forwarded-For", "203.0.113.9", "X-Forwarded-For", "203.0.113.10", "X-Forwarded-Host", "else.example", "X-Forwarded-Proto", "https", "Forwarded", "for=203.0.113.9",
 		"X-Forwarded-Port", "443", "X-Forwarded-Prefix", "/else", "X-Forwarded-Uri", "/else", "X-Real-Ip", "203.0.113.9",
-		"X-Original-Url", "/else", "X-Original-Method", "PUT", "X-Rewrite-Url", "/else", "X_forwarded_for", "203.0.113.9", "X-Forwarded_host", "else.example", "X_Real-IP", "203.0.113.9",
+		"X-Original-Url", "/else", "X-Original-Method", "PUT", "X-Rewrite-Url", "/else", "X-Spillgate-Undecided", "fault", "X_Spillgate_undecided", "fault", "X_forwarded_for", "203.0.113.9", "X-Forwarded_host", "else.example", "X_Real-IP", "203.0.113.9",
 		"Connection", "X-Forwarded-For, Forwarded, X-Forwarded-Proto", "X-Other", "stays", "X_other", "stays",
 	}
 	if answer := s.get("/", forged...); answer.status != 200 {
@@ -36,7 +36,7 @@ func TestForgedOriginIsDropped(t *testing.T) {
 	}
 	for name, values := range got {
 		read := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-		claim := strings.HasPrefix(read, "x-forwarded-") || strings.HasPrefix(read, "x-original-") || read == "x-real-ip" || read == "x-rewrite-url" || read == "forwarded"
+		claim := strings.HasPrefix(read, "x-forwarded-") || strings.HasPrefix(read, "x-original-") || read == "x-real-ip" || read == "x-rewrite-url" || read == "x-spillgate-undecided" || read == "forwarded"
 		if claim && !slices.Equal(values, []string{want[name]}) {
 			t.Errorf("the upstream was told %s: %q, want %q", name, values, want[name])
 		}

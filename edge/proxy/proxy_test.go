@@ -154,14 +154,22 @@ func (broken) CheckOrWait(time.Time, *limit.Request) (limit.Decision, func(conte
 	panic("a bug")
 }
 
-// A limiter that fails is no outage: requests pass, and are counted as undecided.
+// A limiter that fails is no outage: requests pass, are counted as undecided, and told so
+// to the upstream and in the answer.
 func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
 	s := &site{t: t}
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	var told []string
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		told = r.Header[httpapi.UndecidedField]
+		w.WriteHeader(http.StatusTeapot)
+	}))
 	defer upstream.Close()
 	s.before(upstream.URL, options{limiter: broken{s: s}}, hourly(0))
-	if got := s.get("/"); got.status != http.StatusTeapot || got.header["Ratelimit"] != nil || got.header["Proxy-Status"] != nil {
-		t.Errorf("with a broken limiter: %+v, want the upstream's answer, and no field of ours", got)
+	if got := s.get("/", httpapi.UndecidedField, "says-the-client"); got.status != http.StatusTeapot || got.header["Ratelimit"] != nil || got.header["Proxy-Status"] != nil || got.header.Get(httpapi.UndecidedField) != "fault" {
+		t.Errorf("with a broken limiter: %+v, want the upstream's answer, told as undecided, and no other field of ours", got)
+	}
+	if !slices.Equal(told, []string{"fault"}) {
+		t.Errorf("the upstream is told %q, want fault", told)
 	}
 	if n := s.metric("spillgate_decisions_total", "result", "error"); n != 1 {
 		t.Errorf("%v decisions failed, want 1", n)
