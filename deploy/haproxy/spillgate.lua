@@ -17,8 +17,8 @@ local ours = {
   ["connection"] = true, ["date"] = true,
 }
 
--- What clients are told of what was allowed.
-local told = { "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset" }
+-- What clients are told of what was allowed, or of why nobody decided.
+local told = { "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "x-spillgate-undecided" }
 
 -- list is the values of a header as HAProxy's Lua gives them, from 0 on, from 1 on.
 local function list(values)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ type passes struct {
 	body     bool // the edge's own body, not one that the proxy made
 	allowed  bool // the fields of what was allowed
 	failOpen bool // it goes on without an edge
+	tells    bool // the application why nobody decided
 }
 
 // whole is a proxy that passes on everything.
@@ -47,6 +50,39 @@ func forwards(t *testing.T, start proxied, can passes) {
 			s.t = t
 			test.run(t, s, can)
 		})
+	}
+	t.Run("what nobody decided is told, and not by the client", func(t *testing.T) { undecidedIsTold(t, start, can) })
+}
+
+// undecidedIsTold has a stand-in for an edge say that it cannot decide.
+func undecidedIsTold(t *testing.T, start proxied, can passes) {
+	const field = "X-Spillgate-Undecided"
+	var cannot atomic.Bool
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if cannot.Load() {
+			w.Header().Set(field, "fault")
+		}
+	}))
+	defer edge.Close()
+	told := make(chan []string, 1)
+	application := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header[field] }))
+	defer application.Close()
+	s := &site{t: t, proxy: start(t, address(edge.URL), address(application.URL))}
+	for _, undecided := range []bool{true, false} {
+		cannot.Store(undecided)
+		var client, upstream []string
+		if undecided && can.allowed {
+			client = []string{"fault"}
+		}
+		if undecided && can.tells {
+			upstream = []string{"fault"}
+		}
+		if a := s.get(ask{target: "/x", header: map[string]string{field: "says-the-client"}}); a.status != http.StatusOK || !slices.Equal(a.header[field], client) {
+			t.Fatalf("undecided: %v: the client got %v, want %s %q", undecided, a, field, client)
+		}
+		if got := <-told; !slices.Equal(got, upstream) {
+			t.Errorf("undecided: %v: the application was told %q, want %q", undecided, got, upstream)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func TestTraefik(t *testing.T) {
 		server := httptest.NewServer(traefik(t, file))
 		t.Cleanup(server.Close)
 		return address(server.URL)
-	}, passes{body: true})
+	}, passes{body: true, tells: true})
 }
 
 // traefik is a proxy with the settings of a file of ours. With trustForwardHeader false
@@ -39,6 +39,7 @@ func traefik(t *testing.T, file string) http.Handler {
 		return m[0][1]
 	}
 	ask, application := one(`address: (\S+)`), one(`- url: (\S+)`)
+	told := strings.Split(one(`authResponseHeaders: \[(.*)\]`), ", ")
 	one(`trustForwardHeader: (false)`)
 	one(`middlewares: \[(spillgate-clean, spillgate-ask)\]`)
 	one(`middlewares: \[(spillgate)\]`)
@@ -84,6 +85,12 @@ func traefik(t *testing.T, file string) http.Handler {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host
 			p.SetXForwarded()
+			for _, name := range told { // and what the client wrote there is gone
+				p.Out.Header.Del(name)
+				if v := answer.Header.Get(name); v != "" {
+					p.Out.Header.Set(name, v)
+				}
+			}
 		}}
 		pass.ServeHTTP(w, r)
 	})
