@@ -42,10 +42,10 @@ type placed struct {
 
 // rowsOf makes rows of patterns, unless a tree finds them as fast.
 func rowsOf(tree *pathNode) *pathRows {
-	all := tree.list(nil, nil)
-	if tree.width() <= widest(len(all)) {
+	if width := tree.width(); width <= widest(0) || width <= widest(tree.count()) {
 		return nil
 	}
+	all := tree.list(nil, nil)
 	slices.SortStableFunc(all, func(a, b placed) int { return int(a.found.min - b.found.min) })
 	depth := 0
 	for _, p := range all {

@@ -94,6 +94,22 @@ func (n *pathNode) width() int {
 	return 1 + n.star.width() + most
 }
 
+// count is how many patterns there are at this place and below it.
+func (n *pathNode) count() (total int) {
+	if n == nil {
+		return 0
+	}
+	for _, ix := range []*index{n.end, n.rest} {
+		if ix != nil {
+			total++
+		}
+	}
+	for _, next := range n.names {
+		total += next.count()
+	}
+	return total + n.star.count()
+}
+
 // list adds the patterns at this place and below it.
 func (n *pathNode) list(all []placed, to []string) []placed {
 	if n == nil {
