@@ -6,10 +6,11 @@ import "net/netip"
 // and by their place in the document where that is equal. A rule's rank is its
 // place in this order.
 type group struct {
-	rules  []*Rule
-	index  *index  // nil where the rules are so few that they are asked in turn
-	inTurn []*Rule // the most that stand under nothing more than others
-	byPath bool    // another reading of a path may find another rule, or counter; see readPaths
+	rules   []*Rule
+	index   *index  // nil where the rules are so few that they are asked in turn
+	inTurn  []*Rule // the most that stand under nothing more than others
+	onePath asking  // the most whose patterns one path may fit, where they are many
+	byPath  bool    // another reading of a path may find another rule, or counter; see readPaths
 }
 
 // first is the rule of the lowest rank that applies; nil where none does.

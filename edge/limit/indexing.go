@@ -51,6 +51,7 @@ type indexing struct {
 	pattern map[string]pattern
 	budget  int         // of wants yet to be looked at
 	inTurn  []candidate // the longest scan
+	onePath asking      // the most that one path may fit
 }
 
 func newGroup(rules []*Rule) group {
@@ -69,6 +70,7 @@ func newGroup(rules []*Rule) group {
 	// places. Beyond this budget the rest is asked one by one.
 	b.budget = 8*b.budget + 1024
 	g := group{rules: rules, index: b.build(all, nil)}
+	g.onePath = b.onePath
 	for _, c := range b.inTurn {
 		g.inTurn = append(g.inTurn, rules[c.rank])
 	}
@@ -197,6 +199,9 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 	}
 	if ix.paths != nil {
 		ix.paths.settle()
+		if most := ix.paths.root.taking(); most.rules >= scanMany && most.rules > b.onePath.rules {
+			b.onePath = most
+		}
 	}
 	ix.listSlots()
 	return ix

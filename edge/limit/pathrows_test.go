@@ -52,6 +52,25 @@ func TestStarsDoNotMultiply(t *testing.T) {
 	}
 }
 
+// Rules that one path may fit are warned of where they are many, as a request of it that
+// lacks their key is held against all of them.
+func TestOnePathOfManyRulesIsWarnedOf(t *testing.T) {
+	for n, want := range map[int]bool{255: false, 256: true} {
+		doc := starry(n)
+		for i := range 300 { // a name more each, and so of one path each
+			doc.Rules = append(doc.Rules, RuleSpec{Name: fmt.Sprint("one", i), Priority: n + i, Allow: true, Match: MatchSpec{Path: []string{fmt.Sprintf("/b/*/%d/**", i)}}})
+		}
+		set, problems := Compile(doc)
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		warned := slices.ContainsFunc(set.Warnings()[0], func(p Problem) bool { return p.Code == "W227" && p.Path == "rules[255].match.path" })
+		if warned != want {
+			t.Errorf("%d rules that /a/a/... fits: warned of is %v: %v", n, warned, set.Warnings())
+		}
+	}
+}
+
 // Rows find what a walk does, which is what patterns say.
 func TestRowsFindWhatAWalkDoes(t *testing.T) {
 	took := 0

@@ -94,6 +94,47 @@ func (n *pathNode) width() int {
 	return 1 + n.star.width() + most
 }
 
+// taking is how many rules one path may have to be asked, at the most, and the first of
+// them.
+func (n *pathNode) taking() (most asking) {
+	if n == nil {
+		return most
+	}
+	for _, next := range n.names {
+		if below := next.taking(); below.rules > most.rules || below.rules == most.rules && below.first < most.first {
+			most = below
+		}
+	}
+	if most = most.and(n.star.taking()); n.end.asking().rules > most.rules {
+		most = n.end.asking()
+	}
+	return most.and(n.rest.asking())
+}
+
+// asking is rules that are asked in turn, and the rank of the first.
+type asking struct {
+	rules int
+	first int32
+}
+
+func (a asking) and(o asking) asking {
+	switch {
+	case a.rules == 0:
+		return o
+	case o.rules == 0:
+		return a
+	}
+	return asking{a.rules + o.rules, min(a.first, o.first)}
+}
+
+// asking is what of an index is asked at the least.
+func (ix *index) asking() asking {
+	if ix == nil {
+		return asking{}
+	}
+	return asking{max(1, len(ix.scan)), ix.min}
+}
+
 // count is how many patterns there are at this place and below it.
 func (n *pathNode) count() (total int) {
 	if n == nil {

@@ -43,6 +43,11 @@ func (c *compiler) inTheWay(first int) {
 				"give them a path, a host, a method or attributes; of conditions == and in of text are looked up, and has: not numbers, lower, contains, startsWith, inCIDR, nor an or of different names",
 				"%d rules, %q the first, are asked one by one: each request that meets none of them takes the longer, the more there are", len(many), many[0].Name)
 		}
+		if many := c.ns.groups[i].onePath; many.rules > 0 {
+			head := c.ns.groups[i].rules[many.first]
+			c.warn(indexed("rules", head.Index-first)+".match.path", "W227", "names where they have stars; or fewer of them, with what tells requests apart in keys",
+				"%d rules, %q the first, have stars by which one path may fit them all: a request of it that meets none, as it lacks what is in their keys, is held against one after the other", many.rules, head.Name)
+		}
 		rules := rankedOf(c.ns.groups[i].rules)
 		covered := never.all(rules)
 		for from := 0; from < len(rules); {
