@@ -114,6 +114,7 @@ type links struct {
 	hears   []atomic.Uint64 // whom each hears, as it said last: see apart.go
 	hearsAt []atomic.Int64  // when it did
 	awake   []atomic.Bool   // each was heard after a silence, and lanes that rest are to go on
+	unread  atomic.Bool     // the store has yet to tell which are there
 	differs int64           // since when that is not whom this region hears, of some; 0: it is
 	back    []int64         // when each that was cut off has told what it counted meanwhile
 	ways    []int64         // how long frames take to each, one way, in ns; 0: not known

@@ -60,7 +60,7 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // knows of: that is a guess where others may have known the key for longer.
 func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
 	t, least, i := c.contest, a.least(c), 0
-	if a.spoken.read(j).recalled { // it has told nothing here
+	if a.unmet(j) { // it has told nothing here
 		return 1 / float64(len(t.regions)+1), true
 	}
 	for until := a.parted(j, now) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {

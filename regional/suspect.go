@@ -64,6 +64,9 @@ func (l *links) late(j int, interval time.Duration, now int64) bool {
 	return l.overdue(j, now) > int64(2*interval+suspicion)
 }
 
+// there says that a peer is known to be, or may be as nothing tells who is. l.mu is held.
+func (l *links) there(j int) bool { return l.ways[j] != 0 || l.unread.Load() }
+
 // unseen is how long after they are told the other regions can have seen counts.
 func (a *Aggregator) unseen(now int64) int64 {
 	return int64(a.between(now)*11/10) + int64(a.cfg.Interval/2)
@@ -91,7 +94,7 @@ func (l *links) heard(j int, deaf, hears bool, interval time.Duration, now int64
 // spoke notes that a peer was heard, which is deaf or not. One that was suspected has yet to
 // tell what it counted meanwhile, or to hear what was counted here. l.mu is held.
 func (l *links) spoke(j int, deaf bool, interval time.Duration, now int64) {
-	was := l.ways[j] != 0 && l.late(j, interval, now) // else it may be as far away as that
+	was := l.there(j) && l.late(j, interval, now) // else it may be as far away as that
 	// Who is heard after a cut says for a while yet that it is deaf.
 	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
 		l.back[j] = now + int64(2*interval) + l.ways[j]*26/10
@@ -116,7 +119,7 @@ func (l *links) answered(j int, interval time.Duration, now int64) {
 func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ways[j] == 0 && !l.deaf[j].Load() {
+	if !l.there(j) && !l.deaf[j].Load() {
 		return false // it was never heard: who is not there yet has no part
 	}
 	return l.late(j, interval, now) || now < l.back[j] && l.back[j]-now < int64(time.Minute)
@@ -125,7 +128,7 @@ func (l *links) suspects(j int, interval time.Duration, now int64) bool {
 // hearsNothing says that nothing was heard of a region that is there for longer than an
 // answer takes, or since this aggregator started.
 func (a *Aggregator) hearsNothing(j int, now int64) bool {
-	if a.spoken.read(j).recalled {
+	if a.unmet(j) {
 		return true
 	}
 	l := &a.links

@@ -14,7 +14,9 @@ import (
 // are others, how far away, and until when they told what they counted, it has from the
 // store: all aggregators of the region note that there, as if it were the counts of a key,
 // so that it joins, and expires, as those do. A region that is not in it counts for nobody
-// until it is heard of: it may not be there yet.
+// until it is heard of: it may not be there yet. While the store is away all that are
+// configured may be there, and limits are shared with those that were not heard by their
+// number.
 
 const (
 	// tiesWidth and tiesSlices are how long that is known: a day after somebody was
@@ -31,6 +33,13 @@ type ties struct {
 	read    bool       // once
 	noted   int64      // last
 	version uint64     // in the store
+}
+
+// known says that it was read.
+func (k *ties) known() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.read
 }
 
 // tiesItem names where it is kept: no edge makes this of a key of its own.
@@ -70,6 +79,13 @@ func (a *Aggregator) keepTies(ctx context.Context, now int64) error {
 	k.read, k.version = true, answer[0].Version
 	k.mu.Unlock()
 	return nil
+}
+
+// unmet says that a peer is there, as the store says, or may be, as that has yet to say
+// who is, which this aggregator has not heard.
+func (a *Aggregator) unmet(j int) bool {
+	v := a.spoken.read(j)
+	return v.recalled || v.last == 0 && a.links.unread.Load()
 }
 
 // tiesNow is who was heard by this aggregator, and until when each told what it counted.
@@ -125,5 +141,5 @@ func (a *Aggregator) awaits(now int64) bool {
 
 func (a *Aggregator) awaitsPeer(j int, now int64) bool {
 	v := a.spoken.read(j)
-	return v.last != 0 && (v.recalled || passed(v.last, now, int64(quietFor)) || a.links.deaf[j].Load()) && !a.links.suspects(j, a.cfg.Interval, now)
+	return (a.unmet(j) || v.last != 0 && (passed(v.last, now, int64(quietFor)) || a.links.deaf[j].Load())) && !a.links.suspects(j, a.cfg.Interval, now)
 }

@@ -67,3 +67,36 @@ func TestTiesOutliveAggregators(t *testing.T) {
 		t.Errorf("%+v, which was not heard for longer than a day: want nothing known of it", got)
 	}
 }
+
+// While its store is away an aggregator that starts takes all that are configured to be
+// there, until they speak: they may be cut off, and nothing tells. As soon as the store
+// answers who is not in it counts for nobody.
+func TestTiesThatCannotBeRead(t *testing.T) {
+	now := start
+	store := &broken{Store: newStore(&now)}
+	store.down = true
+	a, err := regional.New(regional.Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}, Now: func() time.Time { return now }}, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Awaits(now) || a.CutOff(now) != 0 {
+		t.Error("it awaits somebody before the store was asked")
+	}
+	_ = a.Sync(t.Context(), now)
+	if a.AskPeer(0, now); !a.Awaits(now) || a.CutOff(now) != 0 {
+		t.Error("it does not await who may be there, and has yet to answer")
+	}
+	a.AskPeer(1, now)
+	now = now.Add(time.Second)
+	if a.Awaits(now) || a.CutOff(now) != 3 {
+		t.Error("who does not answer is not taken to be cut off")
+	}
+	a.MeetPeer(0, 160*time.Millisecond, now)
+	if now = now.Add(time.Second); a.CutOff(now) != 2 {
+		t.Errorf("cut off are %b, as the first has spoken; want the second alone", a.CutOff(now))
+	}
+	store.down = false
+	if err := a.Sync(t.Context(), now); err != nil || a.Awaits(now) || a.CutOff(now) != 0 {
+		t.Errorf("cut off are %b, as the store knows of nobody (%v); want none", a.CutOff(now), err)
+	}
+}

@@ -44,6 +44,7 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 			err = terr
 		}
 	}
+	a.links.unread.Store(!a.ties.known())
 	for _, l := range a.lanes {
 		failed, werr := a.catchUp(ctx, l, t, away)
 		away = away.with(failed)

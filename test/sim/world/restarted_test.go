@@ -191,8 +191,8 @@ func TestPartsOfACutEndWithIt(t *testing.T) {
 	}
 }
 
-// Aggregators that start in a cut without their store do not know that there are others. When
-// it is back they go on with what it knows of that: a window later all together admit little
+// Aggregators that start in a cut without their store do not know who is there. When it is
+// back they go on with what it knows of that: a window later all together admit little
 // more than the limit, for as long as the cut lasts, and say by how much.
 func TestStoreComesBackInACut(t *testing.T) {
 	for name, regions := range map[string][]string{"the one that is cut off": {"r2"}, "all": {"r0", "r1", "r2"}} {
@@ -254,6 +254,44 @@ func TestPartsOutliveCounts(t *testing.T) {
 			if o.most > 60 {
 				t.Errorf("r0 starts %v after the cut, %d aggregators: %d above a limit of %d, want at most 60", late, aggregators, o.most, spec.Limit)
 			}
+		}
+	}
+}
+
+// Aggregators that start in a cut without their store take all regions to be there that are
+// configured, and share limits by their number, for as long as it is away.
+func TestStoreStaysAwayInACut(t *testing.T) {
+	t.Parallel()
+	for _, how := range []struct {
+		name       string
+		deaf, mute bool
+	}{{"cut off", true, true}, {"deaf", true, false}, {"mute", false, true}} {
+		for name, regions := range map[string][]string{"its own start": {"r2"}, "one of the others' start": {"r0"}, "all start": {"r0", "r1", "r2"}} {
+			t.Run(how.name+", "+name, func(t *testing.T) {
+				spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+				w := wideOf(t, 3, 2, func(c *Config) { c.Seed, c.Aggregators, c.Lanes = 3, 2, 2 }, spec)
+				w.Advance(start.Add(6 * time.Second))
+				o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+				asks := func(lasts time.Duration) map[string]int {
+					return o.asks(w, rnd, lasts, func(string) int { return 100 })
+				}
+				asks(14 * time.Second)
+				for _, other := range []string{"r0", "r1"} {
+					w.CutPath(other, "r2", how.deaf)
+					w.CutPath("r2", other, how.mute)
+				}
+				asks(4 * time.Second)
+				for _, r := range regions {
+					w.Store(r).Set(StoreDown)
+					w.restart(t, r, 0)
+					w.restart(t, r, 1)
+				}
+				asks(14 * time.Second)
+				got := asks(spec.Per)
+				if o.most > 60 || o.uncovered > 0 || got[""] < 900 {
+					t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows, at last %v; want at most 60, none, and most of it", o.most, spec.Limit, o.uncovered, o.windows, got)
+				}
+			})
 		}
 	}
 }
