@@ -365,7 +365,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	}
 	p := limit.Share{
 		Omega: min(1, float64(sh.told.Omega)), Edges: c.count(rate), Unseen: float64(sh.told.Unseen), Mine: float64(mine),
-		Less: keptOf(&sh.told, rate), Closed: c.closed(rate, now), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
+		Less: ofRate(sh.told.Kept, rate), Doubt: ofRate(sh.told.Doubt, rate), Closed: c.closed(rate, now), Demand: float64(sh.told.Demand), Own: sh.own, Delay: c.delay(), Report: c.report(),
 	}
 	if age > max(3*c.interval, 2*c.stale()) { // by now they have
 		p.Unseen = 0
@@ -385,10 +385,10 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	return p
 }
 
-// keptOf is what is kept for who is cut off, as it was told, and was reckoned of the limit:
-// of a queue, in which max_wait has less than that wait, so much less.
-func keptOf(told *deltasync.Share, rate *limit.Rate) float64 {
-	return float64(told.Kept) * min(1, float64(rate.Ceiling)/float64(max(1, rate.Limit)))
+// ofRate is a part of the limit as it was told, and was reckoned of the limit: of a queue, in
+// which max_wait has less than that wait, so much less.
+func ofRate(told uint64, rate *limit.Rate) float64 {
+	return float64(told) * min(1, float64(rate.Ceiling)/float64(max(1, rate.Limit)))
 }
 
 // weight is this edge's part of its region's, as was told last.

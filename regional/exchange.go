@@ -479,5 +479,5 @@ const (
 	hotHead  = 160
 	hotKey   = 62
 	hotCell  = 24
-	hotShare = 40
+	hotShare = 50
 )

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -71,6 +72,21 @@ func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bo
 		all += float64(t.regions[k].past[i]) + least
 	}
 	return (float64(t.regions[j].past[i]) + least) / all, t.past[i].at == 0
+}
+
+// doubt is the cost by which all regions may exceed a limit, as it is a guess what those have
+// that are cut off, and the store could not tell better: they may have all of it, while here
+// there is what that guess leaves.
+func (a *Aggregator) doubt(l *lane, c *counter) uint64 {
+	guessed, rest := false, 1.0
+	for i := range c.contest.regions {
+		r := &c.contest.regions[i]
+		guessed, rest = guessed || r.guessed, rest-r.frozen
+	}
+	if !guessed || !a.links.unread.Load() && a.listed(slices.Index(a.lanes, l)) {
+		return 0
+	}
+	return uint64(max(0, rest) * float64(c.shape.Limit))
 }
 
 // pastWeights is when regions were weighed by so much, and this one.

@@ -99,3 +99,30 @@ func TestWindowsBeginAsEdgesTell(t *testing.T) {
 		}
 	}
 }
+
+// Where it is a guess what a region has that is cut off, all may exceed a limit by what that
+// leaves here; not where it is known, nor of a key that is new to all.
+func TestDoubtOfAGuess(t *testing.T) {
+	a, err := New(Config{Region: "r0", Name: "a", Peers: []string{"r1", "r2"}, Lanes: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counter{shape: deltasync.Shape{Width: time.Second, Slices: 60, Limit: 300}, contest: &contest{regions: make([]regionDemand, 2)}}
+	r := &c.contest.regions[0]
+	for _, tt := range []struct {
+		frozen          float64
+		guessed, unread bool
+		want            uint64
+	}{{0, false, true, 0}, {0.5, false, true, 0}, {0.5, true, true, 150}, {0.5, true, false, 0}} {
+		a.links.unread.Store(tt.unread)
+		a.share.gained = 0
+		r.frozen, r.guessed = tt.frozen, tt.guessed
+		if got := a.doubt(a.lanes[0], c); got != tt.want {
+			t.Errorf("%+v: doubt %d", tt, got)
+		}
+	}
+	a.share.gained = 1 // and what is noted of its keys is not read
+	if r.guessed = true; a.doubt(a.lanes[0], c) != 150 {
+		t.Error("the store has yet to tell what is noted, and it is no guess")
+	}
+}

@@ -89,6 +89,7 @@ const (
 	totalsUnseen       protowire.Number = 17
 	totalsDemand       protowire.Number = 18
 	totalsKept         protowire.Number = 19
+	totalsDoubt        protowire.Number = 20
 	// Not yet used.
 	totalsSeen         protowire.Number = 4
 	totalsOthersSums   protowire.Number = 6

@@ -282,7 +282,7 @@ func (m pb) demands(deltas []Delta) {
 // shares writes the columns of shares.
 func (m pb) shares(totals []Totals) {
 	var floats [4][]float32
-	var unseen, kept []uint64
+	var unseen, kept, doubt []uint64
 	for _, t := range totals {
 		s := t.Share
 		if s == nil {
@@ -291,13 +291,14 @@ func (m pb) shares(totals []Totals) {
 		for i, v := range []float32{s.Omega, s.Sum, s.Demand, s.Window} {
 			floats[i] = append(floats[i], v)
 		}
-		unseen, kept = append(unseen, s.Unseen), append(kept, s.Kept)
+		unseen, kept, doubt = append(unseen, s.Unseen), append(kept, s.Kept), append(doubt, s.Doubt)
 	}
 	for i, name := range []protoreflect.Name{"omega", "demand_sum", "demand", "demand_window"} {
 		setColumn(m, name, floats[i], true)
 	}
 	setColumn(m, "unseen", unseen, true)
 	setColumn(m, "kept", kept, true)
+	setColumn(m, "doubt", doubt, true)
 }
 
 func specDown(t testing.TB, d *Down) *dynamicpb.Message {

@@ -170,6 +170,7 @@ var (
 		{totalsUnseen, "unseen", nil, func(s *Share) *uint64 { return &s.Unseen }},
 		{totalsDemand, "demand", func(s *Share) *float32 { return &s.Demand }, nil},
 		{totalsKept, "kept", nil, func(s *Share) *uint64 { return &s.Kept }},
+		{totalsDoubt, "doubt", nil, func(s *Share) *uint64 { return &s.Doubt }},
 	}
 	shareFields = append(slices.Clone(before), behind...)
 )
@@ -226,18 +227,18 @@ func (w *writer) costs(num protowire.Number, all []*Share, of func(*Share) *uint
 }
 
 // shareHead is what the columns of shares take beside their elements.
-const shareHead = columnHead * 6
+const shareHead = columnHead * 7
 
 // shareSize is what a share takes in them, or the zeros of a key without one.
 func shareSize(s *Share) int {
 	if s == nil {
 		s = &Share{}
 	}
-	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Kept)
+	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Kept) + protowire.SizeVarint(s.Doubt)
 }
 
 // shareColumns is shares as they stand on the wire.
-type shareColumns [6]column
+type shareColumns [7]column
 
 // take takes the message's field if it is one of them.
 func (c *shareColumns) take(m *message) {

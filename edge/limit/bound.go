@@ -80,7 +80,7 @@ func quantile(mean, more, piece float64) float64 {
 //     that nobody has heard of yet passes a whole one at most of them.
 //
 // To both comes what the oldest slice may be misjudged by, and what regions that are
-// cut off may admit: of shares the doubt about their parts, else, and where they are
+// cut off may admit: of shares the doubt about their parts, more where these are a guess, else, and where they are
 // open then, a limit each.
 func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	others := float64(o.Regions*o.Edges - 1)
@@ -157,7 +157,7 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 		w.cut = float64(lost) * w.ceiling
 	}
 	if s := o.Share; w.shares && r.OnPartition != PartitionOpen { // so may be the parts of edges that are cut off from their region
-		w.cut = max(w.cut, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
+		w.cut = max(w.cut, s.Doubt, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
 		if s.Alone {
 			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight)
 		}
@@ -180,7 +180,7 @@ func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
 	windows := func(d time.Duration) float64 { return d.Seconds() / max(r.Window.Seconds(), 1e-3) }
 	shares := o.Share != nil && r.OnPartition != PartitionOpen
 	if shares { // the more lack, the further are those who are left from what each has
-		cut = doubt * float64(r.Ceiling) * float64(min(o.Lost, o.Regions)) / float64(o.Regions)
+		cut = max(o.Share.Doubt, doubt*float64(r.Ceiling)*float64(min(o.Lost, o.Regions))/float64(o.Regions))
 	}
 	sum, blind := cut*windows(o.Parted), doubt*float64(r.Ceiling)*min(1, windows(noticed))
 	if o.Met == 0 {

@@ -75,6 +75,7 @@ func TestBound(t *testing.T) {
 		{"shares", full, 400, 9, with(share), 25, 27, 25},
 		{"shares, which cannot be above what is unheard", full, 290, 9, with(share), 21, 23, 25},
 		{"shares, a region cut off", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 45, 47, 45},
+		{"shares, a region cut off, and a guess what it has", full, 400, 9, shared(func(o *limit.Outlook) { o.Lost, o.Share.Doubt = 1, 260 }), 285, 287, 285},
 		{"shares, a region cut off that is open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 425, 427, 425},
 		// as of windows, and beside it a quarter of a second's for what passes before it is noticed
 		{"a bucket, a region cut off", bucket, 400, 9, with(parted(time.Second, 0)), 620, 621, 2400},
@@ -83,6 +84,7 @@ func TestBound(t *testing.T) {
 		{"a bucket, a second after that", bucket, 400, 7, with(parted(10*time.Second, time.Second)), 3717, 3718, 5400},
 		{"a bucket, a second after that, all used", bucket, 400, 9, with(parted(10*time.Second, time.Second)), 3820, 3821, 5400},
 		{"a bucket of shares, a region cut off for long", bucket, 400, 9, shared(parted(10*time.Second, 0)), 325, 327, 325},
+		{"a bucket of shares, and a guess what it has", bucket, 400, 9, shared(func(o *limit.Outlook) { parted(10*time.Second, 0)(o); o.Share.Doubt = 260 }), 2725, 2727, 2725},
 		{"a bucket of shares, a second after that, all used", bucket, 400, 9, shared(parted(10*time.Second, time.Second)), 325, 327, 325},
 		{"a bucket of shares, when that has drained", bucket, 400, 7, shared(parted(10*time.Second, 5*time.Second)), 25, 27, 25},
 		{"shares, kept for it what it has not spent", full, 240, 9, with(func(o *limit.Outlook) { share(o); o.Lost, o.Share.Less = 1, 100 }), 49, 51, 49}, // a quarter of that

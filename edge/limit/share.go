@@ -34,6 +34,7 @@ type Share struct {
 	Unseen float64 // U: cost of the region, told to this edge, that other regions cannot have seen
 	Mine   float64 // cost of this edge that nobody else can have seen
 	Less   float64 // of the limit, kept for regions that are cut off
+	Doubt  float64 // of the limit, by which their parts may come to more, as they are a guess
 	Closed float64 // part of the margin above the limit that is not to be used, as others were not heard of for a while, 0 to 1
 	Demand float64 // D: asked for in all regions, as they publish it, cost a second
 	Window float64 // Dw: asked for in all regions in the last window, cost a second

@@ -295,3 +295,43 @@ func TestStoreStaysAwayInACut(t *testing.T) {
 		}
 	}
 }
+
+// Where the store cannot tell what regions have in a cut, those who start guess, and say by
+// how much all together may exceed the limit for that.
+func TestGuessesInACutAreTold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rich   string   // where most was asked for
+		starts []string // anew, without their stores
+	}{
+		"what the one has that is cut off": {"r2", []string{"r0", "r1"}},
+		"what the others have":             {"r0", []string{"r2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(c *Config) { c.Seed, c.Aggregators, c.Lanes = 3, 2, 2 }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+			asks := func(lasts time.Duration, rich, poor int) {
+				o.asks(w, rnd, lasts, func(edge string) int {
+					if edge[:2] == c.rich {
+						return rich
+					}
+					return poor
+				})
+			}
+			asks(14*time.Second, 150, 5)
+			w.Cut("r2", true)
+			asks(4*time.Second, 150, 5)
+			for _, r := range c.starts {
+				w.Store(r).Set(StoreDown)
+				w.restart(t, r, 0)
+				w.restart(t, r, 1)
+			}
+			asks(24*time.Second, 60, 150)
+			if o.most > 700 || o.uncovered > 0 {
+				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 700, and none", o.most, spec.Limit, o.uncovered, o.windows)
+			}
+		})
+	}
+}
