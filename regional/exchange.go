@@ -116,7 +116,8 @@ type links struct {
 	awake   []atomic.Bool   // each was heard after a silence, and lanes that rest are to go on
 	unread  atomic.Bool     // the store has yet to tell which are there
 	differs int64           // since when that is not whom this region hears, of some; 0: it is
-	back    []int64         // when each that was cut off has told what it counted meanwhile
+	again   []int64         // when each was heard that was cut off
+	back    []int64         // when it has told what it counted meanwhile
 	ways    []int64         // how long frames take to each, one way, in ns; 0: not known
 
 	unanswered []atomic.Int64 // since when each has answered none of the frames sent to it; 0: it has
@@ -273,7 +274,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
-	a.links.answered(j, a.cfg.Interval, t)
+	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)
 	a.spoken.heard(j, t)
 	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))

@@ -86,7 +86,7 @@ func (a *Aggregator) Paid() (paid, due map[uint64]int) {
 // MeetPeer notes that another region answered after so long.
 func (a *Aggregator) MeetPeer(j int, took time.Duration, now time.Time) {
 	a.heardAfter(j, int64(took))
-	a.links.answered(j, a.cfg.Interval, now.UnixNano())
+	a.links.answered(j, now.UnixNano(), a.cfg.Interval, now.UnixNano())
 	a.spoken.heard(j, now.UnixNano())
 }
 

@@ -92,25 +92,35 @@ func (l *links) heard(j int, deaf, hears bool, interval time.Duration, now int64
 }
 
 // spoke notes that a peer was heard, which is deaf or not. One that was suspected has yet to
-// tell what it counted meanwhile, or to hear what was counted here. l.mu is held.
+// tell what it counted meanwhile, or to hear what was counted here; and that may be lost from
+// now on, as one that was deaf may be mute the next moment, or the other way round. So either
+// it answers what was sent since, or it is suspected for as long as it takes the peer to find
+// that it is deaf now, and to tell. l.mu is held.
 func (l *links) spoke(j int, deaf bool, interval time.Duration, now int64) {
 	was := l.there(j) && l.late(j, interval, now) // else it may be as far away as that
 	// Who is heard after a cut says for a while yet that it is deaf.
 	if spoke := !l.deaf[j].Load(); was && (spoke || !deaf && now >= l.back[j]) {
-		l.back[j] = now + int64(2*interval) + l.ways[j]*26/10
+		l.again[j], l.back[j] = now, now+int64(finds*interval+suspicion)+l.ways[j]*36/10
 		l.awake[j].Store(true)
 	}
 	l.waiting[j].Store(0)
 	l.deaf[j].Store(deaf)
 }
 
-// answered notes that a peer answered a frame: it is not deaf.
-func (l *links) answered(j int, interval time.Duration, now int64) {
+// finds is the intervals that it takes one to find that it hears nothing, and to tell: who has
+// nothing to tell sends a beat, to which he misses an answer, and one that says so.
+const finds = 2*beat + 2
+
+// answered notes that a peer answered a frame, sent at an instant: it is not deaf.
+func (l *links) answered(j int, sent int64, interval time.Duration, now int64) {
+	l.mu.Lock()
 	if l.waiting[j].Load() != 0 || l.deaf[j].Load() {
-		l.mu.Lock()
 		l.spoke(j, false, interval, now)
-		l.mu.Unlock()
 	}
+	if sent >= l.again[j] && now < l.back[j] {
+		l.back[j] = min(l.back[j], max(now, l.again[j]+int64(2*interval)+l.ways[j]*26/10))
+	}
+	l.mu.Unlock()
 	l.unanswered[j].Store(0)
 }
 

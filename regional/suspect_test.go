@@ -13,7 +13,7 @@ import (
 // may answer; and when it speaks again, until it has told what it counted meanwhile.
 func TestSuspects(t *testing.T) {
 	const interval, way = 100 * time.Millisecond, 80 * ms
-	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
+	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, again: make([]int64, 2), back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
 	suspected := func(at int64) bool { return l.suspects(0, interval, at) }
 	start := 1000 * ms
 	if suspected(start) {
@@ -32,8 +32,12 @@ func TestSuspects(t *testing.T) {
 	if !suspected(late + 60*ms) {
 		t.Error("it has spoken, and is believed to have told all at once")
 	}
-	if told := late + 50*ms + int64(2*interval) + way*26/10; suspected(told) {
-		t.Error("it has spoken and told all, and is suspected")
+	told := late + 50*ms + int64(2*interval) + way*26/10
+	if l.answered(0, late+49*ms, interval, late+60*ms); !suspected(told) {
+		t.Error("it has answered what was sent before it spoke, may hear nothing any more, and is not suspected")
+	}
+	if l.answered(0, late+50*ms, interval, late+60*ms); !suspected(told-ms) || suspected(told) {
+		t.Errorf("it has spoken, and answers: suspected until it has told all %v, and then %v; want only until then", suspected(told-ms), suspected(told))
 	}
 	l.ways[1] = 0
 	if l.sent(1, start); l.suspects(1, interval, start+int64(time.Hour)) {
@@ -57,7 +61,7 @@ func TestSuspects(t *testing.T) {
 // suspected until it can know what was counted here.
 func TestSuspectsTheDeaf(t *testing.T) {
 	const interval, way = 100 * time.Millisecond, 80 * ms
-	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
+	l := links{waiting: make([]atomic.Int64, 2), unanswered: make([]atomic.Int64, 2), deaf: make([]atomic.Bool, 2), ways: []int64{way, way}, again: make([]int64, 2), back: make([]int64, 2), awake: make([]atomic.Bool, 2)}
 	suspected := func(at int64) bool { return l.suspects(0, interval, at) }
 	start := 1000 * ms
 	late := start + way*26/10 + int64(2*interval+suspicion)
@@ -65,7 +69,7 @@ func TestSuspectsTheDeaf(t *testing.T) {
 		l.sent(0, at)
 		l.heard(0, false, false, interval, at)
 		l.sent(1, at)
-		l.answered(1, interval, at)
+		l.answered(1, at, interval, at)
 	}
 	if suspected(late + ms) {
 		t.Error("who is heard, and does not answer, is suspected")
@@ -87,24 +91,28 @@ func TestSuspectsTheDeaf(t *testing.T) {
 	if !suspected(healed + 3000*ms) {
 		t.Error("it says no more that it is deaf, answers nothing, and is not suspected")
 	}
-	for what, hears := range map[string]func(l *links){
-		"it answers":            func(l *links) { l.answered(0, interval, healed) },
-		"it says that it hears": func(l *links) { l.heard(0, false, true, interval, healed) },
+	for what, c := range map[string]struct {
+		hears func(l *links)
+		told  int64
+	}{
+		"it answers":            {func(l *links) { l.answered(0, healed, interval, healed) }, told},
+		"it says that it hears": {func(l *links) { l.heard(0, false, true, interval, healed) }, healed + int64(finds*interval+suspicion) + way*36/10},
 	} {
-		l := links{waiting: make([]atomic.Int64, 1), unanswered: make([]atomic.Int64, 1), deaf: make([]atomic.Bool, 1), ways: []int64{way}, back: make([]int64, 1), awake: make([]atomic.Bool, 1)}
+		told := c.told
+		l := links{waiting: make([]atomic.Int64, 1), unanswered: make([]atomic.Int64, 1), deaf: make([]atomic.Bool, 1), ways: []int64{way}, again: make([]int64, 1), back: make([]int64, 1), awake: make([]atomic.Bool, 1)}
 		l.sent(0, start)
 		l.heard(0, true, false, interval, start)
-		hears(&l)
+		c.hears(&l)
 		if !l.suspects(0, interval, told-ms) || l.suspects(0, interval, told) || !l.awake[0].Load() {
 			t.Errorf("%s: suspected until then %v, and from then on %v; want only until it knows what was counted, which is told at once", what, l.suspects(0, interval, told-ms), l.suspects(0, interval, told))
 		}
 	}
-	l.answered(0, interval, healed)
+	l.answered(0, healed, interval, healed)
 	// After a cut in both directions it is deaf for a moment yet: that changes nothing.
 	l.sent(0, told)
 	back := told + 3000*ms
 	l.heard(0, true, false, interval, back)
-	l.answered(0, interval, back+300*ms)
+	l.answered(0, back, interval, back+300*ms)
 	if told := back + int64(2*interval) + way*26/10; !suspected(told-ms) || suspected(told) {
 		t.Errorf("after a cut in both directions: suspected until then %v, and from then on %v; want only until it has told what it counted", suspected(told-ms), suspected(told))
 	}

@@ -184,3 +184,41 @@ func TestLongWaysAreNoCut(t *testing.T) {
 		}
 	}
 }
+
+// A region that was deaf may be mute the next moment, and the other way round: neither side
+// takes that for the end of the cut, and has other parts from then on.
+func TestDeafThenMute(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{true, false} {
+		t.Run(fmt.Sprintf("deaf first %v", deaf), func(t *testing.T) {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes = 3, 2 }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+			asks := func(lasts time.Duration, r0, others int) {
+				o.asks(w, rnd, lasts, func(edge string) int {
+					if edge[:2] == "r0" {
+						return r0
+					}
+					return others
+				})
+			}
+			cut := func(deaf, mute bool) {
+				for _, other := range []string{"r1", "r2"} {
+					w.CutPath(other, "r0", deaf)
+					w.CutPath("r0", other, mute)
+				}
+			}
+			asks(14*time.Second, 5, 90)
+			cut(deaf, !deaf)
+			asks(time.Second, 5, 90)
+			asks(4*time.Second, 150, 20)
+			cut(!deaf, deaf)
+			asks(4*time.Second, 150, 20)
+			asks(12*time.Second, 150, 150)
+			if o.most > 40 || o.uncovered > 0 {
+				t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want at most 40, and none", o.most, spec.Limit, o.uncovered, o.windows)
+			}
+		})
+	}
+}
