@@ -160,3 +160,31 @@ func TestSharesFollowDemandAfterACut(t *testing.T) {
 		})
 	}
 }
+
+// Who comes late to the other side of a cut, where all counts of the key are over, finds what
+// the cut left there, and little more: edges that are far from a limit spend a twentieth of it
+// together until they are told their shares.
+func TestLateComersInACut(t *testing.T) {
+	t.Parallel()
+	for _, late := range []time.Duration{8 * time.Second, 40 * time.Second} {
+		spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+		w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed = 33 }, spec)
+		w.Advance(start.Add(6 * time.Second))
+		o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+		asks := func(lasts time.Duration, r1, others int) {
+			o.asks(w, rnd, lasts, func(edge string) int {
+				if edge[:2] == "r1" {
+					return r1
+				}
+				return others
+			})
+		}
+		asks(14*time.Second, 150, 0)
+		w.Cut("r1", true)
+		asks(late, 150, 0)
+		asks(14*time.Second, 60, 150)
+		if o.most > 80 || o.uncovered > 0 {
+			t.Errorf("others come %v after the cut: %d above a limit of %d, and above what was told in %d of %d windows; want at most 80, and none", late, o.most, spec.Limit, o.uncovered, o.windows)
+		}
+	}
+}
