@@ -31,6 +31,8 @@ const (
 type ties struct {
 	mu      sync.Mutex // guards what follows; it is not held while the store is waited for
 	read    bool       // once
+	since   int64      // when it was read last
+	told    []int64    // by place in Config.Peers, until when each has told somebody what it counted; 0: never
 	noted   int64      // last
 	version uint64     // in the store
 }
@@ -40,6 +42,14 @@ func (k *ties) known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.read
+}
+
+// elsewhere is until when a peer has told others of this region what it counted, as they
+// noted; ok is false where the store has not said so lately.
+func (k *ties) elsewhere(j int, now int64) (told int64, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.told[j], k.read && !passed(k.since, now, int64(quietFor))
 }
 
 // tiesItem names where it is kept: no edge makes this of a key of its own.
@@ -62,10 +72,7 @@ func (a *Aggregator) keepTies(ctx context.Context, now int64) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StoreTimeout)
 	defer cancel()
 	ask := a.store.Load
-	if read {
-		if it.Vectors = a.tiesNow(); len(it.Vectors) == 0 {
-			return nil
-		}
+	if it.Vectors = a.tiesNow(); read && len(it.Vectors) > 0 {
 		ask = a.store.Merge
 	}
 	answer, err := ask(ctx, []Item{it})
@@ -76,7 +83,7 @@ func (a *Aggregator) keepTies(ctx context.Context, now int64) error {
 		a.recall(&answer[0].Vectors[i], now)
 	}
 	k.mu.Lock()
-	k.read, k.version = true, answer[0].Version
+	k.read, k.since, k.version = true, now, answer[0].Version
 	k.mu.Unlock()
 	return nil
 }
@@ -122,7 +129,11 @@ func (a *Aggregator) recall(v *Vector, now int64) {
 			a.links.ways[j] = way
 		}
 		a.links.mu.Unlock()
-		a.spoken.recall(j, min(now, int64(last.Slice)*int64(tiesWidth)+within))
+		told := min(now, int64(last.Slice)*int64(tiesWidth)+within)
+		a.spoken.recall(j, told)
+		a.ties.mu.Lock()
+		a.ties.told[j] = max(a.ties.told[j], told)
+		a.ties.mu.Unlock()
 		return
 	}
 }

@@ -108,8 +108,10 @@ type RegionState struct {
 	Region string `json:"region"`
 	// State is self; ok; catching_up, as it was silent and has yet to tell what it
 	// counted meanwhile; deaf: it is heard, and says that it hears nothing of this
-	// region; silent: slices close without it as incomplete; or never_heard, by no
-	// aggregator of the region for a day: nothing waits for it.
+	// region; silent: slices close without it as incomplete; never_heard, by no
+	// aggregator of the region for a day: nothing waits for it; or unknown, as this
+	// aggregator does not hear it, and the store does not say whether others do. One that
+	// owns no lane hears nobody, and knows what the store says alone.
 	State    string     `json:"state"`
 	Heard    *time.Time `json:"heard,omitempty"`      // last
 	Told     *time.Time `json:"told_until,omitempty"` // slices that ended well before are known of it
@@ -131,7 +133,15 @@ func (a *Aggregator) Regions(now time.Time) []RegionState {
 	for j, peer := range a.cfg.Peers {
 		v := a.spoken.read(j)
 		r := RegionState{Region: peer, State: "ok", Heard: at(v.last), Told: at(v.told())}
+		told, noted := a.ties.elsewhere(j, t)
+		idle := a.firstOwned() == 64 && passed(v.last, t, int64(quietFor))
+		if idle && told > v.last {
+			r.Heard, r.Told = at(told), at(told)
+		}
 		switch {
+		case idle && !noted, v.last == 0 && a.links.unread.Load():
+			r.State = "unknown"
+		case idle && told > 0 && !passed(told, t, int64(quietFor+2*tiesEvery)): // it was noted, and then read
 		case v.last == 0:
 			r.State = "never_heard"
 		case passed(v.last, t, int64(quietFor)):

@@ -266,3 +266,39 @@ func upOf(t *testing.T, payload []byte) *deltasync.Up {
 	}
 	return &up
 }
+
+// An aggregator that owns no lane hears of no region, and says of each what others noted in
+// the store; or that it does not know, where that is away.
+func TestIdleAggregatorsKnowRegions(t *testing.T) {
+	w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators = 3, 2 }, limit.RateSpec{Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"})
+	want := func(state string) {
+		t.Helper()
+		idle := 0
+		for _, v := range w.Servers("r0") {
+			if v.aggregator.Owns(0) {
+				continue
+			}
+			idle++
+			for range 20 {
+				w.Advance(w.Now().Add(100 * time.Millisecond))
+				if got := v.aggregator.Regions(w.Now()); got[1].State != state || state != "unknown" && (got[1].Heard == nil || got[1].Told == nil) {
+					t.Fatalf("%s of r0 says of r2 %+v, want %s", v.Name, got[1], state)
+				}
+			}
+		}
+		if idle != 1 {
+			t.Fatalf("%d aggregators of r0 own no lane, want one of two", idle)
+		}
+	}
+	storm(w, 60, 10*time.Second, 1)
+	want("ok")
+	w.Cut("r2", true)
+	storm(w, 60, 6*time.Second, 1)
+	want("silent")
+	w.Cut("r2", false)
+	storm(w, 60, 8*time.Second, 1)
+	want("ok")
+	w.Store("r0").Set(StoreDown)
+	storm(w, 60, 4*time.Second, 1)
+	want("unknown")
+}
