@@ -354,9 +354,10 @@ func (l *lane) strike(c *counter) {
 	c.contest = nil
 }
 
-// demand is what the region tells the others of what is asked for; nil: nothing.
-func (a *Aggregator) demand(c *counter, now int64) *deltasync.Demand {
-	if c.contest == nil || c.contest.heard == 0 {
+// demand is what the region tells the others of what is asked for; nil: nothing. Who has
+// given the lane away hears of that no more: what he knows fades, and who has it is silent.
+func (a *Aggregator) demand(key deltasync.Key, c *counter, now int64) *deltasync.Demand {
+	if c.contest == nil || c.contest.heard == 0 || !a.Owns(key.Lane(len(a.lanes))) {
 		return nil
 	}
 	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)

@@ -263,7 +263,7 @@ func (a *Aggregator) exportTo(l *lane, key deltasync.Key, c *counter, from crdt.
 	}
 	flags &= deltasync.FlagUrgent | deltasync.FlagRefresh
 	d := l.delta(key, c, from, flags, now)
-	if d.Demand = a.demand(c, now); !d.Tells() && d.Demand == nil {
+	if d.Demand = a.demand(key, c, now); !d.Tells() && d.Demand == nil {
 		return
 	}
 	a.put(l, key, c, d, to)

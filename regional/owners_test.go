@@ -115,3 +115,52 @@ func TestSharesArePushedByTheOwnerAlone(t *testing.T) {
 		t.Errorf("who still serves the lane (%t) pushes the share %+v, want none", r.Serves(0), got)
 	}
 }
+
+// What is asked for in a region its owner of the lane tells the others, alone: who has given
+// it away hears of that no more, and would tell how what he knew fades, while the owner has
+// nothing new to say.
+func TestDemandIsToldByTheOwnerAlone(t *testing.T) {
+	now := start
+	r := newRegion(t, "eu", newStore(&now), "us")
+	tells := func(lasts time.Duration) (told int) {
+		for end := now.Add(lasts); now.Before(end); now = now.Add(100 * time.Millisecond) {
+			r.now = now
+			for _, o := range r.Exports(now) {
+				var up deltasync.Up
+				if err := up.UnmarshalBinary(o.Payload); err != nil {
+					t.Fatal(err)
+				}
+				for _, sec := range up.Sections {
+					for _, d := range sec.Deltas {
+						if d.Demand != nil {
+							told++
+						}
+					}
+				}
+				down := deltasync.Down{Status: deltasync.StatusOK, Region: "us", Node: deltasync.NodeID("us", "", ""), Seq: up.Seq, EchoSentAt: up.SentAt, ReceivedAt: up.SentAt, SentAt: up.SentAt}
+				b, err := down.AppendBinary(nil)
+				if err == nil {
+					err = r.Receive(now, o, b)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return told
+	}
+	e, second := &edge{name: "e1"}, deltasync.Shape{Generation: 1, Width: 25 * time.Millisecond, Slices: 40, Limit: 100}
+	for n := range uint64(5) {
+		e.send(r, deltasync.Section{Shape: second, Deltas: []deltasync.Delta{{
+			Key: 9, Cells: []crdt.Cell{{Slice: crdt.Slice(now.UnixNano() / int64(second.Width)), Charges: n + 1}}, Demand: &deltasync.Demand{Fast: 90, Mid: 90, Slow: 90, Window: 90},
+		}}})
+		if tells(200*time.Millisecond) == 0 {
+			t.Fatal("the owner does not tell what is asked for")
+		}
+	}
+	tells(time.Second)
+	r.yield()
+	if told := tells(8 * time.Second); told != 0 {
+		t.Errorf("it has given the lane away, and tells %d times what is asked for", told)
+	}
+}

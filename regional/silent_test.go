@@ -99,7 +99,7 @@ func TestKeptForASilentEdge(t *testing.T) {
 			}
 		}
 		near("as it is silent", part)
-		if d := f.demand(f.c, f.now); !c.shape.Regional && len(c.peers) > 0 && (math.Abs(float64(d.Kept)-part) > part/20 || d.Mid > 150) {
+		if d := f.demand(1, f.c, f.now); !c.shape.Regional && len(c.peers) > 0 && (math.Abs(float64(d.Kept)-part) > part/20 || d.Mid > 150) {
 			t.Errorf("the other region is told %+v, want %v kept", *d, part)
 		}
 		f.c.join(FromEdge, crdt.Replica{Node: 1}, []crdt.Cell{{Slice: sliceAt(f.c.shape, f.now), Charges: 100, Refunds: 20}}, 0, f.now)
