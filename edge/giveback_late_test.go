@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,26 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
+
+// What a bucket starts with beyond its capacity is nothing that could be given back.
+func TestGiveBackOfWhatABucketStartsWith(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Name: "t", Algorithm: "token_bucket", Capacity: 10, Initial: 1010, Refill: limit.Flow{Units: 1, Per: time.Second}}))
+	for _, charged := range []uint64{0, 3} {
+		user := fmt.Sprint(charged)
+		if charged > 0 {
+			checkCost(n, start, user, charged)
+		}
+		req := requestOf(n, user)
+		req.Cost = charged + 2
+		if n.GiveBack(start, req); req.Recorded != (charged > 0) {
+			t.Errorf("%d charged: recorded %t", charged, req.Recorded)
+		}
+		req.Release()
+		if d := checkCost(n, start, user, 1010); !d.Allowed {
+			t.Errorf("%d charged, and more given back: of the 1010 that it starts with %d are left", charged, d.Remaining)
+		}
+	}
+}
 
 // A report that was too large can be taken back from a bucket for as long as it counts,
 // which is long after its slice is forgotten, be it that others charged too.

@@ -93,19 +93,20 @@ func (b *bucket) refund(r *Rate, cost uint64, made crdt.Slice, now int64) {
 
 // Lower takes a cost off what an edge has in a bucket at now, of charges that no slice
 // tells of any more, and says how much of it there was. The carry, in which they are with
-// those of others, is lowered with it.
+// those of others, is lowered with it. Below its floor a bucket has what it will start with.
 func (x *Exact) Lower(r *Rate, cost uint64, carry Carry, now int64) (took uint64, lowered Carry) {
 	if !r.Bucket() {
 		return 0, carry
 	}
 	b := &x.bucket
 	b.drain(r, now)
-	above := b.level.minus(product(r.Drain.Floor, b.per))
-	took = min(cost, above.overUp(b.per))
-	b.level = b.level.minus(product(took, b.per))
-	if floor := product(r.Drain.Floor, b.per); b.level.less(floor) {
-		b.level = floor
+	floor := product(r.Drain.Floor, b.per)
+	if !floor.less(b.level) {
+		return 0, carry
 	}
+	above, _ := b.level.minus(floor).over(b.per)
+	took = min(cost, above)
+	b.level = b.level.minus(product(took, b.per))
 	carry.Level = crdt.SatSub(carry.Level, satMul(took, micro))
 	return took, carry
 }
