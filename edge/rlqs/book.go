@@ -23,6 +23,7 @@ type book struct {
 
 	mu       sync.Mutex // guards what follows, and all that it refers to; the limiter is asked under it, which waits for no I/O
 	buckets  map[string]*bucket
+	meetings map[uint64]*meeting // by counter
 	subs     int
 	order    []*bucket // the same, for tick to go through; one that is gone leaves its place to the last
 	cursor   int       // of the tick under way: those before it are still to be looked at
@@ -51,6 +52,7 @@ type subscription struct {
 	demand demand
 	grants grants
 	asks   asks
+	meets  []uint64 // counters, of rules that were in force as it came
 
 	born    time.Time
 	kind    kind
@@ -97,7 +99,7 @@ type orphan struct {
 func newBook(limiter Limiter, cfg Config) *book {
 	return &book{
 		limiter: limiter, cfg: cfg, metrics: newMetrics(cfg.Registerer),
-		buckets: map[string]*bucket{}, orphans: map[orphanKey]orphan{},
+		buckets: map[string]*bucket{}, meetings: map[uint64]*meeting{}, orphans: map[orphanKey]orphan{},
 	}
 }
 
@@ -185,6 +187,7 @@ func (b *book) drop(sub *subscription) {
 	sub.stream.ids -= len(bk.name)
 	b.ids -= len(bk.name)
 	b.subs--
+	b.part(sub)
 	sub.gone, sub.grants = true, nil
 	b.metrics.subscriptions.Dec()
 	if len(bk.subs) == 0 {

@@ -59,7 +59,7 @@ func (b *book) stretch(now time.Time) (done bool) {
 		bk := b.order[b.cursor]
 		n += len(bk.subs)
 		for i := len(bk.subs) - 1; i >= 0; i-- { // from the end: abandon takes it out
-			if sub := bk.subs[i]; sub.idle(now) {
+			if sub := bk.subs[i]; sub.idle(now) || sub.atRest(now) && b.crowded(sub) {
 				b.abandon(now, sub)
 			}
 		}
@@ -230,9 +230,9 @@ func shares(room, total uint64, wants []uint64) []uint64 {
 
 // first is what a new subscription is granted: a part of what is left, as others come.
 func (b *book) first(now time.Time, ns *limit.Namespace, sub *subscription) uint64 {
-	others := uint64(len(sub.bucket.subs))
-	room := b.left(now, ns, sub.bucket, crdt.SatAdd(4*others*firstTokens, 1))
-	return max(1, min(room/(4*others), firstTokens))
+	each := b.meet(now, ns, sub)
+	room := b.left(now, ns, sub.bucket, 4*firstTokens)
+	return max(1, min(room/4, each, firstTokens))
 }
 
 // left is how many requests of a bucket there is room for, of so many that are wanted.
