@@ -30,6 +30,32 @@ func TestGiveBackOfWhatABucketStartsWith(t *testing.T) {
 	}
 }
 
+// So it can from a queue of this edge alone, which knows that nobody waits.
+func TestLateGiveBackOfALoneQueue(t *testing.T) {
+	for name, rule := range turnsOf(1) {
+		for i := range rule.Rates {
+			rule.Rates[i].Scope = "edge"
+		}
+		for _, after := range []time.Duration{time.Second, 5 * time.Minute} {
+			n := newNode(t, Config{}, rule)
+			req := requestOf(n, "u")
+			req.Cost = 1_000_000
+			n.Report(start, req)
+			for at := start; at.Before(start.Add(after)); at = at.Add(after / 20) {
+				n.Tick(at)
+			}
+			req.Cost = 1_000_000
+			if n.GiveBack(start.Add(after), req); !req.Recorded {
+				t.Errorf("%s: %v after it nothing is given back", name, after)
+			}
+			req.Release()
+			if d := check(n, start.Add(after), "u"); !d.Allowed || d.Delay > 0 {
+				t.Errorf("%s: given back %v after it: allowed %t, delay %v, retry %v", name, after, d.Allowed, d.Delay, d.RetryAfter)
+			}
+		}
+	}
+}
+
 // A report that was too large can be taken back from a bucket for as long as it counts,
 // which is long after its slice is forgotten, be it that others charged too.
 func TestLateGiveBack(t *testing.T) {

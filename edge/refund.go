@@ -110,7 +110,12 @@ func (s *shard) mayReturn(r *record, c *limit.Charge, now int64) bool {
 // which knows of all turns then.
 func (s *shard) waited(r *record, rate *limit.Rate, now int64) bool {
 	m := r.block.memory
-	if m == nil || m.carry.Level > 0 {
+	switch {
+	case m == nil:
+		return false
+	case rate.Scope == limit.ScopeEdge:
+		return m.exact.Waited(rate, now)
+	case m.carry.Level > 0:
 		return false
 	}
 	for _, cell := range s.sums(r.block) {
@@ -220,7 +225,8 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	s.retire(r, now)
 	// Nobody knows whose charge it was: where there are turns, somebody may wait behind it.
 	unknown := limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}
-	if !s.mayReturn(r, &unknown, now) && !s.waited(r, c.rate, now) {
+	free := s.waited(r, c.rate, now)
+	if !s.mayReturn(r, &unknown, now) && !free {
 		return
 	}
 	cost := c.cost
@@ -236,7 +242,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 			}
 		}
 	}
-	if m := r.block.memory; m != nil && c.cost > 0 && !c.rate.HasTurns(c.rule) {
+	if m := r.block.memory; m != nil && c.cost > 0 && (free || !c.rate.HasTurns(c.rule)) {
 		// A bucket has what its slices have forgotten by now, until it has drained.
 		took, carry := m.exact.Lower(c.rate, c.cost, m.carry, now)
 		m.carry = carry

@@ -15,17 +15,18 @@ const (
 	// what is decided in one call come to (100 descriptors of 100 entries). Each takes some
 	// hundred bytes, once it is read, and may be two on the wire.
 	mostWithin = 11_000
-	// mostOfReports is that of usage reports: 20,000 buckets, each with its id, of two entries,
-	// and its time.
-	mostOfReports = 100_000
-	reports       = protoreflect.FullName("envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports")
+	// leastOfReports is how many bytes those of usage reports have at the least, on average: a
+	// bucket has its id, the entries of that, of a byte and more each, and its time. How many
+	// buckets there are clients of data planes choose, and all are in one message.
+	leastOfReports = 3
+	reports        = protoreflect.FullName("envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports")
 )
 
 // bounded says why a message is not read: too many others stand in it.
 func bounded(text []byte, of protoreflect.MessageDescriptor) error {
 	most := mostWithin
 	if of.FullName() == reports {
-		most = mostOfReports
+		most = max(most, len(text)/leastOfReports)
 	}
 	if left := most; !within(text, of, &left, mostNested) {
 		return fmt.Errorf("has more than %d messages in it, as descriptors and entries are (split it)", most)

@@ -50,9 +50,9 @@ func TestWhatWouldGrowIsRefused(t *testing.T) {
 		}
 		call.Descriptors = append(call.Descriptors, d)
 	}
-	for range 20_000 {
+	for range 25_000 {
 		report.BucketQuotaUsages = append(report.BucketQuotaUsages, &quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{
-			BucketId: &quotav3.BucketId{Bucket: map[string]string{"user": "u", "name": "n"}}, TimeElapsed: durationpb.New(1e9),
+			BucketId: &quotav3.BucketId{Bucket: map[string]string{"user": "u", "name": "n", "a": "b", "c": "d"}}, TimeElapsed: durationpb.New(1e9),
 		})
 	}
 	for _, in := range []proto.Message{call, report} {
