@@ -30,6 +30,23 @@ func TestGiveBackOfWhatABucketStartsWith(t *testing.T) {
 	}
 }
 
+// What is given back is what still counts, and not what has drained before.
+func TestGiveBackOfWhatHasNotDrained(t *testing.T) {
+	n := newNode(t, Config{}, perUser(tokens(10, limit.Flow{Units: 10, Per: 10 * time.Second})))
+	checkCost(n, start, "u", 5)
+	now := start.Add(6 * time.Second)
+	checkCost(n, now, "u", 10)
+	req := requestOf(n, "u")
+	defer req.Release()
+	req.Cost = 5
+	if n.GiveBack(now, req); !req.Recorded {
+		t.Error("nothing is given back")
+	}
+	if d := checkCost(n, now, "u", 5); !d.Allowed {
+		t.Errorf("5 of 10 were given back, and %d are left", d.Remaining)
+	}
+}
+
 // So it can from a queue of this edge alone, which knows that nobody waits.
 func TestLateGiveBackOfALoneQueue(t *testing.T) {
 	for name, rule := range turnsOf(1) {

@@ -188,7 +188,8 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // callers that have no receipt, be it that another edge charged. It takes this edge's
 // own charges first, as two edges that took the same one at once would give back one
 // of both; then those of others; and of each the oldest that still count, so that what
-// stays counted does so for as long as it can. Where nothing applies but concurrency
+// stays counted does so for as long as it can, or, of a bucket, the latest. What its
+// slices have forgotten is given back here alone. Where nothing applies but concurrency
 // limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
 // left the window, it would be two.
@@ -229,9 +230,12 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	if !s.mayReturn(r, &unknown, now) && !free {
 		return
 	}
-	cost := c.cost
+	cost, cells := c.cost, slices.Clone(s.sums(r.block))
+	if c.rate.Bucket() { // what was poured in first may have drained
+		slices.Reverse(cells)
+	}
 	for _, by := range []charger{ours, theirs} {
-		for _, cell := range slices.Clone(s.sums(r.block)) {
+		for _, cell := range cells {
 			back := min(cell.Net(), c.cost)
 			if by == ours {
 				back = min(back, r.block.own.Get(cell.Slice).Net())

@@ -64,8 +64,8 @@ func TestRefund(t *testing.T) {
 	}
 }
 
-// A copy of a receipt gives back no more than is still charged: what is asked for later
-// is not paid by it.
+// A copy of a receipt gives back no more than is still charged in its slice: what is asked
+// for later, in another, is not paid by it.
 func TestRefundOfACopy(t *testing.T) {
 	log := limit.RateSpec{Limit: 10, Per: time.Hour, Algorithm: "sliding_log"}
 	for name, rate := range with(refundable, map[string]limit.RateSpec{"sliding_log": log, "concurrency": inFlight(10, time.Hour)}) {
