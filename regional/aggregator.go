@@ -67,6 +67,7 @@ type lane struct {
 	joined      crdt.Vector          // likewise
 	slots       []slot               // see slotsOf
 	given       []crdt.Cell          // see countedBy
+	served      int64                // since when it is served here; 0: it is not
 	learnt      int64                // when enough is known for shares; 0: nobody has asked
 	learned     bool                 // it was found to be, since
 	answered    int64                // when an edge was last answered; see since

@@ -26,6 +26,8 @@ type contest struct {
 	exports [exportsKept]export
 	past    [pastWeighed]pastWeights // of all regions, the latest first
 	heard   int64                    // when somebody last told what is asked for
+	born    int64                    // when somebody first did, here
+	taken   bool                     // that was soon after the lane was taken over: elsewhere it is known for longer
 	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
@@ -84,22 +86,6 @@ type asker struct {
 	fair   float64   // that each edge would have
 }
 
-// regionDemand is that of another region, and when it told it.
-type regionDemand struct {
-	deltasync.Demand
-	at   int64
-	past [pastWeighed]float32 // what it was weighed by when contest.past was
-
-	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
-	guessed bool    // which is not known: that of a key that is new
-	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
-}
-
-// weight is what it is weighed by.
-func (r *regionDemand) weight(pace float64) float64 {
-	return weighed(float64(r.Mid), float64(r.Slow), pace)
-}
-
 // export is what the other regions were told at some time.
 type export struct {
 	at     int64
@@ -127,7 +113,7 @@ const (
 // contested is the counter's contest, made when an edge first tells its demand.
 func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *contest {
 	if c.contest == nil {
-		c.contest = &contest{regions: make([]regionDemand, len(l.peers)), past: [pastWeighed]pastWeights{{at: now}}}
+		c.contest = &contest{regions: make([]regionDemand, len(l.peers)), past: [pastWeighed]pastWeights{{at: now}}, born: now, taken: l.served == 0 || now-l.served < int64(youngFor)}
 		for _, cell := range c.edges.Sums().From(sliceAt(c.shape, now-unseen), nil) { // the others may not know it yet
 			c.contest.spent.add(cell)
 		}
@@ -480,7 +466,9 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 	t := l.contested(key, c, a.unseen(now), now)
 	t.heard = now // it is kept for a while, whether edges here ask or not
 	before := t.regions[j].Demand
-	t.regions[j].Demand, t.regions[j].at = *d, now
+	if t.regions[j].Demand, t.regions[j].at = *d, now; t.regions[j].first == 0 {
+		t.regions[j].first = now
+	}
 	return before.Mid != d.Mid || before.Kept != d.Kept
 }
 

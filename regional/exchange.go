@@ -46,8 +46,10 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 	for lane, l := range a.lanes {
 		l.mu.Lock()
 		if !a.Serves(lane) {
-			l.learnt = 0 // who gets it back has to learn anew
+			l.learnt, l.served = 0, 0 // who gets it back has to learn anew
 			l.loseSight()
+		} else if l.served == 0 || l.served > t { // or a clock was set back
+			l.served = t
 		}
 		if !urgent {
 			a.republishAll(l, t)
@@ -204,7 +206,7 @@ func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
 	switch {
 	case silent < 0: // a clock was set back
 		return true
-	case lane == a.firstOwned() || p.unstored:
+	case lane == a.firstOwned() || p.unstored || len(a.lanes[lane].contests) > 0: // see tellDemands
 		return silent >= int64(beat*a.cfg.Interval)
 	default:
 		return silent >= int64(quietBeat*a.cfg.Interval) && len(a.lanes[lane].counters) > 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // While regions are cut off from each other each side keeps to the parts of a limit
@@ -21,10 +22,30 @@ const (
 	keepFrozen = time.Hour
 	// mostFrozen bounds the contests of a lane that are kept for that alone.
 	mostFrozen = republished
+	// youngFor is how long it may take whoever takes a lane over to be told what was asked for
+	// in all regions before.
+	youngFor = 3 * time.Second
 	// pastWeighed is how many times it is known what regions were weighed by: who is found
 	// to be silent fell silent after the first of them, even one that is far away.
 	pastWeighed = 9
 )
+
+// regionDemand is that of another region, and when it told it.
+type regionDemand struct {
+	deltasync.Demand
+	at    int64
+	first int64                // when it first did
+	past  [pastWeighed]float32 // what it was weighed by when contest.past was
+
+	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
+	guessed bool    // which is not known: that of a key that is new
+	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
+}
+
+// weight is what it is weighed by.
+func (r *regionDemand) weight(pace float64) float64 {
+	return weighed(float64(r.Mid), float64(r.Slow), pace)
+}
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
 // them back from those that speak again.
@@ -69,9 +90,18 @@ func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bo
 	}
 	all := float64(t.past[i].own) + least
 	for k := range t.regions {
-		all += float64(t.regions[k].past[i]) + least
+		all += t.before(k, i, paceOf(c.shape)) + least
 	}
-	return (float64(t.regions[j].past[i]) + least) / all, t.past[i].at == 0
+	return (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
+}
+
+// before is what a region was weighed by at a time; of one that had not told by then here,
+// where the lane was taken over, what it told then counts.
+func (t *contest) before(j, i int, pace float64) float64 {
+	if r := &t.regions[j]; t.taken && r.past[i] == 0 && r.first > t.past[i].at && r.first-t.born < int64(youngFor) {
+		return r.weight(pace)
+	}
+	return float64(t.regions[j].past[i])
 }
 
 // doubt is the cost by which all regions may exceed a limit, as it is a guess what those have

@@ -49,6 +49,36 @@ func TestRestartsInACut(t *testing.T) {
 	}
 }
 
+// TestRestartsBeforeACut: an aggregator that is started anew is told what is asked for in
+// other regions, though that holds still, and one may be cut off right then: it would take
+// all of the limit for its region, as the others keep their parts.
+func TestRestartsBeforeACut(t *testing.T) {
+	spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+	for _, leaves := range []bool{false, true} {
+		for _, at := range []int{12, 14, 16, 24, 26} {
+			for _, later := range []int{2, 3} {
+				w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = 14, 2, 8 }, spec)
+				most, uncovered, windows := w.boundsThrough(spec, at+later+11, map[int]func(w *World){
+					at: func(w *World) {
+						if !leaves {
+							w.restart(t, "r1", 0)
+							return
+						}
+						w.Leave(w.Servers("r1")[0])
+						if err := w.Return(w.Servers("r1")[0]); err != nil {
+							t.Fatal(err)
+						}
+					},
+					at + later: func(w *World) { w.Cut("r1", true) },
+				})
+				if most > 120 || uncovered*200 > windows {
+					t.Errorf("an aggregator leaves %t and comes back at %d s, a cut %d s later: %d above a limit of 1000, above what was told in %d of %d windows", leaves, at, later, most, uncovered, windows)
+				}
+			}
+		}
+	}
+}
+
 // restart starts an aggregator anew, at once.
 func (w *World) restart(t *testing.T, region string, nth int) {
 	t.Helper()
