@@ -230,11 +230,12 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	if !s.mayReturn(r, &unknown, now) && !free {
 		return
 	}
-	cost, cells := c.cost, slices.Clone(s.sums(r.block))
-	if c.rate.Bucket() { // what was poured in first may have drained
-		slices.Reverse(cells)
-	}
+	cost := c.cost
 	for _, by := range []charger{ours, theirs} {
+		cells := slices.Clone(s.sums(r.block))
+		if c.rate.Bucket() { // what was poured in first may have drained
+			slices.Reverse(cells)
+		}
 		for _, cell := range cells {
 			back := min(cell.Net(), c.cost)
 			if by == ours {
