@@ -34,7 +34,7 @@ const (
 type regionDemand struct {
 	deltasync.Demand
 	at    int64
-	first int64                // when it first did
+	first int64                // when it first told one
 	past  [pastWeighed]float32 // what it was weighed by when contest.past was
 
 	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
@@ -98,10 +98,11 @@ func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bo
 // before is what a region was weighed by at a time; of one that had not told by then here,
 // where the lane was taken over, what it told then counts.
 func (t *contest) before(j, i int, pace float64) float64 {
-	if r := &t.regions[j]; t.taken && r.past[i] == 0 && r.first > t.past[i].at && r.first-t.born < int64(youngFor) {
+	r := &t.regions[j]
+	if t.taken && r.past[i] == 0 && r.first > t.past[i].at && r.first-t.born < int64(youngFor) {
 		return r.weight(pace)
 	}
-	return float64(t.regions[j].past[i])
+	return float64(r.past[i])
 }
 
 // doubt is the cost by which all regions may exceed a limit, as it is a guess what those have
