@@ -11,11 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // An Envoy reports all its buckets in one message, and keeps those that it is not told to
 // abandon: with whatever names a crowd invents, that message stays one that is taken in.
 func TestAllInOneMessage(t *testing.T) {
+	alone.Mark(t)
 	for _, c := range []struct {
 		name            string
 		size            int // of a name

@@ -8,6 +8,7 @@ import (
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	"github.com/spillgate/spillgate/test/alone"
 	cluster "github.com/spillgate/spillgate/test/sim/world"
 )
 
@@ -15,6 +16,7 @@ import (
 // production protocol, want more than one limit: what all of them admit together in any
 // window of it, and on average.
 func TestSeveralEdges(t *testing.T) {
+	alone.Mark(t)
 	tenSeconds := limit.RateSpec{Limit: 1000, Per: 10 * time.Second}
 	with := func(consistency string) limit.RateSpec {
 		rate := tenSeconds

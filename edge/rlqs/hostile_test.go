@@ -18,6 +18,7 @@ import (
 	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // many is a message that subscribes to so many buckets.
@@ -110,6 +111,7 @@ func TestAnotherDomain(t *testing.T) {
 // TestBoundedBuckets: millions of buckets take the place of those at rest, or are refused;
 // the bound of all holds over streams.
 func TestBoundedBuckets(t *testing.T) {
+	alone.Mark(t)
 	w := newWorld(t, Config{MaxStreamBuckets: 100, MaxBuckets: 150, MaxStreams: 3}, perUser(fixed(1000, time.Hour)))
 	first, _ := w.book.open("a")
 	for i := range 1000 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // meetingWorld has users with a limit each under one of all, and a data plane that lets pass
@@ -24,6 +25,7 @@ func meetingWorld(t *testing.T, byTimer bool) (*world, func(user string) bool) {
 // TestNamesThatComeOnce: buckets that clients invent, a request each, hold hardly more of a
 // limit of all than they ask for, and so leave an honest user his.
 func TestNamesThatComeOnce(t *testing.T) {
+	alone.Mark(t)
 	for _, byTimer := range []bool{false, true} {
 		w, ask := meetingWorld(t, byTimer)
 		n, admitted := 0, 0
@@ -57,6 +59,7 @@ func TestNamesThatComeOnce(t *testing.T) {
 
 // TestManyUsersOfOneLimit: users who seldom ask, of a limit of all that is half used.
 func TestManyUsersOfOneLimit(t *testing.T) {
+	alone.Mark(t)
 	for _, users := range []int{10, 100, 1000} {
 		w, ask := meetingWorld(t, false)
 		rnd := rand.New(rand.NewPCG(1, 2))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // message is one of reports, in their order.
@@ -145,6 +146,7 @@ func TestACrowdTakesNobodysQuota(t *testing.T) {
 
 // What waits to be told those who are turned away is bounded, and ends no stream.
 func TestTurningAwayIsBounded(t *testing.T) {
+	alone.Mark(t)
 	w := newWorld(t, Config{MaxStreamBuckets: 100}, perUser(fixed(1, time.Hour)))
 	st, _ := w.book.open("a")
 	if err := w.book.report(w.now, st, many(100, "u")); err != nil {

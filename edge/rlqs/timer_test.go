@@ -9,11 +9,13 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // A limit holds behind data planes that report by their timer alone, as Envoys do, and let all
 // pass once an assignment has expired; and once they have reported twice it is used.
 func TestTimers(t *testing.T) {
+	alone.Mark(t)
 	for _, interval := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
 		for _, c := range []struct {
 			name string
