@@ -65,9 +65,18 @@ func undecidedIsTold(t *testing.T, start proxied, can passes) {
 	}))
 	defer edge.Close()
 	told := make(chan []string, 1)
-	application := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header[field] }))
+	application := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var of []string
+		for name, values := range r.Header {
+			if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), field) { // what CGI, WSGI and others read as it
+				of = append(of, values...)
+			}
+		}
+		told <- of
+	}))
 	defer application.Close()
 	s := &site{t: t, proxy: start(t, address(edge.URL), address(application.URL))}
+	forged := map[string]string{field: "says-the-client", "X_Spillgate_Undecided": "it says", "X-Spillgate_Undecided": "and says", "X_Spillgate-Undecided": "once more"}
 	for _, undecided := range []bool{true, false} {
 		cannot.Store(undecided)
 		var client, upstream []string
@@ -77,7 +86,7 @@ func undecidedIsTold(t *testing.T, start proxied, can passes) {
 		if undecided && can.tells {
 			upstream = []string{"fault"}
 		}
-		if a := s.get(ask{target: "/x", header: map[string]string{field: "says-the-client"}}); a.status != http.StatusOK || !slices.Equal(a.header[field], client) {
+		if a := s.get(ask{target: "/x", header: forged}); a.status != http.StatusOK || !slices.Equal(a.header[field], client) {
 			t.Fatalf("undecided: %v: the client got %v, want %s %q", undecided, a, field, client)
 		}
 		if got := <-told; !slices.Equal(got, upstream) {
