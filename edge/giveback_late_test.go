@@ -106,3 +106,39 @@ func TestLateGiveBack(t *testing.T) {
 		}
 	}
 }
+
+// What is given back without a receipt is of what still counts, though slices have more yet:
+// of the window before, or from before the instant that a log goes by.
+func TestGiveBackOfWhatCounts(t *testing.T) {
+	for name, rate := range map[string]limit.RateSpec{
+		"first hit": {Limit: 10, Per: 10 * time.Second, Algorithm: "fixed_window", Align: "first_hit"},
+		"log":       {Limit: 10, Per: 10 * time.Second, Algorithm: "sliding_log"},
+	} {
+		for _, rate.Scope = range []string{"edge", "global"} {
+			for _, second := range []time.Duration{10100 * time.Millisecond, 15 * time.Second, 19900 * time.Millisecond} {
+				n := newNode(t, Config{}, perUser(rate))
+				counts := n.Rules().Rules()[0].Rates[0]
+				checkCost(n, start, "u", 10)
+				now := start.Add(second)
+				if d := checkCost(n, now, "u", 5); !d.Allowed {
+					t.Fatalf("%s, after %v: %+v", name, second, d)
+				}
+				req := requestOf(n, "u")
+				req.Cost = 4
+				n.GiveBack(now, req)
+				if used := n.Believe(now, counts, keyOf(n, "u")).Total; used != 1 || !req.Recorded {
+					t.Errorf("%s, scope %s, after %v: 4 of 5 given back: recorded %t, %d used, want 1", name, rate.Scope, second, req.Recorded, used)
+				}
+				req.Cost = 100 // of which there is 1
+				n.GiveBack(now, req)
+				if used := n.Believe(now, counts, keyOf(n, "u")).Total; used != 0 || !req.Recorded {
+					t.Errorf("%s, scope %s, after %v: all given back: recorded %t, %d used, want 0", name, rate.Scope, second, req.Recorded, used)
+				}
+				if n.GiveBack(now, req); req.Recorded {
+					t.Errorf("%s, scope %s, after %v: what is gone is given back", name, rate.Scope, second)
+				}
+				req.Release()
+			}
+		}
+	}
+}

@@ -40,7 +40,7 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 			}
 			if left > 0 {
 				r.leaves(c, left)
-				n.giveBack(s, r, c.Slice, left, c.At, t, ours)
+				n.giveBack(s, r, c, left, t, ours)
 			}
 		})
 		c.Cost -= back
@@ -48,8 +48,8 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 }
 
 // Renew holds on to what a Check charged to concurrency limits: each charge is
-// given back and made anew, good for a lease from now. Other charges stay as
-// they are.
+// given back and made anew, good for a lease from now, whatever room there is: one whose
+// lease is over may be another's by now. Other charges stay as they are.
 func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 	t := n.clock.At(now)
 	for i := range charges {
@@ -58,10 +58,10 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 			continue
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			n.giveBack(s, r, c.Slice, c.Cost, c.At, t, ours)
+			n.giveBack(s, r, c, c.Cost, t, ours)
 			s.fold(r, c.Rule, c.Rate, t)
 			n.charge(s, r, c.Rate, c.Cost)
-			c.Slice = r.block.slice
+			c.Slice, c.At, c.Boot = r.block.slice, t, r.spentRights(c.Rate)
 		})
 	}
 }
@@ -141,9 +141,9 @@ const (
 	theirs charger = false
 )
 
-// giveBack books a refund beside its charge, made at an instant, or 0 where that is not
-// known.
-func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, at, now int64, by charger) {
+// giveBack books a refund beside its charge, of which the slice is known at least.
+func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now int64, by charger) {
+	slice := of.Slice
 	if slice < r.block.rate.Reach(now) {
 		return
 	}
@@ -151,13 +151,13 @@ func (n *Node) giveBack(s *shard, r *record, slice crdt.Slice, cost uint64, at, 
 	r.settle()
 	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	if b.memory != nil {
-		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, at, &b.own, now))
+		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, of.At, &b.own, now))
 	}
 	if h := b.held; h != nil {
 		h.used = crdt.SatSub(h.used, cost)
 	}
 	if b.share != nil && b.share.rights != nil && by == ours {
-		b.share.rights.spent.GiveBack(b.rate, cost, slice)
+		b.share.rights.spent.GiveBack(b.rate, cost, slice, of.Boot)
 	}
 	r.until = 0
 	r.forgive()
@@ -221,9 +221,10 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 		}
 		r = n.admit(s, c.key, c.rate, now, nil)
 	}
-	s.whole(r)
+	b := s.whole(r)
 	r.settle()
 	s.retire(r, now)
+	s.measure(r, now) // as of now, for Counting
 	// Nobody knows whose charge it was: where there are turns, somebody may wait behind it.
 	unknown := limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}
 	free := s.waited(r, c.rate, now)
@@ -232,22 +233,25 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	}
 	cost := c.cost
 	for _, by := range []charger{ours, theirs} {
-		cells := slices.Clone(s.sums(r.block))
+		cells := slices.Clone(s.sums(b))
 		if c.rate.Bucket() { // what was poured in first may have drained
 			slices.Reverse(cells)
 		}
 		for _, cell := range cells {
 			back := min(cell.Net(), c.cost)
 			if by == ours {
-				back = min(back, r.block.own.Get(cell.Slice).Net())
+				back = min(back, b.own.Get(cell.Slice).Net())
+			}
+			if b.memory != nil {
+				back = b.memory.exact.Counting(c.rate, cell.Slice, back, by == ours)
 			}
 			if back > 0 {
-				n.giveBack(s, r, cell.Slice, back, 0, now, by && charger(known))
+				n.giveBack(s, r, &limit.Charge{Slice: cell.Slice}, back, now, by && charger(known))
 				c.cost -= back
 			}
 		}
 	}
-	if m := r.block.memory; m != nil && c.cost > 0 && (free || !c.rate.HasTurns(c.rule)) {
+	if m := b.memory; m != nil && c.cost > 0 && (free || !c.rate.HasTurns(c.rule)) {
 		// A bucket has what its slices have forgotten by now, until it has drained.
 		took, carry := m.exact.Lower(c.rate, c.cost, m.carry, now)
 		m.carry = carry

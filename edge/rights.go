@@ -53,6 +53,7 @@ type rights struct {
 	returned uint64 // ever
 	until    time.Duration
 	spent    limit.Spent
+	last     time.Duration // when some were last spent
 	wall     int64         // at the last fold
 	short    uint64        // cost that was refused since the last claim
 	told     uint64        // that it wants, in the last claim
@@ -89,12 +90,23 @@ func (rt *rights) spend(rate *limit.Rate, cost uint64) {
 	boot := rt.escrow.boot()
 	at, held := limit.Instant{Boot: boot, Wall: rt.wall}, rt.held(boot)
 	rt.spent.Spend(rate, cost, held, at)
+	rt.last = boot
 	if rate.Ceiling < rt.ceiling {
 		if boot >= rt.unbound {
 			rt.bound = 0
 		}
 		rt.bound, rt.unbound = max(rt.bound, rt.over(rate.Ceiling, rt.spent.Used(rate, held, at))), boot+rate.Window+rate.Width
 	}
+}
+
+// spentRights settles what a strict rate was just charged, and says when that was; 0 of
+// other rates.
+func (r *record) spentRights(rate *limit.Rate) time.Duration {
+	if !escrows(rate) || r.block.share == nil || r.block.share.rights == nil {
+		return 0
+	}
+	r.settle()
+	return r.block.share.rights.last
 }
 
 // part is this edge's part of what is reserved of a limit, rounded up.

@@ -12,12 +12,13 @@ import (
 type Charge struct {
 	Rule     *Rule
 	Rate     *Rate
-	Counter  uint64     // the name that the node counts under
-	Slice    crdt.Slice // that the charge stands in
-	At       int64      // when it was made, in ns since 1970; 0: not known
-	Turn     int64      // when its request may go on, by this counter: At, or later where it was told to wait
-	Withheld uint64     // of the limit from its request, for higher classes
-	Cost     uint64     // what is left to give back
+	Counter  uint64        // the name that the node counts under
+	Slice    crdt.Slice    // that the charge stands in
+	At       int64         // when it was made, in ns since 1970; 0: not known
+	Boot     time.Duration // of a strict rate: when its rights were spent, see Instant
+	Turn     int64         // when its request may go on, by this counter: At, or later where it was told to wait
+	Withheld uint64        // of the limit from its request, for higher classes
+	Cost     uint64        // what is left to give back
 }
 
 // HasTurns says that requests which the rule's rate admits may be told to wait: for

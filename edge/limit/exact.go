@@ -68,6 +68,21 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 	return !x.window.open || at >= x.window.anchor
 }
 
+// Counting is how much of what stands in a slice still counts, at the instant of the last
+// Measure: of this edge's own charges, or of others'. A slice outlives what is known better
+// by the instant, and of a window that begins with a hit the one before stands there yet.
+func (x *Exact) Counting(r *Rate, slice crdt.Slice, net uint64, own bool) uint64 {
+	switch {
+	case r.Algorithm == FirstHit && !x.window.counts(r, slice):
+		return 0
+	case r.Algorithm == FirstHit && own:
+		return min(net, x.window.count)
+	case r.Algorithm == SlidingLog && own:
+		return min(net, x.log.within(r.StartOf(slice), r.EndOf(slice)))
+	}
+	return net
+}
+
 // Follow has what lies ahead of a clock that was set back count as of now. All
 // else that takes now does so too; it is for counters that nobody asks meanwhile,
 // who would wait from when they do. Whoever calls it may be late: within a second

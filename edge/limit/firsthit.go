@@ -137,13 +137,18 @@ func (w *hitWindow) level(r *Rate, others []crdt.Cell, now int64) Level {
 	if !w.open {
 		return Level{}
 	}
-	total, first, beyond := w.count, max(r.sliceFrom(w.past), r.SliceAt(w.anchor)), r.beyond(r.SliceAt(now))
-	for i := len(others) - 1; i >= 0 && others[i].Slice >= first; i-- {
+	total, beyond := w.count, r.beyond(r.SliceAt(now))
+	for i := len(others) - 1; i >= 0 && w.counts(r, others[i].Slice); i-- {
 		if others[i].Slice < beyond {
 			total = crdt.SatAdd(total, others[i].Net())
 		}
 	}
 	return Level{Whole: total}
+}
+
+// counts says that what stands in a slice may be of the window that goes on.
+func (w *hitWindow) counts(r *Rate, slice crdt.Slice) bool {
+	return w.open && slice >= max(r.sliceFrom(w.past), r.SliceAt(w.anchor))
 }
 
 func (w *hitWindow) charge(r *Rate, cost uint64, at int64) {

@@ -113,6 +113,16 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left
 	return cost
 }
 
+// within is what was charged from one instant to another, and still counts.
+func (l *log) within(from, to int64) (cost uint64) {
+	for i := l.n - 1; i >= 0 && l.stamp(i).at >= from; i-- {
+		if s := l.stamp(i); s.at < to {
+			cost = crdt.SatAdd(cost, s.cost)
+		}
+	}
+	return cost
+}
+
 // takeBack takes back what was charged from one instant to another, the newest first.
 func (l *log) takeBack(cost uint64, from, to int64) (left uint64) {
 	for i := l.n - 1; i >= 0 && cost > 0 && l.stamp(i).at >= from; i-- {

@@ -142,13 +142,27 @@ func (s *Spent) Spend(r *Rate, cost, held uint64, now Instant) {
 	s.cells = append(s.cells, spending{slice, cost})
 }
 
-// GiveBack frees rights that were spent in a slice of the rate, as that was refunded.
-// Of a window it takes them from what was spent first, so that nothing is free sooner
-// than it would be; of a bucket, of which nobody knows what drained since, nothing.
-func (s *Spent) GiveBack(r *Rate, cost uint64, slice crdt.Slice) {
+// GiveBack frees rights that were spent in a slice of the rate at an instant of Boot, as
+// that was refunded; at 0 nobody knows when, and what was spent first is taken for it. Of
+// what has left the window nothing is free for it, as that is already; of a bucket, of which
+// nobody knows what drained since, nothing.
+func (s *Spent) GiveBack(r *Rate, cost uint64, slice crdt.Slice, at time.Duration) {
+	if r.Bucket() {
+		return
+	}
+	if at > 0 && !r.Labelled() { // that spend itself, and else what is free sooner
+		_, width := r.spendSlices()
+		for i := len(s.cells) - 1; i >= 0 && cost > 0; i-- {
+			if c := &s.cells[i]; c.slice <= crdt.Slice(at/width) {
+				took := min(cost, c.cost)
+				c.cost, cost = c.cost-took, cost-took
+			}
+		}
+		return
+	}
 	for i := range s.cells {
 		c := &s.cells[i]
-		if cost == 0 || r.Bucket() {
+		if cost == 0 {
 			return
 		}
 		if r.Labelled() && c.slice != slice {

@@ -173,7 +173,7 @@ func TestSpentGiveBack(t *testing.T) {
 	var s limit.Spent
 	s.Spend(rate, 4, 10, at(0))
 	s.Spend(rate, 3, 10, at(500))
-	s.GiveBack(rate, 3, 0) // of which nobody knows which it was: of the first
+	s.GiveBack(rate, 3, 0, 0) // of which nobody knows which it was: of the first
 	if got := s.Used(rate, 10, at(600)); got != 4 {
 		t.Errorf("used %d, want 4", got)
 	}
@@ -183,17 +183,41 @@ func TestSpentGiveBack(t *testing.T) {
 	if got := s.Used(rate, 10, at(1600)); got != 0 {
 		t.Errorf("used %d when all has left, want 0", got)
 	}
-	s.GiveBack(rate, 100, 0)
+	s.GiveBack(rate, 100, 0, 0)
 	bucket := spentRate(t, limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 10, Per: time.Second}})
 	var b limit.Spent
 	b.Spend(bucket, 5, 10, at(0))
-	b.GiveBack(bucket, 5, 0)
+	b.GiveBack(bucket, 5, 0, 0)
 	if got := b.Used(bucket, 10, at(0)); got != 5 {
 		t.Errorf("used %d of a bucket that was given 5 back, want 5: nobody knows what drained", got)
 	}
 	if got := b.Used(bucket, 10, at(500)); got != 1 {
 		t.Errorf("used %d of a bucket after it drained for half a second, want 1: it rounds up", got)
 	}
+}
+
+// Who knows when it was spent gives that back, and nothing of what was spent later: once it
+// has left the window, nothing.
+func TestSpentGiveBackOfAnInstant(t *testing.T) {
+	rate := spentRate(t, limit.RateSpec{Limit: 10, Per: time.Second})
+	at := func(ms int) limit.Instant { return limit.Instant{Boot: time.Hour + time.Duration(ms)*time.Millisecond} }
+	used := func(s *limit.Spent, ms int, want uint64, when string) {
+		t.Helper()
+		if got := s.Used(rate, 10, at(ms)); got != want {
+			t.Errorf("used %d %s, want %d", got, when, want)
+		}
+	}
+	var s limit.Spent
+	s.Spend(rate, 4, 10, at(0))
+	s.Spend(rate, 3, 10, at(500))
+	s.Spend(rate, 2, 10, at(900))
+	s.GiveBack(rate, 2, 0, at(500).Boot)
+	used(&s, 950, 7, "with 2 of 3 given back")
+	used(&s, 1100, 3, "when the first has left the window: of the second 1 is left")
+	s.GiveBack(rate, 4, 0, at(0).Boot)
+	used(&s, 1100, 3, "when what has left is given back")
+	s.GiveBack(rate, 3, 0, at(500).Boot) // of which there is but 1
+	used(&s, 1100, 2, "when the second is given back, and the third is not")
 }
 
 // Of windows that begin by the clock what is given back is free in the one in which it was
@@ -209,11 +233,11 @@ func TestSpentGiveBackByLabel(t *testing.T) {
 	before, now := at(-time.Second), at(time.Second)
 	s.Spend(rate, 4, 10, before)
 	s.Spend(rate, 6, 10, now)
-	s.GiveBack(rate, 5, first+1)
+	s.GiveBack(rate, 5, first+1, 0)
 	if used, bound := s.Used(rate, 10, now), s.Bound(rate, 10, now); used != 1 || bound != 4 {
 		t.Errorf("used %d, bound %d when 5 of 6 were given back in the window that goes on, want 1, and 4 of the one before", used, bound)
 	}
-	s.GiveBack(rate, 5, first) // of which there are but 4
+	s.GiveBack(rate, 5, first, 0) // of which there are but 4
 	if used, bound := s.Used(rate, 10, now), s.Bound(rate, 10, now); used != 1 || bound != 1 {
 		t.Errorf("used %d, bound %d when the window before was given back, want 1 each", used, bound)
 	}
