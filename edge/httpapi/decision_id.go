@@ -127,7 +127,7 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time)
 			if rate.Consistency != limit.Strict {
 				continue
 			}
-			if rate.SliceAt(made) < rate.Reach(now.UnixNano()) {
+			if left(rate, made, now.UnixNano()) {
 				return false // it is free already, and what is in use is others'
 			}
 			until = max(until, made+int64(rate.Window+2*rate.Width))
@@ -135,6 +135,15 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time)
 	}
 	first, room := i.spent.once(id, until, now)
 	return first && room
+}
+
+// left says that what a strict limit was charged at an instant has left its window: exactly
+// so, as slices go on for some time.
+func left(rate *limit.Rate, made, now int64) bool {
+	if rate.Labelled() {
+		return rate.SliceAt(made) < rate.Reach(now)
+	}
+	return now-made >= int64(rate.Window)
 }
 
 // releases says that no slot was released yet for an id, which may be another edge's; it is

@@ -152,6 +152,20 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 			t.Errorf("%s: %s, taken for ours: %t, want %t", c.name, r.text, b.limiter.Ours, c.want)
 		}
 	}
+	// Whatever slices keep for longer, what has left its window is free already.
+	for _, algorithm := range []string{"", "sliding_window", "sliding_log"} {
+		late := acme()
+		late.Rules[0].Rates[0].Consistency, late.Rules[0].Rates[0].Algorithm = "strict", algorithm
+		b := newBench(t, late)
+		rules := b.limiter.Rules().Rules()
+		window := rules[0].Rates[0].Window
+		for _, age := range []time.Duration{window - time.Millisecond, window} {
+			id := string(b.api.ids.append(nil, testStart, 7))
+			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age)), age < window; got != want {
+				t.Errorf("%q: given back after %v of %v: taken for ours: %t", algorithm, age, window, got)
+			}
+		}
+	}
 	// Those that were given back are kept for as long as they count, and no longer.
 	rules := b.limiter.Rules().Rules()
 	id := func(at time.Time) string { return string(b.api.ids.append(nil, at, 7)) }

@@ -58,7 +58,7 @@ type Request struct {
 	Trusted bool   // it comes from a caller whose word on its cost is taken
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
 	Receipt bool   // fill Charges
-	Ours    bool   // of what is given back: this edge admitted it, in this life
+	Ours    bool   // of what is given back: this edge admitted it, in this life, and it has not left its window
 	Replay  bool   // its client was told to wait, and somebody asks for it once more
 
 	// Lump is of how many requests its cost is, which are yet to come and are told with
