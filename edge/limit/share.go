@@ -137,9 +137,14 @@ func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 		g.Lump = g.Cost
 	}
 	need := r.surge()*pace*tau - leeway
-	// Where less is asked for than there is, who asks anew has an equal part of the rest.
-	if each := max(0, 1-s.Demand/pace)*(x-s.Hidden-max(1, need)+1)/max(1, s.Edges) - s.Mine; each > float64(g.Lump) {
-		g.Lump = uint64(min(each, left))
+	// Where less is asked for than there is, who asks anew has an equal part of the rest:
+	// whoever asked before has no more of it.
+	if rest := 1 - s.Demand/pace; rest > 0 && s.Edges > 1 {
+		lump := rest*(x-s.Hidden)/s.Edges - s.Mine
+		if g.Cost > 0 {
+			lump += (1 - rest) * (g.rest + s.Mine)
+		}
+		g.Lump = uint64(min(max(0, lump), left))
 	}
 	if s.Fresh && calm && s.Demand > known*pace && s.Window > known*pace { // who is overloaded already is not asked for much more
 		need = 1.5*s.Demand*tau - 0.01*limit
