@@ -33,7 +33,7 @@ func newRun(o Options) (*run, error) {
 		before = corrected
 	}
 	cfg := world.Config{
-		Start: start.Add(-before), Seed: o.Seed + 1, Interval: c.Interval, RegionDelay: c.OneWay, Processing: c.Processing, Uncorrected: c.Uncorrected, Budget: c.Budget, Unreplicated: true,
+		Start: start.Add(-before), Seed: o.Seed + 1, Interval: c.Interval, RegionDelay: c.OneWay, Processing: c.Processing, Uncorrected: c.Uncorrected, Budget: c.Budget, Unreplicated: true, Lanes: 8,
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{Name: "api", Key: []string{"user"}, Rates: limits(o)}}}},
 	}
 	if o.Consistency == Naive {
