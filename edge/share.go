@@ -83,6 +83,13 @@ func (c *cluster) alone(now, answered int64) bool {
 	return c.silent(now) || back > answered && now-back < int64(10*c.interval)
 }
 
+// owed says that an answer is late enough for the region to take this edge to be silent
+// before it is alone by its own clock.
+func (c *cluster) owed(now int64) bool {
+	since := c.waiting.Load()
+	return since != 0 && now-since > c.late()/2
+}
+
 // late is how long an answer may take.
 func (c *cluster) late() int64 { return 3*int64(c.interval) + 2*c.within.Load() + int64(c.urgent) }
 
@@ -218,7 +225,7 @@ func (s *shard) hearShare(r *record, h *hearing, d *deltasync.Delta, told *delta
 	if h.told < sh.toldAt && (d == nil || sh.toldAt-h.told < int64(time.Second)) {
 		return // what came sooner was said later, or a clock was set back; pushes may wait for long where an edge is slow to take them
 	}
-	if d == nil && s.cluster.alone(h.now, sh.answered) {
+	if d == nil && (s.cluster.owed(h.now) || s.cluster.alone(h.now, sh.answered)) {
 		return // it is of those whom the region hears of: what this edge has is kept beside
 	}
 	sh.told, sh.toldAt, sh.heardAt = *told, h.told, h.now

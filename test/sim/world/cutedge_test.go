@@ -120,3 +120,17 @@ func TestShareOfAnEdgeThatIsGone(t *testing.T) {
 		})
 	}
 }
+
+// An edge that hears its region, and is not heard, is silent a moment before it knows that it
+// is alone: what is pushed by then is of the others, and no share of its own.
+func TestEdgeThatIsNotHeardKeepsToItsShare(t *testing.T) {
+	for phase := range 8 {
+		a := &lone{World: settled(t, 2, 2, limit.RateSpec{Limit: 1000, Per: 10 * time.Second}), limit: 1000, per: 10 * time.Second, hz: map[string]int{"r0-0": 150, "r0-1": 150, "r1-0": 20, "r1-1": 20}}
+		a.worst(12 * time.Second)
+		a.storm(a.World, time.Duration(phase)*13*time.Millisecond, a.hz)
+		a.CutPath("r0-0", "r0", true)
+		if most, _ := a.worst(6 * time.Second); most > 1060 {
+			t.Errorf("phase %d: %d of 1000 in a window, %d of it at the edge", phase, most, a.window()["r0-0"])
+		}
+	}
+}
