@@ -8,6 +8,8 @@
 //	go run ./test/sim -seed 7 -without loss   # one fault less, all else the same
 //	go run ./test/sim -seeds 100 -without all # with nothing that ails anybody
 //	go run ./test/sim -mutate                 # plants protocol bugs, which must be caught
+//	go run ./test/sim -cuts -seeds 100        # of one limit that all want, through random cuts: is it held, and are its error bounds
+//	go run ./test/sim -cuts -seed 7           # one of them, in words
 //	go run ./test/sim -list                   # the kinds of faults, and the scenarios
 //
 // and through scenarios, to see how accurate a limit is:
@@ -34,6 +36,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -66,6 +69,7 @@ type options struct {
 	tale     string // "": none
 	list     bool
 	mutate   bool
+	cuts     bool
 	scenario string // "": trials
 	measured measured
 	output   string
@@ -107,6 +111,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.out, "out", "", "with -accuracy or -bounds: the file to write the table to")
 	o.paper.flags(flags)
 	flags.BoolVar(&o.mutate, "mutate", false, "plant protocol bugs, which the trials must catch")
+	flags.BoolVar(&o.cuts, "cuts", false, "run one contested limit through random cuts, -seed in words or -seeds of them, and hold its error bounds to A20")
 	faults := func(to *[]trial.Fault) func(string) error {
 		return func(names string) error {
 			if names == "all" {
@@ -164,6 +169,14 @@ func strays(o options, set map[string]bool) error {
 			return fmt.Errorf("%s: not with -mutate, which has seeds of its own", strings.Join(stray, ", "))
 		}
 	}
+	if o.cuts {
+		if stray := slices.DeleteFunc(slices.Sorted(maps.Keys(set)), func(name string) bool {
+			return slices.Contains([]string{"cuts", "seed", "seeds", "workers"}, name)
+		}); len(stray) > 0 {
+			return fmt.Errorf("-%s: not with -cuts", strings.Join(stray, ", -"))
+		}
+		return nil
+	}
 	if !o.accuracy && !o.bounds {
 		if stray := given("rows", "out"); len(stray) > 0 {
 			return fmt.Errorf("%s: with -accuracy or -bounds", strings.Join(stray, ", "))
@@ -215,6 +228,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return scenario(o, stdout)
 	case o.mutate:
 		return mutate(stdout)
+	case o.cuts:
+		return runCuts(o, stdout)
 	case o.seeds > 0:
 		return search(o, stdout)
 	}
