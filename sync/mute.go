@@ -19,7 +19,7 @@ const (
 	// mutePeriod mutes it again.
 	tryEvery = 10 * time.Second
 	// maxOffenders bounds who is remembered; whoever offended least recently is
-	// forgotten first. A muted sender that keeps on sending stays.
+	// forgotten first, of those who are not muted. A muted sender that keeps on sending stays.
 	maxOffenders = 1024
 )
 
@@ -140,7 +140,7 @@ func (o *offenders) offends(now int64, from Sender, why error) *offender {
 	at := o.known[id]
 	if at == nil {
 		if len(o.known) >= maxOffenders {
-			delete(o.known, o.byLast.Remove(o.byLast.Back()).(*offender).sender)
+			o.forget(now)
 		}
 		at = o.byLast.PushFront(&offender{sender: id})
 		o.known[id] = at
@@ -149,6 +149,18 @@ func (o *offenders) offends(now int64, from Sender, why error) *offender {
 	f := at.Value.(*offender)
 	f.why = why
 	return f
+}
+
+// forget makes room for another: names that are invented, each for a frame, end no mute.
+func (o *offenders) forget(now int64) {
+	last := o.byLast.Back()
+	for at := last; at != nil; at = at.Prev() {
+		if !at.Value.(*offender).muted(now) {
+			last = at
+			break
+		}
+	}
+	delete(o.known, o.byLast.Remove(last).(*offender).sender)
 }
 
 // excuse forgets the bad frames of a region of which a good one came. Its

@@ -195,6 +195,24 @@ func TestOffendersBounded(t *testing.T) {
 	}
 }
 
+// Names that are invented, a bad frame each, end no mute.
+func TestInventedNamesEndNoMute(t *testing.T) {
+	in := NewInbox("eu", 2)
+	bad(t, in, 1, subjectOf(edgeUp("broken", 1)), muteAfter+1)
+	for i := range 2 * maxOffenders {
+		bad(t, in, 1, subjectOf(edgeUp(fmt.Sprint("e", i), 1)), 1)
+	}
+	if got := in.Muted(1); got != 1 {
+		t.Errorf("%d senders are muted, want the one that was", got)
+	}
+	for i := range maxOffenders + 1 { // so many that are muted themselves have room for no more
+		bad(t, in, 1, subjectOf(edgeUp(fmt.Sprint("m", i), 1)), muteAfter+1)
+	}
+	if n, m := len(in.offenders.known), in.Muted(1); n != maxOffenders || m != n {
+		t.Errorf("%d offenders, %d of them muted, want %d", n, m, maxOffenders)
+	}
+}
+
 // A clock that is set back has nobody's offences last longer: who offended ahead of it
 // begins anew.
 func TestOffencesOfAClockThatWasSetBack(t *testing.T) {

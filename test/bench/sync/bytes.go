@@ -39,14 +39,19 @@ type traffic struct {
 	hot map[deltasync.Key]bool // others had counts in most slices, as some reply said
 }
 
+// They are those of adaptive limits, the default, and of loose ones beside them.
 func measureBytes(o options, f *findings) error {
+	return errors.Join(f.traffic.measure(o, "adaptive"), f.loose.measure(o, "loose"))
+}
+
+func (of *traffic) measure(o options, consistency string) error {
 	t := traffic{hot: map[deltasync.Key]bool{}}
 	var failed error
 	counting := false
 	cfg := world.Config{
 		Start: time.Unix(1_790_000_000, 0).UTC(), Lanes: lanesOf,
 		Rules: []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{{
-			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 600, Per: time.Minute}},
+			Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 600, Per: time.Minute, Consistency: consistency}},
 		}}}},
 		Watch: world.Watch{OnDown: func(_ *world.Server, up, down []byte) {
 			if failed == nil {
@@ -95,13 +100,13 @@ func measureBytes(o options, f *findings) error {
 	if failed == nil && (t.keys == 0 || t.hotKeys == 0) {
 		failed = fmt.Errorf("nothing was counted: %+v", t)
 	}
-	f.traffic = t
+	*of = t
 	return failed
 }
 
 // parts is where the bytes of keys went, of frames that were looked at: each is
 // what a frame is shorter without it.
-type parts struct{ looked, heard, flags, cells, names int }
+type parts struct{ looked, heard, flags, demand, cells, names int }
 
 // add takes a frame apart.
 func (p *parts) add(u *deltasync.Up) error {
@@ -126,6 +131,7 @@ func (p *parts) add(u *deltasync.Up) error {
 	}{
 		{&p.heard, func() { each(func(d *deltasync.Delta) { d.Heard = 0 }) }},
 		{&p.flags, func() { each(func(d *deltasync.Delta) { d.Flags = 0 }) }},
+		{&p.demand, func() { each(func(d *deltasync.Delta) { d.Demand = nil }) }},
 		{&p.cells, func() { each(func(d *deltasync.Delta) { d.Cells = nil }) }},
 		{&p.names, func() {
 			for i := range u.Sections {

@@ -12,6 +12,7 @@ import (
 // findings are all that one run measured.
 type findings struct {
 	traffic   traffic
+	loose     traffic // the same of loose limits
 	edge      []edgeCost
 	handlings []handling
 	writings  []writing
@@ -95,13 +96,14 @@ func (f *findings) write(w io.Writer, args []string) {
 		}
 		p("| %s | %s | %s | %s | %s |\n", t.id, t.what, t.wanted, t.measured, verdict)
 	}
-	t := f.traffic
-	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; with heads of frames %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each.\n",
-		regionsOf, edgesOf, perEdge, keysOf, skew, lanesOf, t.frames, float64(t.keys)/float64(t.frames), float64(t.up)/float64(t.keys), float64(t.down)/float64(t.keys), float64(t.all)/float64(t.keys))
+	t, loose := f.traffic, f.loose
 	each := func(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
+	p("\n## On the wire\n\n%d regions of %d edges in the simulator, %d requests a second at each edge, 600 a minute in 40 slices for each of %d keys (Zipf, %.1f), %d lanes: %d frames of edges with %.1f keys each; with heads of frames %.1f B up and %.1f B down for each. With pushes and what regions tell each other, all bytes are %.0f for each. Limits are adaptive, the default. Of loose ones, which tell no demand and have no shares, it is %.1f B up beside heads, %.1f B down, %.1f for a hot one, and %.0f in all.\n",
+		regionsOf, edgesOf, perEdge, keysOf, skew, lanesOf, t.frames, float64(t.keys)/float64(t.frames), float64(t.up)/float64(t.keys), float64(t.down)/float64(t.keys), float64(t.all)/float64(t.keys),
+		each(loose.up-loose.heads, loose.keys), each(loose.down, loose.keys), each(loose.hotDown, loose.hotKeys), float64(loose.all)/float64(max(loose.keys, 1)))
 	x := t.parts
-	p("\n%.0f %% of these keys are told again against loss, changed or not, with %.1f slices each, and %.0f %% are only asked about: the rest has changed. Beside heads of frames a key takes %.1f B for its name, %.1f for slices and counts, with the slice that they are relative to, %.1f for flags and %.1f for when it was heard of.\n",
-		100*each(t.again, t.keys), each(t.againCells, t.again), 100*each(t.asked, t.keys), each(x.names, x.looked), each(x.cells, x.looked), each(x.flags, x.looked), each(x.heard, x.looked))
+	p("\n%.0f %% of these keys are told again against loss, changed or not, with %.1f slices each, and %.0f %% are only asked about: the rest has changed. Beside heads of frames a key takes %.1f B for its name, %.1f for what is asked for of it, %.1f for slices and counts, with the slice that they are relative to, %.1f for flags and %.1f for when it was heard of.\n",
+		100*each(t.again, t.keys), each(t.againCells, t.again), 100*each(t.asked, t.keys), each(x.names, x.looked), each(x.demand, x.looked), each(x.cells, x.looked), each(x.flags, x.looked), each(x.heard, x.looked))
 	p("\nThe least that a frame of n keys can take beside its head is n × (8 of the key + 1 of a charge + 1 of heard), and 15 B of what stands once: the slice that all are relative to (6), and tag and length of the columns (9). With n = %.1f these are %.1f B a key. A byte a key each, and 2 a frame, come with the first delta in a frame that is urgent or a refresh (flags), that has more than one slice, or none (counts), or another than the first (slices). Under 12 B a key a frame has to be of 8 keys or more that are told alike. A form that aggregators of today would not understand, in which one byte a key said which of flags, number of slices, slice and heard are as those of the key before, and the first slice stood relative to when the frame was sent, would take %.1f B here: 8 of the key and that one, a byte for each charge, one for each slice of what is told again, and 4 once; and more where heard differs. So it is not made. Names of less than 8 B, which an aggregator had given out before, would do it, and would have to be forgotten by both in the same instant.\n",
 		each(t.keys, t.frames), least(each(t.keys, t.frames)), t.dense())
 	p("\n## At an edge and its aggregator, ns of processor for each key that changed\n\n| slices that others have counts in | edge: drain and encode | edge: decode and apply | aggregator: decode, merge, store, reply |\n|---|---|---|---|\n")

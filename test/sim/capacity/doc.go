@@ -28,5 +28,6 @@
 // other (one small message a second), rules, resends after a fault, and budgets
 // of bytes: it says what would be sent if none was set. Limits are loose: of adaptive
 // ones the simulator sees a fifth fewer messages where keys press on their limits, and
-// bytes within a tenth, as they tell demand with their counts and push less.
+// bytes within a tenth, as they tell demand with their counts and push less; where few
+// do, three tenths more bytes, for what is told with each key (test/bench/sync).
 package capacity
