@@ -167,6 +167,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	x.dropNominated(res.Header)
 	trim(res.Trailer)
+	dropUndecided(res.Header)
 	tell(res.Header, x.own)
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // tellOrigin has out say whose request in is. A trusted peer's word is passed on, and the
-// peer added. From anybody else it would be the client's own word about itself: it is
+// peer added, but for that nobody decided, which is an edge's own. From anybody else it would be the client's own word about itself: it is
 // taken away, whatever the field, and said anew. out is what httputil.ReverseProxy made
 // of in, without the four fields above, and without what Connection names: so no client
 // can have taken away what is set here.
@@ -43,6 +43,7 @@ func tellOrigin(in, out *http.Request, peer string, trusted bool) {
 		h[forwarded] = []string{element(addr, in.Host, proto)}
 		return
 	}
+	dropUndecided(h)
 	chain := in.Header[forwardedFor]
 	if known {
 		chain = []string{strings.Join(append(chain[:len(chain):len(chain)], peer), ", ")}
@@ -102,11 +103,27 @@ func dropClaims(h http.Header) {
 	}
 }
 
+// dropUndecided takes away who says that nobody decided, as X_Spillgate_Undecided, too: that is
+// this edge's word, to the upstream and to the client.
+func dropUndecided(h http.Header) {
+	for name := range h {
+		if len(name) == len(httpapi.UndecidedField) && name[0]|0x20 == 'x' && plain(name) == httpapi.UndecidedField {
+			delete(h, name)
+		}
+	}
+}
+
+// plain is a name, which net/http has keyed, with no underscores.
+func plain(name string) string {
+	if strings.IndexByte(name, '_') >= 0 {
+		return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
+	return name
+}
+
 // claims expects a name as net/http keys it, but for underscores.
 func claims(name string) bool {
-	if strings.IndexByte(name, '_') >= 0 {
-		name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
-	}
+	name = plain(name)
 	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-") ||
 		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == httpapi.UndecidedField || name == forwarded
 }

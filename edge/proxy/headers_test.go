@@ -54,6 +54,27 @@ func TestForgedOriginIsDropped(t *testing.T) {
 	}
 }
 
+// That nobody decided is an edge's word: not a client's, be it that a trusted proxy passes it
+// on, nor the upstream's.
+func TestUndecidedIsNobodyElsesWord(t *testing.T) {
+	for _, trusted := range []httpapi.Proxies{nil, httpapi.Loopback} {
+		var got http.Header
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header
+			w.Header()["X-Spillgate-Undecided"] = []string{"fault"}
+			w.Header()["X_spillgate_undecided"] = []string{"fault"}
+		}, options{api: httpapi.Config{TrustedProxies: trusted}}, hourly(5))
+		answer := s.get("/", "X-Spillgate-Undecided", "fault", "X_Spillgate_Undecided", "fault", "X-Spillgate_undecided", "fault")
+		for who, h := range map[string]http.Header{"the upstream": got, "the client": answer.header} {
+			for name := range h {
+				if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), httpapi.UndecidedField) {
+					t.Errorf("%s is told %s: %q by somebody else (trusted: %v)", who, name, h[name], trusted)
+				}
+			}
+		}
+	}
+}
+
 // A trusted proxy's word is passed on, and it is added; its client is who is limited.
 func TestTrustedProxyIsHeard(t *testing.T) {
 	var got http.Header

@@ -17,5 +17,7 @@
 //
 // Who is denied is told apart from what failed: a limit that holds is no outage. It is told
 // by the status 429, or by what an edge says of it, as a rule may have a status of its own.
-// So is what an edge answers with 202, as it is to be done later: it was not admitted.
+// So is what an edge answers with 202, as it is to be done later: it was not admitted. What
+// passes as no edge decided about it (X-Spillgate-Undecided) failed: a limit that is off
+// would else look like one that nobody reaches.
 package load

@@ -135,10 +135,14 @@ func (c *client) request(ctx context.Context, u *url.URL, of int, peek bool) (r 
 	return r, nil
 }
 
+// undecidedField is that of edge/httpapi (UndecidedField).
+const undecidedField = "X-Spillgate-Undecided"
+
 // judge tells what an answer means. Of /v1/check it is what it says; of a page it is its
 // status: 429, or that with which /v1/auth was told to deny, is a denial, whatever else an
 // edge says is one, as a rule may have a status of its own, and so is an edge's 202, which
-// says that it is done later; all else below 400 was admitted.
+// says that it is done later; all else below 400 was admitted, but for what passes as nobody
+// decided about it.
 func judge(check bool, answer *http.Response, text []byte) outcome {
 	switch status := answer.StatusCode; {
 	case status == http.StatusTooManyRequests, answer.Header.Get("X-Ratelimit-Status") != "":
@@ -147,6 +151,8 @@ func judge(check bool, answer *http.Response, text []byte) outcome {
 		return outcome{denied: true}
 	case status >= http.StatusBadRequest:
 		return outcome{fault: fmt.Sprintf("status %d", status), detail: said(text)}
+	case answer.Header.Get(undecidedField) != "": // it passed, and no limit is tried by it
+		return outcome{fault: "undecided", detail: answer.Header.Get(undecidedField) + ": it passed, and no edge decided about it"}
 	case !check:
 		return outcome{waits: status == http.StatusAccepted && strings.HasPrefix(answer.Header.Get("Location"), statusPath)}
 	}

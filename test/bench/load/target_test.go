@@ -192,6 +192,8 @@ func TestOutcomes(t *testing.T) {
 				w.Header().Set("Location", "/.well-known/spillgate/deferred/00112233445566778899aabbccddeeff")
 			}
 			w.WriteHeader(202)
+		case "/undecided":
+			w.Header().Set(httpapi.UndecidedField, "fault")
 		case "/302":
 			http.Redirect(w, r, "/500", 302)
 		case "/cut/v1/check":
@@ -204,6 +206,7 @@ func TestOutcomes(t *testing.T) {
 	defer close(hang)
 	for path, want := range map[string]outcome{
 		"/200": {}, "/302": {}, "/own-202": {}, "/202": {waits: true}, "/429": {denied: true},
+		"/undecided":    {fault: "undecided", detail: "fault: it passed"},
 		"/500":          {fault: "status 500", detail: "it is broken"},
 		"/hang":         {fault: "timeout"},
 		"/break":        {fault: "connection broken"},
