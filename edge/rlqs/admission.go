@@ -1,6 +1,8 @@
 package rlqs
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -45,9 +47,9 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "domain: %q has envoyproxy/ratelimit's configuration, whose descriptors have an order, as the entries of a bucket_id have not (edge import envoy makes rules of it)", shortened(domain))
 	}
 	if n := len(in.GetBucketQuotaUsages()); n > maxUsages {
-		return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages: %d are too many (%d at the most)", n, maxUsages))
+		return refuse(tooMany(n))
 	}
-	named, fresh := map[string]bool{}, []string(nil)
+	named, fresh, unused := map[string]bool{}, []string(nil), []string(nil)
 	names, why := make([]string, len(in.GetBucketQuotaUsages())), make([]refusal, len(in.GetBucketQuotaUsages()))
 	for i, usage := range in.GetBucketQuotaUsages() {
 		if err := validID(i, usage.GetBucketId()); err != nil {
@@ -60,7 +62,11 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 		if sub, known := s.subs[name]; known {
 			span = max(time.Second, now.Sub(sub.demand.heard))
 		} else if why[i] = refusalOf(usage.BucketId); why[i] == placed && !named[name] {
-			fresh = append(fresh, name)
+			if usage.NumRequestsAllowed > 0 || usage.NumRequestsDenied > 0 {
+				fresh = append(fresh, name)
+			} else {
+				unused = append(unused, name)
+			}
 		}
 		names[i], named[name] = name, true
 		most := uint64(plausible * span.Seconds())
@@ -68,7 +74,9 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 			return refuse(status.Errorf(codes.InvalidArgument, "bucket_quota_usages[%d]: %d requests since the last report cannot be (%d at the most)", i, told, most))
 		}
 	}
-	room, full, err := b.room(now, s, named, fresh)
+	used := len(fresh)
+	fresh = append(fresh, unused...)
+	room, full, err := b.room(now, s, named, fresh, used)
 	if err != nil {
 		b.metrics.refused.WithLabelValues(refusedFull).Inc()
 		return nil, nil, err
@@ -87,29 +95,32 @@ func (b *book) check(now time.Time, set *limit.Set, s *stream, in *quotav3.RateL
 	return ns, why, nil
 }
 
+// usagesField is the number of bucket_quota_usages.
+const usagesField = 2
+
+func tooMany(usages int) error {
+	return status.Errorf(codes.InvalidArgument, "bucket_quota_usages: %d are too many (%d at the most)", usages, maxUsages)
+}
+
 // idRoom is how many bytes the names of so many buckets may have: most are far shorter than
 // the longest, of which as many would take the memory of ten.
 func idRoom(buckets int) int { return buckets*idShare + maxIDBytes }
 
 // room makes room for a stream's new subscriptions, and says for how many there is, of the first
-// ones, and what is full where that is not all. Those that are at rest make way, but for those
-// that the message names.
-func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []string) (int, refusal, error) {
-	bytes := 0
-	for _, name := range fresh {
-		bytes += len(name)
-	}
-	tight := len(s.subs)+len(fresh) > b.cfg.MaxStreamBuckets || s.ids+bytes > idRoom(b.cfg.MaxStreamBuckets)
-	if tight && now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
-		s.swept = now
-		for name, sub := range s.subs {
-			if !named[name] && sub.atRest(now) {
-				b.abandon(now, sub)
-			}
+// ones, and what is full where that is not all. Those that are at rest make way for those that
+// were used, which come first, but for those that the message names.
+func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []string, used int) (int, refusal, error) {
+	more, full := 0, placed
+	if most := b.cfg.MaxStreamBuckets; len(s.subs)+len(fresh) > most || s.ids+size(fresh) > idRoom(most) {
+		if used < len(fresh) {
+			fresh, full = fresh[:used], refusedOfPlane
+		}
+		if now.Sub(s.swept) >= tickEvery { // a crowd's every message would have it look at all
+			s.swept = now
+			b.makeWay(now, s, named, used, size(fresh))
 		}
 	}
-	more, full := 0, placed
-	bytes = 0
+	bytes := 0
 	for _, name := range fresh {
 		bytes += len(name)
 		if len(s.subs)+more >= b.cfg.MaxStreamBuckets || s.ids+bytes > idRoom(b.cfg.MaxStreamBuckets) {
@@ -130,6 +141,36 @@ func (b *book) room(now time.Time, s *stream, named map[string]bool, fresh []str
 	}
 	return more, full, nil
 }
+
+func size(names []string) (sum int) {
+	for _, name := range names {
+		sum += len(name)
+	}
+	return sum
+}
+
+// makeWay abandons as many of a stream's buckets at rest as so many that come need, and some
+// that come after them: those that were not used for the longest time first. One that is denied
+// stays for longer, as its data plane takes its requests for first ones once it is forgotten.
+func (b *book) makeWay(now time.Time, s *stream, named map[string]bool, coming, bytes int) {
+	var resting []*subscription
+	for name, sub := range s.subs {
+		if !named[name] && sub.atRest(now) && (!sub.kind.denies() || sub.idle() || sub.unheard(now)) {
+			resting = append(resting, sub)
+		}
+	}
+	slices.SortFunc(resting, func(x, y *subscription) int { return cmp.Compare(y.demand.quiet, x.demand.quiet) })
+	most, room := b.cfg.MaxStreamBuckets, idRoom(b.cfg.MaxStreamBuckets)
+	for _, sub := range resting {
+		if len(s.subs)+coming <= most-most/spareParts && s.ids+bytes <= room-room/spareParts {
+			return
+		}
+		b.abandon(now, sub)
+	}
+}
+
+// spareParts is the part of a stream's places that are made free at a time.
+const spareParts = 10
 
 // shortened keeps what a caller wrote short in what he is told.
 func shortened(s string) string {

@@ -42,7 +42,9 @@ type bucket struct {
 	domain string
 	id     *quotav3.BucketId
 	subs   []*subscription
-	at     int // in the book's order
+	at     int              // in the book's order
+	meets  []uint64         // counters, of the rules that it is under
+	under  *limit.Namespace // nil: not known yet
 }
 
 // subscription is one stream's of one bucket.
@@ -52,7 +54,6 @@ type subscription struct {
 	demand demand
 	grants grants
 	asks   asks
-	meets  []uint64 // counters, of rules that were in force as it came
 
 	born    time.Time
 	kind    kind
@@ -67,6 +68,8 @@ type subscription struct {
 	gone    bool      // it was dropped: what waits of it is told nobody
 	isDue   bool      // in the round under way
 	retry   time.Time // when there may be room, after there was none
+	resting uint64    // tokens of it that are held at rest in a crowd
+	single  bool      // a rate counts its requests one by one
 }
 
 // stream is one data plane's, as the book knows it.
@@ -182,15 +185,16 @@ func (b *book) forget(key orphanKey) {
 // drop forgets a subscription, and its bucket with the last one.
 func (b *book) drop(sub *subscription) {
 	bk := sub.bucket
+	b.rest(sub, 0)
 	bk.subs = slices.DeleteFunc(bk.subs, func(other *subscription) bool { return other == sub })
 	delete(sub.stream.subs, bk.name)
 	sub.stream.ids -= len(bk.name)
 	b.ids -= len(bk.name)
 	b.subs--
-	b.part(sub)
 	sub.gone, sub.grants = true, nil
 	b.metrics.subscriptions.Dec()
 	if len(bk.subs) == 0 {
+		b.part(bk)
 		delete(b.buckets, bk.name)
 		last := b.order[len(b.order)-1]
 		b.order[bk.at], last.at = last, bk.at
@@ -300,6 +304,9 @@ func (b *book) use(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.Ra
 	elapsed := gap
 	if e := in.TimeElapsed; e != nil {
 		elapsed = min(e.AsDuration(), maxPace)
+	}
+	if allowed > 0 || denied > 0 {
+		b.rest(sub, 0)
 	}
 	sub.demand.report(now, crdt.SatAdd(allowed, denied), elapsed, sub.made.After(sub.demand.heard))
 	beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed))

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
@@ -112,4 +114,64 @@ func several(t *testing.T, rate limit.RateSpec, regions, edges int, rps, later [
 		}
 	}
 	return worst, float64(history[steps]-history[steps/2]) / float64(steps/2) * float64(of) / min(flow, asked)
+}
+
+// TestACrowdAtSeveralEdges: users who ask seldom, at each of several edges, of a limit of all.
+func TestACrowdAtSeveralEdges(t *testing.T) {
+	alone.Mark(t)
+	all, own := perUser(limit.RateSpec{Limit: 1000, Per: 10 * time.Second, Scope: "global"}), perUser(limit.RateSpec{Limit: 50, Per: 10 * time.Second, Scope: "global"})
+	all.Name, all.Key, own.Group = "all", nil, "own"
+	for _, no := range []*typev3.RateLimitStrategy{nil, denyAll} {
+		for _, rps := range []float64{50, 200} {
+			cfg := cluster.Config{
+				Start: start, Lanes: 8, Rules: []limit.Document{{Namespace: edge.LocalNamespace, Rules: []limit.RuleSpec{all, own}}},
+				Regions: []cluster.Region{{Name: "r0", Edges: []string{"a", "b"}}, {Name: "r1", Edges: []string{"c", "d"}}},
+			}
+			over, err := cluster.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			over.Advance(start.Add(10 * time.Second)) // all have heard of each other by then
+			var worlds []*world
+			for _, name := range over.Edges() {
+				w := worldOver(t, Config{}, over.Node(name))
+				w.now = over.Now()
+				w.join(name, 0, dataplane.Settings{ByTimer: true, NoAssignment: no, ExpiredFor: time.Hour, Fallback: denyAll})
+				worlds = append(worlds, w)
+			}
+			const users, length, window, warm = 200, 90 * time.Second, int(10 * time.Second / step), 30 * time.Second // users of each edge
+			history, held, next, asked := []uint64{0}, []uint64{0}, 0.0, 0
+			for range int(length / step) {
+				over.Advance(over.Now().Add(step))
+				over.Touch()
+				admitted, outstanding := history[len(history)-1], uint64(0)
+				for next += rps * step.Seconds(); next >= 1; next-- {
+					asked++
+					w := worlds[asked%len(worlds)]
+					if w.pops[0].Allow(w.now, map[string]string{"user": fmt.Sprint("u", asked%(users*len(worlds)))}) {
+						admitted++
+					}
+				}
+				for _, w := range worlds {
+					w.step()
+					if len(history)%10 == 0 {
+						outstanding += w.outstanding()
+					}
+				}
+				history, held = append(history, admitted), append(held, outstanding)
+			}
+			worst, most := uint64(0), uint64(0)
+			for i := int(warm / step); i < len(history)-window; i++ {
+				worst, most = max(worst, history[i+window]-history[i]), max(most, held[i])
+				if got := history[i+window] - history[i]; held[i] > 0 && got > 1100+held[i] {
+					t.Errorf("%v/s, first ones pass %t: %d in 10 s, of 1000 and %d outstanding", rps, no == nil, got, held[i])
+				}
+			}
+			part := float64(history[len(history)-1]-history[int(warm/step)]) / (length - warm).Seconds() / min(rps, 100)
+			t.Logf("%v/s, first ones pass %t: %d of 1000 in the worst window, %d outstanding, %.2f of what there is room for", rps, no == nil, worst, most, part)
+			if part > 1.1 || part < 0.9 {
+				t.Errorf("%v/s, first ones pass %t: %.2f of what there is room for", rps, no == nil, part)
+			}
+		}
+	}
 }

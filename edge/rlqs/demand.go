@@ -45,11 +45,16 @@ func (d *demand) report(now time.Time, usage uint64, elapsed time.Duration, aske
 	}
 	d.pace = max(gap, d.pace)
 	d.heard = now
-	if d.quiet += elapsed; usage > 0 {
+	d.quiet += elapsed
+	alone := d.quiet // without another request, where there was one
+	if usage > 0 {
 		d.quiet = 0
 	}
 	d.usage = crdt.SatAdd(d.usage, usage)
 	if over := now.Sub(d.since); over >= reckonAfter {
+		if d.usage == 1 { // it says how often they come by how long none had come, and they come in pairs, too
+			over = max(over, alone/2)
+		}
 		rate := float64(d.usage) / over.Seconds()
 		if rate < d.rate {
 			rate = fade*d.rate + (1-fade)*rate

@@ -198,14 +198,14 @@ func TestBusyEdges(t *testing.T) {
 	}
 }
 
-// TestIdleBucketsAreAbandoned: one without requests is dropped, and subscribed to again
-// with the next request.
+// TestIdleBucketsAreAbandoned: one without requests is dropped where places are scarce, and
+// subscribed to again with the next request.
 func TestIdleBucketsAreAbandoned(t *testing.T) {
-	w := newWorld(t, Config{}, perUser(fixed(1000, 10*time.Second)))
+	w := newWorld(t, Config{MaxStreamBuckets: 3}, perUser(fixed(1000, 10*time.Second)))
 	p := w.join("a", 10, dataplane.Settings{NoAssignment: denyAll, ExpiredFor: time.Hour, Reuse: true})
 	w.run(5*time.Second, nil)
 	p.rps = 0
-	w.run(idleAfter+time.Second, nil)
+	w.run(idleAfter+defaultTTL/2+time.Second, nil)
 	if p.Buckets() != 0 || p.Abandoned() != 1 || len(w.book.buckets) != 0 || w.book.subs != 0 {
 		t.Errorf("after a minute without requests the data plane tracks %d buckets, the edge %d", p.Buckets(), len(w.book.buckets))
 	}

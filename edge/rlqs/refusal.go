@@ -97,9 +97,9 @@ func idBytes(id *quotav3.BucketId) (size int) {
 // its limit is used up the data plane is told to admit nothing for a while. Until then it is
 // told nothing and does what its no_assignment_behavior says, so that a crowd of invented
 // clients takes nothing from those who are new. An id that is too long is nobody's, and is
-// denied at once. What was not used since it was last reported is to be abandoned, and where a
-// data plane has maxCrowd of them, whatever comes: its reports of all are
-// to stay below MaxMessage.
+// denied at once. What was not used since it was last reported is to be abandoned, but for what
+// is denied for want of room, as its next requests would pass as first ones; and where a data
+// plane has maxCrowd of them, whatever comes: its reports of all are to stay below MaxMessage.
 func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage, why refusal) {
 	b.metrics.allowed.Add(float64(in.NumRequestsAllowed))
 	b.metrics.denied.Add(float64(in.NumRequestsDenied))
@@ -114,18 +114,21 @@ func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quota
 	if why == refusedText || why == refusedEmpty || b.unheard(s, size) {
 		return
 	}
-	to := kindDeny
-	switch {
-	case much, in.NumRequestsAllowed == 0 && in.NumRequestsDenied == 0:
+	to, unused := kindDeny, in.NumRequestsAllowed == 0 && in.NumRequestsDenied == 0
+	if much || unused && why == refusedLong {
 		to = kindAbandon
-		s.away.goes(size)
-	case why != refusedLong:
+	} else if why != refusedLong {
 		switch d := b.one(now, ns, sub.bucket); {
+		case d.Allowed && unused:
+			to = kindAbandon
 		case d.Allowed:
 			return
 		case d.Basis.CutOff:
 			to = kindCutOff
 		}
+	}
+	if to == kindAbandon {
+		s.away.goes(size)
 	}
 	s.waiting += size
 	b.waiting += size

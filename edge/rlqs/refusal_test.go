@@ -177,7 +177,9 @@ func TestTurningAwayIsBounded(t *testing.T) {
 	if n := len(st.outbox); n != 200 {
 		t.Errorf("%d actions wait, want twice what the stream may have", n)
 	}
-	w.rest(st, many(100, "u"))
+	for range idleAfter / restAfter { // they are denied, and make way only then
+		w.rest(st, many(100, "u"))
+	}
 	if err := w.book.report(w.now, st, message(many(100, "w"))); err != nil || len(st.subs) != 100 || st.subs[nameOf("local", &quotav3.BucketId{Bucket: map[string]string{"user": "w0"}})] == nil {
 		t.Errorf("those that get a place: %v, %d", err, len(st.subs))
 	}

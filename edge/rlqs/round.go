@@ -21,10 +21,13 @@ const (
 	// between is the least time between two assignments of one subscription: each has the
 	// data plane report at once.
 	between = 200 * time.Millisecond
-	// restAfter is how long a bucket without requests keeps its place when there is no
-	// room for others; idleAfter, when there is.
+	// restAfter is how long a bucket without requests keeps its place when there is none for
+	// others; idleAfter, when there are few: scarceAt and fullAt are the parts of all places
+	// beyond which one goes that has much room, and any.
 	restAfter = 5 * time.Second
 	idleAfter = time.Minute
+	scarceAt  = 0.25
+	fullAt    = 0.9
 	// silentAfter is that of one whose data plane has not said yet how often it reports.
 	silentAfter = 3 * maxPace
 	// maxPace is the longest time between two reports of a bucket that is reckoned with.
@@ -58,13 +61,19 @@ func (b *book) stretch(now time.Time) (done bool) {
 		b.cursor-- // from the end: whoever takes the place of one that goes was looked at
 		bk := b.order[b.cursor]
 		n += len(bk.subs)
+		var ns *limit.Namespace
+		if set != nil {
+			ns = set.Namespace(bk.domain)
+		}
 		for i := len(bk.subs) - 1; i >= 0; i-- { // from the end: abandon takes it out
-			if sub := bk.subs[i]; sub.idle(now) || sub.atRest(now) && b.crowded(sub) {
+			if sub := bk.subs[i]; b.over(now, ns, sub) {
 				b.abandon(now, sub)
 			}
 		}
 		if set != nil && len(bk.subs) > 0 {
-			ns := set.Namespace(bk.domain)
+			if bk.under != ns {
+				b.meet(now, ns, bk)
+			}
 			b.asked(now, ns, bk)
 			b.round(now, ns, bk)
 		}
@@ -85,24 +94,52 @@ func (b *book) sweep(now time.Time) {
 	}
 }
 
-// idle says that a bucket was not used for long.
-func (sub *subscription) idle(now time.Time) bool { return sub.unused(now, idleAfter) }
-
-// atRest says that it was not used of late.
-func (sub *subscription) atRest(now time.Time) bool { return sub.unused(now, restAfter) }
-
-// unused says that a bucket's reports told of no requests for so long, and in two of them:
-// not that none was read meanwhile, as this edge may be too busy to. For a bucket that is
-// not reported any more, by a data plane which may do so seldom, that takes longer.
-func (sub *subscription) unused(now time.Time, after time.Duration) bool {
-	if sub.demand.quiet >= max(after, 2*sub.stream.pace) {
+// over says that a bucket is to be abandoned: it is not reported any more; or it was not used
+// for long, there are many, and its limits have much room. To a data plane that forgets it its
+// next requests are the first ones: one that lets these pass has no limit until it is assigned
+// something, and one that does not denies them. So those whose limits have little room are
+// kept, denied or not, until there is hardly a place left.
+func (b *book) over(now time.Time, ns *limit.Namespace, sub *subscription) bool {
+	switch {
+	case sub.unheard(now):
+		return true
+	case !sub.idle() || !b.taken(sub.stream, scarceAt):
+		return false
+	case ns == nil || b.taken(sub.stream, fullAt):
 		return true
 	}
-	unheard := max(idleAfter, 2*sub.stream.pace)
+	// It is asked as often as it is renewed.
+	return !sub.unsent && now.Sub(sub.made) >= b.cfg.TTL/2 && b.roomy(now, ns, sub.bucket)
+}
+
+// taken says that such a part of the places that a stream has, or all have, is taken.
+func (b *book) taken(s *stream, part float64) bool {
+	most, all := b.cfg.MaxStreamBuckets, b.cfg.MaxBuckets
+	return float64(len(s.subs)) > part*float64(most) || float64(s.ids) > part*float64(idRoom(most)) ||
+		float64(b.subs) > part*float64(all) || float64(b.ids) > part*float64(idRoom(all))
+}
+
+// idle says that a bucket was not used for long.
+func (sub *subscription) idle() bool { return sub.quiet(idleAfter) }
+
+// atRest says that it was not used of late, or is not reported any more.
+func (sub *subscription) atRest(now time.Time) bool {
+	return sub.quiet(restAfter) || sub.unheard(now)
+}
+
+// quiet says that a bucket's reports told of no requests for so long, and in two of them: not
+// that none was read meanwhile, as this edge may be too busy to.
+func (sub *subscription) quiet(after time.Duration) bool {
+	return sub.demand.quiet >= max(after, 2*sub.stream.pace)
+}
+
+// unheard says that a bucket is not reported any more, by a data plane that may do so seldom.
+func (sub *subscription) unheard(now time.Time) bool {
+	after := max(idleAfter, 2*sub.stream.pace)
 	if sub.stream.pace == 0 {
-		unheard = silentAfter
+		after = silentAfter
 	}
-	return now.Sub(sub.demand.heard) >= unheard
+	return now.Sub(sub.demand.heard) >= after
 }
 
 // due says that a subscription is to be assigned something anew.
@@ -174,7 +211,10 @@ func (sub *subscription) left() uint64 { return crdt.SatSub(sub.tokens, sub.spen
 func (b *book) round(now time.Time, ns *limit.Namespace, bk *bucket) {
 	any := false
 	for _, sub := range bk.subs {
-		if sub.isDue = b.due(now, sub); !sub.isDue && b.lapses(now, sub) {
+		switch sub.isDue = b.due(now, sub); {
+		case sub.isDue && ns != nil && b.settled(now, sub):
+			sub.isDue = false
+		case !sub.isDue && b.lapses(now, sub):
 			b.extend(sub)
 		}
 		any = any || sub.isDue
@@ -230,7 +270,7 @@ func shares(room, total uint64, wants []uint64) []uint64 {
 
 // first is what a new subscription is granted: a part of what is left, as others come.
 func (b *book) first(now time.Time, ns *limit.Namespace, sub *subscription) uint64 {
-	each := b.meet(now, ns, sub)
+	each := b.meet(now, ns, sub.bucket)
 	room := b.left(now, ns, sub.bucket, 4*firstTokens)
 	return max(1, min(room/4, each, firstTokens))
 }
@@ -255,27 +295,43 @@ func (b *book) assign(now time.Time, ns *limit.Namespace, sub *subscription, tok
 	if ns != nil {
 		to, tokens, wait = b.grant(now, ns, sub, min(tokens, maxTokens))
 	}
-	a := action{sub: sub, kind: to, ttl: b.cfg.TTL}
-	sub.granted = to == kindTokens
-	if to.denies() {
-		sub.retry = now.Add(max(min(wait, time.Second), b.apart(sub)))
-		age := now.Sub(sub.made)
-		switch {
-		case sub.kind == to && age < b.cfg.TTL/2:
-			return // it knows
-		case sub.left() > 0 && sub.extendable(now):
-			if age >= b.cfg.TTL/2 { // there are no others
-				b.extend(sub)
-			}
-			return
+	if to.denies() && sub.left() > 0 && sub.extendable(now) {
+		sub.retry = b.again(now, sub, wait)
+		if now.Sub(sub.made) >= b.cfg.TTL/2 { // there are no others
+			b.extend(sub)
 		}
+		return
 	}
-	if to == kindTokens {
+	if to.denies() {
+		b.deny(now, sub, to, wait)
+		return
+	}
+	b.rest(sub, 0)
+	a := action{sub: sub, kind: to, ttl: b.cfg.TTL}
+	if sub.granted = to == kindTokens; sub.granted {
 		sub.serial++
 		a.tokens, a.serial = tokens, sub.serial
 	}
 	sub.kind, sub.tokens, sub.spent, sub.unsent = to, a.tokens, 0, true
 	b.tell(a)
+}
+
+// deny has a data plane admit nothing, be it that it has tokens.
+func (b *book) deny(now time.Time, sub *subscription, to kind, wait time.Duration) {
+	sub.retry, sub.granted = b.again(now, sub, wait), false
+	if sub.kind == to && now.Sub(sub.made) < b.cfg.TTL/2 {
+		return // it knows
+	}
+	sub.kind, sub.tokens, sub.spent, sub.unsent = to, 0, 0, true
+	b.tell(action{sub: sub, kind: to, ttl: b.cfg.TTL})
+}
+
+// again is when there may be room for a subscription: one that is at rest is in no hurry.
+func (b *book) again(now time.Time, sub *subscription, wait time.Duration) time.Time {
+	if sub.quiet(restAfter) {
+		return now.Add(b.cfg.TTL / 2)
+	}
+	return now.Add(max(min(wait, time.Second), b.apart(sub)))
 }
 
 // grant charges tokens; fewer where there is no room for so many. Where there is room for
@@ -287,7 +343,7 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 	if !slices.ContainsFunc(req.Rules(), func(r *limit.Rule) bool { return r.Mode == limit.Enforce && !r.Allow }) {
 		return kindAllow, 0, 0 // trials deny nothing: what is used is charged when it is reported
 	}
-	if single {
+	if sub.single = single; single {
 		tokens = min(tokens, 1)
 	}
 	deny, wait := kindDeny, time.Second
