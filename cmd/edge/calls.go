@@ -35,6 +35,7 @@ type calls struct {
 	underway, watches, quotas, unread     atomic.Int64
 	mostUnderway, mostWatches, mostUnread int64
 	patience                              time.Duration // for a call's message
+	roomWait                              time.Duration // of a large one
 	clock                                 atomic.Int64  // seconds that it has run
 	waiting                               atomic.Int64  // messages that have begun, or a call has, by the frames
 
@@ -57,6 +58,9 @@ const (
 	// when it begins, and then the connection ends, as it is not known which stream it is.
 	grpcPatience     = 5 * time.Second
 	grpcLongPatience = 10 * time.Second
+	// grpcRoomWait is how long a large message waits for room before it is refused: those before
+	// it are read by then, or do not come.
+	grpcRoomWait = 5 * time.Second
 	// grpcMaxHeader bounds a call's metadata.
 	grpcMaxHeader = 32 << 10
 	// grpcWindow is how much of a stream comes that is not read yet, and grpcConnWindow of a
@@ -71,7 +75,7 @@ const listenerGRPC = "grpc"
 func newCalls(room *httpapi.Room, refusals *httpapi.Refusals) *calls {
 	return &calls{
 		places: newPlaces(listenerGRPC, refusals), room: room, refusals: refusals, conns: map[*conn]struct{}{},
-		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience,
+		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience, roomWait: grpcRoomWait,
 	}
 }
 
@@ -157,11 +161,16 @@ func (u *underway) Value(key any) any {
 
 // came notes that the message is there; again it does nothing.
 func (u *underway) came() {
-	if u.timer != nil && u.read.CompareAndSwap(false, true) {
+	if u.timer != nil {
 		u.timer.Stop()
-		if u.calls != nil {
-			u.calls.arrived(u.from)
-		}
+		u.arrived()
+	}
+}
+
+// arrived gives back the place of those that wait, once.
+func (u *underway) arrived() {
+	if u.read.CompareAndSwap(false, true) && u.calls != nil {
+		u.calls.arrived(u.from)
 	}
 }
 
@@ -203,8 +212,12 @@ func (c *calls) arrived(from *address) {
 // What is refused is no denial: a proxy does what it does where nothing was decided.
 var (
 	errBusy   = status.Error(codes.Unavailable, "too many calls are under way at this edge")
+	errRoom   = status.Error(codes.Unavailable, "this edge has no room for so large a message now, of this address or of all: ask again, or another edge")
 	errUnread = status.Error(codes.Unavailable, "too many calls wait for their message at this edge, of this address or of all")
 )
+
+// noRoom is what gRPC's refusal of a message has in it that conn made too long.
+const noRoom = "(4294967295 vs."
 
 // begin takes a call in, or refuses it, as its header comes.
 func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -235,17 +248,27 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 			u.calls = c
 		}
 		u.Context, u.cancel = context.WithCancel(ctx)
-		u.timer = time.AfterFunc(c.patience, func() {
-			if !u.read.Load() {
-				c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
-			}
-			u.cancel()
-		})
+		u.timer = time.AfterFunc(c.patience, func() { c.late(u, at) })
 	}
 	// The stream's own context ends with it: where the message came too late, as cancel has
 	// it fail.
 	u.unless = context.AfterFunc(ctx, u.over)
 	return u, nil
+}
+
+// late is that a call's message was not read in time. It is slow where it did not come: what we
+// have not come to read, or had wait for room, is not.
+func (c *calls) late(u *underway, at *conn) {
+	switch {
+	case u.read.Load():
+	case at != nil && u.of == &c.quotas && at.whole(): // any other is read once its caller has said all
+		u.arrived()
+	case at != nil && at.stalled(c.patience):
+		time.AfterFunc(c.patience, func() { c.late(u, at) })
+	default:
+		c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
+		u.cancel()
+	}
 }
 
 func underwayOf(ctx context.Context) *underway {
@@ -281,9 +304,12 @@ func (b *begun) RecvMsg(m any) error {
 		b.conn.read()
 	}
 	err := b.ServerStream.RecvMsg(m)
-	if err == nil {
+	switch {
+	case err == nil:
 		b.read = true
 		b.underway.came()
+	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), noRoom):
+		return errRoom
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/peer"
 
@@ -29,6 +30,7 @@ type conn struct {
 	place
 	calls *calls
 	waits atomic.Int64 // calls that wait for their message
+	stall atomic.Int64 // when it was last not read on, by the clock of calls; 0: never
 
 	mu      sync.Mutex // guards all below
 	in, out frames
@@ -38,6 +40,7 @@ type conn struct {
 	holding int // of open, those that hold room
 	waiting int64
 	closed  bool
+	stalls  bool // it is not read on: a message waits for room
 
 	// Of the frame of data that comes:
 	at   *incoming // nil: of a call that is over
@@ -184,6 +187,9 @@ func (c *conn) payload(part []byte) bool {
 	c.data -= len(data)
 	was := c.at.waits()
 	ok := c.take(c.at, data)
+	if c.at == nil { // it has ended while it waited for room
+		return ok
+	}
 	c.changed(was, c.at.waits())
 	if c.last && c.in.left == 0 {
 		c.said(c.at)
@@ -241,8 +247,9 @@ func (c *conn) changed(was, is bool) {
 }
 
 // take takes what comes of a call. Of a message that is not small it asks for room as soon
-// as it is known how long it is; where there is none, that is made longer than any may be, so
-// that gRPC refuses it (RESOURCE_EXHAUSTED). false: that cannot be any more. The lock is held.
+// as it is known how long it is, and waits for it; where there is none, that is made longer than
+// any may be, so that gRPC refuses it (RESOURCE_EXHAUSTED). false: that cannot be any more. The
+// lock is held, but while it waits.
 func (c *conn) take(in *incoming, data []byte) bool {
 	for len(data) > 0 && !in.over {
 		if in.has == len(in.prefix) {
@@ -268,12 +275,17 @@ func (c *conn) take(in *incoming, data []byte) bool {
 		case length > rlqs.MaxMessage: // gRPC refuses it
 			in.over = true
 		case length <= smallMessage:
-		case c.calls.room.Take(listenerGRPC, c.from.who, bytes):
+		case c.room(in, bytes):
+			if c.at != in {
+				return !c.closed
+			}
 			if in.held == 0 {
 				c.holding++
 			}
 			in.held += bytes
 			in.coming = bytes
+		case c.at != in:
+			return !c.closed
 		case n < 4:
 			return false
 		default:
@@ -283,6 +295,37 @@ func (c *conn) take(in *incoming, data []byte) bool {
 		in.came()
 	}
 	return true
+}
+
+// room takes room for a message that begins. Where there is none the connection is not read on
+// until there is, for a while: but not where another message of it has room and is not whole, as
+// two connections would wait for each other then. The lock is held, but while it waits.
+func (c *conn) room(in *incoming, bytes int64) bool {
+	if c.calls.room.Try(c.from.who, bytes) {
+		return true
+	}
+	most := c.calls.roomWait
+	for _, other := range c.open {
+		if other.coming > 0 {
+			most = 0
+		}
+	}
+	c.stalls = true
+	c.stall.Store(max(1, c.calls.clock.Load()))
+	c.tell()
+	c.mu.Unlock()
+	found := c.calls.room.Wait(listenerGRPC, c.from.who, bytes, most)
+	c.mu.Lock()
+	c.stalls = false
+	now := c.calls.clock.Load()
+	c.stall.Store(max(1, now))
+	for _, other := range c.open {
+		other.begun = now
+	}
+	if found && c.at != in { // it has ended
+		c.calls.room.Give(c.from.who, bytes)
+	}
+	return found
 }
 
 // give gives back the room of messages. The lock is held.
@@ -320,9 +363,18 @@ func (c *conn) overdue(then int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, in := range c.open {
-		if in.waits() && in.begun < then {
+		if in.waits() && in.begun < then && !c.stalls {
 			return true
 		}
 	}
 	return false
+}
+
+// whole says that all that was to come of its calls has, so that none is slow.
+func (c *conn) whole() bool { return c.waits.Load() == 0 }
+
+// stalled says that it was not read on of late, as a message waited for room.
+func (c *conn) stalled(patience time.Duration) bool {
+	at := c.stall.Load()
+	return at > 0 && c.calls.clock.Load()-at <= int64(patience/time.Second)
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +118,7 @@ func largeCall(bytes int) *rlsv3.RateLimitRequest {
 // of it.
 func TestMessagesShareTheirRoom(t *testing.T) {
 	w := serveWatched(t, time.Minute)
+	w.calls.roomWait = 100 * time.Millisecond // no call is under way yet
 	client := rlsv3.NewRateLimitServiceClient(dialled(t, w.addr))
 	methods := []string{rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName}
 	var stops []func()
@@ -198,6 +200,71 @@ func TestReportsLeaveTheirRoom(t *testing.T) {
 	}
 	if got := w.refused(t, httpapi.RefusedMemory); got != 0 {
 		t.Errorf("%v reports found no room", got)
+	}
+}
+
+// Data planes that come at once, with more in their messages than there is room for, wait for
+// each other, and no stream of theirs is slow, or too large: as all do once an edge has started
+// again.
+func TestReportsWaitForRoom(t *testing.T) {
+	w := serveWatched(t, time.Second)
+	w.calls.roomWait = time.Minute
+	report := &quotav3.RateLimitQuotaUsageReports{Domain: edge.LocalNamespace}
+	for n := range 5000 {
+		report.BucketQuotaUsages = append(report.BucketQuotaUsages, &quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			BucketId: &quotav3.BucketId{Bucket: map[string]string{"user": fmt.Sprintf("%0400d", n)}}, NumRequestsAllowed: 1, TimeElapsed: durationpb.New(time.Second),
+		})
+	}
+	var planes []quotav3.RateLimitQuotaService_StreamRateLimitQuotasClient
+	for range 8 { // each of 2 MB, and twice in memory: three are an address's part
+		call, err := quotav3.NewRateLimitQuotaServiceClient(dialled(t, w.addr)).StreamRateLimitQuotas(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		planes = append(planes, call)
+	}
+	var all sync.WaitGroup
+	for _, call := range planes {
+		all.Go(func() {
+			if err := call.Send(report); err != nil {
+				t.Error(err)
+			}
+			if _, err := call.Recv(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, reason := range []string{httpapi.RefusedMemory, httpapi.RefusedSlow} {
+		if got := w.refused(t, reason); got != 0 {
+			t.Errorf("%v are refused as %s", got, reason)
+		}
+	}
+}
+
+// Where no room comes for a message, that is counted, and not that it is slow.
+func TestReportsWithoutRoom(t *testing.T) {
+	w := serveWatched(t, time.Minute)
+	w.calls.roomWait = 100 * time.Millisecond
+	for range 4 {
+		partly(t, w.addr, quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, 2<<20-1, 900<<10)
+	}
+	proc.Until(t, 20*time.Second, func() error {
+		if got := w.room.Taken(); got < httpapi.DefaultRoom/4-8 {
+			return fmt.Errorf("%d bytes are taken", got)
+		}
+		return nil
+	})
+	call, err := quotav3.NewRateLimitQuotaServiceClient(dialled(t, w.addr)).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = call.Send(&quotav3.RateLimitQuotaUsageReports{Domain: strings.Repeat("x", 100<<10)}) // what became of it, Recv says
+	if _, err := call.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), noRoom) {
+		t.Errorf("a stream without room: %v", err)
+	}
+	if memory, slow := w.refused(t, httpapi.RefusedMemory), w.refused(t, httpapi.RefusedSlow); memory != 1 || slow != 0 {
+		t.Errorf("%v are refused for memory and %v as slow, want 1 and 0", memory, slow)
 	}
 }
 

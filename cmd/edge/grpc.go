@@ -57,7 +57,7 @@ type sized struct {
 
 // Unmarshal implements encoding.CodecV2.
 func (s sized) Unmarshal(data mem.BufferSlice, v any) (err error) {
-	if _, quotas := v.(*quotav3.RateLimitQuotaUsageReports); !quotas && data.Len() > grpcMaxBytes {
+	if _, quotas := v.(*envoytext.Unread); !quotas && data.Len() > grpcMaxBytes {
 		err = fmt.Errorf("%d bytes are too many (%d at the most)", data.Len(), grpcMaxBytes)
 	} else {
 		err = s.CodecV2.Unmarshal(data, v)

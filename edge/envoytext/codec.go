@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -36,8 +37,42 @@ type codec struct{ encoding.CodecV2 }
 
 var _ encoding.CodecV2 = codec{}
 
+// Unread is a message that is taken in as it came, for who has it wait before it is read: that
+// takes many times its bytes.
+type Unread struct{ text mem.Buffer }
+
+// Len is how many bytes it has.
+func (u *Unread) Len() int { return u.text.Len() }
+
+// Count is how often a field stands in it; what is no message ends the count.
+func (u *Unread) Count(field protowire.Number) (n int) {
+	for text := u.text.ReadOnlyData(); len(text) > 0; {
+		number, _, size := protowire.ConsumeField(text)
+		if size < 0 {
+			return n
+		}
+		if number == field {
+			n++
+		}
+		text = text[size:]
+	}
+	return n
+}
+
+// Read reads it, as the codec does.
+func (u *Unread) Read(into proto.Message) error {
+	return codec{encoding.GetCodecV2(protocodec.Name)}.Unmarshal(mem.BufferSlice{u.text}, into)
+}
+
+// Free is to be called once, when it is done with.
+func (u *Unread) Free() { u.text.Free() }
+
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if u, is := v.(*Unread); is {
+		u.text = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		return nil
+	}
 	in, is := v.(proto.Message)
 	if is && data.Len() > fewBytes {
 		whole := data.MaterializeToBuffer(mem.DefaultBufferPool())

@@ -7,6 +7,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
+// MostReports is how many buckets one message reports at the most: more than a data plane has,
+// by far. Each takes some 600 bytes once it is read, and may be twelve on the wire.
+const MostReports = 1 << 16
+
 const (
 	// fewBytes are a message that is read as it is: a thousand messages at the most can stand
 	// in it, as each takes two bytes.
@@ -15,21 +19,42 @@ const (
 	// what is decided in one call come to (100 descriptors of 100 entries). Each takes some
 	// hundred bytes, once it is read, and may be two on the wire.
 	mostWithin = 11_000
-	// leastOfReports is how many bytes those of usage reports have at the least, on average: a
-	// bucket has its id, the entries of that, of a byte and more each, and its time. How many
-	// buckets there are clients of data planes choose, and all are in one message.
-	leastOfReports = 3
-	reports        = protoreflect.FullName("envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports")
+	// eachOfReports is how many stand in the usage of a bucket: its id, the entries of that, which
+	// are 32 at the most, and its time. How many buckets there are clients of data planes choose,
+	// and all are in one message.
+	eachOfReports = 34
+	reports       = protoreflect.FullName("envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports")
 )
 
 // bounded says why a message is not read: too many others stand in it.
 func bounded(text []byte, of protoreflect.MessageDescriptor) error {
-	most := mostWithin
 	if of.FullName() == reports {
-		most = max(most, len(text)/leastOfReports)
+		return boundedReports(text, of)
 	}
-	if left := most; !within(text, of, &left, mostNested) {
-		return fmt.Errorf("has more than %d messages in it, as descriptors and entries are (split it)", most)
+	left := mostWithin
+	if !within(text, of, &left, mostNested) {
+		return fmt.Errorf("has more than %d messages in it, as descriptors and entries are (split it)", mostWithin)
+	}
+	return nil
+}
+
+// boundedReports bounds what stands in each of the reports, and how many there are.
+func boundedReports(text []byte, of protoreflect.MessageDescriptor) error {
+	usages := of.Fields().ByName("bucket_quota_usages")
+	for n := 0; len(text) > 0; {
+		number, kind, size := protowire.ConsumeField(text)
+		if size < 0 {
+			return nil // whoever reads it says so
+		}
+		if number == usages.Number() && kind == protowire.BytesType {
+			if n++; n > MostReports {
+				return fmt.Errorf("has more than %d messages in it: so many buckets are reported at the most", MostReports)
+			}
+			if left := eachOfReports + 1; !within(text[:size], of, &left, mostNested) {
+				return fmt.Errorf("has more than %d messages in it for a bucket, as entries are", eachOfReports)
+			}
+		}
+		text = text[size:]
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/netip"
 	"sync"
+	"time"
 )
 
 const (
@@ -19,9 +20,10 @@ type Room struct {
 	most     int64
 	refusals *Refusals
 
-	mu    sync.Mutex // guards taken and of
+	mu    sync.Mutex // guards taken, of and given
 	taken int64
 	of    map[netip.Addr]int64
+	given chan struct{} // is closed as some is given back; nil: nobody waits
 }
 
 // NewRoom is one of so many bytes. What finds none is told to refusals.
@@ -32,14 +34,15 @@ func NewRoom(most int64, refusals *Refusals) *Room {
 // Take takes bytes for a message of an address; false: there are none. Those without an
 // address (of a unix socket) are bounded together alone.
 func (r *Room) Take(transport string, who netip.Addr, bytes int64) bool {
-	if r.take(who, bytes) {
+	if r.Try(who, bytes) {
 		return true
 	}
 	r.refusals.Tell(transport, RefusedMemory)
 	return false
 }
 
-func (r *Room) take(who netip.Addr, bytes int64) bool {
+// Try is Take, and tells nobody.
+func (r *Room) Try(who netip.Addr, bytes int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken+bytes > r.most || who.IsValid() && r.of[who]+bytes > r.most/roomParts {
@@ -50,10 +53,41 @@ func (r *Room) take(who netip.Addr, bytes int64) bool {
 	return true
 }
 
+// Wait is Take, but waits until there is room, for so long at the most.
+func (r *Room) Wait(transport string, who netip.Addr, bytes int64, most time.Duration) bool {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for {
+		given := r.whenGiven() // before it is asked: what is given meanwhile is not missed
+		if r.Try(who, bytes) {
+			return true
+		}
+		select {
+		case <-given:
+		case <-late.C:
+			r.refusals.Tell(transport, RefusedMemory)
+			return false
+		}
+	}
+}
+
+func (r *Room) whenGiven() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.given == nil {
+		r.given = make(chan struct{})
+	}
+	return r.given
+}
+
 // Give gives back what was taken.
 func (r *Room) Give(who netip.Addr, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.given != nil {
+		close(r.given)
+		r.given = nil
+	}
 	r.taken -= bytes
 	if r.of[who] -= bytes; r.of[who] == 0 {
 		delete(r.of, who)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -21,9 +22,8 @@ const (
 	maxEntries = 32
 	maxIDBytes = 2048
 	idShare    = 128
-	// maxUsages is what one message reports: as many as MaxMessage has room for, by far, of
-	// whatever Envoy may have.
-	maxUsages = 1 << 16
+	// maxUsages is what one message reports.
+	maxUsages = envoytext.MostReports
 )
 
 // MaxMessage is how many bytes the server is to take in one message. An Envoy reports all its

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -56,6 +57,10 @@ const (
 	defaultTTL = 5 * time.Second
 	// tickEvery is how often what is due is looked for.
 	tickEvery = 100 * time.Millisecond
+	// mostReading is how many messages larger than smallMessage are read at once: each may take
+	// some 40 MB until it is taken in, for which all wait for each other anyway.
+	mostReading  = 2
+	smallMessage = 16 << 10
 	// maxActions is how many one message to a data plane has.
 	maxActions = 500
 )
@@ -101,6 +106,8 @@ type Service struct {
 	book *book
 	log  *slog.Logger
 
+	reading chan struct{} // a place for each large message that is read and taken in
+
 	drain    sync.Once
 	draining chan struct{}
 }
@@ -113,7 +120,7 @@ func New(limiter Limiter, cfg Config) (*Service, error) {
 		return nil, fmt.Errorf("rlqs config: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Service{book: newBook(limiter, cfg), log: cfg.Logger, draining: make(chan struct{})}, nil
+	return &Service{book: newBook(limiter, cfg), log: cfg.Logger, reading: make(chan struct{}, mostReading), draining: make(chan struct{})}, nil
 }
 
 // Register has a server serve it, which was made with envoytext.ServerOption, or reads by
@@ -191,15 +198,39 @@ func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_Strea
 func (s *Service) receive(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, st *stream) (err error) {
 	defer s.recovered(&err)
 	for {
-		in, err := call.Recv()
-		if err != nil {
+		in := &envoytext.Unread{}
+		if err := call.RecvMsg(in); err != nil {
 			s.unread(st.host, err)
 			return err
 		}
-		if err := s.book.report(time.Now(), st, in); err != nil {
+		if err := s.takeIn(call.Context(), st, in); err != nil {
 			return err
 		}
 	}
+}
+
+// takeIn reads a message and takes it in, when its turn comes.
+func (s *Service) takeIn(ctx context.Context, st *stream, message *envoytext.Unread) error {
+	defer message.Free()
+	if message.Len() > smallMessage {
+		select {
+		case s.reading <- struct{}{}:
+			defer func() { <-s.reading }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if n := message.Count(usagesField); n > maxUsages {
+		s.book.metrics.refused.WithLabelValues(refusedInvalid).Inc()
+		return tooMany(n)
+	}
+	in := &quotav3.RateLimitQuotaUsageReports{}
+	if err := message.Read(in); err != nil {
+		err = status.Errorf(codes.Internal, "the message cannot be read: %v", err)
+		s.unread(st.host, err)
+		return err
+	}
+	return s.book.report(time.Now(), st, in)
 }
 
 // recovered ends a stream at which this package, or the limiter, has panicked.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -287,6 +288,31 @@ func TestMessagesThatAreNotTakenIn(t *testing.T) {
 				t.Errorf("%v are counted, and the log is %q; want 1 and %s", counted(t, reg, "spillgate_rlqs_refused_total", c.reason), log.String(), want)
 			}
 		})
+	}
+}
+
+// A message of more buckets than one may report is refused before it is read, which would take
+// sixty times its bytes.
+func TestTooManyReportsAreNotRead(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	p := newPlace(t, rlqs.Config{Registerer: reg}, hourly(10))
+	call, err := p.conn.NewStream(t.Context(), &quotav3.RateLimitQuotaService_ServiceDesc.Streams[0], quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName, grpc.ForceCodec(wire{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := "\x0a\x05local" + strings.Repeat("\x12\x07\x0a\x05\x0a\x03\x0a\x01a", (4<<20-64)/9)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_ = call.SendMsg(message) // what became of it, RecvMsg says
+	if err := call.RecvMsg(new(string)); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "are too many (65536") {
+		t.Errorf("the stream ends with %v", err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 60 { // both sides of the connection
+		t.Errorf("%d MiB were allocated for a message of 4", took)
+	}
+	if got := counted(t, reg, "spillgate_rlqs_refused_total", "invalid"); got != 1 {
+		t.Errorf("%v are counted", got)
 	}
 }
 
