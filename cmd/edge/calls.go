@@ -58,9 +58,9 @@ const (
 	// when it begins, and then the connection ends, as it is not known which stream it is.
 	grpcPatience     = 5 * time.Second
 	grpcLongPatience = 10 * time.Second
-	// grpcRoomWait is how long a large message waits for room before it is refused: those before
-	// it are read by then, or do not come.
-	grpcRoomWait = 5 * time.Second
+	// grpcRoomWait is how long a large message waits for room before it is refused, and six times
+	// as long where the one before it is not done with: others are read by then, or do not come.
+	grpcRoomWait = 10 * time.Second
 	// grpcMaxHeader bounds a call's metadata.
 	grpcMaxHeader = 32 << 10
 	// grpcWindow is how much of a stream comes that is not read yet, and grpcConnWindow of a
@@ -248,7 +248,7 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 			u.calls = c
 		}
 		u.Context, u.cancel = context.WithCancel(ctx)
-		u.timer = time.AfterFunc(c.patience, func() { c.late(u, at) })
+		u.timer = time.AfterFunc(c.patience, c.late(u, at))
 	}
 	// The stream's own context ends with it: where the message came too late, as cancel has
 	// it fail.
@@ -257,19 +257,29 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 }
 
 // late is that a call's message was not read in time. It is slow where it did not come: what we
-// have not come to read, or had wait for room, is not.
-func (c *calls) late(u *underway, at *conn) {
-	switch {
-	case u.read.Load():
-	case at != nil && u.of == &c.quotas && at.whole(): // any other is read once its caller has said all
-		u.arrived()
-	case at != nil && at.stalled(c.patience):
-		time.AfterFunc(c.patience, func() { c.late(u, at) })
-	default:
-		c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
-		u.cancel()
+// have not come to read, or had wait for room, is not; nor are long reports, as long as they come.
+func (c *calls) late(u *underway, at *conn) func() {
+	had := int64(0)
+	if at != nil {
+		had = at.came.Load()
+	}
+	return func() {
+		quotas := at != nil && u.of == &c.quotas // any other is read once its caller has said all
+		switch {
+		case u.read.Load():
+		case quotas && at.whole():
+			u.arrived()
+		case quotas && at.came.Load()-had >= leastComes, at != nil && at.stalled(c.patience):
+			time.AfterFunc(c.patience, c.late(u, at))
+		default:
+			c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
+			u.cancel()
+		}
 	}
 }
+
+// leastComes is how many bytes come of long reports in grpcPatience at the least.
+const leastComes = 256 << 10
 
 func underwayOf(ctx context.Context) *underway {
 	u, _ := ctx.Value(underwayKey{}).(*underway)

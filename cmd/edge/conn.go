@@ -30,6 +30,7 @@ type conn struct {
 	place
 	calls *calls
 	waits atomic.Int64 // calls that wait for their message
+	came  atomic.Int64 // bytes
 	stall atomic.Int64 // when it was last not read on, by the clock of calls; 0: never
 
 	mu      sync.Mutex // guards all below
@@ -73,6 +74,7 @@ var errConn = errors.New("the connection does what no client of gRPC does, or ta
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	c.came.Add(int64(n))
 	if n > 0 && !c.arrive(b[:n]) {
 		return 0, errors.Join(errConn, c.Close())
 	}
@@ -305,6 +307,9 @@ func (c *conn) room(in *incoming, bytes int64) bool {
 		return true
 	}
 	most := c.calls.roomWait
+	if in.held > 0 { // we have not done with the one before it
+		most *= 6
+	}
 	for _, other := range c.open {
 		if other.coming > 0 {
 			most = 0
@@ -350,6 +355,7 @@ func (c *conn) read() {
 	for _, in := range c.open {
 		if whole := in.held - in.coming; whole > 0 {
 			c.give(in, whole)
+			in.begun = c.calls.clock.Load() // its next one comes on only now
 			return
 		}
 	}
@@ -363,7 +369,7 @@ func (c *conn) overdue(then int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, in := range c.open {
-		if in.waits() && in.begun < then && !c.stalls {
+		if in.waits() && in.begun < then && in.held == in.coming && !c.stalls {
 			return true
 		}
 	}
