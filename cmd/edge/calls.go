@@ -58,8 +58,8 @@ const (
 	// when it begins, and then the connection ends, as it is not known which stream it is.
 	grpcPatience     = 5 * time.Second
 	grpcLongPatience = 10 * time.Second
-	// grpcRoomWait is how long a large message waits for room before it is refused, and six times
-	// as long where the one before it is not done with: others are read by then, or do not come.
+	// grpcRoomWait is how long a large message waits for room before it is refused: others are
+	// read by then, or do not come.
 	grpcRoomWait = 10 * time.Second
 	// grpcMaxHeader bounds a call's metadata.
 	grpcMaxHeader = 32 << 10
@@ -310,8 +310,8 @@ type begun struct {
 
 // RecvMsg implements grpc.ServerStream. What it gave before is done with.
 func (b *begun) RecvMsg(m any) error {
-	if b.read && b.conn != nil {
-		b.conn.read()
+	if b.read && b.conn != nil && !b.conn.read() {
+		return errRoom
 	}
 	err := b.ServerStream.RecvMsg(m)
 	switch {

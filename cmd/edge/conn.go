@@ -277,6 +277,8 @@ func (c *conn) take(in *incoming, data []byte) bool {
 		case length > rlqs.MaxMessage: // gRPC refuses it
 			in.over = true
 		case length <= smallMessage:
+		case in.held > 0: // of one that is not done with: until then no more comes of this than a window
+			in.owes += bytes
 		case c.room(in, bytes):
 			if c.at != in {
 				return !c.closed
@@ -307,9 +309,6 @@ func (c *conn) room(in *incoming, bytes int64) bool {
 		return true
 	}
 	most := c.calls.roomWait
-	if in.held > 0 { // we have not done with the one before it
-		most *= 6
-	}
 	for _, other := range c.open {
 		if other.coming > 0 {
 			most = 0
@@ -345,20 +344,46 @@ func (c *conn) give(in *incoming, bytes int64) {
 }
 
 // read is that a message of a long call has been read, and done with: of one of those that
-// had a whole one, as only the connection is known.
-func (c *conn) read() {
+// had a whole one, as only the connection is known. The next one takes its room then; false:
+// there is none, however long it waited.
+func (c *conn) read() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.holding == 0 {
-		return
+		return true
 	}
-	for _, in := range c.open {
-		if whole := in.held - in.coming; whole > 0 {
-			c.give(in, whole)
-			in.begun = c.calls.clock.Load() // its next one comes on only now
-			return
+	for id, in := range c.open {
+		whole := in.held - in.coming
+		if whole == 0 {
+			continue
 		}
+		c.give(in, whole)
+		owes := in.owes
+		in.owes = 0
+		found := owes == 0 || c.calls.room.Try(c.from.who, owes)
+		if !found {
+			c.mu.Unlock()
+			found = c.calls.room.Wait(listenerGRPC, c.from.who, owes, c.calls.roomWait)
+			c.mu.Lock()
+		}
+		switch {
+		case !found:
+			return false
+		case c.open[id] != in: // it has ended
+			c.calls.room.Give(c.from.who, owes)
+			return true
+		case owes > 0:
+			if in.held == 0 {
+				c.holding++
+			}
+			if in.held += owes; in.has > 0 {
+				in.coming = owes
+			}
+		}
+		in.begun = c.calls.clock.Load() // its next one comes on only now
+		return true
 	}
+	return true
 }
 
 // overdue says that a message has been waited for since before then.
@@ -369,7 +394,7 @@ func (c *conn) overdue(then int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, in := range c.open {
-		if in.waits() && in.begun < then && in.held == in.coming && !c.stalls {
+		if in.waits() && in.begun < then && in.held == in.coming && in.owes == 0 && !c.stalls {
 			return true
 		}
 	}

@@ -20,6 +20,7 @@ type incoming struct {
 	frames int     // that it came in so far
 	coming int64   // room that it takes
 	held   int64   // the same, and of those before that are not read yet
+	owes   int64   // room that is to be taken for those behind them
 	first  bool    // no message has come yet
 	over   bool    // nothing more is expected: it was refused, or its caller has said all
 }
