@@ -207,7 +207,7 @@ func TestReportsLeaveTheirRoom(t *testing.T) {
 // each other, and no stream of theirs is slow, or too large: as all do once an edge has started
 // again.
 func TestReportsWaitForRoom(t *testing.T) {
-	w := serveWatched(t, time.Second)
+	w := serveWatched(t, grpcPatience)
 	w.calls.roomWait = time.Minute
 	report := &quotav3.RateLimitQuotaUsageReports{Domain: edge.LocalNamespace}
 	for n := range 5000 {
