@@ -77,22 +77,28 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 
 // had is the part of the limit that a region has which has just fallen silent, by what was
 // asked for in all of them shortly before: that all of them know, here and on the other
-// side. A region that told of no demand has none, or next to none; of a key that is too
-// new for all to have told each has as much, and so has a region that the store alone
-// knows of: that is a guess where others may have known the key for longer.
+// side. Those that are aside already have what they had then, whatever they are asked for
+// since, and the rest is what the others share. A region that told of no demand has none, or
+// next to none; of a key that is too new for all to have told each has as much, and so has a
+// region that the store alone knows of: that is a guess where others may have known the key
+// for longer.
 func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
 	t, least, i := c.contest, a.least(c), 0
-	if a.unmet(j) { // it has told nothing here
-		return 1 / float64(len(t.regions)+1), true
-	}
 	for until := a.parted(j, now) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
 		i++
 	}
-	all := float64(t.past[i].own) + least
+	rest, others, all := 1.0, 1, float64(t.past[i].own)+least
 	for k := range t.regions {
-		all += t.before(k, i, paceOf(c.shape)) + least
+		if frozen := t.regions[k].frozen; frozen != 0 {
+			rest -= frozen
+			continue
+		}
+		others, all = others+1, all+t.before(k, i, paceOf(c.shape))+least
 	}
-	return (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
+	if a.unmet(j) { // it has told nothing here
+		return max(rest, 1e-6) / float64(others), true
+	}
+	return max(rest, 1e-6) * (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
 }
 
 // before is what a region was weighed by at a time; of one that had not told by then here,
