@@ -363,7 +363,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	age := time.Duration(now - sh.heardAt)
 	if sh.toldAt == 0 || age.Abs() > forgetShare {
 		p := c.unknown(rate, mine, now)
-		p.Own = sh.own
+		p.Own, p.Heard = sh.own, sh.lately(rate, now)
 		if sh.toldAt != 0 && rate.OnPartition != limit.PartitionOpen && c.alone(now, sh.answered) {
 			p.Alone, p.Mine = true, float64(local)
 			if had := sh.part(c, rate); had < p.Omega*p.Weight {
@@ -385,10 +385,13 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 		p.Hidden = min(max(0, others/rate.Window.Seconds()), max(0, p.Demand-sh.own.Fast)) * (c.stale() + age).Seconds()
 	}
 	p.Fresh = age <= 3*c.interval
+	// What they spent leaves the window, and is theirs again.
+	whole := p.Less + ofRate(sh.told.Spent, rate)
+	p.Less = max(p.Less, whole-float64(crdt.SatSub(est, local)))
 	if rate.OnPartition == limit.PartitionOpen {
 		p.Less = 0
 	} else if c.alone(now, sh.answered) {
-		p.Alone, p.Mine = true, float64(local)
+		p.Alone, p.Mine, p.Heard, p.Less = true, float64(local), sh.lately(rate, now), whole
 	}
 	p.Weight = sh.weight(c, rate)
 	return p
@@ -400,6 +403,12 @@ func ofRate(told uint64, rate *limit.Rate) float64 {
 	return float64(told) * min(1, float64(rate.Ceiling)/float64(max(1, rate.Limit)))
 }
 
+// lately says that others were heard of within a window, so that the level tells what they
+// spent.
+func (sh *share) lately(rate *limit.Rate, now int64) bool {
+	return sh.toldAt != 0 && time.Duration(now-sh.heardAt).Abs() < rate.Window
+}
+
 // weight is this edge's part of its region's, as was told last.
 func (sh *share) weight(c *cluster, rate *limit.Rate) float64 {
 	edges := float64(max(1, c.edges.Load()))
@@ -409,6 +418,6 @@ func (sh *share) weight(c *cluster, rate *limit.Rate) float64 {
 
 // part is this edge's part of the limit, as was told last.
 func (sh *share) part(c *cluster, rate *limit.Rate) float64 {
-	kept := min(1, float64(sh.told.Kept)/float64(max(1, rate.Limit)))
+	kept := min(1, (float64(sh.told.Kept)+float64(sh.told.Spent))/float64(max(1, rate.Limit)))
 	return sh.weight(c, rate) * min(1, float64(sh.told.Omega)) * (1 - kept)
 }

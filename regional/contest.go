@@ -31,17 +31,19 @@ type contest struct {
 	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
-	telling kept    // what of that the other regions were told
-	began   int64   // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
-	beganAt int64   // when they last did
-	place   int     // in lane.contests
-	pop     uint64  // whose edge began it; nobody: another region told of it
-	payers  []owned // the PoPs of its edges, as lane.bill counted them
-	changed int64   // when a region last had another part, as it was cut off, or is not any more; 0: none was
-	noted   int64   // changed, when that was last put on the store's list, at notedAt; see bequest.go
-	notedAt int64
-	will    string // that the key was last listed with
-	willed  bool   // the store may have that regions have another part than of a key that is new
+	// keptSpent is what those edges have spent of it.
+	keptSpent float64
+	telling   kept    // what of that the other regions were told
+	began     int64   // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
+	beganAt   int64   // when they last did
+	place     int     // in lane.contests
+	pop       uint64  // whose edge began it; nobody: another region told of it
+	payers    []owned // the PoPs of its edges, as lane.bill counted them
+	changed   int64   // when a region last had another part, as it was cut off, or is not any more; 0: none was
+	noted     int64   // changed, when that was last put on the store's list, at notedAt; see bequest.go
+	notedAt   int64
+	will      string // that the key was last listed with
+	willed    bool   // the store may have that regions have another part than of a key that is new
 }
 
 // spent is what was charged, and what of that was given back.
@@ -362,13 +364,13 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	all, steady := t.sum(s, pace, a.patience(), now)
 	out := &deltasync.Share{Omega: 1, Sum: float32(steady), Demand: float32(t.told), Window: float32(all.Window)}
 	if c.shape.Regional || len(l.peers) == 0 {
-		return t.keeping(out, t.kept, c.shape.Limit)
+		return t.keeping(out, t.kept, t.keptSpent, c.shape.Limit)
 	}
 	seen := t.seen(now - a.unseen(now))
 	own := min(t.weight, seen.weight)
 	a.freeze(c, a.aside(now), now)
 	least, others := a.least(c), 0.0
-	less, alone := t.kept, 0
+	less, gone, alone := t.kept, t.keptSpent, 0
 	for j := range t.regions {
 		r := &t.regions[j]
 		if r.frozen == 0 {
@@ -381,11 +383,11 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 			continue
 		}
 		alone++
-		spent := uint64(0) // a bucket drains: edges see to what is left of its part; see edge/aside.go
+		part, spent := r.frozen*float64(c.shape.Limit), 0.0 // a bucket drains: edges see to what is left of its part; see edge/aside.go
 		if !c.shape.Bucket() {
-			spent = c.spentBy(a.nodes[j], now)
+			spent = min(part, float64(c.spentBy(a.nodes[j], now)))
 		}
-		less += max(0, r.frozen*float64(c.shape.Limit)-float64(spent))
+		less, gone = less+part-spent, gone+spent
 	}
 	if alone == len(t.regions) {
 		out.Omega = 1
@@ -395,15 +397,17 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	}
 	out.Doubt = a.doubt(l, c)
 	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
-	return t.keeping(out, less, c.shape.Limit)
+	return t.keeping(out, less, gone, c.shape.Limit)
 }
 
-// keeping is the share of a limit of which so much is kept for others.
-func (t *contest) keeping(s *deltasync.Share, less float64, limit uint64) *deltasync.Share {
+// keeping is the share of a limit of which so much is kept for others, beside what they have
+// spent of their parts.
+func (t *contest) keeping(s *deltasync.Share, less, spent float64, limit uint64) *deltasync.Share {
 	most := float64(limit)
 	less = min(less, most)
-	t.part = float64(s.Omega) * (1 - less/most)
-	s.Kept = uint64(less)
+	spent = min(spent, most-less)
+	t.part = float64(s.Omega) * (1 - (less+spent)/most)
+	s.Kept, s.Spent = uint64(less), uint64(spent)
 	return s
 }
 

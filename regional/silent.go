@@ -116,7 +116,7 @@ func (a *Aggregator) keep(c *counter, now int64) {
 		return
 	}
 	sum := a.sumOf(c, now) // of all that were there a moment ago
-	t.keptAt, t.kept = now, 0
+	t.keptAt, t.kept, t.keptSpent = now, 0, 0
 	for i := range t.edges {
 		e := &t.edges[i]
 		if !e.claims() {
@@ -133,7 +133,8 @@ func (a *Aggregator) keep(c *counter, now int64) {
 			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, e.node, now)
 			t.sums.at = 0 // it is none of them any more
 		}
-		t.kept += a.keptFor(c, e, silence, now)
+		kept, spent := a.keptFor(c, e, silence, now)
+		t.kept, t.keptSpent = t.kept+kept, t.keptSpent+spent
 	}
 }
 
@@ -146,23 +147,24 @@ func (a *Aggregator) bears(e *asker) time.Duration {
 	return a.lately()
 }
 
-// keptFor is the cost that is kept for an edge which has been silent for so long.
-func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now int64) float64 {
-	limit, spent := float64(c.shape.Limit), 0.0
+// keptFor is the cost that is kept for an edge which has been silent for so long, beside what
+// it has spent of its part.
+func (a *Aggregator) keptFor(c *counter, e *asker, silence time.Duration, now int64) (kept, spent float64) {
+	limit := float64(c.shape.Limit)
 	if !c.shape.Bucket() { // as of regions
 		spent = float64(c.spentAt(e.node, now))
 	}
-	whole, fair := max(0, e.part*limit-spent), 0.0
+	part, fair := e.part*limit, 0.0
 	if silence <= KeepFair {
-		fair = max(0, min(e.part, e.fair)*limit-spent)
+		fair = min(e.part, e.fair) * limit
 	}
 	switch {
 	case silence <= deltasync.ShareKept:
-		return whole
+		return max(0, part-spent), min(part, spent)
 	case silence <= deltasync.ShareKept+c.shape.Window(): // it may have spent that by then
-		return min(whole, max(fair, 2*e.demand.Fast*deltasync.ShareKept.Seconds()))
+		return min(max(0, part-spent), max(0, fair-spent, 2*e.demand.Fast*deltasync.ShareKept.Seconds())), min(part, spent)
 	}
-	return fair
+	return max(0, fair-spent), min(fair, spent)
 }
 
 // partOf is the part of the limit that an edge has that fell silent: what it was told

@@ -24,5 +24,6 @@ type Share struct {
 	Window float32 // asked for in the last window, in all regions
 	Unseen uint64  // U: cost of the region that the others cannot have seen yet
 	Kept   uint64  // cost of the limit that is left to regions, and edges, which are cut off
+	Spent  uint64  // of what is left to them, what they have spent in the window already, beside Kept: an edge that is cut off alone goes by both
 	Doubt  uint64  // by which the parts of regions that are cut off may come to more than the limit, as what they have is a guess
 }

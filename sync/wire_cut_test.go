@@ -35,7 +35,7 @@ func TestCut(t *testing.T) {
 		{"peers alone", maxKeys, func(frames, int) Totals { return Totals{Peers: far(3, 1)} }, 0, 256},
 		{"a penalty each", maxKeys, func(frames, int) Totals { return Totals{Until: 1_790_000_060_123_456_789} }, 0, 256},
 		{"a share each", maxKeys, func(frames, int) Totals {
-			return Totals{Share: &Share{Omega: 1, Sum: 1, Demand: 1, Window: 1, Unseen: math.MaxUint64, Kept: math.MaxUint64, Doubt: math.MaxUint64}}
+			return Totals{Share: &Share{Omega: 1, Sum: 1, Demand: 1, Window: 1, Unseen: math.MaxUint64, Kept: math.MaxUint64, Doubt: math.MaxUint64, Spent: math.MaxUint64}}
 		}, 0, 256},
 		{"a share late", maxKeys, func(_ frames, i int) Totals {
 			if i < 6000 {

@@ -90,6 +90,7 @@ const (
 	totalsDemand       protowire.Number = 18
 	totalsKept         protowire.Number = 19
 	totalsDoubt        protowire.Number = 20
+	totalsSpent        protowire.Number = 21
 	// Not yet used.
 	totalsSeen         protowire.Number = 4
 	totalsOthersSums   protowire.Number = 6

@@ -156,7 +156,7 @@ func sampled(t *testing.T, f frame) frame {
 	t.Helper()
 	of := func(num, i int) float32 { return float32(num*10+i) / 256 }
 	share := func(i int) *Share {
-		return &Share{Omega: of(8, i), Sum: of(10, i), Window: of(11, i), Demand: of(18, i), Unseen: uint64(170 + i), Kept: uint64(190 + i), Doubt: uint64(200 + i)}
+		return &Share{Omega: of(8, i), Sum: of(10, i), Window: of(11, i), Demand: of(18, i), Unseen: uint64(170 + i), Kept: uint64(190 + i), Doubt: uint64(200 + i), Spent: uint64(210 + i)}
 	}
 	b := encode(t, f)
 	switch f.(type) {

@@ -282,7 +282,7 @@ func (m pb) demands(deltas []Delta) {
 // shares writes the columns of shares.
 func (m pb) shares(totals []Totals) {
 	var floats [4][]float32
-	var unseen, kept, doubt []uint64
+	var unseen, kept, doubt, spent []uint64
 	for _, t := range totals {
 		s := t.Share
 		if s == nil {
@@ -291,7 +291,7 @@ func (m pb) shares(totals []Totals) {
 		for i, v := range []float32{s.Omega, s.Sum, s.Demand, s.Window} {
 			floats[i] = append(floats[i], v)
 		}
-		unseen, kept, doubt = append(unseen, s.Unseen), append(kept, s.Kept), append(doubt, s.Doubt)
+		unseen, kept, doubt, spent = append(unseen, s.Unseen), append(kept, s.Kept), append(doubt, s.Doubt), append(spent, s.Spent)
 	}
 	for i, name := range []protoreflect.Name{"omega", "demand_sum", "demand", "demand_window"} {
 		setColumn(m, name, floats[i], true)
@@ -299,6 +299,7 @@ func (m pb) shares(totals []Totals) {
 	setColumn(m, "unseen", unseen, true)
 	setColumn(m, "kept", kept, true)
 	setColumn(m, "doubt", doubt, true)
+	setColumn(m, "spent", spent, true)
 }
 
 func specDown(t testing.TB, d *Down) *dynamicpb.Message {

@@ -158,7 +158,7 @@ func (r frames) totals(around crdt.Slice) Totals {
 	}
 	t.Until = r.until()
 	if r.IntN(3) == 0 {
-		t.Share = &Share{Omega: 0.5, Sum: r.float(), Demand: r.float(), Window: r.float(), Unseen: r.number(), Kept: r.number(), Doubt: r.number()}
+		t.Share = &Share{Omega: 0.5, Sum: r.float(), Demand: r.float(), Window: r.float(), Unseen: r.number(), Kept: r.number(), Doubt: r.number(), Spent: r.number()}
 	}
 	return t
 }

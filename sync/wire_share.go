@@ -171,6 +171,7 @@ var (
 		{totalsDemand, "demand", func(s *Share) *float32 { return &s.Demand }, nil},
 		{totalsKept, "kept", nil, func(s *Share) *uint64 { return &s.Kept }},
 		{totalsDoubt, "doubt", nil, func(s *Share) *uint64 { return &s.Doubt }},
+		{totalsSpent, "spent", nil, func(s *Share) *uint64 { return &s.Spent }},
 	}
 	shareFields = append(slices.Clone(before), behind...)
 )
@@ -227,18 +228,18 @@ func (w *writer) costs(num protowire.Number, all []*Share, of func(*Share) *uint
 }
 
 // shareHead is what the columns of shares take beside their elements.
-const shareHead = columnHead * 7
+const shareHead = columnHead * 8
 
 // shareSize is what a share takes in them, or the zeros of a key without one.
 func shareSize(s *Share) int {
 	if s == nil {
 		s = &Share{}
 	}
-	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Kept) + protowire.SizeVarint(s.Doubt)
+	return 4*4 + protowire.SizeVarint(s.Unseen) + protowire.SizeVarint(s.Kept) + protowire.SizeVarint(s.Doubt) + protowire.SizeVarint(s.Spent)
 }
 
 // shareColumns is shares as they stand on the wire.
-type shareColumns [7]column
+type shareColumns [8]column
 
 // take takes the message's field if it is one of them.
 func (c *shareColumns) take(m *message) {

@@ -143,7 +143,7 @@ func TestNumbers(t *testing.T) {
 		"Totals": {"base": totalsBase, "others": totalsOthers, "peers": totalsPeers, "seen": totalsSeen, "own": totalsOwn,
 			"others_sums": totalsOthersSums, "peers_sums": totalsPeersSums, "omega": totalsOmega, "weight": totalsWeight,
 			"demand_sum": totalsDemandSum, "demand_window": totalsDemandWindow, "admitted": totalsAdmitted,
-			"limit_in_force": totalsLimitInForce, "kept": totalsKept, "doubt": totalsDoubt, "unseen": totalsUnseen, "demand": totalsDemand, "until": totalsUntil, "carry_slices": totalsCarrySlices, "carry_levels": totalsCarryLevels},
+			"limit_in_force": totalsLimitInForce, "kept": totalsKept, "doubt": totalsDoubt, "spent": totalsSpent, "unseen": totalsUnseen, "demand": totalsDemand, "until": totalsUntil, "carry_slices": totalsCarrySlices, "carry_levels": totalsCarryLevels},
 		"StoreEpoch": {"tag": storeEpochTag, "epoch": storeEpochEpoch},
 		"Down": {"version": upVersion, "status": downStatus, "region": downRegion, "node": downNode, "seq": downSeq,
 			"echo_sent_at": downEchoSentAt, "received_at": downReceivedAt, "sent_at": downSentAt, "store_epoch": downStoreEpoch,

@@ -139,7 +139,11 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	w.surge = r.surge() * w.ceiling / max(r.Window.Seconds(), 1e-3)
 	w.wrong, w.noise = r.misjudged(o, now)
 	if w.shares = o.Share != nil; w.shares {
-		w.used += o.Share.Less // it is theirs to spend
+		less := o.Share.Less // it is theirs to spend
+		if o.Share.Alone {   // but for what they have spent
+			less = max(0, less-max(0, w.used-o.Share.Mine))
+		}
+		w.used += less
 		w.leeway, w.blur, w.delay = r.leeway()*w.ceiling, o.Blur, o.Share.Delay
 		w.lent = w.lends(w.ceiling / max(r.Window.Seconds(), 1e-3))
 		if w.surge*w.delay.Seconds()-w.leeway < w.ceiling {

@@ -33,14 +33,15 @@ type Share struct {
 	Edges  float64 // that there are, over all regions
 	Unseen float64 // U: cost of the region, told to this edge, that other regions cannot have seen
 	Mine   float64 // cost of this edge that nobody else can have seen
-	Less   float64 // of the limit, kept for regions that are cut off
+	Less   float64 // of the limit, kept for regions that are cut off; where Alone, all that they have of it, be it spent
 	Doubt  float64 // of the limit, by which their parts may come to more, as they are a guess
 	Closed float64 // part of the margin above the limit that is not to be used, as others were not heard of for a while, 0 to 1
 	Demand float64 // D: asked for in all regions, as they publish it, cost a second
 	Window float64 // Dw: asked for in all regions in the last window, cost a second
 	Hidden float64 // cost that others are thought to have admitted since they were heard of
 	Own    Demand  // asked for at this edge
-	Alone  bool    // nobody answers: it has its part of the whole limit, whatever others did
+	Alone  bool    // nobody answers: it has its part of the whole limit
+	Heard  bool    // and others were heard of within a window: what they left of it then is all that there is
 	Fresh  bool    // what is asked for elsewhere was told lately
 	Delay  time.Duration
 	Report time.Duration // how long this edge's counts take to come back with others'
@@ -104,7 +105,11 @@ func (g *Grant) Chance(cost, reserve uint64) float64 {
 func (r *Rate) Grant(level Level, s *Share) (g Grant) {
 	limit := float64(r.Ceiling) - s.Closed*float64(crdt.SatSub(r.Ceiling, r.Limit)) - s.Less
 	if g.whole = max(1, float64(r.Limit)); s.Alone {
-		g.draw(s, s.Weight*s.Omega*limit)
+		share := s.Weight * s.Omega * limit
+		if s.Heard {
+			share = min(share, limit+s.Less-float64(r.Rounded(level))+s.Mine)
+		}
+		g.draw(s, share)
 		g.Lump = g.Cost
 		return g
 	}

@@ -1,0 +1,48 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// An edge that falls alone while its region is cut off has its part of what that has, and not
+// of what the others have spent of theirs in the window before.
+func TestAloneInACut(t *testing.T) {
+	t.Parallel()
+	moved, even := []int{150, 5, 150}, []int{60, 60, 60}
+	for _, what := range []string{"an edge", "all edges", "its aggregator is away for 3 s"} {
+		for _, after := range []time.Duration{time.Second, 6 * time.Second} {
+			for _, before := range [][]int{even, moved} {
+				t.Run(fmt.Sprintf("%s, %v later, %v", what, after, before), func(t *testing.T) {
+					spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+					w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Expects = 90, true }, spec)
+					w.Advance(start.Add(6 * time.Second))
+					o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 9))
+					o.inRegions(w, rnd, 14*time.Second, before...)
+					w.Cut("r1", true)
+					o.inRegions(w, rnd, after, before...)
+					switch what {
+					case "an edge":
+						w.cutWay("r1", "r1-0", false, false)
+					case "all edges":
+						w.cutWay("r1", "r1-0", false, false)
+						w.cutWay("r1", "r1-1", false, false)
+					default:
+						w.Stop(w.Servers("r1")[0])
+						o.inRegions(w, rnd, 3*time.Second, 60, 150, 60)
+						w.Run(t, w.Servers("r1")[0])
+					}
+					o.inRegions(w, rnd, 20*time.Second, 60, 150, 60)
+					got := o.inRegions(w, rnd, spec.Per, 60, 150, 60)
+					if o.most > 130 || o.uncovered > 2 || got[""] < 850 {
+						t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows, at last %v; want at most 130, none, and most of it", o.most, spec.Limit, o.uncovered, o.windows, got)
+					}
+				})
+			}
+		}
+	}
+}
