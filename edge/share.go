@@ -106,7 +106,7 @@ func (c *cluster) unknown(rate *limit.Rate, mine uint64, now int64) limit.Share 
 	}
 	return limit.Share{
 		Omega: 1 / float64(max(1, regions)), Weight: 1 / float64(max(1, c.edges.Load())), Edges: c.count(rate),
-		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: (c.silent(now) || !c.answered.Load()) && rate.OnPartition != limit.PartitionOpen,
+		Mine: float64(mine), Closed: c.closed(rate, now), Delay: c.delay(), Report: c.report(), Alone: (c.silent(now) || !c.answered.Load()) && rate.OnPartition != limit.PartitionOpen, Unkept: true,
 	}
 }
 
@@ -355,6 +355,10 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 // more than one of all.
 const forgetShare = deltasync.ShareKept
 
+// keptFor is for how long something is kept for an edge that its region does not hear; see
+// regional.KeepFair.
+const keptFor = time.Minute
+
 // parts is the share as it stands. What nobody else has seen counts while it counts at
 // all: of a key that nothing is told of, as its region is away or has no room for it,
 // this edge has its part in each window anew.
@@ -363,7 +367,7 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	age := time.Duration(now - sh.heardAt)
 	if sh.toldAt == 0 || age.Abs() > forgetShare {
 		p := c.unknown(rate, mine, now)
-		p.Own, p.Heard = sh.own, sh.lately(rate, now)
+		p.Own, p.Heard, p.Unkept = sh.own, sh.lately(rate, now), sh.toldAt == 0 || age.Abs() > keptFor
 		if sh.toldAt != 0 && rate.OnPartition != limit.PartitionOpen && c.alone(now, sh.answered) {
 			p.Alone, p.Mine = true, float64(local)
 			if had := sh.part(c, rate); had < p.Omega*p.Weight {

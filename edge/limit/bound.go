@@ -163,13 +163,22 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	if s := o.Share; w.shares && r.OnPartition != PartitionOpen { // so may be the parts of edges that are cut off from their region
 		w.cut = max(w.cut, s.Doubt, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
 		if s.Alone {
-			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight)
+			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight) + s.unkept(w.ceiling)
 		}
 	}
 	if r.Bucket() {
 		w.cut = r.keeps(w.cut, o, now)
 	}
 	return w
+}
+
+// unkept is the part of a limit that an edge has which is alone, where that is beside what all
+// others have.
+func (s *Share) unkept(ceiling float64) float64 {
+	if !s.Alone || !s.Unkept {
+		return 0
+	}
+	return ceiling * s.Omega * s.Weight
 }
 
 // keeps is what a bucket has of what regions that do not hear of each other admit too much
@@ -184,7 +193,7 @@ func (r *Rate) keeps(cut float64, o *Outlook, now int64) float64 {
 	windows := func(d time.Duration) float64 { return d.Seconds() / max(r.Window.Seconds(), 1e-3) }
 	shares := o.Share != nil && r.OnPartition != PartitionOpen
 	if shares { // the more lack, the further are those who are left from what each has
-		cut = max(o.Share.Doubt, doubt*float64(r.Ceiling)*float64(min(o.Lost, o.Regions))/float64(o.Regions))
+		cut = max(o.Share.Doubt, doubt*float64(r.Ceiling)*float64(min(o.Lost, o.Regions))/float64(o.Regions)) + o.Share.unkept(float64(r.Ceiling))
 	}
 	sum, blind := cut*windows(o.Parted), doubt*float64(r.Ceiling)*min(1, windows(noticed))
 	if o.Met == 0 {

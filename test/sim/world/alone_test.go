@@ -46,3 +46,24 @@ func TestAloneInACut(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is kept for an edge that is cut off before a key is asked for there: what it admits
+// is beside all that the others do, and it says so. Of two the bounds add up.
+func TestAloneBeforeItIsAsked(t *testing.T) {
+	t.Parallel()
+	for edges := 1; edges <= 2; edges++ {
+		spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+		w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes, cfg.Expects = 112, 2, 8, true }, spec)
+		w.Advance(start.Add(6 * time.Second))
+		o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 112))
+		o.inRegions(w, rnd, 19*time.Second, 0, 0, 150)
+		for _, region := range []string{"r0", "r1"}[:edges] {
+			w.CutPath(region, region+"-0", true)
+		}
+		o.inRegions(w, rnd, 9*time.Second, 0, 0, 150)
+		o.inRegions(w, rnd, 18*time.Second, 150, 20, 150)
+		if most := uint64(190 * edges); o.most > most || edges == 1 && o.uncovered > 0 {
+			t.Errorf("%d edges: %d above a limit of %d, and above what was told in %d of %d windows; want at most %d, and none of one", edges, o.most, spec.Limit, o.uncovered, o.windows, most)
+		}
+	}
+}
