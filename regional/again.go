@@ -163,26 +163,6 @@ func (l *lane) tellAll(p *peer, key deltasync.Key, c *counter, now int64) bool {
 	return !d.Tells() || p.outbox.Put(c.shape, 0, d)
 }
 
-// tellDemands tells a peer what is asked for of the lane's keys, as somebody else has the
-// lane there than had it so far. What holds still would not be told for long; and if regions
-// are cut off from each other meanwhile, he would have them have no part of a limit.
-func (a *Aggregator) tellDemands(l *lane, j int, now int64) {
-	for _, key := range l.contests {
-		c := l.counters[key]
-		if c.shape.Regional {
-			continue
-		}
-		d := l.delta(key, c, nothing, 0, now)
-		if d.Demand = a.demand(key, c, now); d.Demand == nil || d.Demand.Mid == 0 {
-			continue
-		}
-		if l.peers[j].outbox.HalfFull() {
-			return // he hears of the others as they change
-		}
-		l.peers[j].outbox.Put(c.shape, 0, d)
-	}
-}
-
 // learnEpoch sends all live subtotals of a lane to a peer whose aggregator, or
 // store, is one that we do not know there: it may lack them. A new aggregator
 // over the store of the one before does not, if that one stored what it took.

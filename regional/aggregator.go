@@ -68,6 +68,8 @@ type lane struct {
 	slots       []slot               // see slotsOf
 	given       []crdt.Cell          // see countedBy
 	served      int64                // since when it is served here; 0: it is not
+	lacks       bool                 // keys came since it was asked for their demands elsewhere; see lacks.go
+	asked       int64                // when that was
 	learnt      int64                // when enough is known for shares; 0: nobody has asked
 	learned     bool                 // it was found to be, since
 	answered    int64                // when an edge was last answered; see since
@@ -95,6 +97,8 @@ type peer struct {
 	// unstored says that it took something into memory alone, as its store is
 	// away.
 	unstored bool
+	// lacks says that it has yet to hear that the lane was gained here.
+	lacks bool
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -188,6 +192,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	l := a.lanes[up.Lane]
 	m, stored := a.take(ctx, l, up, t, begun)
+	if up.Features&deltasync.FeatureLacks != 0 {
+		a.tellLacking(l, up.Node, t)
+	}
 	a.judge(subject, up, m, t)
 	a.tellRecast(subject, m, t)
 	// Or there is a backlog, be it of another part of the store: a sender that heard

@@ -121,6 +121,7 @@ func (l *lane) contested(key deltasync.Key, c *counter, unseen, now int64) *cont
 		}
 		c.contest.exports[exportsKept-1] = export{at: now - unseen}
 		c.contest.place = len(l.contests)
+		l.lacks = l.lacks || c.contest.taken
 		l.contests = append(l.contests, key)
 	}
 	return c.contest

@@ -50,6 +50,9 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 			l.loseSight()
 		} else if l.served == 0 || l.served > t { // or a clock was set back
 			l.served = t
+			l.lack(t)
+		} else if l.lacks && passed(l.asked, t, int64(lackAgain)) {
+			l.lack(t)
 		}
 		if !urgent {
 			a.republishAll(l, t)
@@ -159,7 +162,9 @@ const (
 func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasync.Up) (_ []Outgoing, starves bool) {
 	p := &a.lanes[lane].peers[j]
 	box := p.outbox
-	head.Lane = lane
+	if head.Lane = lane; p.lacks {
+		head.Features |= deltasync.FeatureLacks
+	}
 	if lane == 0 { // as edges do, who tell it to whoever owns that lane
 		head.SecretCheck = a.inbox.Secret(now)
 	}
@@ -204,7 +209,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasy
 func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
 	silent := now - p.sent
 	switch {
-	case silent < 0: // a clock was set back
+	case silent < 0, p.lacks: // a clock was set back
 		return true
 	case lane == a.firstOwned() || p.unstored || len(a.lanes[lane].contests) > 0: // see tellDemands
 		return silent >= int64(beat*a.cfg.Interval)
@@ -276,6 +281,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
+	p.lacks = p.lacks && up.Features&deltasync.FeatureLacks == 0
 	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)
 	a.spoken.heard(j, t)

@@ -39,6 +39,7 @@ type regionDemand struct {
 
 	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
 	guessed bool    // which is not known: that of a key that is new
+	untold  bool    // likewise: it had told nothing yet to whoever took the lane over
 	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
 }
 
@@ -80,11 +81,11 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // side. Those that are aside already have what they had then, whatever they are asked for
 // since, and the rest is what the others share. A region that told of no demand has none, or
 // next to none; of a key that is too new for all to have told each has as much, and so has a
-// region that the store alone knows of: that is a guess where others may have known the key
-// for longer.
+// region that the store alone knows of, or that has told nothing yet whoever took the lane over
+// just before: that is a guess where others may have known the key for longer.
 func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
-	t, least, i := c.contest, a.least(c), 0
-	for until := a.parted(j, now) - a.tells(j); i < pastWeighed-1 && t.past[i].at > until; {
+	t, least, i, until := c.contest, a.least(c), 0, a.parted(j, now)-a.tells(j)
+	for i < pastWeighed-1 && t.past[i].at > until {
 		i++
 	}
 	rest, others, all := 1.0, 1, float64(t.past[i].own)+least
@@ -95,7 +96,8 @@ func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bo
 		}
 		others, all = others+1, all+t.before(k, i, paceOf(c.shape))+least
 	}
-	if a.unmet(j) { // it has told nothing here
+	t.regions[j].untold = t.taken && t.regions[j].first == 0 && until-t.born < int64(answersLacks)
+	if a.unmet(j) || t.regions[j].untold { // it has told nothing here
 		return max(rest, 1e-6) / float64(others), true
 	}
 	return max(rest, 1e-6) * (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
@@ -112,15 +114,15 @@ func (t *contest) before(j, i int, pace float64) float64 {
 }
 
 // doubt is the cost by which all regions may exceed a limit, as it is a guess what those have
-// that are cut off, and the store could not tell better: they may have all of it, while here
-// there is what that guess leaves.
+// that are cut off, and the store could not tell better, be it that it knows of no cut before:
+// they may have all of it, while here there is what that guess leaves.
 func (a *Aggregator) doubt(l *lane, c *counter) uint64 {
-	guessed, rest := false, 1.0
+	guessed, untold, rest := false, false, 1.0
 	for i := range c.contest.regions {
 		r := &c.contest.regions[i]
-		guessed, rest = guessed || r.guessed, rest-r.frozen
+		guessed, untold, rest = guessed || r.guessed, untold || r.guessed && r.untold, rest-r.frozen
 	}
-	if !guessed || !a.links.unread.Load() && a.listed(slices.Index(a.lanes, l)) {
+	if !guessed || !untold && !a.links.unread.Load() && a.listed(slices.Index(a.lanes, l)) {
 		return 0
 	}
 	return uint64(max(0, rest) * float64(c.shape.Limit))

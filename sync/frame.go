@@ -101,6 +101,10 @@ const FeatureDeaf Features = 1 << 2
 // starts says neither.
 const FeatureHears Features = 1 << 3
 
+// FeatureLacks has a region tell another one at once what is asked for of the lane's keys, as
+// that has just taken the lane over, and knows of none.
+const FeatureLacks Features = 1 << 4
+
 // Shape is what the counters of one section have in common: enough for an
 // aggregator, which has no rules, to keep, expire and report them.
 type Shape struct {

@@ -56,7 +56,7 @@ func TestRestartsBeforeACut(t *testing.T) {
 	spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
 	for _, leaves := range []bool{false, true} {
 		for _, at := range []int{12, 14, 16, 24, 26} {
-			for _, later := range []int{2, 3} {
+			for _, later := range []int{1, 2, 3} {
 				w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = 14, 2, 8 }, spec)
 				most, uncovered, windows := w.boundsThrough(spec, at+later+11, map[int]func(w *World){
 					at: func(w *World) {
