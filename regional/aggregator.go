@@ -97,7 +97,7 @@ type peer struct {
 	// unstored says that it took something into memory alone, as its store is
 	// away.
 	unstored bool
-	// lacks says that it has yet to hear that the lane was gained here.
+	// lacks says that it has yet to hear that the lane was gained here, and what for.
 	lacks bool
 }
 

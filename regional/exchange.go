@@ -49,9 +49,9 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 			l.learnt, l.served = 0, 0 // who gets it back has to learn anew
 			l.loseSight()
 		} else if l.served == 0 || l.served > t { // or a clock was set back
-			l.served = t
-			l.lack(t)
-		} else if l.lacks && passed(l.asked, t, int64(lackAgain)) {
+			l.served, l.asked, l.lacks = t, 0, len(l.contests) > 0
+		}
+		if l.served != 0 && l.lacks && passed(l.asked, t, int64(lackAgain)) {
 			l.lack(t)
 		}
 		if !urgent {
