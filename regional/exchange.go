@@ -209,7 +209,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasy
 func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
 	silent := now - p.sent
 	switch {
-	case silent < 0, p.lacks: // a clock was set back
+	case silent < 0, p.lacks: // a clock was set back, or it is to be asked; see lacks.go
 		return true
 	case lane == a.firstOwned() || p.unstored || len(a.lanes[lane].contests) > 0: // see tellDemands
 		return silent >= int64(beat*a.cfg.Interval)

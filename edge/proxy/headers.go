@@ -19,8 +19,9 @@ const (
 )
 
 // tellOrigin has out say whose request in is. A trusted peer's word is passed on, and the
-// peer added, but for that nobody decided, which is an edge's own. From anybody else it would be the client's own word about itself: it is
-// taken away, whatever the field, and said anew. out is what httputil.ReverseProxy made
+// peer added, but for that nobody decided, which is an edge's own. From anybody else it
+// would be the client's own word about itself: it is taken away, whatever the field, and
+// said anew. out is what httputil.ReverseProxy made
 // of in, without the four fields above, and without what Connection names: so no client
 // can have taken away what is set here.
 func tellOrigin(in, out *http.Request, peer string, trusted bool) {
