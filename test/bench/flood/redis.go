@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -36,6 +37,7 @@ type shedding struct {
 
 func startRedis(o options) (*server, error) {
 	s := &server{max: o.budget / scaleOfRedis}
+	awaitGroup(20*time.Second + time.Duration(o.keys/scaleOfRedis)*100*time.Microsecond)
 	var err error
 	if s.Server, err = localredis.Start("--maxmemory", fmt.Sprint(s.max), "--maxmemory-policy", "volatile-ttl", "--lazyfree-lazy-expire", "yes"); err != nil {
 		return nil, err
@@ -48,6 +50,18 @@ func startRedis(o options) (*server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// awaitGroup waits, where one of the groups in which Redis keeps slices, which are as
+// long as a window, would end while the scenario runs, until it has: what was counted
+// in the one before is shed first, and again once it is back, which is right, and not
+// what is measured.
+func awaitGroup(takes time.Duration) {
+	group := shape.Width * time.Duration(shape.Slices)
+	if left := group - time.Duration(time.Now().UnixNano()%int64(group)); left < takes {
+		fmt.Fprintf(os.Stderr, "waiting %s for the next window\n", left.Round(time.Second))
+		time.Sleep(left)
+	}
 }
 
 func (s *server) stop() {
