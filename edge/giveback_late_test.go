@@ -107,6 +107,30 @@ func TestLateGiveBack(t *testing.T) {
 	}
 }
 
+// What was charged ahead of a clock that was set back counts, and can be given back.
+func TestGiveBackAheadOfTheClock(t *testing.T) {
+	for _, algorithm := range []string{"sub_windows", "sliding_window", "sliding_log", "fixed_window"} {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: 10 * time.Second, Algorithm: algorithm}))
+		for i := range 3 { // 1, 2 and 3, in three slices
+			checkCost(n, start.Add(time.Duration(i)*2*time.Second), "u", uint64(i+1))
+		}
+		now := start.Add(time.Second)
+		req := requestOf(n, "u")
+		for req.Cost = 2; req.Cost > 0; req.Cost-- {
+			if n.GiveBack(now, req); !req.Recorded {
+				t.Errorf("%s: %d of what was charged ahead of the clock cannot be given back", algorithm, req.Cost)
+			}
+		}
+		if d := checkCost(n, now, "u", 8); d.Allowed {
+			t.Errorf("%s: 3 count, and 8 more of 10 are allowed", algorithm)
+		}
+		if d := checkCost(n, now, "u", 7); !d.Allowed {
+			t.Errorf("%s: 3 count, and 7 more of 10 are denied", algorithm)
+		}
+		req.Release()
+	}
+}
+
 // What is given back without a receipt is of what still counts, though slices have more yet:
 // of the window before, or from before the instant that a log goes by.
 func TestGiveBackOfWhatCounts(t *testing.T) {

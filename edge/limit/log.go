@@ -23,6 +23,7 @@ type log struct {
 	top   uint64 // the largest ceiling that it was charged under: tenants and tiers may share it
 	gone  int64  // when the newest was charged that was dropped before its time; 0: none was
 	under uint64 // a ceiling that is there without it
+	ahead int64  // up to when charges were made that follow moved; 0: none were
 }
 
 type stamp struct {
@@ -45,6 +46,7 @@ func (l *log) follow(r *Rate, now int64) {
 	if l.n == 0 || !r.setBack(l.stamp(l.n-1).at, now) {
 		return
 	}
+	l.ahead = max(l.ahead, l.stamp(l.n-1).at)
 	for i := range l.n {
 		l.stamp(i).at = min(l.stamp(i).at, now)
 	}
@@ -107,10 +109,21 @@ func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left
 	if from, to := r.StartOf(made), r.EndOf(made); at >= from && at < to {
 		cost = l.takeBack(cost, at, at+1)
 	}
-	cost = l.takeBack(cost, r.StartOf(made), r.EndOf(made))
+	from, to := l.instants(r, made, now)
+	cost = l.takeBack(cost, from, to)
 	l.tidy()
 	l.under = 0 // what was dropped may decide now
 	return cost
+}
+
+// instants are those from which, and before which, what a slice has was charged: where it
+// lies ahead of a clock that was set back, the newest, as follow has it.
+func (l *log) instants(r *Rate, slice crdt.Slice, now int64) (from, to int64) {
+	from, to = r.StartOf(slice), r.EndOf(slice)
+	if from > now && from <= l.ahead && l.n > 0 {
+		from = min(from, l.stamp(l.n-1).at)
+	}
+	return from, to
 }
 
 // within is what was charged from one instant to another, and still counts.
