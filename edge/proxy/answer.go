@@ -39,6 +39,8 @@ func (a *answer) WriteHeader(status int) {
 				a.Header().Set("Connection", "close")
 			}
 		}
+	} else {
+		dropUndecided(a.Header())
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

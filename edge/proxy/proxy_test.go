@@ -198,13 +198,14 @@ func TestUpstreamsOwnLimitIsTold(t *testing.T) {
 func TestEarlyHintsKeepTheFields(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</s.css>; rel=preload")
+		w.Header().Set("X-Spillgate-Undecided", "yes") // of that nobody but the proxy tells
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
 		io.WriteString(w, "ok")
 	}, options{}, hourly(5))
 	c := s.dial()
 	c.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	if hint := c.response(); hint.StatusCode != http.StatusEarlyHints || hint.Header.Get("Link") == "" || hint.Header["Ratelimit"] != nil {
+	if hint := c.response(); hint.StatusCode != http.StatusEarlyHints || hint.Header.Get("Link") == "" || hint.Header["Ratelimit"] != nil || hint.Header[httpapi.UndecidedField] != nil {
 		t.Errorf("first came %d, %v", hint.StatusCode, hint.Header)
 	}
 	if final := c.response(); final.StatusCode != http.StatusOK || final.Header["Ratelimit"] == nil || final.Header["Link"] != nil {
