@@ -140,7 +140,8 @@ const enough = 0.8
 
 // parts is what each holder's part of the limit is: what it wants and an equal part of
 // what nobody wants, some of which stays here for whoever comes; or, where more is
-// wanted than there is, in proportion; of a scarce limit what it wants, up to a level.
+// wanted than there is, in proportion; of a scarce limit what it wants, up to a level. Who
+// claims a smaller limit than the others has as much less of it.
 func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []float64, isScarce bool) {
 	sum, active := 0.0, 0
 	for _, h := range d.holdings {
@@ -164,6 +165,9 @@ func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []flo
 			parts[i] = min(w, level)
 		default:
 			parts[i] = w * float64(limit) / sum
+		}
+		if h.Limit < limit { // its limit was lowered, or theirs raised, as it will hear
+			parts[i] *= float64(h.Limit) / float64(limit)
 		}
 	}
 	return parts, isScarce
@@ -210,8 +214,8 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 			continue
 		}
 		part := uint64(math.Ceil(parts[i]))
-		if most := min(limit, h.Limit); has < part && out < most { // who claims less knows of a limit that was lowered
-			more := min(part-has, most-out)
+		if has < part && out < limit {
+			more := min(part-has, limit-out)
 			h.Granted = crdt.SatAdd(h.Granted, more)
 			out, has = out+more, has+more
 			granted = append(granted, h)

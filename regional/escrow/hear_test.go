@@ -58,6 +58,23 @@ func TestWhoSaidNothingIsAskedNothing(t *testing.T) {
 	}
 }
 
+// Who claims a smaller limit than most has its part of it, though they hold more than all of
+// it: what they hold is theirs by the limit that holds, and they may never return it.
+func TestWhoLagsBehindARaisedLimitHasItsPart(t *testing.T) {
+	o := newOffice(t)
+	a := o.authority()
+	for holder := range uint64(3) { // each has 20 spent, in the end
+		k := deltasync.Claim{Holder: holder + 1, Limit: 100, Want: 20}
+		k.Granted = o.claim(a, k).Granted
+		k.Returned, k.Want = k.Granted-20, 0
+		o.claim(a, k)
+	}
+	// Of 100 it would have what it wants and half of the rest, of 50 half as much.
+	if g := o.claim(a, deltasync.Claim{Holder: 4, Limit: 50, Want: 50}); g.Granted != 38 {
+		t.Errorf("who claims 50 holds %d beside 60, want 38", g.Granted)
+	}
+}
+
 // Where as many claim one limit as another the smaller holds, whoever came first.
 func TestTheSmallerOfTwoLimitsHolds(t *testing.T) {
 	for _, limits := range [][2]uint64{{100, 60}, {60, 100}} {
