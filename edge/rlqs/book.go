@@ -66,6 +66,7 @@ type subscription struct {
 	unsent  bool      // it waits in the stream
 	granted bool      // it is of tokens that were granted for it
 	gone    bool      // it was dropped: what waits of it is told nobody
+	pressed bool      // there was nothing left for it when it was last in use
 	isDue   bool      // in the round under way
 	retry   time.Time // when there may be room, after there was none
 	resting uint64    // tokens of it that are held at rest in a crowd
@@ -307,6 +308,7 @@ func (b *book) use(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.Ra
 	}
 	if allowed > 0 || denied > 0 {
 		b.rest(sub, 0)
+		sub.pressed = sub.pressed && !sub.idle() || denied > 0 && known && sub.left() == 0
 	}
 	sub.demand.report(now, crdt.SatAdd(allowed, denied), elapsed, sub.made.After(sub.demand.heard))
 	beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed))

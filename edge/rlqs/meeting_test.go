@@ -223,6 +223,31 @@ func TestSeldomAndInBursts(t *testing.T) {
 	}
 }
 
+// Who wanted more than it had keeps its bucket at rest though a data plane has many: were it
+// forgotten once its limit has room again, all of the next burst would pass.
+func TestBurstsBesideManyBuckets(t *testing.T) {
+	w := newWorld(t, Config{MaxStreamBuckets: 100}, perUser(fixed(5, time.Minute)))
+	p := w.join("a", 0, dataplane.Settings{ByTimer: true, ExpiredFor: time.Hour, Fallback: denyAll})
+	got := 0
+	w.run(10*time.Minute, func() {
+		if w.now.Sub(start)%(30*time.Second) == 0 {
+			for i := range 30 {
+				p.Allow(w.now, map[string]string{"user": fmt.Sprint("other", i)})
+			}
+		}
+		if w.now.Sub(start)%(65*time.Second) == 0 {
+			for range 20 {
+				if p.Allow(w.now, map[string]string{"user": "u"}) {
+					got++
+				}
+			}
+		}
+	})
+	if got < 20 || got > 50 { // the first 20, as nothing was assigned yet
+		t.Errorf("%d are admitted of bursts of 20 in 10 minutes, want 20 to 50", got)
+	}
+}
+
 // TestPlacesRunOut: of more users than there are places, whose limits are used up, those who have
 // none are denied as the others are; but who asks less than once a minute has a first request
 // each time.

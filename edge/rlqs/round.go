@@ -98,7 +98,8 @@ func (b *book) sweep(now time.Time) {
 // for long, there are many, and its limits have much room. To a data plane that forgets it its
 // next requests are the first ones: one that lets these pass has no limit until it is assigned
 // something, and one that does not denies them. So those whose limits have little room are
-// kept, denied or not, until there is hardly a place left.
+// kept, denied or not, until there is hardly a place left, and those that wanted more than
+// there was when they were last in use: they may again, all at once.
 func (b *book) over(now time.Time, ns *limit.Namespace, sub *subscription) bool {
 	switch {
 	case sub.unheard(now):
@@ -107,6 +108,8 @@ func (b *book) over(now time.Time, ns *limit.Namespace, sub *subscription) bool 
 		return false
 	case ns == nil || b.taken(sub.stream, fullAt):
 		return true
+	case sub.pressed:
+		return false
 	}
 	// It is asked as often as it is renewed.
 	return !sub.unsent && now.Sub(sub.made) >= b.cfg.TTL/2 && b.roomy(now, ns, sub.bucket)
@@ -318,7 +321,7 @@ func (b *book) assign(now time.Time, ns *limit.Namespace, sub *subscription, tok
 
 // deny has a data plane admit nothing, be it that it has tokens.
 func (b *book) deny(now time.Time, sub *subscription, to kind, wait time.Duration) {
-	sub.retry, sub.granted = b.again(now, sub, wait), false
+	sub.retry, sub.granted, sub.pressed = b.again(now, sub, wait), false, sub.pressed || !sub.idle()
 	if sub.kind == to && now.Sub(sub.made) < b.cfg.TTL/2 {
 		return // it knows
 	}
