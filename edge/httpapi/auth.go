@@ -86,7 +86,15 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		return
 	}
 	ns, bad := a.namespaceOf(set, namespace)
-	if bad != nil {
+	switch {
+	case bad == nil:
+	case options.failOpen: // of the rules' making, or the proxy's: no client is to suffer for it
+		a.metrics.undecided.Inc()
+		a.log.Error("requests pass unlimited", "err", bad)
+		tellUndecided(w, undecidedSetup)
+		w.WriteHeader(http.StatusOK)
+		return
+	default:
 		a.refuseDecision(w, bad)
 		return
 	}

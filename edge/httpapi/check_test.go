@@ -348,6 +348,13 @@ func TestNotReady(t *testing.T) {
 	if r := send(t, "POST", url+"/v1/check", `{}`); r.status != 200 {
 		t.Errorf("after the rules came: %d %s", r.status, r.text)
 	}
+	// Rules that came without the namespace that is asked for are no fault of any client's.
+	if r := send(t, "GET", url+"/v1/auth/gone?fail=open", ``); r.status != 200 || r.header.Get("X-Spillgate-Undecided") != "setup" {
+		t.Errorf("fail=open without rules = %d %v, want 200, and told as undecided", r.status, r.header)
+	}
+	if r := send(t, "GET", url+"/v1/auth/gone", ``); r.status != 404 || r.header.Get("X-Spillgate-Undecided") != "" {
+		t.Errorf("without rules = %d %v, want 404", r.status, r.header)
+	}
 }
 
 // broken panics where it is asked.
