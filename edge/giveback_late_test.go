@@ -131,6 +131,23 @@ func TestGiveBackAheadOfTheClock(t *testing.T) {
 	}
 }
 
+// A log drops what decides nothing beside later hits; once some of these are given back it
+// does, and is counted by its slices.
+func TestGiveBackBesideWhatALogDropped(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: 10 * time.Second, Algorithm: "sliding_log", CountDenied: true, Scope: "edge"}))
+	for i := range 3 { // the last is denied, and has the log forget the first
+		checkCost(n, start.Add(time.Duration(i)*2*time.Second), "u", 5)
+	}
+	now := start.Add(5 * time.Second)
+	req := requestOf(n, "u")
+	req.Cost = 5
+	n.GiveBack(now, req)
+	req.Release()
+	if d := check(n, now, "u"); d.Allowed {
+		t.Error("10 of 10 count of 15 hits, as 5 are given back, and one more is allowed")
+	}
+}
+
 // What is given back without a receipt is of what still counts, though slices have more yet:
 // of the window before, or from before the instant that a log goes by.
 func TestGiveBackOfWhatCounts(t *testing.T) {
