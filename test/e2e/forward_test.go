@@ -51,7 +51,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 			test.run(t, s, can)
 		})
 	}
-	t.Run("what nobody decided is told, and not by the client", func(t *testing.T) { undecidedIsTold(t, start, can) })
+	t.Run("what nobody decided is told, and not by the client, or the application", func(t *testing.T) { undecidedIsTold(t, start, can) })
 }
 
 // undecidedIsTold has a stand-in for an edge say that it cannot decide.
@@ -65,7 +65,8 @@ func undecidedIsTold(t *testing.T, start proxied, can passes) {
 	}))
 	defer edge.Close()
 	told := make(chan []string, 1)
-	application := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(field, "says-the-application")
 		var of []string
 		for name, values := range r.Header {
 			if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), field) { // what CGI, WSGI and others read as it

@@ -47,11 +47,19 @@ func traefik(t *testing.T, file string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	emptied := regexp.MustCompile(`(?m)^ *([\w-]+): ""$`).FindAllStringSubmatch(file, -1)
+	// An empty value takes a header away.
+	emptied := func(headers string) [][]string {
+		lines := regexp.MustCompile(`(?m)^ *` + headers + `:\n((?: *[\w-]+: ""\n)+)`).FindStringSubmatch(file)
+		if lines == nil {
+			t.Fatalf("deploy/traefik/spillgate.yaml empties no %s", headers)
+		}
+		return regexp.MustCompile(`(?m)^ *([\w-]+): ""$`).FindAllStringSubmatch(lines[1], -1)
+	}
+	ofRequests, ofAnswers := emptied("customRequestHeaders"), emptied("customResponseHeaders")
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableCompression: true}} // 30 s, where it is Traefik's
 	t.Cleanup(client.CloseIdleConnections)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, header := range emptied {
+		for _, header := range ofRequests {
 			r.Header.Del(header[1])
 		}
 		question, err := http.NewRequestWithContext(r.Context(), http.MethodGet, ask, nil)
@@ -81,7 +89,13 @@ func traefik(t *testing.T, file string) http.Handler {
 			_, _ = io.Copy(w, answer.Body)
 			return
 		}
-		pass := httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+		clean := func(res *http.Response) error {
+			for _, header := range ofAnswers {
+				res.Header.Del(header[1])
+			}
+			return nil
+		}
+		pass := httputil.ReverseProxy{ModifyResponse: clean, Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host
 			p.SetXForwarded()
