@@ -351,19 +351,32 @@ func (b *book) subscribe(now time.Time, name string, s *stream, id *quotav3.Buck
 // claimOrphan takes what was reported beyond the grants of this stream off those of an
 // earlier one of the same host.
 func (b *book) claimOrphan(now time.Time, sub *subscription, beyond uint64) uint64 {
-	if beyond == 0 {
+	return beyond - b.takeOrphan(now, sub, beyond)
+}
+
+// inherit is how many of so many tokens that a data plane which has come back is to have are
+// left of what it was assigned before: they are charged, and what it is assigned now takes the
+// place of that. Of short windows that is over too soon to matter.
+func (b *book) inherit(now time.Time, sub *subscription, tokens uint64, req *limit.Request) uint64 {
+	long := func(rate *limit.Rate) bool { return rate.Window > orphansFor }
+	if sub.demand.reports > 1 || sub.single || !slices.ContainsFunc(req.Rules(), func(r *limit.Rule) bool { return slices.ContainsFunc(r.Rates, long) }) {
 		return 0
 	}
+	return b.takeOrphan(now, sub, tokens)
+}
+
+// takeOrphan takes so many tokens off those of an earlier stream, or as many as are left.
+func (b *book) takeOrphan(now time.Time, sub *subscription, tokens uint64) (took uint64) {
 	key := orphanKey{sub.stream.host, sub.bucket.name}
 	o, known := b.orphans[key]
 	if !known || now.After(o.until) {
-		return beyond
+		return 0
 	}
-	take := min(o.left, beyond)
-	if o.left -= take; o.left == 0 {
+	took = min(o.left, tokens)
+	if o.left -= took; o.left == 0 {
 		b.forget(key)
 	} else {
 		b.orphans[key] = o
 	}
-	return beyond - take
+	return took
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
 	"github.com/spillgate/spillgate/test/alone"
@@ -298,5 +299,97 @@ func TestMeetingsOverReloads(t *testing.T) {
 	w.pops[0].reset()
 	if len(w.book.meetings) != 0 {
 		t.Errorf("%d counters are known of no stream", len(w.book.meetings))
+	}
+}
+
+// A stream that breaks and comes back takes nothing twice of a long limit: what its data plane
+// had of each bucket is assigned to it again.
+func TestBreaksTakeNothingTwice(t *testing.T) {
+	const users = 100
+	all, own := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour}), perUser(fixed(5000, 10*time.Second))
+	all.Name, all.Key, own.Group = "all", nil, "own"
+	w := newWorld(t, Config{}, all, own)
+	p := w.join("a", 0, dataplane.Settings{ByTimer: true, ExpiredFor: time.Hour, Fallback: denyAll})
+	left := func() (left uint64) {
+		req := w.node.Rules().Namespace(edge.LocalNamespace).NewRequest()
+		defer req.Release()
+		req.Set("user", "u1")
+		req.Peek, req.Details = true, true
+		w.node.Check(w.now, req)
+		for _, s := range req.States {
+			if s.Rule.Name == "all" {
+				left = s.Remaining
+			}
+		}
+		return left
+	}
+	ask := func() (admitted int) {
+		for i := range users {
+			if p.Allow(w.now, map[string]string{"user": fmt.Sprint("u", i)}) {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	ask() // the first requests
+	w.run(time.Minute, nil)
+	before := left()
+	for range 10 {
+		p.reset()
+		w.run(20*time.Second, nil)
+	}
+	if after := left(); before < 1000-4*users || after+users/10 < before {
+		t.Errorf("%d of 1000 are left after 10 breaks, %d before, want as many, or a few less", after, before)
+	}
+	if got := ask(); got < users*9/10 {
+		t.Errorf("%d of %d are admitted after 10 breaks", got, users)
+	}
+	w.run(20*time.Second, nil)
+	if used := 1000 - left(); used < 2*users {
+		t.Errorf("%d are charged of %d that were admitted", used, 2*users)
+	}
+}
+
+// TestManyUsersAtManyPlanes: a user has a bucket at each data plane, and so many tokens may be
+// held at rest, by all of them together, as a limit of all has. Where there are more, the others
+// are denied when they ask after a rest, though the limit is not used up.
+func TestManyUsersAtManyPlanes(t *testing.T) {
+	alone.Mark(t)
+	for _, c := range []struct {
+		planes, users int
+		part          float64 // of the limit that is asked for
+		least         float64 // of what is asked, a bucket's first request not counted
+	}{
+		{1, 300, 0.5, 0.88}, {3, 300, 0.5, 0.7}, {10, 300, 0.2, 0.45}, {10, 300, 0.5, 0.35}, {1, 3000, 0.5, 0.35},
+	} {
+		all, own := perUser(limit.RateSpec{Limit: 1000, Per: 10 * time.Second}), perUser(fixed(5000, 10*time.Second))
+		all.Name, all.Key, own.Group = "all", nil, "own"
+		w := newWorld(t, Config{}, all, own)
+		for i := range c.planes {
+			w.join(fmt.Sprint("h", i), 0, dataplane.Settings{ByTimer: true, ExpiredFor: time.Hour, Fallback: denyAll, NoAssignment: denyAll})
+		}
+		rnd := rand.New(rand.NewPCG(1, 5))
+		known := map[[2]int]bool{}
+		next, asked, admitted, most := 0.0, 0, 0, uint64(0)
+		w.run(200*time.Second, func() {
+			for next += c.part * 100 * step.Seconds(); next >= 1; next-- {
+				at := [2]int{rnd.IntN(c.planes), rnd.IntN(c.users)}
+				ok := w.pops[at[0]].Allow(w.now, map[string]string{"user": fmt.Sprint("u", at[1])})
+				if known[at] && w.now.Sub(start) > 100*time.Second {
+					if asked++; ok {
+						admitted++
+					}
+				}
+				known[at] = true
+			}
+			if w.now.Sub(start)%time.Second == 0 {
+				most = max(most, w.outstanding())
+			}
+		})
+		got := float64(admitted) / float64(asked)
+		t.Logf("%d users at %d planes, who ask for %.1f of the limit: %.2f are admitted; %d of 1000 outstanding at the most", c.users, c.planes, c.part, got, most)
+		if got < c.least || most > 1500 {
+			t.Errorf("%d users at %d planes, who ask for %.1f of the limit: %.2f are admitted, want %.2f; %d of 1000 outstanding, want 1500 at the most", c.users, c.planes, c.part, got, c.least, most)
+		}
 	}
 }

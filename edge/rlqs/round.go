@@ -365,7 +365,14 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 			return kindAllow, 0, 0
 		case !d.Allowed && d.Rate == nil: // for good
 			return kindDeny, 0, time.Second
-		case !d.Allowed:
+		}
+		if d.Allowed || !d.Basis.CutOff {
+			if had := b.inherit(now, sub, tokens, req); had > 0 {
+				sub.grants = append(sub.grants, grant{tokens: had, left: had, unit: unit, ends: now.Add(b.cfg.TTL)})
+				return kindTokens, had, 0
+			}
+		}
+		if !d.Allowed {
 			if wait = d.RetryAfter; d.Basis.CutOff {
 				deny = kindCutOff
 			}
@@ -391,7 +398,7 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 func (b *book) giveBack(now time.Time, over grants) {
 	for i := range over {
 		g := &over[i]
-		if g.left == 0 {
+		if g.left == 0 || len(g.charges) == 0 { // what was inherited has none
 			continue
 		}
 		cost := satMul(g.left, g.unit)
