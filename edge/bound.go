@@ -45,7 +45,7 @@ func (s *shard) bound(r *record, rate *limit.Rate, cost uint64, now int64) limit
 		level = s.standing(r, rate, now)
 	}
 	if s.shares(rate) && !s.cluster.opened(rate, now) {
-		share := s.cluster.unknown(rate, r.fresh, now)
+		share := s.cluster.unknown(rate, s.spentHere(r, now), now)
 		o.Share = &share
 		if !r.sparse() && r.block.share != nil {
 			share = r.block.share.parts(s.cluster, rate, rate.Rounded(level), s.spentHere(r, now), now)

@@ -352,12 +352,8 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 // forgetShare is how long after it was told a share is as good as unknown: its region
 // has forgotten by then who asked for what of the key, if it still has a place there. Or
 // the clock was set. For so long it is kept for an edge that is cut off alone, and then no
-// more than one of all.
+// more than one of all, by who had the key then: whoever took it over since keeps nothing.
 const forgetShare = deltasync.ShareKept
-
-// keptFor is for how long something is kept for an edge that its region does not hear; see
-// regional.KeepFair.
-const keptFor = time.Minute
 
 // parts is the share as it stands. What nobody else has seen counts while it counts at
 // all: of a key that nothing is told of, as its region is away or has no room for it,
@@ -367,12 +363,13 @@ func (sh *share) parts(c *cluster, rate *limit.Rate, est, local uint64, now int6
 	age := time.Duration(now - sh.heardAt)
 	if sh.toldAt == 0 || age.Abs() > forgetShare {
 		p := c.unknown(rate, mine, now)
-		p.Own, p.Heard, p.Unkept = sh.own, sh.lately(rate, now), sh.toldAt == 0 || age.Abs() > keptFor
-		if sh.toldAt != 0 && rate.OnPartition != limit.PartitionOpen && c.alone(now, sh.answered) {
-			p.Alone, p.Mine = true, float64(local)
-			if had := sh.part(c, rate); had < p.Omega*p.Weight {
-				p.Omega, p.Weight = had, 1
-			}
+		p.Own, p.Heard = sh.own, sh.lately(rate, now)
+		if rate.OnPartition == limit.PartitionOpen || !p.Alone && !c.alone(now, sh.answered) {
+			return p
+		}
+		p.Alone, p.Mine = true, float64(local)
+		if had := sh.part(c, rate); sh.toldAt != 0 && had < p.Omega*p.Weight {
+			p.Omega, p.Weight = had, 1
 		}
 		return p
 	}

@@ -376,9 +376,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		r := &t.regions[j]
 		if r.frozen == 0 {
 			others += r.weight(pace) + least
-			if now-r.at < int64(keepTold) {
-				less += float64(r.Kept)
-			}
+			less += r.keeps(now)
 			out.Demand += r.Mid
 			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
 			continue

@@ -149,13 +149,37 @@ func (a *Aggregator) noteWeights(c *counter, now int64) {
 	if young := t.past[1].at == 0 && last <= now && now < last+step; young || last/step == now/step {
 		return // not all who ask for a new key have told
 	}
+	beside := t.besideOf(c.shape.Limit, a.least(c), pace, now)
 	copy(t.past[1:], t.past[:])
-	t.past[0] = pastWeights{now, float32(t.weight)}
+	t.past[0] = pastWeights{now, float32(t.weight + t.telling.cost*beside)}
 	for j := range t.regions {
 		r := &t.regions[j]
 		copy(r.past[1:], r.past[:])
-		r.past[0] = float32(r.weight(pace))
+		r.past[0] = float32(r.weight(pace) + r.keeps(now)*beside)
 	}
+}
+
+// keeps is the cost that a region keeps for edges that fell silent, as it told lately.
+func (r *regionDemand) keeps(now int64) float64 {
+	if now-r.at >= int64(keepTold) {
+		return 0
+	}
+	return float64(r.Kept)
+}
+
+// besideOf is what a unit of cost weighs that a region keeps for edges that fell silent, if
+// these are to have that beside the region's part of what is left.
+func (t *contest) besideOf(limit uint64, least, pace float64, now int64) float64 {
+	all, kept, rest := t.weight+least, t.telling.cost, float64(limit)
+	for j := range t.regions {
+		r := &t.regions[j]
+		if r.frozen != 0 {
+			rest -= r.frozen * float64(limit)
+			continue
+		}
+		all, kept = all+r.weight(pace)+least, kept+r.keeps(now)
+	}
+	return all / max(rest-kept, float64(limit)/1000)
 }
 
 // least is what a region weighs where nothing is asked for.

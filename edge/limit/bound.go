@@ -106,12 +106,15 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	}
 	w := r.worst(level, o, now)
 	pace := quantile(passed, 0, w.piece) / max(o.Hidden.Seconds(), 1e-3)
-	crowd := w.first
+	crowd, unkept := w.first, w.beside
+	if unkept > 0 { // it is no more than was spent here
+		w.beside = min(unkept, o.Share.Mine)
+	}
 	if heard.past+own.past > w.ceiling/2 { // it has come, and all have heard of it
 		w.first = 0
 	}
 	at := w.above(max(mean, w.first), asked+here, min(asked+here, pace))
-	w.first = crowd
+	w.first, w.beside = crowd, unkept
 	surge := max(asked+here, w.surge)
 	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), surge, surge))
 	return Bound{Now: uint64(at), Surge: uint64(most), Known: true}
@@ -125,6 +128,7 @@ type worst struct {
 	others        float64
 	surge         float64 // cost a second: F times the limit
 	cut           float64 // that regions which are cut off may admit beyond what is counted
+	beside        float64 // what this edge may have spent while others admitted all that there is
 
 	shares      bool
 	leeway      float64
@@ -163,7 +167,10 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	if s := o.Share; w.shares && r.OnPartition != PartitionOpen { // so may be the parts of edges that are cut off from their region
 		w.cut = max(w.cut, s.Doubt, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
 		if s.Alone {
-			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight) + s.unkept(w.ceiling)
+			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight)
+		}
+		if w.beside = s.unkept(w.ceiling); r.Bucket() { // it adds up
+			w.cut, w.beside = w.cut+w.beside, 0
 		}
 	}
 	if r.Bucket() {
@@ -236,7 +243,7 @@ func (w *worst) above(unheard, asked, pace float64) float64 {
 		known := max(0, w.used-w.ceiling)
 		most = min(most, known+math.Hypot(math.Hypot(trusted, w.first), w.wrong+quantile(twice, w.noise+(w.others+1)/4, w.piece)))
 	}
-	return max(0, most+w.cut)
+	return max(0, most+w.cut) + w.beside
 }
 
 // misjudged is by how much more the oldest slice may count than by the part of it that

@@ -91,10 +91,10 @@ func TestBound(t *testing.T) {
 		{"shares, kept for an edge that is cut off", full, 240, 9, shared(func(o *limit.Outlook) { o.Share.Less = 100 }), 49, 51, 49},
 		// a quarter of its part, 400 × 0.5 × 0.4
 		{"shares, cut off from its region", full, 400, 9, shared(func(o *limit.Outlook) { o.Share.Alone, o.Share.Omega, o.Share.Weight = true, 0.5, 0.4 }), 45, 47, 45},
-		// all of that beside
+		// what it has spent beside, and all of that if it surges
 		{"shares, cut off from its region before one was told", full, 400, 9, shared(func(o *limit.Outlook) {
-			o.Share.Alone, o.Share.Unkept, o.Share.Omega, o.Share.Weight = true, true, 0.5, 0.4
-		}), 125, 127, 125},
+			o.Share.Alone, o.Share.Unkept, o.Share.Omega, o.Share.Weight, o.Share.Mine = true, true, 0.5, 0.4, 70
+		}), 115, 117, 125},
 		{"two regions that are not heard of", full, 400, 9, with(func(o *limit.Outlook) { o.Lost = 2 }), 920, 921, 2700},
 		{"shares, two regions cut off that are open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 2 }), 825, 827, 825},
 		// what passes of 400/s in the 0.15 s that the news is later than R2 takes it to be

@@ -41,7 +41,7 @@ type Share struct {
 	Hidden float64 // cost that others are thought to have admitted since they were heard of
 	Own    Demand  // asked for at this edge
 	Alone  bool    // nobody answers: it has its part of the whole limit
-	Unkept bool    // and nobody may keep that for it, as its region was never asked for the key here, or takes it for dead
+	Unkept bool    // and nobody may keep that for it, as its region was never asked for the key here, takes it for dead, or has the key at somebody new
 	Heard  bool    // and others were heard of within a window: what they left of it then is all that there is
 	Fresh  bool    // what is asked for elsewhere was told lately
 	Delay  time.Duration

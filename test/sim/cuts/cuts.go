@@ -49,13 +49,13 @@ type life struct {
 	tale    io.Writer
 	out     Outcome
 
-	asks     map[string]int  // requests a second at each edge of a region
-	admitted []admission     // in the window of the limit that ends now
-	seen     int64           // the window of 50 ms that goes on
-	over     int             // in that, the most
-	told     [2]int          // the largest bounds that requests were told in it
-	undo     []func()        // what ails edges, and aggregators among each other
-	alone    map[string]bool // edges that are cut off from their regions
+	asks     map[string]int       // requests a second at each edge of a region
+	admitted []admission          // in the window of the limit that ends now
+	seen     int64                // the window of 50 ms that goes on
+	over     int                  // in that, the most
+	told     [2]int               // the largest bounds that requests were told in it
+	undo     []func()             // what ails edges, and aggregators among each other
+	alone    map[string]time.Time // until when edges are cut off from their regions, or not answered yet since
 }
 
 type admission struct {
@@ -81,7 +81,7 @@ func Run(seed uint64, tale io.Writer) Outcome {
 }
 
 func newLife(seed uint64, tale io.Writer) *life {
-	return &life{rnd: rand.New(rand.NewPCG(seed, 27)), tale: tale, asks: map[string]int{}, alone: map[string]bool{}, out: Outcome{Seed: seed}}
+	return &life{rnd: rand.New(rand.NewPCG(seed, 27)), tale: tale, asks: map[string]int{}, alone: map[string]time.Time{}, out: Outcome{Seed: seed}}
 }
 
 // begin builds the cluster.
@@ -189,7 +189,7 @@ func (l *life) close() {
 		_, b := l.check(e, true)
 		switch {
 		case !b.Known:
-		case l.alone[e]:
+		case l.w.Now().Before(l.alone[e]):
 			alone = [2]int{alone[0] + int(b.Now), alone[1] + int(b.Surge)}
 		default:
 			told = [2]int{max(told[0], int(b.Now)), max(told[1], int(b.Surge))}

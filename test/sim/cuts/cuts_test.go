@@ -6,7 +6,7 @@ import (
 )
 
 // Lives are what their seed says, and what is told of them is what happened; `go run
-// ./test/sim -cuts -seeds 40` has many more, and fails by two of them yet.
+// ./test/sim -cuts -seeds 40` has more, as ./test/run does.
 func TestLives(t *testing.T) {
 	for seed := range uint64(3) {
 		var tale strings.Builder

@@ -67,3 +67,57 @@ func TestAloneBeforeItIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// What is kept for edges that are alone is so for as long as their region is cut off after
+// that: others could not be told when it ends. What such an edge has spent in the window is not
+// told with it; where all are alone, and just before, that is much, and they tell.
+func TestAloneBeforeACut(t *testing.T) {
+	t.Parallel()
+	for edges := 1; edges <= 2; edges++ {
+		for _, before := range []time.Duration{3 * time.Second, 20 * time.Second} {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Expects = 90, true }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 113))
+			o.inRegions(w, rnd, 14*time.Second, 150, 60, 60)
+			for e := range edges {
+				w.CutPath(fmt.Sprint("r0-", e), "r0", true)
+			}
+			o.inRegions(w, rnd, before, 150, 60, 60)
+			w.Cut("r0", true)
+			o.inRegions(w, rnd, 28*time.Second, 150, 150, 150)
+			most := uint64(130)
+			if edges == 2 && before < spec.Per {
+				most = 600
+			}
+			if o.most > most || o.uncovered > 0 {
+				t.Errorf("%d edges alone, and cut off %v later: %d above a limit of %d, and above what was told in %d of %d windows; want at most %d, and none", edges, before, o.most, spec.Limit, o.uncovered, o.windows, most)
+			}
+		}
+	}
+}
+
+// An edge that is alone does not hear that another took the key over, who keeps nothing for
+// it: it tells what it admits.
+func TestAloneAsItsAggregatorGoes(t *testing.T) {
+	t.Parallel()
+	spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+	w := wideOf(t, 2, 2, func(cfg *Config) { cfg.Seed, cfg.Expects = 90, true }, spec)
+	w.Advance(start.Add(6 * time.Second))
+	o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 115))
+	o.inRegions(w, rnd, 14*time.Second, 20, 150)
+	w.CutPath("r1-1", "r1", true)
+	o.inRegions(w, rnd, 16*time.Second, 20, 150)
+	v := w.Servers("r1")[0]
+	w.Stop(v)
+	w.Run(t, v)
+	o.inRegions(w, rnd, 20*time.Second, 20, 150)
+	if o.most < 200 || o.most > 280 || o.uncovered > 2 {
+		t.Errorf("%d above a limit of %d, and above what was told in %d of %d windows; want its equal part, and next to none", o.most, spec.Limit, o.uncovered, o.windows)
+	}
+	w.CutPath("r1-1", "r1", false)
+	o.inRegions(w, rnd, 10*time.Second, 20, 150)
+	if o.uncovered > 2 {
+		t.Errorf("as it is answered again: above what was told in %d of %d windows; want next to none", o.uncovered, o.windows)
+	}
+}
