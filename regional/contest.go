@@ -72,8 +72,9 @@ func (t *contest) bytes() int {
 
 // kept is what was kept, as told at some time.
 type kept struct {
-	cost float64
-	at   int64
+	cost  float64
+	spent float64 // beside, of the parts that it is of
+	at    int64
 }
 
 // asker is an edge's demand, as it told it last.
@@ -350,8 +351,8 @@ func (a *Aggregator) demand(key deltasync.Key, c *counter, now int64) *deltasync
 		return nil
 	}
 	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
-	c.contest.window, c.contest.telling = all.Window, kept{c.contest.kept, now}
-	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window), Kept: float32(c.contest.kept)}
+	c.contest.window, c.contest.telling = all.Window, kept{c.contest.kept, c.contest.keptSpent, now}
+	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window), Kept: float32(c.contest.kept), KeptSpent: float32(c.contest.keptSpent)}
 }
 
 // shareOf is what edges are told for their shares; nil where none of them asks.
@@ -376,7 +377,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		r := &t.regions[j]
 		if r.frozen == 0 {
 			others += r.weight(pace) + least
-			less += r.keeps(now)
+			less += r.keeps(float64(r.Kept), now)
 			out.Demand += r.Mid
 			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
 			continue

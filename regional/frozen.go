@@ -151,33 +151,41 @@ func (a *Aggregator) noteWeights(c *counter, now int64) {
 	}
 	beside := t.besideOf(c.shape.Limit, a.least(c), pace, now)
 	copy(t.past[1:], t.past[:])
-	t.past[0] = pastWeights{now, float32(t.weight + t.telling.cost*beside)}
+	t.past[0] = pastWeights{now, float32(t.weight + t.telling.whole()*beside)}
 	for j := range t.regions {
 		r := &t.regions[j]
 		copy(r.past[1:], r.past[:])
-		r.past[0] = float32(r.weight(pace) + r.keeps(now)*beside)
+		r.past[0] = float32(r.weight(pace) + r.whole(now)*beside)
 	}
 }
 
-// keeps is the cost that a region keeps for edges that fell silent, as it told lately.
-func (r *regionDemand) keeps(now int64) float64 {
+// keeps is what a region told of what it keeps, if that was lately.
+func (r *regionDemand) keeps(told float64, now int64) float64 {
 	if now-r.at >= int64(keepTold) {
 		return 0
 	}
-	return float64(r.Kept)
+	return told
 }
+
+// whole is the cost of the limit that edges have which fell silent, what they have spent of it
+// too: it is theirs again.
+func (r *regionDemand) whole(now int64) float64 {
+	return r.keeps(float64(r.Kept+r.KeptSpent), now)
+}
+
+func (k *kept) whole() float64 { return k.cost + k.spent }
 
 // besideOf is what a unit of cost weighs that a region keeps for edges that fell silent, if
 // these are to have that beside the region's part of what is left.
 func (t *contest) besideOf(limit uint64, least, pace float64, now int64) float64 {
-	all, kept, rest := t.weight+least, t.telling.cost, float64(limit)
+	all, kept, rest := t.weight+least, t.telling.whole(), float64(limit)
 	for j := range t.regions {
 		r := &t.regions[j]
 		if r.frozen != 0 {
 			rest -= r.frozen * float64(limit)
 			continue
 		}
-		all, kept = all+r.weight(pace)+least, kept+r.keeps(now)
+		all, kept = all+r.weight(pace)+least, kept+r.whole(now)
 	}
 	return all / max(rest-kept, float64(limit)/1000)
 }

@@ -15,10 +15,10 @@ func TestHadBesideWhatIsKept(t *testing.T) {
 		f := newSharers(t, second, "us", "ap", "sa")
 		f.lasts(time.Second, map[uint64]float32{1: 100})
 		q := f.c.contest
-		q.regions[0] = regionDemand{Demand: deltasync.Demand{Mid: 300, Kept: float32(tt.us)}, at: f.now, first: 1}
+		q.regions[0] = regionDemand{Demand: deltasync.Demand{Mid: 300, Kept: float32(tt.us / 4), KeptSpent: float32(tt.us * 3 / 4)}, at: f.now, first: 1}
 		q.regions[1] = regionDemand{Demand: deltasync.Demand{Mid: 50, Kept: float32(tt.ap)}, at: f.now, first: 1}
 		q.regions[2].frozen = tt.frozen
-		q.telling = kept{tt.own, f.now}
+		q.telling = kept{tt.own * .7, tt.own * .3, f.now}
 		f.now += int64(time.Second)
 		f.noteWeights(f.c, f.now)
 		f.links.waiting[0].Store(f.now + int64(10*time.Second))

@@ -200,5 +200,5 @@ func (c *counter) spentAt(node uint64, now int64) (sum uint64) {
 // keptChanged says that the other regions should hear what is kept.
 func (t *contest) keptChanged(limit uint64, now int64) bool {
 	off := math.Abs(t.kept - t.telling.cost)
-	return (t.kept == 0) != (t.telling.cost == 0) || off > float64(limit)/50 || t.kept > 0 && passed(t.telling.at, now, int64(tellKept))
+	return (t.kept == 0) != (t.telling.cost == 0) || off > float64(limit)/50 || t.kept+t.keptSpent > 0 && passed(t.telling.at, now, int64(tellKept))
 }

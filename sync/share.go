@@ -8,6 +8,7 @@ type Demand struct {
 	Fast, Mid, Slow float32 // moving averages; of a region, Mid is the demand that it publishes
 	Window          float32 // what was asked for in the last window, a second
 	Kept            float32 // of a region: cost of the limit that is kept for edges of it that fell silent
+	KeptSpent       float32 // of a region: what those have spent of their parts, beside Kept
 	Since           float32 // of an edge: for how long the window has lasted, in seconds, where it counts nothing from before; 0: it slides
 }
 

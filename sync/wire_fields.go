@@ -68,6 +68,7 @@ const (
 	sectionDemandWindow protowire.Number = 13
 	sectionDemandKept   protowire.Number = 17
 	sectionDemandSince  protowire.Number = 18
+	sectionKeptSpent    protowire.Number = 19
 	// Not yet used.
 	sectionAdmitted    protowire.Number = 14
 	sectionAdmittedAge protowire.Number = 15

@@ -167,7 +167,7 @@ func sampled(t *testing.T, f frame) frame {
 		}
 		for _, s := range u.Sections {
 			for j := range s.Deltas {
-				s.Deltas[j].Demand = &Demand{Fast: of(10, j), Mid: of(11, j), Slow: of(12, j), Window: of(13, j), Kept: of(17, j), Since: of(18, j)}
+				s.Deltas[j].Demand = &Demand{Fast: of(10, j), Mid: of(11, j), Slow: of(12, j), Window: of(13, j), Kept: of(17, j), Since: of(18, j), KeptSpent: of(19, j)}
 			}
 		}
 		return u

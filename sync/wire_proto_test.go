@@ -264,17 +264,17 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 
 // demands writes the columns of what is asked for.
 func (m pb) demands(deltas []Delta) {
-	var columns [6][]float32
+	var columns [7][]float32
 	for _, delta := range deltas {
 		d := delta.Demand
 		if d == nil {
 			d = &Demand{}
 		}
-		for i, v := range []float32{d.Fast, d.Mid, d.Slow, d.Window, d.Kept, d.Since} {
+		for i, v := range []float32{d.Fast, d.Mid, d.Slow, d.Window, d.Kept, d.Since, d.KeptSpent} {
 			columns[i] = append(columns[i], v)
 		}
 	}
-	for i, name := range []protoreflect.Name{"demand_fast", "demand_mid", "demand_slow", "demand_window", "demand_kept", "demand_since"} {
+	for i, name := range []protoreflect.Name{"demand_fast", "demand_mid", "demand_slow", "demand_window", "demand_kept", "demand_since", "demand_kept_spent"} {
 		setColumn(m, name, columns[i], true)
 	}
 }

@@ -139,7 +139,7 @@ func (r frames) float() float32 {
 
 // demand is not all zero, which would read as none.
 func (r frames) demand() *Demand {
-	return &Demand{Fast: r.float(), Mid: r.float(), Slow: r.float(), Window: 1 + r.float()/2, Kept: r.float(), Since: r.float()}
+	return &Demand{Fast: r.float(), Mid: r.float(), Slow: r.float(), Window: 1 + r.float()/2, Kept: r.float(), Since: r.float(), KeptSpent: r.float()}
 }
 
 func (r frames) totals(around crdt.Slice) Totals {

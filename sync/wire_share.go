@@ -87,10 +87,11 @@ var demandFields = [...]demandField{
 	{sectionDemandWindow, "demand_window", func(d *Demand) *float32 { return &d.Window }},
 	{sectionDemandKept, "demand_kept", func(d *Demand) *float32 { return &d.Kept }},
 	{sectionDemandSince, "demand_since", func(d *Demand) *float32 { return &d.Since }},
+	{sectionKeptSpent, "demand_kept_spent", func(d *Demand) *float32 { return &d.KeptSpent }},
 }
 
 // demandsBefore are the columns of demands whose numbers are less than that of heard.
-const demandsBefore = len(demandFields) - 2
+const demandsBefore = len(demandFields) - 3
 
 // demandSize is what a demand takes, and demandHead what its columns take beside.
 const (

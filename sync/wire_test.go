@@ -139,7 +139,7 @@ func TestNumbers(t *testing.T) {
 		"Section": {"shape": sectionShape, "life": sectionLife, "base": sectionBase, "keys": sectionKeys, "flags": sectionFlags,
 			"cells": sectionCells, "until": sectionUntil, "carry_slices": sectionCarrySlices, "carry_levels": sectionCarryLevels,
 			"demand_fast": sectionDemandFast, "demand_mid": sectionDemandMid, "demand_slow": sectionDemandSlow,
-			"demand_window": sectionDemandWindow, "demand_kept": sectionDemandKept, "demand_since": sectionDemandSince, "admitted": sectionAdmitted, "admitted_age": sectionAdmittedAge, "heard": sectionHeard},
+			"demand_window": sectionDemandWindow, "demand_kept": sectionDemandKept, "demand_since": sectionDemandSince, "demand_kept_spent": sectionKeptSpent, "admitted": sectionAdmitted, "admitted_age": sectionAdmittedAge, "heard": sectionHeard},
 		"Totals": {"base": totalsBase, "others": totalsOthers, "peers": totalsPeers, "seen": totalsSeen, "own": totalsOwn,
 			"others_sums": totalsOthersSums, "peers_sums": totalsPeersSums, "omega": totalsOmega, "weight": totalsWeight,
 			"demand_sum": totalsDemandSum, "demand_window": totalsDemandWindow, "admitted": totalsAdmitted,
