@@ -150,7 +150,7 @@ var (
 	foreignDesc  = prometheus.NewDesc("spillgate_sync_foreign_total", "Replies and pushes of another region than this edge's, which were dropped.", nil, nil)
 	offsetDesc   = prometheus.NewDesc("spillgate_clock_offset_seconds", "Clock of the region's aggregators less the clock of this machine. Above a second somebody should look at it.", nil, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this edge adds to the machine's clock to count by the region's.", nil, nil)
-	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second, or was set back by more.", nil, nil)
+	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	unreadDesc   = prometheus.NewDesc("spillgate_sync_unread_total", "Frames of aggregators that could not be read, or say what cannot be, and were dropped: of another version, or replies and pushes that are malformed.", []string{"reason"}, nil)
 	pushesDesc   = prometheus.NewDesc("spillgate_sync_pushes_total", "Pushes of hot keys received.", nil, nil)
 	snapshotDesc = prometheus.NewDesc("spillgate_sync_snapshot_keys", "Keys near their limit that the region told this edge as it started.", nil, nil)

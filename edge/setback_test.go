@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -94,55 +93,6 @@ func TestLateCallersAreCheap(t *testing.T) {
 	if looks := int(s.era); looks == 0 || looks > 1+asks/(s.used/fewAsked) {
 		t.Errorf("%d looks at %d records in %d decisions, want some, and one in %d decisions at the most", looks, s.used, asks, s.used/fewAsked)
 	}
-}
-
-// A node that ticks goes on when its machine's clock is set back, whoever it counts with: who
-// is limited is so until his window is over, and no longer, and nobody is free sooner.
-func TestANodeGoesOnAsItsClockIsSetBack(t *testing.T) {
-	specs := map[string]limit.RateSpec{
-		"sub_windows": {Limit: 10, Per: 10 * time.Second},
-		"sliding_log": {Algorithm: "sliding_log", Limit: 10, Per: 10 * time.Second},
-		"first_hit":   {Algorithm: "fixed_window", Align: "first_hit", Limit: 10, Per: 10 * time.Second},
-		"bucket":      tokens(10, limit.Flow{Units: 10, Per: 10 * time.Second}),
-	}
-	for name, spec := range specs {
-		for _, spec.Scope = range []string{"edge", "global"} {
-			for _, back := range []time.Duration{2 * time.Second, 25 * time.Second, time.Hour} {
-				n, began := newNode(t, Config{}, perUser(spec)), time.Now()
-				admitted := [2]int{} // before the clock is set back, in the window's time, and later
-				for at := time.Duration(0); at < 25*time.Second; at += 100 * time.Millisecond {
-					now := began.Add(at)
-					if at >= 5*time.Second {
-						now = setBack(now, back)
-					}
-					n.Tick(now)
-					switch {
-					case at < 200*time.Millisecond || at >= 5*time.Second && at < 8*time.Second:
-						if checkCost(n, now, "u", 5).Allowed {
-							admitted[0] += 5
-						}
-					case at > 15*time.Second && at < 15500*time.Millisecond:
-						if checkCost(n, now, "u", 5).Allowed {
-							admitted[1] += 5
-						}
-					}
-				}
-				if name == "bucket" && admitted[0] == 15 { // by its refill
-					admitted[0] = 10
-				}
-				if admitted != [2]int{10, 10} {
-					t.Errorf("%s, scope %s, set back by %v: %d of 10 are admitted in the first window, and %d in the next", name, spec.Scope, back, admitted[0], admitted[1])
-				}
-			}
-		}
-	}
-}
-
-// setBack is a time of a machine whose clock was: of time.Now, whose seconds since 1885 stand
-// above the lowest thirty bits, beside a monotonic reading.
-func setBack(now time.Time, by time.Duration) time.Time {
-	*(*uint64)(unsafe.Pointer(&now)) -= uint64(by/time.Second) << 30
-	return now
 }
 
 // stepped is a node with a clock that is set.

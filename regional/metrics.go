@@ -153,7 +153,7 @@ var (
 	lagDesc      = prometheus.NewDesc("spillgate_sync_peer_lag_seconds", "Time since another region last answered; absent before the first answer.", []string{"region"}, nil)
 	unheardDesc  = prometheus.NewDesc("spillgate_sync_peer_silent", "1 while another region has answered nothing for 15 s, or never has: it is away, or misspelt.", []string{"region"}, nil)
 	aheadDesc    = prometheus.NewDesc("spillgate_clock_correction_seconds", "What this aggregator adds to the machine's clock to count by the median of all regions'. Above a second somebody should look at it.", nil, nil)
-	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second, or was set back by more.", nil, nil)
+	stepsDesc    = prometheus.NewDesc("spillgate_clock_steps_total", "Times that the correction jumped, as the machine's clock was off by more than a second.", nil, nil)
 	snapDesc     = prometheus.NewDesc("spillgate_sync_snapshot_parts_total", "Parts of the keys near their limit that were told to edges as they started.", nil, nil)
 	takeBackDesc = prometheus.NewDesc("spillgate_aggregator_taken_back_total", "Times that another region knew more of what this one has counted for a key than was known here: its store, aggregators and edges have lost it.", nil, nil)
 	ownedDesc    = prometheus.NewDesc("spillgate_aggregator_lanes_owned", "Lanes that are this aggregator's, of those that the region's aggregators share.", nil, nil)

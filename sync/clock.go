@@ -16,20 +16,14 @@ import (
 // milliseconds a second. Only a clock that is off by more than a second is set
 // at once.
 //
-// Where the machine's clock is set back by more than a second the corrected one goes on as if
-// it were not: instants from time.Now tell, by their monotonic reading. Who hears of no
-// others then comes to what the machine shows slowly.
-//
 // At, Correction and Steps may be called at any time; all else by one goroutine
 // at a time. The zero value corrects nothing.
 type Clock struct {
 	ahead atomic.Int64 // of the corrected clock against the raw one, in ns
-	lead  atomic.Int64 // the same against the time since epoch, as of the last Turn; 0: there was none
 	steps atomic.Uint64
 
 	others  []other
 	turned  int64 // raw instant of the last Turn
-	since   int64 // epoch, at the last Turn
 	counted bool  // our own clock is one of those of which the median is taken
 }
 
@@ -70,21 +64,13 @@ func (c *Clock) CountSelf() {
 	c.counted = true
 }
 
-// epoch has a monotonic reading, by which instants that have one are apart from it.
-var epoch = time.Now()
-
 // At is the corrected time of a raw one, in ns since 1970.
-func (c *Clock) At(raw time.Time) int64 {
-	if lead := c.lead.Load(); lead != 0 {
-		return int64(raw.Sub(epoch)) + lead
-	}
-	return raw.UnixNano() + c.ahead.Load()
-}
+func (c *Clock) At(raw time.Time) int64 { return raw.UnixNano() + c.ahead.Load() }
 
 // Correction is what At adds.
 func (c *Clock) Correction() time.Duration { return time.Duration(c.ahead.Load()) }
 
-// Steps is how often the clock was set at once, or the raw one back.
+// Steps is how often the clock was set at once.
 func (c *Clock) Steps() uint64 { return c.steps.Load() }
 
 // Heard takes in the four stamps of an exchange with somebody of a place, in ns since
@@ -155,19 +141,15 @@ func (c *Clock) answering(now int64) (found []*exchanged) {
 // Turn brings the correction nearer to what was heard. Call it a few times a
 // second. It returns how far the clock was set where it was set at once, else 0.
 func (c *Clock) Turn(raw time.Time) (step time.Duration) {
-	now, since := raw.UnixNano(), int64(raw.Sub(epoch))
-	passed := min(max(0, since-c.since), int64(time.Second))
-	switch back := since - c.since - (now - c.turned); {
-	case c.turned == 0:
+	now := raw.UnixNano()
+	passed := min(max(0, now-c.turned), int64(time.Second))
+	if c.turned == 0 {
 		passed = 0
-	case back > stepFrom:
-		c.setBack(back)
 	}
-	c.turned, c.since = now, since
-	defer func() { c.lead.Store(now - since + c.ahead.Load()) }()
+	c.turned = now
 	ahead := c.ahead.Load()
 	off := c.target(now, ahead) - ahead
-	if distance(off, 0) > stepFrom && len(c.others) > 0 {
+	if distance(off, 0) > stepFrom {
 		c.steps.Add(1)
 		c.ahead.Store(ahead + off)
 		return time.Duration(off)
@@ -175,18 +157,6 @@ func (c *Clock) Turn(raw time.Time) (step time.Duration) {
 	most := int64(slewing * float64(passed))
 	c.ahead.Store(ahead + min(max(off, -most), most))
 	return 0
-}
-
-// setBack is that the raw clock was.
-func (c *Clock) setBack(by int64) {
-	c.steps.Add(1)
-	c.ahead.Add(by)
-	for i := range c.others {
-		for j := range c.others[i].samples {
-			x := &c.others[i].samples[j]
-			x.at, x.offset = x.at-by, x.offset+by
-		}
-	}
 }
 
 // Offset is how far the clocks of others are ahead of our raw one, in the
@@ -213,18 +183,14 @@ func voices(heard []*exchanged, says func(*exchanged) int64) (out []int64) {
 	return out
 }
 
-// target is where the correction should be: of who never heard of others there is to be none.
-// An other has no objection to where
+// target is where the correction should be. An other has no objection to where
 // it is while that is within what may come of a lopsided path.
 func (c *Clock) target(now, ahead int64) int64 {
 	known := voices(c.answering(now), func(b *exchanged) int64 {
 		slack := b.trip / lopsided
 		return min(max(ahead, b.offset-slack), b.offset+slack)
 	})
-	switch {
-	case len(c.others) == 0:
-		return 0
-	case len(known) == 0:
+	if len(known) == 0 {
 		return ahead
 	}
 	if c.counted {
