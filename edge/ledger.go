@@ -94,7 +94,6 @@ type shard struct {
 	where      *where           // the table is; nil in a test of a shard alone
 	latest     int64            // time that something was decided at; see steady
 	era        uint32           // how often its clock was set back
-	asked      uint32           // how often the time was told since
 	steps      [mostSteps]int64 // to when, of the latest, each at its era modulo their number
 	used       int
 	max        int                      // records at most

@@ -78,23 +78,6 @@ func TestReceiptsOfBeforeFreeNothingYounger(t *testing.T) {
 	}
 }
 
-// Callers who were held up tell an old time, too: they have a shard look at all its records
-// no more often than it pays.
-func TestLateCallersAreCheap(t *testing.T) {
-	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 10, Per: 10 * time.Second}))
-	const users, asks = 5000, 2000
-	for i := range users {
-		check(n, start, fmt.Sprint("user", i))
-	}
-	for i := range asks {
-		check(n, start.Add(time.Duration(i%2)*2*time.Second), "user1")
-	}
-	s := n.shard(keyOf(n, "user1"))
-	if looks := int(s.era); looks == 0 || looks > 1+asks/(s.used/fewAsked) {
-		t.Errorf("%d looks at %d records in %d decisions, want some, and one in %d decisions at the most", looks, s.used, asks, s.used/fewAsked)
-	}
-}
-
 // stepped is a node with a clock that is set.
 type stepped struct {
 	t   *testing.T

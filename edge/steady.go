@@ -17,22 +17,16 @@ const mostStill = time.Second
 // steady is the time by which a shard decides: that of the clock, or the latest that it
 // decided at, where the clock was set back by little. s.mu is held.
 func (s *shard) steady(now int64) int64 {
-	s.asked++
 	switch back := s.latest - now; {
 	case back <= 0:
 	case back <= int64(mostStill):
 		return s.latest
-	case int(s.asked) >= s.used/fewAsked:
+	default:
 		s.setBack(now)
 	}
 	s.latest = now
 	return now
 }
-
-// fewAsked is by how much fewer decisions than records a shard has had for its clock not to be
-// set back again: each takes a look at all of them, and a caller that was held up for long
-// tells an old time, too, where a machine has too much to do already.
-const fewAsked = 8
 
 // mostSteps is how many times a shard's clock was set back are known.
 const mostSteps = 4
@@ -40,7 +34,6 @@ const mostSteps = 4
 // setBack has all charges of a shard that lie ahead of a clock which was set back go back
 // with it, at once: so it is known where those are that receipts of before tell of.
 func (s *shard) setBack(now int64) {
-	s.asked = 0
 	s.era++
 	s.steps[s.era%mostSteps] = now
 	for i := range s.table {
