@@ -311,7 +311,7 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		if req.Receipt && c.cost > 0 {
 			req.Charges = append(req.Charges, limit.Charge{
 				Rule: c.rule, Rate: c.rate, Counter: uint64(c.key), Slice: c.record.block.slice,
-				At: now, Era: n.shard(c.key).era, Boot: c.record.spentRights(c.rate), Turn: now + int64(c.delay), Withheld: c.need - c.cost, Cost: c.cost,
+				At: now, Boot: c.record.spentRights(c.rate), Turn: now + int64(c.delay), Withheld: c.need - c.cost, Cost: c.cost,
 			})
 		}
 	}

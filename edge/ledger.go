@@ -89,12 +89,10 @@ const nothing = crdt.Slice(1<<63 - 1)
 
 // shard is a part of the ledger under one lock.
 type shard struct {
-	mu         sync.Mutex       // guards everything below; held for one decision or one delta
-	table      []record         // linear probing, never full
-	where      *where           // the table is; nil in a test of a shard alone
-	latest     int64            // time that something was decided at; see steady
-	era        uint32           // how often its clock was set back
-	steps      [mostSteps]int64 // to when, of the latest, each at its era modulo their number
+	mu         sync.Mutex // guards everything below; held for one decision or one delta
+	table      []record   // linear probing, never full
+	where      *where     // the table is; nil in a test of a shard alone
+	latest     int64      // time that something was decided at; see steady
 	used       int
 	max        int                      // records at most
 	bytes      int                      // that they may take; 0: their number alone counts
@@ -113,7 +111,7 @@ type shard struct {
 	claims     []deltasync.Key // counters of strict rates of which the authority should hear
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
-	_          [8]byte     // the next lock begins a cache line
+	_          [48]byte    // the next lock begins a cache line
 }
 
 const line = 64 // bytes that a processor fetches at once

@@ -400,11 +400,15 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 				r.forgive()
 			}
 		}
-		s.follow(r, now)
-		if b = r.block; r.sparse() {
+		if r.sparse() && r.fresh > 0 && b.rate.Scope == limit.ScopeEdge && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
+			b = s.whole(r) // a clock was set back
+		}
+		if r.sparse() {
 			r.expire(now - keptOn(b.rate))
 		} else {
+			r.settle()
 			s.tend(r, now)
+			s.recall(b, now)
 			s.retire(r, now-keptOn(b.rate))
 			if b.rate.Bucket() { // else what rules made smaller, or slower, is gone when it would have been before
 				s.goesBy(b, n.inForce(b.rate), now)

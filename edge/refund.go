@@ -29,18 +29,18 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 			}
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			b, m := s.whole(r), s.moved(c)
-			if r.settle(); !r.counts(&m, t) || !s.mayReturn(r, c, t) {
+			b := s.whole(r)
+			if r.settle(); !r.counts(c, t) || !s.mayReturn(r, c, t) {
 				return
 			}
 			left := back
 			// A record that was forgotten knows of no charges there, and takes the receipt's word.
-			if known := b.own.Get(m.Slice).Plus(b.others.Get(m.Slice)); known.Charges > 0 {
+			if known := b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)); known.Charges > 0 {
 				left = min(back, known.Net())
 			}
 			if left > 0 {
 				r.leaves(c, left)
-				n.giveBack(s, r, &m, left, t, ours)
+				n.giveBack(s, r, c, left, t, ours)
 			}
 		})
 		c.Cost -= back
@@ -58,11 +58,10 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 			continue
 		}
 		n.amend(t, c, func(s *shard, r *record) {
-			m := s.moved(c)
-			n.giveBack(s, r, &m, c.Cost, t, ours)
+			n.giveBack(s, r, c, c.Cost, t, ours)
 			s.fold(r, c.Rule, c.Rate, t)
 			n.charge(s, r, c.Rate, c.Cost)
-			c.Slice, c.At, c.Era, c.Boot = r.block.slice, t, s.era, r.spentRights(c.Rate)
+			c.Slice, c.At, c.Boot = r.block.slice, t, r.spentRights(c.Rate)
 		})
 	}
 }
@@ -77,7 +76,6 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.steady(now) // for a clock that was set back
 	r := s.find(key)
 	if r == nil {
 		if n.retired(c.Rate) {

@@ -15,7 +15,6 @@ type Charge struct {
 	Counter  uint64        // the name that the node counts under
 	Slice    crdt.Slice    // that the charge stands in
 	At       int64         // when it was made, in ns since 1970; 0: not known
-	Era      uint32        // how often the clock had been set back by then
 	Boot     time.Duration // of a strict rate: when its rights were spent, see Instant
 	Turn     int64         // when its request may go on, by this counter: At, or later where it was told to wait
 	Withheld uint64        // of the limit from its request, for higher classes

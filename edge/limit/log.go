@@ -102,18 +102,14 @@ func (l *log) push(s stamp) {
 	*l.stamp(l.n - 1) = s
 }
 
-// refund takes back what was charged in a slice, first at an instant, then before it, and
-// then the newest, and returns what is left of cost.
+// refund takes back what was charged in a slice, first at an instant and then the
+// newest, and returns what is left of cost.
 func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left uint64) {
 	l.expire(r, now)
-	if at != 0 && at < r.StartOf(made) { // it went back with a clock
-		made = r.SliceAt(at)
+	if from, to := r.StartOf(made), r.EndOf(made); at >= from && at < to {
+		cost = l.takeBack(cost, at, at+1)
 	}
 	from, to := l.instants(r, made, now)
-	if at >= from && at < to {
-		cost = l.takeBack(cost, at, at+1)
-		cost = l.takeBack(cost, from, at)
-	}
 	cost = l.takeBack(cost, from, to)
 	l.tidy()
 	l.under = 0 // what was dropped may decide now
