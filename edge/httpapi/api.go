@@ -145,6 +145,7 @@ type API struct {
 	denials  denials
 	ids      ids
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
+	missed   atomic.Int64 // when a namespace without rules was, the same
 	told     atomic.Bool  // that there are clients without an address
 }
 

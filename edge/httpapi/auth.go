@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -89,8 +90,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	switch {
 	case bad == nil:
 	case options.failOpen: // of the rules' making, or the proxy's: no client is to suffer for it
-		a.metrics.undecided.Inc()
-		a.log.Error("requests pass unlimited", "err", bad)
+		a.noRules(bad)
 		tellUndecided(w, undecidedSetup)
 		w.WriteHeader(http.StatusOK)
 		return
@@ -262,18 +262,31 @@ func (a *answer) deniedBefore(i int) bool {
 	return slices.ContainsFunc(a.states[:i], func(s limit.State) bool { return s.Denied && s.Rate.Policy == a.states[i].Rate.Policy })
 }
 
-// warnEvery is how often a proxy that is not trusted is logged.
+// warnEvery is how often it is logged that a proxy is not trusted, or that there are no rules.
 const warnEvery = int64(time.Minute / time.Second)
 
 // warnIgnored tells the operator that a proxy is not believed: most likely it
 // is missing from trusted_proxies, and its clients share one address.
 func (a *API) warnIgnored(peer string, now time.Time) {
 	a.metrics.ignored.Inc()
-	last, at := a.warned.Load(), now.Unix()
-	if last != 0 && at-last < warnEvery || !a.warned.CompareAndSwap(last, at) {
-		return
+	if seldom(&a.warned, now) {
+		a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", peer)
 	}
-	a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", peer)
+}
+
+// noRules counts a request that passes unlimited, as its namespace has no rules, and tells
+// the operator.
+func (a *API) noRules(bad *inputError) {
+	a.metrics.undecided.Inc()
+	if seldom(&a.missed, a.cfg.Now()) {
+		a.log.Error("requests pass unlimited", "err", bad)
+	}
+}
+
+// seldom says that nothing was logged for warnEvery, since last, which is now by then.
+func seldom(last *atomic.Int64, now time.Time) bool {
+	was, at := last.Load(), now.Unix()
+	return (was == 0 || at-was >= warnEvery) && last.CompareAndSwap(was, at)
 }
 
 // warnNoAddress tells the operator, once, that there are clients without an

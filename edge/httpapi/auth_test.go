@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -286,5 +287,18 @@ func TestCurl(t *testing.T) {
 	got = curl("-i", "-H", "X-Forwarded-For: 192.0.2.9", "-H", "X-Forwarded-Uri: /api/y", url+"/v1/auth")
 	if !strings.HasPrefix(got, "HTTP/1.1 429 Too Many Requests\r\n") || !strings.Contains(got, "\r\nRetry-After: 45\r\n") {
 		t.Errorf("auth = %s", got)
+	}
+}
+
+// What each request may bring about is logged once a minute.
+func TestSeldom(t *testing.T) {
+	var last atomic.Int64
+	for _, c := range []struct {
+		after int64
+		want  bool
+	}{{0, true}, {1, false}, {59, false}, {60, true}, {119, false}, {120, true}} {
+		if got := seldom(&last, time.Unix(1_000_000+c.after, 0)); got != c.want {
+			t.Errorf("%d s later: %t, want %t", c.after, got, c.want)
+		}
 	}
 }

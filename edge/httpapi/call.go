@@ -181,8 +181,7 @@ func (a *API) rulesFor(namespace string) (set *limit.Set, ns *limit.Namespace, w
 	}
 	ns, bad := a.namespaceOf(set, namespace)
 	if bad != nil {
-		a.metrics.undecided.Inc()
-		a.log.Error("requests pass unlimited", "err", bad)
+		a.noRules(bad)
 		return set, nil, undecidedSetup
 	}
 	return set, ns, ""
