@@ -32,7 +32,11 @@ func TestRulesReload(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	rewrite := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		next := rules + ".next" // the watch would read one that is written in its place while it is empty, and count that
+		if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+			t.Fatalf("rewrite rules: %v", err)
+		}
+		if err := os.Rename(next, rules); err != nil {
 			t.Fatalf("rewrite rules: %v", err)
 		}
 	}
