@@ -302,8 +302,8 @@ func TestMeetingsOverReloads(t *testing.T) {
 	}
 }
 
-// A stream that breaks and comes back takes nothing twice of a long limit: what its data plane
-// had of each bucket is assigned to it again.
+// A stream that breaks and comes back takes nothing twice of a long limit where its buckets are
+// a crowd: what its data plane had of each is assigned to it again, and stays.
 func TestBreaksTakeNothingTwice(t *testing.T) {
 	const users = 100
 	all, own := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour}), perUser(fixed(5000, 10*time.Second))
