@@ -58,6 +58,7 @@ func (n *Node) leaving(now int64) bool {
 // there is no room or budget for stays dirty in the ledger.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
 	n.hurry.Store(false)
+	n.cluster.joined.Store(true)
 	b := n.spare.Swap(nil)
 	if b == nil {
 		b = new(drained)
@@ -433,7 +434,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 	if up != nil {
 		n.paused[lane].answer(up.Seq)
 		if down.EchoSentAt == up.SentAt {
-			arrived := t - int64(n.clock.Correction())
+			arrived := n.clock.Raw(now)
 			sent := arrived - int64(n.cfg.Boot()-up.Left) // as the clock would have shown then: it may have been set meanwhile
 			n.clock.Heard(down.StoreEpoch, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, arrived)
 		}

@@ -70,6 +70,12 @@ func (s *shard) retireBefore(r *record, reach crdt.Slice) {
 	}
 }
 
+// private says that nobody else was told of what is counted of a rate: its scope is the edge,
+// or the edge is in no fleet, as of a program that limits alone.
+func (s *shard) private(rate *limit.Rate) bool {
+	return rate.Scope == limit.ScopeEdge || s.cluster != nil && !s.cluster.joined.Load()
+}
+
 // recall has own charges go back with a clock that was set back: what is exact,
 // and, where nobody else is told of them, slices that lie further ahead than
 // clocks differ, those that the view kept included. What they have counts as made
@@ -78,7 +84,7 @@ func (s *shard) recall(b *block, now int64) {
 	if b.memory != nil {
 		b.memory.exact.Follow(b.rate, now)
 	}
-	if b.rate.Scope != limit.ScopeEdge {
+	if !s.private(b.rate) {
 		return
 	}
 	ahead := b.rate.SliceAt(now + int64(maxAhead))
@@ -97,6 +103,7 @@ func (s *shard) recall(b *block, now int64) {
 	back = max(0, back)
 	if own {
 		s.pull(&b.own, back, ahead, current)
+		b.unsent = min(b.unsent, current)
 	}
 	if kept {
 		s.pull(&b.others, back, ahead, current)

@@ -91,7 +91,7 @@ func (n *Node) Stats(now time.Time) Stats {
 		st.Outbox += box.Held()
 	}
 	st.ClockOffset, _ = n.clock.Offset(now)
-	st.ClockCorrection, st.ClockSteps = n.clock.Correction(), n.clock.Steps()
+	st.ClockCorrection, st.ClockSteps = n.clock.Correction(now), n.clock.Steps()
 	return st
 }
 

@@ -331,12 +331,15 @@ func (n *Node) Tick(now time.Time) {
 		n.resend.lanes[i].unstored = n.lanes[i].remedy(t)
 	}
 	from, resend := n.swept, n.resend
-	step := n.clock.Turn(now)
+	step, back := n.clock.Turn(now)
 	n.swept = (from + sweptAtOnce) % shards
 	if n.unmarked = max(0, n.unmarked-sweptAtOnce); n.unmarked == 0 {
 		n.rested() // but for this last stretch
 	}
 	n.mu.Unlock()
+	if back != 0 {
+		n.cfg.Logger.Warn("this machine's clock was set back: counting on from what it showed", "by", back)
+	}
 	if step != 0 {
 		n.cfg.Logger.Warn("this machine's clock is not the region's: counting by the region's", "off", -step)
 	}
@@ -400,7 +403,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 				r.forgive()
 			}
 		}
-		if r.sparse() && r.fresh > 0 && b.rate.Scope == limit.ScopeEdge && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
+		if r.sparse() && r.fresh > 0 && s.private(b.rate) && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
 			b = s.whole(r) // a clock was set back
 		}
 		if r.sparse() {

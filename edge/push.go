@@ -24,6 +24,7 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 		return fmt.Errorf("push: it is of region %q, want %q", hot.Region, n.cfg.Region)
 	}
 	n.stats.pushes.Add(1)
+	n.cluster.joined.Store(true)
 	n.hearAll(n.clock.At(now), &hot)
 	return nil
 }

@@ -22,7 +22,8 @@ type cluster struct {
 	interval time.Duration
 	regions  atomic.Int32 // that there are; 0: neither told nor expected
 	live     atomic.Int32 // of these, that the region hears of, itself counted
-	answered atomic.Bool  // ever
+	joined   atomic.Bool  // whether others were told of anything, or asked, or heard, ever
+	answered atomic.Bool  // likewise
 	edges    atomic.Int32 // of the region, likewise
 	between  atomic.Int64 // from region to region, one way, ns
 	waiting  atomic.Int64 // since when the region owes an answer, as it has said nothing since; 0: it does not

@@ -54,6 +54,7 @@ func (n *Node) Asks(now time.Time) []Ask {
 	if n.rules.Load() == nil {
 		return nil
 	}
+	n.cluster.joined.Store(true)
 	t := n.clock.At(now)
 	n.mu.Lock()
 	defer n.mu.Unlock()

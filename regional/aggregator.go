@@ -219,7 +219,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		a.cfg.Logger.Warn("two edges of a PoP live by one name, and are given one share, which both spend: give each edge a name of its own (--name)", "pop", up.Pop, "name", up.Name)
 	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
-		down.ReceivedAt = now.UnixNano()
+		down.ReceivedAt = a.clock.Raw(now)
 		a.compare(t, up, other)
 	}
 	took := a.cfg.Now().Sub(begun)

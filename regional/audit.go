@@ -141,7 +141,7 @@ func (a *Aggregator) Audits(now time.Time) (out []Audit) {
 			continue
 		}
 		up := a.self
-		up.Lane, up.SentAt, up.Seq, up.Sections = lane, now.UnixNano(), a.audited.seq.Add(1), audit.sections
+		up.Lane, up.SentAt, up.Seq, up.Sections = lane, a.clock.Raw(now), a.audited.seq.Add(1), audit.sections
 		payload, err := up.AppendBinary(nil)
 		if err != nil { // our own bug
 			a.cfg.Logger.Error("audit dropped", "lane", lane, "err", err)

@@ -30,7 +30,11 @@ func (a *Aggregator) tellClock(region, name uint64, sent, received, replied, arr
 func (a *Aggregator) turnClock(now time.Time) {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
-	if step := a.clock.Turn(now); step != 0 {
+	step, back := a.clock.Turn(now)
+	if back != 0 {
+		a.cfg.Logger.Warn("this machine's clock was set back: counting on from what it showed", "by", back)
+	}
+	if step != 0 {
 		a.cfg.Logger.Warn("this machine's clock is not that of the other regions: counting by theirs", "off", -step)
 	}
 }

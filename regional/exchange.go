@@ -65,7 +65,7 @@ func (a *Aggregator) exports(now time.Time, urgent bool) []Outgoing {
 		if a.links.awake[j].Swap(false) {
 			a.wake(j)
 		}
-		out = a.exportsTo(out, j, hears, t, now.UnixNano(), urgent)
+		out = a.exportsTo(out, j, hears, t, a.clock.Raw(now), urgent)
 	}
 	return out
 }
@@ -285,11 +285,12 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)
 	a.spoken.heard(j, t)
-	a.heardAfter(j, now.UnixNano()-up.SentAt-(down.SentAt-down.ReceivedAt))
+	arrived := a.clock.Raw(now)
+	a.heardAfter(j, arrived-up.SentAt-(down.SentAt-down.ReceivedAt))
 	a.stats.heard(o.Peer, t)
 	if down.EchoSentAt == up.SentAt {
-		sent := now.UnixNano() - int64(a.cfg.Boot()-up.Left) // as the clock would have shown then: it may have been set meanwhile
-		a.tellClock(down.Node, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, now.UnixNano())
+		sent := arrived - int64(a.cfg.Boot()-up.Left) // as the clock would have shown then: it may have been set meanwhile
+		a.tellClock(down.Node, down.StoreEpoch, sent, down.ReceivedAt, down.SentAt, arrived)
 	}
 	a.learnEpoch(l, j, &down, t)
 	switch {

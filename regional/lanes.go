@@ -70,7 +70,7 @@ func (a *Aggregator) Leave(now time.Time) []byte {
 
 // shared changes what is known of the members, and says what came of it.
 func (a *Aggregator) shared(now time.Time, change func(*members, int64)) {
-	t, s := now.UnixNano(), &a.share
+	t, s := a.clock.Raw(now), &a.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, taken := s.members.owned, s.members.taken
@@ -87,7 +87,7 @@ func (a *Aggregator) shared(now time.Time, change func(*members, int64)) {
 func (a *Aggregator) Beat(now time.Time) []byte {
 	edges, regions := a.inbox.Live(a.clock.At(now), a.lately())
 	evenly := a.inbox.LiveEvenly(a.clock.At(now), a.lately())
-	t, s := now.UnixNano(), &a.share
+	t, s := a.clock.Raw(now), &a.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.members.listens(t) && !s.members.leaving {

@@ -107,7 +107,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 		Pushes: s.pushed.Load(), StoreErrors: s.storeErrors.Load(), StoreLost: s.storeEpochs.Load(),
 		StoreDown: a.store.away.Load() > 0, PeerAge: map[string]time.Duration{},
 	}
-	st.ClockCorrection, st.ClockSteps = a.clock.Correction(), a.clock.Steps()
+	st.ClockCorrection, st.ClockSteps = a.clock.Correction(now), a.clock.Steps()
 	st.LiveEdges, st.LiveRegions = a.live(a.clock.At(now))
 	st.OtherSecrets = a.inbox.OtherSecrets(a.clock.At(now))
 	st.EdgeNamesakes = a.inbox.Namesakes(a.clock.At(now))
@@ -115,7 +115,7 @@ func (a *Aggregator) Stats(now time.Time) Stats {
 	st.Homes, st.Silent = a.homes.on, a.silent(a.clock.At(now))
 	st.Unheard, st.Namesake = a.unheard(a.clock.At(now)), a.hasNamesake()
 	st.Misfits = a.standing(a.clock.At(now))
-	a.readShare(&st, now.UnixNano())
+	a.readShare(&st, a.clock.Raw(now))
 	for _, l := range a.lanes {
 		l.mu.Lock()
 		st.Keys += len(l.counters)

@@ -16,14 +16,18 @@ import (
 // milliseconds a second. Only a clock that is off by more than a second is set
 // at once.
 //
-// At, Correction and Steps may be called at any time; all else by one goroutine
+// The raw clock is this machine's, but goes on where that is set back; see machine.
+//
+// At, Raw, Correction and Steps may be called at any time; all else by one goroutine
 // at a time. The zero value corrects nothing.
 type Clock struct {
-	ahead atomic.Int64 // of the corrected clock against the raw one, in ns
-	steps atomic.Uint64
+	machine machine
+	ahead   atomic.Int64 // of the corrected clock against the raw one, in ns
+	steps   atomic.Uint64
 
 	others  []other
 	turned  int64 // raw instant of the last Turn
+	behind  int64 // how far the machine's clock was behind the raw one then
 	counted bool  // our own clock is one of those of which the median is taken
 }
 
@@ -64,11 +68,14 @@ func (c *Clock) CountSelf() {
 	c.counted = true
 }
 
-// At is the corrected time of a raw one, in ns since 1970.
-func (c *Clock) At(raw time.Time) int64 { return raw.UnixNano() + c.ahead.Load() }
+// At is the corrected time of an instant, in ns since 1970.
+func (c *Clock) At(t time.Time) int64 { return c.Raw(t) + c.ahead.Load() }
 
-// Correction is what At adds.
-func (c *Clock) Correction() time.Duration { return time.Duration(c.ahead.Load()) }
+// Raw is what the raw clock shows at an instant, in ns since 1970.
+func (c *Clock) Raw(t time.Time) int64 { return c.machine.at(t) }
+
+// Correction is what At adds to what this machine's clock shows at an instant.
+func (c *Clock) Correction(t time.Time) time.Duration { return time.Duration(c.At(t) - t.UnixNano()) }
 
 // Steps is how often the clock was set at once.
 func (c *Clock) Steps() uint64 { return c.steps.Load() }
@@ -139,9 +146,15 @@ func (c *Clock) answering(now int64) (found []*exchanged) {
 }
 
 // Turn brings the correction nearer to what was heard. Call it a few times a
-// second. It returns how far the clock was set where it was set at once, else 0.
-func (c *Clock) Turn(raw time.Time) (step time.Duration) {
-	now := raw.UnixNano()
+// second. It returns how far the clock was set where it was set at once, and by how much
+// this machine's was set back meanwhile where the raw one goes on; else 0.
+func (c *Clock) Turn(t time.Time) (step, back time.Duration) {
+	now := c.Raw(t)
+	behind := now - t.UnixNano()
+	if behind-c.behind > stepFrom {
+		back = time.Duration(behind - c.behind)
+	}
+	c.behind = behind
 	passed := min(max(0, now-c.turned), int64(time.Second))
 	if c.turned == 0 {
 		passed = 0
@@ -152,18 +165,18 @@ func (c *Clock) Turn(raw time.Time) (step time.Duration) {
 	if distance(off, 0) > stepFrom {
 		c.steps.Add(1)
 		c.ahead.Store(ahead + off)
-		return time.Duration(off)
+		return time.Duration(off), back
 	}
 	most := int64(slewing * float64(passed))
 	c.ahead.Store(ahead + min(max(off, -most), most))
-	return 0
+	return 0, back
 }
 
-// Offset is how far the clocks of others are ahead of our raw one, in the
+// Offset is how far the clocks of others are ahead of this machine's, in the
 // median; ok is false where none is known.
-func (c *Clock) Offset(raw time.Time) (offset time.Duration, ok bool) {
-	known := voices(c.answering(raw.UnixNano()), func(b *exchanged) int64 { return b.offset })
-	return time.Duration(median(known)), len(known) > 0
+func (c *Clock) Offset(t time.Time) (offset time.Duration, ok bool) {
+	known := voices(c.answering(c.Raw(t)), func(b *exchanged) int64 { return b.offset })
+	return time.Duration(median(known) + c.Raw(t) - t.UnixNano()), len(known) > 0
 }
 
 // voices is what each place says, of those that were heard of.

@@ -87,7 +87,7 @@ func TestClockIsSlewed(t *testing.T) {
 	const step = 100 * time.Millisecond
 	for now := midnight.Add(step); now.Before(midnight.Add(5 * time.Minute)); now = now.Add(step) {
 		o.ask(&c, now, -900*time.Millisecond)
-		if by := c.Turn(now.Add(-900 * time.Millisecond)); by != 0 {
+		if by, _ := c.Turn(now.Add(-900 * time.Millisecond)); by != 0 {
 			t.Fatalf("the clock was set by %v at once", by)
 		}
 		at := c.At(now.Add(-900 * time.Millisecond))
@@ -96,7 +96,7 @@ func TestClockIsSlewed(t *testing.T) {
 		}
 		last = at
 	}
-	if got := c.Correction(); distance(int64(got), int64(900*time.Millisecond)) > int64(time.Millisecond) {
+	if got := c.Correction(midnight); distance(int64(got), int64(900*time.Millisecond)) > int64(time.Millisecond) {
 		t.Errorf("corrected by %v after five minutes, want 900 ms", got)
 	}
 }

@@ -51,7 +51,7 @@ var rings = map[string]float64{
 	"test/sim/trial": 5, "test/sim/cuts": 5,
 	"test/sim/measure": 5, "test/sim/capacity": 5,
 	"test/sim/accuracy": 6, "test/sim": 7, "test/sim/scenarios": 4,
-	"test/alone": 0, "test/proc": 4,
+	"test/alone": 0, "test/clocks": 0, "test/proc": 4,
 	"test/arch":         4,
 	"test/bench/replay": 7, "test/bench/load": 5, "test/bench/latency": 4, "test/bench": 8,
 	"test/bench/localredis": 4, "test/bench/flood": 5, "test/bench/sync": 5, "test/bench/wire": 5,

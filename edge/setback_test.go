@@ -1,0 +1,155 @@
+package edge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/clocks"
+)
+
+// Where a machine's clock is set back all goes on as if it were not: who is limited is so for
+// as long, and receipts of before give back what they are of, and nothing of what was charged
+// since; slots are renewed from there, too. That is so of who limits alone, be it that he
+// ticks, and of an edge whose region does not answer.
+func TestMachineThatIsSetBack(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"sub windows": {Limit: 10, Per: 10 * time.Second},
+		"log":         {Algorithm: "sliding_log", Limit: 10, Per: 10 * time.Second},
+		"full":        {Oldest: "full", Limit: 10, Per: 10 * time.Second},
+		"first hit":   {Algorithm: "fixed_window", Align: "first_hit", Limit: 10, Per: 10 * time.Second},
+		"slots":       {Algorithm: "concurrency", Limit: 10, Lease: 10 * time.Second},
+	} {
+		for _, spec.Scope = range []string{"edge", "global"} {
+			for _, back := range []time.Duration{0, 2 * time.Second, 5 * time.Second, time.Minute} {
+				for _, later := range []time.Duration{100 * time.Millisecond, 4700 * time.Millisecond, 8 * time.Second} {
+					for _, runs := range []string{"alone", "ticks", "tells"} {
+						t.Run(fmt.Sprint(name, ", ", spec.Scope, ", ", back, ", ", later, ", ", runs), func(t *testing.T) {
+							l := life{n: newNode(t, Config{}, perUser(spec)), machine: clocks.Begin(), runs: runs}
+							l.pass(time.Second)
+							before := l.ask(5)
+							l.machine.Set = -back
+							l.pass(later)
+							since := l.ask(20)
+							if len(before) != 5 || len(since) != 5 {
+								t.Fatalf("%d and then %d are admitted of 10, want 5 each", len(before), len(since))
+							}
+							if name == "slots" {
+								for _, c := range before[:2] {
+									l.n.Renew(l.now(), c)
+								}
+								if got := len(l.ask(5)); got != 0 {
+									t.Errorf("%d more are admitted once 2 of 10 are renewed, want none", got)
+								}
+							}
+							for _, c := range before {
+								l.n.Refund(l.now(), c, 0)
+							}
+							again := l.ask(20)
+							if len(again) != 5 {
+								t.Errorf("5 are given back, and %d more admitted", len(again))
+							}
+							for _, c := range append(since, again...) {
+								l.n.Refund(l.now(), c, 0)
+							}
+							last := l.ask(20)
+							if len(last) != 10 {
+								t.Errorf("all are given back, and %d admitted, want 10", len(last))
+							}
+							l.pass(9 * time.Second)
+							if got := len(l.ask(20)); got != 0 {
+								t.Errorf("9 s later %d more are admitted, want none", got)
+							}
+							l.pass(2500 * time.Millisecond)
+							if got := len(l.ask(20)); got != 10 {
+								t.Errorf("a window later %d are admitted, want 10", got)
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// Times without a monotonic reading say what they say, beside others that have one.
+func TestTimesWithoutAReadingBesideOthers(t *testing.T) {
+	for _, spec := range []limit.RateSpec{{Limit: 10, Per: 10 * time.Second}, {Algorithm: "sliding_log", Limit: 10, Per: 10 * time.Second, Scope: "edge"}} {
+		l := life{n: newNode(t, Config{}, perUser(spec)), machine: clocks.Begin(), runs: "ticks"}
+		l.pass(time.Second)
+		l.machine.Set = time.Hour
+		l.pass(time.Second)
+		admitted := 0
+		for range 90 {
+			l.pass(100 * time.Millisecond)
+			for _, at := range []time.Time{l.now(), l.now().Round(0)} {
+				if check(l.n, at, "u").Allowed {
+					admitted++
+				}
+			}
+		}
+		if admitted != 10 {
+			t.Errorf("%s: %d of 10 are admitted within 9 s", spec.Algorithm, admitted)
+		}
+	}
+}
+
+// A program that made a node of limits of the default scope, and runs no fleet, tells nobody:
+// where it makes up its times, and they go back, its counts go back with them.
+func TestTimesThatGoBackWhereNobodyIsTold(t *testing.T) {
+	for name, spec := range everyKind(10) {
+		for _, back := range []time.Duration{25 * time.Second, 80 * time.Second, 4 * time.Minute} {
+			for _, asks := range []bool{false, true} {
+				n := newNode(t, Config{}, perUser(spec))
+				at := start.Add(time.Hour)
+				for through(n, at, "u", 1) > 0 {
+				}
+				at = at.Add(-back)
+				passes := at
+				for end := at.Add(6 * time.Minute); at.Before(end); at = at.Add(100 * time.Millisecond) {
+					if n.Tick(at); asks && check(n, at, "u").Allowed || !asks && n.Check(at, peekOf(n, "u")).Allowed {
+						passes = at
+					}
+					if denied := at.Sub(passes); denied > 70*time.Second {
+						t.Fatalf("%s: set back by %v, asks %v: denied for %v by a window of a minute", name, back, asks, denied)
+					}
+				}
+			}
+		}
+	}
+}
+
+// life is a node's on a machine.
+type life struct {
+	n       *Node
+	machine *clocks.Machine
+	passed  time.Duration
+	runs    string // how: "alone", "ticks", "tells"
+}
+
+func (l *life) now() time.Time { return l.machine.After(l.passed) }
+
+// ask asks so often, and returns the receipts of what is admitted.
+func (l *life) ask(times int) (receipts [][]limit.Charge) {
+	for range times {
+		req := requestOf(l.n, "u")
+		req.Receipt = true
+		if l.n.Check(l.now(), req).Allowed {
+			receipts = append(receipts, append([]limit.Charge(nil), req.Charges...))
+		}
+		req.Release()
+	}
+	return receipts
+}
+
+func (l *life) pass(d time.Duration) {
+	for end := l.passed + d; l.passed < end; l.passed += 100 * time.Millisecond {
+		if l.runs != "alone" {
+			l.n.Tick(l.now())
+		}
+		if l.runs == "tells" {
+			l.n.Flush(l.now())
+		}
+	}
+}
