@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -29,11 +30,14 @@ type book struct {
 	cursor   int       // of the tick under way: those before it are still to be looked at
 	ids      int       // bytes of the names of these, each as often as it is subscribed to
 	streams  int
-	orphans  map[orphanKey]orphan
-	orphaned int       // bytes of the names of orphans
-	swept    time.Time // when those that are over were last looked for
-	outboxed int       // actions in all outboxes
-	waiting  int       // bytes of the ids of refused buckets among them
+
+	orphans   map[orphanKey][]*orphan
+	orphaned  int       // of them
+	orphanIDs int       // bytes of their names
+	swept     time.Time // when those that are over were last looked for
+
+	outboxed int // actions in all outboxes
+	waiting  int // bytes of the ids of refused buckets among them
 }
 
 // bucket is one that some data plane has subscribed to.
@@ -80,8 +84,10 @@ type stream struct {
 	subs   map[string]*subscription
 	ids    int           // bytes of their names
 	pace   time.Duration // the longest that a bucket of it was not reported; 0: none was twice
-	away   crowd
-	outbox []action
+	// byTimer is that its data plane does not report when it is assigned anything: as Envoy.
+	byTimer bool
+	away    crowd
+	outbox  []action
 	// waiting is how many bytes the ids of refused buckets in it have; swept is when those
 	// at rest were last looked for.
 	waiting int
@@ -90,20 +96,10 @@ type stream struct {
 	closed  bool
 }
 
-// orphanKey is a bucket, and the host of a data plane whose stream ended.
-type orphanKey struct{ host, bucket string }
-
-// orphan is tokens of grants that outlived their stream: what is reported of them on
-// another one is charged already. They are not given back.
-type orphan struct {
-	left  uint64
-	until time.Time
-}
-
 func newBook(limiter Limiter, cfg Config) *book {
 	return &book{
 		limiter: limiter, cfg: cfg, metrics: newMetrics(cfg.Registerer),
-		buckets: map[string]*bucket{}, meetings: map[uint64]*meeting{}, orphans: map[orphanKey]orphan{},
+		buckets: map[string]*bucket{}, meetings: map[uint64]*meeting{}, orphans: map[orphanKey][]*orphan{},
 	}
 }
 
@@ -132,7 +128,6 @@ func (b *book) close(now time.Time, s *stream) {
 	b.streams--
 	b.metrics.streams.Dec()
 	for _, sub := range s.subs {
-		b.unsend(now, sub)
 		b.orphan(now, sub)
 		b.drop(sub)
 	}
@@ -162,25 +157,6 @@ func (sub *subscription) had() int {
 		n--
 	}
 	return n
-}
-
-// orphan keeps what a subscription was granted for its host to claim.
-func (b *book) orphan(now time.Time, sub *subscription) {
-	left := sub.grants.left()
-	key := orphanKey{sub.stream.host, sub.bucket.name}
-	had, known := b.orphans[key]
-	if left == 0 || !known && (len(b.orphans) >= b.cfg.MaxBuckets || b.orphaned+len(key.bucket) > idRoom(b.cfg.MaxBuckets)) {
-		return
-	}
-	if !known {
-		b.orphaned += len(key.bucket)
-	}
-	b.orphans[key] = orphan{left: crdt.SatAdd(had.left, left), until: now.Add(orphansFor)}
-}
-
-func (b *book) forget(key orphanKey) {
-	delete(b.orphans, key)
-	b.orphaned -= len(key.bucket)
 }
 
 // drop forgets a subscription, and its bucket with the last one.
@@ -293,31 +269,49 @@ func (b *book) use(now time.Time, ns *limit.Namespace, s *stream, in *quotav3.Ra
 	b.metrics.allowed.Add(float64(allowed))
 	b.metrics.denied.Add(float64(denied))
 	name := nameOf(s.domain, in.BucketId)
+	elapsed := min(in.TimeElapsed.AsDuration(), maxPace) // 0: it does not say
 	sub, known := s.subs[name]
-	gap := time.Duration(0) // since its last report
+	goesOn := known
 	if known {
-		gap = now.Sub(sub.demand.heard)
-		s.pace = max(s.pace, min(gap, maxPace))
+		s.pace = max(s.pace, min(now.Sub(sub.demand.heard), maxPace))
 	} else {
 		sub = b.subscribe(now, name, s, in.BucketId)
+		goesOn = b.goOn(now, sub, elapsed)
+	}
+	gap := time.Duration(0) // since its last report
+	if goesOn {
+		gap = now.Sub(sub.demand.heard)
 	}
 	sub.spent = crdt.SatAdd(sub.spent, b.ofThis(now, sub, allowed))
-	elapsed := gap
-	if e := in.TimeElapsed; e != nil {
-		elapsed = min(e.AsDuration(), maxPace)
-	}
 	if allowed > 0 || denied > 0 {
 		b.rest(sub, 0)
-		sub.pressed = sub.pressed && !sub.idle() || denied > 0 && known && sub.left() == 0
+		sub.pressed = sub.pressed && !sub.idle() || denied > 0 && goesOn && sub.left() == 0
 	}
-	sub.demand.report(now, crdt.SatAdd(allowed, denied), elapsed, sub.made.After(sub.demand.heard))
-	beyond := b.claimOrphan(now, sub, sub.grants[:sub.had()].claim(allowed))
+	s.byTimer = s.byTimer || sub.late(elapsed)
+	sub.demand.report(now, crdt.SatAdd(allowed, denied), cmp.Or(elapsed, gap), sub.made.After(sub.demand.heard))
+	switch {
+	case known:
+		sub.demand.told = elapsed
+	case goesOn: // its timer may have been late, or have stood still
+		sub.demand.told = min(sub.demand.told, elapsed)
+	}
+	beyond := b.claimOrphans(now, sub, sub.grants[:sub.had()].claim(allowed))
 	b.charge(now, ns, sub.bucket, beyond)
 	sub.asks.add(crdt.SatAdd(allowed-beyond, denied), gap)
 	b.giveBack(now, sub.grants.settle(now, sub.had()))
-	if !known {
+	switch {
+	case known:
+	case goesOn:
+		b.resume(now, ns, sub)
+	default:
 		b.assign(now, ns, sub, b.first(now, ns, sub))
 	}
+}
+
+// late says that a report of so much time, the first since tokens were assigned, was not sent
+// when these came.
+func (sub *subscription) late(elapsed time.Duration) bool {
+	return sub.began.After(sub.demand.heard) && elapsed-sub.began.Sub(sub.demand.heard) > settleAfter/2
 }
 
 // ofThis is how much of what was admitted since the last report is taken to be of the present
@@ -338,45 +332,13 @@ func (b *book) subscribe(now time.Time, name string, s *stream, id *quotav3.Buck
 		b.order = append(b.order, bk)
 		b.metrics.buckets.Inc()
 	}
-	sub := &subscription{bucket: bk, stream: s, born: now, demand: demand{pace: b.cfg.TTL / 2}}
+	sub := &subscription{bucket: bk, stream: s, born: now, demand: demand{pace: b.cfg.TTL / 2}, serial: rand.Uint32()}
 	bk.subs = append(bk.subs, sub)
 	s.subs[bk.name] = sub
 	s.ids += len(bk.name)
 	b.ids += len(bk.name)
 	b.subs++
+	b.crowdOut()
 	b.metrics.subscriptions.Inc()
 	return sub
-}
-
-// claimOrphan takes what was reported beyond the grants of this stream off those of an
-// earlier one of the same host.
-func (b *book) claimOrphan(now time.Time, sub *subscription, beyond uint64) uint64 {
-	return beyond - b.takeOrphan(now, sub, beyond)
-}
-
-// inherit is how many of so many tokens that a data plane which has come back is to have are
-// left of what it was assigned before: they are charged, and what it is assigned now takes the
-// place of that. Of short windows that is over too soon to matter.
-func (b *book) inherit(now time.Time, sub *subscription, tokens uint64, req *limit.Request) uint64 {
-	long := func(rate *limit.Rate) bool { return rate.Window > orphansFor }
-	if sub.demand.reports > 1 || sub.single || !slices.ContainsFunc(req.Rules(), func(r *limit.Rule) bool { return slices.ContainsFunc(r.Rates, long) }) {
-		return 0
-	}
-	return b.takeOrphan(now, sub, tokens)
-}
-
-// takeOrphan takes so many tokens off those of an earlier stream, or as many as are left.
-func (b *book) takeOrphan(now time.Time, sub *subscription, tokens uint64) (took uint64) {
-	key := orphanKey{sub.stream.host, sub.bucket.name}
-	o, known := b.orphans[key]
-	if !known || now.After(o.until) {
-		return 0
-	}
-	took = min(o.left, tokens)
-	if o.left -= took; o.left == 0 {
-		b.forget(key)
-	} else {
-		b.orphans[key] = o
-	}
-	return took
 }

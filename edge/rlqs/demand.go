@@ -28,6 +28,7 @@ type demand struct {
 	since   time.Time     // of what is gathered
 	usage   uint64        // gathered
 	heard   time.Time     // of the last report
+	told    time.Duration // that its last report said it is of; 0: it was the first, or did not say
 	quiet   time.Duration // that its reports told of no request, by the data plane's clock
 	reports int
 }

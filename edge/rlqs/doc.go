@@ -16,7 +16,8 @@
 // that a data plane cannot admit more by it, however long it holds, be it that its stream
 // is gone and it goes on with the last assignment. Told again it is the same one, and lasts longer. What was left of it is given back only
 // on a report that proves it: one that comes a second after the assignment ended. Without
-// one, as where a stream broke, nothing is given back, and the window forgets it.
+// one nothing is given back, and the window forgets it. A stream that broke goes on where the
+// first report of the next one proves that none was lost between.
 //
 //	book     who has what of which bucket; takes the time, sends nothing
 //	 ├ check    what of a message cannot be; which of its buckets get a place

@@ -178,6 +178,9 @@ func TestBoundedIDs(t *testing.T) {
 	for i, st := range []*stream{first, second} { // what is left of them is little, too, and ends
 		w.book.close(w.now, st)
 		for n := range 5 {
+			if all := w.book.subs + w.book.orphaned; all > 400*3/2 {
+				t.Errorf("%d buckets and what ended streams have left, want 600 at the most", all)
+			}
 			st, _ := w.book.open("a")
 			if err := w.book.report(w.now, st, many(100, fmt.Sprint(long, i, n))); err != nil {
 				t.Fatal(err)
@@ -187,18 +190,18 @@ func TestBoundedIDs(t *testing.T) {
 		}
 	}
 	names := 0
-	for key := range w.book.orphans {
-		names += len(key.bucket)
+	for key, orphans := range w.book.orphans {
+		names += len(orphans) * len(key.bucket)
 	}
-	if names > idRoom(400) || names != w.book.orphaned || names < 399*idShare {
-		t.Errorf("what is left of ended streams has names of %d bytes, which are said to be %d", names, w.book.orphaned)
+	if names > idRoom(400) || names != w.book.orphanIDs || names < 399*idShare {
+		t.Errorf("what is left of ended streams has names of %d bytes, which are said to be %d", names, w.book.orphanIDs)
 	}
 	if w.book.ids != 0 || len(w.book.buckets) != 0 {
 		t.Errorf("%d bytes of names are counted of %d buckets", w.book.ids, len(w.book.buckets))
 	}
 	w.run(orphansFor+time.Second, nil)
-	if w.book.orphaned != 0 || len(w.book.orphans) != 0 {
-		t.Errorf("%d bytes of %d orphans a minute later", w.book.orphaned, len(w.book.orphans))
+	if w.book.orphanIDs != 0 || len(w.book.orphans) != 0 {
+		t.Errorf("%d bytes of %d orphans a minute later", w.book.orphanIDs, len(w.book.orphans))
 	}
 	third, _ := w.book.open("c")
 	if err := w.book.report(w.now, third, many(300, "u")); err != nil || w.book.subs != 300 {

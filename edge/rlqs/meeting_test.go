@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
 	"github.com/spillgate/spillgate/test/alone"
@@ -299,54 +298,6 @@ func TestMeetingsOverReloads(t *testing.T) {
 	w.pops[0].reset()
 	if len(w.book.meetings) != 0 {
 		t.Errorf("%d counters are known of no stream", len(w.book.meetings))
-	}
-}
-
-// A stream that breaks and comes back takes nothing twice of a long limit where its buckets are
-// a crowd: what its data plane had of each is assigned to it again, and stays.
-func TestBreaksTakeNothingTwice(t *testing.T) {
-	const users = 100
-	all, own := perUser(limit.RateSpec{Limit: 1000, Per: time.Hour}), perUser(fixed(5000, 10*time.Second))
-	all.Name, all.Key, own.Group = "all", nil, "own"
-	w := newWorld(t, Config{}, all, own)
-	p := w.join("a", 0, dataplane.Settings{ByTimer: true, ExpiredFor: time.Hour, Fallback: denyAll})
-	left := func() (left uint64) {
-		req := w.node.Rules().Namespace(edge.LocalNamespace).NewRequest()
-		defer req.Release()
-		req.Set("user", "u1")
-		req.Peek, req.Details = true, true
-		w.node.Check(w.now, req)
-		for _, s := range req.States {
-			if s.Rule.Name == "all" {
-				left = s.Remaining
-			}
-		}
-		return left
-	}
-	ask := func() (admitted int) {
-		for i := range users {
-			if p.Allow(w.now, map[string]string{"user": fmt.Sprint("u", i)}) {
-				admitted++
-			}
-		}
-		return admitted
-	}
-	ask() // the first requests
-	w.run(time.Minute, nil)
-	before := left()
-	for range 10 {
-		p.reset()
-		w.run(20*time.Second, nil)
-	}
-	if after := left(); before < 1000-4*users || after+users/10 < before {
-		t.Errorf("%d of 1000 are left after 10 breaks, %d before, want as many, or a few less", after, before)
-	}
-	if got := ask(); got < users*9/10 {
-		t.Errorf("%d of %d are admitted after 10 breaks", got, users)
-	}
-	w.run(20*time.Second, nil)
-	if used := 1000 - left(); used < 2*users {
-		t.Errorf("%d are charged of %d that were admitted", used, 2*users)
 	}
 }
 

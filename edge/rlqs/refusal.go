@@ -106,7 +106,7 @@ func (b *book) turnAway(now time.Time, ns *limit.Namespace, s *stream, in *quota
 	b.metrics.turnedAway[why].Inc()
 	// It is of no stream's and of nobody's list: only what is told refers to it.
 	sub := &subscription{stream: s, bucket: &bucket{name: nameOf(s.domain, in.BucketId), domain: s.domain, id: in.BucketId}}
-	if beyond := b.claimOrphan(now, sub, in.NumRequestsAllowed); beyond > 0 {
+	if beyond := b.claimOrphans(now, sub, in.NumRequestsAllowed); beyond > 0 {
 		b.charge(now, ns, sub.bucket, beyond)
 	}
 	size := len(sub.bucket.name)

@@ -81,19 +81,6 @@ func (b *book) stretch(now time.Time) (done bool) {
 	return b.cursor == 0
 }
 
-// sweep forgets orphans that are over.
-func (b *book) sweep(now time.Time) {
-	if now.Sub(b.swept) < sweepEvery {
-		return
-	}
-	b.swept = now
-	for key, o := range b.orphans {
-		if now.After(o.until) {
-			b.forget(key)
-		}
-	}
-}
-
 // over says that a bucket is to be abandoned: it is not reported any more; or it was not used
 // for long, there are many, and its limits have much room. To a data plane that forgets it its
 // next requests are the first ones: one that lets these pass has no limit until it is assigned
@@ -366,12 +353,6 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 		case !d.Allowed && d.Rate == nil: // for good
 			return kindDeny, 0, time.Second
 		}
-		if d.Allowed || !d.Basis.CutOff {
-			if had := b.inherit(now, sub, tokens, req); had > 0 {
-				sub.grants = append(sub.grants, grant{tokens: had, left: had, unit: unit, ends: now.Add(b.cfg.TTL)})
-				return kindTokens, had, 0
-			}
-		}
 		if !d.Allowed {
 			if wait = d.RetryAfter; d.Basis.CutOff {
 				deny = kindCutOff
@@ -398,7 +379,7 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 func (b *book) giveBack(now time.Time, over grants) {
 	for i := range over {
 		g := &over[i]
-		if g.left == 0 || len(g.charges) == 0 { // what was inherited has none
+		if g.left == 0 {
 			continue
 		}
 		cost := satMul(g.left, g.unit)

@@ -210,8 +210,10 @@ func (w *world) held() (sum uint64) {
 // to of streams that are forgotten comes to it.
 func (w *world) outstanding() uint64 {
 	sum := uint64(0)
-	for _, o := range w.book.orphans {
-		sum += o.left
+	for _, orphans := range w.book.orphans {
+		for _, o := range orphans {
+			sum += o.was.grants.left()
+		}
 	}
 	for _, bk := range w.book.buckets {
 		for _, sub := range bk.subs {

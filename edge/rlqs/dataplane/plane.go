@@ -24,7 +24,7 @@ type Settings struct {
 	Interval time.Duration // between reports of a bucket
 	// ByTimer has it report as Envoy does, and not as the proto says: a bucket with its first
 	// request, in a message of its own; all of them in one each Interval; and none when it is
-	// assigned anything.
+	// assigned anything. Of the time that they are of it tells whole seconds.
 	ByTimer bool
 
 	// NoAssignment is what limits a bucket before its first assignment; nil: nothing.
@@ -44,7 +44,7 @@ type Plane struct {
 	mu        sync.Mutex // guards what follows
 	buckets   map[string]*bucket
 	began     bool      // the stream's first message was sent
-	all       time.Time // when all buckets were last reported; zero: they are to be at once
+	all       time.Time // when all buckets were last reported, by timer
 	fresh     []string  // by timer: buckets that are to be reported as they are new
 	abandoned int
 }
@@ -156,8 +156,12 @@ func (p *Plane) Reports(now time.Time) *quotav3.RateLimitQuotaUsageReports {
 	out := &quotav3.RateLimitQuotaUsageReports{}
 	for _, name := range p.due(now) {
 		b := p.buckets[name]
+		elapsed := max(0, now.Sub(b.reported))
+		if p.settings.ByTimer {
+			elapsed = elapsed.Truncate(time.Second)
+		}
 		out.BucketQuotaUsages = append(out.BucketQuotaUsages, &quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{
-			BucketId: b.id, TimeElapsed: durationpb.New(max(0, now.Sub(b.reported))), NumRequestsAllowed: b.allowed, NumRequestsDenied: b.denied,
+			BucketId: b.id, TimeElapsed: durationpb.New(elapsed), NumRequestsAllowed: b.allowed, NumRequestsDenied: b.denied,
 		})
 		b.allowed, b.denied, b.reported, b.due = 0, 0, now, false
 	}
@@ -194,12 +198,15 @@ func (p *Plane) due(now time.Time) (names []string) {
 	return names
 }
 
-// Reconnected begins a stream: its first message names the domain and subscribes to all
-// buckets. Assignments go on until they expire.
+// Reconnected begins a stream: its first message names the domain, and, but by timer,
+// subscribes to all buckets. Assignments go on until they expire.
 func (p *Plane) Reconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.began, p.all, p.fresh = false, time.Time{}, nil
+	p.began = false
+	if p.settings.ByTimer { // it goes on
+		return
+	}
 	for _, b := range p.buckets {
 		b.due = true
 	}

@@ -166,7 +166,9 @@ func TestReportsByTimer(t *testing.T) {
 	expect("another, after one was abandoned", 2)
 	p.Allow(now, id)
 	p.Reconnected()
-	expect("another stream", 3)
+	expect("a new bucket on another stream", 1)
+	now = now.Add(time.Second)
+	expect("an interval, on another stream", 3)
 }
 
 // TestExpiry: an assignment ends with its time, and what follows is as it is set up.
