@@ -28,6 +28,7 @@ type contest struct {
 	heard   int64                    // when somebody last told what is asked for
 	born    int64                    // when somebody first did, here
 	taken   bool                     // that was soon after the lane was taken over: elsewhere it is known for longer
+	sought  int64                    // counter.asked, when edges were last looked for that are cut off: see absent.go
 	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
 	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
 	keptAt  int64
@@ -322,6 +323,7 @@ func (a *Aggregator) republishAll(l *lane, now int64) {
 		if c.contest.prune(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now) {
 			l.bill(c.contest)
 		}
+		a.findAbsent(l, c, now)
 		if a.republish(c, now) {
 			a.exportTo(l, key, c, nothing, 0, a.homes.all, now)
 		}
@@ -350,6 +352,11 @@ func (a *Aggregator) demand(key deltasync.Key, c *counter, now int64) *deltasync
 	if c.contest == nil || c.contest.heard == 0 || !a.Owns(key.Lane(len(a.lanes))) {
 		return nil
 	}
+	if c.contest.taken && c.asked == 0 && now-c.contest.born < 4*int64(a.cfg.Interval) {
+		return nil // it is not known yet what is kept
+	}
+	a.findAbsent(a.lanes[key.Lane(len(a.lanes))], c, now)
+	a.keep(c, now)
 	all, _ := c.contest.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
 	c.contest.window, c.contest.telling = all.Window, kept{c.contest.kept, c.contest.keptSpent, now}
 	return &deltasync.Demand{Mid: float32(c.contest.told), Slow: float32(all.Slow), Window: float32(all.Window), Kept: float32(c.contest.kept), KeptSpent: float32(c.contest.keptSpent)}
@@ -362,6 +369,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		return nil
 	}
 	s, pace := limit.SpansOf(c.shape.Window()), paceOf(c.shape)
+	a.findAbsent(l, c, now)
 	a.keep(c, now)
 	all, steady := t.sum(s, pace, a.patience(), now)
 	out := &deltasync.Share{Omega: 1, Sum: float32(steady), Demand: float32(t.told), Window: float32(all.Window)}

@@ -32,6 +32,7 @@ type presence struct {
 	at          int64
 	incarnation uint64
 	left        bool // it took its leave, or is heard of elsewhere
+	supposed    bool // by what it counted alone: see absent.go
 }
 
 // meet notes that an edge is there, or that it takes its leave. mu is held.
@@ -50,7 +51,7 @@ func (l *lane) meet(up *deltasync.Up, now int64) {
 	}
 	leaves := up.Features&deltasync.FeatureLeaves != 0
 	p.left = leaves || p.left && up.Incarnation == p.incarnation
-	p.at, p.incarnation = now, up.Incarnation
+	p.at, p.incarnation, p.supposed = now, up.Incarnation, false
 }
 
 // forgetSilent makes room for other edges, if any is silent for so long that nothing is

@@ -116,3 +116,43 @@ func TestAloneAsItsAggregatorGoes(t *testing.T) {
 		t.Errorf("as it is answered again: above what was told in %d of %d windows; want next to none", o.uncovered, o.windows)
 	}
 }
+
+// What an edge has that fell alone just before somebody else took the key over is kept by
+// that one too, as it finds in the window what the edge had spent by then; not where that has
+// left the window.
+func TestAloneJustBeforeItsAggregatorsGo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		servers int
+		before  time.Duration
+		asks    []int
+		most    uint64
+	}{
+		{1, time.Second, []int{60, 150, 150}, 20},
+		{2, time.Second, []int{60, 150, 150}, 20},
+		{1, 2 * time.Second, []int{20, 5, 60, 150, 60}, 30},
+		{2, 6 * time.Second, []int{60, 150, 150}, 230}, // all is spent in the first 3 s of 10
+	} {
+		spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+		w := wideOf(t, len(c.asks), 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes, cfg.Expects = 90, c.servers, 8, true }, spec)
+		w.Advance(start.Add(6 * time.Second))
+		o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(7, 116))
+		o.inRegions(w, rnd, 18*time.Second, c.asks...)
+		r := fmt.Sprint("r", len(c.asks)-2)
+		w.CutPath(r+"-0", r, true)
+		w.CutPath(r, r+"-0", true)
+		o.inRegions(w, rnd, c.before, c.asks...)
+		for _, v := range w.Servers(r) {
+			w.Stop(v)
+			w.Run(t, v)
+		}
+		o.inRegions(w, rnd, 9*time.Second-c.before, c.asks...)
+		w.CutPath(r+"-0", r, false)
+		w.CutPath(r, r+"-0", false)
+		o.inRegions(w, rnd, 15*time.Second, c.asks...)
+		got := o.inRegions(w, rnd, spec.Per, c.asks...)
+		if o.most > c.most || o.uncovered > 0 || got[""] < 970 {
+			t.Errorf("%d aggregators %v later, asked for %v: %d above a limit of %d, and above what was told in %d of %d windows, at last %v; want at most %d, none, and most of it", c.servers, c.before, c.asks, o.most, spec.Limit, o.uncovered, o.windows, got, c.most)
+		}
+	}
+}
