@@ -185,6 +185,9 @@ func becameStrict(before, set *limit.Set) (rates []*limit.Rate) {
 	return rates
 }
 
+// Time is what time it is at an instant by the node's clock, which windows begin and end by.
+func (n *Node) Time(now time.Time) time.Time { return time.Unix(0, n.clock.At(now)) }
+
 // Rules is the set in force, nil before the first.
 func (n *Node) Rules() *limit.Set { return n.rules.Load() }
 
@@ -331,14 +334,14 @@ func (n *Node) Tick(now time.Time) {
 		n.resend.lanes[i].unstored = n.lanes[i].remedy(t)
 	}
 	from, resend := n.swept, n.resend
-	step, back := n.clock.Turn(now)
+	step, set := n.clock.Turn(now)
 	n.swept = (from + sweptAtOnce) % shards
 	if n.unmarked = max(0, n.unmarked-sweptAtOnce); n.unmarked == 0 {
 		n.rested() // but for this last stretch
 	}
 	n.mu.Unlock()
-	if back != 0 {
-		n.cfg.Logger.Warn("this machine's clock was set back: counting on from what it showed", "by", back)
+	if set != 0 {
+		n.cfg.Logger.Warn("this machine's clock was set: counting on from what it showed", "by", set)
 	}
 	if step != 0 {
 		n.cfg.Logger.Warn("this machine's clock is not the region's: counting by the region's", "off", -step)

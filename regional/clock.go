@@ -30,9 +30,9 @@ func (a *Aggregator) tellClock(region, name uint64, sent, received, replied, arr
 func (a *Aggregator) turnClock(now time.Time) {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
-	step, back := a.clock.Turn(now)
-	if back != 0 {
-		a.cfg.Logger.Warn("this machine's clock was set back: counting on from what it showed", "by", back)
+	step, set := a.clock.Turn(now)
+	if set != 0 {
+		a.cfg.Logger.Warn("this machine's clock was set: counting on from what it showed", "by", set)
 	}
 	if step != 0 {
 		a.cfg.Logger.Warn("this machine's clock is not that of the other regions: counting by theirs", "off", -step)

@@ -16,7 +16,7 @@ import (
 // milliseconds a second. Only a clock that is off by more than a second is set
 // at once.
 //
-// The raw clock is this machine's, but goes on where that is set back; see machine.
+// The raw clock is this machine's, but goes on where that is set; see machine.
 //
 // At, Raw, Correction and Steps may be called at any time; all else by one goroutine
 // at a time. The zero value corrects nothing.
@@ -147,14 +147,15 @@ func (c *Clock) answering(now int64) (found []*exchanged) {
 
 // Turn brings the correction nearer to what was heard. Call it a few times a
 // second. It returns how far the clock was set where it was set at once, and by how much
-// this machine's was set back meanwhile where the raw one goes on; else 0.
-func (c *Clock) Turn(t time.Time) (step, back time.Duration) {
+// this machine's was set meanwhile where the raw one goes on; else 0.
+func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 	now := c.Raw(t)
 	behind := now - t.UnixNano()
-	if behind-c.behind > stepFrom {
-		back = time.Duration(behind - c.behind)
+	if by := c.behind - behind; distance(by, 0) > stepFrom {
+		set = time.Duration(by)
 	}
 	c.behind = behind
+	c.machine.answered.Store(len(c.answering(now)) > 0)
 	passed := min(max(0, now-c.turned), int64(time.Second))
 	if c.turned == 0 {
 		passed = 0
@@ -165,11 +166,11 @@ func (c *Clock) Turn(t time.Time) (step, back time.Duration) {
 	if distance(off, 0) > stepFrom {
 		c.steps.Add(1)
 		c.ahead.Store(ahead + off)
-		return time.Duration(off), back
+		return time.Duration(off), set
 	}
 	most := int64(slewing * float64(passed))
 	c.ahead.Store(ahead + min(max(off, -most), most))
-	return 0, back
+	return 0, set
 }
 
 // Offset is how far the clocks of others are ahead of this machine's, in the

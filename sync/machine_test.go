@@ -9,13 +9,17 @@ import (
 
 // A clock that is set back changes nothing for who goes by it, from the first instant on, be
 // it that nobody answers, that a region does, or that it is an aggregator's, who is asked by
-// others while it is set; it comes to what the machine shows little by little.
-func TestClockThatIsSetBackGoesOn(t *testing.T) {
+// others while it is set; nor does one that is set forward for who is answered. It comes to
+// what the machine shows little by little.
+func TestClockThatIsSetGoesOn(t *testing.T) {
 	const step, after = 100 * time.Millisecond, 30 * time.Second
-	for _, back := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second, 59 * time.Second, 1000 * time.Second} {
+	for _, by := range []time.Duration{-2 * time.Second, -5 * time.Second, -30 * time.Second, -59 * time.Second, -1000 * time.Second, 2 * time.Second, time.Hour, -time.Hour} {
 		for others := range 4 {
 			for _, equal := range []bool{false, true} {
 				for _, asks := range []bool{false, true} { // before the clock turns
+					if others == 0 && (by > 0 || by < -1000*time.Second) {
+						continue // it is believed
+					}
 					var c Clock
 					if equal {
 						c.CountSelf()
@@ -23,7 +27,7 @@ func TestClockThatIsSetBackGoesOn(t *testing.T) {
 					m, told := clocks.Begin(), 0
 					for d := time.Duration(0); d < 2*after; d += step {
 						if d == after {
-							m.Set = -back
+							m.Set = by
 						}
 						now := m.After(d)
 						hear := func() {
@@ -35,27 +39,27 @@ func TestClockThatIsSetBackGoesOn(t *testing.T) {
 						if asks {
 							hear()
 						}
-						set, by := c.Turn(now)
-						if by != 0 {
+						step, set := c.Turn(now)
+						if set != 0 {
 							told++
 						}
 						if !asks {
 							hear()
 						}
 						off := time.Duration(c.At(now) - m.True(d))
-						if distance(int64(off), 0) > int64(after)*5/1000+2e6 || set != 0 || by != 0 && distance(int64(by), int64(back)) > 2e7 {
-							t.Fatalf("%v in, set back by %v, %d others, equal %v: it is off by %v, set by %v, told of %v", d, back, others, equal, off, set, by)
+						if distance(int64(off), 0) > int64(after)*5/1000+2e6 || step != 0 || set != 0 && distance(int64(set), int64(by)) > 2e7 {
+							t.Fatalf("%v in, set by %v, %d others, equal %v: it is off by %v, set by %v, told of %v", d, by, others, equal, off, step, set)
 						}
 					}
 					if told != 1 {
-						t.Errorf("set back by %v, %d others, equal %v: told %d times", back, others, equal, told)
+						t.Errorf("set by %v, %d others, equal %v: told %d times", by, others, equal, told)
 					}
 					off := c.Correction(m.After(2 * after))
-					if offset, ok := c.Offset(m.After(2 * after)); ok && distance(int64(offset), int64(back)) > 1e7 {
-						t.Errorf("set back by %v others are ahead by %v", back, offset)
+					if offset, ok := c.Offset(m.After(2 * after)); ok && distance(int64(offset), int64(-by)) > 1e7 {
+						t.Errorf("set by %v others are ahead by %v", by, offset)
 					}
-					if distance(int64(off), int64(back)) > int64(after)*6/1000 {
-						t.Errorf("set back by %v it is corrected by %v", back, off)
+					if distance(int64(off), int64(-by)) > int64(after)*6/1000 {
+						t.Errorf("set by %v it is corrected by %v", by, off)
 					}
 				}
 			}
@@ -63,23 +67,25 @@ func TestClockThatIsSetBackGoesOn(t *testing.T) {
 	}
 }
 
-// Who has nobody else to go by is right again once the step is worked off, and never goes
-// back by more than a second on the way.
+// Who has nobody else to go by is right again once the step is worked off, however seldom he
+// asks, and never goes back on the way.
 func TestClockComesToWhatTheMachineShows(t *testing.T) {
-	var c Clock
-	m, last := clocks.Begin(), int64(0)
-	for d := time.Duration(0); d < 400*time.Second; d += 100 * time.Millisecond {
-		if d == time.Minute {
-			m.Set = -2 * time.Second
+	for _, every := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute, 10 * time.Minute} {
+		var c Clock
+		m, last := clocks.Begin(), int64(0)
+		for d := time.Duration(0); d < 2*time.Hour; d += every {
+			if d >= 20*time.Minute {
+				m.Set = -10 * time.Second
+			}
+			at := c.At(m.After(d))
+			if at < last {
+				t.Fatalf("%v in it goes back by %v", d, time.Duration(last-at))
+			}
+			last = at
 		}
-		at := c.At(m.After(d))
-		if at < last-int64(time.Second) {
-			t.Fatalf("%v in it goes back by %v", d, time.Duration(last-at))
+		if off := c.Correction(m.After(2 * time.Hour)); off != 0 {
+			t.Errorf("asked every %v it is off by %v for good", every, off)
 		}
-		last = max(last, at)
-	}
-	if off := c.Correction(m.After(400 * time.Second)); off != 0 {
-		t.Errorf("it is off by %v for good", off)
 	}
 }
 
@@ -95,55 +101,81 @@ func TestClockThatIsSetOften(t *testing.T) {
 		"back and right":   {[]time.Duration{-10 * time.Minute, 0}, 0, []time.Duration{0, 0}},
 		"forward and back": {[]time.Duration{10 * time.Minute, 0}, 10 * time.Minute, []time.Duration{10 * time.Minute, 0}},
 		"often":            {[]time.Duration{-2 * time.Second, 0, -2 * time.Second, 0, -2 * time.Second, 0}, 0, make([]time.Duration, 6)},
-		"back twice":       {[]time.Duration{-time.Minute, -2 * time.Minute}, 2 * time.Minute, []time.Duration{0, 0}},
+		"back twice":       {[]time.Duration{-10 * time.Minute, -20 * time.Minute, -20*time.Minute - 3*time.Second}, 20*time.Minute + 3*time.Second, make([]time.Duration, 3)},
 		"back, then half":  {[]time.Duration{-2 * time.Minute, -time.Minute}, time.Minute, []time.Duration{0, 0}},
 		"never right":      {[]time.Duration{-8 * time.Hour}, 0, []time.Duration{-8 * time.Hour}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var c Clock
-			m, d := clocks.Begin(), time.Duration(0)
-			tick := func() {
-				d += time.Second
-				c.Turn(m.After(d))
-			}
-			for range 60 {
-				tick()
-			}
-			for i, set := range tt.sets {
-				was := c.At(m.After(d))
-				m.Set = set
-				if leap := time.Duration(c.At(m.After(d+time.Millisecond)) - was); distance(int64(leap), int64(tt.steps[i])) > int64(time.Second) {
-					t.Errorf("set by %v it leaps by %v, want %v", set, leap, tt.steps[i])
+		for _, idle := range []time.Duration{time.Millisecond, 5 * time.Minute} { // about the step
+			t.Run(name+", idle for "+idle.String(), func(t *testing.T) {
+				var c Clock
+				m, d := clocks.Begin(), time.Duration(0)
+				tick := func() {
+					d += time.Second
+					c.Turn(m.After(d))
 				}
 				for range 60 {
 					tick()
 				}
+				for i, set := range tt.sets {
+					was := c.At(m.After(d))
+					m.Set = set
+					d += idle
+					if leap := time.Duration(c.At(m.After(d))-was) - idle; distance(int64(leap), int64(tt.steps[i])) > int64(2*time.Second) {
+						t.Errorf("set by %v it leaps by %v, want %v", set, leap, tt.steps[i])
+					}
+					for range 60 {
+						tick()
+					}
+				}
+				slewed := time.Duration(slewing*float64(time.Duration(len(tt.sets))*(time.Minute+idle))) + time.Second
+				if off := c.Correction(m.After(d)); off > tt.want+time.Millisecond || off < tt.want-slewed {
+					t.Errorf("at the end it is ahead by %v, want %v", off, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// Who asked nothing for as long as the clock was set back is told how long that was.
+func TestClockThatIsSetBackByHowLongItWasIdle(t *testing.T) {
+	for _, idle := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 20500 * time.Millisecond, 10 * time.Minute} {
+		var c Clock
+		m := clocks.Begin()
+		was := c.At(m.After(0))
+		m.Set = -idle.Truncate(time.Second)
+		for d := time.Duration(0); d < 2*time.Second; d += 100 * time.Millisecond {
+			if got := time.Duration(c.At(m.After(idle+d)) - was); distance(int64(got), int64(idle+d)) > int64(time.Second) {
+				t.Fatalf("idle for %v, and set back by it: %v later it shows %v more", idle, idle+d, got)
 			}
-			if off := c.Correction(m.After(d)); distance(int64(off), int64(tt.want)) > int64(time.Second) {
-				t.Errorf("at the end it is ahead by %v, want %v", off, tt.want)
-			}
-		})
+		}
 	}
 }
 
 // Who was held up since he read the clock is late, and no clock was set: neither for him nor
-// for who comes after.
+// for who comes after, however many there are.
 func TestClockOfLateCallers(t *testing.T) {
 	for _, set := range []time.Duration{0, -time.Minute, time.Minute, -time.Hour} {
 		for _, late := range []time.Duration{time.Millisecond, 2 * time.Second, time.Minute} {
 			var c Clock
-			m := clocks.Begin()
-			held := m.After(2*time.Minute - late)
-			for d := time.Duration(0); d < 2*time.Minute; d += 500 * time.Millisecond {
+			m, d := clocks.Begin(), time.Duration(0)
+			for ; d < 2*time.Minute; d += 500 * time.Millisecond {
 				c.At(m.After(d))
 			}
-			m.Set = set
-			on := c.At(m.After(2*time.Minute + time.Second))
-			if got := time.Duration(on - c.At(held)); distance(int64(got), int64(late+time.Second)) > 1e7 {
-				t.Errorf("set by %v, late by %v: %v before, want as much and a second", set, late, got)
+			var held []time.Time
+			for i := range 100 {
+				held = append(held, m.After(d-late+late*time.Duration(i)/100))
 			}
-			if got := time.Duration(c.At(m.After(2*time.Minute+2*time.Second)) - on); distance(int64(got), int64(time.Second)) > 1e7 {
-				t.Errorf("set by %v, late by %v: who comes a second later is %v later", set, late, got)
+			m.Set = set
+			began := c.At(m.After(d))
+			for i, h := range held {
+				passed := time.Duration(i) * 10 * time.Millisecond
+				if got := time.Duration(c.At(m.After(d+passed)) - began); distance(int64(got), int64(passed)) > 6e6 {
+					t.Fatalf("set by %v, late by %v: after %v it shows %v more", set, late, passed, got)
+				}
+				want := late*time.Duration(i)/100 - late
+				if got := time.Duration(c.At(h) - began); distance(int64(got), int64(want)) > 6e6 {
+					t.Fatalf("set by %v, late by %v: it showed %v more, want %v", set, late, got, want)
+				}
 			}
 		}
 	}
@@ -168,9 +200,9 @@ func TestClockAndTimesWithoutAReading(t *testing.T) {
 	m := clocks.Begin()
 	c.At(m.After(0))
 	c.At(m.After(24 * time.Hour)) // no such time was read
-	m.Set = time.Minute
-	c.At(m.After(time.Second))
-	if off := c.Correction(m.After(1001 * time.Millisecond)); off != 0 {
-		t.Errorf("one that is set forward, after a time of tomorrow, is off by %v", off)
+	for d := time.Second; d < time.Minute; d += time.Second {
+		if off := c.Correction(m.After(d)); off != 0 {
+			t.Fatalf("after a time of tomorrow it is off by %v", off)
+		}
 	}
 }

@@ -45,6 +45,8 @@ type Limiter interface {
 	// Explain says how a request stands with every rule of its namespace; it charges
 	// nothing.
 	Explain(now time.Time, req *limit.Request) limit.Explanation
+	// Time is what time it is at an instant by the clock that windows begin and end by.
+	Time(now time.Time) time.Time
 	// Ready is nil once rules are loaded. A view that is stale does not unready
 	// an edge: it goes on deciding, and says how old its view is.
 	Ready() error

@@ -146,7 +146,7 @@ func (a *API) tell(x *exchange, v *view, req *limit.Request, d limit.Decision, n
 // count counts a decision, and makes an answer of it.
 func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, now time.Time) {
 	ns := req.Namespace()
-	*to = answer{decision: d, states: req.States, bound: req.Bound, now: now}
+	*to = answer{decision: d, states: req.States, bound: req.Bound, now: now, clock: a.limiter.Time(now)}
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		to.retry = a.retrySeconds(waitOf(&d))
 	}

@@ -17,9 +17,10 @@ type answer struct {
 	bound    limit.Bound   // of a call that asked for it
 	told     limit.State   // the rate that fields with room for one are about; no Rate: none
 	now      time.Time
-	retry    uint64 // Retry-After in seconds; 0 where allowed
-	id       []byte // of the decision, where it was told already
-	proves   uint64 // what its id is to prove: the digest of what was charged; 0: nothing, as of denials and peeks
+	clock    time.Time // the limiter's, then
+	retry    uint64    // Retry-After in seconds; 0 where allowed
+	id       []byte    // of the decision, where it was told already
+	proves   uint64    // what its id is to prove: the digest of what was charged; 0: nothing, as of denials and peeks
 }
 
 // profile writes one named set of response fields. The letters of the IETF's
@@ -206,7 +207,7 @@ func (a *answer) effective(s *limit.State) time.Duration {
 	case s.RetryAfter > 0:
 		return s.RetryAfter
 	case s.Rate.Algorithm == limit.FixedWindow:
-		at := a.now.UnixNano()
+		at := a.clock.UnixNano()
 		return time.Duration(s.Rate.EndOf(s.Rate.SliceAt(at)) - at)
 	case s.Rate.Lease > 0:
 		return slotWait

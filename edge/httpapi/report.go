@@ -60,10 +60,10 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) (d limit.Decisio
 // alone, and other slots are others'.
 func (a *API) giveBack(now time.Time, req *limit.Request, id string) {
 	slot := id != "" && takesSlot(req.Rules())
-	if slot && !a.ids.releases(id, req.Rules(), now) {
+	if slot && !a.ids.releases(id, req.Rules(), a.limiter.Time(now)) {
 		return
 	}
-	req.Ours = id != "" && a.ids.ours(id, a.ids.digest(req), req.Rules(), now)
+	req.Ours = id != "" && a.ids.ours(id, a.ids.digest(req), req.Rules(), a.limiter.Time(now))
 	a.limiter.GiveBack(now, req)
 	if slot && !req.Recorded {
 		a.ids.released.undo(id)

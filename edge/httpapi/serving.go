@@ -117,11 +117,14 @@ func (s Serving) Await(ctx context.Context, reqs []*limit.Request, judged []Judg
 	return ErrGone
 }
 
+// Time is what time it is at an instant by the limiter's clock.
+func (s Serving) Time(now time.Time) time.Time { return s.api.limiter.Time(now) }
+
 // GiveBack gives the request's cost back, and says how things stand then.
 func (s Serving) GiveBack(req *limit.Request, now time.Time) Judgement {
 	s.api.metrics.reports.WithLabelValues(req.Namespace().Name, reportGiveBack).Inc()
 	s.api.limiter.GiveBack(now, req)
-	return Judgement{serving: s, answer: answer{decision: s.api.peek(now, req), now: now}}
+	return Judgement{serving: s, answer: answer{decision: s.api.peek(now, req), now: now, clock: s.api.limiter.Time(now)}}
 }
 
 // Judgement is what was decided about a request. It serves until that is reset.

@@ -74,7 +74,7 @@ func (c *call) decideByTree(ctx context.Context, tree *limit.Descriptors, in *rl
 		if l == nil {
 			continue
 		}
-		denied := rows[i].describeByTree(l, j, req.Peek, gives, c.now)
+		denied := rows[i].describeByTree(l, j, req.Peek, gives, c.serving.Time(c.now))
 		switch {
 		case l.Quota && !l.Unlimited:
 			quotas++

@@ -32,6 +32,9 @@ var _ httpapi.Limiter = (*site)(nil)
 // Rules implements httpapi.Limiter.
 func (s *site) Rules() *limit.Set { return s.node.Rules() }
 
+// Time implements httpapi.Limiter.
+func (s *site) Time(now time.Time) time.Time { return s.node.Time(now) }
+
 // Ready implements httpapi.Limiter.
 func (s *site) Ready() error { return s.node.Ready() }
 

@@ -79,6 +79,9 @@ func (l *Limiter) DropRules() { l.set.Store(nil) }
 // Rules are the rules set last.
 func (l *Limiter) Rules() *limit.Set { return l.set.Load() }
 
+// Time is now: it has no clock of its own.
+func (l *Limiter) Time(now time.Time) time.Time { return now }
+
 // Ready is ErrNoRules until rules are set.
 func (l *Limiter) Ready() error {
 	if l.set.Load() == nil {

@@ -87,11 +87,16 @@ func (p *pair) restart(cfg regional.Config, store memstore.Config) {
 
 func (p *pair) node(name string, rates ...limit.RateSpec) *edge.Node {
 	p.t.Helper()
+	return p.nodeOf(name, rules(rates...)...)
+}
+
+func (p *pair) nodeOf(name string, docs ...limit.Document) *edge.Node {
+	p.t.Helper()
 	n, err := edge.New(edge.Config{Region: "eu", Pop: "p", Name: name, Secret: secret, Lanes: 1, Incarnation: uint64(start.UnixMilli())})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	set, problems := limit.Compile(rules(rates...)...)
+	set, problems := limit.Compile(docs...)
 	if set == nil {
 		p.t.Fatal(problems)
 	}

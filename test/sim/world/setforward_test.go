@@ -1,0 +1,64 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/test/clocks"
+)
+
+// An edge whose region answers counts by its clock, whatever the machine's is set to: nobody
+// is free a moment before it is time, and a penalty lasts no longer.
+func TestMachineOfAnEdgeThatIsAnswered(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"sub windows": {Limit: 10, Per: 10 * time.Second},
+		"log":         {Algorithm: "sliding_log", Limit: 10, Per: 10 * time.Second},
+		"first hit":   {Algorithm: "fixed_window", Align: "first_hit", Limit: 10, Per: 10 * time.Second},
+		"slots":       {Algorithm: "concurrency", Limit: 10, Lease: 10 * time.Second},
+		"at the edge": {Limit: 10, Per: 10 * time.Second, Scope: "edge"},
+		"penalty":     {Limit: 10, Per: 10 * time.Second},
+	} {
+		for _, set := range []time.Duration{0, -30 * time.Second, 30 * time.Second, time.Hour, -time.Hour} {
+			t.Run(fmt.Sprint(name, ", ", set), func(t *testing.T) {
+				m := clocks.Begin()
+				p := &pair{t: t, now: time.Unix(0, m.True(0))}
+				p.restart(regional.Config{}, memstore.Config{})
+				docs := rules(spec)
+				if name == "penalty" {
+					docs[0].Rules[0].Penalty.For = 10 * time.Second
+				}
+				n := p.nodeOf("e", docs...)
+				admitted, last, longest := 0, time.Duration(0), time.Duration(0)
+				for d := time.Duration(0); d < 40*time.Second; d += 10 * time.Millisecond {
+					if d == 5*time.Second+50*time.Millisecond {
+						m.Set = set
+					}
+					p.now = time.Unix(0, m.True(d))
+					now := m.After(d)
+					if d%(100*time.Millisecond) == 0 {
+						for _, o := range n.Flush(now) {
+							if reply := p.agg.Handle(context.Background(), p.now, o.Subject, o.Payload); reply == nil || n.Receive(now, o.Lane, reply) != nil {
+								n.Lost(now, o.Lane, o.Seq)
+							}
+						}
+						n.Tick(now)
+					}
+					if d > 3*time.Second && hit(n, now, "u").Allowed {
+						if admitted++; d < 12700*time.Millisecond && admitted > 10 {
+							t.Fatalf("%v in %d are admitted of 10 in 10 s", d, admitted)
+						}
+						longest, last = max(longest, d-last), d
+					}
+				}
+				if longest > 11500*time.Millisecond || admitted < 30 {
+					t.Errorf("%d are admitted in 37 s, none for up to %v", admitted, longest)
+				}
+			})
+		}
+	}
+}
