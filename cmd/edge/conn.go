@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,11 @@ type conn struct {
 	closed  bool
 	stalls  bool // it is not read on: a message waits for room
 
+	// What came behind the end of a message with room waits until gRPC has that: one behind it
+	// may need its room. Read alone has to do with both.
+	rest  []byte
+	ended bool // such a message has, in the frame that comes
+
 	// Of the frame of data that comes:
 	at   *incoming // nil: of a call that is over
 	data int       // how much of it is no padding
@@ -72,13 +78,29 @@ func connOf(ctx context.Context) *conn {
 var errConn = errors.New("the connection does what no client of gRPC does, or takes more room than there is")
 
 // Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.came.Add(int64(n))
-	if n > 0 && !c.arrive(b[:n]) {
-		return 0, errors.Join(errConn, c.Close())
+func (c *conn) Read(b []byte) (n int, err error) {
+	kept := len(c.rest) > 0
+	if kept {
+		n = copy(b, c.rest)
+	} else {
+		n, err = c.Conn.Read(b)
+		c.came.Add(int64(n))
 	}
-	return n, err
+	if n == 0 {
+		return n, err
+	}
+	had, ok := c.arrive(b[:n])
+	switch {
+	case !ok:
+		return 0, errors.Join(errConn, c.Close())
+	case kept && had == len(c.rest):
+		c.rest = nil
+	case kept:
+		c.rest = c.rest[had:]
+	case had < n:
+		c.rest, err = slices.Clone(b[had:n]), nil // which comes again
+	}
+	return had, err
 }
 
 // Write implements net.Conn.
@@ -102,18 +124,21 @@ func (c *conn) Close() error {
 	return c.place.Close()
 }
 
-// arrive reads along what comes; false: the connection is to end.
-func (c *conn) arrive(b []byte) bool {
+// arrive reads along what comes, up to the end of a frame with that of a message that has room;
+// false: the connection is to end.
+func (c *conn) arrive(b []byte) (had int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.tell()
 	if c.closed {
-		return false
+		return 0, false
 	}
+	all := len(b)
 	n := min(c.skip, len(b))
 	c.skip -= n
 	b = b[n:]
-	for ok := true; len(b) > 0; {
+	c.ended = false
+	for ok := true; len(b) > 0 && (!c.ended || c.in.left > 0); {
 		var payload []byte
 		var begins bool
 		if payload, b, begins = c.in.next(b); begins {
@@ -122,10 +147,10 @@ func (c *conn) arrive(b []byte) bool {
 			ok = c.payload(payload)
 		}
 		if !ok {
-			return false
+			return 0, false
 		}
 	}
-	return true
+	return all - len(b), true
 }
 
 // leave reads along what goes: calls end there.
@@ -258,6 +283,7 @@ func (c *conn) take(in *incoming, data []byte) bool {
 			n := min(in.left, len(data))
 			in.left -= n
 			data = data[n:]
+			c.ended = c.ended || in.left == 0 && in.coming > 0
 			in.came()
 			continue
 		}

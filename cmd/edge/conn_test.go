@@ -398,7 +398,7 @@ func FuzzConn(f *testing.F) {
 	f.Add(uint64(1), []byte("nothing"))
 	f.Fuzz(func(t *testing.T, seed uint64, noise []byte) {
 		c, rng := testCalls(), rand.New(rand.NewPCG(seed, 1))
-		at := &conn{place: place{Conn: nowhere{}, places: c.places, from: c.places.enter("192.0.2.1:1")}, calls: c, skip: preface, open: map[uint32]*incoming{}}
+		at := testConn(c)
 		var text bytes.Buffer
 		framer := http2.NewFramer(&text, nil)
 		framer.AllowIllegalWrites = true
@@ -429,8 +429,16 @@ func FuzzConn(f *testing.F) {
 				b = b[n:]
 			}
 		}
+		arrive := func(b []byte) (ok bool) {
+			for had := 0; len(b) > 0; b = b[had:] {
+				if had, ok = at.arrive(b); !ok {
+					return false
+				}
+			}
+			return true
+		}
 		cut(text.Bytes(), func(b []byte) {
-			if !at.arrive(b) {
+			if !arrive(b) {
 				t.Fatal("refused")
 			}
 		})
@@ -446,13 +454,72 @@ func FuzzConn(f *testing.F) {
 		if got, has := c.waiting.Load(), c.room.Taken(); got != 0 || has != 0 || len(at.open) != 0 {
 			t.Errorf("once all have ended %d wait, %d bytes are taken, %d are open", got, has, len(at.open))
 		}
-		cut(noise, func(b []byte) { at.arrive(b) })
+		cut(noise, func(b []byte) { arrive(b) })
 		cut(noise, at.leave)
 		_ = at.Close()
 		if got, has := c.waiting.Load(), c.room.Taken(); got != 0 || has != 0 {
 			t.Errorf("after noise, and the end, %d wait, %d bytes are taken", got, has)
 		}
 	})
+}
+
+// A message waits for no room that one before it has in the same packet, which gRPC gets first.
+func TestNoMessageWaitsForItsOwnPacket(t *testing.T) {
+	c := testCalls()
+	c.roomWait = time.Minute
+	const most = 4 << 20
+	begins := func(f *http2.Framer, id uint32, size, sent int) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte("h"), EndHeaders: true})
+		_ = f.WriteData(id, false, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, sent)...))
+	}
+	for range 2 { // with the first one these have an address's part, but for a little
+		testConn(c).arrive(framed(true, func(f *http2.Framer) { begins(f, 1, most/3, 1000) }))
+	}
+	at := testConn(c)
+	at.arrive(framed(true, func(f *http2.Framer) { begins(f, 1, most, most-100) }))
+	packet := framed(false, func(f *http2.Framer) {
+		_ = f.WriteData(1, false, make([]byte, 100))
+		begins(f, 3, 2<<20, 1000)
+	})
+	from, to := net.Pipe()
+	t.Cleanup(func() { from.Close(); to.Close() })
+	at.Conn = to
+	go func() { _, _ = from.Write(packet) }() // the end of the test ends it
+	read := make([]byte, 32<<10)
+	n, err := at.Read(read)
+	if err != nil || n == len(packet) {
+		t.Fatalf("%d of %d bytes come first, and %v: want those of the first message", n, len(packet), err)
+	}
+	if !at.read() { // gRPC has it, and has done with it
+		t.Fatal("the first message is not done with")
+	}
+	for n < len(packet) {
+		more, err := at.Read(read[n:min(len(read), n+700)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += more
+	}
+	if !bytes.Equal(read[:n], packet) || at.open[3].over {
+		t.Errorf("the second message was refused, or other bytes came than were sent")
+	}
+}
+
+// framed is what a client says.
+func framed(first bool, say func(f *http2.Framer)) []byte {
+	var text bytes.Buffer
+	if first {
+		text.WriteString(http2.ClientPreface)
+	}
+	framer := http2.NewFramer(&text, nil)
+	framer.AllowIllegalWrites = true
+	say(framer)
+	return text.Bytes()
+}
+
+// testConn is a connection that nobody reads from.
+func testConn(c *calls) *conn {
+	return &conn{place: place{Conn: nowhere{}, places: c.places, from: c.places.enter("192.0.2.1:1")}, calls: c, skip: preface, open: map[uint32]*incoming{}}
 }
 
 // nowhere is a connection that is closed.
