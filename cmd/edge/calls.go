@@ -120,14 +120,14 @@ func (c *calls) run(ctx context.Context) {
 }
 
 func (c *calls) tick() {
-	then := c.clock.Add(1) - int64(grpcLongPatience/time.Second)
+	c.clock.Add(1)
 	c.mu.Lock()
 	conns := make([]*conn, 0, len(c.conns))
 	for at := range c.conns {
 		conns = append(conns, at)
 	}
 	c.mu.Unlock()
-	for _, at := range slices.DeleteFunc(conns, func(at *conn) bool { return !at.overdue(then) }) {
+	for _, at := range slices.DeleteFunc(conns, func(at *conn) bool { return !at.tick(int(grpcLongPatience / time.Second)) }) {
 		_ = at.Close() // whatever that says, it is over
 		c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
 	}
@@ -257,7 +257,8 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 }
 
 // late is that a call's message was not read in time. It is slow where it did not come: what we
-// have not come to read, or had wait for room, is not; nor are long reports, as long as they come.
+// have not come to read, or had wait for room, is not; nor are long reports, as long as they come,
+// or as we have read so little of them that no more may.
 func (c *calls) late(u *underway, at *conn) func() {
 	had := int64(0)
 	if at != nil {
@@ -269,7 +270,7 @@ func (c *calls) late(u *underway, at *conn) func() {
 		case u.read.Load():
 		case quotas && at.whole():
 			u.arrived()
-		case quotas && at.came.Load()-had >= leastComes, at != nil && at.stalled(c.patience):
+		case quotas && (at.came.Load()-had >= leastComes || !at.silent(c.patience)), at != nil && at.stalled(c.patience):
 			time.AfterFunc(c.patience, c.late(u, at))
 		default:
 			c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)

@@ -36,7 +36,8 @@ type conn struct {
 
 	mu      sync.Mutex // guards all below
 	in, out frames
-	skip    int // of the preface
+	grows   uint32 // by how much, of the frame that goes, more may come
+	skip    int    // of the preface
 	open    map[uint32]*incoming
 	spare   []*incoming
 	holding int // of open, those that hold room
@@ -159,9 +160,21 @@ func (c *conn) leave(b []byte) {
 	defer c.mu.Unlock()
 	defer c.tell()
 	for len(b) > 0 {
+		var payload []byte
 		var begins bool
-		if _, b, begins = c.out.next(b); begins && (c.out.kind() == frameReset || c.out.kind() == frameHeaders && c.out.flags()&flagEndStream > 0) {
+		payload, b, begins = c.out.next(b)
+		switch kind := c.out.kind(); {
+		case begins && (kind == frameReset || kind == frameHeaders && c.out.flags()&flagEndStream > 0):
 			c.end(c.out.stream())
+		case begins:
+			c.grows = 0
+		case kind == frameWindow:
+			for _, more := range payload {
+				c.grows = c.grows<<8 | uint32(more)
+			}
+			if in := c.open[c.out.stream()]; in != nil && c.out.left == 0 {
+				in.window += int64(c.grows &^ (1 << 31))
+			}
 		}
 	}
 }
@@ -190,6 +203,7 @@ func (c *conn) frame() bool {
 		c.data, c.pad = c.in.left, c.in.flags()&flagPadded > 0
 		if c.at != nil {
 			c.at.frames++
+			c.at.window -= int64(c.in.left)
 			if c.in.left == 0 && last {
 				c.said(c.at)
 			}
@@ -235,7 +249,7 @@ func (c *conn) begin(id uint32) bool {
 	} else {
 		in = new(incoming)
 	}
-	*in = incoming{begun: c.calls.clock.Load(), first: true}
+	*in = incoming{window: grpcWindow, first: true}
 	c.open[id] = in
 	c.changed(false, true)
 	return true
@@ -288,7 +302,7 @@ func (c *conn) take(in *incoming, data []byte) bool {
 			continue
 		}
 		if in.has == 0 {
-			in.begun, in.frames = c.calls.clock.Load(), 1
+			in.awaited, in.frames = 0, 1
 		}
 		n := copy(in.prefix[in.has:], data)
 		said := data[:n]
@@ -347,10 +361,9 @@ func (c *conn) room(in *incoming, bytes int64) bool {
 	found := c.calls.room.Wait(listenerGRPC, c.from.who, bytes, most)
 	c.mu.Lock()
 	c.stalls = false
-	now := c.calls.clock.Load()
-	c.stall.Store(max(1, now))
+	c.stall.Store(max(1, c.calls.clock.Load()))
 	for _, other := range c.open {
-		other.begun = now
+		other.awaited = 0
 	}
 	if found && c.at != in { // it has ended
 		c.calls.room.Give(c.from.who, bytes)
@@ -406,21 +419,38 @@ func (c *conn) read() bool {
 				in.coming = owes
 			}
 		}
-		in.begun = c.calls.clock.Load() // its next one comes on only now
+		in.awaited = 0 // its next one comes on only now
 		return true
 	}
 	return true
 }
 
-// overdue says that a message has been waited for since before then.
-func (c *conn) overdue(then int64) bool {
+// tick is that a second has gone by: all messages that were waited for all along, and might have
+// come, were awaited for that much longer. It says whether one was for longer than that.
+func (c *conn) tick(most int) (overdue bool) {
 	if c.waits.Load() == 0 {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.stalls || unread(c.Conn) {
+		return false
+	}
 	for _, in := range c.open {
-		if in.waits() && in.begun < then && in.held == in.coming && in.owes == 0 && !c.stalls {
+		if in.waits() && !in.choked() && in.held == in.coming && in.owes == 0 {
+			in.awaited++
+			overdue = overdue || in.awaited > most
+		}
+	}
+	return overdue
+}
+
+// silent says that a call's first message was awaited for nearly so long.
+func (c *conn) silent(patience time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, in := range c.open {
+		if in.waits() && in.first && in.awaited >= int(patience/time.Second)-1 {
 			return true
 		}
 	}

@@ -12,9 +12,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -502,6 +504,95 @@ func TestNoMessageWaitsForItsOwnPacket(t *testing.T) {
 	}
 	if !bytes.Equal(read[:n], packet) || at.open[3].over {
 		t.Errorf("the second message was refused, or other bytes came than were sent")
+	}
+}
+
+// A message that cannot come on, as this edge has not read what came of it, is not slow, nor is
+// the stream beside it; once more of it may come it is.
+func TestChokedReportsAreNotSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testCalls()
+		at := testConn(c)
+		at.arrive(framed(true, func(f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("h"), EndHeaders: true})
+			message := append(binary.BigEndian.AppendUint32([]byte{0}, 1<<20), make([]byte, grpcWindow)...)[:grpcWindow]
+			for ; len(message) > 0; message = message[16<<10:] {
+				_ = f.WriteData(1, false, message[:16<<10])
+			}
+		}))
+		cut := false
+		u := &underway{Context: t.Context(), of: &c.quotas, cancel: func() { cut = true }}
+		time.AfterFunc(c.patience, c.late(u, at))
+		seconds := func(n int) (overdue bool) {
+			for range n {
+				time.Sleep(time.Second) // of virtual time
+				overdue = overdue || at.tick(int(grpcLongPatience/time.Second))
+			}
+			synctest.Wait()
+			return overdue
+		}
+		if overdue := seconds(30); overdue || cut {
+			t.Errorf("nothing more may come: its connection is overdue: %t, the call was ended: %t", overdue, cut)
+		}
+		more := framed(false, func(f *http2.Framer) { _ = f.WriteWindowUpdate(1, 1<<20) })
+		at.leave(more[:11])
+		at.leave(more[11:])
+		if overdue := seconds(10); overdue || !cut {
+			t.Errorf("more may come, and does not: its connection is overdue: %t, the call was ended: %t", overdue, cut)
+		}
+		if !seconds(1) {
+			t.Error("more may come, and does not: its connection is not overdue")
+		}
+	})
+}
+
+// What has come and waits in the kernel, as this edge is too busy to read on, is not slow.
+func TestUnreadReportsAreNotSlow(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	at := testConn(testCalls())
+	if at.Conn, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { at.Conn.Close() })
+	begun := framed(true, func(f *http2.Framer) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("h"), EndHeaders: true})
+	})
+	read := make([]byte, len(begun)+1)
+	if _, err := client.Write(append(begun, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(at, read[:len(begun)]); err != nil {
+		t.Fatal(err)
+	}
+	proc.Until(t, 20*time.Second, func() error { // where the system says so
+		if runtime.GOOS == "linux" && !unread(at.Conn) {
+			return errors.New("nothing is unread")
+		}
+		return nil
+	})
+	ticks := func() (overdue bool) {
+		for range 12 {
+			overdue = overdue || at.tick(10)
+		}
+		return overdue
+	}
+	if runtime.GOOS == "linux" && ticks() {
+		t.Error("it is overdue while a part of it is unread")
+	}
+	if _, err := at.Read(read); err != nil {
+		t.Fatal(err)
+	}
+	if !ticks() {
+		t.Error("it is not overdue once all that came was read")
 	}
 }
 

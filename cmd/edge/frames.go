@@ -14,6 +14,7 @@ const (
 	frameData    = 0
 	frameHeaders = 1
 	frameReset   = 3
+	frameWindow  = 8
 
 	flagEndStream = 1 // of data and headers
 	flagPadded    = 8
