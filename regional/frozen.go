@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -80,9 +81,9 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // asked for in all of them shortly before: that all of them know, here and on the other
 // side. Those that are aside already have what they had then, whatever they are asked for
 // since, and the rest is what the others share. A region that told of no demand has none, or
-// next to none; of a key that is too new for all to have told each has as much, and so has a
-// region that the store alone knows of, or that has told nothing yet whoever took the lane over
-// just before: that is a guess where others may have known the key for longer.
+// next to none. Whoever took the lane over just before, or knows of a region by the store alone,
+// goes by what was spent: of a key of which that is too little each has as much, and so of one
+// that is too new for all to have told: that is a guess where others may have known it for longer.
 func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
 	t, least, i, until := c.contest, a.least(c), 0, a.parted(j, now)-a.tells(j)
 	for i < pastWeighed-1 && t.past[i].at > until {
@@ -96,11 +97,65 @@ func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bo
 		}
 		others, all = others+1, all+t.before(k, i, paceOf(c.shape))+least
 	}
-	t.regions[j].untold = t.taken && t.regions[j].first == 0 && until-t.born < int64(answersLacks)
+	young, v := t.taken && until-t.born < int64(answersLacks), a.spoken.read(j)
+	if v.recalled {
+		until = v.last
+	}
+	if t.regions[j].untold = false; c.asked != 0 && ((young || t.taken && a.untold(c, t.past[i].at)) && v.last != 0 || v.recalled) {
+		if part, ok := a.spentPart(c, j, until); ok {
+			return max(rest, 1e-6) * part, true
+		}
+	}
+	t.regions[j].untold = young && t.regions[j].first == 0
 	if a.unmet(j) || t.regions[j].untold { // it has told nothing here
 		return max(rest, 1e-6) / float64(others), true
 	}
 	return max(rest, 1e-6) * (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
+}
+
+// untold says that some region had counted by an instant, and told nothing of what is asked for
+// there: it told another who has the lane too, as the two do not hear of each other.
+func (a *Aggregator) untold(c *counter, by int64) bool {
+	for k := range c.contest.regions {
+		if r := &c.contest.regions[k]; r.frozen != 0 || r.first != 0 && r.first <= by {
+			continue
+		}
+		if v := c.regions.Of(crdt.Replica{Node: a.nodes[k]}); v != nil && v.Len() > 0 && v.At(0).Slice < sliceAt(c.shape, by) {
+			return true
+		}
+	}
+	return false
+}
+
+// spentPart is the part that a region has of what all spent who share a limit, in the window
+// until it fell silent: as whoever took the lane over finds it in the store. ok is false where
+// that is too little to tell.
+func (a *Aggregator) spentPart(c *counter, j int, until int64) (part float64, ok bool) {
+	to, spent := sliceAt(c.shape, until), 0.0
+	add := func(cells []crdt.Cell) (sum float64) {
+		for _, cell := range cells {
+			if cell.Slice <= to {
+				sum += float64(cell.Net())
+			}
+		}
+		spent += sum
+		return sum
+	}
+	from, least := to-crdt.Slice(c.shape.Slices), a.least(c)*c.shape.Window().Seconds()
+	add(c.subtotal(from))
+	own, all := 0.0, least
+	for k := range c.contest.regions {
+		if c.contest.regions[k].frozen != 0 && k != j {
+			continue
+		}
+		all += least
+		if v := c.regions.Of(crdt.Replica{Node: a.nodes[k]}); v != nil {
+			if sum := add(v.From(from, nil)); k == j {
+				own = sum
+			}
+		}
+	}
+	return (own + least) / (spent + all), spent >= float64(c.shape.Limit)/4
 }
 
 // before is what a region was weighed by at a time; of one that had not told by then here,

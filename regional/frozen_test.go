@@ -2,9 +2,11 @@ package regional
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -124,5 +126,62 @@ func TestDoubtOfAGuess(t *testing.T) {
 	a.share.gained = 1 // and what is noted of its keys is not read
 	if r.guessed = true; a.doubt(a.lanes[0], c) != 150 {
 		t.Error("the store has yet to tell what is noted, and it is no guess")
+	}
+}
+
+// Who took the lane over just before, or knows of a region by the store alone, goes by what was
+// spent in the window until that was heard last, of what those share who are not aside; where
+// that is a quarter of the limit, or more.
+func TestHadByWhatWasSpent(t *testing.T) {
+	now := int64(1_800_000_000) * int64(time.Second)
+	for _, tt := range []struct {
+		name           string
+		own, us, ap    uint64
+		late           uint64 // of us, since
+		aside          float64
+		taken, recalls bool
+		want           float64
+	}{
+		{"taken over", 100, 800, 60, 0, 0, true, false, 816. / 1010},
+		{"known by the store alone", 100, 800, 60, 0, 0, false, true, 816. / 1010},
+		{"with what it spent since", 100, 800, 60, 100, 0, true, false, 816. / 1010},
+		{"beside one that is aside", 100, 800, 60, 0, .25, true, false, .75 * 816. / 933},
+		{"too little", 100, 100, 40, 0, 0, true, false, 1. / 3},
+		{"served for long", 100, 800, 60, 0, 0, false, false, 1. / 3},
+		{"taken over long ago, and told nothing since", 100, 800, 60, 0, 0, true, false, 816. / 1010},
+	} {
+		f := newSharers(t, second, "us", "ap")
+		t.Run(tt.name, func(t *testing.T) {
+			a, c, slice := f.Aggregator, f.c, sliceAt(f.c.shape, now)
+			for _, spent := range []struct {
+				source  Source
+				node    uint64
+				ago     crdt.Slice
+				charges uint64
+			}{{FromEdge, 1, 30, tt.own}, {FromRegion, a.nodes[0], 30, tt.us}, {FromRegion, a.nodes[1], 30, tt.ap}, {FromRegion, a.nodes[0], 2, tt.late}} {
+				c.join(spent.source, crdt.Replica{Node: spent.node}, []crdt.Cell{{Slice: slice - spent.ago, Charges: spent.charges}}, 0, now)
+			}
+			c.contest = &contest{regions: make([]regionDemand, 2), taken: tt.taken, born: now, past: [pastWeighed]pastWeights{{at: now}}}
+			c.contest.regions[1].frozen, c.asked = tt.aside, now
+			if strings.HasPrefix(tt.name, "taken over long ago") { // somebody else has the lane too, and was told
+				c.contest.born -= int64(time.Minute)
+				c.contest.past[1].at = now - int64(500*ms)
+				c.contest.past[2].at = now - int64(time.Minute)
+			}
+			if heard := now - int64(200*ms); tt.recalls {
+				a.spoken.recall(0, heard)
+			} else {
+				a.spoken.heard(0, heard)
+			}
+			a.links.waiting[0].Store(now)
+			if got, guessed := a.had(c, 0, now); math.Abs(got-tt.want) > .003 || !guessed {
+				t.Errorf("had = %v, guessed %v; want %v, guessed", got, guessed, tt.want)
+			}
+			if c.asked = 0; tt.aside == 0 { // each has its part of what there is
+				if got, _ := a.had(c, 0, now); math.Abs(got-1./3) > .02 {
+					t.Errorf("had = %v while the store has not answered, want a third", got)
+				}
+			}
+		})
 	}
 }
