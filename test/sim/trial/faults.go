@@ -149,7 +149,7 @@ func (t *trial) befall() {
 		if v.Aggregator() == nil {
 			return nil, nil // it was killed
 		}
-		t.w.Leave(v)
+		t.leave(v)
 		return func() error { return t.w.Return(v) }, nil
 	})
 	t.episodes(Split, 2*time.Second, 3*time.Second, func(rnd *rand.Rand) (func() error, error) {
