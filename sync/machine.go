@@ -1,7 +1,6 @@
 package deltasync
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,6 @@ import (
 // A time without a monotonic reading (Time.Round(0), one that was parsed or made up) is what
 // it says. A machine may be read by many goroutines at a time.
 type machine struct {
-	right    atomic.Int64         // what was shown at the last look, in ns since 1970; never, where that is not gone by
 	last     atomic.Pointer[look] // nil: there was none
 	answered atomic.Bool          // others tell
 	mu       sync.Mutex           // held while there is a new one
@@ -36,8 +34,10 @@ type look struct {
 const (
 	// lookEvery is how often the two are compared, or less often where nobody asks. Monotonic
 	// clocks are slewed with the others on Linux, and may run off from them elsewhere.
-	lookEvery = time.Second
-	never     = int64(math.MinInt64 / 2)
+	lookEvery = 3 * time.Second / 4
+	// late is how much older than the last look a time may be that is not compared: with
+	// lookEvery no more than stepFrom, so that no step hides between both.
+	late = time.Second / 4
 	// neverRight is as far as time daemons set a clock unasked (ntpd, "panic threshold").
 	neverRight = int64(1000 * time.Second)
 )
@@ -51,10 +51,9 @@ func monotonic(t time.Time) bool { return t != t.Round(0) }
 // at is what it shows at an instant, in ns since 1970.
 func (m *machine) at(t time.Time) int64 {
 	wall := t.UnixNano()
-	if uint64(wall-m.right.Load()) < uint64(lookEvery) {
-		if l := m.last.Load(); l != nil && t.Before(l.until) {
-			return wall
-		}
+	l := m.last.Load()
+	if l != nil && uint64(wall-l.wall+int64(late)) < uint64(lookEvery+late) && t.Before(l.until) && !l.off {
+		return wall
 	}
 	return m.compared(t, wall)
 }
@@ -100,9 +99,5 @@ func (m *machine) look(t time.Time, wall, since int64) *look {
 	}
 	l = &look{until: t.Add(lookEvery), wall: wall, since: since, lead: lead, off: lead != shows}
 	m.last.Store(l)
-	if l.off {
-		wall = never
-	}
-	m.right.Store(wall)
 	return l
 }
