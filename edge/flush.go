@@ -225,6 +225,9 @@ func (n *Node) enqueue(c class, b *drained) bool {
 		if p.rate != b.rate {
 			b.rate, b.shape = p.rate, shapeOf(n.inForce(p.rate))
 		}
+		if p.delta.Until != 0 && n.clock.Unsure() && !n.withhold(&p.delta) {
+			continue
+		}
 		lane := p.delta.Key.Lane(n.cfg.Lanes)
 		if p.heard <= n.lanes[lane].since {
 			p.delta.Heard = 0

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // A penalty is a denial that holds whatever a request costs and whatever room
@@ -71,6 +72,39 @@ func (s *shard) punish(c *counter, now int64) (news bool) {
 	}
 	s.mark(r, untold|urgent)
 	return true
+}
+
+// mostWithheld is of how many keys it is remembered that their penalties are to be told.
+const mostWithheld = 4096
+
+// withhold takes a penalty out of what is told: others would heed it until the instant that
+// an unsure clock gave, and this node, once it is set right, for as long as its rule says.
+// It says whether anything is left to tell. n.mu is held.
+func (n *Node) withhold(d *deltasync.Delta) bool {
+	if d.Until = 0; len(n.withheld) < mostWithheld {
+		n.withheld = append(n.withheld, d.Key)
+	}
+	return d.Tells()
+}
+
+// tellWithheld has penalties told that were not while the clock was unsure.
+func (n *Node) tellWithheld(now int64) {
+	n.mu.Lock()
+	keys := n.withheld
+	if n.clock.Unsure() {
+		keys = nil
+	} else {
+		n.withheld = nil
+	}
+	n.mu.Unlock()
+	for _, key := range keys {
+		s := n.shard(key)
+		s.mu.Lock()
+		if r := s.find(key); r != nil && !r.sparse() && r.block.punished(now) {
+			s.mark(r, untold|urgent)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // obey takes in a penalty that others told of, where it is later than ours. It

@@ -18,7 +18,7 @@ import (
 //
 // The raw clock is this machine's, but goes on where that is set; see machine.
 //
-// At, Raw, Correction and Steps may be called at any time; all else by one goroutine
+// At, Raw, Correction, Unsure and Steps may be called at any time; all else by one goroutine
 // at a time. The zero value corrects nothing.
 type Clock struct {
 	machine machine
@@ -76,6 +76,10 @@ func (c *Clock) Raw(t time.Time) int64 { return c.machine.at(t) }
 
 // Correction is what At adds to what this machine's clock shows at an instant.
 func (c *Clock) Correction(t time.Time) time.Duration { return time.Duration(c.At(t) - t.UnixNano()) }
+
+// Unsure says that this machine's clock was set forward, and believed, since others last
+// told what time it is: what is stamped now may lie far ahead of them.
+func (c *Clock) Unsure() bool { return c.machine.unsure.Load() }
 
 // Steps is how often the clock was set at once.
 func (c *Clock) Steps() uint64 { return c.steps.Load() }
@@ -155,7 +159,8 @@ func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 		set = time.Duration(by)
 	}
 	c.behind = behind
-	c.machine.answered.Store(len(c.answering(now)) > 0)
+	answered := len(c.answering(now)) > 0
+	c.machine.answered.Store(answered)
 	passed := min(max(0, now-c.turned), int64(time.Second))
 	if c.turned == 0 {
 		passed = 0
@@ -165,12 +170,16 @@ func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 	off := c.target(now, ahead) - ahead
 	if distance(off, 0) > stepFrom {
 		c.steps.Add(1)
-		c.ahead.Store(ahead + off)
-		return time.Duration(off), set
+		step = time.Duration(off)
+	} else {
+		most := int64(slewing * float64(passed))
+		off = min(max(off, -most), most)
 	}
-	most := int64(slewing * float64(passed))
-	c.ahead.Store(ahead + min(max(off, -most), most))
-	return 0, set
+	c.ahead.Store(ahead + off)
+	if answered {
+		c.machine.unsure.Store(false)
+	}
+	return step, set
 }
 
 // Offset is how far the clocks of others are ahead of this machine's, in the

@@ -19,6 +19,7 @@ import (
 type machine struct {
 	last     atomic.Pointer[look] // nil: there was none
 	answered atomic.Bool          // others tell
+	unsure   atomic.Bool          // it was believed forward since they last did
 	mu       sync.Mutex           // held while there is a new one
 }
 
@@ -93,6 +94,7 @@ func (m *machine) look(t time.Time, wall, since int64) *look {
 			lead = l.lead
 		case step > 0:
 			lead = max(shows, l.lead)
+			m.unsure.Store(lead > l.lead)
 		case step >= -neverRight:
 			lead = l.lead
 		}

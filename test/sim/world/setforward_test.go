@@ -62,3 +62,60 @@ func TestMachineOfAnEdgeThatIsAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestPenaltyOfAnEdgeThatWasSetForwardAlone: what it gave while no region answered is told once
+// its clock is right, and so keeps out for as long as its rule says, here and elsewhere.
+func TestPenaltyOfAnEdgeThatWasSetForwardAlone(t *testing.T) {
+	const offends, back = 73 * time.Second, 75 * time.Second
+	for name, until := range map[string]time.Duration{"never answered": 0, "answered before": time.Second} {
+		for _, set := range []time.Duration{0, 30 * time.Minute, 10 * time.Hour} {
+			t.Run(fmt.Sprint(name, ", ", set), func(t *testing.T) {
+				m := clocks.Begin()
+				p := &pair{t: t, now: time.Unix(0, m.True(0))}
+				p.restart(regional.Config{}, memstore.Config{})
+				docs := rules(limit.RateSpec{Limit: 10, Per: 10 * time.Second})
+				docs[0].Rules[0].Penalty.For = 10 * time.Second
+				n, other := p.nodeOf("e", docs...), p.nodeOf("o", docs...)
+				told, first := false, [2]time.Duration{}
+				for d := time.Duration(0); d < 3*time.Minute && min(first[0], first[1]) == 0; d += 100 * time.Millisecond {
+					m.Set = 0
+					if d >= offends-time.Second {
+						m.Set = set
+					}
+					p.now = time.Unix(0, m.True(d))
+					now := m.After(d)
+					if d == offends {
+						for range 20 {
+							hit(n, now, "u")
+						}
+					}
+					if d < until || d > back {
+						for _, o := range n.Flush(now) {
+							if reply := p.agg.Handle(context.Background(), p.now, o.Subject, o.Payload); reply == nil || n.Receive(now, o.Lane, reply) != nil {
+								n.Lost(now, o.Lane, o.Seq)
+							}
+						}
+					}
+					n.Tick(now)
+					p.pump(other, 0)
+					if d < back || d%(2*time.Second) != 0 {
+						continue
+					}
+					here, there := hit(n, now, "u").Allowed, hit(other, p.now, "u").Allowed
+					if here && first[0] == 0 {
+						first[0] = d - back
+					}
+					switch {
+					case !there:
+						told = true
+					case told && first[1] == 0:
+						first[1] = d - back
+					}
+				}
+				if !told || first[0] == 0 || first[1] == 0 || max(first[0], first[1]) > 13*time.Second {
+					t.Errorf("the first are admitted %v after the region is back, told %v; want after some 10 s", first, told)
+				}
+			})
+		}
+	}
+}
