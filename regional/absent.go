@@ -1,6 +1,8 @@
 package regional
 
 import (
+	"slices"
+
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
@@ -8,8 +10,8 @@ import (
 
 // Whoever takes a lane over has never heard of an edge that was cut off just before, and
 // that goes on with what it had. But it has counted, as the store knows: one that has, in the
-// window or a moment ago, is taken to be silent since, until it is heard of. What it had is the
-// part that it has of what all spent by then.
+// window or a moment ago, and did not take its leave, is taken to be silent since, until it is
+// heard of. What it had is the part that it has of what all spent by then.
 
 // absent is an edge that nobody has heard of here, by what it counted.
 type absent struct {
@@ -24,8 +26,13 @@ func (a *Aggregator) findAbsent(l *lane, c *counter, now int64) {
 	if !t.taken || t.sought == c.asked || c.shape.Limit == 0 || now-t.born > int64(youngFor) {
 		return
 	}
+	fell := l.absent(c, now)
+	if len(fell) > 0 && !a.leavers.knows(t.born, now) {
+		return
+	}
 	t.sought = c.asked
-	for _, e := range l.absent(c, now) {
+	fell = slices.DeleteFunc(fell, func(e absent) bool { return a.leavers.has(e.node, e.incarnation) })
+	for _, e := range fell {
 		if len(t.edges) >= mostAskers || len(l.present) >= mostAskers || !l.mayAsk(c, e.node) {
 			break
 		}
@@ -40,7 +47,7 @@ func (a *Aggregator) findAbsent(l *lane, c *counter, now int64) {
 		pace := own / c.shape.Window().Seconds()
 		t.edges = append(t.edges, asker{
 			node: e.node, demand: limit.Demand{Fast: pace, Mid: pace}, at: at, edge: p, life: e.incarnation,
-			silent: true, part: own / all, fair: a.equalPart(c, e.node, now),
+			silent: true, part: own / all, fair: a.equalPart(c, e.node, len(fell), now),
 		})
 	}
 	t.keptAt, t.sums.at = 0, 0

@@ -26,6 +26,8 @@ func TestKeptForAnAbsentEdge(t *testing.T) {
 		{"the lane was served for long", func(f *sharers) { f.l.served -= int64(time.Minute) }, 2 * time.Second, 1, 0},
 		{"it was heard of", func(f *sharers) { f.says(1, 1, 0, 0) }, 2 * time.Second, 1, 0},
 		{"it took its leave", func(f *sharers) { f.says(1, 1, 0, deltasync.FeatureLeaves) }, 2 * time.Second, 1, 0},
+		{"it took its leave elsewhere", func(f *sharers) { f.leavers.left = map[uint64]departure{1: {incarnation: 1}} }, 2 * time.Second, 1, 0},
+		{"it did in an earlier life", func(f *sharers) { f.leavers.left = map[uint64]departure{1: {incarnation: 1}} }, 2 * time.Second, 2, 300},
 		{"it is heard of, and asked for something", func(f *sharers) { f.says(1, 1, 100, 0) }, 2 * time.Second, 1, 0},
 	} {
 		f := newSharers(t, wide, "us")
@@ -39,13 +41,17 @@ func TestKeptForAnAbsentEdge(t *testing.T) {
 			t.Errorf("%s: before the store has answered the other region is told %+v", tt.name, *d)
 		}
 		f.c.asked = f.now
+		if d := f.demand(1, f.c, f.now); f.c.contest.taken && f.leavers.sought && d.Kept != 0 {
+			t.Errorf("%s: before it is known who took their leave the other region is told %+v", tt.name, *d)
+		}
+		f.leavers.sought, f.leavers.read = false, f.now
 		d, s := f.demand(1, f.c, f.now), f.share()
 		if kept := float64(s.Kept) + float64(s.Spent); math.Abs(kept-tt.want) > 2 || math.Abs(float64(d.Kept+d.KeptSpent)-tt.want) > 2 {
 			t.Errorf("%s: %+v and %+v, want %v kept and spent", tt.name, *s, *d, tt.want)
 		}
 		f.c.asked++
 		f.now += int64(100 * ms)
-		f.says(1, 1, 0, 0)
+		f.says(1, tt.life, 0, 0)
 		f.says(2, 1, 100, 0)
 		if s := f.share(); s.Kept+s.Spent != 0 {
 			t.Errorf("%s, and is heard of: %+v, want nothing kept", tt.name, *s)

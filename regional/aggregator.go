@@ -34,6 +34,7 @@ type Aggregator struct {
 	nodes      []uint64 // of Config.Peers
 	links      links
 	ties       ties
+	leavers    leavers
 	homes      homes
 	audited    turns
 	spoken     spoken

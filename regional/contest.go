@@ -16,24 +16,24 @@ import (
 // asked for in each of them, and share by that: a region's part falls at once, and
 // rises when the others can know. So all parts together are never more than the whole.
 type contest struct {
-	edges   []asker
-	regions []regionDemand // by place in Config.Peers, as they told
-	told    float64        // that this region publishes
-	weight  float64        // that it is weighed by, which follows from that
-	window  float64        // that it told last
-	spent   spent          // by the region's edges, since the contest began
-	sums    sums
-	exports [exportsKept]export
-	past    [pastWeighed]pastWeights // of all regions, the latest first
-	heard   int64                    // when somebody last told what is asked for
-	born    int64                    // when somebody first did, here
-	taken   bool                     // that was soon after the lane was taken over: elsewhere it is known for longer
-	sought  int64                    // counter.asked, when edges were last looked for that are cut off: see absent.go
-	part    float64                  // of the limit, that the region's edges were last told to share; 0: none were
-	kept    float64                  // cost of the limit that is kept for edges that are silent, at keptAt
-	keptAt  int64
-	// keptSpent is what those edges have spent of it.
-	keptSpent float64
+	edges     []asker
+	regions   []regionDemand // by place in Config.Peers, as they told
+	told      float64        // that this region publishes
+	weight    float64        // that it is weighed by, which follows from that
+	window    float64        // that it told last
+	spent     spent          // by the region's edges, since the contest began
+	sums      sums
+	exports   [exportsKept]export
+	past      [pastWeighed]pastWeights // of all regions, the latest first
+	own       float64                  // what this one was weighed by once all its edges had told; 0: they have not
+	heard     int64                    // when somebody last told what is asked for
+	born      int64                    // when somebody first did, here
+	taken     bool                     // that was soon after the lane was taken over: elsewhere it is known for longer
+	sought    int64                    // counter.asked, when edges were last looked for that are cut off: see absent.go
+	part      float64                  // of the limit, that the region's edges were last told to share; 0: none were
+	kept      float64                  // cost of the limit that is kept for edges that are silent, at keptAt
+	keptAt    int64
+	keptSpent float64 // what those have spent of it
 	telling   kept    // what of that the other regions were told
 	began     int64   // the window, as edges told, where it counts nothing from before; 0: it slides, or none told
 	beganAt   int64   // when they last did
@@ -477,9 +477,10 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 	}
 	t := l.contested(key, c, a.unseen(now), now)
 	t.heard = now // it is kept for a while, whether edges here ask or not
-	before := t.regions[j].Demand
-	if t.regions[j].Demand, t.regions[j].at = *d, now; t.regions[j].first == 0 {
-		t.regions[j].first = now
+	r := &t.regions[j]
+	before := r.Demand
+	if r.Demand, r.at = *d, now; r.first == 0 {
+		r.first, r.told = now, float32(r.weight(paceOf(c.shape)))
 	}
 	return before.Mid != d.Mid || before.Kept != d.Kept
 }

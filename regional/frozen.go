@@ -36,6 +36,7 @@ type regionDemand struct {
 	deltasync.Demand
 	at    int64
 	first int64                // when it first told one
+	told  float32              // what it was weighed by then
 	past  [pastWeighed]float32 // what it was weighed by when contest.past was
 
 	frozen  float64 // its part of the limit, as it was when it fell silent; 0: it speaks
@@ -81,89 +82,108 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 // asked for in all of them shortly before: that all of them know, here and on the other
 // side. Those that are aside already have what they had then, whatever they are asked for
 // since, and the rest is what the others share. A region that told of no demand has none, or
-// next to none. Whoever took the lane over just before, or knows of a region by the store alone,
-// goes by what was spent: of a key of which that is too little each has as much, and so of one
-// that is too new for all to have told: that is a guess where others may have known it for longer.
+// next to none. Whoever took the lane over just before, and was not told by all, or knows of a
+// region by the store alone, goes by what was spent, and where that is too little, each has as
+// much; and so of a key that is too new for all to have told. That is a guess where others may
+// have known it for longer.
 func (a *Aggregator) had(c *counter, j int, now int64) (part float64, guessed bool) {
-	t, least, i, until := c.contest, a.least(c), 0, a.parted(j, now)-a.tells(j)
+	t, r, least, i, until := c.contest, &c.contest.regions[j], a.least(c), 0, a.parted(j, now)-a.tells(j)
 	for i < pastWeighed-1 && t.past[i].at > until {
 		i++
 	}
-	rest, others, all := 1.0, 1, float64(t.past[i].own)+least
+	rest, others, all := 1.0, 1, t.ownBefore(i)+least
 	for k := range t.regions {
 		if frozen := t.regions[k].frozen; frozen != 0 {
 			rest -= frozen
 			continue
 		}
-		others, all = others+1, all+t.before(k, i, paceOf(c.shape))+least
+		others, all = others+1, all+t.before(k, i)+least
 	}
-	young, v := t.taken && until-t.born < int64(answersLacks), a.spoken.read(j)
+	rest = max(rest, 1e-6)
+	v, lacks := a.spoken.read(j), t.taken && (r.first == 0 && until-t.born < int64(answersLacks) || a.untold(c, i))
 	if v.recalled {
 		until = v.last
 	}
-	if t.regions[j].untold = false; c.asked != 0 && ((young || t.taken && a.untold(c, t.past[i].at)) && v.last != 0 || v.recalled) {
+	if r.untold = lacks || v.recalled; r.untold && v.last != 0 && c.asked != 0 {
 		if part, ok := a.spentPart(c, j, until); ok {
-			return max(rest, 1e-6) * part, true
+			return rest * part, true
 		}
 	}
-	t.regions[j].untold = young && t.regions[j].first == 0
-	if a.unmet(j) || t.regions[j].untold { // it has told nothing here
-		return max(rest, 1e-6) / float64(others), true
+	if a.unmet(j) || lacks && r.first == 0 { // it has told nothing here
+		return rest / float64(others), true
 	}
-	return max(rest, 1e-6) * (t.before(j, i, paceOf(c.shape)) + least) / all, t.past[i].at == 0
+	return rest * (t.before(j, i) + least) / all, t.past[i].at == 0
 }
 
-// untold says that some region had counted by an instant, and told nothing of what is asked for
-// there: it told another who has the lane too, as the two do not hear of each other.
-func (a *Aggregator) untold(c *counter, by int64) bool {
-	for k := range c.contest.regions {
-		if r := &c.contest.regions[k]; r.frozen != 0 || r.first != 0 && r.first <= by {
+// untold says that some region had counted by when all were weighed, and told nothing of what
+// is asked for there, before or as soon as the lane was taken over: it told another who has the
+// lane too, as the two do not hear of each other.
+func (a *Aggregator) untold(c *counter, i int) bool {
+	t, by := c.contest, c.contest.past[i].at
+	for k := range t.regions {
+		if r := &t.regions[k]; r.frozen != 0 || r.first != 0 && (r.first <= by || r.first-t.born < int64(youngFor)) {
 			continue
 		}
-		if v := c.regions.Of(crdt.Replica{Node: a.nodes[k]}); v != nil && v.Len() > 0 && v.At(0).Slice < sliceAt(c.shape, by) {
+		if v := c.regions.Of(crdt.Replica{Node: a.nodes[k]}); v != nil && v.Len() > 0 && v.At(0).Slice < sliceAt(c.shape, max(by, t.born)) {
 			return true
 		}
 	}
 	return false
 }
 
-// spentPart is the part that a region has of what all spent who share a limit, in the window
-// until it fell silent: as whoever took the lane over finds it in the store. ok is false where
-// that is too little to tell.
+// spentPart is the part that a region has of what all spent who share a limit, until it fell
+// silent, weighed as what is asked for is: as whoever took the lane over finds it in the store.
+// ok is false where that is too little to tell, be it that the limit was used up.
 func (a *Aggregator) spentPart(c *counter, j int, until int64) (part float64, ok bool) {
-	to, spent := sliceAt(c.shape, until), 0.0
-	add := func(cells []crdt.Cell) (sum float64) {
+	window, width, pace := c.shape.Window(), int64(c.shape.Width), paceOf(c.shape)
+	span, to := float64(max(limit.SpansOf(window).Mid, c.shape.Width)), sliceAt(c.shape, until)
+	from, spent := to-crdt.Slice(c.shape.Slices), 0.0
+	weigh := func(cells []crdt.Cell) float64 {
+		mid, slow := 0.0, 0.0
 		for _, cell := range cells {
 			if cell.Slice <= to {
-				sum += float64(cell.Net())
+				net, age := float64(cell.Net()), max(0, until-int64(cell.Slice)*width-width/2)
+				mid, slow = mid+net*math.Exp(-float64(age)/span), slow+net
 			}
 		}
-		spent += sum
-		return sum
+		mid *= float64(time.Second) / span
+		spent += mid
+		return weighed(mid, slow/window.Seconds(), pace)
 	}
-	from, least := to-crdt.Slice(c.shape.Slices), a.least(c)*c.shape.Window().Seconds()
-	add(c.subtotal(from))
-	own, all := 0.0, least
+	own, all := 0.0, weigh(c.subtotal(from))+a.least(c)
 	for k := range c.contest.regions {
 		if c.contest.regions[k].frozen != 0 && k != j {
 			continue
 		}
-		all += least
+		weight := a.least(c)
 		if v := c.regions.Of(crdt.Replica{Node: a.nodes[k]}); v != nil {
-			if sum := add(v.From(from, nil)); k == j {
-				own = sum
-			}
+			weight += weigh(v.From(from, nil))
+		}
+		if all += weight; k == j {
+			own = weight
 		}
 	}
-	return (own + least) / (spent + all), spent >= float64(c.shape.Limit)/4
+	return own / all, spent >= pace/4
+}
+
+// ownBefore is what this region was weighed by at a time; where the lane was taken over since,
+// its edges told that first soon after.
+func (t *contest) ownBefore(i int) float64 {
+	switch {
+	case !t.taken || t.past[i].at > t.born:
+		return float64(t.past[i].own)
+	case t.own > 0:
+		return t.own
+	}
+	return t.weight
 }
 
 // before is what a region was weighed by at a time; of one that had not told by then here,
 // where the lane was taken over, what it told then counts.
-func (t *contest) before(j, i int, pace float64) float64 {
+func (t *contest) before(j, i int) float64 {
 	r := &t.regions[j]
-	if t.taken && r.past[i] == 0 && r.first > t.past[i].at && r.first-t.born < int64(youngFor) {
-		return r.weight(pace)
+	if t.taken && r.past[i] == 0 && r.first >= t.past[i].at && r.first-t.born < int64(youngFor) {
+		return float64(r.told)
 	}
 	return float64(r.past[i])
 }
@@ -200,6 +220,9 @@ func (a *Aggregator) tells(j int) int64 {
 // instants everywhere, so that all find the same parts.
 func (a *Aggregator) noteWeights(c *counter, now int64) {
 	t, pace, step := c.contest, paceOf(c.shape), int64(max(500*time.Millisecond, 4*a.cfg.Interval))
+	if t.own == 0 && now-t.born >= int64(a.patience()) {
+		t.own = t.weight
+	}
 	last := t.past[0].at
 	if young := t.past[1].at == 0 && last <= now && now < last+step; young || last/step == now/step {
 		return // not all who ask for a new key have told

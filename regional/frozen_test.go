@@ -130,8 +130,8 @@ func TestDoubtOfAGuess(t *testing.T) {
 }
 
 // Who took the lane over just before, or knows of a region by the store alone, goes by what was
-// spent in the window until that was heard last, of what those share who are not aside; where
-// that is a quarter of the limit, or more.
+// spent until that was heard last, weighed as demand is, of what those share who are not aside;
+// where that comes to a quarter of the limit's pace, or more.
 func TestHadByWhatWasSpent(t *testing.T) {
 	now := int64(1_800_000_000) * int64(time.Second)
 	for _, tt := range []struct {
@@ -142,13 +142,13 @@ func TestHadByWhatWasSpent(t *testing.T) {
 		taken, recalls bool
 		want           float64
 	}{
-		{"taken over", 100, 800, 60, 0, 0, true, false, 816. / 1010},
-		{"known by the store alone", 100, 800, 60, 0, 0, false, true, 816. / 1010},
-		{"with what it spent since", 100, 800, 60, 100, 0, true, false, 816. / 1010},
-		{"beside one that is aside", 100, 800, 60, 0, .25, true, false, .75 * 816. / 933},
+		{"taken over", 100, 800, 60, 0, 0, true, false, .783},
+		{"known by the store alone", 100, 800, 60, 0, 0, false, true, .780},
+		{"with what it spent since", 100, 800, 60, 100, 0, true, false, .783},
+		{"beside one that is aside", 100, 800, 60, 0, .25, true, false, .642},
 		{"too little", 100, 100, 40, 0, 0, true, false, 1. / 3},
 		{"served for long", 100, 800, 60, 0, 0, false, false, 1. / 3},
-		{"taken over long ago, and told nothing since", 100, 800, 60, 0, 0, true, false, 816. / 1010},
+		{"taken over long ago, and told nothing since", 100, 800, 60, 0, 0, true, false, .783},
 	} {
 		f := newSharers(t, second, "us", "ap")
 		t.Run(tt.name, func(t *testing.T) {

@@ -77,7 +77,9 @@ func (a *Aggregator) merge(l *lane, up *deltasync.Up, m *merged, only []uint32, 
 		m.displaced = l.room.displaced
 	}
 	if up.Kind == deltasync.KindEdge {
-		l.meet(up, now)
+		if l.meet(up, now); up.Features&deltasync.FeatureLeaves != 0 {
+			a.leavers.leaves(up, now)
+		}
 	}
 	index := -1
 	for si := range up.Sections {

@@ -131,7 +131,7 @@ func (a *Aggregator) keep(c *counter, now int64) {
 			continue
 		}
 		if !e.silent {
-			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, e.node, now)
+			e.silent, e.part, e.fair = true, a.partOf(c, e, sum, now), a.equalPart(c, e.node, 1, now)
 			t.sums.at = 0 // it is none of them any more
 		}
 		kept, spent := a.keptFor(c, e, silence, now)
@@ -178,14 +178,15 @@ func (a *Aggregator) partOf(c *counter, e *asker, sum float64, now int64) float6
 	return c.contest.part * (own + least/float64(edges)) / (max(sum, own) + least)
 }
 
-// equalPart is that of an edge of which its region knows nothing but that it is there.
-func (a *Aggregator) equalPart(c *counter, node uint64, now int64) float64 {
+// equalPart is that of an edge, one of so many, of which its region knows nothing but that it
+// is there.
+func (a *Aggregator) equalPart(c *counter, node uint64, of int, now int64) float64 {
 	regions := len(a.cfg.Peers) + 1
 	if c.shape.Regional {
 		regions = 1
 	}
 	edges, _ := a.live(now)
-	with := float64(edges+1) / float64(max(1, edges)) // it may not be counted any more
+	with := float64(edges+of) / float64(max(1, edges)) // they may not be counted any more
 	return 1 / (float64(regions*a.liveBeside(now, node)) * with)
 }
 

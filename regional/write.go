@@ -45,6 +45,11 @@ func (a *Aggregator) Sync(ctx context.Context, now time.Time) error {
 		}
 	}
 	a.links.unread.Store(!a.ties.known())
+	if it := a.leaversItem(); !away.has(a.store.part(&it)) {
+		if lerr := a.keepLeavers(ctx, t); err == nil {
+			err = lerr
+		}
+	}
 	for _, l := range a.lanes {
 		failed, werr := a.catchUp(ctx, l, t, away)
 		away = away.with(failed)
