@@ -185,7 +185,7 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 	return &API{
 		limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
 		duration: cfg.Metrics.duration.WithLabelValues(cfg.Transport),
-		ids:      ids{seed: maphash.MakeSeed()},
+		ids:      ids{seed: maphash.MakeSeed(), began: cfg.Now()},
 	}, nil
 }
 

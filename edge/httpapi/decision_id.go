@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -13,7 +14,8 @@ import (
 
 // idLength is the length of a decision's id: 48 bits of milliseconds and 80
 // random bits in base 32, as a ULID has them, so that ids sort by time. Of what was
-// admitted under strict limits the last 20 bits are a sum over the others and what was
+// admitted under strict limits the last 52 bits are no random ones: 32 of the milliseconds
+// that the edge has run, by a clock that nobody sets, and a sum over all others and what was
 // charged, by which an edge knows what it admitted.
 const idLength = 26
 
@@ -23,6 +25,7 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // ids are those of one API, for as long as the process lives.
 type ids struct {
 	seed     maphash.Seed
+	began    time.Time
 	spent    done // strict rights that were given back
 	released done // slots of concurrency limits that were
 }
@@ -30,7 +33,7 @@ type ids struct {
 // done are ids for which something was done that is to be done once.
 type done struct {
 	mu    sync.Mutex       // guards what follows
-	until map[string]int64 // until when what the id was charged may count, ns since 1970
+	until map[string]int64 // until when what the id was charged may count, ns
 	order []string         // of those, a ring
 	next  int
 }
@@ -41,8 +44,9 @@ type done struct {
 // their leases end.
 const mostSpent = 1 << 16
 
-// once takes an id, unless it was taken before; room says that it is remembered.
-func (d *done) once(id string, until int64, now time.Time) (first, room bool) {
+// once takes an id, unless it was taken before; room says that it is remembered. Both times
+// are by one clock, in ns.
+func (d *done) once(id string, until, now int64) (first, room bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, twice := d.until[id]; twice {
@@ -54,7 +58,7 @@ func (d *done) once(id string, until int64, now time.Time) (first, room bool) {
 	if len(d.order) < mostSpent {
 		d.order = append(d.order, id)
 	} else {
-		if d.until[d.order[d.next]] > now.UnixNano() {
+		if d.until[d.order[d.next]] > now {
 			return true, false
 		}
 		delete(d.until, d.order[d.next])
@@ -74,9 +78,11 @@ func (d *done) undo(id string) {
 // sumChars is how many characters of an id are its sum.
 const sumChars = 4
 
-// append appends a fresh id that proves a digest.
-func (i *ids) append(dst []byte, now time.Time, proves uint64) []byte {
-	dst = appendID(dst, now, rand.Uint64(), rand.Uint64())
+// append appends a fresh id that proves a digest; clock is what the limiter's shows now.
+func (i *ids) append(dst []byte, now, clock time.Time, proves uint64) []byte {
+	const sumBits = 5 * sumChars
+	ran := uint64(uint32(now.Sub(i.began).Milliseconds()))
+	dst = appendID(dst, clock, rand.Uint64(), rand.Uint64()&^(math.MaxUint32<<sumBits)|ran<<sumBits)
 	id := dst[len(dst)-idLength:]
 	i.sum(id[idLength-sumChars:], id[:idLength-sumChars], proves)
 	return dst
@@ -111,8 +117,9 @@ func (i *ids) sum(dst, rest []byte, proves uint64) {
 
 // ours says that an id was made here and proves a digest, that what was charged for it
 // counts still in all strict limits of the rules, and that nothing was given back for it
-// yet; it is taken to be now.
-func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time) bool {
+// yet. It is taken to be now, when the limiter's clock shows so much: that may have been set
+// since, as rights do not go by it.
+func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now, clock time.Time) bool {
 	if !isID(id) {
 		return false
 	}
@@ -121,19 +128,21 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now time.Time)
 	if string(sum[:]) != id[idLength-sumChars:] {
 		return false
 	}
-	made, until := madeAt(id), int64(0)
+	ran := now.Sub(i.began)
+	age := time.Duration(uint32(ran.Milliseconds())-ranAt(id))*time.Millisecond + ran%time.Millisecond
+	longest := time.Duration(0)
 	for _, rule := range rules {
 		for _, rate := range rule.Rates {
 			if rate.Consistency != limit.Strict {
 				continue
 			}
-			if left(rate, made, now.UnixNano()) {
+			if age >= rate.Window || left(rate, madeAt(id), clock.UnixNano()) {
 				return false // it is free already, and what is in use is others'
 			}
-			until = max(until, made+int64(rate.Window+2*rate.Width))
+			longest = max(longest, rate.Window)
 		}
 	}
-	first, room := i.spent.once(id, until, now)
+	first, room := i.spent.once(id, int64(ran-age+longest), int64(ran))
 	return first && room
 }
 
@@ -155,7 +164,7 @@ func (i *ids) releases(id string, rules []*limit.Rule, now time.Time) bool {
 			until = max(until, min(madeAt(id), now.UnixNano())+int64(rate.Window+2*rate.Width))
 		}
 	}
-	first, _ := i.released.once(id, until, now)
+	first, _ := i.released.once(id, until, now.UnixNano())
 	return first
 }
 
@@ -171,6 +180,15 @@ func madeAt(id string) int64 {
 		millis = millis<<5 | uint64(strings.IndexByte(crockford, c))
 	}
 	return int64(millis) * int64(time.Millisecond)
+}
+
+// ranAt is how long the edge ran when it made an id that proves something, in ms.
+func ranAt(id string) uint32 {
+	var bits uint64
+	for _, c := range []byte(id[:idLength-sumChars]) { // the first run over
+		bits = bits<<5 | uint64(strings.IndexByte(crockford, c))
+	}
+	return uint32(bits)
 }
 
 // appendID appends an id with so many random bits: the sixteen low ones of the first, and

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -160,32 +161,36 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 		rules := b.limiter.Rules().Rules()
 		window := rules[0].Rates[0].Window
 		for _, age := range []time.Duration{window - time.Millisecond, window} {
-			id := string(b.api.ids.append(nil, testStart, 7))
-			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age)), age < window; got != want {
+			id := string(b.api.ids.append(nil, testStart, testStart, 7))
+			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age), testStart.Add(age)), age < window; got != want {
 				t.Errorf("%q: given back after %v of %v: taken for ours: %t", algorithm, age, window, got)
+			}
+			id = string(b.api.ids.append(nil, testStart, testStart, 7))
+			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age), testStart.Add(age-30*time.Second)), age < window; got != want {
+				t.Errorf("%q: given back after %v of %v, the clock set back meanwhile: taken for ours: %t", algorithm, age, window, got)
 			}
 		}
 	}
 	// Those that were given back are kept for as long as they count, and no longer.
 	rules := b.limiter.Rules().Rules()
-	id := func(at time.Time) string { return string(b.api.ids.append(nil, at, 7)) }
+	id := func(at time.Time) string { return string(b.api.ids.append(nil, at, at, 7)) }
 	used := id(testStart)
 	for i, want := range []bool{true, false} {
-		if got := b.api.ids.ours(used, 7, rules, testStart); got != want {
+		if got := b.api.ids.ours(used, 7, rules, testStart, testStart); got != want {
 			t.Errorf("given back for the %d. time: %t", i+1, got)
 		}
 	}
 	for len(b.api.ids.spent.until) < mostSpent {
-		b.api.ids.ours(id(testStart), 7, rules, testStart)
+		b.api.ids.ours(id(testStart), 7, rules, testStart, testStart)
 	}
-	if b.api.ids.ours(id(testStart), 7, rules, testStart) || len(b.api.ids.spent.until) != mostSpent || b.api.ids.ours(used, 7, rules, testStart) {
+	if b.api.ids.ours(id(testStart), 7, rules, testStart, testStart) || len(b.api.ids.spent.until) != mostSpent || b.api.ids.ours(used, 7, rules, testStart, testStart) {
 		t.Errorf("%d ids remembered, that all count; another one is taken all the same", len(b.api.ids.spent.until))
 	}
 	later := testStart.Add(5 * b.limiter.Rules().Rules()[0].Rates[0].Window)
-	if !b.api.ids.ours(id(later), 7, rules, later) || len(b.api.ids.spent.until) != mostSpent {
+	if !b.api.ids.ours(id(later), 7, rules, later, later) || len(b.api.ids.spent.until) != mostSpent {
 		t.Errorf("%d ids remembered, none of which counts; another one is not taken", len(b.api.ids.spent.until))
 	}
-	if b.api.ids.ours(id(testStart), 7, rules, later) {
+	if b.api.ids.ours(id(testStart), 7, rules, later, later) {
 		t.Error("an id whose charge has left the window is taken to free a right")
 	}
 }
@@ -243,7 +248,7 @@ func TestSlotsAreReleasedOnceForADecision(t *testing.T) {
 	b := newBench(t, rules(slots(4)))
 	all, now := b.limiter.Rules().Rules(), testStart
 	for range mostSpent + 10 {
-		if !b.api.ids.releases(string(b.api.ids.append(nil, now, 0)), all, now) {
+		if !b.api.ids.releases(string(appendID(nil, now, rand.Uint64(), rand.Uint64())), all, now) {
 			t.Fatal("an id that is new is taken for one that was reported")
 		}
 	}
@@ -251,7 +256,7 @@ func TestSlotsAreReleasedOnceForADecision(t *testing.T) {
 		t.Errorf("%d ids remembered, want %d", got, mostSpent)
 	}
 	now = now.Add(2 * time.Minute) // all of those leases are over
-	id := string(b.api.ids.append(nil, now, 0))
+	id := string(appendID(nil, now, rand.Uint64(), rand.Uint64()))
 	if !b.api.ids.releases(id, all, now) || b.api.ids.releases(id, all, now) || len(b.api.ids.released.until) != mostSpent {
 		t.Errorf("%d ids remembered, and none of another that came when they could be forgotten", len(b.api.ids.released.until))
 	}
