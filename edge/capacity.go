@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -48,11 +49,7 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.byName[name]; !known && len(c.byName) >= maxSignals {
-		for old, s := range c.byName {
-			if !s.good(t) {
-				delete(c.byName, old)
-			}
-		}
+		maps.DeleteFunc(c.byName, func(_ string, s signal) bool { return !s.good(t) })
 		if len(c.byName) >= maxSignals {
 			return fmt.Errorf("capacity %s: %d other names are in use; let some run out", name, maxSignals)
 		}
@@ -79,6 +76,14 @@ func (c *capacities) get(now int64, name string) (signal, bool) {
 		return signal{until: now}, false
 	}
 	return s, true
+}
+
+// sweep forgets signals that are over, or would be good again where the clock was set back
+// and comes to their time once more.
+func (c *capacities) sweep(now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.byName, func(_ string, s signal) bool { return !s.good(now) })
 }
 
 // good says that the signal still holds. One that would for longer than it was

@@ -28,6 +28,23 @@ func TestCapacityHoldsForItsTime(t *testing.T) {
 	}
 }
 
+// What is not good any more is not again, though the clock be set back and comes to its time
+// once more.
+func TestCapacityOfBeforeTheClockWasSetBack(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
+	if err := n.SetCapacity(start, "api", 0.4, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	n.Tick(start.Add(time.Second))
+	if _, _, ok := n.Capacity(start.Add(time.Second), "api"); !ok {
+		t.Error("a second later it is not known any more")
+	}
+	n.Tick(start.Add(-2000 * time.Second))
+	if _, _, ok := n.Capacity(start.Add(time.Second), "api"); ok {
+		t.Error("set back by 2000 s, and that much later, it is known again")
+	}
+}
+
 func TestCapacityRefusesWhatIsNone(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
 	for _, test := range []struct {

@@ -33,6 +33,7 @@ func (n *Node) Tick(now time.Time) {
 		n.cfg.Logger.Warn("this machine's clock is not the region's: counting by the region's", "off", -step)
 	}
 	n.tellWithheld(t)
+	n.capacities.sweep(t)
 	// A stretch of each shard, then the next stretch of each: a decision waits
 	// for one at most, and meets no sweep that takes the lock again at once.
 	marks := laneSet(0)

@@ -13,7 +13,7 @@ import (
 // (Mills, RFC 5905, §8). Of the last sixteen exchanges with one other the
 // shortest round trip tells most. The correction goes towards the median of all
 // other places', slowly, so that no slice is entered twice or left out: by five
-// milliseconds a second. Only a clock that is off by more than a second is set
+// milliseconds a second, beside what the raw clock is slewed by meanwhile. Only a clock that is off by more than a second is set
 // at once.
 //
 // The raw clock is this machine's, but goes on where that is set; see machine.
@@ -155,8 +155,9 @@ func (c *Clock) answering(now int64) (found []*exchanged) {
 func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 	now := c.Raw(t)
 	behind := now - t.UnixNano()
-	if by := c.behind - behind; distance(by, 0) > stepFrom {
-		set = time.Duration(by)
+	slewed := distance(c.behind, behind) // the raw clock, towards the machine's, by as much
+	if slewed > stepFrom {
+		set, slewed = time.Duration(c.behind-behind), 0
 	}
 	c.behind = behind
 	answered := len(c.answering(now)) > 0
@@ -172,7 +173,7 @@ func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 		c.steps.Add(1)
 		step = time.Duration(off)
 	} else {
-		most := int64(slewing * float64(passed))
+		most := int64(slewing*float64(passed)) + slewed
 		off = min(max(off, -most), most)
 	}
 	c.ahead.Store(ahead + off)

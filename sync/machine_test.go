@@ -1,11 +1,37 @@
 package deltasync
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/spillgate/spillgate/test/clocks"
 )
+
+// Nor does it fall behind others while it comes to what the machine shows, however long that
+// takes, on samples as they come where trips differ.
+func TestClockThatIsSetBackStaysWithOthers(t *testing.T) {
+	for _, equal := range []bool{false, true} {
+		var c Clock
+		if equal {
+			c.CountSelf()
+		}
+		m, rnd := clocks.Begin(), rand.New(rand.NewPCG(1, 2))
+		for d := time.Duration(0); d < 12*time.Hour; d += 500 * time.Millisecond {
+			if d == 10*time.Second {
+				m.Set = -300 * time.Second
+			}
+			trip := time.Duration(10+rnd.IntN(10)) * time.Millisecond
+			for o := range uint64(2) {
+				c.Heard(o+1, 1, c.Raw(m.After(d)), m.True(d+trip/2), m.True(d+trip/2), c.Raw(m.After(d+trip)))
+			}
+			step, _ := c.Turn(m.After(d + trip))
+			if off := time.Duration(c.At(m.After(d+trip)) - m.True(d+trip)); step != 0 || distance(int64(off), 0) > int64(60*time.Millisecond) {
+				t.Fatalf("%v in, equal %v: it is off by %v, and set by %v", d, equal, off, step)
+			}
+		}
+	}
+}
 
 // A clock that is set back changes nothing for who goes by it, from the first instant on, be
 // it that nobody answers, that a region does, or that it is an aggregator's, who is asked by
