@@ -20,6 +20,9 @@
 // spillgate_decisions_total{result="error"}. What the proxy answered for whom is
 // spillgate_proxy_requests_total{result}.
 //
+// What was admitted is sent once, whatever net/http thinks can be repeated; once more only
+// where the upstream had closed a kept connection before anything of it came.
+//
 // Nothing is kept back: bodies and answers go on as they come, of any length and for any
 // time, trailers and informational answers too. What a client may do is bounded by its
 // pauses (ClientTimeout), what the upstream may by the time until it begins to answer

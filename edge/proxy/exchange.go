@@ -21,7 +21,7 @@ type exchange struct {
 	answer answer
 	own    http.Header // what the rules had us tell the client
 	passed time.Time   // when it was passed on
-	conn   *headerConn // on which it was; nil: not over HTTP/1
+	conn   *headerConn // on which it was last; nil: not over HTTP/1
 }
 
 // refuse answers what is not passed on.
@@ -83,7 +83,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.result = resultAnswered
 	forward := httputil.ReverseProxy{
-		Rewrite: x.rewrite, Transport: p.transport, ModifyResponse: x.answered, ErrorHandler: x.failed,
+		Rewrite: x.rewrite, Transport: x, ModifyResponse: x.answered, ErrorHandler: x.failed,
 		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
 	}
 	defer x.switchedBack()
@@ -130,7 +130,6 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	}
 	trim(pr.In.Trailer)
 	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
-	pr.Out = x.listening(out)
 	x.passed = time.Now()
 }
 

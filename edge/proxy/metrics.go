@@ -38,6 +38,7 @@ type Metrics struct {
 	switched  prometheus.Gauge
 	used      prometheus.Gauge
 	unread    prometheus.Counter
+	again     prometheus.Counter
 }
 
 // NewMetrics registers the metrics with reg; nil leaves them unexported. Registering
@@ -73,6 +74,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "spillgate_proxy_capacity_unread_total",
 			Help: "Values of the upstream's capacity header that are no part in use (0.7, or 70%).",
 		}),
+		again: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillgate_proxy_sent_again_total",
+			Help: "Requests that were sent to the upstream once more, on a connection of their own, as it had closed a kept one before anything of them came (HTTP/1).",
+		}),
 	}
 	for i, name := range resultNames {
 		m.requests[i] = requests.WithLabelValues(name)
@@ -81,7 +86,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.responses[i] = responses.WithLabelValues(name)
 	}
 	if reg != nil {
-		reg.MustRegister(requests, responses, m.duration, m.underWay, m.switched, m.used, m.unread)
+		reg.MustRegister(requests, responses, m.duration, m.underWay, m.switched, m.used, m.unread, m.again)
 	}
 	return m
 }

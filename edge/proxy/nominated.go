@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/textproto"
 	"strings"
 	"sync"
@@ -19,19 +20,44 @@ import (
 // headerConn is what comes from the upstream, of which it keeps the header of an answer.
 type headerConn struct {
 	net.Conn
+	up *upstreamConn // beneath, inside of TLS or not
 
 	mu     sync.Mutex // guards what follows: net/http reads beside the exchange; held for no I/O
 	open   bool       // the header is not over
 	header []byte
 	line   int // where its last line begins
 	names  []string
+	broke  func(error) // to be told where it ends before an answer begins; nil: it has begun
+	ended  error       // why nothing more is read
 }
 
-// listen has it heed the answer to the request that is sent next.
-func (c *headerConn) listen() {
+// listen has it heed the answer to the request that is sent next. Where the connection
+// ends before that begins, broke is told, and before net/http is.
+func (c *headerConn) listen(broke func(error)) {
+	c.up.begin()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.open, c.header, c.line, c.names = true, c.header[:0], 0, nil
+	c.broke = broke
+	c.mu.Unlock()
+	c.tell(nil)
+}
+
+// tell tells once that the connection has ended, before an answer began: by err where it is
+// written to, and else where its reading ended.
+func (c *headerConn) tell(err error) {
+	c.mu.Lock()
+	if err == nil {
+		err = c.ended
+	}
+	broke := c.broke
+	if err == nil || broke == nil {
+		c.mu.Unlock()
+		return
+	}
+	c.broke = nil
+	c.mu.Unlock()
+	c.up.end(errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) // which TLS says where it was not told
+	broke(err)
 }
 
 // nominated are the fields that the answer's Connection named beside close.
@@ -45,9 +71,25 @@ func (c *headerConn) nominated() []string {
 func (c *headerConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.open {
 		c.hear(b[:n])
+	}
+	if n > 0 {
+		c.broke = nil
+	}
+	if err != nil && !errors.Is(err, net.ErrClosed) { // else it is net/http that ended it, and knows why
+		c.ended = err
+	}
+	c.mu.Unlock()
+	c.tell(nil)
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *headerConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.tell(err)
 	}
 	return n, err
 }
@@ -119,16 +161,6 @@ func namedBesideClose(header []byte) (names []string) {
 	return names
 }
 
-// listening has a request heed what its connection says of the answer.
-func (x *exchange) listening(out *http.Request) *http.Request {
-	return out.WithContext(httptrace.WithClientTrace(out.Context(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-		if c, ok := got.Conn.(*headerConn); ok { // HTTP/1
-			c.listen()
-			x.conn = c
-		}
-	}}))
-}
-
 // dropNominated takes from an answer what its Connection named.
 func (x *exchange) dropNominated(h http.Header) {
 	if x.conn == nil {
@@ -161,6 +193,6 @@ func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) 
 		if c.ConnectionState().NegotiatedProtocol == "h2" {
 			return c, nil
 		}
-		return &headerConn{Conn: c}, nil
+		return &headerConn{Conn: c, up: plain.(*upstreamConn)}, nil
 	}
 }

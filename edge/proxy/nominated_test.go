@@ -73,8 +73,8 @@ func TestHeardNames(t *testing.T) {
 		{"too long", "HTTP/1.1 200 OK\r\nConnection: X-A, close\r\nX: " + strings.Repeat("x", 2*maxAnswerHeader) + "\r\n\r\n", nil},
 	} {
 		for _, cut := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
-			conn := &headerConn{Conn: reads{Reader: cut(strings.NewReader(c.answer))}}
-			conn.listen()
+			conn := &headerConn{Conn: reads{Reader: cut(strings.NewReader(c.answer))}, up: new(upstreamConn)}
+			conn.listen(func(error) {})
 			if _, err := io.Copy(io.Discard, struct{ io.Reader }{conn}); err != nil {
 				t.Fatal(err)
 			}

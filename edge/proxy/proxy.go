@@ -18,7 +18,8 @@ type Proxy struct {
 	api       *httpapi.API
 	cfg       Config
 	transport http.RoundTripper
-	signal    *signal // nil: none
+	fresh     http.RoundTripper // has a connection for each request
+	signal    *signal           // nil: none
 	errors    *log.Logger
 	ahead     atomic.Int64 // bytes read of bodies whose requests wait
 	told      atomic.Int64 // when a fault was last logged, Unix seconds
@@ -44,7 +45,7 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Proxy{
-		api: api, cfg: cfg, transport: newTransport(&cfg), signal: newSignal(&cfg, capacities),
+		api: api, cfg: cfg, transport: newTransport(&cfg), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
 		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}, nil
 }

@@ -5,13 +5,14 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
 const (
 	// maxIdle is how many connections to the upstream are kept; idleTime is how long.
 	// That is shorter than upstreams keep them (Node: 5 s), as what is sent on one that
-	// they close just then is lost, and not every request may be sent again.
+	// they close just then may be lost: it is sent again only where that is certain.
 	maxIdle  = 512
 	idleTime = 4 * time.Second
 	// maxAnswerHeader is the largest header of an answer.
@@ -28,10 +29,11 @@ func newTransport(cfg *Config) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			if c = (&upstreamConn{c, cfg.Timeout}); cfg.Upstream.Scheme == "http" {
-				c = &headerConn{Conn: c}
+			up := &upstreamConn{Conn: c, timeout: cfg.Timeout}
+			if cfg.Upstream.Scheme == "http" {
+				return &headerConn{Conn: up, up: up}, nil
 			}
-			return c, nil
+			return up, nil
 		},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		ResponseHeaderTimeout:  cfg.Timeout,
@@ -56,18 +58,70 @@ func newTransport(cfg *Config) *http.Transport {
 	return t
 }
 
-// upstreamConn does not wait for ever for an upstream that takes nothing more.
+// newFresh keeps no connections.
+func newFresh(cfg *Config) *http.Transport {
+	t := newTransport(cfg)
+	t.DisableKeepAlives = true
+	return t
+}
+
+// upstreamConn does not wait for ever for an upstream that takes nothing more, and knows
+// whether it can have taken anything of a request.
 type upstreamConn struct {
 	net.Conn
 	timeout time.Duration
+
+	mu   sync.Mutex // guards what follows; held for no I/O
+	shut bool       // nothing more is written
+	sent int        // bytes written since begin, those on their way included
+	kept int        // of them, what its TCP had not acknowledged as it closed the connection
+}
+
+// begin is that a request is sent next.
+func (c *upstreamConn) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent, c.kept = 0, 0
+}
+
+// end has nothing more be written; closed says that the upstream closed the connection. How
+// it did is what tells: a close (FIN) says what had come before it, a reset does not.
+func (c *upstreamConn) end(closed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = true
+	if closed {
+		c.kept = unacknowledged(c.Conn)
+	}
+}
+
+// untaken says that nothing of the request can have been handled: it was not written, or
+// the upstream had closed the connection before the first byte of it came.
+func (c *upstreamConn) untaken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shut && c.kept >= c.sent
 }
 
 // Write implements net.Conn.
 func (c *upstreamConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
+	c.mu.Lock()
+	if c.shut {
+		c.mu.Unlock()
+		return 0, net.ErrClosed
 	}
-	return c.Conn.Write(b)
+	c.sent += len(b)
+	c.mu.Unlock()
+	n, err := 0, c.SetWriteDeadline(time.Now().Add(c.timeout))
+	if err == nil {
+		n, err = c.Conn.Write(b)
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.shut, c.sent = true, c.sent-len(b)+n
+		c.mu.Unlock()
+	}
+	return n, err
 }
 
 // CloseWrite tells the upstream that the client has said all, where protocols switched.
