@@ -79,7 +79,8 @@ type Reply struct {
 	NearLimit  bool
 	Basis      Basis
 	// Status is what the client of a denied request over HTTP is to be answered with; of one
-	// that no edge can be told of 400, 414 or 431.
+	// that no edge can be told of 400, 414 or 431, and of one that is denied as nothing was
+	// decided (Config.FailClosed) 503.
 	Status int
 	// Headers are what the client of a request over HTTP is to be told: Retry-After, and
 	// those of the rule's profiles.
@@ -144,6 +145,8 @@ func (c *Config) Undecided(err error) Reply {
 	reply := Reply{Allowed: !c.FailClosed, Undecided: true, Basis: Basis{Age: -1}}
 	if wrong := (*Mistake)(nil); errors.As(err, &wrong) && !wrong.Setup {
 		reply.Allowed, reply.Status = false, wrong.HTTPStatus()
+	} else if !reply.Allowed {
+		reply.Status, reply.RetryAfter = http.StatusServiceUnavailable, time.Second
 	}
 	return reply
 }
