@@ -134,7 +134,9 @@ func (r *Rule) Strains(path string, t Topology) (refused, strained []Problem) {
 		p, refuse := rate.Strain(at, t)
 		if p == nil && rate.CostOf(most) > rate.CostOf(usual) {
 			t.Cost = most
-			p, _ = rate.Strain(at, t) // few may be so heavy
+			if p, refuse = rate.Strain(at, t); refuse { // few may be so heavy
+				p.Code, refuse = "W230", false
+			}
 		}
 		if p != nil && rate.CostOf(t.Cost) > 1 {
 			whose += fmt.Sprintf("where requests cost %d, ", t.Cost)
