@@ -60,6 +60,23 @@ func TestWarningOfAClassThatIsShutOut(t *testing.T) {
 	}
 }
 
+// Of a small limit a part of one is a whole one, which is more than the rule says.
+func TestWarningOfAReserveBelowOne(t *testing.T) {
+	for percent, want := range map[float64]string{1: "W261", 19.99: "W261", 20: "", 30: ""} {
+		set := compileRules(t, limit.RuleSpec{
+			Name: "api", Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}},
+			Classes: limit.ClassesSpec{From: "class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": percent}},
+		})
+		ws := set.Warnings()[0]
+		if want == "" && len(ws) == 0 {
+			continue
+		}
+		if len(ws) != 1 || ws[0].Code != want || ws[0].Path != "rules[0].classes.reserve" || !strings.Contains(ws[0].Detail, `from class "batch" is less than one of the 5 of 1m`) || !strings.HasPrefix(ws[0].Hint, "20% or more") {
+			t.Errorf("%v%% of 5: warnings %v, want %q", percent, ws, want)
+		}
+	}
+}
+
 func TestWarningOfAClassThatIsShutOutForATenant(t *testing.T) {
 	set, problems := limit.Compile(limit.Document{
 		Namespace: "test", Tenants: map[string]limit.TenantSpec{"big": {Multiply: 10}, "small": {Multiply: 0.1}},

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -98,6 +99,21 @@ func (c *compiler) shutOut(path string, r *Rule) {
 			}
 			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, whose)
 			return
+		}
+	}
+	c.roundedUp(path, r)
+}
+
+// roundedUp warns of reserves that are less than one of a limit, of which one is reserved.
+func (c *compiler) roundedUp(path string, r *Rule) {
+	for _, rate := range r.Rates {
+		capacity := rate.Limit - rate.Drain.Floor
+		for class, p := range rate.parts.withheld {
+			if p > 0 && capacity > 0 && p.on(capacity) == capacity {
+				c.warn(path, "W261", fmt.Sprintf("%v%% or more, or a larger limit", math.Ceil(1e4/float64(capacity))/100),
+					"what is reserved from class %q is less than one of the %d of %s: one is", r.classes.names[class], capacity, rate.Name)
+				return
+			}
 		}
 	}
 }
