@@ -51,6 +51,7 @@ type index struct {
 	min      int32       // the lowest rank inside
 	scan     []candidate // rules that stand under nothing more, by rank
 	attrs    []attrIndex
+	absent   []absentIndex
 	bySlot   map[int][]int // places in attrs by attribute; nil where attrs is short
 	paths    *pathTree
 	names    map[string]*index // hosts
@@ -81,6 +82,12 @@ type attrIndex struct {
 	values  map[string]*index
 }
 
+// absentIndex is the rules that want a name to be absent, and nothing more that is there.
+type absentIndex struct {
+	source
+	rules *index
+}
+
 // lowest is the rank of the first rule that applies, or before where none
 // comes before that.
 func (ix *index) lowest(q *query, before int32) int32 {
@@ -100,6 +107,11 @@ func (ix *index) lowest(q *query, before int32) int32 {
 		return before
 	}
 	before = ix.lowestByAttr(q, before)
+	for i := range ix.absent {
+		if a := &ix.absent[i]; a.rules.min < before && q.req.first(a.slots) == "" {
+			before = a.rules.lowest(q, before)
+		}
+	}
 	if ix.paths != nil {
 		if left, ok := pathSegments(q.req.attrs[slotPath]); ok {
 			before = ix.paths.lowest(q, left, before)

@@ -71,6 +71,7 @@ func randomDocument(rng *rand.Rand) Document {
 	doc := Document{Namespace: "t", Keys: map[string]KeySource{
 		"user": {From: []string{"header.X-User", "login"}}, "verb": {From: []string{"method", "x"}}, "ip": {From: []string{"client_ip"}},
 	}}
+	bare := rng.IntN(4) == 0 // hardly anything but what they lack tells the rules apart
 	for n := 1 + rng.IntN(120); len(doc.Rules) < n; {
 		s := RuleSpec{
 			Name: fmt.Sprint("r", len(doc.Rules)), Priority: rng.IntN(5), Group: someGroup[rng.IntN(len(someGroup))], Allow: true,
@@ -80,7 +81,13 @@ func randomDocument(rng *rand.Rand) Document {
 				CIDR: someOf(rng, rng.IntN(3), testNetworks...), Has: someOf(rng, rng.IntN(2), testNames...), Lacks: someOf(rng, rng.IntN(2), "tier", "user"),
 			},
 		}
+		if bare && rng.IntN(8) > 0 {
+			s.Key, s.Match = nil, MatchSpec{Lacks: someOf(rng, 3, "tier", "user", "x", "verb")}
+		}
 		for range rng.IntN(3) * rng.IntN(8) {
+			if bare {
+				break
+			}
 			s.Match.Path = append(s.Match.Path, randomPattern(rng))
 		}
 		if rng.IntN(3) == 0 {
@@ -211,6 +218,36 @@ func TestManyRules(t *testing.T) {
 	// What is asked must not grow with the rules that do not match.
 	if asked[10_000] > 2*scanBelow || asked[10_000] > asked[1000]+scanBelow {
 		t.Errorf("rules asked at the most, by the size of the set: %v", asked)
+	}
+}
+
+// Rules that nothing but what they lack keeps from matching are not asked where that is there.
+func TestManyRulesByWhatTheyLack(t *testing.T) {
+	for name, match := range map[string]func(i int) MatchSpec{
+		"alone":       func(int) MatchSpec { return MatchSpec{Lacks: []string{"client_ip"}} },
+		"and a value": func(int) MatchSpec { return MatchSpec{Lacks: []string{"client_ip", "plan"}} },
+		"and others": func(i int) MatchSpec {
+			return MatchSpec{Path: []string{"/api/**"}, Methods: []string{"GET"}, Lacks: []string{fmt.Sprint("x", i), "client_ip"}}
+		},
+	} {
+		doc := Document{Namespace: "t"}
+		for i := range 1000 {
+			doc.Rules = append(doc.Rules, RuleSpec{Name: fmt.Sprint("r", i), Priority: i, Allow: true, Match: match(i)})
+		}
+		set, problems := Compile(doc)
+		if problems != nil {
+			t.Fatal(problems[0])
+		}
+		req := set.Only().NewRequest()
+		req.SetHTTP("GET", "/api/a", "h", "192.0.2.1", nil)
+		if asked := set.Only().groups[0].reached(req); asked > 2*scanBelow {
+			t.Errorf("%s: %d rules are asked of 1000, want next to none", name, asked)
+		}
+		req.Set("client_ip", "")
+		if got := set.Only().groups[0].first(req); nameOfRule(got) != "r999" {
+			t.Errorf("%s: without an address %s applies, want r999", name, nameOfRule(got))
+		}
+		req.Release()
 	}
 }
 

@@ -15,6 +15,9 @@ const (
 	// scanMany is how many rules are warned of that are asked one by one: they take
 	// longer than all else of a decision.
 	scanMany = 256
+	// lackedBy is how many rules lack a name that is looked up: each such name is, by
+	// every request.
+	lackedBy = 32
 )
 
 // want is one of the things that rules stand under.
@@ -32,6 +35,7 @@ const (
 	wantNetwork
 	wantValue
 	wantPresence
+	wantAbsence
 )
 
 // facet is a want without its value: what an index within an index no longer
@@ -65,6 +69,7 @@ func newGroup(rules []*Rule) group {
 		for _, choice := range b.wants[i] {
 			b.budget += len(choice)
 		}
+		b.budget += len(r.match.lacks)
 	}
 	// A rule with many paths and many hosts might stand in paths × hosts
 	// places. Beyond this budget the rest is asked one by one.
@@ -164,10 +169,14 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 			}
 		}
 	}
+	lacked := b.lacked(ranks, around)
 	var order []want // as they were met, so that equal rules make equal indexes
 	under := make(map[want][]int32, len(popular))
 	for _, rank := range ranks {
 		choice := b.rarest(rank, around, popular)
+		if len(choice) == 0 {
+			choice = b.mostLacked(rank, around, lacked)
+		}
 		if len(choice) == 0 {
 			ix.scan = append(ix.scan, b.candidate(rank, around))
 		}
@@ -193,6 +202,8 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 			ix.putHost(w.value, inner)
 		case wantNetwork:
 			ix.putNetwork(netip.MustParsePrefix(w.value), inner)
+		case wantAbsence:
+			ix.absent = append(ix.absent, absentIndex{b.sources[w.name], inner})
 		default:
 			ix.putAttr(b.sources[w.name], places, w, inner)
 		}
@@ -236,6 +247,41 @@ func (b *indexing) rarest(rank int32, around []facet, popular map[want]int) (bes
 		}
 	}
 	return best
+}
+
+// lacked counts the rules of some ranks that lack a name, but for those around.
+func (b *indexing) lacked(ranks []int32, around []facet) map[string]int {
+	var by map[string]int
+	for _, rank := range ranks {
+		for _, s := range b.rules[rank].match.lacks {
+			if slices.Contains(around, facet{wantAbsence, s.name}) {
+				continue
+			}
+			if by == nil {
+				by = map[string]int{}
+			}
+			b.budget--
+			by[s.name]++
+		}
+	}
+	return by
+}
+
+// mostLacked is the name that a rule lacks which most lack; none where these are few. A
+// request hardly ever has a name that one rule alone lacks.
+func (b *indexing) mostLacked(rank int32, around []facet, lacked map[string]int) []want {
+	var best source
+	most := lackedBy - 1
+	for _, s := range b.rules[rank].match.lacks {
+		if n := lacked[s.name]; n > most && !slices.Contains(around, facet{wantAbsence, s.name}) {
+			best, most = s, n
+		}
+	}
+	if most < lackedBy {
+		return nil
+	}
+	b.sources[best.name] = best
+	return []want{{kind: wantAbsence, name: best.name}}
 }
 
 func (ix *index) putPath(p pattern, inner *index) {
