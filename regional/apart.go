@@ -8,7 +8,10 @@ import "time"
 // (deltasync.Up.Hears). Who hears one that hears others than he does, for longer than it
 // takes all to find the same cut, is apart: he shares a limit as one who is cut off from all,
 // and each has of it what he had before. The parts of all are as of the same time, and so
-// come to the whole.
+// come to the whole. And who is heard again of those who had their parts goes on to have them
+// until all agree whom they hear, from the first moment on: of regions that are all cut off from
+// each other one may hear two that do not hear each other yet, and each of the two would take
+// what that one leaves.
 
 // apartAfter is how much longer than four ways it takes all to find the same cut: who has
 // nothing to tell says whom he hears every beat.
@@ -40,7 +43,7 @@ func (l *links) says(j int, hears uint64, now int64) {
 // that differs.
 func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	nodes = a.hears(now)
-	differs := false
+	differs, silent := false, a.cutOff(now)
 	for j := range a.nodes {
 		theirs, lately := a.links.hears[j].Load(), !passed(a.links.hearsAt[j].Load(), now, int64(quietFor))
 		differs = differs || lately && theirs != 0 && theirs != nodes && a.hearsPeer(j, now)
@@ -48,6 +51,7 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	l := &a.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.differ.Store(l.holds(silent, differs, now))
 	switch {
 	case !differs:
 		l.differs = 0
@@ -55,6 +59,30 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 		l.differs = now
 	}
 	return nodes
+}
+
+// holds is the peers, a bit each, that are not to be taken back: those that were silent, and all
+// as long as some hear others. That is for as long as it takes this region to be apart: who is so
+// far away that he seems to be silent ever anew would have what he had for good. l.mu is held.
+func (l *links) holds(silent uint64, differs bool, now int64) (held uint64) {
+	most := int64(2*apartAfter) + 4*l.longest()
+	for j := range l.held {
+		switch since := l.waiting[j].Load(); {
+		case silent>>j&1 != 0:
+			if since != 0 && passed(since, now, int64(quietFor)) {
+				l.held[j] = 0
+			}
+		case !differs:
+			l.held[j] = 0
+			continue
+		case l.held[j] == 0 || l.held[j] > now: // or a clock was set back
+			l.held[j] = now
+		}
+		if l.held[j] == 0 || now-l.held[j] < most {
+			held |= 1 << j
+		}
+	}
+	return held
 }
 
 // longest is the longest way to a peer. l.mu is held.
@@ -83,7 +111,8 @@ func (a *Aggregator) aside(now int64) (peers uint64) {
 }
 
 // parted is since when a peer is silent; or, where it is not, and this region is apart, since
-// when about one of those that are, here or elsewhere.
+// when about one of those that are, here or elsewhere. Not one that was silent long before: all
+// agreed then, and go by what was asked for as they cease to.
 func (a *Aggregator) parted(j int, now int64) int64 {
 	l := &a.links
 	l.mu.Lock()
@@ -92,8 +121,9 @@ func (a *Aggregator) parted(j int, now int64) int64 {
 		return l.owes(j)
 	}
 	since := l.differs - l.longest()*36/10 - int64(2*a.cfg.Interval+suspicion) // it was found, and told
+	long := since - int64(apartAfter) - 4*l.longest()
 	for k := range l.ways {
-		if l.late(k, a.cfg.Interval, now) {
+		if l.late(k, a.cfg.Interval, now) && l.owes(k) > long {
 			since = min(since, l.owes(k))
 		}
 	}

@@ -48,8 +48,14 @@ func TestApart(t *testing.T) {
 	is("all hear each other", false)
 	steps(late/2, told, all)
 	is("as a cut is found", false)
+	if got := a.links.differ.Load(); got != 3 {
+		t.Errorf("as a cut is found: it takes all back but %b of who had their parts, want none", got)
+	}
 	steps(late/2, all, all)
 	is("it is mended", false)
+	if got := a.links.differ.Load(); got != 0 {
+		t.Errorf("it is mended: it takes all back but %b of who had their parts, want all", got)
+	}
 	steps(late, told, all)
 	is("not all have found it", false)
 	steps(50*ms, told, all)

@@ -119,6 +119,8 @@ type links struct {
 	hears   []atomic.Uint64 // whom each hears, as it said last: see apart.go
 	hearsAt []atomic.Int64  // when it did
 	awake   []atomic.Bool   // each was heard after a silence, and lanes that rest are to go on
+	differ  atomic.Uint64   // peers, a bit each, that are not to be taken back yet: see holds
+	held    []int64         // since when each is so that is heard; 0: it is not
 	unread  atomic.Bool     // the store has yet to tell which are there
 	differs int64           // since when that is not whom this region hears, of some; 0: it is
 	again   []int64         // when each was heard that was cut off

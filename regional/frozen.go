@@ -51,16 +51,17 @@ func (r *regionDemand) weight(pace float64) float64 {
 }
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
-// them back from those that speak again.
+// them back from those that speak again, once all who do agree whom they hear.
 func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 	t := c.contest
 	if c.shape.Limit == 0 || c.shape.Regional {
 		return
 	}
+	differ := a.links.differ.Load()
 	for j := range t.regions {
 		was := t.regions[j].frozen
 		switch r := &t.regions[j]; {
-		case silent>>j&1 == 0:
+		case silent>>j&1 == 0 && (was == 0 && r.bequest == 0 || differ>>j&1 == 0):
 			if r.frozen, r.guessed = 0, false; r.bequest != 0 && !a.awaitsPeer(j, now) {
 				r.bequest, t.changed = 0, now
 			}

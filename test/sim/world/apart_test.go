@@ -82,6 +82,70 @@ func TestCutsThatNotAllSee(t *testing.T) {
 	}
 }
 
+// A region is cut off for long when two of the others are cut off from each other, shortly after
+// the demand moved: all go by what was asked for when that came, and not the long cut.
+func TestCutsThatNotAllSeeBesideALongOne(t *testing.T) {
+	t.Parallel()
+	for _, before := range []time.Duration{1500 * time.Millisecond, 2 * time.Second} {
+		for _, seed := range []uint64{3, 4} {
+			spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+			w := wideOf(t, 4, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = seed, 2, 8 }, spec)
+			w.Advance(start.Add(6 * time.Second))
+			o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(42, seed))
+			o.inRegions(w, rnd, 14*time.Second, 60, 60, 60, 5)
+			w.Cut("r3", true)
+			o.inRegions(w, rnd, 12*time.Second, 5, 150, 5, 5)
+			o.inRegions(w, rnd, before, 150, 5, 5, 5)
+			w.cutWay("r1", "r2", false, false)
+			o.inRegions(w, rnd, 24*time.Second, 150, 150, 150, 5)
+			if o.most > 60 || o.uncovered > 0 {
+				t.Errorf("cut %v after it moved, seed %d: %d above a limit of %d, and above what was told in %d of %d windows; want at most 60, and none", before, seed, o.most, spec.Limit, o.uncovered, o.windows)
+			}
+		}
+	}
+}
+
+// Of three regions that are all cut off from each other two links come back, together or one after
+// the other, and the third stays cut, while the demand is another than before: who is heard again
+// keeps to his part until all agree whom they hear, as one hears both of two who do not hear each
+// other. All together admit little more than the limit, and no more than they say; and once all
+// hear each other, the whole of it is used by who asks for it.
+func TestHealsThatNotAllSee(t *testing.T) {
+	t.Parallel()
+	for _, apart := range []time.Duration{0, 300 * time.Millisecond, 2 * time.Second} {
+		for _, c := range [][2][]int{
+			{{150, 5, 5}, {5, 500, 500}}, {{150, 5, 5}, {5, 150, 150}}, {{60, 60, 60}, {5, 150, 150}}, {{60, 60, 60}, {60, 60, 60}},
+		} {
+			for _, seed := range []uint64{3, 4} {
+				spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+				w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes = seed, 2, 8 }, spec)
+				w.Advance(start.Add(6 * time.Second))
+				o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(42, seed))
+				before, during := c[0], c[1]
+				o.inRegions(w, rnd, 14*time.Second, before...)
+				w.cutWay("r0", "r1", false, false)
+				w.cutWay("r0", "r2", false, false)
+				w.cutWay("r1", "r2", false, false)
+				o.inRegions(w, rnd, 2*time.Second, before...)
+				o.inRegions(w, rnd, 11*time.Second, during...)
+				w.cutWay("r0", "r1", true, true)
+				if apart > 0 {
+					o.inRegions(w, rnd, apart, during...)
+				}
+				w.cutWay("r0", "r2", true, true)
+				o.inRegions(w, rnd, 16*time.Second, during...)
+				most := o.most
+				w.cutWay("r1", "r2", true, true)
+				o.inRegions(w, rnd, 3*time.Second, during...)
+				got := o.inRegions(w, rnd, spec.Per, during...)
+				if most > 60 || o.uncovered > 0 || got[""] < 950 {
+					t.Errorf("asked %v, healed %v apart, seed %d: %d above a limit of %d, and above what was told in %d of %d windows, at last %v; want at most 60, none, and all of it", c, apart, seed, most, spec.Limit, o.uncovered, o.windows, got)
+				}
+			}
+		}
+	}
+}
+
 // After a cut heals regions keep to their parts until all of what was counted in it is told,
 // in whichever lane: each rests by itself when what it tells is lost.
 func TestHealsTellWhatWasCounted(t *testing.T) {
