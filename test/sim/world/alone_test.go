@@ -127,11 +127,12 @@ func TestAloneJustBeforeItsAggregatorsGo(t *testing.T) {
 		before  time.Duration
 		asks    []int
 		most    uint64
+		least   int // at last
 	}{
-		{1, time.Second, []int{60, 150, 150}, 20},
-		{2, time.Second, []int{60, 150, 150}, 20},
-		{1, 2 * time.Second, []int{20, 5, 60, 150, 60}, 30},
-		{2, 6 * time.Second, []int{60, 150, 150}, 230}, // all is spent in the first 3 s of 10
+		{1, time.Second, []int{60, 150, 150}, 20, 970},
+		{2, time.Second, []int{60, 150, 150}, 20, 970},
+		{1, 2 * time.Second, []int{20, 5, 60, 150, 60}, 30, 950}, // of 14 seeds 953 to 1000
+		{2, 6 * time.Second, []int{60, 150, 150}, 230, 970},      // all is spent in the first 3 s of 10
 	} {
 		spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
 		w := wideOf(t, len(c.asks), 2, func(cfg *Config) { cfg.Seed, cfg.Aggregators, cfg.Lanes, cfg.Expects = 90, c.servers, 8, true }, spec)
@@ -151,7 +152,7 @@ func TestAloneJustBeforeItsAggregatorsGo(t *testing.T) {
 		w.CutPath(r, r+"-0", false)
 		o.inRegions(w, rnd, 15*time.Second, c.asks...)
 		got := o.inRegions(w, rnd, spec.Per, c.asks...)
-		if o.most > c.most || o.uncovered > 0 || got[""] < 950 {
+		if o.most > c.most || o.uncovered > 0 || got[""] < c.least {
 			t.Errorf("%d aggregators %v later, asked for %v: %d above a limit of %d, and above what was told in %d of %d windows, at last %v; want at most %d, none, and most of it", c.servers, c.before, c.asks, o.most, spec.Limit, o.uncovered, o.windows, got, c.most)
 		}
 	}
