@@ -11,6 +11,27 @@ import (
 	"testing"
 )
 
+// late is a connection whose end is seen only as the next request was written.
+type late struct {
+	*net.TCPConn
+	wrote chan struct{}
+}
+
+func (c late) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	if err != nil {
+		<-c.wrote // the first
+		<-c.wrote
+	}
+	return n, err
+}
+
+func (c late) Write(b []byte) (int, error) {
+	n, err := c.TCPConn.Write(b)
+	c.wrote <- struct{}{}
+	return n, err
+}
+
 // What goes out on a kept connection just as the upstream closes it has reached nobody: it is
 // sent once more, on another connection, and not a third time where that one is closed, too.
 func TestSentAgainWhereNothingCame(t *testing.T) {

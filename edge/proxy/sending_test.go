@@ -68,27 +68,6 @@ func TestSentOnce(t *testing.T) {
 	}
 }
 
-// late is a connection whose end is seen only as the next request was written.
-type late struct {
-	*net.TCPConn
-	wrote chan struct{}
-}
-
-func (c late) Read(b []byte) (int, error) {
-	n, err := c.TCPConn.Read(b)
-	if err != nil {
-		<-c.wrote // the first
-		<-c.wrote
-	}
-	return n, err
-}
-
-func (c late) Write(b []byte) (int, error) {
-	n, err := c.TCPConn.Write(b)
-	c.wrote <- struct{}{}
-	return n, err
-}
-
 // A stream of HTTP/2 that the upstream refuses is sent once more, and no oftener.
 func TestRefusedStreams(t *testing.T) {
 	var streams atomic.Int64
