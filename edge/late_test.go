@@ -53,7 +53,7 @@ func TestPenaltyStaysMarkedAsUnstored(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		rule := perUser(limit.RateSpec{Limit: 2, Per: time.Hour})
 		rule.Penalty = limit.Penalty{For: time.Hour}
-		n := newNode(t, Config{}, rule)
+		n := inStep(newNode(t, Config{}, rule))
 		now := start
 		for i := range 60 { // both are known, and the resend to the second has passed
 			now = now.Add(tenth)

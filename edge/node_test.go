@@ -45,6 +45,14 @@ func newNode(t testing.TB, cfg Config, rules ...limit.RuleSpec) *Node {
 	return n
 }
 
+// inStep has the node know by its region's that its clock is right.
+func inStep(n *Node) *Node {
+	at := start.UnixNano()
+	n.clock.Heard(1, 1, at, at, at, at)
+	n.clock.Turn(start)
+	return n
+}
+
 func perUser(rates ...limit.RateSpec) limit.RuleSpec {
 	return limit.RuleSpec{Name: "api", Key: []string{"user"}, Rates: rates}
 }

@@ -10,7 +10,7 @@ import (
 // A penalty that an edge has only heard of, which counted nothing itself, is told
 // where the region's store is new, and not before: whoever set it may have died.
 func TestHeardPenaltyIsToldToANewStore(t *testing.T) {
-	n := newNode(t, Config{View: mapView{}}, punishing())
+	n := inStep(newNode(t, Config{View: mapView{}}, punishing()))
 	until, now := start.Add(time.Minute).UnixNano(), start
 	pushUntil(t, n, now, "u", until)
 	round := func(d time.Duration) {

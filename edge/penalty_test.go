@@ -55,7 +55,7 @@ func pushUntil(t *testing.T, n *Node, now time.Time, user string, until int64) {
 // a second later, all that is live when the region's store is new, and what
 // rests now and then.
 func TestPenaltyIsTold(t *testing.T) {
-	n := newNode(t, Config{}, punishing())
+	n := inStep(newNode(t, Config{}, punishing()))
 	until := offend(t, n, start, "u")
 	now := start
 	told := func(what string) *deltasync.Up {
@@ -137,7 +137,7 @@ func TestPenaltyIsTold(t *testing.T) {
 
 // A penalty that finds no room in the outbox waits in the ledger.
 func TestPenaltyWaitsForRoom(t *testing.T) {
-	n := newNode(t, Config{}, punishing())
+	n := inStep(newNode(t, Config{}, punishing()))
 	n.outboxes[0] = deltasync.NewOutbox(deltasync.OutboxConfig{MaxDeltas: 1})
 	users := neighbours(n, 2) // of one shard: both are drained before one finds no room
 	for _, user := range users {
@@ -224,7 +224,7 @@ func TestPenaltyThatIsOverChangesNothing(t *testing.T) {
 
 // A key that was about to ask at leisure is in a hurry once it is punished.
 func TestPenaltyIsUrgentBesideAQuestion(t *testing.T) {
-	n := newNode(t, Config{}, punishing())
+	n := inStep(newNode(t, Config{}, punishing()))
 	check(n, start, "u")
 	settleFrames(n, start)
 	s := n.shard(keyOf(n, "u"))
@@ -241,7 +241,7 @@ func TestPenaltyIsUrgentBesideAQuestion(t *testing.T) {
 // A penalty that nobody was told of is forgotten after one that was told.
 func TestUntoldPenaltyIsForgottenLast(t *testing.T) {
 	for _, told := range []int{0, 1} {
-		n := newNode(t, Config{}, punishing())
+		n := inStep(newNode(t, Config{}, punishing()))
 		users := neighbours(n, 3)
 		s := n.shard(keyOf(n, users[0]))
 		s.max = 2
@@ -368,7 +368,7 @@ func TestPenaltyIsTheRules(t *testing.T) {
 // Who hears of a penalty sends it on only with what it sends in full: a region of
 // thousands of edges would hear of it from each.
 func TestHeardPenaltyIsNotSentOnAtOnce(t *testing.T) {
-	n := newNode(t, Config{}, punishing())
+	n := inStep(newNode(t, Config{}, punishing()))
 	check(n, start, "u")
 	answer(t, n, start, upOf(t, n.Flush(start)), deltasync.Totals{Until: start.Add(time.Minute).UnixNano()})
 	if n.unsent() != 0 {

@@ -215,14 +215,15 @@ func (n *Node) inFlight(lane int, seq uint64) bool {
 }
 
 // resending says that some live counts have yet to be marked for sending again,
-// as the region may have lost them.
+// as the region may have lost them, or penalties that were withheld.
 func (n *Node) resending() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.unmarked > 0
+	return n.unmarked > 0 || len(n.withheld) > 0
 }
 
-// unsent is the number of keys with counts that the region has not acknowledged.
+// unsent is the number of keys with counts that the region has not acknowledged, or with
+// penalties that it was not told.
 func (n *Node) unsent() int {
 	keys := 0
 	for i := range n.shards {
@@ -244,7 +245,7 @@ func (n *Node) unsent() int {
 	for _, box := range n.outboxes {
 		keys += box.HeldCounts()
 	}
-	return keys
+	return keys + len(n.withheld)
 }
 
 // tellOwed has what the region turned away sent again with the next flush.

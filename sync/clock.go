@@ -77,9 +77,9 @@ func (c *Clock) Raw(t time.Time) int64 { return c.machine.at(t) }
 // Correction is what At adds to what this machine's clock shows at an instant.
 func (c *Clock) Correction(t time.Time) time.Duration { return time.Duration(c.At(t) - t.UnixNano()) }
 
-// Unsure says that this machine's clock was set forward, and believed, since others last
-// told what time it is: what is stamped now may lie far ahead of them.
-func (c *Clock) Unsure() bool { return c.machine.unsure.Load() }
+// Unsure says that others have not told yet what time it is, or not since this machine's clock
+// was set forward, and believed: what is stamped now may lie far ahead of them.
+func (c *Clock) Unsure() bool { return !c.machine.sure.Load() }
 
 // Steps is how often the clock was set at once.
 func (c *Clock) Steps() uint64 { return c.steps.Load() }
@@ -178,7 +178,7 @@ func (c *Clock) Turn(t time.Time) (step, set time.Duration) {
 	}
 	c.ahead.Store(ahead + off)
 	if answered {
-		c.machine.unsure.Store(false)
+		c.machine.sure.Store(true)
 	}
 	return step, set
 }

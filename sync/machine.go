@@ -19,7 +19,7 @@ import (
 type machine struct {
 	last     atomic.Pointer[look] // nil: there was none
 	answered atomic.Bool          // others tell
-	unsure   atomic.Bool          // it was believed forward since they last did
+	sure     atomic.Bool          // they did, and it was not believed forward since
 	mu       sync.Mutex           // held while there is a new one
 }
 
@@ -93,8 +93,10 @@ func (m *machine) look(t time.Time, wall, since int64) *look {
 		case m.answered.Load():
 			lead = l.lead
 		case step > 0:
-			lead = max(shows, l.lead)
-			m.unsure.Store(lead > l.lead)
+			if lead = l.lead; shows > lead {
+				lead = shows
+				m.sure.Store(false)
+			}
 		case step >= -neverRight:
 			lead = l.lead
 		}

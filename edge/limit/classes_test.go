@@ -60,8 +60,22 @@ func TestWarningOfAClassThatIsShutOut(t *testing.T) {
 	}
 }
 
-// Of a small limit a part of one is a whole one, which is more than the rule says.
+// Of a small limit a part of one is a whole one, which is more than the rule says; a tenant's
+// may be small where the rule's is not.
 func TestWarningOfAReserveBelowOne(t *testing.T) {
+	set, problems := limit.Compile(limit.Document{
+		Namespace: "test", Tenants: map[string]limit.TenantSpec{"small": {Multiply: 0.05}},
+		Rules: []limit.RuleSpec{{
+			Name: "api", Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}}, TierFrom: "tier",
+			Classes: limit.ClassesSpec{From: "class", Order: []string{"batch", "critical"}, Reserve: map[string]float64{"critical": 10}},
+		}},
+	})
+	if problems != nil {
+		t.Fatal(problems[0])
+	}
+	if ws := set.Warnings()[0]; len(ws) != 1 || ws[0].Code != "W261" || !strings.Contains(ws[0].Detail, "less than one of the 5 of 1m, multiplied by 0.05") {
+		t.Errorf("warnings %v, want W261 of the tenant", ws)
+	}
 	for percent, want := range map[float64]string{1: "W261", 19.99: "W261", 20: "", 30: ""} {
 		set := compileRules(t, limit.RuleSpec{
 			Name: "api", Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}},

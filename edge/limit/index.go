@@ -8,7 +8,7 @@ import "net/netip"
 type group struct {
 	rules   []*Rule
 	index   *index  // nil where the rules are so few that they are asked in turn
-	inTurn  []*Rule // the most that stand under nothing more than others
+	inTurn  []*Rule // the most that stand under nothing that a request has, where they are many
 	onePath asking  // the most whose patterns one path may fit, where they are many
 	byPath  bool    // another reading of a path may find another rule, or counter; see readPaths
 }

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -54,7 +55,7 @@ type indexing struct {
 	sources map[string]source
 	pattern map[string]pattern
 	budget  int         // of wants yet to be looked at
-	inTurn  []candidate // the longest scan
+	inTurn  []candidate // the most that are compared with a request that has nothing to look up
 	onePath asking      // the most that one path may fit
 }
 
@@ -191,7 +192,6 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 			under[w] = append(have, rank)
 		}
 	}
-	b.scans(ix)
 	places := map[string]int{}
 	for _, w := range order {
 		inner := b.build(under[w], append(slices.Clip(around), w.facet()))
@@ -215,14 +215,27 @@ func (b *indexing) build(ranks []int32, around []facet) *index {
 		}
 	}
 	ix.listSlots()
+	b.scans(ix)
 	return ix
 }
 
-// scans takes note of a list that is many.
+// scans takes note of what is many: a list, and those within it of names that a request need
+// not have.
 func (b *indexing) scans(ix *index) {
-	if len(ix.scan) >= scanMany && len(ix.scan) > len(b.inTurn) {
-		b.inTurn = ix.scan
+	all := ix.unasked(nil)
+	if len(all) >= scanMany && len(all) > len(b.inTurn) {
+		slices.SortFunc(all, func(x, y candidate) int { return cmp.Compare(x.rank, y.rank) })
+		b.inTurn = all
 	}
+}
+
+// unasked is the rules that a request with nothing to look up is compared with.
+func (ix *index) unasked(all []candidate) []candidate {
+	all = append(all, ix.scan...)
+	for i := range ix.absent {
+		all = ix.absent[i].rules.unasked(all)
+	}
+	return all
 }
 
 // candidate is a rule among those that are found by what is around.

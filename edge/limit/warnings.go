@@ -106,13 +106,18 @@ func (c *compiler) shutOut(path string, r *Rule) {
 
 // roundedUp warns of reserves that are less than one of a limit, of which one is reserved.
 func (c *compiler) roundedUp(path string, r *Rule) {
-	for _, rate := range r.Rates {
-		capacity := rate.Limit - rate.Drain.Floor
-		for class, p := range rate.parts.withheld {
-			if p > 0 && capacity > 0 && p.on(capacity) == capacity {
-				c.warn(path, "W261", fmt.Sprintf("%v%% or more, or a larger limit", math.Ceil(1e4/float64(capacity))/100),
-					"what is reserved from class %q is less than one of the %d of %s: one is", r.classes.names[class], capacity, rate.Name)
-				return
+	for i, v := range append([]*Rule{r}, r.variants...) {
+		for _, rate := range v.Rates {
+			capacity, whose := rate.Limit-rate.Drain.Floor, ""
+			if i > 0 {
+				whose = fmt.Sprintf(", multiplied by %v", c.multipliers[i-1])
+			}
+			for class, p := range rate.parts.withheld {
+				if p > 0 && capacity > 0 && p.on(capacity) == capacity {
+					c.warn(path, "W261", fmt.Sprintf("%v%% or more, or a larger limit", math.Ceil(1e4/float64(capacity))/100),
+						"what is reserved from class %q is less than one of the %d of %s%s: one is", r.classes.names[class], capacity, rate.Name, whose)
+					return
+				}
 			}
 		}
 	}

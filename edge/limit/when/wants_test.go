@@ -195,20 +195,27 @@ func TestIndexOfConditionsEqualsScan(t *testing.T) {
 // Who has many rules that only their conditions tell apart, and no index can, is told.
 func TestManyRulesThatAreAskedOneByOne(t *testing.T) {
 	for _, tt := range []struct {
-		when string
-		path bool // a rule's own
-		n    int
-		want bool
+		when  string
+		path  bool // a rule's own
+		n     int
+		want  bool
+		lacks int // names, of which each rule lacks one
 	}{
-		{`int(header("X-Tier")) == %d`, false, 300, true},
-		{`int(header("X-Tier")) == %d`, false, 200, false},
-		{`int(header("X-Tier")) == %d`, true, 300, false},
-		{`header("X-Tier") == "%d"`, false, 300, false},
-		{`header("X-Tier") == "%d" or has("user")`, false, 300, true},
+		{`int(header("X-Tier")) == %d`, false, 300, true, 0},
+		{`int(header("X-Tier")) == %d`, false, 200, false, 0},
+		{`int(header("X-Tier")) == %d`, true, 300, false, 0},
+		{`header("X-Tier") == "%d"`, false, 300, false, 0},
+		{`header("X-Tier") == "%d" or has("user")`, false, 300, true, 0},
+		{`int(header("X-Tier")) == %d`, false, 400, true, 8}, // 50 each, which a request has none of
+		{`int(header("X-Tier")) == %d`, false, 400, true, 40},
+		{`int(header("X-Tier")) == %d`, true, 400, false, 8},
 	} {
 		rules := tiers(tt.n)
 		for i := range rules {
 			rules[i].Match.When = fmt.Sprintf(tt.when, i)
+			if tt.lacks > 0 {
+				rules[i].Match.Lacks = []string{fmt.Sprint("header.X-Not-", i%tt.lacks)}
+			}
 			if tt.path {
 				rules[i].Match.Path = []string{fmt.Sprintf("/api/%d", i)}
 			}
@@ -219,7 +226,7 @@ func TestManyRulesThatAreAskedOneByOne(t *testing.T) {
 		}
 		at := slices.IndexFunc(set.Warnings()[0], func(p limit.Problem) bool { return p.Code == "W227" })
 		if (at >= 0) != tt.want {
-			t.Errorf("%d rules of %s, each with a path: %v: W227 is %v, want %v", tt.n, tt.when, tt.path, at >= 0, tt.want)
+			t.Errorf("%d rules of %s, each with a path: %v, without one of %d: W227 is %v, want %v", tt.n, tt.when, tt.path, tt.lacks, at >= 0, tt.want)
 		}
 		if at >= 0 && set.Warnings()[0][at].Path != fmt.Sprintf("rules[%d].match", tt.n-1) {
 			t.Errorf("at %s, want the rule that is asked first", set.Warnings()[0][at].Path)

@@ -124,6 +124,8 @@ func TestPenaltyOutlivesTheAggregator(t *testing.T) {
 		return n
 	}
 	first := node("e1")
+	hit(first, p.now, "other")
+	p.pump(first, 0) // it knows by its region's that its clock is right
 	offend(t, first, p.now, "u")
 	for _, o := range first.Flush(p.now) { // they never arrive
 		first.Lost(p.now, o.Lane, o.Seq)
