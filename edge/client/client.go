@@ -147,6 +147,7 @@ func (c *Config) Undecided(err error) Reply {
 		reply.Allowed, reply.Status = false, wrong.HTTPStatus()
 	} else if !reply.Allowed {
 		reply.Status, reply.RetryAfter = http.StatusServiceUnavailable, time.Second
+		reply.Headers = map[string]string{"Retry-After": "1"}
 	}
 	return reply
 }

@@ -211,7 +211,7 @@ func failed(t *testing.T, limiter client.Limiter, closed bool, cause error) {
 	got, err := limiter.Check(t.Context(), client.Check{Attributes: of("user", "u")})
 	want := client.Reply{Allowed: !closed, Undecided: true, Basis: client.Basis{Age: -1}}
 	if closed { // what is answered by its status alone says an outage, and when to come again
-		want.Status, want.RetryAfter = http.StatusServiceUnavailable, time.Second
+		want.Status, want.RetryAfter, want.Headers = http.StatusServiceUnavailable, time.Second, map[string]string{"Retry-After": "1"}
 	}
 	if !client.IsFault(err) || !reflect.DeepEqual(got, want) {
 		t.Errorf("check: %+v, %v, want %+v and a fault", got, err, want)

@@ -3,10 +3,12 @@ package deferred
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,8 @@ const (
 	// statusLeft is what a site answers to who left: the proxy's, and nginx's.
 	statusLeft = 499
 )
+
+var errBroken = errors.New("the answer was cut, as the upstream broke it off")
 
 var errLarge = fmt.Errorf("the answer was cut, as it is larger than %d MiB", sinkBytes>>20)
 
@@ -31,7 +35,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	p := &passage{attempt: a, sink: w}
 	r := a.HTTP.Clone(ctx)
 	r.RemoteAddr, r.Body, r.ContentLength = a.Client, io.NopCloser(bytes.NewReader(a.Body)), int64(len(a.Body))
-	f.pass(w, r, p)
+	broken := f.passAlone(w, r, p)
 	w.end()
 	out := Outcome{Status: w.status, Location: w.header.Get("Location"), Wait: retryAfter(w.header, time.Now()), Err: p.err}
 	if !p.reached && p.wait > 0 {
@@ -48,8 +52,28 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 		out.Status = http.StatusOK // as net/http has it
 	case p.reached && ctx.Err() != nil:
 		out.Cut = context.Cause(ctx)
+	case p.reached && broken:
+		out.Cut = errBroken
+	case p.reached && out.Status >= 500:
+		if kind, own := strings.CutPrefix(w.header.Get("Proxy-Status"), "spillgate; error="); own {
+			out.Status, out.Err = 0, fmt.Errorf("the upstream gave no answer: %s", kind)
+		}
 	}
 	return out
+}
+
+// passAlone is pass without a server to serve: it says that the answer broke off.
+func (f *Front) passAlone(w http.ResponseWriter, r *http.Request, p *passage) (broken bool) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			broken = true
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	// httputil does not tell of it where there is none.
+	f.pass(w, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, f)), p)
+	return false
 }
 
 // retryAfter is what a response says of when to come again; 0: nothing.

@@ -77,7 +77,7 @@ func faultOf(err error, b *body, left bool) fault {
 		f.kind, f.detail = "tls_certificate_error", "the upstream's certificate is not to be trusted"
 	case strings.Contains(err.Error(), "tls: "):
 		f.kind, f.detail = "tls_protocol_error", "the upstream does not speak TLS as this edge does"
-	case errors.Is(err, io.EOF), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		f.kind, f.detail = "http_response_incomplete", "the upstream closed the connection before it answered"
 	default:
 		f.kind, f.detail = "http_protocol_error", "the upstream's answer is not understood"

@@ -8,12 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// A request that was admitted goes to the upstream once. net/http would send it again each
-// time that a kept connection ends before an answer begins, on the next kept one, as long
-// as there are any: all that can be repeated by its method (GET), or its Idempotency-Key,
-// and has no body. One token would be as many requests, and one that the upstream dies of
-// would come to all its workers. So that is kept from it here; and where it is certain that
-// nothing was handled the request is sent once more, on a connection of its own. Of HTTP/2
+// A request that was admitted goes to the upstream once, and once more where it met the end of
+// a kept connection: servers close these when they please, as they restart above all, and
+// nothing tells whether they had begun with it. So that is done, on a connection of its own, if
+// it is certain that they had not, or if it may be repeated by its method (GET), or by its
+// Idempotency-Key, and has no body (RFC 9110, section 9.2.2; nginx does the same). net/http
+// would send those again on the next kept connection, as long as there are any: one token would
+// be as many requests, and one that the upstream dies of would come to all its workers. Of HTTP/2
 // it is the upstream that says so, of a stream (GOAWAY, REFUSED_STREAM; net/http takes
 // PROTOCOL_ERROR for that, too): there net/http may send it once more, and no oftener.
 
@@ -28,8 +29,8 @@ const maxStreams = 2
 // RoundTrip implements http.RoundTripper, for one request.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
-	res, kept, err := x.try(p.transport, out)
-	if err == nil || !kept || out.Body != nil && out.Body != http.NoBody || !x.conn.up.untaken() || out.Context().Err() != nil {
+	res, ended, err := x.try(p.transport, out)
+	if err == nil || !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken() || out.Context().Err() != nil {
 		return res, err
 	}
 	p.cfg.Metrics.again.Inc()
@@ -37,11 +38,22 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// try sends the request. kept says that it was on a connection of HTTP/1 that others had used.
-func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *http.Response, kept bool, err error) {
+// repeatable says that to do a request twice comes to the same as once, by what it says itself.
+func repeatable(out *http.Request) bool {
+	switch out.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return out.Header["Idempotency-Key"] != nil || out.Header["X-Idempotency-Key"] != nil
+}
+
+// try sends the request. ended says that it was on a connection of HTTP/1 that others had used,
+// and that this ended before an answer began.
+func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *http.Response, ended bool, err error) {
 	// Once the answer is there it is for its reader to end, as out's own context does.
 	ctx, cancel := context.WithCancelCause(out.Context())
 	var streams atomic.Int32
+	var kept, broke atomic.Bool
 	x.conn = nil
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
@@ -55,8 +67,12 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 				c.up.end(false)
 				cancel(errAgain)
 			default:
-				x.conn, kept = c, got.Reused
-				c.listen(cancel)
+				x.conn = c
+				kept.Store(got.Reused)
+				c.listen(func(err error) {
+					broke.Store(true)
+					cancel(err)
+				})
 			}
 		},
 		WroteHeaders: func() { streams.Add(1) },
@@ -65,5 +81,5 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 	if errors.Is(err, context.Canceled) && out.Context().Err() == nil { // HTTP/2 does not say why
 		err = context.Cause(ctx)
 	}
-	return res, kept, err
+	return res, kept.Load() && broke.Load(), err
 }

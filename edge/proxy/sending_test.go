@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -13,20 +14,22 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// What was admitted, and the upstream breaks off, it sees once, however many connections to it
-// are kept, and whatever may be repeated by its method or its key.
+// What was admitted, and the upstream breaks off, it sees once, or twice where it may be
+// repeated by its method or its key; however many connections to it are kept.
 func TestSentOnce(t *testing.T) {
 	const idle = 20
 	var seen atomic.Int64
 	for _, c := range []struct {
 		method, body string
 		header       []string
+		again        int64
 	}{
-		{"GET", "", nil},
-		{"HEAD", "", nil},
-		{"DELETE", "", nil},
-		{"POST", "", []string{"Idempotency-Key", "k"}},
-		{"PUT", "x", []string{"Idempotency-Key", "k"}},
+		{"GET", "", nil, 1},
+		{"HEAD", "", nil, 1},
+		{"DELETE", "", nil, 0},
+		{"POST", "", nil, 0},
+		{"POST", "", []string{"Idempotency-Key", "k"}, 1},
+		{"PUT", "x", []string{"Idempotency-Key", "k"}, 0}, // its body is not kept
 	} {
 		for how, end := range map[string]func(*net.TCPConn){
 			"closes": func(*net.TCPConn) {},
@@ -57,14 +60,52 @@ func TestSentOnce(t *testing.T) {
 				}
 				asked.Wait()
 				seen.Store(0)
-				if got := s.send(c.method, "/off", c.body, c.header...); got.status != http.StatusBadGateway || got.header.Get("Proxy-Status") != "spillgate; error=http_response_incomplete" || seen.Load() != 1 {
-					t.Errorf("%d %v, the upstream saw it %d times; want 502, as it broke off, and once", got.status, got.header["Proxy-Status"], seen.Load())
+				if got := s.send(c.method, "/off", c.body, c.header...); got.status != http.StatusBadGateway || got.header.Get("Proxy-Status") != "spillgate; error=http_response_incomplete" || seen.Load() != 1+c.again {
+					t.Errorf("%d %v, the upstream saw it %d times; want 502, as it broke off, and %d", got.status, got.header["Proxy-Status"], seen.Load(), 1+c.again)
 				}
-				if n := s.metric("spillgate_proxy_sent_again_total"); n != 0 {
-					t.Errorf("%v were sent again, want none", n)
+				if n := s.metric("spillgate_proxy_sent_again_total"); int64(n) != c.again {
+					t.Errorf("%v were sent again, want %d", n, c.again)
 				}
 			})
 		}
+	}
+}
+
+// What meets the end of a kept connection, as an upstream restarts, is answered by the next one
+// where it may be repeated.
+func TestSentAgainAtARestart(t *testing.T) {
+	for _, c := range []struct {
+		name, method string
+		header       []string
+		status       int
+	}{
+		{"GET", "GET", nil, 200}, {"DELETE", "DELETE", nil, 502}, {"POST", "POST", nil, 502},
+		{"a key", "POST", []string{"Idempotency-Key", "k"}, 200}, {"the other key", "PATCH", []string{"X-Idempotency-Key", "k"}, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var conns atomic.Int64
+			upstream := accepts(t, func(conn net.Conn) {
+				defer conn.Close()
+				in, old := bufio.NewReader(conn), conns.Add(1) == 1
+				for n := 0; ; n++ {
+					r, err := http.ReadRequest(in)
+					if err != nil || old && n == 1 { // read, and not answered
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			})
+			s := (&site{t: t}).before(upstream, options{}, hourly(9))
+			first := s.dial()
+			first.write("GET /first HTTP/1.1\r\nHost: h\r\n\r\n")
+			if resp := first.response(); resp.StatusCode != http.StatusOK {
+				t.Fatal(resp.Status)
+			}
+			if got := s.send(c.method, "/", "", c.header...); got.status != c.status {
+				t.Errorf("%d %v, want %d", got.status, got.header["Proxy-Status"], c.status)
+			}
+		})
 	}
 }
 

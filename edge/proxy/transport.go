@@ -12,7 +12,7 @@ import (
 const (
 	// maxIdle is how many connections to the upstream are kept; idleTime is how long.
 	// That is shorter than upstreams keep them (Node: 5 s), as what is sent on one that
-	// they close just then may be lost: it is sent again only where that is certain.
+	// they close just then may be lost: not all of it is sent again.
 	maxIdle  = 512
 	idleTime = 4 * time.Second
 	// maxAnswerHeader is the largest header of an answer.
