@@ -126,7 +126,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting, a.links.unanswered, a.links.deaf = make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
 	a.links.hears, a.links.hearsAt, a.links.awake = make([]atomic.Uint64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
-	a.links.held = make([]int64, len(cfg.Peers))
+	a.links.held, a.links.since, a.links.allAt = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)+1)
 	a.spoken.peers, a.ties.told = make([]voice, len(cfg.Peers)), make([]int64, len(cfg.Peers))
 	a.links.again, a.links.back = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers))
 	a.links.first = make([]atomic.Int32, len(cfg.Peers))

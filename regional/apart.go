@@ -1,6 +1,9 @@
 package regional
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Not all regions need see the same cut: two may be cut off from each other that a third
 // hears both of. Were each to share what is left of a limit with those that it hears, it
@@ -16,6 +19,13 @@ import "time"
 // apartAfter is how much longer than four ways it takes all to find the same cut: who has
 // nothing to tell says whom he hears every beat.
 const apartAfter = time.Second
+
+// Who has kept to its part for holdFlicker, as it seemed to be silent ever anew, is taken back
+// as soon as it is heard, if all regions have said that they hear all within hearAll.
+const (
+	holdFlicker = 10 * time.Second
+	hearAll     = 6 * time.Second
+)
 
 // hears is the nodes of this region and of those that it hears, by exclusive or.
 func (a *Aggregator) hears(now int64) (nodes uint64) {
@@ -43,42 +53,73 @@ func (l *links) says(j int, hears uint64, now int64) {
 // that differs.
 func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	nodes = a.hears(now)
-	differs, silent := false, a.cutOff(now)
-	for j := range a.nodes {
-		theirs, lately := a.links.hears[j].Load(), !passed(a.links.hearsAt[j].Load(), now, int64(quietFor))
-		differs = differs || lately && theirs != 0 && theirs != nodes && a.hearsPeer(j, now)
+	differs, silent, all, agree := false, a.cutOff(now), a.self.Node, true
+	for j, node := range a.nodes {
+		theirs, lately, heard := a.links.hears[j].Load(), !passed(a.links.hearsAt[j].Load(), now, int64(quietFor)), a.hearsPeer(j, now)
+		differs = differs || lately && theirs != 0 && theirs != nodes && heard
+		agree, all = agree && lately && theirs == nodes && heard, all^node
 	}
 	l := &a.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.differ.Store(l.holds(silent, differs, now))
-	switch {
-	case !differs:
-		l.differs = 0
-	case l.differs == 0 || l.differs > now: // or a clock was set back
-		l.differs = now
+	if nodes == all {
+		l.allAt[len(a.nodes)] = now
 	}
+	for j := range a.nodes {
+		if l.hears[j].Load() == all {
+			l.allAt[j] = l.hearsAt[j].Load()
+		}
+	}
+	switch {
+	case differs:
+		if l.agreed = 0; l.differs == 0 || l.differs > now { // or a clock was set back
+			l.differs = now
+		}
+	default:
+		if l.differs = 0; l.agreed == 0 || l.agreed > now {
+			l.agreed = now
+		}
+	}
+	if l.isApart(now) {
+		silent = 1<<len(a.nodes) - 1
+	}
+	settles := int64(finds*a.cfg.Interval+suspicion) + l.longest()*36/10
+	if agree { // that they hear all
+		settles = 0
+	}
+	l.differ.Store(l.holds(silent, settles, now))
 	return nodes
 }
 
-// holds is the peers, a bit each, that are not to be taken back: those that were silent, and all
-// as long as some hear others. That is for as long as it takes this region to be apart: who is so
-// far away that he seems to be silent ever anew would have what he had for good. l.mu is held.
-func (l *links) holds(silent uint64, differs bool, now int64) (held uint64) {
-	most := int64(2*apartAfter) + 4*l.longest()
+// holds is the peers, a bit each, that are not to be taken back: those aside, which keep to
+// their parts, and all as long as some hear others, and until that settles. Where all regions
+// say that they hear all it has; else it takes as long as one may take to find that a cut is
+// over, and to tell: who finds that of one peer before the next says what others may happen to
+// say. But not for longer than it takes this region to be apart, once who was aside is not. Nor
+// for ever where all hear all now and then: who is so far away that he seems to be silent ever
+// anew would have what he had for good. l.mu is held.
+func (l *links) holds(aside uint64, settles, now int64) (held uint64) {
+	most := int64(2*apartAfter) + 4*l.longest() + settles
+	agreed := l.differs == 0 && now-l.agreed >= settles
+	noCut := !slices.ContainsFunc(l.allAt, func(at int64) bool { return now-at > int64(hearAll) })
 	for j := range l.held {
-		switch since := l.waiting[j].Load(); {
-		case silent>>j&1 != 0:
-			if since != 0 && passed(since, now, int64(quietFor)) {
-				l.held[j] = 0
-			}
-		case !differs:
+		if l.differ.Load()>>j&1 == 0 || l.since[j] > now {
+			l.since[j] = now
+		}
+		switch {
+		case aside>>j&1 != 0:
+			l.held[j] = now
+			held |= 1 << j
+			continue
+		case noCut && now-l.since[j] > int64(holdFlicker):
 			l.held[j] = 0
 			continue
-		case l.held[j] == 0 || l.held[j] > now: // or a clock was set back
+		case l.held[j] == 0 && l.differs != 0 || l.held[j] > now: // or a clock was set back
 			l.held[j] = now
+		case agreed && now-l.held[j] >= settles:
+			l.held[j] = 0
 		}
-		if l.held[j] == 0 || now-l.held[j] < most {
+		if l.held[j] != 0 && now-l.held[j] < most {
 			held |= 1 << j
 		}
 	}
@@ -98,6 +139,11 @@ func (a *Aggregator) apart(now int64) bool {
 	l := &a.links
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.isApart(now)
+}
+
+// isApart is apart; l.mu is held.
+func (l *links) isApart(now int64) bool {
 	return l.differs != 0 && now-l.differs > int64(apartAfter)+4*l.longest()
 }
 

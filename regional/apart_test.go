@@ -73,4 +73,12 @@ func TestApart(t *testing.T) {
 	a.links.sent(0, now-int64(time.Second))
 	steps(10*ms, 0, told^node("us")^node("ap"))
 	is("one is not heard, by nobody that is", false)
+	steps(500*ms, 0, node("eu")^node("ap"))
+	if got := a.links.differ.Load(); got != 3 {
+		t.Errorf("the two that hear each other have just come to agree: %b of them keep to their parts, want both", got)
+	}
+	steps(late, 0, node("eu")^node("ap"))
+	if got := a.links.differ.Load(); got != 1 {
+		t.Errorf("they agree for long: %b keep to their parts, want the one that is not heard", got)
+	}
 }

@@ -120,9 +120,12 @@ type links struct {
 	hearsAt []atomic.Int64  // when it did
 	awake   []atomic.Bool   // each was heard after a silence, and lanes that rest are to go on
 	differ  atomic.Uint64   // peers, a bit each, that are not to be taken back yet: see holds
-	held    []int64         // since when each is so that is heard; 0: it is not
+	held    []int64         // since when each is so that is not aside; 0: it is not
+	since   []int64         // since when each is so, heard or not
+	allAt   []int64         // when each heard all others, as it said last; and this region, which stands last
 	unread  atomic.Bool     // the store has yet to tell which are there
 	differs int64           // since when that is not whom this region hears, of some; 0: it is
+	agreed  int64           // since when it is; 0: it is not
 	again   []int64         // when each was heard that was cut off
 	back    []int64         // when it has told what it counted meanwhile
 	ways    []int64         // how long frames take to each, one way, in ns; 0: not known
