@@ -1,6 +1,6 @@
 // Package cuts runs clusters in which everybody wants one adaptive limit through
-// random cuts: of regions, one way or both, from all or from one, of edges, of
-// aggregators from each other; with aggregators that start anew, stores that are away,
+// random cuts: of regions, one way or both, from all or from one, for good or off and on, of
+// edges, of aggregators from each other; with aggregators that start anew, stores that are away,
 // edges that die, and demand that moves meanwhile. It holds what edges say of the limit
 // to A20 of the targets: nothing that happens is above error_bound_surge, and
 // next to nothing above error_bound. When all is healed the limit is used again, by who

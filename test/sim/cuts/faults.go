@@ -10,7 +10,7 @@ import (
 
 // happen has something happen.
 func (l *life) happen() {
-	switch l.rnd.IntN(12) {
+	switch l.rnd.IntN(14) {
 	case 0, 1, 2:
 		l.cutRegion()
 	case 3:
@@ -25,6 +25,10 @@ func (l *life) happen() {
 		l.edge()
 	case 9:
 		l.among()
+	case 10:
+		l.flap()
+	case 11:
+		l.roll()
 	default:
 		l.move()
 	}
@@ -52,6 +56,56 @@ func (l *life) cutPair() {
 		l.note("%s is %s for %s", r, ways[way], other)
 		l.w.CutPath(other, r, way&1 != 0)
 		l.w.CutPath(r, other, way&2 != 0)
+	}
+}
+
+// flap has a region, or two, be cut off and heard again some times.
+func (l *life) flap() {
+	r, others, way := l.any(), l.regions, 1+l.rnd.IntN(3)
+	if l.rnd.IntN(2) == 0 {
+		others = []string{l.any()}
+	}
+	off, on := l.while(200*time.Millisecond, 5*time.Second), l.while(200*time.Millisecond, 3*time.Second)
+	l.note("%s is %s for %v, for %v, heard for %v, and so on", r, ways[way], others, off, on)
+	for range 2 + l.rnd.IntN(4) {
+		for _, cut := range []bool{true, false} {
+			for _, other := range others {
+				if other != r {
+					l.w.CutPath(other, r, cut && way&1 != 0)
+					l.w.CutPath(r, other, cut && way&2 != 0)
+				}
+			}
+			lasts := on
+			if cut {
+				lasts = off
+			}
+			l.pass(lasts)
+		}
+	}
+}
+
+// while is a time between two.
+func (l *life) while(least, most time.Duration) time.Duration {
+	return least + time.Duration(l.rnd.Int64N(int64(most-least)))
+}
+
+// roll replaces the aggregators of a region, or of all, in good order.
+func (l *life) roll() {
+	regions := l.regions
+	if l.rnd.IntN(2) == 0 {
+		regions = []string{l.any()}
+	}
+	l.note("the aggregators of %v are replaced, one after the other", regions)
+	for i := range l.servers {
+		for _, r := range regions {
+			if v := l.w.Servers(r)[i]; v.Aggregator() != nil && !l.w.Leaves(v) {
+				l.w.Leave(v)
+				if err := l.w.Return(v); err != nil {
+					panic(err) // it ran before, by the same configuration
+				}
+			}
+		}
+		l.pass(l.while(300*time.Millisecond, 3*time.Second))
 	}
 }
 
