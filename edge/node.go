@@ -46,12 +46,12 @@ type Node struct {
 	lanes      []service // by lane
 	leaves     bool      // it stops
 	resend     resend
-	swept      int             // next shard for Tick
-	unmarked   int             // shards that Tick has yet to look at since resend.wave rose
-	drainFrom  [classes]int    // shards that the next flush begins with
-	firstLane  int             // lane that sends first
-	firstClaim int             // shard whose claims go first
-	withheld   []deltasync.Key // whose penalties are to be told once the clock is sure
+	swept      int                     // next shard for Tick
+	unmarked   int                     // shards that Tick has yet to look at since resend.wave rose
+	drainFrom  [classes]int            // shards that the next flush begins with
+	firstLane  int                     // lane that sends first
+	firstClaim int                     // shard whose claims go first
+	withheld   map[deltasync.Key]int64 // when penalties end that are to be told once the clock is sure
 	budget     deltasync.Budget
 	complained atomic.Int64 // when it was last said that pushes are dropped, ns since 1970
 	pace       time.Duration

@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -81,23 +83,26 @@ const mostWithheld = 4096
 // an unsure clock gave, and this node, once it is set right, for as long as its rule says.
 // It says whether anything is left to tell. n.mu is held.
 func (n *Node) withhold(d *deltasync.Delta) bool {
-	if d.Until = 0; len(n.withheld) < mostWithheld {
-		n.withheld = append(n.withheld, d.Key)
+	if _, known := n.withheld[d.Key]; known || len(n.withheld) < mostWithheld {
+		if n.withheld == nil {
+			n.withheld = map[deltasync.Key]int64{}
+		}
+		n.withheld[d.Key] = d.Until
 	}
+	d.Until = 0
 	return d.Tells()
 }
 
 // tellWithheld has penalties told that were not while the clock was unsure.
 func (n *Node) tellWithheld(now int64) {
 	n.mu.Lock()
-	keys := n.withheld
-	if n.clock.Unsure() {
-		keys = nil
-	} else {
-		n.withheld = nil
+	maps.DeleteFunc(n.withheld, func(_ deltasync.Key, until int64) bool { return until <= now })
+	var due map[deltasync.Key]int64
+	if !n.clock.Unsure() {
+		due, n.withheld = n.withheld, nil
 	}
 	n.mu.Unlock()
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(due)) { // the same order in each run
 		s := n.shard(key)
 		s.mu.Lock()
 		if r := s.find(key); r != nil && !r.sparse() && r.block.punished(now) {

@@ -462,3 +462,38 @@ func TestPenaltyIsNotForSharesAndReserves(t *testing.T) {
 		t.Error("the key is kept out for it")
 	}
 }
+
+// While no region answers a key has one place among those whose penalties are to be told, however
+// often it offends, and none once its penalty is over.
+func TestPenaltiesAreWithheldOnceForEachKey(t *testing.T) {
+	n, now := newNode(t, Config{}, punishing()), start
+	pass := func(lasts time.Duration) {
+		for end := now.Add(lasts); now.Before(end); now = now.Add(time.Second) {
+			for _, o := range n.Flush(now) {
+				n.Lost(now, o.Lane, o.Seq)
+			}
+			n.Tick(now)
+		}
+	}
+	for range 3 {
+		for _, user := range []string{"a", "b"} {
+			offend(t, n, now, user)
+			pass(time.Second)
+		}
+		if len(n.withheld) != 2 || n.unsent() != 2 {
+			t.Fatalf("%d penalties withheld, %d keys unsent; want 2", len(n.withheld), n.unsent())
+		}
+		pass(time.Minute)
+	}
+	if len(n.withheld) != 0 {
+		t.Errorf("%d penalties withheld that are over", len(n.withheld))
+	}
+	until := offend(t, n, now, "a")
+	pass(time.Second)
+	at := now.UnixNano()
+	n.clock.Heard(1, 1, at, at, at, at)
+	n.Tick(now)
+	if d := onlyDelta(t, upOf(t, n.Flush(now))); d.Until != until {
+		t.Errorf("told %+v once a region answered, want the penalty until %d", d, until)
+	}
+}
