@@ -54,7 +54,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 		out.Cut = context.Cause(ctx)
 	case p.reached && broken:
 		out.Cut = errBroken
-	case p.reached && out.Status >= 500:
+	case p.reached && (out.Status == http.StatusBadGateway || out.Status == http.StatusGatewayTimeout):
 		if kind, own := strings.CutPrefix(w.header.Get("Proxy-Status"), "spillgate; error="); own {
 			out.Status, out.Err = 0, fmt.Errorf("the upstream gave no answer: %s", kind)
 		}

@@ -59,8 +59,12 @@ func (l *life) cutPair() {
 	}
 }
 
-// flap has a region, or two, be cut off and heard again some times.
+// flap has a region be cut off from all or another, and heard again, some times; beside a cut
+// that stays, or not.
 func (l *life) flap() {
+	if l.rnd.IntN(2) == 0 {
+		l.cutPair()
+	}
 	r, others, way := l.any(), l.regions, 1+l.rnd.IntN(3)
 	if l.rnd.IntN(2) == 0 {
 		others = []string{l.any()}
