@@ -70,6 +70,11 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 			l.allAt[j] = l.hearsAt[j].Load()
 		}
 	}
+	if l.agreed == 0 && l.differs == 0 { // it has just started: who is heard first may say what was noted is over
+		for j := range l.held {
+			l.held[j] = now
+		}
+	}
 	switch {
 	case differs:
 		if l.agreed = 0; l.differs == 0 || l.differs > now { // or a clock was set back
@@ -101,7 +106,7 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 func (l *links) holds(aside uint64, settles, now int64) (held uint64) {
 	most := int64(2*apartAfter) + 4*l.longest() + settles
 	agreed := l.differs == 0 && now-l.agreed >= settles
-	noCut := !slices.ContainsFunc(l.allAt, func(at int64) bool { return now-at > int64(hearAll) })
+	noCut := !slices.ContainsFunc(l.allAt, func(at int64) bool { return passed(at, now, int64(hearAll)) })
 	for j := range l.held {
 		if l.differ.Load()>>j&1 == 0 || l.since[j] > now {
 			l.since[j] = now

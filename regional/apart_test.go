@@ -82,3 +82,32 @@ func TestApart(t *testing.T) {
 		t.Errorf("they agree for long: %b keep to their parts, want the one that is not heard", got)
 	}
 }
+
+// Who has just started takes back nobody whose part was noted: the first that it hears may hear
+// nobody else yet, and say that.
+func TestWhoStartsHoldsParts(t *testing.T) {
+	a, err := New(Config{Region: "eu", Name: "a", Peers: []string{"us", "ap"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(1_800_000_000) * int64(time.Second)
+	node := func(region string) uint64 { return deltasync.NodeID(region, "", "") }
+	hears := func(us, ap uint64, want uint64, what string) {
+		t.Helper()
+		for j, hears := range []uint64{us, ap} {
+			if now += 10 * ms; hears != 0 {
+				a.links.says(j, hears, now)
+				a.spoken.heard(j, now)
+			}
+		}
+		a.compareHearing(now)
+		if got := a.links.differ.Load(); got != want {
+			t.Errorf("%s: it takes all back but %b, want but %b", what, got, want)
+		}
+	}
+	hears(0, 0, 3, "nobody was heard")
+	hears(node("eu")^node("us"), 0, 3, "one was, that hears it alone")
+	all := node("eu") ^ node("us") ^ node("ap")
+	hears(all, node("eu")^node("ap"), 3, "they differ")
+	hears(all, all, 0, "all hear all")
+}
