@@ -53,7 +53,7 @@ func (l *links) says(j int, hears uint64, now int64) {
 // that differs.
 func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	nodes = a.hears(now)
-	differs, silent, all, agree := false, a.cutOff(now), a.self.Node, true
+	differs, aside, all, agree := false, a.cutOff(now), a.self.Node, true
 	for j, node := range a.nodes {
 		theirs, lately, heard := a.links.hears[j].Load(), !passed(a.links.hearsAt[j].Load(), now, int64(quietFor)), a.hearsPeer(j, now)
 		differs = differs || lately && theirs != 0 && theirs != nodes && heard
@@ -86,13 +86,13 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 		}
 	}
 	if l.isApart(now) {
-		silent = 1<<len(a.nodes) - 1
+		aside = 1<<len(a.nodes) - 1
 	}
 	settles := int64(finds*a.cfg.Interval+suspicion) + l.longest()*36/10
 	if agree { // that they hear all
 		settles = 0
 	}
-	l.differ.Store(l.holds(silent, settles, now))
+	l.differ.Store(l.holds(aside, settles, now))
 	return nodes
 }
 

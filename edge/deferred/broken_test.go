@@ -4,16 +4,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/spillgate/spillgate/edge"
-	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
-	"github.com/spillgate/spillgate/edge/proxy"
 )
 
 // Behind the reverse proxy an upstream breaks off: where it gave no answer the letter says that,
@@ -30,7 +25,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 		{"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", Done, 200, errBroken.Error()},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull", Done, 200, ""},
 	} {
-		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {
@@ -40,33 +35,16 @@ func TestAnswersThatBreakOff(t *testing.T) {
 			_, _ = io.WriteString(conn, c.says)
 			_ = conn.(*net.TCPConn).CloseWrite()
 			conn.Close()
-		}))
-		defer upstream.Close()
+		})
 		rule := limit.RuleSpec{Name: "per-client", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Second}}}
 		rule.OnLimit.Defer = limit.DeferSpec{For: time.Hour, Methods: all}
-		node, err := edge.Local(rule)
-		if err != nil {
-			t.Fatal(err)
-		}
-		api, err := httpapi.New(node, httpapi.Config{Denied: Denied, Replayed: Replayed})
-		if err != nil {
-			t.Fatal(err)
-		}
-		to, err := url.Parse(upstream.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		site, err := proxy.New(api, node, proxy.Config{Upstream: to, Admitted: Admitted})
-		if err != nil {
-			t.Fatal(err)
-		}
 		j := newJet(t)
 		q := j.queue(j.connect(), Config{Tries: 2})
 		r := &Request{ID: NewID(), Tenant: "t", Client: "192.0.2.1:4711", Expires: time.Now().Add(time.Hour), HTTP: call("PUT", "http://api.example/a", "hello"), Body: []byte("hello")}
 		if err := q.Put(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		work(t, q, front(q, site, 0).Send)
+		work(t, q, front(q, behind(t, upstream, rule), 0).Send)
 		if s := becomes(t, q, r.ID, c.state); s.Status != c.status || s.Reason != c.reason {
 			t.Errorf("%q: %s with %d, %q; want %d, %q", strings.SplitN(c.says, "\r\n", 2)[0], s.State, s.Status, s.Reason, c.status, c.reason)
 		}

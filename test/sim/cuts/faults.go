@@ -102,12 +102,7 @@ func (l *life) roll() {
 	l.note("the aggregators of %v are replaced, one after the other", regions)
 	for i := range l.servers {
 		for _, r := range regions {
-			if v := l.w.Servers(r)[i]; v.Aggregator() != nil && !l.w.Leaves(v) {
-				l.w.Leave(v)
-				if err := l.w.Return(v); err != nil {
-					panic(err) // it ran before, by the same configuration
-				}
-			}
+			l.replace(l.w.Servers(r)[i])
 		}
 		l.pass(l.while(300*time.Millisecond, 3*time.Second))
 	}
@@ -134,19 +129,25 @@ func (l *life) restart() {
 			l.w.Stop(v)
 			l.start(v)
 		case 1:
-			if v.Aggregator() != nil && !l.w.Leaves(v) {
-				l.note("%s takes its leave, and is started", v.Name)
-				l.w.Leave(v)
-				if err := l.w.Return(v); err != nil {
-					panic(err) // it ran before, by the same configuration
-				}
-			}
+			l.replace(v)
 		}
 	}
 }
 
 func (l *life) start(v *world.Server) {
 	if err := l.w.Start(v); err != nil {
+		panic(err) // it ran before, by the same configuration
+	}
+}
+
+// replace has an aggregator that runs take its leave, and start anew.
+func (l *life) replace(v *world.Server) {
+	if v.Aggregator() == nil || l.w.Leaves(v) {
+		return
+	}
+	l.note("%s takes its leave, and is started", v.Name)
+	l.w.Leave(v)
+	if err := l.w.Return(v); err != nil {
 		panic(err) // likewise
 	}
 }
