@@ -65,6 +65,7 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 			case x.conn != nil: // not all that net/http repeats for is told by the connection
 				x.conn.up.end(false)
 				c.up.end(false)
+				broke.Store(true)
 				cancel(errAgain)
 			default:
 				x.conn = c

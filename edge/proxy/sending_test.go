@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,6 +108,32 @@ func TestSentAgainAtARestart(t *testing.T) {
 				t.Errorf("%d %v, want %d", got.status, got.header["Proxy-Status"], c.status)
 			}
 		})
+	}
+}
+
+// repeating is net/http where it repeats a request of its own accord, for what no connection told.
+type repeating struct{ conns []*headerConn }
+
+func (s repeating) RoundTrip(out *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(out.Context())
+	for _, c := range s.conns {
+		trace.GotConn(httptrace.GotConnInfo{Conn: c, Reused: true})
+	}
+	<-out.Context().Done()
+	return nil, out.Context().Err()
+}
+
+// What net/http itself would repeat on the next kept connection met the end of one.
+func TestSentAgainForNetHTTP(t *testing.T) {
+	conn := func() *headerConn {
+		mine, its := net.Pipe()
+		t.Cleanup(func() { mine.Close(); its.Close() })
+		up := &upstreamConn{Conn: mine, timeout: patience}
+		return &headerConn{Conn: up, up: up}
+	}
+	x := &exchange{}
+	if res, ended, err := x.try(repeating{[]*headerConn{conn(), conn()}}, httptest.NewRequest("GET", "/", nil)); res != nil || !ended || err != errAgain {
+		t.Errorf("%v, %v, %v; want it ended, and %v", res, ended, err, errAgain)
 	}
 }
 
