@@ -49,8 +49,9 @@ func TestRevivedAtOnceWaitsOnce(t *testing.T) {
 	if waiting, dead, err := q.Depth(t.Context()); err != nil || waiting != 1 || dead != 0 {
 		t.Errorf("%d wait, %d are dead, %v; want that one waits", waiting, dead, err)
 	}
-	work(t, q, does(201))
+	stop = work(t, q, does(201))
 	becomes(t, q, ids[0], Done)
+	stop() // it is taken from the queue after it is said to be done
 	if again, err := q.Revive(t.Context(), id); err != nil || again != ids[0] {
 		t.Errorf("revived once more: %s, %v; want %s", again, err, ids[0])
 	}
