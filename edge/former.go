@@ -218,7 +218,7 @@ func (n *Node) inherit(s *shard, heirs []heir, now int64) {
 // was idle, nor rules that come back find it as it was: turns of a pace that was, and charges
 // that have drained, would count again.
 func (n *Node) handsOn(key deltasync.Key, rate *limit.Rate) {
-	n.cfg.View.Set(key, Totals{Handed: true}, max(rate.Window+rate.Width, rate.Memory))
+	n.cfg.View.Set(key, Totals{Handed: true}, max(rate.Lingers(), rate.Memory))
 }
 
 // inheritance is the legacy of the key of a bucket that is not live, which is handed on to it.

@@ -94,11 +94,8 @@ func (h *held) ended(rate *limit.Rate, now int64) bool {
 	return now >= h.until || h.until-now > longestHold(rate)
 }
 
-// longestHold is a window, and what its slices and rounding add, and those who wait for
-// room in it.
-func longestHold(rate *limit.Rate) int64 {
-	return int64(rate.Window + rate.Width + rate.MaxDelay + time.Second)
-}
+// longestHold is how long what is used may count, and what rounding adds.
+func longestHold(rate *limit.Rate) int64 { return int64(rate.Lingers() + time.Second) }
 
 // confine takes from the allowance of a record that was just folded what its
 // key may not spend yet.

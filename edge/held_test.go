@@ -60,6 +60,8 @@ var heldRates = map[string]limit.RuleSpec{
 	"token bucket":   perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}),
 	"soft": {Name: "api", Key: []string{"user"}, Margin: limit.MarginSpec{SoftPercent: 50},
 		Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}}},
+	"soft bucket": {Name: "api", Key: []string{"user"}, Margin: limit.MarginSpec{SoftPercent: 100}, // it drains for two of its windows
+		Rates: []limit.RateSpec{{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 1, Per: time.Second}}}},
 }
 
 // However often a key is forgotten while it has 80 % of its limit used or more,
@@ -124,6 +126,36 @@ func stayLimited(t *testing.T, spec limit.RuleSpec, most int) {
 	}
 	if forgotten < 100 || denied < 100 {
 		t.Errorf("forgotten %d times and denied %d times: nothing was tried", forgotten, denied)
+	}
+}
+
+// What a bucket holds of its elastic margin is not forgotten while that is closed.
+func TestForgottenElasticBucket(t *testing.T) {
+	for where, most := range map[string]int{"table": 64, "filter": 0} {
+		t.Run(where, func(t *testing.T) {
+			rule := perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 100, Refill: limit.Flow{Units: 1, Per: time.Second}})
+			rule.Margin.Elastic = limit.ElasticSpec{UpToPercent: 200, While: "capacity.api < 90%"}
+			n := newNode(t, Config{}, rule)
+			for i := range n.shards {
+				n.shards[i].blocked = blocked{most: most, filter: filter{most: 16}}
+			}
+			capacity := func(used float64) {
+				if err := n.SetCapacity(start, "api", used, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+			}
+			capacity(0.5)
+			if d := checkCost(n, start, "u", 300); !d.Allowed {
+				t.Fatalf("%+v, want that the margin is open", d)
+			}
+			forgetAll(n, start)
+			capacity(0.95)
+			for _, at := range []time.Duration{time.Second, 195 * time.Second, 5 * time.Minute} {
+				if d := check(n, start.Add(at), "u"); d.Allowed != (at > 200*time.Second) {
+					t.Errorf("%v after 300 of 100: %+v", at, d)
+				}
+			}
+		})
 	}
 }
 

@@ -225,6 +225,36 @@ func TestPenaltyUntilReset(t *testing.T) {
 	}
 }
 
+// A bucket counts for longer than its window where it has a margin, or requests wait for room
+// in it: so long its penalty lasts, and it is let in when it was told.
+func TestPenaltyUntilABucketIsEmpty(t *testing.T) {
+	for name, change := range map[string]func(*limit.RuleSpec){
+		"":             func(r *limit.RuleSpec) {},
+		"a margin":     func(r *limit.RuleSpec) { r.Margin.SoftPercent = 1000 },
+		"a long delay": func(r *limit.RuleSpec) { r.MaxDelay = time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 1, Per: time.Second}})
+			rule.Penalty = limit.Penalty{UntilReset: true}
+			change(&rule)
+			n := newNode(t, Config{}, rule)
+			used := 0
+			d := check(n, start, "u")
+			for ; d.Allowed && used < 1000; used++ {
+				d = check(n, start, "u")
+			}
+			if want := time.Duration(used) * time.Second; d.RetryAfter != want {
+				t.Errorf("denied after %d for %v, want %v", used, d.RetryAfter, want)
+			}
+			for _, at := range []time.Duration{d.RetryAfter / 2, d.RetryAfter - time.Second, d.RetryAfter} {
+				if got := check(n, start.Add(at), "u"); got.Allowed != (at == d.RetryAfter) {
+					t.Errorf("after %v of %v: %+v", at, d.RetryAfter, got)
+				}
+			}
+		})
+	}
+}
+
 func TestNearLimit(t *testing.T) {
 	rule := perUser(limit.RateSpec{Limit: 10, Per: time.Hour})
 	rule.NearLimitPercent = 80

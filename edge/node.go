@@ -218,7 +218,7 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 	seen := n.seen(key)
 	if most := now + longestPenalty(rate); seen.Until > most { // a clock was set back
 		seen.Until = most
-		n.cfg.View.Set(key, seen, max(rate.Window+rate.Width, rate.Memory, time.Duration(most-now)))
+		n.cfg.View.Set(key, seen, max(rate.Lingers(), rate.Memory, time.Duration(most-now)))
 	}
 	r.hears(seen.Heard, seen.Regions)
 	if !n.stout && len(seen.Cells) == 0 && seen.Until <= now && thins(rate) && s.blocked.find(key, rate, now).until == 0 {
@@ -308,7 +308,7 @@ func (n *Node) forget(s *shard, i int, now int64) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)
 		until := b.sentence(now)
 		n.cfg.View.Set(r.key, Totals{Cells: totals, Carry: b.carry(), Until: until, Heard: r.heard, Regions: uint16(r.regions & mostRegions), Here: true},
-			max(b.rate.Window+b.rate.Width, b.rate.Memory, time.Duration(until-now)))
+			max(b.rate.Lingers(), b.rate.Memory, time.Duration(until-now)))
 	}
 	s.remove(i)
 }

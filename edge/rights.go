@@ -95,7 +95,7 @@ func (rt *rights) spend(rate *limit.Rate, cost uint64) {
 		if boot >= rt.unbound {
 			rt.bound = 0
 		}
-		rt.bound, rt.unbound = max(rt.bound, rt.over(rate.Ceiling, rt.spent.Used(rate, held, at))), boot+rate.Window+rate.Width
+		rt.bound, rt.unbound = max(rt.bound, rt.over(rate.Ceiling, rt.spent.Used(rate, held, at))), boot+rate.Lasts()+rate.Width
 	}
 }
 
@@ -200,7 +200,7 @@ func (s *shard) lower(r *record, rate *limit.Rate, boot time.Duration, now int64
 			rt.most, rt.lowered = 0, 0
 		}
 		rt.ceiling, rt.seen = rate.Ceiling, boot
-	case changed || boot-rt.seen > rate.Window+time.Duration(rt.escrow.lease.Load()):
+	case changed || boot-rt.seen > rate.Lasts()+time.Duration(rt.escrow.lease.Load()):
 		if asks(rate) {
 			most := rt.under(rate.Ceiling, rt.held(boot))
 			if rt.lowered != 0 {

@@ -161,11 +161,7 @@ func (r *Rate) Believed(c Carry) Carry {
 	if c.Level <= r.Drain.most() {
 		return c
 	}
-	full := r.Ceiling
-	if r.Open != nil {
-		full = max(full, r.Open.Ceiling)
-	}
-	c.Level = satMul(full, micro)
+	c.Level = satMul(r.brim(), micro)
 	return c
 }
 

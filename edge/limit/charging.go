@@ -298,8 +298,8 @@ func (c *compiler) overLimit(path string, spec *RuleSpec, r *Rule) {
 	}
 	r.Penalty = spec.Penalty
 	for _, rate := range r.Rates {
-		rate.punish(r.Penalty)
 		rate.delay(r.MaxDelay)
+		rate.punish(r.Penalty)
 	}
 	switch p := spec.Penalty; {
 	case p.For != 0 && p.UntilReset:
@@ -321,7 +321,7 @@ func (r *Rate) delay(most time.Duration) {
 func (r *Rate) punish(p Penalty) {
 	r.Penalty = p.For
 	if p.UntilReset {
-		r.Penalty = max(r.Window+r.Width, r.Hold) + time.Second
+		r.Penalty = max(r.Lingers(), r.Hold) + time.Second
 	}
 	if r.Open != nil {
 		r.Open.Penalty = r.Penalty

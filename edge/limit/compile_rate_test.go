@@ -40,6 +40,7 @@ func TestRatesThatCannotWork(t *testing.T) {
 		"max_wait without queue": {spec: leaky(func(s *limit.RateSpec) { s.MaxWait = time.Second }), code: "E156", path: "max_wait"},
 		"max_wait before now":    {spec: leaky(func(s *limit.RateSpec) { s.Queue, s.MaxWait = true, -1 }), code: "E156", path: "max_wait"},
 		"a year to drain":        {spec: bucket(func(s *limit.RateSpec) { s.Refill.Per = 37 * 24 * time.Hour; s.Refill.Units = 1 }), code: "E157", path: "capacity"},
+		"a year with its margin": {spec: bucket(func(s *limit.RateSpec) { s.Refill.Per = 34 * 24 * time.Hour; s.Refill.Units = 1 }), soft: 10, code: "E157", path: "capacity"},
 		"too much capacity":      {spec: bucket(func(s *limit.RateSpec) { s.Capacity, s.Refill.Units = limit.MaxUnits+1, limit.MaxUnits }), code: "E143", path: "capacity"},
 		"too much with margin":   {spec: bucket(func(s *limit.RateSpec) { s.Capacity, s.Refill.Units = limit.MaxUnits, limit.MaxUnits }), soft: 1, code: "E143", path: "capacity"},
 		"limit of a bucket":      {spec: bucket(func(s *limit.RateSpec) { s.Limit = 10 }), code: "E147", path: "limit"},

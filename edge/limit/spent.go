@@ -56,7 +56,7 @@ func (r *Rate) Lasts() time.Duration {
 	case r.Labelled():
 		return r.Window + labelSkew
 	}
-	return r.Window
+	return r.drains()
 }
 
 // labelSkew is how far apart two edges may be about which aligned window it is: a
@@ -209,9 +209,9 @@ func (s *Spent) Frees(r *Rate, held uint64, now Instant) time.Duration {
 		return 0
 	case r.Bucket():
 		if held == 0 {
-			return r.Window
+			return r.drains()
 		}
-		return min(r.Window, time.Duration(float64(r.Drain.Per)/float64(r.Drain.Refill)*float64(r.Ceiling)/float64(held)))
+		return min(r.drains(), time.Duration(float64(r.Drain.Per)/float64(r.Drain.Refill)*float64(r.Ceiling)/float64(held)))
 	case r.Labelled():
 		return time.Duration(max(0, r.EndOf(s.label)-now.Wall))
 	}

@@ -12,8 +12,15 @@ import (
 // strictly is a world of a strict limit, of regions of two edges and as many aggregators.
 func strictly(t *testing.T, seed uint64, spec limit.RateSpec) *World {
 	t.Helper()
+	return softly(t, seed, 0, spec)
+}
+
+// softly is strictly for a limit with a soft margin, in percent.
+func softly(t *testing.T, seed uint64, soft float64, spec limit.RateSpec) *World {
+	t.Helper()
 	spec.Consistency = "strict"
 	cfg := Config{Start: start, Seed: seed + 1, Aggregators: 2, Lanes: 2, Rules: rules(spec), Lease: 4 * time.Second}
+	cfg.Rules[0].Rules[0].Margin.SoftPercent = soft
 	for _, r := range []string{"eu", "us", "ap"} {
 		cfg.Regions = append(cfg.Regions, Region{Name: r, Edges: []string{r + "-1", r + "-2"}})
 	}
@@ -102,6 +109,18 @@ func mend(t *testing.T, w *World) {
 	}
 }
 
+// poured is by how much a bucket runs over into which all of a log was poured.
+func poured(capacity int, refill float64) func(log []time.Duration, now time.Duration) int {
+	return func(log []time.Duration, now time.Duration) int {
+		worst, n := 0, 0
+		for i := len(log) - 1; i >= 0; i-- {
+			n++
+			worst = max(worst, n-capacity-int(refill*(now-log[i]).Seconds()))
+		}
+		return worst
+	}
+}
+
 // Strict limits are never exceeded, not by one, whatever goes wrong: edges that crash
 // with rights, aggregators that come and go, cut regions and edges, clocks that are set,
 // lost frames, stores and logs that are wiped. When all is mended they are used.
@@ -109,35 +128,31 @@ func TestStrictIsNeverOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spec limit.RateSpec
+		soft float64                                          // its margin, in percent
 		most float64                                          // that may be admitted a second
 		over func(log []time.Duration, now time.Duration) int // admitted at now, too many
 	}{
-		"window": {limit.RateSpec{Limit: 30, Per: 2 * time.Second}, 15, func(log []time.Duration, now time.Duration) int {
+		"window": {limit.RateSpec{Limit: 30, Per: 2 * time.Second}, 0, 15, func(log []time.Duration, now time.Duration) int {
 			n := 0
 			for i := len(log) - 1; i >= 0 && now-log[i] < 2*time.Second; i-- {
 				n++
 			}
 			return n - 30
 		}},
-		"small": {limit.RateSpec{Limit: 4, Per: 3 * time.Second}, 4. / 3, func(log []time.Duration, now time.Duration) int {
+		"small": {limit.RateSpec{Limit: 4, Per: 3 * time.Second}, 0, 4. / 3, func(log []time.Duration, now time.Duration) int {
 			n := 0
 			for i := len(log) - 1; i >= 0 && now-log[i] < 3*time.Second; i-- {
 				n++
 			}
 			return n - 4
 		}},
-		"bucket": {limit.RateSpec{Algorithm: "token_bucket", Capacity: 30, Refill: limit.Flow{Units: 15, Per: time.Second}}, 15, func(log []time.Duration, now time.Duration) int {
-			worst, n := 0, 0
-			for i := len(log) - 1; i >= 0; i-- {
-				n++
-				worst = max(worst, n-30-int(15*(now-log[i]).Seconds()))
-			}
-			return worst
-		}},
+		"bucket": {limit.RateSpec{Algorithm: "token_bucket", Capacity: 30, Refill: limit.Flow{Units: 15, Per: time.Second}}, 0, 15, poured(30, 15)},
+		"bucket with a margin": { // which takes three times its window to drain
+			limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 4, Per: time.Second}}, 300, 4, poured(40, 4)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(12) {
-				w := strictly(t, seed, c.spec)
+				w := softly(t, seed, c.soft, c.spec)
 				edges, between := w.Links()
 				edges.Jitter, between.Jitter = time.Millisecond, 8*time.Millisecond
 				edges.Loss, between.Loss, edges.Twice, between.Twice = 0.02, 0.02, 0.02, 0.02
