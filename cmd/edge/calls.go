@@ -69,12 +69,9 @@ const (
 	grpcConnWindow = 1 << 20
 )
 
-// listenerGRPC is how the metrics name it.
-const listenerGRPC = "grpc"
-
-func newCalls(room *httpapi.Room, refusals *httpapi.Refusals) *calls {
+func newCalls(room *httpapi.Room, trusted httpapi.Proxies, refusals *httpapi.Refusals) *calls {
 	return &calls{
-		places: newPlaces(listenerGRPC, refusals), room: room, refusals: refusals, conns: map[*conn]struct{}{},
+		places: newPlaces(listenerGRPC, trusted, refusals), room: room, refusals: refusals, conns: map[*conn]struct{}{},
 		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience, roomWait: grpcRoomWait,
 	}
 }

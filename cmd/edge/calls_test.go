@@ -42,7 +42,7 @@ var _ encoding.Codec = text{}
 // testCalls are bounds whose refusals nobody sees.
 func testCalls() *calls {
 	refusals := httpapi.NewRefusals(nil, nil)
-	return newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), refusals)
+	return newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), nil, refusals)
 }
 
 // However a call ends, it is no longer counted: done, given up by its client before its

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"net/http"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func serveWatched(t *testing.T, patience time.Duration) *watched {
 	}
 	w := &watched{reg: prometheus.NewRegistry(), logged: &bytes.Buffer{}}
 	refusals := httpapi.NewRefusals(w.reg, slog.New(slog.NewTextHandler(w.logged, nil)))
-	w.calls = newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), refusals)
+	w.calls = newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), nil, refusals)
 	w.calls.patience = patience
 	w.addr = servingBy(t, node, w.calls)
 	return w
@@ -347,8 +348,8 @@ func TestSlowReportsEnd(t *testing.T) {
 // Connections are bounded, in all and by address, and leave their places.
 func TestConnectionsAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	p := newPlaces("http", httpapi.NewRefusals(reg, nil))
-	p.most, p.part = 3, 2
+	p := newPlaces(listenerHTTP, httpapi.Proxies{netip.MustParsePrefix("192.0.2.99/32"), netip.MustParsePrefix("2001:db8::99/128")}, httpapi.NewRefusals(reg, nil))
+	p.room = room{proxies: 4, most: 3, part: 2}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -383,6 +384,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 	other, more := p.enter("192.0.2.1:1"), p.enter("192.0.2.2:1")
 	if other == nil || more != nil {
 		t.Errorf("of two other addresses, where one place is left: %v, %v", other, more)
+	}
+	// Proxies have places of their own, one address as many as all.
+	for _, c := range []struct {
+		peer string
+		let  bool
+	}{{"192.0.2.99:1", true}, {"192.0.2.99:2", true}, {"[::ffff:192.0.2.99]:3", true}, {"[2001:db8::98]:1", false}, {"[2001:db8::99]:1", true}, {"192.0.2.99:4", false}, {"@", false}} {
+		if a := p.enter(c.peer); (a != nil) != c.let {
+			t.Errorf("%s was let in: %v, want %v", c.peer, a != nil, c.let)
+		} else if a != nil {
+			defer p.leave(a)
+		}
 	}
 	first.Close()
 	first.Close() // a server may

@@ -9,62 +9,96 @@ import (
 	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
+// A room says how many connections a listener has at a time.
+type room struct {
+	proxies int // of proxies that are trusted, and over unix sockets
+	most    int // of all others
+	part    int // of those, of one address
+}
+
+// Each takes some ten kilobytes over HTTP, some seventy over gRPC, and of a client whose header
+// comes slowly up to a hundred and fifty. A proxy asks on as many as it has requests at a time,
+// and passes those by that it finds no connection for; those of gRPC have many calls on one.
+var rooms = map[string]room{
+	listenerHTTP:  {proxies: 16_384, most: 4096, part: 1024},
+	listenerGRPC:  {proxies: 4096, most: 4096, part: 1024},
+	listenerProxy: {proxies: 16_384, most: 16_384, part: 1024},
+}
+
+// Listeners, as the metrics name them.
 const (
-	// mostConnections is how many a listener for decisions has: each takes some ten kilobytes
-	// over HTTP, and some seventy over gRPC.
-	mostConnections = 4096
-	// connectionParts: of them one address has such a part at the most.
-	connectionParts = 4
+	listenerHTTP  = "http"
+	listenerGRPC  = "grpc"
+	listenerProxy = "proxy"
 )
 
 // places bounds the connections of a listener, in all and by address. One beyond is closed at
 // once: who waits in a queue knows nothing, and asks nobody else.
 type places struct {
-	listener   string // as the metrics name it
-	most, part int
-	refusals   *httpapi.Refusals
+	listener string
+	room     room
+	trusted  httpapi.Proxies
+	refusals *httpapi.Refusals
 
-	mu   sync.Mutex // guards open, of, and the connections of addresses
-	open int
-	of   map[netip.Addr]*address
+	mu      sync.Mutex // guards what follows, and the connections of addresses
+	proxies int        // connections of these, and
+	others  int
+	of      map[origin]*address
+}
+
+// origin is where connections come from.
+type origin struct {
+	who   netip.Addr // not valid of a unix socket
+	proxy bool       // that is trusted
 }
 
 // address is one that has connections.
 type address struct {
-	who         netip.Addr // not valid of what has none
+	origin
 	connections int
 	unread      atomic.Int64 // calls of gRPC that were taken in, and whose message is not there
 }
 
-func newPlaces(listener string, refusals *httpapi.Refusals) *places {
-	return &places{listener: listener, most: mostConnections, part: mostConnections / connectionParts, refusals: refusals, of: map[netip.Addr]*address{}}
+func newPlaces(listener string, trusted httpapi.Proxies, refusals *httpapi.Refusals) *places {
+	return &places{listener: listener, room: rooms[listener], trusted: trusted, refusals: refusals, of: map[origin]*address{}}
 }
 
 // enter takes a connection in; nil: there is no place.
 func (p *places) enter(peer string) *address {
-	who := httpapi.Caller(peer)
+	at, err := netip.ParseAddrPort(peer)
+	from := origin{httpapi.Caller(peer), err != nil || p.trusted.Contains(at.Addr())}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.of[who]
-	if p.open >= p.most || a != nil && who.IsValid() && a.connections >= p.part {
+	a := p.of[from]
+	switch {
+	case from.proxy && p.proxies >= p.room.proxies, !from.proxy && p.others >= p.room.most:
 		return nil
+	case !from.proxy && a != nil && a.connections >= p.room.part:
+		return nil
+	case a == nil:
+		a = &address{origin: from}
+		p.of[from] = a
 	}
-	if a == nil {
-		a = &address{who: who}
-		p.of[who] = a
-	}
-	p.open++
 	a.connections++
+	*p.among(from)++
 	return a
 }
 
 func (p *places) leave(a *address) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open--
+	*p.among(a.origin)--
 	if a.connections--; a.connections == 0 {
-		delete(p.of, a.who)
+		delete(p.of, a.origin)
 	}
+}
+
+// among is how many connections those have that an origin is one of.
+func (p *places) among(from origin) *int {
+	if from.proxy {
+		return &p.proxies
+	}
+	return &p.others
 }
 
 // bound has a listener keep to the places.

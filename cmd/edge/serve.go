@@ -175,11 +175,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	})
 	front := cli.NewStage(ctx)
 	front.Go("listener", func(ctx context.Context) error {
-		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces("http", refusals).bound(data))
+		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data))
 	})
 	if calls != nil {
 		front.Go("gRPC listener", func(ctx context.Context) error {
-			return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, refusals))
+			return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, s.TrustedProxies, refusals))
 		})
 		front.Go("quotas", func(ctx context.Context) error {
 			quotas.Run(ctx)
@@ -199,7 +199,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 				return nil
 			})
 		}
-		front.Go("proxy listener", func(ctx context.Context) error { return upstream.Serve(ctx, requests, before) })
+		front.Go("proxy listener", func(ctx context.Context) error {
+			return upstream.Serve(ctx, newPlaces(listenerProxy, s.TrustedProxies, refusals).bound(requests), before)
+		})
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) {

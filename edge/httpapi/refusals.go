@@ -47,7 +47,7 @@ func NewRefusals(reg prometheus.Registerer, log *slog.Logger) *Refusals {
 	}
 	r := &Refusals{log: log, told: map[string]*atomic.Int64{}, total: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_refused_total",
-		Help: "What the listeners for decisions refused so as to bear whatever callers do, by listener (http, grpc) and by why: connections (there were as many as are taken, in all or of the address), calls (so many were under way), unread (so many calls waited for their message, in all or of the address), slow (the message did not come in time), memory (bodies and messages under way had all that they may take, in all or of the address), message (over gRPC: it was none of its service's, or too large, and not read).",
+		Help: "What the listeners for decisions refused so as to bear whatever callers do, by listener (http, grpc, proxy) and by why: connections (there were as many as are taken, in all or of the address), calls (so many were under way), unread (so many calls waited for their message, in all or of the address), slow (the message did not come in time), memory (bodies and messages under way had all that they may take, in all or of the address), message (over gRPC: it was none of its service's, or too large, and not read).",
 	}, []string{"listener", "reason"})}
 	for reason := range refusedHow {
 		r.told[reason] = new(atomic.Int64)
