@@ -49,9 +49,10 @@ const (
 	grpcMostOfConnection = 1000
 	grpcMostUnderway     = 8192
 	// grpcMostUnread is how many calls are taken in whose message is not there: each may take
-	// smallMessage, and more where there is room. An address has an eighth of them.
-	grpcMostUnread  = 2048
-	grpcUnreadParts = 8
+	// smallMessage, and more where there is room. An address has a quarter of them, but for
+	// proxies: clients send the headers of all that they ask at a time before the messages.
+	grpcMostUnread  = 4096
+	grpcUnreadParts = 4
 	grpcMostWatches = 1024
 	// grpcPatience is how long a call's message may take from its header on: both come in one
 	// packet, as a rule. Of streams that is the first; the next may take grpcLongPatience from

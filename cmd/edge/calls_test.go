@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -38,6 +39,21 @@ func (text) Unmarshal([]byte, any) error   { return nil }
 func (text) Name() string                  { return "proto" }
 
 var _ encoding.Codec = text{}
+
+// An address has a part of the places for calls without their message, and proxies have all.
+func TestProxiesWaitForManyMessages(t *testing.T) {
+	c := testCalls()
+	one, proxies := &address{who: netip.MustParseAddr("192.0.2.1")}, &address{}
+	taken := func(from *address) (n int) {
+		for c.await(from) {
+			n++
+		}
+		return n
+	}
+	if n, rest := taken(one), taken(proxies); n != grpcMostUnread/grpcUnreadParts || rest != grpcMostUnread-n {
+		t.Errorf("an address has %d places, and proxies the %d that are left; of %d", n, rest, grpcMostUnread)
+	}
+}
 
 // testCalls are bounds whose refusals nobody sees.
 func testCalls() *calls {

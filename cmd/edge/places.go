@@ -40,65 +40,53 @@ type places struct {
 	trusted  httpapi.Proxies
 	refusals *httpapi.Refusals
 
-	mu      sync.Mutex // guards what follows, and the connections of addresses
-	proxies int        // connections of these, and
-	others  int
-	of      map[origin]*address
+	mu     sync.Mutex // guards what follows, and the connections of addresses
+	others int        // connections of those that are no trusted proxies
+	of     map[netip.Addr]*address
 }
 
-// origin is where connections come from.
-type origin struct {
-	who   netip.Addr // not valid of a unix socket
-	proxy bool       // that is trusted
-}
-
-// address is one that has connections.
+// address is one that has connections; all trusted proxies, and unix sockets, are one.
 type address struct {
-	origin
+	who         netip.Addr // not valid of proxies
 	connections int
 	unread      atomic.Int64 // calls of gRPC that were taken in, and whose message is not there
 }
 
 func newPlaces(listener string, trusted httpapi.Proxies, refusals *httpapi.Refusals) *places {
-	return &places{listener: listener, room: rooms[listener], trusted: trusted, refusals: refusals, of: map[origin]*address{}}
+	return &places{listener: listener, room: rooms[listener], trusted: trusted, refusals: refusals, of: map[netip.Addr]*address{}}
 }
 
 // enter takes a connection in; nil: there is no place.
 func (p *places) enter(peer string) *address {
-	at, err := netip.ParseAddrPort(peer)
-	from := origin{httpapi.Caller(peer), err != nil || p.trusted.Contains(at.Addr())}
+	who := httpapi.Caller(peer, p.trusted)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.of[from]
-	switch {
-	case from.proxy && p.proxies >= p.room.proxies, !from.proxy && p.others >= p.room.most:
-		return nil
-	case !from.proxy && a != nil && a.connections >= p.room.part:
-		return nil
-	case a == nil:
-		a = &address{origin: from}
-		p.of[from] = a
+	a := p.of[who]
+	if a == nil {
+		a = &address{who: who}
 	}
+	if who.IsValid() {
+		if p.others >= p.room.most || a.connections >= p.room.part {
+			return nil
+		}
+		p.others++
+	} else if a.connections >= p.room.proxies {
+		return nil
+	}
+	p.of[who] = a
 	a.connections++
-	*p.among(from)++
 	return a
 }
 
 func (p *places) leave(a *address) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*p.among(a.origin)--
+	if a.who.IsValid() {
+		p.others--
+	}
 	if a.connections--; a.connections == 0 {
-		delete(p.of, a.origin)
+		delete(p.of, a.who)
 	}
-}
-
-// among is how many connections those have that an origin is one of.
-func (p *places) among(from origin) *int {
-	if from.proxy {
-		return &p.proxies
-	}
-	return &p.others
 }
 
 // bound has a listener keep to the places.

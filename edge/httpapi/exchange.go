@@ -74,7 +74,7 @@ func (a *API) read(x *exchange, r *http.Request, max int64) (string, *inputError
 		if len(x.in) == room {
 			more := min(room, int(max)+1-room)
 			if x.held == 0 {
-				x.room, x.who = a.cfg.Room, Caller(r.RemoteAddr)
+				x.room, x.who = a.cfg.Room, Caller(r.RemoteAddr, a.cfg.TrustedProxies)
 			}
 			if !x.room.Take(a.cfg.Transport, x.who, int64(2*more)) {
 				return "", &inputError{

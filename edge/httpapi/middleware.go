@@ -86,9 +86,12 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 		if a.cfg.Denied != nil {
 			a.cfg.Denied(r, req, &x.answer.decision)
 		}
-		if req.Replay { // nobody reads why, nor asks later
+		switch {
+		case req.Replay: // nobody reads why, nor asks later
 			w.WriteHeader(statusOf(&x.answer.decision))
-		} else {
+		case GRPC(r):
+			denyCall(w, r, x)
+		default:
 			a.deny(w, x, 0)
 		}
 		if x.answer.decision.Basis.CutOff {

@@ -32,7 +32,7 @@ func NewRoom(most int64, refusals *Refusals) *Room {
 }
 
 // Take takes bytes for a message of an address; false: there are none. Those without an
-// address (of a unix socket) are bounded together alone.
+// address (see Caller) are bounded together alone.
 func (r *Room) Take(transport string, who netip.Addr, bytes int64) bool {
 	if r.Try(who, bytes) {
 		return true
@@ -102,10 +102,11 @@ func (r *Room) Taken() int64 {
 }
 
 // Caller is whom bounds go by: a peer's address, or its network of 64 bits over IPv6, where
-// hosts have as many addresses as they like. It is not valid for what has none.
-func Caller(peer string) netip.Addr {
+// hosts have as many addresses as they like. It is not valid for what has none, and for proxies
+// that are trusted: they ask for many, and what they are refused they let pass.
+func Caller(peer string, trusted Proxies) netip.Addr {
 	at, err := netip.ParseAddrPort(peer)
-	if err != nil {
+	if err != nil || trusted.Contains(at.Addr()) {
 		return netip.Addr{}
 	}
 	who := at.Addr().Unmap().WithZone("")

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -93,8 +94,9 @@ func TestCallersAreAddresses(t *testing.T) {
 	for peer, want := range map[string]string{
 		"192.0.2.1:9": "192.0.2.1", "[::ffff:192.0.2.1]:9": "192.0.2.1", "[2001:db8:1:2:3::4]:9": "2001:db8:1:2::", "[fe80::1%eth0]:9": "fe80::",
 		"@": "invalid IP", "": "invalid IP", "/run/s.sock": "invalid IP",
+		"192.0.2.99:9": "invalid IP", "[2001:db8::99]:9": "invalid IP", "[2001:db8::98]:9": "2001:db8::", // proxies
 	} {
-		if got := Caller(peer).String(); got != want {
+		if got := Caller(peer, Proxies{netip.MustParsePrefix("192.0.2.99/32"), netip.MustParsePrefix("2001:db8::99/128")}).String(); got != want {
 			t.Errorf("Caller(%q) = %s, want %s", peer, got, want)
 		}
 	}

@@ -25,9 +25,9 @@ type exchange struct {
 }
 
 // refuse answers what is not passed on.
-func (x *exchange) refuse(f fault) {
+func (x *exchange) refuse(r *http.Request, f fault) {
 	x.result = f.result
-	f.answer(&x.answer)
+	x.fail(r, f)
 }
 
 // take takes over the request's body.
@@ -58,7 +58,7 @@ func (x *exchange) end(r *http.Request) {
 	case p == nil:
 	case x.result == resultPanic && !x.answer.began:
 		x.answer.own = true
-		httpapi.WriteProblem(&x.answer, http.StatusInternalServerError, "the proxy failed; its log says where")
+		x.problem(r, http.StatusInternalServerError, "the proxy failed; its log says where")
 	default:
 		panic(http.ErrAbortHandler)
 	}
@@ -71,7 +71,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Admitted != nil {
 		if err := p.cfg.Admitted(r); err != nil {
 			x.result = resultRefused
-			httpapi.WriteProblem(&x.answer, http.StatusServiceUnavailable, err.Error())
+			x.problem(r, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 	}
@@ -216,5 +216,5 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	for name, values := range x.own {
 		h[name] = values
 	}
-	f.answer(w)
+	x.fail(r, f)
 }

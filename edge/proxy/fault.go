@@ -100,10 +100,19 @@ func isCertificate(err error) bool {
 	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &host)
 }
 
-// answer tells the client.
-func (f fault) answer(w http.ResponseWriter) {
+// fail tells the client.
+func (x *exchange) fail(r *http.Request, f fault) {
 	if f.kind != "" {
-		w.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
+		x.answer.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
 	}
-	httpapi.WriteProblem(w, f.status, f.detail)
+	x.problem(r, f.status, f.detail)
+}
+
+// problem answers with no answer of the upstream's, in the client's own protocol.
+func (x *exchange) problem(r *http.Request, status int, detail string) {
+	if httpapi.GRPC(r) {
+		httpapi.WriteCallProblem(&x.answer, r, status, detail)
+		return
+	}
+	httpapi.WriteProblem(&x.answer, status, detail)
 }

@@ -84,17 +84,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.ContentLength > p.cfg.MaxBody && p.cfg.MaxBody >= 0:
-		x.refuse(tooLarge())
+		x.refuse(r, tooLarge())
 		return
 	case r.Method == http.MethodConnect:
-		x.refuse(requestFault(http.StatusNotImplemented, "this is no proxy to elsewhere: CONNECT is not served"))
+		x.refuse(r, requestFault(http.StatusNotImplemented, "this is no proxy to elsewhere: CONNECT is not served"))
 		return
 	case r.URL.Opaque != "":
-		x.refuse(requestFault(http.StatusBadRequest, "the target is no path"))
+		x.refuse(r, requestFault(http.StatusBadRequest, "the target is no path"))
 		return
 	}
 	if reason := unwritable(r); reason != "" {
-		x.refuse(requestFault(http.StatusBadRequest, reason))
+		x.refuse(r, requestFault(http.StatusBadRequest, reason))
 		return
 	}
 	visit, admission := p.api.Admit(&x.answer, r, p.cfg.Namespace)
@@ -115,7 +115,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if visit.Wait(r.Context()) != nil {
 			if x.body != nil && x.body.failure.Load() != nil {
-				x.refuse(faultOf(nil, x.body, false))
+				x.refuse(r, faultOf(nil, x.body, false))
 				return
 			}
 			x.result = resultLeft

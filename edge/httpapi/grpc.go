@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Statuses of gRPC (google.rpc.Code) that a call is ended with which is not served.
+const (
+	callCancelled         = 1
+	callInvalidArgument   = 3
+	callDeadlineExceeded  = 4
+	callPermissionDenied  = 7
+	callResourceExhausted = 8
+	callUnimplemented     = 12
+	callInternal          = 13
+	callUnavailable       = 14
+)
+
+// GRPC says that a request is a call of gRPC, or gRPC-Web: its client reads no other status
+// than gRPC's, and takes 429 for UNAVAILABLE, as any fault, which it tries again at once.
+func GRPC(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+}
+
+// WriteCallProblem is WriteProblem for a call of gRPC: with the status of gRPC that says most
+// nearly the same as one of HTTP.
+func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	code := callUnavailable
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		code = callInvalidArgument
+	case http.StatusRequestTimeout:
+		code = callCancelled
+	case http.StatusGatewayTimeout: // it may have been done: not to be tried again as UNAVAILABLE is
+		code = callDeadlineExceeded
+	case http.StatusNotImplemented:
+		code = callUnimplemented
+	case http.StatusInternalServerError:
+		code = callInternal
+	}
+	endCall(w, r, code, detail, 0)
+}
+
+// denyCall is deny for a call of gRPC: what edge/grpclimit ends it with.
+func denyCall(w http.ResponseWriter, r *http.Request, x *exchange) {
+	d := &x.answer.decision
+	switch {
+	case d.Basis.CutOff:
+		endCall(w, r, callUnavailable, cutOffProblem(0).detail, x.answer.retry)
+	case d.Rate == nil:
+		endCall(w, r, callPermissionDenied, "this call is not served", 0)
+	case shows(d.Rule):
+		endCall(w, r, callResourceExhausted, string(appendUsed(x.out[:0], d)), x.answer.retry)
+	default:
+		endCall(w, r, callResourceExhausted, "the limit is used up", x.answer.retry)
+	}
+}
+
+// endCall answers with a status and no message ("Trailers-Only" of gRPC over HTTP/2). retry is
+// in seconds; 0: nothing is said of it.
+func endCall(w http.ResponseWriter, r *http.Request, code int, message string, retry uint64) {
+	h := w.Header()
+	h["Content-Type"] = []string{"application/grpc"}
+	if kind := r.Header.Get("Content-Type"); strings.HasPrefix(kind, "application/grpc-web") {
+		h["Content-Type"] = []string{kind}
+	}
+	h["Grpc-Status"] = []string{strconv.Itoa(code)}
+	h["Grpc-Message"] = []string{callMessage(message)}
+	if retry > 0 {
+		h["Retry-After"] = []string{strconv.FormatUint(retry, 10)}
+		h["Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(retryInfo(code, message, retry))}
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// callMessage is a message as gRPC sends it: percent-encoded where it is not printable ASCII.
+func callMessage(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			b.WriteString("%" + strings.ToUpper(strconv.FormatUint(uint64(c)+0x100, 16)[1:]))
+		}
+	}
+	return b.String()
+}
+
+// retryInfo is a google.rpc.Status with a RetryInfo, by which clients know when to try again.
+func retryInfo(code int, message string, retry uint64) []byte {
+	field := func(b []byte, n protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
+	}
+	number := func(b []byte, n protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), value)
+	}
+	delay := number(nil, 1, min(retry, math.MaxInt32)) // Duration.seconds
+	info := field(nil, 1, []byte("type.googleapis.com/google.rpc.RetryInfo"))
+	info = field(info, 2, field(nil, 1, delay))
+	return field(field(number(nil, 1, uint64(code)), 2, []byte(message)), 3, info)
+}
