@@ -43,6 +43,8 @@ type regionDemand struct {
 	guessed bool    // which is not known: that of a key that is new
 	untold  bool    // likewise: it had told nothing yet to whoever took the lane over
 	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
+	former  float64 // that part, as it was when it was last taken back
+	back    int64   // when that was
 }
 
 // weight is what it is weighed by.
@@ -62,6 +64,9 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 		was := t.regions[j].frozen
 		switch r := &t.regions[j]; {
 		case silent>>j&1 == 0 && (was == 0 && r.bequest == 0 || differ>>j&1 == 0):
+			if had := max(was, r.bequest); had != 0 {
+				r.former, r.back = had, now
+			}
 			if r.frozen, r.guessed = 0, false; r.bequest != 0 && !a.awaitsPeer(j, now) {
 				r.bequest, t.changed = 0, now
 			}
@@ -69,7 +74,12 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			r.frozen = r.bequest
 			continue // since it was noted
 		case r.frozen == 0:
-			if r.frozen, r.guessed = a.had(c, j, now); r.guessed {
+			least := 0.0
+			if now >= r.back && now-r.back < a.rejoins() {
+				least = min(r.former, t.shared())
+			}
+			r.frozen, r.guessed = a.had(c, j, now)
+			if r.frozen = max(r.frozen, least); r.guessed {
 				continue // what was noted is better, however old
 			}
 		}
@@ -77,6 +87,24 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			t.changed = now
 		}
 	}
+}
+
+// rejoins is how long after a region was taken back others, and it itself, may not have heard
+// that all hear all, as it fell silent again: they go on with the parts of before, and here it
+// has no less than that.
+func (a *Aggregator) rejoins() int64 {
+	a.links.mu.Lock()
+	defer a.links.mu.Unlock()
+	return int64(finds*a.cfg.Interval+suspicion+apartAfter) + 6*a.links.longest()
+}
+
+// shared is the part of the limit that is left to those that are not cut off.
+func (t *contest) shared() float64 {
+	rest := 1.0
+	for j := range t.regions {
+		rest -= t.regions[j].frozen
+	}
+	return max(0, rest)
 }
 
 // had is the part of the limit that a region has which has just fallen silent, by what was
