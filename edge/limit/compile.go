@@ -320,6 +320,8 @@ func (c *compiler) deferral(path string, spec *RuleSpec, r *Rule) {
 		c.problem(path, "E318", "leave out defer, or mode: shadow", "a rule in shadow denies nothing that could wait")
 	case slices.ContainsFunc(spec.Rates, func(r RateSpec) bool { return r.CountDenied }):
 		c.problem(path, "E318", "leave out count_denied, or defer", "each try of what waits would count, and leave no room for the next")
+	case cmp.Or(spec.Charge, c.doc.Defaults.Charge) == ChargeEach.String():
+		c.problem(path, "E318", "charge: all_or_nothing, or leave out defer", "each try of what waits would count, and leave no room for the next")
 	case slices.ContainsFunc(spec.Rates, func(r RateSpec) bool { return r.Limit == 0 && r.Capacity == 0 }):
 		c.problem(path, "E318", "leave out defer, or give it a limit", "a limit of 0 never has room to wait for")
 	}

@@ -102,6 +102,7 @@ func TestParentsThatLendNothingAreRefused(t *testing.T) {
 // What may be meant, or works in part, is warned of.
 func TestSlipsAreWarnedOf(t *testing.T) {
 	elastic := limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, While: "capacity.a < 70%"}}
+	impatient := limit.RateSpec{Algorithm: "leaky_bucket", Capacity: 100, Outflow: limit.Flow{Units: 1, Per: time.Second}, Queue: true, MaxWait: 2 * time.Second}
 	for name, tc := range map[string]struct {
 		rule       limit.RuleSpec
 		code, path string // "": no warning
@@ -114,6 +115,10 @@ func TestSlipsAreWarnedOf(t *testing.T) {
 		"a margin for one rate":  {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}, {Limit: 5, Per: time.Minute}}, Margin: limit.MarginSpec{SoftPercent: 10}}, "W207", "margin.soft"},
 		"elastic of nothing":     {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}, Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.a < 70%"}}}, "W207", "margin.elastic.up_to"},
 		"elastic within soft":    {limit.RuleSpec{Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}, Margin: limit.MarginSpec{SoftPercent: 10, Elastic: limit.ElasticSpec{UpToPercent: 15, While: "capacity.a < 70%"}}}, "W207", "margin.elastic.up_to"},
+		"a margin for nobody":    {limit.RuleSpec{Rates: []limit.RateSpec{queueOf(5)}, Margin: limit.MarginSpec{SoftPercent: 50}}, "", ""},
+		"a margin nobody waits":  {limit.RuleSpec{Rates: []limit.RateSpec{impatient}, Margin: limit.MarginSpec{SoftPercent: 50}}, "W262", "margin"},
+		"near what nobody waits": {limit.RuleSpec{Rates: []limit.RateSpec{impatient}, NearLimitPercent: 80}, "W262", "near_limit"},
+		"near what some wait":    {limit.RuleSpec{Rates: []limit.RateSpec{impatient}, NearLimitPercent: 3}, "", ""},
 		"shadow with a penalty":  {limit.RuleSpec{Mode: "shadow", Penalty: limit.Penalty{For: time.Minute}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}}, "W208", "penalty"},
 		"a penalty of days":      {limit.RuleSpec{Penalty: limit.Penalty{For: 49 * time.Hour}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}, {Limit: 50, Per: 3 * time.Hour}}}, "W217", "penalty"},
 		"a penalty of windows":   {limit.RuleSpec{Penalty: limit.Penalty{For: 48 * time.Hour}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}, {Limit: 50, Per: 3 * time.Hour}}}, "", ""},

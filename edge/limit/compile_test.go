@@ -85,6 +85,7 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		"defer what is counted": {func(d *limit.Document) {
 			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Rates[0].Algorithm, d.Rules[0].Rates[0].CountDenied = time.Hour, "sliding_log", true
 		}, "E318", "rules[0].on_limit.defer"},
+		"defer what counts each": {func(d *limit.Document) { d.Rules[0].OnLimit.Defer.For, d.Rules[0].Charge = time.Hour, "each" }, "E318", "rules[0].on_limit.defer"},
 		"defer for a limit of 0": {func(d *limit.Document) {
 			d.Rules[0].OnLimit.Defer.For, d.Rules[0].Rates[0].Limit = time.Hour, 0
 		}, "E318", "rules[0].on_limit.defer"},

@@ -79,10 +79,19 @@ func TestWarnings(t *testing.T) {
 	pair := func(a, b MatchSpec) Document {
 		return Document{Namespace: "t", Rules: []RuleSpec{{Name: "a", Match: a, Rates: rates}, {Name: "b", Match: b, Rates: rates}}}
 	}
+	trial := func(d Document, first, second string) Document {
+		d.Rules[0].Mode, d.Rules[1].Mode, d.Rules[0].Priority = first, second, 1
+		return d
+	}
 	for name, tc := range map[string]struct {
 		doc  Document
 		want string
 	}{
+		"a trial before some":  {trial(pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "shadow", ""), "W263 rules[0].mode"},
+		"a trial before all":   {trial(pair(MatchSpec{}, MatchSpec{Path: []string{"/a"}}), "shadow", ""), "W205 rules[1].priority"},
+		"a trial of others":    {trial(pair(MatchSpec{Path: []string{"/b"}}, MatchSpec{Path: []string{"/a"}}), "shadow", ""), ""},
+		"a trial before one":   {trial(pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "shadow", "shadow"), ""},
+		"a trial behind all":   {trial(pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "", "shadow"), ""},
 		"some and all":         {pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "W201 rules[1].priority"},
 		"all and some":         {pair(MatchSpec{}, MatchSpec{Path: []string{"/a"}}), "W205 rules[1].priority"},
 		"paths, one below":     {pair(MatchSpec{Path: []string{"/a/**"}}, MatchSpec{Path: []string{"/a/*/b", "/a"}}), "W205 rules[1].priority"},

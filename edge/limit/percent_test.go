@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,5 +104,19 @@ func TestCeilingOfAnotherLimit(t *testing.T) {
 		if got := set.Rules()[0].Rates[0].CeilingOf(c.limit); got != c.want {
 			t.Errorf("%s: CeilingOf(%d) = %d, want %d", c.name, c.limit, got, c.want)
 		}
+	}
+}
+
+// Of a small tenant's limit a margin may be less than one, where it is not of the rule's.
+func TestWarningOfAMarginBelowOne(t *testing.T) {
+	set, problems := limit.Compile(limit.Document{
+		Namespace: "test", Tenants: map[string]limit.TenantSpec{"small": {Multiply: 0.1}},
+		Rules: []limit.RuleSpec{{Name: "api", Rates: []limit.RateSpec{{Limit: 50, Per: time.Minute}}, TierFrom: "tier", Margin: limit.MarginSpec{SoftPercent: 10}}},
+	})
+	if problems != nil {
+		t.Fatal(problems[0])
+	}
+	if ws := set.Warnings()[0]; len(ws) != 1 || ws[0].Code != "W207" || !strings.Contains(ws[0].Detail, "10% of 5 is less than one: of 1m, multiplied by 0.1, no more is admitted") {
+		t.Errorf("warnings %v, want W207 of the tenant", ws)
 	}
 }

@@ -13,6 +13,7 @@ import (
 func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 	c.unpayable(path+".cost", spec, r)
 	c.narrow(path+".margin", spec, r)
+	c.outwaited(path, spec, r)
 	c.equalAddresses(path+".match.equals", &r.match)
 	c.foregone(path+".match.when", r.match.when)
 	c.countsInVain(path+".count_when", r)
@@ -256,22 +257,51 @@ func (r *Rate) within(other *Rate) bool {
 func (c *compiler) narrow(path string, spec *RuleSpec, r *Rule) {
 	soft, upTo := spec.Margin.SoftPercent, spec.Margin.Elastic.UpToPercent
 	told := [2]bool{soft == 0, upTo == 0}
+	for i, v := range append([]*Rule{r}, r.variants...) {
+		for _, rate := range v.Rates {
+			capacity, whose := rate.Limit-rate.Drain.Floor, c.whose(i)
+			if rate.PerRequest || capacity == 0 {
+				continue
+			}
+			hint := fmt.Sprintf("%v%% or more, a larger limit, or none", math.Ceil(1e4/float64(capacity))/100)
+			if !told[0] && withMargin(capacity, soft) == capacity {
+				told[0] = true
+				c.warn(path+".soft", "W207", hint, "%v%% of %d is less than one: of %s%s no more is admitted", soft, capacity, rate.Name, whose)
+			}
+			if !told[1] && withMargin(capacity, upTo) == withMargin(capacity, soft) {
+				told[1] = true
+				if soft > 0 {
+					hint = "a wider margin, a larger limit, or none"
+				}
+				c.warn(path+".elastic.up_to", "W207", hint, "%v%% of %d opens nothing beyond what is admitted of %s%s anyway", upTo, capacity, rate.Name, whose)
+			}
+		}
+	}
+}
+
+// whose tells of which tenants the i-th of a rule and its variants is.
+func (c *compiler) whose(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", multiplied by %v,", c.multipliers[i-1])
+}
+
+// outwaited warns of what lies above the level that a queue's max_wait lets it come to.
+func (c *compiler) outwaited(path string, spec *RuleSpec, r *Rule) {
 	for _, rate := range r.Rates {
-		capacity := rate.Limit - rate.Drain.Floor
-		if rate.PerRequest || capacity == 0 {
+		if !rate.Queue || rate.Ceiling >= rate.Limit {
 			continue
 		}
-		hint := fmt.Sprintf("%v%% or more, a larger limit, or none", math.Ceil(1e4/float64(capacity))/100)
-		if !told[0] && withMargin(capacity, soft) == capacity {
-			told[0] = true
-			c.warn(path+".soft", "W207", hint, "%v%% of %d is less than one: of %s no more is admitted", soft, capacity, rate.Name)
-		}
-		if !told[1] && withMargin(capacity, upTo) == withMargin(capacity, soft) {
-			told[1] = true
-			if soft > 0 {
-				hint = "a wider margin, a larger limit, or none"
+		for _, w := range []struct {
+			name  string
+			given bool
+		}{
+			{"margin", spec.Margin.widest() > 0}, {"near_limit", rate.Near > rate.Ceiling}, {"drop", r.Drop == DropProbabilistic},
+		} {
+			if w.given {
+				c.warn(path+"."+w.name, "W262", "a longer max_wait, or a smaller capacity", "it makes no difference to %s: who comes when %d of its %d stand there would wait longer than max_wait, and is denied", rate.Name, rate.Ceiling, rate.Limit)
 			}
-			c.warn(path+".elastic.up_to", "W207", hint, "%v%% of %d opens nothing beyond what is admitted of %s anyway", upTo, capacity, rate.Name)
 		}
 	}
 }

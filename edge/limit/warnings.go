@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -38,6 +39,7 @@ func (c *compiler) suspicions(doc *Document, first int) {
 func (c *compiler) inTheWay(first int) {
 	never := search{left: searchWork, meets: func(before, r *ranked) bool { return before.covers(r) }}
 	shared := search{left: searchWork, meets: func(before, r *ranked) bool { return before.overlaps(r) }}
+	trials := searchWork
 	for i := range c.ns.groups {
 		if many := c.ns.groups[i].inTurn; len(many) > 0 {
 			c.warn(indexed("rules", many[0].Index-first)+".match", "W227",
@@ -51,6 +53,7 @@ func (c *compiler) inTheWay(first int) {
 		}
 		rules := rankedOf(c.ns.groups[i].rules)
 		covered := never.all(rules)
+		c.trials(rules, covered, first, &trials)
 		for from := 0; from < len(rules); {
 			to := from + 1
 			for to < len(rules) && rules[to].Priority == rules[from].Priority {
@@ -74,8 +77,35 @@ func (c *compiler) inTheWay(first int) {
 			from = to
 		}
 	}
-	if never.left < 0 || shared.left < 0 {
+	if never.left < 0 || shared.left < 0 || trials < 0 {
 		c.unsearched("some may have the same priority and the same requests, or never apply")
+	}
+}
+
+// trials warns of rules in shadow that take requests from one in force, which nothing limits
+// then: those of a group, in the order in which they are asked.
+func (c *compiler) trials(rules []*ranked, covered map[*ranked]*ranked, first int, left *int) {
+	var inForce []*ranked
+	for _, r := range rules {
+		if r.Mode == Enforce && covered[r] == nil { // else it is told that it never applies
+			inForce = append(inForce, r)
+		}
+	}
+	for _, trial := range rules {
+		if trial.Mode != Shadow {
+			continue
+		}
+		for i := len(inForce) - 1; i >= 0 && inForce[i].rank > trial.rank; i-- {
+			r := inForce[i]
+			if *left -= trial.comparing(r); *left < 0 {
+				return
+			}
+			if trial.Priority > r.Priority && trial.overlaps(r) {
+				c.warn(indexed("rules", trial.Index-first)+".mode", "W263", "a group of its own, as long as it is tried out",
+					"%q denies nothing, and comes before %q: of requests that meet both nothing is denied", trial.Name, r.Name)
+				break
+			}
+		}
 	}
 }
 
@@ -90,14 +120,11 @@ func (c *compiler) unsearched(may string) {
 func (c *compiler) shutOut(path string, r *Rule) {
 	for i, v := range append([]*Rule{r}, r.variants...) {
 		for _, rate := range v.Rates {
-			w, whose := rate.Withheld(0), ""
+			w := rate.Withheld(0)
 			if w == 0 || w < rate.Ceiling {
 				continue
 			}
-			if i > 0 {
-				whose = fmt.Sprintf(", multiplied by %v,", c.multipliers[i-1])
-			}
-			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, whose)
+			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, c.whose(i))
 			return
 		}
 	}
@@ -108,10 +135,7 @@ func (c *compiler) shutOut(path string, r *Rule) {
 func (c *compiler) roundedUp(path string, r *Rule) {
 	for i, v := range append([]*Rule{r}, r.variants...) {
 		for _, rate := range v.Rates {
-			capacity, whose := rate.Limit-rate.Drain.Floor, ""
-			if i > 0 {
-				whose = fmt.Sprintf(", multiplied by %v", c.multipliers[i-1])
-			}
+			capacity, whose := rate.Limit-rate.Drain.Floor, strings.TrimSuffix(c.whose(i), ",")
 			for class, p := range rate.parts.withheld {
 				if p > 0 && capacity > 0 && p.on(capacity) == capacity {
 					c.warn(path, "W261", fmt.Sprintf("%v%% or more, or a larger limit", math.Ceil(1e4/float64(capacity))/100),
