@@ -177,6 +177,7 @@ func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_Strea
 	// The end of the call ends it, as its Recv fails then; nobody waits for it, and what it
 	// reports to a stream that is closed counts nothing.
 	go func() { ended <- s.receive(call, st) }()
+	wake, sent := st.wake, make(chan error, 1)
 	for {
 		select {
 		case err := <-ended:
@@ -186,10 +187,17 @@ func (s *Service) StreamRateLimitQuotas(call quotav3.RateLimitQuotaService_Strea
 			return err
 		case <-s.draining:
 			return status.Error(codes.Unavailable, "this edge drains: what it assigned holds until it expires; ask another edge")
-		case <-st.wake:
-			if err := send(call, s.book.take(time.Now(), st)); err != nil {
+		case <-wake:
+			wake = nil // until that is sent
+			actions := s.book.take(time.Now(), st)
+			// It stands while it is not read, and the stream may end meanwhile: the end of the call
+			// ends it, too, and nobody waits for it then.
+			go func() { sent <- s.send(call, actions) }()
+		case err := <-sent:
+			if err != nil {
 				return err
 			}
+			wake = st.wake
 		}
 	}
 }
@@ -258,7 +266,8 @@ func (s *Service) unread(host string, err error) {
 	s.log.Warn("a data plane's message is not taken in: its limits hold no more, as its stream ends", "host", host, "reason", reason, "err", err)
 }
 
-func send(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []action) error {
+func (s *Service) send(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []action) (err error) {
+	defer s.recovered(&err)
 	for len(actions) > 0 {
 		part := actions[:min(len(actions), maxActions)]
 		actions = actions[len(part):]

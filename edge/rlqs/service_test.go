@@ -365,7 +365,7 @@ func counted(t *testing.T, reg *prometheus.Registry, name, label string) (sum fl
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
-				sum += m.GetCounter().GetValue()
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
