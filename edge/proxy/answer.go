@@ -65,9 +65,33 @@ func (a *answer) FlushError() error {
 // Hijack implements http.Hijacker.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := a.rc.Hijack()
-	a.switched = err == nil
-	return conn, rw, err
+	if err != nil {
+		return nil, nil, err
+	}
+	a.switched = true
+	conn = &switchedConn{conn, a.pause}
+	rw.Writer.Reset(conn)
+	return conn, rw, nil
 }
+
+// switchedConn is the way to the client where protocols switched: it has a deadline of each
+// write, too, and none between, as either side may be silent.
+type switchedConn struct {
+	net.Conn
+	pause time.Duration
+}
+
+// Write implements net.Conn.
+func (c *switchedConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.pause)); err != nil {
+		return 0, err
+	}
+	defer c.SetWriteDeadline(time.Time{}) // TLS writes as it reads, too
+	return c.Conn.Write(b)
+}
+
+// CloseWrite tells the client that the upstream has said all.
+func (c *switchedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // limit sets the deadline of a write, and returns what is to be done after it. A server
 // without deadlines has its own.

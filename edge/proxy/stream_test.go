@@ -256,6 +256,40 @@ func TestWebsocketHoldsItsSlot(t *testing.T) {
 	}
 }
 
+// A client that takes nothing of a websocket holds neither its slot nor the upstream for longer
+// than of an answer.
+func TestWebsocketThatIsNotTakenEnds(t *testing.T) {
+	slots := each("slots", limit.RateSpec{Algorithm: "concurrency", Limit: 1, Lease: time.Minute})
+	ended := make(chan struct{})
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ws" {
+			return
+		}
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer close(ended)
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		for much := make([]byte, 1<<20); err == nil; {
+			_, err = conn.Write(much)
+		}
+	}, options{cfg: Config{ClientTimeout: 50 * time.Millisecond}}, slots)
+	c := s.dial()
+	c.write(upgrade + "\r\n")
+	c.response()
+	s.result("switched", 1)
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the upstream may write on")
+	}
+	if got := s.get("/"); got.status != http.StatusOK {
+		t.Errorf("after it: %d, want 200: its slot is free", got.status)
+	}
+}
+
 // A client that would speak HTTP/2 over the connection is not heard: what it then asked,
 // no rule would be asked about.
 func TestNobodySwitchesToHTTP(t *testing.T) {
