@@ -72,6 +72,10 @@ func ofEnvoy(t *testing.T) (r recipe) {
 	for _, c := range bootstrap.StaticResources.Clusters {
 		if c.Name == "spillgate" {
 			r.cluster = c.Name
+			most := c.GetCircuitBreakers().GetThresholds()
+			if len(most) != 1 || min(most[0].GetMaxRequests().GetValue(), most[0].GetMaxPendingRequests().GetValue()) < grpcMostUnderway {
+				t.Errorf("calls of the cluster are bounded by %v, want the edge to be what bounds them (Envoy's own is 1024)", most)
+			}
 		}
 	}
 	hcm := &hcmv3.HttpConnectionManager{}
