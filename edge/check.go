@@ -36,6 +36,7 @@ type counter struct {
 	// A counter that lends is not of a rule that applies, but of the parent of
 	// one that does, the borrower.
 	lends, lent bool
+	part        uint64 // of the cost: what is borrowed
 	borrower    *limit.Rule
 }
 

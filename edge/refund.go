@@ -172,14 +172,13 @@ func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now 
 
 // Report charges what a request turned out to cost, whatever room there is: to
 // all rates of all rules that apply, but for those that count requests (slots,
-// min_gap), as it is none, and for rules that count responses: see Answered. It
+// min_gap), as it is none, and for rules that count responses: see Answered. What is above
+// the limit of a rule that borrows is charged to its parent too, whatever room there is. It
 // is for work that is done, whose cost nobody knew before. The decision says how
 // things stand then; it allows, always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
-	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
-		return c.lends || c.rate.CountsRequests() || c.rule.CountsAfter()
-	})
+	counters := forReports(n.counters(req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
 	return n.bookAll(n.clock.At(now), req, counters)
 }
 
@@ -192,32 +191,48 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // slices have forgotten is given back here alone. Where nothing applies but concurrency
 // limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
-// left the window, it would be two.
+// left the window, it would be two. As far as a rule that borrows was above its limit, and
+// is no more, its parent is given back the same: nobody knows which requests borrowed, nor
+// proves it, so that rights of a strict one are free when its window ends.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.At(now)
 	var room [maxCounters]counter
-	counters := slices.DeleteFunc(n.counters(req, req.Rules(), room[:0]), func(c counter) bool {
-		return c.lends || c.rate.PerRequest || c.rule.CountsAfter()
-	})
-	slots := !slices.ContainsFunc(counters, func(c counter) bool { return c.rate.Lease == 0 })
+	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
+	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 })
+	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.cost == 0 || slots != (c.rate.Lease > 0) })
 	req.Recorded = false
+	held := n.lock(counters)
+	defer n.unlock(&held)
 	for i := range counters {
-		if c := &counters[i]; c.cost > 0 && (slots || c.rate.Lease == 0) {
-			cost := c.cost
-			n.giveBackCounted(t, c, req.Ours)
-			req.Recorded = req.Recorded || c.cost < cost
+		if c := &counters[i]; c.lends {
+			c.part = n.owes(t, c.borrower, counters)
+		}
+	}
+	for i := range counters {
+		if c := &counters[i]; !c.lends {
+			req.Recorded = n.giveBackCounted(t, c, req.Ours) > 0 || req.Recorded
+		}
+	}
+	for i := range counters {
+		c := &counters[i]
+		if !c.lends {
+			continue
+		}
+		if back := crdt.SatSub(c.part, n.owes(t, c.borrower, counters)); back > 0 {
+			c.costs(back)
+			n.giveBackCounted(t, c, false)
 		}
 	}
 }
 
-func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
+// giveBackCounted gives back the counter's cost, and says how much of it there was. The
+// shard is locked.
+func (n *Node) giveBackCounted(now int64, c *counter, known bool) (back uint64) {
 	s := n.shard(c.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	r := s.find(c.key)
 	if r == nil {
 		if n.retired(c.rate) {
-			return
+			return 0
 		}
 		r = n.admit(s, c.key, c.rate, now, nil)
 	}
@@ -229,16 +244,16 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 	unknown := limit.Charge{Rule: c.rule, Rate: c.rate, Turn: now, Withheld: c.rate.Withheld(0), Cost: 1}
 	free := s.waited(r, c.rate, now)
 	if !s.mayReturn(r, &unknown, now) && !free {
-		return
+		return 0
 	}
-	cost := c.cost
+	left := c.cost
 	for _, by := range []charger{ours, theirs} {
 		cells := slices.Clone(s.sums(b))
 		if c.rate.Bucket() { // what was poured in first may have drained
 			slices.Reverse(cells)
 		}
 		for _, cell := range cells {
-			back := min(cell.Net(), c.cost)
+			back := min(cell.Net(), left)
 			if by == ours {
 				back = min(back, b.own.Get(cell.Slice).Net())
 			}
@@ -247,20 +262,21 @@ func (n *Node) giveBackCounted(now int64, c *counter, known bool) {
 			}
 			if back > 0 {
 				n.giveBack(s, r, &limit.Charge{Slice: cell.Slice}, back, now, by && charger(known))
-				c.cost -= back
+				left -= back
 			}
 		}
 	}
-	if m := b.memory; m != nil && c.cost > 0 && (free || !c.rate.HasTurns(c.rule)) {
+	if m := b.memory; m != nil && left > 0 && (free || !c.rate.HasTurns(c.rule)) {
 		// A bucket has what its slices have forgotten by now, until it has drained.
-		took, carry := m.exact.Lower(c.rate, c.cost, m.carry, now)
+		took, carry := m.exact.Lower(c.rate, left, m.carry, now)
 		m.carry = carry
-		c.cost -= took
+		left -= took
 		r.until = 0
 		r.forgive()
 		s.measure(r, now)
 	}
-	r.leaves(&unknown, cost-c.cost)
+	r.leaves(&unknown, c.cost-left)
+	return c.cost - left
 }
 
 // Answered charges a request by what became of it, to the rules that count
@@ -322,9 +338,9 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 			n.refold(c, now)
 		}
 		if c.lends {
-			c.lent = slices.ContainsFunc(counters, func(b counter) bool {
-				return b.rule == c.borrower && !b.lends && !b.rate.PerRequest && b.record.allowance < b.cost
-			})
+			part := n.borrows(now, c.borrower, counters)
+			c.lent = part > 0
+			c.costs(part)
 		}
 	}
 	n.spareFull(now, counters)

@@ -1,0 +1,105 @@
+package edge
+
+import (
+	"slices"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A rule with a parent borrows what it has no room for itself: what is counted above its
+// own limit (and soft margin) stands at its parent, too, by whatever it came there, and
+// leaves it with the other.
+
+// lacks is how much of its cost a counter has no room for, of which there is so much: a
+// slot, or a gap, is lacking for all of the request.
+func (c *counter) lacks(room uint64) uint64 {
+	switch {
+	case room >= c.need:
+		return 0
+	case c.rate.CountsRequests():
+		return everything
+	}
+	return min(c.cost, c.need-room)
+}
+
+// lend has a counter lend a part. What it lends to one borrower it lends once, however many
+// of its rates need it.
+func (c *counter) lend(part uint64) {
+	if c.lent {
+		part = max(part, c.part)
+	}
+	c.lent, c.part = true, part
+}
+
+// borrowed is what a part of a request's cost is for the counter that lends it: a slot is
+// lent whole.
+func (c *counter) borrowed(part uint64) uint64 {
+	if c.rate.CountsRequests() {
+		return c.cost
+	}
+	return min(c.cost, part)
+}
+
+// costs has the counter be charged, or given back, a part of the request's cost.
+func (c *counter) costs(part uint64) {
+	c.need -= c.cost
+	c.cost = c.borrowed(part)
+	c.need = crdt.SatAdd(c.need, c.cost)
+}
+
+// forReports takes out the counters that are not charged with what is reported, and those
+// that would lend to no other: a trial is charged to nobody else.
+func forReports(counters []counter, not func(*limit.Rate) bool) []counter {
+	counters = slices.DeleteFunc(counters, func(c counter) bool {
+		return not(c.rate) || c.rule.CountsAfter() || c.lends && !c.borrower.Pays()
+	})
+	if !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends }) {
+		return nil
+	}
+	return counters
+}
+
+// borrows is what a rule has to borrow for a request that is charged whatever room there is.
+func (n *Node) borrows(now int64, rule *limit.Rule, counters []counter) (part uint64) {
+	for i := range counters {
+		if c := &counters[i]; c.rule == rule && !c.lends && !c.rate.PerRequest {
+			part = max(part, c.lacks(n.room(c, now)))
+		}
+	}
+	return part
+}
+
+// room is what is left to a counter, whatever this edge's share of that is, and be its key
+// kept out by a penalty.
+func (n *Node) room(c *counter, now int64) uint64 {
+	left := c.record.left(c.rate)
+	if s := n.shard(c.key); c.record.block.punished(now) {
+		s.whole(c.record)
+		c.record.settle()
+		left = max(left, c.rate.Room(s.measure(c.record, now)))
+	}
+	return left
+}
+
+// owes is what a rule has borrowed, as far as its counters tell: by how much they are above
+// its limits, a request of the same class asked.
+func (n *Node) owes(now int64, rule *limit.Rule, counters []counter) (most uint64) {
+	for i := range counters {
+		c := &counters[i]
+		if c.rule != rule || c.lends {
+			continue
+		}
+		s := n.shard(c.key)
+		r := s.find(c.key)
+		if r == nil {
+			continue
+		}
+		s.whole(r)
+		r.settle()
+		s.retire(r, now)
+		used := crdt.SatAdd(c.rate.Rounded(s.measure(r, now)), c.need-c.cost)
+		most = max(most, crdt.SatSub(used, c.rate.Ceiling))
+	}
+	return most
+}
