@@ -186,13 +186,13 @@ const opened = 1 << 31
 func lentBy(r *record, borrower *limit.Rule, counters []counter) (cost uint64) {
 	for i := range counters {
 		if l := &counters[i]; l.lent && l.record == r && l.borrower != borrower {
-			cost = crdt.SatAdd(cost, l.cost)
+			cost = crdt.SatAdd(cost, l.borrowed(l.part))
 		}
 	}
 	return cost
 }
 
-// opens says whether there is room elsewhere for a request that has none left
+// opens says whether there is room elsewhere for what a request has none left for
 // here: the capacity that the rule names has some, or all limits of its parent
 // do. Who lends is charged with what was borrowed.
 func (n *Node) opens(now int64, c *counter, counters []counter) bool {
@@ -201,7 +201,7 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 	}
 	for i := range counters {
 		if l := &counters[i]; l.borrower == c.rule {
-			l.lent = true
+			l.lend(c.lacks(c.record.allowance))
 		}
 	}
 	return true
@@ -214,7 +214,10 @@ func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
 		used, ok := n.capacities.get(now, e.Signal)
 		return ok && used.value < e.Below
 	}
-	found := false
+	found, part := false, c.lacks(c.record.allowance)
+	if part == 0 { // it has room, and asks how far its margin goes
+		part = c.cost
+	}
 	for i := range counters {
 		l := &counters[i]
 		if l.rule.Name != e.Parent.Name || l.rule.Namespace != e.Parent.Namespace || l.borrower != nil && l.borrower != c.rule {
@@ -225,14 +228,18 @@ func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
 			n.refold(l, now)
 		}
 		lent := lentBy(l.record, c.rule, counters)
-		want := crdt.SatAdd(l.need, lent) // what is kept for higher classes is not lent to lower ones
+		cost := l.cost
+		if l.lends {
+			cost = l.borrowed(part)
+		}
+		want := crdt.SatAdd(l.need-l.cost+cost, lent) // what is kept for higher classes is not lent to lower ones
 		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
 			n.refold(l, now)
 			l.record.limitTo(l.rate, now)
 		}
 		if s := n.shard(l.key); l.lendable() < want && s.shares(l.rate) { // it lends of all of its share
 			n.refold(l, now)
-			s.stretch(l.record, l.rate, crdt.SatAdd(l.cost, lent), crdt.SatAdd(want, margin(l.rate)), now)
+			s.stretch(l.record, l.rate, crdt.SatAdd(cost, lent), crdt.SatAdd(want, margin(l.rate)), now)
 		}
 		if l.lendable() < want {
 			return false
@@ -293,6 +300,9 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 		c := &counters[i]
 		if c.rule.CountsAfter() || c.lends && (!c.lent || !c.borrower.Pays()) {
 			continue
+		}
+		if c.lends {
+			c.costs(c.part)
 		}
 		if c.spared {
 			n.want(n.shard(c.key), c.record, c.rate)

@@ -49,7 +49,7 @@ func TestWhatIsAboveTheLimitStandsAtTheParent(t *testing.T) {
 				user, cost := string(rune('a'+rnd.IntN(3))), 1+rnd.Uint64N(9)
 				switch rnd.IntN(4) {
 				case 0:
-					said += fmt.Sprintf(" check(%s, 1)=%v", user, checkCost(n, start, user, 1).Allowed)
+					said += fmt.Sprintf(" check(%s, %d)=%v", user, cost, checkCost(n, start, user, cost).Allowed)
 				case 1:
 					said += fmt.Sprintf(" report(%s, %d)", user, cost)
 					reported(n, user, cost)
@@ -102,6 +102,31 @@ func TestBorrowedReservesAreGivenBack(t *testing.T) {
 	checkCost(n, start, "v", 10)
 	if givenBack(n, "v", 9); usedOf(n, start) != 50 {
 		t.Errorf("%d charged to the parent after another user gave back what he had not borrowed, want 50", usedOf(n, start))
+	}
+}
+
+// A request that its rule has room for in part borrows the rest: of requests that reserve
+// more than they need nothing stays at the parent, whether they have receipts or not.
+func TestPartOfACostIsBorrowed(t *testing.T) {
+	for _, receipts := range []bool{false, true} {
+		n := newNode(t, Config{}, lender(9), borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour}))
+		for i := range uint64(10) {
+			d, charges := take(t, n, start, "u", 10)
+			if !d.Allowed || usedOf(n, start) != i {
+				t.Fatalf("10 asked with %d used: allowed %t, %d borrowed; want %d", i, d.Allowed, usedOf(n, start), i)
+			}
+			if receipts {
+				n.Refund(start, charges, 9)
+			} else {
+				givenBack(n, "u", 9)
+			}
+		}
+		if got := usedOf(n, start); got != 0 {
+			t.Errorf("receipts %t: %d at the parent of a rule with 10 of 10 used, want none", receipts, got)
+		}
+		if d := checkCost(n, start, "u", 10); d.Allowed {
+			t.Errorf("receipts %t: 10 are admitted that the parent has 9 for", receipts)
+		}
 	}
 }
 
