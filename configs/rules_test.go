@@ -190,9 +190,9 @@ rules:
   - {name: tokens, algorithm: token_bucket, capacity: 10, refill: 5/s, initial: 15}
   - {name: leak, algorithm: leaky_bucket, capacity: 1_000, outflow: 10/500ms, queue: true, max_wait: 2s}
   - {algorithm: sliding_log, limit: 2, per: 1m, count_denied: true}
-  - {algorithm: concurrency, limit: 20, lease: 30s}
   margin: {elastic: {up_to: 50%, while: capacity.api < 70%}}
   penalty: 5m
+- {name: slots, group: slots, charge: all_or_nothing, rates: [{algorithm: concurrency, limit: 20, lease: 30s}]}
 - {name: free, allow: true}
 - {name: blocked, deny: true}
 `))
@@ -228,10 +228,11 @@ rules:
 				{Name: "tokens", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}, Initial: 15},
 				{Name: "leak", Algorithm: "leaky_bucket", Capacity: 1000, Outflow: limit.Flow{Units: 10, Per: 500 * time.Millisecond}, Queue: true, MaxWait: 2 * time.Second},
 				{Algorithm: "sliding_log", Limit: 2, Per: time.Minute, CountDenied: true},
-				{Algorithm: "concurrency", Limit: 20, Lease: 30 * time.Second},
 			},
 			Margin:  limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 50, While: "capacity.api < 70%"}},
 			Penalty: limit.Penalty{For: 5 * time.Minute},
+		}, {
+			Name: "slots", Group: "slots", Charge: "all_or_nothing", Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: 20, Lease: 30 * time.Second}},
 		}, {Name: "free", Allow: true}, {Name: "blocked", Deny: true}},
 	}
 	if got := fmt.Sprintf("%+v", docs[0].doc); got != fmt.Sprintf("%+v", want) {

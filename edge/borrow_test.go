@@ -72,6 +72,17 @@ func TestParentThatCountsResponsesIsRefused(t *testing.T) {
 	}
 }
 
+// Nobody releases a slot that is taken when the request is over.
+func TestParentWithSlotsOfCountedResponsesIsRefused(t *testing.T) {
+	parent, child := lender(5), borrower("child", limit.RateSpec{Limit: 1, Per: time.Hour})
+	parent.Rates = append(parent.Rates, limit.RateSpec{Algorithm: "concurrency", Limit: 5, Lease: time.Minute})
+	child.CountWhen = "response.status == 401"
+	set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{parent, child}})
+	if set != nil || len(problems) != 1 || problems[0][0].Code != "E219" || problems[0][0].Path != "rules[1].margin.elastic.parent" {
+		t.Fatalf("compiled %v, %v; want E219 at rules[1].margin.elastic.parent", set != nil, problems)
+	}
+}
+
 // A rule that counts responses borrows what it counts above its own limit.
 func TestCountedResponsesAreBorrowed(t *testing.T) {
 	child := borrower("child", limit.RateSpec{Limit: 2, Per: time.Hour})

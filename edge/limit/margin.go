@@ -129,6 +129,8 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 			c.problem(path, "E205", "a rule without count_when", "%q counts certain responses only: what is lent would not be charged to it, and it would lend without end", name)
 		case doc.Rules[i].CountWhen != "" && slices.ContainsFunc(rules[k].Rates, func(r *Rate) bool { return r.Consistency == Strict }):
 			c.problem(path, "E224", "a parent that is not strict", "what this rule borrows is charged after the response, and %q is strict: its limit would be over by then", name)
+		case doc.Rules[i].CountWhen != "" && slices.ContainsFunc(rules[k].Rates, func(r *Rate) bool { return r.Lease > 0 }):
+			c.problem(path, "E219", "a parent without concurrency limits", "what this rule borrows is charged after the response, and %q has slots: one would be taken when the request is over, and nobody gives it back", name)
 		default:
 			rules[i].Elastic.Parent = rules[k]
 		}
