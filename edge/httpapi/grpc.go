@@ -44,7 +44,23 @@ func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, detail
 	case http.StatusInternalServerError:
 		code = callInternal
 	}
+	noteStatus(w, status)
 	endCall(w, r, code, detail, 0)
+}
+
+// noteStatus has rules that count responses see a status which is not the one that is written.
+func noteStatus(w http.ResponseWriter, status int) {
+	for {
+		if noted, ok := w.(interface{ note(int) }); ok {
+			noted.note(status)
+			return
+		}
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = outer.Unwrap()
+	}
 }
 
 // denyCall is deny for a call of gRPC: what edge/grpclimit ends it with.

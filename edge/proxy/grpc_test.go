@@ -116,3 +116,15 @@ func TestCallsOverGRPCWeb(t *testing.T) {
 		t.Errorf("no call of gRPC: %+v", got)
 	}
 }
+
+// Rules that count responses see the status that an answer of HTTP would have.
+func TestCallsAreCountedByTheirFaults(t *testing.T) {
+	rule := hourly(2)
+	rule.CountWhen = "response.status == 502"
+	s := (&site{t: t}).before("http://127.0.0.1:1", options{}, rule)
+	for i, want := range []string{"14", "14", "8"} {
+		if got := s.send("POST", "/x.Y/Z", "", "Content-Type", "application/grpc-web+proto"); got.header.Get("Grpc-Status") != want {
+			t.Errorf("call %d: %+v, want status %s", i, got, want)
+		}
+	}
+}

@@ -27,8 +27,9 @@ func message(of ...*quotav3.RateLimitQuotaUsageReports) *quotav3.RateLimitQuotaU
 // strategies are what a stream is told of each user.
 func (w *world) strategies(st *stream) map[string]*typev3.RateLimitStrategy {
 	out := map[string]*typev3.RateLimitStrategy{}
-	for _, a := range response(w.book.take(w.now, st)).BucketAction {
-		out[a.BucketId.Bucket["user"]] = a.GetQuotaAssignmentAction().GetRateLimitStrategy()
+	for _, a := range w.book.take(w.now, st) {
+		m := a.message()
+		out[m.BucketId.Bucket["user"]] = m.GetQuotaAssignmentAction().GetRateLimitStrategy()
 	}
 	return out
 }

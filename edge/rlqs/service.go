@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/spillgate/spillgate/edge/envoytext"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -61,8 +62,9 @@ const (
 	// some 40 MB until it is taken in, for which all wait for each other anyway.
 	mostReading  = 2
 	smallMessage = 16 << 10
-	// maxActions is how many one message to a data plane has.
-	maxActions = 500
+	// maxAnswer is how large a message to a data plane is, unless one bucket's name is longer: of
+	// a stream that nobody reads gRPC keeps one, and 64 KiB, for as long as the connection lasts.
+	maxAnswer = 32 << 10
 )
 
 // Validate reports every mistake, each by its field.
@@ -269,19 +271,24 @@ func (s *Service) unread(host string, err error) {
 func (s *Service) send(call quotav3.RateLimitQuotaService_StreamRateLimitQuotasServer, actions []action) (err error) {
 	defer s.recovered(&err)
 	for len(actions) > 0 {
-		part := actions[:min(len(actions), maxActions)]
-		actions = actions[len(part):]
-		if err := call.Send(response(part)); err != nil {
-			return fmt.Errorf("send %d actions: %w", len(part), err)
+		answer := response(actions)
+		if err := call.Send(answer); err != nil {
+			return fmt.Errorf("send %d actions: %w", len(answer.BucketAction), err)
 		}
+		actions = actions[len(answer.BucketAction):]
 	}
 	return nil
 }
 
+// response is of as many actions as a message has room for.
 func response(actions []action) *quotav3.RateLimitQuotaResponse {
-	out := &quotav3.RateLimitQuotaResponse{BucketAction: make([]*quotav3.RateLimitQuotaResponse_BucketAction, len(actions))}
+	out, size := &quotav3.RateLimitQuotaResponse{}, 0
 	for i := range actions {
-		out.BucketAction[i] = actions[i].message()
+		m := actions[i].message()
+		if size += proto.Size(m); size > maxAnswer && i > 0 {
+			break
+		}
+		out.BucketAction = append(out.BucketAction, m)
 	}
 	return out
 }

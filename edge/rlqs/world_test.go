@@ -170,8 +170,10 @@ func (p *pop) talk() {
 	if p.stuck {
 		return
 	}
-	if actions := p.w.book.take(now, p.st); len(actions) > 0 {
-		p.down = append(p.down, sent[*quotav3.RateLimitQuotaResponse]{now.Add(p.delay), response(actions)})
+	for actions := p.w.book.take(now, p.st); len(actions) > 0; {
+		answer := response(actions)
+		p.down = append(p.down, sent[*quotav3.RateLimitQuotaResponse]{now.Add(p.delay), answer})
+		actions = actions[len(answer.BucketAction):]
 	}
 	for len(p.down) > 0 && !p.down[0].at.After(now) {
 		p.Apply(now, p.down[0].it)
