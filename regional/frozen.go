@@ -45,6 +45,7 @@ type regionDemand struct {
 	bequest float64 // that part, as who had the lane before noted; 0: he noted none, or it was heard since
 	former  float64 // that part, as it was when it was last taken back
 	back    int64   // when that was
+	floored bool    // it has no less than that, as it fell silent soon after
 }
 
 // weight is what it is weighed by.
@@ -74,12 +75,16 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			r.frozen = r.bequest
 			continue // since it was noted
 		case r.frozen == 0:
-			least := 0.0
-			if now >= r.back && now-r.back < a.rejoins() {
-				least = min(r.former, t.shared())
-			}
+			rest := t.shared()
 			r.frozen, r.guessed = a.had(c, j, now)
-			if r.frozen = max(r.frozen, least); r.guessed {
+			if r.floored = r.floored && a.rejoined(r, now); a.rejoined(r, now) && r.former > r.frozen {
+				least := r.former
+				if r.floored { // it comes and goes, and is to follow demand in the end
+					least = (r.former + r.frozen) / 2
+				}
+				r.frozen, r.floored = max(r.frozen, min(least, rest)), true
+			}
+			if r.guessed {
 				continue // what was noted is better, however old
 			}
 		}
@@ -89,13 +94,13 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 	}
 }
 
-// rejoins is how long after a region was taken back others, and it itself, may not have heard
-// that all hear all, as it fell silent again: they go on with the parts of before, and here it
-// has no less than that.
-func (a *Aggregator) rejoins() int64 {
+// rejoined says that a region was taken back so short a time ago that others, and it itself,
+// may not have heard that all hear all, as it fell silent again: they go on with the parts of
+// before, and here it has no less than that.
+func (a *Aggregator) rejoined(r *regionDemand, now int64) bool {
 	a.links.mu.Lock()
 	defer a.links.mu.Unlock()
-	return int64(finds*a.cfg.Interval+suspicion+apartAfter) + 6*a.links.longest()
+	return now >= r.back && now-r.back < int64(finds*a.cfg.Interval+suspicion+apartAfter)+6*a.links.longest()
 }
 
 // shared is the part of the limit that is left to those that are not cut off.

@@ -49,3 +49,34 @@ func TestHeardForAMoment(t *testing.T) {
 		})
 	}
 }
+
+// Who is cut off ever anew, and heard for a moment between, has no part for good that nobody
+// asks for there.
+func TestWhoFlapsFollowsDemand(t *testing.T) {
+	t.Parallel()
+	spec := limit.RateSpec{Name: "r", Limit: 1000, Per: 10 * time.Second, Consistency: "adaptive"}
+	w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes = 4, 8 }, spec)
+	w.Advance(start.Add(6 * time.Second))
+	o, rnd := overshoot{spec: spec}, rand.New(rand.NewPCG(51, 1))
+	o.inRegions(w, rnd, 14*time.Second, 150, 5, 5)
+	admitted := 0
+	const cycle, cycles = 6800 * time.Millisecond, 14
+	for i := range cycles {
+		for _, cut := range []bool{true, false} {
+			for _, r := range []string{"r1", "r2"} {
+				w.CutPath("r0", r, cut)
+				w.CutPath(r, "r0", cut)
+			}
+			lasts := 1800 * time.Millisecond
+			if cut {
+				lasts = cycle - lasts
+			}
+			if got := o.inRegions(w, rnd, lasts, 2, 100, 100); i >= cycles-3 {
+				admitted += got[""]
+			}
+		}
+	}
+	if want := int(3 * cycle.Seconds() * 100); admitted < want*85/100 {
+		t.Errorf("%d were admitted in the last three cycles, want about %d", admitted, want)
+	}
+}
