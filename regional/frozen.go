@@ -46,6 +46,8 @@ type regionDemand struct {
 	former  float64 // that part, as it was when it was last taken back
 	back    int64   // when that was
 	floored bool    // it has no less than that, as it fell silent soon after
+	fresh   float64 // what it would have had else
+	fell    int64   // when it did
 }
 
 // weight is what it is weighed by.
@@ -71,19 +73,15 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 			if r.frozen, r.guessed = 0, false; r.bequest != 0 && !a.awaitsPeer(j, now) {
 				r.bequest, t.changed = 0, now
 			}
+		case was != 0 && was != r.fresh && r.floored && silent>>j&1 != 0 && a.onlyLate(j, r.fell, now):
+			r.frozen = r.fresh
 		case r.frozen == 0 && r.bequest != 0:
 			r.frozen = r.bequest
 			continue // since it was noted
 		case r.frozen == 0:
 			rest := t.shared()
 			r.frozen, r.guessed = a.had(c, j, now)
-			if r.floored = r.floored && a.rejoined(r, now); a.rejoined(r, now) && r.former > r.frozen {
-				least := r.former
-				if r.floored { // it comes and goes, and is to follow demand in the end
-					least = (r.former + r.frozen) / 2
-				}
-				r.frozen, r.floored = max(r.frozen, min(least, rest)), true
-			}
+			a.keepFormer(r, rest, now)
 			if r.guessed {
 				continue // what was noted is better, however old
 			}
@@ -94,13 +92,31 @@ func (a *Aggregator) freeze(c *counter, silent uint64, now int64) {
 	}
 }
 
-// rejoined says that a region was taken back so short a time ago that others, and it itself,
-// may not have heard that all hear all, as it fell silent again: they go on with the parts of
-// before, and here it has no less than that.
-func (a *Aggregator) rejoined(r *regionDemand, now int64) bool {
+// keepFormer has a region that fell silent soon after it was taken back have no less than
+// before, of what is left: others, and it itself, may not have heard yet that all hear all, and
+// go on with the parts of before. One that comes and goes follows demand in the end.
+func (a *Aggregator) keepFormer(r *regionDemand, rest float64, now int64) {
 	a.links.mu.Lock()
-	defer a.links.mu.Unlock()
-	return now >= r.back && now-r.back < int64(finds*a.cfg.Interval+suspicion+apartAfter)+6*a.links.longest()
+	soon := int64(finds*a.cfg.Interval+suspicion+apartAfter) + 6*a.links.longest()
+	a.links.mu.Unlock()
+	least := r.former
+	switch {
+	case now < r.back || now-r.back >= soon:
+		r.floored = false
+		return
+	case r.floored:
+		least = (r.former + r.frozen) / 2
+	}
+	if least > r.frozen {
+		r.fresh, r.fell = r.frozen, now
+		r.frozen, r.floored = max(r.frozen, min(least, rest)), true
+	}
+}
+
+// onlyLate says that a peer goes on to speak which was found to be silent a moment ago, and
+// hears: so far away that its answers alone are late, it is cut off from nobody.
+func (a *Aggregator) onlyLate(j int, fell, now int64) bool {
+	return now-fell < int64((beat+1)*a.cfg.Interval) && a.spoken.read(j).last > fell && !a.links.deaf[j].Load()
 }
 
 // shared is the part of the limit that is left to those that are not cut off.
