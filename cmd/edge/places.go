@@ -18,11 +18,12 @@ type room struct {
 
 // Each takes some ten kilobytes over HTTP, some seventy over gRPC, and of a client whose header
 // comes slowly up to a hundred and fifty. A proxy asks on as many as it has requests at a time,
-// and passes those by that it finds no connection for; those of gRPC have many calls on one.
+// and passes those by that it finds no connection for; those of gRPC have many calls on one. Of
+// clients of the edge's own proxy many may have one address, behind a balancer that tells no other.
 var rooms = map[string]room{
 	listenerHTTP:  {proxies: 16_384, most: 4096, part: 1024},
 	listenerGRPC:  {proxies: 4096, most: 4096, part: 1024},
-	listenerProxy: {proxies: 16_384, most: 16_384, part: 1024},
+	listenerProxy: {proxies: 16_384, most: 16_384, part: 4096},
 }
 
 // Listeners, as the metrics name them.

@@ -29,16 +29,18 @@ func GRPC(r *http.Request) bool {
 }
 
 // WriteCallProblem is WriteProblem for a call of gRPC: with the status of gRPC that says most
-// nearly the same as one of HTTP.
-func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+// nearly the same as one of HTTP. What was unsent has reached nobody.
+func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, unsent bool, detail string) {
 	code := callUnavailable
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		code = callInvalidArgument
 	case http.StatusRequestTimeout:
 		code = callCancelled
-	case http.StatusGatewayTimeout: // it may have been done: not to be tried again as UNAVAILABLE is
-		code = callDeadlineExceeded
+	case http.StatusGatewayTimeout:
+		if !unsent { // it may have been done: not to be tried again as UNAVAILABLE is
+			code = callDeadlineExceeded
+		}
 	case http.StatusNotImplemented:
 		code = callUnimplemented
 	case http.StatusInternalServerError:

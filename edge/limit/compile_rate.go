@@ -145,7 +145,7 @@ func (c *compiler) bucket(path string, rule *RuleSpec, spec *RateSpec, r *Rate) 
 	brim := withMargin(capacity, rule.Margin.widest())
 	r.Slices, r.Width = powerSlices(time.Duration(min(drains(capacity), uint64(MaxWindow))))
 	if drains(brim) > uint64(MaxWindow) || r.Width > MaxWindow/time.Duration(r.Slices) {
-		c.problem(path+".capacity", "E157", "a smaller capacity, or a faster "+flowWord, "a full bucket of %d would take over 366 days to drain, longer than anything is remembered", brim)
+		c.problem(path+".capacity", "E157", "a smaller capacity or margin, or a faster "+flowWord, "a full bucket of %d would take over 366 days to drain, longer than anything is remembered", brim)
 		return
 	}
 	r.Window, r.Span, r.Hold = time.Duration(r.Slices)*r.Width, r.Slices, r.Width+time.Second

@@ -58,7 +58,7 @@ func (x *exchange) end(r *http.Request) {
 	case p == nil:
 	case x.result == resultPanic && !x.answer.began:
 		x.answer.own = true
-		x.problem(r, http.StatusInternalServerError, "the proxy failed; its log says where")
+		x.fail(r, fault{status: http.StatusInternalServerError, detail: "the proxy failed; its log says where"})
 	default:
 		panic(http.ErrAbortHandler)
 	}
@@ -71,7 +71,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Admitted != nil {
 		if err := p.cfg.Admitted(r); err != nil {
 			x.result = resultRefused
-			x.problem(r, http.StatusServiceUnavailable, err.Error())
+			x.fail(r, fault{status: http.StatusServiceUnavailable, detail: err.Error()})
 			return
 		}
 	}

@@ -105,14 +105,9 @@ func (x *exchange) fail(r *http.Request, f fault) {
 	if f.kind != "" {
 		x.answer.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
 	}
-	x.problem(r, f.status, f.detail)
-}
-
-// problem answers with no answer of the upstream's, in the client's own protocol.
-func (x *exchange) problem(r *http.Request, status int, detail string) {
 	if httpapi.GRPC(r) {
-		httpapi.WriteCallProblem(&x.answer, r, status, detail)
+		httpapi.WriteCallProblem(&x.answer, r, f.status, f.kind == "dns_timeout" || f.kind == "connection_timeout", f.detail)
 		return
 	}
-	httpapi.WriteProblem(&x.answer, status, detail)
+	httpapi.WriteProblem(&x.answer, f.status, f.detail)
 }

@@ -11,13 +11,16 @@ import (
 // Clients have so many connections of an address, and a proxy as many as it has requests: what
 // it found none for would pass, as if the edge was dead.
 func TestConnectionsOfAnAddress(t *testing.T) {
-	const part, more = 1024, 40
+	const more = 40
 	s := newFront(t)
-	for listener, addr := range map[string]string{"http": address(s.edge.URL), "proxy": s.proxy} {
+	for listener, of := range map[string]struct {
+		addr string
+		part int
+	}{"http": {address(s.edge.URL), 1024}, "proxy": {s.proxy, 4096}} {
 		t.Run(listener, func(t *testing.T) {
 			dial := func(from string) {
-				for range part + more {
-					c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}).Dial("tcp", addr)
+				for range of.part + more {
+					c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}).Dial("tcp", of.addr)
 					if err != nil {
 						t.Fatal(err)
 					}
