@@ -340,10 +340,7 @@ func TestPanicsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	call, err := quotav3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	call := opened(t, conn)
 	if err := call.Send(&quotav3.RateLimitQuotaUsageReports{Domain: edge.LocalNamespace, BucketQuotaUsages: []*quotav3.RateLimitQuotaUsageReports_BucketQuotaUsage{{BucketId: &quotav3.BucketId{Bucket: user}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -379,4 +376,14 @@ func TestConfigMistakes(t *testing.T) {
 			t.Errorf("New: %v, want %s", err, field)
 		}
 	}
+}
+
+// opened is a stream of quotas over a connection.
+func opened(t *testing.T, conn *grpc.ClientConn) quotav3.RateLimitQuotaService_StreamRateLimitQuotasClient {
+	t.Helper()
+	call, err := quotav3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return call
 }

@@ -54,10 +54,7 @@ func overUnread(t *testing.T, cfg rlqs.Config, test func(u *unread)) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		call, err := quotav3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		call := opened(t, conn)
 		synctest.Wait() // it is open
 		test(&unread{t, call, service, reg})
 	})
