@@ -21,7 +21,8 @@ import (
 const apartAfter = time.Second
 
 // Who has kept to its part for holdFlicker, as it seemed to be silent ever anew, is taken back
-// as soon as it is heard, if all regions have said that they hear all within hearAll.
+// as soon as it is heard, if all regions have said that they hear all within hearAll, and none
+// has said nothing for a while since: where links are cut off in turn all hear all now and then.
 const (
 	holdFlicker = 10 * time.Second
 	hearAll     = 6 * time.Second
@@ -43,6 +44,16 @@ func (a *Aggregator) hearsPeer(j int, now int64) bool {
 	return v.last != 0 && !v.recalled && !a.links.suspects(j, a.cfg.Interval, now)
 }
 
+// unbroken says that no peer has said nothing for a while within holdFlicker.
+func (a *Aggregator) unbroken(now int64) bool {
+	for j := range a.nodes {
+		if now-a.spoken.read(j).since <= int64(holdFlicker) {
+			return false
+		}
+	}
+	return true
+}
+
 // says notes whom a peer hears, as it says.
 func (l *links) says(j int, hears uint64, now int64) {
 	l.hears[j].Store(hears)
@@ -59,7 +70,7 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 		differs = differs || lately && theirs != 0 && theirs != nodes && heard
 		agree, all = agree && lately && theirs == nodes && heard, all^node
 	}
-	l := &a.links
+	l, unbroken := &a.links, a.unbroken(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if nodes == all {
@@ -92,7 +103,7 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 	if agree { // that they hear all
 		settles = 0
 	}
-	l.differ.Store(l.holds(aside, settles, now))
+	l.differ.Store(l.holds(aside, settles, unbroken, now))
 	return nodes
 }
 
@@ -102,11 +113,11 @@ func (a *Aggregator) compareHearing(now int64) (nodes uint64) {
 // over, and to tell: who finds that of one peer before the next says what others may happen to
 // say. But not for longer than it takes this region to be apart, once who was aside is not. Nor
 // for ever where all hear all now and then: who is so far away that he seems to be silent ever
-// anew would have what he had for good. l.mu is held.
-func (l *links) holds(aside uint64, settles, now int64) (held uint64) {
+// anew would have what he had for good, though his word is unbroken. l.mu is held.
+func (l *links) holds(aside uint64, settles int64, unbroken bool, now int64) (held uint64) {
 	most := int64(2*apartAfter) + 4*l.longest() + settles
 	agreed := l.differs == 0 && now-l.agreed >= settles
-	noCut := !slices.ContainsFunc(l.allAt, func(at int64) bool { return passed(at, now, int64(hearAll)) })
+	noCut := unbroken && !slices.ContainsFunc(l.allAt, func(at int64) bool { return passed(at, now, int64(hearAll)) })
 	for j := range l.held {
 		if l.differ.Load()>>j&1 == 0 || l.since[j] > now {
 			l.since[j] = now

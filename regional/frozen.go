@@ -114,9 +114,10 @@ func (a *Aggregator) keepFormer(r *regionDemand, rest float64, now int64) {
 }
 
 // onlyLate says that a peer goes on to speak which was found to be silent a moment ago, and
-// hears: so far away that its answers alone are late, it is cut off from nobody.
+// hears: so far away that its answers alone are late, it is cut off from nobody. Unless this
+// region is apart, which makes all seem silent, after a cut.
 func (a *Aggregator) onlyLate(j int, fell, now int64) bool {
-	return now-fell < int64((beat+1)*a.cfg.Interval) && a.spoken.read(j).last > fell && !a.links.deaf[j].Load()
+	return (!a.apart(now) || a.unbroken(now)) && now-fell < int64((beat+1)*a.cfg.Interval) && a.spoken.read(j).last > fell && !a.links.deaf[j].Load()
 }
 
 // shared is the part of the limit that is left to those that are not cut off.

