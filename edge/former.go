@@ -162,11 +162,11 @@ type legacy struct {
 }
 
 // behind is how long, at the most, those still wait in a queue who are known by slices
-// alone: for a window after a change some do so by the pace that was.
+// alone: after a change some do so by the pace that was, until it would have emptied.
 func (n *Node) behind(rate *limit.Rate, sums []crdt.Cell, carry crdt.Carry, now int64) time.Duration {
 	wait := rate.Latest(sums, carry, now)
 	if f := n.formers.Load(); f != nil && f.paces[rate.Generation] != nil {
-		if was := f.paces[rate.Generation].As(rate); now-f.changed(now) < int64(was.Window) {
+		if was := f.paces[rate.Generation].As(rate); now-f.changed(now) < int64(max(was.Window, was.Longest())) {
 			wait = max(wait, was.Latest(sums, carry, now))
 		}
 	}

@@ -57,7 +57,18 @@ func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey
 	}
 	until := max(seen.Until, hot.Until)
 	n.cfg.View.Set(hot.Key, Totals{Cells: both.Cells(nil), Carry: seen.Carry.Later(hot.Carry), Until: until, Heard: now, Regions: regions, Here: seen.Here},
-		max(shape.Window()+shape.Width, time.Duration(min(until-now, int64(limit.MaxWindow)))))
+		max(n.countsFor(shape), time.Duration(min(until-now, int64(limit.MaxWindow)))))
+}
+
+// countsFor is how long what is told of keys of a shape may count here.
+func (n *Node) countsFor(shape *deltasync.Shape) time.Duration {
+	counts := shape.Window() + shape.Width
+	if rates := n.rates.Load(); rates != nil {
+		if rate := (*rates)[shape.Generation]; rate != nil {
+			counts = max(counts, rate.Lingers(), rate.Memory)
+		}
+	}
+	return counts
 }
 
 func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {

@@ -104,3 +104,28 @@ func TestBucketComesBackWithItsCarry(t *testing.T) {
 		t.Errorf("4 above 6 of 10: %+v, want allowed", d)
 	}
 }
+
+// lastingView notes for how long it is to keep what it is given.
+type lastingView struct {
+	mapView
+	lasts map[deltasync.Key]time.Duration
+}
+
+func (v lastingView) Set(k deltasync.Key, t Totals, lasts time.Duration) {
+	v.mapView.Set(k, t, lasts)
+	v.lasts[k] = lasts
+}
+
+// What is pushed of a key that is not live is kept for as long as it may count: a bucket that
+// takes more than its capacity, as it has a margin, drains for longer than its window.
+func TestPushIsKeptWhileItCounts(t *testing.T) {
+	rule := perUser(tokens(10, limit.Flow{Units: 1, Per: time.Second}))
+	rule.Margin = limit.MarginSpec{SoftPercent: 900}
+	view := lastingView{mapView{}, map[deltasync.Key]time.Duration{}}
+	n := newNode(t, Config{View: view}, rule)
+	rate := n.Rules().Rules()[0].Rates[0]
+	pushTotals(t, n, start, "u", peersAt(rate.SliceAt(start.UnixNano()), 100))
+	if got := view.lasts[keyOf(n, "u")]; got < 100*time.Second {
+		t.Errorf("a full bucket of 10 and 900 %% at 1/s is kept for %v, want 100 s at least (its window is %v)", got, rate.Window)
+	}
+}

@@ -146,12 +146,33 @@ func (c *compiler) document(doc *Document) {
 		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 		c.ns.groups = append(c.ns.groups, newGroup(g))
 	}
+	c.policies(from)
 	c.parents(doc, from, first)
 	c.ns.readPaths()
 	c.bounded()
 	c.lenders(from)
 	c.unusedKeys()
 	c.set.namespaces[doc.Namespace] = c.ns
+}
+
+// policies refuses two rates of one policy, by which they are overridden and told to clients:
+// names have dots, and rule a.b with rate c is as rule a with rate b.c.
+func (c *compiler) policies(from int) {
+	rules, of := c.set.rules[from:], map[string]int{}
+	if !slices.ContainsFunc(rules, func(r *Rule) bool {
+		return slices.ContainsFunc(r.Rates, func(rate *Rate) bool { return strings.Contains(rate.Name, ".") })
+	}) {
+		return
+	}
+	for i, r := range rules {
+		for k, rate := range r.Rates {
+			if j, dup := of[rate.Policy]; dup && j != i {
+				c.problem(fmt.Sprintf("rules[%d].rates[%d].name", i, k), "E114", "a name without a dot", "rate %q of rule %q and rule %q with one of its own are both %q, by which they are overridden and told", rate.Name, r.Name, rules[j].Name, rate.Policy)
+			} else {
+				of[rate.Policy] = i
+			}
+		}
+	}
 }
 
 // bounded refuses rules that meet more counters together than a decision can ask: one of

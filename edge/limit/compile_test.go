@@ -21,10 +21,14 @@ func TestCompileNamesEachMistake(t *testing.T) {
 		code  string
 		path  string
 	}{
-		"namespace's name":      {func(d *limit.Document) { d.Namespace = "a b" }, "E101", "namespace"},
-		"no rule":               {func(d *limit.Document) { d.Rules = nil }, "E103", "rules"},
-		"rule's name":           {func(d *limit.Document) { d.Rules[0].Name = "" }, "E111", "rules[0].name"},
-		"rule's name twice":     {func(d *limit.Document) { d.Rules = append(d.Rules, plainRule()) }, "E112", "rules[1].name"},
+		"namespace's name":  {func(d *limit.Document) { d.Namespace = "a b" }, "E101", "namespace"},
+		"no rule":           {func(d *limit.Document) { d.Rules = nil }, "E103", "rules"},
+		"rule's name":       {func(d *limit.Document) { d.Rules[0].Name = "" }, "E111", "rules[0].name"},
+		"rule's name twice": {func(d *limit.Document) { d.Rules = append(d.Rules, plainRule()) }, "E112", "rules[1].name"},
+		"two of one policy": {func(d *limit.Document) {
+			d.Rules = append(d.Rules, plainRule())
+			d.Rules[0].Name, d.Rules[0].Rates[0].Name, d.Rules[1].Name, d.Rules[1].Rates[0].Name = "a", "b.c", "a.b", "c"
+		}, "E114", "rules[1].rates[0].name"},
 		"key's name":            {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"a-b": {}} }, "E121", "keys.a-b"},
 		"key's source":          {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {From: []string{"ip", "x y"}}} }, "E122", "keys.k.from[1]"},
 		"IPv4 prefix":           {func(d *limit.Document) { d.Keys = map[string]limit.KeySource{"k": {IPv4Prefix: 33}} }, "E123", "keys.k.ipv4_prefix"},
