@@ -73,6 +73,7 @@ type compiler struct {
 	multiplied  [][]string         // the tenants of each, by name
 	told        map[[2]string]bool // paths and codes
 	used        map[string]string  // names of keys and attributes: where a rule first names them
+	sourced     map[string]source  // by name: what it stands for in this document
 	ns          *Namespace
 	doc         *Document
 }
@@ -103,7 +104,7 @@ func (c *compiler) report(p Problem) {
 
 func (c *compiler) document(doc *Document) {
 	c.doc = doc
-	c.ns = newNamespace(doc.Namespace)
+	c.ns, c.sourced = newNamespace(doc.Namespace), map[string]source{}
 	switch {
 	case doc.Descriptors == nil && !nameForm.MatchString(doc.Namespace):
 		c.problem("namespace", "E101", `such as "acme"`+nameLetters, "%.80q is not a name", doc.Namespace)

@@ -17,7 +17,7 @@ func (c *compiler) descriptors(doc *Document) {
 // descriptorLimits makes the rules of limits that descriptors bring to domains of rules.
 func (c *compiler) descriptorLimits() {
 	doc := Document{Namespace: "(descriptors)", Descriptors: &DescriptorSpec{}} // no name that rules may have
-	own := compiler{opts: c.opts, set: c.set, used: map[string]string{}, ns: newNamespace(doc.Namespace)}
+	own := compiler{opts: c.opts, set: c.set, used: map[string]string{}, sourced: map[string]source{}, ns: newNamespace(doc.Namespace)}
 	c.set.descriptorLimits = own.tree(&doc)
 }
 

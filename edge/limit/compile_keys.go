@@ -130,7 +130,17 @@ func addressPart(name string, src KeySource) (ip bool, v4, v6 int) {
 	return ip, cmp.Or(src.IPv4Prefix, 32), cmp.Or(src.IPv6Prefix, 64)
 }
 
-func (c *compiler) source(path, name string) source { return source{name, c.sources(path, name)} }
+// source is a name and what it stands for, which is found once a document: ten thousand rules
+// that lack a hundred names each name a million.
+func (c *compiler) source(path, name string) source {
+	s, known := c.sourced[name]
+	if !known {
+		if s = (source{name, c.sources(path, name)}); s.slots != nil { // else each place is told
+			c.sourced[name] = s
+		}
+	}
+	return s
+}
 
 // sources are the slots that a name in a key, in has or in lacks stands for:
 // the attribute of that name itself, then what the keys section says.

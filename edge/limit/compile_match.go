@@ -52,14 +52,17 @@ func (c *compiler) match(path string, spec *MatchSpec, m *match) {
 	for _, name := range slices.Sorted(maps.Keys(spec.Equals)) {
 		c.equals(path+".equals."+name, name, spec.Equals[name], m)
 	}
-	for i, s := range spec.Has {
-		m.has = append(m.has, c.source(fmt.Sprintf("%s.has[%d]", path, i), s))
-	}
-	for i, s := range spec.Lacks {
-		m.lacks = append(m.lacks, c.source(fmt.Sprintf("%s.lacks[%d]", path, i), s))
-	}
+	m.has, m.lacks = c.sourceList(path+".has", spec.Has), c.sourceList(path+".lacks", spec.Lacks)
 	c.when(path+".when", spec.When, m)
 	m.all = len(spec.Path)+len(spec.Methods)+len(spec.Host)+len(spec.CIDR)+len(spec.Equals)+len(spec.Has)+len(spec.Lacks) == 0 && spec.When == ""
+}
+
+func (c *compiler) sourceList(path string, names []string) (list []source) {
+	list = make([]source, 0, len(names))
+	for i, name := range names {
+		list = append(list, c.source(indexed(path, i), name))
+	}
+	return list
 }
 
 // meansAny says that a word is written for any method. It is a token of HTTP, and
