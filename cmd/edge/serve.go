@@ -205,7 +205,10 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		watcher.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) {
-			node.SetRules(set)
+			if err := takeOver(node, api, upstream, set, log); err != nil {
+				reloads.Failed(err, log)
+				return
+			}
 			reloads.OK(set.Written(), log)
 			cli.TellWarnings(warnings, log)
 		}, func(err error) { reloads.Failed(err, log) })
@@ -218,6 +221,23 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	log.Info("edge drains")
 	return errors.Join(front.Stop(), nodes.Stop())
+}
+
+// takeOver puts changed rules in force, unless all that comes to the reverse proxy would pass.
+// upstream is nil where there is none.
+func takeOver(node *edge.Node, api *httpapi.API, upstream *proxy.Proxy, set *limit.Set, log *slog.Logger) error {
+	if upstream != nil {
+		if err := upstream.Fits(set); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
+	}
+	if api.Serves("") == nil { // what names a namespace is asked about as ever
+		if err := api.ServesBy(set, ""); err != nil {
+			log.Warn("rules: questions that name no namespace, as proxies ask them, are limited no more: set default_namespace", "err", err)
+		}
+	}
+	node.SetRules(set)
+	return nil
 }
 
 // warnUnreadSignal tells that no rule reads what the upstream tells of its capacity.

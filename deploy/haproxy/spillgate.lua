@@ -48,7 +48,8 @@ local function question(txn)
   -- { txn.sf:req_fhdr("x-forwarded-for") .. ", " .. txn.sf:src() }
   headers["x-forwarded-for"] = { txn.sf:src() }
   headers["x-forwarded-method"] = { txn.sf:method() }
-  headers["x-forwarded-uri"] = { txn.sf:pathq() }
+  local path = txn.sf:pathq()
+  headers["x-forwarded-uri"] = { path ~= "" and path or "/" } -- of "GET http://api" it is empty
   headers["x-forwarded-host"] = { txn.sf:req_fhdr("host") }
   return headers
 end

@@ -300,10 +300,14 @@ func (a *API) namespaceOf(set *limit.Set, name string) (*limit.Namespace, *input
 // one there is), or none at all yet. Who limits the calls of one namespace asks it before
 // any come: they would pass unlimited.
 func (a *API) Serves(namespace string) error {
-	set := a.limiter.Rules()
-	if set == nil {
-		return nil
+	if set := a.limiter.Rules(); set != nil {
+		return a.ServesBy(set, namespace)
 	}
+	return nil
+}
+
+// ServesBy is Serves, were those the rules.
+func (a *API) ServesBy(set *limit.Set, namespace string) error {
 	if _, bad := a.namespaceOf(set, namespace); bad != nil {
 		return fmt.Errorf("%w; there are rules for: %s", bad, strings.Join(set.Names(), ", "))
 	}

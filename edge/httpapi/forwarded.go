@@ -68,6 +68,9 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 		if uri, bad = agreed(h, forwardedURI, originalURI); bad != nil {
 			return false, bad
 		}
+		if uri == "" && (h[forwardedURI] != nil || h[originalURI] != nil) {
+			uri = "/" // as HAProxy has it of "GET http://api"
+		}
 		if m != "" {
 			method = m
 		}

@@ -138,6 +138,7 @@ func TestFillHTTP(t *testing.T) {
 		{"an IPv6 host", map[string]string{"X-Forwarded-Host": "[2001:DB8::1]:80"}, map[string]string{"host": "2001:db8::1"}},
 		{"absolute form", map[string]string{"X-Original-Uri": "http://h/x"}, map[string]string{"path": "/x"}},
 		{"absolute form without path", map[string]string{"X-Original-Uri": "http://h?q"}, map[string]string{"path": "/"}},
+		{"HAProxy's word for it", map[string]string{"X-Forwarded-Uri": ""}, map[string]string{"path": "/"}},
 		{"a query alone", map[string]string{"X-Original-Uri": "?q"}, map[string]string{"path": "/"}},
 		{"asterisk", map[string]string{"X-Original-Uri": "*"}, map[string]string{"path": "*"}},
 		{"dots", map[string]string{"X-Original-Uri": "/a/../../b/./c//"}, map[string]string{"path": "/b/c/"}},

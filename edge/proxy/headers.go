@@ -180,7 +180,7 @@ func noQuery(r rune) bool { return r <= ' ' || r == '#' || r == 0x7f }
 // unwritable is why a request cannot be sent on as it is; "": it can. net/http reads some
 // that it does not write, which would be taken for a fault of the upstream's, and writes
 // the host of others anew, so that the upstream would see another than the rules did.
-func unwritable(r *http.Request) string {
+func (p *Proxy) unwritable(r *http.Request) string {
 	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as they are
 		return "the method is no token"
 	}
@@ -198,6 +198,56 @@ func unwritable(r *http.Request) string {
 		return "the host is missing (:authority)"
 	case strings.ContainsFunc(r.URL.RawQuery, noQuery):
 		return "the query has a space, a # or a control character in it: they are written in escapes (%20)"
+	case strings.Trim(p.cfg.Upstream.Path, "/") != "" && climbs(r.URL.EscapedPath()):
+		return "the path leads above its root"
 	}
 	return ""
+}
+
+// climbs says that a path leads above its root, as somebody may read it: what the upstream's
+// own path is put before would lead to another place there than the rules are asked about, or
+// out of it. Escapes may be read twice, a backslash is a slash to some, and to Tomcat "..;x" is
+// "..".
+func climbs(path string) bool {
+	for range 3 {
+		depth := 0
+		for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+			switch name, _, _ = strings.Cut(name, ";"); name {
+			case "", ".":
+			case "..":
+				depth--
+			default:
+				depth++
+			}
+			if depth < 0 {
+				return true
+			}
+		}
+		plain := escaped.Replace(path)
+		if plain == path {
+			return false
+		}
+		path = plain
+	}
+	return false
+}
+
+// escaped are the escapes that such a path may have its dots and slashes in.
+var escaped = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%3b", ";", "%3B", ";", "%25", "%")
+
+// dropNominatedBy takes away what a client says is for this connection alone, as httputil does
+// with what goes to the upstream: rules would go by what it does not see. Not who it is of,
+// which tellOrigin sees to, nor what httputil passes on.
+func dropNominatedBy(h http.Header) {
+	for _, line := range h["Connection"] {
+		for token := range strings.SplitSeq(line, ",") {
+			name := http.CanonicalHeaderKey(strings.TrimSpace(token))
+			if name != "" && name != "Upgrade" && name != "Te" && !claims(name) {
+				delete(h, name)
+			}
+		}
+	}
+	for _, name := range []string{"Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"} {
+		delete(h, name)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -171,17 +172,6 @@ func TestFieldsThatAreNoTrailers(t *testing.T) {
 	}
 }
 
-// A client counts by what rules read of its fields, be they of the connection.
-func TestRulesSeeTheClientsFields(t *testing.T) {
-	rule := limit.RuleSpec{Name: "users", Key: []string{"header.X-User-Id"}, Rates: []limit.RateSpec{{Limit: 1, Per: 3600e9}}}
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, rule)
-	for i, want := range []int{200, 429} {
-		if got := s.get("/", "X-User-Id", "u", "Connection", "X-User-Id"); got.status != want {
-			t.Errorf("request %d: %d, want %d", i, got.status, want)
-		}
-	}
-}
-
 func TestElementOfForwarded(t *testing.T) {
 	for _, c := range []struct{ addr, host, want string }{
 		{"192.0.2.1", "shop.example", `for=192.0.2.1;host="shop.example";proto=http`},
@@ -217,4 +207,54 @@ func FuzzClaims(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a client says is for this connection alone is seen neither by the upstream nor by the
+// rules: who names himself to these alone would be limited as nobody.
+func TestRulesSeeWhatTheUpstreamSees(t *testing.T) {
+	known := limit.RuleSpec{Name: "known", Group: "g", Priority: 1, Key: []string{"header.Authorization"}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}}}
+	known.Match.Has = []string{"header.Authorization"}
+	var got http.Header
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header }, options{}, known,
+		limit.RuleSpec{Name: "unknown", Group: "g", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}})
+	for i, header := range [][]string{
+		{"Connection", "Authorization"}, {"Connection", "close, authorization"}, {"Connection", "connection,Authorization", "Connection", "x"},
+	} {
+		answer := s.get("/", append(header, "Authorization", "junk")...)
+		if want := []int{200, 429, 429}[i]; answer.status != want {
+			t.Errorf("%q: %d, want %d: as one without", header, answer.status, want)
+		}
+	}
+	if got["Authorization"] != nil {
+		t.Errorf("the upstream got %q", got["Authorization"])
+	}
+	if answer := s.get("/", "Authorization", "token"); answer.status != 200 || got.Get("Authorization") != "token" {
+		t.Errorf("with a name: %d, and the upstream got %q", answer.status, got["Authorization"])
+	}
+}
+
+// Behind an upstream with a path of its own nobody leaves that, nor comes by it to where rules
+// do not see him.
+func TestPathStaysBelowTheUpstreams(t *testing.T) {
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.URL.Path }))
+	t.Cleanup(server.Close)
+	for base, climbing := range map[string]int{"/app/": http.StatusBadRequest, "/": http.StatusOK} {
+		s := (&site{t: t}).before(server.URL+base, options{}, hourly(100))
+		for _, target := range []string{
+			"/../app/login", "/%2e%2e/login", "/x/../..//login", "/..;a/login", "/.%2E/x", "/x\\..\\..\\login", "/x%2f..%2F..%2Flogin", "/%252e%252e/login", "//../login", "/./../login", "/x/%2e%2e/%2e%2e",
+		} {
+			c := s.dial()
+			c.write("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n")
+			if status := c.response().StatusCode; status != climbing {
+				t.Errorf("%s behind %s: %d, want %d", target, base, status, climbing)
+			}
+			c.Close()
+		}
+		for _, target := range []string{"/login", "/x/../login", "/a..b/...", "/%2e", "/x/y/%2e%2e/..%2f", "/x?y=/../..", "/%25"} {
+			if answer := s.get(target); answer.status != http.StatusOK || !strings.HasPrefix(got, strings.TrimSuffix(base, "/")) {
+				t.Errorf("%s behind %s: %d, and the upstream got %s", target, base, answer.status, got)
+			}
+		}
+	}
 }

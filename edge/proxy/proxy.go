@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // Proxy is the handler of the proxy's listener. It is safe for concurrent use.
@@ -48,6 +49,15 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 		api: api, cfg: cfg, transport: newTransport(&cfg), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
 		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}, nil
+}
+
+// Fits is an error where there would be no rules of the namespace, were those the rules: all
+// requests would pass.
+func (p *Proxy) Fits(set *limit.Set) error {
+	if err := p.api.ServesBy(set, p.cfg.Namespace); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	return nil
 }
 
 // buffers are what answers are copied through.
@@ -93,7 +103,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(r, requestFault(http.StatusBadRequest, "the target is no path"))
 		return
 	}
-	if reason := unwritable(r); reason != "" {
+	dropNominatedBy(r.Header)
+	if reason := p.unwritable(r); reason != "" {
 		x.refuse(r, requestFault(http.StatusBadRequest, reason))
 		return
 	}
