@@ -225,7 +225,7 @@ func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
 	var key []string
 	for _, c := range chain {
 		if c.Value == "" || strings.Contains(c.Value, "*") && !c.Share {
-			key = append(key, c.Key)
+			key = append(key, yamlName(c.Key))
 		}
 	}
 	if len(key) > 0 {
@@ -286,10 +286,19 @@ func (w *rulesWriter) others(chain []*limit.DescriptorSpec, all, some map[string
 			return s.Key == key || s.Key == remoteAddress && key == "client_ip"
 		})
 		if !in && !some[key] && plainAttribute.MatchString(key) {
-			keys = append(keys, key)
+			keys = append(keys, yamlName(key))
 		}
 	}
 	return keys
+}
+
+// yamlName is an attribute's name as YAML takes it for one: null is nothing to it.
+func yamlName(key string) string {
+	switch strings.ToLower(key) {
+	case "null", "true", "false", "yes", "no", "on", "off", "y", "n":
+		return strconv.Quote(key)
+	}
+	return key
 }
 
 // match is what requests have that come to a descriptor. With no path it says nothing of
@@ -316,12 +325,12 @@ func (w *rulesWriter) match(path string, chain []*limit.DescriptorSpec, lacks []
 		case len(values) > 1 && (slices.Contains(values, "") || strings.Contains(one, "*")):
 			return fail("other keys in Envoy's routes", "the values of %q, which stands here more than once, are one text in our rules", key)
 		case one == "" || one == "*":
-			has = append(has, key)
+			has = append(has, yamlName(key))
 		case strings.Contains(one, "*"):
-			has = append(has, key)
+			has = append(has, yamlName(key))
 			when = append(when, starWhen(key, one))
 		default:
-			equals = append(equals, key+": ["+strconv.Quote(one)+"]")
+			equals = append(equals, yamlName(key)+": ["+strconv.Quote(one)+"]")
 		}
 	}
 	text = "  match:\n"

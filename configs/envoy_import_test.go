@@ -55,6 +55,21 @@ func TestImportTellsWhatHasNoEqual(t *testing.T) {
 	}
 }
 
+// A key that YAML has a meaning for is a name like others.
+func TestImportOfYAMLsWords(t *testing.T) {
+	text := "domain: d\ndescriptors:\n- {key: plain, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	for _, key := range []string{"null", "true", "False", "no", "n"} {
+		text += fmt.Sprintf("- {key: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: %q, value: x, rate_limit: {unit: hour, requests_per_unit: 1}}\n", key, key)
+	}
+	rules, said := imported(t, text)
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	writeFile(t, file, rules)
+	set, err := LoadRules(file)
+	if said != "" || err != nil || len(set.Rules()) < 11 {
+		t.Errorf("%q, %v, want none and 11 rules:\n%s", said, err, rules)
+	}
+}
+
 // A tree of very many keys is written in proportion to it: rules do not list all others.
 func TestImportOfManyKeys(t *testing.T) {
 	text := "domain: d\ndescriptors:\n"

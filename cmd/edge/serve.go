@@ -123,7 +123,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		warnUnreadSignal(watcher.Set(), s.Proxy.Capacity.Name, log)
 	}
 	if upstream != nil && s.Proxy.Defer.Enabled {
-		frontConfig := deferredFront(&s.Proxy, node, log)
+		frontConfig := deferredFront(&s.Proxy, s.TrustedProxies, node, log)
 		frontConfig.Metrics = deferred.NewMetrics(reg)
 		waiting = deferred.NewFront(upstream, frontConfig)
 	} else {

@@ -83,8 +83,8 @@ func shellWord(word string) string {
 // deferredFront is what the settings say of what is kept of them, and of how they are done:
 // the upstream may take as long as of others to accept a connection, to take the request and
 // to begin its answer, each; and none is done while it says that all its capacity is in use.
-func deferredFront(s *configs.ProxySettings, node *edge.Node, log *slog.Logger) deferred.FrontConfig {
-	c := deferred.FrontConfig{ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
+func deferredFront(s *configs.ProxySettings, trusted httpapi.Proxies, node *edge.Node, log *slog.Logger) deferred.FrontConfig {
+	c := deferred.FrontConfig{TrustedProxies: trusted, ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
 	if name := s.Capacity.Name; name != "" {
 		c.Room = func() bool {
 			used, _, known := node.Capacity(time.Now(), name)

@@ -59,11 +59,11 @@ func TestDeferredHeedsTheCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &configs.ProxySettings{Timeout: time.Second, ClientTimeout: 2 * time.Second}
-	if c := deferredFront(s, node, nil); c.Room != nil || c.Timeout != 3*time.Second || c.ClientTimeout != 2*time.Second {
+	if c := deferredFront(s, nil, node, nil); c.Room != nil || c.Timeout != 3*time.Second || c.ClientTimeout != 2*time.Second {
 		t.Errorf("%+v, want 3s, 2s, and always room", c)
 	}
 	s.Capacity.Name = "api"
-	room := deferredFront(s, node, nil).Room
+	room := deferredFront(s, nil, node, nil).Room
 	if !room() {
 		t.Error("nothing is known: want room")
 	}

@@ -51,9 +51,7 @@ func (f *Front) grow(p *passage, length int64) bool {
 		size = min(size, int(length)+1) // one more, that its end is seen
 	}
 	size = max(min(size, int(f.cfg.Body)+1), len(p.body)+1)
-	more := int64(size - cap(p.body))
-	if f.held.Add(more) > f.cfg.Held {
-		f.held.Add(-more)
+	if !f.held.Try(p.who, int64(size-cap(p.body))) {
 		return false
 	}
 	body := make([]byte, len(p.body), size)

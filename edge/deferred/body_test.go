@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/proxy"
 	"github.com/spillgate/spillgate/test/proc"
 )
@@ -64,7 +65,7 @@ func TestBodiesThatComeLate(t *testing.T) {
 				go func() { // the client's transport reads it, or closes it; waited for below
 					defer close(written)
 					_, _ = w.Write([]byte("bo"))
-					for tt.ends && f.held.Load() == 0 { // it comes when it is waited for
+					for tt.ends && f.held.Taken() == 0 { // it comes when it is waited for
 						select {
 						case <-gone:
 							return
@@ -110,11 +111,31 @@ func TestBodiesHeldAreBounded(t *testing.T) {
 		return p, f.read(p, r) == resultKept
 	}
 	p, ok := read(100 << 10)
-	if n := f.held.Load(); !ok || len(p.body) != 100<<10 || n != int64(cap(p.body)) {
+	if n := f.held.Taken(); !ok || len(p.body) != 100<<10 || n != int64(cap(p.body)) {
 		t.Fatalf("read %d bytes, %v; %d are held, want 102400", len(p.body), ok, n)
 	}
-	if _, ok := read(100 << 10); ok || f.held.Load() > 200<<10 {
-		t.Errorf("another was read: %v, %d bytes are held, of %d", ok, f.held.Load(), 200<<10)
+	if _, ok := read(100 << 10); ok || f.held.Taken() > 200<<10 {
+		t.Errorf("another was read: %v, %d bytes are held, of %d", ok, f.held.Taken(), 200<<10)
+	}
+}
+
+// One client's slow bodies leave room for others'.
+func TestOneClientLeavesRoomForBodies(t *testing.T) {
+	f := NewFront(nil, FrontConfig{Held: 8 * readBytes, TrustedProxies: httpapi.Loopback})
+	grows := func(peer string) int {
+		n := 0
+		for p := (&passage{who: httpapi.Caller(peer, f.cfg.TrustedProxies)}); f.grow(p, -1); p.body = nil {
+			n++
+		}
+		return n
+	}
+	for _, c := range []struct {
+		peer string
+		want int
+	}{{"192.0.2.1:1", 2}, {"192.0.2.1:2", 0}, {"192.0.2.2:1", 2}, {"127.0.0.1:1", 4}} {
+		if got := grows(c.peer); got != c.want {
+			t.Errorf("%s holds %d bodies more, want %d", c.peer, got, c.want)
+		}
 	}
 }
 
@@ -135,7 +156,7 @@ func TestDenialsDoNotWaitForJetStream(t *testing.T) {
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("100 denials took %v, want none to wait for JetStream", took)
 	}
-	if n := f.held.Load(); n != 0 {
+	if n := f.held.Taken(); n != 0 {
 		t.Errorf("%d bytes are held, of nobody", n)
 	}
 	j.start()

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -29,7 +31,7 @@ type Front struct {
 	site  http.Handler
 	cfg   FrontConfig
 	log   *slog.Logger
-	held  atomic.Int64          // bytes of bodies in memory
+	held  *httpapi.Room         // of bodies in memory
 	asks  atomic.Int64          // when JetStream, which is away, may be asked again, ns since 1970; 0: it is there
 	full  filled                // tenants of which no more may wait
 	reads atomic.Int64          // the places of reads that were given, to when, ns since 1970
@@ -44,8 +46,11 @@ type FrontConfig struct {
 	// denied as without a Front.
 	Body int64
 	// Held is what all bodies of requests that are about to wait may take of memory at
-	// once; 0: DefaultHeld. Beyond it requests are denied.
+	// once, and one client's address a fourth of that; 0: DefaultHeld. Beyond it requests are
+	// denied.
 	Held int64
+	// TrustedProxies may take all of it: they ask for many.
+	TrustedProxies httpapi.Proxies
 	// ClientTimeout is how long a body may take to come, whole; 0: a minute. Who is
 	// slower is denied then.
 	ClientTimeout time.Duration
@@ -87,7 +92,7 @@ func NewFront(site http.Handler, cfg FrontConfig) *Front {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Front{site: site, cfg: cfg, log: cfg.Logger}
+	return &Front{site: site, cfg: cfg, log: cfg.Logger, held: httpapi.NewRoom(cfg.Held, nil)}
 }
 
 // open is the queue.
@@ -108,6 +113,7 @@ type passage struct {
 	reached bool     // the upstream
 	front   *Front   // nil: of one that waited
 	client  http.ResponseWriter
+	who     netip.Addr    // whom its memory is counted for
 	body    []byte        // of one that may wait
 	tenant  string        // whose queue it may wait in
 	wait    time.Duration // for how long; 0: it may not. Of one that waited, when there may be room
@@ -234,8 +240,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.serveStatus(w, r, id)
 		return
 	}
-	held := &denial{ResponseWriter: w, passage: &passage{front: f, client: w}}
-	defer func() { f.held.Add(-int64(cap(held.passage.body))) }()
+	held := &denial{ResponseWriter: w, passage: &passage{front: f, client: w, who: httpapi.Caller(r.RemoteAddr, f.cfg.TrustedProxies)}}
+	defer func() { f.held.Give(held.who, int64(cap(held.body))) }()
 	f.pass(held, r, held.passage)
 	if held.denied && !f.deferred(w, r, held.passage) {
 		held.release()

@@ -66,7 +66,7 @@ func FuzzFront(f *testing.F) {
 		if reached > 0 || denied > 1 || (denied == 0) != asks {
 			t.Errorf("%q: counted %d times, and %d reached the upstream", text, denied, reached)
 		}
-		if n := front.held.Load(); n != 0 {
+		if n := front.held.Taken(); n != 0 {
 			t.Errorf("%q: %d bytes are held, of nobody", text, n)
 		}
 		waiting, dead, err := q.Depth(context.Background())

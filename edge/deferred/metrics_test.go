@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -39,8 +40,8 @@ func TestWhatDoesNotWaitIsCounted(t *testing.T) {
 		{resultLarge, with(strings.NewReader(long), -1), nil},
 		{resultLarge, call("PUT", "/", "", "X-Large", strings.Repeat("x", MaxBytes)), nil},
 		{resultLate, with(iotest.ErrReader(errors.New("the client is gone")), 5), nil},
-		{resultMemory, call("PUT", "/", "x"), func() { f.held.Store(f.cfg.Held) }},
-		{resultFull, call("PUT", "/", "x"), func() { f.held.Store(0) }},
+		{resultMemory, call("PUT", "/", "x"), func() { f.held.Try(netip.Addr{}, f.cfg.Held) }},
+		{resultFull, call("PUT", "/", "x"), func() { f.held.Give(netip.Addr{}, f.cfg.Held) }},
 		{resultFull, with(iotest.ErrReader(errors.New("it is not read")), 5), nil},
 		{resultAway, call("PUT", "/", "x"), func() { f.asks.Store(time.Now().Add(time.Hour).UnixNano()) }},
 		{resultAway, call("PUT", "/", "x"), func() { f.queue.Store(nil) }},

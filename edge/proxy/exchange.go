@@ -172,15 +172,31 @@ func (x *exchange) answered(res *http.Response) error {
 }
 
 // tell adds the rules' fields to an answer. Lists are joined; of others the upstream's
-// own stands, as its limit is the nearer one.
+// own stand, as its limit is the nearer one, and none of ours that would be taken for that's.
 func tell(h, own http.Header) {
+	theirs := map[string]bool{}
+	for name := range h {
+		theirs[profileOf(name)] = true
+	}
 	for name, values := range own {
-		if h[name] == nil {
-			h[name] = values
-		} else if name == "Ratelimit" || name == "Ratelimit-Policy" {
+		switch profile := profileOf(name); {
+		case name == "Ratelimit" || name == "Ratelimit-Policy":
 			h[name] = append(h[name], values...)
+		case h[name] == nil && (profile == "" || !theirs[profile]):
+			h[name] = values
 		}
 	}
+}
+
+// profileOf is that of the fields which tell of one limit together; "": of none.
+func profileOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "X-Ratelimit-"):
+		return "X-Ratelimit"
+	case name == "Ratelimit-Limit" || name == "Ratelimit-Remaining" || name == "Ratelimit-Reset":
+		return "Ratelimit"
+	}
+	return ""
 }
 
 // switchedBack counts the end of a connection that had switched protocols.

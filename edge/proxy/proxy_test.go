@@ -178,7 +178,7 @@ func TestFailureOfTheLimiterLetsRequestsPass(t *testing.T) {
 }
 
 // What the upstream says of limits of its own is told with ours; of fields that are no
-// lists its own stand, as those of its own denial must.
+// lists its own stand, as those of its own denial must, and nothing of ours is mixed in.
 func TestUpstreamsOwnLimitIsTold(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit", `"own";r=0;t=9`)
@@ -188,7 +188,7 @@ func TestUpstreamsOwnLimitIsTold(t *testing.T) {
 	}, options{}, limit.RuleSpec{Name: "r", Rates: []limit.RateSpec{{Limit: 5, Per: time.Hour}}, OnLimit: limit.OnLimitSpec{Headers: []string{"draft-11", "x-ratelimit"}}})
 	got := s.get("/")
 	if got.status != 429 || len(got.header["Ratelimit"]) != 2 || !slices.Equal(got.header["X-Ratelimit-Limit"], []string{"7"}) ||
-		!slices.Equal(got.header["X-Ratelimit-Remaining"], []string{"4"}) || !slices.Equal(got.header["Retry-After"], []string{"9"}) {
+		got.header["X-Ratelimit-Remaining"] != nil || !slices.Equal(got.header["Retry-After"], []string{"9"}) {
 		t.Errorf("the client got %+v", got)
 	}
 	s.result("answered", 1)

@@ -64,6 +64,9 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.drain)
 	defer cancel()
 	err := server.Shutdown(stop)
+	if err == nil && !p.await(stop) { // of switched connections net/http does not know
+		err = stop.Err()
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.cfg.Logger.Info("the proxy cuts off requests that last", "after", p.drain)
 		err = server.Close()
@@ -72,7 +75,9 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
 		err = errors.Join(err, end)
 	}
-	if !p.await(cutTimeout) {
+	late, cancelLate := context.WithTimeout(context.WithoutCancel(ctx), cutTimeout)
+	defer cancelLate()
+	if !p.await(late) {
 		err = errors.Join(err, errors.New("requests are still under way"))
 	}
 	if err != nil {
@@ -81,20 +86,17 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 	return nil
 }
 
-// await waits for all handlers, for a while: those of switched connections net/http does
-// not know.
-func (p *Proxy) await(most time.Duration) bool {
+// await waits for all handlers, until ctx ends.
+func (p *Proxy) await(ctx context.Context) bool {
 	ended := make(chan struct{})
 	go func() { // the handlers end it; who waits for it is below, or the process ends
 		p.open.Wait()
 		close(ended)
 	}()
-	late := time.NewTimer(most)
-	defer late.Stop()
 	select {
 	case <-ended:
 		return true
-	case <-late.C:
+	case <-ctx.Done():
 		return false
 	}
 }

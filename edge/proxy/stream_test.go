@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // over are clients of both protocols that the proxy's listener speaks.
@@ -337,5 +340,33 @@ func TestStopsWhileStreamsLast(t *testing.T) {
 	ws.closed()
 	if n := s.metric("spillgate_proxy_requests_under_way"); n != 0 {
 		t.Errorf("%v requests are under way after Serve", n)
+	}
+}
+
+// A websocket has the time that all requests have when the proxy stops, be nothing else under
+// way.
+func TestWebsocketHasItsTimeAtTheEnd(t *testing.T) {
+	s := newSite(t, socket, options{drain: patience}, hourly(5))
+	ws := s.dial()
+	ws.write(upgrade + "\r\n")
+	ws.response()
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop() }() // waited for below
+	proc.Until(t, patience, func() error {
+		c, err := net.Dial("tcp", s.addr)
+		if err == nil {
+			c.Close()
+			return errors.New("the proxy still listens")
+		}
+		return nil
+	})
+	ws.write("ping\n")
+	echo := make([]byte, 5)
+	if _, err := io.ReadFull(ws.r, echo); err != nil || string(echo) != "ping\n" {
+		t.Errorf("a websocket while the proxy drains: %q, %v; want ping", echo, err)
+	}
+	ws.Close()
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve = %v, want nil", err)
 	}
 }
