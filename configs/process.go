@@ -22,9 +22,10 @@ const minSecret = 16
 
 // EdgeSettings is what `edge serve` is told.
 type EdgeSettings struct {
-	Listen           string // HTTP, for everybody
-	GRPCListen       string // our limiter, Envoy's rate limit and quota services; "": none
-	AdminListen      string // health and metrics; loopback only
+	Listen           string        // HTTP, for everybody
+	GRPCListen       string        // our limiter, Envoy's rate limit and quota services; "": none
+	AdminListen      string        // health and metrics; loopback only
+	DrainDelay       time.Duration // how long it serves on once it is told to stop, unready
 	Region, PoP      string
 	Name             string // unique in the PoP
 	RulesPath        string // a file, or a directory of *.yaml
@@ -185,6 +186,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener", parse: asListen(&s.Listen)},
 		{key: "grpc.listen", fallback: ":8081", usage: "`address` of the gRPC listener, for spillgate.v1.Limiter and Envoy's rate limit and quota services; off: none", parse: orOff(&s.GRPCListen, asListen)},
 		{key: "admin.listen", fallback: "127.0.0.1:6070", usage: "`address` of the admin listener, loopback only", parse: asLoopback(&s.AdminListen)},
+		{key: "drain_delay", fallback: "0s", usage: "time for which an edge that is told to stop serves on and says that it is not ready, so that load balancers send it nothing more", parse: asDuration(&s.DrainDelay, 0, 10*time.Minute)},
 		{key: "region", usage: "`name` of this edge's region", parse: asToken(&s.Region, true)},
 		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this edge, unique in its PoP", parse: asToken(&s.Name, true)},

@@ -69,9 +69,9 @@ func (s sized) Unmarshal(data mem.BufferSlice, v any) (err error) {
 }
 
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
-// limiter, health and reflection on a listener until ctx ends: then health says so, streams of quotas end, calls
-// under way finish, and what takes longer is cut off.
-func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls) error {
+// limiter, health and reflection on a listener until ctx ends: then streams of quotas end, calls
+// under way finish, and what takes longer is cut off. Health says that it will from when draining ends.
+func serveGRPC(ctx, draining context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls) error {
 	server := grpc.NewServer(append(calls.options(),
 		grpc.ForceServerCodecV2(sized{envoytext.Codec(), calls.refusals}), // what Envoy's clients write is limited, UTF-8 or not
 		grpc.MaxRecvMsgSize(rlqs.MaxMessage),
@@ -90,6 +90,7 @@ func serveGRPC(ctx context.Context, listener net.Listener, service *rls.Service,
 	}
 	states.SetServingStatus(referenceHealth, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, states)
+	defer context.AfterFunc(draining, states.Shutdown)()
 	reflection.Register(server)
 
 	watching, unwatch := context.WithCancel(context.Background())

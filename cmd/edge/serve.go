@@ -60,7 +60,7 @@ calls, send what is left, exit.`,
 //	                                                         │ ▲
 //	                                                   bus ◄─┘ └── bus
 //
-// Teardown, last in first out: unready, listeners and calls, rules watcher;
+// Teardown, last in first out: unready, for drain_delay; listeners and calls, rules watcher;
 // then the node's last flush; then bus and view.
 func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err error) {
 	// From the first moment to the last: a SIGHUP that nobody listens for kills,
@@ -173,13 +173,15 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes.Go("watch degraded", func(ctx context.Context) error {
 		return tellDegraded(ctx, node, nodeConfig.Regions > 0 || nodeConfig.Edges > 0, log)
 	})
-	front := cli.NewStage(ctx)
+	draining, unready := context.WithCancel(context.WithoutCancel(ctx))
+	defer unready()
+	front := cli.NewStage(context.WithoutCancel(ctx)) // ends below
 	front.Go("listener", func(ctx context.Context) error {
 		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data))
 	})
 	if calls != nil {
 		front.Go("gRPC listener", func(ctx context.Context) error {
-			return serveGRPC(ctx, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, s.TrustedProxies, refusals))
+			return serveGRPC(ctx, draining, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, s.TrustedProxies, refusals))
 		})
 		front.Go("quotas", func(ctx context.Context) error {
 			quotas.Run(ctx)
@@ -216,6 +218,16 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	})
 	front.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, watcher) })
 	select {
+	case <-ctx.Done():
+		unready()
+		api.SetDraining(true)
+		delay := time.NewTimer(s.DrainDelay)
+		defer delay.Stop()
+		select {
+		case <-delay.C:
+		case <-front.Done():
+		case <-nodes.Done():
+		}
 	case <-front.Done():
 	case <-nodes.Done():
 	}

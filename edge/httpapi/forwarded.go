@@ -80,7 +80,7 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 		clientIP = clientOf(h[forwardedFor], clientIP, trusted)
 		req.Trusted = true
 	}
-	setHTTP(req, method, uri, host, clientIP, h)
+	setHTTP(req, method, uri, hostOf(host), clientIP, h)
 	return ignored, nil
 }
 
@@ -221,7 +221,8 @@ func isPort(s string) bool {
 // setHTTP gives req what a request says of itself, by its target.
 func setHTTP(req *limit.Request, method, target, host, clientIP string, h http.Header) {
 	path, others := pathOf(target)
-	req.SetHTTP(method, path, hostOf(host), clientIP, h)
+	// Some programs have methods in upper case whatever they are asked (Django, Werkzeug).
+	req.SetHTTP(strings.ToUpper(method), path, host, clientIP, h)
 	req.AlsoPaths(others)
 }
 
@@ -286,19 +287,27 @@ func also(others []string, text string, readings func(string) (string, []string)
 	return append(append(others, path), more...)
 }
 
-// hostOf is a host without port, in lower case, and of a list the last, which
-// the nearest proxy wrote.
+// hostOf is what a proxy says the host is, of a list the last, which the nearest wrote, as
+// hostOnly has it. Between hosts of a list stands a blank, which no client's own may have.
 func hostOf(host string) string {
-	if i := strings.LastIndexByte(host, ','); i >= 0 {
+	if i := max(strings.LastIndex(host, ", "), strings.LastIndex(host, ",\t")); i >= 0 {
 		host = host[i+1:]
 	}
+	return hostOnly(host)
+}
+
+// hostOnly is a host in lower case and without what stands behind a colon, be it a port or not:
+// so servers read it.
+func hostOnly(host string) string {
 	host = strings.TrimSpace(host)
 	if strings.HasPrefix(host, "[") {
 		if end := strings.IndexByte(host, ']'); end >= 0 {
 			host = host[1:end]
 		}
-	} else if i := strings.LastIndexByte(host, ':'); i >= 0 && isPort(host[i:]) {
-		host = host[:i]
+	} else if i := strings.IndexByte(host, ':'); i >= 0 {
+		if _, err := netip.ParseAddr(host); err != nil { // else an IPv6 address, bare
+			host = host[:i]
+		}
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

@@ -114,7 +114,7 @@ func fillOwn(req *limit.Request, r *http.Request, trusted Proxies) (ignored bool
 	if believed {
 		clientIP = clientOf(r.Header[forwardedFor], clientIP, trusted)
 	}
-	setHTTP(req, r.Method, targetOf(r), r.Host, clientIP, r.Header)
+	setHTTP(req, r.Method, targetOf(r), hostOnly(r.Host), clientIP, r.Header)
 	req.Trusted = believed
 	return !believed && r.Header[forwardedFor] != nil
 }

@@ -233,6 +233,22 @@ func TestRulesSeeWhatTheUpstreamSees(t *testing.T) {
 	}
 }
 
+// However a client writes its host, method or name, it is who the upstream may take it for.
+func TestRulesReadAsUpstreamsMay(t *testing.T) {
+	rule := limit.RuleSpec{Name: "r", Key: []string{"header.X-User-Id"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}}
+	rule.Match.Host, rule.Match.Methods = []string{"shop.example"}, []string{"POST"}
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, rule)
+	for i, request := range []string{
+		"POST / HTTP/1.1\r\nHost: shop.example\r\nX-User-Id: u\r\n", "post / HTTP/1.1\r\nHost: shop.example:80,x\r\nX_User_Id: u\r\n", "Post / HTTP/1.1\r\nHost: shop.example:1:2\r\nx_user-id: u\r\n",
+	} {
+		c := s.dial()
+		c.write(request + "\r\n")
+		if got, want := c.response().StatusCode, []int{200, 429, 429}[i]; got != want {
+			t.Errorf("%q: %d, want %d", request, got, want)
+		}
+	}
+}
+
 // Behind an upstream with a path of its own nobody leaves that, nor comes by it to where rules
 // do not see him.
 func TestPathStaysBelowTheUpstreams(t *testing.T) {

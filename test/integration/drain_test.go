@@ -88,6 +88,32 @@ func TestEdgeDrains(t *testing.T) {
 	agree(t, heals, counts{"drained": 1}, staying)
 }
 
+// With a drain delay an edge that is told to stop serves on for that long, and says that it is
+// not ready, to whoever asks it anew.
+func TestEdgeServesOnWhileItDrains(t *testing.T) {
+	t.Parallel()
+	leaving := startEdge(t, "eu", "eu-1", "nats://"+proc.FreeAddr(t), "testdata/rules.yaml", "--drain-delay", "3s")
+	leaving.Signal(syscall.SIGTERM)
+	proc.Until(t, 3*time.Second, func() error {
+		_, err := get(leaving.url + "/readyz")
+		if err == nil || !strings.Contains(err.Error(), "503") {
+			return fmt.Errorf("readyz: %v, want 503", err)
+		}
+		return nil
+	})
+	resp, err := http.Post(leaving.url+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"account":"late"},"peek":true}`))
+	if err != nil {
+		t.Fatalf("a call meanwhile: %v", err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("a call meanwhile: %s, want 200", resp.Status)
+	}
+	if code := leaving.ExitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
 // TestAggregatorExitsWithZero on SIGTERM, with all its servers there and with
 // none.
 func TestAggregatorExitsWithZero(t *testing.T) {
