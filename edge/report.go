@@ -214,7 +214,7 @@ const loosest = 2.0
 // remaining is what is left of the limit, no margin counted, after the request
 // was charged, or as it is where it is not.
 func remaining(c *counter, uncharged bool) uint64 {
-	if c.cutOff {
+	if c.cutOff || c.short && escrows(c.rate) { // there is room, and no right to it
 		return 0
 	}
 	left := crdt.SatSub(c.record.left(c.rate), margin(c.rate))
@@ -234,7 +234,7 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 	case c.need > c.rate.Ceiling: // it never fits: who asks again as soon as he is told to shall not ask at once
 		return max(s.wait(b, c.need, now), c.rate.Window)
 	case c.short: // it has room
-		return s.shareWait(c.rate)
+		return max(s.shareWait(c.rate), b.rightsWait(c.need))
 	case c.dropped: // the next one may be luckier; up to the limit all are
 		return s.wait(b, max(c.need, margin(c.rate)), now)
 	case b.punished(now): // whoever came sooner than there is room would be punished anew
@@ -244,5 +244,5 @@ func (n *Node) retryAfter(c *counter, now int64) time.Duration {
 		b.denied = denial{cost: c.need, until: now + int64(wait)}
 		c.record.flags |= refused
 	}
-	return time.Duration(b.denied.until - now)
+	return max(time.Duration(b.denied.until-now), b.rightsWait(c.need))
 }

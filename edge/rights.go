@@ -270,6 +270,21 @@ func (rt *rights) expects(rate *limit.Rate, need uint64) bool {
 	return rt.unheard == 0 || boot-rt.unheard < rate.StrictWait || boot-rt.asked > claimTimeout
 }
 
+// rightsWait is how long a request has none of a strict limit, if no more come; where some may,
+// nobody knows, and it is 0.
+func (b *block) rightsWait(need uint64) time.Duration {
+	if b.share == nil || b.share.rights == nil {
+		return 0
+	}
+	rt := b.share.rights
+	boot := rt.escrow.boot()
+	held := rt.held(boot)
+	if held < rt.ceiling && (rt.bare == 0 || boot-rt.bare >= believed) {
+		return 0
+	}
+	return rt.spent.FreesFor(b.rate, need, held, limit.Instant{Boot: boot, Wall: rt.wall})
+}
+
 // believed is how long an authority believes what an edge said that it wants, and tells
 // it unasked of what it may have (escrow: fresh).
 const believed = time.Second

@@ -218,3 +218,25 @@ func (s *Spent) Frees(r *Rate, held uint64, now Instant) time.Duration {
 	n, width := r.spendSlices()
 	return time.Duration(s.cells[0].slice+n+1)*width - now.Boot
 }
+
+// FreesFor is when cost of so many rights is free, if no more is spent. 0: it is now, or never.
+func (s *Spent) FreesFor(r *Rate, cost, held uint64, now Instant) time.Duration {
+	used := s.Used(r, held, now)
+	over := crdt.SatSub(crdt.SatAdd(used, cost), held)
+	switch {
+	case over == 0 || cost > held:
+		return 0
+	case r.Bucket():
+		rate := float64(r.Drain.Refill) / float64(r.Drain.Per) * float64(held) / float64(max(1, r.Ceiling))
+		return time.Duration(math.Ceil((s.level + float64(cost) - float64(held)) / rate))
+	case r.Labelled():
+		return time.Duration(max(0, r.EndOf(s.label)-now.Wall))
+	}
+	n, width := r.spendSlices()
+	for _, c := range s.cells {
+		if over = crdt.SatSub(over, c.cost); over == 0 {
+			return time.Duration(c.slice+n+1)*width - now.Boot
+		}
+	}
+	return 0
+}
