@@ -16,6 +16,14 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
+	// maxConnStreams is how many requests a connection of HTTP/2 has at a time, bodyWindow how
+	// much of a body comes that the upstream does not take, connWindow of all of them, and
+	// maxFrame the largest frame, for which there is memory once it begins: net/http's are 250,
+	// 1 MiB, 1 MiB and 1 MiB.
+	maxConnStreams = 100
+	bodyWindow     = 128 << 10
+	connWindow     = 256 << 10
+	maxFrame       = 16 << 10
 	// drainTimeout is how long requests may take once the proxy is told to stop. Those
 	// that last, as streams and switched connections, are cut off then: for their clients
 	// it is as any other loss of a connection.
@@ -42,6 +50,10 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelWarn),
 		Protocols:         new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxConnStreams, MaxReceiveBufferPerStream: bodyWindow, MaxReceiveBufferPerConnection: connWindow, MaxReadFrameSize: maxFrame,
+			WriteByteTimeout: p.cfg.ClientTimeout, // or who reads nothing is not told that his streams end, and they do not
+		},
 		// "OPTIONS *" is asked about, counted and passed on, as all else.
 		DisableGeneralOptionsHandler: true,
 	}

@@ -18,6 +18,10 @@ const (
 	// maxAnswerHeader is the largest header of an answer.
 	maxAnswerHeader = 256 << 10
 	keepAlive       = 15 * time.Second
+	// answerWindow is how much comes over HTTP/2 of an answer that its client does not take:
+	// net/http's own is 4 MiB. Of a connection, on which all clients' answers come, it has no
+	// bound, or those that are not taken would keep all others back.
+	answerWindow = 128 << 10
 )
 
 func newTransport(cfg *Config) *http.Transport {
@@ -43,6 +47,7 @@ func newTransport(cfg *Config) *http.Transport {
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what the client accepts is for it to say
 		Protocols:              new(http.Protocols),
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow},
 	}
 	switch cfg.Upstream.Scheme {
 	case "h2c":

@@ -1,0 +1,119 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// dialNoWindow is a client of HTTP/2 that takes no answer's body.
+func (s *site) dialNoWindow() *frames {
+	s.t.Helper()
+	c := s.dialHTTP2()
+	s.t.Cleanup(func() { c.Close() })
+	c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	return c
+}
+
+// get asks for a path.
+func (c *frames) get(stream uint32, path string, more ...string) {
+	c.header(stream, true, append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "h"}, more...)...)
+}
+
+// reset waits until a stream is.
+func (c *frames) reset(stream uint32) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("stream %d was not reset: %v", stream, err)
+		}
+		if f, ok := f.(*http2.RSTStreamFrame); ok && f.StreamID == stream {
+			return
+		}
+	}
+}
+
+// h2cUpstream is one of HTTP/2.
+func h2cUpstream(t *testing.T, handler http.HandlerFunc) (url string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return "h2c://" + server.Listener.Addr().String()
+}
+
+// Of an answer of HTTP/2 that its client does not take no more is fetched than a window, and
+// as much again that is on its way.
+func TestUntakenAnswersAreNotFetched(t *testing.T) {
+	var fetched atomic.Int64
+	ended := make(chan struct{})
+	up := h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		for part := make([]byte, 16<<10); ; {
+			n, err := w.Write(part)
+			if fetched.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	})
+	s := (&site{t: t}).before(up, options{cfg: Config{ClientTimeout: time.Second}}, hourly(5))
+	c := s.dialNoWindow()
+	c.get(1, "/")
+	c.reset(1)
+	<-ended
+	if got := fetched.Load(); got < answerWindow || got > 2*answerWindow {
+		t.Errorf("%d bytes of an answer were fetched that nobody takes, want about %d", got, answerWindow)
+	}
+}
+
+// Of bodies that the upstream does not take no more comes than a window of each, and of all.
+func TestUntakenBodiesAreNotRead(t *testing.T) {
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, options{}, hourly(50))
+	c := s.dialHTTP2()
+	defer c.Close()
+	want := map[http2.SettingID]uint32{http2.SettingInitialWindowSize: bodyWindow, http2.SettingMaxFrameSize: maxFrame, http2.SettingMaxConcurrentStreams: maxConnStreams}
+	conn := uint32(65535)
+	for len(want) > 0 || conn < connWindow {
+		f, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("of the bounds are not told: %v; %d bytes may come: %v", want, conn, err)
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			for id, most := range want {
+				if got, _ := f.Value(id); got == most {
+					delete(want, id)
+				}
+			}
+		case *http2.WindowUpdateFrame:
+			conn += f.Increment
+		}
+	}
+	if conn != connWindow {
+		t.Errorf("%d bytes of a connection's bodies may come, want %d", conn, connWindow)
+	}
+}
+
+// A connection of HTTP/2 from which nothing is read ends, as no stream of it can be told to.
+func TestUnreadConnectionsEnd(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		for part := make([]byte, 1<<20); ; {
+			if _, err := w.Write(part); err != nil {
+				return
+			}
+		}
+	}, options{cfg: Config{ClientTimeout: 100 * time.Millisecond}}, hourly(1))
+	c := s.dialHTTP2()
+	defer c.Close()
+	c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	c.WriteWindowUpdate(0, 1<<30)
+	c.get(1, "/")
+	s.result("left", 1)
+}
