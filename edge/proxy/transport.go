@@ -22,6 +22,10 @@ const (
 	// net/http's own is 4 MiB. Of a connection, on which all clients' answers come, it has no
 	// bound, or those that are not taken would keep all others back.
 	answerWindow = 128 << 10
+	// pingAfter is how long nothing may come on a connection of HTTP/2 before it is asked
+	// whether it is there, and how long that may take: one that died without a word would
+	// have all requests, each until its timeout.
+	pingAfter = 5 * time.Second
 )
 
 func newTransport(cfg *Config) *http.Transport {
@@ -47,7 +51,10 @@ func newTransport(cfg *Config) *http.Transport {
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what the client accepts is for it to say
 		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow},
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: answerWindow,
+			SendPingTimeout:           min(pingAfter, cfg.Timeout), PingTimeout: min(pingAfter, cfg.Timeout),
+		},
 	}
 	switch cfg.Upstream.Scheme {
 	case "h2c":

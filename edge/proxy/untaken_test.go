@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -116,4 +117,34 @@ func TestUnreadConnectionsEnd(t *testing.T) {
 	c.WriteWindowUpdate(0, 1<<30)
 	c.get(1, "/")
 	s.result("left", 1)
+}
+
+// A short answer that its client does not take, as a denial, is kept for no longer than another.
+func TestUntakenDenialsAreReset(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{cfg: Config{ClientTimeout: 100 * time.Millisecond}}, hourly(0))
+	c := s.dialNoWindow()
+	c.get(1, "/")
+	c.reset(1)
+	s.result("limited", 1)
+}
+
+// An answer may end after a silence that is longer than the client may pause.
+func TestAnswerEndsAfterASilence(t *testing.T) {
+	over(t, func(t *testing.T, client *http.Client) {
+		silence := make(chan struct{})
+		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, "all")
+			w.(http.Flusher).Flush()
+			<-silence
+		}, options{cfg: Config{ClientTimeout: 50 * time.Millisecond}}, hourly(5))
+		resp, err := client.Get(s.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		time.AfterFunc(150*time.Millisecond, func() { close(silence) })
+		if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "all" {
+			t.Errorf("%q, %v; want all", text, err)
+		}
+	})
 }
