@@ -125,6 +125,9 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 	if d := &x.answer.decision; d.Allowed {
 		// The proxy's request waits as long as this answer. Its slots nobody gives
 		// back: a proxy does not say when its request ends, so leases end them.
+		if d.Delay > writeTimeout/2 { // the server's own deadline may be over as the turn comes; who has none wants none
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.Delay + writeTimeout))
+		}
 		if d.Delay > 0 && !req.Peek && !a.turn(r.Context(), d.Delay) {
 			a.limiter.Refund(a.cfg.Now(), req.Charges, 0)
 			TurnPassed(w)

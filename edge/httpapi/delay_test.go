@@ -85,3 +85,31 @@ func TestTurnIsAnInstant(t *testing.T) {
 		visit.Serve(teapot, httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	})
 }
+
+// deadlines is an answer of which the last deadline is known.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	last time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.last = t
+	return nil
+}
+
+// A turn that comes later than a server has answers written is answered all the same.
+func TestLongTurnsAreAnswered(t *testing.T) {
+	rule := perAddress("queue", limit.RateSpec{Algorithm: "leaky_bucket", Queue: true, Capacity: 2, Outflow: limit.Flow{Units: 1, Per: 10 * time.Minute}, Scope: "edge"})
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{}
+		b.api = b.over(t, limitertest.Node(t, rules(rule)))
+		b.api.cfg.Now = time.Now
+		for i := range 2 {
+			w := &deadlines{ResponseRecorder: httptest.NewRecorder(), last: time.Now().Add(writeTimeout)}
+			b.authHandler().ServeHTTP(w, httptest.NewRequest("GET", "/v1/auth", http.NoBody))
+			if w.Code != http.StatusOK || time.Now().After(w.last) {
+				t.Errorf("request %d: %d, written %v after its deadline", i, w.Code, time.Since(w.last))
+			}
+		}
+	})
+}
