@@ -116,3 +116,36 @@ func TestWhatNeverFitsWaitsAWindow(t *testing.T) {
 		}
 	}
 }
+
+// What costs nothing takes no place in a queue, and so goes at once, as it does by
+// max_delay: it is never denied, and behind a full queue it would wait for longer than max_wait.
+func TestFreeRequestsWaitInNoQueue(t *testing.T) {
+	for name, maxWait := range map[string]time.Duration{"max_wait": 2 * time.Second, "until it is full": 0} {
+		queue := limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 4, Outflow: limit.Flow{Units: 1, Per: time.Second}, Queue: true, MaxWait: maxWait}
+		rule := perUser(queue)
+		rule.Cost.ByRoute = map[string]uint64{"/health": 0}
+		n := newNode(t, Config{}, rule)
+		ask := func(path string) limit.Decision {
+			req := requestOf(n, "u")
+			defer req.Release()
+			req.Set("path", path)
+			return n.Check(start, req)
+		}
+		waits := time.Duration(0)
+		for ; ; waits += time.Second {
+			if d := ask("/health"); !d.Allowed || d.Delay != 0 || d.Cost != 0 {
+				t.Errorf("%s: a free request behind a queue of %v: %+v, want it to go at once", name, waits, d)
+			}
+			d := ask("/x")
+			if !d.Allowed {
+				break
+			}
+			if d.Delay != waits {
+				t.Fatalf("%s: %+v, want a turn after %v", name, d, waits)
+			}
+		}
+		if waits < 3*time.Second {
+			t.Errorf("%s: full at %v, want three who wait at the least", name, waits)
+		}
+	}
+}

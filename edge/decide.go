@@ -53,7 +53,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		if !d.Allowed || c.lends && !c.lent { // nothing is borrowed of it
 			continue
 		}
-		if c.rate.Queue {
+		if c.rate.Queue && c.cost > 0 { // what costs nothing takes no place in it
 			c.delay = max(c.delay, n.shard(c.key).delay(c.record.block, c.record.block.rate, now))
 		}
 		if c.rule.Mode == limit.Enforce {

@@ -45,7 +45,7 @@ type Decision struct {
 	Remaining  uint64        // after this request
 	RetryAfter time.Duration // until the same request would pass; 0 when allowed
 	Least      time.Duration // of that, what no slot that is released sooner makes shorter
-	Delay      time.Duration // an admitted request waits its turn this long before it goes on; 0 but for queues
+	Delay      time.Duration // an admitted request waits its turn this long before it goes on; 0 but for queues and max_delay, and for what costs nothing
 	Near       bool          // the rate is nearer to its limit than its rule calls near
 	Basis      Basis
 }
