@@ -160,6 +160,7 @@ var (
 	surgeDesc    = prometheus.NewDesc("spillgate_error_bound_surge_ratio", "What spillgate_error_bound_ratio could come to if from now on as many times the limit as the rule's surge says was asked for everywhere: error_bound_surge, as a part of the limit, of the same keys.", []string{"namespace", "rule"}, nil)
 	waitsDesc    = prometheus.NewDesc("spillgate_strict_waits_total", "Requests that waited for an edge's first rights in a strict limit (strict_wait), by what became of them: passed, denied, gone (the client was, before), full (too many waited, so it was denied at once).", []string{"result"}, nil)
 	waitingDesc  = prometheus.NewDesc("spillgate_strict_waiting_requests", "Requests that wait for an edge's first rights in a strict limit.", nil, nil)
+	unnotedDesc  = prometheus.NewDesc("spillgate_loans_unnoted_total", "Requests that borrowed of a rule's parent, beyond what this edge has room to note: what they borrowed is given back when they give it back themselves, and not as soon as the rule has room of its own.", nil, nil)
 	resendsDesc  = prometheus.NewDesc("spillgate_sync_resends_total", "Times that all live counts were sent again because the region may have lost them: its store was new, or an aggregator fell silent or has some in memory alone.", nil, nil)
 )
 
@@ -211,6 +212,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(waitsDesc, queue.vain.Load(), "denied")
 	count(waitsDesc, queue.gone.Load(), "gone")
 	count(waitsDesc, queue.full.Load(), "full")
+	count(unnotedDesc, m.node.loans.unnoted.Load())
 	count(failedDesc, m.node.conditionFailures())
 	for _, b := range m.node.boundsByRule(m.node.clock.At(now)) {
 		gauge(boundDesc, b.now, b.namespace, b.rule)

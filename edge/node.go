@@ -60,6 +60,7 @@ type Node struct {
 
 	cluster    cluster
 	capacities capacities
+	loans      loans
 	stats      stats
 	bounds     bounds
 	metrics    *metrics

@@ -15,36 +15,67 @@ import (
 // still counted where they were, by whomever. What has left its window by now is gone
 // already, and the place of who leaves a queue stays empty where others wait behind
 // it: see limit.Charge. Rates that count requests (slots, min_gap) are given back only with
-// all: a part of its cost leaves a request one that was made. It goes through the charges
-// one after the other: who asks meanwhile may be denied by one that is yet to come.
+// all: a part of its cost leaves a request one that was made. A rule that borrowed has its
+// parent get back what it is no more above its own limit, whoever borrowed: see loans. It
+// goes through the charges one after the other: who asks meanwhile may be denied by one that
+// is yet to come.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 	t := n.clock.At(now)
-	for i := range charges {
-		c := &charges[i]
-		back := c.Cost
-		if cost > 0 {
-			back = min(back, cost)
-			if c.Rate.CountsRequests() {
-				continue
-			}
+	for i := 0; i < len(charges); {
+		own := ownCharges(charges[i:])
+		switch {
+		case own > 0:
+			n.refundOwn(t, charges[i:i+own], charges[i+own:], cost)
+		case !borrowedBy(charges[:i], &charges[i]): // else it was given back with that
+			n.refund(t, &charges[i], cost)
 		}
-		n.amend(t, c, func(s *shard, r *record) {
-			b := s.whole(r)
-			if r.settle(); !r.counts(c, t) || !s.mayReturn(r, c, t) {
-				return
-			}
-			left := back
-			// A record that was forgotten knows of no charges there, and takes the receipt's word.
-			if known := b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)); known.Charges > 0 {
-				left = min(back, known.Net())
-			}
-			if left > 0 {
-				r.leaves(c, left)
-				n.giveBack(s, r, c, left, t, ours)
-			}
-		})
-		c.Cost -= back
+		i += max(1, own)
 	}
+}
+
+// refund is Refund of one charge, and says how much of it was not given back before.
+func (n *Node) refund(now int64, c *limit.Charge, cost uint64) (back uint64) {
+	if c.Cost == 0 {
+		return 0
+	}
+	s := n.shard(deltasync.Key(c.Counter))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n.refundIn(s, now, c, cost)
+}
+
+// refundIn is refund in the charge's shard, which is locked.
+func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back uint64) {
+	back = c.Cost
+	if cost > 0 {
+		back = min(back, cost)
+		if c.Rate.CountsRequests() {
+			return 0
+		}
+	}
+	defer func(cost uint64) { c.Cost -= cost }(back)
+	if c.Borrower != 0 {
+		back = n.loans.settle(c, back)
+	}
+	if back == 0 {
+		return 0
+	}
+	n.amendIn(s, now, c, func(r *record) {
+		b := s.whole(r)
+		if r.settle(); !r.counts(c, now) || !s.mayReturn(r, c, now) {
+			return
+		}
+		left := back
+		// A record that was forgotten knows of no charges there, and takes the receipt's word.
+		if known := b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)); known.Charges > 0 {
+			left = min(back, known.Net())
+		}
+		if left > 0 {
+			r.leaves(c, left)
+			n.giveBack(s, r, c, left, now, ours)
+		}
+	})
+	return back
 }
 
 // Renew holds on to what a Check charged to concurrency limits: each charge is
@@ -53,29 +84,34 @@ func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
 func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 	t := n.clock.At(now)
 	for i := range charges {
-		c := &charges[i]
-		if c.Rate.Lease == 0 {
-			continue
+		if c := &charges[i]; c.Rate.Lease > 0 && c.Cost > 0 {
+			n.renew(t, c)
 		}
-		n.amend(t, c, func(s *shard, r *record) {
-			n.giveBack(s, r, c, c.Cost, t, ours)
-			s.fold(r, c.Rule, c.Rate, t)
-			n.charge(s, r, c.Rate, c.Cost)
-			c.Slice, c.At, c.Boot = r.block.slice, t, r.spentRights(c.Rate)
-		})
 	}
 }
 
-// amend has f change the record of a charge, under its lock; one that was
-// forgotten meanwhile is born again, as counts add up whatever life wrote them.
-func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
-	if c.Cost == 0 {
-		return
-	}
-	key := deltasync.Key(c.Counter)
-	s := n.shard(key)
+func (n *Node) renew(now int64, c *limit.Charge) {
+	s := n.shard(deltasync.Key(c.Counter))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.Borrower != 0 {
+		if c.Cost = n.loans.settle(c, c.Cost); c.Cost == 0 {
+			return // the rule has room of its own for it by now
+		}
+	}
+	n.amendIn(s, now, c, func(r *record) {
+		n.giveBack(s, r, c, c.Cost, now, ours)
+		s.fold(r, c.Rule, c.Rate, now)
+		n.charge(s, r, c.Rate, c.Cost)
+		c.Slice, c.At, c.Boot = r.block.slice, now, r.spentRights(c.Rate)
+		n.loans.note(c, c.Borrower, now)
+	})
+}
+
+// amendIn has f change the record of a charge, in its shard, which is locked; one that was
+// forgotten meanwhile is born again, as counts add up whatever life wrote them.
+func (n *Node) amendIn(s *shard, now int64, c *limit.Charge, f func(*record)) {
+	key := deltasync.Key(c.Counter)
 	r := s.find(key)
 	if r == nil {
 		if n.retired(c.Rate) {
@@ -83,7 +119,7 @@ func (n *Node) amend(now int64, c *limit.Charge, f func(*shard, *record)) {
 		}
 		r = n.admit(s, key, n.inForce(c.Rate), now, nil)
 	}
-	f(s, r)
+	f(r)
 }
 
 // retired says that no rule in force has the buckets of a rate, so that a record that was

@@ -19,6 +19,7 @@ type Charge struct {
 	Turn     int64         // when its request may go on, by this counter: At, or later where it was told to wait
 	Withheld uint64        // of the limit from its request, for higher classes
 	Cost     uint64        // what is left to give back
+	Borrower uint64        // what was borrowed was so for this counter; 0: it was not, or nobody else gives it back
 }
 
 // HasTurns says that requests which the rule's rate admits may be told to wait: for

@@ -1,0 +1,147 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// slotsFromPool are two rules: a pool of slots that applies to nobody here, and slots of
+// each user that borrows from it.
+func slotsFromPool(pool, own uint64) (lends, borrows limit.RuleSpec) {
+	lends = limit.RuleSpec{Name: "parent", Group: "a", Match: limit.MatchSpec{Lacks: []string{"user"}}, Rates: []limit.RateSpec{inFlight(pool, time.Minute)}}
+	return lends, borrower("child", inFlight(own, time.Minute))
+}
+
+// Whoever leaves makes room of the rule's own for those who borrowed, so that the parent gets
+// back a slot, be it not the one who borrowed it, and once.
+func TestBorrowedSlotsLeaveWithAnybody(t *testing.T) {
+	for name, leave := range map[string][]int{"own first": {0, 1, 2, 3}, "borrowed first": {2, 3, 0, 1}, "by turns": {0, 2, 1, 3}, "last first": {3, 2, 1, 0}} {
+		n := newNode(t, Config{}, slotsOfBoth(slotsFromPool(2, 2))...)
+		var held [][]limit.Charge
+		for range 4 {
+			_, c := take(t, n, start, "a", 1)
+			held = append(held, c)
+		}
+		if used := usedOf(n, start); used != 2 {
+			t.Fatalf("%d of the pool's slots are held, want the 2 that are lent", used)
+		}
+		for i, k := range leave {
+			n.Refund(start, held[k], 0)
+			if got, want := usedOf(n, start), uint64(max(0, 1-i)); got != want {
+				t.Errorf("%s: %d have left, and %d slots of the pool are held, want %d", name, i+1, got, want)
+			}
+		}
+		if got := through(n, start, "a", 9); got != 4 {
+			t.Errorf("%s: all have left, and %d are admitted, want 4", name, got)
+		}
+	}
+}
+
+func slotsOfBoth(a, b limit.RuleSpec) []limit.RuleSpec { return []limit.RuleSpec{a, b} }
+
+// Of a pool as much is lent at all times as its borrowers are above their own limits,
+// whoever comes, leaves, or stays and renews.
+func TestPoolsHoldWhatIsOwed(t *testing.T) {
+	kinds := map[string]func() []limit.RuleSpec{
+		"slots": func() []limit.RuleSpec { return slotsOfBoth(slotsFromPool(5, 3)) },
+		"costs": func() []limit.RuleSpec {
+			return slotsOfBoth(lender(20), borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour}))
+		},
+		"two rates": func() []limit.RuleSpec {
+			return slotsOfBoth(lender(20), borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour}, limit.RateSpec{Name: "b", Limit: 7, Per: 2 * time.Hour}))
+		},
+	}
+	for name, rules := range kinds {
+		for seed := range uint64(30) {
+			rnd, now := rand.New(rand.NewPCG(seed, 5)), start
+			n := newNode(t, Config{}, rules()...)
+			own := uint64(10)
+			switch name {
+			case "slots":
+				own = 3
+			case "two rates":
+				own = 7
+			}
+			held, used, lent := map[string][][]limit.Charge{}, map[string]uint64{}, 0
+			for step := range 400 {
+				now = now.Add(time.Duration(rnd.IntN(1000)) * time.Millisecond)
+				user := []string{"a", "b", "c"}[rnd.IntN(3)]
+				if all := held[user]; len(all) > 0 && rnd.IntN(2) == 0 {
+					i := rnd.IntN(len(all))
+					cost := uint64(0)
+					if c := all[i][0].Cost; name != "slots" && c > 1 && rnd.IntN(3) == 0 {
+						cost = 1 + rnd.Uint64N(c-1)
+						used[user] -= cost
+					} else {
+						used[user] -= c
+					}
+					if n.Refund(now, all[i], cost); cost == 0 {
+						held[user] = append(all[:i:i], all[i+1:]...)
+					}
+				} else if d, c := take(t, n, now, user, 1+rnd.Uint64N(4)); d.Allowed {
+					held[user] = append(held[user], c)
+					used[user] += c[0].Cost
+				}
+				for _, all := range held {
+					for _, c := range all {
+						n.Renew(now, c)
+					}
+				}
+				owed := uint64(0)
+				for _, u := range used {
+					owed += u - min(u, own)
+				}
+				if lent += int(owed); usedOf(n, now) != owed {
+					t.Fatalf("%s, seed %d, step %d: %d are lent, want the %d that users are above their limits: %v", name, seed, step, usedOf(n, now), owed, used)
+				}
+			}
+			if lent < 100 {
+				t.Errorf("%s, seed %d: too little was lent", name, seed)
+			}
+		}
+	}
+}
+
+// Beyond what there is room for each receipt gives back its own alone, and nothing is lost;
+// nor where borrowers come and leave at once.
+func TestLoansAreBounded(t *testing.T) {
+	const users = 3 * mostBorrowers * 64
+	n := newNode(t, Config{}, slotsOfBoth(slotsFromPool(1<<30, 1))...)
+	var held [][]limit.Charge
+	for range 3 {
+		for u := range users {
+			_, c := take(t, n, start, fmt.Sprint(u), 1)
+			held = append(held, c)
+		}
+	}
+	noted := 0
+	for i := range n.loans.parts {
+		noted += len(n.loans.parts[i].by)
+	}
+	if got := n.loans.unnoted.Load(); noted > mostBorrowers*64 || noted == 0 || got != uint64(2*(users-noted)) {
+		t.Errorf("%d of %d borrowers are noted, and %d loans are not", noted, users, got)
+	}
+	var leave sync.WaitGroup
+	for k := range 4 { // they are gone when Wait returns
+		leave.Go(func() {
+			for i := k; i < len(held); i += 4 {
+				n.Renew(start, held[i])
+				n.Refund(start, held[i], 0)
+			}
+		})
+	}
+	leave.Wait()
+	if used := usedOf(n, start); used != 0 {
+		t.Errorf("all have left, and %d of the pool are used", used)
+	}
+	for i := range n.loans.parts {
+		if len(n.loans.parts[i].by) > 0 {
+			t.Fatal("all have left, and loans are noted yet")
+		}
+	}
+}
