@@ -41,6 +41,41 @@ func (c *counter) borrowed(part uint64) uint64 {
 	return min(c.cost, part)
 }
 
+// lendsTo says that a counter is of the parent of another's rule, be it that this applies by
+// itself, or lends to that one.
+func (c *counter) lendsTo(other *counter) bool {
+	parent := other.rule.Elastic.Parent
+	return parent != nil && c.rule.Name == parent.Name && c.rule.Namespace == parent.Namespace && (!c.lends || c.borrower == other.rule)
+}
+
+// covering is what a part of a borrower's cost is for a counter of its parent. One that
+// applies by itself is charged once, be the request dearer there or for the borrower.
+func (c *counter) covering(part uint64, borrower *limit.Rule, counters []counter) uint64 {
+	switch {
+	case c.lends:
+		return c.borrowed(part)
+	case c.rate.CountsRequests():
+		return c.cost
+	}
+	whole := uint64(0)
+	for i := range counters {
+		if b := &counters[i]; b.rule == borrower && !b.lends {
+			whole = max(whole, b.cost)
+		}
+	}
+	return max(c.cost, min(part, whole))
+}
+
+// raise has the parents that apply by themselves be charged with what was borrowed of them.
+func raise(counters []counter) {
+	for i := range counters {
+		if c := &counters[i]; !c.lends && c.part > c.cost {
+			c.need += c.part - c.cost
+			c.cost = c.part
+		}
+	}
+}
+
 // costs has the counter be charged, or given back, a part of the request's cost.
 func (c *counter) costs(part uint64) {
 	c.need -= c.cost

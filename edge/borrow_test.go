@@ -212,3 +212,52 @@ func TestParentsLendNoReserve(t *testing.T) {
 		t.Errorf("critical: %d admitted, want the 5 that are kept for it", got)
 	}
 }
+
+// A parent that applies by itself, with another cost, lends what it leaves unused and no
+// more: a request is charged to it once, by the dearer of both.
+func TestParentOfAnotherCost(t *testing.T) {
+	type want struct{ admitted, charged uint64 }
+	for name, test := range map[string]struct {
+		pool, child limit.CostSpec
+		before      int // of 10, of the pool, by others
+		want        want
+	}{
+		"the same":              {limit.CostSpec{Default: 5}, limit.CostSpec{Default: 5}, 0, want{2, 10}},
+		"free there":            {limit.CostSpec{ByRoute: map[string]uint64{"/x": 0}}, limit.CostSpec{}, 0, want{20, 10}},
+		"free there, used up":   {limit.CostSpec{ByRoute: map[string]uint64{"/x": 0}}, limit.CostSpec{}, 10, want{10, 10}},
+		"free there, half used": {limit.CostSpec{ByRoute: map[string]uint64{"/x": 0}}, limit.CostSpec{}, 5, want{15, 10}},
+		"dear for the borrower": {limit.CostSpec{}, limit.CostSpec{Default: 5}, 0, want{3, 7}}, // two of its own at 1, and one that borrows 5
+		"dear for the parent":   {limit.CostSpec{Default: 3}, limit.CostSpec{}, 0, want{3, 9}},
+		"free for the borrower": {limit.CostSpec{}, limit.CostSpec{ByRoute: map[string]uint64{"/x": 0}}, 0, want{10, 10}},
+	} {
+		pool := limit.RuleSpec{Name: "parent", Group: "a", Cost: test.pool, Rates: []limit.RateSpec{{Limit: 10, Per: time.Hour}}}
+		child := borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour})
+		child.Cost = test.child
+		n := newNode(t, Config{}, pool, child)
+		for range test.before {
+			other := n.Rules().Only().NewRequest()
+			n.Check(start, other)
+		}
+		var got want
+		var receipts [][]limit.Charge
+		for range 50 {
+			req := requestOf(n, "a")
+			req.Set("path", "/x")
+			req.Receipt = true
+			if n.Check(start, req).Allowed {
+				got.admitted++
+				receipts = append(receipts, append([]limit.Charge(nil), req.Charges...))
+			}
+			req.Release()
+		}
+		if got.charged = usedOf(n, start); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+		for _, c := range receipts {
+			n.Refund(start, c, 0)
+		}
+		if got := usedOf(n, start); got != uint64(test.before) {
+			t.Errorf("%s: %d of the pool are used once all is given back, want %d", name, got, test.before)
+		}
+	}
+}

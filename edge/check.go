@@ -36,7 +36,7 @@ type counter struct {
 	// A counter that lends is not of a rule that applies, but of the parent of
 	// one that does, the borrower.
 	lends, lent bool
-	part        uint64 // of the cost: what is borrowed
+	part        uint64 // of the cost: what is borrowed; of a parent that applies itself what it is charged at the least
 	borrower    *limit.Rule
 }
 

@@ -47,6 +47,9 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	if (denied || shadowed) && !req.Peek && !waits {
 		n.chargeRefused(now, counters, denied)
 	}
+	if !denied && !req.Peek {
+		raise(counters)
+	}
 	d := n.report(now, req, counters, denied)
 	for i := range counters {
 		c := &counters[i]
@@ -200,8 +203,12 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 		return false
 	}
 	for i := range counters {
-		if l := &counters[i]; l.borrower == c.rule {
-			l.lend(c.lacks(c.record.allowance))
+		part := c.lacks(c.record.allowance)
+		switch l := &counters[i]; {
+		case l.borrower == c.rule:
+			l.lend(part)
+		case l.lendsTo(c) && c.rule.Pays():
+			l.part = max(l.part, l.covering(part, c.rule, counters))
 		}
 	}
 	return true
@@ -220,7 +227,7 @@ func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
 	}
 	for i := range counters {
 		l := &counters[i]
-		if l.rule.Name != e.Parent.Name || l.rule.Namespace != e.Parent.Namespace || l.borrower != nil && l.borrower != c.rule {
+		if !l.lendsTo(c) {
 			continue
 		}
 		found = true
@@ -228,11 +235,11 @@ func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
 			n.refold(l, now)
 		}
 		lent := lentBy(l.record, c.rule, counters)
-		cost := l.cost
-		if l.lends {
-			cost = l.borrowed(part)
+		cost, kept := l.covering(part, c.rule, counters), l.need-l.cost // what is kept for higher classes is not lent to lower ones
+		if l.cost == 0 {
+			kept = l.rate.Withheld(0) // it is free there, whatever its class
 		}
-		want := crdt.SatAdd(l.need-l.cost+cost, lent) // what is kept for higher classes is not lent to lower ones
+		want := crdt.SatAdd(crdt.SatAdd(kept, cost), lent)
 		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
 			n.refold(l, now)
 			l.record.limitTo(l.rate, now)
