@@ -31,6 +31,8 @@ type Spent struct {
 	at    time.Duration
 	label crdt.Slice // the latest aligned window that was looked at
 	since time.Duration
+	last  time.Duration // when something was spent last, where windows are aligned
+	ahead int64         // by how much the clock of that window was ahead of the other, as it began
 }
 
 type spending struct {
@@ -82,19 +84,37 @@ func (s *Spent) turn(r *Rate, held uint64, now Instant) {
 		}
 		s.at = max(s.at, now.Boot)
 	case r.Labelled():
-		switch label := r.SliceAt(now.Wall); {
+		label := r.SliceAt(now.Wall)
+		switch {
 		case label > s.label:
-			s.label, s.since = label, now.Boot
+			s.label, s.since, s.ahead = label, now.Boot, now.ahead()
 		case label < s.label && now.Boot-s.since > r.Lasts(): // the clock was set back by more than the window
 			last := s.in(s.label)
 			s.label, s.since = label, now.Boot
 			s.cells = append(s.cells[:0], spending{label, last})
+		}
+		if s.setBack(now) && now.Boot > s.over(r) {
+			s.label, s.since, s.ahead = label, now.Boot, now.ahead()
+			s.cells = s.cells[:0]
 		}
 		s.drop(s.recent(r, now))
 	default:
 		n, width := r.spendSlices()
 		s.drop(crdt.Slice(now.Boot/width) - n)
 	}
+}
+
+// ahead is by how much the one clock is ahead of the other.
+func (i Instant) ahead() int64 { return i.Wall - int64(i.Boot) }
+
+// setBack says that the clock of an aligned window was set back since it began: by that it
+// lasts longer than it is long.
+func (s *Spent) setBack(now Instant) bool { return now.ahead() < s.ahead-int64(labelSkew) }
+
+// over is when an aligned window is over by the clock that nobody sets, whatever was spent
+// in it.
+func (s *Spent) over(r *Rate) time.Duration {
+	return s.last + time.Duration(r.EndOf(s.label)-r.StartOf(s.label)) + labelSkew
 }
 
 // recent is the first aligned window that some edge may still be in.
@@ -131,7 +151,7 @@ func (s *Spent) Spend(r *Rate, cost, held uint64, now Instant) {
 		return
 	}
 	slice := s.label
-	if !r.Labelled() {
+	if s.last = now.Boot; !r.Labelled() {
 		_, width := r.spendSlices()
 		slice = crdt.Slice(now.Boot / width)
 	}
@@ -213,7 +233,11 @@ func (s *Spent) Frees(r *Rate, held uint64, now Instant) time.Duration {
 		}
 		return min(r.drains(), time.Duration(float64(r.Drain.Per)/float64(r.Drain.Refill)*float64(r.Ceiling)/float64(held)))
 	case r.Labelled():
-		return time.Duration(max(0, r.EndOf(s.label)-now.Wall))
+		end := time.Duration(max(0, r.EndOf(s.label)-now.Wall))
+		if s.setBack(now) {
+			end = min(end, max(0, s.over(r)-now.Boot))
+		}
+		return end
 	}
 	n, width := r.spendSlices()
 	return time.Duration(s.cells[0].slice+n+1)*width - now.Boot
