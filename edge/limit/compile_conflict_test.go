@@ -120,6 +120,7 @@ func TestSlipsAreWarnedOf(t *testing.T) {
 		"near what nobody waits": {limit.RuleSpec{Rates: []limit.RateSpec{impatient}, NearLimitPercent: 80}, "W262", "near_limit"},
 		"near what some wait":    {limit.RuleSpec{Rates: []limit.RateSpec{impatient}, NearLimitPercent: 3}, "", ""},
 		"shadow with a penalty":  {limit.RuleSpec{Mode: "shadow", Penalty: limit.Penalty{For: time.Minute}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}}, "W208", "penalty"},
+		"a penalty by leases":    {limit.RuleSpec{Penalty: limit.Penalty{UntilReset: true}, Rates: []limit.RateSpec{{Name: "s", Algorithm: "concurrency", Limit: 5, Lease: time.Hour}}}, "W264", "penalty"},
 		"a penalty of days":      {limit.RuleSpec{Penalty: limit.Penalty{For: 49 * time.Hour}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}, {Limit: 50, Per: 3 * time.Hour}}}, "W217", "penalty"},
 		"a penalty of windows":   {limit.RuleSpec{Penalty: limit.Penalty{For: 48 * time.Hour}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}, {Limit: 50, Per: 3 * time.Hour}}}, "", ""},
 		"penalties of an edge":   {limit.RuleSpec{Penalty: limit.Penalty{For: 49 * time.Hour}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute, Scope: "edge"}}}, "", ""},

@@ -11,7 +11,8 @@ import (
 // which. The zero value remembers nothing. It belongs to one rate, but for a
 // change of its limits; Reset makes it new. Where several limits share it, each
 // sees a bucket drain by its own refill since the last charge, and what the next
-// charge makes of it is there for all.
+// charge makes of it is there for all; but of what slices tell, own ones included,
+// each sees all drain by its own refill: see Measure.
 //
 // Time is an argument, and may step back: what comes a little late counts as
 // if it came in order; a clock that was set back leaves what is used as it is,

@@ -21,6 +21,7 @@ func (c *compiler) slips(path string, spec *RuleSpec, r *Rule) {
 		c.warn(path+".penalty", "W208", "mode: enforce, when the trial is over", "a shadow rule punishes nobody")
 	}
 	c.longTerm(path+".penalty", r)
+	c.untilReleased(path+".penalty", r)
 	c.tooShort(path, r)
 	if s := spec.OnLimit.Status; s >= 500 && s < 600 {
 		c.warn(path+".on_limit.status", "W234", "429", "%d is how faults are told: by it clients and proxies take a limit for an outage, and some try again at once, or elsewhere", s)
@@ -104,6 +105,15 @@ func (c *compiler) longTerm(path string, r *Rule) {
 	}
 	if term > 0 && r.Penalty.For > term {
 		c.warn(path, "W217", fmt.Sprintf("%v or less", term), "other edges heed it for %v, and then not for as long, unless half of the limit is used again", term)
+	}
+}
+
+// untilReleased warns of a penalty until a reset beside slots: nobody knows beforehand when
+// they are released.
+func (c *compiler) untilReleased(path string, r *Rule) {
+	i := slices.IndexFunc(r.Rates, func(rate *Rate) bool { return rate.Lease > 0 })
+	if r.Penalty.UntilReset && i >= 0 {
+		c.warn(path, "W264", "a time, such as 5s; or leave it out", "who finds no slot of %s is kept out until the leases end, for %v, though all are released sooner", r.Rates[i].Name, r.Rates[i].Lease)
 	}
 }
 
