@@ -254,7 +254,7 @@ func (s *Spent) FreesFor(r *Rate, cost, held uint64, now Instant) time.Duration 
 		rate := float64(r.Drain.Refill) / float64(r.Drain.Per) * float64(held) / float64(max(1, r.Ceiling))
 		return time.Duration(math.Ceil((s.level + float64(cost) - float64(held)) / rate))
 	case r.Labelled():
-		return time.Duration(max(0, r.EndOf(s.label)-now.Wall))
+		return s.Frees(r, held, now)
 	}
 	n, width := r.spendSlices()
 	for _, c := range s.cells {
