@@ -55,6 +55,27 @@ func TestProxiesWaitForManyMessages(t *testing.T) {
 	}
 }
 
+// Requests over HTTP/2 have as many places as an address has connections, which are given back.
+func TestRequestsHaveTheirPlaces(t *testing.T) {
+	p := newPlaces(listenerProxy, nil, httpapi.NewRefusals(nil, nil))
+	var leave func()
+	taken := func(peer string) (n int) {
+		for {
+			l, ok := p.take(peer)
+			if !ok {
+				return n
+			}
+			leave, n = l, n+1
+		}
+	}
+	if n, want := taken("192.0.2.1:5"), rooms[listenerProxy].part; n != want {
+		t.Errorf("an address has %d places, want %d", n, want)
+	}
+	if leave(); taken("192.0.2.1:6") != 1 || taken("192.0.2.2:5") != rooms[listenerProxy].part {
+		t.Error("what is given back, or another's, is not taken")
+	}
+}
+
 // testCalls are bounds whose refusals nobody sees.
 func testCalls() *calls {
 	refusals := httpapi.NewRefusals(nil, nil)

@@ -16,8 +16,8 @@ type room struct {
 	part    int // of those, of one address
 }
 
-// Each takes some ten kilobytes over HTTP, some seventy over gRPC, and of a client whose header
-// comes slowly up to a hundred and fifty. A proxy asks on as many as it has requests at a time,
+// Each takes some ten kilobytes over HTTP, thirty over HTTP/2, some seventy over gRPC, and of a
+// client whose header comes slowly up to a hundred and fifty. A proxy asks on as many as it has requests at a time,
 // and passes those by that it finds no connection for; those of gRPC have many calls on one. Of
 // clients of the edge's own proxy many may have one address, behind a balancer that tells no other.
 var rooms = map[string]room{
@@ -33,7 +33,7 @@ const (
 	listenerProxy = "proxy"
 )
 
-// places bounds the connections of a listener, in all and by address. One beyond is closed at
+// places bounds the connections of a listener, or requests, in all and by address. One beyond is closed at
 // once: who waits in a queue knows nothing, and asks nobody else.
 type places struct {
 	listener string
@@ -88,6 +88,17 @@ func (p *places) leave(a *address) {
 	if a.connections--; a.connections == 0 {
 		delete(p.of, a.who)
 	}
+}
+
+// take has a request over HTTP/2 have a place, as a connection has: it counts as much, and a
+// connection has many of them.
+func (p *places) take(peer string) (leave func(), ok bool) {
+	a := p.enter(peer)
+	if a == nil {
+		p.refusals.Tell(p.listener, httpapi.RefusedCalls)
+		return nil, false
+	}
+	return func() { p.leave(a) }, true
 }
 
 // bound has a listener keep to the places.

@@ -117,6 +117,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}
 		proxyConfig.Metrics, proxyConfig.Admitted = proxy.NewMetrics(reg), deferred.Admitted
+		proxyConfig.Enter = newPlaces(listenerProxy, s.TrustedProxies, refusals).take // beside those of connections
 		if upstream, err = proxy.New(api, node, proxyConfig); err != nil {
 			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}

@@ -54,6 +54,11 @@ type Config struct {
 	// fails the upstream is not asked, and the client gets a 503. Default: it may.
 	Admitted func(r *http.Request) error
 
+	// Enter is asked for a place for each request over HTTP/2, with its peer's address, as a
+	// connection has many at a time: without one it gets a 503. leave gives the place back,
+	// once the answer is taken. Default: there are as many as come.
+	Enter func(peer string) (leave func(), ok bool)
+
 	// Certificate is the listener's. Default: it speaks no TLS.
 	Certificate *Certificate
 

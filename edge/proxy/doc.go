@@ -25,7 +25,7 @@
 //
 // Nothing is kept back: bodies and answers go on as they come, of any length and for any
 // time, trailers and informational answers too. What a client may do is bounded by its
-// pauses (ClientTimeout), what the upstream may by the time until it begins to answer
-// (Timeout); from then on an answer, or a connection that switched protocols, lasts until
-// one of them ends it.
+// pauses (ClientTimeout) and, over HTTP/2, by places for its requests (Enter), what the
+// upstream may by the time until it begins to answer (Timeout); from then on an answer, or
+// a connection that switched protocols, lasts until one of them ends it.
 package proxy

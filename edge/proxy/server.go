@@ -43,7 +43,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := &http.Server{
-		Handler:           p.ends(front),
+		Handler:           &taken{front, p.cfg.ClientTimeout, p.cfg.Enter},
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
@@ -96,19 +96,6 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 		return fmt.Errorf("drain the proxy at %v: %w", ln.Addr(), err)
 	}
 	return nil
-}
-
-// ends has the end of each answer have a deadline, which net/http writes as its handler is done:
-// short ones, denials above all, are not written before. Whoever takes nothing keeps it no
-// longer; and over HTTP/1 the deadline of the last write may be over, of an answer that ends
-// after a silence.
-func (p *Proxy) ends(front http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.cfg.ClientTimeout)) // of a switched connection there is none
-		}()
-		front.ServeHTTP(w, r)
-	})
 }
 
 // await waits for all handlers, until ctx ends.

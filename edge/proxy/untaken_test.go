@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // dialNoWindow is a client of HTTP/2 that takes no answer's body.
@@ -102,6 +105,23 @@ func TestUntakenBodiesAreNotRead(t *testing.T) {
 	}
 }
 
+// An answer whose client takes nothing of it ends, whoever gives it, though it is so short that
+// it is net/http that sends it, after the handler.
+func TestUntakenAnswersEnd(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "short") }, options{cfg: Config{ClientTimeout: 50 * time.Millisecond}}, hourly(1))
+	c := s.dialNoWindow()
+	for stream, path := range []string{"/", "/denied", "//h"} {
+		c.get(uint32(2*stream+1), path)
+		c.reset(uint32(2*stream + 1))
+	}
+	c.header(7, true, ":method", "CONNECT", ":authority", "h") // which is refused
+	c.reset(7)
+	c.header(9, true, ":method", "HEAD", ":scheme", "http", ":path", "/denied", ":authority", "h")
+	if got := c.answer(); got != "429" { // has no body to take
+		t.Errorf("HEAD: %q, want 429", got)
+	}
+}
+
 // A connection of HTTP/2 from which nothing is read ends, as no stream of it can be told to.
 func TestUnreadConnectionsEnd(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -117,15 +137,6 @@ func TestUnreadConnectionsEnd(t *testing.T) {
 	c.WriteWindowUpdate(0, 1<<30)
 	c.get(1, "/")
 	s.result("left", 1)
-}
-
-// A short answer that its client does not take, as a denial, is kept for no longer than another.
-func TestUntakenDenialsAreReset(t *testing.T) {
-	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{cfg: Config{ClientTimeout: 100 * time.Millisecond}}, hourly(0))
-	c := s.dialNoWindow()
-	c.get(1, "/")
-	c.reset(1)
-	s.result("limited", 1)
 }
 
 // An answer may end after a silence that is longer than the client may pause.
@@ -147,4 +158,56 @@ func TestAnswerEndsAfterASilence(t *testing.T) {
 			t.Errorf("%q, %v; want all", text, err)
 		}
 	})
+}
+
+// A request over HTTP/2 has its place until its answer is taken, and not beyond.
+func TestPlacesUntilAnswersAreTaken(t *testing.T) {
+	places := make(chan struct{}, 2)
+	enter := func(string) (leave func(), ok bool) {
+		select {
+		case places <- struct{}{}:
+			return func() { <-places }, true
+		default:
+			return nil, false
+		}
+	}
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{cfg: Config{Enter: enter}}, hourly(1))
+	s.get("/") // over HTTP/1
+	c := s.dialNoWindow()
+	for stream := uint32(1); stream < 5; stream += 2 {
+		c.get(stream, "/denied")
+		if got := c.status(stream); got != "429" {
+			t.Fatalf("stream %d: %q, want 429", stream, got)
+		}
+	}
+	c.get(5, "/")
+	if got := c.status(5); got != "503" {
+		t.Errorf("beyond the places: %q, want 503", got)
+	}
+	c.WriteWindowUpdate(1, 1<<16)
+	c.WriteRSTStream(3, http2.ErrCodeCancel)
+	proc.Until(t, patience, func() error {
+		if n := len(places); n > 0 {
+			return fmt.Errorf("%d places are taken", n)
+		}
+		return nil
+	})
+	c.get(7, "/")
+	if got := c.status(7); got != "429" {
+		t.Errorf("where there is room again: %q, want 429", got)
+	}
+}
+
+// status waits for that of a stream.
+func (c *frames) status(stream uint32) string {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("stream %d has no answer: %v", stream, err)
+		}
+		if f, ok := f.(*http2.MetaHeadersFrame); ok && f.StreamID == stream {
+			return f.PseudoValue("status")
+		}
+	}
 }
