@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,12 +31,12 @@ type calls struct {
 	room     *httpapi.Room
 	refusals *httpapi.Refusals
 
-	underway, watches, quotas, unread     atomic.Int64
-	mostUnderway, mostWatches, mostUnread int64
-	patience                              time.Duration // for a call's message
-	roomWait                              time.Duration // of a large one
-	clock                                 atomic.Int64  // seconds that it has run
-	waiting                               atomic.Int64  // messages that have begun, or a call has, by the frames
+	underway, watches, quotas, unread, open         atomic.Int64
+	mostUnderway, mostWatches, mostUnread, mostOpen int64
+	patience                                        time.Duration // for a call's message
+	roomWait                                        time.Duration // of a large one
+	clock                                           atomic.Int64  // seconds that it has run
+	waiting                                         atomic.Int64  // messages that have begun, or a call has, by the frames
 
 	mu    sync.Mutex // guards conns
 	conns map[*conn]struct{}
@@ -62,8 +61,9 @@ const (
 	// grpcRoomWait is how long a large message waits for room before it is refused: others are
 	// read by then, or do not come.
 	grpcRoomWait = 10 * time.Second
-	// grpcMaxHeader bounds a call's metadata.
-	grpcMaxHeader = 32 << 10
+	// grpcMaxHeader bounds a call's metadata: a proxy sends some hundred bytes, and whoever has a
+	// token some kilobytes.
+	grpcMaxHeader = 16 << 10
 	// grpcWindow is how much of a stream comes that is not read yet, and grpcConnWindow of a
 	// connection at once: gRPC's own grow to 16 MiB each.
 	grpcWindow     = 64 << 10
@@ -73,7 +73,7 @@ const (
 func newCalls(room *httpapi.Room, trusted httpapi.Proxies, refusals *httpapi.Refusals) *calls {
 	return &calls{
 		places: newPlaces(listenerGRPC, trusted, refusals), room: room, refusals: refusals, conns: map[*conn]struct{}{},
-		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, patience: grpcPatience, roomWait: grpcRoomWait,
+		mostUnderway: grpcMostUnderway, mostUnread: grpcMostUnread, mostWatches: grpcMostWatches, mostOpen: grpcMostOpen, patience: grpcPatience, roomWait: grpcRoomWait,
 	}
 }
 
@@ -103,7 +103,7 @@ func (c *calls) forget(at *conn) {
 	delete(c.conns, at)
 }
 
-// run ends connections whose messages do not come, until ctx ends.
+// run ends connections whose messages do not come, or whose answers do not go, until ctx ends.
 func (c *calls) run(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -125,10 +125,19 @@ func (c *calls) tick() {
 		conns = append(conns, at)
 	}
 	c.mu.Unlock()
-	for _, at := range slices.DeleteFunc(conns, func(at *conn) bool { return !at.tick(int(grpcLongPatience / time.Second)) }) {
-		_ = at.Close() // whatever that says, it is over
-		c.refusals.Tell(listenerGRPC, httpapi.RefusedSlow)
+	for _, at := range conns {
+		switch {
+		case at.tick(int(grpcLongPatience / time.Second)):
+			c.cut(at, httpapi.RefusedSlow)
+		case at.untaken(grpcTaken):
+			c.cut(at, httpapi.RefusedUntaken)
+		}
 	}
+}
+
+func (c *calls) cut(at *conn, reason string) {
+	_ = at.Close() // whatever that says, it is over
+	c.refusals.Tell(listenerGRPC, reason)
 }
 
 // underway is a call, and its context. Where that ends first, over is called, on a goroutine
@@ -138,6 +147,7 @@ type underway struct {
 	context.Context
 	of     *atomic.Int64 // that it is one of
 	unless func() bool   // keeps over from being called
+	stream *conn         // that it is one of; nil of others
 
 	// Where its message is not there yet:
 	calls  *calls   // nil where it takes no place of those that wait
@@ -182,6 +192,9 @@ func (u *underway) ended() {
 // over is that the call has ended, be it that its message never came.
 func (u *underway) over() {
 	u.of.Add(-1)
+	if u.stream != nil {
+		u.stream.streams.Add(-1)
+	}
 	if u.came(); u.timer != nil {
 		u.cancel()
 	}
@@ -220,19 +233,20 @@ const noRoom = "(4294967295 vs."
 // begin takes a call in, or refuses it, as its header comes.
 func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, error) {
 	of, most := &c.underway, c.mostUnderway
+	at := connOf(ctx)
 	switch {
 	case info.FullMethodName == quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName:
 		of, most = &c.quotas, math.MaxInt64 // edge/rlqs bounds them
 	case strings.HasPrefix(info.FullMethodName, "/grpc."): // of health and reflection
 		of, most = &c.watches, c.mostWatches
 	}
-	if of.Add(1) > most {
+	if of.Add(1) > most || at != nil && c.crowded(at.from) {
 		of.Add(-1)
 		c.refusals.Tell(listenerGRPC, httpapi.RefusedCalls)
 		return nil, errBusy
 	}
 	u := &underway{Context: ctx, of: of}
-	at, waits := connOf(ctx), int64(math.MaxInt64)
+	waits := int64(math.MaxInt64)
 	if at != nil {
 		waits, u.from = at.waits.Load(), at.from
 	}
@@ -247,6 +261,10 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		u.Context, u.cancel = context.WithCancel(ctx)
 		u.timer = time.AfterFunc(c.patience, c.late(u, at))
+	}
+	if of != &c.underway && at != nil {
+		u.stream = at
+		at.streams.Add(1)
 	}
 	// The stream's own context ends with it: where the message came too late, as cancel has
 	// it fail.

@@ -33,12 +33,14 @@ type conn struct {
 	waits atomic.Int64 // calls that wait for their message
 	came  atomic.Int64 // bytes
 	stall atomic.Int64 // when it was last not read on, by the clock of calls; 0: never
+	answers
 
 	mu      sync.Mutex // guards all below
 	in, out frames
 	grows   uint32 // by how much, of the frame that goes, more may come
 	skip    int    // of the preface
 	open    map[uint32]*incoming
+	newest  uint32 // of open, or was
 	spare   []*incoming
 	holding int // of open, those that hold room
 	waiting int64
@@ -107,6 +109,8 @@ func (c *conn) Read(b []byte) (n int, err error) {
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
 	c.leave(b)
+	c.writes.Store(1 + c.calls.clock.Load())
+	defer c.writes.Store(0)
 	return c.Conn.Write(b)
 }
 
@@ -168,6 +172,9 @@ func (c *conn) leave(b []byte) {
 			c.end(c.out.stream())
 		case begins:
 			c.grows = 0
+			if in := c.open[c.out.stream()]; in != nil {
+				in.goes(kind)
+			}
 		case kind == frameWindow:
 			for _, more := range payload {
 				c.grows = c.grows<<8 | uint32(more)
@@ -193,8 +200,8 @@ func (c *conn) frame() bool {
 	switch c.in.kind() {
 	case frameHeaders:
 		switch in := c.open[id]; {
-		case in == nil && !last:
-			return c.begin(id)
+		case in == nil && id > c.newest:
+			return c.begin(id, last)
 		case in != nil && last:
 			c.said(in)
 		}
@@ -238,8 +245,8 @@ func (c *conn) payload(part []byte) bool {
 	return ok
 }
 
-// begin is that a call does. The lock is held.
-func (c *conn) begin(id uint32) bool {
+// begin is that a call does; last: without a message. The lock is held.
+func (c *conn) begin(id uint32, last bool) bool {
 	if len(c.open) >= mostOpen {
 		return false
 	}
@@ -250,8 +257,11 @@ func (c *conn) begin(id uint32) bool {
 		in = new(incoming)
 	}
 	*in = incoming{window: grpcWindow, first: true}
-	c.open[id] = in
-	c.changed(false, true)
+	c.open[id], c.newest = in, id
+	c.opened(1)
+	if c.changed(false, true); last {
+		c.said(in)
+	}
 	return true
 }
 
@@ -268,6 +278,7 @@ func (c *conn) end(id uint32) {
 		return
 	}
 	delete(c.open, id)
+	c.opened(-1)
 	c.changed(in.waits(), false)
 	c.give(in, in.held)
 	if c.at == in {

@@ -24,6 +24,8 @@ type incoming struct {
 	owes    int64   // room that is to be taken for those behind them
 	first   bool    // no message has come yet
 	over    bool    // nothing more is expected: it was refused, or its caller has said all
+	answers bool    // its answer has begun to go
+	untaken int     // seconds since any of that went
 }
 
 // waits says that a message of it has begun and is not whole, or that none came yet.

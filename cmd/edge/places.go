@@ -51,6 +51,7 @@ type address struct {
 	who         netip.Addr // not valid of proxies
 	connections int
 	unread      atomic.Int64 // calls of gRPC that were taken in, and whose message is not there
+	open        atomic.Int64 // calls of gRPC that have come, and not ended
 }
 
 func newPlaces(listener string, trusted httpapi.Proxies, refusals *httpapi.Refusals) *places {

@@ -14,6 +14,7 @@ const (
 	RefusedCalls       = "calls"
 	RefusedUnread      = "unread"
 	RefusedSlow        = "slow"
+	RefusedUntaken     = "untaken"
 	RefusedMemory      = "memory"
 	RefusedMessage     = "message"
 )
@@ -24,6 +25,7 @@ var refusedHow = map[string]string{
 	RefusedCalls:       "as many calls, or requests over HTTP/2, are under way as are taken, of that address or of all",
 	RefusedUnread:      "as many calls as are taken, of that address or of all, wait for their message",
 	RefusedSlow:        "its message did not come in time",
+	RefusedUntaken:     "its answers were not taken: the connection was closed",
 	RefusedMessage:     "a message is none of its service's, or too large, and was not read",
 	RefusedMemory:      "bodies and messages that are under way take all memory that they may, of that address or of all",
 }
@@ -47,7 +49,7 @@ func NewRefusals(reg prometheus.Registerer, log *slog.Logger) *Refusals {
 	}
 	r := &Refusals{log: log, told: map[string]*atomic.Int64{}, total: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillgate_refused_total",
-		Help: "What the listeners for decisions refused so as to bear whatever callers do, by listener (http, grpc, proxy) and by why: connections (there were as many as are taken, in all or of the address), calls (so many calls, or requests over HTTP/2, were under way or had answers that were not taken yet, in all or of the address), unread (so many calls waited for their message, in all or of the address), slow (the message did not come in time), memory (bodies and messages under way had all that they may take, in all or of the address), message (over gRPC: it was none of its service's, or too large, and not read).",
+		Help: "What the listeners for decisions refused so as to bear whatever callers do, by listener (http, grpc, proxy) and by why: connections (there were as many as are taken, in all or of the address), calls (so many calls, or requests over HTTP/2, were under way or had answers that were not taken yet, in all or of the address), unread (so many calls waited for their message, in all or of the address), slow (the message did not come in time), untaken (answers were not taken, and the connection was closed), memory (bodies and messages under way had all that they may take, in all or of the address), message (over gRPC: it was none of its service's, or too large, and not read).",
 	}, []string{"listener", "reason"})}
 	for reason := range refusedHow {
 		r.told[reason] = new(atomic.Int64)
