@@ -12,10 +12,12 @@ import (
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/rlqs"
 )
 
 // calls bounds what the gRPC server holds, over all connections: a call takes a goroutine
@@ -53,6 +55,8 @@ const (
 	grpcMostUnread  = 4096
 	grpcUnreadParts = 4
 	grpcMostWatches = 1024
+	// grpcLastingParts: of the streams that last one address has such a part at the most.
+	grpcLastingParts = 4
 	// grpcPatience is how long a call's message may take from its header on: both come in one
 	// packet, as a rule. Of streams that is the first; the next may take grpcLongPatience from
 	// when it begins, and then the connection ends, as it is not known which stream it is.
@@ -148,6 +152,7 @@ type underway struct {
 	of     *atomic.Int64 // that it is one of
 	unless func() bool   // keeps over from being called
 	stream *conn         // that it is one of; nil of others
+	part   *atomic.Int64 // of its address's, likewise; nil of calls that do not last
 
 	// Where its message is not there yet:
 	calls  *calls   // nil where it takes no place of those that wait
@@ -192,6 +197,9 @@ func (u *underway) ended() {
 // over is that the call has ended, be it that its message never came.
 func (u *underway) over() {
 	u.of.Add(-1)
+	if u.part != nil {
+		u.part.Add(-1)
+	}
 	if u.stream != nil {
 		u.stream.streams.Add(-1)
 	}
@@ -209,6 +217,25 @@ func (c *calls) await(from *address) bool {
 		from.unread.Add(-1)
 	}
 	c.unread.Add(-1)
+	return false
+}
+
+// lasts has a stream of quotas, health or reflection take a place of its address, which has a
+// part of all: where others' proxies find none they take this edge for dead.
+func (c *calls) lasts(of *atomic.Int64, from *address, part **atomic.Int64) bool {
+	most := int64(0)
+	switch of {
+	case &c.watches:
+		*part, most = &from.watches, c.mostWatches/grpcLastingParts
+	case &c.quotas:
+		*part, most = &from.quotas, rlqs.DefaultMaxStreams/grpcLastingParts
+	default:
+		return true
+	}
+	if (*part).Add(1) <= most || !from.who.IsValid() {
+		return true
+	}
+	(*part).Add(-1)
 	return false
 }
 
@@ -237,15 +264,17 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 	switch {
 	case info.FullMethodName == quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName:
 		of, most = &c.quotas, math.MaxInt64 // edge/rlqs bounds them
-	case strings.HasPrefix(info.FullMethodName, "/grpc."): // of health and reflection
+	case info.FullMethodName == healthpb.Health_Check_FullMethodName: // it is as short as a decision
+	case strings.HasPrefix(info.FullMethodName, "/grpc."): // streams of health and reflection
 		of, most = &c.watches, c.mostWatches
 	}
-	if of.Add(1) > most || at != nil && c.crowded(at.from) {
+	var part *atomic.Int64 // of one address
+	if of.Add(1) > most || at != nil && (c.crowded(at.from) || !c.lasts(of, at.from, &part)) {
 		of.Add(-1)
 		c.refusals.Tell(listenerGRPC, httpapi.RefusedCalls)
 		return nil, errBusy
 	}
-	u := &underway{Context: ctx, of: of}
+	u := &underway{Context: ctx, of: of, part: part}
 	waits := int64(math.MaxInt64)
 	if at != nil {
 		waits, u.from = at.waits.Load(), at.from
@@ -253,7 +282,9 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 	if waits > 0 { // else the message came with the header
 		if waits > 1 { // a connection's only one takes no place: its packet may just have been cut
 			if !c.await(u.from) {
-				of.Add(-1)
+				if of.Add(-1); part != nil {
+					part.Add(-1)
+				}
 				c.refusals.Tell(listenerGRPC, httpapi.RefusedUnread)
 				return nil, errUnread
 			}

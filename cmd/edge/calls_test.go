@@ -11,11 +11,14 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -80,6 +83,36 @@ func TestRequestsHaveTheirPlaces(t *testing.T) {
 func testCalls() *calls {
 	refusals := httpapi.NewRefusals(nil, nil)
 	return newCalls(httpapi.NewRoom(httpapi.DefaultRoom, refusals), nil, refusals)
+}
+
+// One address has a part of the streams that watch health, and none of the calls that ask for
+// it: others' proxies take this edge for dead where they cannot ask.
+func TestWatchersLeaveRoomForHealth(t *testing.T) {
+	c := testCalls()
+	c.mostWatches = 2 * grpcLastingParts
+	client := healthpb.NewHealthClient(dialled(t, servingBy(t, limitertest.Node(t), c)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch := func() error {
+		stream, err := client.Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	for i, want := range []codes.Code{codes.OK, codes.OK, codes.Unavailable} {
+		if err := watch(); status.Code(err) != want {
+			t.Errorf("watch %d: %v, want %v", i, err, want)
+		}
+	}
+	c.watches.Add(c.mostWatches) // others' of other addresses
+	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("Check = %v, want it answered", err)
+	}
+	c.watches.Add(-c.mostWatches)
+	cancel()
+	ctx = t.Context()
+	proc.Until(t, 20*time.Second, watch) // their places are given back
 }
 
 // However a call ends, it is no longer counted: done, given up by its client before its

@@ -51,6 +51,8 @@ type address struct {
 	who         netip.Addr // not valid of proxies
 	connections int
 	unread      atomic.Int64 // calls of gRPC that were taken in, and whose message is not there
+	watches     atomic.Int64 // streams of health and reflection
+	quotas      atomic.Int64 // and of quotas
 	open        atomic.Int64 // calls of gRPC that have come, and not ended
 }
 

@@ -90,7 +90,7 @@ func (c Config) withDefaults() Config {
 			*v = to
 		}
 	}
-	or(&c.MaxStreams, 4096)
+	or(&c.MaxStreams, DefaultMaxStreams)
 	or(&c.MaxStreamBuckets, 10_000)
 	or(&c.MaxBuckets, 200_000)
 	if c.TTL == 0 {
@@ -101,6 +101,9 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
+
+// DefaultMaxStreams is Config.MaxStreams, where it is not set.
+const DefaultMaxStreams = 4096
 
 // Service serves StreamRateLimitQuotas. It is safe for concurrent use.
 type Service struct {
