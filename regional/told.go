@@ -108,8 +108,7 @@ type RegionState struct {
 	Region string `json:"region"`
 	// State is self; ok; catching_up, as it was silent and has yet to tell what it
 	// counted meanwhile; deaf: it is heard, and says that it hears nothing of this
-	// region; apart: it is heard, and the regions do not agree whom they hear, so that this
-	// one keeps to the parts of limits that it had; silent: slices close without it as incomplete; never_heard, by no
+	// region; silent: slices close without it as incomplete; never_heard, by no
 	// aggregator of the region for a day: nothing waits for it; or unknown, as this
 	// aggregator does not hear it, and the store does not say whether others do. One that
 	// owns no lane hears nobody, and knows what the store says alone.
@@ -123,7 +122,7 @@ type RegionState struct {
 // Regions is how all regions take part, this one last.
 func (a *Aggregator) Regions(now time.Time) []RegionState {
 	t := a.clock.At(now)
-	apart, out := a.apart(t), make([]RegionState, 0, len(a.cfg.Peers)+1)
+	out := make([]RegionState, 0, len(a.cfg.Peers)+1)
 	at := func(t int64) *time.Time {
 		if t == 0 {
 			return nil
@@ -149,8 +148,6 @@ func (a *Aggregator) Regions(now time.Time) []RegionState {
 			r.State = "silent"
 		case a.links.deaf[j].Load() && a.links.suspects(j, a.cfg.Interval, t):
 			r.State = "deaf"
-		case apart:
-			r.State = "apart"
 		case v.told() != v.last:
 			r.State = "catching_up"
 		}
