@@ -28,18 +28,24 @@ func (c *frames) get(stream uint32, path string, more ...string) {
 	c.header(stream, true, append([]string{":method", "GET", ":scheme", "http", ":path", path, ":authority", "h"}, more...)...)
 }
 
-// reset waits until a stream is.
-func (c *frames) reset(stream uint32) {
+// until reads what comes of a stream until that is what is awaited.
+func (c *frames) until(stream uint32, what string, is func(http2.Frame) bool) {
 	c.t.Helper()
 	for {
 		f, err := c.ReadFrame()
 		if err != nil {
-			c.t.Fatalf("stream %d was not reset: %v", stream, err)
+			c.t.Fatalf("stream %d has no %s: %v", stream, what, err)
 		}
-		if f, ok := f.(*http2.RSTStreamFrame); ok && f.StreamID == stream {
+		if f.Header().StreamID == stream && is(f) {
 			return
 		}
 	}
+}
+
+// reset waits until a stream is.
+func (c *frames) reset(stream uint32) {
+	c.t.Helper()
+	c.until(stream, "reset", func(f http2.Frame) bool { return f.Header().Type == http2.FrameRSTStream })
 }
 
 // h2cUpstream is one of HTTP/2.
@@ -199,15 +205,14 @@ func TestPlacesUntilAnswersAreTaken(t *testing.T) {
 }
 
 // status waits for that of a stream.
-func (c *frames) status(stream uint32) string {
+func (c *frames) status(stream uint32) (status string) {
 	c.t.Helper()
-	for {
-		f, err := c.ReadFrame()
-		if err != nil {
-			c.t.Fatalf("stream %d has no answer: %v", stream, err)
+	c.until(stream, "answer", func(f http2.Frame) bool {
+		header, is := f.(*http2.MetaHeadersFrame)
+		if is {
+			status = header.PseudoValue("status")
 		}
-		if f, ok := f.(*http2.MetaHeadersFrame); ok && f.StreamID == stream {
-			return f.PseudoValue("status")
-		}
-	}
+		return is
+	})
+	return status
 }
