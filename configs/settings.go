@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,6 +40,9 @@ type Effective struct {
 func (e Effective) Flag() string { return "--" + (&setting{key: e.Key}).flag() + "=" + e.Value }
 
 const masked = "********"
+
+// quoted is a text in quotes, or the beginning of one that was cut short.
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*("|$)`)
 
 // setting is one key: its default and how its text is read into its place.
 type setting struct {
@@ -286,7 +290,12 @@ func (l *loader) err() error {
 		return nil
 	}
 	for i := range l.mistakes {
-		l.mistakes[i].Excerpt = "" // the line may hold a secret, and errors are logged
+		m := &l.mistakes[i]
+		m.Excerpt = "" // the line may hold a secret, and errors are logged
+		switch m.Code {
+		case "E003", "E009", "E010": // what they quote is a value in a wrong place, of whatever setting
+			m.Detail = quoted.ReplaceAllLiteralString(m.Detail, `"`+masked+`"`)
+		}
 	}
 	return &SettingsError{Mistakes: inOrder(l.mistakes)}
 }

@@ -17,7 +17,7 @@ func FuzzSettings(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "region: eu\npop: fra\nname: e1\nrules: {path: r}\nnats: {urls: [\"nats://u:p@h:1\"]}\n", "region: e u\nlanes: 65\nview: {max_bytes: 3}\nadmin: {listen: \"0.0.0.0:6070\"}\n",
 		"region: eu\npop: fra\nrules: {path: r}\nnats: {urls: \"nats://h\"}\nadmin: {listen: \"192.0.2.1:6070\"}\n", "region: eu\npop: fra\nrules: {path: r}\nnats: {urls: \"nats://h\"}\nlanes: 65\n",
-		"secret: 0123456789012345678901234567890123456789x\nsecert: 0123456789012345678901234567890123456789\n", "region: eu\n---\nregion: us\n", "proxy: {upstream: \"h2c://h\", capacity: {name: api, latency: 1d}}\n",
+		"secret: " + testSecret + "x\nsecert: " + testSecret + "\n", "region: eu\n---\nregion: us\n", "proxy: {upstream: \"h2c://h\", capacity: {name: api, latency: 1d}}\n",
 		"sync: {interval: 9999999999w, urgent_interval: -1s}\ntrusted_proxies: [10.0.0.0/33, ::/0]\n", "redis: {url: \"redis://:p@h:1/0\"}\npeers: [us, us]\n", "lanes: *a\nname: &a [x]\n", "max_bytes: 1e3\nmax_keys: 0x10\n", "grpc: {listen: }\nlog: {level: ~}\n",
 	} {
 		f.Add([]byte(text))

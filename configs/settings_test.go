@@ -16,7 +16,8 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
-const testSecret = "0123456789012345678901234567890123456789"
+// No escape in a quoted text makes a letter of it.
+const testSecret = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 
 // cleanEnv hides the settings of whoever runs the tests.
 func cleanEnv(t testing.TB) {
@@ -247,7 +248,7 @@ func TestUnknownKeysInTheFile(t *testing.T) {
 		"region: eu\nRegion: eu\n":                    `2:1: E007 Region: "Region" is not known here (hint: did you mean "region"?)`,
 		"region: eu\nnats:\n  url: nats://h\n":        `3:3: E007 nats.url: "url" is not known here (hint: did you mean "urls"?)`,
 		"region: eu\nnats.urls: nats://h\n":           `2:1: E007 nats.urls:`,
-		"region: eu\nnats: nats://h\n":                `2:7: E009 nats: "nats://h" is text, where a mapping is wanted`,
+		"region: eu\nnats: nats://h\n":                `2:7: E009 nats: "********" is text, where a mapping is wanted`,
 		"region: [eu]\n":                              `1:9: E009 region: this is a list, where one value is wanted`,
 		"region: eu\npeers: [{name: us}]\n":           `2:9: E009 peers[0]: this is a mapping, where one value is wanted`,
 		"region: eu\nregion: us\n":                    `2:1: E005 "region" stands here twice`,
@@ -292,6 +293,22 @@ func TestSecretFile(t *testing.T) {
 		var e *SettingsError
 		if _, err := loadEdge(t, append(good, args...)...); !errors.As(err, &e) || len(e.Mistakes) != 1 || !strings.HasPrefix(e.Mistakes[0].Path, "secret") {
 			t.Errorf("%s: %v, want one mistake about the secret", name, err)
+		}
+	}
+}
+
+// A password that YAML reads as an anchor, a tag or a block, or that follows its colon at
+// once, is not in the error, which is logged.
+func TestMistakesShowNoSecret(t *testing.T) {
+	cleanEnv(t)
+	for _, written := range []string{
+		"redis: {password: *%s}", "redis: {password: !%s x}", "redis: {password: !%s}", "redis: {password: &%s}", "redis: {password:%s}", "redis: {password: {%s}}",
+		"redis:\n  password: |%s", "redis:\n  password: >%s", "redis:\n  password: *%s", "redis:\n  password: \"%s\\k", "redis:\n  password: '%s'k", "redis:\n  password: @%s",
+		"redis: %s", "nats: \"nats://u:%s@h\"", "secret:%s", "%s",
+	} {
+		_, err := loadAggregator(t, "-c", settingsFile(t, "region: eu\n"+fmt.Sprintf(written, testSecret)+"\n"))
+		if err == nil || strings.Contains(err.Error(), testSecret[:8]) {
+			t.Errorf("%q: %v, want an error that does not show the secret", written, err)
 		}
 	}
 }
