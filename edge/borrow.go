@@ -11,16 +11,88 @@ import (
 // own limit (and soft margin) stands at its parent, too, by whatever it came there, and
 // leaves it with the other.
 
-// lacks is how much of its cost a counter has no room for, of which there is so much: a
-// slot, or a gap, is lacking for all of the request.
-func (c *counter) lacks(room uint64) uint64 {
+// lacks is how much of its cost a counter has no room for, of which there is so much by what
+// it counts: a slot, or a gap, is lacking for all of the request. Of what it counts some was
+// borrowed, and stands at the parent: where its window slides, that leaves it later than what
+// was there before, and there is room for others meanwhile.
+func (n *Node) lacks(now int64, c *counter, room uint64, counters []counter) uint64 {
 	switch {
 	case room >= c.need:
 		return 0
 	case c.rate.CountsRequests():
 		return everything
 	}
-	return min(c.cost, c.need-room)
+	for i := range counters {
+		if l := &counters[i]; l.beside != nil && l.borrower == c.rule && l.beside.Generation == c.rate.Generation {
+			room = max(room, n.ownRoom(now, c, l))
+		}
+	}
+	return min(c.cost, crdt.SatSub(c.need, room))
+}
+
+// ownRoom is the room of a counter that is above its limit, by what it counts and was not
+// borrowed.
+func (n *Node) ownRoom(now int64, c, lent *counter) uint64 {
+	used := c.rate.Rounded(n.levelOf(now, c))
+	if crdt.SatAdd(used, c.need) <= c.rate.Ceiling {
+		return 0 // it is this edge's share that has none
+	}
+	n.shard(lent.key).whole(lent.record)
+	n.refold(lent, now)
+	return crdt.SatSub(c.rate.Ceiling, crdt.SatSub(used, n.levelOf(now, lent).Whole))
+}
+
+// drainLent takes off what buckets that forget their loans last have forgotten of them: they
+// hold less than was lent.
+func (n *Node) drainLent(now int64, counters []counter) {
+	for i := range counters {
+		l := &counters[i]
+		if l.beside == nil || !l.beside.Bucket() || l.record.sparse() && l.record.fresh == 0 {
+			continue
+		}
+		lent := n.levelOf(now, l).Whole
+		if lent == 0 {
+			continue
+		}
+		k := slices.IndexFunc(counters, func(c counter) bool {
+			return !c.lends && c.rule == l.borrower && c.rate.Generation == l.beside.Generation
+		})
+		if k < 0 {
+			continue
+		}
+		holds := crdt.SatSub(n.levelOf(now, &counters[k]).Whole, counters[k].rate.Drain.Floor)
+		if over := *l; lent > holds {
+			over.cost = lent - holds
+			n.giveBackCounted(now, &over, false)
+		}
+	}
+}
+
+// levelOf is what counts of a counter.
+func (n *Node) levelOf(now int64, c *counter) limit.Level {
+	s := n.shard(c.key)
+	s.whole(c.record)
+	c.record.settle()
+	return s.measure(c.record, now)
+}
+
+// appendLent appends the counters of what a rule borrowed beside its own.
+func (n *Node) appendLent(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
+	hash, ok := n.hash(req, rule)
+	if !ok {
+		return dst
+	}
+	for i, rate := range rule.Elastic.Lent {
+		if rate == nil {
+			continue
+		}
+		key := hash.Key(rate.Generation)
+		if slices.ContainsFunc(dst, func(c counter) bool { return c.key == key }) {
+			continue // by another reading
+		}
+		dst = append(dst, counter{key: key, rule: rule, rate: rate, cost: cost, need: cost, bar: everything, lends: true, borrower: rule, beside: rule.Rates[i]})
+	}
+	return dst
 }
 
 // lend has a counter lend a part. What it lends to one borrower it lends once, however many
@@ -99,7 +171,7 @@ func forReports(counters []counter, not func(*limit.Rate) bool) []counter {
 func (n *Node) borrows(now int64, rule *limit.Rule, counters []counter) (part uint64) {
 	for i := range counters {
 		if c := &counters[i]; c.rule == rule && !c.lends && !c.rate.PerRequest {
-			part = max(part, c.lacks(n.room(c, now)))
+			part = max(part, n.lacks(now, c, n.room(c, now), counters))
 		}
 	}
 	return part

@@ -38,6 +38,9 @@ type counter struct {
 	lends, lent bool
 	part        uint64 // of the cost: what is borrowed; of a parent that applies itself what it is charged at the least
 	borrower    *limit.Rule
+	// beside: of one that lends nothing itself, and counts what the others of its borrower do,
+	// the rate that it stands beside.
+	beside *limit.Rate
 }
 
 // count makes c the counter of a rate for a request that costs cost.
@@ -78,9 +81,9 @@ const maxCounters = limit.MaxCounters
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
 	rules := req.Rules()
 	if short(req, rules) {
-		n.checkShort(n.clock.At(now), req, rules[0], &d) // filled in place: it is large
+		n.checkShort(n.clock.Present(now), req, rules[0], &d) // filled in place: it is large
 	} else {
-		d = n.checkAll(n.clock.At(now), req, rules)
+		d = n.checkAll(n.clock.Present(now), req, rules)
 	}
 	return d
 }
@@ -286,7 +289,7 @@ func rates(rules []*limit.Rule) (total int) {
 	for _, rule := range rules {
 		total += len(rule.Rates)
 		if rule.Elastic != nil && rule.Elastic.Parent != nil {
-			total += len(rule.Elastic.Parent.Rates)
+			total += len(rule.Elastic.Parent.Rates) + len(rule.Elastic.Lent)
 		}
 	}
 	return total
@@ -357,13 +360,13 @@ func (n *Node) appendLenders(dst []counter, req *limit.Request, rule *limit.Rule
 	from := len(dst)
 	dst = n.appendCounters(dst, req, rule.Elastic.Parent.For(req), cost)
 	if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key && (!c.lends || c.borrower == rule) }) {
-		return dst[:from]
+		return n.appendLent(dst[:from], req, rule, cost)
 	}
 	for i := range dst[from:] {
 		dst[from+i].lends, dst[from+i].borrower = true, rule
 	}
 	lenders := slices.DeleteFunc(dst[from:], func(c counter) bool { return c.rate.PerRequest }) // a gap is nothing to lend
-	return dst[:from+len(lenders)]
+	return n.appendLent(dst[:from+len(lenders)], req, rule, cost)
 }
 
 // appendReadings is counters for all readings of the request's path: each counter once, and

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -12,6 +13,7 @@ import (
 func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.Decision {
 	n.gather(now, counters)
 	defer n.leave(counters)
+	n.drainLent(now, counters)
 	denied, shadowed := false, false
 	for i := range counters {
 		c := &counters[i]
@@ -146,7 +148,7 @@ func (n *Node) judge(now int64, c *counter, counters []counter) {
 	case c.rule.Drop == limit.DropProbabilistic && c.cost > 0:
 		used := limit.Level{Whole: crdt.SatSub(c.rate.Ceiling, r.left(c.rate))}
 		share := c.rate.DropShare(used)
-		if share > 0 && c.rate.Open != nil && n.mayOpen(now, c, counters) { // the ceiling is that one, though there is room yet below it
+		if share > 0 && c.rate.Open != nil && n.mayOpen(now, c, cmp.Or(n.lacks(now, c, c.record.allowance, counters), c.cost), counters) { // the ceiling is that one, though there is room yet below it
 			share = c.rate.Open.DropShare(used)
 		}
 		if share > 0 && n.cfg.Rand() < share {
@@ -199,14 +201,21 @@ func lentBy(r *record, borrower *limit.Rule, counters []counter) (cost uint64) {
 // here: the capacity that the rule names has some, or all limits of its parent
 // do. Who lends is charged with what was borrowed.
 func (n *Node) opens(now int64, c *counter, counters []counter) bool {
-	if !n.mayOpen(now, c, counters) {
+	part := uint64(0)
+	if c.rule.Elastic.Parent != nil {
+		if part = n.lacks(now, c, c.record.allowance, counters); part == 0 {
+			return true
+		}
+	}
+	if !n.mayOpen(now, c, part, counters) {
 		return false
 	}
 	for i := range counters {
-		part := c.lacks(c.record.allowance)
 		switch l := &counters[i]; {
 		case l.borrower == c.rule:
-			l.lend(part)
+			if l.lend(part); l.beside != nil {
+				n.refold(l, now)
+			}
 		case l.lendsTo(c) && c.rule.Pays():
 			l.part = max(l.part, l.covering(part, c.rule, counters))
 		}
@@ -214,17 +223,15 @@ func (n *Node) opens(now int64, c *counter, counters []counter) bool {
 	return true
 }
 
-// mayOpen is opens, and nothing is charged.
-func (n *Node) mayOpen(now int64, c *counter, counters []counter) bool {
+// mayOpen says whether there is room elsewhere for a part of a request's cost. Nothing is
+// charged.
+func (n *Node) mayOpen(now int64, c *counter, part uint64, counters []counter) bool {
 	e := c.rule.Elastic
 	if e.Parent == nil {
 		used, ok := n.capacities.get(now, e.Signal)
 		return ok && used.value < e.Below
 	}
-	found, part := false, c.lacks(c.record.allowance)
-	if part == 0 { // it has room, and asks how far its margin goes
-		part = c.cost
-	}
+	found := false
 	for i := range counters {
 		l := &counters[i]
 		if !l.lendsTo(c) {

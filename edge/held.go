@@ -3,6 +3,7 @@ package edge
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -352,8 +353,10 @@ func (n *Node) ofShape(shape *deltasync.Shape) *limit.Rate {
 func byGeneration(set *limit.Set) *map[uint64]*limit.Rate {
 	rates := map[uint64]*limit.Rate{}
 	for _, rule := range set.Rules() {
-		for _, rate := range rule.Rates {
-			rates[rate.Generation] = rate
+		for _, rate := range slices.Concat(rule.Rates, rule.Lent()) {
+			if rate != nil {
+				rates[rate.Generation] = rate
+			}
 		}
 	}
 	return &rates

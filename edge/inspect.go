@@ -31,6 +31,9 @@ func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 	var room [maxCounters]counter
 	var out []Belief
 	for _, c := range n.counters(req, req.Rules(), room[:0]) {
+		if c.beside != nil { // it is no limit
+			continue
+		}
 		belief := n.Believe(now, c.rate, c.key)
 		belief.Rule = c.rule
 		out = append(out, belief)
@@ -40,7 +43,7 @@ func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 
 // Believe says what the node believes of one rate of one key.
 func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belief {
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	belief := Belief{Rate: rate, Key: key, Age: -1}
 	used := func(cells []crdt.Cell, carry crdt.Carry) uint64 { return rate.Rounded(rate.Used(cells, carry, t)) }
 	s := n.shard(key)

@@ -30,8 +30,8 @@ func (n *loans) of(borrower uint64) *loanPart { return &n.parts[borrower%uint64(
 
 // Of more than that, what is over is noted no more until some are given back.
 const (
-	mostBorrowers = 32 // in each part: with as many loans some 10 MB in all
-	mostLoans     = 48 // of each: slices of the counters that lend
+	mostBorrowers = 32 // in each part: with as many loans some 20 MB in all
+	mostLoans     = 96 // of each: slices of the counters that lend, and of what counts that
 )
 
 // loan is what was borrowed of one counter in one slice.

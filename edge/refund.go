@@ -20,7 +20,7 @@ import (
 // goes through the charges one after the other: who asks meanwhile may be denied by one that
 // is yet to come.
 func (n *Node) Refund(now time.Time, charges []limit.Charge, cost uint64) {
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	for i := 0; i < len(charges); {
 		own := ownCharges(charges[i:])
 		switch {
@@ -82,7 +82,7 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 // given back and made anew, good for a lease from now, whatever room there is: one whose
 // lease is over may be another's by now. Other charges stay as they are.
 func (n *Node) Renew(now time.Time, charges []limit.Charge) {
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	for i := range charges {
 		if c := &charges[i]; c.Rate.Lease > 0 && c.Cost > 0 {
 			n.renew(t, c)
@@ -215,7 +215,7 @@ func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now 
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
-	return n.bookAll(n.clock.At(now), req, counters)
+	return n.bookAll(n.clock.Present(now), req, counters)
 }
 
 // GiveBack is Report the other way: it gives back the request's cost to all
@@ -231,7 +231,7 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // is no more, its parent is given back the same: nobody knows which requests borrowed, nor
 // proves it, so that rights of a strict one are free when its window ends.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 })
@@ -340,7 +340,7 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 			return c.lends && (c.borrower.Mode != limit.Enforce || slices.ContainsFunc(asked, own))
 		})
 	}
-	n.bookAll(n.clock.At(now), req, counters)
+	n.bookAll(n.clock.Present(now), req, counters)
 }
 
 // spareFull marks the counters of shadow rules with count_when that have no room by now.
@@ -368,6 +368,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	defer n.unlock(&held)
 	n.gather(now, counters)
 	defer n.leave(counters)
+	n.drainLent(now, counters)
 	for i := range counters {
 		c := &counters[i]
 		if !c.record.covers(c, now) {

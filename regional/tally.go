@@ -128,7 +128,7 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 		rest = t.list[n-1]
 	}
 	for _, rule := range set.Rules() {
-		for _, rate := range rule.Rates {
+		for i, rate := range rule.Rates {
 			is := func(x *tally) bool {
 				return x.namespace == rule.Namespace && x.rule == rule.Name && x.name == rate.Name
 			}
@@ -153,6 +153,9 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 			x.rate = rate
 			x.mu.Unlock()
 			rates[rate.Generation] = known{rate, x}
+			if lent := rule.Lent(); lent != nil && lent[i] != nil {
+				rates[lent[i].Generation] = known{lent[i], x}
+			}
 			if rate.Consistency == limit.Strict {
 				strict = max(strict, int64(rate.Lasts()))
 			}

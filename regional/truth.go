@@ -234,7 +234,8 @@ func (v *truth) spend(s crdt.Slice) (sum uint64) {
 }
 
 // judged says that the algorithm's truth can be told by slices: of a window that the
-// first hit begins, and of slots that were given back, it cannot.
+// first hit begins, and of slots that were given back, it cannot, and what counts loans is
+// no limit.
 func judged(r *limit.Rate) bool {
-	return r.Algorithm != limit.FirstHit && r.Algorithm != limit.Concurrency && !r.CountDenied && r.Scope != limit.ScopeEdge
+	return r.Algorithm != limit.FirstHit && r.Algorithm != limit.Concurrency && !r.CountDenied && !r.Lent && r.Scope != limit.ScopeEdge
 }

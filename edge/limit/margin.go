@@ -2,10 +2,12 @@ package limit
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // MarginSpec is how far over the limit a rule admits.
@@ -29,6 +31,12 @@ type Elastic struct {
 	Signal string  // the name of a capacity; "": it is the Parent that counts
 	Below  float64 // open while less than this part of the capacity is in use
 	Parent *Rule   // open as far as the limits of this rule have room
+	// Lent are rates that count what was borrowed of the Parent, beside those of the rule that
+	// Forget, in the order of these, and deny nothing: what was borrowed is forgotten after
+	// what it found there, which was not, and until then the rule has so much more room of its
+	// own. A bucket forgets, as it drains, what was borrowed last. Nil beside others: what
+	// such a window counts it counts to its end, and slots are held until they are released.
+	Lent []*Rate
 }
 
 // signalForm is the name of a capacity.
@@ -132,7 +140,7 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 		case doc.Rules[i].CountWhen != "" && slices.ContainsFunc(rules[k].Rates, func(r *Rate) bool { return r.Lease > 0 }):
 			c.problem(path, "E219", "a parent without concurrency limits", "what this rule borrows is charged after the response, and %q has slots: one would be taken when the request is over, and nobody gives it back", name)
 		default:
-			rules[i].Elastic.Parent = rules[k]
+			rules[i].Elastic.Parent, rules[i].Elastic.Lent = rules[k], lentBeside(rules[i])
 		}
 	}
 	known := make([]bool, len(rules)) // to lead to no circle, or to one that was told
@@ -153,6 +161,50 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 			known[k] = true
 		}
 	}
+}
+
+// lentBeside are the rates of what was borrowed beside others; see Elastic.
+func lentBeside(rule *Rule) []*Rate {
+	lent := make([]*Rate, len(rule.Rates))
+	for i, r := range rule.Rates {
+		if r.Open != nil && r.forgets(rule) {
+			lent[i] = r.lent()
+		}
+	}
+	return lent
+}
+
+// forgets says that what the rate counts leaves it by and by. Of a bucket whose requests have
+// turns nobody knows which of them did.
+func (r *Rate) forgets(rule *Rule) bool {
+	switch r.Algorithm {
+	case SlidingWindow, SubWindows, SlidingLog:
+		return !r.PerRequest
+	}
+	return r.Bucket() && !r.HasTurns(rule)
+}
+
+// leastLent is how long at the least it is known what a bucket was lent. What it drains of
+// that is taken off sooner.
+const leastLent = time.Hour
+
+// lent is a rate that counts in the same windows, of which the room is that of the margin.
+func (r *Rate) lent() *Rate {
+	lent := &Rate{
+		Name: r.Name, Policy: r.Policy, Limit: max(1, r.Open.Ceiling-r.Limit), Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
+		Algorithm: r.Algorithm, Oldest: r.Oldest, Round: RoundDown, Scope: r.Scope, Consistency: Loose, OnPartition: PartitionOpen, Space: r.Space, Lent: true,
+	}
+	if r.Bucket() {
+		per := min(max(leastLent, 2*r.Window.Round(time.Minute)), MaxWindow)
+		lent.Algorithm, lent.Oldest, lent.Window = SubWindows, OldestFull, per
+		lent.Slices, lent.Width = Narrow(per, 20)
+		lent.Span, lent.Hold = lent.Slices, lent.Width+time.Second
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "lent %d %v", r.Lineage, lent.Window) // a hash never fails
+	lent.Generation, lent.Lineage, lent.Base = h.Sum64(), h.Sum64(), lent.Limit
+	lent.apportion()
+	return lent
 }
 
 // upTo is the rate with a margin that wide.

@@ -184,6 +184,9 @@ type Rate struct {
 	// place while that is open; nil where there is none. It counts in the same
 	// counters, and goes on with the same Exact.
 	Open *Rate
+	// Lent says that it counts what was borrowed beside another rate, and is no limit: see
+	// Elastic.
+	Lent bool
 	// Near is the level from which on a decision is near the limit; 0: never.
 	Near uint64
 	// PerRequest says that each request counts one, whatever it costs. No

@@ -171,6 +171,15 @@ func (r *Rule) KeyText(req *Request) string {
 // responses does not know yet whether anything counts.
 func (r *Rule) Pays() bool { return r.Mode == Enforce && r.countWhen == nil }
 
+// Lent are the rates that count what the rule borrowed of its parent; some may be nil. See
+// Elastic.
+func (r *Rule) Lent() []*Rate {
+	if r.Elastic == nil {
+		return nil
+	}
+	return r.Elastic.Lent
+}
+
 // Plain says that room for the cost of a request is all that its rates need:
 // no class leaves some to others, and nothing is dropped at random.
 func (r *Rule) Plain() bool { return r.classes == nil && r.Drop != DropProbabilistic }
@@ -275,7 +284,7 @@ func (s *Set) Seal(owner any, epoch uint32, sub func(identity []byte) [2]uint64)
 
 // seal marks the rule's rates, and thereby all that are made of them, as the set's.
 func (r *Rule) seal(epoch uint32) {
-	for _, rate := range r.Rates {
+	for _, rate := range slices.Concat(r.Rates, r.Lent()) {
 		for ; rate != nil; rate = rate.Open {
 			rate.epoch = epoch
 		}

@@ -1,0 +1,244 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// sliders are a rate of so many in a minute by each algorithm whose window slides.
+func sliders(most uint64) map[string]limit.RateSpec {
+	return map[string]limit.RateSpec{
+		"sliding_log":    {Algorithm: "sliding_log", Limit: most, Per: time.Minute},
+		"sliding_window": {Algorithm: "sliding_window", Limit: most, Per: time.Minute},
+		"sub_windows":    {Limit: most, Per: time.Minute},
+		"oldest in full": {Limit: most, Per: time.Minute, Oldest: "full"},
+	}
+}
+
+// poolOf lends to requests that have a user, by a rate.
+func poolOf(rate limit.RateSpec) limit.RuleSpec {
+	pool := lender(0)
+	pool.Rates[0] = rate
+	return pool
+}
+
+// Who borrowed is charged for what is above his limit, and once: in the minutes after that
+// he may go on with all of his own, as what was borrowed leaves the window last.
+func TestBorrowersKeepTheirOwn(t *testing.T) {
+	for name, own := range sliders(50) {
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 60, Per: time.Minute}), borrower("child", own))
+		perMinute := make([]int, 6)
+		for i := range 6 * 240 { // four a second
+			if now := start.Add(time.Duration(i) * 250 * time.Millisecond); check(n, now, "a").Allowed {
+				perMinute[i/240]++
+			}
+		}
+		for m, got := range perMinute[1:] {
+			if got < 105 || got > 112 { // by slices a few more or less
+				t.Errorf("%s: %v admitted in each minute, want about 110 in minute %d: 50 and the 60 of the pool", name, perMinute, m+2)
+				break
+			}
+		}
+		if perMinute[0] != 110 {
+			t.Errorf("%s: %d admitted in the first minute, want 110", name, perMinute[0])
+		}
+	}
+}
+
+// Who asks for his own alone has next to nothing of the pool.
+func TestWhoStaysAtTheLimitBorrowsNothing(t *testing.T) {
+	for name, own := range sliders(50) {
+		n := newNode(t, Config{}, lender(1000), borrower("child", own))
+		for i := range 300 {
+			if now := start.Add(time.Duration(i) * 1200 * time.Millisecond); !check(n, now, "a").Allowed {
+				t.Fatalf("%s: request %d of 50 a minute is denied", name, i)
+			}
+		}
+		if used := usedOf(n, start.Add(6*time.Minute)); used > 10 {
+			t.Errorf("%s: %d of the pool are lent to who asks for 50 a minute of his 50", name, used)
+		}
+	}
+}
+
+// A pool that is shared lends to the second what the first does not need any more.
+func TestPoolsLendToOthersMeanwhile(t *testing.T) {
+	pool := limit.RateSpec{Algorithm: "sliding_log", Limit: 60, Per: time.Minute}
+	n := newNode(t, Config{}, poolOf(pool), borrower("child", limit.RateSpec{Algorithm: "sliding_log", Limit: 50, Per: time.Minute}))
+	admitted := map[string]int{}
+	for i := range 10 * 60 { // each asks for 80 a minute: 30 above his own
+		now := start.Add(time.Duration(i) * time.Second)
+		for _, user := range []string{"a", "b"} {
+			for range 1 + i%3%2 {
+				if check(n, now, user).Allowed {
+					admitted[user]++
+				}
+			}
+		}
+	}
+	if admitted["a"] != 800 || admitted["b"] != 800 {
+		t.Errorf("%v admitted of 800 each, want all: their 50 a minute and 30 each of the pool", admitted)
+	}
+}
+
+// lentHit is what was admitted at an instant, and how much of that stands at the pool.
+type lentHit struct {
+	at             time.Duration
+	cost, borrowed uint64
+}
+
+// within is the sum of what was admitted, or borrowed, in a window that ends with an instant.
+func within(hits []lentHit, end, window time.Duration, of func(lentHit) uint64) (sum uint64) {
+	for _, h := range hits {
+		if h.at > end-window && h.at <= end {
+			sum += of(h)
+		}
+	}
+	return sum
+}
+
+// In whatever window, what a rule admits and did not borrow is within its limit, what all
+// borrowed is within the pool's, and nobody is denied who has room of his own: of logs,
+// which count each hit to the instant.
+func TestBorrowedAndOwnAreWithinTheirLimits(t *testing.T) {
+	const own, most, pool = 10, 18, 12
+	window, poolWindow := 10*time.Second, 7*time.Second
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		child := borrower("child", limit.RateSpec{Algorithm: "sliding_log", Limit: own, Per: window, Scope: "edge"})
+		child.Margin.Elastic.UpToPercent = 80
+		parent := poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: pool, Per: poolWindow, Scope: "edge"})
+		n := newNode(t, Config{}, parent, child)
+		hits, all, at := map[string][]lentHit{}, []lentHit(nil), time.Duration(0)
+		isOwn := func(h lentHit) uint64 { return h.cost - h.borrowed }
+		isLent := func(h lentHit) uint64 { return h.borrowed }
+		for step := range 400 {
+			at += time.Duration(rnd.Int64N(int64(600 * time.Millisecond)))
+			user, cost := string(rune('a'+rnd.IntN(3))), 1+rnd.Uint64N(3)
+			usedOwn, lent := within(hits[user], at, window, isOwn), within(all, at, poolWindow, isLent)
+			part := max(cost, own-min(own, usedOwn)) - (own - min(own, usedOwn))
+			total := within(hits[user], at, window, func(h lentHit) uint64 { return h.cost })
+			want := part == 0 || lent+part <= pool && total+cost <= most
+			before := usedOf(n, start.Add(at))
+			d := checkCost(n, start.Add(at), user, cost)
+			if d.Allowed != want {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: allowed %t, want %t: %d of his %d used, %d of the pool's %d lent", seed, step, cost, user, at, d.Allowed, want, usedOwn, own, lent, pool)
+			}
+			if got := usedOf(n, start.Add(at)) - before; d.Allowed && got != part {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: %d lent, want %d", seed, step, cost, user, at, got, part)
+			}
+			if d.Allowed {
+				h := lentHit{at, cost, part}
+				hits[user], all = append(hits[user], h), append(all, h)
+			}
+		}
+	}
+}
+
+// What a borrower gives back of his own makes room for who borrowed, and the pool has that
+// back; what leaves the window meanwhile is given back to nobody.
+func TestLentIsGivenBackAsTheWindowSlides(t *testing.T) {
+	for name, own := range sliders(10) {
+		for _, receipts := range []bool{true, false} {
+			n := newNode(t, Config{}, lender(100), borrower("child", own))
+			var charges [][]limit.Charge
+			for i := range 15 {
+				_, c := take(t, n, start.Add(time.Duration(i)*time.Second), "a", 1)
+				charges = append(charges, c)
+			}
+			now := start.Add(20 * time.Second)
+			back := func(i int) {
+				if receipts {
+					n.Refund(now, charges[i], 0)
+					return
+				}
+				req := requestOf(n, "a")
+				defer req.Release()
+				n.GiveBack(now, req)
+			}
+			back(0)
+			back(12)
+			if got := usedOf(n, now); got != 3 {
+				t.Errorf("%s, receipts %t: %d at the pool, want 3: 13 are counted, and 10 are his own", name, receipts, got)
+			}
+			later := start.Add(3 * time.Minute) // nothing counts any more
+			for i := range 10 {
+				if d := check(n, later, "a"); !d.Allowed || usedOf(n, later) != 3 {
+					t.Fatalf("%s, receipts %t: request %d of the next minutes: %t, %d at the pool", name, receipts, i, d.Allowed, usedOf(n, later))
+				}
+			}
+			if check(n, later, "a"); usedOf(n, later) != 4 {
+				t.Errorf("%s, receipts %t: the eleventh is not borrowed anew", name, receipts)
+			}
+		}
+	}
+}
+
+// Of a bucket the same: what was borrowed drains last, so that its refill is its own from the
+// first moment on. Who goes on at that pace borrows nothing more.
+func TestBucketsBorrowOnce(t *testing.T) {
+	const capacity, most, pool = 6, 15, 12
+	window := 20 * time.Second
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 12))
+		child := borrower("child", limit.RateSpec{Algorithm: "token_bucket", Capacity: capacity, Refill: limit.Flow{Units: 1, Per: time.Second}, Scope: "edge"})
+		child.Margin.Elastic.UpToPercent = 150
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: pool, Per: window, Scope: "edge"}), child)
+		type level struct{ own, lent uint64 }
+		levels, lent, at := map[string]*level{}, []lentHit(nil), time.Duration(0)
+		for _, user := range []string{"a", "b", "c"} {
+			levels[user] = &level{}
+		}
+		for step := range 600 {
+			for range rnd.IntN(3) * rnd.IntN(1+step/100) {
+				at += time.Second
+				for _, l := range levels {
+					if l.own > 0 {
+						l.own--
+					} else if l.lent > 0 {
+						l.lent--
+					}
+				}
+			}
+			user, cost := string(rune('a'+rnd.IntN(3))), 1+rnd.Uint64N(3)
+			l := levels[user]
+			part := max(cost, capacity-l.own) - (capacity - l.own)
+			out := within(lent, at, window, func(h lentHit) uint64 { return h.borrowed })
+			want := l.own+l.lent+cost <= most && (part == 0 || out+part <= pool)
+			before := usedOf(n, start.Add(at))
+			if d := checkCost(n, start.Add(at), user, cost); d.Allowed != want {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: allowed %t, want %t: %+v, %d of the pool's %d lent", seed, step, cost, user, at, d.Allowed, want, *l, out, pool)
+			}
+			if got := usedOf(n, start.Add(at)) - before; want && got != part {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: %d lent, want %d: %+v", seed, step, cost, user, at, got, part, *l)
+			}
+			if want {
+				l.own, l.lent = l.own+cost-part, l.lent+part
+				lent = append(lent, lentHit{at, cost, part})
+			}
+		}
+	}
+}
+
+// Nobody's loans are told as limits, and rules that borrow nothing have none.
+func TestLentIsNoLimit(t *testing.T) {
+	n := newNode(t, Config{}, lender(9), borrower("child", limit.RateSpec{Limit: 1, Per: time.Minute}, limit.RateSpec{Limit: 1, Per: time.Hour, Algorithm: "fixed_window"}))
+	req := requestOf(n, "a")
+	defer req.Release()
+	req.Details = true
+	n.Check(start, req)
+	d := n.Check(start, req)
+	if d.Zone != limit.ZoneElastic || len(req.States) != 2 {
+		t.Errorf("%v: %d states told, want those of the child's two rates", d.Zone, len(req.States))
+	}
+	said := ""
+	for _, b := range n.Inspect(start, req) {
+		said += fmt.Sprintf(" %s:%d", b.Rate.Policy, b.Total)
+	}
+	if said != " child.1m:2 child.1h:2 parent.1h:1" {
+		t.Errorf("inspected:%s", said)
+	}
+}
