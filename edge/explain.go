@@ -16,7 +16,7 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	before := n.Inspect(now, req)
 	req.Peek, req.Details, req.Bounds = true, true, true
 	out.Decision = n.Check(now, req)
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	hashes := n.hashes(req, out.Rules)
 	for i := range req.States {
 		state := &req.States[i]

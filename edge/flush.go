@@ -26,14 +26,14 @@ func (n *Node) Urgent() bool { return n.hurry.Load() }
 // Flush hands out frames with the counts that changed since the last one, as
 // many as may be in flight: all that rose by much or are urgent, and of the
 // others those whose second has come. Call it every Interval.
-func (n *Node) Flush(now time.Time) []Outgoing { return n.flush(n.clock.At(now), hot) }
+func (n *Node) Flush(now time.Time) []Outgoing { return n.flush(n.clock.Present(now), hot) }
 
 // FlushUrgent is Flush of what is urgent alone. Call it when Urgent, but not
 // more often than every Config.Urgent.
-func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.At(now), urgently) }
+func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.Present(now), urgently) }
 
 // flushAll is Flush of everything, whether its time has come or not.
-func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.At(now), cold) }
+func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.Present(now), cold) }
 
 // Leave is Flush of everything, as the node stops: its region is told that it takes its
 // leave, and keeps nothing for it. Call it until all is sent.

@@ -25,7 +25,7 @@ func (n *Node) ReceiveHot(now time.Time, payload []byte) error {
 	}
 	n.stats.pushes.Add(1)
 	n.cluster.joined.Store(true)
-	n.hearAll(n.clock.At(now), &hot)
+	n.hearAll(n.clock.Present(now), &hot)
 	return nil
 }
 

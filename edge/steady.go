@@ -9,7 +9,8 @@ import (
 // A clock that is set back by little may be set back over the end of a window: who was
 // limited in it was let go of a moment ago, and would be free a second time. So time stands
 // still until the clock has caught up, for a second at the most. What is set back by more is
-// believed; see recall.
+// believed; see recall. A time.Now of who was held up for longer is no clock that was set: see
+// deltasync.Clock.Present.
 
 // mostStill is how long time may stand still.
 const mostStill = time.Second

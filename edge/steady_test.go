@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/test/alone"
+	"github.com/spillgate/spillgate/test/clocks"
 )
 
 // A clock that is set back by little, over the end of a window that somebody was limited in,
@@ -41,6 +42,30 @@ func TestSmallStepBackFreesNobody(t *testing.T) {
 						t.Errorf("%s, scope %s, set back by %v, asked before is %t: %d admitted, want %d", name, scope, step, asked, got, want)
 					}
 				}
+			}
+		}
+	}
+}
+
+// Who reads the clock, is held up, and asks then frees nobody, himself nor others: no clock was
+// set back.
+func TestLateCallersFreeNobody(t *testing.T) {
+	for name, spec := range everyKind(7) {
+		for _, late := range []time.Duration{300 * time.Millisecond, 1100 * time.Millisecond, 2500 * time.Millisecond, 3 * time.Minute} {
+			n, m := newNode(t, Config{}, perUser(spec)), clocks.Begin()
+			at := 5 * time.Minute
+			for d := time.Duration(0); d < at; d += 100 * time.Millisecond {
+				n.Check(m.After(d), peekOf(n, "other"))
+			}
+			through(n, m.After(at), "u", 99)
+			more := 0
+			for i := range 20 {
+				d := at + time.Duration(i)*time.Millisecond
+				n.Tick(m.After(d - late))
+				more += through(n, m.After(d-late), "u", 9) + through(n, m.After(d), "u", 9)
+			}
+			if more > 0 {
+				t.Errorf("%s: who asks %v late frees %d more", name, late, more)
 			}
 		}
 	}

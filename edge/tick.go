@@ -11,7 +11,7 @@ import (
 // ago. Call it about ten times a second: each call looks at a tenth of the
 // ledger.
 func (n *Node) Tick(now time.Time) {
-	t := n.clock.At(now)
+	t := n.clock.Present(now)
 	if f := n.formers.Load(); f != nil {
 		f.changed(t)
 	}

@@ -71,6 +71,10 @@ func (c *Clock) CountSelf() {
 // At is the corrected time of an instant, in ns since 1970.
 func (c *Clock) At(t time.Time) int64 { return c.Raw(t) + c.ahead.Load() }
 
+// Present is At of an instant that a caller takes for now: no clock was set back where it held
+// that up, and it is later by now.
+func (c *Clock) Present(t time.Time) int64 { return c.machine.present(t) + c.ahead.Load() }
+
 // Raw is what the raw clock shows at an instant, in ns since 1970.
 func (c *Clock) Raw(t time.Time) int64 { return c.machine.at(t) }
 

@@ -59,6 +59,23 @@ func (m *machine) at(t time.Time) int64 {
 	return m.compared(t, wall)
 }
 
+// present is at of who asks what time it is by now: one that was held up since it read its clock
+// is told what the last look showed, which is younger.
+func (m *machine) present(t time.Time) int64 {
+	wall := t.UnixNano()
+	l := m.last.Load()
+	if l != nil && uint64(wall-l.wall+int64(late)) < uint64(lookEvery+late) && t.Before(l.until) && !l.off {
+		return wall
+	}
+	if l != nil && monotonic(t) && int64(t.Sub(epoch)) < l.since-int64(late) {
+		if !l.off {
+			return l.wall
+		}
+		return l.since + l.lead
+	}
+	return m.compared(t, wall)
+}
+
 // compared is at where a while has passed, the time is an old one, or the clock was set.
 func (m *machine) compared(t time.Time, wall int64) int64 {
 	if !monotonic(t) {
