@@ -30,7 +30,10 @@ type Node struct {
 	epochs  atomic.Uint32                          // of rule sets
 	rates   atomic.Pointer[map[uint64]*limit.Rate] // of the rules, by generation
 	formers atomic.Pointer[formers]                // nil before the second set
-	setting sync.Mutex                             // held while the three change
+	lingers atomic.Int64                           // the longest that what any rule counted counts, and a second
+
+	firstEpoch atomic.Uint32 // of the rules in force
+	setting    sync.Mutex    // held while the three change
 
 	clock  deltasync.Clock                  // corrected by the region's; what tells it is guarded by mu
 	life   atomic.Uint32                    // that new records are born under
@@ -169,8 +172,14 @@ func (n *Node) SetRules(set *limit.Set) {
 		}
 		n.formers.Store(changed) // at once with the rules, or what is swept in between is lost to requests of those before
 	}
+	for _, rate := range *rates {
+		n.lingers.Store(max(n.lingers.Load(), longestHold(rate)))
+	}
 	n.rates.Store(rates)
 	n.rules.Store(set)
+	if rules := set.Rules(); len(rules) > 0 {
+		n.firstEpoch.Store(rules[0].Epoch)
+	}
 }
 
 // becameStrict are the rates of a set that count what they counted before, and were not
@@ -258,13 +267,19 @@ func (n *Node) admit(s *shard, key deltasync.Key, rate *limit.Rate, now int64, k
 func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bool {
 	const stretch = 32
 	victim, lowest, lost := -1, 5.0, false
-	told := n.answered(now)
+	told, lingers := n.answered(now), n.lingers.Load()
 	for step, i := 0, s.home(near); step < len(s.table) && (step < stretch || victim < 0); step, i = step+1, s.after(i) {
 		r := &s.table[i]
 		if r.key == 0 || kept(keep, r.key) {
 			continue
 		}
 		share, unsent := r.share(), r.flags&(charged|untold|owed) != 0
+		switch {
+		case n.outlived(r):
+			share = -1
+		case r.until != 0 && r.scale != full && r.until <= now-lingers:
+			share = 0 // nothing of it counts any more
+		}
 		if unsent && told {
 			share++
 		}
@@ -285,6 +300,16 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 	}
 	n.forget(s, victim, now)
 	return true
+}
+
+// outlived says that a record is of a rate that no rule has any more, nor one that goes on with
+// it. It looks closer at those alone that nobody has asked since the rules changed.
+func (n *Node) outlived(r *record) bool {
+	if r.epoch&^opened >= n.firstEpoch.Load() {
+		return false
+	}
+	rate := r.block.rate
+	return (*n.rates.Load())[rate.Generation] == nil && !n.formers.Load().became(rate)
 }
 
 func kept(keep []counter, key deltasync.Key) bool {
