@@ -314,6 +314,17 @@ func (a *API) ServesBy(set *limit.Set, namespace string) error {
 	return nil
 }
 
+// ReadsHeader says that a rule of a namespace, as Admit has it, reads a header, by its canonical
+// name.
+func (a *API) ReadsHeader(namespace, name string) bool {
+	set := a.limiter.Rules()
+	if set == nil {
+		return false
+	}
+	ns, bad := a.namespaceOf(set, namespace)
+	return bad == nil && ns.ReadsHeader(name)
+}
+
 // allowMethod answers 405 unless the request's method is one of methods.
 func (a *API) allowMethod(w http.ResponseWriter, r *http.Request, methods ...string) bool {
 	for _, m := range methods {

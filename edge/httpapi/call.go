@@ -81,7 +81,7 @@ func (a *API) Decide(ctx context.Context, call *Call) (v Verdict, visit *Visit) 
 	} else if lines != nil {
 		a.warnIgnored(call.Peer, now)
 	}
-	req.SetCall(call.Method, call.Path, hostOf(call.Host), clientIP, call.Metadata)
+	req.SetCall(call.Method, call.Path, hostOnly(call.Host), clientIP, call.Metadata)
 	a.warnNoAddress(req)
 	req.Cost, req.Peek, req.Trusted = call.Cost, call.Peek, believed
 	x := exchanges.Get().(*exchange)

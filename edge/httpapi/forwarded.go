@@ -75,12 +75,14 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 			method = m
 		}
 		if v := h[forwardedHost]; len(v) > 0 {
-			host = v[len(v)-1]
+			if host, bad = lastHost(v[len(v)-1]); bad != nil {
+				return false, bad
+			}
 		}
 		clientIP = clientOf(h[forwardedFor], clientIP, trusted)
 		req.Trusted = true
 	}
-	setHTTP(req, method, uri, hostOf(host), clientIP, h)
+	setHTTP(req, method, uri, hostOnly(host), clientIP, h)
 	return ignored, nil
 }
 
@@ -287,13 +289,19 @@ func also(others []string, text string, readings func(string) (string, []string)
 	return append(append(others, path), more...)
 }
 
-// hostOf is what a proxy says the host is, of a list the last, which the nearest wrote, as
-// hostOnly has it. Between hosts of a list stands a blank, which no client's own may have.
-func hostOf(host string) string {
-	if i := max(strings.LastIndex(host, ", "), strings.LastIndex(host, ",\t")); i >= 0 {
-		host = host[i+1:]
+// lastHost is what a proxy says the host is: of a list the last, which the nearest wrote. Envoy
+// writes no blank between them; then it may be one host, too, of a client that goes on behind its
+// colon, and which of the two the upstream takes it for nobody knows.
+func lastHost(hosts string) (string, *inputError) {
+	i := strings.LastIndexByte(hosts, ',')
+	if i < 0 {
+		return hosts, nil
 	}
-	return hostOnly(host)
+	last := hosts[i+1:]
+	if colon := strings.IndexByte(hosts, ':'); colon >= 0 && colon < i && strings.TrimLeft(last, " \t") == last {
+		return "", badRequest(forwardedHost, "the proxy must set it anew, or write a blank between hosts", "%s is a list of hosts, or a host with no port", short(hosts))
+	}
+	return last, nil
 }
 
 // hostOnly is a host in lower case and without what stands behind a colon, be it a port or not:

@@ -165,7 +165,7 @@ func (m *Remote) Decide(ctx context.Context, call *Call) (client.Reply, error) {
 
 // requested are the attributes that all requests have.
 func requested(method, path, host, clientIP string) map[string]string {
-	return map[string]string{"method": method, "path": path, "host": hostOf(host), "client_ip": clientIP}
+	return map[string]string{"method": method, "path": path, "host": hostOnly(host), "client_ip": clientIP}
 }
 
 // ask asks the edge, and counts and logs where nothing is decided. Its error says that the

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -217,32 +218,16 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	req.put(slotPath, path)
 	req.put(slotHost, host)
 	req.put(slotClientIP, clientIP)
-	missing := false
 	for _, h := range req.ns.headers {
 		if v := header[h.name]; len(v) > 0 {
 			req.put(h.slot, v[0])
-		} else {
-			missing = true
 		}
-	}
-	if missing {
-		req.setUnderscored(header)
 	}
 }
 
-// setUnderscored sets the headers that a rule reads, and are there with underscores alone: CGI
-// and what is built like it (WSGI, PHP) take X_User_Id for X-User-Id.
-func (req *Request) setUnderscored(header map[string][]string) {
-	for name, v := range header {
-		if strings.IndexByte(name, '_') < 0 || len(v) == 0 {
-			continue
-		}
-		for _, h := range req.ns.headers {
-			if len(h.name) == len(name) && header[h.name] == nil && strings.EqualFold(strings.ReplaceAll(name, "_", "-"), h.name) {
-				req.put(h.slot, v[0])
-			}
-		}
-	}
+// ReadsHeader says that some rule reads a header, by its canonical name.
+func (ns *Namespace) ReadsHeader(name string) bool {
+	return slices.ContainsFunc(ns.headers, func(h headerSlot) bool { return h.name == name })
 }
 
 // Rules are the rules that apply: the first match of each group, of other readings of

@@ -235,6 +235,17 @@ func climbs(path string) bool {
 // escaped are the escapes that such a path may have its dots and slashes in.
 var escaped = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%3b", ";", "%3B", ";", "%25", "%")
 
+// dropLookalikes takes away the fields with underscores that upstreams may take for one that a
+// rule reads, as CGI and what is built like it (WSGI, PHP) do with X_User_Id: they would go by
+// what no rule sees. Were they read by rules, any client could say what another proxy sees to.
+func (p *Proxy) dropLookalikes(h http.Header) {
+	for name := range h {
+		if like := plain(name); like != name && p.api.ReadsHeader(p.cfg.Namespace, like) {
+			delete(h, name)
+		}
+	}
+}
+
 // dropNominatedBy takes away what a client says is for this connection alone, as httputil does
 // with what goes to the upstream: rules would go by what it does not see. Not who it is of,
 // which tellOrigin sees to, nor what httputil passes on.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -233,18 +234,38 @@ func TestRulesSeeWhatTheUpstreamSees(t *testing.T) {
 	}
 }
 
-// However a client writes its host, method or name, it is who the upstream may take it for.
+// However a client writes its host or method, it is who the upstream may take it for.
 func TestRulesReadAsUpstreamsMay(t *testing.T) {
 	rule := limit.RuleSpec{Name: "r", Key: []string{"header.X-User-Id"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}}
 	rule.Match.Host, rule.Match.Methods = []string{"shop.example"}, []string{"POST"}
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, rule)
 	for i, request := range []string{
-		"POST / HTTP/1.1\r\nHost: shop.example\r\nX-User-Id: u\r\n", "post / HTTP/1.1\r\nHost: shop.example:80,x\r\nX_User_Id: u\r\n", "Post / HTTP/1.1\r\nHost: shop.example:1:2\r\nx_user-id: u\r\n",
+		"POST / HTTP/1.1\r\nHost: shop.example\r\nX-User-Id: u\r\n", "post / HTTP/1.1\r\nHost: shop.example:80,x\r\nX-User-Id: u\r\n", "Post / HTTP/1.1\r\nHost: shop.example:1:2\r\nx-user-id: u\r\n",
 	} {
 		c := s.dial()
 		c.write(request + "\r\n")
 		if got, want := c.response().StatusCode, []int{200, 429, 429}[i]; got != want {
 			t.Errorf("%q: %d, want %d", request, got, want)
+		}
+	}
+}
+
+// A field with underscores is nobody's name: neither for the rules, as another proxy that sees to
+// X-User-Id lets it pass, nor for an upstream that would read it as that. What no rule reads is
+// passed on.
+func TestLookalikesNameNobody(t *testing.T) {
+	known := limit.RuleSpec{Name: "known", Group: "g", Priority: 1, Key: []string{"header.X-User-Id"}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}}}
+	known.Match.Has = []string{"header.X-User-Id"}
+	var got http.Header
+	s := newSite(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header }, options{}, known,
+		limit.RuleSpec{Name: "unknown", Group: "g", Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 3, Per: time.Hour}}})
+	for i, name := range []string{"X_User_Id", "x_user-id", "X-User_id", "X_USER_ID"} {
+		answer := s.get("/", name, fmt.Sprint(i), "X_Other", "o")
+		if want := []int{200, 200, 200, 429}[i]; answer.status != want {
+			t.Errorf("%s: %d, want %d: as one without a name", name, answer.status, want)
+		}
+		if got[http.CanonicalHeaderKey(name)] != nil || got.Get("X_Other") != "o" {
+			t.Errorf("%s: the upstream got %v", name, got)
 		}
 	}
 }

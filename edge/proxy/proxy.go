@@ -104,6 +104,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	dropNominatedBy(r.Header)
+	p.dropLookalikes(r.Header)
 	if reason := p.unwritable(r); reason != "" {
 		x.refuse(r, requestFault(http.StatusBadRequest, reason))
 		return
