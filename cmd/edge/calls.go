@@ -55,6 +55,9 @@ const (
 	grpcMostUnread  = 4096
 	grpcUnreadParts = 4
 	grpcMostWatches = 1024
+	// grpcBesideHealth is how many checks of health there may be where all calls are under way:
+	// an edge whose clients wait for their turns is well.
+	grpcBesideHealth = 128
 	// grpcLastingParts: of the streams that last one address has such a part at the most.
 	grpcLastingParts = 4
 	// grpcPatience is how long a call's message may take from its header on: both come in one
@@ -264,7 +267,8 @@ func (c *calls) begin(ctx context.Context, info *tap.Info) (context.Context, err
 	switch {
 	case info.FullMethodName == quotav3.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName:
 		of, most = &c.quotas, math.MaxInt64 // edge/rlqs bounds them
-	case info.FullMethodName == healthpb.Health_Check_FullMethodName: // it is as short as a decision
+	case info.FullMethodName == healthpb.Health_Check_FullMethodName: // it is as short as a decision, and they may all wait
+		most += grpcBesideHealth
 	case strings.HasPrefix(info.FullMethodName, "/grpc."): // streams of health and reflection
 		of, most = &c.watches, c.mostWatches
 	}

@@ -110,6 +110,11 @@ func TestWatchersLeaveRoomForHealth(t *testing.T) {
 		t.Errorf("Check = %v, want it answered", err)
 	}
 	c.watches.Add(-c.mostWatches)
+	c.underway.Add(c.mostUnderway) // that wait for their turns
+	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("Check = %v beside calls that wait, want it answered", err)
+	}
+	c.underway.Add(-c.mostUnderway)
 	cancel()
 	ctx = t.Context()
 	proc.Until(t, 20*time.Second, watch) // their places are given back
