@@ -222,6 +222,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	case <-ctx.Done():
 		unready()
 		api.SetDraining(true)
+		if s.DrainDelay > 0 {
+			log.Info("edge is to stop: it is not ready, and serves on for drain_delay", "delay", s.DrainDelay)
+		}
 		delay := time.NewTimer(s.DrainDelay)
 		defer delay.Stop()
 		select {

@@ -45,6 +45,7 @@ type body struct {
 	ahead []byte     // read, and not yet sent on
 
 	talking atomic.Bool // the upstream answers already: both may be silent as they like
+	endless atomic.Bool // it may be longer than left
 	closed  atomic.Bool
 	cut     atomic.Bool           // the handler is about to return: who reads is not to wait
 	over    atomic.Bool           // it was read to its end
@@ -84,7 +85,7 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 	case b.closed.Load():
 		return 0, errClosed
 	}
-	if b.left >= 0 && int64(len(p)) > b.left {
+	if b.left >= 0 && int64(len(p)) > b.left && !b.endless.Load() {
 		p = p[:b.left+1] // one more tells that there is more
 	}
 	_ = b.rc.SetReadDeadline(until) // a server without deadlines has its own
@@ -95,7 +96,7 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 		_ = b.rc.SetReadDeadline(longAgo)
 	}
 	n, err := b.src.Read(p)
-	if b.left >= 0 {
+	if b.left >= 0 && !b.endless.Load() {
 		if int64(n) > b.left {
 			n, err = int(b.left), errTooLarge
 		}
@@ -112,8 +113,10 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 func (b *body) fail(err error) { b.failure.CompareAndSwap(nil, &err) }
 
 // talk has pauses of the client's be no fault from now on: the upstream does not wait for
-// the body, but answers to what it has, as streams of gRPC do.
-func (b *body) talk() {
+// the body, but answers to what it has, as streams of gRPC do. Those may also be of any length,
+// as their messages are bounded by who reads them.
+func (b *body) talk(stream bool) {
+	b.endless.Store(stream)
 	b.talking.Store(true)
 	if !b.over.Load() {
 		_ = b.rc.SetReadDeadline(time.Time{})

@@ -144,7 +144,7 @@ func (x *exchange) answered(res *http.Response) error {
 		if ended := x.body.endedAt.Load(); ended > 0 { // the client may have been slow to send it
 			took = min(took, max(0, time.Since(time.Unix(0, ended))))
 		}
-		x.body.talk()
+		x.body.talk(strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc"))
 	}
 	p.cfg.Metrics.duration.Observe(took.Seconds())
 	p.cfg.Metrics.answered(res.StatusCode)

@@ -19,6 +19,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -125,6 +126,50 @@ func TestCallsAreCountedByTheirFaults(t *testing.T) {
 	for i, want := range []string{"14", "14", "8"} {
 		if got := s.send("POST", "/x.Y/Z", "", "Content-Type", "application/grpc-web+proto"); got.header.Get("Grpc-Status") != want {
 			t.Errorf("call %d: %+v, want status %s", i, got, want)
+		}
+	}
+}
+
+// A stream may be longer than a body, once the upstream answers to it.
+func TestStreamsOfCallsAreOfAnyLength(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := func(_ any, stream grpc.ServerStream) error {
+		for m := new(wrapperspb.StringValue); ; {
+			if err := stream.RecvMsg(m); err != nil {
+				return err
+			}
+			if err := stream.SendMsg(wrapperspb.String(m.Value[:1])); err != nil {
+				return err
+			}
+		}
+	}
+	server := grpc.NewServer()
+	desc := grpc.StreamDesc{StreamName: "Z", ServerStreams: true, ClientStreams: true, Handler: echo}
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "x.Y", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{desc}}, nil)
+	go func() { _ = server.Serve(ln) }() // Stop ends it
+	t.Cleanup(server.Stop)
+	s := (&site{t: t}).before("h2c://"+ln.Addr().String(), options{cfg: Config{MaxBody: 1000}}, hourly(9))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := conn.NewStream(ctx, &desc, "/x.Y/Z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		err := stream.SendMsg(wrapperspb.String(strings.Repeat("x", 100)))
+		if err == nil {
+			err = stream.RecvMsg(new(wrapperspb.StringValue))
+		}
+		if err != nil {
+			t.Fatalf("message %d of 100 bytes: %v", i, err)
 		}
 	}
 }

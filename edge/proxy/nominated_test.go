@@ -95,3 +95,23 @@ type reads struct {
 }
 
 func (r reads) Read(b []byte) (int, error) { return r.Reader.Read(b) }
+
+// Who names no host is asked about by the name that the upstream is asked for.
+func TestWhoNamesNoHost(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Host) }))
+	t.Cleanup(server.Close)
+	rule := hourly(2)
+	rule.Match.Host = []string{"127.0.0.1"}
+	s := (&site{t: t}).before(server.URL, options{}, rule)
+	for i, request := range []string{"GET / HTTP/1.0\r\n", "GET / HTTP/1.1\r\nHost:\r\n", "GET / HTTP/1.0\r\n", "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", "GET / HTTP/1.1\r\nHost: x\r\n"} {
+		c := s.dial()
+		c.write(request + "\r\n")
+		if got, want := c.response().StatusCode, []int{200, 200, 429, 429, 200}[i]; got != want {
+			t.Errorf("%q: %d, want %d", request, got, want)
+		}
+	}
+	if name := strings.TrimPrefix(server.URL, "http://"); !slices.Equal(got, []string{name, name, "x"}) {
+		t.Errorf("the upstream was asked for %q", got)
+	}
+}

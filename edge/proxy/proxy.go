@@ -103,6 +103,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(r, requestFault(http.StatusBadRequest, "the target is no path"))
 		return
 	}
+	if r.Host == "" && r.ProtoMajor < 2 { // as it may be: then the upstream is asked for its own
+		r.Host = p.cfg.Upstream.Host
+	}
 	dropNominatedBy(r.Header)
 	p.dropLookalikes(r.Header)
 	if reason := p.unwritable(r); reason != "" {
