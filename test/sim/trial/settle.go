@@ -55,6 +55,9 @@ func (t *trial) settle() error {
 	if err := t.advance(t.w.Now().Add(time.Second)); err != nil {
 		return err
 	}
+	if err := t.askAgain(); err != nil {
+		return err
+	}
 	t.verify()
 	t.hear()
 	for _, c := range t.counters {

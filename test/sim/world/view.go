@@ -17,6 +17,7 @@ type view struct {
 	sweep   int // size at which expired totals are dropped
 	rnd     *rand.Rand
 	forgets float64 // the share of what it is given that it does not keep
+	forgot  map[deltasync.Key]bool
 }
 
 type viewed struct {
@@ -29,7 +30,7 @@ var _ edge.View = (*view)(nil)
 const smallestSweep = 1024
 
 func newView(now func() time.Time, rnd *rand.Rand, forgets float64) *view {
-	return &view{now: now, totals: map[deltasync.Key]viewed{}, sweep: smallestSweep, rnd: rnd, forgets: forgets}
+	return &view{now: now, totals: map[deltasync.Key]viewed{}, sweep: smallestSweep, rnd: rnd, forgets: forgets, forgot: map[deltasync.Key]bool{}}
 }
 
 // Get implements edge.View.
@@ -45,8 +46,10 @@ func (v *view) Set(key deltasync.Key, totals edge.Totals, ttl time.Duration) {
 	now := v.now()
 	if v.forgets > 0 && v.rnd.Float64() < v.forgets {
 		delete(v.totals, key)
+		v.forgot[key] = true
 		return
 	}
+	delete(v.forgot, key)
 	v.totals[key] = viewed{totals, now.Add(ttl)}
 	if len(v.totals) < v.sweep {
 		return
@@ -58,6 +61,9 @@ func (v *view) Set(key deltasync.Key, totals edge.Totals, ttl time.Duration) {
 	}
 	v.sweep = max(smallestSweep, 2*len(v.totals))
 }
+
+// Forgot says that an edge's view forgot what it was given last of a key.
+func (s *Site) Forgot(key deltasync.Key) bool { return s.view.forgot[key] }
 
 // Close implements edge.View.
 func (v *view) Close() {}

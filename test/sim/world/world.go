@@ -121,6 +121,7 @@ type World struct {
 type Site struct {
 	Name, Region string
 	node         *edge.Node // nil while it has departed
+	view         *view      // of its latest life
 	clock        clock
 	old          bool
 	place        uint64 // among all edges
@@ -244,10 +245,11 @@ func (w *World) startServer(h *hub, v *Server) (err error) {
 // startSite starts an edge, again if it ran before: it knows nothing.
 func (w *World) startSite(s *Site) error {
 	s.lives++
+	s.view = newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets)
 	cfg := edge.Config{
 		Region: s.Region, Pop: "pop", Name: s.Name, Secret: secret, Lanes: w.cfg.Lanes, MaxKeys: w.cfg.MaxKeys,
 		Incarnation: uint64(w.cfg.Start.UnixMilli()) + uint64(s.lives), Interval: w.cfg.Interval, Urgent: w.cfg.Urgent, Timeout: edgeTimeout, Budget: w.cfg.Budget,
-		View: newView(w.Now, w.stream("view", s.Name, fmt.Sprint(s.lives)), w.cfg.Forgets), Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
+		View: s.view, Rand: rand.New(rand.NewPCG(1+w.cfg.Seed, s.place+uint64(s.lives-1)<<32)).Float64, // a World serves one goroutine, and replays
 		Boot: w.boot,
 	}
 	if w.cfg.Expects {
