@@ -130,7 +130,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	a.spoken.peers, a.ties.told = make([]voice, len(cfg.Peers)), make([]int64, len(cfg.Peers))
 	a.links.again, a.links.back = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers))
 	a.links.first = make([]atomic.Int32, len(cfg.Peers))
-	a.links.ways = make([]int64, len(cfg.Peers))
+	a.links.ways, a.links.unheard, a.links.pauses = make([]int64, len(cfg.Peers)), make([]unheard, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers))
 	for _, p := range cfg.Peers {
 		a.nodes = append(a.nodes, deltasync.NodeID(p, "", ""))
 		a.links.budgets = append(a.links.budgets, deltasync.NewBudget(cfg.Budget))

@@ -57,7 +57,7 @@ func (a *Aggregator) unbroken(now int64) bool {
 // says notes whom a peer hears, as it says.
 func (l *links) says(j int, hears uint64, now int64) {
 	l.hears[j].Store(hears)
-	l.hearsAt[j].Store(now)
+	l.paused(j, now-l.hearsAt[j].Swap(now))
 }
 
 // compareHearing compares whom this region hears with whom those do, and notes since when

@@ -403,7 +403,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 		out.Omega = float32((own + least) / (own + least + others))
 		out.Unseen = t.spent.since(seen.spent)
 	}
-	out.Doubt = a.doubt(l, c)
+	out.Doubt = a.doubt(l, c) + uint64(math.Ceil(a.blind(c, now)))
 	out.Demand, out.Window = min(out.Demand, mostDemand), min(out.Window, mostDemand)
 	return t.keeping(out, less, gone, c.shape.Limit)
 }

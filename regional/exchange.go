@@ -129,6 +129,8 @@ type links struct {
 	again   []int64         // when each was heard that was cut off
 	back    []int64         // when it has told what it counted meanwhile
 	ways    []int64         // how long frames take to each, one way, in ns; 0: not known
+	unheard []unheard       // see blind.go
+	pauses  []atomic.Int64  // how long each says nothing, of late
 
 	unanswered []atomic.Int64 // since when each has answered none of the frames sent to it; 0: it has
 }

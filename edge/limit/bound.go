@@ -80,8 +80,9 @@ func quantile(mean, more, piece float64) float64 {
 //     that nobody has heard of yet passes a whole one at most of them.
 //
 // To both comes what the oldest slice may be misjudged by, and what regions that are
-// cut off may admit: of shares the doubt about their parts, more where these are a guess, else, and where they are
-// open then, a limit each.
+// cut off may admit: of shares the doubt about their parts, more where these are a guess,
+// and what both sides admit until they know of the cut; else, and where they are open then, a
+// limit each.
 func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	others := float64(o.Regions*o.Edges - 1)
 	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 {
@@ -161,11 +162,15 @@ func (r *Rate) worst(level Level, o *Outlook, now int64) worst {
 	case lost <= 0:
 	case w.shares && r.OnPartition != PartitionOpen:
 		w.cut = doubt * w.ceiling * float64(min(lost, max(1, o.Regions-lost))) / float64(o.Regions)
+		w.cut = max(w.cut, w.used-w.ceiling) // as much came in too much there as here, before both knew
 	default:
 		w.cut = float64(lost) * w.ceiling
 	}
+	if w.shares {
+		w.cut = max(w.cut, o.Share.Doubt)
+	}
 	if s := o.Share; w.shares && r.OnPartition != PartitionOpen { // so may be the parts of edges that are cut off from their region
-		w.cut = max(w.cut, s.Doubt, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
+		w.cut = max(w.cut, doubt*min(s.Less, max(0, w.ceiling-s.Less)))
 		if s.Alone {
 			w.cut = max(w.cut, doubt*w.ceiling*s.Omega*s.Weight)
 		}

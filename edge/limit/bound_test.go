@@ -75,6 +75,9 @@ func TestBound(t *testing.T) {
 		{"shares", full, 400, 9, with(share), 25, 27, 25},
 		{"shares, which cannot be above what is unheard", full, 290, 9, with(share), 21, 23, 25},
 		{"shares, a region cut off", full, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 45, 47, 45},
+		// 50 above it here, and as many there
+		{"shares, a region cut off, which both found late", full, 450, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 125, 127, 125},
+		{"shares, nothing heard of a region that would be open", open, 400, 9, shared(func(o *limit.Outlook) { o.Share.Doubt = 60 }), 85, 87, 85},
 		{"shares, a region cut off, and a guess what it has", full, 400, 9, shared(func(o *limit.Outlook) { o.Lost, o.Share.Doubt = 1, 260 }), 285, 287, 285},
 		{"shares, a region cut off that is open", open, 400, 9, with(func(o *limit.Outlook) { share(o); o.Lost = 1 }), 425, 427, 425},
 		// as of windows, and beside it a quarter of a second's for what passes before it is noticed
