@@ -73,7 +73,7 @@ func (a *Aggregator) blind(c *counter, now int64) float64 {
 		if u.fades(now) == 0 {
 			continue
 		}
-		part := a.partNow(c, j)
+		part := a.partNow(c, j, now)
 		left, away, alone = max(left, c.leaves(u.from, u.to)*u.fades(now)), away+part, alone+part*(1-part)
 	}
 	here := max(0, 1-away)
@@ -101,16 +101,16 @@ func (c *counter) leaves(from, to int64) (cost float64) {
 }
 
 // partNow is the part of the limit that a region has.
-func (a *Aggregator) partNow(c *counter, j int) float64 {
-	t, pace, least := c.contest, paceOf(c.shape), a.least(c)
+func (a *Aggregator) partNow(c *counter, j int, now int64) float64 {
+	t, least := c.contest, a.least(c)
 	if frozen := t.regions[j].frozen; frozen != 0 {
 		return frozen
 	}
 	all := t.weight + least
 	for k := range t.regions {
 		if r := &t.regions[k]; r.frozen == 0 {
-			all += r.weight(pace) + least
+			all += r.weight(c.shape, now) + least
 		}
 	}
-	return t.shared() * (t.regions[j].weight(pace) + least) / all
+	return t.shared() * (t.regions[j].weight(c.shape, now) + least) / all
 }

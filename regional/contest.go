@@ -384,7 +384,7 @@ func (a *Aggregator) shareOf(l *lane, c *counter, now int64) *deltasync.Share {
 	for j := range t.regions {
 		r := &t.regions[j]
 		if r.frozen == 0 {
-			others += r.weight(pace) + least
+			others += r.weight(c.shape, now) + least
 			less += r.keeps(float64(r.Kept), now)
 			out.Demand += r.Mid
 			out.Window += float32(limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at)))
@@ -480,7 +480,7 @@ func (a *Aggregator) hearDemand(l *lane, key deltasync.Key, c *counter, up *delt
 	r := &t.regions[j]
 	before := r.Demand
 	if r.Demand, r.at = *d, now; r.first == 0 {
-		r.first, r.told = now, float32(r.weight(paceOf(c.shape)))
+		r.first, r.told = now, float32(r.weight(c.shape, now))
 	}
 	return before.Mid != d.Mid || before.Kept != d.Kept
 }

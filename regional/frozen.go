@@ -50,9 +50,14 @@ type regionDemand struct {
 	fell    int64   // when it did
 }
 
-// weight is what it is weighed by.
-func (r *regionDemand) weight(pace float64) float64 {
-	return weighed(float64(r.Mid), float64(r.Slow), pace)
+// weight is what it is weighed by. It tells anew what is asked for there when that has changed,
+// and not as that lies further and further back.
+func (r *regionDemand) weight(s deltasync.Shape, now int64) float64 {
+	mid, slow := float64(r.Mid), float64(r.Slow)
+	if slow > mid {
+		slow = limit.Relaxed(slow, mid, limit.SpansOf(s.Window()).Slow, time.Duration(now-r.at))
+	}
+	return weighed(mid, slow, paceOf(s))
 }
 
 // freeze gives regions that fell silent, a bit each, the parts that they had, and takes
@@ -270,7 +275,7 @@ func (a *Aggregator) tells(j int) int64 {
 // noteWeights takes note of what regions are weighed by, now and then: at about the same
 // instants everywhere, so that all find the same parts.
 func (a *Aggregator) noteWeights(c *counter, now int64) {
-	t, pace, step := c.contest, paceOf(c.shape), int64(max(500*time.Millisecond, 4*a.cfg.Interval))
+	t, step := c.contest, int64(max(500*time.Millisecond, 4*a.cfg.Interval))
 	if t.own == 0 && now-t.born >= int64(a.patience()) {
 		t.own = t.weight
 	}
@@ -278,13 +283,13 @@ func (a *Aggregator) noteWeights(c *counter, now int64) {
 	if young := t.past[1].at == 0 && last <= now && now < last+step; young || last/step == now/step {
 		return // not all who ask for a new key have told
 	}
-	beside := t.besideOf(c.shape.Limit, a.least(c), pace, now)
+	beside := t.besideOf(c.shape, a.least(c), now)
 	copy(t.past[1:], t.past[:])
 	t.past[0] = pastWeights{now, float32(t.weight + t.telling.whole()*beside)}
 	for j := range t.regions {
 		r := &t.regions[j]
 		copy(r.past[1:], r.past[:])
-		r.past[0] = float32(r.weight(pace) + r.whole(now)*beside)
+		r.past[0] = float32(r.weight(c.shape, now) + r.whole(now)*beside)
 	}
 }
 
@@ -306,17 +311,17 @@ func (k *kept) whole() float64 { return k.cost + k.spent }
 
 // besideOf is what a unit of cost weighs that a region keeps for edges that fell silent, if
 // these are to have that beside the region's part of what is left.
-func (t *contest) besideOf(limit uint64, least, pace float64, now int64) float64 {
-	all, kept, rest := t.weight+least, t.telling.whole(), float64(limit)
+func (t *contest) besideOf(s deltasync.Shape, least float64, now int64) float64 {
+	all, kept, rest := t.weight+least, t.telling.whole(), float64(s.Limit)
 	for j := range t.regions {
 		r := &t.regions[j]
 		if r.frozen != 0 {
-			rest -= r.frozen * float64(limit)
+			rest -= r.frozen * float64(s.Limit)
 			continue
 		}
-		all, kept = all+r.weight(pace)+least, kept+r.whole(now)
+		all, kept = all+r.weight(s, now)+least, kept+r.whole(now)
 	}
-	return all / max(rest-kept, float64(limit)/1000)
+	return all / max(rest-kept, float64(s.Limit)/1000)
 }
 
 // least is what a region weighs where nothing is asked for.
