@@ -129,7 +129,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	a.links.held, a.links.since, a.links.allAt = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)+1)
 	a.spoken.peers, a.ties.told = make([]voice, len(cfg.Peers)), make([]int64, len(cfg.Peers))
 	a.links.again, a.links.back = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers))
-	a.links.first = make([]atomic.Int32, len(cfg.Peers))
+	a.links.first, a.links.silent = make([]atomic.Int32, len(cfg.Peers)), make([]atomic.Uint64, len(cfg.Peers))
 	a.links.ways, a.links.unheard, a.links.pauses = make([]int64, len(cfg.Peers)), make([]unheard, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers))
 	for _, p := range cfg.Peers {
 		a.nodes = append(a.nodes, deltasync.NodeID(p, "", ""))
@@ -190,6 +190,7 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 		hears := up.Features&deltasync.FeatureHears != 0 || up.Hears == 0 // builds before do not say
 		a.links.heard(j, up.Features&deltasync.FeatureDeaf != 0, hears, a.cfg.Interval, t)
 		a.links.says(j, up.Hears, t)
+		a.links.silent[j].Store(up.Silent)
 		a.spoken.heard(j, t)
 	}
 	l := a.lanes[up.Lane]

@@ -117,6 +117,9 @@ type RegionState struct {
 	Told     *time.Time `json:"told_until,omitempty"` // slices that ended well before are known of it
 	WayMS    int64      `json:"one_way_ms"`           // how long frames take to it; 0: not known
 	Unstored bool       `json:"store_down"`           // it took counts that its store lacks
+	// Unheard is the regions of which it says it heard nothing for 2 s. It and they keep to the
+	// parts of limits that they had, and so does who hears both.
+	Unheard []string `json:"unheard,omitempty"`
 }
 
 // Regions is how all regions take part, this one last.
@@ -151,6 +154,7 @@ func (a *Aggregator) Regions(now time.Time) []RegionState {
 		case v.told() != v.last:
 			r.State = "catching_up"
 		}
+		r.Unheard = a.unheardBy(j, t)
 		a.links.mu.Lock()
 		r.WayMS = time.Duration(a.links.ways[j]).Milliseconds()
 		a.links.mu.Unlock()

@@ -175,6 +175,7 @@ type Up struct {
 	HeardEpoch  uint64 // StoreEpoch of whoever last answered in this lane; 0: nobody
 	SecretCheck uint64 // in the first lane: an edge's, or that of most edges of a region: see SecretCheck; 0: not told
 	Hears       uint64 // of a region: the nodes of its own and of those that it hears, by exclusive or; 0: not told
+	Silent      uint64 // of a region: the nodes of those of which it heard nothing for long, by exclusive or; 0: none
 	Sections    []Section
 
 	Left  time.Duration // when it left, by a clock of the sender's that nobody sets; it is not told

@@ -50,7 +50,7 @@ const (
 	// the first cell of a section it is not known what carries are relative to.
 	farthest = 8
 	// headSize bounds what the head of a frame takes.
-	headSize = 192
+	headSize = 208
 	// cellsChunk is the number of cells to one allocation.
 	cellsChunk = 512
 )

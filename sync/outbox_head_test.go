@@ -14,7 +14,7 @@ func TestHeadsFit(t *testing.T) {
 	u := Up{
 		Kind: KindEdge, Region: name, Pop: name, Name: name, Node: math.MaxUint64, Incarnation: maxIncarnation,
 		Lane: MaxLanes - 1, Lanes: MaxLanes, Seq: math.MaxUint64, SentAt: math.MaxInt64,
-		Features: math.MaxUint64, Left: math.MaxInt64, HeardEpoch: math.MaxUint64, SecretCheck: math.MaxUint64, Hears: math.MaxUint64,
+		Features: math.MaxUint64, Left: math.MaxInt64, HeardEpoch: math.MaxUint64, SecretCheck: math.MaxUint64, Hears: math.MaxUint64, Silent: math.MaxUint64,
 	}
 	v := reflect.ValueOf(u)
 	for i := range v.NumField() {

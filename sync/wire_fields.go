@@ -23,6 +23,7 @@ const (
 	upHeardEpoch  protowire.Number = 19
 	upSecretCheck protowire.Number = 20
 	upHears       protowire.Number = 21
+	upSilent      protowire.Number = 22
 	// Not yet used.
 	upReceivedAt protowire.Number = 14
 	upEchoSentAt protowire.Number = 15

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the golden frames anew; read the 
 var goldens = map[protoreflect.Name]frame{
 	"Up": &Up{
 		Kind: KindEdge, Region: "eu", Pop: "ams", Name: "edge-1", Node: 0x0102030405060708, Incarnation: 1_790_000_000_000,
-		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789, Features: 130, HeardEpoch: 0xe0e1e2e3e4e5e6e7, SecretCheck: 0xc0c1c2c3c4c5c6c7, Hears: 0xd0d1d2d3d4d5d6d7,
+		Lane: 3, Lanes: 8, Seq: 300, SentAt: 1_790_000_000_123_456_789, Features: 130, HeardEpoch: 0xe0e1e2e3e4e5e6e7, SecretCheck: 0xc0c1c2c3c4c5c6c7, Hears: 0xd0d1d2d3d4d5d6d7, Silent: 0xf0f1f2f3f4f5f6f7,
 		Sections: []Section{
 			{Shape: minute, Life: 2, Deltas: []Delta{
 				{Key: 0x1112131415161718, Flags: FlagUrgent, Heard: 1_193_333_331, Cells: []crdt.Cell{{Slice: 1_193_333_333, Charges: 7}, {Slice: 1_193_333_334, Charges: 300, Refunds: 1}}},
@@ -297,7 +297,7 @@ func TestGoldenOld(t *testing.T) {
 	up.Sections[1].Deltas = slices.Clone(up.Sections[1].Deltas)
 	up.Sections[0].Deltas[0].Heard, up.Sections[1].Deltas[0].Heard = 0, 0
 	down.Totals, down.Refused, down.Store, down.Hears = down.Totals[:4], nil, 0, 0
-	up.SecretCheck, up.Hears, down.Mistake, down.Lanes = 0, 0, 0, 0
+	up.SecretCheck, up.Hears, up.Silent, down.Mistake, down.Lanes = 0, 0, 0, 0, 0
 	for i, want := range []frame{&up, &down, &hot} {
 		got := kinds[i].zero()
 		path := filepath.Join("testdata", strings.ToLower(string(kinds[i].name))+"_old.golden")

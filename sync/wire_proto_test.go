@@ -224,6 +224,7 @@ func specUp(t testing.TB, u *Up) *dynamicpb.Message {
 	m.set("heard_epoch", u.HeardEpoch)
 	m.set("secret_check", u.SecretCheck)
 	m.set("hears", u.Hears)
+	m.set("silent", u.Silent)
 	for _, s := range u.Sections {
 		e := m.element("sections")
 		e.shape(s.Shape)

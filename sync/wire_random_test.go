@@ -89,7 +89,7 @@ func (r frames) until() int64 {
 func (r frames) up() *Up {
 	u := &Up{
 		Kind: KindEdge + Kind(r.IntN(2)), Region: r.token(), Pop: r.token(), Name: r.token(), Node: r.number(),
-		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()), HeardEpoch: r.number(), SecretCheck: r.number(), Hears: r.number(),
+		Incarnation: r.Uint64N(maxIncarnation + 1), Lanes: 1 + r.IntN(MaxLanes), Seq: r.number(), SentAt: int64(r.number()), Features: Features(r.number()), HeardEpoch: r.number(), SecretCheck: r.number(), Hears: r.number(), Silent: r.number(),
 	}
 	u.Lane = r.IntN(u.Lanes)
 	for range r.IntN(4) {

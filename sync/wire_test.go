@@ -130,7 +130,7 @@ func TestKeepsNothing(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	numbers := map[protoreflect.Name]map[protoreflect.Name]protoreflect.FieldNumber{
 		"Up": {"version": upVersion, "kind": upKind, "region": upRegion, "pop": upPop, "name": upName, "node": upNode,
-			"incarnation": upIncarnation, "lane": upLane, "lanes": upLanes, "seq": upSeq, "sent_at": upSentAt, "secret_check": upSecretCheck, "hears": upHears,
+			"incarnation": upIncarnation, "lane": upLane, "lanes": upLanes, "seq": upSeq, "sent_at": upSentAt, "secret_check": upSecretCheck, "hears": upHears, "silent": upSilent,
 			"sections": upSections, "features": upFeatures, "received_at": upReceivedAt, "echo_sent_at": upEchoSentAt,
 			"echo_age": upEchoAge, "echo_seq": upEchoSeq, "live_edges": upLiveEdges, "heard_epoch": upHeardEpoch},
 		"Shape": {"generation": shapeGeneration, "width": shapeWidth, "slices": shapeSlices, "limit": shapeLimit, "regional": shapeRegional,

@@ -19,7 +19,7 @@ func (u *Up) AppendBinary(dst []byte) ([]byte, error) {
 // roughly is how many bytes the frame takes, so that it need not move as it grows:
 // not many more where its deltas have a slice or two.
 func (u *Up) roughly() int {
-	n := 192
+	n := 208
 	for i := range u.Sections {
 		n += 96 + 13*len(u.Sections[i].Deltas)
 	}
@@ -54,6 +54,7 @@ func (u *Up) append(w *writer) error {
 	w.fixed(upHeardEpoch, u.HeardEpoch)
 	w.fixed(upSecretCheck, u.SecretCheck)
 	w.fixed(upHears, u.Hears)
+	w.fixed(upSilent, u.Silent)
 	return nil
 }
 
@@ -123,6 +124,8 @@ func (u *Up) read(m message) error {
 			u.SecretCheck = m.fixed("secret_check")
 		case upHears:
 			u.Hears = m.fixed("hears")
+		case upSilent:
+			u.Silent = m.fixed("silent")
 		case upSections:
 			var s Section
 			if err := s.read(m.message("sections")); err != nil {

@@ -183,6 +183,9 @@ func TestLongWaysAreNoCut(t *testing.T) {
 				if looks++; region.State == "ok" || region.State == "self" {
 					well++
 				}
+				if len(region.Unheard) > 0 {
+					t.Errorf("%v longer each way: r0 says that %s does not hear %v", longer, region.Region, region.Unheard)
+				}
 			}
 		}
 		if got["r2"] < 1300 {
