@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/net/http2"
+
 	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
@@ -58,6 +60,7 @@ func faultOf(err error, b *body, left bool) fault {
 	f := fault{result: resultUnreachable, status: http.StatusBadGateway}
 	var dns *net.DNSError
 	var op *net.OpError
+	var reset http2.StreamError // net/http's has it filled
 	dialed := errors.As(err, &op) && op.Op == "dial"
 	timeout := isTimeout(err)
 	switch {
@@ -67,6 +70,9 @@ func faultOf(err error, b *body, left bool) fault {
 		f.kind, f.detail = "dns_error", "the upstream's name is not known"
 	case dialed && timeout:
 		f.kind, f.detail = "connection_timeout", "the upstream does not accept connections in time"
+	case errors.Is(err, syscall.ETIMEDOUT): // nothing of what was sent is acknowledged
+		timeout = false
+		f.kind, f.detail = "connection_terminated", "the connection to the upstream was lost"
 	case timeout:
 		f.kind, f.detail = "http_response_timeout", "the upstream did not answer in time"
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -77,8 +83,10 @@ func faultOf(err error, b *body, left bool) fault {
 		f.kind, f.detail = "tls_certificate_error", "the upstream's certificate is not to be trusted"
 	case strings.Contains(err.Error(), "tls: "):
 		f.kind, f.detail = "tls_protocol_error", "the upstream does not speak TLS as this edge does"
-	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "GOAWAY"), strings.Contains(err.Error(), "http2: client conn"):
 		f.kind, f.detail = "http_response_incomplete", "the upstream closed the connection before it answered"
+	case errors.As(err, &reset) && reset.Cause != nil && reset.Cause.Error() == "received from peer":
+		f.kind, f.detail = "http_response_incomplete", "the upstream ended the request's stream before it answered: "+reset.Code.String()
 	default:
 		f.kind, f.detail = "http_protocol_error", "the upstream's answer is not understood"
 	}

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +77,25 @@ func speaksHTTP2(t *testing.T, status string) string {
 	})
 }
 
+// ends is the address of an upstream of HTTP/2 that ends each request.
+func ends(t *testing.T, end func(frames *http2.Framer, stream uint32)) string {
+	return "h2c" + accepts(t, func(c net.Conn) {
+		io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
+		frames := http2.NewFramer(c, c)
+		frames.WriteSettings()
+		for {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.HeadersFrame); ok {
+				end(frames, f.StreamID)
+				return
+			}
+		}
+	})[len("http"):]
+}
+
 // A fault of the upstream's is told by its status and by Proxy-Status, is counted as
 // one, and is no denial; the request has been counted.
 func TestFaultsOfTheUpstream(t *testing.T) {
@@ -94,6 +115,11 @@ func TestFaultsOfTheUpstream(t *testing.T) {
 		{"it speaks something else", speaks(t, says("SSH-2.0-x\r\n\r\n")), 502, "http_protocol_error", "unreachable"},
 		{"a status that is none", speaks(t, says("HTTP/1.1 099 OK\r\nContent-Length: 2\r\nX-Up: 1\r\n\r\nok")), 502, "http_protocol_error", "unreachable"},
 		{"a status of HTTP/2 that is none", "h2c" + speaksHTTP2(t, "1000")[len("http"):], 502, "http_protocol_error", "unreachable"},
+		{"it closes a connection of HTTP/2", ends(t, func(*http2.Framer, uint32) {}), 502, "http_response_incomplete", "unreachable"},
+		{"it is calmed", ends(t, func(f *http2.Framer, stream uint32) {
+			f.WriteGoAway(stream, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings"))
+		}), 502, "http_response_incomplete", "unreachable"},
+		{"it resets a stream", ends(t, func(f *http2.Framer, stream uint32) { f.WriteRSTStream(stream, http2.ErrCodeInternal) }), 502, "http_response_incomplete", "unreachable"},
 		{"its certificate is its own", tls.URL, 502, "tls_certificate_error", "unreachable"},
 		{"it speaks no TLS", "https" + speaks(t, says("nothing\n"))[len("http"):], 502, "tls_protocol_error", "unreachable"},
 	} {
@@ -122,6 +148,14 @@ func TestFaultsOfTheUpstream(t *testing.T) {
 				t.Errorf("%v were charged, want 1", n)
 			}
 		})
+	}
+}
+
+// A connection that TCP has given up, as what was sent is not acknowledged, is said to be lost.
+func TestLostConnection(t *testing.T) {
+	f := faultOf(&net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}, nil, false)
+	if f.status != http.StatusBadGateway || f.kind != "connection_terminated" || f.result != resultUnreachable {
+		t.Errorf("%+v, want a 502 of a lost connection", f)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestFieldsNamedBesideClose(t *testing.T) {
 			if cert := server.Certificate(); cert != nil {
 				roots := x509.NewCertPool()
 				roots.AddCert(cert)
-				s.proxy.transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
+				s.proxy.transport.(*line).on.Load().TLSClientConfig = &tls.Config{RootCAs: roots}
 			}
 			for _, step := range []struct{ path, secret string }{{"/", "1"}, {"/close", ""}, {"/", "1"}} {
 				if c.proto == "HTTP/2.0" {

@@ -46,7 +46,7 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Proxy{
-		api: api, cfg: cfg, transport: newTransport(&cfg), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
+		api: api, cfg: cfg, transport: newLine(&cfg), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
 		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}, nil
 }

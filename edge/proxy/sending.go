@@ -55,6 +55,11 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 	var streams atomic.Int32
 	var kept, broke atomic.Bool
 	x.conn = nil
+	var on *route
+	if to, ok := transport.(*line); ok {
+		on = to.route()
+		transport = on
+	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
 			c, ok := got.Conn.(*headerConn)
@@ -62,6 +67,9 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 			case !ok && streams.Load() >= maxStreams:
 				cancel(errRefused)
 			case !ok: // HTTP/2
+				if on != nil {
+					on.goes(got.Conn)
+				}
 			case x.conn != nil: // not all that net/http repeats for is told by the connection
 				x.conn.up.end(false)
 				c.up.end(false)

@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // late is a connection whose end is seen only as the next request was written.
@@ -67,7 +70,7 @@ func TestSentAgainWhereNothingCame(t *testing.T) {
 				}
 			})
 			s := (&site{t: t}).before(upstream, options{}, hourly(9))
-			s.proxy.transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			s.proxy.transport.(*line).on.Load().DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 				if err != nil {
 					return nil, err
@@ -142,5 +145,39 @@ func TestUntaken(t *testing.T) {
 				t.Errorf("untaken: %v, told %d times; want %v, and once", got, told, c.want)
 			}
 		})
+	}
+}
+
+// A connection ends whose packets nobody acknowledges, and not before an upstream that takes
+// nothing more of a body has had its time.
+func TestDeadConnectionsAreLeftToTCP(t *testing.T) {
+	upstream := accepts(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	for timeout, want := range map[time.Duration]int{time.Second: 30_000, time.Minute: 60_000} {
+		for _, scheme := range []string{"http", "h2c"} {
+			u := mustURL(t, scheme+upstream[len("http"):])
+			cfg := Config{Upstream: u, Timeout: timeout}.withDefaults()
+			conn, err := newTransport(&cfg).DialContext(t.Context(), "tcp", u.Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if header, ok := conn.(*headerConn); ok {
+				conn = header.Conn
+			}
+			raw, err := conn.(*upstreamConn).Conn.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = raw.Control(func(fd uintptr) {
+				got, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+				idle, err2 := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+				if got != want || idle != 15 || err != nil || err2 != nil {
+					t.Errorf("%s, timeout %v: lost after %d ms, asked after %d s, %v, %v; want %d ms, 15 s", scheme, timeout, got, idle, err, err2, want)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

@@ -8,16 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
-
-	"github.com/spillgate/spillgate/test/proc"
 )
 
 // What was admitted, and the upstream breaks off, it sees once, or twice where it may be
@@ -163,68 +159,4 @@ func TestRefusedStreams(t *testing.T) {
 	if got := s.get("/"); got.status != http.StatusBadGateway || streams.Load() != maxStreams {
 		t.Errorf("%d after %d streams, want 502 after %d: %s", got.status, streams.Load(), maxStreams, fmt.Sprint(got.header["Proxy-Status"]))
 	}
-}
-
-// A connection of HTTP/2 that has died, of which nobody tells, has no more requests than come
-// until it is found out: others go on a new one.
-func TestDeadConnectionOfHTTP2IsLeft(t *testing.T) {
-	up, err := url.Parse(h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	var first net.Conn // what it is sent goes nowhere once dead is closed
-	dead := make(chan struct{})
-	go func() { // the listener's end is its
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-			to, err := net.Dial("tcp", up.Host)
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { to.Close() })
-			lasts := dead
-			if first == nil {
-				first = c
-			} else {
-				lasts = nil
-			}
-			pass := func(to, from net.Conn) { // the connections' ends are its
-				for b := make([]byte, 4096); ; {
-					n, err := from.Read(b)
-					if err != nil {
-						return
-					}
-					select {
-					case <-lasts: // nil: never
-					default:
-						if _, err := to.Write(b[:n]); err != nil {
-							return
-						}
-					}
-				}
-			}
-			go pass(to, c)
-			go pass(c, to)
-		}
-	}()
-	s := (&site{t: t}).before("h2c://"+ln.Addr().String(), options{cfg: Config{Timeout: 200 * time.Millisecond}}, hourly(1000))
-	if got := s.get("/"); got.status != http.StatusOK {
-		t.Fatalf("first %+v", got)
-	}
-	close(dead)
-	proc.Until(t, patience, func() error {
-		if got := s.get("/"); got.status != http.StatusOK {
-			return fmt.Errorf("with a dead connection: %d, want 200 in the end", got.status)
-		}
-		return nil
-	})
 }

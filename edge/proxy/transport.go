@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -17,19 +19,29 @@ const (
 	idleTime = 4 * time.Second
 	// maxAnswerHeader is the largest header of an answer.
 	maxAnswerHeader = 256 << 10
-	keepAlive       = 15 * time.Second
+	// keepAlive is how long a connection may be silent before its TCP asks whether it is there,
+	// and deadAfter for how long nothing of what
+	// was sent need be acknowledged, if proxy.timeout is no longer: then it ends, with what is on it.
+	keepAlive = 15 * time.Second
+	deadAfter = 30 * time.Second
+	// quietAfter is how long nothing may come on a connection of HTTP/2 since a request went,
+	// before others go on another.
+	quietAfter = 5 * time.Second
 	// answerWindow is how much comes over HTTP/2 of an answer that its client does not take:
 	// net/http's own is 4 MiB. Of a connection, on which all clients' answers come, it has no
 	// bound, or those that are not taken would keep all others back.
 	answerWindow = 128 << 10
-	// pingAfter is how long nothing may come on a connection of HTTP/2 before it is asked
-	// whether it is there, and how long that may take: one that died without a word would
-	// have all requests, each until its timeout.
-	pingAfter = 5 * time.Second
 )
 
 func newTransport(cfg *Config) *http.Transport {
-	dialer := net.Dialer{Timeout: cfg.Timeout, KeepAlive: keepAlive}
+	dialer := net.Dialer{
+		Timeout:         cfg.Timeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 3},
+		Control: func(_, _ string, socket syscall.RawConn) error {
+			leaveDead(socket, max(deadAfter, cfg.Timeout)) // no sooner than an upstream that takes nothing is left
+			return nil
+		},
+	}
 	t := &http.Transport{
 		// No Proxy: the environment's would send the upstream's traffic elsewhere.
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -51,10 +63,7 @@ func newTransport(cfg *Config) *http.Transport {
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what the client accepts is for it to say
 		Protocols:              new(http.Protocols),
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: answerWindow,
-			SendPingTimeout:           min(pingAfter, cfg.Timeout), PingTimeout: min(pingAfter, cfg.Timeout),
-		},
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow},
 	}
 	switch cfg.Upstream.Scheme {
 	case "h2c":
@@ -82,6 +91,7 @@ func newFresh(cfg *Config) *http.Transport {
 type upstreamConn struct {
 	net.Conn
 	timeout time.Duration
+	asked   atomic.Int64 // since when nothing came, though a request went over HTTP/2, ns since 1970; 0: it did
 
 	mu   sync.Mutex // guards what follows; held for no I/O
 	shut bool       // nothing more is written

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,4 +26,11 @@ func unacknowledged(c net.Conn) int {
 		}
 	})
 	return n
+}
+
+// leaveDead has a socket's connection end once what was sent is not acknowledged for so long.
+func leaveDead(socket syscall.RawConn, after time.Duration) {
+	_ = socket.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds())) // else it takes longer
+	})
 }

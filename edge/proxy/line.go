@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// line is the way to the upstream. A connection of HTTP/2 has many requests, and of one that died
+// without a word each would wait for its whole timeout. So where nothing came on it for a while
+// since a request went, the next ones go by another transport, on a connection of its own. What
+// went before lasts: an upstream may be at work, and streams may be silent, which pings do not
+// tell from a death: a busy event loop answers none, and servers of gRPC close connections on
+// which they come (too_many_pings). Dead ones are for TCP to find (leaveDead).
+type line struct {
+	start func() *http.Transport
+	quiet time.Duration // for how long nothing comes
+	on    atomic.Pointer[route]
+}
+
+// route is a transport of a line.
+type route struct {
+	*http.Transport
+	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
+}
+
+func newLine(cfg *Config) *line {
+	l := &line{start: func() *http.Transport { return newTransport(cfg) }, quiet: min(quietAfter, cfg.Timeout)}
+	l.on.Store(&route{Transport: l.start()})
+	return l
+}
+
+// RoundTrip implements http.RoundTripper. An exchange asks for the route.
+func (l *line) RoundTrip(out *http.Request) (*http.Response, error) { return l.route().RoundTrip(out) }
+
+// route is the one for the next request.
+func (l *line) route() *route {
+	now := l.on.Load()
+	if c := now.last.Load(); c == nil || !c.silent(l.quiet) {
+		return now
+	}
+	l.on.CompareAndSwap(now, &route{Transport: l.start()}) // else another did; what is idle closes by itself
+	return l.on.Load()
+}
+
+// goes is that a request goes on a connection of HTTP/2 next.
+func (r *route) goes(c net.Conn) {
+	if over, ok := c.(*tls.Conn); ok {
+		c = over.NetConn()
+	}
+	if up, ok := c.(*upstreamConn); ok {
+		up.asked.CompareAndSwap(0, time.Now().UnixNano())
+		r.last.Store(up)
+	}
+}
+
+// silent says that nothing came for so long since a request went.
+func (c *upstreamConn) silent(most time.Duration) bool {
+	since := c.asked.Load()
+	return since > 0 && time.Now().UnixNano()-since > int64(most)
+}
+
+// Read implements net.Conn.
+func (c *upstreamConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.asked.Store(0)
+	}
+	return n, err
+}
