@@ -41,8 +41,9 @@ type body struct {
 	asks  bool  // the client waits to be told that it is wanted (Expect)
 	left  int64 // bytes that it may still have; negative: any
 
-	mu    sync.Mutex // guards ahead, left and what src reads; held while the client is waited for
-	ahead []byte     // read, and not yet sent on
+	mu     sync.Mutex // guards ahead, left, stands and what src reads; held while the client is waited for
+	ahead  []byte     // read, and not yet sent on
+	stands standing
 
 	talking atomic.Bool // the upstream answers already: both may be silent as they like
 	endless atomic.Bool // it may be longer than left
@@ -95,7 +96,9 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 	if b.cut.Load() { // as this deadline may stand over that of leave
 		_ = b.rc.SetReadDeadline(longAgo)
 	}
+	b.goesOn()
 	n, err := b.src.Read(p)
+	b.went(n, len(p))
 	if b.left >= 0 && !b.endless.Load() {
 		if int64(n) > b.left {
 			n, err = int(b.left), errTooLarge
@@ -106,6 +109,9 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 		trim(b.ends)
 		b.endedAt.Store(time.Now().UnixNano())
 		b.over.Store(true)
+	}
+	if err == nil {
+		b.rests()
 	}
 	return n, err
 }
@@ -178,6 +184,11 @@ func (b *body) leave(waits bool) {
 		b.mu.Lock()
 	}
 	defer b.mu.Unlock()
+	b.goesOn()
+	b.stands.moves()
+	if b.stands.stored > 0 {
+		b.stands.ahead.Add(-b.stands.stored)
+	}
 	if waits && !b.over.Load() {
 		_ = b.rc.SetReadDeadline(time.Now().Add(leaveTime))
 	}

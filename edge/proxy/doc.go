@@ -7,7 +7,9 @@
 //	429, or what the rule says   a limit denied: Retry-After, the rule's fields and
 //	                             problem+json, as all surfaces have them
 //	503 with Retry-After         the rule is closed while the edge is cut off
-//	                             (#temporary-reduced-capacity), or a turn passed
+//	                             (#temporary-reduced-capacity), or a turn passed; or,
+//	                             with Proxy-Status http_request_denied, there is no
+//	                             room for what is not taken of bodies over HTTP/2
 //	502, 504                     the upstream cannot be reached, or does not answer:
 //	                             Proxy-Status (RFC 9209) says which
 //	400, 408, 413, 501           the request could not be passed on: Proxy-Status

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -15,12 +16,14 @@ import (
 // exchange is a request on its way through the proxy.
 type exchange struct {
 	proxy  *Proxy
+	way    http.RoundTripper // to the upstream
 	rc     *http.ResponseController
 	result result
 	body   *body // nil: none
 	answer answer
 	own    http.Header // what the rules had us tell the client
 	passed time.Time   // when it was passed on
+	who    netip.Addr  // whom it takes room for
 	conn   *headerConn // on which it was last; nil: not over HTTP/1
 }
 
@@ -35,7 +38,13 @@ func (x *exchange) take(r *http.Request) {
 	x.body = &body{src: r.Body, ends: r.Trailer, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
 	if r.ProtoMajor == 1 {
 		x.answer.body = x.body
+		return
 	}
+	u := &x.body.stands
+	u.room, u.who, u.after, u.rest, u.ahead = x.proxy.bodies, x.who, x.proxy.unread, r.ContentLength, &x.proxy.ahead
+	x.body.mu.Lock()
+	x.body.rests()
+	x.body.mu.Unlock()
 }
 
 // end counts what became of the request, and lets go of its body. An answer that breaks
@@ -86,6 +95,9 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: x.rewrite, Transport: x, ModifyResponse: x.answered, ErrorHandler: x.failed,
 		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
 	}
+	var leave func()
+	x.way, leave = p.way(x.who)
+	defer leave()
 	defer x.switchedBack()
 	forward.ServeHTTP(&x.answer, r)
 	trimLate(w.Header())

@@ -34,6 +34,9 @@ func requestFault(status int, detail string) fault {
 	return fault{resultRefused, status, "http_request_error", detail}
 }
 
+// crowded is that of a body for which there is no room.
+var crowded = fault{resultRefused, http.StatusServiceUnavailable, "http_request_denied", "there is no room for more of bodies that nobody takes yet: try again later"}
+
 func tooLarge() fault {
 	return requestFault(http.StatusRequestEntityTooLarge, "the body is larger than is passed on here")
 }
@@ -46,6 +49,8 @@ func faultOf(err error, b *body, left bool) fault {
 			switch {
 			case errors.Is(*p, errTooLarge):
 				return tooLarge()
+			case errors.Is(*p, errCrowded):
+				return crowded
 			case errors.Is(*p, os.ErrDeadlineExceeded):
 				return requestFault(http.StatusRequestTimeout, "the body did not come: send it without long pauses")
 			case !left && !errors.Is(*p, io.ErrUnexpectedEOF):
@@ -112,6 +117,9 @@ func isCertificate(err error) bool {
 func (x *exchange) fail(r *http.Request, f fault) {
 	if f.kind != "" {
 		x.answer.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
+	}
+	if f == crowded {
+		x.answer.Header()["Retry-After"] = []string{"1"}
 	}
 	if httpapi.GRPC(r) {
 		httpapi.WriteCallProblem(&x.answer, r, f.status, f.kind == "dns_timeout" || f.kind == "connection_timeout", f.detail)

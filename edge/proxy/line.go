@@ -26,8 +26,8 @@ type route struct {
 	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
 }
 
-func newLine(cfg *Config) *line {
-	l := &line{start: func() *http.Transport { return newTransport(cfg) }, quiet: min(quietAfter, cfg.Timeout)}
+func newLine(cfg *Config, window int) *line {
+	l := &line{start: func() *http.Transport { return newTransport(cfg, window) }, quiet: min(quietAfter, cfg.Timeout)}
 	l.on.Store(&route{Transport: l.start()})
 	return l
 }

@@ -103,7 +103,7 @@ func TestNoPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Upstream: mustURL(t, "h2c://upstream")}.withDefaults()
 		mine, its := net.Pipe()
-		transport := newTransport(&cfg)
+		transport := newTransport(&cfg, answerWindow)
 		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 			return &upstreamConn{Conn: mine, timeout: cfg.Timeout}, nil
 		}
@@ -112,7 +112,6 @@ func TestNoPings(t *testing.T) {
 			defer close(served)
 			_, _ = io.CopyN(io.Discard, its, int64(len(http2.ClientPreface)))
 			frames := http2.NewFramer(its, its)
-			go frames.WriteSettings()
 			for {
 				f, err := frames.ReadFrame()
 				if err != nil {
@@ -123,6 +122,7 @@ func TestNoPings(t *testing.T) {
 					t.Errorf("a ping came")
 				case *http2.HeadersFrame:
 					go func() { // release is its end
+						_ = frames.WriteSettings()
 						time.Sleep(cfg.Timeout / 2)
 						var block bytes.Buffer
 						_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -19,6 +20,10 @@ type Proxy struct {
 	api       *httpapi.API
 	cfg       Config
 	transport http.RoundTripper
+	narrow    http.RoundTripper // has narrow windows over HTTP/2; nil: there are none
+	answers   *httpapi.Room     // of wide ones
+	bodies    *httpapi.Room     // of what is not read of uploads over HTTP/2
+	unread    time.Duration     // for how long, without room
 	fresh     http.RoundTripper // has a connection for each request
 	signal    *signal           // nil: none
 	errors    *log.Logger
@@ -45,10 +50,15 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	return &Proxy{
-		api: api, cfg: cfg, transport: newLine(&cfg), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
+	p := &Proxy{
+		api: api, cfg: cfg, transport: newLine(&cfg, answerWindow), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
 		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-	}, nil
+		answers: httpapi.NewRoom(answerRoom, nil), bodies: httpapi.NewRoom(bodyRoom, nil), unread: unreadTime,
+	}
+	if cfg.Upstream.Scheme != "http" {
+		p.narrow = newLine(&cfg, narrowWindow)
+	}
+	return p, nil
 }
 
 // Fits is an error where there would be no rules of the namespace, were those the rules: all
@@ -89,6 +99,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, result: resultLimited, rc: http.NewResponseController(w)}
 	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, between: r.ProtoMajor > 1}
 	defer x.end(r)
+	if p.narrow != nil || r.ProtoMajor > 1 {
+		x.who = p.who(r)
+	}
 	if r.ContentLength != 0 {
 		x.take(r)
 	}
@@ -125,12 +138,24 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, waits := visit.Turn(); waits {
-		if x.answer.body != nil {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		switch {
+		case x.answer.body != nil:
 			defer x.body.readAhead(r.ContentLength, &p.ahead)()
+		case x.body != nil:
+			x.body.endBy(cancel)
+			if !x.body.asks {
+				go x.body.store() // the turn ends it, and leave at the latest
+			}
 		}
-		if visit.Wait(r.Context()) != nil {
+		err := visit.Wait(ctx)
+		if x.body != nil {
+			x.body.stands.turn.Store(true)
+		}
+		if err != nil {
 			if x.body != nil && x.body.failure.Load() != nil {
-				x.refuse(r, faultOf(nil, x.body, false))
+				x.refuse(r, faultOf(nil, x.body, r.Context().Err() != nil))
 				return
 			}
 			x.result = resultLeft

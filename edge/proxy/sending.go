@@ -29,7 +29,7 @@ const maxStreams = 2
 // RoundTrip implements http.RoundTripper, for one request.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
-	res, ended, err := x.try(p.transport, out)
+	res, ended, err := x.try(x.way, out)
 	if err == nil || !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken() || out.Context().Err() != nil {
 		return res, err
 	}
@@ -55,6 +55,9 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 	var streams atomic.Int32
 	var kept, broke atomic.Bool
 	x.conn = nil
+	if x.body != nil {
+		x.body.endBy(func() { cancel(errCrowded) })
+	}
 	var on *route
 	if to, ok := transport.(*line); ok {
 		on = to.route()

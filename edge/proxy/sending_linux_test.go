@@ -156,7 +156,7 @@ func TestDeadConnectionsAreLeftToTCP(t *testing.T) {
 		for _, scheme := range []string{"http", "h2c"} {
 			u := mustURL(t, scheme+upstream[len("http"):])
 			cfg := Config{Upstream: u, Timeout: timeout}.withDefaults()
-			conn, err := newTransport(&cfg).DialContext(t.Context(), "tcp", u.Host)
+			conn, err := newTransport(&cfg, answerWindow).DialContext(t.Context(), "tcp", u.Host)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,13 +16,12 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	// maxConnStreams is how many requests a connection of HTTP/2 has at a time, bodyWindow how
-	// much of a body comes that the upstream does not take, connWindow of all of them, and
-	// maxFrame the largest frame, for which there is memory once it begins: net/http's are 250,
+	// maxConnStreams is how many requests a connection of HTTP/2 has at a time, connWindow how
+	// much of all their bodies comes that nobody reads, of which each has a window of its own: what
+	// waits keeps no others back, and maxFrame the largest frame, for which there is memory once it begins: net/http's are 250,
 	// 1 MiB, 1 MiB and 1 MiB.
 	maxConnStreams = 100
-	bodyWindow     = 128 << 10
-	connWindow     = 256 << 10
+	connWindow     = maxConnStreams * bodyWindow
 	maxFrame       = 16 << 10
 	// drainTimeout is how long requests may take once the proxy is told to stop. Those
 	// that last, as streams and switched connections, are cut off then: for their clients

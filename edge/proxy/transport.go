@@ -27,13 +27,11 @@ const (
 	// quietAfter is how long nothing may come on a connection of HTTP/2 since a request went,
 	// before others go on another.
 	quietAfter = 5 * time.Second
-	// answerWindow is how much comes over HTTP/2 of an answer that its client does not take:
-	// net/http's own is 4 MiB. Of a connection, on which all clients' answers come, it has no
-	// bound, or those that are not taken would keep all others back.
-	answerWindow = 128 << 10
 )
 
-func newTransport(cfg *Config) *http.Transport {
+// newTransport has a window over HTTP/2 for each answer. Of a connection, on which all clients'
+// come, it has no bound, or those that are not taken would keep all others back.
+func newTransport(cfg *Config, window int) *http.Transport {
 	dialer := net.Dialer{
 		Timeout:         cfg.Timeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive / 3, Count: 3},
@@ -63,7 +61,7 @@ func newTransport(cfg *Config) *http.Transport {
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		DisableCompression:     true, // what the client accepts is for it to say
 		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: answerWindow},
+		HTTP2:                  &http.HTTP2Config{MaxReceiveBufferPerStream: window},
 	}
 	switch cfg.Upstream.Scheme {
 	case "h2c":
@@ -81,7 +79,7 @@ func newTransport(cfg *Config) *http.Transport {
 
 // newFresh keeps no connections.
 func newFresh(cfg *Config) *http.Transport {
-	t := newTransport(cfg)
+	t := newTransport(cfg, narrowWindow)
 	t.DisableKeepAlives = true
 	return t
 }

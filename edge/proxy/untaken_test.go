@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,12 +61,12 @@ func h2cUpstream(t *testing.T, handler http.HandlerFunc) (url string) {
 }
 
 // Of an answer of HTTP/2 that its client does not take no more is fetched than a window, and
-// as much again that is on its way.
+// as much again that is on its way; and the window is narrow where there is no room for wide ones.
 func TestUntakenAnswersAreNotFetched(t *testing.T) {
 	var fetched atomic.Int64
 	ended := make(chan struct{})
 	up := h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		defer close(ended)
+		defer func() { ended <- struct{}{} }()
 		for part := make([]byte, 16<<10); ; {
 			n, err := w.Write(part)
 			if fetched.Add(int64(n)); err != nil {
@@ -75,11 +76,24 @@ func TestUntakenAnswersAreNotFetched(t *testing.T) {
 	})
 	s := (&site{t: t}).before(up, options{cfg: Config{ClientTimeout: time.Second}}, hourly(5))
 	c := s.dialNoWindow()
-	c.get(1, "/")
-	c.reset(1)
-	<-ended
-	if got := fetched.Load(); got < answerWindow || got > 2*answerWindow {
-		t.Errorf("%d bytes of an answer were fetched that nobody takes, want about %d", got, answerWindow)
+	for i, window := range []int64{answerWindow, answerWindow, narrowWindow} {
+		stream := uint32(2*i + 1)
+		proc.Until(t, patience, func() error {
+			if n := s.proxy.answers.Taken(); n > 0 {
+				return fmt.Errorf("%d bytes of room are taken", n)
+			}
+			return nil
+		})
+		if window == narrowWindow {
+			s.proxy.answers.Try(netip.Addr{}, answerRoom) // as others have it
+		}
+		fetched.Store(0)
+		c.get(stream, "/")
+		c.reset(stream)
+		<-ended
+		if got := fetched.Load(); got < window || got > 2*window {
+			t.Errorf("%d bytes of an answer were fetched that nobody takes, want about %d", got, window)
+		}
 	}
 }
 
