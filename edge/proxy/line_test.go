@@ -3,10 +3,13 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,12 +22,12 @@ import (
 	"github.com/spillgate/spillgate/test/proc"
 )
 
-// stalling is the address of an upstream of HTTP/2. Of what its first connection is sent from
-// stall on nothing comes, which nobody tells, until wake.
-func stalling(t *testing.T, stall, wake <-chan struct{}) (url string) {
-	up := mustURL(t, h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}))
+// stalling is the address of what stands before an upstream. Of what its first connection is sent
+// from stall on nothing comes, which nobody tells, until wake.
+func stalling(t *testing.T, upstream string, stall, wake <-chan struct{}) (url string) {
+	up := mustURL(t, upstream)
 	var conns atomic.Int64
-	return "h2c" + accepts(t, func(c net.Conn) {
+	return up.Scheme + accepts(t, func(c net.Conn) {
 		first := conns.Add(1) == 1
 		to, err := net.Dial("tcp", up.Host)
 		if err != nil {
@@ -57,7 +60,7 @@ func stalling(t *testing.T, stall, wake <-chan struct{}) (url string) {
 func TestDeadConnectionOfHTTP2IsLeft(t *testing.T) {
 	stall, wake := make(chan struct{}), make(chan struct{})
 	defer close(wake)
-	s := (&site{t: t}).before(stalling(t, stall, wake), options{cfg: Config{Timeout: 200 * time.Millisecond}}, hourly(1000))
+	s := (&site{t: t}).before(stalling(t, h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}), stall, wake), options{cfg: Config{Timeout: 200 * time.Millisecond}}, hourly(1000))
 	if got := s.get("/"); got.status != http.StatusOK {
 		t.Fatalf("first %+v", got)
 	}
@@ -72,9 +75,34 @@ func TestDeadConnectionOfHTTP2IsLeft(t *testing.T) {
 // One that is silent as the upstream is at work has no new requests meanwhile, and those that it
 // has are answered.
 func TestSilentConnectionIsNotCut(t *testing.T) {
+	t.Run("h2c", func(t *testing.T) {
+		isNotCut(t, h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}), nil)
+	})
+	t.Run("https", func(t *testing.T) {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		roots := x509.NewCertPool()
+		roots.AddCert(server.Certificate())
+		isNotCut(t, server.URL, roots)
+	})
+}
+
+func isNotCut(t *testing.T, upstream string, roots *x509.CertPool) {
 	stall, wake := make(chan struct{}), make(chan struct{})
-	s := (&site{t: t}).before(stalling(t, stall, wake), options{}, hourly(1000))
-	s.proxy.transport.(*line).quiet = 20 * time.Millisecond
+	s := (&site{t: t}).before(stalling(t, upstream, stall, wake), options{}, hourly(1000))
+	way := s.proxy.transport.(*line)
+	way.quiet = 20 * time.Millisecond
+	start := way.start
+	way.start = func() *http.Transport {
+		transport := start()
+		if roots != nil {
+			transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+		}
+		return transport
+	}
+	way.on.Store(&route{Transport: way.start()})
 	if got := s.get("/"); got.status != http.StatusOK {
 		t.Fatalf("first %+v", got)
 	}

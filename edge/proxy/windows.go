@@ -21,9 +21,11 @@ const (
 	bodyWindow   = 512 << 10
 	bodyRoom     = 512 << 20
 	// unreadTime is how long an upload for which there is no room may take for a window of it.
-	unreadTime = 2 * time.Second
-	// aheadFirst is how much room what is read ahead of a body takes at first.
+	unreadTime = time.Second
+	// aheadFirst is how much room what is read ahead of a body takes at first, and littleLeft
+	// what may be left of one that takes none.
 	aheadFirst = 4 << 10
+	littleLeft = 4 << 10
 )
 
 var errCrowded = errors.New("there is no room for what is not read of the body")
@@ -73,7 +75,7 @@ func (b *body) rests() {
 		n = min(n, u.rest)
 	}
 	switch {
-	case u.room == nil || n == 0 || b.over.Load() || b.failure.Load() != nil:
+	case u.room == nil || n <= littleLeft || b.over.Load() || b.failure.Load() != nil:
 		u.moves()
 	case u.room.Try(u.who, n):
 		u.moves()

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,24 @@ func TestStoredBodiesAreWhole(t *testing.T) {
 	}
 }
 
+// A body of which little is left needs no room while it waits.
+func TestLittleNeedsNoRoom(t *testing.T) {
+	for rest, lasts := range map[int64]bool{littleLeft: true, littleLeft + 1: false, -1: false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &body{stands: standing{room: httpapi.NewRoom(0, nil), rest: rest, after: unreadTime}}
+			var ended atomic.Bool
+			b.endBy(func() { ended.Store(true) })
+			b.mu.Lock()
+			b.rests()
+			b.mu.Unlock()
+			time.Sleep(2 * unreadTime)
+			if ended.Load() == lasts {
+				t.Errorf("with %d bytes left it ended: %v", rest, lasts)
+			}
+		})
+	}
+}
+
 // steady is a client that is ahead of who reads; by short reads, it is not.
 type steady struct{ short int }
 
@@ -209,23 +228,23 @@ func TestUploadsWithoutRoomThatMove(t *testing.T) {
 		every  time.Duration // 32 KiB are taken
 		lasts  bool
 	}{
-		{"320 KiB a second", steady{}, 100 * time.Millisecond, true},
-		{"160 KiB a second", steady{}, 200 * time.Millisecond, false},
-		{"as fast as it comes", steady{1}, 1500 * time.Millisecond, true},
+		{"640 KiB a second", steady{}, 50 * time.Millisecond, true},
+		{"320 KiB a second", steady{}, 100 * time.Millisecond, false},
+		{"as fast as it comes", steady{1}, 900 * time.Millisecond, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &body{src: c.client, rc: http.NewResponseController(httptest.NewRecorder()), pause: time.Minute, left: -1}
 			b.stands = standing{room: httpapi.NewRoom(0, nil), rest: -1, after: unreadTime}
-			ended := false
-			b.endBy(func() { ended = true })
+			var ended atomic.Bool
+			b.endBy(func() { ended.Store(true) })
 			for range 1000 {
 				if _, err := b.Read(make([]byte, 32<<10)); err != nil {
 					break
 				}
 				time.Sleep(c.every)
 			}
-			if ended == c.lasts {
-				t.Errorf("%s: it ended: %v", c.name, ended)
+			if ended.Load() == c.lasts {
+				t.Errorf("%s: it ended: %v", c.name, c.lasts)
 			}
 			b.leave(false)
 		})
