@@ -42,9 +42,12 @@ func (a *Aggregator) unheardOf(j int, now int64) unheard {
 	defer l.mu.Unlock()
 	u, cut := &l.unheard[j], l.late(j, a.cfg.Interval, now)
 	silent := last != 0 && l.ways[j] != 0 && now-last > usual+interval/2
+	found := last + l.ways[j]*26/10 + 3*interval + int64(suspicion) // when that was, if nobody looked
 	switch {
-	case silent && !u.over, silent && !cut:
-		*u = unheard{last - l.ways[j], now, cut}
+	case silent && !cut:
+		*u = unheard{last - l.ways[j], now, false}
+	case silent && !u.over:
+		*u = unheard{last - l.ways[j], min(now, found), true}
 	case !u.over || u.to > now: // it is heard, so there is no cut; or a clock was set back
 		*u = unheard{}
 	}
