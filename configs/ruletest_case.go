@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -199,7 +199,7 @@ func (r *testReader) response(dst *map[string]string) read {
 	}
 }
 
-// capacity reads {api: 0.5}.
+// capacity reads {api: 0.5}, {api: 50%}: what PUT /admin/v1/capacity takes.
 func (r *testReader) capacity(dst *map[string]float64) read {
 	return func(path string, n *node) {
 		const hint = "the part in use, such as capacity: {api: 0.5}"
@@ -214,14 +214,23 @@ func (r *testReader) capacity(dst *map[string]float64) read {
 			}
 			at := join(path, e.key)
 			r.at[at] = e.at
-			used := 0.0
-			r.number(&used)(at, e.value)
+			used, read := 0.0, r.number
+			if strings.HasSuffix(e.value.text, "%") {
+				read = r.percent
+			}
+			if read(&used)(at, e.value); strings.HasSuffix(e.value.text, "%") {
+				used /= 100
+			} else if used > 1 && !r.reported(at) {
+				r.mistake(at, e.value.at, "E315", "0.7 or 70% is seventy percent; where more is in use than there is, 105%", "%s is more than all", clip(e.value.text))
+			}
 			switch {
 			case r.reported(at):
 			case !(used >= 0 && used <= 1000): // nor NaN
 				r.mistake(at, e.value.at, "E315", hint, "%s is no part in use", clip(e.value.text))
-			case !capacityForm.MatchString(e.key):
+			case limit.ValidSignal(e.key) != nil:
 				r.mistake(at, e.at, "E315", `letters, digits, "_", "." and "-", at most 63`, "%q is not the name of a capacity", clip(e.key))
+			default:
+				r.signal(at, e)
 			}
 			(*dst)[e.key] = used
 		}
@@ -231,8 +240,27 @@ func (r *testReader) capacity(dst *map[string]float64) read {
 	}
 }
 
-// capacityForm is what edge.Node.SetCapacity takes.
-var capacityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+// signal checks that a rule reads a capacity: else it would open nothing.
+func (r *testReader) signal(path string, e entry) {
+	if r.set == nil {
+		return
+	}
+	var signals []string
+	for _, rule := range r.set.Rules() {
+		if rule.Elastic != nil && rule.Elastic.Signal != "" {
+			signals = append(signals, rule.Elastic.Signal)
+		}
+	}
+	slices.Sort(signals)
+	signals = slices.Compact(signals)
+	switch {
+	case slices.Contains(signals, e.key):
+	case len(signals) == 0:
+		r.mistake(path, e.at, "E306", "leave it out, or write one, such as margin: {elastic: {up_to: 50%, while: capacity."+e.key+" < 70%}}", "no rule's elastic margin reads the capacity %q", clip(e.key))
+	default:
+		r.mistake(path, e.at, "E306", oneOf(e.key, signals), "no rule's elastic margin reads the capacity %q", clip(e.key))
+	}
+}
 
 // optional reads a value that is nil where it is not given.
 func optional[T any](value func(*T) read, dst **T) read {

@@ -75,7 +75,7 @@ cases:
      rule: api, policy: api.minute, zone: soft, remaining: 0, retry_after: 1s500ms, delay: 20ms, near_limit: true}
 - name: all that is done
   steps:
-  - {at: 0s, edge: us-1, namespace: other, trusted: true, capacity: {db: 2}, response: {status: 401, code: UNAUTHENTICATED}, allow: 1}
+  - {at: 0s, edge: us-1, namespace: other, trusted: true, capacity: {db: 105%}, response: {status: 401, code: UNAUTHENTICATED}, allow: 1}
   - {at: 0s, edge: us-1, namespace: acme, times: 2, every: 1s, attributes: {user: u1}, report: 5, remaining: 2}
   - {at: 1s, edge: us-1, namespace: acme, attributes: {user: u1}, give_back: 4}
   - {at: 2s, capacity: {api: 0.5, db: 0}}
@@ -108,7 +108,7 @@ cases:
 		t.Errorf("step %s\nwant %s", got, want)
 	}
 	for i, want := range []string{
-		"{14 0s 0s 1 0 us-1 other map[] 0 false true map[code:UNAUTHENTICATED status:401] map[db:2] 1 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
+		"{14 0s 0s 1 0 us-1 other map[] 0 false true map[code:UNAUTHENTICATED status:401] map[db:1.05] 1 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
 		"{15 0s 1s 2 1 us-1 acme map[user:u1] 5 false false map[] map[] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
 		"{16 1s 0s 1 2 us-1 acme map[user:u1] 4 false false map[] map[] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
 		"{17 2s 0s 1 3   map[] 0 false false map[] map[api:0.5 db:0] 0 0 {<nil> <nil> <nil> <nil> <nil> <nil> <nil>}}",
