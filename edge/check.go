@@ -486,6 +486,7 @@ func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
 	d.Near = nearAny
 	for i := range counters {
 		counters[i].mark(d)
+		counters[i].heedClass()
 		n.book(&counters[i])
 	}
 	return true

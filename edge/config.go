@@ -54,8 +54,9 @@ type Config struct {
 
 	// MaxKeys bounds the live keys (1,000,000, or what MaxBytes holds). When it
 	// is reached, the key with the smallest share of its limit in use is
-	// forgotten first, of a namespace that has more than an equal part. One that has 80 % in use or more stays limited all the
-	// same: that takes up to 20 bytes for each of MaxKeys, when it comes to it.
+	// forgotten first, of a namespace that has more than an equal part. One that has 80 %
+	// of it in use or more, or of what its class may use, stays limited all the same: that
+	// takes up to 20 bytes for each of MaxKeys, when it comes to it.
 	MaxKeys int
 
 	// MaxBytes bounds the memory of what the node counts, waits to send and

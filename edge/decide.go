@@ -24,9 +24,11 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			c.record.until = 0
 		}
 		if c.record.covers(c, now) {
+			c.heedClass()
 			continue
 		}
-		if n.judge(now, c, counters); !c.over {
+		n.judge(now, c, counters)
+		if c.heedClass(); !c.over {
 			continue
 		}
 		if c.rule.Mode == limit.Shadow {

@@ -89,7 +89,8 @@
 // When the ledger is full, the record with the smallest share of its limit in
 // use makes room; while the region answers, those go first whose counts it has,
 // as it tells them again. A key that has 80 % of its limit used or more stays limited however it was
-// forgotten, and so does one that a push says that of: it may spend what it had
+// forgotten, and so does one that a push says that of, and one that has as much used of
+// what the least class that asked of it may: it may spend what it had
 // left; when its use would have fallen below 80 %, the fifth that leaves; and
 // its limit anew when all that it had used has left the window. This is kept in
 // a table of 16 bytes a key, and when that is full in a filter of 16 bits a key,

@@ -30,7 +30,7 @@ func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, 
 
 // idle says that what is used is below the threshold of a rate: by that the key
 // is as one that was never blocked.
-func (h *held) idle(rate *limit.Rate) bool { return crdt.SatAdd(h.used, 1) < threshold(rate) }
+func (h *held) idle(rate *limit.Rate) bool { return crdt.SatAdd(h.used, 1) < leastThreshold(rate) }
 
 // full stands in record.scale for a record that is confined: it is evicted as one
 // that has all of its limit in use, and of no other does a decision read what
@@ -41,6 +41,28 @@ const full = 255
 // its record: crowdedShare of the limit, rounded up. It is 0 for a rate that
 // admits nothing anyhow.
 func threshold(rate *limit.Rate) uint64 { return crowded(min(rate.Limit, rate.Ceiling)) }
+
+// leastThreshold is that of the class of requests that may use least of the limit.
+func leastThreshold(rate *limit.Rate) uint64 {
+	return crowded(without(min(rate.Limit, rate.Ceiling), rate.Withheld(0)))
+}
+
+// without is what a class may use of a limit. One that may use none is nobody's: it is
+// never charged.
+func without(limit, withheld uint64) uint64 {
+	if withheld >= limit {
+		return limit
+	}
+	return limit - withheld
+}
+
+// ceases is the threshold that a use falls below next.
+func ceases(rate *limit.Rate, used uint64) uint64 {
+	if most := threshold(rate); used >= most {
+		return most
+	}
+	return leastThreshold(rate)
+}
 
 func crowded(limit uint64) uint64 {
 	return limit - limit/100*(100-crowdedShare) - limit%100*(100-crowdedShare)/100
@@ -54,6 +76,36 @@ func smallest(rate *limit.Rate) uint64 {
 		return rate.Limit
 	}
 	return min(rate.Limit, rate.Base)
+}
+
+// ceilingOf is what the least class that asked of a record may use of the limit: all of it
+// where there are no classes. A confined record was near that of the least there is.
+func (r *record) ceilingOf(rate *limit.Rate) uint64 {
+	most := smallest(rate)
+	for class := 0; rate.Withheld(class) > 0; class++ {
+		if ceiling := without(most, rate.Withheld(class)); scaleOf(ceiling) >= r.scale || r.scale == full && r.block.held != nil {
+			return ceiling
+		}
+	}
+	return most
+}
+
+// rescale has a record go by the limit of a rate, or by what is left of that to the least
+// class that asked.
+func (r *record) rescale(rate *limit.Rate) {
+	most := scaleOf(smallest(rate))
+	if rate.Withheld(0) == 0 || r.scale == 0 || r.scale >= most {
+		r.scale = most
+		return
+	}
+	r.scale = max(r.scale, scaleOf(without(smallest(rate), rate.Withheld(0))))
+}
+
+// heedClass notes of a request that was decided what its class may use of the limit.
+func (c *counter) heedClass() {
+	if r := c.record; c.need > c.cost && r.scale != full {
+		r.scale = min(r.scale, scaleOf(without(smallest(c.rate), c.need-c.cost)))
+	}
 }
 
 // scaleOf is about how large a limit is, a quarter of an octave at a time, so
@@ -137,7 +189,8 @@ func (h *held) wait(rate *limit.Rate, cost uint64, now int64) time.Duration {
 // limit used, or while it is held.
 func (s *shard) block(r *record, now int64) {
 	b := r.block
-	least := min(threshold(b.rate), crowded(smallest(b.rate)))
+	own := crowded(r.ceilingOf(b.rate))
+	least := min(threshold(b.rate), crowded(smallest(b.rate)), own)
 	if b.held != nil && b.held.ended(b.rate, now) {
 		b.held = nil
 	}
@@ -153,9 +206,13 @@ func (s *shard) block(r *record, now int64) {
 		h = confinement(b.rate, used, now, s.waiting(b, now))
 	case used >= least:
 		smaller := *b.rate
-		smaller.Limit, smaller.Ceiling = smallest(b.rate), smallest(b.rate)
+		smaller.Limit = smallest(b.rate)
+		if used >= own {
+			smaller.Limit = without(smaller.Limit, b.rate.Withheld(0))
+		}
+		smaller.Ceiling = smaller.Limit
 		h = confinement(&smaller, used, now, s.waiting(b, now))
-		h.weak = true
+		h.weak = used < own
 	case turns > 0: // it takes the place of what was known of the level
 		h.used, h.weak = used, true
 	}
@@ -215,7 +272,7 @@ func confinement(rate *limit.Rate, used uint64, now int64, wait func(*limit.Rate
 }
 
 // extraOf is what comes off what is used when that is just below the threshold.
-func extraOf(rate *limit.Rate, used uint64) uint64 { return crdt.SatSub(used+1, threshold(rate)) }
+func extraOf(rate *limit.Rate, used uint64) uint64 { return crdt.SatSub(used+1, ceases(rate, used)) }
 
 // gone is when nothing at all counts any more of what is used, fractions that
 // are rounded down as a rule included: beside what is charged next they may
@@ -308,7 +365,7 @@ func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
 			charges, net = crdt.SatAdd(charges, c.Charges), crdt.SatAdd(net, c.Net())
 		}
 	}
-	return charges >= threshold(rate) && net == 0
+	return charges >= leastThreshold(rate) && net == 0
 }
 
 // heed takes from a push of a key that is not live here whether it is blocked.

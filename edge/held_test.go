@@ -58,6 +58,8 @@ var heldRates = map[string]limit.RuleSpec{
 	"one":            perUser(limit.RateSpec{Limit: 1, Per: time.Second}),
 	"large":          {Name: "api", Key: []string{"user"}, Cost: limit.CostSpec{Max: 1 << 45}, Rates: []limit.RateSpec{{Limit: 1 << 45, Per: time.Hour}}},
 	"token bucket":   perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}),
+	"the least class": {Name: "api", Key: []string{"user"}, Classes: limit.ClassesSpec{From: "class", Order: []string{"batch", "normal", "critical"}, Reserve: map[string]float64{"normal": 10, "critical": 25}},
+		Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}}},
 	"soft": {Name: "api", Key: []string{"user"}, Margin: limit.MarginSpec{SoftPercent: 50},
 		Rates: []limit.RateSpec{{Limit: 100, Per: time.Minute}}},
 	"soft bucket": {Name: "api", Key: []string{"user"}, Margin: limit.MarginSpec{SoftPercent: 100}, // it drains for two of its windows
@@ -84,7 +86,7 @@ func stayLimited(t *testing.T, spec limit.RuleSpec, most int) {
 			n.shards[i].blocked = blocked{most: most, filter: filter{most: 16}}
 		}
 		rate := n.Rules().Rules()[0].Rates[0]
-		least := threshold(rate)
+		least := leastThreshold(rate) // requests that name no class are of the least
 		var o oracle
 		now := start.Add(time.Duration(random.Uint64N(uint64(rate.Window))))
 		for step := range 2000 {
@@ -96,7 +98,7 @@ func stayLimited(t *testing.T, spec limit.RuleSpec, most int) {
 			room := rate.Room(o.level(rate, now.UnixNano()))
 			d := checkCost(n, now, "u", cost)
 			switch {
-			case d.Allowed && room < d.Cost:
+			case d.Allowed && room < d.Cost+rate.Withheld(0):
 				t.Fatalf("seed %d, step %d: admitted %d with %d left, after it was forgotten %d times", seed, step, d.Cost, room, forgotten)
 			case d.Allowed:
 				o.charge(rate, d.Cost, now.UnixNano())

@@ -367,7 +367,7 @@ func (s *shard) foldBlock(r *record, rule *limit.Rule, rate *limit.Rate, now int
 	}
 	s.retire(r, now) // by the rate that it was charged under
 	s.goesBy(b, rate, now)
-	r.scale = scaleOf(smallest(rate))
+	r.rescale(rate)
 	b.slice = rate.SliceAt(now)
 	if r.flags&charged != 0 { // a decision with an older now may fold after one with a newer
 		b.unsent = min(b.unsent, b.slice)

@@ -162,7 +162,8 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 		}
 		r.allowance = min(r.allowance, cost)
 	}
-	r.until, r.scale = rate.EndOf(slice), scaleOf(smallest(rate))
+	r.until = rate.EndOf(slice)
+	r.rescale(rate)
 	return true
 }
 
