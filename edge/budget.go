@@ -80,6 +80,10 @@ func (s *shard) heavy() bool {
 	return s.bytes > 0 && len(s.table)*recordBytes+16*s.weight+s.dirtyBytes() > s.bytes
 }
 
+// outgrown says so of a shard that nobody tends, as that of a node which limits in one
+// process alone.
+func (s *shard) outgrown() bool { return !s.tended && s.heavy() }
+
 // dirtyBytes is what the list of dirty records may grow to while so many are
 // live; see mark.
 func (s *shard) dirtyBytes() int { return s.used * 2 * int(unsafe.Sizeof(deltasync.Key(0))) }

@@ -216,7 +216,7 @@ func (r *record) admits(rule *limit.Rule, rate *limit.Rate, cost uint64, now int
 // else may be is left to decide; it need not fold for who is denied again, or has
 // to in any case.
 func (s *shard) renews(r *record, rule *limit.Rule, rate *limit.Rate, cost uint64, now int64) bool {
-	if r.fits(rule, rate, now) || r.flags&refused != 0 || rate.Queue {
+	if r.fits(rule, rate, now) || r.flags&refused != 0 || rate.Queue || s.outgrown() {
 		return false
 	}
 	prefetchBlock(r.block)

@@ -274,6 +274,11 @@ func (n *Node) gather(now int64, counters []counter) {
 			n.comesBack(known, &counters[i], now)
 		}
 	}
+	for i := range counters {
+		if s := n.shard(counters[i].key); s.outgrown() { // one makes room for what a few charges added
+			n.evict(s, counters[i].key, now, counters)
+		}
+	}
 	for n.missing(counters) {
 		for i := range counters {
 			c := &counters[i]

@@ -111,7 +111,8 @@ type shard struct {
 	claims     []deltasync.Key // counters of strict rates of which the authority should hear
 	scratch    []crdt.Cell
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
-	_          [48]byte    // the next lock begins a cache line
+	tended     bool        // by Tick; else decisions have what grew make room
+	_          [40]byte    // the next lock begins a cache line
 }
 
 const line = 64 // bytes that a processor fetches at once

@@ -72,7 +72,7 @@ type laneSet uint64
 func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, marks laneSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wave = uint16(resend.wave)
+	s.wave, s.tended = uint16(resend.wave), true
 	now = s.steady(now)
 	changed := n.formers.Load()
 	var heirs []heir

@@ -49,3 +49,34 @@ func TestFloodOfUntendedNode(t *testing.T) {
 		t.Errorf("%d keys lost after the third window, %d before: what had ended was in the way", now-lost, lost)
 	}
 }
+
+// Logs that grow stay within MaxBytes though nobody calls Tick and no key comes: those with
+// the smallest share make room.
+func TestUntendedNodeKeepsToItsBytes(t *testing.T) {
+	alone.Mark(t)
+	n := newNode(t, Config{MaxBytes: minBytes}, perUser(limit.RateSpec{Limit: 400, Per: time.Minute, Algorithm: "sliding_log", Scope: "edge"}))
+	const users, most = 600, 399
+	for i := range most {
+		for user := range users {
+			check(n, start.Add(time.Duration(i*users+user)*100*time.Microsecond), fmt.Sprint("u", user))
+		}
+	}
+	total := 0
+	for i := range n.shards {
+		s := &n.shards[i]
+		takes := len(s.table)*recordBytes + 16*s.weight + s.dirtyBytes()
+		if total += takes; takes > s.bytes+16*most { // the last one that grew
+			t.Errorf("shard %d takes %d of %d bytes with %d keys", i, takes, s.bytes, s.used)
+		}
+	}
+	if keys := n.Keys(); keys == users || total < n.shards[0].bytes*shards/2 {
+		t.Errorf("%d of %d keys are live, in %d bytes of %d: nothing was tried", keys, users, total, n.shards[0].bytes*shards)
+	}
+	local, err := Local(perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := &local.shards[0]; s.bytes == 0 || s.max != localKeys/shards {
+		t.Errorf("a local node's shard may hold %d keys and %d bytes", s.max, s.bytes)
+	}
+}
