@@ -82,7 +82,8 @@ type Config struct {
 	// Logger says what happens at the boundary (discarded).
 	Logger *slog.Logger
 
-	// Registerer takes the node's metrics; nil: none.
+	// Registerer takes the node's metrics; nil: none. Each node needs one of its own, be it
+	// by a label: see prometheus.WrapRegistererWith.
 	Registerer prometheus.Registerer
 }
 
@@ -99,6 +100,9 @@ func (c Config) withDefaults() (Config, error) {
 		if err := deltasync.ValidToken(t.token); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", t.field, err))
 		}
+	}
+	if _, err := deltasync.NewKeyer(c.Secret); err != nil {
+		errs = append(errs, fmt.Errorf("Secret: %w", err))
 	}
 	if c.Lanes == 0 {
 		c.Lanes = 8

@@ -18,12 +18,19 @@ const (
 const LocalNamespace = "local"
 
 // Local makes a node that limits in this process alone: no cluster, no bus,
-// nothing to run. Rates that name no scope get scope edge. It holds at most 131,072 keys,
-// in 256 MiB (as Config.MaxBytes has it: half of that under a flood of keys alone), and
-// forgets those with the smallest share of their limit first; New has every other choice. What works, but hardly as it was meant, stands
+// nothing to run. Rates that name no scope get scope edge: rules that SetRules puts in
+// their place go on with what they counted if they are compiled so, too (see the example
+// there). It holds at most 131,072 keys, in 256 MiB (as Config.MaxBytes has it: half of
+// that under a flood of keys alone), and forgets those with the smallest share of their
+// limit first; New has every other choice. What works, but hardly as it was meant, stands
 // in its Rules().Warnings().
-func Local(rules ...limit.RuleSpec) (*Node, error) {
-	set, problems := limit.Compile(limit.Document{
+func Local(rules ...limit.RuleSpec) (*Node, error) { return LocalWith(limit.Options{}, rules...) }
+
+// LocalWith is Local for rules that need an option, as those with conditions do:
+//
+//	edge.LocalWith(limit.Options{Conditions: when.Compile}, rules...)
+func LocalWith(options limit.Options, rules ...limit.RuleSpec) (*Node, error) {
+	set, problems := options.Compile(limit.Document{
 		Namespace: LocalNamespace, Defaults: limit.Defaults{Scope: limit.ScopeEdge.String()}, Rules: rules,
 	})
 	if set == nil {

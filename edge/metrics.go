@@ -2,6 +2,7 @@ package edge
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -128,12 +129,15 @@ var degradations = []string{
 // metrics reads the node's stats when it is scraped.
 type metrics struct{ node *Node }
 
-func newMetrics(reg prometheus.Registerer, n *Node) *metrics {
+func newMetrics(reg prometheus.Registerer, n *Node) (*metrics, error) {
 	m := &metrics{node: n}
-	if reg != nil {
-		reg.MustRegister(m)
+	if reg == nil {
+		return m, nil
 	}
-	return m
+	if err := reg.Register(m); err != nil {
+		return nil, fmt.Errorf(`Registerer: %w; give each node one of its own, such as prometheus.WrapRegistererWith(prometheus.Labels{"node": "a"}, registerer)`, err)
+	}
+	return m, nil
 }
 
 var (

@@ -144,7 +144,9 @@ func New(cfg Config) (*Node, error) {
 		s.max, s.bytes = share.keys, share.bytes
 		s.blocked.most, s.blocked.filter.most = share.holds, share.buckets
 	}
-	n.metrics = newMetrics(cfg.Registerer, n)
+	if n.metrics, err = newMetrics(cfg.Registerer, n); err != nil {
+		return nil, fmt.Errorf("edge config: %w", err)
+	}
 	return n, nil
 }
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -76,8 +77,9 @@ type Metrics struct {
 	labels map[[2]string]string // namespace and rule -> rule label
 }
 
-// NewMetrics registers the metrics with reg; nil leaves them unexported.
-// Registering twice with one registry panics: share the Metrics instead.
+// NewMetrics registers the metrics with reg; nil leaves them unexported. Several of one
+// registry count together. It panics where one of their names is already that of a metric
+// of somebody else.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -123,12 +125,29 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"transport"}),
 		labels: map[[2]string]string{},
 	}
+	if reg != nil {
+		m.decisions, m.cost, m.near = registered(reg, m.decisions), registered(reg, m.cost), registered(reg, m.near)
+		m.reports, m.waiting, m.abandoned = registered(reg, m.reports), registered(reg, m.waiting), registered(reg, m.abandoned)
+		m.unasked, m.panics, m.ignored = registered(reg, m.unasked), registered(reg, m.panics), registered(reg, m.ignored)
+		m.duration = registered(reg, m.duration)
+	}
 	m.undecided = m.decisions.WithLabelValues("", "", resultError)
 	m.misreported = m.reports.WithLabelValues("", resultError)
-	if reg != nil {
-		reg.MustRegister(m.decisions, m.cost, m.near, m.reports, m.waiting, m.abandoned, m.unasked, m.panics, m.ignored, m.duration)
-	}
 	return m
+}
+
+// registered is the collector, or the one that is known of its kind and names.
+func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if same, ok := known.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // ruleLabel is the label of a rule: its name, as long as labels are left.

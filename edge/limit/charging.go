@@ -191,7 +191,7 @@ func (c *compiler) countWhen(path, text string, r *Rule) string {
 // condition compiles an expression; nil where that fails, which it reports.
 func (c *compiler) condition(path, text string, lookup Lookup) Condition {
 	if c.opts.Conditions == nil {
-		c.problem(path, "E168", "give limit.Options an expression engine, such as edge/limit/when", "conditions are not read here")
+		c.problem(path, "E168", "limit.Options{Conditions: when.Compile} reads them, by edge/limit/when; edge.LocalWith takes these options", "conditions are not read here")
 		return nil
 	}
 	condition, err := c.opts.Conditions(text, lookup)
