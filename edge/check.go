@@ -196,7 +196,7 @@ func (n *Node) passRates(s *shard, now int64, rule *limit.Rule, hash deltasync.H
 	for i, rate := range rates {
 		r, cost := records[i], rate.CostOf(cost)
 		left := crdt.SatSub(r.left(rate), cost)
-		if left < margin(rate) && cost > 0 && rule.Mode == limit.Enforce {
+		if left < margin(rate) && cost > 0 {
 			d.Zone = limit.ZoneSoft
 		}
 		d.Near = d.Near || near(rate, left) // the tightest need not be the one

@@ -131,9 +131,9 @@ func (c *counter) zone() limit.Zone {
 }
 
 // mark marks an admitted request that is in a margin of any rate that is
-// enforced: the tightest need not be the one.
+// enforced, or of the rule that is told: the tightest need not be the one.
 func (c *counter) mark(d *limit.Decision) {
-	if c.rule.Mode == limit.Enforce && c.marks() {
+	if (c.rule.Mode == limit.Enforce || c.rule == d.Rule) && c.marks() {
 		d.Zone = max(d.Zone, c.zone()) // elastic is beyond soft, and both are beyond normal
 	}
 }

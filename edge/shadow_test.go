@@ -185,3 +185,28 @@ func TestDetailsBeforeTellNothingElse(t *testing.T) {
 		}
 	}
 }
+
+// The zone of a shadow rule's requests is that of any of its rates, as of one in force:
+// it does not depend on which of two that have nothing left is told.
+func TestShadowRuleTellsTheZoneOfAnyRate(t *testing.T) {
+	for name, details := range map[string]bool{"short": false, "long": true} {
+		for _, mode := range []string{"enforce", "shadow"} {
+			rule := perUser(limit.RateSpec{Limit: 2, Per: time.Minute, Algorithm: "fixed_window"}, limit.RateSpec{Limit: 3, Per: time.Hour, Algorithm: "fixed_window"})
+			rule.Margin.SoftPercent, rule.Mode = 100, mode
+			n := newNode(t, Config{}, rule)
+			ask := func(now time.Time, peek bool) limit.Zone {
+				req := requestOf(n, "u")
+				defer req.Release()
+				req.Peek, req.Details = peek, details
+				return n.Check(now, req).Zone
+			}
+			for i, want := range []limit.Zone{limit.ZoneNormal, limit.ZoneNormal, limit.ZoneNormal, limit.ZoneSoft} { // of the fourth the minute's rate has none left, too
+				now := start.Truncate(time.Hour).Add(time.Duration(i/2) * time.Minute)
+				peeked := ask(now, true)
+				if got := ask(now, false); got != want || peeked != want {
+					t.Errorf("%s, %s, request %d: zone %v, peeked %v, want %v", name, mode, i+1, got, peeked, want)
+				}
+			}
+		}
+	}
+}
