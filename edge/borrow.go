@@ -39,7 +39,11 @@ func (n *Node) ownRoom(now int64, c, lent *counter) uint64 {
 	}
 	n.shard(lent.key).whole(lent.record)
 	n.refold(lent, now)
-	return crdt.SatSub(c.rate.Ceiling, crdt.SatSub(used, n.levelOf(now, lent).Whole))
+	of := n.levelOf(now, lent).Whole
+	if of > used { // of what was borrowed some is not known, as where others' counts are yet to come
+		return 0
+	}
+	return crdt.SatSub(c.rate.Ceiling, used-of)
 }
 
 // drainLent takes off what buckets that forget their loans last have forgotten of them: they

@@ -223,6 +223,59 @@ func TestBucketsBorrowOnce(t *testing.T) {
 	}
 }
 
+// What is charged when the response is known is so by the margin that it was admitted in: a log
+// that kept fewer hits would know less of what was used than of what was borrowed.
+func TestCountedResponsesAreBorrowedOnce(t *testing.T) {
+	for name, own := range sliders(10) {
+		child := borrower("child", own)
+		child.CountWhen = "response.status == 401"
+		n := newConditionNode(t, poolOf(limit.RateSpec{Limit: 60, Per: time.Hour, Algorithm: "sliding_log"}), child)
+		admitted := 0
+		for i := range 5 * 600 { // ten a second
+			now := start.Add(time.Duration(i) * 100 * time.Millisecond)
+			req := requestOf(n, "a")
+			if n.Check(now, req).Allowed {
+				admitted++
+				req.Set("response.status", "401")
+				n.Answered(now, req)
+			}
+			req.Release()
+		}
+		if admitted < 105 || admitted > 115 {
+			t.Errorf("%s: %d failed logins in 5 minutes, want about 110: 10 a minute, and the 60 of the pool", name, admitted)
+		}
+	}
+}
+
+// Tenants whose limits are multiplied borrow as much more.
+func TestTenantsBorrowByTheirLimits(t *testing.T) {
+	for name, own := range sliders(5) {
+		child := borrower("child", own)
+		child.Margin.Elastic.UpToPercent, child.TierFrom = 100, "user"
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Hour}))
+		set, problems := limit.Compile(limit.Document{
+			Namespace: "t", Rules: []limit.RuleSpec{poolOf(limit.RateSpec{Limit: 40, Per: time.Minute, Algorithm: "sliding_log"}), child},
+			Tenants: map[string]limit.TenantSpec{"gold": {Multiply: 10}},
+		})
+		if set == nil {
+			t.Fatal(problems)
+		}
+		n.SetRules(set)
+		perMinute := make([]int, 8)
+		for i := range 8 * 240 {
+			if check(n, start.Add(time.Duration(i)*250*time.Millisecond), "gold").Allowed {
+				perMinute[i/240]++
+			}
+		}
+		for _, got := range perMinute {
+			if got < 87 || got > 93 {
+				t.Errorf("%s: %v admitted by minute, want about 90: 50 and the 40 of the pool", name, perMinute)
+				break
+			}
+		}
+	}
+}
+
 // Nobody's loans are told as limits, and rules that borrow nothing have none.
 func TestLentIsNoLimit(t *testing.T) {
 	n := newNode(t, Config{}, lender(9), borrower("child", limit.RateSpec{Limit: 1, Per: time.Minute}, limit.RateSpec{Limit: 1, Per: time.Hour, Algorithm: "fixed_window"}))

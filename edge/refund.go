@@ -384,6 +384,11 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	d := n.report(now, req, counters, false)
 	for i := range counters {
 		if c := &counters[i]; (!c.lends || c.lent) && !c.spared {
+			if !c.lends && c.rate.Open != nil { // a log keeps as many hits as may be admitted
+				open := *c
+				open.rate = c.rate.Open
+				n.refold(&open, now)
+			}
 			n.book(c)
 			req.Recorded = req.Recorded || c.cost > 0
 		}

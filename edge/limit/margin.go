@@ -167,9 +167,14 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 func lentBeside(rule *Rule) []*Rate {
 	lent := make([]*Rate, len(rule.Rates))
 	for i, r := range rule.Rates {
-		if r.Open != nil && r.forgets(rule) {
-			lent[i] = r.lent()
+		if r.Open == nil || !r.forgets(rule) {
+			continue
 		}
+		margin := r.Open.Ceiling - r.Limit
+		for _, v := range rule.variants { // a log keeps no more hits than its limit
+			margin = max(margin, v.Rates[i].Open.Ceiling-v.Rates[i].Limit)
+		}
+		lent[i] = r.lent(max(1, margin))
 	}
 	return lent
 }
@@ -189,9 +194,9 @@ func (r *Rate) forgets(rule *Rule) bool {
 const leastLent = time.Hour
 
 // lent is a rate that counts in the same windows, of which the room is that of the margin.
-func (r *Rate) lent() *Rate {
+func (r *Rate) lent(margin uint64) *Rate {
 	lent := &Rate{
-		Name: r.Name, Policy: r.Policy, Limit: max(1, r.Open.Ceiling-r.Limit), Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
+		Name: r.Name, Policy: r.Policy, Limit: margin, Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
 		Algorithm: r.Algorithm, Oldest: r.Oldest, Round: RoundDown, Scope: r.Scope, Consistency: Loose, OnPartition: PartitionOpen, Space: r.Space, Lent: true,
 	}
 	if r.Bucket() {
