@@ -2,6 +2,7 @@ package edge
 
 import (
 	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -23,7 +24,7 @@ func (n *Node) lacks(now int64, c *counter, room uint64, counters []counter) uin
 		return everything
 	}
 	for i := range counters {
-		if l := &counters[i]; l.beside != nil && l.borrower == c.rule && l.beside.Generation == c.rate.Generation {
+		if l := &counters[i]; l.beside != nil && l.besideKey == c.key {
 			room = max(room, n.ownRoom(now, c, l))
 		}
 	}
@@ -46,6 +47,37 @@ func (n *Node) ownRoom(now int64, c, lent *counter) uint64 {
 	return crdt.SatSub(c.rate.Ceiling, used-of)
 }
 
+// ownWait is how long it is until a counter has room by what was not borrowed: by slices. ok is
+// false where nothing was.
+func (n *Node) ownWait(now int64, c *counter, counters []counter) (wait time.Duration, ok bool) {
+	i := slices.IndexFunc(counters, func(l counter) bool { return l.beside != nil && l.besideKey == c.key })
+	if i < 0 || c.open || c.cutOff || c.short || c.dropped || c.need > c.rate.Ceiling || c.record.block.punished(now) {
+		return 0, false
+	}
+	l, s, b := &counters[i], n.shard(c.key), n.shard(c.key).whole(c.record)
+	c.record.settle()
+	lent := n.levelOf(now, l).Whole
+	if lent == 0 {
+		return 0, false
+	}
+	rate := *c.rate
+	if rate.Bucket() {
+		rate.Ceiling = crdt.SatAdd(rate.Ceiling, lent)
+		return rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, c.need, now), true
+	}
+	own := slices.Clone(s.sums(b))
+	for _, of := range s.sums(l.record.block) {
+		if k := slices.IndexFunc(own, func(cell crdt.Cell) bool { return cell.Slice == of.Slice }); k >= 0 {
+			own[k] = crdt.Cell{Slice: of.Slice, Charges: crdt.SatSub(own[k].Net(), of.Net())}
+		}
+	}
+	if rate.Algorithm == limit.SlidingLog {
+		rate.Algorithm, rate.Oldest = limit.SubWindows, limit.OldestFull
+	}
+	need := crdt.SatAdd(c.need, 1) // as both are rounded
+	return rate.RetryAfter(own, crdt.Carry{}, need, now), need <= rate.Ceiling
+}
+
 // drainLent takes off what buckets that forget their loans last have forgotten of them: they
 // hold less than was lent.
 func (n *Node) drainLent(now int64, counters []counter) {
@@ -58,9 +90,7 @@ func (n *Node) drainLent(now int64, counters []counter) {
 		if lent == 0 {
 			continue
 		}
-		k := slices.IndexFunc(counters, func(c counter) bool {
-			return !c.lends && c.rule == l.borrower && c.rate.Generation == l.beside.Generation
-		})
+		k := slices.IndexFunc(counters, func(c counter) bool { return !c.lends && c.key == l.besideKey })
 		if k < 0 {
 			continue
 		}
@@ -94,7 +124,7 @@ func (n *Node) appendLent(dst []counter, req *limit.Request, rule *limit.Rule, c
 		if slices.ContainsFunc(dst, func(c counter) bool { return c.key == key }) {
 			continue // by another reading
 		}
-		dst = append(dst, counter{key: key, rule: rule, rate: rate, cost: cost, need: cost, bar: everything, lends: true, borrower: rule, beside: rule.Rates[i]})
+		dst = append(dst, counter{key: key, rule: rule, rate: rate, cost: cost, need: cost, bar: everything, lends: true, borrower: rule, beside: rule.Rates[i], besideKey: hash.Key(rule.Rates[i].Generation)})
 	}
 	return dst
 }

@@ -39,8 +39,9 @@ type counter struct {
 	part        uint64 // of the cost: what is borrowed; of a parent that applies itself what it is charged at the least
 	borrower    *limit.Rule
 	// beside: of one that lends nothing itself, and counts what the others of its borrower do,
-	// the rate that it stands beside.
-	beside *limit.Rate
+	// the rate that it stands beside, and the key of that rate's counter.
+	beside    *limit.Rate
+	besideKey deltasync.Key
 }
 
 // count makes c the counter of a rate for a request that costs cost.

@@ -276,6 +276,56 @@ func TestTenantsBorrowByTheirLimits(t *testing.T) {
 	}
 }
 
+// Who borrowed and waits as he is told is admitted, and about as often as who asks all the time.
+func TestBorrowersAreToldWhenTheyHaveRoom(t *testing.T) {
+	for name, own := range sliders(50) {
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 60, Per: time.Hour}), borrower("child", own))
+		admitted, early, told := 0, 0, false
+		for now := start; now.Before(start.Add(5 * time.Minute)); {
+			d := check(n, now, "a")
+			if d.Allowed {
+				admitted++
+				now, told = now.Add(250*time.Millisecond), false
+				continue
+			}
+			if told {
+				if early++; early > 20 {
+					t.Fatalf("%s: denied, and told to come again in %v", name, d.RetryAfter)
+				}
+			}
+			now, told = now.Add(d.RetryAfter), true
+		}
+		if admitted < 290 || admitted > 315 || early > 3 {
+			t.Errorf("%s: %d admitted in 5 minutes, want about 310, and %d were told to come too early", name, admitted, early)
+		}
+	}
+}
+
+// What is lent to one reading of a path is no room of another.
+func TestReadingsHaveTheirOwnLoans(t *testing.T) {
+	child := limit.RuleSpec{Name: "child", Group: "c", Key: []string{"path"}, Rates: []limit.RateSpec{{Limit: 10, Per: time.Minute}}}
+	child.Match.Has = []string{"user"}
+	child.Margin.Elastic = limit.ElasticSpec{UpToPercent: 1000, Parent: "parent"}
+	n := newNode(t, Config{}, lender(50), child)
+	admitted := func(path string, also ...string) (count int) {
+		for range 100 {
+			if n.Check(start, readAs(n, "u", path, also...)).Allowed {
+				count++
+			}
+		}
+		return count
+	}
+	if got := admitted("/b"); got != 60 {
+		t.Fatalf("%d of /b, want 10 and the pool's 50", got)
+	}
+	if got := admitted("/a"); got != 10 {
+		t.Fatalf("%d of /a, want 10", got)
+	}
+	if got := admitted("/a", "/b"); got != 0 {
+		t.Errorf("%d more of both, want none", got)
+	}
+}
+
 // Nobody's loans are told as limits, and rules that borrow nothing have none.
 func TestLentIsNoLimit(t *testing.T) {
 	n := newNode(t, Config{}, lender(9), borrower("child", limit.RateSpec{Limit: 1, Per: time.Minute}, limit.RateSpec{Limit: 1, Per: time.Hour, Algorithm: "fixed_window"}))

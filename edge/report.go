@@ -23,6 +23,9 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		var retry time.Duration
 		if (c.over || c.full) && (c.rule.Mode == limit.Enforce || req.Details) {
 			retry = n.retryAfter(c, now)
+			if own, ok := n.ownWait(now, c, counters); ok {
+				retry = min(retry, own)
+			}
 		}
 		if c.rule.Mode == limit.Enforce && c.rate.Lease == 0 {
 			least = max(least, retry)

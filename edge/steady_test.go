@@ -53,8 +53,8 @@ func TestLateCallersFreeNobody(t *testing.T) {
 	for name, spec := range everyKind(7) {
 		for _, late := range []time.Duration{300 * time.Millisecond, 1100 * time.Millisecond, 2500 * time.Millisecond, 3 * time.Minute} {
 			n, m := newNode(t, Config{}, perUser(spec)), clocks.Begin()
-			at := 5 * time.Minute
-			for d := time.Duration(0); d < at; d += 100 * time.Millisecond {
+			const at = -time.Second // of what is to come nobody can be late
+			for d := -5 * time.Minute; d < at; d += 100 * time.Millisecond {
 				n.Check(m.After(d), peekOf(n, "other"))
 			}
 			through(n, m.After(at), "u", 99)
@@ -67,6 +67,22 @@ func TestLateCallersFreeNobody(t *testing.T) {
 			if more > 0 {
 				t.Errorf("%s: who asks %v late frees %d more", name, late, more)
 			}
+		}
+	}
+}
+
+// Nor does one who asks how things will stand have others be late until then.
+func TestWhoAsksOfTimesToComeHoldsUpNobody(t *testing.T) {
+	for name, spec := range everyKind(7) {
+		if spec.Initial > 0 || spec.Algorithm == "concurrency" {
+			continue
+		}
+		n, m := newNode(t, Config{}, perUser(spec)), clocks.Begin()
+		n.Check(m.After(0), peekOf(n, "other"))
+		n.Check(m.After(24*time.Hour), peekOf(n, "other"))
+		through(n, m.After(0), "u", 99)
+		if got := through(n, m.After(3*time.Hour), "u", 99); got != 7 {
+			t.Errorf("%s: %d of 7 are admitted three hours later", name, got)
 		}
 	}
 }

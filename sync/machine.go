@@ -67,7 +67,7 @@ func (m *machine) present(t time.Time) int64 {
 	if l != nil && uint64(wall-l.wall+int64(late)) < uint64(lookEvery+late) && t.Before(l.until) && !l.off {
 		return wall
 	}
-	if l != nil && monotonic(t) && int64(t.Sub(epoch)) < l.since-int64(late) {
+	if l != nil && monotonic(t) && int64(t.Sub(epoch)) < l.since-int64(late) && int64(time.Since(epoch)) >= l.since { // a look at what lies ahead is none
 		if !l.off {
 			return l.wall
 		}
