@@ -56,42 +56,40 @@ func accepts(t *testing.T, do func(net.Conn)) string {
 // speaksHTTP2 is the address of an upstream that answers each request with a status.
 func speaksHTTP2(t *testing.T, status string) string {
 	return accepts(t, func(c net.Conn) {
-		io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
 		var block bytes.Buffer
 		fields := hpack.NewEncoder(&block)
 		fields.WriteField(hpack.HeaderField{Name: ":status", Value: status})
 		fields.WriteField(hpack.HeaderField{Name: "x-up", Value: "1"})
-		frames := http2.NewFramer(c, c)
-		frames.WriteSettings()
-		for {
-			f, err := frames.ReadFrame()
-			if err != nil {
-				return
-			}
-			if _, ok := f.(*http2.HeadersFrame); ok {
-				break
-			}
+		frames, _, ok := firstAsked(c)
+		if !ok {
+			return
 		}
 		frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
 		io.Copy(io.Discard, c)
 	})
 }
 
+// firstAsked is the first request that comes over a connection of HTTP/2.
+func firstAsked(c net.Conn) (frames *http2.Framer, stream uint32, ok bool) {
+	io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
+	frames = http2.NewFramer(c, c)
+	frames.WriteSettings()
+	for {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			return nil, 0, false
+		}
+		if f, ok := f.(*http2.HeadersFrame); ok {
+			return frames, f.StreamID, true
+		}
+	}
+}
+
 // ends is the address of an upstream of HTTP/2 that ends each request.
 func ends(t *testing.T, end func(frames *http2.Framer, stream uint32)) string {
 	return "h2c" + accepts(t, func(c net.Conn) {
-		io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
-		frames := http2.NewFramer(c, c)
-		frames.WriteSettings()
-		for {
-			f, err := frames.ReadFrame()
-			if err != nil {
-				return
-			}
-			if f, ok := f.(*http2.HeadersFrame); ok {
-				end(frames, f.StreamID)
-				return
-			}
+		if frames, stream, ok := firstAsked(c); ok {
+			end(frames, stream)
 		}
 	})[len("http"):]
 }
