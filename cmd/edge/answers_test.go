@@ -112,6 +112,23 @@ func (w *watched) opens(t *testing.T, want int64) {
 	})
 }
 
+// second has one go by, once nothing is written: a write that a busy machine holds up would last
+// all the seconds that go by here in no time.
+func (w *watched) second(t *testing.T) {
+	t.Helper()
+	proc.Until(t, 20*time.Second, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for at := range w.conns {
+			if at.writes.Load() > 0 {
+				return fmt.Errorf("to %s something is written still", at.Conn.RemoteAddr())
+			}
+		}
+		return nil
+	})
+	w.tick()
+}
+
 // A call has its place until its answer is taken, and an address a part of them.
 func TestCallsArePlacedUntilTheirAnswersAreTaken(t *testing.T) {
 	w := serveWatched(t, time.Minute)
@@ -169,7 +186,7 @@ func TestConnectionsWithoutTakersEnd(t *testing.T) {
 	}
 	w.opens(t, 3)
 	for range grpcTaken + 1 {
-		w.tick()
+		w.second(t)
 	}
 	c.ended()
 	w.opens(t, 2)
