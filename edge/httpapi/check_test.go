@@ -127,6 +127,20 @@ func TestCheckReadsPathsAsOriginsDo(t *testing.T) {
 	}
 }
 
+// Some clients write a method in lower case, and some programs take it so: it counts as what
+// it is there.
+func TestCheckReadsMethodsAsOriginsDo(t *testing.T) {
+	url := newBench(t, limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{{
+		Name: "posts", Key: []string{"user"}, Match: limit.MatchSpec{Methods: []string{"POST"}}, Rates: []limit.RateSpec{{Limit: 1000, Per: time.Hour}},
+	}}}).listen(t) + "/v1/check"
+	for i, method := range []string{"POST", "post", "Post"} {
+		r := send(t, "POST", url, fmt.Sprintf(`{"attributes":{"user":"u","method":%q}}`, method))
+		if r.body["rule"] != "posts" || r.body["remaining"] != float64(999-i) {
+			t.Errorf("%s: %s, want the rule of POST and its one counter", method, r.text)
+		}
+	}
+}
+
 func TestCheckCostAndPeek(t *testing.T) {
 	b := newBench(t, acme())
 	url := b.listen(t) + "/v1/check"

@@ -346,11 +346,9 @@ func (d *decoder) attribute(c *call, n int, name, value string) {
 		c.note(badRequest("attributes.client_ip", "send the address alone, such as 192.0.2.1 or 2001:db8::1, or leave it out", "%s is not an IP address", short(value)))
 	case c.report && name == "response.status" && !isStatus(value):
 		c.note(badRequest("attributes.response.status", `send its number, such as "401", or leave it out`, "%s is not a whole number", short(value)))
-	case name == "path":
-		path, others := pathOf(value) // as of /v1/auth: a caller passes on what a client wrote
-		d.attributes = append(d.attributes, attribute{name, path, others})
 	default:
-		d.attributes = append(d.attributes, attribute{name, value, nil})
+		value, others := written(name, value) // as of /v1/auth: a caller passes on what a client wrote
+		d.attributes = append(d.attributes, attribute{name, value, others})
 	}
 }
 

@@ -228,12 +228,25 @@ func setHTTP(req *limit.Request, method, target, host, clientIP string, h http.H
 	req.AlsoPaths(others)
 }
 
-// SetPath gives req the path of a target that a client wrote, as /v1/check does: without
-// query, and in all ways in which origins read it.
-func SetPath(req *limit.Request, target string) {
-	path, others := pathOf(target)
-	req.Set("path", path)
-	req.AlsoPaths(others)
+// Set gives req an attribute of a request whose client wrote it so, as /v1/check does.
+func Set(req *limit.Request, name, value string) {
+	value, others := written(name, value)
+	req.Set(name, value)
+	if name == "path" {
+		req.AlsoPaths(others)
+	}
+}
+
+// written is what rules read of an attribute that a client wrote: a path without its query, and
+// others in all ways in which origins read it; a method in upper case, as setHTTP has it.
+func written(name, value string) (is string, others []string) {
+	switch name {
+	case "path":
+		return pathOf(value)
+	case "method":
+		return strings.ToUpper(value), nil
+	}
+	return value, nil
 }
 
 // pathOf is the path of a request target as rules are compared with it, without

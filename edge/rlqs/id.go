@@ -80,16 +80,10 @@ func newRequest(ns *limit.Namespace, entries map[string]string) *limit.Request {
 	req := ns.NewRequest()
 	req.Trusted = true // who says what was used, says what it cost
 	for key, value := range entries {
-		switch key {
-		case "path":
-			httpapi.SetPath(req, value)
-			continue
-		case remoteAddress:
-			if _, told := entries["client_ip"]; !told {
-				req.Set("client_ip", value)
-			}
+		if _, told := entries["client_ip"]; key == remoteAddress && !told {
+			req.Set("client_ip", value)
 		}
-		req.Set(key, value)
+		httpapi.Set(req, key, value)
 	}
 	return req
 }

@@ -24,14 +24,10 @@ func fill(req *limit.Request, entries []*rlv3.RateLimitDescriptor_Entry) {
 		if stands(entries[:i], e.Key) {
 			value = joined(entries[:i+1], e.Key)
 		}
-		switch e.Key {
-		case "path": // Envoy tells it as the client wrote it
-			httpapi.SetPath(req, value)
-			continue
-		case remoteAddress:
+		if e.Key == remoteAddress {
 			req.Set("client_ip", value)
 		}
-		req.Set(e.Key, value)
+		httpapi.Set(req, e.Key, value)
 	}
 }
 

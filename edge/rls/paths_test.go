@@ -38,3 +38,11 @@ func TestHostilePathsOverTheWire(t *testing.T) {
 		})
 	}
 }
+
+// So it is with methods, which Envoy's clients may write in lower case.
+func TestMethodsOverTheWire(t *testing.T) {
+	b := newBench(t, limit.RuleSpec{Name: "r", Key: []string{"user"}, Match: limit.MatchSpec{Methods: []string{"POST"}}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}})
+	if first, second := b.ask(of("user=u", "method=post")), b.ask(of("user=u", "method=POST")); first.OverallCode != rlsv3.RateLimitResponse_OK || second.OverallCode != rlsv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("post and then POST: %v and %v, want the second over its limit", first.OverallCode, second.OverallCode)
+	}
+}
