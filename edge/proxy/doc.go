@@ -9,7 +9,8 @@
 //	503 with Retry-After         the rule is closed while the edge is cut off
 //	                             (#temporary-reduced-capacity), or a turn passed; or,
 //	                             with Proxy-Status http_request_denied, there is no
-//	                             room for what is not taken of bodies over HTTP/2
+//	                             room for what is not taken of bodies over HTTP/2,
+//	                             or no place for one more request over it
 //	502, 504                     the upstream cannot be reached, or does not answer:
 //	                             Proxy-Status (RFC 9209) says which
 //	400, 408, 413, 501           the request could not be passed on: Proxy-Status

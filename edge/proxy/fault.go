@@ -34,7 +34,7 @@ func requestFault(status int, detail string) fault {
 	return fault{resultRefused, status, "http_request_error", detail}
 }
 
-// crowded is that of a body for which there is no room.
+// crowded is that of a body for which there is no room, and of a request without a place.
 var crowded = fault{resultRefused, http.StatusServiceUnavailable, "http_request_denied", "there is no room for more of bodies that nobody takes yet: try again later"}
 
 func tooLarge() fault {
@@ -113,14 +113,19 @@ func isCertificate(err error) bool {
 	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &host)
 }
 
-// fail tells the client.
-func (x *exchange) fail(r *http.Request, f fault) {
+// tell has the fields of an answer say what it is.
+func (f fault) tell(h http.Header) {
 	if f.kind != "" {
-		x.answer.Header()["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
+		h["Proxy-Status"] = []string{"spillgate; error=" + f.kind}
 	}
 	if f == crowded {
-		x.answer.Header()["Retry-After"] = []string{"1"}
+		h["Retry-After"] = []string{"1"}
 	}
+}
+
+// fail tells the client.
+func (x *exchange) fail(r *http.Request, f fault) {
+	f.tell(x.answer.Header())
 	if httpapi.GRPC(r) {
 		httpapi.WriteCallProblem(&x.answer, r, f.status, f.kind == "dns_timeout" || f.kind == "connection_timeout", f.detail)
 		return

@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // taken has answers be taken, or end, within a client's pause: also what a handler has left to
@@ -27,8 +29,7 @@ func (t *taken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t.enter != nil {
 		leave, ok := t.enter(r.RemoteAddr)
 		if !ok {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusServiceUnavailable) // without a body, which may not be taken either
+			noPlace(w, r)
 			limit()
 			return
 		}
@@ -39,6 +40,16 @@ func (t *taken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if limit(); s.body { // else nothing of it waits for the client
 		_ = rc.Flush() // who is gone cannot be told so
 	}
+}
+
+// noPlace tells so without a body, which may not be taken either.
+func noPlace(w http.ResponseWriter, r *http.Request) {
+	crowded.tell(w.Header())
+	if httpapi.GRPC(r) {
+		httpapi.WriteCallProblem(w, r, crowded.status, true, "as many requests as are taken are under way, of this address or of all: try again later")
+		return
+	}
+	w.WriteHeader(crowded.status)
 }
 
 // said knows whether an answer has a body.

@@ -201,8 +201,12 @@ func TestPlacesUntilAnswersAreTaken(t *testing.T) {
 		}
 	}
 	c.get(5, "/")
-	if got := c.status(5); got != "503" {
-		t.Errorf("beyond the places: %q, want 503", got)
+	if got := c.head(5); got[":status"] != "503" || got["proxy-status"] != "spillgate; error=http_request_denied" || got["retry-after"] != "1" {
+		t.Errorf("beyond the places: %v, want 503 of ours", got)
+	}
+	c.header(7, true, ":method", "POST", ":scheme", "http", ":path", "/", ":authority", "h", "content-type", "application/grpc")
+	if got := c.head(7); got[":status"] != "200" || got["grpc-status"] != "14" || got["proxy-status"] == "" {
+		t.Errorf("a call of gRPC: %v, want UNAVAILABLE of ours", got)
 	}
 	c.WriteWindowUpdate(1, 1<<16)
 	c.WriteRSTStream(3, http2.ErrCodeCancel)
@@ -212,21 +216,30 @@ func TestPlacesUntilAnswersAreTaken(t *testing.T) {
 		}
 		return nil
 	})
-	c.get(7, "/")
-	if got := c.status(7); got != "429" {
+	c.get(9, "/")
+	if got := c.status(9); got != "429" {
 		t.Errorf("where there is room again: %q, want 429", got)
 	}
 }
 
 // status waits for that of a stream.
-func (c *frames) status(stream uint32) (status string) {
+func (c *frames) status(stream uint32) string {
 	c.t.Helper()
+	return c.head(stream)[":status"]
+}
+
+// head waits for the fields that begin a stream's answer.
+func (c *frames) head(stream uint32) map[string]string {
+	c.t.Helper()
+	fields := map[string]string{}
 	c.until(stream, "answer", func(f http2.Frame) bool {
 		header, is := f.(*http2.MetaHeadersFrame)
 		if is {
-			status = header.PseudoValue("status")
+			for _, field := range header.Fields {
+				fields[field.Name] = field.Value
+			}
 		}
 		return is
 	})
-	return status
+	return fields
 }
