@@ -180,7 +180,7 @@ func (w *rulesWriter) level(path string, specs []limit.DescriptorSpec, above []*
 		s, at := &specs[i], fmt.Sprintf("%s[%d]", path, i)
 		chain := append(slices.Clone(above), s)
 		w.level(at+".descriptors", s.Below, chain)
-		w.limit(at, chain)
+		taken := w.limit(at, chain)
 		var others []limit.DescriptorSpec // that would be asked next
 		for _, later := range order[max(n+1, exact):] {
 			if specs[later].Key == s.Key {
@@ -188,13 +188,13 @@ func (w *rulesWriter) level(path string, specs []limit.DescriptorSpec, above []*
 			}
 		}
 		if len(others) > 0 && rank(s) < 2 {
-			w.rest(at, chain, others)
+			w.rest(at, chain, others, taken)
 		}
 	}
 }
 
-// limit writes the rule of a descriptor's limit.
-func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
+// limit writes the rule of a descriptor's limit, and says what it takes, so that no other rule does.
+func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) (taken string) {
 	s := chain[len(chain)-1]
 	for _, word := range []string{"detailed_metric", "value_to_metric"} {
 		if _, given := w.reader.at[join(path, word)]; given {
@@ -202,11 +202,11 @@ func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
 		}
 	}
 	if s.Limit == nil {
-		return
+		return ""
 	}
 	match, ok := w.match(path, chain, w.lacks(chain))
 	if !ok {
-		return
+		return ""
 	}
 	l := s.Limit
 	if l.Quota {
@@ -220,8 +220,9 @@ func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
 	}
 	if l.Unlimited {
 		w.write(path, w.name(l.Name, chain), match+"  allow: true\n")
-		return
+		return match
 	}
+	taken = match
 	var key []string
 	for _, c := range chain {
 		if c.Value == "" || strings.Contains(c.Value, "*") && !c.Share {
@@ -237,10 +238,12 @@ func (w *rulesWriter) limit(path string, chain []*limit.DescriptorSpec) {
 		match += "  mode: shadow\n"
 	}
 	w.write(path, w.name(l.Name, chain), match)
+	return taken
 }
 
-// rest writes a rule that admits what a descriptor leaves to no other at its level.
-func (w *rulesWriter) rest(path string, chain []*limit.DescriptorSpec, others []limit.DescriptorSpec) {
+// rest writes a rule that admits what a descriptor leaves to no other at its level, unless its
+// limit has taken all of that.
+func (w *rulesWriter) rest(path string, chain []*limit.DescriptorSpec, others []limit.DescriptorSpec, taken string) {
 	below := map[string]bool{}
 	var walk func(s *limit.DescriptorSpec)
 	walk = func(s *limit.DescriptorSpec) {
@@ -257,7 +260,7 @@ func (w *rulesWriter) rest(path string, chain []*limit.DescriptorSpec, others []
 	if len(w.keys) <= mostLacks {
 		lacks = w.others(chain, w.keys, below)
 	}
-	if match, ok := w.match("", chain, lacks); ok { // of what cannot be said its own limit tells
+	if match, ok := w.match("", chain, lacks); ok && match != taken { // of what cannot be said its own limit tells
 		w.write(path, w.name("", chain)+".rest", match+"  allow: true\n")
 	}
 }

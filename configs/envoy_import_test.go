@@ -89,8 +89,20 @@ func TestImportWritesNoRestInVain(t *testing.T) {
 	if rules, _ := imported(t, values); strings.Contains(rules, ".rest") {
 		t.Errorf("the rest is admitted in vain:\n%s", rules)
 	}
-	if rules, _ := imported(t, values+"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"); strings.Count(rules, ".rest") != 2 {
-		t.Errorf("the rest of x and y is not admitted:\n%s", rules)
+	rules, _ := imported(t, values+"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	if strings.Count(rules, ".rest") != 1 {
+		t.Errorf("want the rest of x admitted, and none of y, which is whole:\n%s", rules)
+	}
+	below := "- {key: a, value: z, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: [{key: b, value: w, rate_limit: {unit: day, requests_per_unit: 1}}]}\n"
+	rules, _ = imported(t, values+below+"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	if strings.Count(rules, ".rest") != 2 {
+		t.Errorf("want the rest of x and of z with another b admitted:\n%s", rules)
+	}
+	// Of no rule it is said that it never applies.
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	writeFile(t, file, rules)
+	if set, err := LoadRules(file); err != nil || len(set.Warnings()[0]) > 0 {
+		t.Errorf("%v, warnings %v; want none:\n%s", err, set.Warnings(), rules)
 	}
 }
 
