@@ -27,11 +27,21 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spillgate/spillgate/test/bench/load"
 	"github.com/spillgate/spillgate/test/bench/replay"
 )
+
+// others are what there is beside the comparison, whose flags alone -help lists.
+const others = `Beside what this compares, each with a -help of its own:
+  go run ./test/bench -load steady|burst|flash -target URL   a load test of an edge
+  go run ./test/bench -wire                                  gRPC and HTTP beside others' servers
+  go run ./test/bench -accuracy -log FILE                    an access log over five regions
+  go run ./test/bench/flood                                  a flood of keys
+
+`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -70,6 +80,9 @@ func run(ctx context.Context, args []string) error {
 	guide := filepath.Join(dir, "..", "..", "cmd", "edge", "default.pgo") // as the daemon is built
 	if len(args) > 0 && (args[0] == "-wire" || args[0] == "--wire") {
 		return goRun(ctx, filepath.Join(dir, "wire"), append([]string{"run", "-pgo", guide, ".", "-out", filepath.Join(dir, "WIRE.md")}, args[1:]...))
+	}
+	if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help"}, args[0]) {
+		fmt.Fprint(os.Stderr, others)
 	}
 	return goRun(ctx, filepath.Join(dir, "rivals"), append([]string{"run", "-pgo", guide, ".", "-out", filepath.Join(dir, "RESULTS.md")}, args...))
 }
