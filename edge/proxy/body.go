@@ -34,12 +34,13 @@ var longAgo = time.Unix(1, 0)
 // body is a request's body on its way: read with a deadline for each pause of the
 // client's, and no further than it may be long.
 type body struct {
-	src   io.Reader
-	ends  http.Header              // its trailers, filled where it is over
-	rc    *http.ResponseController // of the client's connection
-	pause time.Duration
-	asks  bool  // the client waits to be told that it is wanted (Expect)
-	left  int64 // bytes that it may still have; negative: any
+	src    io.Reader
+	ends   http.Header              // its trailers, filled where it is over
+	rc     *http.ResponseController // of the client's connection
+	pause  time.Duration
+	pauses *pauses // of HTTP/2; nil: the connection's deadlines are the pauses'
+	asks   bool    // the client waits to be told that it is wanted (Expect)
+	left   int64   // bytes that it may still have; negative: any
 
 	mu     sync.Mutex // guards ahead, left, stands and what src reads; held while the client is waited for
 	ahead  []byte     // read, and not yet sent on
@@ -63,7 +64,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.ahead = b.ahead[n:]
 		return n, nil
 	}
-	n, err := b.read(p, time.Now().Add(b.pause))
+	n, err := b.read(p, true)
 	if err != nil && err != io.EOF && !b.closed.Load() {
 		b.fail(err)
 	}
@@ -76,8 +77,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// read reads from the client; b is locked.
-func (b *body) read(p []byte, until time.Time) (int, error) {
+// read reads from the client; b is locked. wanted: somebody waits for it.
+func (b *body) read(p []byte, wanted bool) (int, error) {
 	switch {
 	case b.over.Load():
 		return 0, io.EOF
@@ -89,9 +90,14 @@ func (b *body) read(p []byte, until time.Time) (int, error) {
 	if b.left >= 0 && int64(len(p)) > b.left && !b.endless.Load() {
 		p = p[:b.left+1] // one more tells that there is more
 	}
-	_ = b.rc.SetReadDeadline(until) // a server without deadlines has its own
-	if b.talking.Load() {
-		_ = b.rc.SetReadDeadline(time.Time{})
+	if b.pauses == nil {
+		_ = b.rc.SetReadDeadline(time.Now().Add(b.pause)) // a server without deadlines has its own
+		if b.talking.Load() {
+			_ = b.rc.SetReadDeadline(time.Time{})
+		}
+	} else {
+		b.pauses.begins(wanted)
+		defer b.pauses.ends()
 	}
 	if b.cut.Load() { // as this deadline may stand over that of leave
 		_ = b.rc.SetReadDeadline(longAgo)
@@ -124,7 +130,9 @@ func (b *body) fail(err error) { b.failure.CompareAndSwap(nil, &err) }
 func (b *body) talk(stream bool) {
 	b.endless.Store(stream)
 	b.talking.Store(true)
-	if !b.over.Load() {
+	if b.pauses != nil {
+		b.pauses.last()
+	} else if !b.over.Load() {
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 }
@@ -145,7 +153,7 @@ func (b *body) readAhead(length int64, budget *atomic.Int64) (release func()) {
 	buf := make([]byte, length)
 	n := 0
 	for n < len(buf) {
-		more, err := b.read(buf[n:], time.Now().Add(b.pause))
+		more, err := b.read(buf[n:], true)
 		if n += more; err != nil {
 			if err != io.EOF {
 				b.fail(err)

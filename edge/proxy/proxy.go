@@ -151,7 +151,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		err := visit.Wait(ctx)
 		if x.body != nil {
-			x.body.stands.turn.Store(true)
+			x.body.itsTurn()
 		}
 		if err != nil {
 			if x.body != nil && x.body.failure.Load() != nil {

@@ -141,7 +141,8 @@ func (b *body) endBy(end func()) {
 }
 
 // store reads a body of HTTP/2 while its request waits for its turn: of small ones, as calls of
-// gRPC are, it is known then how much is held. It is over with the body, or the turn.
+// gRPC are, it is known then how much is held. Nobody waits for it before the turn, so that it may
+// be silent until then. It is over with the body, or the turn.
 func (b *body) store() {
 	u := &b.stands
 	for most := int64(aheadFirst); !u.turn.Load() && most <= aheadBytes; {
@@ -151,7 +152,7 @@ func (b *body) store() {
 			return
 		}
 		buf := make([]byte, most-int64(len(b.ahead)))
-		n, err := b.read(buf, time.Now().Add(b.pause))
+		n, err := b.read(buf, false)
 		b.ahead = append(b.ahead, buf[:n]...)
 		if err != nil && !b.over.Load() && !b.closed.Load() {
 			b.fail(err)
@@ -164,6 +165,13 @@ func (b *body) store() {
 		if full {
 			most *= 2
 		}
+	}
+}
+
+// itsTurn is that it is wanted from now on, also what store still reads.
+func (b *body) itsTurn() {
+	if b.stands.turn.Store(true); b.pauses != nil {
+		b.pauses.wants()
 	}
 }
 
