@@ -13,10 +13,10 @@ import (
 // had. So that is kept for it, here and, as it is told, in the other regions: nobody can
 // tell it from an edge that has died. One that is heard and hears nothing, as what is cut
 // is one direction alone, says so (FeatureDeaf), and is silent likewise: it keeps to what
-// it had, whatever it is asked for. One that dies is soon given up by those who route
-// to it, as one that is cut off is not; until then little is lost by what is kept for it.
-// Later on an edge's equal part is kept, and then nothing: the edge has an equal part for
-// as long as it is cut off.
+// it had, whatever it is asked for, until it takes its leave. One that dies is soon given up
+// by those who route to it, as one that is cut off is not; until then little is lost by what
+// is kept for it. Later on an edge's equal part is kept, and then nothing: the edge has an
+// equal part for as long as it is cut off.
 
 const (
 	// KeepFair is how long after it fell silent an edge has anything kept for it.
@@ -37,19 +37,18 @@ type presence struct {
 
 // meet notes that an edge is there, or that it takes its leave. mu is held.
 func (l *lane) meet(up *deltasync.Up, now int64) {
-	p := l.present[up.Node]
+	p, leaves := l.present[up.Node], up.Features&deltasync.FeatureLeaves != 0
 	switch {
 	case p == nil && len(l.present) >= mostAskers && !l.forgetSilent(now) && !l.forgetOneOfMany(up.Node):
 		return
 	case p == nil:
 		p = &presence{}
 		l.present[up.Node] = p
-	case up.Features&deltasync.FeatureDeaf != 0:
+	case up.Features&deltasync.FeatureDeaf != 0 && !leaves: // that counts, as there may be no other frame
 		return
 	case up.Incarnation < p.incarnation:
 		return // it was on its way for long
 	}
-	leaves := up.Features&deltasync.FeatureLeaves != 0
 	p.left = leaves || p.left && up.Incarnation == p.incarnation
 	p.at, p.incarnation, p.supposed = now, up.Incarnation, false
 }

@@ -141,6 +141,32 @@ func TestNothingIsKeptForWhoLeaves(t *testing.T) {
 	}
 }
 
+// So it is where it leaves a region that it hears nothing of, or not yet again as a cut
+// ends: once it is answered it says nothing more. But for a frame of a life of before.
+func TestNothingIsKeptForWhoLeavesDeaf(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		f := newSharers(t, second)
+		f.lasts(2*time.Second, map[uint64]float32{1: 300, 2: 100})
+		if silent {
+			f.says(1, 1, 300, deltasync.FeatureDeaf)
+			f.lasts(time.Second, map[uint64]float32{2: 100})
+			if s := f.share(); s.Kept < 500 {
+				t.Errorf("it is silent: %+v, want most kept", *s)
+			}
+		}
+		f.says(1, 0, 300, deltasync.FeatureDeaf|deltasync.FeatureLeaves)
+		f.lasts(time.Second, map[uint64]float32{2: 100})
+		if s := f.share(); s.Kept < 500 {
+			t.Errorf("silent %t, and the one before it left: %+v, want most kept", silent, *s)
+		}
+		f.says(1, 1, 300, deltasync.FeatureDeaf|deltasync.FeatureLeaves)
+		f.lasts(time.Second, map[uint64]float32{2: 100})
+		if s := f.share(); s.Kept != 0 || s.Sum > 250 {
+			t.Errorf("silent %t, and it left: %+v, want nothing kept, and less weighed", silent, *s)
+		}
+	}
+}
+
 // Who says that it is there, and no more, is asked for nothing: nothing is kept for it, and
 // it weighs less and less.
 func TestNothingIsKeptForWhoIsAskedForNothing(t *testing.T) {

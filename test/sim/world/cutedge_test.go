@@ -99,6 +99,12 @@ func TestShareOfAnEdgeThatIsGone(t *testing.T) {
 		before int           // percent of it, until then
 	}{
 		{"it leaves", func(a *lone) error { a.Depart("r0-0"); return nil }, 2 * time.Second, 0},
+		{"it leaves while it is heard, and hears nothing", func(a *lone) error {
+			a.CutPath("r0", "r0-0", true)
+			a.worst(time.Second)
+			a.Depart("r0-0")
+			return nil
+		}, 2 * time.Second, 0},
 		{"it is started again", func(a *lone) error { return a.Crash("r0-0") }, 2 * time.Second, 0},
 		{"it dies", func(a *lone) error { a.cut(true); return nil }, 12 * time.Second, 50},
 	} {
