@@ -36,6 +36,7 @@ var longAgo = time.Unix(1, 0)
 type body struct {
 	src    io.Reader
 	ends   http.Header              // its trailers, filled where it is over
+	trim   func(http.Header)        // takes from them what may be none
 	rc     *http.ResponseController // of the client's connection
 	pause  time.Duration
 	pauses *pauses // of HTTP/2; nil: the connection's deadlines are the pauses'
@@ -112,7 +113,7 @@ func (b *body) read(p []byte, wanted bool) (int, error) {
 		b.left -= int64(n)
 	}
 	if err == io.EOF {
-		trim(b.ends)
+		b.trim(b.ends)
 		b.endedAt.Store(time.Now().UnixNano())
 		b.over.Store(true)
 	}

@@ -35,7 +35,7 @@ func (x *exchange) refuse(r *http.Request, f fault) {
 
 // take takes over the request's body.
 func (x *exchange) take(r *http.Request) {
-	x.body = &body{src: r.Body, ends: r.Trailer, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
+	x.body = &body{src: r.Body, ends: r.Trailer, trim: x.proxy.trimAsked, rc: x.rc, pause: x.proxy.cfg.ClientTimeout, left: x.proxy.cfg.MaxBody, asks: r.Header["Expect"] != nil}
 	if r.ProtoMajor == 1 {
 		x.answer.body = x.body
 		return
@@ -141,7 +141,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if why := x.own[httpapi.UndecidedField]; why != nil {
 		out.Header[httpapi.UndecidedField] = why
 	}
-	trim(pr.In.Trailer)
+	p.trimAsked(pr.In.Trailer)
 	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
 	x.passed = time.Now()
 }

@@ -92,7 +92,7 @@ const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 // dropClaims takes away what tells the upstream of a client, or that another request
 // was meant, or that nobody decided: X-Forwarded-*, X-Original-*, X-Real-IP, X-Rewrite-URL,
 // X-Spillgate-Undecided and Forwarded, and
-// what CGI and WSGI take for the same, as X_Forwarded_For.
+// what CGI and WSGI take for the same, as X_Forwarded_For and X.Forwarded.For.
 func dropClaims(h http.Header) {
 	for name := range h {
 		switch name[0] | 0x20 {
@@ -114,15 +114,23 @@ func dropUndecided(h http.Header) {
 	}
 }
 
-// plain is a name, which net/http has keyed, with no underscores.
+// plain is a name, which net/http has keyed, as CGI, and what is built like it, may take it for:
+// they read an underscore where a hyphen stands, and some (lighttpd) where anything does that is
+// neither a letter nor a digit.
 func plain(name string) string {
-	if strings.IndexByte(name, '_') >= 0 {
-		return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	odd := func(r rune) bool { return r != '-' && (r|0x20 < 'a' || r|0x20 > 'z') && (r < '0' || r > '9') }
+	if strings.IndexFunc(name, odd) < 0 {
+		return name
 	}
-	return name
+	return http.CanonicalHeaderKey(strings.Map(func(r rune) rune {
+		if odd(r) {
+			return '-'
+		}
+		return r
+	}, name))
 }
 
-// claims expects a name as net/http keys it, but for underscores.
+// claims expects a name as net/http keys it.
 func claims(name string) bool {
 	name = plain(name)
 	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-") ||
@@ -159,6 +167,19 @@ func trim(trailers http.Header) {
 		}
 	}
 }
+
+// trimAsked does that with a request's, of which rules have seen none.
+func (p *Proxy) trimAsked(trailers http.Header) {
+	trim(trailers)
+	for name := range trailers {
+		if p.reads(plain(name)) {
+			delete(trailers, name)
+		}
+	}
+}
+
+// reads says that a rule reads a field.
+func (p *Proxy) reads(name string) bool { return p.api.ReadsHeader(p.cfg.Namespace, name) }
 
 // trimLate does that with those that httputil found at the end of an answer, and has left
 // among its fields. Of those announced net/http takes care.
@@ -235,12 +256,12 @@ func climbs(path string) bool {
 // escaped are the escapes that such a path may have its dots and slashes in.
 var escaped = strings.NewReplacer("%2e", ".", "%2E", ".", "%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%3b", ";", "%3B", ";", "%25", "%")
 
-// dropLookalikes takes away the fields with underscores that upstreams may take for one that a
-// rule reads, as CGI and what is built like it (WSGI, PHP) do with X_User_Id: they would go by
+// dropLookalikes takes away the fields that upstreams may take for one that a rule reads, as CGI
+// and what is built like it (WSGI, PHP) do with X_User_Id, and some with X.User.Id: they would go by
 // what no rule sees. Were they read by rules, any client could say what another proxy sees to.
 func (p *Proxy) dropLookalikes(h http.Header) {
 	for name := range h {
-		if like := plain(name); like != name && p.api.ReadsHeader(p.cfg.Namespace, like) {
+		if like := plain(name); like != name && p.reads(like) {
 			delete(h, name)
 		}
 	}
