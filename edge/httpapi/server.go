@@ -121,7 +121,7 @@ func Listen(address string) (net.Listener, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listen on %s (write host:port, :port or unix:/path): %w", address, err)
 		}
-		return ln, nil
+		return listener{ln}, nil
 	}
 	ln, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(path) {
@@ -133,6 +133,18 @@ func Listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return ln, nil
+}
+
+// listener is one over TCP.
+type listener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		writeSoon(c)
+	}
+	return c, err
 }
 
 // abandoned says that path is a socket on which nobody listens.

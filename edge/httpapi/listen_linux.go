@@ -1,0 +1,27 @@
+package httpapi
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostUnsent is how much of what is written waits in a socket until its client has room for it.
+const mostUnsent = 128 << 10
+
+// writeSoon has writes to a connection go on as its client takes what comes: a socket's buffer grows
+// to megabytes, of which a third must be free before a write does, for which a slow client takes
+// longer than he may be silent for.
+func writeSoon(c net.Conn) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostUnsent) // else slow clients have less time
+	})
+}
