@@ -43,12 +43,15 @@ type body struct {
 	asks   bool    // the client waits to be told that it is wanted (Expect)
 	left   int64   // bytes that it may still have; negative: any
 
-	mu     sync.Mutex // guards ahead, left, stands and what src reads; held while the client is waited for
+	mu     sync.Mutex // guards what follows, left, and what src reads; held while the client is waited for
 	ahead  []byte     // read, and not yet sent on
+	begun  bool       // it is read for the upstream
+	kept   *replay    // nil: nothing is
 	stands standing
 
-	talking atomic.Bool // the upstream answers already: both may be silent as they like
-	endless atomic.Bool // it may be longer than left
+	taking  atomic.Pointer[due] // what is read, by an upstream of HTTP/2; nil: of HTTP/1, or none yet
+	talking atomic.Bool         // the upstream answers already: both may be silent as they like
+	endless atomic.Bool         // it may be longer than left
 	closed  atomic.Bool
 	cut     atomic.Bool           // the handler is about to return: who reads is not to wait
 	over    atomic.Bool           // it was read to its end
@@ -56,16 +59,33 @@ type body struct {
 	endedAt atomic.Int64          // when it was over, ns since 1970
 }
 
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+// Read implements io.Reader, for the first time that it is sent.
+func (b *body) Read(p []byte) (int, error) { return b.readFor(0, p) }
+
+// readFor reads for one time that it is sent.
+func (b *body) readFor(turn int, p []byte) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.begun = true
+	if k := b.kept; k != nil {
+		switch {
+		case k.turn != turn:
+			return 0, errClosed
+		case b.talking.Load():
+			k.drop()
+		}
+		defer func() { k.keep(p[:n]) }()
+	}
 	if len(b.ahead) > 0 {
-		n := copy(p, b.ahead)
+		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
 		return n, nil
 	}
-	n, err := b.read(p, true)
+	if t := b.taking.Load(); t != nil { // what it waits for now is the client
+		t.stop()
+		defer t.start()
+	}
+	n, err = b.read(p, true)
 	if err != nil && err != io.EOF && !b.closed.Load() {
 		b.fail(err)
 	}
@@ -132,7 +152,7 @@ func (b *body) talk(stream bool) {
 	b.endless.Store(stream)
 	b.talking.Store(true)
 	if b.pauses != nil {
-		b.pauses.last()
+		b.pauses.end()
 	} else if !b.over.Load() {
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
@@ -188,6 +208,9 @@ func (b *body) skim() {
 func (b *body) leave(waits bool) {
 	b.closed.Store(true)
 	b.cut.Store(true)
+	if t := b.taking.Load(); t != nil {
+		t.end()
+	}
 	if !b.mu.TryLock() { // somebody waits for the client, or is about to
 		_ = b.rc.SetReadDeadline(longAgo)
 		b.mu.Lock()
@@ -195,6 +218,9 @@ func (b *body) leave(waits bool) {
 	defer b.mu.Unlock()
 	b.goesOn()
 	b.stands.moves()
+	if b.kept != nil {
+		b.kept.drop()
+	}
 	if b.stands.stored > 0 {
 		b.stands.ahead.Add(-b.stands.stored)
 	}

@@ -24,7 +24,8 @@
 // spillgate_proxy_requests_total{result}.
 //
 // What was admitted is sent once, whatever net/http thinks can be repeated; once more only
-// where the upstream had closed a kept connection before anything of it came.
+// where the upstream had closed a kept connection before anything of it came, and twice over
+// HTTP/2 where it says that it did nothing with it.
 //
 // Nothing is kept back: bodies and answers go on as they come, of any length and for any
 // time, trailers and informational answers too. What a client may do is bounded by its

@@ -40,7 +40,7 @@ func (x *exchange) take(r *http.Request) {
 		x.answer.body = x.body
 		return
 	}
-	x.body.pauses = &pauses{most: x.body.pause, late: func() { _ = x.rc.SetReadDeadline(longAgo) }}
+	x.body.pauses = &pauses{due: due{most: x.body.pause, late: func() { _ = x.rc.SetReadDeadline(longAgo) }}}
 	u := &x.body.stands
 	u.room, u.who, u.after, u.rest, u.ahead = x.proxy.bodies, x.who, x.proxy.unread, r.ContentLength, &x.proxy.ahead
 	x.body.mu.Lock()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -47,12 +48,34 @@ func (l *line) route() *route {
 
 // goes is that a request goes on a connection of HTTP/2 next.
 func (r *route) goes(c net.Conn) {
+	if up := upstreamOf(c); up != nil {
+		up.asked.CompareAndSwap(0, time.Now().UnixNano())
+		r.last.Store(up)
+	}
+}
+
+// upstreamOf is what a connection of HTTP/2 is beneath.
+func upstreamOf(c net.Conn) *upstreamConn {
 	if over, ok := c.(*tls.Conn); ok {
 		c = over.NetConn()
 	}
-	if up, ok := c.(*upstreamConn); ok {
-		up.asked.CompareAndSwap(0, time.Now().UnixNano())
-		r.last.Store(up)
+	up, _ := c.(*upstreamConn)
+	return up
+}
+
+// settled waits until a connection's settings are read, which say how many streams it has: net/http
+// takes it to have 100 until then, and those beyond would be refused.
+func settled(ctx context.Context, c net.Conn) {
+	up := upstreamOf(c)
+	if up == nil {
+		return
+	}
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-up.settled:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -64,9 +87,13 @@ func (c *upstreamConn) silent(most time.Duration) bool {
 
 // Read implements net.Conn.
 func (c *upstreamConn) Read(b []byte) (int, error) {
+	if c.heard.Load() { // and what came is read
+		c.once.Do(func() { close(c.settled) })
+	}
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.asked.Store(0)
+		c.heard.Store(c.open.Load())
 	}
 	return n, err
 }

@@ -89,20 +89,27 @@ func TestSilentConnectionIsNotCut(t *testing.T) {
 	})
 }
 
+// trust has the proxy's ways to its upstream go by roots.
+func (s *site) trust(roots *x509.CertPool) {
+	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.narrow} {
+		l := way.(*line)
+		start := l.start
+		l.start = func() *http.Transport {
+			transport := start()
+			transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+			return transport
+		}
+		l.on.Store(&route{Transport: l.start()})
+	}
+}
+
 func isNotCut(t *testing.T, upstream string, roots *x509.CertPool) {
 	stall, wake := make(chan struct{}), make(chan struct{})
 	s := (&site{t: t}).before(stalling(t, upstream, stall, wake), options{}, hourly(1000))
-	way := s.proxy.transport.(*line)
-	way.quiet = 20 * time.Millisecond
-	start := way.start
-	way.start = func() *http.Transport {
-		transport := start()
-		if roots != nil {
-			transport.TLSClientConfig = &tls.Config{RootCAs: roots}
-		}
-		return transport
+	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.narrow} {
+		way.(*line).quiet = 20 * time.Millisecond
 	}
-	way.on.Store(&route{Transport: way.start()})
+	s.trust(roots)
 	if got := s.get("/"); got.status != http.StatusOK {
 		t.Fatalf("first %+v", got)
 	}

@@ -76,7 +76,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		again: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillgate_proxy_sent_again_total",
-			Help: "Requests that were sent to the upstream once more, on a connection of their own, as a kept one ended before an answer began (HTTP/1).",
+			Help: "Requests that were sent to the upstream once more, on a connection of their own, as a kept one ended before an answer began (HTTP/1), or it refused them twice (HTTP/2).",
 		}),
 	}
 	for i, name := range resultNames {

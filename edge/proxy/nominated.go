@@ -191,6 +191,7 @@ func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) 
 			return nil, err
 		}
 		if c.ConnectionState().NegotiatedProtocol == "h2" {
+			plain.(*upstreamConn).open.Store(true)
 			return c, nil
 		}
 		return &headerConn{Conn: c, up: plain.(*upstreamConn)}, nil

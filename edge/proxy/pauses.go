@@ -5,19 +5,75 @@ import (
 	"time"
 )
 
+// due calls late where what it is started for takes too long.
+type due struct {
+	most time.Duration
+	late func()
+
+	mu    sync.Mutex // guards what follows, and is held while late is called
+	over  bool       // nothing is late any more
+	until time.Time  // when it is late; zero: nothing is awaited
+	timer *time.Timer
+}
+
+// start is that it begins, or begins anew.
+func (d *due) start() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.run()
+}
+
+// stop is that it has come.
+func (d *due) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rest()
+}
+
+// end has nothing be late from now on.
+func (d *due) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	d.rest()
+}
+
+// run is start; the lock is held.
+func (d *due) run() {
+	if d.over {
+		return
+	}
+	if d.until = time.Now().Add(d.most); d.timer == nil {
+		d.timer = time.AfterFunc(d.most, d.fire)
+	} else {
+		d.timer.Reset(d.most)
+	}
+}
+
+// rest is stop; the lock is held.
+func (d *due) rest() {
+	if d.until = (time.Time{}); d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// fire calls late, unless what the timer ran for has come.
+func (d *due) fire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.until.IsZero() && !time.Now().Before(d.until) {
+		d.until = time.Time{}
+		d.late()
+	}
+}
+
 // pauses bounds how long a client may be silent while its body of HTTP/2 is read and wanted.
 // That has a timer of its own: net/http ends such a body at its deadline for good, although
 // nobody reads it then, as while the upstream takes its time.
 type pauses struct {
-	most time.Duration
-	late func() // ends the read
-
-	mu      sync.Mutex
+	due
 	reading bool
-	turn    bool      // what is read is wanted, whoever reads it
-	lasts   bool      // a pause is no fault any more
-	until   time.Time // when what is read is late; zero: it never is
-	timer   *time.Timer
+	turn    bool // what is read is wanted, whoever reads it
 }
 
 // begins is that a read does; wanted: somebody waits for what it has.
@@ -25,7 +81,7 @@ func (p *pauses) begins(wanted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reading = true; wanted || p.turn {
-		p.bound()
+		p.run()
 	}
 }
 
@@ -34,16 +90,8 @@ func (p *pauses) wants() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.turn = true; p.reading && p.until.IsZero() {
-		p.bound()
+		p.run()
 	}
-}
-
-// last has pauses be no fault from now on.
-func (p *pauses) last() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lasts = true
-	p.unbound()
 }
 
 // ends is that the read has ended.
@@ -51,33 +99,5 @@ func (p *pauses) ends() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reading = false
-	p.unbound()
-}
-
-// bound has what is read be late after a pause from now. The lock is held.
-func (p *pauses) bound() {
-	if p.lasts {
-		return
-	}
-	if p.until = time.Now().Add(p.most); p.timer == nil {
-		p.timer = time.AfterFunc(p.most, p.fire)
-	} else {
-		p.timer.Reset(p.most)
-	}
-}
-
-// unbound takes that back. The lock is held.
-func (p *pauses) unbound() {
-	if p.until = (time.Time{}); p.timer != nil {
-		p.timer.Stop()
-	}
-}
-
-// fire ends the read, unless the one that it was for is over.
-func (p *pauses) fire() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.until.IsZero() && !time.Now().Before(p.until) {
-		p.late()
-	}
+	p.rest()
 }

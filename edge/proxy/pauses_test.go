@@ -42,7 +42,7 @@ func TestPausesOfBodies(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &held{make(chan struct{}), make(chan struct{})}
-			b := &body{src: h, pause: pause, left: -1, pauses: &pauses{most: pause, late: func() { close(h.late) }}}
+			b := &body{src: h, pause: pause, left: -1, pauses: &pauses{due: due{most: pause, late: func() { close(h.late) }}}}
 			read := make(chan error, 9)
 			go func() {
 				for err := error(nil); err == nil; {
@@ -70,7 +70,7 @@ func TestPausesBeforeTheTurn(t *testing.T) {
 	const pause = time.Second
 	synctest.Test(t, func(t *testing.T) {
 		h := &held{make(chan struct{}), make(chan struct{})}
-		b := &body{src: h, pause: pause, left: -1, pauses: &pauses{most: pause, late: func() { close(h.late) }}}
+		b := &body{src: h, pause: pause, left: -1, pauses: &pauses{due: due{most: pause, late: func() { close(h.late) }}}}
 		b.stands.ahead = &(&Proxy{}).ahead
 		go b.store()
 		time.Sleep(time.Hour)

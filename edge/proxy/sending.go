@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"sync/atomic"
 )
 
@@ -16,25 +18,40 @@ import (
 // would send those again on the next kept connection, as long as there are any: one token would
 // be as many requests, and one that the upstream dies of would come to all its workers. Of HTTP/2
 // it is the upstream that says so, of a stream (GOAWAY, REFUSED_STREAM; net/http takes
-// PROTOCOL_ERROR for that, too): there net/http may send it once more, and no oftener.
+// PROTOCOL_ERROR for that, too): there net/http sends it once more, and then it goes on a
+// connection of its own, for the last time, with as much of its body as is kept (again.go). What
+// net/http gave no stream to, as its connection has no more, was not sent.
 
 var (
 	errAgain   = errors.New("the connection to the upstream ended before it answered")
-	errRefused = errors.New("the upstream refused the request's stream twice")
+	errRefused = errors.New("the upstream refused the request's stream")
+	errUntaken = fmt.Errorf("the upstream takes nothing more of the request: %w", os.ErrDeadlineExceeded)
 )
 
-// maxStreams is how often a request is sent over HTTP/2.
+// maxStreams is how often a request is sent over HTTP/2 before it has a connection of its own.
 const maxStreams = 2
 
 // RoundTrip implements http.RoundTripper, for one request.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
-	res, ended, err := x.try(x.way, out)
-	if err == nil || !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken() || out.Context().Err() != nil {
+	res, ended, err := x.try(x.way, maxStreams, out)
+	switch {
+	case err == nil || out.Context().Err() != nil:
+		return res, err
+	case errors.Is(err, errRefused):
+		if out.Body != nil && out.Body != http.NoBody {
+			again, bad := x.body.again()
+			if bad != nil {
+				return res, err
+			}
+			out = out.Clone(out.Context())
+			out.Body = again
+		}
+	case !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken():
 		return res, err
 	}
 	p.cfg.Metrics.again.Inc()
-	res, _, err = x.try(p.fresh, out)
+	res, _, err = x.try(p.fresh, 1, out)
 	return res, err
 }
 
@@ -47,9 +64,9 @@ func repeatable(out *http.Request) bool {
 	return out.Header["Idempotency-Key"] != nil || out.Header["X-Idempotency-Key"] != nil
 }
 
-// try sends the request. ended says that it was on a connection of HTTP/1 that others had used,
+// try sends the request, over HTTP/2 so often at the most. ended says that it was on a connection of HTTP/1 that others had used,
 // and that this ended before an answer began.
-func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *http.Response, ended bool, err error) {
+func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Request) (res *http.Response, ended bool, err error) {
 	// Once the answer is there it is for its reader to end, as out's own context does.
 	ctx, cancel := context.WithCancelCause(out.Context())
 	var streams atomic.Int32
@@ -58,21 +75,32 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 	if x.body != nil {
 		x.body.endBy(func() { cancel(errCrowded) })
 	}
+	// net/http counts the time for an answer over HTTP/2 from when all is sent; until then the
+	// upstream may take nothing for as long, by its window or its streams.
+	taking := &due{most: x.proxy.cfg.Timeout, late: func() { cancel(errUntaken) }}
 	var on *route
 	if to, ok := transport.(*line); ok {
 		on = to.route()
 		transport = on
 	}
+	if x.body != nil && x.proxy.cfg.Upstream.Scheme != "http" {
+		out.GetBody = x.body.again // out is ours
+	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
 			c, ok := got.Conn.(*headerConn)
 			switch {
-			case !ok && streams.Load() >= maxStreams:
+			case !ok && streams.Load() >= most:
 				cancel(errRefused)
 			case !ok: // HTTP/2
 				if on != nil {
 					on.goes(got.Conn)
 				}
+				if taking.start(); x.body != nil {
+					x.body.taking.Store(taking)
+					x.body.keeps(&x.proxy.ahead)
+				}
+				settled(ctx, got.Conn)
 			case x.conn != nil: // not all that net/http repeats for is told by the connection
 				x.conn.up.end(false)
 				c.up.end(false)
@@ -88,8 +116,13 @@ func (x *exchange) try(transport http.RoundTripper, out *http.Request) (res *htt
 			}
 		},
 		WroteHeaders: func() { streams.Add(1) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { taking.stop() },
 	})
 	res, err = transport.RoundTrip(out.WithContext(ctx))
+	// Then it takes the rest when it likes, as streams do, if it is seen where the client leaves.
+	if err != nil || x.answer.body == nil {
+		taking.end()
+	}
 	if errors.Is(err, context.Canceled) && out.Context().Err() == nil { // HTTP/2 does not say why
 		err = context.Cause(ctx)
 	}

@@ -131,13 +131,14 @@ func TestSentAgainForNetHTTP(t *testing.T) {
 		up := &upstreamConn{Conn: mine, timeout: patience}
 		return &headerConn{Conn: up, up: up}
 	}
-	x := &exchange{}
-	if res, ended, err := x.try(repeating{[]*headerConn{conn(), conn()}}, httptest.NewRequest("GET", "/", nil)); res != nil || !ended || err != errAgain {
+	x := &exchange{proxy: &Proxy{cfg: Config{Timeout: patience}}}
+	if res, ended, err := x.try(repeating{[]*headerConn{conn(), conn()}}, maxStreams, httptest.NewRequest("GET", "/", nil)); res != nil || !ended || err != errAgain {
 		t.Errorf("%v, %v, %v; want it ended, and %v", res, ended, err, errAgain)
 	}
 }
 
-// A stream of HTTP/2 that the upstream refuses is sent once more, and no oftener.
+// A stream of HTTP/2 that the upstream refuses is sent once more, and on a connection of its own, and
+// no oftener.
 func TestRefusedStreams(t *testing.T) {
 	var streams atomic.Int64
 	upstream := accepts(t, func(c net.Conn) {
@@ -156,7 +157,7 @@ func TestRefusedStreams(t *testing.T) {
 		}
 	})
 	s := (&site{t: t}).before("h2c"+strings.TrimPrefix(upstream, "http"), options{}, hourly(9))
-	if got := s.get("/"); got.status != http.StatusBadGateway || streams.Load() != maxStreams {
-		t.Errorf("%d after %d streams, want 502 after %d: %s", got.status, streams.Load(), maxStreams, fmt.Sprint(got.header["Proxy-Status"]))
+	if got := s.get("/"); got.status != http.StatusBadGateway || streams.Load() != maxStreams+1 {
+		t.Errorf("%d after %d streams, want 502 after %d: %s", got.status, streams.Load(), maxStreams+1, fmt.Sprint(got.header["Proxy-Status"]))
 	}
 }

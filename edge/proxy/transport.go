@@ -27,6 +27,8 @@ const (
 	// quietAfter is how long nothing may come on a connection of HTTP/2 since a request went,
 	// before others go on another.
 	quietAfter = 5 * time.Second
+	// settleTime is how long its settings may take before requests go on it: a round trip, as a rule.
+	settleTime = time.Second
 )
 
 // newTransport has a window over HTTP/2 for each answer. Of a connection, on which all clients'
@@ -47,10 +49,11 @@ func newTransport(cfg *Config, window int) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			up := &upstreamConn{Conn: c, timeout: cfg.Timeout}
+			up := &upstreamConn{Conn: c, timeout: cfg.Timeout, settled: make(chan struct{})}
 			if cfg.Upstream.Scheme == "http" {
 				return &headerConn{Conn: up, up: up}, nil
 			}
+			up.open.Store(cfg.Upstream.Scheme == "h2c") // else with TLS's handshake
 			return up, nil
 		},
 		TLSHandshakeTimeout:    cfg.Timeout,
@@ -90,6 +93,11 @@ type upstreamConn struct {
 	net.Conn
 	timeout time.Duration
 	asked   atomic.Int64 // since when nothing came, though a request went over HTTP/2, ns since 1970; 0: it did
+
+	open    atomic.Bool   // what comes is HTTP/2
+	heard   atomic.Bool   // some of that came
+	settled chan struct{} // closed by once where it was read
+	once    sync.Once
 
 	mu   sync.Mutex // guards what follows; held for no I/O
 	shut bool       // nothing more is written

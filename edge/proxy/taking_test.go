@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// An upstream of HTTP/2 that takes nothing more of a body has no longer for that than for its
+// answer, whoever sends it, also if he has left meanwhile.
+func TestUpstreamsThatTakeNothing(t *testing.T) {
+	upstream := ends(t, func(f *http2.Framer, _ uint32) { // takes a window of 64 KiB, and answers nothing
+		for {
+			if _, err := f.ReadFrame(); err != nil {
+				return
+			}
+		}
+	})
+	s := (&site{t: t}).before(upstream, options{cfg: Config{Timeout: 300 * time.Millisecond}}, hourly(9))
+	const size = 200 << 10
+	if got := s.send("POST", "/", strings.Repeat("x", size)); got.status != http.StatusGatewayTimeout || got.header.Get("Proxy-Status") != "spillgate; error=http_response_timeout" {
+		t.Errorf("over HTTP/1: %d %q, want 504", got.status, got.header["Proxy-Status"])
+	}
+	c := s.dialHTTP2()
+	defer c.Close()
+	c.post(1, "/", size, false)
+	if got := c.status(1); got != "504" {
+		t.Errorf("over HTTP/2: %q, want 504", got)
+	}
+	leaves := s.dial()
+	leaves.write("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("x", 1_000_000))
+	s.reaches(1, "spillgate_proxy_requests_under_way")
+	leaves.Close()
+	s.reaches(0, "spillgate_proxy_requests_under_way")
+}
+
+// A client may be slow, for as long as each of its pauses is short, and so may be an upstream.
+func TestUpstreamsThatTakeWhatComes(t *testing.T) {
+	const most = 300 * time.Millisecond
+	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); n != 8 || err != nil {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}), options{cfg: Config{Timeout: most}}, hourly(9))
+	c := s.dialHTTP2()
+	defer c.Close()
+	c.post(1, "/", 0, false)
+	for i := range 8 {
+		<-time.After(most / 4)
+		c.WriteData(1, i == 7, []byte("x"))
+	}
+	if got := c.status(1); got != "200" {
+		t.Errorf("for longer than the upstream has for its answer: %q, want 200", got)
+	}
+}
+
+// An upstream that has few streams a connection is asked for no more of them at a time.
+func TestUpstreamsOfFewStreams(t *testing.T) {
+	const streams, clients = 10, 100
+	for _, scheme := range []string{"h2c", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(10 * time.Millisecond) }))
+			server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+			server.Config.Protocols = new(http.Protocols)
+			server.Config.Protocols.SetUnencryptedHTTP2(true)
+			url, roots := "", x509.NewCertPool()
+			if scheme == "h2c" {
+				server.Start()
+				url = "h2c://" + server.Listener.Addr().String()
+			} else {
+				server.EnableHTTP2 = true
+				server.Config.Protocols.SetHTTP2(true)
+				server.StartTLS()
+				roots.AddCert(server.Certificate())
+				url = server.URL
+			}
+			t.Cleanup(server.Close)
+			s := (&site{t: t}).before(url, options{}, hourly(1000))
+			s.trust(roots)
+			var all sync.WaitGroup
+			for range clients {
+				all.Go(func() {
+					for _, method := range []string{"GET", "POST"} {
+						if got := s.send(method, "/", "x"); got.status != http.StatusOK {
+							t.Errorf("%s: %d %s", method, got.status, got.body)
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
