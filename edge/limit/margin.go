@@ -190,7 +190,9 @@ func (r *Rate) forgets(rule *Rule) bool {
 }
 
 // leastLent is how long at the least it is known what a bucket was lent. What it drains of
-// that is taken off sooner.
+// that is taken off sooner: by each node that sees it. What several have taken off at once is
+// taken off too much, of the slices that it was lent in, and those shall be over by then:
+// nothing drains of what was lent until what was there before has.
 const leastLent = time.Hour
 
 // lent is a rate that counts in the same windows, of which the room is that of the margin.
@@ -202,11 +204,15 @@ func (r *Rate) lent(margin uint64) *Rate {
 	if r.Bucket() {
 		per := min(max(leastLent, 2*r.Window.Round(time.Minute)), MaxWindow)
 		lent.Algorithm, lent.Oldest, lent.Window = SubWindows, OldestFull, per
-		lent.Slices, lent.Width = Narrow(per, 20)
+		n := 20 // twice as many as long as a slice is longer than a full bucket takes to drain
+		for n < 640 && per/time.Duration(n) > r.Window {
+			n *= 2
+		}
+		lent.Slices, lent.Width = Narrow(per, n)
 		lent.Span, lent.Hold = lent.Slices, lent.Width+time.Second
 	}
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "lent %d %v", r.Lineage, lent.Window) // a hash never fails
+	_, _ = fmt.Fprintf(h, "lent %d %v %v", r.Lineage, lent.Window, lent.Width) // a hash never fails
 	lent.Generation, lent.Lineage, lent.Base = h.Sum64(), h.Sum64(), lent.Limit
 	lent.apportion()
 	return lent

@@ -52,3 +52,50 @@ func TestLoansAreKnownEverywhere(t *testing.T) {
 		})
 	}
 }
+
+// What a bucket has drained of its loans is off whichever edges the key asks at, and once: who
+// goes on at the pace of the refill, wherever, borrows nothing more.
+func TestBucketsDrainLoansOnce(t *testing.T) {
+	t.Parallel()
+	doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{
+		{Name: "pool", Group: "pool", Match: limit.MatchSpec{Lacks: []string{"user"}}, Rates: []limit.RateSpec{{Limit: 100, Per: time.Hour}}},
+		{Name: "own", Group: "own", Key: []string{"user"}, Rates: []limit.RateSpec{{Algorithm: "token_bucket", Capacity: 20, Refill: limit.Flow{Units: 1, Per: time.Second}}},
+			Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 200, Parent: "pool"}}},
+	}}
+	for _, spread := range []int{1, 2, 6} {
+		w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Rules = []limit.Document{doc} })
+		at := start.Add(6 * time.Second)
+		w.Advance(at)
+		step := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+		burst := func() (admitted int) {
+			for range 70 {
+				if check(w, w.Edges()[0], "u").Allowed {
+					admitted++
+				}
+			}
+			return admitted
+		}
+		first := burst() // 40 of it borrowed
+		step(70 * time.Second)
+		for _, edge := range w.Edges()[:spread] {
+			check(w, edge, "u")
+		}
+		step(20 * time.Second)
+		second := burst()
+		step(2 * time.Second)
+		denied := 0
+		for i := range 300 {
+			step(1050 * time.Millisecond)
+			if !check(w, w.Edges()[i%spread], "u").Allowed {
+				denied++
+			}
+		}
+		n := w.Node(w.Edges()[0])
+		req := n.Rules().Only().NewRequest()
+		lent := n.Inspect(w.Now(), req)[0].Total
+		req.Release()
+		if first != 60 || second > 60 || denied > 0 || lent > 85 {
+			t.Errorf("over %d edges: %d and %d admitted at once, want 60; %d of 300 denied at the pace of the refill; %d lent, want 80", spread, first, second, denied, lent)
+		}
+	}
+}
