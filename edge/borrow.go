@@ -44,7 +44,29 @@ func (n *Node) ownRoom(now int64, c, lent *counter) uint64 {
 	if of > used { // of what was borrowed some is not known, as where others' counts are yet to come
 		return 0
 	}
-	return crdt.SatSub(c.rate.Ceiling, used-of)
+	return n.shard(c.key).shareOf(c, used, of, now)
+}
+
+// shareOf is this edge's share of the room of a counter that has used so much, some of it
+// borrowed. What nobody else has seen of that counts as spent of the share.
+func (s *shard) shareOf(c *counter, used, lent uint64, now int64) uint64 {
+	room, b := crdt.SatSub(c.rate.Ceiling, used-lent), c.record.block
+	if !s.shares(c.rate) || b.share == nil || s.cluster.opens(c.rate, now) {
+		return room
+	}
+	p := b.share.parts(s.cluster, c.rate, used, s.spentHere(c.record, now), now)
+	b.share.aside.turn(c.rate, &p, b, used, now)
+	g := c.rate.Grant(limit.Level{Whole: used - lent}, &p)
+	if g.Half < c.need { // else half of it is left, as others need not hear of soon
+		s.hurry(c.record)
+	}
+	if c.lump > 1 {
+		g.Cost = g.Lump
+	}
+	if room = min(room, g.Cost); room < c.need && c.lump <= 1 && s.lucky(&g, c.cost, c.need) {
+		return c.need
+	}
+	return room
 }
 
 // ownWait is how long it is until a counter has room by what was not borrowed: by slices. ok is
@@ -60,10 +82,13 @@ func (n *Node) ownWait(now int64, c *counter, counters []counter) (wait time.Dur
 	if lent == 0 {
 		return 0, false
 	}
-	rate := *c.rate
+	rate, least := *c.rate, time.Duration(0)
+	if s.shares(c.rate) { // of the room that there is it may have no share
+		least = s.shareWait(c.rate)
+	}
 	if rate.Bucket() {
 		rate.Ceiling = crdt.SatAdd(rate.Ceiling, lent)
-		return rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, c.need, now), true
+		return max(least, rate.Wait(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, c.need, now)), true
 	}
 	own := slices.Clone(s.sums(b))
 	for _, of := range s.sums(l.record.block) {
@@ -75,7 +100,7 @@ func (n *Node) ownWait(now int64, c *counter, counters []counter) (wait time.Dur
 		rate.Algorithm, rate.Oldest = limit.SubWindows, limit.OldestFull
 	}
 	need := crdt.SatAdd(c.need, 1) // as both are rounded
-	return rate.RetryAfter(own, crdt.Carry{}, need, now), need <= rate.Ceiling
+	return max(least, rate.RetryAfter(own, crdt.Carry{}, need, now)), need <= rate.Ceiling
 }
 
 // drainLent takes off what buckets that forget their loans last have forgotten of them: they

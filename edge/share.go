@@ -320,12 +320,18 @@ func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int6
 	case need > cost && g.Spares(cost, need-cost):
 		r.allowance, r.until = need, 0
 		s.hurry(r)
-	case cost > 1 && cost > g.Left:
-	default:
-		if chance := g.Chance(cost, need-cost); chance > 0 && s.cluster.rand() < chance {
-			r.allowance, r.until = need, 0
-		}
+	case s.lucky(g, cost, need):
+		r.allowance, r.until = need, 0
 	}
+}
+
+// lucky says that a request passes by chance, of whose limit some is reserved.
+func (s *shard) lucky(g *limit.Grant, cost, need uint64) bool {
+	if cost > 1 && cost > g.Left {
+		return false
+	}
+	chance := g.Chance(cost, need-cost)
+	return chance > 0 && s.cluster.rand() < chance
 }
 
 // left is what is left of the ceiling, as far as is known: more than the allowance

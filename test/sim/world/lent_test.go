@@ -99,3 +99,42 @@ func TestBucketsDrainLoansOnce(t *testing.T) {
 		}
 	}
 }
+
+// Room of one's own that loans make is shared among the edges as any room is: whoever comes to
+// all of them at once has no more of it than by a limit that borrows nothing.
+func TestRoomBelowLoansIsShared(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"", "sliding_window", "sliding_log"} {
+		admitted := map[float64]int{}
+		for _, upTo := range []float64{0, 200} {
+			own := limit.RuleSpec{Name: "own", Group: "own", Key: []string{"user"}, Rates: []limit.RateSpec{{Algorithm: algorithm, Limit: 50, Per: time.Minute}}}
+			if upTo > 0 {
+				own.Margin.Elastic = limit.ElasticSpec{UpToPercent: upTo, Parent: "pool"}
+			}
+			pool := limit.RuleSpec{Name: "pool", Group: "pool", Match: limit.MatchSpec{Lacks: []string{"user"}}, Rates: []limit.RateSpec{{Limit: 60, Per: time.Hour}}}
+			doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{pool, own}}
+			w := wideOf(t, 3, 2, func(cfg *Config) { cfg.Rules = []limit.Document{doc} })
+			at, asked := start.Add(6*time.Second), 0
+			ask := func(count int, apart time.Duration) (admitted int) {
+				for range count {
+					at = at.Add(apart)
+					w.Advance(at)
+					if asked++; check(w, w.Edges()[asked%6], "u").Allowed {
+						admitted++
+					}
+				}
+				return admitted
+			}
+			w.Advance(at)
+			ask(50, 200*time.Millisecond)
+			at = at.Add(15 * time.Second)
+			ask(80, 200*time.Millisecond) // all that the pool has
+			at = start.Add(80 * time.Second)
+			w.Advance(at) // what was his own has left the window, and what was borrowed has not
+			admitted[upTo] = ask(30, 100*time.Millisecond) + ask(400, 5*time.Millisecond)
+		}
+		if with, without := admitted[200], admitted[0]; with > without+2 || with < without-2 {
+			t.Errorf("%q: %d admitted of 50 beside loans, and %d where nothing was borrowed", algorithm, with, without)
+		}
+	}
+}
