@@ -38,6 +38,9 @@ func (n *Node) ownRoom(now int64, c, lent *counter) uint64 {
 	if crdt.SatAdd(used, c.need) <= c.rate.Ceiling {
 		return 0 // it is this edge's share that has none
 	}
+	if open := c.rate.Open; open != nil && c.rate.Algorithm == limit.SlidingLog && used >= open.Ceiling {
+		return 0 // of what was reported the log may hold no more than that, and the other all that was borrowed
+	}
 	n.shard(lent.key).whole(lent.record)
 	n.refold(lent, now)
 	of := n.levelOf(now, lent).Whole

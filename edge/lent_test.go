@@ -138,6 +138,37 @@ func TestBorrowedAndOwnAreWithinTheirLimits(t *testing.T) {
 	}
 }
 
+// What is reported beyond all that may be admitted stands at the pool but for what is within
+// the limit, however much of it a log remembers.
+func TestReportsBeyondTheMarginAreBorrowed(t *testing.T) {
+	const own = 10
+	window := 10 * time.Second
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 13))
+		child := borrower("child", limit.RateSpec{Algorithm: "sliding_log", Limit: own, Per: window, Scope: "edge"})
+		child.Margin.Elastic.UpToPercent = 80
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 1000, Per: time.Hour, Scope: "edge"}), child)
+		hits, at := []lentHit(nil), time.Duration(0)
+		for step := range 200 {
+			at += time.Duration(rnd.Int64N(int64(900 * time.Millisecond)))
+			cost, before := 1+rnd.Uint64N(3), usedOf(n, start.Add(at))
+			if rnd.IntN(3) > 0 {
+				req := requestOf(n, "a")
+				req.Cost = cost
+				n.Report(start.Add(at), req)
+				req.Release()
+			} else if !checkCost(n, start.Add(at), "a", cost).Allowed {
+				continue
+			}
+			h := lentHit{at, cost, usedOf(n, start.Add(at)) - before}
+			hits = append(hits, h)
+			if got := within(hits, at, window, func(h lentHit) uint64 { return h.cost - h.borrowed }); got > own {
+				t.Fatalf("seed %d, step %d: %d of %d lent: %d of his %d are used", seed, step, h.borrowed, cost, got, own)
+			}
+		}
+	}
+}
+
 // What a borrower gives back of his own makes room for who borrowed, and the pool has that
 // back; what leaves the window meanwhile is given back to nobody.
 func TestLentIsGivenBackAsTheWindowSlides(t *testing.T) {
@@ -266,6 +297,31 @@ func TestTenantsBorrowByTheirLimits(t *testing.T) {
 			if check(n, start.Add(time.Duration(i)*250*time.Millisecond), "gold").Allowed {
 				perMinute[i/240]++
 			}
+		}
+		for _, got := range perMinute {
+			if got < 87 || got > 93 {
+				t.Errorf("%s: %v admitted by minute, want about 90: 50 and the 40 of the pool", name, perMinute)
+				break
+			}
+		}
+	}
+}
+
+// So do requests that ask for a larger limit.
+func TestRequestsBorrowByTheirLimits(t *testing.T) {
+	for name, own := range sliders(5) {
+		own.Name = "r"
+		child := borrower("child", own)
+		child.Margin.Elastic.UpToPercent = 100
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 40, Per: time.Minute}), child)
+		perMinute := make([]int, 8)
+		for i := range 8 * 240 {
+			req := requestOf(n, "a")
+			req.Override("child.r", 50)
+			if n.Check(start.Add(time.Duration(i)*250*time.Millisecond), req).Allowed {
+				perMinute[i/240]++
+			}
+			req.Release()
 		}
 		for _, got := range perMinute {
 			if got < 87 || got > 93 {

@@ -71,7 +71,9 @@ func (l *log) drop() {
 // nothing before those have left.
 func (l *log) charge(r *Rate, cost uint64, at int64) {
 	l.expire(r, at)
-	l.top = max(l.top, r.Ceiling)
+	if l.top = max(l.top, r.Ceiling); r.Lent { // requests may have any limit, and borrow above it
+		l.top = MaxLog
+	}
 	if l.n > 0 {
 		at = max(at, l.stamp(l.n-1).at)
 	}

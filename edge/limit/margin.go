@@ -170,11 +170,7 @@ func lentBeside(rule *Rule) []*Rate {
 		if r.Open == nil || !r.forgets(rule) {
 			continue
 		}
-		margin := r.Open.Ceiling - r.Limit
-		for _, v := range rule.variants { // a log keeps no more hits than its limit
-			margin = max(margin, v.Rates[i].Open.Ceiling-v.Rates[i].Limit)
-		}
-		lent[i] = r.lent(max(1, margin))
+		lent[i] = r.lent(max(1, r.Open.Ceiling-r.Limit))
 	}
 	return lent
 }
