@@ -130,6 +130,30 @@ func (n *Node) drainLent(now int64, counters []counter) {
 	}
 }
 
+// confineLent takes off what was lent in slices that have less than that by now, as it was
+// given back: it would leave the window later than what it stands for.
+func (n *Node) confineLent(now int64, lent *counter) {
+	s := n.shard(lent.key)
+	r, beside := s.find(lent.key), s.find(lent.besideKey)
+	if r == nil || beside == nil {
+		return
+	}
+	s.whole(beside)
+	beside.settle()
+	counted := slices.Clone(s.sums(beside.block))
+	s.whole(r)
+	r.settle()
+	for _, of := range slices.Clone(s.sums(r.block)) {
+		left := uint64(0)
+		if k := slices.IndexFunc(counted, func(cell crdt.Cell) bool { return cell.Slice == of.Slice }); k >= 0 {
+			left = counted[k].Net()
+		}
+		if over := crdt.SatSub(of.Net(), left); over > 0 {
+			n.giveBack(s, r, &limit.Charge{Slice: of.Slice}, over, now, theirs)
+		}
+	}
+}
+
 // levelOf is what counts of a counter.
 func (n *Node) levelOf(now int64, c *counter) limit.Level {
 	s := n.shard(c.key)

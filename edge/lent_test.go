@@ -208,6 +208,49 @@ func TestLentIsGivenBackAsTheWindowSlides(t *testing.T) {
 	}
 }
 
+// Who gives back loans while he is within his limit has those for his own that he makes then:
+// what is not at the pool is within the limit when the others have left.
+func TestLoansGivenBackAreNoRoom(t *testing.T) {
+	for name, own := range sliders(10) {
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 100, Per: time.Minute}), borrower("child", own))
+		at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
+		through(n, at(0), "a", 10)
+		through(n, at(30), "a", 7) // borrowed
+		through(n, at(63), "a", 3)
+		req := requestOf(n, "a")
+		defer req.Release()
+		n.GiveBack(at(66), req)
+		n.GiveBack(at(66), req)
+		through(n, at(69), "a", 9)
+		now := at(92)
+		if used, lent := n.Inspect(now, req)[0].Total, usedOf(n, now); used > 10+lent {
+			t.Errorf("%s: %d are used of his 10, and %d are lent", name, used, lent)
+		}
+	}
+	const own, pool = 10, 14
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 78))
+		rate := limit.RateSpec{Algorithm: "sliding_log", Limit: own, Per: 20 * time.Second, Scope: "edge"}
+		child := borrower("child", rate)
+		child.Margin.Elastic.UpToPercent = 200
+		rate.Limit = pool
+		n, now := newNode(t, Config{}, poolOf(rate), child), start
+		req := requestOf(n, "a")
+		for step := range 200 {
+			now = now.Add(time.Duration(rnd.Int64N(int64(1200 * time.Millisecond))))
+			if req.Cost = 1 + rnd.Uint64N(3); rnd.IntN(7) > 0 {
+				n.Check(now, req)
+			} else {
+				n.GiveBack(now, req)
+			}
+			if used, lent := n.Inspect(now, req)[0].Total, usedOf(n, now); used > own+lent || lent > pool {
+				t.Fatalf("seed %d, step %d: %d are used of his %d, and %d are lent of %d", seed, step, used, own, lent, pool)
+			}
+		}
+		req.Release()
+	}
+}
+
 // Of a bucket the same: what was borrowed drains last, so that its refill is its own from the
 // first moment on. Who goes on at that pace borrows nothing more.
 func TestBucketsBorrowOnce(t *testing.T) {

@@ -258,6 +258,9 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 			c.costs(back)
 			n.giveBackCounted(t, c, false)
 		}
+		if c.beside != nil && !c.beside.Bucket() {
+			n.confineLent(t, c)
+		}
 	}
 }
 
