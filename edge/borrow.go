@@ -181,6 +181,26 @@ func (n *Node) appendLent(dst []counter, req *limit.Request, rule *limit.Rule, c
 	return dst
 }
 
+// withLent leaves out the counters of what was borrowed of which there is no record, where the
+// rule has nothing to borrow yet: it is asked at this edge alone, and far from its limits. What
+// others borrowed is to be known before it matters, and of a bucket before that drains.
+func (n *Node) withLent(counters []counter) []counter {
+	return slices.DeleteFunc(counters, func(l counter) bool {
+		return l.beside != nil && !l.beside.Bucket() && n.shard(l.key).find(l.key) == nil && !slices.ContainsFunc(counters, func(c counter) bool {
+			if c.lends || c.rule != l.rule || c.rate.PerRequest {
+				return false
+			}
+			used := c.need
+			if r := n.shard(c.key).find(c.key); r != nil {
+				if used = crdt.SatAdd(used, r.known()); !r.sparse() && r.merged > 0 {
+					return true
+				}
+			}
+			return used > c.rate.Ceiling/2
+		})
+	})
+}
+
 // lend has a counter lend a part. What it lends to one borrower it lends once, however many
 // of its rates need it.
 func (c *counter) lend(part uint64) {

@@ -310,6 +310,9 @@ func (n *Node) checkThese(now int64, req *limit.Request, rules []*limit.Rule, co
 		held := n.lock(counters)
 		defer n.unlock(&held)
 		now = n.steadyFor(counters, now)
+		if counters[len(counters)-1].lends { // they stand last
+			counters = n.withLent(counters)
+		}
 		if req.Peek || req.Details || req.Receipt || !n.pass(now, counters, &d) {
 			d = n.decide(now, req, counters)
 		}

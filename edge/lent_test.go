@@ -425,6 +425,20 @@ func TestReadingsHaveTheirOwnLoans(t *testing.T) {
 	}
 }
 
+// Who is far from his limits takes no record for what he might have borrowed.
+func TestWhoHasNotBorrowedTakesNoRecordForIt(t *testing.T) {
+	n := newNode(t, Config{}, lender(1000), borrower("child", limit.RateSpec{Limit: 50, Per: time.Minute}, limit.RateSpec{Limit: 500, Per: time.Hour}))
+	for i := range 100 {
+		through(n, start, fmt.Sprint("u", i), 20)
+	}
+	if got := n.Keys(); got != 201 {
+		t.Errorf("%d records of 100 users, want 2 of each, and the parent's", got)
+	}
+	if through(n, start, "u0", 40); n.Keys() != 203 || usedOf(n, start) != 10 {
+		t.Errorf("%d records and %d lent when one borrowed, want 203 and 10", n.Keys(), usedOf(n, start))
+	}
+}
+
 // Nobody's loans are told as limits, and rules that borrow nothing have none.
 func TestLentIsNoLimit(t *testing.T) {
 	n := newNode(t, Config{}, lender(9), borrower("child", limit.RateSpec{Limit: 1, Per: time.Minute}, limit.RateSpec{Limit: 1, Per: time.Hour, Algorithm: "fixed_window"}))

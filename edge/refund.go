@@ -369,6 +369,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 	}
 	held := n.lock(counters)
 	defer n.unlock(&held)
+	counters = n.withLent(counters)
 	n.gather(now, counters)
 	defer n.leave(counters)
 	n.drainLent(now, counters)
