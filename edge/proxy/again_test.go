@@ -15,9 +15,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// ending is an upstream of HTTP/2 that ends each connection after so many requests, as nginx does:
+// endsAfter is an upstream of HTTP/2 that ends each connection after so many requests, as nginx does:
 // what comes beyond is not done. It counts what is.
-func ending(t *testing.T, most int, done *atomic.Int64) string {
+func endsAfter(t *testing.T, most int, done *atomic.Int64) string {
 	return "h2c" + accepts(t, func(c net.Conn) {
 		_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
 		frames := http2.NewFramer(c, c)
@@ -56,7 +56,7 @@ func ending(t *testing.T, most int, done *atomic.Int64) string {
 func TestConnectionsThatEndUnderWay(t *testing.T) {
 	const clients, each = 40, 10
 	var done atomic.Int64
-	s := (&site{t: t}).before(ending(t, 20, &done), options{}, hourly(10_000))
+	s := (&site{t: t}).before(endsAfter(t, 20, &done), options{}, hourly(10_000))
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -101,4 +102,19 @@ func (a *answer) limit() (after func()) {
 		return func() {}
 	}
 	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
+}
+
+// ending is an answer's body that tells where it ends.
+type ending struct {
+	io.ReadCloser
+	ended func()
+}
+
+// Read implements io.Reader.
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil {
+		e.ended()
+	}
+	return n, err
 }

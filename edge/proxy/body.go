@@ -201,6 +201,21 @@ func (b *body) skim() {
 	}
 }
 
+// done is that the answer is over: nobody wants what else comes. Who reads for an upstream of HTTP/2
+// is not to wait for the client, or net/http waits for him before it ends the answer.
+func (b *body) done() {
+	if b.taking.Load() == nil {
+		return
+	}
+	b.closed.Store(true)
+	b.cut.Store(true)
+	if b.mu.TryLock() {
+		b.mu.Unlock() // the next one sees it
+		return
+	}
+	_ = b.rc.SetReadDeadline(longAgo)
+}
+
 // leave ends all reading of a body, so that its handler may return: the transport goes on
 // to read where the upstream has answered, or the client has left, and sets deadlines,
 // which after that crashes in net/http. Of HTTP/1, of which the rest stands in the

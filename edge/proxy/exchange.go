@@ -158,6 +158,9 @@ func (x *exchange) answered(res *http.Response) error {
 			took = min(took, max(0, time.Since(time.Unix(0, ended))))
 		}
 		x.body.talk(strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc"))
+		if res.StatusCode != http.StatusSwitchingProtocols {
+			res.Body = &ending{res.Body, x.body.done}
+		}
 	}
 	p.cfg.Metrics.duration.Observe(took.Seconds())
 	p.cfg.Metrics.answered(res.StatusCode)

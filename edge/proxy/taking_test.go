@@ -98,3 +98,31 @@ func TestUpstreamsOfFewStreams(t *testing.T) {
 		})
 	}
 }
+
+// An answer of HTTP/2 ends where the upstream ends it, though its client has more to say, as streams
+// of gRPC have that the server ends.
+func TestAnswersEndBeforeTheirRequests(t *testing.T) {
+	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Grpc-Status")
+		if _, err := io.ReadFull(r.Body, make([]byte, 5)); err != nil {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		_, _ = io.WriteString(w, "denied")
+		w.Header().Set("Grpc-Status", "7")
+	}), options{}, hourly(9))
+	c := s.dialHTTP2()
+	defer c.Close()
+	c.post(1, "/", 5, false)
+	c.until(1, "end", func(f http2.Frame) bool {
+		end, is := f.(*http2.MetaHeadersFrame)
+		return is && end.StreamEnded() && len(end.Fields) == 1 && end.Fields[0].Value == "7"
+	})
+	chunked := s.dial()
+	chunked.write("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+	if resp := chunked.response(); resp.StatusCode != http.StatusOK {
+		t.Errorf("over HTTP/1: %d", resp.StatusCode)
+	} else if text, err := io.ReadAll(resp.Body); string(text) != "denied" || err != nil {
+		t.Errorf("over HTTP/1: %q, %v", text, err)
+	}
+	s.reaches(0, "spillgate_proxy_requests_under_way")
+}
