@@ -16,6 +16,7 @@ type answer struct {
 	pause    time.Duration
 	body     *body // of the request, over HTTP/1
 	own      bool  // it is not the upstream's
+	final    bool  // a client of HTTP/1.0 takes no informational ones (RFC 9110, section 15.2)
 	between  bool  // the deadline must not stand between writes: HTTP/2 ends the stream by it
 	began    bool  // its status is on the way
 	switched bool  // the connection is another protocol's
@@ -40,6 +41,8 @@ func (a *answer) WriteHeader(status int) {
 				a.Header().Set("Connection", "close")
 			}
 		}
+	} else if a.final {
+		return
 	} else {
 		dropUndecided(a.Header())
 	}
@@ -104,17 +107,18 @@ func (a *answer) limit() (after func()) {
 	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
 }
 
-// ending is an answer's body that tells where it ends.
-type ending struct {
+// early is the body of an answer over HTTP/2 that may come before all of the request has. Its Close
+// waits for who reads the request's body, and he for the client, until leave.
+type early struct {
 	io.ReadCloser
-	ended func()
+	of *body
 }
 
-// Read implements io.Reader.
-func (e *ending) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if err != nil {
-		e.ended()
+// Close implements io.Closer.
+func (e *early) Close() error {
+	if e.of.over.Load() {
+		return e.ReadCloser.Close()
 	}
-	return n, err
+	go e.ReadCloser.Close() // ends with the request's body
+	return nil
 }

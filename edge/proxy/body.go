@@ -116,12 +116,12 @@ func (b *body) read(p []byte, wanted bool) (int, error) {
 		if b.talking.Load() {
 			_ = b.rc.SetReadDeadline(time.Time{})
 		}
+		if b.cut.Load() { // as this deadline may stand over that of leave
+			_ = b.rc.SetReadDeadline(longAgo)
+		}
 	} else {
 		b.pauses.begins(wanted)
 		defer b.pauses.ends()
-	}
-	if b.cut.Load() { // as this deadline may stand over that of leave
-		_ = b.rc.SetReadDeadline(longAgo)
 	}
 	b.goesOn()
 	n, err := b.src.Read(p)
@@ -201,36 +201,41 @@ func (b *body) skim() {
 	}
 }
 
-// done is that the answer is over: nobody wants what else comes. Who reads for an upstream of HTTP/2
-// is not to wait for the client, or net/http waits for him before it ends the answer.
-func (b *body) done() {
-	if b.taking.Load() == nil {
-		return
-	}
-	b.closed.Store(true)
-	b.cut.Store(true)
-	if b.mu.TryLock() {
-		b.mu.Unlock() // the next one sees it
-		return
-	}
-	_ = b.rc.SetReadDeadline(longAgo)
-}
-
 // leave ends all reading of a body, so that its handler may return: the transport goes on
 // to read where the upstream has answered, or the client has left, and sets deadlines,
 // which after that crashes in net/http. Of HTTP/1, of which the rest stands in the
-// connection, net/http then waits for it, for leaveTime, and closes the connection.
+// connection, net/http then waits for it, for leaveTime, and closes the connection. Of HTTP/2 who
+// reads may do so until the stream ends: what would end that now would have what comes be
+// answered with an error, before the answer has gone.
 func (b *body) leave(waits bool) {
 	b.closed.Store(true)
 	b.cut.Store(true)
 	if t := b.taking.Load(); t != nil {
 		t.end()
 	}
-	if !b.mu.TryLock() { // somebody waits for the client, or is about to
+	free := b.mu.TryLock() // else somebody waits for the client, or is about to
+	if b.pauses != nil {
+		if b.pauses.end(); !free {
+			go func() { // the stream's end ends it
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.release()
+			}()
+			return
+		}
+	} else if !free {
 		_ = b.rc.SetReadDeadline(longAgo)
 		b.mu.Lock()
 	}
 	defer b.mu.Unlock()
+	b.release()
+	if waits && !b.over.Load() {
+		_ = b.rc.SetReadDeadline(time.Now().Add(leaveTime))
+	}
+}
+
+// release gives back what is held of room; b is locked.
+func (b *body) release() {
 	b.goesOn()
 	b.stands.moves()
 	if b.kept != nil {
@@ -238,8 +243,5 @@ func (b *body) leave(waits bool) {
 	}
 	if b.stands.stored > 0 {
 		b.stands.ahead.Add(-b.stands.stored)
-	}
-	if waits && !b.over.Load() {
-		_ = b.rc.SetReadDeadline(time.Now().Add(leaveTime))
 	}
 }

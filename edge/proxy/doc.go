@@ -13,7 +13,7 @@
 //	                             or no place for one more request over it
 //	502, 504                     the upstream cannot be reached, or does not answer:
 //	                             Proxy-Status (RFC 9209) says which
-//	400, 408, 413, 501           the request could not be passed on: Proxy-Status
+//	400, 408, 413, 431, 501      the request could not be passed on: Proxy-Status
 //	                             has http_request_error
 //	anything else                the upstream's own answer; but what net/http takes for
 //	                             no request it answers itself, in plain text (400, 417,

@@ -131,7 +131,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if !p.cfg.UpstreamHost {
 		out.Host = pr.In.Host
 	}
-	if out.Header["Upgrade"] != nil && !mayUpgrade(out.Header) {
+	if out.Header["Upgrade"] != nil && !p.maySwitch(pr.In) {
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
@@ -158,8 +158,8 @@ func (x *exchange) answered(res *http.Response) error {
 			took = min(took, max(0, time.Since(time.Unix(0, ended))))
 		}
 		x.body.talk(strings.HasPrefix(res.Header.Get("Content-Type"), "application/grpc"))
-		if res.StatusCode != http.StatusSwitchingProtocols {
-			res.Body = &ending{res.Body, x.body.done}
+		if x.body.taking.Load() != nil { // it is of HTTP/2
+			res.Body = &early{res.Body, x.body}
 		}
 	}
 	p.cfg.Metrics.duration.Observe(took.Seconds())

@@ -62,6 +62,9 @@ func faultOf(err error, b *body, left bool) fault {
 	if left || errors.Is(err, context.Canceled) {
 		return fault{resultLeft, statusLeft, "", "the client left"}
 	}
+	if strings.HasSuffix(err.Error(), "request header list larger than peer's advertised limit") { // net/http's own word
+		return requestFault(http.StatusRequestHeaderFieldsTooLarge, "the header is larger than the upstream takes")
+	}
 	f := fault{result: resultUnreachable, status: http.StatusBadGateway}
 	var dns *net.DNSError
 	var op *net.OpError

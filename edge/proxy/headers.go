@@ -137,6 +137,12 @@ func claims(name string) bool {
 		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == httpapi.UndecidedField || name == forwarded
 }
 
+// maySwitch says whether a client may switch to a protocol: from HTTP/1.1, to an upstream that speaks
+// that, too (RFC 9110, section 7.8).
+func (p *Proxy) maySwitch(r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && p.cfg.Upstream.Scheme != "h2c" && mayUpgrade(r.Header)
+}
+
 // mayUpgrade says whether a client may switch to a protocol. To HTTP or TLS it may not:
 // the requests in it would be asked about nobody.
 func mayUpgrade(h http.Header) bool {

@@ -101,6 +101,9 @@ func (s *site) trust(roots *x509.CertPool) {
 		}
 		l.on.Store(&route{Transport: l.start()})
 	}
+	if t, ok := s.proxy.switching.(*http.Transport); ok {
+		t.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
 }
 
 func isNotCut(t *testing.T, upstream string, roots *x509.CertPool) {

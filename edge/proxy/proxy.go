@@ -25,6 +25,7 @@ type Proxy struct {
 	bodies    *httpapi.Room     // of what is not read of uploads over HTTP/2
 	unread    time.Duration     // for how long, without room
 	fresh     http.RoundTripper // has a connection for each request
+	switching http.RoundTripper // likewise, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
 	signal    *signal           // nil: none
 	errors    *log.Logger
 	ahead     atomic.Int64 // bytes read of bodies whose requests wait
@@ -57,6 +58,11 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	}
 	if cfg.Upstream.Scheme != "http" {
 		p.narrow = newLine(&cfg, narrowWindow)
+	}
+	if cfg.Upstream.Scheme == "https" {
+		t := newFresh(&cfg)
+		t.Protocols.SetHTTP2(false)
+		p.switching = t
 	}
 	return p, nil
 }
@@ -97,7 +103,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.cfg.Metrics.underWay.Inc()
 	defer p.cfg.Metrics.underWay.Dec()
 	x := &exchange{proxy: p, result: resultLimited, rc: http.NewResponseController(w)}
-	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, between: r.ProtoMajor > 1}
+	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, between: r.ProtoMajor > 1, final: !r.ProtoAtLeast(1, 1)}
 	defer x.end(r)
 	if p.narrow != nil || r.ProtoMajor > 1 {
 		x.who = p.who(r)

@@ -34,6 +34,10 @@ const maxStreams = 2
 // RoundTrip implements http.RoundTripper, for one request.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
+	if p.switching != nil && out.Header["Upgrade"] != nil {
+		res, _, err := x.try(p.switching, 1, out)
+		return res, err
+	}
 	res, ended, err := x.try(x.way, maxStreams, out)
 	switch {
 	case err == nil || out.Context().Err() != nil:

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Over TLS to an upstream that speaks HTTP/2, too, websockets go over HTTP/1, and all else as before.
+func TestWebsocketsOverTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ws" {
+			socket(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, r.Proto)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s := (&site{t: t}).before(server.URL, options{}, hourly(9))
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	s.trust(roots)
+	for range 2 {
+		c := s.dial()
+		c.write(upgrade + "\r\n")
+		if resp := c.response(); resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("switching: %d", resp.StatusCode)
+		}
+		c.write("one\n")
+		if got, err := c.r.ReadString('\n'); got != "one\n" || err != nil {
+			t.Errorf("%q came back, %v", got, err)
+		}
+		c.Close()
+		if got := s.get("/"); got.body != "HTTP/2.0" {
+			t.Errorf("any other request: %d over %s", got.status, got.body)
+		}
+	}
+}
+
+// What clients ask for that the upstream cannot take is no fault of its, and closes no margins.
+func TestWhatClientsCauseIsNoFault(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Used", "0.1")
+		if r.Header["Upgrade"] != nil {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.MaxHeaderBytes = 8 << 10
+	server.Start()
+	t.Cleanup(server.Close)
+	o := options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Minute}}}
+	s := (&site{t: t}).before("h2c://"+server.Listener.Addr().String(), o, hourly(9))
+	if got := s.get("/"); got.status != http.StatusOK {
+		t.Fatalf("%+v", got)
+	}
+	if got := s.get("/", "Connection", "Upgrade", "Upgrade", "x"); got.status != http.StatusOK {
+		t.Errorf("a switch that is not possible: %d, want it ignored", got.status)
+	}
+	if got := s.get("/", "Cookie", strings.Repeat("x", 12_000)); got.status != http.StatusRequestHeaderFieldsTooLarge || got.header.Get("Proxy-Status") != "spillgate; error=http_request_error" {
+		t.Errorf("a header that is too large: %d %q, want 431", got.status, got.header["Proxy-Status"])
+	}
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 0.1 {
+		t.Errorf("%v of the capacity is used, want 0.1", used)
+	}
+	s.result("unreachable", 0)
+}
+
+// A client of HTTP/1.0 takes the first answer for the only one, and may not switch.
+func TestClientsOfHTTP10(t *testing.T) {
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ws" {
+			socket(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "all")
+	}, options{}, hourly(9))
+	c := s.dial()
+	c.write("GET / HTTP/1.0\r\nHost: h\r\n\r\n")
+	if text, err := io.ReadAll(c.r); !strings.HasPrefix(string(text), "HTTP/1.0 200") || !strings.HasSuffix(string(text), "all") || err != nil {
+		t.Errorf("%q, %v; want one answer", text, err)
+	}
+	c = s.dial()
+	c.write(strings.Replace(upgrade, "HTTP/1.1", "HTTP/1.0", 1) + "\r\n")
+	if resp := c.response(); resp.StatusCode != http.StatusOK {
+		t.Errorf("a switch: %d, want it ignored", resp.StatusCode)
+	}
+}
