@@ -169,6 +169,24 @@ func (n *loans) repay(borrower, freed uint64, given []limit.Charge, now int64) (
 	return back
 }
 
+// returned notes that so much of what a counter lent to a borrower was given back in nobody's
+// name, so that receipts that name it give it back no more: the oldest first, as repay does.
+func (n *loans) returned(borrower, lender, back uint64, now int64) {
+	p := n.of(borrower)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.by[borrower]
+	slices.SortFunc(all, func(a, b loan) int { return cmp.Compare(a.Slice, b.Slice) })
+	for i := range all {
+		if l := &all[i]; l.Counter == lender && l.Slice >= l.Rate.Reach(now) {
+			part := min(back, l.Cost)
+			l.Cost -= part
+			l.repaid += part
+			back -= part
+		}
+	}
+}
+
 // ownCharges is how many charges, from the first on, are those of one rule that may borrow, to
 // itself.
 func ownCharges(charges []limit.Charge) (count int) {

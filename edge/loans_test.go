@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -103,6 +104,65 @@ func TestPoolsHoldWhatIsOwed(t *testing.T) {
 			if lent < 100 {
 				t.Errorf("%s, seed %d: too little was lent", name, seed)
 			}
+		}
+	}
+}
+
+// Where some have no receipts, and are given back in nobody's name, no less is lent: what that gave
+// back of the pool receipts give back no more. What nobody noted may stay lent though others leave.
+func TestPoolsHoldWhatIsOwedInNobodysName(t *testing.T) {
+	const own, pool = 10, 40
+	kinds := sliders(own)
+	kinds["slots"] = inFlight(own, time.Minute)
+	kinds["fixed_window"] = limit.RateSpec{Algorithm: "fixed_window", Limit: own, Per: time.Hour}
+	for name, rate := range kinds {
+		most := rate
+		most.Limit = pool
+		beyond, all := uint64(0), uint64(0)
+		for seed := range uint64(30) {
+			rnd := rand.New(rand.NewPCG(seed, 6))
+			n := newNode(t, Config{}, poolOf(most), borrower("child", rate))
+			held, nobodys := map[string][][]limit.Charge{}, map[string]uint64{}
+			for step := range 200 {
+				user := []string{"a", "b"}[rnd.IntN(2)]
+				req := requestOf(n, user)
+				switch rnd.IntN(5) {
+				case 0, 1:
+					req.Receipt = true
+					if n.Check(start, req).Allowed {
+						held[user] = append(held[user], slices.Clone(req.Charges))
+					}
+				case 2:
+					if n.Check(start, req).Allowed {
+						nobodys[user]++
+					}
+				case 3:
+					if nobodys[user] > 0 {
+						nobodys[user]--
+						n.GiveBack(start, req)
+					}
+				default:
+					if all := held[user]; len(all) > 0 {
+						i := rnd.IntN(len(all))
+						n.Refund(start, all[i], 0)
+						held[user] = append(all[:i:i], all[i+1:]...)
+					}
+				}
+				req.Release()
+				owed := uint64(0)
+				for _, u := range []string{"a", "b"} {
+					owed += max(own, uint64(len(held[u]))+nobodys[u]) - own
+				}
+				got := usedOf(n, start)
+				if got < owed {
+					t.Fatalf("%s, seed %d, step %d: %d are lent, want the %d that users are above their limits", name, seed, step, got, owed)
+				}
+				beyond += got - owed
+				all += owed
+			}
+		}
+		if beyond > all/5 {
+			t.Errorf("%s: %d are lent beyond the %d that users are above their limits", name, beyond, all)
 		}
 	}
 }

@@ -256,7 +256,9 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 		}
 		if back := crdt.SatSub(c.part, n.owes(t, c.borrower, counters)); back > 0 {
 			c.costs(back)
-			n.giveBackCounted(t, c, false)
+			if back = n.giveBackCounted(t, c, false); swaps(c) {
+				n.loans.returned(borrowerOf(c, counters), uint64(c.key), back, t)
+			}
 		}
 		if c.beside != nil && !c.beside.Bucket() {
 			n.confineLent(t, c)
