@@ -283,6 +283,29 @@ func (n *Node) borrows(now int64, rule *limit.Rule, counters []counter) (part ui
 	return part
 }
 
+// lendsYet is what those that lend have left, be it this edge's share or not, for a counter of
+// what was borrowed by a request that is charged whatever room there is. What is beyond that
+// stands at the parent, and is the rule's own as well: were it lent, the rule had room again as
+// soon as a bit of its own leaves the window, each time, though nobody has any.
+func (n *Node) lendsYet(now int64, lent *counter, counters []counter) uint64 {
+	most := uint64(everything)
+	for i := range counters {
+		if l := &counters[i]; l.lendsTo(lent) {
+			spoken := crdt.SatAdd(l.withheld(), lentBy(l.record, lent.borrower, counters))
+			most = min(most, crdt.SatSub(n.room(l, now), crdt.SatAdd(margin(l.rate), spoken)))
+		}
+	}
+	return most
+}
+
+// withheld is what a counter keeps for higher classes, and does not lend to lower ones.
+func (c *counter) withheld() uint64 {
+	if c.cost == 0 {
+		return c.rate.Withheld(0) // it is free there, whatever its class
+	}
+	return c.need - c.cost
+}
+
 // room is what is left to a counter, whatever this edge's share of that is, and be its key
 // kept out by a penalty.
 func (n *Node) room(c *counter, now int64) uint64 {

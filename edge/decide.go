@@ -244,11 +244,8 @@ func (n *Node) mayOpen(now int64, c *counter, part uint64, counters []counter) b
 			n.refold(l, now)
 		}
 		lent := lentBy(l.record, c.rule, counters)
-		cost, kept := l.covering(part, c.rule, counters), l.need-l.cost // what is kept for higher classes is not lent to lower ones
-		if l.cost == 0 {
-			kept = l.rate.Withheld(0) // it is free there, whatever its class
-		}
-		want := crdt.SatAdd(crdt.SatAdd(kept, cost), lent)
+		cost := l.covering(part, c.rule, counters)
+		want := crdt.SatAdd(crdt.SatAdd(l.withheld(), cost), lent)
 		if l.lendable() < want && fades(l.rate) && !l.record.momentary(l.rate, now) {
 			n.refold(l, now)
 			l.record.limitTo(l.rate, now)

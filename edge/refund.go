@@ -209,9 +209,10 @@ func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now 
 // Report charges what a request turned out to cost, whatever room there is: to
 // all rates of all rules that apply, but for those that count requests (slots,
 // min_gap), as it is none, and for rules that count responses: see Answered. What is above
-// the limit of a rule that borrows is charged to its parent too, whatever room there is. It
-// is for work that is done, whose cost nobody knew before. The decision says how
-// things stand then; it allows, always.
+// the limit of a rule that borrows is charged to its parent too, whatever room there is; and
+// what that had no room for stands in the way of the rule's own, too. It is for work that is
+// done, whose cost nobody knew before. The decision says how things stand then; it allows,
+// always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
@@ -382,7 +383,10 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 		}
 		if c.lends {
 			part := n.borrows(now, c.borrower, counters)
-			c.lent = part > 0
+			if c.beside != nil {
+				part = min(part, n.lendsYet(now, c, counters))
+			}
+			c.lent, c.part = part > 0, part
 			c.costs(part)
 		}
 	}

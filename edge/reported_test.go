@@ -87,6 +87,71 @@ func TestReportsAreBorrowed(t *testing.T) {
 	}
 }
 
+// What is reported beyond what the pool has left is of no use to who reports it: where others
+// hold all of the pool he has his own, and no more than the last report beyond it. Were that
+// lent as well, each bit of his own that leaves the window would let one more request through.
+func TestReportsBeyondThePoolMakeNoRoom(t *testing.T) {
+	const own, window = 70, time.Minute
+	rates := sliders(own)
+	rates["token_bucket"] = limit.RateSpec{Algorithm: "token_bucket", Capacity: own, Refill: limit.Flow{Units: own, Per: window}}
+	for name, rate := range rates {
+		for _, cost := range []uint64{7, 50} { // 1 of it is checked, and the others are reported
+			n := newNode(t, Config{}, lender(400), borrower("child", rate))
+			through(n, start, "b", 1000)
+			for i := range own { // they leave the window one by one
+				check(n, start.Add(time.Duration(i)*800*time.Millisecond), "a")
+			}
+			units, minutes := uint64(0), uint64(10)
+			for at := window; at < time.Duration(1+minutes)*window; at += 100 * time.Millisecond {
+				if now := start.Add(at); check(n, now, "a").Allowed {
+					units += cost
+					req := requestOf(n, "a")
+					req.Cost = cost - 1
+					n.Report(now, req)
+					req.Release()
+				}
+			}
+			if most := minutes * (own + cost); units > most || units < minutes*own*8/10 {
+				t.Errorf("%s: %d units in %d minutes of requests that report %d of %d, want about %d", name, units, minutes, cost-1, cost, minutes*own)
+			}
+		}
+	}
+}
+
+// What is reported and the pool has no room for is his own as well who reports it: of a log, in
+// whatever window, his requests find as much less room, and the pool is charged the same.
+func TestReportsAreLentAsThePoolHasRoom(t *testing.T) {
+	const own, pool = 10, 12
+	window, poolWindow := 10*time.Second, 7*time.Second
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 14))
+		child := borrower("child", limit.RateSpec{Algorithm: "sliding_log", Limit: own, Per: window, Scope: "edge"})
+		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "fixed_window", Limit: pool, Per: poolWindow, Scope: "edge"}), child)
+		hits, at := map[string][]lentHit{}, time.Duration(0)
+		for step := range 400 {
+			at += time.Duration(rnd.Int64N(int64(1200 * time.Millisecond)))
+			now := start.Add(at)
+			user, cost := string(rune('a'+rnd.IntN(3))), 1+rnd.Uint64N(3)
+			used := within(hits[user], at, window, func(h lentHit) uint64 { return h.cost - h.borrowed })
+			part, before := max(cost, own-min(own, used))-(own-min(own, used)), usedOf(n, now)
+			if rnd.IntN(3) == 0 {
+				req := requestOf(n, user)
+				req.Cost = cost
+				n.Report(now, req)
+				req.Release()
+			} else if want := part == 0 || before+part <= pool; checkCost(n, now, user, cost).Allowed != want {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: allowed %t, want %t: %d of his %d used, %d of the pool's %d", seed, step, cost, user, at, !want, want, used, own, before, pool)
+			} else if !want {
+				continue
+			}
+			if got := usedOf(n, now) - before; got != part {
+				t.Fatalf("seed %d, step %d: %d of %s at %v: %d more at the pool, want %d: %d of his %d used", seed, step, cost, user, at, got, part, used, own)
+			}
+			hits[user] = append(hits[user], lentHit{at, cost, min(part, pool-min(pool, before))})
+		}
+	}
+}
+
 // What is reserved and given back is there for others: with the request, and at the parent.
 func TestBorrowedReservesAreGivenBack(t *testing.T) {
 	n := newNode(t, Config{}, lender(100), borrower("child", limit.RateSpec{Limit: 10, Per: time.Hour}))
