@@ -17,6 +17,7 @@ const (
 // answers is what a connection knows of those that go over it.
 type answers struct {
 	writes  atomic.Int64 // since when, by the clock of calls, what goes is written; 0: nothing is
+	behind  bool         // there were more of those that wait than streams a second ago; the conn's lock guards it
 	streams atomic.Int64 // calls that are under way whose answers may be silent: of quotas, health and reflection
 }
 
@@ -42,7 +43,8 @@ func (in *incoming) goes(kind byte) {
 }
 
 // untaken is that a second has gone by. It says whether for longer than that nothing goes of what
-// is written, or of more answers than there are streams, as it is not known which they are.
+// is written, or of more answers than there are streams, as it is not known which they are: for
+// another second, as a stream is none any more just before the end of its answer goes.
 func (c *conn) untaken(most int) bool {
 	if since := c.writes.Load(); since > 0 && c.calls.clock.Load()+1-since > int64(most) {
 		return true
@@ -57,5 +59,7 @@ func (c *conn) untaken(most int) bool {
 			}
 		}
 	}
-	return late > c.streams.Load()
+	was := c.behind
+	c.behind = late > c.streams.Load()
+	return was && c.behind
 }

@@ -185,7 +185,7 @@ func TestConnectionsWithoutTakersEnd(t *testing.T) {
 		t.Fatalf("the answer is whole: code %s", code)
 	}
 	w.opens(t, 3)
-	for range grpcTaken + 1 {
+	for range grpcTaken + 2 {
 		w.second(t)
 	}
 	c.ended()
@@ -243,6 +243,23 @@ func TestConnectionsThatAreNotReadEnd(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the connection goes on")
+	}
+}
+
+// A stream that was silent for long is none any more just before its end goes.
+func TestSilentStreamsEnd(t *testing.T) {
+	at := &conn{calls: testCalls(), open: map[uint32]*incoming{1: {answers: true, untaken: 2 * grpcTaken}}}
+	at.streams.Store(1)
+	silent := at.untaken(grpcTaken)
+	at.streams.Store(0)
+	ends := at.untaken(grpcTaken)
+	delete(at.open, 1)
+	if ended := at.untaken(grpcTaken); silent || ends || ended {
+		t.Errorf("its connection ends: while it is silent %v, as it ends %v, then %v", silent, ends, ended)
+	}
+	at.open[3] = &incoming{answers: true, untaken: grpcTaken}
+	if first, second := at.untaken(grpcTaken), at.untaken(grpcTaken); first || !second {
+		t.Errorf("of an answer that is not taken: %v, %v; want it to end, a second later", first, second)
 	}
 }
 
