@@ -76,14 +76,14 @@ func (b *body) readFor(turn int, p []byte) (n int, err error) {
 		}
 		defer func() { k.keep(p[:n]) }()
 	}
+	if t := b.taking.Load(); t != nil { // what it waits for now is the client
+		t.stop()
+		defer t.start()
+	}
 	if len(b.ahead) > 0 {
 		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
 		return n, nil
-	}
-	if t := b.taking.Load(); t != nil { // what it waits for now is the client
-		t.stop()
-		defer t.start()
 	}
 	n, err = b.read(p, true)
 	if err != nil && err != io.EOF && !b.closed.Load() {

@@ -70,6 +70,11 @@ func settled(ctx context.Context, c net.Conn) {
 	if up == nil {
 		return
 	}
+	select {
+	case <-up.settled: // as it is of all but new ones
+		return
+	default:
+	}
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {

@@ -48,7 +48,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			if bad != nil {
 				return res, err
 			}
-			out = out.Clone(out.Context())
+			out = out.WithContext(out.Context()) // with the same trailers, which come with the body
 			out.Body = again
 		}
 	case !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken():
@@ -68,8 +68,8 @@ func repeatable(out *http.Request) bool {
 	return out.Header["Idempotency-Key"] != nil || out.Header["X-Idempotency-Key"] != nil
 }
 
-// try sends the request, over HTTP/2 so often at the most. ended says that it was on a connection of HTTP/1 that others had used,
-// and that this ended before an answer began.
+// try sends the request, over HTTP/2 so often at the most. ended says that it was on a connection of
+// HTTP/1 that others had used, and that this ended before an answer began.
 func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Request) (res *http.Response, ended bool, err error) {
 	// Once the answer is there it is for its reader to end, as out's own context does.
 	ctx, cancel := context.WithCancelCause(out.Context())
