@@ -9,8 +9,9 @@ import (
 const (
 	// mostKept is how much is kept of a body that went over HTTP/2, until an answer begins: upstreams
 	// refuse streams that were on their way, as they have as many as they take, or end a connection
-	// (nginx does after 1000 requests).
-	mostKept = 64 << 10
+	// (nginx does after 1000 requests). That is HTTP/2's first window, which all of it has gone in
+	// by then, and the frames that wait for more.
+	mostKept = 96 << 10
 	// againTime is how long who still reads for the last time may take to notice that it is over.
 	againTime = 50 * time.Millisecond
 )

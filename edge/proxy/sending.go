@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"os"
@@ -81,7 +82,13 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	}
 	// net/http counts the time for an answer over HTTP/2 from when all is sent; until then the
 	// upstream may take nothing for as long, by its window or its streams.
-	taking := &due{most: x.proxy.cfg.Timeout, late: func() { cancel(errUntaken) }}
+	var answer atomic.Pointer[io.ReadCloser]
+	taking := &due{most: x.proxy.cfg.Timeout, late: func() {
+		cancel(errUntaken)
+		if begun := answer.Load(); begun != nil { // then net/http does not look at ctx while it waits
+			go (*begun).Close()
+		}
+	}}
 	var on *route
 	if to, ok := transport.(*line); ok {
 		on = to.route()
@@ -123,6 +130,13 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		WroteRequest: func(httptrace.WroteRequestInfo) { taking.stop() },
 	})
 	res, err = transport.RoundTrip(out.WithContext(ctx))
+	if err == nil {
+		begun := res.Body // which others may stand around
+		if answer.Store(&begun); context.Cause(ctx) == errUntaken {
+			_ = res.Body.Close() // what it says is that
+			res, err = nil, errUntaken
+		}
+	}
 	// Then it takes the rest when it likes, as streams do, if it is seen where the client leaves.
 	if err != nil || x.answer.body == nil {
 		taking.end()

@@ -126,3 +126,22 @@ func TestAnswersEndBeforeTheirRequests(t *testing.T) {
 	}
 	s.reaches(0, "spillgate_proxy_requests_under_way")
 }
+
+// Nor does one that begins its answer, and takes no more of the body, hold the request of a client of
+// HTTP/1 who has left: nothing else would tell.
+func TestUpstreamsThatTakeNothingMore(t *testing.T) {
+	ended := make(chan struct{})
+	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(ended)
+	}), options{cfg: Config{Timeout: 300 * time.Millisecond}}, hourly(9))
+	c := s.dial()
+	c.write("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("x", 2_000_000))
+	if resp := c.response(); resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d, want the answer to begin", resp.StatusCode)
+	}
+	c.Close()
+	s.reaches(0, "spillgate_proxy_requests_under_way")
+	<-ended
+}
