@@ -140,6 +140,20 @@ func (n *loans) any(borrower uint64) bool {
 	return len(p.by[borrower]) > 0
 }
 
+// lenders are the counters that are noted to have lent to a borrower.
+func (n *loans) lenders(borrower uint64) (counters []counter) {
+	p := n.of(borrower)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.by[borrower] {
+		key := deltasync.Key(l.Counter)
+		if !slices.ContainsFunc(counters, func(c counter) bool { return c.key == key }) {
+			counters = append(counters, counter{key: key})
+		}
+	}
+	return counters
+}
+
 // repay is what is given back to those who lend of what they lent to others, as the borrower
 // is no more above its limit by so much, and so much was given back already: the oldest that
 // still count, so that what stays lent does so for as long as it can.
@@ -206,28 +220,53 @@ func borrowedBy(others []limit.Charge, c *limit.Charge) bool {
 }
 
 // refundOwn is Refund of a rule's own charges, which stand in one shard, and of what it
-// borrowed, among the others.
+// borrowed, among the others, at once: who asks between the two would find room of the rule's own
+// that is lent yet.
 func (n *Node) refundOwn(now int64, own, others []limit.Charge, cost uint64) {
+	held := n.lockLoans(own, others)
+	defer n.unlock(&held)
+	refund := func(c *limit.Charge, cost uint64) uint64 {
+		return n.refundIn(n.shard(deltasync.Key(c.Counter)), now, c, cost)
+	}
 	freed := n.refundFreed(now, own, cost)
 	var given []limit.Charge
 	for i := range others {
 		if c := &others[i]; borrowedBy(own, c) {
-			given = append(given, limit.Charge{Counter: c.Counter, Cost: n.refund(now, c, cost)})
+			given = append(given, limit.Charge{Counter: c.Counter, Cost: refund(c, cost)})
 		}
 	}
 	if freed > 0 {
 		for _, c := range n.loans.repay(own[0].Counter, freed, given, now) {
-			n.refund(now, &c, 0)
+			refund(&c, 0)
 		}
 	}
 }
 
+// lockLoans locks the shards of a rule's own charges, of what it borrowed among the others, and of
+// all that is noted to have lent to it.
+func (n *Node) lockLoans(own, others []limit.Charge) (held lockSet) {
+	for {
+		counters := n.loans.lenders(own[0].Counter)
+		counters = append(counters, counter{key: deltasync.Key(own[0].Counter)})
+		for i := range others {
+			if c := &others[i]; borrowedBy(own, c) {
+				counters = append(counters, counter{key: deltasync.Key(c.Counter)})
+			}
+		}
+		held = n.lock(counters)
+		if now := n.loans.lenders(own[0].Counter); !slices.ContainsFunc(now, func(c counter) bool {
+			return !slices.ContainsFunc(counters, func(was counter) bool { return was.key == c.key })
+		}) {
+			return held
+		}
+		n.unlock(&held) // another was noted meanwhile, which nobody does while the own are locked
+	}
+}
+
 // refundFreed gives back a rule's own charges, and says how much less it owes then, if
-// anything is noted of it.
+// anything is noted of it. The shard is locked.
 func (n *Node) refundFreed(now int64, own []limit.Charge, cost uint64) (freed uint64) {
 	s := n.shard(deltasync.Key(own[0].Counter))
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var counters []counter
 	if n.loans.any(own[0].Counter) {
 		for i := range own {

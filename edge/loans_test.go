@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,6 +164,60 @@ func TestPoolsHoldWhatIsOwedInNobodysName(t *testing.T) {
 		}
 		if beyond > all/5 {
 			t.Errorf("%s: %d are lent beyond the %d that users are above their limits", name, beyond, all)
+		}
+	}
+}
+
+// So it is where many come and leave at once.
+func TestPoolsHoldWhatIsOwedAtOnce(t *testing.T) {
+	const own, pool, goroutines, steps = 5, 20, 8, 3000
+	kinds := sliders(own)
+	kinds["slots"] = inFlight(own, time.Minute)
+	kinds["token_bucket"] = tokens(own, limit.Flow{Units: 1, Per: 10 * time.Hour})
+	for name, rate := range kinds {
+		most := rate
+		if most.Limit = pool; name == "token_bucket" {
+			most = tokens(pool, limit.Flow{Units: 1, Per: 10 * time.Hour})
+		}
+		n := newNode(t, Config{}, poolOf(most), borrower("child", rate))
+		var used [3]atomic.Int64
+		var all sync.WaitGroup
+		for g := range goroutines {
+			all.Go(func() { // the test waits for it
+				rnd := rand.New(rand.NewPCG(uint64(g), 7))
+				var held [][]limit.Charge
+				var whose []int
+				for range steps {
+					if len(held) > 3 || len(held) > 2 && rnd.IntN(2) == 0 {
+						i := rnd.IntN(len(held))
+						n.Refund(start, held[i], 0)
+						used[whose[i]].Add(-1)
+						held, whose = slices.Delete(held, i, i+1), slices.Delete(whose, i, i+1)
+						continue
+					}
+					user := rnd.IntN(len(used))
+					if d, c := take(t, n, start, string(rune('a'+user)), 1); d.Allowed {
+						used[user].Add(1)
+						held, whose = append(held, c), append(whose, user)
+					}
+				}
+			})
+		}
+		all.Wait()
+		owed := func() (sum uint64) {
+			for i := range used {
+				sum += uint64(max(0, used[i].Load()-own))
+			}
+			return sum
+		}
+		if got := usedOf(n, start); got != owed() {
+			t.Errorf("%s: %d are lent, want the %d that users are above their limits", name, got, owed())
+		}
+		for i := range used {
+			used[i].Add(int64(through(n, start, string(rune('a'+i)), 2*pool)))
+		}
+		if got := owed(); got != pool {
+			t.Errorf("%s: %d are borrowed in all, of a pool of %d", name, got, pool)
 		}
 	}
 }
