@@ -66,10 +66,10 @@ func borrowerOf(lender *counter, counters []counter) uint64 {
 	return 0
 }
 
-// note notes a charge that was borrowed for a counter, and in it for whom, or that it is
-// not noted.
+// note notes a charge that was borrowed for a counter, and in it for whom: also where there is no room
+// to note it, as its receipt gives it back then.
 func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
-	if c.Borrower = 0; borrower == 0 {
+	if c.Borrower = borrower; borrower == 0 {
 		return
 	}
 	p := n.of(borrower)
@@ -90,7 +90,6 @@ func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
 		i, all = len(all), append(all, loan{Charge: *c})
 		all[i].Cost = 0
 	}
-	c.Borrower = borrower
 	all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost)
 	if p.by == nil {
 		p.by = map[uint64][]loan{}

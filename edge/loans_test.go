@@ -260,3 +260,72 @@ func TestLoansAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What there was no room to note is given back once, by its receipts, though others' loans are noted.
+func TestUnnotedLoansAreGivenBackOnce(t *testing.T) {
+	const users, leave = 4000, 2500
+	n := newNode(t, Config{}, slotsOfBoth(slotsFromPool(1<<30, 1))...)
+	held := make([][][]limit.Charge, users)
+	for u := range users {
+		for range 3 {
+			_, c := take(t, n, start, fmt.Sprint(u), 1)
+			held[u] = append(held[u], c)
+		}
+	}
+	if n.loans.unnoted.Load() == 0 {
+		t.Fatal("all loans are noted")
+	}
+	for u := range leave {
+		for _, c := range held[u] {
+			n.Refund(start, c, 0)
+		}
+	}
+	if used := usedOf(n, start); used != 2*(users-leave) {
+		t.Errorf("%d of the pool are used, want %d", used, 2*(users-leave))
+	}
+	for u := leave; u < users; u++ { // who stay take two more, which are noted, and give back two before
+		for range 2 {
+			take(t, n, start, fmt.Sprint(u), 1)
+		}
+		for _, c := range held[u][1:] {
+			n.Refund(start, c, 0)
+		}
+	}
+	if used := usedOf(n, start); used != 2*(users-leave) {
+		t.Errorf("%d of the pool are used in the end, want %d", used, 2*(users-leave))
+	}
+}
+
+// What was admitted under a larger limit was lent by nobody, and gives nothing back to a parent.
+func TestNothingIsGivenBackThatNobodyLent(t *testing.T) {
+	for name, rate := range sliders(20) {
+		less := rate
+		less.Limit = 4
+		n := newNode(t, Config{}, poolOf(rate), borrower("child", rate))
+		if got := through(n, start, "a", 10); got != 10 {
+			t.Fatal(got)
+		}
+		own := func() (admitted int) {
+			for range 30 {
+				req := n.Rules().Only().NewRequest()
+				if n.Check(start, req).Allowed {
+					admitted++
+				}
+				req.Release()
+			}
+			return admitted
+		}
+		if got := own(); got != 20 {
+			t.Fatal(got)
+		}
+		n.SetRules(compile(t, poolOf(rate), borrower("child", less)))
+		for range 10 {
+			req := requestOf(n, "a")
+			n.GiveBack(start, req)
+			req.Release()
+		}
+		if got := own(); got > 0 {
+			t.Errorf("%s: a pool that is used up admits %d more", name, got)
+		}
+	}
+}

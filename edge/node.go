@@ -152,7 +152,8 @@ func New(cfg Config) (*Node, error) {
 
 // SetRules puts a compiled set in force. Counts of rates whose meaning did not
 // change go on; a changed limit applies to what is already counted. The set
-// belongs to the node from then on. Without one, as of a document with mistakes, or with
+// belongs to the node from then on; to go back to one that was in force, compile it anew, as requests
+// may still be read by the old one. Without one, as of a document with mistakes, or with
 // one that belongs to another node, those before stay in force, and the log says so.
 func (n *Node) SetRules(set *limit.Set) {
 	if set == nil {

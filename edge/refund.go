@@ -229,8 +229,9 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
 // left the window, it would be two. As far as a rule that borrows was above its limit, and
-// is no more, its parent is given back the same: nobody knows which requests borrowed, nor
-// proves it, so that rights of a strict one are free when its window ends.
+// is no more, its parent is given back the same, and no more than was lent where that is counted:
+// nobody knows which requests borrowed, nor proves it, so that rights of a strict one are free when
+// its window ends, as is what was reported beyond what the parent had left.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
 	var room [maxCounters]counter
@@ -250,21 +251,53 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 			req.Recorded = n.giveBackCounted(t, c, req.Ours) > 0 || req.Recorded
 		}
 	}
+	lent := map[*limit.Rule]uint64{} // by who borrowed, what was lent of that
 	for i := range counters {
 		c := &counters[i]
-		if !c.lends {
+		if c.beside == nil {
 			continue
 		}
-		if back := crdt.SatSub(c.part, n.owes(t, c.borrower, counters)); back > 0 {
-			c.costs(back)
-			if back = n.giveBackCounted(t, c, false); swaps(c) {
-				n.loans.returned(borrowerOf(c, counters), uint64(c.key), back, t)
-			}
-		}
-		if c.beside != nil && !c.beside.Bucket() {
+		lent[c.borrower] = max(lent[c.borrower], n.giveBackOwed(t, c, counters, everything))
+		if !c.beside.Bucket() {
 			n.confineLent(t, c)
 		}
 	}
+	for i := range counters {
+		c := &counters[i]
+		if !c.lends || c.beside != nil {
+			continue
+		}
+		most := lent[c.borrower]
+		if !knowsLent(c.borrower) {
+			most = everything
+		}
+		n.giveBackOwed(t, c, counters, most)
+	}
+}
+
+// knowsLent says that what a rule borrowed is counted beside all that it has: what is above its limit
+// without that was admitted by edges that did not know of each other yet, or under another limit,
+// and nobody lent it.
+func knowsLent(borrower *limit.Rule) bool {
+	for i, rate := range borrower.Rates {
+		if !rate.PerRequest && borrower.Elastic.Lent[i] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// giveBackOwed gives back to a counter that lends what its borrower owes no more, and says how much
+// of it there was.
+func (n *Node) giveBackOwed(now int64, c *counter, counters []counter, most uint64) (back uint64) {
+	if back = min(most, crdt.SatSub(c.part, n.owes(now, c.borrower, counters))); back == 0 {
+		return 0
+	}
+	c.costs(back)
+	if back = n.giveBackCounted(now, c, false); swaps(c) {
+		n.loans.returned(borrowerOf(c, counters), uint64(c.key), back, now)
+	}
+	return back
 }
 
 // giveBackCounted gives back the counter's cost, and says how much of it there was. The

@@ -34,7 +34,8 @@ func countedOf(n *Node, user string) uint64 {
 }
 
 // What is counted above a rule's own limit stands at its parent too, in whatever order it
-// was checked, reported and given back.
+// was checked, reported and given back; and no less than that where more was reported than the
+// parent had left, of which nobody knows then what is given back.
 func TestWhatIsAboveTheLimitStandsAtTheParent(t *testing.T) {
 	for _, scope := range []string{"edge", "global"} {
 		for seed := range uint64(50) {
@@ -44,7 +45,7 @@ func TestWhatIsAboveTheLimitStandsAtTheParent(t *testing.T) {
 			parent := lender(60)
 			parent.Rates[0].Scope = scope
 			n := newNode(t, Config{}, parent, child)
-			said := ""
+			said, beyond := "", false
 			for range 60 {
 				user, cost := string(rune('a'+rnd.IntN(3))), 1+rnd.Uint64N(9)
 				switch rnd.IntN(4) {
@@ -60,7 +61,9 @@ func TestWhatIsAboveTheLimitStandsAtTheParent(t *testing.T) {
 				for _, user := range []string{"a", "b", "c"} {
 					above += max(12, countedOf(n, user)) - 12
 				}
-				if got := usedOf(n, start); got != above {
+				got := usedOf(n, start)
+				beyond = beyond || got > 60
+				if got < above || got > above && !beyond {
 					t.Fatalf("%s, seed %d:%s: %d at the parent, want the %d above the limit of 10 and its margin of 2", scope, seed, said, got, above)
 				}
 			}
