@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"io"
 	"sync/atomic"
 	"time"
 )
@@ -10,38 +9,52 @@ const (
 	// mostKept is how much is kept of a body that went over HTTP/2, until an answer begins: upstreams
 	// refuse streams that were on their way, as they have as many as they take, or end a connection
 	// (nginx does after 1000 requests). That is HTTP/2's first window, which all of it has gone in
-	// by then, and the frames that wait for more.
-	mostKept = 96 << 10
+	// by then, and a frame that waits for more; allKept is that of all.
+	mostKept = 80 << 10
+	allKept  = 16 << 20
+	// mostRead is how much is read at once: an upstream that takes so much moves on.
+	mostRead = 64 << 10
 	// againTime is how long who still reads for the last time may take to notice that it is over.
 	againTime = 50 * time.Millisecond
+	// abortTime is how long an answer may take to be known once net/http has let go of a body.
+	abortTime = time.Second
 )
 
 // replay is what is kept of a body that was read, for when it is sent once more. Its body's lock is held.
 type replay struct {
-	room *atomic.Int64 // of all that is read ahead, or kept
+	room *atomic.Int64 // of all that is kept
 	text []byte
 	held int64 // of room
 	gone bool  // some of it is not there any more
-	turn int   // for which time it is read; whoever reads for another is late
 }
 
 // keep takes what was read.
 func (k *replay) keep(part []byte) {
-	if k.gone {
+	if k.gone || len(part) == 0 {
 		return
 	}
 	n := int64(len(k.text) + len(part))
+	if n > mostKept {
+		k.drop()
+		return
+	}
 	if more := n - k.held; more > 0 {
-		if n > mostKept || k.room.Add(more) > allAhead {
-			if n <= mostKept {
-				k.room.Add(-more)
-			}
+		if k.room.Add(more) > allKept {
+			k.room.Add(-more)
 			k.drop()
 			return
 		}
 		k.held = n
 	}
 	k.text = append(k.text, part...)
+}
+
+// most is how much may be read at once: what can be kept, as long as all is.
+func (k *replay) most() int {
+	if n := mostKept - len(k.text); !k.gone && n > 0 {
+		return min(n, mostRead)
+	}
+	return mostRead
 }
 
 // drop lets go of it.
@@ -52,46 +65,59 @@ func (k *replay) drop() {
 	k.text, k.held, k.gone = nil, 0, true
 }
 
-// reader reads a body for one time.
+// reader is a body that is sent, for one time.
 type reader struct {
 	*body
-	turn int
+	turn  int64
+	shut  atomic.Bool
+	ended func() // it was let go of though it is not over
 }
 
 // Read implements io.Reader.
-func (r *reader) Read(p []byte) (int, error) { return r.readFor(r.turn, p) }
+func (r *reader) Read(p []byte) (int, error) {
+	if r.shut.Load() {
+		return 0, errClosed
+	}
+	return r.readFor(r.turn, p)
+}
 
-// Close implements io.Closer. It does nothing: the body may be read once more.
-func (r *reader) Close() error { return nil }
+// Close implements io.Closer. The body may be read once more, by another.
+func (r *reader) Close() error {
+	if !r.shut.Swap(true) && !r.over.Load() {
+		r.ended()
+	}
+	return nil
+}
 
-// again is the body from its beginning, for what the upstream refused; an error where that is not
+// sends is the body for the next time that it is sent.
+func (b *body) sends(ended func(turn int64)) *reader {
+	turn := b.turn.Load()
+	return &reader{body: b, turn: turn, ended: func() { ended(turn) }}
+}
+
+// again has the body begin anew, for what the upstream refused; an error where some of it is not
 // there any more.
-func (b *body) again() (io.ReadCloser, error) {
+func (b *body) again() error {
+	room := b.keepIn.Load()
+	if room == nil {
+		return errAgain // it is not of HTTP/2
+	}
+	b.turn.Add(1) // who reads for the last time gets nothing more
+	if !b.begun.Load() {
+		return nil
+	}
 	for begin := time.Now(); !b.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Since(begin) > againTime { // he waits for the client
-			return nil, errRefused
+			return errRefused
 		}
 	}
 	defer b.mu.Unlock()
-	k := b.kept
-	if k == nil {
-		return nil, errAgain // it is not of HTTP/2
+	switch k := b.kept; {
+	case b.closed.Load() || b.failure.Load() != nil || k != nil && k.gone:
+		return errRefused
+	case k != nil:
+		b.ahead = append(k.text, b.ahead...)
+		k.text = nil
 	}
-	if k.gone || b.closed.Load() || b.failure.Load() != nil {
-		return nil, errRefused
-	}
-	b.ahead = append(k.text, b.ahead...)
-	k.text = nil
-	k.turn++
-	return &reader{b, k.turn}, nil
-}
-
-// keeps has it be kept from now on, if nothing of it was read.
-func (b *body) keeps(room *atomic.Int64) {
-	if b.mu.TryLock() { // else it is read already
-		defer b.mu.Unlock()
-		if b.kept == nil {
-			b.kept = &replay{room: room, gone: b.begun}
-		}
-	}
+	return nil
 }

@@ -75,7 +75,7 @@ func TestConnectionsThatEndUnderWay(t *testing.T) {
 	if n := done.Load(); n != clients*each {
 		t.Errorf("%d requests were done, of %d", n, clients*each)
 	}
-	if n := s.proxy.ahead.Load(); n != 0 {
+	if n := s.proxy.kept.Load(); n != 0 {
 		t.Errorf("%d bytes are kept, of nobody", n)
 	}
 }
@@ -86,32 +86,58 @@ func TestBodiesThatAreSentAgain(t *testing.T) {
 	for size, again := range map[int]bool{1: true, 5000: true, mostKept: true, mostKept + 1: false} {
 		var room atomic.Int64
 		text := strings.Repeat("x", size-1) + "y"
-		b := &body{src: strings.NewReader(text), left: -1, pauses: &pauses{due: due{most: time.Minute}}, rc: http.NewResponseController(nil), trim: func(http.Header) {}}
-		b.keeps(&room)
-		_, _ = io.ReadFull(b, make([]byte, size*2/3+1))
+		b := &body{src: strings.NewReader(text), left: -1, pauses: &pauses{due: due{most: time.Minute}}, trim: func(http.Header) {}}
+		b.keepIn.Store(&room)
+		send := func() *reader { return b.sends(func(int64) {}) }
+		first := send()
+		_, _ = io.ReadFull(first, make([]byte, size*2/3+1))
 		for range 3 {
-			r, err := b.again()
-			if (err == nil) != again && size <= mostKept {
+			if err := b.again(); err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
-			if err != nil {
-				break
+			if n, err := first.Read(make([]byte, 1)); n > 0 || err != errClosed {
+				t.Errorf("who read it before: %d, %v", n, err)
 			}
-			if got, err := io.ReadAll(r); string(got) != text || err != nil {
-				t.Errorf("%d bytes: %d come again, %v", size, len(got), err)
-			}
-			if _, err := b.Read(make([]byte, 1)); err != errClosed {
-				t.Errorf("who read it before: %v", err)
-			}
+			first = send()
+			_, _ = io.ReadFull(first, make([]byte, size/2))
 		}
-		if _, err := io.ReadAll(&reader{b, b.kept.turn}); err != nil {
+		if err := b.again(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.again(); (err == nil) != again {
+		if got, err := io.ReadAll(send()); string(got) != text || err != nil {
+			t.Errorf("%d bytes: %d come again, %v", size, len(got), err)
+		}
+		if err := b.again(); (err == nil) != again {
 			t.Errorf("%d bytes, all read: %v", size, err)
 		}
-		if b.leave(false); room.Load() != 0 {
-			t.Errorf("%d bytes: %d of room are kept", size, room.Load())
+		if b.talk(false); room.Load() != 0 {
+			t.Errorf("%d bytes: %d are kept though the answer has begun", size, room.Load())
 		}
+		b.leave(false)
+	}
+}
+
+// An upstream that ends a stream before it answers is done with it, though the client is silent, and
+// has more to say.
+func TestStreamsThatEndWhileTheClientIsSilent(t *testing.T) {
+	for name, end := range map[string]func(*http2.Framer, uint32){
+		"reset":   func(f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id, http2.ErrCodeInternal) },
+		"refused": func(f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
+		"goes":    func(f *http2.Framer, id uint32) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) },
+		"closed":  func(*http2.Framer, uint32) {},
+	} {
+		s := (&site{t: t}).before(ends(t, end), options{}, hourly(9)) // it closes the connection then
+		c := s.dialHTTP2()
+		c.post(1, "/", 5, false)
+		if got := c.status(1); got != "502" {
+			t.Errorf("%s, over HTTP/2: %q, want 502", name, got)
+		}
+		c.Close()
+		chunked := s.dial()
+		chunked.write("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+		if resp := chunked.response(); resp.StatusCode != http.StatusBadGateway {
+			t.Errorf("%s, over HTTP/1: %d, want 502", name, resp.StatusCode)
+		}
+		s.reaches(0, "spillgate_proxy_requests_under_way")
 	}
 }

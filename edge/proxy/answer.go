@@ -114,6 +114,15 @@ type early struct {
 	of *body
 }
 
+// Read implements io.Reader. As long as it comes the upstream may take nothing more of the request.
+func (e *early) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if t := e.of.taking.Load(); n > 0 {
+		t.moves()
+	}
+	return n, err
+}
+
 // Close implements io.Closer.
 func (e *early) Close() error {
 	if e.of.over.Load() {

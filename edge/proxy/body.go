@@ -45,13 +45,16 @@ type body struct {
 
 	mu     sync.Mutex // guards what follows, left, and what src reads; held while the client is waited for
 	ahead  []byte     // read, and not yet sent on
-	begun  bool       // it is read for the upstream
+	given  bool       // some of it was, to the upstream
 	kept   *replay    // nil: nothing is
 	stands standing
 
-	taking  atomic.Pointer[due] // what is read, by an upstream of HTTP/2; nil: of HTTP/1, or none yet
-	talking atomic.Bool         // the upstream answers already: both may be silent as they like
-	endless atomic.Bool         // it may be longer than left
+	taking  atomic.Pointer[due]          // what is read, by an upstream of HTTP/2; nil: of HTTP/1, or none yet
+	begun   atomic.Bool                  // somebody reads it for the upstream, or is about to
+	turn    atomic.Int64                 // for how many times it was sent before
+	keepIn  atomic.Pointer[atomic.Int64] // where there is room for what is kept of it; nil: it is not of HTTP/2
+	talking atomic.Bool                  // the upstream answers already: both may be silent as they like
+	endless atomic.Bool                  // it may be longer than left
 	closed  atomic.Bool
 	cut     atomic.Bool           // the handler is about to return: who reads is not to wait
 	over    atomic.Bool           // it was read to its end
@@ -63,23 +66,29 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) { return b.readFor(0, p) }
 
 // readFor reads for one time that it is sent.
-func (b *body) readFor(turn int, p []byte) (n int, err error) {
+func (b *body) readFor(turn int64, p []byte) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.begun = true
-	if k := b.kept; k != nil {
-		switch {
-		case k.turn != turn:
-			return 0, errClosed
-		case b.talking.Load():
-			k.drop()
-		}
-		defer func() { k.keep(p[:n]) }()
+	if room := b.keepIn.Load(); room != nil && b.kept == nil {
+		b.kept = &replay{room: room, gone: b.given}
+	}
+	b.begun.Store(true)
+	if b.turn.Load() != turn { // in this order, as again looks at the two in the other
+		return 0, errClosed
 	}
 	if t := b.taking.Load(); t != nil { // what it waits for now is the client
 		t.stop()
 		defer t.start()
 	}
+	if k := b.kept; k != nil {
+		p = p[:min(len(p), k.most())]
+		defer func() {
+			if k.keep(p[:n]); b.talking.Load() {
+				k.drop()
+			}
+		}()
+	}
+	b.given = true
 	if len(b.ahead) > 0 {
 		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
@@ -151,6 +160,12 @@ func (b *body) fail(err error) { b.failure.CompareAndSwap(nil, &err) }
 func (b *body) talk(stream bool) {
 	b.endless.Store(stream)
 	b.talking.Store(true)
+	if b.mu.TryLock() { // else who reads sees it
+		if b.kept != nil {
+			b.kept.drop()
+		}
+		b.mu.Unlock()
+	}
 	if b.pauses != nil {
 		b.pauses.end()
 	} else if !b.over.Load() {

@@ -75,6 +75,9 @@ func settled(ctx context.Context, c net.Conn) {
 		return
 	default:
 	}
+	if up.used.CompareAndSwap(false, true) {
+		return // one stream it has
+	}
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {

@@ -101,8 +101,10 @@ func (s *site) trust(roots *x509.CertPool) {
 		}
 		l.on.Store(&route{Transport: l.start()})
 	}
-	if t, ok := s.proxy.switching.(*http.Transport); ok {
-		t.TLSClientConfig = &tls.Config{RootCAs: roots}
+	for _, way := range []http.RoundTripper{s.proxy.fresh, s.proxy.switching} {
+		if t, ok := way.(*http.Transport); ok {
+			t.TLSClientConfig = &tls.Config{RootCAs: roots}
+		}
 	}
 }
 

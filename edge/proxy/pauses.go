@@ -23,6 +23,15 @@ func (d *due) start() {
 	d.run()
 }
 
+// moves is that there is as long again for what is awaited, if anything is.
+func (d *due) moves() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.until.IsZero() {
+		d.run()
+	}
+}
+
 // stop is that it has come.
 func (d *due) stop() {
 	d.mu.Lock()

@@ -29,6 +29,7 @@ type Proxy struct {
 	signal    *signal           // nil: none
 	errors    *log.Logger
 	ahead     atomic.Int64 // bytes read of bodies whose requests wait
+	kept      atomic.Int64 // and of those that went over HTTP/2, which may be sent again
 	told      atomic.Int64 // when a fault was last logged, Unix seconds
 	untold    atomic.Int64 // faults since then
 	open      sync.WaitGroup

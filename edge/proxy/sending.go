@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // A request that was admitted goes to the upstream once, and once more where it met the end of
@@ -25,6 +26,7 @@ import (
 
 var (
 	errAgain   = errors.New("the connection to the upstream ended before it answered")
+	errEnded   = errors.New("the upstream ended the request's stream before it answered")
 	errRefused = errors.New("the upstream refused the request's stream")
 	errUntaken = fmt.Errorf("the upstream takes nothing more of the request: %w", os.ErrDeadlineExceeded)
 )
@@ -44,13 +46,8 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	case err == nil || out.Context().Err() != nil:
 		return res, err
 	case errors.Is(err, errRefused):
-		if out.Body != nil && out.Body != http.NoBody {
-			again, bad := x.body.again()
-			if bad != nil {
-				return res, err
-			}
-			out = out.WithContext(out.Context()) // with the same trailers, which come with the body
-			out.Body = again
+		if x.body != nil && x.body.again() != nil {
+			return res, err
 		}
 	case !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken():
 		return res, err
@@ -73,7 +70,8 @@ func repeatable(out *http.Request) bool {
 // HTTP/1 that others had used, and that this ended before an answer began.
 func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Request) (res *http.Response, ended bool, err error) {
 	// Once the answer is there it is for its reader to end, as out's own context does.
-	ctx, cancel := context.WithCancelCause(out.Context())
+	from := out.Context()
+	ctx, cancel := context.WithCancelCause(from)
 	var streams atomic.Int32
 	var kept, broke atomic.Bool
 	x.conn = nil
@@ -94,9 +92,6 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		on = to.route()
 		transport = on
 	}
-	if x.body != nil && x.proxy.cfg.Upstream.Scheme != "http" {
-		out.GetBody = x.body.again // out is ours
-	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
 			c, ok := got.Conn.(*headerConn)
@@ -109,7 +104,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 				}
 				if taking.start(); x.body != nil {
 					x.body.taking.Store(taking)
-					x.body.keeps(&x.proxy.ahead)
+					x.body.keepIn.Store(&x.proxy.kept)
 				}
 				settled(ctx, got.Conn)
 			case x.conn != nil: // not all that net/http repeats for is told by the connection
@@ -129,7 +124,26 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		WroteHeaders: func() { streams.Add(1) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { taking.stop() },
 	})
-	res, err = transport.RoundTrip(out.WithContext(ctx))
+	out = out.WithContext(ctx)
+	if x.body != nil && x.proxy.cfg.Upstream.Scheme != "http" {
+		// net/http lets go of a body where its stream has ended, and waits then for who reads it, if
+		// no answer has begun: he may wait for a client that is silent.
+		ended := func(turn int64) {
+			time.AfterFunc(abortTime, func() {
+				if answer.Load() == nil && x.body.taking.Load() == taking && x.body.turn.Load() == turn {
+					cancel(errEnded)
+				}
+			})
+		}
+		out.Body = x.body.sends(ended)
+		out.GetBody = func() (io.ReadCloser, error) {
+			if err := x.body.again(); err != nil {
+				return nil, err
+			}
+			return x.body.sends(ended), nil
+		}
+	}
+	res, err = transport.RoundTrip(out)
 	if err == nil {
 		begun := res.Body // which others may stand around
 		if answer.Store(&begun); context.Cause(ctx) == errUntaken {
@@ -141,7 +155,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	if err != nil || x.answer.body == nil {
 		taking.end()
 	}
-	if errors.Is(err, context.Canceled) && out.Context().Err() == nil { // HTTP/2 does not say why
+	if errors.Is(err, context.Canceled) && from.Err() == nil { // HTTP/2 does not say why
 		err = context.Cause(ctx)
 	}
 	return res, kept.Load() && broke.Load(), err

@@ -98,6 +98,7 @@ type upstreamConn struct {
 	heard   atomic.Bool   // some of that came
 	settled chan struct{} // closed by once where it was read
 	once    sync.Once
+	used    atomic.Bool // by a request
 
 	mu   sync.Mutex // guards what follows; held for no I/O
 	shut bool       // nothing more is written
