@@ -28,9 +28,14 @@ func unacknowledged(c net.Conn) int {
 	return n
 }
 
-// leaveDead has a socket's connection end once what was sent is not acknowledged for so long.
+// mostUnsent is how much of what is written waits in a socket; see httpapi.
+const mostUnsent = 128 << 10
+
+// leaveDead has a socket's connection end once what was sent is not acknowledged for so long, and
+// writes to it go on as the upstream takes what comes.
 func leaveDead(socket syscall.RawConn, after time.Duration) {
 	_ = socket.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostUnsent)               // else slow upstreams have less time
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds())) // else it takes longer
 	})
 }
