@@ -10,7 +10,7 @@ import (
 // A client that takes its answer without a pause has it, however slowly: what a socket holds back
 // until a third of its buffer is free is no pause of his.
 func TestSlowTakersHaveTheirAnswers(t *testing.T) {
-	const pause = time.Second
+	const pause = 2 * time.Second
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
 		for part := make([]byte, 1<<20); ; {
 			if _, err := w.Write(part); err != nil {
@@ -25,7 +25,7 @@ func TestSlowTakersHaveTheirAnswers(t *testing.T) {
 	defer resp.Body.Close()
 	ticker := time.NewTicker(pause / 20)
 	defer ticker.Stop()
-	for range 50 { // two pauses and a half, at 320 KB a second
+	for range 50 { // two pauses and a half, at 160 KB a second
 		<-ticker.C
 		if _, err := io.CopyN(io.Discard, resp.Body, 16<<10); err != nil {
 			t.Fatal(err)

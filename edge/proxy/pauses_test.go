@@ -94,7 +94,7 @@ func TestPausesBeforeTheTurn(t *testing.T) {
 
 // So it is over HTTP/2, where net/http ends a body for good at its deadline.
 func TestPausesOverHTTP2(t *testing.T) {
-	const pause = 300 * time.Millisecond // net/http waits 200 ms for a body before it sends a header
+	const pause = 700 * time.Millisecond // net/http waits 200 ms for a body before it sends a header
 	takesItsTime := func(w http.ResponseWriter, r *http.Request) {
 		<-time.After(3 * pause)
 		n, err := io.Copy(io.Discard, r.Body)

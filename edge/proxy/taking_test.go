@@ -23,7 +23,7 @@ func TestUpstreamsThatTakeNothing(t *testing.T) {
 			}
 		}
 	})
-	s := (&site{t: t}).before(upstream, options{cfg: Config{Timeout: 300 * time.Millisecond}}, hourly(9))
+	s := (&site{t: t}).before(upstream, options{cfg: Config{Timeout: time.Second}}, hourly(9))
 	const size = 200 << 10
 	if got := s.send("POST", "/", strings.Repeat("x", size)); got.status != http.StatusGatewayTimeout || got.header.Get("Proxy-Status") != "spillgate; error=http_response_timeout" {
 		t.Errorf("over HTTP/1: %d %q, want 504", got.status, got.header["Proxy-Status"])
@@ -43,7 +43,7 @@ func TestUpstreamsThatTakeNothing(t *testing.T) {
 
 // A client may be slow, for as long as each of its pauses is short, and so may be an upstream.
 func TestUpstreamsThatTakeWhatComes(t *testing.T) {
-	const most = 300 * time.Millisecond
+	const most = time.Second
 	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if n, err := io.Copy(io.Discard, r.Body); n != 8 || err != nil {
 			w.WriteHeader(http.StatusTeapot)
@@ -135,7 +135,7 @@ func TestUpstreamsThatTakeNothingMore(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		close(ended)
-	}), options{cfg: Config{Timeout: 300 * time.Millisecond}}, hourly(9))
+	}), options{cfg: Config{Timeout: time.Second}}, hourly(9))
 	c := s.dial()
 	c.write("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n" + strings.Repeat("x", 2_000_000))
 	if resp := c.response(); resp.StatusCode != http.StatusOK {
