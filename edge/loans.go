@@ -153,6 +153,13 @@ func (n *loans) lenders(borrower uint64) (counters []counter) {
 	return counters
 }
 
+// oldestFirst are a borrower's loans in the order of their slices. The part is locked.
+func (p *loanPart) oldestFirst(borrower uint64) []loan {
+	all := p.by[borrower]
+	slices.SortFunc(all, func(a, b loan) int { return cmp.Compare(a.Slice, b.Slice) })
+	return all
+}
+
 // repay is what is given back to those who lend of what they lent to others, as the borrower
 // is no more above its limit by so much, and so much was given back already: the oldest that
 // still count, so that what stays lent does so for as long as it can.
@@ -160,8 +167,7 @@ func (n *loans) repay(borrower, freed uint64, given []limit.Charge, now int64) (
 	p := n.of(borrower)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := p.by[borrower]
-	slices.SortFunc(all, func(a, b loan) int { return cmp.Compare(a.Slice, b.Slice) })
+	all := p.oldestFirst(borrower)
 	for i := range all {
 		l, left := &all[i], freed
 		for _, done := range [][]limit.Charge{given, back} {
@@ -188,8 +194,7 @@ func (n *loans) returned(borrower, lender, back uint64, now int64) {
 	p := n.of(borrower)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := p.by[borrower]
-	slices.SortFunc(all, func(a, b loan) int { return cmp.Compare(a.Slice, b.Slice) })
+	all := p.oldestFirst(borrower)
 	for i := range all {
 		if l := &all[i]; l.Counter == lender && l.Slice >= l.Rate.Reach(now) {
 			part := min(back, l.Cost)
