@@ -39,8 +39,8 @@ type Config struct {
 	Timeout time.Duration
 
 	// ClientTimeout is the longest pause of a client, in sending its body while the
-	// upstream waits for it, and in taking the answer. Default: 1 min. Shorter frees sooner what slow clients hold; those on
-	// bad lines are cut off.
+	// upstream waits for it, and in taking the answer. Default: 1 min. Shorter frees sooner
+	// what slow clients hold; those on bad lines are cut off.
 	ClientTimeout time.Duration
 
 	// MaxBody is the largest body of a request, in bytes. Default (0): 10 MiB. Negative:

@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -41,24 +43,30 @@ func TestUpstreamsThatTakeNothing(t *testing.T) {
 	s.reaches(0, "spillgate_proxy_requests_under_way")
 }
 
-// A client may be slow, for as long as each of its pauses is short, and so may be an upstream.
+// What an upstream waits for is its own time, and not the client's: that may be longer; and an upstream
+// that takes no more is late by its own.
 func TestUpstreamsThatTakeWhatComes(t *testing.T) {
 	const most = time.Second
-	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if n, err := io.Copy(io.Discard, r.Body); n != 8 || err != nil {
-			w.WriteHeader(http.StatusTeapot)
+	synctest.Test(t, func(t *testing.T) {
+		h := &held{make(chan struct{}), make(chan struct{})}
+		b := &body{src: h, left: -1, pauses: &pauses{due: due{most: time.Hour, late: func() { close(h.late) }}}}
+		var late atomic.Bool
+		taking := &due{most: most, late: func() { late.Store(true) }}
+		b.taking.Store(taking)
+		taking.start()
+		for range 8 {
+			time.Sleep(most - time.Millisecond) // virtual: the upstream
+			time.AfterFunc(3*most, func() { h.sends <- struct{}{} })
+			if n, err := b.Read(make([]byte, 9)); n != 1 || err != nil || late.Load() {
+				t.Fatalf("%d bytes, %v; late %v, want a byte and more to come", n, err, late.Load())
+			}
 		}
-	}), options{cfg: Config{Timeout: most}}, hourly(9))
-	c := s.dialHTTP2()
-	defer c.Close()
-	c.post(1, "/", 0, false)
-	for i := range 8 {
-		<-time.After(most / 4)
-		c.WriteData(1, i == 7, []byte("x"))
-	}
-	if got := c.status(1); got != "200" {
-		t.Errorf("for longer than the upstream has for its answer: %q, want 200", got)
-	}
+		time.Sleep(most + time.Millisecond) // virtual
+		synctest.Wait()
+		if !late.Load() {
+			t.Error("an upstream that takes no more is not late")
+		}
+	})
 }
 
 // An upstream that has few streams a connection is asked for no more of them at a time.
