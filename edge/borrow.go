@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -24,7 +25,7 @@ func (n *Node) lacks(now int64, c *counter, room uint64, counters []counter) uin
 		return everything
 	}
 	for i := range counters {
-		if l := &counters[i]; l.beside != nil && l.besideKey == c.key {
+		if l := &counters[i]; l.beside != nil && l.beside.Forgets() && l.besideKey == c.key {
 			room = max(room, n.ownRoom(now, c, l))
 		}
 	}
@@ -75,7 +76,7 @@ func (s *shard) shareOf(c *counter, used, lent uint64, now int64) uint64 {
 // ownWait is how long it is until a counter has room by what was not borrowed: by slices. ok is
 // false where nothing was.
 func (n *Node) ownWait(now int64, c *counter, counters []counter) (wait time.Duration, ok bool) {
-	i := slices.IndexFunc(counters, func(l counter) bool { return l.beside != nil && l.besideKey == c.key })
+	i := slices.IndexFunc(counters, func(l counter) bool { return l.beside != nil && l.beside.Forgets() && l.besideKey == c.key })
 	if i < 0 || c.open || c.cutOff || c.short || c.dropped || c.need > c.rate.Ceiling || c.record.block.punished(now) {
 		return 0, false
 	}
@@ -123,9 +124,8 @@ func (n *Node) drainLent(now int64, counters []counter) {
 			continue
 		}
 		holds := crdt.SatSub(n.levelOf(now, &counters[k]).Whole, counters[k].rate.Drain.Floor)
-		if over := *l; lent > holds {
-			over.cost = lent - holds
-			n.giveBackCounted(now, &over, false)
+		if lent > holds {
+			n.giveBackCounted(now, l, stretch{from: math.MinInt64, cost: lent - holds}, theirs)
 		}
 	}
 }
@@ -144,11 +144,7 @@ func (n *Node) confineLent(now int64, lent *counter) {
 	s.whole(r)
 	r.settle()
 	for _, of := range slices.Clone(s.sums(r.block)) {
-		left := uint64(0)
-		if k := slices.IndexFunc(counted, func(cell crdt.Cell) bool { return cell.Slice == of.Slice }); k >= 0 {
-			left = counted[k].Net()
-		}
-		if over := crdt.SatSub(of.Net(), left); over > 0 {
+		if over := crdt.SatSub(of.Net(), netOf(counted, of.Slice)); over > 0 {
 			n.giveBack(s, r, &limit.Charge{Slice: of.Slice}, over, now, theirs)
 		}
 	}

@@ -84,7 +84,9 @@ func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
 			all = p.by[borrower]
 		}
 		if full() {
-			n.unnoted.Add(1)
+			if !c.Rate.Lent { // which stands beside what was lent
+				n.unnoted.Add(1)
+			}
 			return
 		}
 		i, all = len(all), append(all, loan{Charge: *c})

@@ -295,37 +295,3 @@ func TestUnnotedLoansAreGivenBackOnce(t *testing.T) {
 		t.Errorf("%d of the pool are used in the end, want %d", used, 2*(users-leave))
 	}
 }
-
-// What was admitted under a larger limit was lent by nobody, and gives nothing back to a parent.
-func TestNothingIsGivenBackThatNobodyLent(t *testing.T) {
-	for name, rate := range sliders(20) {
-		less := rate
-		less.Limit = 4
-		n := newNode(t, Config{}, poolOf(rate), borrower("child", rate))
-		if got := through(n, start, "a", 10); got != 10 {
-			t.Fatal(got)
-		}
-		own := func() (admitted int) {
-			for range 30 {
-				req := n.Rules().Only().NewRequest()
-				if n.Check(start, req).Allowed {
-					admitted++
-				}
-				req.Release()
-			}
-			return admitted
-		}
-		if got := own(); got != 20 {
-			t.Fatal(got)
-		}
-		n.SetRules(compile(t, poolOf(rate), borrower("child", less)))
-		for range 10 {
-			req := requestOf(n, "a")
-			n.GiveBack(start, req)
-			req.Release()
-		}
-		if got := own(); got > 0 {
-			t.Errorf("%s: a pool that is used up admits %d more", name, got)
-		}
-	}
-}

@@ -31,11 +31,12 @@ type Elastic struct {
 	Signal string  // the name of a capacity; "": it is the Parent that counts
 	Below  float64 // open while less than this part of the capacity is in use
 	Parent *Rule   // open as far as the limits of this rule have room
-	// Lent are rates that count what was borrowed of the Parent, beside those of the rule that
-	// Forget, in the order of these, and deny nothing: what was borrowed is forgotten after
-	// what it found there, which was not, and until then the rule has so much more room of its
-	// own. A bucket forgets, as it drains, what was borrowed last. Nil beside others: what
-	// such a window counts it counts to its end, and slots are held until they are released.
+	// Lent are rates that count what was borrowed of the Parent, beside those of the rule, in
+	// the order of these, and deny nothing: what a parent lent, and no more, it is given back.
+	// What was borrowed of a rate that Forgets is forgotten after what it found there, which
+	// was not, and until then the rule has so much more room of its own. A bucket forgets, as
+	// it drains, what was borrowed last. Nil beside gaps, and beside buckets with turns, as
+	// nobody knows which of their requests borrowed.
 	Lent []*Rate
 }
 
@@ -167,7 +168,7 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 func lentBeside(rule *Rule) []*Rate {
 	lent := make([]*Rate, len(rule.Rates))
 	for i, r := range rule.Rates {
-		if r.Open == nil || !r.forgets(rule) {
+		if r.Open == nil || r.PerRequest || r.HasTurns(rule) {
 			continue
 		}
 		lent[i] = r.lent(max(1, r.Open.Ceiling-r.Limit))
@@ -175,14 +176,14 @@ func lentBeside(rule *Rule) []*Rate {
 	return lent
 }
 
-// forgets says that what the rate counts leaves it by and by. Of a bucket whose requests have
-// turns nobody knows which of them did.
-func (r *Rate) forgets(rule *Rule) bool {
+// Forgets says that what the rate counts leaves it by and by: what a fixed window counts it
+// counts to its end, and slots are held until they are released.
+func (r *Rate) Forgets() bool {
 	switch r.Algorithm {
 	case SlidingWindow, SubWindows, SlidingLog:
-		return !r.PerRequest
+		return true
 	}
-	return r.Bucket() && !r.HasTurns(rule)
+	return r.Bucket()
 }
 
 // leastLent is how long at the least it is known what a bucket was lent. What it drains of
@@ -195,9 +196,13 @@ const leastLent = time.Hour
 func (r *Rate) lent(margin uint64) *Rate {
 	lent := &Rate{
 		Name: r.Name, Policy: r.Policy, Limit: margin, Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
+		Period: r.Period, Zone: r.Zone, Lease: r.Lease,
 		Algorithm: r.Algorithm, Oldest: r.Oldest, Round: RoundDown, Scope: r.Scope, Consistency: Loose, OnPartition: PartitionOpen, Space: r.Space, Lent: true,
 	}
-	if r.Bucket() {
+	switch {
+	case r.Algorithm == FirstHit: // it has no hit of its own to begin with
+		lent.Algorithm, lent.Oldest, lent.Span = SubWindows, OldestFull, lent.Slices
+	case r.Bucket():
 		per := min(max(leastLent, 2*r.Window.Round(time.Minute)), MaxWindow)
 		lent.Algorithm, lent.Oldest, lent.Window = SubWindows, OldestFull, per
 		n := 20 // twice as many as long as a slice is longer than a full bucket takes to drain
