@@ -152,9 +152,10 @@ func New(cfg Config) (*Node, error) {
 
 // SetRules puts a compiled set in force. Counts of rates whose meaning did not
 // change go on; a changed limit applies to what is already counted. The set
-// belongs to the node from then on; to go back to one that was in force, compile it anew, as requests
-// may still be read by the old one. Without one, as of a document with mistakes, or with
-// one that belongs to another node, those before stay in force, and the log says so.
+// belongs to the node from then on; the one in force may be given again, which changes nothing.
+// Without a set, as of a document with mistakes, or with one that was in force before, here or
+// at another node, those before stay in force, and the log says so: requests may be read by such a
+// set yet, so that to go back to it is to compile it anew.
 func (n *Node) SetRules(set *limit.Set) {
 	if set == nil {
 		n.cfg.Logger.Error("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
@@ -162,8 +163,11 @@ func (n *Node) SetRules(set *limit.Set) {
 	}
 	n.setting.Lock()
 	defer n.setting.Unlock()
-	if !set.Seal(n, n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) }) {
-		n.cfg.Logger.Error("these rules are another node's, which would forget what it counted: those before stay in force; compile a set for each node")
+	if set == n.rules.Load() {
+		return
+	}
+	if !set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) }) {
+		n.cfg.Logger.Error("these rules were in force before, or are another node's: those in force stay; compile a set each time that rules are given to a node")
 		return
 	}
 	rates, before := byGeneration(set), n.rules.Load()

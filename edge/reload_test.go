@@ -89,7 +89,7 @@ func TestASetIsOneNodes(t *testing.T) {
 		t.Fatalf("%d of 5 were admitted", got)
 	}
 	before := other.Rules()
-	if other.SetRules(set); other.Rules() != before || !strings.Contains(log.String(), "compile a set for each node") {
+	if other.SetRules(set); other.Rules() != before || !strings.Contains(log.String(), "compile a set each time") {
 		t.Errorf("another node took the set; its log: %s", &log)
 	}
 	if one.SetRules(set); one.Rules() != set { // it may be given to its own again
@@ -98,6 +98,34 @@ func TestASetIsOneNodes(t *testing.T) {
 	if got := through(one, start, "u", 20); got != 0 {
 		t.Errorf("%d more were admitted: the node forgot what it counted", got)
 	}
+}
+
+// A set that was in force before is left as it is, and those in force stay: requests may be read
+// by it yet. The one in force may be given again, also while it is asked.
+func TestASetIsInForceOnce(t *testing.T) {
+	var log bytes.Buffer
+	rule := perUser(limit.RateSpec{Limit: 5, Per: time.Hour})
+	n := newNode(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, rule)
+	first, second := n.Rules(), compile(t, rule)
+	n.SetRules(second)
+	var asked sync.WaitGroup
+	for _, set := range []*limit.Set{first, second} {
+		asked.Go(func() {
+			for range 1000 {
+				req := set.Only().NewRequest()
+				req.Set("user", "u")
+				n.Check(start, req)
+				req.Release()
+			}
+		})
+	}
+	if n.SetRules(second); log.Len() > 0 {
+		t.Errorf("rules that are in force are refused: %s", &log)
+	}
+	if n.SetRules(first); n.Rules() != second || !strings.Contains(log.String(), "in force before") {
+		t.Errorf("rules of before are in force again; the log: %s", &log)
+	}
+	asked.Wait()
 }
 
 // Of rules that are put in force at once those that stay are in force whole.

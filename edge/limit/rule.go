@@ -201,7 +201,7 @@ type Set struct {
 	rules      []*Rule
 	warnings   []Problems
 	epoch      uint32 // that it was sealed with
-	owner      any    // who sealed it
+	sealed     atomic.Bool
 
 	descriptorLimits *Namespace // nil: it was not asked for, or all namespaces have their own
 }
@@ -264,13 +264,13 @@ func (s *Set) Written() (n int) {
 
 // Seal gives every rule its Sub, made by sub from the rule's identity (what
 // tells its counters from those of any other rule), and its Epoch, before the set is
-// shared. They are the owner's: it is false where another has sealed the set, which is
-// left as it is.
-func (s *Set) Seal(owner any, epoch uint32, sub func(identity []byte) [2]uint64) bool {
-	if s.owner != nil && s.owner != owner {
+// shared. It is false where the set was sealed before, by whomever: it is left as it is,
+// as it may be shared.
+func (s *Set) Seal(epoch uint32, sub func(identity []byte) [2]uint64) bool {
+	if !s.sealed.CompareAndSwap(false, true) {
 		return false
 	}
-	s.owner, s.epoch = owner, epoch
+	s.epoch = epoch
 	for _, r := range s.rules {
 		r.Sub, r.Epoch = sub(r.identity), epoch*(maxMultipliers+1)
 		r.seal(epoch)
