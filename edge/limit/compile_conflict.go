@@ -129,10 +129,11 @@ func (c *compiler) lenders(from int) {
 		path, parent := indexed("rules", i)+".margin.elastic.parent", r.Elastic.Parent
 		facts, keys := r.facts(), (&Rule{key: parent.key}).facts()
 		limited := func(rate *Rate) bool { return !rate.PerRequest }
+		empty := func(rate *Rate) bool { return rate.Limit == 0 && !rate.Bucket() } // one without capacity was refused
 		switch {
 		case !slices.ContainsFunc(parent.Rates, limited):
 			c.problem(path, "E207", "a rule with rates", "%q keeps requests apart, and has no limit to borrow from", parent.Name)
-		case slices.ContainsFunc(parent.Rates, func(rate *Rate) bool { return rate.Limit == 0 }):
+		case slices.ContainsFunc(parent.Rates, empty):
 			c.problem(path, "E207", "a rule with a larger limit", "%q has a limit of 0, and nothing to lend", parent.Name)
 		case apart(facts, keys):
 			c.problem(path, "E207", "a rule whose key these requests have", "%q counts by a name that requests of this rule lack, and lends them nothing", parent.Name)

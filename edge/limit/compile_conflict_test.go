@@ -99,6 +99,16 @@ func TestParentsThatLendNothingAreRefused(t *testing.T) {
 	}
 }
 
+// A parent with mistakes of its own is not told to have no limit, too.
+func TestParentsWithMistakesAreToldOnce(t *testing.T) {
+	parent := limit.RuleSpec{Name: "p", Group: "p", Rates: []limit.RateSpec{{Algorithm: "token_bucket", Capacity: 16, Refill: limit.Flow{Units: 1, Per: limit.MaxWindow}}}}
+	child := limit.RuleSpec{Name: "c", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 5, Per: time.Minute}}, Margin: limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, Parent: "p"}}}
+	_, problems := limit.Compile(limit.Document{Namespace: "t", Rules: []limit.RuleSpec{parent, child}})
+	if len(problems) != 1 || len(problems[0]) != 1 || problems[0][0].Code != "E157" {
+		t.Errorf("%v, want one E157", problems)
+	}
+}
+
 // What may be meant, or works in part, is warned of.
 func TestSlipsAreWarnedOf(t *testing.T) {
 	elastic := limit.MarginSpec{Elastic: limit.ElasticSpec{UpToPercent: 100, While: "capacity.a < 70%"}}

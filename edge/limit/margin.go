@@ -235,7 +235,7 @@ type Drop uint8
 
 const (
 	DropHard          Drop = iota + 1 // nothing, up to the ceiling; beyond it all are denied
-	DropProbabilistic                 // they are dropped at random, the more the nearer the ceiling: see DropShare
+	DropProbabilistic                 // they are dropped at random, the more the nearer the ceiling, of several rates by each: see DropShare
 )
 
 var dropNames = map[string]Drop{"hard": DropHard, "probabilistic": DropProbabilistic}

@@ -124,7 +124,11 @@ func (c *compiler) shutOut(path string, r *Rule) {
 			if w == 0 || w < rate.Ceiling {
 				continue
 			}
-			c.warn(path, "W203", "a larger limit, or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, c.whose(i))
+			larger := "a larger limit"
+			if rate.Queue && rate.MaxWait > 0 {
+				larger = "a longer max_wait, if the capacity is larger than that lets in"
+			}
+			c.warn(path, "W203", larger+", or a smaller reserve", "class %q never passes: all %d of %s%s are reserved", r.classes.names[0], w, rate.Name, c.whose(i))
 			return
 		}
 	}
