@@ -77,7 +77,9 @@ func ExampleNode_SetRules() {
 	if rules == nil {
 		panic(problems) // those before stay in force
 	}
-	node.SetRules(rules)
+	if err := node.SetRules(rules); err != nil {
+		panic(err)
+	}
 	fmt.Println(ask(), ask())
 	// Output:
 	// true true false

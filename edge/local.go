@@ -42,6 +42,5 @@ func LocalWith(options limit.Options, rules ...limit.RuleSpec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.SetRules(set)
-	return n, nil
+	return n, n.SetRules(set)
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -154,21 +155,19 @@ func New(cfg Config) (*Node, error) {
 // change go on; a changed limit applies to what is already counted. The set
 // belongs to the node from then on; the one in force may be given again, which changes nothing.
 // Without a set, as of a document with mistakes, or with one that was in force before, here or
-// at another node, those before stay in force, and the log says so: requests may be read by such a
+// at another node, those before stay in force, and the error says so: requests may be read by such a
 // set yet, so that to go back to it is to compile it anew.
-func (n *Node) SetRules(set *limit.Set) {
+func (n *Node) SetRules(set *limit.Set) error {
 	if set == nil {
-		n.cfg.Logger.Error("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
-		return
+		return errors.New("no rules were given: those before stay in force; look at the problems that limit.Compile tells")
 	}
 	n.setting.Lock()
 	defer n.setting.Unlock()
 	if set == n.rules.Load() {
-		return
+		return nil
 	}
 	if !set.Seal(n.epochs.Add(1), func(identity []byte) [2]uint64 { return n.keyer.Sub(identity) }) {
-		n.cfg.Logger.Error("these rules were in force before, or are another node's: those in force stay; compile a set each time that rules are given to a node")
-		return
+		return errors.New("these rules were in force before, or are another node's: those in force stay; compile a set each time that rules are given to a node")
 	}
 	rates, before := byGeneration(set), n.rules.Load()
 	if before != nil {
@@ -187,6 +186,7 @@ func (n *Node) SetRules(set *limit.Set) {
 	if rules := set.Rules(); len(rules) > 0 {
 		n.firstEpoch.Store(rules[0].Epoch)
 	}
+	return nil
 }
 
 // becameStrict are the rates of a set that count what they counted before, and were not

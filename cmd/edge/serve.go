@@ -85,7 +85,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	reloads := cli.NewReloads(reg)
-	node.SetRules(watcher.Set())
+	if err := node.SetRules(watcher.Set()); err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
 	cli.TellWarnings(watcher.Warnings(), log)
 	if s.RulesFormat == configs.FormatEnvoy {
 		for _, w := range configs.EnvoyVariables(os.Environ()) {
@@ -252,7 +254,9 @@ func takeOver(node *edge.Node, api *httpapi.API, upstream *proxy.Proxy, set *lim
 			log.Warn("rules: questions that name no namespace, as proxies ask them, are limited no more: set default_namespace", "err", err)
 		}
 	}
-	node.SetRules(set)
+	if err := node.SetRules(set); err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
 	return nil
 }
 

@@ -176,7 +176,9 @@ func (c *cluster) newEdge(r *region, nth int, rules rulesText) (*edgeSite, error
 	if err != nil {
 		return nil, err
 	}
-	node.SetRules(set)
+	if err := node.SetRules(set); err != nil {
+		return nil, err
+	}
 	s := &site{node: node, ns: mainNamespace(set), global: c.global, region: r.oracle, used: map[deltasync.Key]struct{}{}}
 	api, err := httpapi.New(s, httpapi.Config{DefaultNamespace: s.ns, TrustedProxies: httpapi.Loopback, Logger: c.log})
 	if err != nil {

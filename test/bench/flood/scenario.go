@@ -176,7 +176,9 @@ func (s scenario) world(maxBytes int64) (*world, error) {
 	if set == nil {
 		return nil, fmt.Errorf("rules: %w", problems[0])
 	}
-	n.SetRules(set)
+	if err := n.SetRules(set); err != nil {
+		return nil, err
+	}
 	ns := n.Rules().Only()
 	slot, ok := ns.Slot("client_ip")
 	if !ok {

@@ -72,8 +72,7 @@ func newNode(maxKeys int, rules []limit.RuleSpec) (*edge.Node, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("edge: rules: %w", errors.Join(errs...))
 	}
-	n.SetRules(set)
-	return n, nil
+	return n, n.SetRules(set)
 }
 
 // ask decides one request, built as a caller builds it now and then.

@@ -49,7 +49,9 @@ func newPair(keys, slices int) (*pair, error) {
 	if len(problems) > 0 {
 		return nil, problems[0]
 	}
-	p.SetRules(set)
+	if err := p.SetRules(set); err != nil {
+		return nil, err
+	}
 	store := memstore.New(memstore.Config{Now: func() time.Time { return p.now }})
 	if p.hub, err = regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1, Incarnation: 1}, store); err != nil {
 		return nil, err

@@ -270,7 +270,7 @@ func (w *World) boot() time.Duration { return w.now.Sub(w.cfg.Start) + time.Hour
 func (w *World) load(s *Site, rules []limit.Document) error {
 	set, err := compile(rules)
 	if err == nil {
-		s.node.SetRules(set)
+		err = s.node.SetRules(set)
 	}
 	return err
 }
