@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -125,12 +124,12 @@ func (n *Node) drainLent(now int64, counters []counter) {
 		}
 		holds := crdt.SatSub(n.levelOf(now, &counters[k]).Whole, counters[k].rate.Drain.Floor)
 		if lent > holds {
-			n.giveBackCounted(now, l, stretch{from: math.MinInt64, cost: lent - holds}, theirs)
+			n.giveBackCounted(now, l, ever(lent-holds), theirs)
 		}
 	}
 }
 
-// confineLent takes off what was lent in slices that have less than that by now, as it was
+// confineLent takes off what this edge was lent in slices that have less than that by now, as it was
 // given back: it would leave the window later than what it stands for.
 func (n *Node) confineLent(now int64, lent *counter) {
 	s := n.shard(lent.key)
@@ -144,7 +143,7 @@ func (n *Node) confineLent(now int64, lent *counter) {
 	s.whole(r)
 	r.settle()
 	for _, of := range slices.Clone(s.sums(r.block)) {
-		if over := crdt.SatSub(of.Net(), netOf(counted, of.Slice)); over > 0 {
+		if over := min(crdt.SatSub(of.Net(), netOf(counted, of.Slice)), r.block.own.Get(of.Slice).Net()); over > 0 {
 			n.giveBack(s, r, &limit.Charge{Slice: of.Slice}, over, now, theirs)
 		}
 	}

@@ -19,10 +19,12 @@ import (
 // limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
 // left the window, it would be two. As far as a rule that borrows was above its limit, and
-// is no more, its parent is given back the same, and no more than was lent, in the parent's slices
-// of then, where that is counted: nobody knows which requests borrowed, nor proves it, so that rights
-// of a strict one are free when its window ends. So is what was lent in a slice that began before
-// that window, and what was reported beyond what the parent had left.
+// is no more, its parent is given back the same, of this edge's loans, in the parent's slices
+// of then: nobody knows which requests borrowed, so that the parent keeps, until its window ends,
+// all that may be others' by now: what was lent in a slice of the borrower's that began before that
+// window; what of a bucket may have drained; all of a rule of which nobody knows what it
+// borrowed of whom (limit.Elastic's Lent and Bound), or whose receipts alone give it back (see swaps);
+// and what was reported beyond what the parent had left.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
 	var room [maxCounters]counter
@@ -39,8 +41,7 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	}
 	for i := range counters {
 		if c := &counters[i]; !c.lends {
-			all := stretch{from: math.MinInt64, cost: c.cost}
-			req.Recorded = n.giveBackCounted(t, c, all, charger(req.Ours)) > 0 || req.Recorded
+			req.Recorded = n.giveBackCounted(t, c, ever(c.cost), charger(req.Ours)) > 0 || req.Recorded
 		}
 	}
 	for i := range counters {
@@ -53,23 +54,21 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 
 // giveBackOwed gives back to those who lend to a rule what it owes no more.
 func (n *Node) giveBackOwed(now int64, borrower *limit.Rule, owed uint64, counters []counter) {
-	back := []stretch{{from: math.MinInt64, to: math.MaxInt64, cost: crdt.SatSub(owed, n.owes(now, borrower, counters))}}
-	if knowsLent(borrower) {
-		back = n.lentBack(now, borrower, back[0].cost, counters)
+	gone := n.lentBack(now, borrower, crdt.SatSub(owed, n.owes(now, borrower, counters)), counters)
+	if gone.rate == nil || !borrower.Elastic.Bound {
+		return
 	}
 	for i := range counters {
 		c := &counters[i]
-		if !c.lends || c.beside != nil || c.borrower != borrower {
+		if !c.lends || c.beside != nil || c.borrower != borrower || !swaps(c) { // receipts give that back
 			continue
 		}
-		returned, reach := uint64(0), c.rate.StartOf(c.rate.Reach(now))
-		for _, of := range back {
-			if of.from >= reach || of.whole() {
-				returned += n.giveBackCounted(now, c, of, theirs)
-			}
+		back := uint64(0)
+		for _, of := range n.lendsStill(now, c, gone) {
+			back += n.giveBackCounted(now, c, of, theirs)
 		}
-		if returned > 0 && swaps(c) {
-			n.loans.returned(borrowerOf(c, counters), uint64(c.key), returned, now)
+		if back > 0 {
+			n.loans.returned(borrowerOf(c, counters), uint64(c.key), back, now)
 		}
 	}
 }
@@ -78,34 +77,32 @@ func (n *Node) giveBackOwed(now int64, borrower *limit.Rule, owed uint64, counte
 type stretch struct {
 	from, to int64
 	cost     uint64
+	mine     bool // by this edge
 }
 
-// whole says that nobody knows when it was charged.
-func (of *stretch) whole() bool { return of.from == math.MinInt64 }
+// ever is a cost that was charged at any time.
+func ever(cost uint64) stretch { return stretch{from: math.MinInt64, to: math.MaxInt64, cost: cost} }
+
+func (of *stretch) ever() bool { return of.from == math.MinInt64 }
 
 // has says that some of a slice was charged then.
 func (of *stretch) has(rate *limit.Rate, slice crdt.Slice) bool {
-	return of.whole() || rate.StartOf(slice) < of.to && rate.EndOf(slice) > of.from
+	return of.ever() || rate.StartOf(slice) < of.to && rate.EndOf(slice) > of.from
 }
 
-// knowsLent says that what a rule borrowed is counted beside all that it has: what is above its limit
-// without that was admitted by edges that did not know of each other yet, or under another limit,
-// and nobody lent it.
-func knowsLent(borrower *limit.Rule) bool {
-	for i, rate := range borrower.Rates {
-		if !rate.PerRequest && borrower.Elastic.Lent[i] == nil {
-			return false
-		}
-	}
-	return true
+// returned is what stood in the slices of a counter before some of it was given back, and after.
+type returned struct {
+	rate      *limit.Rate
+	had, left []crdt.Cell
 }
 
 // lentBack takes so much off what a rule's loans are counted by, or more where they are of slices
 // that have no more than that by now: what is given back is borrowed no more, whoever gave it. It
-// says of which times that was, by the counter that knows of most; the loans of others are over
-// there, and may count with those who lent.
-func (n *Node) lentBack(now int64, borrower *limit.Rule, cost uint64, counters []counter) (back []stretch) {
-	most := uint64(0)
+// is of this edge's own loans, as another that is told the same gives back its own. It
+// says what that was by one of the counters, each time the same, as they do not agree on which
+// loans came back: the one that knows of the oldest. The rate is nil where nothing is counted, as
+// nobody knows what was lent then.
+func (n *Node) lentBack(now int64, borrower *limit.Rule, cost uint64, counters []counter) (gone returned) {
 	for i := range counters {
 		c := &counters[i]
 		if c.beside == nil || c.borrower != borrower {
@@ -115,23 +112,59 @@ func (n *Node) lentBack(now int64, borrower *limit.Rule, cost uint64, counters [
 		if !c.beside.Bucket() {
 			n.confineLent(now, c)
 		}
-		gone := crdt.SatSub(sumOf(had), sumOf(n.cellsOf(now, c)))
-		n.giveBackCounted(now, c, stretch{from: math.MinInt64, cost: crdt.SatSub(cost, gone)}, theirs)
-		left := n.cellsOf(now, c)
-		if gone = crdt.SatSub(sumOf(had), sumOf(left)); gone <= most {
-			continue
+		confined := crdt.SatSub(sumOf(had), sumOf(n.cellsOf(now, c)))
+		rest := ever(crdt.SatSub(cost, confined))
+		rest.mine = true
+		n.giveBackCounted(now, c, rest, theirs)
+		if gone.rate == nil || c.rate.Window > gone.rate.Window {
+			gone = returned{c.rate, had, n.cellsOf(now, c)}
 		}
-		most, back = gone, back[:0]
-		for _, cell := range had {
-			if part := crdt.SatSub(cell.Net(), netOf(left, cell.Slice)); part > 0 {
-				back = append(back, stretch{c.rate.StartOf(cell.Slice), c.rate.EndOf(cell.Slice), part})
-			}
+	}
+	return gone
+}
+
+// lendsStill is what still counts with one who lent of what came back. It is told by slices of the
+// borrower: what may have left the lender's window by now is left out. Of a bucket it is what these
+// loans would have left in it by themselves: with what others pour in it is that at least.
+func (n *Node) lendsStill(now int64, c *counter, gone returned) (back []stretch) {
+	had, left := gone.had, gone.left
+	if c.rate.Bucket() {
+		if cost := crdt.SatSub(gone.remain(c.rate, had, now), gone.remain(c.rate, left, now)); cost > 0 {
+			return []stretch{{gone.rate.StartOf(had[0].Slice), gone.rate.EndOf(had[len(had)-1].Slice), cost, true}}
+		}
+		return nil
+	}
+	var exact *limit.Exact
+	if r := n.shard(c.key).find(c.key); r != nil && !r.sparse() && r.block.memory != nil {
+		exact = &r.block.memory.exact
+	}
+	since := c.rate.Since(exact, now)
+	for _, cell := range had {
+		from, part := gone.rate.StartOf(cell.Slice), crdt.SatSub(cell.Net(), netOf(left, cell.Slice))
+		if part > 0 && from >= since {
+			back = append(back, stretch{from, gone.rate.EndOf(cell.Slice), part, true})
 		}
 	}
 	return back
 }
 
-// cellsOf are the slices that a counter has by now; none where there is no record.
+// remain is how much is left at now in a bucket into which nothing was poured but these cells.
+func (of *returned) remain(bucket *limit.Rate, cells []crdt.Cell, now int64) uint64 {
+	level, at := 0.0, now
+	drain := func(to int64) {
+		level -= float64(bucket.Drain.Refill) * float64(max(0, to-at)) / float64(bucket.Drain.Per)
+		level, at = max(0, level), to
+	}
+	for _, cell := range cells {
+		drain(of.rate.StartOf(cell.Slice))
+		level += float64(cell.Net())
+	}
+	drain(now)
+	return uint64(level)
+}
+
+// cellsOf is what this edge was charged in the slices that a counter has by now; nothing where
+// there is no record.
 func (n *Node) cellsOf(now int64, c *counter) []crdt.Cell {
 	s := n.shard(c.key)
 	r := s.find(c.key)
@@ -141,7 +174,11 @@ func (n *Node) cellsOf(now int64, c *counter) []crdt.Cell {
 	s.whole(r)
 	r.settle()
 	s.retire(r, now)
-	return slices.Clone(s.sums(r.block))
+	cells := slices.Clone(s.sums(r.block))
+	for i := range cells {
+		cells[i] = r.block.own.Get(cells[i].Slice)
+	}
+	return cells
 }
 
 func sumOf(cells []crdt.Cell) (sum uint64) {
@@ -185,6 +222,9 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 	}
 	left := of.cost
 	for _, by := range []charger{ours, theirs} {
+		if of.mine && by == theirs {
+			break
+		}
 		cells := slices.Clone(s.sums(b))
 		if c.rate.Bucket() { // what was poured in first may have drained
 			slices.Reverse(cells)
@@ -206,7 +246,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 			}
 		}
 	}
-	if m := b.memory; m != nil && left > 0 && of.whole() && (free || !c.rate.HasTurns(c.rule)) {
+	if m := b.memory; m != nil && left > 0 && of.ever() && (free || !c.rate.HasTurns(c.rule)) {
 		// A bucket has what its slices have forgotten by now, until it has drained.
 		took, carry := m.exact.Lower(c.rate, left, m.carry, now)
 		m.carry = carry

@@ -98,7 +98,11 @@ func TestClassesLeaveNothingLent(t *testing.T) {
 	for name, rate := range kinds {
 		child := borrower("child", rate)
 		child.Classes = limit.ClassesSpec{From: "class", Order: []string{"low", "high"}, Reserve: map[string]float64{"high": 50}}
-		n := newNode(t, Config{}, poolOf(rate), child)
+		pool := rate
+		if pool.Align = ""; name == "first hit" { // what came in the slice in which it began may be of the window before
+			pool.Algorithm = "sliding_log"
+		}
+		n := newNode(t, Config{}, poolOf(pool), child)
 		ask := func(class string, ask func(*limit.Request)) {
 			req := requestOf(n, "a")
 			defer req.Release()
@@ -129,6 +133,133 @@ func TestClassesLeaveNothingLent(t *testing.T) {
 		}
 		if lent == 0 {
 			t.Errorf("%s: nothing was lent", name)
+		}
+	}
+}
+
+// Two rates of a borrower do not agree on which of its loans came back. The pool gets each back once.
+func TestTwoRatesGiveALoanBackOnce(t *testing.T) {
+	for name, pool := range lentKinds(10, time.Minute) {
+		child := borrower("child", limit.RateSpec{Name: "a", Limit: 10, Per: time.Minute}, limit.RateSpec{Name: "b", Limit: 20, Per: time.Hour})
+		n := newNode(t, Config{}, poolOf(pool), child)
+		for _, after := range []time.Duration{0, 2 * time.Minute, 4 * time.Minute, 20 * time.Minute} { // the last two times borrowed
+			if got := through(n, start.Add(after), "a", 10); got != 10 {
+				t.Fatalf("%s: %d of 10 admitted after %v", name, got, after)
+			}
+		}
+		now, own := start.Add(20*time.Minute), 0
+		for range 2 {
+			for range 10 {
+				giveBackOne(n, now, "a")
+			}
+			own += fills(n, now)
+		}
+		if own > 10 {
+			t.Errorf("a pool of 10 a minute, %s, admits %d of its own at one instant", name, own)
+		}
+	}
+}
+
+// At one instant a pool admits no more of its own than its limit, whenever what it lent is given
+// back: the moment that the loan leaves it, or as it drains.
+func TestPoolsHoldTheirOwnWhenLoansReturn(t *testing.T) {
+	for childs, child := range lentKinds(10, time.Hour) {
+		for pools, pool := range lentKinds(10, 5*time.Minute) {
+			for _, lent := range []time.Duration{0, 40 * time.Second} {
+				for after := time.Duration(0); after < 8*time.Minute; after += 10 * time.Second {
+					n := newNode(t, Config{}, poolOf(pool), borrower("child", child))
+					if got := through(n, start.Add(lent), "a", 20); got != 20 {
+						t.Fatalf("%s of a %s pool: %d admitted, want 20", childs, pools, got)
+					}
+					now := start.Add(lent + after)
+					own := fills(n, now)
+					for range 10 {
+						giveBackOne(n, now, "a")
+					}
+					if own += fills(n, now); own > 10 {
+						t.Errorf("%s of a %s pool: %d of its own 10 at one instant, %v after it lent", childs, pools, own, after)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Where nobody knows what was lent, of whom, nothing is given back without a receipt: of queues,
+// of parents that count by another key, and of a parent that rules name in place of another.
+func TestNothingIsGivenBackToOneWhoMayNotHaveLent(t *testing.T) {
+	queue := limit.RateSpec{Name: "q", Algorithm: "leaky_bucket", Capacity: 10, Outflow: limit.Flow{Units: 10, Per: time.Hour}, Queue: true, Scope: "edge"}
+	for name, rate := range lentKinds(10, time.Hour) {
+		ask := func(n *Node, count int, set ...string) (admitted int) {
+			for range count {
+				req := n.Rules().Only().NewRequest()
+				for i := 0; i < len(set); i += 2 {
+					req.Set(set[i], set[i+1])
+				}
+				if n.Check(start, req).Allowed {
+					admitted++
+				}
+				req.Release()
+			}
+			return admitted
+		}
+		pool, child := poolOf(rate), borrower("child", rate)
+		back := func(n *Node, what string, org string) {
+			for range 10 {
+				req := requestOf(n, "u")
+				req.Set("org", org)
+				n.GiveBack(start, req)
+				req.Release()
+			}
+			if got := ask(n, 20, "org", org); got > 0 {
+				t.Errorf("%s, %s: a pool that lent nothing, and is used up, admits %d more", what, name, got)
+			}
+		}
+
+		byOrg := pool
+		byOrg.Key = []string{"org"}
+		n := newNode(t, Config{}, byOrg, child)
+		if own, lent, others := ask(n, 10, "user", "u", "org", "b"), ask(n, 10, "user", "u", "org", "a"), ask(n, 20, "org", "b"); own != 10 || lent != 10 || others != 10 {
+			t.Fatal(name, own, lent, others)
+		}
+		back(n, "another key", "b")
+
+		other := pool
+		other.Name, other.Group, other.Match.Has = "other", "b", []string{"org"}
+		pool.Match.Lacks = append([]string{"org"}, pool.Match.Lacks...)
+		n = newNode(t, Config{}, pool, other, child)
+		if got := through(n, start, "u", 20); got != 20 {
+			t.Fatal(name, got)
+		}
+		child.Margin.Elastic.Parent = "other"
+		if err := n.SetRules(compile(t, pool, other, child)); err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(n, 20, "org", "b"); got != 10 {
+			t.Fatal(name, got)
+		}
+		back(n, "another parent", "b")
+
+		if rate.Algorithm == "concurrency" { // is released beside no other
+			continue
+		}
+		minute := lentKinds(10, time.Minute)[name]
+		n = newNode(t, Config{}, poolOf(minute), borrower("child", queue))
+		got := 0
+		for i := range 16 {
+			if check(n, start.Add(time.Duration(i)*time.Second), "u").Allowed {
+				got++
+			}
+		}
+		later := start.Add(10 * time.Minute)
+		if got != 16 || fills(n, later) != 10 {
+			t.Fatal(name, got)
+		}
+		for range 16 {
+			giveBackOne(n, later, "u")
+		}
+		if got := fills(n, later); got > 0 {
+			t.Errorf("a queue, %s: a pool that has its loans back admits %d more", name, got)
 		}
 	}
 }

@@ -38,6 +38,9 @@ type Elastic struct {
 	// it drains, what was borrowed last. Nil beside gaps, and beside buckets with turns, as
 	// nobody knows which of their requests borrowed.
 	Lent []*Rate
+	// Bound says that the rule's key tells the parent's, so that what its counters were lent is of
+	// one counter of each of the parent's rates.
+	Bound bool
 }
 
 // signalForm is the name of a capacity.
@@ -141,7 +144,8 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 		case doc.Rules[i].CountWhen != "" && slices.ContainsFunc(rules[k].Rates, func(r *Rate) bool { return r.Lease > 0 }):
 			c.problem(path, "E219", "a parent without concurrency limits", "what this rule borrows is charged after the response, and %q has slots: one would be taken when the request is over, and nobody gives it back", name)
 		default:
-			rules[i].Elastic.Parent, rules[i].Elastic.Lent = rules[k], lentBeside(rules[i])
+			rules[i].Elastic.Parent, rules[i].Elastic.Bound = rules[k], rules[i].tellsKey(rules[k])
+			rules[i].Elastic.Lent = lentBeside(rules[i], rules[k])
 		}
 	}
 	known := make([]bool, len(rules)) // to lead to no circle, or to one that was told
@@ -165,15 +169,24 @@ func (c *compiler) parents(doc *Document, from int, first map[string]int) {
 }
 
 // lentBeside are the rates of what was borrowed beside others; see Elastic.
-func lentBeside(rule *Rule) []*Rate {
+func lentBeside(rule, parent *Rule) []*Rate {
 	lent := make([]*Rate, len(rule.Rates))
 	for i, r := range rule.Rates {
 		if r.Open == nil || r.PerRequest || r.HasTurns(rule) {
 			continue
 		}
-		lent[i] = r.lent(max(1, r.Open.Ceiling-r.Limit))
+		lent[i] = r.lent(max(1, r.Open.Ceiling-r.Limit), parent)
 	}
 	return lent
+}
+
+// tellsKey says that whoever has a key of the rule has one of another's, and always the same.
+func (r *Rule) tellsKey(other *Rule) bool {
+	return !slices.ContainsFunc(other.key, func(of keyPart) bool {
+		return !slices.ContainsFunc(r.key, func(p keyPart) bool {
+			return p.ip == of.ip && p.v4 == of.v4 && p.v6 == of.v6 && slices.Equal(p.slots, of.slots)
+		})
+	})
 }
 
 // Forgets says that what the rate counts leaves it by and by: what a fixed window counts it
@@ -192,8 +205,9 @@ func (r *Rate) Forgets() bool {
 // nothing drains of what was lent until what was there before has.
 const leastLent = time.Hour
 
-// lent is a rate that counts in the same windows, of which the room is that of the margin.
-func (r *Rate) lent(margin uint64) *Rate {
+// lent is a rate that counts in the same windows what a parent lent, of which the room is that of
+// the margin.
+func (r *Rate) lent(margin uint64, parent *Rule) *Rate {
 	lent := &Rate{
 		Name: r.Name, Policy: r.Policy, Limit: margin, Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
 		Period: r.Period, Zone: r.Zone, Lease: r.Lease,
@@ -214,6 +228,9 @@ func (r *Rate) lent(margin uint64) *Rate {
 	}
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "lent %d %v %v", r.Lineage, lent.Window, lent.Width) // a hash never fails
+	for _, lender := range parent.Rates {
+		_, _ = fmt.Fprintf(h, " %d", lender.Lineage)
+	}
 	lent.Generation, lent.Lineage, lent.Base = h.Sum64(), h.Sum64(), lent.Limit
 	lent.apportion()
 	return lent

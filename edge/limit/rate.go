@@ -277,6 +277,21 @@ func (r *Rate) Reach(now int64) crdt.Slice {
 	return current - crdt.Slice(r.Slices)
 }
 
+// Since is an instant from which on all that was charged counts in full at now, or at the rate of
+// a window that slides; it is no bucket. x is as for Lasted.
+func (r *Rate) Since(x *Exact, now int64) int64 {
+	switch r.Algorithm {
+	case FixedWindow:
+		return r.StartOf(r.SliceAt(now))
+	case FirstHit:
+		if x == nil {
+			return now
+		}
+		return now - int64(r.Lasted(x, now))
+	}
+	return now - int64(r.Window) + 1
+}
+
 // Lasted is for how long the window has lasted that counts nothing from before it began;
 // zero where windows slide. It is a nanosecond where one begins now, or would. x is what the
 // node knows of the key, of rates that are Exact.
