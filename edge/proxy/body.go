@@ -67,6 +67,11 @@ func (b *body) Read(p []byte) (int, error) { return b.readFor(0, p) }
 
 // readFor reads for one time that it is sent.
 func (b *body) readFor(turn int64, p []byte) (n int, err error) {
+	// What it waits for now is the client, be it that another reads, as store may still.
+	if t := b.taking.Load(); t != nil && b.turn.Load() == turn {
+		t.stop()
+		defer t.start()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if room := b.keepIn.Load(); room != nil && b.kept == nil {
@@ -75,10 +80,6 @@ func (b *body) readFor(turn int64, p []byte) (n int, err error) {
 	b.begun.Store(true)
 	if b.turn.Load() != turn { // in this order, as again looks at the two in the other
 		return 0, errClosed
-	}
-	if t := b.taking.Load(); t != nil { // what it waits for now is the client
-		t.stop()
-		defer t.start()
 	}
 	if k := b.kept; k != nil {
 		p = p[:min(len(p), k.most())]

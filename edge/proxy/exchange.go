@@ -25,6 +25,7 @@ type exchange struct {
 	passed time.Time   // when it was passed on
 	who    netip.Addr  // whom it takes room for
 	conn   *headerConn // on which it was last; nil: not over HTTP/1
+	alone  fault       // what it did, if the upstream ends its connection of HTTP/2, which is its own
 }
 
 // refuse answers what is not passed on.
@@ -136,6 +137,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
 	}
+	out.Header.Del("Expect") // the client is told to go on as the body is read: net/http would send none to who answers at once, and wants it
 	peer, trusted := p.api.PeerOf(pr.In)
 	tellOrigin(pr.In, out, peer, trusted)
 	if why := x.own[httpapi.UndecidedField]; why != nil {
@@ -230,6 +232,8 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	f := faultOf(err, x.body, r.Context().Err() != nil)
 	switch {
+	case x.alone.detail != "" && endedFor(err):
+		f = x.alone
 	case x.passed.IsZero():
 		f = requestFault(http.StatusBadRequest, "Upgrade is no protocol")
 	case x.result == resultSwitched:

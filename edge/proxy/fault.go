@@ -106,6 +106,13 @@ func faultOf(err error, b *body, left bool) fault {
 	return f
 }
 
+// endedFor says that the upstream ended a connection of HTTP/2 for what came on it (RFC 9113,
+// section 5.4.1), by net/http's own words.
+func endedFor(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "GOAWAY") && !strings.Contains(text, "ErrCode=NO_ERROR")
+}
+
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout() || errors.Is(err, os.ErrDeadlineExceeded)

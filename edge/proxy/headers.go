@@ -160,9 +160,9 @@ func mayUpgrade(h http.Header) bool {
 
 // mayTrail says whether a field may be a trailer (RFC 9110, section 6.5.1): not what frames,
 // routes, controls or authenticates a message, nor who a request is of. Who merges trailers
-// into the header, as some do, would believe it.
+// into the header, as some do, would believe it. HTTP/2 has no other names than tokens.
 func mayTrail(name string) bool {
-	return httpguts.ValidTrailerHeader(name) && !claims(name) && !notLater[name]
+	return httpguts.ValidHeaderFieldName(name) && httpguts.ValidTrailerHeader(name) && !claims(name) && !notLater[name]
 }
 
 // trim takes from trailers what may be none.

@@ -303,3 +303,15 @@ func TestPathStaysBelowTheUpstreams(t *testing.T) {
 		}
 	}
 }
+
+// A trailer has a name that HTTP/2 has, too, and none that the rules, or who merges it, go by.
+func TestWhatMayTrail(t *testing.T) {
+	for name, may := range map[string]bool{
+		"X-Checksum": true, "Grpc-Status": true, "X T": false, "X(T": false, "X-\x7f": false, "X-\xe4": false, ":path": false, "": false,
+		"Content-Length": false, "X-Forwarded-For": false, "Cookie": false,
+	} {
+		if mayTrail(name) != may {
+			t.Errorf("%q may trail: %v", name, !may)
+		}
+	}
+}

@@ -11,7 +11,9 @@ import (
 
 // line is the way to the upstream. A connection of HTTP/2 has many requests, and of one that died
 // without a word each would wait for its whole timeout. So where nothing came on it for a while
-// since a request went, the next ones go by another transport, on a connection of its own. What
+// since a request went, the next ones go by another transport, on a connection of its own. So they do
+// where the upstream takes nothing more of a body for a while: what is not taken fills a window
+// that all bodies share (RFC 9113, section 5.2). What
 // went before lasts: an upstream may be at work, and streams may be silent, which pings do not
 // tell from a death: a busy event loop answers none, and servers of gRPC close connections on
 // which they come (too_many_pings). Dead ones are for TCP to find (leaveDead).
@@ -25,6 +27,7 @@ type line struct {
 type route struct {
 	*http.Transport
 	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
+	full atomic.Bool                  // a body waits on one for the upstream to take more
 }
 
 func newLine(cfg *Config, window int) *line {
@@ -39,7 +42,7 @@ func (l *line) RoundTrip(out *http.Request) (*http.Response, error) { return l.r
 // route is the one for the next request.
 func (l *line) route() *route {
 	now := l.on.Load()
-	if c := now.last.Load(); c == nil || !c.silent(l.quiet) {
+	if c := now.last.Load(); !now.full.Load() && (c == nil || !c.silent(l.quiet)) {
 		return now
 	}
 	l.on.CompareAndSwap(now, &route{Transport: l.start()}) // else another did; what is idle closes by itself
@@ -93,13 +96,16 @@ func (c *upstreamConn) silent(most time.Duration) bool {
 	return since > 0 && time.Now().UnixNano()-since > int64(most)
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. As long as something comes the upstream may take nothing more.
 func (c *upstreamConn) Read(b []byte) (int, error) {
 	if c.heard.Load() { // and what came is read
 		c.once.Do(func() { close(c.settled) })
 	}
 	n, err := c.Conn.Read(b)
 	if n > 0 {
+		if c.writing.Load() {
+			_ = c.SetWriteDeadline(time.Now().Add(c.timeout)) // who cannot, could not before
+		}
 		c.asked.Store(0)
 		c.heard.Store(c.open.Load())
 	}

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// due calls late where what it is started for takes too long.
+// due calls late where what it is started for takes too long, and slows before that.
 type due struct {
-	most time.Duration
-	late func()
+	most  time.Duration
+	late  func()
+	soon  time.Duration // zero, or shorter than most: what takes so long has slows be called
+	slows func()        // likewise
 
 	mu    sync.Mutex // guards what follows, and is held while late is called
 	over  bool       // nothing is late any more
@@ -52,10 +54,14 @@ func (d *due) run() {
 	if d.over {
 		return
 	}
+	next := d.most
+	if d.soon > 0 {
+		next = d.soon
+	}
 	if d.until = time.Now().Add(d.most); d.timer == nil {
-		d.timer = time.AfterFunc(d.most, d.fire)
+		d.timer = time.AfterFunc(next, d.fire)
 	} else {
-		d.timer.Reset(d.most)
+		d.timer.Reset(next)
 	}
 }
 
@@ -70,9 +76,17 @@ func (d *due) rest() {
 func (d *due) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.until.IsZero() && !time.Now().Before(d.until) {
+	if d.until.IsZero() {
+		return
+	}
+	left := time.Until(d.until)
+	switch {
+	case left <= 0:
 		d.until = time.Time{}
 		d.late()
+	case d.soon > 0 && left <= d.most-d.soon: // else it began anew meanwhile
+		d.slows()
+		d.timer.Reset(left)
 	}
 }
 

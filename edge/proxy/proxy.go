@@ -25,6 +25,7 @@ type Proxy struct {
 	bodies    *httpapi.Room     // of what is not read of uploads over HTTP/2
 	unread    time.Duration     // for how long, without room
 	fresh     http.RoundTripper // has a connection for each request
+	shared    atomic.Bool       // the upstream has spoken HTTP/2, with many requests on a connection
 	switching http.RoundTripper // likewise, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
 	signal    *signal           // nil: none
 	errors    *log.Logger

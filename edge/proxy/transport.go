@@ -27,6 +27,8 @@ const (
 	// quietAfter is how long nothing may come on a connection of HTTP/2 since a request went,
 	// before others go on another.
 	quietAfter = 5 * time.Second
+	// fullAfter is how long nothing may be taken of a body on it, likewise.
+	fullAfter = 2 * time.Second
 	// settleTime is how long its settings may take before requests go on it: a round trip, as a rule.
 	settleTime = time.Second
 )
@@ -58,7 +60,6 @@ func newTransport(cfg *Config, window int) *http.Transport {
 		},
 		TLSHandshakeTimeout:    cfg.Timeout,
 		ResponseHeaderTimeout:  cfg.Timeout,
-		ExpectContinueTimeout:  time.Second,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTime,
 		MaxResponseHeaderBytes: maxAnswerHeader,
@@ -93,6 +94,7 @@ type upstreamConn struct {
 	net.Conn
 	timeout time.Duration
 	asked   atomic.Int64 // since when nothing came, though a request went over HTTP/2, ns since 1970; 0: it did
+	writing atomic.Bool  // the upstream is waited for to take something
 
 	open    atomic.Bool   // what comes is HTTP/2
 	heard   atomic.Bool   // some of that came
@@ -143,7 +145,9 @@ func (c *upstreamConn) Write(b []byte) (int, error) {
 	c.mu.Unlock()
 	n, err := 0, c.SetWriteDeadline(time.Now().Add(c.timeout))
 	if err == nil {
+		c.writing.Store(true)
 		n, err = c.Conn.Write(b)
+		c.writing.Store(false)
 	}
 	if err != nil {
 		c.mu.Lock()
