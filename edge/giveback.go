@@ -116,8 +116,12 @@ func (n *Node) lentBack(now int64, borrower *limit.Rule, cost uint64, counters [
 		rest := ever(crdt.SatSub(cost, confined))
 		rest.mine = true
 		n.giveBackCounted(now, c, rest, theirs)
+		left := n.cellsOf(now, c)
+		if back := crdt.SatSub(sumOf(had), sumOf(left)); back > 0 && swaps(c) {
+			n.loans.returned(borrowerOf(c, counters), uint64(c.key), back, now)
+		}
 		if gone.rate == nil || c.rate.Window > gone.rate.Window {
-			gone = returned{c.rate, had, n.cellsOf(now, c)}
+			gone = returned{c.rate, had, left}
 		}
 	}
 	return gone

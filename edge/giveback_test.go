@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -260,6 +261,74 @@ func TestNothingIsGivenBackToOneWhoMayNotHaveLent(t *testing.T) {
 		}
 		if got := fills(n, later); got > 0 {
 			t.Errorf("a queue, %s: a pool that has its loans back admits %d more", name, got)
+		}
+	}
+}
+
+// Of requests some have receipts, and some have none: what a pool admits of its own is with what its
+// borrowers are above their limits no more than it has, in whatever order all come and leave.
+func TestPoolsHoldWhatIsOwedToWhoeverLeaves(t *testing.T) {
+	const lives = 1500
+	kinds := func(most uint64) map[string]limit.RateSpec {
+		kinds := lentKinds(most, time.Hour)
+		delete(kinds, "bucket")    // it drains meanwhile
+		delete(kinds, "first hit") // is as the others, and begins its own windows
+		return kinds
+	}
+	for seed := range uint64(lives) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		most, own := 1+rng.Uint64N(4), 1+rng.Uint64N(3)
+		for name := range kinds(1) {
+			n := newNode(t, Config{}, poolOf(kinds(most)[name]), borrower("child", kinds(own)[name]))
+			now := start.Add(10 * time.Minute)
+			type inside struct {
+				user    string
+				charges []limit.Charge
+			}
+			var all []inside
+			admitted, net := uint64(0), map[string]uint64{}
+			lent := func() (sum uint64) {
+				for _, count := range net {
+					sum += max(count, own) - own
+				}
+				return sum
+			}
+			for range 40 {
+				if rng.IntN(4) == 0 {
+					now = now.Add(time.Duration(rng.IntN(20)) * time.Second)
+				}
+				before := lent()
+				switch kind := rng.IntN(5); {
+				case kind == 0:
+					req := n.Rules().Only().NewRequest()
+					if n.Check(now, req).Allowed {
+						if admitted++; admitted+lent() > most {
+							t.Fatalf("%s, seed %d: the pool of %d has %d of its own, and lends %d", name, seed, most, admitted, lent())
+						}
+					}
+					req.Release()
+				case kind < 3:
+					req := requestOf(n, string("uuv"[rng.IntN(3)]))
+					user := req.Get("user")
+					if req.Receipt = kind == 2; n.Check(now, req).Allowed {
+						net[user]++
+						all = append(all, inside{user, slices.Clone(req.Charges)})
+						if lent() > before && admitted+lent() > most {
+							t.Fatalf("%s, seed %d: the pool of %d has %d of its own, and lends %d", name, seed, most, admitted, lent())
+						}
+					}
+					req.Release()
+				case len(all) > 0:
+					i := rng.IntN(len(all))
+					if one := all[i]; len(one.charges) > 0 {
+						n.Refund(now, one.charges, 0)
+					} else {
+						giveBackOne(n, now, one.user)
+					}
+					net[all[i].user]--
+					all = slices.Delete(all, i, i+1)
+				}
+			}
 		}
 	}
 }
