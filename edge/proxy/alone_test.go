@@ -90,9 +90,9 @@ func TestWhatEndsConnectionsGoesAlone(t *testing.T) {
 		all.Go(get)
 	}
 	asked.Wait()
-	large, many := strings.Repeat("x", mostField+1), ""
+	large, many := strings.Repeat("x", mostTaken.field+1), ""
 	for _, letter := range "bcdfghj" { // of the same fields HPACK sends but one
-		many += "X: " + strings.Repeat(string(letter), mostField/2) + "\r\n"
+		many += "X: " + strings.Repeat(string(letter), mostTaken.field/2) + "\r\n"
 	}
 	for name, c := range map[string]struct {
 		target, header string
@@ -208,18 +208,71 @@ func TestClientsAreSilentAfterTheirTurn(t *testing.T) {
 }
 
 // What is small is no reason to go alone, but for many of them: a Cookie is as many as it has crumbs.
-func TestManyFieldsGoAlone(t *testing.T) {
-	for fields, want := range map[int]bool{mostFields - 1: false, mostFields + 1: true} {
+// So is what the upstream has answered, until it ends a connection after all.
+func TestWhatIsTaken(t *testing.T) {
+	alone := func(takes *takes, out *http.Request) bool {
+		out.URL = mustURL(t, "/")
+		return takes.alone(sizeOf(out), out).detail != ""
+	}
+	for fields, want := range map[int]bool{mostTaken.fields - 3: false, mostTaken.fields - 2: true} { // beside method, path and host
 		one, many := http.Header{}, http.Header{}
 		one.Set("Cookie", "a=b"+strings.Repeat("; a=b", fields-1))
 		for i := range fields {
 			many.Set(fmt.Sprintf("X-%d", i), "y")
 		}
 		for _, h := range []http.Header{one, many} {
-			if got := alone(&http.Request{Header: h, URL: mustURL(t, "/")}).detail != ""; got != want {
+			if got := alone(new(takes), &http.Request{Header: h}); got != want {
 				t.Errorf("%d fields: alone is %v", fields, got)
 			}
 		}
+	}
+	large := &http.Request{Method: strings.Repeat("M", mostTaken.field+1)}
+	other := &http.Request{Header: http.Header{"X": {strings.Repeat("x", mostTaken.field+1), strings.Repeat("y", mostTaken.header)}}}
+	var known takes
+	if !alone(&known, large) || !alone(&known, other) {
+		t.Error("what is large goes with others")
+	}
+	if known.raise(sizeOf(large)); alone(&known, large) || !alone(&known, other) {
+		t.Error("what was taken goes alone, or more than that does not")
+	}
+	if known.reset(); !alone(&known, large) {
+		t.Error("what ended a connection goes with others")
+	}
+	if !alone(&known, &http.Request{Trailer: http.Header{"X-T": nil}}) {
+		t.Error("trailers go with others")
+	}
+}
+
+// Before an upstream that takes large headers they share its connections, once it has answered one;
+// trailers do not, and those that nobody announced are none.
+func TestLargeHeadersThatAreTaken(t *testing.T) {
+	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.RemoteAddr, " ", len(r.Trailer))
+	}), options{}, hourly(100))
+	shared := s.get("/").body
+	large := "Cookie: " + strings.Repeat("x", mostTaken.field)
+	ask := func(header, trailers string) string {
+		c := s.dial()
+		c.write("POST / HTTP/1.1\r\nHost: h\r\n" + header + "\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n" + trailers + "\r\n")
+		text, err := io.ReadAll(c.response().Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+	if got := ask(large, ""); got == shared || got == "" {
+		t.Errorf("the first goes by %q, as others", got)
+	}
+	if got := ask(large, ""); got != shared {
+		t.Errorf("the second goes by %q, others by %q", got, shared)
+	}
+	if got := ask("Trailer: Authorization", "X-T: b\r\n"); got != shared {
+		t.Errorf("with a trailer that may be none: %q, others %q", got, shared)
+	}
+	addr, _, _ := strings.Cut(shared, " ")
+	if got := ask("Trailer: X-T", "X-T: b\r\n"); strings.HasPrefix(got, addr) || !strings.HasSuffix(got, " 1") {
+		t.Errorf("with a trailer: %q, others %q", got, shared)
 	}
 }
 

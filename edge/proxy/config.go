@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,6 +71,8 @@ type Config struct {
 
 	// Now is the clock of capacity signals. Default: time.Now.
 	Now func() time.Time
+
+	sessions tls.ClientSessionCache // of TLS to the upstream
 }
 
 // CapacityConfig says how the upstream tells how much of its capacity is in use.
@@ -164,6 +167,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Upstream.Scheme == "https" {
+		c.sessions = tls.NewLRUClientSessionCache(0)
 	}
 	return c
 }

@@ -144,7 +144,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		out.Header[httpapi.UndecidedField] = why
 	}
 	p.trimAsked(pr.In.Trailer)
-	out.Trailer = pr.In.Trailer // the same map: it is filled when the body was read
+	if out.Trailer = pr.In.Trailer; len(out.Trailer) == 0 { // else the same map: it is filled when the body was read
+		out.Trailer = nil // or it would be so with what nobody announced
+	}
 	x.passed = time.Now()
 }
 

@@ -101,10 +101,14 @@ func (s *site) trust(roots *x509.CertPool) {
 		}
 		l.on.Store(&route{Transport: l.start()})
 	}
-	for _, way := range []http.RoundTripper{s.proxy.fresh, s.proxy.switching} {
-		if t, ok := way.(*http.Transport); ok {
-			t.TLSClientConfig = &tls.Config{RootCAs: roots}
-		}
+	if t, ok := s.proxy.switching.(*http.Transport); ok {
+		t.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	fresh := s.proxy.fresh
+	s.proxy.fresh = func() *http.Transport {
+		t := fresh()
+		t.TLSClientConfig = &tls.Config{RootCAs: roots}
+		return t
 	}
 }
 

@@ -20,11 +20,12 @@ type Proxy struct {
 	api       *httpapi.API
 	cfg       Config
 	transport http.RoundTripper
-	narrow    http.RoundTripper // has narrow windows over HTTP/2; nil: there are none
-	answers   *httpapi.Room     // of wide ones
-	bodies    *httpapi.Room     // of what is not read of uploads over HTTP/2
-	unread    time.Duration     // for how long, without room
-	fresh     http.RoundTripper // has a connection for each request
+	narrow    http.RoundTripper      // has narrow windows over HTTP/2; nil: there are none
+	answers   *httpapi.Room          // of wide ones
+	bodies    *httpapi.Room          // of what is not read of uploads over HTTP/2
+	unread    time.Duration          // for how long, without room
+	fresh     func() *http.Transport // for one request, which has a connection of its own
+	takes     takes
 	shared    atomic.Bool       // the upstream has spoken HTTP/2, with many requests on a connection
 	switching http.RoundTripper // likewise, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
 	signal    *signal           // nil: none
@@ -54,10 +55,11 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	}
 	cfg = cfg.withDefaults()
 	p := &Proxy{
-		api: api, cfg: cfg, transport: newLine(&cfg, answerWindow), fresh: newFresh(&cfg), signal: newSignal(&cfg, capacities),
+		api: api, cfg: cfg, transport: newLine(&cfg, answerWindow), signal: newSignal(&cfg, capacities),
 		drain: drainTimeout, errors: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 		answers: httpapi.NewRoom(answerRoom, nil), bodies: httpapi.NewRoom(bodyRoom, nil), unread: unreadTime,
 	}
+	p.fresh = func() *http.Transport { return newFresh(&p.cfg) }
 	if cfg.Upstream.Scheme != "http" {
 		p.narrow = newLine(&cfg, narrowWindow)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -43,12 +42,19 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	if p.shared.Load() {
-		if x.alone = alone(out); x.alone.detail != "" {
-			res, _, err := x.try(p.fresh, 1, out)
+		size := sizeOf(out)
+		if x.alone = p.takes.alone(size, out); x.alone.detail != "" {
+			res, _, err := x.try(p.fresh(), 1, out)
+			if err == nil {
+				p.takes.raise(size)
+			}
 			return res, err
 		}
 	}
 	res, ended, err := x.try(x.way, maxStreams, out)
+	if err != nil && endedFor(err) {
+		p.takes.reset()
+	}
 	switch {
 	case err == nil || out.Context().Err() != nil:
 		return res, err
@@ -60,43 +66,8 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	p.cfg.Metrics.again.Inc()
-	res, _, err = x.try(p.fresh, 1, out)
+	res, _, err = x.try(p.fresh(), 1, out)
 	return res, err
-}
-
-const (
-	// What servers take of a field, of a header, and how many fields, by default, with room for what
-	// is added here (nginx of before 1.19.7: 4 kB a field; HAProxy: 15 kB in all, 101 fields, each
-	// crumb of a Cookie one).
-	mostField  = 4 << 10
-	mostHeader = 12 << 10
-	mostFields = 80
-)
-
-// alone is what a request does wrong, if its upstream ends the connection for it; none: there is
-// nothing that one would do so for. Servers of HTTP/2 do for a header that is too large for them
-// (nginx, HAProxy) and for trailers (nginx before 1.25.1), and all others' requests would be lost
-// with it: so it has a connection of its own.
-func alone(out *http.Request) fault {
-	all, fields := 0, 0
-	for name, values := range out.Header {
-		for _, value := range values {
-			all += len(name) + len(value)
-			if fields++; name == "Cookie" {
-				fields += strings.Count(value, ";")
-			}
-			if len(name)+len(value) > mostField || all > mostHeader || fields > mostFields {
-				return requestFault(http.StatusRequestHeaderFieldsTooLarge, "the header is larger than the upstream takes")
-			}
-		}
-	}
-	if len(out.URL.RequestURI()) > mostField {
-		return requestFault(http.StatusRequestURITooLong, "the path and query are longer than the upstream takes")
-	}
-	if len(out.Trailer) > 0 {
-		return requestFault(http.StatusBadRequest, "the upstream takes no trailers of a request")
-	}
-	return fault{}
 }
 
 // repeatable says that to do a request twice comes to the same as once, by what it says itself.

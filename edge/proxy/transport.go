@@ -71,7 +71,7 @@ func newTransport(cfg *Config, window int) *http.Transport {
 	case "h2c":
 		t.Protocols.SetUnencryptedHTTP2(true)
 	case "https":
-		t.TLSClientConfig = new(tls.Config)
+		t.TLSClientConfig = &tls.Config{ClientSessionCache: cfg.sessions}
 		t.DialTLSContext = dialTLS(t)
 		t.Protocols.SetHTTP2(true)
 		fallthrough
