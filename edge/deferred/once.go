@@ -35,7 +35,7 @@ func idBy(h hash.Hash, parts []string) string {
 // often it was sent, and what it is traced by, as clients, proxies and meshes write that anew
 // with each try. Those of fleetingFrom begin so.
 var (
-	fleeting = []string{"Date", "X-Request-Start", // of the routers of some clouds
+	fleeting = []string{"Date", "Expect", "X-Request-Start", // of the routers of some clouds
 		"X-Envoy-Attempt-Count", "Amz-Sdk-Request", "X-Stainless-Retry-Count",
 		"X-Request-Id", "X-Correlation-Id", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context",
 		"Traceparent", "Tracestate", "Baggage", "Grpc-Trace-Bin", // W3C, OpenCensus

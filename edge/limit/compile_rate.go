@@ -212,7 +212,7 @@ func (c *compiler) windowed(path, what string, d, longest time.Duration) bool {
 	if d >= MinWindow && d <= longest && d%time.Millisecond == 0 {
 		return true
 	}
-	c.problem(path, "E145", fmt.Sprintf("whole milliseconds, 25ms to %s", WindowName(longest)), "a %s of %v is out of range", what, d)
+	c.problem(path, "E145", fmt.Sprintf("whole milliseconds, 25ms to %s", WindowName(longest)), "a %s of %s is out of range", what, WindowName(d))
 	return false
 }
 

@@ -333,3 +333,31 @@ func TestDueIsSlowBeforeItIsLate(t *testing.T) {
 		}
 	})
 }
+
+// Of many clients that leave before their answers each is a stream that is reset, for which servers
+// end a connection when there are too many: those that come after so many go by another.
+func TestManyWhoLeaveGoByOthers(t *testing.T) {
+	leaves := make(chan struct{})
+	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-leaves:
+		}
+	}), options{}, hourly(1000))
+	line := s.proxy.transport.(*line)
+	begun := line.on.Load()
+	for deadline := time.Now().Add(patience); begun.left.Load() < mostLeft; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d who left had a stream", begun.left.Load())
+		}
+		c := s.dial()
+		c.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		s.reaches(1, "spillgate_proxy_requests_under_way")
+		c.Close()
+		s.reaches(0, "spillgate_proxy_requests_under_way")
+	}
+	if now := line.route(); now == begun {
+		t.Errorf("after %d who left others go by the same connection", mostLeft)
+	}
+	close(leaves)
+}

@@ -25,11 +25,15 @@ import (
 )
 
 // calls are made with the usual retry policy, which takes UNAVAILABLE for a fault that is over
-// at once.
-func calls(t *testing.T, s *site) healthpb.HealthClient {
+// at once; or without, as the last try's own end is an EOF in place of its status in grpc-go 1.85,
+// where it came before all was sent (stream.go, shouldRetry).
+func calls(t *testing.T, s *site, again bool) healthpb.HealthClient {
 	t.Helper()
-	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(
-		`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.01s","maxBackoff":"0.05s","backoffMultiplier":1.5,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
+	policy := `{}`
+	if again {
+		policy = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.01s","maxBackoff":"0.05s","backoffMultiplier":1.5,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
+	}
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(policy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +89,7 @@ func TestCallsAreAnsweredInTheirTerms(t *testing.T) {
 			if c.header != "" {
 				ctx = metadata.AppendToOutgoingContext(ctx, c.header, "1")
 			}
-			client := calls(t, s)
+			client := calls(t, s, c.want != codes.Unavailable)
 			_, _ = client.Check(ctx, &healthpb.HealthCheckRequest{Service: c.service})
 			var trailer metadata.MD
 			_, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: c.service}, grpc.Trailer(&trailer))

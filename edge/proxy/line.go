@@ -27,7 +27,17 @@ type line struct {
 type route struct {
 	*http.Transport
 	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
-	full atomic.Bool                  // a body waits on one for the upstream to take more
+	full atomic.Bool                  // a body waits on one for the upstream to take more, or many have left it
+	left atomic.Int32                 // requests over HTTP/2 that ended before an answer began
+}
+
+// leaves is that a request ended before its answer: each is a stream that is reset, and of those
+// servers take only so many on a connection, as their work may go on (Go's net/http: 1,000 beyond
+// what runs; CVE-2023-44487).
+func (r *route) leaves() {
+	if r.left.Add(1) >= mostLeft {
+		r.full.Store(true)
+	}
 }
 
 func newLine(cfg *Config, window int) *line {

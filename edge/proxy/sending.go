@@ -168,6 +168,9 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 			res, err = nil, errUntaken
 		}
 	}
+	if err != nil && on != nil && streams.Load() > 0 && ctx.Err() != nil {
+		on.leaves()
+	}
 	// Then it takes the rest when it likes, as streams do, if it is seen where the client leaves.
 	if err != nil || x.answer.body == nil {
 		taking.end()
