@@ -83,8 +83,10 @@ func TestWhatEndsConnectionsGoesAlone(t *testing.T) {
 	}
 	all.Go(get)
 	s.reaches(1, "spillgate_proxy_requests_under_way")
-	for !s.proxy.shared.Load() {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(patience); !s.proxy.shared.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody sees that it speaks HTTP/2")
+		}
 	}
 	for range victims {
 		all.Go(get)

@@ -25,10 +25,10 @@ type Proxy struct {
 	bodies    *httpapi.Room          // of what is not read of uploads over HTTP/2
 	unread    time.Duration          // for how long, without room
 	fresh     func() *http.Transport // for one request, which has a connection of its own
-	takes     takes
-	shared    atomic.Bool       // the upstream has spoken HTTP/2, with many requests on a connection
-	switching http.RoundTripper // likewise, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
-	signal    *signal           // nil: none
+	takes     takes                  // of large headers, over HTTP/2
+	shared    atomic.Bool            // the upstream has spoken HTTP/2, with many requests on a connection
+	switching http.RoundTripper      // has a connection for each request, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
+	signal    *signal                // nil: none
 	errors    *log.Logger
 	ahead     atomic.Int64 // bytes read of bodies whose requests wait
 	kept      atomic.Int64 // and of those that went over HTTP/2, which may be sent again
