@@ -265,6 +265,42 @@ func TestNothingIsGivenBackToOneWhoMayNotHaveLent(t *testing.T) {
 	}
 }
 
+// Where receipts alone give loans back, as requests of the borrower have turns or it has slots beside
+// what else it counts, leaving without one gives nothing back: the receipts would do it once more.
+func TestReceiptsAloneGiveBackWhatDoesNotSwap(t *testing.T) {
+	bucket := limit.RateSpec{Name: "b", Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 10, Per: time.Hour}, Scope: "edge"}
+	delayed := borrower("child", bucket)
+	delayed.MaxDelay = time.Second
+	for what, child := range map[string]limit.RuleSpec{
+		"turns": delayed,
+		"slots": borrower("child", limit.RateSpec{Name: "w", Limit: 100, Per: time.Hour}, inFlight(10, time.Hour)),
+	} {
+		for name, pool := range lentKinds(20, time.Hour) {
+			n := newNode(t, Config{}, poolOf(pool), child)
+			nobodys := through(n, start, "u", 10)
+			var receipts [][]limit.Charge
+			for range 10 {
+				if d, charges := take(t, n, start, "u", 1); d.Allowed {
+					receipts = append(receipts, charges)
+				}
+			}
+			if nobodys != 10 || len(receipts) != 10 {
+				t.Fatalf("%s, %s: %d and %d admitted, want 10 and 10", what, name, nobodys, len(receipts))
+			}
+			own := fills(n, start)
+			for range nobodys {
+				giveBackOne(n, start, "u")
+			}
+			for _, charges := range receipts {
+				n.Refund(start, charges, 0)
+			}
+			if own += fills(n, start); own != 20 {
+				t.Errorf("%s, %s: a pool admits %d of its own once all have left, want its 20", what, name, own)
+			}
+		}
+	}
+}
+
 // Of requests some have receipts, and some have none: what a pool admits of its own is with what its
 // borrowers are above their limits no more than it has, in whatever order all come and leave.
 func TestPoolsHoldWhatIsOwedToWhoeverLeaves(t *testing.T) {
