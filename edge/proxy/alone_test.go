@@ -336,30 +336,23 @@ func TestDueIsSlowBeforeItIsLate(t *testing.T) {
 	})
 }
 
-// Of many clients that leave before their answers each is a stream that is reset, for which servers
-// end a connection when there are too many: those that come after so many go by another.
-func TestManyWhoLeaveGoByOthers(t *testing.T) {
-	leaves := make(chan struct{})
-	s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-r.Context().Done():
-		case <-leaves:
-		}
-	}), options{}, hourly(1000))
-	line := s.proxy.transport.(*line)
-	begun := line.on.Load()
-	for deadline := time.Now().Add(patience); begun.left.Load() < mostLeft; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d who left had a stream", begun.left.Load())
-		}
-		c := s.dial()
-		c.write("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		s.reaches(1, "spillgate_proxy_requests_under_way")
-		c.Close()
-		s.reaches(0, "spillgate_proxy_requests_under_way")
+// An upstream that refuses the stream of a large header (HAProxy, of one that is barely too large) has
+// no fault either.
+func TestLargeHeadersWhoseStreamIsRefused(t *testing.T) {
+	upstream := ends(t, func(frames *http2.Framer, stream uint32) {
+		_ = frames.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
+	})
+	s := (&site{t: t}).before(upstream, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(100))
+	if got := s.get("/", "X-Large", strings.Repeat("x", mostTaken.field)); got.status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("%+v, want 431", got)
 	}
-	if now := line.route(); now == begun {
-		t.Errorf("after %d who left others go by the same connection", mostLeft)
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
+		t.Error("the upstream is taken to be full")
 	}
-	close(leaves)
+	if got := s.get("/"); got.status != http.StatusBadGateway {
+		t.Errorf("what is small, and refused: %+v, want 502", got)
+	}
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 1 {
+		t.Errorf("capacity %v after a fault of the upstream's, want 1", used)
+	}
 }

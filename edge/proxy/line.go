@@ -3,8 +3,11 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,27 +20,27 @@ import (
 // went before lasts: an upstream may be at work, and streams may be silent, which pings do not
 // tell from a death: a busy event loop answers none, and servers of gRPC close connections on
 // which they come (too_many_pings). Dead ones are for TCP to find (leaveDead).
+//
+// And each request whose client leaves is a stream that is reset, of which servers take only so many
+// on a connection, as their work may go on (CVE-2023-44487; Netty 200 in 30 s, Go's net/http 1,000
+// beyond what runs): then they end it, with all others' requests. So it has no more requests than may
+// be reset, those that were included.
 type line struct {
 	start func() *http.Transport
 	quiet time.Duration // for how long nothing comes
 	on    atomic.Pointer[route]
+
+	mu   sync.Mutex // held to leave a route
+	busy []*route   // guarded by mu: left as they had as many requests as they may
 }
 
 // route is a transport of a line.
 type route struct {
 	*http.Transport
 	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
-	full atomic.Bool                  // a body waits on one for the upstream to take more, or many have left it
-	left atomic.Int32                 // requests over HTTP/2 that ended before an answer began
-}
-
-// leaves is that a request ended before its answer: each is a stream that is reset, and of those
-// servers take only so many on a connection, as their work may go on (Go's net/http: 1,000 beyond
-// what runs; CVE-2023-44487).
-func (r *route) leaves() {
-	if r.left.Add(1) >= mostLeft {
-		r.full.Store(true)
-	}
+	full atomic.Bool                  // it is left for good: a body waits on one for the upstream to take more, or many streams were reset
+	open atomic.Int32                 // requests over HTTP/2
+	left atomic.Int32                 // streams that were reset
 }
 
 func newLine(cfg *Config, window int) *line {
@@ -47,16 +50,87 @@ func newLine(cfg *Config, window int) *line {
 }
 
 // RoundTrip implements http.RoundTripper. An exchange asks for the route.
-func (l *line) RoundTrip(out *http.Request) (*http.Response, error) { return l.route().RoundTrip(out) }
+func (l *line) RoundTrip(out *http.Request) (*http.Response, error) {
+	return l.route(false).RoundTrip(out)
+}
 
-// route is the one for the next request.
-func (l *line) route() *route {
-	now := l.on.Load()
-	if c := now.last.Load(); !now.full.Load() && (c == nil || !c.silent(l.quiet)) {
+// route is the one for the next request. Over HTTP/2 that is one of it until it is over.
+func (l *line) route(shared bool) *route {
+	if now := l.on.Load(); now.takes(l.quiet, shared) {
 		return now
 	}
-	l.on.CompareAndSwap(now, &route{Transport: l.start()}) // else another did; what is idle closes by itself
-	return l.on.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.on.Load()
+	if now.takes(l.quiet, shared) { // another left one meanwhile
+		return now
+	}
+	l.busy = slices.DeleteFunc(append(l.busy, now), func(r *route) bool { return !r.good(l.quiet) })
+	next := &route{Transport: l.start()} // what is idle of others closes by itself
+	if i := slices.IndexFunc(l.busy, func(r *route) bool { return r.open.Load() <= mostStreams/2 }); i >= 0 {
+		next = l.busy[i]
+		l.busy = slices.Delete(l.busy, i, i+1)
+	}
+	if shared {
+		next.open.Add(1)
+	}
+	l.on.Store(next)
+	return next
+}
+
+// good says that requests may go by it.
+func (r *route) good(quiet time.Duration) bool {
+	c := r.last.Load()
+	return !r.full.Load() && (c == nil || !c.silent(quiet))
+}
+
+// takes says that one more goes by it, and counts it, over HTTP/2.
+func (r *route) takes(quiet time.Duration, shared bool) bool {
+	switch {
+	case !r.good(quiet):
+		return false
+	case !shared:
+		return true
+	case r.open.Add(1)+r.left.Load() <= mostStreams:
+		return true
+	}
+	r.open.Add(-1)
+	return false
+}
+
+// over is that a request over HTTP/2 is, and whether its stream was reset.
+func (r *route) over(reset bool) {
+	if reset && r.left.Add(1) >= mostStreams/2 {
+		r.full.Store(true)
+	}
+	r.open.Add(-1)
+}
+
+// stream is a request over HTTP/2, and the body of its answer. Where that is closed before its end, or
+// comes to it before all of the request was sent, net/http resets it.
+type stream struct {
+	io.ReadCloser
+	on    *route
+	whole func() bool // all was sent
+	once  sync.Once
+}
+
+// end is that it is over.
+func (s *stream) end(reset bool) { s.once.Do(func() { s.on.over(reset) }) }
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil {
+		s.end(err != io.EOF || !s.whole())
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.end(true)
+	return s.ReadCloser.Close()
 }
 
 // goes is that a request goes on a connection of HTTP/2 next.

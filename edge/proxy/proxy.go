@@ -63,6 +63,7 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	if cfg.Upstream.Scheme != "http" {
 		p.narrow = newLine(&cfg, narrowWindow)
 	}
+	p.shared.Store(cfg.Upstream.Scheme == "h2c")
 	if cfg.Upstream.Scheme == "https" {
 		t := newFresh(&cfg)
 		t.Protocols.SetHTTP2(false)

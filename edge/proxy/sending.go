@@ -101,8 +101,11 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		}
 	}}
 	var on *route
+	var counts, sent atomic.Bool // it is one of the route's; all of it was sent
 	if to, ok := transport.(*line); ok {
-		on = to.route()
+		shared := x.proxy.shared.Load()
+		on = to.route(shared)
+		counts.Store(shared)
 		transport = on
 		if taking.most > fullAfter {
 			taking.soon, taking.slows = fullAfter, func() { on.full.Store(true) }
@@ -118,6 +121,9 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 				x.proxy.shared.Store(true)
 				if on != nil {
 					on.goes(got.Conn)
+					if counts.CompareAndSwap(false, true) {
+						on.open.Add(1)
+					}
 				}
 				if taking.start(); x.body != nil {
 					x.body.taking.Store(taking)
@@ -139,7 +145,10 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 			}
 		},
 		WroteHeaders: func() { streams.Add(1) },
-		WroteRequest: func(httptrace.WroteRequestInfo) { taking.stop() },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			sent.Store(info.Err == nil)
+			taking.stop()
+		},
 	})
 	out = out.WithContext(ctx)
 	if x.body != nil && x.proxy.cfg.Upstream.Scheme != "http" {
@@ -161,15 +170,20 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		}
 	}
 	res, err = transport.RoundTrip(out)
+	if counts.Load() {
+		s := &stream{on: on, whole: func() bool { return sent.Load() || x.body == nil || x.body.over.Load() }}
+		if err != nil {
+			s.end(streams.Load() > 0)
+		} else {
+			s.ReadCloser, res.Body = res.Body, s
+		}
+	}
 	if err == nil {
 		begun := res.Body // which others may stand around
 		if answer.Store(&begun); context.Cause(ctx) == errUntaken {
 			_ = res.Body.Close() // what it says is that
 			res, err = nil, errUntaken
 		}
-	}
-	if err != nil && on != nil && streams.Load() > 0 && ctx.Err() != nil {
-		on.leaves()
 	}
 	// Then it takes the rest when it likes, as streams do, if it is seen where the client leaves.
 	if err != nil || x.answer.body == nil {

@@ -29,8 +29,8 @@ const (
 	quietAfter = 5 * time.Second
 	// fullAfter is how long nothing may be taken of a body on it, likewise.
 	fullAfter = 2 * time.Second
-	// mostLeft is how many requests may have left a connection of it, likewise.
-	mostLeft = 100
+	// mostStreams is how many requests a connection of it has at a time, with those that were reset.
+	mostStreams = 100
 	// settleTime is how long its settings may take before requests go on it: a round trip, as a rule.
 	settleTime = time.Second
 )
