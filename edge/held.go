@@ -23,6 +23,7 @@ type held struct {
 	rounded int64 // so much later, at the most, than what was put in, and as much as a hold rounds up
 	penalty bool  // all that is known is that the key is kept out, until then
 	weak    bool  // it matters for a smaller limit only than the one it was charged under last
+	told    bool  // the region said so: it speaks of no counts that the region never got
 }
 
 // left is what a rate leaves to the record.
@@ -310,6 +311,10 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 	if b.rate.Queue && h.until > now { // who waits may have been told so by a slower pace
 		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), f.longestTurn(b.rate), h.rounded, now)
 	}
+	if h.explained(b.rate, s.sums(b), now) {
+		s.blocked.lift(r.key)
+		return
+	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
 	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
 		return
@@ -346,10 +351,11 @@ func (s *shard) sweepBlocked(now int64) (more bool) {
 }
 
 // excuse ends the confinement of a key that was reset: the region knew of most
-// of a limit, and has given all of it back.
+// of a limit, and has given all of it back; and of one of which the region said what it was
+// confined for, and now all that has become of it.
 func (s *shard) excuse(r *record, now int64) {
 	b := r.block
-	if b.held == nil || !wasReset(b.rate, b.others.Cells(nil), now) {
+	if b.held == nil || !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.held = nil
@@ -359,28 +365,47 @@ func (s *shard) excuse(r *record, now int64) {
 }
 
 func wasReset(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
-	var charges, net uint64
+	net := uint64(0)
 	for _, c := range cells {
 		if c.Slice >= rate.Reach(now) {
-			charges, net = crdt.SatAdd(charges, c.Charges), crdt.SatAdd(net, c.Net())
+			net = crdt.SatAdd(net, c.Net())
 		}
 	}
-	return charges >= leastThreshold(rate) && net == 0
+	return net == 0 && chargedIn(rate, cells, now) >= leastThreshold(rate)
+}
+
+// explained says that the region told of all that the key is confined for: by now the cells say what
+// became of it.
+func (h *held) explained(rate *limit.Rate, cells []crdt.Cell, now int64) bool {
+	return h.told && h.used <= unpack(roundUp(chargedIn(rate, cells, now)))
+}
+
+// chargedIn is all that cells say was charged, whatever was given back since.
+func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
+	for _, c := range cells {
+		if c.Slice >= rate.Reach(now) {
+			sum = crdt.SatAdd(sum, c.Charges)
+		}
+	}
+	return sum
 }
 
 // heed takes from a push of a key that is not live here whether it is blocked.
-// Where it is already, that holds until it ends: it may speak of counts that
-// the region never got.
+// Where it is already, that holds until it ends, if it may speak of counts that
+// the region never got, or if more is used now. Whether less is, a push need not say, as it tells
+// what changed: the view has all that was told.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, now int64) {
 	least := threshold(rate)
 	carry = rate.Believed(carry)
 	switch used := rate.Rounded(rate.Used(cells, carry, now)); {
 	case least == 0:
 	case used >= least:
-		if known := s.blocked.exact(key); known == nil || known.until() <= now {
-			s.blocked.put(newHold(key, rate, confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
+		if known := s.blocked.exact(key); known == nil || known.until() <= now || known.what&told != 0 && known.held(rate).used < used {
+			h := confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
 				return rate.RetryAfter(cells, carry, cost, now)
-			})), now)
+			})
+			h.told = true
+			s.blocked.put(newHold(key, rate, h), now)
 		}
 	case carry.Level == 0 && wasReset(rate, cells, now):
 		s.blocked.lift(key)

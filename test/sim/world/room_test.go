@@ -1,0 +1,72 @@
+package world
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// A key was at all of its limit, which a push told all edges, and most of that was given back since, as
+// slots are that are released. An edge that is asked for it then, the first time or again, has all the
+// room that there is.
+func TestRoomThatCameBackIsRoomEverywhere(t *testing.T) {
+	t.Parallel()
+	const most = 20
+	for name, rate := range map[string]limit.RateSpec{
+		"token_bucket":   {Algorithm: "token_bucket", Capacity: most, Refill: limit.Flow{Units: most, Per: 24 * time.Hour}},
+		"fixed_window":   {Algorithm: "fixed_window", Limit: most, Per: 24 * time.Hour},
+		"sliding_window": {Algorithm: "sliding_window", Limit: most, Per: 24 * time.Hour},
+		"sub_windows":    {Limit: most, Per: 24 * time.Hour},
+		"sliding_log":    {Algorithm: "sliding_log", Limit: most, Per: 24 * time.Hour},
+		"concurrency":    {Algorithm: "concurrency", Limit: most, Lease: time.Hour},
+	} {
+		for _, consistency := range []string{"loose", "adaptive"} {
+			for _, asked := range []bool{false, true} { // also while it is full
+				rate.Consistency = consistency
+				doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+				w := wideOf(t, 1, 3, func(cfg *Config) { cfg.Rules = []limit.Document{doc} })
+				at := start.Add(6 * time.Second)
+				pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+				pass(0)
+				var in [][]limit.Charge
+				ask := func(edge int, tries int) (allowed int) {
+					for range tries {
+						node := w.Node(w.Edges()[edge])
+						req := node.Rules().Only().NewRequest()
+						req.Set("user", "u")
+						req.Receipt = true
+						w.Touch()
+						if d := node.Check(w.Now(), req); d.Allowed {
+							allowed++
+							in = append(in, slices.Clone(req.Charges))
+						}
+						req.Release()
+						pass(time.Second)
+					}
+					return allowed
+				}
+				back := func(to int) {
+					for _, charges := range in[to:] {
+						w.Touch()
+						w.Node(w.Edges()[0]).Refund(w.Now(), charges, 0)
+					}
+					in = in[:to]
+					pass(10 * time.Second)
+				}
+				ask(0, most+5)
+				if asked {
+					ask(2, 3)
+				}
+				back(most - 5)
+				for len(in) < most*3/5 && ask(0, 1) > 0 { // half of it in use is pushed again
+				}
+				back(2)
+				if got := ask(2, 3*most); got < most-3 || got > most-2 {
+					t.Errorf("%s, %s, asked before: %v: an edge admits %d, and %d of %d are free", name, consistency, asked, got, most-2, most)
+				}
+			}
+		}
+	}
+}
