@@ -41,8 +41,8 @@ func (a *answer) WriteHeader(status int) {
 				a.Header().Set("Connection", "close")
 			}
 		}
-	} else if a.final {
-		return
+	} else if a.final || a.body != nil && a.body.asks && !a.body.told.Load() {
+		return // nor is there one beside that by which net/http tells who asks to go on, as they would mix
 	} else {
 		dropUndecided(a.Header())
 	}

@@ -56,10 +56,15 @@ type body struct {
 	talking atomic.Bool                  // the upstream answers already: both may be silent as they like
 	endless atomic.Bool                  // it may be longer than left
 	closed  atomic.Bool
-	cut     atomic.Bool           // the handler is about to return: who reads is not to wait
+	told    atomic.Bool           // who asks has been told to go on
+	cut     atomic.Bool           // the handler is about to return, or nobody takes more: who reads is not to wait
 	over    atomic.Bool           // it was read to its end
 	failure atomic.Pointer[error] // why it cannot be
 	endedAt atomic.Int64          // when it was over, ns since 1970
+
+	leaving sync.Mutex // guards what follows; held to end reading
+	gone    bool       // the handler may have returned
+	stopped bool       // the upstream took nothing more
 }
 
 // Read implements io.Reader, for the first time that it is sent.
@@ -135,6 +140,7 @@ func (b *body) read(p []byte, wanted bool) (int, error) {
 	}
 	b.goesOn()
 	n, err := b.src.Read(p)
+	b.told.Store(true)
 	b.went(n, len(p))
 	if b.left >= 0 && !b.endless.Load() {
 		if int64(n) > b.left {
@@ -217,6 +223,26 @@ func (b *body) skim() {
 	}
 }
 
+// stop has who reads for the upstream wait no longer, which takes nothing more.
+func (b *body) stop() {
+	b.leaving.Lock()
+	defer b.leaving.Unlock()
+	if b.gone {
+		return
+	}
+	b.stopped = true
+	b.closed.Store(true)
+	b.cut.Store(true)
+	_ = b.rc.SetReadDeadline(longAgo) // over HTTP/1 net/http takes that for the client's leaving
+}
+
+// wasStopped says so.
+func (b *body) wasStopped() bool {
+	b.leaving.Lock()
+	defer b.leaving.Unlock()
+	return b.stopped
+}
+
 // leave ends all reading of a body, so that its handler may return: the transport goes on
 // to read where the upstream has answered, or the client has left, and sets deadlines,
 // which after that crashes in net/http. Of HTTP/1, of which the rest stands in the
@@ -224,6 +250,9 @@ func (b *body) skim() {
 // reads may do so until the stream ends: what would end that now would have what comes be
 // answered with an error, before the answer has gone.
 func (b *body) leave(waits bool) {
+	b.leaving.Lock()
+	b.gone = true
+	b.leaving.Unlock()
 	b.closed.Store(true)
 	b.cut.Store(true)
 	if t := b.taking.Load(); t != nil {

@@ -57,7 +57,7 @@ func (x *exchange) end(r *http.Request) {
 		if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 			x.result = resultPanic
 			x.proxy.cfg.Logger.Error("panic in the proxy", "path", cut(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		} else if x.result = resultBroken; x.answer.untaken || r.Context().Err() != nil {
+		} else if x.result = resultBroken; x.answer.untaken || r.Context().Err() != nil && !(x.body != nil && x.body.wasStopped()) {
 			x.result = resultLeft
 		}
 	}

@@ -213,6 +213,22 @@ func TestEarlyHintsKeepTheFields(t *testing.T) {
 	}
 }
 
+// To a client that asks whether to go on net/http says so as its body is read, beside what the upstream
+// says: until then no informational answer goes on, or the two would mix.
+func TestNoHintsBesideTheWordToGoOn(t *testing.T) {
+	w := httptest.NewRecorder()
+	a := &answer{ResponseWriter: w, body: &body{asks: true, src: strings.NewReader("x"), rc: http.NewResponseController(w), left: -1}}
+	if a.WriteHeader(http.StatusEarlyHints); w.Code == http.StatusEarlyHints {
+		t.Error("a hint went on before")
+	}
+	if _, err := a.body.Read(make([]byte, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if a.WriteHeader(http.StatusEarlyHints); w.Code != http.StatusEarlyHints {
+		t.Error("and none after")
+	}
+}
+
 func TestWhatIsNoRequestToAnUpstream(t *testing.T) {
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(5))
 	for request, want := range map[string]int{

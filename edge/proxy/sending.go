@@ -152,12 +152,17 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	})
 	out = out.WithContext(ctx)
 	if x.body != nil && x.proxy.cfg.Upstream.Scheme != "http" {
-		// net/http lets go of a body where its stream has ended, and waits then for who reads it, if
-		// no answer has begun: he may wait for a client that is silent.
+		// net/http lets go of a body where its stream has ended, as with its connection, and waits then
+		// for who reads it, before it says so, unless it has all of the answer: he may wait for a client
+		// that is silent.
 		ended := func(turn int64) {
 			time.AfterFunc(abortTime, func() {
-				if answer.Load() == nil && x.body.taking.Load() == taking && x.body.turn.Load() == turn {
+				switch {
+				case x.body.taking.Load() != taking || x.body.turn.Load() != turn:
+				case answer.Load() == nil:
 					cancel(errEnded)
+				default:
+					x.body.stop()
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/x509"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // An upstream of HTTP/2 that takes nothing more of a body has no longer for that than for its
@@ -152,4 +154,31 @@ func TestUpstreamsThatTakeNothingMore(t *testing.T) {
 	c.Close()
 	s.reaches(0, "spillgate_proxy_requests_under_way")
 	<-ended
+}
+
+// An upstream of HTTP/2 that dies under an answer, to a client that is silent as streams are, ends the
+// request: nothing more can come of either.
+func TestUpstreamsThatDieUnderAStream(t *testing.T) {
+	over(t, func(t *testing.T, c *http.Client) {
+		upstream := ends(t, func(f *http2.Framer, stream uint32) {
+			var block bytes.Buffer
+			_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+			_ = f.WriteData(stream, false, []byte("part"))
+		})
+		s := (&site{t: t}).before(upstream, options{}, hourly(9))
+		body, silent := io.Pipe()
+		defer silent.Close()
+		go func() { _, _ = silent.Write([]byte("hello")) }() // body's end ends it
+		resp, err := c.Post(s.url, "application/grpc", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); string(text) != "part" || err == nil {
+			t.Errorf("%q, %v; want what came, and an error", text, err)
+		}
+		s.reaches(0, "spillgate_proxy_requests_under_way")
+		s.result("broken", 1)
+	})
 }
