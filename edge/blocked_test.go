@@ -46,8 +46,9 @@ func TestBlockedRoundsToTheKeysDisadvantage(t *testing.T) {
 			if b.find(5, rate, got.until).until != 0 {
 				t.Errorf("%v: the key is blocked when its block ended", want)
 			}
-			if raised := (&limit.Rate{Limit: 4 * want.used, Ceiling: 4 * want.used, Window: rate.Window}); got.idle(rate) || !got.idle(raised) {
-				t.Errorf("%v: idle %v under its limit and %v under a much larger one, want the latter only", want, got.idle(rate), got.idle(raised))
+			raised := &limit.Rate{Limit: 4 * want.used, Ceiling: 4 * want.used, Window: rate.Window}
+			if got.left(rate) > rate.Ceiling-min(rate.Ceiling, want.used) || got.left(raised) != raised.Ceiling-got.used {
+				t.Errorf("%v: %d left under its limit and %d under a much larger one, want what was not used", want, got.left(rate), got.left(raised))
 			}
 			b.lift(5)
 			if b.find(5, rate, now).until != 0 {

@@ -29,9 +29,8 @@ type held struct {
 // left is what a rate leaves to the record.
 func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, h.used) }
 
-// idle says that what is used is below the threshold of a rate: by that the key
-// is as one that was never blocked.
-func (h *held) idle(rate *limit.Rate) bool { return crdt.SatAdd(h.used, 1) < leastThreshold(rate) }
+// idle says that nothing is used any more.
+func (h *held) idle() bool { return h.used == 0 }
 
 // full stands in record.scale for a record that is confined: it is evicted as one
 // that has all of its limit in use, and of no other does a decision read what
@@ -162,7 +161,7 @@ func (r *record) confine(now int64) {
 	if h.extra > 0 && now >= h.eases {
 		h.used, h.extra = crdt.SatSub(h.used, h.extra), 0
 	}
-	if h.idle(b.rate) {
+	if h.idle() {
 		return
 	}
 	r.allowance = min(r.allowance, h.left(b.rate))
@@ -177,7 +176,7 @@ func (r *record) confine(now int64) {
 // wait is how long the confinement keeps cost from being spent.
 func (h *held) wait(rate *limit.Rate, cost uint64, now int64) time.Duration {
 	switch {
-	case h == nil || h.idle(rate) || cost <= h.left(rate):
+	case h == nil || h.idle() || cost <= h.left(rate):
 		return 0
 	case cost <= crdt.SatSub(rate.Ceiling, crdt.SatSub(h.used, h.extra)):
 		return time.Duration(h.eases - now)
@@ -327,7 +326,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 	if b.rate.Bucket() {
 		// When a bucket is empty says how full it is: that is all there is to
 		// know of it.
-		if b.rate.Queue || !h.idle(b.rate) {
+		if b.rate.Queue || !h.idle() {
 			level := b.rate.FullBefore(time.Duration(h.until - now))
 			if b.rate.Queue { // who waits may do so by a slower pace that rules had
 				level = min(level, h.used)
@@ -336,7 +335,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		}
 		return
 	}
-	if b.held = &h; !h.idle(b.rate) {
+	if b.held = &h; !h.idle() {
 		r.scale = full
 	}
 }

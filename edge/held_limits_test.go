@@ -73,10 +73,9 @@ func TestForgottenKeyOfALargerLimit(t *testing.T) {
 	}
 }
 
-// A limit that is lowered, or raised by little, judges what was counted before
-// the key was forgotten.
+// A limit that is lowered, or raised, judges what was counted before the key was forgotten.
 func TestForgottenKeyUnderAChangedLimit(t *testing.T) {
-	for to, want := range map[uint64]int{90: 0, 50: 0, 100: 0, 110: 10, 120: 20, 400: 400} { // of 400 all was below the threshold
+	for to, want := range map[uint64]int{90: 0, 50: 0, 100: 0, 110: 10, 120: 20, 400: 300} {
 		for _, live := range []bool{false, true} {
 			rule := func(most uint64) limit.RuleSpec {
 				return perUser(limit.RateSpec{Limit: most, Per: time.Hour, Scope: "edge"})
@@ -90,6 +89,36 @@ func TestForgottenKeyUnderAChangedLimit(t *testing.T) {
 			n.SetRules(compile(t, rule(to)))
 			if got := through(n, start, "u", 500); got != want {
 				t.Errorf("live %v: 100 of 100 used, then a limit of %d: %d more admitted, want %d", live, to, got, want)
+			}
+		}
+	}
+}
+
+// What a key used that was forgotten at its limit stays used, but for what was given back since: also
+// where that is most of it, and where it is forgotten again.
+func TestForgottenKeyThatIsGivenBack(t *testing.T) {
+	const most = 20
+	for name, rate := range lentKinds(most, time.Hour) {
+		rate.Scope = "edge"
+		for _, back := range []int{5, 10, most - 1} {
+			for _, again := range []bool{false, true} {
+				n := newNode(t, Config{}, perUser(rate))
+				var in [][]limit.Charge
+				for range most {
+					if d, charges := take(t, n, start, "u", 1); d.Allowed {
+						in = append(in, charges)
+					}
+				}
+				forgetAll(n, start)
+				for _, charges := range in[:back] {
+					n.Refund(start, charges, 0)
+				}
+				if again {
+					forgetAll(n, start)
+				}
+				if got := through(n, start, "u", 2*most); len(in) != most || got > back || !again && got < back {
+					t.Errorf("%s: %d in, %d of them given back, forgotten again: %v: %d admitted", name, len(in), back, again, got)
+				}
 			}
 		}
 	}

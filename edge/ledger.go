@@ -332,7 +332,7 @@ func (r *record) settle() {
 	}
 	if b.held != nil {
 		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
-		if !b.held.idle(b.rate) {
+		if !b.held.idle() {
 			r.scale = full
 		}
 	}

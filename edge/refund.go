@@ -190,7 +190,7 @@ func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now 
 		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, of.At, &b.own, now))
 	}
 	if h := b.held; h != nil {
-		h.used = crdt.SatSub(h.used, cost)
+		h.used, h.extra = crdt.SatSub(h.used, cost), crdt.SatSub(h.extra, cost)
 	}
 	if b.share != nil && b.share.rights != nil && by == ours {
 		b.share.rights.spent.GiveBack(b.rate, cost, slice, of.Boot)

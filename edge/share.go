@@ -350,7 +350,7 @@ func (r *record) unshared(rate *limit.Rate) uint64 {
 		return r.allowance
 	}
 	left := crdt.SatSub(rate.Ceiling, r.known())
-	if r.scale == full && b.held != nil && !b.held.idle(rate) { // asked of few: the block is another miss
+	if r.scale == full && b.held != nil && !b.held.idle() { // asked of few: the block is another miss
 		left = min(left, b.held.left(rate))
 	}
 	return max(r.allowance, left)
