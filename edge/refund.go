@@ -65,9 +65,11 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 		if r.settle(); !r.counts(c, now) || !s.mayReturn(r, c, now) {
 			return
 		}
-		left := back
-		// A record that was forgotten knows of no charges there, and takes the receipt's word.
-		if known := b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)); known.Charges > 0 {
+		left, known := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice))
+		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
+		case b.held != nil:
+			left = min(back, max(known.Net(), b.held.used))
+		case known.Charges > 0:
 			left = min(back, known.Net())
 		}
 		if left > 0 {
