@@ -301,6 +301,33 @@ func TestReceiptsAloneGiveBackWhatDoesNotSwap(t *testing.T) {
 	}
 }
 
+// A pool whose window begins with a hit, and whose loans all come back, begins a new one within the slice:
+// what it lends then comes back, too, by whatever receipts.
+func TestLoansOfAWindowThatBeganAnewComeBack(t *testing.T) {
+	pool := poolOf(limit.RateSpec{Algorithm: "fixed_window", Limit: 5, Per: time.Hour, Align: "first_hit"})
+	n := newNode(t, Config{}, pool, borrower("child", limit.RateSpec{Limit: 2, Per: time.Hour}))
+	now := start.Add(10 * time.Minute)
+	in := func(count int) (receipts [][]limit.Charge) {
+		for range count {
+			d, charges := take(t, n, now, "u", 1)
+			if !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			receipts = append(receipts, charges)
+		}
+		return receipts
+	}
+	first := in(3)
+	n.Refund(now, first[0], 0) // of what the third borrowed
+	now = now.Add(5 * time.Second)
+	for _, charges := range slices.Concat(in(3), first[1:]) {
+		n.Refund(now, charges, 0)
+	}
+	if left, got := usedOf(n, now), fills(n, now); left > 0 || got != 5 {
+		t.Errorf("once all have left the pool counts %d, and admits %d of its own, want 0 and 5", left, got)
+	}
+}
+
 // Of requests some have receipts, and some have none: what a pool admits of its own is with what its
 // borrowers are above their limits no more than it has, in whatever order all come and leave.
 func TestPoolsHoldWhatIsOwedToWhoeverLeaves(t *testing.T) {

@@ -92,7 +92,9 @@ func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
 		i, all = len(all), append(all, loan{Charge: *c})
 		all[i].Cost = 0
 	}
-	all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost)
+	if all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost); c.Rate.Algorithm == limit.FirstHit { // whose window may have begun anew in the slice
+		all[i].At = max(all[i].At, c.At)
+	}
 	if p.by == nil {
 		p.by = map[uint64][]loan{}
 	}
@@ -110,7 +112,9 @@ func (p *loanPart) prune(now int64) {
 	}
 }
 
-// settle takes off what a receipt gives back, and says how much of it was not yet.
+// settle takes off what a receipt gives back, and says how much of it was not yet. In a slice one
+// loan is as good as another: where a window begins with a hit, which may be one of them, it is given
+// back as of the latest.
 func (n *loans) settle(c *limit.Charge, cost uint64) (back uint64) {
 	p := n.of(c.Borrower)
 	p.mu.Lock()
@@ -123,6 +127,9 @@ func (n *loans) settle(c *limit.Charge, cost uint64) (back uint64) {
 	l := &all[i]
 	void := min(cost, l.repaid)
 	l.repaid -= void
+	if c.Rate.Algorithm == limit.FirstHit {
+		c.At = max(c.At, l.At)
+	}
 	if l.Cost = crdt.SatSub(l.Cost, cost-void); l.Cost == 0 && l.repaid == 0 {
 		if all = slices.Delete(all, i, i+1); len(all) == 0 {
 			delete(p.by, c.Borrower)
