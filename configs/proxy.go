@@ -51,7 +51,7 @@ type ProxyCapacity struct {
 func (p *ProxySettings) table() []setting {
 	c, d := &p.Capacity, &p.Defer
 	return []setting{
-		{key: "proxy.upstream", usage: "`URL` that requests to proxy.listen go to, which may pass: http://, https:// or h2c:// (default: there is no proxy)", parse: ifSet(asUpstream(&p.Upstream))},
+		{key: "proxy.upstream", usage: "`URL` that requests to proxy.listen go to, which may pass: http://, https:// (calls of gRPC over HTTP/2, all else over HTTP/1) or h2c:// (all over HTTP/2) (default: there is no proxy)", parse: ifSet(asUpstream(&p.Upstream))},
 		{key: "proxy.listen", fallback: ":8082", usage: "`address` of the reverse proxy's listener", parse: asListen(&p.Listen)},
 		{key: "proxy.tls.cert", usage: "`file` with the certificate of proxy.listen, and of those that signed it (default: no TLS)", path: true, parse: asText(&p.TLS.Cert)},
 		{key: "proxy.tls.key", usage: "`file` with its key", path: true, parse: asText(&p.TLS.Key)},

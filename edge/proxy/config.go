@@ -22,8 +22,8 @@ const (
 
 // Config is where requests go, and what they may take. Upstream alone is needed.
 type Config struct {
-	// Upstream is where requests go: http://host:port, https:// (HTTP/2 where it speaks
-	// that), or h2c:// for HTTP/2 without TLS, as gRPC has it. A path in it is put before
+	// Upstream is where requests go: http://host:port, https:// (calls of gRPC over
+	// HTTP/2, all else over HTTP/1), or h2c:// for HTTP/2 without TLS, as gRPC has it. A path in it is put before
 	// that of each request.
 	Upstream *url.URL
 

@@ -17,6 +17,7 @@ import (
 type exchange struct {
 	proxy  *Proxy
 	way    http.RoundTripper // to the upstream
+	shares bool              // a connection with others, if that is of HTTP/2
 	rc     *http.ResponseController
 	result result
 	body   *body // nil: none
@@ -98,7 +99,8 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
 	}
 	var leave func()
-	x.way, leave = p.way(x.who)
+	x.way, leave = p.way(r, x.who)
+	x.shares = p.calls == nil || x.way != p.transport
 	defer leave()
 	defer x.switchedBack()
 	forward.ServeHTTP(&x.answer, r)

@@ -23,8 +23,8 @@ import (
 //
 // And each request whose client leaves is a stream that is reset, of which servers take only so many
 // on a connection, as their work may go on (CVE-2023-44487; Netty 200 in 30 s, Go's net/http 1,000
-// beyond what runs): then they end it, with all others' requests. So it has no more requests than may
-// be reset, those that were included.
+// beyond what runs, Tomcat two fifths of all): then they end it, with all others' requests. So it has no
+// more requests than may be reset, those that were included.
 type line struct {
 	start func() *http.Transport
 	quiet time.Duration // for how long nothing comes
@@ -39,12 +39,25 @@ type route struct {
 	*http.Transport
 	last atomic.Pointer[upstreamConn] // that a request went on over HTTP/2
 	full atomic.Bool                  // it is left for good: a body waits on one for the upstream to take more, or many streams were reset
-	open atomic.Int32                 // requests over HTTP/2
-	left atomic.Int32                 // streams that were reset
+	had  atomic.Int32                 // requests over HTTP/2, about
+	open atomic.Int32                 // of them, those that are not over
+	left atomic.Int32                 // and those whose streams were reset
 }
 
 func newLine(cfg *Config, window int) *line {
 	l := &line{start: func() *http.Transport { return newTransport(cfg, window) }, quiet: min(quietAfter, cfg.Timeout)}
+	l.on.Store(&route{Transport: l.start()})
+	return l
+}
+
+// newLine1 is one over HTTP/1, whatever the upstream speaks.
+func newLine1(cfg *Config) *line {
+	l := &line{start: func() *http.Transport {
+		t := newTransport(cfg, narrowWindow)
+		t.Protocols.SetHTTP2(false)
+		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+		return t
+	}, quiet: min(quietAfter, cfg.Timeout)}
 	l.on.Store(&route{Transport: l.start()})
 	return l
 }
@@ -73,6 +86,7 @@ func (l *line) route(shared bool) *route {
 	}
 	if shared {
 		next.open.Add(1)
+		next.had.Add(1)
 	}
 	l.on.Store(next)
 	return next
@@ -92,6 +106,9 @@ func (r *route) takes(quiet time.Duration, shared bool) bool {
 	case !shared:
 		return true
 	case r.open.Add(1)+r.left.Load() <= mostStreams:
+		if r.had.Load() < mostStreams*10 { // more say no more
+			r.had.Add(1)
+		}
 		return true
 	}
 	r.open.Add(-1)
@@ -100,8 +117,10 @@ func (r *route) takes(quiet time.Duration, shared bool) bool {
 
 // over is that a request over HTTP/2 is, and whether its stream was reset.
 func (r *route) over(reset bool) {
-	if reset && r.left.Add(1) >= mostStreams/2 {
-		r.full.Store(true)
+	if reset {
+		if left := r.left.Add(1); left >= mostStreams/2 || left > fewResets+r.had.Load()/5 {
+			r.full.Store(true)
+		}
 	}
 	r.open.Add(-1)
 }

@@ -76,7 +76,7 @@ func TestDeadConnectionOfHTTP2IsLeft(t *testing.T) {
 // has are answered.
 func TestSilentConnectionIsNotCut(t *testing.T) {
 	t.Run("h2c", func(t *testing.T) {
-		isNotCut(t, h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}), nil)
+		isNotCut(t, h2cUpstream(t, func(http.ResponseWriter, *http.Request) {}), nil, func(s *site) reply { return s.get("/") })
 	})
 	t.Run("https", func(t *testing.T) {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -85,14 +85,17 @@ func TestSilentConnectionIsNotCut(t *testing.T) {
 		t.Cleanup(server.Close)
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
-		isNotCut(t, server.URL, roots)
+		isNotCut(t, server.URL, roots, func(s *site) reply { return s.call("/", "") })
 	})
 }
 
 // trust has the proxy's ways to its upstream go by roots.
 func (s *site) trust(roots *x509.CertPool) {
-	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.narrow} {
-		l := way.(*line)
+	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.calls, s.proxy.narrow} {
+		l, ok := way.(*line)
+		if !ok {
+			continue
+		}
 		start := l.start
 		l.start = func() *http.Transport {
 			transport := start()
@@ -100,9 +103,6 @@ func (s *site) trust(roots *x509.CertPool) {
 			return transport
 		}
 		l.on.Store(&route{Transport: l.start()})
-	}
-	if t, ok := s.proxy.switching.(*http.Transport); ok {
-		t.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
 	fresh := s.proxy.fresh
 	s.proxy.fresh = func() *http.Transport {
@@ -112,14 +112,16 @@ func (s *site) trust(roots *x509.CertPool) {
 	}
 }
 
-func isNotCut(t *testing.T, upstream string, roots *x509.CertPool) {
+func isNotCut(t *testing.T, upstream string, roots *x509.CertPool, ask func(*site) reply) {
 	stall, wake := make(chan struct{}), make(chan struct{})
 	s := (&site{t: t}).before(stalling(t, upstream, stall, wake), options{}, hourly(1000))
-	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.narrow} {
-		way.(*line).quiet = 20 * time.Millisecond
+	for _, way := range []http.RoundTripper{s.proxy.transport, s.proxy.calls, s.proxy.narrow} {
+		if l, ok := way.(*line); ok {
+			l.quiet = 20 * time.Millisecond
+		}
 	}
 	s.trust(roots)
-	if got := s.get("/"); got.status != http.StatusOK {
+	if got := ask(s); got.status != http.StatusOK {
 		t.Fatalf("first %+v", got)
 	}
 	close(stall)
@@ -127,7 +129,7 @@ func isNotCut(t *testing.T, upstream string, roots *x509.CertPool) {
 	var answered atomic.Int64
 	proc.Until(t, patience, func() error {
 		asked.Go(func() {
-			if got := s.get("/"); got.status != http.StatusOK {
+			if got := ask(s); got.status != http.StatusOK {
 				t.Errorf("%+v, want 200 in the end", got)
 			}
 			answered.Add(1)

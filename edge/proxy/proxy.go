@@ -19,7 +19,8 @@ import (
 type Proxy struct {
 	api       *httpapi.API
 	cfg       Config
-	transport http.RoundTripper
+	transport http.RoundTripper      // over HTTP/1; of an h2c upstream over HTTP/2, with wide windows
+	calls     http.RoundTripper      // that of an https upstream for calls of gRPC, over HTTP/2 if it speaks that; nil: there is none
 	narrow    http.RoundTripper      // has narrow windows over HTTP/2; nil: there are none
 	answers   *httpapi.Room          // of wide ones
 	bodies    *httpapi.Room          // of what is not read of uploads over HTTP/2
@@ -27,7 +28,6 @@ type Proxy struct {
 	fresh     func() *http.Transport // for one request, which has a connection of its own
 	takes     takes                  // of large headers, over HTTP/2
 	shared    atomic.Bool            // the upstream has spoken HTTP/2, with many requests on a connection
-	switching http.RoundTripper      // has a connection for each request, over HTTP/1 where the others may be of HTTP/2; nil: they are not, or all are
 	signal    *signal                // nil: none
 	errors    *log.Logger
 	ahead     atomic.Int64 // bytes read of bodies whose requests wait
@@ -60,15 +60,15 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 		answers: httpapi.NewRoom(answerRoom, nil), bodies: httpapi.NewRoom(bodyRoom, nil), unread: unreadTime,
 	}
 	p.fresh = func() *http.Transport { return newFresh(&p.cfg) }
-	if cfg.Upstream.Scheme != "http" {
-		p.narrow = newLine(&cfg, narrowWindow)
+	switch cfg.Upstream.Scheme {
+	case "http":
+		return p, nil
+	case "h2c":
+		p.shared.Store(true)
+	default:
+		p.transport, p.calls = newLine1(&cfg), p.transport
 	}
-	p.shared.Store(cfg.Upstream.Scheme == "h2c")
-	if cfg.Upstream.Scheme == "https" {
-		t := newFresh(&cfg)
-		t.Protocols.SetHTTP2(false)
-		p.switching = t
-	}
+	p.narrow = newLine(&cfg, narrowWindow)
 	return p, nil
 }
 

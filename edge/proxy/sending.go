@@ -37,11 +37,7 @@ const maxStreams = 2
 // RoundTrip implements http.RoundTripper, for one request.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
-	if p.switching != nil && out.Header["Upgrade"] != nil {
-		res, _, err := x.try(p.switching, 1, out)
-		return res, err
-	}
-	if p.shared.Load() {
+	if x.shares && p.shared.Load() {
 		size := sizeOf(out)
 		if x.alone = p.takes.alone(size, out); x.alone.detail != "" {
 			res, _, err := x.try(p.fresh(), 1, out)
@@ -103,7 +99,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	var on *route
 	var counts, sent atomic.Bool // it is one of the route's; all of it was sent
 	if to, ok := transport.(*line); ok {
-		shared := x.proxy.shared.Load()
+		shared := x.shares && x.proxy.shared.Load()
 		on = to.route(shared)
 		counts.Store(shared)
 		transport = on
@@ -123,6 +119,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 					on.goes(got.Conn)
 					if counts.CompareAndSwap(false, true) {
 						on.open.Add(1)
+						on.had.Add(1)
 					}
 				}
 				if taking.start(); x.body != nil {

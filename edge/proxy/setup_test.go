@@ -146,6 +146,12 @@ func (s *site) send(method, target, body string, header ...string) reply {
 	return s.do(req)
 }
 
+// call sends a call of gRPC, which goes to an https upstream over HTTP/2.
+func (s *site) call(target, body string) reply {
+	s.t.Helper()
+	return s.send("POST", target, body, "Content-Type", "application/grpc")
+}
+
 func (s *site) get(target string, header ...string) reply {
 	s.t.Helper()
 	return s.send("GET", target, "", header...)

@@ -37,8 +37,8 @@ func TestWebsocketsOverTLS(t *testing.T) {
 			t.Errorf("%q came back, %v", got, err)
 		}
 		c.Close()
-		if got := s.get("/"); got.body != "HTTP/2.0" {
-			t.Errorf("any other request: %d over %s", got.status, got.body)
+		if got, call := s.get("/"), s.call("/", ""); got.body != "HTTP/1.1" || call.body != "HTTP/2.0" {
+			t.Errorf("any other request: %d over %s; a call of gRPC: %d over %s", got.status, got.body, call.status, call.body)
 		}
 	}
 }

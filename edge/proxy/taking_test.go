@@ -98,7 +98,13 @@ func TestUpstreamsOfFewStreams(t *testing.T) {
 			for range clients {
 				all.Go(func() {
 					for _, method := range []string{"GET", "POST"} {
-						if got := s.send(method, "/", "x"); got.status != http.StatusOK {
+						got := reply{}
+						if scheme == "h2c" {
+							got = s.send(method, "/", "x")
+						} else {
+							got = s.call("/", "x")
+						}
+						if got.status != http.StatusOK {
 							t.Errorf("%s: %d %s", method, got.status, got.body)
 						}
 					}

@@ -31,6 +31,8 @@ const (
 	fullAfter = 2 * time.Second
 	// mostStreams is how many requests a connection of it has at a time, with those that were reset.
 	mostStreams = 100
+	// fewResets is how many of its streams may be reset beside a fifth of all before it is left.
+	fewResets = 2
 	// settleTime is how long its settings may take before requests go on it: a round trip, as a rule.
 	settleTime = time.Second
 )

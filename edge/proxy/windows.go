@@ -38,16 +38,21 @@ func (p *Proxy) who(r *http.Request) netip.Addr {
 	return httpapi.Caller(r.RemoteAddr, nil)
 }
 
-// way is the transport for a request: by one that has wide windows, if there is room until leave
-// is called.
-func (p *Proxy) way(who netip.Addr) (way http.RoundTripper, leave func()) {
+// way is the transport for a request: over HTTP/2 by one that has wide windows, if there is room until
+// leave is called. An https upstream is asked over HTTP/1, but for calls of gRPC, as that has a
+// connection for each request: what servers end one for harms nobody else.
+func (p *Proxy) way(r *http.Request, who netip.Addr) (way http.RoundTripper, leave func()) {
+	wide := p.transport
+	if p.calls != nil {
+		wide = p.calls
+	}
 	switch {
-	case p.narrow == nil:
+	case p.narrow == nil, p.calls != nil && (!httpapi.GRPC(r) || r.Header["Upgrade"] != nil):
 		return p.transport, func() {}
 	case !p.answers.Try(who, answerWindow):
 		return p.narrow, func() {}
 	}
-	return p.transport, func() { p.answers.Give(who, answerWindow) }
+	return wide, func() { p.answers.Give(who, answerWindow) }
 }
 
 // standing is what may be there of a body of HTTP/2 that nobody reads just now.
