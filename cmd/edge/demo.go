@@ -33,7 +33,8 @@ geo-routing; 10 % of requests roam and come in at another region. The edges of a
 region take turns. Call any edge meanwhile: its answers count in the same limits.
 
 Each admission is logged exactly, across all regions at once. Over-admission is
-the worst window of that log above its limit; drift is the worst |believed - true|
+the worst window of that log above its limit, and is not told of buckets, slots and
+elastic margins; drift is the worst |believed - true|
 at an edge that has just decided, looking at the 50 fullest counters four times a
 second. Both are parts of the limit. Hits under way are drift too, so under load
 it is seldom 0.`,

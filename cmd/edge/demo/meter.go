@@ -113,10 +113,13 @@ type Summary struct {
 	Decisions uint64          `json:"decisions"`
 	Allowed   uint64          `json:"allowed"`
 	Denied    uint64          `json:"denied"`
-	Over      float64         `json:"over_admitted_ratio"` // of the worst window of any counter
-	Unlogged  uint64          `json:"unlogged,omitempty"`  // admissions that the exact log had no room for: drift and over are wrong then
+	Over      float64         `json:"over_admitted_ratio"`  // of the worst window of any counter
+	Unjudged  []string        `json:"not_judged,omitempty"` // rates of which over is not told, as it is not by windows, or not theirs
+	Unlogged  uint64          `json:"unlogged,omitempty"`   // admissions that the exact log had no room for: drift and over are wrong then
 	Regions   []RegionSummary `json:"regions"`
 	Samples   []Sample        `json:"samples"`
+
+	untold bool // no over is told
 }
 
 // RegionSummary is one region's part of a Summary.
@@ -133,6 +136,9 @@ type RegionSummary struct {
 func (m *meter) summary(now time.Time) Summary {
 	sum := Summary{Millis: now.Sub(m.c.begun).Milliseconds(), Over: round(m.over()), Unlogged: m.c.global.Missed(), Samples: []Sample{}}
 	for i, r := range m.c.regions {
+		for _, s := range r.edges {
+			sum.Unjudged, sum.untold = unjudged(s.Rules()) // of all the same
+		}
 		rs := RegionSummary{Name: r.name, Edges: len(r.edges), Drift: round(m.worst[i]), ViewAge: -1}
 		if age := viewAge(r, now); age >= 0 {
 			rs.ViewAge = age.Milliseconds()

@@ -91,12 +91,31 @@ func closing(w io.Writer, sum Summary) error {
 	for _, r := range sum.Regions {
 		drift = max(drift, r.Drift)
 	}
+	over := percent(sum.Over)
+	if sum.untold {
+		over = "not told"
+	}
 	_, err := fmt.Fprintf(w, "%d s: %s decisions, %s allowed, %s denied; worst drift %s, worst over-admission %s.\n", (sum.Millis+500)/1000,
-		thousands(sum.Decisions), thousands(sum.Allowed), thousands(sum.Denied), percent(drift), percent(sum.Over))
+		thousands(sum.Decisions), thousands(sum.Allowed), thousands(sum.Denied), percent(drift), over)
+	if err == nil && len(sum.Unjudged) > 0 {
+		_, err = fmt.Fprintf(w, "Over-admission is not told of %s: %s.\n", strings.Join(sum.Unjudged[:min(mostUnjudged, len(sum.Unjudged))], ", ")+more(len(sum.Unjudged)-mostUnjudged),
+			"it is that of windows, and not of buckets, slots, elastic margins and what counts after the answer")
+	}
 	if err == nil && sum.Unlogged > 0 {
 		_, err = fmt.Fprintf(w, "%s admissions did not fit into the exact log: drift and over-admission are wrong since then.\n", thousands(sum.Unlogged))
 	}
 	return err
+}
+
+// mostUnjudged is how many rates are named of which no over-admission is told.
+const mostUnjudged = 5
+
+// more says how many there are that are not named.
+func more(count int) string {
+	if count <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", count)
 }
 
 // line is the progress: on a terminal one line that is rewritten, else a line

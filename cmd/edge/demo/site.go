@@ -74,7 +74,7 @@ func (s *site) log(now time.Time, req *limit.Request, d *limit.Decision) {
 		return
 	}
 	for _, b := range beliefs {
-		if !judged(&b) {
+		if !judged(b.Rule, b.Rate) {
 			continue
 		}
 		switch b.Rate.Scope {
@@ -91,10 +91,27 @@ func (s *site) log(now time.Time, req *limit.Request, d *limit.Decision) {
 // elastic margins admit more; what counts by its response, or is given back, is
 // not used up by being admitted; buckets and windows from the first hit take up
 // to twice their limit in the time of one.
-func judged(b *edge.Belief) bool {
-	rule, rate := b.Rule, b.Rate
+func judged(rule *limit.Rule, rate *limit.Rate) bool {
 	return rule.Mode != limit.Shadow && rule.Elastic == nil && !rule.CountsAfter() &&
 		rate.Lease == 0 && !rate.Bucket() && rate.Algorithm != limit.FirstHit
+}
+
+// unjudged is the rates that others count for and of which no over-admission is told, and whether
+// that is all of them.
+func unjudged(set *limit.Set) (names []string, all bool) {
+	all = true
+	for _, rule := range set.Rules() {
+		for _, rate := range rule.Rates {
+			switch {
+			case rate.Scope == limit.ScopeEdge, rule.Brought: // or by a request, of which there are none here
+			case judged(rule, rate):
+				all = false
+			default:
+				names = append(names, rate.Policy)
+			}
+		}
+	}
+	return names, all && len(names) > 0
 }
 
 // Refund implements httpapi.Limiter. What is given back, or charged without

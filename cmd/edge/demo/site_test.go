@@ -51,6 +51,9 @@ func TestSiteJudgesWhatCanBeJudged(t *testing.T) {
 			}
 			req.Release()
 		}
+		if names, all := unjudged(s.Rules()); all == judged(s.Rules().Rules()[0], s.Rules().Rules()[0].Rates[0]) || all != (len(names) == 1) {
+			t.Errorf("%s: of %v no over-admission is told, of all rates: %v", name, names, all)
+		}
 		if admitted < 10 || s.global.Worst() != 0 {
 			t.Errorf("%s: %d admitted, said to be over by %v", name, admitted, s.global.Worst())
 		}
@@ -61,7 +64,7 @@ func TestSiteJudgesWhatCanBeJudged(t *testing.T) {
 		req := s.namespace().NewRequest()
 		beliefs := s.node.Inspect(start, req)
 		s.global.Admit(start.Add(55*time.Second), beliefs[0].Rate, beliefs[0].Key, 5)
-		if !judged(&beliefs[0]) || s.global.Worst() == 0 {
+		if !judged(beliefs[0].Rule, beliefs[0].Rate) || s.global.Worst() == 0 {
 			t.Errorf("15 of 10 in a window: over by %v, want some", s.global.Worst())
 		}
 	}
