@@ -17,6 +17,7 @@ import (
 type held struct {
 	until int64  // nothing counts any more of what was used before
 	eases int64  // what was used before has fallen below the threshold
+	born  int64  // the record was, of which it speaks beside the charges since
 	used  uint64 // before it was forgotten, and since
 	extra uint64 // comes off used when it eases; 0: it has, or never will
 
@@ -335,6 +336,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		}
 		return
 	}
+	h.born = now
 	if b.held = &h; !h.idle() {
 		r.scale = full
 	}

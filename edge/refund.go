@@ -67,7 +67,7 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 		}
 		left, known := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice))
 		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
-		case b.held != nil:
+		case b.held != nil && c.At != 0 && c.At < b.held.born: // as far as so much was used then
 			left = min(back, max(known.Net(), b.held.used))
 		case known.Charges > 0:
 			left = min(back, known.Net())
