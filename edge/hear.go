@@ -37,6 +37,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	}
 	if !r.sparse() {
 		r.block.heardAt = h.left
+		s.excuse(r, h.now)
 	}
 	s.obey(r, totals.Until, h.now)
 }

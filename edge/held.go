@@ -218,6 +218,7 @@ func (s *shard) block(r *record, now int64) {
 		h.used, h.weak = used, true
 	}
 	h.until = max(h.until, turns)
+	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told)
 	if was := b.held; was != nil {
 		h.weak = was.weak && (h.weak || h.until == 0)
 		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
@@ -356,7 +357,8 @@ func (s *shard) sweepBlocked(now int64) (more bool) {
 // confined for, and now all that has become of it.
 func (s *shard) excuse(r *record, now int64) {
 	b := r.block
-	if b.held == nil || !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
+	told := b.heardAt != 0 // all: a push tells what changed
+	if b.held == nil || !(told && b.held.explained(b.rate, s.sums(b), now)) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.held = nil

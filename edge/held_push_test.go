@@ -90,3 +90,31 @@ func TestPushOfABucketBlocks(t *testing.T) {
 		t.Errorf("%d admitted 4 s later, want what drained", got)
 	}
 }
+
+// Where the region says later that most was given back, there is room again: also of a key that was
+// asked for in vain meanwhile, and forgotten.
+func TestPushOfWhatWasGivenBackFrees(t *testing.T) {
+	for name, spec := range lentKinds(20, time.Hour) {
+		for _, asked := range []bool{false, true} {
+			n := newNode(t, Config{View: mapView{}}, perUser(spec))
+			rate, now := n.Rules().Rules()[0].Rates[0], start.Add(time.Second)
+			push := func(refunds uint64) {
+				if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), start, 20, refunds)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			push(0)
+			if asked {
+				if d := check(n, now, "u"); d.Allowed {
+					t.Fatalf("%s: %+v", name, d)
+				}
+				forgetAll(n, now)
+			}
+			now = now.Add(time.Minute)
+			push(18)
+			if got := through(n, now, "u", 40); got < 17 { // what a bucket holds is known by some 17 ms
+				t.Errorf("%s, asked for before: %v: %d admitted, 2 of 20 are used", name, asked, got)
+			}
+		}
+	}
+}
