@@ -122,16 +122,20 @@ func (c *cluster) count(rate *limit.Rate) float64 {
 }
 
 // far says that a counter is so far from its limit that nobody need be told a share of
-// it, and what may be spent then with so much charged: little, while regions are cut off, by all
-// edges together that are heard of. Nothing of it is urgent, so that others hear of it an
-// interval later.
-func (c *cluster) far(rate *limit.Rate, level limit.Level, mine uint64, now int64) (cost uint64, far bool) {
+// it, and what may be spent then with so much charged, all that its block has: little, while
+// regions are cut off, by all edges together that are heard of, and of a bucket in the time that
+// it takes to drain, as each side would have all of the refill. Nothing of it is urgent, so that
+// others hear of it an interval later.
+func (c *cluster) far(rate *limit.Rate, level limit.Level, b *block, mine uint64, now int64) (cost uint64, far bool) {
 	share := c.unknown(rate, mine, now)
 	share.Delay += c.interval
 	g, used := rate.Grant(level, &share), rate.Rounded(level)
 	if rate.OnPartition == limit.PartitionShare && rate.Scope != limit.ScopeRegion && c.live.Load() < c.regions.Load() {
 		all := uint64(max(1, c.edges.Load())) * uint64(max(1, c.live.Load()))
 		few := max(1, rate.Limit/20/all) // of all edges here: a region that is not heard of may have most of the limit
+		if rate.Bucket() {
+			used = max(used, since(&b.own, rate.SliceAt(now-int64(rate.Window))))
+		}
 		return min(g.Cost, crdt.SatSub(few, used)), g.Free && used < few
 	}
 	return g.Cost, g.Free && 4*used < rate.Limit // else it soon matters what others ask for
@@ -253,7 +257,7 @@ func (s *shard) confineToShare(r *record, rate *limit.Rate, level limit.Level, n
 		return
 	}
 	if b.share == nil {
-		if cost, far := s.cluster.far(rate, level, s.spentHere(r, now), now); far {
+		if cost, far := s.cluster.far(rate, level, b, s.spentHere(r, now), now); far {
 			r.allowance = min(r.allowance, cost)
 			return
 		}

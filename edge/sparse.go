@@ -156,7 +156,7 @@ func (s *shard) foldSparse(r *record, rate *limit.Rate, now int64) bool {
 	level := rate.Used(s.scratch, crdt.Carry{}, now)
 	r.allowance = rate.Room(level)
 	if s.shares(rate) && !s.cluster.opens(rate, now) {
-		cost, far := s.cluster.far(rate, level, rate.Rounded(level), now)
+		cost, far := s.cluster.far(rate, level, r.block, rate.Rounded(level), now)
 		if !far {
 			return false
 		}
