@@ -273,7 +273,9 @@ func (a *Aggregator) tells(j int) int64 {
 }
 
 // noteWeights takes note of what regions are weighed by, now and then: at about the same
-// instants everywhere, so that all find the same parts.
+// instants everywhere, and this one by what the others can have heard by then, so that all find
+// the same parts. Of a key that is new more is asked for from one look to the next, and each
+// would have more than the others think.
 func (a *Aggregator) noteWeights(c *counter, now int64) {
 	t, step := c.contest, int64(max(500*time.Millisecond, 4*a.cfg.Interval))
 	if t.own == 0 && now-t.born >= int64(a.patience()) {
@@ -285,7 +287,11 @@ func (a *Aggregator) noteWeights(c *counter, now int64) {
 	}
 	beside := t.besideOf(c.shape, a.least(c), now)
 	copy(t.past[1:], t.past[:])
-	t.past[0] = pastWeights{now, float32(t.weight + t.telling.whole()*beside)}
+	own := t.weight
+	if !t.taken || now-t.born >= int64(youngFor) { // else others heard it of who had the lane before
+		own = min(own, t.seen(now-a.unseen(now)).weight)
+	}
+	t.past[0] = pastWeights{now, float32(own + t.telling.whole()*beside)}
 	for j := range t.regions {
 		r := &t.regions[j]
 		copy(r.past[1:], r.past[:])

@@ -178,9 +178,9 @@ func TestPartsRiseLate(t *testing.T) {
 	for range 3 {
 		now += int64(time.Second)
 		say(60)
+		c.contest.exported(now)
 		republished()
 	}
-	c.contest.exported(now)
 	a.links.sent(0, now)
 	now += int64(time.Second)
 	say(90) // which the others do not know
@@ -226,6 +226,7 @@ func TestPartsOfWhoNeverAsked(t *testing.T) {
 			t.regions[1] = regionDemand{Demand: deltasync.Demand{Mid: 3000}, at: now, past: t.regions[1].past}
 		}
 		a.republish(c, now)
+		t.exported(now)
 		return c
 	}
 	l.learnt = 1

@@ -79,3 +79,31 @@ func TestSidesOfACutShareTheRefillOfANewBucket(t *testing.T) {
 		}
 	}
 }
+
+// Of a key that is new more and more is known of what is asked for: in a cut both sides go by
+// what both can know of that, not each by what it knows of itself and heard of the other. So
+// their parts are about one in all.
+func TestSidesOfACutShareAYoungKey(t *testing.T) {
+	t.Parallel()
+	window := limit.RateSpec{Limit: 1000, Per: 10 * time.Second}
+	fixed := limit.RateSpec{Algorithm: "fixed_window", Limit: 1000, Per: 10 * time.Second}
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		size  [2]int
+		spec  limit.RateSpec
+		after time.Duration
+	}{
+		{[2]int{2, 1}, window, 2500 * ms}, {[2]int{2, 1}, window, 3250 * ms}, {[2]int{2, 6}, window, 3000 * ms}, {[2]int{2, 1}, fixed, 3500 * ms},
+		{[2]int{2, 6}, bucketOf(100), 1250 * ms}, {[2]int{2, 6}, bucketOf(100), 3000 * ms}, {[2]int{2, 1}, bucketOf(1000), 4000 * ms}, {[2]int{2, 6}, bucketOf(1000), 5500 * ms}, {[2]int{3, 2}, bucketOf(1000), 4000 * ms},
+	} {
+		e := newEarly(t, c.size, c.spec)
+		e.run(c.after)
+		e.Cut("r1", true)
+		e.run(20 * time.Second)
+		during := e.run(40 * time.Second)
+		t.Logf("%v, %s of %d, cut %v after the first request: %d in 40 s of it", c.size, c.spec.Algorithm, c.spec.Limit+c.spec.Capacity, c.after, during)
+		if during < 3400 || during > 4120 {
+			t.Errorf("%v, %s of %d, cut %v after the first request: %d of 100/s in 40 s of it", c.size, c.spec.Algorithm, c.spec.Limit+c.spec.Capacity, c.after, during)
+		}
+	}
+}
