@@ -90,6 +90,9 @@ func (c *cluster) outlook(rate *limit.Rate, heard, now int64) (o limit.Outlook, 
 	o.Ahead = way + c.interval + c.urgent + lag
 	o.Blur += lag
 	o.Hidden = rate.Window
+	if c.silent(now) {
+		o.Mute = time.Duration(now-c.waiting.Load()) + c.interval
+	}
 	if heard != 0 {
 		age := time.Duration(max(0, now-heard))
 		o.Hidden = min(rate.Window, age+o.Ahead)

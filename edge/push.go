@@ -94,8 +94,10 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
 	}
-	h := &hearing{now: now, regions: regions, told: told}
-	n.learn(s, r, h, cells, hot.Carry)
+	h, heard := &hearing{now: now, regions: regions, told: told}, r.heard
+	if n.learn(s, r, h, cells, hot.Carry); s.cluster.silent(now) {
+		r.heard = heard // what the region does not know of us hides as much of others
+	}
 	if hot.Share != nil && s.shares(r.block.rate) {
 		s.hearShare(r, h, nil, hot.Share)
 	}

@@ -31,6 +31,7 @@ type Outlook struct {
 	Parted         time.Duration // of a bucket: for so long regions were not heard of
 	Met            time.Duration // and so long ago that ended
 	Hidden         time.Duration // for so long charges of others may be unknown
+	Mute           time.Duration // for so long nobody has said that he knows what was charged here; 0: they do
 	Ahead          time.Duration // and those of now will be, at the most
 	Blur           time.Duration // by which pictures of what is left differ in age between edges
 	Cost           uint64        // that requests have, as far as is known; 0: 1. Of more than the ceiling none is ever admitted: it counts as that
@@ -82,7 +83,8 @@ func quantile(mean, more, piece float64) float64 {
 // To both comes what the oldest slice may be misjudged by, and what regions that are
 // cut off may admit: of shares the doubt about their parts, more where these are a guess,
 // and what both sides admit until they know of the cut; else, and where they are open then, a
-// limit each.
+// limit each. Of an edge that is not answered others may not know what it charged since, and
+// admit that too: without a share it is no less, and may come to a limit.
 func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	others := float64(o.Regions*o.Edges - 1)
 	if r.Scope == ScopeEdge || r.Consistency == Strict || others <= 0 {
@@ -118,6 +120,12 @@ func (r *Rate) Bound(level Level, o *Outlook, now int64) Bound {
 	w.first, w.beside = crowd, unkept
 	surge := max(asked+here, w.surge)
 	most := max(at, w.above(max(mean, w.surge*(o.Hidden+o.Ahead).Seconds()), surge, surge))
+	if o.Mute > 0 && (!w.shares || r.OnPartition == PartitionOpen) {
+		span := min(o.Mute, r.Window)
+		here := min(w.ceiling, r.spent(o.Own, span, now).late+r.after(o.Fresh, now-int64(span)))
+		at = max(at, quantile(here, w.noise, w.piece)+w.wrong) // the others may be above their limit by chance, too
+		most = max(most, at, w.ceiling)
+	}
 	return Bound{Now: uint64(at), Surge: uint64(most), Known: true}
 }
 
