@@ -278,6 +278,10 @@ func TestMetricsTellBounds(t *testing.T) {
 		}
 	}
 	check(n, start, "u")
+	if got := ratios(start); len(got) != 0 {
+		t.Errorf("%+v before it is known how many others there are, want nothing told", got)
+	}
+	n.cluster.expect(5, 2)
 	want("at first", start, 0, 0)
 	slice := n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano())
 	clustered(t, n, start, 5, deltasync.Totals{Others: []crdt.Cell{{Slice: slice - 4, Charges: 60}}})
@@ -307,6 +311,7 @@ func TestMetricsTellBounds(t *testing.T) {
 // Of limits that descriptors bring, which no document has, nothing is told where none did.
 func TestMetricsTellBoundsOfWhatDescriptorsBring(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 40, Per: time.Second}))
+	n.cluster.expect(1, 1)
 	doc := limit.Document{Namespace: "shop", Rules: []limit.RuleSpec{perUser(limit.RateSpec{Limit: 40, Per: time.Second})}}
 	set, problems := limit.Options{DescriptorLimits: true}.Compile(doc, limit.Document{Namespace: "tree", Descriptors: &limit.DescriptorSpec{}})
 	if set == nil {
@@ -333,6 +338,7 @@ func TestMetricsTellFewBounds(t *testing.T) {
 		rules = append(rules, limit.RuleSpec{Name: "r" + strconv.Itoa(i), Group: "g", Priority: i, Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 40, Per: time.Second}}})
 	}
 	n := newNode(t, Config{}, rules...)
+	n.cluster.expect(1, 1)
 	last := n.Rules().Rules()[mostBounds+19].Rates[0]
 	n.bounds.note([]ruleBound{{last.Generation, boundRatios{0.25, 0.5}}}, start.UnixNano())
 	got := n.boundsByRule(start.UnixNano())

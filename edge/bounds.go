@@ -82,7 +82,8 @@ const (
 )
 
 // boundsByRule is the largest bound of each rule, of those that others count for too; and, of
-// those that no document has, only where there is something to tell.
+// those that no document has, only where there is something to tell. While it is not known how
+// many others there are, nothing is told of a rule that may be exceeded: 0 would say that it is not.
 func (n *Node) boundsByRule(now int64) (out []boundOf) {
 	set := n.Rules()
 	if set == nil {
@@ -91,15 +92,16 @@ func (n *Node) boundsByRule(now int64) (out []boundOf) {
 	n.bounds.mu.Lock()
 	defer n.bounds.mu.Unlock()
 	n.bounds.turn(now)
-	others := map[string]boundRatios{} // by namespace
+	others, heard := map[string]boundRatios{}, n.cluster.regions.Load() > 0 // by namespace
 	for _, rule := range set.Rules() {
-		ratios, shared := boundRatios{}, false
+		ratios, shared, unknown := boundRatios{}, false, false
 		for _, rate := range rule.Rates {
 			shared = shared || rate.Scope != limit.ScopeEdge
+			unknown = unknown || !heard && rate.Scope != limit.ScopeEdge && rate.Consistency != limit.Strict
 			ratios = ratios.or(n.bounds.latest[rate.Generation]).or(n.bounds.last[rate.Generation])
 		}
 		switch {
-		case !shared, rule.Brought && ratios == (boundRatios{}):
+		case !shared, unknown, rule.Brought && ratios == (boundRatios{}):
 		case len(out) < mostBounds:
 			out = append(out, boundOf{rule.Namespace, rule.Name, ratios})
 		default:
