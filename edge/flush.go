@@ -210,7 +210,7 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 func shapeOf(rate *limit.Rate) deltasync.Shape {
 	return deltasync.Shape{
 		Generation: rate.Generation, Width: rate.Width, Slices: rate.Span,
-		Limit: rate.Limit, Regional: rate.Scope == limit.ScopeRegion,
+		Limit: rate.Limit, Regional: rate.Scope == limit.ScopeRegion, Eager: rate.Eager,
 		Refill: rate.Drain.Refill, RefillPer: rate.Drain.Per, Floor: rate.Drain.Floor,
 	}
 }

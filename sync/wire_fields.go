@@ -41,6 +41,7 @@ const (
 	shapeRefill     protowire.Number = 6
 	shapeRefillPer  protowire.Number = 7
 	shapeFloor      protowire.Number = 8
+	shapeEager      protowire.Number = 9
 )
 
 const (

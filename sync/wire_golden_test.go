@@ -138,6 +138,8 @@ func complete(m pb, keys int) {
 func sample(fd protoreflect.FieldDescriptor, i int) protoreflect.Value {
 	n := uint64(fd.Number())*10 + uint64(i)
 	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(uint32(n))
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
@@ -151,7 +153,7 @@ func sample(fd protoreflect.FieldDescriptor, i int) protoreflect.Value {
 }
 
 // sampled is a copy of a frame with what complete sets in fields that are in use
-// and that goldens lack: the demand, and the shares.
+// and that goldens lack: the demand, the shares, and that a shape is eager.
 func sampled(t *testing.T, f frame) frame {
 	t.Helper()
 	of := func(num, i int) float32 { return float32(num*10+i) / 256 }
@@ -165,7 +167,8 @@ func sampled(t *testing.T, f frame) frame {
 		if err := u.UnmarshalBinary(b); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range u.Sections {
+		for i, s := range u.Sections {
+			u.Sections[i].Shape.Eager = true
 			for j := range s.Deltas {
 				s.Deltas[j].Demand = &Demand{Fast: of(10, j), Mid: of(11, j), Slow: of(12, j), Window: of(13, j), Kept: of(17, j), Since: of(18, j), KeptSpent: of(19, j)}
 			}
@@ -186,7 +189,8 @@ func sampled(t *testing.T, f frame) frame {
 		if err := h.UnmarshalBinary(b); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range h.Sections {
+		for i, s := range h.Sections {
+			h.Sections[i].Shape.Eager = true
 			for j := range s.Keys {
 				s.Keys[j].Share = share(j)
 			}

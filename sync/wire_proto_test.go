@@ -107,6 +107,7 @@ func (m pb) shape(s Shape) {
 	c.set("refill", s.Refill)
 	c.set("refill_per", uint64(s.RefillPer))
 	c.set("floor", s.Floor)
+	c.set("eager", s.Eager)
 }
 
 // untils writes the column of ends of penalties.

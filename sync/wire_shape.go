@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// AppendBinary appends the shape alone to dst, as it stands in a section: 62
+// AppendBinary appends the shape alone to dst, as it stands in a section: 64
 // bytes at most. On an error, which wraps ErrFrame, it returns dst as it was.
 func (s Shape) AppendBinary(dst []byte) ([]byte, error) {
 	w := writer{b: dst}
@@ -57,6 +57,9 @@ func (s Shape) append(w *writer) error {
 	w.uint(shapeRefill, s.Refill)
 	w.uint(shapeRefillPer, uint64(s.RefillPer))
 	w.uint(shapeFloor, s.Floor)
+	if s.Eager {
+		w.uint(shapeEager, 1)
+	}
 	return nil
 }
 
@@ -87,6 +90,8 @@ func (s *Shape) read(in *message) {
 			s.RefillPer = time.Duration(in.uint("refill_per", uint64(maxWindow)))
 		case shapeFloor:
 			s.Floor = in.uint("floor", maxUnits)
+		case shapeEager:
+			s.Eager = in.uint("eager", math.MaxUint64) != 0
 		}
 	}
 }

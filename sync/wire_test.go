@@ -134,7 +134,7 @@ func TestNumbers(t *testing.T) {
 			"sections": upSections, "features": upFeatures, "received_at": upReceivedAt, "echo_sent_at": upEchoSentAt,
 			"echo_age": upEchoAge, "echo_seq": upEchoSeq, "live_edges": upLiveEdges, "heard_epoch": upHeardEpoch},
 		"Shape": {"generation": shapeGeneration, "width": shapeWidth, "slices": shapeSlices, "limit": shapeLimit, "regional": shapeRegional,
-			"refill": shapeRefill, "refill_per": shapeRefillPer, "floor": shapeFloor},
+			"refill": shapeRefill, "refill_per": shapeRefillPer, "floor": shapeFloor, "eager": shapeEager},
 		"Cells": {"counts": cellsCounts, "slices": cellsSlices, "charges": cellsCharges, "refunds": cellsRefunds},
 		"Section": {"shape": sectionShape, "life": sectionLife, "base": sectionBase, "keys": sectionKeys, "flags": sectionFlags,
 			"cells": sectionCells, "until": sectionUntil, "carry_slices": sectionCarrySlices, "carry_levels": sectionCarryLevels,

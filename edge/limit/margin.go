@@ -206,17 +206,15 @@ func (r *Rate) Forgets() bool {
 const leastLent = time.Hour
 
 // lent is a rate that counts in the same windows what a parent lent, of which the room is that of
-// the margin. Beside a window that slides it is that of one, so that all hear at once of what is
+// the margin. Beside a window that slides all hear at once of what is
 // lent, or came back, as of the rate that is at its limit: by what one has heard of both there is
 // room of its own beside the loans.
 func (r *Rate) lent(margin uint64, parent *Rule) *Rate {
-	if r.Forgets() && !r.Bucket() {
-		margin = 1
-	}
 	lent := &Rate{
 		Name: r.Name, Policy: r.Policy, Limit: margin, Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
 		Period: r.Period, Zone: r.Zone, Lease: r.Lease,
 		Algorithm: r.Algorithm, Oldest: r.Oldest, Round: RoundDown, Scope: r.Scope, Consistency: Loose, OnPartition: PartitionOpen, Space: r.Space, Lent: true,
+		Eager: r.Forgets() && !r.Bucket(),
 	}
 	switch {
 	case r.Algorithm == FirstHit: // it has no hit of its own to begin with

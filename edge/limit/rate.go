@@ -187,6 +187,8 @@ type Rate struct {
 	// Lent says that it counts what was borrowed beside another rate, and is no limit: see
 	// Elastic.
 	Lent bool
+	// Eager has others hear of each change of it at once, and not only near its limit.
+	Eager bool
 	// Near is the level from which on a decision is near the limit; 0: never.
 	Near uint64
 	// PerRequest says that each request counts one, whatever it costs. No
