@@ -129,26 +129,46 @@ func (r *route) over(reset bool) {
 // comes to it before all of the request was sent, net/http resets it.
 type stream struct {
 	io.ReadCloser
-	on    *route
-	whole func() bool // all was sent
-	once  sync.Once
+	on *route
+
+	mu     sync.Mutex // guards what follows
+	sent   bool       // all of the request was
+	ended  bool
+	unsent bool // it counts as reset for that alone
 }
 
-// end is that it is over.
-func (s *stream) end(reset bool) { s.once.Do(func() { s.on.over(reset) }) }
+// end is that it is over; whole says that all of the answer came.
+func (s *stream) end(reset, whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended, s.unsent = true, whole && !s.sent
+		s.on.over(reset || s.unsent)
+	}
+}
+
+// wrote is that all of the request was sent: net/http may say so when the answer has come.
+func (s *stream) wrote() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent = true; s.unsent {
+		s.unsent = false
+		s.on.left.Add(-1)
+	}
+}
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if err != nil {
-		s.end(err != io.EOF || !s.whole())
+		s.end(err != io.EOF, err == io.EOF)
 	}
 	return n, err
 }
 
 // Close implements io.Closer.
 func (s *stream) Close() error {
-	s.end(true)
+	s.end(true, false)
 	return s.ReadCloser.Close()
 }
 

@@ -83,14 +83,14 @@ func TestNoConnectionHasManyResets(t *testing.T) {
 			}},
 		{name: "sends no chunks", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", status: http.StatusBadRequest,
 			upstream: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
-		{name: "sends too much", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n" + strings.Repeat("x", 32) + "\r\n0\r\n\r\n", status: http.StatusRequestEntityTooLarge,
+		{name: "sends too much", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n20001\r\n" + strings.Repeat("x", 0x20001) + "\r\n0\r\n\r\n", status: http.StatusRequestEntityTooLarge,
 			upstream: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		{name: "is answered early", request: "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 16\r\n\r\nx", status: http.StatusUnauthorized,
 			upstream: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, seen := watched(t, h2cUpstream(t, c.upstream))
-			s := (&site{t: t}).before(url, options{cfg: Config{MaxBody: 16}}, hourly(2*many))
+			s := (&site{t: t}).before(url, options{cfg: Config{MaxBody: 0x20000}}, hourly(2*many))
 			for range many {
 				client := s.dial()
 				client.write(c.request)
@@ -217,5 +217,27 @@ func TestRouteCountsRequests(t *testing.T) {
 	}
 	if r.over(true); l.route(true) == r {
 		t.Errorf("%d streams were reset, and it is not left", mostStreams/2)
+	}
+}
+
+// A stream of which not all was sent is reset where its answer ends; that it was may be heard a little
+// later.
+func TestStreamsThatEndBeforeTheyAreSent(t *testing.T) {
+	r := &route{}
+	r.open.Add(2)
+	for _, late := range []bool{true, false} {
+		s := &stream{ReadCloser: io.NopCloser(strings.NewReader("")), on: r}
+		if _, err := s.Read(nil); err != io.EOF || r.left.Load() != 1 {
+			t.Fatalf("%v, %d streams were reset, want EOF and one", err, r.left.Load())
+		}
+		if late {
+			s.wrote()
+		}
+		if s.Close(); late && r.left.Load() != 0 {
+			t.Errorf("%d streams were reset, want none, as all was sent", r.left.Load())
+		}
+	}
+	if r.left.Load() != 1 || r.open.Load() != 0 {
+		t.Errorf("%d streams were reset, and %d are open; want one, and none", r.left.Load(), r.open.Load())
 	}
 }

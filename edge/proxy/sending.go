@@ -81,6 +81,14 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	// Once the answer is there it is for its reader to end, as out's own context does.
 	from := out.Context()
 	ctx, cancel := context.WithCancelCause(from)
+	if x.answer.body != nil { // net/http takes it for the client's leaving, where that is read no more
+		ctx, cancel = context.WithCancelCause(context.WithoutCancel(from))
+		context.AfterFunc(from, func() {
+			if !x.body.wasStopped() {
+				cancel(context.Cause(from))
+			}
+		})
+	}
 	var streams atomic.Int32
 	var kept, broke atomic.Bool
 	x.conn = nil
@@ -97,10 +105,12 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		}
 	}}
 	var on *route
-	var counts, sent atomic.Bool // it is one of the route's; all of it was sent
+	var counts atomic.Bool // it is one of the route's
+	over := &stream{sent: x.body == nil}
 	if to, ok := transport.(*line); ok {
 		shared := x.shares && x.proxy.shared.Load()
 		on = to.route(shared)
+		over.on = on
 		counts.Store(shared)
 		transport = on
 		if taking.most > fullAfter {
@@ -143,7 +153,9 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		},
 		WroteHeaders: func() { streams.Add(1) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			sent.Store(info.Err == nil)
+			if info.Err == nil {
+				over.wrote()
+			}
 			taking.stop()
 		},
 	})
@@ -173,11 +185,10 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	}
 	res, err = transport.RoundTrip(out)
 	if counts.Load() {
-		s := &stream{on: on, whole: func() bool { return sent.Load() || x.body == nil || x.body.over.Load() }}
 		if err != nil {
-			s.end(streams.Load() > 0)
+			over.end(streams.Load() > 0, false)
 		} else {
-			s.ReadCloser, res.Body = res.Body, s
+			over.ReadCloser, res.Body = res.Body, over
 		}
 	}
 	if err == nil {
@@ -191,8 +202,10 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	if err != nil || x.answer.body == nil {
 		taking.end()
 	}
-	if errors.Is(err, context.Canceled) && from.Err() == nil { // HTTP/2 does not say why
-		err = context.Cause(ctx)
+	if errors.Is(err, context.Canceled) { // HTTP/2 does not say why
+		if err = from.Err(); err == nil {
+			err = context.Cause(ctx)
+		}
 	}
 	return res, kept.Load() && broke.Load(), err
 }

@@ -188,3 +188,28 @@ func TestUpstreamsThatDieUnderAStream(t *testing.T) {
 		s.result("broken", 1)
 	})
 }
+
+// An upstream of HTTP/2 that refuses a request may take its time to say why, though its client sends
+// no more of it.
+func TestRefusalsThatTakeTheirTime(t *testing.T) {
+	over(t, func(t *testing.T, c *http.Client) {
+		s := (&site{t: t}).before(h2cUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "be")
+			_ = http.NewResponseController(w).Flush()
+			<-time.After(abortTime + abortTime/4)
+			_, _ = io.WriteString(w, "cause")
+		}), options{}, hourly(9))
+		body, silent := io.Pipe()
+		defer silent.Close()
+		go func() { _, _ = silent.Write([]byte("hello")) }() // body's end ends it
+		resp, err := c.Post(s.url, "text/plain", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); string(text) != "because" || err != nil {
+			t.Errorf("%q, %v; want all of it", text, err)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,20 +40,26 @@ func (p *Proxy) who(r *http.Request) netip.Addr {
 }
 
 // way is the transport for a request: over HTTP/2 by one that has wide windows, if there is room until
-// leave is called. An https upstream is asked over HTTP/1, but for calls of gRPC, as that has a
-// connection for each request: what servers end one for harms nobody else.
+// leave is called. An https upstream is asked over HTTP/1, but for calls of gRPC and streams of
+// Connect, as that has a connection for each request: what servers end one for harms nobody else.
 func (p *Proxy) way(r *http.Request, who netip.Addr) (way http.RoundTripper, leave func()) {
 	wide := p.transport
 	if p.calls != nil {
 		wide = p.calls
 	}
 	switch {
-	case p.narrow == nil, p.calls != nil && (!httpapi.GRPC(r) || r.Header["Upgrade"] != nil):
+	case p.narrow == nil, p.calls != nil && (!talks(r) || r.Header["Upgrade"] != nil):
 		return p.transport, func() {}
 	case !p.answers.Try(who, answerWindow):
 		return p.narrow, func() {}
 	}
 	return wide, func() { p.answers.Give(who, answerWindow) }
+}
+
+// talks says that a request may have its answer begin, and go on, before it ends, which over HTTP/1
+// servers need not do.
+func talks(r *http.Request) bool {
+	return httpapi.GRPC(r) || strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+")
 }
 
 // standing is what may be there of a body of HTTP/2 that nobody reads just now.
