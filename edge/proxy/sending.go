@@ -203,8 +203,13 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		taking.end()
 	}
 	if errors.Is(err, context.Canceled) { // HTTP/2 does not say why
-		if err = from.Err(); err == nil {
+		switch err = from.Err(); {
+		case err != nil:
+		case context.Cause(ctx) != nil:
 			err = context.Cause(ctx)
+		default: // another's end, whose connection it was: net/http may hear of that late
+			err = errAgain
+			broke.Store(true)
 		}
 	}
 	return res, kept.Load() && broke.Load(), err

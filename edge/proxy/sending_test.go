@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -159,5 +160,22 @@ func TestRefusedStreams(t *testing.T) {
 	s := (&site{t: t}).before("h2c"+strings.TrimPrefix(upstream, "http"), options{}, hourly(9))
 	if got := s.get("/"); got.status != http.StatusBadGateway || streams.Load() != maxStreams+1 {
 		t.Errorf("%d after %d streams, want 502 after %d: %s", got.status, streams.Load(), maxStreams+1, fmt.Sprint(got.header["Proxy-Status"]))
+	}
+}
+
+// strange is a transport that says that a request was canceled, which nobody did: net/http's does where
+// another's is, just as its connection goes to the next.
+type strange struct{}
+
+func (strange) RoundTrip(*http.Request) (*http.Response, error) { return nil, context.Canceled }
+
+// What nobody canceled is a connection that broke, and no panic, nor the client's leaving.
+func TestNobodyCanceled(t *testing.T) {
+	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(9))
+	s.proxy.transport = strange{}
+	for _, method := range []string{"GET", "POST"} {
+		if got := s.send(method, "/", "x"); got.status != http.StatusBadGateway || got.header.Get("Proxy-Status") != "spillgate; error=http_response_incomplete" {
+			t.Errorf("%s: %+v, want 502", method, got)
+		}
 	}
 }
