@@ -342,7 +342,7 @@ func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
 				At: now, Boot: c.record.spentRights(c.rate), Turn: now + int64(c.delay), Withheld: c.need - c.cost, Cost: c.cost,
 			})
 			if last := &req.Charges[len(req.Charges)-1]; c.lends && swaps(c) {
-				n.loans.note(last, borrowerOf(c, counters), now)
+				n.loans.note(c.record, last, borrowerOf(c, counters), now)
 			}
 		}
 	}

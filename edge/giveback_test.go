@@ -24,14 +24,19 @@ func lentKinds(most uint64, per time.Duration) map[string]limit.RateSpec {
 	return kinds
 }
 
+// askPool asks for one of a pool's own.
+func askPool(n *Node, now time.Time) limit.Decision {
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	return n.Check(now, req)
+}
+
 // fills has a pool admit all that it has room for by itself.
 func fills(n *Node, now time.Time) (admitted int) {
 	for range 50 {
-		req := n.Rules().Only().NewRequest()
-		if n.Check(now, req).Allowed {
+		if askPool(n, now).Allowed {
 			admitted++
 		}
-		req.Release()
 	}
 	return admitted
 }
@@ -325,6 +330,36 @@ func TestLoansOfAWindowThatBeganAnewComeBack(t *testing.T) {
 	}
 	if left, got := usedOf(n, now), fills(n, now); left > 0 || got != 5 {
 		t.Errorf("once all have left the pool counts %d, and admits %d of its own, want 0 and 5", left, got)
+	}
+}
+
+// Nor is anything given back of the new window for what was lent in the one before, in the same slice.
+func TestLoansOfAWindowThatIsOverAreNotGivenBack(t *testing.T) {
+	const most = 10
+	pool := poolOf(limit.RateSpec{Algorithm: "fixed_window", Limit: most, Per: time.Minute, Align: "first_hit"})
+	for off := time.Duration(0); off < 3*time.Second; off += 130 * time.Millisecond { // over some slices
+		n := newNode(t, Config{}, pool, borrower("child", limit.RateSpec{Limit: 1, Per: time.Hour}))
+		began := start.Add(10*time.Minute + off)
+		if d := askPool(n, began); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		in := func(at time.Time, count int) (receipts [][]limit.Charge) {
+			for range count {
+				if d, charges := take(t, n, at, "u", 1); d.Allowed {
+					receipts = append(receipts, charges)
+				}
+			}
+			return receipts
+		}
+		before := in(began.Add(time.Minute-10*time.Millisecond), 5)
+		now := began.Add(time.Minute + 10*time.Millisecond)
+		since := in(now, 4)
+		for _, charges := range before[1:] {
+			n.Refund(now, charges, 0)
+		}
+		if got := fills(n, now); len(since) != 4 || len(since)+got > most {
+			t.Errorf("%v: %d lent, 4 of the window before given back, and the pool of %d admits %d of its own", off, len(since), most, got)
+		}
 	}
 }
 

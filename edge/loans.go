@@ -38,6 +38,7 @@ const (
 type loan struct {
 	limit.Charge        // its Cost is what was not given back
 	repaid       uint64 // what was, and receipts name yet
+	began        int64  // of a window that begins with a hit: when, as there may be two in a slice; else 0
 }
 
 func (l *loan) of(c *limit.Charge) bool { return l.Counter == c.Counter && l.Slice == c.Slice }
@@ -66,9 +67,9 @@ func borrowerOf(lender *counter, counters []counter) uint64 {
 	return 0
 }
 
-// note notes a charge that was borrowed for a counter, and in it for whom: also where there is no room
-// to note it, as its receipt gives it back then.
-func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
+// note notes a charge to a record that was borrowed for a counter, and in it for whom: also where there
+// is no room to note it, as its receipt gives it back then.
+func (n *loans) note(r *record, c *limit.Charge, borrower uint64, now int64) {
 	if c.Borrower = borrower; borrower == 0 {
 		return
 	}
@@ -76,7 +77,15 @@ func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.by[borrower]
+	began := int64(0)
+	if c.Rate.Algorithm == limit.FirstHit {
+		began = c.Rate.Since(&r.block.memory.exact, now)
+	}
 	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) })
+	if i >= 0 && all[i].began != began { // what was lent in the window before counts no more
+		all[i] = loan{Charge: *c, began: began}
+		all[i].Cost = 0
+	}
 	if i < 0 {
 		full := func() bool { return len(all) >= mostLoans || all == nil && len(p.by) >= mostBorrowers }
 		if full() {
@@ -89,12 +98,10 @@ func (n *loans) note(c *limit.Charge, borrower uint64, now int64) {
 			}
 			return
 		}
-		i, all = len(all), append(all, loan{Charge: *c})
+		i, all = len(all), append(all, loan{Charge: *c, began: began})
 		all[i].Cost = 0
 	}
-	if all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost); c.Rate.Algorithm == limit.FirstHit { // whose window may have begun anew in the slice
-		all[i].At = max(all[i].At, c.At)
-	}
+	all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost)
 	if p.by == nil {
 		p.by = map[uint64][]loan{}
 	}
@@ -112,24 +119,19 @@ func (p *loanPart) prune(now int64) {
 	}
 }
 
-// settle takes off what a receipt gives back, and says how much of it was not yet. In a slice one
-// loan is as good as another: where a window begins with a hit, which may be one of them, it is given
-// back as of the latest.
+// settle takes off what a receipt gives back, and says how much of it was not yet.
 func (n *loans) settle(c *limit.Charge, cost uint64) (back uint64) {
 	p := n.of(c.Borrower)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.by[c.Borrower]
-	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) })
+	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) && (l.began == 0 || c.At >= l.began) })
 	if i < 0 {
 		return cost
 	}
 	l := &all[i]
 	void := min(cost, l.repaid)
 	l.repaid -= void
-	if c.Rate.Algorithm == limit.FirstHit {
-		c.At = max(c.At, l.At)
-	}
 	if l.Cost = crdt.SatSub(l.Cost, cost-void); l.Cost == 0 && l.repaid == 0 {
 		if all = slices.Delete(all, i, i+1); len(all) == 0 {
 			delete(p.by, c.Borrower)

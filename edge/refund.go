@@ -106,7 +106,7 @@ func (n *Node) renew(now int64, c *limit.Charge) {
 		s.fold(r, c.Rule, c.Rate, now)
 		n.charge(s, r, c.Rate, c.Cost)
 		c.Slice, c.At, c.Boot = r.block.slice, now, r.spentRights(c.Rate)
-		n.loans.note(c, c.Borrower, now)
+		n.loans.note(r, c, c.Borrower, now)
 	})
 }
 
