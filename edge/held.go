@@ -396,8 +396,11 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 // heed takes from a push of a key that is not live here whether it is blocked.
 // Where it is already, that holds until it ends, if it may speak of counts that
 // the region never got, or if more is used now. Whether less is, a push need not say, as it tells
-// what changed: the view has all that was told.
-func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, now int64) {
+// what changed: the view has all that was told, unless nothing of the key was known there any more.
+func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known bool, now int64) {
+	if h := s.blocked.exact(key); h != nil && !known {
+		h.what &^= told // what it was put in for may never be
+	}
 	least := threshold(rate)
 	carry = rate.Believed(carry)
 	switch used := rate.Rounded(rate.Used(cells, carry, now)); {

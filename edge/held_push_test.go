@@ -91,6 +91,26 @@ func TestPushOfABucketBlocks(t *testing.T) {
 	}
 }
 
+// A push tells what changed: where the rest is known no more, that most of it was given back frees
+// nothing.
+func TestPushOfSomeFreesNothingOfWhatIsForgotten(t *testing.T) {
+	view := mapView{}
+	n := newNode(t, Config{View: view}, perUser(limit.RateSpec{Limit: 20, Per: time.Hour}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	push := func(at time.Time, charges, refunds uint64) {
+		if err := n.ReceiveHot(at, pushOf(t, rate, keyOf(n, "u"), at, charges, refunds)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push(start, 20, 0)
+	clear(view)
+	now := start.Add(5 * time.Minute)
+	push(now, 30, 28)
+	if got := through(n, now, "u", 40); got > 0 {
+		t.Errorf("%d admitted, 20 of 20 are used", got)
+	}
+}
+
 // Where the region says later that most was given back, there is room again: also of a key that was
 // asked for in vain meanwhile, and forgotten.
 func TestPushOfWhatWasGivenBackFrees(t *testing.T) {

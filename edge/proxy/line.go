@@ -79,7 +79,7 @@ func (l *line) route(shared bool) *route {
 		return now
 	}
 	l.busy = slices.DeleteFunc(append(l.busy, now), func(r *route) bool { return !r.good(l.quiet) })
-	next := &route{Transport: l.start()} // what is idle of others closes by itself
+	next := &route{Transport: l.start()}
 	if i := slices.IndexFunc(l.busy, func(r *route) bool { return r.open.Load() <= mostStreams/2 }); i >= 0 {
 		next = l.busy[i]
 		l.busy = slices.Delete(l.busy, i, i+1)
@@ -122,7 +122,9 @@ func (r *route) over(reset bool) {
 			r.full.Store(true)
 		}
 	}
-	r.open.Add(-1)
+	if r.open.Add(-1) == 0 && r.full.Load() {
+		r.CloseIdleConnections() // nobody comes any more; of others they close by themselves
+	}
 }
 
 // stream is a request over HTTP/2, and the body of its answer. Where that is closed before its end, or

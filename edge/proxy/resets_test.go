@@ -223,7 +223,7 @@ func TestRouteCountsRequests(t *testing.T) {
 // A stream of which not all was sent is reset where its answer ends; that it was may be heard a little
 // later.
 func TestStreamsThatEndBeforeTheyAreSent(t *testing.T) {
-	r := &route{}
+	r := &route{Transport: &http.Transport{}}
 	r.open.Add(2)
 	for _, late := range []bool{true, false} {
 		s := &stream{ReadCloser: io.NopCloser(strings.NewReader("")), on: r}

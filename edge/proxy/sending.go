@@ -40,7 +40,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	if x.shares && p.shared.Load() {
 		size := sizeOf(out)
 		if x.alone = p.takes.alone(size, out); x.alone.detail != "" {
-			res, _, err := x.try(p.fresh(), 1, out)
+			res, _, err := x.try(x.fresh(), 1, out)
 			if err == nil {
 				p.takes.raise(size)
 			}
@@ -62,8 +62,17 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	p.cfg.Metrics.again.Inc()
-	res, _, err = x.try(p.fresh(), 1, out)
+	res, _, err = x.try(x.fresh(), 1, out)
 	return res, err
+}
+
+// fresh is a connection of its own.
+func (x *exchange) fresh() *http.Transport {
+	t := x.proxy.fresh()
+	if !x.shares {
+		t.Protocols.SetHTTP2(false)
+	}
+	return t
 }
 
 // repeatable says that to do a request twice comes to the same as once, by what it says itself.
@@ -153,10 +162,10 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 		},
 		WroteHeaders: func() { streams.Add(1) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
+			if info.Err == nil { // else net/http has let go of it, and the upstream may wait for the rest
 				over.wrote()
+				taking.stop()
 			}
-			taking.stop()
 		},
 	})
 	out = out.WithContext(ctx)
