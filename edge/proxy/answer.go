@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -14,17 +16,37 @@ type answer struct {
 	http.ResponseWriter
 	rc       *http.ResponseController
 	pause    time.Duration
-	body     *body // of the request, over HTTP/1
-	own      bool  // it is not the upstream's
-	final    bool  // a client of HTTP/1.0 takes no informational ones (RFC 9110, section 15.2)
-	between  bool  // the deadline must not stand between writes: HTTP/2 ends the stream by it
-	began    bool  // its status is on the way
-	switched bool  // the connection is another protocol's
-	untaken  bool  // the client did not take all of it
+	body     *body           // of the request, over HTTP/1
+	own      bool            // it is not the upstream's
+	final    bool            // a client of HTTP/1.0 takes no informational ones (RFC 9110, section 15.2)
+	between  bool            // the deadline must not stand between writes: HTTP/2 ends the stream by it
+	apart    http.Header     // what the header is to be, over HTTP/2; see show
+	ctx      context.Context // of the request, then
+	began    bool            // its status is on the way
+	switched bool            // the connection is another protocol's
+	untaken  bool            // the client did not take all of it
 }
 
 // Unwrap lets http.ResponseController reach what is beneath.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header {
+	if a.apart != nil {
+		return a.apart
+	}
+	return a.ResponseWriter.Header()
+}
+
+// show has the header be that which goes to the client. Over HTTP/2 net/http reads it on while it
+// writes an informational answer to a client that has left: then it may not change any more.
+func (a *answer) show() {
+	if a.apart != nil && a.ctx.Err() == nil {
+		h := a.ResponseWriter.Header()
+		clear(h)
+		maps.Copy(h, a.apart)
+	}
+}
 
 // WriteHeader implements http.ResponseWriter. Informational answers come before the one
 // that counts. One to a request whose body is not over ends its connection: net/http
@@ -46,6 +68,7 @@ func (a *answer) WriteHeader(status int) {
 	} else {
 		dropUndecided(a.Header())
 	}
+	a.show()
 	a.ResponseWriter.WriteHeader(status)
 }
 

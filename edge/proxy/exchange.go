@@ -89,6 +89,9 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.own = take(w.Header())
 	x.answer.ResponseWriter, x.answer.rc, x.answer.own = w, http.NewResponseController(w), false
+	if x.answer.between {
+		x.answer.apart, x.answer.ctx = http.Header{}, r.Context()
+	}
 	if x.body != nil {
 		r = r.WithContext(r.Context()) // a copy: net/http looks at its own when it ends the request
 		r.Body = x.body
@@ -104,7 +107,8 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	defer x.switchedBack()
 	forward.ServeHTTP(&x.answer, r)
-	trimLate(w.Header())
+	trimLate(x.answer.Header())
+	x.answer.show() // the trailers
 }
 
 // take takes the fields out of a header. They go with the answer that counts, and not

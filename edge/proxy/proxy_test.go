@@ -229,6 +229,39 @@ func TestNoHintsBesideTheWordToGoOn(t *testing.T) {
 	}
 }
 
+// leaver is a client of HTTP/2 that leaves as an informational answer comes, which net/http writes yet.
+type leaver struct {
+	http.ResponseWriter
+	leave context.CancelFunc
+}
+
+func (l leaver) WriteHeader(status int) {
+	if l.ResponseWriter.WriteHeader(status); status == http.StatusEarlyHints {
+		l.leave()
+	}
+}
+
+// The header of a client that has left stays as it is: net/http may be reading it.
+func TestHeaderOfAClientThatHasLeft(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w := leaver{httptest.NewRecorder(), func() {}}
+		if leaves {
+			w.leave = cancel
+		}
+		a := &answer{ResponseWriter: w, between: true, apart: http.Header{}, ctx: ctx}
+		a.Header().Set("Link", "x")
+		a.WriteHeader(http.StatusEarlyHints)
+		clear(a.Header())
+		a.Header().Set("X-End", "1")
+		a.WriteHeader(http.StatusOK)
+		if h := w.Header(); (h["Link"] != nil) != leaves || (h["X-End"] != nil) == leaves {
+			t.Errorf("who leaves (%v) has a header of %v", leaves, h)
+		}
+	}
+}
+
 func TestWhatIsNoRequestToAnUpstream(t *testing.T) {
 	s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, hourly(5))
 	for request, want := range map[string]int{
