@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -52,7 +53,16 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		p.takes.reset()
 	}
 	switch {
+	case err == nil && !x.shares:
+		p.alone.Store(never)
+		return res, err
 	case err == nil || out.Context().Err() != nil:
+		return res, err
+	case !x.shares && x.otherwise(out, err):
+		x.shares = true
+		if res, _, err = x.try(p.calls, 1, out); err == nil {
+			p.alone.CompareAndSwap(0, time.Now().Add(askAnew).UnixNano())
+		}
 		return res, err
 	case errors.Is(err, errRefused):
 		if x.body != nil && x.body.again() != nil {
@@ -64,6 +74,32 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p.cfg.Metrics.again.Inc()
 	res, _, err = x.try(x.fresh(), 1, out)
 	return res, err
+}
+
+// askAnew is for how long an upstream is taken to speak HTTP/2 alone.
+const askAnew = time.Minute
+
+// never is what Proxy.alone is of who does not.
+const never = -1
+
+// speaksAlone says that an https upstream speaks HTTP/2 alone: servers of gRPC do. It is asked
+// over HTTP/1 again now and then.
+func (p *Proxy) speaksAlone() bool {
+	until := p.alone.Load()
+	if until > 0 && time.Now().UnixNano() >= until {
+		p.alone.CompareAndSwap(until, 0)
+		return false
+	}
+	return until > 0
+}
+
+// otherwise says that a request that failed over HTTP/1 goes once more over HTTP/2, as it may be that
+// the upstream speaks that alone: none of it has ever come over HTTP/1. It may have been handled,
+// unless what came is HTTP/2.
+func (x *exchange) otherwise(out *http.Request, err error) bool {
+	var timeout interface{ Timeout() bool }
+	return x.proxy.alone.Load() == 0 && (out.Body == nil || out.Body == http.NoBody) && !(errors.As(err, &timeout) && timeout.Timeout()) &&
+		(repeatable(out) || strings.Contains(err.Error(), `malformed HTTP response "\x00\x00`))
 }
 
 // fresh is a connection of its own.

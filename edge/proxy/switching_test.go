@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"net/http"
@@ -8,9 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
-// Over TLS to an upstream that speaks HTTP/2, too, websockets go over HTTP/1, and all else as before.
+// Over TLS to an upstream that speaks HTTP/2, too, websockets go over HTTP/1, as all does but calls of gRPC.
 func TestWebsocketsOverTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ws" {
@@ -92,5 +95,48 @@ func TestClientsOfHTTP10(t *testing.T) {
 	c.write(strings.Replace(upgrade, "HTTP/1.1", "HTTP/1.0", 1) + "\r\n")
 	if resp := c.response(); resp.StatusCode != http.StatusOK {
 		t.Errorf("a switch: %d, want it ignored", resp.StatusCode)
+	}
+}
+
+// An https upstream that speaks HTTP/2 alone, as servers of gRPC may, is asked over that.
+func TestUpstreamOfHTTP2Alone(t *testing.T) {
+	for _, strict := range []bool{false, true} { // about what is spoken, as servers of gRPC are
+		of := httptest.NewTLSServer(nil)
+		of.Close()
+		roots := x509.NewCertPool()
+		roots.AddCert(of.Certificate())
+		ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: of.TLS.Certificates, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		go func() { // ln's end ends it
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				go func() { // the client's end ends it
+					defer c.Close()
+					over := c.(*tls.Conn)
+					if err := over.Handshake(); err != nil || strict && over.ConnectionState().NegotiatedProtocol == "" {
+						return
+					}
+					(&http2.Server{}).ServeConn(c, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.WriteString(w, r.Proto)
+					})})
+				}()
+			}
+		}()
+		s := (&site{t: t}).before("https://"+ln.Addr().String(), options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(900))
+		s.trust(roots)
+		for _, got := range []reply{s.get("/"), s.call("/", ""), s.send("POST", "/", "x"), s.get("/")} {
+			if got.status != http.StatusOK || got.body != "HTTP/2.0" {
+				t.Errorf("strict %v: %+v, want 200 over HTTP/2", strict, got)
+			}
+		}
+		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
+			t.Errorf("strict %v: the upstream is taken to be full", strict)
+		}
 	}
 }
