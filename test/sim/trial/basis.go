@@ -18,18 +18,19 @@ type heardBy struct {
 type heard struct {
 	live bool      // it has counted the key, which stays live for as long as that counts
 	last time.Time // it heard for the last time
-	kept time.Time // likewise, while the key was live
+	kept time.Time // likewise, while the key was live; of pushes, where its region answers
 }
 
 // onHeard notes of which keys an edge has heard.
 func (t *trial) onHeard(s *world.Site, frame, message []byte) {
 	now := life{s.Name, s.Lives()}
 	if frame == nil {
-		var hot deltasync.Hot
+		c, hot := t.contactOf(s), deltasync.Hot{}
+		answered := c.answered && t.w.Now().Sub(c.last) <= surelyAnswered
 		if hot.UnmarshalBinary(message) == nil {
 			for _, sec := range hot.Sections {
 				for i := range sec.Keys {
-					t.hears(heardBy{now, sec.Keys[i].Key})
+					t.hears(heardBy{now, sec.Keys[i].Key}, answered)
 				}
 			}
 		}
@@ -44,20 +45,24 @@ func (t *trial) onHeard(s *world.Site, frame, message []byte) {
 	answered := len(down.Totals)
 	for _, sec := range up.Sections {
 		for i := range sec.Deltas[:min(answered, len(sec.Deltas))] {
-			t.hears(heardBy{now, sec.Deltas[i].Key})
+			t.hears(heardBy{now, sec.Deltas[i].Key}, true)
 		}
 		answered -= min(answered, len(sec.Deltas))
 	}
 }
 
-func (t *trial) hears(by heardBy) {
+// surelyAnswered is for how long since an answer an edge does not take its region to be silent: of
+// that what is pushed may lack what it lacks of the edge.
+const surelyAnswered = 250 * time.Millisecond
+
+func (t *trial) hears(by heardBy, answered bool) {
 	h := t.heard[by]
 	if h == nil {
 		h = &heard{}
 		t.heard[by] = h
 	}
 	h.last = t.w.Now()
-	if h.live {
+	if h.live && answered {
 		h.kept = h.last
 	}
 }
