@@ -54,14 +54,14 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case err == nil && !x.shares:
-		p.alone.Store(never)
+		p.only.Store(never)
 		return res, err
 	case err == nil || out.Context().Err() != nil:
 		return res, err
 	case !x.shares && x.otherwise(out, err):
 		x.shares = true
 		if res, _, err = x.try(p.calls, 1, out); err == nil {
-			p.alone.CompareAndSwap(0, time.Now().Add(askAnew).UnixNano())
+			p.only.CompareAndSwap(0, time.Now().Add(askAnew).UnixNano())
 		}
 		return res, err
 	case errors.Is(err, errRefused):
@@ -79,15 +79,15 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 // askAnew is for how long an upstream is taken to speak HTTP/2 alone.
 const askAnew = time.Minute
 
-// never is what Proxy.alone is of who does not.
+// never is what Proxy.only is of who does not.
 const never = -1
 
 // speaksAlone says that an https upstream speaks HTTP/2 alone: servers of gRPC do. It is asked
 // over HTTP/1 again now and then.
 func (p *Proxy) speaksAlone() bool {
-	until := p.alone.Load()
+	until := p.only.Load()
 	if until > 0 && time.Now().UnixNano() >= until {
-		p.alone.CompareAndSwap(until, 0)
+		p.only.CompareAndSwap(until, 0)
 		return false
 	}
 	return until > 0
@@ -98,7 +98,7 @@ func (p *Proxy) speaksAlone() bool {
 // unless what came is HTTP/2.
 func (x *exchange) otherwise(out *http.Request, err error) bool {
 	var timeout interface{ Timeout() bool }
-	return x.proxy.alone.Load() == 0 && (out.Body == nil || out.Body == http.NoBody) && !(errors.As(err, &timeout) && timeout.Timeout()) &&
+	return x.proxy.only.Load() == 0 && (out.Body == nil || out.Body == http.NoBody) && !(errors.As(err, &timeout) && timeout.Timeout()) &&
 		(repeatable(out) || strings.Contains(err.Error(), `malformed HTTP response "\x00\x00`))
 }
 
@@ -125,9 +125,12 @@ func repeatable(out *http.Request) bool {
 func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Request) (res *http.Response, ended bool, err error) {
 	// Once the answer is there it is for its reader to end, as out's own context does.
 	from := out.Context()
-	ctx, cancel := context.WithCancelCause(from)
+	parent := from
 	if x.answer.body != nil { // net/http takes it for the client's leaving, where that is read no more
-		ctx, cancel = context.WithCancelCause(context.WithoutCancel(from))
+		parent = context.WithoutCancel(from)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	if parent != from {
 		context.AfterFunc(from, func() {
 			if !x.body.wasStopped() {
 				cancel(context.Cause(from))
