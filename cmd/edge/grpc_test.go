@@ -194,7 +194,7 @@ func TestSlowCallsAreBounded(t *testing.T) {
 			t.Errorf("%d MiB more are in use", grew>>20)
 		}
 	}
-	proc.Until(t, grpcPatience+20*time.Second, atLeast(3*each))
+	proc.Until(t, grpcPatience+time.Minute, atLeast(3*each)) // 9000 of them take 15 s with the race detector, alone
 	out, err := rlsv3.NewRateLimitServiceClient(dialled(t, addr)).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
 		Domain: edge.LocalNamespace, Descriptors: []*rlv3.RateLimitDescriptor{{Entries: []*rlv3.RateLimitDescriptor_Entry{{Key: "user", Value: "u"}}}},
 	})
