@@ -45,20 +45,22 @@ type route struct {
 }
 
 func newLine(cfg *Config, window int) *line {
-	l := &line{start: func() *http.Transport { return newTransport(cfg, window) }, quiet: min(quietAfter, cfg.Timeout)}
-	l.on.Store(&route{Transport: l.start()})
-	return l
+	return lineOf(cfg, func() *http.Transport { return newTransport(cfg, window) })
 }
 
-// newLine1 is one over HTTP/1, whatever the upstream speaks.
+// newLine1 is one over HTTP/1 to an https upstream, whatever that speaks.
 func newLine1(cfg *Config) *line {
-	l := &line{start: func() *http.Transport {
+	return lineOf(cfg, func() *http.Transport {
 		t := newTransport(cfg, narrowWindow)
 		t.Protocols.SetHTTP2(false)
 		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 		return t
-	}, quiet: min(quietAfter, cfg.Timeout)}
-	l.on.Store(&route{Transport: l.start()})
+	})
+}
+
+func lineOf(cfg *Config, start func() *http.Transport) *line {
+	l := &line{start: start, quiet: min(quietAfter, cfg.Timeout)}
+	l.on.Store(&route{Transport: start()})
 	return l
 }
 

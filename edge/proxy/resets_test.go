@@ -102,7 +102,11 @@ func TestNoConnectionHasManyResets(t *testing.T) {
 				client.Close()
 				s.reaches(0, "spillgate_proxy_requests_under_way")
 			}
-			if seen.resets.Load() < many/10 || seen.most.Load() > most { // some the upstream ends first
+			least := int64(many / 2)
+			if c.name == "is answered early" { // which the upstream may end first
+				least = many / 10
+			}
+			if seen.resets.Load() < least || seen.most.Load() > most {
 				t.Errorf("%d of %d streams were reset, %d of them on one of %d connections, want %d at most", seen.resets.Load(), many, seen.most.Load(), seen.conns.Load(), most)
 			}
 		})

@@ -162,6 +162,14 @@ func TestUpstreamsThatTakeNothingMore(t *testing.T) {
 	<-ended
 }
 
+// silentAfter is the body of a client that says something, and then nothing, until the test ends.
+func silentAfter(t *testing.T, text string) io.Reader {
+	body, client := io.Pipe()
+	t.Cleanup(func() { client.Close() })
+	go func() { _, _ = io.WriteString(client, text) }() // body's end ends it
+	return body
+}
+
 // An upstream of HTTP/2 that dies under an answer, to a client that is silent as streams are, ends the
 // request: nothing more can come of either.
 func TestUpstreamsThatDieUnderAStream(t *testing.T) {
@@ -173,10 +181,7 @@ func TestUpstreamsThatDieUnderAStream(t *testing.T) {
 			_ = f.WriteData(stream, false, []byte("part"))
 		})
 		s := (&site{t: t}).before(upstream, options{}, hourly(9))
-		body, silent := io.Pipe()
-		defer silent.Close()
-		go func() { _, _ = silent.Write([]byte("hello")) }() // body's end ends it
-		resp, err := c.Post(s.url, "application/grpc", body)
+		resp, err := c.Post(s.url, "application/grpc", silentAfter(t, "hello"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,10 +205,7 @@ func TestRefusalsThatTakeTheirTime(t *testing.T) {
 			<-time.After(abortTime + abortTime/4)
 			_, _ = io.WriteString(w, "cause")
 		}), options{}, hourly(9))
-		body, silent := io.Pipe()
-		defer silent.Close()
-		go func() { _, _ = silent.Write([]byte("hello")) }() // body's end ends it
-		resp, err := c.Post(s.url, "text/plain", body)
+		resp, err := c.Post(s.url, "text/plain", silentAfter(t, "hello"))
 		if err != nil {
 			t.Fatal(err)
 		}
