@@ -242,7 +242,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 				back = min(back, b.own.Get(cell.Slice).Net())
 			}
 			if b.memory != nil {
-				back = b.memory.exact.Counting(c.rate, cell.Slice, back, by == ours, now)
+				back = b.memory.exact.Counting(c.rate, cell.Slice, back, by == ours)
 			}
 			if back > 0 {
 				n.giveBack(s, r, &limit.Charge{Slice: cell.Slice}, back, now, by && whose)

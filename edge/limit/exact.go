@@ -69,17 +69,16 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 	return !x.window.open || at >= x.window.anchor
 }
 
-// Counting is how much of what stands in a slice still counts at now, that of the last
-// Measure: of this edge's own charges, or of others'. A slice outlives what is known better
+// Counting is how much of what stands in a slice still counts as of the last Measure: of this edge's own charges, or of others'. A slice outlives what is known better
 // by the instant, and of a window that begins with a hit the one before stands there yet.
-func (x *Exact) Counting(r *Rate, slice crdt.Slice, net uint64, own bool, now int64) uint64 {
+func (x *Exact) Counting(r *Rate, slice crdt.Slice, net uint64, own bool) uint64 {
 	switch {
 	case r.Algorithm == FirstHit && !x.window.counts(r, slice):
 		return 0
 	case r.Algorithm == FirstHit && own:
 		return min(net, x.window.count)
 	case r.Algorithm == SlidingLog && own:
-		return min(net, x.log.within(x.log.instants(r, slice, now)))
+		return min(net, x.log.of(r, slice))
 	}
 	return net
 }

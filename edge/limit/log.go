@@ -24,6 +24,7 @@ type log struct {
 	gone  int64  // when the newest was charged that was dropped before its time; 0: none was
 	under uint64 // a ceiling that is there without it
 	ahead int64  // up to when charges were made that follow moved; 0: none were
+	back  int64  // to when it moved them, at the earliest of those that may count yet
 }
 
 type stamp struct {
@@ -46,6 +47,10 @@ func (l *log) follow(r *Rate, now int64) {
 	if l.n == 0 || !r.setBack(l.stamp(l.n-1).at, now) {
 		return
 	}
+	if l.ahead < r.StartOf(r.Reach(now)) {
+		l.back = now
+	}
+	l.back = min(l.back, now)
 	l.ahead = max(l.ahead, l.stamp(l.n-1).at)
 	for i := range l.n {
 		l.stamp(i).at = min(l.stamp(i).at, now)
@@ -108,24 +113,31 @@ func (l *log) push(s stamp) {
 // newest, and returns what is left of cost.
 func (l *log) refund(r *Rate, cost uint64, made crdt.Slice, at, now int64) (left uint64) {
 	l.expire(r, now)
-	if from, to := r.StartOf(made), r.EndOf(made); at >= from && at < to {
+	from, to := r.StartOf(made), r.EndOf(made)
+	if at >= from && at < to {
 		cost = l.takeBack(cost, at, at+1)
 	}
-	from, to := l.instants(r, made, now)
 	cost = l.takeBack(cost, from, to)
+	if l.moved(from) {
+		cost = l.takeBack(cost, l.back, l.back+1)
+		cost = l.takeBack(cost, l.back, from)
+	}
 	l.tidy()
 	l.under = 0 // what was dropped may decide now
 	return cost
 }
 
-// instants are those from which, and before which, what a slice has was charged: where it
-// lies ahead of a clock that was set back, the newest, as follow has it.
-func (l *log) instants(r *Rate, slice crdt.Slice, now int64) (from, to int64) {
-	from, to = r.StartOf(slice), r.EndOf(slice)
-	if from > now && from <= l.ahead && l.n > 0 {
-		from = min(from, l.stamp(l.n-1).at)
+// moved says that charges of a slice that begins then may have been moved by follow: to back, or
+// where it did so again, to some instant since.
+func (l *log) moved(from int64) bool { return l.ahead != 0 && from > l.back && from <= l.ahead }
+
+// of is what a slice has of what still counts, or others charged since it was moved.
+func (l *log) of(r *Rate, slice crdt.Slice) uint64 {
+	from, to := r.StartOf(slice), r.EndOf(slice)
+	if l.moved(from) {
+		from = l.back
 	}
-	return from, to
+	return l.within(from, to)
 }
 
 // within is what was charged from one instant to another, and still counts.

@@ -232,3 +232,26 @@ func TestLogWhenTimeSteps(t *testing.T) {
 		t.Errorf("level after Reset = %v, want none", l)
 	}
 }
+
+// What a clock was ahead of when it was set back is its slice's yet, also once that has come.
+func TestLogKnowsWhoseWasMoved(t *testing.T) {
+	r := compileRate(t, limit.RateSpec{Algorithm: "sliding_log", Limit: 20, Per: 40 * time.Second})
+	at := func(s int64) int64 { return epoch + s*int64(time.Second) }
+	first, later := r.SliceAt(at(0)), r.SliceAt(at(12))
+	for _, now := range []int64{at(5), at(20)} {
+		var x limit.Exact
+		x.Charge(r, 2, at(0))
+		x.Charge(r, 5, at(12))
+		r.Measure(&x, nil, nil, limit.Carry{}, at(5))
+		r.Measure(&x, nil, nil, limit.Carry{}, now)
+		if a, b := x.Counting(r, first, 2, true), x.Counting(r, later, 5, true); a != 2 || b != 5 {
+			t.Errorf("at %v: %d and %d count of two slices, want 2 and 5", time.Duration(now-epoch), a, b)
+		}
+		if left := x.Refund(r, 3, later, 0, nil, now); left != 0 {
+			t.Errorf("at %v: %d of 3 are found nowhere", time.Duration(now-epoch), left)
+		}
+		if l := r.Measure(&x, nil, nil, limit.Carry{}, at(41)); l.Whole != 2 {
+			t.Errorf("at %v: %d count once the first have left, want 2", time.Duration(now-epoch), l.Whole)
+		}
+	}
+}
