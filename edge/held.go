@@ -363,7 +363,7 @@ func (s *shard) excuse(r *record, now int64) {
 	}
 	b.held = nil
 	r.until = 0
-	r.flags &^= refused
+	r.forgive()
 	s.blocked.lift(r.key)
 }
 

@@ -138,3 +138,26 @@ func TestPushOfWhatWasGivenBackFrees(t *testing.T) {
 		}
 	}
 }
+
+// A key whose counts are given back everywhere is blocked by them no more; its penalty goes on, and
+// is what is told.
+func TestPenaltyOutlastsWhatIsGivenBack(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 20, Per: time.Minute, Consistency: "adaptive"})
+	rule.Penalty = limit.Penalty{For: 5 * time.Minute}
+	n := newNode(t, Config{}, rule)
+	rate := n.Rules().Rules()[0].Rates[0]
+	push := func(charges, refunds uint64) {
+		t.Helper()
+		if err := n.ReceiveHot(start, pushOf(t, rate, keyOf(n, "u"), start, charges, refunds)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push(20, 0)
+	if d := check(n, start, "u"); d.Allowed {
+		t.Fatal("one more than the limit is admitted")
+	}
+	push(20, 20)
+	if d := check(n, start.Add(time.Second), "u"); d.Allowed || d.Basis.Short || d.RetryAfter < 4*time.Minute {
+		t.Errorf("with a penalty of five minutes: allowed %v, short of a share %v, to be asked again in %v", d.Allowed, d.Basis.Short, d.RetryAfter)
+	}
+}
