@@ -141,6 +141,13 @@ func (c *cluster) far(rate *limit.Rate, level limit.Level, b *block, mine uint64
 	return g.Cost, g.Free && 4*used < rate.Limit // else it soon matters what others ask for
 }
 
+// cuts says that a counter of the rate is to go by its share at once, as others who share its
+// limit are cut off, from its region or with that from this edge: what it was left while it was
+// far from its limit would be left on each side.
+func (c *cluster) cuts(rate *limit.Rate, now int64) bool {
+	return rate.OnPartition == limit.PartitionShare && (rate.Scope != limit.ScopeRegion && c.live.Load() < c.regions.Load() || c.silent(now))
+}
+
 // stale is how old news of other regions is when it comes.
 func (c *cluster) stale() time.Duration {
 	return time.Duration(c.between.Load()+2*c.within.Load()) + c.interval/2

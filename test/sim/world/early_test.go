@@ -8,20 +8,21 @@ import (
 )
 
 // early is a key that is asked for twice as often as its limit of 100 a second allows, at all
-// edges in turn, as a region is cut off a while after that began.
+// edges in turn (or less, by pause), as a region is cut off a while after that began.
 type early struct {
 	*World
 	t     *testing.T
 	spec  limit.RateSpec
-	level float64 // of a bucket of all that is admitted
-	most  float64 // that it was above the capacity
+	pause time.Duration // between requests
+	level float64       // of a bucket of all that is admitted
+	most  float64       // that it was above the capacity
 }
 
 func newEarly(t *testing.T, size [2]int, spec limit.RateSpec) *early {
 	spec.Name, spec.Consistency = "q", "adaptive"
 	w := wideOf(t, size[0], size[1], func(cfg *Config) { cfg.Seed, cfg.Expects = 5, true }, spec)
 	w.Advance(start.Add(6 * time.Second))
-	return &early{World: w, t: t, spec: spec}
+	return &early{World: w, t: t, spec: spec, pause: 5 * time.Millisecond}
 }
 
 func bucketOf(capacity uint64) limit.RateSpec {
@@ -29,8 +30,8 @@ func bucketOf(capacity uint64) limit.RateSpec {
 }
 
 func (e *early) run(lasts time.Duration) (admitted int) {
-	for i := range int(lasts / (5 * time.Millisecond)) {
-		e.Advance(e.Now().Add(5 * time.Millisecond))
+	for i := range int(lasts / e.pause) {
+		e.Advance(e.Now().Add(e.pause))
 		if e.level = max(0, e.level-0.5); ask(e.World, e.Edges()[i*7%len(e.Edges())], 1).Allowed {
 			admitted, e.level = admitted+1, e.level+1
 		}
@@ -104,6 +105,34 @@ func TestSidesOfACutShareAYoungKey(t *testing.T) {
 		t.Logf("%v, %s of %d, cut %v after the first request: %d in 40 s of it", c.size, c.spec.Algorithm, c.spec.Limit+c.spec.Capacity, c.after, during)
 		if during < 3400 || during > 4120 {
 			t.Errorf("%v, %s of %d, cut %v after the first request: %d of 100/s in 40 s of it", c.size, c.spec.Algorithm, c.spec.Limit+c.spec.Capacity, c.after, during)
+		}
+	}
+}
+
+// What a key far from its limit was left, before a cut was known, is left no longer: in windows that
+// last, and slots, each side would use up all of it else.
+func TestSidesOfACutShareWhatWasFar(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]limit.RateSpec{"slots": {Algorithm: "concurrency", Limit: 100, Lease: 10 * time.Minute}}
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "sub_windows"} {
+		kinds[algorithm] = limit.RateSpec{Algorithm: algorithm, Limit: 100, Per: 10 * time.Minute}
+	}
+	const ms = time.Millisecond
+	for name, spec := range kinds {
+		for _, size := range [][2]int{{2, 1}, {3, 1}, {5, 1}} {
+			for _, after := range []time.Duration{-500 * ms, 0, 1000 * ms} { // the first request; before it, if negative
+				e := newEarly(t, size, spec)
+				e.pause = 50 * ms
+				if after < 0 {
+					e.Cut("r1", true)
+					e.Advance(e.Now().Add(-after))
+				}
+				admitted := e.run(max(0, after))
+				e.Cut("r1", true)
+				if admitted += e.run(30 * time.Second); admitted < 98 || admitted > 108 {
+					t.Errorf("%v, %s, cut %v after the first request: %d of 100 admitted", size, name, after, admitted)
+				}
+			}
 		}
 	}
 }
