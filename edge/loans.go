@@ -38,7 +38,7 @@ const (
 type loan struct {
 	limit.Charge        // its Cost is what was not given back
 	repaid       uint64 // what was, and receipts name yet
-	began        int64  // of a window that begins with a hit: when, as there may be two in a slice; else 0
+	first        int64  // of a window that begins with a hit, as there may be two in a slice: its first; else 0
 }
 
 func (l *loan) of(c *limit.Charge) bool { return l.Counter == c.Counter && l.Slice == c.Slice }
@@ -77,14 +77,18 @@ func (n *loans) note(r *record, c *limit.Charge, borrower uint64, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.by[borrower]
-	began := int64(0)
-	if c.Rate.Algorithm == limit.FirstHit {
-		began = c.Rate.Since(&r.block.memory.exact, now)
-	}
+	first, over := int64(0), false
 	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) })
-	if i >= 0 && all[i].began != began { // what was lent in the window before counts no more
-		all[i] = loan{Charge: *c, began: began}
+	if c.Rate.Algorithm == limit.FirstHit {
+		first = c.At
+		over = i >= 0 && r.block.memory.exact.Over(c.Rate, all[i].At, now)
+	}
+	switch {
+	case over: // what was lent in the window before counts no more
+		all[i] = loan{Charge: *c, first: first}
 		all[i].Cost = 0
+	case i >= 0 && first != 0:
+		all[i].first, all[i].At = min(all[i].first, first), max(all[i].At, first)
 	}
 	if i < 0 {
 		full := func() bool { return len(all) >= mostLoans || all == nil && len(p.by) >= mostBorrowers }
@@ -98,7 +102,7 @@ func (n *loans) note(r *record, c *limit.Charge, borrower uint64, now int64) {
 			}
 			return
 		}
-		i, all = len(all), append(all, loan{Charge: *c, began: began})
+		i, all = len(all), append(all, loan{Charge: *c, first: first})
 		all[i].Cost = 0
 	}
 	all[i].Cost = crdt.SatAdd(all[i].Cost, c.Cost)
@@ -125,7 +129,7 @@ func (n *loans) settle(c *limit.Charge, cost uint64) (back uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.by[c.Borrower]
-	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) && (l.began == 0 || c.At >= l.began) })
+	i := slices.IndexFunc(all, func(l loan) bool { return l.of(c) && c.At >= l.first })
 	if i < 0 {
 		return cost
 	}
@@ -243,11 +247,15 @@ func (n *Node) refundOwn(now int64, own, others []limit.Charge, cost uint64) {
 	refund := func(c *limit.Charge, cost uint64) uint64 {
 		return n.refundIn(n.shard(deltasync.Key(c.Counter)), now, c, cost)
 	}
-	freed := n.refundFreed(now, own, cost)
+	freed, owed := n.refundFreed(now, own, cost)
 	var given []limit.Charge
 	for i := range others {
 		if c := &others[i]; borrowedBy(own, c) {
-			given = append(given, limit.Charge{Counter: c.Counter, Cost: refund(c, cost)})
+			over, back := n.isOver(now, c), refund(c, cost)
+			if over { // others' loans came in its place: what these are more than is owed yet comes back
+				back -= min(back, crdt.SatSub(n.loans.outstanding(own[0].Counter, c.Counter, now), owed))
+			}
+			given = append(given, limit.Charge{Counter: c.Counter, Cost: back})
 		}
 	}
 	if freed > 0 {
@@ -278,9 +286,32 @@ func (n *Node) lockLoans(own, others []limit.Charge) (held lockSet) {
 	}
 }
 
-// refundFreed gives back a rule's own charges, and says how much less it owes then, if
-// anything is noted of it. The shard is locked.
-func (n *Node) refundFreed(now int64, own []limit.Charge, cost uint64) (freed uint64) {
+// isOver says that a charge was borrowed in a window that began with a hit, and is over. The shard
+// is locked.
+func (n *Node) isOver(now int64, c *limit.Charge) bool {
+	if c.Rate.Algorithm != limit.FirstHit {
+		return false
+	}
+	r := n.shard(deltasync.Key(c.Counter)).find(deltasync.Key(c.Counter))
+	return r != nil && !r.sparse() && !r.counts(c, now)
+}
+
+// outstanding is what a counter is noted to have lent to a borrower, and still counts.
+func (n *loans) outstanding(borrower, lender uint64, now int64) (sum uint64) {
+	p := n.of(borrower)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.by[borrower] {
+		if l.Counter == lender && l.Slice >= l.Rate.Reach(now) {
+			sum += l.Cost
+		}
+	}
+	return sum
+}
+
+// refundFreed gives back a rule's own charges, and says how much less it owes then, and how much
+// yet, if anything is noted of it. The shard is locked.
+func (n *Node) refundFreed(now int64, own []limit.Charge, cost uint64) (freed, owed uint64) {
 	s := n.shard(deltasync.Key(own[0].Counter))
 	var counters []counter
 	if n.loans.any(own[0].Counter) {
@@ -296,7 +327,8 @@ func (n *Node) refundFreed(now int64, own []limit.Charge, cost uint64) (freed ui
 			n.refundIn(s, now, &own[i], cost)
 		}
 	}
-	return crdt.SatSub(before, n.owes(now, own[0].Rule, counters))
+	owed = n.owes(now, own[0].Rule, counters)
+	return crdt.SatSub(before, owed), owed
 }
 
 // closed is the rate of a charge without its elastic margin.

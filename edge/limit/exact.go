@@ -69,6 +69,13 @@ func (x *Exact) Counts(r *Rate, at, now int64) bool {
 	return !x.window.open || at >= x.window.anchor
 }
 
+// Over says that a window which begins with a hit, and had its last at an instant, is over by now,
+// or began anew as all of them were given back.
+func (x *Exact) Over(r *Rate, at, now int64) bool {
+	x.window.roll(r, nil, now)
+	return at < x.window.past || x.window.open && at < x.window.anchor
+}
+
 // Counting is how much of what stands in a slice still counts as of the last Measure: of this edge's own charges, or of others'. A slice outlives what is known better
 // by the instant, and of a window that begins with a hit the one before stands there yet.
 func (x *Exact) Counting(r *Rate, slice crdt.Slice, net uint64, own bool) uint64 {
