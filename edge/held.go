@@ -357,8 +357,8 @@ func (s *shard) sweepBlocked(now int64) (more bool) {
 // confined for, and now all that has become of it.
 func (s *shard) excuse(r *record, now int64) {
 	b := r.block
-	told := b.heardAt != 0 // all: a push tells what changed
-	if b.held == nil || !(told && b.held.explained(b.rate, s.sums(b), now)) && !wasReset(b.rate, b.others.Cells(nil), now) {
+	all := b.heardAt != 0 // is known: a push tells what changed
+	if b.held == nil || !all || !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.held = nil
@@ -394,9 +394,9 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 }
 
 // heed takes from a push of a key that is not live here whether it is blocked.
-// Where it is already, that holds until it ends, if it may speak of counts that
-// the region never got, or if more is used now. Whether less is, a push need not say, as it tells
-// what changed: the view has all that was told, unless nothing of the key was known there any more.
+// Where it is already that holds until it ends, or for more if more is used now. Whether less
+// is, a push need not say, as it tells what changed: the view has all that was told, unless nothing
+// of the key was known there any more.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known bool, now int64) {
 	if h := s.blocked.exact(key); h != nil && !known {
 		h.what &^= told // what it was put in for may never be
@@ -406,13 +406,19 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 	switch used := rate.Rounded(rate.Used(cells, carry, now)); {
 	case least == 0:
 	case used >= least:
-		if known := s.blocked.exact(key); known == nil || known.until() <= now || known.what&told != 0 && known.held(rate).used < used {
-			h := confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
-				return rate.RetryAfter(cells, carry, cost, now)
-			})
-			h.told = true
-			s.blocked.put(newHold(key, rate, h), now)
+		h := confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
+			return rate.RetryAfter(cells, carry, cost, now)
+		})
+		h.told = true
+		if was := s.blocked.exact(key); was != nil && was.until() > now {
+			if was.what&penalized != 0 || was.held(rate).used >= used {
+				return
+			}
+			if h.told = was.what&told != 0; !h.told { // some of what that speaks of may not be in this, and ends later
+				h.until, h.eases = max(h.until, was.until()), max(h.eases, was.held(rate).eases)
+			}
 		}
+		s.blocked.put(newHold(key, rate, h), now)
 	case carry.Level == 0 && wasReset(rate, cells, now):
 		s.blocked.lift(key)
 	}

@@ -50,8 +50,21 @@ func TestPushBlocksAndResetLifts(t *testing.T) {
 			t.Errorf("%s: %d admitted after the push, want %d", user, got, want)
 		}
 	}
-	// A key that is live and held when it is reset.
+	// A key that is live and held when it is reset, and of which its region has said all.
 	check(n, start, "busy")
+	up := upOf(t, n.Flush(start))
+	var totals []deltasync.Totals
+	for _, d := range up.Sections[0].Deltas {
+		told := deltasync.Totals{}
+		if d.Key == keyOf(n, "busy") {
+			told = peersAt(rate.SliceAt(start.UnixNano()), 96)
+		}
+		totals = append(totals, told)
+	}
+	answer(t, n, start, up, totals...)
+	if d := check(n, start, "busy"); d.Allowed {
+		t.Error("a key that is used up is let in before it is reset")
+	}
 	push("busy", 96, 96)
 	if d := check(n, start, "busy"); !d.Allowed {
 		t.Errorf("denied for %v after the key was reset", d.RetryAfter)
@@ -159,5 +172,29 @@ func TestPenaltyOutlastsWhatIsGivenBack(t *testing.T) {
 	push(20, 20)
 	if d := check(n, start.Add(time.Second), "u"); d.Allowed || d.Basis.Short || d.RetryAfter < 4*time.Minute {
 		t.Errorf("with a penalty of five minutes: allowed %v, short of a share %v, to be asked again in %v", d.Allowed, d.Basis.Short, d.RetryAfter)
+	}
+}
+
+// Pushes that tell of more and more hold a key to the most of it, also where no view keeps what
+// the last one said, and where it was forgotten here with some of its limit used.
+func TestPushesHoldToTheMostThatIsUsed(t *testing.T) {
+	for name, cfg := range map[string]Config{"no view": {}, "a view that drops it": {View: mapView{}}} {
+		for _, own := range []int{0, 80} {
+			n := newNode(t, cfg, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+			rate := n.Rules().Rules()[0].Rates[0]
+			through(n, start, "u", own)
+			forgetAll(n, start)
+			for _, used := range []uint64{80, 95, 100, 90} {
+				if err := n.ReceiveHot(start, pushOf(t, rate, keyOf(n, "u"), start, used, 0)); err != nil {
+					t.Fatal(err)
+				}
+				if v, ok := cfg.View.(mapView); ok {
+					clear(v)
+				}
+			}
+			if got := through(n, start, "u", 200); got != 0 {
+				t.Errorf("%s, %d admitted here: 100 of 100 are used, as a push said, and %d more are admitted", name, own, got)
+			}
+		}
 	}
 }

@@ -412,7 +412,7 @@ func (a *Aggregator) pushes(out []Push, lane int, l *lane, now int64) []Push {
 		c.pushed = false
 		l.crossing(c, now) // what has fallen since is told as it is, and may cross again
 		l.watchTruth(key, c, now)
-		hk := deltasync.HotKey{Key: key, Totals: l.everybodys(c, c.pushFrom(now), now)}
+		hk := deltasync.HotKey{Key: key, Totals: l.pushOf(c, now)}
 		if a.Owns(lane) {
 			hk.Share = a.shareOf(l, c, now)
 		}

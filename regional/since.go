@@ -62,6 +62,30 @@ func (c *counter) pushFrom(now int64) crdt.Slice {
 	return sliceAt(c.shape, now-every-int64(grace(c.shape)))
 }
 
+// pushOf is what a push tells of a counter. Where the last slices have all that they were charged
+// given back, it tells of the others too: an edge that knows nothing else of the key would take it
+// for one that was reset.
+func (l *lane) pushOf(c *counter, now int64) deltasync.Totals {
+	from := c.pushFrom(now)
+	t := l.everybodys(c, from, now)
+	if from == math.MinInt64 || !balanced(t.Others, t.Peers) {
+		return t
+	}
+	c.allTold = stampOf(now)
+	return l.everybodys(c, math.MinInt64, now)
+}
+
+// balanced says that as much was given back in cells as was charged.
+func balanced(lists ...[]crdt.Cell) bool {
+	charges, refunds := uint64(0), uint64(0)
+	for _, cells := range lists {
+		for _, cell := range cells {
+			charges, refunds = crdt.SatAdd(charges, cell.Charges), crdt.SatAdd(refunds, cell.Refunds)
+		}
+	}
+	return charges > 0 && charges <= refunds
+}
+
 // stamp is an instant in milliseconds, of which the last 32 bits are kept: a counter
 // has no room for more. 0: never.
 type stamp uint32

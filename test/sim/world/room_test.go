@@ -70,3 +70,57 @@ func TestRoomThatCameBackIsRoomEverywhere(t *testing.T) {
 		}
 	}
 }
+
+// Most slots are held for long, and the others come and go: what changed lately was all given back
+// then. No edge takes that for a reset, one whose view forgets neither.
+func TestShortJobsBesideLongOnesAreNoReset(t *testing.T) {
+	t.Parallel()
+	const most, long = 20, 18
+	for _, forgets := range []float64{0, 1} {
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{
+			{Algorithm: "concurrency", Limit: most, Lease: time.Hour, Consistency: "loose"},
+		}}}}
+		w := wideOf(t, 1, 5, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, forgets })
+		at := start.Add(6 * time.Second)
+		pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+		pass(0)
+		var in [][]limit.Charge
+		ask := func(edge int) {
+			node := w.Node(w.Edges()[edge])
+			req := node.Rules().Only().NewRequest()
+			defer req.Release()
+			req.Set("user", "u")
+			req.Receipt = true
+			w.Touch()
+			if node.Check(w.Now(), req).Allowed {
+				in = append(in, slices.Clone(req.Charges))
+			}
+		}
+		for range long {
+			ask(0)
+			pass(time.Second)
+		}
+		pass(5 * time.Minute)
+		for range 20 {
+			ask(0)
+			ask(0)
+			pass(100 * time.Millisecond)
+			for _, charges := range in[long:] {
+				w.Touch()
+				w.Node(w.Edges()[0]).Refund(w.Now(), charges, 0)
+			}
+			in = in[:long]
+			pass(150 * time.Millisecond)
+		}
+		pass(3 * time.Second)
+		for edge := 1; edge < 5; edge++ {
+			for range most {
+				ask(edge)
+			}
+			pass(time.Second)
+		}
+		if len(in) > most || forgets == 0 && len(in) < most {
+			t.Errorf("views that forget %v: %d of %d slots are held", forgets, len(in), most)
+		}
+	}
+}
