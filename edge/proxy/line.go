@@ -53,7 +53,6 @@ func newLine1(cfg *Config) *line {
 	return lineOf(cfg, func() *http.Transport {
 		t := newTransport(cfg, narrowWindow)
 		t.Protocols.SetHTTP2(false)
-		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 		return t
 	})
 }

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -168,32 +166,5 @@ func (x *exchange) dropNominated(h http.Header) {
 	}
 	for _, name := range x.conn.nominated() {
 		h.Del(name)
-	}
-}
-
-// dialTLS has connections that came to speak HTTP/1 listened to, inside of TLS.
-func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		plain, err := t.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		cfg := t.TLSClientConfig.Clone()
-		if cfg.ServerName, _, err = net.SplitHostPort(addr); err != nil {
-			plain.Close()
-			return nil, err
-		}
-		c := tls.Client(plain, cfg)
-		ctx, cancel := context.WithTimeout(ctx, t.TLSHandshakeTimeout)
-		defer cancel()
-		if err := c.HandshakeContext(ctx); err != nil {
-			plain.Close()
-			return nil, err
-		}
-		if c.ConnectionState().NegotiatedProtocol == "h2" {
-			plain.(*upstreamConn).open.Store(true)
-			return c, nil
-		}
-		return &headerConn{Conn: c, up: plain.(*upstreamConn)}, nil
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -29,6 +28,7 @@ var (
 	errAgain   = errors.New("the connection to the upstream ended before it answered")
 	errEnded   = errors.New("the upstream ended the request's stream before it answered")
 	errRefused = errors.New("the upstream refused the request's stream")
+	errAlone   = errors.New("the upstream speaks HTTP/2 alone")
 	errUntaken = fmt.Errorf("the upstream takes nothing more of the request: %w", os.ErrDeadlineExceeded)
 )
 
@@ -49,20 +49,20 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		}
 	}
 	res, ended, err := x.try(x.way, maxStreams, out)
+	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
+		p.only.Store(time.Now().Add(askAnew).UnixNano())
+		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch
+			res, _, err = x.try(x.fresh(), 1, out)
+			return res, err
+		}
+		x.way, x.shares = p.calls, true
+		res, ended, err = x.try(x.way, maxStreams, out)
+	}
 	if err != nil && endedFor(err) {
 		p.takes.reset()
 	}
 	switch {
-	case err == nil && !x.shares:
-		p.only.Store(never)
-		return res, err
 	case err == nil || out.Context().Err() != nil:
-		return res, err
-	case !x.shares && x.otherwise(out, err):
-		x.shares = true
-		if res, _, err = x.try(p.calls, 1, out); err == nil {
-			p.only.CompareAndSwap(0, time.Now().Add(askAnew).UnixNano())
-		}
 		return res, err
 	case errors.Is(err, errRefused):
 		if x.body != nil && x.body.again() != nil {
@@ -79,9 +79,6 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 // askAnew is for how long an upstream is taken to speak HTTP/2 alone.
 const askAnew = time.Minute
 
-// never is what Proxy.only is of who does not.
-const never = -1
-
 // speaksAlone says that an https upstream speaks HTTP/2 alone: servers of gRPC do. It is asked
 // over HTTP/1 again now and then.
 func (p *Proxy) speaksAlone() bool {
@@ -91,15 +88,6 @@ func (p *Proxy) speaksAlone() bool {
 		return false
 	}
 	return until > 0
-}
-
-// otherwise says that a request that failed over HTTP/1 goes once more over HTTP/2, as it may be that
-// the upstream speaks that alone: none of it has ever come over HTTP/1. It may have been handled,
-// unless what came is HTTP/2.
-func (x *exchange) otherwise(out *http.Request, err error) bool {
-	var timeout interface{ Timeout() bool }
-	return x.proxy.only.Load() == 0 && (out.Body == nil || out.Body == http.NoBody) && !(errors.As(err, &timeout) && timeout.Timeout()) &&
-		(repeatable(out) || strings.Contains(err.Error(), `malformed HTTP response "\x00\x00`))
 }
 
 // fresh is a connection of its own.
