@@ -218,7 +218,8 @@ func (s *shard) block(r *record, now int64) {
 		h.used, h.weak = used, true
 	}
 	h.until = max(h.until, turns)
-	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told)
+	before := s.blocked.exact(r.key)
+	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told) && (before == nil || before.until() <= now || before.what&told != 0)
 	if was := b.held; was != nil {
 		h.weak = was.weak && (h.weak || h.until == 0)
 		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
@@ -330,7 +331,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		// know of it.
 		if b.rate.Queue || !h.idle() {
 			level := b.rate.FullBefore(time.Duration(h.until - now))
-			if b.rate.Queue { // who waits may do so by a slower pace that rules had
+			if b.rate.Queue || b.rate.MaxDelay == 0 && h.rounded == 1 { // it may have been told by a slower pace: of rules before, or of who drains slower
 				level = min(level, h.used)
 			}
 			b.memory.exact.Charge(b.rate, level, now)

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/test/alone"
 )
 
@@ -154,6 +156,85 @@ func TestForgottenKeyAndCopiesOfAReceipt(t *testing.T) {
 			if more := through(n, now, "u", 2*most); got != in || !d.Allowed || in+more > most && rate.Algorithm != "token_bucket" || in+more > most+4 { // of which some drains
 				t.Errorf("%s, %v later: %d and one in, that is given back ten times: %d more of %d", name, later, got, more, most)
 			}
+		}
+	}
+}
+
+// What was used of a bucket is what it was, whoever asks once it was forgotten, be it that his drains
+// faster, or that rules have all drain faster since.
+func TestForgottenBucketOfAFasterPace(t *testing.T) {
+	bucket := func(capacity, refill uint64) limit.RuleSpec {
+		return perUser(limit.RateSpec{Name: "b", Algorithm: "token_bucket", Capacity: capacity, Refill: limit.Flow{Units: refill, Per: time.Hour}, Scope: "edge"})
+	}
+	tiered := bucket(100, 100)
+	tiered.TierFrom = "plan"
+	n, ask := tenantNode(t, tiered)
+	in := func(plan string, tries int) (admitted int) {
+		for range tries {
+			if ask(start, "u", plan).Allowed {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	in("", 90)
+	forgetAll(n, start)
+	if got := in("gold", 1200); got != 910 {
+		t.Errorf("90 used of 100, then gold has %d of its 1000, want 910", got)
+	}
+	m := newNode(t, Config{}, bucket(100, 100))
+	through(m, start, "u", 90)
+	forgetAll(m, start)
+	m.SetRules(compile(t, bucket(1000, 1000)))
+	if got := through(m, start, "u", 1200); got != 910 {
+		t.Errorf("90 used of 100, then all have %d of 1000, want 910", got)
+	}
+}
+
+// Slots that are released without receipts once their key was forgotten are free, where nobody else
+// counts them.
+func TestForgottenSlotsAreReleased(t *testing.T) {
+	spec := inFlight(20, time.Hour)
+	spec.Scope = "edge"
+	n := newNode(t, Config{}, perUser(spec))
+	in := through(n, start, "u", 18)
+	forgetAll(n, start)
+	now := start.Add(time.Minute)
+	for i := range in {
+		giveBackOne(n, now, "u")
+		req := requestOf(n, "u")
+		req.Peek = true
+		if d, want := n.Check(now, req), uint64(20-in+i+1); d.Remaining != want {
+			t.Fatalf("%d of %d released, and %d are free, want %d", i+1, in, d.Remaining, want)
+		}
+		req.Release()
+	}
+	giveBackOne(n, now, "u")
+	if got := through(n, now, "u", 40); got != 20 {
+		t.Errorf("all are released, and %d of 20 are admitted", got)
+	}
+}
+
+// What the region was never told stays used, however often the key is forgotten, and whatever it
+// says of others.
+func TestForgottenTwiceAndNeverTold(t *testing.T) {
+	for _, twice := range []bool{false, true} {
+		view := mapView{}
+		n := newNode(t, Config{View: view}, perUser(limit.RateSpec{Limit: 20, Per: time.Hour, Consistency: "loose"}))
+		through(n, start, "u", 18)
+		forgetAll(n, start)
+		now := start.Add(time.Second)
+		if twice {
+			checkCost(n, now, "u", 5)
+			forgetAll(n, now)
+		}
+		clear(view)
+		now = now.Add(time.Second)
+		checkCost(n, now, "u", 5)
+		slice := n.Rules().Rules()[0].Rates[0].SliceAt(start.UnixNano())
+		clustered(t, n, now, 5, deltasync.Totals{Others: []crdt.Cell{{Slice: slice, Charges: 20, Refunds: 19}}})
+		if got := through(n, now, "u", 40); got > 2 {
+			t.Errorf("forgotten twice %v: 18 in and never told, and %d more of 20", twice, got)
 		}
 	}
 }
