@@ -33,6 +33,7 @@ func TestEdgeAsProxy(t *testing.T) {
 		{"a rule that denies all is a 403", barredIs403},
 		{"a closed limit's fault is no 429", closedIs503},
 		{"what has no limit has no fields", freeHasNoFields},
+		{"a websocket opens, and nothing that holds more requests", socketsOpen},
 		{"the application tells what it has to spare", capacityIsTold},
 		{"an application that is dead is no denial", deadApplicationIs502},
 		{"streams last until the edge stops", streamsLast},

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -21,10 +23,11 @@ type passes struct {
 	allowed  bool // the fields of what was allowed
 	failOpen bool // it goes on without an edge
 	tells    bool // the application why nobody decided
+	switches bool // to what is no HTTP, where client and application like
 }
 
 // whole is a proxy that passes on everything.
-var whole = passes{body: true, allowed: true, failOpen: true}
+var whole = passes{body: true, allowed: true, failOpen: true, switches: true}
 
 // forwards holds a proxy to what its recipe in deploy/ promises.
 func forwards(t *testing.T, start proxied, can passes) {
@@ -44,6 +47,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 		{"a rule that denies all is a 403", barredIs403},
 		{"a closed limit's fault is no 429", closedIs503},
 		{"what has no limit has no fields", freeHasNoFields},
+		{"a websocket opens, and nothing that holds more requests", socketsOpen},
 		{"without an edge all passes, and with it limits hold again", deadIsOpen},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -360,4 +364,43 @@ func deadIsOpen(t *testing.T, s *site, can passes) {
 		return nil
 	})
 	s.spend(ask{target: "/alive"})
+}
+
+// socketsOpen has clients ask to switch. What is asked in HTTP that a connection was switched to
+// would be limited by nobody.
+func socketsOpen(t *testing.T, s *site, can passes) {
+	if !can.switches {
+		return
+	}
+	for i, upgrade := range []string{"websocket", "WebSocket", "h2c", "HTTP/2.0", "TLS/1.2", "websocket, h2c", "h2c, websocket", "websocket\r\nUpgrade: h2c", "h2c\r\nUpgrade: websocket"} {
+		c, err := net.Dial("tcp", s.proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET /switch/%d HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", i, upgrade)
+		answer := bufio.NewReader(c)
+		resp, err := http.ReadResponse(answer, nil)
+		if err != nil {
+			t.Fatalf("Upgrade: %s: %v", upgrade, err)
+		}
+		switch {
+		case !strings.EqualFold(upgrade, "websocket"):
+			if resp.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
+				t.Errorf("Upgrade: %s: the client switches to %q, in which nobody limits it", upgrade, resp.Header["Upgrade"])
+			}
+		case resp.StatusCode != http.StatusSwitchingProtocols:
+			t.Errorf("Upgrade: %s: %d, want 101", upgrade, resp.StatusCode)
+		default:
+			for range 2 {
+				fmt.Fprintln(c, "hello")
+				if line, err := answer.ReadString('\n'); line != "hello\n" || err != nil {
+					t.Errorf("%q came back from the websocket, %v", line, err)
+				}
+			}
+		}
+	}
 }

@@ -40,5 +40,5 @@ func TestNginx(t *testing.T) {
 		}
 		begin(t, "nginx", addr, nil, "-p", dir, "-e", "stderr", "-c", frame)
 		return addr
-	}, passes{allowed: true, failOpen: true, tells: true})
+	}, passes{allowed: true, failOpen: true, tells: true, switches: true})
 }

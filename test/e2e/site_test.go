@@ -62,6 +62,10 @@ type told struct {
 // fails in its own ways.
 func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 	s.served.Add(1)
+	if to := r.Header.Values("Upgrade"); strings.HasPrefix(r.URL.Path, "/switch/") && len(to) > 0 {
+		switchTo(w, to[len(to)-1])
+		return
+	}
 	switch r.URL.Path {
 	case "/forbidden":
 		w.Header().Set("X-Of-The-Application", "yes")
@@ -88,6 +92,21 @@ func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(told{
 			r.Method, r.RequestURI, r.Host, string(body), r.Header.Get("X-User-Id"), r.Header.Get("X-Forwarded-For"),
 		})
+	}
+}
+
+// switchTo has a client switch to whatever it likes best, and says the same back.
+func switchTo(w http.ResponseWriter, to string) {
+	c, rw, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n", to) // to the key of socketsOpen
+	for err == nil && rw.Flush() == nil {
+		var line string
+		line, err = rw.ReadString('\n')
+		_, _ = rw.WriteString(line)
 	}
 }
 
