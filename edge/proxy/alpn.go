@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -10,45 +11,145 @@ import (
 	"time"
 )
 
-// over1Alone is what is offered where HTTP/1 is to be spoken, and over2Alone where HTTP/2 is
-// (ALPN, RFC 7301).
-var over1Alone, over2Alone = []string{"http/1.1"}, []string{"h2"}
+// What is offered in a handshake (ALPN, RFC 7301).
+var (
+	http1Alone = []string{"http/1.1"}
+	bothHTTP   = []string{"h2", "http/1.1"}
+)
 
-// dialTLS has connections that came to speak HTTP/1 listened to, inside of TLS. An upstream that
-// does not take HTTP/1 where that alone is offered is offered HTTP/2: it is errAlone where it
-// takes that. Servers that speak HTTP/2 alone may refuse the other (no_application_protocol), or
-// say nothing and answer whatever they do; those that know no ALPN say nothing either time. Some that
-// say nothing do speak both: a connection for one request is for who knows that, or has to try.
-func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	var silent atomic.Int64 // until when the upstream is taken to know no ALPN, ns since 1970
+const (
+	// askAnew is for how long an upstream is taken to speak HTTP/2 alone.
+	askAnew = time.Minute
+	// askTurn is how long a connection waits for another that finds out what is spoken.
+	askTurn = time.Second
+)
+
+// spoken is what an https upstream is known to speak, that is asked over HTTP/1. Those that speak
+// HTTP/2, and are offered HTTP/1 alone, say so where they take that; who speaks HTTP/2 alone may
+// refuse it (no_application_protocol), or say nothing, as do those that know no ALPN. So both are
+// offered to whoever is not known to speak HTTP/2, and HTTP/1 alone is to those that took that:
+// all is known before anything is sent.
+type spoken struct {
+	alone atomic.Bool   // it speaks HTTP/2 alone
+	next  atomic.Int64  // when one is to ask it again, ns since 1970
+	http2 atomic.Bool   // it took HTTP/2, when both were offered last
+	http1 atomic.Bool   // it took HTTP/1 the last time
+	turn  chan struct{} // of who asks while that is not so: the others would all ask the same
+}
+
+func newSpoken() *spoken { return &spoken{turn: make(chan struct{}, 1)} }
+
+// isAlone says that it speaks HTTP/2 alone; but for one request now and then, which asks it
+// again.
+func (s *spoken) isAlone() bool {
+	if !s.alone.Load() {
+		return false
+	}
+	now := time.Now()
+	next := s.next.Load()
+	return now.UnixNano() < next || !s.next.CompareAndSwap(next, now.Add(askAnew).UnixNano())
+}
+
+// dial is a transport's, over HTTP/1; errAlone where the upstream speaks HTTP/2 alone.
+func (s *spoken) dial(t *http.Transport) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		offered, asks := t.TLSClientConfig.NextProtos, !t.Protocols.HTTP2() && !t.DisableKeepAlives
-		if asks {
-			offered = over1Alone
-		}
-		c, up, err := shakeHands(ctx, t, network, addr, offered)
-		if asks {
-			switch now := time.Now(); {
-			case err == nil && (c.ConnectionState().NegotiatedProtocol != "" || silent.Load() > now.UnixNano()):
-			case err == nil || refusesProtocol(err):
-				other, _, otherErr := shakeHands(ctx, t, network, addr, over2Alone)
-				alone := otherErr == nil && other.ConnectionState().NegotiatedProtocol == over2Alone[0]
-				if otherErr == nil {
-					other.Close()
-				}
-				if alone {
-					if err == nil {
-						c.Close()
-					}
-					return nil, errAlone
-				}
-				silent.Store(now.Add(askAnew).UnixNano())
+		if !s.http1.Load() {
+			waited, leave := s.await(ctx)
+			defer leave()
+			if waited && s.alone.Load() {
+				return nil, errAlone
 			}
 		}
+		c, up, err := s.connect(ctx, t, network, addr)
+		switch {
+		case errors.Is(err, errAlone):
+			s.next.Store(time.Now().Add(askAnew).UnixNano())
+			s.alone.Store(true)
+			s.http1.Store(false)
+			return nil, err
+		case err != nil: // which says nothing of it
+			return nil, err
+		}
+		s.alone.Store(false)
+		s.http1.Store(true)
+		return &headerConn{Conn: c, up: up}, nil
+	}
+}
+
+// await waits for the turn to ask, if another does, and that is not in vain.
+func (s *spoken) await(ctx context.Context) (waited bool, leave func()) {
+	leave = func() { <-s.turn }
+	select {
+	case s.turn <- struct{}{}:
+		return false, leave
+	default:
+	}
+	late := time.NewTimer(askTurn)
+	defer late.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		if !s.http1.Load() {
+			return true, leave
+		}
+		<-s.turn
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return true, func() {}
+}
+
+// connect is a connection on which HTTP/1 is spoken.
+func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr string) (*tls.Conn, *upstreamConn, error) {
+	if s.http2.Load() {
+		c, up, err := shakeHands(ctx, t, network, addr, http1Alone)
+		switch {
+		case err == nil && protocolOf(c) == "http/1.1":
+			return c, up, nil
+		case err == nil:
+			c.Close()
+		case !refusesProtocol(err):
+			return nil, nil, err
+		}
+		// It took HTTP/2 before, and may be another by now.
+		switch c, up, err = shakeHands(ctx, t, network, addr, bothHTTP); {
+		case err != nil:
+			return nil, nil, err
+		case protocolOf(c) == "h2":
+			c.Close()
+			return nil, nil, errAlone
+		}
+		s.http2.Store(false)
+		return c, up, nil
+	}
+	c, up, err := shakeHands(ctx, t, network, addr, bothHTTP)
+	if err != nil || protocolOf(c) != "h2" {
+		return c, up, err
+	}
+	c.Close()
+	s.http2.Store(true)
+	switch c, up, err = shakeHands(ctx, t, network, addr, http1Alone); {
+	case err == nil && protocolOf(c) == "http/1.1":
+		return c, up, nil
+	case err == nil:
+		c.Close()
+	case !refusesProtocol(err):
+		return nil, nil, err
+	}
+	return nil, nil, errAlone
+}
+
+// dialTLS has connections that came to speak HTTP/1 listened to, inside of TLS.
+func dialTLS(t *http.Transport) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		offered := t.TLSClientConfig.NextProtos
+		if !t.Protocols.HTTP2() {
+			offered = http1Alone
+		}
+		c, up, err := shakeHands(ctx, t, network, addr, offered)
 		switch {
 		case err != nil:
 			return nil, err
-		case c.ConnectionState().NegotiatedProtocol == over2Alone[0]:
+		case protocolOf(c) == "h2":
 			up.open.Store(true)
 			return c, nil
 		}
@@ -77,6 +178,8 @@ func shakeHands(ctx context.Context, t *http.Transport, network, addr string, of
 	}
 	return c, plain.(*upstreamConn), nil
 }
+
+func protocolOf(c *tls.Conn) string { return c.ConnectionState().NegotiatedProtocol }
 
 // refusesProtocol says that it was what was offered that ended a handshake. crypto/tls tells it
 // by its words alone.

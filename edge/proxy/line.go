@@ -48,11 +48,12 @@ func newLine(cfg *Config, window int) *line {
 	return lineOf(cfg, func() *http.Transport { return newTransport(cfg, window) })
 }
 
-// newLine1 is one over HTTP/1 to an https upstream, whatever that speaks.
-func newLine1(cfg *Config) *line {
+// newLine1 is one over HTTP/1 to an https upstream, unless that speaks HTTP/2 alone.
+func newLine1(cfg *Config, spoken *spoken) *line {
 	return lineOf(cfg, func() *http.Transport {
 		t := newTransport(cfg, narrowWindow)
 		t.Protocols.SetHTTP2(false)
+		t.DialTLSContext = spoken.dial(t)
 		return t
 	})
 }

@@ -21,7 +21,7 @@ type Proxy struct {
 	cfg       Config
 	transport http.RoundTripper      // over HTTP/1; of an h2c upstream over HTTP/2, with wide windows
 	calls     http.RoundTripper      // that of an https upstream for calls of gRPC, over HTTP/2 if it speaks that; nil: there is none
-	only      atomic.Int64           // until when an https upstream is taken to speak HTTP/2 alone, ns since 1970; 0: it is asked
+	spoken    *spoken                // by an https upstream; nil of others
 	narrow    http.RoundTripper      // has narrow windows over HTTP/2; nil: there are none
 	answers   *httpapi.Room          // of wide ones
 	bodies    *httpapi.Room          // of what is not read of uploads over HTTP/2
@@ -67,7 +67,8 @@ func New(api *httpapi.API, capacities Capacities, cfg Config) (*Proxy, error) {
 	case "h2c":
 		p.shared.Store(true)
 	default:
-		p.transport, p.calls = newLine1(&cfg), p.transport
+		p.spoken = newSpoken()
+		p.transport, p.calls = newLine1(&cfg, p.spoken), p.transport
 	}
 	p.narrow = newLine(&cfg, narrowWindow)
 	return p, nil

@@ -50,7 +50,6 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	res, ended, err := x.try(x.way, maxStreams, out)
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
-		p.only.Store(time.Now().Add(askAnew).UnixNano())
 		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch
 			res, _, err = x.try(x.fresh(), 1, out)
 			return res, err
@@ -74,20 +73,6 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p.cfg.Metrics.again.Inc()
 	res, _, err = x.try(x.fresh(), 1, out)
 	return res, err
-}
-
-// askAnew is for how long an upstream is taken to speak HTTP/2 alone.
-const askAnew = time.Minute
-
-// speaksAlone says that an https upstream speaks HTTP/2 alone: servers of gRPC do. It is asked
-// over HTTP/1 again now and then.
-func (p *Proxy) speaksAlone() bool {
-	until := p.only.Load()
-	if until > 0 && time.Now().UnixNano() >= until {
-		p.only.CompareAndSwap(until, 0)
-		return false
-	}
-	return until > 0
 }
 
 // fresh is a connection of its own.

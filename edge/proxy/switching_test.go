@@ -6,12 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // Over TLS to an upstream that speaks HTTP/2, too, websockets go over HTTP/1, as all does but calls of gRPC; also
@@ -100,93 +97,5 @@ func TestClientsOfHTTP10(t *testing.T) {
 	c.write(strings.Replace(upgrade, "HTTP/1.1", "HTTP/1.0", 1) + "\r\n")
 	if resp := c.response(); resp.StatusCode != http.StatusOK {
 		t.Errorf("a switch: %d, want it ignored", resp.StatusCode)
-	}
-}
-
-// An https upstream that speaks HTTP/2 alone, as servers of gRPC may, is asked over that, whatever
-// comes first, and again once it is asked anew: nothing is sent before that is known. One that knows no
-// ALPN is asked over HTTP/1.
-func TestUpstreamOfHTTP2Alone(t *testing.T) {
-	kinds := map[string]struct {
-		speaks []string
-		serves func(negotiated string) bool
-		want   string
-	}{
-		"answers over HTTP/2": {[]string{"h2"}, func(string) bool { return true }, "HTTP/2.0"},
-		"leaves others":       {[]string{"h2"}, func(negotiated string) bool { return negotiated != "" }, "HTTP/2.0"},
-		"refuses others":      {[]string{"h2", "x"}, func(string) bool { return true }, "HTTP/2.0"}, // see below
-		"knows no ALPN":       {nil, func(string) bool { return true }, "HTTP/1.1"},
-	}
-	for name, kind := range kinds {
-		of := httptest.NewTLSServer(nil)
-		of.Close()
-		roots := x509.NewCertPool()
-		roots.AddCert(of.Certificate())
-		speaks := &tls.Config{Certificates: of.TLS.Certificates, NextProtos: kind.speaks}
-		if len(kind.speaks) > 1 { // crypto/tls refuses nobody who speaks HTTP/1, where it speaks HTTP/2
-			speaks.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-				less := speaks.Clone()
-				if !slices.Contains(hello.SupportedProtos, "h2") {
-					less.NextProtos = kind.speaks[1:]
-				}
-				return less, nil
-			}
-		}
-		ln, err := tls.Listen("tcp", "127.0.0.1:0", speaks)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			text, _ := io.ReadAll(r.Body)
-			_, _ = io.WriteString(w, r.Proto+string(text))
-		})
-		if kind.speaks == nil {
-			server := &http.Server{Handler: handler}
-			go func() { _ = server.Serve(ln) }()
-			t.Cleanup(func() { server.Close() })
-		} else {
-			go func() { // ln's end ends it
-				for {
-					c, err := ln.Accept()
-					if err != nil {
-						return
-					}
-					go func() { // the client's end ends it
-						defer c.Close()
-						over := c.(*tls.Conn)
-						if err := over.Handshake(); err == nil && kind.serves(over.ConnectionState().NegotiatedProtocol) {
-							(&http2.Server{}).ServeConn(c, &http2.ServeConnOpts{Handler: handler})
-						}
-					}()
-				}
-			}()
-		}
-		for _, posts := range []bool{false, true} {
-			s := (&site{t: t}).before("https://"+ln.Addr().String(), options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(900))
-			s.trust(roots)
-			for i := range 6 {
-				got, want := reply{}, kind.want
-				if posts {
-					got, want = s.send("POST", "/", "text"), want+"text"
-				} else {
-					got = s.get("/")
-				}
-				if got.status != http.StatusOK || got.body != want {
-					t.Errorf("an upstream that %s: %+v, want 200 over %s", name, got, want)
-				}
-				if i == 3 {
-					s.proxy.only.CompareAndSwap(s.proxy.only.Load(), min(1, s.proxy.only.Load())) // long ago
-				}
-			}
-			if kind.speaks != nil {
-				if got := s.call("/", ""); got.body != kind.want {
-					t.Errorf("an upstream that %s, a call: %+v", name, got)
-				}
-			}
-			if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
-				t.Errorf("an upstream that %s is taken to be full", name)
-			}
-		}
 	}
 }

@@ -48,7 +48,7 @@ func (p *Proxy) way(r *http.Request, who netip.Addr) (way http.RoundTripper, lea
 		wide = p.calls
 	}
 	switch {
-	case p.narrow == nil, p.calls != nil && (r.Header["Upgrade"] != nil || !talks(r) && !p.speaksAlone()):
+	case p.narrow == nil, p.calls != nil && (r.Header["Upgrade"] != nil || !talks(r) && !p.spoken.isAlone()):
 		return p.transport, func() {}
 	case !p.answers.Try(who, answerWindow):
 		return p.narrow, func() {}

@@ -19,7 +19,7 @@ var hints = []struct{ says, also, hint string }{
 	{"cluster support disabled", "", "it is no cluster's: leave redis.cluster out, and name one address"},
 	{"MOVED ", "", "it is a node of a cluster: set redis.cluster: true"},
 	{"CROSSSLOT", "", "it is a node of a cluster: set redis.cluster: true"},
-	{"unknown command 'evalsha'", "", "it is a sentinel, or no Redis: with sentinels set redis.master_name"},
+	{"unknown command 'eval", "", "it is a sentinel, or no Redis: with sentinels set redis.master_name"},
 	{"DB index is out of range", "", "redis.db is above what its `databases` has"},
 }
 

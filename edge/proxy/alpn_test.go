@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// speaker is an https upstream that says over what, and what it was told.
+type speaker struct {
+	net.Listener
+	certificates []tls.Certificate
+	roots        *x509.CertPool
+	kind         atomic.Pointer[kind]
+	conns        atomic.Int64
+	drops        atomic.Int64 // the connection, counted from 1, that it drops
+}
+
+// kind is what an upstream says that it speaks.
+type kind struct {
+	name    string
+	says    []string
+	leaves  bool // who did not say that he speaks the same
+	refuses bool // him likewise, in the handshake
+}
+
+func newSpeaker(t *testing.T) *speaker {
+	of := httptest.NewTLSServer(nil)
+	of.Close()
+	s := &speaker{certificates: of.TLS.Certificates, roots: x509.NewCertPool()}
+	s.roots.AddCert(of.Certificate())
+	var err error
+	if s.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	go func() { // that ends it
+		for {
+			c, err := s.Accept()
+			if err != nil {
+				return
+			}
+			go s.serve(c, s.conns.Add(1)) // the client's end ends it
+		}
+	}()
+	return s
+}
+
+func (s *speaker) serve(c net.Conn, nth int64) {
+	defer c.Close()
+	k := s.kind.Load()
+	cfg := &tls.Config{Certificates: s.certificates, NextProtos: k.says}
+	if k.refuses { // crypto/tls refuses nobody who speaks HTTP/1, where it speaks HTTP/2
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			other := cfg.Clone()
+			if !slices.Contains(hello.SupportedProtos, k.says[0]) {
+				other.NextProtos = []string{"other"}
+			}
+			return other, nil
+		}
+	}
+	over := tls.Server(c, cfg)
+	if nth == s.drops.Load() || over.Handshake() != nil || k.leaves && protocolOf(over) == "" {
+		return
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, r.Proto+string(text))
+	})
+	if len(k.says) > 0 && k.says[0] == "h2" {
+		(&http2.Server{}).ServeConn(over, &http2.ServeConnOpts{Handler: handler})
+		return
+	}
+	for from := bufio.NewReader(over); ; {
+		r, err := http.ReadRequest(from)
+		if err != nil {
+			return
+		}
+		w := httptest.NewRecorder()
+		handler(w, r)
+		fmt.Fprintf(over, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", w.Body.Len(), w.Body)
+	}
+}
+
+// before is a proxy before it.
+func (s *speaker) before(t *testing.T, o options) *site {
+	site := (&site{t: t}).before("https://"+s.Addr().String(), o, hourly(900))
+	site.trust(s.roots)
+	return site
+}
+
+// An https upstream that speaks HTTP/2 alone, as servers of gRPC may, is asked over that, whatever
+// comes first, and again once it is asked anew: nothing is sent before that is known. One that knows no
+// ALPN is asked over HTTP/1.
+func TestUpstreamOfHTTP2Alone(t *testing.T) {
+	up := newSpeaker(t)
+	for _, k := range []kind{
+		{"answers over HTTP/2", []string{"h2"}, false, false}, {"leaves others", []string{"h2"}, true, false},
+		{"refuses others", []string{"h2"}, false, true}, {"knows no ALPN", nil, false, false}, {"speaks HTTP/1 alone", []string{"http/1.1"}, false, false},
+	} {
+		up.kind.Store(&k)
+		over := "HTTP/1.1"
+		if slices.Contains(k.says, "h2") {
+			over = "HTTP/2.0"
+		}
+		for _, posts := range []bool{false, true} {
+			s := up.before(t, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}})
+			for i := range 6 {
+				got, want := reply{}, over
+				if posts {
+					got, want = s.send("POST", "/", "text"), want+"text"
+				} else {
+					got = s.get("/")
+				}
+				if got.status != http.StatusOK || got.body != want {
+					t.Errorf("an upstream that %s: %+v, want 200 over %s", k.name, got, want)
+				}
+				if i == 3 {
+					s.proxy.spoken.next.Store(1) // long ago
+				}
+			}
+			if got := s.call("/", ""); got.body != over {
+				t.Errorf("an upstream that %s, a call: %+v", k.name, got)
+			}
+			if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
+				t.Errorf("an upstream that %s is taken to be full", k.name)
+			}
+		}
+	}
+}
+
+// It may be another by the next connection.
+func TestUpstreamThatSpeaksAnother(t *testing.T) {
+	up := newSpeaker(t)
+	kinds := []kind{{"speaks HTTP/1", []string{"http/1.1"}, false, false}, {"knows no ALPN", nil, false, false}, {"speaks HTTP/2 alone", []string{"h2"}, false, false}, {"refuses HTTP/1", []string{"h2"}, false, true}}
+	for _, was := range kinds {
+		for _, is := range kinds {
+			up.kind.Store(&was)
+			s := up.before(t, options{})
+			s.send("POST", "/", "x")
+			up.kind.Store(&is)
+			s.proxy.transport.(*line).on.Store(&route{Transport: s.proxy.transport.(*line).start()})
+			s.proxy.calls.(*line).on.Store(&route{Transport: s.proxy.calls.(*line).start()})
+			for _, got := range []reply{s.send("POST", "/", "x"), s.get("/"), s.call("/", "")} {
+				if got.status != http.StatusOK {
+					t.Errorf("one that %s, and then %s: %+v", was.name, is.name, got)
+				}
+			}
+		}
+	}
+}
+
+// What becomes of a connection by which it is asked says nothing of it but to whose that was.
+func TestLostHandshakeSaysNothing(t *testing.T) {
+	for _, k := range []kind{{"speaks HTTP/2 alone", []string{"h2"}, false, false}, {"refuses others", []string{"h2"}, false, true}} {
+		for nth := range int64(3) {
+			up := newSpeaker(t)
+			up.kind.Store(&k)
+			up.drops.Store(nth + 1)
+			s := up.before(t, options{})
+			lost := 0
+			for range 6 {
+				if got := s.send("POST", "/", "x"); got.status != http.StatusOK {
+					lost++
+				}
+			}
+			if lost > 1 {
+				t.Errorf("one that %s, and drops connection %d: %d of 6 fail", k.name, nth+1, lost)
+			}
+		}
+	}
+}
