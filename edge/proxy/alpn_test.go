@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // speaker is an https upstream that says over what, and what it was told.
@@ -180,4 +183,42 @@ func TestLostHandshakeSaysNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What turns out to go over HTTP/2 has wide windows only where there is room for them.
+func TestAskedOverHTTP2TakesRoom(t *testing.T) {
+	up := newSpeaker(t)
+	up.kind.Store(&kind{says: []string{"h2"}})
+	s := up.before(t, options{})
+	narrow := counted{RoundTripper: s.proxy.narrow, count: new(atomic.Int64)}
+	s.proxy.narrow = narrow
+	ask := func(want int64) {
+		t.Helper()
+		if got := s.send("POST", "/", "x"); got.status != http.StatusOK || narrow.count.Load() != want {
+			t.Errorf("%+v; %d went by narrow windows, want %d", got, narrow.count.Load(), want)
+		}
+	}
+	ask(0)
+	proc.Until(t, patience, func() error {
+		if taken := s.proxy.answers.Taken(); taken != 0 {
+			return fmt.Errorf("%d are taken of a request that is over", taken)
+		}
+		return nil
+	})
+	for s.proxy.answers.Try(netip.Addr{}, answerWindow) {
+	}
+	s.proxy.spoken.next.Store(1)
+	ask(1)
+}
+
+// counted counts what goes by a transport.
+type counted struct {
+	http.RoundTripper
+	count *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counted) RoundTrip(out *http.Request) (*http.Response, error) {
+	c.count.Add(1)
+	return c.RoundTripper.RoundTrip(out)
 }

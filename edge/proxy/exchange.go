@@ -17,6 +17,7 @@ import (
 type exchange struct {
 	proxy  *Proxy
 	way    http.RoundTripper // to the upstream
+	leave  func()            // gives back the room that it takes
 	shares bool              // a connection with others, if that is of HTTP/2
 	rc     *http.ResponseController
 	result result
@@ -101,10 +102,9 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: x.rewrite, Transport: x, ModifyResponse: x.answered, ErrorHandler: x.failed,
 		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
 	}
-	var leave func()
-	x.way, leave = p.way(r, x.who)
+	x.way, x.leave = p.way(r, x.who)
 	x.shares = p.calls == nil || x.way != p.transport
-	defer leave()
+	defer func() { x.leave() }()
 	defer x.switchedBack()
 	forward.ServeHTTP(&x.answer, r)
 	trimLate(x.answer.Header())

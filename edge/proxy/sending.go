@@ -54,7 +54,8 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			res, _, err = x.try(x.fresh(), 1, out)
 			return res, err
 		}
-		x.way, x.shares = p.calls, true
+		x.way, x.leave = p.overHTTP2(x.who)
+		x.shares = true
 		res, ended, err = x.try(x.way, maxStreams, out)
 	}
 	if err != nil && endedFor(err) {

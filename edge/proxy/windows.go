@@ -43,17 +43,21 @@ func (p *Proxy) who(r *http.Request) netip.Addr {
 // leave is called. An https upstream is asked over HTTP/1, but for calls of gRPC and streams of
 // Connect, as that has a connection for each request: what servers end one for harms nobody else.
 func (p *Proxy) way(r *http.Request, who netip.Addr) (way http.RoundTripper, leave func()) {
-	wide := p.transport
-	if p.calls != nil {
-		wide = p.calls
-	}
-	switch {
-	case p.narrow == nil, p.calls != nil && (r.Header["Upgrade"] != nil || !talks(r) && !p.spoken.isAlone()):
+	if p.narrow == nil || p.calls != nil && (r.Header["Upgrade"] != nil || !talks(r) && !p.spoken.isAlone()) {
 		return p.transport, func() {}
-	case !p.answers.Try(who, answerWindow):
+	}
+	return p.overHTTP2(who)
+}
+
+func (p *Proxy) overHTTP2(who netip.Addr) (way http.RoundTripper, leave func()) {
+	if !p.answers.Try(who, answerWindow) {
 		return p.narrow, func() {}
 	}
-	return wide, func() { p.answers.Give(who, answerWindow) }
+	leave = func() { p.answers.Give(who, answerWindow) }
+	if p.calls != nil {
+		return p.calls, leave
+	}
+	return p.transport, leave
 }
 
 // talks says that a request may have its answer begin, and go on, before it ends, which over HTTP/1
