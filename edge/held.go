@@ -394,13 +394,14 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 	return sum
 }
 
-// heed takes from a push of a key that is not live here whether it is blocked.
-// Where it is already that holds until it ends, or for more if more is used now. Whether less
-// is, a push need not say, as it tells what changed: the view has all that was told, unless nothing
-// of the key was known there any more.
+// heed takes from a push of a key that is not live here whether it is blocked: cells are all that
+// is known. Where it is already that is replaced, if the view has all that it was put in for. Else a
+// push tells of what changed, and may know less than that: what was known to be used stays
+// until it ends, or eases, and so does what may be of counts that the region never got.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known bool, now int64) {
-	if h := s.blocked.exact(key); h != nil && !known {
-		h.what &^= told // what it was put in for may never be
+	was := s.blocked.exact(key)
+	if was != nil && !known {
+		was.what &^= told // what it was put in for may never be
 	}
 	least := threshold(rate)
 	carry = rate.Believed(carry)
@@ -411,12 +412,17 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 			return rate.RetryAfter(cells, carry, cost, now)
 		})
 		h.told = true
-		if was := s.blocked.exact(key); was != nil && was.until() > now {
-			if was.what&penalized != 0 || was.held(rate).used >= used {
+		if was != nil && was.until() > now {
+			old := was.held(rate)
+			switch {
+			case old.penalty:
 				return
-			}
-			if h.told = was.what&told != 0; !h.told { // some of what that speaks of may not be in this, and ends later
-				h.until, h.eases = max(h.until, was.until()), max(h.eases, was.held(rate).eases)
+			case !old.told:
+				if now >= old.eases {
+					old.used = crdt.SatSub(old.used, old.extra)
+				}
+				h.used, h.until, h.eases, h.told = max(h.used, old.used), max(h.until, old.until), max(h.eases, old.eases), false
+				h.extra = extraOf(rate, h.used)
 			}
 		}
 		s.blocked.put(newHold(key, rate, h), now)

@@ -198,3 +198,26 @@ func TestPushesHoldToTheMostThatIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// A hold lasts for as long as what the latest push says, where an earlier one said of more that ends
+// sooner, and goes on from what that has eased to.
+func TestPushesHoldToTheLastThatEnds(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{"slots": inFlight(20, time.Minute), "sub_windows": {Limit: 20, Per: time.Minute}, "sliding_log": {Limit: 20, Per: time.Minute, Algorithm: "sliding_log"}} {
+		spec.Consistency = "loose"
+		n := newNode(t, Config{}, perUser(spec))
+		rate := n.Rules().Rules()[0].Rates[0]
+		push := func(after time.Duration, charges, refunds uint64) {
+			t.Helper()
+			if err := n.ReceiveHot(start.Add(after), pushOf(t, rate, keyOf(n, "u"), start.Add(after), charges, refunds)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		push(time.Second, 20, 0)
+		for second := range 9 { // all of those have left, and 19 others come
+			push(time.Duration(50+second)*time.Second, 19, 0)
+		}
+		if got := through(n, start.Add(70*time.Second), "u", 200); got > 1 {
+			t.Errorf("%s: 19 of 20 are used, as a push said, and %d more are admitted", name, got)
+		}
+	}
+}

@@ -42,11 +42,11 @@ func (n *Node) hearAll(now int64, hot *deltasync.Hot) (keys int) {
 }
 
 // remember joins totals of a key that is not live here to what the view has of
-// it, and says whether that was something: counts of ours that were forgotten unsent are only
-// there. The key's shard is locked.
-func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, cells []crdt.Cell, regions uint16) (known bool) {
+// it, and returns both, and whether that was something: counts of ours that were forgotten unsent
+// are only there. The key's shard is locked.
+func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey, cells []crdt.Cell, regions uint16) (all []crdt.Cell, carry crdt.Carry, known bool) {
 	if n.handedOn(n.shard(hot.Key), hot.Key, shape.Generation) {
-		return false
+		return cells, hot.Carry, false
 	}
 	var both crdt.Vector
 	seen := n.seen(hot.Key)
@@ -57,9 +57,10 @@ func (n *Node) remember(now int64, shape *deltasync.Shape, hot *deltasync.HotKey
 		both.Join(c)
 	}
 	until := max(seen.Until, hot.Until)
-	n.cfg.View.Set(hot.Key, Totals{Cells: both.Cells(nil), Carry: seen.Carry.Later(hot.Carry), Until: until, Heard: now, Regions: regions, Here: seen.Here},
+	all, carry = both.Cells(nil), seen.Carry.Later(hot.Carry)
+	n.cfg.View.Set(hot.Key, Totals{Cells: all, Carry: carry, Until: until, Heard: now, Regions: regions, Here: seen.Here},
 		max(n.countsFor(shape), time.Duration(min(until-now, int64(limit.MaxWindow)))))
-	return len(seen.Cells) > 0
+	return all, carry, len(seen.Cells) > 0
 }
 
 // countsFor is how long what is told of keys of a shape may count here.
@@ -83,9 +84,9 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 	}
 	r := s.find(hot.Key)
 	if r == nil {
-		known := n.remember(now, shape, hot, cells, regions)
+		all, carry, known := n.remember(now, shape, hot, cells, regions)
 		if rate := n.ofShape(shape); rate != nil {
-			s.heed(hot.Key, rate, cells, hot.Carry, known, now)
+			s.heed(hot.Key, rate, all, carry, known, now)
 		}
 		return
 	}
