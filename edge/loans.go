@@ -253,6 +253,7 @@ func (n *Node) refundOwn(now int64, own, others []limit.Charge, cost uint64) {
 		if c := &others[i]; borrowedBy(own, c) {
 			over, back := n.isOver(now, c), refund(c, cost)
 			if over { // others' loans came in its place: what these are more than is owed yet comes back
+				back = min(back, freed)
 				back -= min(back, crdt.SatSub(n.loans.outstanding(own[0].Counter, c.Counter, now), owed))
 			}
 			given = append(given, limit.Charge{Counter: c.Counter, Cost: back})

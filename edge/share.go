@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -141,11 +142,18 @@ func (c *cluster) far(rate *limit.Rate, level limit.Level, b *block, mine uint64
 	return g.Cost, g.Free && 4*used < rate.Limit // else it soon matters what others ask for
 }
 
-// cuts says that a counter of the rate is to go by its share at once, as others who share its
-// limit are cut off, from its region or with that from this edge: what it was left while it was
-// far from its limit would be left on each side.
-func (c *cluster) cuts(rate *limit.Rate, now int64) bool {
-	return rate.OnPartition == limit.PartitionShare && (rate.Scope != limit.ScopeRegion && c.live.Load() < c.regions.Load() || c.silent(now))
+// amidCut leaves a counter that was far from its limit no more than an equal part of that before it
+// has to have a share, where others who share the limit are cut off, from the region or with that
+// from this edge: what it was left before that was known would be left on each side.
+func (s *shard) amidCut(r *record, rate *limit.Rate, now int64) {
+	c := s.cluster
+	if !r.sparse() && r.block.share != nil || !s.shares(rate) || rate.OnPartition != limit.PartitionShare {
+		return
+	}
+	if rate.Scope != limit.ScopeRegion && c.live.Load() < c.regions.Load() || c.silent(now) {
+		part := uint64(math.Ceil(float64(rate.Ceiling) / c.count(rate)))
+		r.allowance = min(r.allowance, crdt.SatSub(part, r.known()))
+	}
 }
 
 // stale is how old news of other regions is when it comes.

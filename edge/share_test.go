@@ -357,3 +357,26 @@ func TestLeaveIsToldToTheOwner(t *testing.T) {
 		}
 	}
 }
+
+// In a cut a key that is far from its limit takes no more memory until it has used an equal part of that.
+func TestKeysStayThinInACut(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "fixed_window", Limit: 100, Per: time.Hour, Consistency: "adaptive"}))
+	hear := func(live int) {
+		n.cluster.heard(&deltasync.Down{Regions: 5, LiveRegions: live, LiveEdges: 2, Between: 80 * time.Millisecond}, start.UnixNano())
+	}
+	hear(5)
+	if got := through(n, start, "u", 7); got != 7 {
+		t.Fatal(got)
+	}
+	hear(2)
+	for range 10 { // the whole ledger
+		n.Tick(start)
+	}
+	key := keyOf(n, "u")
+	for used := 8; used < 13; used++ {
+		check(n, start, "u")
+		if thin := n.shard(key).find(key).sparse(); thin != (used <= 10) {
+			t.Errorf("with %d of 100 used at one of ten edges, a cut has it be thin: %v", used, thin)
+		}
+	}
+}

@@ -94,9 +94,7 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 				r.forgive()
 			}
 		}
-		if (r.sparse() || b.share == nil) && s.shares(b.rate) && s.cluster.cuts(b.rate, now) {
-			r.until = 0
-		}
+		s.amidCut(r, b.rate, now)
 		if r.sparse() && r.fresh > 0 && s.private(b.rate) && b.slice > b.rate.SliceAt(now+int64(maxAhead)) {
 			b = s.whole(r) // a clock was set back
 		}
