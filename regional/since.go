@@ -63,16 +63,20 @@ func (c *counter) pushFrom(now int64) crdt.Slice {
 }
 
 // pushOf is what a push tells of a counter. Where the last slices have all that they were charged
-// given back, it tells of the others too: an edge that knows nothing else of the key would take it
-// for one that was reset.
+// given back, it tells of the others too, where these have not: an edge that knows nothing else of
+// the key would take it for one that was reset.
 func (l *lane) pushOf(c *counter, now int64) deltasync.Totals {
 	from := c.pushFrom(now)
 	t := l.everybodys(c, from, now)
 	if from == math.MinInt64 || !balanced(t.Others, t.Peers) {
 		return t
 	}
+	all := l.everybodys(c, math.MinInt64, now)
+	if balanced(all.Others, all.Peers) {
+		return t
+	}
 	c.allTold = stampOf(now)
-	return l.everybodys(c, math.MinInt64, now)
+	return all
 }
 
 // balanced says that as much was given back in cells as was charged.

@@ -76,8 +76,9 @@ func (x *Exact) Over(r *Rate, at, now int64) bool {
 	return at < x.window.past || x.window.open && at < x.window.anchor
 }
 
-// Counting is how much of what stands in a slice still counts as of the last Measure: of this edge's own charges, or of others'. A slice outlives what is known better
-// by the instant, and of a window that begins with a hit the one before stands there yet.
+// Counting is how much of what stands in a slice still counts as of the last Measure: of this
+// edge's own charges, or of others'. A slice outlives what is known better by the instant, and of a
+// window that begins with a hit the one before stands there yet.
 func (x *Exact) Counting(r *Rate, slice crdt.Slice, net uint64, own bool) uint64 {
 	switch {
 	case r.Algorithm == FirstHit && !x.window.counts(r, slice):
