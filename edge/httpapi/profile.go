@@ -241,10 +241,15 @@ func xRateLimit(f *fields, a *answer) {
 }
 
 // github sends the reset as seconds since the epoch: a client that expects
-// those takes a difference for a moment long past, and retries at once.
+// those takes a difference for a moment long past, and retries at once. Of a denial nothing
+// is left, be it that a lighter request would pass: Octokit gives up else.
 func github(f *fields, a *answer) {
+	left := a.told.Remaining
+	if !a.decision.Allowed {
+		left = 0
+	}
 	f.addUint(&xRateLimitLimit, a.told.Rate.Limit)
-	f.addUint(&xRateLimitLeft, a.told.Remaining)
+	f.addUint(&xRateLimitLeft, left)
 	f.addUint(&xRateLimitUsed, crdt.SatSub(a.told.Rate.Limit, a.told.Remaining))
 	f.addUint(&xRateLimitReset, a.epoch())
 }

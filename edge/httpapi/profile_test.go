@@ -215,3 +215,13 @@ func TestWaitForSlots(t *testing.T) {
 		}
 	}
 }
+
+// Octokit waits where nothing is left, and gives up else.
+func TestGithubLeavesNothingWhenDenied(t *testing.T) {
+	for allowed, want := range map[bool]string{true: "2", false: "0"} {
+		h := fieldsOf(t, limit.RateSpec{Limit: 5, Per: time.Minute}, "github", limit.Decision{Allowed: allowed, Remaining: 2, RetryAfter: time.Second}, testStart)
+		if got := h.Get("X-RateLimit-Remaining"); got != want {
+			t.Errorf("allowed %v: %s left, want %s", allowed, got, want)
+		}
+	}
+}

@@ -53,6 +53,9 @@ func pathOf(set []string) string { return "/" + strings.Join(set, "+") + "/" }
 // gives up. By envoy's reset it asks on and on, as configs/README.md says.
 var octokitWaits = map[string]bool{"/x-ratelimit/": true, "/github/": true, "/draft-11+x-ratelimit/": true}
 
+// heavy is where Octokit's requests cost more than one.
+const heavy = "/heavy/"
+
 // limited is an application behind the middleware, whose every path is a client's own,
 // /PROFILE/CLIENT: one that is told of the limit by the fields of that profile.
 type limited struct {
@@ -71,6 +74,11 @@ func newLimited(t *testing.T) *limited {
 			OnLimit: limit.OnLimitSpec{Headers: set},
 		})
 	}
+	rules = append(rules, limit.RuleSpec{ // denied with some left, to lighter requests
+		Name: "heavy", Key: []string{"path"}, Match: limit.MatchSpec{Path: []string{heavy + "**"}}, Cost: limit.CostSpec{Default: 2},
+		Rates:   []limit.RateSpec{{Limit: 3, Per: 2 * time.Second}},
+		OnLimit: limit.OnLimitSpec{Headers: []string{"github"}},
+	})
 	node, err := edge.Local(rules...)
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +134,7 @@ func TestClients(t *testing.T) {
 		retryable, curls = append(retryable, l.URL+path+"retryablehttp"), append(curls, l.URL+path+"curl")
 		paths = append(paths, path+"retryablehttp", path+"curl")
 	}
+	paths, asked = append(paths, heavy+"octokit"), append(asked, "octokit="+l.URL+heavy+"octokit")
 	ctx, cancel := context.WithTimeout(t.Context(), clientsRun)
 	defer cancel()
 	var running sync.WaitGroup
