@@ -100,34 +100,35 @@ func (s *spoken) await(ctx context.Context) (waited bool, leave func()) {
 
 // connect is a connection on which HTTP/1 is spoken.
 func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr string) (*tls.Conn, *upstreamConn, error) {
-	if s.http2.Load() {
-		c, up, err := shakeHands(ctx, t, network, addr, http1Alone)
-		switch {
-		case err == nil && protocolOf(c) == "http/1.1":
-			return c, up, nil
-		case err == nil:
-			c.Close()
-		case !refusesProtocol(err):
-			return nil, nil, err
+	knew := s.http2.Load()
+	if knew {
+		if c, up, err := offerHTTP1(ctx, t, network, addr); c != nil || err != nil {
+			return c, up, err
 		}
-		// It took HTTP/2 before, and may be another by now.
-		switch c, up, err = shakeHands(ctx, t, network, addr, bothHTTP); {
-		case err != nil:
-			return nil, nil, err
-		case protocolOf(c) == "h2":
-			c.Close()
-			return nil, nil, errAlone
-		}
+	}
+	c, up, err := shakeHands(ctx, t, network, addr, bothHTTP)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case protocolOf(c) != "h2":
 		s.http2.Store(false)
 		return c, up, nil
 	}
-	c, up, err := shakeHands(ctx, t, network, addr, bothHTTP)
-	if err != nil || protocolOf(c) != "h2" {
-		return c, up, err
-	}
 	c.Close()
 	s.http2.Store(true)
-	switch c, up, err = shakeHands(ctx, t, network, addr, http1Alone); {
+	if !knew {
+		if c, up, err := offerHTTP1(ctx, t, network, addr); c != nil || err != nil {
+			return c, up, err
+		}
+	}
+	return nil, nil, errAlone
+}
+
+// offerHTTP1 is a connection of an upstream that took HTTP/1, which alone was offered; nil where it
+// did not.
+func offerHTTP1(ctx context.Context, t *http.Transport, network, addr string) (*tls.Conn, *upstreamConn, error) {
+	c, up, err := shakeHands(ctx, t, network, addr, http1Alone)
+	switch {
 	case err == nil && protocolOf(c) == "http/1.1":
 		return c, up, nil
 	case err == nil:
@@ -135,7 +136,7 @@ func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr s
 	case !refusesProtocol(err):
 		return nil, nil, err
 	}
-	return nil, nil, errAlone
+	return nil, nil, nil
 }
 
 // dialTLS has connections that came to speak HTTP/1 listened to, inside of TLS.
