@@ -384,6 +384,9 @@ func TestMistakesAreTold(t *testing.T) {
 	if limited, err := httplimit.Local(0, time.Minute); limited != nil || err == nil || !strings.Contains(err.Error(), "requests") {
 		t.Errorf("Local(0, 1m) = %v, want it to name requests", err)
 	}
+	if limited, err := httplimit.New(nil, "", httpapi.Config{}); limited != nil || err == nil || !strings.Contains(err.Error(), "there is no limiter") {
+		t.Errorf("New(nil) = %v, want that there is no limiter", err)
+	}
 }
 
 // A namespace that the rules do not have is an error at once: all requests would pass.
