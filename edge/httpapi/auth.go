@@ -209,7 +209,11 @@ func (a *API) appendDenial(dst []byte, x *answer, status int) []byte {
 
 // appendUsed says what a denied client ran out of.
 func appendUsed(dst []byte, d *limit.Decision) []byte {
-	rate, some := d.Rate, d.Remaining > 0 // for others, or lighter requests
+	rate := d.Rate
+	few, used, empty, full := ``, ` are used up`, `, is empty`, `, is full`
+	if d.Remaining > 0 { // for others, or lighter requests
+		few, used, empty, full = `too few of `, ` are left`, `, has too little left`, `, has too little room`
+	}
 	switch {
 	case d.Basis.Short:
 		return append(dst, `this edge's share of the limit is used up`...)
@@ -218,31 +222,24 @@ func appendUsed(dst []byte, d *limit.Decision) []byte {
 	case rate.Queue:
 		dst = append(dst, `a queue of `...)
 		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
-		return append(appendFlow(append(dst, `, served by `...), rate), either(some, `, has too little room`, `, is full`)...)
+		return append(appendFlow(append(dst, `, served by `...), rate), full...)
 	case rate.Algorithm == limit.LeakyBucket:
 		dst = append(dst, `a bucket of `...)
 		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
-		return append(appendFlow(append(dst, `, drained by `...), rate), either(some, `, has too little room`, `, is full`)...)
+		return append(appendFlow(append(dst, `, drained by `...), rate), full...)
 	case rate.Bucket():
 		dst = append(dst, `a bucket of `...)
 		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
-		return append(appendFlow(append(dst, `, refilled by `...), rate), either(some, `, has too little left`, `, is empty`)...)
+		return append(appendFlow(append(dst, `, refilled by `...), rate), empty...)
 	case rate.Lease > 0:
 		dst = strconv.AppendUint(dst, d.Limit, 10)
 		return append(dst, ` at a time are under way`...)
 	}
-	dst = append(dst, either(some, `too few of `, ``)...)
+	dst = append(dst, few...)
 	dst = strconv.AppendUint(dst, d.Limit, 10)
 	dst = append(dst, ` per `...)
 	dst = append(dst, limit.WindowName(rate.Window)...)
-	return append(dst, either(some, ` are left`, ` are used up`)...)
-}
-
-func either(is bool, then, otherwise string) string {
-	if is {
-		return then
-	}
-	return otherwise
+	return append(dst, used...)
 }
 
 // capacityOf is what a bucket holds, what it may have started with left out.
