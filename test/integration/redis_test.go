@@ -35,7 +35,7 @@ func expiring(ctx context.Context, client *redis.Client, longest time.Duration) 
 		}
 		most, counts := longest, 1
 		if strings.Contains(keys.Val(), ":3600000x24:") { // who the other regions are, for a day (regional/ties.go)
-			most, counts = 48*time.Hour, 0
+			most, counts = (24+24+2)*time.Hour, 0 // a group is of a day, and expires a window and two slices after it
 		}
 		if ttl <= 0 || ttl > most {
 			return 0, fmt.Errorf("%s lives for %v, want more than 0 and at most %v", keys.Val(), ttl, most)
