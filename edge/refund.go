@@ -62,19 +62,22 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 	}
 	n.amendIn(s, now, c, func(r *record) {
 		b := s.whole(r)
-		if r.settle(); !r.counts(c, now) || !s.mayReturn(r, c, now) {
+		r.settle()
+		s.recall(b, now)
+		if !r.counts(c, now) || !s.mayReturn(r, c, now) {
 			return
 		}
 		left, known := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice))
 		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
 		case b.held != nil && c.At != 0 && c.At < b.held.born: // as far as so much was used then
 			left = min(back, max(known.Net(), b.held.used))
+		case s.strayed.has(b.rate, c.Slice) && s.private(b.rate): // takeBack finds it
 		case known.Charges > 0:
 			left = min(back, known.Net())
 		}
 		if left > 0 {
 			r.leaves(c, left)
-			n.giveBack(s, r, c, left, now, ours)
+			n.takeBack(s, r, c, left, now)
 		}
 	})
 	return back
@@ -102,7 +105,10 @@ func (n *Node) renew(now int64, c *limit.Charge) {
 		}
 	}
 	n.amendIn(s, now, c, func(r *record) {
-		n.giveBack(s, r, c, c.Cost, now, ours)
+		s.whole(r)
+		r.settle()
+		s.recall(r.block, now)
+		n.takeBack(s, r, c, c.Cost, now)
 		s.fold(r, c.Rule, c.Rate, now)
 		n.charge(s, r, c.Rate, c.Cost)
 		c.Slice, c.At, c.Boot = r.block.slice, now, r.spentRights(c.Rate)
@@ -181,7 +187,11 @@ const (
 
 // giveBack books a refund beside its charge, of which the slice is known at least.
 func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now int64, by charger) {
-	slice := of.Slice
+	n.giveBackIn(s, r, of.Slice, of, cost, now, by)
+}
+
+// giveBackIn is giveBack where the charge stands in another slice by now.
+func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charge, cost uint64, now int64, by charger) {
 	if slice < r.block.rate.Reach(now) {
 		return
 	}
@@ -189,7 +199,7 @@ func (n *Node) giveBack(s *shard, r *record, of *limit.Charge, cost uint64, now 
 	r.settle()
 	b.own.Add(crdt.Cell{Slice: slice, Refunds: cost})
 	if b.memory != nil {
-		b.spill(slice, b.memory.exact.Refund(b.rate, cost, slice, of.At, &b.own, now))
+		b.spill(slice, b.memory.exact.Refund(b.rate, cost, of.Slice, of.At, &b.own, now))
 	}
 	if h := b.held; h != nil {
 		h.used, h.extra = crdt.SatSub(h.used, cost), crdt.SatSub(h.extra, cost)

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,58 @@ func TestMachineThatIsSetBack(t *testing.T) {
 								t.Errorf("a window later %d are admitted, want 10", got)
 							}
 						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// Receipts of before the times went back give back what became of their charges, one by one while
+// others are charged, and once the clock is there again; slots are renewed from there, too.
+func TestReceiptsOfBeforeTheTimesWentBack(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"sub windows":    {Limit: 20, Per: 40 * time.Second},
+		"log":            {Algorithm: "sliding_log", Limit: 20, Per: 40 * time.Second},
+		"sliding window": {Algorithm: "sliding_window", Limit: 20, Per: 40 * time.Second},
+		"first hit":      {Algorithm: "fixed_window", Align: "first_hit", Limit: 20, Per: 40 * time.Second},
+		"slots":          inFlight(20, time.Hour),
+	} {
+		for _, spec.Scope = range []string{"edge", ""} {
+			for _, later := range []time.Duration{time.Second, 21 * time.Second} { // the clock is there again after 20 s
+				for _, renews := range []bool{false, spec.Lease > 0} {
+					n := newNode(t, Config{}, perUser(spec))
+					now := time.Date(2026, 1, 1, 1, 0, 30, 0, time.UTC)
+					var before, since [][]limit.Charge
+					for range 10 {
+						_, c := take(t, n, now, "u", 1)
+						before = append(before, c)
+					}
+					now = now.Add(-20 * time.Second)
+					for i := range 10 {
+						now = now.Add(later / 10)
+						_, c := take(t, n, now, "u", 1)
+						since = append(since, c)
+						n.Tick(now)
+						if renews {
+							n.Renew(now, before[i])
+						} else {
+							n.Refund(now, before[i], 0)
+						}
+						n.Tick(now.Add(10 * time.Millisecond))
+					}
+					if renews {
+						if got := through(n, now, "u", 1); got != 0 {
+							t.Errorf("%s, scope %q, %v: one more than 20 that hold on is admitted", name, spec.Scope, later)
+						}
+						since = append(since, before...)
+					}
+					for _, c := range since {
+						n.Refund(now, c, 0)
+						n.Refund(now, slices.Clone(c), 0) // once more
+					}
+					if got := through(n, now, "u", 40); got != 20 {
+						t.Errorf("%s, scope %q, %v, renews %v: all is given back, and %d of 20 are admitted", name, spec.Scope, later, renews, got)
 					}
 				}
 			}
