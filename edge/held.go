@@ -394,13 +394,14 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 	return sum
 }
 
-// heed takes from a push of a key that is not live here whether it is blocked: cells are all that
-// is known. Where it is already that is replaced, if the view has all that it was put in for. Else a
+// heed takes from a push of a key that is not live here whether it is blocked: cells are what is
+// known. Where it is already that is replaced, if they are all that it was put in for. Else a
 // push tells of what changed, and may know less than that: what was known to be used stays
-// until it ends, or eases, and so does what may be of counts that the region never got.
-func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known bool, now int64) {
+// until that ends, or eases, however many pushes come, and so does what may be of counts that the
+// region never got.
+func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, all bool, now int64) {
 	was := s.blocked.exact(key)
-	if was != nil && !known {
+	if was != nil && !all {
 		was.what &^= told // what it was put in for may never be
 	}
 	least := threshold(rate)
@@ -418,17 +419,32 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 			case old.penalty:
 				return
 			case !old.told:
-				if now >= old.eases {
-					old.used = crdt.SatSub(old.used, old.extra)
-				}
-				h.used, h.until, h.eases, h.told = max(h.used, old.used), max(h.until, old.until), max(h.eases, old.eases), false
-				h.extra = extraOf(rate, h.used)
+				h.join(&old, rate, now)
 			}
 		}
 		s.blocked.put(newHold(key, rate, h), now)
 	case carry.Level == 0 && wasReset(rate, cells, now):
 		s.blocked.lift(key)
 	}
+}
+
+// join has a hold speak of what an earlier one does, too, which is above the threshold until it
+// eases. There is room for one use and one end of it: where the earlier one says more and eases
+// sooner, that is what is wrong by less; else whoever is pushed time and again would be held to
+// the most that ever was.
+func (h *held) join(old *held, rate *limit.Rate, now int64) {
+	h.until = max(h.until, old.until)
+	if now >= old.eases {
+		return // what is left of it is less than this says
+	}
+	h.told = false
+	sooner := old.used > h.used && old.eases < h.eases && old.used-h.used > crdt.SatSub(h.used+1, threshold(rate))
+	if h.used = max(h.used, old.used); sooner {
+		h.eases = old.eases
+	} else {
+		h.eases = max(h.eases, old.eases)
+	}
+	h.extra = extraOf(rate, h.used)
 }
 
 // ofShape is the rate that a push speaks of; nil where no rule has it. A

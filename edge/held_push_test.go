@@ -221,3 +221,50 @@ func TestPushesHoldToTheLastThatEnds(t *testing.T) {
 		}
 	}
 }
+
+// Pushes each second that tell all hold a key to what is used by then, not to the most that ever
+// was: whoever uses nearly all of his limit all the time keeps what is left. Where it was forgotten
+// here with counts that the region may not have, that is so once they have left the window.
+func TestPushesHoldToWhatIsUsedNow(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"sub windows": {Limit: 100, Per: time.Minute}, "log": {Algorithm: "sliding_log", Limit: 100, Per: time.Minute},
+		"sliding window": {Algorithm: "sliding_window", Limit: 100, Per: time.Minute}, "slots": inFlight(100, time.Minute),
+	} {
+		for view, cfg := range map[string]Config{"no view": {}, "view": {View: mapView{}}, "a view that drops it": {View: mapView{}}} {
+			for _, own := range []int{0, 90} {
+				n := newNode(t, cfg, perUser(spec))
+				rate := n.Rules().Rules()[0].Rates[0]
+				through(n, start, "u", own)
+				forgetAll(n, start)
+				var all crdt.Vector
+				var used uint64
+				now, sum := start, 0.
+				for second := range 600 {
+					now = start.Add(time.Duration(second) * time.Second)
+					rates := []float64{82, 96, 82} // a minute
+					sum += rates[second/100%3] / 60
+					all.Add(crdt.Cell{Slice: rate.SliceAt(now.UnixNano()), Charges: uint64(sum)})
+					sum -= float64(uint64(sum))
+					all.Retire(rate.Reach(now.UnixNano()))
+					hot := deltasync.Hot{Region: "eu", SentAt: now.UnixNano(), Sections: []deltasync.HotSection{{
+						Shape: shapeOf(rate), Keys: []deltasync.HotKey{{Key: keyOf(n, "u"), Totals: deltasync.Totals{Peers: all.Cells(nil)}}},
+					}}}
+					payload, err := hot.AppendBinary(nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := n.ReceiveHot(now, payload); err != nil {
+						t.Fatal(err)
+					}
+					if v, ok := cfg.View.(mapView); ok && view != "view" && second%10 == 3 {
+						clear(v)
+					}
+					used = rate.Rounded(rate.Used(all.Cells(nil), crdt.Carry{}, now.UnixNano()))
+				}
+				if got := through(n, now, "u", 100); got < 99-int(used) || got > 100-int(used) {
+					t.Errorf("%s, %s, %d admitted here before: %d of 100 are used, and %d more are admitted", name, view, own, used, got)
+				}
+			}
+		}
+	}
+}

@@ -84,9 +84,11 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 	}
 	r := s.find(hot.Key)
 	if r == nil {
+		rate := n.ofShape(shape)
+		whole := rate != nil && (rate.Bucket() || len(cells) > 0 && cells[0].Slice < rate.SliceAt(shape.PushedFrom(told)))
 		all, carry, known := n.remember(now, shape, hot, cells, regions)
-		if rate := n.ofShape(shape); rate != nil {
-			s.heed(hot.Key, rate, all, carry, known, now)
+		if rate != nil {
+			s.heed(hot.Key, rate, all, carry, known || whole, now)
 		}
 		return
 	}

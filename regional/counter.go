@@ -155,7 +155,7 @@ func (c *counter) joinAt(at *crdt.Place, source Source, replica crdt.Replica, ce
 			from, rose = cell.Slice, true
 		}
 	}
-	if rose && from < sliceAt(c.shape, now-int64(grace(c.shape))) {
+	if rose && from < sliceAt(c.shape, now-int64(c.shape.Grace())) {
 		if c.late.before(now) { // what waited for the store may come in with an older time
 			c.late = stampOf(now)
 		}

@@ -13,12 +13,6 @@ import (
 // the totals of some instant lacks those of the slices since, and of the few before
 // it; or, where something late came in meanwhile, nobody knows of which.
 
-// grace is how long after its end a slice may change and not be late. Short windows
-// are told sooner.
-func grace(shape deltasync.Shape) time.Duration {
-	return min(3*time.Second, shape.Window()/10)
-}
-
 // astray is by how much the clocks of an edge and ours may differ, and besides how
 // long a frame may be on its way. Whose clock is further ahead is told all.
 const astray = time.Second
@@ -44,7 +38,7 @@ func (c *counter) since(heard crdt.Slice, now int64) crdt.Slice {
 	if !c.late.before(asked) {
 		return math.MinInt64
 	}
-	return sliceAt(c.shape, asked-int64(grace(c.shape)))
+	return sliceAt(c.shape, asked-int64(c.shape.Grace()))
 }
 
 // pushFrom is the first slice that a push has to tell of, to whom the last one that
@@ -54,12 +48,12 @@ func (c *counter) pushFrom(now int64) crdt.Slice {
 	if c.past != nil {
 		return math.MinInt64
 	}
-	every := int64(min(time.Second, c.shape.Window()/4))
+	every := int64(c.shape.Retold())
 	if c.allTold.before(now-every+int64(time.Millisecond)) || !c.allTold.before(now+int64(time.Millisecond)) || !c.late.before(now-every) {
 		c.allTold = stampOf(now)
 		return math.MinInt64
 	}
-	return sliceAt(c.shape, now-every-int64(grace(c.shape)))
+	return sliceAt(c.shape, c.shape.PushedFrom(now))
 }
 
 // pushOf is what a push tells of a counter. Where the last slices have all that they were charged

@@ -127,6 +127,17 @@ func (s Shape) Bucket() bool { return s.Refill > 0 }
 // Window is the time that the shape's slices span.
 func (s Shape) Window() time.Duration { return s.Width * time.Duration(s.Slices) }
 
+// Grace is how long after its end a slice may change and not be late. Those of short windows
+// are told sooner.
+func (s Shape) Grace() time.Duration { return min(3*time.Second, s.Window()/10) }
+
+// Retold is how often a push tells all of a key that is pushed, at the least.
+func (s Shape) Retold() time.Duration { return min(time.Second, s.Window()/4) }
+
+// PushedFrom is since when, in ns since 1970, a push of that time has slices of a key where it
+// does not tell all. One that has earlier ones tells all.
+func (s Shape) PushedFrom(sentAt int64) int64 { return sentAt - int64(s.Retold()) - int64(s.Grace()) }
+
 // Delta is the absolute counts of one key in the slices that changed: a small
 // state to be joined, not a difference to be added.
 type Delta struct {
