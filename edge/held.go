@@ -423,7 +423,7 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 			}
 		}
 		s.blocked.put(newHold(key, rate, h), now)
-	case carry.Level == 0 && wasReset(rate, cells, now):
+	case carry.Level == 0 && (was == nil || was.what&penalized == 0) && wasReset(rate, cells, now):
 		s.blocked.lift(key)
 	}
 }

@@ -169,9 +169,14 @@ func TestPenaltyOutlastsWhatIsGivenBack(t *testing.T) {
 	if d := check(n, start, "u"); d.Allowed {
 		t.Fatal("one more than the limit is admitted")
 	}
-	push(20, 20)
-	if d := check(n, start.Add(time.Second), "u"); d.Allowed || d.Basis.Short || d.RetryAfter < 4*time.Minute {
-		t.Errorf("with a penalty of five minutes: allowed %v, short of a share %v, to be asked again in %v", d.Allowed, d.Basis.Short, d.RetryAfter)
+	for _, forgotten := range []bool{false, true} {
+		if forgotten {
+			forgetAll(n, start)
+		}
+		push(20, 20)
+		if d := check(n, start.Add(time.Second), "u"); d.Allowed || d.Basis.Short || d.RetryAfter < 4*time.Minute {
+			t.Errorf("with a penalty of five minutes, forgotten %v: allowed %v, short of a share %v, to be asked again in %v", forgotten, d.Allowed, d.Basis.Short, d.RetryAfter)
+		}
 	}
 }
 
