@@ -124,3 +124,55 @@ func TestShortJobsBesideLongOnesAreNoReset(t *testing.T) {
 		}
 	}
 }
+
+// All slots were held for a moment, minutes ago, and most of them since, and renewed: an edge that is
+// asked for the first time has those that are free, whatever pushes said then, be it with or without
+// a view.
+func TestSlotsThatWereAllHeldOnceAreFree(t *testing.T) {
+	t.Parallel()
+	slots := limit.RateSpec{Algorithm: "concurrency", Limit: 20, Lease: time.Minute, Consistency: "loose"}
+	doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{slots}}}}
+	for _, forgets := range []float64{0, 1} {
+		w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, forgets })
+		at := start.Add(6 * time.Second)
+		w.Advance(at)
+		var held [][]limit.Charge
+		ask := func(edge int) bool {
+			node := w.Node(w.Edges()[edge])
+			req := node.Rules().Only().NewRequest()
+			defer req.Release()
+			req.Set("user", "u")
+			req.Receipt = true
+			w.Touch()
+			d := node.Check(w.Now(), req)
+			if d.Allowed {
+				held = append(held, slices.Clone(req.Charges))
+			}
+			return d.Allowed
+		}
+		for range 20 {
+			ask(0)
+		}
+		for second := range 300 {
+			at = at.Add(time.Second)
+			w.Advance(at)
+			w.Touch()
+			switch {
+			case second == 10:
+				for _, c := range held[17:] {
+					w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
+				}
+				held = held[:17]
+			case second%20 == 0:
+				for _, c := range held {
+					w.Node(w.Edges()[0]).Renew(w.Now(), c)
+				}
+			}
+		}
+		for free := range 4 {
+			if got := ask(1); got != (free < 3) {
+				t.Errorf("a view forgets %v of all: with %d of 20 slots free one is admitted: %v", forgets, 3-free, got)
+			}
+		}
+	}
+}
