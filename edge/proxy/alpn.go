@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -100,11 +102,13 @@ func (s *spoken) await(ctx context.Context) (waited bool, leave func()) {
 
 // connect is a connection on which HTTP/1 is spoken.
 func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr string) (*tls.Conn, *upstreamConn, error) {
-	knew := s.http2.Load()
-	if knew {
-		if c, up, err := offerHTTP1(ctx, t, network, addr); c != nil || err != nil {
+	asked := false
+	if s.http2.Load() {
+		c, up, err := offerHTTP1(ctx, t, network, addr)
+		if c != nil || err != nil && !endsHandshake(err) {
 			return c, up, err
 		}
+		asked = err == nil
 	}
 	c, up, err := shakeHands(ctx, t, network, addr, bothHTTP)
 	switch {
@@ -116,10 +120,12 @@ func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr s
 	}
 	c.Close()
 	s.http2.Store(true)
-	if !knew {
-		if c, up, err := offerHTTP1(ctx, t, network, addr); c != nil || err != nil {
+	for again := false; !asked; again = true { // once more, where it ends by something that may have another reason
+		c, up, err := offerHTTP1(ctx, t, network, addr)
+		if c != nil || err != nil && !endsHandshake(err) {
 			return c, up, err
 		}
+		asked = err == nil || again
 	}
 	return nil, nil, errAlone
 }
@@ -186,4 +192,16 @@ func protocolOf(c *tls.Conn) string { return c.ConnectionState().NegotiatedProto
 // by its words alone.
 func refusesProtocol(err error) bool {
 	return strings.Contains(err.Error(), "no application protocol") || strings.Contains(err.Error(), "handshake failure")
+}
+
+// endsHandshake says that it was the other side that ended a handshake, by whatever: a router that
+// goes by what is offered closes the connection where it knows of nobody for it.
+func endsHandshake(err error) bool {
+	var alert tls.AlertError
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	return refusesProtocol(err) || errors.As(err, &alert) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || op != nil && op.Op == "remote error"
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,8 +35,9 @@ type speaker struct {
 type kind struct {
 	name    string
 	says    []string
-	leaves  bool // who did not say that he speaks the same
-	refuses bool // him likewise, in the handshake
+	leaves  bool                 // who did not say that he speaks the same
+	refuses bool                 // him likewise, in the handshake
+	ends    func(net.Conn) error // him likewise, by this
 }
 
 func newSpeaker(t *testing.T) *speaker {
@@ -64,6 +66,14 @@ func (s *speaker) serve(c net.Conn, nth int64) {
 	defer c.Close()
 	k := s.kind.Load()
 	cfg := &tls.Config{Certificates: s.certificates, NextProtos: k.says}
+	if k.ends != nil {
+		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if !slices.Contains(hello.SupportedProtos, k.says[0]) {
+				return nil, k.ends(hello.Conn)
+			}
+			return nil, nil
+		}
+	}
 	if k.refuses { // crypto/tls refuses nobody who speaks HTTP/1, where it speaks HTTP/2
 		cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			other := cfg.Clone()
@@ -96,6 +106,13 @@ func (s *speaker) serve(c net.Conn, nth int64) {
 	}
 }
 
+// routers are those that close what they know of nobody for, each in its way.
+var routers = []kind{
+	{"closes others", []string{"h2"}, false, false, func(c net.Conn) error { return c.Close() }},
+	{"resets others", []string{"h2"}, false, false, func(c net.Conn) error { _ = c.(*net.TCPConn).SetLinger(0); return c.Close() }},
+	{"tells others of an internal error", []string{"h2"}, false, false, func(net.Conn) error { return errors.New("nobody") }},
+}
+
 // before is a proxy before it.
 func (s *speaker) before(t *testing.T, o options) *site {
 	site := (&site{t: t}).before("https://"+s.Addr().String(), o, hourly(900))
@@ -108,10 +125,10 @@ func (s *speaker) before(t *testing.T, o options) *site {
 // ALPN is asked over HTTP/1.
 func TestUpstreamOfHTTP2Alone(t *testing.T) {
 	up := newSpeaker(t)
-	for _, k := range []kind{
-		{"answers over HTTP/2", []string{"h2"}, false, false}, {"leaves others", []string{"h2"}, true, false},
-		{"refuses others", []string{"h2"}, false, true}, {"knows no ALPN", nil, false, false}, {"speaks HTTP/1 alone", []string{"http/1.1"}, false, false},
-	} {
+	for _, k := range append(routers, []kind{
+		{"answers over HTTP/2", []string{"h2"}, false, false, nil}, {"leaves others", []string{"h2"}, true, false, nil},
+		{"refuses others", []string{"h2"}, false, true, nil}, {"knows no ALPN", nil, false, false, nil}, {"speaks HTTP/1 alone", []string{"http/1.1"}, false, false, nil},
+	}...) {
 		up.kind.Store(&k)
 		over := "HTTP/1.1"
 		if slices.Contains(k.says, "h2") {
@@ -133,6 +150,10 @@ func TestUpstreamOfHTTP2Alone(t *testing.T) {
 					s.proxy.spoken.next.Store(1) // long ago
 				}
 			}
+			if got := s.get("/", "Connection", "Upgrade", "Upgrade", "x"); got.status != http.StatusOK {
+				t.Errorf("an upstream that %s, a switch that is not possible: %+v, want it ignored", k.name, got)
+			}
+			s.result("unreachable", 0)
 			if got := s.call("/", ""); got.body != over {
 				t.Errorf("an upstream that %s, a call: %+v", k.name, got)
 			}
@@ -146,7 +167,7 @@ func TestUpstreamOfHTTP2Alone(t *testing.T) {
 // It may be another by the next connection.
 func TestUpstreamThatSpeaksAnother(t *testing.T) {
 	up := newSpeaker(t)
-	kinds := []kind{{"speaks HTTP/1", []string{"http/1.1"}, false, false}, {"knows no ALPN", nil, false, false}, {"speaks HTTP/2 alone", []string{"h2"}, false, false}, {"refuses HTTP/1", []string{"h2"}, false, true}}
+	kinds := []kind{{"speaks HTTP/1", []string{"http/1.1"}, false, false, nil}, {"knows no ALPN", nil, false, false, nil}, {"speaks HTTP/2 alone", []string{"h2"}, false, false, nil}, {"refuses HTTP/1", []string{"h2"}, false, true, nil}}
 	for _, was := range kinds {
 		for _, is := range kinds {
 			up.kind.Store(&was)
@@ -166,7 +187,7 @@ func TestUpstreamThatSpeaksAnother(t *testing.T) {
 
 // What becomes of a connection by which it is asked says nothing of it but to whose that was.
 func TestLostHandshakeSaysNothing(t *testing.T) {
-	for _, k := range []kind{{"speaks HTTP/2 alone", []string{"h2"}, false, false}, {"refuses others", []string{"h2"}, false, true}} {
+	for _, k := range []kind{{"speaks HTTP/2 alone", []string{"h2"}, false, false, nil}, {"refuses others", []string{"h2"}, false, true, nil}} {
 		for nth := range int64(3) {
 			up := newSpeaker(t)
 			up.kind.Store(&k)

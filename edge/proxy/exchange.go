@@ -139,9 +139,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		out.Host = pr.In.Host
 	}
 	if out.Header["Upgrade"] != nil && !p.maySwitch(pr.In) {
-		out.Header.Del("Upgrade")
-		out.Header.Del("Connection")
-		out.Header.Del("Http2-Settings")
+		dropUpgrade(out.Header)
 	}
 	out.Header.Del("Expect") // the client is told to go on as the body is read: net/http would send none to who answers at once, and wants it
 	peer, trusted := p.api.PeerOf(pr.In)

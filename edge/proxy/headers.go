@@ -143,6 +143,14 @@ func (p *Proxy) maySwitch(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && p.cfg.Upstream.Scheme != "h2c" && mayUpgrade(r.Header)
 }
 
+// dropUpgrade has a request ask for no other protocol: a server may ignore that it does (RFC 9110,
+// section 7.8).
+func dropUpgrade(h http.Header) {
+	h.Del("Upgrade")
+	h.Del("Connection")
+	h.Del("Http2-Settings")
+}
+
 // mayUpgrade says whether a client may switch to a protocol. To HTTP or TLS it may not:
 // the requests in it would be asked about nobody.
 func mayUpgrade(h http.Header) bool {

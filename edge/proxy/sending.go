@@ -50,9 +50,12 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	res, ended, err := x.try(x.way, maxStreams, out)
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
-		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch
+		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch; and it may speak HTTP/1, and not say so
 			res, _, err = x.try(x.fresh(), 1, out)
-			return res, err
+			if err == nil || !endsHandshake(err) && (out.Context().Err() != nil || isTimeout(err) || out.Body != nil && out.Body != http.NoBody || !repeatable(out)) {
+				return res, err
+			}
+			dropUpgrade(out.Header)
 		}
 		x.way, x.leave = p.overHTTP2(x.who)
 		x.shares = true
