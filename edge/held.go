@@ -20,6 +20,7 @@ type held struct {
 	born  int64  // the record was, of which it speaks beside the charges since
 	used  uint64 // before it was forgotten, and since
 	extra uint64 // comes off used when it eases; 0: it has, or never will
+	back  uint64 // of used, in the slice that the record was born in: what was given back of before
 
 	rounded int64 // so much later, at the most, than what was put in, and as much as a hold rounds up
 	penalty bool  // all that is known is that the key is kept out, until then

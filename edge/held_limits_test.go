@@ -238,3 +238,33 @@ func TestForgottenTwiceAndNeverTold(t *testing.T) {
 		}
 	}
 }
+
+// Receipts of before a key was forgotten and of its next life give back what they name, also where both
+// are of one slice.
+func TestReceiptsOfTwoLivesInOneSlice(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"slots": inFlight(20, time.Minute), "sub windows": {Limit: 20, Per: time.Hour},
+		"log": {Algorithm: "sliding_log", Limit: 20, Per: time.Hour}, "fixed window": {Algorithm: "fixed_window", Limit: 20, Per: time.Hour},
+	} {
+		for _, spec.Scope = range []string{"edge", "global"} {
+			n := newNode(t, Config{}, perUser(spec))
+			var receipts [][]limit.Charge
+			for range 17 {
+				_, c := take(t, n, start, "u", 1)
+				receipts = append(receipts, c)
+			}
+			forgetAll(n, start.Add(time.Millisecond))
+			for range 3 {
+				_, c := take(t, n, start.Add(2*time.Millisecond), "u", 1)
+				receipts = append(receipts, c)
+			}
+			now := start.Add(100 * time.Millisecond)
+			for _, i := range []int{0, 1, 2, 17, 18, 19} {
+				n.Refund(now, receipts[i], 0)
+			}
+			if got := through(n, now, "u", 40); got != 6 {
+				t.Errorf("%s of scope %s: 6 of 20 are given back, and %d admitted", name, spec.Scope, got)
+			}
+		}
+	}
+}

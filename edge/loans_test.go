@@ -375,3 +375,34 @@ func TestPoolsOfFirstHitsHoldWhatIsOwed(t *testing.T) {
 		t.Errorf("in %d of %d lives some stays lent that nobody owes", more, lives)
 	}
 }
+
+// Slots are renewed while others of the same borrower are released: what was borrowed goes back once
+// nobody needs it, whichever comes first.
+func TestRenewBesideRelease(t *testing.T) {
+	lends, borrows := slotsFromPool(1000, 2)
+	n := newNode(t, Config{}, lends, borrows)
+	for turn := range 3000 {
+		var held [][]limit.Charge
+		for range 4 {
+			_, c := take(t, n, start, fmt.Sprint("u", turn%8), 1)
+			held = append(held, c)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range 3 {
+				n.Renew(start, held[2])
+				n.Renew(start, held[3])
+			}
+		})
+		all.Go(func() {
+			n.Refund(start, held[0], 0)
+			n.Refund(start, held[1], 0)
+		})
+		all.Wait()
+		if lent := usedOf(n, start); lent != 0 {
+			t.Fatalf("turn %d: two are left, which is the rule's own, and %d are lent", turn, lent)
+		}
+		n.Refund(start, held[2], 0)
+		n.Refund(start, held[3], 0)
+	}
+}

@@ -71,6 +71,11 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
 		case b.held != nil && c.At != 0 && c.At < b.held.born: // as far as so much was used then
 			left = min(back, max(known.Net(), b.held.used))
+			if c.Slice == c.Rate.SliceAt(b.held.born) {
+				b.held.back += left
+			}
+		case b.held != nil && known.Charges > 0 && c.Slice == c.Rate.SliceAt(b.held.born): // what was given back of before is none of it
+			left = min(back, known.Charges, crdt.SatAdd(known.Net(), b.held.back))
 		case s.strayed.has(b.rate, c.Slice) && s.private(b.rate): // takeBack finds it
 		case known.Charges > 0:
 			left = min(back, known.Net())
@@ -97,8 +102,12 @@ func (n *Node) Renew(now time.Time, charges []limit.Charge) {
 
 func (n *Node) renew(now int64, c *limit.Charge) {
 	s := n.shard(deltasync.Key(c.Counter))
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	counters := []counter{{key: deltasync.Key(c.Counter)}}
+	if c.Borrower != 0 { // its notes are changed, which lockLoans relies on
+		counters = append(counters, counter{key: deltasync.Key(c.Borrower)})
+	}
+	held := n.lock(counters)
+	defer n.unlock(&held)
 	if c.Borrower != 0 {
 		if c.Cost = n.loans.settle(c, c.Cost); c.Cost == 0 {
 			return // the rule has room of its own for it by now
