@@ -232,7 +232,10 @@ func appendUsed(dst []byte, d *limit.Decision) []byte {
 		dst = strconv.AppendUint(dst, capacityOf(rate), 10)
 		return append(appendFlow(append(dst, `, refilled by `...), rate), empty...)
 	case rate.Lease > 0:
-		dst = strconv.AppendUint(dst, d.Limit, 10)
+		dst = strconv.AppendUint(append(dst, few...), d.Limit, 10)
+		if d.Remaining > 0 {
+			return append(dst, ` at a time are left`...)
+		}
 		return append(dst, ` at a time are under way`...)
 	}
 	dst = append(dst, few...)

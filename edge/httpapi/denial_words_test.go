@@ -20,6 +20,8 @@ func TestDenialsSayWhatIsUsedUp(t *testing.T) {
 	}{
 		{limit.Rate{Window: time.Minute}, 0, false, "9 per 1m are used up"},
 		{limit.Rate{Window: time.Minute}, 2, false, "too few of 9 per 1m are left"},
+		{limit.Rate{Lease: time.Minute}, 0, false, "9 at a time are under way"},
+		{limit.Rate{Lease: time.Minute}, 2, false, "too few of 9 at a time are left"},
 		{limit.Rate{Window: time.Minute}, 2, true, "this edge's share of the limit is used up"},
 		{limit.Rate{Window: time.Minute}, 0, true, "this edge's share of the limit is used up"},
 		{bucket, 0, false, "a bucket of 9, refilled by 1 per 1s, is empty"},
