@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,12 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
+
+// isNil says that it is nothing, or the nil pointer that comes with an error.
+func isNil(limiter any) bool {
+	v := reflect.ValueOf(limiter)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
 
 // Limiter is what decides: a node of the edge.
 type Limiter interface {
@@ -155,6 +162,9 @@ var _ http.Handler = (*API)(nil)
 
 // New returns the API of a limiter. It starts nothing.
 func New(limiter Limiter, cfg Config) (*API, error) {
+	if isNil(limiter) {
+		return nil, errors.New("there is no limiter: the error of what should have made it (edge.Local, edge.New) says why")
+	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("httpapi config: %w", err)
 	}

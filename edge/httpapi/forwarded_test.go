@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -195,7 +196,7 @@ func TestFillHTTPRefusesHostsThatAreOneOrTwo(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
-	_, err := New(nil, Config{TrustedProxies: Proxies{{}, netip.MustParsePrefix("::ffff:10.0.0.0/104")}, RetryJitter: 1.5})
+	_, err := New(&edge.Node{}, Config{TrustedProxies: Proxies{{}, netip.MustParsePrefix("::ffff:10.0.0.0/104")}, RetryJitter: 1.5})
 	for _, want := range []string{"TrustedProxies[0]", "TrustedProxies[1]", "RetryJitter"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want a mistake at %s", err, want)

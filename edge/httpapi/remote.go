@@ -84,6 +84,9 @@ type remoteHeader struct{ canonical, lower, attribute string }
 
 // NewRemote returns one over a limiter.
 func NewRemote(limiter client.Limiter, cfg RemoteConfig) (*Remote, error) {
+	if isNil(limiter) {
+		return nil, errors.New("there is no limiter: the error of what should have made it (client.NewHTTP, grpcclient.New) says why")
+	}
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("remote config: %w", err)
 	}

@@ -39,9 +39,6 @@ func Local(requests uint64, per time.Duration) (func(http.Handler) http.Handler,
 // the rule says) with Retry-After, the rule's headers and problem+json. It is an error
 // where the limiter has rules, and none of that namespace: all requests would pass.
 func New(limiter httpapi.Limiter, namespace string, cfg httpapi.Config) (func(http.Handler) http.Handler, error) {
-	if limiter == nil {
-		return nil, errors.New("httplimit: there is no limiter (edge.Local and edge.New return one)")
-	}
 	api, err := httpapi.New(limiter, cfg)
 	if err != nil {
 		return nil, err

@@ -384,8 +384,14 @@ func TestMistakesAreTold(t *testing.T) {
 	if limited, err := httplimit.Local(0, time.Minute); limited != nil || err == nil || !strings.Contains(err.Error(), "requests") {
 		t.Errorf("Local(0, 1m) = %v, want it to name requests", err)
 	}
-	if limited, err := httplimit.New(nil, "", httpapi.Config{}); limited != nil || err == nil || !strings.Contains(err.Error(), "there is no limiter") {
-		t.Errorf("New(nil) = %v, want that there is no limiter", err)
+	none, _ := edge.Local() // without a rule
+	for _, limiter := range []httpapi.Limiter{nil, none} {
+		if limited, err := httplimit.New(limiter, "", httpapi.Config{}); limited != nil || err == nil || !strings.Contains(err.Error(), "there is no limiter") {
+			t.Errorf("New(%T) = %v, want that there is no limiter", limiter, err)
+		}
+	}
+	if limited, err := httplimit.Remote(nil, httplimit.RemoteConfig{}); limited != nil || err == nil || !strings.Contains(err.Error(), "there is no limiter") {
+		t.Errorf("Remote(nil) = %v, want that there is no limiter", err)
 	}
 }
 
