@@ -122,6 +122,38 @@ func TestWhatEndsConnectionsGoesAlone(t *testing.T) {
 	}
 }
 
+// One that resets the stream of such a request, as Node does, is told so of it, too.
+func TestWhatIsResetForItsHeaderIsTheClientsFault(t *testing.T) {
+	for _, code := range []http2.ErrCode{http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal} {
+		upstream := "h2c" + accepts(t, func(c net.Conn) {
+			_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
+			frames := http2.NewFramer(c, c)
+			_ = frames.WriteSettings()
+			for {
+				f, err := frames.ReadFrame()
+				if err != nil {
+					return
+				}
+				if h, ok := f.(*http2.HeadersFrame); ok {
+					_ = frames.WriteRSTStream(h.StreamID, code)
+				}
+			}
+		})[len("http"):]
+		s := (&site{t: t}).before(upstream, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(100))
+		if got := s.get("/", "X", strings.Repeat("x", mostTaken.field+1)); got.status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%v of a large header: %d %s, want 431", code, got.status, got.body)
+		}
+		s.result("unreachable", 0)
+		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
+			t.Errorf("%v: the upstream is taken to be full", code)
+		}
+		if got := s.get("/"); got.status != http.StatusBadGateway { // what is small it resets for a reason of its own
+			t.Errorf("%v of a small one: %d, want 502", code, got.status)
+		}
+		s.result("unreachable", 1)
+	}
+}
+
 // A client that asks whether it is to go on (Expect) is told so by the edge, also where the upstream
 // begins its answer first, and its leaving is seen.
 func TestExpectBeforeAnUpstreamThatAnswersAtOnce(t *testing.T) {

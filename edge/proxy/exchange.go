@@ -238,7 +238,7 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	f := faultOf(err, x.body, r.Context().Err() != nil)
 	switch {
-	case x.alone.detail != "" && (endedFor(err) || errors.Is(err, errRefused)): // HAProxy refuses the stream of some
+	case x.alone.detail != "" && (endedFor(err) || refuses(err)):
 		f = x.alone
 	case x.passed.IsZero():
 		f = requestFault(http.StatusBadRequest, "Upgrade is no protocol")

@@ -95,7 +95,7 @@ func faultOf(err error, b *body, left bool) fault {
 		f.kind, f.detail = "http_response_incomplete", "the upstream closed the connection before it answered"
 	case errors.Is(err, errRefused):
 		f.kind, f.detail = "http_response_incomplete", "the upstream refused the request's stream, as it does where it has as many as it takes"
-	case errors.As(err, &reset) && reset.Cause != nil && reset.Cause.Error() == "received from peer":
+	case errors.As(err, &reset) && isPeers(reset):
 		f.kind, f.detail = "http_response_incomplete", "the upstream ended the request's stream before it answered: "+reset.Code.String()
 	default:
 		f.kind, f.detail = "http_protocol_error", "the upstream's answer is not understood"
@@ -111,6 +111,24 @@ func faultOf(err error, b *body, left bool) fault {
 func endedFor(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "GOAWAY") && !strings.Contains(text, "ErrCode=NO_ERROR")
+}
+
+// refuses says that the upstream would not read what a request on a connection of its own is: HAProxy
+// refuses the stream of some, and ends the connection amid others; Node resets it.
+func refuses(err error) bool {
+	var reset http2.StreamError
+	if errors.As(err, &reset) && isPeers(reset) {
+		switch reset.Code {
+		case http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal, http2.ErrCodeProtocol:
+			return true
+		}
+	}
+	return errors.Is(err, errRefused) || errors.Is(err, syscall.EPIPE)
+}
+
+// isPeers says that it was the upstream that reset a stream.
+func isPeers(reset http2.StreamError) bool {
+	return reset.Cause != nil && reset.Cause.Error() == "received from peer"
 }
 
 func isTimeout(err error) bool {
