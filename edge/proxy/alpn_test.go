@@ -243,3 +243,19 @@ func (c counted) RoundTrip(out *http.Request) (*http.Response, error) {
 	c.count.Add(1)
 	return c.RoundTripper.RoundTrip(out)
 }
+
+// Who asks to switch before an upstream that is known to speak HTTP/2 alone, and takes HTTP/1 without a
+// word, waits for one handshake.
+func TestSwitchesTakeOneHandshake(t *testing.T) {
+	up := newSpeaker(t)
+	up.kind.Store(&kind{says: []string{"h2"}})
+	s := up.before(t, options{})
+	s.get("/")
+	before := up.conns.Load()
+	for range 3 {
+		s.get("/", "Connection", "Upgrade", "Upgrade", "x")
+	}
+	if got := up.conns.Load() - before; got != 3 {
+		t.Errorf("three requests to switch made %d connections", got)
+	}
+}

@@ -48,7 +48,12 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			return res, err
 		}
 	}
-	res, ended, err := x.try(x.way, maxStreams, out)
+	var res *http.Response
+	var ended bool
+	err := errAlone
+	if x.shares || out.Header["Upgrade"] == nil || p.spoken == nil || !p.spoken.isAlone() {
+		res, ended, err = x.try(x.way, maxStreams, out)
+	}
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
 		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch; and it may speak HTTP/1, and not say so
 			res, _, err = x.try(x.fresh(), 1, out)
