@@ -9,6 +9,7 @@ import (
 
 // An operator sees what is dead and why, has it wait once more, or forgets it.
 func TestAdmin(t *testing.T) {
+	t.Parallel()
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{Tries: 1})
 	h := front(q, nil, 0).Admin()

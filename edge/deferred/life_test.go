@@ -50,6 +50,7 @@ func kept(t *testing.T, places int, paces map[string]time.Duration, lasts time.D
 // However fast a key's requests end, others' find room, and those that end seldom are kept as
 // long as ever.
 func TestLivesLeaveRoom(t *testing.T) {
+	t.Parallel()
 	const places, day = 10_000, 24 * time.Hour
 	is := kept(t, places, map[string]time.Duration{"busy": time.Second, "seldom": time.Hour}, 2*day)
 	if is["busy"] < places/4 || is["busy"] > places/2 {

@@ -35,6 +35,7 @@ func as(t *testing.T, users *proc.NATSUsers, user, inbox, url string) jetstream.
 // its region's JetStream, a leaf too, once an operator has made the streams for them, and
 // may do nothing else there.
 func TestUnderPermissions(t *testing.T) {
+	t.Parallel()
 	users := proc.NewNATSUsers(t)
 	hub := proc.NATSCluster(t, users, "eu", 1)
 	proc.NATSJetStream(t, users, "eu", hub.Leafs[0], t.TempDir())

@@ -198,6 +198,7 @@ func troubled(t testing.TB, f *Front, want string) {
 // An edge that finds a queue which loses requests has none wait, says so, and goes on by itself
 // when an operator has mended it; also while it runs.
 func TestQueueThatIsUnfit(t *testing.T) {
+	t.Parallel()
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{})
 	f := NewFront(site(t, time.Hour, &upstream{}), FrontConfig{})
@@ -347,6 +348,7 @@ func TestBucketLearnsToForget(t *testing.T) {
 
 // An edge that loses JetStream says so, and before it has heard of it; and that it has it again.
 func TestJetStreamGoesAway(t *testing.T) {
+	t.Parallel()
 	j := newJet(t)
 	js, err := jetstream.New(j.connect())
 	if err != nil {

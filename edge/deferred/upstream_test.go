@@ -14,6 +14,7 @@ import (
 // two sites share a region's queue. What nobody of its own does in time anybody reports, and
 // what an older edge kept says no upstream, and is anybody's.
 func TestUpstreamsGetTheirOwn(t *testing.T) {
+	t.Parallel()
 	j := newJet(t)
 	shop := j.queue(j.connect(), Config{Upstream: "http://shop:80", Tries: 1})
 	blog := j.queue(j.connect(), Config{Upstream: "http://blog:80", Tries: 1})
