@@ -194,6 +194,12 @@ func refusesProtocol(err error) bool {
 	return strings.Contains(err.Error(), "no application protocol") || strings.Contains(err.Error(), "handshake failure")
 }
 
+// answersInHTTP2 says that what was asked over HTTP/1 answered over HTTP/2: it has taken nothing of the
+// request then, which is none to it (RFC 9113, section 3.4). It begins with a frame of less than 64 KiB.
+func answersInHTTP2(err error) bool {
+	return strings.Contains(err.Error(), `malformed HTTP response "\x00`)
+}
+
 // endsHandshake says that it was the other side that ended a handshake, by whatever: a router that
 // goes by what is offered closes the connection where it knows of nobody for it.
 func endsHandshake(err error) bool {

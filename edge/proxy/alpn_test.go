@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -258,4 +261,49 @@ func TestSwitchesTakeOneHandshake(t *testing.T) {
 	if got := up.conns.Load() - before; got != 3 {
 		t.Errorf("three requests to switch made %d connections", got)
 	}
+}
+
+// A request to switch goes over HTTP/2 with all that it has, or not at all: what was sent over HTTP/1
+// is not done twice, and not without its body. Neither is a fault of the upstream's.
+func TestSwitchesAreDoneOnceAndWhole(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{} // by what came
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		done[fmt.Sprint(r.URL, len(text), err)]++
+	}))
+	server.EnableHTTP2 = true
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP2(true)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s := (&site{t: t}).before(server.URL, options{}, hourly(900))
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	s.trust(roots)
+	s.get("/")
+	for i := range 60 {
+		for name, text := range map[string]string{"bare": "", "small": "text", "large": strings.Repeat("x", 70_000)} {
+			path := fmt.Sprint("/", name, i, "/")
+			got := s.send("POST", path, text, "Connection", "Upgrade", "Upgrade", "x")
+			mu.Lock()
+			whole, all := done[fmt.Sprint(path, len(text), nil)], 0
+			for what, times := range done {
+				if strings.HasPrefix(what, path) {
+					all += times
+				}
+			}
+			mu.Unlock()
+			switch {
+			case all > 1 || all != whole:
+				t.Errorf("%s: came %d times, %d of them whole", path, all, whole)
+			case got.status == http.StatusOK && whole != 1 || got.status != http.StatusOK && (got.header.Get("Proxy-Status") != "spillgate; error=http_upgrade_failed" || text == "" && all > 0):
+				t.Errorf("%s: %d, and came %d times", path, got.status, all)
+			}
+		}
+	}
+	s.result("unreachable", 0)
 }

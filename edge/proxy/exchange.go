@@ -28,6 +28,8 @@ type exchange struct {
 	who    netip.Addr  // whom it takes room for
 	conn   *headerConn // on which it was last; nil: not over HTTP/1
 	alone  fault       // what it did, if the upstream ends its connection of HTTP/2, which is its own
+
+	switches bool // it was to, and was sent over HTTP/1 to an upstream that says it speaks HTTP/2 alone
 }
 
 // refuse answers what is not passed on.
@@ -240,6 +242,8 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case x.alone.detail != "" && (endedFor(err) || refuses(err)):
 		f = x.alone
+	case x.switches && f.result == resultUnreachable:
+		f = fault{resultRefused, http.StatusBadGateway, "http_upgrade_failed", "the upstream says that it speaks HTTP/2 alone, and did not switch to another protocol"}
 	case x.passed.IsZero():
 		f = requestFault(http.StatusBadRequest, "Upgrade is no protocol")
 	case x.result == resultSwitched:

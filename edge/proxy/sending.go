@@ -57,7 +57,8 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
 		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch; and it may speak HTTP/1, and not say so
 			res, _, err = x.try(x.fresh(), 1, out)
-			if err == nil || !endsHandshake(err) && (out.Context().Err() != nil || isTimeout(err) || out.Body != nil && out.Body != http.NoBody || !repeatable(out)) {
+			if err == nil || !x.staysAsIs(out, err) {
+				x.switches = err != nil && x.conn != nil
 				return res, err
 			}
 			dropUpgrade(out.Header)
@@ -76,7 +77,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		if x.body != nil && x.body.again() != nil {
 			return res, err
 		}
-	case !ended || out.Body != nil && out.Body != http.NoBody || !repeatable(out) && !x.conn.up.untaken():
+	case !ended || !bare(out) || !repeatable(out) && !x.conn.up.untaken():
 		return res, err
 	}
 	p.cfg.Metrics.again.Inc()
@@ -92,6 +93,23 @@ func (x *exchange) fresh() *http.Transport {
 	}
 	return t
 }
+
+// staysAsIs says that a request to switch, which failed over HTTP/1, may go over HTTP/2 without that:
+// it was not taken, or may be repeated.
+func (x *exchange) staysAsIs(out *http.Request, err error) bool {
+	switch {
+	case out.Context().Err() != nil:
+		return false
+	case x.conn == nil:
+		return endsHandshake(err)
+	case !bare(out):
+		return false
+	}
+	return answersInHTTP2(err) || repeatable(out) && !isTimeout(err)
+}
+
+// bare says that a request has no body.
+func bare(out *http.Request) bool { return out.Body == nil || out.Body == http.NoBody }
 
 // repeatable says that to do a request twice comes to the same as once, by what it says itself.
 func repeatable(out *http.Request) bool {
