@@ -27,8 +27,8 @@ type blocked struct {
 }
 
 // hold is one blocked key. what is, from the top, 40 bits of the instant that
-// all it had used has left its window (the first is of times after 2262: it says that
-// all of it was told by the region), 6 bits of how long before that it eases,
+// all it had used has left its window (the first two are of times after 2116: they say that
+// all of it was told by the region, and that the view has had that since), 6 bits of how long before that it eases,
 // in 64ths of a window, a bit that says that all this is a penalty, one that it
 // is weak, and 16 bits of what it had used, rounded up: ten of them, shifted by
 // the other six. So it speaks of what is counted, and holds for any limit that
@@ -50,6 +50,7 @@ const (
 	endShift  = easeShift + 6 // instants are rounded up to 2^24 ns, 17 ms
 	six       = 1<<6 - 1
 	told      = 1 << 63
+	covered   = 1 << 62
 	holdBytes = 16
 )
 
@@ -77,6 +78,9 @@ func newHold(key deltasync.Key, rate *limit.Rate, h held) hold {
 	if h.told {
 		what |= told
 	}
+	if h.covered {
+		what |= covered
+	}
 	return hold{key, what}
 }
 
@@ -101,7 +105,7 @@ func unpack(packed uint64) uint64 {
 	return top << shift
 }
 
-func (h hold) until() int64 { return int64(h.what &^ told >> endShift << endShift) }
+func (h hold) until() int64 { return int64(h.what &^ (told | covered) >> endShift << endShift) }
 
 // weak says that the entry is worth a place in the table only while that has
 // some: to the filter it would be all or nothing.
@@ -122,7 +126,7 @@ func (h hold) lasts() int64 {
 
 // held is what the entry says, rounded to the key's disadvantage.
 func (h hold) held(rate *limit.Rate) held {
-	out := held{until: h.until(), eases: h.until(), rounded: 1, used: unpack(h.what), penalty: h.what&penalized != 0, weak: h.weak(), told: h.what&told != 0}
+	out := held{until: h.until(), eases: h.until(), rounded: 1, used: unpack(h.what), penalty: h.what&penalized != 0, weak: h.weak(), told: h.what&told != 0, covered: h.what&covered != 0}
 	// Of what is beyond the ceiling it is not known when it falls below a
 	// threshold so small.
 	if ease := h.what >> easeShift & six; ease > 0 && out.used <= rate.Ceiling {
@@ -161,7 +165,7 @@ func (h hold) earlier(by int64) hold {
 	if h.what == 0 || h.until() <= by {
 		return hold{}
 	}
-	h.what = h.what&(1<<endShift-1|told) | uint64(h.until()-by+1<<endShift-1)>>endShift<<endShift
+	h.what = h.what&(1<<endShift-1|told|covered) | uint64(h.until()-by+1<<endShift-1)>>endShift<<endShift
 	return h
 }
 

@@ -459,7 +459,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt}
+	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt, stored: down.Status == deltasync.StatusOK}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]

@@ -37,7 +37,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	}
 	if !r.sparse() {
 		r.block.heardAt = h.left
-		s.excuse(r, h.now)
+		s.excuse(r, h.now, h.stored)
 	}
 	s.obey(r, totals.Until, h.now)
 }
@@ -75,7 +75,7 @@ func (n *Node) learn(s *shard, r *record, h *hearing, cells []crdt.Cell, carry c
 	if rose {
 		r.until = 0
 		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, h.now))) // it tells what merged has no room for
-		s.excuse(r, h.now)
+		s.excuse(r, h.now, false)
 		s.weigh(r.block)
 	}
 }
@@ -114,6 +114,7 @@ type hearing struct {
 	left    int64 // when that left that the reply is to
 	regions uint16
 	told    int64 // when it was said, by the aggregator's clock
+	stored  bool  // by an aggregator that has its store
 
 	// Slices of rate from reach to horizon count: keys of one come in rows.
 	rate           *limit.Rate

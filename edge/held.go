@@ -26,10 +26,14 @@ type held struct {
 	penalty bool  // all that is known is that the key is kept out, until then
 	weak    bool  // it matters for a smaller limit only than the one it was charged under last
 	told    bool  // the region said so: it speaks of no counts that the region never got
+	covered bool  // what the view has is all that it was put in for
 }
 
 // left is what a rate leaves to the record.
 func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, h.used) }
+
+// before says that a charge was made before the record was born.
+func (h *held) before(c *limit.Charge) bool { return c.At != 0 && c.At < h.born }
 
 // idle says that nothing is used any more.
 func (h *held) idle() bool { return h.used == 0 }
@@ -220,7 +224,9 @@ func (s *shard) block(r *record, now int64) {
 	}
 	h.until = max(h.until, turns)
 	before := s.blocked.exact(r.key)
-	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told) && (before == nil || before.until() <= now || before.what&told != 0)
+	over := before == nil || before.until() <= now
+	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told) && (over || before.what&told != 0)
+	h.covered = h.told && (b.held == nil || b.held.covered) && (over || before.what&covered != 0)
 	if was := b.held; was != nil {
 		h.weak = was.weak && (h.weak || h.until == 0)
 		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
@@ -314,7 +320,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 	if b.rate.Queue && h.until > now { // who waits may have been told so by a slower pace
 		b.memory.exact.Behind(b.rate.Lines(func(r *limit.Rate) int64 { return min(h.until, now+f.longestTurn(r)) }), f.longestTurn(b.rate), h.rounded, now)
 	}
-	if h.explained(b.rate, s.sums(b), now) {
+	if h.covered && h.explained(b.rate, s.sums(b), now) {
 		s.blocked.lift(r.key)
 		return
 	}
@@ -356,11 +362,14 @@ func (s *shard) sweepBlocked(now int64) (more bool) {
 
 // excuse ends the confinement of a key that was reset: the region knew of most
 // of a limit, and has given all of it back; and of one of which the region said what it was
-// confined for, and now all that has become of it.
-func (s *shard) excuse(r *record, now int64) {
+// confined for, and now what has become of it: all of that where it answers, and has its store.
+func (s *shard) excuse(r *record, now int64, stored bool) {
 	b := r.block
 	all := b.heardAt != 0 // is known: a push tells what changed
-	if b.held == nil || !all || !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
+	if b.held == nil || !all {
+		return
+	}
+	if !(b.held.told && stored) && !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.held = nil
@@ -403,7 +412,7 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, all bool, now int64) {
 	was := s.blocked.exact(key)
 	if was != nil && !all {
-		was.what &^= told // what it was put in for may never be
+		was.what &^= covered
 	}
 	least := threshold(rate)
 	carry = rate.Believed(carry)
@@ -413,18 +422,19 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 		h := confinement(rate, used, now, func(rate *limit.Rate, cost uint64) time.Duration {
 			return rate.RetryAfter(cells, carry, cost, now)
 		})
-		h.told = true
+		h.told, h.covered = true, true
 		if was != nil && was.until() > now {
 			old := was.held(rate)
 			switch {
 			case old.penalty:
 				return
-			case !old.told:
+			case !old.told || !old.covered:
 				h.join(&old, rate, now)
 			}
 		}
 		s.blocked.put(newHold(key, rate, h), now)
-	case carry.Level == 0 && (was == nil || was.what&penalized == 0) && wasReset(rate, cells, now):
+	case was != nil && was.what&penalized != 0:
+	case carry.Level == 0 && wasReset(rate, cells, now), all && was != nil && was.what&told != 0 && used < leastThreshold(rate):
 		s.blocked.lift(key)
 	}
 }
@@ -438,7 +448,7 @@ func (h *held) join(old *held, rate *limit.Rate, now int64) {
 	if now >= old.eases {
 		return // what is left of it is less than this says
 	}
-	h.told = false
+	h.told, h.covered = h.told && old.told, false
 	sooner := old.used > h.used && old.eases < h.eases && old.used-h.used > crdt.SatSub(h.used+1, threshold(rate))
 	if h.used = max(h.used, old.used); sooner {
 		h.eases = old.eases

@@ -268,3 +268,37 @@ func TestReceiptsOfTwoLivesInOneSlice(t *testing.T) {
 		}
 	}
 }
+
+// Slots of a key that was forgotten are renewed, those of its next life too, and all come back.
+func TestRenewedSlotsOfTwoLives(t *testing.T) {
+	for _, scope := range []string{"edge", "global"} {
+		spec := inFlight(20, time.Hour)
+		spec.Scope = scope
+		n, now := newNode(t, Config{}, perUser(spec)), start
+		var receipts [][]limit.Charge
+		for i := range 20 {
+			if i == 17 {
+				forgetAll(n, now)
+			}
+			now = now.Add(time.Millisecond)
+			_, c := take(t, n, now, "u", 1)
+			receipts = append(receipts, c)
+		}
+		for _, c := range receipts {
+			n.Renew(now, c)
+		}
+		if got := through(n, now, "u", 9); got != 0 {
+			t.Errorf("scope %s: %d more than 20 that are renewed are admitted", scope, got)
+		}
+		for i, c := range receipts {
+			if n.Refund(now, c, 0); i == 9 {
+				if got := n.Inspect(now, requestOf(n, "u")); len(got) != 1 || got[0].Total > 20 {
+					t.Errorf("scope %s: half of them gone, %+v", scope, got)
+				}
+			}
+		}
+		if got := through(n, now, "u", 40); got != 20 {
+			t.Errorf("scope %s: all 20 are given back, and %d admitted", scope, got)
+		}
+	}
+}

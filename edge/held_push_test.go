@@ -273,3 +273,55 @@ func TestPushesHoldToWhatIsUsedNow(t *testing.T) {
 		}
 	}
 }
+
+// An edge without a view that was told of a key twice is denied by what was said first; once its region
+// has answered with all that became of it, it has what is free.
+func TestAnswerEndsWhatPushesHeld(t *testing.T) {
+	for name, spec := range lentKinds(20, time.Hour) {
+		if spec.Algorithm == "token_bucket" {
+			continue // what it has left is known by the push
+		}
+		n := newNode(t, Config{}, perUser(spec))
+		rate, now := n.Rules().Rules()[0].Rates[0], start.Add(time.Second)
+		for _, refunds := range []uint64{0, 3, 4} {
+			if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), start, 20, refunds)); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Second)
+		}
+		through(n, now, "u", 40)
+		up := upOf(t, n.Flush(now))
+		answer(t, n, now, up, deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 20, Refunds: 18}}})
+		if got := through(n, now, "u", 40); got != 18 {
+			t.Errorf("%s: 2 of 20 are used, as the region answered, and %d more admitted", name, got)
+		}
+	}
+}
+
+// What its region answers, which has its store, is all that is used of a key that was held by what was
+// pushed: some of that may have left the window meanwhile, so that it says less.
+func TestAnswerSaysWhatHasLeftTheWindow(t *testing.T) {
+	for _, status := range []deltasync.Status{deltasync.StatusOK, deltasync.StatusStoreDown} {
+		n := newNode(t, Config{View: mapView{}}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute}))
+		rate := n.Rules().Rules()[0].Rates[0]
+		early, late := rate.SliceAt(start.UnixNano()), rate.SliceAt(start.Add(30*time.Second).UnixNano())
+		now := start.Add(30 * time.Second)
+		hot := deltasync.Hot{Region: "eu", SentAt: now.UnixNano(), Sections: []deltasync.HotSection{{
+			Shape: shapeOf(rate), Keys: []deltasync.HotKey{{Key: keyOf(n, "u"), Totals: deltasync.Totals{Peers: []crdt.Cell{{Slice: early, Charges: 60}, {Slice: late, Charges: 40}}}}},
+		}}}
+		payload, err := hot.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.ReceiveHot(now, payload); err != nil {
+			t.Fatal(err)
+		}
+		now = start.Add(65 * time.Second)
+		through(n, now, "u", 1)
+		up := upOf(t, n.Flush(now))
+		answerStatus(t, n, now, up, status, deltasync.Totals{Peers: []crdt.Cell{{Slice: late, Charges: 40}}})
+		if got := through(n, now, "u", 200); (got >= 59) != (status == deltasync.StatusOK) {
+			t.Errorf("%v: 40 of 100 are used, as the region answered, and %d more admitted", status, got)
+		}
+	}
+}

@@ -113,7 +113,7 @@ type shard struct {
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	tended     bool        // by Tick; else decisions have what grew make room
 	strayed    strayed     // what a clock that was set back had moved
-	_          [24]byte    // the next lock begins a cache line
+	_          [16]byte    // the next lock begins a cache line
 }
 
 const line = 64 // bytes that a processor fetches at once

@@ -69,14 +69,11 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 		}
 		left, known := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice))
 		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
-		case b.held != nil && c.At != 0 && c.At < b.held.born: // as far as so much was used then
+		case b.held != nil && b.held.before(c): // as far as so much was used then
 			left = min(back, max(known.Net(), b.held.used))
-			if c.Slice == c.Rate.SliceAt(b.held.born) {
-				b.held.back += left
-			}
 		case b.held != nil && known.Charges > 0 && c.Slice == c.Rate.SliceAt(b.held.born): // what was given back of before is none of it
 			left = min(back, known.Charges, crdt.SatAdd(known.Net(), b.held.back))
-		case s.strayed.has(b.rate, c.Slice) && s.private(b.rate): // takeBack finds it
+		case s.strayed.has(b.rate, c.Slice, now) && s.private(b.rate): // takeBack finds it
 		case known.Charges > 0:
 			left = min(back, known.Net())
 		}

@@ -91,22 +91,23 @@ func beyond(v *crdt.Vector, slice crdt.Slice) bool {
 type strayed struct {
 	back  int64 // the earliest instant that a clock was found set back to; ns since 1970
 	ahead int64 // up to when slices began that were moved; 0: none were
+	last  int64 // when some were moved last
 }
 
-// longestStray is how long after the clock is there again receipts of before are looked for.
+// longestStray is how long after a clock was set back that is one more step with the next.
 const longestStray = 24 * time.Hour
 
 func (t *strayed) note(now, ahead int64) {
-	if t.ahead < now-int64(longestStray) {
+	if t.ahead == 0 || t.last < now-int64(longestStray) {
 		t.back, t.ahead = now, ahead
 	}
-	t.back, t.ahead = min(t.back, now), max(t.ahead, ahead)
+	t.back, t.ahead, t.last = min(t.back, now), max(t.ahead, ahead), now
 }
 
-// has says that charges of a slice may have been moved. A bucket's went back together.
-func (t *strayed) has(rate *limit.Rate, slice crdt.Slice) bool {
+// has says that charges of a slice may have been moved, and count yet. A bucket's went back together.
+func (t *strayed) has(rate *limit.Rate, slice crdt.Slice, now int64) bool {
 	at := rate.StartOf(slice)
-	return t.ahead != 0 && at > t.back && at <= t.ahead && !rate.Bucket()
+	return t.ahead != 0 && at > t.back && at <= t.ahead && now < t.last+int64(rate.Lingers()) && !rate.Bucket()
 }
 
 // takeBack books a refund where its charge is by now: in its slice, and for what is not there any
@@ -114,7 +115,10 @@ func (t *strayed) has(rate *limit.Rate, slice crdt.Slice) bool {
 // others were charged. What is nowhere was forgotten, or given back.
 func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now int64) {
 	b := r.block
-	if !s.strayed.has(b.rate, c.Slice) || !s.private(b.rate) {
+	if h := b.held; h != nil && h.before(c) && c.Slice == c.Rate.SliceAt(h.born) {
+		h.back += cost
+	}
+	if !s.strayed.has(b.rate, c.Slice, now) || !s.private(b.rate) {
 		n.giveBack(s, r, c, cost, now, ours)
 		return
 	}
@@ -133,5 +137,8 @@ func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now i
 			n.giveBackIn(s, r, cell.Slice, c, took, now, ours)
 			cost -= took
 		}
+	}
+	if cost > 0 && b.held != nil { // that alone knows of what was forgotten
+		n.giveBack(s, r, c, cost, now, ours)
 	}
 }

@@ -126,6 +126,39 @@ func TestReceiptsOfBeforeTheTimesWentBack(t *testing.T) {
 	}
 }
 
+// A key that is charged, and forgotten, once the times had gone back gets back what its receipts name:
+// what was moved then was others'.
+func TestReceiptsOfForgottenKeysAfterTheTimesWentBack(t *testing.T) {
+	for name, spec := range refundable {
+		if spec.Algorithm == "token_bucket" || spec.Algorithm == "leaky_bucket" {
+			continue
+		}
+		spec.Scope = "edge"
+		n, now := newNode(t, Config{}, perUser(spec)), start
+		others := func() {
+			for i := range 3000 { // in all shards
+				take(t, n, now, fmt.Sprint("x", i), 1)
+			}
+		}
+		others()
+		now = now.Add(-30 * time.Minute)
+		others()
+		now = now.Add(20 * time.Minute)
+		var receipts [][]limit.Charge
+		for range 10 {
+			_, c := take(t, n, now, "u", 1)
+			receipts = append(receipts, c)
+		}
+		forgetAll(n, now.Add(time.Millisecond))
+		for _, c := range receipts {
+			n.Refund(now.Add(time.Second), c, 0)
+		}
+		if got := through(n, now.Add(time.Second), "u", 40); got != 10 {
+			t.Errorf("%s: all is given back, and %d of 10 admitted", name, got)
+		}
+	}
+}
+
 // Times without a monotonic reading say what they say, beside others that have one.
 func TestTimesWithoutAReadingBesideOthers(t *testing.T) {
 	for _, spec := range []limit.RateSpec{{Limit: 10, Per: 10 * time.Second}, {Algorithm: "sliding_log", Limit: 10, Per: 10 * time.Second, Scope: "edge"}} {

@@ -176,3 +176,48 @@ func TestSlotsThatWereAllHeldOnceAreFree(t *testing.T) {
 		}
 	}
 }
+
+// Nearly all of a limit was used, which edges were told of, and is given back at once: they are told that,
+// too, so that the first request elsewhere is admitted, and none is told to come again in an hour.
+func TestRoomThatCameBackAtOnceIsTold(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]limit.RateSpec{
+		"slots": {Algorithm: "concurrency", Limit: 20, Lease: 5 * time.Minute}, "sub_windows": {Limit: 20, Per: time.Hour},
+	} {
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+		for _, forgets := range []float64{0, 1} {
+			for _, keeps := range []int{0, 2} {
+				if keeps > 0 && forgets > 0 && rate.Lease == 0 {
+					continue // of one wide slice nobody who forgot sees that this is all
+				}
+				w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, forgets })
+				at := start.Add(6 * time.Second)
+				pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+				pass(0)
+				ask := func(edge int) (limit.Decision, []limit.Charge) {
+					node := w.Node(w.Edges()[edge])
+					req := node.Rules().Only().NewRequest()
+					defer req.Release()
+					req.Set("user", "u")
+					req.Receipt = true
+					w.Touch()
+					return node.Check(w.Now(), req), slices.Clone(req.Charges)
+				}
+				var held [][]limit.Charge
+				for range 20 {
+					_, c := ask(0)
+					held = append(held, c)
+					pass(400 * time.Millisecond)
+				}
+				for _, c := range held[keeps:] {
+					w.Touch()
+					w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
+				}
+				pass(time.Second)
+				if d, _ := ask(1); !d.Allowed {
+					t.Errorf("%s, a view forgets %v of all: with %d of 20 used the first request elsewhere is denied for %v", name, forgets, keeps, d.RetryAfter)
+				}
+			}
+		}
+	}
+}
