@@ -58,3 +58,33 @@ func TestFloodKeepsNobodyBackWhoIsNearItsLimit(t *testing.T) {
 		t.Errorf("once more: %+v, want 52 charges", d)
 	}
 }
+
+// Receipts give back all of a window that goes on, whichever hits of it were given back before: what
+// comes after that is not taken for the first hit of a slice that has others.
+func TestReceiptsOfAWindowThatGoesOn(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "fixed_window", Align: "first_hit", Limit: 30, Per: 10 * time.Hour, Scope: "edge"}))
+	var receipts [][]limit.Charge
+	now := start.Add(12 * time.Hour)
+	charge := func(after time.Duration) {
+		now = now.Add(after)
+		_, c := take(t, n, now, "u", 4)
+		receipts = append(receipts, c)
+	}
+	back := func() {
+		n.Refund(now, receipts[0], 0)
+		receipts = receipts[1:]
+	}
+	charge(time.Minute)
+	charge(20 * time.Minute)
+	charge(20 * time.Minute)
+	back() // the window begins with the next slice that has hits
+	charge(time.Minute)
+	back()
+	charge(time.Second)
+	for len(receipts) > 0 {
+		back()
+	}
+	if got := through(n, now, "u", 40); got != 30 {
+		t.Errorf("all is given back, and %d of 30 admitted", got)
+	}
+}

@@ -325,7 +325,11 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		return
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
-	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
+	if h.until == 0 {
+		return
+	}
+	if b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
+		s.blocked.lift(r.key) // and is put in anew with what is used once it is forgotten again
 		return
 	}
 	// Where the filter rounded up, took the key for another, or the clock was set

@@ -302,3 +302,29 @@ func TestRenewedSlotsOfTwoLives(t *testing.T) {
 		}
 	}
 }
+
+// A key that is forgotten again after some was given back is held to what is used by then.
+func TestForgottenAgainIsHeldToWhatIsLeft(t *testing.T) {
+	for name, spec := range map[string]limit.RateSpec{
+		"slots": inFlight(20, time.Hour), "sub windows": {Limit: 20, Per: time.Hour},
+		"log": {Algorithm: "sliding_log", Limit: 20, Per: time.Hour}, "fixed window": {Algorithm: "fixed_window", Limit: 20, Per: time.Hour},
+	} {
+		for _, spec.Scope = range []string{"edge", "global"} {
+			n := newNode(t, Config{View: mapView{}}, perUser(spec))
+			now := start
+			var receipts [][]limit.Charge
+			for range 20 {
+				_, c := take(t, n, now, "u", 1)
+				receipts = append(receipts, c)
+			}
+			forgetAll(n, now)
+			for _, c := range receipts[:5] {
+				n.Refund(now, c, 0)
+			}
+			forgetAll(n, now)
+			if got := through(n, now, "u", 20); got != 5 {
+				t.Errorf("%s of scope %s: 15 of 20 are used, and %d more admitted", name, spec.Scope, got)
+			}
+		}
+	}
+}

@@ -34,7 +34,7 @@ type hitWindow struct {
 	stray  bool // it may be out of step with theirs
 
 	// Of what this edge charged: the first hit, how much in its slice, and the first in a
-	// later one; 0: none.
+	// later one; 0: none; unknown: there are some.
 	first, next int64
 	inFirst     uint64
 }
@@ -192,7 +192,7 @@ func (w *hitWindow) refund(r *Rate, cost uint64, made crdt.Slice, own *crdt.Vect
 		w.first, w.next, w.inFirst = 0, 0, 0
 	case w.inFirst == 0 && own != nil: // others know by slice, too, which is the first
 		w.after(r, own)
-	case w.inFirst == 0 && w.next != 0: // which of the rest stands in that slice is not known: it holds it for long
+	case w.inFirst == 0 && w.next > 0: // which of the rest stands in that slice is not known: it holds it for long
 		w.first, w.next, w.inFirst = w.next, 0, w.count
 	default:
 		return cost - back
@@ -211,13 +211,21 @@ func (w *hitWindow) after(r *Rate, own *crdt.Vector) {
 			continue
 		}
 		at := r.StartOf(c.Slice)
-		if w.next != 0 && r.SliceAt(w.next) == c.Slice {
+		if w.next > 0 && r.SliceAt(w.next) == c.Slice {
 			at = w.next
 		}
 		w.first, w.next, w.inFirst = at, 0, c.Net()
+		for i++; i < own.Len(); i++ {
+			if own.At(i).Net() > 0 {
+				w.next = unknown
+			}
+		}
 		return
 	}
 }
+
+// unknown stands for the instant of a hit of which the slice alone is known.
+const unknown = -1
 
 // wait is how long after now there is room for cost: all of it comes when the
 // window ends.
