@@ -261,6 +261,14 @@ func TestSwitchesTakeOneHandshake(t *testing.T) {
 	if got := up.conns.Load() - before; got != 3 {
 		t.Errorf("three requests to switch made %d connections", got)
 	}
+	before = up.conns.Load()
+	for range 3 { // as Java's client sends, and who asks for nothing
+		s.get("/", "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA")
+		s.get("/", "Upgrade", "x")
+	}
+	if got := up.conns.Load() - before; got > 0 {
+		t.Errorf("six requests that may not switch made %d connections", got)
+	}
 }
 
 // A request to switch goes over HTTP/2 with all that it has, or not at all: what was sent over HTTP/1

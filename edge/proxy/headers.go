@@ -143,6 +143,11 @@ func (p *Proxy) maySwitch(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && p.cfg.Upstream.Scheme != "h2c" && mayUpgrade(r.Header)
 }
 
+// asksToSwitch says that a client asks to switch to a protocol, and may.
+func (p *Proxy) asksToSwitch(r *http.Request) bool {
+	return r.Header["Upgrade"] != nil && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && p.maySwitch(r)
+}
+
 // dropUpgrade has a request ask for no other protocol: a server may ignore that it does (RFC 9110,
 // section 7.8).
 func dropUpgrade(h http.Header) {

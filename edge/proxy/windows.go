@@ -43,7 +43,7 @@ func (p *Proxy) who(r *http.Request) netip.Addr {
 // leave is called. An https upstream is asked over HTTP/1, but for calls of gRPC and streams of
 // Connect, as that has a connection for each request: what servers end one for harms nobody else.
 func (p *Proxy) way(r *http.Request, who netip.Addr) (way http.RoundTripper, leave func()) {
-	if p.narrow == nil || p.calls != nil && (r.Header["Upgrade"] != nil || !talks(r) && !p.spoken.isAlone()) {
+	if p.narrow == nil || p.calls != nil && (p.asksToSwitch(r) || !talks(r) && !p.spoken.isAlone()) {
 		return p.transport, func() {}
 	}
 	return p.overHTTP2(who)
