@@ -204,6 +204,9 @@ func (s *shard) block(r *record, now int64) {
 	known := uint64(r.local) + uint64(r.merged) // it only falls
 	turns := s.turnsBeyondSlices(b, now)
 	if turns == 0 && (least == 0 || b.held == nil && !b.punished(now) && known < least && r.local < most && r.merged < most) {
+		if !b.rate.Bucket() { // of which nothing else may know
+			s.blocked.lift(r.key) // what was put in before it came, with more used
+		}
 		return
 	}
 	var h held
@@ -325,11 +328,7 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 		return
 	}
 	// (Of who waits for room it does not know all; see limit.Drain.)
-	if h.until == 0 {
-		return
-	}
-	if b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
-		s.blocked.lift(r.key) // and is put in anew with what is used once it is forgotten again
+	if h.until == 0 || b.rate.MaxDelay == 0 && !b.idle(now) && b.rate.Rounded(s.measure(r, now)) >= threshold(b.rate) {
 		return
 	}
 	// Where the filter rounded up, took the key for another, or the clock was set
