@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,7 +36,7 @@ func TestNoneIsLost(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if sent++; rand.IntN(5) == 0 || strings.HasSuffix(a.ID, "00") { // one in 256 can never be done
+		if sent++; rand.IntN(5) == 0 || a.ID[len(a.ID)-2] == '0' && a.ID[len(a.ID)-1] < '4' { // one in 64 can never be done
 			return Outcome{Status: 503, Wait: time.Millisecond}
 		}
 		effects[a.HTTP.Header.Get(IdempotencyKey)]++
