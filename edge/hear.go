@@ -35,7 +35,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	if totals.Share != nil && s.shares(r.block.rate) { // what was learnt may have given it another block
 		s.hearShare(r, h, d, totals.Share)
 	}
-	if !r.sparse() {
+	if !r.sparse() && (d.Heard == 0 || r.block.heardAt != 0) { // else it is what changed since a former life of the record had asked
 		r.block.heardAt = h.left
 		s.excuse(r, h.now, h.stored)
 	}

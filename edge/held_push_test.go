@@ -325,3 +325,41 @@ func TestAnswerSaysWhatHasLeftTheWindow(t *testing.T) {
 		}
 	}
 }
+
+// Nor is that all which a region answers to what was asked before the key was forgotten: it says what
+// changed since it said the rest.
+func TestAnswerToAFormerLifeIsNotAll(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Minute, Consistency: "loose"}))
+	rate := n.Rules().Rules()[0].Rates[0]
+	now := start
+	tell := func(up *deltasync.Up, from crdt.Slice) {
+		var all crdt.Vector
+		all.Add(crdt.Cell{Slice: rate.SliceAt(start.UnixNano()), Charges: 95})
+		all.Add(crdt.Cell{Slice: rate.SliceAt(start.Add(30 * time.Second).UnixNano()), Charges: 4})
+		all.Retire(from)
+		answer(t, n, now, up, deltasync.Totals{Peers: all.Cells(nil)})
+	}
+	heavyPeek := func() *limit.Request {
+		req := peekOf(n, "u")
+		req.Cost = 50
+		return req
+	}
+	var up *deltasync.Up
+	for _, after := range []time.Duration{0, 10 * time.Second, 30 * time.Second} {
+		if up != nil {
+			tell(up, 0)
+		}
+		now = start.Add(after)
+		n.Check(now, heavyPeek()) // what is denied is asked about
+		up = upOf(t, n.Flush(now))
+	}
+	if up == nil || up.Sections[0].Deltas[0].Heard == 0 || up.Sections[0].Deltas[0].Tells() {
+		t.Fatalf("%+v; want a question about what changed", up)
+	}
+	forgetAll(n, now)
+	n.Check(now, heavyPeek())
+	tell(up, up.Sections[0].Deltas[0].Heard)
+	if got := through(n, now, "u", 200); got > 5 {
+		t.Errorf("99 of 100 are used, and %d more admitted", got)
+	}
+}
