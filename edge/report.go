@@ -60,6 +60,7 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 			d.Remaining = roomForLump(counters)
 		}
 		d.Basis.Short, d.Basis.CutOff = counters[best].short, counters[best].cutOff
+		d.Basis.Penalty = counters[best].record.block.punished(now)
 		if d.Basis.Short {
 			d.Basis.Await, req.Awaited = await(counters), uint64(counters[best].key)
 		}

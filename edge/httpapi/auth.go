@@ -215,6 +215,8 @@ func appendUsed(dst []byte, d *limit.Decision) []byte {
 		few, used, empty, full = `too few of `, ` are left`, `, has too little left`, `, has too little room`
 	}
 	switch {
+	case d.Basis.Penalty:
+		return append(dst, `a penalty is on, for exceeding the limit`...)
 	case d.Basis.Short:
 		return append(dst, `this edge's share of the limit is used up`...)
 	case rate.PerRequest:

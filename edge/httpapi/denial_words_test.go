@@ -33,4 +33,8 @@ func TestDenialsSayWhatIsUsedUp(t *testing.T) {
 			t.Errorf("%d left, short %v: %q, want %q", c.left, c.short, got, c.want)
 		}
 	}
+	d := limit.Decision{Rate: &limit.Rate{Window: time.Minute}, Limit: 9, Basis: limit.Basis{Penalty: true}}
+	if got, want := string(appendUsed(nil, &d)), "a penalty is on, for exceeding the limit"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

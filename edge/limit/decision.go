@@ -57,6 +57,7 @@ type Basis struct {
 	Age     time.Duration // since the key was last heard of; -1: never
 	Regions int           // regions that the view includes, the own one counted
 	Short   bool          // denied as this edge's share is used up, while the limit has room
+	Penalty bool          // denied, and kept out for it whatever the limit has room for by then (Rule.Penalty)
 	CutOff  bool          // denied as others cannot be heard of, and the rate is closed then (PartitionClosed)
 
 	// Await is above 0 where a denied request may pass as soon as rights come that this
