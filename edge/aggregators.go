@@ -32,6 +32,7 @@ type service struct {
 	left        bool   // and that was answered
 	epoch       uint64 // of whoever answered last; 0: nobody has
 	since       int64  // when he did for the first time in a row
+	anew        int64  // when that was another one than before: he may have lost what was told; 0: never
 
 	mistake deltasync.Mistake // of our settings, as was last answered
 }
@@ -111,6 +112,9 @@ func (n *Node) heardFrom(now int64, lane int, down *deltasync.Down, sentAt int64
 // nothing: he is to tell all.
 func (n *Node) heardBy(now int64, lane int, epoch uint64) {
 	if l := &n.lanes[lane]; l.epoch != epoch {
+		if l.epoch != 0 {
+			l.anew = now
+		}
 		l.epoch, l.since = epoch, now
 		n.outboxes[lane].HearAll()
 	}

@@ -448,7 +448,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.heardBy(t, lane, down.StoreEpoch)
 		n.heardFrom(t, lane, down, up.SentAt)
 	}
-	outages, said, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, time.Duration(0)
+	outages, said, anew, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, n.lanes[lane].anew, time.Duration(0)
 	if up != nil && down.Status != deltasync.StatusOK && refuses(up, down) {
 		patience = n.refusals[lane].patience(t)
 	}
@@ -459,7 +459,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt, stored: down.Status == deltasync.StatusOK}
+	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt, stored: down.Status == deltasync.StatusOK, anew: anew}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]

@@ -37,7 +37,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	}
 	if !r.sparse() && (d.Heard == 0 || r.block.heardAt != 0) { // else it is what changed since a former life of the record had asked
 		r.block.heardAt = h.left
-		s.excuse(r, h.now, h.stored)
+		s.excuse(r, h.now, h.stored && (h.anew == 0 || lapsed(h.now, h.anew, r.block.rate.Lingers())))
 	}
 	s.obey(r, totals.Until, h.now)
 }
@@ -115,6 +115,7 @@ type hearing struct {
 	regions uint16
 	told    int64 // when it was said, by the aggregator's clock
 	stored  bool  // by an aggregator that has its store
+	anew    int64 // when one answered last of which the one before knew nothing; 0: never
 
 	// Slices of rate from reach to horizon count: keys of one come in rows.
 	rate           *limit.Rate

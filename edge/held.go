@@ -365,7 +365,8 @@ func (s *shard) sweepBlocked(now int64) (more bool) {
 
 // excuse ends the confinement of a key that was reset: the region knew of most
 // of a limit, and has given all of it back; and of one of which the region said what it was
-// confined for, and now what has become of it: all of that where it answers, and has its store.
+// confined for, and now what has become of it: all of that where who answers has the store that it
+// had then.
 func (s *shard) excuse(r *record, now int64, stored bool) {
 	b := r.block
 	all := b.heardAt != 0 // is known: a push tells what changed

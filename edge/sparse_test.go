@@ -210,7 +210,7 @@ func (w *twins) flush() {
 		if a, b := get(0), get(1); a != b {
 			w.t.Fatalf("step %d at %v, delta %d: %s with sparse records, %s without", w.step, time.Duration(w.now-start.UnixNano()), i, a, b)
 		}
-		if a, b := heards[0][i], heards[1][i]; a != 0 && a != b {
+		if a, b := heards[0][i], heards[1][i]; a != 0 && b != 0 && a != b { // what was answered to a former life that was sparse is all
 			w.t.Fatalf("step %d, delta %d: heard in slice %d with sparse records, in %d without", w.step, i, a, b)
 		}
 	}

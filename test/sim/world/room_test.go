@@ -221,3 +221,53 @@ func TestRoomThatCameBackAtOnceIsTold(t *testing.T) {
 		}
 	}
 }
+
+// A region that lost its store, and starts anew, knows nothing of a key that it had told everybody is used
+// up: what it answers frees nobody, also where who counted is gone.
+func TestRegionThatLostAllFreesNobody(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]limit.RateSpec{
+		"slots": {Algorithm: "concurrency", Limit: 100, Lease: time.Hour}, "sub_windows": {Limit: 100, Per: time.Hour},
+	} {
+		rate.Consistency = "loose"
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+		for _, dies := range []bool{false, true} {
+			w := wideOf(t, 1, 3, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, 1 })
+			at := start.Add(6 * time.Second)
+			pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+			pass(0)
+			ask := func(edge int) bool {
+				node := w.Node(w.Edges()[edge])
+				req := node.Rules().Only().NewRequest()
+				defer req.Release()
+				req.Set("user", "u")
+				w.Touch()
+				return node.Check(w.NowAt(w.Edges()[edge]), req).Allowed
+			}
+			in := 0
+			for range 130 {
+				if ask(0) {
+					in++
+				}
+				pass(100 * time.Millisecond)
+			}
+			pass(2 * time.Second)
+			if dies {
+				w.Crash(w.Edges()[0])
+			}
+			w.Store("r0").Wipe()
+			for i := range w.Servers("r0") {
+				w.restart(t, "r0", i)
+			}
+			for range 500 {
+				if ask(1) {
+					in++
+				}
+				pass(10 * time.Millisecond)
+			}
+			if in > 100 {
+				t.Errorf("%s, who counted dies %v: %d of 100", name, dies, in)
+			}
+		}
+	}
+}
