@@ -124,7 +124,7 @@ func TestWhatEndsConnectionsGoesAlone(t *testing.T) {
 
 // One that resets the stream of such a request, as Node does, is told so of it, too.
 func TestWhatIsResetForItsHeaderIsTheClientsFault(t *testing.T) {
-	for _, code := range []http2.ErrCode{http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal} {
+	for _, code := range []http2.ErrCode{http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal} { // of Node's without TLS, and with
 		upstream := "h2c" + accepts(t, func(c net.Conn) {
 			_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
 			frames := http2.NewFramer(c, c)
@@ -140,17 +140,30 @@ func TestWhatIsResetForItsHeaderIsTheClientsFault(t *testing.T) {
 			}
 		})[len("http"):]
 		s := (&site{t: t}).before(upstream, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(100))
-		if got := s.get("/", "X", strings.Repeat("x", mostTaken.field+1)); got.status != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("%v of a large header: %d %s, want 431", code, got.status, got.body)
+		var many []string
+		for i := range mostTaken.fields + 1 {
+			many = append(many, fmt.Sprint("X-", i), "y")
+		}
+		if got := s.get("/", many...); got.status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%v of many fields: %d %s, want 431", code, got.status, got.body)
 		}
 		s.result("unreachable", 0)
+		unread := 0. // Go's server says so of a handler that panics
+		want := http.StatusRequestHeaderFieldsTooLarge
+		if code == http2.ErrCodeInternal {
+			unread, want = 1, http.StatusBadGateway
+		}
+		if got := s.get("/", "X", strings.Repeat("x", mostTaken.field+1)); got.status != want {
+			t.Errorf("%v of a large field: %d %s, want %d", code, got.status, got.body, want)
+		}
+		s.result("unreachable", unread)
 		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used == 1 {
 			t.Errorf("%v: the upstream is taken to be full", code)
 		}
 		if got := s.get("/"); got.status != http.StatusBadGateway { // what is small it resets for a reason of its own
 			t.Errorf("%v of a small one: %d, want 502", code, got.status)
 		}
-		s.result("unreachable", 1)
+		s.result("unreachable", unread+1)
 	}
 }
 

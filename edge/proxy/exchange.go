@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -29,6 +30,7 @@ type exchange struct {
 	conn   *headerConn // on which it was last; nil: not over HTTP/1
 	alone  fault       // what it did, if the upstream ends its connection of HTTP/2, which is its own
 
+	many     bool // it has more fields than servers take by default
 	switches bool // it was to, and was sent over HTTP/1 to an upstream that says it speaks HTTP/2 alone
 }
 
@@ -143,6 +145,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if out.Header["Upgrade"] != nil && !p.maySwitch(pr.In) {
 		dropUpgrade(out.Header)
 	}
+	if asked := out.Header.Get("Upgrade"); strings.Contains(asked, ",") { // httputil takes the answer for another one than was asked for
+		out.Header.Set("Upgrade", oneOf(asked))
+	}
 	out.Header.Del("Expect") // the client is told to go on as the body is read: net/http would send none to who answers at once, and wants it
 	peer, trusted := p.api.PeerOf(pr.In)
 	tellOrigin(pr.In, out, peer, trusted)
@@ -232,15 +237,23 @@ func (x *exchange) switchedBack() {
 	}
 }
 
+// provokes says that a fault may be what a client has brought about, by a header or body that the
+// upstream does not read to its end, or by what it asked to switch to: it says nothing of how full
+// the upstream is.
+func (x *exchange) provokes(err error) bool {
+	var op *net.OpError
+	return x.alone.detail != "" || x.result == resultSwitched || errors.As(err, &op) && op.Op == "write" && !isTimeout(err)
+}
+
 // failed is called where the upstream gave no answer.
 func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	p := x.proxy
 	if x.answer.switched { // and then the client left: there is nothing to write to
 		return
 	}
-	f := faultOf(err, x.body, r.Context().Err() != nil)
+	f, provoked := faultOf(err, x.body, r.Context().Err() != nil), x.provokes(err)
 	switch {
-	case x.alone.detail != "" && (endedFor(err) || refuses(err)):
+	case x.alone.detail != "" && (endedFor(err) || refuses(err, x.many)):
 		f = x.alone
 	case x.switches && f.result == resultUnreachable:
 		f = fault{resultRefused, http.StatusBadGateway, "http_upgrade_failed", "the upstream says that it speaks HTTP/2 alone, and did not switch to another protocol"}
@@ -253,7 +266,7 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x.result = f.result
 	if f.result == resultUnreachable || f.result == resultTimeout {
 		p.tellFault(f, err)
-		if p.signal != nil {
+		if p.signal != nil && !provoked {
 			p.signal.failed(p.cfg.Now())
 		}
 	}

@@ -114,16 +114,19 @@ func endedFor(err error) bool {
 }
 
 // refuses says that the upstream would not read what a request on a connection of its own is: HAProxy
-// refuses the stream of some, and ends the connection amid others; Node resets it.
-func refuses(err error) bool {
+// refuses the stream of some; Node resets it, where it has too many fields by what Go's server says of
+// a handler that panics.
+func refuses(err error, many bool) bool {
 	var reset http2.StreamError
 	if errors.As(err, &reset) && isPeers(reset) {
 		switch reset.Code {
-		case http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal, http2.ErrCodeProtocol:
+		case http2.ErrCodeEnhanceYourCalm, http2.ErrCodeProtocol:
 			return true
+		case http2.ErrCodeInternal:
+			return many
 		}
 	}
-	return errors.Is(err, errRefused) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, errRefused)
 }
 
 // isPeers says that it was the upstream that reset a stream.

@@ -148,6 +148,20 @@ func (p *Proxy) asksToSwitch(r *http.Request) bool {
 	return r.Header["Upgrade"] != nil && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && p.maySwitch(r)
 }
 
+// oneOf is one protocol of a list in the order of a client's liking: websocket, else the first.
+func oneOf(upgrade string) string {
+	first := ""
+	for part := range strings.SplitSeq(upgrade, ",") {
+		switch part = strings.TrimSpace(part); {
+		case strings.EqualFold(part, "websocket"):
+			return part
+		case first == "":
+			first = part
+		}
+	}
+	return first
+}
+
 // dropUpgrade has a request ask for no other protocol: a server may ignore that it does (RFC 9110,
 // section 7.8).
 func dropUpgrade(h http.Header) {

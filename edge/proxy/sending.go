@@ -40,7 +40,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.proxy
 	if x.shares && p.shared.Load() {
 		size := sizeOf(out)
-		if x.alone = p.takes.alone(size, out); x.alone.detail != "" {
+		if x.alone, x.many = p.takes.alone(size, out), size.fields > mostTaken.fields; x.alone.detail != "" {
 			res, _, err := x.try(x.fresh(), 1, out)
 			if err == nil {
 				p.takes.raise(size)

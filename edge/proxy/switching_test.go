@@ -99,3 +99,35 @@ func TestClientsOfHTTP10(t *testing.T) {
 		t.Errorf("a switch: %d, want it ignored", resp.StatusCode)
 	}
 }
+
+// A client may ask for one of several protocols: the upstream switches to the one that it speaks. One
+// that switches to another says nothing of how full it is: its client had it do so.
+func TestSwitchesToOneOfSeveral(t *testing.T) {
+	answers := ""
+	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Used", "0.1")
+		if asked := r.Header.Get("Upgrade"); asked != "" && answers != "" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", answers)
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		} else if asked != "" {
+			socket(w, r)
+		}
+	}, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Minute}}}, hourly(99))
+	for _, list := range []string{"websocket, foo", "foo, websocket", "foo ,websocket,bar"} {
+		c := s.dial()
+		c.write(strings.Replace(upgrade, "Upgrade: websocket", "Upgrade: "+list, 1) + "\r\n")
+		if resp := c.response(); resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "websocket" {
+			t.Errorf("%s: %d %q, want websocket", list, resp.StatusCode, resp.Header["Upgrade"])
+		}
+		c.Close()
+	}
+	s.get("/")
+	answers = "other"
+	if got := s.get("/", "Connection", "Upgrade", "Upgrade", "x"); got.status != http.StatusBadGateway {
+		t.Errorf("a switch to another protocol: %d, want 502", got.status)
+	}
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 0.1 {
+		t.Errorf("%v of the capacity is used, want 0.1", used)
+	}
+}
