@@ -385,8 +385,8 @@ func (l *lane) usedIn(c *counter, oldest crdt.Slice) (sum uint64) {
 }
 
 // thresholds are the parts of a limit, in percent, whose upward crossing is
-// pushed; each is armed again rearm percent below. What was given back from the
-// contended one is pushed when it is armed; what left the window edges see themselves.
+// pushed; each is armed again rearm percent below. What is given back of a full one is
+// pushed though it is not contended any more; what left the window edges see themselves.
 var thresholds = [...]uint64{50, 80, 95, 100}
 
 const rearm = 5
@@ -420,7 +420,8 @@ func (l *lane) crossing(c *counter, now int64) bool {
 	}
 	used, before := l.used(c, now), c.crossed
 	l.armAt(c, used)
-	news := before&^c.crossed&(1<<contended) != 0 // so much was given back: the edges that think it full would deny
+	const full = 1<<contended | 1<<(len(thresholds)-1)
+	news := before&^c.crossed&full == full // so much was given back at once: the edges that think it full would deny
 	for i, p := range thresholds {
 		if bit := uint8(1) << i; used >= percent(c.shape.Limit, p) && c.crossed&bit == 0 {
 			c.crossed |= bit

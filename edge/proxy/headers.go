@@ -145,7 +145,7 @@ func (p *Proxy) maySwitch(r *http.Request) bool {
 
 // asksToSwitch says that a client asks to switch to a protocol, and may.
 func (p *Proxy) asksToSwitch(r *http.Request) bool {
-	return r.Header["Upgrade"] != nil && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && p.maySwitch(r)
+	return r.Header.Get("Upgrade") != "" && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && p.maySwitch(r)
 }
 
 // oneOf is one protocol of a list in the order of a client's liking: websocket, else the first.
