@@ -37,7 +37,8 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	}
 	if !r.sparse() && (d.Heard == 0 || r.block.heardAt != 0) { // else it is what changed since a former life of the record had asked
 		r.block.heardAt = h.left
-		s.excuse(r, h.now, h.stored && (h.anew == 0 || lapsed(h.now, h.anew, r.block.rate.Lingers())))
+		later := r.block.held == nil || h.left >= r.block.held.born // asked, than what it is held by was told
+		s.excuse(r, h.now, later && h.stored && (h.anew == 0 || lapsed(h.now, h.anew, r.block.rate.Lingers())))
 	}
 	s.obey(r, totals.Until, h.now)
 }

@@ -409,13 +409,13 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 }
 
 // heed takes from a push of a key that is not live here whether it is blocked: cells are what is
-// known. Where it is already that is replaced, if they are all that it was put in for. Else a
-// push tells of what changed, and may know less than that: what was known to be used stays
+// known, of a whole push, or by a view that has something. Where it is already that is replaced, if
+// they are all that it was put in for. Else a push tells of what changed, and may know less than that: what was known to be used stays
 // until that ends, or eases, however many pushes come, and so does what may be of counts that the
 // region never got.
-func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, all bool, now int64) {
+func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known, whole bool, now int64) {
 	was := s.blocked.exact(key)
-	if was != nil && !all {
+	if was != nil && !known && !whole {
 		was.what &^= covered
 	}
 	least := threshold(rate)
@@ -432,13 +432,14 @@ func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, car
 			switch {
 			case old.penalty:
 				return
-			case !old.told || !old.covered:
+			case !old.told || !old.covered && !whole:
 				h.join(&old, rate, now)
 			}
 		}
 		s.blocked.put(newHold(key, rate, h), now)
 	case was != nil && was.what&penalized != 0:
-	case carry.Level == 0 && wasReset(rate, cells, now), all && was != nil && was.what&told != 0 && used < leastThreshold(rate):
+	case carry.Level == 0 && wasReset(rate, cells, now),
+		was != nil && was.what&told != 0 && (whole || was.what&covered != 0) && used < leastThreshold(rate):
 		s.blocked.lift(key)
 	}
 }

@@ -363,3 +363,30 @@ func TestAnswerToAFormerLifeIsNotAll(t *testing.T) {
 		t.Errorf("99 of 100 are used, and %d more admitted", got)
 	}
 }
+
+// Two pushes of what changed are not all, be it that a view which had forgotten the rest has the first of them.
+func TestPushesOfPartsFreeNothing(t *testing.T) {
+	for name, spec := range lentKinds(20, time.Hour) {
+		if spec.Algorithm == "token_bucket" {
+			continue // of which each push tells all
+		}
+		for _, refunds := range [][]uint64{{0, 2}, {1, 2}, {2, 2}} {
+			view := mapView{}
+			n := newNode(t, Config{View: view}, perUser(spec))
+			rate, now := n.Rules().Rules()[0].Rates[0], start
+			push := func(charges, refunds uint64) {
+				if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, charges, refunds)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			push(18, 0)
+			clear(view)
+			now = now.Add(5 * time.Minute)
+			push(2, refunds[0])
+			push(2, refunds[1])
+			if got := through(n, now, "u", 40); got > 2 {
+				t.Errorf("%s, %v given back: 18 of 20 are used for long, and %d more admitted", name, refunds, got)
+			}
+		}
+	}
+}

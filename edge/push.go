@@ -88,7 +88,7 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 		whole := rate != nil && (rate.Bucket() || len(cells) > 0 && cells[0].Slice < rate.SliceAt(shape.PushedFrom(told)))
 		all, carry, known := n.remember(now, shape, hot, cells, regions)
 		if rate != nil {
-			s.heed(hot.Key, rate, all, carry, known || whole, now)
+			s.heed(hot.Key, rate, all, carry, known, whole, now)
 		}
 		return
 	}

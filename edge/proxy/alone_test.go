@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -400,4 +401,32 @@ func TestLargeHeadersWhoseStreamIsRefused(t *testing.T) {
 	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 1 {
 		t.Errorf("capacity %v after a fault of the upstream's, want 1", used)
 	}
+}
+
+// A client that announces trailers of a request without a body sends none: net/http would wait for them.
+func TestTrailersOfNoBody(t *testing.T) {
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	up.Config.Protocols = new(http.Protocols)
+	up.Config.Protocols.SetUnencryptedHTTP2(true)
+	up.Start()
+	t.Cleanup(up.Close)
+	s := (&site{t: t}).before("h2c"+up.URL[len("http"):], options{cfg: Config{Timeout: time.Second}}, hourly(900))
+	over := &http.Transport{Protocols: new(http.Protocols)}
+	over.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(over.CloseIdleConnections)
+	for _, method := range []string{"GET", "DELETE", "POST"} {
+		req, err := http.NewRequest(method, s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["TRailer"] = []string{"X-T"} // by its name net/http's client forbids it
+		res, err := over.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Body.Close(); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", method, res.StatusCode)
+		}
+	}
+	s.result("timeout", 0)
 }

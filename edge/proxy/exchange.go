@@ -155,7 +155,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		out.Header[httpapi.UndecidedField] = why
 	}
 	p.trimAsked(pr.In.Trailer)
-	if out.Trailer = pr.In.Trailer; len(out.Trailer) == 0 { // else the same map: it is filled when the body was read
+	if out.Trailer = pr.In.Trailer; len(out.Trailer) == 0 || x.body == nil { // else the same map: it is filled when the body was read
 		out.Trailer = nil // or it would be so with what nobody announced
 	}
 	x.passed = time.Now()
