@@ -408,11 +408,11 @@ func chargedIn(rate *limit.Rate, cells []crdt.Cell, now int64) (sum uint64) {
 	return sum
 }
 
-// heed takes from a push of a key that is not live here whether it is blocked: cells are what is
-// known, of a whole push, or by a view that has something. Where it is already that is replaced, if
-// they are all that it was put in for. Else a push tells of what changed, and may know less than that: what was known to be used stays
-// until that ends, or eases, however many pushes come, and so does what may be of counts that the
-// region never got.
+// heed takes from a push of a key that is not live here whether it is blocked. cells are what it
+// tells, with what the view has, if that has something (known); whole says that it tells all. Where the
+// key is blocked already that is replaced, if cells are all that it was put in for. Else they may be
+// less: what was known to be used stays until that ends, or eases, however many pushes come, and so
+// does what may be of counts that the region never got.
 func (s *shard) heed(key deltasync.Key, rate *limit.Rate, cells []crdt.Cell, carry crdt.Carry, known, whole bool, now int64) {
 	was := s.blocked.exact(key)
 	if was != nil && !known && !whole {

@@ -57,7 +57,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
 		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch; and it may speak HTTP/1, and not say so
 			res, _, err = x.try(x.fresh(), 1, out)
-			if err == nil || !x.staysAsIs(out, err) {
+			if err == nil || !x.goesWithout(out, err) {
 				x.switches = err != nil && x.conn != nil
 				return res, err
 			}
@@ -94,9 +94,9 @@ func (x *exchange) fresh() *http.Transport {
 	return t
 }
 
-// staysAsIs says that a request to switch, which failed over HTTP/1, may go over HTTP/2 without that:
+// goesWithout says that a request to switch, which failed over HTTP/1, may go over HTTP/2 without that:
 // it was not taken, or may be repeated.
-func (x *exchange) staysAsIs(out *http.Request, err error) bool {
+func (x *exchange) goesWithout(out *http.Request, err error) bool {
 	switch {
 	case out.Context().Err() != nil:
 		return false
