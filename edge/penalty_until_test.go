@@ -84,3 +84,15 @@ func TestPenaltyUntilABucketIsEmpty(t *testing.T) {
 		})
 	}
 }
+
+// Who is kept out by a penalty is told that it is one, also when the limit has room again.
+func TestPenaltyIsTheReasonGiven(t *testing.T) {
+	n := newNode(t, Config{}, punishing())
+	offend(t, n, start, "u")
+	for _, after := range []time.Duration{0, 10 * time.Second, 61 * time.Second} {
+		d := check(n, start.Add(after), "u")
+		if want := after < time.Minute; d.Basis.Penalty != want || d.Allowed == want {
+			t.Errorf("%v after: allowed %v, penalty %v", after, d.Allowed, d.Basis.Penalty)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,21 +127,7 @@ func TestWhatEndsConnectionsGoesAlone(t *testing.T) {
 // One that resets the stream of such a request, as Node does, is told so of it, too.
 func TestWhatIsResetForItsHeaderIsTheClientsFault(t *testing.T) {
 	for _, code := range []http2.ErrCode{http2.ErrCodeEnhanceYourCalm, http2.ErrCodeInternal} { // of Node's without TLS, and with
-		upstream := "h2c" + accepts(t, func(c net.Conn) {
-			_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
-			frames := http2.NewFramer(c, c)
-			_ = frames.WriteSettings()
-			for {
-				f, err := frames.ReadFrame()
-				if err != nil {
-					return
-				}
-				if h, ok := f.(*http2.HeadersFrame); ok {
-					_ = frames.WriteRSTStream(h.StreamID, code)
-				}
-			}
-		})[len("http"):]
-		s := (&site{t: t}).before(upstream, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(100))
+		s := (&site{t: t}).before(resets(t, code, new(atomic.Int64)), options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}}}, hourly(100))
 		var many []string
 		for i := range mostTaken.fields + 1 {
 			many = append(many, fmt.Sprint("X-", i), "y")

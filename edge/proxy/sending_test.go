@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,11 +137,9 @@ func TestSentAgainForNetHTTP(t *testing.T) {
 	}
 }
 
-// A stream of HTTP/2 that the upstream refuses is sent once more, and on a connection of its own, and
-// no oftener.
-func TestRefusedStreams(t *testing.T) {
-	var streams atomic.Int64
-	upstream := accepts(t, func(c net.Conn) {
+// resets is an upstream of HTTP/2 that resets each stream, and counts them.
+func resets(t *testing.T, code http2.ErrCode, streams *atomic.Int64) string {
+	return "h2c" + accepts(t, func(c net.Conn) {
 		_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
 		frames := http2.NewFramer(c, c)
 		_ = frames.WriteSettings()
@@ -153,11 +150,17 @@ func TestRefusedStreams(t *testing.T) {
 			}
 			if h, ok := f.(*http2.HeadersFrame); ok {
 				streams.Add(1)
-				_ = frames.WriteRSTStream(h.StreamID, http2.ErrCodeRefusedStream)
+				_ = frames.WriteRSTStream(h.StreamID, code)
 			}
 		}
-	})
-	s := (&site{t: t}).before("h2c"+strings.TrimPrefix(upstream, "http"), options{}, hourly(9))
+	})[len("http"):]
+}
+
+// A stream of HTTP/2 that the upstream refuses is sent once more, and on a connection of its own, and
+// no oftener.
+func TestRefusedStreams(t *testing.T) {
+	var streams atomic.Int64
+	s := (&site{t: t}).before(resets(t, http2.ErrCodeRefusedStream, &streams), options{}, hourly(9))
 	if got := s.get("/"); got.status != http.StatusBadGateway || streams.Load() != maxStreams+1 {
 		t.Errorf("%d after %d streams, want 502 after %d: %s", got.status, streams.Load(), maxStreams+1, fmt.Sprint(got.header["Proxy-Status"]))
 	}

@@ -86,14 +86,8 @@ func TestShortJobsBesideLongOnesAreNoReset(t *testing.T) {
 		pass(0)
 		var in [][]limit.Charge
 		ask := func(edge int) {
-			node := w.Node(w.Edges()[edge])
-			req := node.Rules().Only().NewRequest()
-			defer req.Release()
-			req.Set("user", "u")
-			req.Receipt = true
-			w.Touch()
-			if node.Check(w.Now(), req).Allowed {
-				in = append(in, slices.Clone(req.Charges))
+			if d, c := askFor(w, edge); d.Allowed {
+				in = append(in, c)
 			}
 		}
 		for range long {
@@ -125,6 +119,17 @@ func TestShortJobsBesideLongOnesAreNoReset(t *testing.T) {
 	}
 }
 
+// askFor asks an edge for user u, and returns the receipt.
+func askFor(w *World, edge int) (limit.Decision, []limit.Charge) {
+	name := w.Edges()[edge]
+	req := w.Node(name).Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Receipt = true
+	w.Touch()
+	return w.Node(name).Check(w.NowAt(name), req), slices.Clone(req.Charges)
+}
+
 // All slots were held for a moment, minutes ago, and most of them since, and renewed: an edge that is
 // asked for the first time has those that are free, whatever pushes said then, be it with or without
 // a view.
@@ -138,15 +143,9 @@ func TestSlotsThatWereAllHeldOnceAreFree(t *testing.T) {
 		w.Advance(at)
 		var held [][]limit.Charge
 		ask := func(edge int) bool {
-			node := w.Node(w.Edges()[edge])
-			req := node.Rules().Only().NewRequest()
-			defer req.Release()
-			req.Set("user", "u")
-			req.Receipt = true
-			w.Touch()
-			d := node.Check(w.Now(), req)
+			d, c := askFor(w, edge)
 			if d.Allowed {
-				held = append(held, slices.Clone(req.Charges))
+				held = append(held, c)
 			}
 			return d.Allowed
 		}
@@ -194,18 +193,9 @@ func TestRoomThatCameBackAtOnceIsTold(t *testing.T) {
 				at := start.Add(6 * time.Second)
 				pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
 				pass(0)
-				ask := func(edge int) (limit.Decision, []limit.Charge) {
-					node := w.Node(w.Edges()[edge])
-					req := node.Rules().Only().NewRequest()
-					defer req.Release()
-					req.Set("user", "u")
-					req.Receipt = true
-					w.Touch()
-					return node.Check(w.Now(), req), slices.Clone(req.Charges)
-				}
 				var held [][]limit.Charge
 				for range 20 {
-					_, c := ask(0)
+					_, c := askFor(w, 0)
 					held = append(held, c)
 					pass(400 * time.Millisecond)
 				}
@@ -214,7 +204,7 @@ func TestRoomThatCameBackAtOnceIsTold(t *testing.T) {
 					w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
 				}
 				pass(time.Second)
-				if d, _ := ask(1); !d.Allowed {
+				if d, _ := askFor(w, 1); !d.Allowed {
 					t.Errorf("%s, a view forgets %v of all: with %d of 20 used the first request elsewhere is denied for %v", name, forgets, keeps, d.RetryAfter)
 				}
 			}
@@ -236,17 +226,9 @@ func TestRegionThatLostAllFreesNobody(t *testing.T) {
 			at := start.Add(6 * time.Second)
 			pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
 			pass(0)
-			ask := func(edge int) bool {
-				node := w.Node(w.Edges()[edge])
-				req := node.Rules().Only().NewRequest()
-				defer req.Release()
-				req.Set("user", "u")
-				w.Touch()
-				return node.Check(w.NowAt(w.Edges()[edge]), req).Allowed
-			}
 			in := 0
 			for range 130 {
-				if ask(0) {
+				if d, _ := askFor(w, 0); d.Allowed {
 					in++
 				}
 				pass(100 * time.Millisecond)
@@ -260,7 +242,7 @@ func TestRegionThatLostAllFreesNobody(t *testing.T) {
 				w.restart(t, "r0", i)
 			}
 			for range 500 {
-				if ask(1) {
+				if d, _ := askFor(w, 1); d.Allowed {
 					in++
 				}
 				pass(10 * time.Millisecond)
