@@ -19,7 +19,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	r := s.living(d.Key, life)
 	if r == nil {
 		if s.find(d.Key) == nil {
-			n.rememberReply(s, h, d.Key, shape, totals)
+			n.rememberReply(s, h, d, shape, totals)
 		}
 		return
 	}
@@ -43,14 +43,19 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	s.obey(r, totals.Until, h.now)
 }
 
-// rememberReply is remember of a reply; s.mu is held.
-func (n *Node) rememberReply(s *shard, h *hearing, key deltasync.Key, shape *deltasync.Shape, totals *deltasync.Totals) {
+// rememberReply is remember of a reply; s.mu is held. Where the key had been heard of when it was
+// asked for, that is what changed since: a view that has forgotten the rest does not have all that
+// the key is blocked for.
+func (n *Node) rememberReply(s *shard, h *hearing, d *deltasync.Delta, shape *deltasync.Shape, totals *deltasync.Totals) {
 	cells := totals.Peers
 	if !shape.Regional {
 		cells = s.plus(totals.Others, totals.Peers)
 	}
 	if len(cells) > 0 || totals.Until > h.now || !totals.Carry.Zero() {
-		n.remember(h.now, shape, &deltasync.HotKey{Key: key, Totals: *totals}, cells, h.regions)
+		_, _, known := n.remember(h.now, shape, &deltasync.HotKey{Key: d.Key, Totals: *totals}, cells, h.regions)
+		if was := s.blocked.exact(d.Key); was != nil && d.Heard != 0 && !known {
+			was.what &^= covered
+		}
 	}
 }
 

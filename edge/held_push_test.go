@@ -390,3 +390,33 @@ func TestPushesOfPartsFreeNothing(t *testing.T) {
 		}
 	}
 }
+
+// Nor is an answer about what changed, which comes when the key is forgotten and its view has forgotten, too.
+func TestLateAnswerOfAPartFreesNobody(t *testing.T) {
+	view := mapView{}
+	n := newNode(t, Config{View: view}, perUser(limit.RateSpec{Algorithm: "concurrency", Limit: 20, Lease: time.Hour, Consistency: "loose"}))
+	rate, now := n.Rules().Rules()[0].Rates[0], start
+	if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), start, 20, 2)); err != nil {
+		t.Fatal(err)
+	}
+	var up *deltasync.Up
+	for _, after := range []time.Duration{time.Second, 5 * time.Minute, 10 * time.Minute} {
+		if up != nil {
+			answer(t, n, now, up, deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 20, Refunds: 2}}})
+		}
+		now = start.Add(after)
+		req := peekOf(n, "u")
+		req.Cost = 5
+		n.Check(now, req) // what is denied is asked about
+		up = upOf(t, n.Flush(now))
+	}
+	if up == nil || up.Sections[0].Deltas[0].Heard == 0 {
+		t.Fatalf("%+v; want a question about what changed", up)
+	}
+	forgetAll(n, now)
+	clear(view)
+	answer(t, n, now, up, deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: 30, Refunds: 30}}})
+	if got := through(n, now, "u", 40); got > 2 {
+		t.Errorf("18 of 20 are used, and %d more admitted", got)
+	}
+}

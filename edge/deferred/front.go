@@ -211,7 +211,7 @@ func part(of time.Duration, cost, limit uint64) time.Duration {
 // without the rule's word: what waits may be done after a later request that found room, and a
 // PUT then undoes what that wrote.
 func mayWait(r *http.Request, named bool) bool {
-	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") { // which knows no 202
+	if r.Method == http.MethodConnect || httpapi.AsksToSwitch(r) || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") { // which knows no 202
 		return false
 	}
 	return clientKey(r) != "" || named && idempotent(r.Method)

@@ -132,7 +132,7 @@ func TestWhatMayNotWait(t *testing.T) {
 		"a POST without a key":    call("POST", "/", "x"),
 		"a PATCH without a key":   call("PATCH", "/", "x"),
 		"a key for the edge only": call("POST", "/", "x", IdempotencyKey, "k", "Connection", "close, idempotency-key"),
-		"an upgrade":              call("GET", "/", "", "Upgrade", "websocket"),
+		"a switch":                call("POST", "/", "", IdempotencyKey, "k", "Connection", "keep-alive, Upgrade", "Upgrade", "websocket"),
 		"a large body":            call("PUT", "/", strings.Repeat("x", 1001)),
 		"a large body, chunked":   chunked,
 		"what no rule lets wait":  call("PUT", "/no", ""),
@@ -196,6 +196,29 @@ func TestNominatedFieldsDoNotWait(t *testing.T) {
 	becomes(t, q, told.ID, Done)
 	if got, want := u.all()[1], "PUT api.example/a from 192.0.2.7, "+told.ID+": x"; got != want {
 		t.Errorf("the upstream saw %q, want %q", got, want)
+	}
+}
+
+// Java's HttpClient and curl --http2 ask with each request for HTTP/2 over cleartext, which nobody
+// takes: that asks to switch to nothing that would have to be done at once.
+func TestWhoAsksForHTTP2Waits(t *testing.T) {
+	j, u := newJet(t), &upstream{}
+	f := front(j.queue(j.connect(), Config{Timeout: 5 * time.Second}), site(t, time.Hour, u), 1000)
+	get(f, call("GET", "/", "")) // uses the limit up
+	ids := map[string]bool{}
+	for _, fields := range [][]string{
+		{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABk"},
+		{"Upgrade", "websocket"}, // which Connection does not name
+		{},
+	} {
+		w := get(f, call("POST", "/", "x", append(fields, IdempotencyKey, "k")...))
+		if w.Code != http.StatusAccepted {
+			t.Errorf("%v: %d %s, want 202", fields, w.Code, w.Body)
+		}
+		ids[w.Header().Get("Location")] = true
+	}
+	if len(ids) != 1 {
+		t.Errorf("%v: want that it is one request, of which only the first on a connection asks", ids)
 	}
 }
 

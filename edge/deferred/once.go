@@ -32,10 +32,10 @@ func idBy(h hash.Hash, parts []string) string {
 }
 
 // fleeting are fields in which a request differs from the same one sent again: its time, how
-// often it was sent, and what it is traced by, as clients, proxies and meshes write that anew
-// with each try. Those of fleetingFrom begin so.
+// often it was sent, what its connection is asked to become, which only the first on it may say, and
+// what it is traced by, as clients, proxies and meshes write that anew with each try. Those of fleetingFrom begin so.
 var (
-	fleeting = []string{"Date", "Expect", "X-Request-Start", // of the routers of some clouds
+	fleeting = []string{"Date", "Expect", "Connection", "Upgrade", "Http2-Settings", "X-Request-Start", // of the routers of some clouds
 		"X-Envoy-Attempt-Count", "Amz-Sdk-Request", "X-Stainless-Retry-Count",
 		"X-Request-Id", "X-Correlation-Id", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context",
 		"Traceparent", "Tracestate", "Baggage", "Grpc-Trace-Bin", // W3C, OpenCensus
@@ -63,9 +63,10 @@ func (q *Queue) sameID(r *Request) string {
 	if r.HTTP.TLS != nil {
 		scheme = "https"
 	}
+	ends := nominated(r.HTTP.Header)
 	parts := []string{"deferred key", r.Tenant, r.Upstream, from, scheme, r.HTTP.Method, r.HTTP.Host, r.HTTP.URL.RequestURI(), string(r.Body)}
 	for _, name := range slices.Sorted(maps.Keys(r.HTTP.Header)) {
-		if !isFleeting(name) {
+		if !isFleeting(name) && !named(ends, name) {
 			values := r.HTTP.Header[name]
 			parts = append(append(parts, name, strconv.Itoa(len(values))), values...)
 		}
@@ -76,7 +77,7 @@ func (q *Queue) sameID(r *Request) string {
 // clientKey is the Idempotency-Key of a client's own. One that its Connection names goes no
 // further than here (RFC 9110, section 7.6.1), and is none.
 func clientKey(r *http.Request) string {
-	if slices.ContainsFunc(nominated(r.Header), func(name string) bool { return strings.EqualFold(name, IdempotencyKey) }) {
+	if named(nominated(r.Header), IdempotencyKey) {
 		return ""
 	}
 	return r.Header.Get(IdempotencyKey)

@@ -12,12 +12,15 @@ import (
 	"io"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // Request is a request that waits.
@@ -76,8 +79,8 @@ func (r *Request) message(subject string) (*nats.Msg, error) {
 	for _, name := range nominated(h.Header) {
 		h.Header.Del(name)
 	}
-	h.Header.Del("Connection") // which it came over
-	if _, named := h.Header["User-Agent"]; !named {
+	httpapi.DropUpgrade(h.Header) // it was for the connection that it came over
+	if _, is := h.Header["User-Agent"]; !is {
 		h.Header.Set("User-Agent", "") // or Write would invent one
 	}
 	if h.Header.Get(IdempotencyKey) == "" {
@@ -117,6 +120,10 @@ func nominated(h http.Header) (names []string) {
 		}
 	}
 	return names
+}
+
+func named(names []string, field string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, field) })
 }
 
 // timeOf reads a time of a message's, which can be written again, in a status or for an operator:

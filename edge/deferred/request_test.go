@@ -16,7 +16,7 @@ func TestRequestIsKeptWhole(t *testing.T) {
 	at := time.Date(2026, 11, 26, 12, 0, 0, 123456789, time.UTC)
 	for _, target := range []string{"http://api.example/", "http://api.example:8080/a%2Fb%20c?q=%C3%A9&q=2", "http://[::1]:80//x/../y?"} {
 		for _, body := range []string{"", "body", "\x00\r\n\r\nGET / HTTP/1.1\r\n\r\n"} {
-			h := call("PATCH", target, body, "X-One", "1", "x-two", " 2 ", "Expect", "100-continue", "Cookie", "a=b")
+			h := call("PATCH", target, body, "X-One", "1", "x-two", " 2 ", "Expect", "100-continue", "Cookie", "a=b", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABk")
 			h.Header.Add("X-One", "eins")
 			h.Header.Set("Trailer", "X-Sum")
 			r := &Request{ID: NewID(), Tenant: "ä\n\x00*", Client: "[2001:db8::1]:443", Accepted: at, Expires: at.Add(time.Hour), HTTP: h, Body: []byte(body)}

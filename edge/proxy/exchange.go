@@ -142,11 +142,12 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	if !p.cfg.UpstreamHost {
 		out.Host = pr.In.Host
 	}
-	if out.Header["Upgrade"] != nil && !p.maySwitch(pr.In) {
-		dropUpgrade(out.Header)
-	}
-	if asked := out.Header.Get("Upgrade"); strings.Contains(asked, ",") { // httputil takes the answer for another one than was asked for
-		out.Header.Set("Upgrade", oneOf(asked))
+	switch asked := pr.In.Header["Upgrade"]; {
+	case out.Header["Upgrade"] == nil:
+	case !p.asksToSwitch(pr.In):
+		httpapi.DropUpgrade(out.Header)
+	case len(asked) > 1 || strings.Contains(asked[0], ","): // httputil would take the answer for another one than was asked for
+		out.Header.Set("Upgrade", oneOf(strings.Join(asked, ",")))
 	}
 	out.Header.Del("Expect") // the client is told to go on as the body is read: net/http would send none to who answers at once, and wants it
 	peer, trusted := p.api.PeerOf(pr.In)

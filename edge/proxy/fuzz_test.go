@@ -78,7 +78,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("%q: the upstream was told %s", text, name)
 			}
 		}
-		if up := asked.Header.Get("Upgrade"); up != "" && !mayUpgrade(asked.Header) {
+		if up := asked.Header.Get("Upgrade"); up != "" && !httpapi.MayUpgrade(asked.Header) {
 			t.Errorf("%q: the upstream may switch to %s", text, up)
 		}
 	})

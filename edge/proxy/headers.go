@@ -137,15 +137,10 @@ func claims(name string) bool {
 		name == "X-Real-Ip" || name == "X-Rewrite-Url" || name == httpapi.UndecidedField || name == forwarded
 }
 
-// maySwitch says whether a client may switch to a protocol: from HTTP/1.1, to an upstream that speaks
-// that, too (RFC 9110, section 7.8).
-func (p *Proxy) maySwitch(r *http.Request) bool {
-	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && p.cfg.Upstream.Scheme != "h2c" && mayUpgrade(r.Header)
-}
-
-// asksToSwitch says that a client asks to switch to a protocol, and may.
+// asksToSwitch says that a client asks to switch to a protocol, and may: to an upstream that speaks
+// HTTP/1.1, too (RFC 9110, section 7.8).
 func (p *Proxy) asksToSwitch(r *http.Request) bool {
-	return r.Header.Get("Upgrade") != "" && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && p.maySwitch(r)
+	return p.cfg.Upstream.Scheme != "h2c" && httpapi.AsksToSwitch(r)
 }
 
 // oneOf is one protocol of a list in the order of a client's liking: websocket, else the first.
@@ -160,29 +155,6 @@ func oneOf(upgrade string) string {
 		}
 	}
 	return first
-}
-
-// dropUpgrade has a request ask for no other protocol: a server may ignore that it does (RFC 9110,
-// section 7.8).
-func dropUpgrade(h http.Header) {
-	h.Del("Upgrade")
-	h.Del("Connection")
-	h.Del("Http2-Settings")
-}
-
-// mayUpgrade says whether a client may switch to a protocol. To HTTP or TLS it may not:
-// the requests in it would be asked about nobody.
-func mayUpgrade(h http.Header) bool {
-	for _, line := range h["Upgrade"] {
-		for protocol := range strings.SplitSeq(line, ",") {
-			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(protocol)), "/")
-			switch name {
-			case "h2c", "h2", "h3", "http", "tls":
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // mayTrail says whether a field may be a trailer (RFC 9110, section 6.5.1): not what frames,

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // A request that was admitted goes to the upstream once, and once more where it met the end of
@@ -61,7 +63,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 				x.switches = err != nil && x.conn != nil
 				return res, err
 			}
-			dropUpgrade(out.Header)
+			httpapi.DropUpgrade(out.Header)
 		}
 		x.way, x.leave = p.overHTTP2(x.who)
 		x.shares = true

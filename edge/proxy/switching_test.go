@@ -114,7 +114,7 @@ func TestSwitchesToOneOfSeveral(t *testing.T) {
 			socket(w, r)
 		}
 	}, options{cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Minute}}}, hourly(99))
-	for _, list := range []string{"websocket, foo", "foo, websocket", "foo ,websocket,bar"} {
+	for _, list := range []string{"websocket, foo", "foo, websocket", "foo ,websocket,bar", "foo\r\nUpgrade: websocket"} {
 		c := s.dial()
 		c.write(strings.Replace(upgrade, "Upgrade: websocket", "Upgrade: "+list, 1) + "\r\n")
 		if resp := c.response(); resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "websocket" {
