@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/spillgate/spillgate/edge/client"
+	"github.com/spillgate/spillgate/edge/client/grpcclient"
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
@@ -236,6 +239,11 @@ func TestEdgesThatAreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.Close()
+	t.Run("no connection", func(t *testing.T) {
+		var none *grpc.ClientConn // as grpc.NewClient returns it with an error
+		failed(t, grpcclient.New(none, client.Config{FailClosed: true}), true, nil)
+		failed(t, grpcclient.New(nil, client.Config{}), false, nil)
+	})
 	for name, dial := range dialled {
 		t.Run(name+" dead", func(t *testing.T) {
 			failed(t, dial(t, dead.Addr().String(), client.Config{FailClosed: true, Timeout: 10 * time.Second}), true, nil)

@@ -26,8 +26,24 @@ var _ client.Limiter = (*Client)(nil)
 // New returns a client over a connection, which remains the caller's to close:
 //
 //	conn, err := grpc.NewClient("127.0.0.1:8081", grpc.WithTransportCredentials(insecure.NewCredentials()))
+//
+// Without one, as where that fails, each call fails with a client.Fault.
 func New(conn grpc.ClientConnInterface, cfg client.Config) *Client {
+	if c, is := conn.(*grpc.ClientConn); conn == nil || is && c == nil {
+		conn = nowhere{}
+	}
 	return &Client{limiterpb.NewLimiterClient(conn), cfg}
+}
+
+// nowhere is the connection of who has none.
+type nowhere struct{}
+
+var errNowhere = status.Error(codes.Unavailable, "there is no connection: grpcclient.New was given nil for one")
+
+func (nowhere) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return errNowhere }
+
+func (nowhere) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errNowhere
 }
 
 // Check implements client.Limiter.
