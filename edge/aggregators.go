@@ -32,7 +32,8 @@ type service struct {
 	left        bool   // and that was answered
 	epoch       uint64 // of whoever answered last; 0: nobody has
 	since       int64  // when he did for the first time in a row
-	anew        int64  // when that was another one than before: he may have lost what was told; 0: never
+	lasting     uint64 // the last store that one told of; 0: none has
+	anew        int64  // when that was another one than before: what was told may be lost; 0: never
 
 	mistake deltasync.Mistake // of our settings, as was last answered
 }
@@ -108,15 +109,19 @@ func (n *Node) heardFrom(now int64, lane int, down *deltasync.Down, sentAt int64
 	n.missSilent(now, lane)
 }
 
-// heardBy takes note of who answered. Of what others said before he knows
+// heardBy takes note of who answered, and of his store. Of what others said before he knows
 // nothing: he is to tell all.
-func (n *Node) heardBy(now int64, lane int, epoch uint64) {
-	if l := &n.lanes[lane]; l.epoch != epoch {
-		if l.epoch != 0 {
+func (n *Node) heardBy(now int64, lane int, down *deltasync.Down) {
+	l := &n.lanes[lane]
+	if l.epoch != down.StoreEpoch {
+		l.epoch, l.since = down.StoreEpoch, now
+		n.outboxes[lane].HearAll()
+	}
+	if down.Store != 0 && down.Store != l.lasting {
+		if l.lasting != 0 {
 			l.anew = now
 		}
-		l.epoch, l.since = epoch, now
-		n.outboxes[lane].HearAll()
+		l.lasting = down.Store
 	}
 }
 

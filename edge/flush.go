@@ -445,7 +445,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		if up.Features&deltasync.FeatureLeaves != 0 && down.Status != deltasync.StatusNotOwner {
 			n.lanes[lane].left = true
 		}
-		n.heardBy(t, lane, down.StoreEpoch)
+		n.heardBy(t, lane, down)
 		n.heardFrom(t, lane, down, up.SentAt)
 	}
 	outages, said, anew, patience := n.lanes[lane].outages, n.lanes[lane].saidAt, n.lanes[lane].anew, time.Duration(0)
@@ -459,7 +459,7 @@ func (n *Node) Receive(now time.Time, lane int, payload []byte) error {
 		n.stats.lateReplies.Add(1)
 		return nil // answered twice, or given up: the counts went out again
 	}
-	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt, stored: down.Status == deltasync.StatusOK, anew: anew}
+	h := hearing{now: t, left: up.SentAt, regions: uint16(min(down.LiveRegions, 1<<16-1)), told: down.SentAt, stored: down.Status == deltasync.StatusOK && down.Store != 0, anew: anew}
 	i := 0
 	for si := range up.Sections {
 		sec := &up.Sections[si]

@@ -120,8 +120,8 @@ type hearing struct {
 	left    int64 // when that left that the reply is to
 	regions uint16
 	told    int64 // when it was said, by the aggregator's clock
-	stored  bool  // by an aggregator that has its store
-	anew    int64 // when one answered last of which the one before knew nothing; 0: never
+	stored  bool  // by an aggregator that has its store, and knows it
+	anew    int64 // when that was first another one than before; 0: never
 
 	// Slices of rate from reach to horizon count: keys of one come in rows.
 	rate           *limit.Rate

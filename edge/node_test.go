@@ -86,7 +86,7 @@ func answer(t testing.TB, n *Node, now time.Time, up *deltasync.Up, totals ...de
 
 func answerStatus(t testing.TB, n *Node, now time.Time, up *deltasync.Up, status deltasync.Status, totals ...deltasync.Totals) {
 	t.Helper()
-	down := deltasync.Down{Status: status, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, LiveRegions: 2, Totals: totals}
+	down := deltasync.Down{Status: status, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: 1, Store: 1, LiveRegions: 2, Totals: totals}
 	b, err := down.AppendBinary(nil)
 	if err != nil {
 		t.Fatalf("encode reply: %v", err)

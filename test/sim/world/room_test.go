@@ -253,3 +253,53 @@ func TestRegionThatLostAllFreesNobody(t *testing.T) {
 		}
 	}
 }
+
+// But one whose aggregators restart, or hand their lanes on, with the store whole, knows all of it: who asks
+// for what has left the window has it at other edges, too, and not when the hold would end.
+func TestRestartsHoldNobody(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]limit.RateSpec{
+		"slots": {Algorithm: "concurrency", Limit: 20, Lease: time.Hour}, "sub_windows": {Limit: 20, Per: time.Hour},
+	} {
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+		for _, what := range []string{"restart before", "restart", "leave"} {
+			w := wideOf(t, 1, 2, func(cfg *Config) {
+				cfg.Rules, cfg.Forgets, cfg.Aggregators, cfg.Lanes = []limit.Document{doc}, 1, 2, 2
+			})
+			at := start.Add(6 * time.Second)
+			pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+			pass(0)
+			ten := func(edge int) (admitted int) {
+				for range 10 {
+					if d, _ := askFor(w, edge); d.Allowed {
+						admitted++
+					}
+					pass(100 * time.Millisecond)
+				}
+				return admitted
+			}
+			restart := func() {
+				for i := range w.Servers("r0") {
+					w.restart(t, "r0", i)
+				}
+			}
+			in := ten(0)
+			pass(30 * time.Minute)
+			if what == "restart before" {
+				restart()
+			}
+			in += ten(0)
+			pass(time.Minute)
+			switch what {
+			case "restart":
+				restart()
+			case "leave":
+				w.Leave(w.Servers("r0")[0])
+			}
+			pass(32 * time.Minute)                    // the first ten have left the window
+			if more := ten(1); in != 20 || more < 9 { // the first is asked about
+				t.Errorf("%s, %s: %d of 20, and then %d where 10 are free", name, what, in, more)
+			}
+		}
+	}
+}
