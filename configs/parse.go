@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,12 +102,34 @@ func asDuration(dst *time.Duration, lo, hi time.Duration) parseFunc {
 	}
 }
 
+// asListen reads the address of a listener.
 func asListen(dst *string) parseFunc {
 	return func(value string) error {
-		*dst = value
+		if *dst = value; isUnix(value) {
+			return checkUnix(value)
+		}
 		_, err := splitListen(value)
 		return err
 	}
+}
+
+// unixPrefix begins the address of a unix socket, before its path.
+const unixPrefix = "unix:"
+
+func isUnix(value string) bool { return strings.HasPrefix(value, unixPrefix) }
+
+// mostUnix is how long the path of a unix socket may be: sun_path has 108 bytes on Linux, 104 on
+// other systems, and ends with a zero.
+const mostUnix = 103
+
+func checkUnix(value string) error {
+	switch path := strings.TrimPrefix(value, unixPrefix); {
+	case !filepath.IsAbs(path) || strings.HasSuffix(path, "/") || strings.Contains(path, "\x00"):
+		return fmt.Errorf("%q is no unix socket's path; such as unix:/run/spillgate/edge.sock", clip(value))
+	case len(path) > mostUnix:
+		return fmt.Errorf("%q is too long for a unix socket's path: %d bytes, of %d at most", clip(value), len(path), mostUnix)
+	}
+	return nil
 }
 
 // off turns off what has an address.
@@ -125,13 +148,15 @@ func orOff(dst *string, as func(*string) parseFunc) parseFunc {
 // asLoopback reads the address of a listener that has no authentication yet.
 func asLoopback(dst *string) parseFunc {
 	return func(value string) error {
-		*dst = value
+		if *dst = value; isUnix(value) {
+			return checkUnix(value)
+		}
 		host, err := splitListen(value)
 		if err != nil {
 			return err
 		}
 		if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-			return fmt.Errorf("%q is not a loopback address: the admin listener has no authentication yet; 127.0.0.1, ::1 or localhost", clip(value))
+			return fmt.Errorf("%q is not a loopback address: the admin listener has no authentication yet; 127.0.0.1, ::1 or localhost, or unix:/path", clip(value))
 		}
 		return nil
 	}
@@ -140,7 +165,7 @@ func asLoopback(dst *string) parseFunc {
 func splitListen(value string) (host string, err error) {
 	host, port, err := net.SplitHostPort(value)
 	if err != nil {
-		return "", fmt.Errorf("%q is not an address to listen on; such as 127.0.0.1:8080 or :8080", clip(value))
+		return "", fmt.Errorf("%q is not an address to listen on; such as 127.0.0.1:8080, :8080 or unix:/run/spillgate/edge.sock", clip(value))
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", fmt.Errorf("%q: port %q is not 0 to 65535", clip(value), clip(port))

@@ -24,7 +24,7 @@ const minSecret = 16
 type EdgeSettings struct {
 	Listen           string        // HTTP, for everybody
 	GRPCListen       string        // our limiter, Envoy's rate limit and quota services; "": none
-	AdminListen      string        // health and metrics; loopback only
+	AdminListen      string        // health and metrics; loopback or a unix socket only
 	DrainDelay       time.Duration // how long it serves on once it is told to stop, unready
 	Region, PoP      string
 	Name             string // unique in the PoP
@@ -50,7 +50,7 @@ type EdgeSettings struct {
 
 // AggregatorSettings is what `aggregator serve` is told.
 type AggregatorSettings struct {
-	AdminListen string // health and metrics; loopback only
+	AdminListen string // health and metrics; loopback or a unix socket only
 	Region      string
 	Name        string        // unique in the region
 	Peers       []string      // the other regions
@@ -183,9 +183,9 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 
 func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 	return append([]setting{
-		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener", parse: asListen(&s.Listen)},
+		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener; as all of them, it may be unix:/path", parse: asListen(&s.Listen)},
 		{key: "grpc.listen", fallback: ":8081", usage: "`address` of the gRPC listener, for spillgate.v1.Limiter and Envoy's rate limit and quota services; off: none", parse: orOff(&s.GRPCListen, asListen)},
-		{key: "admin.listen", fallback: "127.0.0.1:6070", usage: "`address` of the admin listener, loopback only", parse: asLoopback(&s.AdminListen)},
+		{key: "admin.listen", fallback: "127.0.0.1:6070", usage: "`address` of the admin listener, loopback or unix:/path only", parse: asLoopback(&s.AdminListen)},
 		{key: "drain_delay", fallback: "0s", usage: "time for which an edge that is told to stop serves on and says that it is not ready, so that load balancers send it nothing more", parse: asDuration(&s.DrainDelay, 0, 10*time.Minute)},
 		{key: "region", usage: "`name` of this edge's region", parse: asToken(&s.Region, true)},
 		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},
@@ -206,7 +206,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 
 func aggregatorTable(s *AggregatorSettings) []setting {
 	return append([]setting{
-		{key: "admin.listen", fallback: "127.0.0.1:6071", usage: "`address` of the listener for health and metrics, loopback only", parse: asLoopback(&s.AdminListen)},
+		{key: "admin.listen", fallback: "127.0.0.1:6071", usage: "`address` of the listener for health and metrics, loopback or unix:/path only", parse: asLoopback(&s.AdminListen)},
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},

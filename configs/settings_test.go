@@ -317,10 +317,24 @@ func TestAdminListenersStayOnLoopback(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"127.0.0.1:6070": true, "[::1]:6070": true, "localhost:6070": true, "127.8.8.8:0": true,
 		":6070": false, "0.0.0.0:6070": false, "[::]:6070": false, "192.0.2.1:6070": false, "example.com:6070": false, "127.0.0.1": false, "127.0.0.1:99999": false,
+		"unix:/run/edge.sock": true, "unix:edge.sock": false,
 	} {
 		var dst string
 		if err := asLoopback(&dst)(addr); (err == nil) != ok {
 			t.Errorf("admin.listen %q: %v, want it taken: %v", addr, err, ok)
+		}
+	}
+}
+
+// All that listens does so on a unix socket, too: its path is one from the root, that a socket can have.
+func TestListenersTakeUnixSockets(t *testing.T) {
+	for addr, ok := range map[string]bool{
+		":8080": true, "0.0.0.0:8080": true, "unix:/run/spillgate/edge.sock": true, "unix:/" + strings.Repeat("x", mostUnix-1): true,
+		"unix:/" + strings.Repeat("x", mostUnix): false, "unix:": false, "unix:/": false, "unix:/run/": false, "unix:./edge.sock": false, "unix:///run/edge.sock": true, "/run/edge.sock": false, "unix:/a\x00b": false,
+	} {
+		var dst string
+		if err := asListen(&dst)(addr); (err == nil) != ok || dst != addr {
+			t.Errorf("listen %q: %v, want it taken: %v", addr, err, ok)
 		}
 	}
 }

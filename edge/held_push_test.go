@@ -364,28 +364,39 @@ func TestAnswerToAFormerLifeIsNotAll(t *testing.T) {
 	}
 }
 
-// Two pushes of what changed are not all, be it that a view which had forgotten the rest has the first of them.
+// Two pushes of what changed are not all, be it that a view which had forgotten the rest has the first of
+// them, or that the key was asked for, and denied, when that came.
 func TestPushesOfPartsFreeNothing(t *testing.T) {
 	for name, spec := range lentKinds(20, time.Hour) {
 		if spec.Algorithm == "token_bucket" {
 			continue // of which each push tells all
 		}
-		for _, refunds := range [][]uint64{{0, 2}, {1, 2}, {2, 2}} {
-			view := mapView{}
-			n := newNode(t, Config{View: view}, perUser(spec))
-			rate, now := n.Rules().Rules()[0].Rates[0], start
-			push := func(charges, refunds uint64) {
-				if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, charges, refunds)); err != nil {
-					t.Fatal(err)
+		for _, refunds := range [][]uint64{{0, 2}, {1, 2}, {2, 2}, {0, 1, 2}} {
+			for _, asked := range []bool{false, true} {
+				view := mapView{}
+				n := newNode(t, Config{View: view}, perUser(spec))
+				rate, now := n.Rules().Rules()[0].Rates[0], start
+				push := func(charges, refunds uint64) {
+					if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, charges, refunds)); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			push(18, 0)
-			clear(view)
-			now = now.Add(5 * time.Minute)
-			push(2, refunds[0])
-			push(2, refunds[1])
-			if got := through(n, now, "u", 40); got > 2 {
-				t.Errorf("%s, %v given back: 18 of 20 are used for long, and %d more admitted", name, refunds, got)
+				push(18, 0)
+				clear(view)
+				now = now.Add(5 * time.Minute)
+				if asked {
+					req := requestOf(n, "u")
+					req.Cost = 5
+					n.Check(now, req) // denied, but of slots, of which it is one
+				}
+				push(2, refunds[0])
+				forgetAll(n, now)
+				for _, r := range refunds[1:] {
+					push(2, r)
+				}
+				if got := through(n, now, "u", 40); got > 2 {
+					t.Errorf("%s, %v given back, asked for %v: 18 of 20 are used for long, and %d more admitted", name, refunds, asked, got)
+				}
 			}
 		}
 	}

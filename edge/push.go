@@ -74,6 +74,11 @@ func (n *Node) countsFor(shape *deltasync.Shape) time.Duration {
 	return counts
 }
 
+// tellsAll says that cells, which were pushed, are all that the region has of a key, and not what changed.
+func tellsAll(rate *limit.Rate, shape *deltasync.Shape, told int64, cells []crdt.Cell) bool {
+	return rate.Bucket() || len(cells) > 0 && cells[0].Slice < rate.SliceAt(shape.PushedFrom(told))
+}
+
 func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.HotKey, regions uint16) {
 	s := n.shard(hot.Key)
 	s.mu.Lock()
@@ -85,7 +90,7 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 	r := s.find(hot.Key)
 	if r == nil {
 		rate := n.ofShape(shape)
-		whole := rate != nil && (rate.Bucket() || len(cells) > 0 && cells[0].Slice < rate.SliceAt(shape.PushedFrom(told)))
+		whole := rate != nil && tellsAll(rate, shape, told, cells)
 		all, carry, known := n.remember(now, shape, hot, cells, regions)
 		if rate != nil {
 			s.heed(hot.Key, rate, all, carry, known, whole, now)
@@ -98,6 +103,9 @@ func (n *Node) hearHot(now, told int64, shape *deltasync.Shape, hot *deltasync.H
 	r.settle()
 	for i := range cells {
 		cells[i] = cells[i].Less(r.block.own.Get(cells[i].Slice))
+	}
+	if held := r.block.held; held != nil && !tellsAll(r.block.rate, shape, told, cells) {
+		held.covered = false // a view that has forgotten the rest has this alone, once the record is forgotten
 	}
 	h, heard := &hearing{now: now, regions: regions, told: told}, r.heard
 	if n.learn(s, r, h, cells, hot.Carry); s.cluster.silent(now) {

@@ -110,8 +110,8 @@ func askExplain(ctx context.Context, url string, ask any) ([]byte, error) {
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
 	}
-	var problem struct{ Detail string }
-	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
+	var problem struct{ Detail, Field string }
+	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" || problem.Field == "path" {
 		problem.Detail = "it is no admin listener of an edge, or of an older one"
 	}
 	return nil, errors.New(resp.Status + ": " + problem.Detail)

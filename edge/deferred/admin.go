@@ -3,7 +3,11 @@ package deferred
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // Admin is the handler of what operators ask: how many requests wait and are dead, which these are
@@ -19,9 +23,11 @@ import (
 //	GET    /admin/v1/deferred/{id}               what became of it
 func (f *Front) Admin() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, serve func(q *Queue, w http.ResponseWriter, r *http.Request)) {
+	handle := func(pattern string, serve func(q *Queue, w http.ResponseWriter, r *http.Request), parameters ...string) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if q, err := f.open(); err != nil {
+			if err := onlyOf(r, parameters); err != nil {
+				fail(w, http.StatusBadRequest, err)
+			} else if q, err := f.open(); err != nil {
 				fail(w, statusOf(err), err)
 			} else {
 				serve(q, w, r)
@@ -53,19 +59,19 @@ func (f *Front) Admin() http.Handler {
 			tenants, of, err := q.Tenants(r.Context(), limit)
 			answer(w, map[string]any{"tenants": list(tenants), "of": of}, err)
 		}
-	})
+	}, "limit")
 	handle("GET /admin/v1/deferred/waiting", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		if from, limit, ok := ask(w, r, 100, mostLetters); ok {
 			waiting, err := q.Waiting(r.Context(), r.FormValue("tenant"), from, limit)
 			answer(w, map[string]any{"waiting": list(waiting)}, err)
 		}
-	})
+	}, "tenant", "from", "limit")
 	handle("GET /admin/v1/deferred/dead", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		if from, limit, ok := ask(w, r, 100, mostLetters); ok {
 			letters, err := q.Dead(r.Context(), from, limit)
 			answer(w, map[string]any{"dead": list(letters)}, err)
 		}
-	})
+	}, "from", "limit")
 	handle("POST /admin/v1/deferred/dead/{id}/revive", func(q *Queue, w http.ResponseWriter, r *http.Request) {
 		id, err := q.Revive(r.Context(), r.PathValue("id"))
 		answer(w, map[string]string{"id": id}, err)
@@ -81,7 +87,21 @@ func (f *Front) Admin() http.Handler {
 		s, err := q.Status(r.Context(), r.PathValue("id"))
 		answer(w, &s, err)
 	})
-	return mux
+	return httpapi.Routes(mux)
+}
+
+// onlyOf refuses what is asked with a parameter that there is not: with one misspelt it would be
+// something else that is told.
+func onlyOf(r *http.Request, parameters []string) error {
+	for name := range r.URL.Query() {
+		if !slices.Contains(parameters, name) {
+			if len(parameters) == 0 {
+				return fmt.Errorf("unknown parameter %.100q: there is none here", name)
+			}
+			return fmt.Errorf("unknown parameter %.100q: there is %s", name, strings.Join(parameters, ", "))
+		}
+	}
+	return nil
 }
 
 func number(r *http.Request, name string, unless uint64) (uint64, error) {

@@ -2,9 +2,12 @@ package deferred
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // An operator sees what is dead and why, has it wait once more, or forgets it.
@@ -45,6 +48,10 @@ func TestAdmin(t *testing.T) {
 		{"GET", "/admin/v1/deferred/dead?from=x", 400, `from=\"x\"`},
 		{"GET", "/admin/v1/deferred/dead?limit=0", 400, "from 1 to 1000"},
 		{"GET", "/admin/v1/deferred/dead?limit=1001", 400, "from 1 to 1000"},
+		{"GET", "/admin/v1/deferred/waiting?tennant=acme", 400, `unknown parameter \"tennant\": there is tenant, from, limit`},
+		{"GET", "/admin/v1/deferred?tenant=acme", 400, "there is none here"},
+		{"PUT", "/admin/v1/deferred/dead", 405, `"field":"method"`},
+		{"GET", "/admin/v1/deferred/dead/a/b", 404, `"field":"path"`},
 		{"DELETE", "/admin/v1/deferred/dead/" + one, 204, ""},
 		{"DELETE", "/admin/v1/deferred/dead/" + one, 404, "among the dead"},
 		{"DELETE", "/admin/v1/deferred/dead/*", 404, "no such"},
@@ -61,9 +68,12 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("before JetStream has answered: %d %s, want 503", w.Code, w.Body)
 	}
 	j.server.Shutdown()
-	if w := get(h, call("GET", "/admin/v1/deferred", "")); w.Code != 503 {
-		t.Errorf("without JetStream: %d %s, want 503", w.Code, w.Body)
-	}
+	proc.Until(t, 30*time.Second, func() error {
+		if w := get(h, call("GET", "/admin/v1/deferred", "")); w.Code != 503 || !strings.Contains(w.Body.String(), "NATS is not connected") {
+			return fmt.Errorf("without JetStream: %d %s, want 503 that says why", w.Code, w.Body)
+		}
+		return nil
+	})
 }
 
 // An operator sees of whom requests wait, and which, by pages.

@@ -53,14 +53,14 @@ func (q *Queue) letter(ctx context.Context, id string) (*Request, jetstream.Stre
 	}
 	stream, err := q.js.Stream(ctx, q.dead)
 	if err != nil {
-		return nil, nil, 0, unavailable("ask for "+q.dead, err)
+		return nil, nil, 0, q.unavailable("ask for "+q.dead, err)
 	}
 	m, err := stream.GetLastMsgForSubject(ctx, q.grave(id))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil, 0, fmt.Errorf("deferred: %s: %w among the dead", id, ErrUnknown)
 	}
 	if err != nil {
-		return nil, nil, 0, unavailable("look for "+id, err)
+		return nil, nil, 0, q.unavailable("look for "+id, err)
 	}
 	r, err := requestOf(m.Header, m.Data)
 	if err != nil {
@@ -123,7 +123,7 @@ func (q *Queue) Forget(ctx context.Context, id string) error {
 		return err
 	}
 	if err := stream.DeleteMsg(ctx, sequence); err != nil {
-		return unavailable("forget the dead letter "+id, err)
+		return q.unavailable("forget the dead letter "+id, err)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (q *Queue) look(ctx context.Context) error {
 	defer cancel()
 	status, err := q.statuses.Status(ctx)
 	if err != nil {
-		return unavailable("ask for "+q.bucket, err)
+		return q.unavailable("ask for "+q.bucket, err)
 	}
 	noted, bound := status.Bytes(), uint64(max(0, status.Config().MaxBytes))
 	q.noted.Store(noted)

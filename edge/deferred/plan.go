@@ -51,7 +51,7 @@ func (q *Queue) inspect(ctx context.Context) (*Plan, error) {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			part.Missing = true
 		case err != nil:
-			return nil, unavailable("ask for stream "+want.Name, err)
+			return nil, q.unavailable("ask for stream "+want.Name, err)
 		default:
 			part.is = stream.CachedInfo()
 			if part.is.Config.Metadata[apiLevel] == "" { // it lets no single message expire
@@ -68,7 +68,7 @@ func (q *Queue) inspect(ctx context.Context) (*Plan, error) {
 		case err == nil:
 			part.Missing, part.Differs = false, differences(&part.wants, &consumer.CachedInfo().Config)
 		case !errors.Is(err, jetstream.ErrConsumerNotFound):
-			return nil, unavailable("ask for consumer "+part.Name, err)
+			return nil, q.unavailable("ask for consumer "+part.Name, err)
 		}
 	}
 	p.Parts = append(p.Parts, part)

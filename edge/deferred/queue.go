@@ -137,11 +137,11 @@ func open(ctx context.Context, js jetstream.JetStream, cfg Config, makes func() 
 	}
 	q.waiting, err = bounded(ctx, q.cfg.Timeout, func(ctx context.Context) (jetstream.Stream, error) { return js.Stream(ctx, q.stream) })
 	if err != nil {
-		return nil, unavailable("ask for stream "+q.stream, err)
+		return nil, q.unavailable("ask for stream "+q.stream, err)
 	}
 	q.statuses, err = bounded(ctx, q.cfg.Timeout, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, q.bucket) })
 	if err != nil {
-		return nil, unavailable("ask for bucket "+q.bucket, err)
+		return nil, q.unavailable("ask for bucket "+q.bucket, err)
 	}
 	q.marks(q.plan)
 	return q, nil
@@ -225,7 +225,10 @@ func (q *Queue) subject(tenant string) string {
 // grave is where a dead letter lies.
 func (q *Queue) grave(id string) string { return "sg.v1.dead." + q.cfg.Region + "." + id }
 
-func unavailable(verb string, err error) error {
+func (q *Queue) unavailable(verb string, err error) error {
+	if !q.js.Conn().IsConnected() { // nats.go says that a buffer is full, or that it takes long
+		err = fmt.Errorf("NATS is not connected: %w", err)
+	}
 	return fmt.Errorf("deferred: %s: %w: %w", verb, ErrUnavailable, err)
 }
 
@@ -258,7 +261,7 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 		return fmt.Errorf("deferred: %w: it has %d bytes of %d", ErrTooLarge, len(m.Data), MaxBytes)
 	}
 	if err := ctx.Err(); err != nil {
-		return unavailable("keep "+r.ID, err)
+		return q.unavailable("keep "+r.ID, err)
 	}
 	// From here on it ends whether its client waits or not: who leaves in the midst would make a
 	// dead letter of what else waits as any other, and as many as he likes.
@@ -274,14 +277,14 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 		return fmt.Errorf("deferred: %w: %w", ErrTooLarge, err)
 	}
 	if err != nil {
-		return refusal("keep "+r.ID, err)
+		return q.refusal("keep "+r.ID, err)
 	}
 	if once && ack.Duplicate { // one of this id was kept a while ago: nothing was now
 		switch _, err := q.waiting.GetMsg(ctx, ack.Sequence); {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return &goneError{ack.Sequence}
 		case err != nil:
-			return unavailable("look for "+r.ID, err)
+			return q.unavailable("look for "+r.ID, err)
 		}
 	}
 	status := Status{State: Queued, Accepted: r.Accepted, Expires: r.Expires, Updated: now}
@@ -293,7 +296,7 @@ func (q *Queue) put(ctx context.Context, r *Request, once bool) error {
 	case !once:
 		q.withdraw(r.ID, ack.Sequence)
 	}
-	return refusal("note "+r.ID, err)
+	return q.refusal("note "+r.ID, err)
 }
 
 // withdraw takes a request back whose client is told that it is not kept. Where it fails
@@ -312,11 +315,11 @@ func (q *Queue) withdraw(id string, sequence uint64) {
 	}
 }
 
-func refusal(verb string, err error) error {
+func (q *Queue) refusal(verb string, err error) error {
 	if full(err) {
 		return fmt.Errorf("deferred: %w", ErrFull)
 	}
-	return unavailable(verb, err)
+	return q.unavailable(verb, err)
 }
 
 // full says that a stream refused a message as it has too many.
@@ -353,7 +356,7 @@ func (q *Queue) Depth(ctx context.Context) (waiting, dead uint64, err error) {
 	for name, n := range map[string]*uint64{q.stream: &waiting, q.dead: &dead} {
 		s, err := q.js.Stream(ctx, name)
 		if err != nil {
-			return 0, 0, unavailable("ask for "+name, err)
+			return 0, 0, q.unavailable("ask for "+name, err)
 		}
 		*n = s.CachedInfo().State.Msgs
 	}

@@ -99,7 +99,7 @@ func (q *Queue) Status(ctx context.Context, id string) (Status, error) {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return Status{}, fmt.Errorf("deferred: %s: %w", id, ErrUnknown)
 	case err != nil:
-		return Status{}, unavailable("look for "+id, err)
+		return Status{}, q.unavailable("look for "+id, err)
 	}
 	s := Status{revision: entry.Revision()}
 	if err := json.Unmarshal(entry.Value(), &s); err != nil {
@@ -123,7 +123,7 @@ func (q *Queue) note(ctx context.Context, id string, s *Status) error {
 	}
 	ack, err := q.js.PublishMsg(ctx, m, opts...)
 	if err != nil {
-		return unavailable("note "+id, err)
+		return q.unavailable("note "+id, err)
 	}
 	s.revision = ack.Sequence
 	return nil

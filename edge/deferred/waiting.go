@@ -59,14 +59,14 @@ func (q *Queue) Tenants(ctx context.Context, n int) (out []Tenant, of int, err e
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.stream)
 	if err != nil {
-		return nil, 0, unavailable("ask for "+q.stream, err)
+		return nil, 0, q.unavailable("ask for "+q.stream, err)
 	}
 	if of = int(stream.CachedInfo().State.NumSubjects); of > mostTenants {
 		return nil, of, fmt.Errorf("deferred: %w: requests of %d keys wait, and no more than %d are sorted", ErrUnavailable, of, mostTenants)
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.subject("*")))
 	if err != nil {
-		return nil, of, unavailable("ask for "+q.stream, err)
+		return nil, of, q.unavailable("ask for "+q.stream, err)
 	}
 	waits := info.State.Subjects
 	var most []string
@@ -80,7 +80,7 @@ func (q *Queue) Tenants(ctx context.Context, n int) (out []Tenant, of int, err e
 			continue
 		}
 		if err != nil {
-			return out, of, unavailable("read "+q.stream, err)
+			return out, of, q.unavailable("read "+q.stream, err)
 		}
 		if r, err := requestOf(m.Header, m.Data); err == nil { // else a worker throws it away
 			out = append(out, Tenant{r.Tenant, waits[subject], r.Accepted})
@@ -96,7 +96,7 @@ func (q *Queue) walk(ctx context.Context, name, subject string, from uint64, n i
 	defer cancel()
 	stream, err := q.js.Stream(ctx, name)
 	if err != nil {
-		return unavailable("ask for "+name, err)
+		return q.unavailable("ask for "+name, err)
 	}
 	from = max(from, 1)
 	for visited := 0; visited < n; {
@@ -105,7 +105,7 @@ func (q *Queue) walk(ctx context.Context, name, subject string, from uint64, n i
 		case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && ctx.Err() != nil && visited > 0:
 			return nil
 		case err != nil:
-			return unavailable("read "+name, err)
+			return q.unavailable("read "+name, err)
 		}
 		from = m.Sequence + 1
 		r, err := requestOf(m.Header, m.Data)

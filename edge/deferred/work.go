@@ -151,7 +151,7 @@ func (q *Queue) work(ctx context.Context, crew *crew) error {
 	consumer, err := q.js.Consumer(at, q.stream, replay)
 	cancel()
 	if err != nil {
-		return unavailable("ask for the consumer", err)
+		return q.unavailable("ask for the consumer", err)
 	}
 	for err == nil {
 		n := crew.free(ctx)
@@ -159,7 +159,7 @@ func (q *Queue) work(ctx context.Context, crew *crew) error {
 			return nil
 		}
 		if n, err = q.pull(ctx, consumer, crew, n); err != nil {
-			err = unavailable("pull", err)
+			err = q.unavailable("pull", err)
 		}
 		for range n {
 			crew.idle <- struct{}{}
@@ -363,7 +363,7 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 	letter.Header.Set(headerReason, strconv.Quote(reason))
 	letter.Header.Set(headerTries, strconv.Itoa(tries))
 	if _, err := q.js.PublishMsg(ctx, letter, jetstream.WithExpectStream(q.dead)); err != nil {
-		return unavailable("bury "+r.ID, err)
+		return q.unavailable("bury "+r.ID, err)
 	}
 	return nil
 }

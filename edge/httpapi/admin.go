@@ -25,5 +25,34 @@ func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+	return Routes(mux)
 }
+
+// Routes serves what a mux does, and has it say as all else is said, as a problem, that it does not
+// serve a path, or not by that method.
+func Routes(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		unserved, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		u := unservedWriter{header: w.Header()}
+		unserved.ServeHTTP(&u, r)
+		p := problem{status: u.status, field: "path", detail: "nothing is served at " + short(r.URL.Path)}
+		if u.status == http.StatusMethodNotAllowed {
+			p.field, p.detail = "method", "it is served by "+w.Header().Get("Allow")+", not by "+short(r.Method)
+		}
+		writeProblem(w, &p)
+	})
+}
+
+// unservedWriter takes an answer's header, and leaves out what it says.
+type unservedWriter struct {
+	header http.Header
+	status int
+}
+
+func (u *unservedWriter) Header() http.Header         { return u.header }
+func (u *unservedWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (u *unservedWriter) WriteHeader(status int)      { u.status = status }

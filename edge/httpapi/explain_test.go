@@ -76,6 +76,11 @@ func TestExplain(t *testing.T) {
 	if r := send(t, "GET", admin.URL+"/v1/explain", ""); r.status != 405 {
 		t.Errorf("GET = %d, want 405", r.status)
 	}
+	wantProblem(t, send(t, "GET", admin.URL+"/v1/explane", ""), 404, "path", "/v1/explane")
+	r = send(t, "POST", admin.URL+"/admin/v1/capacity/api", "")
+	if wantProblem(t, r, 405, "method", "by GET, HEAD, PUT, not by"); r.header.Get("Allow") != "GET, HEAD, PUT" {
+		t.Errorf("Allow: %q", r.header.Get("Allow"))
+	}
 	if r := send(t, "POST", admin.URL+"/v1/explain", `{"atributes":{}}`); r.status != 400 {
 		t.Errorf("a bad body = %d, want 400", r.status)
 	}

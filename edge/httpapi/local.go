@@ -14,11 +14,13 @@ import (
 // as browsers do not let pages choose it; it is no wall against other programs.
 //
 // Heeded are requests for an address, as nobody can have a name lead to himself and call it
-// one, or for localhost; and of these none that come from a page of another origin.
+// one, or for localhost; and of these none that come from a page of another origin. No page leads to
+// a unix socket: there a host is whatever a program names.
 func Local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		why := foreign(r)
-		if host := hostname(r.Host); !local(host) {
+		_, socket := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr)
+		if host := hostname(r.Host); !socket && !local(host) {
 			why = "host " + short(host) + " is neither an address nor localhost: ask by one of these"
 		}
 		if why != "" {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"log/slog"
 	"math"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ type signal struct {
 	cfg    CapacityConfig
 	to     Capacities
 	used   prometheus.Gauge
-	unread prometheus.Counter
+	odd    prometheus.Counter // headers that are not understood
 	log    *slog.Logger
 	warned atomic.Bool
 
@@ -46,20 +47,22 @@ type signal struct {
 	highest  float64    // of this
 	mean     float64    // of latencies, as parts of the one at which all is in use
 	measured time.Time  // when the last was added
+	stopped  netip.Addr // whose body was not read to its end last
+	at       time.Time  // when
 }
 
 func newSignal(cfg *Config, to Capacities) *signal {
 	if cfg.Capacity.Name == "" || to == nil {
 		return nil
 	}
-	return &signal{cfg: cfg.Capacity, to: to, used: cfg.Metrics.used, unread: cfg.Metrics.unread, log: cfg.Logger}
+	return &signal{cfg: cfg.Capacity, to: to, used: cfg.Metrics.used, odd: cfg.Metrics.unread, log: cfg.Logger}
 }
 
 // told is what an answer's header says; text is not "".
 func (s *signal) told(now time.Time, text string, read func(string) (float64, error)) {
 	used, err := read(text)
 	if err != nil || used < 0 {
-		s.unread.Inc()
+		s.odd.Inc()
 		if !s.warned.Swap(true) {
 			s.log.Warn("the upstream's capacity header is not understood: elastic margins stay closed", "header", s.cfg.Header, "value", cut(text), "err", err)
 		}
@@ -81,6 +84,23 @@ func (s *signal) took(now time.Time, latency time.Duration) {
 func (s *signal) failed(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.full(now)
+}
+
+// unread is that it took a body of somebody's, stopped amid it, and gave no answer that arrived. As
+// servers do that with what they refuse, too, one client can have it done: it is a fault of the
+// upstream's where clients of two addresses meet it within the time that the signal is good for.
+func (s *signal) unread(now time.Time, who netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := s.stopped.IsValid() && s.stopped != who && now.Sub(s.at) < s.cfg.TTL
+	if s.stopped, s.at = who, now; others {
+		s.full(now)
+	}
+}
+
+// full is that the upstream has no capacity to spare; s.mu is held.
+func (s *signal) full(now time.Time) {
 	if s.cfg.Latency > 0 {
 		s.add(now, latencyMost)
 		s.mean = max(s.mean, 1)

@@ -2,9 +2,13 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
+	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,4 +163,34 @@ func TestMeanOfLatencies(t *testing.T) {
 	}
 	h.err = errors.New("too many names")
 	s.took(now.Add(time.Hour), time.Millisecond) // is logged, and goes on
+}
+
+// That the upstream stops amid a body closes the margin where two clients meet it, and soon after one
+// another: one alone can have a server do so that answers, by what it sends.
+func TestStoppedBodiesCloseTheMargin(t *testing.T) {
+	broken := &net.OpError{Op: "write", Err: syscall.EPIPE}
+	for name, c := range map[string]struct {
+		err   error
+		by    []string
+		apart time.Duration
+		used  float64
+	}{
+		"one client's":             {broken, []string{"192.0.2.1", "192.0.2.1", "192.0.2.1"}, time.Second, 0},
+		"two clients'":             {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Second, 1},
+		"two clients', long apart": {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Minute, 0},
+		"a refused connection":     {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, []string{"192.0.2.1"}, 0, 1},
+		"an answer cut off":        {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, []string{"192.0.2.1"}, 0, 1},
+	} {
+		now := time.Now()
+		s := newSite(t, nil, options{cfg: Config{
+			Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Minute}, Now: func() time.Time { return now },
+		}}, hourly(9))
+		for _, who := range c.by {
+			(&exchange{proxy: s.proxy, who: netip.MustParseAddr(who)}).faulted(fmt.Errorf("http: %w", c.err), false)
+			now = now.Add(c.apart)
+		}
+		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != c.used {
+			t.Errorf("%s: %v of the capacity is used, want %v", name, used, c.used)
+		}
+	}
 }

@@ -238,12 +238,18 @@ func (x *exchange) switchedBack() {
 	}
 }
 
-// provokes says that a fault may be what a client has brought about, by a header or body that the
-// upstream does not read to its end, or by what it asked to switch to: it says nothing of how full
-// the upstream is.
-func (x *exchange) provokes(err error) bool {
-	var op *net.OpError
-	return x.alone.detail != "" || x.result == resultSwitched || errors.As(err, &op) && op.Op == "write" && !isTimeout(err)
+// faulted tells of a fault by how full the upstream is. What a client may have brought about by its
+// header, or by what it asked to switch to, says nothing of that; by a body that the upstream does
+// not read to its end, only where other clients meet it, too: then workers die that take them.
+func (x *exchange) faulted(err error, asked bool) {
+	s, now, op := x.proxy.signal, x.proxy.cfg.Now(), (*net.OpError)(nil)
+	switch {
+	case s == nil || asked || x.alone.detail != "":
+	case errors.As(err, &op) && op.Op == "write" && !isTimeout(err):
+		s.unread(now, x.who)
+	default:
+		s.failed(now)
+	}
 }
 
 // failed is called where the upstream gave no answer.
@@ -252,7 +258,7 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if x.answer.switched { // and then the client left: there is nothing to write to
 		return
 	}
-	f, provoked := faultOf(err, x.body, r.Context().Err() != nil), x.provokes(err)
+	f, asked := faultOf(err, x.body, r.Context().Err() != nil), x.result == resultSwitched
 	switch {
 	case x.alone.detail != "" && (endedFor(err) || refuses(err, x.many)):
 		f = x.alone
@@ -267,9 +273,7 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x.result = f.result
 	if f.result == resultUnreachable || f.result == resultTimeout {
 		p.tellFault(f, err)
-		if p.signal != nil && !provoked {
-			p.signal.failed(p.cfg.Now())
-		}
+		x.faulted(err, asked)
 	}
 	x.answer.own = true
 	h := w.Header()
