@@ -31,6 +31,7 @@ type counter struct {
 	weight  int32            // as last weighed, in bytes
 	paid    int32            // what of that is some PoP's; the rest is of the contest
 	crossed uint8            // thresholds crossed, a bit each
+	high    uint8            // how high it stands, of a key that was nearly full: see stands
 	fresh   bool             // nothing is known yet of what the own region counted
 	pushed  bool             // stands in its lane's list of keys to push
 	guest   bool             // has no place in the lane; see guests.go
@@ -385,8 +386,7 @@ func (l *lane) usedIn(c *counter, oldest crdt.Slice) (sum uint64) {
 }
 
 // thresholds are the parts of a limit, in percent, whose upward crossing is
-// pushed; each is armed again rearm percent below. What is given back of a full one is
-// pushed though it is not contended any more; what left the window edges see themselves.
+// pushed; each is armed again rearm percent below.
 var thresholds = [...]uint64{50, 80, 95, 100}
 
 const rearm = 5
@@ -398,8 +398,10 @@ const contended = 1
 // before anything is joined: a short window, or a bucket, may have emptied since
 // somebody looked, and what fills it at once crosses them anew.
 func (l *lane) arm(c *counter, now int64) {
-	if c.crossed != 0 {
-		l.armAt(c, l.used(c, now))
+	if c.crossed != 0 || c.high != 0 {
+		used := l.used(c, now)
+		l.armAt(c, used)
+		c.high = c.stands(used)
 	}
 }
 
@@ -413,15 +415,34 @@ func (l *lane) armAt(c *counter, used uint64) {
 
 func percent(limit, p uint64) uint64 { return limit/100*p + limit%100*p/100 }
 
+// stands is how high a use is of a key that was nearly full, as edges were told, who hold it to that: 3,
+// and then down to 0. What is given back of such a key is pushed when it is not contended any more, when
+// less than half is used, and when nothing is: edges that know it to be full would deny whom they have room
+// for, and tell him to come again in a day. What left the window they see themselves.
+func (c *counter) stands(used uint64) uint8 {
+	limit := c.shape.Limit
+	switch {
+	case used == 0:
+		return 0
+	case used >= limit-limit/100*20-limit%100*20/100: // from where on edges hold it, rounded up
+		return 3
+	case used >= percent(limit, thresholds[contended]-rearm):
+		return c.high
+	case used >= percent(limit, thresholds[0]-rearm):
+		return min(c.high, 2)
+	}
+	return min(c.high, 1)
+}
+
 // crossing updates what is crossed and says whether edges should hear of it.
 func (l *lane) crossing(c *counter, now int64) bool {
 	if c.shape.Limit == 0 {
 		return false
 	}
-	used, before := l.used(c, now), c.crossed
+	used, before := l.used(c, now), c.high
 	l.armAt(c, used)
-	const full = 1<<contended | 1<<(len(thresholds)-1)
-	news := before&^c.crossed&full == full // so much was given back at once: the edges that think it full would deny
+	c.high = c.stands(used)
+	news := c.high < before
 	for i, p := range thresholds {
 		if bit := uint8(1) << i; used >= percent(c.shape.Limit, p) && c.crossed&bit == 0 {
 			c.crossed |= bit

@@ -120,12 +120,14 @@ func TestShortJobsBesideLongOnesAreNoReset(t *testing.T) {
 }
 
 // askFor asks an edge for user u, and returns the receipt.
-func askFor(w *World, edge int) (limit.Decision, []limit.Charge) {
+func askFor(w *World, edge int) (limit.Decision, []limit.Charge) { return askForCost(w, edge, 1) }
+
+func askForCost(w *World, edge int, cost uint64) (limit.Decision, []limit.Charge) {
 	name := w.Edges()[edge]
 	req := w.Node(name).Rules().Only().NewRequest()
 	defer req.Release()
 	req.Set("user", "u")
-	req.Receipt = true
+	req.Receipt, req.Cost = true, cost
 	w.Touch()
 	return w.Node(name).Check(w.NowAt(name), req), slices.Clone(req.Charges)
 }
@@ -206,6 +208,59 @@ func TestRoomThatCameBackAtOnceIsTold(t *testing.T) {
 				pass(time.Second)
 				if d, _ := askFor(w, 1); !d.Allowed {
 					t.Errorf("%s, a view forgets %v of all: with %d of 20 used the first request elsewhere is denied for %v", name, forgets, keeps, d.RetryAfter)
+				}
+			}
+		}
+	}
+}
+
+// However it comes back, at once, in two steps, or as jobs end one by one; and though the limit was not
+// full, as what is left is less than a request costs.
+func TestAllThatCameBackIsRoomElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, rate := range map[string]limit.RateSpec{
+		"slots": {Algorithm: "concurrency", Limit: 20, Lease: 10 * time.Hour}, "sub_windows": {Limit: 20, Per: 10 * time.Hour},
+		"a day": {Algorithm: "fixed_window", Limit: 20, Per: 24 * time.Hour}, "log": {Algorithm: "sliding_log", Limit: 20, Per: 10 * time.Hour},
+	} {
+		rate.Consistency = "loose"
+		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+		for _, forgets := range []float64{0, 1} {
+			for _, cost := range []uint64{1, 3} {
+				for how, pause := range map[string]func(back int) time.Duration{
+					"at once":    func(int) time.Duration { return 0 },
+					"in two":     func(back int) time.Duration { return map[int]time.Duration{2: 10 * time.Second}[back] },
+					"one by one": func(int) time.Duration { return time.Second },
+				} {
+					if cost > 1 && rate.Lease > 0 {
+						continue // a slot is one
+					}
+					w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, forgets })
+					at := start.Add(6 * time.Second)
+					pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+					pass(0)
+					var held [][]limit.Charge
+					for range 30 {
+						if d, c := askForCost(w, 0, cost); d.Allowed {
+							held = append(held, c)
+						}
+						pass(100 * time.Millisecond)
+					}
+					pass(20 * time.Second)
+					for i, c := range held {
+						w.Touch()
+						w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
+						pass(pause(i + 1))
+					}
+					pass(5 * time.Second)
+					got := 0
+					for range held {
+						if d, _ := askForCost(w, 1, cost); d.Allowed {
+							got++
+						}
+					}
+					if len(held) != int(20/cost) || got != len(held) {
+						t.Errorf("%s, a view forgets %v of all: %d of cost %d were given back %s, and %d are admitted elsewhere", name, forgets, len(held), cost, how, got)
+					}
 				}
 			}
 		}
