@@ -36,6 +36,7 @@ type spoken struct {
 	next  atomic.Int64  // when one is to ask it again, ns since 1970
 	http2 atomic.Bool   // it took HTTP/2, when both were offered last
 	http1 atomic.Bool   // it took HTTP/1 the last time
+	last  atomic.Int64  // when it was seen to speak HTTP/1 last, about, ns since 1970
 	turn  chan struct{} // of who asks while that is not so: the others would all ask the same
 }
 
@@ -72,10 +73,26 @@ func (s *spoken) dial(t *http.Transport) func(ctx context.Context, network, addr
 		case err != nil: // which says nothing of it
 			return nil, err
 		}
-		s.alone.Store(false)
+		s.speaksHTTP1()
 		s.http1.Store(true)
 		return &headerConn{Conn: c, up: up}, nil
 	}
+}
+
+// speaksHTTP1 notes that a connection speaks HTTP/1.
+func (s *spoken) speaksHTTP1() {
+	if now := time.Now().UnixNano(); now-s.last.Load() > int64(time.Second) { // few write what all read
+		s.last.Store(now)
+	}
+	if s.alone.Load() {
+		s.alone.Store(false)
+	}
+}
+
+// refuses says that HTTP/1 was refused by how a handshake ended: by whatever, but not where it was
+// spoken lately. Then that is a fault, as of one of those behind a balancer which is dead.
+func (s *spoken) refuses(err error) bool {
+	return refusesProtocol(err) || endsHandshake(err) && time.Now().UnixNano()-s.last.Load() > int64(askAnew)
 }
 
 // await waits for the turn to ask, if another does, and that is not in vain.
@@ -105,7 +122,7 @@ func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr s
 	asked := false
 	if s.http2.Load() {
 		c, up, err := offerHTTP1(ctx, t, network, addr)
-		if c != nil || err != nil && !endsHandshake(err) {
+		if c != nil || err != nil && !s.refuses(err) {
 			return c, up, err
 		}
 		asked = err == nil
@@ -122,7 +139,7 @@ func (s *spoken) connect(ctx context.Context, t *http.Transport, network, addr s
 	s.http2.Store(true)
 	for again := false; !asked; again = true { // once more, where it ends by something that may have another reason
 		c, up, err := offerHTTP1(ctx, t, network, addr)
-		if c != nil || err != nil && !endsHandshake(err) {
+		if c != nil || err != nil && !s.refuses(err) {
 			return c, up, err
 		}
 		asked = err == nil || again

@@ -315,3 +315,76 @@ func TestSwitchesAreDoneOnceAndWhole(t *testing.T) {
 	}
 	s.result("unreachable", 0)
 }
+
+// Of an upstream that speaks HTTP/1, some new connections end in the handshake: one of those behind a
+// balancer is dead. It is taken for no upstream of HTTP/2 alone by that, to which all requests would go on
+// one connection, and those to switch without that: such a request has met a fault.
+func TestHandshakesThatEndAreFaultsOfWhoSpeaksHTTP1(t *testing.T) {
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	backend.EnableHTTP2, backend.TLS = true, &tls.Config{NextProtos: bothHTTP}
+	backend.StartTLS()
+	defer backend.Close()
+	balancer, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer balancer.Close()
+	var phase atomic.Pointer[string] // which connections come to one who is alive, and which to the dead: a, d
+	alive := "a"
+	phase.Store(&alive)
+	go func() { // the listener's end ends it
+		var last *string
+		for n := 0; ; n++ {
+			c, err := balancer.Accept()
+			if err != nil {
+				return
+			}
+			now := phase.Load()
+			if now != last {
+				n, last = 0, now
+			}
+			dies := (*now)[n%len(*now)] == 'd'
+			go func() {
+				defer c.Close()
+				if dies {
+					_, _ = c.Read(make([]byte, 1))
+					return
+				}
+				to, err := net.Dial("tcp", backend.Listener.Addr().String())
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() { _, _ = io.Copy(c, to); c.Close() }()
+				_, _ = io.Copy(to, c)
+			}()
+		}
+	}()
+	s := (&site{t: t}).before("https://"+balancer.Addr().String(), options{}, hourly(900))
+	roots := x509.NewCertPool()
+	roots.AddCert(backend.Certificate())
+	s.trust(roots)
+	faults := 0.
+	ask := func(fields ...string) {
+		t.Helper()
+		s.proxy.transport.(*line).on.Load().CloseIdleConnections()
+		switch got := s.get("/", fields...); {
+		case got.status == http.StatusBadGateway && *phase.Load() != alive:
+			faults++
+		case got.status != http.StatusOK || got.body != "HTTP/1.1":
+			t.Errorf("%s, %v: %d %s, want it over HTTP/1.1, or 502", *phase.Load(), fields, got.status, got.body)
+		}
+	}
+	for _, of := range []string{alive, "aad", "dadd", "d", alive} {
+		phase.Store(&of)
+		for range 12 {
+			ask()
+		}
+		for range 6 {
+			ask("Connection", "Upgrade", "Upgrade", "websocket")
+		}
+	}
+	if s.result("unreachable", faults); faults < 18 {
+		t.Errorf("%v faults, want one of each request while all are dead", faults)
+	}
+}

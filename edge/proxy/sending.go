@@ -55,10 +55,12 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	err := errAlone
 	if x.shares || out.Header["Upgrade"] == nil || p.spoken == nil || !p.spoken.isAlone() {
 		res, ended, err = x.try(x.way, maxStreams, out)
+		x.heard(err)
 	}
 	if errors.Is(err, errAlone) && !x.shares { // nothing was sent
 		if out.Header["Upgrade"] != nil { // over HTTP/2 it cannot switch; and it may speak HTTP/1, and not say so
 			res, _, err = x.try(x.fresh(), 1, out)
+			x.heard(err)
 			if err == nil || !x.goesWithout(out, err) {
 				x.switches = err != nil && x.conn != nil
 				return res, err
@@ -87,6 +89,13 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	return res, err
 }
 
+// heard notes of a try what the upstream speaks.
+func (x *exchange) heard(err error) {
+	if s := x.proxy.spoken; s != nil && err == nil && !x.shares {
+		s.speaksHTTP1()
+	}
+}
+
 // fresh is a connection of its own.
 func (x *exchange) fresh() *http.Transport {
 	t := x.proxy.fresh()
@@ -103,7 +112,7 @@ func (x *exchange) goesWithout(out *http.Request, err error) bool {
 	case out.Context().Err() != nil:
 		return false
 	case x.conn == nil:
-		return endsHandshake(err)
+		return x.proxy.spoken.refuses(err)
 	case !bare(out):
 		return false
 	}
