@@ -259,7 +259,7 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 		r.forgive()
 		s.measure(r, now)
 	}
-	if h := b.held; h != nil && left > 0 && of.ever() && c.rate.Scope == limit.ScopeEdge { // nobody else counts what was forgotten
+	if h := b.confined(); h != nil && left > 0 && of.ever() && c.rate.Scope == limit.ScopeEdge { // nobody else counts what was forgotten
 		took := min(left, h.used)
 		h.used, h.extra = h.used-took, crdt.SatSub(h.extra, took)
 		left -= took

@@ -27,6 +27,7 @@ type held struct {
 	weak    bool  // it matters for a smaller limit only than the one it was charged under last
 	told    bool  // the region said so: it speaks of no counts that the region never got
 	covered bool  // what the view has is all that it was put in for
+	level   bool  // it is in the level of a bucket, and confines by that: see held_level.go
 }
 
 // left is what a rate leaves to the record.
@@ -35,8 +36,8 @@ func (h *held) left(rate *limit.Rate) uint64 { return crdt.SatSub(rate.Ceiling, 
 // before says that a charge was made before the record was born.
 func (h *held) before(c *limit.Charge) bool { return c.At != 0 && c.At < h.born }
 
-// idle says that nothing is used any more.
-func (h *held) idle() bool { return h.used == 0 }
+// idle says that nothing is used any more, by what it says beside a level.
+func (h *held) idle() bool { return h.used == 0 || h.level }
 
 // full stands in record.scale for a record that is confined: it is evicted as one
 // that has all of its limit in use, and of no other does a decision read what
@@ -203,7 +204,7 @@ func (s *shard) block(r *record, now int64) {
 	const most = 1<<32 - 1
 	known := uint64(r.local) + uint64(r.merged) // it only falls
 	turns := s.turnsBeyondSlices(b, now)
-	if turns == 0 && (least == 0 || b.held == nil && !b.punished(now) && known < least && r.local < most && r.merged < most) {
+	if turns == 0 && (least == 0 || b.confined() == nil && !b.punished(now) && known < least && r.local < most && r.merged < most) {
 		if !b.rate.Bucket() { // of which nothing else may know
 			s.blocked.lift(r.key) // what was put in before it came, with more used
 		}
@@ -230,7 +231,7 @@ func (s *shard) block(r *record, now int64) {
 	over := before == nil || before.until() <= now
 	h.told = b.own.Len() == 0 && (b.held == nil || b.held.told) && (over || before.what&told != 0)
 	h.covered = h.told && (b.held == nil || b.held.covered) && (over || before.what&covered != 0)
-	if was := b.held; was != nil {
+	if was := b.confined(); was != nil {
 		h.weak = was.weak && (h.weak || h.until == 0)
 		h.until, h.used = max(h.until, was.until), max(h.used, was.used)
 		h.eases, h.extra = was.eases, was.extra
@@ -336,19 +337,11 @@ func (s *shard) hold(r *record, f *formers, now int64) {
 	if most := now + longestHold(b.rate); h.until > most {
 		h = held{until: most, eases: most, used: h.used, weak: h.weak}
 	}
+	h.born = now
 	if b.rate.Bucket() {
-		// When a bucket is empty says how full it is: that is all there is to
-		// know of it.
-		if b.rate.Queue || !h.idle() {
-			level := b.rate.FullBefore(time.Duration(h.until - now))
-			if b.rate.Queue || b.rate.MaxDelay == 0 && h.rounded == 1 { // it may have been told by a slower pace: of rules before, or of who drains slower
-				level = min(level, h.used)
-			}
-			b.memory.exact.Charge(b.rate, level, now)
-		}
+		b.holdLevel(&h, now)
 		return
 	}
-	h.born = now
 	if b.held = &h; !h.idle() {
 		r.scale = full
 	}
@@ -376,6 +369,7 @@ func (s *shard) excuse(r *record, now int64, stored bool) {
 	if !(b.held.told && stored) && !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
+	b.dropLevel(now)
 	b.held = nil
 	r.until = 0
 	r.forgive()

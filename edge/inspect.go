@@ -72,7 +72,7 @@ func (n *Node) Believe(now time.Time, rate *limit.Rate, key deltasync.Key) Belie
 		belief.Total = rate.Rounded(rate.Measure(&b.memory.exact, s.heard(b), s.sums(b), b.memory.carry, t))
 	}
 	belief.heard(t, r.heard)
-	if h := r.block.held; h != nil && !h.ended(rate, t) {
+	if h := r.block.confined(); h != nil && !h.ended(rate, t) {
 		belief.Held, belief.Left = time.Duration(h.until-t), h.left(rate)
 	}
 	return belief

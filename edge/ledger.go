@@ -331,9 +331,9 @@ func (r *record) settle() {
 	if b.memory != nil {
 		b.memory.exact.Charge(b.rate, r.fresh, b.memory.at)
 	}
-	if b.held != nil {
-		b.held.used = crdt.SatAdd(b.held.used, r.fresh)
-		if !b.held.idle() {
+	if h := b.confined(); h != nil {
+		h.used = crdt.SatAdd(h.used, r.fresh)
+		if !h.idle() {
 			r.scale = full
 		}
 	}

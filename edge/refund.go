@@ -67,12 +67,12 @@ func (n *Node) refundIn(s *shard, now int64, c *limit.Charge, cost uint64) (back
 		if !r.counts(c, now) || !s.mayReturn(r, c, now) {
 			return
 		}
-		left, known := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice))
+		left, known, h := back, b.own.Get(c.Slice).Plus(b.others.Get(c.Slice)), b.confined()
 		switch { // A record that was forgotten knows of no charges there, and takes the receipt's word.
-		case b.held != nil && b.held.before(c): // as far as so much was used then
-			left = min(back, max(known.Net(), b.held.used))
-		case b.held != nil && known.Charges > 0 && c.Slice == c.Rate.SliceAt(b.held.born): // what was given back of before is none of it
-			left = min(back, known.Charges, crdt.SatAdd(known.Net(), b.held.back))
+		case h != nil && h.before(c): // as far as so much was used then
+			left = min(back, max(known.Net(), h.used))
+		case h != nil && known.Charges > 0 && c.Slice == c.Rate.SliceAt(h.born): // what was given back of before is none of it
+			left = min(back, known.Charges, crdt.SatAdd(known.Net(), h.back))
 		case s.strayed.has(b.rate, c.Slice, now) && s.private(b.rate): // takeBack finds it
 		case known.Charges > 0:
 			left = min(back, known.Net())
@@ -207,7 +207,7 @@ func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charg
 	if b.memory != nil {
 		b.spill(slice, b.memory.exact.Refund(b.rate, cost, of.Slice, of.At, &b.own, now))
 	}
-	if h := b.held; h != nil {
+	if h := b.confined(); h != nil {
 		h.used, h.extra = crdt.SatSub(h.used, cost), crdt.SatSub(h.extra, cost)
 	}
 	if b.share != nil && b.share.rights != nil && by == ours {

@@ -115,7 +115,7 @@ func (t *strayed) has(rate *limit.Rate, slice crdt.Slice, now int64) bool {
 // others were charged. What is nowhere was forgotten, or given back.
 func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now int64) {
 	b := r.block
-	if h := b.held; h != nil && h.before(c) && c.Slice == c.Rate.SliceAt(h.born) {
+	if h := b.confined(); h != nil && h.before(c) && c.Slice == c.Rate.SliceAt(h.born) {
 		h.back += cost
 	}
 	if !s.strayed.has(b.rate, c.Slice, now) || !s.private(b.rate) {
@@ -138,7 +138,7 @@ func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now i
 			cost -= took
 		}
 	}
-	if cost > 0 && b.held != nil { // that alone knows of what was forgotten
+	if cost > 0 && b.confined() != nil { // that alone knows of what was forgotten
 		n.giveBack(s, r, c, cost, now, ours)
 	}
 }

@@ -318,7 +318,7 @@ func (s *shard) hurry(r *record) {
 // needed beyond the cost, as some is reserved, has to be left of the limit, and this
 // edge's part of it of the share: then the allowance is for this request alone.
 func (s *shard) stretch(r *record, rate *limit.Rate, cost, need uint64, now int64) {
-	if r.sparse() || r.block.share == nil || r.block.punished(now) || r.block.held != nil && r.left(rate) < need {
+	if r.sparse() || r.block.share == nil || r.block.punished(now) || r.block.confined() != nil && r.left(rate) < need {
 		return
 	}
 	cost = min(cost, need)

@@ -1,0 +1,41 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// What a push said of a bucket comes out of its level once the region says what has become of that, and
+// what was charged here since stays in it, told or not.
+func TestLevelOfAPushComesOutAgain(t *testing.T) {
+	slow := limit.Flow{Units: 20, Per: 24 * time.Hour}
+	for name, spec := range map[string]limit.RateSpec{
+		"bucket": {Algorithm: "token_bucket", Capacity: 20, Refill: slow, Consistency: "loose"},
+		"meter":  {Algorithm: "leaky_bucket", Capacity: 20, Outflow: slow, Consistency: "loose"},
+	} {
+		for _, given := range []uint64{0, 10, 18} {
+			n := newNode(t, Config{}, perUser(spec))
+			rate, now := n.Rules().Rules()[0].Rates[0], start
+			others := func(refunds uint64) deltasync.Totals {
+				return deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 18, Refunds: refunds}}}
+			}
+			if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, 18, 0)); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Second)
+			if got := through(n, now, "u", 5); got != 2 {
+				t.Errorf("%s: 18 of 20 are used, and %d more admitted", name, got)
+			}
+			up := upOf(t, n.Flush(now))
+			now = now.Add(time.Second)
+			answer(t, n, now, up, others(given))
+			if got := through(n, now, "u", 20); got != int(given) {
+				t.Errorf("%s: 20 of 20 were used, of which %d of others' came back, and %d more are admitted", name, given, got)
+			}
+		}
+	}
+}
