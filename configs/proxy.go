@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func (p *ProxySettings) table() []setting {
 		{key: "proxy.capacity.latency", usage: "or the time to the beginning of an answer at which all is in use", parse: ifSet(asDuration(&c.Latency, time.Millisecond, time.Hour))},
 		{key: "proxy.defer.enabled", fallback: "false", usage: "true: what rules deny and let wait (on_limit: {defer: ...}) is kept in JetStream, and done later", parse: asBool(&d.Enabled)},
 		{key: "proxy.defer.domain", usage: "`name` of JetStream's domain, as of a leaf node in the region (default: the servers' own)", parse: asToken(&d.Domain, false)},
-		{key: "proxy.defer.replicas", fallback: "1", usage: "servers that it is kept on; 1, 3 or 5", parse: asInt(&d.Replicas, 1, 5)},
+		{key: "proxy.defer.replicas", fallback: "1", usage: "servers that it is kept on; 1, 3 or 5", parse: asReplicas(&d.Replicas)},
 		{key: "proxy.defer.per_key", fallback: "1000", usage: "requests of one key of a rule that wait at once", parse: asInt(&d.PerKey, 1, 1_000_000)},
 		{key: "proxy.defer.max_bytes", fallback: "1GiB", usage: "what all that wait may take", parse: asSize(&d.MaxBytes, 1<<20)},
 		{key: "proxy.defer.tries", fallback: "5", usage: "times that a request is sent to an upstream that fails, until it is a dead letter", parse: asInt(&d.Tries, 1, 100)},
@@ -133,12 +134,34 @@ func asUpstream(dst **url.URL) parseFunc {
 			return errors.New("not a URL that starts with http://, https:// or h2c://; " + such)
 		case u.Hostname() == "" || u.Opaque != "":
 			return errors.New("the URL has no host; " + such)
+		case !isPort(u.Port()):
+			return errors.New("the URL's port is not 1 to 65535; " + such)
 		case u.User != nil:
 			return errors.New("the URL has a user, who would not be sent; leave him out")
 		case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 			return errors.New("the URL has a query or a fragment; it is a host, and a path at the most")
 		}
 		*dst = u
+		return nil
+	}
+}
+
+// isPort says that a URL's port is one, or that it has none.
+func isPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
+}
+
+// asReplicas reads how many servers of JetStream's keep something: an odd number, as of an even one no
+// more may fail than of one less.
+func asReplicas(dst *int) parseFunc {
+	return func(value string) error {
+		if err := asInt(dst, 1, 5)(value); err != nil {
+			return err
+		}
+		if *dst%2 == 0 {
+			return fmt.Errorf("%d is even, by which not one more may fail than of %d; 1, 3 or 5", *dst, *dst-1)
+		}
 		return nil
 	}
 }

@@ -122,6 +122,8 @@ func (r *reader) object(path string, n *node, fields []field, unbuilt ...string)
 			if near := suggest(e.key, names); near != "" {
 				hint = fmt.Sprintf("did you mean %q?", near)
 				misspelt = append(misspelt, near)
+			} else if slices.Contains(names, "match") && slices.Contains(matchWords, e.key) {
+				hint = fmt.Sprintf("it stands below match: match: {%s: ...}", e.key)
 			}
 			r.mistake(at, e.at, "E007", hint, "%q is not known here", clip(e.key))
 		}

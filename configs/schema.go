@@ -159,6 +159,9 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 	return s
 }
 
+// matchWords are those of match that often stand beside it.
+var matchWords = []string{"path", "methods", "host", "cidr", "equals", "has", "lacks", "when"}
+
 func (r *reader) match(m *limit.MatchSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
@@ -283,6 +286,10 @@ func (r *reader) penalty(p *limit.Penalty) read {
 	return func(path string, n *node) {
 		if n.kind == kindText && n.text == "until_reset" {
 			p.UntilReset = true
+			return
+		}
+		if n.kind == kindText && suggest(n.text, []string{"until_reset"}) != "" {
+			r.mistake(path, n.at, "E211", `did you mean "until_reset"?`, "%q is no time", clip(n.text))
 			return
 		}
 		r.some(&p.For, "E211", "1ms to 366d, such as 5m, or until_reset")(path, n)

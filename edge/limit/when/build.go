@@ -36,6 +36,8 @@ const available = "there are == != < <= > >= in contains startsWith endsWith mat
 // hintFor is how to mend a mistake that the library found.
 func hintFor(message string) string {
 	switch {
+	case message == "unknown name status" || message == "unknown name response":
+		return "in count_when it is response.status, a number, such as response.status >= 400"
 	case strings.HasPrefix(message, "unknown name"):
 		return `a name stands under keys, or is method, path, host or client_ip; attr("name") is another that callers send, header("Name") a header`
 	case strings.Contains(message, "mismatched types"):
