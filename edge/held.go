@@ -366,7 +366,11 @@ func (s *shard) excuse(r *record, now int64, stored bool) {
 	if b.held == nil || !all {
 		return
 	}
-	if !(b.held.told && stored) && !b.held.explained(b.rate, s.sums(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
+	cells := s.sums(b)
+	if b.held.level { // own ones are beside what it says, and not in it
+		cells = b.others.Cells(nil)
+	}
+	if !(b.held.told && stored) && !b.held.explained(b.rate, cells, now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.dropLevel(now)

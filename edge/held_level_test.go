@@ -39,3 +39,35 @@ func TestLevelOfAPushComesOutAgain(t *testing.T) {
 		}
 	}
 }
+
+// Where the region lost what it had told, and who was charged it is gone, what is charged here is no answer
+// to that: the bucket is as full as it was said to be, and drains.
+func TestLevelOfAPushStaysWhereTheRegionLostIt(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 20, Refill: limit.Flow{Units: 20, Per: 10 * time.Minute}, Consistency: "loose"}))
+	rate, now := n.Rules().Rules()[0].Rates[0], start
+	tell := func(store uint64) {
+		up := upOf(t, n.Flush(now))
+		down := deltasync.Down{Status: deltasync.StatusOK, Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: store, Store: store, LiveRegions: 1, Totals: make([]deltasync.Totals, len(up.Sections[0].Deltas))}
+		b, err := down.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Receive(now, 0, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	through(n, now, "another", 1)
+	tell(1)
+	if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, 20, 0)); err != nil {
+		t.Fatal(err)
+	}
+	in := 0
+	for range 40 {
+		now = now.Add(30 * time.Second) // one more drains
+		in += through(n, now, "u", 5)
+		tell(2)
+	}
+	if in < 38 || in > 40 {
+		t.Errorf("%d were admitted while 40 drained", in)
+	}
+}

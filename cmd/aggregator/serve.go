@@ -104,7 +104,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	outer := cli.NewStage(context.WithoutCancel(ctx))
 	outer.Go("admin listener", func(ctx context.Context) error {
 		handler := adminapi.New(agg, func() bool { return bus.Status().Connected }, reg)
-		return httpapi.NewServer(httpapi.Local(handler), httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
+		return httpapi.NewServer(httpapi.Local(httpapi.Routes(handler)), httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
 	})
 	inner := cli.NewStage(ctx)
 	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })

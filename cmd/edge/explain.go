@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"text/tabwriter"
@@ -35,7 +36,7 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 		Example: "  edge explain client_ip=192.0.2.1 method=GET path=/api/x header.X-User-Id=u1\n  edge explain --namespace shop --cost 5 -o json user=u1",
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&server, "server", "http://127.0.0.1:6070", "`URL` of the edge's admin listener")
+	flags.StringVar(&server, "server", "http://127.0.0.1:6070", "`URL` of the edge's admin listener, or unix:/path")
 	flags.StringVar(&namespace, "namespace", "", "`name` of the rules; may be left out where the edge has one namespace")
 	flags.Uint64Var(&cost, "cost", 0, "what the request costs; 0: as the rules say")
 	flags.DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
@@ -63,7 +64,7 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
-		body, err := askExplain(ctx, strings.TrimSuffix(server, "/")+"/v1/explain", ask)
+		body, err := askExplain(ctx, server, ask)
 		if err != nil {
 			return err
 		}
@@ -88,17 +89,25 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 const mostExplained = 16 << 20
 
 // askExplain asks an edge, and returns its answer.
-func askExplain(ctx context.Context, url string, ask any) ([]byte, error) {
+func askExplain(ctx context.Context, server string, ask any) ([]byte, error) {
 	text, err := json.Marshal(ask)
 	if err != nil {
 		return nil, err
 	}
+	asks := http.DefaultClient
+	if path, socket := strings.CutPrefix(server, "unix:"); socket {
+		asks = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
+		server = "http://localhost"
+	}
+	url := strings.TrimSuffix(server, "/") + "/v1/explain"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("--server: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := asks.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w (is it the admin listener of an edge? --server says where that is)", err, cli.ErrUnreachable)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,6 +27,15 @@ func TestExplainCommand(t *testing.T) {
 	}
 	server := httptest.NewServer(api.Admin(prometheus.NewRegistry()))
 	t.Cleanup(server.Close)
+	socket, err := httpapi.Listen("unix:" + filepath.Join(t.TempDir(), "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := httptest.NewUnstartedServer(httpapi.Local(api.Admin(prometheus.NewRegistry())))
+	local.Listener.Close()
+	local.Listener = socket
+	local.Start()
+	t.Cleanup(local.Close)
 	at := "explain --server " + server.URL + " "
 	for _, c := range []commandLine{
 		{at + "user=u method=GET", 0, "ALLOW by per-user.minute\n\nper-user (priority 10, enforce)  user=u\n  per-user.minute: 2 per 1m, global, adaptive\n    would admit\n    used 0 here, 0 elsewhere; 2 left; this edge had not seen the key\n", ""},
@@ -34,6 +44,8 @@ func TestExplainCommand(t *testing.T) {
 		{at + "--namespace shop -o json user=u", 0, `"allowed": true`, ""},
 		{at + "user=u client_ip=192.0.2.9", 5, "DENY by rule spam\n", ""},
 		{at + "--namespace nobody user=u", 1, "", "404 Not Found: namespace: there are no rules for \"nobody\""},
+		{"explain --server unix:" + socket.Addr().String() + " user=u method=GET", 0, "ALLOW by per-user.minute", ""},
+		{"explain --server unix:/nowhere user=u", 4, "", "/nowhere"},
 		{at + "user", 2, "", `"user" is no attribute: want NAME=VALUE, such as client_ip=192.0.2.1`},
 		{"explain --server " + server.URL + "/metrics user=u", 1, "", "it is no admin listener of an edge"},
 		{"explain --server http://127.0.0.1:1 user=u", 4, "", "--server says where that is"},

@@ -37,8 +37,15 @@ func Routes(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		u := unservedWriter{header: w.Header()}
+		u := unservedWriter{header: make(http.Header)}
 		unserved.ServeHTTP(&u, r)
+		if u.status != http.StatusNotFound && u.status != http.StatusMethodNotAllowed { // to a path that is written plainly
+			mux.ServeHTTP(w, r)
+			return
+		}
+		if allow := u.header["Allow"]; allow != nil {
+			w.Header()["Allow"] = allow
+		}
 		p := problem{status: u.status, field: "path", detail: "nothing is served at " + short(r.URL.Path)}
 		if u.status == http.StatusMethodNotAllowed {
 			p.field, p.detail = "method", "it is served by "+w.Header().Get("Allow")+", not by "+short(r.Method)

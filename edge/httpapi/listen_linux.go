@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,4 +25,14 @@ func writeSoon(c net.Conn) {
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostUnsent) // else slow clients have less time
 	})
+}
+
+// lockFolder waits until no other process holds a folder, and holds it until unlock is called.
+func lockFolder(path string) (unlock func()) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return func() {}
+	}
+	_ = unix.Flock(int(dir.Fd()), unix.LOCK_EX) // where a file system has no locks it is as on other systems
+	return func() { _ = dir.Close() }
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -109,11 +110,30 @@ func Caller(peer string, trusted Proxies) netip.Addr {
 	if err != nil || trusted.Contains(at.Addr()) {
 		return netip.Addr{}
 	}
-	who := at.Addr().Unmap().WithZone("")
-	if who.Is6() {
-		if network, err := who.Prefix(64); err == nil {
+	return networkOf(at.Addr())
+}
+
+// networkOf is an address, or its network of 64 bits over IPv6.
+func networkOf(addr netip.Addr) netip.Addr {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		if network, err := addr.Prefix(64); err == nil {
 			return network.Addr()
 		}
 	}
-	return who
+	return addr
+}
+
+// ClientOf is whose a request is, as client_ip has it: an address, or its network of 64 bits over
+// IPv6. It is not valid where nobody told one.
+func (a *API) ClientOf(r *http.Request) netip.Addr {
+	client, believed := a.PeerOf(r)
+	if believed {
+		client = clientOf(r.Header[forwardedFor], client, a.cfg.TrustedProxies)
+	}
+	addr, err := netip.ParseAddr(client)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return networkOf(addr)
 }

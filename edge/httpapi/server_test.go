@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,6 +249,32 @@ func TestListen(t *testing.T) {
 	second.Close()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there after closing: %v", err)
+	}
+	for range 20 { // of those that start at once on what a crash left behind one does
+		left, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.(*net.UnixListener).SetUnlinkOnClose(false)
+		if err := left.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var listen [4]net.Listener
+		var all sync.WaitGroup
+		for i := range listen {
+			all.Go(func() { listen[i], _ = Listen("unix:" + path) })
+		}
+		all.Wait()
+		n := 0
+		for _, ln := range listen {
+			if ln != nil {
+				n++
+				_ = ln.Close()
+			}
+		}
+		if n != 1 {
+			t.Fatalf("%d listen on one socket", n)
+		}
 	}
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)

@@ -89,8 +89,12 @@ func (s *signal) failed(now time.Time) {
 
 // unread is that it took a body of somebody's, stopped amid it, and gave no answer that arrived. As
 // servers do that with what they refuse, too, one client can have it done: it is a fault of the
-// upstream's where clients of two addresses meet it within the time that the signal is good for.
+// upstream's where clients of two addresses meet it within the time that the signal is good for. Of clients that
+// nobody tells an address of it is none.
 func (s *signal) unread(now time.Time, who netip.Addr) {
+	if !who.IsValid() {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := s.stopped.IsValid() && s.stopped != who && now.Sub(s.at) < s.cfg.TTL

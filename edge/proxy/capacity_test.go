@@ -3,15 +3,18 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
+	"net/http/httptest"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -186,11 +189,50 @@ func TestStoppedBodiesCloseTheMargin(t *testing.T) {
 			Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Minute}, Now: func() time.Time { return now },
 		}}, hourly(9))
 		for _, who := range c.by {
-			(&exchange{proxy: s.proxy, who: netip.MustParseAddr(who)}).faulted(fmt.Errorf("http: %w", c.err), false)
+			in := httptest.NewRequest("POST", "/", nil)
+			in.RemoteAddr = who + ":4711"
+			(&exchange{proxy: s.proxy, in: in}).faulted(fmt.Errorf("http: %w", c.err), false)
 			now = now.Add(c.apart)
 		}
 		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != c.used {
 			t.Errorf("%s: %v of the capacity is used, want %v", name, used, c.used)
 		}
+	}
+}
+
+// So it is whatever comes first, the end of what is written or that of what is read, and where the clients
+// come through a proxy.
+func TestUpstreamThatResetsBodies(t *testing.T) {
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upstream.Close()
+	go func() { // the listener's end ends it
+		for {
+			c, err := upstream.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(c, make([]byte, 100_000))
+			_ = c.(*net.TCPConn).SetLinger(0) // it resets
+			_ = c.Close()
+		}
+	}()
+	s := (&site{t: t}).before("http://"+upstream.Addr().String(), options{
+		api: httpapi.Config{TrustedProxies: httpapi.Loopback}, cfg: Config{Capacity: CapacityConfig{Name: "api", Header: "X-Used", TTL: time.Hour}},
+	}, hourly(99))
+	body := strings.Repeat("x", 3<<20)
+	for range 20 {
+		if got := s.send("POST", "/", body, "X-Forwarded-For", "192.0.2.1"); got.status != http.StatusBadGateway {
+			t.Errorf("%d %s, want 502", got.status, got.body)
+		}
+	}
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 0 {
+		t.Errorf("%v of the capacity is used, as one client's bodies are not read to their end", used)
+	}
+	s.send("POST", "/", body, "X-Forwarded-For", "192.0.2.2")
+	if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != 1 {
+		t.Errorf("%v of the capacity is used, as another's are not either, want all", used)
 	}
 }

@@ -17,6 +17,7 @@ import (
 // exchange is a request on its way through the proxy.
 type exchange struct {
 	proxy  *Proxy
+	in     *http.Request     // the client's, once it is passed on
 	way    http.RoundTripper // to the upstream
 	leave  func()            // gives back the room that it takes
 	shares bool              // a connection with others, if that is of HTTP/2
@@ -129,6 +130,7 @@ func take(h http.Header) http.Header {
 // rewrite makes of the client's request the one that the upstream gets.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	p := x.proxy
+	x.in = pr.In
 	out := pr.Out
 	pr.SetURL(p.cfg.Upstream)
 	if out.URL.Scheme == "h2c" {
@@ -243,10 +245,11 @@ func (x *exchange) switchedBack() {
 // not read to its end, only where other clients meet it, too: then workers die that take them.
 func (x *exchange) faulted(err error, asked bool) {
 	s, now, op := x.proxy.signal, x.proxy.cfg.Now(), (*net.OpError)(nil)
+	amid := errors.As(err, &op) && op.Op == "write" || x.body != nil && errors.Is(err, net.ErrClosed) // where its end was read first
 	switch {
 	case s == nil || asked || x.alone.detail != "":
-	case errors.As(err, &op) && op.Op == "write" && !isTimeout(err):
-		s.unread(now, x.who)
+	case amid && !isTimeout(err):
+		s.unread(now, x.proxy.api.ClientOf(x.in))
 	default:
 		s.failed(now)
 	}

@@ -30,7 +30,7 @@ var _ Subject = (*regional.Aggregator)(nil)
 
 // New is the handler of the admin listener. connected says whether the bus has
 // its server.
-func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) http.Handler {
+func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
