@@ -3,6 +3,7 @@ package deferred
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,7 +94,11 @@ func (f *Front) Admin() http.Handler {
 // onlyOf refuses what is asked with a parameter that there is not: with one misspelt it would be
 // something else that is told.
 func onlyOf(r *http.Request, parameters []string) error {
-	for name := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fmt.Errorf("the query cannot be read: %w", err)
+	}
+	for name := range query {
 		if !slices.Contains(parameters, name) {
 			if len(parameters) == 0 {
 				return fmt.Errorf("unknown parameter %.100q: there is none here", name)

@@ -49,6 +49,7 @@ func TestAdmin(t *testing.T) {
 		{"GET", "/admin/v1/deferred/dead?limit=0", 400, "from 1 to 1000"},
 		{"GET", "/admin/v1/deferred/dead?limit=1001", 400, "from 1 to 1000"},
 		{"GET", "/admin/v1/deferred/waiting?tennant=acme", 400, `unknown parameter \"tennant\": there is tenant, from, limit`},
+		{"GET", "/admin/v1/deferred/waiting?tenant=a;b", 400, "the query cannot be read"},
 		{"GET", "/admin/v1/deferred?tenant=acme", 400, "there is none here"},
 		{"PUT", "/admin/v1/deferred/dead", 405, `"field":"method"`},
 		{"GET", "/admin/v1/deferred/dead/a/b", 404, `"field":"path"`},

@@ -10,7 +10,7 @@ import (
 // AsksToSwitch says that a client asks to go on in another protocol, and may (RFC 9110, section
 // 7.8): from HTTP/1.1, and to one that MayUpgrade.
 func AsksToSwitch(r *http.Request) bool {
-	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && r.Header.Get("Upgrade") != "" &&
+	return r.ProtoMajor == 1 && r.ProtoMinor > 0 && strings.Trim(r.Header.Get("Upgrade"), ", \t") != "" &&
 		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade") && MayUpgrade(r.Header)
 }
 
@@ -19,10 +19,11 @@ func AsksToSwitch(r *http.Request) bool {
 func MayUpgrade(h http.Header) bool {
 	for _, line := range h["Upgrade"] {
 		for protocol := range strings.SplitSeq(line, ",") {
-			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(protocol)), "/")
-			switch name {
-			case "h2c", "h2", "h3", "http", "tls":
-				return false
+			name := strings.ToLower(strings.Trim(protocol, " \t\""))
+			for _, of := range [...]string{"h2", "h3", "http", "tls"} { // its drafts, too, such as h2c-14
+				if strings.HasPrefix(name, of) {
+					return false
+				}
 			}
 		}
 	}

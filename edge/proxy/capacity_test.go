@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -178,11 +180,14 @@ func TestStoppedBodiesCloseTheMargin(t *testing.T) {
 		apart time.Duration
 		used  float64
 	}{
-		"one client's":             {broken, []string{"192.0.2.1", "192.0.2.1", "192.0.2.1"}, time.Second, 0},
-		"two clients'":             {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Second, 1},
-		"two clients', long apart": {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Minute, 0},
-		"a refused connection":     {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, []string{"192.0.2.1"}, 0, 1},
-		"an answer cut off":        {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, []string{"192.0.2.1"}, 0, 1},
+		"one client's":               {broken, []string{"192.0.2.1", "192.0.2.1", "192.0.2.1"}, time.Second, 0},
+		"two clients'":               {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Second, 1},
+		"two clients', long apart":   {broken, []string{"192.0.2.1", "192.0.2.2"}, time.Minute, 0},
+		"one client's, of a stream":  {http2.StreamError{Code: http2.ErrCodeCancel, Cause: errors.New("received from peer")}, []string{"192.0.2.1", "192.0.2.1"}, time.Second, 0},
+		"two clients', of streams":   {http2.StreamError{Code: http2.ErrCodeCancel, Cause: errors.New("received from peer")}, []string{"192.0.2.1", "192.0.2.2"}, time.Second, 1},
+		"one client's, of few bytes": {nil, []string{"192.0.2.1"}, 0, 1},
+		"a refused connection":       {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, []string{"192.0.2.1"}, 0, 1},
+		"an answer cut off":          {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, []string{"192.0.2.1"}, 0, 1},
 	} {
 		now := time.Now()
 		s := newSite(t, nil, options{cfg: Config{
@@ -191,7 +196,11 @@ func TestStoppedBodiesCloseTheMargin(t *testing.T) {
 		for _, who := range c.by {
 			in := httptest.NewRequest("POST", "/", nil)
 			in.RemoteAddr = who + ":4711"
-			(&exchange{proxy: s.proxy, in: in}).faulted(fmt.Errorf("http: %w", c.err), false)
+			x := &exchange{proxy: s.proxy, in: in, body: new(body)}
+			if c.err == nil {
+				x.body, c.err = nil, broken
+			}
+			x.faulted(fmt.Errorf("http: %w", c.err), false)
 			now = now.Add(c.apart)
 		}
 		if used := s.metric("spillgate_proxy_capacity_used_ratio"); used != c.used {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
@@ -240,15 +242,17 @@ func (x *exchange) switchedBack() {
 	}
 }
 
-// faulted tells of a fault by how full the upstream is. What a client may have brought about by its
-// header, or by what it asked to switch to, says nothing of that; by a body that the upstream does
-// not read to its end, only where other clients meet it, too: then workers die that take them.
+// faulted tells of a fault, by how full the upstream is. What a client may have brought about by its
+// header, or by what it asked to switch to, says nothing of that; by a body, or a large header, that the
+// upstream does not read to its end, only where other clients meet it, too: then workers die that take them.
 func (x *exchange) faulted(err error, asked bool) {
 	s, now, op := x.proxy.signal, x.proxy.cfg.Now(), (*net.OpError)(nil)
-	amid := errors.As(err, &op) && op.Op == "write" || x.body != nil && errors.Is(err, net.ErrClosed) // where its end was read first
+	var reset http2.StreamError
+	stops := errors.As(err, &op) && op.Op == "write" || errors.Is(err, net.ErrClosed) || // whose end was read first
+		errors.As(err, &reset) && reset.Code == http2.ErrCodeCancel && isPeers(reset)
 	switch {
 	case s == nil || asked || x.alone.detail != "":
-	case amid && !isTimeout(err):
+	case stops && !isTimeout(err) && (x.body != nil || !sizeOf(x.in).within(mostTaken)):
 		s.unread(now, x.proxy.api.ClientOf(x.in))
 	default:
 		s.failed(now)
