@@ -32,7 +32,7 @@ func (b *block) holdLevel(h *held, now int64) {
 }
 
 // dropLevel takes a hold out of the level again: what is left are own charges, by their slices. Each
-// counts from its slice's end, so that they come to no less than they are.
+// counts from its slice's last moment, so that they come to no less than they are.
 func (b *block) dropLevel(now int64) {
 	if b.held == nil || !b.held.level {
 		return
@@ -40,6 +40,6 @@ func (b *block) dropLevel(now int64) {
 	x := &b.memory.exact
 	x.Reset()
 	for _, c := range b.own.Cells(nil) {
-		x.Charge(b.rate, c.Net(), min(b.rate.StartOf(c.Slice+1), now))
+		x.Charge(b.rate, c.Net(), min(b.rate.StartOf(c.Slice+1)-1, now))
 	}
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -69,5 +70,28 @@ func TestLevelOfAPushStaysWhereTheRegionLostIt(t *testing.T) {
 	}
 	if in < 38 || in > 40 {
 		t.Errorf("%d were admitted while 40 drained", in)
+	}
+}
+
+// Own charges that stay in the level when what a push said comes out can be given back as before.
+func TestOwnChargesBesideALevelComeBack(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Algorithm: "token_bucket", Capacity: 20, Refill: limit.Flow{Units: 20, Per: 24 * time.Hour}, Consistency: "loose"}))
+	rate, now := n.Rules().Rules()[0].Rates[0], start
+	if err := n.ReceiveHot(now, pushOf(t, rate, keyOf(n, "u"), now, 18, 0)); err != nil {
+		t.Fatal(err)
+	}
+	req := requestOf(n, "u")
+	req.Cost, req.Receipt = 2, true
+	if d := n.Check(now, req); !d.Allowed {
+		t.Fatalf("18 of 20 are used, and 2 more are denied: %+v", d)
+	}
+	charges := slices.Clone(req.Charges)
+	req.Release()
+	up := upOf(t, n.Flush(now))
+	now = time.Unix(0, rate.StartOf(rate.SliceAt(now.UnixNano())+3))
+	answer(t, n, now, up, deltasync.Totals{Peers: []crdt.Cell{{Slice: rate.SliceAt(start.UnixNano()), Charges: 18, Refunds: 18}}})
+	n.Refund(now, charges, 0)
+	if got := through(n, now, "u", 30); got != 20 {
+		t.Errorf("all is given back, and %d of 20 are admitted", got)
 	}
 }

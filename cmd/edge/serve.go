@@ -180,7 +180,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	defer unready()
 	front := cli.NewStage(context.WithoutCancel(ctx)) // ends below
 	front.Go("listener", func(ctx context.Context) error {
-		return httpapi.NewServer(envoys.HTTP(api.Ready, api), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data))
+		return httpapi.NewServer(httpapi.Ends(draining, envoys.HTTP(api.Ready, api)), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data))
 	})
 	if calls != nil {
 		front.Go("gRPC listener", func(ctx context.Context) error {
@@ -192,7 +192,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		})
 	}
 	if upstream != nil {
-		var before http.Handler
+		before := http.Handler(upstream)
 		if waiting != nil {
 			before = waiting
 			js, err := bus.JetStream(s.Proxy.Defer.Domain)
@@ -205,7 +205,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 			})
 		}
 		front.Go("proxy listener", func(ctx context.Context) error {
-			return upstream.Serve(ctx, newPlaces(listenerProxy, s.TrustedProxies, refusals).bound(requests), before)
+			return upstream.Serve(ctx, newPlaces(listenerProxy, s.TrustedProxies, refusals).bound(requests), httpapi.Ends(draining, before))
 		})
 	}
 	front.Go("rules", func(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,10 +90,26 @@ func TestEdgeDrains(t *testing.T) {
 }
 
 // With a drain delay an edge that is told to stop serves on for that long, and says that it is
-// not ready, to whoever asks it anew.
+// not ready, to whoever asks it anew. Whoever keeps a connection is told to come elsewhere.
 func TestEdgeServesOnWhileItDrains(t *testing.T) {
 	t.Parallel()
-	leaving := startEdge(t, "eu", "eu-1", "nats://"+proc.FreeAddr(t), "testdata/rules.yaml", "--drain-delay", "3s")
+	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer application.Close()
+	through := proc.FreeAddr(t)
+	leaving := startEdge(t, "eu", "eu-1", "nats://"+proc.FreeAddr(t), "testdata/rules.yaml", "--drain-delay", "3s", "--proxy-upstream", application.URL, "--proxy-listen", through)
+	ends := func(want bool) {
+		t.Helper()
+		for _, url := range []string{leaving.url + "/healthz", "http://" + through + "/"} {
+			resp, err := http.Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Body.Close(); resp.Close != want || resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s, and ends its connection: %v, want %v", url, resp.Status, resp.Close, want)
+			}
+		}
+	}
+	ends(false)
 	leaving.Signal(syscall.SIGTERM)
 	proc.Until(t, 3*time.Second, func() error {
 		_, err := get(leaving.url + "/readyz")
@@ -109,6 +126,7 @@ func TestEdgeServesOnWhileItDrains(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("a call meanwhile: %s, want 200", resp.Status)
 	}
+	ends(true)
 	if code := leaving.ExitCode(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
