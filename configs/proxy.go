@@ -134,6 +134,8 @@ func asUpstream(dst **url.URL) parseFunc {
 			return errors.New("not a URL that starts with http://, https:// or h2c://; " + such)
 		case u.Hostname() == "" || u.Opaque != "":
 			return errors.New("the URL has no host; " + such)
+		case u.Host == "unix:":
+			return errors.New("an upstream is reached over TCP, not over a unix socket; " + such)
 		case !isPort(u.Port()):
 			return errors.New("the URL's port is not 1 to 65535; " + such)
 		case u.User != nil:

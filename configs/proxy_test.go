@@ -41,6 +41,7 @@ func TestProxySettingsMistakes(t *testing.T) {
 		`timeout: 1s`:                                      "4:18: E203 proxy.timeout: there is no proxy without proxy.upstream (hint: set proxy.upstream, or drop this)",
 		`upstream: "127.0.0.1:9000"`:                       "proxy.upstream: not a URL that starts with http://, https:// or h2c://; such as http://127.0.0.1:9000",
 		`upstream: "http://:9000", timeout: 2s`:            "proxy.upstream: the URL has no host",
+		`upstream: "http://unix:/run/app.sock"`:            "proxy.upstream: an upstream is reached over TCP",
 		`upstream: "http://h:99999"`:                       "proxy.upstream: the URL's port is not 1 to 65535",
 		`upstream: "http://u:hunter2@h"`:                   "proxy.upstream: the URL has a user",
 		`upstream: "http://h/?a=b"`:                        "proxy.upstream: the URL has a query",
