@@ -143,8 +143,8 @@ func agreed(h http.Header, a, b string) (string, *inputError) {
 
 // clientOf is the right-most address of X-Forwarded-For that is not a trusted
 // proxy: what stands left of it is what the client itself may have written.
-// Where an entry is no address, the hop that wrote it is the client, but for one that came to that over
-// a unix socket.
+// Where an entry is no address, the hop that wrote it is the client: so it is, too, where nginx wrote
+// unix: of who came to it over a socket. Who that was need not have said who came to him.
 func clientOf(lines []string, peer string, trusted Proxies) string {
 	client := peer
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -156,10 +156,7 @@ func clientOf(lines []string, peer string, trusted Proxies) string {
 				hop, more = rest, false
 			}
 			addr, text, ok := parseHop(hop)
-			switch {
-			case !ok && strings.TrimSpace(hop) == hopOnUnix: // one on the machine of the hop that wrote it
-				continue
-			case !ok:
+			if !ok {
 				return client
 			}
 			client = text
@@ -170,9 +167,6 @@ func clientOf(lines []string, peer string, trusted Proxies) string {
 	}
 	return client
 }
-
-// hopOnUnix is what nginx writes of who came over a unix socket.
-const hopOnUnix = "unix:"
 
 // maxHop is longer than any address with its zone, brackets and port.
 const maxHop = 96

@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"errors"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,12 +29,18 @@ func writeSoon(c net.Conn) {
 	})
 }
 
-// lockFolder waits until no other process holds a folder, and holds it until unlock is called.
+// lockFolder waits until no other process holds a folder, for a second at most, and holds it until
+// unlock is called: anybody who may read it may hold it for as long as he likes.
 func lockFolder(path string) (unlock func()) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return func() {}
 	}
-	_ = unix.Flock(int(dir.Fd()), unix.LOCK_EX) // where a file system has no locks it is as on other systems
+	for range 100 {
+		if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil || !errors.Is(err, unix.EWOULDBLOCK) { // or a file system has no locks
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	return func() { _ = dir.Close() }
 }
