@@ -366,13 +366,7 @@ func (s *shard) excuse(r *record, now int64, stored bool) {
 	if b.held == nil || !all {
 		return
 	}
-	cells := s.sums(b)
-	if b.held.level { // what was charged since, here or elsewhere, is beside what it says, and not in it
-		cells = b.others.Cells(nil)
-		last := b.rate.SliceAt(b.held.born)
-		cells = slices.DeleteFunc(cells, func(c crdt.Cell) bool { return c.Slice > last })
-	}
-	if !(b.held.told && stored) && !b.held.explained(b.rate, cells, now) && !wasReset(b.rate, b.others.Cells(nil), now) {
+	if !(b.held.told && stored) && !b.held.explained(b.rate, s.explaining(b), now) && !wasReset(b.rate, b.others.Cells(nil), now) {
 		return
 	}
 	b.dropLevel(now)

@@ -1,6 +1,11 @@
 package edge
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+)
 
 // When a bucket is empty says how full it is: that is all there is to know of a hold of one. So it
 // stands in the bucket's own level, with which it drains, and not beside it. Where the region told
@@ -29,6 +34,16 @@ func (b *block) holdLevel(h *held, now int64) {
 		h.level = true
 		b.held = h
 	}
+}
+
+// explaining are the cells that may say what became of what a record is held by. What was charged since,
+// here or elsewhere, is beside what stands in a level, and not in it.
+func (s *shard) explaining(b *block) []crdt.Cell {
+	if !b.held.level {
+		return s.sums(b)
+	}
+	last := b.rate.SliceAt(b.held.born)
+	return slices.DeleteFunc(b.others.Cells(nil), func(c crdt.Cell) bool { return c.Slice > last })
 }
 
 // dropLevel takes a hold out of the level again: what is left are own charges, by their slices. Each

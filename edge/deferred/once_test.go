@@ -65,7 +65,7 @@ var traced = []string{"traceparent", "tracestate", "baggage", "b3", "X-B3-TraceI
 	"X-Request-ID", "X-Correlation-ID", "X-Amzn-Trace-Id", "X-Cloud-Trace-Context", "grpc-trace-bin", "uber-trace-id", "x-ot-span-context",
 	"x-datadog-trace-id", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "sentry-trace", "ot-tracer-spanid",
 	"sw8", "sw8-correlation", "newrelic", "X-dynaTrace", "X-INSTANA-T", "elastic-apm-traceparent", "X-Request-Start", "Date",
-	"x-envoy-attempt-count", "amz-sdk-request", "X-Stainless-Retry-Count"} // what an upgrade is asked by: TestWhoAsksForHTTP2Waits
+	"x-envoy-attempt-count", "amz-sdk-request", "X-Stainless-Retry-Count"}
 
 // The README tells by which fields alone what is sent again may differ.
 func TestReadmeTellsWhatMayDiffer(t *testing.T) {

@@ -228,57 +228,63 @@ func TestAllThatCameBackIsRoomElsewhere(t *testing.T) {
 		doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
 		for _, forgets := range []float64{0, 1} {
 			for _, cost := range []uint64{1, 3} {
+				if cost > 1 && rate.Lease > 0 {
+					continue // a slot is one
+				}
 				for how, pause := range map[string]func(back int) time.Duration{
 					"at once":    func(int) time.Duration { return 0 },
 					"in two":     func(back int) time.Duration { return map[int]time.Duration{2: 10 * time.Second}[back] },
 					"one by one": func(int) time.Duration { return time.Second },
 				} {
-					if cost > 1 && rate.Lease > 0 {
-						continue // a slot is one
-					}
 					for _, asked := range []bool{false, true} {
 						w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Rules, cfg.Forgets = []limit.Document{doc}, forgets })
-						at := start.Add(6 * time.Second)
-						pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
-						pass(0)
-						var held [][]limit.Charge
-						for range 30 {
-							if d, c := askForCost(w, 0, cost); d.Allowed {
-								held = append(held, c)
-							}
-							pass(100 * time.Millisecond)
-						}
-						pass(20 * time.Second)
-						if asked {
-							if d, _ := askForCost(w, 1, cost); d.Allowed {
-								t.Errorf("%s: %d of cost %d were admitted, and one more", name, len(held), cost)
-							}
-							pass(5 * time.Second)
-						}
-						for i, c := range held {
-							w.Touch()
-							w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
-							pass(pause(i + 1))
-						}
-						pass(5 * time.Second)
-						got := 0
-						for range held {
-							if d, _ := askForCost(w, 1, cost); d.Allowed {
-								got++
-							}
-						}
-						least := len(held)
+						used, denied, got := usedAndGivenBack(w, cost, asked, pause)
+						least := used
 						if rate.Capacity > 0 { // of the last unit so much has drained by then that it is told as nothing
 							least--
 						}
-						if len(held) != int(20/cost) || got < least || got > len(held) {
-							t.Errorf("%s, a view forgets %v of all, asked %v: %d of cost %d were given back %s, and %d are admitted elsewhere", name, forgets, asked, len(held), cost, how, got)
+						if used != int(20/cost) || !denied || got < least || got > used {
+							t.Errorf("%s, a view forgets %v of all, asked %v: %d of cost %d were given back %s (one more was denied: %v), and %d are admitted elsewhere", name, forgets, asked, used, cost, how, denied, got)
 						}
 					}
 				}
 			}
 		}
 	}
+}
+
+// usedAndGivenBack has one edge use a limit up, and give it back with pauses; the other is asked for more
+// before that, if it is, and then for as many as were used.
+func usedAndGivenBack(w *World, cost uint64, asked bool, pause func(back int) time.Duration) (used int, denied bool, got int) {
+	at := start.Add(6 * time.Second)
+	pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+	pass(0)
+	var held [][]limit.Charge
+	for range 30 {
+		if d, c := askForCost(w, 0, cost); d.Allowed {
+			held = append(held, c)
+		}
+		pass(100 * time.Millisecond)
+	}
+	pass(20 * time.Second)
+	denied = true
+	if asked {
+		d, _ := askForCost(w, 1, cost)
+		denied = !d.Allowed
+		pass(5 * time.Second)
+	}
+	for i, c := range held {
+		w.Touch()
+		w.Node(w.Edges()[0]).Refund(w.Now(), c, 0)
+		pass(pause(i + 1))
+	}
+	pass(5 * time.Second)
+	for range held {
+		if d, _ := askForCost(w, 1, cost); d.Allowed {
+			got++
+		}
+	}
+	return len(held), denied, got
 }
 
 // A region that lost its store, and starts anew, knows nothing of a key that it had told everybody is used
