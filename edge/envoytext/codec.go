@@ -16,6 +16,7 @@ package envoytext
 import (
 	"strings"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
@@ -32,7 +33,8 @@ func ServerOption() grpc.ServerOption { return grpc.ForceServerCodecV2(Codec()) 
 // Codec is that of ServerOption, for a server that looks at messages before it.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
-// codec is gRPC's own, reads again what that one refuses, and refuses what would grow.
+// codec is gRPC's own, reads plain calls itself and again what that one refuses, and refuses
+// what would grow.
 type codec struct{ encoding.CodecV2 }
 
 var _ encoding.CodecV2 = codec{}
@@ -72,6 +74,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if u, is := v.(*Unread); is {
 		u.text = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
+	}
+	if call, is := v.(*rlsv3.RateLimitRequest); is && data.Len() <= fewBytes {
+		whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer whole.Free()
+		if call.Reset(); plainCall(whole.ReadOnlyData(), call) {
+			return nil
+		}
 	}
 	in, is := v.(proto.Message)
 	if is && data.Len() > fewBytes {

@@ -82,10 +82,10 @@ func (s Serving) Namespace(name string) *limit.Namespace { return s.view.set.Nam
 // DescriptorLimits is the set's.
 func (s Serving) DescriptorLimits() *limit.Namespace { return s.view.set.DescriptorLimits() }
 
-// Judge decides about a request made from one of the set's namespaces, and counts what
-// was decided. It waits for rights where a rule says so (strict_wait), and for nothing
-// else. The time is when the decision stood, for the next one.
-func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time) (j Judgement, done time.Time) {
+// Judge decides about a request made from one of the set's namespaces, counts what was
+// decided, and leaves it in j. It waits for rights where a rule says so (strict_wait), and for
+// nothing else. The time is that of the next one of the call.
+func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time, j *Judgement) time.Time {
 	req.Receipt = s.view.namespaces[req.Namespace()].charges
 	d, wait := s.api.begins(s.view, req, now)
 	if wait != nil {
@@ -93,10 +93,14 @@ func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time) (
 	}
 	j.serving = s
 	s.api.count(&j.answer, s.view, req, d, now)
-	done = s.Now()
-	s.duration.Observe(done.Sub(now).Seconds())
-	return j, done
+	if wait != nil {
+		return s.Now()
+	}
+	return now
 }
+
+// Judged counts how long it took to decide about all of a call that was read at a time.
+func (s Serving) Judged(began time.Time) { s.duration.Observe(s.Now().Sub(began).Seconds()) }
 
 // Await holds a call back until the last of its requests that queues admitted has its
 // turn. Its error is ErrGone where ctx ends before: then what they were charged is given

@@ -115,7 +115,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 	}
 	c := calls.Get().(*call)
 	defer c.release()
-	c.serving, c.ns, c.now = serving, ns, s.surface.Now()
+	c.serving, c.ns, c.began = serving, ns, s.surface.Now()
+	c.now = c.began
 	if tree != nil {
 		for _, d := range in.Descriptors {
 			c.addByTree(tree, in, d)
@@ -183,9 +184,10 @@ func answer(descriptors int) (*rlsv3.RateLimitResponse, []row) {
 type call struct {
 	serving httpapi.Serving
 	ns      *limit.Namespace
+	began   time.Time
 	now     time.Time
 	reqs    []*limit.Request
-	judged  []httpapi.Judgement
+	judged  []httpapi.Judgement // not cleared for the next: each is written whole
 
 	// Of a tree of descriptors: the limit that each meets, nil where it meets none, and
 	// its key there, "" where the request is made already or is not to be; and which of
@@ -202,7 +204,6 @@ func (c *call) release() {
 		req.Release()
 	}
 	clear(c.reqs)
-	clear(c.judged)
 	clear(c.met)
 	clear(c.keys)
 	*c = call{reqs: c.reqs[:0], judged: c.judged[:0], met: c.met[:0], keys: c.keys[:0], replaced: c.replaced[:0]}
@@ -246,7 +247,7 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 		if gives && !req.Peek {
 			*j = c.serving.GiveBack(req, c.now)
 		} else {
-			*j, c.now = c.serving.Judge(ctx, req, c.now)
+			c.now = c.serving.Judge(ctx, req, c.now, j)
 		}
 		rows[i].describe(j)
 		if gives { // it asks for nothing
@@ -262,6 +263,7 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 			}
 		}
 	}
+	c.serving.Judged(c.began)
 	if told >= 0 {
 		c.tell(out, &c.judged[told])
 	}

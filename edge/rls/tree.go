@@ -69,7 +69,7 @@ func (c *call) decideByTree(ctx context.Context, tree *limit.Descriptors, in *rl
 		if gives && !req.Peek {
 			*j = c.serving.GiveBack(req, c.now)
 		} else {
-			*j, c.now = c.serving.Judge(ctx, req, c.now)
+			c.now = c.serving.Judge(ctx, req, c.now, j)
 		}
 		if l == nil {
 			continue
@@ -88,6 +88,7 @@ func (c *call) decideByTree(ctx context.Context, tree *limit.Descriptors, in *rl
 			told = i
 		}
 	}
+	c.serving.Judged(c.began)
 	if over > 0 || quotas > 0 && quotasOver == quotas {
 		out.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
 		c.tell(out, &c.judged[told])

@@ -93,7 +93,7 @@ var onlyIn = map[string][]string{
 	"github.com/goccy/go-yaml":         {"configs", "test/sim/scenarios", "test/sim/accuracy"},
 	"github.com/expr-lang/expr":        {"edge/limit/when"},
 	"google.golang.org/grpc":           {"edge/grpclimit", "edge/envoytext", "edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "edge/limiterpb", "edge/limiterapi", "edge/client/grpcclient", "cmd/edge", "test/bench/wire"},
-	"github.com/envoyproxy":            {"edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "cmd/edge", "test/bench/wire"},
+	"github.com/envoyproxy":            {"edge/envoytext", "edge/rls", "edge/rlqs", "edge/rlqs/dataplane", "cmd/edge", "test/bench/wire"},
 	"google.golang.org/genproto":       {"edge/grpclimit"},
 	"github.com/bufbuild/protocompile": {},
 	"github.com/dunglas/httpsfv":       {},
