@@ -62,7 +62,7 @@ func NewServer(h http.Handler, cfg ServerConfig) *Server {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Server{cfg: cfg, http: &http.Server{
-		Handler:           h,
+		Handler:           Lingers(h),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

@@ -246,7 +246,7 @@ func (b *body) wasStopped() bool {
 // leave ends all reading of a body, so that its handler may return: the transport goes on
 // to read where the upstream has answered, or the client has left, and sets deadlines,
 // which after that crashes in net/http. Of HTTP/1, of which the rest stands in the
-// connection, net/http then waits for it, for leaveTime, and closes the connection. Of HTTP/2 who
+// connection, net/http then waits for it, for leaveTime, and closes the connection (httpapi.Lingers). Of HTTP/2 who
 // reads may do so until the stream ends: what would end that now would have what comes be
 // answered with an error, before the answer has gone.
 func (b *body) leave(waits bool) {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 const (
@@ -42,7 +44,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener, front http.Handler) 
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := &http.Server{
-		Handler:           &taken{front, p.cfg.ClientTimeout, p.cfg.Enter},
+		Handler:           httpapi.Lingers(&taken{front, p.cfg.ClientTimeout, p.cfg.Enter}),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
