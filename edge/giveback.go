@@ -15,7 +15,8 @@ import (
 // own charges first, as two edges that took the same one at once would give back one
 // of both; then those of others; and of each the oldest that still count, so that what
 // stays counted does so for as long as it can, or, of a bucket, the latest. What its
-// slices have forgotten is given back here alone. Where nothing applies but concurrency
+// slices have forgotten is given back here alone. What is not known of here, and may be another
+// edge's, is given back once the region has told it; of rules that borrow it is not. Where nothing applies but concurrency
 // limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
 // left the window, it would be two. As far as a rule that borrows was above its limit, and
@@ -39,9 +40,12 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 			c.part = n.owes(t, c.borrower, counters)
 		}
 	}
+	lent := slices.ContainsFunc(counters, func(c counter) bool { return c.lends })
 	for i := range counters {
 		if c := &counters[i]; !c.lends {
-			req.Recorded = n.giveBackCounted(t, c, ever(c.cost), charger(req.Ours)) > 0 || req.Recorded
+			back := n.giveBackCounted(t, c, ever(c.cost), charger(req.Ours))
+			later := back < c.cost && !lent && n.waits(t, c, c.cost-back, charger(req.Ours))
+			req.Recorded = back > 0 || later || req.Recorded
 		}
 	}
 	for i := range counters {

@@ -41,6 +41,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 		s.excuse(r, h.now, later && h.stored && (h.anew == 0 || lapsed(h.now, h.anew, r.block.rate.Lingers())))
 	}
 	s.obey(r, totals.Until, h.now)
+	n.giveBackHeard(s, r, d.Key, h.left, h.now)
 }
 
 // rememberReply is remember of a reply; s.mu is held. Where the key had been heard of when it was
@@ -79,6 +80,7 @@ func (n *Node) learn(s *shard, r *record, h *hearing, cells []crdt.Cell, carry c
 	}
 	r.hears(h.now, h.regions)
 	if rose {
+		b.yield(h.now)
 		r.until = 0
 		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, h.now))) // it tells what merged has no room for
 		s.excuse(r, h.now, false)

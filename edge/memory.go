@@ -11,7 +11,7 @@ type memory struct {
 	exact limit.Exact // of own charges
 	carry crdt.Carry  // of all charges, where slices were retired
 	at    int64       // when the record was last folded: what is fresh counts as charged then
-	spilt crdt.Vector // own refunds that exact has no charge for: they are of others' charges
+	spilt crdt.Vector // own refunds that exact has no charge for: they are of others' charges; and own charges that exact has no more: others gave them back
 }
 
 // remember gives the block the memory that the rate needs, and takes from it
@@ -48,6 +48,32 @@ func (b *block) spill(slice crdt.Slice, left uint64) {
 	beyond := crdt.SatSub(crdt.SatSub(own.Refunds, own.Charges), m.spilt.Get(slice).Refunds)
 	if left = min(left, beyond); left > 0 {
 		m.spilt.Add(crdt.Cell{Slice: slice, Refunds: left})
+	}
+}
+
+// yield takes off what is exact what others gave back of this edge's own charges: what their cells
+// have beyond what they charged. It is among what counts with theirs then, so that the sum stays as
+// it is where it turns out to have been another's, of whose charge nothing was known yet. Of strict
+// limits an edge's own charges are what it had rights for, whoever gives them back.
+func (b *block) yield(now int64) {
+	m := b.memory
+	if m == nil || escrows(b.rate) {
+		return
+	}
+	for i := range b.others.Len() {
+		c := b.others.At(i)
+		if c.Refunds <= c.Charges {
+			continue
+		}
+		own, spilt := b.own.Get(c.Slice), m.spilt.Get(c.Slice)
+		beyond := crdt.SatSub(crdt.SatAdd(c.Refunds, spilt.Refunds), crdt.SatAdd(c.Charges, spilt.Charges))
+		has := crdt.SatSub(own.Charges, crdt.SatAdd(crdt.SatSub(own.Refunds, spilt.Refunds), spilt.Charges))
+		if beyond = min(beyond, has); beyond == 0 {
+			continue
+		}
+		if took := beyond - m.exact.Refund(b.rate, beyond, c.Slice, 0, &b.own, now); took > 0 {
+			m.spilt.Add(crdt.Cell{Slice: c.Slice, Charges: took})
+		}
 	}
 }
 

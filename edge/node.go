@@ -65,6 +65,7 @@ type Node struct {
 	cluster    cluster
 	capacities capacities
 	loans      loans
+	unheard    unheard
 	stats      stats
 	bounds     bounds
 	metrics    *metrics

@@ -8,9 +8,9 @@ func (s *shard) heard(b *block) []crdt.Cell {
 	if b.memory.spilt.Len() == 0 {
 		return s.apart
 	}
-	for i := range s.apart { // of what others charged, or an earlier life of ours, refunds stand with us
+	for i := range s.apart { // of what others charged, or an earlier life of ours, refunds stand with us, and of ours with them
 		c := &s.apart[i]
-		c.Refunds = crdt.SatAdd(c.Refunds, b.memory.spilt.Get(c.Slice).Refunds)
+		*c = c.Plus(b.memory.spilt.Get(c.Slice))
 	}
 	return s.apart
 }

@@ -68,7 +68,7 @@ type Request struct {
 	Lump uint64
 
 	// Recorded says, after a Report, an Answered or a GiveBack, whether anything was
-	// counted, or given back.
+	// counted, or given back, or is to be once the region has told what others counted.
 	Recorded bool
 
 	// Awaited is, after a Check with Awaits, the counter that it was denied by, if that may

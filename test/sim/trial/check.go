@@ -46,6 +46,9 @@ func (c *counter) elsewhere(region string) *crdt.Vector {
 // verify holds all parts to the truth: invariant 1, and 5 where nothing is
 // evicted.
 func (t *trial) verify() {
+	for _, name := range t.w.Edges() {
+		t.bookLate(name)
+	}
 	t.verifyBounds()
 	for _, c := range t.counters {
 		for _, name := range t.w.Edges() {

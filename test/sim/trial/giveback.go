@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"slices"
+
 	"github.com/spillgate/spillgate/crdt"
 )
 
@@ -18,7 +20,7 @@ func (t *trial) giveBack(edge string, user int, cost uint64) {
 		return // one may take the other's place, and nobody would see what became of that
 	}
 	for _, c := range counters {
-		if t.foreign[t.placeOf(edge, c)]+cost > c.rate.Limit {
+		if t.foreign[t.placeOf(edge, c)]+t.waitingAt(edge, c)+cost > c.rate.Limit {
 			return
 		}
 	}
@@ -61,8 +63,71 @@ func (t *trial) giveBack(edge string, user int, cost uint64) {
 			t.failf("give-back", "%s gave back %d of %s (%s) that others charged, and keeps %d of its own", edge, more, c.user, c.rate.Policy, keeps)
 		}
 		t.lends(edge, c, before[i])
+		if most > refunds && req.Recorded {
+			t.await(edge, c, most-refunds)
+		}
 		t.verifyAt(edge, c)
 	}
+}
+
+// belated is a part of what was given back at an edge that had not heard of it yet: it gives
+// that back once it has.
+type belated struct {
+	edge  string
+	lives int
+	c     *counter
+	left  uint64
+	seen  []crdt.Cell // what the edge had counted when it was booked last
+}
+
+// await notes that so much more waits at an edge.
+func (t *trial) await(edge string, c *counter, cost uint64) {
+	for _, l := range t.belated {
+		if l.edge == edge && l.c == c {
+			l.left += cost
+			return
+		}
+	}
+	seen, _, _ := t.w.Node(edge).Cells(c.key)
+	t.belated = append(t.belated, &belated{edge: edge, lives: t.w.Site(edge).Lives(), c: c, left: cost, seen: seen})
+}
+
+// waitingAt is how much of a counter waits so in an edge's region.
+func (t *trial) waitingAt(edge string, c *counter) (sum uint64) {
+	for _, l := range t.belated {
+		if l.c == c && t.placeOf(l.edge, c) == t.placeOf(edge, c) {
+			sum += l.left
+		}
+	}
+	return sum
+}
+
+// bookLate books what an edge gave back since it was looked at last.
+func (t *trial) bookLate(edge string) {
+	t.belated = slices.DeleteFunc(t.belated, func(l *belated) bool {
+		if l.edge != edge {
+			return false
+		}
+		if l.left == 0 || t.w.Site(edge).Lives() != l.lives || !t.w.Site(edge).There() {
+			return true
+		}
+		now, _, _ := t.w.Node(edge).Cells(l.c.key)
+		before := l.seen
+		for _, cell := range before {
+			if is := cellOf(now, cell.Slice); !is.Zero() && (is.Charges < cell.Charges || is.Refunds < cell.Refunds) {
+				before = nil // it was forgotten, and came back
+				break
+			}
+		}
+		charges, refunds := t.book(edge, l.c, before)
+		if charges > 0 || refunds > l.left {
+			t.failf("give-back", "%s charged %d of %s, and gave back %d, where %d wait to be given back", edge, charges, l.c.user, refunds, l.left)
+		}
+		l.c.readmit(edge, refunds)
+		t.lends(edge, l.c, before)
+		l.left -= min(l.left, refunds)
+		return l.left == 0
+	})
 }
 
 // lends notes what an edge has given back since before that it did not charge.

@@ -46,6 +46,7 @@ type trial struct {
 	exported    map[exportedTo]*crdt.Vector
 	owned       map[place][]stored // of regions
 	receipts    []receipt
+	belated     []*belated
 	foreign     map[place]uint64 // what edges of a region gave back that each had not charged
 	departed    map[string]bool  // edges, for good
 	late        bool             // what was heard while faults went on may be forgotten
@@ -285,6 +286,7 @@ func (t *trial) refund(r receipt) {
 
 // own are the counts of an edge itself.
 func (t *trial) own(edge string, counters []*counter) [][]crdt.Cell {
+	t.bookLate(edge)
 	out := make([][]crdt.Cell, len(counters))
 	for i, c := range counters {
 		out[i], _, _ = t.w.Node(edge).Cells(c.key)
@@ -309,6 +311,11 @@ func (t *trial) book(edge string, c *counter, before []crdt.Cell) (charges, refu
 		c.all.Add(cell)
 		of(c.byRegion, t.w.Site(edge).Region).Add(cell)
 		of(c.byLife, life{edge, t.w.Site(edge).Lives()}).Add(cell)
+	}
+	for _, l := range t.belated {
+		if l.edge == edge && l.c == c {
+			l.seen = after
+		}
 	}
 	return charges, refunds
 }
