@@ -82,6 +82,7 @@ type stretch struct {
 	from, to int64
 	cost     uint64
 	mine     bool // by this edge
+	others   bool // not by this edge
 }
 
 // ever is a cost that was charged at any time.
@@ -138,7 +139,7 @@ func (n *Node) lendsStill(now int64, c *counter, gone returned) (back []stretch)
 	had, left := gone.had, gone.left
 	if c.rate.Bucket() {
 		if cost := crdt.SatSub(gone.remain(c.rate, had, now), gone.remain(c.rate, left, now)); cost > 0 {
-			return []stretch{{gone.rate.StartOf(had[0].Slice), gone.rate.EndOf(had[len(had)-1].Slice), cost, true}}
+			return []stretch{{from: gone.rate.StartOf(had[0].Slice), to: gone.rate.EndOf(had[len(had)-1].Slice), cost: cost, mine: true}}
 		}
 		return nil
 	}
@@ -150,7 +151,7 @@ func (n *Node) lendsStill(now int64, c *counter, gone returned) (back []stretch)
 	for _, cell := range had {
 		from, part := gone.rate.StartOf(cell.Slice), crdt.SatSub(cell.Net(), netOf(left, cell.Slice))
 		if part > 0 && from >= since {
-			back = append(back, stretch{from, gone.rate.EndOf(cell.Slice), part, true})
+			back = append(back, stretch{from: from, to: gone.rate.EndOf(cell.Slice), cost: part, mine: true})
 		}
 	}
 	return back
@@ -233,6 +234,9 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 		if of.mine && by == theirs {
 			break
 		}
+		if of.others && by == ours {
+			continue
+		}
 		cells := slices.Clone(s.sums(b))
 		if c.rate.Bucket() { // what was poured in first may have drained
 			slices.Reverse(cells)
@@ -241,9 +245,12 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 			if !of.has(c.rate, cell.Slice) {
 				continue
 			}
-			back := min(cell.Net(), left)
-			if by == ours {
-				back = min(back, b.own.Get(cell.Slice).Net())
+			back, own := min(cell.Net(), left), b.own.Get(cell.Slice).Net()
+			switch {
+			case by == ours:
+				back = min(back, own)
+			case of.others:
+				back = min(back, crdt.SatSub(cell.Net(), own))
 			}
 			if b.memory != nil {
 				back = b.memory.exact.Counting(c.rate, cell.Slice, back, by == ours)

@@ -19,6 +19,7 @@ func Lingers(h http.Handler) http.Handler {
 			return
 		}
 		b := &ending{ReadCloser: r.Body}
+		r = r.WithContext(r.Context()) // a copy: net/http looks at its own, which tells the client to go on
 		r.Body = b
 		h.ServeHTTP(w, r)
 		if !b.over.Load() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,8 +17,13 @@ import (
 func TestAnswersComeBeforeTheConnectionIsReset(t *testing.T) {
 	const length = 4 << 20
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/part" {
+		switch r.URL.Path {
+		case "/part":
 			_, _ = io.CopyN(io.Discard, r.Body, length/4)
+		case "/long": // more than net/http keeps until the handler is done
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = w.Write(make([]byte, 64<<10))
+			return
 		}
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -45,6 +51,21 @@ func TestAnswersComeBeforeTheConnectionIsReset(t *testing.T) {
 				t.Fatalf("%q: %v", head, err)
 			}
 		}
+	}
+	patient := http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}, Timeout: 5 * time.Second}
+	defer patient.CloseIdleConnections()
+	req, err := http.NewRequest(http.MethodPost, "http://"+ln.Addr().String()+"/long", strings.NewReader("it is not asked for"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Expect", "100-continue")
+	res, err := patient.Do(req)
+	if err != nil {
+		t.Fatalf("who waits to be told to go on: %v", err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err != nil || len(text) != 64<<10 {
+		t.Errorf("who waits to be told to go on gets %d bytes, %v", len(text), err)
 	}
 }
 

@@ -23,6 +23,7 @@ type heard struct {
 
 // onHeard notes of which keys an edge has heard.
 func (t *trial) onHeard(s *world.Site, frame, message []byte) {
+	t.bookLate(s)
 	now := life{s.Name, s.Lives()}
 	if frame == nil {
 		c, hot := t.contactOf(s), deltasync.Hot{}

@@ -47,7 +47,7 @@ func (c *counter) elsewhere(region string) *crdt.Vector {
 // evicted.
 func (t *trial) verify() {
 	for _, name := range t.w.Edges() {
-		t.bookLate(name)
+		t.bookLate(t.w.Site(name))
 	}
 	t.verifyBounds()
 	for _, c := range t.counters {

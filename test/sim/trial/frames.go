@@ -24,7 +24,7 @@ func (t *trial) onUp(s *world.Site, subject string, payload []byte) {
 		t.failf("14", "%s sends a frame of lane %d to %s, want %s", s.Name, up.Lane, subject, want)
 	}
 	t.hostile.overhears(&up, payload)
-	t.bookLate(s.Name)
+	t.bookLate(s)
 	now := life{s.Name, s.Lives()}
 	for _, sec := range up.Sections {
 		replica := up.Replica(sec.Life)

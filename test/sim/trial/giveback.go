@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/test/sim/world"
 )
 
 // Who gives back without a receipt may ask another edge than the one that charged, of
@@ -62,7 +63,7 @@ func (t *trial) giveBack(edge string, user int, cost uint64) {
 		if more := crdt.SatSub(excess(after), excess(before[i])); more > 0 && keeps > 0 {
 			t.failf("give-back", "%s gave back %d of %s (%s) that others charged, and keeps %d of its own", edge, more, c.user, c.rate.Policy, keeps)
 		}
-		t.lends(edge, c, before[i])
+		t.lends(t.w.Site(edge), c, before[i])
 		if most > refunds && req.Recorded {
 			t.await(edge, c, most-refunds)
 		}
@@ -83,7 +84,7 @@ type belated struct {
 // await notes that so much more waits at an edge.
 func (t *trial) await(edge string, c *counter, cost uint64) {
 	for _, l := range t.belated {
-		if l.edge == edge && l.c == c {
+		if l.edge == edge && l.c == c && l.lives == t.w.Site(edge).Lives() {
 			l.left += cost
 			return
 		}
@@ -102,16 +103,16 @@ func (t *trial) waitingAt(edge string, c *counter) (sum uint64) {
 	return sum
 }
 
-// bookLate books what an edge gave back since it was looked at last.
-func (t *trial) bookLate(edge string) {
+// bookLate books what an edge gave back since it was looked at last, be it about to leave.
+func (t *trial) bookLate(s *world.Site) {
+	if s == nil || !s.There() {
+		return
+	}
 	t.belated = slices.DeleteFunc(t.belated, func(l *belated) bool {
-		if l.edge != edge {
-			return false
+		if l.edge != s.Name || l.lives != s.Lives() {
+			return l.edge == s.Name && l.lives < s.Lives()-1
 		}
-		if l.left == 0 || t.w.Site(edge).Lives() != l.lives || !t.w.Site(edge).There() {
-			return true
-		}
-		now, _, _ := t.w.Node(edge).Cells(l.c.key)
+		now, _, _ := s.Node().Cells(l.c.key)
 		before := l.seen
 		for _, cell := range before {
 			if is := cellOf(now, cell.Slice); !is.Zero() && (is.Charges < cell.Charges || is.Refunds < cell.Refunds) {
@@ -119,24 +120,24 @@ func (t *trial) bookLate(edge string) {
 				break
 			}
 		}
-		charges, refunds := t.book(edge, l.c, before)
+		charges, refunds := t.bookOf(s, l.c, before)
 		if charges > 0 || refunds > l.left {
-			t.failf("give-back", "%s charged %d of %s, and gave back %d, where %d wait to be given back", edge, charges, l.c.user, refunds, l.left)
+			t.failf("give-back", "%s charged %d of %s, and gave back %d, where %d wait to be given back", s.Name, charges, l.c.user, refunds, l.left)
 		}
-		l.c.readmit(edge, refunds)
-		t.lends(edge, l.c, before)
+		l.c.readmit(s.Name, refunds)
+		t.lends(s, l.c, before)
 		l.left -= min(l.left, refunds)
 		return l.left == 0
 	})
 }
 
 // lends notes what an edge has given back since before that it did not charge.
-func (t *trial) lends(edge string, c *counter, before []crdt.Cell) {
-	after, _, _ := t.w.Node(edge).Cells(c.key)
+func (t *trial) lends(s *world.Site, c *counter, before []crdt.Cell) {
+	after, _, _ := s.Node().Cells(c.key)
 	for _, cell := range after {
 		was := cellOf(before, cell.Slice)
 		free := was.Net()
-		t.foreign[t.placeOf(edge, c)] += crdt.SatSub(crdt.SatSub(cell.Refunds, was.Refunds), free)
+		t.foreign[place{s.Region, c.key}] += crdt.SatSub(crdt.SatSub(cell.Refunds, was.Refunds), free)
 	}
 }
 

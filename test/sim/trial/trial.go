@@ -279,14 +279,14 @@ func (t *trial) refund(r receipt) {
 			t.failf("16", "%s charged %d of %s with a refund", r.edge, charges, c.user)
 		}
 		c.readmit(r.edge, refunds)
-		t.lends(r.edge, c, before[0])
+		t.lends(t.w.Site(r.edge), c, before[0])
 		t.verifyAt(r.edge, c)
 	}
 }
 
 // own are the counts of an edge itself.
 func (t *trial) own(edge string, counters []*counter) [][]crdt.Cell {
-	t.bookLate(edge)
+	t.bookLate(t.w.Site(edge))
 	out := make([][]crdt.Cell, len(counters))
 	for i, c := range counters {
 		out[i], _, _ = t.w.Node(edge).Cells(c.key)
@@ -296,7 +296,12 @@ func (t *trial) own(edge string, counters []*counter) [][]crdt.Cell {
 
 // book adds to the truth what an edge has counted since before.
 func (t *trial) book(edge string, c *counter, before []crdt.Cell) (charges, refunds uint64) {
-	after, _, _ := t.w.Node(edge).Cells(c.key)
+	return t.bookOf(t.w.Site(edge), c, before)
+}
+
+// bookOf is book of an edge that may be about to leave.
+func (t *trial) bookOf(s *world.Site, c *counter, before []crdt.Cell) (charges, refunds uint64) {
+	after, _, _ := s.Node().Cells(c.key)
 	for _, cell := range after {
 		for _, b := range before {
 			if b.Slice == cell.Slice {
@@ -309,11 +314,11 @@ func (t *trial) book(edge string, c *counter, before []crdt.Cell) (charges, refu
 		charges, refunds = charges+cell.Charges, refunds+cell.Refunds
 		c.charged += cell.Charges
 		c.all.Add(cell)
-		of(c.byRegion, t.w.Site(edge).Region).Add(cell)
-		of(c.byLife, life{edge, t.w.Site(edge).Lives()}).Add(cell)
+		of(c.byRegion, s.Region).Add(cell)
+		of(c.byLife, life{s.Name, s.Lives()}).Add(cell)
 	}
 	for _, l := range t.belated {
-		if l.edge == edge && l.c == c {
+		if l.edge == s.Name && l.lives == s.Lives() && l.c == c {
 			l.seen = after
 		}
 	}

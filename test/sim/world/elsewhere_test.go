@@ -14,15 +14,7 @@ import (
 func TestWhatIsGivenBackElsewhereIsRoom(t *testing.T) {
 	t.Parallel()
 	const most = 20
-	for name, rate := range map[string]limit.RateSpec{
-		"token_bucket":   {Algorithm: "token_bucket", Capacity: most, Refill: limit.Flow{Units: most, Per: 24 * time.Hour}},
-		"fixed_window":   {Algorithm: "fixed_window", Limit: most, Per: 24 * time.Hour},
-		"first_hit":      {Algorithm: "fixed_window", Align: "first_hit", Limit: most, Per: 24 * time.Hour},
-		"sliding_window": {Algorithm: "sliding_window", Limit: most, Per: 24 * time.Hour},
-		"sub_windows":    {Limit: most, Per: 24 * time.Hour},
-		"sliding_log":    {Algorithm: "sliding_log", Limit: most, Per: 24 * time.Hour},
-		"concurrency":    {Algorithm: "concurrency", Limit: most, Lease: 24 * time.Hour},
-	} {
+	for name, rate := range ofAllKinds(most) {
 		for _, how := range []struct {
 			consistency    string
 			regions, edges int
@@ -75,6 +67,66 @@ func TestWhatIsGivenBackElsewhereIsRoom(t *testing.T) {
 			}
 			if used > most || used < most-1 || used != most && rate.Refill.Units == 0 { // of a bucket slices tell but about
 				t.Errorf("%s %+v: %d are in use in the end, want %d", name, how, used, most)
+			}
+		}
+	}
+}
+
+// ofAllKinds is a rate of each algorithm, so much a day.
+func ofAllKinds(most uint64) map[string]limit.RateSpec {
+	return map[string]limit.RateSpec{
+		"token_bucket":   {Algorithm: "token_bucket", Capacity: most, Refill: limit.Flow{Units: most, Per: 24 * time.Hour}},
+		"fixed_window":   {Algorithm: "fixed_window", Limit: most, Per: 24 * time.Hour},
+		"first_hit":      {Algorithm: "fixed_window", Align: "first_hit", Limit: most, Per: 24 * time.Hour},
+		"sliding_window": {Algorithm: "sliding_window", Limit: most, Per: 24 * time.Hour},
+		"sub_windows":    {Limit: most, Per: 24 * time.Hour},
+		"sliding_log":    {Algorithm: "sliding_log", Limit: most, Per: 24 * time.Hour},
+		"concurrency":    {Algorithm: "concurrency", Limit: most, Lease: 24 * time.Hour},
+	}
+}
+
+// What is given back of nothing is not taken off what is charged a moment later, here, or once the
+// region is heard again.
+func TestWhatWasNotChargedIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	const most = 20
+	for name, rate := range ofAllKinds(most) {
+		for _, away := range []bool{false, true} {
+			rate.Consistency = "loose"
+			doc := limit.Document{Namespace: "t", Rules: []limit.RuleSpec{{Name: "own", Key: []string{"user"}, Rates: []limit.RateSpec{rate}}}}
+			w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Rules = []limit.Document{doc} })
+			at := start.Add(6 * time.Second)
+			pass := func(d time.Duration) { at = at.Add(d); w.Advance(at) }
+			pass(0)
+			if away {
+				w.Stop(w.Servers("r0")[0])
+			}
+			req := w.Node(w.Edges()[0]).Rules().Only().NewRequest()
+			req.Set("user", "u")
+			req.Cost = 15
+			w.Touch()
+			w.Node(w.Edges()[0]).GiveBack(w.Now(), req)
+			req.Release()
+			pass(time.Millisecond)
+			used := 0
+			ask := func(edge int) {
+				for range 2 * most {
+					if d, _ := askFor(w, edge); d.Allowed {
+						used++
+					}
+				}
+			}
+			ask(0)
+			if pass(time.Minute); away {
+				if err := w.Start(w.Servers("r0")[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(time.Minute)
+			ask(0)
+			ask(1)
+			if used > most {
+				t.Errorf("%s, the region away %v: %d of %d are in use", name, away, used, most)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 )
@@ -49,6 +50,9 @@ func (w *World) NowAt(edge string) time.Time { return w.edges[edge].clock.at(w.n
 
 // There says that an edge runs there.
 func (s *Site) There() bool { return s.node != nil }
+
+// Node is the edge itself; nil where none runs.
+func (s *Site) Node() *edge.Node { return s.node }
 
 // Crash kills an edge and starts it anew: it knows nothing.
 func (w *World) Crash(edge string) error { return w.startSite(w.edges[edge]) }
