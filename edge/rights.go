@@ -68,6 +68,7 @@ type rights struct {
 	idle     time.Duration // since when nothing is asked for; 0: something is
 	log      uint64        // that has what was granted
 	home     string        // region of the authority; "": as good as known, the own one
+	silent   time.Duration // the first claim that left since it last said anything, or was named; 0: none did
 	ceiling  uint64        // the largest that requests have: tiers and overrides may share a key
 	epoch    uint32        // of the rules, by then
 	seen     time.Duration // when a request last had it
@@ -398,6 +399,12 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 	if rt.unheard == 0 || boot-rt.asked > claimTimeout {
 		rt.unheard = boot
 	}
+	switch {
+	case rt.silent == 0:
+		rt.silent = boot
+	case rt.home != "" && boot-rt.silent > time.Duration(rt.escrow.lease.Load()):
+		rt.home, rt.silent = "", 0 // it may be that the key has another by now: the region knows, or is that
+	}
 	rt.asked, rt.short, rt.told, rt.listed = boot, 0, c.Want, false
 	return c, rt.home, true
 }
@@ -429,6 +436,7 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, re
 	}
 	switch {
 	case g.Home != "":
+		rt.silent = 0
 		if rt.home != g.Home {
 			rt.home, rt.asked, rt.short = g.Home, 0, max(rt.short, 1)
 			s.claim(r)
@@ -449,6 +457,7 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, re
 	rt.log, rt.granted = f.Log, max(rt.granted, g.Granted)
 	if f.Echo != 0 {
 		rt.until, rt.answered, rt.unheard = max(rt.until, said+f.Lease), max(rt.answered, said), 0
+		rt.silent = 0
 		if rt.held(boot) < rt.told && g.Flags&deltasync.GrantSought == 0 {
 			rt.bare = boot
 		}

@@ -221,6 +221,9 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	if _, news := a.inbox.Namesake(t, up); news {
 		a.cfg.Logger.Warn("two edges of a PoP live by one name, and are given one share, which both spend: give each edge a name of its own (--name)", "pop", up.Pop, "name", up.Name)
 	}
+	if up.Kind == deltasync.KindRegion && !other && !slices.Contains(a.cfg.Peers, up.Region) {
+		down.Mistake = deltasync.MistakePeers
+	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = a.clock.Raw(now)
 		a.compare(t, up, other)

@@ -175,7 +175,7 @@ var (
 	watchedDesc  = prometheus.NewDesc("spillgate_truth_keys", "Keys near their limit whose truth is being told.", nil, nil)
 	unwatchDesc  = prometheus.NewDesc("spillgate_truth_unwatched_total", "Times that a key near its limit found no room for its truth, about once a second each.", nil, nil)
 	unnamedDesc  = prometheus.NewDesc("spillgate_truth_unknown_rates", "Rates that edges counted by of late and this aggregator's rules do not have: it has others than the edges, or none.", nil, nil)
-	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason. region_lanes, region_secret and region_peers: another region does not fit together with this one in that setting; log and /readyz?verbose name it.", []string{"reason"}, nil)
+	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason. region_lanes, region_secret and region_peers: another region does not fit together with this one in that setting (region_peers also where it does not name this one: strict limits drawn to this region are not granted then); log and /readyz?verbose name it.", []string{"reason"}, nil)
 )
 
 // HomesAway says that there are keys both of whose homes do not answer: of what

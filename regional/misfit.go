@@ -16,7 +16,8 @@ import (
 type Misfit struct {
 	Region  string
 	Setting Setting
-	Lanes   int // that it has, with SettingLanes
+	Lanes   int  // that it has, with SettingLanes
+	Unnamed bool // with SettingPeers: it does not name this region, rather than this one it
 }
 
 // Setting is what to mend, as degraded tells it.
@@ -38,6 +39,11 @@ func (m Misfit) String() string {
 		return "it has another number of lanes (" + strconv.Itoa(m.Lanes) + ") than this one, so that neither takes anything of the other: set lanes alike at every edge and aggregator of all regions (--lanes)"
 	case SettingSecret:
 		return "its edges have another secret than those here, so that each region counts alone: give all edges of all regions one secret (SPILLGATE_SECRET)"
+	case SettingPeers:
+		if m.Unnamed {
+			return "it does not name this region among its peers, so that it tells nothing of what it counts, and both might grant all rights of a strict limit: this one grants none of those that are drawn to it until it is named, and a lease and a window after: name this region there (--peers), or take that one out of the peers here"
+		}
+		fallthrough
 	default:
 		return "it tells this one what it counts, and is no peer here, so that it hears late, or not at all, what is counted here: name it among the peers (--peers), or take this region out of the peers there"
 	}
@@ -71,7 +77,7 @@ func (m *misfits) see(now int64, it Misfit) {
 	defer m.mu.Unlock()
 	for _, s := range m.seen {
 		if s.Region == it.Region && s.Setting == it.Setting {
-			s.at, s.Lanes = now, it.Lanes
+			s.at, s.Lanes, s.Unnamed = now, it.Lanes, it.Unnamed
 			return
 		}
 	}
@@ -151,6 +157,11 @@ func (a *Aggregator) noteMistake(now int64, peer string, down *deltasync.Down) {
 		a.otherLanes(now, peer, down.Lanes)
 	case down.Mistake == deltasync.MistakeSecret:
 		a.misfits.see(now, Misfit{Region: peer, Setting: SettingSecret})
+	case down.Mistake == deltasync.MistakePeers:
+		a.misfits.see(now, Misfit{Region: peer, Setting: SettingPeers, Unnamed: true})
+		if a.rights != nil {
+			a.rights.Unsettle()
+		}
 	}
 }
 

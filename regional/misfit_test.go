@@ -155,18 +155,18 @@ func TestSecretIsToldToWhoSends(t *testing.T) {
 		(&edge{name: "u1", secret: 7}).tell(us.region, 9, charge(start, 5))
 		pass(500*time.Millisecond, eu, us)
 	}
-	eu.has(1, "secret", regional.Misfit{Region: "us", Setting: regional.SettingSecret})
+	eu.has(2, "secret", regional.Misfit{Region: "us", Setting: regional.SettingPeers, Unnamed: true}, regional.Misfit{Region: "us", Setting: regional.SettingSecret})
 	us.has(2, "secret", regional.Misfit{Region: "eu", Setting: regional.SettingPeers}, regional.Misfit{Region: "eu", Setting: regional.SettingSecret})
 }
 
 // A region that is told by one that it does not name says so, now and then, for as
-// long as that goes on.
+// long as that goes on, and so does the other, which is told.
 func TestRegionThatIsNoPeer(t *testing.T) {
 	alone.Mark(t)
 	eu, us := newMisfit(t, "eu", 1, "us"), newMisfit(t, "us", 1)
 	pass(59*time.Minute, eu, us)
-	eu.has(0, "")
-	us.has(1, "--peers", regional.Misfit{Region: "eu", Setting: regional.SettingPeers})
+	eu.has(1, "name this region there", regional.Misfit{Region: "us", Setting: regional.SettingPeers, Unnamed: true})
+	us.has(1, "name it among the peers", regional.Misfit{Region: "eu", Setting: regional.SettingPeers})
 	pass(2*time.Minute, eu, us)
 	us.has(2, "peer=eu", regional.Misfit{Region: "eu", Setting: regional.SettingPeers})
 	for range 10 { // eu is gone

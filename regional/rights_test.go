@@ -108,3 +108,47 @@ func TestRulesBoundLeases(t *testing.T) {
 		})
 	}
 }
+
+// A region that its peer does not name grants no rights of what both may take for theirs, and does so
+// a lease and a window after it is named.
+func TestWhoIsNotNamedGrantsNoRights(t *testing.T) {
+	ap := &misfit{}
+	a, err := regional.New(regional.Config{
+		Region: "ap", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Rights: memstore.NewRights(time.Time{}, nil),
+		Boot: func() time.Duration { return time.Hour + ap.now.Sub(start) },
+	}, newStore(&start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ap.region = &region{Aggregator: a, t: t, name: "ap", now: start}
+	granted := func() (rights uint64, drawn int) { // of keys that ap is the home of
+		for key := range deltasync.Key(20) {
+			frame, err := (&deltasync.Claims{Region: "ap", Lanes: 1, From: "ap", Pop: "p", Name: "e1", SentAt: int64(ap.now.Sub(start)) + 1, Claims: []deltasync.Claim{
+				{Key: key + 1, Holder: 1, Limit: 100, Lasts: time.Minute, Want: 40}}}).AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var g deltasync.Grants
+			if err := g.UnmarshalBinary(ap.HandleClaims(t.Context(), deltasync.ClaimSubject("ap", 0, "ap", "p", "e1"), frame)); err != nil || len(g.Grants) != 1 {
+				t.Fatalf("%+v, %v", g, err)
+			}
+			if g.Grants[0].Home == "" {
+				drawn, rights = drawn+1, rights+g.Grants[0].Granted
+			}
+		}
+		return rights, drawn
+	}
+	pass(10*time.Minute, ap, newMisfit(t, "us", 1))
+	if rights, drawn := granted(); rights != 0 || drawn == 0 {
+		t.Errorf("%d rights of %d keys are granted by who is not named, want none", rights, drawn)
+	}
+	us := newMisfit(t, "us", 1, "ap") // it is started anew
+	pass(time.Minute, ap, us)
+	if rights, _ := granted(); rights != 0 {
+		t.Errorf("%d rights are granted a minute after it was named, want none", rights)
+	}
+	pass(20*time.Second, ap, us)
+	if rights, drawn := granted(); rights < uint64(drawn)*40 {
+		t.Errorf("%d rights of %d keys are granted a lease and a window after it was named, want 40 each", rights, drawn)
+	}
+}

@@ -13,6 +13,7 @@ type Mistake uint8
 const (
 	MistakeLanes  Mistake = 1 // it has other lanes than the region: its frames are refused
 	MistakeSecret Mistake = 2 // its secret is not that of most edges: it counts keys of its own
+	MistakePeers  Mistake = 3 // a region that is none of the region's peers
 )
 
 func (m Mistake) String() string {
@@ -21,6 +22,8 @@ func (m Mistake) String() string {
 		return "lanes"
 	case MistakeSecret:
 		return "secret"
+	case MistakePeers:
+		return "peers"
 	}
 	return ""
 }

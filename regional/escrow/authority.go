@@ -56,6 +56,7 @@ type Authority struct {
 	cfg     Config
 	regions []string // all, in order
 	lanes   []lane
+	unfit   atomic.Int64 // when a peer last said that this region is none of its; see Unsettle
 	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
 	stats   struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
 }
@@ -226,7 +227,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		if g.Target, recall = d.target(at, parts, isScarce, d.out() > limit, now); recall {
 			g.Flags |= deltasync.GrantRecall
 		}
-		if d.wanted != none && !a.quarantined(l, h.Lasts, now) && d.seeks(h, parts, isScarce, now) {
+		if d.wanted != none && !a.quarantined(l, d, h.Lasts, now) && d.seeks(h, parts, isScarce, now) {
 			g.Flags |= deltasync.GrantSought
 		}
 		if h.Granted > before || d.version > d.durable || d.fades(now) { // the second: another frame's write is under way
@@ -329,24 +330,36 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 	return token, nil
 }
 
-// quarantined says that rights may be held of which the log says nothing: it was not
-// there, or lost something, when they were granted.
-func (a *Authority) quarantined(l *lane, lasts time.Duration, now time.Duration) bool {
+// lacks says that this authority, or one before it, may have granted rights of which the log
+// says nothing: it was not there, or lost something.
+func (a *Authority) lacks(l *lane, lasts time.Duration, now time.Duration) bool {
 	return now-l.since <= spare(a.cfg.Lease+lasts)
 }
+
+// quarantined says that rights may be held of which nothing is known here: as the log lacks
+// them, or another region granted them that draws other homes.
+func (a *Authority) quarantined(l *lane, d *deposit, lasts time.Duration, now time.Duration) bool {
+	unfit := time.Duration(a.unfit.Load())
+	return a.lacks(l, lasts, now) || unfit != 0 && !d.regional && now-unfit <= spare(a.cfg.Lease+lasts)
+}
+
+// Unsettle is to be called as long as a peer says that this region is none of its: that one,
+// and its edges, take another for the authority over keys that are drawn to this one.
+func (a *Authority) Unsettle() { a.unfit.Store(max(1, int64(a.cfg.Boot()))) }
 
 // hear takes in a claim; known is false of a holder whose rights have lapsed.
 func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) (h *holding, known bool) {
 	a.lapse(d, now)
 	h = d.find(k.Holder)
-	quarantined := a.quarantined(l, k.Lasts, now)
+	d.regional = k.Regional
+	lacks := a.lacks(l, k.Lasts, now)
 	node := deltasync.NodeID(c.From, c.Pop, c.Name)
 	switch {
 	case h != nil && h.Node != node && h.Node != 0: // another edge's: who said so was told of it, as all of a region are
 		return nil, false
-	case h == nil && k.Granted > 0 && !quarantined:
+	case h == nil && k.Granted > 0 && !lacks:
 		return nil, false
-	case h != nil && k.Granted > h.Granted && !quarantined: // it lapsed, and came back by a claim of long ago
+	case h != nil && k.Granted > h.Granted && !lacks: // it lapsed, and came back by a claim of long ago
 		return nil, false
 	case h == nil && !d.admits(node):
 		a.stats.crowded.Add(1)
@@ -357,8 +370,8 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	case h.echo > c.SentAt:
 		return h, true // it was said before what is known
 	}
-	h.Node = node                             // the log of an older build does not say whose it is
-	if quarantined && k.Granted > h.Granted { // the log lacks it
+	h.Node = node                       // the log of an older build does not say whose it is
+	if lacks && k.Granted > h.Granted { // the log lacks it
 		h.Granted = k.Granted
 		d.version++
 	}
@@ -377,7 +390,7 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 // grant gives what there is to those who want it, and returns what others than asker
 // are to hear of. What it changed has to be in the log before anybody hears.
 func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[deltasync.Key]*deposit, now time.Duration) (told []*telling) {
-	if a.quarantined(l, asker.Lasts, now) {
+	if a.quarantined(l, d, asker.Lasts, now) {
 		return nil
 	}
 	before := d.out()

@@ -21,6 +21,7 @@ type deposit struct {
 	pushed   time.Duration // when its holders were last asked to return some
 	wanted   need
 	listed   bool // stands in lane.short
+	regional bool // the region's own, whose authority nobody else takes himself for
 }
 
 // holding is one holder's, and what it said last.
