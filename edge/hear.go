@@ -20,6 +20,7 @@ func (n *Node) hear(h *hearing, d *deltasync.Delta, life uint32, shape *deltasyn
 	if r == nil {
 		if s.find(d.Key) == nil {
 			n.rememberReply(s, h, d, shape, totals)
+			n.giveBackHeard(s, nil, d.Key, h.left, h.now)
 		}
 		return
 	}

@@ -84,7 +84,7 @@ func (u *unheard) wait(key deltasync.Key, g giving) {
 }
 
 // giveBackHeard gives back what waited for what was heard now of a record, in an answer to what was
-// asked at a time. It is of others' charges: of its own this edge had none left, and what was charged
+// asked at a time; nil: of a key that was forgotten since, and that the view may know. It is of others' charges: of its own this edge had none left, and what was charged
 // since, in slices that had not begun, is not what was given back.
 func (n *Node) giveBackHeard(s *shard, r *record, key deltasync.Key, asked, now int64) {
 	u := &n.unheard
@@ -100,11 +100,14 @@ func (n *Node) giveBackHeard(s *shard, r *record, key deltasync.Key, asked, now 
 	}
 	delete(u.of, key)
 	u.some.Store(len(u.of) > 0)
-	if g.over(now) || r.block.rate != g.rate {
+	if g.over(now) || r != nil && r.block.rate != g.rate {
 		return
 	}
 	of := stretch{from: math.MinInt64 + 1, to: g.last + 1, cost: g.cost, others: true}
 	if g.cost -= n.giveBackCounted(now, &counter{key: key, rule: g.rule, rate: g.rate}, of, g.whose); g.cost > 0 && g.last > asked {
+		if r = s.find(key); r == nil {
+			return
+		}
 		g.at = g.last
 		u.wait(key, g)
 		n.want(s, r, g.rate)
