@@ -16,8 +16,8 @@ import (
 // of both; then those of others; and of each the oldest that still count, so that what
 // stays counted does so for as long as it can, or, of a bucket, the latest. What its
 // slices have forgotten is given back here alone. What is not known of here, and may be another
-// edge's, is given back once the region has told it; of rules that borrow it is not. Where nothing applies but concurrency
-// limits, it releases a slot of each. Of strict limits the right is free again only where
+// edge's, is given back once the region has told it; of rules that borrow it is not. Where nothing
+// applies but concurrency limits, it releases a slot of each. Of strict limits the right is free again only where
 // the request is Ours: freed here for what another edge admitted, and there when that has
 // left the window, it would be two. As far as a rule that borrows was above its limit, and
 // is no more, its parent is given back the same, of this edge's loans, in the parent's slices

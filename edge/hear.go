@@ -81,7 +81,7 @@ func (n *Node) learn(s *shard, r *record, h *hearing, cells []crdt.Cell, carry c
 	}
 	r.hears(h.now, h.regions)
 	if rose {
-		b.yield(h.now)
+		b.cede(h.now)
 		r.until = 0
 		r.allowance = min(r.allowance, b.rate.Room(s.measure(r, h.now))) // it tells what merged has no room for
 		s.excuse(r, h.now, false)

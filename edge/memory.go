@@ -11,7 +11,9 @@ type memory struct {
 	exact limit.Exact // of own charges
 	carry crdt.Carry  // of all charges, where slices were retired
 	at    int64       // when the record was last folded: what is fresh counts as charged then
-	spilt crdt.Vector // own refunds that exact has no charge for: they are of others' charges; and own charges that exact has no more: others gave them back
+	// spilt is what counts with others' cells: own refunds that exact has no charge for, as they are
+	// of others' charges, and own charges that exact has no more, as others gave them back.
+	spilt crdt.Vector
 }
 
 // remember gives the block the memory that the rate needs, and takes from it
@@ -51,11 +53,11 @@ func (b *block) spill(slice crdt.Slice, left uint64) {
 	}
 }
 
-// yield takes off what is exact what others gave back of this edge's own charges: what their cells
+// cede takes off what is exact what others gave back of this edge's own charges: what their cells
 // have beyond what they charged. It is among what counts with theirs then, so that the sum stays as
 // it is where it turns out to have been another's, of whose charge nothing was known yet. Of strict
 // limits an edge's own charges are what it had rights for, whoever gives them back.
-func (b *block) yield(now int64) {
+func (b *block) cede(now int64) {
 	m := b.memory
 	if m == nil || escrows(b.rate) {
 		return

@@ -120,7 +120,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "spillgate_decision_duration_seconds",
-			Help:    "Time from a request that was read to its decision.",
+			Help:    "Time from a request that was read to its decision; of a call over gRPC to the last of them.",
 			Buckets: []float64{250e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 200e-6, 1e-3, 10e-3, 100e-3},
 		}, []string{"transport"}),
 		labels: map[[2]string]string{},

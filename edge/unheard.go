@@ -84,8 +84,9 @@ func (u *unheard) wait(key deltasync.Key, g giving) {
 }
 
 // giveBackHeard gives back what waited for what was heard now of a record, in an answer to what was
-// asked at a time; nil: of a key that was forgotten since, and that the view may know. It is of others' charges: of its own this edge had none left, and what was charged
-// since, in slices that had not begun, is not what was given back.
+// asked at a time; nil: of a key that was forgotten since, and that the view may know. It is of
+// others' charges: of its own this edge had none left, and what was charged since, in slices that had
+// not begun, is not what was given back.
 func (n *Node) giveBackHeard(s *shard, r *record, key deltasync.Key, asked, now int64) {
 	u := &n.unheard
 	if !u.some.Load() {
