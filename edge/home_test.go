@@ -55,7 +55,7 @@ func homeIsAskedForAnew(t *testing.T, every time.Duration) {
 	}
 	asked := func(requests int) (homes []string) {
 		for range requests {
-			time.Sleep(every)
+			time.Sleep(every) // virtual
 			check(n, time.Now(), "u")
 			for _, c := range n.Claims(time.Now()) {
 				homes = append(homes, c.Home)

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/test/sim/world"
@@ -78,19 +79,24 @@ type belated struct {
 	lives int
 	c     *counter
 	left  uint64
+	until time.Time   // what it has not given back by then it gives back no more
 	seen  []crdt.Cell // what the edge had counted when it was booked last
 }
+
+// belatedFor is longer than an edge has it wait, by whatever clock.
+const belatedFor = 10 * time.Second
 
 // await notes that so much more waits at an edge.
 func (t *trial) await(edge string, c *counter, cost uint64) {
 	for _, l := range t.belated {
 		if l.edge == edge && l.c == c && l.lives == t.w.Site(edge).Lives() {
 			l.left += cost
+			l.until = t.w.Now().Add(belatedFor)
 			return
 		}
 	}
 	seen, _, _ := t.w.Node(edge).Cells(c.key)
-	t.belated = append(t.belated, &belated{edge: edge, lives: t.w.Site(edge).Lives(), c: c, left: cost, seen: seen})
+	t.belated = append(t.belated, &belated{edge: edge, lives: t.w.Site(edge).Lives(), c: c, left: cost, until: t.w.Now().Add(belatedFor), seen: seen})
 }
 
 // waitingAt is how much of a counter waits so in an edge's region.
@@ -127,7 +133,7 @@ func (t *trial) bookLate(s *world.Site) {
 		l.c.readmit(s.Name, refunds)
 		t.lends(s, l.c, before)
 		l.left -= min(l.left, refunds)
-		return l.left == 0
+		return l.left == 0 || t.w.Now().After(l.until)
 	})
 }
 

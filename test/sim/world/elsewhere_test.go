@@ -41,16 +41,11 @@ func TestWhatIsGivenBackElsewhereIsRoom(t *testing.T) {
 				}
 				pass(8 * time.Second)
 				if used > 0 && rnd.IntN(10) > 0 {
-					node := w.Node(w.Edges()[to])
-					req := node.Rules().Only().NewRequest()
-					req.Set("user", "u")
-					w.Touch()
-					if node.GiveBack(w.Now(), req); req.Recorded {
+					if giveBackAt(w, to, 1) {
 						used--
 					} else {
 						lost++
 					}
-					req.Release()
 				}
 				pass(8 * time.Second)
 			}
@@ -70,6 +65,18 @@ func TestWhatIsGivenBackElsewhereIsRoom(t *testing.T) {
 			}
 		}
 	}
+}
+
+// giveBackAt has an edge give back some cost without a receipt, and says whether it was recorded.
+func giveBackAt(w *World, edge int, cost uint64) bool {
+	name := w.Edges()[edge]
+	req := w.Node(name).Rules().Only().NewRequest()
+	defer req.Release()
+	req.Set("user", "u")
+	req.Cost = cost
+	w.Touch()
+	w.Node(name).GiveBack(w.NowAt(name), req)
+	return req.Recorded
 }
 
 // ofAllKinds is a rate of each algorithm, so much a day.
@@ -101,12 +108,7 @@ func TestWhatWasNotChargedIsNotGivenBack(t *testing.T) {
 			if away {
 				w.Stop(w.Servers("r0")[0])
 			}
-			req := w.Node(w.Edges()[0]).Rules().Only().NewRequest()
-			req.Set("user", "u")
-			req.Cost = 15
-			w.Touch()
-			w.Node(w.Edges()[0]).GiveBack(w.Now(), req)
-			req.Release()
+			giveBackAt(w, 0, 15)
 			pass(time.Millisecond)
 			used := 0
 			ask := func(edge int) {

@@ -14,14 +14,7 @@ import (
 func TestRoomThatCameBackIsRoomEverywhere(t *testing.T) {
 	t.Parallel()
 	const most = 20
-	for name, rate := range map[string]limit.RateSpec{
-		"token_bucket":   {Algorithm: "token_bucket", Capacity: most, Refill: limit.Flow{Units: most, Per: 24 * time.Hour}},
-		"fixed_window":   {Algorithm: "fixed_window", Limit: most, Per: 24 * time.Hour},
-		"sliding_window": {Algorithm: "sliding_window", Limit: most, Per: 24 * time.Hour},
-		"sub_windows":    {Limit: most, Per: 24 * time.Hour},
-		"sliding_log":    {Algorithm: "sliding_log", Limit: most, Per: 24 * time.Hour},
-		"concurrency":    {Algorithm: "concurrency", Limit: most, Lease: time.Hour},
-	} {
+	for name, rate := range ofAllKinds(most) {
 		for _, consistency := range []string{"loose", "adaptive"} {
 			for _, asked := range []bool{false, true} { // also while it is full
 				rate.Consistency = consistency
