@@ -241,6 +241,7 @@ func TestFillHTTPAllocatesNothing(t *testing.T) {
 func FuzzForwarded(f *testing.F) {
 	f.Add("GET", "/a?b", "h:1", "1.2.3.4, [::1]:80, fe80::1%x", "10.0.0.1:1")
 	f.Add("", "http://x", "[", "%,%", "@")
+	f.Add("", "", "hh::,", "", "::1")
 	set, _ := limit.Compile(perClient(1))
 	trusted := Proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	f.Fuzz(func(t *testing.T, method, uri, host, forwarded, peer string) {
@@ -248,7 +249,11 @@ func FuzzForwarded(f *testing.F) {
 		defer req.Release()
 		h := http.Header{"X-Forwarded-Method": {method}, "X-Original-Uri": {uri}, "X-Forwarded-Host": {host}, "X-Forwarded-For": {forwarded}}
 		if _, err := FillHTTP(req, &http.Request{Method: "GET", Header: h, RemoteAddr: peer}, trusted); err != nil {
-			t.Fatalf("FillHTTP: %v, though no two headers differ", err)
+			comma := strings.LastIndex(host, ",")
+			if comma >= 0 && strings.Contains(host[:comma], ":") && strings.IndexAny(host[comma+1:]+".", " \t") != 0 {
+				return // one host or two: TestFillHTTPRefusesHostsThatAreOneOrTwo
+			}
+			t.Fatalf("FillHTTP: %v, though no two headers differ, and the host is one", err)
 		}
 		if ip := req.Get("client_ip"); ip != "unix" && ip != "unknown" {
 			if _, err := netip.ParseAddr(ip); err != nil {
