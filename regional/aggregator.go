@@ -100,6 +100,8 @@ type peer struct {
 	unstored bool
 	// lacks says that it has yet to hear that the lane was gained here, and what for.
 	lacks bool
+	// named says that whoever has the lane there does name this region: see noteNamed.
+	named bool
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -125,6 +127,7 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting, a.links.unanswered, a.links.deaf = make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
+	a.links.doubted = make([]atomic.Bool, len(cfg.Peers))
 	a.links.hears, a.links.hearsAt, a.links.awake = make([]atomic.Uint64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
 	a.links.held, a.links.since, a.links.allAt = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)+1)
 	a.spoken.peers, a.ties.told = make([]voice, len(cfg.Peers)), make([]int64, len(cfg.Peers))
@@ -223,6 +226,8 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	if up.Kind == deltasync.KindRegion && !other && !slices.Contains(a.cfg.Peers, up.Region) {
 		down.Mistake = deltasync.MistakePeers
+	} else if up.Kind == deltasync.KindRegion && a.rights != nil && a.Owns(up.Lane) {
+		down.Named = a.rights.Naming(up.Lane, up.Region)
 	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = a.clock.Raw(now)

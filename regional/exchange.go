@@ -110,7 +110,8 @@ func (a *Aggregator) exportsTo(out []Outgoing, j int, hears uint64, now, raw int
 // An aggregator with nothing to tell keeps silent for some intervals. It then tells each
 // region on the first of its lanes that it lives, and hears what the time is there; and,
 // more seldom, on others that it counts in, where it hears of one that started anew and
-// lacks what was told to the one before.
+// lacks what was told to the one before; and on all, once it has heard of a time when it was not
+// named there, until each one's owner has said that he does, and since when.
 const (
 	beat      = 5
 	quietBeat = 10 * beat
@@ -140,7 +141,7 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasy
 		return box.Next(head)
 	}
 	up := next()
-	if up == nil && a.beats(lane, p, now) {
+	if up == nil && a.beats(lane, j, now) {
 		up = box.Beat(head)
 	}
 	for ; up != nil; up = next() {
@@ -164,7 +165,8 @@ func (a *Aggregator) frames(out []Outgoing, lane, j int, now int64, head deltasy
 }
 
 // beats says that a peer was told nothing in a lane for long enough.
-func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
+func (a *Aggregator) beats(lane, j int, now int64) bool {
+	p := &a.lanes[lane].peers[j]
 	silent := now - p.sent
 	switch {
 	case silent < 0, p.lacks: // a clock was set back, or it is to be asked; see lacks.go
@@ -172,7 +174,7 @@ func (a *Aggregator) beats(lane int, p *peer, now int64) bool {
 	case lane == a.firstOwned() || p.unstored || len(a.lanes[lane].contests) > 0: // see tellDemands
 		return silent >= int64(beat*a.cfg.Interval)
 	default:
-		return silent >= int64(quietBeat*a.cfg.Interval) && len(a.lanes[lane].counters) > 0
+		return silent >= int64(quietBeat*a.cfg.Interval) && (len(a.lanes[lane].counters) > 0 || a.links.doubted[j].Load() && !p.named)
 	}
 }
 
@@ -216,8 +218,9 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	if want := deltasync.NodeID(o.Peer, "", ""); down.Node != want {
 		return fmt.Errorf("reply of %s: it speaks for region %q", o.Peer, down.Region)
 	}
-	t := a.clock.At(now)
+	t, j := a.clock.At(now), slices.Index(a.cfg.Peers, o.Peer)
 	a.noteMistake(t, o.Peer, &down)
+	a.noteNamed(j, &down)
 	// A refusal that names deltas is about them; another is of the frame.
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		return fmt.Errorf("reply of %s: it refused the frame: %s %s", o.Peer, down.Status, down.Mistake)
@@ -228,7 +231,6 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	l := a.lanes[o.Lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	j := slices.Index(a.cfg.Peers, o.Peer)
 	a.links.spend(j, len(payload))
 	p := &l.peers[j]
 	if deltas, known := p.outbox.Deltas(down.Seq); known && len(down.Totals) > deltas {
@@ -239,6 +241,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
+	p.named = down.Status == deltasync.StatusOK && down.Mistake != deltasync.MistakePeers
 	p.lacks = p.lacks && up.Features&deltasync.FeatureLacks == 0
 	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)

@@ -229,7 +229,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(stepsDesc, st.ClockSteps)
 	count(mergesDesc, st.Merges)
 	if c.aggregator.rights != nil {
-		c.rights(c.aggregator.rights.Stats(), gauge, count)
+		c.rights(c.aggregator.rights.Stats(), c.aggregator.rights.Withheld(), gauge, count)
 	}
 	for reason, n := range st.Refused {
 		count(refusedDesc, n, reason)

@@ -159,9 +159,6 @@ func (a *Aggregator) noteMistake(now int64, peer string, down *deltasync.Down) {
 		a.misfits.see(now, Misfit{Region: peer, Setting: SettingSecret})
 	case down.Mistake == deltasync.MistakePeers:
 		a.misfits.see(now, Misfit{Region: peer, Setting: SettingPeers, Unnamed: true})
-		if a.rights != nil {
-			a.rights.Unsettle()
-		}
 	}
 }
 

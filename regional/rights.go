@@ -3,6 +3,7 @@ package regional
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spillgate/spillgate/regional/escrow"
@@ -41,6 +42,25 @@ func (a *Aggregator) KeepRights(ctx context.Context) error {
 	return a.rights.Keep(ctx, a.Owns)
 }
 
+// noteNamed takes note of since when a peer names this region, as its reply says: until then it granted
+// rights in this one's place. Where that was not always, who has another lane there may have been
+// told so later: each is asked.
+func (a *Aggregator) noteNamed(j int, down *deltasync.Down) {
+	if a.rights == nil {
+		return
+	}
+	switch peer := a.cfg.Peers[j]; {
+	case down.Mistake == deltasync.MistakePeers:
+		a.links.doubted[j].Store(true)
+		a.rights.NamedBy(peer, 0)
+	case down.Named > 0:
+		a.links.doubted[j].Store(true)
+		a.rights.NamedBy(peer, down.Named)
+	case down.Status == deltasync.StatusOK: // else it does not have the lane, nor knows since when
+		a.rights.NamedBy(peer, escrow.Forever)
+	}
+}
+
 // Grants is what edges are to hear of their rights unasked. Call it every Config.Urgent.
 func (a *Aggregator) Grants() []escrow.Push {
 	if a.rights == nil {
@@ -52,14 +72,16 @@ func (a *Aggregator) Grants() []escrow.Push {
 var (
 	rightsKeysDesc  = prometheus.NewDesc("spillgate_rights_keys", "Keys of strict limits of which this aggregator knows who holds rights.", nil, nil)
 	rightsShortDesc = prometheus.NewDesc("spillgate_rights_short_keys", "Of these, those of which some edge wants more rights than it has.", nil, nil)
+	rightsHeldDesc  = prometheus.NewDesc("spillgate_rights_withheld_seconds", "For how long from now no new rights are granted of some keys of the strict limit that lasts longest, or of one of a day where no rules are known, as somebody may hold some that this aggregator does not know of: its log of rights is new or lost something, another region did not name this one among its peers, or one was taken away. 0: all are granted.", nil, nil)
 	rightsMovedDesc = prometheus.NewDesc("spillgate_rights_moved_total", "Rights in strict limits, in cost, that edges were granted, and that they returned.", []string{"way"}, nil)
 	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer), revoked (an operator has taken the edge's rights back).", []string{"reason"}, nil)
 )
 
 // rights are what an authority counted.
-func (c *collector) rights(st escrow.Stats, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+func (c *collector) rights(st escrow.Stats, withheld time.Duration, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
 	gauge(rightsKeysDesc, float64(st.Keys))
 	gauge(rightsShortDesc, float64(st.Short))
+	gauge(rightsHeldDesc, withheld.Seconds())
 	count(rightsMovedDesc, st.Granted, "granted")
 	count(rightsMovedDesc, st.Returned, "returned")
 	count(rightsFailDesc, st.Voided, "void")

@@ -2,6 +2,7 @@ package regional_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -109,46 +111,172 @@ func TestRulesBoundLeases(t *testing.T) {
 	}
 }
 
+// keeper is a region that grants rights by a log that outlives its aggregators.
+type keeper struct {
+	*misfit
+	name   string
+	rights *memstore.Rights
+	lanes  int
+	key    deltasync.Key // that was asked for last
+}
+
+func newKeeper(t *testing.T, name string) *keeper {
+	k := &keeper{name: name, lanes: 1, misfit: &misfit{region: &region{t: t, now: start}}}
+	k.rights = memstore.NewRights(time.Time{}, func() time.Time { return k.now })
+	return k
+}
+
+// begin starts its aggregator, as the only one.
+func (k *keeper) begin(peers ...string) {
+	k.t.Helper()
+	now := k.now
+	m := &misfit{}
+	a, err := regional.New(regional.Config{
+		Region: k.name, Name: "a1", Peers: peers, Lanes: k.lanes, Incarnation: 1, StoreTimeout: time.Second, Rights: k.rights,
+		Boot: func() time.Duration { return time.Hour + m.now.Sub(start) }, Logger: slog.New(slog.NewTextHandler(&m.log, nil)),
+	}, newStore(&start))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	m.region = &region{Aggregator: a, t: k.t, name: k.name, now: now}
+	k.misfit = m
+	k.keep()
+}
+
+// keep has it take its lane, and see whether it has it.
+func (k *keeper) keep() {
+	k.t.Helper()
+	k.Tick(k.now)
+	if err := k.KeepRights(k.t.Context()); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// granted asks for 40 rights in each of 20 keys that nobody asked for before, which are drawn to a region
+// where us and ap are all there are: of how many it has them. Of the others it has none.
+func (k *keeper) granted(home string) (keys int) {
+	k.t.Helper()
+	both, err := escrow.New(escrow.Config{Region: "us", Peers: []string{"ap"}, Lanes: 1, Log: k.rights})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	const step = 1<<32 + 1 // over all lanes
+	for range 20 {
+		for k.key += step; both.Home(k.key) != home; k.key += step {
+		}
+		lane := k.key.Lane(k.lanes)
+		frame, err := (&deltasync.Claims{Region: k.name, Lane: lane, Lanes: k.lanes, From: k.name, Pop: "p", Name: "e1", SentAt: int64(k.key), Claims: []deltasync.Claim{
+			{Key: k.key, Holder: 1, Limit: 100, Lasts: time.Minute, Want: 40}}}).AppendBinary(nil)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		var g deltasync.Grants
+		if err := g.UnmarshalBinary(k.HandleClaims(k.t.Context(), deltasync.ClaimSubject(k.name, lane, k.name, "p", "e1"), frame)); err != nil || len(g.Grants) != 1 {
+			k.t.Fatalf("%+v, %v", g, err)
+		}
+		switch rights := g.Grants[0].Granted; {
+		case rights >= 40:
+			keys++
+		case rights > 0:
+			k.t.Errorf("%d rights are granted, want 40, or none", rights)
+		}
+	}
+	return keys
+}
+
+// grants checks of how many of them it has rights.
+func (k *keeper) grants(home string, want int, when string) {
+	k.t.Helper()
+	if got := k.granted(home); got != want {
+		k.t.Errorf("%s has rights of %d of 20 keys that are drawn to %s %s, want %d", k.name, got, home, when, want)
+	}
+}
+
 // A region that its peer does not name grants no rights of what both may take for theirs, and does so
 // a lease and a window after it is named.
 func TestWhoIsNotNamedGrantsNoRights(t *testing.T) {
-	ap := &misfit{}
-	a, err := regional.New(regional.Config{
-		Region: "ap", Name: "a1", Peers: []string{"us"}, Lanes: 1, Incarnation: 1, StoreTimeout: time.Second, Rights: memstore.NewRights(time.Time{}, nil),
-		Boot: func() time.Duration { return time.Hour + ap.now.Sub(start) },
-	}, newStore(&start))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ap.region = &region{Aggregator: a, t: t, name: "ap", now: start}
-	granted := func() (rights uint64, drawn int) { // of keys that ap is the home of
-		for key := range deltasync.Key(20) {
-			frame, err := (&deltasync.Claims{Region: "ap", Lanes: 1, From: "ap", Pop: "p", Name: "e1", SentAt: int64(ap.now.Sub(start)) + 1, Claims: []deltasync.Claim{
-				{Key: key + 1, Holder: 1, Limit: 100, Lasts: time.Minute, Want: 40}}}).AppendBinary(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var g deltasync.Grants
-			if err := g.UnmarshalBinary(ap.HandleClaims(t.Context(), deltasync.ClaimSubject("ap", 0, "ap", "p", "e1"), frame)); err != nil || len(g.Grants) != 1 {
-				t.Fatalf("%+v, %v", g, err)
-			}
-			if g.Grants[0].Home == "" {
-				drawn, rights = drawn+1, rights+g.Grants[0].Granted
-			}
-		}
-		return rights, drawn
-	}
-	pass(10*time.Minute, ap, newMisfit(t, "us", 1))
-	if rights, drawn := granted(); rights != 0 || drawn == 0 {
-		t.Errorf("%d rights of %d keys are granted by who is not named, want none", rights, drawn)
-	}
+	ap := newKeeper(t, "ap")
+	ap.begin("us")
+	pass(10*time.Minute, ap.misfit, newMisfit(t, "us", 1))
+	ap.grants("ap", 0, "as it is not named")
 	us := newMisfit(t, "us", 1, "ap") // it is started anew
-	pass(time.Minute, ap, us)
-	if rights, _ := granted(); rights != 0 {
-		t.Errorf("%d rights are granted a minute after it was named, want none", rights)
+	pass(time.Minute, ap.misfit, us)
+	ap.grants("ap", 0, "a minute after it was named")
+	pass(20*time.Second, ap.misfit, us)
+	ap.grants("ap", 20, "a lease and a window after it was named")
+}
+
+// A region that is taken away for an hour, and named again, has its log of before. Whoever granted in
+// its place tells it so, also where the aggregators of both are started anew meanwhile, and where it
+// is started before it is named: a key's rights are granted by both never at once.
+func TestRegionsThatComeAndGo(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	both := func(d time.Duration) {
+		pass(d, us.misfit, ap.misfit)
+		us.keep()
+		ap.keep()
 	}
-	pass(20*time.Second, ap, us)
-	if rights, drawn := granted(); rights < uint64(drawn)*40 {
-		t.Errorf("%d rights of %d keys are granted a lease and a window after it was named, want 40 each", rights, drawn)
+	us.begin("ap")
+	ap.begin("us")
+	both(10 * time.Minute)
+	us.grants("us", 20, "from the beginning")
+	ap.grants("ap", 20, "from the beginning")
+	us.grants("ap", 0, "whose they are")
+
+	us.begin() // ap is gone
+	us.grants("us", 20, "alone")
+	us.grants("ap", 0, "when it was taken away")
+	us.now = us.now.Add(70 * time.Second)
+	us.begin()
+	us.grants("ap", 0, "within a lease and a window after it was taken away")
+	us.now = us.now.Add(10 * time.Second)
+	us.grants("ap", 20, "a lease and a window after it was taken away")
+
+	us.now = us.now.Add(time.Hour)
+	ap.now = us.now
+	ap.begin("us") // before it is named, with its log of before
+	ap.grants("ap", 0, "before it heard us")
+	both(20 * time.Second)
+	ap.grants("ap", 0, "as it is not named")
+	us.begin("ap")
+	us.grants("ap", 0, "whose they are again")
+	for range 5 { // both are started anew each quarter of a minute
+		ap.begin("us")
+		ap.grants("ap", 0, "before it heard us again")
+		both(14 * time.Second)
+		ap.grants("ap", 0, "within a lease and a window after it was named")
+		us.begin("ap")
 	}
+	both(10 * time.Second)
+	us.grants("us", 20, "all the time")
+	ap.grants("ap", 20, "a lease and a window after it was named")
+	if n := strings.Count(ap.log.String(), "did not name this one"); n != 1 {
+		t.Errorf("the log of ap says %d times why it granted none, want once:\n%s", n, ap.log.String())
+	}
+}
+
+// Where a region's aggregators are started anew one after the other, those with the peers of before go
+// on granting in the lanes that they have: all are asked, also those where nothing is counted.
+func TestRegionsThatComeLaneByLane(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	us.lanes, ap.lanes = 2, 2
+	us.begin("ap")
+	ap.begin("us")
+	pass(10*time.Minute, us.misfit, ap.misfit)
+	us.begin()
+	us.now = us.now.Add(time.Hour)
+	us.begin("ap")
+	us.now = us.now.Add(50 * time.Second)
+	for _, regions := range [][]string{{"us"}, {"ap", "us"}} { // lane 1 is another's, whose peers are mended by now
+		if _, err := us.rights.Take(t.Context(), 1, 9, regions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	us.begin("ap")
+	ap.now = us.now
+	ap.begin("us")
+	pass(40*time.Second, us.misfit, ap.misfit)
+	ap.grants("ap", 0, "within a lease and a window after lane 1 was told of it")
+	pass(40*time.Second, us.misfit, ap.misfit)
+	ap.grants("ap", 20, "a lease and a window after that")
 }

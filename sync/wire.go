@@ -3,6 +3,7 @@ package deltasync
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -121,7 +122,8 @@ func (d *Down) checkHead() error {
 		checkRefused(d.Refused),
 		checkRange("pace", int64(d.Pace), int64(maxPace)),
 		checkRange("live_edges", int64(d.LiveEdges), maxLive),
-		checkRange("live_regions", int64(d.LiveRegions), maxLive))
+		checkRange("live_regions", int64(d.LiveRegions), maxLive),
+		checkRange("named", int64(d.Named), math.MaxInt64))
 }
 
 func checkRefused(refused []uint32) error {

@@ -123,6 +123,7 @@ const (
 	downBetween     protowire.Number = 21
 	downRegions     protowire.Number = 22
 	downHears       protowire.Number = 23
+	downNamed       protowire.Number = 24
 	// Not yet used.
 	downFeatures    protowire.Number = 14
 	downEchoAge     protowire.Number = 15

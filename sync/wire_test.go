@@ -148,7 +148,7 @@ func TestNumbers(t *testing.T) {
 		"Down": {"version": upVersion, "status": downStatus, "region": downRegion, "node": downNode, "seq": downSeq,
 			"echo_sent_at": downEchoSentAt, "received_at": downReceivedAt, "sent_at": downSentAt, "store_epoch": downStoreEpoch,
 			"pace": downPace, "live_edges": downLiveEdges, "live_regions": downLiveRegions, "between": downBetween, "regions": downRegions, "totals": downTotals, "mistake": downMistake, "lanes": downLanes,
-			"features": downFeatures, "echo_age": downEchoAge, "epochs": downEpochs, "refused": downRefused, "store": downStore, "hears": downHears},
+			"features": downFeatures, "echo_age": downEchoAge, "epochs": downEpochs, "refused": downRefused, "store": downStore, "hears": downHears, "named": downNamed},
 		"Taken": {"node": takenNode, "incarnation": takenIncarnation, "seq": takenSeq},
 		"Hot": {"version": upVersion, "region": hotRegion, "lane": hotLane, "sent_at": hotSentAt, "live_regions": hotLiveRegions,
 			"sections": hotSections, "lanes": hotLanes, "seq": hotSeq, "live_edges": hotLiveEdges, "taken": hotTaken,

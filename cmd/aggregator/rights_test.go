@@ -44,14 +44,14 @@ func TestRightsCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	if _, err := log.Take(t.Context(), 0, 1); err != nil {
+	if _, err := log.Take(t.Context(), 0, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	do("show "+url, 0, `(?m)^0 +\d+s +0 +nothing yet$`, "")
 	do("trust --yes "+url+" --lanes 4", 1, "", "the log is of 8 lanes, and 4 are configured")
 	do("trust --yes "+url, 0, "The log of all 8 lanes of eu is trusted", "")
 	do("show "+url, 0, `(?m)^7 +trusted +0 +all windows$`, "")
-	if origin, err := log.Take(t.Context(), 7, 2); err != nil || origin.Age < longAgo {
+	if origin, err := log.Take(t.Context(), 7, 2, nil); err != nil || origin.Age < longAgo {
 		t.Errorf("Take: %v old, %v; want it trusted", origin.Age, err)
 	}
 }
@@ -84,7 +84,7 @@ func TestRightsAreTakenBack(t *testing.T) {
 	const key = deltasync.Key(0x1234_5678_9abc_def1)
 	lane := key.Lane(8)
 	for l := range 8 {
-		if _, err := log.Take(t.Context(), l, 1); err != nil {
+		if _, err := log.Take(t.Context(), l, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestRightsAreTakenBack(t *testing.T) {
 	do("revoke --yes --over 49 --edge eu/ams", 0, "The 49 rights that it held are free", "")
 	do("list", 0, fmt.Sprintf(`(?s)^[^\n]*\n%016x +eu +1 +20 +1m0s +\n%016x +revoked: all keys, all edges of the PoP\n$`, node("fra", "e1"), deltasync.PopOf(node("ams", ""))), "")
 	do(fmt.Sprintf("revoke --yes --edge %016x --key %016x", node("fra", "e1"), uint64(key)), 0, "20 rights in 1 keys, is free in 1m16s", "")
-	if o, err := log.Take(t.Context(), lane, 2); err != nil || len(o.Revoked) != 2 || !o.Revoked[1].Of(node("fra", "e1"), key) {
+	if o, err := log.Take(t.Context(), lane, 2, nil); err != nil || len(o.Revoked) != 2 || !o.Revoked[1].Of(node("fra", "e1"), key) {
 		t.Errorf("Take: %+v, %v, want that two are revoked", o, err)
 	}
 }

@@ -53,12 +53,16 @@ type Config struct {
 
 // Authority answers claims for rights. Its methods may be called by many goroutines.
 type Authority struct {
-	cfg     Config
-	regions []string // all, in order
-	lanes   []lane
-	unfit   atomic.Int64 // when a peer last said that this region is none of its; see Unsettle
-	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
-	stats   struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
+	cfg       Config
+	regions   []string // all, in order
+	lanes     []lane
+	unnamed   atomic.Int64    // when a peer last did not name this region, by Config.Boot; see NamedBy
+	began     atomic.Int64    // when a lane was first taken since none was owned here, likewise; 0: none is
+	meet      sync.Mutex      // guards met
+	met       map[string]bool // peers that answered since
+	strangers atomic.Int32    // peers that did not
+	looked    atomic.Int64    // when Keep last looked whether the log is there, by Config.Boot
+	stats     struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
 }
 
 // lane is what is known of the keys of one.
@@ -68,6 +72,8 @@ type lane struct {
 	since  time.Duration // when the log began
 	log    uint64        // its Origin.ID
 	barred []Revoked     // its Origin.Revoked
+	noted  []notedRegion // its Origin.Regions
+	trust  time.Duration // when it was trusted last, by Config.Boot
 	keys   map[deltasync.Key]*deposit
 	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
 	tell   []*telling
@@ -121,7 +127,9 @@ func New(cfg Config) (*Authority, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Authority{cfg: cfg, regions: slices.Sorted(slices.Values(append(slices.Clone(cfg.Peers), cfg.Region))), lanes: make([]lane, cfg.Lanes)}
+	a := &Authority{cfg: cfg, met: map[string]bool{}, regions: slices.Sorted(slices.Values(append(slices.Clone(cfg.Peers), cfg.Region))), lanes: make([]lane, cfg.Lanes)}
+	a.unnamed.Store(int64(-Forever))
+	a.strangers.Store(int32(len(cfg.Peers)))
 	for i := range a.lanes {
 		a.lanes[i].keys = map[deltasync.Key]*deposit{}
 	}
@@ -133,11 +141,16 @@ func New(cfg Config) (*Authority, error) {
 func (a *Authority) Home(key deltasync.Key) string {
 	best, home := uint64(0), a.cfg.Region
 	for _, r := range a.regions {
-		if d := stir(uint64(key) ^ deltasync.NodeID(r, "", "")); home == "" || d >= best {
+		if d := draw(r, key); home == "" || d >= best {
 			best, home = d, r
 		}
 	}
 	return home
+}
+
+// draw is what a region is a key's home by: the one that draws most.
+func draw(region string, key deltasync.Key) uint64 {
+	return stir(uint64(key) ^ deltasync.NodeID(region, "", ""))
 }
 
 // stir is the finalizer of splitmix64: a bijection.

@@ -33,4 +33,10 @@
 // their claims tell what they hold. Whoever has a lane looks once a second whether its
 // log is still there (Authority.Keep), so that this begins with the loss, and not with
 // the first claim after it.
+//
+// A region that comes, or goes, moves the keys that it is drawn for. The new authority of
+// a key grants nothing of it until what the old one granted is over: the log says since
+// when a region that would have been the key's home is not named any more, and a peer
+// tells one that it names for how long it has (Authority.NamedBy). Whoever has just taken
+// its first lane waits some seconds for the first answer of each peer.
 package escrow

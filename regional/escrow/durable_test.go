@@ -2,6 +2,7 @@ package escrow_test
 
 import (
 	"cmp"
+	"context"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ type office struct {
 	sent int64
 
 	longest time.Duration // that a strict limit of the rules lasts
+	peers   []string
+	trusted time.Duration // when, by boot; 0: never
 }
 
 func (o *office) now() time.Time { return time.Unix(1_790_000_000, 0).Add(o.boot) }
@@ -28,9 +31,23 @@ func newOffice(t *testing.T) *office {
 	return o
 }
 
+// trustedLog is the office's log as an operator trusts it.
+type trustedLog struct {
+	*memstore.Rights
+	o *office
+}
+
+func (l trustedLog) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
+	origin, err := l.Rights.Take(ctx, lane, token, regions)
+	if l.o.trusted > 0 {
+		origin.Trusted = l.o.boot - l.o.trusted
+	}
+	return origin, err
+}
+
 func (o *office) authority() *escrow.Authority {
 	o.Helper()
-	a, err := escrow.New(escrow.Config{Region: "eu", Lanes: 1, Log: o.log, Timeout: time.Minute, Boot: func() time.Duration { return o.boot }, Longest: func() time.Duration { return o.longest }})
+	a, err := escrow.New(escrow.Config{Region: "eu", Peers: o.peers, Lanes: 1, Log: trustedLog{o.log, o}, Timeout: time.Minute, Boot: func() time.Duration { return o.boot }, Longest: func() time.Duration { return o.longest }})
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -66,7 +83,7 @@ func (o *office) claimBy(a *escrow.Authority, c deltasync.Claims, k deltasync.Cl
 func (o *office) logged() escrow.Deposit {
 	o.Helper()
 	const token = 1 << 40
-	if _, err := o.log.Take(o.Context(), 0, token); err != nil {
+	if _, err := o.log.Take(o.Context(), 0, token, nil); err != nil {
 		o.Fatal(err)
 	}
 	d, err := o.log.Load(o.Context(), 0, token, []deltasync.Key{1})

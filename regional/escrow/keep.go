@@ -24,13 +24,16 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 	l.taking = true
 	l.mu.Unlock()
 	token = max(1, a.cfg.Token())
-	origin, err := a.cfg.Log.Take(ctx, lane, token)
+	origin, err := a.cfg.Log.Take(ctx, lane, token, a.regions)
 	l.mu.Lock()
 	if l.taking = false; err != nil {
 		return 0, err
 	}
 	l.forget(token)
-	l.since, l.log, l.barred = a.cfg.Boot()-min(origin.Age, forever), origin.ID, origin.Revoked
+	now := a.cfg.Boot()
+	l.since, l.log, l.barred = now-min(origin.Age, Forever), origin.ID, origin.Revoked
+	l.note(&origin, now)
+	a.began.CompareAndSwap(0, max(1, int64(now)))
 	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
 	return token, nil
 }
@@ -45,13 +48,18 @@ func (a *Authority) Keep(ctx context.Context, owned func(lane int) bool) error {
 	now := a.cfg.Boot()
 	last := a.looked.Load()
 	look := (last == 0 || now-time.Duration(last) >= lookEvery) && a.looked.CompareAndSwap(last, int64(now))
+	none := true
 	for lane := range a.lanes {
 		if !owned(lane) {
 			continue
 		}
+		none = false
 		if err := a.keep(ctx, lane, look); err != nil {
 			return fmt.Errorf("keep lane %d of the log of rights: %w", lane, err)
 		}
+	}
+	if none {
+		a.forgetPeers()
 	}
 	return nil
 }
@@ -79,9 +87,6 @@ func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
 	}
 	return err
 }
-
-// forever is longer ago than any lease, and any window.
-const forever = 10 * 366 * 24 * time.Hour
 
 // sweepEvery is how often a part of a lane is looked through for keys that nobody holds
 // rights of: sweepPart of them, and sweepLeast at the least.
@@ -146,7 +151,7 @@ func (a *Authority) look(l *lane, now time.Duration) {
 func (a *Authority) lapse(d *deposit, now time.Duration) bool {
 	longest := a.cfg.Longest()
 	if longest == 0 {
-		longest = forever
+		longest = Forever
 	}
 	return d.lapse(a.cfg.Lease, max(longest, leastBound), now)
 }

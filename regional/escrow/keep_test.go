@@ -27,11 +27,11 @@ func (l *asked) Wipe() {
 	l.lost = true
 }
 
-func (l *asked) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
+func (l *asked) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
 	if l.takes++; l.down != nil {
 		return escrow.Origin{}, l.down
 	}
-	origin, err := l.Rights.Take(ctx, lane, token)
+	origin, err := l.Rights.Take(ctx, lane, token, regions)
 	if l.lost {
 		l.lost, l.born = false, l.now()
 	}
@@ -157,7 +157,7 @@ func TestLookingTakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	const other = 1 << 40
-	if _, err := o.log.Take(t.Context(), 0, other); err != nil {
+	if _, err := o.log.Take(t.Context(), 0, other, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := keep(10 * time.Second); err != nil {

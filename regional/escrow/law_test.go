@@ -69,8 +69,8 @@ type revocable struct {
 	revoked []escrow.Revoked
 }
 
-func (l *revocable) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
-	origin, err := l.Rights.Take(ctx, lane, token)
+func (l *revocable) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
+	origin, err := l.Rights.Take(ctx, lane, token, regions)
 	origin.Revoked = slices.Clone(l.revoked)
 	return origin, err
 }
@@ -79,7 +79,7 @@ func (l *revocable) Take(ctx context.Context, lane int, token uint64) (escrow.Or
 func (l *revocable) revoke(t testing.TB, token uint64, who ...escrow.Revoked) {
 	t.Helper()
 	l.revoked = who
-	if _, err := l.Take(t.Context(), 0, token); err != nil {
+	if _, err := l.Take(t.Context(), 0, token, nil); err != nil {
 		t.Fatal(err)
 	}
 }

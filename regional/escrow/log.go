@@ -24,8 +24,9 @@ var (
 // pass storetest.Rights.
 type Log interface {
 	// Take makes token, which nobody used before, the only one that may read and write
-	// a lane from now on. It blocks until that is durable. Errors wrap ErrLog.
-	Take(ctx context.Context, lane int, token uint64) (Origin, error)
+	// a lane from now on, and notes which regions there are as far as who takes it knows
+	// (NotedRegion). It blocks until that is durable. Errors wrap ErrLog.
+	Take(ctx context.Context, lane int, token uint64, regions []string) (Origin, error)
 
 	// Load reads deposits of a lane. The answer is aligned with keys; a key that is not
 	// there has no holdings. Without keys it says whether the lane is token's, and writes
@@ -48,7 +49,28 @@ type Origin struct {
 	ID      uint64        // no other log, nor this one before, has the same
 	Age     time.Duration // how long ago that was
 	Revoked []Revoked     // whose rights an operator has taken back in the lane
+
+	// Regions are all that were ever named when the lane was taken, in no order, but those
+	// that were not for longer than any window; this survives what begins the log anew,
+	// where it can.
+	Regions []NotedRegion
+	// Trusted is how long ago an operator said that nothing is held but what the log knows
+	// of; 0: never.
+	Trusted time.Duration
 }
+
+// NotedRegion is one that rights were granted with or are: keys were drawn to it, and the
+// authority over these was its own.
+type NotedRegion struct {
+	Name  string
+	Named bool // by who took the lane last
+	// Since is how long ago that began, or ended; Forever if it was so when the lane was
+	// taken first: before that the log knows of nothing.
+	Since time.Duration
+}
+
+// Forever is longer ago than any lease, and any window.
+const Forever = 10 * 366 * 24 * time.Hour
 
 // Deposit is who holds rights in one key's limit.
 type Deposit struct {

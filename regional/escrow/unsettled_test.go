@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/regional/escrow"
+	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -19,7 +21,7 @@ func TestWhoIsNoPeerGrantsNothing(t *testing.T) {
 		t.Fatal("nothing is granted before")
 	}
 	for range 20 {
-		a.Unsettle()
+		a.NamedBy("us", 0)
 		if g := o.claim(a, deltasync.Claim{Holder: 7, Granted: held, Want: 80}); g.Granted != held || g.Flags&deltasync.GrantVoid != 0 {
 			t.Fatalf("answer = %+v, want the %d that it had", g, held)
 		}
@@ -45,4 +47,169 @@ func TestWhoIsNoPeerGrantsNothing(t *testing.T) {
 	if g := o.claim(a, deltasync.Claim{Holder: 8, Want: 10}); g.Granted == 0 {
 		t.Errorf("answer = %+v %v after it was said last, want rights", g, o.boot-last)
 	}
+}
+
+// drawn returns keys, each another one, whose home is one region, and another if that is not there.
+func drawn(t *testing.T, home, next string, others ...string) func() deltasync.Key {
+	t.Helper()
+	of := func(regions ...string) *escrow.Authority {
+		a, err := escrow.New(escrow.Config{Region: regions[0], Peers: regions[1:], Lanes: 1, Log: memstore.NewRights(time.Time{}, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	all, without := of(append([]string{home, next}, others...)...), of(append([]string{next}, others...)...)
+	key := deltasync.Key(0)
+	return func() deltasync.Key {
+		for key++; all.Home(key) != home || without.Home(key) != next; key++ {
+		}
+		return key
+	}
+}
+
+// until is how long nothing is granted of a key of which nobody has any, from now on.
+func (o *office) until(a *escrow.Authority, key deltasync.Key) time.Duration {
+	o.Helper()
+	for began := o.boot; ; o.boot += time.Second {
+		if o.claimOf(a, key, deltasync.Claim{Holder: uint64(o.boot), Want: 1}).Granted > 0 {
+			return o.boot - began
+		}
+		if o.boot-began > time.Hour {
+			o.Fatal("nothing is granted for an hour")
+		}
+	}
+}
+
+const leaseAndWindow = deltasync.DefaultLease + time.Minute
+
+// Whose authority is taken away had granted rights: who has its keys by then grants none of those
+// until they are over, and all others at once; as long where it is started anew meanwhile. An
+// operator who knows better says so.
+func TestKeysOfARegionThatLeftAreGrantedLater(t *testing.T) {
+	o := newOffice(t)
+	o.peers = []string{"ap", "us"}
+	own, inherited := drawn(t, "eu", "us", "ap"), drawn(t, "ap", "eu", "us")
+	before := o.authority()
+	for _, p := range o.peers {
+		before.NamedBy(p, escrow.Forever)
+	}
+	if g := o.claimOf(before, own(), deltasync.Claim{Holder: 1, Want: 5}); g.Granted == 0 {
+		t.Fatalf("answer = %+v, want rights", g)
+	}
+	if g := o.claimOf(before, inherited(), deltasync.Claim{Holder: 1, Want: 5}); g.Home != "ap" {
+		t.Fatalf("answer = %+v, want that ap is to be asked", g)
+	}
+	o.peers = []string{"us"}
+	left := o.boot
+	after := func() *escrow.Authority {
+		a := o.authority()
+		a.NamedBy("us", escrow.Forever)
+		if d := o.until(a, own()); d != 0 {
+			t.Errorf("nothing is granted for %v of a key that was drawn to this region all the time", d)
+		}
+		return a
+	}
+	a := after()
+	if g := o.claimOf(a, inherited(), deltasync.Claim{Holder: 1, Want: 5}); g.Granted != 0 || g.Home != "" {
+		t.Errorf("answer = %+v, want nothing, and nobody else", g)
+	}
+	if d := a.Withheld(); d < 24*time.Hour {
+		t.Errorf("rights are withheld for %v, want a day, as no rules are known", d)
+	}
+	o.boot += 10 * time.Second
+	if d := o.until(after(), inherited()); o.boot-left < leaseAndWindow || o.boot-left > leaseAndWindow+3*time.Second {
+		t.Errorf("its keys are granted after %v more, %v after it left, want a lease and a window after that", d, o.boot-left)
+	}
+
+	o.peers = []string{"ap", "us"}
+	a = o.authority()
+	o.peers = []string{"us"}
+	a.NamedBy("us", escrow.Forever)
+	a.NamedBy("ap", escrow.Forever)
+	o.claimOf(a, own(), deltasync.Claim{Holder: 2, Want: 1})
+	o.boot += time.Second
+	o.claimOf(after(), own(), deltasync.Claim{Holder: 2, Want: 1}) // it left again
+	o.boot += time.Second
+	o.trusted = o.boot
+	o.boot += time.Second
+	if d := o.until(after(), inherited()); d != 0 {
+		t.Errorf("nothing is granted for %v of what an operator said is known", d)
+	}
+}
+
+// A peer that knows of a time when it did not name this region granted in its place until then,
+// whenever this one's log began, and so it is told; whoever takes the lane next hears it with the
+// first answer, and grants nothing before, for some seconds.
+func TestWhoWasNamedLatelyGrantsLater(t *testing.T) {
+	o := newOffice(t)
+	o.peers = []string{"us"}
+	key := drawn(t, "eu", "us")
+	a := o.authority()
+	a.NamedBy("us", 20*time.Second)
+	if d := o.until(a, key()); d < leaseAndWindow-20*time.Second || d > leaseAndWindow-17*time.Second {
+		t.Errorf("rights are granted %v after us said that it names this region for 20s, want the rest of a lease and a window", d)
+	}
+	a.NamedBy("us", 100*time.Second) // which is not later
+	if d := o.until(a, key()); d != 0 {
+		t.Errorf("nothing is granted for %v as us says again what it said", d)
+	}
+	a = o.authority()
+	a.NamedBy("us", 20*time.Second)
+	o.trusted = o.boot + 1
+	o.boot += 2
+	a = o.authority()
+	a.NamedBy("us", 20*time.Second)
+	if d := o.until(a, key()); d != 0 {
+		t.Errorf("nothing is granted for %v of what an operator said is known", d)
+	}
+
+	a = o.authority()
+	if d := o.until(a, key()); d < 5*time.Second || d > 7*time.Second {
+		t.Errorf("rights are granted after %v of silence, want some seconds", d)
+	}
+	a = o.authority()
+	if g := o.claimOf(a, key(), deltasync.Claim{Holder: 1, Want: 1}); g.Granted != 0 {
+		t.Errorf("answer = %+v before us was heard, want nothing", g)
+	}
+	if g := o.claimOf(a, key(), deltasync.Claim{Holder: 1, Want: 1, Regional: true}); g.Granted == 0 {
+		t.Errorf("answer = %+v of the region's own key, want rights", g)
+	}
+	a.NamedBy("us", escrow.Forever)
+	if d := o.until(a, key()); d != 0 {
+		t.Errorf("nothing is granted for %v after us was heard", d)
+	}
+}
+
+// What a peer is told: for how long it has been one, where the log knows of a time without it.
+func TestPeersHearSinceWhenTheyAreNamed(t *testing.T) {
+	o := newOffice(t)
+	says := func(a *escrow.Authority, peer string, want time.Duration) {
+		t.Helper()
+		if got := a.Naming(0, peer); got != want {
+			t.Errorf("%s is told that it has been a peer for %v, want %v", peer, got, want)
+		}
+	}
+	start := func(peers ...string) *escrow.Authority {
+		o.peers = peers
+		a := o.authority()
+		says(a, "us", 0) // it has no lane yet
+		if err := a.Keep(t.Context(), func(int) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := start("us")
+	says(a, "us", 0)
+	a = start("us", "ap")
+	says(a, "us", 0)
+	says(a, "ap", 1)
+	o.boot += time.Minute
+	says(a, "ap", time.Minute)
+	a = start("us", "ap")
+	says(a, "ap", time.Minute)
+	a = start("us")
+	says(a, "ap", 0)
+	o.boot += time.Minute
+	says(start("us", "ap"), "ap", 1)
 }

@@ -25,6 +25,13 @@ type Rights struct {
 type rightsLane struct {
 	token    uint64
 	deposits map[deltasync.Key]escrow.Deposit
+	regions  map[string]noted
+}
+
+// noted is since when a region has been named or not; the zero time: since before the log was.
+type noted struct {
+	named bool
+	since time.Time
 }
 
 var _ escrow.Log = (*Rights)(nil)
@@ -47,7 +54,7 @@ func (r *Rights) Wipe() {
 }
 
 // Take implements escrow.Log.
-func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
+func (r *Rights) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
 	if err := ctx.Err(); err != nil {
 		return escrow.Origin{}, fmt.Errorf("%w: %w", escrow.ErrLog, err)
 	}
@@ -59,7 +66,33 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origi
 		r.lanes[lane] = l
 	}
 	l.token = token
-	return escrow.Origin{ID: uint64(r.since.UnixNano()) + r.wiped, Age: max(0, r.now().Sub(r.since))}, nil
+	now := r.now()
+	l.note(regions, now)
+	o := escrow.Origin{ID: uint64(r.since.UnixNano()) + r.wiped, Age: max(0, now.Sub(r.since))}
+	for name, n := range l.regions {
+		o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: n.named, Since: min(max(0, now.Sub(n.since)), escrow.Forever)})
+	}
+	return o, nil
+}
+
+// note notes which regions are named now.
+func (l *rightsLane) note(regions []string, now time.Time) {
+	if l.regions == nil {
+		l.regions, now = map[string]noted{}, time.Time{}
+	}
+	for name, n := range l.regions {
+		switch named := slices.Contains(regions, name); {
+		case named != n.named:
+			l.regions[name] = noted{named, now}
+		case !named && now.Sub(n.since) >= escrow.Forever:
+			delete(l.regions, name)
+		}
+	}
+	for _, name := range regions {
+		if _, known := l.regions[name]; !known {
+			l.regions[name] = noted{true, now}
+		}
+	}
 }
 
 // of is a lane that token has taken; r.mu is held.

@@ -22,7 +22,7 @@ func TestRights(t *testing.T) {
 
 // Where no log was before, there is nothing that it could have forgotten.
 func TestFirstRights(t *testing.T) {
-	origin, err := memstore.NewRights(time.Time{}, nil).Take(t.Context(), 0, 1)
+	origin, err := memstore.NewRights(time.Time{}, nil).Take(t.Context(), 0, 1, nil)
 	if err != nil || origin.Age < 100*365*24*time.Hour {
 		t.Errorf("Take = %+v, %v, want longer ago than anything", origin, err)
 	}

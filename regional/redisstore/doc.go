@@ -123,6 +123,10 @@
 //	                            who took the lane, in milliseconds since 1970
 //	  "x"                       whose rights were taken back, by Rights.Revoke: node:8 key:8,
 //	                            key 0 of all keys, node a PoP's of all its edges
+//	  "r"                       which regions there are, or were, as who took the lane knew
+//	                            them: "NAME NAMED SINCE SINCE;" each, NAMED 1 or 0, and SINCE
+//	                            by both clocks, 0 of those that were noted first
+//	  "v"                       when it was trusted last, by both clocks
 //	  "c"                       how far the search for what may be forgotten is
 //	  key:8                     a deposit: rights_deposit.go has its bytes
 //

@@ -64,7 +64,7 @@ func TestMistakesSayHowToMendThem(t *testing.T) {
 			defer r.Close()
 			err = nil
 			for lane := 0; lane < 8 && err == nil; lane++ {
-				_, err = r.Take(t.Context(), lane, 1)
+				_, err = r.Take(t.Context(), lane, 1, nil)
 			}
 			if !errors.Is(err, escrow.ErrLog) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Take: %v, want that it says %q", err, tt.want)

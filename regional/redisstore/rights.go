@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,11 +81,11 @@ func (r *Rights) Close() error {
 }
 
 // Take implements escrow.Log.
-func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
+func (r *Rights) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
 	safe := r.server(ctx, lane).syncs()
 	had, acked := r.had(lane, safe)
-	reply, err := r.call(ctx, lane, "take", token, r.count, strconv.FormatUint(rand.Uint64(), 10), had, acked)
-	if err == nil && len(reply) != 5 {
+	reply, err := r.call(ctx, lane, "take", token, r.count, strconv.FormatUint(rand.Uint64(), 10), had, acked, strings.Join(regions, " "))
+	if err == nil && len(reply) != 6 {
 		err = fmt.Errorf("%w: %d parts", errReply, len(reply))
 	}
 	if err != nil {
@@ -108,7 +109,39 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64) (escrow.Origi
 	if err != nil {
 		return escrow.Origin{}, logFailed("take lane", err)
 	}
-	return escrow.Origin{ID: id, Age: time.Duration(max(0, min(ours, theirs))) * time.Millisecond, Revoked: revoked}, nil
+	origin := escrow.Origin{ID: id, Age: since(ours, theirs), Revoked: revoked}
+	if err := noted(&origin, reply[5]); err != nil {
+		return escrow.Origin{}, logFailed("take lane", err)
+	}
+	return origin, nil
+}
+
+// since is how long ago something was, in milliseconds by two clocks: no longer than either says.
+func since(ours, theirs int64) time.Duration {
+	return time.Duration(min(max(0, min(ours, theirs)), int64(escrow.Forever/time.Millisecond))) * time.Millisecond
+}
+
+// noted reads which regions a lane knew, and when it was trusted last.
+func noted(o *escrow.Origin, reply any) error {
+	list, ok := reply.([]any)
+	if !ok || len(list)%4 != 0 {
+		return fmt.Errorf("%w: regions %v", errReply, reply)
+	}
+	for ; len(list) > 0; list = list[4:] {
+		name, ok := list[0].(string)
+		named, ok2 := list[1].(int64)
+		ours, ok3 := list[2].(int64)
+		theirs, ok4 := list[3].(int64)
+		switch {
+		case !ok || !ok2 || !ok3 || !ok4:
+			return fmt.Errorf("%w: region %v", errReply, list[:4])
+		case name == "":
+			o.Trusted = max(time.Millisecond, since(ours, theirs))
+		default:
+			o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: named == 1, Since: since(ours, theirs)})
+		}
+	}
+	return nil
 }
 
 // Load implements escrow.Log.

@@ -6,7 +6,7 @@
 -- ARGV: verb, token, the caller's clock (ms since 1970), then
 --   take:   lanes, the ID of the log if it is to begin anew, and the token that the
 --           caller had the lane with and the sequence number that was acknowledged to it
---           last; both empty: none that count
+--           last; both empty: none that count; the regions that there are, with blanks between
 --   load:   keys
 --   commit: for each deposit: key, how long to keep it (ms), packed deposit; of one
 --           without holdings it says the version, and removes it
@@ -20,7 +20,9 @@
 -- Answer: to who may not: the reason, a string. Else a list that begins with the
 -- sequence number and how many replicas there are, then
 --   take:   ID, age by the server's clock, age by the callers', why it began anew, whose
---           rights are taken back (packed)
+--           rights are taken back (packed), and of each region that was ever named, and of the
+--           last trust, which is one by the name "": name, 1 or 0 (it is named), how long ago
+--           that began by the server's clock, and by the callers'
 --   load:   what is there of each key
 --   look:   lanes (0: there is no log), age by the server's clock, age by the callers',
 --           how many keys it has, whether it would begin anew for who knows nothing of
@@ -42,6 +44,35 @@ local replicas = tonumber(string.match(info, 'connected_slaves:(%d+)') or 1)
 
 local t = call('TIME')
 local ours = t[1] * 1000 + math.floor(t[2] / 1000)
+
+-- Regions notes in the lane which there are by now, and returns what is known of each. They stand
+-- there as "NAME NAMED OURS THEIRS;", the times 0 of those of when the first were noted.
+local function regions(list)
+  local named, kept, out = {}, '', {}
+  for name in string.gmatch(list, '%S+') do named[name] = 1 end
+  local function keep(name, is, o, w)
+    kept = kept .. string.format('%s %d %.0f %.0f;', name, is, o, w)
+    out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = name, is, ours - o, theirs - w
+  end
+  local before = call('HGET', lane, 'r')
+  for name, was, o, w in string.gmatch(before or '', '(%S+) ([01]) (%d+) (%d+);') do
+    local is = named[name] or 0
+    if is ~= tonumber(was) then o, w = ours, theirs end
+    named[name] = nil
+    -- 4000 days are longer than any window.
+    if is == 1 or ours - o < 3456e8 then keep(name, is, tonumber(o), tonumber(w)) end
+  end
+  for name in string.gmatch(list, '%S+') do
+    if named[name] then
+      named[name] = nil
+      keep(name, 1, before and ours or 0, before and theirs or 0)
+    end
+  end
+  call('HSET', lane, 'r', kept)
+  local o, w = string.match(call('HGET', lane, 'v') or '', '^(%d+) (%d+)$')
+  if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = '', 1, ours - o, theirs - w end
+  return out
+end
 
 if verb == 'take' then
   local lanes, origin, had, acked = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
@@ -72,13 +103,14 @@ if verb == 'take' then
   local born, bornTheirs = tonumber(h[5]), tonumber(h[6])
   call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[7],
     'b', string.format('%.0f', born), 'w', string.format('%.0f', bornTheirs))
-  return {tonumber(seq), replicas, h[7], ours - born, theirs - bornTheirs, fresh, call('HGET', lane, 'x') or ''}
+  return {tonumber(seq), replicas, h[7], ours - born, theirs - bornTheirs, fresh, call('HGET', lane, 'x') or '', regions(ARGV[8] or '')}
 end
 
 if verb == 'look' then
   local h = call('HMGET', lane, 'n', 'b', 'w', 'i', 's')
   if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1, ''} end
-  local keys = call('HLEN', lane) - 7 - call('HEXISTS', lane, 'c') - call('HEXISTS', lane, 'x')
+  local keys = call('HLEN', lane) - 7
+  for _, more in ipairs({'c', 'x', 'r', 'v'}) do keys = keys - call('HEXISTS', lane, more) end
   return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1, call('HGET', lane, 'x') or ''}
 end
 
@@ -108,7 +140,8 @@ if verb == 'trust' then
     return redis.error_reply('LANES the log is of ' .. h[2] .. ' lanes, not of ' .. lanes)
   end
   local seq = string.format('%.0f', tonumber(h[1] or 0) + 1)
-  call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[3] or origin, 'b', '0', 'w', '0')
+  call('HSET', lane, 't', token, 'i', id, 's', seq, 'n', lanes, 'o', h[3] or origin, 'b', '0', 'w', '0',
+    'v', string.format('%.0f %.0f', ours, theirs))
   return {tonumber(seq), replicas}
 end
 

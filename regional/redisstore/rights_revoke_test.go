@@ -28,7 +28,7 @@ func TestRightsAreRevoked(t *testing.T) {
 	takes := func(lane int, want ...escrow.Revoked) {
 		t.Helper()
 		token++
-		o, err := r.Take(t.Context(), lane, token)
+		o, err := r.Take(t.Context(), lane, token, nil)
 		if err != nil || len(o.Revoked) != len(want) {
 			t.Fatalf("Take: %+v, %v, want %v revoked", o, err, want)
 		}
@@ -91,7 +91,7 @@ func TestNothingIsRevokedInAMovedLog(t *testing.T) {
 	server := durable(t)
 	r, _ := openRights(t, redisstore.Config{Addrs: []string{server.Addr}})
 	for lane := range 8 {
-		if _, err := r.Take(t.Context(), lane, 1); err != nil {
+		if _, err := r.Take(t.Context(), lane, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,7 +68,7 @@ func clusterRights(t *testing.T, c *nodes) (failedOver func(dead []int)) {
 	r, _ := openRights(t, redisstore.Config{Addrs: c.addrs(), Timeout: time.Second})
 	ids := map[int]uint64{}
 	for lane := range 8 {
-		origin, err := r.Take(t.Context(), lane, 1)
+		origin, err := r.Take(t.Context(), lane, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func clusterRights(t *testing.T, c *nodes) (failedOver func(dead []int)) {
 				}
 				return nil
 			})
-			origin, err := r.Take(t.Context(), lane, 2)
+			origin, err := r.Take(t.Context(), lane, 2, nil)
 			if err != nil || (origin.Age == 0) != (want != nil) || (origin.ID != ids[lane]) != (want != nil) {
 				t.Errorf("Take of lane %d = %+v, %v, want it anew: %v", lane, origin, err, want != nil)
 			}
@@ -109,7 +109,7 @@ func clusterRights(t *testing.T, c *nodes) (failedOver func(dead []int)) {
 
 func take(t testing.TB, r *redisstore.Rights, token uint64) time.Duration {
 	t.Helper()
-	origin, err := r.Take(t.Context(), 0, token)
+	origin, err := r.Take(t.Context(), 0, token, nil)
 	if err != nil {
 		t.Fatalf("Take: %v", err)
 	}
@@ -256,7 +256,7 @@ func TestRightsFailOver(t *testing.T) {
 		if _, err := behind.Load(t.Context(), 0, 1, nil); !errors.Is(err, escrow.ErrLog) {
 			t.Errorf("Load from a replica: %v, want ErrLog", err)
 		}
-		if _, err := behind.Take(t.Context(), 0, 2); !errors.Is(err, escrow.ErrLog) {
+		if _, err := behind.Take(t.Context(), 0, 2, nil); !errors.Is(err, escrow.ErrLog) {
 			t.Errorf("Take at a replica: %v, want ErrLog", err)
 		}
 
@@ -330,7 +330,7 @@ func TestRightsAreSaidOnce(t *testing.T) {
 	f := newFickle(t, proc.Redis(t).Addr)
 	r, _ := openRights(t, redisstore.Config{Addrs: []string{f.address}, Timeout: 500 * time.Millisecond})
 	proc.Until(t, 10*time.Second, func() error { // a loaded machine
-		_, err := r.Take(t.Context(), 0, 1)
+		_, err := r.Take(t.Context(), 0, 1, nil)
 		return err
 	})
 	f.drops.Store(1)

@@ -26,7 +26,7 @@ func testRights(t *testing.T) *Rights {
 
 func (r *Rights) mustTake(t *testing.T, token uint64) time.Duration {
 	t.Helper()
-	origin, err := r.Take(t.Context(), 0, token)
+	origin, err := r.Take(t.Context(), 0, token, nil)
 	if err != nil {
 		t.Fatalf("Take: %v", err)
 	}

@@ -36,7 +36,7 @@ func TestRightsAreTrusted(t *testing.T) {
 	if err := r.Trust(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first, err := r.Take(t.Context(), 3, 7)
+	first, err := r.Take(t.Context(), 3, 7, nil)
 	if err != nil || first.Age < aYear {
 		t.Fatalf("Take of a log that is trusted: %v old, %v; want longer than any window", first.Age, err)
 	}
@@ -47,8 +47,8 @@ func TestRightsAreTrusted(t *testing.T) {
 	}
 	server.Kill() // and what it forgets with it, as it writes no file
 	server.Restart()
-	born, err := r.Take(t.Context(), 3, 8)
-	if err != nil || born.Age > time.Minute {
+	born, err := r.Take(t.Context(), 3, 8, []string{"eu", "us"})
+	if err != nil || born.Age > time.Minute || born.Trusted != 0 {
 		t.Fatalf("Take of a log that is gone: %v old, %v; want a new one", born.Age, err)
 	}
 	if err := r.Commit(t.Context(), 3, 8, []escrow.Deposit{d}); err != nil {
@@ -63,9 +63,9 @@ func TestRightsAreTrusted(t *testing.T) {
 	if err := r.Commit(t.Context(), 3, 8, nil); !errors.Is(err, escrow.ErrFenced) {
 		t.Errorf("Commit by who had the lane before: %v, want ErrFenced", err)
 	}
-	again, err := r.Take(t.Context(), 3, 9)
-	if err != nil || again.Age < aYear || again.ID != born.ID {
-		t.Errorf("Take of a log that is trusted: %v old, ID %x, %v; want longer than any window, and %x", again.Age, again.ID, err, born.ID)
+	again, err := r.Take(t.Context(), 3, 9, nil)
+	if err != nil || again.Age < aYear || again.ID != born.ID || again.Trusted == 0 || again.Trusted > time.Minute {
+		t.Errorf("Take of a log that is trusted: %v old, ID %x, trusted %v ago, %v; want longer than any window, %x, and just now", again.Age, again.ID, again.Trusted, err, born.ID)
 	}
 	found, err := r.Load(t.Context(), 3, 9, []deltasync.Key{key})
 	if err != nil || len(found) != 1 || len(found[0].Holdings) != 1 || found[0].Holdings[0].Granted != 5 {
@@ -77,7 +77,7 @@ func TestRightsAreTrusted(t *testing.T) {
 func TestRightsOfOtherLanesAreNotTrusted(t *testing.T) {
 	server := proc.Redis(t)
 	r, _ := openRights(t, redisstore.Config{Addrs: []string{server.Addr}})
-	if _, err := r.Take(t.Context(), 0, 1); err != nil {
+	if _, err := r.Take(t.Context(), 0, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	other, err := redisstore.NewRights(redisstore.Config{Addrs: []string{server.Addr}, Prefix: "sg", Timeout: 10 * time.Second}, 4)

@@ -36,6 +36,7 @@ func Rights(t *testing.T, open func(t *testing.T) RightsSubject) {
 		{"a lane that nobody took", testNotTaken},
 		{"age", testAge},
 		{"a wiped log is new, and nobody's", testRightsWiped},
+		{"which regions there are, and were", testRegionsNoted},
 		{"absent keys", testRightsAbsent},
 		{"what is committed is there for the next", testCommitStays},
 		{"versions that are not above", testOldVersions},
@@ -56,9 +57,9 @@ type rights struct {
 	RightsSubject
 }
 
-func (s *rights) take(lane int, token uint64) escrow.Origin {
+func (s *rights) take(lane int, token uint64, regions ...string) escrow.Origin {
 	s.Helper()
-	o, err := s.Log.Take(s.Context(), lane, token)
+	o, err := s.Log.Take(s.Context(), lane, token, regions)
 	if err != nil || o.Age < 0 {
 		s.Fatalf("Take(%d, %d) = %+v, %v, want an age", lane, token, o, err)
 	}
@@ -184,6 +185,40 @@ func testRightsWiped(s *rights) {
 	}
 }
 
+// Since when a region has been named, or not any more, is known of those that came or left since the
+// lane was taken first, and of each lane by itself.
+func testRegionsNoted(s *rights) {
+	const step, always = 50 * time.Millisecond, 400 * 24 * time.Hour
+	is := func(o escrow.Origin, name string, named bool, least, most time.Duration) {
+		s.Helper()
+		at := slices.IndexFunc(o.Regions, func(r escrow.NotedRegion) bool { return r.Name == name })
+		if at < 0 || o.Regions[at].Named != named || o.Regions[at].Since < least || o.Regions[at].Since > most {
+			s.Errorf("regions are %+v, want %s named: %v, since %v to %v", o.Regions, name, named, least, most)
+		}
+	}
+	first := s.take(0, 1, "ap", "us")
+	is(first, "ap", true, always, escrow.Forever)
+	is(first, "us", true, always, escrow.Forever)
+	s.Advance(step)
+	left := s.take(0, 2, "us")
+	is(left, "ap", false, 0, time.Minute)
+	is(left, "us", true, always, escrow.Forever)
+	s.Advance(step)
+	came := s.take(0, 3, "us", "eu")
+	is(came, "ap", false, step, time.Minute)
+	is(came, "eu", true, 0, time.Minute)
+	s.Advance(step)
+	back := s.take(0, 4, "eu", "us", "ap")
+	is(back, "ap", true, 0, step-1)
+	is(back, "eu", true, step, time.Minute)
+	is(back, "us", true, always, escrow.Forever)
+	if o := s.take(1, 1, "us"); len(o.Regions) != 1 || len(back.Regions) != 3 {
+		s.Errorf("regions of another lane are %+v, of this one %+v, want us, and three", o.Regions, back.Regions)
+	}
+	s.Wipe()
+	is(s.take(0, 5, "ap", "us"), "ap", true, always, escrow.Forever)
+}
+
 func testRightsAbsent(s *rights) {
 	s.take(0, 1)
 	s.commit(0, 1, deposit(2, 1, 5))
@@ -283,7 +318,7 @@ func testRightsNotShared(s *rights) {
 func testRightsEnded(s *rights) {
 	s.take(0, 1)
 	s.commit(0, 1, deposit(1, 1, 5))
-	_, take := s.Log.Take(cancelled(), 0, 2)
+	_, take := s.Log.Take(cancelled(), 0, 2, nil)
 	_, load := s.Log.Load(cancelled(), 0, 1, []deltasync.Key{1})
 	commit := s.Log.Commit(cancelled(), 0, 1, []escrow.Deposit{deposit(1, 2, 6)})
 	for what, err := range map[string]error{"Take": take, "Load": load, "Commit": commit} {

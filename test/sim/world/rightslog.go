@@ -19,6 +19,7 @@ type RightsLog struct {
 	state   StoreState
 	written []deposited  // for a failover
 	moved   map[int]bool // lanes that nobody has taken since
+	regions []string     // as who took a lane last knew them
 }
 
 // deposited is what was written to a lane by one call.
@@ -53,7 +54,7 @@ func (l *RightsLog) FailOver(tail time.Duration) error {
 			break
 		}
 		const replica = 1
-		if _, err := l.inner.Take(context.Background(), d.lane, replica); err != nil {
+		if _, err := l.inner.Take(context.Background(), d.lane, replica, l.regions); err != nil {
 			return err
 		}
 		l.moved[d.lane] = true
@@ -69,11 +70,12 @@ func (l *RightsLog) FailOver(tail time.Duration) error {
 func (l *RightsLog) down() error { return fmt.Errorf("%w: it is down in this world", escrow.ErrLog) }
 
 // Take implements escrow.Log.
-func (l *RightsLog) Take(ctx context.Context, lane int, token uint64) (escrow.Origin, error) {
+func (l *RightsLog) Take(ctx context.Context, lane int, token uint64, regions []string) (escrow.Origin, error) {
+	l.regions = regions
 	if l.state == StoreDown {
 		return escrow.Origin{}, l.down()
 	}
-	origin, err := l.inner.Take(ctx, lane, token)
+	origin, err := l.inner.Take(ctx, lane, token, regions)
 	if err == nil {
 		delete(l.moved, lane)
 	}
