@@ -226,8 +226,8 @@ func (a *Aggregator) Handle(ctx context.Context, now time.Time, subject string, 
 	}
 	if up.Kind == deltasync.KindRegion && !other && !slices.Contains(a.cfg.Peers, up.Region) {
 		down.Mistake = deltasync.MistakePeers
-	} else if up.Kind == deltasync.KindRegion && a.rights != nil && a.Owns(up.Lane) {
-		down.Named = a.rights.Naming(up.Lane, up.Region)
+	} else if up.Kind == deltasync.KindRegion {
+		down.Named = a.named(up.Lane, up.Region)
 	}
 	if up.Kind == deltasync.KindRegion { // equals compare what their own clocks show
 		down.ReceivedAt = a.clock.Raw(now)

@@ -220,7 +220,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 	}
 	t, j := a.clock.At(now), slices.Index(a.cfg.Peers, o.Peer)
 	a.noteMistake(t, o.Peer, &down)
-	a.noteNamed(j, &down)
+	a.noteNamed(o.Lane, j, &down)
 	// A refusal that names deltas is about them; another is of the frame.
 	if down.Status == deltasync.StatusUnsupported || down.Status == deltasync.StatusForbidden && len(down.Refused) == 0 {
 		return fmt.Errorf("reply of %s: it refused the frame: %s %s", o.Peer, down.Status, down.Mistake)
@@ -241,7 +241,7 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
-	p.named = down.Status == deltasync.StatusOK && down.Mistake != deltasync.MistakePeers
+	p.named = down.Named > 0
 	p.lacks = p.lacks && up.Features&deltasync.FeatureLacks == 0
 	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)

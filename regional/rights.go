@@ -42,22 +42,42 @@ func (a *Aggregator) KeepRights(ctx context.Context) error {
 	return a.rights.Keep(ctx, a.Owns)
 }
 
-// noteNamed takes note of since when a peer names this region, as its reply says: until then it granted
-// rights in this one's place. Where that was not always, who has another lane there may have been
-// told so later: each is asked.
-func (a *Aggregator) noteNamed(j int, down *deltasync.Down) {
-	if a.rights == nil {
+// noteNamed takes note of since when a peer names this region, as its reply in a lane says: until then
+// it granted rights in this one's place. Where that was not always, who has another lane there may
+// have been told so later: each is asked.
+func (a *Aggregator) noteNamed(lane, j int, down *deltasync.Down) {
+	named := escrow.Forever
+	switch {
+	case a.rights == nil:
 		return
-	}
-	switch peer := a.cfg.Peers[j]; {
 	case down.Mistake == deltasync.MistakePeers:
+		named = 0
+	case down.Named == 0: // it does not have the lane, grants no rights, or is of a build before
+		if down.Status == deltasync.StatusOK {
+			a.rights.IsNamedBy(lane, a.cfg.Peers[j])
+		}
+		return
+	case down.Named > 1:
+		named = max(1, time.Duration(down.Named-2)*time.Second)
+	}
+	if named < escrow.Forever {
 		a.links.doubted[j].Store(true)
-		a.rights.NamedBy(peer, 0)
-	case down.Named > 0:
-		a.links.doubted[j].Store(true)
-		a.rights.NamedBy(peer, down.Named)
-	case down.Status == deltasync.StatusOK: // else it does not have the lane, nor knows since when
-		a.rights.NamedBy(peer, escrow.Forever)
+	}
+	a.rights.NamedBy(lane, a.cfg.Peers[j], named)
+}
+
+// named is what a region is told of that, of a lane.
+func (a *Aggregator) named(lane int, region string) uint64 {
+	if a.rights == nil || !a.Owns(lane) {
+		return 0
+	}
+	switch ago, known := a.rights.Naming(lane, region); {
+	case !known:
+		return 0
+	case ago >= escrow.Forever:
+		return 1
+	default:
+		return 2 + uint64(ago/time.Second)
 	}
 }
 

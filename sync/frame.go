@@ -246,7 +246,7 @@ type Down struct {
 	Regions     int           // that there are, as configured; 0: not told
 	Between     time.Duration // how long counts take from region to region, one way; 0: not known
 	Hears       uint64        // to a region: as Up.Hears
-	Named       time.Duration // to a region: for how long it has been a peer, where there is a time known when it was not; 0: none is
+	Named       uint64        // to a region: 0: not told; 1: it has been a peer as long as is known; else since Named-2 whole seconds, and was none before
 	Totals      []Totals
 	// Refused are the deltas of the Up that were not, or not wholly, taken, by
 	// index and ascending: see Took.

@@ -123,7 +123,7 @@ func (d *Down) checkHead() error {
 		checkRange("pace", int64(d.Pace), int64(maxPace)),
 		checkRange("live_edges", int64(d.LiveEdges), maxLive),
 		checkRange("live_regions", int64(d.LiveRegions), maxLive),
-		checkRange("named", int64(d.Named), math.MaxInt64))
+		checkRange("named", int64(min(d.Named, math.MaxInt64)), math.MaxUint32))
 }
 
 func checkRefused(refused []uint32) error {

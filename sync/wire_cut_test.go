@@ -15,7 +15,7 @@ func TestCut(t *testing.T) {
 	head := Down{
 		Status: 255, Region: "a2345678901234567890123456789-23", Node: math.MaxUint64, Seq: math.MaxUint64, EchoSentAt: -1,
 		ReceivedAt: -1, SentAt: -1, StoreEpoch: math.MaxUint64, Pace: maxPace, LiveEdges: maxLive, LiveRegions: maxLive,
-		Store: math.MaxUint64, Mistake: MistakeSecret, Lanes: MaxLanes, Between: maxPace, Regions: maxLive, Hears: math.MaxUint64, Named: math.MaxInt64,
+		Store: math.MaxUint64, Mistake: MistakeSecret, Lanes: MaxLanes, Between: maxPace, Regions: maxLive, Hears: math.MaxUint64, Named: math.MaxUint32,
 	}
 	far := func(n int, charges uint64) (cells []crdt.Cell) {
 		for i := range n {

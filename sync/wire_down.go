@@ -53,7 +53,7 @@ func (d *Down) append(w *writer) error {
 	w.uint(downBetween, uint64(d.Between))
 	w.uint(downRegions, uint64(d.Regions))
 	w.fixed(downHears, d.Hears)
-	w.uint(downNamed, uint64(d.Named))
+	w.uint(downNamed, d.Named)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (d *Down) read(m message, room func(int) []Totals, cells func(int) []crdt.C
 		case downHears:
 			d.Hears = m.fixed("hears")
 		case downNamed:
-			d.Named = time.Duration(m.uint("named", math.MaxInt64))
+			d.Named = m.uint("named", math.MaxUint32)
 		case downTotals:
 			m.totals(&totals)
 		case downRefused:

@@ -52,7 +52,7 @@ var goldens = map[protoreflect.Name]frame{
 			{Others: []crdt.Cell{{Slice: 497_221, Charges: 3}, {Slice: 497_222, Charges: 4}}},
 			{Peers: []crdt.Cell{{Slice: 35_800_000_001, Charges: 2}}, Own: []crdt.Cell{{Slice: 35_800_000_001, Charges: 9, Refunds: 1}}, Carry: crdt.Carry{Boundary: 35_799_999_962, Level: 10_000_000}, Until: 1_790_000_060_123_456_789},
 		},
-		Refused: []uint32{0, 3, 200}, Store: 0xd0d1d2d3d4d5d6d7, Mistake: MistakeLanes, Lanes: 16, Hears: 0xd0d1d2d3d4d5d6d7, Named: 3_600_000_000_000,
+		Refused: []uint32{0, 3, 200}, Store: 0xd0d1d2d3d4d5d6d7, Mistake: MistakeLanes, Lanes: 16, Hears: 0xd0d1d2d3d4d5d6d7, Named: 3602,
 	},
 	"Hot": &Hot{
 		Region: "eu", Lane: 3, SentAt: 1_790_000_000_125_100_000, LiveRegions: 3, Next: 1500,

@@ -327,7 +327,7 @@ func specDown(t testing.TB, d *Down) *dynamicpb.Message {
 	m.set("between", uint64(d.Between))
 	m.set("regions", uint32(d.Regions))
 	m.set("hears", d.Hears)
-	m.set("named", uint64(d.Named))
+	m.set("named", d.Named)
 	return msg
 }
 

@@ -169,7 +169,7 @@ func (r frames) down() *Down {
 		EchoSentAt: int64(r.number()), ReceivedAt: int64(r.number()), SentAt: int64(r.number()), StoreEpoch: r.number(),
 		Pace: time.Duration(r.Int64N(int64(maxPace) + 1)), LiveEdges: r.IntN(maxLive + 1), LiveRegions: r.IntN(maxLive + 1), Store: r.number(),
 		Mistake: Mistake(r.IntN(256)), Lanes: r.IntN(MaxLanes + 1),
-		Between: time.Duration(r.Int64N(int64(maxPace) + 1)), Regions: r.IntN(maxLive + 1), Hears: r.number(), Named: time.Duration(r.number() >> 1),
+		Between: time.Duration(r.Int64N(int64(maxPace) + 1)), Regions: r.IntN(maxLive + 1), Hears: r.number(), Named: uint64(uint32(r.number())),
 	}
 	around, silent := crdt.Slice(r.IntN(1<<31)), r.IntN(4) == 0
 	for range r.IntN(30) {

@@ -53,35 +53,34 @@ type Config struct {
 
 // Authority answers claims for rights. Its methods may be called by many goroutines.
 type Authority struct {
-	cfg       Config
-	regions   []string // all, in order
-	lanes     []lane
-	unnamed   atomic.Int64    // when a peer last did not name this region, by Config.Boot; see NamedBy
-	began     atomic.Int64    // when a lane was first taken since none was owned here, likewise; 0: none is
-	meet      sync.Mutex      // guards met
-	met       map[string]bool // peers that answered since
-	strangers atomic.Int32    // peers that did not
-	looked    atomic.Int64    // when Keep last looked whether the log is there, by Config.Boot
-	stats     struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
+	cfg     Config
+	regions []string // all, in order
+	lanes   []lane
+	peers   peers
+	looked  atomic.Int64 // when Keep last looked whether the log is there, by Config.Boot
+	stats   struct{ granted, returned, voided, crowded, fenced, failed, revoked atomic.Uint64 }
 }
 
 // lane is what is known of the keys of one.
 type lane struct {
-	mu     sync.Mutex    // guards what follows; never held across a call to the log
-	token  uint64        // 0: it was not taken, or another has it
-	since  time.Duration // when the log began
-	log    uint64        // its Origin.ID
-	barred []Revoked     // its Origin.Revoked
-	noted  []notedRegion // its Origin.Regions
-	trust  time.Duration // when it was trusted last, by Config.Boot
-	keys   map[deltasync.Key]*deposit
-	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
-	tell   []*telling
-	swept  time.Duration
-	order  []*deposit // those of keys, and some that are no more, as sweep goes through them
-	hand   int        // where in order it is
-	taking bool
-	idle   []*deposit // that nobody asks for, and of which the log is to know more, or nothing
+	mu                sync.Mutex      // guards what follows; never held across a call to the log
+	token             uint64          // 0: it was not taken, or another has it
+	since             time.Duration   // when the log began
+	log               uint64          // its Origin.ID
+	barred            []Revoked       // its Origin.Revoked
+	noted             []notedRegion   // its Origin.Regions
+	trust             time.Duration   // when it was trusted last, by Config.Boot
+	disowned, noticed time.Duration   // when a peer last did not name this region, as the log says or by what it said, and as it stands there
+	answered          map[string]bool // peers that said so in this lane since it was taken
+	deniers           []string        // peers whose owner of it does not name this region
+	keys              map[deltasync.Key]*deposit
+	short             []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
+	tell              []*telling
+	swept             time.Duration
+	order             []*deposit // those of keys, and some that are no more, as sweep goes through them
+	hand              int        // where in order it is
+	taking            bool
+	idle              []*deposit // that nobody asks for, and of which the log is to know more, or nothing
 }
 
 // telling is a grant of which a holder is to hear unasked.
@@ -127,11 +126,10 @@ func New(cfg Config) (*Authority, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Authority{cfg: cfg, met: map[string]bool{}, regions: slices.Sorted(slices.Values(append(slices.Clone(cfg.Peers), cfg.Region))), lanes: make([]lane, cfg.Lanes)}
-	a.unnamed.Store(int64(-Forever))
-	a.strangers.Store(int32(len(cfg.Peers)))
+	a := &Authority{cfg: cfg, regions: slices.Sorted(slices.Values(append(slices.Clone(cfg.Peers), cfg.Region))), lanes: make([]lane, cfg.Lanes)}
+	a.peers.disowned.Store(int64(-Forever))
 	for i := range a.lanes {
-		a.lanes[i].keys = map[deltasync.Key]*deposit{}
+		a.lanes[i].keys, a.lanes[i].answered = map[deltasync.Key]*deposit{}, map[string]bool{}
 	}
 	return a, nil
 }
@@ -220,6 +218,12 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		}
 		if l.bars(deltasync.NodeID(c.From, c.Pop, c.Name), k.Key) {
 			a.stats.revoked.Add(1)
+			a.hearBarred(d, k, c, now)
+			continue
+		}
+		if !k.Regional && len(l.deniers) > 0 {
+			// Who takes another for the authority grants what is held here in a lease and a window:
+			// by then it must be over.
 			a.hearBarred(d, k, c, now)
 			continue
 		}

@@ -33,7 +33,8 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 	now := a.cfg.Boot()
 	l.since, l.log, l.barred = now-min(origin.Age, Forever), origin.ID, origin.Revoked
 	l.note(&origin, now)
-	a.began.CompareAndSwap(0, max(1, int64(now)))
+	a.peers.begin(now)
+	a.tellLeft(l.noted, now)
 	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)
 	return token, nil
 }
@@ -59,7 +60,7 @@ func (a *Authority) Keep(ctx context.Context, owned func(lane int) bool) error {
 		}
 	}
 	if none {
-		a.forgetPeers()
+		a.peers.forget()
 	}
 	return nil
 }
@@ -74,6 +75,9 @@ func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	token, err := a.take(ctx, lane)
+	if err == nil {
+		err = a.noteDisowned(ctx, lane, token)
+	}
 	if err != nil || !look {
 		return err
 	}

@@ -41,6 +41,11 @@ type Log interface {
 	// ErrFenced, and none was. A deposit may be forgotten Keeps after it was written:
 	// who has rights to remember writes it again before half of that.
 	Commit(ctx context.Context, lane int, token uint64, deposits []Deposit) error
+
+	// Disown notes that so long ago another region took the keys that are drawn to this one
+	// for others', as Origin.Disowned tells whoever takes the lane: of several times the last.
+	// It blocks until that is durable. Errors wrap ErrLog, or ErrFenced.
+	Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error
 }
 
 // Origin is where a log begins: where it was new, or lost something, or may have. What
@@ -54,6 +59,8 @@ type Origin struct {
 	// that were not for longer than any window; this survives what begins the log anew,
 	// where it can.
 	Regions []NotedRegion
+	// Disowned is how long ago Disown said, whatever began anew since; 0: never.
+	Disowned time.Duration
 	// Trusted is how long ago an operator said that nothing is held but what the log knows
 	// of; 0: never.
 	Trusted time.Duration

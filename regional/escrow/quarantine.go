@@ -6,10 +6,6 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
-// meetFor is how long the first answer of a peer is waited for, from when a lane is taken where
-// none was before: who does not answer by then goes on as it was.
-const meetFor = 5 * time.Second
-
 // notedRegion is a NotedRegion by Config.Boot.
 type notedRegion struct {
 	name  string
@@ -23,10 +19,17 @@ func (l *lane) note(o *Origin, now time.Duration) {
 	for _, r := range o.Regions {
 		l.noted = append(l.noted, notedRegion{r.Name, r.Named, now - min(r.Since, Forever)})
 	}
-	l.trust = -Forever
+	l.trust, l.disowned, l.noticed = -Forever, -Forever, -Forever
 	if o.Trusted > 0 {
 		l.trust = now - min(o.Trusted, Forever)
 	}
+	if o.Disowned > 0 {
+		l.noticed = now - min(o.Disowned, Forever)
+	}
+	if l.noticed > l.trust {
+		l.disowned = l.noticed + noteEvery // it may have gone on until it was to be noted again
+	}
+	clear(l.answered)
 }
 
 // lacks says that this authority, or one before it, may have granted rights of which the log
@@ -41,87 +44,32 @@ func (a *Authority) quarantined(l *lane, d *deposit, lasts time.Duration, now ti
 	if a.lacks(l, lasts, now) {
 		return true
 	}
-	return !d.regional && (a.waits(now) || now-a.elsewhere(l, d.key) <= spare(a.cfg.Lease+lasts))
+	return !d.regional && (a.waits(l, now) || now-a.elsewhere(l, d.key) <= spare(a.cfg.Lease+lasts))
 }
 
 // elsewhere is when another region may last have granted rights in a key that is drawn to this
-// one, by Config.Boot.
+// one, by Config.Boot. One that is not named any more hears that only after a while, and renews
+// until then what its edges hold.
 func (a *Authority) elsewhere(l *lane, key deltasync.Key) time.Duration {
-	last, own := time.Duration(a.unnamed.Load()), draw(a.cfg.Region, key)
+	last, own := a.lastDisowned(l), draw(a.cfg.Region, key)
 	for _, r := range l.noted {
-		if !r.named && draw(r.name, key) >= own {
-			last = max(last, r.since)
+		if at := r.since + hearsWithin; !r.named && draw(r.name, key) >= own && r.since > l.trust {
+			last = max(last, at)
 		}
-	}
-	if last <= l.trust {
-		return -Forever
 	}
 	return last
 }
 
-// waits says that a peer has not answered yet, which may know that this region was none of its.
-func (a *Authority) waits(now time.Duration) bool {
-	return a.strangers.Load() > 0 && now-time.Duration(a.began.Load()) <= meetFor
-}
+// hearsWithin is how long it takes at the most until an authority that runs, and is not cut off,
+// hears that it is not named.
+const hearsWithin = 10 * time.Second
 
-// NamedBy is to be called with each answer of a peer: for how long that region has named this one
-// as its peer; 0: it does not; Forever: it knows of no time when it did not. Until then that one,
-// and its edges, took another for the authority over keys that are drawn to this one.
-func (a *Authority) NamedBy(peer string, ago time.Duration) {
-	a.meet.Lock()
-	if !a.met[peer] {
-		a.met[peer] = true
-		a.strangers.Add(-1)
+// lastDisowned is when a peer last did not name this region, as far as is known; l.mu is held.
+func (a *Authority) lastDisowned(l *lane) time.Duration {
+	if last := time.Duration(a.peers.disowned.Load()); last > l.trust {
+		return max(last, l.disowned)
 	}
-	a.meet.Unlock()
-	if ago >= Forever {
-		return
-	}
-	now := a.cfg.Boot()
-	for at := int64(now - ago); ; {
-		last := a.unnamed.Load()
-		if at <= last {
-			return
-		}
-		if !a.unnamed.CompareAndSwap(last, at) {
-			continue
-		}
-		if lasts := a.longest(); at-last > int64(newsAfter) && now-time.Duration(at) <= spare(a.cfg.Lease+lasts) {
-			a.cfg.Logger.Warn("another region did not name this one among its peers, so that both might have granted all rights of a strict limit: until a lease and the limit's window after that no more are granted here of limits of all regions that are drawn to this one; whoever knows that it granted none in its place ends that with `aggregator rights trust`",
-				"peer", peer, "ago", ago.Truncate(time.Second), "for", (spare(a.cfg.Lease+lasts) - ago).Truncate(time.Second))
-		}
-		return
-	}
-}
-
-// newsAfter is how much later a peer has to have named this region than was known to be news:
-// answers take now longer and now less long.
-const newsAfter = time.Minute
-
-// Naming is for how long this region has named a peer; 0: the log of the lane knows of no time
-// when it did not.
-func (a *Authority) Naming(lane int, peer string) time.Duration {
-	l := &a.lanes[lane]
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := a.cfg.Boot()
-	for _, r := range l.noted {
-		if r.name == peer && r.named && l.token != 0 && now-r.since < Forever {
-			return max(1, now-r.since)
-		}
-	}
-	return 0
-}
-
-// forgetPeers has peers waited for again, when a lane is taken next.
-func (a *Authority) forgetPeers() {
-	if a.began.Swap(0) == 0 {
-		return
-	}
-	a.meet.Lock()
-	defer a.meet.Unlock()
-	clear(a.met)
-	a.strangers.Store(int32(len(a.cfg.Peers)))
+	return l.disowned
 }
 
 // longest is how long what is spent may count in a strict limit: a day where no rules are known.
@@ -140,21 +88,18 @@ func (a *Authority) Withheld() (most time.Duration) {
 		l := &a.lanes[i]
 		l.mu.Lock()
 		if l.token != 0 {
-			last := time.Duration(a.unnamed.Load())
+			last := max(l.since, a.lastDisowned(l))
 			for _, r := range l.noted {
-				if !r.named {
-					last = max(last, r.since)
+				if !r.named && r.since > l.trust {
+					last = max(last, r.since+hearsWithin)
 				}
 			}
-			if last <= l.trust {
-				last = -Forever
+			most = max(most, last+spare(a.cfg.Lease+lasts)-now)
+			if a.waits(l, now) {
+				most = max(most, time.Second)
 			}
-			most = max(most, max(l.since, last)+spare(a.cfg.Lease+lasts)-now)
 		}
 		l.mu.Unlock()
-	}
-	if a.waits(now) {
-		most = max(most, time.Duration(a.began.Load())+meetFor-now)
 	}
 	return most
 }

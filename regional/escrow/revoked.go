@@ -26,7 +26,7 @@ func (l *lane) bars(node uint64, key deltasync.Key) bool {
 	return slices.ContainsFunc(l.barred, func(r Revoked) bool { return r.Of(node, key) })
 }
 
-// hearBarred takes in what an edge returned whose rights were taken back. It is answered
+// hearBarred takes in what an edge returned whose rights are not renewed: they were taken back. It is answered
 // nothing, and by what it says its lease is not renewed: what it still holds is free when
 // that has ended and what it spent has left the window, as if it was silent.
 func (a *Authority) hearBarred(d *deposit, k *deltasync.Claim, c *deltasync.Claims, now time.Duration) {

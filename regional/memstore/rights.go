@@ -26,6 +26,7 @@ type rightsLane struct {
 	token    uint64
 	deposits map[deltasync.Key]escrow.Deposit
 	regions  map[string]noted
+	disowned time.Time // zero: never
 }
 
 // noted is since when a region has been named or not; the zero time: since before the log was.
@@ -69,6 +70,9 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64, regions []str
 	now := r.now()
 	l.note(regions, now)
 	o := escrow.Origin{ID: uint64(r.since.UnixNano()) + r.wiped, Age: max(0, now.Sub(r.since))}
+	if !l.disowned.IsZero() {
+		o.Disowned = max(1, now.Sub(l.disowned))
+	}
 	for name, n := range l.regions {
 		o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: n.named, Since: min(max(0, now.Sub(n.since)), escrow.Forever)})
 	}
@@ -143,6 +147,20 @@ func (r *Rights) Commit(ctx context.Context, lane int, token uint64, deposits []
 			d.Holdings = slices.Clone(d.Holdings)
 			l.deposits[d.Key] = d
 		}
+	}
+	return nil
+}
+
+// Disown implements escrow.Log.
+func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, err := r.of(ctx, lane, token)
+	if err != nil {
+		return err
+	}
+	if at := r.now().Add(-ago); at.After(l.disowned) {
+		l.disowned = at
 	}
 	return nil
 }

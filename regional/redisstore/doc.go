@@ -126,7 +126,8 @@
 //	  "r"                       which regions there are, or were, as who took the lane knew
 //	                            them: "NAME NAMED SINCE SINCE;" each, NAMED 1 or 0, and SINCE
 //	                            by both clocks, 0 of those that were noted first
-//	  "v"                       when it was trusted last, by both clocks
+//	  "v" "d"                   when it was trusted last, and when another region last took this
+//	                            one's keys for others', each by both clocks: "OURS THEIRS"
 //	  "c"                       how far the search for what may be forgotten is
 //	  key:8                     a deposit: rights_deposit.go has its bytes
 //

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -121,7 +122,7 @@ func since(ours, theirs int64) time.Duration {
 	return time.Duration(min(max(0, min(ours, theirs)), int64(escrow.Forever/time.Millisecond))) * time.Millisecond
 }
 
-// noted reads which regions a lane knew, and when it was trusted last.
+// noted reads which regions a lane knew, and when it was trusted and disowned last.
 func noted(o *escrow.Origin, reply any) error {
 	list, ok := reply.([]any)
 	if !ok || len(list)%4 != 0 {
@@ -135,8 +136,10 @@ func noted(o *escrow.Origin, reply any) error {
 		switch {
 		case !ok || !ok2 || !ok3 || !ok4:
 			return fmt.Errorf("%w: region %v", errReply, list[:4])
-		case name == "":
-			o.Trusted = max(time.Millisecond, since(ours, theirs))
+		case name == ";v":
+			o.Trusted = max(time.Millisecond, since(max(ours, theirs), math.MaxInt64)) // what it covers was before, by both
+		case name == ";d":
+			o.Disowned = max(time.Millisecond, since(ours, theirs))
 		default:
 			o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: named == 1, Since: since(ours, theirs)})
 		}
@@ -186,6 +189,14 @@ func (r *Rights) Commit(ctx context.Context, lane int, token uint64, deposits []
 		if _, err := r.call(ctx, lane, "commit", token, args...); err != nil {
 			return logFailed("commit rights", err)
 		}
+	}
+	return nil
+}
+
+// Disown implements escrow.Log.
+func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
+	if _, err := r.call(ctx, lane, "disown", token, ago.Milliseconds()); err != nil {
+		return logFailed("disown lane", err)
 	}
 	return nil
 }

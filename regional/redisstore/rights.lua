@@ -10,6 +10,7 @@
 --   load:   keys
 --   commit: for each deposit: key, how long to keep it (ms), packed deposit; of one
 --           without holdings it says the version, and removes it
+--   disown: how long ago (ms) another region took this one's keys for others'
 --   look:   nothing; the token does not matter
 --   revoke: whose rights are taken back (node, key; 8 bytes each), and how many may stand
 --           there; the token is one that nobody has, as with trust, so that whoever takes
@@ -20,10 +21,11 @@
 -- Answer: to who may not: the reason, a string. Else a list that begins with the
 -- sequence number and how many replicas there are, then
 --   take:   ID, age by the server's clock, age by the callers', why it began anew, whose
---           rights are taken back (packed), and of each region that was ever named, and of the
---           last trust, which is one by the name "": name, 1 or 0 (it is named), how long ago
---           that began by the server's clock, and by the callers'
+--           rights are taken back (packed), and of each region that was ever named: name, 1 or
+--           0 (it is named), how long ago that began by the server's clock, and by the
+--           callers'; by the names ";v" and ";d" when it was trusted last, and disowned
 --   load:   what is there of each key
+--   disown: nothing more
 --   look:   lanes (0: there is no log), age by the server's clock, age by the callers',
 --           how many keys it has, whether it would begin anew for who knows nothing of
 --           what was written last (1 or 0), whose rights are taken back (packed)
@@ -69,8 +71,10 @@ local function regions(list)
     end
   end
   call('HSET', lane, 'r', kept)
-  local o, w = string.match(call('HGET', lane, 'v') or '', '^(%d+) (%d+)$')
-  if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = '', 1, ours - o, theirs - w end
+  for _, field in ipairs({'v', 'd'}) do
+    local o, w = string.match(call('HGET', lane, field) or '', '^(%d+) (%d+)$')
+    if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = ';' .. field, 1, ours - o, theirs - w end
+  end
   return out
 end
 
@@ -110,7 +114,7 @@ if verb == 'look' then
   local h = call('HMGET', lane, 'n', 'b', 'w', 'i', 's')
   if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1, ''} end
   local keys = call('HLEN', lane) - 7
-  for _, more in ipairs({'c', 'x', 'r', 'v'}) do keys = keys - call('HEXISTS', lane, more) end
+  for _, more in ipairs({'c', 'x', 'r', 'v', 'd'}) do keys = keys - call('HEXISTS', lane, more) end
   return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1, call('HGET', lane, 'x') or ''}
 end
 
@@ -154,6 +158,14 @@ if verb == 'load' then
   local out = {tonumber(call('HGET', lane, 's')), replicas}
   for a = 4, #ARGV do out[#out + 1] = call('HGET', lane, ARGV[a]) end
   return out
+end
+
+if verb == 'disown' then
+  local ago = tonumber(ARGV[4])
+  local o, w = string.match(call('HGET', lane, 'd') or '', '^(%d+) (%d+)$')
+  local seq = call('HINCRBY', lane, 's', 1)
+  call('HSET', lane, 'd', string.format('%.0f %.0f', math.max(tonumber(o or 0), ours - ago), math.max(tonumber(w or 0), theirs - ago)))
+  return {seq, replicas}
 end
 
 -- What numbers stand in n bytes of s from p on, big endian.

@@ -37,6 +37,7 @@ func Rights(t *testing.T, open func(t *testing.T) RightsSubject) {
 		{"age", testAge},
 		{"a wiped log is new, and nobody's", testRightsWiped},
 		{"which regions there are, and were", testRegionsNoted},
+		{"when a lane was disowned last", testDisowned},
 		{"absent keys", testRightsAbsent},
 		{"what is committed is there for the next", testCommitStays},
 		{"versions that are not above", testOldVersions},
@@ -217,6 +218,38 @@ func testRegionsNoted(s *rights) {
 	}
 	s.Wipe()
 	is(s.take(0, 5, "ap", "us"), "ap", true, always, escrow.Forever)
+}
+
+// Of what Disown said the last counts, whoever has the lane, and of whoever had it before nothing.
+func testDisowned(s *rights) {
+	const step = 50 * time.Millisecond
+	disown := func(token uint64, ago time.Duration) {
+		s.Helper()
+		if err := s.Log.Disown(s.Context(), 0, token, ago); err != nil {
+			s.Fatal(err)
+		}
+	}
+	is := func(o escrow.Origin, least, most time.Duration) {
+		s.Helper()
+		if o.Disowned < least || o.Disowned > most {
+			s.Errorf("disowned %v ago, want %v to %v", o.Disowned, least, most)
+		}
+	}
+	is(s.take(0, 1), 0, 0)
+	disown(1, time.Hour)
+	s.Advance(step)
+	is(s.take(0, 2), time.Hour+step, time.Hour+time.Minute)
+	disown(2, 10*time.Minute)
+	disown(2, 20*time.Minute)
+	s.commit(0, 2, deposit(1, 1, 5))
+	is(s.take(0, 3), 10*time.Minute, 11*time.Minute)
+	is(s.take(1, 3), 0, 0)
+	if err := s.Log.Disown(s.Context(), 0, 2, 0); !errors.Is(err, escrow.ErrFenced) {
+		s.Errorf("Disown by who had the lane before: %v, want ErrFenced", err)
+	}
+	is(s.take(0, 4), 10*time.Minute, 11*time.Minute)
+	disown(4, 0)
+	is(s.take(0, 5), 1, time.Minute)
 }
 
 func testRightsAbsent(s *rights) {

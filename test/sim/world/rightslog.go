@@ -94,6 +94,14 @@ func (l *RightsLog) Load(ctx context.Context, lane int, token uint64, keys []del
 	return found, l.served(lane, err)
 }
 
+// Disown implements escrow.Log.
+func (l *RightsLog) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
+	if l.state != StoreUp {
+		return l.down()
+	}
+	return l.served(lane, l.inner.Disown(ctx, lane, token, ago))
+}
+
 // served is an error with what a real log knows of itself: that another serves it.
 func (l *RightsLog) served(lane int, err error) error {
 	if l.moved[lane] && errors.Is(err, escrow.ErrFenced) {

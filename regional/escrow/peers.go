@@ -1,0 +1,180 @@
+package escrow
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// peers is what is known of whether they name this region.
+type peers struct {
+	disowned atomic.Int64 // when one last did not, by Config.Boot; -Forever: never
+	mu       sync.Mutex   // guards what follows
+	began    time.Duration
+	left     map[string]bool // regions that are not named any more, of which that was logged
+	// met are those that have said so since, and when each was first heard to say that it did not
+	// at some time; 0: never.
+	met map[string]time.Duration
+}
+
+// meetFor is how long the first answer of a peer is waited for, from when a lane is taken where
+// none was before, and of its others where it did not always name this region, from when that was
+// heard: who does not answer by then goes on as it was.
+const meetFor = 5 * time.Second
+
+// noteEvery is how often it is noted in the log that a peer does not name this region, if that goes on.
+const noteEvery = 5 * time.Second
+
+// begin is to be called when a lane is taken.
+func (p *peers) begin(now time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.met == nil {
+		p.began, p.met = now, map[string]time.Duration{}
+	}
+}
+
+// tellLeft logs which regions are not named any more, whose keys are granted later.
+func (a *Authority) tellLeft(noted []notedRegion, now time.Duration) {
+	p := &a.peers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range noted {
+		until := r.since + hearsWithin + spare(a.cfg.Lease+a.longest())
+		if r.named || until <= now || p.left[r.name] {
+			continue
+		}
+		if p.left == nil {
+			p.left = map[string]bool{}
+		}
+		p.left[r.name] = true
+		a.cfg.Logger.Warn("a region is not named among the peers any more: of limits of all regions that were drawn to it no rights are granted until a lease and the limit's window after that, as what it had granted counts until then",
+			"region", r.name, "ago", (now - r.since).Truncate(time.Second), "for", (until - now).Truncate(time.Second))
+	}
+}
+
+// forget has peers waited for again, when a lane is taken next.
+func (p *peers) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.met = nil
+}
+
+// waits says that a peer, or whoever has this lane there, has not answered yet, who may know that
+// this region was none of its; l.mu is held.
+func (a *Authority) waits(l *lane, now time.Duration) bool {
+	p := &a.peers
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.met) < len(a.cfg.Peers) && now-p.began <= meetFor {
+		return true
+	}
+	for name, doubted := range p.met {
+		if doubted != 0 && now-doubted <= meetFor && !l.answered[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// NamedBy is to be called with each answer of a peer in a lane that says so: for how long that region
+// has named this one among its peers; 0: it does not; Forever: it knows of no time when it did
+// not. Until then that one, and its edges, took another for the authority over keys that are
+// drawn to this one.
+func (a *Authority) NamedBy(lane int, name string, ago time.Duration) {
+	now := a.cfg.Boot()
+	l, p := &a.lanes[lane], &a.peers
+	p.mu.Lock()
+	if p.met != nil {
+		doubted := p.met[name]
+		if ago < Forever && doubted == 0 {
+			doubted = max(1, now)
+		}
+		p.met[name] = doubted
+	}
+	p.mu.Unlock()
+	if ago < Forever {
+		a.disown(name, now, ago)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answered[name] = true
+	l.deny(name, ago == 0)
+}
+
+// IsNamedBy is NamedBy where it does not say for how long.
+func (a *Authority) IsNamedBy(lane int, name string) {
+	l := &a.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deny(name, false)
+}
+
+// deny takes note of whether the owner of the lane at a peer names this region; l.mu is held.
+func (l *lane) deny(name string, denies bool) {
+	if at := slices.Index(l.deniers, name); denies && at < 0 {
+		l.deniers = append(l.deniers, name)
+	} else if !denies && at >= 0 {
+		l.deniers = slices.Delete(l.deniers, at, at+1)
+	}
+}
+
+// disown takes note that a peer did not name this region until so long ago.
+func (a *Authority) disown(name string, now, ago time.Duration) {
+	for at := int64(now - ago); ; {
+		last := a.peers.disowned.Load()
+		if at <= last {
+			return
+		}
+		if !a.peers.disowned.CompareAndSwap(last, at) {
+			continue
+		}
+		if until := spare(a.cfg.Lease+a.longest()) - ago; at-last > int64(newsAfter) && until > 0 {
+			a.cfg.Logger.Warn("another region did not name this one among its peers, so that both might have granted all rights of a strict limit: until a lease and the limit's window after that no more are granted here of limits of all regions that are drawn to this one; whoever knows that it granted none in its place ends that with `aggregator rights trust`",
+				"peer", name, "ago", ago.Truncate(time.Second), "for", until.Truncate(time.Second))
+		}
+		return
+	}
+}
+
+// newsAfter is how much later a peer has to have named this region than was known to be news:
+// answers take now longer and now less long.
+const newsAfter = time.Minute
+
+// Naming is for how long this region has named a peer, as the log of a lane knows; Forever: of no time
+// when it did not. It is not known where the lane is not had.
+func (a *Authority) Naming(lane int, name string) (ago time.Duration, known bool) {
+	l := &a.lanes[lane]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := a.cfg.Boot()
+	for _, r := range l.noted {
+		if r.name == name && r.named && l.token != 0 {
+			return max(1, min(now-r.since, Forever)), true
+		}
+	}
+	return 0, false
+}
+
+// noteDisowned has the log of a lane know what peers said, for whoever has it next.
+func (a *Authority) noteDisowned(ctx context.Context, lane int, token uint64) error {
+	l, now := &a.lanes[lane], a.cfg.Boot()
+	last := time.Duration(a.peers.disowned.Load())
+	l.mu.Lock()
+	due := l.token == token && last-l.noticed > noteEvery/2
+	l.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if err := a.cfg.Log.Disown(ctx, lane, token, now-last); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.token == token {
+		l.noticed = last
+	}
+	return nil
+}
