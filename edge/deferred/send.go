@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ const (
 	// statusLeft is what a site answers to who left: the proxy's, and nginx's.
 	statusLeft = 499
 )
+
+// unreached are the proxy's words (Proxy-Status) for that there is no connection to send anything on.
+var unreached = []string{"dns_error", "dns_timeout", "connection_refused", "connection_timeout", "destination_unavailable", "tls_certificate_error", "tls_protocol_error"}
 
 var errBroken = errors.New("the answer was cut, as the upstream broke it off")
 
@@ -57,6 +61,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	case p.reached && (out.Status == http.StatusBadGateway || out.Status == http.StatusGatewayTimeout):
 		if kind, own := strings.CutPrefix(w.header.Get("Proxy-Status"), "spillgate; error="); own {
 			out.Status, out.Err = 0, fmt.Errorf("the upstream gave no answer: %s", kind)
+			out.Unreached = slices.Contains(unreached, kind)
 		}
 	}
 	return out

@@ -98,6 +98,35 @@ func TestAnswersThatDoNotBegin(t *testing.T) {
 	}
 }
 
+// While there is no upstream nothing is tried, however often it is looked for: what waits is done when it
+// is back, or has expired for want of it.
+func TestUpstreamThatIsAwayCostsNoTry(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Tries: 1})
+	var asked atomic.Int32
+	var back atomic.Bool
+	f := front(q, site(t, 100*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1); back.Load() {
+			w.WriteHeader(http.StatusCreated)
+			return
+		}
+		w.Header().Set("Proxy-Status", "spillgate; error=connection_refused")
+		w.WriteHeader(http.StatusBadGateway)
+	})), 0)
+	late, id := put(t, q, "acme", time.Now().Add(2*time.Second)), waiting(t, q, 1, "/")
+	work(t, q, f.Send)
+	if s := becomes(t, q, late, Dead); s.Tries != 0 || s.Reason != "expired: the upstream gave no answer: connection_refused" {
+		t.Errorf("%+v, want expired, as there was no upstream", s)
+	}
+	if s, err := q.Status(t.Context(), id); err != nil || s.State != Queued || s.Tries != 0 || asked.Load() < 3 {
+		t.Errorf("%+v, %v, asked %d times; want it to wait on, asked several times", s, err, asked.Load())
+	}
+	back.Store(true)
+	if s := becomes(t, q, id, Done); s.Tries != 1 || s.Status != http.StatusCreated || s.Reason != "" {
+		t.Errorf("%+v, want done at the first try", s)
+	}
+}
+
 // What the end of a worker's process cuts is no answer, and no try: it is done by the next.
 func TestEndCutsNoAnswer(t *testing.T) {
 	j := newJet(t)

@@ -21,6 +21,8 @@ type Outcome struct {
 	// Status is the upstream's; 0: none, and Err says why.
 	Status int
 	Err    error
+	// Unreached says that nothing was sent, as there was no connection to the upstream: that is no try.
+	Unreached bool
 	// Cut is why the rest of the answer was not waited for; nil: it ended.
 	Cut error
 	// Location is where a redirection points.
@@ -67,6 +69,9 @@ type Attempt struct {
 type Send func(ctx context.Context, a *Attempt) Outcome
 
 const (
+	// awayLeast and awayMost bound how long a request waits where there is no upstream.
+	awayLeast = time.Second
+	awayMost  = 15 * time.Second
 	// retryLeast and retryMost bound how long a request waits until it is tried again.
 	retryLeast = 100 * time.Millisecond
 	retryMost  = time.Minute
@@ -256,7 +261,11 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		q.giveUp(ctx, m, r, &s, reasonUnclaimed)
 		return
 	case !now.Before(r.Expires):
-		q.giveUp(ctx, m, r, &s, "expired: there was no room in time")
+		reason := "there was no room in time"
+		if s.Reason != "" {
+			reason = s.Reason
+		}
+		q.giveUp(ctx, m, r, &s, "expired: "+reason)
 		return
 	case s.Tries >= q.cfg.Tries: // it was running when its worker died
 		q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, orUnknown(s.Reason)))
@@ -275,6 +284,13 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 			q.log.Warn("a deferred request's try was cut, and counts", "id", r.ID, "err", err)
 		}
 		q.settle(m.NakWithDelay(retryLeast), r)
+	case out.Unreached:
+		s.State, s.Tries, s.Status, s.Reason = Queued, s.Tries-1, 0, reasonOf(&out)
+		if err := q.note(ctx, r.ID, &s); err != nil {
+			q.log.Warn("that an upstream is away is not noted of a deferred request, and counts as a try", "id", r.ID, "err", err)
+		}
+		// The longer it has waited already the longer it may, be it an hour until the upstream is back.
+		q.settle(m.NakWithDelay(q.putOff(r, min(max(awayLeast, q.cfg.Now().Sub(r.Accepted)/4), awayMost))), r)
 	case out.failed():
 		s.Status, s.Reason = out.Status, reasonOf(&out)
 		if s.Tries >= q.cfg.Tries {
@@ -285,7 +301,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		if err := q.note(ctx, r.ID, &s); err != nil {
 			q.log.Warn("a deferred request's try is not noted", "id", r.ID, "err", err)
 		}
-		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(s.Tries-1, 6)))), r)
+		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, time.Second<<min(2*(s.Tries-1), 6)))), r)
 	case out.elsewhere():
 		s.Status = out.Status
 		q.giveUp(ctx, m, r, &s, fmt.Sprintf("the upstream answered %d: it is to be sent to %q, which is not followed", out.Status, out.Location))
