@@ -63,6 +63,7 @@ const (
 	defaultJitter      = 0.1
 	defaultProblemType = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	maxJitter          = 1.0
+	jitterOf           = 10 * time.Minute // of a longer wait no more is
 )
 
 // Config is how the surface behaves. The zero value is usable.
@@ -81,10 +82,10 @@ type Config struct {
 	// calls are refused.
 	DefaultNamespace string
 
-	// RetryJitter is the part of a wait by which Retry-After is lengthened at
-	// the most, at random, so that clients denied together do not come back
-	// together. Default (0): 0.1. Negative: none. More spreads better and
-	// makes clients wait longer than they must.
+	// RetryJitter is the part of a wait, of its first ten minutes, by which
+	// Retry-After is lengthened at the most, at random, so that clients denied
+	// together do not come back together. Default (0): 0.1. Negative: none. More
+	// spreads better and makes clients wait longer than they must.
 	RetryJitter float64
 
 	// ProblemType is the type URI of the problem+json that a denied client

@@ -291,7 +291,7 @@ func envoy(f *fields, a *answer) {
 func (a *API) retrySeconds(wait time.Duration) uint64 {
 	seconds := wholeSeconds(wait)
 	if a.cfg.RetryJitter > 0 {
-		seconds = max(seconds, wholeSeconds(wait+time.Duration(float64(wait)*a.cfg.RetryJitter*a.cfg.Rand())))
+		seconds = max(seconds, wholeSeconds(wait+time.Duration(float64(min(wait, jitterOf))*a.cfg.RetryJitter*a.cfg.Rand())))
 	}
 	return seconds
 }

@@ -163,7 +163,9 @@ func TestRetryAfter(t *testing.T) {
 		{100 * time.Second, 0, 0.5, 105},
 		{100 * time.Second, 0, 0.9999, 110},
 		{100 * time.Second, 1, 0.5, 150},
-		{limit.MaxWindow, 0, 0.9999, 34784324},
+		{600 * time.Second, 0, 0.9999, 660},
+		{24 * time.Hour, 0, 0.5, 86430},
+		{limit.MaxWindow, 0, 0.9999, uint64(limit.MaxWindow/time.Second) + 60},
 	} {
 		b := newBench(t, acme())
 		api, err := New(b.limiter, Config{RetryJitter: c.jitter, Rand: func() float64 { return c.rand }})

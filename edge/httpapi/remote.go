@@ -105,7 +105,7 @@ func NewRemote(limiter client.Limiter, cfg RemoteConfig) (*Remote, error) {
 }
 
 // Middleware limits a handler of this process. Denied requests get what the edge says: its
-// rule's status, headers, and problem+json. Where nothing is decided they pass, and their
+// rule's status, headers, and problem+json; calls of gRPC a status of gRPC. Where nothing is decided they pass, and their
 // answers have UndecidedField, or, where the limiter fails closed, get 503. Those that no edge can be told of never pass, as they would
 // be counted by nobody: what is longer than an edge takes gets 414 or 431, and what is not
 // UTF-8 400 (here it would be counted as it is, and JSON and protocol buffers have no such
@@ -128,12 +128,14 @@ func (m *Remote) Middleware(next http.Handler) http.Handler {
 		}
 		var refused *client.Mistake
 		switch {
+		case errors.As(err, &refused) && GRPC(r):
+			WriteCallProblem(w, r, refused.HTTPStatus(), true, refused.Detail)
 		case errors.As(err, &refused):
 			writeProblem(w, &problem{status: refused.HTTPStatus(), detail: refused.Detail})
 		case err != nil:
 			TurnPassed(w)
 		case !reply.Allowed:
-			m.deny(w, &reply)
+			m.deny(w, r, &reply)
 		case !waited(r.Context(), reply.Delay):
 			TurnPassed(w)
 		default:
@@ -240,7 +242,11 @@ func waited(ctx context.Context, delay time.Duration) bool {
 
 // deny answers a denied request. It does not say what the limit is: where the rule shows it
 // its headers do.
-func (m *Remote) deny(w http.ResponseWriter, reply *client.Reply) {
+func (m *Remote) deny(w http.ResponseWriter, r *http.Request, reply *client.Reply) {
+	if GRPC(r) {
+		denyRemoteCall(w, r, reply)
+		return
+	}
 	switch {
 	case reply.Undecided:
 		writeProblem(w, &problem{
@@ -264,6 +270,25 @@ func (m *Remote) deny(w http.ResponseWriter, reply *client.Reply) {
 			text = strconv.AppendUint(append(text, `,"retry_after":`...), retry, 10)
 		}
 		_, _ = w.Write(append(text, '}', '\n')) // a caller that is gone cannot be told so
+	}
+}
+
+// denyRemoteCall is deny for a call of gRPC.
+func denyRemoteCall(w http.ResponseWriter, r *http.Request, reply *client.Reply) {
+	retry, _ := strconv.ParseUint(reply.Headers["Retry-After"], 10, 31) // 0 is none
+	switch {
+	case reply.Undecided:
+		noteStatus(w, http.StatusServiceUnavailable)
+		endCall(w, r, callUnavailable, "nobody can say whether this call may pass", 1)
+	case reply.Basis.CutOff:
+		noteStatus(w, http.StatusServiceUnavailable)
+		endCall(w, r, callUnavailable, cutOffProblem(0).detail, retry)
+	case reply.Policy == "":
+		noteStatus(w, denialOf(reply, http.StatusForbidden))
+		endCall(w, r, callPermissionDenied, "this call is not served", 0)
+	default:
+		noteStatus(w, denialOf(reply, http.StatusTooManyRequests))
+		endCall(w, r, callResourceExhausted, "the limit is used up", retry)
 	}
 }
 

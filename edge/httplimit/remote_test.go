@@ -162,17 +162,18 @@ func TestRemoteFaults(t *testing.T) {
 		kind   string // of the problem
 		retry  string
 		faults float64
+		call   string // the status that a call of gRPC ends with
 	}{
-		"passes":                   {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 2},
-		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 2},
-		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 2},
-		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 2},
-		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 2},
-		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0},
-		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0},
-		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0},
-		"denied with no status":    {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0},
-		"denied with one of none":  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0},
+		"passes":                   {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 3, ""},
+		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 3, "14"},
+		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 3, ""},
+		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 3, "3"},
+		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 3, "14"},
+		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0, "14"},
+		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0, "8"},
+		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0, "7"},
+		"denied with no status":    {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0, "8"},
+		"denied with one of none":  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0, "8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -188,6 +189,13 @@ func TestRemoteFaults(t *testing.T) {
 				if w.Code != c.status || !strings.HasSuffix(problem.Type, c.kind) || w.Header().Get("Retry-After") != c.retry {
 					t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 				}
+			}
+			call := httptest.NewRequest("POST", "/a.Service/Method", http.NoBody)
+			call.Header.Set("Content-Type", "application/grpc")
+			answer := httptest.NewRecorder()
+			limited(ok).ServeHTTP(answer, call)
+			if status := answer.Header().Get("Grpc-Status"); status != c.call || c.call != "" && (answer.Code != http.StatusOK || answer.Header().Get("Retry-After") != c.retry) {
+				t.Errorf("a call of gRPC is answered %d %v", answer.Code, answer.Header())
 			}
 			if n := strings.Count(log.String(), "requests are "); (n == 1) != (c.faults > 0) || n > 1 {
 				t.Errorf("logged: %s", log.String())
