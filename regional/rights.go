@@ -63,6 +63,13 @@ func (a *Aggregator) noteNamed(lane, j int, down *deltasync.Down) {
 	if named < escrow.Forever {
 		a.links.doubted[j].Store(true)
 	}
+	if named == 0 { // whatever the owners of other lanes said long ago
+		for _, l := range a.lanes {
+			l.mu.Lock()
+			l.peers[j].named = false
+			l.mu.Unlock()
+		}
+	}
 	a.rights.NamedBy(lane, a.cfg.Peers[j], named)
 }
 

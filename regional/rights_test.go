@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/escrow"
@@ -259,6 +260,53 @@ func TestRegionsThatComeAndGo(t *testing.T) {
 	ap.grants("ap", 20, "a lease and a window after it was named")
 	if n := strings.Count(ap.log.String(), "did not name this one"); n != 1 {
 		t.Errorf("the log of ap says %d times why it granted none, want once:\n%s", n, ap.log.String())
+	}
+}
+
+// A lane in which nothing is counted for long hears it, too, that the region is not named any more: what
+// its holders have is not renewed, and is over when it is granted elsewhere.
+func TestIdleLanesHearThatTheyAreNotNamed(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	us.lanes, ap.lanes, ap.lane = 2, 2, 1
+	us.begin("ap")
+	ap.begin("us")
+	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "ap", Pop: "p", Name: "e1", Node: deltasync.NodeID("ap", "p", "e1"), Incarnation: 1, Lane: 1, Lanes: 2, Seq: 1, SentAt: ap.now.UnixNano(),
+		Sections: []deltasync.Section{{Shape: minute, Deltas: []deltasync.Delta{{Key: 1<<32 + 1, Cells: []crdt.Cell{charge(ap.now, 1)}}}}}}
+	once, err := up.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if down := decode(t, ap.Handle(t.Context(), ap.now, deltasync.EdgeSubject("ap", 1, "p", "e1"), once)); down.Status != deltasync.StatusOK {
+		t.Fatalf("what lane 1 counts once is answered %s", down.Status)
+	}
+	pass(30*time.Minute, us.misfit, ap.misfit)
+	ap.grants("ap", 20, "from the beginning")
+	renewed := func() bool {
+		frame, err := (&deltasync.Claims{Region: "ap", Lane: 1, Lanes: 2, From: "ap", Pop: "p", Name: "e1", SentAt: int64(ap.key) + 1, Claims: []deltasync.Claim{
+			{Key: ap.key, Holder: 1, Limit: 100, Lasts: time.Minute, Granted: 40, Want: 40}}}).AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var g deltasync.Grants
+		if err := g.UnmarshalBinary(ap.HandleClaims(t.Context(), deltasync.ClaimSubject("ap", 1, "ap", "p", "e1"), frame)); err != nil {
+			t.Fatal(err)
+		}
+		return len(g.Grants) > 0
+	}
+	if !renewed() {
+		t.Fatal("what is held is not renewed while the region is named")
+	}
+	us.begin()
+	pass(8*time.Second, us.misfit, ap.misfit)
+	if renewed() {
+		t.Error("what is held is renewed 8 s after the region was not named any more")
+	}
+	ap.rights.Wipe() // which what is to be noted there must not keep from being seen
+	pass(2*time.Second, us.misfit, ap.misfit)
+	for range 2 {
+		if err := ap.KeepRights(t.Context()); err != nil {
+			t.Errorf("the log that was lost is not taken anew: %v", err)
+		}
 	}
 }
 

@@ -63,16 +63,16 @@ type Authority struct {
 
 // lane is what is known of the keys of one.
 type lane struct {
-	mu                sync.Mutex      // guards what follows; never held across a call to the log
-	token             uint64          // 0: it was not taken, or another has it
-	since             time.Duration   // when the log began
-	log               uint64          // its Origin.ID
-	barred            []Revoked       // its Origin.Revoked
-	noted             []notedRegion   // its Origin.Regions
-	trust             time.Duration   // when it was trusted last, by Config.Boot
-	disowned, noticed time.Duration   // when a peer last did not name this region, as the log says or by what it said, and as it stands there
-	answered          map[string]bool // peers that said so in this lane since it was taken
-	deniers           []string        // peers whose owner of it does not name this region
+	mu                sync.Mutex               // guards what follows; never held across a call to the log
+	token             uint64                   // 0: it was not taken, or another has it
+	since             time.Duration            // when the log began
+	log               uint64                   // its Origin.ID
+	barred            []Revoked                // its Origin.Revoked
+	noted             []notedRegion            // its Origin.Regions
+	trust             time.Duration            // when it was trusted last, by Config.Boot
+	disowned, noticed time.Duration            // when a peer last did not name this region, as the log says or by what it said, and as it stands there
+	answered          map[string]bool          // peers that said so in this lane since it was taken
+	denied            map[string]time.Duration // when the owner of it at a peer last said that it does not name this region
 	keys              map[deltasync.Key]*deposit
 	short             []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
 	tell              []*telling
@@ -221,9 +221,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 			a.hearBarred(d, k, c, now)
 			continue
 		}
-		if !k.Regional && len(l.deniers) > 0 {
-			// Who takes another for the authority grants what is held here in a lease and a window:
-			// by then it must be over.
+		if !k.Regional && l.denies(now) {
 			a.hearBarred(d, k, c, now)
 			continue
 		}

@@ -75,13 +75,13 @@ func (a *Authority) keep(ctx context.Context, lane int, look bool) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	token, err := a.take(ctx, lane)
-	if err == nil {
-		err = a.noteDisowned(ctx, lane, token)
-	}
-	if err != nil || !look {
+	if err != nil {
 		return err
 	}
-	switch _, err = a.cfg.Log.Load(ctx, lane, token, nil); {
+	if err = a.noteDisowned(ctx, lane, token); err == nil && look {
+		_, err = a.cfg.Log.Load(ctx, lane, token, nil)
+	}
+	switch {
 	case errors.Is(err, ErrLost):
 		a.lanes[lane].drop(token)
 		_, err = a.take(ctx, lane)

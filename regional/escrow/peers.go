@@ -2,7 +2,6 @@ package escrow
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +100,7 @@ func (a *Authority) NamedBy(lane int, name string, ago time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answered[name] = true
-	l.deny(name, ago == 0)
+	l.deny(name, ago == 0, now)
 }
 
 // IsNamedBy is NamedBy where it does not say for how long.
@@ -109,16 +108,31 @@ func (a *Authority) IsNamedBy(lane int, name string) {
 	l := &a.lanes[lane]
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deny(name, false)
+	l.deny(name, false, 0)
 }
 
 // deny takes note of whether the owner of the lane at a peer names this region; l.mu is held.
-func (l *lane) deny(name string, denies bool) {
-	if at := slices.Index(l.deniers, name); denies && at < 0 {
-		l.deniers = append(l.deniers, name)
-	} else if !denies && at >= 0 {
-		l.deniers = slices.Delete(l.deniers, at, at+1)
+func (l *lane) deny(name string, denies bool, now time.Duration) {
+	if !denies {
+		delete(l.denied, name)
+		return
 	}
+	if l.denied == nil {
+		l.denied = map[string]time.Duration{}
+	}
+	l.denied[name] = now
+}
+
+// denies says that a peer takes another for the authority over keys that are drawn to this region: it
+// grants what is held here in a lease and a window, and by then that must be over. Of one that said
+// so and fell silent nobody knows; l.mu is held.
+func (l *lane) denies(now time.Duration) bool {
+	for _, at := range l.denied {
+		if now-at <= hearsWithin {
+			return true
+		}
+	}
+	return false
 }
 
 // disown takes note that a peer did not name this region until so long ago.
