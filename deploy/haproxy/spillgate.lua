@@ -79,9 +79,12 @@ core.register_action("spillgate", { "http-req" }, function(txn, ask)
     end
     return
   end
-  local reply = txn:reply { status = status, body = answer and answer.body }
+  -- A client of gRPC takes any status but 200 for an outage: it is told in its own terms.
+  local call = answered and headers["grpc-status"]
+  local reply = call and txn:reply { status = 200, headers = { ["content-type"] = { "application/grpc" } } }
+    or txn:reply { status = status, body = answer and answer.body }
   for name, values in pairs(headers) do
-    if not ours[name] then
+    if not ours[name] and not (call and name == "content-type") then
       for _, value in ipairs(list(values)) do reply:add_header(name, value) end
     end
   end

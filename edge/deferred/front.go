@@ -36,6 +36,7 @@ type Front struct {
 	full  filled                // tenants of which no more may wait
 	reads atomic.Int64          // the places of reads that were given, to when, ns since 1970
 	queue atomic.Pointer[Queue] // nil: not open yet, or no more
+	reach reach                 // whether the upstream can be reached
 
 	trouble atomic.Pointer[trouble] // nil: it was not asked yet
 }

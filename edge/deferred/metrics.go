@@ -20,9 +20,24 @@ const (
 
 var resultNames = [results]string{"kept", "again", "large", "late", "memory", "full", "away", "malformed"}
 
-// Metrics counts what a Front has wait, and how much room there is for what became of it.
+// end is what became of a request that was tried, as the metrics name it.
+type end uint8
+
+const (
+	endDone end = iota
+	endDead
+	endExpired
+	endFailed
+	endUnreached
+	ends
+)
+
+var endNames = [ends]string{"done", "dead", "expired", "failed", "unreached"}
+
+// Metrics counts what a Front has wait, what becomes of it, and how much room there is for that.
 type Metrics struct {
 	requests  [results]prometheus.Counter
+	ends      [ends]prometheus.Counter
 	statuses  prometheus.Gauge
 	shortened prometheus.Counter
 	queue     [len(reasons)]prometheus.Gauge
@@ -46,6 +61,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "spillgate_deferred_requests_total",
 		Help: "Denied requests that their rule lets wait, by what became of them: kept (202), told again (again: 202) what waits already under their Idempotency-Key, or denied all the same (429) as they are large (body or header), late (the body did not come in time, or not whole), as what bodies may take of memory is used up (memory), as many wait of their key, or of all, as may (full), as JetStream did not answer, or answers nobody yet (away), or malformed (they cannot be written down).",
 	}, []string{"result"})
+	became := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "spillgate_deferred_outcomes_total",
+		Help: "What became of deferred requests that this edge tried: done, dead (given up: a letter says why; see /admin/v1/deferred/dead), expired (a dead letter, too: there was no room in time, or no upstream), or, to be tried again, failed (a try: the upstream was busy, broken, or silent) or unreached (no try: there was no connection to it).",
+	}, []string{"result"})
 	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "spillgate_deferred_queue_trouble",
 		Help: "1 while the region's queue of deferred requests is not as this edge's settings say, by the reason: JetStream does not answer (away), does not have all of it (missing), or has it so that it would lose requests, or keep them without bounds (unfit): no request waits then; or other sizes than the edge's stand (settings). edge deferred apply mends all but the first.",
@@ -63,11 +82,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for i, name := range resultNames {
 		m.requests[i] = requests.WithLabelValues(name)
 	}
+	for i, name := range endNames {
+		m.ends[i] = became.WithLabelValues(name)
+	}
 	for i, reason := range reasons {
 		m.queue[i] = queue.WithLabelValues(reason)
 	}
 	if reg != nil {
-		reg.MustRegister(requests, queue, m.statuses, m.shortened)
+		reg.MustRegister(requests, became, queue, m.statuses, m.shortened)
 	}
 	return m
 }

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 const (
@@ -19,9 +21,6 @@ const (
 	// statusLeft is what a site answers to who left: the proxy's, and nginx's.
 	statusLeft = 499
 )
-
-// unreached are the proxy's words (Proxy-Status) for that there is no connection to send anything on.
-var unreached = []string{"dns_error", "dns_timeout", "connection_refused", "connection_timeout", "destination_unavailable", "tls_certificate_error", "tls_protocol_error"}
 
 var errBroken = errors.New("the answer was cut, as the upstream broke it off")
 
@@ -32,6 +31,9 @@ var errLarge = fmt.Errorf("the answer was cut, as it is larger than %d MiB", sin
 func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	if f.cfg.Room != nil && !f.cfg.Room() {
 		return Outcome{Wait: pullWait, By: "capacity"}
+	}
+	if wait := f.reach.shut(time.Now()); wait > 0 {
+		return Outcome{Wait: wait, By: "upstream"}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -61,10 +63,47 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	case p.reached && (out.Status == http.StatusBadGateway || out.Status == http.StatusGatewayTimeout):
 		if kind, own := strings.CutPrefix(w.header.Get("Proxy-Status"), "spillgate; error="); own {
 			out.Status, out.Err = 0, fmt.Errorf("the upstream gave no answer: %s", kind)
-			out.Unreached = slices.Contains(unreached, kind)
+			out.Unreached = httpapi.Unconnected(kind)
 		}
 	}
+	if p.reached {
+		f.reach.note(out.Unreached, time.Now())
+	}
 	return out
+}
+
+// reach is whether the upstream could be reached last: while it could not, one request after the other
+// looks for it, as each is charged to its limits when it is sent, and the others wait.
+type reach struct {
+	mu    sync.Mutex
+	pause time.Duration // until it is looked for again; 0: it is there
+	until time.Time
+}
+
+// shut is how long a request is to wait; who need not, and all others wait for, looks.
+func (a *reach) shut(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pause == 0 {
+		return 0
+	}
+	if left := a.until.Sub(now); left > 0 && left <= awayMost {
+		return left
+	}
+	a.until = now.Add(a.pause)
+	return 0
+}
+
+// note takes in whether there was a connection to it.
+func (a *reach) note(unreached bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !unreached {
+		a.pause = 0
+		return
+	}
+	a.pause = min(max(awayLeast, 2*a.pause), awayMost)
+	a.until = now.Add(a.pause)
 }
 
 // passAlone is pass without a server to serve: it says that the answer broke off.

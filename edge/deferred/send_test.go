@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -118,13 +120,54 @@ func TestUpstreamThatIsAwayCostsNoTry(t *testing.T) {
 	if s := becomes(t, q, late, Dead); s.Tries != 0 || s.Reason != "expired: the upstream gave no answer: connection_refused" {
 		t.Errorf("%+v, want expired, as there was no upstream", s)
 	}
-	if s, err := q.Status(t.Context(), id); err != nil || s.State != Queued || s.Tries != 0 || asked.Load() < 3 {
+	if s, err := q.Status(t.Context(), id); err != nil || s.State != Queued || s.Tries != 0 || asked.Load() < 2 {
 		t.Errorf("%+v, %v, asked %d times; want it to wait on, asked several times", s, err, asked.Load())
 	}
 	back.Store(true)
 	if s := becomes(t, q, id, Done); s.Tries != 1 || s.Status != http.StatusCreated || s.Reason != "" {
 		t.Errorf("%+v, want done at the first try", s)
 	}
+	proc.Until(t, 10*time.Second, func() error {
+		var got [ends]float64
+		for i, c := range q.cfg.Metrics.ends {
+			got[i] = testutil.ToFloat64(c)
+		}
+		if unreached := float64(asked.Load() - 1); got != [ends]float64{endDone: 1, endExpired: 1, endUnreached: unreached} {
+			return fmt.Errorf("%v are counted of %v, asked %d times", got, endNames, asked.Load())
+		}
+		return nil
+	})
+}
+
+// One request after the other looks for an upstream that is away, ever more seldom, and all go on once
+// one has found it.
+func TestOneLooksForAll(t *testing.T) {
+	var r reach
+	now := time.Now()
+	shut := func(want time.Duration) {
+		t.Helper()
+		if got := r.shut(now); got != want {
+			t.Errorf("the next waits for %v, want %v", got, want)
+		}
+	}
+	shut(0)
+	shut(0)
+	for _, pause := range []time.Duration{awayLeast, 2 * awayLeast, 4 * awayLeast, 8 * awayLeast, awayMost, awayMost} {
+		r.note(true, now)
+		shut(pause)
+		now = now.Add(pause - time.Millisecond)
+		shut(time.Millisecond)
+		now = now.Add(time.Millisecond)
+		shut(0) // it looks
+		shut(pause)
+	}
+	r.note(false, now)
+	shut(0)
+	shut(0)
+	r.note(true, now)
+	shut(awayLeast)
+	now = now.Add(-time.Hour) // the clock is set back
+	shut(0)
 }
 
 // What the end of a worker's process cuts is no answer, and no try: it is done by the next.

@@ -285,6 +285,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		}
 		q.settle(m.NakWithDelay(retryLeast), r)
 	case out.Unreached:
+		q.cfg.Metrics.ends[endUnreached].Inc()
 		s.State, s.Tries, s.Status, s.Reason = Queued, s.Tries-1, 0, reasonOf(&out)
 		if err := q.note(ctx, r.ID, &s); err != nil {
 			q.log.Warn("that an upstream is away is not noted of a deferred request, and counts as a try", "id", r.ID, "err", err)
@@ -292,6 +293,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		// The longer it has waited already the longer it may, be it an hour until the upstream is back.
 		q.settle(m.NakWithDelay(q.putOff(r, min(max(awayLeast, q.cfg.Now().Sub(r.Accepted)/4), awayMost))), r)
 	case out.failed():
+		q.cfg.Metrics.ends[endFailed].Inc()
 		s.Status, s.Reason = out.Status, reasonOf(&out)
 		if s.Tries >= q.cfg.Tries {
 			q.giveUp(ctx, m, r, &s, fmt.Sprintf("given up after %d tries: %s", s.Tries, s.Reason))
@@ -316,6 +318,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 			q.settle(m.NakWithDelay(pullWait), r)
 			return
 		}
+		q.cfg.Metrics.ends[endDone].Inc()
 		q.settle(m.Ack(), r)
 	}
 }
@@ -358,6 +361,11 @@ func (q *Queue) giveUp(ctx context.Context, m jetstream.Msg, r *Request, s *Stat
 		q.settle(m.NakWithDelay(pullWait), r)
 		return
 	}
+	ended := endDead
+	if !q.cfg.Now().Before(r.Expires) {
+		ended = endExpired
+	}
+	q.cfg.Metrics.ends[ended].Inc()
 	q.log.Warn("a deferred request is dead", "id", r.ID, "tenant", r.Tenant, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "reason", reason)
 	q.settle(m.Ack(), r)
 }

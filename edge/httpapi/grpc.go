@@ -22,10 +22,23 @@ const (
 	callUnavailable       = 14
 )
 
+// grpcType is what the types of gRPC's messages begin with.
+const grpcType = "application/grpc"
+
 // GRPC says that a request is a call of gRPC, or gRPC-Web: its client reads no other status
 // than gRPC's, and takes 429 for UNAVAILABLE, as any fault, which it tries again at once.
 func GRPC(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return r.Method == http.MethodPost && strings.HasPrefix(r.Header.Get("Content-Type"), grpcType)
+}
+
+// Unconnected says of a kind of fault of an upstream, as Proxy-Status has it (RFC 9209, section 2.3), that there
+// was no connection to send anything on.
+func Unconnected(kind string) bool {
+	switch kind {
+	case "dns_error", "dns_timeout", "connection_refused", "connection_timeout", "destination_unavailable", "tls_certificate_error", "tls_protocol_error":
+		return true
+	}
+	return false
 }
 
 // WriteCallProblem is WriteProblem for a call of gRPC: with the status of gRPC that says most
@@ -67,16 +80,31 @@ func noteStatus(w http.ResponseWriter, status int) {
 
 // denyCall is deny for a call of gRPC: what edge/grpclimit ends it with.
 func denyCall(w http.ResponseWriter, r *http.Request, x *exchange) {
+	code, message, retry := callDenial(x)
+	endCall(w, r, code, message, retry)
+}
+
+// callDenial is how a call of gRPC ends that is denied; retry is in seconds.
+func callDenial(x *exchange) (code int, message string, retry uint64) {
 	d := &x.answer.decision
 	switch {
 	case d.Basis.CutOff:
-		endCall(w, r, callUnavailable, cutOffProblem(0).detail, x.answer.retry)
+		return callUnavailable, cutOffProblem(0).detail, x.answer.retry
 	case d.Rate == nil:
-		endCall(w, r, callPermissionDenied, "this call is not served", 0)
+		return callPermissionDenied, "this call is not served", 0
 	case shows(d.Rule):
-		endCall(w, r, callResourceExhausted, string(appendUsed(x.out[:0], d)), x.answer.retry)
+		return callResourceExhausted, string(appendUsed(x.out[:0], d)), x.answer.retry
 	default:
-		endCall(w, r, callResourceExhausted, "the limit is used up", x.answer.retry)
+		return callResourceExhausted, "the limit is used up", x.answer.retry
+	}
+}
+
+// tellCall has the answer to a proxy that asks about a call of gRPC say what the client is to be told,
+// and with which status of HTTP (200), as it reads nothing else.
+func tellCall(w http.ResponseWriter, r *http.Request, x *exchange) {
+	if strings.HasPrefix(r.Header.Get("Content-Type"), grpcType) {
+		code, message, retry := callDenial(x)
+		callFields(w.Header(), code, message, retry)
 	}
 }
 
@@ -84,17 +112,22 @@ func denyCall(w http.ResponseWriter, r *http.Request, x *exchange) {
 // in seconds; 0: nothing is said of it.
 func endCall(w http.ResponseWriter, r *http.Request, code int, message string, retry uint64) {
 	h := w.Header()
-	h["Content-Type"] = []string{"application/grpc"}
+	h["Content-Type"] = []string{grpcType}
 	if kind := r.Header.Get("Content-Type"); strings.HasPrefix(kind, "application/grpc-web") {
 		h["Content-Type"] = []string{kind}
 	}
+	callFields(h, code, message, retry)
+	w.WriteHeader(http.StatusOK)
+}
+
+// callFields are those of a status; retry is in seconds, 0: nothing is said of it.
+func callFields(h http.Header, code int, message string, retry uint64) {
 	h["Grpc-Status"] = []string{strconv.Itoa(code)}
 	h["Grpc-Message"] = []string{callMessage(message)}
 	if retry > 0 {
 		h["Retry-After"] = []string{strconv.FormatUint(retry, 10)}
 		h["Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(retryInfo(code, message, retry))}
 	}
-	w.WriteHeader(http.StatusOK)
 }
 
 // callMessage is a message as gRPC sends it: percent-encoded where it is not printable ASCII.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -31,6 +32,7 @@ type exchange struct {
 	passed time.Time   // when it was passed on
 	who    netip.Addr  // whom it takes room for
 	conn   *headerConn // on which it was last; nil: not over HTTP/1
+	had    atomic.Bool // it had a connection, on which the upstream may have begun with it
 	alone  fault       // what it did, if the upstream ends its connection of HTTP/2, which is its own
 
 	many     bool // it has more fields than servers take by default
@@ -276,6 +278,9 @@ func (x *exchange) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case x.result == resultSwitched:
 		x.switchedBack()
 		f = fault{resultUnreachable, http.StatusBadGateway, "http_upgrade_failed", "the upstream switched to another protocol than was asked for"}
+	}
+	if x.had.Load() && httpapi.Unconnected(f.kind) { // the second time there was none
+		f = fault{resultUnreachable, http.StatusBadGateway, "http_response_incomplete", "the upstream closed the connection before it answered, and then: " + f.detail}
 	}
 	x.result = f.result
 	if f.result == resultUnreachable || f.result == resultTimeout {

@@ -160,7 +160,7 @@ func (f fault) tell(h http.Header) {
 func (x *exchange) fail(r *http.Request, f fault) {
 	f.tell(x.answer.Header())
 	if httpapi.GRPC(r) {
-		httpapi.WriteCallProblem(&x.answer, r, f.status, f.kind == "dns_timeout" || f.kind == "connection_timeout", f.detail)
+		httpapi.WriteCallProblem(&x.answer, r, f.status, httpapi.Unconnected(f.kind), f.detail)
 		return
 	}
 	httpapi.WriteProblem(&x.answer, f.status, f.detail)

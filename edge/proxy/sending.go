@@ -178,6 +178,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(got httptrace.GotConnInfo) {
+			x.had.Store(true)
 			c, ok := got.Conn.(*headerConn)
 			switch {
 			case !ok && streams.Load() >= most:

@@ -111,6 +111,46 @@ func TestSentAgainAtARestart(t *testing.T) {
 	}
 }
 
+// What an upstream dies of on a kept connection was sent, though nobody is there when it is sent once
+// more: it is not told as one that reached nobody.
+func TestSentBeforeNobodyIsThere(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var served sync.WaitGroup
+	served.Go(func() {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for _, answer := range []string{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""} {
+			if _, err := http.ReadRequest(in); err != nil {
+				t.Error(err)
+				return
+			}
+			if answer == "" {
+				ln.Close()
+			}
+			_, _ = io.WriteString(conn, answer)
+		}
+	})
+	s := (&site{t: t}).before("http://"+ln.Addr().String(), options{}, hourly(9))
+	if got := s.get("/"); got.status != http.StatusOK {
+		t.Fatal(got.status)
+	}
+	if got := s.get("/die"); got.status != http.StatusBadGateway || got.header.Get("Proxy-Status") != "spillgate; error=http_response_incomplete" {
+		t.Errorf("%d %v, want 502, as it broke off", got.status, got.header["Proxy-Status"])
+	}
+	served.Wait()
+	if got := s.get("/"); got.status != http.StatusBadGateway || got.header.Get("Proxy-Status") != "spillgate; error=connection_refused" {
+		t.Errorf("%d %v of what was never sent, want 502, as it was refused", got.status, got.header["Proxy-Status"])
+	}
+}
+
 // repeating is net/http where it repeats a request of its own accord, for what no connection told.
 type repeating struct{ conns []*headerConn }
 

@@ -24,10 +24,11 @@ type passes struct {
 	failOpen bool // it goes on without an edge
 	tells    bool // the application why nobody decided
 	switches bool // to what is no HTTP, where client and application like
+	calls    bool // a call of gRPC how it ends, in its own terms
 }
 
 // whole is a proxy that passes on everything.
-var whole = passes{body: true, allowed: true, failOpen: true, switches: true}
+var whole = passes{body: true, allowed: true, failOpen: true, switches: true, calls: true}
 
 // forwards holds a proxy to what its recipe in deploy/ promises.
 func forwards(t *testing.T, start proxied, can passes) {
@@ -38,6 +39,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 	}{
 		{"what is allowed reaches the application, as it was sent", allowedIsServed},
 		{"what is denied reaches the client, with its wait", deniedIsTold},
+		{"a call of gRPC that is denied ends in its own terms", callsAreTold},
 		{"a client is its address", clientsAreAddresses},
 		{"a client's words about itself do not help", forgedIsIgnored},
 		{"a question that is too long is no dead edge", longIsRefused},
@@ -160,6 +162,30 @@ func deniedIsTold(t *testing.T, s *site, can passes) {
 	for _, other := range []ask{{target: "/denied", method: "DELETE"}, {target: "/denied", host: "other.example"}, {target: "/denied/too"}} {
 		if got := s.get(other); got.status != http.StatusOK || !got.served {
 			t.Errorf("%+v: %v, want 200", other, got)
+		}
+	}
+}
+
+// callsAreTold has calls of gRPC end, over HTTP/1 as that differs in nothing that matters here.
+func callsAreTold(t *testing.T, s *site, can passes) {
+	if !can.calls {
+		return
+	}
+	call := func(target string) answer {
+		return s.get(ask{method: "POST", target: target, header: map[string]string{"Content-Type": "application/grpc+proto", "Te": "trailers"}})
+	}
+	for range 2 {
+		if got := call("/denied.Calls/Call"); got.status != http.StatusOK || !got.served {
+			t.Fatalf("within the limit: %v, want the application's answer", got)
+		}
+	}
+	for target, want := range map[string]string{"/denied.Calls/Call": "8", "/barred": "7", "/shared": "14"} {
+		got := call(target)
+		if got.status != http.StatusOK || got.served || got.header.Get("Content-Type") != "application/grpc" || got.body != "" || !slices.Equal(got.header.Values("Grpc-Status"), []string{want}) || got.header.Get("Grpc-Message") == "" {
+			t.Errorf("%s: %v, want status %s of gRPC, and the application not asked", target, got, want)
+		}
+		if wait := got.header.Get("Retry-After"); (wait == "") != (want == "7") || (got.header.Get("Grpc-Status-Details-Bin") == "") != (want == "7") {
+			t.Errorf("%s: Retry-After %q, details %q: want both where waiting helps", target, wait, got.header.Get("Grpc-Status-Details-Bin"))
 		}
 	}
 }

@@ -14,5 +14,5 @@ func TestHAProxy(t *testing.T) {
 			"SPILLGATE_ASK="+proc.FreeAddr(t), "SPILLGATE_LUA="+shipped(t, "haproxy/spillgate.lua")),
 			"-db", "-f", shipped(t, "haproxy/haproxy.cfg"))
 		return addr
-	}, passes{body: true, allowed: true, failOpen: true, tells: true, switches: true})
+	}, passes{body: true, allowed: true, failOpen: true, tells: true, switches: true, calls: true})
 }

@@ -48,7 +48,7 @@ func TestNginx(t *testing.T) {
 			"server 127.0.0.1:8080 max", "server "+edge+" max", "server 127.0.0.1:9000;", "server "+application+";", "listen 80;", "listen "+addr+";")
 		beginNginx(t, addr, dir, file)
 		return addr
-	}, passes{allowed: true, failOpen: true, tells: true, switches: true})
+	}, passes{allowed: true, failOpen: true, tells: true, switches: true, calls: true})
 }
 
 // beginNginx starts one that listens on addr, by a file of servers.
