@@ -1,0 +1,78 @@
+package natsrules
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spillgate/spillgate/sync/natsbus"
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// Each region has a mirror in its own domain: a change is there within a second, and what is there
+// stays where the region that writes is gone.
+func TestMirrorsPerRegion(t *testing.T) {
+	t.Parallel()
+	users := proc.NewNATSUsers(t)
+	sites := proc.NATSGateways(t, users, "eu", "us")
+	servers, stores := map[string]*proc.NATSServer{}, map[string]*Store{}
+	books := map[string]*book{}
+	for _, region := range []string{"eu", "us"} {
+		servers[region] = proc.NATSJetStream(t, users, region, sites[region].Leafs[0], t.TempDir())
+		js := connectTo(t, users, sites[region].URLs()[0], region)
+		origin := ""
+		if region != "eu" {
+			origin = "eu"
+		}
+		proc.Until(t, heals, func() (err error) { // the domain is heard of
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			stores[region], err = Make(ctx, js, Bucket, origin, 1)
+			return err
+		})
+		books[region] = newBook(t, "", js)
+		books[region].run()
+	}
+	put(t, stores["eu"], "a", "1")
+	books["eu"].has("a=1")
+	books["us"].has("a=1")
+	began := time.Now()
+	put(t, stores["eu"], "a", "2")
+	books["us"].has("a=2")
+	t.Logf("a change was in force in the other region after %v", time.Since(began))
+	books["us"].until("all to be heard", func(s Status) bool { return time.Since(s.Heard) < heals })
+
+	servers["eu"].Kill()
+	late := newBook(t, "", connectTo(t, users, sites["us"].URLs()[0], "us"))
+	late.run()
+	late.has("a=2")
+	servers["eu"].Restart()
+	proc.Until(t, heals, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		v, err := stores["eu"].Get(ctx, "a")
+		if err == nil && v.Number == 2 {
+			_, err = stores["eu"].Put(ctx, Version{Namespace: "a", Text: "3"}, 2)
+		}
+		return err
+	})
+	books["us"].has("a=3")
+	late.has("a=3")
+	books["eu"].has("a=3")
+}
+
+func connectTo(t testing.TB, users *proc.NATSUsers, url, domain string) jetstream.JetStream {
+	t.Helper()
+	bus, err := natsbus.Connect(natsbus.Config{URLs: []string{url}, NKeySeedFile: users.SeedFile(t, "OPERATOR")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bus.Close() })
+	js, err := bus.JetStream(domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
