@@ -22,7 +22,7 @@ import (
 )
 
 // heals is how long anything may take: a mirror whose origin was away comes back 20 s after that.
-const heals = time.Minute
+const heals = 2 * time.Minute
 
 // openJS is the JetStream of a server with a directory.
 func openJS(t testing.TB, dir string) (jetstream.JetStream, *embedded.Server) {
