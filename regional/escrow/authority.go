@@ -63,24 +63,20 @@ type Authority struct {
 
 // lane is what is known of the keys of one.
 type lane struct {
-	mu                sync.Mutex               // guards what follows; never held across a call to the log
-	token             uint64                   // 0: it was not taken, or another has it
-	since             time.Duration            // when the log began
-	log               uint64                   // its Origin.ID
-	barred            []Revoked                // its Origin.Revoked
-	noted             []notedRegion            // its Origin.Regions
-	trust             time.Duration            // when it was trusted last, by Config.Boot
-	disowned, noticed time.Duration            // when a peer last did not name this region, as the log says or by what it said, and as it stands there
-	answered          map[string]bool          // peers that said so in this lane since it was taken
-	denied            map[string]time.Duration // when the owner of it at a peer last said that it does not name this region
-	keys              map[deltasync.Key]*deposit
-	short             []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
-	tell              []*telling
-	swept             time.Duration
-	order             []*deposit // those of keys, and some that are no more, as sweep goes through them
-	hand              int        // where in order it is
-	taking            bool
-	idle              []*deposit // that nobody asks for, and of which the log is to know more, or nothing
+	mu     sync.Mutex    // guards what follows; never held across a call to the log
+	token  uint64        // 0: it was not taken, or another has it
+	since  time.Duration // when the log began
+	log    uint64        // its Origin.ID
+	barred []Revoked     // its Origin.Revoked
+	doubts               // what others may have granted
+	keys   map[deltasync.Key]*deposit
+	short  []deltasync.Key // keys of which somebody wants more than he has, and some of which nobody does any more
+	tell   []*telling
+	swept  time.Duration
+	order  []*deposit // those of keys, and some that are no more, as sweep goes through them
+	hand   int        // where in order it is
+	taking bool
+	idle   []*deposit // that nobody asks for, and of which the log is to know more, or nothing
 }
 
 // telling is a grant of which a holder is to hear unasked.

@@ -23,7 +23,8 @@ type peers struct {
 // heard: who does not answer by then goes on as it was.
 const meetFor = 5 * time.Second
 
-// noteEvery is how often it is noted in the log that a peer does not name this region, if that goes on.
+// noteEvery is how old what the log has of a peer that does not name this region gets at the most, if
+// that goes on.
 const noteEvery = 5 * time.Second
 
 // begin is to be called when a lane is taken.

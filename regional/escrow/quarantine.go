@@ -6,6 +6,17 @@ import (
 	"github.com/spillgate/spillgate/sync"
 )
 
+// doubts are why rights of keys that are drawn to this region may have been granted by others, times
+// by Config.Boot.
+type doubts struct {
+	noted    []notedRegion            // the log's Origin.Regions
+	trust    time.Duration            // when it was trusted last; -Forever: never
+	disowned time.Duration            // when a peer last did not name this region, as far as the log tells; likewise
+	noticed  time.Duration            // and as it stands there
+	answered map[string]bool          // peers that said so in this lane since it was taken
+	denied   map[string]time.Duration // when the owner of it at a peer last said that it does not name this region
+}
+
 // notedRegion is a NotedRegion by Config.Boot.
 type notedRegion struct {
 	name  string
@@ -48,13 +59,22 @@ func (a *Authority) quarantined(l *lane, d *deposit, lasts time.Duration, now ti
 }
 
 // elsewhere is when another region may last have granted rights in a key that is drawn to this
-// one, by Config.Boot. One that is not named any more hears that only after a while, and renews
-// until then what its edges hold.
+// one, by Config.Boot.
 func (a *Authority) elsewhere(l *lane, key deltasync.Key) time.Duration {
-	last, own := a.lastDisowned(l), draw(a.cfg.Region, key)
+	own := draw(a.cfg.Region, key)
+	return a.lastElsewhere(l, func(region string) bool { return draw(region, key) >= own })
+}
+
+// lastElsewhere is that of keys that were drawn to some of the regions which are not named any more.
+// Such a one hears that only after a while, and renews until then what its edges hold.
+func (a *Authority) lastElsewhere(l *lane, drawn func(region string) bool) time.Duration {
+	last := l.disowned
+	if heard := time.Duration(a.peers.disowned.Load()); heard > l.trust {
+		last = max(last, heard)
+	}
 	for _, r := range l.noted {
-		if at := r.since + hearsWithin; !r.named && draw(r.name, key) >= own && r.since > l.trust {
-			last = max(last, at)
+		if !r.named && r.since > l.trust && drawn(r.name) {
+			last = max(last, r.since+hearsWithin)
 		}
 	}
 	return last
@@ -63,14 +83,6 @@ func (a *Authority) elsewhere(l *lane, key deltasync.Key) time.Duration {
 // hearsWithin is how long it takes at the most until an authority that runs, and is not cut off,
 // hears that it is not named.
 const hearsWithin = 10 * time.Second
-
-// lastDisowned is when a peer last did not name this region, as far as is known; l.mu is held.
-func (a *Authority) lastDisowned(l *lane) time.Duration {
-	if last := time.Duration(a.peers.disowned.Load()); last > l.trust {
-		return max(last, l.disowned)
-	}
-	return l.disowned
-}
 
 // longest is how long what is spent may count in a strict limit: a day where no rules are known.
 func (a *Authority) longest() time.Duration {
@@ -88,12 +100,7 @@ func (a *Authority) Withheld() (most time.Duration) {
 		l := &a.lanes[i]
 		l.mu.Lock()
 		if l.token != 0 {
-			last := max(l.since, a.lastDisowned(l))
-			for _, r := range l.noted {
-				if !r.named && r.since > l.trust {
-					last = max(last, r.since+hearsWithin)
-				}
-			}
+			last := max(l.since, a.lastElsewhere(l, func(string) bool { return true }))
 			most = max(most, last+spare(a.cfg.Lease+lasts)-now)
 			if a.waits(l, now) {
 				most = max(most, time.Second)
