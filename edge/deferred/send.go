@@ -67,7 +67,7 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 		}
 	}
 	if p.reached {
-		f.reach.note(out.Unreached, time.Now())
+		out.Wait = max(out.Wait, f.reach.note(out.Unreached, time.Now()))
 	}
 	return out
 }
@@ -81,29 +81,30 @@ type reach struct {
 }
 
 // shut is how long a request is to wait; who need not, and all others wait for, looks.
-func (a *reach) shut(now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pause == 0 {
+func (r *reach) shut(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pause == 0 {
 		return 0
 	}
-	if left := a.until.Sub(now); left > 0 && left <= awayMost {
+	if left := r.until.Sub(now); left > 0 && left <= awayMost {
 		return left
 	}
-	a.until = now.Add(a.pause)
+	r.until = now.Add(r.pause)
 	return 0
 }
 
-// note takes in whether there was a connection to it.
-func (a *reach) note(unreached bool, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// note takes in whether there was a connection to it, and returns how long there is to be no look.
+func (r *reach) note(unreached bool, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !unreached {
-		a.pause = 0
-		return
+		r.pause = 0
+		return 0
 	}
-	a.pause = min(max(awayLeast, 2*a.pause), awayMost)
-	a.until = now.Add(a.pause)
+	r.pause = min(max(awayLeast, 2*r.pause), awayMost)
+	r.until = now.Add(r.pause)
+	return r.pause
 }
 
 // passAlone is pass without a server to serve: it says that the answer broke off.

@@ -290,8 +290,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 		if err := q.note(ctx, r.ID, &s); err != nil {
 			q.log.Warn("that an upstream is away is not noted of a deferred request, and counts as a try", "id", r.ID, "err", err)
 		}
-		// The longer it has waited already the longer it may, be it an hour until the upstream is back.
-		q.settle(m.NakWithDelay(q.putOff(r, min(max(awayLeast, q.cfg.Now().Sub(r.Accepted)/4), awayMost))), r)
+		q.settle(m.NakWithDelay(q.putOff(r, max(out.Wait, awayLeast))), r)
 	case out.failed():
 		q.cfg.Metrics.ends[endFailed].Inc()
 		s.Status, s.Reason = out.Status, reasonOf(&out)
