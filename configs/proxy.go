@@ -23,6 +23,7 @@ type ProxySettings struct {
 	Timeout       time.Duration // of the upstream, until it begins to answer
 	ClientTimeout time.Duration // of a client's pauses
 	MaxBody       int64         // negative: any
+	Origins       []string      // whose pages may read what is the edge's own answer
 	Capacity      ProxyCapacity
 	Defer         ProxyDefer
 }
@@ -60,6 +61,7 @@ func (p *ProxySettings) table() []setting {
 		{key: "proxy.timeout", fallback: "30s", usage: "time that the upstream may take to accept a connection, and to begin its answer", parse: asDuration(&p.Timeout, 10*time.Millisecond, time.Hour)},
 		{key: "proxy.client_timeout", fallback: "1m", usage: "longest pause of a client in sending its body while it is waited for, or in taking the answer", parse: asDuration(&p.ClientTimeout, time.Second, time.Hour)},
 		{key: "proxy.max_body", fallback: "10MiB", usage: "largest body of a request; off: any", parse: asMost(&p.MaxBody)},
+		{key: "proxy.origins", usage: "`origins` whose pages may read the edge's own answers, as denials (CORS), separated by commas: https://app.example, or * for all (default: what is the site's own)", list: true, parse: asOrigins(&p.Origins)},
 		{key: "proxy.capacity.name", usage: "`name` of the capacity that the upstream tells of, for elastic margins: api for capacity.api", parse: ifSet(asSignal(&c.Name))},
 		{key: "proxy.capacity.header", usage: "`field` of the upstream's answers with the part that is in use, 0.7 or 70%", parse: ifSet(asField(&c.Header))},
 		{key: "proxy.capacity.latency", usage: "or the time to the beginning of an answer at which all is in use", parse: ifSet(asDuration(&c.Latency, time.Millisecond, time.Hour))},
@@ -152,6 +154,30 @@ func asUpstream(dst **url.URL) parseFunc {
 func isPort(port string) bool {
 	n, err := strconv.ParseUint(port, 10, 16)
 	return port == "" || err == nil && n > 0
+}
+
+// asOrigins reads whose pages may read something, as browsers write it in Origin.
+func asOrigins(dst *[]string) parseFunc {
+	return func(value string) error {
+		*dst = splitList(value)
+		for i, o := range *dst {
+			u, err := url.Parse(o)
+			switch {
+			case o == "*" && len(*dst) > 1:
+				return errors.New("* is every origin; drop the others, or it")
+			case o == "*":
+				continue
+			case err != nil || u.Scheme == "" || u.Host == "" || !isPort(u.Port()) || strings.Contains(u.Host, "*"):
+				return fmt.Errorf("%q is no origin; such as https://app.example, one for each, or * for all", clip(o))
+			case strings.ToLower(o) != strings.ToLower(u.Scheme)+"://"+strings.ToLower(u.Host):
+				return fmt.Errorf("%q is more than an origin, which browsers write as %s", clip(o), clip(u.Scheme+"://"+u.Host))
+			case u.Port() != "" && map[string]string{"http": "80", "https": "443"}[u.Scheme] == u.Port():
+				return fmt.Errorf("%q names its scheme's own port, which browsers leave out; %s://%s", clip(o), u.Scheme, u.Hostname())
+			}
+			(*dst)[i] = strings.ToLower(o)
+		}
+		return nil
+	}
 }
 
 // asReplicas reads how many servers of JetStream's keep something: an odd number, as of an even one no

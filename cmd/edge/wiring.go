@@ -38,7 +38,7 @@ func proxyConfig(s *configs.ProxySettings, log *slog.Logger) (cfg proxy.Config, 
 	return proxy.Config{
 		Certificate: cfg.Certificate, Logger: log,
 		Upstream: s.Upstream, UpstreamHost: s.Host == "upstream",
-		Timeout: s.Timeout, ClientTimeout: s.ClientTimeout, MaxBody: s.MaxBody, Capacity: proxy.CapacityConfig(s.Capacity),
+		Timeout: s.Timeout, ClientTimeout: s.ClientTimeout, MaxBody: s.MaxBody, Origins: s.Origins, Capacity: proxy.CapacityConfig(s.Capacity),
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func shellWord(word string) string {
 // the upstream may take as long as of others to accept a connection, to take the request and
 // to begin its answer, each; and none is done while it says that all its capacity is in use.
 func deferredFront(s *configs.ProxySettings, trusted httpapi.Proxies, node *edge.Node, log *slog.Logger) deferred.FrontConfig {
-	c := deferred.FrontConfig{TrustedProxies: trusted, ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
+	c := deferred.FrontConfig{TrustedProxies: trusted, Origins: s.Origins, ClientTimeout: s.ClientTimeout, Timeout: 3 * s.Timeout, Logger: log}
 	if name := s.Capacity.Name; name != "" {
 		c.Room = func() bool {
 			used, _, known := node.Capacity(time.Now(), name)

@@ -38,10 +38,10 @@ func TestSettingsReachTheNodeAndItsSurface(t *testing.T) {
 	}
 	at := &url.URL{Scheme: "http", Host: "upstream"}
 	front := configs.ProxySettings{
-		Upstream: at, Host: "upstream", Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: configs.ProxyCapacity{Name: "n", Header: "h", Latency: 4, TTL: 5},
+		Upstream: at, Host: "upstream", Timeout: 1, ClientTimeout: 2, MaxBody: 3, Origins: []string{"https://o"}, Capacity: configs.ProxyCapacity{Name: "n", Header: "h", Latency: 4, TTL: 5},
 	}
 	want := proxy.Config{
-		Upstream: at, UpstreamHost: true, Timeout: 1, ClientTimeout: 2, MaxBody: 3, Capacity: proxy.CapacityConfig{Name: "n", Header: "h", Latency: 4, TTL: 5}, Logger: slog.Default(),
+		Upstream: at, UpstreamHost: true, Timeout: 1, ClientTimeout: 2, MaxBody: 3, Origins: httpapi.Origins{"https://o"}, Capacity: proxy.CapacityConfig{Name: "n", Header: "h", Latency: 4, TTL: 5}, Logger: slog.Default(),
 	}
 	if got, err := proxyConfig(&front, slog.Default()); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("proxyConfig = %+v, %v, want %+v", got, err, want)
@@ -58,8 +58,8 @@ func TestDeferredHeedsTheCapacity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &configs.ProxySettings{Timeout: time.Second, ClientTimeout: 2 * time.Second}
-	if c := deferredFront(s, nil, node, nil); c.Room != nil || c.Timeout != 3*time.Second || c.ClientTimeout != 2*time.Second {
+	s := &configs.ProxySettings{Timeout: time.Second, ClientTimeout: 2 * time.Second, Origins: []string{"*"}}
+	if c := deferredFront(s, nil, node, nil); len(c.Origins) != 1 || c.Room != nil || c.Timeout != 3*time.Second || c.ClientTimeout != 2*time.Second {
 		t.Errorf("%+v, want 3s, 2s, and always room", c)
 	}
 	s.Capacity.Name = "api"

@@ -10,6 +10,12 @@ import (
 
 // serveStatus tells a client what became of a request.
 func (f *Front) serveStatus(w http.ResponseWriter, r *http.Request, id string) {
+	if f.cfg.Origins.Preflight(r) {
+		f.cfg.Origins.Permit(w.Header(), r)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	f.cfg.Origins.Tell(w.Header(), r)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("method %s: want GET", r.Method))

@@ -64,6 +64,8 @@ type FrontConfig struct {
 	// Reads is how many a second may ask what became of a request; 0: DefaultReads. Others
 	// are told to come again.
 	Reads int
+	// Origins are those whose pages may read what became of a request, as what the site answers.
+	Origins httpapi.Origins
 	// Metrics counts; nil: it is not exported.
 	Metrics *Metrics
 	// Logger hears of what does not wait though there was room; nil: nobody does.

@@ -70,7 +70,7 @@ func behind(t testing.TB, u http.Handler, rules ...limit.RuleSpec) http.Handler 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := proxy.New(api, nil, proxy.Config{Upstream: to, Admitted: Admitted})
+	p, err := proxy.New(api, nil, proxy.Config{Upstream: to, Admitted: Admitted, Origins: httpapi.Origins{"https://app.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +115,31 @@ func TestDeniedIsDoneLater(t *testing.T) {
 	}
 	if got := u.all(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the upstream saw %q, want %q", got, want)
+	}
+}
+
+// A page of another origin reads that its request waits, and what becomes of it.
+func TestPagesReadWhatWaits(t *testing.T) {
+	const page, allows = "https://app.example", "Access-Control-Allow-Origin"
+	j := newJet(t)
+	f := NewFront(site(t, time.Hour, &upstream{}), FrontConfig{Origins: httpapi.Origins{page}})
+	f.queue.Store(j.queue(j.connect(), Config{}))
+	get(f, call("PUT", "/", "first"))
+	w := get(f, call("PUT", "/", "second", "Origin", page))
+	at := w.Header().Get("Location")
+	if h := w.Header(); w.Code != http.StatusAccepted || h.Get(allows) != page || !strings.Contains(h.Get("Access-Control-Expose-Headers"), "Location") {
+		t.Fatalf("%d %v, want 202 that the page reads", w.Code, h)
+	}
+	if w := get(f, call("GET", at, "", "Origin", page)); w.Code != http.StatusOK || w.Header().Get(allows) != page {
+		t.Errorf("%d %v, want a status that the page reads", w.Code, w.Header())
+	}
+	for _, target := range []string{at, "/"} { // /: its limit is used up, and OPTIONS may wait by the rule
+		if w := get(f, call("OPTIONS", target, "", "Origin", page, "Access-Control-Request-Method", "GET")); w.Code != http.StatusNoContent || w.Header().Get(allows) != page {
+			t.Errorf("preflight of %s: %d %v", target, w.Code, w.Header())
+		}
+	}
+	if w := get(f, call("GET", at, "", "Origin", "https://b.example")); w.Header().Get(allows) != "" {
+		t.Errorf("another origin's page reads it: %v", w.Header())
 	}
 }
 

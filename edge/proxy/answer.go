@@ -2,12 +2,13 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // answer is the way to the client: each write has a deadline of its own, so that who
@@ -18,10 +19,13 @@ type answer struct {
 	pause    time.Duration
 	body     *body           // of the request, over HTTP/1
 	own      bool            // it is not the upstream's
+	origins  httpapi.Origins // whose pages may read it then
+	request  *http.Request   // that it answers
+	denial   bool            // what the rules make of it is one
+	mute     bool            // it has no body, whatever is written
 	final    bool            // a client of HTTP/1.0 takes no informational ones (RFC 9110, section 15.2)
 	between  bool            // the deadline must not stand between writes: HTTP/2 ends the stream by it
 	apart    http.Header     // what the header is to be, over HTTP/2; see show
-	ctx      context.Context // of the request, then
 	began    bool            // its status is on the way
 	switched bool            // the connection is another protocol's
 	untaken  bool            // the client did not take all of it
@@ -41,7 +45,7 @@ func (a *answer) Header() http.Header {
 // show has the header be that which goes to the client. Over HTTP/2 net/http reads it on while it
 // writes an informational answer to a client that has left: then it may not change any more.
 func (a *answer) show() {
-	if a.apart != nil && a.ctx.Err() == nil {
+	if a.apart != nil && a.request.Context().Err() == nil {
 		h := a.ResponseWriter.Header()
 		clear(h)
 		maps.Copy(h, a.apart)
@@ -55,6 +59,9 @@ func (a *answer) show() {
 func (a *answer) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		a.began = true
+		if a.own {
+			status = a.tellOrigin(status)
+		}
 		if a.body != nil && !a.body.over.Load() {
 			if a.own {
 				a.body.skim()
@@ -72,10 +79,27 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
+// tellOrigin has the page that asked read an answer of the edge's own, and is its status. A preflight
+// that is denied is let pass in place of the upstream, which does not hear of it: its page could not
+// read a denial of that, and takes it for an outage. The request itself is to be denied.
+func (a *answer) tellOrigin(status int) int {
+	if !a.denial || !a.origins.Preflight(a.request) {
+		a.origins.Tell(a.Header(), a.request)
+		return status
+	}
+	clear(a.Header())
+	a.origins.Permit(a.Header(), a.request)
+	a.mute = true
+	return http.StatusNoContent
+}
+
 // Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.began {
 		a.WriteHeader(http.StatusOK)
+	}
+	if a.mute {
+		return len(b), nil
 	}
 	defer a.limit()()
 	n, err := a.ResponseWriter.Write(b)

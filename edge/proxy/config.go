@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/httpapi"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
@@ -47,6 +48,12 @@ type Config struct {
 	// MaxBody is the largest body of a request, in bytes. Default (0): 10 MiB. Negative:
 	// any.
 	MaxBody int64
+
+	// Origins are those whose pages may read what is the edge's own answer, as a denial is.
+	// Default: none, and browsers tell a page of another origin than the site's of a network
+	// error in its place. A preflight of theirs that a limit denies is answered as the
+	// upstream would that lets the request come, which is denied then: it costs nothing there.
+	Origins httpapi.Origins
 
 	// Capacity is the signal for elastic margins. Default: none.
 	Capacity CapacityConfig
@@ -110,6 +117,11 @@ func (c *Config) Validate() error {
 	}
 	if c.ClientTimeout < 0 {
 		bad("ClientTimeout: %v is negative (1m is the default)", c.ClientTimeout)
+	}
+	for _, o := range c.Origins {
+		if o != "*" && !strings.Contains(o, "://") {
+			bad("Origins: %q is none (such as https://app.example)", o)
+		}
 	}
 	s := &c.Capacity
 	switch {

@@ -100,7 +100,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.own = take(w.Header())
 	x.answer.ResponseWriter, x.answer.rc, x.answer.own = w, http.NewResponseController(w), false
 	if x.answer.between {
-		x.answer.apart, x.answer.ctx = http.Header{}, r.Context()
+		x.answer.apart = http.Header{}
 	}
 	if x.body != nil {
 		r = r.WithContext(r.Context()) // a copy: net/http looks at its own when it ends the request
@@ -206,6 +206,7 @@ func (x *exchange) answered(res *http.Response) error {
 	trim(res.Trailer)
 	dropUndecided(res.Header)
 	tell(res.Header, x.own)
+	p.cfg.Origins.Show(res.Header, x.in)
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.cfg.Metrics.underWay.Inc()
 	defer p.cfg.Metrics.underWay.Dec()
 	x := &exchange{proxy: p, result: resultLimited, rc: http.NewResponseController(w)}
-	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, between: r.ProtoMajor > 1, final: !r.ProtoAtLeast(1, 1)}
+	x.answer = answer{ResponseWriter: w, rc: x.rc, pause: p.cfg.ClientTimeout, own: true, origins: p.cfg.Origins, request: r, between: r.ProtoMajor > 1, final: !r.ProtoAtLeast(1, 1)}
 	defer x.end(r)
 	if p.narrow != nil || r.ProtoMajor > 1 {
 		x.who = p.who(r)
@@ -138,7 +138,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(r, requestFault(http.StatusBadRequest, reason))
 		return
 	}
+	x.answer.denial = true
 	visit, admission := p.api.Admit(&x.answer, r, p.cfg.Namespace)
+	x.answer.denial = false
 	switch {
 	case admission == httpapi.Admitted:
 	case p.api.Replayed(r):

@@ -250,7 +250,7 @@ func TestHeaderOfAClientThatHasLeft(t *testing.T) {
 		if leaves {
 			w.leave = cancel
 		}
-		a := &answer{ResponseWriter: w, between: true, apart: http.Header{}, ctx: ctx}
+		a := &answer{ResponseWriter: w, between: true, apart: http.Header{}, request: (&http.Request{}).WithContext(ctx)}
 		a.Header().Set("Link", "x")
 		a.WriteHeader(http.StatusEarlyHints)
 		clear(a.Header())
