@@ -39,6 +39,7 @@ func forwards(t *testing.T, start proxied, can passes) {
 	}{
 		{"what is allowed reaches the application, as it was sent", allowedIsServed},
 		{"what is denied reaches the client, with its wait", deniedIsTold},
+		{"a request of HTTP/1.0 without a host is served", hostlessAreServed},
 		{"a call of gRPC that is denied ends in its own terms", callsAreTold},
 		{"a client is its address", clientsAreAddresses},
 		{"a client's words about itself do not help", forgedIsIgnored},
@@ -187,6 +188,27 @@ func callsAreTold(t *testing.T, s *site, can passes) {
 		if wait := got.header.Get("Retry-After"); (wait == "") != (want == "7") || (got.header.Get("Grpc-Status-Details-Bin") == "") != (want == "7") {
 			t.Errorf("%s: Retry-After %q, details %q: want both where waiting helps", target, wait, got.header.Get("Grpc-Status-Details-Bin"))
 		}
+	}
+}
+
+// hostlessAreServed: some health checks are such.
+func hostlessAreServed(t *testing.T, s *site, _ passes) {
+	conn, err := net.Dial("tcp", s.proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := fmt.Fprint(conn, "GET /free HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s, want 200", resp.Status)
 	}
 }
 
