@@ -23,7 +23,10 @@ var readable = strings.Join([]string{
 
 // of is a request's origin, if it is one of them; "": it is of none, or the page's own.
 func (o Origins) of(r *http.Request) string {
-	if from := r.Header["Origin"]; len(o) > 0 && len(from) == 1 && (o[0] == "*" || slices.Contains(o, from[0])) {
+	if len(o) == 0 {
+		return ""
+	}
+	if from := r.Header["Origin"]; len(from) == 1 && (o[0] == "*" || slices.Contains(o, from[0])) {
 		return from[0]
 	}
 	return ""

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -303,6 +306,48 @@ func TestWaitsItsTurn(t *testing.T) {
 	s.reaches(0, "spillgate_proxy_requests_under_way")
 	if n := s.proxy.ahead.Load(); n != 0 {
 		t.Errorf("%d bytes are read ahead, of nobody", n)
+	}
+}
+
+// An upstream that answers an upload before it has read it, and closes the connection, which resets
+// it, has answered all the same, over TLS too. Where it does that without an answer it has failed.
+func TestAnswersAmidABody(t *testing.T) {
+	const many, size = 30, 2 << 20
+	said := "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
+	answer := func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 4<<10)); err == nil {
+			_, _ = io.WriteString(c, said)
+		}
+	}
+	for _, scheme := range []string{"http", "https"} {
+		o, upstream := options{cfg: Config{ClientTimeout: patience}}, accepts(t, answer)
+		s := &site{t: t}
+		if scheme == "https" {
+			server := httptest.NewUnstartedServer(nil)
+			server.StartTLS() // for its certificate
+			defer server.Close()
+			with := server.TLS.Clone()
+			with.NextProtos = []string{"http/1.1"}
+			upstream = accepts(t, func(c net.Conn) { // closed beneath TLS, unread
+				answer(tls.Server(c, with))
+			})
+			s.before("https"+strings.TrimPrefix(upstream, "http"), o, hourly(1000))
+			roots := x509.NewCertPool()
+			roots.AddCert(server.Certificate())
+			s.trust(roots)
+		} else {
+			s.before(upstream, o, hourly(1000))
+		}
+		for i := range many {
+			if got := s.send("POST", "/", strings.Repeat("x", size)); got.status != http.StatusUnauthorized || got.body != "no" {
+				t.Fatalf("%s, %d: %d %v %q, want the upstream's 401", scheme, i, got.status, got.header, got.body)
+			}
+		}
+		s.result("answered", many)
+	}
+	s := (&site{t: t}).before(accepts(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4<<10)) }), options{}, hourly(1000))
+	if got := s.send("POST", "/", strings.Repeat("x", size)); got.status != http.StatusBadGateway || !strings.Contains(got.header.Get("Proxy-Status"), "http_response_incomplete") {
+		t.Errorf("without an answer: %d %v", got.status, got.header)
 	}
 }
 

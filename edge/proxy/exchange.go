@@ -251,7 +251,7 @@ func (x *exchange) switchedBack() {
 func (x *exchange) faulted(err error, asked bool) {
 	s, now, op := x.proxy.signal, x.proxy.cfg.Now(), (*net.OpError)(nil)
 	var reset http2.StreamError
-	stops := errors.As(err, &op) && op.Op == "write" || errors.Is(err, net.ErrClosed) || // whose end was read first
+	stops := errors.As(err, &op) && op.Op == "write" || errors.Is(err, net.ErrClosed) || x.conn != nil && x.conn.isLost() || // whose end was read first
 		errors.As(err, &reset) && reset.Code == http2.ErrCodeCancel && isPeers(reset)
 	switch {
 	case s == nil || asked || x.alone.detail != "":

@@ -9,6 +9,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // Fields that an answer's Connection names end with the connection, which httputil sees
@@ -27,13 +28,18 @@ type headerConn struct {
 	names  []string
 	broke  func(error) // to be told where it ends before an answer begins; nil: it has begun
 	ended  error       // why nothing more is read
+	heeds  bool        // the request has a body, amid which it may be answered
+	lost   bool        // what is written of it is, as the upstream closed the connection
 }
 
 // listen has it heed the answer to the request that is sent next. Where the connection
-// ends before that begins, broke is told, and before net/http is.
-func (c *headerConn) listen(broke func(error)) {
+// ends before that begins, broke is told, and before net/http is. Amid a body that ends as its reading does.
+func (c *headerConn) listen(body bool, broke func(error)) {
 	c.up.begin()
 	c.mu.Lock()
+	if c.heeds = body; c.lost && c.ended == nil {
+		c.ended = net.ErrClosed // as net/http is about to read
+	}
 	c.open, c.header, c.line, c.names = true, c.header[:0], 0, nil
 	c.broke = broke
 	c.mu.Unlock()
@@ -83,13 +89,40 @@ func (c *headerConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. A server that answers before it has read all of a body, and closes the
+// connection then, resets it: net/http would end by what failed of the body, though the answer is
+// there to be read. So that goes nowhere from then on, until the reading ends.
 func (c *headerConn) Write(b []byte) (int, error) {
+	if c.isLost() {
+		return len(b), nil
+	}
 	n, err := c.Conn.Write(b)
-	if err != nil {
+	switch {
+	case err == nil:
+	case c.loses(err):
+		return len(b), nil
+	default:
 		c.tell(err)
 	}
 	return n, err
+}
+
+// loses says that a failure to write is the upstream's close, amid a body.
+func (c *headerConn) loses(err error) bool {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = c.heeds
+	return c.lost
+}
+
+// isLost says that the upstream closed the connection amid a body.
+func (c *headerConn) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }
 
 // CloseWrite is upstreamConn's, or TLS's.

@@ -76,7 +76,7 @@ func TestHeardNames(t *testing.T) {
 	} {
 		for _, cut := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.DataErrReader} {
 			conn := &headerConn{Conn: reads{Reader: cut(strings.NewReader(c.answer))}, up: new(upstreamConn)}
-			conn.listen(func(error) {})
+			conn.listen(false, func(error) {})
 			if _, err := io.Copy(io.Discard, struct{ io.Reader }{conn}); err != nil {
 				t.Fatal(err)
 			}

@@ -205,7 +205,7 @@ func (x *exchange) try(transport http.RoundTripper, most int32, out *http.Reques
 			default:
 				x.conn = c
 				kept.Store(got.Reused)
-				c.listen(func(err error) {
+				c.listen(x.body != nil, func(err error) {
 					broke.Store(true)
 					cancel(err)
 				})

@@ -128,7 +128,7 @@ func TestUntaken(t *testing.T) {
 			up := &upstreamConn{Conn: mine, timeout: patience}
 			conn := &headerConn{Conn: up, up: up}
 			told := 0
-			conn.listen(func(error) { told++ })
+			conn.listen(false, func(error) { told++ })
 			if c.before != nil {
 				c.before(its.(*net.TCPConn))
 			}
