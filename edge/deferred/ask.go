@@ -31,7 +31,7 @@ func (f *Front) serveStatus(w http.ResponseWriter, r *http.Request, id string) {
 	}
 	var s Status
 	if err == nil {
-		s, err = queue.Status(r.Context(), id)
+		s, err = queue.Latest(r.Context(), id)
 	}
 	if err != nil {
 		if errors.Is(err, ErrUnavailable) {

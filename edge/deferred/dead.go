@@ -114,6 +114,27 @@ func (q *Queue) revived(ctx context.Context, id string, unless error) (string, e
 	return "", unless
 }
 
+// Latest is what became of a request; if that was given up, and has been revived since, of what it
+// waits as now, or waited as last.
+func (q *Queue) Latest(ctx context.Context, id string) (Status, error) {
+	s, err := q.Status(ctx, id)
+	for again, tries := idOf("revive", id), 0; err == nil && s.State == Dead && tries < mostNext; tries++ {
+		then, err := q.Status(ctx, again)
+		switch {
+		case err == nil:
+			id, s = again, then
+			again = idOf("revive", id)
+		case errors.Is(err, ErrUnknown) && tries > 0 && again != next(id, &s): // its letter may have been there still
+			again = next(id, &s)
+		case errors.Is(err, ErrUnknown):
+			return s, nil
+		default:
+			return Status{}, err
+		}
+	}
+	return s, err
+}
+
 // Forget throws a dead letter away.
 func (q *Queue) Forget(ctx context.Context, id string) error {
 	ctx, cancel := q.bounded(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -200,4 +201,27 @@ func running(t *testing.T, q *Queue) (string, Status) {
 		t.Fatal(err)
 	}
 	return id, s
+}
+
+// What was running as its worker died, and had no tries left, is not tried again: it may be what
+// they die of.
+func TestLastTryOfADeadWorker(t *testing.T) {
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{Lease: 500 * time.Millisecond, Tries: 2})
+	id := put(t, q, "acme", time.Time{})
+	s, err := q.Status(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.State, s.Tries = Running, 2
+	if err := q.note(t.Context(), id, &s); err != nil {
+		t.Fatal(err)
+	}
+	work(t, q, func(context.Context, *Attempt) Outcome {
+		t.Error("it is tried once more")
+		return Outcome{Status: 204}
+	})
+	if s := becomes(t, q, id, Dead); s.Tries != 2 || !strings.Contains(s.Reason, "given up after 2 tries") {
+		t.Errorf("%+v, want that it is given up after 2 tries", s)
+	}
 }

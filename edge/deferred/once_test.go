@@ -405,6 +405,9 @@ func TestRevivalThatDies(t *testing.T) {
 	if waiting, dead, err := q.Depth(t.Context()); err != nil || waiting != 1 || dead != 1 {
 		t.Errorf("%d wait, %d are dead, %v; want one, and the first revival", waiting, dead, err)
 	}
+	if s, err := q.Latest(t.Context(), id); err != nil || s.State != Queued { // as its client sees it, who has no other id
+		t.Errorf("its client is told %+v, %v; want that it waits", s, err)
+	}
 	if again, err := q.Revive(t.Context(), id); err != nil || again != second {
 		t.Errorf("%s, %v; want %s", again, err, second)
 	}
@@ -415,5 +418,18 @@ func TestRevivalThatDies(t *testing.T) {
 	}
 	if waiting, dead, err := q.Depth(t.Context()); err != nil || waiting != 0 || dead != 2 {
 		t.Errorf("%d wait, %d are dead, %v; want both", waiting, dead, err)
+	}
+	if third, err := q.Revive(t.Context(), second); err != nil {
+		t.Fatal(err)
+	} else {
+		stop := work(t, q, does(204))
+		becomes(t, q, third, Done)
+		stop()
+	}
+	if s, err := q.Latest(t.Context(), id); err != nil || s.State != Done || s.Status != 204 {
+		t.Errorf("its client is told %+v, %v; want that it is done", s, err)
+	}
+	if s, err := q.Status(t.Context(), id); err != nil || s.State != Dead {
+		t.Errorf("of the one id alone: %+v, %v; want that it is dead", s, err)
 	}
 }

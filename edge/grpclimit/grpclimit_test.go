@@ -113,6 +113,21 @@ func TestMetadataAndPeerAreAttributes(t *testing.T) {
 	}
 }
 
+func TestAuthorityIsTheHost(t *testing.T) {
+	byHost := limit.RuleSpec{Name: "host", Match: limit.MatchSpec{Host: []string{"api.example"}}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Minute}}}
+	limiter := node(t, byHost)
+	for host, want := range map[string]codes.Code{"api.example:443": codes.ResourceExhausted, "other.example": codes.OK} {
+		listener := onLoopback(t)
+		conn := serveOn(t, listener, listener.Addr().String(), limiter, "", grpclimit.Config{}, grpc.WithAuthority(host))
+		if _, err := get(t, conn, "a"); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+		if _, err := get(t, conn, "a"); status.Code(err) != want {
+			t.Errorf("%s once more: %v, want %v", host, err, want)
+		}
+	}
+}
+
 func TestOnlyTrustedProxiesNameTheirClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		trusted httpapi.Proxies

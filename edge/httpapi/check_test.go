@@ -403,3 +403,42 @@ func TestNothingElse(t *testing.T) {
 		wantProblem(t, send(t, "GET", url+path, ``), 404, "path", "nothing is served at")
 	}
 }
+
+// undecidedOf has the limiter leave one user's requests undecided for a while.
+type undecidedOf struct {
+	Limiter
+	user string
+}
+
+func (u undecidedOf) CheckOrWait(now time.Time, req *limit.Request) (limit.Decision, func(context.Context) limit.Decision) {
+	if req.Get("user") != u.user {
+		return u.Limiter.CheckOrWait(now, req)
+	}
+	return limit.Decision{}, func(context.Context) limit.Decision {
+		d, _ := u.Limiter.CheckOrWait(now, req)
+		return d
+	}
+}
+
+// In a batch each has its reply at its place, be it that some wait for their first rights
+// (strict_wait).
+func TestBatchWaitsForWhatIsUndecided(t *testing.T) {
+	b := newBench(t, acme())
+	b.api = b.over(t, undecidedOf{b.limiter, "late"})
+	got := send(t, "POST", b.listen(t)+"/v1/check/batch", `{"checks":[{"attributes":{"user":"late"},"cost":3},{"attributes":{"user":"u"}},{"attributes":{"user":"late"},"cost":1}]}`)
+	results, _ := got.body["results"].([]any)
+	var left []any
+	for _, r := range results {
+		left = append(left, r.(map[string]any)["remaining"])
+	}
+	if got.status != 200 || len(left) != 3 {
+		t.Fatalf("%d %v", got.status, got.body)
+	}
+	alone := newBench(t, acme())
+	want := send(t, "POST", alone.listen(t)+"/v1/check/batch", `{"checks":[{"attributes":{"user":"late"},"cost":3},{"attributes":{"user":"u"}},{"attributes":{"user":"late"},"cost":1}]}`)
+	for i, r := range want.body["results"].([]any) {
+		if w := r.(map[string]any)["remaining"]; w == nil || left[i] != w {
+			t.Errorf("check %d: %v are left, want %v, as without a wait", i, left[i], w)
+		}
+	}
+}
