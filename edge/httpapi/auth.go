@@ -136,7 +136,7 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	tellCall(w, r, x)
+	a.tellCall(w, r, x)
 	a.deny(w, x, options.denyStatus)
 }
 

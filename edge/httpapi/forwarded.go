@@ -86,6 +86,16 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 	return ignored, nil
 }
 
+// methodOf is the method of what a proxy asks about with r, as FillHTTP has read it.
+func (a *API) methodOf(r *http.Request) string {
+	if _, believed := peerOf(r, a.cfg.TrustedProxies); believed {
+		if m, _ := agreed(r.Header, forwardedMethod, originalMethod); m != "" {
+			return m
+		}
+	}
+	return r.Method
+}
+
 // PeerOf is who sent r to this server, and whether his word about others is taken
 // (Config.TrustedProxies). Who has no address is "unix", which is always believed, or
 // "unknown".

@@ -99,10 +99,10 @@ func callDenial(x *exchange) (code int, message string, retry uint64) {
 	}
 }
 
-// tellCall has the answer to a proxy that asks about a call of gRPC say what the client is to be told,
-// and with which status of HTTP (200), as it reads nothing else.
-func tellCall(w http.ResponseWriter, r *http.Request, x *exchange) {
-	if strings.HasPrefix(r.Header.Get("Content-Type"), grpcType) {
+// tellCall has the answer to a proxy that asks about a call of gRPC say how that ends: its client reads
+// a status of HTTP alone, 200.
+func (a *API) tellCall(w http.ResponseWriter, r *http.Request, x *exchange) {
+	if a.methodOf(r) == http.MethodPost && strings.HasPrefix(r.Header.Get("Content-Type"), grpcType) {
 		code, message, retry := callDenial(x)
 		callFields(w.Header(), code, message, retry)
 	}
@@ -120,8 +120,9 @@ func endCall(w http.ResponseWriter, r *http.Request, code int, message string, r
 	w.WriteHeader(http.StatusOK)
 }
 
-// callFields are those of a status; retry is in seconds, 0: nothing is said of it.
+// callFields are those of a status, which is nobody else's; retry is in seconds, 0: nothing is said of it.
 func callFields(h http.Header, code int, message string, retry uint64) {
+	h["Cache-Control"] = noStore
 	h["Grpc-Status"] = []string{strconv.Itoa(code)}
 	h["Grpc-Message"] = []string{callMessage(message)}
 	if retry > 0 {

@@ -185,8 +185,18 @@ func callsAreTold(t *testing.T, s *site, can passes) {
 		if got.status != http.StatusOK || got.served || got.header.Get("Content-Type") != "application/grpc" || got.body != "" || !slices.Equal(got.header.Values("Grpc-Status"), []string{want}) || got.header.Get("Grpc-Message") == "" {
 			t.Errorf("%s: %v, want status %s of gRPC, and the application not asked", target, got, want)
 		}
+		if got.header.Get("Cache-Control") != "no-store" { // or it is everybody's
+			t.Errorf("%s: Cache-Control %q, want no-store", target, got.header.Get("Cache-Control"))
+		}
 		if wait := got.header.Get("Retry-After"); (wait == "") != (want == "7") || (got.header.Get("Grpc-Status-Details-Bin") == "") != (want == "7") {
 			t.Errorf("%s: Retry-After %q, details %q: want both where waiting helps", target, wait, got.header.Get("Grpc-Status-Details-Bin"))
+		}
+	}
+	for _, method := range []string{"GET", "PUT"} { // whatever it says of itself, it is none
+		is := ask{method: method, target: "/denied.Calls/None", header: map[string]string{"Content-Type": "application/grpc"}}
+		s.spend(is)
+		if got := s.get(is); got.status != http.StatusTooManyRequests || got.header.Get("Grpc-Status") != "" {
+			t.Errorf("%s: %v, want a denial", method, got)
 		}
 	}
 }
