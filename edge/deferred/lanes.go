@@ -15,6 +15,9 @@ const (
 	// apart is how far apart requests come that are put off, where nothing is known of how
 	// fast their limit lets them pass.
 	apart = 10 * time.Millisecond
+	// unpaced is how far apart they pass of all tenants, where what kept them back says nothing of
+	// that: once there is room again it is for their own limits to pace them.
+	unpaced = time.Millisecond
 	// crowded is how far apart they are at least while the upstream has as many of a tenant's
 	// as it may.
 	crowded = 100 * time.Millisecond

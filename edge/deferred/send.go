@@ -30,10 +30,11 @@ var errLarge = fmt.Errorf("the answer was cut, as it is larger than %d MiB", sin
 // upstream's status is known, or could not be had in time.
 func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 	if f.cfg.Room != nil && !f.cfg.Room() {
-		return Outcome{Wait: pullWait, By: "capacity"}
+		return Outcome{Wait: pullWait, Every: unpaced, By: "capacity"}
 	}
-	if wait := f.reach.shut(time.Now()); wait > 0 {
-		return Outcome{Wait: wait, By: "upstream"}
+	wait, looks := f.reach.shut(time.Now())
+	if wait > 0 {
+		return Outcome{Wait: wait, Every: unpaced, By: "upstream"}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,8 +67,11 @@ func (f *Front) Send(ctx context.Context, a *Attempt) Outcome {
 			out.Unreached = httpapi.Unconnected(kind)
 		}
 	}
-	if p.reached {
+	switch {
+	case p.reached:
 		out.Wait = max(out.Wait, f.reach.note(out.Unreached, time.Now()))
+	case looks: // its limits had no room: another may
+		f.reach.giveBack(time.Now())
 	}
 	return out
 }
@@ -78,26 +82,39 @@ type reach struct {
 	mu    sync.Mutex
 	pause time.Duration // until it is looked for again; 0: it is there
 	until time.Time
+	looks bool // one does
 }
 
-// shut is how long a request is to wait; who need not, and all others wait for, looks.
-func (r *reach) shut(now time.Time) time.Duration {
+// shut is how long a request is to wait; who need not, and all others wait for, looks. Meanwhile
+// they wait for no longer than may pass until it is known.
+func (r *reach) shut(now time.Time) (wait time.Duration, looks bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pause == 0 {
-		return 0
+		return 0, false
 	}
 	if left := r.until.Sub(now); left > 0 && left <= awayMost {
-		return left
+		if r.looks {
+			return min(left, awayLeast), false
+		}
+		return left, false
 	}
-	r.until = now.Add(r.pause)
-	return 0
+	r.until, r.looks = now.Add(r.pause), true
+	return 0, true
+}
+
+// giveBack has another look in place of one that was not sent.
+func (r *reach) giveBack(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.until, r.looks = now, false
 }
 
 // note takes in whether there was a connection to it, and returns how long there is to be no look.
 func (r *reach) note(unreached bool, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.looks = false
 	if !unreached {
 		r.pause = 0
 		return 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/test/proc"
 )
 
@@ -143,6 +144,70 @@ func TestUpstreamThatIsAwayCostsNoTry(t *testing.T) {
 	})
 }
 
+// Once an upstream that was away is back, what waits is done as fast as its own limits have it, of all
+// tenants; those whose limits have no room for long do not keep it from being found.
+func TestAllIsDoneOnceTheUpstreamIsBack(t *testing.T) {
+	const without, with, each = 40, 10, 3
+	j := newJet(t)
+	q := j.queue(j.connect(), Config{})
+	var back atomic.Bool
+	back.Store(true)
+	rule := func(name string, per time.Duration, paths ...string) limit.RuleSpec {
+		return limit.RuleSpec{Name: name, Key: []string{"client_ip"}, Rates: []limit.RateSpec{{Limit: 1, Per: per}}, Match: limit.MatchSpec{Path: paths}}
+	}
+	full, free := rule("full", time.Hour, "/full"), rule("free", 100*time.Millisecond)
+	full.Priority = 1
+	f := front(q, behind(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !back.Load() {
+			w.Header().Set("Proxy-Status", "spillgate; error=connection_refused")
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}), full, free), 0)
+	of := func(i int, path string) *Request {
+		r := &Request{ID: NewID(), Tenant: fmt.Sprint(path, i), Client: fmt.Sprintf("192.0.2.%d:4711", i), Expires: time.Now().Add(time.Hour), HTTP: call("PUT", "http://api.example"+path, "")}
+		r.HTTP.RemoteAddr = r.Client
+		return r
+	}
+	for i := range without {
+		if w := get(f, of(i, "/full").HTTP); w.Code != http.StatusOK {
+			t.Fatalf("client %d: %d, want the room that there is", i, w.Code)
+		}
+	}
+	back.Store(false)
+	var wait []string
+	keep := func(r *Request) {
+		t.Helper()
+		if err := q.Put(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range without {
+		keep(of(i, "/full"))
+	}
+	for i := range with * each {
+		r := of(i%with, "/")
+		wait = append(wait, r.ID)
+		keep(r)
+	}
+	work(t, q, f.Send)
+	proc.Until(t, time.Minute, func() error {
+		if n := testutil.ToFloat64(q.cfg.Metrics.ends[endUnreached]); n < 3 {
+			return fmt.Errorf("it was looked for %v times", n)
+		}
+		return nil
+	})
+	back.Store(true)
+	proc.Until(t, 30*time.Second, func() error {
+		if n := testutil.ToFloat64(q.cfg.Metrics.ends[endDone]); n < with*each {
+			return fmt.Errorf("%v of %d are done", n, with*each)
+		}
+		return nil
+	})
+	for _, id := range wait {
+		becomes(t, q, id, Done)
+	}
+}
+
 // One request after the other looks for an upstream that is away, ever more seldom, and all go on once
 // one has found it.
 func TestOneLooksForAll(t *testing.T) {
@@ -150,7 +215,7 @@ func TestOneLooksForAll(t *testing.T) {
 	now := time.Now()
 	shut := func(want time.Duration) {
 		t.Helper()
-		if got := r.shut(now); got != want {
+		if got, _ := r.shut(now); got != want {
 			t.Errorf("the next waits for %v, want %v", got, want)
 		}
 	}
@@ -162,8 +227,10 @@ func TestOneLooksForAll(t *testing.T) {
 		now = now.Add(pause - time.Millisecond)
 		shut(time.Millisecond)
 		now = now.Add(time.Millisecond)
-		shut(0) // it looks
-		shut(pause)
+		shut(0)         // it looks
+		shut(awayLeast) // as that may be known by then
+		r.giveBack(now) // it has no room, and was not sent
+		shut(0)
 	}
 	r.note(false, now)
 	shut(0)
@@ -172,6 +239,22 @@ func TestOneLooksForAll(t *testing.T) {
 	shut(awayLeast)
 	now = now.Add(-time.Hour) // the clock is set back
 	shut(0)
+}
+
+// Who may look for an upstream, and is denied before he is sent, has another look in his place at once.
+func TestLookThatIsDeniedIsAnothers(t *testing.T) {
+	f := NewFront(site(t, time.Hour, &upstream{}), FrontConfig{})
+	send := func() Outcome { return f.Send(t.Context(), &Attempt{request("a"), func() error { return nil }}) }
+	if out := send(); out.Status != http.StatusCreated {
+		t.Fatalf("%+v, want done", out)
+	}
+	f.reach.note(true, time.Now().Add(-time.Minute))
+	if out := send(); out.By == "" || out.By == "upstream" {
+		t.Fatalf("%+v, want that the limit denies it", out)
+	}
+	if wait, looks := f.reach.shut(time.Now()); wait != 0 || !looks {
+		t.Errorf("the next waits for %v, looks: %v", wait, looks)
+	}
 }
 
 // What the end of a worker's process cuts is no answer, and no try: it is done by the next.
