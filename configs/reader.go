@@ -232,6 +232,17 @@ func (r *reader) someTexts(dst *[]string, without string) read {
 	}
 }
 
+// filled reads a mapping that says nothing where it is empty: it was meant to, or is left out.
+func (r *reader) filled(what read) read {
+	return func(path string, n *node) {
+		if n.kind == kindMapping && len(n.entries) == 0 && !n.partial {
+			r.mistake(path, n.at, "E009", "say what is in it; or leave it out", "an empty mapping")
+			return
+		}
+		what(path, n)
+	}
+}
+
 func (r *reader) flag(dst *bool) read {
 	return func(path string, n *node) {
 		if n.kind != kindBool {

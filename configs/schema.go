@@ -140,9 +140,9 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"on_partition", "", r.text(&s.OnPartition)},
 		{"allow", "", r.flag(&s.Allow)},
 		{"deny", "", r.flag(&s.Deny)},
-		{"margin", "", r.margin(&s.Margin)},
-		{"cost", "", r.cost(&s.Cost)},
-		{"on_limit", "", r.onLimit(&s.OnLimit)},
+		{"margin", "", r.filled(r.margin(&s.Margin))},
+		{"cost", "", r.filled(r.cost(&s.Cost))},
+		{"on_limit", "", r.filled(r.onLimit(&s.OnLimit))},
 		{"tier_from", "", r.text(&s.TierFrom)},
 		{"min_gap", "", r.some(&s.MinGap, "E216", "1ms to 183d, such as 200ms")},
 		{"charge", "", r.text(&s.Charge)},
@@ -327,7 +327,7 @@ func (r *reader) cost(c *limit.CostSpec) read {
 	return func(path string, n *node) {
 		r.object(path, n, []field{
 			{"default", "", whole(r, &c.Default, 1, 1<<53)},
-			{"by_route", "", r.byRoute(c)},
+			{"by_route", "", r.filled(r.byRoute(c))},
 			{"max", "", whole(r, &c.Max, 1, 1<<53)},
 			{"from_header", "", r.text(&c.FromHeader)},
 		})
@@ -357,7 +357,7 @@ func (r *reader) onLimit(o *limit.OnLimitSpec) read {
 			{"status", "", whole(r, &o.Status, 400, 599)},
 			{"headers", "", r.someTexts(&o.Headers, "none, for no headers; or leave it out, for the usual ones")},
 			{"show_headers", "", r.text(&o.ShowHeaders)},
-			{"defer", "", r.deferral(&o.Defer)},
+			{"defer", "", r.filled(r.deferral(&o.Defer))},
 		}, "delay", "queue")
 	}
 }

@@ -14,8 +14,10 @@ import (
 func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	out := req.Explain()
 	before := n.Inspect(now, req)
+	peek, details, bounds := req.Peek, req.Details, req.Bounds
 	req.Peek, req.Details, req.Bounds = true, true, true
 	out.Decision = n.Check(now, req)
+	req.Peek, req.Details, req.Bounds = peek, details, bounds
 	t := n.clock.Present(now)
 	hashes := n.hashes(req, out.Rules)
 	for i := range req.States {

@@ -38,6 +38,21 @@ func TestExplainChargesNothing(t *testing.T) {
 	}
 }
 
+// Who has a request explained, and checks it then, is charged for it.
+func TestExplainedIsCheckedAfter(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1, Per: time.Minute}))
+	for _, want := range []bool{true, false} {
+		req := requestOf(n, "u")
+		if e := n.Explain(start, req); e.Decision.Allowed != want {
+			t.Errorf("explained: %+v, want %v", e.Decision, want)
+		}
+		if d := n.Check(start, req); d.Allowed != want {
+			t.Errorf("checked: %+v, want %v", d, want)
+		}
+		req.Release()
+	}
+}
+
 // Why a request is denied is told as what it is.
 func TestExplainWhy(t *testing.T) {
 	later := start.Add(1020 * time.Millisecond)

@@ -442,3 +442,28 @@ func TestBatchWaitsForWhatIsUndecided(t *testing.T) {
 		}
 	}
 }
+
+// Who asks at /v1/check may name what costs are read from, as he may name a cost.
+func TestCostsOfNamedHeaders(t *testing.T) {
+	doc := acme()
+	doc.Rules[0].Cost = limit.CostSpec{FromHeader: "X-Tokens", Default: 2}
+	doc.Rules[0].Rates[0].Limit = 100
+	url := newBench(t, doc).listen(t)
+	left := 100
+	for _, c := range []struct {
+		path, text string
+		cost       int
+	}{
+		{"/v1/check", `{"attributes":{"user":"u","header.X-Tokens":"30"}}`, 30},
+		{"/v1/check", `{"attributes":{"user":"u"}}`, 2},
+		{"/v1/check", `{"attributes":{"user":"u","header.X-Tokens":"30"},"cost":5}`, 5},
+		{"/v1/check/batch", `{"checks":[{"attributes":{"user":"u","header.X-Tokens":"7"}}]}`, 7},
+		{"/v1/report", `{"attributes":{"user":"u","header.X-Tokens":"9"},"cost":3}`, 3},
+	} {
+		left -= c.cost
+		send(t, "POST", url+c.path, c.text)
+		if r := send(t, "POST", url+"/v1/check", `{"attributes":{"user":"u"},"cost":1,"peek":true}`); r.body["remaining"] != float64(left) {
+			t.Errorf("%s %s: %v are left, want %d", c.path, c.text, r.body["remaining"], left)
+		}
+	}
+}

@@ -83,10 +83,13 @@ func TestWarnings(t *testing.T) {
 		d.Rules[0].Mode, d.Rules[1].Mode, d.Rules[0].Priority = first, second, 1
 		return d
 	}
+	lends := pair(MatchSpec{}, MatchSpec{})
+	lends.Rules[0].Priority, lends.Rules[0].Margin.Elastic = 1, ElasticSpec{UpToPercent: 100, Parent: "b"}
 	for name, tc := range map[string]struct {
 		doc  Document
 		want string
 	}{
+		"a pool that lends":    {lends, ""},
 		"a trial before some":  {trial(pair(MatchSpec{Path: []string{"/a"}}, MatchSpec{}), "shadow", ""), "W263 rules[0].mode"},
 		"a trial before all":   {trial(pair(MatchSpec{}, MatchSpec{Path: []string{"/a"}}), "shadow", ""), "W205 rules[1].priority"},
 		"a trial of others":    {trial(pair(MatchSpec{Path: []string{"/b"}}, MatchSpec{Path: []string{"/a"}}), "shadow", ""), ""},

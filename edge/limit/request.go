@@ -212,7 +212,9 @@ func (req *Request) ClientIP() string { return req.attrs[slotClientIP] }
 // SetHTTP sets method, path, host and client_ip, and every header that a rule
 // reads, from header (canonical names, as net/http has them). In a path what
 // follows a question mark is a query: one that belongs to the path is written
-// "%3F". It allocates nothing.
+// "%3F". The path is compared as it is given: who has it as a client wrote it, where
+// "//login" and "/%6Cogin" may be "/login" to what serves it, gives the first of
+// PathReadings, and AlsoPaths the others, as edge/httplimit does. It allocates nothing.
 func (req *Request) SetHTTP(method, path, host, clientIP string, header map[string][]string) {
 	req.put(slotMethod, method)
 	req.put(slotPath, path)

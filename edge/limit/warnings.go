@@ -39,7 +39,14 @@ func (c *compiler) suspicions(doc *Document, first int) {
 func (c *compiler) inTheWay(first int) {
 	never := search{left: searchWork, meets: func(before, r *ranked) bool { return before.covers(r) }}
 	shared := search{left: searchWork, meets: func(before, r *ranked) bool { return before.overlaps(r) }}
-	trials := searchWork
+	trials, lends := searchWork, map[*Rule]bool{}
+	for i := range c.ns.groups {
+		for _, r := range c.ns.groups[i].rules {
+			if r.Elastic != nil && r.Elastic.Parent != nil {
+				lends[r.Elastic.Parent] = true
+			}
+		}
+	}
 	for i := range c.ns.groups {
 		if many := c.ns.groups[i].inTurn; len(many) > 0 {
 			c.warn(indexed("rules", many[0].Index-first)+".match", "W227",
@@ -64,6 +71,7 @@ func (c *compiler) inTheWay(first int) {
 				path := indexed("rules", r.Index-first) + ".priority"
 				other, also := covered[r], overlapping[r]
 				switch {
+				case other != nil && lends[r.Rule]: // and is there for that
 				case other != nil:
 					c.warn(path, "W205", "a higher priority, or a group of its own; or drop it", "%q never applies: %q comes before it, and takes all that it matches", r.Name, other.Name)
 				case also != nil && r.match.when == nil && also.match.when == nil:
