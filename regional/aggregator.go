@@ -100,8 +100,6 @@ type peer struct {
 	unstored bool
 	// lacks says that it has yet to hear that the lane was gained here, and what for.
 	lacks bool
-	// named says that whoever has the lane there does name this region: see noteNamed.
-	named bool
 }
 
 // New makes an aggregator over a store, which stays the caller's to close. It
@@ -127,7 +125,6 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 	}
 	a.audited.peers, a.audited.complaints = make([]silence, len(cfg.Peers)), make([]complaint, len(cfg.Peers))
 	a.links.waiting, a.links.unanswered, a.links.deaf = make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
-	a.links.doubted = make([]atomic.Bool, len(cfg.Peers))
 	a.links.hears, a.links.hearsAt, a.links.awake = make([]atomic.Uint64, len(cfg.Peers)), make([]atomic.Int64, len(cfg.Peers)), make([]atomic.Bool, len(cfg.Peers))
 	a.links.held, a.links.since, a.links.allAt = make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)), make([]int64, len(cfg.Peers)+1)
 	a.spoken.peers, a.ties.told = make([]voice, len(cfg.Peers)), make([]int64, len(cfg.Peers))

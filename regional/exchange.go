@@ -174,7 +174,7 @@ func (a *Aggregator) beats(lane, j int, now int64) bool {
 	case lane == a.firstOwned() || p.unstored || len(a.lanes[lane].contests) > 0: // see tellDemands
 		return silent >= int64(beat*a.cfg.Interval)
 	default:
-		return silent >= int64(quietBeat*a.cfg.Interval) && (len(a.lanes[lane].counters) > 0 || a.links.doubted[j].Load() && !p.named)
+		return silent >= int64(quietBeat*a.cfg.Interval) && (len(a.lanes[lane].counters) > 0 || a.rights != nil && a.rights.Asks(lane, a.cfg.Peers[j]))
 	}
 }
 
@@ -241,7 +241,6 @@ func (a *Aggregator) Receive(now time.Time, o Outgoing, payload []byte) error {
 		return nil // answered twice, or given up: the counts went out again
 	}
 	p.until, p.fails, p.heard = 0, 0, max(p.heard, up.Seq)
-	p.named = down.Named > 0
 	p.lacks = p.lacks && up.Features&deltasync.FeatureLacks == 0
 	a.links.answered(j, t-int64(a.cfg.Boot()-up.Left), a.cfg.Interval, t)
 	a.links.says(j, down.Hears, t)

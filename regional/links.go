@@ -13,7 +13,6 @@ type links struct {
 	budgets []deltasync.Budget
 	first   []atomic.Int32  // lane of each that exports first
 	waiting []atomic.Int64  // since when each owes an answer, as it has said nothing since; 0: it does not
-	doubted []atomic.Bool   // each did not name this region at some time: see noteNamed
 	deaf    []atomic.Bool   // each said last that it hears nothing of this region
 	hears   []atomic.Uint64 // whom each hears, as it said last: see apart.go
 	hearsAt []atomic.Int64  // when it did

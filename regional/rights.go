@@ -60,16 +60,6 @@ func (a *Aggregator) noteNamed(lane, j int, down *deltasync.Down) {
 	case down.Named > 1:
 		named = max(1, time.Duration(down.Named-2)*time.Second)
 	}
-	if named < escrow.Forever {
-		a.links.doubted[j].Store(true)
-	}
-	if named == 0 { // whatever the owners of other lanes said long ago
-		for _, l := range a.lanes {
-			l.mu.Lock()
-			l.peers[j].named = false
-			l.mu.Unlock()
-		}
-	}
 	a.rights.NamedBy(lane, a.cfg.Peers[j], named)
 }
 
@@ -99,7 +89,7 @@ func (a *Aggregator) Grants() []escrow.Push {
 var (
 	rightsKeysDesc  = prometheus.NewDesc("spillgate_rights_keys", "Keys of strict limits of which this aggregator knows who holds rights.", nil, nil)
 	rightsShortDesc = prometheus.NewDesc("spillgate_rights_short_keys", "Of these, those of which some edge wants more rights than it has.", nil, nil)
-	rightsHeldDesc  = prometheus.NewDesc("spillgate_rights_withheld_seconds", "For how long from now no new rights are granted of some keys of the strict limit that lasts longest, or of one of a day where no rules are known, as somebody may hold some that this aggregator does not know of: its log of rights is new or lost something, another region did not name this one among its peers, or one was taken away. 0: all are granted.", nil, nil)
+	rightsHeldDesc  = prometheus.NewDesc("spillgate_rights_withheld_seconds", "For how long from now no new rights are granted of some keys of the strict limit that lasts longest, or of one of a day where no rules are known, as somebody may hold some that this aggregator does not know of: its log of rights is new or lost something, another region did not name this one among its peers (if it has not said otherwise since, from when it does), or one was taken away. 0: all are granted.", nil, nil)
 	rightsMovedDesc = prometheus.NewDesc("spillgate_rights_moved_total", "Rights in strict limits, in cost, that edges were granted, and that they returned.", []string{"way"}, nil)
 	rightsFailDesc  = prometheus.NewDesc("spillgate_rights_unanswered_total", "Claims by edges that were not answered, or not with rights, by reason: void (the holder's lease had ended), full (the key has as many holders as it may, or the edge or its PoP in it; void, too; or the aggregator knows as many keys as it may, and is asked for all), fenced (another aggregator has taken the lane since), failed (the log of rights did not answer), revoked (an operator has taken the edge's rights back).", []string{"reason"}, nil)
 )

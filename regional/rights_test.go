@@ -338,3 +338,44 @@ func TestRegionsThatComeLaneByLane(t *testing.T) {
 	pass(40*time.Second, us.misfit, ap.misfit)
 	ap.grants("ap", 20, "of lane 1, a lease and a window after that was told of it")
 }
+
+// A region that is started before another names it, and does not hear of that one again, grants nothing of
+// what that one grants: be it for hours, and by aggregators that are started anew.
+func TestRegionThatIsNotNamedWaitsForASilentOne(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	both := func(d time.Duration) {
+		pass(d, us.misfit, ap.misfit)
+		us.keep()
+		ap.keep()
+	}
+	alone := func(d time.Duration) {
+		for end := ap.now.Add(d); ap.now.Before(end); ap.keep() {
+			ap.now = ap.now.Add(250 * time.Millisecond)
+			for _, o := range ap.Exports(ap.now) {
+				ap.Lost(ap.now, o)
+			}
+		}
+		us.now = ap.now
+	}
+	us.begin("ap")
+	ap.begin("us")
+	both(10 * time.Minute)
+	us.begin() // ap is taken away
+	us.now = us.now.Add(time.Hour)
+	ap.now = us.now
+	ap.begin("us")
+	both(time.Minute)
+	us.grants("ap", 20, "that was taken away")
+	for range 2 {
+		ap.grants("ap", 0, "as it is not named")
+		alone(10 * time.Minute)
+		ap.grants("ap", 0, "as it was not named when it heard last of us, which is cut off")
+		ap.begin("us")
+		alone(10 * time.Second)
+	}
+	us.begin("ap") // that it is named now
+	both(time.Minute)
+	ap.grants("ap", 0, "a minute after it was named")
+	both(20 * time.Second)
+	ap.grants("ap", 20, "a lease and a window after it was named")
+}

@@ -217,7 +217,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 			a.hearBarred(d, k, c, now)
 			continue
 		}
-		if !k.Regional && l.denies(now) {
+		if !k.Regional && l.denies() {
 			a.hearBarred(d, k, c, now)
 			continue
 		}

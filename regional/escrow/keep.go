@@ -32,7 +32,7 @@ func (a *Authority) take(ctx context.Context, lane int) (token uint64, err error
 	l.forget(token)
 	now := a.cfg.Boot()
 	l.since, l.log, l.barred = now-min(origin.Age, Forever), origin.ID, origin.Revoked
-	l.note(&origin, now)
+	l.note(&origin, a.cfg.Peers, now)
 	a.peers.begin(now)
 	a.tellLeft(l.noted, now)
 	a.cfg.Logger.Debug("authority over a lane's strict limits", "lane", lane, "log_age", origin.Age)

@@ -44,8 +44,9 @@ type Log interface {
 
 	// Disown notes that so long ago another region took the keys that are drawn to this one
 	// for others', as Origin.Disowned tells whoever takes the lane: of several times the last.
-	// It blocks until that is durable. Errors wrap ErrLog, or ErrFenced.
-	Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error
+	// by are those that have not said otherwise since, as Origin.Deniers, in place of those
+	// before. It blocks until that is durable. Errors wrap ErrLog, or ErrFenced.
+	Disown(ctx context.Context, lane int, token uint64, ago time.Duration, by []string) error
 }
 
 // Origin is where a log begins: where it was new, or lost something, or may have. What
@@ -61,6 +62,8 @@ type Origin struct {
 	Regions []NotedRegion
 	// Disowned is how long ago Disown said, whatever began anew since; 0: never.
 	Disowned time.Duration
+	// Deniers are by whom, as was said last.
+	Deniers []string
 	// Trusted is how long ago an operator said that nothing is held but what the log knows
 	// of; 0: never.
 	Trusted time.Duration

@@ -2,6 +2,8 @@ package escrow
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,6 +88,9 @@ func (a *Authority) waits(l *lane, now time.Duration) bool {
 func (a *Authority) NamedBy(lane int, name string, ago time.Duration) {
 	now := a.cfg.Boot()
 	l, p := &a.lanes[lane], &a.peers
+	if ago >= Forever && a.denied(l, name) { // its log began anew
+		ago = 1
+	}
 	p.mu.Lock()
 	if p.met != nil {
 		doubted := p.met[name]
@@ -98,26 +103,60 @@ func (a *Authority) NamedBy(lane int, name string, ago time.Duration) {
 	if ago < Forever {
 		a.disown(name, now, ago)
 	}
+	if ago == 0 { // whatever the owners of other lanes said long ago
+		for i := range a.lanes {
+			o := &a.lanes[i]
+			o.mu.Lock()
+			delete(o.answered, name)
+			o.mu.Unlock()
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answered[name] = true
-	l.deny(name, ago == 0, now)
+	if ago == 0 {
+		l.deny(name, now)
+	} else {
+		delete(l.denied, name)
+	}
 }
 
 // IsNamedBy is NamedBy where it does not say for how long.
 func (a *Authority) IsNamedBy(lane int, name string) {
 	l := &a.lanes[lane]
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.deny(name, false, 0)
-}
-
-// deny takes note of whether the owner of the lane at a peer names this region; l.mu is held.
-func (l *lane) deny(name string, denies bool, now time.Duration) {
-	if !denies {
-		delete(l.denied, name)
+	if !a.denied(l, name) {
 		return
 	}
+	a.disown(name, a.cfg.Boot(), 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.denied, name)
+}
+
+// Asks says that a peer is to be asked in a lane whether it names this region: the owner of the lane
+// there said that it does not, or has said nothing since another did.
+func (a *Authority) Asks(lane int, name string) bool {
+	l, p := &a.lanes[lane], &a.peers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, denied := l.denied[name]; denied || l.answered[name] {
+		return denied
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met[name] != 0
+}
+
+// denied says that the owner of a lane at a peer does not name this region, as it said last.
+func (a *Authority) denied(l *lane, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, denied := l.denied[name]
+	return denied
+}
+
+// deny takes note that the owner of the lane at a peer does not name this region; l.mu is held.
+func (l *lane) deny(name string, now time.Duration) {
 	if l.denied == nil {
 		l.denied = map[string]time.Duration{}
 	}
@@ -125,16 +164,10 @@ func (l *lane) deny(name string, denies bool, now time.Duration) {
 }
 
 // denies says that a peer takes another for the authority over keys that are drawn to this region: it
-// grants what is held here in a lease and a window, and by then that must be over. Of one that said
-// so and fell silent nobody knows; l.mu is held.
-func (l *lane) denies(now time.Duration) bool {
-	for _, at := range l.denied {
-		if now-at <= hearsWithin {
-			return true
-		}
-	}
-	return false
-}
+// grants what is held here in a lease and a window, and by then that must be over. If it has said
+// nothing since, it may do so still: that ends by its word, an operator's trust, or as it is
+// taken from the peers; l.mu is held.
+func (l *lane) denies() bool { return len(l.denied) > 0 }
 
 // disown takes note that a peer did not name this region until so long ago.
 func (a *Authority) disown(name string, now, ago time.Duration) {
@@ -147,7 +180,7 @@ func (a *Authority) disown(name string, now, ago time.Duration) {
 			continue
 		}
 		if until := spare(a.cfg.Lease+a.longest()) - ago; at-last > int64(newsAfter) && until > 0 {
-			a.cfg.Logger.Warn("another region did not name this one among its peers, so that both might have granted all rights of a strict limit: until a lease and the limit's window after that no more are granted here of limits of all regions that are drawn to this one; whoever knows that it granted none in its place ends that with `aggregator rights trust`",
+			a.cfg.Logger.Warn("another region did not name this one among its peers, so that both might have granted all rights of a strict limit: until a lease and the limit's window after it does no more are granted here of limits of all regions that are drawn to this one; whoever knows that it granted none in its place ends that with `aggregator rights trust`",
 				"peer", name, "ago", ago.Truncate(time.Second), "for", until.Truncate(time.Second))
 		}
 		return
@@ -178,18 +211,20 @@ func (a *Authority) noteDisowned(ctx context.Context, lane int, token uint64) er
 	l, now := &a.lanes[lane], a.cfg.Boot()
 	last := time.Duration(a.peers.disowned.Load())
 	l.mu.Lock()
-	due := l.token == token && last-l.noticed > noteEvery/2
+	by := slices.Sorted(maps.Keys(l.denied))
+	due := l.token == token && (last-l.noticed > noteEvery/2 || !slices.Equal(by, l.deniers))
+	last = max(last, l.noticed)
 	l.mu.Unlock()
 	if !due {
 		return nil
 	}
-	if err := a.cfg.Log.Disown(ctx, lane, token, now-last); err != nil {
+	if err := a.cfg.Log.Disown(ctx, lane, token, now-last, by); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == token {
-		l.noticed = last
+		l.noticed, l.deniers = last, by
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package escrow
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/sync"
@@ -14,7 +16,8 @@ type doubts struct {
 	disowned time.Duration            // when a peer last did not name this region, as far as the log tells; likewise
 	noticed  time.Duration            // and as it stands there
 	answered map[string]bool          // peers that said so in this lane since it was taken
-	denied   map[string]time.Duration // when the owner of it at a peer last said that it does not name this region
+	denied   map[string]time.Duration // peers whose owner of it does not name this region, and when it last said so
+	deniers  []string                 // these, as they stand in the log
 }
 
 // notedRegion is a NotedRegion by Config.Boot.
@@ -25,8 +28,8 @@ type notedRegion struct {
 }
 
 // note takes in whose keys the lane had, and has; l.mu is held.
-func (l *lane) note(o *Origin, now time.Duration) {
-	l.noted = nil
+func (l *lane) note(o *Origin, peers []string, now time.Duration) {
+	l.noted, l.deniers = nil, o.Deniers
 	for _, r := range o.Regions {
 		l.noted = append(l.noted, notedRegion{r.Name, r.Named, now - min(r.Since, Forever)})
 	}
@@ -41,6 +44,12 @@ func (l *lane) note(o *Origin, now time.Duration) {
 		l.disowned = l.noticed + noteEvery // it may have gone on until it was to be noted again
 	}
 	clear(l.answered)
+	for _, name := range o.Deniers {
+		if _, said := l.denied[name]; !said && slices.Contains(peers, name) {
+			l.deny(name, l.noticed)
+		}
+	}
+	maps.DeleteFunc(l.denied, func(_ string, at time.Duration) bool { return at <= l.trust })
 }
 
 // lacks says that this authority, or one before it, may have granted rights of which the log
@@ -102,6 +111,9 @@ func (a *Authority) Withheld() (most time.Duration) {
 		if l.token != 0 {
 			last := max(l.since, a.lastElsewhere(l, func(string) bool { return true }))
 			most = max(most, last+spare(a.cfg.Lease+lasts)-now)
+			if l.denies() { // that begins with the peer's word
+				most = max(most, spare(a.cfg.Lease+lasts))
+			}
 			if a.waits(l, now) {
 				most = max(most, time.Second)
 			}

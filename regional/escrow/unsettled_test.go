@@ -229,3 +229,70 @@ func TestPeersHearSinceWhenTheyAreNamed(t *testing.T) {
 	o.boot += time.Minute
 	says(start("us", "ap"), "ap", 1)
 }
+
+// Who was told by a peer that it does not name this region grants nothing, and renews nothing, until that
+// one says otherwise, however long it is silent: it may go on granting the same. An operator who
+// knows better says so, or takes it from the peers.
+func TestSilentDenierIsWaitedFor(t *testing.T) {
+	o := newOffice(t)
+	o.peers = []string{"us"}
+	key := drawn(t, "eu", "us")
+	keep := func(a *escrow.Authority) {
+		t.Helper()
+		if err := a.Keep(t.Context(), func(int) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	denied := func() *escrow.Authority {
+		t.Helper()
+		a := o.begin()
+		a.NamedBy(0, "us", escrow.Forever)
+		if o.claimOf(a, 1, deltasync.Claim{Holder: 1, Want: 1, Regional: true}).Granted == 0 {
+			t.Fatal("nothing is granted of the region's own key")
+		}
+		a.NamedBy(0, "us", 0)
+		keep(a)
+		for range 3 { // it is started anew, too
+			o.boot += time.Hour
+			g, claims := deltasync.Grants{}, deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "ams", Name: "e1", SentAt: int64(o.boot), Claims: []deltasync.Claim{{Key: key(), Holder: uint64(o.boot), Limit: 100, Lasts: time.Minute, Want: 1}}}
+			if err := g.UnmarshalBinary(a.Handle(t.Context(), &claims)); err != nil || len(g.Grants) != 0 {
+				t.Fatalf("answer = %+v, %v hours after a peer said that it does not name this region, want none", g, err)
+			}
+			if d := a.Withheld(); d < 24*time.Hour {
+				t.Errorf("rights are withheld for %v, want a day, as no rules are known", d)
+			}
+			if !a.Asks(0, "us") {
+				t.Error("the peer is not asked")
+			}
+			a = o.begin()
+		}
+		return a
+	}
+	soon := func(what string, a *escrow.Authority) {
+		t.Helper()
+		if d := o.until(a, key()); d > 7*time.Second {
+			t.Errorf("nothing is granted for %v once %s", d, what)
+		}
+	}
+	for what, says := range map[string]func(a *escrow.Authority){
+		"its log began anew": func(a *escrow.Authority) { a.NamedBy(0, "us", escrow.Forever) },
+		"names it since now": func(a *escrow.Authority) { a.NamedBy(0, "us", 1) },
+		"does not say since": func(a *escrow.Authority) { a.IsNamedBy(0, "us") },
+	} {
+		a := denied()
+		says(a)
+		if d := o.until(a, key()); d < leaseAndWindow || d > leaseAndWindow+3*time.Second {
+			t.Errorf("rights are granted %v after the peer (%s) named this region, want a lease and a window", d, what)
+		}
+		keep(a)
+		soon("that was noted", o.begin())
+	}
+	_ = denied()
+	o.boot += time.Second
+	o.trusted = o.boot
+	o.boot += time.Second
+	soon("an operator said that all is known", o.begin())
+	_ = denied()
+	o.peers = nil
+	soon("it is no peer any more", o.begin())
+}

@@ -27,6 +27,7 @@ type rightsLane struct {
 	deposits map[deltasync.Key]escrow.Deposit
 	regions  map[string]noted
 	disowned time.Time // zero: never
+	deniers  []string
 }
 
 // noted is since when a region has been named or not; the zero time: since before the log was.
@@ -71,7 +72,7 @@ func (r *Rights) Take(ctx context.Context, lane int, token uint64, regions []str
 	l.note(regions, now)
 	o := escrow.Origin{ID: uint64(r.since.UnixNano()) + r.wiped, Age: max(0, now.Sub(r.since))}
 	if !l.disowned.IsZero() {
-		o.Disowned = max(1, now.Sub(l.disowned))
+		o.Disowned, o.Deniers = max(1, now.Sub(l.disowned)), slices.Clone(l.deniers)
 	}
 	for name, n := range l.regions {
 		o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: n.named, Since: min(max(0, now.Sub(n.since)), escrow.Forever)})
@@ -152,7 +153,7 @@ func (r *Rights) Commit(ctx context.Context, lane int, token uint64, deposits []
 }
 
 // Disown implements escrow.Log.
-func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
+func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration, by []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l, err := r.of(ctx, lane, token)
@@ -162,5 +163,6 @@ func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Du
 	if at := r.now().Add(-ago); at.After(l.disowned) {
 		l.disowned = at
 	}
+	l.deniers = slices.Clone(by)
 	return nil
 }

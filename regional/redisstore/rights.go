@@ -130,7 +130,9 @@ func noted(o *escrow.Origin, reply any) error {
 	}
 	for ; len(list) > 0; list = list[4:] {
 		name, ok := list[0].(string)
+		deniers, are := list[1].(string)
 		named, ok2 := list[1].(int64)
+		ok2 = ok2 || are && name == ";d"
 		ours, ok3 := list[2].(int64)
 		theirs, ok4 := list[3].(int64)
 		switch {
@@ -139,7 +141,7 @@ func noted(o *escrow.Origin, reply any) error {
 		case name == ";v":
 			o.Trusted = max(time.Millisecond, since(max(ours, theirs), math.MaxInt64)) // what it covers was before, by both
 		case name == ";d":
-			o.Disowned = max(time.Millisecond, since(ours, theirs))
+			o.Disowned, o.Deniers = max(time.Millisecond, since(ours, theirs)), strings.Fields(deniers)
 		default:
 			o.Regions = append(o.Regions, escrow.NotedRegion{Name: name, Named: named == 1, Since: since(ours, theirs)})
 		}
@@ -194,8 +196,8 @@ func (r *Rights) Commit(ctx context.Context, lane int, token uint64, deposits []
 }
 
 // Disown implements escrow.Log.
-func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
-	if _, err := r.call(ctx, lane, "disown", token, ago.Milliseconds()); err != nil {
+func (r *Rights) Disown(ctx context.Context, lane int, token uint64, ago time.Duration, by []string) error {
+	if _, err := r.call(ctx, lane, "disown", token, min(ago, escrow.Forever).Milliseconds(), strings.Join(by, " ")); err != nil {
 		return logFailed("disown lane", err)
 	}
 	return nil

@@ -10,7 +10,7 @@
 --   load:   keys
 --   commit: for each deposit: key, how long to keep it (ms), packed deposit; of one
 --           without holdings it says the version, and removes it
---   disown: how long ago (ms) another region took this one's keys for others'
+--   disown: how long ago (ms) another region took this one's keys for others', and which do
 --   look:   nothing; the token does not matter
 --   revoke: whose rights are taken back (node, key; 8 bytes each), and how many may stand
 --           there; the token is one that nobody has, as with trust, so that whoever takes
@@ -23,7 +23,8 @@
 --   take:   ID, age by the server's clock, age by the callers', why it began anew, whose
 --           rights are taken back (packed), and of each region that was ever named: name, 1 or
 --           0 (it is named), how long ago that began by the server's clock, and by the
---           callers'; by the names ";v" and ";d" when it was trusted last, and disowned
+--           callers'; by the names ";v" and ";d" when it was trusted last, and disowned, with
+--           by whom in place of the 1
 --   load:   what is there of each key
 --   disown: nothing more
 --   look:   lanes (0: there is no log), age by the server's clock, age by the callers',
@@ -72,8 +73,8 @@ local function regions(list)
   end
   call('HSET', lane, 'r', kept)
   for _, field in ipairs({'v', 'd'}) do
-    local o, w = string.match(call('HGET', lane, field) or '', '^(%d+) (%d+)$')
-    if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = ';' .. field, 1, ours - o, theirs - w end
+    local o, w, by = string.match(call('HGET', lane, field) or '', '^(%d+) (%d+)(.*)$')
+    if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = ';' .. field, field == 'd' and by or 1, ours - o, theirs - w end
   end
   return out
 end
@@ -162,9 +163,9 @@ end
 
 if verb == 'disown' then
   local ago = tonumber(ARGV[4])
-  local o, w = string.match(call('HGET', lane, 'd') or '', '^(%d+) (%d+)$')
+  local o, w = string.match(call('HGET', lane, 'd') or '', '^(%d+) (%d+)')
   local seq = call('HINCRBY', lane, 's', 1)
-  call('HSET', lane, 'd', string.format('%.0f %.0f', math.max(tonumber(o or 0), ours - ago), math.max(tonumber(w or 0), theirs - ago)))
+  call('HSET', lane, 'd', string.format('%.0f %.0f %s', math.max(tonumber(o or 0), ours - ago), math.max(tonumber(w or 0), theirs - ago), ARGV[5]))
   return {seq, replicas}
 end
 

@@ -223,33 +223,35 @@ func testRegionsNoted(s *rights) {
 // Of what Disown said the last counts, whoever has the lane, and of whoever had it before nothing.
 func testDisowned(s *rights) {
 	const step = 50 * time.Millisecond
-	disown := func(token uint64, ago time.Duration) {
+	disown := func(token uint64, ago time.Duration, by ...string) {
 		s.Helper()
-		if err := s.Log.Disown(s.Context(), 0, token, ago); err != nil {
+		if err := s.Log.Disown(s.Context(), 0, token, ago, by); err != nil {
 			s.Fatal(err)
 		}
 	}
-	is := func(o escrow.Origin, least, most time.Duration) {
+	is := func(o escrow.Origin, least, most time.Duration, by ...string) {
 		s.Helper()
-		if o.Disowned < least || o.Disowned > most {
-			s.Errorf("disowned %v ago, want %v to %v", o.Disowned, least, most)
+		if o.Disowned < least || o.Disowned > most || !slices.Equal(o.Deniers, by) {
+			s.Errorf("disowned %v ago by %q, want %v to %v, by %q", o.Disowned, o.Deniers, least, most, by)
 		}
 	}
 	is(s.take(0, 1), 0, 0)
-	disown(1, time.Hour)
+	disown(1, time.Hour, "us")
 	s.Advance(step)
-	is(s.take(0, 2), time.Hour+step, time.Hour+time.Minute)
+	is(s.take(0, 2), time.Hour+step, time.Hour+time.Minute, "us")
 	disown(2, 10*time.Minute)
-	disown(2, 20*time.Minute)
+	disown(2, 20*time.Minute, "ap", "us-2")
 	s.commit(0, 2, deposit(1, 1, 5))
-	is(s.take(0, 3), 10*time.Minute, 11*time.Minute)
+	is(s.take(0, 3), 10*time.Minute, 11*time.Minute, "ap", "us-2")
 	is(s.take(1, 3), 0, 0)
-	if err := s.Log.Disown(s.Context(), 0, 2, 0); !errors.Is(err, escrow.ErrFenced) {
+	if err := s.Log.Disown(s.Context(), 0, 2, 0, nil); !errors.Is(err, escrow.ErrFenced) {
 		s.Errorf("Disown by who had the lane before: %v, want ErrFenced", err)
 	}
-	is(s.take(0, 4), 10*time.Minute, 11*time.Minute)
+	is(s.take(0, 4), 10*time.Minute, 11*time.Minute, "ap", "us-2")
 	disown(4, 0)
 	is(s.take(0, 5), 1, time.Minute)
+	disown(5, escrow.Forever, "us") // it does not say since when: of several times the last
+	is(s.take(0, 6), 1, time.Minute, "us")
 }
 
 func testRightsAbsent(s *rights) {

@@ -95,11 +95,11 @@ func (l *RightsLog) Load(ctx context.Context, lane int, token uint64, keys []del
 }
 
 // Disown implements escrow.Log.
-func (l *RightsLog) Disown(ctx context.Context, lane int, token uint64, ago time.Duration) error {
+func (l *RightsLog) Disown(ctx context.Context, lane int, token uint64, ago time.Duration, by []string) error {
 	if l.state != StoreUp {
 		return l.down()
 	}
-	return l.served(lane, l.inner.Disown(ctx, lane, token, ago))
+	return l.served(lane, l.inner.Disown(ctx, lane, token, ago, by))
 }
 
 // served is an error with what a real log knows of itself: that another serves it.
