@@ -80,9 +80,14 @@ func (c *compiler) classes(path string, spec *ClassesSpec, r *Rule) {
 	for _, rate := range r.Rates {
 		if !rate.PerRequest {
 			rate.divide(func(p *parts) { p.withheld = withheld })
+			rate.Eager = slices.Max(above) > 100-contended
 		}
 	}
 }
+
+// contended is the part of a limit, in percent, from which on others hear of each change of it; what a
+// class may have may end before that.
+const contended = 80
 
 // ClassOf is the class of a request, by its place in the order: 0 is the least,
 // and that of requests that name no class, or none that there is.
