@@ -275,7 +275,7 @@ func (q *Queue) handle(crew *crew, m jetstream.Msg) {
 	switch {
 	case !out.Began:
 		turn.denied(max(retryLeast, min(out.Wait, retryMost)), out.Every, out.By, q.cfg.Now())
-		q.settle(m.NakWithDelay(q.putOff(r, out.Wait)), r)
+		q.settle(m.NakWithDelay(q.putOff(r, min(out.Wait, retryMost))), r) // there may be room early
 	case ctx.Err() != nil && out.failed():
 		// The process ends, and cut it: that is no fault of the upstream's. It is soon
 		// tried again.
@@ -391,10 +391,10 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 	return nil
 }
 
-// putOff is how long a request waits until it is tried again, by what is asked for: not
-// past its end, when it is reported.
+// putOff is how long a request waits until it is tried again, by what is asked for, be it by the
+// upstream (Retry-After): not past its end, when it is reported.
 func (q *Queue) putOff(r *Request, asked time.Duration) time.Duration {
-	return max(retryLeast, min(asked, retryMost, r.Expires.Sub(q.cfg.Now())))
+	return max(retryLeast, min(asked, r.Expires.Sub(q.cfg.Now())))
 }
 
 // another says that a request is for another upstream than this process has: it would be told

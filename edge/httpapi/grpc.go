@@ -46,7 +46,7 @@ func Unconnected(kind string) bool {
 func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, unsent bool, detail string) {
 	code := callUnavailable
 	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
 		code = callInvalidArgument
 	case http.StatusRequestTimeout:
 		code = callCancelled

@@ -168,7 +168,7 @@ func TestRemoteFaults(t *testing.T) {
 		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 3, "14"},
 		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 3, ""},
 		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 3, "3"},
-		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 3, "14"},
+		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 3, "3"},
 		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0, "14"},
 		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0, "8"},
 		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0, "7"},
