@@ -23,6 +23,7 @@ type counter struct {
 
 	over    bool          // it has no room for the request
 	short   bool          // its limit has, and this edge's share of it has not
+	offends bool          // it denies for its limit, which its rule punishes
 	full    bool          // it was charged though the request was denied, and has no room for another
 	delay   time.Duration // it has room that much later, which will do
 	dropped bool          // by chance: it has room

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -36,11 +37,10 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		denied = true
-		if !req.Peek && c.rule.Punishes() && n.offends(now, c) {
-			if n.shard(c.key).punish(c, now) {
-				n.hurry.Store(true)
-			}
-		}
+		c.offends = !req.Peek && c.rule.Punishes() && n.offends(now, c)
+	}
+	if denied {
+		n.punishAll(now, counters)
 	}
 	if shadowed {
 		spareTrials(counters)
@@ -82,6 +82,22 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		d.Zone = limit.ZoneShadow
 	}
 	return d
+}
+
+// punishAll keeps out whoever has offended, by each rate of the rule that he did at once. Who is out
+// already does not by what he asks for meanwhile, be it of another rate than that by which he is.
+func (n *Node) punishAll(now int64, counters []counter) {
+	for i := range counters {
+		c := &counters[i]
+		c.offends = c.offends && !slices.ContainsFunc(counters, func(o counter) bool {
+			return o.rule == c.rule && !o.lends && o.record.block.punished(now)
+		})
+	}
+	for i := range counters {
+		if c := &counters[i]; c.offends && n.shard(c.key).punish(c, now) {
+			n.hurry.Store(true)
+		}
+	}
 }
 
 // offends says that the counter denies for its own limit, which anybody's request of that

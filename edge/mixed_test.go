@@ -191,9 +191,12 @@ func (w *mixedWorld) ask(step int) {
 	if !report && (d.Allowed == want.denied || d.Delay != want.delay) {
 		w.t.Fatalf("step %d at %d, %+v, peek %t: allowed %t after %v, want %+v (%+v)", step, w.now, *a, req.Peek, d.Allowed, d.Delay, want, d)
 	}
-	spared := w.spared(a)
+	spared, barred := w.spared(a), map[*limit.Rule]bool{}
+	w.each(a, func(rule *limit.Rule, _ *limit.Rate, m *mixedCount) {
+		barred[rule] = barred[rule] || w.now < m.barred
+	})
 	w.each(a, func(rule *limit.Rule, rate *limit.Rate, m *mixedCount) {
-		if p := int64(rule.Penalty.For); p > 0 && w.offends(a, rule, rate, m) && w.now >= m.barred && !req.Peek && !report {
+		if p := int64(rule.Penalty.For); p > 0 && w.offends(a, rule, rate, m) && !barred[rule] && !req.Peek && !report {
 			m.barred = w.now + p
 		}
 		if report && rate.CountsRequests() {

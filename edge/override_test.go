@@ -84,3 +84,26 @@ func TestPartsOfAnOverride(t *testing.T) {
 		}
 	}
 }
+
+// There is no other min_gap for a request that names a limit for it, nor for those after it.
+func TestGapsAreNotOverridden(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 10, Per: time.Hour})
+	rule.MinGap = time.Minute
+	n := newNode(t, Config{}, rule)
+	gap := n.Rules().Rules()[0].Rates[0]
+	for _, r := range n.Rules().Rules()[0].Rates {
+		if r.PerRequest {
+			gap = r
+		}
+	}
+	most := gap.Limit
+	for i, want := range []bool{true, false} {
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", "u")
+		req.Override(gap.Policy, 1000)
+		if d := n.Check(start, req); d.Allowed != want || !gap.PerRequest || gap.Limit != most {
+			t.Errorf("request %d: %+v, and a gap of %d, was %d", i, d, gap.Limit, most)
+		}
+		req.Release()
+	}
+}
