@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // Of a node that nobody ticks, as a local one, keys whose windows are long over make room for new
 // ones, be it that they had all of their limit in use: else it is the newest that goes, time and
 // again, and everybody is admitted.
 func TestRoomIsMadeByWhatCountsNoMore(t *testing.T) {
+	alone.Mark(t)
 	const keys = 1 << 13
 	for _, per := range []time.Duration{time.Second, time.Minute} {
 		for name, spec := range map[string]limit.RateSpec{
@@ -51,6 +53,7 @@ func TestRoomIsMadeByWhatCountsNoMore(t *testing.T) {
 
 // So do those of a rule that is there no more, under whatever name it goes on.
 func TestRoomIsMadeByRulesThatAreGone(t *testing.T) {
+	alone.Mark(t)
 	const keys = 1 << 13
 	for _, told := range []bool{false, true} {
 		rule := perUser(limit.RateSpec{Limit: 10, Per: 24 * time.Hour})

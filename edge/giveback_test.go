@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // lentKinds are rates of all kinds that borrow and lend.
@@ -169,6 +170,7 @@ func TestTwoRatesGiveALoanBackOnce(t *testing.T) {
 // At one instant a pool admits no more of its own than its limit, whenever what it lent is given
 // back: the moment that the loan leaves it, or as it drains.
 func TestPoolsHoldTheirOwnWhenLoansReturn(t *testing.T) {
+	alone.Mark(t)
 	for childs, child := range lentKinds(10, time.Hour) {
 		for pools, pool := range lentKinds(10, 5*time.Minute) {
 			for _, lent := range []time.Duration{0, 40 * time.Second} {
@@ -366,6 +368,7 @@ func TestLoansOfAWindowThatIsOverAreNotGivenBack(t *testing.T) {
 // Of requests some have receipts, and some have none: what a pool admits of its own is with what its
 // borrowers are above their limits no more than it has, in whatever order all come and leave.
 func TestPoolsHoldWhatIsOwedToWhoeverLeaves(t *testing.T) {
+	alone.Mark(t)
 	const lives = 1500
 	kinds := func(most uint64) map[string]limit.RateSpec {
 		kinds := lentKinds(most, time.Hour)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // sliders are a rate of so many in a minute by each algorithm whose window slides.
@@ -211,6 +212,7 @@ func TestLentIsGivenBackAsTheWindowSlides(t *testing.T) {
 // Who gives back loans while he is within his limit has those for his own that he makes then:
 // what is not at the pool is within the limit when the others have left.
 func TestLoansGivenBackAreNoRoom(t *testing.T) {
+	alone.Mark(t)
 	for name, own := range sliders(10) {
 		n := newNode(t, Config{}, poolOf(limit.RateSpec{Algorithm: "sliding_log", Limit: 100, Per: time.Minute}), borrower("child", own))
 		at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
+	"github.com/spillgate/spillgate/test/alone"
 )
 
 // slotsFromPool are two rules: a pool of slots that applies to nobody here, and slots of
@@ -50,6 +51,7 @@ func slotsOfBoth(a, b limit.RuleSpec) []limit.RuleSpec { return []limit.RuleSpec
 // Of a pool as much is lent at all times as its borrowers are above their own limits,
 // whoever comes, leaves, or stays and renews.
 func TestPoolsHoldWhatIsOwed(t *testing.T) {
+	alone.Mark(t)
 	kinds := map[string]func() []limit.RuleSpec{
 		"slots": func() []limit.RuleSpec { return slotsOfBoth(slotsFromPool(5, 3)) },
 		"costs": func() []limit.RuleSpec {
@@ -113,6 +115,7 @@ func TestPoolsHoldWhatIsOwed(t *testing.T) {
 // Where some have no receipts, and are given back in nobody's name, no less is lent: what that gave
 // back of the pool receipts give back no more. What nobody noted may stay lent though others leave.
 func TestPoolsHoldWhatIsOwedInNobodysName(t *testing.T) {
+	alone.Mark(t)
 	const own, pool = 10, 40
 	kinds := sliders(own)
 	kinds["slots"] = inFlight(own, time.Minute)
@@ -334,6 +337,7 @@ func TestLoansOfOneWindowAreOne(t *testing.T) {
 // In whatever order requests come and leave within some milliseconds, a pool whose window begins
 // with a hit counts no less than is lent; and no more, but in few lives in which that begins anew.
 func TestPoolsOfFirstHitsHoldWhatIsOwed(t *testing.T) {
+	alone.Mark(t)
 	const lives, own = 1000, 3
 	more := 0
 	for seed := range uint64(lives) {

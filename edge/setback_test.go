@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
 	"github.com/spillgate/spillgate/test/clocks"
 )
 
@@ -184,6 +185,7 @@ func TestTimesWithoutAReadingBesideOthers(t *testing.T) {
 // A program that made a node of limits of the default scope, and runs no fleet, tells nobody:
 // where it makes up its times, and they go back, its counts go back with them.
 func TestTimesThatGoBackWhereNobodyIsTold(t *testing.T) {
+	alone.Mark(t)
 	for name, spec := range everyKind(10) {
 		for _, back := range []time.Duration{25 * time.Second, 80 * time.Second, 4 * time.Minute} {
 			for _, asks := range []bool{false, true} {

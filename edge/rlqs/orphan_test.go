@@ -99,6 +99,7 @@ func TestBreaksTakeNothing(t *testing.T) {
 // Reports that a data plane sent and nobody read, as its line was dead, tell of tokens that were
 // spent: these are had once, however often its stream breaks.
 func TestLostReportsAreSpent(t *testing.T) {
+	alone.Mark(t)
 	for _, users := range []int{1, 30, 80} {
 		w, p, ask := hourly(t, dataplane.Settings{ByTimer: true, NoAssignment: denyAll})
 		admitted := ask(users)

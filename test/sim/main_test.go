@@ -30,6 +30,7 @@ func TestOneTrialInWords(t *testing.T) {
 
 // Trials run twice each, unless they are to run once.
 func TestTrialsRunTwiceOrOnce(t *testing.T) {
+	alone.Mark(t)
 	for args, want := range map[string]string{"-seeds 2": "2 trials, each twice, ", "-seeds 2 -once": "2 trials, each once, "} {
 		var out bytes.Buffer
 		if err := run(strings.Fields(args), &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), want) {
@@ -106,6 +107,7 @@ func TestBadOptions(t *testing.T) {
 
 // A scenario's figures as one JSON object: the same each time.
 func TestScenarioInJSON(t *testing.T) {
+	alone.Mark(t)
 	args := []string{"-scenario", "under-50", "-limit", "50/1s", "-seeds", "2", "-o", "json"}
 	var first, again bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &again} {
