@@ -379,3 +379,29 @@ func TestRegionThatIsNotNamedWaitsForASilentOne(t *testing.T) {
 	both(20 * time.Second)
 	ap.grants("ap", 20, "a lease and a window after it was named")
 }
+
+// Who did not name this region, and is taken away, granted its keys until then, be it that nothing was heard
+// of it for long: none of them are granted here until that is over, by whichever aggregator.
+func TestDenierThatIsTakenAwayHadGranted(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	us.begin()
+	us.now = us.now.Add(time.Hour)
+	ap.now = us.now
+	ap.begin("us")
+	pass(20*time.Second, us.misfit, ap.misfit)
+	us.keep()
+	ap.keep()
+	us.grants("ap", 20, "of which it does not know")
+	ap.now = ap.now.Add(10 * time.Minute) // they are cut off from each other
+	us.now = ap.now
+	us.grants("ap", 20, "of which it does not know")
+	ap.begin() // us is taken away
+	for range 4 {
+		ap.grants("ap", 0, "within a lease and a window after us was taken away")
+		ap.now = ap.now.Add(20 * time.Second)
+		ap.keep()
+		ap.begin()
+	}
+	ap.now = ap.now.Add(10 * time.Second)
+	ap.grants("ap", 20, "after that")
+}

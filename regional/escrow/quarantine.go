@@ -17,7 +17,8 @@ type doubts struct {
 	noticed  time.Duration            // and as it stands there
 	answered map[string]bool          // peers that said so in this lane since it was taken
 	denied   map[string]time.Duration // peers whose owner of it does not name this region, and when it last said so
-	deniers  []string                 // these, as they stand in the log
+	departed []string                 // those of them that are no peers any more
+	deniers  []string                 // all of these, as they stand in the log
 }
 
 // notedRegion is a NotedRegion by Config.Boot.
@@ -29,7 +30,7 @@ type notedRegion struct {
 
 // note takes in whose keys the lane had, and has; l.mu is held.
 func (l *lane) note(o *Origin, peers []string, now time.Duration) {
-	l.noted, l.deniers = nil, o.Deniers
+	l.noted, l.departed, l.deniers = nil, nil, o.Deniers
 	for _, r := range o.Regions {
 		l.noted = append(l.noted, notedRegion{r.Name, r.Named, now - min(r.Since, Forever)})
 	}
@@ -45,7 +46,16 @@ func (l *lane) note(o *Origin, peers []string, now time.Duration) {
 	}
 	clear(l.answered)
 	for _, name := range o.Deniers {
-		if _, said := l.denied[name]; !said && slices.Contains(peers, name) {
+		switch _, said := l.denied[name]; {
+		case l.noticed <= l.trust:
+		case !slices.Contains(peers, name): // it may have gone on until it was taken away, and heard that
+			l.departed = append(l.departed, name)
+			for _, r := range l.noted {
+				if r.name == name && !r.named {
+					l.disowned = max(l.disowned, r.since+hearsWithin)
+				}
+			}
+		case !said:
 			l.deny(name, l.noticed)
 		}
 	}
