@@ -69,14 +69,13 @@ func (o Origins) Preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) == 1 && o.of(r) != ""
 }
 
-// Permit has an answer to a preflight let the request come, this once: it is for what would
-// answer the request itself.
+// Permit has an answer to a preflight let the page read what is the edge's own, as what became of a
+// request: for what would be the upstream's that is for it to say.
 func (o Origins) Permit(h http.Header, r *http.Request) {
 	o.Tell(h, r)
 	h.Del("Access-Control-Expose-Headers")
-	h["Access-Control-Allow-Methods"] = r.Header["Access-Control-Request-Method"]
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD")
 	if names := r.Header["Access-Control-Request-Headers"]; names != nil {
 		h["Access-Control-Allow-Headers"] = names
 	}
-	h.Set("Access-Control-Max-Age", "0")
 }

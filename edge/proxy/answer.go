@@ -21,8 +21,6 @@ type answer struct {
 	own      bool            // it is not the upstream's
 	origins  httpapi.Origins // whose pages may read it then
 	request  *http.Request   // that it answers
-	denial   bool            // what the rules make of it is one
-	mute     bool            // it has no body, whatever is written
 	final    bool            // a client of HTTP/1.0 takes no informational ones (RFC 9110, section 15.2)
 	between  bool            // the deadline must not stand between writes: HTTP/2 ends the stream by it
 	apart    http.Header     // what the header is to be, over HTTP/2; see show
@@ -60,7 +58,7 @@ func (a *answer) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		a.began = true
 		if a.own {
-			status = a.tellOrigin(status)
+			a.origins.Tell(a.Header(), a.request)
 		}
 		if a.body != nil && !a.body.over.Load() {
 			if a.own {
@@ -79,27 +77,10 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// tellOrigin has the page that asked read an answer of the edge's own, and is its status. A preflight
-// that is denied is let pass in place of the upstream, which does not hear of it: its page could not
-// read a denial of that, and takes it for an outage. The request itself is to be denied.
-func (a *answer) tellOrigin(status int) int {
-	if !a.denial || !a.origins.Preflight(a.request) {
-		a.origins.Tell(a.Header(), a.request)
-		return status
-	}
-	clear(a.Header())
-	a.origins.Permit(a.Header(), a.request)
-	a.mute = true
-	return http.StatusNoContent
-}
-
 // Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.began {
 		a.WriteHeader(http.StatusOK)
-	}
-	if a.mute {
-		return len(b), nil
 	}
 	defer a.limit()()
 	n, err := a.ResponseWriter.Write(b)

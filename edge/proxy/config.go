@@ -51,8 +51,8 @@ type Config struct {
 
 	// Origins are those whose pages may read what is the edge's own answer, as a denial is.
 	// Default: none, and browsers tell a page of another origin than the site's of a network
-	// error in its place. A preflight of theirs that a limit denies is answered as the
-	// upstream would that lets the request come, which is denied then: it costs nothing there.
+	// error in its place. Preflights are the upstream's to answer; what a limit denies of
+	// them no page can read.
 	Origins httpapi.Origins
 
 	// Capacity is the signal for elastic margins. Default: none.

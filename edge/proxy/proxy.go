@@ -138,9 +138,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(r, requestFault(http.StatusBadRequest, reason))
 		return
 	}
-	x.answer.denial = true
 	visit, admission := p.api.Admit(&x.answer, r, p.cfg.Namespace)
-	x.answer.denial = false
 	switch {
 	case admission == httpapi.Admitted:
 	case p.api.Replayed(r):
