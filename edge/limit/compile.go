@@ -83,7 +83,7 @@ func (c *compiler) problem(path, code, hint, format string, args ...any) {
 }
 
 func newNamespace(name string) *Namespace {
-	ns := &Namespace{Name: name, slots: map[string]int{}}
+	ns := &Namespace{Name: name, slots: map[string]int{}, named: map[string]int{}, lowered: map[string]int{}}
 	for i, name := range fixedNames {
 		ns.slots[name] = i
 	}

@@ -174,6 +174,7 @@ func (c *compiler) slot(name string) int {
 	c.ns.slots[name] = s
 	if h, ok := strings.CutPrefix(name, headerPrefix); ok {
 		c.ns.headers = append(c.ns.headers, headerSlot{name: h, slot: s})
+		c.ns.named[h], c.ns.lowered[string(lowerASCII(nil, h))] = s, s
 	}
 	return s
 }

@@ -4,7 +4,8 @@ package limit
 // gRPC's metadata does. It allocates nothing.
 func (req *Request) SetCall(method, path, host, clientIP string, metadata map[string][]string) {
 	req.SetHTTP(method, path, host, clientIP, nil)
-	if len(metadata) == 0 {
+	if len(metadata) < len(req.ns.headers)/2 {
+		req.putAll(metadata, req.ns.lowered)
 		return
 	}
 	var room [64]byte

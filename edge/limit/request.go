@@ -2,7 +2,6 @@ package limit
 
 import (
 	"net/textproto"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -33,9 +32,11 @@ type Namespace struct {
 	slots  map[string]int
 	// tenants are the multipliers of tenants, by their place among all.
 	tenants map[string]int
-	// headers are the request headers that some rule reads.
-	headers []headerSlot
-	pool    sync.Pool
+	// headers are the request headers that some rule reads, and their slots by their canonical
+	// names, and by these in lower case.
+	headers        []headerSlot
+	named, lowered map[string]int
+	pool           sync.Pool
 	// descriptors is the tree that the rules were made of; nil: they were written as rules.
 	descriptors *Descriptors
 }
@@ -220,6 +221,10 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	req.put(slotPath, path)
 	req.put(slotHost, host)
 	req.put(slotClientIP, clientIP)
+	if len(header) < len(req.ns.headers)/2 { // or it would take the longer, the more names rules read
+		req.putAll(header, req.ns.named)
+		return
+	}
 	for _, h := range req.ns.headers {
 		if v := header[h.name]; len(v) > 0 {
 			req.put(h.slot, v[0])
@@ -227,9 +232,19 @@ func (req *Request) SetHTTP(method, path, host, clientIP string, header map[stri
 	}
 }
 
+// putAll puts what a header has where slots say.
+func (req *Request) putAll(header map[string][]string, slots map[string]int) {
+	for name, v := range header {
+		if slot, read := slots[name]; read && len(v) > 0 {
+			req.put(slot, v[0])
+		}
+	}
+}
+
 // ReadsHeader says that some rule reads a header, by its canonical name.
 func (ns *Namespace) ReadsHeader(name string) bool {
-	return slices.ContainsFunc(ns.headers, func(h headerSlot) bool { return h.name == name })
+	_, reads := ns.named[name]
+	return reads
 }
 
 // Rules are the rules that apply: the first match of each group, of other readings of
