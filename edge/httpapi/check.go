@@ -117,7 +117,7 @@ func (a *API) decideLater(ctx context.Context, x *exchange, v *view, later []und
 func (x *exchange) request(ns *limit.Namespace, c *call) *limit.Request {
 	req := ns.NewRequest()
 	x.dec.give(c, req)
-	req.Cost, req.Peek, req.Bounds, req.Trusted = c.cost, c.peek, true, true // who may name a cost may name what it is read from
+	req.Cost, req.Peek, req.Bounds = c.cost, c.peek, true // not Trusted: a header among its attributes is a client's word
 	return req
 }
 

@@ -84,7 +84,7 @@ func (a *API) explain(w http.ResponseWriter, r *http.Request) {
 	req := ns.NewRequest()
 	defer req.Release()
 	x.dec.give(c, req)
-	req.Cost, req.Trusted = c.cost, true
+	req.Cost = c.cost
 	e := a.limiter.Explain(a.cfg.Now(), req)
 	out := explained(&e)
 	h := w.Header()

@@ -37,7 +37,7 @@ func (a *API) record(x *exchange, ns *limit.Namespace, c *call) (d limit.Decisio
 	req := ns.NewRequest()
 	defer req.Release()
 	x.dec.give(c, req)
-	req.Cost, req.Trusted = c.cost, true
+	req.Cost = c.cost
 	now, kind := a.cfg.Now(), reportCharge
 	switch {
 	case c.answered:
