@@ -81,7 +81,7 @@ core.register_action("spillgate", { "http-req" }, function(txn, ask)
   end
   -- A client of gRPC takes any status but 200 for an outage: it is told in its own terms.
   local call = answered and headers["grpc-status"]
-  local reply = call and txn:reply { status = 200, headers = { ["content-type"] = { "application/grpc" } } }
+  local reply = call and txn:reply { status = 200, headers = { ["content-type"] = { txn.sf:req_hdr("content-type") } } } -- gRPC's, or gRPC-Web's
     or txn:reply { status = status, body = answer and answer.body }
   for name, values in pairs(headers) do
     if not ours[name] and not (call and name == "content-type") then

@@ -112,10 +112,7 @@ func (a *API) tellCall(w http.ResponseWriter, r *http.Request, x *exchange) {
 // in seconds; 0: nothing is said of it.
 func endCall(w http.ResponseWriter, r *http.Request, code int, message string, retry uint64) {
 	h := w.Header()
-	h["Content-Type"] = []string{grpcType}
-	if kind := r.Header.Get("Content-Type"); strings.HasPrefix(kind, "application/grpc-web") {
-		h["Content-Type"] = []string{kind}
-	}
+	h["Content-Type"] = []string{r.Header.Get("Content-Type")} // gRPC's, or gRPC-Web's
 	callFields(h, code, message, retry)
 	w.WriteHeader(http.StatusOK)
 }

@@ -124,16 +124,15 @@ func Listen(address string) (net.Listener, error) {
 		}
 		return listener{ln}, nil
 	}
+	// Of two that start at once the second would take the first's away, which nobody listens on yet.
+	unlock := lockFolder(filepath.Dir(path))
 	ln, err := net.Listen("unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		unlock := lockFolder(filepath.Dir(path)) // of two that start at once the second would take the first's away
-		if abandoned(path) {
-			if err = os.Remove(path); err == nil {
-				ln, err = net.Listen("unix", path)
-			}
+	if errors.Is(err, syscall.EADDRINUSE) && abandoned(path) {
+		if err = os.Remove(path); err == nil {
+			ln, err = net.Listen("unix", path)
 		}
-		unlock()
 	}
+	unlock()
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
