@@ -1,6 +1,7 @@
 package escrow
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -97,18 +98,48 @@ func LongestWindow(lease, age time.Duration) time.Duration {
 	return max(0, (age-50*time.Millisecond)/101*100-lease)
 }
 
-// limit is what all rights may come to: what most holders claim, of two that as many
-// claim the smaller. Those who say something else have other rules, or mean ill.
-func (d *deposit) limit() (limit uint64) {
-	votes := map[uint64]int{}
-	most := 0
+// limit is what all rights may come to: what most PoPs claim, each by most of its edges, and these by
+// the life that was heard last; of two that as many claim the smaller. Those who say something
+// else have other rules, or mean ill: an edge may have many lives of a key, and a PoP invents edges.
+func (d *deposit) limit() uint64 {
+	if len(d.holdings) == 0 {
+		return 0
+	}
+	if first := d.holdings[0].Limit; !slices.ContainsFunc(d.holdings, func(h *holding) bool { return h.Limit != first }) {
+		return first // as it is nearly always
+	}
+	edges := map[uint64]*holding{}
 	for _, h := range d.holdings {
-		votes[h.Limit]++
-		if n := votes[h.Limit]; n > most || n == most && h.Limit < limit {
-			most, limit = n, h.Limit
+		if e := edges[h.edge()]; e == nil || h.heard >= e.heard {
+			edges[h.edge()] = h
 		}
 	}
-	return limit
+	pops, votes := map[uint64]map[uint64]int{}, map[uint64]int{}
+	for edge, h := range edges {
+		pop := deltasync.PopOf(edge)
+		if pops[pop] == nil {
+			pops[pop] = map[uint64]int{}
+		}
+		pops[pop][h.Limit]++
+	}
+	for _, of := range pops {
+		votes[leading(of)]++
+	}
+	return leading(votes)
+}
+
+// edge is whose life it is; of an older build, which did not say, its own.
+func (h *holding) edge() uint64 { return cmp.Or(h.Node, h.Holder) }
+
+// leading is what has the most votes, of two that have as many the smaller.
+func leading(votes map[uint64]int) (of uint64) {
+	most := 0
+	for limit, n := range votes {
+		if n > most || n == most && limit < of {
+			most, of = n, limit
+		}
+	}
+	return of
 }
 
 // out is how many rights are held, as far as is known.

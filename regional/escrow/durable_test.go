@@ -68,6 +68,14 @@ func (o *office) claimOf(a *escrow.Authority, key deltasync.Key, k deltasync.Cla
 	return o.claimBy(a, deltasync.Claims{From: "eu", Pop: "ams", Name: "e1", SentAt: o.sent}, k)
 }
 
+// claimOfEdge is claim of the edge of a name.
+func (o *office) claimOfEdge(a *escrow.Authority, name string, k deltasync.Claim) deltasync.Grant {
+	o.Helper()
+	o.sent++
+	k.Key, k.Lasts = 1, cmp.Or(k.Lasts, time.Minute)
+	return o.claimBy(a, deltasync.Claims{From: "eu", Pop: "ams", Name: name, SentAt: o.sent}, k)
+}
+
 // claimBy is a claim of an edge.
 func (o *office) claimBy(a *escrow.Authority, c deltasync.Claims, k deltasync.Claim) deltasync.Grant {
 	o.Helper()

@@ -65,12 +65,12 @@ func TestWhoLagsBehindARaisedLimitHasItsPart(t *testing.T) {
 	a := o.authority()
 	for holder := range uint64(3) { // each has 20 spent, in the end
 		k := deltasync.Claim{Holder: holder + 1, Limit: 100, Want: 20}
-		k.Granted = o.claim(a, k).Granted
+		k.Granted = o.claimOfEdge(a, fmt.Sprint(holder), k).Granted
 		k.Returned, k.Want = k.Granted-20, 0
-		o.claim(a, k)
+		o.claimOfEdge(a, fmt.Sprint(holder), k)
 	}
 	// Of 100 it would have what it wants and half of the rest, of 50 half as much.
-	if g := o.claim(a, deltasync.Claim{Holder: 4, Limit: 50, Want: 50}); g.Granted != 38 {
+	if g := o.claimOfEdge(a, "lags", deltasync.Claim{Holder: 4, Limit: 50, Want: 50}); g.Granted != 38 {
 		t.Errorf("who claims 50 holds %d beside 60, want 38", g.Granted)
 	}
 }
@@ -88,7 +88,7 @@ func TestTheSmallerOfTwoLimitsHolds(t *testing.T) {
 					if limit == 100 { // who knows of the smaller one wants none
 						k.Want = 100
 					}
-					g := o.claim(a, k)
+					g := o.claimOfEdge(a, fmt.Sprint(i), k)
 					if granted[i] = g.Granted; g.Flags&deltasync.GrantRecall != 0 {
 						returned[i] = max(returned[i], granted[i]-g.Target)
 					}
@@ -98,6 +98,41 @@ func TestTheSmallerOfTwoLimitsHolds(t *testing.T) {
 				t.Errorf("%d are held by two who claim limits of %v, want 60", got, limits)
 			}
 		})
+	}
+}
+
+// How many lives an edge has, and how many edges a PoP invents, makes no other limit of the one that most
+// PoPs claim, be it larger or smaller; nor do the lives of one that is started anew outvote others.
+func TestLivesAndEdgesAreNoVotes(t *testing.T) {
+	for _, other := range []uint64{1, 1 << 50} {
+		for name, lie := range map[string]func(i int) deltasync.Claims{
+			"lives of one edge": func(int) deltasync.Claims { return deltasync.Claims{From: "us", Pop: "evil", Name: "e"} },
+			"edges of one PoP": func(i int) deltasync.Claims {
+				return deltasync.Claims{From: "us", Pop: "evil", Name: fmt.Sprint("e", i)}
+			},
+			"lives of one of us": func(int) deltasync.Claims { return deltasync.Claims{From: "eu", Pop: "ams", Name: "old"} },
+		} {
+			o := newOffice(t)
+			a := o.authority()
+			var held [4]uint64
+			for range 5 {
+				for i := range 12 {
+					c := lie(i)
+					o.sent++
+					c.SentAt = o.sent
+					o.claimBy(a, c, deltasync.Claim{Key: 1, Holder: uint64(100 + i), Limit: other, Lasts: time.Minute})
+				}
+				for i := range held { // two in each of two PoPs
+					o.sent++
+					c := deltasync.Claims{From: "eu", Pop: []string{"ams", "fra"}[i%2], Name: fmt.Sprint("e", i), SentAt: o.sent}
+					held[i] = o.claimBy(a, c, deltasync.Claim{Key: 1, Holder: uint64(i + 1), Limit: 100, Lasts: time.Minute, Granted: held[i], Want: 100}).Granted
+				}
+				o.boot += time.Second
+			}
+			if all := held[0] + held[1] + held[2] + held[3]; all < 90 || all > 100 {
+				t.Errorf("%s that claim a limit of %d: the others hold %v of 100", name, other, held)
+			}
+		}
 	}
 }
 
