@@ -167,8 +167,10 @@ func asOrigins(dst *[]string) parseFunc {
 				return errors.New("* is every origin; drop the others, or it")
 			case o == "*":
 				continue
-			case err != nil || u.Scheme == "" || u.Host == "" || !isPort(u.Port()) || strings.Contains(u.Host, "*"):
+			case err != nil || u.Scheme == "" || u.Host == "" || !isPort(u.Port()) || strings.HasSuffix(u.Host, ":") || strings.Contains(u.Host, "*"):
 				return fmt.Errorf("%q is no origin; such as https://app.example, one for each, or * for all", clip(o))
+			case strings.ContainsFunc(o, func(r rune) bool { return r > 127 }):
+				return fmt.Errorf("%q has letters that browsers write otherwise; as https://xn--bcher-kva.example for bücher", clip(o))
 			case strings.ToLower(o) != strings.ToLower(u.Scheme)+"://"+strings.ToLower(u.Host):
 				return fmt.Errorf("%q is more than an origin, which browsers write as %s", clip(o), clip(u.Scheme+"://"+u.Host))
 			case u.Port() != "" && map[string]string{"http": "80", "https": "443"}[u.Scheme] == u.Port():

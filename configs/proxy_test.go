@@ -58,6 +58,8 @@ func TestProxySettingsMistakes(t *testing.T) {
 		at + `origins: ["null"]`:                           `proxy.origins: "null" is no origin`,
 		at + `origins: ["https://app.example/"]`:           `proxy.origins: "https://app.example/" is more than an origin, which browsers write as https://app.example`,
 		at + `origins: ["https://app.example:443"]`:        `proxy.origins: "https://app.example:443" names its scheme's own port, which browsers leave out; https://app.example`,
+		at + `origins: ["http://app.example:"]`:            `proxy.origins: "http://app.example:" is no origin`,
+		at + `origins: ["https://bücher.example"]`:         `proxy.origins: "https://bücher.example" has letters that browsers write otherwise`,
 		at + `origins: ["*", "https://app.example"]`:       `proxy.origins: * is every origin; drop the others, or it`,
 		at + `defer: {enabled: true, replicas: 2}`:         "proxy.defer.replicas: 2 is even",
 		at + `host: mine`:                                  "proxy.host: \"mine\": one of client, upstream",

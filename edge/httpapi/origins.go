@@ -12,14 +12,16 @@ import (
 // elsewhere says for itself who may read it.
 type Origins []string
 
-// readable are the fields of an answer that its reader may want, and that browsers show to
-// pages of another origin only where they are named.
-var readable = strings.Join([]string{
-	retryAfter.shown, rateLimit.shown, rateLimitPolicy.shown,
-	rateLimitLimit.shown, rateLimitLeft.shown, rateLimitReset.shown,
-	xRateLimitLimit.shown, xRateLimitLeft.shown, xRateLimitUsed.shown, xRateLimitReset.shown, xRateLimitRetry.shown,
-	"Location", "Proxy-Status", UndecidedField, "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin",
-}, ", ")
+// ofRules are the fields that rules add to answers, and readable all of the edge's own that a reader may
+// want: browsers show them to pages of another origin only where they are named.
+var (
+	ofRules = strings.Join([]string{
+		retryAfter.shown, rateLimit.shown, rateLimitPolicy.shown,
+		rateLimitLimit.shown, rateLimitLeft.shown, rateLimitReset.shown,
+		xRateLimitLimit.shown, xRateLimitLeft.shown, xRateLimitUsed.shown, xRateLimitReset.shown, xRateLimitRetry.shown,
+	}, ", ")
+	readable = ofRules + ", Location, Proxy-Status, " + UndecidedField + ", Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"
+)
 
 // of is a request's origin, if it is one of them; "": it is of none, or the page's own.
 func (o Origins) of(r *http.Request) string {
@@ -59,7 +61,7 @@ func (o Origins) Tell(h http.Header, r *http.Request) {
 // lets them read any of it.
 func (o Origins) Show(h http.Header, r *http.Request) {
 	if o.of(r) != "" && h["Access-Control-Allow-Origin"] != nil {
-		h.Add("Access-Control-Expose-Headers", readable)
+		h.Add("Access-Control-Expose-Headers", ofRules)
 	}
 }
 

@@ -91,7 +91,7 @@ func faultOf(err error, b *body, left bool) fault {
 		f.kind, f.detail = "tls_certificate_error", "the upstream's certificate is not to be trusted"
 	case strings.Contains(err.Error(), "tls: "):
 		f.kind, f.detail = "tls_protocol_error", "the upstream does not speak TLS as this edge does"
-	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, errAgain), errors.Is(err, errEnded), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "GOAWAY"), strings.Contains(err.Error(), "http2: client conn"):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, errAgain), errors.Is(err, errEnded), strings.HasSuffix(err.Error(), "EOF"), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "GOAWAY"), strings.Contains(err.Error(), "server closed idle connection"), strings.Contains(err.Error(), "http2: client conn"):
 		f.kind, f.detail = "http_response_incomplete", "the upstream closed the connection before it answered"
 	case errors.Is(err, errRefused):
 		f.kind, f.detail = "http_response_incomplete", "the upstream refused the request's stream, as it does where it has as many as it takes"

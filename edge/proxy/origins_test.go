@@ -61,11 +61,14 @@ func TestPagesReadDenials(t *testing.T) {
 		if h := got.header; got.status != http.StatusTooManyRequests || h.Get("Access-Control-Allow-Methods") != "" || h.Get("Access-Control-Allow-Headers") != "" {
 			t.Errorf("%v, %s: the preflight's denial is %d %v", tt.origins, tt.from, got.status, h)
 		}
+		if got := s.send("GET", "/", "", "Origin", page, "Origin", "https://b.example"); got.header.Get(allows) != "" { // two are none
+			t.Errorf("%v: of two origins %q may read it", tt.origins, got.header.Get(allows))
+		}
 		if n := s.served.Load(); n != 1 {
 			t.Errorf("%v: the upstream saw %d, want the one that had room", tt.origins, n)
 		}
-		if n := s.metric("spillgate_proxy_requests_total", "result", "limited"); n != 2 {
-			t.Errorf("%v: %v are limited, want 2", tt.origins, n)
+		if n := s.metric("spillgate_proxy_requests_total", "result", "limited"); n != 3 {
+			t.Errorf("%v: %v are limited, want 3", tt.origins, n)
 		}
 	}
 }

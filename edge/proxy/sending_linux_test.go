@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,6 +147,34 @@ func TestUntaken(t *testing.T) {
 				t.Errorf("untaken: %v, told %d times; want %v, and once", got, told, c.want)
 			}
 		})
+	}
+}
+
+// What is written amid a body of a connection that the upstream closed goes nowhere, and no request
+// goes on it next. Of one without a body, and of what the upstream only does not take, it is a failure.
+func TestLostConnections(t *testing.T) {
+	mine, its := net.Pipe()
+	defer mine.Close()
+	defer its.Close()
+	conn := &headerConn{Conn: mine, up: &upstreamConn{Conn: mine, timeout: patience}}
+	told := 0
+	listen := func(body bool) { conn.listen(body, func(error) { told++ }) }
+	for _, tt := range []struct {
+		body bool
+		err  error
+		want bool
+	}{
+		{false, syscall.EPIPE, false}, {true, os.ErrDeadlineExceeded, false}, {true, syscall.ETIMEDOUT, false}, {true, syscall.EPIPE, true},
+	} {
+		if listen(tt.body); conn.loses(tt.err) != tt.want || conn.isLost() != tt.want || told != 0 {
+			t.Errorf("body: %v, %v: lost %v, told %d times; want %v", tt.body, tt.err, conn.isLost(), told, tt.want)
+		}
+	}
+	if n, err := conn.Write([]byte("more")); n != 4 || err != nil {
+		t.Errorf("amid the body: %d, %v; want that it goes nowhere", n, err)
+	}
+	if listen(false); told != 1 {
+		t.Errorf("the next request is told %d times that the connection has ended, want once", told)
 	}
 }
 
