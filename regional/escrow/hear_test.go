@@ -136,6 +136,48 @@ func TestLivesAndEdgesAreNoVotes(t *testing.T) {
 	}
 }
 
+// Of a limit with fewer rights than edges what nobody wants is for whoever does: it is recalled to the last,
+// and who has none hears that some may come soon; not if all are wanted by those that have them.
+func TestScarceRightsGoToWhoWantsThem(t *testing.T) {
+	o := newOffice(t)
+	a := o.authority()
+	claim := func(name string, k deltasync.Claim) deltasync.Grant {
+		t.Helper()
+		k.Limit, k.Holder = 3, deltasync.NodeID("eu", "ams", name)
+		return o.claimOfEdge(a, name, k)
+	}
+	first := claim("first", deltasync.Claim{Want: 3})
+	if first.Granted != 3 {
+		t.Fatalf("the first holds %d of 3", first.Granted)
+	}
+	for _, name := range []string{"b", "c", "d", "e"} {
+		if g := claim(name, deltasync.Claim{Want: 1}); g.Granted != 0 {
+			t.Fatalf("%s holds %d of what the first has", name, g.Granted)
+		}
+	}
+	if g := claim("first", deltasync.Claim{Granted: 3}); g.Target != 0 || g.Flags&deltasync.GrantRecall == 0 {
+		t.Errorf("who wants none is told %+v, want that it returns all", g)
+	}
+	if g := claim("b", deltasync.Claim{Want: 1}); g.Flags&deltasync.GrantSought == 0 {
+		t.Errorf("who has none is told %+v, want that some may come", g)
+	}
+	claim("first", deltasync.Claim{Granted: 3, Returned: 3})
+	for _, name := range []string{"b", "c", "d"} {
+		if g := claim(name, deltasync.Claim{Want: 1}); g.Granted != 1 {
+			t.Errorf("%s holds %d of what the first returned", name, g.Granted)
+		}
+	}
+	for range 3 { // they use theirs, and say so
+		o.boot += time.Second
+		for _, name := range []string{"b", "c", "d"} {
+			claim(name, deltasync.Claim{Granted: 1, Want: 1})
+		}
+	}
+	if g := claim("e", deltasync.Claim{Want: 1}); g.Granted != 0 || g.Flags&deltasync.GrantSought != 0 {
+		t.Errorf("who has none is told %+v, want that none is to come", g)
+	}
+}
+
 // Whoever gets rights by what another returns hears of it unasked: of all that it was ever
 // granted, by what it said last. Who returned them hears nothing but its answer.
 func TestGrantsByWhatOthersReturnAreTold(t *testing.T) {
