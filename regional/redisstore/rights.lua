@@ -73,7 +73,7 @@ local function regions(list)
   end
   call('HSET', lane, 'r', kept)
   for _, field in ipairs({'v', 'd'}) do
-    local o, w = string.match(call('HGET', lane, field) or '', '^(%d+) (%d+)')
+    local o, w = string.match(call('HGET', lane, field) or '', '^(%d+) (%d+)$')
     if o then out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = ';' .. field, field == 'd' and (call('HGET', lane, 'e') or '') or 1, ours - o, theirs - w end
   end
   return out
@@ -163,7 +163,7 @@ end
 
 if verb == 'disown' then
   local ago = tonumber(ARGV[4])
-  local o, w = string.match(call('HGET', lane, 'd') or '', '^(%d+) (%d+)')
+  local o, w = string.match(call('HGET', lane, 'd') or '', '^(%d+) (%d+)$')
   local seq = call('HINCRBY', lane, 's', 1)
   call('HSET', lane, 'd', string.format('%.0f %.0f', math.max(tonumber(o or 0), ours - ago), math.max(tonumber(w or 0), theirs - ago)), 'e', ARGV[5])
   return {seq, replicas}
