@@ -154,6 +154,13 @@ func (k *keeper) keep() {
 	}
 }
 
+// together has two of them run for a while.
+func together(d time.Duration, a, b *keeper) {
+	pass(d, a.misfit, b.misfit)
+	a.keep()
+	b.keep()
+}
+
 // granted asks for 40 rights in each of 20 keys that nobody asked for before, which are drawn to a region
 // where us and ap are all there are: of how many it has them. Of the others it has none.
 func (k *keeper) granted(home string) (keys int) {
@@ -216,11 +223,7 @@ func TestWhoIsNotNamedGrantsNoRights(t *testing.T) {
 // is started before it is named: a key's rights are granted by both never at once.
 func TestRegionsThatComeAndGo(t *testing.T) {
 	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
-	both := func(d time.Duration) {
-		pass(d, us.misfit, ap.misfit)
-		us.keep()
-		ap.keep()
-	}
+	both := func(d time.Duration) { together(d, us, ap) }
 	us.begin("ap")
 	ap.begin("us")
 	both(10 * time.Minute)
@@ -343,11 +346,7 @@ func TestRegionsThatComeLaneByLane(t *testing.T) {
 // what that one grants: be it for hours, and by aggregators that are started anew.
 func TestRegionThatIsNotNamedWaitsForASilentOne(t *testing.T) {
 	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
-	both := func(d time.Duration) {
-		pass(d, us.misfit, ap.misfit)
-		us.keep()
-		ap.keep()
-	}
+	both := func(d time.Duration) { together(d, us, ap) }
 	alone := func(d time.Duration) {
 		for end := ap.now.Add(d); ap.now.Before(end); ap.keep() {
 			ap.now = ap.now.Add(250 * time.Millisecond)
