@@ -455,5 +455,5 @@ func (l *lane) crossing(c *counter, now int64) bool {
 	if news { // whoever listens from now on is to know all
 		c.allTold = 0
 	}
-	return news || c.crossed&(1<<contended) != 0 || c.shape.Eager || c.taken != nil // which edges hear of by pushes alone
+	return news || c.crossed&(1<<contended) != 0 || c.shape.Eager > 0 && used >= percent(c.shape.Limit, c.shape.Eager-1) || c.taken != nil // which edges hear of by pushes alone
 }

@@ -404,3 +404,27 @@ func TestDenierThatIsTakenAwayHadGranted(t *testing.T) {
 	ap.now = ap.now.Add(10 * time.Second)
 	ap.grants("ap", 20, "after that")
 }
+
+// A region that did not name this one, was taken away, and is had back when all that it granted is over,
+// says by itself whether it does so again: its keys are granted on meanwhile. Had back before that, what
+// it granted is waited for.
+func TestDenierThatIsHadBack(t *testing.T) {
+	for _, away := range []time.Duration{30 * time.Second, 100 * 24 * time.Hour} {
+		us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+		us.begin()
+		us.now = us.now.Add(time.Hour)
+		ap.now = us.now
+		ap.begin("us")
+		together(20*time.Second, us, ap)
+		ap.begin() // us is taken away
+		ap.now = ap.now.Add(away)
+		ap.keep()
+		ap.begin("us") // and named again, and not there yet
+		ap.now = ap.now.Add(10 * time.Second)
+		if away < time.Hour {
+			ap.grants("ap", 0, "as what us had granted counts still")
+			ap.now = ap.now.Add(80 * time.Second)
+		}
+		ap.grants("ap", 20, "of its own")
+	}
+}

@@ -113,7 +113,7 @@ type Shape struct {
 	Slices     int           // slices of a window, the current one included
 	Limit      uint64        // cost a window; of a bucket the level at which it is full, Floor included; 0: unknown
 	Regional   bool          // stays inside its region
-	Eager      bool          // edges are to hear of each change at once, however far it is from the limit
+	Eager      uint64        // edges are to hear of each change at once from so much of the limit on, in percent, and one; 0: near it alone
 
 	// Of token and leaky buckets; all zero for windows.
 	Refill    uint64        // cost that drains in RefillPer

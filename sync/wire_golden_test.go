@@ -168,7 +168,7 @@ func sampled(t *testing.T, f frame) frame {
 			t.Fatal(err)
 		}
 		for i, s := range u.Sections {
-			u.Sections[i].Shape.Eager = true
+			u.Sections[i].Shape.Eager = 1
 			for j := range s.Deltas {
 				s.Deltas[j].Demand = &Demand{Fast: of(10, j), Mid: of(11, j), Slow: of(12, j), Window: of(13, j), Kept: of(17, j), Since: of(18, j), KeptSpent: of(19, j)}
 			}
@@ -190,7 +190,7 @@ func sampled(t *testing.T, f frame) frame {
 			t.Fatal(err)
 		}
 		for i, s := range h.Sections {
-			h.Sections[i].Shape.Eager = true
+			h.Sections[i].Shape.Eager = 1
 			for j := range s.Keys {
 				s.Keys[j].Share = share(j)
 			}

@@ -30,7 +30,7 @@ func (r frames) key() Key { return Key(max(1, r.Uint64())) }
 
 func (r frames) shape() Shape {
 	widths := []time.Duration{time.Millisecond, 1500 * time.Millisecond, time.Minute, 366 * 24 * time.Hour}
-	s := Shape{Generation: r.number(), Width: widths[r.IntN(len(widths))], Slices: 1, Limit: r.number(), Regional: r.IntN(2) == 0, Eager: r.IntN(2) == 0}
+	s := Shape{Generation: r.number(), Width: widths[r.IntN(len(widths))], Slices: 1, Limit: r.number(), Regional: r.IntN(2) == 0, Eager: r.Uint64N(102)}
 	if most := int(min(1024, maxWindow/s.Width)); r.IntN(2) == 0 {
 		s.Slices = 1 + r.IntN(most)
 	}

@@ -57,9 +57,7 @@ func (s Shape) append(w *writer) error {
 	w.uint(shapeRefill, s.Refill)
 	w.uint(shapeRefillPer, uint64(s.RefillPer))
 	w.uint(shapeFloor, s.Floor)
-	if s.Eager {
-		w.uint(shapeEager, 1)
-	}
+	w.uint(shapeEager, s.Eager)
 	return nil
 }
 
@@ -91,7 +89,7 @@ func (s *Shape) read(in *message) {
 		case shapeFloor:
 			s.Floor = in.uint("floor", maxUnits)
 		case shapeEager:
-			s.Eager = in.uint("eager", math.MaxUint64) != 0
+			s.Eager = min(in.uint("eager", math.MaxUint64), 101) // of 1 builds before say that it is
 		}
 	}
 }

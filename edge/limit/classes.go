@@ -80,13 +80,14 @@ func (c *compiler) classes(path string, spec *ClassesSpec, r *Rule) {
 	for _, rate := range r.Rates {
 		if !rate.PerRequest {
 			rate.divide(func(p *parts) { p.withheld = withheld })
-			rate.Eager = slices.Max(above) > 100-contended
+			if least := 100 - slices.Max(above); least < contended && rate.Scope != ScopeEdge && rate.Consistency != Strict {
+				rate.Eager = 1 + uint64(least*contended/100) // as of the limit, of what the least class may have
+			}
 		}
 	}
 }
 
-// contended is the part of a limit, in percent, from which on others hear of each change of it; what a
-// class may have may end before that.
+// contended is the part of a limit, in percent, from which on others hear of each change of it.
 const contended = 80
 
 // ClassOf is the class of a request, by its place in the order: 0 is the least,

@@ -214,7 +214,9 @@ func (r *Rate) lent(margin uint64, parent *Rule) *Rate {
 		Name: r.Name, Policy: r.Policy, Limit: margin, Window: r.Window, Width: r.Width, Slices: r.Slices, Span: r.Span, Hold: r.Hold,
 		Period: r.Period, Zone: r.Zone, Lease: r.Lease,
 		Algorithm: r.Algorithm, Oldest: r.Oldest, Round: RoundDown, Scope: r.Scope, Consistency: Loose, OnPartition: PartitionOpen, Space: r.Space, Lent: true,
-		Eager: r.Forgets() && !r.Bucket(),
+	}
+	if r.Forgets() && !r.Bucket() {
+		lent.Eager = 1
 	}
 	switch {
 	case r.Algorithm == FirstHit: // it has no hit of its own to begin with

@@ -187,8 +187,9 @@ type Rate struct {
 	// Lent says that it counts what was borrowed beside another rate, and is no limit: see
 	// Elastic.
 	Lent bool
-	// Eager has others hear of each change of it at once, and not only near its limit.
-	Eager bool
+	// Eager has others hear of each change of it at once from where less than that part of its limit, in
+	// percent, is used: 1: from the first unit on. 0: near its limit alone.
+	Eager uint64
 	// Near is the level from which on a decision is near the limit; 0: never.
 	Near uint64
 	// PerRequest says that each request counts one, whatever it costs. No

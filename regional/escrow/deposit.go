@@ -99,8 +99,9 @@ func LongestWindow(lease, age time.Duration) time.Duration {
 }
 
 // limit is what all rights may come to: what most PoPs claim, each by most of its edges, and these by
-// the life that was heard last; of two that as many claim the smaller. Those who say something
-// else have other rules, or mean ill: an edge may have many lives of a key, and a PoP invents edges.
+// the life that was heard last; of two that as many claim what more edges do, and else the smaller. Those
+// who say something else have other rules, or mean ill: an edge may have many lives of a key, and a
+// PoP invents edges. Who fell silent long before others has no vote: of him what was spent counts.
 func (d *deposit) limit() uint64 {
 	if len(d.holdings) == 0 {
 		return 0
@@ -108,34 +109,44 @@ func (d *deposit) limit() uint64 {
 	if first := d.holdings[0].Limit; !slices.ContainsFunc(d.holdings, func(h *holding) bool { return h.Limit != first }) {
 		return first // as it is nearly always
 	}
+	last := d.holdings[0].heard
+	for _, h := range d.holdings {
+		last = max(last, h.heard)
+	}
 	edges := map[uint64]*holding{}
 	for _, h := range d.holdings {
-		if e := edges[h.edge()]; e == nil || h.heard >= e.heard {
+		if e := edges[h.edge()]; last-h.heard <= votes && (e == nil || h.heard >= e.heard) {
 			edges[h.edge()] = h
 		}
 	}
-	pops, votes := map[uint64]map[uint64]int{}, map[uint64]int{}
+	pops, all := map[uint64]map[uint64]int{}, map[uint64]int{}
 	for edge, h := range edges {
 		pop := deltasync.PopOf(edge)
 		if pops[pop] == nil {
 			pops[pop] = map[uint64]int{}
 		}
 		pops[pop][h.Limit]++
+		all[h.Limit]++
 	}
+	most := map[uint64]int{}
 	for _, of := range pops {
-		votes[leading(of)]++
+		most[leading(of, nil)]++
 	}
-	return leading(votes)
+	return leading(most, all)
 }
+
+// votes is for how long after a holder was heard last, as the others are, it has a vote.
+const votes = 2 * deltasync.DefaultLease
 
 // edge is whose life it is; of an older build, which did not say, its own.
 func (h *holding) edge() uint64 { return cmp.Or(h.Node, h.Holder) }
 
-// leading is what has the most votes, of two that have as many the smaller.
-func leading(votes map[uint64]int) (of uint64) {
+// leading is what has the most votes; of two that have as many what has more of others, and else the
+// smaller.
+func leading(votes, others map[uint64]int) (of uint64) {
 	most := 0
 	for limit, n := range votes {
-		if n > most || n == most && limit < of {
+		if n > most || n == most && (others[limit] > others[of] || others[limit] == others[of] && limit < of) {
 			most, of = n, limit
 		}
 	}

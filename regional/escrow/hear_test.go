@@ -136,6 +136,64 @@ func TestLivesAndEdgesAreNoVotes(t *testing.T) {
 	}
 }
 
+// Who is gone has no vote, though what he spent counts: a limit that was raised since is had by those that
+// are there, and one that was lowered is not exceeded by theirs. One edge of another PoP does not
+// outvote those of one.
+func TestTheGoneHaveNoVote(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after, spent, want uint64
+		gone, live                 int // PoPs, and edges of one
+	}{
+		"raised":               {100, 200, 50, 100, 2, 10},
+		"raised, an edge each": {100, 1000, 100, 900, 1, 1},
+		"lowered":              {200, 100, 30, 10, 3, 1},
+	} {
+		o := newOffice(t)
+		a := o.authority()
+		claim := func(pop, edge string, k deltasync.Claim) uint64 {
+			o.sent++
+			k.Key, k.Holder, k.Lasts = 1, deltasync.NodeID("eu", pop, edge), 24*time.Hour
+			return o.claimBy(a, deltasync.Claims{From: "eu", Pop: pop, Name: edge, SentAt: o.sent}, k).Granted
+		}
+		o.longest = 24 * time.Hour
+		for i := range c.gone {
+			k := deltasync.Claim{Limit: c.before, Want: c.spent}
+			k.Granted = claim(fmt.Sprint("p", i), "old", k)
+			k.Returned, k.Want = k.Granted-c.spent, 0
+			claim(fmt.Sprint("p", i), "old", k)
+		}
+		o.boot += time.Minute
+		held := make([]uint64, c.live)
+		for range 20 {
+			for i := range held {
+				held[i] = claim("p0", fmt.Sprint("new", i), deltasync.Claim{Limit: c.after, Granted: held[i], Want: c.after})
+			}
+			o.boot += time.Second
+		}
+		sum := uint64(0)
+		for _, n := range held {
+			sum += n
+		}
+		if sum < c.want*9/10 || sum > c.want {
+			t.Errorf("%s: those that are there hold %d, want %d", name, sum, c.want)
+		}
+	}
+	o := newOffice(t)
+	a := o.authority()
+	var held [4]uint64
+	for range 5 {
+		o.sent++
+		o.claimBy(a, deltasync.Claims{From: "us", Pop: "evil", Name: "e", SentAt: o.sent}, deltasync.Claim{Key: 1, Holder: 99, Limit: 1, Lasts: time.Minute})
+		for i := range held {
+			held[i] = o.claimOfEdge(a, fmt.Sprint("e", i), deltasync.Claim{Holder: uint64(i + 1), Limit: 100, Granted: held[i], Want: 100}).Granted
+		}
+		o.boot += time.Second
+	}
+	if all := held[0] + held[1] + held[2] + held[3]; all < 90 || all > 100 {
+		t.Errorf("beside one edge that claims a limit of 1 four hold %v of 100", held)
+	}
+}
+
 // Of a limit with fewer rights than edges what nobody wants is for whoever does: it is recalled to the last,
 // and who has none hears that some may come soon; not if all are wanted by those that have them.
 func TestScarceRightsGoToWhoWantsThem(t *testing.T) {

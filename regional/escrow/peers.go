@@ -211,6 +211,9 @@ func (a *Authority) noteDisowned(ctx context.Context, lane int, token uint64) er
 	l, now := &a.lanes[lane], a.cfg.Boot()
 	last := time.Duration(a.peers.disowned.Load())
 	l.mu.Lock()
+	l.departed = slices.DeleteFunc(l.departed, func(name string) bool { // what it granted is over
+		return now-l.namedSince(name) > hearsWithin+spare(a.cfg.Lease+a.longest())
+	})
 	by := slices.AppendSeq(slices.Clone(l.departed), maps.Keys(l.denied))
 	slices.Sort(by)
 	due := l.token == token && (last-l.noticed > noteEvery/2 || !slices.Equal(by, l.deniers))

@@ -50,16 +50,25 @@ func (l *lane) note(o *Origin, peers []string, now time.Duration) {
 		case l.noticed <= l.trust:
 		case !slices.Contains(peers, name): // it may have gone on until it was taken away, and heard that
 			l.departed = append(l.departed, name)
-			for _, r := range l.noted {
-				if r.name == name && !r.named {
-					l.disowned = max(l.disowned, r.since+hearsWithin)
-				}
-			}
-		case !said:
+			l.disowned = max(l.disowned, l.namedSince(name)+hearsWithin)
+		case said:
+		case l.namedSince(name) > l.noticed: // it was away meanwhile, and granted until then
+			l.disowned = max(l.disowned, l.namedSince(name))
+		default:
 			l.deny(name, l.noticed)
 		}
 	}
 	maps.DeleteFunc(l.denied, func(_ string, at time.Duration) bool { return at <= l.trust })
+}
+
+// namedSince is since when a region is named, or is not; l.mu is held.
+func (l *lane) namedSince(name string) time.Duration {
+	for _, r := range l.noted {
+		if r.name == name {
+			return r.since
+		}
+	}
+	return -Forever
 }
 
 // lacks says that this authority, or one before it, may have granted rights of which the log

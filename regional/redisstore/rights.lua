@@ -115,7 +115,7 @@ if verb == 'look' then
   local h = call('HMGET', lane, 'n', 'b', 'w', 'i', 's')
   if not (h[1] and h[2] and h[3] and h[4] and h[5]) then return {0, replicas, 0, 0, 0, 0, 1, ''} end
   local keys = call('HLEN', lane) - 7
-  for _, more in ipairs({'c', 'x', 'r', 'v', 'd'}) do keys = keys - call('HEXISTS', lane, more) end
+  for _, more in ipairs({'c', 'x', 'r', 'v', 'd', 'e'}) do keys = keys - call('HEXISTS', lane, more) end
   return {tonumber(h[5]), replicas, tonumber(h[1]), ours - h[2], theirs - h[3], keys, h[4] == id and 0 or 1, call('HGET', lane, 'x') or ''}
 end
 
