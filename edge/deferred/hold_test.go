@@ -226,12 +226,12 @@ func TestLastTryOfADeadWorker(t *testing.T) {
 	}
 }
 
-// A request is tried again when its upstream says so, be that in hours, but for its end.
+// A request is tried again when its upstream says so, be that in hours; where that is past its end, sooner.
 func TestRetryAfterIsHeeded(t *testing.T) {
 	at := time.Unix(1000, 0)
 	q := &Queue{cfg: Config{Now: func() time.Time { return at }}}
 	r := &Request{Expires: at.Add(24 * time.Hour)}
-	for asked, want := range map[time.Duration]time.Duration{0: retryLeast, time.Second: time.Second, 100 * time.Second: 100 * time.Second, 3 * time.Hour: 3 * time.Hour, 48 * time.Hour: 24 * time.Hour} {
+	for asked, want := range map[time.Duration]time.Duration{0: retryLeast, time.Second: time.Second, 100 * time.Second: 100 * time.Second, 3 * time.Hour: 3 * time.Hour, 24 * time.Hour: 12 * time.Hour, 48 * time.Hour: 12 * time.Hour} {
 		if got := q.putOff(r, asked); got != want {
 			t.Errorf("asked for %v it is put off for %v, want %v", asked, got, want)
 		}

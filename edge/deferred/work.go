@@ -392,9 +392,12 @@ func (q *Queue) bury(ctx context.Context, m jetstream.Msg, r *Request, tries int
 }
 
 // putOff is how long a request waits until it is tried again, by what is asked for, be it by the
-// upstream (Retry-After): not past its end, when it is reported.
+// upstream (Retry-After): where that is past its end, half of what is left, as it may be done by then.
 func (q *Queue) putOff(r *Request, asked time.Duration) time.Duration {
-	return max(retryLeast, min(asked, r.Expires.Sub(q.cfg.Now())))
+	if left := r.Expires.Sub(q.cfg.Now()); asked >= left {
+		asked = left / 2
+	}
+	return max(retryLeast, asked)
 }
 
 // another says that a request is for another upstream than this process has: it would be told
