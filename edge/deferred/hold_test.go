@@ -208,12 +208,8 @@ func running(t *testing.T, q *Queue) (string, Status) {
 func TestLastTryOfADeadWorker(t *testing.T) {
 	j := newJet(t)
 	q := j.queue(j.connect(), Config{Lease: 500 * time.Millisecond, Tries: 2})
-	id := put(t, q, "acme", time.Time{})
-	s, err := q.Status(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.State, s.Tries = Running, 2
+	id, s := running(t, q)
+	s.Tries = 2
 	if err := q.note(t.Context(), id, &s); err != nil {
 		t.Fatal(err)
 	}
