@@ -38,6 +38,14 @@ type proxied func(t *testing.T, edge, application string) (addr string)
 // asked the edge about.
 func newSite(t *testing.T, start proxied) *site {
 	t.Helper()
+	return siteBehind(t, func(t *testing.T, edge *proc.EdgeServer, application string) string {
+		return start(t, address(edge.URL), application)
+	})
+}
+
+// siteBehind is newSite with a proxy that may ask the edge as it likes.
+func siteBehind(t *testing.T, start func(t *testing.T, edge *proc.EdgeServer, application string) (addr string)) *site {
+	t.Helper()
 	s := &site{t: t}
 	application := httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(application.Close)
@@ -47,7 +55,7 @@ func newSite(t *testing.T, start proxied) *site {
 		"--rules-path", filepath.Join("testdata", "rules.yaml"),
 		// Not all of 127.0.0.0/8: the clients of these tests live there.
 		"--trusted-proxies", "127.0.0.1/32")
-	s.proxy = start(t, address(s.edge.URL), address(application.URL))
+	s.proxy = start(t, s.edge, address(application.URL))
 	return s
 }
 

@@ -7,19 +7,33 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
 )
 
-// TestTraefik has a stand-in for Traefik, which is not to be had as a package: it asks
-// as Traefik's documentation says that forwardAuth does, what the shipped file tells it to.
+// TestTraefik has a stand-in for Traefik, which is no package and takes longer to build than
+// all that ./test/run does: it asks as Traefik's documentation says that forwardAuth does,
+// what the shipped file tells it to. TRAEFIK=/path/of/traefik drives the program itself.
 func TestTraefik(t *testing.T) {
 	t.Parallel()
 	forwards(t, func(t *testing.T, edge, application string) string {
-		file := shippedText(t, "traefik/spillgate.yaml", "127.0.0.1:8080", edge, "127.0.0.1:9000", application)
-		server := httptest.NewServer(traefik(t, file))
+		others := []string{"127.0.0.1:8080", edge, "127.0.0.1:9000", application}
+		if path := os.Getenv("TRAEFIK"); path != "" {
+			addr, own := proc.FreeAddr(t), proc.FreeAddr(t)
+			proc.Start(t, proc.Command{
+				Name: "traefik", Path: path, Dir: t.TempDir(), Env: proc.Environ(),
+				Ready: proc.Answers("http://" + own + "/api/http/routers/application@file"),
+				Args: []string{"--entrypoints.web.address=" + addr, "--entrypoints.traefik.address=" + own, "--api.insecure=true",
+					"--providers.file.filename=" + shipped(t, "traefik/spillgate.yaml", others...), "--global.checknewversion=false", "--global.sendanonymoususage=false"},
+			})
+			return addr
+		}
+		server := httptest.NewServer(traefik(t, shippedText(t, "traefik/spillgate.yaml", others...)))
 		t.Cleanup(server.Close)
 		return address(server.URL)
 	}, passes{body: true, tells: true})

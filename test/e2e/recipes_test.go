@@ -1,16 +1,16 @@
-package main
+package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
+	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
 	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	quotafilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rate_limit_quota/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
@@ -20,21 +20,21 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/goccy/go-yaml"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/spillgate/spillgate/configs"
-	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // documents are those of a file of deploy/, as JSON.
 func documents(t *testing.T, file string) (docs [][]byte) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../deploy", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, doc := range strings.Split(string(text), "\n---\n") {
+	for _, doc := range strings.Split(shippedText(t, file), "\n---\n") {
 		b, err := yaml.YAMLToJSON([]byte(doc))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -58,12 +58,46 @@ func read(t *testing.T, text []byte, into proto.Message) {
 	}
 }
 
-// recipe is what of a recipe decides what an edge is asked.
-type recipe struct {
-	filter  *filterv3.RateLimit
-	actions []*routev3.RateLimit
-	cluster string // "": the mesh makes it
+// dialled is a connection to an edge.
+func dialled(t *testing.T, addr string, with ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, append(with, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
+
+// recipe is what of a recipe decides what an edge is asked, and what becomes of its answers.
+type recipe struct {
+	hcm     *hcmv3.HttpConnectionManager
+	filter  *filterv3.RateLimit
+	host    *routev3.VirtualHost
+	cluster string // "": the mesh makes it
+	service string // whose health the cluster looks at; "" where the mesh says
+	logs    string // what the access log has
+}
+
+// recipes are those for Envoy.
+var recipes = map[string]func(*testing.T) recipe{"envoy": ofEnvoy, "istio": ofIstio}
+
+// unpacked is what any has, as Envoy takes it.
+func unpacked(t *testing.T, any interface{ UnmarshalTo(proto.Message) error }, into interface {
+	proto.Message
+	ValidateAll() error
+}) {
+	t.Helper()
+	if err := any.UnmarshalTo(into); err != nil {
+		t.Fatal(err)
+	}
+	if err := into.ValidateAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mostUnderway is how many calls an edge has under way (cmd/edge).
+const mostUnderway = 8192
 
 // ofEnvoy reads the bootstrap.
 func ofEnvoy(t *testing.T) (r recipe) {
@@ -71,30 +105,27 @@ func ofEnvoy(t *testing.T) (r recipe) {
 	read(t, documents(t, "envoy/envoy.yaml")[0], bootstrap)
 	for _, c := range bootstrap.StaticResources.Clusters {
 		if c.Name == "spillgate" {
-			r.cluster = c.Name
+			r.cluster, r.service = c.Name, c.HealthChecks[0].GetGrpcHealthCheck().GetServiceName()
 			most := c.GetCircuitBreakers().GetThresholds()
-			if len(most) != 1 || min(most[0].GetMaxRequests().GetValue(), most[0].GetMaxPendingRequests().GetValue()) < grpcMostUnderway {
+			if len(most) != 1 || min(most[0].GetMaxRequests().GetValue(), most[0].GetMaxPendingRequests().GetValue()) < mostUnderway {
 				t.Errorf("calls of the cluster are bounded by %v, want the edge to be what bounds them (Envoy's own is 1024)", most)
 			}
 		}
 	}
-	hcm := &hcmv3.HttpConnectionManager{}
-	if err := bootstrap.StaticResources.Listeners[0].FilterChains[0].Filters[0].GetTypedConfig().UnmarshalTo(hcm); err != nil {
-		t.Fatal(err)
-	}
-	r.filter = &filterv3.RateLimit{}
-	if err := hcm.HttpFilters[0].GetTypedConfig().UnmarshalTo(r.filter); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.filter.ValidateAll(); err != nil {
-		t.Fatal(err)
-	}
-	r.actions = hcm.GetRouteConfig().VirtualHosts[0].RateLimits
+	r.hcm, r.filter = &hcmv3.HttpConnectionManager{}, &filterv3.RateLimit{}
+	unpacked(t, bootstrap.StaticResources.Listeners[0].FilterChains[0].Filters[0].GetTypedConfig(), r.hcm)
+	unpacked(t, r.hcm.HttpFilters[0].GetTypedConfig(), r.filter)
+	r.host = r.hcm.GetRouteConfig().VirtualHosts[0]
+	log := &streamv3.StdoutAccessLog{}
+	unpacked(t, r.hcm.AccessLog[0].GetTypedConfig(), log)
+	r.logs = log.GetLogFormat().GetTextFormatSource().GetInlineString()
 	return r
 }
 
 // ofIstio reads what the EnvoyFilters put in.
 func ofIstio(t *testing.T) (r recipe) {
+	// A gateway's own.
+	r.hcm = &hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true), UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}}
 	var ports string
 	for _, doc := range documents(t, "istio/spillgate.yaml") {
 		var m struct {
@@ -127,15 +158,12 @@ func ofIstio(t *testing.T) (r recipe) {
 				of := &hcmv3.HttpFilter{}
 				read(t, p.Patch.Value, of)
 				r.filter = &filterv3.RateLimit{}
-				if err := of.GetTypedConfig().UnmarshalTo(r.filter); err != nil {
-					t.Fatal(err)
-				}
+				unpacked(t, of.GetTypedConfig(), r.filter)
 			case "VIRTUAL_HOST MERGE":
-				of := &routev3.VirtualHost{}
-				if err := protojson.Unmarshal(p.Patch.Value, of); err != nil { // a part of one, which alone is none
+				r.host = &routev3.VirtualHost{}
+				if err := protojson.Unmarshal(p.Patch.Value, r.host); err != nil { // a part of one, which alone is none
 					t.Fatal(err)
 				}
-				r.actions = of.RateLimits
 			}
 		}
 	}
@@ -145,15 +173,9 @@ func ofIstio(t *testing.T) (r recipe) {
 	return r
 }
 
-// arrival is a request as Envoy has it.
-type arrival struct {
-	from   string
-	header map[string]string
-}
-
 // descriptors are those that Envoy makes of a request by its actions; an action that finds
 // nothing has the whole descriptor left out, unless it is to be skipped.
-func descriptors(t *testing.T, limits []*routev3.RateLimit, r arrival) (out []*rlv3.RateLimitDescriptor) {
+func descriptors(t testing.TB, limits []*routev3.RateLimit, from string, header map[string]string) (out []*rlv3.RateLimitDescriptor) {
 	t.Helper()
 next:
 	for _, l := range limits {
@@ -162,16 +184,17 @@ next:
 			e := &rlv3.RateLimitDescriptor_Entry{}
 			switch of := a.ActionSpecifier.(type) {
 			case *routev3.RateLimit_Action_RemoteAddress_:
-				e.Key, e.Value = "remote_address", r.from
+				e.Key, e.Value = "remote_address", from
 			case *routev3.RateLimit_Action_RequestHeaders_:
-				e.Key, e.Value = of.RequestHeaders.DescriptorKey, r.header[of.RequestHeaders.HeaderName]
-				if e.Value == "" && of.RequestHeaders.SkipIfAbsent {
+				value, ok := header[of.RequestHeaders.HeaderName]
+				if !ok && of.RequestHeaders.SkipIfAbsent {
 					continue
-				} else if e.Value == "" {
+				} else if !ok {
 					continue next
 				}
+				e.Key, e.Value = of.RequestHeaders.DescriptorKey, value
 			default:
-				t.Fatalf("an action that this test does not know: %v", a)
+				t.Errorf("an action that this test does not know: %v", a)
 			}
 			d.Entries = append(d.Entries, e)
 		}
@@ -183,6 +206,7 @@ next:
 // The recipes are what Envoy's own types take, and what their actions ask is decided by the
 // example rules as these say.
 func TestRecipesForEnvoy(t *testing.T) {
+	t.Parallel()
 	read(t, documents(t, "envoy/quota.yaml")[0], &hcmv3.HttpFilter{})
 	quota := &hcmv3.HttpFilter{}
 	read(t, documents(t, "envoy/quota.yaml")[0], quota)
@@ -196,26 +220,26 @@ func TestRecipesForEnvoy(t *testing.T) {
 			t.Errorf("%.9q has a bucket of its own: %v, want %v", user, got, is)
 		}
 	}
-	for name, of := range map[string]func(*testing.T) recipe{"envoy": ofEnvoy, "istio": ofIstio} {
+	server := daemons.Edge(t, []string{"SPILLGATE_SECRET=0123456789abcdef0123456789abcdef"},
+		"--region", "eu", "--name", "eu-1", "--nats-urls", "nats://"+proc.FreeAddr(t), "--rules-path", filepath.Join("..", "..", "configs", "rules.yaml"))
+	conn := dialled(t, server.GRPC)
+	client := rlsv3.NewRateLimitServiceClient(conn)
+	for name, of := range recipes {
 		t.Run(name, func(t *testing.T) {
 			r := of(t)
 			if to := r.filter.RateLimitService.GrpcService.GetEnvoyGrpc().GetClusterName(); to != r.cluster || r.filter.FailureModeDeny || r.filter.Timeout.AsDuration() == 0 {
 				t.Errorf("the filter asks %q, want %q; %v", to, r.cluster, r.filter)
 			}
-			set, err := configs.LoadRules("../../configs/rules.yaml")
-			if err != nil {
-				t.Fatal(err)
+			if health, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: r.service}); err != nil || health.Status != healthpb.HealthCheckResponse_SERVING {
+				t.Errorf("%q, whose health the cluster looks at: %v, %v", r.service, health, err)
 			}
-			node := limitertest.Node(t)
-			node.SetRules(set)
-			client := rlsv3.NewRateLimitServiceClient(dialled(t, servingOver(t, node)))
 			ask := func(from string, header ...string) *rlsv3.RateLimitResponse {
 				t.Helper()
-				about := arrival{from, map[string]string{":authority": "shop.example", ":method": "GET"}}
+				about := map[string]string{":authority": "shop.example", ":method": "GET"}
 				for i := 0; i < len(header); i += 2 {
-					about.header[header[i]] = header[i+1]
+					about[header[i]] = header[i+1]
 				}
-				out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: r.filter.Domain, Descriptors: descriptors(t, r.actions, about)})
+				out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: r.filter.Domain, Descriptors: descriptors(t, r.host.RateLimits, from, about)})
 				if err != nil || len(out.Statuses) != 1 {
 					t.Fatalf("%v, %v", out, err)
 				}
@@ -228,19 +252,28 @@ func TestRecipesForEnvoy(t *testing.T) {
 			if out := ask("198.51.100.7", ":path", "/healthz"); out.OverallCode != over {
 				t.Errorf("from a network on the list: %v", out)
 			}
+			from := "192.0.2." + strconv.Itoa(len(name)+int(name[0])) // of its own
+			var denied *structpb.Struct
 			for n := range 6 { // five logins a minute
 				want := ok
 				if n == 5 {
 					want = over
 				}
-				if out := ask("192.0.2.1", ":path", "/x/../login?a=b", ":method", "POST", "x-user-id", "u1"); out.OverallCode != want {
+				out := ask(from, ":path", "/x/../login?a=b", ":method", "POST", "x-user-id", "u1")
+				if out.OverallCode != want {
 					t.Errorf("login %d: %v", n+1, out)
 				}
+				denied = out.DynamicMetadata
 			}
-			if out := ask("192.0.2.1", ":path", "/login", ":method", "POST", "x-user-id", "u2"); out.OverallCode != ok || out.Statuses[0].CurrentLimit.GetName() != "login-user-and-ip.minute" {
+			for _, m := range regexp.MustCompile(`%DYNAMIC_METADATA\(envoy\.filters\.http\.ratelimit:(\w+)\)%`).FindAllStringSubmatch(r.logs, -1) {
+				if denied.GetFields()[m[1]] == nil {
+					t.Errorf("the access log has %s of a denial, and its answer has %v", m[1], denied)
+				}
+			}
+			if out := ask(from, ":path", "/login", ":method", "POST", "x-user-id", "u2"); out.OverallCode != ok || out.Statuses[0].CurrentLimit.GetName() != "login-user-and-ip.minute" {
 				t.Errorf("another user's login: %v", out)
 			}
-			if out := ask("192.0.2.1", ":path", "/api/x", "x-user-id", "u3", "x-plan", "gold"); !strings.HasPrefix(out.Statuses[0].CurrentLimit.GetName(), "partners") {
+			if out := ask(from, ":path", "/api/x", "x-user-id", "u3", "x-plan", "gold"); !strings.HasPrefix(out.Statuses[0].CurrentLimit.GetName(), "partners") {
 				t.Errorf("who pays: %v", out)
 			}
 		})
