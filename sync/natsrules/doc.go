@@ -6,6 +6,12 @@
 // (ErrConflict), so a change is there at once or not at all. A namespace that is taken
 // away has a last version, which says so: nothing is ever told by a key's absence.
 //
+// # Who reads, and who writes
+//
+// A Follower asks four times a second for what is newer, by direct gets, which need no consumer: so
+// edges and aggregators read with rights that change nothing (deploy/nats/users.conf). Each region
+// has a mirror, in its own domain; what operators write there is written to the one that is mirrored.
+//
 // # What never goes back
 //
 // A version is newer than another by when it was made, and who writes one makes it later

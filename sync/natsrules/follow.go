@@ -14,14 +14,17 @@ import (
 )
 
 const (
-	// quiet is how long nothing comes before what came is applied, if it came in one go.
-	quiet = 20 * time.Millisecond
-	// again is how long a bucket is left alone that could not be opened, or whose watch ended.
+	// pollEvery is how often a bucket is asked for what is newer than is known; what has come by
+	// then is applied at once. A watch would be told instead, and takes a consumer for each edge,
+	// which nobody who is not trusted with all of a region's streams may make: it tells whomever it likes.
+	pollEvery = 250 * time.Millisecond
+	// again is how long a bucket is left alone that could not be opened, or read.
 	again = time.Second
 	// lookEvery is how often a bucket is asked whether it is there, and what it has.
 	lookEvery = 2 * time.Second
-	// callTime bounds a call.
+	// callTime bounds a call, and openTime reading all that a bucket has.
 	callTime = 2 * time.Second
+	openTime = 30 * time.Second
 )
 
 // FollowConfig is what a Follower follows.
@@ -143,64 +146,55 @@ func (f *Follower) tell(of string, err error) {
 
 // follow is Run until the bucket is lost.
 func (f *Follower) follow(ctx context.Context) error {
-	opening, cancel := context.WithTimeout(ctx, callTime)
+	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	store, err := f.cfg.Open(opening)
 	if err != nil {
 		return err
 	}
-	revision, made, err := store.state(opening) // what is not told of until then is there no more
+	revision, made, keys, err := store.contents(opening)
 	if err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	w, err := store.kv.WatchAll(watching)
-	if err != nil {
-		return fmt.Errorf("rules: watch: %w: %w", ErrUnavailable, err)
+	came := map[string]bool{} // what the bucket has
+	var changed []string
+	for _, subject := range keys {
+		m, err := store.last(opening, subject)
+		if err != nil {
+			return err
+		}
+		if m != nil { // else it went meanwhile
+			changed = f.take(m, came, changed)
+		}
 	}
-	defer func() { _ = w.Stop() }() // ended is ended
-	var (
-		came    = map[string]bool{} // what the bucket has
-		changed []string
-		whole   bool // all that was there when it began has come
-		rest    <-chan time.Time
-		look    = time.NewTicker(lookEvery)
-		behind  int // looks in a row at which the bucket had more than came
-	)
+	f.missing(came)
+	f.apply(changed)
+	f.isHeard()
+	poll, look := time.NewTicker(pollEvery), time.NewTicker(lookEvery)
+	defer poll.Stop()
 	defer look.Stop()
-	for {
+	for behind := 0; ; { // looks in a row at which the bucket had more than came
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return fmt.Errorf("rules: the watch ended: %w", ErrUnavailable)
-			case e == nil:
-				whole = true
+		case <-poll.C:
+			changed = changed[:0]
+			before := revision
+			for {
+				m, err := store.next(ctx, revision+1)
+				if err != nil {
+					return err
+				}
+				if m == nil {
+					break
+				}
+				revision = m.Sequence
+				changed = f.take(m, came, changed)
+			}
+			if revision > before {
 				f.missing(came)
 				f.apply(changed)
-				changed = nil
-				f.look(ctx, store, revision, made)
-				continue
 			}
-			revision = max(revision, e.Revision())
-			name, ok := f.hear(e)
-			if name != "" {
-				came[name] = true
-			}
-			if ok {
-				changed = append(changed, name)
-			}
-			if whole {
-				rest = time.After(quiet)
-			}
-		case <-rest:
-			rest = nil
-			f.missing(came)
-			f.apply(changed)
-			changed = nil
 		case <-look.C:
 			is, err := f.look(ctx, store, revision, made)
 			switch {
@@ -212,11 +206,23 @@ func (f *Follower) follow(ctx context.Context) error {
 				behind = 0
 			default:
 				if behind++; behind == 3 {
-					return fmt.Errorf("rules: the watch lags behind its bucket: %w", ErrUnavailable)
+					return fmt.Errorf("rules: what is read lags behind its bucket: %w", ErrUnavailable)
 				}
 			}
 		}
 	}
+}
+
+// take hears a message, and adds to changed whose it is, if it is news.
+func (f *Follower) take(m *jetstream.RawStreamMsg, came map[string]bool, changed []string) []string {
+	name, news := f.hear(m)
+	if name != "" {
+		came[name] = true
+	}
+	if news {
+		changed = append(changed, name)
+	}
+	return changed
 }
 
 // errAnew is that a bucket is another by the same name.
@@ -235,21 +241,27 @@ func (f *Follower) look(ctx context.Context, store *Store, revision uint64, made
 	case last > revision:
 		return false, nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.heard = f.cfg.Now()
+	f.isHeard()
 	return true, nil
 }
 
-// hear takes in an entry, and says whose it is, and whether it is news.
-func (f *Follower) hear(e jetstream.KeyValueEntry) (namespace string, news bool) {
-	if e.Operation() != jetstream.KeyValuePut {
-		f.tell(e.Key(), fmt.Errorf("rules: key %s was deleted, by somebody who does not keep to versions: %w; what is known stays: take the namespace away as a version", e.Key(), ErrBad))
+// isHeard notes that the bucket has nothing more than is known.
+func (f *Follower) isHeard() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard = f.cfg.Now()
+}
+
+// hear takes in what a key has, and says whose it is, and whether it is news.
+func (f *Follower) hear(m *jetstream.RawStreamMsg) (namespace string, news bool) {
+	key := keyOf(m.Subject)
+	if m.Header.Get(operation) != "" {
+		f.tell(key, fmt.Errorf("rules: key %s was deleted, by somebody who does not keep to versions: %w; what is known stays: take the namespace away as a version", key, ErrBad))
 		return "", false
 	}
-	v, err := read(e)
+	v, err := read(key, m.Sequence, m.Data)
 	if err != nil {
-		f.tell(e.Key(), err)
+		f.tell(key, err)
 		return "", false
 	}
 	f.mu.Lock()

@@ -12,7 +12,8 @@ import (
 )
 
 // Each region has a mirror in its own domain: a change is there within a second, and what is there
-// stays where the region that writes is gone.
+// stays where the region that writes is gone. Edges and aggregators read it by their own rights, and
+// change nothing.
 func TestMirrorsPerRegion(t *testing.T) {
 	t.Parallel()
 	users := proc.NewNATSUsers(t)
@@ -21,7 +22,7 @@ func TestMirrorsPerRegion(t *testing.T) {
 	books := map[string]*book{}
 	for _, region := range []string{"eu", "us"} {
 		servers[region] = proc.NATSJetStream(t, users, region, sites[region].Leafs[0], t.TempDir())
-		js := connectTo(t, users, sites[region].URLs()[0], region)
+		js := connectTo(t, users, "OPERATOR", "", sites[region].URLs()[0], region)
 		origin := ""
 		if region != "eu" {
 			origin = "eu"
@@ -32,6 +33,9 @@ func TestMirrorsPerRegion(t *testing.T) {
 			stores[region], err = Make(ctx, js, Bucket, origin, 1)
 			return err
 		})
+		if region == "eu" {
+			js = connectTo(t, users, "AGG_EU", "_INBOX_eu.a1", sites[region].URLs()[0], region)
+		}
 		books[region] = newBook(t, "", js)
 		books[region].run()
 	}
@@ -44,8 +48,29 @@ func TestMirrorsPerRegion(t *testing.T) {
 	t.Logf("a change was in force in the other region after %v", time.Since(began))
 	books["us"].until("all to be heard", func(s Status) bool { return time.Since(s.Heard) < heals })
 
+	pop := connectTo(t, users, "POP_IAD", "_INBOX_us.iad.e1", sites["us"].URLs()[0], "us")
+	reads, err := Open(t.Context(), pop, Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, do := range map[string]func(context.Context) error{
+		"writes": func(ctx context.Context) error {
+			_, err := reads.Put(ctx, Version{Namespace: "b", Text: "1"}, 0)
+			return err
+		},
+		"deletes":        func(ctx context.Context) error { return reads.kv.Delete(ctx, key("a")) },
+		"makes a bucket": func(ctx context.Context) error { _, err := Make(ctx, pop, "others", "", 1); return err },
+		"takes one away": func(ctx context.Context) error { return pop.DeleteKeyValue(ctx, Bucket) },
+		"has a consumer": func(ctx context.Context) error { _, err := reads.kv.WatchAll(ctx); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := do(ctx); err == nil {
+			t.Errorf("a PoP %s", what)
+		}
+		cancel()
+	}
 	servers["eu"].Kill()
-	late := newBook(t, "", connectTo(t, users, sites["us"].URLs()[0], "us"))
+	late := newBook(t, "", pop)
 	late.run()
 	late.has("a=2")
 	servers["eu"].Restart()
@@ -63,9 +88,9 @@ func TestMirrorsPerRegion(t *testing.T) {
 	books["eu"].has("a=3")
 }
 
-func connectTo(t testing.TB, users *proc.NATSUsers, url, domain string) jetstream.JetStream {
+func connectTo(t testing.TB, users *proc.NATSUsers, user, inbox, url, domain string) jetstream.JetStream {
 	t.Helper()
-	bus, err := natsbus.Connect(natsbus.Config{URLs: []string{url}, NKeySeedFile: users.SeedFile(t, "OPERATOR")})
+	bus, err := natsbus.Connect(natsbus.Config{URLs: []string{url}, InboxPrefix: inbox, NKeySeedFile: users.SeedFile(t, user)})
 	if err != nil {
 		t.Fatal(err)
 	}

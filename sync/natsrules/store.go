@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,13 +29,14 @@ var (
 
 // Store reads and writes versions in a bucket. It is safe for concurrent use.
 type Store struct {
-	kv  jetstream.KeyValue
-	now func() time.Time
+	kv     jetstream.KeyValue
+	stream jetstream.Stream // beneath
+	now    func() time.Time
 }
 
 // Make makes the bucket, or has it be as this version makes it; an operator may, and does so once.
-// With origin, the domain that has the bucket that is written to, it is a mirror of that, which
-// nobody writes to.
+// With origin, the domain that has the bucket that is written to, it is a mirror of that: a Put goes
+// there.
 func Make(ctx context.Context, js jetstream.JetStream, bucket, origin string, replicas int) (*Store, error) {
 	cfg := jetstream.KeyValueConfig{Bucket: bucket, Description: "rules, a document a namespace", History: history, MaxValueSize: maxValue, Replicas: replicas}
 	if origin != "" {
@@ -42,7 +46,16 @@ func Make(ctx context.Context, js jetstream.JetStream, bucket, origin string, re
 	if err != nil {
 		return nil, fmt.Errorf("rules: make bucket %s: %w: %w", bucket, ErrUnavailable, err)
 	}
-	return &Store{kv: kv, now: time.Now}, nil
+	return over(ctx, js, kv)
+}
+
+// over is a store in a bucket.
+func over(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) (*Store, error) {
+	stream, err := js.Stream(ctx, streamPrefix+kv.Bucket())
+	if err != nil {
+		return nil, fmt.Errorf("rules: bucket %s: %w: %w", kv.Bucket(), ErrUnavailable, err)
+	}
+	return &Store{kv: kv, stream: stream, now: time.Now}, nil
 }
 
 // Open opens a bucket that is there. Its error wraps ErrNone where it is not.
@@ -54,7 +67,7 @@ func Open(ctx context.Context, js jetstream.JetStream, bucket string) (*Store, e
 	case err != nil:
 		return nil, fmt.Errorf("rules: bucket %s: %w: %w", bucket, ErrUnavailable, err)
 	}
-	return &Store{kv: kv, now: time.Now}, nil
+	return over(ctx, js, kv)
 }
 
 // Get is the newest version of a namespace, which may say that it was taken away. Errors wrap
@@ -75,18 +88,18 @@ func (s *Store) get(ctx context.Context, namespace string) (v Version, revision 
 	case err != nil:
 		return Version{}, 0, fmt.Errorf("rules: namespace %s: %w: %w", namespace, ErrUnavailable, err)
 	}
-	v, err = read(e)
+	v, err = read(e.Key(), e.Revision(), e.Value())
 	return v, e.Revision(), err
 }
 
-// read is the version of an entry.
-func read(e jetstream.KeyValueEntry) (Version, error) {
-	v, err := unpack(e.Value())
-	if err == nil && key(v.Namespace) != e.Key() {
+// read is the version that a key has.
+func read(of string, revision uint64, value []byte) (Version, error) {
+	v, err := unpack(value)
+	if err == nil && key(v.Namespace) != of {
 		err = fmt.Errorf("%w: it is of namespace %s", ErrBad, v.Namespace)
 	}
 	if err != nil {
-		return Version{}, fmt.Errorf("rules: key %s, revision %d: %w", e.Key(), e.Revision(), err)
+		return Version{}, fmt.Errorf("rules: key %s, revision %d: %w", of, revision, err)
 	}
 	return v, nil
 }
@@ -123,18 +136,63 @@ func (s *Store) Put(ctx context.Context, v Version, was uint64) (Version, error)
 	return v, nil
 }
 
+// What a bucket is beneath (nats-architecture-and-design, ADR-8).
+const (
+	streamPrefix  = "KV_"
+	subjectPrefix = "$KV."
+	operation     = "KV-Operation" // a header of what is no value
+)
+
+// keyOf is the key that a message is of.
+func keyOf(subject string) string {
+	_, of, _ := strings.Cut(strings.TrimPrefix(subject, subjectPrefix), ".")
+	return of
+}
+
 // state is the revision that was written last, and when the bucket was made: one that is made anew
 // begins with revision 1.
 func (s *Store) state(ctx context.Context) (revision uint64, made time.Time, err error) {
-	status, err := s.kv.Status(ctx)
+	info, err := s.stream.Info(ctx)
 	if err != nil {
 		return 0, time.Time{}, fmt.Errorf("rules: %w: %w", ErrUnavailable, err)
 	}
-	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
-	if !ok {
-		return 0, time.Time{}, fmt.Errorf("rules: %w: its status is a %T", ErrUnavailable, status)
+	return info.State.LastSeq, info.Created, nil
+}
+
+// contents is state, and the subjects of all keys.
+func (s *Store) contents(ctx context.Context) (revision uint64, made time.Time, subjects []string, err error) {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(subjectPrefix+s.kv.Bucket()+".>"))
+	if err != nil {
+		return 0, time.Time{}, nil, fmt.Errorf("rules: %w: %w", ErrUnavailable, err)
 	}
-	return bucket.StreamInfo().State.LastSeq, bucket.StreamInfo().Created, nil
+	return info.State.LastSeq, info.Created, slices.Sorted(maps.Keys(info.State.Subjects)), nil
+}
+
+// last is the newest message of a key, and nil where there is none.
+func (s *Store) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return s.message(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.stream.GetLastMsgForSubject(ctx, subject)
+	})
+}
+
+// next is the first message from a revision on, of any key, and nil where there is none.
+func (s *Store) next(ctx context.Context, revision uint64) (*jetstream.RawStreamMsg, error) {
+	return s.message(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.stream.GetMsg(ctx, revision, jetstream.WithGetMsgSubject(subjectPrefix+s.kv.Bucket()+".>"))
+	})
+}
+
+func (s *Store) message(ctx context.Context, get func(context.Context) (*jetstream.RawStreamMsg, error)) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	m, err := get(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("rules: %w: %w", ErrUnavailable, err)
+	}
+	return m, nil
 }
 
 // History is the versions of a namespace that are kept, the oldest first. Those that cannot be
@@ -149,9 +207,34 @@ func (s *Store) History(ctx context.Context, namespace string) ([]Version, error
 	}
 	var out []Version
 	for _, e := range entries {
-		if v, err := read(e); err == nil {
+		if v, err := read(e.Key(), e.Revision(), e.Value()); err == nil {
 			out = append(out, v)
 		}
 	}
 	return out, nil
+}
+
+// All is the newest version of each namespace, in order of their names; those that were taken away
+// are among them. Errors wrap ErrBad, where one cannot be read, or ErrUnavailable.
+func (s *Store) All(ctx context.Context) (all []Version, err error) {
+	_, _, subjects, err := s.contents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range subjects {
+		m, err := s.last(ctx, subject)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil || m.Header.Get(operation) != "": // a namespace is not taken away so
+			continue
+		}
+		v, err := read(keyOf(subject), m.Sequence, m.Data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b Version) int { return strings.Compare(a.Namespace, b.Namespace) })
+	return all, nil
 }
