@@ -207,11 +207,12 @@ func TestWatcherFollowsEnvoyFiles(t *testing.T) {
 	limits, done := make(chan uint64, 1), make(chan struct{})
 	go func() { // the end of the test's context ends it, and done is awaited
 		defer close(done)
-		w.Run(t.Context(), func(set *limit.Set, warnings []Mistake) {
+		w.Run(t.Context(), func(set *limit.Set, warnings []Mistake) error {
 			if len(warnings) != 1 || warnings[0].Code != "W241" {
 				t.Errorf("warned of %v after the change, want W241 again", warnings)
 			}
 			limits <- set.Rules()[0].Rates[0].Limit
+			return nil
 		}, func(err error) { t.Error(err) })
 	}()
 	if got := <-limits; got != 6 {

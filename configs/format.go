@@ -44,7 +44,11 @@ func (f Format) Check(paths ...string) (set *limit.Set, warnings []Mistake, err 
 
 // checkFiles is Check of files that were read.
 func (f Format) checkFiles(files []rulesFile) (set *limit.Set, warnings []Mistake, err error) {
-	docs, mistakes := f.parseFiles(files)
+	return check(f.parseFiles(files))
+}
+
+// check compiles what was read, and says what of it works, but hardly as it was meant.
+func check(docs []parsed, mistakes []Mistake) (set *limit.Set, warnings []Mistake, err error) {
 	if set, err = compile(docs, mistakes); err == nil {
 		warnings = suspected(docs, set)
 	}

@@ -2,7 +2,6 @@ package configs
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -28,8 +27,7 @@ type EdgeSettings struct {
 	DrainDelay       time.Duration // how long it serves on once it is told to stop, unready
 	Region, PoP      string
 	Name             string // unique in the PoP
-	RulesPath        string // a file, or a directory of *.yaml
-	RulesFormat      Format // of them
+	Rules            RulesSettings
 	DefaultNamespace string // of requests that name none; "": the only one there is
 	TrustedProxies   []netip.Prefix
 	Secret           []byte // the cluster's; the same on every edge
@@ -57,10 +55,9 @@ type AggregatorSettings struct {
 	Redis       RedisSettings // not set: counts live in memory alone
 	RedisLong   RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
 	Lanes       int
-	Targets     string // whom a key's counts are told: auto | mesh | homes
-	RulesPath   string // those of the edges: a file, or a directory of *.yaml; "": the truth of limits is not told
-	RulesFormat Format // of them
-	MaxBytes    int64  // of keys, and of what waits to be told to other regions
+	Targets     string        // whom a key's counts are told: auto | mesh | homes
+	Rules       RulesSettings // those of the edges; not set: the truth of limits is not told
+	MaxBytes    int64         // of keys, and of what waits to be told to other regions
 	NATS        NATSSettings
 	Sync        SyncSettings
 	Log         LogSettings
@@ -116,7 +113,8 @@ func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 		return nil, err
 	}
 	s.Secret = secret.read(l)
-	s.Proxy.check(l, s.RulesFormat)
+	s.Rules.check(l, true)
+	s.Proxy.check(l, s.Rules.Format)
 	s.Sync.check(l)
 	return s, l.err()
 }
@@ -125,13 +123,7 @@ func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 // settings share: it needs no secret, rules or upstream.
 func LoadDeferred(flags *pflag.FlagSet) (*EdgeSettings, error) {
 	s := &EdgeSettings{}
-	table := edgeTable(s, &secretFrom{})
-	for i := range table {
-		if table[i].key == "rules.path" {
-			table[i].parse = asText(&s.RulesPath)
-		}
-	}
-	l, err := s.load(flags, table)
+	l, err := s.load(flags, edgeTable(s, &secretFrom{}))
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +158,7 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 			l.mistake("peers", "E203", "name the other regions only", "%q is this region", p)
 		}
 	}
+	s.Rules.check(l, false)
 	s.Redis.check(l, "redis")
 	s.RedisLong.check(l, "redis.long")
 	if s.RedisLong.Set() && !s.Redis.Set() {
@@ -181,6 +174,27 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 	return s, l.err()
 }
 
+// LoadOperator is LoadAggregator of who writes the rules that aggregators with these settings
+// read: it needs no name.
+func LoadOperator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
+	s := &AggregatorSettings{}
+	table := aggregatorTable(s)
+	for i := range table {
+		switch table[i].key {
+		case "region":
+			table[i].parse = asToken(&s.Region, false)
+		case "name":
+			table[i].parse = asToken(&s.Name, false)
+		}
+	}
+	l, err := load(flags, table)
+	if err != nil {
+		return nil, err
+	}
+	s.NATS.check(l)
+	return s, l.err()
+}
+
 func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 	return append([]setting{
 		{key: "listen", fallback: ":8080", usage: "`address` of the HTTP listener; as all of them, it may be unix:/path", parse: asListen(&s.Listen)},
@@ -190,8 +204,6 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "region", usage: "`name` of this edge's region", parse: asToken(&s.Region, true)},
 		{key: "pop", usage: "`name` of this edge's PoP; the region's where none is given", parse: asToken(&s.PoP, false)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this edge, unique in its PoP", parse: asToken(&s.Name, true)},
-		{key: "rules.path", usage: "rules `file`, or directory of *.yaml", path: true, parse: required(&s.RulesPath)},
-		rulesFormat(&s.RulesFormat),
 		{key: "default_namespace", usage: "`namespace` of requests that name none", parse: asText(&s.DefaultNamespace)},
 		{key: "trusted_proxies", fallback: "127.0.0.0/8,::1/128", usage: "`networks` whose X-Forwarded headers are believed, separated by commas", list: true, parse: asPrefixes(&s.TrustedProxies)},
 		{key: "secret", usage: "the cluster's secret, 16 bytes or more; better in the environment, or a secret_file", secret: true, parse: asText(&secret.value)},
@@ -201,7 +213,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
 		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
-	}, slices.Concat(s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log))...)
+	}, slices.Concat(s.Rules.table("rules `file`, or directory of *.yaml"), s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log))...)
 }
 
 func aggregatorTable(s *AggregatorSettings) []setting {
@@ -211,19 +223,13 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
 		{key: "sync.targets", fallback: "auto", usage: "whom a key's counts are told: mesh (all regions), homes (two of them, where the others ask), or auto (homes above 8 regions); the same everywhere", parse: asWord(&s.Targets, "auto", "mesh", "homes")},
-		{key: "rules.path", usage: "rules `file` of the edges, or directory of *.yaml; without it nothing is told of what limits admitted in truth", path: true, parse: asText(&s.RulesPath)},
-		rulesFormat(&s.RulesFormat),
 		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a third more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
+		s.Rules.table("rules `file` of the edges, or directory of *.yaml; without rules nothing is told of what limits admitted in truth"),
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),
 		sharedTable(&s.Lanes, &s.NATS, &s.Sync, "1s", &s.Log), // regions are further away
 	)...)
-}
-
-// rulesFormat is the setting of what format rules are in.
-func rulesFormat(dst *Format) setting {
-	return setting{key: "rules.format", fallback: string(FormatSpillgate), usage: "`format` of the rules: spillgate, or envoy for the files of envoyproxy/ratelimit, a domain each; the same on every edge and aggregator", parse: dst.Set}
 }
 
 func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, timeout string, l *LogSettings) []setting {
@@ -251,15 +257,6 @@ func ifSet(parse parseFunc) parseFunc {
 			return nil
 		}
 		return parse(value)
-	}
-}
-
-func required(dst *string) parseFunc {
-	return func(value string) error {
-		if *dst = value; value == "" {
-			return errors.New("is missing")
-		}
-		return nil
 	}
 }
 

@@ -63,13 +63,13 @@ func TestShippedSettingsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.GRPCListen != ":8081" || edge.AdminListen != "127.0.0.1:6070" || edge.RulesPath != "rules.yaml" ||
+	if edge.Region != "local" || edge.PoP != "local" || edge.Name == "" || edge.Listen != ":8080" || edge.GRPCListen != ":8081" || edge.AdminListen != "127.0.0.1:6070" || edge.Rules.Path != "rules.yaml" ||
 		edge.Lanes != 8 || edge.MaxKeys != 0 || edge.MaxBytes != 0 || edge.ViewMaxBytes != 64<<20 || string(edge.Secret) != testSecret ||
 		fmt.Sprint(edge.NATS.URLs) != "[nats://127.0.0.1:4222]" || edge.Log != (LogSettings{slog.LevelInfo, "text"}) ||
 		edge.Sync != (SyncSettings{100 * time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond, 16 << 20}) {
 		t.Errorf("edge.yaml says %+v", edge)
 	}
-	if _, err := LoadRules(edge.RulesPath); err != nil {
+	if _, err := LoadRules(edge.Rules.Path); err != nil {
 		t.Errorf("the rules that edge.yaml names: %v", err)
 	}
 	aggregator, err := loadAggregator(t, "--config", "aggregator.yaml")
@@ -151,8 +151,8 @@ func TestFlagWinsOverEnvironmentOverFile(t *testing.T) {
 	if s.Region != "file" || s.PoP != "env" || s.Name != "flag" || s.Lanes != 3 || s.Sync.Interval != time.Second || fmt.Sprint(s.NATS.URLs) != "[nats://a:1 nats://b:2]" {
 		t.Errorf("settings %+v", s)
 	}
-	if s.RulesPath != filepath.Join(filepath.Dir(file), "r.yaml") {
-		t.Errorf("rules.path %q does not start at the file that names it", s.RulesPath)
+	if s.Rules.Path != filepath.Join(filepath.Dir(file), "r.yaml") {
+		t.Errorf("rules.path %q does not start at the file that names it", s.Rules.Path)
 	}
 	if string(s.Secret) != "01234567890123456" {
 		t.Errorf("a secret of digits was read as %q", s.Secret)

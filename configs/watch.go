@@ -86,11 +86,12 @@ func (w *RulesWatcher) Reload() {
 }
 
 // Run watches until ctx ends. Each new good set is given to onChange, with its
-// warnings, and each bad state of the files, once, to onError; the last good set stays in force then.
+// warnings, and each bad state of the files, once, to onError, as is what onChange returns; the
+// last good set stays in force then.
 // Where the kernel gives no notice of changes, onError is told once, and the files
 // are read every 15 seconds. Both may be called by several goroutines, one at a time.
 // A read that hangs is told of, too; Run leaves it behind when ctx ends.
-func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set, []Mistake), onError func(error)) {
+func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set, []Mistake) error, onError func(error)) {
 	var telling sync.Mutex
 	tell := func(what func()) {
 		telling.Lock()
@@ -103,7 +104,10 @@ func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set, []Mist
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.watch(ctx, func(set *limit.Set, warnings []Mistake) { tell(func() { onChange(set, warnings) }) }, fail)
+		w.watch(ctx, func(set *limit.Set, warnings []Mistake) (err error) {
+			tell(func() { err = onChange(set, warnings) })
+			return err
+		}, fail)
 	}()
 	ticker := time.NewTicker(w.hang)
 	defer ticker.Stop()
@@ -127,7 +131,7 @@ func (w *RulesWatcher) Run(ctx context.Context, onChange func(*limit.Set, []Mist
 }
 
 // watch is Run but for what hangs.
-func (w *RulesWatcher) watch(ctx context.Context, onChange func(*limit.Set, []Mistake), onError func(error)) {
+func (w *RulesWatcher) watch(ctx context.Context, onChange func(*limit.Set, []Mistake) error, onError func(error)) {
 	look := func(forced bool) {
 		// Always anew, and before reading: a link may lead elsewhere now, and a
 		// directory that was made again is another one.
@@ -203,7 +207,7 @@ func (w *RulesWatcher) tellBlind(err error, onError func(error)) {
 }
 
 // read reads the files if they changed, or if it is forced to.
-func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set, []Mistake), onError func(error)) {
+func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set, []Mistake) error, onError func(error)) {
 	files, err := readRules(w.paths)
 	if err != nil {
 		w.seen = [sha256.Size]byte{} // when the files come back they count as new
@@ -220,11 +224,12 @@ func (w *RulesWatcher) read(forced bool, onChange func(*limit.Set, []Mistake), o
 	}
 	w.seen = now
 	set, warnings, err := w.format.checkFiles(files)
+	if err == nil {
+		err = onChange(set, warnings)
+	}
 	if err != nil {
 		onError(err)
-		return
 	}
-	onChange(set, warnings)
 }
 
 func digest(files []rulesFile) [sha256.Size]byte {

@@ -218,7 +218,7 @@ func TestAbsenceIsToldOnce(t *testing.T) {
 	sets := 0
 	read := func(forced bool, wantTold, wantSets int) {
 		t.Helper()
-		w.read(forced, func(*limit.Set, []Mistake) { sets++ }, func(err error) { told = append(told, err) })
+		w.read(forced, func(*limit.Set, []Mistake) error { sets++; return nil }, func(err error) { told = append(told, err) })
 		if len(told) != wantTold || sets != wantSets {
 			t.Fatalf("told %v and gave %d sets, want %d and %d", told, sets, wantTold, wantSets)
 		}

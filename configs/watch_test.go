@@ -47,7 +47,7 @@ func watchWith(t *testing.T, set func(*RulesWatcher), paths ...string) *watched 
 	// Ended and waited for by the cleanup.
 	go func() {
 		defer close(done)
-		w.Run(ctx, func(s *limit.Set, _ []Mistake) { o.sets <- s }, func(err error) { o.errors <- err })
+		w.Run(ctx, func(s *limit.Set, _ []Mistake) error { o.sets <- s; return nil }, func(err error) { o.errors <- err })
 	}()
 	t.Cleanup(o.end)
 	o.Reload() // when it has read again it has been watching already

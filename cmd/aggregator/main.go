@@ -30,6 +30,7 @@ func newRootCommand() *cobra.Command {
 Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable.`,
 	},
 		newServeCommand(),
+		newRulesCommand(),
 		newRightsCommand(),
 		newConfigCommand(),
 	)

@@ -50,7 +50,7 @@ With rules.path it tells what limits admitted in truth; SIGHUP reads the rules a
 //
 //	bus ──► aggregator ──► store          admin listener ──► stats
 //	            ▲
-//	      rules watcher
+//	          rules
 //
 // Teardown, last in first out: rules watcher; aggregator (stops serving, last exports
 // and writes), admin listener, bus, store.
@@ -79,17 +79,18 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		defer func() { err = errors.Join(err, rights.Close()) }()
 		config.Rights = rights
 	}
-	var watcher *configs.RulesWatcher
-	if s.RulesPath != "" {
-		if watcher, err = cli.OpenRules(ctx, s.RulesFormat, s.RulesPath, cli.SlowRules, log); err != nil {
+	var bus *natsbus.Bus // who reads rules from it does so once it is there
+	var rules cli.Rules
+	if s.Rules.Set() {
+		if rules, err = cli.OpenRules(ctx, s.Rules, func() *natsbus.Bus { return bus }, reg, log); err != nil {
 			return err
 		}
-		config.Rules = watcher.Set()
+		config.Rules = rules.Set()
 	}
 	if agg, err = regional.New(config, store); err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
-	bus, err := natsbus.Connect(cli.NATS(s.NATS, "aggregator "+s.Region+"/"+s.Name, s.Region+"."+s.Name, log))
+	bus, err = natsbus.Connect(cli.NATS(s.NATS, "aggregator "+s.Region+"/"+s.Name, s.Region+"."+s.Name, log))
 	if err != nil { // a server that is away is none
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
@@ -108,16 +109,17 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	})
 	inner := cli.NewStage(ctx)
 	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })
-	if watcher != nil {
+	if rules != nil {
 		reloads := cli.NewReloads(reg)
 		inner.Go("rules", func(ctx context.Context) error {
-			watcher.Run(ctx, func(set *limit.Set, _ []configs.Mistake) { // edges tell its warnings
+			rules.Run(ctx, func(set *limit.Set, _ []configs.Mistake) error { // edges tell its warnings
 				agg.SetRules(set)
 				reloads.OK(set.Written(), log)
+				return nil
 			}, func(err error) { reloads.Failed(err, log) })
 			return nil
 		})
-		inner.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, watcher) })
+		inner.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, rules) })
 	}
 	select {
 	case <-inner.Done():

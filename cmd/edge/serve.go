@@ -34,7 +34,7 @@ func newServeCommand() *cobra.Command {
 		Short: "Run an edge",
 		Long: `Run an edge: decide over HTTP and over gRPC (spillgate.v1.Limiter, and Envoy's
 rate limit and quota services), and as a reverse proxy (proxy.upstream), publish
-counts over NATS, follow the rules files.
+counts over NATS, follow the rules: files, or a JetStream bucket (rules.source: kv).
 
 It starts without NATS and says so: it decides from its own counts until the
 servers appear. SIGHUP reads the rules again. SIGTERM drains: unready, finish
@@ -56,7 +56,7 @@ calls, send what is left, exit.`,
 
 // serve runs an edge until ctx ends.
 //
-//	listeners ──► httpapi, rls, rlqs, limiterapi, proxy ──► node ◄── rules watcher
+//	listeners ──► httpapi, rls, rlqs, limiterapi, proxy ──► node ◄── rules
 //	                                                         │ ▲
 //	                                                   bus ◄─┘ └── bus
 //
@@ -68,11 +68,12 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	watcher, err := cli.OpenRules(ctx, s.RulesFormat, s.RulesPath, cli.SlowRules, log)
+	reg := cli.Registry(cli.Version())
+	var bus *natsbus.Bus // who reads rules from it does so once it is there
+	rules, err := cli.OpenRules(ctx, s.Rules, func() *natsbus.Bus { return bus }, reg, log)
 	if err != nil {
 		return err
 	}
-	reg := cli.Registry(cli.Version())
 	view, err := edge.NewCacheView(s.ViewMaxBytes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -85,11 +86,13 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	reloads := cli.NewReloads(reg)
-	if err := node.SetRules(watcher.Set()); err != nil {
-		return fmt.Errorf("rules: %w", err)
+	if set := rules.Set(); set != nil {
+		if err := node.SetRules(set); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
+		cli.TellWarnings(rules.Warnings(), log)
 	}
-	cli.TellWarnings(watcher.Warnings(), log)
-	if s.RulesFormat == configs.FormatEnvoy {
+	if s.Rules.Format == configs.FormatEnvoy {
 		for _, w := range configs.EnvoyVariables(os.Environ()) {
 			log.Warn("rules: what envoyproxy/ratelimit does by its environment is not done here", "variable", w.File, "detail", w.Detail, "hint", w.Hint)
 		}
@@ -123,16 +126,16 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		if upstream, err = proxy.New(api, node, proxyConfig); err != nil {
 			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}
-		warnUnreadSignal(watcher.Set(), s.Proxy.Capacity.Name, log)
+		warnUnreadSignal(rules.Set(), s.Proxy.Capacity.Name, log)
 	}
 	if upstream != nil && s.Proxy.Defer.Enabled {
 		frontConfig := deferredFront(&s.Proxy, s.TrustedProxies, node, log)
 		frontConfig.Metrics = deferred.NewMetrics(reg)
 		waiting = deferred.NewFront(upstream, frontConfig)
 	} else {
-		warnNothingWaits(watcher.Set(), log)
+		warnNothingWaits(rules.Set(), log)
 	}
-	bus, err := natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
+	bus, err = natsbus.Connect(cli.NATS(s.NATS, "edge "+s.Region+"/"+s.PoP+"/"+s.Name, s.Region+"."+s.PoP+"."+s.Name, log))
 	if err != nil { // a server that is away is none
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
@@ -165,7 +168,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		proxyAddress = requests.Addr().String()
 	}
 	log.Info("edge serves", "listen", data.Addr().String(), "grpc", grpcAddress, "proxy", proxyAddress, "admin", admin.Addr().String(),
-		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", watcher.Set().Written())
+		"region", s.Region, "pop", s.PoP, "name", s.Name, "rules", written(rules.Set()))
 
 	// The node outlives the listeners: calls under way still count.
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
@@ -209,17 +212,17 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		})
 	}
 	front.Go("rules", func(ctx context.Context) error {
-		watcher.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) {
+		rules.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) error {
 			if err := takeOver(node, api, upstream, set, log); err != nil {
-				reloads.Failed(err, log)
-				return
+				return err
 			}
 			reloads.OK(set.Written(), log)
 			cli.TellWarnings(warnings, log)
+			return nil
 		}, func(err error) { reloads.Failed(err, log) })
 		return nil
 	})
-	front.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, watcher) })
+	front.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, rules) })
 	select {
 	case <-ctx.Done():
 		unready()
@@ -260,9 +263,17 @@ func takeOver(node *edge.Node, api *httpapi.API, upstream *proxy.Proxy, set *lim
 	return nil
 }
 
+// written is how many rules were written; none where there are none yet.
+func written(set *limit.Set) int {
+	if set == nil {
+		return 0
+	}
+	return set.Written()
+}
+
 // warnUnreadSignal tells that no rule reads what the upstream tells of its capacity.
 func warnUnreadSignal(set *limit.Set, name string, log *slog.Logger) {
-	if name != "" && !slices.ContainsFunc(set.Rules(), func(r *limit.Rule) bool { return r.Elastic != nil && r.Elastic.Signal == name }) {
+	if set != nil && name != "" && !slices.ContainsFunc(set.Rules(), func(r *limit.Rule) bool { return r.Elastic != nil && r.Elastic.Signal == name }) {
 		log.Warn("no rule reads what the upstream tells of its capacity: it opens nothing", "capacity", name,
 			"hint", "margin: {elastic: {up_to: 50%, while: capacity."+name+" < 70%}}")
 	}
@@ -270,6 +281,9 @@ func warnUnreadSignal(set *limit.Set, name string, log *slog.Logger) {
 
 // warnNothingWaits tells of rules by which what they deny may wait, where nobody keeps it.
 func warnNothingWaits(set *limit.Set, log *slog.Logger) {
+	if set == nil {
+		return
+	}
 	for _, r := range set.Rules() {
 		if r.Defer.For > 0 {
 			log.Warn("a rule lets what it denies wait, and nothing keeps it: it is denied", "rule", r.Name, "hint", "proxy.upstream, and proxy.defer.enabled: true")

@@ -10,10 +10,14 @@ import (
 )
 
 // NATS is how a daemon reaches its servers. inbox is what its replies are
-// addressed to, so that permissions can keep one from reading another's.
+// addressed to, so that permissions can keep one from reading another's; "" of an operator's,
+// who may read all.
 func NATS(s configs.NATSSettings, name, inbox string, log *slog.Logger) natsbus.Config {
+	if inbox != "" {
+		inbox = "_INBOX_" + inbox
+	}
 	return natsbus.Config{
-		URLs: s.URLs, Name: name, InboxPrefix: "_INBOX_" + inbox,
+		URLs: s.URLs, Name: name, InboxPrefix: inbox,
 		CAFile: s.TLSCA, CertFile: s.TLSCert, KeyFile: s.TLSKey,
 		CredsFile: s.Creds, NKeySeedFile: s.NKey, Logger: log,
 	}

@@ -10,14 +10,36 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync/natsbus"
 )
 
 // SlowRules is after how long it is told that rules are still being read.
 const SlowRules = 10 * time.Second
 
+// Rules are where a daemon's rules come from.
+type Rules interface {
+	// Set is the rules as they were first read; nil: there are none yet.
+	Set() *limit.Set
+	// Warnings are what of them works, but hardly as it was meant.
+	Warnings() []configs.Mistake
+	// Reload has Run read them again, changed or not.
+	Reload()
+	// Run follows them until ctx ends. What changed is given to onChange, whole, which puts it in force
+	// or says why not; what is wrong is told to onError, once, that included, and what was in force stays.
+	Run(ctx context.Context, onChange func(*limit.Set, []configs.Mistake) error, onError func(error))
+}
+
 // OpenRules reads the rules, unless ctx ends before: a file system over the network
-// may never answer.
-func OpenRules(ctx context.Context, format configs.Format, path string, slow time.Duration, log *slog.Logger) (*configs.RulesWatcher, error) {
+// may never answer. bus is asked for once Run begins.
+func OpenRules(ctx context.Context, s configs.RulesSettings, bus func() *natsbus.Bus, reg prometheus.Registerer, log *slog.Logger) (Rules, error) {
+	if s.Source == configs.SourceKV {
+		return openBucket(s, bus, reg, log)
+	}
+	return openFiles(ctx, s.Format, s.Path, SlowRules, log)
+}
+
+func openFiles(ctx context.Context, format configs.Format, path string, slow time.Duration, log *slog.Logger) (Rules, error) {
 	type opened struct {
 		watcher *configs.RulesWatcher
 		err     error
@@ -33,7 +55,10 @@ func OpenRules(ctx context.Context, format configs.Format, path string, slow tim
 	defer tell.Stop()
 	select {
 	case o := <-read:
-		return o.watcher, o.err
+		if o.err != nil {
+			return nil, o.err
+		}
+		return o.watcher, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("stopped before the rules at %s were read: %w", path, context.Cause(ctx))
 	}
@@ -51,13 +76,13 @@ func TellWarnings(warnings []configs.Mistake, log *slog.Logger) {
 }
 
 // ReloadOnHangup has SIGHUP read the rules again.
-func ReloadOnHangup(ctx context.Context, hangups <-chan os.Signal, watcher *configs.RulesWatcher) error {
+func ReloadOnHangup(ctx context.Context, hangups <-chan os.Signal, rules Rules) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
-			watcher.Reload()
+			rules.Reload()
 		}
 	}
 }

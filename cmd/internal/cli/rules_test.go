@@ -63,7 +63,7 @@ func TestRulesThatHangAtTheStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log, done := make(said, 1), make(chan error, 1)
 	go func() {
-		_, err := OpenRules(ctx, configs.FormatSpillgate, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
+		_, err := openFiles(ctx, configs.FormatSpillgate, pipe, time.Millisecond, slog.New(slog.NewTextHandler(log, nil)))
 		done <- err
 	}()
 	if line := <-log; !strings.Contains(line, "still being read") || !strings.Contains(line, pipe) {

@@ -1,0 +1,149 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/test/proc"
+)
+
+// operator runs `aggregator rules` as an operator does.
+type operator struct {
+	t    *testing.T
+	args []string
+}
+
+// rules runs a command, which must exit with code, and returns what it says.
+func (o *operator) rules(code int, args ...string) string {
+	o.t.Helper()
+	text, err := o.try(code, args...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return text
+}
+
+func (o *operator) try(code int, args ...string) (string, error) {
+	cmd := exec.Command(daemons.AggregatorPath(), append(append([]string{"rules"}, args...), o.args...)...)
+	cmd.Env = proc.Environ("USER=ada")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		return "", fmt.Errorf("aggregator rules %q: %v, want exit code %d\n%s", args, err, code, out)
+	}
+	return string(out), nil
+}
+
+// TestRulesFromNATS: an operator changes rules in one region; edges and aggregators of all have them
+// within a second, by rights that change nothing; a bad version changes nothing, and without NATS
+// an edge starts with the last good ones.
+func TestRulesFromNATS(t *testing.T) {
+	t.Parallel()
+	users := proc.NewNATSUsers(t)
+	sites := proc.NATSGateways(t, users, "eu", "us")
+	streams, operators := map[string]*proc.NATSServer{}, map[string]*operator{}
+	for _, region := range []string{"eu", "us"} {
+		streams[region] = proc.NATSJetStream(t, users, region, sites[region].Leafs[0], t.TempDir())
+		operators[region] = &operator{t, []string{"--rules-kv-domain", region, "--nats-urls", sites[region].URLs()[0], "--nats-nkey", users.SeedFile(t, "OPERATOR")}}
+	}
+	eu := operators["eu"]
+	if said := eu.rules(1, "list"); !strings.Contains(said, "aggregator rules init makes it") {
+		t.Errorf("without a bucket it says %s", said)
+	}
+	proc.Until(t, time.Minute, func() error { // the domains are heard of
+		if _, err := operators["eu"].try(0, "init"); err != nil {
+			return err
+		}
+		_, err := operators["us"].try(0, "init", "--origin", "eu")
+		return err
+	})
+	dir := t.TempDir()
+	write := func(text string) string {
+		path := filepath.Join(dir, "rules.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	start := func(region, pop, file string) *proc.EdgeServer {
+		return daemons.Edge(t, []string{"SPILLGATE_SECRET=" + secret}, "--region", region, "--pop", pop, "--name", pop+"-1", "--default-namespace", "test",
+			"--nats-urls", sites[region].URLs()[0], "--nats-nkey", users.SeedFile(t, "POP_"+strings.ToUpper(pop)),
+			"--rules-source", "kv", "--rules-kv-domain", region, "--rules-kv-file", file)
+	}
+	if said := eu.rules(1, "apply", write(limited(10))); !strings.Contains(said, "+    rates: [{name: hour, limit: 10, per: 1h}]") || !strings.Contains(said, "nothing is changed") {
+		t.Errorf("without --yes it says %s", said)
+	}
+	eu.rules(0, "apply", write(limited(10)), "--yes", "-m", "the first")
+	kept := filepath.Join(t.TempDir(), "ams")
+	ams, iad := start("eu", "ams", kept), start("us", "iad", "")
+	agg := daemons.Aggregator(t, nil, "--region", "us", "--name", "a1", "--peers", "eu", "--nats-urls", sites["us"].URLs()[0],
+		"--nats-nkey", users.SeedFile(t, "AGG_US"), "--rules-source", "kv", "--rules-kv-domain", "us")
+	limit := func(e *proc.EdgeServer, want uint64) {
+		t.Helper()
+		c := newClient(t, e.URL)
+		proc.Until(t, 30*time.Second, func() error {
+			r, err := c.check(call{Attributes: map[string]string{"user": "u1"}, Peek: true})
+			if err == nil && r.Limit != want {
+				err = fmt.Errorf("the limit is %d, want %d", r.Limit, want)
+			}
+			return err
+		})
+	}
+	limit(ams, 10)
+	limit(iad, 10)
+	awaitMetric(t, 30*time.Second, agg.Admin, `spillgate_rules_namespaces{state="in_force"}`, 1)
+
+	eu.rules(0, "apply", write(limited(20)), "--yes", "-m", "more")
+	began := time.Now()
+	limit(ams, 20)
+	limit(iad, 20)
+	t.Logf("a change was in force in both regions after %v", time.Since(began))
+
+	// What has mistakes is written by nobody but who does without the command, and changes nothing.
+	if said := eu.rules(3, "apply", write(strings.Replace(limited(30), "limit: 30", "limit: many", 1)), "--yes"); !strings.Contains(said, "rules.yaml:6:") {
+		t.Errorf("of a mistake it says %s", said)
+	}
+	other := strings.Replace(limited(5), "namespace: test", "namespace: other", 1)
+	eu.rules(0, "apply", write("# both\n---\n"+limited(30)+"---\n"+other), "--yes", "-m", "two")
+	limit(iad, 30)
+	awaitMetric(t, 30*time.Second, iad.Admin, `spillgate_rules_namespaces{state="in_force"}`, 2)
+	eu.rules(0, "rollback", "test", "--yes")
+	limit(ams, 20)
+	limit(iad, 20)
+	eu.rules(0, "remove", "other", "--yes", "-m", "not needed")
+	awaitMetric(t, 30*time.Second, ams.Admin, `spillgate_rules_namespaces{state="in_force"}`, 1)
+	operators["us"].rules(0, "apply", write(limited(25)), "--yes") // at a mirror it is written where that is from
+	limit(ams, 25)
+	limit(iad, 25)
+	if said := eu.rules(0, "history", "test"); !strings.Contains(said, "the first") || !strings.Contains(said, "back to version 2") || strings.Count(said, "ada") != 5 {
+		t.Errorf("the history is %s", said)
+	}
+	if said := eu.rules(0, "get", "test", "--version", "1"); said != limited(10) {
+		t.Errorf("version 1 is %q", said)
+	}
+	if said := eu.rules(0, "list", "-o", "json"); !strings.Contains(said, `"namespace":"other","version":2`) || !strings.Contains(said, `"deleted":true`) {
+		t.Errorf("the list is %s", said)
+	}
+	if said := eu.rules(0, "apply", write(limited(25)), "--yes"); said != "Nothing differs.\n" {
+		t.Errorf("where nothing differs it says %s", said)
+	}
+
+	// Without NATS.
+	streams["eu"].Kill()
+	if said := operators["us"].rules(4, "apply", write(limited(30)), "--yes"); !strings.Contains(said, "may have been changed all the same") {
+		t.Errorf("without the bucket it says %s", said)
+	}
+	ams.Kill()
+	ams.Restart()
+	limit(ams, 25)
+	streams["eu"].Restart()
+	proc.Until(t, time.Minute, func() error {
+		_, err := eu.try(0, "apply", write(limited(40)), "--yes")
+		return err
+	})
+	limit(ams, 40)
+}
