@@ -28,6 +28,7 @@ type exchange struct {
 	result result
 	body   *body // nil: none
 	answer answer
+	pass   httputil.ReverseProxy
 	own    http.Header // what the rules had us tell the client
 	passed time.Time   // when it was passed on
 	who    netip.Addr  // whom it takes room for
@@ -107,7 +108,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Body = x.body
 	}
 	x.result = resultAnswered
-	forward := httputil.ReverseProxy{
+	x.pass = httputil.ReverseProxy{
 		Rewrite: x.rewrite, Transport: x, ModifyResponse: x.answered, ErrorHandler: x.failed,
 		FlushInterval: -1, BufferPool: &buffers, ErrorLog: p.errors,
 	}
@@ -115,7 +116,7 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.shares = p.calls == nil || x.way != p.transport
 	defer func() { x.leave() }()
 	defer x.switchedBack()
-	forward.ServeHTTP(&x.answer, r)
+	x.pass.ServeHTTP(&x.answer, r)
 	trimLate(x.answer.Header())
 	x.answer.show() // the trailers
 }
@@ -198,6 +199,11 @@ func (x *exchange) answered(res *http.Response) error {
 			s.told(p.cfg.Now(), res.Header.Get(header), httpapi.PartInUse)
 			res.Header.Del(header)
 		}
+	}
+	if res.ContentLength == 0 {
+		// Or httputil flushes the header from another goroutine: one that comes before the end of the
+		// stream does not end it, and a call of gRPC whose status is in the header has none then.
+		x.pass.FlushInterval = 0
 	}
 	if _, ok := res.Header["Content-Type"]; !ok {
 		x.answer.Header()["Content-Type"] = nil // net/http would guess one

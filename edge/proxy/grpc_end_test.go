@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// doing is an upstream of gRPC that does with each call what its client says, word by word.
+func doing(t *testing.T) (url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) (err error) {
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		for _, word := range md["do"] {
+			switch word {
+			case "header":
+				err = errors.Join(err, stream.SendHeader(metadata.Pairs("a", "b")))
+			case "message":
+				err = errors.Join(err, stream.SendMsg(wrapperspb.String("x")))
+			case "trailer":
+				stream.SetTrailer(metadata.Pairs("c", "d"))
+			case "fail":
+				return status.Error(codes.Unauthenticated, "wrong password")
+			}
+		}
+		return err
+	}))
+	go func() { _ = server.Serve(ln) }() // Stop ends it
+	t.Cleanup(server.Stop)
+	return "h2c://" + ln.Addr().String()
+}
+
+// do has the upstream do so, and tells how the call ended.
+func do(conn *grpc.ClientConn, words ...string) string {
+	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(context.Background(), metadata.MD{"do": words}), patience)
+	defer cancel()
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/x.Y/Z")
+	if err != nil {
+		return err.Error()
+	}
+	err = errors.Join(stream.SendMsg(wrapperspb.String("x")), stream.CloseSend())
+	messages := -1
+	for ; err == nil; messages++ {
+		err = stream.RecvMsg(new(wrapperspb.StringValue))
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.TrimSuffix(fmt.Sprintln(messages, status.Code(err), status.Convert(err).Message(), stream.Trailer()["c"]), "\n")
+}
+
+// A call ends as the upstream ends it, be its status in the header, which is the end then
+// ("Trailers-Only"), or after it.
+func TestCallsEndAsTheUpstreamEndsThem(t *testing.T) {
+	s := (&site{t: t}).before(doing(t), options{}, hourly(1e9))
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const failed = "Unauthenticated wrong password"
+	for words, want := range map[string]string{
+		"fail":                        "0 " + failed + " []",
+		"trailer fail":                "0 " + failed + " [d]",
+		"header fail":                 "0 " + failed + " []",
+		"message fail":                "1 " + failed + " []",
+		"header message trailer fail": "1 " + failed + " [d]",
+		"":                            "0 OK  []",
+		"trailer":                     "0 OK  [d]",
+		"message trailer":             "1 OK  [d]",
+	} {
+		t.Run(words, func(t *testing.T) {
+			ends := map[string]int{}
+			for range 400 { // one by one: under load fewer are met by a flush too early
+				ends[do(conn, strings.Fields(words)...)]++
+			}
+			if !maps.Equal(ends, map[string]int{want: 400}) {
+				t.Errorf("the calls ended so: %v; want all %q", ends, want)
+			}
+		})
+	}
+}
