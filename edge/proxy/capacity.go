@@ -3,6 +3,7 @@ package proxy
 import (
 	"log/slog"
 	"math"
+	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,20 @@ func (s *signal) told(now time.Time, text string, read func(string) (float64, er
 	s.tell(now, used)
 }
 
+// answered is that an answer with a status began after a time. What turns a request away is a fault, however soon
+// it does: an upstream that sheds load, or is gone from behind its balancer, is fast. Of other faults those that
+// took too long count, and none is a sign of room.
+func (s *signal) answered(now time.Time, status int, latency time.Duration) {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		s.failed(now)
+	default:
+		if status < http.StatusInternalServerError || latency >= s.cfg.Latency {
+			s.took(now, latency)
+		}
+	}
+}
+
 // took is that an answer began after a time.
 func (s *signal) took(now time.Time, latency time.Duration) {
 	s.mu.Lock()
@@ -80,7 +95,7 @@ func (s *signal) took(now time.Time, latency time.Duration) {
 	s.tell(now, s.add(now, float64(latency)/float64(s.cfg.Latency)))
 }
 
-// failed is that the upstream gave no answer: it has no capacity to spare.
+// failed is that the upstream gave no answer, or none of its own: it has no capacity to spare.
 func (s *signal) failed(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

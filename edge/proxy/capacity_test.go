@@ -92,6 +92,62 @@ func TestLatencyIsToldOfAnswers(t *testing.T) {
 	}
 }
 
+// An upstream that turns requests away, or fails, is no idle one, however soon it says so.
+func TestFastFaultsAreNoRoom(t *testing.T) {
+	const all = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		statuses []int
+		took     time.Duration
+		used     float64 // -1: nothing is known
+	}{
+		"served":                {[]int{200}, all / 5, 0.2},
+		"not there":             {[]int{404, 401}, all / 5, 0.2},
+		"switches":              {[]int{101}, all / 5, 0.2},
+		"shed":                  {[]int{503}, 0, 4},
+		"shed at last":          {[]int{200, 200, 503}, 0, 1},
+		"too many for now":      {[]int{200, 429}, 0, 1},
+		"gone from behind":      {[]int{200, 502}, 0, 1},
+		"gone, and was slow":    {[]int{200, 504}, 0, 1},
+		"fails":                 {[]int{500, 501, 505, 599}, 0, -1},
+		"fails after a while":   {[]int{500}, all - 1, -1},
+		"fails for want of it":  {[]int{500}, 2 * all, 2},
+		"was served, and fails": {[]int{200, 500, 500}, all / 2, 0.5},
+	} {
+		h := &heard{}
+		s := signalTo(h, CapacityConfig{Latency: all})
+		for _, status := range c.statuses { // at one instant: the first is the mean
+			s.answered(time.Unix(1000, 0), status, c.took)
+		}
+		used := -1.0
+		if n := len(h.values); n > 0 {
+			used = h.values[n-1]
+		}
+		if used != c.used {
+			t.Errorf("%s: %v after %v each: %v is in use, want %v", name, c.statuses, c.took, used, c.used)
+		}
+	}
+}
+
+// So it is behind the proxy; a header that tells the capacity is heard whatever the status.
+func TestRefusalsOfTheUpstreamCloseTheMargin(t *testing.T) {
+	upstream := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Used", "20%")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	for used, capacity := range map[float64]CapacityConfig{
+		0.2: {Name: "api", Header: "X-Used"},
+		4:   {Name: "api", Latency: time.Hour},
+	} {
+		s := newSite(t, upstream, options{cfg: Config{Capacity: capacity}}, elastic(9))
+		if got := s.get("/"); got.status != http.StatusServiceUnavailable {
+			t.Fatalf("%+v", got)
+		}
+		if part, _, ok := s.node.Capacity(time.Now(), "api"); !ok || part != used {
+			t.Errorf("%+v: %v, %v; want %v", capacity, part, ok, used)
+		}
+	}
+}
+
 // heard is what a signal was set to.
 type heard struct {
 	values []float64

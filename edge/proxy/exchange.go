@@ -194,7 +194,7 @@ func (x *exchange) answered(res *http.Response) error {
 	if s := p.signal; s != nil {
 		switch header := s.cfg.Header; {
 		case header == "":
-			s.took(p.cfg.Now(), took)
+			s.answered(p.cfg.Now(), res.StatusCode, took)
 		case res.Header.Get(header) != "":
 			s.told(p.cfg.Now(), res.Header.Get(header), httpapi.PartInUse)
 			res.Header.Del(header)
