@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -98,7 +97,7 @@ func end(visit *httpapi.Visit, err error) {
 	if err != nil && code == codes.Unknown { // a bare context error is what grpc makes of it
 		code = status.FromContextError(err).Code()
 	}
-	visit.End(httpapi.Answer{Status: strconv.Itoa(httpStatus(code)), Code: codeNames[code]})
+	visit.End(httpapi.CallAnswer(uint32(code)))
 }
 
 // turnPassed is the error of a call that ended before its turn in a queue.

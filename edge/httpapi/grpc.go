@@ -13,6 +13,7 @@ import (
 // Statuses of gRPC (google.rpc.Code) that a call is ended with which is not served.
 const (
 	callCancelled         = 1
+	callUnknown           = 2
 	callInvalidArgument   = 3
 	callDeadlineExceeded  = 4
 	callPermissionDenied  = 7
@@ -21,6 +22,9 @@ const (
 	callInternal          = 13
 	callUnavailable       = 14
 )
+
+// statusLeft is what a request counts as whose client left: nginx calls it so, and google.rpc.Code CANCELLED.
+const statusLeft = 499
 
 // grpcType is what the types of gRPC's messages begin with.
 const grpcType = "application/grpc"
@@ -48,7 +52,7 @@ func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, unsent
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
 		code = callInvalidArgument
-	case http.StatusRequestTimeout:
+	case http.StatusRequestTimeout, statusLeft:
 		code = callCancelled
 	case http.StatusGatewayTimeout:
 		if !unsent { // it may have been done: not to be tried again as UNAVAILABLE is
@@ -65,16 +69,8 @@ func WriteCallProblem(w http.ResponseWriter, r *http.Request, status int, unsent
 
 // noteStatus has rules that count responses see a status which is not the one that is written.
 func noteStatus(w http.ResponseWriter, status int) {
-	for {
-		if noted, ok := w.(interface{ note(int) }); ok {
-			noted.note(status)
-			return
-		}
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return
-		}
-		w = outer.Unwrap()
+	if noted := noting(w); noted != nil {
+		noted.note(status)
 	}
 }
 
@@ -114,6 +110,7 @@ func endCall(w http.ResponseWriter, r *http.Request, code int, message string, r
 	h := w.Header()
 	h["Content-Type"] = []string{r.Header.Get("Content-Type")} // gRPC's, or gRPC-Web's
 	callFields(h, code, message, retry)
+	NoteCall(w, h)
 	w.WriteHeader(http.StatusOK)
 }
 

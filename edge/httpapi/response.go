@@ -30,7 +30,7 @@ func (v *Visit) Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 		default:
 			noted.status = http.StatusInternalServerError
 		}
-		v.End(Answer{Status: strconv.Itoa(noted.status)})
+		v.End(noted.answer())
 	}()
 	next.ServeHTTP(noted.shaped(), r)
 	returned = true
@@ -39,13 +39,25 @@ func (v *Visit) Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 // response notes the status that a handler answers with.
 type response struct {
 	http.ResponseWriter
-	status int // 0: none yet
+	status int    // 0: none yet
+	call   Answer // of a call of gRPC: how it ended; empty where that is not known
 }
 
 var _ io.ReaderFrom = (*response)(nil)
 
 // Unwrap lets http.ResponseController reach what is beneath.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *response) noting() *response { return w }
+
+// answer is what the visit ends with. A call that HTTP's status says nothing of has the nearest to its code.
+func (w *response) answer() Answer {
+	a := Answer{Status: strconv.Itoa(w.status), Code: w.call.Code}
+	if w.status == http.StatusOK && w.call.Status != "" {
+		a.Status = w.call.Status
+	}
+	return a
+}
 
 func (w *response) note(status int) {
 	if w.status == 0 {

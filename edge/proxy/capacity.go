@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillgate/spillgate/edge"
+	"github.com/spillgate/spillgate/edge/httpapi"
 )
 
 // Capacities takes a signal of how much of a capacity is in use: an edge.Node.
@@ -72,6 +73,19 @@ func (s *signal) told(now time.Time, text string, read func(string) (float64, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tell(now, used)
+}
+
+// statusOf is the status of an answer, and of a call of gRPC that ends with its header what comes nearest
+// to its code. A deadline that it did not meet is its client's own, and may be short.
+func (x *exchange) statusOf(res *http.Response) int {
+	code, ok := httpapi.CallCode(res.Header)
+	if !ok || res.StatusCode != http.StatusOK || !httpapi.GRPC(x.in) {
+		return res.StatusCode
+	}
+	if status := httpapi.CallStatus(code); status != http.StatusGatewayTimeout {
+		return status
+	}
+	return http.StatusInternalServerError
 }
 
 // answered is that an answer with a status began after a time. What turns a request away is a fault, however soon

@@ -118,6 +118,9 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.switchedBack()
 	x.pass.ServeHTTP(&x.answer, r)
 	trimLate(x.answer.Header())
+	if httpapi.GRPC(r) {
+		httpapi.NoteCall(w, x.answer.Header())
+	}
 	x.answer.show() // the trailers
 }
 
@@ -194,7 +197,7 @@ func (x *exchange) answered(res *http.Response) error {
 	if s := p.signal; s != nil {
 		switch header := s.cfg.Header; {
 		case header == "":
-			s.answered(p.cfg.Now(), res.StatusCode, took)
+			s.answered(p.cfg.Now(), x.statusOf(res), took)
 		case res.Header.Get(header) != "":
 			s.told(p.cfg.Now(), res.Header.Get(header), httpapi.PartInUse)
 			res.Header.Del(header)

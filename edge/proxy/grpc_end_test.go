@@ -7,8 +7,12 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -94,5 +98,61 @@ func TestCallsEndAsTheUpstreamEndsThem(t *testing.T) {
 				t.Errorf("the calls ended so: %v; want all %q", ends, want)
 			}
 		})
+	}
+}
+
+// Rules that count responses see how a call ended, by the words that edge/grpclimit has for it, wherever the
+// upstream says so, and where the edge ends it.
+func TestCallsAreCountedByTheirCode(t *testing.T) {
+	upstream := doing(t)
+	for name, c := range map[string]struct {
+		when, upstream string
+		words          string
+		counted        bool
+	}{
+		"by code":              {`response.code == "UNAUTHENTICATED"`, upstream, "fail", true},
+		"by status":            {`response.status == 401`, upstream, "fail", true},
+		"after a header":       {`response.code == "UNAUTHENTICATED" and response.status == 401`, upstream, "header fail", true},
+		"after a message":      {`response.code == "UNAUTHENTICATED"`, upstream, "message trailer fail", true},
+		"by another code":      {`response.code == "NOT_FOUND"`, upstream, "fail", false},
+		"by HTTP's own status": {`response.status == 200`, upstream, "fail", false},
+		"served":               {`response.code == "UNAUTHENTICATED"`, upstream, "message", false},
+		"those served":         {`response.code == "OK" and response.status == 200`, upstream, "message", true},
+		"with nothing":         {`response.code == "OK"`, upstream, "", true},
+		"of no upstream":       {`response.code == "UNAVAILABLE" and response.status == 502`, "h2c://127.0.0.1:1", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := hourly(2)
+			rule.CountWhen = c.when
+			s := (&site{t: t}).before(c.upstream, options{}, rule)
+			conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ends := [3]string{}
+			for i := range ends {
+				ends[i] = do(conn, strings.Fields(c.words)...)
+			}
+			if ends[0] != ends[1] || strings.Contains(ends[2], "ResourceExhausted") != c.counted {
+				t.Errorf("count_when: %s, of calls that do %q: they ended so: %q; want them counted %v", c.when, c.words, ends, c.counted)
+			}
+		})
+	}
+}
+
+// A call that the upstream turns away, or that fails, is no sign of room either; a deadline is its client's own.
+func TestCallsThatFailAreNoRoom(t *testing.T) {
+	for code, used := range map[codes.Code]float64{
+		codes.OK: 0.2, codes.NotFound: 0.2, codes.Unavailable: 4, codes.ResourceExhausted: 4, codes.Internal: -1, codes.DeadlineExceeded: -1,
+	} {
+		h := &heard{}
+		x := &exchange{in: httptest.NewRequest("POST", "/x.Y/Z", nil)}
+		x.in.Header.Set("Content-Type", "application/grpc")
+		res := &http.Response{StatusCode: 200, Header: http.Header{"Grpc-Status": {strconv.Itoa(int(code))}}}
+		signalTo(h, CapacityConfig{Latency: time.Second}).answered(time.Unix(1000, 0), x.statusOf(res), time.Second/5)
+		if got := append(h.values, -1)[0]; got != used {
+			t.Errorf("after a call that ended with %v %v is in use, want %v", code, got, used)
+		}
 	}
 }
