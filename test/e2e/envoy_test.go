@@ -47,6 +47,7 @@ func TestEnvoy(t *testing.T) {
 				{"a question that is too long is no dead edge", longIsRefused},
 				{"no number of fields gets past", manyFieldsAreRefused},
 				{"a client's headers are seen by rules", headersAreSeen},
+				{"of a header that stands twice the first line is seen", firstLineIsSeen},
 				{"an error of the application's is its own", errorsAreTheirOwn},
 				{"every denial is a 429, whose body says which", denialsAre429},
 				{"what has no limit has no fields", freeHasNoFields},
@@ -78,6 +79,15 @@ func callsEndByEnvoy(t *testing.T, s *site, _ passes) {
 	got := s.get(call)
 	if got.status != http.StatusOK || got.served || got.body != "" || !slices.Equal(got.header.Values("Grpc-Status"), []string{"8"}) || got.header.Get("Retry-After") == "" || !strings.Contains(got.header.Get("Grpc-Message"), "quota-exceeded") {
 		t.Errorf("above the limit: %v, want status 8 of gRPC, the wait, and the application not asked", got)
+	}
+}
+
+// firstLineIsSeen: u1 has used up its limit, and has none beside it by a line more.
+func firstLineIsSeen(t *testing.T, s *site, _ passes) {
+	for first, want := range map[string]string{"u1": "429", "u8": "200"} {
+		if got := s.line("GET /users", "X-User-Id: "+first+"\r\nX-User-Id: u9\r\n"); !strings.Contains(got, " "+want+" ") {
+			t.Errorf("%s, and u9 below: %q, want %s", first, got, want)
+		}
 	}
 }
 
@@ -178,7 +188,7 @@ func (e *envoyed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	about := map[string]string{":authority": r.Host, ":method": r.Method, ":path": r.RequestURI}
 	for name, values := range r.Header {
-		about[strings.ToLower(name)] = strings.Join(values, ",")
+		about[strings.ToLower(name)] = values[0] // request_headers takes no other line
 	}
 	said, err := e.ask(r.Context(), from, about)
 	if err != nil && e.recipe.filter.FailureModeDeny {

@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
 	rlv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -16,7 +18,7 @@ import (
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/goccy/go-yaml"
@@ -25,6 +27,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -99,6 +102,34 @@ func unpacked(t *testing.T, any interface{ UnmarshalTo(proto.Message) error }, i
 // mostUnderway is how many calls an edge has under way (cmd/edge).
 const mostUnderway = 8192
 
+// edgePort is where an edge listens for gRPC, unless its settings say else (configs/edge.yaml).
+const edgePort = 8081
+
+// asks says that a cluster's calls come to an edge as gRPC, from when it is ready until it is not: with
+// failure_mode_deny: false all requests pass otherwise, and nothing else shows it.
+func asks(t *testing.T, c *clusterv3.Cluster) {
+	t.Helper()
+	options := &httpv3.HttpProtocolOptions{}
+	unpacked(t, c.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"], options)
+	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() == nil {
+		t.Errorf("the cluster speaks %v, want HTTP/2, as gRPC does", options)
+	}
+	if to := c.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress(); to.GetPortValue() != edgePort {
+		t.Errorf("the cluster's edge is %v, want port %d, of its grpc.listen", to, edgePort)
+	}
+	most := c.GetCircuitBreakers().GetThresholds()
+	if len(most) != 1 || min(most[0].GetMaxRequests().GetValue(), most[0].GetMaxPendingRequests().GetValue()) < mostUnderway {
+		t.Errorf("calls of the cluster are bounded by %v, want the edge to be what bounds them (Envoy's own is 1024)", most)
+	}
+	if panics := c.GetCommonLbConfig().GetHealthyPanicThreshold(); panics == nil || panics.Value != 0 {
+		t.Errorf("healthy_panic_threshold: %v, want 0: a frozen edge would be asked on (Envoy's own is 50)", panics)
+	}
+	check := c.HealthChecks[0]
+	if often := check.Interval.AsDuration(); often <= 0 || often > time.Second || check.NoTrafficInterval.AsDuration() != often {
+		t.Errorf("its health is looked at each %v, and before the first call each %v, want a second (Envoy's own is 60 s)", often, check.NoTrafficInterval.AsDuration())
+	}
+}
+
 // ofEnvoy reads the bootstrap.
 func ofEnvoy(t *testing.T) (r recipe) {
 	bootstrap := &bootstrapv3.Bootstrap{}
@@ -106,16 +137,16 @@ func ofEnvoy(t *testing.T) (r recipe) {
 	for _, c := range bootstrap.StaticResources.Clusters {
 		if c.Name == "spillgate" {
 			r.cluster, r.service = c.Name, c.HealthChecks[0].GetGrpcHealthCheck().GetServiceName()
-			most := c.GetCircuitBreakers().GetThresholds()
-			if len(most) != 1 || min(most[0].GetMaxRequests().GetValue(), most[0].GetMaxPendingRequests().GetValue()) < mostUnderway {
-				t.Errorf("calls of the cluster are bounded by %v, want the edge to be what bounds them (Envoy's own is 1024)", most)
-			}
+			asks(t, c)
 		}
 	}
 	r.hcm, r.filter = &hcmv3.HttpConnectionManager{}, &filterv3.RateLimit{}
 	unpacked(t, bootstrap.StaticResources.Listeners[0].FilterChains[0].Filters[0].GetTypedConfig(), r.hcm)
 	unpacked(t, r.hcm.HttpFilters[0].GetTypedConfig(), r.filter)
 	r.host = r.hcm.GetRouteConfig().VirtualHosts[0]
+	if !r.hcm.GetStripAnyHostPort() {
+		t.Error("hosts keep their ports: applications and their logs see another one than rules do")
+	}
 	log := &streamv3.StdoutAccessLog{}
 	unpacked(t, r.hcm.AccessLog[0].GetTypedConfig(), log)
 	r.logs = log.GetLogFormat().GetTextFormatSource().GetInlineString()
@@ -214,6 +245,15 @@ func TestRecipesForEnvoy(t *testing.T) {
 	if err := quota.GetTypedConfig().UnmarshalTo(filter); err != nil {
 		t.Fatal(err)
 	}
+	matchers := filter.GetBucketMatchers()
+	named := matchers.GetMatcherList().GetMatchers()[0].GetOnMatch()
+	for _, action := range []*anypb.Any{named.GetAction().GetTypedConfig(), matchers.GetOnNoMatch().GetAction().GetTypedConfig()} {
+		bucket := &quotafilterv3.RateLimitQuotaBucketSettings{}
+		unpacked(t, action, bucket)
+		if often := bucket.GetReportingInterval().AsDuration(); often <= 0 || often > time.Second {
+			t.Errorf("a bucket is reported each %v, want a second at the most: what an edge assigns goes by it", often)
+		}
+	}
 	users := filter.GetBucketMatchers().GetMatcherList().GetMatchers()[0].GetPredicate().GetSinglePredicate().GetValueMatch().GetSafeRegex().GetRegex()
 	for user, is := range map[string]bool{"u1": true, "a@b.example": true, "": false, "\xff": false, "no name": false, "caf\u00e9": false, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false} {
 		if got := regexp.MustCompile("^(?:" + users + ")$").MatchString(user); got != is {
@@ -229,6 +269,9 @@ func TestRecipesForEnvoy(t *testing.T) {
 			r := of(t)
 			if to := r.filter.RateLimitService.GrpcService.GetEnvoyGrpc().GetClusterName(); to != r.cluster || r.filter.FailureModeDeny || r.filter.Timeout.AsDuration() == 0 {
 				t.Errorf("the filter asks %q, want %q; %v", to, r.cluster, r.filter)
+			}
+			if fields := r.filter.EnableXRatelimitHeaders; fields != filterv3.RateLimit_OFF {
+				t.Errorf("enable_x_ratelimit_headers: %v, want OFF: the fields are the rule's own", fields)
 			}
 			if health, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: r.service}); err != nil || health.Status != healthpb.HealthCheckResponse_SERVING {
 				t.Errorf("%q, whose health the cluster looks at: %v, %v", r.service, health, err)
