@@ -145,7 +145,7 @@ func ofEnvoy(t *testing.T) (r recipe) {
 	unpacked(t, r.hcm.HttpFilters[0].GetTypedConfig(), r.filter)
 	r.host = r.hcm.GetRouteConfig().VirtualHosts[0]
 	if !r.hcm.GetStripAnyHostPort() {
-		t.Error("hosts keep their ports: applications and their logs see another one than rules do")
+		t.Error("hosts keep their ports: rules with host in their key count each that a client writes apart")
 	}
 	log := &streamv3.StdoutAccessLog{}
 	unpacked(t, r.hcm.AccessLog[0].GetTypedConfig(), log)
