@@ -428,3 +428,63 @@ func TestDenierThatIsHadBack(t *testing.T) {
 		ap.grants("ap", 20, "of its own")
 	}
 }
+
+// A region whose aggregators died while its edges went on was taken from the peers, and another granted
+// what was drawn to it. Had back it renews none of what its log says that these edges have.
+func TestWhatALogSaysIsNotRenewedAfterOthersGranted(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	us.begin("ap")
+	ap.begin("us")
+	together(10*time.Minute, us, ap)
+	ap.grants("ap", 20, "from the beginning")
+	key, sent := ap.key, int64(1)<<60
+	claim := func(k *keeper, holder, granted uint64) (out uint64) {
+		t.Helper()
+		sent++
+		frame, err := (&deltasync.Claims{Region: k.name, Lanes: 1, From: k.name, Pop: "p", Name: "e1", SentAt: sent, Claims: []deltasync.Claim{
+			{Key: key, Holder: holder, Limit: 100, Lasts: time.Minute, Granted: granted, Want: 100}}}).AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var g deltasync.Grants
+		if err := g.UnmarshalBinary(k.HandleClaims(t.Context(), deltasync.ClaimSubject(k.name, 0, k.name, "p", "e1"), frame)); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range g.Grants {
+			out = g.Granted
+		}
+		return out
+	}
+	held := claim(ap, 1, 40)
+	if held != 100 {
+		t.Fatalf("ap's edge has %d, want all", held)
+	}
+	us.begin() // and ap's aggregators are gone
+	us.now = us.now.Add(10 * time.Minute)
+	us.keep()
+	if got := claim(us, 7, 0); got != 100 {
+		t.Fatalf("us grants %d of what was drawn to ap, want all", got)
+	}
+	us.begin("ap")
+	us.now = us.now.Add(5 * time.Second)
+	ap.now = us.now
+	ap.begin("us")
+	for range 12 {
+		if got := claim(ap, 1, held); got != 0 {
+			t.Fatalf("ap renews %d of what us granted", got)
+		}
+		together(5*time.Second, us, ap)
+	}
+}
+
+// An aggregator that is started anew renews what its log has, as nobody else granted it.
+func TestWhatALogSaysIsRenewed(t *testing.T) {
+	us, ap := newKeeper(t, "us"), newKeeper(t, "ap")
+	us.begin("ap")
+	ap.begin("us")
+	together(10*time.Minute, us, ap)
+	ap.grants("ap", 20, "from the beginning")
+	ap.begin("us")
+	together(time.Second, us, ap)
+	ap.grants("ap", 20, "by the next aggregator")
+}

@@ -217,7 +217,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 			a.hearBarred(d, k, c, now)
 			continue
 		}
-		if !k.Regional && l.denies() {
+		if !k.Regional && (l.denies() || a.outlived(l, d, k, now)) {
 			a.hearBarred(d, k, c, now)
 			continue
 		}
@@ -241,7 +241,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		if d.wanted != none && !a.quarantined(l, d, h.Lasts, now) && d.seeks(h, parts, isScarce, now) {
 			g.Flags |= deltasync.GrantSought
 		}
-		if h.Granted > before || d.version > d.durable || d.fades(now) { // the second: another frame's write is under way
+		if h.Granted > before || d.version > d.durable || d.fades(now) || d.owesMuch(h, limit) { // the second: another frame's write is under way
 			changed[d.key] = d
 		}
 		answer.Grants = append(answer.Grants, g)
@@ -333,7 +333,7 @@ func (a *Authority) ready(ctx context.Context, l *lane, c *deltasync.Claims) (to
 		for _, h := range found[i].Holdings {
 			// A log that may lack what was said since began anew: nothing is granted by it
 			// until all that somebody may hold is over.
-			d.holdings = append(d.holdings, &holding{Holding: h, heard: now - h.Silent, noted: h.Returned})
+			d.holdings = append(d.holdings, &holding{Holding: h, heard: now - h.Silent, noted: h.Returned, read: true})
 		}
 		l.keys[key] = d
 		l.order = append(l.order, d)
@@ -355,7 +355,7 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 		return nil, false
 	case h != nil && k.Granted > h.Granted && !lacks: // it lapsed, and came back by a claim of long ago
 		return nil, false
-	case h == nil && !d.admits(node):
+	case h == nil && !d.admits(node, a.cfg.Lease, now, a.cfg.Token):
 		a.stats.crowded.Add(1)
 		return nil, false
 	case h == nil:
@@ -377,7 +377,7 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 		h.Silent = 0
 		d.version++
 	}
-	h.Limit, h.Lasts, h.Region, h.want, h.heard, h.echo = k.Limit, max(h.Lasts, k.Lasts), c.From, k.Want, now, c.SentAt
+	h.Limit, h.Lasts, h.Region, h.want, h.heard, h.echo, h.read = k.Limit, max(h.Lasts, k.Lasts), c.From, k.Want, now, c.SentAt, false
 	return h, true
 }
 

@@ -34,6 +34,7 @@ type holding struct {
 	noted uint64        // Returned, as the log has it or is about to
 	asked time.Duration // when it was last asked what it wants by now
 	first time.Duration // when it was first asked that, of the times that it did not answer
+	read  bool          // from the log, and nobody said anything of it since that renewed its lease
 }
 
 // find is the holding of a holder; nil: it has none.
@@ -56,8 +57,10 @@ const (
 	popShare = 3
 )
 
-// admits says whether there is room for one more holding of an edge.
-func (d *deposit) admits(node uint64) bool {
+// admits says whether there is room for one more holding of an edge. Where that has too many, those of
+// its lives become one whose leases are over: with all that they had, until the last of it is free,
+// under a name that no life has, as none of them may have the rights of others.
+func (d *deposit) admits(node uint64, lease, now time.Duration, name func() uint64) bool {
 	if len(d.holdings) < maxLives {
 		return true
 	}
@@ -70,7 +73,37 @@ func (d *deposit) admits(node uint64) bool {
 			pop++
 		}
 	}
+	if lives >= maxLives {
+		lives -= d.fold(node, lease, now, name)
+	}
 	return lives < maxLives && pop < popShare*(maxHoldings-len(d.holdings))
+}
+
+// fold makes one holding of those of an edge whose leases are over, and says how many fewer there are.
+func (d *deposit) fold(node uint64, lease, now time.Duration, name func() uint64) (fewer int) {
+	var into *holding
+	kept := d.holdings[:0]
+	for _, h := range d.holdings {
+		switch {
+		case h.Node != node || node == 0 || now-h.heard <= spare(lease):
+			kept = append(kept, h)
+		case into == nil:
+			into = h
+			kept = append(kept, h)
+		default:
+			into.Granted = crdt.SatAdd(into.Out(), h.Out())
+			into.Returned, into.noted = 0, 0
+			into.Lasts, into.heard = max(into.Lasts, h.Lasts), max(into.heard, h.heard)
+			into.want, into.asked, into.first = 0, max(into.asked, h.asked), max(into.first, h.first)
+			fewer++
+		}
+	}
+	clear(d.holdings[len(kept):])
+	if d.holdings = kept; fewer > 0 {
+		into.Holder, into.echo = name(), 0 // nobody is asked for what it has
+		d.version++
+	}
+	return fewer
 }
 
 // lapse removes holdings whose lease is over, and what was spent of them out of the
@@ -364,6 +397,19 @@ func (d *deposit) rests(lease, now time.Duration) bool {
 // owes says that the log does not know of all that was returned.
 func (d *deposit) owes() bool {
 	return slices.ContainsFunc(d.holdings, func(h *holding) bool { return h.noted != h.Returned })
+}
+
+// owesMuch says that the log is to know now what was returned, and not with the next grant: whoever has
+// the lane next would take it for held, and of who wants nothing any more nobody says it again.
+func (d *deposit) owesMuch(said *holding, limit uint64) bool {
+	if said.want == 0 && said.Returned > said.noted {
+		return true
+	}
+	owed := uint64(0)
+	for _, h := range d.holdings {
+		owed = crdt.SatAdd(owed, crdt.SatSub(h.Returned, h.noted))
+	}
+	return owed > limit/8
 }
 
 // hushed says that a holder has been silent for so much longer than the log has it that

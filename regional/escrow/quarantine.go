@@ -83,7 +83,20 @@ func (a *Authority) quarantined(l *lane, d *deposit, lasts time.Duration, now ti
 	if a.lacks(l, lasts, now) {
 		return true
 	}
-	return !d.regional && (a.waits(l, now) || now-a.elsewhere(l, d.key) <= spare(a.cfg.Lease+lasts))
+	return !d.regional && a.doubted(l, d, lasts, now)
+}
+
+// doubted says that another region may have granted rights in a key that are held yet.
+func (a *Authority) doubted(l *lane, d *deposit, lasts, now time.Duration) bool {
+	return a.waits(l, now) || now-a.elsewhere(l, d.key) <= spare(a.cfg.Lease+lasts)
+}
+
+// outlived says that a holder has rights by the log alone, of which it is not known how long nobody has
+// renewed them, and that another region may have granted them meanwhile: they are renewed no more. Of
+// a region whose authorities are gone the edges go on asking for what they have.
+func (a *Authority) outlived(l *lane, d *deposit, k *deltasync.Claim, now time.Duration) bool {
+	h := d.find(k.Holder)
+	return h != nil && h.read && h.Out() > 0 && a.doubted(l, d, max(h.Lasts, k.Lasts), now)
 }
 
 // elsewhere is when another region may last have granted rights in a key that is drawn to this
