@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -25,7 +26,27 @@ func (n *Node) Claims(now time.Time) []Claiming {
 	}
 	frames := map[authority]*deltasync.Claims{}
 	var order []authority // a map's is not the same each time
-	next := -1            // the shard to begin with the next time: where the bytes end
+	add := func(home string, c deltasync.Claim) {
+		to := authority{home: cmp.Or(home, n.cfg.Region), lane: c.Key.Lane(n.cfg.Lanes)}
+		f := frames[to]
+		for ; f != nil && len(f.Claims) == deltasync.MaxClaims; f = frames[to] {
+			to.part++
+		}
+		if f == nil {
+			f = &deltasync.Claims{
+				Region: to.home, Lane: to.lane, Lanes: n.cfg.Lanes,
+				From: n.cfg.Region, Pop: n.cfg.Pop, Name: n.cfg.Name, SentAt: int64(boot),
+			}
+			frames[to] = f
+			order = append(order, to)
+		}
+		f.Claims = append(f.Claims, c)
+	}
+	for _, l := range e.lastWords(boot, left) {
+		add(l.home, l.claim)
+		left--
+	}
+	next := -1 // the shard to begin with the next time: where the bytes end
 	for i := range n.shards {
 		at := (begin + i) % shards
 		s := &n.shards[at]
@@ -60,23 +81,7 @@ func (n *Node) Claims(now time.Time) []Claiming {
 				waiting = append(waiting, key)
 				continue
 			}
-			if home == "" {
-				home = n.cfg.Region
-			}
-			to := authority{home: home, lane: key.Lane(n.cfg.Lanes)}
-			for f := frames[to]; f != nil && len(f.Claims) == deltasync.MaxClaims; f = frames[to] {
-				to.part++
-			}
-			f := frames[to]
-			if f == nil {
-				f = &deltasync.Claims{
-					Region: home, Lane: to.lane, Lanes: n.cfg.Lanes,
-					From: n.cfg.Region, Pop: n.cfg.Pop, Name: n.cfg.Name, SentAt: int64(boot),
-				}
-				frames[to] = f
-				order = append(order, to)
-			}
-			f.Claims = append(f.Claims, c)
+			add(home, c)
 			left--
 		}
 		if s.claims = waiting; len(waiting) > 0 {
@@ -173,8 +178,54 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 		}
 		s.mu.Unlock()
 	}
+	if g.Echo != 0 {
+		n.cluster.escrow.heard(g.Grants)
+	}
 	n.cluster.escrow.queue.wake(g.Grants)
 	return nil
+}
+
+// giveUp returns what rights were not spent, as the node leaves: whoever comes after it is another
+// holder, and what this one kept would be nobody's until a lease and the window are over.
+func (n *Node) giveUp(now int64) {
+	if n.cluster.escrow.leaves.Swap(true) {
+		return
+	}
+	n.eachRights(func(s *shard, r *record) {
+		r.settle()
+		r.block.share.rights.wall = now
+		s.returns(r, 0, now)
+	})
+}
+
+// ungiven is how many counters returned rights of which the authority has not said that it knows.
+func (n *Node) ungiven() (counters int) {
+	if !n.cluster.escrow.leaves.Load() {
+		return 0
+	}
+	counters = n.cluster.escrow.unheard()
+	n.eachRights(func(_ *shard, r *record) {
+		if rt := r.block.share.rights; rt.gave > rt.answered {
+			counters++
+		}
+	})
+	return counters
+}
+
+// eachRights is given all counters that have rights which somebody else grants, each with its
+// shard locked.
+func (n *Node) eachRights(do func(*shard, *record)) {
+	for i := range n.shards {
+		s := &n.shards[i]
+		s.mu.Lock()
+		for j := range s.table {
+			r := &s.table[j]
+			if r.key != 0 && !r.sparse() && r.block.share != nil && r.block.share.rights != nil && escrows(r.block.rate) && asks(r.block.rate) {
+				do(s, r)
+			}
+		}
+		s.mu.Unlock()
+	}
 }
 
 // Rights are what a node holds of a strict limit.

@@ -36,16 +36,20 @@ func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.Pr
 func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.Present(now), cold) }
 
 // Leave is Flush of everything, as the node stops: its region is told that it takes its
-// leave, and keeps nothing for it. Call it until all is sent.
+// leave, and keeps nothing for it. What rights it has of strict limits and did not spend it
+// returns, by Claims. Call both until all is sent.
 func (n *Node) Leave(now time.Time) []Outgoing {
 	n.mu.Lock()
 	n.leaves = true
 	n.mu.Unlock()
+	n.giveUp(n.clock.At(now))
 	return n.flushAll(now)
 }
 
 // Left says that all was told, and that the node leaves.
-func (n *Node) Left(now time.Time) bool { return n.unsent() == 0 && !n.leaving(n.clock.At(now)) }
+func (n *Node) Left(now time.Time) bool {
+	return n.unsent() == 0 && !n.leaving(n.clock.At(now)) && n.ungiven() == 0
+}
 
 // leaving says that some lane is yet to be told that the node leaves.
 func (n *Node) leaving(now int64) bool {

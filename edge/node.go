@@ -337,6 +337,7 @@ func (n *Node) forget(s *shard, i int, now int64) {
 	r.settle()
 	s.retire(r, now)
 	s.block(r, now)
+	s.giveUpRights(r, now)
 	n.outlive(b)
 	if !b.idle(now) {
 		totals := mergeCells(make([]crdt.Cell, 0, max(b.own.Len(), b.others.Len())), &b.own, &b.others)

@@ -32,6 +32,9 @@ type escrow struct {
 	due   atomic.Bool   // some shard has claims to tell
 	queue waiters       // requests that wait for rights
 	lease atomic.Int64  // that the authorities give, as last heard, ns
+
+	leaves    atomic.Bool // the node does, and wants no rights any more
+	forgotten forgotten
 }
 
 // holder names one life of a counter at this edge: as deltasync.Claim wants it, it is
@@ -224,6 +227,9 @@ func (s *shard) lower(r *record, rate *limit.Rate, boot time.Duration, now int64
 // twice what chance adds to that; and what it could not admit. While others need some it
 // keeps none for what may come some time.
 func (rt *rights) wants(sh *share, rate *limit.Rate, used uint64) uint64 {
+	if rt.escrow.leaves.Load() {
+		return 0
+	}
 	expected := sh.own.Expected(limit.SpansOf(rate.Window), !rt.recalled)
 	want := uint64(0)
 	if expected >= 0.05 {

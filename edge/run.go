@@ -12,7 +12,7 @@ import (
 
 // Run publishes counts and takes in what comes back until ctx ends. Then it
 // sends what is left until the region has taken all of it, what it lost in the
-// meantime included, for two seconds at most, and returns when all its goroutines are gone; an error says what the
+// meantime included, and returns its rights in strict limits, for two seconds at most, and is done when all its goroutines are gone; an error says what the
 // region does not have. Decisions do not need it: a node that does not run
 // decides from its own counts. Stop deciding first: who decides while Run
 // stops makes counts that it has no time to send.
@@ -54,6 +54,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	defer deadline.Stop()
 	for sending.Err() == nil {
 		n.send(sending, bus, &frames, n.Leave(time.Now()))
+		n.claim(sending, bus, &frames, n.Claims(time.Now()))
 		frames.Wait()
 		if n.resending() { // nobody else marks what the region lost
 			n.Tick(time.Now())
@@ -71,6 +72,9 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
 			return fmt.Errorf("stop pushes: %w", err)
 		}
+	}
+	if counters := n.ungiven(); counters > 0 {
+		n.cfg.Logger.Warn("stopped with rights of strict limits that nobody said to have back: nobody has them until a lease and the window are over", "counters", counters)
 	}
 	if keys := n.unsent(); keys > 0 {
 		return fmt.Errorf("stopped with counts of %d keys unsent: %s", keys, n.whyUnsent(drained))

@@ -101,6 +101,9 @@ func (w *World) runLeaving() {
 		for _, f := range d.site.node.Leave(d.site.clock.at(w.now)) {
 			w.flush(d.hub, d.site, f)
 		}
+		for _, c := range d.site.node.Claims(d.site.clock.at(w.now)) {
+			w.claim(d.hub, d.site, c)
+		}
 	}
 	w.leaving = slices.DeleteFunc(w.leaving, func(d departure) bool {
 		over := !w.now.Before(d.until)

@@ -1,0 +1,110 @@
+package edge
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
+)
+
+// What is forgotten to make room returns its rights as it goes: else they would be nobody's until a
+// lease and the window are over, and a key that is forgotten time and again have none left.
+
+const (
+	// mostLastWords bounds how many returns wait to be heard; of more the rights are lost for a while.
+	mostLastWords = 8192
+	// lastWordTries is how often each is told.
+	lastWordTries = 3
+)
+
+// forgotten are the last words of counters that are no more.
+type forgotten struct {
+	mu      sync.Mutex // guards what follows
+	waiting []lastWord
+	gone    map[uint64]struct{} // their holders, until the authority has answered
+}
+
+// lastWord is one of them.
+type lastWord struct {
+	claim deltasync.Claim
+	home  string
+	told  time.Duration
+	tries int
+}
+
+// giveUpRights has what a record returns told when it is no more.
+func (s *shard) giveUpRights(r *record, now int64) {
+	if r.sparse() || r.block.share == nil || r.block.share.rights == nil || !escrows(r.block.rate) || !asks(r.block.rate) {
+		return
+	}
+	rt := r.block.share.rights
+	rt.wall = now
+	if s.returns(r, 0, now); rt.gave <= rt.answered {
+		return
+	}
+	s.cluster.escrow.forgotten.say(lastWord{home: rt.home, claim: deltasync.Claim{
+		Key: r.key, Holder: rt.holder, Limit: rt.ceiling, Lasts: r.block.rate.Lasts(),
+		Granted: rt.granted, Returned: rt.returned, Regional: r.block.rate.Scope == limit.ScopeRegion,
+	}})
+}
+
+// say has one told.
+func (f *forgotten) say(l lastWord) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.waiting) >= mostLastWords {
+		return
+	}
+	if f.gone == nil {
+		f.gone = map[uint64]struct{}{}
+	}
+	f.gone[l.claim.Holder] = struct{}{}
+	f.waiting = append(f.waiting, l)
+}
+
+// lastWords are what is to be told now, so many at the most.
+func (e *escrow) lastWords(boot time.Duration, most int) (out []lastWord) {
+	p := &e.forgotten
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = slices.DeleteFunc(p.waiting, func(l lastWord) bool {
+		_, unheard := p.gone[l.claim.Holder]
+		if unheard && l.tries == lastWordTries && boot-l.told > claimTimeout {
+			delete(p.gone, l.claim.Holder)
+			unheard = false
+		}
+		return !unheard
+	})
+	for i := range p.waiting {
+		if l := &p.waiting[i]; len(out) < most && (l.tries == 0 || l.tries < lastWordTries && boot-l.told > claimTimeout) {
+			l.tries, l.told = l.tries+1, boot
+			out = append(out, *l)
+		}
+	}
+	if len(p.waiting) > 0 {
+		e.due.Store(true)
+	}
+	return out
+}
+
+// heard notes that an authority has answered claims.
+func (e *escrow) heard(grants []deltasync.Grant) {
+	p := &e.forgotten
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.gone) == 0 {
+		return
+	}
+	for i := range grants {
+		delete(p.gone, grants[i].Holder)
+	}
+}
+
+// unheard is how many of them no authority has answered.
+func (e *escrow) unheard() int {
+	e.forgotten.mu.Lock()
+	defer e.forgotten.mu.Unlock()
+	return len(e.forgotten.gone)
+}

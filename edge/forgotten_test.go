@@ -1,0 +1,51 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillgate/spillgate/sync"
+)
+
+// What a counter returned that is no more is told until an authority has answered, thrice at the most.
+func TestLastWordsAreTold(t *testing.T) {
+	var e escrow
+	for holder := uint64(1); holder <= 3; holder++ {
+		e.forgotten.say(lastWord{claim: deltasync.Claim{Key: 1, Holder: holder}})
+	}
+	tell := func(boot time.Duration, most int, want ...uint64) {
+		t.Helper()
+		var got []uint64
+		for _, l := range e.lastWords(boot, most) {
+			got = append(got, l.claim.Holder)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("at %v told are %v, want %v", boot, got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("at %v told are %v, want %v", boot, got, want)
+			}
+		}
+	}
+	const later = claimTimeout + time.Millisecond
+	tell(1, 2, 1, 2) // as there are bytes for
+	tell(2, 5, 3)
+	tell(3, 5)
+	e.heard([]deltasync.Grant{{Holder: 2}, {Holder: 9}})
+	tell(3+later, 5, 1, 3)
+	if n := e.unheard(); n != 2 {
+		t.Errorf("%d are not answered, want 2", n)
+	}
+	tell(3+2*later, 5, 1, 3)
+	tell(3+3*later, 5)
+	if n := e.unheard(); n != 0 || len(e.forgotten.waiting) != 0 {
+		t.Errorf("%d are waited for after three times, want none", n)
+	}
+	for range mostLastWords + 5 {
+		e.forgotten.say(lastWord{})
+	}
+	if n := len(e.forgotten.waiting); n != mostLastWords {
+		t.Errorf("%d wait, want %d at the most", n, mostLastWords)
+	}
+}
