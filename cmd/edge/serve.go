@@ -115,6 +115,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
+	warnNoDefault(api, s.DefaultNamespace, log)
 	var upstream *proxy.Proxy
 	if s.Proxy.Upstream != nil {
 		proxyConfig, err := proxyConfig(&s.Proxy, log)
@@ -254,13 +255,21 @@ func takeOver(node *edge.Node, api *httpapi.API, upstream *proxy.Proxy, set *lim
 	}
 	if api.Serves("") == nil { // what names a namespace is asked about as ever
 		if err := api.ServesBy(set, ""); err != nil {
-			log.Warn("rules: questions that name no namespace, as proxies ask them, are limited no more: set default_namespace", "err", err)
+			log.Warn("rules: questions that name no namespace, as proxies ask them, are not limited by these: set default_namespace", "err", err)
 		}
 	}
 	if err := node.SetRules(set); err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	return nil
+}
+
+// warnNoDefault tells of a default namespace that has no rules, as one that is misspelt. Where there are none
+// at all yet, takeOver does so once they come.
+func warnNoDefault(api *httpapi.API, name string, log *slog.Logger) {
+	if err := api.Serves(""); name != "" && err != nil {
+		log.Warn("rules: questions that name no namespace, as proxies ask them, are not limited: default_namespace has no rules", "err", err)
+	}
 }
 
 // written is how many rules were written; none where there are none yet.
