@@ -46,6 +46,17 @@ func (n *Node) Leave(now time.Time) []Outgoing {
 	return n.flushAll(now)
 }
 
+// stay is that the node runs, be it once more after it left.
+func (n *Node) stay() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leaves = false
+	n.cluster.escrow.leaves.Store(false)
+	for i := range n.lanes {
+		n.lanes[i].bye, n.lanes[i].left = 0, false
+	}
+}
+
 // Left says that all was told, and that the node leaves.
 func (n *Node) Left(now time.Time) bool {
 	return n.unsent() == 0 && !n.leaving(n.clock.At(now)) && n.ungiven() == 0

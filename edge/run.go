@@ -38,6 +38,7 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("subscribe to grants of %s: %w", n.cfg.Region, err), sub.Stop())
 	}
+	n.stay()
 	var frames sync.WaitGroup
 	// Frames outlive ctx by the final flush's deadline.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))

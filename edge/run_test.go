@@ -21,6 +21,7 @@ type region struct {
 	status func(frame int) deltasync.Status
 	epoch  uint64
 	frames int
+	left   int // of them, by an edge that takes its leave
 	taken  map[deltasync.Key]*crdt.Vector
 }
 
@@ -50,6 +51,9 @@ func (r *region) handle(_ context.Context, _ string, payload []byte) []byte {
 	defer r.mu.Unlock()
 	down := deltasync.Down{Region: "eu", Node: euNode, Seq: up.Seq, StoreEpoch: r.epoch, LiveRegions: 1, Status: r.status(r.frames)}
 	r.frames++
+	if up.Features&deltasync.FeatureLeaves != 0 {
+		r.left++
+	}
 	for _, sec := range up.Sections {
 		for _, d := range sec.Deltas {
 			down.Totals = append(down.Totals, deltasync.Totals{})
@@ -113,6 +117,39 @@ func TestRunEndsWithEverythingTaken(t *testing.T) {
 		}
 		if r.frames <= refusals || len(r.taken) != 2 {
 			t.Fatalf("after %d frames the region has counts of %d keys, want both", r.frames, len(r.taken))
+		}
+	})
+}
+
+// A node that stopped, and runs once more, is there until it stops again: its region is not told that
+// it leaves, and it wants rights.
+func TestRunsOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 100, Per: time.Hour}))
+		good := func(int) deltasync.Status { return deltasync.StatusOK }
+		if _, err := stopRunning(t, n, good, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if !n.leaves || !n.cluster.escrow.leaves.Load() {
+			t.Error("it stopped, and takes no leave")
+		}
+		bus := membus.New()
+		defer bus.Close()
+		r := serveRegion(t, bus, good)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- n.Run(ctx, bus) }() // the receive below waits for it; stop ends it
+		check(n, time.Now(), "b")
+		time.Sleep(300 * time.Millisecond) // of the bubble's time
+		synctest.Wait()
+		r.mu.Lock()
+		if r.frames == 0 || r.left > 0 || n.cluster.escrow.leaves.Load() {
+			t.Errorf("%d of %d frames take leave while it runs once more, want none of some; it wants no rights: %v", r.left, r.frames, n.cluster.escrow.leaves.Load())
+		}
+		r.mu.Unlock()
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }
