@@ -67,9 +67,22 @@ func CallCode(h http.Header) (code uint32, ok bool) {
 // NoteCall has rules that count responses see how a call of gRPC ended, by what CallCode reads.
 func NoteCall(w http.ResponseWriter, h http.Header) {
 	if code, ok := CallCode(h); ok {
-		if noted := noting(w); noted != nil {
-			noted.call = CallAnswer(code)
-		}
+		noteCode(w, code)
+	}
+}
+
+// NoteBroken is NoteCall for one that broke off amid its answer, be it that its client left.
+func NoteBroken(w http.ResponseWriter, left bool) {
+	if left {
+		noteCode(w, callCancelled)
+		return
+	}
+	noteCode(w, callInternal)
+}
+
+func noteCode(w http.ResponseWriter, code uint32) {
+	if noted := noting(w); noted != nil {
+		noted.call = CallAnswer(code)
 	}
 }
 

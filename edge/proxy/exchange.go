@@ -116,11 +116,19 @@ func (x *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.shares = p.calls == nil || x.way != p.transport
 	defer func() { x.leave() }()
 	defer x.switchedBack()
-	x.pass.ServeHTTP(&x.answer, r)
-	trimLate(x.answer.Header())
+	ended := false
 	if httpapi.GRPC(r) {
-		httpapi.NoteCall(w, x.answer.Header())
+		defer func() {
+			if ended {
+				httpapi.NoteCall(w, x.answer.Header())
+			} else {
+				httpapi.NoteBroken(w, x.answer.untaken || r.Context().Err() != nil)
+			}
+		}()
 	}
+	x.pass.ServeHTTP(&x.answer, r)
+	ended = true
+	trimLate(x.answer.Header())
 	x.answer.show() // the trailers
 }
 

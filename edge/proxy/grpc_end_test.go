@@ -141,6 +141,34 @@ func TestCallsAreCountedByTheirCode(t *testing.T) {
 	}
 }
 
+// One whose answer breaks off has ended, too, be that the upstream's doing or the client's.
+func TestBrokenCallsAreCountedByTheirCode(t *testing.T) {
+	for code, leaves := range map[string]bool{"INTERNAL": false, "CANCELLED": true} {
+		rule := hourly(1)
+		rule.CountWhen = fmt.Sprintf("response.code == %q", code)
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			_ = http.NewResponseController(w).Flush()
+			if leaves {
+				<-r.Context().Done()
+			}
+			panic(http.ErrAbortHandler)
+		}, options{}, rule)
+		c := s.dial()
+		c.write("POST /x.Y/Z HTTP/1.1\r\nHost: h\r\nContent-Type: application/grpc-web\r\nContent-Length: 0\r\n\r\n")
+		if leaves {
+			c.response()
+			c.Close()
+			s.result("left", 1)
+		} else {
+			s.result("broken", 1)
+		}
+		if got := s.call("/x.Y/Z", ""); got.header.Get("Grpc-Status") != "8" {
+			t.Errorf("after a call that is to be %s: %+v, want it denied", code, got)
+		}
+	}
+}
+
 // A call that the upstream turns away, or that fails, is no sign of room either; a deadline is its client's own.
 func TestCallsThatFailAreNoRoom(t *testing.T) {
 	for code, used := range map[codes.Code]float64{
