@@ -249,13 +249,16 @@ func Set(req *limit.Request, name, value string) {
 }
 
 // written is what rules read of an attribute that a client wrote: a path without its query, and
-// others in all ways in which origins read it; a method in upper case, as setHTTP has it.
+// others in all ways in which origins read it; a method in upper case, and a host without port, as
+// setHTTP has them: else each way to write one would have a counter of its own.
 func written(name, value string) (is string, others []string) {
 	switch name {
 	case "path":
 		return pathOf(value)
 	case "method":
 		return strings.ToUpper(value), nil
+	case "host":
+		return hostOnly(value), nil
 	}
 	return value, nil
 }

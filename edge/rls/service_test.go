@@ -125,6 +125,20 @@ func TestPathsAreReadAsOriginsDo(t *testing.T) {
 	}
 }
 
+// So does a host, whose port and capitals a client chooses.
+func TestHostsAreReadAsOverHTTP(t *testing.T) {
+	b := newBench(t, limit.RuleSpec{Name: "site", Key: []string{"client_ip", "host"}, Rates: []limit.RateSpec{{Limit: 1, Per: time.Hour}}})
+	for i, host := range []string{"shop.example", "shop.example:8443", "SHOP.example", "shop.example.", "other.example"} {
+		r, err := b.ShouldRateLimit(context.Background(), &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*rlv3.RateLimitDescriptor{of("host="+host, "remote_address=192.0.2.1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if denied := r.OverallCode == rlsv3.RateLimitResponse_OVER_LIMIT; denied != (i > 0 && host != "other.example") {
+			t.Errorf("request %d, of %s: denied %t", i+1, host, denied)
+		}
+	}
+}
+
 func TestStatusTellsTheLimit(t *testing.T) {
 	rate := func(name string, most uint64, per time.Duration) limit.RuleSpec {
 		r := minutely(name, most, name)
