@@ -186,30 +186,52 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 }
 
 // giveUp returns what rights were not spent, as the node leaves: whoever comes after it is another
-// holder, and what this one kept would be nobody's until a lease and the window are over.
+// holder, and what this one kept would be nobody's until a lease and the window are over. Called again
+// it has those told again that nobody has answered.
 func (n *Node) giveUp(now int64) {
-	if n.cluster.escrow.leaves.Swap(true) {
+	e := &n.cluster.escrow
+	if e.leaves.Swap(true) {
+		boot := e.boot()
+		n.eachUngiven(func(s *shard, r *record) {
+			if boot-r.block.share.rights.asked > n.cfg.Timeout {
+				s.claim(r)
+			}
+		})
 		return
 	}
 	n.eachRights(func(s *shard, r *record) {
 		r.settle()
-		r.block.share.rights.wall = now
-		s.returns(r, 0, now)
+		rt := r.block.share.rights
+		rt.wall = now
+		if s.returns(r, 0, now); rt.gave > rt.answered {
+			n.ungivenKeys = append(n.ungivenKeys, r.key)
+		}
 	})
 }
 
 // ungiven is how many counters returned rights of which the authority has not said that it knows.
 func (n *Node) ungiven() (counters int) {
-	if !n.cluster.escrow.leaves.Load() {
-		return 0
+	n.eachUngiven(func(*shard, *record) { counters++ })
+	if n.cluster.escrow.leaves.Load() {
+		counters += n.cluster.escrow.unheard()
 	}
-	counters = n.cluster.escrow.unheard()
-	n.eachRights(func(_ *shard, r *record) {
-		if rt := r.block.share.rights; rt.gave > rt.answered {
-			counters++
-		}
-	})
 	return counters
+}
+
+// eachUngiven is given the counters that giveUp returned rights of, as long as that is not answered,
+// each with its shard locked.
+func (n *Node) eachUngiven(do func(*shard, *record)) {
+	kept := n.ungivenKeys[:0]
+	for _, key := range n.ungivenKeys {
+		s := n.shard(key)
+		s.mu.Lock()
+		if r := s.find(key); r != nil && !r.sparse() && r.block.share != nil && r.block.share.rights != nil && r.block.share.rights.gave > r.block.share.rights.answered {
+			do(s, r)
+			kept = append(kept, key)
+		}
+		s.mu.Unlock()
+	}
+	n.ungivenKeys = kept
 }
 
 // eachRights is given all counters that have rights which somebody else grants, each with its

@@ -52,6 +52,7 @@ func (n *Node) stay() {
 	defer n.mu.Unlock()
 	n.leaves = false
 	n.cluster.escrow.leaves.Store(false)
+	n.ungivenKeys = nil
 	for i := range n.lanes {
 		n.lanes[i].bye, n.lanes[i].left = 0, false
 	}

@@ -43,6 +43,8 @@ type Node struct {
 	reader atomic.Pointer[deltasync.Reader] // for the next reply
 	stout  bool                             // no record is sparse: for the test that compares
 
+	ungivenKeys []deltasync.Key // that giveUp returned rights of, unanswered; of whoever calls Leave and Left
+
 	mu         sync.Mutex // guards what follows; never held together with a shard's
 	outboxes   []*deltasync.Outbox
 	paused     []pause   // by lane

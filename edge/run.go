@@ -46,16 +46,17 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 
 	n.loop(ctx, func(out []Outgoing) { n.send(sending, bus, &frames, out) }, func(asks []Ask, claims []Claiming) {
 		n.ask(ctx, bus, &frames, asks)
-		n.claim(ctx, bus, &frames, claims)
+		n.claim(ctx, bus, &frames, claims, claimTimeout)
 	})
 
 	n.spendFreely()
 	drained := n.clock.At(time.Now())
 	deadline := time.AfterFunc(finalFlush, stop)
 	defer deadline.Stop()
+	var claims sync.WaitGroup // counts do not wait for who is home to some key
 	for sending.Err() == nil {
 		n.send(sending, bus, &frames, n.Leave(time.Now()))
-		n.claim(sending, bus, &frames, n.Claims(time.Now()))
+		n.claim(sending, bus, &claims, n.Claims(time.Now()), n.cfg.Timeout)
 		frames.Wait()
 		if n.resending() { // nobody else marks what the region lost
 			n.Tick(time.Now())
@@ -69,6 +70,8 @@ func (n *Node) Run(ctx context.Context, bus deltasync.Bus) error {
 		n.tellOwed(time.Now())
 	}
 	frames.Wait()
+	stop()
+	claims.Wait()
 	for _, sub := range []deltasync.Subscription{sub, grants} {
 		if err := sub.Stop(); err != nil && !errors.Is(err, deltasync.ErrClosed) {
 			return fmt.Errorf("stop pushes: %w", err)
@@ -185,10 +188,10 @@ func (n *Node) ask(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGrou
 
 // claim makes each a request to the authority. The goroutines end with the answer, the
 // timeout, or ctx; frames waits for them.
-func (n *Node) claim(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, claims []Claiming) {
+func (n *Node) claim(ctx context.Context, bus deltasync.Bus, frames *sync.WaitGroup, claims []Claiming, timeout time.Duration) {
 	for _, c := range claims {
 		frames.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			reply, err := bus.Request(ctx, c.Subject, c.Payload)
 			if err == nil {

@@ -35,6 +35,7 @@ type holding struct {
 	asked time.Duration // when it was last asked what it wants by now
 	first time.Duration // when it was first asked that, of the times that it did not answer
 	read  bool          // from the log, and nobody said anything of it since that renewed its lease
+	spans time.Duration // of several lives: from when the first was free to when the last is
 }
 
 // find is the holding of a holder; nil: it has none.
@@ -57,7 +58,7 @@ const (
 	popShare = 3
 )
 
-// admits says whether there is room for one more holding of an edge. Where that has too many, those of
+// admits says whether there is room for one more holding of an edge. Where that has too many, two of
 // its lives become one whose leases are over: with all that they had, until the last of it is free,
 // under a name that no life has, as none of them may have the rights of others.
 func (d *deposit) admits(node uint64, lease, now time.Duration, name func() uint64) bool {
@@ -73,38 +74,46 @@ func (d *deposit) admits(node uint64, lease, now time.Duration, name func() uint
 			pop++
 		}
 	}
-	if lives >= maxLives {
-		lives -= d.fold(node, lease, now, name)
+	if lives >= maxLives && d.fold(node, lease, now, name) {
+		lives--
 	}
 	return lives < maxLives && pop < popShare*(maxHoldings-len(d.holdings))
 }
 
-// fold makes one holding of those of an edge whose leases are over, and says how many fewer there are.
-func (d *deposit) fold(node uint64, lease, now time.Duration, name func() uint64) (fewer int) {
-	var into *holding
-	kept := d.holdings[:0]
+// fold makes one holding of two of an edge whose leases are over, if there are two: those of which the
+// least is kept the least too long, so that what many lives spent comes free in parts.
+func (d *deposit) fold(node uint64, lease, now time.Duration, name func() uint64) bool {
+	var over []*holding
 	for _, h := range d.holdings {
-		switch {
-		case h.Node != node || node == 0 || now-h.heard <= spare(lease):
-			kept = append(kept, h)
-		case into == nil:
-			into = h
-			kept = append(kept, h)
-		default:
-			into.Granted = crdt.SatAdd(into.Out(), h.Out())
-			into.Returned, into.noted = 0, 0
-			into.Lasts, into.heard = max(into.Lasts, h.Lasts), max(into.heard, h.heard)
-			into.want, into.asked, into.first = 0, max(into.asked, h.asked), max(into.first, h.first)
-			fewer++
+		if h.Node == node && node != 0 && now-h.heard > spare(lease) {
+			over = append(over, h)
 		}
 	}
-	clear(d.holdings[len(kept):])
-	if d.holdings = kept; fewer > 0 {
-		into.Holder, into.echo = name(), 0 // nobody is asked for what it has
-		d.version++
+	slices.SortFunc(over, func(a, b *holding) int { return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(a.Holder, b.Holder)) })
+	best, least := 0, time.Duration(math.MaxInt64)
+	for i := 1; i < len(over); i++ {
+		if span := over[i].end() - min(over[i-1].begins(), over[i].begins()); span < least {
+			best, least = i, span
+		}
 	}
-	return fewer
+	if best == 0 {
+		return false
+	}
+	gone, into := over[best-1], over[best]
+	first := min(gone.begins(), into.begins())
+	into.Granted, into.Returned, into.noted = crdt.SatAdd(into.Out(), gone.Out()), 0, 0
+	into.heard, into.Lasts = into.end()-max(into.Lasts, gone.Lasts), max(into.Lasts, gone.Lasts)
+	into.first, into.asked, into.want, into.echo = 0, 0, 0, 0 // nobody is asked for what it has
+	into.Holder, into.spans = name(), into.end()-first
+	d.holdings = slices.DeleteFunc(d.holdings, func(h *holding) bool { return h == gone })
+	d.version++
+	return true
 }
+
+// end is when what it has is free, but for a lease, if nobody speaks of it any more, and begins when the
+// first of it would have been.
+func (h *holding) end() time.Duration    { return h.heard + h.Lasts }
+func (h *holding) begins() time.Duration { return h.end() - h.spans }
 
 // lapse removes holdings whose lease is over, and what was spent of them out of the
 // window, which is no longer than longest; it says whether there were any.

@@ -44,3 +44,37 @@ func TestLivesBecomeOne(t *testing.T) {
 		t.Errorf("a window later a third is granted %d, want all %d", g.Granted, all)
 	}
 }
+
+// What many lives spent comes free as their windows end, though others come all the time.
+func TestWhatLivesSpentComesFree(t *testing.T) {
+	for name, c := range map[string]struct {
+		window, every time.Duration
+		each          uint64
+	}{
+		"twice a day, of a month":            {31 * 24 * time.Hour, 12 * time.Hour, 100}, // 6200 in each
+		"each five minutes, of a day":        {24 * time.Hour, 5 * time.Minute, 10},      // 2880
+		"by the hour, of a day, nearly half": {24 * time.Hour, time.Hour, 200},           // 4800
+	} {
+		t.Run(name, func(t *testing.T) {
+			const all = 10_000
+			o := newOffice(t)
+			o.longest = c.window
+			a := o.authority()
+			claim := func(edge string, holder, granted, returned, want uint64) deltasync.Grant {
+				t.Helper()
+				return o.claimOfEdge(a, edge, deltasync.Claim{Holder: holder, Limit: all, Lasts: c.window, Granted: granted, Returned: returned, Want: want})
+			}
+			claim("other", 1<<40, 0, 0, 0) // the log begins
+			o.boot += 2 * c.window
+			life := uint64(0)
+			for end := o.boot + 6*c.window; o.boot < end; o.boot += c.every {
+				life++
+				g := claim("e1", life, 0, 0, c.each)
+				if g.Granted < c.each {
+					t.Fatalf("life %d is granted %+v, want %d", life, g, c.each)
+				}
+				claim("e1", life, g.Granted, g.Granted-c.each, 0)
+			}
+		})
+	}
+}

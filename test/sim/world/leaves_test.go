@@ -48,6 +48,56 @@ func TestDeploysCostNoRights(t *testing.T) {
 	}
 }
 
+// Nor do they where the first that an edge says as it stops is lost: it has two seconds.
+func TestDeploysCostNoRightsThoughAFrameIsLost(t *testing.T) {
+	for name, away := range map[string]func(w *World, edge string, away bool) error{
+		"the edge is cut off": func(w *World, edge string, away bool) error { w.CutPath(edge, "r0", away); return nil },
+		"the aggregator is started anew": func(w *World, _ string, away bool) error {
+			if v := w.Servers("r0")[0]; !away {
+				return w.Start(v)
+			}
+			w.Stop(w.Servers("r0")[0])
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Seed = 3 }, limit.RateSpec{Name: "r", Limit: 10_000, Per: 24 * time.Hour, Consistency: "strict"})
+			w.Advance(start.Add(30*time.Second + 25*time.Hour)) // the log grants
+			edges := append([]string{}, w.Edges()...)
+			ask := func(times int) (denied int) {
+				for range times {
+					w.Advance(w.Now().Add(500 * time.Millisecond))
+					for _, e := range edges {
+						if w.Site(e).There() && !check(w, e, "u").Allowed {
+							denied++
+						}
+					}
+				}
+				return denied
+			}
+			ask(20)
+			for stop := range 4 {
+				e := edges[stop%2]
+				for _, is := range []bool{true, false} {
+					if err := away(w, e, is); err != nil {
+						t.Fatal(err)
+					}
+					w.Depart(e) // the second time it is gone
+					w.Advance(w.Now().Add(300 * time.Millisecond))
+				}
+				ask(5)
+				if err := w.Join(e); err != nil {
+					t.Fatal(err)
+				}
+				ask(20)
+				if denied := ask(20); denied > 0 {
+					t.Errorf("after stop %d %d of 40 requests were denied, want none", stop+1, denied)
+				}
+			}
+		})
+	}
+}
+
 // Nor does a flood of other keys cost the rights of one that is forgotten for it, time and again.
 func TestFloodsCostNoRights(t *testing.T) {
 	docs := []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{
