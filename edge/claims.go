@@ -179,7 +179,7 @@ func (n *Node) ReceiveGrants(now time.Time, payload []byte) error {
 		s.mu.Unlock()
 	}
 	if g.Echo != 0 {
-		n.cluster.escrow.heard(g.Grants)
+		n.cluster.escrow.heard(g.Grants, time.Duration(g.Echo))
 	}
 	n.cluster.escrow.queue.wake(g.Grants)
 	return nil

@@ -23,7 +23,7 @@ const (
 type forgotten struct {
 	mu      sync.Mutex // guards what follows
 	waiting []lastWord
-	gone    map[uint64]struct{} // their holders, until the authority has answered
+	gone    map[uint64]time.Duration // their holders, until the authority has answered, and when each was last told; 0: not yet
 }
 
 // lastWord is one of them.
@@ -58,9 +58,9 @@ func (f *forgotten) say(l lastWord) {
 		return
 	}
 	if f.gone == nil {
-		f.gone = map[uint64]struct{}{}
+		f.gone = map[uint64]time.Duration{}
 	}
-	f.gone[l.claim.Holder] = struct{}{}
+	f.gone[l.claim.Holder] = 0
 	f.waiting = append(f.waiting, l)
 }
 
@@ -80,6 +80,7 @@ func (e *escrow) lastWords(boot time.Duration, most int) (out []lastWord) {
 	for i := range p.waiting {
 		if l := &p.waiting[i]; len(out) < most && (l.tries == 0 || l.tries < lastWordTries && boot-l.told > claimTimeout) {
 			l.tries, l.told = l.tries+1, boot
+			p.gone[l.claim.Holder] = boot
 			out = append(out, *l)
 		}
 	}
@@ -89,8 +90,8 @@ func (e *escrow) lastWords(boot time.Duration, most int) (out []lastWord) {
 	return out
 }
 
-// heard notes that an authority has answered claims.
-func (e *escrow) heard(grants []deltasync.Grant) {
+// heard notes that an authority has answered what was sent at an instant.
+func (e *escrow) heard(grants []deltasync.Grant, sent time.Duration) {
 	p := &e.forgotten
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +99,18 @@ func (e *escrow) heard(grants []deltasync.Grant) {
 		return
 	}
 	for i := range grants {
-		delete(p.gone, grants[i].Holder)
+		g := &grants[i]
+		switch told := p.gone[g.Holder]; {
+		case told == 0 || sent < told:
+		case g.Home != "": // another is the authority
+			for j := range p.waiting {
+				if l := &p.waiting[j]; l.claim.Holder == g.Holder {
+					l.home, l.told = g.Home, -claimTimeout-1
+				}
+			}
+		default:
+			delete(p.gone, g.Holder)
+		}
 	}
 }
 

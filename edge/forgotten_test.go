@@ -32,12 +32,18 @@ func TestLastWordsAreTold(t *testing.T) {
 	tell(1, 2, 1, 2) // as there are bytes for
 	tell(2, 5, 3)
 	tell(3, 5)
-	e.heard([]deltasync.Grant{{Holder: 2}, {Holder: 9}})
+	e.heard([]deltasync.Grant{{Holder: 2}, {Holder: 9}}, 1)
+	e.heard([]deltasync.Grant{{Holder: 3}}, 1) // to what was said before
+	e.heard([]deltasync.Grant{{Holder: 1, Home: "us"}}, 1)
+	tell(3, 5, 1) // at once, there
+	if got := e.forgotten.waiting[0].home; got != "us" {
+		t.Errorf("it is told %q, want us", got)
+	}
 	tell(3+later, 5, 1, 3)
 	if n := e.unheard(); n != 2 {
 		t.Errorf("%d are not answered, want 2", n)
 	}
-	tell(3+2*later, 5, 1, 3)
+	tell(3+2*later, 5, 3) // the other was told thrice
 	tell(3+3*later, 5)
 	if n := e.unheard(); n != 0 || len(e.forgotten.waiting) != 0 {
 		t.Errorf("%d are waited for after three times, want none", n)
