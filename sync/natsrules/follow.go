@@ -158,17 +158,24 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 	came := map[string]bool{} // what the bucket has
 	var changed []string
-	for _, subject := range keys {
-		m, err := store.last(opening, subject)
-		if err != nil {
-			return err
+	readAll := func() error {
+		for _, subject := range keys {
+			m, err := store.last(ctx, subject)
+			if err != nil {
+				return err
+			}
+			if m != nil { // else it went meanwhile
+				changed = f.take(m, came, changed)
+			}
 		}
-		if m != nil { // else it went meanwhile
-			changed = f.take(m, came, changed)
-		}
+		f.missing(came)
+		f.apply(changed)
+		changed = changed[:0]
+		return nil
 	}
-	f.missing(came)
-	f.apply(changed)
+	if err := readAll(); err != nil {
+		return err
+	}
 	f.isHeard()
 	poll, look := time.NewTicker(pollEvery), time.NewTicker(lookEvery)
 	defer poll.Stop()
@@ -178,7 +185,6 @@ func (f *Follower) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-poll.C:
-			changed = changed[:0]
 			before := revision
 			for {
 				m, err := store.next(ctx, revision+1)
@@ -194,8 +200,15 @@ func (f *Follower) follow(ctx context.Context) error {
 			if revision > before {
 				f.missing(came)
 				f.apply(changed)
+				changed = changed[:0]
 			}
 		case <-look.C:
+			if keys != nil { // of several servers the one that was asked first may have lagged behind
+				if err := readAll(); err != nil {
+					return err
+				}
+				keys = nil
+			}
 			is, err := f.look(ctx, store, revision, made)
 			switch {
 			case errors.Is(err, errAnew):
@@ -300,14 +313,16 @@ func (f *Follower) missing(came map[string]bool) {
 	}
 }
 
-// apply puts the newest versions of what changed in force: all at once, or, where that is not good,
-// each that is by itself.
+// apply puts the newest versions of what changed in force, and of what was refused before, as it may be
+// good by now: all at once, or, where that is not good, each that is by itself.
 func (f *Follower) apply(changed []string) {
-	slices.Sort(changed)
-	changed = slices.Compact(changed)
 	if len(changed) == 0 {
 		return
 	}
+	changed = append(slices.Clone(changed), f.Status().Refused...)
+	slices.Sort(changed)
+	changed = slices.Compact(changed)
+	refusals := map[string]error{}
 	with := func(names ...string) (map[string]Version, error) {
 		f.mu.Lock()
 		next := maps.Clone(f.good)
@@ -334,15 +349,20 @@ func (f *Follower) apply(changed []string) {
 		slices.SortFunc(changed, func(x, y string) int {
 			return cmp.Or(f.newest[x].At.Compare(f.newest[y].At), cmp.Compare(x, y))
 		})
+		for before := -1; before != len(changed); { // one may be good once another is in force
+			before = len(changed)
+			changed = slices.DeleteFunc(changed, func(name string) bool {
+				next, err := with(name)
+				if err != nil {
+					refusals[name] = err
+					return false
+				}
+				take(next)
+				return true
+			})
+		}
 		for _, name := range changed {
-			if len(changed) > 1 {
-				next, err = with(name)
-			}
-			if err != nil {
-				f.tell(name, fmt.Errorf("rules: version %d of namespace %s, by %q: %w; the one before stays in force", f.newest[name].Number, name, f.newest[name].Author, err))
-				continue
-			}
-			take(next)
+			f.tell(name, fmt.Errorf("rules: version %d of namespace %s, by %q: %w; the one before stays in force", f.newest[name].Number, name, f.newest[name].Author, refusals[name]))
 		}
 	}
 	if f.cfg.File == "" {

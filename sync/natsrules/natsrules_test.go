@@ -312,6 +312,9 @@ func TestFollow(t *testing.T) {
 	put(t, s, "b", "same")
 	put(t, s, "c", "same")
 	b.has("b=same", "c=2") // each is good, both are not
+	put(t, s, "b", "3")
+	b.has("b=3", "c=same") // what was refused is good by now
+	b.until("nothing to be refused", func(s Status) bool { return len(s.Refused) == 0 })
 }
 
 // What the bucket loses stays in force, and so does what it has an older version of.
