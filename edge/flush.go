@@ -35,41 +35,6 @@ func (n *Node) FlushUrgent(now time.Time) []Outgoing { return n.flush(n.clock.Pr
 // flushAll is Flush of everything, whether its time has come or not.
 func (n *Node) flushAll(now time.Time) []Outgoing { return n.flush(n.clock.Present(now), cold) }
 
-// Leave is Flush of everything, as the node stops: its region is told that it takes its
-// leave, and keeps nothing for it. What rights it has of strict limits and did not spend it
-// returns, by Claims. Call both until all is sent.
-func (n *Node) Leave(now time.Time) []Outgoing {
-	n.mu.Lock()
-	n.leaves = true
-	n.mu.Unlock()
-	n.giveUp(n.clock.At(now))
-	return n.flushAll(now)
-}
-
-// stay is that the node runs, be it once more after it left.
-func (n *Node) stay() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.leaves = false
-	n.cluster.escrow.leaves.Store(false)
-	n.ungivenKeys = nil
-	for i := range n.lanes {
-		n.lanes[i].bye, n.lanes[i].left = 0, false
-	}
-}
-
-// Left says that all was told, and that the node leaves.
-func (n *Node) Left(now time.Time) bool {
-	return n.unsent() == 0 && !n.leaving(n.clock.At(now)) && n.ungiven() == 0
-}
-
-// leaving says that some lane is yet to be told that the node leaves.
-func (n *Node) leaving(now int64) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.ContainsFunc(n.lanes, func(l service) bool { return l.leaves(now) })
-}
-
 // flush drains the classes up to one, and of the cold ones what is due. What
 // there is no room or budget for stays dirty in the ledger.
 func (n *Node) flush(now int64, upTo class) []Outgoing {
