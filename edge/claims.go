@@ -42,10 +42,6 @@ func (n *Node) Claims(now time.Time) []Claiming {
 		}
 		f.Claims = append(f.Claims, c)
 	}
-	for _, l := range e.lastWords(boot, left) {
-		add(l.home, l.claim)
-		left--
-	}
 	next := -1 // the shard to begin with the next time: where the bytes end
 	for i := range n.shards {
 		at := (begin + i) % shards
@@ -88,6 +84,9 @@ func (n *Node) Claims(now time.Time) []Claiming {
 			e.due.Store(true)
 		}
 		s.mu.Unlock()
+	}
+	for _, l := range e.lastWords(boot, left) { // those that live go first, where there are few bytes
+		add(l.home, l.claim)
 	}
 	out, bytes := make([]Claiming, 0, len(order)), 0
 	for _, to := range order {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
@@ -41,7 +42,7 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	}
 	rt := r.block.share.rights
 	rt.wall = now
-	if s.returns(r, 0, now); rt.gave <= rt.answered {
+	if s.returns(r, 0, now); !rt.ungiven() {
 		return
 	}
 	s.cluster.escrow.forgotten.say(lastWord{home: rt.home, claim: deltasync.Claim{
@@ -70,12 +71,11 @@ func (e *escrow) lastWords(boot time.Duration, most int) (out []lastWord) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(l lastWord) bool {
-		_, unheard := p.gone[l.claim.Holder]
-		if unheard && l.tries == lastWordTries && boot-l.told > claimTimeout {
+		over := l.tries == lastWordTries && boot-l.told > claimTimeout
+		if over {
 			delete(p.gone, l.claim.Holder)
-			unheard = false
 		}
-		return !unheard
+		return over
 	})
 	for i := range p.waiting {
 		if l := &p.waiting[i]; len(out) < most && (l.tries == 0 || l.tries < lastWordTries && boot-l.told > claimTimeout) {
@@ -100,16 +100,22 @@ func (e *escrow) heard(grants []deltasync.Grant, sent time.Duration) {
 	}
 	for i := range grants {
 		g := &grants[i]
-		switch told := p.gone[g.Holder]; {
+		told, is := p.gone[g.Holder]
+		if !is {
+			continue
+		}
+		at := slices.IndexFunc(p.waiting, func(l lastWord) bool { return l.claim.Holder == g.Holder })
+		l := &p.waiting[at]
+		switch more := crdt.SatSub(g.Granted, l.claim.Granted); {
+		case g.Home == "" && more > 0: // what was asked for before it was forgotten: that is returned, too
+			l.claim.Granted, l.claim.Returned, l.tries = g.Granted, l.claim.Returned+more, 0
+			p.gone[g.Holder] = 0
 		case told == 0 || sent < told:
 		case g.Home != "": // another is the authority
-			for j := range p.waiting {
-				if l := &p.waiting[j]; l.claim.Holder == g.Holder {
-					l.home, l.told = g.Home, -claimTimeout-1
-				}
-			}
+			l.home, l.told = g.Home, -claimTimeout-1
 		default:
 			delete(p.gone, g.Holder)
+			p.waiting = slices.Delete(p.waiting, at, at+1)
 		}
 	}
 }

@@ -48,10 +48,30 @@ func TestLastWordsAreTold(t *testing.T) {
 	if n := e.unheard(); n != 0 || len(e.forgotten.waiting) != 0 {
 		t.Errorf("%d are waited for after three times, want none", n)
 	}
-	for range mostLastWords + 5 {
-		e.forgotten.say(lastWord{})
+	for holder := range uint64(mostLastWords + 5) {
+		e.forgotten.say(lastWord{claim: deltasync.Claim{Holder: 10 + holder}})
 	}
 	if n := len(e.forgotten.waiting); n != mostLastWords {
 		t.Errorf("%d wait, want %d at the most", n, mostLastWords)
+	}
+}
+
+// A counter that is forgotten while it has asked for rights returns those, too, once it hears of them.
+func TestLastWordsReturnWhatComesLate(t *testing.T) {
+	var e escrow
+	e.forgotten.say(lastWord{claim: deltasync.Claim{Key: 1, Holder: 7, Granted: 10, Returned: 8}})
+	e.heard([]deltasync.Grant{{Holder: 7, Granted: 50}}, 0) // to what it asked before
+	for at, want := range []deltasync.Claim{{Key: 1, Holder: 7, Granted: 50, Returned: 48}, {Key: 1, Holder: 7, Granted: 60, Returned: 58}} {
+		boot := time.Duration(at + 1)
+		if l := e.lastWords(boot, 5); len(l) != 1 || l[0].claim != want {
+			t.Fatalf("told is %+v, want %+v", l, want)
+		}
+		if at == 0 {
+			e.heard([]deltasync.Grant{{Holder: 7, Granted: 60}}, boot)
+		}
+	}
+	e.heard([]deltasync.Grant{{Holder: 7, Granted: 60}}, 2)
+	if n := e.unheard(); n != 0 || len(e.forgotten.waiting) != 0 {
+		t.Errorf("%d are waited for, want none", n)
 	}
 }

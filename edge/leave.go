@@ -58,11 +58,17 @@ func (n *Node) giveUp(now int64) {
 		r.settle()
 		rt := r.block.share.rights
 		rt.wall = now
-		if s.returns(r, 0, now); rt.gave > rt.answered {
+		if s.returns(r, 0, now); rt.unheard != 0 { // it may be granted some yet
+			s.claim(r)
+		}
+		if rt.ungiven() {
 			n.ungivenKeys = append(n.ungivenKeys, r.key)
 		}
 	})
 }
+
+// ungiven says that the authority may take the counter to hold more than it does.
+func (rt *rights) ungiven() bool { return rt.gave > rt.answered || rt.unheard != 0 }
 
 // ungiven is how many counters returned rights of which the authority has not said that it knows.
 func (n *Node) ungiven() (counters int) {
@@ -80,7 +86,7 @@ func (n *Node) eachUngiven(do func(*shard, *record)) {
 	for _, key := range n.ungivenKeys {
 		s := n.shard(key)
 		s.mu.Lock()
-		if r := s.find(key); r != nil && !r.sparse() && r.block.share != nil && r.block.share.rights != nil && r.block.share.rights.gave > r.block.share.rights.answered {
+		if r := s.find(key); r != nil && !r.sparse() && r.block.share != nil && r.block.share.rights != nil && r.block.share.rights.ungiven() {
 			do(s, r)
 			kept = append(kept, key)
 		}

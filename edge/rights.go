@@ -469,6 +469,10 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, re
 		}
 	}
 	rt.target, rt.recalled = g.Target, g.Flags&deltasync.GrantRecall != 0
+	if rt.escrow.leaves.Load() { // it was asked for before
+		s.returns(r, 0, now)
+		return
+	}
 	if rt.recalled {
 		sh, rate := r.block.share, r.block.rate
 		used := rt.spent.Used(rate, rt.held(boot), limit.Instant{Boot: boot, Wall: now})
