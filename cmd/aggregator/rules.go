@@ -79,43 +79,37 @@ settings say otherwise, and no rules.`,
 }
 
 func newRulesListCommand() *cobra.Command {
-	var output *cli.Output
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "list",
 		Short: "List namespaces, with their newest versions",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withRules(cmd, func(ctx context.Context, _ configs.Format, store *natsrules.Store) error {
-				all, err := store.All(ctx)
-				if err != nil {
-					return err
-				}
-				return writeVersions(cmd.OutOrStdout(), *output, all)
-			})
-		},
-	}
-	output = cli.OutputFlag(cmd)
-	configs.BindAggregatorFlags(cmd.Flags())
-	return cmd
+	}, func(ctx context.Context, store *natsrules.Store, _ []string) ([]natsrules.Version, error) {
+		return store.All(ctx)
+	})
 }
 
 func newRulesHistoryCommand() *cobra.Command {
-	var output *cli.Output
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "history NAMESPACE",
 		Short: "List the versions of a namespace that are kept, the oldest first",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, func(ctx context.Context, _ configs.Format, store *natsrules.Store) error {
-				all, err := store.History(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return writeVersions(cmd.OutOrStdout(), *output, all)
-			})
-		},
-	}
-	output = cli.OutputFlag(cmd)
+	}, func(ctx context.Context, store *natsrules.Store, args []string) ([]natsrules.Version, error) {
+		return store.History(ctx, args[0])
+	})
+}
+
+// listing has a command print what versions there are.
+func listing(cmd *cobra.Command, versions func(context.Context, *natsrules.Store, []string) ([]natsrules.Version, error)) *cobra.Command {
+	output := cli.OutputFlag(cmd)
 	configs.BindAggregatorFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return withRules(cmd, func(ctx context.Context, _ configs.Format, store *natsrules.Store) error {
+			all, err := versions(ctx, store, args)
+			if err != nil {
+				return err
+			}
+			return writeVersions(cmd.OutOrStdout(), *output, all)
+		})
+	}
 	return cmd
 }
 

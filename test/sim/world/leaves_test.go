@@ -8,6 +8,19 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
+// denials is how often edges that are there deny one user, each asked so many times.
+func denials(w *World, edges []string, times int, every time.Duration) (denied int) {
+	for range times {
+		w.Advance(w.Now().Add(every))
+		for _, e := range edges {
+			if w.Site(e).There() && !check(w, e, "u").Allowed {
+				denied++
+			}
+		}
+	}
+	return denied
+}
+
 // Edges that stop as they are asked to return what rights they did not spend: a limit that lasts for
 // long, of which little is used, admits what it did after one deploy of all edges, and the next.
 func TestDeploysCostNoRights(t *testing.T) {
@@ -19,17 +32,7 @@ func TestDeploysCostNoRights(t *testing.T) {
 			w := wideOf(t, c.regions, c.edges, func(*Config) {}, limit.RateSpec{Name: "r", Limit: 10_000, Per: c.per, Consistency: "strict"})
 			w.Advance(start.Add(30*time.Second + c.per + c.per/50)) // the log grants
 			edges := append([]string{}, w.Edges()...)
-			ask := func(times int) (denied int) {
-				for range times {
-					w.Advance(w.Now().Add(5 * time.Second))
-					for _, e := range edges {
-						if w.Site(e).There() && !check(w, e, "u").Allowed {
-							denied++
-						}
-					}
-				}
-				return denied
-			}
+			ask := func(times int) (denied int) { return denials(w, edges, times, 5*time.Second) }
 			ask(12)
 			for deploy := range 3 {
 				for _, e := range edges {
@@ -64,17 +67,7 @@ func TestDeploysCostNoRightsThoughAFrameIsLost(t *testing.T) {
 			w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Seed = 3 }, limit.RateSpec{Name: "r", Limit: 10_000, Per: 24 * time.Hour, Consistency: "strict"})
 			w.Advance(start.Add(30*time.Second + 25*time.Hour)) // the log grants
 			edges := append([]string{}, w.Edges()...)
-			ask := func(times int) (denied int) {
-				for range times {
-					w.Advance(w.Now().Add(500 * time.Millisecond))
-					for _, e := range edges {
-						if w.Site(e).There() && !check(w, e, "u").Allowed {
-							denied++
-						}
-					}
-				}
-				return denied
-			}
+			ask := func(times int) (denied int) { return denials(w, edges, times, 500*time.Millisecond) }
 			ask(20)
 			for stop := range 4 {
 				e := edges[stop%2]
