@@ -187,7 +187,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		case <-poll.C:
 			before := revision
 			for {
-				m, err := store.next(ctx, revision+1)
+				m, err := store.next(ctx, ">", revision+1)
 				if err != nil {
 					return err
 				}

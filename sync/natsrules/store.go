@@ -175,10 +175,10 @@ func (s *Store) last(ctx context.Context, subject string) (*jetstream.RawStreamM
 	})
 }
 
-// next is the first message from a revision on, of any key, and nil where there is none.
-func (s *Store) next(ctx context.Context, revision uint64) (*jetstream.RawStreamMsg, error) {
+// next is the first message from a revision on, of a key (">": of any), and nil where there is none.
+func (s *Store) next(ctx context.Context, key string, revision uint64) (*jetstream.RawStreamMsg, error) {
 	return s.message(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return s.stream.GetMsg(ctx, revision, jetstream.WithGetMsgSubject(subjectPrefix+s.kv.Bucket()+".>"))
+		return s.stream.GetMsg(ctx, revision, jetstream.WithGetMsgSubject(subjectPrefix+s.kv.Bucket()+"."+key))
 	})
 }
 
@@ -198,18 +198,23 @@ func (s *Store) message(ctx context.Context, get func(context.Context) (*jetstre
 // History is the versions of a namespace that are kept, the oldest first. Those that cannot be
 // read are left out. Errors wrap ErrNone or ErrUnavailable.
 func (s *Store) History(ctx context.Context, namespace string) ([]Version, error) {
-	if _, _, err := s.get(ctx, namespace); err != nil && !errors.Is(err, ErrBad) {
+	_, newest, err := s.get(ctx, namespace)
+	if err != nil && !errors.Is(err, ErrBad) {
 		return nil, err
 	}
-	entries, err := s.kv.History(ctx, key(namespace))
-	if err != nil {
-		return nil, fmt.Errorf("rules: history of namespace %s: %w: %w", namespace, ErrUnavailable, err)
-	}
 	var out []Version
-	for _, e := range entries {
-		if v, err := read(e.Key(), e.Revision(), e.Value()); err == nil {
+	for revision := uint64(0); revision < newest; { // by direct gets: its rights are those of who only reads
+		m, err := s.next(ctx, key(namespace), revision+1)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			return out, nil
+		}
+		if v, err := read(keyOf(m.Subject), m.Sequence, m.Data); err == nil {
 			out = append(out, v)
 		}
+		revision = m.Sequence
 	}
 	return out, nil
 }
