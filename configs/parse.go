@@ -145,23 +145,6 @@ func orOff(dst *string, as func(*string) parseFunc) parseFunc {
 	}
 }
 
-// asLoopback reads the address of a listener that has no authentication yet.
-func asLoopback(dst *string) parseFunc {
-	return func(value string) error {
-		if *dst = value; isUnix(value) {
-			return checkUnix(value)
-		}
-		host, err := splitListen(value)
-		if err != nil {
-			return err
-		}
-		if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-			return fmt.Errorf("%q is not a loopback address: the admin listener has no authentication yet; 127.0.0.1, ::1 or localhost, or unix:/path", clip(value))
-		}
-		return nil
-	}
-}
-
 func splitListen(value string) (host string, err error) {
 	host, port, err := net.SplitHostPort(value)
 	if err != nil {

@@ -48,19 +48,19 @@ type EdgeSettings struct {
 
 // AggregatorSettings is what `aggregator serve` is told.
 type AggregatorSettings struct {
-	AdminListen string // health and metrics; loopback or a unix socket only
-	Region      string
-	Name        string        // unique in the region
-	Peers       []string      // the other regions
-	Redis       RedisSettings // not set: counts live in memory alone
-	RedisLong   RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
-	Lanes       int
-	Targets     string        // whom a key's counts are told: auto | mesh | homes
-	Rules       RulesSettings // those of the edges; not set: the truth of limits is not told
-	MaxBytes    int64         // of keys, and of what waits to be told to other regions
-	NATS        NATSSettings
-	Sync        SyncSettings
-	Log         LogSettings
+	Admin     AdminSettings
+	Region    string
+	Name      string        // unique in the region
+	Peers     []string      // the other regions
+	Redis     RedisSettings // not set: counts live in memory alone
+	RedisLong RedisSettings // of windows of more than 10 minutes; not set: Redis has them too
+	Lanes     int
+	Targets   string        // whom a key's counts are told: auto | mesh | homes
+	Rules     RulesSettings // those of the edges; not set: the truth of limits is not told
+	MaxBytes  int64         // of keys, and of what waits to be told to other regions
+	NATS      NATSSettings
+	Sync      SyncSettings
+	Log       LogSettings
 
 	effective []Effective
 }
@@ -158,6 +158,7 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 			l.mistake("peers", "E203", "name the other regions only", "%q is this region", p)
 		}
 	}
+	s.Admin.check(l)
 	s.Rules.check(l, false)
 	s.Redis.check(l, "redis")
 	s.RedisLong.check(l, "redis.long")
@@ -217,8 +218,7 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 }
 
 func aggregatorTable(s *AggregatorSettings) []setting {
-	return append([]setting{
-		{key: "admin.listen", fallback: "127.0.0.1:6071", usage: "`address` of the listener for health and metrics, loopback or unix:/path only", parse: asLoopback(&s.AdminListen)},
+	return append(s.Admin.table(), append([]setting{
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
@@ -229,7 +229,7 @@ func aggregatorTable(s *AggregatorSettings) []setting {
 		s.Redis.table("redis", "without it, or redis.addrs, counts live in memory alone"),
 		s.RedisLong.table("redis.long", "without it, or redis.long.addrs, windows of more than 10 minutes live with the others"),
 		sharedTable(&s.Lanes, &s.NATS, &s.Sync, "1s", &s.Log), // regions are further away
-	)...)
+	)...)...)
 }
 
 func sharedTable(lanes *int, n *NATSSettings, s *SyncSettings, timeout string, l *LogSettings) []setting {

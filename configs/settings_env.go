@@ -13,7 +13,7 @@ var serviceLink = regexp.MustCompile(`^(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PO
 // something, and do not. Those of the other daemon may stand there too: one
 // env_file often serves both.
 func unknownVariables(environ []string, settings []setting) []Mistake {
-	known := map[string]bool{EnvPrefix + "_CONFIG": true}
+	known := map[string]bool{EnvPrefix + "_CONFIG": true, AdminTokenVariable: true}
 	for _, table := range [][]setting{edgeTable(&EdgeSettings{}, &secretFrom{}), aggregatorTable(&AggregatorSettings{})} {
 		for i := range table {
 			known[table[i].env()] = true

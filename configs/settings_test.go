@@ -76,7 +76,7 @@ func TestShippedSettingsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if aggregator.Region != "local" || aggregator.Redis.URL != "redis://127.0.0.1:6379/0" || aggregator.AdminListen != "127.0.0.1:6071" || aggregator.Lanes != 8 || aggregator.Targets != "auto" {
+	if aggregator.Region != "local" || aggregator.Redis.URL != "redis://127.0.0.1:6379/0" || aggregator.Admin.Listen != "127.0.0.1:6071" || aggregator.Lanes != 8 || aggregator.Targets != "auto" {
 		t.Errorf("aggregator.yaml says %+v", aggregator)
 	}
 }
@@ -322,6 +322,26 @@ func TestAdminListenersStayOnLoopback(t *testing.T) {
 		var dst string
 		if err := asLoopback(&dst)(addr); (err == nil) != ok {
 			t.Errorf("admin.listen %q: %v, want it taken: %v", addr, err, ok)
+		}
+	}
+}
+
+// An aggregator's listens elsewhere where it asks who somebody is, and is asked so in private.
+func TestAdminListensElsewhereWithTokens(t *testing.T) {
+	cleanEnv(t)
+	for _, c := range []struct{ settings, says string }{
+		{"listen: 127.0.0.1:1", ""},
+		{"listen: unix:/run/a.sock, tokens: t.yaml", ""},
+		{"listen: \":6071\"", "nobody is asked"},
+		{"listen: 192.0.2.1:6071, tokens: t.yaml", "in clear"},
+		{"listen: \":6071\", tokens: t.yaml, tls: {cert: c.pem, key: k.pem}", ""},
+		{"listen: \":6071\", tls: {cert: c.pem, key: k.pem}", "nobody is asked"},
+		{"tls: {cert: c.pem}", "admin.tls.key is not set"},
+		{"tls: {key: c.pem}", "admin.tls.cert is not set"},
+	} {
+		_, err := loadAggregator(t, "-c", settingsFile(t, "region: eu\nname: a\nadmin: {"+c.settings+"}\n"))
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("admin: {%s}: %v, want %q", c.settings, err, c.says)
 		}
 	}
 }

@@ -31,6 +31,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 invalid config, 4 unreachable.`,
 	},
 		newServeCommand(),
 		newRulesCommand(),
+		newAuthCommand(),
 		newRightsCommand(),
 		newConfigCommand(),
 	)

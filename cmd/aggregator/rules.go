@@ -3,19 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spillgate/spillgate/cmd/internal/cli"
-	"github.com/spillgate/spillgate/configs"
-	"github.com/spillgate/spillgate/sync/natsbus"
-	"github.com/spillgate/spillgate/sync/natsrules"
+	"github.com/spillgate/spillgate/regional/adminapi"
+	"github.com/spillgate/spillgate/sync/natsaudit"
 )
 
 func newRulesCommand() *cobra.Command {
@@ -25,92 +25,127 @@ func newRulesCommand() *cobra.Command {
 		Long: `Show and change the rules that edges and aggregators read from NATS (rules.source: kv):
 a document a namespace, in a JetStream bucket, with the last 64 versions of each.
 
-They read the settings of an aggregator (nats, rules.kv, rules.format). To look takes the
-rights of an aggregator, with --region; to change takes those of an operator
-(deploy/nats/users.conf), in any region: what is written at a mirror is written where that
-is from.`,
+They ask the admin listener of any aggregator (--server), in any region, which asks who
+you are: a token, in a file (--token-file) or in SPILLGATE_ADMIN_TOKEN, that aggregator
+auth token makes. A viewer may look, an editor change namespaces that are his, an admin
+take them away and read the audit log. But for init, which makes the bucket, and speaks
+to NATS by an operator's key.`,
 	},
 		newRulesInitCommand(),
 		newRulesListCommand(),
 		newRulesGetCommand(),
 		newRulesHistoryCommand(),
+		newRulesDiffCommand(),
+		newRulesValidateCommand(),
 		newRulesApplyCommand(),
 		newRulesRollbackCommand(),
 		newRulesRemoveCommand(),
+		newRulesAuditCommand(),
 	)
 }
 
-// rulesTimeout bounds what a command asks of JetStream.
+// rulesTimeout bounds what a command asks.
 const rulesTimeout = 20 * time.Second
 
-func newRulesInitCommand() *cobra.Command {
-	origin, replicas := "", 1
-	cmd := &cobra.Command{
-		Use:   "init",
-		Short: "Make the bucket of rules, or a region's mirror of it",
-		Long: `Make the bucket of rules in the JetStream domain that the settings name, or, with
---origin, a mirror of the bucket that the domain named there has. One region has the
-bucket that is written to, each other region a mirror. Run again it changes what the
-settings say otherwise, and no rules.`,
-		Example: "  aggregator rules init --rules-kv-domain eu --replicas 3 --nats-urls nats://eu.example:4222 --nats-nkey operator.nk\n" +
-			"  aggregator rules init --rules-kv-domain us --origin eu --nats-urls nats://us.example:4222 --nats-nkey operator.nk",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withBucket(cmd, func(ctx context.Context, s *configs.AggregatorSettings, bus *natsbus.Bus) error {
-				js, err := bus.JetStream(s.Rules.KV.Domain)
-				if err != nil {
-					return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
-				}
-				if _, err := natsrules.Make(ctx, js, s.Rules.KV.Bucket, origin, replicas); err != nil {
-					return fmt.Errorf("%w; see that these are an operator's credentials (--nats-nkey), and the domain is this server's region's (--rules-kv-domain)", err)
-				}
-				what := "bucket"
-				if origin != "" {
-					what = "mirror of " + origin + "'s bucket"
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "The %s %s is there.\n", what, s.Rules.KV.Bucket)
-				return err
-			})
-		},
+// asking is a command that asks an aggregator.
+type asking struct{ cli.Server }
+
+// command has cmd ask: do is what it does.
+func (a *asking) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobra.Command, args []string) error) *cobra.Command {
+	a.Bind(cmd, "http://127.0.0.1:6071")
+	a.BindAccess(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		stopped, stop := cli.UntilSignal(cmd.Context())
+		defer stop()
+		ctx, cancel := context.WithTimeout(stopped, rulesTimeout)
+		defer cancel()
+		return do(ctx, cmd, args)
 	}
-	cmd.Flags().StringVar(&origin, "origin", "", "JetStream `domain` whose bucket this one mirrors (default: none, it is the one that is written to)")
-	cmd.Flags().IntVar(&replicas, "replicas", 1, "servers that have it, of the domain's: 1, 3 or 5")
-	configs.BindAggregatorFlags(cmd.Flags())
 	return cmd
+}
+
+// ask asks for what is at a path, and reads it into, which is a *string for what is no JSON. A problem
+// is an error, an *adminapi.Problem, or wraps cli.ErrUnreachable.
+func (a *asking) ask(ctx context.Context, method, path string, query url.Values, header http.Header, body string, into any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	status, _, text, err := a.Ask(ctx, method, path, header, body)
+	if err != nil {
+		return err
+	}
+	if status >= 300 {
+		var p adminapi.Problem
+		if json.Unmarshal(text, &p) != nil || p.Detail == "" {
+			return fmt.Errorf("%s %s: %d %s: it is no admin listener of an aggregator, or of an older one (--server says where that is)", method, path, status, http.StatusText(status))
+		}
+		return &p
+	}
+	if to, plain := into.(*string); plain {
+		*to = string(text)
+		return nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%s %s: its answer is none of an aggregator: %w", method, path, err)
+	}
+	return nil
+}
+
+// at is where a namespace is.
+func at(namespace string, more ...string) string {
+	path := "/admin/v1/namespaces/" + url.PathEscape(namespace)
+	for _, m := range more {
+		path += "/" + m
+	}
+	return path
+}
+
+// numbers are the parameters that are not 0.
+func numbers(named map[string]uint64) url.Values {
+	query := url.Values{}
+	for name, n := range named {
+		if n != 0 {
+			query.Set(name, strconv.FormatUint(n, 10))
+		}
+	}
+	return query
 }
 
 func newRulesListCommand() *cobra.Command {
-	return listing(&cobra.Command{
-		Use:   "list",
-		Short: "List namespaces, with their newest versions",
-	}, func(ctx context.Context, store *natsrules.Store, _ []string) ([]natsrules.Version, error) {
-		return store.All(ctx)
-	})
+	return versionsCommand(&cobra.Command{Use: "list", Short: "List namespaces, with their newest versions"}, "namespaces",
+		func([]string) string { return "/admin/v1/namespaces" })
 }
 
 func newRulesHistoryCommand() *cobra.Command {
-	return listing(&cobra.Command{
-		Use:   "history NAMESPACE",
-		Short: "List the versions of a namespace that are kept, the oldest first",
-		Args:  cobra.ExactArgs(1),
-	}, func(ctx context.Context, store *natsrules.Store, args []string) ([]natsrules.Version, error) {
-		return store.History(ctx, args[0])
+	return versionsCommand(&cobra.Command{Use: "history NAMESPACE", Short: "List the versions of a namespace that are kept, the oldest first", Args: cobra.ExactArgs(1)}, "versions",
+		func(args []string) string { return at(args[0], "versions") })
+}
+
+// versionsCommand lists the versions that are at a path, under a name.
+func versionsCommand(cmd *cobra.Command, under string, path func([]string) string) *cobra.Command {
+	output := cli.OutputFlag(cmd)
+	var a asking
+	return a.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		var told map[string][]adminapi.VersionInfo
+		if err := a.ask(ctx, http.MethodGet, path(args), nil, nil, "", &told); err != nil {
+			return explained(cmd, err)
+		}
+		return output.Write(cmd.OutOrStdout(), told, func(out io.Writer) error { return writeVersions(out, told[under]) })
 	})
 }
 
-// listing has a command print what versions there are.
-func listing(cmd *cobra.Command, versions func(context.Context, *natsrules.Store, []string) ([]natsrules.Version, error)) *cobra.Command {
-	output := cli.OutputFlag(cmd)
-	configs.BindAggregatorFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return withRules(cmd, func(ctx context.Context, _ configs.Format, store *natsrules.Store) error {
-			all, err := versions(ctx, store, args)
-			if err != nil {
-				return err
-			}
-			return writeVersions(cmd.OutOrStdout(), *output, all)
-		})
+// writeVersions prints a line a version.
+func writeVersions(out io.Writer, all []adminapi.VersionInfo) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "NAMESPACE\tVERSION\tAT\tAUTHOR\tBYTES\tMESSAGE")
+	for _, v := range all {
+		size := fmt.Sprint(v.Bytes)
+		if v.Deleted {
+			size = "removed"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", v.Namespace, v.Version, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message))
 	}
-	return cmd
+	return w.Flush()
 }
 
 func newRulesGetCommand() *cobra.Command {
@@ -120,70 +155,78 @@ func newRulesGetCommand() *cobra.Command {
 		Short:   "Print the document of a namespace",
 		Example: "  aggregator rules get shop >shop.yaml\n  aggregator rules get shop --version 3",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, func(ctx context.Context, _ configs.Format, store *natsrules.Store) error {
-				v, err := versionOf(ctx, store, args[0], number)
-				switch {
-				case err != nil:
-					return err
-				case v.Deleted:
-					return fmt.Errorf("namespace %s was taken away by version %d, of %s: --version names one before", v.Namespace, v.Number, v.At.Format(time.RFC3339))
-				}
-				_, err = io.WriteString(cmd.OutOrStdout(), v.Text)
-				return err
-			})
-		},
 	}
 	cmd.Flags().Uint64Var(&number, "version", 0, "its `number` (default: the newest)")
-	configs.BindAggregatorFlags(cmd.Flags())
-	return cmd
+	return printing(cmd, func(args []string) (string, url.Values) {
+		return at(args[0]), numbers(map[string]uint64{"version": number})
+	})
 }
 
-// versionOf is one version of a namespace; number 0: the newest.
-func versionOf(ctx context.Context, store *natsrules.Store, namespace string, number uint64) (natsrules.Version, error) {
-	if number == 0 {
-		return store.Get(ctx, namespace)
+func newRulesDiffCommand() *cobra.Command {
+	from, to := uint64(0), uint64(0)
+	cmd := &cobra.Command{
+		Use:     "diff NAMESPACE",
+		Short:   "Compare two versions of a namespace, as diff -u does",
+		Example: "  aggregator rules diff shop\n  aggregator rules diff shop --from 3 --to 5",
+		Args:    cobra.ExactArgs(1),
 	}
-	all, err := store.History(ctx, namespace)
-	if err != nil {
-		return natsrules.Version{}, err
-	}
-	for _, v := range all {
-		if v.Number == number {
-			return v, nil
-		}
-	}
-	return natsrules.Version{}, fmt.Errorf("namespace %s has no version %d any more: aggregator rules history %s lists those that are kept", namespace, number, namespace)
+	cmd.Flags().Uint64Var(&from, "from", 0, "`number` of the older one (default: the one before --to)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "`number` of the newer one (default: the newest)")
+	return printing(cmd, func(args []string) (string, url.Values) {
+		return at(args[0], "diff"), numbers(map[string]uint64{"from": from, "to": to})
+	})
 }
 
-// writeVersions prints versions without their documents.
-func writeVersions(out io.Writer, as cli.Output, all []natsrules.Version) error {
-	type version struct {
-		Namespace string    `json:"namespace"`
-		Number    uint64    `json:"version"`
-		At        time.Time `json:"at"`
-		Author    string    `json:"author,omitempty"`
-		Message   string    `json:"message,omitempty"`
-		Bytes     int       `json:"bytes"`
-		Deleted   bool      `json:"deleted,omitempty"`
-	}
-	told := make([]version, len(all))
-	for i, v := range all {
-		told[i] = version{v.Namespace, v.Number, v.At, v.Author, v.Message, len(v.Text), v.Deleted}
-	}
-	if as == cli.OutputJSON {
-		return json.NewEncoder(out).Encode(map[string]any{"versions": told})
-	}
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tVERSION\tAT\tAUTHOR\tBYTES\tMESSAGE")
-	for _, v := range told {
-		size := fmt.Sprint(v.Bytes)
-		if v.Deleted {
-			size = "removed"
+// printing prints the text that is at a path.
+func printing(cmd *cobra.Command, of func([]string) (string, url.Values)) *cobra.Command {
+	var a asking
+	return a.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		path, query := of(args)
+		text := ""
+		if err := a.ask(ctx, http.MethodGet, path, query, http.Header{"Accept": {"application/yaml, text/x-diff"}}, "", &text); err != nil {
+			return explained(cmd, err)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", v.Namespace, v.Number, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message))
+		_, err := io.WriteString(cmd.OutOrStdout(), text)
+		return err
+	})
+}
+
+func newRulesAuditCommand() *cobra.Command {
+	namespace, who, before, limit := "", "", uint64(0), uint64(100)
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "List what was done to rules, and tried, the newest first",
+		Long: `List what was done to rules by way of the aggregators of the region that is asked, and
+tried, the newest first. A change has a line when it is begun, and one with what became of it.
+Nobody can change or take away what stands there; it goes after 400 days.`,
 	}
-	return w.Flush()
+	flags := cmd.Flags()
+	flags.StringVar(&namespace, "namespace", "", "of this `name` alone")
+	flags.StringVar(&who, "who", "", "by this `name` alone")
+	flags.Uint64Var(&before, "before", 0, "older than the entry of this `number`")
+	flags.Uint64Var(&limit, "limit", limit, "at most so many, up to 1000")
+	output := cli.OutputFlag(cmd)
+	var a asking
+	return a.command(cmd, func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		query := numbers(map[string]uint64{"before": before, "limit": limit})
+		for name, value := range map[string]string{"namespace": namespace, "who": who} {
+			if value != "" {
+				query.Set(name, value)
+			}
+		}
+		var told map[string][]natsaudit.Entry
+		if err := a.ask(ctx, http.MethodGet, "/admin/v1/audit", query, nil, "", &told); err != nil {
+			return explained(cmd, err)
+		}
+		return output.Write(cmd.OutOrStdout(), told, func(out io.Writer) error {
+			w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "NUMBER\tAT\tWHO\tFROM\tACTION\tNAMESPACE\tRULE\tVERSION\tRESULT\tMESSAGE")
+			for _, e := range told["entries"] {
+				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", e.Number, e.At.Format(time.RFC3339), line(e.Who), e.From, e.Action, line(e.Namespace), line(e.Rule), e.Version, line(e.Result), line(e.Message))
+			}
+			return w.Flush()
+		})
+	})
 }
 
 // line is a text as it stands in a table: on one line, and with nothing that a terminal acts on.
@@ -193,47 +236,4 @@ func line(text string) string {
 		return text
 	}
 	return quoted
-}
-
-// withRules runs do with the bucket that the settings name.
-func withRules(cmd *cobra.Command, do func(context.Context, configs.Format, *natsrules.Store) error) error {
-	return withBucket(cmd, func(ctx context.Context, s *configs.AggregatorSettings, bus *natsbus.Bus) error {
-		js, err := bus.JetStream(s.Rules.KV.Domain)
-		if err != nil {
-			return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
-		}
-		store, err := natsrules.Open(ctx, js, s.Rules.KV.Bucket)
-		if err != nil {
-			if errors.Is(err, natsrules.ErrNone) {
-				err = fmt.Errorf("%w; aggregator rules init makes it", err)
-			}
-			return err
-		}
-		return do(ctx, s.Rules.Format, store)
-	})
-}
-
-func withBucket(cmd *cobra.Command, do func(context.Context, *configs.AggregatorSettings, *natsbus.Bus) error) (err error) {
-	s, err := configs.LoadOperator(cmd.Flags())
-	if err != nil {
-		return err
-	}
-	s.Log.Level = max(s.Log.Level, slog.LevelWarn)
-	stopped, stop := cli.UntilSignal(cmd.Context())
-	defer stop()
-	ctx, cancel := context.WithTimeout(stopped, rulesTimeout)
-	defer cancel()
-	inbox := "" // an operator's, unless it is as the aggregators of a region, whose credentials can look
-	if s.Region != "" {
-		inbox = s.Region + ".operator"
-	}
-	bus, err := natsbus.Connect(cli.NATS(s.NATS, "aggregator rules", inbox, cli.Logger(cmd.ErrOrStderr(), s.Log)))
-	if err != nil {
-		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
-	}
-	defer func() { err = errors.Join(err, bus.Close()) }()
-	if err = do(ctx, s, bus); errors.Is(err, natsrules.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", cli.ErrUnreachable, errors.Join(err, bus.Status().Err))
-	}
-	return err
 }

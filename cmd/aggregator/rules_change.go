@@ -1,221 +1,277 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"slices"
+	"net/http"
+	"net/url"
+	"strings"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
-	"github.com/spillgate/spillgate/sync/natsrules"
+	"github.com/spillgate/spillgate/regional/adminapi"
 )
 
-// change is what becomes of a namespace.
-type change struct {
-	was     natsrules.Version // Number 0: there was none
-	next    natsrules.Version
-	replace configs.Text // the document, with where it stands
-}
-
-// changing are the flags of commands that change rules.
+// changing is a command that changes rules.
 type changing struct {
-	yes             bool
-	author, message string
+	asking
+	yes     bool
+	message string
 }
 
 func (c *changing) bind(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do it: without it nothing is changed, and the difference is printed")
-	cmd.Flags().StringVar(&c.author, "author", os.Getenv("USER"), "who changes it")
 	cmd.Flags().StringVarP(&c.message, "message", "m", "", "why")
-	configs.BindAggregatorFlags(cmd.Flags())
+}
+
+// documents are the documents of files, one after the other in one text, and whose each line is.
+type documents struct {
+	texts []configs.Text
+	body  string
+}
+
+func readDocuments(paths []string) (*documents, error) {
+	texts, err := configs.ReadTexts(paths...)
+	if err != nil {
+		return nil, err
+	}
+	d := &documents{texts: texts}
+	for i := range texts {
+		if i > 0 {
+			d.body += "---\n"
+		}
+		d.body += strings.TrimRight(texts[i].Text, "\n") + "\n"
+	}
+	return d, nil
+}
+
+// placed are mistakes in the body, each where it is in a file.
+func (d *documents) placed(mistakes []adminapi.Mistake) {
+	for i := range mistakes {
+		m := &mistakes[i]
+		if m.Line == 0 {
+			continue
+		}
+		line := m.Line
+		for _, t := range d.texts {
+			lines := strings.Count(strings.TrimRight(t.Text, "\n")+"\n", "\n")
+			if line <= lines {
+				m.Name, m.Line = t.Name, max(t.Line, 1)+line-1
+				break
+			}
+			line -= lines + 1
+		}
+	}
+}
+
+// check has the server say whether documents are good, and of which namespaces they are.
+func (c *asking) check(ctx context.Context, cmd *cobra.Command, docs *documents) (namespaces []string, err error) {
+	var checked struct {
+		Namespaces []string
+		Warnings   []adminapi.Mistake
+	}
+	if err := c.ask(ctx, http.MethodPost, "/admin/v1/validate", nil, nil, docs.body, &checked); err != nil {
+		var p *adminapi.Problem
+		if errors.As(err, &p) {
+			docs.placed(p.Errors)
+		}
+		return nil, explained(cmd, err)
+	}
+	docs.placed(checked.Warnings)
+	tell(cmd, checked.Warnings)
+	return checked.Namespaces, nil
+}
+
+func newRulesValidateCommand() *cobra.Command {
+	var a asking
+	return a.command(&cobra.Command{
+		Use:   "validate PATH...",
+		Short: "Say whether rules files would be taken, beside all other namespaces that there are",
+		Args:  cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		docs, err := readDocuments(args)
+		if err != nil {
+			return err
+		}
+		names, err := a.check(ctx, cmd, docs)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %s\n", strings.Join(names, ", "))
+		return err
+	})
 }
 
 func newRulesApplyCommand() *cobra.Command {
-	var with changing
+	var c changing
 	cmd := &cobra.Command{
 		Use:   "apply PATH...",
 		Short: "Have namespaces be as files say",
 		Long: `Have namespaces be as rules files, or directories of them, say: each document is the
-next version of its namespace. All namespaces of the bucket are checked together, as they
-would be, and where one has mistakes nothing is changed. It prints the difference; with
---yes it writes it. Namespaces that no file has stay (aggregator rules remove).
+next version of its namespace. All are checked together, beside the namespaces that are
+not of them, and where one has mistakes nothing is changed. It prints the difference; with
+--yes it has it so. Namespaces that no file has stay (aggregator rules remove).
 
 Each namespace is changed whole, or not, where somebody else has changed it meanwhile;
 edges have it within a second, in every region.`,
-		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --rules-kv-domain eu --nats-nkey operator.nk",
+		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --token-file ada.token",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, func(ctx context.Context, format configs.Format, store *natsrules.Store) error {
-				texts, err := configs.ReadTexts(args...)
-				if err != nil {
-					return err
-				}
-				return with.run(ctx, cmd, format, store, func(all map[string]natsrules.Version) (changes []change, err error) {
-					for _, t := range texts {
-						name, err := format.NamespaceOf(t)
-						if err != nil {
-							return nil, err
-						}
-						t.Namespace = name
-						changes = append(changes, change{was: all[name], next: natsrules.Version{Namespace: name, Text: t.Text}, replace: t})
-					}
-					return changes, nil
-				})
-			})
-		},
 	}
-	with.bind(cmd)
-	return cmd
+	c.bind(cmd)
+	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		docs, err := readDocuments(args)
+		if err != nil {
+			return err
+		}
+		names, err := c.check(ctx, cmd, docs)
+		if err != nil {
+			return err
+		}
+		if len(names) != len(docs.texts) {
+			return fmt.Errorf("the aggregator has found %d documents, where the files have %d", len(names), len(docs.texts))
+		}
+		var wants []want
+		for i, name := range names {
+			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, body: docs.texts[i].Text})
+		}
+		return c.run(ctx, cmd, wants)
+	})
 }
 
 func newRulesRollbackCommand() *cobra.Command {
-	var with changing
+	var c changing
 	to := uint64(0)
 	cmd := &cobra.Command{
 		Use:     "rollback NAMESPACE",
 		Short:   "Have a namespace be as an earlier version says, which is a new one then",
 		Example: "  aggregator rules rollback shop\n  aggregator rules rollback shop --to 3 --yes",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, func(ctx context.Context, format configs.Format, store *natsrules.Store) error {
-				return with.run(ctx, cmd, format, store, func(all map[string]natsrules.Version) ([]change, error) {
-					was, known := all[args[0]]
-					back := to
-					switch {
-					case !known:
-						return nil, fmt.Errorf("there is no namespace %q: aggregator rules list", args[0])
-					case back == 0 && was.Number == 1:
-						return nil, fmt.Errorf("version 1 of namespace %s is the first: there is none before it", was.Namespace)
-					case back == 0:
-						back = was.Number - 1
-					}
-					v, err := versionOf(ctx, store, args[0], back)
-					if err != nil {
-						return nil, err
-					}
-					with.message = cmp.Or(with.message, fmt.Sprintf("back to version %d", back))
-					name := fmt.Sprintf("%s, version %d", v.Namespace, v.Number)
-					return []change{{was: was, next: natsrules.Version{Namespace: v.Namespace, Text: v.Text, Deleted: v.Deleted}, replace: configs.Text{Name: name, Namespace: v.Namespace, Text: v.Text}}}, nil
-				})
-			})
-		},
 	}
 	cmd.Flags().Uint64Var(&to, "to", 0, "its `number` (default: the one before the newest)")
-	with.bind(cmd)
-	return cmd
+	c.bind(cmd)
+	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return c.run(ctx, cmd, []want{{method: http.MethodPost, path: at(args[0], "rollback"), namespace: args[0], query: numbers(map[string]uint64{"to": to}), mustBe: true}})
+	})
 }
 
 func newRulesRemoveCommand() *cobra.Command {
-	var with changing
+	var c changing
 	cmd := &cobra.Command{
 		Use:   "remove NAMESPACE",
 		Short: "Take a namespace away: its requests meet no limit then",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRules(cmd, func(ctx context.Context, format configs.Format, store *natsrules.Store) error {
-				return with.run(ctx, cmd, format, store, func(all map[string]natsrules.Version) ([]change, error) {
-					was, known := all[args[0]]
-					if !known {
-						return nil, fmt.Errorf("there is no namespace %q: aggregator rules list", args[0])
-					}
-					return []change{{was: was, next: natsrules.Version{Namespace: was.Namespace, Deleted: true}}}, nil
-				})
-			})
-		},
 	}
-	with.bind(cmd)
-	return cmd
+	c.bind(cmd)
+	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return c.run(ctx, cmd, []want{{method: http.MethodDelete, path: at(args[0]), namespace: args[0], mustBe: true}})
+	})
 }
 
-// run checks changes, prints them, and makes them.
-func (c *changing) run(ctx context.Context, cmd *cobra.Command, format configs.Format, store *natsrules.Store, plan func(map[string]natsrules.Version) ([]change, error)) error {
-	versions, err := store.All(ctx)
-	if err != nil {
-		return err
-	}
-	all := map[string]natsrules.Version{}
-	for _, v := range versions {
-		all[v.Namespace] = v
-	}
-	changes, err := plan(all)
-	if err != nil {
-		return err
-	}
-	warnings, err := checked(format, versions, changes)
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), w)
-	}
-	changes = slices.DeleteFunc(changes, func(ch change) bool { return ch.was.Text == ch.next.Text && ch.was.Deleted == ch.next.Deleted })
-	if len(changes) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "Nothing differs.")
-		return err
-	}
-	if !c.yes {
-		for _, ch := range changes {
-			if err := ch.show(cmd.OutOrStdout()); err != nil {
+// want is what is to be done to a namespace.
+type want struct {
+	method, path, body string
+	query              url.Values
+	namespace          string
+	mustBe             bool // it is there
+	over               http.Header
+}
+
+// run has all that is wanted tried, and then, where --yes is said, done.
+func (c *changing) run(ctx context.Context, cmd *cobra.Command, wants []want) error {
+	var tries []want
+	for _, w := range wants {
+		var err error
+		if w.over, err = c.over(ctx, w); err != nil {
+			return explained(cmd, err)
+		}
+		would, err := c.do(ctx, w, true)
+		if err != nil {
+			return explained(cmd, err)
+		}
+		if !would.Changed {
+			continue
+		}
+		if !c.yes {
+			if _, err := io.WriteString(cmd.OutOrStdout(), would.Diff); err != nil {
 				return err
 			}
 		}
+		tries = append(tries, w)
+	}
+	switch {
+	case len(tries) == 0:
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "Nothing differs.")
+		return err
+	case !c.yes:
 		return errors.New("nothing is changed: say --yes to have it so")
 	}
-	for i, ch := range changes {
-		ch.next.Author, ch.next.Message = c.author, c.message
-		v, err := store.Put(ctx, ch.next, ch.was.Number)
+	for i, w := range tries {
+		done, err := c.do(ctx, w, false)
 		if err != nil {
-			done := "nothing is changed"
 			if i > 0 {
-				done = fmt.Sprintf("%d of %d namespaces are changed", i, len(changes))
+				err = fmt.Errorf("%w (%d of %d namespaces are changed)", err, i, len(tries))
 			}
-			switch {
-			case errors.Is(err, natsrules.ErrConflict):
-				err = fmt.Errorf("%w; look at the difference anew", err)
-			case errors.Is(err, natsrules.ErrUnavailable):
-				err = fmt.Errorf("%w; it may have been changed all the same: aggregator rules list. See that these are an operator's credentials (--nats-nkey), and that the region whose bucket is mirrored is up", err)
-			}
-			return fmt.Errorf("%w (%s)", err, done)
+			return explained(cmd, err)
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d\n", v.Namespace, v.Number); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d\n", done.Namespace, done.Version); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checked are the warnings of all namespaces as they would be.
-func checked(format configs.Format, versions []natsrules.Version, changes []change) ([]configs.Mistake, error) {
-	var texts []configs.Text
-	for _, v := range versions {
-		if !v.Deleted && !slices.ContainsFunc(changes, func(c change) bool { return c.next.Namespace == v.Namespace }) {
-			texts = append(texts, configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text})
-		}
+// over is what a change is made over: the newest version, by its tag.
+func (c *changing) over(ctx context.Context, w want) (http.Header, error) {
+	var now adminapi.Document
+	err := c.ask(ctx, http.MethodGet, at(w.namespace), nil, http.Header{"Accept": {"application/json"}}, "", &now)
+	var p *adminapi.Problem
+	switch {
+	case err == nil:
+		return http.Header{"If-Match": {now.ETag}}, nil
+	case errors.As(err, &p) && p.Status == http.StatusNotFound && (!w.mustBe || w.method == http.MethodPost):
+		return http.Header{"If-None-Match": {"*"}}, nil // what was taken away may be had back
 	}
-	for _, c := range changes {
-		if !c.next.Deleted {
-			texts = append(texts, c.replace)
-		}
-	}
-	_, warnings, err := format.CheckTexts(texts...)
-	return warnings, err
+	return nil, err
 }
 
-// show prints a change as diff -u does.
-func (c *change) show(out io.Writer) error {
-	before, after := fmt.Sprintf("%s (version %d)", c.next.Namespace, c.was.Number), c.next.Namespace+" (next)"
-	if c.next.Deleted {
-		after = "/dev/null"
+func (c *changing) do(ctx context.Context, w want, dry bool) (done adminapi.Changed, err error) {
+	query := url.Values{}
+	for name, values := range w.query {
+		query[name] = values
 	}
-	if c.was.Number == 0 || c.was.Deleted {
-		before = "/dev/null"
+	if dry {
+		query.Set("dry_run", "1")
 	}
-	_, err := out.Write(diff.Diff(before, []byte(c.was.Text), after, []byte(c.next.Text)))
+	if c.message != "" {
+		query.Set("message", c.message)
+	}
+	err = c.ask(ctx, w.method, w.path, query, w.over, w.body, &done)
+	return done, err
+}
+
+// explained is an error of the server's as it is told: mistakes in rules as a compiler prints them.
+func explained(cmd *cobra.Command, err error) error {
+	var p *adminapi.Problem
+	if !errors.As(err, &p) {
+		return err
+	}
+	switch {
+	case len(p.Errors) > 0:
+		tell(cmd, p.Errors)
+		return &cli.Reported{Code: cli.ExitInvalidConfig}
+	case p.Status == http.StatusServiceUnavailable:
+		return fmt.Errorf("%w: %w", err, cli.ErrUnreachable)
+	}
 	return err
+}
+
+// tell prints mistakes, or warnings.
+func tell(cmd *cobra.Command, mistakes []adminapi.Mistake) {
+	for i := range mistakes {
+		fmt.Fprintln(cmd.ErrOrStderr(), mistakes[i].Text())
+	}
 }

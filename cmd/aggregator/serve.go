@@ -96,16 +96,23 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	}
 	defer func() { err = errors.Join(err, bus.Close()) }()
 	cli.NATSMetrics(reg, bus.Status)
-	admin, err := httpapi.Listen(s.AdminListen)
+	admin, handler, err := openAdmin(s, log)
 	if err != nil {
 		return err
+	}
+	handler.Subject, handler.Connected, handler.Metrics = agg, func() bool { return bus.Status().Connected }, reg
+	if s.Rules.Source == configs.SourceKV {
+		handler.Rules = rulebook(s.Rules, bus, log)
 	}
 	log.Info("aggregator serves", "region", s.Region, "name", s.Name, "peers", s.Peers, "admin", admin.Addr().String())
 
 	outer := cli.NewStage(context.WithoutCancel(ctx))
 	outer.Go("admin listener", func(ctx context.Context) error {
-		handler := adminapi.New(agg, func() bool { return bus.Status().Connected }, reg)
-		return httpapi.NewServer(httpapi.Local(httpapi.Routes(handler)), httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
+		routes := httpapi.Routes(adminapi.New(handler))
+		if s.Admin.Loopback() {
+			routes = httpapi.Local(routes)
+		}
+		return httpapi.NewServer(routes, httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
 	})
 	inner := cli.NewStage(ctx)
 	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })

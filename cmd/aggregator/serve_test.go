@@ -29,7 +29,7 @@ func TestStoreGoesByTheTimeOfTheOtherRegions(t *testing.T) {
 	}
 	defer bus.Close()
 	settings := configs.AggregatorSettings{
-		AdminListen: "127.0.0.1:0", Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, MaxBytes: 64 << 20,
+		Admin: configs.AdminSettings{Listen: "127.0.0.1:0"}, Region: "eu", Name: "a1", Peers: []string{"us", "ap"}, Lanes: 1, MaxBytes: 64 << 20,
 		Redis: configs.RedisSettings{Addrs: []string{redis.Addr}}, NATS: configs.NATSSettings{URLs: []string{nats.URL}},
 		Sync: configs.SyncSettings{Interval: 100 * time.Millisecond, UrgentInterval: 20 * time.Millisecond, Timeout: time.Second},
 	}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"text/tabwriter"
@@ -20,7 +18,7 @@ import (
 )
 
 func newExplainCommand() *cobra.Command {
-	namespace, cost, timeout, server := "", uint64(0), 5*time.Second, ""
+	namespace, cost, timeout, server := "", uint64(0), 5*time.Second, cli.Server{}
 	cmd := &cobra.Command{
 		Use:   "explain [ATTRIBUTE=VALUE]...",
 		Short: "Ask a running edge how a request stands with every rule, and why",
@@ -36,7 +34,7 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 		Example: "  edge explain client_ip=192.0.2.1 method=GET path=/api/x header.X-User-Id=u1\n  edge explain --namespace shop --cost 5 -o json user=u1",
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&server, "server", "http://127.0.0.1:6070", "`URL` of the edge's admin listener, or unix:/path")
+	server.Bind(cmd, "http://127.0.0.1:6070")
 	flags.StringVar(&namespace, "namespace", "", "`name` of the rules; may be left out where the edge has one namespace")
 	flags.Uint64Var(&cost, "cost", 0, "what the request costs; 0: as the rules say")
 	flags.DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
@@ -70,13 +68,9 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 		}
 		var e httpapi.Explained
 		if err := json.Unmarshal(body, &e); err != nil {
-			return fmt.Errorf("%s answers what is no explanation: %w", server, err)
+			return fmt.Errorf("%s answers what is no explanation: %w", server.URL, err)
 		}
-		if *output == cli.OutputJSON {
-			_, err = cmd.OutOrStdout().Write(body)
-		} else {
-			err = printExplained(cmd.OutOrStdout(), &e)
-		}
+		err = output.Write(cmd.OutOrStdout(), json.RawMessage(body), func(out io.Writer) error { return printExplained(out, &e) })
 		if err == nil && !e.Allowed {
 			return &cli.Reported{Code: cli.ExitDenied}
 		}
@@ -85,45 +79,21 @@ Exit codes: 0 it would pass, 5 it would be denied, 4 the edge cannot be reached.
 	return cmd
 }
 
-// mostExplained is the longest answer that is read, in bytes.
-const mostExplained = 16 << 20
-
 // askExplain asks an edge, and returns its answer.
-func askExplain(ctx context.Context, server string, ask any) ([]byte, error) {
+func askExplain(ctx context.Context, server cli.Server, ask any) ([]byte, error) {
 	text, err := json.Marshal(ask)
 	if err != nil {
 		return nil, err
 	}
-	asks := http.DefaultClient
-	if path, socket := strings.CutPrefix(server, "unix:"); socket {
-		asks = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}}}
-		server = "http://localhost"
-	}
-	url := strings.TrimSuffix(server, "/") + "/v1/explain"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("--server: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := asks.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w (is it the admin listener of an edge? --server says where that is)", err, cli.ErrUnreachable)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostExplained))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", url, err)
-	case resp.StatusCode == http.StatusOK:
-		return body, nil
+	status, _, body, err := server.Ask(ctx, http.MethodPost, "/v1/explain", http.Header{"Content-Type": {"application/json"}}, string(text))
+	if err != nil || status == http.StatusOK {
+		return body, err
 	}
 	var problem struct{ Detail, Field string }
 	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" || problem.Field == "path" {
 		problem.Detail = "it is no admin listener of an edge, or of an older one"
 	}
-	return nil, errors.New(resp.Status + ": " + problem.Detail)
+	return nil, fmt.Errorf("%d %s: %s", status, http.StatusText(status), problem.Detail)
 }
 
 // printExplained prints an explanation for people: what decided, then rule by rule.

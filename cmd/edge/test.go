@@ -55,8 +55,8 @@ Exit codes: 0 all as expected, 1 not so, 3 the test or its rules have mistakes.`
 			return err
 		}
 		var show reporter = &textReport{w: cmd.OutOrStdout()}
-		if *output == cli.OutputJSON {
-			show = &jsonReport{w: cmd.OutOrStdout()}
+		if *output != cli.OutputText {
+			show = &objectReport{w: cmd.OutOrStdout(), as: output}
 		}
 		return runRuleTests(tests, run.Regexp, show)
 	}

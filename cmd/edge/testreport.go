@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillgate/spillgate/cmd/internal/cli"
 	"github.com/spillgate/spillgate/configs"
 )
 
@@ -182,23 +182,22 @@ func (t *textReport) sum(passed, failed int) error {
 	return err
 }
 
-// jsonReport shows all results as one object.
-type jsonReport struct {
+// objectReport shows all results as one object.
+type objectReport struct {
 	w     io.Writer
+	as    *cli.Output
 	cases []*caseResult
 }
 
-func (j *jsonReport) result(c *caseResult) error {
-	j.cases = append(j.cases, c)
+func (o *objectReport) result(c *caseResult) error {
+	o.cases = append(o.cases, c)
 	return nil
 }
 
-func (j *jsonReport) sum(passed, failed int) error {
-	enc := json.NewEncoder(j.w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
+func (o *objectReport) sum(passed, failed int) error {
+	return o.as.Write(o.w, struct {
 		Passed int           `json:"passed"`
 		Failed int           `json:"failed"`
 		Cases  []*caseResult `json:"cases"`
-	}{passed, failed, j.cases})
+	}{passed, failed, o.cases}, nil)
 }

@@ -1,7 +1,9 @@
 // Package adminapi is the aggregator's admin listener: health, readiness,
-// metrics, profiles, what audits found of late, and what limits admitted in truth.
-// It asks nobody who they are, so it belongs on a loopback address,
-// behind httpapi.Local.
+// metrics, profiles, what audits found of late, what limits admitted in truth, and
+// the rules, where they are kept in NATS: read, checked, changed, and who changed them.
+//
+// Without a file of tokens it asks nobody who they are: then it belongs on a loopback
+// address, behind httpapi.Local, and changes nothing.
 package adminapi
 
 import (
@@ -13,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/regional"
 )
 
@@ -28,29 +31,63 @@ type Subject interface {
 
 var _ Subject = (*regional.Aggregator)(nil)
 
-// New is the handler of the admin listener. connected says whether the bus has
-// its server.
-func New(subject Subject, connected func() bool, metrics prometheus.Gatherer) *http.ServeMux {
+// Config is what the listener serves.
+type Config struct {
+	Subject   Subject
+	Connected func() bool // whether the bus has its server
+	Metrics   prometheus.Gatherer
+	Access    *Access   // nil: nobody is asked
+	Rules     *Rulebook // nil: rules are not kept in NATS
+}
+
+// New is the handler of the admin listener. Health is told to everybody.
+func New(cfg Config) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		status, text := ready(subject.Stats(time.Now()), connected(), r.URL.Query().Has("verbose"))
+		status, text := ready(cfg.Subject.Stats(time.Now()), cfg.Connected(), r.URL.Query().Has("verbose"))
 		plain(w, status, text)
 	})
-	mux.HandleFunc("GET /admin/v1/drift", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]any{"regions": subject.Drift(time.Now())})
-	})
-	mux.HandleFunc("GET /admin/v1/regions", regions(subject))
-	mux.HandleFunc("GET /admin/v1/rules/{name}/truth", ruleTruth(subject))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /metrics", cfg.Access.only(configs.RoleViewer, promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP))
+	for _, r := range cfg.routes() {
+		mux.HandleFunc(r.pattern, cfg.Access.only(r.need, func(w http.ResponseWriter, req *http.Request) {
+			if p := r.serve(w, req); p != nil {
+				writeProblem(w, p)
+			}
+		}))
+	}
+	for path, h := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
+		need := configs.RoleAdmin
+		if cfg.Access == nil { // nobody is asked, and it changes nothing
+			need = configs.RoleViewer
+		}
+		mux.HandleFunc("/debug/pprof/"+path, cfg.Access.only(need, h))
+	}
 	return mux
+}
+
+// routes are the API's.
+func (cfg *Config) routes() []route {
+	routes := []route{
+		{"GET /admin/v1/drift", configs.RoleViewer, func(w http.ResponseWriter, _ *http.Request) *Problem {
+			writeJSON(w, http.StatusOK, map[string]any{"regions": cfg.Subject.Drift(time.Now())})
+			return nil
+		}},
+		{"GET /admin/v1/regions", configs.RoleViewer, cfg.regions},
+		{"GET /admin/v1/rules/{name}/truth", configs.RoleViewer, cfg.ruleTruth},
+		{"GET /admin/v1/openapi.json", configs.RoleViewer, openAPI},
+	}
+	for _, r := range cfg.Rules.routes() {
+		if cfg.Rules == nil {
+			r.serve = func(http.ResponseWriter, *http.Request) *Problem {
+				return problem(http.StatusNotFound, "rules.source: kv", "this aggregator's rules are not kept in NATS")
+			}
+		}
+		routes = append(routes, r)
+	}
+	return routes
 }
 
 // ready is 503 while no edge can reach the aggregator, or it does not know yet

@@ -21,7 +21,7 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected := true
-	srv := httptest.NewServer(New(agg, func() bool { return connected }, reg))
+	srv := httptest.NewServer(New(Config{Subject: agg, Connected: func() bool { return connected }, Metrics: reg}))
 	defer srv.Close()
 	get := func(path string) (int, string) {
 		t.Helper()

@@ -21,7 +21,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("GET", "//admin/v1/../v1/drift", "")
 	f.Add("CONNECT", "/admin/v1/regions", "")
 	subject := overspent(f)
-	handler := New(subject, func() bool { return true }, prometheus.NewRegistry())
+	handler := New(Config{Subject: subject, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry()})
 	known := func() string {
 		b, err := json.Marshal([]any{subject.Truth("", "api"), subject.HasRules()})
 		if err != nil {

@@ -1,7 +1,6 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,10 +9,9 @@ import (
 )
 
 // regions is GET /admin/v1/regions: how each region is heard, this one last.
-func regions(subject Subject) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]any{"regions": subject.Regions(time.Now())})
-	}
+func (cfg *Config) regions(w http.ResponseWriter, _ *http.Request) *Problem {
+	writeJSON(w, http.StatusOK, map[string]any{"regions": cfg.Subject.Regions(time.Now())})
+	return nil
 }
 
 // truth is what GET /admin/v1/rules/{name}/truth answers.
@@ -26,39 +24,24 @@ type truth struct {
 
 // ruleTruth is GET /admin/v1/rules/{name}/truth?namespace=: what was true of the rule's
 // rates, in all namespaces or in one.
-func ruleTruth(subject Subject) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		name, namespace := r.PathValue("name"), r.URL.Query().Get("namespace")
-		if !subject.HasRules() {
-			writeProblem(w, http.StatusNotFound, "this aggregator knows no rules (set rules.path to those of the edges)")
-			return
-		}
-		now := time.Now()
-		all := subject.Regions(now)
-		out := truth{Region: all[len(all)-1].Region, Rule: name, Rates: subject.Truth(namespace, name), UnknownRates: subject.UnknownRates(now)}
-		if len(out.Rates) == 0 {
-			in := ""
-			if namespace != "" {
-				in = fmt.Sprintf(" in namespace %.40q", namespace)
-			}
-			writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no rule %.40q%s, or it has no rates (see the rules at rules.path; beyond 256 rates all are told as rule other)", name, in))
-			return
-		}
-		writeJSON(w, http.StatusOK, out)
+func (cfg *Config) ruleTruth(w http.ResponseWriter, r *http.Request) *Problem {
+	name, namespace := r.PathValue("name"), r.URL.Query().Get("namespace")
+	if c := callerOf(r); !c.touches(namespace) {
+		return outOfScope(c, namespace)
 	}
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a caller that is gone cannot be told so
-}
-
-// writeProblem answers with an RFC 9457 problem.
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail})
+	if !cfg.Subject.HasRules() {
+		return problem(http.StatusNotFound, "set rules.path to those of the edges", "this aggregator knows no rules")
+	}
+	now := time.Now()
+	all := cfg.Subject.Regions(now)
+	out := truth{Region: all[len(all)-1].Region, Rule: name, Rates: cfg.Subject.Truth(namespace, name), UnknownRates: cfg.Subject.UnknownRates(now)}
+	if len(out.Rates) == 0 {
+		in := ""
+		if namespace != "" {
+			in = fmt.Sprintf(" in namespace %.40q", namespace)
+		}
+		return problem(http.StatusNotFound, "see the rules; beyond 256 rates all are told as rule other", fmt.Sprintf("there is no rule %.40q%s, or it has no rates", name, in))
+	}
+	writeJSON(w, http.StatusOK, out)
+	return nil
 }

@@ -75,7 +75,7 @@ func TestTruthOfARule(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
-			New(c.subject, func() bool { return true }, prometheus.NewRegistry()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, c.path, nil))
+			New(Config{Subject: c.subject, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry()}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, c.path, nil))
 			if rec.Code != c.status || !strings.Contains(rec.Body.String(), c.has) {
 				t.Errorf("GET %s = %d %s, want %d with %s", c.path, rec.Code, rec.Body, c.status, c.has)
 			}
@@ -90,7 +90,7 @@ func TestTruthOfARule(t *testing.T) {
 	}
 	var got truth
 	rec := httptest.NewRecorder()
-	New(over, func() bool { return true }, prometheus.NewRegistry()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/v1/rules/api/truth", nil))
+	New(Config{Subject: over, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry()}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/v1/rules/api/truth", nil))
 	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/spillgate/spillgate/cmd/internal/cli"
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/httpapi"
+	"github.com/spillgate/spillgate/regional/adminapi"
+	"github.com/spillgate/spillgate/sync/natsaudit"
+	"github.com/spillgate/spillgate/sync/natsbus"
+	"github.com/spillgate/spillgate/sync/natsrules"
+)
+
+// openAdmin opens the admin listener, and reads who may do what there.
+func openAdmin(s *configs.AggregatorSettings, log *slog.Logger) (ln net.Listener, cfg adminapi.Config, err error) {
+	if s.Admin.Tokens != "" {
+		if cfg.Access, err = adminapi.OpenAccess(s.Admin.Tokens, log); err != nil {
+			return nil, cfg, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
+		}
+	}
+	var cert *cli.Certificate
+	if s.Admin.TLSCert != "" {
+		if cert, err = cli.OpenCertificate(s.Admin.TLSCert, s.Admin.TLSKey, log); err != nil {
+			return nil, cfg, fmt.Errorf("%w: admin.tls: %w", cli.ErrInvalidConfig, err)
+		}
+	}
+	if ln, err = httpapi.Listen(s.Admin.Listen); err == nil && cert != nil {
+		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.Get})
+	}
+	return ln, cfg, err
+}
+
+// rulebook changes the rules of the bucket that the settings name.
+func rulebook(s configs.RulesSettings, bus *natsbus.Bus, log *slog.Logger) *adminapi.Rulebook {
+	return &adminapi.Rulebook{Format: s.Format, Log: log, Open: func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
+		ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+		defer cancel()
+		js, err := bus.JetStream(s.KV.Domain)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", natsrules.ErrUnavailable, err)
+		}
+		store, err := natsrules.Open(ctx, js, s.KV.Bucket)
+		if err != nil {
+			return nil, nil, err
+		}
+		audit, err := natsaudit.Open(ctx, js, s.KV.Domain, s.KV.Bucket)
+		return store, audit, err
+	}}
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Certificate is a listener's certificate, which is read again when its file changes, so that it may be
+// replaced without a restart.
+type Certificate struct {
+	cert, key string // files
+	log       *slog.Logger
+
+	mu   sync.Mutex // guards what follows
+	pair *tls.Certificate
+	read [2]time.Time
+}
+
+// OpenCertificate reads a certificate and its key.
+func OpenCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key, log: log}
+	if err := c.reread(c.times()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Get is tls.Config's GetCertificate. Where what is there is not good, what was there before is told.
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.times(); now != c.read {
+		if err := c.reread(now); err != nil {
+			c.read = now
+			c.log.Error("a certificate is not read anew, the one of before goes on", "err", err)
+		} else {
+			c.log.Info("a certificate is read anew", "file", c.cert)
+		}
+	}
+	return c.pair, nil
+}
+
+func (c *Certificate) reread(now [2]time.Time) error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", c.cert, c.key, err)
+	}
+	c.pair, c.read = &pair, now
+	return nil
+}
+
+// times are when the files were last changed.
+func (c *Certificate) times() (at [2]time.Time) {
+	for i, file := range []string{c.cert, c.key} {
+		if info, err := os.Stat(file); err == nil {
+			at[i] = info.ModTime()
+		}
+	}
+	return at
+}

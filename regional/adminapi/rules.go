@@ -1,0 +1,506 @@
+package adminapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/sync/natsaudit"
+	"github.com/spillgate/spillgate/sync/natsrules"
+)
+
+// maxBody bounds a document that is sent.
+const maxBody = 8 << 20
+
+// maxMessage bounds why somebody changes something.
+const maxMessage = natsrules.MaxMessage
+
+// route is what is served, and to whom.
+type route struct {
+	pattern string
+	need    configs.Role
+	serve   func(w http.ResponseWriter, r *http.Request) *Problem
+}
+
+// routes are those of rules.
+func (b *Rulebook) routes() []route {
+	const namespace = " /admin/v1/namespaces/{namespace}"
+	return []route{
+		{"GET /admin/v1/namespaces", configs.RoleViewer, b.list},
+		{"GET" + namespace, configs.RoleViewer, b.get},
+		{"PUT" + namespace, configs.RoleEditor, b.put},
+		{"DELETE" + namespace, configs.RoleAdmin, b.remove},
+		{"GET" + namespace + "/versions", configs.RoleViewer, b.versions},
+		{"GET" + namespace + "/diff", configs.RoleViewer, b.diff},
+		{"POST" + namespace + "/rollback", configs.RoleEditor, b.rollback},
+		{"GET" + namespace + "/rules", configs.RoleViewer, b.rules},
+		{"GET" + namespace + "/rules/{rule}", configs.RoleViewer, b.rule},
+		{"PUT" + namespace + "/rules/{rule}", configs.RoleEditor, b.putRule},
+		{"DELETE" + namespace + "/rules/{rule}", configs.RoleEditor, b.removeRule},
+		{"POST /admin/v1/validate", configs.RoleViewer, b.validate},
+		{"GET /admin/v1/audit", configs.RoleAdmin, b.audit},
+	}
+}
+
+// list is GET /admin/v1/namespaces: the newest version of each that the caller may see.
+func (b *Rulebook) list(w http.ResponseWriter, r *http.Request) *Problem {
+	store, _, err := b.Open(r.Context())
+	if err != nil {
+		return unavailable(err)
+	}
+	all, err := store.All(r.Context())
+	if err != nil {
+		return unavailable(err)
+	}
+	infos := []VersionInfo{}
+	for i := range all {
+		if callerOf(r).touches(all[i].Namespace) {
+			infos = append(infos, infoOf(&all[i]))
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"namespaces": infos})
+	return nil
+}
+
+// seen is a version of the namespace that a request names, ?version=; 0, or none: the newest.
+func (b *Rulebook) seen(r *http.Request) (*natsrules.Version, *Problem) {
+	number, p := numberOf(r, "version")
+	if p != nil {
+		return nil, p
+	}
+	store, p := b.look(r)
+	if p != nil {
+		return nil, p
+	}
+	v, err := versionOf(r.Context(), store, r.PathValue("namespace"), number)
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	return v, nil
+}
+
+// look opens the bucket for who may see the namespace that a request names.
+func (b *Rulebook) look(r *http.Request) (*natsrules.Store, *Problem) {
+	if c, ns := callerOf(r), r.PathValue("namespace"); !c.touches(ns) {
+		return nil, outOfScope(c, ns)
+	}
+	store, _, err := b.Open(r.Context())
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return store, nil
+}
+
+// versionOf is one version of a namespace; number 0: the newest, unless that took the namespace away.
+func versionOf(ctx context.Context, store *natsrules.Store, namespace string, number uint64) (*natsrules.Version, error) {
+	if number == 0 {
+		v, err := store.Get(ctx, namespace)
+		if err == nil && v.Deleted {
+			err = problem(http.StatusNotFound, "?version= names one before", stateOf(&v))
+		}
+		return &v, err
+	}
+	all, err := store.History(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(v natsrules.Version) bool { return v.Number == number })
+	if i < 0 {
+		return nil, problem(http.StatusNotFound, "GET its versions", fmt.Sprintf("namespace %s has no version %d, or not any more: the last 64 are kept", namespace, number))
+	}
+	return &all[i], nil
+}
+
+// get is GET /admin/v1/namespaces/{namespace}: its document, as YAML, or as JSON says what it is.
+func (b *Rulebook) get(w http.ResponseWriter, r *http.Request) *Problem {
+	v, p := b.seen(r)
+	if p != nil {
+		return p
+	}
+	w.Header().Set("ETag", etag(v))
+	w.Header().Set("Vary", "Accept")
+	if wantsJSON(r) {
+		writeJSON(w, http.StatusOK, Document{infoOf(v), v.Text})
+		return nil
+	}
+	writeYAML(w, v.Text)
+	return nil
+}
+
+// put is PUT /admin/v1/namespaces/{namespace}: the body is its document from now on.
+func (b *Rulebook) put(w http.ResponseWriter, r *http.Request) *Problem {
+	text, p := bodyOf(w, r)
+	if p != nil {
+		return p
+	}
+	return b.change(w, r, "put", func(context.Context, *natsrules.Store, *natsrules.Version) (natsrules.Version, error) {
+		return natsrules.Version{Text: text}, nil
+	})
+}
+
+// remove is DELETE /admin/v1/namespaces/{namespace}: its requests meet no limit then.
+func (b *Rulebook) remove(w http.ResponseWriter, r *http.Request) *Problem {
+	return b.change(w, r, "delete", func(_ context.Context, _ *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
+		if was.Number == 0 || was.Deleted {
+			return natsrules.Version{}, problem(http.StatusNotFound, "", stateOf(was))
+		}
+		return natsrules.Version{Deleted: true}, nil
+	})
+}
+
+// rollback is POST /admin/v1/namespaces/{namespace}/rollback?to=: an earlier version's document is the
+// newest one's; without to that of the one before.
+func (b *Rulebook) rollback(w http.ResponseWriter, r *http.Request) *Problem {
+	to, p := numberOf(r, "to")
+	if p != nil {
+		return p
+	}
+	return b.change(w, r, "rollback", func(ctx context.Context, store *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
+		back := to
+		switch {
+		case was.Number == 0:
+			return natsrules.Version{}, problem(http.StatusNotFound, "", stateOf(was))
+		case back == 0 && was.Number == 1:
+			return natsrules.Version{}, problem(http.StatusConflict, "", "version 1 is the first: there is none before it")
+		case back == 0:
+			back = was.Number - 1
+		}
+		v, err := versionOf(ctx, store, was.Namespace, back)
+		if err != nil {
+			return natsrules.Version{}, err
+		}
+		return natsrules.Version{Text: v.Text, Deleted: v.Deleted, Message: fmt.Sprintf("back to version %d", back)}, nil
+	})
+}
+
+// versions is GET /admin/v1/namespaces/{namespace}/versions: those that are kept, the oldest first.
+func (b *Rulebook) versions(w http.ResponseWriter, r *http.Request) *Problem {
+	store, p := b.look(r)
+	if p != nil {
+		return p
+	}
+	all, err := store.History(r.Context(), r.PathValue("namespace"))
+	if err != nil {
+		return problemOf(err)
+	}
+	infos := make([]VersionInfo, len(all))
+	for i := range all {
+		infos[i] = infoOf(&all[i])
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"versions": infos})
+	return nil
+}
+
+// diff is GET /admin/v1/namespaces/{namespace}/diff?from=&to=: what differs between two versions; without
+// to the newest, and without from the one before to.
+func (b *Rulebook) diff(w http.ResponseWriter, r *http.Request) *Problem {
+	from, p := numberOf(r, "from")
+	if p != nil {
+		return p
+	}
+	to, p := numberOf(r, "to")
+	if p != nil {
+		return p
+	}
+	store, p := b.look(r)
+	if p != nil {
+		return p
+	}
+	ns := r.PathValue("namespace")
+	newest, err := store.Get(r.Context(), ns)
+	if err != nil {
+		return problemOf(err)
+	}
+	if to == 0 {
+		to = newest.Number
+	}
+	if from == 0 {
+		from = to - 1
+	}
+	var two [2]*natsrules.Version
+	for i, number := range []uint64{from, to} {
+		if two[i] = (&natsrules.Version{Namespace: ns}); number == 0 { // before the first there was none
+			continue
+		}
+		if two[i], err = versionOf(r.Context(), store, ns, number); err != nil {
+			return problemOf(err)
+		}
+	}
+	w.Header().Set("Content-Type", "text/x-diff; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, difference(two[0], two[1])) // a caller that is gone cannot be told so
+	return nil
+}
+
+// ruleInfo is one rule of a namespace.
+type ruleInfo struct {
+	Name string `json:"name"`
+	Line int    `json:"line"`
+	Rule any    `json:"rule"` // its words, as JSON
+}
+
+// rules is GET /admin/v1/namespaces/{namespace}/rules.
+func (b *Rulebook) rules(w http.ResponseWriter, r *http.Request) *Problem {
+	v, texts, p := b.ruleTexts(r)
+	if p != nil {
+		return p
+	}
+	infos := make([]ruleInfo, len(texts))
+	for i, t := range texts {
+		infos[i] = ruleInfo{t.Name, t.Line, t.Value}
+	}
+	w.Header().Set("ETag", etag(v))
+	writeJSON(w, http.StatusOK, map[string]any{"namespace": v.Namespace, "version": v.Number, "rules": infos})
+	return nil
+}
+
+// rule is GET /admin/v1/namespaces/{namespace}/rules/{rule}: as YAML, or as JSON.
+func (b *Rulebook) rule(w http.ResponseWriter, r *http.Request) *Problem {
+	v, texts, p := b.ruleTexts(r)
+	if p != nil {
+		return p
+	}
+	i := slices.IndexFunc(texts, func(t configs.RuleText) bool { return t.Name == r.PathValue("rule") })
+	if i < 0 {
+		return problem(http.StatusNotFound, "GET its rules", fmt.Sprintf("namespace %s has no rule %.80q", v.Namespace, r.PathValue("rule")))
+	}
+	w.Header().Set("ETag", etag(v))
+	w.Header().Set("Vary", "Accept")
+	if wantsJSON(r) || texts[i].Text == "" {
+		writeJSON(w, http.StatusOK, texts[i].Value)
+		return nil
+	}
+	writeYAML(w, texts[i].Text)
+	return nil
+}
+
+func (b *Rulebook) ruleTexts(r *http.Request) (*natsrules.Version, []configs.RuleText, *Problem) {
+	if p := b.ownFormat(); p != nil {
+		return nil, nil, p
+	}
+	v, p := b.seen(r)
+	if p != nil {
+		return nil, nil, p
+	}
+	texts, err := configs.RulesOf(configs.Text{Name: v.Namespace, Namespace: v.Namespace, Text: v.Text})
+	if err != nil {
+		return nil, nil, invalid(err)
+	}
+	return v, texts, nil
+}
+
+func (b *Rulebook) ownFormat() *Problem {
+	if b.Format != configs.FormatSpillgate {
+		return problem(http.StatusConflict, "GET and PUT the namespace", "rules.format is "+string(b.Format)+", which has no rules by name")
+	}
+	return nil
+}
+
+// putRule is PUT /admin/v1/namespaces/{namespace}/rules/{rule}: the body is that rule from now on.
+func (b *Rulebook) putRule(w http.ResponseWriter, r *http.Request) *Problem {
+	text, p := bodyOf(w, r)
+	if p != nil {
+		return p
+	}
+	return b.setRule(w, r, "put rule", text)
+}
+
+// removeRule is DELETE /admin/v1/namespaces/{namespace}/rules/{rule}.
+func (b *Rulebook) removeRule(w http.ResponseWriter, r *http.Request) *Problem {
+	return b.setRule(w, r, "delete rule", "")
+}
+
+func (b *Rulebook) setRule(w http.ResponseWriter, r *http.Request, action, text string) *Problem {
+	if p := b.ownFormat(); p != nil {
+		return p
+	}
+	name := r.PathValue("rule")
+	return b.change(w, r, action, func(_ context.Context, _ *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
+		if was.Number == 0 || was.Deleted {
+			return natsrules.Version{}, problem(http.StatusNotFound, "PUT the namespace", stateOf(was))
+		}
+		doc := configs.Text{Name: was.Namespace, Namespace: was.Namespace, Text: was.Text}
+		if text == "" {
+			rules, err := configs.RulesOf(doc)
+			if err != nil {
+				return natsrules.Version{}, err
+			}
+			if !slices.ContainsFunc(rules, func(t configs.RuleText) bool { return t.Name == name }) {
+				return natsrules.Version{}, problem(http.StatusNotFound, "GET its rules", fmt.Sprintf("namespace %s has no rule %.80q", was.Namespace, name))
+			}
+		}
+		next, err := configs.SetRule(doc, name, text)
+		return natsrules.Version{Text: next}, err
+	})
+}
+
+// change has a request's change made, and answers it.
+func (b *Rulebook) change(w http.ResponseWriter, r *http.Request, action string, next func(context.Context, *natsrules.Store, *natsrules.Version) (natsrules.Version, error)) *Problem {
+	over, p := conditionOf(r)
+	if p != nil {
+		return p
+	}
+	dry, p := flagOf(r, "dry_run")
+	if p != nil {
+		return p
+	}
+	message := r.URL.Query().Get("message")
+	if len(message) > maxMessage {
+		return problem(http.StatusBadRequest, fmt.Sprintf("at most %d bytes", maxMessage), fmt.Sprintf("message: %d bytes", len(message)))
+	}
+	done, p := b.make(r.Context(), &change{by: callerOf(r), action: action, namespace: r.PathValue("namespace"), rule: r.PathValue("rule"), over: over, message: message, dryRun: dry, next: next})
+	if p != nil {
+		return p
+	}
+	status := http.StatusOK
+	if done.Changed && !done.DryRun && done.Version == 1 {
+		status = http.StatusCreated
+	}
+	if !done.DryRun {
+		w.Header().Set("ETag", done.ETag)
+	}
+	writeJSON(w, status, done)
+	return nil
+}
+
+// validate is POST /admin/v1/validate: whether documents are good, beside all namespaces that they are
+// not of. Nothing is changed.
+func (b *Rulebook) validate(w http.ResponseWriter, r *http.Request) *Problem {
+	text, p := bodyOf(w, r)
+	if p != nil {
+		return p
+	}
+	docs := configs.SplitRules("body", text)
+	if len(docs) == 0 {
+		return problem(http.StatusBadRequest, "a document of rules, or several", "the body says nothing")
+	}
+	store, _, err := b.Open(r.Context())
+	if err != nil {
+		return unavailable(err)
+	}
+	all, err := store.All(r.Context())
+	if err != nil {
+		return unavailable(err)
+	}
+	names := []string{}
+	for i := range docs {
+		name, err := b.Format.NamespaceOf(docs[i])
+		if err != nil {
+			return invalid(err)
+		}
+		docs[i].Namespace = name
+		names = append(names, name)
+	}
+	for _, v := range all {
+		if !v.Deleted && !slices.Contains(names, v.Namespace) {
+			docs = append(docs, configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text})
+		}
+	}
+	_, warnings, err := b.Format.CheckTexts(docs...)
+	if err != nil {
+		return invalid(err)
+	}
+	warnings = slices.DeleteFunc(warnings, func(m configs.Mistake) bool { return m.File != "body" })
+	writeJSON(w, http.StatusOK, map[string]any{"namespaces": names, "warnings": told(warnings)})
+	return nil
+}
+
+// audit is GET /admin/v1/audit?namespace=&who=&before=&limit=: what operators did, the newest first.
+func (b *Rulebook) audit(w http.ResponseWriter, r *http.Request) *Problem {
+	before, p := numberOf(r, "before")
+	if p != nil {
+		return p
+	}
+	limit, p := numberOf(r, "limit")
+	switch {
+	case p != nil:
+		return p
+	case limit == 0:
+		limit = 100
+	case limit > 1000:
+		return problem(http.StatusBadRequest, "1 to 1000", fmt.Sprintf("limit=%d is out of range", limit))
+	}
+	_, log, err := b.Open(r.Context())
+	if err != nil {
+		return unavailable(err)
+	}
+	query, c := r.URL.Query(), callerOf(r)
+	is := func(name, value string) bool { return !query.Has(name) || query.Get(name) == value }
+	entries, err := log.Read(r.Context(), before, int(limit), func(e *natsaudit.Entry) bool {
+		return c.touches(e.Namespace) && is("namespace", e.Namespace) && is("who", e.Who)
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"entries": entries})
+	return nil
+}
+
+// bodyOf is a request's document.
+func bodyOf(w http.ResponseWriter, r *http.Request) (string, *Problem) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return "", problem(http.StatusRequestEntityTooLarge, "split the namespace", fmt.Sprintf("a document is at most %d bytes", maxBody))
+	case err != nil:
+		return "", problem(http.StatusBadRequest, "", "the body cannot be read: "+err.Error())
+	case strings.TrimSpace(string(text)) == "":
+		return "", problem(http.StatusBadRequest, "the YAML of it", "the body is empty")
+	}
+	return string(text), nil
+}
+
+// numberOf reads ?name=; 0: it is not there.
+func numberOf(r *http.Request, name string) (uint64, *Problem) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 53)
+	if err != nil {
+		return 0, problem(http.StatusBadRequest, "a whole number", fmt.Sprintf("%s=%.40q is no number", name, text))
+	}
+	return n, nil
+}
+
+// flagOf reads ?name=1.
+func flagOf(r *http.Request, name string) (bool, *Problem) {
+	text := r.URL.Query().Get(name)
+	if text == "" && !r.URL.Query().Has(name) {
+		return false, nil
+	}
+	is, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, problem(http.StatusBadRequest, name+"=1", fmt.Sprintf("%s=%.40q is neither 1 nor 0", name, text))
+	}
+	return is, nil
+}
+
+// wantsJSON says that a caller asks for JSON, and not for YAML.
+func wantsJSON(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		kind, _, err := mime.ParseMediaType(part)
+		switch {
+		case err != nil:
+		case kind == "application/json":
+			return true
+		case strings.HasSuffix(kind, "yaml"):
+			return false
+		}
+	}
+	return false
+}
+
+func writeYAML(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "application/yaml")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, text) // a caller that is gone cannot be told so
+}
