@@ -33,6 +33,11 @@ func (r *reader) document(n *node) limit.Document {
 		for k := range doc.Rules[i].Rates {
 			r.needWindow(fmt.Sprintf("rules[%d].rates[%d]", i, k), &doc.Rules[i].Rates[k], &doc.Defaults)
 		}
+		if tried := doc.Rules[i].Candidate; tried != nil {
+			for k := range tried.Rates {
+				r.needWindow(fmt.Sprintf("rules[%d].candidate.rates[%d]", i, k), &tried.Rates[k], &doc.Defaults)
+			}
+		}
 	}
 	return doc
 }
@@ -152,11 +157,29 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"penalty", "", r.penalty(&s.Penalty)},
 		{"classes", "", r.classes(&s.Classes)},
 		{"max_delay", "", r.some(&s.MaxDelay, "E217", "such as 500ms")},
-	}, "candidate", "surge")
+		{"candidate", "", r.candidate(&s.Candidate)},
+	}, "surge")
 	if r.bad[path+".allow"] || r.bad[path+".deny"] {
 		r.bad[path+".rates"] = true // whether there should be any is not known
 	}
 	return s
+}
+
+// candidate reads limits that are tried beside a rule's.
+func (r *reader) candidate(dst **limit.CandidateSpec) read {
+	return func(path string, n *node) {
+		s := &limit.CandidateSpec{}
+		r.object(path, n, []field{
+			{"rates", "such as rates: [{limit: 100, per: 1m}]", func(path string, n *node) {
+				r.each(path, n, func(path string, n *node) { s.Rates = append(s.Rates, r.rate(path, n)) })
+			}},
+			{"key", "", r.someTexts(&s.Key, "leave it out, for the rule's own")},
+			{"mode", "", r.text(&s.Mode)},
+			{"consistency", "", r.text(&s.Consistency)},
+			{"margin", "", r.filled(r.margin(&s.Margin))},
+		})
+		*dst = s
+	}
 }
 
 // matchWords are those of match that often stand beside it.

@@ -117,11 +117,18 @@ func CheckRulesOver(t limit.Topology, paths ...string) (set *limit.Set, warnings
 
 // strains are the rates that are not held well over a topology.
 func strains(docs []parsed, set *limit.Set, t limit.Topology) (refused, strained []Mistake) {
-	rest := set.Rules() // they stand in the order of the documents
+	rest := set.Rules() // they stand in the order of the documents, candidates behind the rules of theirs
 	for i := range docs {
-		for k := 0; len(rest) > 0 && rest[0].Namespace == docs[i].doc.Namespace; k, rest = k+1, rest[1:] {
-			told := docs[i].reader.mistakeOf
-			no, hardly := rest[0].Strains(fmt.Sprintf("rules[%d]", k), t)
+		first := 0
+		if len(rest) > 0 {
+			first = rest[0].Index
+		}
+		for ; len(rest) > 0 && rest[0].Namespace == docs[i].doc.Namespace; rest = rest[1:] {
+			told, path := docs[i].reader.mistakeOf, fmt.Sprintf("rules[%d]", rest[0].Index-first)
+			if live := rest[0].Live; live != nil {
+				path = fmt.Sprintf("rules[%d].candidate", live.Index-first)
+			}
+			no, hardly := rest[0].Strains(path, t)
 			for _, p := range no {
 				refused = append(refused, told(p))
 			}

@@ -33,6 +33,7 @@ type counter struct {
 	lump    uint64        // of how many requests that are to come its cost is; 0: of itself
 	kept    bool          // what is left is kept for higher classes: a request that is denied is not charged to it
 	spared  bool          // its rule is a shadow and would have denied: as if it was live, it is charged nothing
+	tried   bool          // of a candidate: it was charged with what is denied
 
 	// A counter that lends is not of a rule that applies, but of the parent of
 	// one that does, the borrower.
@@ -493,6 +494,9 @@ func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
 		counters[i].mark(d)
 		counters[i].heedClass()
 		n.book(&counters[i])
+		if live := counters[i].rule.Live; live != nil && (i == 0 || counters[i-1].rule != counters[i].rule) {
+			live.Tried(false, false)
+		}
 	}
 	return true
 }

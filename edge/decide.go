@@ -15,7 +15,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	n.gather(now, counters)
 	defer n.leave(counters)
 	n.drainLent(now, counters)
-	denied, shadowed := false, false
+	denied, shadowed, tried := false, false, false
 	for i := range counters {
 		c := &counters[i]
 		if c.lends {
@@ -33,7 +33,8 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 			continue
 		}
 		if c.rule.Mode == limit.Shadow {
-			shadowed = true
+			shadowed = shadowed || c.rule.Live == nil
+			tried = true
 			continue
 		}
 		denied = true
@@ -42,14 +43,17 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 	if denied {
 		n.punishAll(now, counters)
 	}
-	if shadowed {
+	if tried {
 		spareTrials(counters)
 	}
 	// Who may ask again as soon as rights come is not charged now. Whoever is charged though
 	// he is denied is told how things stand with that: after the wait there must be room.
 	waits := denied && req.Awaits && await(counters) > 0
-	if (denied || shadowed) && !req.Peek && !waits {
+	if (denied || tried) && !req.Peek && !waits {
 		n.chargeRefused(now, counters, denied)
+	}
+	if !req.Peek && !waits {
+		n.tryCandidates(counters)
 	}
 	if !denied && !req.Peek {
 		raise(counters)

@@ -160,6 +160,7 @@ var (
 	snapshotDesc = prometheus.NewDesc("spillgate_sync_snapshot_keys", "Keys near their limit that the region told this edge as it started.", nil, nil)
 	snapTimeDesc = prometheus.NewDesc("spillgate_sync_snapshot_seconds", "How long it took until the region had told this edge, as it started, what is near its limit; absent until it has.", nil, nil)
 	failedDesc   = prometheus.NewDesc("spillgate_condition_failures_total", "Times that the condition of a rule could not be evaluated, be it for text that is no number; the rule did not apply then. It starts again with each set of rules.", nil, nil)
+	triedDesc    = prometheus.NewDesc("spillgate_candidate_decisions_total", "Requests that a rule with a candidate was asked about, by what its own limits say of them and what the candidate's do: allow or deny. It starts again with each set of rules.", []string{"namespace", "rule", "live", "candidate"}, nil)
 	boundDesc    = prometheus.NewDesc("spillgate_error_bound_ratio", "How far limits of the rule may be exceeded, by all edges together, with a chance of 99.9 %: the largest part of its limit of any key that was past half of it in the last 15 to 30 s, or of a sample where they are many; 0 where none was, and no series of a limit that descriptors bring; nor, until the region has told this edge how many others there are, of one that is not strict: see spillgate_view_age_seconds.", []string{"namespace", "rule"}, nil)
 	surgeDesc    = prometheus.NewDesc("spillgate_error_bound_surge_ratio", "What spillgate_error_bound_ratio could come to if from now on as many times the limit as the rule's surge says was asked for everywhere: error_bound_surge, as a part of the limit, of the same keys.", []string{"namespace", "rule"}, nil)
 	waitsDesc    = prometheus.NewDesc("spillgate_strict_waits_total", "Requests that waited for an edge's first rights in a strict limit (strict_wait), by what became of them: passed, denied, gone (the client was, before), full (too many waited, so it was denied at once).", []string{"result"}, nil)
@@ -218,6 +219,16 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count(waitsDesc, queue.full.Load(), "full")
 	count(unnotedDesc, m.node.loans.unnoted.Load())
 	count(failedDesc, m.node.conditionFailures())
+	for _, r := range m.node.Rules().Rules() {
+		if r.Candidate == nil {
+			continue
+		}
+		for live, of := range r.Trials() {
+			for candidate, times := range of {
+				count(triedDesc, times, r.Namespace, r.Name, verdicts[live], verdicts[candidate])
+			}
+		}
+	}
 	for _, b := range m.node.boundsByRule(m.node.clock.At(now)) {
 		gauge(boundDesc, b.now, b.namespace, b.rule)
 		gauge(surgeDesc, b.surge, b.namespace, b.rule)
@@ -231,6 +242,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(degradedDesc, v, reason)
 	}
 }
+
+// verdicts are what limits say of a request: that it is admitted, or denied.
+var verdicts = [2]string{"allow", "deny"}
 
 // conditionFailures sums over the rules in force.
 func (n *Node) conditionFailures() (sum uint64) {

@@ -184,6 +184,9 @@ func near(rate *limit.Rate, left uint64) bool {
 
 // near is that of the counter as the request leaves it.
 func (c *counter) near(uncharged bool) bool {
+	if c.rule.Live != nil { // nobody is told of a candidate
+		return false
+	}
 	left := c.record.left(c.rate)
 	if !uncharged {
 		left = crdt.SatSub(left, c.cost)
@@ -206,6 +209,8 @@ func (c *counter) share(uncharged bool) float64 {
 	switch {
 	case c.rule.Mode != limit.Shadow:
 		return share
+	case c.rule.Live != nil:
+		return 2*loosest - 0.1
 	case c.over:
 		return share - loosest
 	}

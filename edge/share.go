@@ -200,12 +200,12 @@ func (sh *share) spend(cost uint64) {
 }
 
 // refusedAsk notes that costs were asked for and not charged: what is charged though it
-// is denied is noted with the charge, and who waits for rights asks once more.
+// is denied, or as it is tried, is noted with the charge, and who waits for rights asks once more.
 func (n *Node) refusedAsk(c *counter, waits bool) {
 	if c.lends || c.record.block.share == nil {
 		return
 	}
-	if !c.chargedDenied() && !waits {
+	if !c.chargedDenied() && !c.tried && !waits {
 		c.record.block.share.own.Ask(c.cost)
 	}
 	if c.over && c.record.block.share.rights != nil && asks(c.rate) {

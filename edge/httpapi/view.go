@@ -63,7 +63,7 @@ func (a *API) newView(set *limit.Set) *view {
 			}
 		}
 		nv := byName[rule.Namespace]
-		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow
+		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow && rule.Live == nil
 		nv.charges = nv.charges || rule.MaxDelay > 0 || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
 		nv.after = nv.after || rule.CountsAfter()
 		nv.strict = nv.strict || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Consistency == limit.Strict })

@@ -147,8 +147,9 @@ func (c *compiler) document(doc *Document) {
 		slices.SortStableFunc(g, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 		c.ns.groups = append(c.ns.groups, newGroup(g))
 	}
-	c.policies(from)
 	c.parents(doc, from, first)
+	c.candidates(doc, from, first)
+	c.policies(from)
 	c.ns.readPaths()
 	c.bounded()
 	c.lenders(from)
@@ -168,7 +169,11 @@ func (c *compiler) policies(from int) {
 	for i, r := range rules {
 		for k, rate := range r.Rates {
 			if j, dup := of[rate.Policy]; dup && j != i {
-				c.problem(fmt.Sprintf("rules[%d].rates[%d].name", i, k), "E114", "a name without a dot", "rate %q of rule %q and rule %q with one of its own are both %q, by which they are overridden and told", rate.Name, r.Name, rules[j].Name, rate.Policy)
+				path := indexed("rules", i)
+				if r.Live != nil {
+					path = candidatePath(r, from)
+				}
+				c.problem(fmt.Sprintf("%s.rates[%d].name", path, k), "E114", "a name without a dot", "rate %q of rule %q and rule %q with one of its own are both %q, by which they are overridden and told", rate.Name, r.Name, rules[j].Name, rate.Policy)
 			} else {
 				of[rate.Policy] = i
 			}
@@ -184,6 +189,9 @@ func (c *compiler) bounded() {
 		most := 0
 		for _, r := range c.ns.groups[i].rules {
 			asks := len(r.Rates)
+			if r.Candidate != nil {
+				asks += len(r.Candidate.Rates)
+			}
 			if r.Elastic != nil && r.Elastic.Parent != nil {
 				asks += len(r.Elastic.Parent.Rates)
 			}
@@ -192,7 +200,7 @@ func (c *compiler) bounded() {
 		counters += most
 	}
 	if counters > MaxCounters {
-		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group, and the parents that they borrow from; at most %d can be asked", counters, MaxCounters)
+		c.problem("rules", "E104", "fewer groups, or fewer rates in their rules", "a request may meet %d rates, one rule of each group, with its candidate, and the parents that they borrow from; at most %d can be asked", counters, MaxCounters)
 	}
 }
 

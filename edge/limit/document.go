@@ -66,6 +66,18 @@ type RuleSpec struct {
 	Penalty          Penalty       // for those who were denied
 	Classes          ClassesSpec   // requests that matter more than others
 	MaxDelay         time.Duration // requests over a limit wait for room, no longer than this, before they are denied
+
+	Candidate *CandidateSpec // nil: none is tried
+}
+
+// CandidateSpec is what a rule's limits may be one day: tried on the rule's requests beside those in
+// force, and denying nobody. What it does not say is as the rule has it.
+type CandidateSpec struct {
+	Rates       []RateSpec
+	Key         []string // nil: the rule's
+	Mode        string   // shadow
+	Consistency string
+	Margin      MarginSpec
 }
 
 // MatchSpec is which requests a rule is for: all that is given must hold.

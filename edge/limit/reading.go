@@ -31,16 +31,12 @@ func (req *Request) meet() {
 			if !g.byPath {
 				continue
 			}
-			r := g.first(req)
-			if r == nil {
-				continue
+			if r := g.first(req); r != nil {
+				req.meetBy(r.For(req), i)
+				if r.Candidate != nil {
+					req.meetBy(r.Candidate.For(req), i)
+				}
 			}
-			if r = r.For(req); !slices.Contains(req.rules, r) {
-				req.rules = append(req.rules, r)
-			} else if !r.counterByPath() {
-				continue
-			}
-			req.met = append(req.met, met{r, i})
 		}
 		req.swapPath(i)
 	}
@@ -85,13 +81,23 @@ func (r *Rule) keyByPath() bool {
 	return slices.ContainsFunc(r.key, func(p keyPart) bool { return p.byPath() })
 }
 
+// meetBy takes in a rule that applies by another reading.
+func (req *Request) meetBy(r *Rule, reading int) {
+	if !slices.Contains(req.rules, r) {
+		req.rules = append(req.rules, r)
+	} else if !r.counterByPath() {
+		return
+	}
+	req.met = append(req.met, met{r, reading})
+}
+
 // readPaths finds the groups in which the path has a part: in whether a rule applies, or
 // for whom, or in what it counts in.
 func (ns *Namespace) readPaths() {
 	for i := range ns.groups {
 		g := &ns.groups[i]
 		g.byPath = slices.ContainsFunc(g.rules, func(r *Rule) bool {
-			return r.match.byPath() || slices.Contains(r.tierFrom, slotPath) || r.counterByPath()
+			return r.match.byPath() || slices.Contains(r.tierFrom, slotPath) || r.counterByPath() || r.Candidate != nil && r.Candidate.counterByPath()
 		})
 	}
 }

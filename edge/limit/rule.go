@@ -58,6 +58,8 @@ type Rule struct {
 	MaxDelay  time.Duration // a request that has room within it is admitted, and told to wait; 0: none is
 	Defer     DeferSpec     // what it denies may wait outside, if somebody keeps it
 	Brought   bool          // it is of limits that descriptors bring: no document has it
+	Candidate *Rule         // what is tried beside it, as a rule in shadow; nil: nothing
+	Live      *Rule         // of a candidate: the rule that it is one of
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
 	Sub [2]uint64
@@ -192,8 +194,33 @@ func (r *Rule) Failures() uint64 { return r.counts.failures.Load() }
 // request cost what it costs without.
 func (r *Rule) BadCosts() uint64 { return r.counts.badCosts.Load() }
 
-// counts is what a rule and its variants count of what went wrong.
-type counts struct{ failures, badCosts atomic.Uint64 }
+// Tried counts a request that both a rule, or its variant for a tenant, and its candidate were asked about,
+// by what each says of it: that it is denied.
+func (r *Rule) Tried(live, candidate bool) { r.counts.tried[at(live)][at(candidate)].Add(1) }
+
+// Trials is how often a request was admitted (0) or denied (1) by the rule's own limits, and by its
+// candidate's: [live][candidate].
+func (r *Rule) Trials() (n [2][2]uint64) {
+	for live := range n {
+		for candidate := range n[live] {
+			n[live][candidate] = r.counts.tried[live][candidate].Load()
+		}
+	}
+	return n
+}
+
+func at(denied bool) int {
+	if denied {
+		return 1
+	}
+	return 0
+}
+
+// counts is what a rule and its variants count of what went wrong, and of what was tried.
+type counts struct {
+	failures, badCosts atomic.Uint64
+	tried              [2][2]atomic.Uint64
+}
 
 // Set is the compiled rules of all namespaces: immutable and shared.
 type Set struct {
@@ -255,7 +282,7 @@ func (s *Set) Rules() []*Rule {
 // Written is how many rules the documents have.
 func (s *Set) Written() (n int) {
 	for _, r := range s.Rules() {
-		if !r.Brought {
+		if !r.Brought && r.Live == nil {
 			n++
 		}
 	}

@@ -1,0 +1,105 @@
+package edge
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/test/alone"
+)
+
+// triedRates are limits as a candidate may have them.
+var triedRates = map[string][]limit.RateSpec{
+	"tighter":        {{Limit: 20, Per: 10 * time.Second}},
+	"wider":          {{Limit: 80, Per: 10 * time.Second}},
+	"sliding_window": {{Algorithm: "sliding_window", Limit: 50, Per: 10 * time.Second}},
+	"sliding_log":    {{Algorithm: "sliding_log", Limit: 50, Per: 10 * time.Second}},
+	"fixed_window":   {{Algorithm: "fixed_window", Limit: 70, Per: 10 * time.Second}},
+	"token_bucket":   {{Algorithm: "token_bucket", Capacity: 10, Refill: limit.Flow{Units: 5, Per: time.Second}}},
+	"two rates":      {{Limit: 70, Per: 10 * time.Second}, {Limit: 5, Per: time.Second}},
+	"count_denied":   {{Algorithm: "sliding_log", Limit: 50, Per: 10 * time.Second, CountDenied: true}},
+	"loose":          {{Limit: 70, Per: 10 * time.Second, Consistency: "loose"}},
+}
+
+// A candidate says of each request what it would say if it was in the place of its rule's limits, be they
+// tighter or wider, and nobody notices: what the rule decides is what it decides without.
+func TestCandidateDecidesAsIfItWereLive(t *testing.T) {
+	alone.Mark(t)
+	for name, rates := range triedRates {
+		for _, charge := range []string{"all_or_nothing", "each"} {
+			if charge == "each" && name == "token_bucket" {
+				continue // refused
+			}
+			t.Run(name+" "+charge, func(t *testing.T) {
+				with, without, inPlace := perUser(limit.RateSpec{Limit: 50, Per: 10 * time.Second}), perUser(limit.RateSpec{Limit: 50, Per: 10 * time.Second}), perUser(rates...)
+				with.Candidate = &limit.CandidateSpec{Rates: rates}
+				with.Charge, without.Charge, inPlace.Charge = charge, charge, charge
+				tried, plain, changed := newNode(t, Config{}, with), newNode(t, Config{}, without), newNode(t, Config{}, inPlace)
+				rng := rand.New(rand.NewPCG(1, 2))
+				now := start
+				var want [2][2]uint64
+				at := map[bool]int{true: 0, false: 1} // allowed
+				for i := range 3000 {
+					now = now.Add(time.Duration(rng.ExpFloat64() * float64(100*time.Millisecond)))
+					user := []string{"u", "v"}[rng.IntN(2)]
+					got, live, candidate := check(tried, now, user), check(plain, now, user), check(changed, now, user)
+					if got.Rule.Live != nil || got.Allowed != live.Allowed || got.Remaining != live.Remaining || got.Zone != live.Zone || got.RetryAfter != live.RetryAfter || got.Near != live.Near {
+						t.Fatalf("request %d: %+v, and without a candidate %+v", i, got, live)
+					}
+					want[at[live.Allowed]][at[candidate.Allowed]]++
+					if told := tried.Rules().Rules()[0].Trials(); told != want {
+						t.Fatalf("request %d: the trials are %v, want %v (allowed or denied, by the rule and by its candidate)", i, told, want)
+					}
+				}
+				if want[0][0] < 40 || want[0][1]+want[1][0] < 50 {
+					t.Errorf("%v: the limits hardly differ", want)
+				}
+			})
+		}
+	}
+}
+
+// What other rules deny a candidate is not charged with; nor is it with peeks, which are not counted.
+func TestCandidateOfOneOfSeveralRules(t *testing.T) {
+	tried, other := perUser(limit.RateSpec{Limit: 2, Per: time.Minute}), perUser(limit.RateSpec{Limit: 4, Per: time.Minute})
+	tried.Candidate = &limit.CandidateSpec{Rates: []limit.RateSpec{{Limit: 3, Per: time.Minute}}, Key: []string{"team"}}
+	other.Name, other.Group = "other", "other"
+	reg := prometheus.NewRegistry()
+	n := newNode(t, Config{Registerer: reg}, tried, other)
+	req := n.Rules().Only().NewRequest()
+	defer req.Release()
+	ask := func(user, team string, peek bool) limit.Decision {
+		req.Reset()
+		req.Set("user", user)
+		req.Set("team", team)
+		req.Peek = peek
+		return n.Check(start, req)
+	}
+	for i, want := range []bool{true, true, false, false} { // the candidate admits the third, and denies the fourth
+		ask("u", "red", true)
+		if d := ask("u", "red", false); d.Allowed != want || d.Rule.Name == "rule.candidate" {
+			t.Errorf("request %d: %+v, want allowed: %t", i, d, want)
+		}
+	}
+	if d := ask("v", "red", false); !d.Allowed || d.Zone != limit.ZoneNormal { // the team's three are used up
+		t.Errorf("of the other user: %+v", d)
+	}
+	if got, want := n.Rules().Rules()[0].Trials(), [2][2]uint64{{2, 1}, {1, 1}}; got != want {
+		t.Errorf("the trials are %v, want %v", got, want)
+	}
+	if got := testutil.CollectAndCount(reg, "spillgate_candidate_decisions_total"); got != 4 {
+		t.Errorf("%d series of the candidate, want 4", got)
+	}
+	found := false
+	req.Peek = false
+	for _, f := range n.Explain(start, req).Rules {
+		found = found || f.Rule.Live != nil && len(f.Rates) == 1 && f.Rates[0].Denied
+	}
+	if !found {
+		t.Error("what explains says nothing of the candidate")
+	}
+}
