@@ -131,6 +131,19 @@ func (s Serving) GiveBack(req *limit.Request, now time.Time) Judgement {
 	return Judgement{serving: s, answer: answer{decision: s.api.peek(now, req), now: now, clock: s.api.limiter.Time(now)}}
 }
 
+// Spent charges what a request has cost, whatever room there is, as /v1/report does, and says
+// how things stand then; of a peek it says so alone.
+func (s Serving) Spent(req *limit.Request, now time.Time) Judgement {
+	var d limit.Decision
+	if req.Peek {
+		d = s.api.limiter.Check(now, req)
+	} else {
+		s.api.metrics.reports.WithLabelValues(req.Namespace().Name, reportCharge).Inc()
+		d = s.api.limiter.Report(now, req)
+	}
+	return Judgement{serving: s, answer: answer{decision: d, now: now, clock: s.api.limiter.Time(now)}}
+}
+
 // Judgement is what was decided about a request. It serves until that is reset.
 type Judgement struct {
 	serving Serving

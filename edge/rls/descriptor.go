@@ -17,6 +17,15 @@ import (
 // remoteAddress is what Envoy's action of that name makes.
 const remoteAddress = "remote_address"
 
+// reports says whether hits were spent, and leaves out the entry that says so.
+func reports(entries []*rlv3.RateLimitDescriptor_Entry) (others []*rlv3.RateLimitDescriptor_Entry, spent bool) {
+	if !stands(entries, reportKey) {
+		return entries, false
+	}
+	says := func(e *rlv3.RateLimitDescriptor_Entry) bool { return e.Key == reportKey }
+	return slices.DeleteFunc(slices.Clone(entries), says), true
+}
+
 // fill gives a request the attributes of a descriptor.
 func fill(req *limit.Request, entries []*rlv3.RateLimitDescriptor_Entry) {
 	for i, e := range entries {

@@ -28,6 +28,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 	for _, in := range []*rlsv3.RateLimitRequest{
 		{}, {Domain: "acme"}, {Domain: "other", Descriptors: []*rlv3.RateLimitDescriptor{of("user=u")}},
 		{Domain: "acme", Descriptors: []*rlv3.RateLimitDescriptor{of("user=u", "user=v"), costing(0, "user=u"), refunding(1<<63, "user=u"), {}}},
+		{Domain: "acme", Descriptors: []*rlv3.RateLimitDescriptor{spending(1<<64-1, "user=u"), spending(0, "user=u"), refunding(1, "user=u", "spillgate.report=true"), of("user=u", "spillgate.report=true")}},
 		{Domain: "acme", Descriptors: []*rlv3.RateLimitDescriptor{brings, costing(1<<64-1, "user=u")}, HitsAddend: 1<<32 - 1},
 		{Domain: "tree", Descriptors: []*rlv3.RateLimitDescriptor{brings, costing(1<<64-1, "user=u"), of("user=u", "path=/a"), refunding(2, "user=v"), of("free=f"), {}}},
 	} {

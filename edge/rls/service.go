@@ -20,6 +20,13 @@
 // problem type of the body (temporary-reduced-capacity), by cut_off in dynamic_metadata, and
 // by the metric; /json answers it with 503.
 //
+// A cost that is known after the answer only (apply_on_stream_done) is no question. A
+// descriptor with the entry {key: spillgate.report, value: true} says that its hits were
+// spent, as POST /v1/report does: they are charged to every rate, whatever is left, nothing
+// waits, and its status is OK. The entry is no attribute, and changes nothing that the
+// others match. It is the operator's word, of a generic_key action: whoever had a client's
+// header make an entry of that name would have clients pass as reports.
+//
 // A limit that a descriptor brings takes the place of the rates' that apply over the same
 // window, else of the rules: it counts by its entries then, in windows of its unit since the
 // Unix epoch (a metadata limit of 5 an HOUR where rules have minutes, or where there are none).
@@ -65,6 +72,9 @@ const (
 	// maxDescriptors and maxEntries bound what one call has decided.
 	maxDescriptors = 100
 	maxEntries     = 100
+	// reportKey and reportValue are the entry of a descriptor whose hits were spent.
+	reportKey   = "spillgate.report"
+	reportValue = "true"
 )
 
 // Service answers ShouldRateLimit. It is safe for concurrent use.
@@ -143,7 +153,8 @@ func valid(in *rlsv3.RateLimitRequest) error {
 }
 
 // validEntries says what of the descriptors cannot be decided. To a tree it is one that
-// meets no limit if it has no entries, or one without a key.
+// meets no limit if it has no entries, or one without a key, and no entry says that hits were
+// spent.
 func validEntries(in *rlsv3.RateLimitRequest, tree bool) error {
 	for i, d := range in.Descriptors {
 		switch n := len(d.GetEntries()); {
@@ -153,10 +164,22 @@ func validEntries(in *rlsv3.RateLimitRequest, tree bool) error {
 		case n > maxEntries:
 			return fmt.Errorf("descriptors[%d].entries: %d are too many (%d at the most)", i, n, maxEntries)
 		}
+		if tree {
+			continue
+		}
+		reports := 0
 		for j, e := range d.Entries {
-			if e.GetKey() == "" && !tree {
+			switch {
+			case e.GetKey() == "":
 				return fmt.Errorf("descriptors[%d].entries[%d].key: is missing", i, j)
+			case e.Key == reportKey && e.Value != reportValue:
+				return fmt.Errorf("descriptors[%d].entries[%d].value: %s is %q alone (the hits of its descriptor were spent)", i, j, reportKey, reportValue)
+			case e.Key == reportKey:
+				reports++
 			}
+		}
+		if reports == len(d.Entries) {
+			return fmt.Errorf("descriptors[%d].entries: there are none but %s (those of the question say whose hits they are)", i, reportKey)
 		}
 	}
 	return nil
@@ -187,6 +210,7 @@ type call struct {
 	began   time.Time
 	now     time.Time
 	reqs    []*limit.Request
+	spent   []bool              // which of them report
 	judged  []httpapi.Judgement // not cleared for the next: each is written whole
 
 	// Of a tree of descriptors: the limit that each meets, nil where it meets none, and
@@ -206,7 +230,7 @@ func (c *call) release() {
 	clear(c.reqs)
 	clear(c.met)
 	clear(c.keys)
-	*c = call{reqs: c.reqs[:0], judged: c.judged[:0], met: c.met[:0], keys: c.keys[:0], replaced: c.replaced[:0]}
+	*c = call{reqs: c.reqs[:0], spent: c.spent[:0], judged: c.judged[:0], met: c.met[:0], keys: c.keys[:0], replaced: c.replaced[:0]}
 	calls.Put(c)
 }
 
@@ -214,17 +238,18 @@ func (c *call) release() {
 // rates' that apply, that limit is all that it meets.
 func (c *call) add(in *rlsv3.RateLimitRequest, d *rlv3.RateLimitDescriptor) {
 	req := c.ns.NewRequest()
-	fill(req, d.Entries)
+	entries, spent := reports(d.Entries)
+	fill(req, entries)
 	if l := d.Limit; l != nil && !override(req, l) {
 		if own := c.serving.DescriptorLimits(); own != nil {
 			brings := own.NewRequest()
-			if limit.AskOverride(own.Descriptors(), brings, c.ns.Name, d.Entries, unitOf(l), l.RequestsPerUnit) {
+			if limit.AskOverride(own.Descriptors(), brings, c.ns.Name, entries, unitOf(l), l.RequestsPerUnit) {
 				req, brings = brings, req
 			}
 			brings.Release()
 		}
 	}
-	c.reqs = append(c.reqs, req)
+	c.reqs, c.spent = append(c.reqs, req), append(c.spent, spent)
 	req.Trusted = true // who says what a request is, says what it costs
 	costs(req, in, d)
 }
@@ -244,13 +269,16 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 	c.judged = slices.Grow(c.judged, len(c.reqs))[:len(c.reqs)]
 	for i, req := range c.reqs {
 		gives, j := in.Descriptors[i].IsNegativeHits, &c.judged[i]
-		if gives && !req.Peek {
+		switch {
+		case gives && !req.Peek:
 			*j = c.serving.GiveBack(req, c.now)
-		} else {
+		case c.spent[i]:
+			*j = c.serving.Spent(req, c.now)
+		default:
 			c.now = c.serving.Judge(ctx, req, c.now, j)
 		}
 		rows[i].describe(j)
-		if gives { // it asks for nothing
+		if gives || c.spent[i] { // it asks for nothing
 			out.Statuses[i].Code = rlsv3.RateLimitResponse_OK
 			continue
 		}

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -289,18 +288,10 @@ func TestDescriptorsBringLimits(t *testing.T) {
 
 // A limit that no rate which applies is over decides by itself, and fails nothing.
 func TestDescriptorsBringLimitsOfTheirOwn(t *testing.T) {
-	set, problems := limit.Options{DescriptorLimits: true}.Compile(
+	node := compiled(t, limit.Options{DescriptorLimits: true},
 		limit.Document{Namespace: domain, Rules: []limit.RuleSpec{minutely("user", 3, "user"), minutely("descriptor", 1, "descriptor")}},
 		limit.Document{Namespace: "other", Rules: []limit.RuleSpec{minutely("user", 3, "user")}})
-	if set == nil {
-		t.Fatal(problems)
-	}
-	node, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.SetRules(set)
-	b := benchOver(t, node)
+	b, set := benchOver(t, node), node.Rules()
 	type call = []*rlv3.RateLimitDescriptor
 	for _, step := range []struct {
 		name, domain string

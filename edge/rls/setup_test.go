@@ -73,6 +73,21 @@ func benchOver(tb testing.TB, limiter httpapi.Limiter) *bench {
 	return b
 }
 
+// compiled is a node with rules of documents.
+func compiled(tb testing.TB, by limit.Options, documents ...limit.Document) *edge.Node {
+	tb.Helper()
+	set, problems := by.Compile(documents...)
+	if set == nil {
+		tb.Fatal(problems)
+	}
+	node, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	node.SetRules(set)
+	return node
+}
+
 // of is a descriptor of "key=value" entries.
 func of(entries ...string) *rlv3.RateLimitDescriptor {
 	d := &rlv3.RateLimitDescriptor{}
@@ -100,7 +115,9 @@ func refunding(hits uint64, entries ...string) *rlv3.RateLimitDescriptor {
 // ask asks about descriptors, of the node's namespace.
 func (b *bench) ask(descriptors ...*rlv3.RateLimitDescriptor) *rlsv3.RateLimitResponse {
 	b.Helper()
-	out, err := b.ShouldRateLimit(context.Background(), &rlsv3.RateLimitRequest{Domain: domain, Descriptors: descriptors})
+	ctx, done := context.WithTimeout(context.Background(), 10*time.Second)
+	defer done()
+	out, err := b.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: domain, Descriptors: descriptors})
 	if err != nil {
 		b.Fatal(err)
 	}

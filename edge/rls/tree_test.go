@@ -14,23 +14,13 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
-	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // treeBench is a bench over a domain that is a tree of descriptors.
 func treeBench(tb testing.TB, below ...limit.DescriptorSpec) *bench {
 	tb.Helper()
-	set, problems := limit.Compile(limit.Document{Namespace: domain, Descriptors: &limit.DescriptorSpec{Below: below}})
-	if set == nil {
-		tb.Fatal(problems)
-	}
-	node, err := edge.New(edge.Config{Region: "r", Pop: "p", Name: "n", Secret: make([]byte, 32)})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	node.SetRules(set)
-	return benchOver(tb, node)
+	return benchOver(tb, compiled(tb, limit.Options{}, limit.Document{Namespace: domain, Descriptors: &limit.DescriptorSpec{Below: below}}))
 }
 
 // most is a limit of so many a minute.

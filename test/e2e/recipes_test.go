@@ -216,6 +216,8 @@ next:
 			switch of := a.ActionSpecifier.(type) {
 			case *routev3.RateLimit_Action_RemoteAddress_:
 				e.Key, e.Value = "remote_address", from
+			case *routev3.RateLimit_Action_GenericKey_:
+				e.Key, e.Value = of.GenericKey.DescriptorKey, of.GenericKey.DescriptorValue
 			case *routev3.RateLimit_Action_RequestHeaders_:
 				value, ok := header[of.RequestHeaders.HeaderName]
 				if !ok && of.RequestHeaders.SkipIfAbsent {
