@@ -42,7 +42,7 @@ func ExampleLocal() {
 
 // An edge elsewhere, asked over gRPC, limits each user; an edge that is away denies nobody.
 func ExampleRemote() {
-	conn, err := grpc.NewClient("127.0.0.1:8081", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("127.0.0.1:8081", append(grpcclient.Options(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		panic(err)
 	}

@@ -34,11 +34,11 @@ func (c *RemoteConfig) Validate() error {
 }
 
 // Remote is interceptors over an edge elsewhere, which edge/client asks, over gRPC
-// (edge/client/grpcclient) or HTTP: each call waits for its answer, for Config.Timeout at the
-// most. Where the edge is away calls pass, or end with codes.Unavailable if the client fails
-// closed; a denial is codes.ResourceExhausted, as with New. Calls that no edge can be told of,
-// as a value of theirs is not UTF-8 or longer than an edge takes, end with
-// codes.InvalidArgument.
+// (edge/client/grpcclient, by a connection with its Options) or HTTP: each call waits for its
+// answer, for Config.Timeout at the most. Where the edge is away calls pass, or end with
+// codes.Unavailable if the client fails closed; a denial is codes.ResourceExhausted, as with
+// New. Calls that no edge can be told of, as a value of theirs is not UTF-8 or longer than an
+// edge takes, end with codes.InvalidArgument.
 //
 // What a check over a network does not give: slots of concurrency limits come back with their
 // leases, rules with count_when count nothing, and a cost that metadata name counts as its

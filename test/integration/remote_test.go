@@ -30,7 +30,7 @@ func TestProgramsAskAnEdge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer byHTTP.Close()
-	conn, err := grpc.NewClient(e.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(e.GRPC, append(grpcclient.Options(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

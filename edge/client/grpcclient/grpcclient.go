@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/spillgate/spillgate/edge/client"
@@ -23,9 +25,23 @@ type Client struct {
 
 var _ client.Limiter = (*Client)(nil)
 
+// Options are those of a connection to an edge that may be away for a while: of one that is
+// back, or another that is there in its place, it knows within some seconds. gRPC's own leave a
+// program without limits for up to two minutes after an edge was away for long, and for a quarter
+// of an hour where its machine, or what is between, fell silent. Edges permit as many pings.
+func Options() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true}),
+	}
+}
+
 // New returns a client over a connection, which remains the caller's to close:
 //
-//	conn, err := grpc.NewClient("127.0.0.1:8081", grpc.WithTransportCredentials(insecure.NewCredentials()))
+//	conn, err := grpc.NewClient("127.0.0.1:8081", append(grpcclient.Options(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 //
 // Without one, as where that fails, each call fails with a client.Fault.
 func New(conn grpc.ClientConnInterface, cfg client.Config) *Client {
