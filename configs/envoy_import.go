@@ -138,6 +138,14 @@ func (w *rulesWriter) collect(spec *limit.DescriptorSpec) {
 // client_ip, too (edge/rls), as our own rules know it by.
 const remoteAddress = "remote_address"
 
+// readOtherwise is what rules of ours read of those keys that are no text like others to them.
+var readOtherwise = map[string]string{
+	"path":      "compared and counted without its query, and with its dots and escapes resolved",
+	"host":      "compared and counted without its port, and in lower case",
+	"method":    "compared and counted in upper case",
+	"client_ip": "an address, however it is written, and one of IPv6 is counted by its first 64 bits",
+}
+
 // namesOfOurs says where keys are names that an edge has a meaning for, and rules do
 // otherwise by it than the reference: each key once.
 func (w *rulesWriter) namesOfOurs(path string, specs []limit.DescriptorSpec, told map[string]bool) {
@@ -145,8 +153,8 @@ func (w *rulesWriter) namesOfOurs(path string, specs []limit.DescriptorSpec, tol
 		s, at := &specs[i], fmt.Sprintf("%s[%d]", path, i)
 		switch {
 		case told[s.Key]:
-		case s.Key == "path":
-			w.note(at, "W259", "another descriptor_key in Envoy's routes, for the text as it is", "path is compared and counted without its query, and with its dots and escapes resolved; in the reference it is a text like others")
+		case readOtherwise[s.Key] != "":
+			w.note(at, "W259", "another descriptor_key in Envoy's routes, for the text as it is", "%s is %s; in the reference it is a text like others", s.Key, readOtherwise[s.Key])
 		case s.Key == remoteAddress && w.keys["client_ip"]:
 			w.note(at, "W260", "another descriptor_key in Envoy's routes in place of client_ip", "remote_address is client_ip, too: a request that has both meets the limits of remote_address")
 		}

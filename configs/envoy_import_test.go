@@ -36,7 +36,7 @@ func TestImportTellsWhatHasNoEqual(t *testing.T) {
 		"- {key: a, descriptors: [{key: a, rate_limit: {unlimited: true}}]}":                                 "E250@4:26",
 		"- {key: x-user, rate_limit: {unlimited: true}}":                                                     "E250@4:3",
 		"- {key: 'a*', rate_limit: {unlimited: true}}":                                                       "E250@4:3",
-		"- {key: method, value: get, rate_limit: {unlimited: true}}":                                         "E250@4:3",
+		"- {key: method, value: get, rate_limit: {unlimited: true}}":                                         "W259@4:3 E250@4:3",
 		"- {key: a, value_to_metric: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}": "W253@4:29 W254@4:47",
 		"- {key: a, rate_limit: {unlimited: true, replaces: [{name: b}]}, metadata: {c: d}}":                 "W255@4:52 W243@4:53 W256@4:76",
 		"- {key: a, unit: day}": "W241@4:12",
