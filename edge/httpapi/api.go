@@ -155,6 +155,7 @@ type API struct {
 	denials  denials
 	ids      ids
 	warned   atomic.Int64 // when a proxy that is not trusted was last logged, Unix seconds
+	pathless atomic.Int64 // when one that tells no path was, the same
 	missed   atomic.Int64 // when a namespace without rules was, the same
 	told     atomic.Bool  // that there are clients without an address
 }

@@ -114,6 +114,9 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		a.warnIgnored(r.RemoteAddr, now)
 	}
 	a.warnNoAddress(req)
+	if req.Trusted && !tellsPath(r.Header) && ns.ReadsPath() {
+		a.warnNoPath(r.RemoteAddr, now)
+	}
 	req.Cost, req.Peek = options.cost, options.peek
 
 	x := exchanges.Get().(*exchange)
@@ -278,7 +281,8 @@ func (a *answer) deniedBefore(i int) bool {
 	return slices.ContainsFunc(a.states[:i], func(s limit.State) bool { return s.Denied && s.Rate.Policy == a.states[i].Rate.Policy })
 }
 
-// warnEvery is how often it is logged that a proxy is not trusted, or that there are no rules.
+// warnEvery is how often it is logged that a proxy is not trusted, or tells no path, or
+// that there are no rules.
 const warnEvery = int64(time.Minute / time.Second)
 
 // warnIgnored tells the operator that a proxy is not believed: most likely it
@@ -287,6 +291,14 @@ func (a *API) warnIgnored(peer string, now time.Time) {
 	a.metrics.ignored.Inc()
 	if seldom(&a.warned, now) {
 		a.log.Warn("forwarding headers ignored: the peer is not in trusted_proxies", "peer", peer)
+	}
+}
+
+// warnNoPath tells the operator that a proxy which is believed tells no path, where rules read
+// it: those for some path apply to none of its requests, and all pass them.
+func (a *API) warnNoPath(peer string, now time.Time) {
+	if seldom(&a.pathless, now) {
+		a.log.Warn("requests are asked about without their path, which rules read: those for some path apply to none of them; the proxy should set X-Forwarded-Uri or X-Original-URI", "peer", peer)
 	}
 }
 

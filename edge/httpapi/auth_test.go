@@ -132,6 +132,52 @@ func TestAuthUntrustedPeer(t *testing.T) {
 	}
 }
 
+// A proxy that is believed and tells no path is told of, where a rule reads the path.
+func TestProxiesThatTellNoPathAreTold(t *testing.T) {
+	of := func(change func(*limit.RuleSpec)) limit.Document {
+		doc := perClient(9)
+		doc.Rules[0].Match.Path = nil
+		change(&doc.Rules[0])
+		return doc
+	}
+	key := of(func(r *limit.RuleSpec) { r.Key = append(r.Key, "path") })
+	cost := of(func(r *limit.RuleSpec) { r.Cost.ByRoute = map[string]uint64{"/dear": 5} })
+	free := of(func(*limit.RuleSpec) {})
+	for name, c := range map[string]struct {
+		rules  limit.Document
+		peer   string
+		header string
+		want   int
+	}{
+		"none":                        {perClient(9), "127.0.0.1:9", "X-Uri", 2},
+		"one in the key":              {key, "127.0.0.1:9", "X-Uri", 2},
+		"one by which it costs":       {cost, "127.0.0.1:9", "X-Uri", 2},
+		"none that is read":           {free, "127.0.0.1:9", "X-Uri", 0},
+		"nginx's":                     {perClient(9), "127.0.0.1:9", "X-Original-Uri", 0},
+		"Caddy's":                     {perClient(9), "127.0.0.1:9", "X-Forwarded-Uri", 0},
+		"of whom nobody believes any": {perClient(9), "192.0.2.1:9", "X-Uri", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, c.rules)
+			var logged bytes.Buffer
+			api, err := New(b.limiter, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), TrustedProxies: Loopback, Now: func() time.Time { return b.now }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, later := range []time.Duration{0, 0, 59 * time.Second, time.Second} {
+				b.now = b.now.Add(later)
+				r := httptest.NewRequest("GET", "/v1/auth", nil)
+				r.RemoteAddr = c.peer
+				r.Header[c.header] = []string{"/api/x"}
+				api.ServeHTTP(httptest.NewRecorder(), r)
+			}
+			if got := strings.Count(logged.String(), "without their path"); got != c.want {
+				t.Errorf("logged %d times, want %d, once a minute:\n%s", got, c.want, logged.String())
+			}
+		})
+	}
+}
+
 // Requests without a client's address are limited as one client, and the operator is
 // told so, once.
 func TestClientsWithoutAnAddressAreTold(t *testing.T) {

@@ -68,7 +68,7 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 		if uri, bad = agreed(h, forwardedURI, originalURI); bad != nil {
 			return false, bad
 		}
-		if uri == "" && (h[forwardedURI] != nil || h[originalURI] != nil) {
+		if uri == "" && tellsPath(h) {
 			uri = "/" // as HAProxy has it of "GET http://api"
 		}
 		if m != "" {
@@ -85,6 +85,9 @@ func FillHTTP(req *limit.Request, r *http.Request, trusted Proxies) (ignored boo
 	setHTTP(req, method, uri, hostOnly(host), clientIP, h)
 	return ignored, nil
 }
+
+// tellsPath says that a proxy tells the path of what it asks about.
+func tellsPath(h http.Header) bool { return h[forwardedURI] != nil || h[originalURI] != nil }
 
 // methodOf is the method of what a proxy asks about with r, as FillHTTP has read it.
 func (a *API) methodOf(r *http.Request) string {

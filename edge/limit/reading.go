@@ -92,15 +92,19 @@ func (req *Request) meetBy(r *Rule, reading int) {
 }
 
 // readPaths finds the groups in which the path has a part: in whether a rule applies, or
-// for whom, or in what it counts in.
+// for whom, or in what it counts in; and whether any has, or a cost by route.
 func (ns *Namespace) readPaths() {
 	for i := range ns.groups {
 		g := &ns.groups[i]
 		g.byPath = slices.ContainsFunc(g.rules, func(r *Rule) bool {
 			return r.match.byPath() || slices.Contains(r.tierFrom, slotPath) || r.counterByPath() || r.Candidate != nil && r.Candidate.counterByPath()
 		})
+		ns.byPath = ns.byPath || g.byPath || slices.ContainsFunc(g.rules, func(r *Rule) bool { return len(r.byRoute) > 0 })
 	}
 }
+
+// ReadsPath says that some rule reads the path of requests.
+func (ns *Namespace) ReadsPath() bool { return ns.byPath }
 
 func (m *match) byPath() bool {
 	return len(m.paths) > 0 || m.whenByPath ||

@@ -29,6 +29,7 @@ var fixedNames = [fixedSlots]string{"method", "path", "host", "client_ip"}
 type Namespace struct {
 	Name   string
 	groups []group // the first match of each applies
+	byPath bool    // see ReadsPath
 	slots  map[string]int
 	// tenants are the multipliers of tenants, by their place among all.
 	tenants map[string]int
