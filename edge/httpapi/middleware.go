@@ -91,6 +91,8 @@ func (a *API) Admit(w http.ResponseWriter, r *http.Request, namespace string) (v
 			w.WriteHeader(statusOf(&x.answer.decision))
 		case GRPC(r):
 			denyCall(w, r, x)
+		case unaryConnect(r):
+			denyConnect(w, x)
 		default:
 			a.deny(w, x, 0)
 		}

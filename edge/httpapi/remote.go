@@ -243,8 +243,8 @@ func waited(ctx context.Context, delay time.Duration) bool {
 // deny answers a denied request. It does not say what the limit is: where the rule shows it
 // its headers do.
 func (m *Remote) deny(w http.ResponseWriter, r *http.Request, reply *client.Reply) {
-	if GRPC(r) {
-		denyRemoteCall(w, r, reply)
+	if GRPC(r) || unaryConnect(r) {
+		m.denyCall(w, r, reply)
 		return
 	}
 	switch {
@@ -273,23 +273,24 @@ func (m *Remote) deny(w http.ResponseWriter, r *http.Request, reply *client.Repl
 	}
 }
 
-// denyRemoteCall is deny for a call of gRPC.
-func denyRemoteCall(w http.ResponseWriter, r *http.Request, reply *client.Reply) {
+// denyCall is deny for a call of gRPC, or of Connect.
+func (m *Remote) denyCall(w http.ResponseWriter, r *http.Request, reply *client.Reply) {
 	retry, _ := strconv.ParseUint(reply.Headers["Retry-After"], 10, 31) // 0 is none
+	status, code, message := denialOf(reply, http.StatusTooManyRequests), callResourceExhausted, "the limit is used up"
 	switch {
 	case reply.Undecided:
-		noteStatus(w, http.StatusServiceUnavailable)
-		endCall(w, r, callUnavailable, "nobody can say whether this call may pass", 1)
+		status, code, message, retry = http.StatusServiceUnavailable, callUnavailable, "nobody can say whether this call may pass", 1
 	case reply.Basis.CutOff:
-		noteStatus(w, http.StatusServiceUnavailable)
-		endCall(w, r, callUnavailable, cutOffProblem(0).detail, retry)
+		status, code, message = http.StatusServiceUnavailable, callUnavailable, cutOffProblem(0).detail
 	case reply.Policy == "":
-		noteStatus(w, denialOf(reply, http.StatusForbidden))
-		endCall(w, r, callPermissionDenied, "this call is not served", 0)
-	default:
-		noteStatus(w, denialOf(reply, http.StatusTooManyRequests))
-		endCall(w, r, callResourceExhausted, "the limit is used up", retry)
+		status, code, message, retry = denialOf(reply, http.StatusForbidden), callPermissionDenied, "this call is not served", 0
 	}
+	if GRPC(r) {
+		noteStatus(w, status)
+		endCall(w, r, code, message, retry)
+		return
+	}
+	endConnect(w, status, code, message, retry)
 }
 
 // denialOf is the status of a denial: whatever an edge says, no request passes by it.

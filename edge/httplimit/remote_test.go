@@ -158,22 +158,23 @@ func TestRemoteFaults(t *testing.T) {
 	fault := &client.Fault{Op: "check", Err: errors.New("gone")}
 	for name, c := range map[string]struct {
 		answers
-		status int
-		kind   string // of the problem
-		retry  string
-		faults float64
-		call   string // the status that a call of gRPC ends with
+		status  int
+		kind    string // of the problem
+		retry   string
+		faults  float64
+		call    string // the status that a call of gRPC ends with
+		connect string // the code that one of Connect has
 	}{
-		"passes":                   {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 3, ""},
-		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 3, "14"},
-		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 3, ""},
-		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 3, "3"},
-		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 3, "3"},
-		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0, "14"},
-		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0, "8"},
-		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0, "7"},
-		"denied with no status":    {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0, "8"},
-		"denied with one of none":  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0, "8"},
+		"passes":                   {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: fault}, http.StatusTeapot, "", "", 4, "", ""},
+		"closed":                   {answers{reply: client.Reply{Undecided: true}, err: fault}, 503, "temporary-reduced-capacity", "1", 4, "14", "unavailable"},
+		"a wrong namespace":        {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "namespace", Setup: true}}, http.StatusTeapot, "", "", 4, "", ""},
+		"a mistake in the request": {answers{reply: client.Reply{Allowed: true, Undecided: true}, err: &client.Mistake{Op: "check", Detail: "cost"}}, 400, "about:blank", "", 4, "3", ""},
+		"too long":                 {answers{err: &client.Mistake{Op: "check", Detail: "path", Status: 414}}, 414, "about:blank", "", 4, "3", ""},
+		"cut off":                  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 503, Basis: client.Basis{CutOff: true}, Headers: map[string]string{"Retry-After": "7"}}}, 503, "temporary-reduced-capacity", "7", 0, "14", "unavailable"},
+		"denied":                   {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 429, Headers: map[string]string{"Retry-After": "7"}}}, 429, "quota-exceeded", "7", 0, "8", "resource_exhausted"},
+		"denied for good":          {answers{reply: client.Reply{Rule: "r", Status: 403}}, 403, "about:blank", "", 0, "7", "permission_denied"},
+		"denied with no status":    {answers{reply: client.Reply{Rule: "r", Policy: "p"}}, 429, "quota-exceeded", "", 0, "8", "resource_exhausted"},
+		"denied with one of none":  {answers{reply: client.Reply{Rule: "r", Policy: "p", Status: 200}}, 429, "quota-exceeded", "", 0, "8", "resource_exhausted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -196,6 +197,15 @@ func TestRemoteFaults(t *testing.T) {
 			limited(ok).ServeHTTP(answer, call)
 			if status := answer.Header().Get("Grpc-Status"); status != c.call || c.call != "" && (answer.Code != http.StatusOK || answer.Header().Get("Retry-After") != c.retry) {
 				t.Errorf("a call of gRPC is answered %d %v", answer.Code, answer.Header())
+			}
+			call.Header.Set("Content-Type", "application/json")
+			call.Header.Set("Connect-Protocol-Version", "1")
+			answer = httptest.NewRecorder()
+			limited(ok).ServeHTTP(answer, call)
+			var told struct{ Code, Message string }
+			_ = json.Unmarshal(answer.Body.Bytes(), &told)
+			if answer.Code != c.status || told.Code != c.connect || (told.Message == "") != (c.connect == "") || answer.Header().Get("Retry-After") != c.retry || c.connect != "" && answer.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("a call of Connect is answered %d %v %s", answer.Code, answer.Header(), answer.Body)
 			}
 			if n := strings.Count(log.String(), "requests are "); (n == 1) != (c.faults > 0) || n > 1 {
 				t.Errorf("logged: %s", log.String())

@@ -122,6 +122,48 @@ func TestCallsOverGRPCWeb(t *testing.T) {
 	}
 }
 
+// A unary call of Connect, whose client takes a 429 without its JSON for UNAVAILABLE, is told of a
+// denial by that, beside the status and the fields; what is none gets the problem.
+func TestCallsOverConnect(t *testing.T) {
+	shut, shadowed, dear := limit.RuleSpec{Name: "no", Deny: true}, hourly(1), hourly(1)
+	shadowed.OnLimit.ShowHeaders, dear.OnLimit.Status = "none", http.StatusPaymentRequired
+	const used = `{"code":"resource_exhausted","message":"1 per 1h are used up"}`
+	version := []string{"Connect-Protocol-Version", "1"}
+	for name, c := range map[string]struct {
+		rule    limit.RuleSpec
+		method  string
+		target  string
+		header  []string
+		status  int
+		body    string // "": a problem
+		retried bool
+	}{
+		"of messages in JSON":   {hourly(1), "POST", "/x.Y/Z", append(version, "Content-Type", "application/json"), 429, used, true},
+		"of messages in proto":  {hourly(1), "POST", "/x.Y/Z", append(version, "Content-Type", "application/proto"), 429, used, true},
+		"by GET":                {hourly(1), "GET", "/x.Y/Z?encoding=json&message=%7B%7D&connect=v1", nil, 429, used, true},
+		"a status of its own":   {dear, "POST", "/x.Y/Z", append(version, "Content-Type", "application/json"), 402, used, true},
+		"a rule that is hidden": {shadowed, "POST", "/x.Y/Z", append(version, "Content-Type", "application/json"), 429, `{"code":"resource_exhausted","message":"the limit is used up"}`, true},
+		"barred":                {shut, "POST", "/x.Y/Z", append(version, "Content-Type", "application/json"), 403, `{"code":"permission_denied","message":"this call is not served"}`, false},
+		"a stream":              {hourly(1), "POST", "/x.Y/Z", append(version, "Content-Type", "application/connect+json"), 429, "", true},
+		"a version to come":     {hourly(1), "POST", "/x.Y/Z", []string{"Connect-Protocol-Version", "2", "Content-Type", "application/json"}, 429, "", true},
+		"GET without a version": {hourly(1), "GET", "/x.Y/Z?connect=v2", nil, 429, "", true},
+		"PUT, which it has not": {hourly(1), "PUT", "/x.Y/Z?connect=v1", version, 429, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, func(http.ResponseWriter, *http.Request) {}, options{}, c.rule)
+			s.get("/")
+			got := s.send(c.method, c.target, "", c.header...)
+			kind, body := "application/json", c.body
+			if body == "" {
+				kind, body = "application/problem+json", got.body
+			}
+			if got.status != c.status || got.header.Get("Content-Type") != kind || got.body != body || (got.header.Get("Retry-After") != "") != c.retried || got.header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%+v, want %d %s %s", got, c.status, kind, body)
+			}
+		})
+	}
+}
+
 // Rules that count responses see the status that an answer of HTTP would have.
 func TestCallsAreCountedByTheirFaults(t *testing.T) {
 	rule := hourly(2)
