@@ -23,6 +23,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/goccy/go-yaml"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -169,6 +170,7 @@ func ofIstio(t *testing.T) (r recipe) {
 				}
 				ConfigPatches []struct {
 					ApplyTo string
+					Match   struct{ Context string }
 					Patch   struct {
 						Operation string
 						Value     json.RawMessage
@@ -184,6 +186,9 @@ func ofIstio(t *testing.T) (r recipe) {
 			r.cluster = "outbound|8081||" + m.Metadata.Name + "." + m.Metadata.Namespace + ".svc.cluster.local"
 		}
 		for _, p := range m.Spec.ConfigPatches {
+			if p.Match.Context != "GATEWAY" {
+				t.Errorf("the patch of %s is for %q, want GATEWAY: no gateway would ask", p.ApplyTo, p.Match.Context)
+			}
 			switch p.ApplyTo + " " + p.Patch.Operation {
 			case "HTTP_FILTER INSERT_BEFORE":
 				of := &hcmv3.HttpFilter{}
@@ -236,6 +241,9 @@ next:
 	return out
 }
 
+// namespaceOfExample is that of configs/rules.yaml.
+const namespaceOfExample = "shop"
+
 // The recipes are what Envoy's own types take, and what their actions ask is decided by the
 // example rules as these say.
 func TestRecipesForEnvoy(t *testing.T) {
@@ -247,11 +255,17 @@ func TestRecipesForEnvoy(t *testing.T) {
 	if err := quota.GetTypedConfig().UnmarshalTo(filter); err != nil {
 		t.Fatal(err)
 	}
+	if filter.Domain != namespaceOfExample {
+		t.Errorf("domain %q, want %q, of the example rules: an edge has none for another", filter.Domain, namespaceOfExample)
+	}
 	matchers := filter.GetBucketMatchers()
 	named := matchers.GetMatcherList().GetMatchers()[0].GetOnMatch()
 	for _, action := range []*anypb.Any{named.GetAction().GetTypedConfig(), matchers.GetOnNoMatch().GetAction().GetTypedConfig()} {
 		bucket := &quotafilterv3.RateLimitQuotaBucketSettings{}
 		unpacked(t, action, bucket)
+		if code := bucket.GetDenyResponseSettings().GetGrpcStatus().GetCode(); code != int32(codes.ResourceExhausted) {
+			t.Errorf("calls that a bucket denies end with %v, want RESOURCE_EXHAUSTED: another is a fault to their clients, who try again at once", codes.Code(code))
+		}
 		if often := bucket.GetReportingInterval().AsDuration(); often <= 0 || often > time.Second {
 			t.Errorf("a bucket is reported each %v, want a second at the most: what an edge assigns goes by it", often)
 		}
@@ -269,8 +283,8 @@ func TestRecipesForEnvoy(t *testing.T) {
 	for name, of := range recipes {
 		t.Run(name, func(t *testing.T) {
 			r := of(t)
-			if to := r.filter.RateLimitService.GrpcService.GetEnvoyGrpc().GetClusterName(); to != r.cluster || r.filter.FailureModeDeny || r.filter.Timeout.AsDuration() == 0 {
-				t.Errorf("the filter asks %q, want %q; %v", to, r.cluster, r.filter)
+			if to := r.filter.RateLimitService.GrpcService.GetEnvoyGrpc().GetClusterName(); to != r.cluster || r.filter.FailureModeDeny || r.filter.Timeout.AsDuration() < 250*time.Millisecond {
+				t.Errorf("the filter asks %q, want %q, and for 250ms at the least, which strict_wait and queues take; %v", to, r.cluster, r.filter)
 			}
 			if fields := r.filter.EnableXRatelimitHeaders; fields != filterv3.RateLimit_OFF {
 				t.Errorf("enable_x_ratelimit_headers: %v, want OFF: the fields are the rule's own", fields)
