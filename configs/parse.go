@@ -93,7 +93,11 @@ func asDuration(dst *time.Duration, lo, hi time.Duration) parseFunc {
 		d, err := ParseDuration(value)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w; %s", err, durationHint(value))
+			hint := durationHint(value)
+			if meant, bad := ParseDuration(hint); bad == nil && (meant < lo || meant > hi) {
+				hint = fmt.Sprintf("%v to %v", lo, hi)
+			}
+			return fmt.Errorf("%w; %s", err, hint)
 		case d < lo || d > hi:
 			return fmt.Errorf("%v is out of range; %v to %v", d, lo, hi)
 		}

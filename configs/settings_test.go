@@ -231,6 +231,19 @@ func TestSettingsMistakesAllAtOnce(t *testing.T) {
 	}
 }
 
+// What is probably meant by text that is no duration is told where it may stand there.
+func TestDurationsAreHintedWithinTheirRange(t *testing.T) {
+	cleanEnv(t)
+	for value, want := range map[string]string{
+		"0": `"0" is not a duration; 10ms to 1m0s`, "90": `"90" is not a duration; 10ms to 1m0s`, "30": `"30" is not a duration; 30s`,
+		"soon": `"soon" is not a duration; such as 30s`, "0s": "0s is out of range; 10ms to 1m0s",
+	} {
+		if _, err := loadEdge(t, "--sync-interval", value); err == nil || !strings.Contains(err.Error(), "flag --sync-interval: E202 sync.interval: "+want) {
+			t.Errorf("--sync-interval %s: %v, want %s", value, err, want)
+		}
+	}
+}
+
 func TestProxyInsideOfItsNetworkIsRefused(t *testing.T) {
 	cleanEnv(t)
 	file := settingsFile(t, "region: eu\nrules: {path: r}\nsecret: 01234567890123456\ntrusted_proxies: [127.0.0.0/8, 10.1.2.3/8]\n")

@@ -50,6 +50,8 @@ func (r *RulesSettings) check(l *loader, required bool) {
 		l.mistake("rules.path", "E203", "one of the two", "rules.source: kv reads no files")
 	case r.Source == SourceFile && r.Path == "" && required:
 		l.mistake("rules.path", "E202", "--help tells what it takes", "is missing")
+	case r.Source == SourceFile && l.origins["rules.kv.bucket"] != FromDefault:
+		l.mistake("rules.kv.bucket", "E203", "rules.source: kv", "rules come from files")
 	case r.Source == SourceFile && r.KV.Domain != "":
 		l.mistake("rules.kv.domain", "E203", "rules.source: kv", "rules come from files")
 	case r.Source == SourceFile && r.KV.File != "":

@@ -53,12 +53,13 @@ func TestWhereRulesComeFrom(t *testing.T) {
 	cleanEnv(t)
 	const base = "region: eu\nsecret: 01234567890123456\n"
 	for text, want := range map[string]string{
-		"":                                       "rules.path: is missing",
-		"rules: {source: kv, path: r}\n":         ":3:27: E203 rules.path: rules.source: kv reads no files",
-		"rules: {source: etcd}\n":                `:3:17: E202 rules.source: "etcd": one of file, kv`,
-		"rules: {path: r, kv: {domain: eu}}\n":   ":3:31: E203 rules.kv.domain: rules come from files",
-		"rules: {path: r, kv: {file: f}}\n":      ":3:29: E203 rules.kv.file: rules come from files",
-		"rules: {source: kv, kv: {bucket: a b}}": "rules.kv.bucket",
+		"":                                        "rules.path: is missing",
+		"rules: {source: kv, path: r}\n":          ":3:27: E203 rules.path: rules.source: kv reads no files",
+		"rules: {source: etcd}\n":                 `:3:17: E202 rules.source: "etcd": one of file, kv`,
+		"rules: {path: r, kv: {domain: eu}}\n":    ":3:31: E203 rules.kv.domain: rules come from files",
+		"rules: {path: r, kv: {file: f}}\n":       ":3:29: E203 rules.kv.file: rules come from files",
+		"rules: {path: r, kv: {bucket: rules}}\n": ":3:31: E203 rules.kv.bucket: rules come from files",
+		"rules: {source: kv, kv: {bucket: a b}}":  "rules.kv.bucket",
 	} {
 		if _, err := loadEdge(t, "-c", settingsFile(t, base+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
