@@ -2,6 +2,7 @@ package configs
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/spillgate/spillgate/edge/limit"
@@ -59,12 +60,21 @@ func (r *RulesSettings) check(l *loader, required bool) {
 	}
 }
 
+// limitsOf are a rule's limits, and what they count by.
+func limitsOf(r *limit.RuleSpec) *limit.CandidateSpec {
+	return &limit.CandidateSpec{Rates: r.Rates, Key: append([]string{}, r.Key...), Consistency: r.Consistency, Margin: r.Margin}
+}
+
 // Text is a document of rules that need not stand in a file.
 type Text struct {
 	Name      string // as mistakes show it
 	Line      int    // of what Name is, at which it begins; 0: it is all of that
 	Namespace string // that it must be of, and no other; "": of any
 	Text      string
+
+	// Before is the document that it takes the place of, while it is compared with that: each rule whose
+	// limits differ has those that it had as its candidate. "": it is not compared.
+	Before string
 }
 
 // CheckTexts is Check of documents, each of a namespace of its own. None at all are rules that
@@ -72,11 +82,43 @@ type Text struct {
 func (f Format) CheckTexts(texts ...Text) (set *limit.Set, warnings []Mistake, err error) {
 	var docs []parsed
 	var mistakes []Mistake
+	compared := false
 	for _, t := range texts {
 		d, m := f.parse(t)
+		if t.Before != "" && len(m) == 0 {
+			before, wrong := f.parse(Text{Name: t.Name, Namespace: t.Namespace, Text: t.Before})
+			compared = len(wrong) == 0 && compareWith(&d[0].doc, &before[0].doc) || compared
+		}
 		docs, mistakes = append(docs, d...), append(mistakes, m...)
 	}
-	return check(docs, mistakes)
+	set, warnings, err = check(docs, mistakes)
+	if err != nil && compared { // what is in force goes before what it is compared with
+		for i := range texts {
+			texts[i].Before = ""
+		}
+		return f.CheckTexts(texts...)
+	}
+	return set, warnings, err
+}
+
+// compareWith has each rule of a document whose limits were others before have these as its candidate, and
+// says whether there is one.
+func compareWith(doc, before *limit.Document) (differ bool) {
+	was := map[string]*limit.RuleSpec{}
+	for i := range before.Rules {
+		was[before.Rules[i].Name] = &before.Rules[i]
+	}
+	for i := range doc.Rules {
+		r := &doc.Rules[i]
+		old := was[r.Name]
+		if old == nil || r.Candidate != nil || r.Allow || r.Deny || len(old.Rates) == 0 || old.Margin.Elastic.Parent != "" {
+			continue
+		}
+		if tried := limitsOf(old); !reflect.DeepEqual(tried, limitsOf(r)) {
+			r.Candidate, differ = tried, true
+		}
+	}
+	return differ
 }
 
 // NamespaceOf is the namespace of a document. The error is a *RulesError.

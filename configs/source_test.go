@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -68,5 +69,54 @@ func TestWhereRulesComeFrom(t *testing.T) {
 	s, err := loadEdge(t, "-c", settingsFile(t, base+"rules: {source: kv, kv: {domain: eu, file: f}}\n"))
 	if err != nil || s.Rules.KV.Bucket != "rules" || s.Rules.KV.Domain != "eu" || !strings.HasSuffix(s.Rules.KV.File, "/f") || !s.Rules.Set() {
 		t.Errorf("LoadEdge = %+v, %v", s, err)
+	}
+}
+
+// While a document is rolled out each rule whose limits were others has those beside it; where that
+// cannot be, the document is in force all the same.
+func TestRulesAreComparedWithThoseOfBefore(t *testing.T) {
+	const before = `schema: spillgate/v1
+namespace: shop
+rules:
+- {name: same, key: [user], rates: [{limit: 5, per: 1m}]}
+- {name: wider, group: a, rates: [{limit: 5, per: 1m}]}
+- {name: by-user, group: b, rates: [{limit: 5, per: 1m}]}
+- {name: tried, group: c, rates: [{limit: 5, per: 1m}]}
+- {name: gone, group: d, rates: [{limit: 5, per: 1m}]}
+`
+	const now = `schema: spillgate/v1
+namespace: shop
+rules:
+- {name: same, key: [user], rates: [{limit: 5, per: 1m}]}
+- {name: wider, group: a, rates: [{limit: 9, per: 1m}]}
+- {name: by-user, group: b, key: [user], rates: [{limit: 5, per: 1m}]}
+- {name: tried, group: c, rates: [{limit: 6, per: 1m}], candidate: {rates: [{limit: 7, per: 1m}]}}
+- {name: new, group: d, rates: [{limit: 5, per: 1m}]}
+`
+	compared := func(text, before string) (got string) {
+		t.Helper()
+		set, _, err := FormatSpillgate.CheckTexts(Text{Name: "shop, version 2", Namespace: "shop", Text: text, Before: before})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range set.Rules() {
+			if r.Candidate != nil {
+				got += fmt.Sprintf("%s %d ", r.Name, r.Candidate.Rates[0].Limit)
+			}
+		}
+		return got
+	}
+	if got := compared(now, before); got != "wider 5 by-user 5 tried 7 " {
+		t.Errorf("compared are %q", got)
+	}
+	if got := compared(now, ""); got != "tried 7 " {
+		t.Errorf("without a version before compared are %q", got)
+	}
+	if got := compared(now, "no rules"); got != "tried 7 " {
+		t.Errorf("with what cannot be read compared are %q", got)
+	}
+	long := strings.Repeat("x", 60)
+	if got := compared(strings.Replace(now, "wider", long, 1), strings.Replace(before, "wider", long, 1)); got != "tried 7 " {
+		t.Errorf("where a name is too long for a candidate's compared are %q", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -38,6 +39,8 @@ to NATS by an operator's key.`,
 		newRulesDiffCommand(),
 		newRulesValidateCommand(),
 		newRulesApplyCommand(),
+		newRulesPromoteCommand(),
+		newRulesRevertCommand(),
 		newRulesRollbackCommand(),
 		newRulesRemoveCommand(),
 		newRulesAuditCommand(),
@@ -137,13 +140,16 @@ func versionsCommand(cmd *cobra.Command, under string, path func([]string) strin
 // writeVersions prints a line a version.
 func writeVersions(out io.Writer, all []adminapi.VersionInfo) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tVERSION\tAT\tAUTHOR\tBYTES\tMESSAGE")
+	fmt.Fprintln(w, "NAMESPACE\tVERSION\tIN\tAT\tAUTHOR\tBYTES\tMESSAGE")
 	for _, v := range all {
-		size := fmt.Sprint(v.Bytes)
+		size, in := fmt.Sprint(v.Bytes), "all"
+		if len(v.Regions) > 0 {
+			in = strings.Join(v.Regions, ",")
+		}
 		if v.Deleted {
 			size = "removed"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", v.Namespace, v.Version, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", v.Namespace, v.Version, in, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message))
 	}
 	return w.Flush()
 }

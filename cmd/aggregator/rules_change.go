@@ -117,10 +117,14 @@ not of them, and where one has mistakes nothing is changed. It prints the differ
 --yes it has it so. Namespaces that no file has stay (aggregator rules remove).
 
 Each namespace is changed whole, or not, where somebody else has changed it meanwhile;
-edges have it within a second, in every region.`,
-		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --token-file ada.token",
+edges have it within a second, in every region, or in those that --regions names. There
+each rule whose limits differ is compared with what it was: the edges' metric
+spillgate_candidate_decisions_total says what the one admits and the other denies.`,
+		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --token-file ada.token\n  aggregator rules apply shop.yaml --regions eu --yes",
 		Args:    cobra.MinimumNArgs(1),
 	}
+	var regions []string
+	cmd.Flags().StringSliceVar(&regions, "regions", nil, "have it so in these `regions` alone, separated by commas, until it is promoted or reverted")
 	c.bind(cmd)
 	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		docs, err := readDocuments(args)
@@ -135,8 +139,12 @@ edges have it within a second, in every region.`,
 			return fmt.Errorf("the aggregator has found %d documents, where the files have %d", len(names), len(docs.texts))
 		}
 		var wants []want
+		query := url.Values{}
+		if len(regions) > 0 {
+			query.Set("regions", strings.Join(regions, ","))
+		}
 		for i, name := range names {
-			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, body: docs.texts[i].Text})
+			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, query: query, body: docs.texts[i].Text})
 		}
 		return c.run(ctx, cmd, wants)
 	})
@@ -155,6 +163,30 @@ func newRulesRollbackCommand() *cobra.Command {
 	c.bind(cmd)
 	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return c.run(ctx, cmd, []want{{method: http.MethodPost, path: at(args[0], "rollback"), namespace: args[0], query: numbers(map[string]uint64{"to": to}), mustBe: true}})
+	})
+}
+
+func newRulesPromoteCommand() *cobra.Command {
+	return endCommand("promote", &cobra.Command{
+		Use:   "promote NAMESPACE",
+		Short: "Have what is rolled out in some regions (apply --regions) be in force in all",
+	})
+}
+
+func newRulesRevertCommand() *cobra.Command {
+	return endCommand("revert", &cobra.Command{
+		Use:   "revert NAMESPACE",
+		Short: "Take back what is rolled out in some regions (apply --regions)",
+	})
+}
+
+// endCommand is a command that ends a rollout, one way or the other.
+func endCommand(way string, cmd *cobra.Command) *cobra.Command {
+	var c changing
+	cmd.Args = cobra.ExactArgs(1)
+	c.bind(cmd)
+	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return c.run(ctx, cmd, []want{{method: http.MethodPost, path: at(args[0], way), namespace: args[0], mustBe: true}})
 	})
 }
 

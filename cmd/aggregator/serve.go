@@ -82,7 +82,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	var bus *natsbus.Bus // who reads rules from it does so once it is there
 	var rules cli.Rules
 	if s.Rules.Set() {
-		if rules, err = cli.OpenRules(ctx, s.Rules, func() *natsbus.Bus { return bus }, reg, log); err != nil {
+		if rules, err = cli.OpenRules(ctx, s.Rules, s.Region, func() *natsbus.Bus { return bus }, reg, log); err != nil {
 			return err
 		}
 		config.Rules = rules.Set()

@@ -70,7 +70,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	defer signal.Stop(hangups)
 	reg := cli.Registry(cli.Version())
 	var bus *natsbus.Bus // who reads rules from it does so once it is there
-	rules, err := cli.OpenRules(ctx, s.Rules, func() *natsbus.Bus { return bus }, reg, log)
+	rules, err := cli.OpenRules(ctx, s.Rules, s.Region, func() *natsbus.Bus { return bus }, reg, log)
 	if err != nil {
 		return err
 	}

@@ -36,13 +36,15 @@ type VersionInfo struct {
 	Message   string    `json:"message,omitempty"`
 	Bytes     int       `json:"bytes"`
 	Deleted   bool      `json:"deleted,omitempty"` // the namespace was taken away
+	Regions   []string  `json:"regions,omitempty"` // of one that is rolled out: where it is in force
 	ETag      string    `json:"etag"`
 }
 
 // Document is a version of a namespace with its text.
 type Document struct {
 	VersionInfo
-	Text string `json:"text"`
+	Text      string `json:"text"`
+	Elsewhere string `json:"elsewhere,omitempty"` // while it is rolled out: the document of the other regions
 }
 
 // Changed is what became of a change, or would.
@@ -56,7 +58,11 @@ type Changed struct {
 
 // infoOf is what is told of a version.
 func infoOf(v *natsrules.Version) VersionInfo {
-	return VersionInfo{v.Namespace, v.Number, v.At, v.Author, v.Message, len(v.Text), v.Deleted, etag(v)}
+	var regions []string
+	if v.Regions != "" {
+		regions = strings.Split(v.Regions, ",")
+	}
+	return VersionInfo{v.Namespace, v.Number, v.At, v.Author, v.Message, len(v.Text), v.Deleted, regions, etag(v)}
 }
 
 // etag is a version's entity tag. The time is in it, as a bucket that was put back from a copy may
@@ -161,8 +167,8 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 		return refuse(invalid(err))
 	}
 	entry.Message = next.Message
-	out := &Changed{DryRun: c.dryRun, Diff: difference(&was, &next), Warnings: told(warnings)}
-	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted; !out.Changed {
+	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Warnings: told(warnings)}
+	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted || was.Regions != next.Regions; !out.Changed {
 		out.VersionInfo = infoOf(&was)
 		return out, nil
 	}
@@ -206,6 +212,35 @@ func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([
 	return own, err
 }
 
+// differences are what diff -u says of a change: where a version is, or was, rolled out, and in all other
+// regions, if that is not the same.
+func differences(was, next *natsrules.Version) string {
+	inside := difference(was, next)
+	if was.Regions == "" && next.Regions == "" {
+		return inside
+	}
+	outside := difference(stable(was), stable(next))
+	for _, side := range []*string{&inside, &outside} {
+		if *side == "" {
+			continue
+		}
+		where := "in " + cmp.Or(next.Regions, was.Regions)
+		if side == &outside {
+			where = "elsewhere"
+		}
+		*side = "# " + where + "\n" + *side
+	}
+	return inside + outside
+}
+
+// stable is a version as it is where it is not rolled out.
+func stable(v *natsrules.Version) *natsrules.Version {
+	if v.Regions == "" {
+		return v
+	}
+	return &natsrules.Version{Namespace: v.Namespace, Number: v.Number, Text: v.Elsewhere, Deleted: v.Elsewhere == ""}
+}
+
 // difference is what diff -u says of two versions.
 func difference(was, next *natsrules.Version) string {
 	name := func(v *natsrules.Version, as string) string {
@@ -229,6 +264,14 @@ func stateOf(v *natsrules.Version) string {
 		return fmt.Sprintf("namespace %s was taken away by version %d, of %s", v.Namespace, v.Number, v.Author)
 	}
 	return fmt.Sprintf("namespace %s has version %d, ETag %s, of %s", v.Namespace, v.Number, etag(v), v.Author)
+}
+
+// underWay is the problem that a document is rolled out, which nothing else is to end by the way; nil: it is not.
+func underWay(v *natsrules.Version) error {
+	if v.Regions == "" {
+		return nil
+	}
+	return problem(http.StatusConflict, "promote it, revert it, or PUT with ?regions=", fmt.Sprintf("version %d of namespace %s is rolled out in %s", v.Number, v.Namespace, v.Regions))
 }
 
 func outOfScope(c *caller, namespace string) *Problem {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
@@ -40,6 +41,8 @@ func (b *Rulebook) routes() []route {
 		{"GET" + namespace + "/versions", configs.RoleViewer, b.versions},
 		{"GET" + namespace + "/diff", configs.RoleViewer, b.diff},
 		{"POST" + namespace + "/rollback", configs.RoleEditor, b.rollback},
+		{"POST" + namespace + "/promote", configs.RoleEditor, b.promote},
+		{"POST" + namespace + "/revert", configs.RoleEditor, b.revert},
 		{"GET" + namespace + "/rules", configs.RoleViewer, b.rules},
 		{"GET" + namespace + "/rules/{rule}", configs.RoleViewer, b.rule},
 		{"PUT" + namespace + "/rules/{rule}", configs.RoleEditor, b.putRule},
@@ -127,21 +130,72 @@ func (b *Rulebook) get(w http.ResponseWriter, r *http.Request) *Problem {
 	w.Header().Set("ETag", etag(v))
 	w.Header().Set("Vary", "Accept")
 	if wantsJSON(r) {
-		writeJSON(w, http.StatusOK, Document{infoOf(v), v.Text})
+		writeJSON(w, http.StatusOK, Document{infoOf(v), v.Text, v.Elsewhere})
 		return nil
 	}
 	writeYAML(w, v.Text)
 	return nil
 }
 
-// put is PUT /admin/v1/namespaces/{namespace}: the body is its document from now on.
+// put is PUT /admin/v1/namespaces/{namespace}?regions=: the body is its document from now on, in some
+// regions or in all.
 func (b *Rulebook) put(w http.ResponseWriter, r *http.Request) *Problem {
 	text, p := bodyOf(w, r)
 	if p != nil {
 		return p
 	}
-	return b.change(w, r, "put", func(context.Context, *natsrules.Store, *natsrules.Version) (natsrules.Version, error) {
-		return natsrules.Version{Text: text}, nil
+	regions, p := regionsOf(r)
+	if p != nil {
+		return p
+	}
+	action := "put"
+	if regions != "" {
+		action = "put in " + regions
+	}
+	return b.change(w, r, action, func(_ context.Context, _ *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
+		if regions == "" {
+			return natsrules.Version{Text: text}, underWay(was)
+		}
+		return natsrules.Version{Text: text, Regions: regions, Elsewhere: stable(was).Text}, nil
+	})
+}
+
+// regionsOf reads ?regions=eu,us.
+func regionsOf(r *http.Request) (string, *Problem) {
+	if !r.URL.Query().Has("regions") {
+		return "", nil
+	}
+	regions := strings.Split(r.URL.Query().Get("regions"), ",")
+	slices.Sort(regions)
+	for _, region := range regions {
+		if err := deltasync.ValidToken(region); err != nil {
+			return "", problem(http.StatusBadRequest, "regions=eu,us", "regions: "+err.Error())
+		}
+	}
+	return strings.Join(slices.Compact(regions), ","), nil
+}
+
+// promote is POST /admin/v1/namespaces/{namespace}/promote: what is rolled out is in force everywhere.
+func (b *Rulebook) promote(w http.ResponseWriter, r *http.Request) *Problem {
+	return b.end(w, r, "promote", func(was *natsrules.Version) natsrules.Version {
+		return natsrules.Version{Text: was.Text, Message: "promoted from " + was.Regions}
+	})
+}
+
+// revert is POST /admin/v1/namespaces/{namespace}/revert: what is in force elsewhere is so everywhere.
+func (b *Rulebook) revert(w http.ResponseWriter, r *http.Request) *Problem {
+	return b.end(w, r, "revert", func(was *natsrules.Version) natsrules.Version {
+		return natsrules.Version{Text: was.Elsewhere, Deleted: was.Elsewhere == "", Message: "reverted in " + was.Regions}
+	})
+}
+
+// end ends a rollout.
+func (b *Rulebook) end(w http.ResponseWriter, r *http.Request, action string, next func(*natsrules.Version) natsrules.Version) *Problem {
+	return b.change(w, r, action, func(_ context.Context, _ *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
+		if was.Regions == "" {
+			return natsrules.Version{}, problem(http.StatusConflict, "PUT with ?regions= rolls one out", "nothing is rolled out: "+stateOf(was))
+		}
+		return next(was), nil
 	})
 }
 
@@ -151,7 +205,7 @@ func (b *Rulebook) remove(w http.ResponseWriter, r *http.Request) *Problem {
 		if was.Number == 0 || was.Deleted {
 			return natsrules.Version{}, problem(http.StatusNotFound, "", stateOf(was))
 		}
-		return natsrules.Version{Deleted: true}, nil
+		return natsrules.Version{Deleted: true}, underWay(was)
 	})
 }
 
@@ -176,7 +230,8 @@ func (b *Rulebook) rollback(w http.ResponseWriter, r *http.Request) *Problem {
 		if err != nil {
 			return natsrules.Version{}, err
 		}
-		return natsrules.Version{Text: v.Text, Deleted: v.Deleted, Message: fmt.Sprintf("back to version %d", back)}, nil
+		v = stable(v) // what was rolled out was in force in some regions alone
+		return natsrules.Version{Text: v.Text, Deleted: v.Deleted, Message: fmt.Sprintf("back to version %d", back)}, underWay(was)
 	})
 }
 
@@ -335,6 +390,9 @@ func (b *Rulebook) setRule(w http.ResponseWriter, r *http.Request, action, text 
 			if !slices.ContainsFunc(rules, func(t configs.RuleText) bool { return t.Name == name }) {
 				return natsrules.Version{}, problem(http.StatusNotFound, "GET its rules", fmt.Sprintf("namespace %s has no rule %.80q", was.Namespace, name))
 			}
+		}
+		if err := underWay(was); err != nil {
+			return natsrules.Version{}, err
 		}
 		next, err := configs.SetRule(doc, name, text)
 		return natsrules.Version{Text: next}, err

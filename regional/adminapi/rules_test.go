@@ -187,6 +187,43 @@ func TestNamespaces(t *testing.T) {
 	d.want(200, `"version":7`, "ed", "PUT", shop, limited(40), "If-None-Match", "*")
 }
 
+// A document is in force in some regions first, and nothing else ends that by the way.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, configs.FormatSpillgate)
+	d.want(400, "regions", "ed", "PUT", shop+"?regions=eu,,us", limited(10), "If-None-Match", "*")
+	d.want(201, `"regions":["eu"]`, "ed", "PUT", shop+"?regions=eu", limited(10), "If-None-Match", "*") // elsewhere there is none
+	d.want(200, `"deleted":true`, "ed", "POST", shop+"/revert", "", "If-Match", "*")
+	d.want(200, "", "ed", "PUT", shop, limited(10), "If-None-Match", "*")
+	d.want(409, "nothing is rolled out", "ed", "POST", shop+"/promote", "", "If-Match", "*")
+	w := d.want(200, "# in eu,us\\ndiff shop", "ed", "PUT", shop+"?regions=us,eu,us", limited(20), "If-Match", "*")
+	if strings.Contains(w.Body.String(), "elsewhere") {
+		t.Errorf("it says of the other regions %s", w.Body)
+	}
+	d.want(200, `"regions":["eu","us"]`, "vi", "GET", "/admin/v1/namespaces", "")
+	var doc Document
+	if w := d.want(200, "", "vi", "GET", shop, "", "Accept", "application/json"); json.Unmarshal(w.Body.Bytes(), &doc) != nil || doc.Text != limited(20) || doc.Elsewhere != limited(10) {
+		t.Errorf("the document is %s", w.Body)
+	}
+	for _, c := range [][]string{{"PUT", shop, limited(30)}, {"POST", shop + "/rollback", ""}, {"DELETE", shop + "/rules/login", ""}, {"PUT", shop + "/rules/login", "name: login\nallow: true"}, {"DELETE", shop, ""}} {
+		d.want(409, "rolled out in eu,us", "ada", c[0], c[1], c[2], "If-Match", "*")
+	}
+	d.want(200, "limit: 30", "ed", "PUT", shop+"?regions=eu", limited(30), "If-Match", "*") // the others are as before the first
+	w = d.want(200, "# elsewhere\\ndiff shop", "ed", "POST", shop+"/promote?dry_run=1", "", "If-Match", "*")
+	if !strings.Contains(w.Body.String(), "-  rates: [{name: hour, limit: 10, per: 1h}]") || strings.Contains(w.Body.String(), "# in") {
+		t.Errorf("to promote it would change %s", w.Body)
+	}
+	d.want(200, `"message":"reverted in eu"`, "ed", "POST", shop+"/revert", "", "If-Match", "*")
+	if w := d.want(200, "", "vi", "GET", shop, ""); w.Body.String() != limited(10) {
+		t.Errorf("after that it is %s", w.Body)
+	}
+	d.want(200, "", "ed", "PUT", shop+"?regions=eu", limited(40), "If-Match", "*")
+	d.want(200, `"message":"promoted from eu"`, "ed", "POST", shop+"/promote", "", "If-Match", "*")
+	d.want(200, "limit: 40", "vi", "GET", shop, "")
+	d.want(200, `"version":9`, "ed", "POST", shop+"/rollback", "", "If-Match", "*") // to one that was rolled out in eu: what the others had
+	d.want(200, "limit: 10", "vi", "GET", shop, "")
+}
+
 func TestRules(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, configs.FormatSpillgate)

@@ -12,6 +12,11 @@
 // edges and aggregators read with rights that change nothing (deploy/nats/users.conf). Each region
 // has a mirror, in its own domain; what operators write there is written to the one that is mirrored.
 //
+// # Where a version is in force
+//
+// A version may be rolled out: in force in some regions, with the document of the others beside it
+// (Version.In). So there is one newest version at any time, and a region that hears of no other knows both.
+//
 // # What never goes back
 //
 // A version is newer than another by when it was made, and who writes one makes it later

@@ -125,6 +125,38 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// A version is in force where it is rolled out, and what was there before elsewhere.
+func TestVersionsInRegions(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t)
+	v, err := s.Put(t.Context(), Version{Namespace: "acme", Text: "new", Regions: "ap,eu", Elsewhere: "old"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), "acme"); err != nil || got != v {
+		t.Errorf("Get = %+v, %v, want %+v", got, err, v)
+	}
+	for region, want := range map[string]string{"ap": "new", "eu": "new", "us": "old", "e": "old", "": "old"} {
+		if text, ok := v.In(region); text != want || !ok {
+			t.Errorf("in %q is %q, %t, want %q", region, text, ok, want)
+		}
+	}
+	v.Elsewhere = ""
+	if text, ok := v.In("us"); ok || text != "" {
+		t.Errorf("in us, where it is new, is %q", text)
+	}
+	for name, bad := range map[string]Version{
+		"not in order": {Regions: "eu,ap"}, "twice": {Regions: "eu,eu"}, "no region": {Regions: "eu,"}, "no name": {Regions: "EU"}, "everywhere, and elsewhere": {Elsewhere: "old"}, "taken away": {Regions: "eu", Deleted: true},
+	} {
+		if bad.Namespace = "bad"; !bad.Deleted {
+			bad.Text = "new"
+		}
+		if _, err := s.Put(t.Context(), bad, 0); !errors.Is(err, ErrBad) {
+			t.Errorf("%s: %v, want ErrBad", name, err)
+		}
+	}
+}
+
 // Of two who have seen the same version one is told.
 func TestOneOfTwoWins(t *testing.T) {
 	t.Parallel()

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Version is a namespace's document as somebody made it.
@@ -22,6 +25,22 @@ type Version struct {
 	Message   string
 	Text      string // the document; empty where Deleted
 	Deleted   bool   // the namespace was taken away
+
+	// While a document is rolled out: the regions where Text is in force, in order and separated by
+	// commas, and the document of all others; empty: there the namespace is not there yet.
+	Regions   string
+	Elsewhere string
+}
+
+// In is the document that is in force in a region; ok is false where the namespace is not there.
+func (v *Version) In(region string) (text string, ok bool) {
+	switch {
+	case v.Deleted:
+		return "", false
+	case v.Regions == "" || slices.Contains(strings.Split(v.Regions, ","), region):
+		return v.Text, true
+	}
+	return v.Elsewhere, v.Elsewhere != ""
 }
 
 // What a version may have at the most, in bytes.
@@ -29,6 +48,7 @@ const (
 	MaxText    = 8 << 20
 	MaxAuthor  = 200
 	MaxMessage = 2000
+	maxRegions = 4 << 10
 	// maxValue is what a version is packed to: a message has room for that, with its head.
 	maxValue = 1<<20 - 16<<10
 )
@@ -52,6 +72,8 @@ type stored struct {
 	Message   string `json:"message,omitempty"`
 	Text      string `json:"text,omitempty"`
 	Deleted   bool   `json:"deleted,omitempty"`
+	Regions   string `json:"regions,omitempty"`
+	Elsewhere string `json:"elsewhere,omitempty"`
 }
 
 // check returns what is wrong with a version; its error wraps ErrBad, or ErrTooLarge.
@@ -72,11 +94,26 @@ func (v *Version) check() error {
 		return bad("text: missing")
 	case len(v.Text) > MaxText:
 		return fmt.Errorf("%w: text: %d bytes, want at most %d; split the namespace", ErrTooLarge, len(v.Text), MaxText)
+	case v.Regions == "" && v.Elsewhere != "":
+		return bad("elsewhere: %d bytes of a version that is in force everywhere", len(v.Elsewhere))
+	case v.Deleted && v.Regions != "":
+		return bad("regions: %.80q of a namespace that was taken away", v.Regions)
+	}
+	last := ""
+	for region := range strings.SplitSeq(v.Regions, ",") {
+		switch err := deltasync.ValidToken(region); {
+		case v.Regions == "":
+		case err != nil:
+			return bad("regions: %.80q: %w", v.Regions, err)
+		case region <= last:
+			return bad("regions: %.80q: want each once, in order", v.Regions)
+		}
+		last = region
 	}
 	for _, f := range []struct {
 		name, value string
 		most        int
-	}{{"author", v.Author, MaxAuthor}, {"message", v.Message, MaxMessage}, {"text", v.Text, MaxText}} {
+	}{{"author", v.Author, MaxAuthor}, {"message", v.Message, MaxMessage}, {"text", v.Text, MaxText}, {"regions", v.Regions, maxRegions}, {"elsewhere", v.Elsewhere, MaxText}} {
 		switch {
 		case len(f.value) > f.most:
 			return bad("%s: %d bytes, want at most %d", f.name, len(f.value), f.most)
@@ -92,7 +129,7 @@ func (v *Version) pack() ([]byte, error) {
 	if err := v.check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(stored{v.Namespace, v.Number, v.At.UnixMicro(), v.Author, v.Message, v.Text, v.Deleted})
+	text, err := json.Marshal(stored{v.Namespace, v.Number, v.At.UnixMicro(), v.Author, v.Message, v.Text, v.Deleted, v.Regions, v.Elsewhere})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBad, err)
 	}
@@ -118,7 +155,7 @@ func unpack(value []byte) (Version, error) {
 	if err != nil {
 		return bad(err)
 	}
-	const most = 7*MaxText + 1<<16 // six bytes for each that JSON escapes
+	const most = 13*MaxText + 1<<16 // two documents, six bytes for each that JSON escapes
 	text, err := io.ReadAll(io.LimitReader(z, most+1))
 	switch {
 	case err != nil:
@@ -135,7 +172,7 @@ func unpack(value []byte) (Version, error) {
 	if in.More() {
 		return bad(errors.New("more than a version"))
 	}
-	v := Version{s.Namespace, s.Number, time.UnixMicro(s.At).UTC(), s.Author, s.Message, s.Text, s.Deleted}
+	v := Version{s.Namespace, s.Number, time.UnixMicro(s.At).UTC(), s.Author, s.Message, s.Text, s.Deleted, s.Regions, s.Elsewhere}
 	if err := v.check(); err != nil {
 		return Version{}, err
 	}
@@ -152,8 +189,10 @@ func (v *Version) newer(w *Version) bool {
 		return v.Number > w.Number
 	case v.Deleted != w.Deleted:
 		return v.Deleted
+	case v.Regions != w.Regions:
+		return v.Regions > w.Regions
 	default:
-		return v.Text > w.Text
+		return v.Text > w.Text || v.Text == w.Text && v.Elsewhere > w.Elsewhere
 	}
 }
 

@@ -164,6 +164,31 @@ func TestRulesFromNATS(t *testing.T) {
 		t.Errorf("where nothing differs it says %s", said)
 	}
 
+	// In one region first, where it is compared with what was there.
+	eu.rules(0, "apply", write(limited(50)), "--regions", "us", "--yes")
+	limit(iad, 50)
+	limit(ams, 25)
+	if said := eu.rules(1, "apply", write(limited(60)), "--yes"); !strings.Contains(said, "is rolled out in us") {
+		t.Errorf("while it is rolled out it says %s", said)
+	}
+	if said := eu.rules(0, "list"); !strings.Contains(said, " us ") {
+		t.Errorf("the list is %s", said)
+	}
+	for range 30 { // of which 25 had passed before
+		if _, err := newClient(t, iad.URL).check(call{Attributes: map[string]string{"user": "many"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitMetric(t, 30*time.Second, iad.Admin, `spillgate_candidate_decisions_total{candidate="deny",live="allow",namespace="test",rule="per-user"}`, 5)
+	eu.rules(0, "revert", "test", "--yes")
+	limit(iad, 25)
+	eu.rules(0, "apply", write(limited(55)), "--regions", "us", "--yes")
+	limit(iad, 55)
+	eu.rules(0, "promote", "test", "--yes")
+	limit(ams, 55)
+	eu.rules(0, "apply", write(limited(25)), "--yes")
+	limit(ams, 25)
+
 	// Who may do what.
 	asks := eu.asks
 	eu.asks = []string{"--server", asks[1], "--token-file", ci}

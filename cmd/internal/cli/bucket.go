@@ -18,6 +18,7 @@ import (
 // bucketRules are those of a bucket.
 type bucketRules struct {
 	settings configs.RulesSettings
+	region   string
 	follower *natsrules.Follower
 	log      *slog.Logger
 	set      *limit.Set
@@ -28,8 +29,8 @@ type bucketRules struct {
 }
 
 // openBucket has the rules of the file that keeps the last good ones, if there is one.
-func openBucket(s configs.RulesSettings, bus func() *natsbus.Bus, reg prometheus.Registerer, log *slog.Logger) (*bucketRules, error) {
-	b := &bucketRules{settings: s, log: log}
+func openBucket(s configs.RulesSettings, region string, bus func() *natsbus.Bus, reg prometheus.Registerer, log *slog.Logger) (*bucketRules, error) {
+	b := &bucketRules{settings: s, region: region, log: log}
 	b.onError = func(err error) { log.Error("rules", "err", fmt.Sprint(err)) }
 	follower, err := natsrules.NewFollower(natsrules.FollowConfig{
 		Open: func(ctx context.Context) (*natsrules.Store, error) {
@@ -62,9 +63,17 @@ func openBucket(s configs.RulesSettings, bus func() *natsbus.Bus, reg prometheus
 
 // apply puts versions in force, one a namespace.
 func (b *bucketRules) apply(versions []natsrules.Version) error {
-	texts := make([]configs.Text, len(versions))
-	for i, v := range versions {
-		texts[i] = configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text}
+	var texts []configs.Text
+	for _, v := range versions {
+		text, there := v.In(b.region)
+		if !there {
+			continue
+		}
+		t := configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: text}
+		if text != v.Elsewhere { // which is empty, but where it is rolled out
+			t.Before = v.Elsewhere
+		}
+		texts = append(texts, t)
 	}
 	set, warnings, err := b.settings.Format.CheckTexts(texts...)
 	switch {

@@ -51,7 +51,7 @@ func TestRulesOfABucket(t *testing.T) {
 	settings := configs.RulesSettings{Source: configs.SourceKV, KV: configs.RulesKVSettings{Bucket: natsrules.Bucket, File: filepath.Join(t.TempDir(), "good")}}
 	open := func() Rules {
 		t.Helper()
-		rules, err := OpenRules(t.Context(), settings, func() *natsbus.Bus { return bus }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		rules, err := OpenRules(t.Context(), settings, "eu", func() *natsbus.Bus { return bus }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,10 +31,11 @@ type Rules interface {
 }
 
 // OpenRules reads the rules, unless ctx ends before: a file system over the network
-// may never answer. bus is asked for once Run begins.
-func OpenRules(ctx context.Context, s configs.RulesSettings, bus func() *natsbus.Bus, reg prometheus.Registerer, log *slog.Logger) (Rules, error) {
+// may never answer. region is whose rules they are, of versions that are rolled out; bus is asked for
+// once Run begins.
+func OpenRules(ctx context.Context, s configs.RulesSettings, region string, bus func() *natsbus.Bus, reg prometheus.Registerer, log *slog.Logger) (Rules, error) {
 	if s.Source == configs.SourceKV {
-		return openBucket(s, bus, reg, log)
+		return openBucket(s, region, bus, reg, log)
 	}
 	return openFiles(ctx, s.Format, s.Path, SlowRules, log)
 }

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/test/proc"
 )
 
 // echo answers with the token that it is asked with.
@@ -37,8 +37,8 @@ func TestServerIsAsked(t *testing.T) {
 	}
 	plain := httptest.NewServer(echo)
 	defer plain.Close()
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeCertificate(t, cert, key, "it", time.Now())
+	authority := proc.NewAuthority(t)
+	cert, key := authority.Server(t, "it")
 	c, err := OpenCertificate(cert, key, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestServerIsAsked(t *testing.T) {
 	secret.Listener = tls.NewListener(secret.Listener, &tls.Config{GetCertificate: c.Get})
 	secret.Start()
 	defer secret.Close()
-	secretURL := strings.Replace(secret.URL, "http://127.0.0.1", "https://localhost", 1)
+	secretURL := strings.Replace(secret.URL, "http", "https", 1)
 	socket := filepath.Join(dir, "s")
 	ln, err := net.Listen("unix", socket)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestServerIsAsked(t *testing.T) {
 		{"a URL", Server{URL: plain.URL + "/"}, "/x", "Bearer sgt_env", "", false},
 		{"a token in a file", Server{URL: plain.URL, TokenFile: file("t", "sgt_file\n")}, "/x", "Bearer sgt_file", "", false},
 		{"a unix socket", Server{URL: "unix:" + socket}, "/x", "Bearer sgt_env", "", false},
-		{"TLS", Server{URL: secretURL, CA: cert}, "/x", "Bearer sgt_env", "", false},
+		{"TLS", Server{URL: secretURL, CA: authority.CA}, "/x", "Bearer sgt_env", "", false},
 		{"TLS by who knows not", Server{URL: secretURL}, "/x", "", "certificate", true},
 		{"nobody", Server{URL: "http://127.0.0.1:1"}, "/x", "", "--server", true},
 		{"a redirect", Server{URL: plain.URL}, "/elsewhere", "", "elsewhere", true},
