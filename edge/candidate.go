@@ -1,13 +1,22 @@
 package edge
 
-import "github.com/spillgate/spillgate/edge/limit"
+import (
+	"slices"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// firstOf is the place of a rule's first counter: of a path with several readings it may have more.
+func firstOf(rule *limit.Rule, counters []counter) int {
+	return slices.IndexFunc(counters, func(c counter) bool { return c.rule == rule })
+}
 
 // tryCandidates counts what candidates say of a request, beside the rules that they are candidates of, and
 // charges those that would have admitted what their rule alone denies: as if they were live.
 func (n *Node) tryCandidates(counters []counter) {
 	for i := range counters {
 		c := &counters[i]
-		if c.rule.Live == nil || c.lends || i > 0 && counters[i-1].rule == c.rule {
+		if c.rule.Live == nil || firstOf(c.rule, counters) != i {
 			continue
 		}
 		var live, candidate, others bool // deny it
@@ -26,8 +35,8 @@ func (n *Node) tryCandidates(counters []counter) {
 		if !live || c.rule.Live.Mode != limit.Enforce || candidate || others || c.rule.CountsAfter() {
 			continue
 		}
-		for j := i; j < len(counters) && counters[j].rule == c.rule; j++ {
-			if o := &counters[j]; !o.chargedDenied() { // else it was charged
+		for j := range counters {
+			if o := &counters[j]; o.rule == c.rule && !o.chargedDenied() { // else it was charged
 				n.book(o)
 				o.tried = true
 			}

@@ -103,3 +103,86 @@ func TestCandidateOfOneOfSeveralRules(t *testing.T) {
 		t.Error("what explains says nothing of the candidate")
 	}
 }
+
+// Whatever is done, nobody is told, nor hindered, by a candidate: of rules and candidates of each kind a node
+// with one answers as a node without.
+func TestCandidateIsNotNoticed(t *testing.T) {
+	alone.Mark(t)
+	slots := []limit.RateSpec{{Algorithm: "concurrency", Limit: 3, Lease: time.Minute}}
+	kinds := map[string][]limit.RateSpec{"slots": slots, "slots and a window": {slots[0], {Limit: 30, Per: 10 * time.Second}}}
+	for name, rates := range triedRates {
+		kinds[name] = rates
+	}
+	for liveName, live := range kinds {
+		for triedName, rates := range kinds {
+			if (liveName == "slots" || liveName == "tighter") || (triedName == "slots" || triedName == "tighter") {
+				t.Run(liveName+" with "+triedName, func(t *testing.T) { notNoticed(t, live, rates) })
+			}
+		}
+	}
+}
+
+func notNoticed(t *testing.T, live, candidate []limit.RateSpec) {
+	spec := limit.RuleSpec{Name: "rule", Key: []string{"user"}, Match: limit.MatchSpec{Path: []string{"/a/**"}}, Rates: live}
+	with := spec
+	with.Candidate = &limit.CandidateSpec{Rates: candidate, Key: []string{"path"}}
+	var nodes []*Node
+	var reqs []*limit.Request
+	for _, s := range []limit.RuleSpec{with, spec} {
+		n := newNode(t, Config{}, s)
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		nodes, reqs = append(nodes, n), append(reqs, req)
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	now := start
+	tried := uint64(0)
+	for i := range 600 {
+		now = now.Add(time.Duration(rng.ExpFloat64() * float64(100*time.Millisecond)))
+		user, path, what, cost := []string{"", "u", "v"}[rng.IntN(3)], []string{"/a/x", "/a/y", "/b"}[rng.IntN(3)], rng.IntN(6), uint64(rng.IntN(3))
+		readings := rng.IntN(4) == 0
+		var said [2]limit.Decision
+		var recorded [2]bool
+		for k, req := range reqs {
+			req.Reset()
+			req.Set("user", user)
+			req.Set("path", path)
+			if readings {
+				req.AlsoPaths([]string{"/a/z"})
+			}
+			req.Cost = cost
+			switch what {
+			case 0:
+				said[k] = nodes[k].Report(now, req)
+			case 1:
+				nodes[k].GiveBack(now, req)
+			case 2:
+				req.Peek = true
+				said[k] = nodes[k].Check(now, req)
+			case 3:
+				said[k] = nodes[k].Explain(now, req).Decision
+			default:
+				said[k] = nodes[k].Check(now, req)
+			}
+			if recorded[k] = req.Recorded; said[k].Rule != nil {
+				if said[k].Rule.Live != nil {
+					t.Fatalf("step %d: the candidate is told: %+v", i, said[k])
+				}
+				said[k].Rule, said[k].Rate = nil, nil // each node's own
+			}
+		}
+		if said[0] != said[1] || recorded[0] != recorded[1] {
+			t.Fatalf("step %d (%d, cost %d, %q %q): %+v %t, and without a candidate %+v %t", i, what, cost, user, path, said[0], recorded[0], said[1], recorded[1])
+		}
+		if what > 3 && path != "/b" { // of several readings it is asked once
+			tried++
+		}
+	}
+	sum := uint64(0)
+	for _, of := range nodes[0].Rules().Rules()[0].Trials() {
+		sum += of[0] + of[1]
+	}
+	if sum == 0 || sum > tried {
+		t.Errorf("%d trials of %d requests", sum, tried)
+	}
+}

@@ -101,7 +101,7 @@ func short(req *limit.Request, rules []*limit.Rule) bool {
 		return false
 	}
 	rates := len(rules[0].Rates)
-	return rates > 0 && rates <= few && rules[0].Elastic == nil && !rules[0].CountsAfter()
+	return rates > 0 && rates <= few && rules[0].Elastic == nil && rules[0].Candidate == nil && !rules[0].CountsAfter()
 }
 
 // checkShort is checkAll for a request that is short.
@@ -287,10 +287,13 @@ func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limi
 	return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
 }
 
-// rates is how many rates the rules have, and those that they borrow from.
+// rates is how many rates the rules have, with their candidates, and those that they borrow from.
 func rates(rules []*limit.Rule) (total int) {
 	for _, rule := range rules {
 		total += len(rule.Rates)
+		if rule.Candidate != nil {
+			total += len(rule.Candidate.Rates)
+		}
 		if rule.Elastic != nil && rule.Elastic.Parent != nil {
 			total += len(rule.Elastic.Parent.Rates) + len(rule.Elastic.Lent)
 		}
@@ -350,6 +353,9 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 	for _, rule := range rules {
 		if !rule.Allow {
 			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
+			if rule.Candidate != nil {
+				dst = n.appendCounters(dst, req, rule.Candidate.For(req), rule.CostOf(req))
+			}
 		}
 	}
 	for _, rule := range rules {
@@ -387,10 +393,15 @@ func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.
 		if rule != of {
 			of, cost = rule, rule.CostOf(req)
 		}
-		from := len(dst)
-		dst = n.appendCounters(dst, req, rule, cost)
-		if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
-			dst = dst[:from]
+		for _, r := range []*limit.Rule{rule, rule.Candidate} {
+			if r == nil {
+				continue
+			}
+			from := len(dst)
+			dst = n.appendCounters(dst, req, r.For(req), cost)
+			if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
+				dst = dst[:from]
+			}
 		}
 	})
 	req.Readings(func(rule *limit.Rule) {
@@ -488,14 +499,16 @@ func (n *Node) pass(now int64, counters []counter, d *limit.Decision) bool {
 			best, share = i, left
 		}
 	}
-	counters[best].decision(now, false, d)
+	if counters[best].decision(now, false, d); d.Rule.Live != nil { // no rule that is in force counts it
+		*d = limit.Decision{Allowed: true}
+	}
 	d.Near = nearAny
 	for i := range counters {
 		counters[i].mark(d)
 		counters[i].heedClass()
 		n.book(&counters[i])
-		if live := counters[i].rule.Live; live != nil && (i == 0 || counters[i-1].rule != counters[i].rule) {
-			live.Tried(false, false)
+		if rule := counters[i].rule; rule.Live != nil && firstOf(rule, counters) == i {
+			rule.Live.Tried(false, false)
 		}
 	}
 	return true

@@ -40,12 +40,18 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 // hashes are those of the findings' counters; 0 of what does not apply.
 func (n *Node) hashes(req *limit.Request, found []limit.Finding) []deltasync.Hash {
 	hashes := make([]deltasync.Hash, len(found))
-	req.Readings(func(rule *limit.Rule) {
+	of := func(rule *limit.Rule) {
 		hash, ok := n.hash(req, rule)
 		for i := range found {
 			if f := &found[i]; ok && f.Of(req, rule) {
 				hashes[i] = hash
 			}
+		}
+	}
+	req.Readings(func(rule *limit.Rule) {
+		of(rule)
+		if rule.Candidate != nil {
+			of(rule.Candidate.For(req))
 		}
 	})
 	return hashes

@@ -30,7 +30,7 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
-	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 })
+	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 && c.rule.Live == nil })
 	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.cost == 0 || slots != (c.rate.Lease > 0) })
 	req.Recorded = false
 	held := n.lock(counters)
@@ -45,7 +45,7 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 		if c := &counters[i]; !c.lends {
 			back := n.giveBackCounted(t, c, ever(c.cost), charger(req.Ours))
 			later := back < c.cost && !lent && n.waits(t, c, c.cost-back, charger(req.Ours))
-			req.Recorded = back > 0 || later || req.Recorded
+			req.Recorded = (back > 0 || later) && c.rule.Live == nil || req.Recorded
 		}
 	}
 	for i := range counters {

@@ -316,7 +316,7 @@ func (n *Node) bookAll(now int64, req *limit.Request, counters []counter) limit.
 				n.refold(&open, now)
 			}
 			n.book(c)
-			req.Recorded = req.Recorded || c.cost > 0
+			req.Recorded = req.Recorded || c.cost > 0 && c.rule.Live == nil
 		}
 	}
 	return d

@@ -47,7 +47,11 @@ func (n *Node) report(now int64, req *limit.Request, counters []counter, denied 
 		}
 	}
 	var d limit.Decision
-	counters[best].decision(now, !charges || counters[best].spared, &d)
+	if counters[best].rule.Live == nil { // else no rule that is in force counts it
+		counters[best].decision(now, !charges || counters[best].spared, &d)
+	} else {
+		d.Allowed = true
+	}
 	d.Near = nearAny // the tightest need not be the one that a rule calls near
 	for i := range counters {
 		if c := &counters[i]; !c.lends {

@@ -61,6 +61,9 @@ func (c *compiler) candidates(doc *Document, from int, first map[string]int) {
 		for _, v := range r.variants {
 			v.Live = live
 		}
+		for _, v := range live.variants {
+			v.Candidate = r
+		}
 	}
 }
 

@@ -28,12 +28,15 @@ func TestCandidate(t *testing.T) {
 	req.Set("user", "u")
 	req.Set("plan", "gold")
 	rules := req.Rules()
-	if len(rules) != 3 || rules[0].Name != "api" || rules[1].Name != "api.candidate" || rules[1].Mode != Shadow || rules[1].Rates[0].Policy != "api.candidate.hour" || rules[1].Rates[0].Limit != 500 || rules[1].Live.Name != "api" {
-		t.Errorf("the rules that apply are %+v", rules)
+	if len(rules) != 2 || rules[0].Name != "api" || rules[1].Name != "other" {
+		t.Fatalf("the rules that apply are %+v", rules)
 	}
-	req.Set("user", "")
-	if rules := req.Rules(); len(rules) != 1 {
-		t.Errorf("%d rules apply without a user, want the other one", len(rules))
+	if c := rules[0].Candidate.For(req); c.Name != "api.candidate" || c.Mode != Shadow || c.Rates[0].Policy != "api.candidate.hour" || c.Rates[0].Limit != 500 || c.Live.Name != "api" {
+		t.Errorf("the candidate is %+v", c)
+	}
+	found := req.Explain().Rules
+	if len(found) != 3 || found[1].Rule != rules[0].Candidate.For(req) || found[1].Key != "user=u" {
+		t.Errorf("explained are %+v", found)
 	}
 }
 

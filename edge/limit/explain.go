@@ -69,6 +69,9 @@ func (req *Request) Explain() (out Explanation) {
 	req.Readings(func(r *Rule) {
 		if !slices.ContainsFunc(out.Rules, func(f Finding) bool { return f.Of(req, r) }) {
 			out.Rules = append(out.Rules, Finding{Rule: r, Key: r.KeyText(req)})
+			if t := r.Candidate; t != nil {
+				out.Rules = append(out.Rules, Finding{Rule: t.For(req), Key: t.KeyText(req)})
+			}
 		}
 	})
 	applied := len(out.Rules)

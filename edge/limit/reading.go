@@ -31,12 +31,16 @@ func (req *Request) meet() {
 			if !g.byPath {
 				continue
 			}
-			if r := g.first(req); r != nil {
-				req.meetBy(r.For(req), i)
-				if r.Candidate != nil {
-					req.meetBy(r.Candidate.For(req), i)
-				}
+			r := g.first(req)
+			if r == nil {
+				continue
 			}
+			if r = r.For(req); !slices.Contains(req.rules, r) {
+				req.rules = append(req.rules, r)
+			} else if !r.counterByPath() {
+				continue
+			}
+			req.met = append(req.met, met{r, i})
 		}
 		req.swapPath(i)
 	}
@@ -72,23 +76,13 @@ func (req *Request) swapPath(i int) {
 }
 
 // counterByPath says that other readings of a path may count in other counters of the
-// rule, or of what it borrows from.
+// rule, of its candidate, or of what it borrows from.
 func (r *Rule) counterByPath() bool {
-	return r.keyByPath() || r.Elastic != nil && r.Elastic.Parent != nil && r.Elastic.Parent.keyByPath()
+	return r.keyByPath() || r.Candidate != nil && r.Candidate.keyByPath() || r.Elastic != nil && r.Elastic.Parent != nil && r.Elastic.Parent.keyByPath()
 }
 
 func (r *Rule) keyByPath() bool {
 	return slices.ContainsFunc(r.key, func(p keyPart) bool { return p.byPath() })
-}
-
-// meetBy takes in a rule that applies by another reading.
-func (req *Request) meetBy(r *Rule, reading int) {
-	if !slices.Contains(req.rules, r) {
-		req.rules = append(req.rules, r)
-	} else if !r.counterByPath() {
-		return
-	}
-	req.met = append(req.met, met{r, reading})
 }
 
 // readPaths finds the groups in which the path has a part: in whether a rule applies, or
@@ -97,7 +91,7 @@ func (ns *Namespace) readPaths() {
 	for i := range ns.groups {
 		g := &ns.groups[i]
 		g.byPath = slices.ContainsFunc(g.rules, func(r *Rule) bool {
-			return r.match.byPath() || slices.Contains(r.tierFrom, slotPath) || r.counterByPath() || r.Candidate != nil && r.Candidate.counterByPath()
+			return r.match.byPath() || slices.Contains(r.tierFrom, slotPath) || r.counterByPath()
 		})
 		ns.byPath = ns.byPath || g.byPath || slices.ContainsFunc(g.rules, func(r *Rule) bool { return len(r.byRoute) > 0 })
 	}

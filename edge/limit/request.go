@@ -249,7 +249,7 @@ func (ns *Namespace) ReadsHeader(name string) bool {
 }
 
 // Rules are the rules that apply: the first match of each group, of other readings of
-// the path as well, each with its candidate behind it. The slice serves until the next call or Release, and is Readings' too:
+// the path as well. The slice serves until the next call or Release, and is Readings' too:
 // who leaves some of it out takes a copy.
 func (req *Request) Rules() []*Rule {
 	req.derived.forget()
@@ -265,9 +265,6 @@ func (req *Request) appendFirst(rules []*Rule) []*Rule {
 	for i := range req.ns.groups {
 		if r := req.ns.groups[i].first(req); r != nil {
 			rules = append(rules, r.For(req))
-			if r.Candidate != nil {
-				rules = append(rules, r.Candidate.For(req))
-			}
 		}
 	}
 	return rules

@@ -58,7 +58,7 @@ type Rule struct {
 	MaxDelay  time.Duration // a request that has room within it is admitted, and told to wait; 0: none is
 	Defer     DeferSpec     // what it denies may wait outside, if somebody keeps it
 	Brought   bool          // it is of limits that descriptors bring: no document has it
-	Candidate *Rule         // what is tried beside it, as a rule in shadow; nil: nothing
+	Candidate *Rule         // what is tried beside it, as a rule in shadow, and is none of a Request's Rules; nil: nothing
 	Live      *Rule         // of a candidate: the rule that it is one of
 
 	// Sub is a secret of this rule's own for naming its counters; see Seal.
