@@ -139,6 +139,10 @@ func (a *API) auth(w http.ResponseWriter, r *http.Request, namespace string) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
+	if options.denyStatus == 0 && a.methodOf(r) == http.MethodPost && postsConnect(r.Header) { // else the proxy writes the answer
+		denyConnect(w, x)
+		return
+	}
 	a.tellCall(w, r, x)
 	a.deny(w, x, options.denyStatus)
 }

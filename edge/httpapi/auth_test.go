@@ -59,6 +59,29 @@ func TestAuth(t *testing.T) {
 	}
 }
 
+// A client of Connect is told in its own JSON, where the proxy passes on what it is told.
+func TestAuthDeniesCallsOfConnect(t *testing.T) {
+	b := newBench(t, perClient(1))
+	url := b.listen(t)
+	for i, c := range []struct {
+		target, kind string
+		header       []string
+		text         string // "": a problem
+	}{
+		{"/v1/auth", "", nil, ""}, // which passes
+		{"/v1/auth", "application/json", []string{"Content-Type", "application/json", "Connect-Protocol-Version", "1", "X-Forwarded-Method", "POST"}, `{"code":"resource_exhausted","message":"1 per 1m are used up"}`},
+		{"/v1/auth", "application/json", []string{"Content-Type", "application/proto", "Connect-Protocol-Version", "1", "X-Forwarded-Method", "POST"}, `{"code":"resource_exhausted","message":"1 per 1m are used up"}`},
+		{"/v1/auth", "application/problem+json", []string{"Content-Type", "application/connect+proto", "Connect-Protocol-Version", "1", "X-Forwarded-Method", "POST"}, ""},
+		{"/v1/auth", "application/problem+json", []string{"Content-Type", "application/json", "Connect-Protocol-Version", "1", "X-Forwarded-Method", "PUT"}, ""},
+		{"/v1/auth?deny_status=403", "application/problem+json", []string{"Content-Type", "application/json", "Connect-Protocol-Version", "1", "X-Forwarded-Method", "POST"}, ""},
+	} {
+		r := send(t, "GET", url+c.target, "", append(c.header, "X-Forwarded-Uri", "/api/x", "X-Forwarded-For", "192.0.2.1")...)
+		if i > 0 && (r.header.Get("Content-Type") != c.kind || r.header.Get("Retry-After") != "45" || c.text != "" && (r.status != 429 || r.text != c.text)) {
+			t.Errorf("request %d: %d %v %s", i, r.status, r.header, r.text)
+		}
+	}
+}
+
 func TestAuthCostZeroIsAPeek(t *testing.T) {
 	b := newBench(t, perClient(1))
 	url := b.listen(t)

@@ -19,8 +19,7 @@ var connectCodes = map[int]string{
 func unaryConnect(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPost:
-		kind := r.Header.Get("Content-Type")
-		return r.Header.Get("Connect-Protocol-Version") == "1" && !strings.HasPrefix(kind, "application/connect+") && !strings.HasPrefix(kind, grpcType)
+		return postsConnect(r.Header)
 	case http.MethodGet:
 		for part := range strings.SplitSeq(r.URL.RawQuery, "&") { // parsed it costs more than all else about a denial
 			if part == "connect=v1" {
@@ -29,6 +28,12 @@ func unaryConnect(r *http.Request) bool {
 		}
 	}
 	return false
+}
+
+// postsConnect says that the fields of a POST are those of such a call.
+func postsConnect(h http.Header) bool {
+	kind := h.Get("Content-Type")
+	return h.Get("Connect-Protocol-Version") == "1" && !strings.HasPrefix(kind, "application/connect+") && !strings.HasPrefix(kind, grpcType)
 }
 
 // denyConnect is deny for such a call.
