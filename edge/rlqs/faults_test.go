@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -314,6 +315,40 @@ func TestRulesDecide(t *testing.T) {
 				t.Errorf("actions = %+v, want %s of up to %d tokens", actions, kindNames[c.want], c.most)
 			}
 		})
+	}
+}
+
+// A trial beside a limit, however dear it has requests be, or one by one, leaves what is assigned as it is.
+func TestTrialsChangeNoAssignment(t *testing.T) {
+	tokens := func(rules ...limit.RuleSpec) (got []uint64) {
+		t.Helper()
+		w := newWorld(t, Config{}, rules...)
+		st, _ := w.book.open("a")
+		for range 3 {
+			if err := w.book.report(w.now, st, usage("local", user, 5, 0)); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range w.book.take(w.now, st) {
+				got = append(got, a.tokens)
+			}
+			w.run(time.Second, nil)
+		}
+		return got
+	}
+	dear := perUser(fixed(100000, time.Hour))
+	dear.Name, dear.Group, dear.Mode, dear.Cost.Default = "dear", "dear", "shadow", 50
+	slots := perUser(limit.RateSpec{Algorithm: "concurrency", Limit: 50, Lease: 30 * time.Second})
+	slots.Name, slots.Group, slots.Mode = "slots", "slots", "shadow"
+	tried := perUser(fixed(1000, time.Minute))
+	tried.Candidate = &limit.CandidateSpec{Rates: slots.Rates}
+	want := tokens(perUser(fixed(1000, time.Minute)))
+	if len(want) == 0 || want[0] < 10 {
+		t.Fatalf("assigned are %d", want)
+	}
+	for name, rules := range map[string][]limit.RuleSpec{"dear": {perUser(fixed(1000, time.Minute)), dear}, "slots": {perUser(fixed(1000, time.Minute)), slots}, "a candidate": {tried}} {
+		if got := tokens(rules...); !slices.Equal(got, want) {
+			t.Errorf("%s: assigned are %d, want %d", name, got, want)
+		}
 	}
 }
 

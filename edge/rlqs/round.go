@@ -431,11 +431,14 @@ func (b *book) asked(now time.Time, ns *limit.Namespace, bk *bucket) {
 	b.limiter.Asked(now, req)
 }
 
-// price is what one request costs, by the dearest rule that applies; single says that it
+// price is what one request costs, by the dearest rule that applies and is in force; single says that it
 // meets a rate which counts requests one by one.
 func price(req *limit.Request) (unit uint64, single bool) {
 	unit = 1
 	for _, rule := range req.Rules() {
+		if rule.Mode == limit.Shadow { // a trial changes nothing for anybody
+			continue
+		}
 		unit = max(unit, rule.CostOf(req))
 		single = single || slices.ContainsFunc(rule.Rates, (*limit.Rate).CountsRequests)
 	}
@@ -446,6 +449,9 @@ func price(req *limit.Request) (unit uint64, single bool) {
 func chargeable(req *limit.Request) uint64 {
 	cost := req.Cost
 	for _, rule := range req.Rules() {
+		if rule.Mode == limit.Shadow {
+			continue
+		}
 		cost = min(cost, max(1, rule.CostOf(req)))
 	}
 	return cost

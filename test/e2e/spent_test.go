@@ -59,14 +59,14 @@ func TestSpentByEnvoy(t *testing.T) {
 			asked = append(asked, d)
 		}
 		out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "shop", Descriptors: asked})
-		if err != nil || len(out.Statuses) != 1 {
+		if err != nil || len(out.Statuses) != len(asked) {
 			t.Fatalf("%v, %v", out, err)
 		}
 		return out
 	}
 	for n, left := range []uint32{1000, 700, 400, 100} {
-		if out := ask(false, 0); out.OverallCode != rlsv3.RateLimitResponse_OK || out.Statuses[0].LimitRemaining != left {
-			t.Fatalf("request %d: %v, want that it passes, with %d left", n+1, out, left)
+		if out := ask(false, 0); out.OverallCode != rlsv3.RateLimitResponse_OK || out.Statuses[0].LimitRemaining != left || out.Statuses[1].LimitRemaining != uint32(99-n) {
+			t.Fatalf("request %d: %v, want that it passes, with %d tokens and %d requests left", n+1, out, left, 99-n)
 		}
 		if out := ask(true, 300); out.OverallCode != rlsv3.RateLimitResponse_OK {
 			t.Fatalf("what request %d has cost: %v, want OK", n+1, out)
