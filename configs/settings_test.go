@@ -350,6 +350,8 @@ func TestAdminListensElsewhereWithTokens(t *testing.T) {
 		{"listen: \":6071\", tokens: t.yaml, tls: {cert: c.pem, key: k.pem}", ""},
 		{"listen: \":6071\", tls: {cert: c.pem, key: k.pem}", "nobody is asked"},
 		{"tls: {cert: c.pem}", "admin.tls.key is not set"},
+		{"tokens: t.yaml, tls: {cert: c.pem, key: k.pem, client_ca: ca.pem}", ""},
+		{"tokens: t.yaml, tls: {client_ca: ca.pem}", "clients show no certificate"},
 		{"tls: {key: c.pem}", "admin.tls.cert is not set"},
 	} {
 		_, err := loadAggregator(t, "-c", settingsFile(t, "region: eu\nname: a\nadmin: {"+c.settings+"}\n"))

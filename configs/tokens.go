@@ -32,13 +32,15 @@ func (r Role) Allows(need Role) bool {
 	return slices.Index(roles, r) >= 0 && slices.Index(roles, r) >= slices.Index(roles, need)
 }
 
-// Token is who may do what, and the hash of the secret by which he is known.
+// Token is who may do what, and the hash of the secret by which he is known, or the name that his
+// certificate has.
 type Token struct {
-	Name       string
-	Role       Role
-	Namespaces []string // nil: all
-	SHA256     [sha256.Size]byte
-	Expires    time.Time // zero: never
+	Name        string
+	Role        Role
+	Namespaces  []string          // nil: all
+	SHA256      [sha256.Size]byte // zero: he has a certificate
+	Certificate string            // its common name, or one of its DNS names or URIs; "": he has a secret
+	Expires     time.Time         // zero: never
 }
 
 // MayTouch says that the token is of a namespace; "" is all of them.
@@ -68,6 +70,7 @@ const maxAdminTokens = 1000
 //	tokens:
 //	- {name: ada, role: admin, sha256: <64 hex digits>}
 //	- {name: ci, role: editor, namespaces: [shop], expires: 2027-01-31T00:00:00Z, sha256: ...}
+//	- {name: prometheus, role: viewer, certificate: prometheus.example}
 //
 // The error is a *RulesError where the file could be read, but not understood.
 func ReadTokens(file string) ([]Token, error) {
@@ -99,7 +102,7 @@ func ParseTokens(file string, text []byte) ([]Token, error) {
 
 func (r *reader) tokens(n *node) (tokens []Token) {
 	const make = "aggregator auth token makes one"
-	names, hashes := map[string]bool{}, map[[sha256.Size]byte]bool{}
+	names, hashes, certificates := map[string]bool{}, map[[sha256.Size]byte]bool{}, map[string]bool{}
 	r.object("", n, []field{
 		{"schema", "schema: " + TokensSchema, func(path string, n *node) {
 			version := ""
@@ -120,8 +123,10 @@ func (r *reader) tokens(n *node) (tokens []Token) {
 					r.mistake(path+".name", n.at, "E005", "drop one, or call it otherwise", "%q stands here twice", clip(t.Name))
 				case t.SHA256 != [sha256.Size]byte{} && hashes[t.SHA256]:
 					r.mistake(path+".sha256", n.at, "E005", make, "two tokens have the same secret")
+				case t.Certificate != "" && certificates[t.Certificate]:
+					r.mistake(path+".certificate", n.at, "E005", "drop one", "%q stands here twice", clip(t.Certificate))
 				}
-				names[t.Name], hashes[t.SHA256] = true, true
+				names[t.Name], hashes[t.SHA256], certificates[t.Certificate] = true, true, true
 				tokens = append(tokens, t)
 			})
 		}},
@@ -158,7 +163,8 @@ func (r *reader) token(path string, n *node, hint string) (t Token) {
 			}
 			t.Expires = at
 		}},
-		{"sha256", hint, func(path string, n *node) {
+		{"certificate", "", r.text(&t.Certificate)},
+		{"sha256", "", func(path string, n *node) {
 			if n.kind == kindInteger || n.kind == kindFloat { // of digits alone, or with one e
 				n = &node{kind: kindText, text: n.text, at: n.at}
 			}
@@ -178,6 +184,9 @@ func (r *reader) token(path string, n *node, hint string) (t Token) {
 			copy(t.SHA256[:], sum)
 		}},
 	})
+	if secret := t.SHA256 != [sha256.Size]byte{}; !r.reported(path) && !r.bad[path+".sha256"] && !r.bad[path+".certificate"] && secret == (t.Certificate != "") {
+		r.mistake(path, n.at, "E014", "sha256, which "+hint+", or certificate: the name that it is of", "one of sha256 and certificate is wanted")
+	}
 	return t
 }
 
@@ -189,15 +198,32 @@ func (r *reader) mistakeQuietly(path string, at position, hint, detail string) {
 	}
 }
 
+// TokenOfCertificate finds who has a certificate of one of these names, as the first of them says; nil: nobody,
+// or it has expired here.
+func TokenOfCertificate(tokens []Token, names []string, now time.Time) *Token {
+	for _, name := range names {
+		for i := range tokens {
+			if t := &tokens[i]; name != "" && t.Certificate == name {
+				return t.unlessExpired(now)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *Token) unlessExpired(now time.Time) *Token {
+	if !t.Expires.IsZero() && !now.Before(t.Expires) {
+		return nil
+	}
+	return t
+}
+
 // TokenOf finds whose secret it is; nil: nobody's, or it has expired.
 func TokenOf(tokens []Token, secret string, now time.Time) *Token {
 	sum := sha256.Sum256([]byte(secret))
 	for i := range tokens {
 		if t := &tokens[i]; bytes.Equal(t.SHA256[:], sum[:]) {
-			if !t.Expires.IsZero() && !now.Before(t.Expires) {
-				return nil
-			}
-			return t
+			return t.unlessExpired(now)
 		}
 	}
 	return nil

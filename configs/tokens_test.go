@@ -36,6 +36,21 @@ tokens:
 			t.Errorf("%q is taken for %s's", secret, got.Name)
 		}
 	}
+	tokens, err = ParseTokens("tokens.yaml", []byte("schema: spillgate/tokens/v1\ntokens:\n- {name: prom, role: viewer, certificate: prom.example, expires: 2027-01-31T00:00:00Z}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := TokenOfCertificate(tokens, []string{"", "other", "prom.example"}, before); got == nil || got.Name != "prom" {
+		t.Errorf("of a certificate it is %+v", got)
+	}
+	for _, names := range [][]string{nil, {""}, {"prom"}} {
+		if got := TokenOfCertificate(tokens, names, before); got != nil {
+			t.Errorf("of a certificate of %q it is %+v", names, got)
+		}
+	}
+	if got := TokenOfCertificate(tokens, []string{"prom.example"}, after); got != nil {
+		t.Errorf("what has expired is %+v", got)
+	}
 	if Role("root").Allows(RoleViewer) || Role("").Allows(RoleViewer) {
 		t.Error("what is no role may look")
 	}
@@ -53,6 +68,9 @@ func TestBadTokens(t *testing.T) {
 		{"the secret", head + "- {name: a, role: admin, sha256: " + secret + "}", "stands in no file"},
 		{"short", head + "- {name: a, role: admin, sha256: 12}", "64 hexadecimal digits"},
 		{"no time", head + "- {name: a, role: admin, expires: tomorrow, sha256: " + hash + "}", "is no time"},
+		{"neither", head + "- {name: a, role: admin}", "one of sha256 and certificate"},
+		{"both", head + "- {name: a, role: admin, certificate: a, sha256: " + hash + "}", "one of sha256 and certificate"},
+		{"one certificate", head + "- {name: a, role: admin, certificate: c}\n- {name: b, role: viewer, certificate: c}", "twice"},
 		{"no namespaces", head + "- {name: a, role: admin, namespaces: [], sha256: " + hash + "}", "for all"},
 		{"twice", head + "- {name: a, role: admin, sha256: " + hash + "}\n- {name: b, role: admin, sha256: " + hash + "}", "same secret"},
 		{"one name", head + "- {name: a, role: admin, sha256: " + hash + "}\n- {name: a, role: admin, sha256: " + strings.Repeat("a", 64) + "}", "twice"},

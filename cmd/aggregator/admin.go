@@ -29,8 +29,16 @@ func openAdmin(s *configs.AggregatorSettings, log *slog.Logger) (ln net.Listener
 			return nil, cfg, fmt.Errorf("%w: admin.tls: %w", cli.ErrInvalidConfig, err)
 		}
 	}
+	private := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.Admin.TLSClientCA != "" {
+		if private.ClientCAs, err = cli.CertPool(s.Admin.TLSClientCA); err != nil {
+			return nil, cfg, fmt.Errorf("%w: admin.tls.client_ca: %w", cli.ErrInvalidConfig, err)
+		}
+		private.ClientAuth = tls.VerifyClientCertIfGiven // else a token says who it is
+	}
 	if ln, err = httpapi.Listen(s.Admin.Listen); err == nil && cert != nil {
-		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.Get})
+		private.GetCertificate = cert.Get
+		ln = tls.NewListener(ln, private)
 	}
 	return ln, cfg, err
 }

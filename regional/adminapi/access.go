@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -97,18 +98,31 @@ func (a *Access) who(r *http.Request, need configs.Role) (*caller, *Problem) {
 		}
 		return &caller{role: configs.RoleViewer, from: r.RemoteAddr}, nil
 	}
-	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
+	var token *configs.Token
+	switch scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); {
+	case strings.EqualFold(scheme, "Bearer") && secret != "":
+		token = configs.TokenOf(a.current(), strings.TrimSpace(secret), time.Now())
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0: // a certificate that nobody we trust has signed says nothing
+		token = configs.TokenOfCertificate(a.current(), namesOf(r.TLS.VerifiedChains[0][0]), time.Now())
+	default:
 		return nil, problem(http.StatusUnauthorized, "Authorization: Bearer sgt_...", "a token is wanted")
 	}
-	token := configs.TokenOf(a.current(), strings.TrimSpace(secret), time.Now())
 	switch {
 	case token == nil:
-		return nil, problem(http.StatusUnauthorized, "see admin.tokens", "this token is not known here, or has expired")
+		return nil, problem(http.StatusUnauthorized, "see admin.tokens", "this token, or certificate, is not known here, or has expired")
 	case !token.Role.Allows(need):
 		return nil, problem(http.StatusForbidden, "", fmt.Sprintf("%s is %s, and this takes the role %s", token.Name, token.Role, need))
 	}
 	return &caller{name: token.Name, role: token.Role, of: token, from: r.RemoteAddr}, nil
+}
+
+// namesOf are those that a certificate is of.
+func namesOf(cert *x509.Certificate) []string {
+	names := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	return names
 }
 
 type callerKey struct{}

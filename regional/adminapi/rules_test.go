@@ -282,7 +282,7 @@ func TestWhoMay(t *testing.T) {
 		if w := d.want(401, "a token is wanted", "", "GET", path, ""); w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("%s does not say how", path)
 		}
-		d.want(401, "not known here", "", "GET", path, "", "Authorization", "Bearer sgt_x")
+		d.want(401, "is not known here", "", "GET", path, "", "Authorization", "Bearer sgt_x")
 	}
 	d.want(401, "a token is wanted", "", "GET", shop, "", "Authorization", "Basic "+d.tokens["ada"])
 	d.want(200, "ok", "", "GET", "/healthz", "")
@@ -336,7 +336,7 @@ func TestTokensChange(t *testing.T) {
 		}
 	}
 	d.write(strings.Join(without, ""))
-	d.want(401, "not known here", "vi", "GET", "/admin/v1/namespaces", "")
+	d.want(401, "is not known here", "vi", "GET", "/admin/v1/namespaces", "")
 	d.want(200, "", "ed", "GET", "/admin/v1/namespaces", "")
 }
 

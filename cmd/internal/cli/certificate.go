@@ -2,6 +2,7 @@ package cli
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -61,4 +62,17 @@ func (c *Certificate) times() (at [2]time.Time) {
 		}
 	}
 	return at
+}
+
+// CertPool reads the certificates of a file.
+func CertPool(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
 }

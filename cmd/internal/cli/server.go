@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,7 @@ type Server struct {
 	URL       string // or unix:/path
 	TokenFile string // "": the token is in the environment, or there is none
 	CA        string // file; "": the system's
+	Cert, Key string // files with a certificate that says who asks; "": there is none
 }
 
 // Bind defines the flag that says where it is.
@@ -35,6 +35,8 @@ func (s *Server) Bind(cmd *cobra.Command, fallback string) {
 // BindAccess defines those of one that asks who somebody is.
 func (s *Server) BindAccess(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.TokenFile, "token-file", "", "`file` with the token that it is asked with (default: what "+configs.AdminTokenVariable+" says)")
+	cmd.Flags().StringVar(&s.Cert, "cert", "", "`file` with a certificate that says who asks, in place of a token")
+	cmd.Flags().StringVar(&s.Key, "key", "", "`file` with its key")
 	cmd.Flags().StringVar(&s.CA, "ca", "", "`file` with the certificates that sign its own (default: the system's)")
 }
 
@@ -90,16 +92,18 @@ func (s *Server) token() (string, error) {
 // for whom it was given.
 func (s *Server) client() (client *http.Client, base string, err error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.CA != "" {
-		text, err := os.ReadFile(s.CA)
-		if err != nil {
+		if transport.TLSClientConfig.RootCAs, err = CertPool(s.CA); err != nil {
 			return nil, "", fmt.Errorf("--ca: %w", err)
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, "", fmt.Errorf("--ca: %s has no certificate in PEM", s.CA)
+	}
+	if s.Cert != "" || s.Key != "" {
+		pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+		if err != nil {
+			return nil, "", fmt.Errorf("--cert and --key: %w", err)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		transport.TLSClientConfig.Certificates = []tls.Certificate{pair}
 	}
 	base = s.URL
 	if path, socket := strings.CutPrefix(s.URL, "unix:"); socket {
