@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +19,12 @@ import (
 func newAuthCommand() *cobra.Command {
 	return cli.Parent(&cobra.Command{
 		Use:   "auth",
-		Short: "Say who may do what at the admin listener",
-	}, newAuthTokenCommand())
+		Short: "Say who may do what, at NATS and at the admin listener",
+	},
+		newAuthInitCommand(),
+		newAuthAddPopCommand(),
+		newAuthTokenCommand(),
+	)
 }
 
 func newAuthTokenCommand() *cobra.Command {
@@ -100,16 +103,8 @@ func addToken(file, entry string) error {
 	if _, err := configs.ParseTokens(file, text); err != nil {
 		return fmt.Errorf("%w\nnothing is changed: where the entries of %s are indented, or stand within brackets, leave out --file and add the entry by hand", err, file)
 	}
-	next, err := os.CreateTemp(filepath.Dir(file), ".tokens-*") // for its owner alone
-	if err != nil {
+	if err := replaceFile(file, text); err != nil {
 		return fmt.Errorf("--file: %w", err)
-	}
-	_, err = next.Write(text)
-	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), file)
-	}
-	if err != nil {
-		return fmt.Errorf("--file: %w", errors.Join(err, os.Remove(next.Name())))
 	}
 	return nil
 }
