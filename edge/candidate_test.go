@@ -104,6 +104,68 @@ func TestCandidateOfOneOfSeveralRules(t *testing.T) {
 	}
 }
 
+// What another rule denies as well, or would if it was in force, a candidate is not charged with twice, nor at all.
+func TestCandidateIsChargedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   string // of the rule
+		others bool   // another rule denies what it does
+		want   [2][2]uint64
+	}{
+		"the rule alone denies":  {"", false, [2][2]uint64{{1, 0}, {2, 2}}},
+		"others deny, too":       {"", true, [2][2]uint64{{1, 0}, {4, 0}}},
+		"the rule is in shadow":  {"shadow", false, [2][2]uint64{{1, 0}, {2, 2}}},
+		"others deny the shadow": {"shadow", true, [2][2]uint64{{1, 0}, {4, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tried := perUser(limit.RateSpec{Limit: 1, Per: time.Minute})
+			tried.Mode, tried.Candidate = c.mode, &limit.CandidateSpec{Rates: []limit.RateSpec{{Limit: 3, Per: time.Minute}}}
+			other := perUser(limit.RateSpec{Limit: 1, Per: time.Minute})
+			other.Name, other.Group = "other", "other"
+			rules := []limit.RuleSpec{tried}
+			if c.others {
+				rules = append(rules, other)
+			}
+			n := newNode(t, Config{}, rules...)
+			for range 5 {
+				check(n, start, "u")
+			}
+			if got := n.Rules().Rules()[0].Trials(); got != c.want {
+				t.Errorf("the trials are %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A trial of a window beside slots, be it a candidate or a rule, keeps nobody's slot.
+func TestTrialsKeepNoSlot(t *testing.T) {
+	slots := perUser(limit.RateSpec{Algorithm: "concurrency", Limit: 1, Lease: time.Minute})
+	trial := perUser(limit.RateSpec{Limit: 100, Per: time.Minute})
+	trial.Name, trial.Group, trial.Mode = "trial", "trial", "shadow"
+	with := slots
+	with.Candidate = &limit.CandidateSpec{Rates: trial.Rates}
+	for name, rules := range map[string][]limit.RuleSpec{"a rule": {slots, trial}, "a candidate": {with}} {
+		n := newNode(t, Config{}, rules...)
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		for range 3 {
+			req.Reset()
+			req.Set("user", "u")
+			if d := n.Check(start, req); !d.Allowed {
+				t.Errorf("%s: %+v, want the slot, which was given back", name, d)
+			}
+			if d := check(n, start, "u"); d.Allowed {
+				t.Errorf("%s: there is a slot too many", name)
+			}
+			req.Reset()
+			req.Set("user", "u")
+			req.Cost = 1
+			if n.GiveBack(start, req); !req.Recorded {
+				t.Errorf("%s: nothing was given back", name)
+			}
+		}
+	}
+}
+
 // Whatever is done, nobody is told, nor hindered, by a candidate: of rules and candidates of each kind a node
 // with one answers as a node without.
 func TestCandidateIsNotNoticed(t *testing.T) {

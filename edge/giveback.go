@@ -30,7 +30,7 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
-	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 && c.rule.Live == nil })
+	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 && inForce(c.rule, counters) })
 	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.cost == 0 || slots != (c.rate.Lease > 0) })
 	req.Recorded = false
 	held := n.lock(counters)
@@ -54,6 +54,11 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 			n.giveBackOwed(t, c.borrower, c.part, counters)
 		}
 	}
+}
+
+// inForce says that a rule is, or that none of those that are asked is: a trial changes nothing beside one.
+func inForce(rule *limit.Rule, counters []counter) bool {
+	return rule.Mode == limit.Enforce || rule.Live == nil && !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rule.Mode == limit.Enforce })
 }
 
 // giveBackOwed gives back to those who lend to a rule what it owes no more.

@@ -188,9 +188,6 @@ func near(rate *limit.Rate, left uint64) bool {
 
 // near is that of the counter as the request leaves it.
 func (c *counter) near(uncharged bool) bool {
-	if c.rule.Live != nil { // nobody is told of a candidate
-		return false
-	}
 	left := c.record.left(c.rate)
 	if !uncharged {
 		left = crdt.SatSub(left, c.cost)

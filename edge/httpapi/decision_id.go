@@ -131,7 +131,7 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now, clock tim
 	ran := now.Sub(i.began)
 	age := time.Duration(uint32(ran.Milliseconds())-ranAt(id))*time.Millisecond + ran%time.Millisecond
 	longest := time.Duration(0)
-	for _, rule := range rules {
+	for _, rule := range inForce(rules) {
 		for _, rate := range rule.Rates {
 			if rate.Consistency != limit.Strict {
 				continue
@@ -159,7 +159,7 @@ func left(rate *limit.Rate, made, now int64) bool {
 // taken to be now.
 func (i *ids) releases(id string, rules []*limit.Rule, now time.Time) bool {
 	until := int64(0)
-	for _, rule := range rules {
+	for _, rule := range inForce(rules) {
 		for _, rate := range rule.Rates {
 			until = max(until, min(madeAt(id), now.UnixNano())+int64(rate.Window+2*rate.Width))
 		}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,10 +71,19 @@ func (a *API) giveBack(now time.Time, req *limit.Request, id string) {
 	}
 }
 
+// inForce are the rules of a request that are, or all where none is: a trial changes nothing beside one.
+func inForce(rules []*limit.Rule) []*limit.Rule {
+	isTrial := func(r *limit.Rule) bool { return r.Mode == limit.Shadow }
+	if !slices.ContainsFunc(rules, isTrial) || !slices.ContainsFunc(rules, func(r *limit.Rule) bool { return !isTrial(r) }) {
+		return rules
+	}
+	return slices.DeleteFunc(slices.Clone(rules), isTrial)
+}
+
 // takesSlot says that what is given back under these rules is a slot of a concurrency
 // limit: where other limits apply it is cost of those.
 func takesSlot(rules []*limit.Rule) (slot bool) {
-	for _, rule := range rules {
+	for _, rule := range inForce(rules) {
 		for _, rate := range rule.Rates {
 			switch {
 			case rate.Lease > 0:

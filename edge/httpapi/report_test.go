@@ -244,6 +244,11 @@ func TestSlotsAreReleasedOnceForADecision(t *testing.T) {
 			}
 		}
 	})
+	trial := window
+	trial.Mode = "shadow"
+	if !takesSlot(newBench(t, rules(slots(4), trial)).limiter.Rules().Rules()) || takesSlot(newBench(t, rules(slots(4), window)).limiter.Rules().Rules()) {
+		t.Error("a trial beside slots makes cost of them, or a limit does not")
+	}
 	// So many ids are remembered, and who comes beyond them is released all the same.
 	b := newBench(t, rules(slots(4)))
 	all, now := b.limiter.Rules().Rules(), testStart

@@ -102,6 +102,9 @@ func unitOf(l *rlv3.RateLimitDescriptor_RateLimitOverride) time.Duration {
 func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) (found bool) {
 	times, length := windowOf(l)
 	for _, rule := range req.Rules() {
+		if rule.Mode == limit.Shadow { // a trial's limit decides nothing
+			continue
+		}
 		for _, rate := range rule.Rates {
 			if times == 0 || rate.PerRequest || rate.Lease > 0 {
 				continue

@@ -322,6 +322,21 @@ func TestDescriptorsBringLimitsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// A trial over the window of a limit that a descriptor brings leaves that as it is.
+func TestTrialsTakeNoLimitThatIsBrought(t *testing.T) {
+	hourly := limit.RateSpec{Limit: 500, Per: time.Hour, Algorithm: "fixed_window"}
+	trial := minutely("trial", 3, "user")
+	trial.Group, trial.Mode, trial.Rates = "trial", "shadow", []limit.RateSpec{hourly}
+	tried := minutely("user", 10, "user")
+	tried.Candidate = &limit.CandidateSpec{Rates: []limit.RateSpec{hourly}}
+	for name, rules := range map[string][]limit.RuleSpec{"a rule": {minutely("user", 10, "user"), trial}, "a candidate": {tried}} {
+		b := benchOver(t, compiled(t, limit.Options{DescriptorLimits: true}, limit.Document{Namespace: domain, Rules: rules}))
+		if got := code(b.ask(bringing(2, hour, 1, "user=u"), bringing(2, hour, 1, "user=u"), bringing(2, hour, 1, "user=u"))); got != "1 001" {
+			t.Errorf("%s: two in an hour: %s, want 1 001", name, got)
+		}
+	}
+}
+
 func TestBadCallsAreRefused(t *testing.T) {
 	b := newBench(t, minutely("user", 3, "user"))
 	many := make([]*rlv3.RateLimitDescriptor, 101)
