@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsbus"
 	"github.com/spillgate/spillgate/test/proc"
 )
@@ -69,10 +70,12 @@ func TestMirrorsPerRegion(t *testing.T) {
 		}
 		cancel()
 	}
+	aggregatorsWriteAndTakeNothingAway(t, users, sites["us"].URLs()[0], stores["us"])
+	books["eu"].has("a=2", "b=1")
 	servers["eu"].Kill()
 	late := newBook(t, "", pop)
 	late.run()
-	late.has("a=2")
+	late.has("a=2", "b=1")
 	servers["eu"].Restart()
 	proc.Until(t, heals, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -83,9 +86,66 @@ func TestMirrorsPerRegion(t *testing.T) {
 		}
 		return err
 	})
-	books["us"].has("a=3")
-	late.has("a=3")
-	books["eu"].has("a=3")
+	books["us"].has("a=3", "b=1")
+	late.has("a=3", "b=1")
+	books["eu"].has("a=3", "b=1")
+}
+
+// aggregatorsWriteAndTakeNothingAway: those of a region with a mirror make versions where it is from, and
+// append to the audit log of their own region; they take nothing away of that, nor any stream. A PoP cannot
+// append.
+func aggregatorsWriteAndTakeNothingAway(t *testing.T, users *proc.NATSUsers, url string, mirror *Store) {
+	t.Helper()
+	if err := natsaudit.Make(t.Context(), connectTo(t, users, "OPERATOR", "", url, "us"), Bucket, 1); err != nil {
+		t.Fatal(err)
+	}
+	agg := connectTo(t, users, "AGG_US", "_INBOX_us.a1", url, "us")
+	writes, err := Open(t.Context(), agg, Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := natsaudit.Open(t.Context(), agg, "us", Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(t.Context(), natsaudit.Entry{Who: "ada", Action: "put"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := writes.Put(t.Context(), Version{Namespace: "b", Text: "1"}, 0); err != nil {
+		t.Error(err)
+	}
+	proc.Until(t, heals, func() error { _, err := mirror.Get(t.Context(), "b"); return err })
+	pop := connectTo(t, users, "POP_IAD", "_INBOX_us.iad.e2", url, "us")
+	const stream = "KV_" + Bucket + "_audit"
+	for what, do := range map[string]func(context.Context) error{
+		"a PoP appends to the audit log": func(ctx context.Context) error {
+			_, err := pop.Publish(ctx, "$JS.us.API.$KV."+Bucket+"_audit.x", []byte("{}"))
+			return err
+		},
+		"a PoP reads the audit log":              func(ctx context.Context) error { _, err := natsaudit.Open(ctx, pop, "us", Bucket); return err },
+		"an aggregator empties the audit log":    func(ctx context.Context) error { return purge(ctx, agg, stream) },
+		"an aggregator takes the audit log away": func(ctx context.Context) error { return agg.DeleteStream(ctx, stream) },
+		"an aggregator takes the rules away":     func(ctx context.Context) error { return agg.DeleteKeyValue(ctx, Bucket) },
+		"an aggregator makes a bucket":           func(ctx context.Context) error { _, err := Make(ctx, agg, "others", "", 1); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := do(ctx); err == nil {
+			t.Error(what)
+		}
+		cancel()
+	}
+	entries, err := log.Read(t.Context(), 0, 10, func(*natsaudit.Entry) bool { return true })
+	if err != nil || len(entries) != 1 || entries[0].Who != "ada" {
+		t.Errorf("the audit log has %+v, %v, want what ada did", entries, err)
+	}
+}
+
+func purge(ctx context.Context, js jetstream.JetStream, name string) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx)
 }
 
 func connectTo(t testing.TB, users *proc.NATSUsers, user, inbox, url, domain string) jetstream.JetStream {
