@@ -44,6 +44,7 @@ to NATS by an operator's key.`,
 		newRulesRollbackCommand(),
 		newRulesRemoveCommand(),
 		newRulesAuditCommand(),
+		newRulesTruthCommand(),
 	)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -144,7 +145,7 @@ spillgate_candidate_decisions_total says what the one admits and the other denie
 			query.Set("regions", strings.Join(regions, ","))
 		}
 		for i, name := range names {
-			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, query: query, body: docs.texts[i].Text})
+			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, query: query, body: docs.texts[i].Text, checked: true})
 		}
 		return c.run(ctx, cmd, wants)
 	})
@@ -209,6 +210,7 @@ type want struct {
 	query              url.Values
 	namespace          string
 	mustBe             bool // it is there
+	checked            bool // its document, and what is suspicious about it was told
 	over               http.Header
 }
 
@@ -227,6 +229,7 @@ func (c *changing) run(ctx context.Context, cmd *cobra.Command, wants []want) er
 		if !would.Changed {
 			continue
 		}
+		tell(cmd, slices.DeleteFunc(would.Warnings, func(m adminapi.Mistake) bool { return w.checked && m.Code != configs.SlipCode })) // the others are told
 		if !c.yes {
 			if _, err := io.WriteString(cmd.OutOrStdout(), would.Diff); err != nil {
 				return err

@@ -166,6 +166,9 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	if err != nil {
 		return refuse(invalid(err))
 	}
+	if base := stable(&was); base.Text != "" && !next.Deleted {
+		warnings = append(warnings, b.Format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text})...)
+	}
 	entry.Message = next.Message
 	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Warnings: told(warnings)}
 	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted || was.Regions != next.Regions; !out.Changed {

@@ -180,6 +180,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("after a rollback to version 1 it is %s", w.Body)
 	}
 	d.want(404, "no version 77", "ed", "POST", shop+"/rollback?to=77", "", "If-Match", "*")
+	d.want(200, `"code":"W265","pointer":"/rules/0/rates/0/limit"`, "ed", "PUT", shop+"?dry_run=1", limited(0), "If-Match", "*")
 	d.want(200, `"deleted":true`, "ada", "DELETE", shop, "", "If-Match", "*")
 	d.want(404, "was taken away by version 6", "vi", "GET", shop, "")
 	d.want(412, "was taken away", "ada", "DELETE", shop, "", "If-Match", "*")

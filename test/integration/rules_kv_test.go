@@ -189,6 +189,18 @@ func TestRulesFromNATS(t *testing.T) {
 	eu.rules(0, "apply", write(limited(25)), "--yes")
 	limit(ams, 25)
 
+	if said := eu.rules(1, "apply", write(limited(2))); !strings.Contains(said, `2 of rule "per-user" is a tenth of what it was, 25, or less`) {
+		t.Errorf("of a zero too few it says %s", said)
+	}
+	if said := eu.rules(0, "rollback", "test", "--yes"); !strings.Contains(said, "test: version") { // and back
+		t.Errorf("it says %s", said)
+	}
+	eu.rules(0, "apply", write(limited(25)), "--yes")
+	regions, err := aggregatorSays(0, append([]string{"regions"}, eu.asks...)...)
+	if err != nil || !strings.Contains(regions, "self") {
+		t.Errorf("the regions are %s, %v", regions, err)
+	}
+
 	// Who may do what.
 	asks := eu.asks
 	eu.asks = []string{"--server", asks[1], "--token-file", ci}

@@ -1,0 +1,79 @@
+package configs
+
+import (
+	"fmt"
+
+	"github.com/spillgate/spillgate/edge/limit"
+)
+
+// SlipCode is that of Slips' warnings.
+const SlipCode = "W265"
+
+// fallen is how many times smaller a limit may become before it is told of: a zero too few is ten times.
+const fallen = 10
+
+// Slips are what of a document looks like a slip of who changes it, beside the document that it takes the
+// place of: limits that are a tenth of what they were or less, rules that shut everybody out who was let in,
+// and rules that are gone. They are warnings; neither need be wrong.
+func (f Format) Slips(was, next Text) (warnings []Mistake) {
+	before, wrong := f.parse(was)
+	docs, also := f.parse(next)
+	if len(wrong)+len(also) > 0 || len(before) != 1 || len(docs) != 1 { // which is told elsewhere
+		return nil
+	}
+	r, doc := docs[0].reader, &docs[0].doc
+	warn := func(path, hint, format string, args ...any) {
+		warnings = append(warnings, r.mistakeOf(limit.Problem{Path: path, Code: SlipCode, Hint: hint, Detail: fmt.Sprintf(format, args...)}))
+	}
+	there := map[string]int{}
+	for i := range doc.Rules {
+		there[doc.Rules[i].Name] = i
+	}
+	for k := range before[0].doc.Rules {
+		old := &before[0].doc.Rules[k]
+		i, stays := there[old.Name]
+		if !stays {
+			warn("rules", "leave it, with mode: shadow, if in doubt", "rule %q is gone: its requests meet the next that they match, or none", old.Name)
+			continue
+		}
+		now, path := &doc.Rules[i], fmt.Sprintf("rules[%d]", i)
+		if now.Deny && !old.Deny {
+			warn(path+".deny", "leave it out", "rule %q denies all that it matches, and did not", now.Name)
+			continue
+		}
+		if now.Allow && !old.Allow {
+			warn(path+".allow", "leave it out", "rule %q limits nothing, and did", now.Name)
+			continue
+		}
+		for j := range now.Rates {
+			rate := &now.Rates[j]
+			last := sameRate(old, now, rate)
+			if last == nil || amount(rate)*fallen > amount(last) {
+				continue
+			}
+			at := fmt.Sprintf("%s.rates[%d].limit", path, j)
+			if rate.Capacity > 0 {
+				at = fmt.Sprintf("%s.rates[%d].capacity", path, j)
+			}
+			if amount(rate) == 0 {
+				warn(at, fmt.Sprintf("%d, as it was; candidate: tries it out", amount(last)), "a limit of 0, and it was %d: rule %q denies all that it matches", amount(last), now.Name)
+				continue
+			}
+			warn(at, "is there a zero too few? candidate: tries it out", "%d of rule %q is a tenth of what it was, %d, or less", amount(rate), now.Name, amount(last))
+		}
+	}
+	return warnings
+}
+
+// amount is how much a rate admits at once.
+func amount(r *limit.RateSpec) uint64 { return max(r.Limit, r.Capacity) }
+
+// sameRate is what a rate was: that of its name and window, or, where a rule has and had but one, of its window.
+func sameRate(old, now *limit.RuleSpec, rate *limit.RateSpec) *limit.RateSpec {
+	for i := range old.Rates {
+		if last := &old.Rates[i]; last.Per == rate.Per && last.Period == rate.Period && (last.Name == rate.Name || len(old.Rates) == 1 && len(now.Rates) == 1) {
+			return last
+		}
+	}
+	return nil
+}
