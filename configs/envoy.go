@@ -32,9 +32,9 @@ func envoyHome(word string) string {
 
 // parseEnvoyFile reads a file of envoyproxy/ratelimit's: what that refuses is refused,
 // and what it takes is taken, but for what envoy_test.go names.
-func parseEnvoyFile(name string, text []byte) ([]parsed, []Mistake) {
-	src := newSource(name, text)
-	trees, mistakes := parseTree(src, text)
+func parseEnvoyFile(f rulesFile) ([]parsed, []Mistake) {
+	src, name := f.source(), f.name
+	trees, mistakes := parseTree(src, f.text)
 	if len(trees) == 0 {
 		if len(mistakes) == 0 {
 			mistakes = []Mistake{{File: name, Code: "E004", Detail: "the file is empty", Hint: "it starts with: domain: NAME"}}
@@ -162,7 +162,7 @@ func (r *envoyReader) descriptors(to *limit.DescriptorSpec) read {
 			switch before, dup := first[whole]; {
 			case !ok:
 			case dup:
-				r.mistake(path, n.at, "E242", "drop one, or give one another value", "%q stands here twice, key and value joined by \"_\"; first on line %d", clip(whole), before.line)
+				r.mistake(path, n.at, "E242", "drop one, or give one another value", "%q stands here twice, key and value joined by \"_\"; first on line %d", clip(whole), r.src.lineOf(before.line))
 			default:
 				first[whole] = n.at
 			}

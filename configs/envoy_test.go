@@ -129,7 +129,7 @@ func TestEnvoyFilesThatAreRefusedBesides(t *testing.T) {
 }
 
 func TestEnvoyFilesAreReadWhole(t *testing.T) {
-	docs, mistakes := parseEnvoyFile("d.yaml", []byte(`
+	docs, mistakes := parseEnvoyFile(rulesFile{name: "d.yaml", text: []byte(`
 domain: shop
 descriptors:
 - key: user
@@ -140,7 +140,7 @@ descriptors:
   descriptors:
   - {key: path, quota_mode: true, rate_limit: {unlimited: true, replaces: [{name: most}]}}
   rate_limit: {name: most, unit: Month, requests_per_unit: 30}
-`))
+`)})
 	if len(mistakes) > 0 {
 		t.Fatal(mistakes)
 	}
@@ -225,7 +225,7 @@ func FuzzParseEnvoy(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: a, value: b*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: c}]}}\n"))
 	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  metadata: {b: [1, 2.5, on]}\n  descriptors: [{key: a, rate_limit: {unlimited: yes}}]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		set, _, err := FormatEnvoy.checkFiles([]rulesFile{{"fuzz.yaml", text}})
+		set, _, err := FormatEnvoy.checkFiles([]rulesFile{{name: "fuzz.yaml", text: text}})
 		checkParsed(t, text, set, err)
 	})
 }
@@ -235,7 +235,7 @@ func TestEnvoyTabs(t *testing.T) {
 	const tabs = "{\n\t\"domain\": \"d\",\n\t\"descriptors\": [\n\t\t{\"key\": \"a\", \"value\": \"of\n\t\ttwo\",\n \t\"rate_limit\": {\n\t\"unit\": \"day\", \"requests_per_unit\":\t5}}\n\t]\n}\n"
 	var docs []limit.Document
 	for _, text := range []string{tabs, strings.ReplaceAll(tabs, "\t", " ")} {
-		files, mistakes := parseEnvoyFile("d.yaml", []byte(text))
+		files, mistakes := parseEnvoyFile(rulesFile{name: "d.yaml", text: []byte(text)})
 		if len(files) != 1 || len(mistakes) > 0 {
 			t.Fatalf("%q: %v", text, mistakes)
 		}

@@ -87,7 +87,7 @@ func (f Format) parseFiles(files []rulesFile) (docs []parsed, mistakes []Mistake
 		parse = parseEnvoyFile
 	}
 	for _, file := range files {
-		d, m := parse(file.name, file.text)
+		d, m := parse(file)
 		docs = append(docs, d...)
 		mistakes = append(mistakes, m...)
 	}
@@ -105,7 +105,7 @@ func isOf(n *node, word, not string) bool {
 // otherFormat is all that is said of a file that is read as another format than its own.
 func otherFormat(src *source, n *node, f Format) Mistake {
 	return Mistake{
-		File: src.name, Line: n.at.line, Column: n.at.column, Code: "E240", Excerpt: src.excerpt(n.at),
+		File: src.name, Line: src.lineOf(n.at.line), Column: n.at.column, Code: "E240", Excerpt: src.excerpt(n.at),
 		Detail: fmt.Sprintf("the file is in another format, %s", f),
 		Hint:   fmt.Sprintf("rules.format: %s; to check it: edge validate --format %s", f, f),
 	}

@@ -84,10 +84,19 @@ func sortMistakes(ms []Mistake) []Mistake {
 // position is a place in a file, counted in characters from 1.
 type position struct{ line, column int }
 
-// source is a file's text, for excerpts.
+// source is a file's text, for excerpts, or a part of it.
 type source struct {
 	name  string
 	lines []string
+	first int // lines of the file that stand before
+}
+
+// lineOf is a line as it is counted in the file; 0 stays.
+func (s *source) lineOf(line int) int {
+	if line == 0 {
+		return 0
+	}
+	return s.first + line
 }
 
 func newSource(name string, text []byte) *source {

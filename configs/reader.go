@@ -43,7 +43,7 @@ func (r *reader) warn(path string, at position, code, hint, format string, args 
 func (r *reader) tell(to *[]Mistake, path string, at position, code, hint, format string, args ...any) {
 	if len(*to) < maxMistakes {
 		*to = append(*to, Mistake{
-			File: r.src.name, Line: at.line, Column: at.column, Code: code, Path: path,
+			File: r.src.name, Line: r.src.lineOf(at.line), Column: at.column, Code: code, Path: path,
 			Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: r.src.excerpt(at),
 		})
 	}

@@ -26,7 +26,7 @@ type parsed struct {
 // ParseRules reads the documents of one file and compiles them. The error is a
 // *RulesError with all mistakes.
 func ParseRules(name string, text []byte) (*limit.Set, error) {
-	docs, mistakes := parseFile(name, text)
+	docs, mistakes := parseFile(rulesFile{name: name, text: text})
 	return compile(docs, mistakes)
 }
 
@@ -42,14 +42,23 @@ func CheckRules(paths ...string) (set *limit.Set, warnings []Mistake, err error)
 	return FormatSpillgate.Check(paths...)
 }
 
+// rulesFile is a file, or a part of one.
 type rulesFile struct {
-	name string
-	text []byte
+	name  string
+	text  []byte
+	first int // lines of it that stand before
 }
 
-func parseFile(name string, text []byte) ([]parsed, []Mistake) {
-	src := newSource(name, text)
-	trees, mistakes := parseTree(src, text)
+// source is the file's text, for excerpts.
+func (f *rulesFile) source() *source {
+	src := newSource(f.name, f.text)
+	src.first = f.first
+	return src
+}
+
+func parseFile(f rulesFile) ([]parsed, []Mistake) {
+	src, name := f.source(), f.name
+	trees, mistakes := parseTree(src, f.text)
 	if len(trees) == 0 && len(mistakes) == 0 {
 		return nil, []Mistake{{File: name, Code: "E004", Detail: "the file is empty", Hint: "it starts with: schema: " + RulesSchema}}
 	}
@@ -110,7 +119,7 @@ func (r *reader) mistakeOf(p limit.Problem) Mistake {
 		}
 	}
 	return Mistake{
-		File: r.src.name, Line: at.line, Column: at.column, Code: p.Code, Path: p.Path,
+		File: r.src.name, Line: r.src.lineOf(at.line), Column: at.column, Code: p.Code, Path: p.Path,
 		Detail: p.Detail, Hint: p.Hint, Excerpt: r.src.excerpt(at),
 	}
 }
@@ -166,7 +175,7 @@ func readRules(paths []string) ([]rulesFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)
 		}
-		files = append(files, rulesFile{name, text})
+		files = append(files, rulesFile{name: name, text: text})
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("rules: %w in %s", ErrNoRules, strings.Join(paths, ", "))

@@ -152,7 +152,7 @@ func TestShippedRulesLoad(t *testing.T) {
 
 // Every word of the schema ends in its field.
 func TestEveryWordIsRead(t *testing.T) {
-	docs, mistakes := parseFile("all.yaml", []byte(`
+	docs, mistakes := parseFile(rulesFile{name: "all.yaml", text: []byte(`
 schema: spillgate/v1
 namespace: acme
 defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: region, charge: each}
@@ -195,7 +195,7 @@ rules:
 - {name: slots, group: slots, charge: all_or_nothing, rates: [{algorithm: concurrency, limit: 20, lease: 30s}]}
 - {name: free, allow: true}
 - {name: blocked, deny: true}
-`))
+`)})
 	if len(mistakes) != 0 || len(docs) != 1 {
 		t.Fatalf("%d documents, mistakes %v", len(docs), mistakes)
 	}

@@ -44,7 +44,7 @@ func ReadRuleTest(file string) (*RuleTest, error) {
 func documentsOf(files []rulesFile) (documents []limit.Document, mistakes []Mistake) {
 	var docs []parsed
 	for _, f := range files {
-		d, m := parseFile(f.name, f.text)
+		d, m := parseFile(f)
 		docs = append(docs, d...)
 		mistakes = append(mistakes, m...)
 	}

@@ -132,8 +132,7 @@ func (f Format) NamespaceOf(t Text) (string, error) {
 
 // parse reads one document.
 func (f Format) parse(t Text) ([]parsed, []Mistake) {
-	text := strings.Repeat("\n", max(0, t.Line-1)) + t.Text // so that mistakes are where they are
-	docs, mistakes := f.parseFiles([]rulesFile{{t.Name, []byte(text)}})
+	docs, mistakes := f.parseFiles([]rulesFile{{name: t.Name, text: []byte(t.Text), first: max(0, t.Line-1)}})
 	if len(mistakes) > 0 || len(docs) == 1 && (t.Namespace == "" || docs[0].doc.Namespace == t.Namespace) {
 		return docs, mistakes
 	}

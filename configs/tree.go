@@ -76,10 +76,27 @@ func parseTree(src *source, text []byte) (docs []*node, mistakes []Mistake) {
 		b.mistake(position{}, "E002", "split it into several files", "%d bytes; a file has at most %d", len(text), maxFileBytes)
 	case !utf8.Valid(text):
 		b.mistake(invalidAt(text), "E001", "save the file as UTF-8", "not UTF-8 text")
+	case signs(text) > maxTokens: // each is a token, which takes some 250 bytes
+		b.mistake(position{}, "E002", "split it into several files", "%d signs of YAML; a file has at most %d words and signs", signs(text), maxTokens)
 	default:
 		docs = b.read(oneBreak.Replace(string(text)))
 	}
 	return docs, b.mistakes
+}
+
+// signs counts what makes a token of its own wherever it does not stand in quotes, or in a comment.
+func signs(text []byte) (n int) {
+	for i, c := range text {
+		switch c {
+		case '[', ']', '{', '}', ',':
+			n++
+		case ':', '-', '?':
+			if i+1 == len(text) || text[i+1] == ' ' || text[i+1] == '\n' || text[i+1] == '\r' || text[i+1] == '\t' {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 type treeBuilder struct {
@@ -91,7 +108,7 @@ type treeBuilder struct {
 func (b *treeBuilder) mistake(at position, code, hint, format string, args ...any) {
 	if len(b.mistakes) < maxMistakes {
 		b.mistakes = append(b.mistakes, Mistake{
-			File: b.src.name, Line: at.line, Column: at.column, Code: code,
+			File: b.src.name, Line: b.src.lineOf(at.line), Column: at.column, Code: code,
 			Detail: fmt.Sprintf(format, args...), Hint: hint, Excerpt: b.src.excerpt(at),
 		})
 	}
@@ -298,7 +315,7 @@ func (b *treeBuilder) mapping(start *token.Token, flow bool, values []*ast.Mappi
 			m.at = at
 		}
 		if before, dup := first[key.Value]; dup {
-			b.mistake(at, "E005", "drop one", "%q stands here twice; first on line %d", clip(key.Value), before.line)
+			b.mistake(at, "E005", "drop one", "%q stands here twice; first on line %d", clip(key.Value), b.src.lineOf(before.line))
 			continue
 		}
 		first[key.Value] = at

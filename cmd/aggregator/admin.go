@@ -45,7 +45,7 @@ func openAdmin(s *configs.AggregatorSettings, log *slog.Logger) (ln net.Listener
 
 // rulebook changes the rules of the bucket that the settings name.
 func rulebook(s configs.RulesSettings, bus *natsbus.Bus, log *slog.Logger) *adminapi.Rulebook {
-	return &adminapi.Rulebook{Format: s.Format, Log: log, Open: func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
+	return adminapi.NewRulebook(s.Format, log, func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
 		ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
 		defer cancel()
 		js, err := bus.JetStream(s.KV.Domain)
@@ -58,5 +58,5 @@ func rulebook(s configs.RulesSettings, bus *natsbus.Bus, log *slog.Logger) *admi
 		}
 		audit, err := natsaudit.Open(ctx, js, s.KV.Domain, s.KV.Bucket)
 		return store, audit, err
-	}}
+	})
 }

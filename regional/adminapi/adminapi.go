@@ -53,7 +53,11 @@ func New(cfg Config) *http.ServeMux {
 	mux.HandleFunc("GET /metrics", cfg.Access.only(configs.RoleViewer, promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP))
 	for _, r := range cfg.routes() {
 		mux.HandleFunc(r.pattern, cfg.Access.only(r.need, func(w http.ResponseWriter, req *http.Request) {
-			if p := r.serve(w, req); p != nil {
+			p := r.heeds(req)
+			if p == nil {
+				p = r.serve(w, req)
+			}
+			if p != nil {
 				writeProblem(w, p)
 			}
 		}))
@@ -71,13 +75,13 @@ func New(cfg Config) *http.ServeMux {
 // routes are the API's.
 func (cfg *Config) routes() []route {
 	routes := []route{
-		{"GET /admin/v1/drift", configs.RoleViewer, func(w http.ResponseWriter, _ *http.Request) *Problem {
+		{"GET /admin/v1/drift", configs.RoleViewer, nil, func(w http.ResponseWriter, _ *http.Request) *Problem {
 			writeJSON(w, http.StatusOK, map[string]any{"regions": cfg.Subject.Drift(time.Now())})
 			return nil
 		}},
-		{"GET /admin/v1/regions", configs.RoleViewer, cfg.regions},
-		{"GET /admin/v1/rules/{name}/truth", configs.RoleViewer, cfg.ruleTruth},
-		{"GET /admin/v1/openapi.json", configs.RoleViewer, openAPI},
+		{"GET /admin/v1/regions", configs.RoleViewer, nil, cfg.regions},
+		{"GET /admin/v1/rules/{name}/truth", configs.RoleViewer, []string{"namespace"}, cfg.ruleTruth},
+		{"GET /admin/v1/openapi.json", configs.RoleViewer, nil, openAPI},
 	}
 	for _, r := range cfg.Rules.routes() {
 		if cfg.Rules == nil {

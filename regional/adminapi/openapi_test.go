@@ -123,18 +123,27 @@ func (d *openAPIDoc) holds(t testing.TB, pattern string, w *httptest.ResponseRec
 	}
 }
 
-// TestOpenAPITellsOfAllThatIsServed: each route with its role, and nothing more.
+// TestOpenAPITellsOfAllThatIsServed: each route with its role and parameters, and nothing more.
 func TestOpenAPITellsOfAllThatIsServed(t *testing.T) {
 	doc := readOpenAPI(t)
 	cfg := Config{Rules: &Rulebook{}}
 	served := map[string]string{}
 	for _, r := range cfg.routes() {
-		served[r.pattern] = string(r.need)
+		query := slices.Clone(r.query)
+		slices.Sort(query)
+		served[r.pattern] = string(r.need) + " " + strings.Join(query, " ")
 	}
 	told := map[string]string{}
 	for path, operations := range doc.Paths {
 		for method, o := range operations {
-			told[strings.ToUpper(method)+" "+path] = o.Role
+			var query []string
+			for _, p := range o.Parameters {
+				if p.In == "query" {
+					query = append(query, p.Name)
+				}
+			}
+			slices.Sort(query)
+			told[strings.ToUpper(method)+" "+path] = o.Role + " " + strings.Join(query, " ")
 			for _, p := range o.Parameters {
 				if p.In == "path" && !strings.Contains(path, "{"+p.Name+"}") {
 					t.Errorf("%s has no %s", path, p.Name)

@@ -22,9 +22,48 @@ import (
 // Rulebook changes the rules that are kept in NATS, a document a namespace, and notes who did, and who
 // tried, in the audit log beside them.
 type Rulebook struct {
-	Open   func(context.Context) (*natsrules.Store, *natsaudit.Log, error)
-	Format configs.Format
-	Log    *slog.Logger
+	open   func(context.Context) (*natsrules.Store, *natsaudit.Log, error)
+	format configs.Format
+	log    *slog.Logger
+
+	seats chan struct{} // of those who send documents, each of which is in memory
+	turn  chan struct{} // of who has some read, which takes fifty times as much
+}
+
+// mostSeats is how many send documents at a time.
+const mostSeats = 8
+
+// NewRulebook makes one of the bucket and the log that open opens.
+func NewRulebook(format configs.Format, log *slog.Logger, open func(context.Context) (*natsrules.Store, *natsaudit.Log, error)) *Rulebook {
+	return &Rulebook{open: open, format: format, log: log, seats: make(chan struct{}, mostSeats), turn: make(chan struct{}, 1)}
+}
+
+// await waits for a place, which leave gives back.
+func await(ctx context.Context, places chan struct{}) (leave func(), p *Problem) {
+	leave = func() { <-places }
+	select { // first, as of two that are ready select takes any
+	case places <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	select {
+	case places <- struct{}{}:
+		return leave, nil
+	case <-ctx.Done():
+		return nil, problem(http.StatusServiceUnavailable, "try again", "others have rules checked")
+	}
+}
+
+// seated serves who sends a document once there is a place for that.
+func (b *Rulebook) seated(h func(w http.ResponseWriter, r *http.Request) *Problem) func(w http.ResponseWriter, r *http.Request) *Problem {
+	return func(w http.ResponseWriter, r *http.Request) *Problem {
+		leave, p := await(r.Context(), b.seats)
+		if p != nil {
+			return p
+		}
+		defer leave()
+		return h(w, r)
+	}
 }
 
 // VersionInfo is a version of a namespace, without its document.
@@ -120,7 +159,7 @@ type change struct {
 
 // make makes a change, or tells what it would be.
 func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
-	store, log, err := b.Open(ctx)
+	store, log, err := b.open(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -134,7 +173,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 			return nil, p
 		}
 		if err := note("refused: "+p.Detail, entry.Version); err != nil {
-			b.Log.Error("what an operator tried is in no audit log", "who", c.by.name, "action", c.action, "namespace", c.namespace, "err", err)
+			b.log.Error("what an operator tried is in no audit log", "who", c.by.name, "action", c.action, "namespace", c.namespace, "err", err)
 		}
 		return nil, p
 	}
@@ -157,17 +196,9 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	if !c.over.holds(&was) {
 		return refuse(problem(http.StatusPreconditionFailed, "GET it anew, and see what differs", stateOf(&was)))
 	}
-	next, err := c.next(ctx, store, &was)
-	if err != nil {
-		return refuse(problemOf(err))
-	}
-	next.Namespace, next.Author, next.Message = c.namespace, c.by.name, cmp.Or(c.message, next.Message)
-	warnings, err := b.check(others, &next)
-	if err != nil {
-		return refuse(invalid(err))
-	}
-	if base := stable(&was); base.Text != "" && !next.Deleted {
-		warnings = append(warnings, b.Format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text})...)
+	next, warnings, p := b.plan(ctx, c, store, &was, others)
+	if p != nil {
+		return refuse(p)
 	}
 	entry.Message = next.Message
 	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Warnings: told(warnings)}
@@ -189,11 +220,32 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 		return refuse(putProblem(err))
 	}
 	if err := note("done", made.Number); err != nil {
-		b.Log.Error("that a change was made is not in the audit log; that it was begun is", "namespace", c.namespace, "version", made.Number, "err", err)
+		b.log.Error("that a change was made is not in the audit log; that it was begun is", "namespace", c.namespace, "version", made.Number, "err", err)
 	}
-	b.Log.Info("rules changed", "namespace", c.namespace, "version", made.Number, "author", made.Author, "message", made.Message, "deleted", made.Deleted)
+	b.log.Info("rules changed", "namespace", c.namespace, "version", made.Number, "author", made.Author, "message", made.Message, "deleted", made.Deleted)
 	out.VersionInfo = infoOf(&made)
 	return out, nil
+}
+
+// plan is what a change would make, and what is suspicious about it.
+func (b *Rulebook) plan(ctx context.Context, c *change, store *natsrules.Store, was *natsrules.Version, others []natsrules.Version) (next natsrules.Version, warnings []configs.Mistake, p *Problem) {
+	leave, p := await(ctx, b.turn)
+	if p != nil {
+		return next, nil, p
+	}
+	defer leave()
+	next, err := c.next(ctx, store, was)
+	if err != nil {
+		return next, nil, problemOf(err)
+	}
+	next.Namespace, next.Author, next.Message = c.namespace, c.by.name, cmp.Or(c.message, next.Message)
+	if warnings, err = b.check(others, &next); err != nil {
+		return next, nil, invalid(err)
+	}
+	if base := stable(was); base.Text != "" && !next.Deleted {
+		warnings = append(warnings, b.format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text})...)
+	}
+	return next, warnings, nil
 }
 
 // check are the warnings about a document, with all other namespaces in force.
@@ -205,7 +257,7 @@ func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([
 	if !next.Deleted {
 		texts = append(texts, configs.Text{Name: next.Namespace, Namespace: next.Namespace, Text: next.Text})
 	}
-	_, warnings, err := b.Format.CheckTexts(texts...)
+	_, warnings, err := b.format.CheckTexts(texts...)
 	own := warnings[:0:0]
 	for _, w := range warnings { // those of others were told to who wrote them
 		if w.File == next.Namespace {

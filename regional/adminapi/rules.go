@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/sync"
@@ -18,7 +21,10 @@ import (
 )
 
 // maxBody bounds a document that is sent.
-const maxBody = 8 << 20
+const maxBody = 4 << 20
+
+// maxDocuments bounds how many are checked at once.
+const maxDocuments = 2000
 
 // maxMessage bounds why somebody changes something.
 const maxMessage = natsrules.MaxMessage
@@ -27,34 +33,59 @@ const maxMessage = natsrules.MaxMessage
 type route struct {
 	pattern string
 	need    configs.Role
+	query   []string // the parameters that there are
 	serve   func(w http.ResponseWriter, r *http.Request) *Problem
+}
+
+// heeds refuses parameters that are none of the route's: of a change one that is misspelt says that somebody
+// meant something else.
+func (rt *route) heeds(r *http.Request) *Problem {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return problem(http.StatusBadRequest, "escape it, as %3B", "the query cannot be read: "+err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch {
+		case !slices.Contains(rt.query, name):
+			hint := "there is none here"
+			if len(rt.query) > 0 {
+				hint = "one of: " + strings.Join(rt.query, ", ")
+			}
+			return problem(http.StatusBadRequest, hint, fmt.Sprintf("%.40q is no parameter of this", name))
+		case len(query[name]) > 1:
+			return problem(http.StatusBadRequest, "say it once", fmt.Sprintf("%s stands there twice", name))
+		}
+	}
+	return nil
 }
 
 // routes are those of rules.
 func (b *Rulebook) routes() []route {
 	const namespace = " /admin/v1/namespaces/{namespace}"
+	change := func(more ...string) []string { return append(more, "dry_run", "message") }
+	version := []string{"version"}
 	return []route{
-		{"GET /admin/v1/namespaces", configs.RoleViewer, b.list},
-		{"GET" + namespace, configs.RoleViewer, b.get},
-		{"PUT" + namespace, configs.RoleEditor, b.put},
-		{"DELETE" + namespace, configs.RoleAdmin, b.remove},
-		{"GET" + namespace + "/versions", configs.RoleViewer, b.versions},
-		{"GET" + namespace + "/diff", configs.RoleViewer, b.diff},
-		{"POST" + namespace + "/rollback", configs.RoleEditor, b.rollback},
-		{"POST" + namespace + "/promote", configs.RoleEditor, b.promote},
-		{"POST" + namespace + "/revert", configs.RoleEditor, b.revert},
-		{"GET" + namespace + "/rules", configs.RoleViewer, b.rules},
-		{"GET" + namespace + "/rules/{rule}", configs.RoleViewer, b.rule},
-		{"PUT" + namespace + "/rules/{rule}", configs.RoleEditor, b.putRule},
-		{"DELETE" + namespace + "/rules/{rule}", configs.RoleEditor, b.removeRule},
-		{"POST /admin/v1/validate", configs.RoleViewer, b.validate},
-		{"GET /admin/v1/audit", configs.RoleAdmin, b.audit},
+		{"GET /admin/v1/namespaces", configs.RoleViewer, nil, b.list},
+		{"GET" + namespace, configs.RoleViewer, version, b.get},
+		{"PUT" + namespace, configs.RoleEditor, change("regions"), b.seated(b.put)},
+		{"DELETE" + namespace, configs.RoleAdmin, change(), b.remove},
+		{"GET" + namespace + "/versions", configs.RoleViewer, nil, b.versions},
+		{"GET" + namespace + "/diff", configs.RoleViewer, []string{"from", "to"}, b.diff},
+		{"POST" + namespace + "/rollback", configs.RoleEditor, change("to"), b.rollback},
+		{"POST" + namespace + "/promote", configs.RoleEditor, change(), b.promote},
+		{"POST" + namespace + "/revert", configs.RoleEditor, change(), b.revert},
+		{"GET" + namespace + "/rules", configs.RoleViewer, version, b.rules},
+		{"GET" + namespace + "/rules/{rule}", configs.RoleViewer, version, b.rule},
+		{"PUT" + namespace + "/rules/{rule}", configs.RoleEditor, change(), b.seated(b.putRule)},
+		{"DELETE" + namespace + "/rules/{rule}", configs.RoleEditor, change(), b.removeRule},
+		{"POST /admin/v1/validate", configs.RoleViewer, nil, b.seated(b.validate)},
+		{"GET /admin/v1/audit", configs.RoleAdmin, []string{"namespace", "who", "before", "limit"}, b.audit},
 	}
 }
 
 // list is GET /admin/v1/namespaces: the newest version of each that the caller may see.
 func (b *Rulebook) list(w http.ResponseWriter, r *http.Request) *Problem {
-	store, _, err := b.Open(r.Context())
+	store, _, err := b.open(r.Context())
 	if err != nil {
 		return unavailable(err)
 	}
@@ -94,7 +125,7 @@ func (b *Rulebook) look(r *http.Request) (*natsrules.Store, *Problem) {
 	if c, ns := callerOf(r), r.PathValue("namespace"); !c.touches(ns) {
 		return nil, outOfScope(c, ns)
 	}
-	store, _, err := b.Open(r.Context())
+	store, _, err := b.open(r.Context())
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -352,8 +383,8 @@ func (b *Rulebook) ruleTexts(r *http.Request) (*natsrules.Version, []configs.Rul
 }
 
 func (b *Rulebook) ownFormat() *Problem {
-	if b.Format != configs.FormatSpillgate {
-		return problem(http.StatusConflict, "GET and PUT the namespace", "rules.format is "+string(b.Format)+", which has no rules by name")
+	if b.format != configs.FormatSpillgate {
+		return problem(http.StatusConflict, "GET and PUT the namespace", "rules.format is "+string(b.format)+", which has no rules by name")
 	}
 	return nil
 }
@@ -410,8 +441,8 @@ func (b *Rulebook) change(w http.ResponseWriter, r *http.Request, action string,
 		return p
 	}
 	message := r.URL.Query().Get("message")
-	if len(message) > maxMessage {
-		return problem(http.StatusBadRequest, fmt.Sprintf("at most %d bytes", maxMessage), fmt.Sprintf("message: %d bytes", len(message)))
+	if len(message) > maxMessage || !utf8.ValidString(message) {
+		return problem(http.StatusBadRequest, fmt.Sprintf("at most %d bytes of UTF-8", maxMessage), fmt.Sprintf("message: %d bytes", len(message)))
 	}
 	done, p := b.make(r.Context(), &change{by: callerOf(r), action: action, namespace: r.PathValue("namespace"), rule: r.PathValue("rule"), over: over, message: message, dryRun: dry, next: next})
 	if p != nil {
@@ -436,10 +467,18 @@ func (b *Rulebook) validate(w http.ResponseWriter, r *http.Request) *Problem {
 		return p
 	}
 	docs := configs.SplitRules("body", text)
-	if len(docs) == 0 {
+	switch {
+	case len(docs) == 0:
 		return problem(http.StatusBadRequest, "a document of rules, or several", "the body says nothing")
+	case len(docs) > maxDocuments:
+		return problem(http.StatusRequestEntityTooLarge, "ask of some at a time", fmt.Sprintf("%d documents, of at most %d", len(docs), maxDocuments))
 	}
-	store, _, err := b.Open(r.Context())
+	leave, p := await(r.Context(), b.turn)
+	if p != nil {
+		return p
+	}
+	defer leave()
+	store, _, err := b.open(r.Context())
 	if err != nil {
 		return unavailable(err)
 	}
@@ -449,7 +488,7 @@ func (b *Rulebook) validate(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	names := []string{}
 	for i := range docs {
-		name, err := b.Format.NamespaceOf(docs[i])
+		name, err := b.format.NamespaceOf(docs[i])
 		if err != nil {
 			return invalid(err)
 		}
@@ -461,7 +500,7 @@ func (b *Rulebook) validate(w http.ResponseWriter, r *http.Request) *Problem {
 			docs = append(docs, configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text})
 		}
 	}
-	_, warnings, err := b.Format.CheckTexts(docs...)
+	_, warnings, err := b.format.CheckTexts(docs...)
 	if err != nil {
 		return invalid(err)
 	}
@@ -485,7 +524,7 @@ func (b *Rulebook) audit(w http.ResponseWriter, r *http.Request) *Problem {
 	case limit > 1000:
 		return problem(http.StatusBadRequest, "1 to 1000", fmt.Sprintf("limit=%d is out of range", limit))
 	}
-	_, log, err := b.Open(r.Context())
+	_, log, err := b.open(r.Context())
 	if err != nil {
 		return unavailable(err)
 	}

@@ -72,17 +72,15 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = New(Config{Subject: agg, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: &Rulebook{
-		Format: format, Log: slog.New(slog.DiscardHandler),
-		Open: func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
+	d.handler = New(Config{Subject: agg, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: NewRulebook(format, slog.New(slog.DiscardHandler),
+		func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
 			store, err := natsrules.Open(ctx, js, "rules")
 			if err != nil {
 				return nil, nil, err
 			}
 			log, err := natsaudit.Open(ctx, js, "", "rules")
 			return store, log, err
-		},
-	}})
+		})})
 	return d
 }
 
@@ -161,6 +159,10 @@ func TestNamespaces(t *testing.T) {
 	d.want(400, "empty", "ed", "PUT", shop, " \n", "If-Match", "*")
 	d.want(413, "at most", "ed", "PUT", shop, strings.Repeat("#", maxBody+1), "If-Match", "*")
 	d.want(400, "dry_run", "ed", "PUT", shop+"?dry_run=maybe", limited(1), "If-Match", "*")
+	for _, query := range []string{"?dry-run=1", "?region=us", "?regions=us;x", "?dry_run=1&dry_run=0", "?msg=x", "?message=%ff"} {
+		d.want(400, "", "ed", "PUT", shop+query, limited(1), "If-Match", "*")
+	}
+	d.want(400, "one of: to, dry_run, message", "ed", "POST", shop+"/rollback?version=3", "", "If-Match", "*")
 	d.want(422, "is not a name", "ed", "PUT", "/admin/v1/namespaces/a%20b", strings.Replace(limited(1), "namespace: shop", `namespace: "a b"`, 1), "If-None-Match", "*")
 	if w := d.want(200, "", "vi", "GET", shop, ""); w.Body.String() != limited(30) {
 		t.Errorf("what was refused has changed it: %s", w.Body)
@@ -258,6 +260,8 @@ func TestValidate(t *testing.T) {
 	d.want(201, "", "ed", "PUT", shop, limited(10), "If-None-Match", "*")
 	d.want(200, `"namespaces":["shop","bank"]`, "vi", "POST", "/admin/v1/validate", limited(10)+"---\n"+strings.Replace(limited(10), "namespace: shop", "namespace: bank", 1))
 	d.want(422, `"line":7`, "vi", "POST", "/admin/v1/validate", strings.Replace(limited(1), "limit: 1,", "limit: many,", 1))
+	d.want(413, "2001 documents", "vi", "POST", "/admin/v1/validate", strings.Repeat("a: 1\n---\n", maxDocuments+1))
+	d.want(422, "signs of YAML", "vi", "POST", "/admin/v1/validate", limited(1)+"x: "+strings.Repeat("[", 3<<20))
 	d.want(400, "says nothing", "vi", "POST", "/admin/v1/validate", "# nothing")
 	d.want(200, "W", "vi", "POST", "/admin/v1/validate", strings.Replace(limited(1), "[user]", "[clientip]", 1))
 }
