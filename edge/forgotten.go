@@ -48,6 +48,7 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	s.cluster.escrow.forgotten.say(lastWord{home: rt.home, claim: deltasync.Claim{
 		Key: r.key, Holder: rt.holder, Limit: rt.ceiling, Lasts: r.block.rate.Lasts(),
 		Granted: rt.granted, Returned: rt.returned, Regional: r.block.rate.Scope == limit.ScopeRegion,
+		Bound: rt.granted - rt.returned,
 	}})
 }
 

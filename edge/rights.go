@@ -306,77 +306,6 @@ func (s *shard) claim(r *record) {
 	}
 }
 
-// returns gives back what is above so many rights, as far as it is not spent.
-func (s *shard) returns(r *record, keep uint64, now int64) {
-	rt := r.block.share.rights
-	boot := rt.escrow.boot()
-	held := rt.held(boot)
-	if boot < rt.unbound {
-		keep = max(keep, rt.bound)
-	}
-	if bound := rt.spent.Bound(r.block.rate, held, limit.Instant{Boot: boot, Wall: now}); held > max(keep, bound) {
-		rt.returned += held - max(keep, bound)
-		rt.gave = boot
-		s.claim(r)
-	}
-}
-
-// tend looks after the rights of a counter, asked for or not. It is called about once
-// a second.
-func (s *shard) tend(r *record, now int64) {
-	if r.sparse() || r.block.share == nil || r.block.share.rights == nil {
-		return
-	}
-	sh, rate := r.block.share, r.block.rate
-	rt := sh.rights
-	if !asks(rate) || !escrows(rate) {
-		return
-	}
-	boot := rt.escrow.boot()
-	rt.wall = now
-	held := rt.held(boot)
-	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
-	sh.own.Turn(limit.SpansOf(rate.Window), now)
-	want := rt.wants(sh, rate, used)
-	switch {
-	case rt.recalled:
-		s.yield(r, used, want, now)
-	case want > 0:
-		rt.idle = 0
-	case rt.idle == 0:
-		rt.idle = boot
-	case boot-rt.idle > min(max(2*rate.Window, 10*time.Second), longestIdle):
-		s.returns(r, 0, now)
-	}
-	lease := time.Duration(rt.escrow.lease.Load())
-	if rt.granted > rt.returned && boot-rt.asked > lease/3 {
-		s.claim(r)
-	}
-}
-
-// longestIdle is the longest that rights are kept of which nothing is asked for: while
-// nobody else needs them the next request finds them, but each costs a claim every third
-// of a lease.
-const longestIdle = 2 * time.Minute
-
-// keeps says that the record of a counter must stay, as it has rights, may have been
-// granted some, or has returned some and the authority may not know: what is forgotten
-// is nobody's until the lease is over.
-func (rt *rights) keeps() bool {
-	boot := rt.escrow.boot()
-	if boot < rt.until && rt.granted > rt.returned {
-		return true
-	}
-	if rt.asked != 0 && boot-rt.asked < awaited {
-		return true
-	}
-	return max(rt.gave, rt.asked) > rt.answered && boot-max(rt.gave, rt.asked) < time.Duration(rt.escrow.lease.Load())
-}
-
-// awaited is how long after a claim rights may come that it asked for: the authority
-// takes it for true for a second.
-const awaited = believed + claimTimeout
-
 // gap is how long after a claim the next may follow: an answer may have brought less
 // than is needed.
 func (rt *rights) gap(c *cluster) time.Duration {
@@ -401,6 +330,7 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 	c = deltasync.Claim{
 		Key: r.key, Holder: rt.holder, Limit: rt.ceiling, Lasts: rate.Lasts(),
 		Granted: rt.granted, Returned: rt.returned, Want: rt.wants(sh, rate, used), Regional: rate.Scope == limit.ScopeRegion,
+		Bound: rt.stays(rate, held, now, boot),
 	}
 	if rt.unheard == 0 || boot-rt.asked > claimTimeout {
 		rt.unheard = boot
@@ -480,16 +410,3 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, re
 		s.yield(r, used, rt.wants(sh, rate, used), now)
 	}
 }
-
-// yield returns what others need: what is above the counter's part, or above what it
-// wants by now.
-func (s *shard) yield(r *record, used, want uint64, now int64) {
-	rt := r.block.share.rights
-	s.returns(r, max(min(rt.target, want), crdt.SatAdd(used, rt.short)), now)
-	if far(want, rt.told) {
-		s.claim(r)
-	}
-}
-
-// far says that what is wanted is far from what was told.
-func far(want, told uint64) bool { return want > told+told/4 || want < told-told/4 }

@@ -30,6 +30,7 @@ type Claim struct {
 	Returned uint64 // ever
 	Want     uint64 // rights that it would hold
 	Regional bool   // the limit is the region's own
+	Bound    uint64 // rights that it has and cannot return by now, as they are spent
 }
 
 // Grants is the authority's answer to Claims, or what it tells the edges of a region

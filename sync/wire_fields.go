@@ -194,6 +194,7 @@ const (
 	claimReturned protowire.Number = 6
 	claimWant     protowire.Number = 7
 	claimRegional protowire.Number = 8
+	claimBound    protowire.Number = 9
 )
 
 const (

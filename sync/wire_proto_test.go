@@ -386,6 +386,7 @@ func specClaims(t testing.TB, c *Claims) *dynamicpb.Message {
 		e.set("returned", k.Returned)
 		e.set("want", k.Want)
 		e.set("regional", k.Regional)
+		e.set("bound", k.Bound)
 	}
 	return msg
 }

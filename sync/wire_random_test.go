@@ -213,7 +213,7 @@ func (r frames) claims() *Claims {
 	c := &Claims{Region: r.token(), Lanes: 1 + r.IntN(MaxLanes), From: r.token(), Pop: r.token(), Name: r.token(), SentAt: math.MinInt64 + int64(r.number())}
 	c.Lane = r.IntN(c.Lanes)
 	for range r.IntN(4) {
-		k := Claim{Key: r.key(), Holder: max(1, r.Uint64()), Limit: r.number(), Lasts: 1 + time.Duration(r.Int64N(int64(maxLasts))), Granted: r.number(), Want: r.number(), Regional: r.IntN(2) == 0}
+		k := Claim{Key: r.key(), Holder: max(1, r.Uint64()), Limit: r.number(), Lasts: 1 + time.Duration(r.Int64N(int64(maxLasts))), Granted: r.number(), Want: r.number(), Regional: r.IntN(2) == 0, Bound: r.number()}
 		k.Returned = min(r.number(), k.Granted)
 		c.Claims = append(c.Claims, k)
 	}

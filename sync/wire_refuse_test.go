@@ -329,7 +329,7 @@ func TestClaimsFit(t *testing.T) {
 	c := &Claims{Region: long, Lane: MaxLanes - 1, Lanes: MaxLanes, From: long, Pop: long, Name: long, SentAt: -1}
 	g := &Grants{Region: long, Lane: MaxLanes - 1, Status: math.MaxUint8, Echo: -1, Lease: MaxLease, Log: math.MaxUint64}
 	for range MaxClaims {
-		c.Claims = append(c.Claims, Claim{Key: math.MaxUint64, Holder: math.MaxUint64, Limit: math.MaxUint64, Lasts: maxLasts, Granted: math.MaxUint64, Returned: math.MaxUint64, Want: math.MaxUint64, Regional: true})
+		c.Claims = append(c.Claims, Claim{Key: math.MaxUint64, Holder: math.MaxUint64, Limit: math.MaxUint64, Lasts: maxLasts, Granted: math.MaxUint64, Returned: math.MaxUint64, Want: math.MaxUint64, Regional: true, Bound: math.MaxUint64})
 		g.Grants = append(g.Grants, Grant{Key: math.MaxUint64, Holder: math.MaxUint64, Granted: math.MaxUint64, Target: math.MaxUint64, Echo: -1, Flags: allGrantFlags, Home: long})
 	}
 	for _, k := range []struct {

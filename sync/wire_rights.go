@@ -42,6 +42,7 @@ func (c *Claims) append(w *writer) error {
 		w.uint(claimReturned, k.Returned)
 		w.uint(claimWant, k.Want)
 		w.uint(claimRegional, regional)
+		w.uint(claimBound, k.Bound)
 		w.close(at)
 	}
 	return nil
@@ -111,6 +112,8 @@ func (k *Claim) read(m message) error {
 			k.Want = m.uint("want", math.MaxUint64)
 		case claimRegional:
 			k.Regional = m.uint("regional", 1) == 1
+		case claimBound:
+			k.Bound = m.uint("bound", math.MaxUint64)
 		}
 	}
 	return m.err

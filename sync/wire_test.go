@@ -160,7 +160,7 @@ func TestNumbers(t *testing.T) {
 		"Claims": {"version": upVersion, "region": claimsRegion, "lane": claimsLane, "lanes": claimsLanes, "from": claimsFrom, "pop": claimsPop,
 			"name": claimsName, "sent_at": claimsSentAt, "claims": claimsClaims},
 		"Claim": {"key": claimKey, "holder": claimHolder, "limit": claimLimit, "lasts": claimLasts, "granted": claimGranted,
-			"returned": claimReturned, "want": claimWant, "regional": claimRegional},
+			"returned": claimReturned, "want": claimWant, "regional": claimRegional, "bound": claimBound},
 		"Grants": {"version": upVersion, "region": grantsRegion, "lane": grantsLane, "status": grantsStatus, "echo": grantsEcho,
 			"lease": grantsLease, "log": grantsLog, "grants": grantsGrants},
 		"Grant": {"key": grantKey, "holder": grantHolder, "granted": grantGranted, "target": grantTarget, "echo": grantEcho,

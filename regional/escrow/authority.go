@@ -232,7 +232,7 @@ func (a *Authority) answer(ctx context.Context, c *deltasync.Claims) ([]byte, er
 		told = append(told, a.grant(l, d, h, changed, now)...)
 		g.Granted, g.Target, g.Flags = h.Granted, 0, 0
 		limit := d.limit()
-		parts, isScarce := d.parts(limit, a.cfg.Edges(), now)
+		parts, isScarce := d.parts(limit, a.cfg.Edges(), a.cfg.Lease, now)
 		at := slices.Index(d.holdings, h)
 		recall := false
 		if g.Target, recall = d.target(at, parts, isScarce, d.out() > limit, now); recall {
@@ -377,7 +377,8 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 		h.Silent = 0
 		d.version++
 	}
-	h.Limit, h.Lasts, h.Region, h.want, h.heard, h.echo, h.read = k.Limit, max(h.Lasts, k.Lasts), c.From, k.Want, now, c.SentAt, false
+	h.Limit, h.Lasts, h.Region, h.heard, h.echo, h.read = k.Limit, max(h.Lasts, k.Lasts), c.From, now, c.SentAt, false
+	h.want, h.bound = k.Want, k.Bound
 	return h, true
 }
 
@@ -388,7 +389,7 @@ func (a *Authority) grant(l *lane, d *deposit, asker *holding, changed map[delta
 		return nil
 	}
 	before := d.out()
-	granted, wanted := d.award(a.cfg.Edges(), now)
+	granted, wanted := d.award(a.cfg.Edges(), a.cfg.Lease, now)
 	a.stats.granted.Add(crdt.SatSub(d.out(), before))
 	for _, h := range granted {
 		changed[d.key] = d
@@ -444,7 +445,7 @@ func (a *Authority) pushesOf(lane int, now time.Duration, out []Push) []Push {
 		}
 		d.pushed = now
 		limit := d.limit()
-		parts, isScarce := d.parts(limit, a.cfg.Edges(), now)
+		parts, isScarce := d.parts(limit, a.cfg.Edges(), a.cfg.Lease, now)
 		wanted, over := false, d.out() > limit
 		for i, h := range d.holdings {
 			wanted = wanted || h.wants(now) > h.Out()

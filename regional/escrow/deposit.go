@@ -29,6 +29,7 @@ type deposit struct {
 type holding struct {
 	Holding
 	want  uint64
+	bound uint64        // of what it has, as it is spent; 0: it did not say
 	heard time.Duration // by this authority's clock; of one that was read from the log, and since said nothing, not before that
 	echo  int64         // Claims.SentAt of what it said last; 0: nothing yet
 	noted uint64        // Returned, as the log has it or is about to
@@ -103,7 +104,7 @@ func (d *deposit) fold(node uint64, lease, now time.Duration, name func() uint64
 	first := min(gone.begins(), into.begins())
 	into.Granted, into.Returned, into.noted = crdt.SatAdd(into.Out(), gone.Out()), 0, 0
 	into.heard, into.Lasts = into.end()-max(into.Lasts, gone.Lasts), max(into.Lasts, gone.Lasts)
-	into.first, into.asked, into.want, into.echo = 0, 0, 0, 0 // nobody is asked for what it has
+	into.first, into.asked, into.want, into.bound, into.echo = 0, 0, 0, 0, 0 // nobody is asked for what it has
 	into.Holder, into.spans = name(), into.end()-first
 	d.holdings = slices.DeleteFunc(d.holdings, func(h *holding) bool { return h == gone })
 	d.version++
@@ -214,70 +215,6 @@ func (h *holding) wants(now time.Duration) uint64 {
 	return h.want
 }
 
-// scarce is how many rights there must be for each holder, so that each has a part: of
-// fewer each gets what it asks for while there are some, and returns what it does not
-// use when somebody else asks.
-const scarce = 4
-
-// enough is how much of its part is enough for a holder: parts go up and down by
-// chance, and what moves is nobody's on its way.
-const enough = 0.8
-
-// parts is what each holder's part of the limit is: what it wants and an equal part of
-// what nobody wants, some of which stays here for whoever comes; or, where more is
-// wanted than there is, in proportion; of a scarce limit what it wants, up to a level. Who
-// claims a smaller limit than the others has as much less of it.
-func (d *deposit) parts(limit uint64, edges int, now time.Duration) (parts []float64, isScarce bool) {
-	sum, active := 0.0, 0
-	for _, h := range d.holdings {
-		if w := min(h.wants(now), limit); w > 0 {
-			sum, active = sum+float64(w), active+1
-		}
-	}
-	isScarce = limit < uint64(scarce*len(d.holdings))
-	parts = make([]float64, len(d.holdings))
-	level := 0.0
-	if isScarce && sum > float64(limit) {
-		level = d.level(limit, now)
-	}
-	for i, h := range d.holdings {
-		w := float64(min(h.wants(now), limit))
-		switch {
-		case w == 0:
-		case sum <= float64(limit):
-			parts[i] = w + (float64(limit)-sum)/float64(max(active+1, edges))
-		case isScarce:
-			parts[i] = min(w, level)
-		default:
-			parts[i] = w * float64(limit) / sum
-		}
-		if h.Limit < limit { // its limit was lowered, or theirs raised, as it will hear
-			parts[i] *= float64(h.Limit) / float64(limit)
-		}
-	}
-	return parts, isScarce
-}
-
-// level is the most that any holder gets of a limit of which more is wanted than there
-// is, so that who wants less has all that it wants, and the others as much as each other.
-func (d *deposit) level(limit uint64, now time.Duration) float64 {
-	wants := make([]uint64, 0, len(d.holdings))
-	for _, h := range d.holdings {
-		if w := min(h.wants(now), limit); w > 0 {
-			wants = append(wants, w)
-		}
-	}
-	slices.Sort(wants)
-	left := float64(limit)
-	for i, w := range wants {
-		if even := left / float64(len(wants)-i); float64(w) >= even {
-			return even
-		}
-		left -= float64(w)
-	}
-	return float64(limit)
-}
-
 // need is how badly somebody wants more than he has.
 type need int
 
@@ -289,16 +226,16 @@ const (
 
 // award grants what there is to those who want it, and have less than their part. It
 // returns those to whom it did, and what is still wanted.
-func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left need) {
+func (d *deposit) award(edges int, lease, now time.Duration) (granted []*holding, left need) {
 	limit := d.limit()
 	out := d.out()
-	parts, _ := d.parts(limit, edges, now)
+	parts, _ := d.parts(limit, edges, lease, now)
 	for i, h := range d.holdings {
 		has, want := h.Out(), h.wants(now)
 		if want == 0 {
 			continue
 		}
-		part := uint64(math.Ceil(parts[i]))
+		part := uint64(math.Ceil(parts[i].now))
 		if has < part && out < limit {
 			more := min(part-has, limit-out)
 			h.Granted = crdt.SatAdd(h.Granted, more)
@@ -306,7 +243,7 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 			granted = append(granted, h)
 		}
 		switch {
-		case float64(has) < min(float64(want), parts[i]*enough):
+		case float64(has) < min(float64(want), parts[i].fair*enough):
 			left = short
 		case has < want:
 			left = max(left, hungry)
@@ -321,16 +258,16 @@ func (d *deposit) award(edges int, now time.Duration) (granted []*holding, left 
 // target is how many rights are left to the holder at place i, and whether it is to
 // return what it has above, as far as it is not used. Over says that more are held than
 // there are.
-func (d *deposit) target(i int, parts []float64, isScarce, over bool, now time.Duration) (target uint64, recall bool) {
+func (d *deposit) target(i int, parts []part, isScarce, over bool, now time.Duration) (target uint64, recall bool) {
 	wanted := d.wanted
-	target = uint64(math.Ceil(parts[i]))
+	target = uint64(math.Ceil(parts[i].target()))
 	if over { // it was lowered: of parts that are rounded up there may be too many
-		return min(uint64(parts[i]), d.holdings[i].wants(now)), true
+		return min(uint64(parts[i].target()), d.holdings[i].wants(now)), true
 	}
 	if isScarce && wanted != none { // what nobody wants is for whoever does
 		return min(target, d.holdings[i].wants(now)), true
 	}
-	return target, wanted == short && float64(d.holdings[i].Out()) > parts[i]+1
+	return target, wanted == short && float64(d.holdings[i].Out()) > parts[i].target()+1
 }
 
 // silent says that a holder has said nothing for a while, nor was asked.
@@ -353,7 +290,7 @@ func (h *holding) firm() time.Duration { return min(max(fresh, h.Lasts/10), 10*t
 // seeks says that others may soon return rights that the holder wants: they have some
 // that are not theirs by what they said, or said nothing of late and were not asked in
 // vain.
-func (d *deposit) seeks(holder *holding, parts []float64, isScarce bool, now time.Duration) bool {
+func (d *deposit) seeks(holder *holding, parts []part, isScarce bool, now time.Duration) bool {
 	if holder.want <= holder.Out() {
 		return false
 	}
