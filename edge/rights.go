@@ -59,6 +59,7 @@ type rights struct {
 	last     time.Duration // when some were last spent
 	wall     int64         // at the last fold
 	short    uint64        // cost that was refused since the last claim
+	cost     uint64        // that was refused last
 	told     uint64        // that it wants, in the last claim
 	target   uint64        // what the authority would leave here
 	recalled bool          // others need what is above that
@@ -254,7 +255,7 @@ func (rt *rights) wishes(sh *share, rate *limit.Rate, held, used uint64, now int
 // who wait for theirs each has to have some.
 func (s *shard) refusedRight(r *record, cost uint64, waits bool) {
 	rt := r.block.share.rights
-	if waits {
+	if rt.cost = cost; waits {
 		rt.short = crdt.SatAdd(rt.short, cost)
 	} else {
 		rt.short = max(rt.short, cost)

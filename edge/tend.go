@@ -31,19 +31,52 @@ func (s *shard) tend(r *record, now int64) {
 		rt.idle = 0
 	case rt.idle == 0:
 		rt.idle = boot
-	case boot-rt.idle > min(max(2*rate.Window, 10*time.Second), longestIdle):
+	case boot-rt.idle > keepsFew(rate):
 		s.returns(r, 0, now)
+	case boot-rt.idle > keepsAll(rate):
+		s.returns(r, rt.few(), now)
 	}
-	lease := time.Duration(rt.escrow.lease.Load())
-	if rt.granted > rt.returned && boot-rt.asked > lease/3 {
+	if rt.granted > rt.returned && boot-rt.asked > rt.renews(boot) {
 		s.claim(r)
 	}
 }
 
-// longestIdle is the longest that rights are kept of which nothing is asked for: while
-// nobody else needs them the next request finds them, but each costs a claim every third
-// of a lease.
-const longestIdle = 2 * time.Minute
+// Rights of which nothing is asked for are kept while nobody else needs them, so that the
+// next request finds them, but each counter costs claims as long: all for two windows, up to
+// longestIdle, and a few for one, up to longestFew. Who comes less often than that is denied
+// each time, as what was granted then is returned before he comes again.
+const (
+	longestIdle = 2 * time.Minute
+	longestFew  = time.Hour
+)
+
+func keepsAll(rate *limit.Rate) time.Duration {
+	return min(max(2*rate.Window, 10*time.Second), longestIdle)
+}
+
+func keepsFew(rate *limit.Rate) time.Duration {
+	return max(keepsAll(rate), min(rate.Lasts(), longestFew))
+}
+
+// few is how many rights are kept for who comes seldom: as what was denied last would need four
+// times, but no more than a sixteenth of the limit beyond one.
+func (rt *rights) few() uint64 {
+	return max(rt.cost, min(4*rt.cost, rt.ceiling/16))
+}
+
+// renews is how long after a claim the next is due that renews the lease: a third of that, so
+// that two may be lost. Where nobody asks it is later, and sooner again once one was
+// not answered.
+func (rt *rights) renews(boot time.Duration) time.Duration {
+	lease := time.Duration(rt.escrow.lease.Load())
+	switch {
+	case boot-max(rt.seen, rt.last) < longestIdle:
+		return lease / 3
+	case rt.unheard == 0:
+		return lease * 3 / 5
+	}
+	return lease / 5
+}
 
 // keeps says that the record of a counter must stay, as it has rights, may have been
 // granted some, or has returned some and the authority may not know: what is forgotten
