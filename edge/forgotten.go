@@ -45,10 +45,14 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	if s.returns(r, 0, now); !rt.ungiven() {
 		return
 	}
+	var ends []deltasync.End
+	if boot := rt.escrow.boot(); boot < rt.until { // else more is left than it spent
+		ends = rt.ends(r.block.rate, rt.granted-rt.returned, now, boot)
+	}
 	s.cluster.escrow.forgotten.say(lastWord{home: rt.home, claim: deltasync.Claim{
 		Key: r.key, Holder: rt.holder, Limit: rt.ceiling, Lasts: r.block.rate.Lasts(),
 		Granted: rt.granted, Returned: rt.returned, Regional: r.block.rate.Scope == limit.ScopeRegion,
-		Bound: rt.granted - rt.returned,
+		Bound: rt.granted - rt.returned, Ends: ends,
 	}})
 }
 

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestLastWordsReturnWhatComesLate(t *testing.T) {
 	e.heard([]deltasync.Grant{{Holder: 7, Granted: 50}}, 0) // to what it asked before
 	for at, want := range []deltasync.Claim{{Key: 1, Holder: 7, Granted: 50, Returned: 48}, {Key: 1, Holder: 7, Granted: 60, Returned: 58}} {
 		boot := time.Duration(at + 1)
-		if l := e.lastWords(boot, 5); len(l) != 1 || l[0].claim != want {
+		if l := e.lastWords(boot, 5); len(l) != 1 || !reflect.DeepEqual(l[0].claim, want) {
 			t.Fatalf("told is %+v, want %+v", l, want)
 		}
 		if at == 0 {

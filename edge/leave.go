@@ -1,8 +1,13 @@
 package edge
 
 import (
+	"math"
 	"slices"
 	"time"
+
+	"github.com/spillgate/spillgate/crdt"
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // Leave is Flush of everything, as the node stops: its region is told that it takes its
@@ -18,10 +23,16 @@ func (n *Node) Leave(now time.Time) []Outgoing {
 
 // stay is that the node runs, be it once more after it left.
 func (n *Node) stay() {
+	if n.cluster.escrow.leaves.Swap(false) {
+		n.eachRights(func(s *shard, r *record) {
+			if r.block.share.rights.ended { // that holder is no more
+				s.void(r)
+			}
+		})
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.leaves = false
-	n.cluster.escrow.leaves.Store(false)
 	n.ungivenKeys = nil
 	for i := range n.lanes {
 		n.lanes[i].bye, n.lanes[i].left = 0, false
@@ -58,7 +69,7 @@ func (n *Node) giveUp(now int64) {
 		r.settle()
 		rt := r.block.share.rights
 		rt.wall = now
-		if s.returns(r, 0, now); rt.unheard != 0 { // it may be granted some yet
+		if s.finish(r, now); rt.unheard != 0 { // it may be granted some yet
 			s.claim(r)
 		}
 		if rt.ungiven() {
@@ -66,6 +77,47 @@ func (n *Node) giveUp(now int64) {
 		}
 	})
 }
+
+// finish returns what was not spent, and has the holder be over, so that what it spent is free as it
+// leaves the window, and not all a window after the last word.
+func (s *shard) finish(r *record, now int64) {
+	rt := r.block.share.rights
+	boot := rt.escrow.boot()
+	switch more := crdt.SatSub(rt.granted-rt.returned, rt.left); {
+	case r.block.rate.Bucket(): // that is returned as it drains
+		s.returns(r, 0, now)
+	case !rt.ended && boot < rt.until:
+		s.returns(r, 0, now)
+		if rt.ended, rt.left = true, rt.granted-rt.returned; rt.left > 0 {
+			rt.gave = boot
+			s.claim(r)
+		}
+	case rt.ended && more > 0: // it was asked for before
+		rt.returned += more
+		rt.gave = boot
+		s.claim(r)
+	}
+}
+
+// ends is when what is left of a holder that is over is free, as all of it is spent.
+func (rt *rights) ends(rate *limit.Rate, left uint64, now int64, boot time.Duration) (ends []deltasync.End) {
+	if left > 0 && boot < rt.unbound && !rate.Bucket() { // they back more than was spent, whichever leaves first
+		return []deltasync.End{{Cost: left, In: rate.Lasts()}}
+	}
+	parts := min(left, math.MaxUint64/finest) * finest / max(1, rt.ceiling)
+	margin := time.Duration(0)
+	if rate.Labelled() { // clocks say when that is free, and may be set
+		margin = time.Duration(rt.escrow.lease.Load())
+	}
+	for _, e := range rt.spent.Ends(rate, left, limit.Instant{Boot: boot, Wall: now}, int(max(1, min(parts, deltasync.MaxEnds)))) {
+		ends = append(ends, deltasync.End{Cost: e.Cost, In: min(e.In+margin, rate.Lasts())})
+	}
+	return ends
+}
+
+// finest is the part of the limit below which what was spent is not told in parts, as each is a
+// holding at the authority.
+const finest = 64
 
 // ungiven says that the authority may take the counter to hold more than it does.
 func (rt *rights) ungiven() bool { return rt.gave > rt.answered || rt.unheard != 0 }

@@ -80,11 +80,13 @@ type rights struct {
 	unbound  time.Duration // until when
 	most     uint64        // that may be spent since it was lowered; see lower
 	lowered  time.Duration // when that was; 0: most bounds nothing
+	ended    bool          // it spends nothing any more, and the authority hears when what it spent is free
+	left     uint64        // when that began
 }
 
 // held is how many rights there are now.
 func (rt *rights) held(boot time.Duration) uint64 {
-	if boot >= rt.until {
+	if boot >= rt.until || rt.ended {
 		return 0
 	}
 	return crdt.SatSub(rt.granted, rt.returned)
@@ -206,7 +208,7 @@ func (s *shard) lower(r *record, rate *limit.Rate, boot time.Duration, now int64
 		}
 		rt.ceiling, rt.seen = rate.Ceiling, boot
 	case changed || boot-rt.seen > rate.Lasts()+time.Duration(rt.escrow.lease.Load()):
-		if asks(rate) {
+		if asks(rate) && !rt.ended {
 			most := rt.under(rate.Ceiling, rt.held(boot))
 			if rt.lowered != 0 {
 				most = min(most, rt.under(rate.Ceiling, rt.most))
@@ -333,6 +335,9 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 		Granted: rt.granted, Returned: rt.returned, Want: rt.wants(sh, rate, used), Regional: rate.Scope == limit.ScopeRegion,
 		Bound: rt.stays(rate, held, now, boot),
 	}
+	if rt.ended {
+		c.Want, c.Bound, c.Ends = 0, rt.left, rt.ends(rate, rt.left, now, boot)
+	}
 	if rt.unheard == 0 || boot-rt.asked > claimTimeout {
 		rt.unheard = boot
 	}
@@ -350,6 +355,7 @@ func (s *shard) dueClaim(r *record, boot time.Duration, now int64) (c deltasync.
 func (s *shard) void(r *record) {
 	rt := r.block.share.rights
 	rt.holder, rt.granted, rt.returned, rt.until, rt.gave, rt.log = rt.escrow.holder(), 0, 0, 0, 0, 0
+	rt.ended, rt.left = false, 0
 	s.claim(r)
 }
 
@@ -401,7 +407,7 @@ func (s *shard) hearGrant(r *record, g *deltasync.Grant, f *deltasync.Grants, re
 	}
 	rt.target, rt.recalled = g.Target, g.Flags&deltasync.GrantRecall != 0
 	if rt.escrow.leaves.Load() { // it was asked for before
-		s.returns(r, 0, now)
+		s.finish(r, now)
 		return
 	}
 	if rt.recalled {

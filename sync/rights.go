@@ -31,7 +31,19 @@ type Claim struct {
 	Want     uint64 // rights that it would hold
 	Regional bool   // the limit is the region's own
 	Bound    uint64 // rights that it has and cannot return by now, as they are spent
+	// Ends says that the holder is over, and spends nothing from then on: when what it has is
+	// free, all of it. An authority that does not know of it takes all to last Lasts.
+	Ends []End
 }
+
+// End is when so much of what was spent has left the window, from when that is said.
+type End struct {
+	Cost uint64
+	In   time.Duration
+}
+
+// MaxEnds is how many of them a claim has at most; a frame has no more than MaxClaims.
+const MaxEnds = 8
 
 // Grants is the authority's answer to Claims, or what it tells the edges of a region
 // without being asked.

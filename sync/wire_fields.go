@@ -195,6 +195,9 @@ const (
 	claimWant     protowire.Number = 7
 	claimRegional protowire.Number = 8
 	claimBound    protowire.Number = 9
+	claimEnds     protowire.Number = 10
+	endCost       protowire.Number = 1
+	endIn         protowire.Number = 2
 )
 
 const (

@@ -72,8 +72,8 @@ var goldens = map[protoreflect.Name]frame{
 	"Claims": &Claims{
 		Region: "us", Lane: 3, Lanes: 8, From: "eu", Pop: "ams", Name: "edge-1", SentAt: 86_400_123_456_789,
 		Claims: []Claim{
-			{Key: 0x1112131415161718, Holder: 0xa1a2a3a4a5a6a7a8, Limit: 1000, Lasts: 60e9, Granted: 400, Returned: 150, Want: 300, Regional: true, Bound: 210},
-			{Key: 0x2122232425262728, Holder: 0xb1b2b3b4b5b6b7b8, Limit: 5, Lasts: 1e9, Granted: 7, Returned: 7, Want: 1, Regional: true, Bound: 1},
+			{Key: 0x1112131415161718, Holder: 0xa1a2a3a4a5a6a7a8, Limit: 1000, Lasts: 60e9, Granted: 400, Returned: 150, Want: 300, Regional: true, Bound: 210, Ends: []End{{200, 20e9}, {50, 60e9}}},
+			{Key: 0x2122232425262728, Holder: 0xb1b2b3b4b5b6b7b8, Limit: 5, Lasts: 1e9, Granted: 8, Returned: 7, Want: 1, Regional: true, Bound: 1, Ends: []End{{1, 5e8}}},
 		},
 	},
 	"Grants": &Grants{
@@ -305,8 +305,9 @@ func TestGoldenOld(t *testing.T) {
 	claims := *goldens["Claims"].(*Claims)
 	claims.Claims = slices.Clone(claims.Claims)
 	for i := range claims.Claims {
-		claims.Claims[i].Bound = 0
+		claims.Claims[i].Bound, claims.Claims[i].Ends = 0, nil
 	}
+	claims.Claims[1].Granted = 7
 	for i, want := range map[int]frame{0: &up, 1: &down, 2: &hot, 5: &claims} {
 		got := kinds[i].zero()
 		path := filepath.Join("testdata", strings.ToLower(string(kinds[i].name))+"_old.golden")

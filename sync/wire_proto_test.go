@@ -387,6 +387,11 @@ func specClaims(t testing.TB, c *Claims) *dynamicpb.Message {
 		e.set("want", k.Want)
 		e.set("regional", k.Regional)
 		e.set("bound", k.Bound)
+		for _, end := range k.Ends {
+			f := e.element("ends")
+			f.set("cost", end.Cost)
+			f.set("in", uint64(end.In))
+		}
 	}
 	return msg
 }

@@ -215,6 +215,22 @@ func (r frames) claims() *Claims {
 	for range r.IntN(4) {
 		k := Claim{Key: r.key(), Holder: max(1, r.Uint64()), Limit: r.number(), Lasts: 1 + time.Duration(r.Int64N(int64(maxLasts))), Granted: r.number(), Want: r.number(), Regional: r.IntN(2) == 0, Bound: r.number()}
 		k.Returned = min(r.number(), k.Granted)
+		for left := k.Granted - k.Returned; left > 0 && r.IntN(3) > 0; {
+			e := End{Cost: 1 + r.Uint64N(left), In: time.Duration(r.Int64N(int64(k.Lasts) + 1))}
+			if len(k.Ends) == MaxEnds-1 {
+				e.Cost = left
+			}
+			k.Ends, left = append(k.Ends, e), left-e.Cost
+			if left > 0 && len(k.Ends) < MaxEnds && r.IntN(2) == 0 {
+				k.Ends, left = append(k.Ends, End{Cost: left}), 0
+			}
+		}
+		if sum := uint64(0); len(k.Ends) > 0 {
+			for _, e := range k.Ends {
+				sum += e.Cost
+			}
+			k.Returned = k.Granted - sum
+		}
 		c.Claims = append(c.Claims, k)
 	}
 	return c

@@ -153,6 +153,10 @@ func TestRefused(t *testing.T) {
 		{"key of zero", "Grants", func(m pb) { clearField(m.at("grants", 0), "key") }, "grants[0].key: keys: 0"},
 		{"no holder", "Grants", func(m pb) { clearField(m.at("grants", 0), "holder") }, "grants[0].holder: missing"},
 		{"home no token", "Grants", func(m pb) { m.at("grants", 1).set("home", "a.b") }, "grants[1].home: "},
+		{"ends of nothing", "Claims", func(m pb) { clearField(m.at("claims", 0).at("ends", 0), "cost") }, "claims[0].ends[0].cost: 0"},
+		{"ends of more than it has", "Claims", func(m pb) { m.at("claims", 0).at("ends", 1).set("cost", uint64(51)) }, "claims[0].ends[1].cost: 51"},
+		{"ends of less than it has", "Claims", func(m pb) { m.at("claims", 0).at("ends", 1).set("cost", uint64(49)) }, "claims[0].ends: 1 of"},
+		{"an end past all", "Claims", func(m pb) { m.at("claims", 0).at("ends", 0).set("in", uint64(60e9+1)) }, "claims[0].ends[0].in: "},
 		{"negative lasts", "Claims", func(m pb) { m.at("claims", 0).set("lasts", uint64(1)<<63) }, "claims[0].lasts: "},
 		{"huge status", "Grants", func(m pb) { m.set("status", 256) }, "status: 256"},
 		{"lane of no lane", "Grants", func(m pb) { m.set("lane", uint32(64)) }, "lane: 64"},
@@ -329,7 +333,7 @@ func TestClaimsFit(t *testing.T) {
 	c := &Claims{Region: long, Lane: MaxLanes - 1, Lanes: MaxLanes, From: long, Pop: long, Name: long, SentAt: -1}
 	g := &Grants{Region: long, Lane: MaxLanes - 1, Status: math.MaxUint8, Echo: -1, Lease: MaxLease, Log: math.MaxUint64}
 	for range MaxClaims {
-		c.Claims = append(c.Claims, Claim{Key: math.MaxUint64, Holder: math.MaxUint64, Limit: math.MaxUint64, Lasts: maxLasts, Granted: math.MaxUint64, Returned: math.MaxUint64, Want: math.MaxUint64, Regional: true, Bound: math.MaxUint64})
+		c.Claims = append(c.Claims, Claim{Key: math.MaxUint64, Holder: math.MaxUint64, Limit: math.MaxUint64, Lasts: maxLasts, Granted: math.MaxUint64, Want: math.MaxUint64, Regional: true, Bound: math.MaxUint64, Ends: []End{{math.MaxUint64, maxLasts}}})
 		g.Grants = append(g.Grants, Grant{Key: math.MaxUint64, Holder: math.MaxUint64, Granted: math.MaxUint64, Target: math.MaxUint64, Echo: -1, Flags: allGrantFlags, Home: long})
 	}
 	for _, k := range []struct {

@@ -43,6 +43,12 @@ func (c *Claims) append(w *writer) error {
 		w.uint(claimWant, k.Want)
 		w.uint(claimRegional, regional)
 		w.uint(claimBound, k.Bound)
+		for _, e := range k.Ends {
+			at := w.open(claimEnds)
+			w.uint(endCost, e.Cost)
+			w.uint(endIn, uint64(e.In))
+			w.close(at)
+		}
 		w.close(at)
 	}
 	return nil
@@ -114,6 +120,27 @@ func (k *Claim) read(m message) error {
 			k.Regional = m.uint("regional", 1) == 1
 		case claimBound:
 			k.Bound = m.uint("bound", math.MaxUint64)
+		case claimEnds:
+			if len(k.Ends) == MaxEnds {
+				return fmt.Errorf("ends: more than %d", MaxEnds)
+			}
+			var e End
+			if err := e.read(m.message("ends")); err != nil {
+				return fmt.Errorf("ends[%d].%w", len(k.Ends), err)
+			}
+			k.Ends = append(k.Ends, e)
+		}
+	}
+	return m.err
+}
+
+func (e *End) read(m message) error {
+	for m.next() {
+		switch m.num {
+		case endCost:
+			e.Cost = m.uint("cost", math.MaxUint64)
+		case endIn:
+			e.In = time.Duration(m.uint("in", uint64(maxLasts)))
 		}
 	}
 	return m.err
@@ -130,9 +157,13 @@ func (c *Claims) check() error {
 	if len(c.Claims) > MaxClaims {
 		return fmt.Errorf("claims: %d, want at most %d", len(c.Claims), MaxClaims)
 	}
+	ends := 0
 	for i := range c.Claims {
 		if err := c.Claims[i].check(); err != nil {
 			return fmt.Errorf("claims[%d].%w", i, err)
+		}
+		if ends += len(c.Claims[i].Ends); ends > MaxClaims {
+			return fmt.Errorf("claims[%d].ends: %d with those before, want at most %d", i, ends, MaxClaims)
 		}
 	}
 	return nil
@@ -148,6 +179,29 @@ func (k *Claim) check() error {
 		return fmt.Errorf("lasts: %v, want more than 0 and at most %v", k.Lasts, maxLasts)
 	case k.Returned > k.Granted:
 		return fmt.Errorf("returned: %d of %d that were granted", k.Returned, k.Granted)
+	}
+	return k.checkEnds()
+}
+
+func (k *Claim) checkEnds() error {
+	if len(k.Ends) == 0 {
+		return nil
+	}
+	if len(k.Ends) > MaxEnds {
+		return fmt.Errorf("ends: %d, want at most %d", len(k.Ends), MaxEnds)
+	}
+	left := k.Granted - k.Returned
+	for i, e := range k.Ends {
+		switch {
+		case e.Cost == 0 || e.Cost > left:
+			return fmt.Errorf("ends[%d].cost: %d, want 1 to %d, what is left of what it has", i, e.Cost, left)
+		case e.In < 0 || e.In > k.Lasts:
+			return fmt.Errorf("ends[%d].in: %v, want 0 to %v", i, e.In, k.Lasts)
+		}
+		left -= e.Cost
+	}
+	if left > 0 {
+		return fmt.Errorf("ends: %d of what it has is missing", left)
 	}
 	return nil
 }

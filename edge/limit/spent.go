@@ -264,3 +264,42 @@ func (s *Spent) FreesFor(r *Rate, cost, held uint64, now Instant) time.Duration 
 	}
 	return 0
 }
+
+// End is when so much of what is spent is free.
+type End struct {
+	Cost uint64
+	In   time.Duration
+}
+
+// Ends is when so many rights are free that cannot be returned now, if nothing is spent of them any more, in
+// so many parts at the most: each when the last of it is, of an aligned window by its label. Nil of
+// a bucket, which drains the slower the less of it there is.
+func (s *Spent) Ends(r *Rate, bound uint64, now Instant, parts int) (ends []End) {
+	if r.Bucket() || bound == 0 {
+		return nil
+	}
+	s.turn(r, bound, now)
+	n, width := r.spendSlices()
+	in := func(slice crdt.Slice) time.Duration {
+		if r.Labelled() {
+			return time.Duration(r.EndOf(slice)-now.Wall) + labelSkew
+		}
+		return time.Duration(slice+n+1)*width - now.Boot
+	}
+	left, each := bound, max(1, (bound+uint64(parts)-1)/uint64(parts))
+	for i := len(s.cells) - 1; i >= 0 && left > 0; i-- { // what is spent beyond was by no rights of these
+		took := min(s.cells[i].cost, left)
+		switch last := len(ends) - 1; {
+		case took == 0:
+		case last >= 0 && (ends[last].Cost < each || r.Labelled()):
+			ends[last].Cost += took // free with what was spent later
+		default:
+			ends = append(ends, End{took, min(max(0, in(s.cells[i].slice)), r.Lasts())})
+		}
+		left -= took
+	}
+	if left > 0 { // nobody knows
+		return []End{{bound, r.Lasts()}}
+	}
+	return ends
+}

@@ -379,6 +379,9 @@ func (a *Authority) hear(l *lane, d *deposit, k *deltasync.Claim, c *deltasync.C
 	}
 	h.Limit, h.Lasts, h.Region, h.heard, h.echo, h.read = k.Limit, max(h.Lasts, k.Lasts), c.From, now, c.SentAt, false
 	h.want, h.bound = k.Want, k.Bound
+	if len(k.Ends) > 0 && h.Out() > 0 {
+		d.end(h, k.Ends, min(h.Lasts, a.bound()), a.cfg.Lease, now, a.cfg.Token)
+	}
 	return h, true
 }
 

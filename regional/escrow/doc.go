@@ -15,6 +15,8 @@
 //
 // A holder that falls silent has its rights until its lease has ended, by its own
 // clock, and what it may have spent of them has left the window; then they are free.
+// One that says that it is over, and when what it spent is free, has that free by parts: each is
+// a holding of its own, as of a holder that fell silent a lease before it was spent.
 // How long it has been silent is written to the log eight times in a window, so that
 // whoever takes the lane goes on from there; what passes until he is asked for the key
 // does not count, as nobody saw it.

@@ -153,11 +153,16 @@ func (a *Authority) look(l *lane, now time.Duration) {
 
 // lapse removes what nobody holds any more of a key.
 func (a *Authority) lapse(d *deposit, now time.Duration) bool {
+	return d.lapse(a.cfg.Lease, a.bound(), now)
+}
+
+// bound is the longest that what is spent may count, whatever its holder said.
+func (a *Authority) bound() time.Duration {
 	longest := a.cfg.Longest()
 	if longest == 0 {
 		longest = Forever
 	}
-	return d.lapse(a.cfg.Lease, max(longest, leastBound), now)
+	return max(longest, leastBound)
 }
 
 // leastBound is how long rules may take to get here.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional/escrow"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync"
@@ -215,6 +216,26 @@ func (b *lab) spend(h *holder, seed uint64) {
 	}
 }
 
+// leave has an edge take its leave of the key: it returns what it did not spend, and says when the rest is
+// free, more than once. Who comes after it is another.
+func (b *lab) leave(h *holder) {
+	left, used := h.held(b.now), h.used(b.now)
+	h.returned += crdt.SatSub(left, used)
+	k := deltasync.Claim{Key: someKey, Holder: h.life, Limit: b.limit, Lasts: window, Granted: h.granted, Returned: h.returned}
+	for left, i := min(left, used), len(h.spent)-1; left > 0; left, i = left-1, i-1 { // the last are its own
+		if n := len(k.Ends); n > 0 && (n == deltasync.MaxEnds || b.rnd.IntN(2) == 0) {
+			k.Ends[n-1].Cost++
+			continue
+		}
+		k.Ends = append(k.Ends, deltasync.End{Cost: 1, In: h.spent[i] + window - b.now})
+	}
+	for range 1 + b.rnd.IntN(3) {
+		c := deltasync.Claims{Region: "eu", Lanes: 1, From: "eu", Pop: "p", Name: h.name, SentAt: int64(b.now), Claims: []deltasync.Claim{k}}
+		b.send(h.cut, func() { b.authorities[b.rnd.IntN(len(b.authorities))].Handle(context.Background(), &c) })
+	}
+	*h = holder{name: h.name, life: b.life(), cut: h.cut}
+}
+
 // others claims rights of another key, for which there may be room only once the key is left
 // to the log.
 func (b *lab) others() {
@@ -224,7 +245,7 @@ func (b *lab) others() {
 	b.send(false, func() { b.authorities[b.rnd.IntN(len(b.authorities))].Handle(context.Background(), &c) })
 }
 
-// Whatever is lost, late, doubled or cut, whoever dies, forgets or believes to own the
+// Whatever is lost, late, doubled or cut, whoever dies, leaves, forgets or believes to own the
 // lane, and though the log is wiped, keys are left to it for want of room, or rights are taken
 // back and given again, no window has more than the limit. When all that is over, the limit is used.
 func TestNeverOver(t *testing.T) {
@@ -270,6 +291,8 @@ func TestNeverOver(t *testing.T) {
 				b.log.Wipe()
 			case r == 35 && faults:
 				b.yield(h, 0)
+			case r == 39 && faults:
+				b.leave(h)
 			case r == 37 && faults && b.room > 0:
 				b.others()
 			case r == 38 && seed%5 == 0:
