@@ -24,6 +24,7 @@ func (s *shard) tend(r *record, now int64) {
 	used := rt.spent.Used(rate, held, limit.Instant{Boot: boot, Wall: now})
 	sh.own.Turn(limit.SpansOf(rate.Window), now)
 	want := rt.wants(sh, rate, used)
+	all, few := rate.Idle()
 	switch {
 	case rt.recalled:
 		s.yield(r, used, want, now)
@@ -31,31 +32,14 @@ func (s *shard) tend(r *record, now int64) {
 		rt.idle = 0
 	case rt.idle == 0:
 		rt.idle = boot
-	case boot-rt.idle > keepsFew(rate):
+	case boot-rt.idle > few:
 		s.returns(r, 0, now)
-	case boot-rt.idle > keepsAll(rate):
+	case boot-rt.idle > all:
 		s.returns(r, rt.few(), now)
 	}
 	if rt.granted > rt.returned && boot-rt.asked > rt.renews(boot) {
 		s.claim(r)
 	}
-}
-
-// Rights of which nothing is asked for are kept while nobody else needs them, so that the
-// next request finds them, but each counter costs claims as long: all for two windows, up to
-// longestIdle, and a few for one, up to longestFew. Who comes less often than that is denied
-// each time, as what was granted then is returned before he comes again.
-const (
-	longestIdle = 2 * time.Minute
-	longestFew  = time.Hour
-)
-
-func keepsAll(rate *limit.Rate) time.Duration {
-	return min(max(2*rate.Window, 10*time.Second), longestIdle)
-}
-
-func keepsFew(rate *limit.Rate) time.Duration {
-	return max(keepsAll(rate), min(rate.Lasts(), longestFew))
 }
 
 // few is how many rights are kept for who comes seldom: as what was denied last would need four
@@ -64,13 +48,16 @@ func (rt *rights) few() uint64 {
 	return max(rt.cost, min(4*rt.cost, rt.ceiling/16))
 }
 
+// awake is for how long after a request a counter's rights are renewed at the usual pace.
+const awake = 2 * time.Minute
+
 // renews is how long after a claim the next is due that renews the lease: a third of that, so
 // that two may be lost. Where nobody asks it is later, and sooner again once one was
 // not answered.
 func (rt *rights) renews(boot time.Duration) time.Duration {
 	lease := time.Duration(rt.escrow.lease.Load())
 	switch {
-	case boot-max(rt.seen, rt.last) < longestIdle:
+	case boot-max(rt.seen, rt.last) < awake:
 		return lease / 3
 	case rt.unheard == 0:
 		return lease * 3 / 5

@@ -74,7 +74,7 @@ func TestCommandLines(t *testing.T) {
 		{"validate --topology testdata/far.yaml testdata/far-rules.yaml", 0, "ok: 1 namespace, 1 rule, 1 warning\n", "testdata/far.yaml:2:17: W231 delay.region: 1.54s there and back"},
 		{"validate --strict --topology testdata/far.yaml testdata/far-rules.yaml", 3, "", "W231"},
 		{"validate --topology testdata/far.yaml testdata/pops-rules.yaml", 3, "", "W231 delay.region"},
-		{"validate --topology testdata/pops.yaml testdata/scarce-rules.yaml", 0, "ok: 1 namespace, 1 rule, 2 warnings\n", "testdata/scarce-rules.yaml:8:5: W232 rules[0].rates[0]: 10 per 1s, strict over 20 edges is 0.5 rights for each, and fewer than 4 are scarce: "},
+		{"validate --topology testdata/pops.yaml testdata/scarce-rules.yaml", 0, "ok: 1 namespace, 1 rule, 3 warnings\n", "testdata/scarce-rules.yaml:8:5: W232 rules[0].rates[0]: 10 per 1s, strict over 20 edges is 0.5 rights for each, and fewer than 4 are scarce: "},
 		{"validate --topology testdata/nowhere.yaml " + goodRules, 1, "", "topology: open testdata/nowhere.yaml"},
 		{"validate --topology " + goodRules + " " + goodRules, 3, "", "E007"},
 		{"validate --format envoy testdata/envoy", 0, "ok: 2 namespaces, 4 rules, 1 warning\n", "testdata/envoy/shop.yaml:14:3: W241 descriptors[1].requests_per_unit: requests_per_unit has no meaning here"},

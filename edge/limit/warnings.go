@@ -29,6 +29,7 @@ func (c *compiler) suspicions(doc *Document, first int) {
 		c.shutOut(fmt.Sprintf("rules[%d].classes.reserve", i), c.set.rules[first+i])
 		c.unseen(fmt.Sprintf("rules[%d]", i), c.set.rules[first+i])
 		c.slips(indexed("rules", i), &doc.Rules[i], c.set.rules[first+i])
+		c.seldom(indexed("rules", i), c.set.rules[first+i])
 	}
 	c.inTheWay(first)
 	c.queues(doc, first)
