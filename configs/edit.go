@@ -79,6 +79,9 @@ func SetRule(t Text, name, rule string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if strings.Contains(t.Text, "\r\n") && strings.Count(t.Text, "\r\n") == strings.Count(t.Text, "\n") {
+		text = strings.ReplaceAll(text, "\n", "\r\n")
+	}
 	if !slices.EqualFunc(after.rules, want, (*node).same) || !doc.besideRules(after) {
 		return "", fmt.Errorf("%w, as it is written: write the document as a whole", ErrInPlace)
 	}
@@ -189,7 +192,7 @@ func (doc *editing) locate(list *node) []span {
 		}
 	}
 	for i := range spans { // what stands before the next is of that
-		for s := &spans[i]; s.end > s.begin+1 && silent(doc.lines[s.end-1]); {
+		for s := &spans[i]; s.end > s.begin+1 && s.silent(doc.lines[s.end-1]); {
 			s.end--
 		}
 	}
@@ -202,10 +205,11 @@ func dashed(line string, column int) bool {
 	return len(line)-len(rest) == column-1 && (rest == "-" || strings.HasPrefix(rest, "- "))
 }
 
-// silent says that a line says nothing: it is empty, or a comment.
-func silent(line string) bool {
-	said := strings.TrimSpace(line)
-	return said == "" || said[0] == '#'
+// silent says that a line says nothing of the item: it is empty, or a comment that is indented no more
+// than the item. One that is may be a part of a text.
+func (s span) silent(line string) bool {
+	said := strings.TrimLeft(line, " ")
+	return strings.TrimSpace(said) == "" || said[0] == '#' && len(line)-len(said) < s.column
 }
 
 // comments is the first line of the comments right above the item.

@@ -68,6 +68,23 @@ func TestSetRule(t *testing.T) {
 	}
 }
 
+// Line ends stay, and so do comments and texts that begin with #.
+func TestSetRuleLeavesTheRest(t *testing.T) {
+	text := "rules:\r\n- name: a\r\n  when: |\r\n    # not\r\n    # a comment\r\n# of b\r\n- name: b\r\n  # end of b\r\n"
+	rules, err := RulesOf(Text{Text: text})
+	if err != nil || rules[0].Text != "name: a\nwhen: |\n  # not\n  # a comment\n" || rules[1].Text != "name: b\n# end of b\n" {
+		t.Errorf("RulesOf = %+v, %v", rules, err)
+	}
+	for of, want := range map[string]string{
+		"a": strings.Replace(text, "  when: |\r\n    # not\r\n    # a comment\r\n", "  allow: true\r\n", 1),
+		"c": text + "- name: c\r\n  allow: true\r\n",
+	} {
+		if got, err := SetRule(Text{Text: text}, of, "name: "+of+"\nallow: true\n"); err != nil || got != want {
+			t.Errorf("SetRule of %s = %q, %v, want %q", of, got, err, want)
+		}
+	}
+}
+
 // What SetRule cannot do it says, and changes nothing.
 func TestSetRuleRefuses(t *testing.T) {
 	for _, c := range []struct{ name, text, of, rule, says string }{

@@ -2,12 +2,14 @@ package configs
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
 // SlipCode is that of Slips' warnings.
-const SlipCode = "W265"
+const SlipCode = "W266"
 
 // fallen is how many times smaller a limit may become before it is told of: a zero too few is ten times.
 const fallen = 10
@@ -45,10 +47,23 @@ func (f Format) Slips(was, next Text) (warnings []Mistake) {
 			warn(path+".allow", "leave it out", "rule %q limits nothing, and did", now.Name)
 			continue
 		}
+		if len(old.Key) > 0 && !slices.Equal(old.Key, now.Key) {
+			at := path + ".key"
+			if len(now.Key) == 0 {
+				at = path
+			}
+			warn(at, "as it was, if it was not meant so", "rule %q counts by %q, and did by %q: it begins to count anew, and others share a limit", now.Name, now.Key, old.Key)
+		}
 		for j := range now.Rates {
 			rate := &now.Rates[j]
 			last := sameRate(old, now, rate)
-			if last == nil || amount(rate)*fallen > amount(last) {
+			if last == nil {
+				continue
+			}
+			if amount(rate)*fallen > amount(last) {
+				if now, was := pace(rate), pace(last); now*fallen <= was {
+					warn(fmt.Sprintf("%s.rates[%d]", path, j), "is the window, or the refill, what was meant? candidate: tries it out", "rule %q admits %.3g a second in the long run, and it was %.3g", old.Name, now, was)
+				}
 				continue
 			}
 			at := fmt.Sprintf("%s.rates[%d].limit", path, j)
@@ -68,10 +83,29 @@ func (f Format) Slips(was, next Text) (warnings []Mistake) {
 // amount is how much a rate admits at once.
 func amount(r *limit.RateSpec) uint64 { return max(r.Limit, r.Capacity) }
 
-// sameRate is what a rate was: that of its name and window, or, where a rule has and had but one, of its window.
+// pace is how much a rate admits in a second in the long run; 0: that is not known.
+func pace(r *limit.RateSpec) float64 {
+	for _, flow := range []limit.Flow{r.Refill, r.Outflow} {
+		if flow.Per > 0 {
+			return float64(flow.Units) / flow.Per.Seconds()
+		}
+	}
+	window := r.Per
+	if length, known := map[string]time.Duration{"day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour}[r.Period]; known {
+		window = length
+	}
+	if window == 0 {
+		return 0
+	}
+	return float64(r.Limit) / window.Seconds()
+}
+
+// sameRate is what a rate was: that of its name, or, of those that have none, of its window, or the only one.
 func sameRate(old, now *limit.RuleSpec, rate *limit.RateSpec) *limit.RateSpec {
 	for i := range old.Rates {
-		if last := &old.Rates[i]; last.Per == rate.Per && last.Period == rate.Period && (last.Name == rate.Name || len(old.Rates) == 1 && len(now.Rates) == 1) {
+		last := &old.Rates[i]
+		named := last.Name != "" && last.Name == rate.Name
+		if window := last.Name == rate.Name && last.Per == rate.Per && last.Period == rate.Period; named || window || len(old.Rates) == 1 && len(now.Rates) == 1 {
 			return last
 		}
 	}

@@ -30,14 +30,25 @@ func openAdmin(s *configs.AggregatorSettings, log *slog.Logger) (ln net.Listener
 		}
 	}
 	private := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != nil {
+		private.GetCertificate = cert.Get
+	}
 	if s.Admin.TLSClientCA != "" {
-		if private.ClientCAs, err = cli.CertPool(s.Admin.TLSClientCA); err != nil {
+		signers, err := cli.OpenAuthority(s.Admin.TLSClientCA, log)
+		if err != nil {
 			return nil, cfg, fmt.Errorf("%w: admin.tls.client_ca: %w", cli.ErrInvalidConfig, err)
 		}
 		private.ClientAuth = tls.VerifyClientCertIfGiven // else a token says who it is
+		private.SessionTicketsDisabled = true            // who is resumed was verified by those of then
+		base := private
+		private = base.Clone()
+		private.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := base.Clone()
+			now.ClientCAs = signers.Pool()
+			return now, nil
+		}
 	}
 	if ln, err = httpapi.Listen(s.Admin.Listen); err == nil && cert != nil {
-		private.GetCertificate = cert.Get
 		ln = tls.NewListener(ln, private)
 	}
 	return ln, cfg, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -50,7 +51,15 @@ func TestAdminOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours, others := proc.NewAuthority(t), proc.NewAuthority(t)
-	settings := configs.AggregatorSettings{Admin: configs.AdminSettings{Listen: "127.0.0.1:0", Tokens: tokens, TLSClientCA: ours.CA}}
+	signers := filepath.Join(dir, "signers.pem")
+	ca, err := os.ReadFile(ours.CA)
+	if err == nil {
+		err = os.WriteFile(signers, ca, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := configs.AggregatorSettings{Admin: configs.AdminSettings{Listen: "127.0.0.1:0", Tokens: tokens, TLSClientCA: signers}}
 	settings.Admin.TLSCert, settings.Admin.TLSKey = ours.Server(t, "it")
 	ln, cfg, err := openAdmin(&settings, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -82,5 +91,19 @@ func TestAdminOverTLS(t *testing.T) {
 	cert, key = others.Client(t, "prom")
 	says(4, "certificate", append(list, "--cert", cert, "--key", key)...)
 	says(1, "a token is wanted", list...)
+	mine, mineKey := ours.Client(t, "prom")
+	says(1, heard, append(list, "--cert", mine, "--key", mineKey)...)
+	text, err = os.ReadFile(others.CA)
+	if err == nil {
+		err = os.WriteFile(signers, text, 0o600)
+	}
+	if err == nil {
+		err = os.Chtimes(signers, time.Now(), time.Now().Add(time.Minute))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(1, heard, append(list, "--cert", cert, "--key", key)...) // now it is they who sign
+	says(4, "certificate", append(list, "--cert", mine, "--key", mineKey)...)
 	says(1, "--cert and --key", append(list, "--cert", cert)...)
 }

@@ -104,7 +104,7 @@ func (u *natsUsers) add(pop string, key func(user string) (string, error)) error
 		return fmt.Errorf("there is a PoP %s already", pop)
 	}
 	p := natsPoP{Name: name}
-	if p.Key, err = key("pop-" + region + "-" + name); err == nil {
+	if p.Key, err = key("pop-" + region + "_" + name); err == nil {
 		r.PoPs = append(r.PoPs, p)
 	}
 	return err
@@ -121,7 +121,7 @@ of its JetStream leaf, and one for operators; and users.conf, which says to the 
 each may publish and hear, and which the other files of deploy/nats include. A PoP counts in
 its own name and its own region, and reads rules; it writes none, and reads nobody else's keys.
 
-The seeds are in files of their own, for whom they stand for alone: pop-eu-ams.nk is the
+The seeds are in files of their own, for whom they stand for alone: pop-eu_ams.nk is the
 nats.nkey of the edges of eu/ams, agg-eu.nk of the aggregators of eu, js-eu.nk of its leaf.`,
 		Example: "  aggregator auth init --pops eu/ams,eu/fra,us/iad --dir nats-users\n  aggregator auth add-pop us/ord --dir nats-users",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -149,7 +149,9 @@ func newAuthAddPopCommand() *cobra.Command {
 		Use:   "add-pop REGION/POP...",
 		Short: "Add PoPs to the users of NATS, and their regions where these are new",
 		Long: `Add PoPs to the users of NATS, and their regions where these are new. Servers take the new
-users.conf without a restart (nats-server --signal reload); nobody's key changes.`,
+users.conf without a restart (nats-server --signal reload); nobody's key changes. But where a
+region is new restart the JetStream leafs of the others, too: nats-server gives a link that
+is there no new rights, and they could not answer who writes rules from there.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(filepath.Join(dir, usersState))
@@ -230,7 +232,10 @@ func (s *seeds) save(cmd *cobra.Command, users *natsUsers, pops []string) error 
 // create makes a file for its owner alone, and replaces none.
 func create(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w: nobody is known by it, as a run before did not come to its end: take it away, and run this again", err)
+	case err != nil:
 		return err
 	}
 	_, err = f.Write(text)

@@ -15,7 +15,7 @@ func TestUsersAreThoseOfDeploy(t *testing.T) {
 		if err := users.add(pop, func(user string) (string, error) {
 			kind, rest, _ := strings.Cut(user, "-")
 			if kind == "pop" {
-				_, rest, _ = strings.Cut(rest, "-")
+				_, rest, _ = strings.Cut(rest, "_")
 			}
 			return "$SG_NATS_KEY_" + strings.ToUpper(kind+"_"+rest), nil
 		}); err != nil {
@@ -52,9 +52,9 @@ func TestAuthInit(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 		t.Errorf("what is refused has left %q, %v", left, err)
 	}
-	says(0, "agg-eu.nk, js-eu.nk, operator.nk, pop-eu-ams.nk", "init", "--pops", "eu/ams")
+	says(0, "agg-eu.nk, js-eu.nk, operator.nk, pop-eu_ams.nk", "init", "--pops", "eu/ams")
 	says(1, "auth add-pop adds to it", "init", "--pops", "eu/ams")
-	seed, err := os.ReadFile(filepath.Join(dir, "pop-eu-ams.nk"))
+	seed, err := os.ReadFile(filepath.Join(dir, "pop-eu_ams.nk"))
 	if err != nil || !bytes.HasPrefix(seed, []byte("SU")) {
 		t.Errorf("the seed is %s, %v", seed, err)
 	}
@@ -62,10 +62,11 @@ func TestAuthInit(t *testing.T) {
 	if err != nil || bytes.Contains(before, bytes.TrimSpace(seed)) {
 		t.Errorf("users.conf has the seed in it, or is not there: %v", err)
 	}
-	says(0, "agg-us.nk, js-us.nk, pop-eu-fra.nk, pop-us-iad.nk", "add-pop", "eu/fra", "us/iad")
+	says(0, "agg-us.nk, js-us.nk, pop-eu_fra.nk, pop-us_iad.nk", "add-pop", "eu/fra", "us/iad")
 	says(1, "already", "add-pop", "us/iad")
+	says(0, "pop-us-a_b.nk, pop-us_a-b.nk", "add-pop", "us-a/b", "us/a-b")
 	after, err := os.ReadFile(filepath.Join(dir, usersConf))
-	if err != nil || bytes.Count(after, []byte("{ nkey: U")) != 8 || bytes.Count(before, []byte("{ nkey: U")) != 4 {
+	if err != nil || bytes.Count(after, []byte("{ nkey: U")) != 12 || bytes.Count(before, []byte("{ nkey: U")) != 4 {
 		t.Errorf("users.conf is %s, %v", after, err)
 	}
 	for line := range bytes.Lines(before) {
@@ -74,7 +75,7 @@ func TestAuthInit(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(files) != 10 {
+	if err != nil || len(files) != 14 {
 		t.Errorf("there are %q, %v", files, err)
 	}
 	for _, file := range files {

@@ -130,11 +130,24 @@ func versionsCommand(cmd *cobra.Command, under string, path func([]string) strin
 	output := cli.OutputFlag(cmd)
 	var a asking
 	return a.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		var told map[string][]adminapi.VersionInfo
+		told := map[string]json.RawMessage{}
 		if err := a.ask(ctx, http.MethodGet, path(args), nil, nil, "", &told); err != nil {
 			return explained(cmd, err)
 		}
-		return output.Write(cmd.OutOrStdout(), told, func(out io.Writer) error { return writeVersions(out, told[under]) })
+		var versions []adminapi.VersionInfo
+		var unreadable []string
+		if err := json.Unmarshal(told[under], &versions); err != nil {
+			return err
+		}
+		if said := told["unreadable"]; said != nil {
+			if err := json.Unmarshal(said, &unreadable); err != nil {
+				return err
+			}
+		}
+		for _, what := range unreadable {
+			fmt.Fprintf(cmd.ErrOrStderr(), "what is newest cannot be read, and what was before stays in force: %s\n", what)
+		}
+		return output.Write(cmd.OutOrStdout(), told, func(out io.Writer) error { return writeVersions(out, versions) })
 	})
 }
 
@@ -221,15 +234,21 @@ Nobody can change or take away what stands there; it goes after 400 days.`,
 				query.Set(name, value)
 			}
 		}
-		var told map[string][]natsaudit.Entry
+		var told struct {
+			Entries []natsaudit.Entry `json:"entries"`
+			Before  uint64            `json:"before"`
+		}
 		if err := a.ask(ctx, http.MethodGet, "/admin/v1/audit", query, nil, "", &told); err != nil {
 			return explained(cmd, err)
 		}
 		return output.Write(cmd.OutOrStdout(), told, func(out io.Writer) error {
 			w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "NUMBER\tAT\tWHO\tFROM\tACTION\tNAMESPACE\tRULE\tVERSION\tRESULT\tMESSAGE")
-			for _, e := range told["entries"] {
+			for _, e := range told.Entries {
 				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", e.Number, e.At.Format(time.RFC3339), line(e.Who), e.From, e.Action, line(e.Namespace), line(e.Rule), e.Version, line(e.Result), line(e.Message))
+			}
+			if told.Before > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "there may be older ones: --before %d\n", told.Before)
 			}
 			return w.Flush()
 		})

@@ -145,7 +145,7 @@ spillgate_candidate_decisions_total says what the one admits and the other denie
 			query.Set("regions", strings.Join(regions, ","))
 		}
 		for i, name := range names {
-			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, query: query, body: docs.texts[i].Text, checked: true})
+			wants = append(wants, want{method: http.MethodPut, path: at(name), namespace: name, query: query, body: docs.texts[i].Text, checked: true, of: docs.texts[i]})
 		}
 		return c.run(ctx, cmd, wants)
 	})
@@ -211,6 +211,7 @@ type want struct {
 	namespace          string
 	mustBe             bool // it is there
 	checked            bool // its document, and what is suspicious about it was told
+	of                 configs.Text
 	over               http.Header
 }
 
@@ -228,6 +229,11 @@ func (c *changing) run(ctx context.Context, cmd *cobra.Command, wants []want) er
 		}
 		if !would.Changed {
 			continue
+		}
+		for i := range would.Warnings { // of the namespace's document, which stands in a file
+			if m := &would.Warnings[i]; w.of.Name != "" && m.Line > 0 {
+				m.Name, m.Line = w.of.Name, m.Line+max(w.of.Line, 1)-1
+			}
 		}
 		tell(cmd, slices.DeleteFunc(would.Warnings, func(m adminapi.Mistake) bool { return w.checked && m.Code != configs.SlipCode })) // the others are told
 		if !c.yes {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -180,7 +181,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	if !c.by.touches(c.namespace) {
 		return refuse(outOfScope(c.by, c.namespace))
 	}
-	versions, err := store.All(ctx)
+	versions, _, err := store.All(ctx)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -199,6 +200,12 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	next, warnings, p := b.plan(ctx, c, store, &was, others)
 	if p != nil {
 		return refuse(p)
+	}
+	if next.Deleted && !was.Deleted && was.Elsewhere+was.Text != "" {
+		if c.action != "revert" && !c.by.role.Allows(configs.RoleAdmin) { // a first version may be reverted by who rolled it out
+			return refuse(problem(http.StatusForbidden, "", fmt.Sprintf("%s is %s, and to take a namespace away takes the role admin", c.by.name, c.by.role)))
+		}
+		warnings = append(warnings, configs.Mistake{File: c.namespace, Code: configs.SlipCode, Detail: "the namespace is taken away: its requests meet no limit", Hint: "rules of mode: shadow deny nothing"})
 	}
 	entry.Message = next.Message
 	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Warnings: told(warnings)}
@@ -267,25 +274,38 @@ func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([
 	return own, err
 }
 
-// differences are what diff -u says of a change: where a version is, or was, rolled out, and in all other
-// regions, if that is not the same.
+// differences are what diff -u says of a change: one for all regions where it is the same, if the namespace
+// is, or was, rolled out.
 func differences(was, next *natsrules.Version) string {
-	inside := difference(was, next)
 	if was.Regions == "" && next.Regions == "" {
-		return inside
+		return difference(was, next)
 	}
-	outside := difference(stable(was), stable(next))
-	for _, side := range []*string{&inside, &outside} {
-		if *side == "" {
-			continue
+	regions := strings.FieldsFunc(was.Regions+","+next.Regions, func(c rune) bool { return c == ',' })
+	slices.Sort(regions)
+	type side struct{ before, after string }
+	where := map[side][]string{}
+	var order []side
+	for _, region := range append(slices.Compact(regions), "") { // "" is no region's name: all others
+		var s side
+		s.before, _ = was.In(region)
+		s.after, _ = next.In(region)
+		if where[s] == nil {
+			order = append(order, s)
 		}
-		where := "in " + cmp.Or(next.Regions, was.Regions)
-		if side == &outside {
-			where = "elsewhere"
+		if region == "" {
+			region = "elsewhere"
 		}
-		*side = "# " + where + "\n" + *side
+		where[s] = append(where[s], region)
 	}
-	return inside + outside
+	out := ""
+	for _, s := range order {
+		before, after := *was, *next
+		before.Text, after.Text = s.before, s.after
+		if d := difference(&before, &after); d != "" {
+			out += "# " + strings.Join(where[s], ", ") + "\n" + d
+		}
+	}
+	return out
 }
 
 // stable is a version as it is where it is not rolled out.

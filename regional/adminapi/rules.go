@@ -89,17 +89,22 @@ func (b *Rulebook) list(w http.ResponseWriter, r *http.Request) *Problem {
 	if err != nil {
 		return unavailable(err)
 	}
-	all, err := store.All(r.Context())
+	all, unread, err := store.All(r.Context())
 	if err != nil {
 		return unavailable(err)
 	}
-	infos := []VersionInfo{}
+	infos, wrong := []VersionInfo{}, []string{}
+	for _, err := range unread {
+		if callerOf(r).touches("") {
+			wrong = append(wrong, err.Error())
+		}
+	}
 	for i := range all {
 		if callerOf(r).touches(all[i].Namespace) {
 			infos = append(infos, infoOf(&all[i]))
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"namespaces": infos})
+	writeJSON(w, http.StatusOK, map[string]any{"namespaces": infos, "unreadable": wrong})
 	return nil
 }
 
@@ -206,6 +211,23 @@ func regionsOf(r *http.Request) (string, *Problem) {
 	return strings.Join(slices.Compact(regions), ","), nil
 }
 
+// before is the version of a number, or, where that is 0, the last before the newest that was in force everywhere.
+func (b *Rulebook) before(ctx context.Context, store *natsrules.Store, newest *natsrules.Version, number uint64) (*natsrules.Version, error) {
+	if number != 0 {
+		return versionOf(ctx, store, newest.Namespace, number)
+	}
+	all, err := store.History(ctx, newest.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Number < newest.Number && all[i].Regions == "" {
+			return &all[i], nil
+		}
+	}
+	return nil, problem(http.StatusConflict, "", fmt.Sprintf("there is no version before %d that was in force everywhere", newest.Number))
+}
+
 // promote is POST /admin/v1/namespaces/{namespace}/promote: what is rolled out is in force everywhere.
 func (b *Rulebook) promote(w http.ResponseWriter, r *http.Request) *Problem {
 	return b.end(w, r, "promote", func(was *natsrules.Version) natsrules.Version {
@@ -248,21 +270,17 @@ func (b *Rulebook) rollback(w http.ResponseWriter, r *http.Request) *Problem {
 		return p
 	}
 	return b.change(w, r, "rollback", func(ctx context.Context, store *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
-		back := to
-		switch {
-		case was.Number == 0:
+		if was.Number == 0 {
 			return natsrules.Version{}, problem(http.StatusNotFound, "", stateOf(was))
-		case back == 0 && was.Number == 1:
-			return natsrules.Version{}, problem(http.StatusConflict, "", "version 1 is the first: there is none before it")
-		case back == 0:
-			back = was.Number - 1
 		}
-		v, err := versionOf(ctx, store, was.Namespace, back)
+		v, err := b.before(ctx, store, was, to)
 		if err != nil {
 			return natsrules.Version{}, err
 		}
-		v = stable(v) // what was rolled out was in force in some regions alone
-		return natsrules.Version{Text: v.Text, Deleted: v.Deleted, Message: fmt.Sprintf("back to version %d", back)}, underWay(was)
+		if v.Regions != "" {
+			return natsrules.Version{}, problem(http.StatusConflict, "another, or PUT its document", fmt.Sprintf("version %d was in force in %s alone", v.Number, v.Regions))
+		}
+		return natsrules.Version{Text: v.Text, Deleted: v.Deleted, Message: fmt.Sprintf("back to version %d", v.Number)}, underWay(was)
 	})
 }
 
@@ -321,7 +339,7 @@ func (b *Rulebook) diff(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	w.Header().Set("Content-Type", "text/x-diff; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = io.WriteString(w, difference(two[0], two[1])) // a caller that is gone cannot be told so
+	_, _ = io.WriteString(w, differences(two[0], two[1])) // a caller that is gone cannot be told so
 	return nil
 }
 
@@ -482,7 +500,7 @@ func (b *Rulebook) validate(w http.ResponseWriter, r *http.Request) *Problem {
 	if err != nil {
 		return unavailable(err)
 	}
-	all, err := store.All(r.Context())
+	all, _, err := store.All(r.Context())
 	if err != nil {
 		return unavailable(err)
 	}
@@ -530,13 +548,13 @@ func (b *Rulebook) audit(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	query, c := r.URL.Query(), callerOf(r)
 	is := func(name, value string) bool { return !query.Has(name) || query.Get(name) == value }
-	entries, err := log.Read(r.Context(), before, int(limit), func(e *natsaudit.Entry) bool {
+	entries, more, err := log.Read(r.Context(), before, int(limit), func(e *natsaudit.Entry) bool {
 		return c.touches(e.Namespace) && is("namespace", e.Namespace) && is("who", e.Who)
 	})
 	if err != nil {
 		return unavailable(err)
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"entries": entries})
+	writeJSON(w, http.StatusOK, map[string]any{"entries": entries, "before": more})
 	return nil
 }
 

@@ -30,6 +30,7 @@ type desk struct {
 	handler http.Handler
 	doc     *openAPIDoc
 	nats    *embedded.Server
+	put     func(subject, text string) error
 	tokens  map[string]string // by name: ada is admin, ed editor, vi viewer, and ci editor of shop
 	file    string            // of the tokens
 }
@@ -56,7 +57,11 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 	if err := natsaudit.Make(t.Context(), js, "rules", 1); err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{t: t, doc: readOpenAPI(t), nats: server, tokens: map[string]string{}, file: filepath.Join(t.TempDir(), "tokens.yaml")}
+	put := func(subject, text string) error {
+		_, err := js.Publish(context.Background(), subject, []byte(text))
+		return err
+	}
+	d := &desk{t: t, put: put, doc: readOpenAPI(t), nats: server, tokens: map[string]string{}, file: filepath.Join(t.TempDir(), "tokens.yaml")}
 	text := "schema: spillgate/tokens/v1\ntokens:\n"
 	for _, who := range []string{"name: ada, role: admin", "name: ed, role: editor", "name: vi, role: viewer", "name: ci, role: editor, namespaces: [shop]"} {
 		secret, hash := configs.NewToken()
@@ -182,7 +187,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("after a rollback to version 1 it is %s", w.Body)
 	}
 	d.want(404, "no version 77", "ed", "POST", shop+"/rollback?to=77", "", "If-Match", "*")
-	d.want(200, `"code":"W265","pointer":"/rules/0/rates/0/limit"`, "ed", "PUT", shop+"?dry_run=1", limited(0), "If-Match", "*")
+	d.want(200, `"code":"W266","pointer":"/rules/0/rates/0/limit"`, "ed", "PUT", shop+"?dry_run=1", limited(0), "If-Match", "*")
 	d.want(200, `"deleted":true`, "ada", "DELETE", shop, "", "If-Match", "*")
 	d.want(404, "was taken away by version 6", "vi", "GET", shop, "")
 	d.want(412, "was taken away", "ada", "DELETE", shop, "", "If-Match", "*")
@@ -199,7 +204,7 @@ func TestRollout(t *testing.T) {
 	d.want(200, `"deleted":true`, "ed", "POST", shop+"/revert", "", "If-Match", "*")
 	d.want(200, "", "ed", "PUT", shop, limited(10), "If-None-Match", "*")
 	d.want(409, "nothing is rolled out", "ed", "POST", shop+"/promote", "", "If-Match", "*")
-	w := d.want(200, "# in eu,us\\ndiff shop", "ed", "PUT", shop+"?regions=us,eu,us", limited(20), "If-Match", "*")
+	w := d.want(200, "# eu, us\\ndiff shop", "ed", "PUT", shop+"?regions=us,eu,us", limited(20), "If-Match", "*")
 	if strings.Contains(w.Body.String(), "elsewhere") {
 		t.Errorf("it says of the other regions %s", w.Body)
 	}
@@ -213,7 +218,7 @@ func TestRollout(t *testing.T) {
 	}
 	d.want(200, "limit: 30", "ed", "PUT", shop+"?regions=eu", limited(30), "If-Match", "*") // the others are as before the first
 	w = d.want(200, "# elsewhere\\ndiff shop", "ed", "POST", shop+"/promote?dry_run=1", "", "If-Match", "*")
-	if !strings.Contains(w.Body.String(), "-  rates: [{name: hour, limit: 10, per: 1h}]") || strings.Contains(w.Body.String(), "# in") {
+	if !strings.Contains(w.Body.String(), "-  rates: [{name: hour, limit: 10, per: 1h}]") || strings.Contains(w.Body.String(), "# eu") {
 		t.Errorf("to promote it would change %s", w.Body)
 	}
 	d.want(200, `"message":"reverted in eu"`, "ed", "POST", shop+"/revert", "", "If-Match", "*")
@@ -223,8 +228,23 @@ func TestRollout(t *testing.T) {
 	d.want(200, "", "ed", "PUT", shop+"?regions=eu", limited(40), "If-Match", "*")
 	d.want(200, `"message":"promoted from eu"`, "ed", "POST", shop+"/promote", "", "If-Match", "*")
 	d.want(200, "limit: 40", "vi", "GET", shop, "")
-	d.want(200, `"version":9`, "ed", "POST", shop+"/rollback", "", "If-Match", "*") // to one that was rolled out in eu: what the others had
+	d.want(409, "version 7 was in force in eu alone", "ed", "POST", shop+"/rollback?to=7", "", "If-Match", "*")
+	d.want(200, `"message":"back to version 6"`, "ed", "POST", shop+"/rollback", "", "If-Match", "*") // which was in force everywhere
 	d.want(200, "limit: 10", "vi", "GET", shop, "")
+	d.want(200, "", "ed", "PUT", shop+"?regions=us", limited(50), "If-Match", "*")
+	w = d.want(200, "# eu\\ndiff", "ed", "PUT", shop+"?regions=eu,us&dry_run=1", limited(50), "If-Match", "*") // wider
+	if strings.Contains(w.Body.String(), "# us") {
+		t.Errorf("of what stays in us it says %s", w.Body)
+	}
+	w = d.want(200, "# eu\\ndiff", "ed", "PUT", shop+"?regions=eu&dry_run=1", limited(50), "If-Match", "*") // elsewhere
+	if _, us, _ := strings.Cut(w.Body.String(), "# us"); !strings.Contains(us, "+  rates: [{name: hour, limit: 10, per: 1h}]") {
+		t.Errorf("of what us has from then on it says %s", w.Body)
+	}
+	d.want(200, "", "ed", "POST", shop+"/revert", "", "If-Match", "*")
+	d.want(200, "", "ada", "DELETE", shop, "", "If-Match", "*")
+	gone := d.want(200, "", "ed", "PUT", shop, limited(50), "If-None-Match", "*").Header().Get("ETag")
+	d.want(403, "takes the role admin", "ed", "POST", shop+"/rollback", "", "If-Match", gone) // before it there was none
+	d.want(200, "the namespace is taken away", "ada", "POST", shop+"/rollback?dry_run=1", "", "If-Match", gone)
 }
 
 func TestRules(t *testing.T) {
@@ -366,6 +386,25 @@ func TestWithoutTokensNothingChanges(t *testing.T) {
 			t.Errorf("%s by nobody: %d %s", r.pattern, w.Code, w.Body)
 		}
 	}
+}
+
+// A key that cannot be read stops nobody: it is told, the version before stays, and the next takes its place.
+func TestWhatCannotBeReadIsWrittenOver(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, configs.FormatSpillgate)
+	d.want(201, "", "ed", "PUT", shop, limited(10), "If-None-Match", "*")
+	for _, key := range []string{"shop", "bank"} {
+		if err := d.put("$KV.rules.ns."+key, "rules: []"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.want(200, `"version":1`, "ada", "GET", "/admin/v1/namespaces", "")
+	d.want(200, "key ns.bank, revision 3", "ada", "GET", "/admin/v1/namespaces", "")
+	d.want(200, `"unreadable":[]`, "ci", "GET", "/admin/v1/namespaces", "")
+	d.want(201, "", "ed", "PUT", "/admin/v1/namespaces/other", strings.Replace(limited(1), "namespace: shop", "namespace: other", 1), "If-None-Match", "*")
+	d.want(200, `"version":2`, "ed", "PUT", shop, limited(20), "If-Match", "*")
+	d.want(201, `"version":1`, "ed", "PUT", "/admin/v1/namespaces/bank", strings.Replace(limited(1), "namespace: shop", "namespace: bank", 1), "If-None-Match", "*")
+	d.want(200, `"unreadable":[]`, "ada", "GET", "/admin/v1/namespaces", "")
 }
 
 // Where rules come from files it is said.

@@ -106,27 +106,34 @@ func (l *Log) Append(ctx context.Context, e Entry) error {
 	return nil
 }
 
+// readTime bounds how long a Read looks for entries.
+const readTime = 5 * time.Second
+
 // Read is at most n entries that are older than the one of a number (0: of all), the newest first,
-// that want takes. Its error wraps ErrUnavailable.
-func (l *Log) Read(ctx context.Context, before uint64, n int, want func(*Entry) bool) ([]Entry, error) {
+// that want takes. Where it has not seen all of them, be it for want of time, more is the number to go
+// on with; else it is 0. Its error wraps ErrUnavailable.
+func (l *Log) Read(ctx context.Context, before uint64, n int, want func(*Entry) bool) (found []Entry, more uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*callTime)
 	defer cancel()
 	info, err := l.stream.Info(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w: %w", ErrUnavailable, err)
+		return nil, 0, fmt.Errorf("audit: %w: %w", ErrUnavailable, err)
 	}
 	number := info.State.LastSeq
 	if before > 0 {
 		number = min(number, before-1)
 	}
-	out := []Entry{}
-	for ; number >= max(1, info.State.FirstSeq) && len(out) < n; number-- {
+	found = []Entry{}
+	for began := time.Now(); number >= max(1, info.State.FirstSeq); number-- {
+		if len(found) == n || time.Since(began) > readTime {
+			return found, number + 1, nil
+		}
 		m, err := l.stream.GetMsg(ctx, number)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // it has grown old meanwhile
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("audit: %w: %w", ErrUnavailable, err)
+			return nil, 0, fmt.Errorf("audit: %w: %w", ErrUnavailable, err)
 		}
 		var e Entry
 		if json.Unmarshal(m.Data, &e) != nil {
@@ -134,8 +141,8 @@ func (l *Log) Read(ctx context.Context, before uint64, n int, want func(*Entry) 
 		}
 		e.Number, e.At = m.Sequence, m.Time
 		if want(&e) {
-			out = append(out, e)
+			found = append(found, e)
 		}
 	}
-	return out, nil
+	return found, 0, nil
 }

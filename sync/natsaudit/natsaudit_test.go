@@ -49,7 +49,7 @@ func all(*Entry) bool { return true }
 func TestLog(t *testing.T) {
 	t.Parallel()
 	l, _, _ := open(t)
-	if got, err := l.Read(t.Context(), 0, 10, all); err != nil || len(got) != 0 {
+	if got, more, err := l.Read(t.Context(), 0, 10, all); err != nil || len(got) != 0 || more != 0 {
 		t.Errorf("Read of an empty log = %v, %v", got, err)
 	}
 	for _, action := range []string{"put", "delete", "put", "rollback"} {
@@ -57,12 +57,12 @@ func TestLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := l.Read(t.Context(), 0, 2, all)
-	if err != nil || len(got) != 2 || got[0].Action != "rollback" || got[0].Number != 4 || got[0].Who != "ada" || got[0].At.IsZero() {
+	got, more, err := l.Read(t.Context(), 0, 2, all)
+	if err != nil || more != 3 || len(got) != 2 || got[0].Action != "rollback" || got[0].Number != 4 || got[0].Who != "ada" || got[0].At.IsZero() {
 		t.Fatalf("Read = %+v, %v, want the newest two", got, err)
 	}
-	got, err = l.Read(t.Context(), got[1].Number, 10, func(e *Entry) bool { return e.Action == "put" })
-	if err != nil || len(got) != 1 || got[0].Number != 1 {
+	got, more, err = l.Read(t.Context(), more, 10, func(e *Entry) bool { return e.Action == "put" })
+	if err != nil || more != 0 || len(got) != 1 || got[0].Number != 1 {
 		t.Errorf("Read of those before, that are a put = %+v, %v, want the first", got, err)
 	}
 }
@@ -94,7 +94,7 @@ func TestNothingGoes(t *testing.T) {
 	if err := l.Append(t.Context(), Entry{Action: strings.Repeat("x", maxEntry)}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Append of what is too large: %v", err)
 	}
-	if got, err := l.Read(t.Context(), 0, 10, all); err != nil || len(got) != 1 || got[0].Action != "put" {
+	if got, _, err := l.Read(t.Context(), 0, 10, all); err != nil || len(got) != 1 || got[0].Action != "put" {
 		t.Errorf("Read = %+v, %v, want the one entry", got, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestUnavailable(t *testing.T) {
 	if err := l.Append(ctx, Entry{}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Append without a server: %v, want ErrUnavailable", err)
 	}
-	if _, err := l.Read(ctx, 0, 1, all); !errors.Is(err, ErrUnavailable) {
+	if _, _, err := l.Read(ctx, 0, 1, all); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Read without a server: %v, want ErrUnavailable", err)
 	}
 }

@@ -134,7 +134,7 @@ func aggregatorsWriteAndTakeNothingAway(t *testing.T, users *proc.NATSUsers, url
 		}
 		cancel()
 	}
-	entries, err := log.Read(t.Context(), 0, 10, func(*natsaudit.Entry) bool { return true })
+	entries, _, err := log.Read(t.Context(), 0, 10, func(*natsaudit.Entry) bool { return true })
 	if err != nil || len(entries) != 1 || entries[0].Who != "ada" {
 		t.Errorf("the audit log has %+v, %v, want what ada did", entries, err)
 	}

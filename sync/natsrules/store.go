@@ -88,7 +88,9 @@ func (s *Store) get(ctx context.Context, namespace string) (v Version, revision 
 	case err != nil:
 		return Version{}, 0, fmt.Errorf("rules: namespace %s: %w: %w", namespace, ErrUnavailable, err)
 	}
-	v, err = read(e.Key(), e.Revision(), e.Value())
+	if v, err = read(e.Key(), e.Revision(), e.Value()); err != nil {
+		v = Version{}
+	}
 	return v, e.Revision(), err
 }
 
@@ -109,6 +111,9 @@ func read(of string, revision uint64, value []byte) (Version, error) {
 // ErrConflict, ErrBad, ErrTooLarge or ErrUnavailable; after the last one it may have been written.
 func (s *Store) Put(ctx context.Context, v Version, was uint64) (Version, error) {
 	last, revision, err := s.get(ctx, v.Namespace)
+	if errors.Is(err, ErrBad) { // what cannot be read is written over
+		last, err = s.readable(ctx, v.Namespace)
+	}
 	if err != nil && (!errors.Is(err, ErrNone) || !namespaceForm.MatchString(v.Namespace)) {
 		if errors.Is(err, ErrNone) {
 			err = (&Version{Namespace: v.Namespace}).check()
@@ -220,26 +225,45 @@ func (s *Store) History(ctx context.Context, namespace string) ([]Version, error
 }
 
 // All is the newest version of each namespace, in order of their names; those that were taken away
-// are among them. Errors wrap ErrBad, where one cannot be read, or ErrUnavailable.
-func (s *Store) All(ctx context.Context) (all []Version, err error) {
+// are among them. Of a namespace whose newest one cannot be read it is the last that can, and unread
+// says what is wrong. Its error wraps ErrUnavailable.
+func (s *Store) All(ctx context.Context) (all []Version, unread []error, err error) {
 	_, _, subjects, err := s.contents(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, subject := range subjects {
 		m, err := s.last(ctx, subject)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case m == nil || m.Header.Get(operation) != "": // a namespace is not taken away so
 			continue
 		}
 		v, err := read(keyOf(subject), m.Sequence, m.Data)
 		if err != nil {
-			return nil, err
+			unread = append(unread, err)
+			namespace := strings.ReplaceAll(strings.TrimPrefix(keyOf(subject), keyPrefix), "=2e", ".")
+			if key(namespace) != keyOf(subject) {
+				continue
+			}
+			if v, err = s.readable(ctx, namespace); err != nil {
+				return nil, nil, err
+			}
 		}
-		all = append(all, v)
+		if v.Number > 0 {
+			all = append(all, v)
+		}
 	}
 	slices.SortFunc(all, func(a, b Version) int { return strings.Compare(a.Namespace, b.Namespace) })
-	return all, nil
+	return all, unread, nil
+}
+
+// readable is the last version of a namespace that can be read; Number 0: there is none.
+func (s *Store) readable(ctx context.Context, namespace string) (Version, error) {
+	all, err := s.History(ctx, namespace)
+	if err != nil || len(all) == 0 {
+		return Version{Namespace: namespace}, err
+	}
+	return all[len(all)-1], nil
 }

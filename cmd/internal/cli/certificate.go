@@ -76,3 +76,42 @@ func CertPool(file string) (*x509.CertPool, error) {
 	}
 	return pool, nil
 }
+
+// Authority is the certificates that sign clients', which are read again when their file changes.
+type Authority struct {
+	file string
+	log  *slog.Logger
+
+	mu   sync.Mutex // guards what follows
+	pool *x509.CertPool
+	read time.Time
+}
+
+// OpenAuthority reads the certificates of a file.
+func OpenAuthority(file string, log *slog.Logger) (*Authority, error) {
+	a := &Authority{file: file, log: log}
+	if info, err := os.Stat(file); err == nil {
+		a.read = info.ModTime()
+	}
+	var err error
+	a.pool, err = CertPool(file)
+	return a, err
+}
+
+// Pool is those that are good now; where what is there is not, those of before are.
+func (a *Authority) Pool() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	info, err := os.Stat(a.file)
+	if err != nil || info.ModTime().Equal(a.read) {
+		return a.pool
+	}
+	a.read = info.ModTime()
+	if pool, err := CertPool(a.file); err != nil {
+		a.log.Error("who signs clients' certificates is not read anew, those of before go on", "err", err)
+	} else {
+		a.pool = pool
+		a.log.Info("who signs clients' certificates is read anew", "file", a.file)
+	}
+	return a.pool
+}
