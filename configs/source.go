@@ -82,23 +82,22 @@ type Text struct {
 func (f Format) CheckTexts(texts ...Text) (set *limit.Set, warnings []Mistake, err error) {
 	var docs []parsed
 	var mistakes []Mistake
-	compared := false
+	var uncompared []Mistake
 	for _, t := range texts {
 		d, m := f.parse(t)
 		if t.Before != "" && len(m) == 0 {
 			before, wrong := f.parse(Text{Name: t.Name, Namespace: t.Namespace, Text: t.Before})
-			compared = len(wrong) == 0 && compareWith(&d[0].doc, &before[0].doc) || compared
+			if len(wrong) == 0 && compareWith(&d[0].doc, &before[0].doc) {
+				if _, err := compile(d, nil); err != nil { // what is in force goes before what it is compared with
+					d, m = f.parse(t)
+					uncompared = append(uncompared, Mistake{File: t.Name, Code: "W267", Detail: "it is not compared with the version before, as what was cannot stand beside it as candidates: " + err.Error(), Hint: "candidate: in the rules that matter"})
+				}
+			}
 		}
 		docs, mistakes = append(docs, d...), append(mistakes, m...)
 	}
 	set, warnings, err = check(docs, mistakes)
-	if err != nil && compared { // what is in force goes before what it is compared with
-		for i := range texts {
-			texts[i].Before = ""
-		}
-		return f.CheckTexts(texts...)
-	}
-	return set, warnings, err
+	return set, append(warnings, uncompared...), err
 }
 
 // compareWith has each rule of a document whose limits were others before have these as its candidate, and

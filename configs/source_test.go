@@ -2,6 +2,7 @@ package configs
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -116,6 +117,17 @@ rules:
 		t.Errorf("with what cannot be read compared are %q", got)
 	}
 	long := strings.Repeat("x", 60)
+	other := Text{Name: "bank", Namespace: "bank", Text: strings.Replace(now, "shop", "bank", 1), Before: strings.Replace(before, "shop", "bank", 1)}
+	alone := Text{Name: "shop", Namespace: "shop", Text: strings.Replace(now, "wider", long, 1), Before: strings.Replace(before, "wider", long, 1)}
+	set, warnings, err := FormatSpillgate.CheckTexts(alone, other)
+	if err != nil || !slices.ContainsFunc(warnings, func(m Mistake) bool { return m.Code == "W267" && m.File == "shop" }) {
+		t.Fatalf("CheckTexts = %v, %v", warnings, err)
+	}
+	for _, r := range set.Rules() {
+		if r.Namespace == "bank" && r.Name == "wider" && r.Candidate == nil {
+			t.Error("one namespace that cannot be compared keeps another from it")
+		}
+	}
 	if got := compared(strings.Replace(now, "wider", long, 1), strings.Replace(before, "wider", long, 1)); got != "tried 7 " {
 		t.Errorf("where a name is too long for a candidate's compared are %q", got)
 	}

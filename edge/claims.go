@@ -25,11 +25,12 @@ func (n *Node) Claims(now time.Time) []Claiming {
 		return nil
 	}
 	frames := map[authority]*deltasync.Claims{}
+	ends := map[*deltasync.Claims]int{}
 	var order []authority // a map's is not the same each time
 	add := func(home string, c deltasync.Claim) {
 		to := authority{home: cmp.Or(home, n.cfg.Region), lane: c.Key.Lane(n.cfg.Lanes)}
 		f := frames[to]
-		for ; f != nil && len(f.Claims) == deltasync.MaxClaims; f = frames[to] {
+		for ; f != nil && (len(f.Claims) == deltasync.MaxClaims || ends[f]+len(c.Ends) > deltasync.MaxClaims); f = frames[to] {
 			to.part++
 		}
 		if f == nil {
@@ -41,6 +42,7 @@ func (n *Node) Claims(now time.Time) []Claiming {
 			order = append(order, to)
 		}
 		f.Claims = append(f.Claims, c)
+		ends[f] += len(c.Ends)
 	}
 	next := -1 // the shard to begin with the next time: where the bytes end
 	for i := range n.shards {

@@ -42,6 +42,12 @@ to take a token back, take its entry away. Without, it is printed, to be added b
 		Example: "  aggregator auth token --name ada --role admin --file tokens.yaml >ada.token\n  aggregator auth token --name ci --role editor --namespaces shop,acme --expires-in 2160h --file tokens.yaml",
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch flags := cmd.Flags(); {
+		case flags.Changed("namespaces") && len(namespaces) == 0:
+			return fmt.Errorf("%w: --namespaces is empty: a token for all namespaces has none of it", cli.ErrInvalidConfig)
+		case flags.Changed("expires-in") && lasts <= 0:
+			return fmt.Errorf("%w: --expires-in %v is over: a token that is good for ever has none of it", cli.ErrInvalidConfig, lasts)
+		}
 		secret, hash := configs.NewToken()
 		entry := fmt.Sprintf("- {name: %s, role: %s", strconv.Quote(name), strconv.Quote(role))
 		if len(namespaces) > 0 {

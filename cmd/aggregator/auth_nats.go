@@ -151,7 +151,8 @@ func newAuthAddPopCommand() *cobra.Command {
 		Long: `Add PoPs to the users of NATS, and their regions where these are new. Servers take the new
 users.conf without a restart (nats-server --signal reload); nobody's key changes. But where a
 region is new restart the JetStream leafs of the others, too: nats-server gives a link that
-is there no new rights, and they could not answer who writes rules from there.`,
+is there no new rights, and they could not answer who writes rules from there. users.conf is made
+anew, so edits in it are lost. Run one at a time: two at once lose each other's PoPs.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(filepath.Join(dir, usersState))

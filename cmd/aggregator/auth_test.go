@@ -84,3 +84,17 @@ func TestAuthInit(t *testing.T) {
 		}
 	}
 }
+
+// What is empty, as a variable of a script may be, does not stand for all.
+func TestEmptyFlagsAreNotAll(t *testing.T) {
+	cleanEnv(t)
+	for _, line := range [][]string{
+		{"auth", "token", "--name", "x", "--role", "admin", "--namespaces", ""}, {"auth", "token", "--name", "x", "--role", "admin", "--expires-in", "-1h"}, {"auth", "token", "--name", "x", "--role", "admin", "--expires-in", "0s"},
+		{"rules", "apply", "../../configs/rules.yaml", "--regions", ""},
+	} {
+		var out bytes.Buffer
+		if code := run(line, strings.NewReader(""), &out, &out); code != 3 || strings.Contains(out.String(), "sgt_") {
+			t.Errorf("aggregator %q: exit code %d, %s, want 3", line, code, &out)
+		}
+	}
+}

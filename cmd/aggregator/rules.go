@@ -48,7 +48,7 @@ to NATS by an operator's key.`,
 	)
 }
 
-// rulesTimeout bounds what a command asks.
+// rulesTimeout bounds a call.
 const rulesTimeout = 20 * time.Second
 
 // asking is a command that asks an aggregator.
@@ -59,10 +59,8 @@ func (a *asking) command(cmd *cobra.Command, do func(ctx context.Context, cmd *c
 	a.Bind(cmd, "http://127.0.0.1:6071")
 	a.BindAccess(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		stopped, stop := cli.UntilSignal(cmd.Context())
+		ctx, stop := cli.UntilSignal(cmd.Context())
 		defer stop()
-		ctx, cancel := context.WithTimeout(stopped, rulesTimeout)
-		defer cancel()
 		return do(ctx, cmd, args)
 	}
 	return cmd
@@ -74,6 +72,8 @@ func (a *asking) ask(ctx context.Context, method, path string, query url.Values,
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
+	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+	defer cancel()
 	status, _, text, err := a.Ask(ctx, method, path, header, body)
 	if err != nil {
 		return err

@@ -128,6 +128,9 @@ spillgate_candidate_decisions_total says what the one admits and the other denie
 	cmd.Flags().StringSliceVar(&regions, "regions", nil, "have it so in these `regions` alone, separated by commas, until it is promoted or reverted")
 	c.bind(cmd)
 	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("regions") && len(regions) == 0 {
+			return fmt.Errorf("%w: --regions is empty: for all regions leave it out", cli.ErrInvalidConfig)
+		}
 		docs, err := readDocuments(args)
 		if err != nil {
 			return err
@@ -215,54 +218,49 @@ type want struct {
 	over               http.Header
 }
 
-// run has all that is wanted tried, and then, where --yes is said, done.
+// run has all that is wanted done, where --yes is said, or says what it would be.
 func (c *changing) run(ctx context.Context, cmd *cobra.Command, wants []want) error {
-	var tries []want
+	differ := 0
 	for _, w := range wants {
 		var err error
-		if w.over, err = c.over(ctx, w); err != nil {
-			return explained(cmd, err)
+		if w.over, err = c.over(ctx, w); err == nil {
+			var became adminapi.Changed
+			if became, err = c.do(ctx, w, !c.yes); err == nil && became.Changed {
+				differ++
+				err = c.show(cmd, w, &became)
+			}
 		}
-		would, err := c.do(ctx, w, true)
 		if err != nil {
+			if c.yes && differ > 0 {
+				err = fmt.Errorf("%w (%d of %d namespaces are changed)", err, differ, len(wants))
+			}
 			return explained(cmd, err)
 		}
-		if !would.Changed {
-			continue
-		}
-		for i := range would.Warnings { // of the namespace's document, which stands in a file
-			if m := &would.Warnings[i]; w.of.Name != "" && m.Line > 0 {
-				m.Name, m.Line = w.of.Name, m.Line+max(w.of.Line, 1)-1
-			}
-		}
-		tell(cmd, slices.DeleteFunc(would.Warnings, func(m adminapi.Mistake) bool { return w.checked && m.Code != configs.SlipCode })) // the others are told
-		if !c.yes {
-			if _, err := io.WriteString(cmd.OutOrStdout(), would.Diff); err != nil {
-				return err
-			}
-		}
-		tries = append(tries, w)
 	}
 	switch {
-	case len(tries) == 0:
+	case differ == 0:
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "Nothing differs.")
 		return err
 	case !c.yes:
 		return errors.New("nothing is changed: say --yes to have it so")
 	}
-	for i, w := range tries {
-		done, err := c.do(ctx, w, false)
-		if err != nil {
-			if i > 0 {
-				err = fmt.Errorf("%w (%d of %d namespaces are changed)", err, i, len(tries))
-			}
-			return explained(cmd, err)
-		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d\n", done.Namespace, done.Version); err != nil {
-			return err
+	return nil
+}
+
+// show prints what became of something, or would, and what is suspicious about it.
+func (c *changing) show(cmd *cobra.Command, w want, became *adminapi.Changed) error {
+	for i := range became.Warnings { // of the namespace's document, which stands in a file
+		if m := &became.Warnings[i]; w.of.Name != "" && m.Line > 0 {
+			m.Name, m.Line = w.of.Name, m.Line+max(w.of.Line, 1)-1
 		}
 	}
-	return nil
+	tell(cmd, slices.DeleteFunc(became.Warnings, func(m adminapi.Mistake) bool { return w.checked && m.Code != configs.SlipCode })) // the others are told
+	if !c.yes {
+		_, err := io.WriteString(cmd.OutOrStdout(), became.Diff)
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d\n", became.Namespace, became.Version)
+	return err
 }
 
 // over is what a change is made over: the newest version, by its tag.

@@ -262,7 +262,11 @@ func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([
 		texts = append(texts, configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text})
 	}
 	if !next.Deleted {
-		texts = append(texts, configs.Text{Name: next.Namespace, Namespace: next.Namespace, Text: next.Text})
+		t := configs.Text{Name: next.Namespace, Namespace: next.Namespace, Text: next.Text}
+		if next.Text != next.Elsewhere { // which edges compare it with
+			t.Before = next.Elsewhere
+		}
+		texts = append(texts, t)
 	}
 	_, warnings, err := b.format.CheckTexts(texts...)
 	own := warnings[:0:0]

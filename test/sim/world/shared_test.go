@@ -55,3 +55,39 @@ func TestAfterADeployAllHaveAPart(t *testing.T) {
 		})
 	}
 }
+
+// What many users have left is returned, too, however much there is to say of what they spent.
+func TestADeployCostsManyUsersNoRights(t *testing.T) {
+	const users = 500
+	w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes = 9, 1 }, limit.RateSpec{Name: "r", Limit: 20, Per: time.Hour, Consistency: "strict"})
+	w.Advance(start.Add(30*time.Second + 63*time.Minute)) // the log grants
+	edges := append([]string{}, w.Edges()...)
+	round := func() (denied int) {
+		for i := range users {
+			for _, e := range edges {
+				if !check(w, e, fmt.Sprint("u", i)).Allowed {
+					denied++
+				}
+			}
+			w.Advance(w.Now().Add(2 * time.Minute / users))
+		}
+		return denied
+	}
+	for range 4 { // 8 of 20, at four moments each
+		round()
+	}
+	for _, e := range edges {
+		w.Depart(e)
+		w.Advance(w.Now().Add(2500 * time.Millisecond))
+		if err := w.Join(e); err != nil {
+			t.Fatal(err)
+		}
+		w.Advance(w.Now().Add(5 * time.Second))
+	}
+	round() // those who have nothing yet ask
+	for i := range 3 {
+		if denied := round(); denied > 0 {
+			t.Errorf("round %d after a deploy: %d of %d requests were denied, with 10 of 20 used or less", i+1, denied, 2*users)
+		}
+	}
+}
