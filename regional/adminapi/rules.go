@@ -2,15 +2,12 @@ package adminapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -343,111 +340,6 @@ func (b *Rulebook) diff(w http.ResponseWriter, r *http.Request) *Problem {
 	return nil
 }
 
-// ruleInfo is one rule of a namespace.
-type ruleInfo struct {
-	Name string `json:"name"`
-	Line int    `json:"line"`
-	Rule any    `json:"rule"` // its words, as JSON
-}
-
-// rules is GET /admin/v1/namespaces/{namespace}/rules.
-func (b *Rulebook) rules(w http.ResponseWriter, r *http.Request) *Problem {
-	v, texts, p := b.ruleTexts(r)
-	if p != nil {
-		return p
-	}
-	infos := make([]ruleInfo, len(texts))
-	for i, t := range texts {
-		infos[i] = ruleInfo{t.Name, t.Line, t.Value}
-	}
-	w.Header().Set("ETag", etag(v))
-	writeJSON(w, http.StatusOK, map[string]any{"namespace": v.Namespace, "version": v.Number, "rules": infos})
-	return nil
-}
-
-// rule is GET /admin/v1/namespaces/{namespace}/rules/{rule}: as YAML, or as JSON.
-func (b *Rulebook) rule(w http.ResponseWriter, r *http.Request) *Problem {
-	v, texts, p := b.ruleTexts(r)
-	if p != nil {
-		return p
-	}
-	i := slices.IndexFunc(texts, func(t configs.RuleText) bool { return t.Name == r.PathValue("rule") })
-	if i < 0 {
-		return problem(http.StatusNotFound, "GET its rules", fmt.Sprintf("namespace %s has no rule %.80q", v.Namespace, r.PathValue("rule")))
-	}
-	w.Header().Set("ETag", etag(v))
-	w.Header().Set("Vary", "Accept")
-	if wantsJSON(r) || texts[i].Text == "" {
-		writeJSON(w, http.StatusOK, texts[i].Value)
-		return nil
-	}
-	writeYAML(w, texts[i].Text)
-	return nil
-}
-
-func (b *Rulebook) ruleTexts(r *http.Request) (*natsrules.Version, []configs.RuleText, *Problem) {
-	if p := b.ownFormat(); p != nil {
-		return nil, nil, p
-	}
-	v, p := b.seen(r)
-	if p != nil {
-		return nil, nil, p
-	}
-	texts, err := configs.RulesOf(configs.Text{Name: v.Namespace, Namespace: v.Namespace, Text: v.Text})
-	if err != nil {
-		return nil, nil, invalid(err)
-	}
-	return v, texts, nil
-}
-
-func (b *Rulebook) ownFormat() *Problem {
-	if b.format != configs.FormatSpillgate {
-		return problem(http.StatusConflict, "GET and PUT the namespace", "rules.format is "+string(b.format)+", which has no rules by name")
-	}
-	return nil
-}
-
-// putRule is PUT /admin/v1/namespaces/{namespace}/rules/{rule}: the body is that rule from now on.
-func (b *Rulebook) putRule(w http.ResponseWriter, r *http.Request) *Problem {
-	text, p := bodyOf(w, r)
-	if p != nil {
-		return p
-	}
-	return b.setRule(w, r, "put rule", text)
-}
-
-// removeRule is DELETE /admin/v1/namespaces/{namespace}/rules/{rule}.
-func (b *Rulebook) removeRule(w http.ResponseWriter, r *http.Request) *Problem {
-	return b.setRule(w, r, "delete rule", "")
-}
-
-func (b *Rulebook) setRule(w http.ResponseWriter, r *http.Request, action, text string) *Problem {
-	if p := b.ownFormat(); p != nil {
-		return p
-	}
-	name := r.PathValue("rule")
-	return b.change(w, r, action, func(_ context.Context, _ *natsrules.Store, was *natsrules.Version) (natsrules.Version, error) {
-		if was.Number == 0 || was.Deleted {
-			return natsrules.Version{}, problem(http.StatusNotFound, "PUT the namespace", stateOf(was))
-		}
-		doc := configs.Text{Name: was.Namespace, Namespace: was.Namespace, Text: was.Text}
-		if text == "" {
-			rules, err := configs.RulesOf(doc)
-			if err != nil {
-				return natsrules.Version{}, err
-			}
-			if !slices.ContainsFunc(rules, func(t configs.RuleText) bool { return t.Name == name }) {
-				return natsrules.Version{}, problem(http.StatusNotFound, "GET its rules", fmt.Sprintf("namespace %s has no rule %.80q", was.Namespace, name))
-			}
-		}
-		if err := underWay(was); err != nil {
-			return natsrules.Version{}, err
-		}
-		next, err := configs.SetRule(doc, name, text)
-		return natsrules.Version{Text: next}, err
-	})
-}
-
 // change has a request's change made, and answers it.
 func (b *Rulebook) change(w http.ResponseWriter, r *http.Request, action string, next func(context.Context, *natsrules.Store, *natsrules.Version) (natsrules.Version, error)) *Problem {
 	over, p := conditionOf(r)
@@ -556,66 +448,4 @@ func (b *Rulebook) audit(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"entries": entries, "before": more})
 	return nil
-}
-
-// bodyOf is a request's document.
-func bodyOf(w http.ResponseWriter, r *http.Request) (string, *Problem) {
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return "", problem(http.StatusRequestEntityTooLarge, "split the namespace", fmt.Sprintf("a document is at most %d bytes", maxBody))
-	case err != nil:
-		return "", problem(http.StatusBadRequest, "", "the body cannot be read: "+err.Error())
-	case strings.TrimSpace(string(text)) == "":
-		return "", problem(http.StatusBadRequest, "the YAML of it", "the body is empty")
-	}
-	return string(text), nil
-}
-
-// numberOf reads ?name=; 0: it is not there.
-func numberOf(r *http.Request, name string) (uint64, *Problem) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 53)
-	if err != nil {
-		return 0, problem(http.StatusBadRequest, "a whole number", fmt.Sprintf("%s=%.40q is no number", name, text))
-	}
-	return n, nil
-}
-
-// flagOf reads ?name=1.
-func flagOf(r *http.Request, name string) (bool, *Problem) {
-	text := r.URL.Query().Get(name)
-	if text == "" && !r.URL.Query().Has(name) {
-		return false, nil
-	}
-	is, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, problem(http.StatusBadRequest, name+"=1", fmt.Sprintf("%s=%.40q is neither 1 nor 0", name, text))
-	}
-	return is, nil
-}
-
-// wantsJSON says that a caller asks for JSON, and not for YAML.
-func wantsJSON(r *http.Request) bool {
-	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		kind, _, err := mime.ParseMediaType(part)
-		switch {
-		case err != nil:
-		case kind == "application/json":
-			return true
-		case strings.HasSuffix(kind, "yaml"):
-			return false
-		}
-	}
-	return false
-}
-
-func writeYAML(w http.ResponseWriter, text string) {
-	w.Header().Set("Content-Type", "application/yaml")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = io.WriteString(w, text) // a caller that is gone cannot be told so
 }
