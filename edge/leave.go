@@ -117,7 +117,7 @@ func (rt *rights) ends(rate *limit.Rate, left uint64, now int64, boot time.Durat
 
 // finest is the part of the limit below which what was spent is not told in parts, as each is a
 // holding at the authority.
-const finest = 64
+const finest = 24
 
 // ungiven says that the authority may take the counter to hold more than it does.
 func (rt *rights) ungiven() bool { return rt.gave > rt.answered || rt.unheard != 0 }

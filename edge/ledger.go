@@ -113,7 +113,8 @@ type shard struct {
 	apart      []crdt.Cell // others' cells, beside the sums in scratch
 	tended     bool        // by Tick; else decisions have what grew make room
 	strayed    strayed     // what a clock that was set back had moved
-	_          [16]byte    // the next lock begins a cache line
+	keeping    int32       // counters that keep a few rights, of those that this round of Tick has met; see tend
+	_          [12]byte    // the next lock begins a cache line
 }
 
 const line = 64 // bytes that a processor fetches at once

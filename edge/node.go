@@ -142,6 +142,7 @@ func New(cfg Config) (*Node, error) {
 	n.cluster.expect(cfg.Regions, cfg.Edges)
 	n.cluster.escrow.boot, n.cluster.escrow.rand = cfg.Boot, cfg.Rand
 	n.cluster.escrow.lease.Store(int64(deltasync.DefaultLease))
+	n.cluster.escrow.mostKept = mostKept(int64(cfg.Budget))
 	for i := range n.shards {
 		s := &n.shards[i]
 		s.cluster, s.where = &n.cluster, &n.wheres[i]

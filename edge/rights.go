@@ -33,6 +33,7 @@ type escrow struct {
 	queue waiters       // requests that wait for rights
 	lease atomic.Int64  // that the authorities give, as last heard, ns
 
+	mostKept  int32       // counters of a shard that keep a few rights which nobody asks for
 	leaves    atomic.Bool // the node does, and wants no rights any more
 	forgotten forgotten
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // tend looks after the rights of a counter, asked for or not. It is called about once
@@ -35,7 +36,12 @@ func (s *shard) tend(r *record, now int64) {
 	case boot-rt.idle > few:
 		s.returns(r, 0, now)
 	case boot-rt.idle > all:
-		s.returns(r, rt.few(), now)
+		keep := uint64(0)
+		if s.keeping < rt.escrow.mostKept {
+			s.keeping++
+			keep = rt.few()
+		}
+		s.returns(r, keep, now)
 	}
 	if rt.granted > rt.returned && boot-rt.asked > rt.renews(boot) {
 		s.claim(r)
@@ -46,6 +52,17 @@ func (s *shard) tend(r *record, now int64) {
 // times, but no more than a sixteenth of the limit beyond one.
 func (rt *rights) few() uint64 {
 	return max(rt.cost, min(4*rt.cost, rt.ceiling/16))
+}
+
+// mostKept is how many counters of a shard keep a few at a time, for a node with so many bytes a second: a
+// claim in each for three fifths of a lease is a quarter of them at the most, and no node keeps an authority
+// busy with more than fifty thousand that nobody asks for. Who comes once, or means ill, makes as many as he likes.
+func mostKept(budget int64) int32 {
+	most := int64(50_000)
+	if budget > 0 {
+		most = min(most, budget/4/claimBytes*int64(deltasync.DefaultLease*3/5/time.Second))
+	}
+	return int32(max(1, most/shards))
 }
 
 // awake is for how long after a request a counter's rights are renewed at the usual pace.

@@ -74,6 +74,9 @@ func (n *Node) sweep(s *shard, from int, now int64, resend *resend) (more bool, 
 	defer s.mu.Unlock()
 	s.wave, s.tended = uint16(resend.wave), true
 	now = s.steady(now)
+	if from == 0 {
+		s.keeping = 0
+	}
 	changed := n.formers.Load()
 	var heirs []heir
 	for i := from; i < min(from+sweepStretch, len(s.table)); i++ {

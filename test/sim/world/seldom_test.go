@@ -38,3 +38,24 @@ func TestWhatIsKeptIsThereForOthers(t *testing.T) {
 		})
 	}
 }
+
+// Who comes once, and means ill or not, keeps nobody out: of so many as the budget has a quarter for a few
+// rights are kept, and no more.
+func TestWhoComesOnceKeepsNobodyOut(t *testing.T) {
+	const flow, minutes = 5, 25 // new users a second
+	w := wideOf(t, 1, 2, func(cfg *Config) { cfg.Seed, cfg.Lanes, cfg.Budget = 9, 8, 20_000 }, limit.RateSpec{Name: "r", Limit: 1000, Per: time.Hour, Consistency: "strict"})
+	w.Advance(start.Add(30*time.Second + 66*time.Minute)) // the log grants
+	e, denied := w.Edges()[0], 0
+	for sec := range minutes * 60 {
+		for i := range flow {
+			check(w, e, fmt.Sprint("u", sec*flow+i))
+		}
+		w.Advance(w.Now().Add(time.Second))
+		if again := fmt.Sprint("u", sec*flow); sec > (minutes-5)*60 && sec%10 == 0 && !check(w, e, again).Allowed { // a second later
+			denied++
+		}
+	}
+	if denied > 0 {
+		t.Errorf("of the last minutes' users %d were denied at their second request", denied)
+	}
+}
