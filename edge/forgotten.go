@@ -42,7 +42,11 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	}
 	rt := r.block.share.rights
 	rt.wall = now
-	if s.returns(r, 0, now); !rt.ungiven() {
+	s.returns(r, 0, now)
+	if rt.granted > rt.returned {
+		rt.escrow.forgot.Store(int64(rt.escrow.boot()))
+	}
+	if !rt.ungiven() {
 		return
 	}
 	var ends []deltasync.End
@@ -54,6 +58,15 @@ func (s *shard) giveUpRights(r *record, now int64) {
 		Granted: rt.granted, Returned: rt.returned, Regional: r.block.rate.Scope == limit.ScopeRegion,
 		Bound: rt.granted - rt.returned, Ends: ends,
 	}})
+}
+
+// mayBeOthers says that what is given back of a counter, of which nobody knows when it was charged, may have
+// been so by an earlier life of it: that one's rights are free by themselves, and those of this one, which
+// others of its hits are in use of, would be twice.
+func (rt *rights) mayBeOthers(rate *limit.Rate) bool {
+	boot, counts := rt.escrow.boot(), rate.Lasts()+time.Duration(rt.escrow.lease.Load())
+	forgot := time.Duration(rt.escrow.forgot.Load())
+	return forgot > 0 && boot-forgot < counts && boot-rt.born < counts
 }
 
 // say has one told.

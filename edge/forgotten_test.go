@@ -3,8 +3,10 @@ package edge
 import (
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 )
 
@@ -74,5 +76,53 @@ func TestLastWordsReturnWhatComesLate(t *testing.T) {
 	e.heard([]deltasync.Grant{{Holder: 7, Granted: 60}}, 2)
 	if n := e.unheard(); n != 0 || len(e.forgotten.waiting) != 0 {
 		t.Errorf("%d are waited for, want none", n)
+	}
+}
+
+// What is given back after its counter was forgotten, of which nobody knows when it was charged, frees no
+// right of the life that came after: those of the one before are free by themselves.
+func TestWhatIsGivenBackOfAnEarlierLifeIsNotFreedTwice(t *testing.T) {
+	for _, forgot := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n, _, _ := holding(t)
+			pass := func() {
+				t.Helper()
+				if d := check(n, time.Now(), "u"); !d.Allowed {
+					t.Fatalf("%+v, want it to pass by a right", d)
+				}
+			}
+			pass()
+			if forgot {
+				s := n.shard(keyOf(n, "u"))
+				s.mu.Lock()
+				n.forget(s, s.placeOf(keyOf(n, "u")), n.clock.At(time.Now()))
+				s.mu.Unlock()
+				check(n, time.Now(), "u")
+				began := n.cluster.escrow.boot()
+				n.Claims(time.Now())
+				hearGrants(t, n, grantOf(n, deltasync.Grants{Echo: int64(began), Log: 2}, deltasync.Grant{Granted: 5, Target: 5}))
+			}
+			pass()
+			rt := rightsOf(n)
+			used := func() uint64 {
+				return rt.spent.Used(n.Rules().Rules()[0].Rates[0], rt.held(rt.escrow.boot()), limit.Instant{Boot: rt.escrow.boot(), Wall: n.clock.At(time.Now())})
+			}
+			n.shard(keyOf(n, "u")).find(keyOf(n, "u")).settle() // what was just spent is with the rest
+			before := used()
+			req := n.Rules().Only().NewRequest()
+			defer req.Release()
+			req.Set("user", "u")
+			req.Cost, req.Ours = 1, true
+			if n.GiveBack(time.Now(), req); !req.Recorded {
+				t.Errorf("forgotten before: %t: nothing was given back", forgot)
+			}
+			want := before - 1
+			if forgot {
+				want = before
+			}
+			if got := used(); got != want || before == 0 {
+				t.Errorf("forgotten before: %t: %d rights are spent, and %d before one was given back, want %d", forgot, got, before, want)
+			}
+		})
 	}
 }

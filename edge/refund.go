@@ -211,7 +211,9 @@ func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charg
 		h.used, h.extra = crdt.SatSub(h.used, cost), crdt.SatSub(h.extra, cost)
 	}
 	if b.share != nil && b.share.rights != nil && by == ours {
-		b.share.rights.spent.GiveBack(b.rate, cost, slice, of.Boot)
+		if rt := b.share.rights; of.Boot > 0 || !rt.mayBeOthers(b.rate) {
+			rt.spent.GiveBack(b.rate, cost, slice, of.Boot)
+		}
 	}
 	r.until = 0
 	r.forgive()

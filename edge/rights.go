@@ -33,8 +33,9 @@ type escrow struct {
 	queue waiters       // requests that wait for rights
 	lease atomic.Int64  // that the authorities give, as last heard, ns
 
-	mostKept  int32       // counters of a shard that keep a few rights which nobody asks for
-	leaves    atomic.Bool // the node does, and wants no rights any more
+	forgot    atomic.Int64 // when a counter was last forgotten of which some was spent, ns of boot; 0: none was
+	mostKept  int32        // counters of a shard that keep a few rights which nobody asks for
+	leaves    atomic.Bool  // the node does, and wants no rights any more
 	forgotten forgotten
 }
 
@@ -58,6 +59,7 @@ type rights struct {
 	until    time.Duration
 	spent    limit.Spent
 	last     time.Duration // when some were last spent
+	born     time.Duration // when this life of the counter began
 	wall     int64         // at the last fold
 	short    uint64        // cost that was refused since the last claim
 	cost     uint64        // that was refused last
@@ -138,7 +140,7 @@ func (s *shard) rights(r *record, rate *limit.Rate, now int64) *rights {
 		b.share = new(share)
 	}
 	if b.share.rights == nil {
-		rt := &rights{escrow: &s.cluster.escrow, holder: s.cluster.escrow.holder()}
+		rt := &rights{escrow: &s.cluster.escrow, holder: s.cluster.escrow.holder(), born: s.cluster.escrow.boot()}
 		b.share.rights = rt
 		if local := s.spentHere(r, now); local > 0 {
 			rt.spend(rate, local)
