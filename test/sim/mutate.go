@@ -123,8 +123,10 @@ var loneMutants = []struct {
 	fault trial.Fault
 	mutant
 }{
-	{trial.Depart, mutant{"who leaves keeps his rights for good", "regional/escrow/deposit.go",
+	{trial.CrashEdge, mutant{"who dies keeps his rights for good", "regional/escrow/deposit.go",
 		"silent > spare(lease+min(h.Lasts, longest)) || h.Out()", "h.Out()", "15"}},
+	{trial.Depart, mutant{"what an ended life spent is free at once", "regional/escrow/ends.go",
+		"part := &holding{Holding: h.Holding, heard: now - lease - max(0, lasts-e.In),", "part := &holding{Holding: h.Holding, heard: now - lease - lasts,", "15"}},
 	{trial.NewRegion, mutant{"a region that was never heard is given up", "regional/exchange.go",
 		"p := &l.peers[j]; (now >= p.until", "p := &l.peers[j]; (p.fails <= 8 || p.heard != 0) && (now >= p.until", "4|cut-off"}},
 	{trial.Slow, mutant{"what came in late is not told to who asked before", "regional/since.go",
@@ -137,7 +139,6 @@ const mutantSeeds = 1000
 // searchedFrom is the trial with which the search begins for those that the first ones
 // missed when last looked.
 var searchedFrom = map[string]uint64{
-	"who leaves keeps his rights for good":                                   218,
 	"penalties are not told":                                                 70,
 	"half of the regions are enough to hear of":                              67,
 	"what was allowed before a cut holds on":                                 66,
