@@ -186,6 +186,9 @@ func (r *Rule) Lent() []*Rate {
 // no class leaves some to others, and nothing is dropped at random.
 func (r *Rule) Plain() bool { return r.classes == nil && r.Drop != DropProbabilistic }
 
+// Enforced says that the rule is in force, and no trial.
+func (r *Rule) Enforced() bool { return r.Mode == Enforce }
+
 // Failures is how often a condition of the rule could not be evaluated: it did
 // not hold then.
 func (r *Rule) Failures() uint64 { return r.counts.failures.Load() }

@@ -435,8 +435,9 @@ func (b *book) asked(now time.Time, ns *limit.Namespace, bk *bucket) {
 // meets a rate which counts requests one by one.
 func price(req *limit.Request) (unit uint64, single bool) {
 	unit = 1
-	for _, rule := range req.Rules() {
-		if rule.Mode == limit.Shadow { // a trial changes nothing for anybody
+	rules := req.Rules()
+	for _, rule := range rules {
+		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) { // beside one in force a trial changes nothing
 			continue
 		}
 		unit = max(unit, rule.CostOf(req))
@@ -448,8 +449,9 @@ func price(req *limit.Request) (unit uint64, single bool) {
 // chargeable is how much of the request's cost all rules that apply charge at once.
 func chargeable(req *limit.Request) uint64 {
 	cost := req.Cost
-	for _, rule := range req.Rules() {
-		if rule.Mode == limit.Shadow {
+	rules := req.Rules()
+	for _, rule := range rules {
+		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) {
 			continue
 		}
 		cost = min(cost, max(1, rule.CostOf(req)))

@@ -101,8 +101,9 @@ func unitOf(l *rlv3.RateLimitDescriptor_RateLimitOverride) time.Duration {
 // over the window that it names. What was counted is judged by it. False: there is none.
 func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) (found bool) {
 	times, length := windowOf(l)
-	for _, rule := range req.Rules() {
-		if rule.Mode == limit.Shadow { // a trial's limit decides nothing
+	rules := req.Rules()
+	for _, rule := range rules {
+		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) { // a trial's limit decides nothing beside one in force
 			continue
 		}
 		for _, rate := range rule.Rates {

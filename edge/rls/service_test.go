@@ -335,6 +335,12 @@ func TestTrialsTakeNoLimitThatIsBrought(t *testing.T) {
 			t.Errorf("%s: two in an hour: %s, want 1 001", name, got)
 		}
 	}
+	alone := minutely("trial", 3, "user")
+	alone.Mode = "shadow"
+	b := newBench(t, alone)
+	if got := code(b.ask(bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"))); got != "0 000" {
+		t.Errorf("where trials are all that there is: %s, want 0 000", got)
+	}
 }
 
 func TestBadCallsAreRefused(t *testing.T) {
