@@ -53,7 +53,7 @@ func holding(t *testing.T) (n *Node, rt *rights, began time.Duration) {
 	if len(claimed) != 1 {
 		t.Fatalf("%d frames of claims, want 1", len(claimed))
 	}
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // virtual
 	hearGrants(t, n, grantOf(n, deltasync.Grants{Echo: int64(began), Log: 2}, deltasync.Grant{Granted: 5, Target: 5}))
 	if got := rt.held(n.cluster.escrow.boot()); got != 5 {
 		t.Fatalf("%d rights are held, want the 5 that were granted", got)

@@ -19,8 +19,8 @@ import (
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
 	"github.com/spillgate/spillgate/sync/natsaudit"
-	"github.com/spillgate/spillgate/sync/natsbus"
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
+	"github.com/spillgate/spillgate/sync/natsbus/embedded/embeddedtest"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
 
@@ -37,16 +37,7 @@ type desk struct {
 
 func newDesk(t testing.TB, format configs.Format) *desk {
 	t.Helper()
-	server, err := embedded.Start(embedded.Options{StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	bus, err := natsbus.Connect(natsbus.Config{InProcess: server.InProcess()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = bus.Close() })
+	bus, server := embeddedtest.JetStream(t, t.TempDir())
 	js, err := bus.JetStream("")
 	if err != nil {
 		t.Fatal(err)

@@ -9,22 +9,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/spillgate/spillgate/sync/natsbus"
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
+	"github.com/spillgate/spillgate/sync/natsbus/embedded/embeddedtest"
 )
 
 func open(t *testing.T) (*Log, jetstream.JetStream, *embedded.Server) {
 	t.Helper()
-	s, err := embedded.Start(embedded.Options{StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
-	bus, err := natsbus.Connect(natsbus.Config{InProcess: s.InProcess()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = bus.Close() })
+	bus, s := embeddedtest.JetStream(t, t.TempDir())
 	js, err := bus.JetStream("")
 	if err != nil {
 		t.Fatal(err)

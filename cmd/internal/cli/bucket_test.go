@@ -14,23 +14,14 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync/natsbus"
-	"github.com/spillgate/spillgate/sync/natsbus/embedded"
+	"github.com/spillgate/spillgate/sync/natsbus/embedded/embeddedtest"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
 
 // What a bucket has is in force whole or not at all, as with files: mistakes are told with their
 // places, and so is what the daemon does not take.
 func TestRulesOfABucket(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	bus, err := natsbus.Connect(natsbus.Config{InProcess: server.InProcess()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = bus.Close() })
+	bus, _ := embeddedtest.JetStream(t, t.TempDir())
 	js, err := bus.JetStream("")
 	if err != nil {
 		t.Fatal(err)

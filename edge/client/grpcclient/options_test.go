@@ -60,7 +60,7 @@ func asked(t *testing.T, dial func(ctx context.Context, edge *bufconn.Listener) 
 	return grpcclient.New(conn, client.Config{})
 }
 
-// until asks each 100 ms, and returns how long it took until an edge decided.
+// until asks each 100 ms, in a bubble of synctest, and returns how long it took until an edge decided.
 func until(t *testing.T, limiter client.Limiter, within time.Duration) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -68,7 +68,7 @@ func until(t *testing.T, limiter client.Limiter, within time.Duration) time.Dura
 		if r, err := limiter.Check(t.Context(), client.Check{}); err == nil && !r.Undecided {
 			return time.Since(began)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // virtual
 	}
 	t.Errorf("nothing is decided within %v", within)
 	return within
@@ -97,7 +97,7 @@ func TestEdgesThatAreBackAreFound(t *testing.T) {
 					if r, err := limiter.Check(t.Context(), client.Check{}); !client.IsFault(err) || !r.Undecided {
 						t.Fatalf("%+v, %v, want a fault", r, err)
 					}
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * time.Millisecond) // virtual
 				}
 				if n := dials.Load(); n < 100 {
 					t.Errorf("it was dialled %d times in five minutes, want once in three seconds at least", n)
@@ -127,7 +127,7 @@ func TestSilentConnectionsAreGivenUp(t *testing.T) {
 			t.Errorf("its connection is silent, and another asked after %v", took)
 		}
 		last.Load().silent.Store(true)
-		time.Sleep(time.Minute) // and nobody asks meanwhile
+		time.Sleep(time.Minute) // virtual: and nobody asks meanwhile
 		if took := until(t, limiter, 5*time.Minute); took > 0 {
 			t.Errorf("its connection was silent for a minute, and another asked after %v", took)
 		}
@@ -143,7 +143,7 @@ func TestEdgesPermitPings(t *testing.T) {
 			return edge.DialContext(ctx)
 		})
 		until(t, limiter, time.Minute)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // virtual
 		until(t, limiter, time.Minute)
 		if n := dials.Load(); n != 1 {
 			t.Errorf("%d connections, want one", n)
