@@ -8,8 +8,12 @@ import (
 	"github.com/spillgate/spillgate/edge/limit"
 )
 
-// SlipCode is that of Slips' warnings.
-const SlipCode = "W266"
+const (
+	// SlipCode is that of Slips' warnings.
+	SlipCode = "W266"
+	// EffectCode is that of Effects.
+	EffectCode = "W270"
+)
 
 // fallen is how many times smaller a limit may become before it is told of: a zero too few is ten times.
 const fallen = 10
@@ -76,6 +80,31 @@ func (f Format) Slips(was, next Text) (warnings []Mistake) {
 			}
 			warn(at, "is there a zero too few? candidate: tries it out", "%d of rule %q is a tenth of what it was, %d, or less", amount(rate), now.Name, amount(last))
 		}
+	}
+	return warnings
+}
+
+// Effect is what a limit of a document does, or would have done, as somebody has measured.
+type Effect struct{ Rule, Rate, Detail string }
+
+// Effects are warnings of effects, where the limits stand in the document.
+func (f Format) Effects(t Text, effects []Effect) (warnings []Mistake) {
+	docs, wrong := f.parse(t)
+	if len(wrong) > 0 || len(docs) != 1 {
+		return nil
+	}
+	for _, e := range effects {
+		i := slices.IndexFunc(docs[0].doc.Rules, func(r limit.RuleSpec) bool { return r.Name == e.Rule })
+		if i < 0 {
+			continue
+		}
+		path, rates := fmt.Sprintf("rules[%d]", i), docs[0].doc.Rules[i].Rates
+		if j := slices.IndexFunc(rates, func(r limit.RateSpec) bool { return r.Name == e.Rate }); j >= 0 {
+			path = fmt.Sprintf("%s.rates[%d]", path, j)
+		} else if len(rates) == 1 {
+			path += ".rates[0]"
+		}
+		warnings = append(warnings, docs[0].reader.mistakeOf(limit.Problem{Path: path, Code: EffectCode, Hint: "candidate: tries it out on requests as they come, and denies nothing", Detail: e.Detail}))
 	}
 	return warnings
 }

@@ -30,6 +30,7 @@ type counter struct {
 	writing uint16           // writes to the store that are under way
 	weight  int32            // as last weighed, in bytes
 	paid    int32            // what of that is some PoP's; the rest is of the contest
+	noted   uint32           // the last window that was looked at; see passed.go
 	crossed uint8            // thresholds crossed, a bit each
 	high    uint8            // how high it stands, of a key that was nearly full: see stands
 	fresh   bool             // nothing is known yet of what the own region counted

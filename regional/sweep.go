@@ -51,6 +51,10 @@ func (l *lane) held(most int) int {
 func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var rates map[uint64]known // of which something is noted
+	if known := a.tallies.rates.Load(); known != nil && !given {
+		rates = *known
+	}
 	given = given && l.told()
 	l.room.all.enough = little
 	a.relieve(l, now)
@@ -73,6 +77,9 @@ func (a *Aggregator) sweep(l *lane, n int, now int64, given bool) {
 		}
 		l.arm(c, now)
 		l.watchAgain(key, c, now)
+		if rates != nil {
+			a.notePassed(l, c, rates, now)
+		}
 		c.forgetRivals(now)
 		l.weigh(c)
 		l.hand++

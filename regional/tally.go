@@ -74,6 +74,8 @@ type tally struct {
 	regions map[uint64]float64 // hits too many of all keys, by the region that admitted them: see truth.go
 	pops    map[uint64]float64 // likewise, by PoP of this region
 	worst   Worst
+
+	passings passings
 }
 
 // others is the rule of what is told together, as of edges' metrics.

@@ -172,18 +172,14 @@ const amends = 30 * time.Second
 
 // span is how many slices a window has: it ends with the last of them.
 func (v *truth) span() int {
-	if v.shape.Bucket() {
-		return v.shape.Slices
-	}
-	return v.rate.Slices
+	slices, _ := spanOf(v.shape, v.rate)
+	return slices
 }
 
-// window is how long it is; a tenant's bucket has its own.
+// window is how long it is.
 func (v *truth) window() time.Duration {
-	if v.shape.Bucket() {
-		return v.shape.Window()
-	}
-	return v.rate.Window
+	_, window := spanOf(v.shape, v.rate)
+	return window
 }
 
 // judge judges the slices that have closed; verdicts on those before settled stand.

@@ -254,7 +254,9 @@ func (c *changing) show(cmd *cobra.Command, w want, became *adminapi.Changed) er
 			m.Name, m.Line = w.of.Name, m.Line+max(w.of.Line, 1)-1
 		}
 	}
-	tell(cmd, slices.DeleteFunc(became.Warnings, func(m adminapi.Mistake) bool { return w.checked && m.Code != configs.SlipCode })) // the others are told
+	tell(cmd, slices.DeleteFunc(became.Warnings, func(m adminapi.Mistake) bool {
+		return w.checked && m.Code != configs.SlipCode && m.Code != configs.EffectCode
+	})) // the others are told
 	if !c.yes {
 		_, err := io.WriteString(cmd.OutOrStdout(), became.Diff)
 		return err

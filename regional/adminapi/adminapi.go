@@ -27,6 +27,7 @@ type Subject interface {
 	HasRules() bool
 	Truth(namespace, rule string) []regional.RateTruth
 	UnknownRates(now time.Time) int
+	Passed(now time.Time, namespace, rule, rate string) (regional.Passed, bool)
 }
 
 var _ Subject = (*regional.Aggregator)(nil)
@@ -43,6 +44,9 @@ type Config struct {
 // New is the handler of the admin listener. Health is told to everybody.
 func New(cfg Config) *http.ServeMux {
 	mux := http.NewServeMux()
+	if cfg.Rules != nil {
+		cfg.Rules.subject = cfg.Subject
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok\n")
 	})

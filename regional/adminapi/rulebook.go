@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
@@ -26,6 +27,8 @@ type Rulebook struct {
 	open   func(context.Context) (*natsrules.Store, *natsaudit.Log, error)
 	format configs.Format
 	log    *slog.Logger
+
+	subject Subject // which knows what smaller limits would have denied; New has it so
 
 	seats chan struct{} // of those who send documents, each of which is in memory
 	turn  chan struct{} // of who has some read, which takes fifty times as much
@@ -93,6 +96,7 @@ type Changed struct {
 	Changed     bool      `json:"changed"` // false: nothing differs
 	DryRun      bool      `json:"dry_run"`
 	Diff        string    `json:"diff"` // unified
+	Effects     []Effect  `json:"effects"`
 	Warnings    []Mistake `json:"warnings"`
 }
 
@@ -197,7 +201,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	if !c.over.holds(&was) {
 		return refuse(problem(http.StatusPreconditionFailed, "GET it anew, and see what differs", stateOf(&was)))
 	}
-	next, warnings, p := b.plan(ctx, c, store, &was, others)
+	next, effects, warnings, p := b.plan(ctx, c, store, &was, others)
 	if p != nil {
 		return refuse(p)
 	}
@@ -208,7 +212,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 		warnings = append(warnings, configs.Mistake{File: c.namespace, Code: configs.SlipCode, Detail: "the namespace is taken away: its requests meet no limit", Hint: "rules of mode: shadow deny nothing"})
 	}
 	entry.Message = next.Message
-	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Warnings: told(warnings)}
+	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Effects: effects, Warnings: told(warnings)}
 	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted || was.Regions != next.Regions; !out.Changed {
 		out.VersionInfo = infoOf(&was)
 		return out, nil
@@ -234,29 +238,34 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	return out, nil
 }
 
-// plan is what a change would make, and what is suspicious about it.
-func (b *Rulebook) plan(ctx context.Context, c *change, store *natsrules.Store, was *natsrules.Version, others []natsrules.Version) (next natsrules.Version, warnings []configs.Mistake, p *Problem) {
+// plan is what a change would make, what it would have done, and what is suspicious about it.
+func (b *Rulebook) plan(ctx context.Context, c *change, store *natsrules.Store, was *natsrules.Version, others []natsrules.Version) (next natsrules.Version, effects []Effect, warnings []configs.Mistake, p *Problem) {
+	effects = []Effect{}
 	leave, p := await(ctx, b.turn)
 	if p != nil {
-		return next, nil, p
+		return next, effects, nil, p
 	}
 	defer leave()
 	next, err := c.next(ctx, store, was)
 	if err != nil {
-		return next, nil, problemOf(err)
+		return next, effects, nil, problemOf(err)
 	}
 	next.Namespace, next.Author, next.Message = c.namespace, c.by.name, cmp.Or(c.message, next.Message)
-	if warnings, err = b.check(others, &next); err != nil {
-		return next, nil, invalid(err)
+	set, warnings, err := b.check(others, &next)
+	if err != nil {
+		return next, effects, nil, invalid(err)
 	}
 	if base := stable(was); base.Text != "" && !next.Deleted {
-		warnings = append(warnings, b.format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text})...)
+		text := configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text}
+		warnings = append(warnings, b.format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, text)...)
+		effects = b.effects(time.Now(), c.namespace, set)
+		warnings = append(warnings, b.format.Effects(text, suspicious(effects))...)
 	}
-	return next, warnings, nil
+	return next, effects, warnings, nil
 }
 
-// check are the warnings about a document, with all other namespaces in force.
-func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([]configs.Mistake, error) {
+// check are the rules with a document, and the warnings about it, all other namespaces in force.
+func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) (*limit.Set, []configs.Mistake, error) {
 	texts := make([]configs.Text, 0, len(others)+1)
 	for _, v := range others {
 		texts = append(texts, configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: v.Text})
@@ -268,14 +277,14 @@ func (b *Rulebook) check(others []natsrules.Version, next *natsrules.Version) ([
 		}
 		texts = append(texts, t)
 	}
-	_, warnings, err := b.format.CheckTexts(texts...)
+	set, warnings, err := b.format.CheckTexts(texts...)
 	own := warnings[:0:0]
 	for _, w := range warnings { // those of others were told to who wrote them
 		if w.File == next.Namespace {
 			own = append(own, w)
 		}
 	}
-	return own, err
+	return set, own, err
 }
 
 // differences are what diff -u says of a change: one for all regions where it is the same, if the namespace

@@ -28,6 +28,7 @@ import (
 type desk struct {
 	t       testing.TB
 	handler http.Handler
+	agg     *regional.Aggregator
 	doc     *openAPIDoc
 	nats    *embedded.Server
 	put     func(subject, text string) error
@@ -64,10 +65,11 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agg, err := regional.New(regional.Config{Region: "eu", Name: "a1"}, memstore.New(memstore.Config{}))
+	agg, err := regional.New(regional.Config{Region: "eu", Name: "a1", Lanes: 1}, memstore.New(memstore.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.agg = agg
 	d.handler = New(Config{Subject: agg, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: NewRulebook(format, slog.New(slog.DiscardHandler),
 		func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
 			store, err := natsrules.Open(ctx, js, "rules")
