@@ -145,6 +145,8 @@ func (n *Node) checkHash(now int64, req *limit.Request, rule *limit.Rule, hash d
 	now = s.steady(now)
 	if !rule.Plain() || req.Overrides() || !n.passShort(s, now, rule, hash, cost, d) {
 		n.decideShort(now, req, rule, hash, cost, d)
+	} else if req.Dates {
+		req.Spent = n.cfg.Boot()
 	}
 }
 

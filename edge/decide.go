@@ -334,6 +334,9 @@ func (n *Node) missing(counters []counter) (any bool) {
 
 // chargeAll books the costs with all counters, and what may be given back.
 func (n *Node) chargeAll(now int64, req *limit.Request, counters []counter) {
+	if req.Dates { // the counters are locked: none is forgotten before it is charged
+		req.Spent = n.cfg.Boot()
+	}
 	for i := range counters {
 		c := &counters[i]
 		if c.rule.CountsAfter() || c.lends && (!c.lent || !c.borrower.Pays()) {

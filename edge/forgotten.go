@@ -43,9 +43,6 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	rt := r.block.share.rights
 	rt.wall = now
 	s.returns(r, 0, now)
-	if rt.granted > rt.returned {
-		rt.escrow.forgot.Store(int64(rt.escrow.boot()))
-	}
 	if !rt.ungiven() {
 		return
 	}
@@ -60,14 +57,10 @@ func (s *shard) giveUpRights(r *record, now int64) {
 	}})
 }
 
-// mayBeOthers says that what is given back of a counter, of which nobody knows when it was charged, may have
-// been so by an earlier life of it: that one's rights are free by themselves, and those of this one, which
-// others of its hits are in use of, would be twice.
-func (rt *rights) mayBeOthers(rate *limit.Rate) bool {
-	boot, counts := rt.escrow.boot(), rate.Lasts()+time.Duration(rt.escrow.lease.Load())
-	forgot := time.Duration(rt.escrow.forgot.Load())
-	return forgot > 0 && boot-forgot < counts && boot-rt.born < counts
-}
+// spentIn says that what was charged at an instant, to the microsecond, was so in this life of the counter.
+// What an earlier one spent is free by itself: a right of this one, which others of its hits are in use of,
+// would be free twice.
+func (rt *rights) spentIn(at time.Duration) bool { return at+time.Microsecond > rt.born }
 
 // say has one told.
 func (f *forgotten) say(l lastWord) {

@@ -79,19 +79,29 @@ func TestLastWordsReturnWhatComesLate(t *testing.T) {
 	}
 }
 
-// What is given back after its counter was forgotten, of which nobody knows when it was charged, frees no
-// right of the life that came after: those of the one before are free by themselves.
-func TestWhatIsGivenBackOfAnEarlierLifeIsNotFreedTwice(t *testing.T) {
+// What is given back frees the right that it was charged, if its counter has not been forgotten since: those
+// of an earlier life are free by themselves.
+func TestWhatIsGivenBackFreesARightOfItsLifeAlone(t *testing.T) {
 	for _, forgot := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			n, _, _ := holding(t)
-			pass := func() {
-				t.Helper()
-				if d := check(n, time.Now(), "u"); !d.Allowed {
-					t.Fatalf("%+v, want it to pass by a right", d)
-				}
+			of := func(more func(req *limit.Request)) *limit.Request {
+				req := n.Rules().Only().NewRequest()
+				req.Set("user", "u")
+				more(req)
+				return req
 			}
-			pass()
+			pass := func() (spent time.Duration) {
+				t.Helper()
+				req := of(func(req *limit.Request) { req.Dates = true })
+				defer req.Release()
+				if d := n.Check(time.Now(), req); !d.Allowed || req.Spent == 0 {
+					t.Fatalf("%+v, want it to pass by a right, and be told when", d)
+				}
+				time.Sleep(time.Millisecond)
+				return req.Spent
+			}
+			spent := pass()
 			if forgot {
 				s := n.shard(keyOf(n, "u"))
 				s.mu.Lock()
@@ -102,26 +112,28 @@ func TestWhatIsGivenBackOfAnEarlierLifeIsNotFreedTwice(t *testing.T) {
 				n.Claims(time.Now())
 				hearGrants(t, n, grantOf(n, deltasync.Grants{Echo: int64(began), Log: 2}, deltasync.Grant{Granted: 5, Target: 5}))
 			}
-			pass()
+			again := pass()
 			rt := rightsOf(n)
 			used := func() uint64 {
+				n.shard(keyOf(n, "u")).find(keyOf(n, "u")).settle() // what was just spent is with the rest
 				return rt.spent.Used(n.Rules().Rules()[0].Rates[0], rt.held(rt.escrow.boot()), limit.Instant{Boot: rt.escrow.boot(), Wall: n.clock.At(time.Now())})
 			}
-			n.shard(keyOf(n, "u")).find(keyOf(n, "u")).settle() // what was just spent is with the rest
-			before := used()
-			req := n.Rules().Only().NewRequest()
-			defer req.Release()
-			req.Set("user", "u")
-			req.Cost, req.Ours = 1, true
-			if n.GiveBack(time.Now(), req); !req.Recorded {
-				t.Errorf("forgotten before: %t: nothing was given back", forgot)
-			}
-			want := before - 1
-			if forgot {
-				want = before
-			}
-			if got := used(); got != want || before == 0 {
-				t.Errorf("forgotten before: %t: %d rights are spent, and %d before one was given back, want %d", forgot, got, before, want)
+			for _, c := range []struct {
+				name  string
+				spent time.Duration
+				frees bool
+			}{{"nobody knows by whom", 0, false}, {"before", spent, !forgot}, {"since", again, true}} {
+				before, want := used(), used()
+				if c.frees {
+					want--
+				}
+				req := of(func(req *limit.Request) { req.Cost, req.Spent = 1, c.spent })
+				n.GiveBack(time.Now(), req)
+				req.Release()
+				if got := used(); got != want {
+					t.Errorf("forgotten: %t: %d rights are spent, and %d before one was given back that was charged %s, want %d", forgot, got, before, c.name, want)
+				}
+				pass()
 			}
 		})
 	}

@@ -18,7 +18,7 @@ import (
 // slices have forgotten is given back here alone. What is not known of here, and may be another
 // edge's, is given back once the region has told it; of rules that borrow it is not. Where nothing
 // applies but concurrency limits, it releases a slot of each. Of strict limits the right is free again only where
-// the request is Ours: freed here for what another edge admitted, and there when that has
+// it is said when this edge charged it (Spent): freed here for what another edge admitted, and there when that has
 // left the window, it would be two. As far as a rule that borrows was above its limit, and
 // is no more, its parent is given back the same, of this edge's loans, in the parent's slices
 // of then: nobody knows which requests borrowed, so that the parent keeps, until its window ends,
@@ -43,8 +43,8 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	lent := slices.ContainsFunc(counters, func(c counter) bool { return c.lends })
 	for i := range counters {
 		if c := &counters[i]; !c.lends {
-			back := n.giveBackCounted(t, c, ever(c.cost), charger(req.Ours))
-			later := back < c.cost && !lent && n.waits(t, c, c.cost-back, charger(req.Ours))
+			back := n.giveBackCounted(t, c, ever(c.cost), charger(req.Spent))
+			later := back < c.cost && !lent && n.waits(t, c, c.cost-back, charger(req.Spent))
 			req.Recorded = (back > 0 || later) && c.rule.Live == nil || req.Recorded
 		}
 	}
@@ -235,11 +235,11 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 		return 0
 	}
 	left := of.cost
-	for _, by := range []charger{ours, theirs} {
-		if of.mine && by == theirs {
+	for _, own := range []bool{true, false} {
+		if of.mine && !own {
 			break
 		}
-		if of.others && by == ours {
+		if of.others && own {
 			continue
 		}
 		cells := slices.Clone(s.sums(b))
@@ -250,18 +250,22 @@ func (n *Node) giveBackCounted(now int64, c *counter, of stretch, whose charger)
 			if !of.has(c.rate, cell.Slice) {
 				continue
 			}
-			back, own := min(cell.Net(), left), b.own.Get(cell.Slice).Net()
+			back, here := min(cell.Net(), left), b.own.Get(cell.Slice).Net()
 			switch {
-			case by == ours:
-				back = min(back, own)
+			case own:
+				back = min(back, here)
 			case of.others:
-				back = min(back, crdt.SatSub(cell.Net(), own))
+				back = min(back, crdt.SatSub(cell.Net(), here))
 			}
 			if b.memory != nil {
-				back = b.memory.exact.Counting(c.rate, cell.Slice, back, by == ours)
+				back = b.memory.exact.Counting(c.rate, cell.Slice, back, own)
 			}
 			if back > 0 {
-				n.giveBack(s, r, &limit.Charge{Slice: cell.Slice}, back, now, by && whose)
+				by := theirs
+				if own {
+					by = whose
+				}
+				n.giveBack(s, r, &limit.Charge{Slice: cell.Slice}, back, now, by)
 				left -= back
 			}
 		}

@@ -210,6 +210,10 @@ func becameStrict(before, set *limit.Set) (rates []*limit.Rate) {
 // Time is what time it is at an instant by the node's clock, which windows begin and end by.
 func (n *Node) Time(now time.Time) time.Time { return time.Unix(0, n.clock.At(now)) }
 
+// Boot is how long the machine runs, by the clock that rights of strict limits go by: nobody sets
+// it, and it goes on while the machine sleeps. It is not that of a time.Time.
+func (n *Node) Boot(time.Time) time.Duration { return n.cfg.Boot() }
+
 // Rules is the set in force, nil before the first.
 func (n *Node) Rules() *limit.Set { return n.rules.Load() }
 

@@ -183,12 +183,13 @@ func (r *record) leaves(c *limit.Charge, cost uint64) {
 	}
 }
 
-// charger is whose charge is given back, as far as is known.
-type charger bool
+// charger is when this edge charged what is given back, by the clock that rights go by. Where it
+// may have been another no right is free by it.
+type charger time.Duration
 
 const (
-	ours   charger = true
-	theirs charger = false
+	theirs charger = 0
+	dated  charger = -1 // the receipt says when
 )
 
 // giveBack books a refund beside its charge, of which the slice is known at least.
@@ -210,8 +211,8 @@ func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charg
 	if h := b.confined(); h != nil {
 		h.used, h.extra = crdt.SatSub(h.used, cost), crdt.SatSub(h.extra, cost)
 	}
-	if b.share != nil && b.share.rights != nil && by == ours {
-		if rt := b.share.rights; of.Boot > 0 || !rt.mayBeOthers(b.rate) {
+	if b.share != nil && b.share.rights != nil && by != theirs {
+		if rt := b.share.rights; by == dated && of.Boot > 0 || by > 0 && rt.spentIn(time.Duration(by)) {
 			rt.spent.GiveBack(b.rate, cost, slice, of.Boot)
 		}
 	}

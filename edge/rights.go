@@ -33,9 +33,8 @@ type escrow struct {
 	queue waiters       // requests that wait for rights
 	lease atomic.Int64  // that the authorities give, as last heard, ns
 
-	forgot    atomic.Int64 // when a counter was last forgotten of which some was spent, ns of boot; 0: none was
-	mostKept  int32        // counters of a shard that keep a few rights which nobody asks for
-	leaves    atomic.Bool  // the node does, and wants no rights any more
+	mostKept  int32       // counters of a shard that keep a few rights which nobody asks for
+	leaves    atomic.Bool // the node does, and wants no rights any more
 	forgotten forgotten
 }
 

@@ -119,7 +119,7 @@ func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now i
 		h.back += cost
 	}
 	if !s.strayed.has(b.rate, c.Slice, now) || !s.private(b.rate) {
-		n.giveBack(s, r, c, cost, now, ours)
+		n.giveBack(s, r, c, cost, now, dated)
 		return
 	}
 	var places []crdt.Cell
@@ -134,11 +134,11 @@ func (n *Node) takeBack(s *shard, r *record, c *limit.Charge, cost uint64, now i
 	}
 	for _, cell := range places {
 		if took := min(cost, cell.Net()); took > 0 {
-			n.giveBackIn(s, r, cell.Slice, c, took, now, ours)
+			n.giveBackIn(s, r, cell.Slice, c, took, now, dated)
 			cost -= took
 		}
 	}
 	if cost > 0 && b.confined() != nil { // that alone knows of what was forgotten
-		n.giveBack(s, r, c, cost, now, ours)
+		n.giveBack(s, r, c, cost, now, dated)
 	}
 }

@@ -54,6 +54,8 @@ type Limiter interface {
 	Explain(now time.Time, req *limit.Request) limit.Explanation
 	// Time is what time it is at an instant by the clock that windows begin and end by.
 	Time(now time.Time) time.Time
+	// Boot is what the clock shows that rights of strict limits go by, at now.
+	Boot(now time.Time) time.Duration
 	// Ready is nil once rules are loaded. A view that is stale does not unready
 	// an edge: it goes on deciding, and says how old its view is.
 	Ready() error
@@ -197,7 +199,7 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 	return &API{
 		limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
 		duration: cfg.Metrics.duration.WithLabelValues(cfg.Transport),
-		ids:      ids{seed: maphash.MakeSeed(), began: cfg.Now()},
+		ids:      ids{seed: maphash.MakeSeed()},
 	}, nil
 }
 

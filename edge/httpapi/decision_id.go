@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,9 +13,9 @@ import (
 
 // idLength is the length of a decision's id: 48 bits of milliseconds and 80
 // random bits in base 32, as a ULID has them, so that ids sort by time. Of what was
-// admitted under strict limits the last 52 bits are no random ones: 32 of the milliseconds
-// that the edge has run, by a clock that nobody sets, and a sum over all others and what was
-// charged, by which an edge knows what it admitted.
+// admitted under strict limits the last 62 bits are no random ones: 42 of the microseconds
+// that the machine ran until its rights were spent, by a clock that nobody sets, and a sum over
+// all others and what was charged, by which an edge knows what it admitted.
 const idLength = 26
 
 // crockford leaves out I, L, O and U, which people misread.
@@ -25,7 +24,6 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // ids are those of one API, for as long as the process lives.
 type ids struct {
 	seed     maphash.Seed
-	began    time.Time
 	spent    done // strict rights that were given back
 	released done // slots of concurrency limits that were
 }
@@ -78,11 +76,16 @@ func (d *done) undo(id string) {
 // sumChars is how many characters of an id are its sum.
 const sumChars = 4
 
-// append appends a fresh id that proves a digest; clock is what the limiter's shows now.
-func (i *ids) append(dst []byte, now, clock time.Time, proves uint64) []byte {
-	const sumBits = 5 * sumChars
-	ran := uint64(uint32(now.Sub(i.began).Milliseconds()))
-	dst = appendID(dst, clock, rand.Uint64(), rand.Uint64()&^(math.MaxUint32<<sumBits)|ran<<sumBits)
+// spentBits is of how many bits of microseconds an id tells when its rights were spent: they come
+// around in 50 days.
+const spentBits = 42
+
+// append appends a fresh id that proves a digest, of what was charged at an instant of the machine's
+// run; clock is what the limiter's shows now.
+func (i *ids) append(dst []byte, spent time.Duration, clock time.Time, proves uint64) []byte {
+	const sumBits, all = 5 * sumChars, 1<<spentBits - 1
+	ran := uint64(spent.Microseconds()) & all
+	dst = appendID(dst, clock, rand.Uint64(), rand.Uint64()&^(all<<sumBits)|ran<<sumBits)
 	id := dst[len(dst)-idLength:]
 	i.sum(id[idLength-sumChars:], id[:idLength-sumChars], proves)
 	return dst
@@ -115,21 +118,21 @@ func (i *ids) sum(dst, rest []byte, proves uint64) {
 	}
 }
 
-// ours says that an id was made here and proves a digest, that what was charged for it
-// counts still in all strict limits of the rules, and that nothing was given back for it
-// yet. It is taken to be now, when the limiter's clock shows so much: that may have been set
-// since, as rights do not go by it.
-func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now, clock time.Time) bool {
+// spentAt is when rights were spent for an id, by the clock that they go by, which shows boot now, if
+// it was made here and proves a digest, what was charged for it counts still in all strict limits of the
+// rules, and nothing was given back for it yet; else 0. It is taken to be now, when the limiter's clock
+// shows so much: that may have been set since, as rights do not go by it.
+func (i *ids) spentAt(id string, proves uint64, rules []*limit.Rule, boot time.Duration, clock time.Time) time.Duration {
 	if !isID(id) {
-		return false
+		return 0
 	}
 	var sum [sumChars]byte
 	i.sum(sum[:], []byte(id[:idLength-sumChars]), proves)
 	if string(sum[:]) != id[idLength-sumChars:] {
-		return false
+		return 0
 	}
-	ran := now.Sub(i.began)
-	age := time.Duration(uint32(ran.Milliseconds())-ranAt(id))*time.Millisecond + ran%time.Millisecond
+	spent := ranAt(id, boot)
+	age := boot - spent
 	longest := time.Duration(0)
 	for _, rule := range inForce(rules) {
 		for _, rate := range rule.Rates {
@@ -137,13 +140,15 @@ func (i *ids) ours(id string, proves uint64, rules []*limit.Rule, now, clock tim
 				continue
 			}
 			if age >= rate.Window || left(rate, madeAt(id), clock.UnixNano()) {
-				return false // it is free already, and what is in use is others'
+				return 0 // it is free already, and what is in use is others'
 			}
 			longest = max(longest, rate.Window)
 		}
 	}
-	first, room := i.spent.once(id, int64(ran-age+longest), int64(ran))
-	return first && room
+	if first, room := i.spent.once(id, int64(spent+longest), int64(boot)); !first || !room {
+		return 0
+	}
+	return max(1, spent)
 }
 
 // left says that what a strict limit was charged at an instant has left its window: exactly
@@ -182,13 +187,15 @@ func madeAt(id string) int64 {
 	return int64(millis) * int64(time.Millisecond)
 }
 
-// ranAt is how long the edge ran when it made an id that proves something, in ms.
-func ranAt(id string) uint32 {
+// ranAt is how long the machine ran when rights were spent for an id that proves something, to the
+// microsecond, the last time that it may have been by boot.
+func ranAt(id string, boot time.Duration) time.Duration {
 	var bits uint64
 	for _, c := range []byte(id[:idLength-sumChars]) { // the first run over
 		bits = bits<<5 | uint64(strings.IndexByte(crockford, c))
 	}
-	return uint32(bits)
+	now := uint64(boot.Microseconds())
+	return time.Duration(now-(now-bits)&(1<<spentBits-1)) * time.Microsecond
 }
 
 // appendID appends an id with so many random bits: the sixteen low ones of the first, and

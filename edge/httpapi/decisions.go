@@ -101,7 +101,7 @@ func (a *API) appendDecisionID(dst []byte, x *answer) []byte {
 		return append(dst, x.id...)
 	}
 	if x.proves != 0 {
-		return a.ids.append(dst, x.now, x.clock, x.proves)
+		return a.ids.append(dst, x.spent, x.clock, x.proves)
 	}
 	dst = appendID(dst, x.now, rand.Uint64(), rand.Uint64())
 	if !d.Allowed && d.Rule != nil {

@@ -130,7 +130,8 @@ func (a *API) ask(ctx context.Context, x *exchange, v *view, req *limit.Request,
 
 // begins is the first half of ask: it waits for nothing.
 func (a *API) begins(v *view, req *limit.Request, now time.Time) (limit.Decision, func(context.Context) limit.Decision) {
-	req.Details = v.namespaces[req.Namespace()].details
+	ns := v.namespaces[req.Namespace()]
+	req.Details, req.Dates = ns.details, ns.strict
 	return a.limiter.CheckOrWait(now, req)
 }
 
@@ -150,8 +151,8 @@ func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, n
 	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
 		to.retry = a.retrySeconds(waitOf(&d))
 	}
-	if d.Allowed && !req.Peek && v.namespaces[ns].strict {
-		to.proves = a.ids.digest(req)
+	if d.Allowed && req.Spent > 0 {
+		to.proves, to.spent = a.ids.digest(req), req.Spent
 	}
 	v.seriesOf(ns, &d).count(a.metrics, &d, req)
 }

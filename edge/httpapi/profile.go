@@ -17,10 +17,11 @@ type answer struct {
 	bound    limit.Bound   // of a call that asked for it
 	told     limit.State   // the rate that fields with room for one are about; no Rate: none
 	now      time.Time
-	clock    time.Time // the limiter's, then
-	retry    uint64    // Retry-After in seconds; 0 where allowed
-	id       []byte    // of the decision, where it was told already
-	proves   uint64    // what its id is to prove: the digest of what was charged; 0: nothing, as of denials and peeks
+	clock    time.Time     // the limiter's, then
+	retry    uint64        // Retry-After in seconds; 0 where allowed
+	id       []byte        // of the decision, where it was told already
+	spent    time.Duration // when rights of strict limits were, for what was charged
+	proves   uint64        // what its id is to prove: the digest of what was charged; 0: nothing, as of denials and peeks
 }
 
 // profile writes one named set of response fields. The letters of the IETF's

@@ -64,7 +64,9 @@ func (a *API) giveBack(now time.Time, req *limit.Request, id string) {
 	if slot && !a.ids.releases(id, req.Rules(), a.limiter.Time(now)) {
 		return
 	}
-	req.Ours = id != "" && a.ids.ours(id, a.ids.digest(req), req.Rules(), now, a.limiter.Time(now))
+	if id != "" {
+		req.Spent = a.ids.spentAt(id, a.ids.digest(req), req.Rules(), a.limiter.Boot(now), a.limiter.Time(now))
+	}
 	a.limiter.GiveBack(now, req)
 	if slot && !req.Recorded {
 		a.ids.released.undo(id)

@@ -153,6 +153,15 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 			t.Errorf("%s: %s, taken for ours: %t, want %t", c.name, r.text, b.limiter.Ours, c.want)
 		}
 	}
+	ran := b.limiter.Boot(testStart) + 1234567*time.Nanosecond // when it is spent
+	counts := func(b *bench, id string, rules []*limit.Rule, boot time.Duration, clock time.Time) bool {
+		t.Helper()
+		spent := b.api.ids.spentAt(id, 7, rules, boot, clock)
+		if spent != 0 && spent != ran.Truncate(time.Microsecond) && boot-spent > time.Minute {
+			t.Errorf("spent after %v, taken to be after %v", ran, spent)
+		}
+		return spent != 0
+	}
 	// Whatever slices keep for longer, what has left its window is free already.
 	for _, algorithm := range []string{"", "sliding_window", "sliding_log"} {
 		late := acme()
@@ -161,36 +170,38 @@ func TestReportsKnowTheirDecisions(t *testing.T) {
 		rules := b.limiter.Rules().Rules()
 		window := rules[0].Rates[0].Window
 		for _, age := range []time.Duration{window - time.Millisecond, window} {
-			id := string(b.api.ids.append(nil, testStart, testStart, 7))
-			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age), testStart.Add(age)), age < window; got != want {
+			id := string(b.api.ids.append(nil, ran, testStart, 7))
+			if got, want := counts(b, id, rules, ran+age, testStart.Add(age)), age < window; got != want {
 				t.Errorf("%q: given back after %v of %v: taken for ours: %t", algorithm, age, window, got)
 			}
-			id = string(b.api.ids.append(nil, testStart, testStart, 7))
-			if got, want := b.api.ids.ours(id, 7, rules, testStart.Add(age), testStart.Add(age-30*time.Second)), age < window; got != want {
+			id = string(b.api.ids.append(nil, ran, testStart, 7))
+			if got, want := counts(b, id, rules, ran+age, testStart.Add(age-30*time.Second)), age < window; got != want {
 				t.Errorf("%q: given back after %v of %v, the clock set back meanwhile: taken for ours: %t", algorithm, age, window, got)
 			}
 		}
 	}
 	// Those that were given back are kept for as long as they count, and no longer.
 	rules := b.limiter.Rules().Rules()
-	id := func(at time.Time) string { return string(b.api.ids.append(nil, at, at, 7)) }
-	used := id(testStart)
+	id := func(at time.Duration) string {
+		return string(b.api.ids.append(nil, at, testStart.Add(at-ran), 7))
+	}
+	used := id(ran)
 	for i, want := range []bool{true, false} {
-		if got := b.api.ids.ours(used, 7, rules, testStart, testStart); got != want {
+		if got := counts(b, used, rules, ran, testStart); got != want {
 			t.Errorf("given back for the %d. time: %t", i+1, got)
 		}
 	}
 	for len(b.api.ids.spent.until) < mostSpent {
-		b.api.ids.ours(id(testStart), 7, rules, testStart, testStart)
+		counts(b, id(ran), rules, ran, testStart)
 	}
-	if b.api.ids.ours(id(testStart), 7, rules, testStart, testStart) || len(b.api.ids.spent.until) != mostSpent || b.api.ids.ours(used, 7, rules, testStart, testStart) {
+	if counts(b, id(ran), rules, ran, testStart) || len(b.api.ids.spent.until) != mostSpent || counts(b, used, rules, ran, testStart) {
 		t.Errorf("%d ids remembered, that all count; another one is taken all the same", len(b.api.ids.spent.until))
 	}
-	later := testStart.Add(5 * b.limiter.Rules().Rules()[0].Rates[0].Window)
-	if !b.api.ids.ours(id(later), 7, rules, later, later) || len(b.api.ids.spent.until) != mostSpent {
+	later := ran + 5*b.limiter.Rules().Rules()[0].Rates[0].Window
+	if !counts(b, id(later), rules, later, testStart.Add(later-ran)) || len(b.api.ids.spent.until) != mostSpent {
 		t.Errorf("%d ids remembered, none of which counts; another one is not taken", len(b.api.ids.spent.until))
 	}
-	if b.api.ids.ours(id(testStart), 7, rules, later, later) {
+	if counts(b, id(ran), rules, later, testStart.Add(later-ran)) {
 		t.Error("an id whose charge has left the window is taken to free a right")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Slots of the attributes that every namespace knows. The others are numbered
@@ -61,8 +62,13 @@ type Request struct {
 	Trusted bool   // it comes from a caller whose word on its cost is taken
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
 	Receipt bool   // fill Charges
-	Ours    bool   // of what is given back: this edge admitted it, in this life, and it has not left its window
+	Dates   bool   // fill Spent
 	Replay  bool   // its client was told to wait, and somebody asks for it once more
+
+	// Spent is when rights of strict limits were spent for it, by the clock that they go by.
+	// Of what is given back without a receipt: when this edge did, in this life, if that has not
+	// left its window; 0: it may have been another.
+	Spent time.Duration
 
 	// Lump is of how many requests its cost is, which are yet to come and are told with
 	// Asked. Of more than one nothing passes by chance, and a denial's Remaining is what
@@ -152,7 +158,7 @@ func (req *Request) Reset() {
 	clear(req.met)
 	req.met = req.met[:0]
 	req.Lump = 0
-	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Ours, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, false, nil
+	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Dates, req.Spent, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, 0, false, nil
 }
 
 // Namespace is the one that the request was made for.

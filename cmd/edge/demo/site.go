@@ -35,6 +35,9 @@ func (s *site) Rules() *limit.Set { return s.node.Rules() }
 // Time implements httpapi.Limiter.
 func (s *site) Time(now time.Time) time.Time { return s.node.Time(now) }
 
+// Boot implements httpapi.Limiter.
+func (s *site) Boot(now time.Time) time.Duration { return s.node.Boot(now) }
+
 // Ready implements httpapi.Limiter.
 func (s *site) Ready() error { return s.node.Ready() }
 

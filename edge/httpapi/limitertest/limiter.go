@@ -82,6 +82,9 @@ func (l *Limiter) Rules() *limit.Set { return l.set.Load() }
 // Time is now: it has no clock of its own.
 func (l *Limiter) Time(now time.Time) time.Time { return now }
 
+// Boot is as long as it is since 1970.
+func (l *Limiter) Boot(now time.Time) time.Duration { return time.Duration(now.UnixNano()) }
+
 // Ready is ErrNoRules until rules are set.
 func (l *Limiter) Ready() error {
 	if l.set.Load() == nil {
@@ -152,6 +155,9 @@ func (l *Limiter) Check(now time.Time, req *limit.Request) limit.Decision {
 	d = best.decision(rank(best) < rankDeny, req.Peek)
 	if req.Receipt {
 		req.Charges = req.Charges[:0]
+	}
+	if req.Dates && d.Allowed && !req.Peek {
+		req.Spent = l.Boot(now)
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -364,7 +370,7 @@ func (l *Limiter) book(now time.Time, req *limit.Request, rules []*limit.Rule) l
 func (l *Limiter) GiveBack(now time.Time, req *limit.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Ours, req.Recorded = req.Ours, false
+	l.Ours, req.Recorded = req.Spent > 0, false
 	at := now.UnixNano()
 	for _, r := range l.rows(req, req.Rules(), at) {
 		left := r.cost

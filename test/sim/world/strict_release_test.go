@@ -36,8 +36,9 @@ func heldBack(t *testing.T, spec limit.RateSpec, seed uint64, anywhere bool, mos
 	w := wide(t, 1, 2, spec)
 	r := rand.New(rand.NewPCG(7, seed))
 	type use struct {
-		edge string
-		at   time.Time
+		edge  string
+		at    time.Time
+		spent time.Duration
 	}
 	var used []use
 	admitted, released := 0, 0
@@ -55,7 +56,9 @@ func heldBack(t *testing.T, spec limit.RateSpec, seed uint64, anywhere bool, mos
 			w.Touch()
 			req := w.Node(edge).Rules().Only().NewRequest()
 			req.Set("user", "u")
-			req.Ours = !anywhere // at any edge nobody can say so
+			if !anywhere { // at any edge nobody can say so
+				req.Spent = used[i].spent
+			}
 			w.Node(edge).GiveBack(w.Now(), req)
 			req.Release()
 			used = append(used[:i:i], used[i+1:]...)
@@ -63,10 +66,15 @@ func heldBack(t *testing.T, spec limit.RateSpec, seed uint64, anywhere bool, mos
 			continue
 		}
 		edge := w.Edges()[r.IntN(len(w.Edges()))]
-		if check(w, edge, "u").Allowed {
-			used = append(used, use{edge, w.Now()})
+		w.Touch()
+		req := w.Node(edge).Rules().Only().NewRequest()
+		req.Set("user", "u")
+		req.Dates = true
+		if w.Node(edge).Check(w.Now(), req).Allowed {
+			used = append(used, use{edge, w.Now(), req.Spent})
 			admitted++
 		}
+		req.Release()
 		if len(used) > most {
 			t.Fatalf("after %v %d are in use of %d", w.Now().Sub(start), len(used), most)
 		}
@@ -156,5 +164,54 @@ func givenBackByReceipt(t *testing.T, spec limit.RateSpec, seed uint64, late boo
 	}
 	if admitted < least {
 		t.Errorf("seed %d: %d admitted, want %d at least", seed, admitted, least)
+	}
+}
+
+// Who gives back by the id of what he was admitted by frees his slot, and has another at once, though the
+// edge has so many other keys that with each new one it forgets another.
+func TestSlotsComeBackThoughOthersAreForgotten(t *testing.T) {
+	docs := []limit.Document{{Namespace: "t", Rules: []limit.RuleSpec{
+		{Name: "hour", Key: []string{"user"}, Rates: []limit.RateSpec{{Limit: 1000, Per: time.Hour, Consistency: "strict"}}},
+		{Name: "jobs", Key: []string{"job"}, Rates: []limit.RateSpec{{Algorithm: "concurrency", Limit: 10, Lease: time.Minute, Consistency: "strict"}}},
+	}}}
+	w := wideOf(t, 1, 2, func(c *Config) { c.MaxKeys, c.Rules = 8192, docs }, limit.RateSpec{Limit: 1, Per: time.Second})
+	w.Advance(start.Add(time.Minute))
+	n := w.Node(w.Edges()[0])
+	ask := func(name, value string, call func(req *limit.Request)) {
+		req := n.Rules().Only().NewRequest()
+		defer req.Release()
+		req.Set(name, value)
+		w.Touch()
+		call(req)
+	}
+	nth := 0
+	for client := range 6 { // one job a second, of half a second each, for half a minute
+		job, denied := fmt.Sprint("j", client), 0
+		for range 30 {
+			admitted, spent := false, time.Duration(0)
+			ask("job", job, func(req *limit.Request) {
+				req.Dates = true
+				admitted, spent = n.Check(w.Now(), req).Allowed, req.Spent
+			})
+			for range 150 {
+				for _, user := range []int{nth, nth - 150} { // each comes twice, and has spent something
+					ask("user", fmt.Sprint("u", user), func(req *limit.Request) { n.Check(w.Now(), req) })
+				}
+				nth++
+			}
+			w.Advance(w.Now().Add(500 * time.Millisecond))
+			if admitted {
+				ask("job", job, func(req *limit.Request) {
+					req.Spent = spent
+					n.GiveBack(w.Now(), req)
+				})
+			} else {
+				denied++
+			}
+			w.Advance(w.Now().Add(500 * time.Millisecond))
+		}
+		if denied > 4 { // the first, which has no right yet, and again where its own counter is forgotten
+			t.Errorf("client %d, who has one of 10 slots at a time: %d of 30 jobs denied", client, denied)
+		}
 	}
 }
