@@ -17,6 +17,7 @@ type RedisSettings struct {
 	MasterName string   // as sentinels know it; with it Addrs are sentinels
 
 	Username, Password                 string
+	PasswordFile                       string // instead of Password, read for each connection
 	SentinelUsername, SentinelPassword string
 	DB                                 int
 	TLS                                bool
@@ -36,6 +37,7 @@ func (r *RedisSettings) table(at, absent string) []setting {
 		{key: at + ".master_name", usage: "`name` under which sentinels know the master; with it the addresses are sentinels", parse: asText(&r.MasterName)},
 		{key: at + ".username", usage: "`user` of Redis", parse: asText(&r.Username)},
 		{key: at + ".password", usage: "password of Redis; better in the environment", secret: true, parse: asText(&r.Password)},
+		{key: at + ".password_file", usage: "`file` that holds the password of Redis; it may be replaced at any time", path: true, parse: asText(&r.PasswordFile)},
 		{key: at + ".sentinel_username", usage: "`user` of the sentinels", parse: asText(&r.SentinelUsername)},
 		{key: at + ".sentinel_password", usage: "password of the sentinels; better in the environment", secret: true, parse: asText(&r.SentinelPassword)},
 		{key: at + ".db", fallback: "0", usage: "`number` of the database; a cluster has only 0", parse: asInt(&r.DB, 0, 1<<31-1)},
@@ -82,7 +84,10 @@ func (r *RedisSettings) check(l *loader, at string) {
 			}
 		}
 	}
-	if r.Username != "" && r.Password == "" {
+	if r.Password != "" && r.PasswordFile != "" {
+		mistake(".password_file", "one of the two", "%s.password is set too", at)
+	}
+	if r.Username != "" && r.Password+r.PasswordFile == "" {
 		mistake(".username", "Redis is entered with a password alone, or with both", "%s.password is not set", at)
 	}
 	if r.SentinelUsername != "" && r.SentinelPassword == "" {
@@ -116,6 +121,7 @@ func (r *RedisSettings) given() (out []struct{ key, hint string }) {
 		{".master_name", "a URL is of one server; sentinels have .addrs", r.MasterName != ""},
 		{".username", "it belongs into the URL", r.Username != ""},
 		{".password", "it belongs into the URL", r.Password != ""},
+		{".password_file", "it belongs into the URL; a server that has a file for it has .addrs", r.PasswordFile != ""},
 		{".sentinel_username", "a URL is of one server; sentinels have .addrs", r.SentinelUsername != ""},
 		{".sentinel_password", "a URL is of one server; sentinels have .addrs", r.SentinelPassword != ""},
 		{".db", "it belongs into the URL", r.DB != 0},

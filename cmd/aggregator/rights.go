@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"text/tabwriter"
 	"time"
 
@@ -108,7 +109,7 @@ func withRights(cmd *cobra.Command, do func(context.Context, *redisstore.Rights,
 	if err != nil {
 		return err
 	}
-	log, err := rightsIn(s)
+	log, err := rightsIn(s, slog.New(slog.DiscardHandler))
 	switch {
 	case err != nil:
 		return err

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,14 +28,14 @@ func openStore(s *configs.AggregatorSettings, now func() time.Time, log *slog.Lo
 		log.Warn("no redis.url and no redis.addrs: counts live in memory alone and are gone when this process stops")
 		return memstore.New(memstore.Config{MaxKeys: int(s.MaxBytes / 2 / memstore.KeyBytes), Now: now}), nil
 	}
-	store, err := openRedis(&s.Redis, s.Region, now)
+	store, err := openRedis(&s.Redis, s.Region, now, log)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	if !s.RedisLong.Set() {
 		return store, nil
 	}
-	long, err := openRedis(&s.RedisLong, s.Region, now)
+	long, err := openRedis(&s.RedisLong, s.Region, now, log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: redis.long: %w", cli.ErrInvalidConfig, err), store.Close())
 	}
@@ -46,7 +46,7 @@ func openStore(s *configs.AggregatorSettings, now func() time.Time, log *slog.Lo
 // it: a region's aggregators have to share one. It is the Redis of long windows where
 // there is one, as that has a log on disk.
 func openRights(s *configs.AggregatorSettings, log *slog.Logger) (*rights, error) {
-	inner, err := rightsIn(s)
+	inner, err := rightsIn(s, log)
 	if inner == nil || err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func openRights(s *configs.AggregatorSettings, log *slog.Logger) (*rights, error
 }
 
 // rightsIn is the log itself.
-func rightsIn(s *configs.AggregatorSettings) (*redisstore.Rights, error) {
+func rightsIn(s *configs.AggregatorSettings, log *slog.Logger) (*redisstore.Rights, error) {
 	r, name := &s.Redis, "redis"
 	if s.RedisLong.Set() {
 		r, name = &s.RedisLong, "redis.long"
@@ -62,7 +62,7 @@ func rightsIn(s *configs.AggregatorSettings) (*redisstore.Rights, error) {
 	if !r.Set() {
 		return nil, nil
 	}
-	cfg, err := redisConfig(r, s.Region)
+	cfg, err := redisConfig(r, s.Region, log)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", cli.ErrInvalidConfig, name, err)
 	}
@@ -94,8 +94,8 @@ func (r *rights) Load(ctx context.Context, lane int, token uint64, keys []deltas
 	return found, err
 }
 
-func openRedis(s *configs.RedisSettings, region string, now func() time.Time) (*redisstore.Store, error) {
-	cfg, err := redisConfig(s, region)
+func openRedis(s *configs.RedisSettings, region string, now func() time.Time, log *slog.Logger) (*redisstore.Store, error) {
+	cfg, err := redisConfig(s, region, log)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,9 @@ func openRedis(s *configs.RedisSettings, region string, now func() time.Time) (*
 	return redisstore.New(cfg)
 }
 
-// redisConfig is what the settings say of a Redis.
-func redisConfig(s *configs.RedisSettings, region string) (redisstore.Config, error) {
+// redisConfig is what the settings say of a Redis. Its files may be replaced: the next connection is made
+// with what they have then.
+func redisConfig(s *configs.RedisSettings, region string, log *slog.Logger) (redisstore.Config, error) {
 	prefix := "sg-" + region // regions may share a Redis; their counts must not meet there
 	cfg := redisstore.Config{
 		Addrs: s.Addrs, Cluster: s.Cluster, MasterName: s.MasterName,
@@ -121,21 +122,27 @@ func redisConfig(s *configs.RedisSettings, region string) (redisstore.Config, er
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12} // go-redis asks for the name that it dials
 	}
 	if s.TLSCA != "" {
-		pem, err := os.ReadFile(s.TLSCA)
+		authority, err := cli.OpenAuthority(s.TLSCA, log)
 		if err != nil {
 			return redisstore.Config{}, fmt.Errorf("redis: tls.ca: %w", err)
 		}
-		cfg.TLS.RootCAs = x509.NewCertPool()
-		if !cfg.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return redisstore.Config{}, errors.New("redis: tls.ca: no certificate in it")
-		}
+		cfg.RootsNow = authority.Pool
 	}
 	if s.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+		pair, err := cli.OpenCertificate(s.TLSCert, s.TLSKey, log)
 		if err != nil {
 			return redisstore.Config{}, fmt.Errorf("redis: tls.cert: %w", err)
 		}
-		cfg.TLS.Certificates = []tls.Certificate{pair}
+		cfg.TLS.GetClientCertificate = pair.Client
+	}
+	if s.PasswordFile != "" {
+		cfg.PasswordNow = func() (string, error) {
+			text, err := os.ReadFile(s.PasswordFile)
+			return string(bytes.TrimRight(text, "\r\n")), err
+		}
+		if _, err := cfg.PasswordNow(); err != nil {
+			return redisstore.Config{}, fmt.Errorf("redis: password_file: %w", err)
+		}
 	}
 	return cfg, nil
 }

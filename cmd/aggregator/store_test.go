@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/crdt"
 	"github.com/spillgate/spillgate/regional"
@@ -32,7 +34,7 @@ func TestSettingsReachRedis(t *testing.T) {
 	got, err := redisConfig(&configs.RedisSettings{
 		Addrs: []string{"a:1", "b:2"}, MasterName: "m", Username: "u", Password: "p",
 		SentinelUsername: "v", SentinelPassword: "q", DB: 3, TLS: true,
-	}, "eu")
+	}, "eu", slog.New(slog.DiscardHandler))
 	if err != nil || got.TLS == nil {
 		t.Fatalf("redisConfig = %+v, %v, want TLS", got, err)
 	}
@@ -44,7 +46,7 @@ func TestSettingsReachRedis(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("redisConfig = %+v, want %+v", got, want)
 	}
-	if got, err := redisConfig(&configs.RedisSettings{Addrs: []string{"a:1"}, Cluster: true}, "eu"); err != nil || !got.Cluster || got.TLS != nil {
+	if got, err := redisConfig(&configs.RedisSettings{Addrs: []string{"a:1"}, Cluster: true}, "eu", slog.New(slog.DiscardHandler)); err != nil || !got.Cluster || got.TLS != nil {
 		t.Errorf("redisConfig = %+v, %v, want a cluster without TLS", got, err)
 	}
 }
@@ -68,7 +70,7 @@ func TestRedisOverTLS(t *testing.T) {
 		{"an authority that we do not know", configs.RedisSettings{Addrs: []string{addr}, TLS: true, TLSCert: cert, TLSKey: key}, "certificate"},
 		{"without a certificate of ours", configs.RedisSettings{Addrs: []string{addr}, TLSCA: cert}, "redis: epoch: "},
 		{"no such authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: cert + "x"}, "redis: tls.ca: "},
-		{"a broken authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: broken}, "redis: tls.ca: no certificate in it"},
+		{"a broken authority", configs.RedisSettings{Addrs: []string{addr}, TLSCA: broken}, "has no certificate in PEM"},
 		{"a broken certificate", configs.RedisSettings{Addrs: []string{addr}, TLSCert: broken, TLSKey: key}, "redis: tls.cert: "},
 	} {
 		store, err := openStore(&configs.AggregatorSettings{Region: "eu", Redis: tt.s}, time.Now, slog.New(slog.DiscardHandler))
@@ -84,6 +86,93 @@ func TestRedisOverTLS(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
 		}
+	}
+}
+
+// Certificates, who signs them, and the password are replaced while the aggregator runs: the next connection
+// is made with what the files have then.
+func TestRedisSecretsAreReplaced(t *testing.T) {
+	addr, dir := proc.FreeAddr(t), t.TempDir()
+	_, port, _ := net.SplitHostPort(addr)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	put := func(from, name string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(file(name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	password := func(is string) {
+		t.Helper()
+		if err := os.WriteFile(file("password"), []byte(is+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := certificate(t)
+	server := proc.Redis(t, "--tls-port", port, "--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key, "--requirepass", "first")
+	put(cert, "cert")
+	put(key, "key")
+	password("first")
+	store, err := openStore(&configs.AggregatorSettings{Region: "eu", Redis: configs.RedisSettings{Addrs: []string{addr},
+		TLSCA: file("cert"), TLSCert: file("cert"), TLSKey: file("key"), PasswordFile: file("password")}}, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	enters := func() error {
+		_, err := store.Epoch(t.Context())
+		for tries := 0; errors.Is(err, context.DeadlineExceeded) && tries < 20; tries++ { // of a busy machine
+			_, err = store.Epoch(t.Context())
+		}
+		return err
+	}
+	if err := enters(); err != nil {
+		t.Fatal(err)
+	}
+	operator := redis.NewClient(&redis.Options{Addr: server.Addr, Password: "first"})
+	defer operator.Close()
+	next := func(settings ...string) {
+		t.Helper()
+		for i := 0; i < len(settings); i += 2 {
+			if err := operator.ConfigSet(t.Context(), settings[i], settings[i+1]).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := operator.ClientKillByFilter(t.Context(), "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("requirepass", "second")
+	if err := enters(); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("with the password of before: %v, want WRONGPASS", err)
+	}
+	password("second")
+	if err := enters(); err != nil {
+		t.Errorf("with the new password: %v", err)
+	}
+	cert, key = certificate(t)
+	next("tls-ca-cert-file", cert)
+	if err := operator.Do(t.Context(), "CONFIG", "SET", "tls-cert-file", cert, "tls-key-file", key).Err(); err != nil { // one without the other is refused
+		t.Fatal(err)
+	}
+	next()
+	if err := enters(); err == nil {
+		t.Error("with certificates that nobody has signed: no error")
+	}
+	put(cert, "cert")
+	put(key, "key")
+	if err := enters(); err != nil {
+		t.Errorf("with the new certificates: %v", err)
+	}
+	if err := os.Remove(file("password")); err != nil {
+		t.Fatal(err)
+	}
+	next()
+	if err := enters(); err == nil || !strings.Contains(err.Error(), "password") {
+		t.Errorf("without the file of the password: %v, want an error that names it", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -32,12 +33,16 @@ type Config struct {
 	// SentinelUsername and SentinelPassword are those of the sentinels.
 	MasterName                         string
 	SentinelUsername, SentinelPassword string
-	// Username and Password are those of Redis; empty: none are sent.
+	// Username and Password are those of Redis; empty: none are sent. PasswordNow, if set, tells
+	// the password instead, for each connection, as it may be replaced.
 	Username, Password string
+	PasswordNow        func() (string, error)
 	// DB is the number of the database; a cluster has only 0.
 	DB int
-	// TLS, if set, is how connections are encrypted.
-	TLS *tls.Config
+	// TLS, if set, is how connections are encrypted. RootsNow, if set, tells who signs Redis's
+	// certificates, for each connection.
+	TLS      *tls.Config
+	RootsNow func() *x509.CertPool
 	// Prefix begins every name and must be the region's own ("sg-eu"): two
 	// regions that share a Redis under one prefix would each take the other's
 	// edges for their own, and count them again as the other's subtotal.
@@ -150,7 +155,7 @@ func init() { redis.SetLogger(silent{}) }
 // options are those of the client: short timeouts, one retry of what is
 // idempotent anyway, and nothing sent that a Redis 6.2 or Valkey does not know.
 func (c *Config) options() *redis.UniversalOptions {
-	return &redis.UniversalOptions{
+	o := &redis.UniversalOptions{
 		Addrs:            c.Addrs,
 		IsClusterMode:    c.clustered(),
 		MasterName:       c.MasterName,
@@ -175,4 +180,21 @@ func (c *Config) options() *redis.UniversalOptions {
 		MinRetryBackoff:       5 * time.Millisecond,
 		MaxRetryBackoff:       20 * time.Millisecond,
 	}
+	if c.PasswordNow != nil {
+		o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			password, err := c.PasswordNow()
+			return c.Username, password, err
+		}
+	}
+	if c.TLS != nil && c.RootsNow != nil {
+		o.Dialer = c.dial
+	}
+	return o
+}
+
+// dial connects as the client does, with those who sign certificates now.
+func (c *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: c.Timeout, KeepAlive: 5 * time.Minute}, Config: c.TLS.Clone()}
+	d.Config.RootCAs = c.RootsNow()
+	return d.DialContext(ctx, network, addr)
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,6 +103,16 @@ func Connect(cfg Config) (*Bus, error) {
 	b.closed, b.close = context.WithCancel(context.Background())
 	// NoEcho stays off: an aggregator may serve and ask over one connection,
 	// and a receiver knows its own frames by their sender.
+	var user *nkeyFile
+	if cfg.NKeySeedFile != "" {
+		user = &nkeyFile{path: cfg.NKeySeedFile, dialer: net.Dialer{Timeout: dialTimeout}}
+		o, err := user.option()
+		if err != nil {
+			b.close()
+			return nil, err
+		}
+		opts = append(opts, o)
+	}
 	opts = append(opts,
 		nats.Timeout(dialTimeout),
 		nats.RetryOnFailedConnect(true),
@@ -125,6 +136,9 @@ func Connect(cfg Config) (*Bus, error) {
 	if err != nil {
 		b.close()
 		return nil, fmt.Errorf("nats: %w", err)
+	}
+	if user != nil {
+		user.conn.Store(b.nc)
 	}
 	// The callbacks come late, and the caller wants to send now; but they know
 	// better if they have come.

@@ -121,12 +121,5 @@ func (c Config) options() ([]nats.Option, error) {
 	if c.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(c.CredsFile))
 	}
-	if c.NKeySeedFile != "" {
-		o, err := nats.NkeyOptionFromSeed(c.NKeySeedFile)
-		if err != nil {
-			return nil, fmt.Errorf("nkey: %s: %w", c.NKeySeedFile, err)
-		}
-		opts = append(opts, o)
-	}
 	return opts, nil
 }

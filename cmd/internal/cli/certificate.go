@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Certificate is a listener's certificate, which is read again when its file changes, so that it may be
+// Certificate is that of a listener, or of a client, which is read again when its file changes, so that it may be
 // replaced without a restart.
 type Certificate struct {
 	cert, key string // files
@@ -45,6 +45,11 @@ func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
+// Client is tls.Config's GetClientCertificate.
+func (c *Certificate) Client(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return c.Get(nil)
+}
+
 func (c *Certificate) reread(now [2]time.Time) error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
@@ -77,7 +82,7 @@ func CertPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Authority is the certificates that sign clients', which are read again when their file changes.
+// Authority is the certificates that sign others', which are read again when their file changes.
 type Authority struct {
 	file string
 	log  *slog.Logger
@@ -108,10 +113,10 @@ func (a *Authority) Pool() *x509.CertPool {
 	}
 	a.read = info.ModTime()
 	if pool, err := CertPool(a.file); err != nil {
-		a.log.Error("who signs clients' certificates is not read anew, those of before go on", "err", err)
+		a.log.Error("who signs certificates is not read anew, those of before go on", "err", err)
 	} else {
 		a.pool = pool
-		a.log.Info("who signs clients' certificates is read anew", "file", a.file)
+		a.log.Info("who signs certificates is read anew", "file", a.file)
 	}
 	return a.pool
 }
