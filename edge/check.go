@@ -66,6 +66,9 @@ func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, r
 	}
 	if req.Lump > 0 {
 		c.lump, c.bar = req.Lump, everything
+		if rule.CountsAfter() {
+			c.lump = 1
+		}
 	}
 }
 

@@ -43,6 +43,9 @@ func roomForLump(counters []counter) (room uint64) {
 	room = everything
 	for i := range counters {
 		if c := &counters[i]; c.over && !c.lends && c.rule.Mode == limit.Enforce {
+			if c.rule.CountsAfter() { // it has no room for one
+				return 0
+			}
 			room = min(room, crdt.SatSub(c.record.allowance, c.need-c.cost))
 		}
 	}
@@ -75,7 +78,7 @@ func (n *Node) Asked(now time.Time, req *limit.Request) {
 	defer n.unlock(&held)
 	for i := range counters {
 		c := &counters[i]
-		if r := n.shard(c.key).find(c.key); r != nil && !c.lends && !r.sparse() && r.block.share != nil {
+		if r := n.shard(c.key).find(c.key); r != nil && !c.lends && !c.rule.CountsAfter() && !r.sparse() && r.block.share != nil {
 			r.block.share.own.Ask(c.cost)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -88,9 +89,20 @@ func (c *compiler) cost(path string, spec *CostSpec, r *Rule) {
 // CostOf is what the request costs under this rule: what the caller named, or
 // the header of a trusted one, else the cost of its route, else the rule's
 // default. What was named is bounded by the rule, if it says so.
+//
+// Of a lump each request is bounded, and a rule that charges after the response is asked
+// about one of them, as if nothing was named: it is to be charged with none.
 func (r *Rule) CostOf(req *Request) uint64 {
-	if req.Cost > 0 {
-		return min(req.Cost, r.maxCost)
+	switch {
+	case req.Cost == 0 || req.Lump > 0 && r.CountsAfter():
+	case req.Lump > 0:
+		high, cost := bits.Mul64(r.Bounded(req.Cost/req.Lump), req.Lump)
+		if high > 0 {
+			return tooMuch
+		}
+		return min(cost, tooMuch)
+	default:
+		return r.Bounded(req.Cost)
 	}
 	if r.costFrom != nil && req.Trusted {
 		if text := req.first(r.costFrom); text != "" {
@@ -109,6 +121,9 @@ func (r *Rule) CostOf(req *Request) uint64 {
 	}
 	return cost
 }
+
+// Bounded is what a cost that was named for a request counts as.
+func (r *Rule) Bounded(cost uint64) uint64 { return min(cost, r.maxCost) }
 
 // costs are what requests cost where nothing else is said, and at the most; of who may
 // name any cost nothing is known.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 func TestCostFromHeader(t *testing.T) {
@@ -46,6 +47,42 @@ func TestCostFromHeader(t *testing.T) {
 	}
 	if req := set.Namespace("test").NewRequest(); req.Trusted {
 		t.Error("trust outlives its request")
+	}
+}
+
+// Of a lump each request is bounded, and what counts responses is asked about one.
+func TestCostsOfLumps(t *testing.T) {
+	for _, tc := range []struct {
+		cost      limit.CostSpec
+		after     bool
+		named, of uint64
+		want      uint64
+	}{
+		{named: 500, of: 100, want: 500},
+		{cost: limit.CostSpec{Max: 2}, named: 500, of: 100, want: 200},
+		{cost: limit.CostSpec{Max: 2}, named: 500, of: 0, want: 2},
+		{cost: limit.CostSpec{Max: 2}, named: 1, of: 1, want: 1},
+		{cost: limit.CostSpec{Default: 3}, of: 100, want: 3},
+		{cost: limit.CostSpec{Default: 3}, after: true, named: 500, of: 100, want: 3},
+		{cost: limit.CostSpec{Default: 3}, after: true, named: 500, want: 500},
+		{named: math.MaxUint64, of: 7, want: 1<<53 + 1},
+		{named: math.MaxUint64, of: math.MaxUint64, want: 1<<53 + 1},
+		{cost: limit.CostSpec{Max: 1}, named: math.MaxUint64, of: 1 << 32, want: 1 << 32},
+	} {
+		rule := plainRule()
+		if rule.Cost = tc.cost; tc.after {
+			rule.CountWhen = "response.status in [401]"
+		}
+		set, problems := limit.Options{Conditions: when.Compile}.Compile(limit.Document{Namespace: "test", Rules: []limit.RuleSpec{rule}})
+		if set == nil {
+			t.Fatal(problems)
+		}
+		req := set.Namespace("test").NewRequest()
+		req.Cost, req.Lump = tc.named, tc.of
+		if got := set.Rules()[0].CostOf(req); got != tc.want {
+			t.Errorf("%+v: cost %d", tc, got)
+		}
+		req.Release()
 	}
 }
 

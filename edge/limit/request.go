@@ -70,9 +70,9 @@ type Request struct {
 	// left its window; 0: it may have been another.
 	Spent time.Duration
 
-	// Lump is of how many requests its cost is, which are yet to come and are told with
-	// Asked. Of more than one nothing passes by chance, and a denial's Remaining is what
-	// would pass. 0: it is of itself.
+	// Lump is of how many requests its cost is, a multiple of it, which are yet to come and
+	// are told with Asked, or, in a Report, were made. Of more than one nothing passes by
+	// chance, and a denial's Remaining is what would pass. 0: it is of itself.
 	Lump uint64
 
 	// Recorded says, after a Report, an Answered or a GiveBack, whether anything was

@@ -20,9 +20,23 @@ const maxGrants = 16
 type grant struct {
 	tokens  uint64 // granted
 	left    uint64 // that no report has claimed
-	unit    uint64 // what one token was charged
+	unit    uint64 // what one token was charged, unless a rule bounds that
 	charges []limit.Charge
 	ends    time.Time // when it expires, or was replaced
+}
+
+// byPrice are its charges by what a token was charged, with each what was borrowed for it.
+func (g *grant) byPrice() map[uint64][]limit.Charge {
+	by := make(map[uint64][]limit.Charge, 1)
+	for _, c := range g.charges {
+		own := c
+		if i := slices.IndexFunc(g.charges, func(o limit.Charge) bool { return o.Borrower == 0 && o.Counter == c.Borrower }); c.Borrower != 0 && i >= 0 {
+			own = g.charges[i]
+		}
+		price := own.Rule.Bounded(g.unit)
+		by[price] = append(by[price], c)
+	}
+	return by
 }
 
 // grants are those of a subscription that are not settled, the oldest first.

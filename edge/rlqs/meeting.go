@@ -37,7 +37,7 @@ func (b *book) peek(now time.Time, ns *limit.Namespace, bk *bucket, each func(s 
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
 	unit, _ := price(req)
-	req.Cost, req.Peek, req.Details = unit, true, true
+	req.Cost, req.Lump, req.Peek, req.Details = unit, 1, true, true
 	d := b.limiter.Check(now, req)
 	for i := range req.States {
 		if s := &req.States[i]; s.Rule.Mode == limit.Enforce && !s.Rate.CountsRequests() {
@@ -61,6 +61,9 @@ func (b *book) meet(now time.Time, ns *limit.Namespace, bk *bucket) (each uint64
 		return each
 	}
 	b.peek(now, ns, bk, func(s *limit.State, unit uint64) {
+		if !counted(s.Rule) {
+			return // nobody takes anything of it
+		}
 		m := b.meetings[s.Counter]
 		if !known {
 			if m == nil {

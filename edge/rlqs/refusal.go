@@ -147,6 +147,6 @@ func (b *book) one(now time.Time, ns *limit.Namespace, bk *bucket) limit.Decisio
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
 	req.Cost, _ = price(req)
-	req.Peek = true
+	req.Lump, req.Peek = 1, true
 	return b.limiter.Check(now, req)
 }

@@ -342,10 +342,6 @@ func (b *book) grant(now time.Time, ns *limit.Namespace, sub *subscription, toke
 	}
 	for tokens = max(tokens, 1); tokens > 0; tokens /= 2 {
 		req.Cost, req.Peek, req.Lump = satMul(tokens, unit), true, tokens // a denial may be charged, or punished: it is asked first
-		if cost := chargeable(req); cost < req.Cost {                     // a rule charges no more at a time
-			tokens = max(1, cost/unit)
-			req.Cost, req.Lump = tokens*unit, tokens
-		}
 		d := b.limiter.Check(now, req)
 		switch {
 		case d.Allowed && d.Rule == nil:
@@ -382,12 +378,14 @@ func (b *book) giveBack(now time.Time, over grants) {
 		if g.left == 0 {
 			continue
 		}
-		cost := satMul(g.left, g.unit)
-		if g.left == g.tokens {
-			cost = 0 // all, of rates that count requests too
-		}
-		b.limiter.Refund(now, g.charges, cost)
 		b.metrics.returned.Add(float64(g.left))
+		if g.left == g.tokens {
+			b.limiter.Refund(now, g.charges, 0) // all, of rates that count requests too
+			continue
+		}
+		for price, charges := range g.byPrice() {
+			b.limiter.Refund(now, charges, satMul(g.left, price))
+		}
 	}
 }
 
@@ -401,17 +399,8 @@ func (b *book) charge(now time.Time, ns *limit.Namespace, bk *bucket, requests u
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
 	unit, _ := price(req)
-	const most = 100 // a rule that charges less than that at a time is charged no more
-	rest := satMul(requests, unit)
-	for range most {
-		if rest == 0 {
-			return
-		}
-		req.Cost = rest
-		req.Cost = min(rest, chargeable(req))
-		b.limiter.Report(now, req)
-		rest -= req.Cost
-	}
+	req.Cost, req.Lump = satMul(requests, unit), requests
+	b.limiter.Report(now, req)
 }
 
 // asked tells the limiter of requests that were admitted by a grant, or denied: of lumps
@@ -427,17 +416,19 @@ func (b *book) asked(now time.Time, ns *limit.Namespace, bk *bucket) {
 	req := newRequest(ns, bk.id.Bucket)
 	defer req.Release()
 	unit, _ := price(req)
-	req.Cost = satMul(requests, unit)
+	req.Cost, req.Lump = satMul(requests, unit), requests
 	b.limiter.Asked(now, req)
 }
 
-// price is what one request costs, by the dearest rule that applies and is in force; single says that it
-// meets a rate which counts requests one by one.
+// price is what one request costs, by the dearest of the rules that charge it and are in
+// force, or of the trials where there is none; single says that it meets a rate which counts
+// requests one by one.
 func price(req *limit.Request) (unit uint64, single bool) {
 	unit = 1
 	rules := req.Rules()
+	inForce := slices.ContainsFunc(rules, func(r *limit.Rule) bool { return counted(r) && r.Enforced() })
 	for _, rule := range rules {
-		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) { // beside one in force a trial changes nothing
+		if !counted(rule) || inForce && !rule.Enforced() { // beside one in force a trial changes nothing
 			continue
 		}
 		unit = max(unit, rule.CostOf(req))
@@ -446,18 +437,9 @@ func price(req *limit.Request) (unit uint64, single bool) {
 	return unit, single
 }
 
-// chargeable is how much of the request's cost all rules that apply charge at once.
-func chargeable(req *limit.Request) uint64 {
-	cost := req.Cost
-	rules := req.Rules()
-	for _, rule := range rules {
-		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) {
-			continue
-		}
-		cost = min(cost, max(1, rule.CostOf(req)))
-	}
-	return cost
-}
+// counted says that a rule counts the requests that it applies to, whatever becomes of them:
+// responses nobody sees here.
+func counted(r *limit.Rule) bool { return !r.Allow && !r.CountsAfter() }
 
 func satMul(a, b uint64) uint64 {
 	if high, low := bits.Mul64(a, b); high == 0 {

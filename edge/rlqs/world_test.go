@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 	"github.com/spillgate/spillgate/edge/rlqs/dataplane"
 )
 
@@ -69,7 +70,7 @@ func fixed(most uint64, per time.Duration) limit.RateSpec {
 
 func newWorld(tb testing.TB, cfg Config, rules ...limit.RuleSpec) *world {
 	tb.Helper()
-	node, err := edge.Local(rules...)
+	node, err := edge.LocalWith(limit.Options{Conditions: when.Compile}, rules...)
 	if err != nil {
 		tb.Fatal(err)
 	}
