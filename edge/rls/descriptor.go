@@ -98,12 +98,16 @@ func unitOf(l *rlv3.RateLimitDescriptor_RateLimitOverride) time.Duration {
 }
 
 // override has the rates that apply decide by the limit that a descriptor brings: those
-// over the window that it names. What was counted is judged by it. False: there is none.
+// over the window that it names, and count requests. What was counted is judged by it. False:
+// there is none.
 func override(req *limit.Request, l *rlv3.RateLimitDescriptor_RateLimitOverride) (found bool) {
 	times, length := windowOf(l)
 	rules := req.Rules()
+	inForce := slices.ContainsFunc(rules, func(r *limit.Rule) bool { return r.Enforced() && !r.Allow })
 	for _, rule := range rules {
-		if rule.Mode == limit.Shadow && slices.ContainsFunc(rules, (*limit.Rule).Enforced) { // a trial's limit decides nothing beside one in force
+		// A trial's limit decides nothing beside one in force; and what counts responses counts
+		// none that Envoy has.
+		if rule.CountsAfter() || inForce && !rule.Enforced() {
 			continue
 		}
 		for _, rate := range rule.Rates {

@@ -28,7 +28,7 @@
 // header make an entry of that name would have clients pass as reports.
 //
 // A limit that a descriptor brings takes the place of the rates' that apply over the same
-// window, else of the rules: it counts by its entries then, in windows of its unit since the
+// window (but for those with count_when, which count nothing here), else of the rules: it counts by its entries then, in windows of its unit since the
 // Unix epoch (a metadata limit of 5 an HOUR where rules have minutes, or where there are none).
 //
 // Values need not be UTF-8: Envoy copies those of headers as clients wrote them, and they

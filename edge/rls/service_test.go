@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillgate/spillgate/edge/httpapi/limitertest"
 	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/edge/limit/when"
 )
 
 func TestDescriptorsAreDecided(t *testing.T) {
@@ -340,6 +341,24 @@ func TestTrialsTakeNoLimitThatIsBrought(t *testing.T) {
 	b := newBench(t, alone)
 	if got := code(b.ask(bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"))); got != "0 000" {
 		t.Errorf("where trials are all that there is: %s, want 0 000", got)
+	}
+	list := limit.RuleSpec{Name: "list", Group: "list", Match: limit.MatchSpec{Has: []string{"user"}}, Allow: true}
+	b = benchOver(t, compiled(t, limit.Options{DescriptorLimits: true}, limit.Document{Namespace: domain, Rules: []limit.RuleSpec{alone, list}}))
+	if got := code(b.ask(bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"))); got != "0 000" {
+		t.Errorf("trials beside a rule that allows: %s, want 0 000", got)
+	}
+}
+
+// What counts responses counts none that Envoy has: a limit that is brought counts by itself
+// then, or by the rule beside it.
+func TestLimitsBroughtToRulesOfResponses(t *testing.T) {
+	fails, api := minutely("fails", 5, "user"), minutely("api", 100, "user")
+	fails.Group, fails.CountWhen = "fails", "response.status in [401]"
+	for name, rules := range map[string][]limit.RuleSpec{"alone": {fails}, "beside another": {fails, api}} {
+		b := benchOver(t, compiled(t, limit.Options{Conditions: when.Compile, DescriptorLimits: true}, limit.Document{Namespace: domain, Defaults: limit.Defaults{Scope: "edge"}, Rules: rules}))
+		if got := code(b.ask(bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"), bringing(2, minute, 1, "user=u"))); got != "1 001" {
+			t.Errorf("%s: %s, want 1 001", name, got)
+		}
 	}
 }
 
