@@ -155,7 +155,7 @@ func TestEveryWordIsRead(t *testing.T) {
 	docs, mistakes := parseFile(rulesFile{name: "all.yaml", text: []byte(`
 schema: spillgate/v1
 namespace: acme
-defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: region, charge: each}
+defaults: {algorithm: fixed_window, mode: shadow, consistency: loose, scope: region, charge: each, descriptors: all_or_nothing}
 keys:
   ip: {from: client_ip, ipv4_prefix: 24, ipv6_prefix: 48}
   user: {from: [header.X-User-Id, cookie_user]}
@@ -201,7 +201,7 @@ rules:
 	}
 	want := limit.Document{
 		Namespace: "acme",
-		Defaults:  limit.Defaults{Algorithm: "fixed_window", Mode: "shadow", Consistency: "loose", Scope: "region", Charge: "each"},
+		Defaults:  limit.Defaults{Algorithm: "fixed_window", Mode: "shadow", Consistency: "loose", Scope: "region", Charge: "each", Descriptors: "all_or_nothing"},
 		Keys: map[string]limit.KeySource{
 			"ip":   {From: []string{"client_ip"}, IPv4Prefix: 24, IPv6Prefix: 48, IP: true},
 			"user": {From: []string{"header.X-User-Id", "cookie_user"}},

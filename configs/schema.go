@@ -79,6 +79,7 @@ func (r *reader) defaults(d *limit.Defaults) read {
 			{"scope", "", r.text(&d.Scope)},
 			{"charge", "", r.text(&d.Charge)},
 			{"on_partition", "", r.text(&d.OnPartition)},
+			{"descriptors", "", r.text(&d.Descriptors)},
 		}, "surge")
 	}
 }

@@ -21,7 +21,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		if c.lends {
 			continue
 		}
-		if req.Peek || req.Lump > 0 { // it asks how things stand, to the instant
+		if req.Peek && !req.Ahead || req.Lump > 0 { // it asks how things stand, to the instant
 			c.record.until = 0
 		}
 		if c.record.covers(c, now) {
@@ -72,6 +72,7 @@ func (n *Node) decide(now int64, req *limit.Request, counters []counter) limit.D
 		}
 	}
 	switch {
+	case req.Ahead: // others are asked when it comes
 	case req.Peek:
 		n.wantAll(counters)
 	case denied:

@@ -144,13 +144,19 @@ func (a *API) tell(x *exchange, v *view, req *limit.Request, d limit.Decision, n
 	return done
 }
 
+// answer is what is told of a decision.
+func (a *API) answer(req *limit.Request, d limit.Decision, now time.Time) answer {
+	told := answer{decision: d, states: req.States, bound: req.Bound, now: now, clock: a.limiter.Time(now)}
+	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
+		told.retry = a.retrySeconds(waitOf(&d))
+	}
+	return told
+}
+
 // count counts a decision, and makes an answer of it.
 func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, now time.Time) {
 	ns := req.Namespace()
-	*to = answer{decision: d, states: req.States, bound: req.Bound, now: now, clock: a.limiter.Time(now)}
-	if !d.Allowed && d.Rate != nil { // one without a rate denies for good
-		to.retry = a.retrySeconds(waitOf(&d))
-	}
+	*to = a.answer(req, d, now)
 	if d.Allowed && req.Spent > 0 {
 		to.proves, to.spent = a.ids.digest(req), req.Spent
 	}

@@ -84,9 +84,10 @@ func (s Serving) DescriptorLimits() *limit.Namespace { return s.view.set.Descrip
 
 // Judge decides about a request made from one of the set's namespaces, counts what was
 // decided, and leaves it in j. It waits for rights where a rule says so (strict_wait), and for
-// nothing else. The time is that of the next one of the call.
+// nothing else. The time is that of the next one of the call. Who may Revoke it asks for a
+// receipt.
 func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time, j *Judgement) time.Time {
-	req.Receipt = s.view.namespaces[req.Namespace()].charges
+	req.Receipt = req.Receipt || s.view.namespaces[req.Namespace()].charges
 	d, wait := s.api.begins(s.view, req, now)
 	if wait != nil {
 		d = inTime(ctx, wait)
@@ -97,6 +98,22 @@ func (s Serving) Judge(ctx context.Context, req *limit.Request, now time.Time, j
 		return s.Now()
 	}
 	return now
+}
+
+// Ahead is what Judge would decide now. It is told to nobody, and counted nowhere.
+func (s Serving) Ahead(req *limit.Request, now time.Time) limit.Decision {
+	peek := req.Peek
+	req.Peek, req.Ahead = true, true
+	d := s.api.limiter.Check(now, req)
+	req.Peek, req.Ahead = peek, false
+	return d
+}
+
+// Revoke gives back what a request was charged that was judged, and has its judgement say how
+// things stand then. It is a peek from then on.
+func (s Serving) Revoke(req *limit.Request, now time.Time, j *Judgement) {
+	s.api.limiter.Refund(now, req.Charges, 0)
+	j.answer = s.api.answer(req, s.api.peek(now, req), now)
 }
 
 // Judged counts how long it took to decide about all of a call that was read at a time.

@@ -111,6 +111,7 @@ func (c *compiler) document(doc *Document) {
 	case c.set.namespaces[doc.Namespace] != nil:
 		c.problem("namespace", "E102", "one document a namespace", "namespace %q was already read from another document", doc.Namespace)
 	}
+	c.ns.descriptorCharge = enum(c, chargingNames, word{"defaults.descriptors", doc.Defaults.Descriptors}, word{"", ChargeEach.String()})
 	if doc.Descriptors != nil {
 		c.descriptors(doc)
 		return

@@ -29,6 +29,10 @@ type Defaults struct {
 	Scope       string // global
 	Charge      string // all_or_nothing
 	OnPartition string // share, of rates that have shares
+
+	// Descriptors is what the descriptors of one call of Envoy's that others of it deny are
+	// charged: each, or all_or_nothing. "": each, as with its reference.
+	Descriptors string
 }
 
 // KeySource says where the value of a key comes from.

@@ -40,8 +40,12 @@ type Namespace struct {
 	named, lowered map[string]int
 	pool           sync.Pool
 	// descriptors is the tree that the rules were made of; nil: they were written as rules.
-	descriptors *Descriptors
+	descriptors      *Descriptors
+	descriptorCharge Charging
 }
+
+// DescriptorCharge is what the descriptors of one call are charged where one of them is denied.
+func (ns *Namespace) DescriptorCharge() Charging { return ns.descriptorCharge }
 
 type headerSlot struct {
 	name string // canonical
@@ -64,6 +68,7 @@ type Request struct {
 	Receipt bool   // fill Charges
 	Dates   bool   // fill Spent
 	Replay  bool   // its client was told to wait, and somebody asks for it once more
+	Ahead   bool   // of a peek: what is asked is asked once more, and told and charged then
 
 	// Spent is when rights of strict limits were spent for it, by the clock that they go by.
 	// Of what is given back without a receipt: when this edge did, in this life, if that has not
@@ -157,7 +162,7 @@ func (req *Request) Reset() {
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt, req.Replay = 0, false, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
-	req.Lump = 0
+	req.Lump, req.Ahead = 0, false
 	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Dates, req.Spent, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, 0, false, nil
 }
 

@@ -8,7 +8,8 @@
 //
 // As with the reference (envoyproxy/ratelimit) each descriptor is decided and charged by
 // itself, and the answer is OVER_LIMIT if one is: descriptors that pass are charged all the
-// same. What one descriptor is charged to, if several of its limits deny it, its rule
+// same, unless the domain says otherwise (defaults: {descriptors: all_or_nothing}; see
+// asone.go). What one descriptor is charged to, if several of its limits deny it, its rule
 // says (charge). A call that a queue admits is answered when its turn has come: where that
 // is longer than Envoy waits (20 ms, unless its timeout says otherwise), it is as if it had
 // not been asked. Slots of concurrency limits come back with their leases: Envoy does not say
@@ -267,15 +268,14 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 	out, rows := answer(len(c.reqs))
 	told := -1 // whose fields are sent
 	c.judged = slices.Grow(c.judged, len(c.reqs))[:len(c.reqs)]
-	for i, req := range c.reqs {
+	asOne := c.asOne()
+	if asOne {
+		c.judgeAsOne(ctx, in)
+	}
+	for i := range c.reqs {
 		gives, j := in.Descriptors[i].IsNegativeHits, &c.judged[i]
-		switch {
-		case gives && !req.Peek:
-			*j = c.serving.GiveBack(req, c.now)
-		case c.spent[i]:
-			*j = c.serving.Spent(req, c.now)
-		default:
-			c.now = c.serving.Judge(ctx, req, c.now, j)
+		if !asOne {
+			c.judge(ctx, i, gives)
 		}
 		rows[i].describe(j)
 		if gives || c.spent[i] { // it asks for nothing
@@ -301,6 +301,19 @@ func (c *call) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.R
 		}
 	}
 	return out, nil
+}
+
+// judge decides about one descriptor, or does what it says.
+func (c *call) judge(ctx context.Context, i int, gives bool) {
+	req, j := c.reqs[i], &c.judged[i]
+	switch {
+	case gives && !req.Peek:
+		*j = c.serving.GiveBack(req, c.now)
+	case c.spent[i]:
+		*j = c.serving.Spent(req, c.now)
+	default:
+		c.now = c.serving.Judge(ctx, req, c.now, j)
+	}
 }
 
 // tighter says that a client is rather to be told of one judgement than of another: of a

@@ -17,7 +17,7 @@ import (
 
 // A domain whose rules are a tree of descriptors, as the reference's files have them, is
 // decided as the reference decides: what follows is what differs from our own rules. All
-// descriptors are counted, be one of them over its limit, each in the windows of its
+// descriptors are counted, be one of them over its limit (but see countOver), each in the windows of its
 // unit since the Unix epoch; statuses say what the reference's do.
 
 // addByTree makes the request of a descriptor; one that meets no limit of the tree meets
@@ -58,6 +58,9 @@ func (c *call) decideByTree(ctx context.Context, tree *limit.Descriptors, in *rl
 	c.replace()
 	out, rows := answer(len(c.reqs))
 	c.judged = slices.Grow(c.judged, len(c.reqs))[:len(c.reqs)]
+	if c.asOne() {
+		c.countOver(tree, in)
+	}
 	told, over, quotas, quotasOver := -1, 0, 0, 0
 	for i, req := range c.reqs {
 		j, l, gives := &c.judged[i], c.met[i], in.Descriptors[i].IsNegativeHits
@@ -95,6 +98,32 @@ func (c *call) decideByTree(ctx context.Context, tree *limit.Descriptors, in *rl
 	}
 	c.addMetadata(out, in)
 	return out
+}
+
+// countOver has those alone be counted that are over their limit with this call, where some
+// are, as the reference does by STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: be they in shadow, or of
+// a quota, which let the call pass.
+func (c *call) countOver(tree *limit.Descriptors, in *rlsv3.RateLimitRequest) {
+	over := make([]bool, len(c.reqs))
+	for i, req := range c.reqs {
+		l := c.met[i]
+		if l == nil || l.Unlimited || slices.Contains(c.replaced, i) || in.Descriptors[i].IsNegativeHits {
+			continue
+		}
+		if c.keys[i] != "" {
+			tree.Ask(req, l, c.keys[i])
+		}
+		d := c.serving.Ahead(req, c.now)
+		if over[i] = !d.Allowed || d.Zone == limit.ZoneShadow; req.Peek {
+			over[i] = d.Basis.Local+d.Basis.Merged > uint64(l.Requests)
+		}
+	}
+	if !slices.Contains(over, true) {
+		return
+	}
+	for i, req := range c.reqs {
+		req.Peek = req.Peek || !over[i] && !in.Descriptors[i].IsNegativeHits
+	}
 }
 
 // describeByTree fills in a descriptor's status, and says whether it is over its limit. A
