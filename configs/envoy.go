@@ -68,7 +68,7 @@ type replacing struct {
 }
 
 func (r *envoyReader) document(n *node) limit.Document {
-	doc := limit.Document{Descriptors: &limit.DescriptorSpec{}}
+	doc := limit.Document{Descriptors: &limit.DescriptorSpec{}, Defaults: envoyDefaults()}
 	r.words("", n, envoyRootWords, map[string]read{
 		"domain": func(path string, n *node) {
 			r.text(&doc.Namespace)(path, n)

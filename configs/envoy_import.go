@@ -120,7 +120,11 @@ func (w *rulesWriter) text(namespace string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# The domain %q of %s, by edge import envoy. Entries are told\n", w.domain, w.reader.src.name)
 	b.WriteString("# by their keys here, not by their order.\nschema: " + RulesSchema + "\n")
-	fmt.Fprintf(&b, "namespace: %s\ndefaults: {algorithm: fixed_window, charge: each}\nrules:\n", strconv.Quote(namespace))
+	defaults := "algorithm: fixed_window, charge: each"
+	if d := envoyDefaults().Descriptors; d != "" {
+		defaults += ", descriptors: " + d
+	}
+	fmt.Fprintf(&b, "namespace: %s\ndefaults: {%s}\nrules:\n", strconv.Quote(namespace), defaults)
 	for i, r := range w.rules {
 		fmt.Fprintf(&b, "- name: %s\n  priority: %d\n%s", strconv.Quote(r.name), len(w.rules)-i, r.text)
 	}

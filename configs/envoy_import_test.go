@@ -128,11 +128,37 @@ func TestImportOfSeveralDomains(t *testing.T) {
 // those warned of.
 func TestImportWarnsOfVariables(t *testing.T) {
 	var said []string
-	for _, w := range EnvoyVariables([]string{"NEAR_LIMIT_RATIO=0.8", "SHADOW_MODE=true", "QUOTA_MODE=False", "LIMIT_RESET_HEADER=X-Reset", "MERGE_DOMAIN_CONFIG=", "PATH=/bin"}) {
+	for _, w := range EnvoyVariables([]string{"NEAR_LIMIT_RATIO=0.8", "SHADOW_MODE=true", "QUOTA_MODE=False", "LIMIT_RESET_HEADER=X-Reset", "MERGE_DOMAIN_CONFIG=", "PATH=/bin", stopVariable + "=1", stopVariable + "=yes"}) {
 		said = append(said, w.File)
 	}
-	if got, want := strings.Join(said, " "), "environment SHADOW_MODE environment LIMIT_RESET_HEADER"; got != want {
+	if got, want := strings.Join(said, " "), "environment "+stopVariable+" environment SHADOW_MODE environment LIMIT_RESET_HEADER"; got != want {
 		t.Errorf("warned of %s, want %s", got, want)
+	}
+}
+
+// The one variable that is taken over is so in what is served as it is, and in rules of our own.
+func TestVariableIsTakenOver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	writeFile(t, file, "domain: a\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	for value, want := range map[string]limit.Charging{"": limit.ChargeEach, "false": limit.ChargeEach, "yes": limit.ChargeEach, "true": limit.ChargeAllOrNothing, "1": limit.ChargeAllOrNothing} {
+		t.Setenv(stopVariable, value)
+		served, err := FormatEnvoy.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := ImportEnvoy(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, err := ParseRules("imported", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, set := range map[string]*limit.Set{"served": served, "imported": written} {
+			if got := set.Namespace("a").DescriptorCharge(); got != want {
+				t.Errorf("%q, %s: %v, want %v", value, name, got, want)
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,16 @@ const (
 // other, over /json. A round during which a minute ended counts for nothing: they may
 // have been asked in different windows.
 func TestEqualStatuses(t *testing.T) {
+	for name, env := range map[string][]string{
+		"as it is":              nil,
+		"counting what is over": {"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true"},
+	} {
+		t.Run(name, func(t *testing.T) { equalStatuses(t, env...) })
+	}
+}
+
+func equalStatuses(t *testing.T, env ...string) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("SEED"); text != "" {
 		if _, err := fmt.Sscan(text, &seed); err != nil {
@@ -43,7 +54,7 @@ func TestEqualStatuses(t *testing.T) {
 		domain := fmt.Sprintf("domain %d", i)
 		files[fmt.Sprintf("d%d.yaml", i)] = domainFile(r, domain)
 	}
-	theirs, ours := startReference(t, files), startOurs(t, files)
+	theirs, ours := startReference(t, files, env...), startOurs(t, files, env...)
 	whole, over := 0, 0
 	for round := 0; whole < rounds; round++ {
 		if round == roundsIn {
@@ -73,19 +84,19 @@ func TestEqualStatuses(t *testing.T) {
 	}
 }
 
-func startReference(t *testing.T, files map[string]string) (url string) {
+func startReference(t *testing.T, files map[string]string, more ...string) (url string) {
 	t.Helper()
 	s := reference.Server{Redis: proc.Redis(t).Addr, HTTP: proc.FreeAddr(t), GRPC: proc.FreeAddr(t), Debug: proc.FreeAddr(t)}
 	env, err := s.SetUp(t.TempDir(), files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proc.Start(t, proc.Command{Name: reference.Service, Path: program(reference.Service), Env: append(os.Environ(), env...), Ready: proc.Answers("http://" + s.HTTP + "/healthcheck")})
+	proc.Start(t, proc.Command{Name: reference.Service, Path: program(reference.Service), Env: slices.Concat(os.Environ(), env, more), Ready: proc.Answers("http://" + s.HTTP + "/healthcheck")})
 	return "http://" + s.HTTP
 }
 
 // startOurs starts an edge alone: it knows of no others.
-func startOurs(t *testing.T, files map[string]string) (url string) {
+func startOurs(t *testing.T, files map[string]string, env ...string) (url string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -93,7 +104,7 @@ func startOurs(t *testing.T, files map[string]string) (url string) {
 			t.Fatal(err)
 		}
 	}
-	return daemons.Edge(t, []string{"SPILLGATE_SECRET=a secret of the test's own"}, "--region", "eu", "--name", "e1",
+	return daemons.Edge(t, append([]string{"SPILLGATE_SECRET=a secret of the test's own"}, env...), "--region", "eu", "--name", "e1",
 		"--nats-urls", "nats://"+proc.FreeAddr(t), "--rules-path", dir, "--rules-format", "envoy").URL
 }
 
