@@ -20,6 +20,8 @@ const (
 	auditPrefix = "sg.v1.audit."
 	claimPrefix = "sg.v1.claim."
 	grantPrefix = "sg.v1.grant."
+	tellPrefix  = "sg.v1.tell."
+	toldPrefix  = "sg.v1.told."
 	queuePrefix = "agg-"
 	edgeMark    = "e"
 	regionMark  = "r"
@@ -121,6 +123,32 @@ func GrantedRegion(subject string) string {
 	}
 	region, _, _ := strings.Cut(rest, ".")
 	return region
+}
+
+// TellSubject is where an edge tells all aggregators of its region what it decided.
+func TellSubject(region, pop, edge string) string {
+	return tellPrefix + region + "." + edgeMark + "." + pop + "." + edge
+}
+
+// TellSubjects is what the edges of a region tell.
+func TellSubjects(region string) string { return tellPrefix + region + ".>" }
+
+// ToldSubject is where the aggregators of a region say what its edges told them.
+func ToldSubject(region string) string { return toldPrefix + region }
+
+// ParseTellSubject reads the subject of a Tell.
+func ParseTellSubject(subject string) (Sender, error) {
+	rest, ok := strings.CutPrefix(subject, tellPrefix)
+	t := strings.SplitN(rest, ".", 5)
+	if !ok || len(t) != 4 || t[1] != edgeMark {
+		return Sender{}, fmt.Errorf("subject %.200q: want %s<region>.e.<pop>.<edge>", subject, tellPrefix)
+	}
+	for _, i := range []int{0, 2, 3} {
+		if err := ValidToken(t[i]); err != nil {
+			return Sender{}, fmt.Errorf("subject %.200q: %w", subject, err)
+		}
+	}
+	return Sender{Region: t[0], Kind: KindEdge, Pop: t[2], Name: t[3], From: t[0]}, nil
 }
 
 // ParseClaim reads the subject of Claims: to whom, and from whom, as Sender says.

@@ -26,9 +26,24 @@ func TestSubjects(t *testing.T) {
 		{GrantSubjects("eu"), "sg.v1.grant.eu.*"},
 		{GrantedRegion(GrantSubject("eu", 7)), "eu"},
 		{GrantedRegion(HotSubject("eu", 7)), ""},
+		{TellSubject("eu", "ams", "edge-1"), "sg.v1.tell.eu.e.ams.edge-1"},
+		{TellSubjects("eu"), "sg.v1.tell.eu.>"},
+		{ToldSubject("eu"), "sg.v1.told.eu"},
 	} {
 		if c.got != c.want {
 			t.Errorf("subject %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestParseTellSubject(t *testing.T) {
+	want := Sender{Region: "eu", Kind: KindEdge, Pop: "ams", Name: "e1", From: "eu"}
+	if got, err := ParseTellSubject(TellSubject("eu", "ams", "e1")); err != nil || got != want {
+		t.Errorf("ParseTellSubject = %+v, %v, want %+v", got, err, want)
+	}
+	for _, bad := range []string{"", "sg.v1.tell.eu", "sg.v1.tell.eu.e.ams", "sg.v1.tell.eu.r.ams.e1", "sg.v1.tell.eu.e.ams.e1.more", "sg.v1.tell.eu.e.AMS.e1", "sg.v1.up.eu.e.ams.e1"} {
+		if got, err := ParseTellSubject(bad); err == nil {
+			t.Errorf("ParseTellSubject(%q) = %+v, want an error", bad, got)
 		}
 	}
 }

@@ -195,12 +195,13 @@ func TestPermissions(t *testing.T) {
 	}
 	for _, at := range []string{"ams", "eu"} { // over its leaf, and without
 		says(true, "POP_AMS", at, "sg.v1.up.eu.0.e.ams.e1", "sg.v1.up.eu.63.e.ams.e2", "sg.v1.snap.eu.0", "sg.v1.snap.eu.63",
-			"sg.v1.claim.eu.0.e.eu.ams.e1", "sg.v1.claim.us.63.e.eu.ams.e1")
+			"sg.v1.claim.eu.0.e.eu.ams.e1", "sg.v1.claim.us.63.e.eu.ams.e1", "sg.v1.tell.eu.e.ams.e1")
 		says(false, "POP_AMS", at,
 			"sg.v1.up.eu.0.e.fra.e1",                    // for another PoP
 			"sg.v1.up.eu.0.r.us",                        // for a region
 			"sg.v1.up.us.0.e.ams.e1", "sg.v1.snap.us.0", // to another region
 			"sg.v1.claim.eu.0.e.eu.fra.e1", "sg.v1.claim.us.0.e.us.ams.e1", // rights for another PoP, or region
+			"sg.v1.tell.eu.e.fra.e1", "sg.v1.tell.us.e.ams.e1", "sg.v1.told.eu", // what another decided
 			"sg.v1.grant.eu.0", "sg.v1.grant.us.0",
 			"sg.v1.hot.eu.0", "sg.v1.hot.us.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", // as an aggregator
 			"_INBOX_eu.fra.e1.n.1", "_INBOX_eu.ams.e2.n.1", // an answer to an edge
@@ -218,6 +219,7 @@ func TestPermissions(t *testing.T) {
 			[2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"},
 			[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, // what others count
 			[2]string{"sg.v1.up.eu.*.e.ams.*", "sg.v1.up.eu.0.e.ams.e2"},
+			[2]string{"sg.v1.tell.eu.>", "sg.v1.tell.eu.e.fra.e1"}, [2]string{"sg.v1.told.eu", "sg.v1.told.eu"},
 			[2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.audit.eu.3", "sg.v1.audit.eu.3"}, // and to answer in its stead
 		)
 	}
@@ -227,10 +229,11 @@ func TestPermissions(t *testing.T) {
 	hears(true, "OPERATOR", "ams", [2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"})
 	hears(false, "OPERATOR", "ams", [2]string{"_INBOX_eu.fra.e1.n.*", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.e.fra.e1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.fra.e1.n.1"}, [2]string{"sg.v1.hot.us.*", "sg.v1.hot.us.0"})
 
-	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", "sg.v1.audit.us.63")
+	says(true, "AGG_EU", "eu", "sg.v1.up.us.0.r.eu", "sg.v1.up.ap.63.r.eu", "sg.v1.hot.eu.0", "sg.v1.live.eu", "sg.v1.live.eu.ask", "sg.v1.audit.us.63", "sg.v1.told.us")
 	says(false, "AGG_EU", "eu",
-		"sg.v1.up.us.0.r.ap",                 // for another region
-		"sg.v1.up.eu.0.e.ams.e1",             // for an edge
+		"sg.v1.up.us.0.r.ap",     // for another region
+		"sg.v1.up.eu.0.e.ams.e1", // for an edge
+		"sg.v1.tell.eu.e.ams.e1",
 		"sg.v1.hot.us.0",                     // to another region's edges
 		"sg.v1.live.us", "sg.v1.live.us.ask", // or its aggregators
 		"_INBOX_eu.ams.e1.n.1", "_INBOX_us.agg-1.n.1", // answers nobody asked for
@@ -239,9 +242,10 @@ func TestPermissions(t *testing.T) {
 	hears(true, "AGG_EU", "eu",
 		[2]string{"sg.v1.up.eu.>", "sg.v1.up.eu.0.r.us"}, [2]string{"sg.v1.up.eu.3.>", "sg.v1.up.eu.3.e.ams.e1"},
 		[2]string{"sg.v1.live.eu", "sg.v1.live.eu"}, [2]string{"sg.v1.live.eu.ask", "sg.v1.live.eu.ask"}, [2]string{"sg.v1.snap.eu.3", "sg.v1.snap.eu.3"}, [2]string{"sg.v1.audit.eu.3", "sg.v1.audit.eu.3"},
+		[2]string{"sg.v1.tell.eu.>", "sg.v1.tell.eu.e.ams.e1"}, [2]string{"sg.v1.told.eu", "sg.v1.told.eu"},
 		[2]string{"_INBOX_eu.agg-1.n.*", "_INBOX_eu.agg-1.n.1"})
 	hears(false, "AGG_EU", "eu",
-		[2]string{"sg.v1.live.us", "sg.v1.live.us"}, [2]string{"sg.v1.audit.us.*", "sg.v1.audit.us.0"}, // nor answer in its stead
+		[2]string{"sg.v1.live.us", "sg.v1.live.us"}, [2]string{"sg.v1.audit.us.*", "sg.v1.audit.us.0"}, [2]string{"sg.v1.tell.us.>", "sg.v1.tell.us.e.iad.e1"}, [2]string{"sg.v1.told.us", "sg.v1.told.us"}, // nor answer in its stead
 		[2]string{"sg.v1.up.us.>", "sg.v1.up.us.0.e.iad.e1"}, [2]string{"sg.v1.up.>", "sg.v1.up.us.0.e.iad.e1"}, // another region's counts
 		[2]string{"_INBOX_eu.ams.e1.n.*", "_INBOX_eu.ams.e1.n.1"}, [2]string{"_INBOX_eu.>", "_INBOX_eu.ams.e1.n.1"}, // what edges are told
 		[2]string{"_INBOX_us.agg-1.n.*", "_INBOX_us.agg-1.n.1"})
