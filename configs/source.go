@@ -71,6 +71,7 @@ type Text struct {
 	Line      int    // of what Name is, at which it begins; 0: it is all of that
 	Namespace string // that it must be of, and no other; "": of any
 	Text      string
+	Version   uint64 // see limit.Document; 0: it has none
 
 	// Before is the document that it takes the place of, while it is compared with that: each rule whose
 	// limits differ has those that it had as its candidate. "": it is not compared.
@@ -93,6 +94,9 @@ func (f Format) CheckTexts(texts ...Text) (set *limit.Set, warnings []Mistake, e
 					uncompared = append(uncompared, Mistake{File: t.Name, Code: "W267", Detail: "it is not compared with the version before, as what was cannot stand beside it as candidates: " + err.Error(), Hint: "candidate: in the rules that matter"})
 				}
 			}
+		}
+		for i := range d {
+			d[i].doc.Version = t.Version
 		}
 		docs, mistakes = append(docs, d...), append(mistakes, m...)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/spillgate/spillgate/edge/proxy"
 	"github.com/spillgate/spillgate/edge/rlqs"
 	"github.com/spillgate/spillgate/edge/rls"
+	"github.com/spillgate/spillgate/edge/telling"
 	"github.com/spillgate/spillgate/sync/natsbus"
 )
 
@@ -174,6 +175,13 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	// The node outlives the listeners: calls under way still count.
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
 	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
+	tells := telling.New(telling.Config{
+		Region: s.Region, Pop: s.PoP, Name: s.Name, Incarnation: uint64(time.Now().UnixMilli()), Rules: node.Rules, Decided: apiConfig.Metrics.Decided, Logger: log,
+	})
+	nodes.Go("telling", func(ctx context.Context) error {
+		tells.Run(ctx, bus)
+		return nil
+	})
 	nodes.Go("admin listener", func(ctx context.Context) error {
 		return httpapi.NewServer(httpapi.Local(adminHandler(api.Admin(reg), waiting)), httpapi.ServerConfig{DrainTimeout: adminDrain, Logger: log}).Serve(ctx, admin)
 	})

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spillgate/spillgate/edge/limit"
 )
@@ -148,6 +149,29 @@ func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 		panic(err)
 	}
 	return c
+}
+
+// Decided is given what was decided so far: by rule, "" where none applied and "other" beyond those that have a
+// label, and by result. It is for who tells of it now and then.
+func (m *Metrics) Decided(each func(namespace, rule, result string, decisions uint64)) {
+	all := make(chan prometheus.Metric)
+	go func() { // ends with the last one, which is waited for
+		defer close(all)
+		m.decisions.Collect(all)
+	}()
+	for c := range all {
+		var read dto.Metric
+		if err := c.Write(&read); err != nil {
+			continue
+		}
+		label := map[string]string{}
+		for _, l := range read.GetLabel() {
+			label[l.GetName()] = l.GetValue()
+		}
+		if label["result"] != resultError {
+			each(label["namespace"], label["rule"], label["result"], uint64(read.GetCounter().GetValue()))
+		}
+	}
 }
 
 // ruleLabel is the label of a rule: its name, as long as labels are left.

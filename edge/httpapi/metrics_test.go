@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,19 @@ func TestMetricsOfOneRegistryCountTogether(t *testing.T) {
 		if got := testutil.ToFloat64(one.decisions.WithLabelValues("acme", "api", "allow")); got != 2 {
 			t.Errorf("%s: %v decisions, want 2", name, got)
 		}
+	}
+}
+
+// Whoever tells of decisions reads what the metrics have, but for what has no rule.
+func TestMetricsDecided(t *testing.T) {
+	m := NewMetrics(nil)
+	m.decisions.WithLabelValues("acme", "api", "allow").Add(2)
+	m.decisions.WithLabelValues("acme", "", "none").Inc()
+	m.undecided.Inc()
+	got := map[[3]string]uint64{}
+	m.Decided(func(namespace, rule, result string, n uint64) { got[[3]string{namespace, rule, result}] = n })
+	if want := (map[[3]string]uint64{{"acme", "api", "allow"}: 2, {"acme", "", "none"}: 1}); !maps.Equal(got, want) {
+		t.Errorf("Decided gives %v, want %v", got, want)
 	}
 }
 

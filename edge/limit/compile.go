@@ -105,6 +105,7 @@ func (c *compiler) report(p Problem) {
 func (c *compiler) document(doc *Document) {
 	c.doc = doc
 	c.ns, c.sourced = newNamespace(doc.Namespace), map[string]source{}
+	c.ns.Version = doc.Version
 	switch {
 	case doc.Descriptors == nil && !nameForm.MatchString(doc.Namespace):
 		c.problem("namespace", "E101", `such as "acme"`+nameLetters, "%.80q is not a name", doc.Namespace)

@@ -16,6 +16,10 @@ type Document struct {
 	Tenants   map[string]TenantSpec
 	Rules     []RuleSpec
 
+	// Version is what who keeps the document knows it by, as when it was made; 0: by nothing. It is no part
+	// of the rules, and told of them: see Namespace.
+	Version uint64
+
 	// Descriptors are, in place of all that stands above but Defaults, a tree of limits
 	// as envoyproxy/ratelimit has them: its root. The namespace may have any name then.
 	Descriptors *DescriptorSpec

@@ -28,10 +28,11 @@ var fixedNames = [fixedSlots]string{"method", "path", "host", "client_ip"}
 
 // Namespace is the compiled rules of one namespace.
 type Namespace struct {
-	Name   string
-	groups []group // the first match of each applies
-	byPath bool    // see ReadsPath
-	slots  map[string]int
+	Name    string
+	Version uint64  // of the document
+	groups  []group // the first match of each applies
+	byPath  bool    // see ReadsPath
+	slots   map[string]int
 	// tenants are the multipliers of tenants, by their place among all.
 	tenants map[string]int
 	// headers are the request headers that some rule reads, and their slots by their canonical

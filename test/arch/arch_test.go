@@ -44,7 +44,7 @@ var rings = map[string]float64{
 	"edge/limit/when": 2, "edge": 2, "regional": 2,
 	"sync/natsbus": 3, "sync/natsbus/embedded": 3, "sync/natsbus/embedded/embeddedtest": 3, "sync/natsrules": 3, "sync/natsaudit": 3, "sync/membus": 3,
 	"regional/redisstore": 3, "regional/memstore": 3, "regional/tierstore": 3,
-	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/envoytext": 0, "edge/rls": 4, "edge/rlqs": 4, "edge/rlqs/dataplane": 3, "edge/deferred": 4, "edge/proxy": 4, "edge/limiterpb": 0, "edge/limiterapi": 4, "edge/client": 0, "edge/client/grpcclient": 1,
+	"edge/httpapi": 3, "edge/httpapi/limitertest": 3, "edge/httplimit": 4, "edge/grpclimit": 4, "edge/envoytext": 0, "edge/rls": 4, "edge/rlqs": 4, "edge/telling": 3, "edge/rlqs/dataplane": 3, "edge/deferred": 4, "edge/proxy": 4, "edge/limiterpb": 0, "edge/limiterapi": 4, "edge/client": 0, "edge/client/grpcclient": 1,
 	"sync/bustest": 3, "regional/storetest": 3,
 	"configs": 4, "regional/adminapi": 5,
 	"test/sim/world": 4,

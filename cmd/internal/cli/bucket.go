@@ -69,7 +69,7 @@ func (b *bucketRules) apply(versions []natsrules.Version) error {
 		if !there {
 			continue
 		}
-		t := configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: text}
+		t := configs.Text{Name: fmt.Sprintf("%s, version %d", v.Namespace, v.Number), Namespace: v.Namespace, Text: text, Version: v.Stamp()}
 		if text != v.Elsewhere { // which is empty, but where it is rolled out
 			t.Before = v.Elsewhere
 		}
