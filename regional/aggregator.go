@@ -39,6 +39,7 @@ type Aggregator struct {
 	audited    turns
 	spoken     spoken
 	tallies    tallies
+	decided    *decided
 	recastTold atomic.Int64      // when tellRecast last said something
 	epoch      atomic.Uint64     // of the store and of this aggregator, as told to edges
 	rights     *escrow.Authority // nil: no strict limits are granted here
@@ -118,7 +119,8 @@ func New(cfg Config, store Store) (*Aggregator, error) {
 			Kind: deltasync.KindRegion, Region: cfg.Region, Name: cfg.Name,
 			Node: deltasync.NodeID(cfg.Region, "", ""), Lanes: cfg.Lanes,
 		},
-		homes: newHomes(cfg.Targets, cfg.Region, cfg.Peers),
+		homes:   newHomes(cfg.Targets, cfg.Region, cfg.Peers),
+		decided: newDecided(),
 	}
 	if a.homes.on {
 		a.self.Features = deltasync.FeatureOthers

@@ -175,6 +175,8 @@ var (
 	watchedDesc  = prometheus.NewDesc("spillgate_truth_keys", "Keys near their limit whose truth is being told.", nil, nil)
 	unwatchDesc  = prometheus.NewDesc("spillgate_truth_unwatched_total", "Times that a key near its limit found no room for its truth, about once a second each.", nil, nil)
 	unnamedDesc  = prometheus.NewDesc("spillgate_truth_unknown_rates", "Rates that edges counted by of late and this aggregator's rules do not have: it has others than the edges, or none.", nil, nil)
+	tellersDesc  = prometheus.NewDesc("spillgate_told_edges", "Edges of the region that said within the last minute what they decided.", nil, nil)
+	untakenDesc  = prometheus.NewDesc("spillgate_told_refused_total", "Times that what an edge says that it decided was not taken, by reason: malformed, muted (it sent too much of that), older (another by its name started later), room, sender.", []string{"reason"}, nil)
 	degradedDesc = prometheus.NewDesc("spillgate_degraded", "1 while this aggregator works with less than it should, by reason. region_lanes, region_secret and region_peers: another region does not fit together with this one in that setting (region_peers also where it does not name this one: strict limits drawn to this region are not granted then); log and /readyz?verbose name it.", []string{"reason"}, nil)
 )
 
@@ -280,6 +282,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	c.collectTruth(gauge, count)
+	tellers, refused := c.aggregator.decided.tellers(time.Now())
+	gauge(tellersDesc, float64(tellers))
+	for _, reason := range toldReasons {
+		count(untakenDesc, refused[reason.Error()], reason.Error())
+	}
 	gauge(targetsDesc, one(!st.Homes), "mesh")
 	gauge(targetsDesc, one(st.Homes), "homes")
 	c.aggregator.stats.storeDuration.Collect(ch)

@@ -24,7 +24,7 @@ const finalExports = time.Second
 // most, writes what the store still lacks, for five, and returns when all its
 // goroutines are gone.
 //
-//	bus's goroutines ──► Handle ──► store;  HandleClaims ──► log of rights;  HearBeat
+//	bus's goroutines ──► Handle ──► store;  HandleClaims ──► log of rights;  HearBeat;  HearTell
 //	ticker ── Assign ──► Serve, or Stop, a lane;  Beat ──► publish
 //	ticker ── Exports ──► a goroutine a frame (two a lane and peer at most) ──► Receive or Lost
 //	       ├─ Pushes, Grants ──► publish
@@ -38,6 +38,10 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	if err != nil {
 		return err
 	}
+	tells, err := a.hearTells(bus)
+	if err != nil {
+		return errors.Join(err, lanes.end())
+	}
 	var frames, loops sync.WaitGroup
 	serving, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { a.keepStore(ctx) }) // waited for below, as the next; ctx stops both
@@ -49,7 +53,7 @@ func (a *Aggregator) Run(ctx context.Context, bus deltasync.Bus) error {
 	a.loop(serving, sending, bus, &frames)
 
 	loops.Wait()
-	err = lanes.end()
+	err = errors.Join(tells.stop(), lanes.end())
 	deadline := time.AfterFunc(min(a.cfg.Timeout, finalExports), stop)
 	a.exportRest(sending, bus, &frames)
 	deadline.Stop()

@@ -37,6 +37,7 @@ func (a *Aggregator) Tick(now time.Time) {
 		l.forgetTerms(t)
 	}
 	a.tellWatch(now)
+	a.decided.turn(now)
 }
 
 // held is the number of keys in the lane, at most as many as asked for.

@@ -121,6 +121,7 @@ type Worst struct {
 // SetRules has the aggregator tell the truth of rates: it knows counters by their
 // generation alone. What was found of those that stay is kept.
 func (a *Aggregator) SetRules(set *limit.Set) {
+	a.decided.setRules(set)
 	t := &a.tallies
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -45,6 +45,7 @@ to NATS by an operator's key.`,
 		newRulesRemoveCommand(),
 		newRulesAuditCommand(),
 		newRulesTruthCommand(),
+		newRulesReportCommand(),
 	)
 }
 

@@ -7,6 +7,7 @@
 package adminapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -28,6 +29,8 @@ type Subject interface {
 	Truth(namespace, rule string) []regional.RateTruth
 	UnknownRates(now time.Time) int
 	Passed(now time.Time, namespace, rule, rate string) (regional.Passed, bool)
+	Decided(now time.Time, namespace, rule string) regional.RegionDecisions
+	DecidedElsewhere(ctx context.Context, namespace, rule string, regions ...string) []regional.RegionDecisions
 }
 
 var _ Subject = (*regional.Aggregator)(nil)
@@ -85,6 +88,8 @@ func (cfg *Config) routes() []route {
 		}},
 		{"GET /admin/v1/regions", configs.RoleViewer, nil, cfg.regions},
 		{"GET /admin/v1/rules/{name}/truth", configs.RoleViewer, []string{"namespace"}, cfg.ruleTruth},
+		{"GET /admin/v1/rules/{name}/decisions", configs.RoleViewer, []string{"namespace"}, cfg.decisions},
+		{"GET /admin/v1/decisions", configs.RoleViewer, []string{"namespace"}, cfg.decisions},
 		{"GET /admin/v1/openapi.json", configs.RoleViewer, nil, openAPI},
 	}
 	for _, r := range cfg.Rules.routes() {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 )
 
@@ -162,6 +164,7 @@ func TestOpenAPIHasTheFields(t *testing.T) {
 	doc := readOpenAPI(t)
 	for name, of := range map[string]any{
 		"VersionInfo": VersionInfo{}, "Document": Document{}, "Changed": Changed{}, "RuleInfo": ruleInfo{}, "Mistake": Mistake{}, "Problem": Problem{}, "AuditEntry": natsaudit.Entry{},
+		"Tells": Tells{}, "RegionTells": RegionTells{}, "RuleTells": RuleTells{}, "RuleDecisions": regional.RuleDecisions{}, "Counted": regional.Counted{}, "Decisions": deltasync.Decisions{},
 	} {
 		var all, always []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
