@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsbus"
+	"github.com/spillgate/spillgate/sync/natsentries"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
 
@@ -21,8 +22,9 @@ func newRulesInitCommand() *cobra.Command {
 		Use:   "init",
 		Short: "Make the bucket of rules, or a region's mirror of it, and the audit log beside it",
 		Long: `Make the bucket of rules in the JetStream domain that the settings name, or, with
---origin, a mirror of the bucket that the domain named there has; and the region's audit
-log. One region has the bucket that is written to, each other region a mirror. Run again
+--origin, a mirror of the bucket that the domain named there has; beside it the bucket of
+what changes one by one, as tenants do (its name and _entries), or a mirror of that; and the
+region's audit log. One region has the bucket that is written to, each other region a mirror. Run again
 it changes what the settings say otherwise, and no rules.
 
 It speaks to NATS by an operator's key (deploy/nats/users.conf).`,
@@ -48,6 +50,9 @@ It speaks to NATS by an operator's key (deploy/nats/users.conf).`,
 				return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 			}
 			if _, err = natsrules.Make(ctx, js, s.Rules.KV.Bucket, origin, replicas); err == nil {
+				_, err = natsentries.Make(ctx, js, s.Rules.KV.Bucket, origin, replicas)
+			}
+			if err == nil {
 				err = natsaudit.Make(ctx, js, s.Rules.KV.Bucket, replicas)
 			}
 			if err != nil {
@@ -57,7 +62,7 @@ It speaks to NATS by an operator's key (deploy/nats/users.conf).`,
 			if origin != "" {
 				what = "mirror of " + origin + "'s bucket"
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The %s %s is there, and its audit log.\n", what, s.Rules.KV.Bucket)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The %s %s is there, what stands beside it (tenants), and its audit log.\n", what, s.Rules.KV.Bucket)
 			return err
 		},
 	}
