@@ -20,6 +20,7 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 		part := reqs[:min(batch, len(reqs))]
 		reqs = reqs[len(part):]
 		for i, req := range part {
+			req.At(t)
 			room[i].match(n, req)
 		}
 		for i, req := range part {

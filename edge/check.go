@@ -84,11 +84,13 @@ const maxCounters = limit.MaxCounters
 // rates of all rules that apply, or to none. It waits for no I/O, and in steady
 // state it allocates nothing.
 func (n *Node) Check(now time.Time, req *limit.Request) (d limit.Decision) {
+	t := n.clock.Present(now)
+	req.At(t)
 	rules := req.Rules()
 	if short(req, rules) {
-		n.checkShort(n.clock.Present(now), req, rules[0], &d) // filled in place: it is large
+		n.checkShort(t, req, rules[0], &d) // filled in place: it is large
 	} else {
-		d = n.checkAll(n.clock.Present(now), req, rules)
+		d = n.checkAll(t, req, rules)
 	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/boottime"
 )
@@ -65,6 +66,10 @@ type Config struct {
 	// heap: the garbage collector needs more for itself, so give the process a
 	// memory limit (GOMEMLIMIT) of a tenth more at the least.
 	MaxBytes int64
+
+	// Tenants have multipliers of limits by a store of their own, which change one by one while the
+	// rules stay. They are this node's alone. Nil: documents have all.
+	Tenants *limit.Tenants
 
 	// View keeps what may be forgotten. Nil: nothing is kept.
 	View View

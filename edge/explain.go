@@ -12,6 +12,7 @@ import (
 // charges nothing; like any peek it has the region asked for what others counted of the
 // request's keys, so that the next answer knows more.
 func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
+	req.At(n.clock.Present(now))
 	out := req.Explain()
 	before := n.Inspect(now, req)
 	peek, details, bounds := req.Peek, req.Details, req.Bounds

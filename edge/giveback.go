@@ -28,6 +28,7 @@ import (
 // and what was reported beyond what the parent had left.
 func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
+	req.At(t)
 	var room [maxCounters]counter
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 && inForce(c.rule, counters) })

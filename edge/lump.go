@@ -65,6 +65,7 @@ func (c *counter) unasked() {
 // Asked notes that a request's cost was asked for, which was charged in a lump, or denied
 // by who was granted that. It charges nothing. A new counter is not told of it.
 func (n *Node) Asked(now time.Time, req *limit.Request) {
+	req.At(n.clock.Present(now))
 	rules := req.Rules()
 	if n.cluster.regions.Load() == 0 || denier(rules) != nil {
 		return

@@ -185,6 +185,9 @@ func (n *Node) SetRules(set *limit.Set) error {
 	for _, rate := range *rates {
 		n.lingers.Store(max(n.lingers.Load(), longestHold(rate)))
 	}
+	if n.cfg.Tenants != nil {
+		n.cfg.Tenants.Use(set)
+	}
 	n.rates.Store(rates)
 	n.rules.Store(set)
 	if rules := set.Rules(); len(rules) > 0 {
@@ -320,7 +323,7 @@ func (n *Node) evict(s *shard, near deltasync.Key, now int64, keep []counter) bo
 // outlived says that a record is of a rate that no rule has any more, nor one that goes on with
 // it. It looks closer at those alone that nobody has asked since the rules changed.
 func (n *Node) outlived(r *record) bool {
-	if r.epoch&^opened >= n.firstEpoch.Load() {
+	if e := r.epoch &^ opened; e >= n.firstEpoch.Load() && !limit.OwnEpoch(e) {
 		return false
 	}
 	rate := r.block.rate

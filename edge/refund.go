@@ -236,6 +236,7 @@ func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charg
 // always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
+	req.At(n.clock.Present(now))
 	counters := forReports(n.counters(req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
 	return n.bookAll(n.clock.Present(now), req, counters)
 }
@@ -246,6 +247,7 @@ func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 // charged the others. What is above the limit of a rule that borrows is charged
 // to its parent too, unless that applies by itself, and was charged then.
 func (n *Node) Answered(now time.Time, req *limit.Request) {
+	req.At(n.clock.Present(now))
 	all := req.Rules()
 	counting := make([]*limit.Rule, 0, 8)
 	for _, r := range all {

@@ -124,6 +124,9 @@ func printExplained(w io.Writer, e *httpapi.Explained) error {
 			fmt.Fprintf(out, "  %s", r.Key)
 		}
 		fmt.Fprintln(out)
+		if r.Tenant != nil {
+			fmt.Fprintf(out, "  %s\n", tenantTold(r.Tenant))
+		}
 		for j := range r.Rates {
 			printRate(out, &r.Rates[j])
 		}
@@ -144,6 +147,28 @@ func printExplained(w io.Writer, e *httpapi.Explained) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// tenantTold is whose limits a rule has, in words.
+func tenantTold(t *httpapi.ExplainedTenant) string {
+	who, from := fmt.Sprintf("tenant %q", t.Name), map[string]string{"store": "by the store", "document": "by the document"}[t.From]
+	if t.Name == "" {
+		who = "no tenant"
+	}
+	if t.Until != nil {
+		from += " until " + t.Until.UTC().Format(time.RFC3339)
+	}
+	switch {
+	case t.Unknown && t.Tier != "":
+		return fmt.Sprintf("%s: tier %q %s, which the document has not: the rule's own limits", who, t.Tier, from)
+	case t.Unknown:
+		return fmt.Sprintf("%s: a multiplier %s that the rule cannot have: its own limits", who, from)
+	case t.From == "":
+		return who + ": the rule's own limits"
+	case t.Tier == "":
+		return fmt.Sprintf("%s: limits times %v, %s", who, t.Multiply, from)
+	}
+	return fmt.Sprintf("%s: tier %s, limits times %v, %s", who, t.Tier, t.Multiply, from)
 }
 
 func printRate(w io.Writer, r *httpapi.ExplainedRate) {

@@ -75,13 +75,20 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	if err != nil {
 		return err
 	}
+	tenants := limit.NewTenants(func(err error) { log.Warn("tenants", "err", fmt.Sprint(err)) })
+	entries, err := cli.OpenEntries(s.Rules, func() *natsbus.Bus { return bus }, reg, log, map[string]cli.ApplyEntries{
+		cli.KindTenant: cli.ApplyTenants(tenants),
+	})
+	if err != nil {
+		return err
+	}
 	view, err := edge.NewCacheView(s.ViewMaxBytes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
 	defer view.Close()
 	nodeConfig := nodeConfig(s)
-	nodeConfig.View, nodeConfig.Logger, nodeConfig.Registerer = view, log, reg
+	nodeConfig.View, nodeConfig.Logger, nodeConfig.Registerer, nodeConfig.Tenants = view, log, reg, tenants
 	node, err := edge.New(nodeConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -231,6 +238,13 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		}, func(err error) { reloads.Failed(err, log) })
 		return nil
 	})
+	if entries != nil {
+		front.Go("entries", func(ctx context.Context) error {
+			entries.Run(ctx)
+			return nil
+		})
+		front.Go("tenants", func(ctx context.Context) error { return cli.SweepTenants(ctx, tenants) })
+	}
 	front.Go("SIGHUP", func(ctx context.Context) error { return cli.ReloadOnHangup(ctx, hangups, rules) })
 	select {
 	case <-ctx.Done():

@@ -27,6 +27,18 @@ type ExplainedRule struct {
 	Does     string          `json:"does,omitempty"` // allow or deny, of a rule without rates
 	Key      string          `json:"key,omitempty"`
 	Rates    []ExplainedRate `json:"rates,omitempty"`
+
+	Tenant *ExplainedTenant `json:"tenant,omitempty"` // of a rule that applies, and has tier_from
+}
+
+// ExplainedTenant is whose limits a rule has for the request.
+type ExplainedTenant struct {
+	Name     string     `json:"name,omitempty"` // that the request has
+	Tier     string     `json:"tier,omitempty"`
+	Multiply float64    `json:"multiply"`          // 1: the rule's own limits hold
+	From     string     `json:"from,omitempty"`    // document or store; neither knows a tenant that has none
+	Until    *time.Time `json:"until,omitempty"`   // when what the store says ends
+	Unknown  bool       `json:"unknown,omitempty"` // the store names a tier that the document has not, or a multiplier that the rule cannot have
 }
 
 // ExplainedMiss is why a rule does not apply: a field of the rule, and what the request
@@ -117,10 +129,27 @@ func explained(e *limit.Explanation) *Explained {
 		default:
 			rule.Key = f.Key
 		}
+		if f.Tenancy != nil {
+			rule.Tenant = explainedTenant(f.Tenancy)
+		}
 		for j := range f.Rates {
 			rule.Rates = append(rule.Rates, explainedRate(&f.Rates[j]))
 		}
 		out.Rules = append(out.Rules, rule)
+	}
+	return out
+}
+
+func explainedTenant(t *limit.Tenancy) *ExplainedTenant {
+	out := &ExplainedTenant{Name: t.Tenant, Tier: t.Tier, Multiply: t.Multiply, Unknown: t.Unknown}
+	switch {
+	case t.Stored:
+		out.From = "store"
+	case t.Tier != "":
+		out.From = "document"
+	}
+	if !t.Until.IsZero() {
+		out.Until = &t.Until
 	}
 	return out
 }

@@ -38,6 +38,8 @@ type Finding struct {
 	Miss  Miss  // why it does not apply; zero where it does
 	Key   string
 	Rates []Standing // none of a rule that does not apply, allows or denies
+
+	Tenancy *Tenancy // nil where no tenant has other limits
 }
 
 // Miss is the first thing of a rule that a request does not have.
@@ -68,9 +70,9 @@ func (req *Request) Explain() (out Explanation) {
 	req.Rules()
 	req.Readings(func(r *Rule) {
 		if !slices.ContainsFunc(out.Rules, func(f Finding) bool { return f.Of(req, r) }) {
-			out.Rules = append(out.Rules, Finding{Rule: r, Key: r.KeyText(req)})
+			out.Rules = append(out.Rules, r.finding(req))
 			if t := r.Candidate; t != nil {
-				out.Rules = append(out.Rules, Finding{Rule: t.For(req), Key: t.KeyText(req)})
+				out.Rules = append(out.Rules, t.For(req).finding(req))
 			}
 		}
 	})
@@ -94,6 +96,15 @@ func (req *Request) Explain() (out Explanation) {
 		}
 	}
 	return out
+}
+
+// finding is one of a rule that applies.
+func (r *Rule) finding(req *Request) Finding {
+	f := Finding{Rule: r, Key: r.KeyText(req)}
+	if t, ok := r.Tenancy(req); ok {
+		f.Tenancy = &t
+	}
+	return f
 }
 
 // Of says that the finding is of a rule that applies, as the request stands: see Readings.

@@ -34,7 +34,9 @@ type Namespace struct {
 	byPath  bool    // see ReadsPath
 	slots   map[string]int
 	// tenants are the multipliers of tenants, by their place among all.
-	tenants map[string]int
+	tenants     map[string]int
+	multipliers []float64
+	store       *tenantTable // what tenants have beside the document; nil: nothing, ever
 	// headers are the request headers that some rule reads, and their slots by their canonical
 	// names, and by these in lower case.
 	headers        []headerSlot
@@ -105,6 +107,7 @@ type Request struct {
 	Bound Bound
 
 	key []byte
+	now int64 // that it is judged as of; see At
 
 	otherPaths []string // how other origins read its path
 	met        []met    // by those; see Readings
@@ -163,7 +166,7 @@ func (req *Request) Reset() {
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt, req.Replay = 0, false, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
-	req.Lump, req.Ahead = 0, false
+	req.Lump, req.Ahead, req.now = 0, false, 0
 	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Dates, req.Spent, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, 0, false, nil
 }
 

@@ -80,9 +80,11 @@ type Rule struct {
 	classes  *classes // nil: none
 	identity []byte
 
-	tierFrom []int   // attributes that name the tenant; nil: no tenant is different
-	variants []*Rule // by multiplier
-	tenants  string  // of a variant: whose it is, in words
+	tierFrom []int        // attributes that name the tenant; nil: no tenant is different
+	variants []*Rule      // by multiplier of the document's
+	own      *ownVariants // for tenants' own, where there is tierFrom
+	tenants  string       // of a variant: whose it is, in words
+	of       *Rule        // of a variant: what it is one of
 }
 
 type keyPart struct {

@@ -1,10 +1,12 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -45,6 +47,28 @@ func (c *compiler) tenants(doc *Document) {
 		c.ns.tenants[name] = at
 		c.multiplied[at] = append(c.multiplied[at], name)
 	}
+	c.ns.multipliers = c.multipliers
+}
+
+// Tiers are the document's tenants, and what each multiplies by.
+func (ns *Namespace) Tiers() map[string]float64 {
+	tiers := map[string]float64{}
+	if ns != nil {
+		for name, at := range ns.tenants {
+			tiers[name] = ns.multipliers[at]
+		}
+	}
+	return tiers
+}
+
+// tierNames are those in words.
+func (ns *Namespace) tierNames() string {
+	const most = 20
+	names := slices.Sorted(maps.Keys(ns.tenants))
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
 // tiers compiles a rule's variants, one for each multiplier.
@@ -52,25 +76,22 @@ func (c *compiler) tiers(path string, spec *RuleSpec, r *Rule) {
 	if spec.TierFrom == "" {
 		return
 	}
-	if len(c.doc.Tenants) == 0 {
-		c.problem(path+".tier_from", "E193", "such as: tenants: {gold: {multiply: 10}}", "the document has no tenants to multiply for")
+	if c.doc.Tenants == nil {
+		c.problem(path+".tier_from", "E193", "such as: tenants: {gold: {multiply: 10}}; or tenants: {}, where tenants have multipliers in the store alone", "the document has no tenants to multiply for")
 	}
 	if len(r.Rates) == 0 {
 		c.problem(path+".tier_from", "E194", "leave it out", "a rule without rates has no limit to multiply")
 	}
-	r.tierFrom = c.sources(path+".tier_from", spec.TierFrom)
+	r.tierFrom, r.own = c.sources(path+".tier_from", spec.TierFrom), new(ownVariants)
 	for k, m := range c.multipliers {
-		v := *r
-		v.tenants = tenantsIn(c.multiplied[k], m)
-		v.tierFrom, v.variants = nil, nil
-		v.Rates = make([]*Rate, len(r.Rates))
-		for i, rate := range r.Rates {
+		for _, rate := range r.Rates {
 			if !rate.PerRequest {
 				c.multipliable(path+".tier_from", rate, m)
 			}
-			v.Rates[i] = rate.times(decimal(m))
 		}
-		r.variants = append(r.variants, &v)
+		v := r.variantFor(m)
+		v.tenants = tenantsIn(c.multiplied[k], m)
+		r.variants = append(r.variants, v)
 	}
 }
 
@@ -193,20 +214,6 @@ func (c *compiler) tiersMet(r *Rule) (least, most float64) {
 func (c *compiler) tier(r *Rule, m float64) *Rule {
 	if at := slices.Index(c.multipliers, m); at >= 0 {
 		return r.variants[at]
-	}
-	return r
-}
-
-// For is the rule as it holds for the request's tenant. Each variant has
-// an Epoch of its own, so that an allowance that was made for one tenant is
-// never spent by another: where two share a counter, or one changes its tier,
-// the count is judged anew.
-func (r *Rule) For(req *Request) *Rule {
-	if r.tierFrom == nil {
-		return r
-	}
-	if i, ok := req.ns.tenants[req.first(r.tierFrom)]; ok {
-		return r.variants[i]
 	}
 	return r
 }

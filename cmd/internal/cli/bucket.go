@@ -125,15 +125,17 @@ func (m *bucketMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.Descri
 // Collect implements prometheus.Collector.
 func (m *bucketMetrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.status()
-	at := func(t time.Time) float64 {
-		if t.IsZero() {
-			return 0
-		}
-		return float64(t.UnixMilli()) / 1000
-	}
-	ch <- prometheus.MustNewConstMetric(rulesMade, prometheus.GaugeValue, at(s.Newest))
-	ch <- prometheus.MustNewConstMetric(rulesHeard, prometheus.GaugeValue, at(s.Heard))
+	ch <- prometheus.MustNewConstMetric(rulesMade, prometheus.GaugeValue, stamp(s.Newest))
+	ch <- prometheus.MustNewConstMetric(rulesHeard, prometheus.GaugeValue, stamp(s.Heard))
 	for state, n := range map[string]int{"in_force": s.Namespaces, "refused": len(s.Refused), "older": len(s.Older), "lacking": len(s.Lacks)} {
 		ch <- prometheus.MustNewConstMetric(rulesKnown, prometheus.GaugeValue, float64(n), state)
 	}
+}
+
+// stamp is an instant as metrics have it; 0: there is none.
+func stamp(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }
