@@ -193,7 +193,7 @@ func (w *advWorld) pickUsers() {
 		req := w.nodes[0].Rules().Only().NewRequest()
 		req.Set("user", user)
 		var room [4]counter
-		key := w.nodes[0].counters(req, req.Rules(), room[:0])[0].key
+		key := w.nodes[0].counters(start.UnixNano(), req, req.Rules(), room[:0])[0].key
 		w.keys[user], w.truth[user] = key, map[crdt.Slice]uint64{}
 		at := uint64(key) >> 56
 		if byShard[at] = append(byShard[at], user); len(byShard[at]) == 3 {

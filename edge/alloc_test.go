@@ -96,6 +96,20 @@ func TestCheckAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A key that has exceptions is decided without allocations, too.
+func TestExceptionsAllocateNothing(t *testing.T) {
+	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 40, Per: time.Hour}, limit.RateSpec{Name: "burst", Limit: 10, Per: time.Minute}))
+	exceptAll(t, n, start, resetOf(7, "u"), limit.Exception{Kind: limit.KeyGrant, Rate: "burst", Amount: 5, Until: start.Add(time.Hour), Key: []string{"u"}})
+	for i := range 50 {
+		check(n, start, []string{"u", "other"}[i%2])
+	}
+	for _, user := range []string{"u", "other"} {
+		if got := testing.AllocsPerRun(100, func() { check(n, start, user) }); got != 0 {
+			t.Errorf("%s: %v allocations a request, want none", user, got)
+		}
+	}
+}
+
 // Nothing is looked for again, nor kept, that no reading of a path changes.
 func TestReadingsAllocateNothing(t *testing.T) {
 	n := newNode(t, Config{}, perUser(limit.RateSpec{Limit: 1 << 40, Per: time.Hour}))

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/edge/limit"
-	"github.com/spillgate/spillgate/sync"
 )
 
 // CheckBatch decides requests at one instant, each as Check would, in their
@@ -27,7 +26,7 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 			dst = append(dst, limit.Decision{})
 			d := &dst[len(dst)-1]
 			if k := &room[i]; k.short {
-				n.checkHash(t, req, k.rules[0], k.hash, d)
+				n.checkHash(t, req, k.rules[0], k.key, d)
 			} else {
 				*d = n.checkAll(t, req, k.rules)
 			}
@@ -41,10 +40,10 @@ func (n *Node) CheckBatch(now time.Time, reqs []*limit.Request, dst []limit.Deci
 const batch = 16
 
 // keyed is a request that was matched; one that is short has counters of that
-// hash.
+// name.
 type keyed struct {
 	rules []*limit.Rule
-	hash  deltasync.Hash
+	key   named
 	short bool
 }
 
@@ -54,5 +53,5 @@ func (k *keyed) match(n *Node, req *limit.Request) {
 	if k.short = short(req, k.rules); !k.short {
 		return
 	}
-	k.hash, k.short = n.hash(req, k.rules[0])
+	k.key, k.short = n.hash(req, k.rules[0])
 }

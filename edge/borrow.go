@@ -159,7 +159,7 @@ func (n *Node) levelOf(now int64, c *counter) limit.Level {
 
 // appendLent appends the counters of what a rule borrowed beside its own.
 func (n *Node) appendLent(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
-	hash, ok := n.hash(req, rule)
+	name, ok := n.hash(req, rule)
 	if !ok {
 		return dst
 	}
@@ -167,11 +167,11 @@ func (n *Node) appendLent(dst []counter, req *limit.Request, rule *limit.Rule, c
 		if rate == nil {
 			continue
 		}
-		key := hash.Key(rate.Generation)
+		key := name.hash.Key(rate.Generation)
 		if slices.ContainsFunc(dst, func(c counter) bool { return c.key == key }) {
 			continue // by another reading
 		}
-		dst = append(dst, counter{key: key, rule: rule, rate: rate, cost: cost, need: cost, bar: everything, lends: true, borrower: rule, beside: rule.Rates[i], besideKey: hash.Key(rule.Rates[i].Generation)})
+		dst = append(dst, counter{key: key, rule: rule, rate: rate, cost: cost, need: cost, bar: everything, lends: true, borrower: rule, beside: rule.Rates[i], besideKey: name.hash.Key(rule.Rates[i].Generation)})
 	}
 	return dst
 }

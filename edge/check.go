@@ -43,16 +43,23 @@ type counter struct {
 	// the rate that it stands beside, and the key of that rate's counter.
 	beside    *limit.Rate
 	besideKey deltasync.Key
+
+	except *excepted // of the key, where there is something for it and no other; nil: nothing
 }
 
 // count makes c the counter of a rate for a request that costs cost.
-func (c *counter) count(key deltasync.Key, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) {
+func (c *counter) count(now int64, key named, rule *limit.Rule, rate *limit.Rate, req *limit.Request, cost uint64) {
+	c.key = key.hash.Key(rate.Generation)
 	if req.Overrides() { // first: what is reserved is a part of the limit that decides
 		other := req.RateFor(rate)
 		rate, c.foreign = other, other != rate
 	}
+	if c.except = key.except; c.except.limits() {
+		other := c.except.rateFor(rate, now)
+		rate, c.foreign = other, c.foreign || other != rate
+	}
 	cost = rate.CostOf(cost)
-	c.key, c.rule, c.rate = key, rule, rate
+	c.rule, c.rate = rule, rate
 	c.cost, c.need, c.bar = cost, cost, cost
 	if rate.Withheld(0) > 0 && cost > 0 { // from the least class most
 		c.need = crdt.SatAdd(cost, rate.Withheld(rule.ClassOf(req)))
@@ -110,46 +117,61 @@ func short(req *limit.Request, rules []*limit.Rule) bool {
 
 // checkShort is checkAll for a request that is short.
 func (n *Node) checkShort(now int64, req *limit.Request, rule *limit.Rule, d *limit.Decision) {
-	hash, ok := n.hash(req, rule)
+	key, ok := n.hash(req, rule)
 	if !ok {
 		d.Allowed = true
 		return
 	}
-	n.checkHash(now, req, rule, hash, d)
+	n.checkHash(now, req, rule, key, d)
+}
+
+// named is what a request's counters are called under a rule.
+type named struct {
+	hash   deltasync.Hash
+	except *excepted // nil: nothing is otherwise for this key
 }
 
 // hash is that of the request's counters under a rule. Their place is fetched at once:
 // after the lock, which waits for all that was written, it would be late. ok is false
 // where a part of the key is absent.
-func (n *Node) hash(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, ok bool) {
+func (n *Node) hash(req *limit.Request, rule *limit.Rule) (key named, ok bool) {
+	if key.hash, ok = written(req, rule); !ok {
+		return key, false
+	}
+	if x := n.exceptions.Load(); x != nil {
+		key = x.find(req, rule, key.hash)
+	}
+	n.fetch(key.hash, len(rule.Rates))
+	return key, true
+}
+
+// written is the hash of the request's key as it is written.
+func written(req *limit.Request, rule *limit.Rule) (hash deltasync.Hash, ok bool) {
 	if rule.KeyIsText() {
 		text := rule.Text(req)
 		if text == "" {
 			return 0, false
 		}
-		hash = deltasync.Keyer(rule.Sub).HashText(limit.TextMark, text)
-	} else {
-		material, ok := rule.AppendKey(req.Scratch(), req)
-		req.KeepScratch(material)
-		if !ok {
-			return 0, false
-		}
-		hash = deltasync.Keyer(rule.Sub).Hash(material)
+		return deltasync.Keyer(rule.Sub).HashText(limit.TextMark, text), true
 	}
-	n.fetch(hash, len(rule.Rates))
-	return hash, true
+	material, ok := rule.AppendKey(req.Scratch(), req)
+	req.KeepScratch(material)
+	if !ok {
+		return 0, false
+	}
+	return deltasync.Keyer(rule.Sub).Hash(material), true
 }
 
 // checkHash is checkShort for counters that are known: they share a shard. Most
 // requests find allowances that will do.
-func (n *Node) checkHash(now int64, req *limit.Request, rule *limit.Rule, hash deltasync.Hash, d *limit.Decision) {
+func (n *Node) checkHash(now int64, req *limit.Request, rule *limit.Rule, key named, d *limit.Decision) {
 	cost := rule.CostOf(req)
-	s := n.shardOf(hash)
+	s := n.shardOf(key.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock() // also if a bug of ours panics: surfaces recover, and the shard must not stay locked
 	now = s.steady(now)
-	if !rule.Plain() || req.Overrides() || !n.passShort(s, now, rule, hash, cost, d) {
-		n.decideShort(now, req, rule, hash, cost, d)
+	if !rule.Plain() || req.Overrides() || key.except.limits() || !n.passShort(s, now, rule, key.hash, cost, d) {
+		n.decideShort(now, req, rule, key, cost, d)
 	} else if req.Dates {
 		req.Spent = n.cfg.Boot()
 	}
@@ -258,11 +280,11 @@ func tightestOf(rates []*limit.Rate, records []*record, cost uint64) (tightest i
 
 // decideShort is decide for a request that is short; its counters' shard is
 // locked.
-func (n *Node) decideShort(now int64, req *limit.Request, rule *limit.Rule, hash deltasync.Hash, cost uint64, d *limit.Decision) {
+func (n *Node) decideShort(now int64, req *limit.Request, rule *limit.Rule, key named, cost uint64, d *limit.Decision) {
 	var room [few]counter
 	counters := room[:len(rule.Rates)]
 	for i, rate := range rule.Rates {
-		counters[i].count(hash.Key(rate.Generation), rule, rate, req, cost)
+		counters[i].count(now, key, rule, rate, req, cost)
 	}
 	*d = n.decide(now, req, counters)
 }
@@ -287,10 +309,10 @@ func (r *record) denies(c *counter, now int64) bool {
 func (n *Node) checkAll(now int64, req *limit.Request, rules []*limit.Rule) limit.Decision {
 	if rates(rules) <= few && !req.Ambiguous() { // clearing room for all that there may be takes its time
 		var room [few]counter
-		return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
+		return n.checkThese(now, req, rules, n.counters(now, req, rules, room[:0]))
 	}
 	var room [maxCounters]counter
-	return n.checkThese(now, req, rules, n.counters(req, rules, room[:0]))
+	return n.checkThese(now, req, rules, n.counters(now, req, rules, room[:0]))
 }
 
 // rates is how many rates the rules have, with their candidates, and those that they borrow from.

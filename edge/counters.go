@@ -7,21 +7,21 @@ import (
 )
 
 // counters resolves the request to the counters that its rules need.
-func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
+func (n *Node) counters(now int64, req *limit.Request, rules []*limit.Rule, dst []counter) []counter {
 	if req.Ambiguous() {
-		return n.appendReadings(dst, req, rules)
+		return n.appendReadings(now, dst, req, rules)
 	}
 	for _, rule := range rules {
 		if !rule.Allow {
-			dst = n.appendCounters(dst, req, rule, rule.CostOf(req))
+			dst = n.appendCounters(now, dst, req, rule, rule.CostOf(req))
 			if rule.Candidate != nil {
-				dst = n.appendCounters(dst, req, rule.Candidate.For(req), rule.CostOf(req))
+				dst = n.appendCounters(now, dst, req, rule.Candidate.For(req), rule.CostOf(req))
 			}
 		}
 	}
 	for _, rule := range rules {
 		if rule.Elastic != nil && rule.Elastic.Parent != nil {
-			dst = n.appendLenders(dst, req, rule, rule.CostOf(req))
+			dst = n.appendLenders(now, dst, req, rule, rule.CostOf(req))
 		}
 	}
 	return dst
@@ -29,9 +29,9 @@ func (n *Node) counters(req *limit.Request, rules []*limit.Rule, dst []counter) 
 
 // appendLenders appends the counters that a rule may borrow from, but for those that are
 // asked and charged on their own account.
-func (n *Node) appendLenders(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
+func (n *Node) appendLenders(now int64, dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
 	from := len(dst)
-	dst = n.appendCounters(dst, req, rule.Elastic.Parent.For(req), cost)
+	dst = n.appendCounters(now, dst, req, rule.Elastic.Parent.For(req), cost)
 	if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key && (!c.lends || c.borrower == rule) }) {
 		return n.appendLent(dst[:from], req, rule, cost)
 	}
@@ -44,7 +44,7 @@ func (n *Node) appendLenders(dst []counter, req *limit.Request, rule *limit.Rule
 
 // appendReadings is counters for all readings of the request's path: each counter once, and
 // all of those that lend must have room.
-func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.Rule) []counter {
+func (n *Node) appendReadings(now int64, dst []counter, req *limit.Request, rules []*limit.Rule) []counter {
 	var of *limit.Rule
 	var cost uint64 // the same in all readings
 	req.Readings(func(rule *limit.Rule) {
@@ -59,7 +59,7 @@ func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.
 				continue
 			}
 			from := len(dst)
-			dst = n.appendCounters(dst, req, r.For(req), cost)
+			dst = n.appendCounters(now, dst, req, r.For(req), cost)
 			if len(dst) > from && slices.ContainsFunc(dst[:from], func(c counter) bool { return c.key == dst[from].key }) {
 				dst = dst[:from]
 			}
@@ -72,21 +72,21 @@ func (n *Node) appendReadings(dst []counter, req *limit.Request, rules []*limit.
 		if rule != of {
 			of, cost = rule, rule.CostOf(req)
 		}
-		dst = n.appendLenders(dst, req, rule, cost)
+		dst = n.appendLenders(now, dst, req, rule, cost)
 	})
 	return dst
 }
 
 // appendCounters appends those of one rule; none where a part of its key is
 // absent.
-func (n *Node) appendCounters(dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
-	hash, ok := n.hash(req, rule)
+func (n *Node) appendCounters(now int64, dst []counter, req *limit.Request, rule *limit.Rule, cost uint64) []counter {
+	key, ok := n.hash(req, rule)
 	if !ok {
 		return dst
 	}
 	for _, rate := range rule.Rates {
 		dst = append(dst, counter{})
-		dst[len(dst)-1].count(hash.Key(rate.Generation), rule, rate, req, cost)
+		dst[len(dst)-1].count(now, key, rule, rate, req, cost)
 	}
 	return dst
 }

@@ -107,10 +107,11 @@ func (n *Node) punishAll(now int64, counters []counter) {
 
 // offends says that the counter denies for its own limit, which anybody's request of that
 // cost is over: not for a reserve that others may spend, be it that this edge's share is
-// used up beside that, nor for a limit that the request named for itself. Only for that
+// used up beside that, nor for a limit that the request named for itself, and no operator
+// for all of the key. Only for that
 // there are penalties, as they keep all of the key out.
 func (n *Node) offends(now int64, c *counter) bool {
-	if c.dropped || c.cutOff || c.short || c.foreign || c.record.left(c.rate) >= c.cost {
+	if c.dropped || c.cutOff || c.short || c.foreign && !c.except.limits() || c.record.left(c.rate) >= c.cost {
 		return false
 	}
 	if c.need == c.cost {

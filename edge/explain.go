@@ -20,7 +20,10 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	out.Decision = n.Check(now, req)
 	req.Peek, req.Details, req.Bounds = peek, details, bounds
 	t := n.clock.Present(now)
-	hashes := n.hashes(req, out.Rules)
+	names := n.names(req, out.Rules)
+	for j, name := range names {
+		out.Rules[j].Exceptions = name.except.holding(t)
+	}
 	for i := range req.States {
 		state := &req.States[i]
 		key := deltasync.Key(state.Counter)
@@ -29,8 +32,8 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 			standing.Seen = before[k].Live
 			n.stand(&standing, before[k], t)
 		}
-		for j, hash := range hashes {
-			if hash != 0 && hash.Key(state.Rate.Generation) == key {
+		for j, name := range names {
+			if name.hash != 0 && name.hash.Key(state.Rate.Generation) == key {
 				out.Rules[j].Rates = append(out.Rules[j].Rates, standing)
 			}
 		}
@@ -38,14 +41,14 @@ func (n *Node) Explain(now time.Time, req *limit.Request) limit.Explanation {
 	return out
 }
 
-// hashes are those of the findings' counters; 0 of what does not apply.
-func (n *Node) hashes(req *limit.Request, found []limit.Finding) []deltasync.Hash {
-	hashes := make([]deltasync.Hash, len(found))
+// names are those of the findings' counters; zero of what does not apply.
+func (n *Node) names(req *limit.Request, found []limit.Finding) []named {
+	names := make([]named, len(found))
 	of := func(rule *limit.Rule) {
-		hash, ok := n.hash(req, rule)
+		name, ok := n.hash(req, rule)
 		for i := range found {
 			if f := &found[i]; ok && f.Of(req, rule) {
-				hashes[i] = hash
+				names[i] = name
 			}
 		}
 	}
@@ -55,7 +58,7 @@ func (n *Node) hashes(req *limit.Request, found []limit.Finding) []deltasync.Has
 			of(rule.Candidate.For(req))
 		}
 	})
-	return hashes
+	return names
 }
 
 // stand fills in what the record of a counter says, which was just asked.

@@ -192,7 +192,7 @@ func (f *formers) heirOf(r *record) (h heir, ok bool) {
 
 // goesOn is the key that one goes on under as its generation becomes another.
 func goesOn(key deltasync.Key, from, to uint64) deltasync.Key {
-	return deltasync.Hash(deltasync.Hash(key).Key(from)).Key(to) // the same bits flip back
+	return deltasync.HashOf(key, from).Key(to)
 }
 
 // handedOn says that a key of some generation went on under another: what others still tell

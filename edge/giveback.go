@@ -30,9 +30,11 @@ func (n *Node) GiveBack(now time.Time, req *limit.Request) {
 	t := n.clock.Present(now)
 	req.At(t)
 	var room [maxCounters]counter
-	counters := forReports(n.counters(req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
+	counters := forReports(n.counters(t, req, req.Rules(), room[:0]), func(r *limit.Rate) bool { return r.PerRequest })
 	slots := !slices.ContainsFunc(counters, func(c counter) bool { return !c.lends && c.rate.Lease == 0 && inForce(c.rule, counters) })
-	counters = slices.DeleteFunc(counters, func(c counter) bool { return c.cost == 0 || slots != (c.rate.Lease > 0) })
+	counters = slices.DeleteFunc(counters, func(c counter) bool {
+		return c.cost == 0 || slots != (c.rate.Lease > 0) || req.Made != 0 && c.except.forgotten(req.Made)
+	})
 	req.Recorded = false
 	held := n.lock(counters)
 	defer n.unlock(&held)

@@ -30,8 +30,9 @@ type Belief struct {
 func (n *Node) Inspect(now time.Time, req *limit.Request) []Belief {
 	var room [maxCounters]counter
 	var out []Belief
-	req.At(n.clock.Present(now))
-	for _, c := range n.counters(req, req.Rules(), room[:0]) {
+	t := n.clock.Present(now)
+	req.At(t)
+	for _, c := range n.counters(t, req, req.Rules(), room[:0]) {
 		if c.beside != nil { // it is no limit
 			continue
 		}

@@ -35,7 +35,7 @@ func keyFor(n *Node, attribute, value string, i int) deltasync.Key {
 	defer req.Release()
 	req.Set(attribute, value)
 	var room [maxCounters]counter
-	return n.counters(req, req.Rules(), room[:0])[i].key
+	return n.counters(start.UnixNano(), req, req.Rules(), room[:0])[i].key
 }
 
 // counted is what is counted of a live key, by whomever.

@@ -71,7 +71,7 @@ func (n *Node) Asked(now time.Time, req *limit.Request) {
 		return
 	}
 	var room [few]counter
-	counters := n.counters(req, rules, room[:0])
+	counters := n.counters(n.clock.Present(now), req, rules, room[:0])
 	if len(counters) == 0 {
 		return
 	}

@@ -33,8 +33,11 @@ type Node struct {
 	formers atomic.Pointer[formers]                // nil before the second set
 	lingers atomic.Int64                           // the longest that what any rule counted counts, and a second
 
+	exceptions atomic.Pointer[exceptions] // nil: there are none
+
 	firstEpoch atomic.Uint32 // of the rules in force
-	setting    sync.Mutex    // held while the three change
+	setting    sync.Mutex    // held while these change, and guards:
+	excepted   []exceptedKey // all exceptions, by rules or not
 
 	clock  deltasync.Clock                  // corrected by the region's; what tells it is guarded by mu
 	life   atomic.Uint32                    // that new records are born under
@@ -189,6 +192,7 @@ func (n *Node) SetRules(set *limit.Set) error {
 		n.cfg.Tenants.Use(set)
 	}
 	n.rates.Store(rates)
+	n.except(set)
 	n.rules.Store(set)
 	if rules := set.Rules(); len(rules) > 0 {
 		n.firstEpoch.Store(rules[0].Epoch)

@@ -236,9 +236,10 @@ func (n *Node) giveBackIn(s *shard, r *record, slice crdt.Slice, of *limit.Charg
 // always.
 func (n *Node) Report(now time.Time, req *limit.Request) limit.Decision {
 	var room [maxCounters]counter
-	req.At(n.clock.Present(now))
-	counters := forReports(n.counters(req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
-	return n.bookAll(n.clock.Present(now), req, counters)
+	t := n.clock.Present(now)
+	req.At(t)
+	counters := forReports(n.counters(t, req, req.Rules(), room[:0]), (*limit.Rate).CountsRequests)
+	return n.bookAll(t, req, counters)
 }
 
 // Answered charges a request by what became of it, to the rules that count
@@ -259,15 +260,16 @@ func (n *Node) Answered(now time.Time, req *limit.Request) {
 		return
 	}
 	var room [maxCounters]counter
-	counters := n.counters(req, counting, room[:0])
+	t := n.clock.Present(now)
+	counters := n.counters(t, req, counting, room[:0])
 	if slices.ContainsFunc(counters, func(c counter) bool { return c.lends }) {
-		asked := n.counters(req, all, nil)
+		asked := n.counters(t, req, all, nil)
 		counters = slices.DeleteFunc(counters, func(c counter) bool {
 			own := func(a counter) bool { return a.key == c.key && !a.lends }
 			return c.lends && (c.borrower.Mode != limit.Enforce || slices.ContainsFunc(asked, own))
 		})
 	}
-	n.bookAll(n.clock.Present(now), req, counters)
+	n.bookAll(t, req, counters)
 }
 
 // spareFull marks the counters of shadow rules with count_when that have no room by now.

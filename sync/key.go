@@ -66,6 +66,13 @@ func (h Hash) Key(generation uint64) Key {
 	return Key(max(1, uint64(h)^mix(generation)&differing)) // 0 marks an empty place in tables
 }
 
+// HashOf is the hash that the name of a counter is of, whose rate has the given generation.
+func HashOf(key Key, generation uint64) Hash { return Hash(Hash(key).Key(generation)) } // the same bits flip back
+
+// Anew is the hash that a key has once it was reset: as good as that of another key, for
+// each number another. Who has no secret knows it, too.
+func (h Hash) Anew(number uint64) Hash { return Hash(mix(uint64(h) ^ mix(number))) }
+
 // differing are the bits in which the names of one hash differ.
 const differing = 0x00ff_ffff_ff00_0000
 

@@ -127,6 +127,16 @@ func printExplained(w io.Writer, e *httpapi.Explained) error {
 		if r.Tenant != nil {
 			fmt.Fprintf(out, "  %s\n", tenantTold(r.Tenant))
 		}
+		for _, x := range r.Exceptions {
+			fmt.Fprintf(out, "  exception %s: %s", x.ID, x.Does)
+			if x.Rate != "" {
+				fmt.Fprintf(out, " of %s", x.Rate)
+			}
+			if x.Until != nil {
+				fmt.Fprintf(out, ", until %s", x.Until.Format(time.RFC3339))
+			}
+			fmt.Fprintln(out)
+		}
 		for j := range r.Rates {
 			printRate(out, &r.Rates[j])
 		}

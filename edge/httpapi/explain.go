@@ -28,7 +28,8 @@ type ExplainedRule struct {
 	Key      string          `json:"key,omitempty"`
 	Rates    []ExplainedRate `json:"rates,omitempty"`
 
-	Tenant *ExplainedTenant `json:"tenant,omitempty"` // of a rule that applies, and has tier_from
+	Tenant     *ExplainedTenant     `json:"tenant,omitempty"` // of a rule that applies, and has tier_from
+	Exceptions []ExplainedException `json:"exceptions,omitempty"`
 }
 
 // ExplainedTenant is whose limits a rule has for the request.
@@ -39,6 +40,14 @@ type ExplainedTenant struct {
 	From     string     `json:"from,omitempty"`    // document or store; neither knows a tenant that has none
 	Until    *time.Time `json:"until,omitempty"`   // when what the store says ends
 	Unknown  bool       `json:"unknown,omitempty"` // the store names a tier that the document has not, or a multiplier that the rule cannot have
+}
+
+// ExplainedException is what an operator had hold for the key alone.
+type ExplainedException struct {
+	ID    string     `json:"id"` // by which the admin API knows whose it is, and why
+	Does  string     `json:"does"`
+	Rate  string     `json:"rate,omitempty"` // by name; "": all of the rule's
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // ExplainedMiss is why a rule does not apply: a field of the rule, and what the request
@@ -134,6 +143,14 @@ func explained(e *limit.Explanation) *Explained {
 		}
 		for j := range f.Rates {
 			rule.Rates = append(rule.Rates, explainedRate(&f.Rates[j]))
+		}
+		for k := range f.Exceptions {
+			e := &f.Exceptions[k]
+			told := ExplainedException{ID: e.ID, Does: e.Does(), Rate: e.Rate}
+			if !e.Until.IsZero() {
+				told.Until = &e.Until
+			}
+			rule.Exceptions = append(rule.Exceptions, told)
 		}
 		out.Rules = append(out.Rules, rule)
 	}

@@ -67,6 +67,9 @@ func (a *API) giveBack(now time.Time, req *limit.Request, id string) {
 	if id != "" {
 		req.Spent = a.ids.spentAt(id, a.ids.digest(req), req.Rules(), a.limiter.Boot(now), a.limiter.Time(now))
 	}
+	if isID(id) {
+		req.Made = madeAt(id)
+	}
 	a.limiter.GiveBack(now, req)
 	if slot && !req.Recorded {
 		a.ids.released.undo(id)

@@ -39,7 +39,8 @@ type Finding struct {
 	Key   string
 	Rates []Standing // none of a rule that does not apply, allows or denies
 
-	Tenancy *Tenancy // nil where no tenant has other limits
+	Tenancy    *Tenancy    // nil where no tenant has other limits
+	Exceptions []Exception // that hold for the key
 }
 
 // Miss is the first thing of a rule that a request does not have.

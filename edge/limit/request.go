@@ -70,6 +70,7 @@ type Request struct {
 	Awaits  bool   // whoever is to await rights asks again: this denial is not charged, nor noted as asked for
 	Receipt bool   // fill Charges
 	Dates   bool   // fill Spent
+	Made    int64  // of what is given back: when it was charged, ns since 1970; 0: nobody knows
 	Replay  bool   // its client was told to wait, and somebody asks for it once more
 	Ahead   bool   // of a peek: what is asked is asked once more, and told and charged then
 
@@ -166,7 +167,7 @@ func (req *Request) Reset() {
 	req.Cost, req.Peek, req.Details, req.Trusted, req.Receipt, req.Replay = 0, false, false, false, false, false
 	clear(req.met)
 	req.met = req.met[:0]
-	req.Lump, req.Ahead, req.now = 0, false, 0
+	req.Lump, req.Ahead, req.Made, req.now = 0, false, 0, 0
 	req.Bounds, req.Bound, req.Awaits, req.Awaited, req.Dates, req.Spent, req.Recorded, req.otherPaths = false, Bound{}, false, 0, false, 0, false, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -113,18 +114,7 @@ func (r *Rule) AppendKey(dst []byte, req *Request) (key []byte, ok bool) {
 		if value == "" {
 			return dst, false
 		}
-		if p.ip {
-			if addr := NormalAddr(value); addr.IsValid() {
-				dst = p.appendPrefix(dst, addr)
-				continue
-			}
-		}
-		if i == len(r.key)-1 {
-			dst = append(dst, TextMark)
-		} else {
-			dst = append(dst, 'l', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
-		}
-		dst = append(dst, value...)
+		dst = p.append(dst, value, i == len(r.key)-1)
 	}
 	return dst, true
 }
@@ -140,6 +130,21 @@ func (r *Rule) KeyIsText() bool { return len(r.key) == 1 && !r.key[0].ip }
 // Text is the only part of the request's key under a rule whose key is a text; "" where
 // it is absent.
 func (r *Rule) Text(req *Request) string { return req.first(r.key[0].slots) }
+
+// append appends a part of a key, which is the last one or not.
+func (p *keyPart) append(dst []byte, value string, last bool) []byte {
+	if p.ip {
+		if addr := NormalAddr(value); addr.IsValid() {
+			return p.appendPrefix(dst, addr)
+		}
+	}
+	if last {
+		dst = append(dst, TextMark)
+	} else {
+		dst = append(dst, 'l', byte(len(value)>>24), byte(len(value)>>16), byte(len(value)>>8), byte(len(value)))
+	}
+	return append(dst, value...)
+}
 
 func (p *keyPart) appendPrefix(dst []byte, addr netip.Addr) []byte {
 	n := p.v6
@@ -236,6 +241,9 @@ type Set struct {
 	sealed     atomic.Bool
 
 	descriptorLimits *Namespace // nil: it was not asked for, or all namespaces have their own
+
+	naming sync.Once // fills in:
+	byName map[[2]string]*Rule
 }
 
 // Namespace finds a namespace by name; nil where there is none.
