@@ -218,15 +218,7 @@ func (a *Aggregator) hearAsked(v *truth, c *counter, now int64) {
 		v.least = 0
 		return
 	}
-	all, _ := t.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
-	mid, window := all.Mid, all.Window
-	if !c.shape.Regional {
-		for j := range t.regions {
-			r := &t.regions[j]
-			mid += float64(r.Mid)
-			window += limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at))
-		}
-	}
+	mid, window := a.demandOf(c, now)
 	// These are averages, of which two deviations may be chance: under a steady demand
 	// below the limit nothing is found lacking by that.
 	asked := min(mid, window) * c.shape.Window().Seconds()
@@ -240,6 +232,21 @@ func (a *Aggregator) hearAsked(v *truth, c *counter, now int64) {
 		v.asked = append(v.asked, crdt.Cell{Slice: at, Charges: uint64(v.least)})
 		v.heard, v.least = at, asked
 	}
+}
+
+// demandOf is what is asked for of a counter that has a contest, a second: of late, and over a window.
+func (a *Aggregator) demandOf(c *counter, now int64) (mid, window float64) {
+	t := c.contest
+	all, _ := t.sum(limit.SpansOf(c.shape.Window()), paceOf(c.shape), a.patience(), now)
+	mid, window = all.Mid, all.Window
+	if !c.shape.Regional {
+		for j := range t.regions {
+			r := &t.regions[j]
+			mid += float64(r.Mid)
+			window += limit.Relaxed(float64(r.Window), float64(r.Mid), c.shape.Window(), time.Duration(now-r.at))
+		}
+	}
+	return mid, window
 }
 
 // judgeAsked judges the windows of which it is known what was asked for: what of that

@@ -42,6 +42,7 @@ type Config struct {
 	Metrics   prometheus.Gatherer
 	Access    *Access   // nil: nobody is asked
 	Rules     *Rulebook // nil: rules are not kept in NATS
+	Keys      *Keybook  // nil: nothing is told of single keys
 }
 
 // New is the handler of the admin listener. Health is told to everybody.
@@ -96,6 +97,14 @@ func (cfg *Config) routes() []route {
 		if cfg.Rules == nil {
 			r.serve = func(http.ResponseWriter, *http.Request) *Problem {
 				return problem(http.StatusNotFound, "rules.source: kv", "this aggregator's rules are not kept in NATS")
+			}
+		}
+		routes = append(routes, r)
+	}
+	for _, r := range cfg.Keys.routes() {
+		if cfg.Keys == nil {
+			r.serve = func(http.ResponseWriter, *http.Request) *Problem {
+				return problem(http.StatusNotFound, "", "this listener tells nothing of single keys")
 			}
 		}
 		routes = append(routes, r)

@@ -165,6 +165,7 @@ func TestOpenAPIHasTheFields(t *testing.T) {
 	for name, of := range map[string]any{
 		"VersionInfo": VersionInfo{}, "Document": Document{}, "Changed": Changed{}, "RuleInfo": ruleInfo{}, "Mistake": Mistake{}, "Problem": Problem{}, "AuditEntry": natsaudit.Entry{},
 		"Tells": Tells{}, "RegionTells": RegionTells{}, "RuleTells": RuleTells{}, "RuleDecisions": regional.RuleDecisions{}, "Counted": regional.Counted{}, "Decisions": deltasync.Decisions{},
+		"ExceptionInfo": ExceptionInfo{}, "ExceptionChange": ExceptionChange{}, "KeyInfo": KeyInfo{}, "KeyRate": KeyRate{}, "KeySpends": KeySpends{}, "TopKey": TopKey{}, "Capacity": Capacity{},
 	} {
 		var all, always []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {

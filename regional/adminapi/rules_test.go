@@ -16,13 +16,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillgate/spillgate/configs"
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/regional"
 	"github.com/spillgate/spillgate/regional/memstore"
+	"github.com/spillgate/spillgate/sync"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsbus/embedded"
 	"github.com/spillgate/spillgate/sync/natsbus/embedded/embeddedtest"
+	"github.com/spillgate/spillgate/sync/natsentries"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
+
+const testSecret = "a secret of the cluster"
 
 // desk is an admin listener before a bucket of rules, and who may come to it.
 type desk struct {
@@ -32,6 +37,7 @@ type desk struct {
 	doc     *openAPIDoc
 	nats    *embedded.Server
 	put     func(subject, text string) error
+	keys    *Keybook
 	tokens  map[string]string // by name: ada is admin, ed editor, vi viewer, and ci editor of shop
 	file    string            // of the tokens
 }
@@ -47,6 +53,9 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 		t.Fatal(err)
 	}
 	if err := natsaudit.Make(t.Context(), js, "rules", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := natsentries.Make(t.Context(), js, "rules", "", 1); err != nil {
 		t.Fatal(err)
 	}
 	put := func(subject, text string) error {
@@ -70,7 +79,19 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 		t.Fatal(err)
 	}
 	d.agg = agg
-	d.handler = New(Config{Subject: agg, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: NewRulebook(format, slog.New(slog.DiscardHandler),
+	keyer, err := deltasync.NewKeyer([]byte(testSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.keys = NewKeybook(KeybookConfig{Keys: agg, Keyer: &keyer, Log: slog.New(slog.DiscardHandler), Rules: func() *limit.Set { return nil }, Open: func(ctx context.Context) (*natsentries.Store, *natsaudit.Log, error) {
+		store, err := natsentries.Open(ctx, js, "rules")
+		if err != nil {
+			return nil, nil, err
+		}
+		log, err := natsaudit.Open(ctx, js, "", "rules")
+		return store, log, err
+	}})
+	d.handler = New(Config{Subject: agg, Keys: d.keys, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: NewRulebook(format, slog.New(slog.DiscardHandler),
 		func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
 			store, err := natsrules.Open(ctx, js, "rules")
 			if err != nil {

@@ -19,7 +19,10 @@ import (
 )
 
 // overspent is an aggregator of whose one edge a PoP spent 13 of 10.
-func overspent(t testing.TB) *regional.Aggregator {
+func overspent(t testing.TB) *regional.Aggregator { return overspentOf(t, 0, 13, 6) }
+
+// overspentOf is that of a rate of which so much was spent, so many seconds later.
+func overspentOf(t testing.TB, of int, charges uint64, seconds int) *regional.Aggregator {
 	t.Helper()
 	set, problems := limit.Compile(limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{
 		{Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Name: "burst", Limit: 10, Per: time.Second}, {Name: "hour", Limit: 1000, Per: time.Hour}}},
@@ -27,7 +30,7 @@ func overspent(t testing.TB) *regional.Aggregator {
 	if set == nil {
 		t.Fatal(problems)
 	}
-	rate, now := set.Rules()[0].Rates[0], time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	rate, now := set.Rules()[0].Rates[of], time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	agg, err := regional.New(regional.Config{Region: "eu", Name: "a1", Peers: []string{"us"}, Lanes: 1, Rules: set},
 		memstore.New(memstore.Config{Now: func() time.Time { return now }}))
 	if err != nil {
@@ -38,7 +41,7 @@ func overspent(t testing.TB) *regional.Aggregator {
 		Kind: deltasync.KindEdge, Region: "eu", Pop: "fra", Name: "e1", Node: deltasync.NodeID("eu", "fra", "e1"), Incarnation: 1, Lanes: 1, Seq: 1, SentAt: now.UnixNano(),
 		Sections: []deltasync.Section{{
 			Shape:  deltasync.Shape{Generation: rate.Generation, Width: rate.Width, Slices: rate.Span, Limit: rate.Limit},
-			Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: 13}}}},
+			Deltas: []deltasync.Delta{{Key: 9, Cells: []crdt.Cell{{Slice: rate.SliceAt(now.UnixNano()), Charges: charges}}}},
 		}},
 	}
 	b, err := up.AppendBinary(nil)
@@ -46,7 +49,7 @@ func overspent(t testing.TB) *regional.Aggregator {
 		t.Fatal(err)
 	}
 	agg.Handle(context.Background(), now, deltasync.EdgeSubject("eu", 0, "fra", "e1"), b)
-	for range 6 {
+	for range seconds {
 		now = now.Add(time.Second)
 		agg.Tick(now)
 	}
