@@ -57,6 +57,7 @@ type AggregatorSettings struct {
 	Lanes     int
 	Targets   string        // whom a key's counts are told: auto | mesh | homes
 	Rules     RulesSettings // those of the edges; not set: the truth of limits is not told
+	Secret    []byte        // the cluster's, as edges have it; nil: keys cannot be named by what they are made of
 	MaxBytes  int64         // of keys, and of what waits to be told to other regions
 	NATS      NATSSettings
 	Sync      SyncSettings
@@ -101,7 +102,7 @@ func BindEdgeFlags(fs *pflag.FlagSet) {
 // BindAggregatorFlags defines a flag for each of the aggregator's settings,
 // and --config.
 func BindAggregatorFlags(fs *pflag.FlagSet) {
-	bindFlags(fs, aggregatorTable(&AggregatorSettings{}), "aggregator")
+	bindFlags(fs, aggregatorTable(&AggregatorSettings{}, &secretFrom{}), "aggregator")
 }
 
 // LoadEdge reads the edge's settings from flags bound with BindEdgeFlags, the
@@ -149,7 +150,8 @@ func (s *EdgeSettings) load(flags *pflag.FlagSet, table []setting) (*loader, err
 // is one *SettingsError.
 func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 	s := &AggregatorSettings{}
-	l, err := load(flags, aggregatorTable(s))
+	secret := &secretFrom{}
+	l, err := load(flags, aggregatorTable(s, secret))
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +159,9 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 		if p == s.Region && p != "" {
 			l.mistake("peers", "E203", "name the other regions only", "%q is this region", p)
 		}
+	}
+	if secret.value != "" || secret.file != "" {
+		s.Secret = secret.read(l)
 	}
 	s.Admin.check(l)
 	s.Rules.check(l, false)
@@ -179,7 +184,7 @@ func LoadAggregator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 // read: it needs no name.
 func LoadOperator(flags *pflag.FlagSet) (*AggregatorSettings, error) {
 	s := &AggregatorSettings{}
-	table := aggregatorTable(s)
+	table := aggregatorTable(s, &secretFrom{})
 	for i := range table {
 		switch table[i].key {
 		case "region":
@@ -217,12 +222,14 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 	}, slices.Concat(s.Rules.table("rules `file`, or directory of *.yaml"), s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log))...)
 }
 
-func aggregatorTable(s *AggregatorSettings) []setting {
+func aggregatorTable(s *AggregatorSettings, secret *secretFrom) []setting {
 	return append(s.Admin.table(), append([]setting{
 		{key: "region", usage: "`name` of this aggregator's region", parse: asToken(&s.Region, true)},
 		{key: "name", fallback: hostToken(), usage: "`name` of this aggregator, unique in its region", parse: asToken(&s.Name, true)},
 		{key: "peers", usage: "the other `regions`, separated by commas", list: true, parse: asTokens(&s.Peers)},
 		{key: "sync.targets", fallback: "auto", usage: "whom a key's counts are told: mesh (all regions), homes (two of them, where the others ask), or auto (homes above 8 regions); the same everywhere", parse: asWord(&s.Targets, "auto", "mesh", "homes")},
+		{key: "secret", usage: "the cluster's secret, as edges have it, by which operators may name keys as they are (aggregator keys); better in the environment, or a secret_file (default: keys are known by their names alone)", secret: true, parse: asText(&secret.value)},
+		{key: "secret_file", usage: "`file` that holds the cluster's secret", path: true, parse: asText(&secret.file)},
 		{key: "max_bytes", fallback: "512MiB", usage: "most memory for keys and for what waits to be told to other regions, under a flood of keys too; GOMEMLIMIT should be a third more", parse: asSize(&s.MaxBytes, 32<<20)},
 	}, slices.Concat(
 		s.Rules.table("rules `file` of the edges, or directory of *.yaml; without rules nothing is told of what limits admitted in truth"),

@@ -14,7 +14,7 @@ var serviceLink = regexp.MustCompile(`^(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PO
 // env_file often serves both.
 func unknownVariables(environ []string, settings []setting) []Mistake {
 	known := map[string]bool{EnvPrefix + "_CONFIG": true, AdminTokenVariable: true}
-	for _, table := range [][]setting{edgeTable(&EdgeSettings{}, &secretFrom{}), aggregatorTable(&AggregatorSettings{})} {
+	for _, table := range [][]setting{edgeTable(&EdgeSettings{}, &secretFrom{}), aggregatorTable(&AggregatorSettings{}, &secretFrom{})} {
 		for i := range table {
 			known[table[i].env()] = true
 		}

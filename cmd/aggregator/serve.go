@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,6 +88,8 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		}
 		config.Rules = rules.Set()
 	}
+	var inForce atomic.Pointer[limit.Set] // for whoever asks of single keys
+	inForce.Store(config.Rules)
 	if agg, err = regional.New(config, store); err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 	}
@@ -103,6 +106,9 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	handler.Subject, handler.Connected, handler.Metrics = agg, func() bool { return bus.Status().Connected }, reg
 	if s.Rules.Source == configs.SourceKV {
 		handler.Rules = rulebook(s.Rules, bus, log)
+	}
+	if handler.Keys, err = keybook(s, bus, agg, inForce.Load, log); err != nil {
+		return errors.Join(err, admin.Close())
 	}
 	log.Info("aggregator serves", "region", s.Region, "name", s.Name, "peers", s.Peers, "admin", admin.Addr().String())
 
@@ -121,6 +127,7 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 		inner.Go("rules", func(ctx context.Context) error {
 			rules.Run(ctx, func(set *limit.Set, _ []configs.Mistake) error { // edges tell its warnings
 				agg.SetRules(set)
+				inForce.Store(set)
 				reloads.OK(set.Written(), log)
 				return nil
 			}, func(err error) { reloads.Failed(err, log) })

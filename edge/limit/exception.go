@@ -11,6 +11,12 @@ import (
 	"time"
 )
 
+// What entries beside the rules are called that are exceptions, and capacity.
+const (
+	EntryException = "except"
+	EntryCapacity  = "capacity"
+)
+
 // Exception is what holds for one key of a rule until an instant, whatever the rule says.
 // It is an operator's, and not a request's: it holds for whoever has the key.
 type Exception struct {

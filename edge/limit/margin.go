@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -52,6 +54,22 @@ func ValidSignal(name string) error {
 		return fmt.Errorf(`%.64q is no name of a capacity (letters, digits, "_", "." and "-", at most 63, such as "api")`, name)
 	}
 	return nil
+}
+
+// CapacityBody is how much of a capacity is in use, as it is stored.
+func CapacityBody(used float64) []byte {
+	return fmt.Appendf(nil, `{"used":%s}`, strconv.FormatFloat(used, 'g', -1, 64))
+}
+
+// ReadCapacityBody is CapacityBody the other way.
+func ReadCapacityBody(body []byte) (used float64, err error) {
+	var b struct {
+		Used *float64 `json:"used"`
+	}
+	if err := json.Unmarshal(body, &b); err != nil || b.Used == nil || *b.Used < 0 {
+		return 0, errors.New("capacity: it has no part in use")
+	}
+	return *b.Used, nil
 }
 
 var whileForm = regexp.MustCompile(`^capacity\.([A-Za-z0-9][A-Za-z0-9_.-]{0,62})[ ]*<[ ]*([0-9]{1,3}(?:\.[0-9]{1,6})?)%$`)

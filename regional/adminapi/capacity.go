@@ -1,11 +1,9 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,15 +33,10 @@ type Capacity struct {
 	Message string    `json:"message,omitempty"`
 }
 
-// CapacityOf is the capacity that an entry has.
-func CapacityOf(e *natsentries.Entry) (Capacity, error) {
-	var body struct {
-		Used *float64 `json:"used"`
-	}
-	if err := json.Unmarshal(e.Body, &body); err != nil || body.Used == nil || *body.Used < 0 || math.IsInf(*body.Used, 0) {
-		return Capacity{}, fmt.Errorf("capacity %.80q: it has no part in use", e.Name)
-	}
-	return Capacity{Name: e.Name, Used: *body.Used, At: e.At, Until: e.Until, Author: e.Author, Message: e.Message}, nil
+// capacityOf is the capacity that an entry has.
+func capacityOf(e *natsentries.Entry) (Capacity, error) {
+	used, err := limit.ReadCapacityBody(e.Body)
+	return Capacity{Name: e.Name, Used: used, At: e.At, Until: e.Until, Author: e.Author, Message: e.Message}, err
 }
 
 // capacities is GET /admin/v1/capacity: those that hold.
@@ -54,7 +47,7 @@ func (k *Keybook) capacities(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	list := []Capacity{}
 	for after, first := uint64(0), true; first || after != 0; first = false {
-		found, more, _, err := store.List(r.Context(), KindCapacity, "", after, 4096)
+		found, more, _, err := store.List(r.Context(), limit.EntryCapacity, "", after, 4096)
 		if err != nil {
 			return entryProblem(err)
 		}
@@ -62,7 +55,7 @@ func (k *Keybook) capacities(w http.ResponseWriter, r *http.Request) *Problem {
 			if found[i].Gone(k.cfg.Now()) {
 				continue
 			}
-			if c, err := CapacityOf(&found[i]); err == nil {
+			if c, err := capacityOf(&found[i]); err == nil {
 				list = append(list, c)
 			}
 		}
@@ -132,13 +125,12 @@ func (k *Keybook) putCapacity(w http.ResponseWriter, r *http.Request) *Problem {
 	if p := k.reads(name); p != nil {
 		return d.refuse(p)
 	}
-	body, _ := json.Marshal(map[string]float64{"used": used}) // of a number it never fails
-	next := natsentries.Entry{Kind: KindCapacity, Name: name, Until: k.cfg.Now().Add(ttl), Author: d.by.name, Message: d.message, Body: body}
+	next := natsentries.Entry{Kind: limit.EntryCapacity, Name: name, Until: k.cfg.Now().Add(ttl), Author: d.by.name, Message: d.message, Body: limit.CapacityBody(used)}
 	made, p := k.last(r, d, next)
 	if p != nil {
 		return p
 	}
-	c, err := CapacityOf(&made)
+	c, err := capacityOf(&made)
 	if err != nil {
 		return problem(http.StatusInternalServerError, "", err.Error()) // it was made here
 	}
@@ -178,7 +170,7 @@ func (k *Keybook) removeCapacity(w http.ResponseWriter, r *http.Request) *Proble
 	if err := limit.ValidSignal(name); err != nil {
 		return d.refuse(problem(http.StatusNotFound, "GET /admin/v1/capacity", err.Error()))
 	}
-	if _, p := k.last(r, d, natsentries.Entry{Kind: KindCapacity, Name: name, Author: d.by.name, Message: d.message, Deleted: true}); p != nil {
+	if _, p := k.last(r, d, natsentries.Entry{Kind: limit.EntryCapacity, Name: name, Author: d.by.name, Message: d.message, Deleted: true}); p != nil {
 		return p
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"name": name, "dry_run": d.dry})

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync/natsaudit"
 	"github.com/spillgate/spillgate/sync/natsentries"
 )
@@ -119,7 +120,7 @@ func (k *Keybook) put(w http.ResponseWriter, r *http.Request, d *deed, next, was
 
 // found is the exception that a request names, which has not ended.
 func (k *Keybook) found(ctx context.Context, store *natsentries.Store, namespace, id string) (natsentries.Entry, *Problem) {
-	e, err := store.Get(ctx, KindException, namespace, id)
+	e, err := store.Get(ctx, limit.EntryException, namespace, id)
 	if p := entryProblem(err); p != nil {
 		return e, p
 	}
@@ -180,7 +181,7 @@ func (k *Keybook) exceptions(w http.ResponseWriter, r *http.Request) *Problem {
 	infos, unread := []ExceptionInfo{}, []string{}
 	rule := r.URL.Query().Get("rule")
 	for {
-		found, more, wrong, err := store.List(r.Context(), KindException, r.PathValue("namespace"), after, int(most)-len(infos))
+		found, more, wrong, err := store.List(r.Context(), limit.EntryException, r.PathValue("namespace"), after, int(most)-len(infos))
 		if err != nil {
 			return entryProblem(err)
 		}
@@ -218,11 +219,11 @@ func (k *Keybook) removeException(w http.ResponseWriter, r *http.Request) *Probl
 		return p
 	}
 	id := r.PathValue("id")
-	was, err := d.store.Get(r.Context(), KindException, r.PathValue("namespace"), id)
+	was, err := d.store.Get(r.Context(), limit.EntryException, r.PathValue("namespace"), id)
 	if p := entryProblem(err); p != nil {
 		return d.refuse(p)
 	}
-	x, bad := ExceptionOf(&was)
+	x, bad := exceptionOf(&was)
 	d.entry.Rule, d.entry.Message = x.Rule, says(&x)+said(d.message)
 	switch {
 	case errors.Is(err, natsentries.ErrNone), err == nil && was.Gone(k.cfg.Now()):
@@ -230,7 +231,7 @@ func (k *Keybook) removeException(w http.ResponseWriter, r *http.Request) *Probl
 	case over.match != "*" && over.match != entryTag(&was):
 		return d.refuse(problem(http.StatusPreconditionFailed, "GET it anew", "there is another by now, with ETag "+entryTag(&was)))
 	}
-	next := natsentries.Entry{Kind: KindException, Namespace: r.PathValue("namespace"), Name: id, Author: d.by.name, Message: d.message, Deleted: true}
+	next := natsentries.Entry{Kind: limit.EntryException, Namespace: r.PathValue("namespace"), Name: id, Author: d.by.name, Message: d.message, Deleted: true}
 	if err != nil || bad != nil { // of which nothing else is known
 		was.Body = (&x).Body()
 		if bad != nil || len(was.Body) == 0 {

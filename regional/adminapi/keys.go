@@ -53,14 +53,8 @@ func NewKeybook(cfg KeybookConfig) *Keybook {
 	return &Keybook{cfg: cfg, turn: make(chan struct{}, 1)}
 }
 
-// The kinds of entries that are a Keybook's.
-const (
-	KindException = "except"
-	KindCapacity  = "capacity"
-)
-
-// ExceptionOf is the exception that an entry has.
-func ExceptionOf(e *natsentries.Entry) (limit.Exception, error) {
+// exceptionOf is the exception that an entry has.
+func exceptionOf(e *natsentries.Entry) (limit.Exception, error) {
 	x := limit.Exception{ID: e.Name, Namespace: e.Namespace, Since: e.At, Until: e.Until}
 	return x, x.ReadBody(e.Body)
 }
@@ -129,7 +123,7 @@ type ExceptionChange struct {
 }
 
 func exceptionInfo(e *natsentries.Entry) (ExceptionInfo, error) {
-	x, err := ExceptionOf(e)
+	x, err := exceptionOf(e)
 	if err != nil {
 		return ExceptionInfo{}, err
 	}
@@ -267,7 +261,7 @@ func (k *Keybook) except(kind limit.ExceptionKind) func(w http.ResponseWriter, r
 			return d.refuse(p)
 		}
 		d.entry.Message = says(&x) + said(d.message)
-		was, err := d.store.Get(r.Context(), KindException, x.Namespace, x.ID)
+		was, err := d.store.Get(r.Context(), limit.EntryException, x.Namespace, x.ID)
 		there := err == nil && !was.Gone(k.cfg.Now())
 		if p := entryProblem(err); p != nil {
 			return d.refuse(p)
@@ -277,14 +271,14 @@ func (k *Keybook) except(kind limit.ExceptionKind) func(w http.ResponseWriter, r
 				return d.refuse(problem(http.StatusPreconditionFailed, "GET it anew", "there is another exception by now, or none"))
 			}
 		} else if there && kind != limit.KeyReset {
-			return d.refuse(problem(http.StatusConflict, "If-Match: "+entryTag(&was)+" replaces it; DELETE ends it", fmt.Sprintf("%s holds for this key already, until %s", says(must(ExceptionOf(&was))), was.Until.Format(time.RFC3339))))
+			return d.refuse(problem(http.StatusConflict, "If-Match: "+entryTag(&was)+" replaces it; DELETE ends it", fmt.Sprintf("%s holds for this key already, until %s", says(must(exceptionOf(&was))), was.Until.Format(time.RFC3339))))
 		}
 		if !there {
 			if p := k.room(r.Context(), d.store, x.Namespace); p != nil {
 				return d.refuse(p)
 			}
 		}
-		next := natsentries.Entry{Kind: KindException, Namespace: x.Namespace, Name: x.ID, Until: x.Until, Author: d.by.name, Message: d.message, Body: x.Body()}
+		next := natsentries.Entry{Kind: limit.EntryException, Namespace: x.Namespace, Name: x.ID, Until: x.Until, Author: d.by.name, Message: d.message, Body: x.Body()}
 		return k.put(w, r, d, next, was)
 	}
 }
@@ -396,7 +390,7 @@ func number() uint64 {
 func (k *Keybook) room(ctx context.Context, store *natsentries.Store, namespace string) *Problem {
 	live, after := 0, uint64(0)
 	for {
-		found, more, _, err := store.List(ctx, KindException, namespace, after, 4096)
+		found, more, _, err := store.List(ctx, limit.EntryException, namespace, after, 4096)
 		if err != nil {
 			return entryProblem(err)
 		}

@@ -219,13 +219,13 @@ func TestKeysOfAnEdge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, _, _, err := store.List(t.Context(), KindException, "shop", 0, 100)
+	found, _, _, err := store.List(t.Context(), limit.EntryException, "shop", 0, 100)
 	if err != nil || len(found) != 2 {
 		t.Fatalf("%d entries, %v", len(found), err)
 	}
 	var list []limit.Exception
 	for i := range found {
-		x, err := ExceptionOf(&found[i])
+		x, err := exceptionOf(&found[i])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (k *Keybook) holding(ctx context.Context, namespace string) (list []natsent
 		return nil, p
 	}
 	for after, first := uint64(0), true; first || after != 0; first = false {
-		found, more, _, err := store.List(ctx, KindException, namespace, after, 4096)
+		found, more, _, err := store.List(ctx, limit.EntryException, namespace, after, 4096)
 		if err != nil {
 			return nil, entryProblem(err)
 		}
@@ -147,7 +147,7 @@ func (k *Keybook) get(w http.ResponseWriter, r *http.Request) *Problem {
 	hash, made := deltasync.Hash(x.Name), time.Time{}
 	var holds []limit.Exception
 	for i := range entries {
-		e, err := ExceptionOf(&entries[i])
+		e, err := exceptionOf(&entries[i])
 		if err != nil || e.Rule != rule.Name || k.nameOf(&e, rule) != x.Name {
 			continue
 		}
@@ -299,7 +299,7 @@ func (k *Keybook) top(w http.ResponseWriter, r *http.Request) *Problem {
 func (k *Keybook) resets(set *limit.Set, entries []natsentries.Entry) map[deltasync.Hash]uint64 {
 	was := map[deltasync.Hash]uint64{}
 	for i := range slices.Backward(entries) {
-		e, err := ExceptionOf(&entries[i])
+		e, err := exceptionOf(&entries[i])
 		if err != nil || e.Kind != limit.KeyReset {
 			continue
 		}

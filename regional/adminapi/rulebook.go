@@ -18,6 +18,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync/natsaudit"
+	"github.com/spillgate/spillgate/sync/natsentries"
 	"github.com/spillgate/spillgate/sync/natsrules"
 )
 
@@ -399,7 +400,7 @@ func putProblem(err error) *Problem {
 
 func unavailable(err error) *Problem {
 	hint := "nothing is changed; see nats.urls, and rules.kv"
-	if errors.Is(err, natsrules.ErrNone) || errors.Is(err, natsaudit.ErrNone) {
+	if errors.Is(err, natsrules.ErrNone) || errors.Is(err, natsaudit.ErrNone) || errors.Is(err, natsentries.ErrNone) {
 		hint = "aggregator rules init makes it"
 	}
 	return problem(http.StatusServiceUnavailable, hint, err.Error())
