@@ -61,6 +61,13 @@ func (n *Node) SetCapacity(now time.Time, name string, used float64, ttl time.Du
 	return nil
 }
 
+// ForgetCapacity has nothing be known of a named capacity.
+func (n *Node) ForgetCapacity(name string) {
+	n.capacities.mu.Lock()
+	defer n.capacities.mu.Unlock()
+	delete(n.capacities.byName, name)
+}
+
 // Capacity is what is known of a named capacity: the part in use, and how long
 // that is good; ok is false where nothing is known.
 func (n *Node) Capacity(now time.Time, name string) (used float64, ttl time.Duration, ok bool) {

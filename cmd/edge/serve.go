@@ -76,12 +76,6 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 		return err
 	}
 	tenants := limit.NewTenants(func(err error) { log.Warn("tenants", "err", fmt.Sprint(err)) })
-	entries, err := cli.OpenEntries(s.Rules, func() *natsbus.Bus { return bus }, reg, log, map[string]cli.ApplyEntries{
-		cli.KindTenant: cli.ApplyTenants(tenants),
-	})
-	if err != nil {
-		return err
-	}
 	view, err := edge.NewCacheView(s.ViewMaxBytes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
@@ -99,6 +93,14 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 			return fmt.Errorf("rules: %w", err)
 		}
 		cli.TellWarnings(rules.Warnings(), log)
+	}
+	entries, err := cli.OpenEntries(s.Rules, func() *natsbus.Bus { return bus }, reg, log, map[string]cli.ApplyEntries{
+		cli.KindTenant:       cli.ApplyTenants(tenants),
+		limit.EntryException: cli.ApplyExceptions(node, log),
+		limit.EntryCapacity:  cli.ApplyCapacity(node),
+	})
+	if err != nil {
+		return err
 	}
 	if s.Rules.Format == configs.FormatEnvoy {
 		for _, w := range configs.EnvoyVariables(os.Environ()) {
