@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -155,7 +156,11 @@ func versionsCommand(cmd *cobra.Command, under string, path func([]string) strin
 // writeVersions prints a line a version.
 func writeVersions(out io.Writer, all []adminapi.VersionInfo) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tVERSION\tIN\tAT\tAUTHOR\tBYTES\tMESSAGE")
+	until := ""
+	if slices.ContainsFunc(all, func(v adminapi.VersionInfo) bool { return v.Until != nil }) {
+		until = "\tUNTIL"
+	}
+	fmt.Fprintln(w, "NAMESPACE\tVERSION\tIN\tAT\tAUTHOR\tBYTES\tMESSAGE"+until)
 	for _, v := range all {
 		size, in := fmt.Sprint(v.Bytes), "all"
 		if len(v.Regions) > 0 {
@@ -164,7 +169,15 @@ func writeVersions(out io.Writer, all []adminapi.VersionInfo) error {
 		if v.Deleted {
 			size = "removed"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", v.Namespace, v.Version, in, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message))
+		if u := v.Until; u != nil {
+			until = "\t" + line(u.Text)
+			if u.State != "" {
+				until += ": " + line(u.State)
+			}
+		} else if until != "" {
+			until = "\t"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s%s\n", v.Namespace, v.Version, in, v.At.Format(time.RFC3339), line(v.Author), size, line(v.Message), until)
 	}
 	return w.Flush()
 }

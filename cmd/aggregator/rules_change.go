@@ -119,17 +119,28 @@ not of them, and where one has mistakes nothing is changed. It prints the differ
 
 Each namespace is changed whole, or not, where somebody else has changed it meanwhile;
 edges have it within a second, in every region, or in those that --regions names. There
-each rule whose limits differ is compared with what it was: the edges' metric
-spillgate_candidate_decisions_total says what the one admits and the other denies.`,
-		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --token-file ada.token\n  aggregator rules apply shop.yaml --regions eu --yes",
+each rule whose limits differ is compared with what it was: aggregator rules report says
+what the one admits and the other denies.
+
+With --max-newly-denied or --max-denied that ends by itself. Once more is denied, of at
+least --min-requests, it is reverted. With --promote-after it is promoted where it has held
+for so long; where there were too few requests by then it waits for more, or for you.
+aggregator rules list says how it stands. To promote or revert it yourself ends that, too.`,
+		Example: "  aggregator rules apply rules/\n  aggregator rules apply shop.yaml --yes -m 'twice as much for gold' --token-file ada.token\n  aggregator rules apply shop.yaml --regions eu --yes\n  aggregator rules apply shop.yaml --regions us --promote-after 30m --max-newly-denied 2% --yes",
 		Args:    cobra.MinimumNArgs(1),
 	}
 	var regions []string
 	cmd.Flags().StringSliceVar(&regions, "regions", nil, "have it so in these `regions` alone, separated by commas, until it is promoted or reverted")
+	var until untilFlags
+	until.bind(cmd)
 	c.bind(cmd)
 	return c.command(cmd, func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("regions") && len(regions) == 0 {
 			return fmt.Errorf("%w: --regions is empty: for all regions leave it out", cli.ErrInvalidConfig)
+		}
+		query, err := until.query(cmd)
+		if err != nil {
+			return err
 		}
 		docs, err := readDocuments(args)
 		if err != nil {
@@ -143,7 +154,6 @@ spillgate_candidate_decisions_total says what the one admits and the other denie
 			return fmt.Errorf("the aggregator has found %d documents, where the files have %d", len(names), len(docs.texts))
 		}
 		var wants []want
-		query := url.Values{}
 		if len(regions) > 0 {
 			query.Set("regions", strings.Join(regions, ","))
 		}
@@ -255,13 +265,20 @@ func (c *changing) show(cmd *cobra.Command, w want, became *adminapi.Changed) er
 		}
 	}
 	tell(cmd, slices.DeleteFunc(became.Warnings, func(m adminapi.Mistake) bool {
-		return w.checked && m.Code != configs.SlipCode && m.Code != configs.EffectCode
+		return w.checked && m.Code != configs.SlipCode && m.Code != configs.EffectCode && m.Code != configs.UncomparedCode
 	})) // the others are told
 	if !c.yes {
 		_, err := io.WriteString(cmd.OutOrStdout(), became.Diff)
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d\n", became.Namespace, became.Version)
+	text := ""
+	if len(became.Regions) > 0 {
+		text = ", in " + strings.Join(became.Regions, ",")
+	}
+	if became.Until != nil {
+		text += ", " + became.Until.Text
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: version %d%s\n", became.Namespace, became.Version, text)
 	return err
 }
 

@@ -112,16 +112,22 @@ func serve(ctx context.Context, s *configs.AggregatorSettings, log *slog.Logger)
 	}
 	log.Info("aggregator serves", "region", s.Region, "name", s.Name, "peers", s.Peers, "admin", admin.Addr().String())
 
+	routes := httpapi.Routes(adminapi.New(handler))
+	if s.Admin.Loopback() {
+		routes = httpapi.Local(routes)
+	}
 	outer := cli.NewStage(context.WithoutCancel(ctx))
 	outer.Go("admin listener", func(ctx context.Context) error {
-		routes := httpapi.Routes(adminapi.New(handler))
-		if s.Admin.Loopback() {
-			routes = httpapi.Local(routes)
-		}
 		return httpapi.NewServer(routes, httpapi.ServerConfig{Logger: log}).Serve(ctx, admin)
 	})
 	inner := cli.NewStage(ctx)
 	inner.Go("aggregator", func(ctx context.Context) error { return agg.Run(ctx, bus) })
+	if versions, kept := rules.(cli.Versioned); kept {
+		inner.Go("rollouts", func(ctx context.Context) error {
+			handler.Rules.RunRollouts(ctx, versions.Newest)
+			return nil
+		})
+	}
 	if rules != nil {
 		reloads := cli.NewReloads(reg)
 		inner.Go("rules", func(ctx context.Context) error {

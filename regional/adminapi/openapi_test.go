@@ -164,7 +164,7 @@ func TestOpenAPIHasTheFields(t *testing.T) {
 	doc := readOpenAPI(t)
 	for name, of := range map[string]any{
 		"VersionInfo": VersionInfo{}, "Document": Document{}, "Changed": Changed{}, "RuleInfo": ruleInfo{}, "Mistake": Mistake{}, "Problem": Problem{}, "AuditEntry": natsaudit.Entry{},
-		"Tells": Tells{}, "RegionTells": RegionTells{}, "RuleTells": RuleTells{}, "RuleDecisions": regional.RuleDecisions{}, "Counted": regional.Counted{}, "Decisions": deltasync.Decisions{},
+		"Tells": Tells{}, "Until": Until{}, "RegionTells": RegionTells{}, "RuleTells": RuleTells{}, "RuleDecisions": regional.RuleDecisions{}, "Counted": regional.Counted{}, "Decisions": deltasync.Decisions{},
 		"ExceptionInfo": ExceptionInfo{}, "ExceptionChange": ExceptionChange{}, "KeyInfo": KeyInfo{}, "KeyRate": KeyRate{}, "KeySpends": KeySpends{}, "TopKey": TopKey{}, "Capacity": Capacity{},
 	} {
 		var all, always []string

@@ -33,6 +33,8 @@ type Rulebook struct {
 
 	seats chan struct{} // of those who send documents, each of which is in memory
 	turn  chan struct{} // of who has some read, which takes fifty times as much
+
+	rollouts rollouts
 }
 
 // mostSeats is how many send documents at a time.
@@ -81,6 +83,7 @@ type VersionInfo struct {
 	Bytes     int       `json:"bytes"`
 	Deleted   bool      `json:"deleted,omitempty"` // the namespace was taken away
 	Regions   []string  `json:"regions,omitempty"` // of one that is rolled out: where it is in force
+	Until     *Until    `json:"until,omitempty"`   // by what that ends by itself; nil: by nothing
 	ETag      string    `json:"etag"`
 }
 
@@ -107,7 +110,16 @@ func infoOf(v *natsrules.Version) VersionInfo {
 	if v.Regions != "" {
 		regions = strings.Split(v.Regions, ",")
 	}
-	return VersionInfo{v.Namespace, v.Number, v.At, v.Author, v.Message, len(v.Text), v.Deleted, regions, etag(v)}
+	return VersionInfo{v.Namespace, v.Number, v.At, v.Author, v.Message, len(v.Text), v.Deleted, regions, untilInfo(v), etag(v)}
+}
+
+// newestInfo is infoOf of a newest version, and how its condition stands.
+func (b *Rulebook) newestInfo(v *natsrules.Version) VersionInfo {
+	info := infoOf(v)
+	if info.Until != nil {
+		info.Until.State = b.stands(v)
+	}
+	return info
 }
 
 // etag is a version's entity tag. The time is in it, as a bucket that was put back from a copy may
@@ -158,6 +170,7 @@ type change struct {
 	over      condition
 	message   string
 	dryRun    bool
+	quiet     bool // that somebody else was first, before it has begun, is not noted
 	// next is the document that is to be, given the newest one, or that the namespace is to be taken away;
 	// its message stands where there is no other.
 	next func(ctx context.Context, store *natsrules.Store, was *natsrules.Version) (next natsrules.Version, err error)
@@ -174,8 +187,9 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 		entry.Result, entry.Version = result, version
 		return log.Append(context.WithoutCancel(ctx), entry)
 	}
+	begun := false
 	refuse := func(p *Problem) (*Changed, *Problem) {
-		if c.dryRun && p.Status != http.StatusForbidden {
+		if c.dryRun && p.Status != http.StatusForbidden || c.quiet && !begun && p.Status == http.StatusPreconditionFailed {
 			return nil, p
 		}
 		if err := note("refused: "+p.Detail, entry.Version); err != nil {
@@ -214,7 +228,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	}
 	entry.Message = next.Message
 	out := &Changed{DryRun: c.dryRun, Diff: differences(&was, &next), Effects: effects, Warnings: told(warnings)}
-	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted || was.Regions != next.Regions; !out.Changed {
+	if out.Changed = was.Text != next.Text || was.Deleted != next.Deleted || was.Regions != next.Regions || was.Until != next.Until; !out.Changed {
 		out.VersionInfo = infoOf(&was)
 		return out, nil
 	}
@@ -227,6 +241,7 @@ func (b *Rulebook) make(ctx context.Context, c *change) (*Changed, *Problem) {
 	if err := note("begun", was.Number); err != nil { // what cannot be noted is not done
 		return nil, unavailable(err)
 	}
+	begun = true
 	made, err := store.Put(ctx, next, was.Number)
 	if err != nil {
 		return refuse(putProblem(err))
@@ -256,6 +271,11 @@ func (b *Rulebook) plan(ctx context.Context, c *change, store *natsrules.Store, 
 	if err != nil {
 		return next, effects, nil, invalid(err)
 	}
+	uncompared, p := b.measurable(&next)
+	if p != nil {
+		return next, effects, nil, p
+	}
+	warnings = append(warnings, uncompared...)
 	if base := stable(was); base.Text != "" && !next.Deleted {
 		text := configs.Text{Name: c.namespace, Namespace: c.namespace, Text: next.Text}
 		warnings = append(warnings, b.format.Slips(configs.Text{Namespace: c.namespace, Text: base.Text}, text)...)

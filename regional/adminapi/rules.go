@@ -64,7 +64,7 @@ func (b *Rulebook) routes() []route {
 	return []route{
 		{"GET /admin/v1/namespaces", configs.RoleViewer, nil, b.list},
 		{"GET" + namespace, configs.RoleViewer, version, b.get},
-		{"PUT" + namespace, configs.RoleEditor, change("regions"), b.seated(b.put)},
+		{"PUT" + namespace, configs.RoleEditor, change(append([]string{"regions"}, untilWords...)...), b.seated(b.put)},
 		{"DELETE" + namespace, configs.RoleAdmin, change(), b.remove},
 		{"GET" + namespace + "/versions", configs.RoleViewer, nil, b.versions},
 		{"GET" + namespace + "/diff", configs.RoleViewer, []string{"from", "to"}, b.diff},
@@ -98,7 +98,7 @@ func (b *Rulebook) list(w http.ResponseWriter, r *http.Request) *Problem {
 	}
 	for i := range all {
 		if callerOf(r).touches(all[i].Namespace) {
-			infos = append(infos, infoOf(&all[i]))
+			infos = append(infos, b.newestInfo(&all[i]))
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"namespaces": infos, "unreadable": wrong})
@@ -170,7 +170,7 @@ func (b *Rulebook) get(w http.ResponseWriter, r *http.Request) *Problem {
 	return nil
 }
 
-// put is PUT /admin/v1/namespaces/{namespace}?regions=: the body is its document from now on, in some
+// put is PUT /admin/v1/namespaces/{namespace}?regions=, and until when (untilWords): the body is its document from now on, in some
 // regions or in all.
 func (b *Rulebook) put(w http.ResponseWriter, r *http.Request) *Problem {
 	text, p := bodyOf(w, r)
@@ -178,6 +178,10 @@ func (b *Rulebook) put(w http.ResponseWriter, r *http.Request) *Problem {
 		return p
 	}
 	regions, p := regionsOf(r)
+	if p != nil {
+		return p
+	}
+	until, p := untilOf(r, regions)
 	if p != nil {
 		return p
 	}
@@ -189,7 +193,7 @@ func (b *Rulebook) put(w http.ResponseWriter, r *http.Request) *Problem {
 		if regions == "" {
 			return natsrules.Version{Text: text}, underWay(was)
 		}
-		return natsrules.Version{Text: text, Regions: regions, Elsewhere: stable(was).Text}, nil
+		return natsrules.Version{Text: text, Regions: regions, Elsewhere: stable(was).Text, Until: until}, nil
 	})
 }
 
@@ -227,16 +231,20 @@ func (b *Rulebook) before(ctx context.Context, store *natsrules.Store, newest *n
 
 // promote is POST /admin/v1/namespaces/{namespace}/promote: what is rolled out is in force everywhere.
 func (b *Rulebook) promote(w http.ResponseWriter, r *http.Request) *Problem {
-	return b.end(w, r, "promote", func(was *natsrules.Version) natsrules.Version {
-		return natsrules.Version{Text: was.Text, Message: "promoted from " + was.Regions}
-	})
+	return b.end(w, r, "promote", promoted)
+}
+
+func promoted(was *natsrules.Version) natsrules.Version {
+	return natsrules.Version{Text: was.Text, Message: "promoted from " + was.Regions}
 }
 
 // revert is POST /admin/v1/namespaces/{namespace}/revert: what is in force elsewhere is so everywhere.
 func (b *Rulebook) revert(w http.ResponseWriter, r *http.Request) *Problem {
-	return b.end(w, r, "revert", func(was *natsrules.Version) natsrules.Version {
-		return natsrules.Version{Text: was.Elsewhere, Deleted: was.Elsewhere == "", Message: "reverted in " + was.Regions}
-	})
+	return b.end(w, r, "revert", reverted)
+}
+
+func reverted(was *natsrules.Version) natsrules.Version {
+	return natsrules.Version{Text: was.Elsewhere, Deleted: was.Elsewhere == "", Message: "reverted in " + was.Regions}
 }
 
 // end ends a rollout.

@@ -34,6 +34,7 @@ type desk struct {
 	t       testing.TB
 	handler http.Handler
 	agg     *regional.Aggregator
+	book    *Rulebook
 	doc     *openAPIDoc
 	nats    *embedded.Server
 	put     func(subject, text string) error
@@ -91,15 +92,15 @@ func newDesk(t testing.TB, format configs.Format) *desk {
 		log, err := natsaudit.Open(ctx, js, "", "rules")
 		return store, log, err
 	}})
-	d.handler = New(Config{Subject: agg, Keys: d.keys, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: NewRulebook(format, slog.New(slog.DiscardHandler),
-		func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
-			store, err := natsrules.Open(ctx, js, "rules")
-			if err != nil {
-				return nil, nil, err
-			}
-			log, err := natsaudit.Open(ctx, js, "", "rules")
-			return store, log, err
-		})})
+	d.book = NewRulebook(format, slog.New(slog.DiscardHandler), func(ctx context.Context) (*natsrules.Store, *natsaudit.Log, error) {
+		store, err := natsrules.Open(ctx, js, "rules")
+		if err != nil {
+			return nil, nil, err
+		}
+		log, err := natsaudit.Open(ctx, js, "", "rules")
+		return store, log, err
+	})
+	d.handler = New(Config{Subject: agg, Keys: d.keys, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Access: access, Rules: d.book})
 	return d
 }
 

@@ -120,6 +120,17 @@ func (f *Follower) Status() Status {
 	return s
 }
 
+// Newest are the newest versions that are known, good or not, one a namespace, in order of their names.
+func (f *Follower) Newest() []Version {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]Version, 0, len(f.newest))
+	for _, name := range slices.Sorted(maps.Keys(f.newest)) {
+		out = append(out, f.newest[name])
+	}
+	return out
+}
+
 // Run follows until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {

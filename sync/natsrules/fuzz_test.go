@@ -7,7 +7,8 @@ import (
 )
 
 func FuzzUnpack(f *testing.F) {
-	for _, v := range []Version{{Namespace: "a", Number: 1, At: time.UnixMicro(1), Text: "x"}, {Namespace: "b.c", Number: 1 << 63, At: time.UnixMicro(1 << 50), Author: "ada", Message: "\n", Deleted: true}} {
+	for _, v := range []Version{{Namespace: "a", Number: 1, At: time.UnixMicro(1), Text: "x"}, {Namespace: "b.c", Number: 1 << 63, At: time.UnixMicro(1 << 50), Author: "ada", Message: "\n", Deleted: true},
+		{Namespace: "a", Number: 1, At: time.UnixMicro(1), Text: "x", Regions: "eu", Until: Condition{After: time.Minute, Denied: Most{true, 2.5}, Requests: 7}}} {
 		b, err := v.pack()
 		if err != nil {
 			f.Fatal(err)

@@ -30,6 +30,8 @@ type Version struct {
 	// commas, and the document of all others; empty: there the namespace is not there yet.
 	Regions   string
 	Elsewhere string
+	// Until is by what that ends by itself.
+	Until Condition
 }
 
 // In is the document that is in force in a region; ok is false where the namespace is not there.
@@ -100,8 +102,13 @@ func (v *Version) check() error {
 		return fmt.Errorf("%w: text: %d bytes, want at most %d; split the namespace", ErrTooLarge, len(v.Text), MaxText)
 	case v.Regions == "" && v.Elsewhere != "":
 		return bad("elsewhere: %d bytes of a version that is in force everywhere", len(v.Elsewhere))
+	case v.Regions == "" && v.Until.Stated():
+		return bad("until: a version that is in force everywhere has no end")
 	case v.Deleted && v.Regions != "":
 		return bad("regions: %.80q of a namespace that was taken away", v.Regions)
+	}
+	if err := v.Until.check(); err != nil {
+		return bad("until: %w", err)
 	}
 	last := ""
 	for region := range strings.SplitSeq(v.Regions, ",") {
@@ -139,6 +146,9 @@ func (v *Version) pack() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
+	if z.Extra, err = v.Until.extra(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBad, err)
+	}
 	if _, err := z.Write(text); err != nil {
 		return nil, fmt.Errorf("pack: %w", err)
 	}
@@ -159,6 +169,7 @@ func unpack(value []byte) (Version, error) {
 	if err != nil {
 		return bad(err)
 	}
+	until := conditionOf(z.Extra)
 	const most = 13*MaxText + 1<<16 // two documents, six bytes for each that JSON escapes
 	text, err := io.ReadAll(io.LimitReader(z, most+1))
 	switch {
@@ -176,7 +187,10 @@ func unpack(value []byte) (Version, error) {
 	if in.More() {
 		return bad(errors.New("more than a version"))
 	}
-	v := Version{s.Namespace, s.Number, time.UnixMicro(s.At).UTC(), s.Author, s.Message, s.Text, s.Deleted, s.Regions, s.Elsewhere}
+	v := Version{s.Namespace, s.Number, time.UnixMicro(s.At).UTC(), s.Author, s.Message, s.Text, s.Deleted, s.Regions, s.Elsewhere, until}
+	if v.Regions == "" {
+		v.Until = Condition{}
+	}
 	if err := v.check(); err != nil {
 		return Version{}, err
 	}

@@ -95,6 +95,9 @@ func (b *bucketRules) tell(err error) {
 	b.onError(err)
 }
 
+// Newest are the newest versions that are known, in force or not.
+func (b *bucketRules) Newest() []natsrules.Version { return b.follower.Newest() }
+
 // Set implements Rules.
 func (b *bucketRules) Set() *limit.Set { return b.set }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spillgate/spillgate/configs"
 	"github.com/spillgate/spillgate/edge/limit"
 	"github.com/spillgate/spillgate/sync/natsbus"
+	"github.com/spillgate/spillgate/sync/natsrules"
 )
 
 // SlowRules is after how long it is told that rules are still being read.
@@ -29,6 +30,14 @@ type Rules interface {
 	// or says why not; what is wrong is told to onError, once, that included, and what was in force stays.
 	Run(ctx context.Context, onChange func(*limit.Set, []configs.Mistake) error, onError func(error))
 }
+
+// Versioned are Rules that are kept as versions.
+type Versioned interface {
+	// Newest are the newest that are known, in force or not, one a namespace.
+	Newest() []natsrules.Version
+}
+
+var _ Versioned = (*bucketRules)(nil)
 
 // OpenRules reads the rules, unless ctx ends before: a file system over the network
 // may never answer. region is whose rules they are, of versions that are rolled out; bus is asked for
