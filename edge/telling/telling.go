@@ -42,6 +42,7 @@ type Teller struct {
 	told     map[rule]deltasync.Told
 	seq      uint64
 	round    int // the next one tells all when it is 0
+	anew     int // and so do so many: some version is another, and an aggregator may not know it at the first time
 }
 
 // rule is a rule's name in a namespace.
@@ -103,7 +104,8 @@ func (t *Teller) Tell() (messages [][]byte, err error) {
 		return nil, nil
 	}
 	t.count()
-	all := t.round == 0
+	all := t.round == 0 || t.anew > 0
+	t.anew = max(0, t.anew-1)
 	t.round = (t.round + 1) % deltasync.TellAll
 	var rules []deltasync.Told
 	for of, told := range t.now() {
@@ -142,6 +144,7 @@ func (t *Teller) look() {
 		if was, known := t.versions[name]; known && was == version || first {
 			continue
 		}
+		t.anew = 2
 		if !counted { // by the rules before, all but what was decided since the last look
 			t.count()
 			counted = true
