@@ -67,6 +67,8 @@
 //	sg.v1.audit.<region>.<lane>               another region's Up that only asks, to compare
 //	sg.v1.claim.<home>.<lane>.e.<region>.<pop>.<edge>   Claims of rights in strict limits, answered by Grants
 //	sg.v1.grant.<region>.<lane>               Grants that were not asked for, to the region's edges
+//	sg.v1.tell.<region>.e.<pop>.<edge>        what an edge decided (Tell), to all aggregators of its region
+//	sg.v1.told.<region>                       another region's question what those were told
 //
 // <region> is the one addressed; of its aggregators the owner of a lane serves
 // it, under the queue agg-<region>: for a while there may be two. Neither tenants
