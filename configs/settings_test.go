@@ -187,7 +187,14 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	if shown := fmt.Sprint(err, s.Effective()); strings.Contains(shown, "hunter2") {
 		t.Errorf("a secret is shown:\n%s", shown)
 	}
+	if _, err := loadAggregator(t, "--region", "eu"); !strings.Contains(fmt.Sprint(err), "SPILLGATE_SECRET: E203 secret: 7 bytes") {
+		t.Errorf("of a secret that is too short an aggregator says %v", err)
+	}
+	t.Setenv("SPILLGATE_SECRET", "hunter2-hunter2-hunter2")
 	a, err := loadAggregator(t, "--region", "eu", "--redis-url", "redis://:hunter2@h:1/0", "--nats-urls", "nats://h")
+	if err == nil && string(a.Secret) != "hunter2-hunter2-hunter2" {
+		t.Errorf("the aggregator's secret is %q", a.Secret)
+	}
 	if shown := fmt.Sprint(err, a.Effective()); err != nil || strings.Contains(shown, "hunter2") || !strings.Contains(shown, "@h:1/0") {
 		t.Errorf("the Redis URL is shown as %s", shown)
 	}
