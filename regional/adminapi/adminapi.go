@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,7 +102,7 @@ func (cfg *Config) routes() []route {
 		}
 		routes = append(routes, r)
 	}
-	for _, r := range cfg.Keys.routes() {
+	for _, r := range slices.Concat(cfg.Keys.routes(), cfg.Keys.tenantRoutes()) {
 		if cfg.Keys == nil {
 			r.serve = func(http.ResponseWriter, *http.Request) *Problem {
 				return problem(http.StatusNotFound, "", "this listener tells nothing of single keys")

@@ -165,6 +165,7 @@ func TestOpenAPIHasTheFields(t *testing.T) {
 	for name, of := range map[string]any{
 		"VersionInfo": VersionInfo{}, "Document": Document{}, "Changed": Changed{}, "RuleInfo": ruleInfo{}, "Mistake": Mistake{}, "Problem": Problem{}, "AuditEntry": natsaudit.Entry{},
 		"Tells": Tells{}, "Until": Until{}, "RegionTells": RegionTells{}, "RuleTells": RuleTells{}, "RuleDecisions": regional.RuleDecisions{}, "Counted": regional.Counted{}, "Decisions": deltasync.Decisions{},
+		"TenantInfo": TenantInfo{}, "TenantChange": TenantChange{}, "TenantsChange": TenantsChange{}, "TenantAsk": TenantAsk{},
 		"ExceptionInfo": ExceptionInfo{}, "ExceptionChange": ExceptionChange{}, "KeyInfo": KeyInfo{}, "KeyRate": KeyRate{}, "KeySpends": KeySpends{}, "TopKey": TopKey{}, "Capacity": Capacity{},
 	} {
 		var all, always []string
