@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -160,6 +161,9 @@ type API struct {
 	pathless atomic.Int64 // when one that tells no path was, the same
 	missed   atomic.Int64 // when a namespace without rules was, the same
 	told     atomic.Bool  // that there are clients without an address
+
+	tenantsMu sync.Mutex // guards tenants
+	tenants   map[string]*tenantCounts
 }
 
 var _ http.Handler = (*API)(nil)
@@ -200,6 +204,7 @@ func New(limiter Limiter, cfg Config) (*API, error) {
 		limiter: limiter, cfg: cfg, log: cfg.Logger, metrics: cfg.Metrics,
 		duration: cfg.Metrics.duration.WithLabelValues(cfg.Transport),
 		ids:      ids{seed: maphash.MakeSeed()},
+		tenants:  map[string]*tenantCounts{},
 	}, nil
 }
 

@@ -161,4 +161,7 @@ func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, n
 		to.proves, to.spent = a.ids.digest(req), req.Spent
 	}
 	v.seriesOf(ns, &d).count(a.metrics, &d, req)
+	if t := v.namespaces[ns].tenants; t != nil {
+		t.count(a.metrics, &d, req)
+	}
 }

@@ -64,6 +64,7 @@ type Metrics struct {
 	decisions   *prometheus.CounterVec
 	cost        *prometheus.CounterVec
 	near        *prometheus.CounterVec
+	tenants     *prometheus.CounterVec
 	reports     *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	waiting     prometheus.Gauge
@@ -95,6 +96,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "spillgate_near_limit_total",
 			Help: "Requests that were admitted and left their key at or above the rule's near_limit.",
 		}, []string{"namespace", "rule"}),
+		tenants: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillgate_tenant_decisions_total",
+			Help: "Decisions in namespaces whose rules have tier_from, by the tenant's tier and by result, as spillgate_decisions_total has it: a tier of the document, none, own (a multiplier of the tenant's own), unknown (by the store it has a tier that the document has not), other (the document has more tiers than 50). Peeks are included.",
+		}, []string{"namespace", "tier", "result"}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillgate_reports_total",
 			Help: "Reports, over HTTP and gRPC, by what they did: charge, give_back, answered (charge by the response), error (the call could not be understood, and has no namespace).",
@@ -128,6 +133,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	if reg != nil {
 		m.decisions, m.cost, m.near = registered(reg, m.decisions), registered(reg, m.cost), registered(reg, m.near)
+		m.tenants = registered(reg, m.tenants)
 		m.reports, m.waiting, m.abandoned = registered(reg, m.reports), registered(reg, m.waiting), registered(reg, m.abandoned)
 		m.unasked, m.panics, m.ignored = registered(reg, m.unasked), registered(reg, m.panics), registered(reg, m.ignored)
 		m.duration = registered(reg, m.duration)

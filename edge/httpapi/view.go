@@ -20,11 +20,12 @@ type ruleView struct {
 }
 
 type namespaceView struct {
-	unmatched series // calls to which no rule applied
-	details   bool   // some rule shows all its rates or none, or is a shadow rule
-	charges   bool   // some rule has requests wait, or has slots: what is charged may have to be given back
-	after     bool   // some rule counts certain responses only
-	strict    bool   // some rate is: what is given back must be known for what was admitted
+	unmatched series    // calls to which no rule applied
+	details   bool      // some rule shows all its rates or none, or is a shadow rule
+	charges   bool      // some rule has requests wait, or has slots: what is charged may have to be given back
+	after     bool      // some rule counts certain responses only
+	strict    bool      // some rate is: what is given back must be known for what was admitted
+	tenants   *tierView // nil: no rule tells tenants apart
 }
 
 // viewOf is the view of a set. Two requests that both meet a new set may both
@@ -63,6 +64,9 @@ func (a *API) newView(set *limit.Set) *view {
 			}
 		}
 		nv := byName[rule.Namespace]
+		if nv.tenants == nil && rule.Tiered() && rule.Live == nil {
+			nv.tenants = a.tiered(set.Namespace(rule.Namespace), rule)
+		}
 		nv.details = nv.details || rule.Show != limit.ShowTightest || rule.Mode == limit.Shadow && rule.Live == nil
 		nv.charges = nv.charges || rule.MaxDelay > 0 || slices.ContainsFunc(rule.Rates, func(r *limit.Rate) bool { return r.Queue || r.Lease > 0 })
 		nv.after = nv.after || rule.CountsAfter()

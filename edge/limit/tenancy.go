@@ -45,6 +45,9 @@ func (r *Rule) Tenancy(req *Request) (t Tenancy, ok bool) {
 	return t, true
 }
 
+// Tiered says that the rule, or what it is a variant of, has tier_from.
+func (r *Rule) Tiered() bool { return r.tierFrom != nil || r.of != nil }
+
 // At has the request be judged as of an instant, in ns since 1970, as far as what its tenant has ends.
 func (req *Request) At(now int64) { req.now = now }
 
