@@ -146,6 +146,7 @@ func (r *reader) rule(path string, n *node) limit.RuleSpec {
 		{"on_partition", "", r.text(&s.OnPartition)},
 		{"allow", "", r.flag(&s.Allow)},
 		{"deny", "", r.flag(&s.Deny)},
+		{"tell_keys", "", r.flag(&s.TellKeys)},
 		{"margin", "", r.filled(r.margin(&s.Margin))},
 		{"cost", "", r.filled(r.cost(&s.Cost))},
 		{"on_limit", "", r.filled(r.onLimit(&s.OnLimit))},

@@ -189,6 +189,13 @@ func (x *exceptions) find(req *limit.Request, rule *limit.Rule, hash deltasync.H
 	return named{hash, key}
 }
 
+// KeyName is what the request's key is called under a rule, as operators name it; ok is false where
+// a part of it is absent.
+func (n *Node) KeyName(rule *limit.Rule, req *limit.Request) (name uint64, ok bool) {
+	hash, ok := written(req, rule)
+	return uint64(hash), ok
+}
+
 // limits says that the key may have other limits than the rule's.
 func (x *excepted) limits() bool { return x != nil && len(x.limit) > 0 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Admin is the handler of the admin listener: /metrics, /healthz, /readyz,
-// /v1/explain, /v1/decisions/{id}, /admin/v1/capacity/{name}, /admin/v1/tenants and /debug/pprof/. It asks
+// /v1/explain, /v1/decisions/{id}, /admin/v1/capacity/{name}, /admin/v1/tenants, /admin/v1/keys/top and /debug/pprof/. It asks
 // nobody who they are, and so belongs on a loopback address or a unix socket, behind Local.
 func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
@@ -21,6 +21,7 @@ func (a *API) Admin(metrics prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("PUT /admin/v1/capacity/{name}", a.putCapacity)
 	mux.HandleFunc("GET /admin/v1/capacity/{name}", a.getCapacity)
 	mux.HandleFunc("GET /admin/v1/tenants", a.topOfTenants)
+	mux.HandleFunc("GET /admin/v1/keys/top", a.topOfKeys)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

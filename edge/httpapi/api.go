@@ -164,6 +164,8 @@ type API struct {
 
 	tenantsMu sync.Mutex // guards tenants
 	tenants   map[string]*tenantCounts
+
+	deniedKeys deniedKeys
 }
 
 var _ http.Handler = (*API)(nil)

@@ -164,4 +164,7 @@ func (a *API) count(to *answer, v *view, req *limit.Request, d limit.Decision, n
 	if t := v.namespaces[ns].tenants; t != nil {
 		t.count(a.metrics, &d, req)
 	}
+	if !d.Allowed && d.Rule != nil && d.Rule.TellKeys && !req.Peek && !req.Replay {
+		a.deniedKeys.add(a.limiter, d.Rule, req)
+	}
 }

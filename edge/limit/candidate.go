@@ -25,7 +25,7 @@ func (c *compiler) candidates(doc *Document, from int, first map[string]int) {
 		live, tried := c.set.rules[from+i], spec.Candidate
 		path := indexed("rules", i) + ".candidate"
 		trial := *spec
-		trial.Name, trial.Mode, trial.Candidate = spec.Name+candidateSuffix, Shadow.String(), nil
+		trial.Name, trial.Mode, trial.Candidate, trial.TellKeys = spec.Name+candidateSuffix, Shadow.String(), nil, false
 		trial.Rates, trial.Margin, trial.Consistency = tried.Rates, tried.Margin, cmp.Or(tried.Consistency, spec.Consistency)
 		if tried.Key != nil {
 			trial.Key = tried.Key

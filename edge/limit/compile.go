@@ -209,7 +209,7 @@ func (c *compiler) bounded() {
 func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 	r := &Rule{
 		Index: len(c.set.rules), Namespace: c.doc.Namespace, Name: spec.Name, Priority: spec.Priority,
-		Allow: spec.Allow, Deny: spec.Deny, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, defaultStatus(spec)),
+		Allow: spec.Allow, Deny: spec.Deny, TellKeys: spec.TellKeys, Headers: spec.OnLimit.Headers, Status: cmp.Or(spec.OnLimit.Status, defaultStatus(spec)),
 		cost: cmp.Or(spec.Cost.Default, 1), maxCost: cmp.Or(spec.Cost.Max, tooMuch),
 		identity: identity(c.doc.Namespace, spec), counts: new(counts),
 	}
@@ -228,6 +228,9 @@ func (c *compiler) rule(path string, spec *RuleSpec) *Rule {
 			c.problem(indexed(path+".key", i), "E126", "name it once", "%q is a part of the key already", name)
 		}
 		r.key = append(r.key, c.keyPart(indexed(path+".key", i), name))
+	}
+	if spec.TellKeys && (len(spec.Key) == 0 || len(spec.Rates) == 0 && spec.MinGap == 0) {
+		c.problem(path+".tell_keys", "E340", "leave it out", "the rule has no key that it could deny")
 	}
 	sound := len(c.problems) == told // else what is wrong with a name may be all
 	c.cost(path+".cost", &spec.Cost, r)

@@ -61,6 +61,7 @@ type RuleSpec struct {
 	OnPartition string // share | open | closed
 	Allow       bool   // no limit: lower rules of the group are not asked
 	Deny        bool   // no entry: it denies all that it matches
+	TellKeys    bool   // an edge may tell its operator, in clear, which keys it denies most
 	Margin      MarginSpec
 	Cost        CostSpec
 	OnLimit     OnLimitSpec

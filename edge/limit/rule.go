@@ -48,6 +48,7 @@ type Rule struct {
 	Mode      Mode
 	Allow     bool
 	Deny      bool // all that it matches; it has no rates
+	TellKeys  bool // those that it denies most may be told in clear, at the edge
 	Rates     []*Rate
 	Status    int
 	Headers   []string

@@ -11,6 +11,7 @@ package limitertest
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -245,6 +246,14 @@ func keyOf(req *limit.Request, rule *limit.Rule) (key string, ok bool) {
 	material, ok := rule.AppendKey(append(req.Scratch(), rule.Namespace+"\x00"+rule.Name+"\x00"...), req)
 	req.KeepScratch(material)
 	return string(material), ok
+}
+
+// KeyName is a hash of the request's key under a rule.
+func (l *Limiter) KeyName(rule *limit.Rule, req *limit.Request) (name uint64, ok bool) {
+	key, ok := keyOf(req, rule)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // a hash never fails
+	return max(1, h.Sum64()), ok
 }
 
 func (l *Limiter) ask(rule *limit.Rule, rate *limit.Rate, key string, cost, withheld uint64, at int64) row {
