@@ -94,6 +94,19 @@ func TestTopOfManyTenants(t *testing.T) {
 			t.Errorf("%+v, of %d requests", of, real)
 		}
 	}
+	even := newTop() // who is forgotten and comes again is not told of as less than it asked
+	for range 5 {
+		for i := range 2000 {
+			even.add(fmt.Sprint(i), false)
+		}
+	}
+	for _, of := range even.list(topParts*topTenants, func(s *topSlot) TopTenant {
+		return TopTenant{Tenant: string(s.name), Requests: s.count, Excess: s.excess}
+	}) {
+		if of.Requests < 5 || of.Requests-of.Excess > 5 {
+			t.Errorf("%+v, of 5 requests", of)
+		}
+	}
 	if n := testing.AllocsPerRun(100, func() { top.add("heavy-1", true); top.add("light-1", true); top.add("light-2", true) }); n > 0 {
 		t.Errorf("counting allocates %v times", n)
 	}
