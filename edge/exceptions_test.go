@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -292,6 +293,41 @@ func TestMostExceptions(t *testing.T) {
 	if passes(n, start, "u0") != 1 || passes(n, start, "last") != 0 {
 		t.Error("the first was to pass again, and not the last")
 	}
+}
+
+// They come and go, with the rules, while requests are decided.
+func TestExceptionsChangeUnderRequests(t *testing.T) {
+	rules := []limit.RuleSpec{perUser(limit.RateSpec{Name: "r", Limit: 1 << 30, Per: time.Hour})}
+	n := newNode(t, Config{}, rules...)
+	namespace, stop := n.Rules().Only().Name, make(chan struct{})
+	var asking sync.WaitGroup
+	for i := range 4 {
+		asking.Go(func() { // until it is stopped below
+			for now := start; ; now = now.Add(time.Millisecond) {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if d := check(n, now, fmt.Sprint("u", i%2)); !d.Allowed || d.Limit != 1<<30 && d.Limit != 1<<30+5 {
+					t.Errorf("decided: %+v", d)
+					return
+				}
+			}
+		})
+	}
+	for k := range uint64(300) {
+		list := []limit.Exception{{ID: "r", Namespace: namespace, Rule: "api", Kind: limit.KeyReset, Amount: k + 1, Key: []string{"u0"}}}
+		if k%2 == 0 {
+			list = append(list, limit.Exception{ID: "g", Namespace: namespace, Rule: "api", Kind: limit.KeyGrant, Amount: 5, Until: start.Add(time.Hour), Key: []string{"u0"}})
+		}
+		n.SetExceptions(start, list)
+		if k%50 == 0 {
+			n.SetRules(compile(t, rules...))
+		}
+	}
+	close(stop)
+	asking.Wait()
 }
 
 // Keys without an exception are decided as if there were none at all.

@@ -2,12 +2,17 @@ package adminapi
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillgate/spillgate/edge/limit"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // FuzzRequest: whatever is asked about is told, or refused in a few words, as JSON where the
@@ -19,9 +24,21 @@ func FuzzRequest(f *testing.F) {
 	f.Add("GET", "/admin/v1/rules//truth", "")
 	f.Add("HEAD", "/readyz?verbose=%00", "x")
 	f.Add("GET", "//admin/v1/../v1/drift", "")
+	f.Add("POST", "/admin/v1/namespaces/acme/keys/get", `{"rule": "api", "key": {"user": "u1"}}`)
+	f.Add("GET", "/admin/v1/keys/top?by=%00&limit=-1&namespace=acme", "")
+	f.Add("PUT", "/admin/v1/capacity/%2e%2e?ttl=1ns", "70%")
 	f.Add("CONNECT", "/admin/v1/regions", "")
 	subject := overspent(f)
-	handler := New(Config{Subject: subject, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry()})
+	set, problems := limit.Compile(limit.Document{Namespace: "acme", Rules: []limit.RuleSpec{{Name: "api", Key: []string{"user"}, Rates: []limit.RateSpec{{Name: "burst", Limit: 10, Per: time.Second}}}}})
+	if set == nil {
+		f.Fatal(problems)
+	}
+	keyer, err := deltasync.NewKeyer([]byte(testSecret))
+	if err != nil {
+		f.Fatal(err)
+	}
+	keys := NewKeybook(KeybookConfig{Keys: subject, Keyer: &keyer, Rules: func() *limit.Set { return set }, Log: slog.New(slog.DiscardHandler)})
+	handler := New(Config{Subject: subject, Connected: func() bool { return true }, Metrics: prometheus.NewRegistry(), Keys: keys})
 	known := func() string {
 		b, err := json.Marshal([]any{subject.Truth("", "api"), subject.HasRules()})
 		if err != nil {

@@ -45,7 +45,7 @@ type KeyRate struct {
 	Used         uint64      `json:"used"`
 	Asked        *float64    `json:"asked,omitempty"` // in a window, as edges tell it near the limit
 	PenaltyUntil *time.Time  `json:"penalty_until,omitempty"`
-	Basis        string      `json:"basis"` // memory, of who has the key's lane; store; or partial: of one that has not, while the store has nothing else
+	Basis        string      `json:"basis"` // memory, of who has the key's lane; store; partial: of one that has not, while the store has nothing else; or none: each edge counts for itself
 	By           []KeySpends `json:"by"`
 }
 
@@ -186,6 +186,8 @@ func keyRate(s *regional.KeyState, holds []limit.Exception, now time.Time) KeyRa
 		Counter: limit.KeyName(uint64(s.Key)), Limit: s.Limit, Used: s.Used, Basis: "memory", By: []KeySpends{},
 	}
 	switch {
+	case rate.Scope == limit.ScopeEdge:
+		out.Basis = "none"
 	case s.Stored:
 		out.Basis = "store"
 	case !s.Owned:
