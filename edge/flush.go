@@ -96,6 +96,7 @@ type drained struct {
 	cells []crdt.Cell // of the deltas
 	rate  *limit.Rate // that shape is of: deltas of one come in rows
 	shape deltasync.Shape
+	seen  *distinctKeys // likewise
 
 	heard, reaches instant // as last asked for
 
@@ -107,6 +108,8 @@ type pending struct {
 	life  uint32
 	delta deltasync.Delta
 	heard int64 // block.heardAt, where the delta says so
+
+	denied bool // it was of late
 }
 
 const (
@@ -174,7 +177,7 @@ func (s *shard) drain(c class, now int64, wave uint32, tick int64, left int, b *
 		if r.flags&again != 0 {
 			d.Flags |= deltasync.FlagRefresh
 		}
-		p.rate, p.life = r.block.rate, r.life()
+		p.rate, p.life, p.denied = r.block.rate, r.life(), r.flags&refused != 0
 		d.Heard, p.heard = b.heardIn(r)
 		if sh := r.block.share; sh != nil && s.shares(r.block.rate) {
 			d.Demand = sh.report(r.block, r.fresh, now)
@@ -204,8 +207,9 @@ func (n *Node) enqueue(c class, b *drained) bool {
 	for i := range b.news {
 		p := &b.news[i]
 		if p.rate != b.rate {
-			b.rate, b.shape = p.rate, shapeOf(n.inForce(p.rate))
+			b.rate, b.shape, b.seen = p.rate, shapeOf(n.inForce(p.rate)), n.distinct.of(p.rate)
 		}
+		b.seen.note(p)
 		if p.delta.Until != 0 && n.clock.Unsure() && !n.withhold(&p.delta) {
 			continue
 		}

@@ -73,6 +73,7 @@ type Node struct {
 	unheard    unheard
 	stats      stats
 	bounds     bounds
+	distinct   distinct // n.mu guards it
 	metrics    *metrics
 }
 

@@ -16,6 +16,7 @@ func (n *Node) Tick(now time.Time) {
 		f.changed(t)
 	}
 	n.mu.Lock()
+	n.distinct.turn(t)
 	for i := range n.lanes {
 		n.resend.lanes[i].unstored = n.lanes[i].remedy(t)
 	}

@@ -97,6 +97,8 @@ type teller struct {
 type toldLast struct {
 	version uint64
 	Counted
+	at           time.Time
+	keys, denied deltasync.Sketch
 }
 
 // decidedSum is of all edges of the region, since they started.
@@ -263,7 +265,7 @@ func (d *decided) take(now time.Time, pop string, e *teller, told *deltasync.Tol
 	if fell || last.version != told.Version {
 		more = whole // it has begun anew
 	}
-	e.rules[name] = toldLast{told.Version, whole}
+	e.rules[name] = toldLast{told.Version, whole, now, deltasync.SketchOf(told.Keys), deltasync.SketchOf(told.KeysDenied)}
 	sum.heard = now
 	if e.forgotten {
 		return true
@@ -357,6 +359,12 @@ type RuleDecisions struct {
 	// Minute is what was counted in the last minute, or in as many seconds of it as somebody listened.
 	Minute  Counted `json:"minute"`
 	Seconds float64 `json:"minute_seconds"`
+	// Keys and KeysDenied are how many keys were seen and denied in about the last minute, by estimate, and of what
+	// (deltasync.Sketch): so those of regions are added.
+	Keys         uint64 `json:"keys"`
+	KeysDenied   uint64 `json:"keys_denied"`
+	KeysOf       []byte `json:"keys_sketch,omitempty"`
+	KeysDeniedOf []byte `json:"keys_denied_sketch,omitempty"`
 }
 
 // RegionDecisions is what the edges of a region say that they decided.
@@ -388,7 +396,7 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 	if !d.since.IsZero() {
 		out.Listened = now.Sub(d.since).Seconds()
 	}
-	edges := map[ruleName]int{}
+	edges, keys := map[ruleName]int{}, map[ruleName]*[2]deltasync.Sketch{}
 	for _, e := range d.edges {
 		if now.Sub(e.heard) >= tellsLast {
 			continue
@@ -397,8 +405,16 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 		if !e.whole {
 			out.Partial++
 		}
-		for name := range e.rules {
+		for name, last := range e.rules {
 			edges[name]++
+			if now.Sub(last.at) >= tellsLast || namespace != "" && name.namespace != namespace || rule != "" && name.rule != rule {
+				continue
+			}
+			if keys[name] == nil {
+				keys[name] = new([2]deltasync.Sketch)
+			}
+			keys[name][0].Merge(&last.keys)
+			keys[name][1].Merge(&last.denied)
 		}
 	}
 	oldest := d.hand
@@ -416,6 +432,10 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 		if at := d.marked[oldest]; !at.IsZero() {
 			r.Minute, _ = sum.total.less(&sum.marks[oldest])
 			r.Seconds = max(now.Sub(at).Seconds(), 1)
+		}
+		if k := keys[name]; k != nil {
+			r.Keys, r.KeysDenied = uint64(k[0].Estimate()+0.5), uint64(k[1].Estimate()+0.5)
+			r.KeysOf, r.KeysDeniedOf = k[0].Bytes(), k[1].Bytes()
 		}
 		out.Rules = append(out.Rules, r)
 	}

@@ -129,6 +129,29 @@ func TestDecidedLastMinute(t *testing.T) {
 	}
 }
 
+// Keys that several edges saw count once.
+func TestDecidedKeys(t *testing.T) {
+	x := newTells(t, nil)
+	for i, edge := range []string{"e1", "e2"} {
+		var all, denied deltasync.Sketch
+		for key := range deltasync.Key(30) {
+			if all.Add(key + deltasync.Key(10*i)); key < 10 {
+				denied.Add(key)
+			}
+		}
+		told := toldOf(7, 30, 10, 0)
+		told.Keys, told.KeysDenied = all.Bytes(), denied.Bytes()
+		x.must(x.hear(edge, 5, 1, true, told))
+	}
+	if r := x.a.Decided(x.now, "", "").Rules[0]; r.Keys < 25 || r.Keys > 55 || r.KeysDenied < 6 || r.KeysDenied > 14 {
+		t.Errorf("%d keys are told, %d of them denied; want about 40 and 10", r.Keys, r.KeysDenied)
+	}
+	x.now = x.now.Add(tellsLast)
+	if r := x.a.Decided(x.now, "", "").Rules[0]; r.Keys != 0 || r.KeysOf != nil {
+		t.Errorf("of edges that are silent %d keys are told", r.Keys)
+	}
+}
+
 // Who means ill fills no more than his PoP's part, has no version come that there is not, and is muted.
 func TestDecidedBounds(t *testing.T) {
 	set := rulesNamed(t, "a")

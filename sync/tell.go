@@ -40,8 +40,8 @@ type Told struct {
 	Decided   Decisions    `json:"decided"`
 	Trials    [2][2]uint64 `json:"trials"` // by the limits of the rule, and of its candidate: admitted (0), or denied (1)
 
-	// Keys and KeysDenied are for estimates of how many keys were seen and denied in the last minute:
-	// registers of a HyperLogLog, which are merged by their maxima. No build fills them yet.
+	// Keys and KeysDenied are Sketches of the keys that it saw and denied of late; none where it did not, or
+	// nobody counts.
 	Keys       []byte `json:"keys,omitempty"`
 	KeysDenied []byte `json:"keys_denied,omitempty"`
 }

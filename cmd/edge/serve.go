@@ -185,7 +185,7 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	nodes := cli.NewStage(context.WithoutCancel(ctx))
 	nodes.Go("sync", func(ctx context.Context) error { return node.Run(ctx, bus) })
 	tells := telling.New(telling.Config{
-		Region: s.Region, Pop: s.PoP, Name: s.Name, Incarnation: uint64(time.Now().UnixMilli()), Rules: node.Rules, Decided: apiConfig.Metrics.Decided, Logger: log,
+		Region: s.Region, Pop: s.PoP, Name: s.Name, Incarnation: uint64(time.Now().UnixMilli()), Rules: node.Rules, Decided: apiConfig.Metrics.Decided, Seen: node.Seen, Logger: log,
 	})
 	nodes.Go("telling", func(ctx context.Context) error {
 		tells.Run(ctx, bus)

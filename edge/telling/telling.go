@@ -26,6 +26,8 @@ type Config struct {
 	Rules func() *limit.Set
 	// Decided gives what was decided so far, as httpapi.Metrics does.
 	Decided func(each func(namespace, rule, result string, decisions uint64))
+	// Seen is which keys a rule saw and denied of late, as edge.Node has it; nil: nobody says.
+	Seen func(now time.Time, rule *limit.Rule) (keys, denied deltasync.Sketch)
 	// Logger says what happens at the boundary; nil: nobody hears it.
 	Logger *slog.Logger
 }
@@ -85,7 +87,7 @@ func (t *Teller) Run(ctx context.Context, bus deltasync.Bus) {
 
 // publish tells; what was not sent is so with the next.
 func (t *Teller) publish(bus deltasync.Bus) {
-	messages, err := t.Tell()
+	messages, err := t.Tell(time.Now())
 	for _, m := range messages {
 		if err == nil {
 			err = bus.Publish(deltasync.TellSubject(t.cfg.Region, t.cfg.Pop, t.cfg.Name), m)
@@ -98,7 +100,7 @@ func (t *Teller) publish(bus deltasync.Bus) {
 }
 
 // Tell is what is to be told now: of rules whose counts changed since the last time, and of all now and then.
-func (t *Teller) Tell() (messages [][]byte, err error) {
+func (t *Teller) Tell(now time.Time) (messages [][]byte, err error) {
 	t.look()
 	if t.set == nil {
 		return nil, nil
@@ -108,7 +110,7 @@ func (t *Teller) Tell() (messages [][]byte, err error) {
 	t.anew = max(0, t.anew-1)
 	t.round = (t.round + 1) % deltasync.TellAll
 	var rules []deltasync.Told
-	for of, told := range t.now() {
+	for of, told := range t.all(now) {
 		if all || !same(&told, t.told[of]) {
 			rules = append(rules, told)
 		}
@@ -213,8 +215,8 @@ func (t *Teller) count() {
 	})
 }
 
-// now is all that there is to tell.
-func (t *Teller) now() map[rule]deltasync.Told {
+// all is all that there is to tell.
+func (t *Teller) all(now time.Time) map[rule]deltasync.Told {
 	out := map[rule]deltasync.Told{}
 	for of, d := range t.decided {
 		if version, there := t.versions[of.namespace]; there {
@@ -232,6 +234,17 @@ func (t *Teller) now() map[rule]deltasync.Told {
 		if version, there := t.versions[of.namespace]; there {
 			told := out[of]
 			told.Namespace, told.Version, told.Rule, told.Trials = of.namespace, version, of.name, n
+			out[of] = told
+		}
+	}
+	if t.cfg.Seen == nil {
+		return out
+	}
+	for _, r := range t.set.Rules() {
+		of := rule{r.Namespace, r.Name}
+		if told, is := out[of]; is {
+			keys, denied := t.cfg.Seen(now, r)
+			told.Keys, told.KeysDenied = keys.Bytes(), denied.Bytes()
 			out[of] = told
 		}
 	}

@@ -38,7 +38,7 @@ func setOf(t testing.TB, version uint64) *limit.Set {
 // heard is what is told now.
 func heard(t testing.TB, teller *Teller) (whole bool, rules map[rule]deltasync.Told) {
 	t.Helper()
-	messages, err := teller.Tell()
+	messages, err := teller.Tell(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,4 +141,23 @@ func TestRun(t *testing.T) {
 		}
 		_ = bus.Close()
 	})
+}
+
+// Which keys were seen and denied is told with what was decided.
+func TestTellsOfKeys(t *testing.T) {
+	set, metrics := setOf(t, 7), counted{{"shop", "a", "allow"}: 1, {"shop", "", "none"}: 1}
+	teller := New(Config{Incarnation: 1, Rules: func() *limit.Set { return set }, Decided: metrics.each, Seen: func(_ time.Time, r *limit.Rule) (keys, denied deltasync.Sketch) {
+		if r.Name == "a" {
+			keys.Add(7)
+			keys.Add(8)
+			denied.Add(7)
+		}
+		return keys, denied
+	}})
+	_, rules := heard(t, teller)
+	a := rules[rule{"shop", "a"}]
+	keys, denied := deltasync.SketchOf(a.Keys), deltasync.SketchOf(a.KeysDenied)
+	if k, d := keys.Estimate(), denied.Estimate(); k < 1.9 || k > 2.1 || d < 0.9 || d > 1.1 || rules[rule{"shop", ""}].Keys != nil {
+		t.Errorf("told are %v keys, %v of them denied, want 2 and 1: %+v", k, d, rules)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillgate/spillgate/regional"
+	"github.com/spillgate/spillgate/sync"
 )
 
 // RegionTells is how far a region's edges say what they decided.
@@ -33,6 +34,10 @@ type RuleTells struct {
 	Compared      float64 `json:"compared_per_second"`
 	OnlyCandidate float64 `json:"only_candidate_denies"`
 	OnlyLive      float64 `json:"only_live_denies"`
+	// Keys and KeysDenied are how many different keys were seen and denied in about the last minute, by an
+	// estimate that is an eighth off.
+	Keys       uint64 `json:"keys"`
+	KeysDenied uint64 `json:"keys_denied"`
 	regional.Counted
 	Minute  regional.Counted                  `json:"minute"`
 	Regions map[string]regional.RuleDecisions `json:"regions"` // by name
@@ -70,6 +75,7 @@ func tellsOf(regions []regional.RegionDecisions) Tells {
 	out := Tells{Region: regions[0].Region, Rules: []RuleTells{}}
 	type ruleName struct{ namespace, rule string }
 	at := map[ruleName]int{}
+	var keys [][2]deltasync.Sketch // by rule
 	for _, told := range regions {
 		out.Regions = append(out.Regions, RegionTells{told.Region, told.Heard, told.Complete(), told.Edges, told.Partial, told.Listened, told.LeftOut})
 		for _, r := range told.Rules {
@@ -77,10 +83,15 @@ func tellsOf(regions []regional.RegionDecisions) Tells {
 			if !known {
 				i = len(out.Rules)
 				at[ruleName{r.Namespace, r.Rule}] = i
+				keys = append(keys, [2]deltasync.Sketch{})
 				out.Rules = append(out.Rules, RuleTells{Namespace: r.Namespace, Rule: r.Rule, Regions: map[string]regional.RuleDecisions{}})
 			}
 			sum := &out.Rules[i]
 			sum.Regions[told.Region] = r
+			for k, of := range [][]byte{r.KeysOf, r.KeysDeniedOf} {
+				more := deltasync.SketchOf(of)
+				keys[i][k].Merge(&more)
+			}
 			sum.Edges += r.Edges
 			sum.Add(&r.Counted)
 			sum.Minute.Add(&r.Minute)
@@ -93,6 +104,7 @@ func tellsOf(regions []regional.RegionDecisions) Tells {
 	for i := range out.Rules {
 		r := &out.Rules[i]
 		all := compared(&r.Minute)
+		r.Keys, r.KeysDenied = uint64(keys[i][0].Estimate()+0.5), uint64(keys[i][1].Estimate()+0.5)
 		r.Denied = part(r.Minute.Decided.Denied(), r.Minute.Decided.All())
 		r.OnlyCandidate, r.OnlyLive = part(r.Minute.Trials[0][1], all), part(r.Minute.Trials[1][0], all)
 	}
